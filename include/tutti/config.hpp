@@ -1,0 +1,41 @@
+// tutti: every knob, as a plain struct. docs/configuration.md and `tutti-info --config` list them
+// with their ranges.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include <tutti/export.hpp>
+
+namespace tutti {
+
+enum class LogLevel { error, warn, info, debug };
+
+/// Takes one line of the log, without its newline. Called from any thread, never concurrently; must
+/// not call tutti.
+using LogSink = std::function<void(LogLevel, std::string_view)>;
+
+/// Defaults here; then a file (TUTTI_CONFIG_FILE), then TUTTI_* variables, then what the program
+/// sets.
+struct Config {
+  std::string transports = "auto";  ///< Comma-separated, in order of preference.
+  std::string algorithm =
+      "auto";  ///< One algorithm for every call that knows it. Must agree among ranks.
+  std::chrono::milliseconds timeout{300'000};  ///< Deadline of an operation that is given none.
+  std::chrono::milliseconds startup_timeout{300'000};  ///< Deadline of creating a communicator.
+  std::size_t message_bytes =
+      0;  ///< Largest message; 0: sized from the caches. Must agree among ranks.
+  std::size_t ring_bytes = 0;  ///< Data bytes of a channel in memory; 0: sized from the caches.
+  int spin_polls = -1;         ///< Polls before a wait yields; -1: by ranks and cores.
+  LogLevel log_level = LogLevel::warn;
+  LogSink log_sink;  ///< Empty: standard error.
+
+  /// Defaults, then the file, then the environment. Throws `usage` for an unknown TUTTI_ variable
+  /// (it names the nearest known one) and for a value out of its range.
+  TUTTI_API static Config from_env();
+};
+
+}  // namespace tutti

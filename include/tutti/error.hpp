@@ -1,0 +1,39 @@
+// tutti: the one exception type, with kinds by what the caller can do about it.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+#include <tutti/export.hpp>
+
+namespace tutti {
+
+/// What the caller can do about an error. Append only: values are part of the ABI.
+enum class ErrorKind {
+  usage = 1,  ///< The call is wrong by itself: fix it. Nothing has happened; the communicator is as
+              ///< before.
+  unavailable = 2,  ///< This machine or build cannot do it: pick another transport, device or size.
+  mismatch = 3,     ///< Ranks called different things, or are set up differently.
+  peer_lost = 4,    ///< A peer's process has ended or its connection broke: shrink or restart.
+  timeout = 5,      ///< The deadline passed: raise the limit or find the straggler.
+  corrupt = 6,      ///< Data arrived damaged: do not trust the result.
+  internal = 7,     ///< A bug of tutti: please report it.
+};
+
+/// The kind's name as written above, for example "peer_lost".
+TUTTI_API std::string_view to_string(ErrorKind kind) noexcept;
+
+/// Every error that tutti throws. The message names the rank, the peer, the operation and its
+/// number where there is one, what was expected, what was found, and what to do.
+class TUTTI_API Error : public std::runtime_error {
+ public:
+  Error(ErrorKind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}
+
+  ErrorKind kind() const noexcept { return kind_; }
+
+ private:
+  ErrorKind kind_;
+};
+
+}  // namespace tutti

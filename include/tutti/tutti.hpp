@@ -1,0 +1,149 @@
+// tutti: collective communication for C++20. Start here.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <tutti/config.hpp>
+#include <tutti/error.hpp>
+#include <tutti/export.hpp>
+#include <tutti/store.hpp>
+#include <tutti/types.hpp>
+
+namespace tutti {
+
+class CommunicatorImpl;
+class Operation;
+
+/// tutti's version, "major.minor.patch".
+TUTTI_API std::string_view version() noexcept;
+
+/// Options of one call.
+struct CallOptions {
+  std::chrono::milliseconds timeout{
+      0};  ///< Deadline of this call; 0: the configuration's. Ending it fails the communicator.
+  std::string_view
+      algorithm;  ///< By name; empty: chosen. Must agree among ranks. Valid until the call returns.
+};
+
+/// An asynchronous call. Copyable handle; dropping it cancels nothing. Buffers belong to the call
+/// until done() or until the communicator is destroyed. Thread-safe.
+class TUTTI_API Work {
+ public:
+  Work() = default;  ///< Done already.
+
+  /// Helps to advance the call until it is done; throws its error.
+  void wait();
+  /// As wait(), for at most `limit`: then throws `timeout`, which ends only the waiting.
+  void wait(std::chrono::milliseconds limit);
+  /// Whether it has ended, well or not. Never blocks.
+  bool done() const noexcept;
+
+ private:
+  friend class CommunicatorImpl;
+  explicit Work(std::shared_ptr<Operation> operation);
+  std::shared_ptr<Operation> operation_;
+};
+
+/// Where the time of creating a communicator went.
+struct StartupPhase {
+  std::string name;
+  std::chrono::nanoseconds duration;
+};
+
+/// A group of ranks. Movable. Calls of one communicator are made by one thread at a time, in the
+/// same order on every rank; different communicators are independent.
+///
+/// Errors, for every operation: `usage` (a bad argument: nothing has happened, correct it and go
+/// on); `mismatch`, `peer_lost`, `timeout`, `corrupt` (the communicator has failed: every later
+/// call throws the same; destroy it).
+///
+/// Counts are elements. `input` and `output` may be the same buffer where "in place" says so; any
+/// other overlap is `usage`. Buffers need no alignment. A count of 0 is a call like any other.
+class TUTTI_API Communicator {
+ public:
+  /// Joins the job that the environment describes: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR,
+  /// MASTER_PORT, as torch.distributed reads them (tutti-run sets them). Blocks until all ranks are
+  /// there or the start-up deadline.
+  static Communicator from_env();
+  static Communicator from_env(const Config& config);
+
+  /// Joins `size` ranks that share `store`.
+  static Communicator create(std::shared_ptr<Store> store, int rank, int size);
+  static Communicator create(std::shared_ptr<Store> store, int rank, int size,
+                             const Config& config);
+
+  /// `size` communicators of one process, by rank: one for each thread.
+  static std::vector<Communicator> in_process(int size);
+  static std::vector<Communicator> in_process(int size, const Config& config);
+
+  Communicator(Communicator&&) noexcept;
+  Communicator& operator=(Communicator&&) noexcept;
+  ~Communicator();  ///< Waits for asynchronous calls within their deadlines, says goodbye to peers,
+                    ///< frees everything.
+
+  int rank() const noexcept;
+  int size() const noexcept;
+  /// The store it was made from; null for in_process.
+  std::shared_ptr<Store> store() const;
+  const std::vector<StartupPhase>& startup() const noexcept;
+  /// The error that ended it, or none while it can be used.
+  std::optional<Error> failure() const;
+
+  /// output[i] = op over all ranks of input[i]; the same bits on every rank. In place: input ==
+  /// output.
+  void all_reduce(const void* input, void* output, std::size_t count, DataType type, Op op,
+                  const CallOptions& options = {});
+  Work all_reduce_async(const void* input, void* output, std::size_t count, DataType type, Op op,
+                        const CallOptions& options = {});
+  /// As all_reduce, on `root` alone; elsewhere `output` is not used and may be null.
+  void reduce(const void* input, void* output, std::size_t count, DataType type, Op op, int root,
+              const CallOptions& options = {});
+  Work reduce_async(const void* input, void* output, std::size_t count, DataType type, Op op,
+                    int root, const CallOptions& options = {});
+  /// `buffer` of `root`, everywhere. In place by nature.
+  void broadcast(void* buffer, std::size_t count, DataType type, int root,
+                 const CallOptions& options = {});
+  Work broadcast_async(void* buffer, std::size_t count, DataType type, int root,
+                       const CallOptions& options = {});
+  /// output = the inputs of all ranks, by rank; `count` elements from each. In place: input ==
+  /// output + rank * count.
+  void all_gather(const void* input, void* output, std::size_t count, DataType type,
+                  const CallOptions& options = {});
+  Work all_gather_async(const void* input, void* output, std::size_t count, DataType type,
+                        const CallOptions& options = {});
+  /// output = block `rank` of the reduction; `count` elements to each rank. In place: output ==
+  /// input + rank * count.
+  void reduce_scatter(const void* input, void* output, std::size_t count, DataType type, Op op,
+                      const CallOptions& options = {});
+  Work reduce_scatter_async(const void* input, void* output, std::size_t count, DataType type,
+                            Op op, const CallOptions& options = {});
+  /// Returns when every rank has called it.
+  void barrier(const CallOptions& options = {});
+  Work barrier_async(const CallOptions& options = {});
+
+  template <typename T>
+  void all_reduce(std::span<T> data, Op op = Op::sum, const CallOptions& options = {}) {
+    all_reduce(data.data(), data.data(), data.size(), data_type_of<T>(), op, options);
+  }
+  template <typename T>
+  Work all_reduce_async(std::span<T> data, Op op = Op::sum, const CallOptions& options = {}) {
+    return all_reduce_async(data.data(), data.data(), data.size(), data_type_of<T>(), op, options);
+  }
+  template <typename T>
+  void broadcast(std::span<T> data, int root, const CallOptions& options = {}) {
+    broadcast(data.data(), data.size(), data_type_of<T>(), root, options);
+  }
+
+ private:
+  friend class CommunicatorImpl;
+  explicit Communicator(std::unique_ptr<CommunicatorImpl> impl);
+  std::unique_ptr<CommunicatorImpl> impl_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,101 @@
+// tutti: element types, reductions and collectives by name.
+#pragma once
+
+#include <complex>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+
+#include <tutti/export.hpp>
+
+namespace tutti {
+
+/// Element types. Append only: values are part of the ABI and of the wire.
+enum class DataType : std::uint8_t {
+  int8,
+  uint8,
+  int16,
+  uint16,
+  int32,
+  uint32,
+  int64,
+  uint64,
+  f16,
+  bf16,
+  f32,
+  f64,
+  f8e4m3,
+  f8e5m2,
+  complex64,
+  complex128,
+  boolean,
+};
+inline constexpr int kDataTypes = 17;
+
+/// Reductions. Append only: values are part of the ABI and of the wire. docs/numerics.md says how
+/// each one rounds, wraps and treats NaN.
+enum class Op : std::uint8_t {
+  sum,
+  prod,
+  min,
+  max,
+  avg,  ///< Sum divided by the number of ranks, once, in the step that completes an element.
+};
+inline constexpr int kOps = 5;
+
+/// Collectives. Append only: values are part of the wire.
+enum class Collective : std::uint8_t {
+  all_reduce,
+  broadcast,
+  reduce,
+  all_gather,
+  reduce_scatter,
+  barrier,
+};
+inline constexpr int kCollectives = 6;
+
+TUTTI_API std::string_view to_string(DataType type) noexcept;
+TUTTI_API std::string_view to_string(Op op) noexcept;
+TUTTI_API std::string_view to_string(Collective what) noexcept;
+
+/// Bytes of one element.
+TUTTI_API std::size_t size_of(DataType type) noexcept;
+
+/// A bfloat16 value as stored in buffers (the upper half of an f32). For the typed calls of
+/// Communicator.
+struct bfloat16 {
+  std::uint16_t bits;
+};
+
+/// The DataType of a C++ element type; a type without one does not compile.
+template <typename T>
+constexpr DataType data_type_of() {
+  using U = std::remove_cv_t<T>;
+  if constexpr (std::is_same_v<U, bool>)
+    return DataType::boolean;
+  else if constexpr (std::is_same_v<U, float>)
+    return DataType::f32;
+  else if constexpr (std::is_same_v<U, double>)
+    return DataType::f64;
+  else if constexpr (std::is_same_v<U, bfloat16>)
+    return DataType::bf16;
+  else if constexpr (std::is_same_v<U, std::complex<float>>)
+    return DataType::complex64;
+  else if constexpr (std::is_same_v<U, std::complex<double>>)
+    return DataType::complex128;
+  else {
+    static_assert(std::is_integral_v<U>, "no tutti::DataType for this element type");
+    constexpr bool is_signed = std::is_signed_v<U>;
+    if constexpr (sizeof(U) == 1)
+      return is_signed ? DataType::int8 : DataType::uint8;
+    else if constexpr (sizeof(U) == 2)
+      return is_signed ? DataType::int16 : DataType::uint16;
+    else if constexpr (sizeof(U) == 4)
+      return is_signed ? DataType::int32 : DataType::uint32;
+    else
+      return is_signed ? DataType::int64 : DataType::uint64;
+  }
+}
+
+}  // namespace tutti

@@ -1,0 +1,32 @@
+// Randomness, handed in: production asks the kernel, tests give a seed.
+#pragma once
+
+#include <cstdint>
+
+#include "common/wire.h"
+
+namespace tutti {
+
+class Random {
+ public:
+  virtual ~Random() = default;
+  virtual std::uint64_t next() = 0;
+};
+
+/// getrandom(2). Thread-safe.
+class SystemRandom final : public Random {
+ public:
+  std::uint64_t next() override;
+};
+
+/// The same sequence for the same seed (splitmix64). Own thread only.
+class SeededRandom final : public Random {
+ public:
+  explicit SeededRandom(std::uint64_t seed) : state_(seed) {}
+  std::uint64_t next() override { return mix(state_ += 0x9e3779b97f4a7c15u); }
+
+ private:
+  std::uint64_t state_;
+};
+
+}  // namespace tutti

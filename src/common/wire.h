@@ -1,0 +1,54 @@
+// The header that every message carries, and the fingerprint by which ranks notice that they called
+// different things.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <tutti/types.hpp>
+
+namespace tutti {
+
+/// 16 bytes, native byte order (ranks agree on it at start).
+struct Header {
+  std::uint32_t operation = 0;    ///< Number of the operation in its communicator, modulo 2^32.
+  std::uint32_t fingerprint = 0;  ///< Of everything that must agree; see fingerprint().
+  std::uint32_t length = 0;       ///< Payload bytes.
+  std::uint32_t crc = 0;  ///< CRC32C of the payload where the communicator asks for it, else 0.
+
+  bool operator==(const Header&) const = default;
+};
+static_assert(sizeof(Header) == 16);
+
+/// What all ranks of one operation must agree on, beside its number. `count` is 0 where counts may
+/// differ.
+struct CallSignature {
+  Collective what = Collective::barrier;
+  DataType type = DataType::uint8;
+  Op op = Op::sum;
+  std::int32_t root = 0;
+  std::uint64_t count = 0;  ///< Elements.
+  std::uint32_t algorithm =
+      0;  ///< Index in the table of algorithms: the ranks' schedules must fit together.
+
+  bool operator==(const CallSignature&) const = default;
+};
+
+constexpr std::uint64_t mix(
+    std::uint64_t x) noexcept {  // the finaliser of splitmix64 (Steele, Lea, Flood 2014)
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+constexpr std::uint32_t fingerprint(const CallSignature& call) noexcept {
+  std::uint64_t h =
+      mix(static_cast<std::uint64_t>(call.what) | static_cast<std::uint64_t>(call.type) << 8 |
+          static_cast<std::uint64_t>(call.op) << 16 |
+          static_cast<std::uint64_t>(static_cast<std::uint32_t>(call.root)) << 24);
+  h = mix(h ^ call.count);
+  h = mix(h ^ call.algorithm);
+  return static_cast<std::uint32_t>(h ^ (h >> 32));
+}
+
+}  // namespace tutti

@@ -1,0 +1,95 @@
+// What a rank shows its peers beside messages: its last calls, how far it has come, and whether it
+// has failed. In memory that peers can read, so that a frozen or dead rank can still be asked.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <optional>
+#include <string_view>
+
+#include <tutti/error.hpp>
+
+#include "common/wire.h"
+
+namespace tutti {
+
+inline constexpr std::size_t kCacheLine = 64;
+
+enum class BoardState : std::uint32_t { open, failed, closed };
+
+/// One owner writes, any peer reads at any time. All fields are atomics on their own; a record is
+/// valid when its number reads the same before and after the rest (a sequence lock with the number
+/// as the sequence).
+struct Board {
+  static constexpr std::size_t kCalls = 64;
+  static constexpr std::size_t kFailureBytes = 1024;
+
+  struct Call {
+    std::atomic<std::uint64_t> number_plus_one;  ///< 0: never written, or being written.
+    std::atomic<std::uint64_t> kinds;            ///< what | type << 8 | op << 16 | algorithm << 32
+    std::atomic<std::uint64_t> root;
+    std::atomic<std::uint64_t> count;
+  };
+
+  alignas(kCacheLine) std::atomic<std::uint32_t> sleepers;  ///< Threads of the owner asleep: peers
+                                                            ///< ring after a post.
+  std::atomic<BoardState> state;
+  std::atomic<std::uint32_t> failure_kind;
+  std::atomic<std::uint32_t> failure_bytes;
+  alignas(kCacheLine) std::atomic<std::uint64_t> entered;  ///< Operations entered.
+  std::atomic<std::uint64_t> completed;                    ///< Operations completed.
+  alignas(kCacheLine) std::array<Call, kCalls> calls;
+  std::array<char, kFailureBytes>
+      failure;  ///< Written before `state` becomes failed, then constant.
+
+  /// Owner: writes down call `number` before its first message is posted.
+  void record(std::uint64_t number, const CallSignature& call) noexcept {
+    Call& c = calls[number % kCalls];
+    c.number_plus_one.store(0, std::memory_order_relaxed);
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    c.kinds.store(static_cast<std::uint64_t>(call.what) |
+                      static_cast<std::uint64_t>(call.type) << 8 |
+                      static_cast<std::uint64_t>(call.op) << 16 |
+                      static_cast<std::uint64_t>(call.algorithm) << 32,
+                  std::memory_order_release);
+    c.root.store(static_cast<std::uint64_t>(static_cast<std::uint32_t>(call.root)),
+                 std::memory_order_release);
+    c.count.store(call.count, std::memory_order_release);
+    c.number_plus_one.store(number + 1, std::memory_order_release);
+    entered.store(number + 1, std::memory_order_release);
+  }
+
+  /// Anyone: call `number`, if it is among the last kCalls and not being overwritten.
+  std::optional<CallSignature> call(std::uint64_t number) const noexcept {
+    const Call& c = calls[number % kCalls];
+    if (c.number_plus_one.load(std::memory_order_acquire) != number + 1) return std::nullopt;
+    const std::uint64_t kinds = c.kinds.load(std::memory_order_acquire);
+    CallSignature found;
+    found.what = static_cast<Collective>(kinds & 0xff);
+    found.type = static_cast<DataType>(kinds >> 8 & 0xff);
+    found.op = static_cast<Op>(kinds >> 16 & 0xff);
+    found.algorithm = static_cast<std::uint32_t>(kinds >> 32);
+    found.root = static_cast<std::int32_t>(c.root.load(std::memory_order_acquire));
+    found.count = c.count.load(std::memory_order_acquire);
+    if (c.number_plus_one.load(std::memory_order_acquire) != number + 1) return std::nullopt;
+    return found;
+  }
+
+  /// Owner, once: says that this rank has failed and why. Peers that wait for it pass the error on.
+  void fail(ErrorKind kind, std::string_view why) noexcept {
+    const std::size_t bytes = why.size() < kFailureBytes ? why.size() : kFailureBytes;
+    std::memcpy(failure.data(), why.data(), bytes);
+    failure_bytes.store(static_cast<std::uint32_t>(bytes), std::memory_order_relaxed);
+    failure_kind.store(static_cast<std::uint32_t>(kind), std::memory_order_relaxed);
+    state.store(BoardState::failed, std::memory_order_release);
+  }
+
+  /// Anyone, once `state` reads failed (with acquire).
+  std::string_view failure_text() const noexcept {
+    const std::size_t bytes = failure_bytes.load(std::memory_order_relaxed);
+    return {failure.data(), bytes < kFailureBytes ? bytes : kFailureBytes};
+  }
+};
+
+}  // namespace tutti

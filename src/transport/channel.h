@@ -1,0 +1,121 @@
+// The seam under which all transports look alike: memory, a peer and a deadline; never sockets,
+// queue pairs or files.
+//
+// A channel is an ordered, one-directional FIFO of messages between two ranks, with a window of at
+// least two messages of max_message_bytes(). Everything here is non-blocking: it says done or not
+// yet, and whoever has to wait does so in runtime/wait.h. A channel and its transport are used by
+// one thread at a time (whoever owns the communicator's engine).
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "common/clock.h"
+#include "common/wire.h"
+#include "transport/board.h"
+
+namespace tutti {
+
+class SendRing;
+class RecvRing;
+
+struct Span {
+  std::byte* data = nullptr;
+  std::size_t bytes = 0;
+};
+
+class SendChannel {
+ public:
+  virtual ~SendChannel() = default;
+
+  /// Memory for the next message, to be filled and posted; none while the window is full. Asking
+  /// again before post() gives the same memory. Throws `internal` for more than the transport's
+  /// max_message_bytes().
+  virtual std::optional<Span> acquire(std::size_t bytes) = 0;
+
+  /// Sends what acquire() gave out, with `header.length` = its bytes.
+  virtual void post(const Header& header) = 0;
+
+  /// The channel's ring where it is plain memory, for the engine's path without virtual calls; else
+  /// null.
+  virtual SendRing* ring() noexcept { return nullptr; }
+};
+
+struct Message {
+  const std::byte* data = nullptr;  ///< header.length bytes, valid until release().
+  Header header;
+};
+
+class RecvChannel {
+ public:
+  virtual ~RecvChannel() = default;
+
+  /// The oldest message not yet released; none while there is none. Peeking twice gives the same
+  /// message.
+  virtual std::optional<Message> peek() = 0;
+
+  /// Gives the peeked message's memory back to the sender.
+  virtual void release() = 0;
+
+  virtual RecvRing* ring() noexcept { return nullptr; }
+};
+
+struct PeerStatus {
+  enum class State {
+    alive,
+    closed,  ///< Has closed its communicator in good order; what it sent before can still be
+             ///< received.
+    failed,  ///< Says itself that it has failed: its board says why.
+    lost,    ///< Its process or connection is gone; what it sent before may still be received.
+  };
+  State state = State::alive;
+  std::string why;  ///< For lost: what was seen ("process 4711 has ended").
+};
+
+/// One way to reach the other ranks of one communicator. Made by the registry; connect() comes
+/// first.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  virtual std::string_view name() const = 0;
+
+  /// What peers need to connect to this rank, as bytes for the store (at most 4 KiB).
+  virtual std::string address() const = 0;
+
+  /// Joins all ranks; `addresses` by rank. Throws `unavailable` when a peer cannot be reached this
+  /// way (and says why), `peer_lost`, or `timeout` naming the ranks that never came.
+  virtual void connect(std::span<const std::string> addresses, TimePoint deadline) = 0;
+
+  /// The channel `number` to or from `peer`, made when first asked for. Stays valid until the
+  /// transport is destroyed. Throws `unavailable` when memory for it cannot be had.
+  virtual SendChannel& sender(int peer, int number) = 0;
+  virtual RecvChannel& receiver(int peer, int number) = 0;
+
+  virtual std::size_t max_message_bytes() const = 0;
+
+  /// Moves what can be moved without waiting: handshakes, bytes, news of peers.
+  virtual void progress() = 0;
+
+  /// A descriptor (itself pollable) that is readable when progress() would find something that no
+  /// doorbell announces: a socket, a peer's end. -1: there is none.
+  virtual int wait_fd() const { return -1; }
+
+  virtual PeerStatus status(int peer) = 0;
+
+  /// This rank's board, and a peer's: null while it is not here yet (ask again after progress()).
+  virtual Board& own_board() = 0;
+  virtual const Board* board(int peer) = 0;
+
+  /// Wakes `peer` if it sleeps: after own_board() has changed in a way that it should see.
+  virtual void wake(int peer) = 0;
+
+  /// Says goodbye: peers see `closed`. Afterwards nobody touches user memory and no message is
+  /// sent. Idempotent.
+  virtual void close() noexcept = 0;
+};
+
+}  // namespace tutti

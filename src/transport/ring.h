@@ -1,0 +1,184 @@
+// A channel in memory that two ranks share: one line a message, small payloads in the line itself,
+// large ones in a ring of bytes beside it. One writer, one reader, no lock, no read-modify-write.
+//
+// Invariants: message n stands in line n % kLines with sequence n + 1, written last (release) and
+// read first (acquire). Both ends compute the same place for a payload (see place()). The reader
+// counts released messages in `released`, after every large message and every kCreditEvery small
+// ones, so a writer always sees room for at least two messages of max_message_bytes() once the
+// reader has released all.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "common/wire.h"
+#include "transport/board.h"
+
+namespace tutti {
+
+inline constexpr std::size_t kInlineBytes = 40;
+inline constexpr std::uint64_t kLines = 64;
+inline constexpr std::uint64_t kCreditEvery = 16;
+
+struct alignas(kCacheLine) Line {
+  std::atomic<std::uint64_t> sequence;
+  Header header;
+  std::byte payload[kInlineBytes];
+};
+static_assert(sizeof(Line) == kCacheLine);
+
+/// The shared memory of one ring, all zero at first: this, then `data_bytes` of payload memory.
+struct RingMemory {
+  alignas(kCacheLine) std::atomic<std::uint64_t> released;  ///< Written by the reader alone.
+  alignas(kCacheLine) Line lines[kLines];                   ///< Written by the writer alone.
+
+  static constexpr std::size_t bytes(std::size_t data_bytes) {
+    return sizeof(RingMemory) + data_bytes;
+  }
+  std::byte* data() noexcept { return reinterpret_cast<std::byte*>(this + 1); }
+};
+
+/// Wakes the rank at the other end. `sleepers` is read after every post without a fence: a sleeper
+/// counts itself in, issues membarrier(2), and looks once more before it sleeps. Where membarrier
+/// is missing, `fence` is set.
+struct PeerBell {
+  const std::atomic<std::uint32_t>* sleepers =
+      nullptr;  ///< Null: nobody ever sleeps (one thread runs all ranks).
+  int event_fd = -1;
+  bool fence = false;
+
+  void after_store() const noexcept {
+    if (sleepers == nullptr) return;
+    if (fence) std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (sleepers->load(std::memory_order_relaxed) != 0) [[unlikely]]
+      ring();
+  }
+  void ring() const noexcept;
+};
+
+/// Where a payload of `bytes` goes when `position` bytes have been handed out: whole, 64-byte
+/// aligned, never across the end. Payloads of at most data_bytes / 3 always find room for two.
+constexpr std::uint64_t place(std::uint64_t position, std::size_t bytes,
+                              std::size_t data_bytes) noexcept {
+  const std::uint64_t offset = position % data_bytes;
+  return offset + bytes <= data_bytes ? position : position - offset + data_bytes;
+}
+constexpr std::size_t padded(std::size_t bytes) noexcept {
+  return (bytes + kCacheLine - 1) & ~(kCacheLine - 1);
+}
+
+class SendRing {
+ public:
+  SendRing() = default;
+  /// `data_bytes`: a multiple of 64, at least 3 * 64.
+  SendRing(RingMemory* memory, std::size_t data_bytes, PeerBell peer)
+      : memory_(memory), data_(memory->data()), data_bytes_(data_bytes), peer_(peer) {}
+
+  static constexpr std::size_t max_message_bytes(std::size_t data_bytes) {
+    return data_bytes / 3 & ~(kCacheLine - 1);
+  }
+
+  /// See SendChannel::acquire; null: full.
+  std::byte* acquire(std::size_t bytes) noexcept {
+    if (next_ - released_ == kLines && !see_released()) return nullptr;
+    if (bytes <= kInlineBytes) {
+      acquired_end_ = position_;
+      return memory_->lines[next_ % kLines].payload;
+    }
+    const std::uint64_t at = place(position_, bytes, data_bytes_);
+    acquired_end_ = at + padded(bytes);
+    if (acquired_end_ - freed_ > data_bytes_ &&
+        !(see_released() && acquired_end_ - freed_ <= data_bytes_))
+      return nullptr;
+    return data_ + at % data_bytes_;
+  }
+
+  void post(const Header& header) noexcept {
+    Line& line = memory_->lines[next_ % kLines];
+    line.header = header;
+    end_[next_ % kLines] = position_ = acquired_end_;
+    line.sequence.store(++next_, std::memory_order_release);
+    __builtin_prefetch(&memory_->lines[next_ % kLines],
+                       1);  // 10-20 ns of the next post's miss, with 64 lines
+    peer_.after_store();
+  }
+
+ private:
+  bool see_released() noexcept {
+    const std::uint64_t released = memory_->released.load(std::memory_order_acquire);
+    if (released == released_) return false;
+    released_ = released;
+    freed_ = end_[(released - 1) % kLines];
+    return true;
+  }
+
+  RingMemory* memory_ = nullptr;
+  std::byte* data_ = nullptr;
+  std::size_t data_bytes_ = 0;
+  std::uint64_t next_ = 0;          // messages posted
+  std::uint64_t released_ = 0;      // messages seen released
+  std::uint64_t position_ = 0;      // payload bytes handed out, padding and skipped ends included
+  std::uint64_t acquired_end_ = 0;  // position_ after the message being filled
+  std::uint64_t freed_ = 0;         // payload bytes seen given back
+  std::array<std::uint64_t, kLines> end_{};
+  PeerBell peer_;
+};
+
+class RecvRing {
+ public:
+  RecvRing() = default;  ///< Not attached yet: peek() finds nothing.
+  RecvRing(RingMemory* memory, std::size_t data_bytes, PeerBell peer)
+      : memory_(memory),
+        lines_(memory->lines),
+        data_(memory->data()),
+        data_bytes_(data_bytes),
+        peer_(peer) {}
+
+  /// True once there is a message: then header() and data() are its own until release().
+  bool peek() const noexcept {
+    return lines_[next_ & mask_].sequence.load(std::memory_order_acquire) == next_ + 1;
+  }
+  const Header& header() const noexcept { return lines_[next_ & mask_].header; }
+  const std::byte* data() const noexcept {
+    const Line& line = lines_[next_ & mask_];
+    if (line.header.length <= kInlineBytes) return line.payload;
+    return data_ + place(position_, line.header.length, data_bytes_) % data_bytes_;
+  }
+
+  /// False: the message claims a length that cannot be.
+  bool plausible() const noexcept {
+    return header().length <= std::max(kInlineBytes, SendRing::max_message_bytes(data_bytes_));
+  }
+
+  void release() noexcept {
+    const std::size_t bytes = header().length;
+    const bool large = bytes > kInlineBytes;
+    if (large) position_ = place(position_, bytes, data_bytes_) + padded(bytes);
+    ++next_;
+    if (large || next_ - published_ >= kCreditEvery) {
+      published_ = next_;
+      memory_->released.store(next_, std::memory_order_release);
+      peer_.after_store();
+    }
+  }
+
+ private:
+  static inline const Line kNoMessage{};  // sequence 0 is never awaited
+
+  RingMemory* memory_ = nullptr;
+  const Line* lines_ = &kNoMessage;
+  const std::byte* data_ = nullptr;
+  std::size_t data_bytes_ = 0;
+  std::uint64_t mask_ = memory_ == nullptr ? 0 : kLines - 1;
+  std::uint64_t next_ = 0;       // messages released
+  std::uint64_t published_ = 0;  // of those, told to the writer
+  std::uint64_t position_ = 0;   // as SendRing::position_, of released messages
+  PeerBell peer_;
+};
+
+}  // namespace tutti
