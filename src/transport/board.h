@@ -85,6 +85,14 @@ struct Board {
     state.store(BoardState::failed, std::memory_order_release);
   }
 
+  /// Owner: says goodbye; false when that has been said before. What has failed stays failed, so
+  /// that peers can still ask why.
+  bool close() noexcept {
+    if (state.load(std::memory_order_relaxed) != BoardState::open) return false;
+    state.store(BoardState::closed, std::memory_order_release);
+    return true;
+  }
+
   /// Anyone, once `state` reads failed (with acquire).
   std::string_view failure_text() const noexcept {
     const std::size_t bytes = failure_bytes.load(std::memory_order_relaxed);

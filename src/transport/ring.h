@@ -54,7 +54,10 @@ struct PeerBell {
 
   void after_store() const noexcept {
     if (sleepers == nullptr) return;
-    if (fence) std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (fence)
+      std::atomic_thread_fence(std::memory_order_seq_cst);
+    else
+      std::atomic_signal_fence(std::memory_order_seq_cst);  // keeps the compiler from looking early
     if (sleepers->load(std::memory_order_relaxed) != 0) [[unlikely]]
       ring();
   }

@@ -1,0 +1,35 @@
+// What a transport is given. Everything pointed to outlives it.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/random.h"
+
+namespace tutti {
+
+namespace local {
+class Hub;
+}
+
+struct TransportContext {
+  int rank = 0;
+  int size = 1;
+
+  const Clock* clock = nullptr;
+  Random* random = nullptr;
+  Log* log = nullptr;  ///< Null: silence.
+
+  /// Agreed by all ranks. `data_bytes`, of each ring in memory: a multiple of 64, at least 3 * 64.
+  std::size_t data_bytes = 1 << 20;
+  std::size_t max_message_bytes = 256 << 10;  ///< At most SendRing::max_message_bytes(data_bytes).
+
+  int doorbell_fd = -1;     ///< The runtime's; -1: this rank never sleeps (simulations).
+  bool membarrier = false;  ///< Doorbell::membarrier(): else peers fence after every post.
+
+  std::shared_ptr<local::Hub> hub;  ///< Where ranks of one process meet; null: not in one process.
+};
+
+}  // namespace tutti

@@ -1,0 +1,49 @@
+#include "transport/doorbell.h"
+
+#include <fmt/format.h>
+#include <linux/membarrier.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+
+#include <tutti/error.hpp>
+
+#include "transport/ring.h"
+
+namespace tutti {
+namespace {
+
+bool membarrier_call(int command) noexcept { return syscall(SYS_membarrier, command, 0, 0) == 0; }
+
+}  // namespace
+
+Doorbell::Doorbell() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (fd_ < 0)
+    throw Error(ErrorKind::unavailable,
+                fmt::format("no eventfd for the doorbell: {}; raise the limit of open files "
+                            "(ulimit -n) if that is it",
+                            std::strerror(errno)));
+  membarrier_ = membarrier_call(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED) &&
+                membarrier_call(MEMBARRIER_CMD_GLOBAL_EXPEDITED);
+}
+
+Doorbell::~Doorbell() { close(fd_); }
+
+void Doorbell::sleep_barrier() const noexcept {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (membarrier_) membarrier_call(MEMBARRIER_CMD_GLOBAL_EXPEDITED);
+}
+
+void Doorbell::ring() const noexcept { PeerBell{nullptr, fd_, false}.ring(); }
+
+void Doorbell::clear() const noexcept {
+  std::uint64_t count = 0;
+  [[maybe_unused]] const ssize_t got = read(fd_, &count, sizeof count);  // EAGAIN: was not rung
+}
+
+}  // namespace tutti

@@ -1,0 +1,38 @@
+// The bell that peers ring to wake this process, and the barrier that lets them look for sleepers
+// without a fence of their own.
+#pragma once
+
+namespace tutti {
+
+/// Thread-safe.
+///
+/// How nobody sleeps through a message: a sleeper counts itself in on its boards, calls
+/// sleep_barrier(), looks once more, and only then waits for fd(). A peer posts, then reads the
+/// count. Either the peer sees the count and rings, or its post came before the barrier and the
+/// last look finds it (a store buffer, Dekker's way, with the whole cost on the sleeper: about
+/// 20 us there against 27 ns for a fence at every post).
+class Doorbell {
+ public:
+  /// Registers the process for membarrier(2). Throws `unavailable` when there is no eventfd.
+  Doorbell();
+  ~Doorbell();
+  Doorbell(const Doorbell&) = delete;
+  Doorbell& operator=(const Doorbell&) = delete;
+
+  /// Readable once somebody has rung since the last clear().
+  int fd() const noexcept { return fd_; }
+
+  /// Whether sleep_barrier() reaches other processes. Where it does not (an old kernel, a seccomp
+  /// filter), peers must fence: PeerBell::fence.
+  bool membarrier() const noexcept { return membarrier_; }
+
+  void sleep_barrier() const noexcept;
+  void ring() const noexcept;
+  void clear() const noexcept;
+
+ private:
+  int fd_ = -1;
+  bool membarrier_ = false;
+};
+
+}  // namespace tutti

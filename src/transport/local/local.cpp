@@ -1,0 +1,162 @@
+#include "transport/local/local.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include <tutti/error.hpp>
+
+#include "transport/memory_channel.h"
+
+namespace tutti::local {
+
+Hub::Hub(int size) : ranks_(static_cast<std::size_t>(size)) { assert(size > 0); }
+
+Hub::~Hub() {
+  for (const Rank& rank : ranks_)
+    if (rank.bell_fd >= 0) close(rank.bell_fd);
+}
+
+void Hub::join(const TransportContext& context) {
+  assert(context.rank >= 0 && context.rank < size() && context.size == size());
+  const std::lock_guard lock(mutex_);
+  Rank& rank = ranks_[context.rank];
+  if (rank.joined)
+    throw Error(ErrorKind::usage,
+                fmt::format("two ranks of this process call themselves rank {}", context.rank));
+  if (context.doorbell_fd >= 0) {
+    rank.bell_fd = fcntl(context.doorbell_fd, F_DUPFD_CLOEXEC, 0);
+    if (rank.bell_fd < 0)
+      throw Error(ErrorKind::unavailable,
+                  fmt::format("rank {} cannot duplicate its doorbell: {}; raise the limit of open "
+                              "files (ulimit -n)",
+                              context.rank, std::strerror(errno)));
+  }
+  rank.membarrier = context.membarrier;
+  rank.joined = true;
+  if (++joined_ == size()) all_joined_.notify_all();
+}
+
+void Hub::wait_for_all(int rank, TimePoint deadline) {
+  std::unique_lock lock(mutex_);
+  if (!all_joined_.wait_until(lock, deadline, [this] { return joined_ == size(); }))
+    throw Error(
+        ErrorKind::timeout,
+        fmt::format("rank {} of {} waited in this process for ranks that never came: {}; make all "
+                    "of them, or raise the start-up timeout",
+                    rank, size(), missing_ranks()));
+}
+
+std::string Hub::missing_ranks() const {
+  std::string missing;
+  for (int rank = 0; rank < size(); ++rank)
+    if (!ranks_[rank].joined) missing += fmt::format("{}{}", missing.empty() ? "" : ", ", rank);
+  return missing;
+}
+
+PeerBell Hub::bell(int from, int to) const noexcept {
+  const Rank& peer = ranks_[to];
+  if (peer.bell_fd < 0) return {};
+  return {&peer.board->sleepers, peer.bell_fd, !(peer.membarrier && ranks_[from].membarrier)};
+}
+
+RingMemory* Hub::ring(int from, int to, int number, std::size_t data_bytes) {
+  const std::lock_guard lock(mutex_);
+  auto& memory = rings_[{from, to, number}];
+  if (memory == nullptr) {
+    // Only the lines are written here: of payload memory a simulation pays for what it touches.
+    void* raw =
+        ::operator new(RingMemory::bytes(data_bytes), std::align_val_t(kCacheLine), std::nothrow);
+    if (raw == nullptr)
+      throw Error(ErrorKind::unavailable,
+                  fmt::format("no memory for a ring of {} bytes from rank {} to rank {}; lower "
+                              "TUTTI_RING_BYTES or run fewer ranks",
+                              RingMemory::bytes(data_bytes), from, to));
+    memory.reset(new (raw) RingMemory());
+  }
+  return memory.get();
+}
+
+void Hub::FreeRing::operator()(RingMemory* memory) const noexcept {
+  ::operator delete(memory, std::align_val_t(kCacheLine));
+}
+
+namespace {
+
+class LocalTransport final : public Transport {
+ public:
+  explicit LocalTransport(const TransportContext& context)
+      : hub_(context.hub),
+        rank_(context.rank),
+        data_bytes_(context.data_bytes),
+        max_message_bytes_(context.max_message_bytes) {
+    hub_->join(context);
+  }
+  ~LocalTransport() override { close(); }
+
+  std::string_view name() const override { return "local"; }
+  std::string address() const override { return {}; }
+  void connect(std::span<const std::string> addresses, TimePoint deadline) override {
+    assert(static_cast<int>(addresses.size()) == hub_->size());
+    hub_->wait_for_all(rank_, deadline);
+    connected_ = true;
+  }
+
+  SendChannel& sender(int peer, int number) override {
+    auto& channel = senders_[{peer, number}];
+    if (channel == nullptr)
+      channel = std::make_unique<MemorySendChannel>(hub_->ring(rank_, peer, number, data_bytes_),
+                                                    data_bytes_, max_message_bytes_,
+                                                    hub_->bell(rank_, peer));
+    return *channel;
+  }
+
+  RecvChannel& receiver(int peer, int number) override {
+    auto& channel = receivers_[{peer, number}];
+    if (channel == nullptr) {
+      RingMemory* memory = hub_->ring(peer, rank_, number, data_bytes_);
+      channel = std::make_unique<MemoryRecvChannel>();
+      channel->attach(memory, data_bytes_, hub_->bell(rank_, peer));
+    }
+    return *channel;
+  }
+
+  std::size_t max_message_bytes() const override { return max_message_bytes_; }
+  void progress() override {}
+
+  PeerStatus status(int peer) override { return status_on(hub_->board(peer)); }
+  Board& own_board() override { return hub_->board(rank_); }
+  const Board* board(int peer) override { return &hub_->board(peer); }
+  void wake(int peer) override { hub_->bell(rank_, peer).after_store(); }
+
+  void close() noexcept override {
+    if (!own_board().close() || !connected_) return;
+    for (int peer = 0; peer < hub_->size(); ++peer) wake(peer);
+  }
+
+ private:
+  const std::shared_ptr<Hub> hub_;
+  const int rank_;
+  const std::size_t data_bytes_;
+  const std::size_t max_message_bytes_;
+  bool connected_ = false;  // until then a peer's bell is not there to ring
+  std::map<std::pair<int, int>, std::unique_ptr<MemorySendChannel>> senders_;    // by peer, number
+  std::map<std::pair<int, int>, std::unique_ptr<MemoryRecvChannel>> receivers_;  // by peer, number
+};
+
+}  // namespace
+
+std::string why_not(const TransportContext& context) {
+  return context.hub != nullptr ? "" : "it joins ranks of one process, and these are not";
+}
+
+std::unique_ptr<Transport> make(const TransportContext& context) {
+  return std::make_unique<LocalTransport>(context);
+}
+
+}  // namespace tutti::local

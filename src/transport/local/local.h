@@ -1,0 +1,69 @@
+// Ranks of one process: threads, or thousands of ranks that one thread drives in a simulation.
+#pragma once
+
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "transport/channel.h"
+#include "transport/context.h"
+#include "transport/ring.h"
+
+namespace tutti::local {
+
+/// Where the ranks of one communicator meet: their boards, bells and rings. Thread-safe; the lock
+/// is taken to join and to make a ring, never to move a message. Lives as long as any of its ranks,
+/// so what a closed rank has sent can still be received.
+class Hub {
+ public:
+  explicit Hub(int size);
+  ~Hub();
+  Hub(const Hub&) = delete;
+  Hub& operator=(const Hub&) = delete;
+
+  int size() const noexcept { return static_cast<int>(ranks_.size()); }
+
+  /// A rank is there. Keeps a duplicate of its bell, which its peers may ring after it has gone.
+  void join(const TransportContext& context);
+
+  /// Returns when all ranks have joined; throws `timeout` naming those that have not.
+  void wait_for_all(int rank, TimePoint deadline);
+
+  Board& board(int rank) noexcept { return *ranks_[rank].board; }
+
+  /// How `from` wakes `to`. Both have joined.
+  PeerBell bell(int from, int to) const noexcept;
+
+  /// The ring `number` from one rank to another, made when either first asks.
+  RingMemory* ring(int from, int to, int number, std::size_t data_bytes);
+
+ private:
+  struct Rank {
+    std::unique_ptr<Board> board = std::make_unique<Board>();
+    bool joined = false;      // guarded by mutex_; the rest is written before it and then constant
+    int bell_fd = -1;         // owned; -1: never sleeps
+    bool membarrier = false;  // as TransportContext::membarrier
+  };
+  struct FreeRing {
+    void operator()(RingMemory* memory) const noexcept;
+  };
+
+  std::string missing_ranks() const;  // with mutex_ held
+
+  std::vector<Rank> ranks_;
+  std::mutex mutex_;
+  std::condition_variable all_joined_;
+  int joined_ = 0;  // guarded by mutex_
+  std::map<std::tuple<int, int, int>, std::unique_ptr<RingMemory, FreeRing>>
+      rings_;  // by from, to, number; guarded by mutex_
+};
+
+/// See TransportEntry.
+std::string why_not(const TransportContext& context);
+std::unique_ptr<Transport> make(const TransportContext& context);
+
+}  // namespace tutti::local

@@ -1,0 +1,91 @@
+// The channel seam over a ring in memory, for every transport whose channels are plain memory.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <optional>
+
+#include <tutti/error.hpp>
+
+#include "transport/channel.h"
+#include "transport/ring.h"
+
+namespace tutti {
+
+/// What a peer says of itself, where its board is memory.
+inline PeerStatus status_on(const Board& board) {
+  switch (board.state.load(std::memory_order_acquire)) {
+    case BoardState::open: return {PeerStatus::State::alive, {}};
+    case BoardState::failed: return {PeerStatus::State::failed, {}};
+    case BoardState::closed: return {PeerStatus::State::closed, {}};
+  }
+  return {PeerStatus::State::lost, "its board is damaged"};
+}
+
+class MemorySendChannel final : public SendChannel {
+ public:
+  MemorySendChannel(RingMemory* memory, std::size_t data_bytes, std::size_t max_message_bytes,
+                    PeerBell peer)
+      : ring_(memory, data_bytes, peer), max_message_bytes_(max_message_bytes) {
+    assert(max_message_bytes <= SendRing::max_message_bytes(data_bytes));
+  }
+
+  std::optional<Span> acquire(std::size_t bytes) override {
+    if (bytes > max_message_bytes_)
+      throw Error(ErrorKind::internal,
+                  fmt::format("a message of {} bytes was asked of a channel whose largest is {}",
+                              bytes, max_message_bytes_));
+    std::byte* data = ring_.acquire(bytes);
+    if (data == nullptr) return std::nullopt;
+    acquired_bytes_ = bytes;
+    return Span{data, bytes};
+  }
+
+  void post(const Header& header) override {
+    assert(header.length == acquired_bytes_);
+    ring_.post(header);
+  }
+
+  SendRing* ring() noexcept override { return &ring_; }
+
+ private:
+  SendRing ring_;
+  const std::size_t max_message_bytes_;
+  std::size_t acquired_bytes_ = 0;
+};
+
+class MemoryRecvChannel final : public RecvChannel {
+ public:
+  /// Until attach() nothing arrives and there is no ring().
+  MemoryRecvChannel() = default;
+
+  void attach(RingMemory* memory, std::size_t data_bytes, PeerBell peer) {
+    assert(!attached_);
+    ring_ = RecvRing(memory, data_bytes, peer);
+    attached_ = true;
+  }
+  bool attached() const noexcept { return attached_; }
+
+  std::optional<Message> peek() override {
+    if (!ring_.peek()) return std::nullopt;
+    if (!ring_.plausible())
+      throw Error(ErrorKind::corrupt,
+                  fmt::format("a message claims {} bytes, more than its channel can carry: the "
+                              "sender's memory is damaged or it runs another version",
+                              ring_.header().length));
+    return Message{ring_.data(), ring_.header()};
+  }
+
+  void release() override {
+    assert(ring_.peek());
+    ring_.release();
+  }
+
+  RecvRing* ring() noexcept override { return attached_ ? &ring_ : nullptr; }
+
+ private:
+  RecvRing ring_;
+  bool attached_ = false;
+};
+
+}  // namespace tutti

@@ -1,0 +1,57 @@
+#include "transport/registry.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include <tutti/error.hpp>
+
+#include "transport/local/local.h"
+
+namespace tutti {
+namespace {
+
+TransportEntry find(std::string_view name) {
+  std::string known = "auto";
+  for (const TransportEntry& entry : transports()) {
+    if (entry.name == name) return entry;
+    known.append(", ").append(entry.name);
+  }
+  throw Error(ErrorKind::usage,
+              fmt::format("TUTTI_TRANSPORTS names the transport '{}', which this build does not "
+                          "have; it knows: {}",
+                          name, known));
+}
+
+}  // namespace
+
+std::vector<TransportEntry> transports() {
+  return {
+      {"local", local::why_not, local::make},
+  };
+}
+
+std::vector<TransportEntry> parse_transports(std::string_view names) {
+  if (names == "auto") return transports();
+  std::vector<TransportEntry> chosen;
+  for (bool more = true; more;) {
+    const std::size_t comma = names.find(',');
+    chosen.push_back(find(names.substr(0, comma)));
+    more = comma != std::string_view::npos;
+    if (more) names.remove_prefix(comma + 1);
+  }
+  return chosen;
+}
+
+std::unique_ptr<Transport> make_transport(std::string_view names, const TransportContext& context) {
+  std::string reasons;
+  for (const TransportEntry& entry : parse_transports(names)) {
+    const std::string reason = entry.why_not(context);
+    if (reason.empty()) return entry.make(context);
+    reasons += fmt::format("\n  {}: {}", entry.name, reason);
+  }
+  throw Error(ErrorKind::unavailable, fmt::format("rank {}: none of the transports '{}' can run:{}",
+                                                  context.rank, names, reasons));
+}
+
+}  // namespace tutti
