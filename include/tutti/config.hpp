@@ -21,6 +21,7 @@ using LogSink = std::function<void(LogLevel, std::string_view)>;
 /// Defaults here; then a file (TUTTI_CONFIG_FILE), then TUTTI_* variables, then what the program
 /// sets.
 struct Config {
+  std::string config_file;          ///< The file that from_env() read; setting it reads nothing.
   std::string transports = "auto";  ///< Comma-separated, in order of preference.
   std::string algorithm =
       "auto";  ///< One algorithm for every call that knows it. Must agree among ranks.

@@ -4,16 +4,20 @@
 #include <fmt/format.h>
 
 #include <mutex>
+#include <string_view>
 #include <utility>
 
 #include <tutti/config.hpp>
 
 namespace tutti {
 
+std::string_view to_string(LogLevel level) noexcept;
+
 /// Thread-safe. Lines above the level cost one comparison.
 class Log {
  public:
-  Log(LogLevel level, LogSink sink);  ///< An empty sink: spdlog to standard error.
+  /// An empty sink: standard error, as lines "tutti[warn] text". What a sink throws is swallowed.
+  Log(LogLevel level, LogSink sink);
 
   template <typename... Args>
   void write(LogLevel level, fmt::format_string<Args...> format, Args&&... args) {

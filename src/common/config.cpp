@@ -1,0 +1,188 @@
+#include "common/config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+
+#include <tutti/error.hpp>
+
+#include "common/text.h"
+
+namespace tutti {
+namespace {
+
+using std::chrono::hours;
+using std::chrono::milliseconds;
+
+constexpr std::string_view kPrefix = "TUTTI_";
+constexpr std::string_view kTestPrefix = "TUTTI_TEST_";
+constexpr std::string_view kFileKnob = "config_file";
+constexpr std::size_t kMessagesInARing = 3;  // fewer, and two might find no room: transport/ring.h
+constexpr std::size_t kLeastMessage = 4 << 10, kMostMessage = 64 << 20, kMostRing = 1 << 30;
+
+constexpr bool kAgree = true, kOwn = false;
+constexpr std::array kKnobs{
+    Knob{"config_file", PathKnob{&Config::config_file}, kOwn,
+         "A file of `name = value` lines, read before the environment."},
+    Knob{"transports", NamesKnob{&Config::transports, true}, kAgree,
+         "Transports to try, in order of preference."},
+    Knob{"algorithm", NamesKnob{&Config::algorithm, false}, kAgree,
+         "One algorithm for every call that knows it."},
+    Knob{"timeout_ms", TimeKnob{&Config::timeout, milliseconds(1), hours(24)}, kOwn,
+         "Deadline of an operation that is given none."},
+    Knob{"startup_timeout_ms", TimeKnob{&Config::startup_timeout, milliseconds(1), hours(24)}, kOwn,
+         "Deadline of creating a communicator."},
+    Knob{"message_bytes", BytesKnob{&Config::message_bytes, kLeastMessage, kMostMessage, 64},
+         kAgree, "Largest message; 0: sized from the caches."},
+    Knob{"ring_bytes",
+         BytesKnob{&Config::ring_bytes, kMessagesInARing* kLeastMessage, kMostRing, 64}, kAgree,
+         "Data bytes of a channel in memory, at least 3 messages; 0: sized from the caches."},
+    Knob{"spin_polls", CountKnob{&Config::spin_polls, -1, 1'000'000'000}, kOwn,
+         "Polls before a wait yields; -1: by ranks and cores."},
+    Knob{"log_level", LevelKnob{&Config::log_level}, kOwn,
+         "The least urgent lines that are logged."},
+};
+
+std::optional<std::size_t> row_of(std::string_view name) {
+  for (std::size_t row = 0; row < kKnobs.size(); ++row)
+    if (kKnobs[row].name == name) return row;
+  return std::nullopt;
+}
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  for (char& c : out)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return out;
+}
+
+const Knob& nearest(std::string_view name) {
+  return *std::min_element(kKnobs.begin(), kKnobs.end(), [&](const Knob& a, const Knob& b) {
+    return edit_distance(a.name, name) < edit_distance(b.name, name);
+  });
+}
+
+[[noreturn]] void refuse(const Knob& knob, std::string_view called, std::string_view text,
+                         std::string_view source) {
+  throw Error(ErrorKind::usage,
+              fmt::format("{} is {} (from {}); it must be {}", called,
+                          text.empty() ? "empty" : shown(text), source, knob.range()));
+}
+
+void read_value(std::size_t row, std::string_view called, std::string_view text, std::string source,
+                ResolvedConfig& into) {
+  const Knob& knob = kKnobs[row];
+  const bool good =
+      !text.empty() &&
+      std::visit([&](const auto& kind) { return kind.read(text, into.config); }, knob.kind);
+  if (!good) refuse(knob, called, text, source);
+  into.sources[row] = std::move(source);
+}
+
+void read_file(const std::string& path, ResolvedConfig& into) {
+  for (const FileLine& line : read_config_file(path)) {
+    const std::string place = fmt::format("{}:{}", path, line.number);
+    const auto row = row_of(line.name);
+    if (!row)
+      throw Error(ErrorKind::usage, fmt::format("{}: unknown setting {}; the nearest is {}", place,
+                                                shown(line.name), nearest(line.name).name));
+    if (line.name == kFileKnob)
+      throw Error(ErrorKind::usage,
+                  fmt::format("{}: a configuration file cannot name another one", place));
+    if (into.sources[*row].starts_with(path))
+      throw Error(ErrorKind::usage, fmt::format("{}: {} is set already at {}; keep one line", place,
+                                                line.name, into.sources[*row]));
+    read_value(*row, line.name, line.value, place, into);
+  }
+}
+
+void read_environment(Environment environment, ResolvedConfig& into) {
+  for (const std::string_view entry : environment) {
+    if (!entry.starts_with(kPrefix) || entry.starts_with(kTestPrefix)) continue;
+    const std::string_view variable = entry.substr(0, entry.find('='));
+    const std::string name = lower(variable.substr(kPrefix.size()));
+    const auto row = row_of(name);
+    if (!row || kKnobs[*row].variable() != variable)
+      throw Error(ErrorKind::usage,
+                  fmt::format("unknown environment variable {}; the nearest that tutti knows is {}",
+                              shown(variable), nearest(name).variable()));
+    if (into.sources[*row] == "environment") continue;  // twice: the first counts
+    read_value(*row, variable, entry.substr(variable.size() + 1), "environment", into);
+  }
+}
+
+// The one rule that ties two knobs together.
+void check_ring_holds_messages(const Config& config) {
+  if (config.ring_bytes == 0 || config.message_bytes == 0) return;
+  if (config.ring_bytes / kMessagesInARing >= config.message_bytes) return;
+  throw Error(ErrorKind::usage,
+              fmt::format("ring_bytes is {} and message_bytes {}: a ring must hold {} messages; "
+                          "make ring_bytes at least {}, or leave one of them 0",
+                          write_bytes(config.ring_bytes), write_bytes(config.message_bytes),
+                          kMessagesInARing, write_bytes(kMessagesInARing * config.message_bytes)));
+}
+
+}  // namespace
+
+std::string Knob::variable() const {
+  std::string out(kPrefix);
+  for (const char c : name) out += c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+  return out;
+}
+
+std::string Knob::write(const Config& config) const {
+  return std::visit([&](const auto& k) { return k.write(config); }, kind);
+}
+
+std::string Knob::range() const {
+  return std::visit([](const auto& k) { return k.range(); }, kind);
+}
+
+std::span<const Knob> knobs() noexcept { return kKnobs; }
+
+ResolvedConfig resolve_config(Environment environment) {
+  ResolvedConfig resolved{{}, std::vector<std::string>(kKnobs.size(), "default")};
+  const std::string file_variable = kKnobs[*row_of(kFileKnob)].variable();
+  if (const auto path = find(environment, file_variable); path && !path->empty())
+    read_file(std::string(*path), resolved);
+  read_environment(environment, resolved);
+  check_ring_holds_messages(resolved.config);
+  return resolved;
+}
+
+void check_config(const Config& config) {
+  for (const Knob& knob : kKnobs) {
+    Config scratch;
+    const std::string text = knob.write(config);
+    if (!std::visit([&](const auto& kind) { return kind.read(text, scratch); }, knob.kind))
+      refuse(knob, knob.name, text, "the program");
+  }
+  check_ring_holds_messages(config);
+}
+
+std::string agree_text(const Config& config) {
+  std::string text;
+  for (const Knob& knob : kKnobs)
+    if (knob.agree) text += fmt::format("{}={}\n", knob.name, knob.write(config));
+  return text;
+}
+
+std::vector<Setting> list_settings(const ResolvedConfig& read, const Config& used) {
+  assert(read.sources.size() == kKnobs.size());
+  std::vector<Setting> settings;
+  for (std::size_t row = 0; row < kKnobs.size(); ++row) {
+    const Knob& knob = kKnobs[row];
+    const std::string value = knob.write(used);
+    settings.push_back({std::string(knob.name), knob.variable(), value, knob.write(Config{}),
+                        knob.range(),
+                        value == knob.write(read.config) ? read.sources[row] : "program",
+                        std::string(knob.sentence), knob.agree});
+  }
+  return settings;
+}
+
+Config Config::from_env() { return resolve_config(process_environment()).config; }
+
+}  // namespace tutti

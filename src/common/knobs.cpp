@@ -1,0 +1,127 @@
+#include "common/knobs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <optional>
+
+#include "common/log.h"
+#include "common/text.h"
+
+namespace tutti {
+namespace {
+
+struct Unit {
+  char letter;
+  int shift;
+};
+constexpr std::array<Unit, 3> kUnits{{{'G', 30}, {'M', 20}, {'K', 10}}};
+
+std::optional<std::size_t> parse_bytes(std::string_view text) {
+  int shift = 0;
+  if (!text.empty())
+    for (const Unit& unit : kUnits)
+      if (text.back() == unit.letter || text.back() == unit.letter - 'A' + 'a') shift = unit.shift;
+  if (shift != 0) text.remove_suffix(1);
+  const auto number = parse_number<std::size_t>(text);
+  if (!number || *number > std::numeric_limits<std::size_t>::max() >> shift) return std::nullopt;
+  return *number << shift;
+}
+
+bool is_name(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
+  });
+}
+
+}  // namespace
+
+std::string write_bytes(std::size_t bytes) {
+  for (const Unit& unit : kUnits)
+    if (bytes != 0 && bytes % (std::size_t{1} << unit.shift) == 0)
+      return fmt::format("{}{}", bytes >> unit.shift, unit.letter);
+  return fmt::format("{}", bytes);
+}
+
+bool NamesKnob::read(std::string_view text, Config& config) const {
+  std::string names;
+  for (std::string_view rest = text;;) {
+    const std::size_t comma = several ? rest.find(',') : std::string_view::npos;
+    const std::string_view name = trim(rest.substr(0, comma));
+    if (!is_name(name)) return false;
+    names.append(names.empty() ? "" : ",").append(name);
+    if (comma == std::string_view::npos) break;
+    rest.remove_prefix(comma + 1);
+  }
+  config.*member = std::move(names);
+  return true;
+}
+
+std::string NamesKnob::range() const {
+  return several ? "auto, or names with commas between" : "auto, or a name";
+}
+
+bool PathKnob::read(std::string_view text, Config& config) const {
+  config.*member = text;
+  return true;
+}
+
+bool TimeKnob::read(std::string_view text, Config& config) const {
+  const auto count = parse_number<std::int64_t>(text);
+  if (!count || *count < least.count() || *count > most.count()) return false;
+  config.*member = std::chrono::milliseconds(*count);
+  return true;
+}
+
+std::string TimeKnob::write(const Config& config) const {
+  return fmt::format("{}", (config.*member).count());
+}
+
+std::string TimeKnob::range() const {
+  return fmt::format("{}..{} milliseconds", least.count(), most.count());
+}
+
+bool BytesKnob::read(std::string_view text, Config& config) const {
+  const auto bytes = parse_bytes(text);
+  if (!bytes) return false;
+  if (*bytes != 0 && (*bytes < least || *bytes > most || *bytes % multiple != 0)) return false;
+  config.*member = *bytes;
+  return true;
+}
+
+std::string BytesKnob::write(const Config& config) const { return write_bytes(config.*member); }
+
+std::string BytesKnob::range() const {
+  return fmt::format("0 or {}..{}, a multiple of {}", write_bytes(least), write_bytes(most),
+                     multiple);
+}
+
+bool CountKnob::read(std::string_view text, Config& config) const {
+  const auto count = parse_number<int>(text);
+  if (!count || *count < least || *count > most) return false;
+  config.*member = *count;
+  return true;
+}
+
+std::string CountKnob::write(const Config& config) const {
+  return fmt::format("{}", config.*member);
+}
+
+std::string CountKnob::range() const { return fmt::format("{}..{}", least, most); }
+
+bool LevelKnob::read(std::string_view text, Config& config) const {
+  for (const LogLevel level : {LogLevel::error, LogLevel::warn, LogLevel::info, LogLevel::debug}) {
+    if (to_string(level) != text) continue;
+    config.*member = level;
+    return true;
+  }
+  return false;
+}
+
+std::string LevelKnob::write(const Config& config) const {
+  return std::string(to_string(config.*member));
+}
+
+}  // namespace tutti

@@ -1,0 +1,77 @@
+// The kinds of knob: how a value of each kind is read, written and bounded.
+//
+// Every kind has the same three functions. read() sets the member from text and says whether the
+// text is a value within the range; write() gives text that read() takes; range() says in words
+// what read() takes.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include <tutti/config.hpp>
+
+namespace tutti {
+
+/// One name, or several with commas between them: lower-case letters, digits and underscores.
+struct NamesKnob {
+  std::string Config::*member;
+  bool several;
+
+  bool read(std::string_view text, Config& config) const;
+  std::string write(const Config& config) const { return config.*member; }
+  std::string range() const;
+};
+
+struct PathKnob {
+  std::string Config::*member;
+
+  bool read(std::string_view text, Config& config) const;
+  std::string write(const Config& config) const { return config.*member; }
+  std::string range() const { return "a path"; }
+};
+
+struct TimeKnob {
+  std::chrono::milliseconds Config::*member;
+  std::chrono::milliseconds least, most;
+
+  bool read(std::string_view text, Config& config) const;
+  std::string write(const Config& config) const;
+  std::string range() const;
+};
+
+/// A size, with or without K, M or G (powers of 1024); 0 leaves it to tutti.
+struct BytesKnob {
+  std::size_t Config::*member;
+  std::size_t least, most, multiple;
+
+  bool read(std::string_view text, Config& config) const;
+  std::string write(const Config& config) const;
+  std::string range() const;
+};
+
+struct CountKnob {
+  int Config::*member;
+  int least, most;
+
+  bool read(std::string_view text, Config& config) const;
+  std::string write(const Config& config) const;
+  std::string range() const;
+};
+
+struct LevelKnob {
+  LogLevel Config::*member;
+
+  bool read(std::string_view text, Config& config) const;
+  std::string write(const Config& config) const;
+  std::string range() const { return "error, warn, info or debug"; }
+};
+
+using KnobKind = std::variant<NamesKnob, PathKnob, TimeKnob, BytesKnob, CountKnob, LevelKnob>;
+
+/// 65536 as "64K": the largest of K, M and G that divides it.
+std::string write_bytes(std::size_t bytes);
+
+}  // namespace tutti

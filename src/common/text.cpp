@@ -1,0 +1,39 @@
+#include "common/text.h"
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+namespace tutti {
+
+std::string_view trim(std::string_view text) noexcept {
+  constexpr std::string_view kBlanks = " \t\r";
+  const std::size_t first = text.find_first_not_of(kBlanks);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
+}
+
+std::string shown(std::string_view text) {
+  constexpr std::size_t kMostBytes = 64;
+  std::string out = "'";
+  for (const char c : text.substr(0, kMostBytes)) out += c >= ' ' && c <= '~' ? c : '?';
+  out += text.size() > kMostBytes ? "...'" : "'";
+  return out;
+}
+
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);  // distances of a's first i bytes to each start of b
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i + 1;
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, diagonal + 1, row[j] + 1});
+    }
+  }
+  return row.back();
+}
+
+}  // namespace tutti
