@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <vector>
 
 namespace tutti {
 
@@ -18,6 +17,15 @@ std::string shown(std::string_view text) {
   std::string out = "'";
   for (const char c : text.substr(0, kMostBytes)) out += c >= ' ' && c <= '~' ? c : '?';
   out += text.size() > kMostBytes ? "...'" : "'";
+  return out;
+}
+
+std::string join(const std::vector<std::string>& parts, std::string_view separator) {
+  std::string out;
+  for (const std::string& part : parts) {
+    if (&part != &parts.front()) out += separator;
+    out += part;
+  }
   return out;
 }
 

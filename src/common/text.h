@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace tutti {
 
@@ -15,6 +16,9 @@ std::string_view trim(std::string_view text) noexcept;
 
 /// `text` in quotes for an error message: cut after 64 bytes, unprintable bytes as '?'.
 std::string shown(std::string_view text);
+
+/// All `parts`, with `separator` between them.
+std::string join(const std::vector<std::string>& parts, std::string_view separator);
 
 /// Insertions, deletions and replacements that turn one into the other (Levenshtein).
 std::size_t edit_distance(std::string_view a, std::string_view b);

@@ -1,0 +1,32 @@
+// What each rank tells all others before the first channel is made, as bytes for the store.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+
+namespace tutti {
+
+struct Hello {
+  std::string version;          ///< tutti::version().
+  std::string settings;         ///< agree_text() of the configuration.
+  std::uint64_t schedules = 0;  ///< Hash of the table of algorithms.
+  std::string host;             ///< host_identity(): equal on one machine.
+  pid_t pid = 0;
+  std::map<std::string, std::string> addresses;  ///< Transport's name to Transport::address().
+
+  bool operator==(const Hello&) const = default;
+};
+
+std::string encode(const Hello& hello);
+
+/// Throws `corrupt`, naming `rank`, for anything that encode() did not write.
+Hello decode_hello(std::string_view bytes, int rank);
+
+/// This machine since its last start, as the kernel numbers it.
+std::string host_identity();
+
+}  // namespace tutti

@@ -1,0 +1,131 @@
+#include "rendezvous/launch_environment.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+#include <memory>
+
+#include <tutti/error.hpp>
+
+#include "common/text.h"
+
+namespace tutti {
+namespace {
+
+constexpr std::string_view kAdvice =
+    "start the program with `tutti-run -n N -- program` or torchrun, which set RANK, WORLD_SIZE, "
+    "LOCAL_RANK, MASTER_ADDR and MASTER_PORT";
+
+std::string_view require(Environment environment, std::string_view variable) {
+  const auto value = find(environment, variable);
+  if (!value || value->empty())
+    throw Error(ErrorKind::usage, fmt::format("{} is {}; {}", variable,
+                                              value ? "set but empty" : "not set", kAdvice));
+  return *value;
+}
+
+int number(std::string_view variable, std::string_view text, int least, int most) {
+  const auto value = parse_number<int>(text);
+  if (!value || *value < least || *value > most)
+    throw Error(ErrorKind::usage, fmt::format("{} is {}; it must be a number in {}..{}; {}",
+                                              variable, shown(text), least, most, kAdvice));
+  return *value;
+}
+
+int rank_number(std::string_view variable, std::string_view text, int size) {
+  const int value = number(variable, text, 0, kMaxRanks - 1);
+  if (value >= size)
+    throw Error(ErrorKind::usage,
+                fmt::format("{} is {} but WORLD_SIZE is {}: ranks are numbered 0..{}; {}", variable,
+                            value, size, size - 1, kAdvice));
+  return value;
+}
+
+struct AnyAddress {
+  int family = AF_UNSPEC;
+  std::array<unsigned char, sizeof(in6_addr)> bytes{};
+
+  bool operator==(const AnyAddress&) const = default;
+};
+
+AnyAddress parse_address(const std::string& text) {
+  AnyAddress parsed;
+  const std::string bare = text.substr(0, text.find('%'));  // fe80::1%eth0: the same on any link
+  for (const int family : {AF_INET, AF_INET6})
+    if (inet_pton(family, bare.c_str(), parsed.bytes.data()) == 1) parsed.family = family;
+  return parsed;
+}
+
+AnyAddress interface_address(const sockaddr& address) {
+  AnyAddress found;
+  if (address.sa_family == AF_INET) {
+    sockaddr_in v4;
+    std::memcpy(&v4, &address, sizeof v4);
+    std::memcpy(found.bytes.data(), &v4.sin_addr, sizeof v4.sin_addr);
+  } else if (address.sa_family == AF_INET6) {
+    sockaddr_in6 v6;
+    std::memcpy(&v6, &address, sizeof v6);
+    std::memcpy(found.bytes.data(), &v6.sin6_addr, sizeof v6.sin6_addr);
+  } else {
+    return found;
+  }
+  found.family = address.sa_family;
+  return found;
+}
+
+bool is_local_interface(const AnyAddress& wanted) {
+  ifaddrs* first = nullptr;
+  if (getifaddrs(&first) != 0) return false;
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> list(first, freeifaddrs);
+  for (const ifaddrs* at = list.get(); at != nullptr; at = at->ifa_next)
+    if (at->ifa_addr != nullptr && interface_address(*at->ifa_addr) == wanted) return true;
+  return false;
+}
+
+// "node7" is "node7.cluster.org", but two different full names are two machines.
+bool is_own_name(const std::string& name) {
+  std::array<char, 256> buffer{};
+  if (gethostname(buffer.data(), buffer.size() - 1) != 0) return false;
+  const std::string own(buffer.data());
+  if (strcasecmp(name.c_str(), own.c_str()) == 0) return true;
+  const std::size_t dot = name.find('.'), own_dot = own.find('.');
+  if ((dot == std::string::npos) == (own_dot == std::string::npos)) return false;
+  return strcasecmp(name.substr(0, dot).c_str(), own.substr(0, own_dot).c_str()) == 0;
+}
+
+}  // namespace
+
+bool is_this_machine(const std::string& address) {
+  if (strcasecmp(address.c_str(), "localhost") == 0) return true;
+  const AnyAddress parsed = parse_address(address);
+  if (parsed.family == AF_UNSPEC) return is_own_name(address);
+  if (parsed.family == AF_INET && parsed.bytes[0] == 127) return true;
+  return parsed == parse_address("::1") || is_local_interface(parsed);
+}
+
+LaunchEnvironment read_launch_environment(Environment environment) {
+  LaunchEnvironment launch;
+  launch.size = number("WORLD_SIZE", require(environment, "WORLD_SIZE"), 1, kMaxRanks);
+  launch.rank = rank_number("RANK", require(environment, "RANK"), launch.size);
+  launch.local_rank = launch.rank;
+  if (find(environment, "LOCAL_RANK"))
+    launch.local_rank = rank_number("LOCAL_RANK", require(environment, "LOCAL_RANK"), launch.size);
+  launch.job = find(environment, "TORCHELASTIC_RUN_ID").value_or("");
+  if (launch.size == 1) return launch;
+
+  launch.master_address = require(environment, "MASTER_ADDR");
+  launch.master_port = number("MASTER_PORT", require(environment, "MASTER_PORT"), 1, 65'535);
+  if (!is_this_machine(launch.master_address))
+    throw Error(ErrorKind::unavailable,
+                fmt::format("MASTER_ADDR is {}, which is not this machine: tutti does not reach "
+                            "across machines yet; run all {} ranks here with MASTER_ADDR=localhost",
+                            shown(launch.master_address), launch.size));
+  return launch;
+}
+
+}  // namespace tutti
