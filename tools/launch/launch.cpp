@@ -1,0 +1,85 @@
+#include "launch/launch.h"
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cassert>
+#include <cerrno>
+#include <cstdio>
+#include <exception>
+#include <optional>
+#include <system_error>
+
+#include "launch/processes.h"
+#include "launch/supervisor.h"
+#include "launch/unique_fd.h"
+
+namespace tutti::tools {
+namespace {
+
+int supervise(const LaunchOptions& options, const sigset_t& mask, UniqueFd guard) {
+  ::setpgid(0, 0);                          // the terminal's signals come through the guard alone
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);       // not inherited from the guard
+  ::prctl(PR_SET_NAME, "tutti-job", 0, 0);  // `killall -9 tutti-run` leaves us to clean up
+  try {
+    return Supervisor(options, mask, std::move(guard)).run();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s: %s\n", options.tool.c_str(), error.what());
+    return 1;  // the guard ends what is left
+  }
+}
+
+/// The end of the supervisor, if it has ended.
+std::optional<siginfo_t> reap_supervisor(pid_t supervisor) {
+  siginfo_t info{};
+  const int rc = ::waitid(P_PID, static_cast<id_t>(supervisor), &info, WEXITED | WNOHANG);
+  return rc == 0 && info.si_pid == supervisor ? std::optional(info) : std::nullopt;
+}
+
+/// Passes signals on to the supervisor until it ends. Returns its end.
+siginfo_t guard(pid_t supervisor, const sigset_t& handled) {
+  while (true) {
+    siginfo_t signal{};
+    if (::sigwaitinfo(&handled, &signal) < 0) continue;
+    if (signal.si_signo == SIGCHLD) {
+      if (const auto end = reap_supervisor(supervisor)) return *end;
+      continue;
+    }
+    ::kill(supervisor, signal.si_signo);
+    if (signal.si_signo == SIGTSTP) ::raise(SIGSTOP);
+  }
+}
+
+}  // namespace
+
+// Two processes watch over a job. The supervisor is the ranks' parent and does the work; this
+// process, its guard, is the one that users see and signal. Whichever of them is killed, the other
+// one, an ancestor of every process of the job, ends what is left.
+int launch(const LaunchOptions& options) {
+  assert(options.ranks >= 1 && !options.command.empty());
+  sigset_t all, mask;
+  sigfillset(&all);
+  ::sigprocmask(SIG_BLOCK, &all, &mask);
+  ::signal(SIGCHLD, SIG_DFL);  // ignored, as some parents leave it, it would hide how ranks end
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  UniqueFd self(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
+  if (!self) throw std::system_error(errno, std::generic_category(), "pidfd_open");
+
+  const pid_t supervisor = ::fork();
+  if (supervisor < 0) throw std::system_error(errno, std::generic_category(), "fork");
+  if (supervisor == 0) ::_exit(supervise(options, mask, std::move(self)));
+
+  const siginfo_t end = guard(supervisor, handled_signals());
+  if (end.si_code != CLD_EXITED)
+    std::fprintf(stderr, "%s: the supervisor (pid %d) %s; ending all ranks\n", options.tool.c_str(),
+                 supervisor, describe_end(end).c_str());
+  if (!kill_descendants())
+    std::fprintf(stderr, "%s: processes are left that SIGKILL does not end\n",
+                 options.tool.c_str());
+  return exit_status(end);
+}
+
+}  // namespace tutti::tools

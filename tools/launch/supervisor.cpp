@@ -1,0 +1,346 @@
+#include "launch/supervisor.h"
+
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cerrno>
+#include <cstring>
+#include <stdexcept>
+#include <system_error>
+
+namespace tutti::tools {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kProgressPeriod = 500ms;  // a progress bar becomes at most two lines a second
+constexpr int kTimeoutStatus = 124;      // as timeout(1)
+
+[[noreturn]] void throw_errno(const char* what) {
+  throw std::system_error(errno, std::generic_category(), what);
+}
+
+/// Binds a free TCP port and holds it, so that no other job is given the same one meanwhile. With
+/// SO_REUSEADDR a program that listens on MASTER_PORT itself still can.
+UniqueFd hold_free_port(int& port) {
+  UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  if (!fd || ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
+      ::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), size) != 0 ||
+      ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0)
+    throw_errno("cannot find a free port (choose one with --port)");
+  port = ntohs(address.sin_port);
+  return fd;
+}
+
+void set_variable(std::vector<std::string>& environment, const std::string& assignment) {
+  const std::string name = assignment.substr(0, assignment.find('=') + 1);
+  std::erase_if(environment, [&](const std::string& old) { return old.starts_with(name); });
+  environment.push_back(assignment);
+}
+
+bool same_file(int a, int b) {
+  struct stat x, y;
+  return ::fstat(a, &x) == 0 && ::fstat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+}  // namespace
+
+Supervisor::Supervisor(const LaunchOptions& options, const sigset_t& mask, UniqueFd guard)
+    : options_(options),
+      mask_(mask),
+      guard_(std::move(guard)),
+      epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
+  assert(options_.ranks >= 1 && !options_.command.empty());
+  const sigset_t handled = handled_signals();
+  signals_ = UniqueFd(::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!epoll_ || !signals_) throw_errno("cannot watch over the ranks");
+  watch(signals_.get(), Source::signal, 0, EPOLLIN);
+  watch(guard_.get(), Source::guard, 0, EPOLLIN);
+
+  outputs_.push_back(std::make_unique<Output>(Output{Sink(STDOUT_FILENO)}));
+  if (!same_file(STDOUT_FILENO, STDERR_FILENO))
+    outputs_.push_back(std::make_unique<Output>(Output{Sink(STDERR_FILENO)}));
+
+  int port = options_.port;
+  if (port == 0) port_ = hold_free_port(port);
+  for (char** variable = ::environ; *variable != nullptr; ++variable)
+    environment_.emplace_back(*variable);
+  for (const std::string& assignment : options_.environment) set_variable(environment_, assignment);
+  set_variable(environment_, fmt::format("WORLD_SIZE={}", options_.ranks));
+  set_variable(environment_, fmt::format("LOCAL_WORLD_SIZE={}", options_.ranks));
+  set_variable(environment_, "MASTER_ADDR=127.0.0.1");
+  set_variable(environment_, fmt::format("MASTER_PORT={}", port));
+  ranks_.resize(static_cast<std::size_t>(options_.ranks));
+}
+
+int Supervisor::run() {
+  if (options_.timeout > 0ms) timeout_at_ = Clock::now() + options_.timeout;
+  for (int rank = 0; rank < options_.ranks && start(rank); ++rank) {
+  }
+  const auto is_rank = [this](pid_t pid) {
+    return std::any_of(ranks_.begin(), ranks_.end(),
+                       [pid](const Rank& rank) { return rank.running && rank.pid == pid; });
+  };
+  while ((left_ = left_ && reap_orphans(is_rank))) {
+    if (running() == 0 && !ending_) begin_ending();
+    wait();
+    on_deadlines();
+    write_outputs();
+  }
+  finish_output();
+  return status_.value_or(0);
+}
+
+bool Supervisor::start(int number) {
+  SpawnRequest request{options_.command, environment_, mask_, false, options_.tag};
+  set_variable(request.environment, fmt::format("RANK={}", number));
+  set_variable(request.environment, fmt::format("LOCAL_RANK={}", number));
+  // A terminal belongs to one process group, and the ranks are in groups of their own.
+  request.keep_stdin = number == 0 && ::isatty(STDIN_FILENO) == 0;
+  Spawned spawned = spawn(request);
+  if (spawned.error != 0) {
+    const bool missing = spawned.error == ENOENT;
+    std::string reason = fmt::format("cannot start rank {}: '{}': {}", number, options_.command[0],
+                                     std::strerror(spawned.error));
+    if (spawned.error == EMFILE) reason += " (raise `ulimit -n`)";
+    if (spawned.error == EAGAIN) reason += " (raise `ulimit -u`)";
+    fail(missing ? 127 : 126, reason);
+    return false;
+  }
+  Rank& rank = ranks_[static_cast<std::size_t>(number)];
+  rank = {number, spawned.pid, std::move(spawned.pidfd), {}, true};
+  const auto index = static_cast<std::size_t>(number);
+  watch(rank.pidfd.get(), Source::rank, index, EPOLLIN);
+  if (!options_.tag) return true;
+  rank.streams.push_back({std::move(spawned.out), outputs_.front().get(), LineTagger(number)});
+  rank.streams.push_back({std::move(spawned.err), outputs_.back().get(), LineTagger(number)});
+  for (std::size_t i = 0; i < 2; ++i)
+    watch(rank.streams[i].fd.get(), Source::stream, 2 * index + i, EPOLLIN);
+  return true;
+}
+
+void Supervisor::watch(int fd, Source source, std::size_t index, std::uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = std::uint64_t{static_cast<std::uint32_t>(source)} << 32 | index;
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) throw_errno("epoll_ctl");
+}
+
+void Supervisor::unwatch(int fd) { ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr); }
+
+void Supervisor::wait() {
+  epoll_event events[64];
+  const int count = ::epoll_wait(epoll_.get(), events, 64, next_timeout_ms());
+  if (count < 0 && errno != EINTR) throw_errno("epoll_wait");
+  // In the order in which they became ready: the first rank to fail is the first one seen.
+  for (int i = 0; i < count; ++i) {
+    const std::uint64_t key = events[i].data.u64;
+    dispatch(Source{static_cast<std::uint32_t>(key >> 32)}, static_cast<std::uint32_t>(key));
+  }
+}
+
+void Supervisor::dispatch(Source source, std::size_t index) {
+  switch (source) {
+    case Source::signal: return on_signal();
+    case Source::guard: return on_guard_ended();
+    case Source::rank: return on_rank_ended(ranks_[index]);
+    case Source::stream: {
+      Stream& stream = ranks_[index / 2].streams[index % 2];
+      if (stream.fd) read_stream(stream);  // else its rank's end, seen before, has drained it
+      return;
+    }
+    case Source::sink: return;  // write_outputs() follows
+  }
+}
+
+int Supervisor::next_timeout_ms() const {
+  std::optional<Clock::time_point> next;
+  for (const auto& at : {timeout_at_, kill_at_, show_progress_at_})
+    if (at && (!next || *at < *next)) next = at;
+  if (!next) return -1;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(*next - Clock::now()).count();
+  return static_cast<int>(std::clamp<std::int64_t>(left, 0, 3'600'000));
+}
+
+void Supervisor::on_deadlines() {
+  const auto now = Clock::now();
+  if (show_progress_at_ && now >= *show_progress_at_) {
+    show_progress_at_.reset();
+    for (Rank& rank : ranks_)
+      for (Stream& stream : rank.streams) stream.tagger.show_progress(stream.output->sink.buffer());
+  }
+  if (timeout_at_ && now >= *timeout_at_) {
+    timeout_at_.reset();
+    fail(kTimeoutStatus,
+         fmt::format("the job did not end within {} s; ending the {} ranks that run",
+                     static_cast<double>(options_.timeout.count()) / 1000, running()));
+  }
+  if (kill_at_ && now >= *kill_at_) {
+    for (const Rank& rank : ranks_)
+      if (rank.running)
+        say(fmt::format("rank {} (pid {}) did not end on SIGTERM; killing it", rank.number,
+                        rank.pid));
+    kill_all();
+  }
+}
+
+void Supervisor::on_signal() {
+  signalfd_siginfo info;
+  while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
+    const int signal = static_cast<int>(info.ssi_signo);
+    if (signal == SIGCHLD) continue;  // the loop reaps after every wait
+    if (signal == SIGINT && ++interrupts_ == 2)
+      return fail(128 + SIGINT, "interrupted twice; ending all ranks");
+    forward(signal);
+  }
+}
+
+void Supervisor::forward(int signal) {
+  for (const Rank& rank : ranks_)
+    if (rank.running) ::kill(-rank.pid, signal);
+}
+
+void Supervisor::on_guard_ended() {
+  // tutti-run was killed by a signal that nobody can catch: nobody is waiting for us either.
+  unwatch(guard_.get());
+  if (!status_) status_ = 128 + SIGKILL;
+  kill_all();
+}
+
+void Supervisor::on_rank_ended(Rank& rank) {
+  siginfo_t info{};
+  const int rc = ::waitid(P_PIDFD, static_cast<id_t>(rank.pidfd.get()), &info, WEXITED | WNOHANG);
+  if (rc != 0 || info.si_pid == 0) return;
+  assert(info.si_pid == rank.pid && rank.running);
+  rank.running = false;
+  rank.pidfd.reset();
+  for (Stream& stream : rank.streams) read_to_end(stream);  // its last words come before ours
+  const int status = exit_status(info);
+  if (status == 0 || ending_) return;
+  const int others = running();
+  fail(status, fmt::format("rank {} (pid {}) {}{}", rank.number, rank.pid, describe_end(info),
+                           others > 0 ? fmt::format("; ending the other {}", others) : ""));
+}
+
+void Supervisor::read_stream(Stream& stream) {
+  char bytes[64 * 1024];
+  const ssize_t got = ::read(stream.fd.get(), bytes, sizeof bytes);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  Sink& sink = stream.output->sink;
+  if (got <= 0) {
+    stream.tagger.finish(sink.buffer());
+    stream.fd.reset();
+    return;
+  }
+  stream.tagger.feed({bytes, static_cast<std::size_t>(got)}, sink.buffer());
+  if (stream.tagger.holds_progress() && !show_progress_at_)
+    show_progress_at_ = Clock::now() + kProgressPeriod;
+}
+
+void Supervisor::read_to_end(Stream& stream) {
+  // What a pipe can hold, and no more: a grandchild may go on writing.
+  for (std::size_t reads = 0; stream.fd && reads < 16; ++reads) {
+    pollfd readable{stream.fd.get(), POLLIN, 0};
+    if (::poll(&readable, 1, 0) != 1) return;
+    read_stream(stream);
+  }
+}
+
+void Supervisor::write_outputs() {
+  for (const auto& output : outputs_) {
+    Sink& sink = output->sink;
+    sink.flush();
+    if (sink.broken() && !ending_) fail(128 + SIGPIPE, "nobody reads our output; ending all ranks");
+    const auto index = static_cast<std::size_t>(&output - outputs_.data());
+    if (sink.empty() == output->watched) {
+      output->watched = !sink.empty();
+      output->watched ? watch(sink.pollable_fd(), Source::sink, index, EPOLLOUT)
+                      : unwatch(sink.pollable_fd());
+    }
+    if (sink.full() == output->paused) continue;
+    output->paused = sink.full();
+    for (std::size_t i = 0; i < 2 * ranks_.size(); ++i) {
+      if (ranks_[i / 2].streams.empty()) continue;
+      const Stream& stream = ranks_[i / 2].streams[i % 2];
+      if (!stream.fd || stream.output != output.get()) continue;
+      output->paused ? unwatch(stream.fd.get())
+                     : watch(stream.fd.get(), Source::stream, i, EPOLLIN);
+    }
+  }
+}
+
+void Supervisor::finish_output() {
+  for (Rank& rank : ranks_) {
+    for (Stream& stream : rank.streams) {
+      read_to_end(stream);
+      stream.tagger.finish(stream.output->sink.buffer());
+    }
+  }
+  // A slow reader gets all of it, unless somebody wants us to end.
+  for (const auto& output : outputs_) {
+    Sink& sink = output->sink;
+    for (sink.flush(); !sink.empty(); sink.flush()) {
+      pollfd fds[] = {
+          {sink.pollable_fd(), POLLOUT, 0}, {signals_.get(), POLLIN, 0}, {guard_.get(), POLLIN, 0}};
+      ::poll(fds, 3, -1);
+      if (fds[2].revents != 0) return;
+      signalfd_siginfo info;
+      if (::read(signals_.get(), &info, sizeof info) == sizeof info &&
+          (info.ssi_signo == SIGINT || info.ssi_signo == SIGTERM || info.ssi_signo == SIGHUP)) {
+        status_ = status_.value_or(static_cast<int>(128 + info.ssi_signo));
+        return;
+      }
+    }
+  }
+}
+
+void Supervisor::fail(int status, const std::string& reason) {
+  if (!status_) status_ = status;
+  say(reason);
+  begin_ending();
+}
+
+void Supervisor::begin_ending() {
+  if (ending_) return;
+  ending_ = true;
+  timeout_at_.reset();
+  kill_at_ = Clock::now() + options_.grace;
+  signal_descendants(SIGTERM);
+  signal_descendants(SIGCONT);  // a stopped process takes its SIGTERM then
+}
+
+void Supervisor::kill_all() {
+  ending_ = true;
+  kill_at_.reset();
+  for (Rank& rank : ranks_) rank.running = false;
+  left_ = false;
+  if (!kill_descendants()) say("processes are left that SIGKILL does not end");
+}
+
+void Supervisor::say(std::string_view text) {
+  std::string& buffer = outputs_.back()->sink.buffer();
+  buffer += options_.tool;
+  buffer += ": ";
+  buffer += text;
+  buffer += '\n';
+}
+
+int Supervisor::running() const {
+  return static_cast<int>(
+      std::count_if(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.running; }));
+}
+
+}  // namespace tutti::tools

@@ -1,0 +1,102 @@
+// The loop that watches over the ranks of one job.
+#pragma once
+
+#include <signal.h>
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launch/launch.h"
+#include "launch/line_tagger.h"
+#include "launch/processes.h"
+#include "launch/sink.h"
+#include "launch/unique_fd.h"
+
+namespace tutti::tools {
+
+/// Starts ranks, passes on their output and our signals, and ends all when one fails. One epoll
+/// over signals, processes and pipes.
+///
+/// Invariants: a rank's process is reaped only through its pidfd, so that its process group can be
+/// signalled while `running`; a stream is read only while its sink is not full.
+///
+/// Not thread-safe. Wants all signals blocked and this process to be a subreaper.
+class Supervisor {
+ public:
+  /// `mask` is what ranks begin with; `guard` is readable when the process that started us ends.
+  Supervisor(const LaunchOptions& options, const sigset_t& mask, UniqueFd guard);
+
+  /// The job, from the first rank's start until nothing is left of it. Returns the exit status.
+  [[nodiscard]] int run();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  enum class Source : std::uint32_t { signal, guard, rank, stream, sink };
+
+  struct Output {
+    Sink sink;
+    bool watched = false;  // for room to write
+    bool paused = false;   // its streams are not read: the sink is full
+  };
+  struct Stream {
+    UniqueFd fd;
+    Output* output = nullptr;
+    LineTagger tagger;
+  };
+  struct Rank {
+    int number = 0;
+    pid_t pid = -1;
+    UniqueFd pidfd;
+    std::vector<Stream> streams;  // standard output and error; none unless tagged
+    bool running = false;
+  };
+
+  [[nodiscard]] bool start(int rank);
+  void watch(int fd, Source source, std::size_t index, std::uint32_t events);
+  void unwatch(int fd);
+  void wait();
+  void dispatch(Source source, std::size_t index);
+  void on_deadlines();
+  [[nodiscard]] int next_timeout_ms() const;
+
+  void on_signal();
+  void on_guard_ended();
+  void on_rank_ended(Rank& rank);
+  void forward(int signal);
+
+  void read_stream(Stream& stream);
+  void read_to_end(Stream& stream);
+  void write_outputs();
+  void finish_output();
+
+  void fail(int status, const std::string& reason);
+  void begin_ending();
+  void kill_all();
+  void say(std::string_view text);
+  [[nodiscard]] int running() const;
+
+  const LaunchOptions& options_;
+  const sigset_t mask_;
+  UniqueFd guard_;
+  UniqueFd port_;  // holds MASTER_PORT for the job's time
+  UniqueFd epoll_, signals_;
+  std::vector<std::string> environment_;
+
+  std::vector<std::unique_ptr<Output>> outputs_;  // stdout and stderr; one where these are one file
+  std::vector<Rank> ranks_;
+
+  std::optional<int> status_;  // of the first failure
+  bool ending_ = false;        // SIGTERM is out
+  bool left_ = true;           // processes of the job are left
+  int interrupts_ = 0;
+  std::optional<Clock::time_point> timeout_at_, kill_at_, show_progress_at_;
+};
+
+}  // namespace tutti::tools
