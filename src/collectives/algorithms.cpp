@@ -1,0 +1,21 @@
+#include "collectives/algorithms.h"
+
+#include <array>
+
+namespace tutti {
+
+// Each is defined in the file of its name.
+Algorithm ring_algorithm();
+Algorithm one_shot_algorithm();
+Algorithm all_pairs_algorithm();
+
+std::span<const Algorithm> algorithms() {
+  static const std::array list{
+      ring_algorithm(),
+      one_shot_algorithm(),
+      all_pairs_algorithm(),
+  };
+  return list;
+}
+
+}  // namespace tutti

@@ -1,0 +1,115 @@
+#include "collectives/verbs.h"
+
+#include <cassert>
+#include <utility>
+
+#include "collectives/semantics.h"
+
+namespace tutti::collectives {
+namespace {
+
+/// `first`, if there is one, and a message to each of `to`.
+std::vector<Operand> with_peers(std::vector<Operand> first, const Peers& to) {
+  for (const int rank : to) first.push_back(peer(rank));
+  return first;
+}
+
+}  // namespace
+
+const StepHandle& StepHandle::completes() const {
+  assert(reduces(schedule_->what));
+  step().completes = true;
+  return *this;
+}
+
+const StepHandle& StepHandle::after(const StepHandle& other, int pieces_back) const {
+  assert(other.schedule_ == schedule_ && other.lane_ != lane_ && pieces_back >= 0);
+  assert(step().after == After{} && "a step waits for one other step at most");
+  step().after = {other.lane_, other.step_, pieces_back};
+  return *this;
+}
+
+StepHandle Verbs::step(std::vector<Operand> in, std::vector<Operand> out, Slice slice) const {
+  assert(!in.empty() && !out.empty());
+  assert(slice.chunk >= 0 && slice.count >= 1 && slice.chunk + slice.count <= schedule_->chunks);
+  auto& steps = schedule_->lanes[lane_].steps;
+  steps.push_back({.in = std::move(in),
+                   .out = std::move(out),
+                   .chunk = slice.chunk,
+                   .count = slice.count,
+                   .completes = false,
+                   .after = {}});
+  return {*schedule_, lane_, static_cast<int>(steps.size()) - 1};
+}
+
+StepHandle Verbs::send(Slice slice, const Peers& to) const {
+  return step({input(slice.chunk)}, with_peers({}, to), slice);
+}
+
+StepHandle Verbs::send_output(Slice slice, const Peers& to) const {
+  return step({output(slice.chunk)}, with_peers({}, to), slice);
+}
+
+StepHandle Verbs::copy_send(Slice slice, const Peers& to) const {
+  return step({input(slice.chunk)}, with_peers({output(slice.chunk)}, to), slice);
+}
+
+StepHandle Verbs::receive(int from, Slice slice) const {
+  return step({peer(from)}, {output(slice.chunk)}, slice);
+}
+
+StepHandle Verbs::receive_send(int from, Slice slice, const Peers& to) const {
+  return step({peer(from)}, with_peers({output(slice.chunk)}, to), slice);
+}
+
+StepHandle Verbs::receive_reduce(int from, Slice slice) const {
+  return step({peer(from), input(slice.chunk)}, {output(slice.chunk)}, slice);
+}
+
+StepHandle Verbs::receive_reduce_send(int from, Slice slice, const Peers& to) const {
+  return step({peer(from), input(slice.chunk)}, with_peers({}, to), slice);
+}
+
+StepHandle Verbs::receive_reduce_copy_send(int from, Slice slice, const Peers& to) const {
+  return step({peer(from), input(slice.chunk)}, with_peers({output(slice.chunk)}, to), slice);
+}
+
+ScheduleBuilder::ScheduleBuilder(const PlanRequest& request, int chunks) {
+  assert(0 <= request.rank && request.rank < request.ranks);
+  assert(0 <= request.root && request.root < request.ranks);
+  assert(layout_of(request.what) == Layout::whole || chunks == request.ranks);
+  schedule_.what = request.what;
+  schedule_.layout = layout_of(request.what);
+  schedule_.rank = request.rank;
+  schedule_.ranks = request.ranks;
+  schedule_.root = has_root(request.what) ? request.root : 0;
+  schedule_.chunks = chunks;
+}
+
+Verbs ScheduleBuilder::lane(int receives_on, int sends_on) {
+  schedule_.lanes.push_back({receives_on, sends_on, {}});
+  return {schedule_, static_cast<int>(schedule_.lanes.size()) - 1};
+}
+
+Schedule ScheduleBuilder::finish(int widest) && {
+  schedule_.widest = widest;
+  return std::move(schedule_);
+}
+
+std::vector<Operand> in_rank_order(const PlanRequest& request, int chunk) {
+  std::vector<Operand> operands;
+  operands.reserve(request.ranks);
+  for (int rank = 0; rank < request.ranks; ++rank)
+    operands.push_back(rank == request.rank ? input(chunk) : peer(rank));
+  return operands;
+}
+
+Schedule plan_alone(const PlanRequest& request) {
+  assert(request.ranks == 1);
+  ScheduleBuilder plan(request, 1);
+  const StepHandle copied = plan.lane().copy(0);
+  if (reduces(request.what)) copied.completes();
+  return std::move(plan).finish();
+}
+
+}  // namespace tutti::collectives
