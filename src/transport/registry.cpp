@@ -7,6 +7,7 @@
 #include <tutti/error.hpp>
 
 #include "transport/local/local.h"
+#include "transport/shm/shm.h"
 
 namespace tutti {
 namespace {
@@ -28,6 +29,7 @@ TransportEntry find(std::string_view name) {
 std::vector<TransportEntry> transports() {
   return {
       {"local", local::why_not, local::make},
+      {"shm", shm::why_not, shm::make},
   };
 }
 

@@ -1,0 +1,305 @@
+#include "transport/shm/join.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+
+#include <tutti/error.hpp>
+
+#ifndef SO_PEERPIDFD  // since Linux 6.5
+#define SO_PEERPIDFD 77
+#endif
+
+namespace tutti::shm {
+
+struct Join::Greeting {
+  static constexpr std::uint64_t kMagic = 0x7475747469736d31;  // "tuttism1"
+  static constexpr std::uint32_t kVersion = 1;
+  static constexpr std::uint32_t kHasBell = 1;
+  static constexpr std::uint32_t kHasMembarrier = 2;
+
+  std::uint64_t magic = kMagic;
+  std::uint32_t version = kVersion;
+  std::int32_t rank = 0;
+  Identity from;
+  Identity to;
+  std::uint32_t powers = 0;
+  std::uint32_t zero = 0;
+};
+
+namespace {
+
+using std::chrono::milliseconds;
+
+// How often to call again a rank whose queue of callers was full, and to see whether a higher rank
+// is still there.
+constexpr milliseconds kCallAgain{5};
+constexpr milliseconds kLookAgain{1000};
+constexpr std::size_t kMaxStrangers = 64;
+
+sockaddr_un abstract(const std::string& name, socklen_t& bytes) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  assert(name.size() < sizeof address.sun_path);
+  std::memcpy(address.sun_path + 1, name.data(), name.size());  // a leading zero: abstract
+  bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  return address;
+}
+
+Fd make_socket() {
+  Fd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket)
+    throw Error(ErrorKind::unavailable,
+                fmt::format("no Unix socket: {}; raise the limit of open files (ulimit -n) if "
+                            "that is it",
+                            std::strerror(errno)));
+  return socket;
+}
+
+// 0, or what connect(2) says.
+int connect_to(const Fd& socket, const Address& address) {
+  socklen_t bytes = 0;
+  const sockaddr_un name = abstract(address.socket_name(), bytes);
+  return connect(socket.get(), reinterpret_cast<const sockaddr*>(&name), bytes) == 0 ? 0 : errno;
+}
+
+std::optional<ucred> peer_of(const Fd& socket) {
+  ucred peer{};
+  socklen_t bytes = sizeof peer;
+  if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0) return std::nullopt;
+  return peer;
+}
+
+bool is_same_user(const Fd& socket) {
+  const auto peer = peer_of(socket);
+  return peer && peer->uid == geteuid();
+}
+
+// A number may have been given to another process since; the socket's own pidfd cannot.
+Fd process_of(const Fd& socket, pid_t pid) {
+  int fd = -1;
+  socklen_t bytes = sizeof fd;
+  if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERPIDFD, &fd, &bytes) == 0) return Fd(fd);
+  return Fd(pid > 0 ? static_cast<int>(syscall(SYS_pidfd_open, pid, 0)) : -1);
+}
+
+// Writing to anything else could block, or do harm.
+bool is_bell(const Fd& fd) {
+  std::array<char, 64> target{};
+  const std::string link = fmt::format("/proc/self/fd/{}", fd.get());
+  if (readlink(link.c_str(), target.data(), target.size() - 1) < 0) return false;
+  const int flags = fcntl(fd.get(), F_GETFL);
+  return std::strcmp(target.data(), "anon_inode:[eventfd]") == 0 && (flags & O_NONBLOCK) != 0;
+}
+
+}  // namespace
+
+Fd listen_at(const Address& address) {
+  Fd listener = make_socket();
+  socklen_t bytes = 0;
+  const sockaddr_un name = abstract(address.socket_name(), bytes);
+  if (bind(listener.get(), reinterpret_cast<const sockaddr*>(&name), bytes) != 0 ||
+      listen(listener.get(), SOMAXCONN) != 0)
+    throw Error(ErrorKind::unavailable,
+                fmt::format("cannot listen on an abstract Unix socket: {}", std::strerror(errno)));
+  return listener;
+}
+
+Join::Join(const TransportContext& context, std::span<const Address> addresses, const Fd& listener,
+           const Fd& board)
+    : context_(context),
+      addresses_(addresses),
+      listener_(listener),
+      board_(board),
+      peers_(addresses.size()),
+      missing_(context.size - 1) {
+  assert(addresses.size() == static_cast<std::size_t>(context.size));
+}
+
+std::vector<Link> Join::run(TimePoint deadline) {
+  const TimePoint start = context_.clock->now();
+  TimePoint look_again = start + kLookAgain;
+  while (missing_ > 0) {
+    const TimePoint now = context_.clock->now();
+    if (now >= deadline)
+      throw Error(
+          ErrorKind::timeout,
+          fmt::format("rank {} of {} waited {:.1f} s to join the others over shared memory; these "
+                      "never came: {}; see whether they hang or raise the start-up timeout",
+                      context_.rank, context_.size,
+                      std::chrono::duration<double>(now - start).count(), missing_ranks()));
+    make_calls();
+    if (now >= look_again) {
+      for (int rank = context_.rank + 1; rank < context_.size; ++rank)
+        if (!peers_[rank].joined && connect_to(make_socket(), addresses_[rank]) == ECONNREFUSED)
+          gone(rank);
+      look_again = now + kLookAgain;
+    }
+    const bool all_called = std::all_of(peers_.begin(), peers_.begin() + context_.rank,
+                                        [](const Peer& peer) { return peer.joined || peer.call; });
+    wait_and_hear(std::min({deadline, look_again, all_called ? look_again : now + kCallAgain}));
+  }
+  std::vector<Link> links;
+  for (Peer& peer : peers_) links.push_back(std::move(peer.link));
+  return links;
+}
+
+void Join::make_calls() {
+  for (int rank = 0; rank < context_.rank; ++rank)
+    if (!peers_[rank].joined && !peers_[rank].call) call(rank);
+}
+
+void Join::call(int rank) {
+  Fd socket = make_socket();
+  const int error = connect_to(socket, addresses_[rank]);
+  if (error == EAGAIN || error == EINTR) return;  // its queue of callers is full: again, later
+  if (error == ECONNREFUSED) gone(rank);
+  if (error != 0)
+    throw Error(ErrorKind::unavailable,
+                fmt::format("rank {} cannot connect to {}: {}", context_.rank, named(rank),
+                            std::strerror(error)));
+  if (!is_same_user(socket))
+    throw Error(ErrorKind::unavailable,
+                fmt::format("rank {} found another user's process where {} should be",
+                            context_.rank, named(rank)));
+  if (greet(socket, rank) != Sent::done) gone(rank);
+  peers_[rank].call = std::move(socket);
+}
+
+void Join::wait_and_hear(TimePoint until) {
+  std::vector<pollfd> polled{{listener_.get(), POLLIN, 0}};
+  for (const Fd& guest : guests_) polled.push_back({guest.get(), POLLIN, 0});
+  for (const Peer& peer : peers_)
+    if (peer.call) polled.push_back({peer.call.get(), POLLIN, 0});
+  const auto left = std::chrono::ceil<milliseconds>(until - context_.clock->now());
+  const int timeout = static_cast<int>(std::max<std::int64_t>(left.count(), 0));
+  if (poll(polled.data(), polled.size(), timeout) <= 0) return;
+
+  auto next = polled.begin() + 1;
+  for (Fd& guest : guests_)
+    if ((next++)->revents != 0) hear_guest(guest);
+  for (int rank = 0; rank < context_.rank; ++rank)
+    if (peers_[rank].call && (next++)->revents != 0) hear_answer(rank);
+  std::erase_if(guests_, [](const Fd& guest) { return !guest; });
+  if (polled.front().revents != 0) accept_guests();
+}
+
+void Join::accept_guests() {
+  for (;;) {
+    Fd guest(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!guest && (errno == EMFILE || errno == ENFILE))
+      throw Error(ErrorKind::unavailable,
+                  fmt::format("rank {} has too many open files to join {} ranks; raise the limit "
+                              "(ulimit -n)",
+                              context_.rank, context_.size));
+    if (!guest && (errno == ECONNABORTED || errno == EINTR)) continue;
+    if (!guest) return;
+    if (!is_same_user(guest)) continue;
+    // A rank greets in the breath in which it calls, so the oldest that still says nothing is none.
+    if (guests_.size() == kMaxStrangers + peers_.size()) guests_.erase(guests_.begin());
+    guests_.push_back(std::move(guest));
+  }
+}
+
+void Join::hear_guest(Fd& guest) {
+  Greeting greeting;
+  Descriptors descriptors;
+  const Received received = receive_packet(guest, greeting, descriptors);
+  if (received == Received::nothing) return;
+  Fd socket = std::move(guest);
+  const bool heard = received == Received::packet || received == Received::cut;
+  const auto rank = heard ? rank_of(greeting) : std::nullopt;
+  if (!rank || *rank <= context_.rank || peers_[*rank].joined) {
+    if (context_.log != nullptr)
+      context_.log->write(LogLevel::info, "rank {}: dropped a caller that is no rank of this job",
+                          context_.rank);
+    return;
+  }
+  if (greet(socket, *rank) != Sent::done) gone(*rank);
+  seat(*rank, std::move(socket), std::move(descriptors), greeting);
+}
+
+void Join::hear_answer(int rank) {
+  Greeting greeting;
+  Descriptors descriptors;
+  const Received received = receive_packet(peers_[rank].call, greeting, descriptors);
+  if (received == Received::nothing) return;
+  if (received == Received::closed) gone(rank);
+  if (received == Received::garbage || rank_of(greeting) != rank)
+    throw Error(ErrorKind::mismatch,
+                fmt::format("{} answered rank {} with something else than a greeting: do all "
+                            "ranks run the same version?",
+                            named(rank), context_.rank));
+  seat(rank, std::move(peers_[rank].call), std::move(descriptors), greeting);
+}
+
+std::optional<int> Join::rank_of(const Greeting& greeting) const {
+  const bool known = greeting.magic == Greeting::kMagic && greeting.version == Greeting::kVersion &&
+                     greeting.rank >= 0 && greeting.rank < context_.size &&
+                     greeting.rank != context_.rank &&
+                     greeting.from == addresses_[greeting.rank].identity &&
+                     greeting.to == addresses_[context_.rank].identity;
+  return known ? std::optional<int>(greeting.rank) : std::nullopt;
+}
+
+Sent Join::greet(const Fd& socket, int rank) const {
+  Greeting greeting;
+  greeting.rank = context_.rank;
+  greeting.from = addresses_[context_.rank].identity;
+  greeting.to = addresses_[rank].identity;
+  const bool has_bell = context_.doorbell_fd >= 0;
+  greeting.powers =
+      (has_bell ? Greeting::kHasBell : 0) | (context_.membarrier ? Greeting::kHasMembarrier : 0);
+  const std::array<int, 2> fds{board_.get(), context_.doorbell_fd};
+  return send_packet(socket, greeting, std::span(fds).first(has_bell ? 2 : 1));
+}
+
+void Join::seat(int rank, Fd socket, Descriptors descriptors, const Greeting& greeting) {
+  const bool has_bell = (greeting.powers & Greeting::kHasBell) != 0;
+  if (descriptors.count < (has_bell ? 2u : 1u))
+    throw Error(ErrorKind::unavailable,
+                fmt::format("rank {} has no room for the descriptors of {}; raise the limit of "
+                            "open files (ulimit -n)",
+                            context_.rank, named(rank)));
+  if (has_bell && !is_bell(descriptors.fds[1]))
+    throw Error(ErrorKind::corrupt, fmt::format("{} sent a doorbell that is none", named(rank)));
+  Link& link = peers_[rank].link;
+  link.pid = peer_of(socket).value_or(ucred{}).pid;
+  link.process = process_of(socket, link.pid);
+  link.socket = std::move(socket);
+  link.board = std::move(descriptors.fds[0]);
+  link.bell = std::move(descriptors.fds[1]);
+  link.membarrier = (greeting.powers & Greeting::kHasMembarrier) != 0;
+  peers_[rank].joined = true;
+  --missing_;
+}
+
+std::string Join::missing_ranks() const {
+  std::string missing;
+  for (int rank = 0; rank < context_.size; ++rank)
+    if (rank != context_.rank && !peers_[rank].joined)
+      missing += fmt::format("{}{}", missing.empty() ? "" : ", ", named(rank));
+  return missing;
+}
+
+std::string Join::named(int rank) const {
+  return fmt::format("rank {} (process {})", rank, addresses_[rank].process);
+}
+
+void Join::gone(int rank) const {
+  throw Error(ErrorKind::peer_lost,
+              fmt::format("{} has ended or given up before rank {} could join it: its own message "
+                          "says why; start the job again",
+                          named(rank), context_.rank));
+}
+
+}  // namespace tutti::shm
