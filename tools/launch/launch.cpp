@@ -13,14 +13,14 @@
 #include <optional>
 #include <system_error>
 
+#include "common/fd.h"
 #include "launch/processes.h"
 #include "launch/supervisor.h"
-#include "launch/unique_fd.h"
 
 namespace tutti::tools {
 namespace {
 
-int supervise(const LaunchOptions& options, const sigset_t& mask, UniqueFd guard) {
+int supervise(const LaunchOptions& options, const sigset_t& mask, Fd guard) {
   ::setpgid(0, 0);                          // the terminal's signals come through the guard alone
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);       // not inherited from the guard
   ::prctl(PR_SET_NAME, "tutti-job", 0, 0);  // `killall -9 tutti-run` leaves us to clean up
@@ -65,7 +65,7 @@ int launch(const LaunchOptions& options) {
   ::sigprocmask(SIG_BLOCK, &all, &mask);
   ::signal(SIGCHLD, SIG_DFL);  // ignored, as some parents leave it, it would hide how ranks end
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-  UniqueFd self(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
+  Fd self(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
   if (!self) throw std::system_error(errno, std::generic_category(), "pidfd_open");
 
   const pid_t supervisor = ::fork();

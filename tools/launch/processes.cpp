@@ -21,13 +21,13 @@ namespace tutti::tools {
 namespace {
 
 struct Pipe {
-  UniqueFd read, write;
+  Fd read, write;
 };
 
 Pipe make_pipe() {
   int ends[2] = {-1, -1};
   if (::pipe2(ends, O_CLOEXEC) != 0) return {};
-  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
+  return {Fd(ends[0]), Fd(ends[1])};
 }
 
 std::vector<char*> pointers(const std::vector<std::string>& strings) {
@@ -101,8 +101,8 @@ Spawned spawn(const SpawnRequest& request) {
   };
   Pipe report = make_pipe(), out, err;
   if (!report.read) return failed();
-  UniqueFd null;
-  if (!request.keep_stdin && !(null = UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC))))
+  Fd null;
+  if (!request.keep_stdin && !(null = Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC))))
     return failed();
   if (request.capture_output) {
     if (!(out = make_pipe()).read || !(err = make_pipe()).read) return failed();
@@ -121,7 +121,7 @@ Spawned spawn(const SpawnRequest& request) {
   if (result.pid < 0) return failed();
   if (result.pid == 0) run_child(plan);
 
-  result.pidfd = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, result.pid, 0)));
+  result.pidfd = Fd(static_cast<int>(::syscall(SYS_pidfd_open, result.pid, 0)));
   const bool watched = static_cast<bool>(result.pidfd);
   const int pidfd_error = errno;
   report.write.reset();

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/unique_fd.h"
+#include "common/fd.h"
 
 namespace tutti::tools {
 
@@ -23,9 +23,9 @@ struct SpawnRequest {
 
 struct Spawned {
   pid_t pid = -1;
-  UniqueFd pidfd;
-  UniqueFd out, err;  ///< Its output to read from, non-blocking; none unless captured.
-  int error = 0;      ///< errno of what failed; 0: it runs.
+  Fd pidfd;
+  Fd out, err;    ///< Its output to read from, non-blocking; none unless captured.
+  int error = 0;  ///< errno of what failed; 0: it runs.
 };
 
 /// Starts a process in a process group of its own, which dies when we do. Returns when it runs its

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <string>
 
-#include "launch/unique_fd.h"
+#include "common/fd.h"
 
 namespace tutti::tools {
 
@@ -32,7 +32,7 @@ class Sink {
  private:
   static constexpr std::size_t kFullBytes = 256 * 1024;
 
-  UniqueFd own_;  // our own open file description, non-blocking; none for files and sockets
+  Fd own_;  // our own open file description, non-blocking; none for files and sockets
   int fd_;
   std::string buffer_;
   std::size_t written_ = 0;  // bytes of buffer_ that are out

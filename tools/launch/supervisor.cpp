@@ -30,8 +30,8 @@ constexpr int kTimeoutStatus = 124;      // as timeout(1)
 
 /// Binds a free TCP port and holds it, so that no other job is given the same one meanwhile. With
 /// SO_REUSEADDR a program that listens on MASTER_PORT itself still can.
-UniqueFd hold_free_port(int& port) {
-  UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+Fd hold_free_port(int& port) {
+  Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int on = 1;
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -58,14 +58,14 @@ bool same_file(int a, int b) {
 
 }  // namespace
 
-Supervisor::Supervisor(const LaunchOptions& options, const sigset_t& mask, UniqueFd guard)
+Supervisor::Supervisor(const LaunchOptions& options, const sigset_t& mask, Fd guard)
     : options_(options),
       mask_(mask),
       guard_(std::move(guard)),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
   assert(options_.ranks >= 1 && !options_.command.empty());
   const sigset_t handled = handled_signals();
-  signals_ = UniqueFd(::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
+  signals_ = Fd(::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!epoll_ || !signals_) throw_errno("cannot watch over the ranks");
   watch(signals_.get(), Source::signal, 0, EPOLLIN);
   watch(guard_.get(), Source::guard, 0, EPOLLIN);
@@ -290,6 +290,7 @@ void Supervisor::finish_output() {
     }
   }
   // A slow reader gets all of it, unless somebody wants us to end.
+  if (interrupts_ >= 2) return;
   for (const auto& output : outputs_) {
     Sink& sink = output->sink;
     for (sink.flush(); !sink.empty(); sink.flush()) {

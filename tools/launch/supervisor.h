@@ -13,11 +13,11 @@
 #include <string_view>
 #include <vector>
 
+#include "common/fd.h"
 #include "launch/launch.h"
 #include "launch/line_tagger.h"
 #include "launch/processes.h"
 #include "launch/sink.h"
-#include "launch/unique_fd.h"
 
 namespace tutti::tools {
 
@@ -31,7 +31,7 @@ namespace tutti::tools {
 class Supervisor {
  public:
   /// `mask` is what ranks begin with; `guard` is readable when the process that started us ends.
-  Supervisor(const LaunchOptions& options, const sigset_t& mask, UniqueFd guard);
+  Supervisor(const LaunchOptions& options, const sigset_t& mask, Fd guard);
 
   /// The job, from the first rank's start until nothing is left of it. Returns the exit status.
   [[nodiscard]] int run();
@@ -46,14 +46,14 @@ class Supervisor {
     bool paused = false;   // its streams are not read: the sink is full
   };
   struct Stream {
-    UniqueFd fd;
+    Fd fd;
     Output* output = nullptr;
     LineTagger tagger;
   };
   struct Rank {
     int number = 0;
     pid_t pid = -1;
-    UniqueFd pidfd;
+    Fd pidfd;
     std::vector<Stream> streams;  // standard output and error; none unless tagged
     bool running = false;
   };
@@ -84,9 +84,9 @@ class Supervisor {
 
   const LaunchOptions& options_;
   const sigset_t mask_;
-  UniqueFd guard_;
-  UniqueFd port_;  // holds MASTER_PORT for the job's time
-  UniqueFd epoll_, signals_;
+  Fd guard_;
+  Fd port_;  // holds MASTER_PORT for the job's time
+  Fd epoll_, signals_;
   std::vector<std::string> environment_;
 
   std::vector<std::unique_ptr<Output>> outputs_;  // stdout and stderr; one where these are one file

@@ -1,0 +1,280 @@
+// Drives the real tutti-run: the job is a shell script, the judge is what can be seen from outside.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "command.h"
+
+namespace tutti::tools {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::UnorderedElementsAre;
+
+std::vector<std::string> job(int ranks, const std::string& script,
+                             std::vector<std::string> options = {}) {
+  std::vector<std::string> arguments{TUTTI_RUN, "-n", std::to_string(ranks)};
+  arguments.insert(arguments.end(), options.begin(), options.end());
+  arguments.insert(arguments.end(), {"--", "sh", "-c", script});
+  return arguments;
+}
+
+/// Processes that resist: a grandchild that ignores SIGTERM and one in a session of its own.
+const std::string kStubbornGrandchildren =
+    "(trap '' TERM INT HUP; sleep 1000; sleep 1000) & setsid sleep 1000 & ";
+
+TEST(TuttiRun, GivesEachRankItsPlaceInTheJob) {
+  Command command(job(2, "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $MASTER_ADDR $A $B",
+                      {"--env", "A=1", "--env", "B=x=y"}));
+  EXPECT_EQ(command.wait(), 0) << command.err();
+  EXPECT_THAT(command.out_lines(),
+              UnorderedElementsAre("[0] 0 2 0 2 127.0.0.1 1 x=y", "[1] 1 2 1 2 127.0.0.1 1 x=y"));
+}
+
+TEST(TuttiRun, JobsAtTheSameTimeHaveDifferentPorts) {
+  Command first(job(1, "echo port $MASTER_PORT; sleep 1000"));
+  Command second(job(1, "echo port $MASTER_PORT; sleep 1000"));
+  ASSERT_TRUE(first.wait_for_output("\n"));
+  ASSERT_TRUE(second.wait_for_output("\n"));
+  EXPECT_NE(first.out(), second.out());
+  Command chosen(job(1, "echo port $MASTER_PORT", {"--port", "4711"}));
+  EXPECT_EQ(chosen.wait(), 0);
+  EXPECT_EQ(chosen.out(), "[0] port 4711\n");
+}
+
+TEST(TuttiRun, KeepsStandardErrorApartAndEndsPartialLines) {
+  Command command(job(1, "echo out; echo err >&2; printf 'no newline'"));
+  EXPECT_EQ(command.wait(), 0);
+  EXPECT_EQ(command.out(), "[0] out\n[0] no newline\n");
+  EXPECT_EQ(command.err(), "[0] err\n");
+}
+
+TEST(TuttiRun, LetsRanksWriteDirectlyWhenToldNotToTag) {
+  Command command(job(1, "printf 'a\\rb'; echo err >&2", {"--no-tag"}));
+  EXPECT_EQ(command.wait(), 0);
+  EXPECT_EQ(command.out(), "a\rb");
+  EXPECT_EQ(command.err(), "err\n");
+}
+
+TEST(TuttiRun, LosesNoLineAndMixesNoneAtAHighRate) {
+  constexpr int kRanks = 4, kLines = 50'000;
+  Command command(job(kRanks,
+                      "seq -f 'line %.0f of some length that is cut at any place' 50000; "
+                      "seq -f 'error %.0f' 1000 >&2"));
+  ASSERT_EQ(command.wait(), 0);
+  std::map<std::string, int> next;
+  for (const std::string& line : command.out_lines()) {
+    const std::string tag = line.substr(0, line.find(' '));
+    ASSERT_EQ(line,
+              fmt::format("{} line {} of some length that is cut at any place", tag, ++next[tag]));
+  }
+  EXPECT_EQ(next.size(), kRanks);
+  for (const auto& [tag, count] : next) EXPECT_EQ(count, kLines) << tag;
+  EXPECT_EQ(std::count(command.err().begin(), command.err().end(), '\n'), kRanks * 1000);
+}
+
+TEST(TuttiRun, ASlowReaderLosesNothing) {
+  Command command(job(2, "echo begun >&2; seq 200000"));
+  command.leave_output_unread();
+  ASSERT_TRUE(command.wait_for_output("[0] begun"));
+  ASSERT_TRUE(command.wait_for_output("[1] begun"));
+  command.leave_output_unread(false);
+  ASSERT_EQ(command.wait(), 0);
+  EXPECT_EQ(std::count(command.out().begin(), command.out().end(), '\n'), 400'000);
+  EXPECT_THAT(command.out(), HasSubstr("[1] 200000\n"));
+}
+
+TEST(TuttiRun, StartsSixtyFourRanks) {
+  Command command(job(64, "echo $RANK"));
+  EXPECT_EQ(command.wait(), 0);
+  const auto lines = command.out_lines();
+  const std::set<std::string> different(lines.begin(), lines.end());
+  EXPECT_EQ(different.size(), 64u);
+  EXPECT_TRUE(different.contains("[63] 63"));
+}
+
+TEST(TuttiRun, RankZeroAloneReadsStandardInput) {
+  const std::string path = fmt::format("{}tutti_run_stdin.{}", testing::TempDir(), ::getpid());
+  std::ofstream(path) << "from the file\n";
+  Command command(job(2, "read line; echo \"got $line\""), path);
+  EXPECT_EQ(command.wait(), 0) << command.err();
+  EXPECT_THAT(command.out_lines(), UnorderedElementsAre("[0] got from the file", "[1] got "));
+  std::remove(path.c_str());
+}
+
+TEST(TuttiRun, AFailedRankEndsTheOthersAndTheirGrandchildren) {
+  Command command(job(3, kStubbornGrandchildren + "echo ready; [ $RANK = 1 ] || sleep 1000; exit 3",
+                      {"--grace", "0.2"}));
+  EXPECT_EQ(command.wait(), 3);
+  EXPECT_THAT(command.err(), HasSubstr("tutti-run: rank 1 (pid "));
+  EXPECT_THAT(command.err(), HasSubstr(") exited with status 3; ending the other 2\n"));
+  EXPECT_THAT(command.marked_processes(), ElementsAre()) << "when tutti-run has ended, all has";
+}
+
+TEST(TuttiRun, SaysWhichSignalEndedARankAfterItsLastWords) {
+  Command command(
+      job(2, "if [ $RANK = 1 ]; then printf 'last words' >&2; kill -SEGV $$; fi; sleep 1000"));
+  EXPECT_EQ(command.wait(), 128 + SIGSEGV);
+  EXPECT_THAT(
+      command.err(),
+      testing::MatchesRegex("\\[1\\] last words\ntutti-run: rank 1 \\(pid [0-9]+\\) was ended by "
+                            "signal 11 \\(Segmentation fault.*\\); ending the other 1\n"));
+}
+
+TEST(TuttiRun, GivesRanksTimeToCleanUpBeforeItKills) {
+  const std::string ready = fmt::format("{}tutti_run_ready.{}", testing::TempDir(), ::getpid());
+  Command command(
+      job(2,
+          "if [ $RANK = 1 ]; then until [ -e $READY ]; do sleep 0.01; done; exit 5; fi; "
+          "trap 'echo cleaned; exit 0' TERM; : > $READY; while :; do sleep 0.01; done",
+          {"--env", "READY=" + ready, "--grace", "50"}));
+  EXPECT_EQ(command.wait(), 5);
+  EXPECT_EQ(command.out(), "[0] cleaned\n");
+  std::remove(ready.c_str());
+}
+
+TEST(TuttiRun, NamesARankThatHadToBeKilled) {
+  Command command(job(2, "trap '' TERM; if [ $RANK = 1 ]; then exit 4; fi; sleep 1000; sleep 1000",
+                      {"--grace", "0.2"}));
+  EXPECT_EQ(command.wait(), 4);
+  // Rank 0 may not have set its trap yet: then SIGTERM has ended it, which is as good.
+  EXPECT_THAT(command.marked_processes(), ElementsAre());
+}
+
+TEST(TuttiRun, LeftoversOfASuccessfulJobAreEnded) {
+  Command command(job(2, "sleep 1000 & setsid sleep 1000 & exit 0"));
+  EXPECT_EQ(command.wait(), 0) << command.err();
+  EXPECT_THAT(command.marked_processes(), ElementsAre());
+}
+
+TEST(TuttiRun, ForwardsSignalsToEveryRanksProcessGroup) {
+  for (const auto& [number, name] :
+       {std::pair(SIGUSR1, "USR1"), {SIGHUP, "HUP"}, {SIGTERM, "TERM"}}) {
+    Command command(job(2, fmt::format("trap 'echo got {0}; exit 0' {0}; echo ready >&2; "
+                                       "while :; do sleep 0.01; done",
+                                       name)));
+    ASSERT_TRUE(command.wait_for_output("[0] ready"));
+    ASSERT_TRUE(command.wait_for_output("[1] ready"));
+    command.signal(number);
+    EXPECT_EQ(command.wait(), 0) << name << command.err();
+    EXPECT_THAT(command.out_lines(), UnorderedElementsAre(fmt::format("[0] got {}", name),
+                                                          fmt::format("[1] got {}", name)));
+  }
+}
+
+TEST(TuttiRun, AnInterruptEndsAJobThatDoesNotCatchIt) {
+  Command command(job(2, "echo ready; sleep 1000"));
+  ASSERT_TRUE(command.wait_for_output("[0] ready"));
+  ASSERT_TRUE(command.wait_for_output("[1] ready"));
+  command.signal(SIGINT);
+  EXPECT_EQ(command.wait(), 128 + SIGINT);
+  EXPECT_THAT(command.err(), HasSubstr("signal 2 (Interrupt)"));
+  EXPECT_THAT(command.marked_processes(), ElementsAre());
+}
+
+TEST(TuttiRun, ASecondInterruptEndsAJobThatIgnoresTheFirst) {
+  Command command(
+      job(2, "trap 'echo ignored' INT; trap '' TERM; echo ready; while :; do sleep 0.01; done",
+          {"--grace", "0.1"}));
+  ASSERT_TRUE(command.wait_for_output("[0] ready"));
+  ASSERT_TRUE(command.wait_for_output("[1] ready"));
+  command.signal(SIGINT);
+  ASSERT_TRUE(command.wait_for_output("[0] ignored"));
+  ASSERT_TRUE(command.wait_for_output("[1] ignored"));
+  command.signal(SIGINT);
+  EXPECT_EQ(command.wait(), 128 + SIGINT);
+  EXPECT_THAT(command.err(), HasSubstr("interrupted twice"));
+  EXPECT_THAT(command.err(), HasSubstr("did not end on SIGTERM; killing it"));
+}
+
+TEST(TuttiRun, StopsAndContinuesWithItsRanks) {
+  Command command(
+      job(1, "trap 'echo continued; exit 0' CONT; echo ready; while :; do sleep 0.01; done"));
+  ASSERT_TRUE(command.wait_for_output("ready"));
+  command.signal(SIGTSTP);
+  EXPECT_TRUE(command.stops());
+  command.signal(SIGCONT);
+  EXPECT_EQ(command.wait(), 0);
+  EXPECT_THAT(command.out(), HasSubstr("continued"));
+}
+
+TEST(TuttiRun, LeavesNothingBehindWhenItIsKilled) {
+  Command command(job(2, kStubbornGrandchildren + "echo ready; sleep 1000"));
+  ASSERT_TRUE(command.wait_for_output("[0] ready"));
+  ASSERT_TRUE(command.wait_for_output("[1] ready"));
+  command.signal(SIGKILL);
+  EXPECT_EQ(command.wait(), 128 + SIGKILL);
+  EXPECT_TRUE(command.nothing_is_left());
+}
+
+TEST(TuttiRun, LeavesNothingBehindWhenItsSupervisorIsKilled) {
+  Command command(job(2, kStubbornGrandchildren + "echo parent=$PPID.; sleep 1000"));
+  ASSERT_TRUE(command.wait_for_output("[0] parent="));
+  ASSERT_TRUE(command.wait_for_output("[1] parent="));
+  ::kill(std::stoi(command.out().substr(command.out().find('=') + 1)), SIGKILL);
+  EXPECT_EQ(command.wait(), 128 + SIGKILL);
+  EXPECT_THAT(command.err(), HasSubstr("the supervisor"));
+  EXPECT_TRUE(command.nothing_is_left());
+}
+
+TEST(TuttiRun, EndsAJobWhoseOutputNobodyReads) {
+  Command command(job(2, "yes"));
+  ASSERT_TRUE(command.wait_for_output("[0] y"));
+  command.stop_reading();
+  EXPECT_EQ(command.wait(), 128 + SIGPIPE);
+  EXPECT_THAT(command.marked_processes(), ElementsAre());
+}
+
+TEST(TuttiRun, CanBeInterruptedAndKilledWhileNobodyReadsItsOutput) {
+  Command interrupted(job(1, "echo ready >&2; yes"));
+  interrupted.leave_output_unread();
+  ASSERT_TRUE(interrupted.wait_for_output("ready"));
+  while (!interrupted.has_ended()) interrupted.signal(SIGINT);
+  EXPECT_EQ(interrupted.wait(), 128 + SIGINT);
+
+  Command killed(job(1, "echo ready >&2; yes"));
+  killed.leave_output_unread();
+  ASSERT_TRUE(killed.wait_for_output("ready"));
+  killed.signal(SIGKILL);
+  EXPECT_TRUE(killed.nothing_is_left());
+}
+
+TEST(TuttiRun, EndsAJobAfterItsTimeout) {
+  Command command(job(2, "sleep 1000", {"--timeout", "0.2"}));
+  EXPECT_EQ(command.wait(), 124);
+  EXPECT_EQ(command.err(),
+            "tutti-run: the job did not end within 0.2 s; ending the 2 ranks that run\n");
+}
+
+TEST(TuttiRun, SaysWhatIsWrongWithItsArguments) {
+  const auto refused = [](std::vector<std::string> arguments, int status, const char* why) {
+    arguments.insert(arguments.begin(), TUTTI_RUN);
+    Command command(arguments);
+    EXPECT_EQ(command.wait(), status);
+    EXPECT_EQ(command.out(), "");
+    EXPECT_THAT(command.err(), HasSubstr(why));
+  };
+  refused({"-n", "0", "--", "true"}, 2, "--ranks: Value 0 not in range 1 to 4096");
+  refused({"-n", "two", "--", "true"}, 2, "--ranks");
+  refused({"--", "true"}, 2, "--ranks is required");
+  refused({"-n", "2"}, 2, "program is required");
+  refused({"-n", "2", "--tiemout", "3", "--", "true"}, 2, "--tiemout");
+  refused({"-n", "2", "--env", "A", "--", "true"}, 2, "'A' is not NAME=VALUE");
+  refused({"-n", "2", "--", "no-such-program"}, 127,
+          "cannot start rank 0: 'no-such-program': No such file or directory");
+  refused({"-n", "2", "--", "/etc/passwd"}, 126, "'/etc/passwd': Permission denied");
+}
+
+}  // namespace
+}  // namespace tutti::tools
