@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""The shape check must be able to fail: each test breaks one rule of a small sound tree."""
+
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SHAPE = pathlib.Path(__file__).with_name("shape.py")
+
+SOUND = {
+    "include/tutti/tutti.hpp": "#include <string>\n#include <tutti/types.hpp>\n",
+    "include/tutti/types.hpp": "#pragma once\n",
+    "src/README.md": "floors\n",
+    "src/common/README.md": "ground\n",
+    "src/common/text.h": "#pragma once\nint f();\n",
+    "src/common/text.cpp": '#include "common/text.h"\nint f() { return 1; }\n',
+    "src/transport/README.md": "seam\n",
+    "src/transport/channel.h": "#pragma once\nclass A { virtual int f() = 0; };\n",
+    "src/transport/shm/README.md": "shared memory\n",
+    "src/transport/shm/shm.h": '#pragma once\n#include "transport/channel.h"\n',
+    "src/transport/tcp/README.md": "sockets\n",
+    "src/transport/tcp/tcp.h": '#pragma once\n#include "transport/channel.h"\n',
+    "src/runtime/README.md": "engine\n",
+    "src/runtime/engine.h": '#pragma once\n#include "common/text.h"\n',
+}
+
+
+class Shape(unittest.TestCase):
+    def check(self, changes, objects=()):
+        """Exit status and output of the check on the sound tree with `changes`."""
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            for path, text in {**SOUND, **changes}.items():
+                (root / path).parent.mkdir(parents=True, exist_ok=True)
+                (root / path).write_text(text)
+            built = []
+            for source in objects:
+                built.append(root / (source.replace("/", "_") + ".o"))
+                subprocess.run(["c++", "-std=c++20", "-fPIC", "-c", root / source, "-o", built[-1]], check=True)
+            command = [sys.executable, SHAPE, "--root", root, *(["--objects", *built] if built else [])]
+            ended = subprocess.run(command, capture_output=True, text=True)
+            self.assertEqual(ended.stderr, "")
+            return ended.returncode, ended.stdout
+
+    def assert_found(self, expected, changes, objects=()):
+        status, output = self.check(changes, objects)
+        self.assertIn(expected, output)
+        self.assertEqual(status, 1)
+
+    def test_a_sound_tree_passes(self):
+        status, output = self.check({})
+        self.assertEqual(status, 0, output)
+
+    def test_a_floor_that_includes_a_floor_above_is_named_with_its_line(self):
+        self.assert_found("src/common/text.h:2: common includes src/runtime/engine.h, which is above it",
+                          {"src/common/text.h": '#pragma once\n#include "runtime/engine.h"\n',
+                           "src/runtime/engine.h": "#pragma once\n"})
+
+    def test_a_commented_include_is_not_an_include(self):
+        status, output = self.check({"src/common/text.h": '#pragma once\n// #include "runtime/engine.h"\n'})
+        self.assertEqual(status, 0, output)
+
+    def test_transport_and_topology_are_strangers(self):
+        self.assert_found("src/topology/graph.h:1: topology and transport do not include each other",
+                          {"src/topology/README.md": "", "src/topology/graph.h": '#include "transport/channel.h"\n'})
+
+    def test_a_folder_that_is_no_floor_is_refused(self):
+        self.assert_found("src/utils/misc.h:1: is on no floor",
+                          {"src/utils/README.md": "", "src/utils/misc.h": "#pragma once\n"})
+
+    def test_a_transport_that_includes_another_is_named(self):
+        self.assert_found("src/transport/tcp/tcp.h:1: transport tcp includes transport shm",
+                          {"src/transport/tcp/tcp.h": '#include "transport/shm/shm.h"\n'})
+
+    def test_a_cycle_of_files_is_shown(self):
+        self.assert_found("include cycle: src/common/a.h -> src/common/b.h -> src/common/a.h",
+                          {"src/common/a.h": '#include "common/b.h"\n', "src/common/b.h": '#include "common/a.h"\n'})
+
+    def test_a_cycle_of_floors_without_a_cycle_of_files_is_shown(self):
+        self.assert_found("include cycle of folders: common -> runtime -> common",
+                          {"src/common/a.h": '#include "runtime/b.h"\n', "src/runtime/b.h": "",
+                           "src/runtime/c.h": '#include "common/text.h"\n'})
+
+    def test_a_public_header_that_includes_a_private_one_is_named(self):
+        self.assert_found("include/tutti/types.hpp:1: a public header includes <fmt/format.h>, which is not public",
+                          {"include/tutti/types.hpp": "#include <fmt/format.h>\n"})
+
+    def test_an_example_that_looks_inside_is_named(self):
+        self.assert_found("examples/digits/main.cpp:1: an example includes src/common/text.h, which is not public",
+                          {"examples/digits/main.cpp": '#include "common/text.h"\n'})
+
+    def test_a_long_function_is_named_with_its_line(self):
+        body = "  f();\n" * 80
+        self.assert_found("src/common/text.cpp:2: 82 lines; at most 70: int g(int a)",
+                          {"src/common/text.cpp": f"\nint g(int a) {{\n{body}}}\n"})
+
+    def test_a_long_constructor_with_braced_initialisers_is_named(self):
+        body = "  f();\n" * 80
+        self.assert_found("82 lines; at most 70: A::A(int n)",
+                          {"src/common/text.cpp": f"A::A(int n) : b_{{n}}, c_{{n, n}} {{\n{body}}}\n"})
+
+    def test_a_long_method_in_a_class_template_is_named(self):
+        body = "  f();\n" * 80
+        self.assert_found("src/common/a.h:3: 82 lines; at most 70: void run() const",
+                          {"src/common/a.h": f"namespace t {{\ntemplate <typename T> class [[nodiscard]] A {{ public:\n"
+                                             f"void run() const {{\n{body}}}\n}};\n}}\n"})
+
+    def test_a_long_table_is_not_a_function(self):
+        rows = "  {1, 2},\n" * 80
+        status, output = self.check({"src/common/text.cpp": f"constexpr Row kRows[] = {{\n{rows}}};\n"})
+        self.assertEqual(status, 0, output)
+
+    def test_too_many_functions_over_sixty_lines_are_named(self):
+        f = "int f() {\n" + "  g();\n" * 62 + "}\n"
+        self.assert_found("64 lines, one of too many over 60", {"src/common/text.cpp": f + f})
+
+    def test_long_files_are_named(self):
+        self.assert_found("src/common/text.cpp:601: 700 lines; at most 600", {"src/common/text.cpp": "\n" * 700})
+        self.assert_found("src/common/text.h:351: 400 lines; at most 350", {"src/common/text.h": "\n" * 400})
+        self.assert_found("src/common/README.md:61: 70 lines; at most 60", {"src/common/README.md": "\n" * 70})
+        self.assert_found("include/tutti/tutti.hpp:251: 300 lines; at most 250",
+                          {"include/tutti/tutti.hpp": "\n" * 300})
+
+    def test_a_main_header_that_pulls_in_too_much_is_named(self):
+        headers = {f"include/tutti/h{i}.hpp": "\n" * 300 for i in range(5)}
+        headers["include/tutti/tutti.hpp"] = "".join(f"#include <tutti/h{i}.hpp>\n" for i in range(5))
+        self.assert_found("include/tutti/tutti.hpp:1: pulls in 1505 lines; at most 1300", headers)
+
+    def test_a_seam_that_asks_too_much_of_a_transport_is_named(self):
+        methods = "".join(f"virtual int f{i}(int) = 0;\n" for i in range(17))
+        self.assert_found("src/transport/channel.h:1: asks 17 functions of a transport",
+                          {"src/transport/channel.h": f"class A {{\n{methods}}};\n"})
+
+    def test_a_folder_without_readme_is_named(self):
+        self.assert_found("src/ddp:1: has no README.md", {"src/ddp/bucket.h": "#pragma once\n"})
+
+    def test_mutable_variables_are_named_and_constants_are_not(self):
+        source = ("namespace tutti {\n"
+                  "int counter = 1;\n"
+                  "static const char* name = \"a\";\n"
+                  "const char* const kName = \"b\";\n"
+                  "thread_local int mine;\n"
+                  "int f();\n"
+                  "int g() {\n"
+                  "  static int calls;\n"
+                  "  static const int kStart = f();\n"
+                  "  return ++calls + kStart + mine + name[0];\n"
+                  "}\n"
+                  "}\n")
+        status, output = self.check({"src/common/text.cpp": source}, ["src/common/text.cpp"])
+        self.assertEqual(status, 1)
+        found = [line.split(" (")[0] for line in output.splitlines() if "mutable variable" in line]
+        self.assertEqual(found, ["src/common/text.cpp:2: mutable variable tutti::counter",
+                                 "src/common/text.cpp:3: mutable variable tutti::name",
+                                 "src/common/text.cpp:5: mutable variable tutti::mine",
+                                 "src/common/text.cpp:8: mutable variable tutti::g()::calls"])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
