@@ -9,45 +9,37 @@
 namespace tutti {
 
 void MemoryStore::set(std::string_view key, std::string_view value, Deadline) {
-  fork_guard_.check("the store");
   check_key(key);
   check_value(key, value);
-  const std::lock_guard lock(mutex_);
-  table_.set(key, value);
-  changed_.notify_all();
+  Shared& shared = shared_.get();
+  const std::lock_guard lock(shared.mutex);
+  shared.table.set(key, value);
+  shared.changed.notify_all();
 }
 
 std::string MemoryStore::get(std::string_view key, Deadline deadline) {
-  fork_guard_.check("the store");
   check_key(key);
-  std::unique_lock lock(mutex_);
-  return await(lock, key, deadline);
+  Shared& shared = shared_.get();
+  std::unique_lock lock(shared.mutex);
+  const std::string* value = nullptr;
+  const auto there = [&] { return (value = shared.table.find(key)) != nullptr; };
+  if (!shared.changed.wait_until(lock, deadline, there))
+    throw Error(ErrorKind::timeout,
+                fmt::format("store: nobody has set {} before the deadline", shown(key)));
+  return *value;
 }
 
 std::int64_t MemoryStore::add(std::string_view key, std::int64_t amount, Deadline) {
-  fork_guard_.check("the store");
   check_key(key);
-  const std::lock_guard lock(mutex_);
-  const std::int64_t sum = table_.add(key, amount);
-  changed_.notify_all();
+  Shared& shared = shared_.get();
+  const std::lock_guard lock(shared.mutex);
+  const std::int64_t sum = shared.table.add(key, amount);
+  shared.changed.notify_all();
   return sum;
 }
 
 void MemoryStore::wait(std::string_view key, Deadline deadline) {
-  fork_guard_.check("the store");
-  check_key(key);
-  std::unique_lock lock(mutex_);
-  await(lock, key, deadline);
-}
-
-const std::string& MemoryStore::await(std::unique_lock<std::mutex>& lock, std::string_view key,
-                                      Deadline deadline) {
-  const std::string* value = nullptr;
-  changed_.wait_until(lock, deadline, [&] { return (value = table_.find(key)) != nullptr; });
-  if (value == nullptr)
-    throw Error(ErrorKind::timeout,
-                fmt::format("store: nobody set {} before the deadline", shown(key)));
-  return *value;
+  static_cast<void>(get(key, deadline));
 }
 
 }  // namespace tutti

@@ -6,7 +6,7 @@
 
 #include <tutti/store.hpp>
 
-#include "common/fork_guard.h"
+#include "common/process_owned.h"
 #include "rendezvous/key_table.h"
 
 namespace tutti {
@@ -20,13 +20,12 @@ class MemoryStore final : public Store {
   void wait(std::string_view key, Deadline deadline) override;
 
  private:
-  const std::string& await(std::unique_lock<std::mutex>& lock, std::string_view key,
-                           Deadline deadline);
-
-  const ForkGuard fork_guard_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  KeyTable table_;  // guarded by mutex_
+  struct Shared {
+    std::mutex mutex;
+    std::condition_variable changed;
+    KeyTable table;  // guarded by mutex
+  };
+  ProcessOwned<Shared> shared_{"the store"};
 };
 
 }  // namespace tutti

@@ -1,0 +1,238 @@
+#include "rendezvous/server_loop.h"
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cassert>
+#include <cerrno>
+#include <cstring>
+
+#include <tutti/error.hpp>
+
+#include "rendezvous/local_socket.h"
+
+namespace tutti {
+
+using store_protocol::Answer;
+using store_protocol::bytes_of;
+using store_protocol::fixed_part;
+using store_protocol::Greeting;
+using store_protocol::Reply;
+using store_protocol::Request;
+using store_protocol::Verdict;
+
+namespace {
+
+constexpr std::chrono::milliseconds kAcceptPause{50};
+constexpr int kAcceptsATurn = 64;  // a flood must not keep those who have joined waiting
+// A guest that does not read its replies is not read from either.
+constexpr std::size_t kMostQueuedBytes = 4 << 20;
+
+TimePoint now() { return std::chrono::steady_clock::now(); }
+
+int timeout_until(std::optional<TimePoint> deadline) {
+  if (!deadline) return -1;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline - now()).count();
+  return left < 0 ? 0 : static_cast<int>(left);
+}
+
+}  // namespace
+
+ServerLoop::ServerLoop(const JobAddress& job, const ServerLimits& limits, int stop_fd)
+    : job_(job),
+      limits_(limits),
+      stop_fd_(stop_fd),
+      epoll_(epoll_create1(EPOLL_CLOEXEC)),
+      listener_(listen_at(job.socket_name())),
+      service_(
+          [this](int fd, const Reply& reply, std::string_view bytes) { send(fd, reply, bytes); }),
+      seats_(static_cast<std::size_t>(job.size)) {
+  if (!epoll_)
+    throw Error(ErrorKind::unavailable,
+                fmt::format("the store gets no epoll: {}", std::strerror(errno)));
+  watch(EPOLL_CTL_ADD, stop_fd_, EPOLLIN);
+  watch(EPOLL_CTL_ADD, listener_.get(), EPOLLIN);
+}
+
+void ServerLoop::run() {
+  std::array<epoll_event, 64> events;
+  while (!may_end()) {
+    const int ready =
+        epoll_wait(epoll_.get(), events.data(), events.size(), timeout_until(next_deadline()));
+    for (int i = 0; i < ready; ++i) handle(events[static_cast<std::size_t>(i)]);
+    while (!strangers_.empty() && guests_.at(strangers_.front()).greet_by <= now())
+      cut(strangers_.front());
+    if (accept_again_ && *accept_again_ <= now()) {
+      accept_again_.reset();
+      watch(EPOLL_CTL_MOD, listener_.get(), EPOLLIN);
+    }
+  }
+}
+
+void ServerLoop::watch(int operation, int fd, std::uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  event.data.fd = fd;
+  if (epoll_ctl(epoll_.get(), operation, fd, &event) != 0)
+    throw Error(ErrorKind::unavailable,
+                fmt::format("the store cannot watch a socket: {}", std::strerror(errno)));
+}
+
+std::optional<TimePoint> ServerLoop::next_deadline() const {
+  std::optional<TimePoint> next;
+  const auto consider = [&](std::optional<TimePoint> other) {
+    if (other && (!next || *other < *next)) next = other;
+  };
+  consider(accept_again_);
+  consider(close_by_);
+  if (!strangers_.empty()) consider(guests_.at(strangers_.front()).greet_by);
+  return next;
+}
+
+void ServerLoop::handle(const epoll_event& event) {
+  const int fd = event.data.fd;
+  if (fd == stop_fd_) return begin_closing();
+  if (fd == listener_.get()) return accept_some();
+  if (!guests_.contains(fd)) return;  // cut since, by an earlier event of this turn
+  try {
+    serve(fd);
+  } catch (const std::exception&) {  // out of memory: the one that asked for it goes
+    cut(fd);
+  }
+}
+
+void ServerLoop::accept_some() {
+  for (int i = 0; i < kAcceptsATurn; ++i) {
+    Fd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (socket) {
+      admit(std::move(socket));
+    } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+      if (strangers_.empty()) return pause_accepting();
+      cut(strangers_.front());
+    } else if (errno != EINTR && errno != ECONNABORTED) {
+      return;  // EAGAIN: nobody is left
+    }
+  }
+}
+
+// The listener stays readable: without a pause the loop would spin.
+void ServerLoop::pause_accepting() {
+  watch(EPOLL_CTL_MOD, listener_.get(), 0);
+  accept_again_ = now() + kAcceptPause;
+}
+
+void ServerLoop::admit(Fd socket) {
+  if (peer_of(socket.get()).uid != limits_.uid) return;  // closes it
+  if (strangers_.size() == limits_.strangers) cut(strangers_.front());
+  const int fd = socket.get();
+  watch(EPOLL_CTL_ADD, fd, EPOLLIN);
+  Guest guest;
+  guest.connection = Connection(std::move(socket));
+  guest.greet_by = now() + limits_.greeting;
+  guests_.emplace(fd, std::move(guest));
+  strangers_.push_back(fd);
+}
+
+void ServerLoop::serve(int fd) {
+  Guest& guest = guests_.at(fd);
+  const bool was_stranger = guest.rank < 0;
+  bool keep = guest.connection.flush();
+  if (keep && (guest.events & EPOLLIN) != 0) {
+    keep = guest.connection.receive();
+    // What came before the end is still done: a rank may set its last word and leave.
+    if (was_stranger && !greet(guest)) keep = false;
+    if (guest.rank >= 0 && !take_requests(guest)) keep = false;
+  }
+  if (!keep) return cut(fd);
+  update_events(guest);
+}
+
+// False: it is to be cut.
+bool ServerLoop::greet(Guest& guest) {
+  const auto greeting = fixed_part<Greeting>(guest.connection.received());
+  if (!greeting) return true;
+  if (greeting->magic != store_protocol::kMagic)
+    return false;  // it does not speak our language: no answer helps
+  Answer answer;
+  answer.verdict = judge(*greeting);
+  answer.size = static_cast<std::uint32_t>(job_.size);
+  if (answer.verdict == Verdict::rank_taken) answer.pid = seats_[greeting->rank].pid;
+  guest.connection.queue(bytes_of(answer));
+  if (!guest.connection.flush() || answer.verdict != Verdict::welcome) return false;
+
+  guest.connection.consume(sizeof(Greeting));
+  guest.rank = static_cast<int>(greeting->rank);
+  seats_[greeting->rank] = {Seat::State::taken, peer_of(guest.connection.fd()).pid};
+  ++taken_;
+  strangers_.remove(guest.connection.fd());
+  return true;
+}
+
+Verdict ServerLoop::judge(const Greeting& greeting) const {
+  if (greeting.version != store_protocol::kVersion) return Verdict::other_version;
+  if (greeting.job != job_.job_hash()) return Verdict::other_job;
+  if (greeting.size != seats_.size() || greeting.rank >= seats_.size()) return Verdict::other_size;
+  const Seat& seat = seats_[greeting.rank];
+  if (seat.state == Seat::State::taken) return Verdict::rank_taken;
+  // A rank joins a store once. One that comes again wants the next store at this address, which its
+  // rank 0 makes when this one has ended: here it would read stale keys.
+  if (seat.state == Seat::State::left || close_by_) return Verdict::too_late;
+  return Verdict::welcome;
+}
+
+bool ServerLoop::take_requests(Guest& guest) {
+  for (;;) {
+    const std::string_view received = guest.connection.received();
+    const auto request = fixed_part<Request>(received);
+    if (!request) return true;
+    if (!StoreService::is_sane(*request)) return false;
+    const std::size_t bytes = sizeof *request + request->key_bytes + request->value_bytes;
+    if (received.size() < bytes) return true;
+    service_.handle(guest.connection.fd(), *request,
+                    received.substr(sizeof *request, request->key_bytes),
+                    received.substr(sizeof *request + request->key_bytes, request->value_bytes));
+    guest.connection.consume(bytes);
+  }
+}
+
+void ServerLoop::send(int fd, const Reply& reply, std::string_view bytes) {
+  Guest& guest = guests_.at(fd);
+  guest.connection.queue(bytes_of(reply));
+  guest.connection.queue(bytes);
+  // One that is gone is cut when epoll says so: it may be the one being served.
+  static_cast<void>(guest.connection.flush());
+  update_events(guest);
+}
+
+void ServerLoop::update_events(Guest& guest) {
+  const std::size_t queued = guest.connection.queued_bytes();
+  const std::uint32_t events =
+      (queued > kMostQueuedBytes ? 0u : EPOLLIN) | (queued == 0 ? 0u : EPOLLOUT);
+  if (events == guest.events) return;
+  watch(EPOLL_CTL_MOD, guest.connection.fd(), events);
+  guest.events = events;
+}
+
+void ServerLoop::cut(int fd) {
+  const auto place = guests_.find(fd);
+  assert(place != guests_.end());
+  if (place->second.rank < 0) {
+    strangers_.remove(fd);
+  } else {
+    seats_[static_cast<std::size_t>(place->second.rank)].state = Seat::State::left;
+    assert(taken_ > 0);
+    --taken_;
+    service_.leave(fd);
+  }
+  guests_.erase(place);
+}
+
+void ServerLoop::begin_closing() {
+  if (!close_by_) close_by_ = now() + limits_.linger;
+  watch(EPOLL_CTL_MOD, stop_fd_, 0);
+}
+
+bool ServerLoop::may_end() const { return close_by_ && (taken_ == 0 || *close_by_ <= now()); }
+
+}  // namespace tutti

@@ -1,0 +1,72 @@
+// The server's loop over its sockets: who may join, and bytes to and from those who have.
+#pragma once
+
+#include <sys/epoll.h>
+
+#include <cstdint>
+#include <list>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "common/clock.h"
+#include "rendezvous/connection.h"
+#include "rendezvous/job_address.h"
+#include "rendezvous/protocol.h"
+#include "rendezvous/store_server.h"
+#include "rendezvous/store_service.h"
+
+namespace tutti {
+
+/// Own thread only. Invariants: every stranger is a guest without a rank; a seat is taken while a
+/// guest has its rank; guests_ holds at most one guest a rank and ServerLimits::strangers more.
+class ServerLoop {
+ public:
+  /// `stop_fd` becomes readable when the server is to end.
+  ServerLoop(const JobAddress& job, const ServerLimits& limits, int stop_fd);
+
+  /// Returns after the stop, when all ranks have left or have lingered long enough.
+  void run();
+
+ private:
+  struct Guest {
+    Connection connection;
+    std::uint32_t events = EPOLLIN;  // what epoll watches it for
+    int rank = -1;                   // -1: a stranger
+    TimePoint greet_by;
+  };
+  struct Seat {
+    enum class State { free, taken, left } state = State::free;
+    pid_t pid = 0;  // of who took it
+  };
+
+  void watch(int operation, int fd, std::uint32_t events);
+  std::optional<TimePoint> next_deadline() const;
+  void handle(const epoll_event& event);
+  void accept_some();
+  void pause_accepting();
+  void admit(Fd socket);
+  void serve(int fd);
+  bool greet(Guest& guest);
+  store_protocol::Verdict judge(const store_protocol::Greeting& greeting) const;
+  bool take_requests(Guest& guest);
+  void send(int fd, const store_protocol::Reply& reply, std::string_view bytes);
+  void update_events(Guest& guest);
+  void cut(int fd);
+  void begin_closing();
+  bool may_end() const;
+
+  const JobAddress job_;
+  const ServerLimits limits_;
+  const int stop_fd_;
+  Fd epoll_, listener_;
+  StoreService service_;
+  std::map<int, Guest> guests_;            // by descriptor
+  std::list<int> strangers_;               // the oldest first
+  std::vector<Seat> seats_;                // by rank
+  std::size_t taken_ = 0;                  // seats
+  std::optional<TimePoint> accept_again_;  // set while there are no descriptors for new guests
+  std::optional<TimePoint> close_by_;      // set once the server is to end
+};
+
+}  // namespace tutti

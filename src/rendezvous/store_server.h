@@ -1,0 +1,39 @@
+// The server of a job's store: one thread of rank 0, whatever the number of ranks.
+#pragma once
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+
+#include "common/process_owned.h"
+#include "rendezvous/job_address.h"
+
+namespace tutti {
+
+struct ServerLimits {
+  uid_t uid = geteuid();                      ///< Who may join.
+  std::chrono::milliseconds greeting{5'000};  ///< A connection that has not greeted by then is cut.
+  std::chrono::milliseconds linger{5'000};    ///< See ~StoreServer().
+  std::size_t strangers = 64;  ///< Connections that have not greeted: one more, the oldest is cut.
+};
+
+/// Serves from construction to destruction. Silent: who is refused is told, and says so itself.
+class StoreServer {
+ public:
+  /// Throws `unavailable` naming the process that has the address, and where sockets or threads
+  /// cannot be had.
+  explicit StoreServer(const JobAddress& job, const ServerLimits& limits = {});
+
+  /// Waits, at most ServerLimits::linger, until the ranks that have joined have left: a rank 0 that
+  /// is done early does not cut off those that are still reading. In a forked child it does
+  /// nothing: the server is the parent's.
+  ~StoreServer();
+
+ private:
+  class Running;
+  ProcessOwned<Running> running_;
+};
+
+}  // namespace tutti

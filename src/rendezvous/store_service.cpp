@@ -1,0 +1,94 @@
+#include "rendezvous/store_service.h"
+
+#include <fmt/format.h>
+
+#include <cassert>
+
+#include <tutti/error.hpp>
+
+#include "common/text.h"
+
+namespace tutti {
+
+using store_protocol::Reply;
+using store_protocol::Request;
+using store_protocol::Status;
+using store_protocol::Verb;
+
+bool StoreService::is_sane(const Request& request) noexcept {
+  const bool has_value = request.verb == Verb::set || request.verb == Verb::add;
+  return request.verb >= Verb::set && request.verb <= Verb::forget && request.zero == 0 &&
+         request.key_bytes <= kMaxKeyBytes &&
+         request.value_bytes <= (has_value ? kMaxValueBytes : 0);
+}
+
+void StoreService::handle(int guest, const Request& request, std::string_view key,
+                          std::string_view value) {
+  assert(is_sane(request) && key.size() == request.key_bytes);
+  try {
+    switch (request.verb) {
+      case Verb::set:
+        table_.set(key, value);
+        reply(guest, request.id, {});
+        return answer_waiting(key);
+      case Verb::add: {
+        const auto amount = parse_number<std::int64_t>(value);
+        if (!amount) throw Error(ErrorKind::usage, "store: the amount to add is no number");
+        reply(guest, request.id, fmt::format("{}", table_.add(key, *amount)));
+        return answer_waiting(key);
+      }
+      case Verb::get:
+      case Verb::wait: return await(guest, request, key);
+      case Verb::forget:
+        return drop([&](const Waiting& w) { return w.guest == guest && w.id == request.id; });
+    }
+  } catch (const Error& error) {
+    const std::string_view text = error.what();
+    send_(guest, {request.id, Status::usage, static_cast<std::uint32_t>(text.size())}, text);
+  }
+}
+
+void StoreService::await(int guest, const Request& request, std::string_view key) {
+  if (const std::string* value = table_.find(key))
+    return reply(guest, request.id, request.verb == Verb::get ? *value : std::string_view());
+  std::size_t& waits = waits_of_[guest];
+  if (waits == kMaxWaitsOfAGuest)
+    throw Error(ErrorKind::usage,
+                fmt::format("store: one rank waits for {} keys at once, and no more are allowed; "
+                            "wait for {} later",
+                            waits, shown(key)));
+  waiting_.emplace(key, Waiting{guest, request.id, request.verb});
+  ++waits;
+}
+
+void StoreService::answer_waiting(std::string_view key) {
+  const std::string* value = table_.find(key);
+  assert(value != nullptr);
+  const auto [first, last] = waiting_.equal_range(key);
+  for (auto at = first; at != last; ++at) {
+    const Waiting& waiting = at->second;
+    --waits_of_[waiting.guest];
+    reply(waiting.guest, waiting.id, waiting.verb == Verb::get ? *value : std::string_view());
+  }
+  waiting_.erase(first, last);
+}
+
+void StoreService::reply(int guest, std::uint64_t id, std::string_view bytes) {
+  send_(guest, {id, Status::ok, static_cast<std::uint32_t>(bytes.size())}, bytes);
+}
+
+template <typename Unwanted>
+void StoreService::drop(Unwanted unwanted) {
+  std::erase_if(waiting_, [&](const auto& entry) {
+    const bool found = unwanted(entry.second);
+    if (found) --waits_of_[entry.second.guest];
+    return found;
+  });
+}
+
+void StoreService::leave(int guest) {
+  drop([guest](const Waiting& w) { return w.guest == guest; });
+  waits_of_.erase(guest);
+}
+
+}  // namespace tutti

@@ -1,0 +1,59 @@
+// What a store's server does with requests, without sockets: keys, and who waits for which.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "rendezvous/key_table.h"
+#include "rendezvous/protocol.h"
+
+namespace tutti {
+
+/// One thread at a time.
+class StoreService {
+ public:
+  /// A guest that waits for more keys than this at once is refused: it has that many threads in
+  /// get(), or has lost count.
+  static constexpr std::size_t kMaxWaitsOfAGuest = 256;
+
+  /// Takes a reply for `guest`; called from handle(). Must not call the service.
+  using Send = std::function<void(int guest, const store_protocol::Reply&, std::string_view bytes)>;
+
+  explicit StoreService(Send send) : send_(std::move(send)) {}
+
+  /// Whether a request is one that a client of this version sends: checked before its key and value
+  /// are read.
+  static bool is_sane(const store_protocol::Request& request) noexcept;
+
+  void handle(int guest, const store_protocol::Request& request, std::string_view key,
+              std::string_view value);
+
+  /// Forgets all that `guest` waits for.
+  void leave(int guest);
+
+  std::size_t waits() const noexcept { return waiting_.size(); }
+
+ private:
+  struct Waiting {
+    int guest;
+    std::uint64_t id;
+    store_protocol::Verb verb;
+  };
+
+  void await(int guest, const store_protocol::Request& request, std::string_view key);
+  void answer_waiting(std::string_view key);
+  void reply(int guest, std::uint64_t id, std::string_view bytes);
+  template <typename Unwanted>
+  void drop(Unwanted unwanted);
+
+  const Send send_;
+  KeyTable table_;
+  std::multimap<std::string, Waiting, std::less<>> waiting_;  // by key, in order of arrival
+  std::map<int, std::size_t> waits_of_;                       // by guest
+};
+
+}  // namespace tutti

@@ -1,0 +1,31 @@
+// The store of a job on one machine, over a Unix socket in the abstract namespace.
+#pragma once
+
+#include <memory>
+
+#include <tutti/store.hpp>
+
+#include "common/process_owned.h"
+#include "rendezvous/store_client.h"
+#include "rendezvous/store_server.h"
+
+namespace tutti {
+
+/// Thread-safe. In a forked child every call throws `usage`.
+class UnixStore final : public Store {
+ public:
+  /// `server`: on rank 0, the one that it has joined; it ends, lingering, with this store.
+  UnixStore(Joined joined, int rank, std::unique_ptr<StoreServer> server = nullptr);
+
+  void set(std::string_view key, std::string_view value, Deadline deadline) override;
+  std::string get(std::string_view key, Deadline deadline) override;
+  std::int64_t add(std::string_view key, std::int64_t amount, Deadline deadline) override;
+  void wait(std::string_view key, Deadline deadline) override;
+
+ private:
+  const std::unique_ptr<StoreServer>
+      server_;  // outlives the client, which leaves before it lingers
+  ProcessOwned<StoreClient> client_;
+};
+
+}  // namespace tutti

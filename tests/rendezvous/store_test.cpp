@@ -1,0 +1,163 @@
+// What every store must do, over each of them.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "rendezvous/key_table.h"
+#include "rendezvous/memory_store.h"
+#include "test_job.h"
+
+namespace tutti {
+namespace {
+
+using testing::HasSubstr;
+
+/// Two ranks of one job.
+struct TwoRanks {
+  std::shared_ptr<StoreServer> server;  // outlives them; null where there is none
+  std::shared_ptr<Store> first, second;
+};
+
+TwoRanks memory_ranks() {
+  const auto store = std::make_shared<MemoryStore>();
+  return {nullptr, store, store};
+}
+
+TwoRanks unix_ranks() {
+  const JobAddress job = job_of(2);
+  const auto server = std::make_shared<StoreServer>(job);
+  return {server, join(job, 0), join(job, 1)};
+}
+
+struct Kind {
+  std::string name;
+  TwoRanks (*make)();
+};
+
+class AnyStore : public testing::TestWithParam<Kind> {
+ protected:
+  const TwoRanks ranks_ = GetParam().make();
+  Store& first_ = *ranks_.first;
+  Store& second_ = *ranks_.second;
+};
+
+INSTANTIATE_TEST_SUITE_P(All, AnyStore,
+                         testing::Values(Kind{"MemoryStore", memory_ranks},
+                                         Kind{"UnixStore", unix_ranks}),
+                         [](const auto& kind) { return kind.param.name; });
+
+TEST_P(AnyStore, GetsOnOneRankWhatAnotherHasSet) {
+  first_.set("key", "value", in_time());
+  EXPECT_EQ(second_.get("key", in_time()), "value");
+}
+
+TEST_P(AnyStore, KeepsTheLastOfTwoValues) {
+  first_.set("key", "old", in_time());
+  second_.set("key", "new", in_time());
+  EXPECT_EQ(first_.get("key", in_time()), "new");
+}
+
+TEST_P(AnyStore, WaitsForAKeyUntilAnotherRankSetsIt) {
+  std::thread waiter([&] { EXPECT_EQ(second_.get("late", in_time()), "here"); });
+  first_.set("late", "here", in_time());
+  waiter.join();
+  second_.wait("late", in_time());
+}
+
+TEST_P(AnyStore, LetsOneThreadSetWhatAnotherOfTheSameRankWaitsFor) {
+  std::thread waiter([&] { EXPECT_EQ(first_.get("mine", in_time()), "here"); });
+  first_.set("mine", "here", in_time());
+  waiter.join();
+}
+
+TEST_P(AnyStore, NamesTheKeyThatNobodySetBeforeTheDeadline) {
+  const Error error = error_of([&] { first_.get("hello/3", in(milliseconds(20))); });
+  EXPECT_EQ(error.kind(), ErrorKind::timeout);
+  EXPECT_THAT(error.what(), HasSubstr("hello/3"));
+}
+
+TEST_P(AnyStore, CanBeUsedOnAfterACallThatMissedItsDeadline) {
+  for (int i = 0; i < 300; ++i)  // more than one rank may wait for at once
+    EXPECT_THROW(first_.wait("never", in(milliseconds(0))), Error);
+  second_.set("never", "after all", in_time());
+  EXPECT_EQ(first_.get("never", in_time()), "after all");
+}
+
+TEST_P(AnyStore, AddsFromManyThreadsWithoutLosingOne) {
+  constexpr int kThreads = 8, kEach = 100;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t)
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < kEach; ++i) (t % 2 == 0 ? first_ : second_).add("sum", 1, in_time());
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(first_.add("sum", 0, in_time()), kThreads * kEach);
+  EXPECT_EQ(second_.get("sum", in_time()), std::to_string(kThreads * kEach));
+}
+
+TEST_P(AnyStore, WakesAWaiterByAnAddition) {
+  std::thread waiter([&] { second_.wait("count", in_time()); });
+  first_.add("count", -1, in_time());
+  waiter.join();
+}
+
+TEST_P(AnyStore, RefusesToAddToWhatIsNoNumber) {
+  first_.set("text", "12 apples", in_time());
+  const Error error = error_of([&] { first_.add("text", 1, in_time()); });
+  EXPECT_EQ(error.kind(), ErrorKind::usage);
+  EXPECT_THAT(error.what(), HasSubstr("12 apples"));
+}
+
+TEST_P(AnyStore, RefusesASumThatDoesNotFit) {
+  first_.add("most", INT64_MAX, in_time());
+  EXPECT_EQ(error_of([&] { first_.add("most", 1, in_time()); }).kind(), ErrorKind::usage);
+  EXPECT_EQ(first_.add("most", 0, in_time()), INT64_MAX);
+}
+
+TEST_P(AnyStore, TakesKeysAndValuesOfAnyBytesUpToTheirLimits) {
+  std::string key(kMaxKeyBytes, '\0'), value(kMaxValueBytes, '\xff');
+  for (std::size_t i = 0; i < value.size(); i += 7) value[i] = static_cast<char>(i);
+  first_.set(key, value, in_time());
+  EXPECT_TRUE(second_.get(key, in_time()) == value);
+  first_.set("", "", in_time());
+  EXPECT_EQ(second_.get("", in_time()), "");
+}
+
+TEST_P(AnyStore, RefusesAKeyOrValueBeyondItsLimit) {
+  const std::string key(kMaxKeyBytes + 1, 'k'), value(kMaxValueBytes + 1, 'v');
+  EXPECT_EQ(error_of([&] { first_.get(key, in_time()); }).kind(), ErrorKind::usage);
+  EXPECT_EQ(error_of([&] { first_.add(key, 1, in_time()); }).kind(), ErrorKind::usage);
+  const Error error = error_of([&] { first_.set("key", value, in_time()); });
+  EXPECT_EQ(error.kind(), ErrorKind::usage);
+  EXPECT_THAT(error.what(), HasSubstr("1048576"));
+}
+
+TEST_P(AnyStore, HoldsManyKeys) {
+  constexpr int kKeys = 2000;
+  for (int i = 0; i < kKeys; ++i) first_.set(fmt::format("k{}", i), std::to_string(i), in_time());
+  for (int i = kKeys; i-- > 0;)
+    EXPECT_EQ(second_.get(fmt::format("k{}", i), in_time()), std::to_string(i));
+}
+
+TEST_P(AnyStore, MovesLargeValuesBothWaysAtOnce) {
+  const std::string value(kMaxValueBytes, 'v');
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      Store& store = t % 2 == 0 ? first_ : second_;
+      const std::string mine = std::to_string(t), theirs = std::to_string(t ^ 1);
+      for (int i = 0; i < 4; ++i) {
+        store.set(mine + std::to_string(i), value, in_time());
+        EXPECT_EQ(store.get(theirs + std::to_string(i), in_time()).size(), value.size());
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace tutti

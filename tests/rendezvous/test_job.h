@@ -1,0 +1,96 @@
+// What the tests of this folder share: a job with an address of its own, processes, deadlines.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <exception>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <tutti/error.hpp>
+#include <tutti/store.hpp>
+
+#include "rendezvous/unix_store.h"
+
+namespace tutti {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+inline Store::Deadline in(milliseconds time) { return std::chrono::steady_clock::now() + time; }
+
+/// Long enough that reaching it means that something hangs.
+inline Store::Deadline in_time() { return in(seconds(60)); }
+
+/// An address that no other test on this machine uses: tests of one binary run one after another,
+/// and ports beyond 65535 belong to nobody else.
+inline JobAddress job_of(int size) { return {100'000 + getpid(), size, "test"}; }
+
+inline std::shared_ptr<UnixStore> join(const JobAddress& job, int rank,
+                                       Store::Deadline deadline = in_time()) {
+  return std::make_shared<UnixStore>(join_store(job, rank, deadline), rank);
+}
+
+/// The error that `call` throws; fails the test where it throws none.
+inline Error error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error;
+  }
+  ADD_FAILURE() << "no error was thrown";
+  return Error(ErrorKind::internal, "none");
+}
+
+/// A process that runs `body` and ends; killed with its owner's scope if it has not ended.
+class Child {
+ public:
+  explicit Child(const std::function<void()>& body) : pid_(fork()) {
+    if (pid_ != 0) return;
+    int status = 0;
+    try {
+      body();
+    } catch (const std::exception& error) {
+      fprintf(stderr, "child: %s\n", error.what());
+      status = 1;
+    }
+    _exit(status);
+  }
+  ~Child() {
+    if (pid_ > 0) end(SIGKILL);
+  }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  pid_t pid() const noexcept { return pid_; }
+
+  /// The exit status, or 128 + the signal.
+  int wait() {
+    int status = 0;
+    waitpid(pid_, &status, 0);
+    pid_ = -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+  int end(int signal) {
+    kill(pid_, signal);
+    return wait();
+  }
+
+ private:
+  pid_t pid_;
+};
+
+inline std::size_t open_descriptors() {
+  std::size_t count = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd"))
+    ++count;
+  return count;
+}
+
+}  // namespace tutti
