@@ -1,0 +1,400 @@
+// What every transport must do: the seam of transport/channel.h, sentence by sentence.
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <deque>
+#include <thread>
+
+#include <tutti/error.hpp>
+
+#include "test_ranks.h"
+#include "transport/ring.h"
+
+namespace tutti {
+namespace {
+
+constexpr std::size_t kMax = 4096;
+constexpr std::array<std::size_t, 13> kSizes{0,  1,  39,  40,   41,   63,  64,
+                                             65, 96, 127, 1000, 4095, kMax};
+
+std::byte byte_at(std::uint32_t message, std::size_t i) {
+  return static_cast<std::byte>(mix(message * 0x10001ull + i) & 0xff);
+}
+
+Header header_of(std::uint32_t message, std::size_t bytes) {
+  return {message, message * 7 + 1, static_cast<std::uint32_t>(bytes), ~message};
+}
+
+// False: the window is full.
+bool try_send(SendChannel& channel, std::uint32_t message, std::size_t bytes) {
+  const auto span = channel.acquire(bytes);
+  if (!span) return false;
+  EXPECT_EQ(span->bytes, bytes);
+  for (std::size_t i = 0; i < bytes; ++i) span->data[i] = byte_at(message, i);
+  channel.post(header_of(message, bytes));
+  return true;
+}
+
+// False: nothing has come. What comes must be `message`, whole.
+bool try_receive(RecvChannel& channel, std::uint32_t message, std::size_t bytes) {
+  const auto found = channel.peek();
+  if (!found) return false;
+  EXPECT_EQ(found->header, header_of(message, bytes)) << "message " << message;
+  for (std::size_t i = 0; i < std::min<std::size_t>(bytes, found->header.length); ++i)
+    if (found->data[i] != byte_at(message, i)) {
+      ADD_FAILURE() << "message " << message << " of " << bytes << " bytes differs at " << i;
+      break;
+    }
+  channel.release();
+  return true;
+}
+
+class Conformance : public testing::TestWithParam<TransportKind> {
+ protected:
+  static RanksOptions with(int size, std::uint64_t seed = 1) {
+    RanksOptions options;
+    options.size = size;
+    options.seed = seed;
+    return options;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Transports, Conformance, testing::ValuesIn(transport_kinds()),
+                         [](const auto& param) { return param.param.name; });
+
+TEST_P(Conformance, MessagesOfEverySizeArriveWholeAndInOrderWithTheirHeaders) {
+  TestRanks ranks(GetParam());
+  SendChannel& sender = ranks[0].sender(1, 0);
+  RecvChannel& receiver = ranks[1].receiver(0, 0);
+  EXPECT_EQ(ranks[0].max_message_bytes(), kMax);
+  std::uint32_t sent = 0;
+  std::uint32_t received = 0;
+  const auto size_of_message = [](std::uint32_t n) { return kSizes[n % kSizes.size()]; };
+  ASSERT_TRUE(ranks.eventually([&] {
+    while (sent < 10 * kSizes.size() && try_send(sender, sent, size_of_message(sent))) ++sent;
+    while (received < sent && try_receive(receiver, received, size_of_message(received)))
+      ++received;
+    return received == 10 * kSizes.size();
+  }));
+  EXPECT_FALSE(receiver.peek());
+}
+
+TEST_P(Conformance, BothDirectionsAndManyChannelsOfManyPeersDoNotDisturbEachOther) {
+  constexpr int kRanks = 3;
+  constexpr int kChannels = 3;
+  constexpr std::uint32_t kMessages = 40;
+  TestRanks ranks(GetParam(), with(kRanks));
+  struct Flow {
+    int from, to, number;
+    std::uint32_t sent = 0, received = 0;
+    // Starts apart, so that a message in the wrong flow shows.
+    std::uint32_t id(std::uint32_t n) const {
+      return static_cast<std::uint32_t>((from * 10 + to) * 10 + number) * 1000 + n;
+    }
+  };
+  std::vector<Flow> flows;
+  for (int from = 0; from < kRanks; ++from)
+    for (int to = 0; to < kRanks; ++to)
+      for (int number = 0; number < kChannels; ++number)
+        if (from != to) flows.push_back({from, to, number});
+  ASSERT_TRUE(ranks.eventually([&] {
+    bool done = true;
+    for (Flow& f : flows) {
+      const auto bytes = [&](std::uint32_t n) { return kSizes[f.id(n) % kSizes.size()]; };
+      if (f.sent < kMessages &&
+          try_send(ranks[f.from].sender(f.to, f.number), f.id(f.sent), bytes(f.sent)))
+        ++f.sent;
+      if (f.received < kMessages &&
+          try_receive(ranks[f.to].receiver(f.from, f.number), f.id(f.received), bytes(f.received)))
+        ++f.received;
+      done &= f.received == kMessages;
+    }
+    return done;
+  }));
+}
+
+TEST_P(Conformance, AFullChannelDoesNotStopItsNeighbour) {
+  TestRanks ranks(GetParam());
+  std::uint32_t stuck = 0;
+  ASSERT_TRUE(ranks.eventually([&] {
+    while (stuck < 1000 && try_send(ranks[0].sender(1, 0), stuck, kMax)) ++stuck;
+    return ranks[1].receiver(0, 0).peek().has_value();
+  }));
+  ASSERT_LT(stuck, 1000u);
+  for (std::uint32_t n = 0; n < 100; ++n) {
+    ASSERT_TRUE(ranks.eventually([&] { return try_send(ranks[0].sender(1, 1), n, 200); }));
+    ASSERT_TRUE(ranks.eventually([&] { return try_receive(ranks[1].receiver(0, 1), n, 200); }));
+  }
+}
+
+// The verifier's proofs stand on this: two messages of any size find room, wherever the channel
+// stands, as soon as the receiver has released all before them.
+TEST_P(Conformance, TwoMessagesOfAnySizeFitWheneverAllBeforeAreReleased) {
+  TestRanks ranks(GetParam());
+  SendChannel& sender = ranks[0].sender(1, 0);
+  RecvChannel& receiver = ranks[1].receiver(0, 0);
+  SeededRandom random(11);
+  std::uint32_t next = 0;
+  for (int round = 0; round < 300; ++round) {
+    const std::array<std::size_t, 2> bytes{round % 3 == 0 ? kMax : random.next() % (kMax + 1),
+                                           round % 5 == 0 ? kMax : random.next() % (kMax + 1)};
+    // News of releases may be on its way; no further release may be needed.
+    ASSERT_TRUE(ranks.eventually([&] { return try_send(sender, next, bytes[0]); })) << round;
+    ASSERT_TRUE(ranks.eventually([&] { return try_send(sender, next + 1, bytes[1]); })) << round;
+    for (const std::size_t size : bytes) {
+      ASSERT_TRUE(ranks.eventually([&] { return try_receive(receiver, next, size); })) << round;
+      ++next;
+    }
+  }
+}
+
+TEST_P(Conformance, AFullWindowRefusesAndGoesOnAfterARelease) {
+  TestRanks ranks(GetParam());
+  SendChannel& sender = ranks[0].sender(1, 0);
+  RecvChannel& receiver = ranks[1].receiver(0, 0);
+  for (const std::size_t bytes : {std::size_t{0}, std::size_t{40}, std::size_t{41}, kMax}) {
+    std::uint32_t sent = 0;
+    EXPECT_TRUE(ranks.eventually([&] {  // credits of the size before may be on their way
+      while (sent < 10'000 && try_send(sender, sent, bytes)) ++sent;
+      return sent >= 2;
+    }));
+    ASSERT_LT(sent, 10'000u) << "the window has no end";
+    EXPECT_FALSE(sender.acquire(bytes));
+    // Enough releases for the news of them to travel.
+    std::uint32_t received = 0;
+    ASSERT_TRUE(ranks.eventually([&] {
+      if (received < sent && try_receive(receiver, received, bytes)) ++received;
+      return received == sent;
+    }));
+    ASSERT_TRUE(ranks.eventually([&] { return sender.acquire(bytes).has_value(); }));
+  }
+}
+
+TEST_P(Conformance, AcquiringAgainBeforePostGivesTheSameMemory) {
+  TestRanks ranks(GetParam());
+  SendChannel& sender = ranks[0].sender(1, 0);
+  for (const std::size_t bytes : {std::size_t{8}, std::size_t{1000}}) {
+    const Span first = sender.acquire(bytes).value();
+    const Span again = sender.acquire(bytes).value();
+    EXPECT_EQ(first.data, again.data);
+    EXPECT_EQ(again.bytes, bytes);
+  }
+}
+
+TEST_P(Conformance, PeekingTwiceGivesTheSameMessageUntilItIsReleased) {
+  TestRanks ranks(GetParam());
+  ASSERT_TRUE(try_send(ranks[0].sender(1, 0), 5, 1000));
+  ASSERT_TRUE(try_send(ranks[0].sender(1, 0), 6, 8));
+  RecvChannel& receiver = ranks[1].receiver(0, 0);
+  ASSERT_TRUE(ranks.eventually([&] { return receiver.peek().has_value(); }));
+  const Message first = receiver.peek().value();
+  const Message again = receiver.peek().value();
+  EXPECT_EQ(first.data, again.data);
+  EXPECT_EQ(first.header, again.header);
+  EXPECT_TRUE(try_receive(receiver, 5, 1000));
+  ASSERT_TRUE(ranks.eventually([&] { return try_receive(receiver, 6, 8); }));
+}
+
+TEST_P(Conformance, AMessageLargerThanTheLargestIsABugAndSaysSo) {
+  TestRanks ranks(GetParam());
+  try {
+    ranks[0].sender(1, 0).acquire(kMax + 1);
+    FAIL() << "it was taken";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::internal);
+  }
+}
+
+TEST_P(Conformance, AReceiverMayBeAskedForLongBeforeItsSenderIsMade) {
+  TestRanks ranks(GetParam());
+  RecvChannel& receiver = ranks[1].receiver(0, 4);
+  EXPECT_FALSE(receiver.peek());
+  for (int turn = 0; turn < 10; ++turn) ranks[1].progress();
+  EXPECT_FALSE(receiver.peek());
+  ASSERT_TRUE(try_send(ranks[0].sender(1, 4), 1, 100));
+  EXPECT_EQ(&receiver, &ranks[1].receiver(0, 4));
+  ASSERT_TRUE(ranks.eventually([&] { return try_receive(receiver, 1, 100); }));
+}
+
+TEST_P(Conformance, ARingOnceShownStaysTheSame) {
+  TestRanks ranks(GetParam());
+  SendChannel& sender = ranks[0].sender(1, 0);
+  RecvChannel& receiver = ranks[1].receiver(0, 0);
+  ASSERT_TRUE(try_send(sender, 0, 100));
+  ASSERT_TRUE(ranks.eventually([&] { return receiver.peek().has_value(); }));
+  EXPECT_EQ(sender.ring() != nullptr, GetParam().in_memory);
+  EXPECT_EQ(receiver.ring() != nullptr, GetParam().in_memory);
+  EXPECT_EQ(sender.ring(), ranks[0].sender(1, 0).ring());
+  EXPECT_EQ(receiver.ring(), ranks[1].receiver(0, 0).ring());
+}
+
+TEST_P(Conformance, MillionsOfBytesOfRandomSizesWrapAroundWithoutALoss) {
+  for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+    TestRanks ranks(GetParam(), with(2, seed));
+    SendChannel& sender = ranks[0].sender(1, 0);
+    RecvChannel& receiver = ranks[1].receiver(0, 0);
+    SeededRandom random(seed);
+    std::deque<std::size_t> on_their_way;
+    std::uint32_t sent = 0;
+    std::uint32_t received = 0;
+    std::size_t next_bytes = 0;
+    constexpr std::uint32_t kMessages = 2000;
+    ASSERT_TRUE(ranks.eventually([&] {
+      for (std::uint64_t burst = random.next() % 20; burst > 0 && sent < kMessages; --burst) {
+        if (!try_send(sender, sent, next_bytes)) break;
+        on_their_way.push_back(next_bytes);
+        next_bytes = random.next() % (random.next() % 3 == 0 ? kMax + 1 : 80);
+        ++sent;
+      }
+      for (std::uint64_t burst = random.next() % 20; burst > 0 && !on_their_way.empty(); --burst) {
+        if (!try_receive(receiver, received, on_their_way.front())) break;
+        on_their_way.pop_front();
+        ++received;
+      }
+      return received == kMessages;
+    })) << "seed "
+        << seed << ": " << sent << " sent, " << received << " received";
+  }
+}
+
+TEST_P(Conformance, ABoardShowsThePeersCalls) {
+  TestRanks ranks(GetParam());
+  const CallSignature call{Collective::reduce, DataType::bf16, Op::max, 1, 12345, 3};
+  ranks[0].own_board().record(70, call);
+  ASSERT_TRUE(ranks.eventually([&] {
+    const Board* board = ranks[1].board(0);
+    return board != nullptr && board->call(70).has_value();
+  }));
+  const Board* board = ranks[1].board(0);
+  EXPECT_EQ(board->call(70), call);
+  EXPECT_EQ(board->call(71), std::nullopt);
+  EXPECT_EQ(board->call(6), std::nullopt) << "overwritten by call 70";
+  EXPECT_EQ(board->entered.load(), 71u);
+}
+
+TEST_P(Conformance, AFailureIsSeenByPeersWithItsKindAndText) {
+  TestRanks ranks(GetParam(), with(3));
+  EXPECT_EQ(ranks[2].status(0).state, PeerStatus::State::alive);
+  ranks[0].own_board().fail(ErrorKind::timeout, "rank 1 never came");
+  ranks[0].wake(2);
+  ASSERT_TRUE(
+      ranks.eventually([&] { return ranks[2].status(0).state == PeerStatus::State::failed; }));
+  ASSERT_TRUE(ranks.eventually([&] { return ranks[2].board(0) != nullptr; }));
+  EXPECT_EQ(ranks[2].board(0)->failure_text(), "rank 1 never came");
+  EXPECT_EQ(ranks[2].board(0)->failure_kind.load(), static_cast<std::uint32_t>(ErrorKind::timeout));
+  EXPECT_EQ(ranks[2].status(1).state, PeerStatus::State::alive);
+  ranks.destroy(0);
+  ASSERT_TRUE(
+      ranks.eventually([&] { return ranks[2].status(0).state == PeerStatus::State::failed; }));
+}
+
+TEST_P(Conformance, WhatAPeerSentBeforeItClosedIsReceivedAfterIt) {
+  TestRanks ranks(GetParam());
+  ASSERT_TRUE(try_send(ranks[0].sender(1, 0), 0, 1000));
+  ASSERT_TRUE(try_send(ranks[0].sender(1, 1), 1, 30));  // a ring that nobody has asked for yet
+  ranks[0].close();
+  ranks[0].close();
+  ranks.destroy(0);
+  ASSERT_TRUE(
+      ranks.eventually([&] { return ranks[1].status(0).state == PeerStatus::State::closed; }));
+  EXPECT_TRUE(ranks.eventually([&] { return try_receive(ranks[1].receiver(0, 0), 0, 1000); }));
+  EXPECT_TRUE(ranks.eventually([&] { return try_receive(ranks[1].receiver(0, 1), 1, 30); }));
+  EXPECT_EQ(ranks[1].status(0).state, PeerStatus::State::closed) << "gone, but in good order";
+}
+
+TEST_P(Conformance, SendingToAPeerThatHasClosedDoesNoHarm) {
+  TestRanks ranks(GetParam());
+  ranks.destroy(0);
+  ASSERT_TRUE(
+      ranks.eventually([&] { return ranks[1].status(0).state == PeerStatus::State::closed; }));
+  for (std::uint32_t n = 0; n < 100; ++n) {
+    try_send(ranks[1].sender(0, 0), n, kMax);
+    ranks[1].progress();
+  }
+  ranks[1].wake(0);
+  EXPECT_EQ(ranks[1].status(0).state, PeerStatus::State::closed);
+}
+
+TEST_P(Conformance, OneRankAloneIsAJobToo) {
+  TestRanks ranks(GetParam(), with(1));
+  ranks[0].progress();
+  EXPECT_EQ(ranks[0].board(0), &ranks[0].own_board());
+  EXPECT_EQ(ranks[0].status(0).state, PeerStatus::State::alive);
+  ranks[0].close();
+  EXPECT_EQ(ranks[0].status(0).state, PeerStatus::State::closed);
+}
+
+// A wait as the runtime does it: count in, barrier, look again, sleep over the bell and wait_fd().
+// False: nothing has woken it in a time in which anything would have.
+bool sleep_until(TestRanks& ranks, int rank, const std::function<bool()>& ready) {
+  Transport& self = ranks[rank];
+  for (;;) {
+    self.progress();
+    if (ready()) return true;
+    self.own_board().sleepers.fetch_add(1);
+    ranks.bell(rank).sleep_barrier();
+    const bool last_look = ready();
+    int woken = 1;
+    if (!last_look) {
+      std::array<pollfd, 2> fds{{{ranks.bell(rank).fd(), POLLIN, 0}, {self.wait_fd(), POLLIN, 0}}};
+      woken = poll(fds.data(), fds.size(), 20'000);
+    }
+    self.own_board().sleepers.fetch_sub(1);
+    ranks.bell(rank).clear();
+    if (last_look || woken == 0) return last_look;
+  }
+}
+
+// Who has nothing more to wait for still lets go what it has posted.
+void finish(Transport& transport) {
+  for (pollfd fd{transport.wait_fd(), POLLIN, 0}; fd.fd >= 0 && poll(&fd, 1, 0) > 0;)
+    transport.progress();
+}
+
+TEST_P(Conformance, RanksThatSleepBetweenMessagesAreAlwaysWoken) {
+  RanksOptions options = with(2);
+  options.bells = true;
+  TestRanks ranks(GetParam(), options);
+  constexpr std::uint32_t kRounds = 500;
+  const auto play = [&](int rank) {
+    SendChannel& sender = ranks[rank].sender(1 - rank, 0);
+    RecvChannel& receiver = ranks[rank].receiver(1 - rank, 0);
+    for (std::uint32_t n = 0; n < kRounds; ++n) {
+      // Two large ones: the second waits for credits when the first still stands there.
+      for (std::uint32_t k = 0; k < 2; ++k)
+        if (!sleep_until(ranks, rank, [&] { return try_send(sender, 2 * n + k, kMax); }))
+          return static_cast<void>(ADD_FAILURE() << "rank " << rank << " overslept a credit");
+      for (std::uint32_t k = 0; k < 2; ++k)
+        if (!sleep_until(ranks, rank, [&] { return try_receive(receiver, 2 * n + k, kMax); }))
+          return static_cast<void>(ADD_FAILURE() << "rank " << rank << " overslept a message");
+    }
+    finish(ranks[rank]);
+  };
+  std::thread other(play, 1);
+  play(0);
+  other.join();
+}
+
+TEST_P(Conformance, AGoodbyeAndAFailureWakeASleepingPeer) {
+  RanksOptions options = with(3);
+  options.bells = true;
+  TestRanks ranks(GetParam(), options);
+  std::thread closer([&] { ranks[1].close(); });
+  EXPECT_TRUE(
+      sleep_until(ranks, 0, [&] { return ranks[0].status(1).state == PeerStatus::State::closed; }));
+  closer.join();
+  std::thread failing([&] {
+    ranks[2].own_board().fail(ErrorKind::corrupt, "a bit flipped");
+    ranks[2].wake(0);
+    finish(ranks[2]);
+  });
+  EXPECT_TRUE(
+      sleep_until(ranks, 0, [&] { return ranks[0].status(2).state == PeerStatus::State::failed; }));
+  failing.join();
+}
+
+}  // namespace
+}  // namespace tutti

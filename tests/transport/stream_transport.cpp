@@ -1,0 +1,381 @@
+#include "stream_transport.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <cerrno>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <optional>
+
+#include <tutti/error.hpp>
+
+#include "transport/memory_channel.h"
+
+namespace tutti::stream {
+namespace {
+
+constexpr std::size_t kWindow = 3;  // messages of a channel on their way, of any size
+constexpr std::size_t kReadBytes = 64 << 10;
+
+enum class Kind : std::uint32_t { message, credit, board_request, board };
+
+struct Frame {
+  Kind kind = Kind::message;
+  std::int32_t channel = 0;
+  Header header;  // of a message; else only its length counts
+};
+
+// A board travels without its first word: sleepers are the owner's threads' and no peer's business.
+constexpr std::size_t kBoardSkip = sizeof(Board::sleepers);
+constexpr std::size_t kBoardBytes = sizeof(Board) - kBoardSkip;
+
+std::span<const std::byte> bytes_of(const Board& board) {
+  return std::as_bytes(std::span(&board, 1)).subspan(kBoardSkip);
+}
+
+// One peer's wire: frames in, frames out.
+class Wire {
+ public:
+  Wire(Fd socket, const Faults& faults, std::uint64_t salt)
+      : socket_(std::move(socket)), faults_(faults), random_(faults.seed * 1000 + salt) {}
+
+  const Fd& socket() const noexcept { return socket_; }
+  bool ended() const noexcept { return ended_; }  // and everything that came has been read
+  bool idle() const noexcept { return out_.empty(); }
+
+  void put(const Frame& frame, std::span<const std::byte> payload, std::uint64_t now) {
+    assert(payload.size() == frame.header.length);
+    Outgoing out;
+    out.bytes.resize(sizeof frame);
+    std::memcpy(out.bytes.data(), &frame, sizeof frame);
+    out.bytes.insert(out.bytes.end(), payload.begin(), payload.end());
+    out.leaves_at = now + random_.next() % (faults_.max_delay + 1);
+    out_.push_back(std::move(out));
+  }
+
+  // Writes what is due at `now` and fits.
+  void write(std::uint64_t now) {
+    while (!out_.empty() && out_.front().leaves_at <= now) {
+      Outgoing& out = out_.front();
+      const std::size_t left = out.bytes.size() - out.written;
+      const std::size_t most = std::min(shortened(left), faults_.cut_after_bytes - written_);
+      const ssize_t sent =
+          send(socket_.get(), out.bytes.data() + out.written, most, MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (sent < 0 && errno == EAGAIN) return;
+      if (sent < 0) return out_.clear();  // the peer is gone: read() finds the end
+      if (sent == 0) break;
+      out.written += static_cast<std::size_t>(sent);
+      written_ += static_cast<std::uint64_t>(sent);
+      if (out.written == out.bytes.size()) out_.pop_front();
+      if (static_cast<std::size_t>(sent) < left) break;  // the rest another time
+    }
+    if (written_ == faults_.cut_after_bytes) {
+      shutdown(socket_.get(), SHUT_RDWR);
+      out_.clear();
+    }
+  }
+
+  // Reads what is there, in small bites.
+  void read() {
+    for (;;) {
+      const std::size_t before = in_.size();
+      in_.resize(before + shortened(kReadBytes));
+      const ssize_t got =
+          recv(socket_.get(), in_.data() + before, in_.size() - before, MSG_DONTWAIT);
+      in_.resize(before + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+      if (got == 0 || (got < 0 && errno != EAGAIN)) ended_ = true;
+      if (got <= 0 || faults_.short_transfers) return;
+    }
+  }
+
+  // The next whole frame; its payload is in `payload` until the next call.
+  std::optional<Frame> take(std::vector<std::byte>& payload) {
+    Frame frame;
+    if (in_.size() < sizeof frame) return std::nullopt;
+    std::memcpy(&frame, in_.data(), sizeof frame);
+    const std::size_t whole = sizeof frame + frame.header.length;
+    if (in_.size() < whole) return std::nullopt;
+    payload.assign(in_.begin() + sizeof frame, in_.begin() + static_cast<std::ptrdiff_t>(whole));
+    in_.erase(in_.begin(), in_.begin() + static_cast<std::ptrdiff_t>(whole));
+    return frame;
+  }
+
+ private:
+  struct Outgoing {
+    std::vector<std::byte> bytes;
+    std::size_t written = 0;
+    std::uint64_t leaves_at = 0;
+  };
+
+  std::size_t shortened(std::size_t bytes) {
+    return faults_.short_transfers ? 1 + random_.next() % bytes : bytes;
+  }
+
+  Fd socket_;
+  const Faults faults_;
+  SeededRandom random_;
+  std::deque<Outgoing> out_;
+  std::vector<std::byte> in_;
+  std::uint64_t written_ = 0;
+  bool ended_ = false;
+};
+
+class StreamTransport;
+
+class StreamSend final : public SendChannel {
+ public:
+  StreamSend(StreamTransport& transport, int peer, int number)
+      : transport_(transport), peer_(peer), number_(number) {}
+  std::optional<Span> acquire(std::size_t bytes) override;
+  void post(const Header& header) override;
+  void credit() {
+    assert(on_their_way_ > 0);
+    --on_their_way_;
+  }
+
+ private:
+  StreamTransport& transport_;
+  const int peer_;
+  const int number_;
+  std::vector<std::byte> staging_;
+  std::size_t on_their_way_ = 0;
+};
+
+class StreamRecv final : public RecvChannel {
+ public:
+  StreamRecv(StreamTransport& transport, int peer, int number)
+      : transport_(transport), peer_(peer), number_(number) {}
+  std::optional<Message> peek() override {
+    if (arrived_.empty()) return std::nullopt;
+    return Message{arrived_.front().payload.data(), arrived_.front().header};
+  }
+  void release() override;
+  void arrive(const Header& header, std::vector<std::byte> payload) {
+    assert(arrived_.size() < kWindow);
+    arrived_.push_back({header, std::move(payload)});
+  }
+
+ private:
+  struct Arrived {
+    Header header;
+    std::vector<std::byte> payload;
+  };
+
+  StreamTransport& transport_;
+  const int peer_;
+  const int number_;
+  std::deque<Arrived> arrived_;
+};
+
+class StreamTransport final : public Transport {
+ public:
+  StreamTransport(const TransportContext& context, std::vector<Fd> wires, const Faults& faults)
+      : context_(context),
+        epoll_(epoll_create1(EPOLL_CLOEXEC)),
+        unsent_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+        peers_(wires.size()) {
+    watch(unsent_);
+    for (int rank = 0; rank < context.size; ++rank) {
+      if (rank == context.rank) continue;
+      watch(wires[rank]);
+      const auto salt = static_cast<std::uint64_t>(context.rank * context.size + rank);
+      peers_[rank].wire = std::make_unique<Wire>(std::move(wires[rank]), faults, salt);
+    }
+  }
+  ~StreamTransport() override { close(); }
+
+  std::string_view name() const override { return "stream"; }
+  std::string address() const override { return "stream"; }
+  void connect(std::span<const std::string>, TimePoint) override {}
+
+  SendChannel& sender(int peer, int number) override { return send_channel(peer, number); }
+  RecvChannel& receiver(int peer, int number) override { return recv_channel(peer, number); }
+  std::size_t max_message_bytes() const override { return context_.max_message_bytes; }
+
+  void progress() override;
+  int wait_fd() const override { return epoll_.get(); }
+  PeerStatus status(int peer) override;
+
+  Board& own_board() override { return own_board_; }
+  const Board* board(int peer) override;
+  void wake(int peer) override { put_board(peer); }
+  void close() noexcept override;
+
+  void put(int peer, const Frame& frame, std::span<const std::byte> payload = {}) {
+    peers_[peer].wire->put(frame, payload, now_);
+    show_unsent();
+  }
+
+ private:
+  struct Peer {
+    std::unique_ptr<Wire> wire;  // null: this rank itself
+    bool watched = true;
+    bool asked = false;  // for its board
+    bool known = false;  // its board has come
+    Board board{};
+    std::map<int, std::unique_ptr<StreamSend>> senders;
+    std::map<int, std::unique_ptr<StreamRecv>> receivers;
+  };
+
+  StreamSend& send_channel(int peer, int number) {
+    auto& channel = peers_[peer].senders[number];
+    if (channel == nullptr) channel = std::make_unique<StreamSend>(*this, peer, number);
+    return *channel;
+  }
+  StreamRecv& recv_channel(int peer, int number) {
+    auto& channel = peers_[peer].receivers[number];
+    if (channel == nullptr) channel = std::make_unique<StreamRecv>(*this, peer, number);
+    return *channel;
+  }
+
+  void watch(const Fd& fd) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd.get(), &event);
+  }
+  void put_board(int peer) {
+    Frame frame;
+    frame.kind = Kind::board;
+    frame.header.length = static_cast<std::uint32_t>(kBoardBytes);
+    put(peer, frame, bytes_of(own_board_));
+  }
+  void hear(int rank);
+  void show_unsent();
+
+  const TransportContext context_;
+  Fd epoll_;
+  Fd unsent_;  // readable while frames wait: they leave in progress(), so somebody must call it
+  bool shown_ = false;
+  std::vector<Peer> peers_;
+  Board own_board_{};
+  std::uint64_t now_ = 0;  // calls of progress()
+};
+
+std::optional<Span> StreamSend::acquire(std::size_t bytes) {
+  if (bytes > transport_.max_message_bytes())
+    throw Error(ErrorKind::internal, "a message larger than the largest");
+  if (on_their_way_ == kWindow) return std::nullopt;
+  staging_.resize(bytes);
+  return Span{staging_.data(), bytes};
+}
+
+void StreamSend::post(const Header& header) {
+  assert(header.length == staging_.size());
+  ++on_their_way_;
+  transport_.put(peer_, Frame{Kind::message, number_, header}, staging_);
+}
+
+void StreamRecv::release() {
+  assert(!arrived_.empty());
+  arrived_.pop_front();
+  transport_.put(peer_, Frame{Kind::credit, number_, {}});
+}
+
+void StreamTransport::hear(int rank) {
+  Peer& peer = peers_[rank];
+  std::vector<std::byte> payload;
+  while (const auto frame = peer.wire->take(payload)) {
+    switch (frame->kind) {
+      case Kind::message:
+        recv_channel(rank, frame->channel).arrive(frame->header, std::move(payload));
+        break;
+      case Kind::credit: send_channel(rank, frame->channel).credit(); break;
+      case Kind::board_request: put_board(rank); break;
+      case Kind::board:
+        assert(payload.size() == kBoardBytes);
+        std::memcpy(static_cast<std::byte*>(static_cast<void*>(&peer.board)) + kBoardSkip,
+                    payload.data(), kBoardBytes);
+        peer.known = true;
+        peer.asked = false;
+        break;
+    }
+  }
+}
+
+void StreamTransport::progress() {
+  ++now_;
+  for (int rank = 0; rank < context_.size; ++rank) {
+    Peer& peer = peers_[rank];
+    if (peer.wire == nullptr || !peer.watched) continue;
+    peer.wire->read();
+    hear(rank);
+    peer.wire->write(now_);
+    if (peer.wire->ended()) {
+      epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, peer.wire->socket().get(), nullptr);
+      peer.watched = false;
+    }
+  }
+  show_unsent();
+}
+
+void StreamTransport::show_unsent() {
+  const bool unsent = std::any_of(peers_.begin(), peers_.end(), [](const Peer& peer) {
+    return peer.wire != nullptr && !peer.wire->idle();
+  });
+  if (unsent == shown_) return;
+  std::uint64_t count = 1;
+  [[maybe_unused]] const ssize_t moved = unsent ? write(unsent_.get(), &count, sizeof count)
+                                                : read(unsent_.get(), &count, sizeof count);
+  shown_ = unsent;
+}
+
+PeerStatus StreamTransport::status(int peer) {
+  const PeerStatus said = status_on(peer == context_.rank ? own_board_ : peers_[peer].board);
+  if (said.state == PeerStatus::State::alive && peer != context_.rank && peers_[peer].wire->ended())
+    return {PeerStatus::State::lost, fmt::format("the wire to rank {} has ended", peer)};
+  return said;
+}
+
+const Board* StreamTransport::board(int peer) {
+  if (peer == context_.rank) return &own_board_;
+  if (!peers_[peer].asked) {
+    put(peer, Frame{Kind::board_request, 0, {}});
+    peers_[peer].asked = true;
+  }
+  return peers_[peer].known ? &peers_[peer].board : nullptr;
+}
+
+void StreamTransport::close() noexcept {
+  if (!own_board_.close()) return;
+  for (int rank = 0; rank < context_.size; ++rank) {
+    if (peers_[rank].wire == nullptr) continue;
+    put_board(rank);
+    Wire& wire = *peers_[rank].wire;
+    for (int tries = 0; !wire.idle() && tries < 10'000; ++tries) {
+      wire.write(std::numeric_limits<std::uint64_t>::max());
+      pollfd writable{wire.socket().get(), POLLOUT, 0};
+      if (!wire.idle()) poll(&writable, 1, 1);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<std::vector<Fd>> make_mesh(int size) {
+  std::vector<std::vector<Fd>> mesh(static_cast<std::size_t>(size));
+  for (auto& row : mesh) row.resize(static_cast<std::size_t>(size));
+  for (int a = 0; a < size; ++a)
+    for (int b = a + 1; b < size; ++b) {
+      std::array<int, 2> ends{};
+      if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0)
+        throw Error(ErrorKind::unavailable, std::strerror(errno));
+      mesh[a][b].reset(ends[0]);
+      mesh[b][a].reset(ends[1]);
+    }
+  return mesh;
+}
+
+std::unique_ptr<Transport> make(const TransportContext& context, std::vector<Fd> wires,
+                                const Faults& faults) {
+  return std::make_unique<StreamTransport>(context, std::move(wires), faults);
+}
+
+}  // namespace tutti::stream

@@ -1,0 +1,96 @@
+#include "test_ranks.h"
+
+#include <exception>
+#include <thread>
+
+#include "stream_transport.h"
+#include "transport/local/local.h"
+#include "transport/shm/shm.h"
+
+namespace tutti {
+namespace {
+
+using Transports = std::vector<std::unique_ptr<Transport>>;
+
+Transports all_local(std::span<const TransportContext> contexts, std::uint64_t) {
+  const auto hub = std::make_shared<local::Hub>(static_cast<int>(contexts.size()));
+  Transports all;
+  for (TransportContext context : contexts) {
+    context.hub = hub;
+    all.push_back(local::make(context));
+  }
+  return all;
+}
+
+Transports all_shm(std::span<const TransportContext> contexts, std::uint64_t) {
+  Transports all;
+  for (const TransportContext& context : contexts) all.push_back(shm::make(context));
+  return all;
+}
+
+Transports all_stream(std::span<const TransportContext> contexts, std::uint64_t seed) {
+  auto mesh = stream::make_mesh(static_cast<int>(contexts.size()));
+  stream::Faults faults;
+  faults.seed = seed;
+  Transports all;
+  for (const TransportContext& context : contexts)
+    all.push_back(stream::make(context, std::move(mesh[context.rank]), faults));
+  return all;
+}
+
+// All at once: each waits for the others.
+void connect_all(Transports& transports, TimePoint deadline) {
+  std::vector<std::string> addresses;
+  for (const auto& transport : transports) addresses.push_back(transport->address());
+  std::vector<std::exception_ptr> errors(transports.size());
+  std::vector<std::thread> threads;
+  for (std::size_t rank = 0; rank < transports.size(); ++rank)
+    threads.emplace_back([&, rank] {
+      try {
+        transports[rank]->connect(addresses, deadline);
+      } catch (...) {
+        errors[rank] = std::current_exception();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (const std::exception_ptr& error : errors)
+    if (error) std::rethrow_exception(error);
+}
+
+}  // namespace
+
+std::vector<TransportKind> transport_kinds() {
+  return {{"local", true, all_local}, {"shm", true, all_shm}, {"stream", false, all_stream}};
+}
+
+TestRanks::TestRanks(const TransportKind& kind, const RanksOptions& options) {
+  std::vector<TransportContext> contexts;
+  for (int rank = 0; rank < options.size; ++rank) {
+    TransportContext context;
+    context.rank = rank;
+    context.size = options.size;
+    context.clock = &clock_;
+    context.random = &random_;
+    context.data_bytes = options.data_bytes;
+    context.max_message_bytes = options.max_message_bytes;
+    if (options.bells) {
+      bells_.push_back(std::make_unique<Doorbell>());
+      context.doorbell_fd = bells_.back()->fd();
+      context.membarrier = bells_.back()->membarrier();
+    }
+    contexts.push_back(context);
+  }
+  transports_ = kind.make_all(contexts, options.seed);
+  connect_all(transports_, clock_.now() + std::chrono::seconds(60));
+}
+
+bool TestRanks::eventually(const std::function<bool()>& what) {
+  for (int turn = 0; turn < 100'000; ++turn) {
+    if (what()) return true;
+    for (const auto& transport : transports_)
+      if (transport != nullptr) transport->progress();
+  }
+  return false;
+}
+
+}  // namespace tutti

@@ -1,0 +1,60 @@
+// All ranks of a small job in one test, over any transport. One thread may drive them all, or each
+// rank its own.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <ostream>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "transport/channel.h"
+#include "transport/context.h"
+#include "transport/doorbell.h"
+
+namespace tutti {
+
+/// A transport that tests run over.
+struct TransportKind {
+  std::string name;
+  bool in_memory = true;  ///< Its channels show their rings.
+  /// One transport a rank, not connected yet. The seed is for the faults of those that have some.
+  std::vector<std::unique_ptr<Transport>> (*make_all)(std::span<const TransportContext> contexts,
+                                                      std::uint64_t seed);
+};
+std::vector<TransportKind> transport_kinds();
+
+inline std::ostream& operator<<(std::ostream& out, const TransportKind& kind) {
+  return out << kind.name;
+}
+
+struct RanksOptions {
+  int size = 2;
+  std::size_t data_bytes = 3 * 4096;
+  std::size_t max_message_bytes = 4096;
+  std::uint64_t seed = 1;
+  bool bells = false;  ///< Ranks may sleep; else peers never look for sleepers.
+};
+
+class TestRanks {
+ public:
+  /// Connected.
+  explicit TestRanks(const TransportKind& kind, const RanksOptions& options = {});
+
+  Transport& operator[](int rank) { return *transports_[rank]; }
+  const Doorbell& bell(int rank) const { return *bells_[rank]; }
+  void destroy(int rank) { transports_[rank].reset(); }
+
+  /// Lets all ranks progress until `what` is true; false: it did not come in very many turns.
+  [[nodiscard]] bool eventually(const std::function<bool()>& what);
+
+ private:
+  SteadyClock clock_;
+  SystemRandom random_;
+  std::vector<std::unique_ptr<Doorbell>> bells_;
+  std::vector<std::unique_ptr<Transport>> transports_;
+};
+
+}  // namespace tutti
