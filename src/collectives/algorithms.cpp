@@ -8,12 +8,14 @@ namespace tutti {
 Algorithm ring_algorithm();
 Algorithm one_shot_algorithm();
 Algorithm all_pairs_algorithm();
+Algorithm recursive_doubling_algorithm();
+Algorithm binomial_tree_algorithm();
 
 std::span<const Algorithm> algorithms() {
   static const std::array list{
-      ring_algorithm(),
-      one_shot_algorithm(),
-      all_pairs_algorithm(),
+      ring_algorithm(),          one_shot_algorithm(),
+      all_pairs_algorithm(),     recursive_doubling_algorithm(),
+      binomial_tree_algorithm(),
   };
   return list;
 }

@@ -1,6 +1,7 @@
 // all_pairs: every rank owns a share of the buffer; shares go straight to their owners and straight
-// back. Two messages' latency and no more bytes than a ring: for middle sizes.
+// back. One or two messages' latency and no more bytes than a ring: for middle sizes.
 #include <algorithm>
+#include <cassert>
 
 #include "collectives/rank_arithmetic.h"
 #include "collectives/verbs.h"
@@ -29,30 +30,99 @@ class ReceiveLanes {
   std::size_t turn_ = 0;
 };
 
-/// Chunk q is rank q's share. In place, a finished share overwrites input that must have been sent.
-Schedule all_reduce(const PlanRequest& request) {
-  const auto peers = others(request.rank, request.ranks);
-  ScheduleBuilder plan(request, request.ranks);
-
-  const Verbs spread = plan.lane(0, 0);
+/// Sends every other rank its share of this rank's input, on channel 0: one step for each of
+/// `peers`.
+std::vector<StepHandle> spread_shares(ScheduleBuilder& plan, const Peers& peers) {
+  const Verbs lane = plan.lane();
   std::vector<StepHandle> sent;
-  for (const int owner : peers) sent.push_back(spread.send(owner, {owner}));
+  for (const int owner : peers) sent.push_back(lane.send(owner, {owner}));
+  return sent;
+}
 
-  std::vector<Operand> results{output(request.rank)};
-  for (const int rank : peers) results.push_back(peer(rank));
-  plan.lane(0, 1).step(in_rank_order(request, request.rank), results, request.rank).completes();
-
-  ReceiveLanes gather(plan, request.ranks - 1, 1);
+/// Receives the finished shares of `peers` on channel 1. In place they overwrite input, which must
+/// have been sent.
+void gather_shares(ScheduleBuilder& plan, const Peers& peers, const std::vector<StepHandle>& sent) {
+  ReceiveLanes lanes(plan, static_cast<int>(peers.size()), 1);
   for (std::size_t i = 0; i < peers.size(); ++i)
-    gather.next().receive(peers[i], peers[i]).after(sent[i]);
+    lanes.next().receive(peers[i], peers[i]).after(sent[i]);
+}
+
+Schedule all_reduce(const PlanRequest& request) {
+  const Peers peers = others(request.rank, request.ranks);
+  ScheduleBuilder plan(request, request.ranks);
+  const auto sent = spread_shares(plan, peers);
+  plan.lane(0, 1)
+      .reduce_copy_send(in_rank_order(request, request.rank), request.rank, peers)
+      .completes();
+  gather_shares(plan, peers, sent);
   return std::move(plan).finish();
 }
 
-bool knows(Collective what, int ranks) { return what == Collective::all_reduce && ranks >= 1; }
+/// As all_reduce, but finished shares go to the root alone.
+Schedule reduce(const PlanRequest& request) {
+  const Peers peers = others(request.rank, request.ranks);
+  ScheduleBuilder plan(request, request.ranks);
+  const auto sent = spread_shares(plan, peers);
+  const Verbs owner = plan.lane(0, 1);
+  const auto everyones = in_rank_order(request, request.rank);
+  if (request.rank == request.root) {
+    owner.reduce_copy(everyones, request.rank).completes();
+    gather_shares(plan, peers, sent);
+  } else {
+    owner.reduce_send(everyones, request.rank, {request.root}).completes();
+  }
+  return std::move(plan).finish();
+}
+
+Schedule reduce_scatter(const PlanRequest& request) {
+  ScheduleBuilder plan(request, request.ranks);
+  spread_shares(plan, others(request.rank, request.ranks));
+  plan.lane().reduce_copy(in_rank_order(request, request.rank), request.rank).completes();
+  return std::move(plan).finish();
+}
+
+Schedule all_gather(const PlanRequest& request) {
+  const Peers peers = others(request.rank, request.ranks);
+  ScheduleBuilder plan(request, request.ranks);
+  plan.lane().copy_send(request.rank, peers);
+  ReceiveLanes gather(plan, request.ranks - 1, 0);
+  for (const int owner : peers) gather.next().receive(owner, owner);
+  return std::move(plan).finish();
+}
+
+/// The root scatters, the others exchange what they got: they alone own shares, so that the root
+/// sends the buffer once. Chunk c belongs to the rank c + 1 behind the root.
+Schedule broadcast(const PlanRequest& request) {
+  const auto share_of = [&](int rank) {
+    return relative_rank(rank, request.root, request.ranks) - 1;
+  };
+  const Peers peers = others(request.rank, request.ranks);
+  ScheduleBuilder plan(request, request.ranks - 1);
+  if (request.rank == request.root) {
+    const Verbs scatter = plan.lane();
+    for (const int owner : peers) scatter.copy_send(share_of(owner), {owner});
+    return std::move(plan).finish();
+  }
+  Peers fellows = peers;
+  std::erase(fellows, request.root);
+  plan.lane().receive_send(request.root, share_of(request.rank), fellows);
+  ReceiveLanes gather(plan, request.ranks - 2, 0);
+  for (const int owner : fellows) gather.next().receive(owner, share_of(owner));
+  return std::move(plan).finish();
+}
+
+bool knows(Collective what, int ranks) { return ranks >= 1 && what != Collective::barrier; }
 
 Schedule plan(const PlanRequest& request) {
+  assert(knows(request.what, request.ranks));
   if (request.ranks == 1) return plan_alone(request);
-  return all_reduce(request);
+  switch (request.what) {
+    case Collective::reduce: return reduce(request);
+    case Collective::reduce_scatter: return reduce_scatter(request);
+    case Collective::all_gather: return all_gather(request);
+    case Collective::broadcast: return broadcast(request);
+    default: return all_reduce(request);
+  }
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 // one_shot: every rank sends all that a peer needs to that peer at once. One message's latency, but
 // `ranks` times the bytes: for tiny messages and few ranks.
+#include <cassert>
+
 #include "collectives/rank_arithmetic.h"
 #include "collectives/verbs.h"
 
@@ -13,7 +15,7 @@ Schedule all_reduce(const PlanRequest& request) {
   ScheduleBuilder plan(request, 1);
   const Verbs lane = plan.lane();
   lane.send(0, others(request.rank, request.ranks));
-  lane.step(in_rank_order(request, 0), {output(0)}, 0).completes();
+  lane.reduce_copy(in_rank_order(request, 0), 0).completes();
   return std::move(plan).finish();
 }
 
@@ -40,7 +42,7 @@ Schedule barrier(const PlanRequest& request) {
   ScheduleBuilder plan(request, 1);
   const Verbs lane = plan.lane();
   lane.send(0, others(request.rank, request.ranks));
-  lane.step(in_rank_order(request, 0), {output(0)}, 0);
+  lane.reduce_copy(in_rank_order(request, 0), 0);
   return std::move(plan).finish();
 }
 
@@ -50,6 +52,7 @@ bool knows(Collective what, int ranks) {
 }
 
 Schedule plan(const PlanRequest& request) {
+  assert(knows(request.what, request.ranks));
   if (request.ranks == 1) return plan_alone(request);
   switch (request.what) {
     case Collective::broadcast: return broadcast(request);

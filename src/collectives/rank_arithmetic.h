@@ -3,6 +3,7 @@
 #pragma once
 
 #include <bit>
+#include <compare>
 #include <vector>
 
 namespace tutti::collectives {
@@ -23,5 +24,67 @@ constexpr int ring_previous(int rank, int ranks) { return wrap(rank - 1, ranks);
 /// number and hands on what it has just received: a rank's chunk at stage s is its predecessor's at
 /// s - 1.
 constexpr int ring_chunk(int rank, int stage, int ranks) { return wrap(rank - stage, ranks); }
+
+/// How far `rank` stands behind `root` in the ring; rooted algorithms are written for root 0.
+constexpr int relative_rank(int rank, int root, int ranks) { return wrap(rank - root, ranks); }
+constexpr int absolute_rank(int relative, int root, int ranks) {
+  return wrap(relative + root, ranks);
+}
+
+// --- binomial tree over relative ranks: the root is 0, a parent lacks its child's lowest bit ---
+
+constexpr int tree_parent(int relative) { return relative & (relative - 1); }
+
+/// Nearest first. The subtree of child r + 2^k is [r + 2^k, r + 2^(k+1)), so a node and its
+/// children in this order stand for consecutive ranks.
+std::vector<int> tree_children(int relative, int ranks);
+
+// --- recursive doubling ---
+
+/// Doubling wants a power of two of members. Of the first 2 * extra() ranks each even one is
+/// passive: the odd one behind it speaks for both. So consecutive members speak for consecutive
+/// ranks.
+struct Pairing {
+  int ranks;
+
+  constexpr int members() const { return static_cast<int>(std::bit_floor(unsigned(ranks))); }
+  constexpr int rounds() const { return std::countr_zero(unsigned(members())); }
+  constexpr int extra() const { return ranks - members(); }
+
+  constexpr bool passive(int rank) const { return rank < 2 * extra() && rank % 2 == 0; }
+  /// Whether active `rank` speaks for rank - 1, too.
+  constexpr bool speaks_for_two(int rank) const { return rank < 2 * extra() && rank % 2 == 1; }
+
+  constexpr int member(int active_rank) const {
+    return active_rank < 2 * extra() ? active_rank / 2 : active_rank - extra();
+  }
+  constexpr int rank_of(int member) const {
+    return member < extra() ? 2 * member + 1 : member + extra();
+  }
+  /// The first rank that `member` speaks for; for members(), the number of ranks.
+  constexpr int first_rank(int member) const {
+    return member < extra() ? 2 * member : member + extra();
+  }
+  /// The rank with which active `rank` exchanges in round `round`: 2^round members away.
+  constexpr int partner(int active_rank, int round) const {
+    return rank_of(member(active_rank) ^ (1 << round));
+  }
+};
+
+/// Ranks [first, first + count).
+struct RankRange {
+  int first;
+  int count;
+
+  auto operator<=>(const RankRange&) const = default;
+};
+
+/// The ranks that `active_rank` and the members that differ from it in the lowest `round` bits
+/// speak for: what it holds of an all-gather before that round.
+constexpr RankRange doubling_range(const Pairing& pairing, int active_rank, int round) {
+  const int begin = pairing.member(active_rank) >> round << round;
+  const int first = pairing.first_rank(begin);
+  return {first, pairing.first_rank(begin + (1 << round)) - first};
+}
 
 }  // namespace tutti::collectives

@@ -5,6 +5,9 @@
 // Stage s works on the chunk that the predecessor has worked on in stage s - 1. With a lane for
 // each stage, all stages work on different pieces at once; a lane costs the engine a look at each
 // turn, so beyond kStagedRanks the stages share lanes.
+#include <algorithm>
+#include <cassert>
+
 #include "collectives/rank_arithmetic.h"
 #include "collectives/verbs.h"
 
@@ -74,11 +77,90 @@ Schedule two_lane_all_reduce(const PlanRequest& request) {
   return std::move(plan).finish();
 }
 
-bool knows(Collective what, int ranks) { return what == Collective::all_reduce && ranks >= 1; }
+/// The lanes of a ring's stages: one each while that is worth it, else one for all.
+class StageLanes {
+ public:
+  StageLanes(ScheduleBuilder& plan, int ranks) : plan_(plan), staged_(ranks <= kStagedRanks) {}
+
+  Verbs at(int stage) {
+    if (staged_) return plan_.lane(std::max(stage - 1, 0), stage);
+    if (stage == 0) shared_.push_back(plan_.lane());
+    return shared_.front();
+  }
+
+ private:
+  ScheduleBuilder& plan_;
+  bool staged_;
+  std::vector<Verbs> shared_;
+};
+
+Schedule all_gather(const PlanRequest& request) {
+  const Ring ring(request);
+  const int last = ring.ranks - 1;
+  ScheduleBuilder plan(request, ring.ranks);
+  StageLanes lanes(plan, ring.ranks);
+  lanes.at(0).copy_send(ring.rank, {ring.next});
+  for (int stage = 1; stage < last; ++stage)
+    lanes.at(stage).receive_send(ring.previous, ring.chunk(stage), {ring.next});
+  lanes.at(last).receive(ring.previous, ring.chunk(last));
+  return std::move(plan).finish();
+}
+
+/// As all_reduce's first half, one chunk further: the last stage ends with this rank's own.
+Schedule reduce_scatter(const PlanRequest& request) {
+  const Ring ring(request);
+  const int last = ring.ranks - 1;
+  ScheduleBuilder plan(request, ring.ranks);
+  StageLanes lanes(plan, ring.ranks);
+  lanes.at(0).send(ring.chunk(1), {ring.next});
+  for (int stage = 1; stage < last; ++stage)
+    lanes.at(stage).receive_reduce_send(ring.previous, ring.chunk(stage + 1), {ring.next});
+  lanes.at(last).receive_reduce(ring.previous, ring.rank).completes();
+  return std::move(plan).finish();
+}
+
+/// A chain from the root once around; pieces follow each other.
+Schedule broadcast(const PlanRequest& request) {
+  const Ring ring(request);
+  ScheduleBuilder plan(request, 1);
+  const Verbs lane = plan.lane();
+  if (ring.rank == request.root)
+    lane.copy_send(0, {ring.next});
+  else if (ring.next == request.root)
+    lane.receive(ring.previous, 0);
+  else
+    lane.receive_send(ring.previous, 0, {ring.next});
+  return std::move(plan).finish();
+}
+
+/// A chain that begins behind the root and ends at it.
+Schedule reduce(const PlanRequest& request) {
+  const Ring ring(request);
+  ScheduleBuilder plan(request, 1);
+  const Verbs lane = plan.lane();
+  if (ring.rank == request.root)
+    lane.receive_reduce(ring.previous, 0).completes();
+  else if (ring.previous == request.root)
+    lane.send(0, {ring.next});
+  else
+    lane.receive_reduce_send(ring.previous, 0, {ring.next});
+  return std::move(plan).finish();
+}
+
+bool knows(Collective what, int ranks) { return ranks >= 1 && what != Collective::barrier; }
 
 Schedule plan(const PlanRequest& request) {
+  assert(knows(request.what, request.ranks));
   if (request.ranks == 1) return plan_alone(request);
-  return request.ranks <= kStagedRanks ? staged_all_reduce(request) : two_lane_all_reduce(request);
+  switch (request.what) {
+    case Collective::all_gather: return all_gather(request);
+    case Collective::reduce_scatter: return reduce_scatter(request);
+    case Collective::broadcast: return broadcast(request);
+    case Collective::reduce: return reduce(request);
+    default:
+      return request.ranks <= kStagedRanks ? staged_all_reduce(request)
+                                           : two_lane_all_reduce(request);
+  }
 }
 
 }  // namespace

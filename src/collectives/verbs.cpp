@@ -42,6 +42,10 @@ StepHandle Verbs::step(std::vector<Operand> in, std::vector<Operand> out, Slice 
   return {*schedule_, lane_, static_cast<int>(steps.size()) - 1};
 }
 
+StepHandle Verbs::copy(Slice slice) const {
+  return step({input(slice.chunk)}, {output(slice.chunk)}, slice);
+}
+
 StepHandle Verbs::send(Slice slice, const Peers& to) const {
   return step({input(slice.chunk)}, with_peers({}, to), slice);
 }
@@ -54,24 +58,34 @@ StepHandle Verbs::copy_send(Slice slice, const Peers& to) const {
   return step({input(slice.chunk)}, with_peers({output(slice.chunk)}, to), slice);
 }
 
-StepHandle Verbs::receive(int from, Slice slice) const {
-  return step({peer(from)}, {output(slice.chunk)}, slice);
-}
+StepHandle Verbs::receive(int from, Slice slice) const { return receive_send(from, slice, {}); }
 
 StepHandle Verbs::receive_send(int from, Slice slice, const Peers& to) const {
   return step({peer(from)}, with_peers({output(slice.chunk)}, to), slice);
 }
 
 StepHandle Verbs::receive_reduce(int from, Slice slice) const {
-  return step({peer(from), input(slice.chunk)}, {output(slice.chunk)}, slice);
+  return receive_reduce_copy_send(from, slice, {});
 }
 
 StepHandle Verbs::receive_reduce_send(int from, Slice slice, const Peers& to) const {
-  return step({peer(from), input(slice.chunk)}, with_peers({}, to), slice);
+  return reduce_send({peer(from), input(slice.chunk)}, slice, to);
 }
 
 StepHandle Verbs::receive_reduce_copy_send(int from, Slice slice, const Peers& to) const {
-  return step({peer(from), input(slice.chunk)}, with_peers({output(slice.chunk)}, to), slice);
+  return reduce_copy_send({peer(from), input(slice.chunk)}, slice, to);
+}
+
+StepHandle Verbs::reduce_copy(std::vector<Operand> in, Slice slice) const {
+  return reduce_copy_send(std::move(in), slice, {});
+}
+
+StepHandle Verbs::reduce_send(std::vector<Operand> in, Slice slice, const Peers& to) const {
+  return step(std::move(in), with_peers({}, to), slice);
+}
+
+StepHandle Verbs::reduce_copy_send(std::vector<Operand> in, Slice slice, const Peers& to) const {
+  return step(std::move(in), with_peers({output(slice.chunk)}, to), slice);
 }
 
 ScheduleBuilder::ScheduleBuilder(const PlanRequest& request, int chunks) {

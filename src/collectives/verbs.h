@@ -1,6 +1,6 @@
 // The verbs in which algorithms are written. `send`, `receive`, `reduce`, `copy` mean what NCCL's
-// device verbs mean: reduce adds this rank's input, copy also keeps the result in the output, and
-// the words of a verb stand in the order in which data flows.
+// device verbs mean: receive_reduce adds this rank's input to what comes in, copy keeps the result
+// in the output (receive alone does so, too), send hands it to peers.
 #pragma once
 
 #include <vector>
@@ -49,17 +49,21 @@ class StepHandle {
 /// Writes the steps of one lane. Valid while its builder is.
 class Verbs {
  public:
-  StepHandle copy(Slice slice) const {
-    return step({input(slice.chunk)}, {output(slice.chunk)}, slice);
-  }
+  StepHandle copy(Slice slice) const;
   StepHandle send(Slice slice, const Peers& to) const;
   StepHandle send_output(Slice slice, const Peers& to) const;
   StepHandle copy_send(Slice slice, const Peers& to) const;
+
   StepHandle receive(int from, Slice slice) const;
   StepHandle receive_send(int from, Slice slice, const Peers& to) const;
   StepHandle receive_reduce(int from, Slice slice) const;
   StepHandle receive_reduce_send(int from, Slice slice, const Peers& to) const;
   StepHandle receive_reduce_copy_send(int from, Slice slice, const Peers& to) const;
+
+  /// Reductions of more than one message, or in another order than "peer, then own input".
+  StepHandle reduce_copy(std::vector<Operand> in, Slice slice) const;
+  StepHandle reduce_send(std::vector<Operand> in, Slice slice, const Peers& to) const;
+  StepHandle reduce_copy_send(std::vector<Operand> in, Slice slice, const Peers& to) const;
 
   /// The one kind of step, for what no verb says.
   StepHandle step(std::vector<Operand> in, std::vector<Operand> out, Slice slice) const;

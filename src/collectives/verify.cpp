@@ -1,0 +1,39 @@
+#include "collectives/verify.h"
+
+#include <algorithm>
+#include <cassert>
+
+#include "collectives/verify_checks.h"
+
+namespace tutti {
+namespace {
+
+int farthest_back(std::span<const Schedule> schedules) {
+  int back = 0;
+  for (const Schedule& schedule : schedules)
+    for (const Lane& lane : schedule.lanes)
+      for (const Step& step : lane.steps) back = std::max(back, step.after.pieces_back);
+  return back;
+}
+
+}  // namespace
+
+Verdict verify(std::span<const Schedule> schedules, const VerifyOptions& options) {
+  assert(options.window >= 1 && options.pieces >= 1 && options.operations >= 1);
+  using namespace collectives;
+  try {
+    check_shape(schedules);
+    VerifyOptions unrolled = options;
+    if (schedules[0].what == Collective::barrier)
+      unrolled.pieces = 1;  // an empty message is never cut
+    else
+      unrolled.pieces = std::max(options.pieces, farthest_back(schedules) + 2);
+    for (const Schedule& schedule : schedules) check_races(schedule, unrolled);
+    check_run(schedules, unrolled);
+  } catch (const Rejected& rejected) {
+    return {.ok = false, .why = rejected.why};
+  }
+  return {};
+}
+
+}  // namespace tutti

@@ -1,0 +1,85 @@
+// Every algorithm, every collective it knows, every rank count to 64, every root, in place and out
+// of place: proved before a byte moves.
+#include <gtest/gtest.h>
+
+#include "collectives/verify.h"
+#include "support.h"
+
+namespace tutti::testing {
+namespace {
+
+constexpr int kMostRanks = 64;
+
+using Case = std::tuple<std::size_t, Collective>;
+
+class EveryAlgorithm : public ::testing::TestWithParam<Case> {
+ protected:
+  const Algorithm& algorithm() const { return algorithms()[std::get<0>(GetParam())]; }
+  Collective what() const { return std::get<1>(GetParam()); }
+
+  void prove(int ranks, int root, const VerifyOptions& options) {
+    const auto schedules = plan_all(algorithm(), what(), ranks, root);
+    for (const bool in_place : {false, true}) {
+      VerifyOptions chosen = options;
+      chosen.in_place = in_place;
+      const Verdict verdict = verify(schedules, chosen);
+      ASSERT_TRUE(verdict.ok) << algorithm().name << " " << to_string(what()) << ", " << ranks
+                              << " ranks, root " << root << ", window " << options.window
+                              << (in_place ? ", in place: " : ": ") << verdict.why;
+    }
+  }
+};
+
+TEST_P(EveryAlgorithm, IsProvedForEveryRankCountAndRoot) {
+  for (int ranks = 1; ranks <= kMostRanks; ++ranks) {
+    if (!algorithm().knows(what(), ranks)) continue;
+    const int roots = collectives::has_root(what()) ? ranks : 1;
+    for (int root = 0; root < roots; ++root)
+      ASSERT_NO_FATAL_FAILURE(prove(ranks, root, VerifyOptions{}));
+  }
+}
+
+TEST_P(EveryAlgorithm, IsProvedWithOnePieceWithManyAndWithWiderWindows) {
+  for (const int ranks : {1, 2, 3, 4, 5, 7, 8, 9, 12, 16, 17}) {
+    if (!algorithm().knows(what(), ranks)) continue;
+    for (const int window : {2, 3, 8})
+      for (const int pieces : {1, 2, 7})
+        ASSERT_NO_FATAL_FAILURE(
+            prove(ranks, ranks / 2 * collectives::has_root(what()),
+                  VerifyOptions{.window = window, .pieces = pieces, .operations = 3}));
+  }
+}
+
+TEST_P(EveryAlgorithm, IsProvedForMoreRanksThanOneWordHoldsBits) {
+  for (const int ranks : {65, 100, 129}) {
+    if (!algorithm().knows(what(), ranks)) continue;
+    ASSERT_NO_FATAL_FAILURE(prove(ranks, 1 * collectives::has_root(what()), VerifyOptions{}));
+  }
+}
+
+std::vector<Case> known_pairs() {
+  std::vector<Case> pairs;
+  for (std::size_t i = 0; i < algorithms().size(); ++i)
+    for (const Collective what : all_collectives())
+      if (algorithms()[i].knows(what, 4)) pairs.emplace_back(i, what);
+  return pairs;
+}
+
+std::string name_of(const ::testing::TestParamInfo<Case>& pair) {
+  const auto [index, what] = pair.param;
+  return std::string(algorithms()[index].name) + "_" + std::string(to_string(what));
+}
+
+INSTANTIATE_TEST_SUITE_P(Sweep, EveryAlgorithm, ::testing::ValuesIn(known_pairs()), name_of);
+
+TEST(Algorithms, EveryCollectiveIsKnownToAtLeastTwoForEveryRankCount) {
+  for (const Collective what : all_collectives())
+    for (int ranks = 1; ranks <= kMostRanks; ++ranks) {
+      int known = 0;
+      for (const Algorithm& algorithm : algorithms()) known += algorithm.knows(what, ranks);
+      EXPECT_GE(known, 2) << to_string(what) << " of " << ranks << " ranks";
+    }
+}
+
+}  // namespace
+}  // namespace tutti::testing
