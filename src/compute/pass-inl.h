@@ -1,0 +1,162 @@
+// One pass over memory: fold n inputs, vector by vector in registers, and store to m outputs.
+// Compiled once for each instruction set: see docs/numerics.md for what must come out the same.
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
+
+#include "compute/combine.h"
+
+#if defined(TUTTI_COMPUTE_PASS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef TUTTI_COMPUTE_PASS_INL_H_
+#undef TUTTI_COMPUTE_PASS_INL_H_
+#else
+#define TUTTI_COMPUTE_PASS_INL_H_
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace tutti {
+namespace HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+inline constexpr std::size_t kLineBytes = 64;
+// From here on it pays to align the stores (up to 15 elements one by one) and to unroll.
+inline constexpr std::size_t kBulkBytes = 1024;
+
+// The buffers of a call. A number known when compiled keeps them in registers; 0: any number.
+template <class T, class Void, int kCount>
+struct Buffers {
+  Buffers(Void* const* pointers, int) {
+    for (int k = 0; k < kCount; ++k) pointers_[k] = static_cast<T*>(pointers[k]);
+  }
+  HWY_INLINE int count() const { return kCount; }
+  HWY_INLINE T* operator[](int k) const { return pointers_[k]; }
+
+ private:
+  T* pointers_[kCount];
+};
+template <class T, class Void>
+struct Buffers<T, Void, 0> {
+  Buffers(Void* const* pointers, int count) : pointers_(pointers), count_(count) {}
+  HWY_INLINE int count() const { return count_; }
+  HWY_INLINE T* operator[](int k) const { return static_cast<T*>(pointers_[k]); }
+
+ private:
+  Void* const* pointers_;
+  int count_;
+};
+template <class T, int kCount>
+using Inputs = Buffers<const T, const void, kCount>;
+template <class T, int kCount>
+using Outputs = Buffers<T, void, kCount>;
+
+inline std::size_t misalignment(const void* pointer) {
+  return reinterpret_cast<std::uintptr_t>(pointer) % kLineBytes;
+}
+
+// The outputs that can be streamed once the first of them is aligned: asked for, no inputs, and at
+// the same place in a line as `first`, which is set to the first of them.
+inline std::uint64_t streamable(const CombineArgs& args, std::size_t element_bytes, int& first) {
+  std::uint64_t streamed = 0;
+  for (int k = 0; k < args.outputs && k < 64; ++k) {
+    bool can =
+        (args.stream_outputs >> k & 1) != 0 && misalignment(args.out[k]) % element_bytes == 0;
+    for (int j = 0; j < args.inputs; ++j) can = can && args.out[k] != args.in[j];
+    if (!can) continue;
+    if (streamed == 0) first = k;
+    if (misalignment(args.out[k]) == misalignment(args.out[first]))
+      streamed |= std::uint64_t{1} << k;
+  }
+  return streamed;
+}
+
+// Reduction: what happens to an element; see reductions-inl.h.
+template <class Reduction, int kIn, int kOut>
+class Pass {
+ public:
+  using T = typename Reduction::Stored;
+
+  HWY_INLINE explicit Pass(const CombineArgs& args)
+      : reduction_(args), in_(args.in, args.inputs), out_(args.out, args.outputs) {}
+
+  static void run(const CombineArgs& args) {
+    std::size_t done = 0;
+    if (args.count >= kBulkBytes / sizeof(T)) done = bulk(args);
+    Pass(args).rest(done, args.count);
+  }
+
+ private:
+  // Whole vectors, then one of each half width that is still needed: never beyond the end.
+  HWY_INLINE void rest(std::size_t i, std::size_t end) const {
+    const hn::ScalableTag<T> d;
+    for (; end - i >= hn::Lanes(d); i += hn::Lanes(d)) step(d, i);
+    halves<hn::MaxLanes(d) / 2>(i, end - i);
+  }
+  template <std::size_t kWidth>
+  HWY_INLINE void halves(std::size_t i, std::size_t left) const {
+    if constexpr (kWidth > 0) {
+      if (left & kWidth) {
+        step(hn::CappedTag<T, kWidth>(), i);
+        i += kWidth;
+      }
+      halves<kWidth / 2>(i, left);
+    }
+  }
+  template <class D>
+  HWY_INLINE void step(D d, std::size_t i) const {
+    const auto v = reduction_.combine(d, in_, i);
+    for (int k = 0; k < out_.count(); ++k) hn::StoreU(v, d, out_[k] + i);
+  }
+
+  // Most of a large buffer, with aligned stores where alignment can be had; the elements done.
+  static HWY_NOINLINE std::size_t bulk(const CombineArgs& args) {
+    const Pass pass(args);
+    int lead = 0;
+    std::uint64_t streamed = 0;
+    if constexpr (kOut == 0) streamed = streamable(args, sizeof(T), lead);
+    const std::size_t off = misalignment(args.out[lead]);
+    std::size_t i = off % sizeof(T) == 0 ? (kLineBytes - off) % kLineBytes / sizeof(T) : 0;
+    pass.rest(0, i);
+
+    const hn::ScalableTag<T> d;
+    const std::size_t lanes = hn::Lanes(d);
+    for (; args.count - i >= 4 * lanes; i += 4 * lanes) pass.four_steps(d, lanes, i, streamed);
+    if (streamed != 0) hwy::FlushStream();
+    return i;
+  }
+  // Four vectors to one output before the next: whole lines leave the write-combining buffers.
+  template <class D>
+  HWY_INLINE void four_steps(D d, std::size_t lanes, std::size_t i, std::uint64_t streamed) const {
+    const auto v0 = reduction_.combine(d, in_, i);
+    const auto v1 = reduction_.combine(d, in_, i + lanes);
+    const auto v2 = reduction_.combine(d, in_, i + 2 * lanes);
+    const auto v3 = reduction_.combine(d, in_, i + 3 * lanes);
+    for (int k = 0; k < out_.count(); ++k) {
+      T* const to = out_[k] + i;
+      if (kOut == 0 && k < 64 && (streamed >> k & 1) != 0) {
+        hn::Stream(v0, d, to);
+        hn::Stream(v1, d, to + lanes);
+        hn::Stream(v2, d, to + 2 * lanes);
+        hn::Stream(v3, d, to + 3 * lanes);
+      } else {
+        hn::StoreU(v0, d, to);
+        hn::StoreU(v1, d, to + lanes);
+        hn::StoreU(v2, d, to + 2 * lanes);
+        hn::StoreU(v3, d, to + 3 * lanes);
+      }
+    }
+  }
+
+  Reduction reduction_;
+  Inputs<T, kIn> in_;
+  Outputs<T, kOut> out_;
+};
+
+}  // namespace HWY_NAMESPACE
+}  // namespace tutti
+HWY_AFTER_NAMESPACE();
+
+#endif  // TUTTI_COMPUTE_PASS_INL_H_

@@ -1,0 +1,180 @@
+// Calls kernels on guarded, misaligned buffers, under every instruction set of this machine.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "compute/combine.h"
+#include "compute/targets.h"
+#include "reference.h"
+// After targets.h, which says for what the kernels are compiled.
+#include <hwy/highway.h>
+
+namespace tutti {
+
+using hwy::GetChosenTarget;
+
+/// Every test runs once for each instruction set, and leaves the machine's own choice behind.
+class OnEveryTarget : public testing::TestWithParam<std::int64_t> {
+ protected:
+  void SetUp() override {
+    hwy::SetSupportedTargetsForTest(GetParam());
+    GetChosenTarget().Update(hwy::SupportedTargets());
+  }
+  void TearDown() override {
+    hwy::SetSupportedTargetsForTest(0);
+    GetChosenTarget().Update(hwy::SupportedTargets());
+  }
+};
+
+inline std::string target_name(const testing::TestParamInfo<std::int64_t>& target) {
+  return hwy::TargetName(target.param);
+}
+
+#define INSTANTIATE_ON_EVERY_TARGET(suite)                                                         \
+  INSTANTIATE_TEST_SUITE_P(Compute, suite, testing::ValuesIn(hwy::SupportedAndGeneratedTargets()), \
+                           target_name)
+
+/// `count` elements that begin `offset_bytes` after a cache line, between bytes that nobody may
+/// touch.
+template <typename T>
+class GuardedBuffer {
+ public:
+  GuardedBuffer(std::span<const T> values, std::size_t offset_bytes)
+      : bytes_(2 * kGuardBytes + kLine + offset_bytes + values.size_bytes(), kGuard),
+        count_(values.size()) {
+    begin_ = kGuardBytes + offset_bytes;
+    begin_ += (kLine - reinterpret_cast<std::uintptr_t>(bytes_.data()) % kLine) % kLine;
+    if (!values.empty()) std::memcpy(data(), values.data(), values.size_bytes());
+  }
+
+  void* data() { return bytes_.data() + begin_; }
+  std::vector<T> values() const {
+    std::vector<T> copy(count_);
+    if (count_ > 0) std::memcpy(copy.data(), bytes_.data() + begin_, count_ * sizeof(T));
+    return copy;
+  }
+  bool guards_are_untouched() const {
+    const auto is_guard = [](std::uint8_t byte) { return byte == kGuard; };
+    const auto begin = bytes_.begin() + static_cast<std::ptrdiff_t>(begin_);
+    return std::all_of(bytes_.begin(), begin, is_guard) &&
+           std::all_of(begin + static_cast<std::ptrdiff_t>(count_ * sizeof(T)), bytes_.end(),
+                       is_guard);
+  }
+
+ private:
+  static constexpr std::size_t kLine = 64;
+  static constexpr std::size_t kGuardBytes = 128;
+  static constexpr std::uint8_t kGuard = 0xA5;
+
+  std::vector<std::uint8_t> bytes_;
+  std::size_t begin_ = 0;
+  std::size_t count_;
+};
+
+/// One call, as a test writes it down.
+struct Call {
+  Op op = Op::sum;
+  int inputs = 2;
+  int outputs = 1;
+  std::size_t count = 0;
+  std::uint32_t divide_by = 1;
+  std::uint64_t stream_outputs = 0;
+  std::size_t offset_bytes = 0;  ///< Of the first buffer from a cache line.
+  std::size_t apart_bytes = 0;   ///< More for each further buffer.
+  int output_0_is_input = -1;
+
+  std::string text() const {
+    return std::string(to_string(op)) + " " + std::to_string(inputs) + " -> " +
+           std::to_string(outputs) + ", count " + std::to_string(count) + ", divided by " +
+           std::to_string(divide_by) + ", streamed " + std::to_string(stream_outputs) +
+           ", offset " + std::to_string(offset_bytes) + " + " + std::to_string(apart_bytes) +
+           ", in place on " + std::to_string(output_0_is_input);
+  }
+};
+
+template <typename T>
+bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
+}
+
+template <typename T>
+std::vector<T> expected(const Call& call, const std::vector<std::vector<T>>& inputs) {
+  std::vector<T> result(call.count);
+  std::vector<T> operands(inputs.size());
+  for (std::size_t i = 0; i < call.count; ++i) {
+    for (std::size_t j = 0; j < inputs.size(); ++j) operands[j] = inputs[j][i];
+    result[i] = reference::reduce<T>(call.op, operands, call.divide_by);
+  }
+  return result;
+}
+
+/// Makes the call with these inputs, and checks outputs, inputs and the bytes around them.
+template <typename T>
+void check(const Call& call, const std::vector<std::vector<T>>& inputs) {
+  std::vector<GuardedBuffer<T>> buffers;
+  std::size_t offset = call.offset_bytes;
+  const auto add = [&](const std::vector<T>& values) {
+    buffers.emplace_back(values, offset);
+    offset = (offset + call.apart_bytes) % 64;
+  };
+  for (const auto& input : inputs) add(input);
+  for (int k = 0; k < call.outputs; ++k) add(std::vector<T>(call.count));
+
+  std::vector<const void*> in;
+  std::vector<void*> out;
+  for (int j = 0; j < call.inputs; ++j) in.push_back(buffers[j].data());
+  for (int k = 0; k < call.outputs; ++k) out.push_back(buffers[call.inputs + k].data());
+  if (call.output_0_is_input >= 0) out[0] = buffers[call.output_0_is_input].data();
+
+  combine_function(data_type_of<T>(), call.op)({.in = in.data(),
+                                                .inputs = call.inputs,
+                                                .out = out.data(),
+                                                .outputs = call.outputs,
+                                                .count = call.count,
+                                                .divide_by = call.divide_by,
+                                                .stream_outputs = call.stream_outputs});
+
+  const std::vector<T> result = expected(call, inputs);
+  for (int k = 0; k < call.outputs; ++k) {
+    const bool aliased = k == 0 && call.output_0_is_input >= 0;
+    const auto& buffer = buffers[aliased ? call.output_0_is_input : call.inputs + k];
+    EXPECT_TRUE(same_bits(buffer.values(), result)) << "output " << k << " of " << call.text();
+  }
+  for (int j = 0; j < call.inputs; ++j) {
+    if (j == call.output_0_is_input) continue;
+    EXPECT_TRUE(same_bits(buffers[j].values(), inputs[j]))
+        << "input " << j << " of " << call.text();
+  }
+  for (const auto& buffer : buffers)
+    EXPECT_TRUE(buffer.guards_are_untouched()) << "around a buffer of " << call.text();
+}
+
+/// Elements of every kind: about a third random bits, a third small numbers, a third edges (NaN of
+/// several kinds, infinities, zeros, denormals; the ends of the range).
+template <typename T>
+class Values {
+ public:
+  explicit Values(std::uint64_t seed) : random_(seed) {}
+
+  std::vector<std::vector<T>> inputs(int number, std::size_t count) {
+    std::vector<std::vector<T>> all(static_cast<std::size_t>(number), std::vector<T>(count));
+    for (auto& input : all) std::generate(input.begin(), input.end(), [this] { return next(); });
+    return all;
+  }
+  T next();
+
+ private:
+  std::mt19937_64 random_;
+};
+
+}  // namespace tutti
