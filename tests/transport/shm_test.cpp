@@ -1,45 +1,340 @@
+// shm's way of joining, and what it does when something is wrong, with all ranks in one process.
 #include "transport/shm/shm.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
 #include <chrono>
 #include <cstring>
+#include <filesystem>
 #include <thread>
 
-#include "transport/registry.h"
+#include <tutti/error.hpp>
 
-namespace tutti {
+#include "transport/ring.h"
+#include "transport/shm/address.h"
+#include "transport/shm/packet.h"
+#include "transport/shm/peer.h"
+
+namespace tutti::shm {
 namespace {
 
-TEST(ShmTransport, RanksJoinAndARingIsHandedOverWhenItIsFirstUsed) {
-  SteadyClock clock;
-  SystemRandom random;
-  std::vector<std::unique_ptr<Transport>> ranks;
-  std::vector<std::string> addresses;
-  for (int rank = 0; rank < 3; ++rank) {
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+std::ptrdiff_t entries(const char* folder) {
+  return std::distance(std::filesystem::directory_iterator(folder), {});
+}
+
+class ShmTransport : public testing::Test {
+ protected:
+  // What a rank that failed once has thrown, or an error without a text.
+  struct Outcome {
+    ErrorKind kind{};
+    std::string text;
+  };
+
+  std::unique_ptr<Transport> make_rank(int rank, int size) {
     TransportContext context;
     context.rank = rank;
-    context.size = 3;
-    context.clock = &clock;
-    context.random = &random;
-    ranks.push_back(make_transport("shm", context));
+    context.size = size;
+    context.clock = &clock_;
+    context.random = &random_;
+    context.data_bytes = 192;
+    context.max_message_bytes = 64;
+    return make(context);
+  }
+
+  Outcome connect(Transport& transport, const std::vector<std::string>& addresses,
+                  milliseconds limit) {
+    try {
+      transport.connect(addresses, clock_.now() + limit);
+    } catch (const Error& error) {
+      return {error.kind(), error.what()};
+    }
+    return {};
+  }
+
+  std::vector<std::unique_ptr<Transport>> connected(int size) {
+    std::vector<std::unique_ptr<Transport>> ranks;
+    std::vector<std::string> addresses;
+    for (int rank = 0; rank < size; ++rank) {
+      ranks.push_back(make_rank(rank, size));
+      addresses.push_back(ranks.back()->address());
+    }
+    std::vector<std::thread> threads;
+    for (auto& rank : ranks)
+      threads.emplace_back([&] { EXPECT_EQ(connect(*rank, addresses, seconds(60)).text, ""); });
+    for (std::thread& thread : threads) thread.join();
+    return ranks;
+  }
+
+  SteadyClock clock_;
+  SystemRandom random_;
+};
+
+bool has(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
+// A stranger's socket, connected to where `address` listens.
+Fd call(const std::string& address) {
+  const std::string name = Address::parse(address)->socket_name();
+  sockaddr_un to{};
+  to.sun_family = AF_UNIX;
+  std::memcpy(to.sun_path + 1, name.data(), name.size());
+  Fd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  const auto bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  EXPECT_EQ(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&to), bytes), 0);
+  return socket;
+}
+
+TEST_F(ShmTransport, SixteenRanksJoinAndLeaveNothingBehind) {
+  const std::ptrdiff_t files = entries("/proc/self/fd");
+  const std::ptrdiff_t shared = entries("/dev/shm");
+  {
+    const auto ranks = connected(16);
+    ranks[3]->sender(9, 0);
+    ranks[9]->progress();
+    EXPECT_TRUE(ranks[9]->receiver(3, 0).ring() != nullptr);
+  }
+  EXPECT_EQ(entries("/proc/self/fd"), files);
+  EXPECT_EQ(entries("/dev/shm"), shared);
+}
+
+TEST_F(ShmTransport, AnEndedJoinNamesTheRanksThatNeverCameAndLeavesNothingBehind) {
+  const std::ptrdiff_t files = entries("/proc/self/fd");
+  {
+    const auto here = make_rank(1, 4);
+    const auto frozen = make_rank(0, 4);  // listens, but nobody advances it
+    const auto late = make_rank(2, 4);
+    const auto never = make_rank(3, 4);
+    const Outcome outcome =
+        connect(*here, {frozen->address(), here->address(), late->address(), never->address()},
+                milliseconds(50));
+    EXPECT_EQ(outcome.kind, ErrorKind::timeout);
+    EXPECT_TRUE(has(outcome.text, "rank 1 of 4")) << outcome.text;
+    for (const char* missing : {"rank 0 (process", "rank 2 (process", "rank 3 (process"})
+      EXPECT_TRUE(has(outcome.text, missing)) << outcome.text;
+  }
+  EXPECT_EQ(entries("/proc/self/fd"), files);
+}
+
+TEST_F(ShmTransport, ARankThatHasLeftBeforeTheJoinIsLostForLowerAndHigherRanks) {
+  for (const int here : {0, 1}) {
+    const auto rank = make_rank(here, 2);
+    std::vector<std::string> addresses(2);
+    addresses[here] = rank->address();
+    addresses[1 - here] = make_rank(1 - here, 2)->address();
+    const Outcome outcome = connect(*rank, addresses, seconds(60));
+    EXPECT_EQ(outcome.kind, ErrorKind::peer_lost);
+    EXPECT_TRUE(has(outcome.text, here == 0 ? "rank 1 (process" : "rank 0 (process"))
+        << outcome.text;
+  }
+}
+
+TEST_F(ShmTransport, StrangersGarbageAndHalfOpenCallsDoNotDisturbTheJoin) {
+  std::vector<std::unique_ptr<Transport>> ranks;
+  std::vector<std::string> addresses;
+  for (int rank = 0; rank < 2; ++rank) {
+    ranks.push_back(make_rank(rank, 2));
     addresses.push_back(ranks.back()->address());
   }
-  std::vector<std::thread> threads;
-  for (auto& rank : ranks)
-    threads.emplace_back([&] { rank->connect(addresses, clock.now() + std::chrono::seconds(5)); });
-  for (auto& thread : threads) thread.join();
-  SendChannel& s = ranks[2]->sender(0, 3);
-  auto span = s.acquire(1000).value();
-  std::memset(span.data, 7, 1000);
-  s.post({1, 2, 1000, 0});
-  RecvChannel& r = ranks[0]->receiver(2, 3);
-  EXPECT_FALSE(r.peek());
-  ranks[0]->progress();
-  EXPECT_EQ(r.peek().value().data[999], std::byte{7});
-  ranks[1].reset();
-  EXPECT_EQ(ranks[0]->status(1).state, PeerStatus::State::closed);
+  std::vector<Fd> strangers;
+  for (int n = 0; n < 100; ++n) {
+    strangers.push_back(call(addresses[n % 2]));
+    const std::string garbage(static_cast<std::size_t>(n * 50), 'x');
+    if (n % 3 == 0) send(strangers.back().get(), garbage.data(), garbage.size(), MSG_NOSIGNAL);
+    if (n % 3 == 1) strangers.back().reset();
+  }
+  // Right in size, and with a descriptor, as a greeting is.
+  const std::array<std::uint64_t, 8> forged{};
+  const int descriptor = eventfd(0, EFD_CLOEXEC);
+  EXPECT_EQ(send_packet(strangers.front(), forged, std::span(&descriptor, 1)), Sent::done);
+  close(descriptor);
+
+  std::thread other([&] { EXPECT_EQ(connect(*ranks[1], addresses, seconds(60)).text, ""); });
+  EXPECT_EQ(connect(*ranks[0], addresses, seconds(60)).text, "");
+  other.join();
+  EXPECT_EQ(ranks[0]->status(1).state, PeerStatus::State::alive);
+  EXPECT_EQ(ranks[1]->status(0).state, PeerStatus::State::alive);
+}
+
+TEST_F(ShmTransport, AddressesThatCannotBeReachedSayWhy) {
+  const auto here = make_rank(0, 2);
+  const Address there = Address::parse(make_rank(1, 2)->address()).value();
+  EXPECT_EQ(Address::parse(there.to_string()), there);
+  const auto outcome_with = [&](const std::string& address) {
+    return connect(*here, {here->address(), address}, seconds(60));
+  };
+  const auto changed = [&](const auto& change) {
+    Address address = there;
+    change(address);
+    return outcome_with(address.to_string());
+  };
+  Outcome outcome = changed([](Address& a) { a.machine = "elsewhere"; });
+  EXPECT_EQ(outcome.kind, ErrorKind::unavailable);
+  EXPECT_TRUE(has(outcome.text, "rank 1: it runs on another machine (boot id elsewhere"))
+      << outcome.text;
+  outcome = changed([](Address& a) { a.network += 1; });
+  EXPECT_EQ(outcome.kind, ErrorKind::unavailable);
+  EXPECT_TRUE(has(outcome.text, "network namespace")) << outcome.text;
+  outcome = changed([](Address& a) { a.user += 1; });
+  EXPECT_EQ(outcome.kind, ErrorKind::unavailable);
+  EXPECT_TRUE(has(outcome.text, "as one user")) << outcome.text;
+  for (const char* garbage : {"", "stream", "shm/2 1 2 m 3 4 5", "shm/1 1 2 m 3 4 5 6", "shm/1 x"})
+    EXPECT_EQ(outcome_with(garbage).kind, ErrorKind::mismatch) << garbage;
+}
+
+TEST_F(ShmTransport, TwoProcessesThatCallThemselvesTheSameRankAreToldSo) {
+  const auto first = make_rank(0, 2);
+  const auto second = make_rank(0, 2);
+  const auto other = make_rank(1, 2);
+  const Outcome outcome = connect(*first, {second->address(), other->address()}, seconds(60));
+  EXPECT_EQ(outcome.kind, ErrorKind::usage);
+  EXPECT_TRUE(has(outcome.text, "both call themselves rank 0")) << outcome.text;
+}
+
+// More than the socket has room for: the rest waits for the peer, and wait_fd() says when to go on.
+TEST_F(ShmTransport, HundredsOfRingsAreHandedOverToAPeerThatIsBusy) {
+  constexpr int kRings = 700;
+  const std::ptrdiff_t files = entries("/proc/self/fd");
+  const auto ranks = connected(2);
+  const std::ptrdiff_t joined = entries("/proc/self/fd");
+  for (int number = 0; number < kRings; ++number) {
+    SendChannel& channel = ranks[0]->sender(1, number);
+    ASSERT_TRUE(channel.acquire(0));
+    channel.post({static_cast<std::uint32_t>(number), 0, 0, 0});
+  }
+  const std::ptrdiff_t waiting = entries("/proc/self/fd") - joined;
+  EXPECT_GT(waiting, 0) << "the socket took all: this test proves nothing";
+  for (bool more = true; more;) {
+    ranks[1]->progress();
+    ranks[0]->progress();
+    pollfd fd{ranks[1]->wait_fd(), POLLIN, 0};
+    more = poll(&fd, 1, 0) != 0;
+  }
+  for (int number = 0; number < kRings; ++number) {
+    const auto message = ranks[1]->receiver(0, number).peek();
+    ASSERT_TRUE(message) << number;
+    EXPECT_EQ(message->header.operation, static_cast<std::uint32_t>(number));
+  }
+  pollfd fd{ranks[0]->wait_fd(), POLLIN, 0};
+  EXPECT_EQ(poll(&fd, 1, 0), 0) << "nothing is left to do";
+  EXPECT_EQ(entries("/proc/self/fd"), joined);
+  EXPECT_GT(joined, files);
+}
+
+TEST_F(ShmTransport, AGoodbyeWaitsForAPeerThatTakesItsRingsLate) {
+  auto ranks = connected(2);
+  constexpr int kRings = 700;
+  for (int number = 0; number < kRings; ++number) {
+    SendChannel& channel = ranks[0]->sender(1, number);
+    ASSERT_TRUE(channel.acquire(0));
+    channel.post({});
+  }
+  std::thread leaving([&] { ranks[0].reset(); });
+  int received = 0;
+  for (int turn = 0; turn < 1'000'000 && received < kRings; ++turn) {
+    ranks[1]->progress();
+    while (received < kRings && ranks[1]->receiver(0, received).peek()) ++received;
+  }
+  leaving.join();
+  EXPECT_EQ(received, kRings);
+  EXPECT_EQ(ranks[1]->status(0).state, PeerStatus::State::closed);
+}
+
+TEST_F(ShmTransport, LackOfMemoryForARingIsAnErrorThatLeavesTheRestUsable) {
+  TransportContext context;
+  context.size = 2;
+  context.clock = &clock_;
+  context.random = &random_;
+  context.data_bytes = std::size_t{1} << 40;
+  context.max_message_bytes = 4096;
+  const auto first = make(context);
+  context.rank = 1;
+  const auto second = make(context);
+  const std::vector<std::string> addresses{first->address(), second->address()};
+  std::thread other([&] { EXPECT_EQ(connect(*second, addresses, seconds(60)).text, ""); });
+  EXPECT_EQ(connect(*first, addresses, seconds(60)).text, "");
+  other.join();
+  for (int attempt = 0; attempt < 2; ++attempt) try {
+      first->sender(1, 0);
+      FAIL() << "a tebibyte was had";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::unavailable);
+      EXPECT_TRUE(has(error.what(), "a ring from rank 0 to rank 1")) << error.what();
+    }
+  second->progress();
+  EXPECT_EQ(second->status(0).state, PeerStatus::State::alive);
+}
+
+// A peer whose other end is the test's own socket.
+class ShmPeer : public testing::Test {
+ protected:
+  ShmPeer() {
+    std::array<int, 2> ends{};
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()), 0);
+    theirs_.reset(ends[1]);
+    board_ = make_memory(sizeof(Board), Access::read, "a board");
+    Link link;
+    link.socket.reset(ends[0]);
+    link.board.reset(dup(board_.fd.get()));
+    context_.size = 2;
+    peer_.emplace(context_, 1, std::move(link), epoll_);
+  }
+
+  void expect_corrupt() {
+    try {
+      peer_->hear(Peer::Source::socket);
+      FAIL() << "it was believed";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::corrupt);
+      EXPECT_TRUE(has(error.what(), "rank 1")) << error.what();
+    }
+  }
+
+  TransportContext context_;
+  Fd epoll_{epoll_create1(EPOLL_CLOEXEC)};
+  Fd theirs_;
+  Memory board_;
+  std::optional<Peer> peer_;
+};
+
+TEST_F(ShmPeer, GarbageInPlaceOfARingIsCorrupt) {
+  const std::uint64_t garbage = 12345;
+  ASSERT_EQ(send(theirs_.get(), &garbage, sizeof garbage, 0), 8);
+  expect_corrupt();
+}
+
+TEST_F(ShmPeer, ARingOfTheRightShapeIsTakenOnceOnly) {
+  const struct {
+    std::uint64_t magic, data_bytes;
+    std::int32_t number, zero;
+  } offer{0x7475747469726e67, context_.data_bytes, 3, 0};
+  EXPECT_EQ(send_packet(theirs_, offer, {}), Sent::done);
+  expect_corrupt();  // no descriptor
+  const Memory ring = make_memory(RingMemory::bytes(context_.data_bytes), Access::write, "a ring");
+  const int fd = ring.fd.get();
+  EXPECT_EQ(send_packet(theirs_, offer, std::span(&fd, 1)), Sent::done);
+  peer_->hear(Peer::Source::socket);
+  EXPECT_NE(peer_->receiver(3).ring(), nullptr);
+  EXPECT_EQ(send_packet(theirs_, offer, std::span(&fd, 1)), Sent::done);
+  expect_corrupt();
+}
+
+TEST_F(ShmPeer, TheEndOfTheConnectionIsALossUnlessTheBoardSaysGoodbye) {
+  EXPECT_EQ(peer_->status().state, PeerStatus::State::alive);
+  theirs_.reset();
+  peer_->hear(Peer::Source::socket);
+  EXPECT_EQ(peer_->status().state, PeerStatus::State::lost);
+  static_cast<Board*>(board_.mapping.data())->close();
+  EXPECT_EQ(peer_->status().state, PeerStatus::State::closed);
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::shm

@@ -1,0 +1,297 @@
+// shm between real processes: killed, frozen, forked.
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <functional>
+
+#include <tutti/error.hpp>
+
+#include "common/fd.h"
+#include "test_ranks.h"
+#include "transport/ring.h"
+#include "transport/shm/address.h"
+#include "transport/shm/shm.h"
+
+namespace tutti {
+namespace {
+
+constexpr std::chrono::seconds kLimit{60};
+constexpr int kLimitMs = 60'000;
+
+// A pipe that both ends of a test talk over, one text at a time.
+class Line {
+ public:
+  Line() {
+    std::array<int, 2> ends{};
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) abort();
+    parent_.reset(ends[0]);
+    child_.reset(ends[1]);
+  }
+  void become_child() { parent_.reset(); }
+  void become_parent() { child_.reset(); }
+  void say(const std::string& text) {
+    if (send(end(), text.data(), text.size(), MSG_NOSIGNAL) < 0) abort();
+  }
+  std::string hear() {
+    std::string text(4096, '\0');
+    pollfd fd{end(), POLLIN, 0};
+    const ssize_t got = poll(&fd, 1, kLimitMs) == 1 ? recv(end(), text.data(), text.size(), 0) : -1;
+    text.resize(static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+    return text;
+  }
+
+ private:
+  int end() const { return parent_ ? parent_.get() : child_.get(); }
+  Fd parent_;
+  Fd child_;
+};
+
+// Rank 0 is the test, rank 1 a process of its own that plays what the test gives it.
+class ShmProcesses : public testing::Test {
+ protected:
+  using Play = std::function<void(Transport&, Line&)>;
+
+  ~ShmProcesses() override {
+    if (child_ <= 0) return;
+    kill(child_, SIGKILL);
+    waitpid(child_, nullptr, 0);
+  }
+
+  TransportContext context_of(int rank, const Doorbell& bell) {
+    TransportContext context;
+    context.rank = rank;
+    context.size = 2;
+    context.clock = &clock_;
+    context.random = &random_;
+    context.doorbell_fd = bell.fd();
+    context.membarrier = bell.membarrier();
+    return context;
+  }
+
+  void start(const Play& play) {
+    child_ = fork();
+    ASSERT_GE(child_, 0);
+    if (child_ == 0) {
+      line_.become_child();
+      try {
+        const Doorbell bell;
+        const auto transport = shm::make(context_of(1, bell));
+        line_.say(transport->address());
+        const std::string other = line_.hear();
+        transport->connect(std::vector<std::string>{other, transport->address()},
+                           clock_.now() + kLimit);
+        play(*transport, line_);
+      } catch (...) {
+        _exit(1);
+      }
+      _exit(0);
+    }
+    line_.become_parent();
+    transport_ = shm::make(context_of(0, bell_));
+    line_.say(transport_->address());
+    const std::vector<std::string> addresses{transport_->address(), line_.hear()};
+    transport_->connect(addresses, clock_.now() + kLimit);
+  }
+
+  // Sleeps over wait_fd() alone until the peer's state is no longer `alive`.
+  PeerStatus wait_for_news() {
+    while (transport_->status(1).state == PeerStatus::State::alive) {
+      pollfd fd{transport_->wait_fd(), POLLIN, 0};
+      if (poll(&fd, 1, kLimitMs) != 1) {
+        ADD_FAILURE() << "wait_fd() says nothing";
+        break;
+      }
+      transport_->progress();
+    }
+    return transport_->status(1);
+  }
+
+  bool is_quiet() {
+    pollfd fd{transport_->wait_fd(), POLLIN, 0};
+    return poll(&fd, 1, 0) == 0;
+  }
+
+  SteadyClock clock_;
+  SystemRandom random_;
+  Line line_;
+  Doorbell bell_;
+  std::unique_ptr<Transport> transport_;
+  pid_t child_ = -1;
+};
+
+void send_number(Transport& transport, int peer, std::uint32_t number) {
+  ASSERT_TRUE(transport.sender(peer, 0).acquire(0));
+  transport.sender(peer, 0).post({number, 0, 0, 0});
+}
+
+// What the peer sent before it left is received after the news that it has left.
+std::optional<std::uint32_t> receive_number(Transport& transport, int peer) {
+  RecvChannel& channel = transport.receiver(peer, 0);
+  for (bool alive = true; alive; sched_yield()) {
+    alive = transport.status(peer).state == PeerStatus::State::alive;
+    transport.progress();
+    if (const auto message = channel.peek()) {
+      channel.release();
+      return message->header.operation;
+    }
+  }
+  return std::nullopt;
+}
+
+TEST_F(ShmProcesses, EchoEachOther) {
+  start([](Transport& transport, Line&) {
+    for (std::uint32_t n = 0; n < 200; ++n)
+      if (const auto number = receive_number(transport, 0)) send_number(transport, 0, *number + 1);
+  });
+  for (std::uint32_t n = 0; n < 200; ++n) {
+    send_number(*transport_, 1, 2 * n);
+    ASSERT_EQ(receive_number(*transport_, 1), 2 * n + 1);
+  }
+  EXPECT_EQ(wait_for_news().state, PeerStatus::State::closed);
+}
+
+TEST_F(ShmProcesses, AKilledPeerIsLostByNameAndWhatItSentIsStillReceived) {
+  start([](Transport& transport, Line&) {
+    send_number(transport, 0, 4711);
+    raise(SIGKILL);
+  });
+  const PeerStatus status = wait_for_news();
+  EXPECT_EQ(status.state, PeerStatus::State::lost);
+  EXPECT_EQ(status.why, "process " + std::to_string(child_) + " of rank 1 has ended");
+  EXPECT_EQ(receive_number(*transport_, 1), 4711u);
+  EXPECT_TRUE(is_quiet()) << "a dead peer must not keep its survivors awake";
+  send_number(*transport_, 1, 1);  // to nobody
+  transport_->wake(1);
+  EXPECT_EQ(transport_->board(1)->state.load(), BoardState::open);
+}
+
+TEST_F(ShmProcesses, AProcessThatEndsWithoutAGoodbyeIsLost) {
+  start([](Transport&, Line&) { _exit(0); });
+  EXPECT_EQ(wait_for_news().state, PeerStatus::State::lost);
+}
+
+TEST_F(ShmProcesses, AFrozenPeerIsAliveAndGoesOnWhenItThaws) {
+  start([](Transport& transport, Line&) {
+    if (const auto number = receive_number(transport, 0)) send_number(transport, 0, *number + 1);
+  });
+  ASSERT_EQ(kill(child_, SIGSTOP), 0);
+  int status = 0;
+  ASSERT_EQ(waitpid(child_, &status, WUNTRACED), child_);
+  ASSERT_TRUE(WIFSTOPPED(status));
+  send_number(*transport_, 1, 1);
+  transport_->progress();
+  EXPECT_EQ(transport_->status(1).state, PeerStatus::State::alive);
+  EXPECT_TRUE(is_quiet());
+  ASSERT_EQ(kill(child_, SIGCONT), 0);
+  EXPECT_EQ(receive_number(*transport_, 1), 2u);
+}
+
+// The grandchild holds the sockets open: only the pidfd tells.
+TEST_F(ShmProcesses, AKilledPeerIsLostEvenWhenItsForkedChildLives) {
+  ASSERT_EQ(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
+  start([](Transport&, Line& line) {
+    const pid_t grandchild = fork();
+    if (grandchild == 0) {
+      pause();
+      _exit(0);
+    }
+    line.say(std::to_string(grandchild));
+    raise(SIGKILL);
+  });
+  const pid_t grandchild = std::stoi(line_.hear());
+  EXPECT_EQ(wait_for_news().state, PeerStatus::State::lost);
+  EXPECT_TRUE(is_quiet());
+  EXPECT_EQ(kill(grandchild, SIGKILL), 0);
+  EXPECT_EQ(waitpid(grandchild, nullptr, 0), grandchild);
+}
+
+TEST_F(ShmProcesses, AForkedChildThatDestroysItsCopyDoesTheParentNoHarm) {
+  start([](Transport& transport, Line& line) {
+    while (const auto number = receive_number(transport, 0)) {
+      if (*number == 0) return;
+      line.say(transport.status(0).state == PeerStatus::State::alive ? "alive" : "not alive");
+      send_number(transport, 0, *number + 1);
+    }
+  });
+  send_number(*transport_, 1, 5);
+  ASSERT_EQ(receive_number(*transport_, 1), 6u);
+  ASSERT_EQ(line_.hear(), "alive");
+
+  const pid_t forked = fork();
+  if (forked == 0) {
+    transport_->close();
+    transport_.reset();
+    _exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(forked, &status, 0), forked);
+  EXPECT_EQ(status, 0);
+
+  EXPECT_EQ(transport_->own_board().state.load(), BoardState::open);
+  send_number(*transport_, 1, 7);
+  EXPECT_EQ(receive_number(*transport_, 1), 8u);
+  EXPECT_EQ(line_.hear(), "alive");
+  send_number(*transport_, 1, 0);
+  EXPECT_EQ(wait_for_news().state, PeerStatus::State::closed);
+}
+
+TEST_F(ShmProcesses, APeerThatFailsSaysWhyEvenAfterItHasEnded) {
+  start([](Transport& transport, Line&) {
+    transport.own_board().fail(ErrorKind::corrupt, "a bit flipped on rank 1");
+    transport.wake(0);
+  });
+  EXPECT_EQ(wait_for_news().state, PeerStatus::State::failed);
+  int status = 0;
+  ASSERT_EQ(waitpid(child_, &status, 0), child_);
+  child_ = -1;
+  transport_->progress();
+  EXPECT_EQ(transport_->status(1).state, PeerStatus::State::failed);
+  EXPECT_EQ(transport_->board(1)->failure_text(), "a bit flipped on rank 1");
+}
+
+// Whoever knows the name of the socket, but is another user, is hung up on at once.
+TEST_F(ShmProcesses, AnotherUsersCallIsDropped) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs to be root, to become another user";
+  const auto here = shm::make(context_of(0, bell_));
+  const auto never = shm::make(context_of(1, bell_));
+  child_ = fork();
+  ASSERT_GE(child_, 0);
+  if (child_ == 0) {
+    line_.become_child();
+    if (setuid(65534) != 0) _exit(2);
+    const std::string name = shm::Address::parse(here->address())->socket_name();
+    sockaddr_un to{};
+    to.sun_family = AF_UNIX;
+    std::memcpy(to.sun_path + 1, name.data(), name.size());
+    const Fd caller(socket(AF_UNIX, SOCK_SEQPACKET, 0));
+    const auto bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+    if (connect(caller.get(), reinterpret_cast<const sockaddr*>(&to), bytes) != 0) _exit(3);
+    line_.say("called");
+    pollfd fd{caller.get(), POLLIN, 0};
+    if (poll(&fd, 1, kLimitMs) != 1) _exit(4);
+    line_.say("hung up");
+    _exit(0);
+  }
+  line_.become_parent();
+  ASSERT_EQ(line_.hear(), "called");
+  try {
+    here->connect(std::vector<std::string>{here->address(), never->address()},
+                  clock_.now() + std::chrono::milliseconds(50));
+    FAIL() << "joined with nobody";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::timeout) << error.what();
+  }
+  EXPECT_EQ(line_.hear(), "hung up");
+}
+
+}  // namespace
+}  // namespace tutti
