@@ -1,13 +1,17 @@
 #include "transport/local/local.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include <tutti/error.hpp>
 
+#include "transport/doorbell.h"
 #include "transport/registry.h"
 
 namespace tutti {
@@ -51,6 +55,59 @@ TEST(LocalTransport, ConnectNamesTheRanksThatNeverCame) {
     EXPECT_NE(std::string_view(error.what()).find("never came: 0, 2"), std::string_view::npos)
         << error.what();
   }
+}
+
+TEST(LocalTransport, TwoThatCallThemselvesTheSameRankAreToldSo) {
+  const auto hub = std::make_shared<local::Hub>(2);
+  const auto first = make_transport("local", context_of(hub, 1));
+  try {
+    make_transport("local", context_of(hub, 1));
+    FAIL() << "both joined";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    EXPECT_NE(std::string_view(error.what()).find("rank 1"), std::string_view::npos);
+  }
+}
+
+// A simulation's budget: a ring's payload memory costs nothing until it is touched.
+TEST(LocalTransport, AThousandRanksWithAMebibyteOfRingEachAreMadeAndMoveAMessage) {
+  constexpr int kRanks = 1000;
+  const auto hub = std::make_shared<local::Hub>(kRanks);
+  std::vector<std::unique_ptr<Transport>> ranks;
+  for (int rank = 0; rank < kRanks; ++rank)
+    ranks.push_back(make_transport("local", context_of(hub, rank)));
+  const std::vector<std::string> addresses(kRanks);
+  for (const auto& rank : ranks) rank->connect(addresses, TimePoint{});
+  for (int rank = 0; rank < kRanks; ++rank) {
+    SendChannel& next = ranks[rank]->sender((rank + 1) % kRanks, 0);
+    ASSERT_TRUE(next.acquire(8));
+    next.post({static_cast<std::uint32_t>(rank), 0, 8, 0});
+  }
+  for (int rank = 0; rank < kRanks; ++rank) {
+    const int previous = (rank + kRanks - 1) % kRanks;
+    const auto message = ranks[rank]->receiver(previous, 0).peek();
+    ASSERT_TRUE(message);
+    EXPECT_EQ(message->header.operation, static_cast<std::uint32_t>(previous));
+  }
+}
+
+// Its peers' bells are duplicates: the number of a closed descriptor may be anybody's by now.
+TEST(LocalTransport, ABellCanBeRungAfterItsRankAndItsRuntimeHaveGone) {
+  const auto hub = std::make_shared<local::Hub>(2);
+  TransportContext context = context_of(hub, 1);
+  auto bell = std::make_unique<Doorbell>();
+  context.doorbell_fd = bell->fd();
+  context.membarrier = bell->membarrier();
+  const auto here = make_transport("local", context_of(hub, 0));
+  auto there = make_transport("local", context);
+  there->own_board().sleepers = 1;
+  here->connect(std::vector<std::string>(2), TimePoint{});
+  there.reset();
+  bell.reset();
+  const Doorbell stranger;  // likely to have got the number
+  here->wake(1);
+  pollfd fd{stranger.fd(), POLLIN, 0};
+  EXPECT_EQ(poll(&fd, 1, 0), 0);
 }
 
 }  // namespace
