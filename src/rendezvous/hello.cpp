@@ -69,6 +69,7 @@ std::string encode(const Hello& hello) {
   put(out, hello.schedules);
   put(out, hello.host);
   put(out, hello.pid);
+  put(out, hello.cpus);
   for (const auto& [transport, address] : hello.addresses) {
     put(out, transport);
     put(out, address);
@@ -85,6 +86,7 @@ Hello decode_hello(std::string_view bytes, int rank) {
   hello.schedules = reader.number<std::uint64_t>();
   hello.host = reader.text();
   hello.pid = reader.number<pid_t>();
+  hello.cpus = reader.text();
   while (!reader.at_end()) {
     std::string transport = reader.text();
     std::string address = reader.text();

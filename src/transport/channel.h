@@ -23,7 +23,7 @@ class SendRing;
 class RecvRing;
 
 struct Span {
-  std::byte* data = nullptr;
+  std::byte* data = nullptr;  ///< Never null in what acquire() gives, for no bytes neither.
   std::size_t bytes = 0;
 };
 

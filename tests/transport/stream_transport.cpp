@@ -263,6 +263,7 @@ std::optional<Span> StreamSend::acquire(std::size_t bytes) {
   if (bytes > transport_.max_message_bytes())
     throw Error(ErrorKind::internal, "a message larger than the largest");
   if (on_their_way_ == kWindow) return std::nullopt;
+  staging_.reserve(1);  // memory, for no bytes too
   staging_.resize(bytes);
   return Span{staging_.data(), bytes};
 }

@@ -1,0 +1,164 @@
+#include "collectives/program.h"
+
+#include <algorithm>
+#include <cassert>
+
+#include "collectives/semantics.h"
+
+namespace tutti {
+namespace {
+
+constexpr std::size_t kAlign =
+    64;  // chunks start on cache lines: no line is written by two ranks' steps
+
+constexpr std::uint64_t ceil_div(std::uint64_t a, std::uint64_t b) { return (a + b - 1) / b; }
+constexpr std::uint64_t round_up(std::uint64_t a, std::uint64_t b) { return ceil_div(a, b) * b; }
+
+std::uint16_t port_of(std::vector<Program::Port>& ports, int peer, int channel) {
+  const auto found = std::find_if(ports.begin(), ports.end(), [&](const Program::Port& port) {
+    return port.peer == peer && port.channel == channel;
+  });
+  if (found != ports.end()) return static_cast<std::uint16_t>(found - ports.begin());
+  ports.push_back({peer, channel});
+  return static_cast<std::uint16_t>(ports.size() - 1);
+}
+
+bool uses(const Step& step, Place place) {
+  const auto is = [place](const Operand& operand) { return operand.place == place; };
+  return std::any_of(step.in.begin(), step.in.end(), is) ||
+         std::any_of(step.out.begin(), step.out.end(), is);
+}
+
+class Compiler {
+ public:
+  Compiler(const Schedule& schedule, const CallSignature& call, std::size_t message_bytes)
+      : schedule_(schedule),
+        element_bytes_(size_of(call.type)),
+        cut_(tutti::cut(schedule.layout, call.count, element_bytes_, schedule.chunks,
+                        schedule.widest, message_bytes)) {
+    program_.call = call;
+    program_.fingerprint = fingerprint(call);
+    program_.pieces = cut_.pieces;
+    program_.piece_bytes = cut_.piece_elements * element_bytes_;
+    for (const int last : {0, 1}) {
+      program_.chunk_bytes[last] = cut_.chunk_elements[last] * element_bytes_;
+      program_.segment_stride[last] =
+          blocks() ? call.count * element_bytes_ : program_.chunk_bytes[last];
+    }
+    program_.scratch_stride =
+        round_up(std::max(program_.chunk_bytes[0], program_.chunk_bytes[1]), kAlign);
+    program_.scratch_bytes =
+        program_.scratch_stride * static_cast<std::uint64_t>(schedule.scratch_chunks);
+  }
+
+  Program run() {
+    for (const Lane& lane : schedule_.lanes) {
+      program_.lanes.push_back({static_cast<std::uint32_t>(program_.steps.size()),
+                                static_cast<std::uint32_t>(lane.steps.size())});
+      for (const Step& step : lane.steps) add(lane, step);
+    }
+    return std::move(program_);
+  }
+
+ private:
+  bool blocks() const { return schedule_.layout == Layout::blocks; }
+
+  // Bytes of chunks [first, first + count) in a full or in the last piece.
+  std::uint64_t slice_bytes(int first, int count, int last) const {
+    if (blocks())
+      return static_cast<std::uint64_t>(count) * cut_.chunk_elements[last] * element_bytes_;
+    const std::uint64_t all = last != 0 ? cut_.last_elements : cut_.piece_elements;
+    const std::uint64_t width = cut_.chunk_elements[last];
+    const std::uint64_t begin =
+        std::min<std::uint64_t>(static_cast<std::uint64_t>(first) * width, all);
+    const std::uint64_t end =
+        std::min<std::uint64_t>(static_cast<std::uint64_t>(first + count) * width, all);
+    return (end - begin) * element_bytes_;
+  }
+
+  // Offset of a chunk of the first piece.
+  std::uint64_t offset(const Operand& operand, int last) const {
+    const auto index = static_cast<std::uint64_t>(operand.index);
+    if (operand.place == Place::scratch) return index * program_.scratch_stride;
+    if (!blocks()) return index * program_.chunk_bytes[last];
+    const bool one_block =
+        (operand.place == Place::input && schedule_.what == Collective::all_gather) ||
+        (operand.place == Place::output && schedule_.what == Collective::reduce_scatter);
+    assert(!one_block || operand.index == schedule_.rank);
+    return one_block ? 0 : index * program_.segment_stride[last];
+  }
+
+  void add(const Lane& lane, const Step& step) {
+    Program::Step flat{};
+    flat.first_operand = static_cast<std::uint32_t>(program_.operands.size());
+    flat.inputs = static_cast<std::uint16_t>(step.in.size());
+    flat.outputs = static_cast<std::uint16_t>(step.out.size());
+    const bool apart = (blocks() && cut_.pieces > 1) || uses(step, Place::scratch);
+    flat.segments = apart ? static_cast<std::uint32_t>(step.count) : 1;
+    for (const int last : {0, 1}) flat.bytes[last] = slice_bytes(step.chunk, step.count, last);
+    flat.divide_by = step.completes && program_.call.op == Op::avg
+                         ? static_cast<std::uint32_t>(schedule_.ranks)
+                         : 1;
+    const bool reduces =
+        collectives::reduces(schedule_.what) && (step.in.size() > 1 || flat.divide_by > 1);
+    flat.combine = reduces ? combine_function(program_.call.type, program_.call.op) : combine_copy;
+    flat.element_bytes = reduces ? element_bytes_ : 1;
+    flat.after = step.after;
+    for (const Operand& operand : step.in)
+      add(operand, port_of(program_.receives, operand, lane.receives_on));
+    for (std::size_t k = 0; k < step.out.size(); ++k) {
+      const Operand& operand = step.out[k];
+      if (operand.place == Place::output && k < 64) flat.stream_outputs |= std::uint64_t{1} << k;
+      add(operand, port_of(program_.sends, operand, lane.sends_on));
+    }
+    program_.widest_step = std::max(program_.widest_step, step.in.size() + step.out.size());
+    program_.steps.push_back(flat);
+  }
+
+  static std::uint16_t port_of(std::vector<Program::Port>& ports, const Operand& operand,
+                               int channel) {
+    return operand.place == Place::peer ? tutti::port_of(ports, operand.index, channel)
+                                        : std::uint16_t{0};
+  }
+
+  void add(const Operand& operand, std::uint16_t port) {
+    Program::Operand flat{operand.place, port, {0, 0}};
+    if (operand.place != Place::peer) flat.offset = {offset(operand, 0), offset(operand, 1)};
+    program_.operands.push_back(flat);
+  }
+
+  const Schedule& schedule_;
+  const std::size_t element_bytes_;
+  const Cut cut_;
+  Program program_;
+};
+
+}  // namespace
+
+Cut cut(Layout layout, std::uint64_t count, std::size_t element_bytes, int chunks, int widest,
+        std::size_t message_bytes) {
+  assert(element_bytes > 0 && kAlign % element_bytes == 0 && chunks > 0 && widest > 0);
+  assert(message_bytes >= kAlign * static_cast<std::size_t>(widest));
+  const std::uint64_t line = kAlign / element_bytes;
+  const std::uint64_t chunk_most = message_bytes / static_cast<std::size_t>(widest) / kAlign * line;
+  // A piece is `parts` chunks side by side (whole), or the same share of every block (blocks).
+  const auto parts =
+      layout == Layout::whole ? static_cast<std::uint64_t>(chunks) : std::uint64_t{1};
+  const std::uint64_t fewest = std::max<std::uint64_t>(1, ceil_div(count, parts * chunk_most));
+  Cut result{};
+  // Pieces of equal size, rather than full ones and a small rest.
+  result.piece_elements = std::max(parts * line, round_up(ceil_div(count, fewest), parts * line));
+  result.pieces = std::max<std::uint64_t>(1, ceil_div(count, result.piece_elements));
+  result.last_elements = count - (result.pieces - 1) * result.piece_elements;
+  result.chunk_elements[0] = result.piece_elements / parts;
+  result.chunk_elements[1] = layout == Layout::whole
+                                 ? round_up(ceil_div(result.last_elements, parts), line)
+                                 : result.last_elements;
+  return result;
+}
+
+Program compile(const Schedule& schedule, const CallSignature& call, std::size_t message_bytes) {
+  return Compiler(schedule, call, message_bytes).run();
+}
+
+}  // namespace tutti

@@ -1,0 +1,86 @@
+// A schedule compiled for one call: flat records that the engine (and later a CUDA kernel) walks
+// without planning.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <vector>
+
+#include <tutti/schedule.hpp>
+
+#include "common/wire.h"
+#include "compute/combine.h"
+
+namespace tutti {
+
+/// Immutable after compile(). Offsets are bytes from the start of the operand's buffer; all pieces
+/// but the last are of one shape, so each record holds two: [0] for a full piece, [1] for the last.
+struct Program {
+  struct Operand {
+    Place place;
+    std::uint16_t port;  ///< Peer: index in `receives` (as an input) or `sends` (as an output).
+    std::array<std::uint64_t, 2> offset;
+  };
+  struct Step {
+    std::uint32_t first_operand;  ///< Inputs, then outputs.
+    std::uint16_t inputs;
+    std::uint16_t outputs;
+    std::uint32_t segments;   ///< Chunks, where they do not lie side by side everywhere; mostly 1.
+    std::uint32_t divide_by;  ///< Post-operation of a completing step (avg), else 1.
+    std::array<std::uint64_t, 2> bytes;  ///< Of the whole slice; a message's length.
+    std::uint64_t
+        stream_outputs;  ///< Outputs that are the call's result: may be written past the caches.
+    CombineFunction combine;
+    std::size_t element_bytes;  ///< What `combine` counts in.
+    After after;
+  };
+  struct Lane {
+    std::uint32_t first_step;
+    std::uint32_t steps;
+  };
+  struct Port {
+    int peer;
+    int channel;
+  };
+  static_assert(std::is_trivially_copyable_v<Operand> && std::is_trivially_copyable_v<Step>);
+
+  CallSignature call;
+  std::uint32_t fingerprint = 0;
+  std::vector<Lane> lanes;
+  std::vector<Step> steps;
+  std::vector<Operand> operands;
+  std::vector<Port> receives;
+  std::vector<Port> sends;
+  std::uint64_t pieces = 1;
+  std::uint64_t piece_bytes = 0;  ///< From one piece to the next in input and output.
+  // From one segment to the next: in the call's buffers, in messages (packed: the segment itself),
+  // and in scratch, where each chunk has a place of its own whatever the piece, so that what orders
+  // chunks orders bytes.
+  std::array<std::uint64_t, 2> segment_stride{};
+  std::array<std::uint64_t, 2> chunk_bytes{};
+  std::uint64_t scratch_stride = 0;
+  std::uint64_t scratch_bytes = 0;
+  std::size_t widest_step = 0;  ///< The most operands of a step.
+};
+
+/// How a call's data is cut, from numbers that all ranks know. Both layouts: chunk c of piece p.
+struct Cut {
+  std::uint64_t pieces;
+  std::uint64_t
+      piece_elements;  ///< Whole: elements of a full piece. Blocks: of a block's share of it.
+  std::array<std::uint64_t, 2>
+      chunk_elements;  ///< Of a chunk in a full and in the last piece, before the end cuts it.
+  std::uint64_t last_elements;  ///< As piece_elements, of the last piece.
+};
+
+/// `count`: elements of the vector (whole) or of one block (blocks). Messages are at most
+/// `message_bytes`, which must be at least 64 * widest.
+Cut cut(Layout layout, std::uint64_t count, std::size_t element_bytes, int chunks, int widest,
+        std::size_t message_bytes);
+
+/// Compiles one rank's schedule for one call.
+Program compile(const Schedule& schedule, const CallSignature& call, std::size_t message_bytes);
+
+}  // namespace tutti

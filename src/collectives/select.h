@@ -1,0 +1,33 @@
+// Which algorithm serves a call, and how large its messages are: the same answer on every rank.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include <tutti/types.hpp>
+
+namespace tutti {
+
+struct Choice {
+  std::uint32_t algorithm;    ///< Index in algorithms().
+  std::size_t message_bytes;  ///< At most the transport's.
+};
+
+struct SelectRequest {
+  Collective what;
+  std::size_t bytes;  ///< Of the whole vector (whole) or of one block (blocks).
+  int ranks;
+  int cores;  ///< That the ranks share; agreed at start.
+  std::size_t max_message_bytes;
+};
+
+/// By the table of measurements in select.cpp; `forced` (a name, or empty or "auto") overrides it
+/// for the collectives that the named algorithm knows. Throws `usage` for a name that is unknown or
+/// does not know `what` at all.
+Choice choose(const SelectRequest& request, std::string_view forced);
+
+/// Index of an algorithm by name; throws `usage` listing the known ones.
+std::uint32_t algorithm_index(std::string_view name);
+
+}  // namespace tutti

@@ -1,0 +1,141 @@
+// The public face: each call written down as a Call, and handed to the inside.
+#include <tutti/tutti.hpp>
+
+#include "runtime/communicator_impl.h"
+#include "runtime/setup.h"
+
+namespace tutti {
+
+Work::Work(std::shared_ptr<Operation> operation) : operation_(std::move(operation)) {}
+
+bool Work::done() const noexcept {
+  return operation_ == nullptr || operation_->done.load(std::memory_order_acquire);
+}
+
+void Work::wait() {
+  if (!done()) operation_->owner.help(*operation_, TimePoint::max());
+  if (operation_ != nullptr && operation_->error) throw *operation_->error;
+}
+
+void Work::wait(std::chrono::milliseconds limit) {
+  if (!done() && !operation_->owner.help(*operation_, std::chrono::steady_clock::now() + limit))
+    throw Error(ErrorKind::timeout, "the operation had not ended after " +
+                                        std::to_string(limit.count()) +
+                                        " ms of waiting; it goes on, and can be waited for again");
+  wait();
+}
+
+Communicator::Communicator(std::unique_ptr<CommunicatorImpl> impl) : impl_(std::move(impl)) {}
+Communicator::Communicator(Communicator&&) noexcept = default;
+Communicator& Communicator::operator=(Communicator&&) noexcept = default;
+Communicator::~Communicator() = default;
+
+Communicator Communicator::from_env() { return from_env(Config::from_env()); }
+Communicator Communicator::from_env(const Config& config) {
+  return CommunicatorImpl::make(join_environment(config));
+}
+
+Communicator Communicator::create(std::shared_ptr<Store> store, int rank, int size) {
+  return create(std::move(store), rank, size, Config::from_env());
+}
+Communicator Communicator::create(std::shared_ptr<Store> store, int rank, int size,
+                                  const Config& config) {
+  return CommunicatorImpl::make(join_store(std::move(store), rank, size, config));
+}
+
+std::vector<Communicator> Communicator::in_process(int size) {
+  return in_process(size, Config::from_env());
+}
+std::vector<Communicator> Communicator::in_process(int size, const Config& config) {
+  std::vector<Communicator> ranks;
+  for (CommunicatorParts& parts : join_in_process(size, config))
+    ranks.push_back(CommunicatorImpl::make(std::move(parts)));
+  return ranks;
+}
+
+int Communicator::rank() const noexcept { return impl_->rank(); }
+int Communicator::size() const noexcept { return impl_->size(); }
+std::shared_ptr<Store> Communicator::store() const { return impl_->parts().store; }
+const std::vector<StartupPhase>& Communicator::startup() const noexcept {
+  return impl_->parts().startup;
+}
+std::optional<Error> Communicator::failure() const { return impl_->failure(); }
+
+namespace {
+
+Call call(Collective what, const void* input, void* output, std::size_t count, DataType type, Op op,
+          int root, const CallOptions& options) {
+  return {what, input, output, count, type, op, root, options.timeout, options.algorithm};
+}
+Call all_reduce_call(const void* input, void* output, std::size_t count, DataType type, Op op,
+                     const CallOptions& o) {
+  return call(Collective::all_reduce, input, output, count, type, op, 0, o);
+}
+Call reduce_call(const void* input, void* output, std::size_t count, DataType type, Op op, int root,
+                 const CallOptions& o) {
+  return call(Collective::reduce, input, output, count, type, op, root, o);
+}
+Call broadcast_call(void* buffer, std::size_t count, DataType type, int root,
+                    const CallOptions& o) {
+  return call(Collective::broadcast, buffer, buffer, count, type, Op::sum, root, o);
+}
+Call all_gather_call(const void* input, void* output, std::size_t count, DataType type,
+                     const CallOptions& o) {
+  return call(Collective::all_gather, input, output, count, type, Op::sum, 0, o);
+}
+Call reduce_scatter_call(const void* input, void* output, std::size_t count, DataType type, Op op,
+                         const CallOptions& o) {
+  return call(Collective::reduce_scatter, input, output, count, type, op, 0, o);
+}
+Call barrier_call(const CallOptions& o) {
+  return call(Collective::barrier, nullptr, nullptr, 0, DataType::uint8, Op::sum, 0, o);
+}
+
+}  // namespace
+
+void Communicator::all_reduce(const void* input, void* output, std::size_t count, DataType type,
+                              Op op, const CallOptions& options) {
+  impl_->run(all_reduce_call(input, output, count, type, op, options));
+}
+Work Communicator::all_reduce_async(const void* input, void* output, std::size_t count,
+                                    DataType type, Op op, const CallOptions& options) {
+  return impl_->run_async(all_reduce_call(input, output, count, type, op, options));
+}
+void Communicator::reduce(const void* input, void* output, std::size_t count, DataType type, Op op,
+                          int root, const CallOptions& options) {
+  impl_->run(reduce_call(input, output, count, type, op, root, options));
+}
+Work Communicator::reduce_async(const void* input, void* output, std::size_t count, DataType type,
+                                Op op, int root, const CallOptions& options) {
+  return impl_->run_async(reduce_call(input, output, count, type, op, root, options));
+}
+void Communicator::broadcast(void* buffer, std::size_t count, DataType type, int root,
+                             const CallOptions& options) {
+  impl_->run(broadcast_call(buffer, count, type, root, options));
+}
+Work Communicator::broadcast_async(void* buffer, std::size_t count, DataType type, int root,
+                                   const CallOptions& options) {
+  return impl_->run_async(broadcast_call(buffer, count, type, root, options));
+}
+void Communicator::all_gather(const void* input, void* output, std::size_t count, DataType type,
+                              const CallOptions& options) {
+  impl_->run(all_gather_call(input, output, count, type, options));
+}
+Work Communicator::all_gather_async(const void* input, void* output, std::size_t count,
+                                    DataType type, const CallOptions& options) {
+  return impl_->run_async(all_gather_call(input, output, count, type, options));
+}
+void Communicator::reduce_scatter(const void* input, void* output, std::size_t count, DataType type,
+                                  Op op, const CallOptions& options) {
+  impl_->run(reduce_scatter_call(input, output, count, type, op, options));
+}
+Work Communicator::reduce_scatter_async(const void* input, void* output, std::size_t count,
+                                        DataType type, Op op, const CallOptions& options) {
+  return impl_->run_async(reduce_scatter_call(input, output, count, type, op, options));
+}
+void Communicator::barrier(const CallOptions& options) { impl_->run(barrier_call(options)); }
+Work Communicator::barrier_async(const CallOptions& options) {
+  return impl_->run_async(barrier_call(options));
+}
+
+}  // namespace tutti

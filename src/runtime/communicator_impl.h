@@ -1,0 +1,127 @@
+// A communicator's inside: its transport, its programs, the operation under way and those that wait
+// for it.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <tutti/tutti.hpp>
+
+#include "runtime/call.h"
+#include "runtime/diagnosis.h"
+#include "runtime/execution.h"
+#include "runtime/program_cache.h"
+#include "runtime/runtime.h"
+#include "transport/channel.h"
+
+namespace tutti {
+
+/// What a communicator is made of; see setup.h.
+struct CommunicatorParts {
+  std::shared_ptr<Runtime> runtime;
+  std::shared_ptr<Store> store;          ///< Null in process.
+  std::unique_ptr<Doorbell> doorbell;    ///< Outlives the transport.
+  std::unique_ptr<Transport> transport;  ///< Connected.
+  int rank = 0;
+  int size = 1;
+  int cores = 1;  ///< That all its ranks share; agreed.
+  std::vector<StartupPhase> startup;
+};
+
+/// One call, checked, as it waits for its turn or is under way.
+struct PlannedCall {
+  CallKey key;
+  const void* input = nullptr;
+  void* output = nullptr;
+  std::chrono::milliseconds timeout{0};
+  bool stream = false;
+};
+
+/// An asynchronous call. `state` is written by whoever owns the engine.
+class Operation {
+ public:
+  Operation(CommunicatorImpl& communicator, const PlannedCall& planned, TimePoint end)
+      : owner(communicator), call(planned), deadline(end) {}
+
+  CommunicatorImpl& owner;  ///< Alive until `done`.
+  const PlannedCall call;
+  const TimePoint deadline;
+  std::optional<Error> error;  ///< Written before `done`.
+  std::atomic<bool> done{false};
+};
+
+/// Threads. A blocking call with nothing pending runs in the caller's thread without a lock: the
+/// contract is one calling thread at a time. Once operations are pending, whoever advances them
+/// (the background thread, any waiter, the next blocking call) holds engine_mutex_ while it does.
+/// `pending_` falls to 0 under that mutex, as the last thing.
+class CommunicatorImpl final : public Advanced {
+ public:
+  explicit CommunicatorImpl(CommunicatorParts parts);
+  ~CommunicatorImpl() override;
+
+  int rank() const noexcept { return parts_.rank; }
+  int size() const noexcept { return parts_.size; }
+  const CommunicatorParts& parts() const noexcept { return parts_; }
+  std::optional<Error> failure() const;
+
+  void run(const Call& call);
+  Work run_async(const Call& call);
+
+  /// Helps until `operation` is done or `limit` has passed; false: it has.
+  bool help(const Operation& operation, TimePoint limit);
+
+  static Communicator make(CommunicatorParts parts);
+
+ private:
+  // Advanced
+  bool advance_pending() noexcept override;
+  void look_pending() noexcept override;
+  bool pending() const noexcept override { return pending_.load(std::memory_order_acquire) > 0; }
+  TimePoint next_deadline() const override;
+  std::atomic<std::uint32_t>& sleepers() override { return parts_.transport->own_board().sleepers; }
+  const Doorbell& doorbell() const override { return *parts_.doorbell; }
+  int wait_fd() const override { return parts_.transport->wait_fd(); }
+
+  PlannedCall plan(const Call& call) const;
+  std::shared_ptr<Operation> enqueue(const PlannedCall& call);
+
+  // Engine: its owner only.
+  void begin(const PlannedCall& call);
+  void await_execution(std::chrono::milliseconds timeout);
+  void complete() noexcept;
+  void look(TimePoint deadline, Nanoseconds limit);
+  void advance_queue();
+  Situation situation() const;
+
+  template <typename Attempt>
+  bool sleep(Attempt&& attempt, TimePoint deadline);
+  std::shared_ptr<Operation> front() const;
+  void finish_front();
+  void fail(const Error& error) noexcept;
+
+  CommunicatorParts parts_;
+  const WaitPolicy policy_;
+  const std::size_t stream_bytes_;  // results from here on are written past the caches
+
+  // Engine: its owner only.
+  ProgramCache programs_;
+  Execution execution_;
+  std::uint64_t next_number_ = 0;
+  bool under_way_ = false;
+
+  std::mutex engine_mutex_;  // see above
+  mutable std::mutex mutex_;
+  std::deque<std::shared_ptr<Operation>> queue_;    // guarded by mutex_
+  std::optional<Error> failure_;                    // guarded by mutex_; set once
+  std::vector<std::unique_ptr<Sleeper>> sleepers_;  // guarded by mutex_: idle ones
+  bool registered_ = false;                         // calling thread only
+  std::atomic<bool> failed_{false};                 // failure_ is set
+  std::atomic<int> pending_{0};
+};
+
+}  // namespace tutti

@@ -1,0 +1,129 @@
+#include "runtime/diagnosis.h"
+
+#include <sched.h>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "runtime/call.h"
+
+namespace tutti {
+namespace {
+
+constexpr std::chrono::milliseconds kPatienceForBoards{50};
+constexpr std::string_view kAdvice = "Make every rank call the same operations in the same order";
+
+std::string heading(const Situation& now) {
+  return fmt::format("rank {} of {}: operation #{} {}", now.rank, now.size, now.number,
+                     describe(now.call));
+}
+
+// A board may have to be fetched from a peer that answers by itself, or not at all.
+const Board* fetch_board(const Situation& now, int peer) {
+  const TimePoint until = now.clock.now() + kPatienceForBoards;
+  const Board* board = now.transport.board(peer);
+  while (board == nullptr && now.clock.now() < until) {
+    now.transport.progress();
+    sched_yield();
+    board = now.transport.board(peer);
+  }
+  return board;
+}
+
+// The number that `truncated` (32 bits, from a header) stands for, near `now`.
+std::uint64_t whole_number(std::uint64_t now, std::uint32_t truncated) {
+  return now + static_cast<std::uint64_t>(static_cast<std::int64_t>(
+                   static_cast<std::int32_t>(truncated - static_cast<std::uint32_t>(now))));
+}
+
+std::string what_it_called(const Board* board, std::uint64_t number) {
+  const auto call = board != nullptr ? board->call(number) : std::nullopt;
+  return call ? fmt::format("operation #{} {}", number, describe(*call))
+              : fmt::format("operation #{} (its arguments are no longer on record)", number);
+}
+
+std::string where_it_is(const Board* board, std::uint64_t number) {
+  if (board == nullptr) return "does not answer";
+  const std::uint64_t entered = board->entered.load(std::memory_order_acquire);
+  if (entered > number)
+    return board->completed.load(std::memory_order_acquire) > number ? "has completed it"
+                                                                     : "is in it";
+  if (entered == 0) return "has not called it (nor anything before)";
+  return fmt::format("has not called it (its last call is {})", what_it_called(board, entered - 1));
+}
+
+}  // namespace
+
+std::optional<Error> diagnose_peers(const Situation& now) {
+  for (int peer = 0; peer < now.size; ++peer) {
+    if (peer == now.rank) continue;
+    const PeerStatus status = now.transport.status(peer);
+    const Board* board =
+        status.state == PeerStatus::State::alive && now.transport.board(peer) == nullptr
+            ? nullptr
+            : fetch_board(now, peer);
+    if (board != nullptr) {
+      if (board->completed.load(std::memory_order_acquire) > now.number)
+        continue;  // it has done its part
+      const auto theirs = board->call(now.number);
+      if (theirs && *theirs != now.call)
+        return Error(ErrorKind::mismatch,
+                     fmt::format("{}, but rank {} called {}. {}", heading(now), peer,
+                                 what_it_called(board, now.number), kAdvice));
+    }
+    switch (status.state) {
+      case PeerStatus::State::alive: break;
+      case PeerStatus::State::closed:
+        return Error(ErrorKind::peer_lost,
+                     fmt::format("{}: rank {} has closed its communicator and {}", heading(now),
+                                 peer, where_it_is(board, now.number)));
+      case PeerStatus::State::failed:
+        if (board == nullptr) break;
+        return Error(static_cast<ErrorKind>(board->failure_kind.load(std::memory_order_relaxed)),
+                     fmt::format("{}: rank {} has failed and reports: {}", heading(now), peer,
+                                 board->failure_text()));
+      case PeerStatus::State::lost:
+        return Error(
+            ErrorKind::peer_lost,
+            fmt::format(
+                "{}: rank {} is lost: {}. Restart the job, or make a new communicator without it",
+                heading(now), peer, status.why));
+    }
+  }
+  return std::nullopt;
+}
+
+Error diagnose_message(const Situation& now, const UnexpectedMessage& message) {
+  if (message.found.operation == message.expected.operation &&
+      message.found.fingerprint == message.expected.fingerprint)
+    return Error(
+        ErrorKind::corrupt,
+        fmt::format("{}: a message of rank {} has {} bytes where {} were expected", heading(now),
+                    message.peer, message.found.length, message.expected.length));
+  const std::uint64_t theirs = whole_number(now.number, message.found.operation);
+  const std::string here =
+      theirs == now.number
+          ? ""
+          : fmt::format(", which here was {}", what_it_called(&now.transport.own_board(), theirs));
+  return Error(ErrorKind::mismatch,
+               fmt::format("{}, but rank {} called {}{}. {}", heading(now), message.peer,
+                           what_it_called(fetch_board(now, message.peer), theirs), here, kAdvice));
+}
+
+Error diagnose_deadline(const Situation& now, const Execution& execution, Nanoseconds limit) {
+  std::string text =
+      fmt::format("{} did not end within {} ms", heading(now),
+                  std::chrono::duration_cast<std::chrono::milliseconds>(limit).count());
+  for (int peer = 0; peer < now.size; ++peer) {
+    if (peer == now.rank) continue;
+    const std::string where = where_it_is(fetch_board(now, peer), now.number);
+    if (where != "is in it" && where != "has completed it")
+      text += fmt::format("; rank {} {}", peer, where);
+  }
+  text += fmt::format(
+      "; this rank waits for rank {}. Find out what keeps it, or raise TUTTI_TIMEOUT_MS",
+      fmt::join(execution.waits_for(), ", "));
+  return Error(ErrorKind::timeout, text);
+}
+
+}  // namespace tutti

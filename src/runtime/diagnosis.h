@@ -1,0 +1,36 @@
+// What went wrong, from what peers' boards show: the words of every error that involves a peer.
+#pragma once
+
+#include <optional>
+
+#include <tutti/error.hpp>
+
+#include "runtime/execution.h"
+#include "transport/channel.h"
+
+namespace tutti {
+
+/// The operation under way, as its own rank sees it.
+struct Situation {
+  Transport& transport;
+  const Clock& clock;
+  int rank;
+  int size;
+  std::uint64_t number;
+  const CallSignature& call;
+};
+
+/// A peer that has failed, gone or called something else, so that the operation cannot end; none:
+/// only time will tell. The caller advances once more before it believes it: the last messages of
+/// the gone may just have come.
+std::optional<Error> diagnose_peers(const Situation& now);
+
+/// The error for a message that belongs to another call: `mismatch` with what both ranks called
+/// (`corrupt` where the calls agree and only the length differs).
+Error diagnose_message(const Situation& now, const UnexpectedMessage& message);
+
+/// The error for a deadline that passed: who has not called it, who is in it, whom this rank waits
+/// for.
+Error diagnose_deadline(const Situation& now, const Execution& execution, Nanoseconds limit);
+
+}  // namespace tutti

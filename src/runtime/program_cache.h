@@ -1,0 +1,67 @@
+// Programs kept by everything that they depend on, bounded.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "collectives/algorithms.h"
+#include "runtime/execution.h"
+
+namespace tutti {
+
+/// What a program depends on, beside the communicator. The algorithm and the message size follow
+/// from it.
+struct CallKey {
+  CallSignature signature;
+  std::size_t message_bytes = 0;
+
+  bool operator==(const CallKey&) const = default;
+};
+
+/// Own thread only (the engine's owner).
+class ProgramCache {
+ public:
+  static constexpr std::size_t kMost = 256;
+
+  ProgramCache(Transport& transport, int rank, int size)
+      : transport_(transport), rank_(rank), size_(size) {}
+
+  /// The program for `key`, planned, compiled and bound if it is not here. Valid until the next
+  /// call. Throws what channels throw when they are made (`unavailable`).
+  BoundProgram& get(const CallKey& key) {
+    if (last_ != nullptr && last_->key == key) [[likely]]
+      return last_->bound;
+    return find_or_make(key);
+  }
+
+  /// Scratch for the program last got, 64-byte aligned.
+  std::byte* scratch();
+
+ private:
+  struct Entry {
+    CallKey key;
+    BoundProgram bound;
+    std::uint64_t used;  ///< Clock of uses, for choosing whom to drop.
+  };
+  struct Hash {
+    std::size_t operator()(const CallKey& key) const noexcept {
+      return fingerprint(key.signature) ^ mix(key.message_bytes);
+    }
+  };
+
+  BoundProgram& find_or_make(const CallKey& key);
+  void drop_least_recent();
+
+  Transport& transport_;
+  const int rank_;
+  const int size_;
+  std::unordered_map<CallKey, std::unique_ptr<Entry>, Hash> entries_;
+  Entry* last_ = nullptr;
+  std::uint64_t uses_ = 0;
+  std::unique_ptr<std::byte, void (*)(void*)> scratch_{nullptr, nullptr};
+  std::size_t scratch_bytes_ = 0;
+};
+
+}  // namespace tutti

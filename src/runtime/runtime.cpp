@@ -1,0 +1,126 @@
+#include "runtime/runtime.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include <tutti/error.hpp>
+
+namespace tutti {
+namespace {
+
+// Gentle: the program's own thread computes meanwhile, and whoever waits for the work advances it
+// too.
+constexpr WaitPolicy kBackground{20, 50, std::chrono::microseconds{0}};
+constexpr std::chrono::hours kUntilPoked{1};
+
+volatile std::uint32_t* page_wiped_on_fork() {
+  const auto bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  void* page = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED)
+    throw Error(ErrorKind::unavailable, "no memory for a runtime (mmap of one page)");
+  madvise(page, bytes, MADV_WIPEONFORK);
+  auto* word = static_cast<std::uint32_t*>(page);
+  *word = 1;
+  return word;
+}
+
+}  // namespace
+
+Runtime::Runtime(Config config)
+    : Runtime(std::move(config), std::make_unique<SteadyClock>(),
+              std::make_unique<SystemRandom>()) {}
+
+Runtime::Runtime(Config config, std::unique_ptr<Clock> clock, std::unique_ptr<Random> random)
+    : config_(std::move(config)),
+      clock_(std::move(clock)),
+      random_(std::move(random)),
+      log_(config_.log_level, config_.log_sink),
+      alive_(page_wiped_on_fork()) {
+  sleeper_.watch(poke_.fd());
+  thread_ = std::thread([this] { background(); });
+}
+
+Runtime::~Runtime() {
+  if (in_own_process()) {
+    stop_ = true;
+    poke();
+    thread_.join();
+  } else {
+    thread_.detach();  // there is no such thread in this process
+  }
+  munmap(const_cast<std::uint32_t*>(alive_), static_cast<std::size_t>(sysconf(_SC_PAGESIZE)));
+}
+
+void Runtime::add(Advanced& advanced) {
+  const Visit visit(*this);
+  sleeper_.watch(advanced.doorbell().fd());
+  sleeper_.watch(advanced.wait_fd());
+  advanced_.push_back(&advanced);
+}
+
+void Runtime::remove(Advanced& advanced) noexcept {
+  const Visit visit(*this);
+  sleeper_.forget(advanced.doorbell().fd());
+  sleeper_.forget(advanced.wait_fd());
+  std::erase(advanced_, &advanced);
+}
+
+Runtime::Visit::Visit(Runtime& runtime) : runtime_(runtime) {
+  ++runtime_.visitors_;
+  runtime_.poke();
+  lock_ = std::unique_lock(runtime_.mutex_);
+}
+
+Runtime::Visit::~Visit() {
+  --runtime_.visitors_;
+  lock_.unlock();
+  runtime_.visitors_gone_.notify_one();
+}
+
+bool Runtime::advance_all() {
+  bool pending = false;
+  for (Advanced* advanced : advanced_)
+    if (advanced->pending()) {
+      advanced->advance_pending();
+      pending = pending || advanced->pending();
+    }
+  return !pending || stop_ || visitors_ > 0;
+}
+
+void Runtime::look_all() {
+  for (Advanced* advanced : advanced_)
+    if (advanced->pending()) advanced->look_pending();
+}
+
+bool Runtime::sleep_all() {
+  std::vector<std::unique_ptr<Announced>> announced;
+  TimePoint deadline = clock_->now() + kUntilPoked;
+  for (Advanced* advanced : advanced_) {
+    if (!advanced->pending()) continue;
+    announced.push_back(std::make_unique<Announced>(advanced->sleepers(), advanced->doorbell()));
+    deadline = std::min(deadline, advanced->next_deadline());
+  }
+  if (advance_all()) return true;
+  sleeper_.sleep_until(deadline, *clock_);
+  return false;
+}
+
+void Runtime::background() noexcept {
+  std::unique_lock lock(mutex_);
+  while (!stop_) {
+    visitors_gone_.wait(lock, [this] { return visitors_ == 0; });
+    if (std::none_of(advanced_.begin(), advanced_.end(),
+                     [](Advanced* a) { return a->pending(); }) &&
+        !stop_) {
+      sleeper_.sleep_until(clock_->now() + kUntilPoked, *clock_);
+      continue;
+    }
+    wait(
+        kBackground, *clock_, [this] { return advance_all(); }, [this] { look_all(); },
+        [this](auto&&) { return sleep_all(); });
+  }
+}
+
+}  // namespace tutti

@@ -1,0 +1,96 @@
+// What communicators share: configuration, clock, randomness, log, and the one background thread.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include <tutti/config.hpp>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/random.h"
+#include "runtime/wait.h"
+
+namespace tutti {
+
+/// Something with asynchronous operations that the background thread advances. Called by that
+/// thread alone.
+class Advanced {
+ public:
+  virtual ~Advanced() = default;
+  /// Does what can be done now; whether there was progress. Never blocks, never throws: errors go
+  /// to the operations.
+  virtual bool advance_pending() noexcept = 0;
+  /// Sockets, peers' lives, deadlines.
+  virtual void look_pending() noexcept = 0;
+  virtual bool pending() const noexcept = 0;
+  virtual TimePoint next_deadline() const = 0;
+  virtual std::atomic<std::uint32_t>& sleepers() = 0;
+  virtual const Doorbell& doorbell() const = 0;
+  virtual int wait_fd() const = 0;
+};
+
+/// Thread-safe. Communicators hold it; the last one to go ends the background thread.
+class Runtime {
+ public:
+  explicit Runtime(Config config);  ///< The steady clock and the kernel's randomness.
+  Runtime(Config config, std::unique_ptr<Clock> clock, std::unique_ptr<Random> random);
+  ~Runtime();
+  Runtime(const Runtime&) = delete;
+  Runtime& operator=(const Runtime&) = delete;
+
+  const Config& config() const noexcept { return config_; }
+  const Clock& clock() const noexcept { return *clock_; }
+  Random& random() noexcept { return *random_; }
+  Log& log() noexcept { return log_; }
+
+  /// False in a process forked from the one that made this runtime: there is no background thread
+  /// there, and the parent's channels are not the child's. One load (the kernel wipes the page in
+  /// the child).
+  bool in_own_process() const noexcept { return *alive_ == 1; }
+
+  /// The background thread advances `advanced` while it has operations pending, until remove()
+  /// returns.
+  void add(Advanced& advanced);
+  void remove(Advanced& advanced) noexcept;
+  /// There is work: wakes the background thread.
+  void poke() noexcept { poke_.ring(); }
+
+ private:
+  /// Holds mutex_, and makes the background thread let go of it first.
+  class Visit {
+   public:
+    explicit Visit(Runtime& runtime);
+    ~Visit();
+
+   private:
+    Runtime& runtime_;
+    std::unique_lock<std::mutex> lock_;
+  };
+
+  void background() noexcept;
+  bool advance_all();  // true: nothing to wait for, or somebody wants in
+  void look_all();
+  bool sleep_all();
+
+  const Config config_;
+  const std::unique_ptr<Clock> clock_;
+  const std::unique_ptr<Random> random_;
+  Log log_;
+  volatile std::uint32_t* alive_ = nullptr;  // in a page of its own
+  Doorbell poke_;
+  std::mutex mutex_;
+  std::condition_variable visitors_gone_;
+  std::vector<Advanced*>
+      advanced_;  // guarded by mutex_, which the background thread holds, asleep too
+  std::atomic<int> visitors_{0};  // threads that want mutex_: the background thread lets them in
+  std::atomic<bool> stop_{false};
+  Sleeper sleeper_;  // guarded by mutex_
+  std::thread thread_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,197 @@
+#include "runtime/setup.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "collectives/algorithms.h"
+#include "common/config.h"
+#include "rendezvous/agreement.h"
+#include "rendezvous/launch_environment.h"
+#include "rendezvous/open_store.h"
+#include "transport/local/local.h"
+#include "transport/registry.h"
+
+namespace tutti {
+namespace {
+
+constexpr std::size_t kRingBytes = 1u << 20;  // two cores: 1 MiB a direction served every size best
+constexpr std::size_t kRingBytesLeast = 192u << 10;
+constexpr int kNeighbours = 2;  // that a rank streams to at a time in the large algorithms
+
+// All rings in use at a time within a quarter of the last cache: beyond that their slots go to
+// memory and back (4 ranks on 2 cores, 1 MiB: 174 against 300 us in a prototype).
+std::size_t default_ring_bytes(int ranks) {
+  const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
+  if (cache <= 0) return kRingBytes;
+  const std::size_t share =
+      static_cast<std::size_t>(cache) / 4 / static_cast<std::size_t>(ranks * kNeighbours);
+  return std::clamp(share, kRingBytesLeast, kRingBytes) & ~std::size_t{4095};
+}
+
+// Cores that this process may use, as text of the affinity mask.
+std::string own_cpus() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  sched_getaffinity(0, sizeof set, &set);
+  std::string text;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+    if (CPU_ISSET(cpu, &set)) text += fmt::format("{} ", cpu);
+  return text;
+}
+
+class PhaseTimer {
+ public:
+  explicit PhaseTimer(const Clock& clock) : clock_(clock), since_(clock.now()) {}
+  void end(std::vector<StartupPhase>& phases, std::string name) {
+    const TimePoint now = clock_.now();
+    phases.push_back({std::move(name), now - since_});
+    since_ = now;
+  }
+
+ private:
+  const Clock& clock_;
+  TimePoint since_;
+};
+
+void check_ranks(int rank, int size) {
+  if (size < 1 || size > kMaxRanks)
+    throw Error(ErrorKind::usage,
+                fmt::format("a communicator of {} ranks; there can be 1 to {}", size, kMaxRanks));
+  if (rank < 0 || rank >= size)
+    throw Error(ErrorKind::usage,
+                fmt::format("rank {} of {}; ranks are 0 to {}", rank, size, size - 1));
+}
+
+TransportContext context(const CommunicatorParts& parts) {
+  const Config& config = parts.runtime->config();
+  TransportContext result;
+  result.rank = parts.rank;
+  result.size = parts.size;
+  result.clock = &parts.runtime->clock();
+  result.random = &parts.runtime->random();
+  result.log = &parts.runtime->log();
+  result.data_bytes = config.ring_bytes != 0 ? config.ring_bytes : default_ring_bytes(parts.size);
+  result.max_message_bytes = SendRing::max_message_bytes(result.data_bytes);
+  if (config.message_bytes != 0)
+    result.max_message_bytes = std::min(result.max_message_bytes, config.message_bytes);
+  result.doorbell_fd = parts.doorbell->fd();
+  result.membarrier = parts.doorbell->membarrier();
+  return result;
+}
+
+CommunicatorParts parts_of(std::shared_ptr<Runtime> runtime, int rank, int size) {
+  CommunicatorParts parts;
+  parts.runtime = std::move(runtime);
+  parts.doorbell = std::make_unique<Doorbell>();
+  parts.rank = rank;
+  parts.size = size;
+  return parts;
+}
+
+// Of everything that makes two ranks' schedules fit: the names in the list, in order.
+std::uint64_t schedule_table_hash() {
+  std::uint64_t hash = 0;
+  for (const Algorithm& algorithm : algorithms())
+    for (const char letter : algorithm.name) hash = mix(hash ^ static_cast<unsigned char>(letter));
+  return hash;
+}
+
+int cores_of(const std::vector<Hello>& hellos) {
+  cpu_set_t all;
+  CPU_ZERO(&all);
+  for (const Hello& hello : hellos) {
+    std::size_t used = 0;
+    for (std::string_view rest = hello.cpus; !rest.empty();
+         rest.remove_prefix(std::min(rest.size(), used + 1))) {
+      const int cpu = std::stoi(std::string(rest.substr(0, rest.find(' '))), &used);
+      CPU_SET(static_cast<std::size_t>(cpu), &all);
+    }
+  }
+  return std::max(1, CPU_COUNT(&all));
+}
+
+// Each communicator made over one store has a number, counted by every rank alike.
+std::string next_prefix(Store& store, int rank, Store::Deadline deadline) {
+  return fmt::format("tutti/{}", store.add(fmt::format("tutti/made/{}", rank), 1, deadline));
+}
+
+}  // namespace
+
+CommunicatorParts join_store(std::shared_ptr<Store> store, int rank, int size,
+                             const Config& config) {
+  check_ranks(rank, size);
+  check_config(config);
+  if (store == nullptr)
+    throw Error(ErrorKind::usage, "a communicator needs a store; this one is null");
+  CommunicatorParts parts = parts_of(std::make_shared<Runtime>(config), rank, size);
+  PhaseTimer timer(parts.runtime->clock());
+  const TimePoint deadline = parts.runtime->clock().now() + config.startup_timeout;
+  parts.store = std::move(store);
+  parts.transport = make_transport(config.transports, context(parts));
+  timer.end(parts.startup, "transport");
+
+  Hello mine;
+  mine.version = version();
+  mine.settings = agree_text(config) + fmt::format("transport={}\n", parts.transport->name());
+  mine.schedules = schedule_table_hash();
+  mine.host = host_identity();
+  mine.pid = getpid();
+  mine.cpus = own_cpus();
+  mine.addresses[std::string(parts.transport->name())] = parts.transport->address();
+  const std::string prefix = next_prefix(*parts.store, rank, deadline);
+  const std::vector<Hello> hellos =
+      exchange_hellos(*parts.store, prefix, rank, size, mine, deadline);
+  check_agreement(hellos, rank);
+  timer.end(parts.startup, "rendezvous");
+
+  std::vector<std::string> addresses;
+  for (const Hello& hello : hellos)
+    addresses.push_back(hello.addresses.at(std::string(parts.transport->name())));
+  parts.transport->connect(addresses, deadline);
+  parts.cores = cores_of(hellos);
+  timer.end(parts.startup, "connect");
+  return parts;
+}
+
+CommunicatorParts join_environment(const Config& config) {
+  check_config(config);
+  const auto start = std::chrono::steady_clock::now();
+  const LaunchEnvironment launch = read_launch_environment(process_environment());
+  Log log(config.log_level, config.log_sink);
+  auto store = open_store(launch, start + config.startup_timeout, log);
+  const auto opened = std::chrono::steady_clock::now();
+  CommunicatorParts parts = join_store(std::move(store), launch.rank, launch.size, config);
+  parts.startup.insert(parts.startup.begin(), {"store", opened - start});
+  return parts;
+}
+
+std::vector<CommunicatorParts> join_in_process(int size, const Config& config) {
+  check_ranks(0, size);
+  check_config(config);
+  auto runtime = std::make_shared<Runtime>(config);
+  auto hub = std::make_shared<local::Hub>(size);
+  const std::string cpus = own_cpus();
+  const int cores = static_cast<int>(std::count(cpus.begin(), cpus.end(), ' '));
+  std::vector<CommunicatorParts> all;
+  for (int rank = 0; rank < size; ++rank) {
+    CommunicatorParts parts = parts_of(runtime, rank, size);
+    TransportContext with_hub = context(parts);
+    with_hub.hub = hub;
+    parts.transport = make_transport("local", with_hub);
+    parts.cores = std::max(1, cores);
+    all.push_back(std::move(parts));
+  }
+  const std::vector<std::string> addresses(static_cast<std::size_t>(size));
+  PhaseTimer timer(runtime->clock());
+  for (CommunicatorParts& parts : all) {
+    parts.transport->connect(addresses, runtime->clock().now() + config.startup_timeout);
+    timer.end(parts.startup, "connect");
+  }
+  return all;
+}
+
+}  // namespace tutti

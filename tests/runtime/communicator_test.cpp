@@ -1,0 +1,353 @@
+// The public API as a program uses it: blocking, asynchronous, and every wrong argument.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "threads.h"
+
+namespace tutti::test {
+namespace {
+
+using testing::AllOf;
+using testing::Each;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::StartsWith;
+
+class Communicators : public testing::TestWithParam<const char*> {
+ protected:
+  Config config() const { return quick_config(GetParam()); }
+};
+
+TEST_P(Communicators, AllReduceSumsWhatEveryRankHolds) {
+  EXPECT_THAT(run_ranks(3, config(),
+                        [](Communicator& comm) {
+                          for (const std::size_t count : {1u, 2u, 1000u, 300'001u}) {
+                            std::vector<float> data(count, static_cast<float>(comm.rank() + 1));
+                            comm.all_reduce(std::span(data));
+                            EXPECT_THAT(data, Each(6.0F));
+                          }
+                        }),
+              Each(IsEmpty()));
+}
+
+TEST_P(Communicators, EveryOperationWorksOnOneRank) {
+  EXPECT_THAT(run_ranks(1, config(),
+                        [](Communicator& comm) {
+                          const std::vector<double> in{1, 2, 3};
+                          std::vector<double> out(3);
+                          comm.all_reduce(in.data(), out.data(), 3, DataType::f64, Op::avg);
+                          EXPECT_EQ(in, out);
+                          out.assign(3, 0);
+                          comm.reduce(in.data(), out.data(), 3, DataType::f64, Op::max, 0);
+                          EXPECT_EQ(in, out);
+                          out.assign(3, 0);
+                          comm.all_gather(in.data(), out.data(), 3, DataType::f64);
+                          EXPECT_EQ(in, out);
+                          out.assign(3, 0);
+                          comm.reduce_scatter(in.data(), out.data(), 3, DataType::f64, Op::prod);
+                          EXPECT_EQ(in, out);
+                          comm.broadcast(std::span(out), 0);
+                          EXPECT_EQ(in, out);
+                          comm.barrier();
+                        }),
+              Each(IsEmpty()));
+}
+
+TEST_P(Communicators, UnalignedBuffersGiveTheSameResult) {
+  EXPECT_THAT(run_ranks(2, config(),
+                        [](Communicator& comm) {
+                          std::vector<char> bytes(4 * 10'001 + 1);
+                          char* unaligned = bytes.data() + 1;
+                          for (int i = 0; i < 10'001; ++i) {
+                            const float x = static_cast<float>(i % 100);
+                            std::memcpy(unaligned + 4 * i, &x, 4);
+                          }
+                          comm.all_reduce(unaligned, unaligned, 10'001, DataType::f32, Op::sum);
+                          for (int i = 0; i < 10'001; ++i) {
+                            float x = 0;
+                            std::memcpy(&x, unaligned + 4 * i, 4);
+                            ASSERT_EQ(x, static_cast<float>(2 * (i % 100)));
+                          }
+                        }),
+              Each(IsEmpty()));
+}
+
+TEST_P(Communicators, AsynchronousCallsRunInIssueOrderAndAnyOfThemCanBeWaitedFor) {
+  EXPECT_THAT(
+      run_ranks(2, config(),
+                [](Communicator& comm) {
+                  std::vector<std::vector<std::int64_t>> data(
+                      20, std::vector<std::int64_t>(10'000, comm.rank() + 1));
+                  std::vector<Work> works;
+                  for (auto& each : data) works.push_back(comm.all_reduce_async(std::span(each)));
+                  comm.barrier();  // a blocking call behind asynchronous ones waits for its turn
+                  for (const Work& work : works) EXPECT_TRUE(work.done());
+                  for (Work& work : works) work.wait();
+                  for (const auto& each : data) EXPECT_THAT(each, Each(3));
+                }),
+      Each(IsEmpty()));
+}
+
+TEST_P(Communicators, AnAsynchronousCallEndsWhileTheProgramComputes) {
+  EXPECT_THAT(
+      run_ranks(2, config(),
+                [](Communicator& comm) {
+                  std::vector<float> data(100'000, 1);
+                  const Work work = comm.all_reduce_async(std::span(data));
+                  const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+                  while (!work.done() && std::chrono::steady_clock::now() < patience)
+                    std::this_thread::yield();
+                  EXPECT_TRUE(work.done());  // nobody waited for it: the background thread did it
+                  EXPECT_THAT(data, Each(2.0F));
+                }),
+      Each(IsEmpty()));
+}
+
+TEST_P(Communicators, WaitingForALimitedTimeEndsOnlyTheWaiting) {
+  EXPECT_THAT(
+      run_ranks(2, config(),
+                [](Communicator& comm) {
+                  std::vector<float> data(10, 1);
+                  if (comm.rank() == 0) {
+                    Work work = comm.all_reduce_async(std::span(data));
+                    const std::string outcome =
+                        outcome_of([&] { work.wait(std::chrono::milliseconds(5)); });
+                    EXPECT_THAT(outcome, StartsWith("timeout: "));
+                    EXPECT_FALSE(comm.failure().has_value());
+                    comm.store()
+                        ? comm.store()->set("go", "", std::chrono::steady_clock::time_point::max())
+                        : void();
+                    work.wait();
+                  } else {
+                    if (comm.store())
+                      comm.store()->wait(
+                          "go", std::chrono::steady_clock::now() + std::chrono::seconds(20));
+                    else
+                      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+                    comm.all_reduce(std::span(data));
+                  }
+                  EXPECT_THAT(data, Each(2.0F));
+                }),
+      Each(IsEmpty()));
+}
+
+TEST_P(Communicators, AWrongArgumentIsRefusedAndTheCommunicatorGoesOn) {
+  EXPECT_THAT(
+      run_ranks(
+          2, config(),
+          [](Communicator& comm) {
+            std::vector<float> a(100, 1), b(200);
+            const auto refused = [&](const char* words, auto&& call) {
+              EXPECT_THAT(outcome_of(call), AllOf(StartsWith("usage: "), HasSubstr(words)));
+            };
+            refused("input is null",
+                    [&] { comm.all_reduce(nullptr, b.data(), 1, DataType::f32, Op::sum); });
+            refused("output is null",
+                    [&] { comm.all_reduce(a.data(), nullptr, 1, DataType::f32, Op::sum); });
+            refused("overlap",
+                    [&] { comm.all_reduce(b.data(), b.data() + 1, 100, DataType::f32, Op::sum); });
+            refused("overlap", [&] { comm.all_gather(b.data() + 1, b.data(), 50, DataType::f32); });
+            refused("root 2 is not a rank", [&] { comm.broadcast(a.data(), 1, DataType::f32, 2); });
+            refused("root -1 is not a rank",
+                    [&] { comm.reduce(a.data(), b.data(), 1, DataType::f32, Op::sum, -1); });
+            refused("more than memory", [&] {
+              comm.all_reduce(a.data(), b.data(), SIZE_MAX / 4 + 1, DataType::f32, Op::sum);
+            });
+            refused("more than memory",
+                    [&] { comm.all_gather(a.data(), b.data(), SIZE_MAX / 8, DataType::f32); });
+            refused("complex64",
+                    [&] { comm.all_reduce(a.data(), b.data(), 1, DataType::complex64, Op::min); });
+            refused("no data type 99",
+                    [&] { comm.broadcast(a.data(), 1, static_cast<DataType>(99), 0); });
+            refused("'rong' is unknown; known are auto, ring", [&] {
+              comm.all_reduce(a.data(), b.data(), 1, DataType::f32, Op::sum,
+                              {std::chrono::milliseconds(0), "rong"});
+            });
+            comm.all_reduce(a.data(), b.data(), 100, DataType::f32, Op::sum);
+            EXPECT_EQ(b[99], 2.0F);
+            EXPECT_FALSE(comm.failure().has_value());
+          }),
+      Each(IsEmpty()));
+}
+
+TEST_P(Communicators, DifferentCountsAreReportedOnBothRanksWithWhatEachCalled) {
+  const Outcomes outcomes = run_ranks(2, config(), [](Communicator& comm) {
+    std::vector<float> data(1000, 1);
+    comm.all_reduce(std::span(data));
+    comm.all_reduce(std::span(data).first(comm.rank() == 0 ? 10 : 500));
+  });
+  EXPECT_THAT(outcomes,
+              Each(AllOf(StartsWith("mismatch: "), HasSubstr("all_reduce(10 x f32, sum)"),
+                         HasSubstr("all_reduce(500 x f32, sum)"), HasSubstr("operation #1"))));
+}
+
+TEST_P(Communicators, DifferentOperationsAreReportedOnAllRanks) {
+  const Outcomes outcomes = run_ranks(3, config(), [](Communicator& comm) {
+    std::vector<std::int32_t> data(100, 1);
+    if (comm.rank() == 1)
+      comm.reduce(data.data(), data.data(), 100, DataType::int32, Op::max, 0);
+    else
+      comm.all_reduce(std::span(data), Op::max);
+    comm.barrier();
+  });
+  EXPECT_THAT(outcomes,
+              Each(AllOf(StartsWith("mismatch: "), HasSubstr("reduce(100 x int32, max, root 0)"),
+                         HasSubstr("all_reduce(100 x int32, max)"))));
+}
+
+TEST_P(Communicators, DifferentTypesAreReportedOnBothRanks) {
+  const Outcomes outcomes = run_ranks(2, config(), [](Communicator& comm) {
+    std::vector<float> data(64, 1);
+    comm.all_reduce(data.data(), data.data(), 64,
+                    comm.rank() == 0 ? DataType::f32 : DataType::int32, Op::sum);
+  });
+  EXPECT_THAT(outcomes, Each(AllOf(StartsWith("mismatch: "), HasSubstr("64 x f32"),
+                                   HasSubstr("64 x int32"))));
+}
+
+TEST_P(Communicators, ARankThatNeverCallsIsNamedAtTheDeadlineAndTheFailureSticks) {
+  const Outcomes outcomes = run_ranks(3, config(), [](Communicator& comm) {
+    std::vector<float> data(8, 1);
+    comm.all_reduce(std::span(data));
+    if (comm.rank() == 2) {
+      // Comes when the others have given up: it is told so.
+      std::this_thread::sleep_for(std::chrono::milliseconds(400));
+      comm.all_reduce(std::span(data));
+      return;
+    }
+    const CallOptions short_deadline{std::chrono::milliseconds(100), {}};
+    const std::string first =
+        outcome_of([&] { comm.all_reduce(std::span(data), Op::sum, short_deadline); });
+    const std::string again = outcome_of([&] { comm.barrier(); });
+    EXPECT_EQ(first, again);
+    EXPECT_TRUE(comm.failure().has_value());
+    throw *comm.failure();
+  });
+  EXPECT_THAT(outcomes,
+              Each(AllOf(StartsWith("timeout: "), HasSubstr("rank 2 has not called it"),
+                         HasSubstr("its last call is operation #0 all_reduce(8 x f32, sum)"))));
+}
+
+TEST_P(Communicators, ARankThatLeavesIsReportedAsLost) {
+  const Outcomes outcomes = run_ranks(2, config(), [](Communicator& comm) {
+    comm.barrier();
+    if (comm.rank() == 0) comm.barrier();
+  });
+  EXPECT_THAT(outcomes[0],
+              AllOf(StartsWith("peer_lost: "), HasSubstr("rank 1 has closed its communicator")));
+  EXPECT_THAT(outcomes[1], IsEmpty());
+}
+
+TEST_P(Communicators, QueuedCallsAllEndWithTheErrorOfTheFirst) {
+  const Outcomes outcomes = run_ranks(2, config(), [](Communicator& comm) {
+    std::vector<float> data(8, 1);
+    if (comm.rank() == 1) return;
+    std::vector<Work> works;
+    for (int i = 0; i < 5; ++i) works.push_back(comm.all_reduce_async(std::span(data)));
+    for (Work& work : works)
+      EXPECT_THAT(outcome_of([&] { work.wait(); }), HasSubstr("rank 1 has closed"));
+    EXPECT_THAT(outcome_of([&] { comm.barrier_async(); }), HasSubstr("rank 1 has closed"));
+  });
+  EXPECT_THAT(outcomes, Each(IsEmpty()));
+}
+
+TEST_P(Communicators, ACallAfterForkIsRefusedInTheChildAndTheParentGoesOn) {
+  const Outcomes outcomes = run_ranks(2, config(), [](Communicator& comm) {
+    std::vector<float> data(8, 1);
+    comm.all_reduce(std::span(data));
+    if (comm.rank() == 0) {
+      const pid_t child = fork();
+      if (child == 0) {
+        const std::string outcome = outcome_of([&] { comm.all_reduce(std::span(data)); });
+        { const Communicator dies_in_the_child = std::move(comm); }
+        _exit(outcome.starts_with("usage: ") && outcome.find("forked") != std::string::npos ? 0
+                                                                                            : 1);
+      }
+      int status = -1;
+      ASSERT_EQ(waitpid(child, &status, 0), child);
+      EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+    }
+    comm.all_reduce(std::span(data));
+    EXPECT_THAT(data, Each(4.0F));
+  });
+  EXPECT_THAT(outcomes, Each(IsEmpty()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, Communicators, testing::Values("local", "shm"),
+                         [](const auto& tested) { return std::string(tested.param); });
+
+TEST(Communicator, WorldSizesAndRanksOutOfRangeAreRefused) {
+  const auto store = std::make_shared<MemoryStore>();
+  EXPECT_THAT(outcome_of([&] { Communicator::create(store, 0, 0, quick_config()); }),
+              StartsWith("usage: "));
+  EXPECT_THAT(outcome_of([&] { Communicator::create(store, 2, 2, quick_config()); }),
+              HasSubstr("rank 2 of 2"));
+  EXPECT_THAT(outcome_of([&] { Communicator::create(nullptr, 0, 1, quick_config()); }),
+              HasSubstr("store"));
+  EXPECT_THAT(outcome_of([&] { Communicator::in_process(0, quick_config()); }),
+              StartsWith("usage: "));
+}
+
+TEST(Communicator, AMissingRankIsATimeoutAtStartThatNamesIt) {
+  Config config = quick_config("shm");
+  config.startup_timeout = std::chrono::milliseconds(200);
+  const auto store = std::make_shared<MemoryStore>();
+  EXPECT_THAT(outcome_of([&] { Communicator::create(store, 0, 2, config); }),
+              AllOf(StartsWith("timeout: "), HasSubstr("1")));
+}
+
+TEST(Communicator, SettingsThatDifferAreAMismatchOnEveryRankNamingThem) {
+  const auto store = std::make_shared<MemoryStore>();
+  Outcomes outcomes(2);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank)
+    threads.emplace_back([&, rank] {
+      Config config = quick_config("shm");
+      config.algorithm = rank == 0 ? "ring" : "all_pairs";
+      outcomes[static_cast<std::size_t>(rank)] =
+          outcome_of([&] { Communicator::create(store, rank, 2, config); });
+    });
+  for (auto& thread : threads) thread.join();
+  EXPECT_THAT(outcomes,
+              Each(AllOf(StartsWith("mismatch: "), HasSubstr("ring"), HasSubstr("all_pairs"))));
+}
+
+TEST(Communicator, StartupIsReportedByPhase) {
+  EXPECT_THAT(run_ranks(2, quick_config("shm"),
+                        [](Communicator& comm) {
+                          std::string names;
+                          for (const StartupPhase& phase : comm.startup())
+                            names += phase.name + " ";
+                          EXPECT_EQ(names, "transport rendezvous connect ");
+                        }),
+              Each(IsEmpty()));
+}
+
+TEST(Communicator, SeveralCommunicatorsOverOneStoreDoNotMeet) {
+  const auto store = std::make_shared<MemoryStore>();
+  Outcomes outcomes(2);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank)
+    threads.emplace_back([&, rank] {
+      outcomes[static_cast<std::size_t>(rank)] = outcome_of([&] {
+        Communicator first = Communicator::create(store, rank, 2, quick_config("shm"));
+        Communicator second = Communicator::create(store, rank, 2, quick_config("shm"));
+        std::vector<float> a(100, 1), b(100, 2);
+        Work one = first.all_reduce_async(std::span(a));
+        Work two = second.all_reduce_async(std::span(b));
+        two.wait();
+        one.wait();
+        EXPECT_THAT(a, Each(2.0F));
+        EXPECT_THAT(b, Each(4.0F));
+      });
+    });
+  for (auto& thread : threads) thread.join();
+  EXPECT_THAT(outcomes, Each(IsEmpty()));
+}
+
+}  // namespace
+}  // namespace tutti::test

@@ -1,0 +1,94 @@
+// Every transport x collective x algorithm x ranks x sizes x in and out of place, on the real
+// engine, from a seed.
+#include <gtest/gtest.h>
+
+#include "collectives/algorithms.h"
+#include "collectives/semantics.h"
+#include "ranks.h"
+
+namespace tutti::test {
+namespace {
+
+struct Case {
+  TransportKind kind;
+  int ranks;
+};
+
+class Conformance : public testing::TestWithParam<Case> {};
+
+// In elements of 4 bytes: nothing, one, odd, a message and one more or less, several pieces.
+constexpr std::size_t kCounts[] = {0, 1, 17, 255, 256, 257, 3001};
+constexpr DataType kTypes[] = {DataType::f32, DataType::bf16, DataType::int32};
+
+bool reduces(Collective what) { return collectives::reduces(what); }
+
+TEST_P(Conformance, EveryAlgorithmGivesExactResultsInAndOutOfPlace) {
+  const auto [kind, size] = GetParam();
+  Ranks ranks(kind, size, 20261121);
+  std::uint32_t number = 0;
+  const auto list = algorithms();
+  for (std::uint32_t algorithm = 0; algorithm < list.size(); ++algorithm)
+    for (int what = 0; what < kCollectives; ++what) {
+      if (!list[algorithm].knows(static_cast<Collective>(what), size)) continue;
+      for (const std::size_t count : kCounts)
+        for (const bool in_place : {false, true}) {
+          Trial trial{static_cast<Collective>(what), algorithm, DataType::uint8};
+          trial.count = trial.what == Collective::barrier ? 0 : count;
+          trial.in_place = in_place;
+          const auto seed = ranks.random().next();
+          if (reduces(trial.what)) {
+            trial.type = kTypes[seed % std::size(kTypes)];
+            trial.op = static_cast<Op>(seed / 8 % kOps);
+          }
+          if (collectives::has_root(trial.what))
+            trial.root = static_cast<int>(seed / 64 % static_cast<unsigned>(size));
+          ASSERT_EQ(run(ranks, {&trial, 1}, number++), "") << describe(trial, size);
+        }
+    }
+}
+
+Trial random_trial(Random& random, int size) {
+  const auto pick = [&](std::size_t below) { return random.next() % below; };
+  Trial trial{static_cast<Collective>(pick(kCollectives)),
+              static_cast<std::uint32_t>(pick(algorithms().size())),
+              kTypes[pick(std::size(kTypes))]};
+  trial.op = static_cast<Op>(pick(kOps));
+  trial.count = trial.what == Collective::barrier ? 0 : pick(pick(10) == 0 ? 5000 : 300);
+  trial.root = collectives::has_root(trial.what)
+                   ? static_cast<int>(pick(static_cast<std::size_t>(size)))
+                   : 0;
+  trial.in_place = pick(2) == 1;
+  return trial;
+}
+
+TEST_P(Conformance, RandomMixedOperationsWithoutBarriersKeepTheirOrder) {
+  const auto [kind, size] = GetParam();
+  Ranks ranks(kind, size, 7);
+  const int batches = kind == TransportKind::local ? 100 : 20;
+  std::uint32_t number = 0;
+  for (int batch = 0; batch < batches; ++batch) {
+    std::vector<Trial> trials;
+    while (trials.size() < 10) {
+      const Trial trial = random_trial(ranks.random(), size);
+      if (algorithms()[trial.algorithm].knows(trial.what, size)) trials.push_back(trial);
+    }
+    ASSERT_EQ(run(ranks, trials, number), "") << "batch " << batch;
+    number += static_cast<std::uint32_t>(trials.size());
+  }
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const auto kind : {TransportKind::local, TransportKind::shm, TransportKind::stream})
+    for (const int ranks : {1, 2, 3, 4, 7, 8}) all.push_back({kind, ranks});
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, Conformance, testing::ValuesIn(cases()),
+                         [](const auto& tested) {
+                           return std::string(to_string(tested.param.kind)) +
+                                  std::to_string(tested.param.ranks);
+                         });
+
+}  // namespace
+}  // namespace tutti::test

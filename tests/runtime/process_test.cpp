@@ -1,0 +1,170 @@
+// Real processes over shm: started by the environment, killed, frozen, left idle.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+
+#include "processes.h"
+#include "threads.h"
+
+namespace tutti::test {
+namespace {
+
+using testing::AllOf;
+using testing::AnyOf;
+using testing::Each;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::StartsWith;
+
+Communicator join(int rank, int size, int port,
+                  std::chrono::milliseconds timeout = std::chrono::seconds(20)) {
+  set_environment(rank, size, port);
+  Config config = quick_config();
+  config.timeout = timeout;
+  return Communicator::from_env(config);
+}
+
+// Sums until the communicator fails.
+void sum_for_ever(Communicator& comm) {
+  std::vector<float> data(50'000, 0);
+  for (;;) comm.all_reduce(std::span(data));
+}
+
+TEST(Processes, RanksStartedByTheEnvironmentReduceTogether) {
+  const int port = unused_port();
+  Processes ranks(4, [&](int rank) {
+    Communicator comm = join(rank, 4, port);
+    std::vector<double> data(100'000, rank);
+    for (int i = 0; i < 10; ++i) comm.all_reduce(std::span(data), Op::max);
+    if (data != std::vector<double>(100'000, 3)) throw Error(ErrorKind::internal, "wrong sum");
+  });
+  for (int rank = 0; rank < 4; ++rank) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
+}
+
+TEST(Processes, AKilledRankIsReportedByAllOthersWithinASecond) {
+  const int port = unused_port();
+  Processes ranks(3, [&](int rank) {
+    Communicator comm = join(rank, 3, port);
+    comm.barrier();
+    comm.store()->add("running", 1, std::chrono::steady_clock::time_point::max());
+    if (rank == 1) raise(SIGKILL);
+    sum_for_ever(comm);
+  });
+  EXPECT_EQ(ranks.outcome(1), "ended by signal 9");
+  const auto start = std::chrono::steady_clock::now();
+  for (const int rank : {0, 2})
+    EXPECT_THAT(ranks.outcome(rank), AllOf(StartsWith("peer_lost: "), HasSubstr("rank 1")));
+  // Far beyond what it takes, far below any deadline: the news did not wait for one.
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+}
+
+TEST(Processes, AKilledRankIsReportedToARankThatSleeps) {
+  const int port = unused_port();
+  Processes ranks(2, [&](int rank) {
+    Communicator comm = join(rank, 2, port);
+    comm.barrier();
+    if (rank == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // rank 0 is asleep by then
+      raise(SIGKILL);
+    }
+    comm.barrier();
+  });
+  EXPECT_THAT(ranks.outcome(0), AllOf(StartsWith("peer_lost: "), HasSubstr("rank 1")));
+}
+
+TEST(Processes, AFrozenRankIsATimeoutThatNamesIt) {
+  const int port = unused_port();
+  Processes ranks(3, [&](int rank) {
+    Communicator comm = join(rank, 3, port, std::chrono::milliseconds(500));
+    comm.barrier();
+    if (rank == 2) raise(SIGSTOP);
+    sum_for_ever(comm);
+  });
+  for (const int rank : {0, 1})
+    EXPECT_THAT(ranks.outcome(rank),
+                AllOf(StartsWith("timeout: "), HasSubstr("rank 2 has not called it")));
+}
+
+TEST(Processes, ARankThatSleepsUsesNoProcessorTime) {
+  const int port = unused_port();
+  Processes ranks(2, [&](int rank) {
+    Communicator comm = join(rank, 2, port);
+    comm.barrier();
+    if (rank == 1) {
+      std::this_thread::sleep_for(std::chrono::seconds(1));
+      comm.barrier();
+      return;
+    }
+    rusage before{}, after{};
+    getrusage(RUSAGE_SELF, &before);
+    comm.barrier();  // waits for a second
+    getrusage(RUSAGE_SELF, &after);
+    const auto micros = [](const timeval& t) { return t.tv_sec * 1'000'000L + t.tv_usec; };
+    const long used = micros(after.ru_utime) + micros(after.ru_stime) - micros(before.ru_utime) -
+                      micros(before.ru_stime);
+    if (used > 100'000)
+      throw Error(ErrorKind::internal,
+                  "used " + std::to_string(used) + " us in a second of waiting");
+  });
+  for (const int rank : {0, 1}) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
+}
+
+TEST(Processes, NoWakeUpIsLostWhenRanksSleepBetweenMessages) {
+  const int port = unused_port();
+  Processes ranks(2, [&](int rank) {
+    set_environment(rank, 2, port);
+    Config config = quick_config();
+    config.spin_polls = 0;
+    Communicator comm = Communicator::from_env(config);
+    std::vector<float> data(1000, 1);
+    for (int i = 0; i < 300; ++i) {
+      if (i % 2 == rank) std::this_thread::sleep_for(std::chrono::microseconds(500));
+      comm.all_reduce(std::span(data).first(i % 2 == 0 ? 2 : 1000), Op::max);
+    }
+  });
+  for (const int rank : {0, 1}) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
+}
+
+TEST(Processes, TwoRanksWithTheSameNumberAreAMismatch) {
+  const int port = unused_port();
+  Processes ranks(3, [&](int process) {
+    if (process == 2) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    set_environment(process == 0 ? 0 : 1, 3, port);
+    Config config = quick_config();
+    config.startup_timeout = std::chrono::milliseconds(1500);
+    Communicator::from_env(config);
+  });
+  std::vector<std::string> outcomes{ranks.outcome(1), ranks.outcome(2)};
+  EXPECT_THAT(outcomes, testing::Contains(AllOf(StartsWith("mismatch: "), HasSubstr("rank 1"))));
+  EXPECT_THAT(ranks.outcome(0), AllOf(StartsWith("timeout: "), HasSubstr("2")));
+}
+
+TEST(Processes, NothingIsLeftBehindByKilledRanks) {
+  const auto in_dev_shm = [] {
+    return std::distance(std::filesystem::directory_iterator("/dev/shm"),
+                         std::filesystem::directory_iterator());
+  };
+  const auto before = in_dev_shm();
+  const int port = unused_port();
+  {
+    Processes ranks(2, [&](int rank) {
+      Communicator comm = join(rank, 2, port);
+      std::vector<float> data(1'000'000, 1);
+      comm.all_reduce(std::span(data));
+      raise(SIGKILL);
+    });
+    for (const int rank : {0, 1}) ranks.outcome(rank);
+  }
+  EXPECT_EQ(in_dev_shm(), before);
+  // The same port serves the next job at once.
+  Processes again(2, [&](int rank) { join(rank, 2, port).barrier(); });
+  for (const int rank : {0, 1}) EXPECT_THAT(again.outcome(rank), IsEmpty());
+}
+
+}  // namespace
+}  // namespace tutti::test

@@ -1,0 +1,64 @@
+// How a call's data is cut and addressed: pure functions, tested over their whole range.
+#include <gtest/gtest.h>
+
+#include "collectives/algorithms.h"
+#include "collectives/program.h"
+
+namespace tutti {
+namespace {
+
+TEST(Cut, WholeVectorsAreCoveredExactlyByPiecesWithinTheMessageSize) {
+  for (const std::size_t element : {1u, 2u, 4u, 8u, 16u})
+    for (const int chunks : {1, 2, 3, 7, 64})
+      for (const int widest : {1, 2, 3, 32, 64})
+        for (const std::uint64_t count :
+             {0u, 1u, 15u, 16u, 17u, 1000u, 4096u, 65'537u, 1'000'003u}) {
+          const std::size_t message = 64 * 80;
+          const Cut c = cut(Layout::whole, count, element, chunks, widest, message);
+          const std::uint64_t parts = static_cast<std::uint64_t>(chunks);
+          ASSERT_GE(c.pieces, 1u);
+          ASSERT_EQ((c.pieces - 1) * c.piece_elements + c.last_elements, count);
+          ASSERT_TRUE(c.last_elements > 0 || count == 0);
+          ASSERT_EQ(c.chunk_elements[0] * parts, c.piece_elements);
+          ASSERT_GE(c.chunk_elements[1] * parts, c.last_elements);
+          for (const std::uint64_t chunk : c.chunk_elements) {
+            ASSERT_EQ(chunk * element % 64, 0u) << "chunks start on cache lines";
+            ASSERT_LE(chunk * element * static_cast<std::uint64_t>(widest), message);
+          }
+        }
+}
+
+TEST(Cut, BlocksAreCoveredExactlyByPiecesWithinTheMessageSize) {
+  for (const std::size_t element : {1u, 4u, 16u})
+    for (const int widest : {1, 2, 64})
+      for (const std::uint64_t count : {0u, 1u, 1000u, 65'537u}) {
+        const Cut c = cut(Layout::blocks, count, element, 64, widest, 64 * 64);
+        ASSERT_EQ((c.pieces - 1) * c.piece_elements + c.last_elements, count);
+        ASSERT_EQ(c.chunk_elements[1], c.last_elements);
+        for (const std::uint64_t chunk : c.chunk_elements)
+          ASSERT_LE(chunk * element * static_cast<std::uint64_t>(widest), 64u * 64u);
+      }
+}
+
+TEST(Program, PiecesOfOneCallAreOfNearlyEqualSize) {
+  const Cut c = cut(Layout::whole, 1'100'000, 4, 2, 1, 1 << 20);
+  EXPECT_EQ(c.pieces, 3u);
+  EXPECT_LT(c.piece_elements - c.last_elements, 100u);
+}
+
+TEST(Program, FingerprintsDifferWhereCallsDiffer) {
+  const CallSignature call{Collective::all_reduce, DataType::f32, Op::sum, 0, 100, 1};
+  for (int field = 0; field < 6; ++field) {
+    CallSignature other = call;
+    if (field == 0) other.what = Collective::reduce;
+    if (field == 1) other.type = DataType::int32;
+    if (field == 2) other.op = Op::max;
+    if (field == 3) other.root = 1;
+    if (field == 4) other.count = 101;
+    if (field == 5) other.algorithm = 2;
+    EXPECT_NE(fingerprint(call), fingerprint(other)) << "field " << field;
+  }
+}
+
+}  // namespace
+}  // namespace tutti

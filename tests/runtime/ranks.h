@@ -1,0 +1,60 @@
+// All ranks of a communicator's engine in one thread, over any transport, driven from a seed.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/random.h"
+#include "runtime/execution.h"
+#include "transport/channel.h"
+
+namespace tutti::test {
+
+enum class TransportKind { local, shm, stream };
+std::string_view to_string(TransportKind kind);
+
+/// Connected transports, by rank. Messages are small, so that small buffers have many pieces.
+class Ranks {
+ public:
+  static constexpr std::size_t kMessageBytes = 1024;
+
+  Ranks(TransportKind kind, int size, std::uint64_t seed);
+
+  int size() const { return static_cast<int>(transports_.size()); }
+  Transport& transport(int rank) { return *transports_[static_cast<std::size_t>(rank)]; }
+  Random& random() { return random_; }
+
+  /// Runs `operations` operations on each rank, each rank at its own pace, in random order:
+  /// `start(rank, k, execution)` starts the rank's k-th. False: nothing moves any more.
+  bool drive(std::size_t operations,
+             const std::function<void(int, std::size_t, Execution&)>& start);
+
+ private:
+  SteadyClock clock_;
+  SeededRandom random_;
+  std::vector<std::unique_ptr<Transport>> transports_;
+};
+
+/// One collective to run and check. Inputs are small whole numbers, so that every order of
+/// reduction gives the same bits.
+struct Trial {
+  Collective what;
+  std::uint32_t algorithm;
+  DataType type;
+  Op op = Op::sum;
+  std::size_t count = 0;
+  int root = 0;
+  bool in_place = false;
+};
+std::string describe(const Trial& trial, int ranks);
+
+/// Runs `trials` one after the other without a barrier between them, as operations `number` and up
+/// of all ranks; the first difference from what must come out, or empty. Also checks that inputs
+/// and the bytes around the outputs are untouched.
+std::string run(Ranks& ranks, std::span<const Trial> trials, std::uint32_t number);
+
+}  // namespace tutti::test

@@ -1,0 +1,65 @@
+// Ranks as threads, through the public API.
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <tutti/tutti.hpp>
+
+#include "rendezvous/memory_store.h"
+
+namespace tutti::test {
+
+/// A configuration for tests: nothing waits longer than a test may.
+inline Config quick_config(std::string transports = "auto") {
+  Config config;
+  config.transports = std::move(transports);
+  config.timeout = std::chrono::seconds(20);
+  config.startup_timeout = std::chrono::seconds(20);
+  return config;
+}
+
+/// What each rank's thread ended with: empty, or "kind: message" of what it threw.
+using Outcomes = std::vector<std::string>;
+
+inline std::string outcome_of(const std::function<void()>& body) {
+  try {
+    body();
+    return "";
+  } catch (const Error& error) {
+    return std::string(to_string(error.kind())) + ": " + error.what();
+  } catch (const std::exception& error) {
+    return std::string("exception: ") + error.what();
+  }
+}
+
+/// Runs `body` on `size` threads, each with its communicator: in process, or over shm with a store
+/// in memory.
+inline Outcomes run_ranks(int size, const Config& config,
+                          const std::function<void(Communicator&)>& body) {
+  Outcomes outcomes(static_cast<std::size_t>(size));
+  auto store = std::make_shared<MemoryStore>();
+  std::vector<Communicator> in_process;
+  if (config.transports != "shm") in_process = Communicator::in_process(size, config);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank)
+    threads.emplace_back([&, rank] {
+      outcomes[static_cast<std::size_t>(rank)] = outcome_of([&] {
+        if (config.transports == "shm") {
+          Communicator comm = Communicator::create(store, rank, size, config);
+          body(comm);
+        } else {
+          Communicator comm = std::move(in_process[static_cast<std::size_t>(rank)]);
+          body(comm);
+        }
+      });
+    });
+  for (auto& thread : threads) thread.join();
+  return outcomes;
+}
+
+}  // namespace tutti::test
