@@ -12,8 +12,8 @@
 namespace tutti {
 namespace {
 
-[[noreturn]] void refuse(const Call& call, const std::string& what) {
-  throw Error(ErrorKind::usage, fmt::format("{}: {}", to_string(call.what), what));
+[[noreturn]] void refuse(const CallKind& kind, const std::string& what) {
+  throw Error(ErrorKind::usage, fmt::format("{}: {}", to_string(kind.what), what));
 }
 
 bool has_root(Collective what) {
@@ -43,49 +43,59 @@ Blocks blocks(Collective what, bool is_root, int size) {
   return {0, 0};
 }
 
-void check_overlap(const Call& call, int rank, std::size_t in_bytes, std::size_t out_bytes) {
-  const auto in = reinterpret_cast<std::uintptr_t>(call.input);
-  const auto out = reinterpret_cast<std::uintptr_t>(call.output);
-  if (in_bytes == 0 || out_bytes == 0 || in + in_bytes <= out || out + out_bytes <= in) return;
-  const std::size_t own =
-      static_cast<std::size_t>(rank) * (in_bytes < out_bytes ? in_bytes : out_bytes);
-  if (call.what == Collective::all_gather       ? in == out + own
-      : call.what == Collective::reduce_scatter ? out == in + own
-                                                : in == out)
-    return;  // in place
-  refuse(
-      call,
-      fmt::format(
-          "input ({} bytes at {}) and output ({} bytes at {}) overlap without being in place; {}",
-          in_bytes, call.input, out_bytes, call.output,
-          call.what == Collective::all_gather       ? "in place is input == output + rank * count"
-          : call.what == Collective::reduce_scatter ? "in place is output == input + rank * count"
-                                                    : "in place is input == output"));
+bool in_place(const Call& call, std::uintptr_t in, std::uintptr_t out, std::size_t own) {
+  switch (call.kind.what) {
+    case Collective::all_gather: return in == out + own;
+    case Collective::reduce_scatter: return out == in + own;
+    default: return in == out;
+  }
+}
+
+std::string_view in_place_rule(Collective what) {
+  switch (what) {
+    case Collective::all_gather: return "input == output + rank * count";
+    case Collective::reduce_scatter: return "output == input + rank * count";
+    default: return "input == output";
+  }
 }
 
 }  // namespace
 
-void check_call(const Call& call, int rank, int size) {
-  if (static_cast<int>(call.type) >= kDataTypes)
-    refuse(call, fmt::format("there is no data type {}", static_cast<int>(call.type)));
-  if (static_cast<int>(call.op) >= kOps)
-    refuse(call, fmt::format("there is no reduction {}", static_cast<int>(call.op)));
-  if (call.timeout.count() < 0)
-    refuse(call, fmt::format("a timeout of {} ms is negative", call.timeout.count()));
-  if (has_root(call.what) && (call.root < 0 || call.root >= size))
-    refuse(call, fmt::format("root {} is not a rank; ranks are 0 to {}", call.root, size - 1));
-  if (reduces(call.what)) combine_function(call.type, call.op);  // throws `usage` naming the pair
-  const Blocks holds = blocks(call.what, rank == call.root, size);
-  const std::size_t most = std::numeric_limits<std::ptrdiff_t>::max() / size_of(call.type) /
-                           static_cast<std::size_t>(size);
-  if (call.count > most)
-    refuse(call,
+void check_kind(const CallKind& kind, int size) {
+  if (static_cast<int>(kind.type) >= kDataTypes)
+    refuse(kind, fmt::format("there is no data type {}", static_cast<int>(kind.type)));
+  if (static_cast<int>(kind.op) >= kOps)
+    refuse(kind, fmt::format("there is no reduction {}", static_cast<int>(kind.op)));
+  if (has_root(kind.what) && (kind.root < 0 || kind.root >= size))
+    refuse(kind, fmt::format("root {} is not a rank; ranks are 0 to {}", kind.root, size - 1));
+  if (reduces(kind.what)) combine_function(kind.type, kind.op);  // throws `usage` naming the pair
+  const std::size_t most = static_cast<std::size_t>(std::numeric_limits<std::ptrdiff_t>::max()) /
+                           size_of(kind.type) / static_cast<std::size_t>(size);
+  if (kind.count > most)
+    refuse(kind,
            fmt::format("{} elements of {} are more than memory can be; at most {} with {} ranks",
-                       call.count, to_string(call.type), most, size));
-  const std::size_t bytes = call.count * size_of(call.type);
-  if (call.input == nullptr && bytes * holds.input > 0) refuse(call, "input is null");
-  if (call.output == nullptr && bytes * holds.output > 0) refuse(call, "output is null");
-  check_overlap(call, rank, bytes * holds.input, bytes * holds.output);
+                       kind.count, to_string(kind.type), most, size));
+}
+
+void check_buffers(const Call& call, int rank, int size) {
+  const CallKind& kind = call.kind;
+  if (call.timeout.count() < 0)
+    refuse(kind, fmt::format("a timeout of {} ms is negative", call.timeout.count()));
+  const Blocks holds = blocks(kind.what, rank == kind.root, size);
+  const std::size_t bytes = kind.count * size_of(kind.type);
+  const std::size_t in_bytes = bytes * holds.input;
+  const std::size_t out_bytes = bytes * holds.output;
+  if (call.input == nullptr && in_bytes > 0) refuse(kind, "input is null");
+  if (call.output == nullptr && out_bytes > 0) refuse(kind, "output is null");
+  const auto in = reinterpret_cast<std::uintptr_t>(call.input);
+  const auto out = reinterpret_cast<std::uintptr_t>(call.output);
+  const bool apart =
+      in_bytes == 0 || out_bytes == 0 || in + in_bytes <= out || out + out_bytes <= in;
+  if (apart || in_place(call, in, out, static_cast<std::size_t>(rank) * bytes)) return;
+  refuse(kind,
+         fmt::format("input ({} bytes at {}) and output ({} bytes at {}) overlap without being "
+                     "in place, which is {}",
+                     in_bytes, call.input, out_bytes, call.output, in_place_rule(kind.what)));
 }
 
 std::string describe(const CallSignature& call) {

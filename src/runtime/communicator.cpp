@@ -65,7 +65,7 @@ namespace {
 
 Call call(Collective what, const void* input, void* output, std::size_t count, DataType type, Op op,
           int root, const CallOptions& options) {
-  return {what, input, output, count, type, op, root, options.timeout, options.algorithm};
+  return {{what, type, op, root, count}, input, output, options.timeout, options.algorithm};
 }
 Call all_reduce_call(const void* input, void* output, std::size_t count, DataType type, Op op,
                      const CallOptions& o) {

@@ -51,29 +51,35 @@ std::optional<Error> CommunicatorImpl::failure() const {
   return failure_;
 }
 
-PlannedCall CommunicatorImpl::plan(const Call& call) const {
+PlannedCall CommunicatorImpl::plan(const Call& call) {
   if (!parts_.runtime->in_own_process()) [[unlikely]]
     throw Error(
         ErrorKind::usage,
         fmt::format(
             "{}: this process was forked after the communicator was made; make one after the fork",
-            to_string(call.what)));
+            to_string(call.kind.what)));
   if (failed_.load(std::memory_order_acquire)) [[unlikely]]
     throw *failure();
-  check_call(call, parts_.rank, parts_.size);
-  const std::size_t bytes = call.count * size_of(call.type);
+  if (!last_plan_ || last_plan_->kind != call.kind || last_plan_->algorithm != call.algorithm)
+    last_plan_ = plan_kind(call.kind, call.algorithm);
+  check_buffers(call, parts_.rank, parts_.size);
+  return {last_plan_->key, call.input, call.output,
+          call.timeout.count() > 0 ? call.timeout : parts_.runtime->config().timeout,
+          last_plan_->large && call.input != call.output};
+}
+
+CommunicatorImpl::Plan CommunicatorImpl::plan_kind(const CallKind& kind,
+                                                   std::string_view algorithm) const {
+  check_kind(kind, parts_.size);
+  const std::size_t bytes = kind.count * size_of(kind.type);
   const Choice choice =
-      choose({call.what, bytes, parts_.size, parts_.cores, parts_.transport->max_message_bytes()},
-             call.algorithm.empty() ? parts_.runtime->config().algorithm : call.algorithm);
-  PlannedCall planned;
-  planned.key = {{call.what, call.type, call.op, call.root, call.count, choice.algorithm},
-                 choice.message_bytes};
-  planned.input = call.input;
-  planned.output = call.output;
-  planned.timeout = call.timeout.count() > 0 ? call.timeout : parts_.runtime->config().timeout;
-  planned.stream =
-      call.input != call.output && bytes * blocks_moved(call.what, parts_.size) >= stream_bytes_;
-  return planned;
+      choose({kind.what, bytes, parts_.size, parts_.cores, parts_.transport->max_message_bytes()},
+             algorithm.empty() ? parts_.runtime->config().algorithm : algorithm);
+  return {kind,
+          std::string(algorithm),
+          {{kind.what, kind.type, kind.op, kind.root, kind.count, choice.algorithm},
+           choice.message_bytes},
+          bytes * blocks_moved(kind.what, parts_.size) >= stream_bytes_};
 }
 
 Situation CommunicatorImpl::situation() const {

@@ -87,7 +87,15 @@ class CommunicatorImpl final : public Advanced {
   const Doorbell& doorbell() const override { return *parts_.doorbell; }
   int wait_fd() const override { return parts_.transport->wait_fd(); }
 
-  PlannedCall plan(const Call& call) const;
+  /// What follows from a call's kind and the algorithm that it names.
+  struct Plan {
+    CallKind kind;
+    std::string algorithm;
+    CallKey key;
+    bool large;  ///< The result does not fit the caches.
+  };
+  PlannedCall plan(const Call& call);
+  Plan plan_kind(const CallKind& kind, std::string_view algorithm) const;
   std::shared_ptr<Operation> enqueue(const PlannedCall& call);
 
   // Engine: its owner only.
@@ -119,6 +127,7 @@ class CommunicatorImpl final : public Advanced {
   std::deque<std::shared_ptr<Operation>> queue_;    // guarded by mutex_
   std::optional<Error> failure_;                    // guarded by mutex_; set once
   std::vector<std::unique_ptr<Sleeper>> sleepers_;  // guarded by mutex_: idle ones
+  std::optional<Plan> last_plan_;                   // calling thread only
   bool registered_ = false;                         // calling thread only
   std::atomic<bool> failed_{false};                 // failure_ is set
   std::atomic<int> pending_{0};
