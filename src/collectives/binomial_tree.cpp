@@ -32,8 +32,7 @@ struct Tree {
   Peers children;
 };
 
-/// all_reduce and barrier.
-Schedule up_and_down(const PlanRequest& request) {
+Schedule all_reduce_or_barrier(const PlanRequest& request) {
   const Tree tree(request);
   ScheduleBuilder plan(request, 1);
   const Verbs up = plan.lane();
@@ -78,7 +77,7 @@ Schedule plan(const PlanRequest& request) {
   switch (request.what) {
     case Collective::reduce: return reduce(request);
     case Collective::broadcast: return broadcast(request);
-    default: return up_and_down(request);
+    default: return all_reduce_or_barrier(request);
   }
 }
 

@@ -10,12 +10,14 @@ namespace {
 
 using namespace collectives;
 
-/// Everyone reduces everything, in the same order. One lane: two would race in place.
-Schedule all_reduce(const PlanRequest& request) {
+/// Everyone reduces everything, in the same order. One lane: two would race in place. A barrier's
+/// messages are empty: that they come is what they say.
+Schedule all_reduce_or_barrier(const PlanRequest& request) {
   ScheduleBuilder plan(request, 1);
   const Verbs lane = plan.lane();
   lane.send(0, others(request.rank, request.ranks));
-  lane.reduce_copy(in_rank_order(request, 0), 0).completes();
+  const auto result = lane.reduce_copy(in_rank_order(request, 0), 0);
+  if (request.what == Collective::all_reduce) result.completes();
   return std::move(plan).finish();
 }
 
@@ -31,18 +33,9 @@ Schedule broadcast(const PlanRequest& request) {
 Schedule reduce(const PlanRequest& request) {
   ScheduleBuilder plan(request, 1);
   if (request.rank == request.root)
-    plan.lane().step(in_rank_order(request, 0), {output(0)}, 0).completes();
+    plan.lane().reduce_copy(in_rank_order(request, 0), 0).completes();
   else
     plan.lane().send(0, {request.root});
-  return std::move(plan).finish();
-}
-
-/// Messages are empty: that they come is what they say.
-Schedule barrier(const PlanRequest& request) {
-  ScheduleBuilder plan(request, 1);
-  const Verbs lane = plan.lane();
-  lane.send(0, others(request.rank, request.ranks));
-  lane.reduce_copy(in_rank_order(request, 0), 0);
   return std::move(plan).finish();
 }
 
@@ -57,8 +50,7 @@ Schedule plan(const PlanRequest& request) {
   switch (request.what) {
     case Collective::broadcast: return broadcast(request);
     case Collective::reduce: return reduce(request);
-    case Collective::barrier: return barrier(request);
-    default: return all_reduce(request);
+    default: return all_reduce_or_barrier(request);
   }
 }
 

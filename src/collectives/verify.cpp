@@ -24,10 +24,11 @@ Verdict verify(std::span<const Schedule> schedules, const VerifyOptions& options
   try {
     check_shape(schedules);
     VerifyOptions unrolled = options;
+    const int back = farthest_back(schedules);
     if (schedules[0].what == Collective::barrier)
       unrolled.pieces = 1;  // an empty message is never cut
-    else
-      unrolled.pieces = std::max(options.pieces, farthest_back(schedules) + 2);
+    else if (back > 0)
+      unrolled.pieces = std::max(options.pieces, back + 2);
     for (const Schedule& schedule : schedules) check_races(schedule, unrolled);
     check_run(schedules, unrolled);
   } catch (const Rejected& rejected) {

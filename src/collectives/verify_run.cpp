@@ -22,7 +22,6 @@ struct LaneName {
   int lane = -1;
 };
 
-/// One message, and where its values lie in the channel's memory.
 struct Message {
   int operation = 0;
   int piece = 0;
@@ -39,18 +38,24 @@ struct Channel {
   int receiver = -1;  // lane; -1: nobody receives
   int posted = 0;
   int released = 0;
-  std::vector<Message> window;
-  std::vector<Value> values;  // `widest` a message
 };
 
 struct LaneState {
   LaneName name;
   const Lane* lane = nullptr;
-  std::vector<std::vector<int>> receives;  // by step: a channel for each peer in `in`, in order
-  std::vector<std::vector<int>> sends;
+  // A channel for each peer that a step names, in order: those of step s in `in` begin at first[2 *
+  // s], those in `out` at first[2 * s + 1].
+  std::vector<int> channels;
+  std::vector<int> first{0};
   std::vector<int> followers;  // lanes of this rank with steps after one of this lane
   int done = 0;                // steps of this operation, over all pieces
   bool queued = false;
+
+  std::span<const int> receives(int step) const { return part(2 * step); }
+  std::span<const int> sends(int step) const { return part(2 * step + 1); }
+  std::span<const int> part(int i) const {
+    return {channels.data() + first[i], std::size_t(first[i + 1] - first[i])};
+  }
 };
 
 struct RankState {
@@ -72,10 +77,8 @@ class Run {
         agreed_(items(), kNothing),
         rank_states_(ranks_) {
     for (int rank = 0; rank < ranks_; ++rank) add_rank(rank);
-    for (Channel& channel : channels_) {
-      channel.window.resize(options_.window);
-      channel.values.resize(std::size_t(options_.window) * schedules[0].widest);
-    }
+    messages_.resize(channels_.size() * options_.window);
+    message_values_.resize(messages_.size() * schedules[0].widest);
   }
 
   void run() {
@@ -89,8 +92,8 @@ class Run {
     }
     for (const RankState& rank : rank_states_)
       if (rank.operation < options_.operations) fail_deadlock();
-    for (const Channel& channel : channels_)
-      if (channel.posted != channel.released) fail_leftover(channel);
+    for (int id = 0; id < static_cast<int>(channels_.size()); ++id)
+      if (!empty(channels_[id])) fail_leftover(id);
   }
 
  private:
@@ -126,20 +129,20 @@ class Run {
     LaneState& state = lanes_[lane];
     const int rank = state.name.rank;
     for (const Step& step : state.lane->steps) {
-      state.receives.emplace_back();
       for (const Operand& operand : step.in)
         if (operand.place == Place::peer) {
           const int id = channel(operand.index, rank, state.lane->receives_on);
           claim(channels_[id].receiver, lane, channels_[id], "receives from", operand.index);
-          state.receives.back().push_back(id);
+          state.channels.push_back(id);
         }
-      state.sends.emplace_back();
+      state.first.push_back(static_cast<int>(state.channels.size()));
       for (const Operand& operand : step.out)
         if (operand.place == Place::peer) {
           const int id = channel(rank, operand.index, state.lane->sends_on);
           claim(channels_[id].sender, lane, channels_[id], "sends to", operand.index);
-          state.sends.back().push_back(id);
+          state.channels.push_back(id);
         }
+      state.first.push_back(static_cast<int>(state.channels.size()));
     }
   }
 
@@ -223,18 +226,18 @@ class Run {
   bool advance(int number) {
     LaneState& lane = lanes_[number];
     if (ended(lane) || must_wait(lane)) return false;
-    const std::size_t step = lane.done % lane.lane->steps.size();
-    for (const int id : lane.receives[step])
+    const int step = lane.done % static_cast<int>(lane.lane->steps.size());
+    for (const int id : lane.receives(step))
       if (empty(channels_[id])) return false;
-    for (const int id : lane.sends[step])
+    for (const int id : lane.sends(step))
       if (full(channels_[id])) return false;
 
     execute(lane, step);
-    for (const int id : lane.sends[step]) {
+    for (const int id : lane.sends(step)) {
       ++channels_[id].posted;
       wake(channels_[id].receiver);
     }
-    for (const int id : lane.receives[step]) {
+    for (const int id : lane.receives(step)) {
       ++channels_[id].released;
       wake(channels_[id].sender);
     }
@@ -247,28 +250,30 @@ class Run {
     return true;
   }
 
-  void execute(const LaneState& lane, std::size_t number) {
+  void execute(const LaneState& lane, int number) {
     const Step& step = lane.lane->steps[number];
     const RankState& rank = rank_states_[lane.name.rank];
     const int piece = lane.done / static_cast<int>(lane.lane->steps.size());
-    for (const int id : lane.receives[number]) check_message(lane, channels_[id], step, piece);
-    for (const int id : lane.sends[number])
-      channels_[id].window[channels_[id].posted % options_.window] = {
-          rank.operation, piece, static_cast<int>(number), step.chunk, step.count};
+    const auto receives = lane.receives(number);
+    const auto sends = lane.sends(number);
+    for (const int id : receives) check_message(lane, id, step, piece);
+    for (const int id : sends)
+      messages_[slot(id, channels_[id].posted)] = {rank.operation, piece, number, step.chunk,
+                                                   step.count};
 
     for (int k = 0; k < step.count; ++k) {
       operands_.clear();
       std::size_t receive = 0;
       for (const Operand& operand : step.in)
         operands_.push_back(operand.place == Place::peer
-                                ? message_value(channels_[lane.receives[number][receive++]], k)
+                                ? oldest_value(receives[receive++], k)
                                 : rank_states_[lane.name.rank].cells[cell(operand, piece) + k]);
       const Value result = combine(lane, step, piece, k);
       std::size_t send = 0;
       for (const Operand& operand : step.out) {
         if (operand.place == Place::peer) {
-          Channel& channel = channels_[lane.sends[number][send++]];
-          channel.values[slot(channel.posted) + k] = result;
+          const int id = sends[send++];
+          message_values_[slot(id, channels_[id].posted) * schedules_[0].widest + k] = result;
         } else {
           write(lane, step, operand, piece, k, result);
         }
@@ -276,11 +281,14 @@ class Run {
     }
   }
 
-  std::size_t slot(int message) const {
-    return std::size_t(message % options_.window) * schedules_[0].widest;
+  std::size_t slot(int channel, int message) const {
+    return std::size_t(channel) * options_.window + message % options_.window;
   }
-  Value message_value(const Channel& channel, int k) const {
-    return channel.values[slot(channel.released) + k];
+  const Message& oldest(int channel) const {
+    return messages_[slot(channel, channels_[channel].released)];
+  }
+  Value oldest_value(int channel, int k) const {
+    return message_values_[slot(channel, channels_[channel].released) * schedules_[0].widest + k];
   }
 
   Value combine(const LaneState& lane, const Step& step, int piece, int k) {
@@ -369,8 +377,9 @@ class Run {
 
   // --- verdicts ---
 
-  void check_message(const LaneState& lane, const Channel& channel, const Step& step, int piece) {
-    const Message& message = channel.window[channel.released % options_.window];
+  void check_message(const LaneState& lane, int id, const Step& step, int piece) {
+    const Message& message = oldest(id);
+    const Channel& channel = channels_[id];
     const int operation = rank_states_[lane.name.rank].operation;
     if (message.operation == operation && message.piece == piece && message.chunk == step.chunk &&
         message.count == step.count)
@@ -405,8 +414,9 @@ class Run {
                     options_.in_place ? ", in place" : "", what)};
   }
 
-  [[noreturn]] void fail_leftover(const Channel& channel) const {
-    const Message& message = channel.window[channel.released % options_.window];
+  [[noreturn]] void fail_leftover(int id) const {
+    const Message& message = oldest(id);
+    const Channel& channel = channels_[id];
     throw Rejected{
         fmt::format("{} ({}, {}) sends a message to rank {} on channel {} that nobody receives",
                     where(channel.from, lanes_[channel.sender].name.lane, message.step),
@@ -420,15 +430,15 @@ class Run {
     if (must_wait(lane))
       return {fmt::format("lane {} step {}", step.after.lane, step.after.step),
               rank_states_[lane.name.rank].first_lane + step.after.lane};
-    const std::size_t number = lane.done % lane.lane->steps.size();
-    for (const int id : lane.receives[number]) {
+    const int number = lane.done % static_cast<int>(lane.lane->steps.size());
+    for (const int id : lane.receives(number)) {
       const Channel& channel = channels_[id];
       if (!empty(channel)) continue;
       return {fmt::format("a message from rank {} on channel {}{}", channel.from, channel.number,
                           channel.sender < 0 ? ", where nobody sends" : ""),
               channel.sender};
     }
-    for (const int id : lane.sends[number]) {
+    for (const int id : lane.sends(number)) {
       const Channel& channel = channels_[id];
       if (!full(channel)) continue;
       return {fmt::format("room for a message to rank {} on channel {} (window {}){}", channel.to,
@@ -476,6 +486,8 @@ class Run {
   std::vector<RankState> rank_states_;
   std::vector<LaneState> lanes_;
   std::vector<Channel> channels_;
+  std::vector<Message> messages_;      // `window` a channel
+  std::vector<Value> message_values_;  // `widest` a message
   std::unordered_map<std::uint64_t, int> channel_ids_;
   std::vector<int> queue_;       // lanes that may be able to go on
   std::vector<Value> operands_;  // of the step being done

@@ -1,0 +1,146 @@
+#include "collectives/rank_arithmetic.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+namespace tutti::collectives {
+namespace {
+
+constexpr int kMostRanks = 64;
+
+TEST(RankArithmetic, WrapBringsEveryNumberIntoTheRanks) {
+  for (int ranks = 1; ranks <= kMostRanks; ++ranks)
+    for (int number = -3 * ranks; number <= 3 * ranks; ++number) {
+      const int wrapped = wrap(number, ranks);
+      EXPECT_TRUE(0 <= wrapped && wrapped < ranks);
+      EXPECT_EQ((number - wrapped) % ranks, 0);
+    }
+}
+
+TEST(RankArithmetic, OthersAreAllRanksButOneNearestSuccessorFirst) {
+  for (int ranks = 1; ranks <= kMostRanks; ++ranks)
+    for (int rank = 0; rank < ranks; ++rank) {
+      const std::vector<int> list = others(rank, ranks);
+      const std::set<int> distinct(list.begin(), list.end());
+      ASSERT_EQ(int(list.size()), ranks - 1);
+      EXPECT_EQ(distinct.size(), list.size());
+      EXPECT_FALSE(distinct.contains(rank));
+      if (ranks > 1) {
+        EXPECT_EQ(list.front(), ring_next(rank, ranks));
+      }
+    }
+}
+
+TEST(RankArithmetic, AtEachPlaceInTheirListsAllRanksNameDifferentOthers) {
+  for (int ranks = 2; ranks <= kMostRanks; ++ranks)
+    for (int place = 0; place < ranks - 1; ++place) {
+      std::set<int> targets;
+      for (int rank = 0; rank < ranks; ++rank) targets.insert(others(rank, ranks)[place]);
+      EXPECT_EQ(int(targets.size()), ranks);
+    }
+}
+
+TEST(RankArithmetic, RingNeighboursAreEachOthers) {
+  for (int ranks = 1; ranks <= kMostRanks; ++ranks)
+    for (int rank = 0; rank < ranks; ++rank) {
+      EXPECT_EQ(ring_previous(ring_next(rank, ranks), ranks), rank);
+      EXPECT_EQ(ring_next(rank, ranks), (rank + 1) % ranks);
+    }
+}
+
+TEST(RankArithmetic, ARingStageWorksOnWhatThePredecessorHadOneStageBefore) {
+  for (int ranks = 1; ranks <= kMostRanks; ++ranks)
+    for (int rank = 0; rank < ranks; ++rank) {
+      std::set<int> visited;
+      for (int stage = 0; stage < ranks; ++stage) {
+        visited.insert(ring_chunk(rank, stage, ranks));
+        EXPECT_EQ(ring_chunk(rank, stage + 1, ranks),
+                  ring_chunk(ring_previous(rank, ranks), stage, ranks));
+      }
+      EXPECT_EQ(int(visited.size()), ranks) << "once around, every chunk passes";
+      EXPECT_EQ(ring_chunk(rank, 0, ranks), rank);
+    }
+}
+
+TEST(RankArithmetic, RelativeAndAbsoluteRanksAreInverse) {
+  for (int ranks = 1; ranks <= kMostRanks; ++ranks)
+    for (int root = 0; root < ranks; ++root) {
+      EXPECT_EQ(relative_rank(root, root, ranks), 0);
+      for (int rank = 0; rank < ranks; ++rank)
+        EXPECT_EQ(absolute_rank(relative_rank(rank, root, ranks), root, ranks), rank);
+    }
+}
+
+TEST(RankArithmetic, EveryTreeNodeIsAChildOfItsParentAndReachesTheRootInLogarithmicSteps) {
+  for (int ranks = 1; ranks <= kMostRanks; ++ranks)
+    for (int rank = 1; rank < ranks; ++rank) {
+      const std::vector<int> siblings = tree_children(tree_parent(rank), ranks);
+      EXPECT_EQ(std::count(siblings.begin(), siblings.end(), rank), 1);
+      int depth = 0;
+      for (int node = rank; node != 0; node = tree_parent(node)) ++depth;
+      EXPECT_LE(depth, int(std::bit_width(unsigned(ranks - 1))));
+    }
+}
+
+/// The ranks of a subtree, in the order in which its nodes reduce: own first, then child by child.
+std::vector<int> subtree(int node, int ranks) {
+  std::vector<int> list{node};
+  for (const int child : tree_children(node, ranks)) {
+    const std::vector<int> below = subtree(child, ranks);
+    list.insert(list.end(), below.begin(), below.end());
+  }
+  return list;
+}
+
+TEST(RankArithmetic, ATreesOrderOfReductionIsTheOrderOfRanks) {
+  for (int ranks = 1; ranks <= kMostRanks; ++ranks) {
+    const std::vector<int> all = subtree(0, ranks);
+    ASSERT_EQ(int(all.size()), ranks);
+    EXPECT_TRUE(std::is_sorted(all.begin(), all.end()));
+  }
+}
+
+TEST(RankArithmetic, EveryRankIsPassiveOrTheOnlyActiveOneOfItsMember) {
+  for (int ranks = 1; ranks <= kMostRanks; ++ranks) {
+    const Pairing pairing{ranks};
+    EXPECT_EQ(pairing.members(), 1 << pairing.rounds());
+    EXPECT_TRUE(pairing.members() <= ranks && ranks < 2 * pairing.members());
+    std::set<int> members;
+    for (int rank = 0; rank < ranks; ++rank) {
+      if (pairing.passive(rank)) {
+        EXPECT_TRUE(pairing.speaks_for_two(rank + 1));
+        continue;
+      }
+      EXPECT_TRUE(members.insert(pairing.member(rank)).second);
+      EXPECT_EQ(pairing.rank_of(pairing.member(rank)), rank);
+      EXPECT_EQ(pairing.first_rank(pairing.member(rank)),
+                pairing.speaks_for_two(rank) ? rank - 1 : rank);
+    }
+    EXPECT_EQ(int(members.size()), pairing.members());
+    EXPECT_EQ(pairing.first_rank(pairing.members()), ranks);
+  }
+}
+
+TEST(RankArithmetic, DoublingPartnersAreEachOthersAndTheirRangesMakeTheNextRound) {
+  for (int ranks = 1; ranks <= kMostRanks; ++ranks) {
+    const Pairing pairing{ranks};
+    for (int rank = 0; rank < ranks; ++rank) {
+      if (pairing.passive(rank)) continue;
+      for (int round = 0; round < pairing.rounds(); ++round) {
+        const int partner = pairing.partner(rank, round);
+        EXPECT_EQ(pairing.partner(partner, round), rank);
+        const RankRange low = doubling_range(pairing, std::min(rank, partner), round);
+        const RankRange high = doubling_range(pairing, std::max(rank, partner), round);
+        EXPECT_EQ(low.first + low.count, high.first);
+        EXPECT_EQ(doubling_range(pairing, rank, round + 1),
+                  (RankRange{low.first, low.count + high.count}));
+      }
+      EXPECT_EQ(doubling_range(pairing, rank, pairing.rounds()), (RankRange{0, ranks}));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tutti::collectives
