@@ -2,11 +2,13 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cassert>
 #include <cerrno>
+#include <limits>
 
-namespace tutti {
+namespace tutti::rendezvous {
 namespace {
 
 constexpr std::size_t kReadBytes = 64 << 10;
@@ -46,4 +48,10 @@ bool Connection::flush() {
   return true;
 }
 
-}  // namespace tutti
+int poll_milliseconds(TimePoint deadline) {
+  const auto left = deadline - std::chrono::steady_clock::now();
+  const auto count = std::chrono::ceil<std::chrono::milliseconds>(left).count();
+  return static_cast<int>(std::clamp<std::int64_t>(count, 0, std::numeric_limits<int>::max()));
+}
+
+}  // namespace tutti::rendezvous

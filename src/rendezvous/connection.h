@@ -5,9 +5,10 @@
 #include <string>
 #include <string_view>
 
+#include "common/clock.h"
 #include "common/fd.h"
 
-namespace tutti {
+namespace tutti::rendezvous {
 
 /// One thread at a time. Both sides of a store use it.
 class Connection {
@@ -34,4 +35,7 @@ class Connection {
   std::size_t consumed_ = 0, sent_ = 0;  // of inbox_, of outbox_
 };
 
-}  // namespace tutti
+/// For poll(2) and epoll_wait(2): milliseconds until `deadline`, rounded up; 0 when it has passed.
+int poll_milliseconds(TimePoint deadline);
+
+}  // namespace tutti::rendezvous

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
 #include <optional>
 #include <string>
 #include <thread>
@@ -15,11 +14,7 @@
 #include "common/text.h"
 #include "rendezvous/protocol.h"
 
-namespace tutti {
-
-using store_protocol::Answer;
-using store_protocol::Greeting;
-using store_protocol::Verdict;
+namespace tutti::rendezvous {
 
 namespace {
 
@@ -34,18 +29,22 @@ struct Applicant {
   const int rank;
   const Store::Deadline deadline;
   const uid_t server_uid;
-  std::string obstacle;  // why the last attempt did not succeed
+  std::string obstacle;   // why it has not succeeded so far
+  bool answered = false;  // a server was there, and did what `obstacle` says
 
   std::optional<Joined> try_once();
-  std::optional<Answer> await_answer(Connection& connection);
+  std::optional<Answer> await_answer(Joined& joined);
+  void met(std::string_view what, bool by_a_server);
   void check_server(const PeerProcess& server) const;
   [[noreturn]] void refused(const Answer& answer, const PeerProcess& server) const;
 };
 
 std::optional<Joined> Applicant::try_once() {
   Connecting connecting = connect_to(job.socket_name());
-  obstacle = connecting.why_not;
-  if (!connecting.socket) return std::nullopt;
+  if (!connecting.socket) {
+    met(connecting.why_not, false);
+    return std::nullopt;
+  }
   Joined joined{Connection(std::move(connecting.socket)), {}};
   joined.server = peer_of(joined.connection.fd());
   check_server(joined.server);
@@ -54,29 +53,38 @@ std::optional<Joined> Applicant::try_once() {
   greeting.rank = static_cast<std::uint32_t>(rank);
   greeting.size = static_cast<std::uint32_t>(job.size);
   greeting.job = job.job_hash();
-  joined.connection.queue(store_protocol::bytes_of(greeting));
-  obstacle = joined.server.describe() + " closed the connection";
-  if (!joined.connection.flush()) return std::nullopt;
-  const auto answer = await_answer(joined.connection);
+  joined.connection.queue(bytes_of(greeting));
+  static_cast<void>(joined.connection.flush());  // where it fails, there is no answer either
+  const auto answer = await_answer(joined);
   if (!answer) return std::nullopt;
   if (answer->verdict == Verdict::welcome) return joined;
   if (answer->verdict != Verdict::too_late) refused(*answer, joined.server);
-  obstacle = joined.server.describe() + " still holds the store of an earlier communicator";
+  met(joined.server.describe() + " still holds the store of an earlier communicator", true);
   return std::nullopt;
 }
 
-std::optional<Answer> Applicant::await_answer(Connection& connection) {
+void Applicant::met(std::string_view what, bool by_a_server) {
+  obstacle = what;
+  answered = by_a_server;
+}
+
+std::optional<Answer> Applicant::await_answer(Joined& joined) {
+  Connection& connection = joined.connection;
   for (;;) {
-    if (auto answer = store_protocol::fixed_part<Answer>(connection.received())) {
+    if (auto answer = fixed_part<Answer>(connection.received())) {
       connection.consume(sizeof *answer);
       return answer;
     }
     pollfd waited{connection.fd(), POLLIN, 0};
     if (poll(&waited, 1, poll_milliseconds(deadline)) == 0) {
-      obstacle = "the store's process there does not answer";
+      // The last attempt may have had no time: what an earlier one met says more.
+      if (!answered) met(joined.server.describe() + " does not answer", false);
       return std::nullopt;
     }
-    if (!connection.receive()) return std::nullopt;
+    if (!connection.receive()) {
+      met(joined.server.describe() + " closed the connection", true);
+      return std::nullopt;
+    }
   }
 }
 
@@ -91,7 +99,7 @@ void Applicant::check_server(const PeerProcess& server) const {
 void Applicant::refused(const Answer& answer, const PeerProcess& server) const {
   const std::string who =
       fmt::format("rank {}: the store of {} at MASTER_PORT {}", rank, server.describe(), job.port);
-  if (answer.magic != store_protocol::kMagic)
+  if (answer.magic != kStoreMagic)
     throw Error(ErrorKind::unavailable,
                 fmt::format("{} is not tutti's; choose another MASTER_PORT", who));
   std::string why;
@@ -100,7 +108,7 @@ void Applicant::refused(const Answer& answer, const PeerProcess& server) const {
       why = fmt::format(
           "speaks version {} of the protocol and this rank {}; run the same build of "
           "tutti on all ranks",
-          answer.version, store_protocol::kVersion);
+          answer.version, kStoreVersion);
       break;
     case Verdict::other_job:
       why = fmt::format("belongs to a job of another name than {}; give each job a port of its own",
@@ -126,7 +134,7 @@ void Applicant::refused(const Answer& answer, const PeerProcess& server) const {
 }  // namespace
 
 Joined join_store(const JobAddress& job, int rank, Store::Deadline deadline, uid_t server_uid) {
-  Applicant applicant{job, rank, deadline, server_uid, {}};
+  Applicant applicant{job, rank, deadline, server_uid, {}, false};
   for (milliseconds pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
     if (auto joined = applicant.try_once()) return std::move(*joined);
     if (steady_clock::now() >= deadline) break;
@@ -139,9 +147,4 @@ Joined join_store(const JobAddress& job, int rank, Store::Deadline deadline, uid
                           rank, job.port, applicant.obstacle));
 }
 
-int poll_milliseconds(Store::Deadline deadline) {
-  const auto left = std::chrono::ceil<milliseconds>(deadline - steady_clock::now()).count();
-  return static_cast<int>(std::clamp<std::int64_t>(left, 0, std::numeric_limits<int>::max()));
-}
-
-}  // namespace tutti
+}  // namespace tutti::rendezvous

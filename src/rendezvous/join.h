@@ -9,7 +9,7 @@
 #include "rendezvous/job_address.h"
 #include "rendezvous/local_socket.h"
 
-namespace tutti {
+namespace tutti::rendezvous {
 
 struct Joined {
   Connection connection;
@@ -22,7 +22,4 @@ struct Joined {
 Joined join_store(const JobAddress& job, int rank, Store::Deadline deadline,
                   uid_t server_uid = geteuid());
 
-/// For poll(2): milliseconds until `deadline`, rounded up; 0 when it has passed.
-int poll_milliseconds(Store::Deadline deadline);
-
-}  // namespace tutti
+}  // namespace tutti::rendezvous

@@ -8,15 +8,18 @@
 
 #include <cassert>
 #include <cerrno>
+#include <csignal>
 #include <cstddef>
 #include <cstring>
 
 #include <tutti/error.hpp>
 
-#include "rendezvous/job_address.h"
-
-namespace tutti {
+namespace tutti::rendezvous {
 namespace {
+
+// SO_PEERPIDFD of Linux 6.5, which older headers do not name. Unlike a number, which another
+// process may have been given since, it is the very process.
+constexpr int kSoPeerPidfd = 77;
 
 struct Address {
   sockaddr_un un{};
@@ -44,6 +47,8 @@ Fd new_socket() {
   return socket;
 }
 
+bool has_ended(pid_t pid) { return pid != 0 && kill(pid, 0) != 0 && errno == ESRCH; }
+
 [[noreturn]] void refuse_taken_name(const std::string& name) {
   const Connecting probe = connect_to(name);
   const PeerProcess owner = probe.socket ? peer_of(probe.socket.get()) : PeerProcess{};
@@ -51,21 +56,15 @@ Fd new_socket() {
     throw Error(ErrorKind::usage,
                 "this process hosts a store at this MASTER_PORT already: keep the communicator "
                 "that it belongs to, or destroy it on all ranks before another is made");
-  throw Error(ErrorKind::unavailable,
-              fmt::format("MASTER_PORT is in use: {} hosts the store @{}; give each job a port of "
-                          "its own, or end that process",
-                          owner.describe(), name));
+  throw Error(
+      ErrorKind::unavailable,
+      fmt::format("MASTER_PORT is in use: {} hosts the store @{}{}; give each job a port of "
+                  "its own, or end that process",
+                  owner.describe(), name,
+                  has_ended(owner.pid) ? " (it has ended, but not a child that it forked)" : ""));
 }
 
 }  // namespace
-
-std::string JobAddress::socket_name() const { return fmt::format("tutti-{}-{}", uid, port); }
-
-std::uint64_t JobAddress::job_hash() const {
-  std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a: equal in every build, unlike std::hash
-  for (const char c : job) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  return hash;
-}
 
 Fd listen_at(const std::string& name) {
   Fd socket = new_socket();
@@ -110,9 +109,12 @@ PeerProcess peer_of(int socket) {
   return {found.pid, found.uid};
 }
 
-Fd watch_process(pid_t pid) {
-  if (pid == 0) return {};
-  return Fd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+Fd watch_peer(int socket) {
+  int fd = -1;
+  socklen_t bytes = sizeof fd;
+  if (getsockopt(socket, SOL_SOCKET, kSoPeerPidfd, &fd, &bytes) == 0) return Fd(fd);
+  const pid_t pid = peer_of(socket).pid;
+  return Fd(pid == 0 ? -1 : static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
 }
 
-}  // namespace tutti
+}  // namespace tutti::rendezvous

@@ -8,7 +8,7 @@
 
 #include "common/fd.h"
 
-namespace tutti {
+namespace tutti::rendezvous {
 
 /// A listening, non-blocking socket. Throws `unavailable`, naming the process that has the name if
 /// it can be told; `usage` where that is this process.
@@ -32,7 +32,7 @@ struct PeerProcess {
 /// Who listened or connected at the other end, as the kernel says.
 PeerProcess peer_of(int socket);
 
-/// Readable when the process has ended; none where that cannot be had.
-Fd watch_process(pid_t pid);
+/// A descriptor that is readable once that process has ended; none where the kernel has none.
+Fd watch_peer(int socket);
 
-}  // namespace tutti
+}  // namespace tutti::rendezvous

@@ -11,7 +11,7 @@ std::shared_ptr<Store> open_store(const LaunchEnvironment& launch, Store::Deadli
   const JobAddress job{launch.master_port, launch.size, launch.job};
   std::unique_ptr<StoreServer> server;
   if (launch.rank == 0) server = std::make_unique<StoreServer>(job);
-  Joined joined = join_store(job, launch.rank, deadline);
+  rendezvous::Joined joined = rendezvous::join_store(job, launch.rank, deadline);
   log.write(LogLevel::debug, "rank {} of {}: joined the store @{} of {}", launch.rank, launch.size,
             job.socket_name(), joined.server.describe());
   return std::make_shared<UnixStore>(std::move(joined), launch.rank, std::move(server));

@@ -15,15 +15,15 @@
 #include <string_view>
 #include <type_traits>
 
-namespace tutti::store_protocol {
+namespace tutti::rendezvous {
 
-inline constexpr std::uint64_t kMagic = 0x65726f7469747475u;
-inline constexpr std::uint32_t kVersion = 1;
+inline constexpr std::uint64_t kStoreMagic = 0x65726f7469747475u;
+inline constexpr std::uint32_t kStoreVersion = 1;
 
 /// The first two fields stay where they are in every version.
 struct Greeting {
-  std::uint64_t magic = kMagic;
-  std::uint32_t version = kVersion;
+  std::uint64_t magic = kStoreMagic;
+  std::uint32_t version = kStoreVersion;
   std::uint32_t rank = 0;
   std::uint64_t job = 0;  ///< Hash of the job's name.
   std::uint32_t size = 0;
@@ -41,8 +41,8 @@ enum class Verdict : std::uint32_t {
 };
 
 struct Answer {
-  std::uint64_t magic = kMagic;
-  std::uint32_t version = kVersion;
+  std::uint64_t magic = kStoreMagic;
+  std::uint32_t version = kStoreVersion;
   Verdict verdict = Verdict::welcome;
   std::uint32_t size = 0;  ///< The job's.
   std::int32_t pid = 0;    ///< For rank_taken.
@@ -95,4 +95,4 @@ std::optional<T> fixed_part(std::string_view bytes) noexcept {
   return message;
 }
 
-}  // namespace tutti::store_protocol
+}  // namespace tutti::rendezvous

@@ -12,16 +12,7 @@
 
 #include "rendezvous/local_socket.h"
 
-namespace tutti {
-
-using store_protocol::Answer;
-using store_protocol::bytes_of;
-using store_protocol::fixed_part;
-using store_protocol::Greeting;
-using store_protocol::Reply;
-using store_protocol::Request;
-using store_protocol::Verdict;
-
+namespace tutti::rendezvous {
 namespace {
 
 constexpr std::chrono::milliseconds kAcceptPause{50};
@@ -30,12 +21,6 @@ constexpr int kAcceptsATurn = 64;  // a flood must not keep those who have joine
 constexpr std::size_t kMostQueuedBytes = 4 << 20;
 
 TimePoint now() { return std::chrono::steady_clock::now(); }
-
-int timeout_until(std::optional<TimePoint> deadline) {
-  if (!deadline) return -1;
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline - now()).count();
-  return left < 0 ? 0 : static_cast<int>(left);
-}
 
 }  // namespace
 
@@ -58,8 +43,9 @@ ServerLoop::ServerLoop(const JobAddress& job, const ServerLimits& limits, int st
 void ServerLoop::run() {
   std::array<epoll_event, 64> events;
   while (!may_end()) {
-    const int ready =
-        epoll_wait(epoll_.get(), events.data(), events.size(), timeout_until(next_deadline()));
+    const auto deadline = next_deadline();
+    const int ready = epoll_wait(epoll_.get(), events.data(), events.size(),
+                                 deadline ? poll_milliseconds(*deadline) : -1);
     for (int i = 0; i < ready; ++i) handle(events[static_cast<std::size_t>(i)]);
     while (!strangers_.empty() && guests_.at(strangers_.front()).greet_by <= now())
       cut(strangers_.front());
@@ -67,7 +53,14 @@ void ServerLoop::run() {
       accept_again_.reset();
       watch(EPOLL_CTL_MOD, listener_.get(), EPOLLIN);
     }
+    assert(invariants());
   }
+}
+
+// In every turn of the loop: so nothing that grows with the number of ranks.
+bool ServerLoop::invariants() const {
+  return strangers_.size() + taken_ == guests_.size() && taken_ <= seats_.size() &&
+         strangers_.size() <= limits_.strangers;
 }
 
 void ServerLoop::watch(int operation, int fd, std::uint32_t events) {
@@ -93,12 +86,12 @@ std::optional<TimePoint> ServerLoop::next_deadline() const {
 void ServerLoop::handle(const epoll_event& event) {
   const int fd = event.data.fd;
   if (fd == stop_fd_) return begin_closing();
-  if (fd == listener_.get()) return accept_some();
-  if (!guests_.contains(fd)) return;  // cut since, by an earlier event of this turn
   try {
-    serve(fd);
-  } catch (const std::exception&) {  // out of memory: the one that asked for it goes
-    cut(fd);
+    if (fd == listener_.get()) return accept_some();
+    if (guests_.contains(fd)) serve(fd);  // else cut by an earlier event of this turn
+  } catch (const std::exception&) {       // out of memory: the one that asked for it goes
+    if (guests_.contains(fd)) return cut(fd);
+    if (!accept_again_) pause_accepting();
   }
 }
 
@@ -152,7 +145,7 @@ void ServerLoop::serve(int fd) {
 bool ServerLoop::greet(Guest& guest) {
   const auto greeting = fixed_part<Greeting>(guest.connection.received());
   if (!greeting) return true;
-  if (greeting->magic != store_protocol::kMagic)
+  if (greeting->magic != kStoreMagic)
     return false;  // it does not speak our language: no answer helps
   Answer answer;
   answer.verdict = judge(*greeting);
@@ -170,7 +163,7 @@ bool ServerLoop::greet(Guest& guest) {
 }
 
 Verdict ServerLoop::judge(const Greeting& greeting) const {
-  if (greeting.version != store_protocol::kVersion) return Verdict::other_version;
+  if (greeting.version != kStoreVersion) return Verdict::other_version;
   if (greeting.job != job_.job_hash()) return Verdict::other_job;
   if (greeting.size != seats_.size() || greeting.rank >= seats_.size()) return Verdict::other_size;
   const Seat& seat = seats_[greeting.rank];
@@ -220,8 +213,9 @@ void ServerLoop::cut(int fd) {
   if (place->second.rank < 0) {
     strangers_.remove(fd);
   } else {
-    seats_[static_cast<std::size_t>(place->second.rank)].state = Seat::State::left;
-    assert(taken_ > 0);
+    Seat& seat = seats_[static_cast<std::size_t>(place->second.rank)];
+    assert(taken_ > 0 && seat.state == Seat::State::taken);
+    seat.state = Seat::State::left;
     --taken_;
     service_.leave(fd);
   }
@@ -235,4 +229,4 @@ void ServerLoop::begin_closing() {
 
 bool ServerLoop::may_end() const { return close_by_ && (taken_ == 0 || *close_by_ <= now()); }
 
-}  // namespace tutti
+}  // namespace tutti::rendezvous

@@ -16,7 +16,7 @@
 #include "rendezvous/store_server.h"
 #include "rendezvous/store_service.h"
 
-namespace tutti {
+namespace tutti::rendezvous {
 
 /// Own thread only. Invariants: every stranger is a guest without a rank; a seat is taken while a
 /// guest has its rank; guests_ holds at most one guest a rank and ServerLimits::strangers more.
@@ -48,13 +48,14 @@ class ServerLoop {
   void admit(Fd socket);
   void serve(int fd);
   bool greet(Guest& guest);
-  store_protocol::Verdict judge(const store_protocol::Greeting& greeting) const;
+  Verdict judge(const Greeting& greeting) const;
   bool take_requests(Guest& guest);
-  void send(int fd, const store_protocol::Reply& reply, std::string_view bytes);
+  void send(int fd, const Reply& reply, std::string_view bytes);
   void update_events(Guest& guest);
   void cut(int fd);
   void begin_closing();
   bool may_end() const;
+  bool invariants() const;
 
   const JobAddress job_;
   const ServerLimits limits_;
@@ -69,4 +70,4 @@ class ServerLoop {
   std::optional<TimePoint> close_by_;      // set once the server is to end
 };
 
-}  // namespace tutti
+}  // namespace tutti::rendezvous

@@ -14,12 +14,7 @@
 #include "common/text.h"
 #include "rendezvous/key_table.h"
 
-namespace tutti {
-
-using store_protocol::Reply;
-using store_protocol::Request;
-using store_protocol::Status;
-using store_protocol::Verb;
+namespace tutti::rendezvous {
 
 namespace {
 
@@ -33,7 +28,7 @@ bool waits_for_key(Verb verb) { return verb == Verb::get || verb == Verb::wait; 
 StoreClient::StoreClient(Joined joined, int rank)
     : rank_(rank),
       server_(joined.server),
-      server_end_(watch_process(joined.server.pid)),
+      server_end_(watch_peer(joined.connection.fd())),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       connection_(std::move(joined.connection)) {
   if (!wake_)
@@ -52,9 +47,8 @@ std::string StoreClient::call(Verb verb, std::string_view key, std::string_view 
 
   const std::uint64_t id = next_id_++;
   Call& call = calls_[id];
-  connection_.queue(
-      store_protocol::bytes_of(Request{id, verb, static_cast<std::uint32_t>(key.size()),
-                                       static_cast<std::uint32_t>(value.size()), 0}));
+  connection_.queue(bytes_of(Request{id, verb, static_cast<std::uint32_t>(key.size()),
+                                     static_cast<std::uint32_t>(value.size()), 0}));
   connection_.queue(key);
   connection_.queue(value);
   lost_ |= !connection_.flush();
@@ -64,7 +58,7 @@ std::string StoreClient::call(Verb verb, std::string_view key, std::string_view 
   const Call result = std::move(call);
   calls_.erase(id);
   if (how == Ended::late && waits_for_key(verb)) {
-    connection_.queue(store_protocol::bytes_of(Request{id, Verb::forget, 0, 0, 0}));
+    connection_.queue(bytes_of(Request{id, Verb::forget, 0, 0, 0}));
     lost_ |= !connection_.flush();
   }
   if (how != Ended::done) refuse(how, verb, key);
@@ -122,7 +116,7 @@ void StoreClient::receive_all() {
 
 bool StoreClient::take_reply() {
   const std::string_view received = connection_.received();
-  const auto reply = store_protocol::fixed_part<Reply>(received);
+  const auto reply = fixed_part<Reply>(received);
   if (!reply) return false;
   if (reply->bytes > kMaxReplyBytes) {  // not what a server of ours sends
     lost_ = true;
@@ -156,4 +150,4 @@ void StoreClient::refuse(Ended how, Verb verb, std::string_view key) const {
                           rank_, server_.describe(), shown(key)));
 }
 
-}  // namespace tutti
+}  // namespace tutti::rendezvous

@@ -14,7 +14,7 @@
 #include "rendezvous/join.h"
 #include "rendezvous/protocol.h"
 
-namespace tutti {
+namespace tutti::rendezvous {
 
 /// Thread-safe: a thread that waits for a key does not keep others from asking. No thread holds the
 /// mutex while it blocks; one of those that wait, the pump, polls the socket for all.
@@ -26,12 +26,12 @@ class StoreClient {
   StoreClient(Joined joined, int rank);
 
   /// The reply's bytes. Throws as Store says.
-  std::string call(store_protocol::Verb verb, std::string_view key, std::string_view value,
+  std::string call(Verb verb, std::string_view key, std::string_view value,
                    Store::Deadline deadline);
 
  private:
   struct Call {
-    std::optional<store_protocol::Status> status;  // once replied
+    std::optional<Status> status;  // once replied
     std::string bytes;
   };
   enum class Ended { done, late, lost };
@@ -42,7 +42,7 @@ class StoreClient {
   void receive_all();
   bool take_reply();
   void wake_pump() const;
-  [[noreturn]] void refuse(Ended how, store_protocol::Verb verb, std::string_view key) const;
+  [[noreturn]] void refuse(Ended how, Verb verb, std::string_view key) const;
 
   const int rank_;
   const PeerProcess server_;
@@ -59,4 +59,4 @@ class StoreClient {
   std::map<std::uint64_t, Call> calls_;  // by id: those that a thread waits for
 };
 
-}  // namespace tutti
+}  // namespace tutti::rendezvous

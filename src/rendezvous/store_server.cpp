@@ -48,7 +48,8 @@ std::thread start_without_signals(Function function) {
 class StoreServer::Running {
  public:
   Running(const JobAddress& job, const ServerLimits& limits)
-      : stop_(stop_event()), loop_(std::make_unique<ServerLoop>(job, limits, stop_.get())) {
+      : stop_(stop_event()),
+        loop_(std::make_unique<rendezvous::ServerLoop>(job, limits, stop_.get())) {
     thread_ = start_without_signals([this] {
       try {
         loop_->run();
@@ -65,7 +66,7 @@ class StoreServer::Running {
 
  private:
   const Fd stop_;
-  std::unique_ptr<ServerLoop> loop_;  // own thread only, once that runs
+  std::unique_ptr<rendezvous::ServerLoop> loop_;  // own thread only, once that runs
   std::thread thread_;
 };
 

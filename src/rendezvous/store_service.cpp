@@ -8,12 +8,7 @@
 
 #include "common/text.h"
 
-namespace tutti {
-
-using store_protocol::Reply;
-using store_protocol::Request;
-using store_protocol::Status;
-using store_protocol::Verb;
+namespace tutti::rendezvous {
 
 bool StoreService::is_sane(const Request& request) noexcept {
   const bool has_value = request.verb == Verb::set || request.verb == Verb::add;
@@ -91,4 +86,4 @@ void StoreService::leave(int guest) {
   waits_of_.erase(guest);
 }
 
-}  // namespace tutti
+}  // namespace tutti::rendezvous

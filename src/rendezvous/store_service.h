@@ -11,7 +11,7 @@
 #include "rendezvous/key_table.h"
 #include "rendezvous/protocol.h"
 
-namespace tutti {
+namespace tutti::rendezvous {
 
 /// One thread at a time.
 class StoreService {
@@ -21,16 +21,15 @@ class StoreService {
   static constexpr std::size_t kMaxWaitsOfAGuest = 256;
 
   /// Takes a reply for `guest`; called from handle(). Must not call the service.
-  using Send = std::function<void(int guest, const store_protocol::Reply&, std::string_view bytes)>;
+  using Send = std::function<void(int guest, const Reply&, std::string_view bytes)>;
 
   explicit StoreService(Send send) : send_(std::move(send)) {}
 
   /// Whether a request is one that a client of this version sends: checked before its key and value
   /// are read.
-  static bool is_sane(const store_protocol::Request& request) noexcept;
+  static bool is_sane(const Request& request) noexcept;
 
-  void handle(int guest, const store_protocol::Request& request, std::string_view key,
-              std::string_view value);
+  void handle(int guest, const Request& request, std::string_view key, std::string_view value);
 
   /// Forgets all that `guest` waits for.
   void leave(int guest);
@@ -41,10 +40,10 @@ class StoreService {
   struct Waiting {
     int guest;
     std::uint64_t id;
-    store_protocol::Verb verb;
+    Verb verb;
   };
 
-  void await(int guest, const store_protocol::Request& request, std::string_view key);
+  void await(int guest, const Request& request, std::string_view key);
   void answer_waiting(std::string_view key);
   void reply(int guest, std::uint64_t id, std::string_view bytes);
   template <typename Unwanted>
@@ -56,4 +55,4 @@ class StoreService {
   std::map<int, std::size_t> waits_of_;                       // by guest
 };
 
-}  // namespace tutti
+}  // namespace tutti::rendezvous

@@ -8,9 +8,9 @@
 
 namespace tutti {
 
-using store_protocol::Verb;
+using rendezvous::Verb;
 
-UnixStore::UnixStore(Joined joined, int rank, std::unique_ptr<StoreServer> server)
+UnixStore::UnixStore(rendezvous::Joined joined, int rank, std::unique_ptr<StoreServer> server)
     : server_(std::move(server)), client_("the store", std::move(joined), rank) {}
 
 void UnixStore::set(std::string_view key, std::string_view value, Deadline deadline) {

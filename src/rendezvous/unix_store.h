@@ -15,7 +15,7 @@ namespace tutti {
 class UnixStore final : public Store {
  public:
   /// `server`: on rank 0, the one that it has joined; it ends, lingering, with this store.
-  UnixStore(Joined joined, int rank, std::unique_ptr<StoreServer> server = nullptr);
+  UnixStore(rendezvous::Joined joined, int rank, std::unique_ptr<StoreServer> server = nullptr);
 
   void set(std::string_view key, std::string_view value, Deadline deadline) override;
   std::string get(std::string_view key, Deadline deadline) override;
@@ -25,7 +25,7 @@ class UnixStore final : public Store {
  private:
   const std::unique_ptr<StoreServer>
       server_;  // outlives the client, which leaves before it lingers
-  ProcessOwned<StoreClient> client_;
+  ProcessOwned<rendezvous::StoreClient> client_;
 };
 
 }  // namespace tutti

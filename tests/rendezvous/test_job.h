@@ -28,13 +28,16 @@ inline Store::Deadline in(milliseconds time) { return std::chrono::steady_clock:
 /// Long enough that reaching it means that something hangs.
 inline Store::Deadline in_time() { return in(seconds(60)); }
 
-/// An address that no other test on this machine uses: tests of one binary run one after another,
-/// and ports beyond 65535 belong to nobody else.
-inline JobAddress job_of(int size) { return {100'000 + getpid(), size, "test"}; }
+/// An address that no other test on this machine uses: ports beyond 65535 belong to nobody else.
+inline JobAddress job_of(int size) {
+  const testing::TestInfo& test = *testing::UnitTest::GetInstance()->current_test_info();
+  const auto hash = std::hash<std::string>()(std::string(test.test_suite_name()) + test.name());
+  return {100'000 + getpid() % 1'000'000 * 1000 + static_cast<int>(hash % 1000), size, "test"};
+}
 
 inline std::shared_ptr<UnixStore> join(const JobAddress& job, int rank,
                                        Store::Deadline deadline = in_time()) {
-  return std::make_shared<UnixStore>(join_store(job, rank, deadline), rank);
+  return std::make_shared<UnixStore>(rendezvous::join_store(job, rank, deadline), rank);
 }
 
 /// The error that `call` throws; fails the test where it throws none.

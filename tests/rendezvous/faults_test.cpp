@@ -1,0 +1,196 @@
+// A server that dies, freezes, lingers; a process that forks; descriptors that must not leak.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "rendezvous/key_table.h"
+#include "rendezvous/memory_store.h"
+#include "stranger.h"
+#include "test_job.h"
+
+namespace tutti {
+namespace {
+
+using testing::HasSubstr;
+
+/// A process that hosts a store until it is killed.
+Child host(const JobAddress& job) {
+  return Child([&job] {
+    const StoreServer server(job);
+    pause();
+  });
+}
+
+TEST(UnixStore, LosesItsPeerAtOnceWhenTheServerIsKilledDuringAGet) {
+  const JobAddress job = job_of(3);
+  Child server = host(job);
+  const auto store = join(job, 1), other = join(job, 2);
+  std::vector<std::thread> waiters;
+  for (int i = 0; i < 3; ++i)
+    waiters.emplace_back([&] {
+      const Error error = error_of([&] { store->get("never", in_time()); });
+      EXPECT_EQ(error.kind(), ErrorKind::peer_lost);
+      EXPECT_THAT(error.what(), HasSubstr("rank 0"));
+    });
+  other->set("key", "value", in_time());
+  server.end(SIGKILL);
+  for (std::thread& waiter : waiters) waiter.join();
+  EXPECT_EQ(error_of([&] { store->set("key", "", in_time()); }).kind(), ErrorKind::peer_lost);
+  EXPECT_EQ(error_of([&] { other->add("sum", 1, in_time()); }).kind(), ErrorKind::peer_lost);
+}
+
+TEST(UnixStore, LosesItsPeerThoughAChildOfTheServerKeepsTheSocketsOpen) {
+  const JobAddress job = job_of(2);
+  int worker_pid[2];
+  ASSERT_EQ(pipe(worker_pid), 0);
+  Child server([&] {
+    const StoreServer running(job);
+    char byte = 0;
+    join(job, 0)->wait("joined", in_time());
+    const pid_t worker = fork();
+    if (worker == 0) pause();
+    static_cast<void>(!write(worker_pid[1], &worker, sizeof worker));
+    while (read(worker_pid[0], &byte, 0) == 0) pause();
+  });
+  const auto store = join(job, 1);
+  store->set("joined", "", in_time());
+  pid_t worker = 0;
+  ASSERT_EQ(read(worker_pid[0], &worker, sizeof worker), static_cast<ssize_t>(sizeof worker));
+  server.end(SIGKILL);
+  EXPECT_EQ(error_of([&] { store->get("never", in_time()); }).kind(), ErrorKind::peer_lost);
+  kill(worker, SIGKILL);
+  close(worker_pid[0]);
+  close(worker_pid[1]);
+}
+
+TEST(UnixStore, EndsCallsToAFrozenServerByTheirDeadlineAndGoesOnWhenItThaws) {
+  const JobAddress job = job_of(2);
+  Child server = host(job);
+  const auto store = join(job, 1);
+  store->set("before", "frost", in_time());
+  kill(server.pid(), SIGSTOP);
+  int status = 0;
+  waitpid(server.pid(), &status, WUNTRACED);
+  EXPECT_EQ(error_of([&] { store->get("before", in(milliseconds(20))); }).kind(),
+            ErrorKind::timeout);
+  const std::string large(kMaxValueBytes, 'x');  // more than the socket takes: sent in part
+  const Error error = error_of([&] { store->set("large", large, in(milliseconds(20))); });
+  EXPECT_EQ(error.kind(), ErrorKind::timeout);
+  EXPECT_THAT(error.what(), HasSubstr("may or may not"));
+  EXPECT_EQ(error_of([&] { store->set("next", "", in(milliseconds(20))); }).kind(),
+            ErrorKind::timeout);
+  kill(server.pid(), SIGCONT);
+  EXPECT_EQ(store->get("before", in_time()), "frost");
+  EXPECT_TRUE(store->get("large", in_time()) == large);
+}
+
+TEST(StoreServer, LingersUntilTheRanksThatHaveJoinedHaveLeft) {
+  const JobAddress job = job_of(2);
+  ServerLimits limits;
+  limits.linger = std::chrono::hours(1);
+  std::optional<UnixStore> rank_0;
+  auto server = std::make_unique<StoreServer>(job, limits);
+  rank_0.emplace(rendezvous::join_store(job, 0, in_time()), 0, std::move(server));
+  auto slow = join(job, 1);
+  rank_0->set("for rank 1", "still here", in_time());
+  std::thread ending([&] { rank_0.reset(); });
+  EXPECT_EQ(slow->get("for rank 1", in_time()), "still here");
+  slow.reset();
+  ending.join();
+}
+
+TEST(StoreServer, LingersNoLongerThanItsLimit) {
+  const JobAddress job = job_of(2);
+  ServerLimits limits;
+  limits.linger = milliseconds(20);
+  std::optional<StoreServer> server(std::in_place, job, limits);
+  const auto forgetful = join(job, 1);
+  server.reset();
+  EXPECT_EQ(error_of([&] { forgetful->get("key", in_time()); }).kind(), ErrorKind::peer_lost);
+}
+
+TEST(StoreServer, LetsNobodyInWhileItLingers) {
+  const JobAddress job = job_of(1000);
+  ServerLimits limits;
+  limits.linger = std::chrono::hours(1);
+  std::optional<StoreServer> server(std::in_place, job, limits);
+  auto last = join(job, 1);
+  std::thread ending([&] { server.reset(); });
+  std::string why;
+  for (int rank = 2; why.empty() && rank < 1000; ++rank) {  // until the thread has come that far
+    try {
+      join(job, rank, in(milliseconds(10)));
+    } catch (const Error& error) {
+      why = error.what();
+    }
+  }
+  EXPECT_THAT(why, HasSubstr("earlier communicator"));
+  last.reset();
+  ending.join();
+}
+
+template <typename MakeStore>
+void expect_that_a_child_is_refused_and_the_parent_goes_on(MakeStore make) {
+  std::shared_ptr<Store> store = make();
+  store->set("key", "value", in_time());
+  Child child([&] {
+    try {
+      store->get("key", in_time());
+    } catch (const Error& error) {
+      const bool clear = error.kind() == ErrorKind::usage &&
+                         std::string(error.what()).find("forked") != std::string::npos;
+      store.reset();  // neither hangs nor ends what is the parent's
+      _exit(clear ? 7 : 8);
+    }
+  });
+  EXPECT_EQ(child.wait(), 7);
+  EXPECT_EQ(store->get("key", in_time()), "value");
+}
+
+TEST(UnixStore, RefusesToServeAForkedChildAndGoesOnServingTheParent) {
+  expect_that_a_child_is_refused_and_the_parent_goes_on([] {
+    const JobAddress job = job_of(2);
+    auto server = std::make_unique<StoreServer>(job);
+    return std::make_shared<UnixStore>(rendezvous::join_store(job, 0, in_time()), 0,
+                                       std::move(server));
+  });
+}
+
+TEST(MemoryStore, RefusesToServeAForkedChildAndGoesOnServingTheParent) {
+  expect_that_a_child_is_refused_and_the_parent_goes_on(
+      [] { return std::make_shared<MemoryStore>(); });
+}
+
+TEST(MemoryStore, CanBeDestroyedInAChildWhileAThreadOfTheParentWaits) {
+  auto store = std::make_shared<MemoryStore>();
+  std::thread waiter([&] { store->wait("key", in_time()); });
+  Child child([&] { store.reset(); });
+  EXPECT_EQ(child.wait(), 0);
+  store->set("key", "", in_time());
+  waiter.join();
+}
+
+TEST(UnixStore, LeavesNoDescriptorOpen) {
+  const JobAddress job = job_of(4);
+  const std::size_t before = open_descriptors();
+  for (int round = 0; round < 3; ++round) {
+    std::optional<StoreServer> server(job);
+    const auto first = join(job, 0), second = join(job, 1);
+    const Stranger silent(job);
+    Stranger mad(job);
+    mad.say("there is no greeting that begins like this");
+    EXPECT_THROW(join(job, 1), Error);
+    EXPECT_THROW(join(job_of(5), 1), Error);
+    EXPECT_THROW(StoreServer{job}, Error);
+    EXPECT_THROW(first->get("never", in(milliseconds(1))), Error);
+    second->set("key", "value", in_time());
+  }
+  EXPECT_EQ(open_descriptors(), before);
+}
+
+}  // namespace
+}  // namespace tutti
