@@ -1,0 +1,56 @@
+#include "perf/operations.h"
+
+#include <gtest/gtest.h>
+
+namespace tutti::perf {
+namespace {
+
+Call call(Collective what, std::size_t bytes, int ranks, DataType type = DataType::f32) {
+  return call_of(what, type, Op::sum, 0, bytes, ranks);
+}
+
+TEST(PerfOperations, SizeIsTheLargerSideOfACall) {
+  EXPECT_EQ(call(Collective::all_reduce, 1000, 3).count, 250u);
+  EXPECT_EQ(call(Collective::all_reduce, 1000, 3).bytes(), 1000u);
+  EXPECT_EQ(call(Collective::broadcast, 1001, 3).bytes(), 1000u);
+}
+
+TEST(PerfOperations, BlocksAreMultiplesOfSixteenBytes) {
+  const Call gather = call(Collective::all_gather, 1000, 3);
+  EXPECT_EQ(gather.count, 80u);  // 250 / 3 = 83 elements
+  EXPECT_EQ(gather.bytes(), 960u);
+  EXPECT_EQ(gather.input_count, 80u);
+  EXPECT_EQ(gather.output_count, 240u);
+  const Call scatter = call(Collective::reduce_scatter, 1000, 3, DataType::bf16);
+  EXPECT_EQ(scatter.count, 160u);
+  EXPECT_EQ(scatter.input_count, 480u);
+  EXPECT_EQ(scatter.output_count, 160u);
+  EXPECT_EQ(call(Collective::all_gather, 8, 2).bytes(), 0u);
+}
+
+TEST(PerfOperations, InPlaceIsWhereTheLibraryWantsIt) {
+  std::byte memory[1000];
+  const Call gather = call(Collective::all_gather, 96, 3);
+  EXPECT_EQ(in_place(gather, memory, 2).input, memory + 64);
+  EXPECT_EQ(in_place(gather, memory, 2).output, memory);
+  const Call scatter = call(Collective::reduce_scatter, 96, 3);
+  EXPECT_EQ(in_place(scatter, memory, 1).input, memory);
+  EXPECT_EQ(in_place(scatter, memory, 1).output, memory + 32);
+  const Call reduce = call(Collective::all_reduce, 96, 3);
+  EXPECT_EQ(in_place(reduce, memory, 1).input, in_place(reduce, memory, 1).output);
+}
+
+TEST(PerfOperations, BandwidthsAreThoseOfNcclTests) {
+  EXPECT_DOUBLE_EQ(algorithm_gb_s(call(Collective::all_reduce, 1'000'000, 4), 100, 4), 10);
+  EXPECT_DOUBLE_EQ(algorithm_gb_s(call(Collective::all_gather, 64000, 4), 64, 4), 1);
+  EXPECT_DOUBLE_EQ(algorithm_gb_s(call(Collective::all_reduce, 0, 4), 0, 4), 0);
+  EXPECT_DOUBLE_EQ(bus_factor(Collective::all_reduce, 4), 1.5);
+  EXPECT_DOUBLE_EQ(bus_factor(Collective::all_gather, 4), 0.75);
+  EXPECT_DOUBLE_EQ(bus_factor(Collective::reduce_scatter, 4), 0.75);
+  EXPECT_DOUBLE_EQ(bus_factor(Collective::broadcast, 4), 1);
+  EXPECT_DOUBLE_EQ(bus_factor(Collective::reduce, 4), 1);
+  EXPECT_DOUBLE_EQ(bus_factor(Collective::all_reduce, 1), 0);
+}
+
+}  // namespace
+}  // namespace tutti::perf

@@ -1,0 +1,63 @@
+// Measures one rank's part of a table.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include <tutti/tutti.hpp>
+
+#include "perf/limits.h"
+#include "perf/operations.h"
+#include "perf/options.h"
+#include "perf/table.h"
+
+namespace tutti::perf {
+
+/// Runs the calls of a table on one rank; all ranks run the same, and come to the same rows.
+///
+/// Each time is measured as nccl-tests does: one call, a barrier, then calls back to back; their
+/// mean on each rank becomes one number by Options::average. Then the results are checked, of a
+/// call of its own, on all ranks.
+///
+/// Not thread-safe.
+class Bench {
+ public:
+  /// `limits` is used by rank 0 alone, while the other ranks wait.
+  Bench(Communicator& comm, const Options& options, Limits limits);
+
+  /// Measures all rows; `report` is called with each as soon as it is there.
+  Summary run(const std::function<void(const Row&)>& report);
+
+ private:
+  struct FreeDeleter {
+    void operator()(std::byte* memory) const { std::free(memory); }
+  };
+  using Memory = std::unique_ptr<std::byte, FreeDeleter>;
+
+  [[nodiscard]] Memory allocate() const;
+  void warm_up(DataType type, Op op, int root);
+  Row measure_row(const Call& call);
+  Timing measure(const Call& call, bool in_place);
+  double time_calls(const Call& call, bool in_place, std::int64_t calls);
+  std::int64_t check(const Call& call, bool in_place);
+
+  [[nodiscard]] Buffers buffers(const Call& call, bool in_place, std::int64_t iteration) const;
+  double combine(double time);
+  double from_rank0(const std::function<double()>& measure);
+
+  Communicator& comm_;
+  const Options& options_;
+  const Limits limits_;
+  Memory input_, output_;  // of the largest size
+
+  std::uint64_t seed_ = 0;  // of the last check: every check has other data
+  int wrong_results_ = 0;
+  double bus_gb_s_sum_ = 0;
+  int timings_ = 0;
+};
+
+}  // namespace tutti::perf

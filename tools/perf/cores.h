@@ -1,0 +1,19 @@
+// Which cores this process may use, and staying on one.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace tutti::perf {
+
+/// The logical processors that this thread may run on. One of each physical core comes first, so
+/// that the first n share as little as possible.
+[[nodiscard]] std::vector<int> allowed_cores();
+
+/// Keeps this thread, and threads that it starts, on one core.
+void pin(int core);
+
+/// "Intel(R) Xeon(R) Processor @ 2.50GHz"; "cpu" where the system does not say.
+[[nodiscard]] std::string processor_name();
+
+}  // namespace tutti::perf

@@ -1,0 +1,159 @@
+// tutti-perf: the bandwidth of collective operations.
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <tutti/tutti.hpp>
+
+#include "launch/launch.h"
+#include "perf/bench.h"
+#include "perf/cores.h"
+#include "perf/json.h"
+#include "perf/limits.h"
+#include "perf/options.h"
+#include "perf/table.h"
+
+namespace tutti::perf {
+namespace {
+
+constexpr int kUsageStatus = 2;
+
+std::optional<int> number_in_environment(const char* name) {
+  const char* text = std::getenv(name);
+  return text != nullptr ? std::optional(std::atoi(text)) : std::nullopt;
+}
+
+int start_ranks(const Options& options, int argc, char** argv) {
+  require_root(options, options.ranks);
+  tools::LaunchOptions launch;
+  launch.tool = "tutti-perf";
+  launch.ranks = options.ranks;
+  launch.tag = false;  // rank 0 alone writes
+  launch.command.assign(argv, argv + argc);
+  launch.command[0] = std::filesystem::read_symlink("/proc/self/exe");
+  return tools::launch(launch);
+}
+
+/// Keeps this rank on a core of its own where each can have one. A launcher may have done so.
+/// Returns the core, or none.
+std::optional<int> take_core(int local_rank, int local_ranks) {
+  const std::vector<int> cores = allowed_cores();
+  if (cores.size() == 1 && local_ranks > 1) return std::nullopt;
+  if (static_cast<std::size_t>(local_ranks) > cores.size()) return std::nullopt;
+  const int core = cores[static_cast<std::size_t>(local_rank)];
+  pin(core);
+  return core;
+}
+
+/// All ranks' devices, on all ranks.
+std::vector<Device> gather_devices(Communicator& comm, int core) {
+  struct Record {
+    std::int64_t pid, core;
+    char host[64], info[128];
+  } mine{::getpid(), core, {}, {}};
+  static_assert(sizeof(Record) % sizeof(std::int64_t) == 0);  // it travels as numbers
+  ::gethostname(mine.host, sizeof mine.host - 1);
+  std::strncpy(mine.info, processor_name().c_str(), sizeof mine.info - 1);
+  std::vector<Record> all(static_cast<std::size_t>(comm.size()));
+  comm.all_gather(&mine, all.data(), sizeof(Record) / sizeof(std::int64_t), DataType::int64);
+  std::vector<Device> devices;
+  for (const Record& record : all)
+    devices.push_back({static_cast<int>(devices.size()), static_cast<int>(record.pid), record.host,
+                       static_cast<int>(record.core), record.info});
+  return devices;
+}
+
+void print(const std::string& text) {
+  std::fputs(text.c_str(), stdout);
+  std::fflush(stdout);
+}
+
+int run_rank(const Options& options, const std::vector<std::string>& arguments) {
+  const std::vector<int> cores = allowed_cores();
+  const int rank = number_in_environment("RANK").value_or(0);
+  const int ranks = number_in_environment("WORLD_SIZE").value_or(1);
+  const int local_rank = number_in_environment("LOCAL_RANK").value_or(rank);
+  const int local_ranks = number_in_environment("LOCAL_WORLD_SIZE").value_or(ranks);
+  const std::optional<int> core = take_core(local_rank, local_ranks);
+
+  Report report{arguments, time_now(), {}, {}, {}, {}};
+  std::optional<OutputFile> file;
+  if (rank == 0 && !options.json_path.empty()) file.emplace(options.json_path);
+  if (file) print(fmt::format("# Writing JSON output to {}\n", file->path()));
+  Communicator comm = Communicator::from_env();
+  report.devices = gather_devices(comm, core.value_or(local_rank));
+  Bench bench(comm, options, Limits(cores.front(), cores[cores.size() > 1 ? 1 : 0]));
+  if (rank == 0) {
+    print(format_banner(options, version()));
+    for (const Device& device : report.devices) print(format_device(device));
+    print(format_titles(options));
+  }
+  report.summary = bench.run([&](const Row& row) {
+    report.rows.push_back(row);
+    if (rank == 0) print(format_row(row, options));
+  });
+  report.end_time = time_now();
+  if (rank == 0) print(format_summary(report.summary, options));
+  if (file) file->write(to_json(report, options, version()));
+  return report.summary.wrong_results == 0 ? 0 : 1;
+}
+
+int print_limits(const Options& options) {
+  const std::vector<int> cores = allowed_cores();
+  if (cores.size() < 2)
+    throw Error(ErrorKind::unavailable, "--limits needs two cores, and this process may use one");
+  const Limits limits(cores[0], cores[1]);
+  print(
+      fmt::format("# tutti-perf version {}: limits of {}, cores {} and {}\n"
+                  "# One way of a cache line: {:.1f} ns\n"
+                  "# Both cores copying at once, half of it last written by the other core\n"
+                  "#\n"
+                  "# {:>10}  {:>9}  {:>9}  {:>9}\n"
+                  "# {:>10}  {:>9}  {:>9}  {:>9}\n",
+                  version(), processor_name(), cores[0], cores[1], limits.one_way_ns(), "size",
+                  "copy", "streaming", "limit", "(B)", "(us)", "(us)", "(us)"));
+  for (const std::size_t bytes : sizes(options)) {
+    const double one_way_us = limits.one_way_ns() / 1e3;
+    const Limits::Copy copy = limits.copy(bytes);
+    print(fmt::format("{:12}  {:>9}  {:>9}  {:>9}\n", bytes, fit(copy.plain_us, 7),
+                      fit(copy.streaming_us, 7),
+                      fit(std::max(one_way_us, std::min(copy.plain_us, copy.streaming_us)), 7)));
+  }
+  return 0;
+}
+
+int perform(int argc, char** argv) {
+  const std::optional<Options> options = parse(argc, argv);
+  if (!options) return 0;
+  if (options->limits) return print_limits(*options);
+  if (std::getenv("RANK") == nullptr) return start_ranks(*options, argc, argv);
+  return run_rank(*options, {argv, argv + argc});
+}
+
+}  // namespace
+}  // namespace tutti::perf
+
+int main(int argc, char** argv) {
+  const char* rank = std::getenv("RANK");
+  const std::string speaker =
+      rank != nullptr ? fmt::format("tutti-perf: rank {}", rank) : std::string("tutti-perf");
+  try {
+    return tutti::perf::perform(argc, argv);
+  } catch (const tutti::Error& error) {
+    fmt::print(stderr, "{}: {}: {}\n", speaker, to_string(error.kind()), error.what());
+    const bool refused =
+        error.kind() == tutti::ErrorKind::usage || error.kind() == tutti::ErrorKind::unavailable;
+    return refused ? tutti::perf::kUsageStatus : 1;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}: {}\n", speaker, error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,48 @@
+// The collectives as nccl-tests measures them: what a size means, what is called, what the
+// bandwidth is.
+#pragma once
+
+#include <cstddef>
+
+#include <tutti/tutti.hpp>
+
+namespace tutti::perf {
+
+/// A call of one size.
+struct Call {
+  Collective what = Collective::all_reduce;
+  DataType type = DataType::f32;
+  Op op = Op::sum;
+  int root = 0;
+  std::size_t count = 0;         ///< The call's argument.
+  std::size_t input_count = 0;   ///< Elements that a rank gives,
+  std::size_t output_count = 0;  ///< and gets.
+
+  /// The size column.
+  [[nodiscard]] std::size_t bytes() const noexcept;
+};
+
+[[nodiscard]] bool reduces(Collective what) noexcept;
+[[nodiscard]] bool has_root(Collective what) noexcept;
+
+/// The call that a table shows under `bytes`: blocks of all_gather and reduce_scatter are cut down
+/// to a multiple of 16 bytes.
+[[nodiscard]] Call call_of(Collective what, DataType type, Op op, int root, std::size_t bytes,
+                           int ranks);
+
+/// The buffers of one rank: an input and an output of their own, or one for both.
+struct Buffers {
+  std::byte* input = nullptr;
+  std::byte* output = nullptr;
+};
+/// Both inside `memory`, where the operation wants them for a call in place.
+[[nodiscard]] Buffers in_place(const Call& call, std::byte* memory, int rank);
+
+void run(Communicator& comm, const Call& call, const Buffers& buffers);
+
+/// Bytes a second over all links of what the algorithm moves at least, as docs/PERFORMANCE.md of
+/// nccl-tests derives it.
+[[nodiscard]] double algorithm_gb_s(const Call& call, double time_us, int ranks);
+[[nodiscard]] double bus_factor(Collective what, int ranks);
+
+}  // namespace tutti::perf
