@@ -1,0 +1,136 @@
+// Drives the real tutti-perf, with ranks of its own and with a launcher's.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "command.h"
+
+namespace tutti::tools {
+namespace {
+
+using testing::HasSubstr;
+
+std::vector<std::string> perf(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), TUTTI_PERF);
+  return arguments;
+}
+
+/// The fields of each row of the table.
+std::vector<std::vector<std::string>> rows(const std::string& output) {
+  std::vector<std::vector<std::string>> result;
+  std::istringstream lines(output);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.empty() || line[0] == '#') continue;
+    std::istringstream fields(line);
+    result.emplace_back();
+    for (std::string field; fields >> field;) result.back().push_back(field);
+  }
+  return result;
+}
+
+TEST(TuttiPerf, MeasuresAndChecksEveryOperationTypeAndReduction) {
+  for (const std::string operation :
+       {"all_reduce", "all_gather", "broadcast", "reduce", "reduce_scatter"}) {
+    Command command(perf({operation, "--ranks", "3", "-b", "1", "-e", "20000", "-f", "100", "-n",
+                          "2", "-o", "all", "-d", "all", "-r", "all"}));
+    ASSERT_EQ(command.wait(), 0) << operation << command.out() << command.err();
+    const bool reduces = operation.find("reduce") != std::string::npos;
+    const bool rooted = operation == "broadcast" || operation == "reduce";
+    const auto table = rows(command.out());
+    EXPECT_EQ(table.size(), 3u * 5u * (reduces ? 5u : 1u) * (rooted ? 3u : 1u)) << operation;
+    for (const auto& row : table) {
+      ASSERT_EQ(row.size(), 13u) << operation;
+      EXPECT_EQ(row[8], "0") << operation << ' ' << row[2] << ' ' << row[3];
+      EXPECT_EQ(row[12], "0") << operation << ' ' << row[2] << ' ' << row[3];
+      EXPECT_EQ(row[3] == "none", !reduces);
+      EXPECT_EQ(row[4] == "-1", !rooted);
+    }
+    EXPECT_THAT(command.out(), HasSubstr("# Out of bounds values : 0 OK\n"));
+  }
+}
+
+TEST(TuttiPerf, JoinsTheRanksOfALauncher) {
+  Command command(
+      {TUTTI_RUN, "-n", "2", "--", TUTTI_PERF, "all_reduce_perf", "-b", "8", "-e", "8"});
+  EXPECT_EQ(command.wait(), 0) << command.err();
+  EXPECT_THAT(command.out(), HasSubstr("[0] # Collective test starting: all_reduce_perf\n"));
+  EXPECT_THAT(command.out(), HasSubstr("[0] #  Rank  1 Group  0 Pid "));
+  EXPECT_THAT(command.out(),
+              HasSubstr("[0]            8             2     float     sum      -1 "));
+  EXPECT_THAT(command.out(), testing::Not(HasSubstr("[1]"))) << "rank 0 alone writes";
+}
+
+TEST(TuttiPerf, OneRankMeasuresItsCopy) {
+  Command command(perf({"--ranks", "1", "-b", "64", "-e", "64", "--phase", "--rotate"}));
+  EXPECT_EQ(command.wait(), 0) << command.err();
+  ASSERT_EQ(rows(command.out()).size(), 1u);
+  EXPECT_EQ(rows(command.out())[0].back(), "N/A") << "there are no two cores to go between";
+}
+
+TEST(TuttiPerf, JsonHasTheTablesRowsAndThePhaseOfEach) {
+  const std::string path = fmt::format("{}tutti_perf.{}.json", testing::TempDir(), ::getpid());
+  Command command(perf(
+      {"--ranks", "2", "-b", "8", "-e", "64", "-f", "8", "-J", path, "-a", "3", "--show-limits"}));
+  ASSERT_EQ(command.wait(), 0) << command.err();
+  std::ifstream file(path);
+  const auto json = nlohmann::json::parse(file);
+  ASSERT_EQ(json["results"].size(), 2u);
+  EXPECT_EQ(json["config"]["devices"].size(), 2u);
+  for (const auto& row : json["results"]) {
+    EXPECT_GT(row["limit_us"], 0);
+    for (const char* place : {"out_of_place", "in_place"}) {
+      EXPECT_GT(row[place]["time"], 0);
+      EXPECT_GT(row[place]["one_way_ns"], 0);
+      EXPECT_EQ(row[place]["nwrong"], 0);
+    }
+  }
+  std::remove(path.c_str());
+}
+
+TEST(TuttiPerf, MeasuresTheLimitsOfTheMachine) {
+  Command command(perf({"--limits", "-b", "8", "-e", "4K", "-f", "512"}));
+  const int status = command.wait();
+  if (::sysconf(_SC_NPROCESSORS_ONLN) < 2) {
+    EXPECT_EQ(status, 2);
+    EXPECT_THAT(command.err(), HasSubstr("--limits needs two cores"));
+    return;
+  }
+  EXPECT_EQ(status, 0) << command.err();
+  EXPECT_THAT(command.out(), HasSubstr("# One way of a cache line: "));
+  EXPECT_EQ(rows(command.out()).size(), 2u);
+}
+
+TEST(TuttiPerf, RefusesBadArgumentsBeforeItStartsRanks) {
+  for (const auto& [arguments, why] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"-b", "x"}, "tutti-perf: usage: -b x: expected a size"},
+           {{"broadcast", "-r", "2", "--ranks", "2"}, "tutti-perf: usage: -r 2: there are 2 ranks"},
+           {{"sendrecv_perf"}, "tutti-perf: unavailable: the operation 'sendrecv' is unavailable"},
+           {{"--ranks", "0"}, "tutti-perf: usage: --ranks"}}) {
+    Command command(perf(arguments));
+    EXPECT_EQ(command.wait(), 2) << why;
+    EXPECT_EQ(command.out(), "");
+    EXPECT_THAT(command.err(), HasSubstr(why));
+  }
+}
+
+TEST(TuttiPerf, ARankThatDiesEndsTheRun) {
+  Command command(perf({"--ranks", "2", "-b", "8", "-e", "8", "-n", "1000000000"}));
+  ASSERT_TRUE(command.wait_for_output("(us)"));
+  const std::size_t pid = command.out().find("Rank  1 Group  0 Pid") + 20;
+  ::kill(std::stoi(command.out().substr(pid)), SIGKILL);
+  EXPECT_NE(command.wait(), 0);
+  EXPECT_THAT(command.err(), HasSubstr("tutti-perf: rank "));
+  EXPECT_THAT(command.marked_processes(), testing::ElementsAre());
+}
+
+}  // namespace
+}  // namespace tutti::tools
