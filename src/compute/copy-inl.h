@@ -1,6 +1,4 @@
-// Copying bytes: what one input comes to, whatever the type and the reduction.
-#include <cstring>
-
+// Copying: what one input comes to, whatever the reduction.
 #include "compute/pass-inl.h"
 
 #if defined(TUTTI_COMPUTE_COPY_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -14,31 +12,38 @@ HWY_BEFORE_NAMESPACE();
 namespace tutti {
 namespace HWY_NAMESPACE {
 
+template <class T>
 struct Copy {
-  using Stored = std::uint8_t;
+  using Stored = T;
 
-  explicit Copy(const CombineArgs&) {}
+  explicit Copy(const CombineArgs& args) { assert(args.divide_by == 1); }
   template <class D, int kIn>
-  HWY_INLINE auto combine(D d, const Inputs<Stored, kIn>& in, std::size_t i) const {
+  HWY_INLINE auto combine(D d, const Inputs<T, kIn>& in, std::size_t i) const {
     return hn::LoadU(d, in[0] + i);
   }
 };
 
-// `args.count` is bytes. An output that is the input is left alone: others may be reading it.
-inline void copy_bytes(const CombineArgs& args) {
-  assert(args.inputs == 1 && args.outputs >= 1 && args.divide_by == 1);
-  int aliases = 0;
-  for (int k = 0; k < args.outputs; ++k) aliases += args.out[k] == args.in[0];
-  if (aliases == 0) return Pass<Copy, 1, 0>::run(args);
-  if (aliases == args.outputs) return;
+// One output after the other, since some are the input: that is left alone, others may be reading
+// it.
+template <class T>
+HWY_NOINLINE void copy_in_place(const CombineArgs& args) {
   for (int k = 0; k < args.outputs; ++k) {
     if (args.out[k] == args.in[0]) continue;
     CombineArgs one = args;
     one.out = args.out + k;
     one.outputs = 1;
     one.stream_outputs = k < 64 ? args.stream_outputs >> k & 1 : 0;
-    Pass<Copy, 1, 0>::run(one);
+    Pass<Copy<T>, 1, 0>::run(one);
   }
+}
+
+template <class T>
+void copy(const CombineArgs& args) {
+  assert(args.inputs == 1 && args.outputs >= 1);
+  for (int k = 0; k < args.outputs; ++k)
+    if (args.out[k] == args.in[0]) return copy_in_place<T>(args);
+  if (args.outputs == 1 && args.stream_outputs == 0) return Pass<Copy<T>, 1, 1>::run_inline(args);
+  Pass<Copy<T>, 1, 0>::run(args);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -82,13 +82,24 @@ class Pass {
   HWY_INLINE explicit Pass(const CombineArgs& args)
       : reduction_(args), in_(args.in, args.inputs), out_(args.out, args.outputs) {}
 
-  static void run(const CombineArgs& args) {
-    std::size_t done = 0;
-    if (args.count >= kBulkBytes / sizeof(T)) done = bulk(args);
-    Pass(args).rest(done, args.count);
+  static HWY_INLINE void run(const CombineArgs& args) {
+    if (args.count >= kBulkBytes / sizeof(T)) return bulk(args);
+    range(args, 0, args.count);
+  }
+  // The same, with small calls in the caller's own code: no frame, no second look at `args`. Below
+  // 16 bytes it is the taken branches that cost (2 cycles each), so these come first.
+  static HWY_INLINE void run_inline(const CombineArgs& args) {
+    constexpr std::size_t kFew = 16 / sizeof(T);
+    if constexpr (kFew <= hn::MaxLanes(hn::ScalableTag<T>()))
+      if (args.count < kFew) [[likely]]
+        return Pass(args).template halves<kFew / 2>(0, args.count);
+    run(args);
   }
 
  private:
+  static HWY_NOINLINE void range(const CombineArgs& args, std::size_t begin, std::size_t end) {
+    Pass(args).rest(begin, end);
+  }
   // Whole vectors, then one of each half width that is still needed: never beyond the end.
   HWY_INLINE void rest(std::size_t i, std::size_t end) const {
     const hn::ScalableTag<T> d;
@@ -108,24 +119,29 @@ class Pass {
   template <class D>
   HWY_INLINE void step(D d, std::size_t i) const {
     const auto v = reduction_.combine(d, in_, i);
-    for (int k = 0; k < out_.count(); ++k) hn::StoreU(v, d, out_[k] + i);
+    for (int k = 0; k < out_.count(); ++k) {
+      hn::StoreU(v, d, out_[k] + i);
+      // GCC 12 would turn single elements to many outputs into scatters, and check for all that it
+      // takes.
+      if constexpr (kOut == 0) __asm__ volatile("");
+    }
   }
 
-  // Most of a large buffer, with aligned stores where alignment can be had; the elements done.
-  static HWY_NOINLINE std::size_t bulk(const CombineArgs& args) {
+  // With aligned stores where alignment can be had.
+  static HWY_NOINLINE void bulk(const CombineArgs& args) {
     const Pass pass(args);
     int lead = 0;
     std::uint64_t streamed = 0;
     if constexpr (kOut == 0) streamed = streamable(args, sizeof(T), lead);
     const std::size_t off = misalignment(args.out[lead]);
     std::size_t i = off % sizeof(T) == 0 ? (kLineBytes - off) % kLineBytes / sizeof(T) : 0;
-    pass.rest(0, i);
+    range(args, 0, i);
 
     const hn::ScalableTag<T> d;
     const std::size_t lanes = hn::Lanes(d);
     for (; args.count - i >= 4 * lanes; i += 4 * lanes) pass.four_steps(d, lanes, i, streamed);
     if (streamed != 0) hwy::FlushStream();
-    return i;
+    range(args, i, args.count);
   }
   // Four vectors to one output before the next: whole lines leave the write-combining buffers.
   template <class D>

@@ -289,26 +289,26 @@ class Bfloat16 {
 // The common shapes have passes of their own: two inputs (a ring's step, a tree's node) and up to
 // four; anything else, streaming too, goes through the pass for any number.
 template <class Reduction>
-void reduce(const CombineArgs& args) {
+HWY_NOINLINE void reduce_other_shapes(const CombineArgs& args) {
   assert(args.inputs >= 1 && args.outputs >= 1);
-  if (args.stream_outputs == 0 && args.outputs == 1) {
-    if (args.inputs == 2) return Pass<Reduction, 2, 1>::run(args);
-    if (args.inputs == 3) return Pass<Reduction, 3, 1>::run(args);
-    if (args.inputs == 4) return Pass<Reduction, 4, 1>::run(args);
-  }
-  if (args.stream_outputs == 0 && args.outputs == 2 && args.inputs == 2)
-    return Pass<Reduction, 2, 2>::run(args);
+  if (args.stream_outputs != 0) return Pass<Reduction, 0, 0>::run(args);
+  if (args.inputs == 2 && args.outputs == 2) return Pass<Reduction, 2, 2>::run(args);
+  if (args.inputs == 3 && args.outputs == 1) return Pass<Reduction, 3, 1>::run(args);
+  if (args.inputs == 4 && args.outputs == 1) return Pass<Reduction, 4, 1>::run(args);
   Pass<Reduction, 0, 0>::run(args);
 }
 
 template <class Reduction>
+HWY_INLINE void reduce(const CombineArgs& args) {
+  if (args.inputs == 2 && args.outputs == 1 && args.stream_outputs == 0) [[likely]]
+    return Pass<Reduction, 2, 1>::run_inline(args);
+  reduce_other_shapes<Reduction>(args);
+}
+
+template <class Reduction>
 void kernel(const CombineArgs& args) {
-  if (args.inputs > 1) [[likely]]
-    return reduce<Reduction>(args);
-  assert(args.divide_by == 1);
-  CombineArgs bytes = args;
-  bytes.count *= sizeof(typename Reduction::Stored);
-  copy_bytes(bytes);
+  if (args.inputs == 1) return copy<hwy::MakeUnsigned<typename Reduction::Stored>>(args);
+  reduce<Reduction>(args);
 }
 
 // Dividing by one is left out: most steps of an average only add.

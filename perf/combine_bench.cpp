@@ -1,0 +1,129 @@
+// What the combine kernels cost, and where streaming stores pay.
+//
+//   build/perf/combine_bench                      all
+//   build/perf/combine_bench --benchmark_filter=small
+//
+// Bytes are those read and written by the program; a plain store also reads its line from memory, a
+// streamed one does not.
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <benchmark/benchmark.h>
+
+#include "compute/combine.h"
+
+namespace tutti {
+namespace {
+
+constexpr std::size_t kAlignment = 4096;
+
+// Buffers of `bytes` each, written once so that they have pages of their own.
+class Buffers {
+ public:
+  Buffers(int number, std::size_t bytes) {
+    for (int i = 0; i < number; ++i) {
+      // Not all at the same place in a page: they would compete for the same sets of the caches.
+      owned_.emplace_back(static_cast<std::byte*>(
+          std::aligned_alloc(kAlignment, (bytes / kAlignment + 4) * kAlignment)));
+      pointers_.push_back(owned_.back().get() + 256 * static_cast<std::size_t>(i));
+      std::memset(pointers_.back(), 0, bytes);
+    }
+  }
+  void* const* data() { return pointers_.data(); }
+
+ private:
+  struct Free {
+    void operator()(std::byte* memory) const { std::free(memory); }
+  };
+  std::vector<std::unique_ptr<std::byte, Free>> owned_;
+  std::vector<void*> pointers_;
+};
+
+struct Shape {
+  int inputs, outputs;
+  std::uint64_t streamed;
+};
+
+// count elements of f32 (or `type`), `shape`; reports bytes read and written.
+void combine(benchmark::State& state, DataType type, Op op, Shape shape, std::size_t bytes) {
+  Buffers in(shape.inputs, bytes), out(shape.outputs, bytes);
+  const CombineFunction function = combine_function(type, op);
+  const CombineArgs args{.in = in.data(),
+                         .inputs = shape.inputs,
+                         .out = out.data(),
+                         .outputs = shape.outputs,
+                         .count = bytes / size_of(type),
+                         .divide_by = op == Op::avg ? 3u : 1u,
+                         .stream_outputs = shape.streamed};
+  for (auto _ : state) {
+    function(args);
+    benchmark::ClobberMemory();
+  }
+  state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(bytes) *
+                          (shape.inputs + shape.outputs));
+}
+
+void library_memcpy(benchmark::State& state, std::size_t bytes) {
+  Buffers in(1, bytes), out(1, bytes);
+  for (auto _ : state) {
+    std::memcpy(out.data()[0], in.data()[0], bytes);
+    benchmark::ClobberMemory();
+  }
+  state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(bytes) * 2);
+}
+
+std::string size_text(std::size_t bytes) {
+  if (bytes >= 1 << 20) return std::to_string(bytes >> 20) + "MiB";
+  if (bytes >= 1 << 10) return std::to_string(bytes >> 10) + "KiB";
+  return std::to_string(bytes) + "B";
+}
+
+void add(const std::string& group, DataType type, Op op, Shape shape, std::size_t bytes) {
+  const std::string name = group + "/" + std::string(to_string(type)) + "/" +
+                           std::string(to_string(op)) + "/" + std::to_string(shape.inputs) + "to" +
+                           std::to_string(shape.outputs) +
+                           (shape.streamed != 0 ? "_streamed/" : "/") + size_text(bytes);
+  benchmark::RegisterBenchmark(
+      name.c_str(), [=](benchmark::State& state) { combine(state, type, op, shape, bytes); });
+}
+
+void add_all() {
+  for (const std::size_t bytes : {4, 8, 16, 40, 64, 1024})
+    for (const Shape shape : {Shape{1, 1, 0}, {2, 1, 0}, {2, 2, 0}, {3, 1, 0}, {5, 1, 0}})
+      add("small", DataType::f32, Op::sum, shape, bytes);
+  for (const DataType type :
+       {DataType::f32, DataType::f64, DataType::bf16, DataType::int32, DataType::int64})
+    for (const Op op : {Op::sum, Op::prod, Op::min, Op::max, Op::avg}) {
+      add("small", type, op, {2, 1, 0}, 8);
+      add("types", type, op, {2, 1, 0}, 64 << 10);
+    }
+  for (std::size_t bytes = 16 << 10; bytes <= 64 << 20; bytes *= 4) {
+    benchmark::RegisterBenchmark(("stream/memcpy/" + size_text(bytes)).c_str(),
+                                 [=](benchmark::State& state) { library_memcpy(state, bytes); });
+    for (const Shape shape : {Shape{1, 1, 0},
+                              {1, 1, 1},
+                              {1, 2, 0},
+                              {1, 2, 2},
+                              {1, 2, 3},
+                              {2, 1, 0},
+                              {2, 1, 1},
+                              {2, 2, 0},
+                              {2, 2, 2},
+                              {4, 1, 0},
+                              {4, 1, 1}})
+      add("stream", DataType::f32, Op::sum, shape, bytes);
+  }
+}
+
+}  // namespace
+}  // namespace tutti
+
+int main(int argc, char** argv) {
+  tutti::add_all();
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+}
