@@ -1,0 +1,307 @@
+#include "interpreter.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cassert>
+#include <deque>
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "collectives/semantics.h"
+#include "common/random.h"
+
+namespace tutti::testing {
+namespace {
+
+/// A number that shows how it came about: `sum` is right in any order of reduction, `bits` in one
+/// alone.
+struct Element {
+  std::uint64_t sum = 0;
+  std::uint64_t bits = 0;
+
+  bool operator==(const Element&) const = default;
+};
+
+/// What completing does to a sum; odd, so that doing it twice or never shows.
+constexpr std::uint64_t kPostFactor = 0x2545f4914f6cdd1du;
+constexpr Element kUnwritten{0xdead, 0xdead};
+
+Element own_element(int rank, int operation, int index) {
+  const std::uint64_t key = (std::uint64_t(rank) << 40) ^ (std::uint64_t(operation) << 32) ^ index;
+  return {mix(key + 1), mix(~key)};
+}
+
+Element combine(std::span<const Element> operands, bool completes) {
+  if (operands.size() == 1 && !completes) return operands[0];
+  Element result{0, completes};
+  for (const Element& operand : operands) {
+    result.sum += operand.sum;
+    result.bits = mix(result.bits * 31 + operand.bits);
+  }
+  if (completes) result.sum *= kPostFactor;
+  return result;
+}
+
+using Elements = std::vector<Element>;
+
+struct RankState {
+  int operation = 0;
+  int busy_lanes = 0;
+  Elements input;
+  Elements output;
+  Elements scratch;
+  std::vector<int> done;  // by lane: steps of this operation, over all pieces
+};
+
+/// How the buffers are cut: chunk lengths by piece, from numbers that all ranks know.
+struct Cut {
+  Cut(const Schedule& schedule, const InterpretOptions& options)
+      : layout(schedule.layout), chunks(schedule.chunks), count(options.count) {
+    assert(options.message_elements >= schedule.widest);
+    most = options.message_elements / schedule.widest;
+    piece_elements = layout == Layout::whole ? most * chunks : most;
+    pieces = std::max(1, (count + piece_elements - 1) / piece_elements);
+  }
+
+  int elements_of(int piece) const {
+    return std::min(piece_elements, count - piece * piece_elements);
+  }
+
+  int length(int piece, int chunk) const {
+    if (layout == Layout::blocks) return elements_of(piece);
+    return begin_in_piece(piece, chunk + 1) - begin_in_piece(piece, chunk);
+  }
+
+  /// Where a chunk's piece begins in a buffer that holds all chunks.
+  int begin(int piece, int chunk) const {
+    if (layout == Layout::blocks) return chunk * count + piece * piece_elements;
+    return piece * piece_elements + begin_in_piece(piece, chunk);
+  }
+
+  int begin_in_piece(int piece, int chunk) const {
+    const int width = (elements_of(piece) + chunks - 1) / chunks;
+    return std::min(chunk * width, elements_of(piece));
+  }
+
+  int buffer_elements() const { return layout == Layout::whole ? count : count * chunks; }
+
+  Layout layout;
+  int chunks;
+  int count;
+  int most;  // elements of a chunk's piece
+  int piece_elements;
+  int pieces;
+};
+
+class Interpreter {
+ public:
+  Interpreter(std::span<const Schedule> schedules, const InterpretOptions& options)
+      : schedules_(schedules),
+        options_(options),
+        what_(schedules[0].what),
+        cut_(schedules[0], options),
+        random_(options.seed),
+        ranks_(schedules.size()) {
+    for (std::size_t rank = 0; rank < schedules.size(); ++rank) {
+      ranks_[rank].scratch.assign(schedules[rank].scratch_chunks * cut_.most, kUnwritten);
+      for (std::size_t lane = 0; lane < schedules[rank].lanes.size(); ++lane)
+        lanes_.emplace_back(rank, lane);
+    }
+  }
+
+  std::string run() {
+    for (int rank = 0; rank < int(ranks_.size()); ++rank) begin_operation(rank);
+    while (error_.empty()) {
+      // From a random lane on, the first that can go on does one step.
+      const std::size_t start = random_.next() % lanes_.size();
+      bool moved = false;
+      for (std::size_t i = 0; i < lanes_.size() && !moved; ++i) {
+        const auto [rank, lane] = lanes_[(start + i) % lanes_.size()];
+        moved = advance(rank, lane);
+      }
+      if (!moved) break;
+    }
+    if (!error_.empty()) return error_;
+    for (const RankState& rank : ranks_)
+      if (rank.operation < options_.operations) return "stuck";
+    for (const auto& [name, channel] : channels_)
+      if (!channel.empty()) return "a message is left over";
+    return "";
+  }
+
+ private:
+  using ChannelName = std::tuple<int, int, int>;  // from, to, number
+
+  int lane_steps(int rank, int lane) const {
+    return int(schedules_[rank].lanes[lane].steps.size());
+  }
+
+  void begin_operation(int rank) {
+    RankState& state = ranks_[rank];
+    const Schedule& schedule = schedules_[rank];
+    if (state.operation == options_.operations) return;
+    state.done.assign(schedule.lanes.size(), 0);
+    state.busy_lanes = 0;
+    for (int lane = 0; lane < int(schedule.lanes.size()); ++lane)
+      state.busy_lanes += lane_steps(rank, lane) > 0;
+    state.input.assign(cut_.buffer_elements(), kUnwritten);
+    for (int i = 0; i < cut_.buffer_elements(); ++i)
+      if (input_has(rank, i)) state.input[i] = own_element(rank, state.operation, i);
+    state.output.assign(cut_.buffer_elements(), kUnwritten);
+  }
+
+  // Whether a buffer has an element depends on its block alone.
+  int block_of(int element) const {
+    return cut_.layout == Layout::blocks && cut_.count > 0 ? element / cut_.count : 0;
+  }
+  bool input_has(int rank, int element) const {
+    return collectives::input_exists(what_, rank, schedules_[0].root, block_of(element));
+  }
+  bool output_has(int rank, int element) const {
+    return collectives::output_exists(what_, rank, schedules_[0].root, block_of(element));
+  }
+
+  bool advance(int rank, int lane) {
+    RankState& state = ranks_[rank];
+    const Lane& plan = schedules_[rank].lanes[lane];
+    const int steps = lane_steps(rank, lane);
+    const int done = state.done.empty() ? 0 : state.done[lane];
+    if (state.operation == options_.operations || done == cut_.pieces * steps) return false;
+    const Step& step = plan.steps[done % steps];
+    const int piece = done / steps;
+    if (step.after.lane >= 0 && piece >= step.after.pieces_back) {
+      const int target = (piece - step.after.pieces_back) * lane_steps(rank, step.after.lane);
+      if (state.done[step.after.lane] <= target + step.after.step) return false;
+    }
+    for (const Operand& from : step.in)
+      if (from.place == Place::peer && channels_[{from.index, rank, plan.receives_on}].empty())
+        return false;
+    for (const Operand& to : step.out)
+      if (to.place == Place::peer &&
+          int(channels_[{rank, to.index, plan.sends_on}].size()) >= options_.window)
+        return false;
+
+    execute(rank, plan, step, piece);
+    if (++state.done[lane] == cut_.pieces * steps && --state.busy_lanes == 0) {
+      check_results(rank);
+      ++state.operation;
+      begin_operation(rank);
+    }
+    return true;
+  }
+
+  void execute(int rank, const Lane& lane, const Step& step, int piece) {
+    std::vector<Elements> operands;
+    int length = 0;
+    for (int k = 0; k < step.count; ++k) length += cut_.length(piece, step.chunk + k);
+    for (const Operand& from : step.in) {
+      operands.push_back(read(rank, lane, from, step, piece));
+      if (int(operands.back().size()) != length)
+        error_ = fmt::format("rank {} expects {} elements from rank {}, gets {}", rank, length,
+                             from.index, operands.back().size());
+    }
+    if (!error_.empty()) return;
+
+    Elements result(length);
+    Elements column(operands.size());
+    for (int i = 0; i < length; ++i) {
+      for (std::size_t k = 0; k < operands.size(); ++k) column[k] = operands[k][i];
+      result[i] = combine(column, step.completes);
+    }
+    for (const Operand& to : step.out) {
+      if (to.place == Place::peer)
+        channels_[{rank, to.index, lane.sends_on}].push_back(result);
+      else
+        write(rank, to, step, piece, result);
+    }
+    for (const Operand& from : step.in)
+      if (from.place == Place::peer) channels_[{from.index, rank, lane.receives_on}].pop_front();
+  }
+
+  /// A chunk of one of the rank's buffers.
+  std::span<Element> memory(int rank, const Operand& operand, int k, const Step& step, int piece) {
+    RankState& state = ranks_[rank];
+    const std::size_t length = cut_.length(piece, step.chunk + k);
+    if (operand.place == Place::scratch)
+      return {state.scratch.data() + (operand.index + k) * cut_.most, length};
+    const int begin = cut_.begin(piece, operand.index + k);
+    // In place, input and output are one buffer wherever both exist.
+    const bool own =
+        operand.place == Place::output &&
+        !(options_.in_place &&
+          collectives::input_exists(what_, rank, schedules_[0].root, operand.index + k));
+    return {(own ? state.output : state.input).data() + begin, length};
+  }
+
+  Elements read(int rank, const Lane& lane, const Operand& from, const Step& step, int piece) {
+    if (from.place == Place::peer) return channels_[{from.index, rank, lane.receives_on}].front();
+    Elements elements;
+    for (int k = 0; k < step.count; ++k) {
+      const auto chunk = memory(rank, from, k, step, piece);
+      elements.insert(elements.end(), chunk.begin(), chunk.end());
+    }
+    return elements;
+  }
+
+  void write(int rank, const Operand& to, const Step& step, int piece, const Elements& result) {
+    auto next = result.begin();
+    for (int k = 0; k < step.count; ++k)
+      for (Element& element : memory(rank, to, k, step, piece)) element = *next++;
+  }
+
+  void check_results(int rank) {
+    const int operation = ranks_[rank].operation;
+    for (const RankState& other : ranks_)
+      if (what_ == Collective::barrier && other.operation < operation)
+        error_ = "a rank has left the barrier before all have come";
+    if (what_ == Collective::barrier) return;
+    auto& agreed = agreed_[operation];
+    agreed.resize(cut_.buffer_elements());
+    for (int i = 0; i < cut_.buffer_elements(); ++i) {
+      if (!options_.in_place && input_has(rank, i) &&
+          ranks_[rank].input[i] != own_element(rank, operation, i))
+        error_ = fmt::format("rank {} has changed its input", rank);
+      if (!output_has(rank, i)) continue;
+      const bool shared = options_.in_place && input_has(rank, i);
+      const Element found = (shared ? ranks_[rank].input : ranks_[rank].output)[i];
+      if (found.sum != expected_sum(operation, i))
+        error_ = fmt::format("rank {}: element {} of operation {} is wrong", rank, i, operation);
+      if (what_ != Collective::all_reduce) continue;
+      if (agreed[i].bits == 0) agreed[i] = found;
+      if (agreed[i] != found)
+        error_ = fmt::format("rank {}: element {} has other bits than elsewhere", rank, i);
+    }
+  }
+
+  std::uint64_t expected_sum(int operation, int element) const {
+    if (what_ == Collective::broadcast)
+      return own_element(schedules_[0].root, operation, element).sum;
+    if (what_ == Collective::all_gather)
+      return own_element(block_of(element), operation, element).sum;
+    std::uint64_t sum = 0;
+    for (int rank = 0; rank < int(ranks_.size()); ++rank)
+      sum += own_element(rank, operation, element).sum;
+    return sum * kPostFactor;
+  }
+
+  const std::span<const Schedule> schedules_;
+  const InterpretOptions options_;
+  const Collective what_;
+  const Cut cut_;
+  SeededRandom random_;
+  std::vector<RankState> ranks_;
+  std::vector<std::pair<int, int>> lanes_;
+  std::map<ChannelName, std::deque<Elements>> channels_;
+  std::map<int, Elements> agreed_;  // all_reduce: by operation, the first rank's results
+  std::string error_;
+};
+
+}  // namespace
+
+std::string interpret(std::span<const Schedule> schedules, const InterpretOptions& options) {
+  return Interpreter(schedules, options).run();
+}
+
+}  // namespace tutti::testing
