@@ -34,8 +34,6 @@ void check_run(std::span<const Schedule> schedules, const VerifyOptions& options
 // --- words for verdicts ---
 
 std::string where(int rank, int lane, int step);    // "rank 1 lane 0 step 2"
-std::string chunks_text(int chunk, int count);      // "chunk 3", "chunks 3 to 5"
 std::string moment_text(int operation, int piece);  // "piece 0 of operation 1"
-std::string operand_text(const Operand& operand);   // "output[3]", "rank 3"
 
 }  // namespace tutti::collectives

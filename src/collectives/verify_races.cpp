@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "collectives/print.h"
 #include "collectives/verify_checks.h"
 
 namespace tutti::collectives {
@@ -113,7 +114,7 @@ class RaceCheck {
     };
     throw Rejected{fmt::format(
         "race on rank {}: {} (chunk {}{}) is used by {} and {}, and nothing orders them",
-        schedule_.rank, operand_text({operand.place, operand.index + k}), step.chunk + k,
+        schedule_.rank, to_text(Operand{operand.place, operand.index + k}), step.chunk + k,
         in_place_ ? ", in place" : "", text(other, other_writes),
         text({lane, steps_done(lane) + 1}, write))};
   }

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "collectives/expressions.h"
+#include "collectives/print.h"
 #include "collectives/semantics.h"
 #include "collectives/verify_checks.h"
 
@@ -400,7 +401,7 @@ class Run {
   }
 
   static std::string operand_at(const Operand& operand, int k) {
-    return operand_text({operand.place, operand.index + (operand.place == Place::peer ? 0 : k)});
+    return to_text(Operand{operand.place, operand.index + (operand.place == Place::peer ? 0 : k)});
   }
 
   /// `k`: the step's chunk that is wrong, or -1 for all of them.

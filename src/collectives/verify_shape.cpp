@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "collectives/print.h"
 #include "collectives/semantics.h"
 #include "collectives/verify_checks.h"
 
@@ -12,23 +13,8 @@ std::string where(int rank, int lane, int step) {
   return fmt::format("rank {} lane {} step {}", rank, lane, step);
 }
 
-std::string chunks_text(int chunk, int count) {
-  if (count == 1) return fmt::format("chunk {}", chunk);
-  return fmt::format("chunks {} to {}", chunk, chunk + count - 1);
-}
-
 std::string moment_text(int operation, int piece) {
   return fmt::format("piece {} of operation {}", piece, operation);
-}
-
-std::string operand_text(const Operand& operand) {
-  switch (operand.place) {
-    case Place::input: return fmt::format("input[{}]", operand.index);
-    case Place::output: return fmt::format("output[{}]", operand.index);
-    case Place::scratch: return fmt::format("scratch[{}]", operand.index);
-    case Place::peer: return fmt::format("rank {}", operand.index);
-  }
-  return "an unknown place";
 }
 
 namespace {
@@ -71,12 +57,12 @@ class StepShape {
     switch (operand.place) {
       case Place::peer:
         if (operand.index < 0 || operand.index >= schedule_.ranks || operand.index == rank)
-          fail(fmt::format("{} is no peer (of {} ranks)", operand_text(operand), schedule_.ranks));
+          fail(fmt::format("{} is no peer (of {} ranks)", to_text(operand), schedule_.ranks));
         return;
       case Place::scratch:
         if (operand.index < 0 || step_.count > schedule_.scratch_chunks ||
             operand.index > schedule_.scratch_chunks - step_.count)
-          fail(fmt::format("{} is outside of {} scratch chunks", operand_text(operand),
+          fail(fmt::format("{} is outside of {} scratch chunks", to_text(operand),
                            schedule_.scratch_chunks));
         return;
       case Place::input:
@@ -86,8 +72,7 @@ class StepShape {
     if (written && operand.place == Place::input)
       fail("writes to the input, which is the caller's");
     if (operand.index != step_.chunk)
-      fail(fmt::format("names {}: lengths are those of chunk {}", operand_text(operand),
-                       step_.chunk));
+      fail(fmt::format("names {}: lengths are those of chunk {}", to_text(operand), step_.chunk));
     const auto exists = operand.place == Place::input ? input_exists : output_exists;
     for (int chunk = step_.chunk; chunk < step_.chunk + step_.count; ++chunk)
       if (!exists(schedule_.what, rank, schedule_.root, chunk))
@@ -99,17 +84,17 @@ class StepShape {
     for (std::size_t i = 0; i < in.size(); ++i) {
       const auto same = [&](const Operand& other) { return other == in[i]; };
       if (in[i].place == Place::peer && std::any_of(in.begin(), in.begin() + i, same))
-        fail(fmt::format("receives twice from {}", operand_text(in[i])));
+        fail(fmt::format("receives twice from {}", to_text(in[i])));
       // Element by element, so a chunk may be read and written at once; shifted, it may not.
       if (in[i].place == Place::scratch)
         for (const Operand& target : out)
           if (target != in[i] && overlap(target, in[i]))
-            fail(fmt::format("{} and {} overlap", operand_text(in[i]), operand_text(target)));
+            fail(fmt::format("{} and {} overlap", to_text(in[i]), to_text(target)));
     }
     for (std::size_t i = 0; i < out.size(); ++i)
       for (std::size_t j = 0; j < i; ++j)
         if (out[i] == out[j] || overlap(out[i], out[j]))
-          fail(fmt::format("writes twice to {}", operand_text(out[i])));
+          fail(fmt::format("writes twice to {}", to_text(out[i])));
   }
 
   bool overlap(const Operand& a, const Operand& b) const {
