@@ -310,8 +310,8 @@ TEST(VerifyRejects, MessagesThatCrossOver) {
 TEST(VerifyRejects, AChannelEndThatTwoLanesUse) {
   Schedules schedules = planned("ring", Collective::all_gather, 3);
   schedules[1].lanes[2].receives_on = 0;
-  EXPECT_THAT(why(schedules), AllOf(HasSubstr("rank 1: lane 1 and lane 2 both"),
-                                    HasSubstr("receives from rank 0 on channel 0")));
+  EXPECT_THAT(why(schedules), HasSubstr("rank 1: lane 2 receives from rank 0 on channel 0, but so "
+                                        "does lane 1"));
 }
 
 // --- shape ---

@@ -1,0 +1,104 @@
+#include "collectives/symbolic_memory.h"
+
+#include <fmt/format.h>
+
+#include <cassert>
+
+#include "collectives/print.h"
+#include "collectives/semantics.h"
+
+namespace tutti::collectives {
+
+SymbolicMemory::SymbolicMemory(std::span<const Schedule> schedules, const VerifyOptions& options)
+    : options_(options),
+      what_(schedules[0].what),
+      ranks_(static_cast<int>(schedules.size())),
+      root_(schedules[0].root),
+      chunks_(schedules[0].chunks),
+      expressions_(ranks_, options.operations * options.pieces * chunks_, !reduces(what_)),
+      agreed_(what_ == Collective::all_reduce ? item(options.operations, 0, 0) : 0, kNothing),
+      cells_(ranks_) {
+  for (int rank = 0; rank < ranks_; ++rank)
+    cells_[rank].assign(cell({Place::scratch, schedules[rank].scratch_chunks}, 0), kNothing);
+}
+
+void SymbolicMemory::begin_operation(int rank, int operation) {
+  assert(operation < options_.operations);
+  for (int piece = 0; piece < options_.pieces; ++piece)
+    for (int chunk = 0; chunk < chunks_; ++chunk) {
+      cells_[rank][cell({Place::output, chunk}, piece)] = kNothing;
+      cells_[rank][cell({Place::input, chunk}, piece)] =
+          input_exists(what_, rank, root_, chunk)
+              ? expressions_.leaf(rank, item(operation, piece, chunk))
+              : kNothing;
+    }
+}
+
+void SymbolicMemory::write(int rank, const Operand& place, int piece, Value value) {
+  assert(place.place == Place::output || place.place == Place::scratch);
+  Value& held = cells_[rank][cell(place, piece)];
+  if (place.place == Place::output && what_ != Collective::barrier && held != kNothing &&
+      expressions_.is_final(held))
+    throw Rejected{fmt::format("writes {}, which is complete already", to_text(place))};
+  held = value;
+}
+
+Value SymbolicMemory::combine(std::span<const Value> values, const std::vector<Operand>& places,
+                              int item, bool completes) {
+  assert(values.size() == places.size());
+  const bool combines = completes || values.size() > 1;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (values[i] == kNothing)
+      throw Rejected{fmt::format("reads {}, where nothing was written", to_text(places[i]))};
+    if (expressions_.item(values[i]) != item)
+      throw Rejected{fmt::format("reads {}, expecting {}, but finds {}", to_text(places[i]),
+                                 item_text(item), item_text(expressions_.item(values[i])))};
+    if (combines && what_ != Collective::barrier && expressions_.is_final(values[i]))
+      throw Rejected{fmt::format("{} {}, which is complete already",
+                                 completes ? "completes" : "reduces", to_text(places[i]))};
+  }
+  // A barrier's messages carry no data: hearing of a rank twice does no harm.
+  const int twice = what_ == Collective::barrier ? -1 : expressions_.counted_twice(values);
+  if (twice >= 0)
+    throw Rejected{fmt::format("double contribution: adds rank {}'s input twice", twice)};
+  return expressions_.fold(values, completes);
+}
+
+void SymbolicMemory::check_results(int rank, int operation) {
+  for (int piece = 0; piece < options_.pieces; ++piece)
+    for (int chunk = 0; chunk < chunks_; ++chunk) {
+      if (!output_exists(what_, rank, root_, chunk)) continue;
+      try {
+        check_result(item(operation, piece, chunk), read(rank, {Place::output, chunk}, piece));
+      } catch (Rejected& rejected) {
+        throw Rejected{fmt::format("rank {}: the output's {} {}", rank,
+                                   item_text(item(operation, piece, chunk)), rejected.why)};
+      }
+    }
+}
+
+void SymbolicMemory::check_result(int item, Value value) {
+  if (value == kNothing) throw Rejected{"is never written"};
+  if (what_ == Collective::all_gather || what_ == Collective::broadcast) {
+    const int source = what_ == Collective::broadcast ? root_ : item % chunks_;
+    if (value != expressions_.leaf(source, item))
+      throw Rejected{fmt::format("is not rank {}'s", source)};
+    return;
+  }
+  if (const int missing = expressions_.missing(value); missing >= 0)
+    throw Rejected{fmt::format("misses the contribution of rank {}", missing)};
+  if (what_ == Collective::barrier) return;
+  if (!expressions_.is_final(value)) throw Rejected{"is never completed"};
+  if (what_ != Collective::all_reduce) return;
+  if (agreed_[item] == kNothing) agreed_[item] = value;
+  if (agreed_[item] != value)
+    throw Rejected{"is reduced in another order than on other ranks: their bits would differ"};
+}
+
+std::string SymbolicMemory::item_text(int item) const {
+  const int moment = item / chunks_;
+  return fmt::format("chunk {} of {}", item % chunks_,
+                     moment_text(moment / options_.pieces, moment % options_.pieces));
+}
+
+}  // namespace tutti::collectives

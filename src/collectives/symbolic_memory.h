@@ -1,0 +1,64 @@
+// The buffers of all ranks, with symbols for bytes, and what must be in them at the end.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "collectives/expressions.h"
+#include "collectives/verify_checks.h"
+
+namespace tutti::collectives {
+
+/// Every function that finds something wrong throws Rejected; where a step did it, the caller adds.
+/// Own thread only.
+class SymbolicMemory {
+ public:
+  SymbolicMemory(std::span<const Schedule> schedules, const VerifyOptions& options);
+
+  /// Input holds this operation's values, output nothing; scratch stays as it was.
+  void begin_operation(int rank, int operation);
+  /// All that must be in the output is there.
+  void check_results(int rank, int operation);
+
+  /// What input, output or scratch holds at `place.index`.
+  Value read(int rank, const Operand& place, int piece) const {
+    return cells_[rank][cell(place, piece)];
+  }
+  void write(int rank, const Operand& place, int piece, Value value);
+  /// Whether two places are one: as they are for input and output in place.
+  bool same(const Operand& a, const Operand& b, int piece) const {
+    return a.place != Place::peer && b.place != Place::peer && cell(a, piece) == cell(b, piece);
+  }
+
+  int item(int operation, int piece, int chunk) const {
+    return (operation * options_.pieces + piece) * chunks_ + chunk;
+  }
+  std::string item_text(int item) const;
+
+  /// The left fold of `values`, read from `places`: all of them must be there, of `item`, not yet
+  /// complete, and of different ranks.
+  Value combine(std::span<const Value> values, const std::vector<Operand>& places, int item,
+                bool completes);
+
+ private:
+  /// Input and output of different pieces are different memory; scratch serves all pieces.
+  std::size_t cell(const Operand& place, int piece) const {
+    const std::size_t chunks = chunks_;
+    if (place.place == Place::scratch) return options_.pieces * 2 * chunks + place.index;
+    const bool apart = place.place == Place::output && !options_.in_place;
+    return piece * 2 * chunks + (apart ? chunks : 0) + place.index;
+  }
+  void check_result(int item, Value value);
+
+  const VerifyOptions options_;
+  const Collective what_;
+  const int ranks_;
+  const int root_;
+  const int chunks_;
+  Expressions expressions_;
+  std::vector<Value> agreed_;              // all_reduce: by item, the first rank's result
+  std::vector<std::vector<Value>> cells_;  // by rank: input, then output, of each piece; scratch
+};
+
+}  // namespace tutti::collectives
