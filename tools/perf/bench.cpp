@@ -14,7 +14,8 @@
 namespace tutti::perf {
 namespace {
 
-constexpr double kLeastUs = 10'000;  // of calls, where -n does not say how many
+constexpr double kLeastUs = 10'000;       // of calls, where -n does not say how many
+constexpr std::int64_t kFewestCalls = 5;  // a single one may have been held up for that long
 constexpr std::int64_t kMostCalls = 10'000'000;
 
 }  // namespace
@@ -80,7 +81,7 @@ Timing Bench::measure(const Call& call, bool in_place) {
   Timing timing;
   if (options_.measures_phase() && comm_.size() > 1)
     timing.one_way_ns = from_rank0([&] { return limits_.one_way_ns(); });
-  std::int64_t calls = options_.iterations > 0 ? options_.iterations : 1;
+  std::int64_t calls = options_.iterations > 0 ? options_.iterations : kFewestCalls;
   while (true) {
     const double total_us = time_calls(call, in_place, calls);
     timing.time_us = total_us / static_cast<double>(calls);
