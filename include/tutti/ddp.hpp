@@ -97,6 +97,8 @@ class TUTTI_API DataParallel {
   const std::vector<Bucket>& buckets() const noexcept;
   /// Buckets whose all-reduce has been started in this step.
   std::size_t buckets_started() const noexcept;
+  /// Those of them whose average has arrived: how much of the communication backward has hidden.
+  std::size_t buckets_done() const noexcept;
 
   /// The memory of gradient `index`: at one place for the life of this object, aligned to 64 bytes.
   /// Holds the program's gradient until ready(), the ranks' average after finish(), and may be
@@ -123,7 +125,7 @@ class TUTTI_API DataParallel {
 
   /// Makes sure that the parameters have the same bits on every rank (by 64-bit digests): else
   /// throws `mismatch`, on every rank, with the first parameter that differs and which ranks
-  /// differ. Collective. Reads all parameters once, at memory speed.
+  /// differ. Collective. Reads all parameters once.
   void check_parameters();
 
  private:
