@@ -1,6 +1,7 @@
 #include "collectives/program.h"
 
 #include <algorithm>
+#include <bit>
 #include <cassert>
 
 #include "collectives/semantics.h"
@@ -28,6 +29,8 @@ bool uses(const Step& step, Place place) {
   return std::any_of(step.in.begin(), step.in.end(), is) ||
          std::any_of(step.out.begin(), step.out.end(), is);
 }
+
+bool is_peer(const Operand& operand) { return operand.place == Place::peer; }
 
 class Compiler {
  public:
@@ -93,6 +96,10 @@ class Compiler {
     flat.first_operand = static_cast<std::uint32_t>(program_.operands.size());
     flat.inputs = static_cast<std::uint16_t>(step.in.size());
     flat.outputs = static_cast<std::uint16_t>(step.out.size());
+    flat.receives =
+        static_cast<std::uint16_t>(std::count_if(step.in.begin(), step.in.end(), is_peer));
+    flat.posts =
+        static_cast<std::uint16_t>(std::count_if(step.out.begin(), step.out.end(), is_peer));
     const bool apart = (blocks() && cut_.pieces > 1) || uses(step, Place::scratch);
     flat.segments = apart ? static_cast<std::uint32_t>(step.count) : 1;
     for (const int last : {0, 1}) flat.bytes[last] = slice_bytes(step.chunk, step.count, last);
@@ -102,13 +109,13 @@ class Compiler {
     const bool reduces =
         collectives::reduces(schedule_.what) && (step.in.size() > 1 || flat.divide_by > 1);
     flat.combine = reduces ? combine_function(program_.call.type, program_.call.op) : combine_copy;
-    flat.element_bytes = reduces ? element_bytes_ : 1;
+    flat.element_shift = reduces ? std::countr_zero(element_bytes_) : 0;
     flat.after = step.after;
     for (const Operand& operand : step.in)
       add(operand, port_of(program_.receives, operand, lane.receives_on));
     for (std::size_t k = 0; k < step.out.size(); ++k) {
       const Operand& operand = step.out[k];
-      if (operand.place == Place::output && k < 64) flat.stream_outputs |= std::uint64_t{1} << k;
+      if (operand.place == Place::output && k < 64) flat.results |= std::uint64_t{1} << k;
       add(operand, port_of(program_.sends, operand, lane.sends_on));
     }
     program_.widest_step = std::max(program_.widest_step, step.in.size() + step.out.size());

@@ -27,13 +27,14 @@ struct Program {
     std::uint32_t first_operand;  ///< Inputs, then outputs.
     std::uint16_t inputs;
     std::uint16_t outputs;
+    std::uint16_t receives;   ///< Of the inputs: messages.
+    std::uint16_t posts;      ///< Of the outputs: messages.
     std::uint32_t segments;   ///< Chunks, where they do not lie side by side everywhere; mostly 1.
     std::uint32_t divide_by;  ///< Post-operation of a completing step (avg), else 1.
     std::array<std::uint64_t, 2> bytes;  ///< Of the whole slice; a message's length.
-    std::uint64_t
-        stream_outputs;  ///< Outputs that are the call's result: may be written past the caches.
+    std::uint64_t results;               ///< Outputs that are the call's result, as bits.
     CombineFunction combine;
-    std::size_t element_bytes;  ///< What `combine` counts in.
+    int element_shift;  ///< `combine` counts in 2^this bytes.
     After after;
   };
   struct Lane {

@@ -25,6 +25,12 @@ namespace hn = hwy::HWY_NAMESPACE;
 inline constexpr std::size_t kLineBytes = 64;
 // From here on it pays to align the stores (up to 15 elements one by one) and to unroll.
 inline constexpr std::size_t kBulkBytes = 1024;
+// How far ahead lines are fetched. The processor's own prefetchers stop at page ends and do not
+// reach across cores: all-reduces between two cores of Cascade Lake took 9.2 us without and 8.2 us
+// with it at 64 KiB, 207 and 190 us at 1 MiB.
+inline constexpr std::size_t kReadAheadBytes = 512;
+// The same for outputs that are in no cache: 5.3 ms without, 4.6 ms with it at 16 MiB.
+inline constexpr std::size_t kWriteAheadBytes = 1024;
 
 // The buffers of a call. A number known when compiled keeps them in registers; 0: any number.
 template <class T, class Void, int kCount>
@@ -139,13 +145,25 @@ class Pass {
 
     const hn::ScalableTag<T> d;
     const std::size_t lanes = hn::Lanes(d);
-    for (; args.count - i >= 4 * lanes; i += 4 * lanes) pass.four_steps(d, lanes, i, streamed);
+    for (; args.count - i >= 4 * lanes; i += 4 * lanes)
+      pass.four_steps(d, lanes, i, streamed, args.fetch_outputs);
     if (streamed != 0) hwy::FlushStream();
     range(args, i, args.count);
   }
+  template <int kWrite, class P>
+  static HWY_INLINE void fetch(P* from, std::size_t bytes, std::size_t ahead) {
+    for (std::size_t line = 0; line < bytes; line += kLineBytes)
+      __builtin_prefetch(reinterpret_cast<const char*>(from) + ahead + line, kWrite);
+  }
   // Four vectors to one output before the next: whole lines leave the write-combining buffers.
   template <class D>
-  HWY_INLINE void four_steps(D d, std::size_t lanes, std::size_t i, std::uint64_t streamed) const {
+  HWY_INLINE void four_steps(D d, std::size_t lanes, std::size_t i, std::uint64_t streamed,
+                             std::uint64_t fetched) const {
+    const std::size_t bytes = 4 * lanes * sizeof(T);
+    for (int k = 0; k < in_.count(); ++k) fetch<0>(in_[k] + i, bytes, kReadAheadBytes);
+    if (fetched != 0)
+      for (int k = 0; k < out_.count(); ++k)
+        if (k < 64 && (fetched >> k & 1) != 0) fetch<1>(out_[k] + i, bytes, kWriteAheadBytes);
     const auto v0 = reduction_.combine(d, in_, i);
     const auto v1 = reduction_.combine(d, in_, i + lanes);
     const auto v2 = reduction_.combine(d, in_, i + 2 * lanes);

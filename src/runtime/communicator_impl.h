@@ -39,7 +39,7 @@ struct PlannedCall {
   const void* input = nullptr;
   void* output = nullptr;
   std::chrono::milliseconds timeout{0};
-  bool stream = false;
+  bool large = false;  ///< The result is in no cache.
 };
 
 /// An asynchronous call. `state` is written by whoever owns the engine.
@@ -92,7 +92,10 @@ class CommunicatorImpl final : public Advanced {
     CallKind kind;
     std::string algorithm;
     CallKey key;
-    bool large;  ///< The result does not fit the caches.
+    bool large;
+    bool checked = false;  ///< `input` and `output` have been found right.
+    const void* input = nullptr;
+    const void* output = nullptr;
   };
   PlannedCall plan(const Call& call);
   Plan plan_kind(const CallKind& kind, std::string_view algorithm) const;
@@ -114,7 +117,6 @@ class CommunicatorImpl final : public Advanced {
 
   CommunicatorParts parts_;
   const WaitPolicy policy_;
-  const std::size_t stream_bytes_;  // results from here on are written past the caches
 
   // Engine: its owner only.
   ProgramCache programs_;

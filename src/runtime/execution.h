@@ -1,6 +1,7 @@
 // The engine: runs a program's lanes over channels. Never blocks, never allocates once bound.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -64,13 +65,32 @@ class RecvPort {
   int peer_;
 };
 
-/// A program with its ports resolved for one communicator. Channels outlive it.
+/// Where a lane of a program under way is.
+struct LaneState {
+  const Program::Step* first;
+  const Program::Step* end;
+  const void**
+      addresses;  ///< Of the current step's operands, in hand or not: inputs, then outputs.
+  const Program::Step* step = nullptr;
+  std::uint64_t piece = 0;
+  std::uint64_t done = 0;  ///< Steps done, over all pieces.
+  std::size_t cursor = 0;  ///< Operands of the current step in hand.
+};
+
+/// A program with its ports resolved for one communicator, and the state of its one execution at a
+/// time. Channels outlive it.
 struct BoundProgram {
   BoundProgram(Program compiled, Transport& transport);
+  BoundProgram(const BoundProgram&) = delete;
+  BoundProgram& operator=(const BoundProgram&) = delete;
 
   const Program program;
   std::vector<SendPort> sends;
   std::vector<RecvPort> receives;
+  std::vector<LaneState> lanes;
+
+ private:
+  std::vector<const void*> addresses_;
 };
 
 /// The buffers of one call; null where the call has none.
@@ -94,16 +114,14 @@ struct UnexpectedMessage {
 /// only when the whole step is done.
 class Execution {
  public:
-  /// `bound` outlives the execution. `stream`: the result is too large for the caches and is not an
-  /// input: write it past them.
-  void start(BoundProgram& bound, const CallBuffers& buffers, std::uint32_t operation, bool stream);
+  /// `bound` outlives the execution. `large`: the result is in no cache.
+  void start(BoundProgram& bound, const CallBuffers& buffers, std::uint32_t operation, bool large);
 
   /// Does what can be done now. Lanes are tried from the last to the first, a step each, so that
   /// what is nearest to completion frees its slots first (256 MiB: 35 to 31 ms in a prototype).
   /// True once all lanes are through.
   bool advance() {
-    if (lanes_.size() == 1) return run_lane(lanes_[0]);
-    return advance_lanes();
+    return bound_->lanes.size() == 1 ? run_lane(bound_->lanes[0]) : advance_lanes();
   }
 
   bool done() const noexcept { return unfinished_ == 0; }
@@ -113,37 +131,26 @@ class Execution {
   std::vector<int> waits_for() const;
 
  private:
-  struct LaneState {
-    const Program::Step* first;
-    const Program::Step* step;  ///< The current one.
-    const Program::Step* end;
-    std::uint64_t piece;
-    std::uint64_t done;  ///< Steps done, over all pieces.
-    std::size_t cursor;  ///< Operands of the current step in hand.
-    const void**
-        in;  ///< Addresses of the operands in hand; the outputs' stand right behind the inputs'.
-  };
-
   bool run_lane(LaneState& lane);
   bool advance_lanes();
   bool try_step(LaneState& lane);
-  bool in_hand(LaneState& lane, int last);
-  void combine(LaneState& lane, int last);
-  void hand_over(LaneState& lane, int last);
+  bool in_hand(LaneState& lane, std::size_t last);
+  bool receive(const Program::Operand& operand, std::uint64_t bytes, const void*& address);
+  void combine(LaneState& lane, std::size_t last);
+  void combine_segments(LaneState& lane, std::size_t last, CombineArgs& args);
+  void hand_over(const LaneState& lane, std::uint64_t bytes);
   void next_step(LaneState& lane);
-  void check(const RecvPort& port, const Header& found, std::uint64_t bytes) const;
-  bool skipped(const LaneState& lane, int last) const noexcept {
-    return lane.step->bytes[last] == 0 && lane.piece > 0;
-  }
   bool order_kept(const LaneState& lane) const noexcept;
+  [[noreturn]] void refuse(int peer, const Header& found, std::uint64_t bytes) const;
 
   BoundProgram* bound_ = nullptr;
-  CallBuffers buffers_;
+  // By Place: where a buffer begins, and whether pieces follow each other in it (all ones) or reuse
+  // it (0).
+  std::array<std::byte*, 3> base_{};
+  static constexpr std::array<std::uint64_t, 3> kPieceMask{~std::uint64_t{0}, ~std::uint64_t{0}, 0};
   Header header_;
-  bool stream_ = false;
+  std::uint64_t results_mask_ = 0;
   std::size_t unfinished_ = 0;  ///< Lanes that are not through.
-  std::vector<LaneState> lanes_;
-  std::vector<const void*> addresses_;
 };
 
 }  // namespace tutti

@@ -17,10 +17,8 @@ BoundProgram& ProgramCache::find_or_make(const CallKey& key) {
     const Schedule schedule =
         algorithms()[call.algorithm].plan({call.what, rank_, size_, call.root});
     Program program = compile(schedule, call, key.message_bytes);
-    found = entries_
-                .emplace(key, std::make_unique<Entry>(
-                                  key, BoundProgram(std::move(program), transport_), 0))
-                .first;
+    found =
+        entries_.emplace(key, std::make_unique<Entry>(key, std::move(program), transport_)).first;
   }
   last_ = found->second.get();
   last_->used = ++uses_;

@@ -41,9 +41,12 @@ class ProgramCache {
 
  private:
   struct Entry {
-    CallKey key;
+    Entry(const CallKey& made_for, Program program, Transport& transport)
+        : key(made_for), bound(std::move(program), transport) {}
+
+    const CallKey key;
     BoundProgram bound;
-    std::uint64_t used;  ///< Clock of uses, for choosing whom to drop.
+    std::uint64_t used = 0;  ///< Clock of uses, for choosing whom to drop.
   };
   struct Hash {
     std::size_t operator()(const CallKey& key) const noexcept {
