@@ -19,7 +19,8 @@ struct Slice {
   int chunk = 0;
   int count = 1;
 
-  constexpr Slice(int first, int how_many = 1) : chunk(first), count(how_many) {}
+  constexpr Slice(int first, int how_many = 1)  // NOLINT(google-explicit-constructor)
+      : chunk(first), count(how_many) {}
 };
 
 using Peers = std::vector<int>;

@@ -27,9 +27,11 @@ LONG_FUNCTION_LINES, LONG_FUNCTION_SHARE = 60, 0.005
 SOURCE_LINES, HEADER_LINES, README_LINES = 600, 350, 60
 MAIN_HEADER_LINES, MAIN_HEADER_CLOSURE_LINES = 250, 1300
 TRANSPORT_FUNCTIONS = 16
+READING_FILES, READING_LINES = 10, 2500
 
 MAIN_HEADER = "include/tutti/tutti.hpp"
 SEAM = "src/transport/channel.h"
+READING = "docs/architecture.md"  # its numbered list names the files through which an all-reduce goes
 FOLDERS = ["include", "src", "tools", "examples", "perf", "tests"]
 CPP = {".cpp", ".h", ".hpp"}
 HEADERS = {".h", ".hpp"}
@@ -88,6 +90,8 @@ class Tree:
             if path.suffix in CPP or path.suffix == ".py" or path.name == "README.md":
                 file = File(root, path)
                 self.files[file.path] = file
+        reading = root / READING
+        self.reading = re.findall(r"^\d+\. `([^`]+)`", reading.read_text() if reading.exists() else "", re.M)
         self.edges = {path: self._resolve(file) for path, file in self.files.items()}
 
     def _resolve(self, file):
@@ -335,6 +339,9 @@ def figures(tree, mutable):
     yield "mutable namespace-scope variables", mutable, "0"
     if SEAM in tree.files:
         yield "functions a transport implements", str(transport_functions(tree)), f"<= {TRANSPORT_FUNCTIONS}"
+    if tree.reading:
+        yield "an all-reduce read end to end: files; lines", f"{len(tree.reading)}; {reading_lines(tree)}", \
+            f"<= {READING_FILES}; <= {READING_LINES}"
     asserts = sum(len(re.findall(r"\b(?:static_)?assert\s*\(", f.code)) for f in tree.cpp("include/", "src/"))
     yield "assertions a function (library)", f"{asserts / max(len(library), 1):.2f}", ">= 1 wished"
     lines = lambda *tops: sum(bool(line.strip()) for f in tree.cpp(*tops) for line in f.code.splitlines())
@@ -347,6 +354,10 @@ def figures(tree, mutable):
 
 def transport_functions(tree):
     return len(re.findall(r"\bvirtual\b[^;{]*=\s*0\s*;", tree.files[SEAM].code))
+
+
+def reading_lines(tree):
+    return sum(tree.files[path].lines for path in tree.reading if path in tree.files)
 
 
 def check_figures(tree):
@@ -362,6 +373,12 @@ def check_figures(tree):
             yield Finding(MAIN_HEADER, 1, f"pulls in {closure} lines; at most {MAIN_HEADER_CLOSURE_LINES}")
     if SEAM in tree.files and transport_functions(tree) > TRANSPORT_FUNCTIONS:
         yield Finding(SEAM, 1, f"asks {transport_functions(tree)} functions of a transport; at most {TRANSPORT_FUNCTIONS}")
+    for path in tree.reading:
+        if path not in tree.files:
+            yield Finding(READING, 1, f"the way of an all-reduce names {path}, which is not there")
+    if len(tree.reading) > READING_FILES or reading_lines(tree) > READING_LINES:
+        yield Finding(READING, 1, f"the way of an all-reduce takes {len(tree.reading)} files, {reading_lines(tree)} "
+                                  f"lines; at most {READING_FILES}, {READING_LINES}")
 
 
 def main():

@@ -133,6 +133,12 @@ class Shape(unittest.TestCase):
         self.assert_found("src/transport/channel.h:1: asks 17 functions of a transport",
                           {"src/transport/channel.h": f"class A {{\n{methods}}};\n"})
 
+    def test_a_way_of_an_all_reduce_that_is_gone_or_too_long_is_named(self):
+        self.assert_found("docs/architecture.md:1: the way of an all-reduce names src/gone.cpp, which is not there",
+                          {"docs/architecture.md": "1. `src/gone.cpp` was here\n"})
+        self.assert_found("the way of an all-reduce takes 11 files",
+                          {"docs/architecture.md": "1. `src/common/text.h` again\n" * 11})
+
     def test_a_folder_without_readme_is_named(self):
         self.assert_found("src/ddp:1: has no README.md", {"src/ddp/bucket.h": "#pragma once\n"})
 
