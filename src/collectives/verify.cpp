@@ -12,7 +12,8 @@ int farthest_back(std::span<const Schedule> schedules) {
   int back = 0;
   for (const Schedule& schedule : schedules)
     for (const Lane& lane : schedule.lanes)
-      for (const Step& step : lane.steps) back = std::max(back, step.after.pieces_back);
+      for (const Step& step : lane.steps)
+        if (step.after.lane >= 0) back = std::max(back, step.after.pieces_back);
   return back;
 }
 

@@ -160,8 +160,8 @@ class Run {
   /// Whether `after` of the lane's current step is still to come.
   bool must_wait(const LaneState& lane) const {
     const After& after = lane.current().after;
+    if (after.lane < 0 || lane.piece() < after.pieces_back) return false;
     const int piece = lane.piece() - after.pieces_back;
-    if (after.lane < 0 || piece < 0) return false;
     const LaneState& other = predecessor(lane);
     return other.done <= piece * other.step_count() + after.step;
   }
