@@ -1,6 +1,7 @@
 #include "collectives/select.h"
 
 #include <algorithm>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -19,6 +20,36 @@ namespace {
               fmt::format("algorithm '{}' {}; known are auto, {}", name, why, known));
 }
 
+constexpr int kAnyRanks = std::numeric_limits<int>::max();
+constexpr std::size_t kAnyBytes = std::numeric_limits<std::size_t>::max();
+
+/// The first row that fits is taken. Measured over shared memory on two cores of Cascade Lake, with
+/// 2 and 4 ranks (docs/performance.md); a model that measures its machine will take its place.
+struct Row {
+  Collective what;
+  int most_ranks;
+  std::size_t most_bytes;  ///< As SelectRequest::bytes.
+  std::string_view algorithm;
+};
+constexpr Row kTable[] = {
+    {Collective::all_reduce, 2, 32u << 10, "one_shot"},
+    {Collective::all_reduce, 2, kAnyBytes, "ring"},
+    {Collective::all_reduce, kAnyRanks, 128u << 10, "recursive_doubling"},
+    {Collective::all_reduce, 8, kAnyBytes, "all_pairs"},
+    {Collective::all_reduce, kAnyRanks, kAnyBytes, "ring"},
+    {Collective::broadcast, 4, kAnyBytes, "one_shot"},
+    {Collective::broadcast, kAnyRanks, kAnyBytes, "binomial_tree"},
+    {Collective::reduce, 4, 16u << 10, "one_shot"},
+    {Collective::reduce, kAnyRanks, kAnyBytes, "binomial_tree"},
+    {Collective::all_gather, kAnyRanks, 8u << 10, "recursive_doubling"},
+    {Collective::all_gather, 8, kAnyBytes, "all_pairs"},
+    {Collective::all_gather, kAnyRanks, kAnyBytes, "ring"},
+    {Collective::reduce_scatter, kAnyRanks, 8u << 10, "recursive_doubling"},
+    {Collective::reduce_scatter, 8, kAnyBytes, "all_pairs"},
+    {Collective::reduce_scatter, kAnyRanks, kAnyBytes, "ring"},
+    {Collective::barrier, kAnyRanks, kAnyBytes, "recursive_doubling"},
+};
+
 }  // namespace
 
 std::uint32_t algorithm_index(std::string_view name) {
@@ -35,9 +66,10 @@ Choice choose(const SelectRequest& request, std::string_view forced) {
     const std::uint32_t index = algorithm_index(forced);
     if (algorithms()[index].knows(request.what, request.ranks)) return {index, message};
   }
-  const auto list = algorithms();
-  for (std::uint32_t index = 0; index < list.size(); ++index)
-    if (list[index].knows(request.what, request.ranks)) return {index, message};
+  for (const Row& row : kTable)
+    if (row.what == request.what && request.ranks <= row.most_ranks &&
+        request.bytes <= row.most_bytes)
+      return {algorithm_index(row.algorithm), message};
   throw Error(ErrorKind::internal, fmt::format("no algorithm for {} of {} ranks",
                                                to_string(request.what), request.ranks));
 }

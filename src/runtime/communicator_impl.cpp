@@ -25,6 +25,7 @@ std::size_t blocks_moved(Collective what, int size) {
 CommunicatorImpl::CommunicatorImpl(CommunicatorParts parts)
     : parts_(std::move(parts)),
       policy_(wait_policy(parts_.size, parts_.cores, parts_.runtime->config().spin_polls)),
+      board_(parts_.transport->own_board()),
       programs_(*parts_.transport, parts_.rank, parts_.size) {}
 
 CommunicatorImpl::~CommunicatorImpl() {
@@ -91,12 +92,12 @@ void CommunicatorImpl::begin(const PlannedCall& call) {
   const CallBuffers buffers{static_cast<const std::byte*>(call.input),
                             static_cast<std::byte*>(call.output), programs_.scratch()};
   const std::uint64_t number = next_number_++;
-  parts_.transport->own_board().record(number, call.key.signature);
+  board_.record(number, call.key.signature);
   execution_.start(bound, buffers, static_cast<std::uint32_t>(number), call.large);
 }
 
 void CommunicatorImpl::complete() noexcept {
-  parts_.transport->own_board().completed.store(next_number_, std::memory_order_release);
+  board_.completed.store(next_number_, std::memory_order_release);
 }
 
 void CommunicatorImpl::look(TimePoint deadline, Nanoseconds limit) {
@@ -177,9 +178,8 @@ void CommunicatorImpl::fail(const Error& error) noexcept {
     if (!failure_) failure_ = error;
   }
   failed_.store(true, std::memory_order_release);
-  Board& board = parts_.transport->own_board();
-  if (board.state.load(std::memory_order_relaxed) == BoardState::open)
-    board.fail(error.kind(), error.what());
+  if (board_.state.load(std::memory_order_relaxed) == BoardState::open)
+    board_.fail(error.kind(), error.what());
   for (int peer = 0; peer < parts_.size; ++peer)
     if (peer != parts_.rank) parts_.transport->wake(peer);
   parts_.runtime->log().write(LogLevel::info, "communicator failed: {}", error.what());

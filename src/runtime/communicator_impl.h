@@ -83,7 +83,7 @@ class CommunicatorImpl final : public Advanced {
   void look_pending() noexcept override;
   bool pending() const noexcept override { return pending_.load(std::memory_order_acquire) > 0; }
   TimePoint next_deadline() const override;
-  std::atomic<std::uint32_t>& sleepers() override { return parts_.transport->own_board().sleepers; }
+  std::atomic<std::uint32_t>& sleepers() override { return board_.sleepers; }
   const Doorbell& doorbell() const override { return *parts_.doorbell; }
   int wait_fd() const override { return parts_.transport->wait_fd(); }
 
@@ -117,6 +117,7 @@ class CommunicatorImpl final : public Advanced {
 
   CommunicatorParts parts_;
   const WaitPolicy policy_;
+  Board& board_;  // the transport's own
 
   // Engine: its owner only.
   ProgramCache programs_;

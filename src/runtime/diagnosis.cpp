@@ -100,14 +100,19 @@ Error diagnose_message(const Situation& now, const UnexpectedMessage& message) {
         ErrorKind::corrupt,
         fmt::format("{}: a message of rank {} has {} bytes where {} were expected", heading(now),
                     message.peer, message.found.length, message.expected.length));
-  const std::uint64_t theirs = whole_number(now.number, message.found.operation);
+  // The peer may have done its part of a wrong call already, and sent a later one's message.
+  const Board* board = fetch_board(now, message.peer);
+  const auto instead = board != nullptr ? board->call(now.number) : std::nullopt;
+  const std::uint64_t theirs = instead && *instead != now.call
+                                   ? now.number
+                                   : whole_number(now.number, message.found.operation);
   const std::string here =
       theirs == now.number
           ? ""
           : fmt::format(", which here was {}", what_it_called(&now.transport.own_board(), theirs));
   return Error(ErrorKind::mismatch,
                fmt::format("{}, but rank {} called {}{}. {}", heading(now), message.peer,
-                           what_it_called(fetch_board(now, message.peer), theirs), here, kAdvice));
+                           what_it_called(board, theirs), here, kAdvice));
 }
 
 Error diagnose_deadline(const Situation& now, const Execution& execution, Nanoseconds limit) {

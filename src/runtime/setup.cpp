@@ -18,18 +18,20 @@
 namespace tutti {
 namespace {
 
-constexpr std::size_t kRingBytes = 1u << 20;  // two cores: 1 MiB a direction served every size best
-constexpr std::size_t kRingBytesLeast = 192u << 10;
-constexpr int kNeighbours = 2;  // that a rank streams to at a time in the large algorithms
+constexpr std::size_t kLeastRingBytes = 96u << 10;
+constexpr std::size_t kMostRingBytes = 1u << 20;
+constexpr long kUsualCacheBytes = 1 << 20;
 
-// All rings in use at a time within a quarter of the last cache: beyond that their slots go to
-// memory and back (4 ranks on 2 cores, 1 MiB: 174 against 300 us in a prototype).
+// What a core's ranks write to each other stays in its second-level cache, beside the data itself:
+// of 96 KiB to 2 MiB, three eighths of the cache for each core served best at 64 KiB, 1 MiB and 16
+// MiB, with 2 ranks on 2 cores and with 4 (docs/performance.md).
 std::size_t default_ring_bytes(int ranks) {
-  const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
-  if (cache <= 0) return kRingBytes;
-  const std::size_t share =
-      static_cast<std::size_t>(cache) / 4 / static_cast<std::size_t>(ranks * kNeighbours);
-  return std::clamp(share, kRingBytesLeast, kRingBytes) & ~std::size_t{4095};
+  const long known = sysconf(_SC_LEVEL2_CACHE_SIZE);
+  const auto cache = static_cast<std::size_t>(known > 0 ? known : kUsualCacheBytes);
+  const auto cores = static_cast<int>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
+  const auto ranks_per_core = static_cast<std::size_t>((ranks + cores - 1) / cores);
+  return std::clamp(cache * 3 / 8 / ranks_per_core, kLeastRingBytes, kMostRingBytes) &
+         ~std::size_t{4095};
 }
 
 // Cores that this process may use, as text of the affinity mask.
@@ -136,7 +138,9 @@ CommunicatorParts join_store(std::shared_ptr<Store> store, int rank, int size,
 
   Hello mine;
   mine.version = version();
-  mine.settings = agree_text(config) + fmt::format("transport={}\n", parts.transport->name());
+  mine.settings = agree_text(config) + fmt::format("transport={}\nlargest message={}\n",
+                                                   parts.transport->name(),
+                                                   parts.transport->max_message_bytes());
   mine.schedules = schedule_table_hash();
   mine.host = host_identity();
   mine.pid = getpid();
