@@ -142,7 +142,7 @@ void with_type(DataType type, Body body) {
     case DataType::bf16: return body(bfloat16{});
     case DataType::int32: return body(std::int32_t{});
     case DataType::int64: return body(std::int64_t{});
-    default: assert(!"a type that options.cpp does not offer");
+    default: assert(false && "a type that options.cpp does not offer");
   }
 }
 
