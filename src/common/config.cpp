@@ -118,7 +118,7 @@ void check_ring_holds_messages(const Config& config) {
   if (config.ring_bytes == 0 || config.message_bytes == 0) return;
   if (config.ring_bytes / kMessagesInARing >= config.message_bytes) return;
   throw Error(ErrorKind::usage,
-              fmt::format("ring_bytes is {} and message_bytes {}: a ring must hold {} messages; "
+              fmt::format("ring_bytes is {} and message_bytes is {}: a ring must hold {} messages; "
                           "make ring_bytes at least {}, or leave one of them 0",
                           write_bytes(config.ring_bytes), write_bytes(config.message_bytes),
                           kMessagesInARing, write_bytes(kMessagesInARing * config.message_bytes)));

@@ -16,19 +16,20 @@ constexpr std::uintmax_t kMostBytes = 1 << 20;
 
 // Only a plain file of sane size: opening a pipe could block for ever, a device never ends.
 std::string read_whole(const std::string& path) {
-  std::error_code failed;
-  const bool plain = std::filesystem::is_regular_file(path, failed);
-  const std::uintmax_t bytes = plain ? std::filesystem::file_size(path, failed) : 0;
-  std::ifstream file(path, std::ios::binary);
-  if (failed || !plain || bytes > kMostBytes || !file)
+  const auto refuse = [&](std::string_view why) {
     throw Error(ErrorKind::usage,
                 fmt::format("TUTTI_CONFIG_FILE is {}: {}; give a readable plain file of at most {}",
-                            shown(path),
-                            failed               ? failed.message()
-                            : !plain             ? "not a plain file"
-                            : bytes > kMostBytes ? "too large"
-                                                 : "cannot be read",
-                            write_bytes(kMostBytes)));
+                            shown(path), why, write_bytes(kMostBytes)));
+  };
+  std::error_code failed;
+  const auto status = std::filesystem::status(path, failed);
+  if (failed) refuse(failed.message());
+  if (!std::filesystem::is_regular_file(status)) refuse("not a plain file");
+  const std::uintmax_t bytes = std::filesystem::file_size(path, failed);
+  if (failed) refuse(failed.message());
+  if (bytes > kMostBytes) refuse("too large");
+  std::ifstream file(path, std::ios::binary);
+  if (!file) refuse("cannot be opened");
   std::string text(bytes, '\0');
   file.read(text.data(), static_cast<std::streamsize>(bytes));
   text.resize(static_cast<std::size_t>(file.gcount()));

@@ -26,6 +26,7 @@ TEST(JoinStore, WaitsForAServerThatStartsLater) {
   const StoreServer server(job);
   early.join();
   store->set("key", "value", in_time());
+  store.reset();  // else the server lingers
 }
 
 TEST(JoinStore, TimesOutNamingThePortWhereNobodyListens) {

@@ -1,0 +1,287 @@
+#include "common/config.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <set>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <tutti/error.hpp>
+
+#include "common/random.h"
+
+namespace tutti {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::HasSubstr;
+
+using Entries = std::vector<std::string>;
+
+ResolvedConfig resolve(const Entries& entries) {
+  const std::vector<std::string_view> views(entries.begin(), entries.end());
+  return resolve_config(views);
+}
+
+std::string usage_error(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    return error.what();
+  }
+  ADD_FAILURE() << "no error was thrown";
+  return {};
+}
+
+std::string usage_error(const Entries& entries) {
+  return usage_error([&] { resolve(entries); });
+}
+
+/// A configuration file that is gone with its scope.
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(std::string_view text)
+      : path_(std::filesystem::temp_directory_path() /
+              fmt::format("tutti-config-test-{}.conf", getpid())) {
+    std::ofstream(path_, std::ios::binary) << text;
+  }
+  ~TemporaryFile() { std::filesystem::remove(path_); }
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+
+  std::string path() const { return path_.string(); }
+  std::string entry() const { return "TUTTI_CONFIG_FILE=" + path(); }
+
+ private:
+  const std::filesystem::path path_;
+};
+
+std::string source_of(const ResolvedConfig& resolved, std::string_view name) {
+  for (const Setting& setting : list_settings(resolved, resolved.config))
+    if (setting.name == name) return setting.source;
+  return "no such setting";
+}
+
+TEST(Config, IsTheDefaultsWhereNothingIsSet) {
+  const ResolvedConfig resolved = resolve({"HOME=/root", "TUTTI=1", "XTUTTI_TIMEOUT_MS=5"});
+  EXPECT_EQ(resolved.config.transports, "auto");
+  EXPECT_EQ(resolved.config.timeout, milliseconds(300'000));
+  EXPECT_EQ(source_of(resolved, "timeout_ms"), "default");
+}
+
+TEST(Config, DefaultsAreWithinTheirRanges) { EXPECT_NO_THROW(check_config(Config{})); }
+
+TEST(Config, ReadsEveryKnobFromTheEnvironment) {
+  const ResolvedConfig resolved =
+      resolve({"TUTTI_TRANSPORTS=shm, local", "TUTTI_ALGORITHM=ring", "TUTTI_TIMEOUT_MS=1",
+               "TUTTI_STARTUP_TIMEOUT_MS=86400000", "TUTTI_MESSAGE_BYTES=64K",
+               "TUTTI_RING_BYTES=1m", "TUTTI_SPIN_POLLS=-1", "TUTTI_LOG_LEVEL=debug"});
+  const Config& config = resolved.config;
+  EXPECT_EQ(config.transports, "shm,local");
+  EXPECT_EQ(config.algorithm, "ring");
+  EXPECT_EQ(config.timeout, milliseconds(1));
+  EXPECT_EQ(config.startup_timeout, std::chrono::hours(24));
+  EXPECT_EQ(config.message_bytes, 64u << 10);
+  EXPECT_EQ(config.ring_bytes, 1u << 20);
+  EXPECT_EQ(config.spin_polls, -1);
+  EXPECT_EQ(config.log_level, LogLevel::debug);
+  for (const Setting& setting : list_settings(resolved, config))
+    EXPECT_EQ(setting.source, setting.name == "config_file" ? "default" : "environment")
+        << setting.name;
+}
+
+TEST(Config, LetsTheEnvironmentOverruleTheFile) {
+  const TemporaryFile file(
+      "# what we use here\n\n  timeout_ms = 1000  # a second\r\nalgorithm=tree\n");
+  const ResolvedConfig resolved = resolve({"TUTTI_TIMEOUT_MS=2000", file.entry()});
+  EXPECT_EQ(resolved.config.timeout, milliseconds(2000));
+  EXPECT_EQ(resolved.config.algorithm, "tree");
+  EXPECT_EQ(resolved.config.config_file, file.path());
+  EXPECT_EQ(source_of(resolved, "timeout_ms"), "environment");
+  EXPECT_EQ(source_of(resolved, "algorithm"), file.path() + ":4");
+}
+
+TEST(Config, NamesFileAndLineOfWhatItCannotRead) {
+  const std::vector<std::pair<std::string, std::string>> cases{
+      {"\ntimeout_ms 5\n", ":2: 'timeout_ms 5' is not `name = value`"},
+      {"timeout_ms = soon\n", ":1"},
+      {"timeout_ms =\n", "timeout_ms is empty"},
+      {"\n\ntimeout = 5\n", ":3: unknown setting 'timeout'; the nearest is timeout_ms"},
+      {"TIMEOUT_MS = 5\n", "unknown setting"},
+      {"spin_polls = 1\nspin_polls = 2\n", ":2: spin_polls is set already at"},
+      {"config_file = other.conf\n", "cannot name another"}};
+  for (const auto& [text, expected] : cases) {
+    const TemporaryFile file(text);
+    const std::string error = usage_error(Entries{file.entry()});
+    EXPECT_THAT(error, HasSubstr(file.path()));
+    EXPECT_THAT(error, HasSubstr(expected));
+  }
+}
+
+TEST(Config, RefusesAFileThatIsNotThereOrNoPlainFile) {
+  EXPECT_THAT(usage_error(Entries{"TUTTI_CONFIG_FILE=/no/such/file"}), HasSubstr("/no/such/file"));
+  EXPECT_THAT(usage_error(Entries{"TUTTI_CONFIG_FILE=/"}), HasSubstr("not a plain file"));
+  EXPECT_THAT(usage_error(Entries{"TUTTI_CONFIG_FILE=/dev/zero"}), HasSubstr("not a plain file"));
+  EXPECT_THAT(usage_error(Entries{"TUTTI_CONFIG_FILE="}), HasSubstr("empty"));
+}
+
+TEST(Config, DoesNotBlockOnAPipe) {
+  const TemporaryFile name("");
+  std::filesystem::remove(name.path());
+  ASSERT_EQ(mkfifo(name.path().c_str(), 0600), 0);
+  EXPECT_THAT(usage_error(Entries{name.entry()}), HasSubstr("not a plain file"));
+}
+
+TEST(Config, RefusesAFileOfUnreasonableSize) {
+  const TemporaryFile file(std::string((1 << 20) + 1, '#'));
+  EXPECT_THAT(usage_error(Entries{file.entry()}), HasSubstr("too large"));
+}
+
+TEST(Config, SurvivesFilesOfRandomBytes) {
+  SeededRandom random(99);
+  const std::string alphabet = "timeout_ms=19\n# \t\rK\xff\x00";
+  for (int i = 0; i < 300; ++i) {
+    std::string text;
+    for (std::uint64_t n = random.next() % 100; n-- > 0;)
+      text += alphabet[random.next() % alphabet.size()];
+    const TemporaryFile file(text);
+    try {
+      resolve({file.entry()});
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::usage);
+    }
+  }
+}
+
+TEST(Config, NamesTheNearestKnobForAVariableThatItDoesNotKnow) {
+  EXPECT_THAT(usage_error(Entries{"TUTTI_TIMEUOT_MS=5"}),
+              AllOf(HasSubstr("'TUTTI_TIMEUOT_MS'"), HasSubstr("is TUTTI_TIMEOUT_MS")));
+  EXPECT_THAT(usage_error(Entries{"TUTTI_RING=5"}), HasSubstr("TUTTI_RING_BYTES"));
+  EXPECT_THAT(usage_error(Entries{"TUTTI_log_level=warn"}), HasSubstr("TUTTI_LOG_LEVEL"));
+  EXPECT_THAT(usage_error(Entries{"TUTTI_=1"}), HasSubstr("unknown environment variable"));
+}
+
+TEST(Config, LeavesVariablesOfTestsAlone) {
+  EXPECT_NO_THROW(resolve({"TUTTI_TEST_ANYTHING=at all"}));
+}
+
+TEST(Config, CountsTheFirstOfTwoEntriesOfOneNameAsGetenvDoes) {
+  EXPECT_EQ(resolve({"TUTTI_SPIN_POLLS=1", "TUTTI_SPIN_POLLS=2"}).config.spin_polls, 1);
+}
+
+TEST(Config, NamesKnobValueAndRangeOfWhatIsOutOfRange) {
+  const std::vector<std::pair<std::string, std::string>> cases{
+      {"TUTTI_TIMEOUT_MS=0", "1..86400000"},
+      {"TUTTI_TIMEOUT_MS=86400001", "1..86400000"},
+      {"TUTTI_TIMEOUT_MS=10s", "milliseconds"},
+      {"TUTTI_STARTUP_TIMEOUT_MS=-5", "1..86400000"},
+      {"TUTTI_MESSAGE_BYTES=4095", "0 or 4K..64M, a multiple of 64"},
+      {"TUTTI_MESSAGE_BYTES=4097", "multiple of 64"},
+      {"TUTTI_MESSAGE_BYTES=65M", "64M"},
+      {"TUTTI_MESSAGE_BYTES=99999999999G", "64M"},
+      {"TUTTI_MESSAGE_BYTES=K", "64M"},
+      {"TUTTI_RING_BYTES=11K", "0 or 12K..1G"},
+      {"TUTTI_RING_BYTES=2G", "0 or 12K..1G"},
+      {"TUTTI_SPIN_POLLS=-2", "-1..1000000000"},
+      {"TUTTI_LOG_LEVEL=verbose", "error, warn, info or debug"},
+      {"TUTTI_ALGORITHM=ring,tree", "auto, or a name"},
+      {"TUTTI_TRANSPORTS=shm,", "names"},
+      {"TUTTI_TRANSPORTS=SHM", "names"},
+      {"TUTTI_SPIN_POLLS=", "is empty"}};
+  for (const auto& [entry, expected] : cases) {
+    const std::string error = usage_error(Entries{entry});
+    const std::size_t equals = entry.find('=');
+    EXPECT_THAT(error, HasSubstr(entry.substr(0, equals))) << entry;
+    EXPECT_THAT(error, HasSubstr(entry.substr(equals + 1))) << entry;
+    EXPECT_THAT(error, HasSubstr(expected)) << entry;
+  }
+}
+
+TEST(Config, RefusesARingThatDoesNotHoldThreeMessages) {
+  const std::string error =
+      usage_error(Entries{"TUTTI_MESSAGE_BYTES=1M", "TUTTI_RING_BYTES=3145664"});
+  EXPECT_THAT(error, AllOf(HasSubstr("ring_bytes"), HasSubstr("message_bytes is 1M"),
+                           HasSubstr("at least 3M")));
+  EXPECT_NO_THROW(resolve({"TUTTI_MESSAGE_BYTES=1M", "TUTTI_RING_BYTES=3M"}));
+  EXPECT_NO_THROW(resolve({"TUTTI_MESSAGE_BYTES=1M", "TUTTI_RING_BYTES=0"}));
+}
+
+TEST(Config, ChecksWhatAProgramHasFilledIn) {
+  Config config;
+  config.timeout = milliseconds(0);
+  EXPECT_THAT(usage_error([&] { check_config(config); }),
+              AllOf(HasSubstr("timeout_ms is '0'"), HasSubstr("the program")));
+  config = {};
+  config.transports = "";
+  EXPECT_THAT(usage_error([&] { check_config(config); }), HasSubstr("transports is empty"));
+  config = {};
+  config.message_bytes = 1 << 20;
+  config.ring_bytes = 1 << 20;
+  EXPECT_THAT(usage_error([&] { check_config(config); }), HasSubstr("ring"));
+  config = {};
+  config.log_level = static_cast<LogLevel>(17);
+  EXPECT_THAT(usage_error([&] { check_config(config); }), HasSubstr("log_level"));
+}
+
+TEST(Config, SaysWhatTheProgramHasChanged) {
+  const ResolvedConfig resolved = resolve({"TUTTI_SPIN_POLLS=3"});
+  Config used = resolved.config;
+  used.spin_polls = 4;
+  for (const Setting& setting : list_settings(resolved, used))
+    EXPECT_EQ(setting.source, setting.name == "spin_polls" ? "program" : "default");
+}
+
+TEST(Config, ComparesAmongRanksTheSettingsThatMustAgreeAndNoOthers) {
+  Config config;
+  const std::string before = agree_text(config);
+  EXPECT_THAT(before, HasSubstr("message_bytes=0\n"));
+  config.timeout = milliseconds(5);
+  config.spin_polls = 7;
+  config.log_level = LogLevel::debug;
+  EXPECT_EQ(agree_text(config), before);
+  config.algorithm = "ring";
+  EXPECT_THAT(agree_text(config), HasSubstr("algorithm=ring\n"));
+}
+
+TEST(Knobs, HaveNamesOfTheirOwnAndASentenceEach) {
+  std::set<std::string_view> names;
+  for (const Knob& knob : knobs()) {
+    EXPECT_TRUE(names.insert(knob.name).second) << knob.name;
+    EXPECT_FALSE(knob.sentence.empty()) << knob.name;
+    EXPECT_EQ(knob.sentence.back(), '.') << knob.name;
+    EXPECT_FALSE(knob.range().empty()) << knob.name;
+  }
+}
+
+TEST(Knobs, AreListedInTheDocumentationWithTheirDefaultsAndRanges) {
+  std::ifstream file(std::string(TUTTI_SOURCE_ROOT) + "/docs/configuration.md");
+  std::stringstream text;
+  text << file.rdbuf();
+  const ResolvedConfig defaults = resolve({});
+  for (const Setting& s : list_settings(defaults, defaults.config))
+    EXPECT_THAT(text.str(),
+                HasSubstr(fmt::format("| `{}` | {} | {} | {} | {} |", s.name, s.default_value,
+                                      s.range, s.agree ? "yes" : "", s.sentence)));
+}
+
+TEST(Knobs, WriteSizesAsTheyReadThem) {
+  EXPECT_EQ(write_bytes(0), "0");
+  EXPECT_EQ(write_bytes(1000), "1000");
+  EXPECT_EQ(write_bytes(1 << 10), "1K");
+  EXPECT_EQ(write_bytes(3 << 20), "3M");
+  EXPECT_EQ(write_bytes(1 << 30), "1G");
+  EXPECT_EQ(write_bytes((1 << 20) + (1 << 10)), "1025K");
+}
+
+}  // namespace
+}  // namespace tutti

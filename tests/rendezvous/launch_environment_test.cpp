@@ -1,0 +1,133 @@
+#include "rendezvous/launch_environment.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <array>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "test_job.h"
+
+namespace tutti {
+namespace {
+
+using testing::HasSubstr;
+
+using Variables = std::map<std::string, std::string>;
+
+LaunchEnvironment read(const Variables& variables) {
+  std::vector<std::string> entries;
+  for (const auto& [name, value] : variables) entries.push_back(name + "=" + value);
+  const std::vector<std::string_view> views(entries.begin(), entries.end());
+  return read_launch_environment(views);
+}
+
+Variables good() {
+  return {{"RANK", "2"},
+          {"WORLD_SIZE", "4"},
+          {"LOCAL_RANK", "1"},
+          {"MASTER_ADDR", "localhost"},
+          {"MASTER_PORT", "29500"},
+          {"TORCHELASTIC_RUN_ID", "job 7"}};
+}
+
+Variables good_with(const std::string& name, const std::string& value) {
+  Variables variables = good();
+  variables[name] = value;
+  return variables;
+}
+
+Variables good_without(const std::string& name) {
+  Variables variables = good();
+  variables.erase(name);
+  return variables;
+}
+
+TEST(LaunchEnvironment, ReadsWhatTorchrunSets) {
+  const LaunchEnvironment launch = read(good());
+  EXPECT_EQ(launch.rank, 2);
+  EXPECT_EQ(launch.size, 4);
+  EXPECT_EQ(launch.local_rank, 1);
+  EXPECT_EQ(launch.master_address, "localhost");
+  EXPECT_EQ(launch.master_port, 29500);
+  EXPECT_EQ(launch.job, "job 7");
+}
+
+TEST(LaunchEnvironment, TakesTheRankForTheLocalRankWhereNoneIsSet) {
+  EXPECT_EQ(read(good_without("LOCAL_RANK")).local_rank, 2);
+}
+
+TEST(LaunchEnvironment, NeedsNoMasterForOneRank) {
+  const LaunchEnvironment launch = read({{"RANK", "0"}, {"WORLD_SIZE", "1"}});
+  EXPECT_EQ(launch.size, 1);
+  EXPECT_EQ(launch.master_port, 0);
+}
+
+TEST(LaunchEnvironment, NamesAVariableThatIsMissingOrEmptyAndSaysWhatToDo) {
+  for (const std::string name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) {
+    for (const Variables& variables : {good_without(name), good_with(name, "")}) {
+      const Error error = error_of([&] { read(variables); });
+      EXPECT_EQ(error.kind(), ErrorKind::usage) << name;
+      EXPECT_THAT(error.what(), HasSubstr(name + " is"));
+      EXPECT_THAT(error.what(), HasSubstr("tutti-run"));
+    }
+  }
+}
+
+TEST(LaunchEnvironment, NamesAVariableThatIsNoNumberInItsRangeAndItsValue) {
+  const std::vector<std::pair<std::string, std::string>> bad{
+      {"RANK", "-1"},           {"RANK", "two"},         {"RANK", "1 "},
+      {"RANK", "0x1"},          {"RANK", "2147483648"},  {"WORLD_SIZE", "0"},
+      {"WORLD_SIZE", "-4"},     {"WORLD_SIZE", "4.0"},   {"WORLD_SIZE", "65537"},
+      {"LOCAL_RANK", "-1"},     {"LOCAL_RANK", "zero"},  {"MASTER_PORT", "0"},
+      {"MASTER_PORT", "65536"}, {"MASTER_PORT", "http"}, {"MASTER_PORT", "99999999999"}};
+  for (const auto& [name, value] : bad) {
+    const Error error =
+        error_of([&, &name = name, &value = value] { read(good_with(name, value)); });
+    EXPECT_EQ(error.kind(), ErrorKind::usage) << name << "=" << value;
+    EXPECT_THAT(error.what(), HasSubstr(fmt::format("{} is '{}'", name, value)));
+  }
+}
+
+TEST(LaunchEnvironment, RefusesARankThatIsNotBelowTheWorldSize) {
+  for (const std::string name : {"RANK", "LOCAL_RANK"}) {
+    const Error error = error_of([&] { read(good_with(name, "4")); });
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    EXPECT_THAT(error.what(), HasSubstr(name + " is 4 but WORLD_SIZE is 4"));
+  }
+}
+
+TEST(LaunchEnvironment, SaysThatAnotherMachineIsNotReachedYet) {
+  for (const std::string address : {"192.0.2.1", "2001:db8::1", "node7.cluster.example"}) {
+    const Error error = error_of([&] { read(good_with("MASTER_ADDR", address)); });
+    EXPECT_EQ(error.kind(), ErrorKind::unavailable);
+    EXPECT_THAT(error.what(), HasSubstr(address));
+    EXPECT_THAT(error.what(), HasSubstr("across machines"));
+  }
+}
+
+TEST(LaunchEnvironment, KnowsThisMachineByItsNamesAndAddresses) {
+  std::array<char, 256> host{};
+  ASSERT_EQ(gethostname(host.data(), host.size() - 1), 0);
+  const std::string own(host.data());
+  for (const std::string& address :
+       {std::string("localhost"), std::string("LocalHost"), std::string("127.0.0.1"),
+        std::string("127.8.9.10"), std::string("::1"), std::string("0:0:0:0:0:0:0:1"), own})
+    EXPECT_TRUE(is_this_machine(address)) << address;
+  const bool is_short = own.find('.') == std::string::npos;
+  EXPECT_TRUE(is_this_machine(is_short ? own + ".any.domain" : own.substr(0, own.find('.'))));
+  EXPECT_FALSE(is_this_machine(own + "x"));
+  EXPECT_FALSE(is_this_machine(""));
+}
+
+TEST(LaunchEnvironment, ReadsTheFirstOfTwoEntriesOfOneName) {
+  const std::vector<std::string_view> twice{"RANK=0", "WORLD_SIZE=1", "RANK=7"};
+  EXPECT_EQ(read_launch_environment(twice).rank, 0);
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,115 @@
+// tutti-info: what this build is, and how it is configured here.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <exception>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include <tutti/tutti.hpp>
+
+#include "common/build_info.h"
+#include "common/config.h"
+
+namespace {
+
+using tutti::Setting;
+
+constexpr int kUsageStatus = 2;
+
+constexpr const char* kFooter = R"(Examples:
+  tutti-info                                what this build is
+  tutti-info --config                       every knob: its value, where that came from, its range
+  TUTTI_TIMEOUT_MS=5000 tutti-info --config the same, to see what a variable changes
+  tutti-info --config --json                the same for scripts
+
+Values come from the defaults, then the file that TUTTI_CONFIG_FILE names, then TUTTI_ variables. The exit
+status is 1 where one of them is wrong, with the reason on standard error, and 2 for wrong arguments.)";
+
+std::vector<Setting> read_settings() {
+  const tutti::ResolvedConfig read = tutti::resolve_config(tutti::process_environment());
+  return tutti::list_settings(read, read.config);
+}
+
+/// Rows of equally many cells, in columns; the last column is not padded.
+std::string align(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<std::size_t> widths(rows.front().size());
+  for (const auto& row : rows)
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  std::string text;
+  for (const auto& row : rows) {
+    for (std::size_t i = 0; i + 1 < row.size(); ++i)
+      text += fmt::format("{:<{}}  ", row[i], widths[i]);
+    text += row.back() + "\n";
+  }
+  return text;
+}
+
+std::string as_table(const std::vector<Setting>& settings) {
+  std::vector<std::vector<std::string>> rows{
+      {"variable", "value", "source", "default", "range", "agree", "meaning"}};
+  const auto shown = [](const std::string& value) { return value.empty() ? "-" : value; };
+  for (const Setting& s : settings)
+    rows.push_back({s.variable, shown(s.value), s.source, shown(s.default_value), s.range,
+                    s.agree ? "yes" : "", s.sentence});
+  return align(rows) + "\nagree: ranks refuse to start together when their values differ.\n";
+}
+
+nlohmann::ordered_json as_json(const std::vector<Setting>& settings) {
+  auto list = nlohmann::ordered_json::array();
+  for (const Setting& s : settings)
+    list.push_back({{"name", s.name},
+                    {"variable", s.variable},
+                    {"value", s.value},
+                    {"source", s.source},
+                    {"default", s.default_value},
+                    {"range", s.range},
+                    {"agree", s.agree},
+                    {"meaning", s.sentence}});
+  return list;
+}
+
+void print_json(bool config) {
+  nlohmann::ordered_json out{{"version", tutti::version()},
+                             {"compiler", TUTTI_COMPILER},
+                             {"build_type", TUTTI_BUILD_TYPE}};
+  if (config) out["config"] = as_json(read_settings());
+  // A path may hold bytes that are no UTF-8.
+  fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
+void print_text(bool config) {
+  const std::string table = config ? "\n" + as_table(read_settings()) : "";
+  fmt::print("tutti {}\ncompiler    {}\nbuild type  {}\n{}", tutti::version(), TUTTI_COMPILER,
+             TUTTI_BUILD_TYPE, table);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Says what this build of tutti is, and how it is configured here.", "tutti-info");
+  bool config = false, json = false;
+  app.add_flag("--config", config, "Every knob, its value and where that came from");
+  app.add_flag("--json", json, "As JSON");
+  app.set_version_flag("--version", std::string(tutti::version()));
+  app.footer(kFooter);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);
+    std::fprintf(stderr, "tutti-info: %s\nTry `tutti-info --help`.\n", error.what());
+    return kUsageStatus;
+  }
+  try {
+    json ? print_json(config) : print_text(config);
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "tutti-info: %s\n", error.what());
+    return 1;
+  }
+}
