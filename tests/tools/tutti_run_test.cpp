@@ -144,6 +144,19 @@ TEST(TuttiRun, GivesRanksTimeToCleanUpBeforeItKills) {
   std::remove(ready.c_str());
 }
 
+TEST(TuttiRun, AStoppedRankIsEndedAsTheOthersAre) {
+  const std::string path = fmt::format("{}tutti_run_stopped.{}", testing::TempDir(), ::getpid());
+  Command command(
+      job(2,
+          "if [ $RANK = 1 ]; then until grep -qs 'State:.*T' /proc/$(cat $FILE)/status; "
+          "do sleep 0.01; done; exit 6; fi; "
+          "trap 'echo cleaned; exit 0' TERM; echo $$ > $FILE; kill -STOP $$; sleep 1000",
+          {"--env", "FILE=" + path, "--grace", "50"}));
+  EXPECT_EQ(command.wait(), 6);
+  EXPECT_EQ(command.out(), "[0] cleaned\n");
+  std::remove(path.c_str());
+}
+
 TEST(TuttiRun, NamesARankThatHadToBeKilled) {
   Command command(job(2, "trap '' TERM; if [ $RANK = 1 ]; then exit 4; fi; sleep 1000; sleep 1000",
                       {"--grace", "0.2"}));
