@@ -1,0 +1,152 @@
+// tutti-plan: shows the schedules that an algorithm writes, and proves them.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "collectives/algorithms.h"
+#include "collectives/print.h"
+#include "collectives/semantics.h"
+#include "collectives/verify.h"
+
+namespace {
+
+using namespace tutti;
+
+constexpr int kRejectedStatus = 1;
+constexpr int kUsageStatus = 2;
+
+constexpr const char* kFooter = R"(Without a collective: which algorithm knows which.
+
+Schedules go to standard output, the verdict to standard error. The exit status is 0 when they are
+proved, in place and out of place, 1 when the verifier rejects them, 2 for wrong arguments.)";
+
+struct Arguments {
+  std::string collective, algorithm = "ring";
+  int ranks = 4, root = 0, rank = -1, window = 2;
+  bool json = false, quiet = false;
+};
+
+void declare(CLI::App& app, Arguments& arguments) {
+  app.add_option("collective", arguments.collective, "all_reduce, broadcast, ...");
+  app.add_option("algorithm", arguments.algorithm, "By name")->capture_default_str();
+  app.add_option("-n,--ranks", arguments.ranks, "Number of ranks")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 512));
+  app.add_option("--root", arguments.root, "Root of broadcast and reduce")->capture_default_str();
+  app.add_option("--rank", arguments.rank, "Show this rank's schedule alone");
+  app.add_option("--window", arguments.window, "Messages that a channel holds")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 64));
+  app.add_flag("--json", arguments.json, "Print one JSON array in place of text");
+  app.add_flag("-q,--quiet", arguments.quiet, "Prove only");
+  app.footer(kFooter);
+}
+
+std::vector<Collective> all_collectives() {
+  std::vector<Collective> all;
+  for (int what = 0; what < kCollectives; ++what) all.push_back(static_cast<Collective>(what));
+  return all;
+}
+
+Collective collective_named(const std::string& name) {
+  std::string known;
+  for (const Collective what : all_collectives()) {
+    if (to_string(what) == name) return what;
+    known += fmt::format(" {}", to_string(what));
+  }
+  throw CLI::ValidationError(
+      fmt::format("no collective is called '{}'; there are:{}", name, known));
+}
+
+/// The named algorithm, if it can do what is asked.
+const Algorithm& algorithm_for(Collective what, const Arguments& arguments) {
+  std::string able;
+  for (const Algorithm& algorithm : algorithms()) {
+    if (!algorithm.knows(what, arguments.ranks)) continue;
+    if (algorithm.name == arguments.algorithm) return algorithm;
+    able += fmt::format(" {}", algorithm.name);
+  }
+  throw CLI::ValidationError(fmt::format("no algorithm '{}' knows {} of {} ranks; these do:{}",
+                                         arguments.algorithm, to_string(what), arguments.ranks,
+                                         able));
+}
+
+void check_rank(const char* option, int rank, int ranks) {
+  if (rank < 0 || rank >= ranks)
+    throw CLI::ValidationError(fmt::format("{} {} is no rank of {}", option, rank, ranks));
+}
+
+void print_matrix(int ranks) {
+  std::string line = fmt::format("{:<20}", "");
+  for (const Collective what : all_collectives()) line += fmt::format("{:<16}", to_string(what));
+  fmt::print("{}\n", line.substr(0, line.find_last_not_of(' ') + 1));
+  for (const Algorithm& algorithm : algorithms()) {
+    line = fmt::format("{:<20}", algorithm.name);
+    for (const Collective what : all_collectives())
+      line += fmt::format("{:<16}", algorithm.knows(what, ranks) ? "yes" : "-");
+    fmt::print("{}\n", line.substr(0, line.find_last_not_of(' ') + 1));
+  }
+}
+
+void print(const std::vector<Schedule>& schedules, const Arguments& arguments) {
+  std::string text;
+  for (const Schedule& schedule : schedules) {
+    if (arguments.rank >= 0 && schedule.rank != arguments.rank) continue;
+    if (!text.empty()) text += arguments.json ? "," : "\n";
+    text += arguments.json ? to_json(schedule) : to_text(schedule);
+  }
+  fmt::print("{}", arguments.json ? "[" + text + "]\n" : text);
+  std::fflush(stdout);  // before the verdict, where both go to one place
+}
+
+/// In place and out of place; says on standard error what was found.
+bool prove(const std::vector<Schedule>& schedules, int window) {
+  for (const bool in_place : {false, true}) {
+    const Verdict verdict = verify(schedules, {.window = window, .in_place = in_place});
+    if (verdict.ok) continue;
+    fmt::print(stderr, "tutti-plan: rejected{}: {}\n", in_place ? " in place" : "", verdict.why);
+    return false;
+  }
+  fmt::print(stderr, "proved: complete, race-free and deadlock-free with a window of {}\n", window);
+  return true;
+}
+
+int plan(const Arguments& arguments) {
+  const Collective what = collective_named(arguments.collective);
+  const Algorithm& algorithm = algorithm_for(what, arguments);
+  check_rank("--root", arguments.root, arguments.ranks);
+  if (arguments.root != 0 && !collectives::has_root(what))
+    throw CLI::ValidationError(fmt::format("{} has no root", to_string(what)));
+  if (arguments.rank != -1) check_rank("--rank", arguments.rank, arguments.ranks);
+
+  std::vector<Schedule> schedules;
+  for (int rank = 0; rank < arguments.ranks; ++rank)
+    schedules.push_back(algorithm.plan({what, rank, arguments.ranks, arguments.root}));
+  if (!arguments.quiet) print(schedules, arguments);
+  return prove(schedules, arguments.window) ? 0 : kRejectedStatus;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Shows the schedules that an algorithm writes, and proves them.", "tutti-plan");
+  Arguments arguments;
+  declare(app, arguments);
+  try {
+    app.parse(argc, argv);
+    if (!arguments.collective.empty()) return plan(arguments);
+    print_matrix(arguments.ranks);
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);
+    fmt::print(stderr, "tutti-plan: {}\nTry `tutti-plan --help`.\n", error.what());
+    return kUsageStatus;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "tutti-plan: {}\n", error.what());
+    return kUsageStatus;
+  }
+}
