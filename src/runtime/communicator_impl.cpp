@@ -45,7 +45,7 @@ std::optional<Error> CommunicatorImpl::failure() const {
   return failure_;
 }
 
-PlannedCall CommunicatorImpl::plan(const Call& call) {
+const CommunicatorImpl::Plan& CommunicatorImpl::plan(const Call& call) {
   if (!parts_.runtime->in_own_process()) [[unlikely]]
     throw Error(
         ErrorKind::usage,
@@ -64,8 +64,7 @@ PlannedCall CommunicatorImpl::plan(const Call& call) {
     plan.input = call.input;
     plan.output = call.output;
   }
-  return {plan.key, call.input, call.output,
-          call.timeout.count() > 0 ? call.timeout : parts_.runtime->config().timeout, plan.large};
+  return plan;
 }
 
 CommunicatorImpl::Plan CommunicatorImpl::plan_kind(const CallKind& kind,
@@ -87,13 +86,17 @@ Situation CommunicatorImpl::situation() const {
           parts_.size,       next_number_ - 1,        execution_.program().call};
 }
 
-void CommunicatorImpl::begin(const PlannedCall& call) {
-  BoundProgram& bound = programs_.get(call.key);
-  const CallBuffers buffers{static_cast<const std::byte*>(call.input),
-                            static_cast<std::byte*>(call.output), programs_.scratch()};
+std::chrono::milliseconds CommunicatorImpl::timeout_of(const Call& call) const {
+  return call.timeout.count() > 0 ? call.timeout : parts_.runtime->config().timeout;
+}
+
+void CommunicatorImpl::begin(const CallKey& key, const void* input, void* output, bool large) {
+  BoundProgram& bound = programs_.get(key);
+  const CallBuffers buffers{static_cast<const std::byte*>(input), static_cast<std::byte*>(output),
+                            programs_.scratch()};
   const std::uint64_t number = next_number_++;
-  board_.record(number, call.key.signature);
-  execution_.start(bound, buffers, static_cast<std::uint32_t>(number), call.large);
+  board_.record(number, key.signature);
+  execution_.start(bound, buffers, static_cast<std::uint32_t>(number), large);
 }
 
 void CommunicatorImpl::complete() noexcept {
@@ -110,16 +113,16 @@ void CommunicatorImpl::look(TimePoint deadline, Nanoseconds limit) {
 }
 
 void CommunicatorImpl::run(const Call& call) {
-  const PlannedCall planned = plan(call);
+  const Plan& plan = this->plan(call);
   if (pending()) [[unlikely]] {
-    const auto operation = enqueue(planned);
+    const auto operation = enqueue(call, plan);
     help(*operation, TimePoint::max());
     if (operation->error) throw *operation->error;
     return;
   }
-  begin(planned);
+  begin(plan.key, call.input, call.output, plan.large);
   try {
-    await_execution(planned.timeout);
+    await_execution(timeout_of(call));
   } catch (const UnexpectedMessage& message) {
     const Error error = diagnose_message(situation(), message);
     fail(error);
@@ -185,15 +188,17 @@ void CommunicatorImpl::fail(const Error& error) noexcept {
   parts_.runtime->log().write(LogLevel::info, "communicator failed: {}", error.what());
 }
 
-Work CommunicatorImpl::run_async(const Call& call) { return Work(enqueue(plan(call))); }
+Work CommunicatorImpl::run_async(const Call& call) { return Work(enqueue(call, plan(call))); }
 
-std::shared_ptr<Operation> CommunicatorImpl::enqueue(const PlannedCall& call) {
+std::shared_ptr<Operation> CommunicatorImpl::enqueue(const Call& call, const Plan& plan) {
   Runtime& runtime = *parts_.runtime;
   if (!registered_) {
     runtime.add(*this);
     registered_ = true;
   }
-  auto operation = std::make_shared<Operation>(*this, call, runtime.clock().now() + call.timeout);
+  auto operation = std::make_shared<Operation>(
+      *this, PlannedCall{plan.key, call.input, call.output, timeout_of(call), plan.large},
+      runtime.clock().now() + timeout_of(call));
   {
     const std::lock_guard lock(mutex_);
     queue_.push_back(operation);
@@ -213,7 +218,8 @@ void CommunicatorImpl::advance_queue() {
   for (auto operation = front(); operation != nullptr; operation = front()) {
     try {
       if (failed_.load(std::memory_order_acquire)) throw *failure();
-      if (!under_way_) begin(operation->call);
+      if (const PlannedCall& next = operation->call; !under_way_)
+        begin(next.key, next.input, next.output, next.large);
       under_way_ = true;
       if (!execution_.advance()) return;
       complete();

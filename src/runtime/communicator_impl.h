@@ -97,12 +97,13 @@ class CommunicatorImpl final : public Advanced {
     const void* input = nullptr;
     const void* output = nullptr;
   };
-  PlannedCall plan(const Call& call);
+  const Plan& plan(const Call& call);
+  std::chrono::milliseconds timeout_of(const Call& call) const;
   Plan plan_kind(const CallKind& kind, std::string_view algorithm) const;
-  std::shared_ptr<Operation> enqueue(const PlannedCall& call);
+  std::shared_ptr<Operation> enqueue(const Call& call, const Plan& plan);
 
   // Engine: its owner only.
-  void begin(const PlannedCall& call);
+  void begin(const CallKey& key, const void* input, void* output, bool large);
   void await_execution(std::chrono::milliseconds timeout);
   void complete() noexcept;
   void look(TimePoint deadline, Nanoseconds limit);

@@ -33,7 +33,10 @@ struct alignas(kCacheLine) Line {
 static_assert(sizeof(Line) == kCacheLine);
 
 /// The shared memory of one ring, all zero at first: this, then `data_bytes` of payload memory.
-struct RingMemory {
+/// Payloads start on a page, as large user buffers do: 64 bytes further, each load of a copy from a
+/// page-aligned buffer waits for the store before it, whose address ends in the same 12 bits (64
+/// KiB all-reduce 10.2 us, against 8.2).
+struct alignas(4096) RingMemory {
   alignas(kCacheLine) std::atomic<std::uint64_t> released;  ///< Written by the reader alone.
   alignas(kCacheLine) Line lines[kLines];                   ///< Written by the writer alone.
 

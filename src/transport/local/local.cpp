@@ -70,8 +70,8 @@ RingMemory* Hub::ring(int from, int to, int number, std::size_t data_bytes) {
   auto& memory = rings_[{from, to, number}];
   if (memory == nullptr) {
     // Only the lines are written here: of payload memory a simulation pays for what it touches.
-    void* raw =
-        ::operator new(RingMemory::bytes(data_bytes), std::align_val_t(kCacheLine), std::nothrow);
+    void* raw = ::operator new(RingMemory::bytes(data_bytes), std::align_val_t(alignof(RingMemory)),
+                               std::nothrow);
     if (raw == nullptr)
       throw Error(ErrorKind::unavailable,
                   fmt::format("no memory for a ring of {} bytes from rank {} to rank {}; lower "
@@ -83,7 +83,7 @@ RingMemory* Hub::ring(int from, int to, int number, std::size_t data_bytes) {
 }
 
 void Hub::FreeRing::operator()(RingMemory* memory) const noexcept {
-  ::operator delete(memory, std::align_val_t(kCacheLine));
+  ::operator delete(memory, std::align_val_t(alignof(RingMemory)));
 }
 
 namespace {
