@@ -1,22 +1,120 @@
+// What each algorithm promises beyond being right: how many messages, lanes and bytes it takes.
 #include "collectives/algorithms.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <bit>
 #include <set>
 
-namespace tutti {
+#include "support.h"
+
+namespace tutti::testing {
 namespace {
+
+bool is_peer(const Operand& operand) { return operand.place == Place::peer; }
+
+/// Chunks that a rank sends in all messages of a piece.
+int chunks_sent(const Schedule& schedule) {
+  int chunks = 0;
+  for (const Lane& lane : schedule.lanes)
+    for (const Step& step : lane.steps)
+      chunks +=
+          step.count * static_cast<int>(std::count_if(step.out.begin(), step.out.end(), is_peer));
+  return chunks;
+}
+
+int steps_of(const Schedule& schedule) {
+  int steps = 0;
+  for (const Lane& lane : schedule.lanes) steps += static_cast<int>(lane.steps.size());
+  return steps;
+}
 
 TEST(Algorithms, AllHaveNamesOfTheirOwnAndKnowAtLeastOneCollective) {
   std::set<std::string_view> names;
   for (const Algorithm& algorithm : algorithms()) {
     EXPECT_TRUE(names.insert(algorithm.name).second) << algorithm.name;
-    bool useful = false;
-    for (int what = 0; what < kCollectives; ++what)
-      useful = useful || algorithm.knows(static_cast<Collective>(what), 4);
-    EXPECT_TRUE(useful) << algorithm.name;
+    const auto all = all_collectives();
+    EXPECT_TRUE(std::any_of(all.begin(), all.end(), [&](Collective what) {
+      return algorithm.knows(what, 4);
+    })) << algorithm.name;
   }
 }
 
+TEST(Algorithms, OneShotOfTwoRanksIsOneMessageEachWayAndOneReduction) {
+  for (const Schedule& schedule :
+       plan_all(algorithm_named("one_shot"), Collective::all_reduce, 2)) {
+    ASSERT_EQ(schedule.lanes.size(), 1u);
+    EXPECT_EQ(schedule.lanes[0].steps.size(), 2u);
+    EXPECT_EQ(chunks_sent(schedule), 1);
+  }
+}
+
+TEST(Algorithms, ARingAllReduceSendsEveryChunkTwiceButOneOfThem) {
+  for (int ranks = 2; ranks <= 64; ++ranks)
+    for (const Schedule& schedule :
+         plan_all(algorithm_named("ring"), Collective::all_reduce, ranks)) {
+      EXPECT_EQ(schedule.chunks, ranks);
+      EXPECT_EQ(chunks_sent(schedule), 2 * (ranks - 1));
+    }
+}
+
+TEST(Algorithms, ARingHasALaneForEachStageUpToEightRanksAndTwoBeyond) {
+  const Algorithm& ring = algorithm_named("ring");
+  for (int ranks = 2; ranks <= 8; ++ranks) {
+    const Schedule schedule = ring.plan({Collective::all_reduce, 1, ranks, 0});
+    EXPECT_EQ(int(schedule.lanes.size()), 2 * ranks - 1);
+    EXPECT_EQ(steps_of(schedule), 2 * ranks - 1) << "completing and sending on are one step";
+  }
+  EXPECT_EQ(ring.plan({Collective::all_reduce, 1, 9, 0}).lanes.size(), 2u);
+}
+
+TEST(Algorithms, AllPairsSendsNoMoreThanARing) {
+  for (int ranks = 2; ranks <= 64; ++ranks)
+    for (const Collective what :
+         {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter})
+      EXPECT_EQ(chunks_sent(algorithm_named("all_pairs").plan({what, 0, ranks, 0})),
+                chunks_sent(algorithm_named("ring").plan({what, 0, ranks, 0})));
+}
+
+TEST(Algorithms, AnAllPairsBroadcastHasTheRootSendTheBufferOnce) {
+  for (int ranks = 2; ranks <= 64; ++ranks)
+    for (const Schedule& schedule :
+         plan_all(algorithm_named("all_pairs"), Collective::broadcast, ranks, ranks - 1)) {
+      const bool is_root = schedule.rank == ranks - 1;
+      EXPECT_EQ(chunks_sent(schedule), is_root ? schedule.chunks : schedule.chunks - 1);
+    }
+}
+
+TEST(Algorithms, RecursiveDoublingTakesLogarithmicallyManySteps) {
+  for (int ranks = 2; ranks <= 64; ++ranks)
+    for (const Schedule& schedule :
+         plan_all(algorithm_named("recursive_doubling"), Collective::all_reduce, ranks)) {
+      const bool power = std::has_single_bit(static_cast<unsigned>(ranks));
+      EXPECT_LE(steps_of(schedule), std::bit_width(static_cast<unsigned>(ranks)) + !power);
+    }
+}
+
+TEST(Algorithms, ATreeNodeReducesItsChildrenInOneStepAndPassesResultsOnInAnother) {
+  for (int ranks = 2; ranks <= 64; ++ranks)
+    for (const Schedule& schedule :
+         plan_all(algorithm_named("binomial_tree"), Collective::all_reduce, ranks)) {
+      EXPECT_EQ(schedule.lanes.size(), schedule.rank == 0 ? 1u : 2u);
+      for (const Lane& lane : schedule.lanes) EXPECT_EQ(lane.steps.size(), 1u);
+    }
+}
+
+TEST(Algorithms, OneRankCopiesItsInput) {
+  for (const Algorithm& algorithm : algorithms())
+    for (const Collective what : all_collectives()) {
+      if (!algorithm.knows(what, 1)) continue;
+      const Schedule schedule = algorithm.plan({what, 0, 1, 0});
+      ASSERT_EQ(steps_of(schedule), 1) << algorithm.name;
+      EXPECT_EQ(schedule.lanes[0].steps[0].in, (std::vector<Operand>{{Place::input, 0}}));
+      EXPECT_EQ(schedule.lanes[0].steps[0].out, (std::vector<Operand>{{Place::output, 0}}));
+      EXPECT_EQ(schedule.lanes[0].steps[0].completes, collectives::reduces(what));
+    }
+}
+
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::testing
