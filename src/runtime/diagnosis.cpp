@@ -3,7 +3,6 @@
 #include <sched.h>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "runtime/call.h"
 
@@ -125,9 +124,10 @@ Error diagnose_deadline(const Situation& now, const Execution& execution, Nanose
     if (where != "is in it" && where != "has completed it")
       text += fmt::format("; rank {} {}", peer, where);
   }
-  text += fmt::format(
-      "; this rank waits for rank {}. Find out what keeps it, or raise TUTTI_TIMEOUT_MS",
-      fmt::join(execution.waits_for(), ", "));
+  std::string awaited;
+  for (const int peer : execution.waits_for())
+    awaited += fmt::format("{}{}", awaited.empty() ? "; this rank waits for rank " : ", ", peer);
+  text += awaited + ". Find out what keeps it, or raise TUTTI_TIMEOUT_MS";
   return Error(ErrorKind::timeout, text);
 }
 
