@@ -56,7 +56,9 @@ TEST(TuttiInfo, PrintsTheSameAsJson) {
   for (const auto& knob : json["config"]) {
     const bool set = knob["name"] == "spin_polls";
     EXPECT_EQ(knob["source"], set ? "environment" : "default");
-    if (set) EXPECT_EQ(knob["value"], "7");
+    if (set) {
+      EXPECT_EQ(knob["value"], "7");
+    }
   }
   EXPECT_GE(json["config"].size(), 9u);
 }
