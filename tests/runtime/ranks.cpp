@@ -43,7 +43,7 @@ void store(DataType type, std::byte* at, std::size_t index, double x) {
     case DataType::bf16: put(to_bf16(static_cast<float>(x))); break;
     case DataType::int32: put(static_cast<std::int32_t>(x)); break;
     case DataType::int64: put(static_cast<std::int64_t>(x)); break;
-    default: put(static_cast<std::uint8_t>(x)); break;
+    default: put(static_cast<std::uint8_t>(static_cast<int>(x))); break;
   }
 }
 

@@ -21,14 +21,15 @@ namespace {
 // A ring of its own, both ends.
 struct TestRing {
   explicit TestRing(std::size_t data_bytes, PeerBell bell = {})
-      : storage(new (std::align_val_t(kCacheLine)) std::byte[RingMemory::bytes(data_bytes)]),
+      : storage(new (std::align_val_t(alignof(RingMemory)))
+                    std::byte[RingMemory::bytes(data_bytes)]),
         memory(new (storage.get()) RingMemory()),
         sender(memory, data_bytes, bell),
         receiver(memory, data_bytes, bell) {}
 
   struct Free {
     void operator()(std::byte* bytes) const {
-      ::operator delete[](bytes, std::align_val_t(kCacheLine));
+      ::operator delete[](bytes, std::align_val_t(alignof(RingMemory)));
     }
   };
   std::unique_ptr<std::byte[], Free> storage;
