@@ -3,6 +3,7 @@
 
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include <tutti/schedule.hpp>
 
@@ -13,6 +14,9 @@ struct PlanRequest {
   int rank = 0;
   int ranks = 1;
   int root = 0;
+  /// By rank: the number of its group, for algorithms that go by groups (ranks of a host, say).
+  /// Empty: nothing is known.
+  std::vector<int> groups = {};
 };
 
 /// Lanes of one rank's schedule must be right in place and out of place alike; the verifier runs

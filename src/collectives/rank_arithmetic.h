@@ -27,17 +27,35 @@ constexpr int ring_chunk(int rank, int stage, int ranks) { return wrap(rank - st
 
 /// How far `rank` stands behind `root` in the ring; rooted algorithms are written for root 0.
 constexpr int relative_rank(int rank, int root, int ranks) { return wrap(rank - root, ranks); }
-constexpr int absolute_rank(int relative, int root, int ranks) {
-  return wrap(relative + root, ranks);
+
+// --- k-nomial trees over members 0 to size - 1, to base `radix`: binomial for 2. The root is 0; a
+// parent has 0 for its child's lowest digit that is not 0 ---
+
+constexpr int knomial_parent(int member, int radix) {
+  int place = 1;
+  while (member > 0 && member / place % radix == 0) place *= radix;
+  return member - member / place % radix * place;
 }
 
-// --- binomial tree over relative ranks: the root is 0, a parent lacks its child's lowest bit ---
+/// Nearest first. The subtree of child m + d * radix^k is the members up to m + (d + 1) * radix^k,
+/// so a node and its children in this order stand for consecutive members.
+std::vector<int> knomial_children(int member, int radix, int size);
 
-constexpr int tree_parent(int relative) { return relative & (relative - 1); }
+// --- two binary trees below one root (Sanders, Speck, Träff 2009) ---
 
-/// Nearest first. The subtree of child r + 2^k is [r + 2^k, r + 2^(k+1)), so a node and its
-/// children in this order stand for consecutive ranks.
-std::vector<int> tree_children(int relative, int ranks);
+/// Ranks 1 to ranks - 1 stand in both trees, in order from left to right: in the first as they are,
+/// so that odd ranks are leaves; in the second mirrored or moved on by one, so that even ranks are
+/// (and rank 1, where it takes the place of an odd one). Rank 0 stands above both.
+struct TwoTrees {
+  int ranks;
+
+  int parent(int rank, bool second) const;
+  std::vector<int> children(int rank, bool second) const;
+
+ private:
+  int place(int rank, bool second) const;
+  int rank_at(int place, bool second) const;
+};
 
 // --- recursive doubling ---
 

@@ -42,6 +42,15 @@ StepHandle Verbs::step(std::vector<Operand> in, std::vector<Operand> out, Slice 
   return {*schedule_, lane_, static_cast<int>(steps.size()) - 1};
 }
 
+StepHandle Verbs::last() const {
+  assert(!empty());
+  return {*schedule_, lane_, static_cast<int>(schedule_->lanes[lane_].steps.size()) - 1};
+}
+
+void Verbs::starts_after(const Verbs& other) const {
+  if (!empty()) first().after(other.last());
+}
+
 StepHandle Verbs::copy(Slice slice) const {
   return step({input(slice.chunk)}, {output(slice.chunk)}, slice);
 }

@@ -69,6 +69,12 @@ class Verbs {
   /// The one kind of step, for what no verb says.
   StepHandle step(std::vector<Operand> in, std::vector<Operand> out, Slice slice) const;
 
+  bool empty() const { return schedule_->lanes[lane_].steps.empty(); }
+  StepHandle first() const { return {*schedule_, lane_, 0}; }
+  StepHandle last() const;
+  /// Orders all of this lane's steps, if there are any, after all of `other`'s.
+  void starts_after(const Verbs& other) const;
+
  private:
   friend class ScheduleBuilder;
   Verbs(Schedule& schedule, int lane) : schedule_(&schedule), lane_(lane) {}
@@ -87,6 +93,8 @@ class ScheduleBuilder {
 
   /// Adds a lane that receives on one channel and sends on one.
   Verbs lane(int receives_on = 0, int sends_on = 0);
+
+  Collective what() const { return schedule_.what; }
 
   /// Sets scratch memory aside.
   void scratch_chunks(int chunks) { schedule_.scratch_chunks = chunks; }

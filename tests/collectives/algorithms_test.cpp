@@ -104,6 +104,74 @@ TEST(Algorithms, ATreeNodeReducesItsChildrenInOneStepAndPassesResultsOnInAnother
     }
 }
 
+int messages_sent(const Schedule& schedule) {
+  int messages = 0;
+  for (const Lane& lane : schedule.lanes)
+    for (const Step& step : lane.steps)
+      messages += static_cast<int>(std::count_if(step.out.begin(), step.out.end(), is_peer));
+  return messages;
+}
+
+TEST(Algorithms, DoubleBinaryTreesSendNoMoreThanARingAndFromEveryRankAboutAlike) {
+  for (int ranks = 2; ranks <= 64; ++ranks) {
+    int all = 0;
+    for (const Schedule& schedule :
+         plan_all(algorithm_named("double_binary_tree"), Collective::all_reduce, ranks)) {
+      EXPECT_EQ(schedule.chunks, 2);
+      // Half of the buffer up and down each tree: a rank sends to two parents, and to two children
+      // in the one tree where it is an inner node.
+      EXPECT_LE(chunks_sent(schedule), 4);
+      all += chunks_sent(schedule);
+    }
+    EXPECT_EQ(all, 2 * 2 * (ranks - 1)) << "each tree has ranks - 1 edges, used up and down";
+  }
+}
+
+TEST(Algorithms, HalvingDoublingSendsARingsBytesInLogarithmicallyManyMessages) {
+  for (const int ranks : {2, 4, 8, 16, 32, 64}) {
+    const int rounds = std::countr_zero(static_cast<unsigned>(ranks));
+    for (const Schedule& schedule :
+         plan_all(algorithm_named("halving_doubling"), Collective::all_reduce, ranks)) {
+      EXPECT_EQ(schedule.chunks, ranks);
+      EXPECT_EQ(chunks_sent(schedule), 2 * (ranks - 1));
+      EXPECT_EQ(messages_sent(schedule), 2 * rounds);
+    }
+  }
+  for (int ranks = 3; ranks <= 64; ++ranks)
+    for (const Schedule& schedule :
+         plan_all(algorithm_named("halving_doubling"), Collective::all_reduce, ranks))
+      EXPECT_LE(chunks_sent(schedule), 4 * schedule.chunks) << "twice the buffer each way";
+}
+
+TEST(Algorithms, BruckSendsEachBlockOnceInLogarithmicallyManyRounds) {
+  for (int ranks = 2; ranks <= 64; ++ranks)
+    for (const Schedule& schedule :
+         plan_all(algorithm_named("bruck"), Collective::all_gather, ranks)) {
+      EXPECT_EQ(chunks_sent(schedule), ranks - 1);
+      EXPECT_LE(messages_sent(schedule), 2 * std::bit_width(static_cast<unsigned>(ranks - 1)));
+    }
+}
+
+TEST(Algorithms, AScatterAllGatherBroadcastHasTheRootSendTheBufferOnce) {
+  for (int ranks = 2; ranks <= 64; ++ranks)
+    for (const Schedule& schedule :
+         plan_all(algorithm_named("scatter_all_gather"), Collective::broadcast, ranks, ranks / 2)) {
+      const bool is_root = schedule.rank == ranks / 2;
+      EXPECT_EQ(is_root ? chunks_sent(schedule) : schedule.chunks, schedule.chunks);
+    }
+}
+
+TEST(Algorithms, AKnomialTreeHasHalfTheLevelsOfABinomialOne) {
+  for (const int ranks : {4, 16, 64}) {
+    const auto root = [&](const char* name) {
+      return algorithm_named(name).plan({Collective::broadcast, 0, ranks, 0});
+    };
+    const int levels = std::countr_zero(static_cast<unsigned>(ranks));
+    EXPECT_EQ(messages_sent(root("binomial_tree")), levels);
+    EXPECT_EQ(messages_sent(root("knomial_tree")), 3 * levels / 2);
+  }
+}
+
 TEST(Algorithms, OneRankCopiesItsInput) {
   for (const Algorithm& algorithm : algorithms())
     for (const Collective what : all_collectives()) {

@@ -64,42 +64,79 @@ TEST(RankArithmetic, ARingStageWorksOnWhatThePredecessorHadOneStageBefore) {
     }
 }
 
-TEST(RankArithmetic, RelativeAndAbsoluteRanksAreInverse) {
+TEST(RankArithmetic, RelativeRanksCountFromTheRoot) {
   for (int ranks = 1; ranks <= kMostRanks; ++ranks)
     for (int root = 0; root < ranks; ++root) {
       EXPECT_EQ(relative_rank(root, root, ranks), 0);
       for (int rank = 0; rank < ranks; ++rank)
-        EXPECT_EQ(absolute_rank(relative_rank(rank, root, ranks), root, ranks), rank);
+        EXPECT_EQ(wrap(root + relative_rank(rank, root, ranks), ranks), rank);
     }
+}
+
+constexpr int kRadixes[] = {2, 3, 4, 8};
+
+int levels(int radix, int ranks) {
+  int levels = 0;
+  for (int reached = 1; reached < ranks; reached *= radix) ++levels;
+  return levels;
 }
 
 TEST(RankArithmetic, EveryTreeNodeIsAChildOfItsParentAndReachesTheRootInLogarithmicSteps) {
-  for (int ranks = 1; ranks <= kMostRanks; ++ranks)
-    for (int rank = 1; rank < ranks; ++rank) {
-      const std::vector<int> siblings = tree_children(tree_parent(rank), ranks);
-      EXPECT_EQ(std::count(siblings.begin(), siblings.end(), rank), 1);
-      int depth = 0;
-      for (int node = rank; node != 0; node = tree_parent(node)) ++depth;
-      EXPECT_LE(depth, int(std::bit_width(unsigned(ranks - 1))));
-    }
+  for (const int radix : kRadixes)
+    for (int ranks = 1; ranks <= kMostRanks; ++ranks)
+      for (int rank = 1; rank < ranks; ++rank) {
+        const std::vector<int> siblings =
+            knomial_children(knomial_parent(rank, radix), radix, ranks);
+        EXPECT_EQ(std::count(siblings.begin(), siblings.end(), rank), 1);
+        int depth = 0;
+        for (int node = rank; node != 0; node = knomial_parent(node, radix)) ++depth;
+        EXPECT_LE(depth, levels(radix, ranks));
+      }
 }
 
 /// The ranks of a subtree, in the order in which its nodes reduce: own first, then child by child.
-std::vector<int> subtree(int node, int ranks) {
+std::vector<int> subtree(int node, int radix, int ranks) {
   std::vector<int> list{node};
-  for (const int child : tree_children(node, ranks)) {
-    const std::vector<int> below = subtree(child, ranks);
+  for (const int child : knomial_children(node, radix, ranks)) {
+    const std::vector<int> below = subtree(child, radix, ranks);
     list.insert(list.end(), below.begin(), below.end());
   }
   return list;
 }
 
 TEST(RankArithmetic, ATreesOrderOfReductionIsTheOrderOfRanks) {
-  for (int ranks = 1; ranks <= kMostRanks; ++ranks) {
-    const std::vector<int> all = subtree(0, ranks);
-    ASSERT_EQ(int(all.size()), ranks);
-    EXPECT_TRUE(std::is_sorted(all.begin(), all.end()));
-  }
+  for (const int radix : kRadixes)
+    for (int ranks = 1; ranks <= kMostRanks; ++ranks) {
+      const std::vector<int> all = subtree(0, radix, ranks);
+      ASSERT_EQ(int(all.size()), ranks);
+      EXPECT_TRUE(std::is_sorted(all.begin(), all.end()));
+    }
+}
+
+TEST(RankArithmetic, TwoTreesAreTreesOfAllRanksOfLogarithmicHeight) {
+  for (int ranks = 2; ranks <= kMostRanks; ++ranks)
+    for (const bool second : {false, true}) {
+      const TwoTrees trees{ranks};
+      for (int rank = 1; rank < ranks; ++rank) {
+        const int parent = trees.parent(rank, second);
+        const std::vector<int> siblings = trees.children(parent, second);
+        EXPECT_EQ(std::count(siblings.begin(), siblings.end(), rank), 1) << rank << " of " << ranks;
+        EXPECT_LE(siblings.size(), parent == 0 ? 1u : 2u);
+        int depth = 0;
+        for (int node = rank; node != 0 && depth <= ranks; node = trees.parent(node, second))
+          ++depth;
+        EXPECT_LE(depth, int(std::bit_width(unsigned(ranks - 1))) + 1);
+      }
+    }
+}
+
+TEST(RankArithmetic, NoRankButTheRootIsAnInnerNodeOfBothTrees) {
+  for (int ranks = 2; ranks <= kMostRanks; ++ranks)
+    for (int rank = 1; rank < ranks; ++rank) {
+      const TwoTrees trees{ranks};
+      EXPECT_TRUE(trees.children(rank, false).empty() || trees.children(rank, true).empty())
+          << rank << " of " << ranks;
+    }
 }
 
 TEST(RankArithmetic, EveryRankIsPassiveOrTheOnlyActiveOneOfItsMember) {

@@ -1,0 +1,91 @@
+// Hierarchical algorithms over any grouping of ranks.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "collectives/verify.h"
+#include "common/random.h"
+#include "support.h"
+
+namespace tutti::testing {
+namespace {
+
+std::vector<Schedule> plan_grouped(Collective what, const std::vector<int>& groups, int root) {
+  std::vector<Schedule> schedules;
+  const int ranks = static_cast<int>(groups.size());
+  for (int rank = 0; rank < ranks; ++rank)
+    schedules.push_back(algorithm_named("hierarchical").plan({what, rank, ranks, root, groups}));
+  return schedules;
+}
+
+void prove(const std::vector<int>& groups, int root) {
+  for (const Collective what : all_collectives()) {
+    if (!algorithm_named("hierarchical").knows(what, int(groups.size()))) continue;
+    const auto schedules = plan_grouped(what, groups, root * collectives::has_root(what));
+    for (const bool in_place : {false, true}) {
+      const Verdict verdict = verify(schedules, {.in_place = in_place});
+      std::string text;
+      for (const int group : groups) text += std::to_string(group) + " ";
+      ASSERT_TRUE(verdict.ok) << to_string(what) << ", groups " << text << ": " << verdict.why;
+    }
+  }
+}
+
+TEST(Hierarchical, IsProvedForEveryGroupingOfUpToSixRanks) {
+  for (int ranks = 2; ranks <= 6; ++ranks) {
+    std::vector<int> groups(ranks, 0);
+    for (bool more = true; more;) {
+      ASSERT_NO_FATAL_FAILURE(prove(groups, ranks / 2));
+      // The next word in which each group first appears behind all smaller ones.
+      more = false;
+      for (int rank = ranks - 1; rank > 0 && !more; --rank) {
+        if (groups[rank] > *std::max_element(groups.begin(), groups.begin() + rank)) {
+          groups[rank] = 0;
+        } else {
+          ++groups[rank];
+          more = true;
+        }
+      }
+    }
+  }
+}
+
+TEST(Hierarchical, IsProvedForRandomGroupingsOfUpToFortyRanks) {
+  SeededRandom random(4);
+  for (int trial = 0; trial < 60; ++trial) {
+    const int ranks = 2 + static_cast<int>(random.next() % 39);
+    const auto most = 1 + random.next() % static_cast<unsigned>(ranks);
+    std::vector<int> groups;
+    for (int rank = 0; rank < ranks; ++rank)
+      groups.push_back(static_cast<int>(random.next() % most) * 7 - 3);  // numbers are but names
+    ASSERT_NO_FATAL_FAILURE(prove(groups, static_cast<int>(random.next() % unsigned(ranks))));
+  }
+}
+
+/// Chunks that a rank sends to ranks of other groups.
+int chunks_across(const Schedule& schedule, const std::vector<int>& groups) {
+  int chunks = 0;
+  for (const Lane& lane : schedule.lanes)
+    for (const Step& step : lane.steps)
+      for (const Operand& to : step.out)
+        if (to.place == Place::peer && groups[to.index] != groups[schedule.rank])
+          chunks += step.count;
+  return chunks;
+}
+
+TEST(Hierarchical, EachValueGoesBetweenTwoGroupsOnceEachWay) {
+  const std::vector<int> groups{0, 0, 0, 0, 1, 1, 1, 1};
+  for (const Schedule& schedule : plan_grouped(Collective::all_reduce, groups, 0))
+    EXPECT_EQ(chunks_across(schedule, groups), 1) << "of " << schedule.chunks << " a quarter";
+  for (const Schedule& schedule : plan_grouped(Collective::all_gather, groups, 0))
+    EXPECT_EQ(chunks_across(schedule, groups), 1) << "its own block";
+  for (const Schedule& schedule : plan_grouped(Collective::reduce_scatter, groups, 0))
+    EXPECT_EQ(chunks_across(schedule, groups), 1) << "its group's sum for one of the others";
+  int across = 0;
+  for (const Schedule& schedule : plan_grouped(Collective::broadcast, groups, 5))
+    across += chunks_across(schedule, groups);
+  EXPECT_EQ(across, 1);
+}
+
+}  // namespace
+}  // namespace tutti::testing
