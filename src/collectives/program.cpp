@@ -4,6 +4,7 @@
 #include <bit>
 #include <cassert>
 
+#include "collectives/answers.h"
 #include "collectives/semantics.h"
 
 namespace tutti {
@@ -58,6 +59,7 @@ class Compiler {
     for (const Lane& lane : schedule_.lanes) {
       program_.lanes.push_back({static_cast<std::uint32_t>(program_.steps.size()),
                                 static_cast<std::uint32_t>(lane.steps.size())});
+      answered_ = collectives::answered_peers(lane);
       for (const Step& step : lane.steps) add(lane, step);
     }
     return std::move(program_);
@@ -118,8 +120,21 @@ class Compiler {
       if (operand.place == Place::output && k < 64) flat.results |= std::uint64_t{1} << k;
       add(operand, port_of(program_.sends, operand, lane.sends_on));
     }
+    pair_answers(step, &program_.operands[flat.first_operand]);
     program_.widest_step = std::max(program_.widest_step, step.in.size() + step.out.size());
     program_.steps.push_back(flat);
+  }
+
+  void pair_answers(const Step& step, Program::Operand* flat) const {
+    for (std::size_t k = 0; k < step.in.size(); ++k) {
+      if (!is_peer(step.in[k]) ||
+          !std::binary_search(answered_.begin(), answered_.end(), step.in[k].index))
+        continue;
+      const auto answer = std::find(step.out.begin(), step.out.end(), step.in[k]);
+      const std::size_t partner = step.in.size() + (answer - step.out.begin());
+      flat[k].partner = static_cast<std::uint16_t>(partner);
+      flat[partner].partner = static_cast<std::uint16_t>(k);
+    }
   }
 
   static std::uint16_t port_of(std::vector<Program::Port>& ports, const Operand& operand,
@@ -129,7 +144,7 @@ class Compiler {
   }
 
   void add(const Operand& operand, std::uint16_t port) {
-    Program::Operand flat{operand.place, port, {0, 0}};
+    Program::Operand flat{operand.place, port, Program::kNone, {0, 0}};
     if (operand.place != Place::peer) flat.offset = {offset(operand, 0), offset(operand, 1)};
     program_.operands.push_back(flat);
   }
@@ -137,6 +152,7 @@ class Compiler {
   const Schedule& schedule_;
   const std::size_t element_bytes_;
   const Cut cut_;
+  std::vector<int> answered_;  // peers, of the lane being compiled
   Program program_;
 };
 

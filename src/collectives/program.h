@@ -18,9 +18,11 @@ namespace tutti {
 /// Immutable after compile(). Offsets are bytes from the start of the operand's buffer; all pieces
 /// but the last are of one shape, so each record holds two: [0] for a full piece, [1] for the last.
 struct Program {
+  static constexpr std::uint16_t kNone = 0xffff;
   struct Operand {
     Place place;
     std::uint16_t port;  ///< Peer: index in `receives` (as an input) or `sends` (as an output).
+    std::uint16_t partner = kNone;  ///< A message and its answer: the other's number in the step.
     std::array<std::uint64_t, 2> offset;
   };
   struct Step {

@@ -65,9 +65,16 @@ std::span<const Value> SymbolicChannels::peek(int id) const {
           static_cast<std::size_t>(label(id).count)};
 }
 
-void SymbolicChannels::release(int id) {
+SymbolicChannels::Freed SymbolicChannels::release(int id) {
   assert(!empty(id));
+  Freed freed;
+  freed.answered = label(id).answers;
+  if (freed.answered >= 0) ++channels_[freed.answered].freed;
   ++channels_[id].released;
+  if (channels_[id].answered_on >= 0) return freed;
+  ++channels_[id].freed;
+  freed.own = id;
+  return freed;
 }
 
 }  // namespace tutti::collectives

@@ -18,6 +18,7 @@ struct MessageLabel {
   int step = 0;
   int chunk = 0;
   int count = 0;
+  int answers = -1;  ///< The channel whose message's slot this one was written to; -1: none.
 };
 
 /// Lanes are numbers of the caller's, the same for both ends. Own thread only.
@@ -31,6 +32,8 @@ class SymbolicChannels {
     int receiver = -1;  // lane; -1: nobody receives
     int posted = 0;     // messages so far
     int released = 0;
+    int freed = 0;  // of those released: all but answered ones whose answer is still to be released
+    int answered_on = -1;  // the channel on which each of its messages is answered; -1: none
   };
 
   SymbolicChannels(int ranks, int window, int widest);
@@ -38,6 +41,8 @@ class SymbolicChannels {
   /// Makes `lane` an end's owner and returns the channel's id; or -1 if another lane is.
   int add_sender(int from, int to, int number, int lane);
   int add_receiver(int from, int to, int number, int lane);
+  /// Each message of `id` is answered in its slot, on channel `on`: see answers.h.
+  void set_answered(int id, int on) { channels_[id].answered_on = on; }
   /// Ends the set-up.
   void reserve();
 
@@ -46,7 +51,7 @@ class SymbolicChannels {
   int id(int from, int to, int number);
 
   bool empty(int id) const { return channels_[id].posted == channels_[id].released; }
-  bool full(int id) const { return channels_[id].posted - channels_[id].released == window_; }
+  bool full(int id) const { return channels_[id].posted - channels_[id].freed == window_; }
 
   /// The message being written; only while the channel is not full.
   std::span<Value> acquire(int id);
@@ -54,7 +59,13 @@ class SymbolicChannels {
   /// The oldest message not released; only while the channel is not empty.
   const MessageLabel& label(int id) const;
   std::span<const Value> peek(int id) const;
-  void release(int id);
+  /// Returns the channel that has room again: this one, or that of the message which this one
+  /// answers too, or none (-1, -1).
+  struct Freed {
+    int own = -1;
+    int answered = -1;
+  };
+  Freed release(int id);
 
  private:
   std::size_t slot(int id, int message) const {

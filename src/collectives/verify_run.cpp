@@ -10,6 +10,7 @@
 #include <cassert>
 #include <utility>
 
+#include "collectives/answers.h"
 #include "collectives/print.h"
 #include "collectives/symbolic_channels.h"
 #include "collectives/symbolic_memory.h"
@@ -88,6 +89,9 @@ class Run {
       state.number = static_cast<int>(lanes_.size()) - 1 - rank.first_lane;
       state.steps = &lane.steps;
       for (const Step& step : lane.steps) add_channels(state, lane, step);
+      for (const int peer : answered_peers(lane))
+        channels_.set_answered(channels_.id(peer, state.rank, lane.receives_on),
+                               channels_.id(state.rank, peer, lane.sends_on));
     }
     for (int lane = rank.first_lane; lane < rank.end_lane; ++lane)
       for (const Step& step : *lanes_[lane].steps) {
@@ -181,12 +185,14 @@ class Run {
     for (const int id : receives) check_label(lane, id);
     for (int k = 0; k < step.count; ++k) move_chunk(lane, k);
     for (const int id : sends) {
-      channels_.post(id, {rank.operation, lane.piece(), lane.step(), step.chunk, step.count});
+      channels_.post(id, {rank.operation, lane.piece(), lane.step(), step.chunk, step.count,
+                          answered_by(lane, id)});
       wake(channels_[id].receiver);
     }
     for (const int id : receives) {
-      channels_.release(id);
-      wake(channels_[id].sender);
+      const auto freed = channels_.release(id);
+      if (freed.own >= 0) wake(channels_[freed.own].sender);
+      if (freed.answered >= 0) wake(channels_[freed.answered].sender);
     }
     ++lane.done;
     for (const int follower : lane.followers) wake(follower);
@@ -195,6 +201,14 @@ class Run {
       begin_operation(lane.rank);
     }
     return true;
+  }
+
+  /// The channel whose message a message on `id` answers, or -1.
+  int answered_by(const LaneState& lane, int id) const {
+    const auto receives = lane.receives();
+    const auto answered = std::find_if(receives.begin(), receives.end(),
+                                       [&](int from) { return channels_[from].answered_on == id; });
+    return answered == receives.end() ? -1 : *answered;
   }
 
   /// The `k`-th of the chunks that the lane's current step moves.
@@ -285,6 +299,7 @@ class Run {
     for (const int id : lane.sends()) {
       if (!channels_.full(id)) continue;
       const auto& channel = channels_[id];
+      if (channel.answered_on >= 0 && channels_.empty(id)) return unread_answers(id);
       return {fmt::format("room for a message to rank {} on channel {} (window {}){}", channel.to,
                           channel.number, options_.window,
                           channel.receiver < 0 ? ", where nobody receives" : ""),
@@ -292,6 +307,16 @@ class Run {
     }
     assert(false && "a lane that can go on was forgotten");
     return {"nothing", -1};
+  }
+
+  /// As reason(), where the messages of `id` have been answered in their slots.
+  std::pair<std::string, int> unread_answers(int id) const {
+    const auto& answers = channels_[channels_[id].answered_on];
+    return {fmt::format("room for a message to rank {} on channel {} (window {}): the answers to "
+                        "those before, on channel {}, are still to be received{}",
+                        answers.from, channels_[id].number, options_.window, answers.number,
+                        answers.receiver < 0 ? ", where nobody receives" : ""),
+            answers.receiver};
   }
 
   /// Follows who waits for whom from the first lane that is stuck, until it comes round or ends.

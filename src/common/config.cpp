@@ -38,7 +38,8 @@ constexpr std::array kKnobs{
          kAgree, "Largest message; 0: sized from the caches."},
     Knob{"ring_bytes",
          BytesKnob{&Config::ring_bytes, kMessagesInARing* kLeastMessage, kMostRing, 64}, kAgree,
-         "Data bytes of a channel in memory, at least 3 messages; 0: sized from the caches."},
+         "Data bytes of a channel in memory, at least 3 messages; 0: 192 KiB shared by the "
+         "ranks of a core, at least 96 KiB."},
     Knob{"spin_polls", CountKnob{&Config::spin_polls, -1, 1'000'000'000}, kOwn,
          "Polls before a wait yields; -1: by ranks and cores."},
     Knob{"log_level", LevelKnob{&Config::log_level}, kOwn,

@@ -10,8 +10,8 @@
 namespace tutti {
 
 /// out[k][i] = in[0][i] op in[1][i] op ... (a left fold, in the order given) for every k and every
-/// i < count. One input is copied. An output may be exactly one of the inputs; any other overlap is
-/// the caller's mistake. Pointers need not be aligned. 16-bit floats are accumulated in f32 and
+/// i < count. One input is copied. Each output may be exactly one of the inputs; any other overlap
+/// is the caller's mistake. Pointers need not be aligned. 16-bit floats are accumulated in f32 and
 /// rounded once, to nearest even.
 struct CombineArgs {
   const void* const* in;

@@ -39,7 +39,7 @@ struct PlannedCall {
   const void* input = nullptr;
   void* output = nullptr;
   std::chrono::milliseconds timeout{0};
-  bool large = false;  ///< The result is in no cache.
+  std::size_t result_bytes = 0;
 };
 
 /// An asynchronous call. `state` is written by whoever owns the engine.
@@ -92,7 +92,7 @@ class CommunicatorImpl final : public Advanced {
     CallKind kind;
     std::string algorithm;
     CallKey key;
-    bool large;
+    std::size_t result_bytes;
     bool checked = false;  ///< `input` and `output` have been found right.
     const void* input = nullptr;
     const void* output = nullptr;
@@ -103,7 +103,7 @@ class CommunicatorImpl final : public Advanced {
   std::shared_ptr<Operation> enqueue(const Call& call, const Plan& plan);
 
   // Engine: its owner only.
-  void begin(const CallKey& key, const void* input, void* output, bool large);
+  void begin(const CallKey& key, const void* input, void* output, std::size_t result_bytes);
   void await_execution(std::chrono::milliseconds timeout);
   void complete() noexcept;
   void look(TimePoint deadline, Nanoseconds limit);

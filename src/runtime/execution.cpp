@@ -27,12 +27,13 @@ BoundProgram::BoundProgram(Program compiled, Transport& transport) : program(std
 }
 
 void Execution::start(BoundProgram& bound, const CallBuffers& buffers, std::uint32_t operation,
-                      bool large) {
+                      ResultStores stores) {
   bound_ = &bound;
   // Inputs are only read: see combine().
   base_ = {const_cast<std::byte*>(buffers.input), buffers.output, buffers.scratch};
   header_ = {operation, bound.program.fingerprint, 0, 0};
-  results_mask_ = large ? ~std::uint64_t{0} : 0;
+  fetched_mask_ = stores == ResultStores::fetched ? ~std::uint64_t{0} : 0;
+  streamed_mask_ = stores == ResultStores::streamed ? ~std::uint64_t{0} : 0;
   unfinished_ = bound.lanes.size();
   for (LaneState& lane : bound.lanes) {
     lane.step = lane.first;
@@ -66,6 +67,15 @@ inline bool Execution::receive(const Program::Operand& operand, std::uint64_t by
   return true;
 }
 
+// The memory of the message that the operand becomes; null: there is no room yet.
+inline std::byte* Execution::acquire(const LaneState& lane, const Program::Operand& operand,
+                                     std::uint64_t bytes) {
+  SendPort& port = bound_->sends[operand.port];
+  if (operand.partner == Program::kNone || bytes <= kInlineBytes) return port.acquire(bytes);
+  const std::size_t message = lane.step->first_operand + operand.partner;
+  return port.acquire_answer(bound_->receives[bound_->program.operands[message].port], bytes);
+}
+
 // Peeks every message and acquires every slot that the step needs; false: some are not there yet.
 inline bool Execution::in_hand(LaneState& lane, std::size_t last) {
   const Program::Step& step = *lane.step;
@@ -77,7 +87,7 @@ inline bool Execution::in_hand(LaneState& lane, std::size_t last) {
     if (operand.place == Place::peer && lane.cursor < step.inputs) {
       if (!receive(operand, step.bytes[last], address)) return false;
     } else if (operand.place == Place::peer) {
-      address = bound_->sends[operand.port].acquire(step.bytes[last]);
+      address = acquire(lane, operand, step.bytes[last]);
       if (address == nullptr) return false;
     } else {
       const auto place = static_cast<std::size_t>(operand.place);
@@ -98,7 +108,8 @@ inline void Execution::combine(LaneState& lane, std::size_t last) {
   args.outputs = step.outputs;
   args.count = step.bytes[last] >> step.element_shift;
   args.divide_by = step.divide_by;
-  args.fetch_outputs = step.results & results_mask_;
+  args.fetch_outputs = step.results & fetched_mask_;
+  args.stream_outputs = step.results & streamed_mask_;
   if (step.segments > 1) return combine_segments(lane, last, args);
   if (args.count > 0) step.combine(args);
 }
@@ -132,9 +143,16 @@ inline void Execution::hand_over(const LaneState& lane, std::uint64_t bytes) {
     for (std::size_t k = step.inputs; k < std::size_t{step.inputs} + step.outputs; ++k)
       if (operands[k].place == Place::peer) bound_->sends[operands[k].port].post(header);
   }
-  if (step.receives > 0)
-    for (std::size_t k = 0; k < step.inputs; ++k)
-      if (operands[k].place == Place::peer) bound_->receives[operands[k].port].release();
+  if (step.receives == 0) return;
+  for (std::size_t k = 0; k < step.inputs; ++k) {
+    if (operands[k].place != Place::peer) continue;
+    RecvPort& port = bound_->receives[operands[k].port];
+    const std::uint16_t answer = operands[k].partner;
+    if (answer != Program::kNone && lane.addresses[answer] == lane.addresses[k])
+      port.release_answered();
+    else
+      port.release();
+  }
 }
 
 inline void Execution::next_step(LaneState& lane) {

@@ -14,30 +14,6 @@ namespace tutti {
 
 /// One end of a channel as the engine uses it: the plain ring where there is one, else through the
 /// seam.
-class SendPort {
- public:
-  SendPort(int peer, SendChannel& channel)
-      : ring_(channel.ring()), channel_(&channel), peer_(peer) {}
-
-  int peer() const noexcept { return peer_; }
-  std::byte* acquire(std::size_t bytes) {
-    if (ring_ != nullptr) return ring_->acquire(bytes);
-    const auto span = channel_->acquire(bytes);
-    return span ? span->data : nullptr;
-  }
-  void post(const Header& header) {
-    if (ring_ != nullptr)
-      ring_->post(header);
-    else
-      channel_->post(header);
-  }
-
- private:
-  SendRing* ring_;
-  SendChannel* channel_;
-  int peer_;
-};
-
 class RecvPort {
  public:
   RecvPort(int peer, RecvChannel& channel)
@@ -56,12 +32,48 @@ class RecvPort {
     else
       channel_->release();
   }
+  /// As release(), when the message lies under an answer that was posted.
+  void release_answered() { ring_->release_answered(); }
 
  private:
+  friend class SendPort;
+  bool answerable() const noexcept { return ring_ != nullptr && ring_->answerable(); }
   bool peek_channel(Message& message);
 
   RecvRing* ring_;
   RecvChannel* channel_;
+  int peer_;
+};
+
+class SendPort {
+ public:
+  SendPort(int peer, SendChannel& channel)
+      : ring_(channel.ring()), channel_(&channel), peer_(peer) {}
+
+  int peer() const noexcept { return peer_; }
+  std::byte* acquire(std::size_t bytes) {
+    if (ring_ != nullptr) return ring_->acquire(bytes);
+    const auto span = channel_->acquire(bytes);
+    return span ? span->data : nullptr;
+  }
+  /// As acquire(), for the answer to the large message that `from` has peeked: its own memory where
+  /// both are rings.
+  std::byte* acquire_answer(const RecvPort& from, std::size_t bytes) {
+    if (ring_ == nullptr || !from.answerable()) return acquire(bytes);
+    return ring_->acquire_answer(from.ring_->place_for_answer())
+               ? const_cast<std::byte*>(from.ring_->data())
+               : nullptr;
+  }
+  void post(const Header& header) {
+    if (ring_ != nullptr)
+      ring_->post(header);
+    else
+      channel_->post(header);
+  }
+
+ private:
+  SendRing* ring_;
+  SendChannel* channel_;
   int peer_;
 };
 
@@ -100,6 +112,13 @@ struct CallBuffers {
   std::byte* scratch = nullptr;
 };
 
+/// Where results are expected to be when they are written, and how that is done.
+enum class ResultStores {
+  cached,    ///< In a cache of this core.
+  fetched,   ///< In none: their lines are fetched ahead.
+  streamed,  ///< In none, and too large to stay in one: written past the caches.
+};
+
 /// Thrown by Execution::advance() when a message is not the one that this operation expects.
 struct UnexpectedMessage {
   int peer;
@@ -114,8 +133,9 @@ struct UnexpectedMessage {
 /// only when the whole step is done.
 class Execution {
  public:
-  /// `bound` outlives the execution. `large`: the result is in no cache.
-  void start(BoundProgram& bound, const CallBuffers& buffers, std::uint32_t operation, bool large);
+  /// `bound` outlives the execution.
+  void start(BoundProgram& bound, const CallBuffers& buffers, std::uint32_t operation,
+             ResultStores stores);
 
   /// Does what can be done now. Lanes are tried from the last to the first, a step each, so that
   /// what is nearest to completion frees its slots first (256 MiB: 35 to 31 ms in a prototype).
@@ -136,6 +156,7 @@ class Execution {
   bool try_step(LaneState& lane);
   bool in_hand(LaneState& lane, std::size_t last);
   bool receive(const Program::Operand& operand, std::uint64_t bytes, const void*& address);
+  std::byte* acquire(const LaneState& lane, const Program::Operand& operand, std::uint64_t bytes);
   void combine(LaneState& lane, std::size_t last);
   void combine_segments(LaneState& lane, std::size_t last, CombineArgs& args);
   void hand_over(const LaneState& lane, std::uint64_t bytes);
@@ -149,7 +170,8 @@ class Execution {
   std::array<std::byte*, 3> base_{};
   static constexpr std::array<std::uint64_t, 3> kPieceMask{~std::uint64_t{0}, ~std::uint64_t{0}, 0};
   Header header_;
-  std::uint64_t results_mask_ = 0;
+  std::uint64_t fetched_mask_ = 0;  // of Program::Step::results
+  std::uint64_t streamed_mask_ = 0;
   std::size_t unfinished_ = 0;  ///< Lanes that are not through.
 };
 

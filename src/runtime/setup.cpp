@@ -18,20 +18,16 @@
 namespace tutti {
 namespace {
 
+constexpr std::size_t kRingBytesOfCore = 192u << 10;
 constexpr std::size_t kLeastRingBytes = 96u << 10;
-constexpr std::size_t kMostRingBytes = 1u << 20;
-constexpr long kUsualCacheBytes = 1 << 20;
 
-// What a core's ranks write to each other stays in its second-level cache, beside the data itself:
-// of 96 KiB to 2 MiB, three eighths of the cache for each core served best at 64 KiB, 1 MiB and 16
-// MiB, with 2 ranks on 2 cores and with 4 (docs/performance.md).
+// Small enough to stay in the second-level cache beside the data itself, large enough that messages
+// of a third of it hide their latency: of 96 to 768 KiB these served best from 256 KiB to 64 MiB,
+// with 2 ranks on 2 cores and with 4 (docs/performance.md).
 std::size_t default_ring_bytes(int ranks) {
-  const long known = sysconf(_SC_LEVEL2_CACHE_SIZE);
-  const auto cache = static_cast<std::size_t>(known > 0 ? known : kUsualCacheBytes);
   const auto cores = static_cast<int>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
   const auto ranks_per_core = static_cast<std::size_t>((ranks + cores - 1) / cores);
-  return std::clamp(cache * 3 / 8 / ranks_per_core, kLeastRingBytes, kMostRingBytes) &
-         ~std::size_t{4095};
+  return std::max(kRingBytesOfCore / ranks_per_core, kLeastRingBytes);
 }
 
 // Cores that this process may use, as text of the affinity mask.

@@ -56,12 +56,13 @@ class MemorySendChannel final : public SendChannel {
 
 class MemoryRecvChannel final : public RecvChannel {
  public:
-  /// Until attach() nothing arrives and there is no ring().
+  /// Until attach() nothing arrives and there is no ring(). `back`: see RecvRing.
   MemoryRecvChannel() = default;
 
-  void attach(RingMemory* memory, std::size_t data_bytes, PeerBell peer) {
+  void attach(RingMemory* memory, std::size_t data_bytes, PeerBell peer, int number = 0,
+              const SendRings* back = nullptr) {
     assert(!attached_);
-    ring_ = RecvRing(memory, data_bytes, peer);
+    ring_ = RecvRing(memory, data_bytes, peer, number, back);
     attached_ = true;
   }
   bool attached() const noexcept { return attached_; }

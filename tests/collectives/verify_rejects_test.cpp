@@ -280,6 +280,34 @@ TEST(VerifyRejects, AMessageThatNobodyReceives) {
   EXPECT_THAT(why(schedules), AllOf(HasSubstr("deadlock"), HasSubstr("where nobody receives")));
 }
 
+// Without answers the window would be two: each message is freed by whoever has read it.
+TEST(VerifyRejects, AnswersThatAreReadOnlyAfterMoreThanTheWindowWasSent) {
+  const auto lane = [](int first, std::vector<Step> steps) {
+    return Lane{first, first, std::move(steps)};
+  };
+  Schedules schedules(2);
+  for (int rank = 0; rank < 2; ++rank) {
+    schedules[rank].what = Collective::broadcast;
+    schedules[rank].rank = rank;
+    schedules[rank].ranks = 2;
+    schedules[rank].chunks = 3;
+  }
+  std::vector<Step> sends, answers, reads;
+  for (int chunk = 0; chunk < 3; ++chunk) {
+    sends.push_back({{input(chunk)}, {peer(1)}, chunk, 1, false, {}});
+    answers.push_back({{peer(0)}, {output(chunk), peer(0)}, chunk, 1, false, {}});
+    reads.push_back({{peer(1)}, {output(chunk)}, chunk, 1, false, {}});
+  }
+  schedules[1].lanes = {lane(0, answers)};
+  std::vector<Step> all = sends;
+  all.insert(all.end(), reads.begin(), reads.end());
+  schedules[0].lanes = {lane(0, all)};
+  EXPECT_THAT(why(schedules, {.pieces = 1, .operations = 1}),
+              AllOf(HasSubstr("deadlock"), HasSubstr("answers")));
+  schedules[0].lanes = {lane(0, sends), lane(0, reads)};
+  EXPECT_EQ(why(schedules), "");
+}
+
 TEST(VerifyRejects, AMessageThatIsLeftFromThePieceBefore) {
   Schedules schedules = planned("one_shot", Collective::broadcast, 2);
   auto& steps = schedules[0].lanes[0].steps;

@@ -250,7 +250,8 @@ std::string run(Ranks& ranks, std::span<const Trial> trials, std::uint32_t numbe
   const bool ended = ranks.drive(trials.size(), [&](int rank, std::size_t k, Execution& execution) {
     Part& part = parts[k][static_cast<std::size_t>(rank)];
     execution.start(*part.bound, addresses(trials[k], part.buffers),
-                    number + static_cast<std::uint32_t>(k), trials[k].count % 2 == 1);
+                    number + static_cast<std::uint32_t>(k),
+                    static_cast<ResultStores>(trials[k].count % 3));
   });
   if (!ended) return "nothing moves any more";
   for (std::size_t k = 0; k < trials.size(); ++k)

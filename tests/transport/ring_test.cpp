@@ -205,6 +205,129 @@ TEST(Ring, RingsTheBellOnlyForWhoIsCountedAsleep) {
   EXPECT_TRUE(rung()) << "a writer may wait for the credit";
 }
 
+// Two rings between ranks a and b, a channel each way: b answers on `back` what comes on `there`.
+struct AnsweredRings {
+  explicit AnsweredRings(std::size_t data_bytes) : there(data_bytes), back(data_bytes) {
+    back.receiver = RecvRing(back.memory, data_bytes, {}, 1, &a_sends);
+    there.receiver = RecvRing(there.memory, data_bytes, {}, 0, &b_sends);
+  }
+
+  // b: puts `with` over the whole message that it has peeked, as its answer; false: no line is
+  // free.
+  bool answer(std::byte with) {
+    const Header header = there.receiver.header();
+    EXPECT_TRUE(there.receiver.answerable());
+    auto* data = const_cast<std::byte*>(there.receiver.data());
+    if (!back.sender.acquire_answer(there.receiver.place_for_answer())) return false;
+    std::fill_n(data, header.length, with);
+    back.sender.post(header);
+    there.receiver.release_answered();
+    return true;
+  }
+
+  TestRing there;
+  TestRing back;
+  const SendRings a_sends{{0, &there.sender}};
+  const SendRings b_sends{{1, &back.sender}};
+};
+
+TEST(RingAnswers, LieWhereTheMessageLay) {
+  AnsweredRings rings(64 * 6);
+  std::byte* data = rings.there.sender.acquire(100);
+  ASSERT_NE(data, nullptr);
+  rings.there.sender.post(of_length(100, 7));
+  ASSERT_TRUE(rings.there.receiver.peek());
+  ASSERT_TRUE(rings.answer(std::byte{9}));
+  ASSERT_TRUE(rings.back.receiver.peek());
+  EXPECT_EQ(rings.back.receiver.data(), data);
+  EXPECT_EQ(data[99], std::byte{9});
+  EXPECT_FALSE(rings.back.receiver.answerable()) << "an answer is not answered in its place";
+  rings.back.receiver.release();
+}
+
+TEST(RingAnswers, HoldTheirMemoryUntilTheyAreReleased) {
+  AnsweredRings rings(64 * 6);  // two of the largest, and skipped ends
+  const std::size_t most = SendRing::max_message_bytes(64 * 6);
+  const auto send_all = [&] {
+    int sent = 0;
+    for (; rings.there.sender.acquire(most) != nullptr; ++sent)
+      rings.there.sender.post(of_length(most));
+    return sent;
+  };
+  const int window = send_all();
+  ASSERT_GE(window, 2);
+  for (int n = 0; n < window; ++n) ASSERT_TRUE(rings.answer(std::byte{1}));
+  EXPECT_EQ(send_all(), 0) << "no answer has been read";
+  for (int n = 0; n < window; ++n) {
+    rings.back.receiver.release();
+    EXPECT_EQ(send_all(), 1);
+  }
+}
+
+TEST(RingAnswers, ToWhatWasNeverSentAreCorrupt) {
+  for (const Origin& origin : {Origin{1, 0, 0}, Origin{1, 0, 5}, Origin{1, 64 * 6, 0}}) {
+    AnsweredRings rings(64 * 6);
+    ASSERT_TRUE(rings.back.sender.acquire_answer(origin));
+    rings.back.sender.post(of_length(100));
+    ASSERT_TRUE(rings.back.receiver.peek());
+    EXPECT_THROW(rings.back.receiver.data(), Error);
+  }
+}
+
+// Some answered, some (the small ones) not, at full speed; see below.
+TEST(RingAnswers, TwoThreadsAnswerRandomSizesAtFullSpeed) {
+  constexpr std::uint32_t kMessages = 50'000;
+  for (const std::size_t data_bytes : {std::size_t{192}, std::size_t{64 * 100}}) {
+    const std::size_t most = SendRing::max_message_bytes(data_bytes);
+    const auto size_of_message = [&](std::uint32_t n) {
+      return mix(n) % (n % 4 == 0 ? most + 1 : kInlineBytes + 9);
+    };
+    AnsweredRings rings(data_bytes);
+    std::uint32_t wrong_there = 0;
+    std::thread answerer([&] {
+      for (std::uint32_t n = 0; n < kMessages; ++n) {
+        while (!rings.there.receiver.peek()) std::this_thread::yield();
+        const Header header = rings.there.receiver.header();
+        const std::byte* data = rings.there.receiver.data();
+        wrong_there += std::any_of(data, data + header.length,
+                                   [n](std::byte b) { return b != static_cast<std::byte>(n); });
+        if (header.length > kInlineBytes) {
+          while (!rings.answer(static_cast<std::byte>(n + 1))) std::this_thread::yield();
+          continue;
+        }
+        std::byte* answer = nullptr;
+        while ((answer = rings.back.sender.acquire(header.length)) == nullptr)
+          std::this_thread::yield();
+        std::fill_n(answer, header.length, static_cast<std::byte>(n + 1));
+        rings.back.sender.post(header);
+        rings.there.receiver.release();
+      }
+    });
+    std::uint32_t wrong = 0;
+    std::uint32_t sent = 0;
+    for (std::uint32_t read = 0; read < kMessages;) {
+      const std::size_t bytes = size_of_message(sent);
+      std::byte* data = sent < kMessages ? rings.there.sender.acquire(bytes) : nullptr;
+      if (data != nullptr) {
+        std::fill_n(data, bytes, static_cast<std::byte>(sent));
+        rings.there.sender.post(of_length(bytes, sent++));
+      } else if (rings.back.receiver.peek()) {
+        const Header& header = rings.back.receiver.header();
+        const std::byte* answer = rings.back.receiver.data();
+        wrong += header.operation != read ||
+                 std::any_of(answer, answer + header.length,
+                             [read](std::byte b) { return b != static_cast<std::byte>(read + 1); });
+        rings.back.receiver.release();
+        ++read;
+      } else {
+        std::this_thread::yield();
+      }
+    }
+    answerer.join();
+    EXPECT_EQ(wrong + wrong_there, 0u);
+  }
+}
+
 // The order of memory, at full speed: every byte of every message checked. Under ThreadSanitizer
 // this is the proof that payloads need no more than the sequence and the credits.
 TEST(Ring, TwoThreadsExchangeRandomSizesAtFullSpeed) {

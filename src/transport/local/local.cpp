@@ -109,10 +109,12 @@ class LocalTransport final : public Transport {
 
   SendChannel& sender(int peer, int number) override {
     auto& channel = senders_[{peer, number}];
-    if (channel == nullptr)
+    if (channel == nullptr) {
       channel = std::make_unique<MemorySendChannel>(hub_->ring(rank_, peer, number, data_bytes_),
                                                     data_bytes_, max_message_bytes_,
                                                     hub_->bell(rank_, peer));
+      rings_[peer][number] = channel->ring();
+    }
     return *channel;
   }
 
@@ -121,7 +123,7 @@ class LocalTransport final : public Transport {
     if (channel == nullptr) {
       RingMemory* memory = hub_->ring(peer, rank_, number, data_bytes_);
       channel = std::make_unique<MemoryRecvChannel>();
-      channel->attach(memory, data_bytes_, hub_->bell(rank_, peer));
+      channel->attach(memory, data_bytes_, hub_->bell(rank_, peer), number, &rings_[peer]);
     }
     return *channel;
   }
@@ -144,7 +146,8 @@ class LocalTransport final : public Transport {
   const int rank_;
   const std::size_t data_bytes_;
   const std::size_t max_message_bytes_;
-  bool connected_ = false;  // until then a peer's bell is not there to ring
+  bool connected_ = false;          // until then a peer's bell is not there to ring
+  std::map<int, SendRings> rings_;  // of senders_, by peer
   std::map<std::pair<int, int>, std::unique_ptr<MemorySendChannel>> senders_;    // by peer, number
   std::map<std::pair<int, int>, std::unique_ptr<MemoryRecvChannel>> receivers_;  // by peer, number
 };

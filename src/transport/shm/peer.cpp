@@ -51,6 +51,7 @@ SendChannel& Peer::sender(int number) {
   sending.channel =
       std::make_unique<MemorySendChannel>(static_cast<RingMemory*>(sending.memory.data()),
                                           context_.data_bytes, context_.max_message_bytes, bell_);
+  rings_[number] = sending.channel->ring();
   if (!link_.socket) return *sending.channel;  // to a peer that is gone: nobody will read it
   waiting_.push_back({number, std::move(memory.fd)});
   if (waiting_.size() == 1 && !flush())
@@ -111,7 +112,7 @@ void Peer::attach(const HandOver& offer, const Fd& memory) {
       memory, RingMemory::bytes(offer.data_bytes), Access::write,
       fmt::format("ring {} from rank {} to rank {}", offer.number, rank_, context_.rank));
   receiving.channel->attach(static_cast<RingMemory*>(receiving.memory.data()), offer.data_bytes,
-                            bell_);
+                            bell_, offer.number, &rings_);
 }
 
 // Taken out of epoll by name: a forked child may hold the same socket, and closing one's own

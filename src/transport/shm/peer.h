@@ -69,6 +69,7 @@ class Peer {
   PeerBell bell_;
   std::string why_lost_;  // empty: connected
   std::deque<Waiting> waiting_;
+  SendRings rings_;                     // of senders_
   std::map<int, Sending> senders_;      // by channel number
   std::map<int, Receiving> receivers_;  // by channel number
 };
