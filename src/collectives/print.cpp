@@ -47,18 +47,6 @@ bool has_peer(const std::vector<Step>& steps, std::vector<Operand> Step::*side) 
   return false;
 }
 
-std::string step_text(const Step& step) {
-  std::string text = fmt::format("{}: {} -> {}", chunks_text(step.chunk, step.count),
-                                 operands_text(step.in, " + "), operands_text(step.out, ", "));
-  if (step.completes) text += "; completes";
-  if (step.after.lane >= 0)
-    text += fmt::format("; after lane {} step {}", step.after.lane, step.after.step);
-  if (step.after.lane >= 0 && step.after.pieces_back != 0)
-    text += fmt::format(" of {} piece{} back", step.after.pieces_back,
-                        step.after.pieces_back == 1 ? "" : "s");
-  return text;
-}
-
 std::string json(const std::vector<Operand>& operands) {
   return joined(operands, ", ", [](const Operand& operand) {
     return fmt::format(R"({{"place": "{}", "index": {}}})", name_of(operand.place), operand.index);
@@ -93,6 +81,18 @@ std::string chunks_text(int chunk, int count) {
   return fmt::format("chunks {} to {}", chunk, std::int64_t{chunk} + count - 1);
 }
 
+std::string to_text(const Step& step) {
+  std::string text = fmt::format("{}: {} -> {}", chunks_text(step.chunk, step.count),
+                                 operands_text(step.in, " + "), operands_text(step.out, ", "));
+  if (step.completes) text += "; completes";
+  if (step.after.lane >= 0)
+    text += fmt::format("; after lane {} step {}", step.after.lane, step.after.step);
+  if (step.after.lane >= 0 && step.after.pieces_back != 0)
+    text += fmt::format(" of {} piece{} back", step.after.pieces_back,
+                        step.after.pieces_back == 1 ? "" : "s");
+  return text;
+}
+
 std::string to_text(const Schedule& schedule) {
   std::string text = fmt::format(
       "{}, rank {} of {}{}: {} {}, {}, widest step {}\n", to_string(schedule.what), schedule.rank,
@@ -111,7 +111,7 @@ std::string to_text(const Schedule& schedule) {
       fmt::format_to(std::back_inserter(text), ", sends on channel {}", sends_on);
     text += '\n';
     for (std::size_t step = 0; step < steps.size(); ++step)
-      fmt::format_to(std::back_inserter(text), "{:>3}  {}\n", step, step_text(steps[step]));
+      fmt::format_to(std::back_inserter(text), "{:>3}  {}\n", step, to_text(steps[step]));
   }
   return text;
 }

@@ -3,9 +3,11 @@
 #include <cassert>
 #include <utility>
 
+#include <tutti/error.hpp>
+
 #include "collectives/semantics.h"
 
-namespace tutti::collectives {
+namespace tutti {
 namespace {
 
 /// `first`, if there is one, and a message to each of `to`.
@@ -14,37 +16,47 @@ std::vector<Operand> with_peers(std::vector<Operand> first, const Peers& to) {
   return first;
 }
 
+[[noreturn]] void refuse(const char* what) { throw Error(ErrorKind::usage, what); }
+
 }  // namespace
 
+Step& StepHandle::step() const { return schedule_->lanes[lane_].steps[step_]; }
+
 const StepHandle& StepHandle::completes() const {
-  assert(reduces(schedule_->what));
   step().completes = true;
   return *this;
 }
 
 const StepHandle& StepHandle::after(const StepHandle& other, int pieces_back) const {
-  assert(other.schedule_ == schedule_ && other.lane_ != lane_ && pieces_back >= 0);
-  assert(step().after == After{} && "a step waits for one other step at most");
+  if (other.schedule_ != schedule_) refuse("a step can be after a step of its own schedule only");
+  if (step().after.lane >= 0) refuse("a step can be after one other step only");
   step().after = {other.lane_, other.step_, pieces_back};
   return *this;
 }
 
+std::vector<Step>& Verbs::steps() const { return schedule_->lanes[lane_].steps; }
+
 StepHandle Verbs::step(std::vector<Operand> in, std::vector<Operand> out, Slice slice) const {
-  assert(!in.empty() && !out.empty());
-  assert(slice.chunk >= 0 && slice.count >= 1 && slice.chunk + slice.count <= schedule_->chunks);
-  auto& steps = schedule_->lanes[lane_].steps;
-  steps.push_back({.in = std::move(in),
-                   .out = std::move(out),
-                   .chunk = slice.chunk,
-                   .count = slice.count,
-                   .completes = false,
-                   .after = {}});
-  return {*schedule_, lane_, static_cast<int>(steps.size()) - 1};
+  steps().push_back({.in = std::move(in),
+                     .out = std::move(out),
+                     .chunk = slice.chunk,
+                     .count = slice.count,
+                     .completes = false,
+                     .after = {}});
+  return last();
+}
+
+bool Verbs::empty() const { return steps().empty(); }
+
+StepHandle Verbs::first() const {
+  if (empty()) refuse("a lane without steps has no first and no last");
+  return {*schedule_, lane_, 0};
 }
 
 StepHandle Verbs::last() const {
-  assert(!empty());
-  return {*schedule_, lane_, static_cast<int>(schedule_->lanes[lane_].steps.size()) - 1};
+  StepHandle handle = first();
+  handle.step_ = static_cast<int>(steps().size()) - 1;
+  return handle;
 }
 
 void Verbs::starts_after(const Verbs& other) const {
@@ -98,14 +110,11 @@ StepHandle Verbs::reduce_copy_send(std::vector<Operand> in, Slice slice, const P
 }
 
 ScheduleBuilder::ScheduleBuilder(const PlanRequest& request, int chunks) {
-  assert(0 <= request.rank && request.rank < request.ranks);
-  assert(0 <= request.root && request.root < request.ranks);
-  assert(layout_of(request.what) == Layout::whole || chunks == request.ranks);
   schedule_.what = request.what;
-  schedule_.layout = layout_of(request.what);
+  schedule_.layout = collectives::layout_of(request.what);
   schedule_.rank = request.rank;
   schedule_.ranks = request.ranks;
-  schedule_.root = has_root(request.what) ? request.root : 0;
+  schedule_.root = collectives::has_root(request.what) ? request.root : 0;
   schedule_.chunks = chunks;
 }
 
@@ -127,6 +136,8 @@ std::vector<Operand> in_rank_order(const PlanRequest& request, int chunk) {
   return operands;
 }
 
+namespace collectives {
+
 Schedule plan_alone(const PlanRequest& request) {
   assert(request.ranks == 1);
   ScheduleBuilder plan(request, 1);
@@ -135,4 +146,5 @@ Schedule plan_alone(const PlanRequest& request) {
   return std::move(plan).finish();
 }
 
-}  // namespace tutti::collectives
+}  // namespace collectives
+}  // namespace tutti

@@ -1,7 +1,7 @@
-#include "collectives/verify.h"
-
 #include <algorithm>
-#include <cassert>
+
+#include <tutti/error.hpp>
+#include <tutti/schedule.hpp>
 
 #include "collectives/verify_checks.h"
 
@@ -20,7 +20,8 @@ int farthest_back(std::span<const Schedule> schedules) {
 }  // namespace
 
 Verdict verify(std::span<const Schedule> schedules, const VerifyOptions& options) {
-  assert(options.window >= 1 && options.pieces >= 1 && options.operations >= 1);
+  if (options.window < 1 || options.pieces < 1 || options.operations < 1)
+    throw Error(ErrorKind::usage, "verify: window, pieces and operations start at 1");
   using namespace collectives;
   try {
     check_shape(schedules);

@@ -5,7 +5,7 @@
 #include <span>
 #include <string>
 
-#include "collectives/verify.h"
+#include <tutti/schedule.hpp>
 
 namespace tutti::collectives {
 
@@ -18,6 +18,9 @@ struct Rejected {
 /// reaches back: beyond, symbols would not fit in memory.
 inline constexpr int kMostChunks = 1 << 20;
 inline constexpr int kMostPiecesBack = 16;
+/// Operands of one side of a step, and channel numbers: what programs and transports count in.
+inline constexpr int kMostOperands = 1 << 14;
+inline constexpr int kMostChannels = 1 << 15;
 
 /// Everything that can be seen without running: numbers in range, fields that must agree.
 void check_shape(std::span<const Schedule> schedules);

@@ -32,6 +32,8 @@ class StepShape {
 
   void check() const {
     if (step_.in.empty() || step_.out.empty()) fail("needs something to read and to write");
+    if (std::max(step_.in.size(), step_.out.size()) > kMostOperands)
+      fail(fmt::format("has more than {} operands on one side", kMostOperands));
     if (step_.chunk < 0 || step_.count < 1 || step_.count > schedule_.chunks ||
         step_.chunk > schedule_.chunks - step_.count)
       fail(fmt::format("moves {} chunks from chunk {} of {}", step_.count, step_.chunk,
@@ -142,8 +144,10 @@ void check_header(const Schedule& first, const Schedule& mine, int rank, int ran
   if (mine.scratch_chunks < 0 || mine.scratch_chunks > kMostChunks / ranks)
     reject("rank {}: {} scratch chunks (0 to {})", rank, mine.scratch_chunks, kMostChunks / ranks);
   for (const Lane& lane : mine.lanes)
-    if (lane.receives_on < 0 || lane.sends_on < 0)
-      reject("rank {} lane {}: channel numbers start at 0", rank, &lane - mine.lanes.data());
+    if (std::min(lane.receives_on, lane.sends_on) < 0 ||
+        std::max(lane.receives_on, lane.sends_on) >= kMostChannels)
+      reject("rank {} lane {}: channel numbers are 0 to {}", rank, &lane - mine.lanes.data(),
+             kMostChannels - 1);
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "collectives/verify.h"
 #include "common/random.h"
 #include "support.h"
 

@@ -1,5 +1,3 @@
-#include "collectives/print.h"
-
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -87,6 +85,26 @@ TEST(Print, WhatIsNotWellFormedIsPrintedAllTheSame) {
   schedule.layout = static_cast<Layout>(9);
   EXPECT_NE(to_text(schedule).find("unknown[-7]"), std::string::npos);
   EXPECT_TRUE(nlohmann::json::accept(to_json(schedule)));
+}
+
+TEST(Print, APictureHasABoxForEachStepAndAnArrowForEachMessage) {
+  const auto schedules = plan_all(algorithm_named("ring"), Collective::all_reduce, 2);
+  const std::string picture = to_dot(schedules);
+  EXPECT_NE(picture.find("r1_l1_s0 [label=\"lane 1 step 0\\nchunk 0: rank 0 + input[0] -> "
+                         "output[0], rank 0; completes\"];"),
+            std::string::npos)
+      << picture;
+  EXPECT_NE(picture.find("  r0_l0_s0 -> r1_l1_s0 [color=blue];\n"), std::string::npos) << picture;
+  EXPECT_NE(picture.find("r1_l0_s0 -> r1_l2_s0 [style=dashed];"), std::string::npos) << picture;
+  const auto count = [&](std::string_view what) {
+    int found = 0;
+    for (auto at = picture.find(what); at != std::string::npos; at = picture.find(what, at + 1))
+      ++found;
+    return found;
+  };
+  EXPECT_EQ(count("[label="), 6);
+  EXPECT_EQ(count("[color=blue]"), 4);
+  EXPECT_EQ(to_dot({}).substr(0, 7), "digraph");
 }
 
 }  // namespace

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <climits>
 
-#include "collectives/verify.h"
 #include "common/random.h"
 #include "interpreter.h"
 #include "support.h"

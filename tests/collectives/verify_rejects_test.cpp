@@ -5,20 +5,14 @@
 
 #include <climits>
 
+#include <tutti/error.hpp>
+
 #include "collectives/verbs.h"
-#include "collectives/verify.h"
 #include "support.h"
 
 namespace tutti::testing {
 namespace {
 
-using collectives::input;
-using collectives::output;
-using collectives::peer;
-using collectives::ScheduleBuilder;
-using collectives::scratch;
-using collectives::StepHandle;
-using collectives::Verbs;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Schedules = std::vector<Schedule>;
@@ -45,7 +39,7 @@ Schedules eager_pair(int messages) {
     const Verbs lane = plan.lane();
     for (int chunk = 0; chunk < messages; ++chunk) lane.send(chunk, {1 - rank});
     for (int chunk = 0; chunk < messages; ++chunk)
-      lane.reduce_copy(collectives::in_rank_order(request, chunk), chunk).completes();
+      lane.reduce_copy(in_rank_order(request, chunk), chunk).completes();
     schedules.push_back(std::move(plan).finish());
   }
   return schedules;
@@ -420,6 +414,32 @@ TEST(VerifyRejects, MoreThanItCanHold) {
 TEST(VerifyRejects, TooManyOperationsToHoldInsteadOfRunningOutOfMemory) {
   EXPECT_THAT(why(planned("ring", Collective::all_reduce, 8), {.operations = 1 << 24}),
               HasSubstr("too many"));
+}
+
+TEST(VerifyRejects, ChannelsAndOperandsBeyondWhatProgramsCountIn) {
+  Schedules schedules = planned("one_shot", Collective::all_reduce, 2);
+  schedules[1].lanes[0].receives_on = 1 << 15;
+  EXPECT_THAT(why(schedules), HasSubstr("rank 1 lane 0: channel numbers are 0 to 32767"));
+  schedules = planned("one_shot", Collective::all_reduce, 2);
+  schedules[1].scratch_chunks = 1;
+  schedules[1].lanes[0].steps[0].in.assign((1 << 14) + 1, scratch(0));
+  EXPECT_THAT(why(schedules), HasSubstr("more than 16384 operands"));
+}
+
+TEST(ScheduleBuilder, LeavesWhatIsWrongToTheVerifierAndRefusesWhatItCannotWriteDown) {
+  const PlanRequest request{Collective::broadcast, 0, 2, 0};
+  ScheduleBuilder plan(request, 1), other(request, 1);
+  const Verbs lane = plan.lane(), second = plan.lane(1, 1), elsewhere = other.lane();
+  EXPECT_THROW(lane.last(), Error);
+  const StepHandle step = lane.copy(0);
+  EXPECT_THROW(step.after(elsewhere.copy(0)), Error);
+  const StepHandle later = second.send({3, 4}, {7}).completes();
+  later.after(step);
+  EXPECT_THROW(later.after(step), Error);
+  Schedules schedules{std::move(plan).finish(), std::move(other).finish()};
+  schedules[1].rank = 1;
+  EXPECT_THAT(why(schedules), HasSubstr("rank 0 lane 1 step 0 (chunks 3 to 6)"));
+  EXPECT_THROW((void)verify(schedules, {.window = 0}), Error);
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 // of place: proved before a byte moves.
 #include <gtest/gtest.h>
 
-#include "collectives/verify.h"
 #include "support.h"
 
 namespace tutti::testing {

@@ -12,6 +12,7 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 using testing::StartsWith;
 
 TEST(TuttiPlan, WithoutArgumentsShowsWhichAlgorithmKnowsWhat) {
@@ -42,6 +43,15 @@ TEST(TuttiPlan, JsonIsOneArrayOfTheRanksThatWereAskedFor) {
   EXPECT_EQ(nlohmann::json::parse(one.out()).at(0).at("rank"), 2);
 }
 
+TEST(TuttiPlan, DotIsOnePictureOfTheRanksThatWereAskedFor) {
+  Command all({TUTTI_PLAN, "all_reduce", "hierarchical", "--groups", "0,0,1,1", "--dot"});
+  EXPECT_EQ(all.wait(), 0) << all.err();
+  EXPECT_THAT(all.out(), AllOf(StartsWith("digraph"), HasSubstr("subgraph cluster_3")));
+  Command one({TUTTI_PLAN, "all_reduce", "ring", "--rank", "1", "--dot"});
+  EXPECT_EQ(one.wait(), 0) << one.err();
+  EXPECT_THAT(one.out(), AllOf(HasSubstr("cluster_1"), Not(HasSubstr("cluster_0"))));
+}
+
 TEST(TuttiPlan, AWindowThatIsTooSmallIsRejectedWithTheCircleOfWaitingLanes) {
   Command command({TUTTI_PLAN, "all_reduce", "ring", "-n", "9", "--window", "1", "--quiet"});
   EXPECT_EQ(command.wait(), 1);
@@ -64,6 +74,9 @@ TEST(TuttiPlan, WrongArgumentsNameWhatWouldBeRight) {
               HasSubstr("--rank -2 is no rank of 4"));
   EXPECT_THAT(complaint({"all_gather", "ring", "--root", "1"}), HasSubstr("has no root"));
   EXPECT_NE(complaint({"reduce", "ring", "-n", "0"}), "");
+  EXPECT_THAT(complaint({"reduce", "hierarchical", "--groups", "0,1"}),
+              HasSubstr("2 numbers for 4 ranks"));
+  EXPECT_THAT(complaint({"reduce", "ring", "--json", "--dot"}), HasSubstr("excludes"));
 }
 
 }  // namespace

@@ -4,13 +4,12 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "collectives/algorithms.h"
-#include "collectives/print.h"
 #include "collectives/semantics.h"
-#include "collectives/verify.h"
 
 namespace {
 
@@ -27,7 +26,8 @@ proved, in place and out of place, 1 when the verifier rejects them, 2 for wrong
 struct Arguments {
   std::string collective, algorithm = "ring";
   int ranks = 4, root = 0, rank = -1, window = 2;
-  bool json = false, quiet = false;
+  std::vector<int> groups;
+  bool json = false, dot = false, quiet = false;
 };
 
 void declare(CLI::App& app, Arguments& arguments) {
@@ -37,11 +37,16 @@ void declare(CLI::App& app, Arguments& arguments) {
       ->capture_default_str()
       ->check(CLI::Range(1, 512));
   app.add_option("--root", arguments.root, "Root of broadcast and reduce")->capture_default_str();
+  app.add_option("--groups", arguments.groups,
+                 "For hierarchical: the number of each rank's group, as in 0,0,1,1")
+      ->delimiter(',');
   app.add_option("--rank", arguments.rank, "Show this rank's schedule alone");
   app.add_option("--window", arguments.window, "Messages that a channel holds")
       ->capture_default_str()
       ->check(CLI::Range(1, 64));
-  app.add_flag("--json", arguments.json, "Print one JSON array in place of text");
+  auto* json = app.add_flag("--json", arguments.json, "Print one JSON array in place of text");
+  app.add_flag("--dot", arguments.dot, "Print a picture in Graphviz's language: pipe to dot -Tsvg")
+      ->excludes(json);
   app.add_flag("-q,--quiet", arguments.quiet, "Prove only");
   app.footer(kFooter);
 }
@@ -92,14 +97,14 @@ void print_matrix(int ranks) {
   }
 }
 
-void print(const std::vector<Schedule>& schedules, const Arguments& arguments) {
+void print(std::span<const Schedule> schedules, const Arguments& arguments) {
+  if (arguments.rank >= 0) schedules = schedules.subspan(std::size_t(arguments.rank), 1);
   std::string text;
   for (const Schedule& schedule : schedules) {
-    if (arguments.rank >= 0 && schedule.rank != arguments.rank) continue;
     if (!text.empty()) text += arguments.json ? "," : "\n";
     text += arguments.json ? to_json(schedule) : to_text(schedule);
   }
-  fmt::print("{}", arguments.json ? "[" + text + "]\n" : text);
+  fmt::print("{}", arguments.json ? "[" + text + "]\n" : arguments.dot ? to_dot(schedules) : text);
   std::fflush(stdout);  // before the verdict, where both go to one place
 }
 
@@ -121,11 +126,15 @@ int plan(const Arguments& arguments) {
   check_rank("--root", arguments.root, arguments.ranks);
   if (arguments.root != 0 && !collectives::has_root(what))
     throw CLI::ValidationError(fmt::format("{} has no root", to_string(what)));
+  if (!arguments.groups.empty() && static_cast<int>(arguments.groups.size()) != arguments.ranks)
+    throw CLI::ValidationError(fmt::format("--groups has {} numbers for {} ranks",
+                                           arguments.groups.size(), arguments.ranks));
   if (arguments.rank != -1) check_rank("--rank", arguments.rank, arguments.ranks);
 
   std::vector<Schedule> schedules;
   for (int rank = 0; rank < arguments.ranks; ++rank)
-    schedules.push_back(algorithm.plan({what, rank, arguments.ranks, arguments.root}));
+    schedules.push_back(
+        algorithm.plan({what, rank, arguments.ranks, arguments.root, arguments.groups}));
   if (!arguments.quiet) print(schedules, arguments);
   return prove(schedules, arguments.window) ? 0 : kRejectedStatus;
 }
