@@ -30,7 +30,9 @@ enum class Place : std::uint8_t { input, output, scratch, peer };
 /// rank `index`.
 ///
 /// Blocks layout: chunk c is block c of the call. A buffer that holds only one block (all_gather's
-/// input, reduce_scatter's output) holds block `rank` and no other.
+/// and gather's input, reduce_scatter's and scatter's output) holds block `rank` and no other.
+/// all_to_all: chunk s * ranks + d is what rank s has for rank d; a rank's input holds its row, by
+/// destination, its output its column, by source.
 struct Operand {
   Place place = Place::input;
   int index = 0;
@@ -79,8 +81,8 @@ struct Lane {
 enum class Layout : std::uint8_t {
   whole,   ///< The vector is cut into pieces, each piece into `chunks` chunks aligned to 64 B
            ///< (all_reduce, broadcast, reduce).
-  blocks,  ///< Chunks are the call's blocks, one a rank; each is cut into pieces (all_gather,
-           ///< reduce_scatter).
+  blocks,  ///< Chunks are the call's blocks, one a rank (all_gather, reduce_scatter, gather,
+           ///< scatter) or one a pair of ranks (all_to_all); each is cut into pieces.
 };
 
 /// One rank's part of a collective. Every lane walks the pieces in order: all its steps of piece 0,
@@ -196,7 +198,7 @@ class TUTTI_API Verbs {
 /// One rank's schedule in the making. Own thread only.
 class TUTTI_API ScheduleBuilder {
  public:
-  /// `chunks` of a piece; in the blocks layout it is the number of ranks.
+  /// `chunks` of a piece; in the blocks layout it is the number of blocks.
   ScheduleBuilder(const PlanRequest& request, int chunks);
   ScheduleBuilder(const ScheduleBuilder&) = delete;
   ScheduleBuilder& operator=(const ScheduleBuilder&) = delete;

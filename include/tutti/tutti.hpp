@@ -123,6 +123,24 @@ class TUTTI_API Communicator {
                       const CallOptions& options = {});
   Work reduce_scatter_async(const void* input, void* output, std::size_t count, DataType type,
                             Op op, const CallOptions& options = {});
+  /// On `root`: output = the inputs of all ranks, by rank; `count` elements from each. Elsewhere
+  /// `output` is not used and may be null. In place, on `root`: input == output + rank * count.
+  void gather(const void* input, void* output, std::size_t count, DataType type, int root,
+              const CallOptions& options = {});
+  Work gather_async(const void* input, void* output, std::size_t count, DataType type, int root,
+                    const CallOptions& options = {});
+  /// output = block `rank` of `root`'s input; `count` elements to each rank. Elsewhere `input` is
+  /// not used and may be null. In place, on `root`: output == input + rank * count.
+  void scatter(const void* input, void* output, std::size_t count, DataType type, int root,
+               const CallOptions& options = {});
+  Work scatter_async(const void* input, void* output, std::size_t count, DataType type, int root,
+                     const CallOptions& options = {});
+  /// Block r of the output = block `rank` of rank r's input; `count` elements from each to each. In
+  /// place: input == output.
+  void all_to_all(const void* input, void* output, std::size_t count, DataType type,
+                  const CallOptions& options = {});
+  Work all_to_all_async(const void* input, void* output, std::size_t count, DataType type,
+                        const CallOptions& options = {});
   /// Returns when every rank has called it.
   void barrier(const CallOptions& options = {});
   Work barrier_async(const CallOptions& options = {});

@@ -52,8 +52,11 @@ enum class Collective : std::uint8_t {
   all_gather,
   reduce_scatter,
   barrier,
+  gather,
+  scatter,
+  all_to_all,
 };
-inline constexpr int kCollectives = 6;
+inline constexpr int kCollectives = 9;
 
 TUTTI_API std::string_view to_string(DataType type) noexcept;
 TUTTI_API std::string_view to_string(Op op) noexcept;

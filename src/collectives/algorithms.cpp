@@ -16,6 +16,7 @@ Algorithm bruck_algorithm();
 Algorithm knomial_tree_algorithm();
 Algorithm scatter_all_gather_algorithm();
 Algorithm hierarchical_algorithm();
+Algorithm pairwise_algorithm();
 
 std::span<const Algorithm> algorithms() {
   static const std::array list{
@@ -30,6 +31,7 @@ std::span<const Algorithm> algorithms() {
       knomial_tree_algorithm(),
       scatter_all_gather_algorithm(),
       hierarchical_algorithm(),
+      pairwise_algorithm(),
   };
   return list;
 }

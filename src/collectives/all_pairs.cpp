@@ -4,6 +4,7 @@
 #include <cassert>
 
 #include "collectives/rank_arithmetic.h"
+#include "collectives/semantics.h"
 #include "collectives/verbs.h"
 
 namespace tutti {
@@ -90,6 +91,23 @@ Schedule all_gather(const PlanRequest& request) {
   return std::move(plan).finish();
 }
 
+/// Every rank's block goes straight from its source to its destination.
+Schedule all_to_all(const PlanRequest& request) {
+  const int rank = request.rank;
+  const int ranks = request.ranks;
+  const Peers peers = others(rank, ranks);
+  ScheduleBuilder plan(request, ranks * ranks);
+  const Verbs lane = plan.lane();
+  lane.copy(pair_chunk(rank, rank, ranks));
+  std::vector<StepHandle> sent;
+  for (const int to : peers) sent.push_back(lane.send(pair_chunk(rank, to, ranks), {to}));
+  // In place, what comes from a rank stands where what goes to it stood.
+  ReceiveLanes lanes(plan, ranks - 1, 0);
+  for (std::size_t i = 0; i < peers.size(); ++i)
+    lanes.next().receive(peers[i], pair_chunk(peers[i], rank, ranks)).after(sent[i]);
+  return std::move(plan).finish();
+}
+
 /// The root scatters, the others exchange what they got: they alone own shares, so that the root
 /// sends the buffer once. Chunk c belongs to the rank c + 1 behind the root.
 Schedule broadcast(const PlanRequest& request) {
@@ -111,7 +129,17 @@ Schedule broadcast(const PlanRequest& request) {
   return std::move(plan).finish();
 }
 
-bool knows(Collective what, int ranks) { return ranks >= 1 && what != Collective::barrier; }
+bool knows(Collective what, int ranks) {
+  switch (what) {
+    case Collective::all_reduce:
+    case Collective::broadcast:
+    case Collective::reduce:
+    case Collective::all_gather:
+    case Collective::reduce_scatter:
+    case Collective::all_to_all: return ranks >= 1;
+    default: return false;
+  }
+}
 
 Schedule plan(const PlanRequest& request) {
   assert(knows(request.what, request.ranks));
@@ -121,6 +149,7 @@ Schedule plan(const PlanRequest& request) {
     case Collective::reduce_scatter: return reduce_scatter(request);
     case Collective::all_gather: return all_gather(request);
     case Collective::broadcast: return broadcast(request);
+    case Collective::all_to_all: return all_to_all(request);
     default: return all_reduce(request);
   }
 }

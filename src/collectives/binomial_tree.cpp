@@ -8,12 +8,10 @@ namespace {
 
 using namespace collectives;
 
-Schedule plan(const PlanRequest& request) {
-  return plan_trees(request, {knomial_tree(Group::all(request, request.root), 2)});
-}
+Schedule plan(const PlanRequest& request) { return plan_knomial(request, 2); }
 
 }  // namespace
 
-Algorithm binomial_tree_algorithm() { return {"binomial_tree", trees_know, plan}; }
+Algorithm binomial_tree_algorithm() { return {"binomial_tree", knomial_knows, plan}; }
 
 }  // namespace tutti

@@ -10,12 +10,10 @@ using namespace collectives;
 
 constexpr int kRadix = 4;
 
-Schedule plan(const PlanRequest& request) {
-  return plan_trees(request, {knomial_tree(Group::all(request, request.root), kRadix)});
-}
+Schedule plan(const PlanRequest& request) { return plan_knomial(request, kRadix); }
 
 }  // namespace
 
-Algorithm knomial_tree_algorithm() { return {"knomial_tree", trees_know, plan}; }
+Algorithm knomial_tree_algorithm() { return {"knomial_tree", knomial_knows, plan}; }
 
 }  // namespace tutti

@@ -1,5 +1,6 @@
 // one_shot: every rank sends all that a peer needs to that peer at once. One message's latency, but
-// `ranks` times the bytes: for tiny messages and few ranks.
+// reductions and broadcasts move `ranks` times the bytes: for tiny messages and few ranks, and for
+// gather and scatter of any size.
 #include <cassert>
 
 #include "collectives/rank_arithmetic.h"
@@ -39,9 +40,42 @@ Schedule reduce(const PlanRequest& request) {
   return std::move(plan).finish();
 }
 
+/// Blocks come to the root in the order of ranks behind it, each straight from its owner.
+Schedule gather(const PlanRequest& request) {
+  ScheduleBuilder plan(request, request.ranks);
+  const Verbs lane = plan.lane();
+  if (request.rank == request.root) {
+    lane.copy(request.rank);
+    for (const int owner : others(request.rank, request.ranks)) lane.receive(owner, owner);
+  } else {
+    lane.send(request.rank, {request.root});
+  }
+  return std::move(plan).finish();
+}
+
+/// gather, run backwards.
+Schedule scatter(const PlanRequest& request) {
+  ScheduleBuilder plan(request, request.ranks);
+  const Verbs lane = plan.lane();
+  if (request.rank == request.root) {
+    for (const int owner : others(request.rank, request.ranks)) lane.send(owner, {owner});
+    lane.copy(request.rank);
+  } else {
+    lane.receive(request.root, request.rank);
+  }
+  return std::move(plan).finish();
+}
+
 bool knows(Collective what, int ranks) {
-  return ranks >= 1 && (what == Collective::all_reduce || what == Collective::broadcast ||
-                        what == Collective::reduce || what == Collective::barrier);
+  switch (what) {
+    case Collective::all_reduce:
+    case Collective::broadcast:
+    case Collective::reduce:
+    case Collective::barrier:
+    case Collective::gather:
+    case Collective::scatter: return ranks >= 1;
+    default: return false;
+  }
 }
 
 Schedule plan(const PlanRequest& request) {
@@ -50,6 +84,8 @@ Schedule plan(const PlanRequest& request) {
   switch (request.what) {
     case Collective::broadcast: return broadcast(request);
     case Collective::reduce: return reduce(request);
+    case Collective::gather: return gather(request);
+    case Collective::scatter: return scatter(request);
     default: return all_reduce_or_barrier(request);
   }
 }

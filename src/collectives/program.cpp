@@ -86,11 +86,12 @@ class Compiler {
     const auto index = static_cast<std::uint64_t>(operand.index);
     if (operand.place == Place::scratch) return index * program_.scratch_stride;
     if (!blocks()) return index * program_.chunk_bytes[last];
-    const bool one_block =
-        (operand.place == Place::input && schedule_.what == Collective::all_gather) ||
-        (operand.place == Place::output && schedule_.what == Collective::reduce_scatter);
-    assert(!one_block || operand.index == schedule_.rank);
-    return one_block ? 0 : index * program_.segment_stride[last];
+    if (collectives::holds_one_block(schedule_.what, operand.place)) {
+      assert(operand.index == schedule_.rank);
+      return 0;
+    }
+    const int block = collectives::position(schedule_.what, schedule_.ranks, operand);
+    return static_cast<std::uint64_t>(block) * program_.segment_stride[last];
   }
 
   void add(const Lane& lane, const Step& step) {

@@ -1,5 +1,6 @@
 #include "collectives/rank_arithmetic.h"
 
+#include <algorithm>
 #include <cassert>
 
 namespace tutti::collectives {
@@ -55,6 +56,13 @@ std::vector<int> TwoTrees::children(int rank, bool second) const {
   while (right > 0 && at + right >= ranks) right /= 2;
   if (right > 0) children.push_back(rank_at(at + right, second));
   return children;
+}
+
+int knomial_size(int member, int radix, int size) {
+  assert(0 <= member && member < size && radix >= 2);
+  int place = 1;
+  while (place < size && member % (place * radix) == 0) place *= radix;
+  return std::min(place, size - member);
 }
 
 }  // namespace tutti::collectives

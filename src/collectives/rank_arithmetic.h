@@ -15,6 +15,10 @@ constexpr int wrap(int number, int ranks) { return (number % ranks + ranks) % ra
 /// pace, no rank is everybody's target at once.
 std::vector<int> others(int rank, int ranks);
 
+/// With whom `rank` swaps in round `round` of `ranks`: mutual, everybody once over all rounds,
+/// oneself in one of them (two ranks of an even number sit out the same round).
+constexpr int swap_partner(int rank, int round, int ranks) { return wrap(round - rank, ranks); }
+
 // --- ring: 0 -> 1 -> ... -> ranks-1 -> 0 ---
 
 constexpr int ring_next(int rank, int ranks) { return wrap(rank + 1, ranks); }
@@ -40,6 +44,9 @@ constexpr int knomial_parent(int member, int radix) {
 /// Nearest first. The subtree of child m + d * radix^k is the members up to m + (d + 1) * radix^k,
 /// so a node and its children in this order stand for consecutive members.
 std::vector<int> knomial_children(int member, int radix, int size);
+
+/// Members of the subtree at `member`, which is the first of them: they are consecutive.
+int knomial_size(int member, int radix, int size);
 
 // --- two binary trees below one root (Sanders, Speck, Träff 2009) ---
 

@@ -138,7 +138,13 @@ Schedule barrier(const PlanRequest& request) {
 }
 
 bool knows(Collective what, int ranks) {
-  return ranks >= 1 && what != Collective::broadcast && what != Collective::reduce;
+  switch (what) {
+    case Collective::all_reduce:
+    case Collective::all_gather:
+    case Collective::reduce_scatter:
+    case Collective::barrier: return ranks >= 1;
+    default: return false;
+  }
 }
 
 Schedule plan(const PlanRequest& request) {

@@ -147,7 +147,16 @@ Schedule reduce(const PlanRequest& request) {
   return std::move(plan).finish();
 }
 
-bool knows(Collective what, int ranks) { return ranks >= 1 && what != Collective::barrier; }
+bool knows(Collective what, int ranks) {
+  switch (what) {
+    case Collective::all_reduce:
+    case Collective::broadcast:
+    case Collective::reduce:
+    case Collective::all_gather:
+    case Collective::reduce_scatter: return ranks >= 1;
+    default: return false;
+  }
+}
 
 Schedule plan(const PlanRequest& request) {
   assert(knows(request.what, request.ranks));

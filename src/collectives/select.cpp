@@ -48,6 +48,13 @@ constexpr Row kTable[] = {
     {Collective::reduce_scatter, 8, kAnyBytes, "all_pairs"},
     {Collective::reduce_scatter, kAnyRanks, kAnyBytes, "ring"},
     {Collective::barrier, kAnyRanks, kAnyBytes, "recursive_doubling"},
+    {Collective::gather, 4, kAnyBytes, "one_shot"},
+    {Collective::gather, kAnyRanks, 8u << 10, "binomial_tree"},
+    {Collective::gather, kAnyRanks, kAnyBytes, "one_shot"},
+    {Collective::scatter, 4, kAnyBytes, "one_shot"},
+    {Collective::scatter, kAnyRanks, 8u << 10, "binomial_tree"},
+    {Collective::scatter, kAnyRanks, kAnyBytes, "one_shot"},
+    {Collective::all_to_all, kAnyRanks, kAnyBytes, "pairwise"},
 };
 
 }  // namespace

@@ -7,8 +7,14 @@
 namespace tutti::collectives {
 
 constexpr Layout layout_of(Collective what) {
-  return what == Collective::all_gather || what == Collective::reduce_scatter ? Layout::blocks
-                                                                              : Layout::whole;
+  switch (what) {
+    case Collective::all_gather:
+    case Collective::reduce_scatter:
+    case Collective::gather:
+    case Collective::scatter:
+    case Collective::all_to_all: return Layout::blocks;
+    default: return Layout::whole;
+  }
 }
 
 /// Whether values are combined; the others only move them.
@@ -18,19 +24,81 @@ constexpr bool reduces(Collective what) {
 }
 
 constexpr bool has_root(Collective what) {
-  return what == Collective::broadcast || what == Collective::reduce;
+  return what == Collective::broadcast || what == Collective::reduce ||
+         what == Collective::gather || what == Collective::scatter;
 }
 
-/// Whether rank `rank` has chunk `chunk` in its input buffer.
-constexpr bool input_exists(Collective what, int rank, int root, int chunk) {
-  if (what == Collective::all_gather) return chunk == rank;
-  return what != Collective::broadcast || rank == root;
+/// Chunks of a call in the blocks layout.
+constexpr int block_count(Collective what, int ranks) {
+  return what == Collective::all_to_all ? ranks * ranks : ranks;
 }
 
-/// Whether rank `rank` has chunk `chunk` in its output buffer.
-constexpr bool output_exists(Collective what, int rank, int root, int chunk) {
-  if (what == Collective::reduce_scatter) return chunk == rank;
-  return what != Collective::reduce || rank == root;
+/// all_to_all's chunk from `source` to `destination`.
+constexpr int pair_chunk(int source, int destination, int ranks) {
+  return source * ranks + destination;
+}
+
+/// The call as rank `rank` sees it.
+struct Seat {
+  Collective what;
+  int rank;
+  int ranks;
+  int root;
+};
+constexpr Seat seat_of(const Schedule& schedule) {
+  return {schedule.what, schedule.rank, schedule.ranks, schedule.root};
+}
+
+/// Whether the input buffer has chunk `chunk`.
+constexpr bool input_exists(const Seat& seat, int chunk) {
+  switch (seat.what) {
+    case Collective::all_gather:
+    case Collective::gather: return chunk == seat.rank;
+    case Collective::broadcast:
+    case Collective::scatter: return seat.rank == seat.root;
+    case Collective::all_to_all: return chunk / seat.ranks == seat.rank;
+    default: return true;
+  }
+}
+
+/// Whether the output buffer has chunk `chunk`.
+constexpr bool output_exists(const Seat& seat, int chunk) {
+  switch (seat.what) {
+    case Collective::reduce_scatter:
+    case Collective::scatter: return chunk == seat.rank;
+    case Collective::reduce:
+    case Collective::gather: return seat.rank == seat.root;
+    case Collective::all_to_all: return chunk % seat.ranks == seat.rank;
+    default: return true;
+  }
+}
+
+/// Whether the buffer holds no block but this rank's own.
+constexpr bool holds_one_block(Collective what, Place place) {
+  return place == Place::input ? what == Collective::all_gather || what == Collective::gather
+                               : what == Collective::reduce_scatter || what == Collective::scatter;
+}
+
+/// Where chunk `chunk` stands among the chunks of a buffer that has all that the call gives it. In
+/// place, what stands at one position of input and output is one.
+constexpr int position(Collective what, int ranks, const Operand& operand) {
+  if (what != Collective::all_to_all || operand.place == Place::scratch) return operand.index;
+  return operand.place == Place::input ? operand.index % ranks : operand.index / ranks;
+}
+
+/// How many positions there are, of `chunks` chunks.
+constexpr int positions(Collective what, int ranks, int chunks) {
+  return what == Collective::all_to_all ? ranks : chunks;
+}
+
+/// Whose input a chunk is in the end, where nothing is reduced.
+constexpr int source_of(const Seat& seat, int chunk) {
+  switch (seat.what) {
+    case Collective::all_gather:
+    case Collective::gather: return chunk;
+    case Collective::all_to_all: return chunk / seat.ranks;
+    default: return seat.root;
+  }
 }
 
 }  // namespace tutti::collectives

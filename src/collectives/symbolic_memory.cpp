@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cassert>
 
 #include "collectives/print.h"
-#include "collectives/semantics.h"
 
 namespace tutti::collectives {
 
@@ -15,6 +15,7 @@ SymbolicMemory::SymbolicMemory(std::span<const Schedule> schedules, const Verify
       ranks_(static_cast<int>(schedules.size())),
       root_(schedules[0].root),
       chunks_(schedules[0].chunks),
+      positions_(positions(what_, ranks_, chunks_)),
       expressions_(ranks_, options.operations * options.pieces * chunks_, !reduces(what_)),
       agreed_(what_ == Collective::all_reduce ? item(options.operations, 0, 0) : 0, kNothing),
       cells_(ranks_) {
@@ -24,20 +25,21 @@ SymbolicMemory::SymbolicMemory(std::span<const Schedule> schedules, const Verify
 
 void SymbolicMemory::begin_operation(int rank, int operation) {
   assert(operation < options_.operations);
+  std::vector<Value>& cells = cells_[rank];
+  std::fill_n(cells.begin(), cell({Place::scratch, 0}, 0), kNothing);
   for (int piece = 0; piece < options_.pieces; ++piece)
-    for (int chunk = 0; chunk < chunks_; ++chunk) {
-      cells_[rank][cell({Place::output, chunk}, piece)] = kNothing;
-      cells_[rank][cell({Place::input, chunk}, piece)] =
-          input_exists(what_, rank, root_, chunk)
-              ? expressions_.leaf(rank, item(operation, piece, chunk))
-              : kNothing;
-    }
+    for (int chunk = 0; chunk < chunks_; ++chunk)
+      if (input_exists(seat(rank), chunk))
+        cells[cell({Place::input, chunk}, piece)] =
+            expressions_.leaf(rank, item(operation, piece, chunk));
 }
 
 void SymbolicMemory::write(int rank, const Operand& place, int piece, Value value) {
   assert(place.place == Place::output || place.place == Place::scratch);
   Value& held = cells_[rank][cell(place, piece)];
-  if (place.place == Place::output && what_ != Collective::barrier && held != kNothing &&
+  // In place, another chunk's input may stand where all_to_all's output goes.
+  const bool same_chunk = held != kNothing && expressions_.item(held) % chunks_ == place.index;
+  if (place.place == Place::output && what_ != Collective::barrier && same_chunk &&
       expressions_.is_final(held))
     throw Rejected{fmt::format("writes {}, which is complete already", to_text(place))};
   held = value;
@@ -67,7 +69,7 @@ Value SymbolicMemory::combine(std::span<const Value> values, const std::vector<O
 void SymbolicMemory::check_results(int rank, int operation) {
   for (int piece = 0; piece < options_.pieces; ++piece)
     for (int chunk = 0; chunk < chunks_; ++chunk) {
-      if (!output_exists(what_, rank, root_, chunk)) continue;
+      if (!output_exists(seat(rank), chunk)) continue;
       try {
         check_result(item(operation, piece, chunk), read(rank, {Place::output, chunk}, piece));
       } catch (Rejected& rejected) {
@@ -79,8 +81,8 @@ void SymbolicMemory::check_results(int rank, int operation) {
 
 void SymbolicMemory::check_result(int item, Value value) {
   if (value == kNothing) throw Rejected{"is never written"};
-  if (what_ == Collective::all_gather || what_ == Collective::broadcast) {
-    const int source = what_ == Collective::broadcast ? root_ : item % chunks_;
+  if (!reduces(what_) && what_ != Collective::barrier) {
+    const int source = source_of(seat(0), item % chunks_);
     if (value != expressions_.leaf(source, item))
       throw Rejected{fmt::format("is not rank {}'s", source)};
     return;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "collectives/expressions.h"
+#include "collectives/semantics.h"
 #include "collectives/verify_checks.h"
 
 namespace tutti::collectives {
@@ -44,18 +45,20 @@ class SymbolicMemory {
  private:
   /// Input and output of different pieces are different memory; scratch serves all pieces.
   std::size_t cell(const Operand& place, int piece) const {
-    const std::size_t chunks = chunks_;
-    if (place.place == Place::scratch) return options_.pieces * 2 * chunks + place.index;
+    const std::size_t held = positions_;
+    if (place.place == Place::scratch) return options_.pieces * 2 * held + place.index;
     const bool apart = place.place == Place::output && !options_.in_place;
-    return piece * 2 * chunks + (apart ? chunks : 0) + place.index;
+    return piece * 2 * held + (apart ? held : 0) + position(what_, ranks_, place);
   }
   void check_result(int item, Value value);
+  Seat seat(int rank) const { return {what_, rank, ranks_, root_}; }
 
   const VerifyOptions options_;
   const Collective what_;
   const int ranks_;
   const int root_;
   const int chunks_;
+  const int positions_;  // of an input or output buffer
   Expressions expressions_;
   std::vector<Value> agreed_;              // all_reduce: by item, the first rank's result
   std::vector<std::vector<Value>> cells_;  // by rank: input, then output, of each piece; scratch

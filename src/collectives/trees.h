@@ -43,4 +43,9 @@ Schedule plan_trees(const PlanRequest& request, const std::vector<Tree>& trees);
 /// What plan_trees() plans.
 bool trees_know(Collective what, int ranks);
 
+/// Any of these, or gather or scatter, over the k-nomial tree of all ranks. Blocks go up and down
+/// in messages of whole subtrees.
+Schedule plan_knomial(const PlanRequest& request, int radix);
+bool knomial_knows(Collective what, int ranks);
+
 }  // namespace tutti::collectives

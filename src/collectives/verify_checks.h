@@ -14,8 +14,8 @@ struct Rejected {
   std::string why;
 };
 
-/// The most chunks, scratch chunks and ranks times chunks, and the most pieces that an `after`
-/// reaches back: beyond, symbols would not fit in memory.
+/// The most ranks times chunks of a buffer, ranks times scratch chunks, and the most pieces that an
+/// `after` reaches back: beyond, symbols would not fit in memory.
 inline constexpr int kMostChunks = 1 << 20;
 inline constexpr int kMostPiecesBack = 16;
 /// Operands of one side of a step, and channel numbers: what programs and transports count in.

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "collectives/print.h"
+#include "collectives/semantics.h"
 #include "collectives/verify_checks.h"
 
 namespace tutti::collectives {
@@ -21,9 +22,10 @@ class RaceCheck {
         in_place_(options.in_place),
         pieces_(options.pieces),
         lanes_(static_cast<int>(schedule.lanes.size())),
+        positions_(positions(schedule.what, schedule.ranks, schedule.chunks)),
         clocks_(lanes_, Clock(lanes_)),
         history_(lanes_),
-        writes_(std::size_t(pieces_) * 2 * schedule.chunks + schedule.scratch_chunks),
+        writes_(std::size_t(pieces_) * 2 * positions_ + schedule.scratch_chunks),
         read_times_(writes_.size() * lanes_) {}
 
   void run() {
@@ -94,10 +96,11 @@ class RaceCheck {
 
   /// Input and output of different pieces are different memory; scratch serves all pieces.
   std::size_t location(const Operand& operand, int piece) const {
-    const std::size_t chunks = schedule_.chunks;
-    if (operand.place == Place::scratch) return pieces_ * 2 * chunks + operand.index;
+    const std::size_t held = positions_;
+    if (operand.place == Place::scratch) return pieces_ * 2 * held + operand.index;
     const bool apart = operand.place == Place::output && !in_place_;
-    return piece * 2 * chunks + (apart ? chunks : 0) + operand.index;
+    return piece * 2 * held + (apart ? held : 0) +
+           position(schedule_.what, schedule_.ranks, operand);
   }
 
   bool knows(int lane, const Write& access) const {
@@ -123,6 +126,7 @@ class RaceCheck {
   const bool in_place_;
   const int pieces_;
   const int lanes_;
+  const int positions_;                    // of an input or output buffer
   std::vector<Clock> clocks_;              // by lane
   std::vector<std::vector<int>> history_;  // by lane: its clock behind each step
   std::vector<Write> writes_;              // by location: the last

@@ -76,8 +76,9 @@ class StepShape {
     if (operand.index != step_.chunk)
       fail(fmt::format("names {}: lengths are those of chunk {}", to_text(operand), step_.chunk));
     const auto exists = operand.place == Place::input ? input_exists : output_exists;
+    const Seat seat = seat_of(schedule_);
     for (int chunk = step_.chunk; chunk < step_.chunk + step_.count; ++chunk)
-      if (!exists(schedule_.what, rank, schedule_.root, chunk))
+      if (!exists(seat, chunk))
         fail(fmt::format("{} holds no chunk {} on this rank",
                          operand.place == Place::input ? "the input" : "the output", chunk));
   }
@@ -138,9 +139,12 @@ void check_header(const Schedule& first, const Schedule& mine, int rank, int ran
   if (static_cast<int>(mine.what) >= kCollectives) reject("rank {}: unknown collective", rank);
   if (mine.root < 0 || mine.root >= ranks || (mine.root != 0 && !has_root(mine.what)))
     reject("rank {}: root {} of {} ranks", rank, mine.root, ranks);
-  if (mine.layout == Layout::blocks) differs("chunks", mine.chunks, ranks);
-  if (mine.chunks < 1 || mine.chunks > kMostChunks / ranks)
-    reject("rank {}: {} chunks (1 to {})", rank, mine.chunks, kMostChunks / ranks);
+  if (mine.what == Collective::all_to_all && ranks > kMostChunks / ranks)
+    reject("all_to_all of {} ranks is too large to verify", ranks);
+  if (mine.layout == Layout::blocks) differs("chunks", mine.chunks, block_count(mine.what, ranks));
+  const int held = positions(mine.what, ranks, mine.chunks);
+  if (held < 1 || held > kMostChunks / ranks)
+    reject("rank {}: {} chunks in a buffer (1 to {})", rank, held, kMostChunks / ranks);
   if (mine.scratch_chunks < 0 || mine.scratch_chunks > kMostChunks / ranks)
     reject("rank {}: {} scratch chunks (0 to {})", rank, mine.scratch_chunks, kMostChunks / ranks);
   for (const Lane& lane : mine.lanes)

@@ -30,7 +30,8 @@ constexpr std::array<TypeRow, kDataTypes> kTypes{{
 }};
 constexpr std::array<std::string_view, kOps> kOpNames{"sum", "prod", "min", "max", "avg"};
 constexpr std::array<std::string_view, kCollectives> kCollectiveNames{
-    "all_reduce", "broadcast", "reduce", "all_gather", "reduce_scatter", "barrier"};
+    "all_reduce", "broadcast", "reduce",  "all_gather", "reduce_scatter",
+    "barrier",    "gather",    "scatter", "all_to_all"};
 
 // A value may come from a peer's memory: a number without a name is printed, not trusted.
 template <typename E, typename Table>

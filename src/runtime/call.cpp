@@ -7,6 +7,7 @@
 
 #include <tutti/error.hpp>
 
+#include "collectives/semantics.h"
 #include "compute/combine.h"
 
 namespace tutti {
@@ -16,13 +17,9 @@ namespace {
   throw Error(ErrorKind::usage, fmt::format("{}: {}", to_string(kind.what), what));
 }
 
-bool has_root(Collective what) {
-  return what == Collective::broadcast || what == Collective::reduce;
-}
-bool reduces(Collective what) {
-  return what == Collective::all_reduce || what == Collective::reduce ||
-         what == Collective::reduce_scatter;
-}
+using collectives::has_root;
+using collectives::holds_one_block;
+using collectives::reduces;
 
 struct Blocks {
   std::size_t input;
@@ -39,24 +36,23 @@ Blocks blocks(Collective what, bool is_root, int size) {
     case Collective::all_gather: return {1, n};
     case Collective::reduce_scatter: return {n, 1};
     case Collective::barrier: return {0, 0};
+    case Collective::gather: return {1, is_root ? n : 0};
+    case Collective::scatter: return {is_root ? n : 0, 1};
+    case Collective::all_to_all: return {n, n};
   }
   return {0, 0};
 }
 
 bool in_place(const Call& call, std::uintptr_t in, std::uintptr_t out, std::size_t own) {
-  switch (call.kind.what) {
-    case Collective::all_gather: return in == out + own;
-    case Collective::reduce_scatter: return out == in + own;
-    default: return in == out;
-  }
+  if (holds_one_block(call.kind.what, Place::input)) return in == out + own;
+  if (holds_one_block(call.kind.what, Place::output)) return out == in + own;
+  return in == out;
 }
 
 std::string_view in_place_rule(Collective what) {
-  switch (what) {
-    case Collective::all_gather: return "input == output + rank * count";
-    case Collective::reduce_scatter: return "output == input + rank * count";
-    default: return "input == output";
-  }
+  if (holds_one_block(what, Place::input)) return "input == output + rank * count";
+  if (holds_one_block(what, Place::output)) return "output == input + rank * count";
+  return "input == output";
 }
 
 }  // namespace

@@ -87,6 +87,18 @@ Call reduce_scatter_call(const void* input, void* output, std::size_t count, Dat
                          const CallOptions& o) {
   return call(Collective::reduce_scatter, input, output, count, type, op, 0, o);
 }
+Call gather_call(const void* input, void* output, std::size_t count, DataType type, int root,
+                 const CallOptions& o) {
+  return call(Collective::gather, input, output, count, type, Op::sum, root, o);
+}
+Call scatter_call(const void* input, void* output, std::size_t count, DataType type, int root,
+                  const CallOptions& o) {
+  return call(Collective::scatter, input, output, count, type, Op::sum, root, o);
+}
+Call all_to_all_call(const void* input, void* output, std::size_t count, DataType type,
+                     const CallOptions& o) {
+  return call(Collective::all_to_all, input, output, count, type, Op::sum, 0, o);
+}
 Call barrier_call(const CallOptions& o) {
   return call(Collective::barrier, nullptr, nullptr, 0, DataType::uint8, Op::sum, 0, o);
 }
@@ -132,6 +144,30 @@ void Communicator::reduce_scatter(const void* input, void* output, std::size_t c
 Work Communicator::reduce_scatter_async(const void* input, void* output, std::size_t count,
                                         DataType type, Op op, const CallOptions& options) {
   return impl_->run_async(reduce_scatter_call(input, output, count, type, op, options));
+}
+void Communicator::gather(const void* input, void* output, std::size_t count, DataType type,
+                          int root, const CallOptions& options) {
+  impl_->run(gather_call(input, output, count, type, root, options));
+}
+Work Communicator::gather_async(const void* input, void* output, std::size_t count, DataType type,
+                                int root, const CallOptions& options) {
+  return impl_->run_async(gather_call(input, output, count, type, root, options));
+}
+void Communicator::scatter(const void* input, void* output, std::size_t count, DataType type,
+                           int root, const CallOptions& options) {
+  impl_->run(scatter_call(input, output, count, type, root, options));
+}
+Work Communicator::scatter_async(const void* input, void* output, std::size_t count, DataType type,
+                                 int root, const CallOptions& options) {
+  return impl_->run_async(scatter_call(input, output, count, type, root, options));
+}
+void Communicator::all_to_all(const void* input, void* output, std::size_t count, DataType type,
+                              const CallOptions& options) {
+  impl_->run(all_to_all_call(input, output, count, type, options));
+}
+Work Communicator::all_to_all_async(const void* input, void* output, std::size_t count,
+                                    DataType type, const CallOptions& options) {
+  return impl_->run_async(all_to_all_call(input, output, count, type, options));
 }
 void Communicator::barrier(const CallOptions& options) { impl_->run(barrier_call(options)); }
 Work Communicator::barrier_async(const CallOptions& options) {

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "collectives/select.h"
+#include "collectives/semantics.h"
 
 namespace tutti {
 namespace {
@@ -26,9 +27,7 @@ ResultStores stores_for(std::size_t result_bytes, const void* input, const void*
 }
 
 std::size_t blocks_moved(Collective what, int size) {
-  return what == Collective::all_gather || what == Collective::reduce_scatter
-             ? static_cast<std::size_t>(size)
-             : 1;
+  return collectives::layout_of(what) == Layout::blocks ? static_cast<std::size_t>(size) : 1;
 }
 
 }  // namespace

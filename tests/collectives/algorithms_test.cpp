@@ -172,6 +172,39 @@ TEST(Algorithms, AKnomialTreeHasHalfTheLevelsOfABinomialOne) {
   }
 }
 
+int messages_received(const Schedule& schedule) {
+  int messages = 0;
+  for (const Lane& lane : schedule.lanes)
+    for (const Step& step : lane.steps)
+      messages += static_cast<int>(std::count_if(step.in.begin(), step.in.end(), is_peer));
+  return messages;
+}
+
+TEST(Algorithms, ATreeGathersInLogarithmicallyManyMessagesAndOneMoreWhereASubtreeWraps) {
+  for (int ranks = 2; ranks <= 64; ++ranks)
+    for (const int root : {0, 1, ranks - 1}) {
+      const auto schedules =
+          plan_all(algorithm_named("binomial_tree"), Collective::gather, ranks, root);
+      EXPECT_LE(messages_received(schedules[root]),
+                std::bit_width(static_cast<unsigned>(ranks - 1)) + (root > 0));
+      for (const Schedule& schedule : schedules) {
+        if (schedule.rank == root) continue;
+        EXPECT_LE(schedule.lanes[0].steps.size(), 2 * std::bit_width(unsigned(ranks)) + 3u);
+      }
+    }
+}
+
+TEST(Algorithms, AnAllToAllSendsEveryForeignBlockOnceAndInNoScratch) {
+  for (const std::string_view name : {"pairwise", "all_pairs"})
+    for (int ranks = 2; ranks <= 64; ++ranks)
+      for (const Schedule& schedule :
+           plan_all(algorithm_named(name), Collective::all_to_all, ranks)) {
+        EXPECT_EQ(chunks_sent(schedule), ranks - 1);
+        EXPECT_EQ(messages_received(schedule), ranks - 1);
+        EXPECT_EQ(schedule.scratch_chunks, 0);
+      }
+}
+
 TEST(Algorithms, OneRankCopiesItsInput) {
   for (const Algorithm& algorithm : algorithms())
     for (const Collective what : all_collectives()) {

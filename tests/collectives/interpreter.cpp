@@ -58,7 +58,9 @@ struct RankState {
 /// How the buffers are cut: chunk lengths by piece, from numbers that all ranks know.
 struct Cut {
   Cut(const Schedule& schedule, const InterpretOptions& options)
-      : layout(schedule.layout), chunks(schedule.chunks), count(options.count) {
+      : layout(schedule.layout),
+        chunks(collectives::positions(schedule.what, schedule.ranks, schedule.chunks)),
+        count(options.count) {
     assert(options.message_elements >= schedule.widest);
     most = options.message_elements / schedule.widest;
     piece_elements = layout == Layout::whole ? most * chunks : most;
@@ -74,7 +76,7 @@ struct Cut {
     return begin_in_piece(piece, chunk + 1) - begin_in_piece(piece, chunk);
   }
 
-  /// Where a chunk's piece begins in a buffer that holds all chunks.
+  /// Where the piece of the chunk at a position begins in a buffer that holds all of them.
   int begin(int piece, int chunk) const {
     if (layout == Layout::blocks) return chunk * count + piece * piece_elements;
     return piece * piece_elements + begin_in_piece(piece, chunk);
@@ -88,7 +90,7 @@ struct Cut {
   int buffer_elements() const { return layout == Layout::whole ? count : count * chunks; }
 
   Layout layout;
-  int chunks;
+  int chunks;  // of a piece (whole), or places for blocks in a buffer
   int count;
   int most;  // elements of a chunk's piece
   int piece_elements;
@@ -148,19 +150,36 @@ class Interpreter {
       state.busy_lanes += lane_steps(rank, lane) > 0;
     state.input.assign(cut_.buffer_elements(), kUnwritten);
     for (int i = 0; i < cut_.buffer_elements(); ++i)
-      if (input_has(rank, i)) state.input[i] = own_element(rank, state.operation, i);
+      if (input_has(rank, i)) state.input[i] = input_element(rank, state.operation, i);
     state.output.assign(cut_.buffer_elements(), kUnwritten);
   }
 
-  // Whether a buffer has an element depends on its block alone.
-  int block_of(int element) const {
-    return cut_.layout == Layout::blocks && cut_.count > 0 ? element / cut_.count : 0;
+  collectives::Seat seat(int rank) const {
+    return {what_, rank, int(ranks_.size()), schedules_[0].root};
+  }
+
+  /// The block that an element of a buffer belongs to.
+  int block_of(Place place, int rank, int element) const {
+    if (cut_.layout == Layout::whole || cut_.count == 0) return 0;
+    const int at = element / cut_.count;
+    const int ranks = int(ranks_.size());
+    if (what_ != Collective::all_to_all) return at;
+    return place == Place::input ? collectives::pair_chunk(rank, at, ranks)
+                                 : collectives::pair_chunk(at, rank, ranks);
+  }
+  /// Its number among all elements of the call.
+  int number_of(Place place, int rank, int element) const {
+    const int block = block_of(place, rank, element);
+    return cut_.layout == Layout::whole ? element : block * cut_.count + element % cut_.count;
   }
   bool input_has(int rank, int element) const {
-    return collectives::input_exists(what_, rank, schedules_[0].root, block_of(element));
+    return collectives::input_exists(seat(rank), block_of(Place::input, rank, element));
   }
   bool output_has(int rank, int element) const {
-    return collectives::output_exists(what_, rank, schedules_[0].root, block_of(element));
+    return collectives::output_exists(seat(rank), block_of(Place::output, rank, element));
+  }
+  Element input_element(int rank, int operation, int element) const {
+    return own_element(rank, operation, number_of(Place::input, rank, element));
   }
 
   bool advance(int rank, int lane) {
@@ -226,12 +245,11 @@ class Interpreter {
     const std::size_t length = cut_.length(piece, step.chunk + k);
     if (operand.place == Place::scratch)
       return {state.scratch.data() + (operand.index + k) * cut_.most, length};
-    const int begin = cut_.begin(piece, operand.index + k);
+    const int at = collectives::position(what_, int(ranks_.size()), operand) + k;
+    const int begin = cut_.begin(piece, at);
     // In place, input and output are one buffer wherever both exist.
     const bool own =
-        operand.place == Place::output &&
-        !(options_.in_place &&
-          collectives::input_exists(what_, rank, schedules_[0].root, operand.index + k));
+        operand.place == Place::output && !(options_.in_place && input_has(rank, at * cut_.count));
     return {(own ? state.output : state.input).data() + begin, length};
   }
 
@@ -261,12 +279,12 @@ class Interpreter {
     agreed.resize(cut_.buffer_elements());
     for (int i = 0; i < cut_.buffer_elements(); ++i) {
       if (!options_.in_place && input_has(rank, i) &&
-          ranks_[rank].input[i] != own_element(rank, operation, i))
+          ranks_[rank].input[i] != input_element(rank, operation, i))
         error_ = fmt::format("rank {} has changed its input", rank);
       if (!output_has(rank, i)) continue;
       const bool shared = options_.in_place && input_has(rank, i);
       const Element found = (shared ? ranks_[rank].input : ranks_[rank].output)[i];
-      if (found.sum != expected_sum(operation, i))
+      if (found.sum != expected_sum(rank, operation, i))
         error_ = fmt::format("rank {}: element {} of operation {} is wrong", rank, i, operation);
       if (what_ != Collective::all_reduce) continue;
       if (agreed[i].bits == 0) agreed[i] = found;
@@ -275,14 +293,15 @@ class Interpreter {
     }
   }
 
-  std::uint64_t expected_sum(int operation, int element) const {
-    if (what_ == Collective::broadcast)
-      return own_element(schedules_[0].root, operation, element).sum;
-    if (what_ == Collective::all_gather)
-      return own_element(block_of(element), operation, element).sum;
+  std::uint64_t expected_sum(int receiver, int operation, int element) const {
+    const int number = number_of(Place::output, receiver, element);
+    if (!collectives::reduces(what_)) {
+      const int block = block_of(Place::output, receiver, element);
+      return own_element(collectives::source_of(seat(receiver), block), operation, number).sum;
+    }
     std::uint64_t sum = 0;
     for (int rank = 0; rank < int(ranks_.size()); ++rank)
-      sum += own_element(rank, operation, element).sum;
+      sum += own_element(rank, operation, number).sum;
     return sum * kPostFactor;
   }
 

@@ -42,6 +42,19 @@ TEST(RankArithmetic, AtEachPlaceInTheirListsAllRanksNameDifferentOthers) {
     }
 }
 
+TEST(RankArithmetic, SwapPartnersAreMutualAndEverybodyIsMetOnce) {
+  for (int ranks = 1; ranks <= kMostRanks; ++ranks)
+    for (int rank = 0; rank < ranks; ++rank) {
+      std::set<int> met;
+      for (int round = 0; round < ranks; ++round) {
+        const int partner = swap_partner(rank, round, ranks);
+        met.insert(partner);
+        EXPECT_EQ(swap_partner(partner, round, ranks), rank);
+      }
+      EXPECT_EQ(int(met.size()), ranks);
+    }
+}
+
 TEST(RankArithmetic, RingNeighboursAreEachOthers) {
   for (int ranks = 1; ranks <= kMostRanks; ++ranks)
     for (int rank = 0; rank < ranks; ++rank) {
@@ -102,6 +115,19 @@ std::vector<int> subtree(int node, int radix, int ranks) {
     list.insert(list.end(), below.begin(), below.end());
   }
   return list;
+}
+
+TEST(RankArithmetic, ASubtreeIsItsNodeAndTheSubtreesOfItsChildren) {
+  for (const int radix : kRadixes)
+    for (int ranks = 1; ranks <= kMostRanks; ++ranks)
+      for (int node = 0; node < ranks; ++node) {
+        int next = node + 1;
+        for (const int child : knomial_children(node, radix, ranks)) {
+          EXPECT_EQ(child, next) << "subtrees of children follow each other";
+          next += knomial_size(child, radix, ranks);
+        }
+        EXPECT_EQ(next - node, knomial_size(node, radix, ranks));
+      }
 }
 
 TEST(RankArithmetic, ATreesOrderOfReductionIsTheOrderOfRanks) {

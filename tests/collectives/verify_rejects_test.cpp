@@ -174,6 +174,30 @@ TEST(VerifyRejects, ARaceBetweenLanesInPlace) {
   EXPECT_EQ(why(schedules), "") << "out of place these are different memory";
 }
 
+TEST(VerifyRejects, AnAllToAllInPlaceThatReceivesOverWhatIsNotSentYet) {
+  Schedules schedules = planned("pairwise", Collective::all_to_all, 3);
+  for (Schedule& schedule : schedules)
+    for (Step& step : schedule.lanes[1].steps) step.after = {};
+  EXPECT_EQ(why(schedules), "");
+  EXPECT_THAT(why(schedules, {.in_place = true}), HasSubstr("nothing orders them"));
+  // In one lane, and the wrong way round.
+  schedules = planned("pairwise", Collective::all_to_all, 2);
+  for (Schedule& schedule : schedules) {
+    auto& steps = schedule.lanes[1].steps;
+    steps.insert(steps.end(), schedule.lanes[0].steps.begin(), schedule.lanes[0].steps.end());
+    for (Step& step : steps) step.after = {};
+    schedule.lanes.erase(schedule.lanes.begin());
+  }
+  EXPECT_THAT(why(schedules), HasSubstr("deadlock"));
+}
+
+TEST(VerifyRejects, AGatherThatPutsABlockInAnothersPlace) {
+  Schedules schedules = planned("one_shot", Collective::gather, 3);
+  std::swap(schedules[0].lanes[0].steps[1].in, schedules[0].lanes[0].steps[2].in);
+  EXPECT_THAT(why(schedules), AllOf(HasSubstr("expects a message of chunk 1"),
+                                    HasSubstr("rank 2 lane 0 step 0 sends chunk 2")));
+}
+
 TEST(VerifyRejects, ARaceBetweenPiecesThatShareScratch) {
   EXPECT_THAT(
       why(through_scratch(false)),

@@ -50,11 +50,76 @@ TEST_P(Communicators, EveryOperationWorksOnOneRank) {
                           out.assign(3, 0);
                           comm.reduce_scatter(in.data(), out.data(), 3, DataType::f64, Op::prod);
                           EXPECT_EQ(in, out);
+                          out.assign(3, 0);
+                          comm.gather(in.data(), out.data(), 3, DataType::f64, 0);
+                          EXPECT_EQ(in, out);
+                          out.assign(3, 0);
+                          comm.scatter(in.data(), out.data(), 3, DataType::f64, 0);
+                          EXPECT_EQ(in, out);
+                          out.assign(3, 0);
+                          comm.all_to_all(in.data(), out.data(), 3, DataType::f64);
+                          EXPECT_EQ(in, out);
                           comm.broadcast(std::span(out), 0);
                           EXPECT_EQ(in, out);
                           comm.barrier();
                         }),
               Each(IsEmpty()));
+}
+
+// Element i of what rank `from` has for rank `to`.
+std::int32_t element(int from, int to, int i) { return from * 1'000'000 + to * 10'000 + i; }
+
+TEST_P(Communicators, AScatterIsUndoneByAGatherInPlaceAndOutOfPlaceBlockingAndAsynchronous) {
+  EXPECT_THAT(
+      run_ranks(3, config(),
+                [](Communicator& comm) {
+                  constexpr int kCount = 1001, kRoot = 1;
+                  const bool is_root = comm.rank() == kRoot;
+                  std::vector<std::int32_t> all(is_root ? 3 * kCount : 0), own(kCount);
+                  for (std::size_t i = 0; i < all.size(); ++i)
+                    all[i] = element(kRoot, static_cast<int>(i) / kCount, int(i) % kCount);
+                  const auto given = all;
+                  comm.scatter(all.data(), own.data(), kCount, DataType::int32, kRoot);
+                  for (int i = 0; i < kCount; ++i)
+                    ASSERT_EQ(own[static_cast<std::size_t>(i)], element(kRoot, comm.rank(), i));
+                  all.assign(all.size(), -1);
+                  comm.gather_async(own.data(), all.data(), kCount, DataType::int32, kRoot).wait();
+                  EXPECT_EQ(all, given);
+
+                  std::int32_t* mine = is_root ? all.data() + kRoot * kCount : own.data();
+                  comm.scatter_async(all.data(), mine, kCount, DataType::int32, kRoot).wait();
+                  for (int i = 0; i < kCount; ++i)
+                    ASSERT_EQ(mine[i], element(kRoot, comm.rank(), i));
+                  comm.gather(mine, all.data(), kCount, DataType::int32, kRoot);
+                  EXPECT_EQ(all, given);
+                }),
+      Each(IsEmpty()));
+}
+
+TEST_P(Communicators, AnAllToAllTransposesAndDoneTwiceInPlaceChangesNothing) {
+  EXPECT_THAT(
+      run_ranks(3, config(),
+                [](Communicator& comm) {
+                  for (const int count : {1, 1001, 300'000}) {
+                    std::vector<std::int32_t> rows, columns;
+                    for (int peer = 0; peer < 3; ++peer)
+                      for (int i = 0; i < count; ++i) {
+                        rows.push_back(element(comm.rank(), peer, i));
+                        columns.push_back(element(peer, comm.rank(), i));
+                      }
+                    auto data = rows;
+                    const auto n = static_cast<std::size_t>(count);
+                    std::vector<std::int32_t> out(data.size());
+                    comm.all_to_all(data.data(), out.data(), n, DataType::int32);
+                    EXPECT_EQ(out, columns);
+                    EXPECT_EQ(data, rows);
+                    comm.all_to_all(data.data(), data.data(), n, DataType::int32);
+                    EXPECT_EQ(data, columns);
+                    comm.all_to_all_async(data.data(), data.data(), n, DataType::int32).wait();
+                    EXPECT_EQ(data, rows);
+                  }
+                }),
+      Each(IsEmpty()));
 }
 
 TEST_P(Communicators, UnalignedBuffersGiveTheSameResult) {
@@ -151,6 +216,26 @@ TEST_P(Communicators, AWrongArgumentIsRefusedAndTheCommunicatorGoesOn) {
             refused("overlap",
                     [&] { comm.all_reduce(b.data(), b.data() + 1, 100, DataType::f32, Op::sum); });
             refused("overlap", [&] { comm.all_gather(b.data() + 1, b.data(), 50, DataType::f32); });
+            const auto root = comm.rank();
+            refused("gather: input is null",
+                    [&] { comm.gather(nullptr, b.data(), 1, DataType::f32, 0); });
+            refused("gather: output is null",
+                    [&] { comm.gather(a.data(), nullptr, 1, DataType::f32, root); });
+            refused("gather: root 7",
+                    [&] { comm.gather(a.data(), b.data(), 1, DataType::f32, 7); });
+            refused("input == output + rank * count", [&] {
+              comm.gather(b.data() + (1 - root) * 50, b.data(), 50, DataType::f32, root);
+            });
+            refused("scatter: input is null",
+                    [&] { comm.scatter(nullptr, b.data(), 1, DataType::f32, root); });
+            refused("scatter: root -1",
+                    [&] { comm.scatter(a.data(), b.data(), 1, DataType::f32, -1); });
+            refused("output == input + rank * count",
+                    [&] { comm.scatter(b.data(), b.data() + 10, 50, DataType::f32, root); });
+            refused("input == output",
+                    [&] { comm.all_to_all(b.data(), b.data() + 50, 50, DataType::f32); });
+            refused("more than memory",
+                    [&] { comm.all_to_all(a.data(), b.data(), SIZE_MAX / 8, DataType::f32); });
             refused("root 2 is not a rank", [&] { comm.broadcast(a.data(), 1, DataType::f32, 2); });
             refused("root -1 is not a rank",
                     [&] { comm.reduce(a.data(), b.data(), 1, DataType::f32, Op::sum, -1); });

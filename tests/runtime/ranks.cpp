@@ -65,100 +65,110 @@ double reduced(const Trial& trial, int ranks, std::size_t index) {
                 : result / ranks;
 }
 
-// One rank's buffers, guarded, and what must be in them afterwards.
-struct Buffers {
-  std::vector<std::byte> input, output, scratch, expected_input, expected_output;
-  bool in_place = false;
-  std::size_t in_place_offset = 0;  // of the smaller buffer in the larger
-
-  std::byte* body(std::vector<std::byte>& buffer) { return buffer.data() + kGuardBytes; }
+// One chunk's place in one of a rank's buffers, in elements.
+struct Slot {
+  int chunk;
+  std::size_t offset;
+  std::size_t length;
 };
 
-std::size_t blocks_in(const Trial& trial, int rank, int ranks, bool input) {
+// What a buffer holds, in order; whole vectors are one chunk.
+std::vector<Slot> slots(const Trial& trial, const collectives::Seat& seat, Place place) {
   using namespace collectives;
-  if (trial.what == Collective::barrier) return 0;
-  const int chunks = layout_of(trial.what) == Layout::blocks ? ranks : 1;
-  std::size_t blocks = 0;
-  for (int chunk = 0; chunk < chunks; ++chunk)
-    blocks += input ? input_exists(trial.what, rank, trial.root, chunk)
-                    : output_exists(trial.what, rank, trial.root, chunk);
-  return blocks;
-}
-
-void fill(const Trial& trial, int rank, int ranks, std::byte* input) {
-  if (trial.what == Collective::broadcast && rank != trial.root) return;
-  const std::size_t blocks = blocks_in(trial, rank, ranks, true);
-  for (std::size_t i = 0; i < blocks * trial.count; ++i)
-    store(trial.type, input, i, value(trial.op, rank, i));
-}
-
-void expect(const Trial& trial, int rank, int ranks, std::byte* output) {
-  const std::size_t elements = blocks_in(trial, rank, ranks, false) * trial.count;
-  const auto first =
-      trial.what == Collective::reduce_scatter ? static_cast<std::size_t>(rank) * trial.count : 0;
-  for (std::size_t i = 0; i < elements; ++i) {
-    double x = 0;
-    if (trial.what == Collective::broadcast)
-      x = value(trial.op, trial.root, i);
-    else if (trial.what == Collective::all_gather)
-      x = value(trial.op, static_cast<int>(i / trial.count), i % trial.count);
-    else
-      x = reduced(trial, ranks, first + i);
-    store(trial.type, output, i, x);
+  if (trial.what == Collective::barrier) return {};
+  const bool blocks = layout_of(trial.what) == Layout::blocks;
+  const int chunks = blocks ? block_count(trial.what, seat.ranks) : 1;
+  std::vector<Slot> held;
+  for (int chunk = 0; chunk < chunks; ++chunk) {
+    if (!(place == Place::input ? input_exists(seat, chunk) : output_exists(seat, chunk))) continue;
+    held.push_back(
+        {chunk, held.empty() ? 0 : held.back().offset + held.back().length, trial.count});
   }
+  return held;
+}
+
+std::size_t extent(const std::vector<Slot>& held) {
+  return held.empty() ? 0 : held.back().offset + held.back().length;
+}
+
+// Element `index` of all that a call moves.
+std::size_t number_of(const Slot& slot, std::size_t index) {
+  return static_cast<std::size_t>(slot.chunk) * 100'000 + index;
+}
+
+// One rank's buffers, guarded, and what must be in them afterwards. In place, `output` is empty and
+// `input` serves for both.
+struct Buffers {
+  std::vector<std::byte> input, output, scratch, expected_input, expected_output;
+  std::size_t input_offset = 0;  // of the call's buffers, in bytes
+  std::size_t output_offset = 0;
+  bool in_place = false;
+};
+
+// Where the smaller buffer begins in the larger one, in elements.
+std::size_t own_offset(const std::vector<Slot>& larger, int rank) {
+  for (const Slot& slot : larger)
+    if (slot.chunk == rank) return slot.offset;
+  return 0;
+}
+
+void write_slots(const Trial& trial, const collectives::Seat& seat, const std::vector<Slot>& held,
+                 bool result, std::byte* buffer) {
+  for (const Slot& slot : held)
+    for (std::size_t i = 0; i < slot.length; ++i) {
+      const std::size_t number = number_of(slot, i);
+      const bool reduces = collectives::reduces(trial.what);
+      const int source = collectives::source_of(seat, slot.chunk);
+      const double x = !result   ? value(trial.op, seat.rank, number)
+                       : reduces ? reduced(trial, seat.ranks, number)
+                                 : value(trial.op, source, number);
+      store(trial.type, buffer, slot.offset + i, x);
+    }
 }
 
 Buffers make_buffers(const Trial& trial, int rank, int ranks, std::size_t scratch_bytes) {
+  const collectives::Seat seat{trial.what, rank, ranks, trial.root};
+  const auto given = slots(trial, seat, Place::input);
+  const auto wanted = slots(trial, seat, Place::output);
+  const std::size_t width = size_of(trial.type);
   Buffers b;
-  b.in_place = trial.in_place || trial.what == Collective::broadcast;
-  const std::size_t block = trial.count * size_of(trial.type);
-  b.input.assign(blocks_in(trial, rank, ranks, true) * block + 2 * kGuardBytes, kGuard);
-  b.output.assign(blocks_in(trial, rank, ranks, false) * block + 2 * kGuardBytes, kGuard);
+  b.in_place =
+      trial.what == Collective::broadcast || (trial.in_place && !given.empty() && !wanted.empty());
+  b.input_offset = b.output_offset = kGuardBytes;
+  if (b.in_place && given.size() < wanted.size())
+    b.input_offset += own_offset(wanted, rank) * width;
+  if (b.in_place && given.size() > wanted.size())
+    b.output_offset += own_offset(given, rank) * width;
+  const std::size_t input_bytes = extent(given) * width + 2 * kGuardBytes;
+  const std::size_t output_bytes = extent(wanted) * width + 2 * kGuardBytes;
+  b.input.assign(b.in_place ? std::max(input_bytes, output_bytes) : input_bytes, kGuard);
+  b.output.assign(b.in_place ? 0 : output_bytes, kGuard);
   b.scratch.assign(scratch_bytes + kGuardBytes, std::byte{0xee});
-  fill(trial, rank, ranks, b.body(b.input));
+  write_slots(trial, seat, given, false, b.input.data() + b.input_offset);
   b.expected_input = b.input;
   b.expected_output = b.output;
-  expect(trial, rank, ranks, b.body(b.expected_output));
-  const bool one_block =
-      trial.what == Collective::all_gather || trial.what == Collective::reduce_scatter;
-  if (one_block) b.in_place_offset = static_cast<std::size_t>(rank) * block;
-  if (b.in_place && trial.what == Collective::all_gather)
-    std::copy(b.input.begin() + kGuardBytes, b.input.end() - kGuardBytes,
-              b.body(b.output) + b.in_place_offset);
-  else if (b.in_place && trial.what != Collective::reduce_scatter &&
-           b.output.size() == b.input.size())
-    b.output = b.input;
+  auto& expected = b.in_place ? b.expected_input : b.expected_output;
+  write_slots(trial, seat, wanted, true, expected.data() + b.output_offset);
   return b;
 }
 
-CallBuffers addresses(const Trial& trial, Buffers& b) {
-  CallBuffers call{b.body(b.input), b.body(b.output), b.scratch.data()};
-  if (!b.in_place) return call;
-  if (trial.what == Collective::reduce_scatter)
-    call.output = b.body(b.input) + b.in_place_offset;
-  else if (trial.what == Collective::all_gather)
-    call.input = b.body(b.output) + b.in_place_offset;
-  else if (b.output.size() == b.input.size() || trial.what == Collective::broadcast)
-    call.input = call.output;
-  return call;
+CallBuffers addresses(Buffers& b) {
+  return {b.input.data() + b.input_offset,
+          (b.in_place ? b.input : b.output).data() + b.output_offset, b.scratch.data()};
 }
 
-std::string difference(const Trial& trial, int rank, Buffers& b) {
-  if (b.in_place &&
-      trial.what == Collective::reduce_scatter) {  // the rest of the input may be used up
-    const std::size_t bytes = trial.count * size_of(trial.type);
-    return std::memcmp(b.body(b.input) + b.in_place_offset, b.body(b.expected_output), bytes) == 0
-               ? ""
-               : fmt::format("rank {}: wrong result in place", rank);
-  }
-  const auto [found, wanted] =
-      std::mismatch(b.output.begin(), b.output.end(), b.expected_output.begin());
-  if (found != b.output.end())
-    return fmt::format("rank {}: output byte {} is {:#x}, not {:#x}", rank,
-                       found - b.output.begin() - static_cast<long>(kGuardBytes),
-                       static_cast<int>(*found), static_cast<int>(*wanted));
-  if (b.input != b.expected_input) return fmt::format("rank {}: the input was written", rank);
-  return "";
+std::string difference(std::string_view name, const std::vector<std::byte>& found,
+                       const std::vector<std::byte>& expected) {
+  const auto [at, wanted] = std::mismatch(found.begin(), found.end(), expected.begin());
+  if (at == found.end()) return "";
+  return fmt::format("{} byte {} is {:#x}, not {:#x}", name,
+                     at - found.begin() - static_cast<long>(kGuardBytes), static_cast<int>(*at),
+                     static_cast<int>(*wanted));
+}
+
+std::string difference(const Buffers& b) {
+  const std::string in = difference(b.in_place ? "buffer" : "input", b.input, b.expected_input);
+  return in.empty() ? difference("output", b.output, b.expected_output) : in;
 }
 
 }  // namespace
@@ -249,16 +259,15 @@ std::string run(Ranks& ranks, std::span<const Trial> trials, std::uint32_t numbe
     }
   const bool ended = ranks.drive(trials.size(), [&](int rank, std::size_t k, Execution& execution) {
     Part& part = parts[k][static_cast<std::size_t>(rank)];
-    execution.start(*part.bound, addresses(trials[k], part.buffers),
-                    number + static_cast<std::uint32_t>(k),
+    execution.start(*part.bound, addresses(part.buffers), number + static_cast<std::uint32_t>(k),
                     static_cast<ResultStores>(trials[k].count % 3));
   });
   if (!ended) return "nothing moves any more";
   for (std::size_t k = 0; k < trials.size(); ++k)
     for (int rank = 0; rank < ranks.size(); ++rank) {
-      const std::string wrong =
-          difference(trials[k], rank, parts[k][static_cast<std::size_t>(rank)].buffers);
-      if (!wrong.empty()) return describe(trials[k], ranks.size()) + ": " + wrong;
+      const std::string wrong = difference(parts[k][static_cast<std::size_t>(rank)].buffers);
+      if (!wrong.empty())
+        return fmt::format("{}: rank {}: {}", describe(trials[k], ranks.size()), rank, wrong);
     }
   return "";
 }

@@ -26,6 +26,12 @@ TEST(PerfOperations, BlocksAreMultiplesOfSixteenBytes) {
   EXPECT_EQ(scatter.input_count, 480u);
   EXPECT_EQ(scatter.output_count, 160u);
   EXPECT_EQ(call(Collective::all_gather, 8, 2).bytes(), 0u);
+  for (const Collective what : {Collective::gather, Collective::scatter, Collective::all_to_all}) {
+    const Call blocks = call(what, 1000, 3);
+    EXPECT_EQ(blocks.count, 80u);
+    EXPECT_EQ(blocks.input_count, what == Collective::gather ? 80u : 240u);
+    EXPECT_EQ(blocks.output_count, what == Collective::scatter ? 80u : 240u);
+  }
 }
 
 TEST(PerfOperations, InPlaceIsWhereTheLibraryWantsIt) {
@@ -36,6 +42,10 @@ TEST(PerfOperations, InPlaceIsWhereTheLibraryWantsIt) {
   const Call scatter = call(Collective::reduce_scatter, 96, 3);
   EXPECT_EQ(in_place(scatter, memory, 1).input, memory);
   EXPECT_EQ(in_place(scatter, memory, 1).output, memory + 32);
+  EXPECT_EQ(in_place(call(Collective::gather, 96, 3), memory, 2).input, memory + 64);
+  EXPECT_EQ(in_place(call(Collective::scatter, 96, 3), memory, 2).output, memory + 64);
+  const Call swap = call(Collective::all_to_all, 96, 3);
+  EXPECT_EQ(in_place(swap, memory, 2).input, in_place(swap, memory, 2).output);
   const Call reduce = call(Collective::all_reduce, 96, 3);
   EXPECT_EQ(in_place(reduce, memory, 1).input, in_place(reduce, memory, 1).output);
 }
@@ -47,6 +57,9 @@ TEST(PerfOperations, BandwidthsAreThoseOfNcclTests) {
   EXPECT_DOUBLE_EQ(bus_factor(Collective::all_reduce, 4), 1.5);
   EXPECT_DOUBLE_EQ(bus_factor(Collective::all_gather, 4), 0.75);
   EXPECT_DOUBLE_EQ(bus_factor(Collective::reduce_scatter, 4), 0.75);
+  EXPECT_DOUBLE_EQ(bus_factor(Collective::all_to_all, 4), 0.75);
+  EXPECT_DOUBLE_EQ(bus_factor(Collective::gather, 4), 0.75);
+  EXPECT_DOUBLE_EQ(bus_factor(Collective::scatter, 4), 0.75);
   EXPECT_DOUBLE_EQ(bus_factor(Collective::broadcast, 4), 1);
   EXPECT_DOUBLE_EQ(bus_factor(Collective::reduce, 4), 1);
   EXPECT_DOUBLE_EQ(bus_factor(Collective::all_reduce, 1), 0);

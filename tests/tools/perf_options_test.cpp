@@ -103,7 +103,7 @@ TEST(PerfOptions, SaysWhatIsWrongWithAnArgument) {
     }
   };
   refused({"all_redcue"}, ErrorKind::usage, "there is no operation 'all_redcue'");
-  refused({"alltoall_perf"}, ErrorKind::unavailable, "the operation 'alltoall' is unavailable");
+  refused({"alltoallv_perf"}, ErrorKind::unavailable, "the operation 'alltoallv' is unavailable");
   refused({"-d", "half"}, ErrorKind::unavailable, "the type 'half' is unavailable");
   refused({"-d", "f32"}, ErrorKind::usage, "use one of int32, int64, float, double, bfloat16");
   refused({"-o", "mulsum"}, ErrorKind::unavailable, "the reduction 'mulsum' is unavailable");

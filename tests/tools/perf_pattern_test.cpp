@@ -102,10 +102,10 @@ TEST(PerfPattern, EveryWrongElementIsCountedOnce) {
   std::vector<std::int32_t> data(count);
   auto* bytes = reinterpret_cast<std::byte*>(data.data());
   pattern.write(bytes, 0, count, 1);
-  EXPECT_EQ(pattern.wrong_copied(bytes, count, 1), 0u);
-  EXPECT_GT(pattern.wrong_copied(bytes, count, 0), count / 2);
+  EXPECT_EQ(pattern.wrong_copied(bytes, 0, count, 1), 0u);
+  EXPECT_GT(pattern.wrong_copied(bytes, 0, count, 0), count / 2);
   for (const std::size_t i : {std::size_t{0}, Pattern::kPeriod, count - 1}) data[i] ^= 1;
-  EXPECT_EQ(pattern.wrong_copied(bytes, count, 1), 3u);
+  EXPECT_EQ(pattern.wrong_copied(bytes, 0, count, 1), 3u);
 }
 
 TEST(PerfPattern, ABlockIsWhereItBelongs) {

@@ -37,8 +37,14 @@ std::vector<std::vector<std::string>> rows(const std::string& output) {
   return result;
 }
 
-const std::vector<std::string> kOperations{"all_reduce", "all_gather", "broadcast", "reduce",
-                                           "reduce_scatter"};
+const std::vector<std::string> kOperations{"all_reduce", "all_gather",    "alltoall",
+                                           "broadcast",  "gather",        "reduce",
+                                           "scatter",    "reduce_scatter"};
+
+bool has_root(const std::string& operation) {
+  return operation == "broadcast" || operation == "reduce" || operation == "gather" ||
+         operation == "scatter";
+}
 
 void expect_right_rows(const std::string& operation, std::vector<std::string> options,
                        std::size_t count) {
@@ -47,7 +53,7 @@ void expect_right_rows(const std::string& operation, std::vector<std::string> op
   ASSERT_EQ(command.wait(), 0) << operation << command.out() << command.err();
   EXPECT_THAT(command.out(), HasSubstr("# Out of bounds values : 0 OK\n"));
   const bool reduces = operation.find("reduce") != std::string::npos;
-  const bool rooted = operation == "broadcast" || operation == "reduce";
+  const bool rooted = has_root(operation);
   const auto table = rows(command.out());
   EXPECT_EQ(table.size(), count) << operation << command.out();
   for (const auto& row : table) {
@@ -71,11 +77,10 @@ TEST(TuttiPerf, ChecksEveryTypeAndReductionOfEveryOperation) {
 
 TEST(TuttiPerf, ChecksEverySizeAndRootOfEveryOperation) {
   for (const std::string& operation : kOperations) {
-    const bool rooted = operation == "broadcast" || operation == "reduce";
     expect_right_rows(
         operation,
         {"--ranks", "3", "-b", "1", "-e", "1M", "-f", "1000", "-n", "1", "-w", "0", "-r", "all"},
-        rooted ? 9 : 3);
+        has_root(operation) ? 9 : 3);
   }
 }
 

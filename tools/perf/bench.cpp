@@ -9,8 +9,6 @@
 #include <cstring>
 #include <numeric>
 
-#include "perf/pattern.h"
-
 namespace tutti::perf {
 namespace {
 
@@ -124,6 +122,20 @@ Buffers Bench::buffers(const Call& call, bool in_place, std::int64_t iteration) 
   return {input_.get() + shift, output_.get() + shift};
 }
 
+/// Of the blocks that come from each rank.
+std::size_t Bench::wrong_blocks(const Pattern& pattern, const Call& call,
+                                const std::byte* output) const {
+  if (call.what == Collective::gather && comm_.rank() != call.root) return 0;
+  const std::size_t first =
+      call.what == Collective::all_to_all ? static_cast<std::size_t>(comm_.rank()) * call.count : 0;
+  std::size_t wrong = 0;
+  for (int peer = 0; peer < comm_.size(); ++peer)
+    wrong += pattern.wrong_copied(
+        output + static_cast<std::size_t>(peer) * call.count * size_of(call.type), first,
+        call.count, peer);
+  return wrong;
+}
+
 std::int64_t Bench::check(const Call& call, bool in_place) {
   const int rank = comm_.rank(), ranks = comm_.size();
   const auto own_block = static_cast<std::size_t>(rank);
@@ -144,14 +156,14 @@ std::int64_t Bench::check(const Call& call, bool in_place) {
       wrong = pattern.wrong_reduced(to.output, own_block * call.count, call.count);
       break;
     case Collective::broadcast:
-      wrong = pattern.wrong_copied(to.output, call.count, call.root);
+      wrong = pattern.wrong_copied(to.output, 0, call.count, call.root);
       break;
+    case Collective::scatter:
+      wrong = pattern.wrong_copied(to.output, own_block * call.count, call.count, call.root);
+      break;
+    case Collective::gather:
     case Collective::all_gather:
-      for (int peer = 0; peer < ranks; ++peer)
-        wrong += pattern.wrong_copied(
-            to.output + static_cast<std::size_t>(peer) * call.count * size_of(call.type),
-            call.count, peer);
-      break;
+    case Collective::all_to_all: wrong = wrong_blocks(pattern, call, to.output); break;
     case Collective::barrier: break;
   }
   std::int64_t sums[2] = {static_cast<std::int64_t>(wrong), wrong > 0 ? 1 : 0};

@@ -13,6 +13,7 @@
 #include "perf/limits.h"
 #include "perf/operations.h"
 #include "perf/options.h"
+#include "perf/pattern.h"
 #include "perf/table.h"
 
 namespace tutti::perf {
@@ -44,6 +45,7 @@ class Bench {
   Timing measure(const Call& call, bool in_place);
   double time_calls(const Call& call, bool in_place, std::int64_t calls);
   std::int64_t check(const Call& call, bool in_place);
+  std::size_t wrong_blocks(const Pattern& pattern, const Call& call, const std::byte* output) const;
 
   [[nodiscard]] Buffers buffers(const Call& call, bool in_place, std::int64_t iteration) const;
   double combine(double time);

@@ -25,8 +25,8 @@ struct Call {
 [[nodiscard]] bool reduces(Collective what) noexcept;
 [[nodiscard]] bool has_root(Collective what) noexcept;
 
-/// The call that a table shows under `bytes`: blocks of all_gather and reduce_scatter are cut down
-/// to a multiple of 16 bytes.
+/// The call that a table shows under `bytes`: blocks, one for each rank, are cut down to a
+/// multiple of 16 bytes.
 [[nodiscard]] Call call_of(Collective what, DataType type, Op op, int root, std::size_t bytes,
                            int ranks);
 

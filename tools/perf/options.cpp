@@ -40,10 +40,10 @@ constexpr Named<Collective> kOperations[] = {{"all_reduce", Collective::all_redu
                                              {"broadcast", Collective::broadcast},
                                              {"reduce", Collective::reduce},
                                              {"reduce_scatter", Collective::reduce_scatter},
-                                             {"alltoall", {}},
+                                             {"alltoall", Collective::all_to_all},
                                              {"alltoallv", {}},
-                                             {"gather", {}},
-                                             {"scatter", {}},
+                                             {"gather", Collective::gather},
+                                             {"scatter", Collective::scatter},
                                              {"sendrecv", {}},
                                              {"hypercube", {}}};
 
@@ -101,8 +101,10 @@ tutti-run) are used where there are some; else tutti-perf starts its own.
   tutti-perf --limits -b 8 -e 64M -f 8)";
 
 void declare(CLI::App& app, Options& options, Texts& texts) {
-  app.add_option("operation", texts.operation,
-                 "all_reduce, all_gather, broadcast, reduce or reduce_scatter (or with _perf)");
+  app.add_option(
+      "operation", texts.operation,
+      "all_reduce, all_gather, alltoall, broadcast, gather, reduce, reduce_scatter or scatter "
+      "(or with _perf)");
   app.add_option("--ranks", options.ranks, "Ranks to start")->check(CLI::Range(1, 4096));
   app.add_option("-b,--minbytes", texts.min, "Smallest size");
   app.add_option("-e,--maxbytes", texts.max, "Largest size");

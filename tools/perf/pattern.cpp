@@ -210,8 +210,9 @@ std::size_t Pattern::wrong_reduced(const std::byte* data, std::size_t first,
   return count_wrong(data, first, count, reduction());
 }
 
-std::size_t Pattern::wrong_copied(const std::byte* data, std::size_t count, int rank) const {
-  return count_wrong(data, 0, count, contribution(rank));
+std::size_t Pattern::wrong_copied(const std::byte* data, std::size_t first, std::size_t count,
+                                  int rank) const {
+  return count_wrong(data, first, count, contribution(rank));
 }
 
 }  // namespace tutti::perf

@@ -36,8 +36,9 @@ class Pattern {
   /// How many of `data` are not elements [first, first + count) of the reduction.
   [[nodiscard]] std::size_t wrong_reduced(const std::byte* data, std::size_t first,
                                           std::size_t count) const;
-  /// How many of `data` are not elements [0, count) of what `rank` contributes.
-  [[nodiscard]] std::size_t wrong_copied(const std::byte* data, std::size_t count, int rank) const;
+  /// How many of `data` are not elements [first, first + count) of what `rank` contributes.
+  [[nodiscard]] std::size_t wrong_copied(const std::byte* data, std::size_t first,
+                                         std::size_t count, int rank) const;
 
  private:
   using Period = std::vector<std::byte>;

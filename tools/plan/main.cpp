@@ -36,7 +36,8 @@ void declare(CLI::App& app, Arguments& arguments) {
   app.add_option("-n,--ranks", arguments.ranks, "Number of ranks")
       ->capture_default_str()
       ->check(CLI::Range(1, 512));
-  app.add_option("--root", arguments.root, "Root of broadcast and reduce")->capture_default_str();
+  app.add_option("--root", arguments.root, "Root of broadcast, reduce, gather and scatter")
+      ->capture_default_str();
   app.add_option("--groups", arguments.groups,
                  "For hierarchical: the number of each rank's group, as in 0,0,1,1")
       ->delimiter(',');
