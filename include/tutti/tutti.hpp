@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -32,10 +33,18 @@ struct CallOptions {
 };
 
 /// An asynchronous call. Copyable handle; dropping it cancels nothing. Buffers belong to the call
-/// until done() or until the communicator is destroyed. Thread-safe.
+/// until done() or until the communicator is destroyed. Thread-safe. Costs no allocation once a
+/// communicator has had as many under way at a time.
 class TUTTI_API Work {
  public:
-  Work() = default;  ///< Done already.
+  /// Gets the call's error, or null where it ended well.
+  using Callback = std::function<void(const Error*)>;
+
+  Work() noexcept = default;  ///< Done already.
+  Work(const Work& other) noexcept;
+  Work(Work&& other) noexcept;
+  Work& operator=(Work other) noexcept;
+  ~Work();
 
   /// Helps to advance the call until it is done; throws its error.
   void wait();
@@ -44,10 +53,40 @@ class TUTTI_API Work {
   /// Whether it has ended, well or not. Never blocks.
   bool done() const noexcept;
 
+  /// Calls `callback` once when the call has ended, just before done() turns true: in the thread
+  /// that ends it (tutti's background thread, a waiter, or a later call), or at once in this one
+  /// where it is done already. Several are called in the order in which they were given. A callback
+  /// may start asynchronous calls, where no other thread is calling that communicator; a blocking
+  /// call or wait() on its own communicator is `usage`, since it would wait for itself. What it
+  /// throws is logged and ignored. It holds up everything behind it: keep it short.
+  void then(Callback callback);
+
  private:
   friend class CommunicatorImpl;
-  explicit Work(std::shared_ptr<Operation> operation);
-  std::shared_ptr<Operation> operation_;
+  explicit Work(Operation& operation) noexcept;
+  Operation* operation_ = nullptr;
+};
+
+/// A call that is planned once and started many times: no planning, no lock and no allocation
+/// between run() and the engine. Made by the communicator, which outlives it; called as that is, by
+/// one thread at a time and in the same order on every rank (persistent or not makes no difference
+/// to the other ranks).
+class TUTTI_API Persistent {
+ public:
+  Persistent(Persistent&&) noexcept;
+  Persistent& operator=(Persistent&&) noexcept;
+  ~Persistent();
+
+  /// As the blocking call.
+  void run();
+  /// As the asynchronous call. It may be started again before the last start is done.
+  Work start();
+
+ private:
+  friend class CommunicatorImpl;
+  struct Prepared;
+  explicit Persistent(std::unique_ptr<Prepared> prepared);
+  std::unique_ptr<Prepared> prepared_;
 };
 
 /// Where the time of creating a communicator went.
@@ -144,6 +183,19 @@ class TUTTI_API Communicator {
   /// Returns when every rank has called it.
   void barrier(const CallOptions& options = {});
   Work barrier_async(const CallOptions& options = {});
+
+  /// Persistent calls: everything is checked and planned now (`usage`), and nothing is sent.
+  Persistent all_reduce_init(const void* input, void* output, std::size_t count, DataType type,
+                             Op op, const CallOptions& options = {});
+  Persistent reduce_init(const void* input, void* output, std::size_t count, DataType type, Op op,
+                         int root, const CallOptions& options = {});
+  Persistent broadcast_init(void* buffer, std::size_t count, DataType type, int root,
+                            const CallOptions& options = {});
+  Persistent all_gather_init(const void* input, void* output, std::size_t count, DataType type,
+                             const CallOptions& options = {});
+  Persistent reduce_scatter_init(const void* input, void* output, std::size_t count, DataType type,
+                                 Op op, const CallOptions& options = {});
+  Persistent barrier_init(const CallOptions& options = {});
 
   template <typename T>
   void all_reduce(std::span<T> data, Op op = Op::sum, const CallOptions& options = {}) {

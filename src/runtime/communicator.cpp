@@ -6,23 +6,56 @@
 
 namespace tutti {
 
-Work::Work(std::shared_ptr<Operation> operation) : operation_(std::move(operation)) {}
-
-bool Work::done() const noexcept {
-  return operation_ == nullptr || operation_->done.load(std::memory_order_acquire);
+Work::Work(Operation& operation) noexcept : operation_(&operation) { operation.hold(); }
+Work::Work(const Work& other) noexcept : operation_(other.operation_) {
+  if (operation_ != nullptr) operation_->hold();
+}
+Work::Work(Work&& other) noexcept : operation_(std::exchange(other.operation_, nullptr)) {}
+Work& Work::operator=(Work other) noexcept {
+  std::swap(operation_, other.operation_);
+  return *this;
+}
+Work::~Work() {
+  if (operation_ != nullptr) operation_->let_go();
 }
 
+bool Work::done() const noexcept { return operation_ == nullptr || operation_->done(); }
+
 void Work::wait() {
-  if (!done()) operation_->owner.help(*operation_, TimePoint::max());
-  if (operation_ != nullptr && operation_->error) throw *operation_->error;
+  if (!done()) operation_->owner->help(*operation_, TimePoint::max());
+  if (operation_ != nullptr && operation_->error()) throw *operation_->error();
 }
 
 void Work::wait(std::chrono::milliseconds limit) {
-  if (!done() && !operation_->owner.help(*operation_, std::chrono::steady_clock::now() + limit))
+  if (!done() && !operation_->owner->help(*operation_, std::chrono::steady_clock::now() + limit))
     throw Error(ErrorKind::timeout, "the operation had not ended after " +
                                         std::to_string(limit.count()) +
                                         " ms of waiting; it goes on, and can be waited for again");
   wait();
+}
+
+void Work::then(Callback callback) {
+  if (operation_ == nullptr)
+    callback(nullptr);
+  else
+    operation_->then(std::move(callback));
+}
+
+struct Persistent::Prepared {
+  CommunicatorImpl& communicator;
+  PlannedCall call;
+};
+
+Persistent::Persistent(std::unique_ptr<Prepared> prepared) : prepared_(std::move(prepared)) {}
+Persistent::Persistent(Persistent&&) noexcept = default;
+Persistent& Persistent::operator=(Persistent&&) noexcept = default;
+Persistent::~Persistent() = default;
+void Persistent::run() { prepared_->communicator.run(prepared_->call); }
+Work Persistent::start() { return prepared_->communicator.start(prepared_->call); }
+
+Persistent CommunicatorImpl::init(const Call& call) {
+  return Persistent(
+      std::make_unique<Persistent::Prepared>(Persistent::Prepared{*this, prepare(call)}));
 }
 
 Communicator::Communicator(std::unique_ptr<CommunicatorImpl> impl) : impl_(std::move(impl)) {}
@@ -172,6 +205,29 @@ Work Communicator::all_to_all_async(const void* input, void* output, std::size_t
 void Communicator::barrier(const CallOptions& options) { impl_->run(barrier_call(options)); }
 Work Communicator::barrier_async(const CallOptions& options) {
   return impl_->run_async(barrier_call(options));
+}
+Persistent Communicator::all_reduce_init(const void* input, void* output, std::size_t count,
+                                         DataType type, Op op, const CallOptions& options) {
+  return impl_->init(all_reduce_call(input, output, count, type, op, options));
+}
+Persistent Communicator::reduce_init(const void* input, void* output, std::size_t count,
+                                     DataType type, Op op, int root, const CallOptions& options) {
+  return impl_->init(reduce_call(input, output, count, type, op, root, options));
+}
+Persistent Communicator::broadcast_init(void* buffer, std::size_t count, DataType type, int root,
+                                        const CallOptions& options) {
+  return impl_->init(broadcast_call(buffer, count, type, root, options));
+}
+Persistent Communicator::all_gather_init(const void* input, void* output, std::size_t count,
+                                         DataType type, const CallOptions& options) {
+  return impl_->init(all_gather_call(input, output, count, type, options));
+}
+Persistent Communicator::reduce_scatter_init(const void* input, void* output, std::size_t count,
+                                             DataType type, Op op, const CallOptions& options) {
+  return impl_->init(reduce_scatter_call(input, output, count, type, op, options));
+}
+Persistent Communicator::barrier_init(const CallOptions& options) {
+  return impl_->init(barrier_call(options));
 }
 
 }  // namespace tutti

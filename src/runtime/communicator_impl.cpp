@@ -44,7 +44,7 @@ CommunicatorImpl::~CommunicatorImpl() {
     static_cast<void>(parts_.transport.release());
     return;
   }
-  for (auto last = front(); last != nullptr; last = front()) help(*last, TimePoint::max());
+  if (pending()) help_until([this] { return !pending(); }, TimePoint::max());
   if (registered_) parts_.runtime->remove(*this);
   const std::lock_guard last_owner(engine_mutex_);  // whoever ended the last operation has let go
   parts_.transport->close();
@@ -55,15 +55,19 @@ std::optional<Error> CommunicatorImpl::failure() const {
   return failure_;
 }
 
-const CommunicatorImpl::Plan& CommunicatorImpl::plan(const Call& call) {
+void CommunicatorImpl::check_usable(Collective what) const {
   if (!parts_.runtime->in_own_process()) [[unlikely]]
     throw Error(
         ErrorKind::usage,
         fmt::format(
             "{}: this process was forked after the communicator was made; make one after the fork",
-            to_string(call.kind.what)));
+            to_string(what)));
   if (failed_.load(std::memory_order_acquire)) [[unlikely]]
     throw *failure();
+}
+
+const CommunicatorImpl::Plan& CommunicatorImpl::plan(const Call& call) {
+  check_usable(call.kind.what);
   if (!last_plan_ || last_plan_->kind != call.kind || last_plan_->algorithm != call.algorithm)
     last_plan_ = plan_kind(call.kind, call.algorithm);
   Plan& plan = *last_plan_;
@@ -100,13 +104,12 @@ std::chrono::milliseconds CommunicatorImpl::timeout_of(const Call& call) const {
   return call.timeout.count() > 0 ? call.timeout : parts_.runtime->config().timeout;
 }
 
-void CommunicatorImpl::begin(const CallKey& key, const void* input, void* output,
+void CommunicatorImpl::begin(BoundProgram& bound, const void* input, void* output,
                              std::size_t result_bytes) {
-  BoundProgram& bound = programs_.get(key);
   const CallBuffers buffers{static_cast<const std::byte*>(input), static_cast<std::byte*>(output),
-                            programs_.scratch()};
+                            programs_.scratch(bound)};
   const std::uint64_t number = next_number_++;
-  board_.record(number, key.signature);
+  board_.record(number, bound.program.call);
   execution_.start(bound, buffers, static_cast<std::uint32_t>(number),
                    stores_for(result_bytes, input, output));
 }
@@ -126,15 +129,25 @@ void CommunicatorImpl::look(TimePoint deadline, Nanoseconds limit) {
 
 void CommunicatorImpl::run(const Call& call) {
   const Plan& plan = this->plan(call);
-  if (pending()) [[unlikely]] {
-    const auto operation = enqueue(call, plan);
-    help(*operation, TimePoint::max());
-    if (operation->error) throw *operation->error;
-    return;
-  }
-  begin(plan.key, call.input, call.output, plan.result_bytes);
+  if (pending()) [[unlikely]]
+    return run_behind(
+        {plan.key, call.input, call.output, timeout_of(call), plan.result_bytes, nullptr});
+  run_now(programs_.get(plan.key), call.input, call.output, plan.result_bytes, timeout_of(call));
+}
+
+void CommunicatorImpl::run(const PlannedCall& call) {
+  check_usable(call.key.signature.what);
+  if (pending()) [[unlikely]]
+    return run_behind(call);
+  run_now(*call.program, call.input, call.output, call.result_bytes, call.timeout);
+}
+
+// In the caller's own thread: nothing is pending.
+void CommunicatorImpl::run_now(BoundProgram& bound, const void* input, void* output,
+                               std::size_t result_bytes, std::chrono::milliseconds timeout) {
+  begin(bound, input, output, result_bytes);
   try {
-    await_execution(timeout_of(call));
+    await_execution(timeout);
   } catch (const UnexpectedMessage& message) {
     const Error error = diagnose_message(situation(), message);
     fail(error);
@@ -144,6 +157,24 @@ void CommunicatorImpl::run(const Call& call) {
     throw;
   }
   complete();
+}
+
+// Behind the operations that are pending.
+void CommunicatorImpl::run_behind(PlannedCall call) {
+  refuse_in_callback();
+  const OperationRef operation = enqueue(std::move(call));
+  help(*operation, TimePoint::max());
+  if (operation->error()) throw *operation->error();
+}
+
+PlannedCall CommunicatorImpl::prepare(const Call& call) {
+  const Plan& plan = this->plan(call);
+  refuse_in_callback();
+  const std::lock_guard owner(engine_mutex_);  // the program's channels are the engine's
+  auto program = programs_.share(plan.key);
+  if (!under_way_) programs_.scratch(*program);
+  return {plan.key,         call.input,        call.output,
+          timeout_of(call), plan.result_bytes, std::move(program)};
 }
 
 void CommunicatorImpl::await_execution(std::chrono::milliseconds timeout) {
@@ -200,61 +231,78 @@ void CommunicatorImpl::fail(const Error& error) noexcept {
   parts_.runtime->log().write(LogLevel::info, "communicator failed: {}", error.what());
 }
 
-Work CommunicatorImpl::run_async(const Call& call) { return Work(enqueue(call, plan(call))); }
+Work CommunicatorImpl::run_async(const Call& call) {
+  const Plan& plan = this->plan(call);
+  return Work(
+      *enqueue({plan.key, call.input, call.output, timeout_of(call), plan.result_bytes, nullptr}));
+}
 
-std::shared_ptr<Operation> CommunicatorImpl::enqueue(const Call& call, const Plan& plan) {
+Work CommunicatorImpl::start(const PlannedCall& call) {
+  check_usable(call.key.signature.what);
+  return Work(*enqueue(call));
+}
+
+OperationRef CommunicatorImpl::enqueue(PlannedCall call) {
   Runtime& runtime = *parts_.runtime;
   if (!registered_) {
     runtime.add(*this);
     registered_ = true;
   }
-  auto operation = std::make_shared<Operation>(
-      *this, PlannedCall{plan.key, call.input, call.output, timeout_of(call), plan.result_bytes},
-      runtime.clock().now() + timeout_of(call));
-  {
-    const std::lock_guard lock(mutex_);
-    queue_.push_back(operation);
-    pending_.fetch_add(1, std::memory_order_acq_rel);
-  }
+  const TimePoint deadline = runtime.clock().now() + call.timeout;
+  OperationRef operation = pool_->take(this, std::move(call), deadline);
+  queue_.push(operation);
+  pending_.fetch_add(1, std::memory_order_seq_cst);
   runtime.poke();
   return operation;
 }
 
-std::shared_ptr<Operation> CommunicatorImpl::front() const {
-  const std::lock_guard lock(mutex_);
-  return queue_.empty() ? nullptr : queue_.front();
-}
-
 // With engine_mutex_ held. Errors end the operation under way and all behind it.
 void CommunicatorImpl::advance_queue() {
-  for (auto operation = front(); operation != nullptr; operation = front()) {
+  for (Operation* operation = queue_.front(); operation != nullptr; operation = queue_.front()) {
+    std::optional<Error> error;
     try {
       if (failed_.load(std::memory_order_acquire)) throw *failure();
-      if (const PlannedCall& next = operation->call; !under_way_)
-        begin(next.key, next.input, next.output, next.result_bytes);
-      under_way_ = true;
+      if (!under_way_) begin_queued(*operation);
       if (!execution_.advance()) return;
       complete();
     } catch (const UnexpectedMessage& message) {
-      operation->error = diagnose_message(situation(), message);
-      fail(*operation->error);
-    } catch (const Error& error) {
-      operation->error = error;
-      fail(error);
+      error = diagnose_message(situation(), message);
+    } catch (const Error& thrown) {
+      error = thrown;
     }
-    finish_front();
+    if (error) fail(*error);
+    finish_front(std::move(error));
   }
 }
 
-void CommunicatorImpl::finish_front() {
+void CommunicatorImpl::begin_queued(const Operation& operation) {
+  const PlannedCall& call = operation.call;
+  BoundProgram& bound = call.program != nullptr ? *call.program : programs_.get(call.key);
+  begin(bound, call.input, call.output, call.result_bytes);
+  under_way_ = true;
+  deadline_.store(operation.deadline, std::memory_order_relaxed);
+}
+
+void CommunicatorImpl::finish_front(std::optional<Error> error) {
   under_way_ = false;
-  {
-    const std::lock_guard lock(mutex_);
-    queue_.front()->done.store(true, std::memory_order_seq_cst);
-    queue_.pop_front();
-  }
+  deadline_.store(TimePoint::max(), std::memory_order_relaxed);
+  callback_thread_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+  queue_.front()->end(std::move(error));
+  callback_thread_.store({}, std::memory_order_relaxed);
+  queue_.pop();
   if (sleepers().load(std::memory_order_seq_cst) > 0) parts_.doorbell->ring();
   pending_.fetch_sub(1, std::memory_order_acq_rel);
+}
+
+void CommunicatorImpl::refuse_in_callback() const {
+  if (callback_thread_.load(std::memory_order_relaxed) == std::this_thread::get_id())
+    throw Error(ErrorKind::usage,
+                "a callback of this communicator's work waits for it: start asynchronous calls "
+                "there, and wait elsewhere");
+}
+
+void CommunicatorImpl::callback_threw(const char* what) noexcept {
+  parts_.runtime->log().write(LogLevel::warn, "a callback threw, which is ignored: {}", what);
 }
 
 bool CommunicatorImpl::advance_pending() noexcept {
@@ -265,29 +313,29 @@ bool CommunicatorImpl::advance_pending() noexcept {
 
 void CommunicatorImpl::look_pending() noexcept {
   const std::unique_lock lock(engine_mutex_, std::try_to_lock);
-  const auto operation = lock ? front() : nullptr;
-  if (operation == nullptr || !under_way_) return;
+  if (!lock || !under_way_) return;
+  const Operation& operation = *queue_.front();
+  std::optional<Error> error;
   try {
-    look(operation->deadline, operation->call.timeout);
+    look(operation.deadline, operation.call.timeout);
   } catch (const UnexpectedMessage& message) {
-    operation->error = diagnose_message(situation(), message);
-  } catch (const Error& error) {
-    operation->error = error;
+    error = diagnose_message(situation(), message);
+  } catch (const Error& thrown) {
+    error = thrown;
   }
-  if (!operation->error) return;
-  fail(*operation->error);
-  finish_front();
+  if (!error) return;
+  fail(*error);
+  finish_front(std::move(error));
   advance_queue();  // ends what is queued behind it
 }
 
 TimePoint CommunicatorImpl::next_deadline() const {
-  const auto operation = front();
-  return operation != nullptr ? operation->deadline : TimePoint::max();
+  return deadline_.load(std::memory_order_relaxed);
 }
 
-bool CommunicatorImpl::help(const Operation& operation, TimePoint limit) {
+template <typename Done>
+bool CommunicatorImpl::help_until(Done&& done, TimePoint limit) {
   const Clock& clock = parts_.runtime->clock();
-  const auto done = [&] { return operation.done.load(std::memory_order_acquire); };
   bool expired = false;
   wait(
       policy_, clock,
@@ -299,8 +347,15 @@ bool CommunicatorImpl::help(const Operation& operation, TimePoint limit) {
         expired = clock.now() >= limit;
         if (!done()) look_pending();
       },
-      [&](auto& attempt) { return sleep(attempt, std::min(limit, operation.deadline)); });
-  return done();
+      [&](auto& attempt) { return sleep(attempt, std::min(limit, next_deadline())); });
+  if (done()) return true;
+  parts_.runtime->poke();  // the background thread alone minds the deadline now
+  return false;
+}
+
+bool CommunicatorImpl::help(const Operation& operation, TimePoint limit) {
+  refuse_in_callback();
+  return help_until([&] { return operation.done(); }, limit);
 }
 
 Communicator CommunicatorImpl::make(CommunicatorParts parts) {

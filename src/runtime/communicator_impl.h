@@ -3,11 +3,11 @@
 #pragma once
 
 #include <atomic>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <tutti/tutti.hpp>
@@ -15,6 +15,7 @@
 #include "runtime/call.h"
 #include "runtime/diagnosis.h"
 #include "runtime/execution.h"
+#include "runtime/operation.h"
 #include "runtime/program_cache.h"
 #include "runtime/runtime.h"
 #include "transport/channel.h"
@@ -33,32 +34,10 @@ struct CommunicatorParts {
   std::vector<StartupPhase> startup;
 };
 
-/// One call, checked, as it waits for its turn or is under way.
-struct PlannedCall {
-  CallKey key;
-  const void* input = nullptr;
-  void* output = nullptr;
-  std::chrono::milliseconds timeout{0};
-  std::size_t result_bytes = 0;
-};
-
-/// An asynchronous call. `state` is written by whoever owns the engine.
-class Operation {
- public:
-  Operation(CommunicatorImpl& communicator, const PlannedCall& planned, TimePoint end)
-      : owner(communicator), call(planned), deadline(end) {}
-
-  CommunicatorImpl& owner;  ///< Alive until `done`.
-  const PlannedCall call;
-  const TimePoint deadline;
-  std::optional<Error> error;  ///< Written before `done`.
-  std::atomic<bool> done{false};
-};
-
 /// Threads. A blocking call with nothing pending runs in the caller's thread without a lock: the
 /// contract is one calling thread at a time. Once operations are pending, whoever advances them
-/// (the background thread, any waiter, the next blocking call) holds engine_mutex_ while it does.
-/// `pending_` falls to 0 under that mutex, as the last thing.
+/// (the background thread, any waiter, the next blocking call) holds engine_mutex_ while it does,
+/// and while it runs callbacks. `pending_` falls to 0 under that mutex, as the last thing.
 class CommunicatorImpl final : public Advanced {
  public:
   explicit CommunicatorImpl(CommunicatorParts parts);
@@ -72,8 +51,16 @@ class CommunicatorImpl final : public Advanced {
   void run(const Call& call);
   Work run_async(const Call& call);
 
-  /// Helps until `operation` is done or `limit` has passed; false: it has.
+  /// The call with its program, for run() and start() any number of times.
+  Persistent init(const Call& call);
+  void run(const PlannedCall& call);
+  Work start(const PlannedCall& call);
+
+  /// Helps until `operation` is done or `limit` has passed; false: it has. Throws `usage` in a
+  /// callback, which would wait for itself.
   bool help(const Operation& operation, TimePoint limit);
+
+  void callback_threw(const char* what) noexcept;
 
   static Communicator make(CommunicatorParts parts);
 
@@ -100,10 +87,15 @@ class CommunicatorImpl final : public Advanced {
   const Plan& plan(const Call& call);
   std::chrono::milliseconds timeout_of(const Call& call) const;
   Plan plan_kind(const CallKind& kind, std::string_view algorithm) const;
-  std::shared_ptr<Operation> enqueue(const Call& call, const Plan& plan);
+  void check_usable(Collective what) const;
+  PlannedCall prepare(const Call& call);
+  OperationRef enqueue(PlannedCall call);
+  void run_behind(PlannedCall call);
 
   // Engine: its owner only.
-  void begin(const CallKey& key, const void* input, void* output, std::size_t result_bytes);
+  void begin(BoundProgram& bound, const void* input, void* output, std::size_t result_bytes);
+  void run_now(BoundProgram& bound, const void* input, void* output, std::size_t result_bytes,
+               std::chrono::milliseconds timeout);
   void await_execution(std::chrono::milliseconds timeout);
   void complete() noexcept;
   void look(TimePoint deadline, Nanoseconds limit);
@@ -112,8 +104,11 @@ class CommunicatorImpl final : public Advanced {
 
   template <typename Attempt>
   bool sleep(Attempt&& attempt, TimePoint deadline);
-  std::shared_ptr<Operation> front() const;
-  void finish_front();
+  void finish_front(std::optional<Error> error);
+  void begin_queued(const Operation& operation);
+  void refuse_in_callback() const;
+  template <typename Done>
+  bool help_until(Done&& done, TimePoint limit);
   void fail(const Error& error) noexcept;
 
   CommunicatorParts parts_;
@@ -125,10 +120,13 @@ class CommunicatorImpl final : public Advanced {
   Execution execution_;
   std::uint64_t next_number_ = 0;
   bool under_way_ = false;
+  std::atomic<TimePoint> deadline_{TimePoint::max()};  // of the operation under way; read by others
 
-  std::mutex engine_mutex_;  // see above
+  const std::shared_ptr<OperationPool> pool_ = std::make_shared<OperationPool>();
+  OperationQueue queue_{pool_->take(this, {}, TimePoint::max())};
+  std::atomic<std::thread::id> callback_thread_{};  // runs callbacks, and so owns the engine
+  std::mutex engine_mutex_;                         // see above
   mutable std::mutex mutex_;
-  std::deque<std::shared_ptr<Operation>> queue_;    // guarded by mutex_
   std::optional<Error> failure_;                    // guarded by mutex_; set once
   std::vector<std::unique_ptr<Sleeper>> sleepers_;  // guarded by mutex_: idle ones
   std::optional<Plan> last_plan_;                   // calling thread only

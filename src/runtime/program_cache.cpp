@@ -9,7 +9,7 @@
 
 namespace tutti {
 
-BoundProgram& ProgramCache::find_or_make(const CallKey& key) {
+const std::shared_ptr<ProgramCache::Entry>& ProgramCache::find_or_make(const CallKey& key) {
   auto found = entries_.find(key);
   if (found == entries_.end()) {
     if (entries_.size() >= kMost) drop_least_recent();
@@ -18,30 +18,32 @@ BoundProgram& ProgramCache::find_or_make(const CallKey& key) {
         algorithms()[call.algorithm].plan({call.what, rank_, size_, call.root});
     Program program = compile(schedule, call, key.message_bytes);
     found =
-        entries_.emplace(key, std::make_unique<Entry>(key, std::move(program), transport_)).first;
+        entries_.emplace(key, std::make_shared<Entry>(key, std::move(program), transport_)).first;
   }
-  last_ = found->second.get();
-  last_->used = ++uses_;
-  return last_->bound;
+  found->second->used = ++uses_;
+  return found->second;
 }
 
 void ProgramCache::drop_least_recent() {
-  const auto oldest = std::min_element(
-      entries_.begin(), entries_.end(),
-      [](const auto& a, const auto& b) { return a.second->used < b.second->used; });
-  if (oldest->second.get() == last_) last_ = nullptr;
-  entries_.erase(oldest);
+  const auto age = [this](const auto& entry) {
+    return entry.second.get() == last_ ? std::uint64_t{0} : uses_ - entry.second->used + 1;
+  };
+  entries_.erase(std::max_element(entries_.begin(), entries_.end(),
+                                  [&](const auto& a, const auto& b) { return age(a) < age(b); }));
 }
 
-std::byte* ProgramCache::scratch() {
-  const std::size_t bytes = last_->bound.program.scratch_bytes;
-  if (bytes > scratch_bytes_) {
-    scratch_ = {static_cast<std::byte*>(std::aligned_alloc(64, bytes)),
-                std::free};  // a multiple of 64
-    if (scratch_ == nullptr)
-      throw Error(ErrorKind::unavailable, fmt::format("no memory for {} bytes of scratch", bytes));
-    scratch_bytes_ = bytes;
-  }
+std::shared_ptr<BoundProgram> ProgramCache::share(const CallKey& key) {
+  const std::shared_ptr<Entry>& entry = find_or_make(key);
+  return {entry, &entry->bound};
+}
+
+std::byte* ProgramCache::grow(std::size_t scratch_bytes) {
+  scratch_ = {static_cast<std::byte*>(std::aligned_alloc(64, scratch_bytes)),
+              std::free};  // a multiple of 64
+  scratch_bytes_ = scratch_ != nullptr ? scratch_bytes : 0;
+  if (scratch_ == nullptr)
+    throw Error(ErrorKind::unavailable,
+                fmt::format("no memory for {} bytes of scratch", scratch_bytes));
   return scratch_.get();
 }
 

@@ -29,15 +29,21 @@ class ProgramCache {
       : transport_(transport), rank_(rank), size_(size) {}
 
   /// The program for `key`, planned, compiled and bound if it is not here. Valid until the next
-  /// call. Throws what channels throw when they are made (`unavailable`).
+  /// get(). Throws what channels throw when they are made (`unavailable`).
   BoundProgram& get(const CallKey& key) {
-    if (last_ != nullptr && last_->key == key) [[likely]]
-      return last_->bound;
-    return find_or_make(key);
+    if (last_ == nullptr || last_->key != key) [[unlikely]]
+      last_ = find_or_make(key).get();
+    return last_->bound;
   }
 
-  /// Scratch for the program last got, 64-byte aligned.
-  std::byte* scratch();
+  /// As get(), kept while anybody holds it.
+  std::shared_ptr<BoundProgram> share(const CallKey& key);
+
+  /// Scratch for one execution of `program`, 64-byte aligned.
+  std::byte* scratch(const BoundProgram& bound) {
+    return bound.program.scratch_bytes <= scratch_bytes_ ? scratch_.get()
+                                                         : grow(bound.program.scratch_bytes);
+  }
 
  private:
   struct Entry {
@@ -54,14 +60,15 @@ class ProgramCache {
     }
   };
 
-  BoundProgram& find_or_make(const CallKey& key);
+  const std::shared_ptr<Entry>& find_or_make(const CallKey& key);
   void drop_least_recent();
+  std::byte* grow(std::size_t scratch_bytes);
 
   Transport& transport_;
   const int rank_;
   const int size_;
-  std::unordered_map<CallKey, std::unique_ptr<Entry>, Hash> entries_;
-  Entry* last_ = nullptr;
+  std::unordered_map<CallKey, std::shared_ptr<Entry>, Hash> entries_;
+  Entry* last_ = nullptr;  // may be under way: never dropped
   std::uint64_t uses_ = 0;
   std::unique_ptr<std::byte, void (*)(void*)> scratch_{nullptr, nullptr};
   std::size_t scratch_bytes_ = 0;

@@ -58,6 +58,7 @@ void Runtime::add(Advanced& advanced) {
   sleeper_.watch(advanced.doorbell().fd());
   sleeper_.watch(advanced.wait_fd());
   advanced_.push_back(&advanced);
+  announced_.reserve(advanced_.size());
 }
 
 void Runtime::remove(Advanced& advanced) noexcept {
@@ -94,32 +95,49 @@ void Runtime::look_all() {
     if (advanced->pending()) advanced->look_pending();
 }
 
+// Announces the sleep on the boards of all that have operations pending, looks once more, sleeps.
 bool Runtime::sleep_all() {
-  std::vector<std::unique_ptr<Announced>> announced;
-  TimePoint deadline = clock_->now() + kUntilPoked;
-  for (Advanced* advanced : advanced_) {
-    if (!advanced->pending()) continue;
-    announced.push_back(std::make_unique<Announced>(advanced->sleepers(), advanced->doorbell()));
-    deadline = std::min(deadline, advanced->next_deadline());
+  for (Advanced* advanced : advanced_)
+    if (advanced->pending()) announced_.push_back(advanced);
+  for (Advanced* advanced : announced_) advanced->sleepers().fetch_add(1);
+  poke_.sleep_barrier();
+  asleep_ = true;
+  const bool ended = advance_all();
+  if (!ended) {
+    TimePoint deadline = clock_->now() + kUntilPoked;
+    for (const Advanced* advanced : announced_)
+      deadline = std::min(deadline, advanced->next_deadline());
+    sleeper_.sleep_until(deadline, *clock_);
   }
-  if (advance_all()) return true;
-  sleeper_.sleep_until(deadline, *clock_);
-  return false;
+  asleep_ = false;
+  for (Advanced* advanced : announced_) advanced->sleepers().fetch_sub(1);
+  announced_.clear();
+  return ended;
+}
+
+bool Runtime::anything_pending() const {
+  return std::any_of(advanced_.begin(), advanced_.end(),
+                     [](const Advanced* advanced) { return advanced->pending(); });
+}
+
+// With nothing pending.
+void Runtime::doze() {
+  asleep_ = true;
+  if (!anything_pending() && !stop_ && visitors_ == 0)
+    sleeper_.sleep_until(clock_->now() + kUntilPoked, *clock_);
+  asleep_ = false;
 }
 
 void Runtime::background() noexcept {
   std::unique_lock lock(mutex_);
   while (!stop_) {
     visitors_gone_.wait(lock, [this] { return visitors_ == 0; });
-    if (std::none_of(advanced_.begin(), advanced_.end(),
-                     [](Advanced* a) { return a->pending(); }) &&
-        !stop_) {
-      sleeper_.sleep_until(clock_->now() + kUntilPoked, *clock_);
-      continue;
-    }
-    wait(
-        kBackground, *clock_, [this] { return advance_all(); }, [this] { look_all(); },
-        [this](auto&&) { return sleep_all(); });
+    if (!anything_pending())
+      doze();
+    else
+      wait(
+          kBackground, *clock_, [this] { return advance_all(); }, [this] { look_all(); },
+          [this](auto&&) { return sleep_all(); });
   }
 }
 

@@ -57,8 +57,10 @@ class Runtime {
   /// returns.
   void add(Advanced& advanced);
   void remove(Advanced& advanced) noexcept;
-  /// There is work: wakes the background thread.
-  void poke() noexcept { poke_.ring(); }
+  /// There is work: wakes the background thread, if it sleeps. No system call where it does not.
+  void poke() noexcept {
+    if (asleep_.load(std::memory_order_seq_cst)) poke_.ring();
+  }
 
  private:
   /// Holds mutex_, and makes the background thread let go of it first.
@@ -76,6 +78,8 @@ class Runtime {
   bool advance_all();  // true: nothing to wait for, or somebody wants in
   void look_all();
   bool sleep_all();
+  bool anything_pending() const;
+  void doze();
 
   const Config config_;
   const std::unique_ptr<Clock> clock_;
@@ -88,6 +92,8 @@ class Runtime {
   std::vector<Advanced*>
       advanced_;  // guarded by mutex_, which the background thread holds, asleep too
   std::atomic<int> visitors_{0};  // threads that want mutex_: the background thread lets them in
+  std::vector<Advanced*> announced_;  // background thread: of sleep_all()
+  std::atomic<bool> asleep_{false};   // or about to: looks once more after it is set
   std::atomic<bool> stop_{false};
   Sleeper sleeper_;  // guarded by mutex_
   std::thread thread_;

@@ -1,0 +1,92 @@
+#include "runtime/operation.h"
+
+#include <cassert>
+
+#include "runtime/communicator_impl.h"
+
+namespace tutti {
+
+void Operation::then(Work::Callback callback) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!ended_) {
+      callbacks_.push_back(std::move(callback));
+      return;
+    }
+  }
+  callback(error_ ? &*error_ : nullptr);
+}
+
+void Operation::end(std::optional<Error> error) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    error_ = std::move(error);
+    ended_ = true;
+  }
+  for (const Work::Callback& callback : callbacks_) {
+    try {
+      callback(error_ ? &*error_ : nullptr);
+    } catch (const std::exception& thrown) {
+      owner->callback_threw(thrown.what());
+    } catch (...) {
+      owner->callback_threw("something that is no std::exception");
+    }
+  }
+  callbacks_.clear();
+  done_.store(true, std::memory_order_seq_cst);
+}
+
+void Operation::let_go() noexcept {
+  if (references_.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
+  const std::shared_ptr<OperationPool> pool = std::move(pool_);
+  pool->give_back(this);
+}
+
+OperationPool::~OperationPool() {
+  while (free_ != nullptr) {
+    Operation* next = free_->next_.load(std::memory_order_relaxed);
+    delete std::exchange(free_, next);
+  }
+}
+
+OperationRef OperationPool::take(CommunicatorImpl* owner, PlannedCall call, TimePoint deadline) {
+  Operation* operation = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    if (free_ != nullptr)
+      operation = std::exchange(free_, free_->next_.load(std::memory_order_relaxed));
+  }
+  if (operation == nullptr) operation = new Operation();
+  operation->pool_ = shared_from_this();
+  operation->owner = owner;
+  operation->call = std::move(call);
+  operation->deadline = deadline;
+  operation->next_.store(nullptr, std::memory_order_relaxed);
+  operation->error_.reset();
+  operation->ended_ = false;
+  operation->done_.store(false, std::memory_order_relaxed);
+  return OperationRef(operation);
+}
+
+void OperationPool::give_back(Operation* operation) noexcept {
+  operation->call.program.reset();
+  const std::lock_guard lock(mutex_);
+  operation->next_.store(free_, std::memory_order_relaxed);
+  free_ = operation;
+}
+
+void OperationQueue::push(const OperationRef& operation) noexcept {
+  operation->hold();
+  last_->next_.store(operation.get(), std::memory_order_release);
+  last_ = operation.get();
+}
+
+// The reference that push() took becomes that of popped_.
+void OperationQueue::pop() noexcept {
+  Operation* next = front();
+  assert(next != nullptr);
+  popped_ = OperationRef(next);
+  next->let_go();
+}
+
+}  // namespace tutti

@@ -1,0 +1,131 @@
+// An asynchronous call: counted by those who hold it, and used again, so that in the steady state a
+// Work costs no allocation.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <tutti/tutti.hpp>
+
+#include "common/clock.h"
+#include "runtime/program_cache.h"
+
+namespace tutti {
+
+/// One call, checked, as it waits for its turn or is under way.
+struct PlannedCall {
+  CallKey key;
+  const void* input = nullptr;
+  void* output = nullptr;
+  std::chrono::milliseconds timeout{0};
+  std::size_t result_bytes = 0;
+  std::shared_ptr<BoundProgram> program;  ///< Of a persistent call; else looked up by `key`.
+};
+
+class OperationPool;
+
+/// Thread-safe but for the public members, which are constant from take() on.
+class Operation {
+ public:
+  bool done() const noexcept { return done_.load(std::memory_order_acquire); }
+  /// Once done.
+  const std::optional<Error>& error() const noexcept { return error_; }
+
+  /// Calls `callback` when the call has ended: before done() is true, or at once if it is.
+  void then(Work::Callback callback);
+  /// The engine's owner: the call has ended, with `error` or well. Runs the callbacks, then done().
+  void end(std::optional<Error> error) noexcept;
+
+  void hold() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
+  void let_go() noexcept;
+
+  CommunicatorImpl* owner = nullptr;  ///< Alive until done.
+  PlannedCall call;
+  TimePoint deadline;
+
+ private:
+  friend class OperationPool;
+  friend class OperationQueue;
+
+  std::shared_ptr<OperationPool> pool_;  // while anybody holds it
+  std::atomic<int> references_{0};
+  std::atomic<Operation*> next_{nullptr};  // in the pool or a queue
+  std::optional<Error> error_;             // written before done_
+  std::atomic<bool> done_{false};
+  std::mutex mutex_;
+  bool ended_ = false;                     // guarded by mutex_: callbacks_ takes no more
+  std::vector<Work::Callback> callbacks_;  // guarded by mutex_
+};
+
+/// Holds an operation. Thread-safe as a shared_ptr is.
+class OperationRef {
+ public:
+  OperationRef() = default;
+  explicit OperationRef(Operation* operation) noexcept : operation_(operation) {
+    if (operation_ != nullptr) operation_->hold();
+  }
+  OperationRef(const OperationRef& other) noexcept : OperationRef(other.operation_) {}
+  OperationRef(OperationRef&& other) noexcept
+      : operation_(std::exchange(other.operation_, nullptr)) {}
+  OperationRef& operator=(OperationRef other) noexcept {
+    std::swap(operation_, other.operation_);
+    return *this;
+  }
+  ~OperationRef() {
+    if (operation_ != nullptr) operation_->let_go();
+  }
+
+  Operation* get() const noexcept { return operation_; }
+  Operation* operator->() const noexcept { return operation_; }
+  Operation& operator*() const noexcept { return *operation_; }
+  explicit operator bool() const noexcept { return operation_ != nullptr; }
+
+ private:
+  Operation* operation_ = nullptr;
+};
+
+/// Operations of one communicator that nobody holds. Thread-safe; outlives the communicator while a
+/// Work of it does.
+class OperationPool : public std::enable_shared_from_this<OperationPool> {
+ public:
+  OperationPool() = default;
+  ~OperationPool();
+  OperationPool(const OperationPool&) = delete;
+  OperationPool& operator=(const OperationPool&) = delete;
+
+  OperationRef take(CommunicatorImpl* owner, PlannedCall call, TimePoint deadline);
+
+ private:
+  friend class Operation;
+  void give_back(Operation* operation) noexcept;
+
+  std::mutex mutex_;
+  Operation* free_ = nullptr;  // guarded by mutex_
+};
+
+/// Operations in the order in which they were issued, without a lock: push() by the calling thread,
+/// the rest by the engine's owner. The one that was popped last stays held, as the link to what
+/// comes.
+class OperationQueue {
+ public:
+  explicit OperationQueue(OperationRef before_the_first)
+      : popped_(std::move(before_the_first)), last_(popped_.get()) {}
+  OperationQueue(const OperationQueue&) = delete;
+  OperationQueue& operator=(const OperationQueue&) = delete;
+
+  void push(const OperationRef& operation) noexcept;
+  /// The oldest; null: none.
+  Operation* front() const noexcept { return popped_->next_.load(std::memory_order_acquire); }
+  void pop() noexcept;
+
+ private:
+  OperationRef popped_;  // the engine's owner's
+  Operation* last_;      // the calling thread's
+};
+
+}  // namespace tutti

@@ -1,0 +1,257 @@
+// Work and Persistent: callbacks, calls started many times, and what a call costs.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+#include <numeric>
+#include <stdexcept>
+
+#include "threads.h"
+
+namespace {
+
+std::atomic<std::uint64_t> allocations{0};
+
+void* counted(std::size_t bytes) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  if (void* memory = std::malloc(bytes)) return memory;
+  throw std::bad_alloc();
+}
+
+}  // namespace
+
+void* operator new(std::size_t bytes) { return counted(bytes); }
+void* operator new[](std::size_t bytes) { return counted(bytes); }
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace tutti::test {
+namespace {
+
+using testing::Each;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::StartsWith;
+using namespace std::chrono_literals;
+
+class Works : public testing::TestWithParam<const char*> {
+ protected:
+  // What the threads of two ranks ended with.
+  void on_two_ranks(const std::function<void(Communicator&)>& body) const {
+    EXPECT_THAT(run_ranks(2, quick_config(GetParam()), body), Each(IsEmpty()));
+  }
+};
+
+TEST_P(Works, CallbacksHaveRunInOrderWhenTheWorkIsDone) {
+  on_two_ranks([](Communicator& comm) {
+    std::vector<float> data(1000, 1);
+    std::vector<int> order;
+    Work work = comm.all_reduce_async(std::span(data));
+    for (int k = 0; k < 2; ++k)
+      work.then([&, k](const Error* error) {
+        EXPECT_EQ(error, nullptr);
+        order.push_back(k);
+      });
+    work.wait();
+    EXPECT_THAT(order, ElementsAre(0, 1));
+    comm.barrier();
+  });
+}
+
+TEST_P(Works, ACallbackOfADoneWorkRunsAtOnce) {
+  on_two_ranks([](Communicator& comm) {
+    Work work = comm.barrier_async();
+    work.wait();
+    bool called = false;
+    work.then([&](const Error* error) { called = error == nullptr; });
+    EXPECT_TRUE(called);
+    called = false;
+    Work().then([&](const Error* error) { called = error == nullptr; });
+    EXPECT_TRUE(called);
+  });
+}
+
+TEST_P(Works, ACallbackMayStartTheNextCallAndMustNotWait) {
+  on_two_ranks([](Communicator& comm) {
+    std::vector<float> first(100, 1);
+    std::vector<float> second(100, 2);
+    Work next;
+    std::string waited;
+    std::string blocked;
+    Work work = comm.all_reduce_async(std::span(first));
+    std::atomic<bool> called = false;
+    work.then([&](const Error*) {
+      blocked = outcome_of([&] { comm.barrier(); });
+      next = comm.all_reduce_async(std::span(second));
+      waited = outcome_of([&] { next.wait(); });
+      called = true;
+    });
+    work.wait();
+    EXPECT_TRUE(called);
+    EXPECT_THAT(waited, StartsWith("usage: a callback"));
+    EXPECT_THAT(blocked, StartsWith("usage: a callback"));
+    next.wait();
+    EXPECT_THAT(second, Each(4.0F));
+  });
+}
+
+TEST_P(Works, WhatACallbackThrowsIsLoggedAndIgnored) {
+  Config config = quick_config(GetParam());
+  std::mutex mutex;
+  std::string log;
+  config.log_sink = [&](LogLevel, std::string_view line) {
+    const std::lock_guard lock(mutex);
+    log += line;
+  };
+  EXPECT_THAT(run_ranks(2, config,
+                        [](Communicator& comm) {
+                          Work work = comm.barrier_async();
+                          work.then([](const Error*) { throw std::runtime_error("lost my way"); });
+                          work.then([](const Error*) { throw 7; });
+                          work.wait();
+                          comm.barrier();
+                        }),
+              Each(IsEmpty()));
+  const std::lock_guard lock(mutex);
+  EXPECT_THAT(log, HasSubstr("lost my way"));
+}
+
+TEST_P(Works, CallbacksGetTheErrorThatEndedTheCall) {
+  Config config = quick_config(GetParam());
+  config.timeout = 300ms;
+  std::atomic<int> told = 0;
+  run_ranks(2, config, [&](Communicator& comm) {
+    if (comm.rank() == 1) {
+      std::this_thread::sleep_for(600ms);
+      return;
+    }
+    Work first = comm.barrier_async();
+    Work behind = comm.barrier_async();
+    for (Work* work : {&first, &behind})
+      work->then([&](const Error* error) { told += error->kind() == ErrorKind::timeout; });
+    EXPECT_THAT(outcome_of([&] { first.wait(); }), StartsWith("timeout: "));
+    EXPECT_THAT(outcome_of([&] { behind.wait(); }), StartsWith("timeout: "));
+  });
+  EXPECT_EQ(told, 2);
+}
+
+TEST_P(Works, OutliveTheirCommunicator) {
+  Work kept;
+  on_two_ranks([&](Communicator& comm) {
+    Work work = comm.barrier_async();
+    if (comm.rank() == 0) kept = work;
+  });
+  EXPECT_TRUE(kept.done());
+  kept.wait();
+}
+
+TEST_P(Works, APersistentCallGivesTheSameAsTheCallEachTime) {
+  on_two_ranks([](Communicator& comm) {
+    for (const std::size_t count : {1u, 1000u, 300'000u}) {
+      std::vector<float> in(count), out(count);
+      Persistent sum = comm.all_reduce_init(in.data(), out.data(), count, DataType::f32, Op::sum);
+      for (int round = 0; round < 5; ++round) {
+        std::iota(in.begin(), in.end(), static_cast<float>(comm.rank() + round));
+        if (round % 2 == 0)
+          sum.run();
+        else
+          sum.start().wait();
+        for (const std::size_t i : {std::size_t{0}, count / 2, count - 1})
+          EXPECT_EQ(out[i], 2 * static_cast<float>(i) + 1 + 2 * static_cast<float>(round));
+      }
+    }
+  });
+}
+
+TEST_P(Works, PersistentAndOtherCallsMayMeet) {
+  on_two_ranks([](Communicator& comm) {
+    std::vector<float> data(100, 1);
+    Persistent sum = comm.all_reduce_init(data.data(), data.data(), 100, DataType::f32, Op::sum);
+    if (comm.rank() == 0)
+      sum.run();
+    else
+      comm.all_reduce(std::span(data));
+    EXPECT_THAT(data, Each(2.0F));
+  });
+}
+
+TEST_P(Works, APersistentCallMayBeStartedAgainBeforeItIsDone) {
+  on_two_ranks([](Communicator& comm) {
+    std::vector<std::int64_t> data(10'000, 1);
+    std::vector<Work> works;
+    {
+      Persistent sum =
+          comm.all_reduce_init(data.data(), data.data(), data.size(), DataType::int64, Op::sum);
+      for (int round = 0; round < 10; ++round) works.push_back(sum.start());
+    }  // what has been started goes on
+    for (Work& work : works) work.wait();
+    EXPECT_THAT(data, Each(1024));
+  });
+}
+
+TEST_P(Works, EveryCollectiveHasAPersistentForm) {
+  on_two_ranks([](Communicator& comm) {
+    const std::vector<int> in{comm.rank() + 1, comm.rank() + 11};
+    std::vector<int> out(4);
+    const DataType type = DataType::int32;
+    comm.reduce_init(in.data(), out.data(), 2, type, Op::sum, 0).run();
+    EXPECT_THAT(out, comm.rank() == 0 ? ElementsAre(3, 23, 0, 0) : ElementsAre(0, 0, 0, 0));
+    comm.all_gather_init(in.data(), out.data(), 2, type).run();
+    EXPECT_THAT(out, ElementsAre(1, 11, 2, 12));
+    comm.reduce_scatter_init(in.data(), out.data(), 1, type, Op::max).run();
+    EXPECT_EQ(out[0], comm.rank() == 0 ? 2 : 12);
+    out.assign(4, comm.rank());
+    comm.broadcast_init(out.data(), 4, type, 1).run();
+    EXPECT_THAT(out, Each(1));
+    comm.barrier_init().run();
+  });
+}
+
+TEST_P(Works, AWrongPersistentCallIsRefusedWhenItIsMade) {
+  on_two_ranks([](Communicator& comm) {
+    EXPECT_THAT(
+        outcome_of([&] { comm.all_reduce_init(nullptr, nullptr, 1, DataType::f32, Op::sum); }),
+        StartsWith("usage: "));
+    comm.barrier();
+  });
+}
+
+// A few rounds bring everything that is made once: programs, rings, operations, sleepers.
+TEST_P(Works, NoCallAllocatesInTheSteadyState) {
+  std::uint64_t counted = 0;
+  on_two_ranks([&](Communicator& comm) {
+    std::vector<float> data(5000, 0);
+    Persistent sum =
+        comm.all_reduce_init(data.data(), data.data(), data.size(), DataType::f32, Op::sum);
+    const auto round = [&] {
+      comm.all_reduce(std::span(data));
+      sum.run();
+      Work a = comm.all_reduce_async(std::span(data));
+      Work b = sum.start();
+      Work c = comm.barrier_async();
+      c.then([](const Error*) {});
+      c.wait();
+      b.wait();
+      a.wait();
+    };
+    for (int k = 0; k < 300; ++k) round();
+    comm.barrier();
+    const std::uint64_t before = allocations;
+    comm.barrier();
+    for (int k = 0; k < 300; ++k) round();
+    comm.barrier();
+    if (comm.rank() == 0) counted = allocations - before;
+    comm.barrier();
+  });
+  EXPECT_EQ(counted, 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, Works, testing::Values("local", "shm"));
+
+}  // namespace
+}  // namespace tutti::test
