@@ -20,6 +20,12 @@ namespace tutti {
 
 class CommunicatorImpl;
 class Operation;
+struct PlanRequest;
+struct Schedule;
+
+/// An algorithm of the program's own, written with tutti/schedule.hpp: for each request one rank's
+/// schedule, a function of the request alone.
+using Planner = std::function<Schedule(const PlanRequest&)>;
 
 /// tutti's version, "major.minor.patch".
 TUTTI_API std::string_view version() noexcept;
@@ -133,6 +139,14 @@ class TUTTI_API Communicator {
   const std::vector<StartupPhase>& startup() const noexcept;
   /// The error that ended it, or none while it can be used.
   std::optional<Error> failure() const;
+
+  /// Makes an algorithm known by `name` to calls whose options name it. Every rank adds the same.
+  /// At its first use for a collective and a root, each rank plans the schedules of all ranks and
+  /// proves them with verify(), in place and out of place. A wrong algorithm is `usage` on every
+  /// rank, with a counter-example that names rank, lane, step and chunk, and nothing has been sent;
+  /// ranks whose algorithms plan differently get `mismatch`. Throws `usage` for a name that is
+  /// taken. What `planner` throws, the call throws.
+  void add_algorithm(std::string name, Planner planner);
 
   /// output[i] = op over all ranks of input[i]; the same bits on every rank. In place: input ==
   /// output.

@@ -66,15 +66,17 @@ Value SymbolicMemory::combine(std::span<const Value> values, const std::vector<O
   return expressions_.fold(values, completes);
 }
 
-void SymbolicMemory::check_results(int rank, int operation) {
+void SymbolicMemory::check_results(int rank, int operation,
+                                   const std::function<std::string(int chunk)>& writer) {
   for (int piece = 0; piece < options_.pieces; ++piece)
     for (int chunk = 0; chunk < chunks_; ++chunk) {
       if (!output_exists(seat(rank), chunk)) continue;
       try {
         check_result(item(operation, piece, chunk), read(rank, {Place::output, chunk}, piece));
       } catch (Rejected& rejected) {
-        throw Rejected{fmt::format("rank {}: the output's {} {}", rank,
-                                   item_text(item(operation, piece, chunk)), rejected.why)};
+        throw Rejected{fmt::format("rank {}: the output's {} ({}) {}", rank,
+                                   item_text(item(operation, piece, chunk)), writer(chunk),
+                                   rejected.why)};
       }
     }
 }

@@ -1,6 +1,7 @@
 // The buffers of all ranks, with symbols for bytes, and what must be in them at the end.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,8 +20,8 @@ class SymbolicMemory {
 
   /// Input holds this operation's values, output nothing; scratch stays as it was.
   void begin_operation(int rank, int operation);
-  /// All that must be in the output is there.
-  void check_results(int rank, int operation);
+  /// All that must be in the output is there. `writer` says who writes a chunk of it.
+  void check_results(int rank, int operation, const std::function<std::string(int chunk)>& writer);
 
   /// What input, output or scratch holds at `place.index`.
   Value read(int rank, const Operand& place, int piece) const {

@@ -143,8 +143,25 @@ class Run {
   }
 
   void end_operation(int number) {
-    memory_.check_results(number, ranks_[number].operation);
+    memory_.check_results(number, ranks_[number].operation,
+                          [&](int chunk) { return writer_of(ranks_[number], chunk); });
     ++ranks_[number].operation;
+  }
+
+  /// The last step in the order of lanes that writes `chunk` of the rank's output.
+  std::string writer_of(const RankState& rank, int chunk) const {
+    std::string writer = "which no step writes";
+    for (int number = rank.first_lane; number < rank.end_lane; ++number) {
+      const LaneState& lane = lanes_[number];
+      for (int k = 0; k < lane.step_count(); ++k) {
+        const Step& step = (*lane.steps)[k];
+        const auto is_output = [](const Operand& to) { return to.place == Place::output; };
+        if (step.chunk <= chunk && chunk < step.chunk + step.count &&
+            std::any_of(step.out.begin(), step.out.end(), is_output))
+          writer = fmt::format("written by lane {} step {}", lane.number, k);
+      }
+    }
+    return writer;
   }
 
   void wake(int lane) {

@@ -89,6 +89,9 @@ std::vector<Communicator> Communicator::in_process(int size, const Config& confi
 int Communicator::rank() const noexcept { return impl_->rank(); }
 int Communicator::size() const noexcept { return impl_->size(); }
 std::shared_ptr<Store> Communicator::store() const { return impl_->parts().store; }
+void Communicator::add_algorithm(std::string name, Planner planner) {
+  impl_->own_algorithms().add(std::move(name), std::move(planner));
+}
 const std::vector<StartupPhase>& Communicator::startup() const noexcept {
   return impl_->parts().startup;
 }

@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 
-#include "collectives/select.h"
 #include "collectives/semantics.h"
 
 namespace tutti {
@@ -36,7 +35,8 @@ CommunicatorImpl::CommunicatorImpl(CommunicatorParts parts)
     : parts_(std::move(parts)),
       policy_(wait_policy(parts_.size, parts_.cores, parts_.runtime->config().spin_polls)),
       board_(parts_.transport->own_board()),
-      programs_(*parts_.transport, parts_.rank, parts_.size) {}
+      own_algorithms_(parts_.rank, parts_.size),
+      programs_(*parts_.transport, own_algorithms_, parts_.rank, parts_.size) {}
 
 CommunicatorImpl::~CommunicatorImpl() {
   if (!parts_.runtime->in_own_process()) {  // a forked child: the channels are the parent's, and so
@@ -81,13 +81,19 @@ const CommunicatorImpl::Plan& CommunicatorImpl::plan(const Call& call) {
   return plan;
 }
 
+Choice CommunicatorImpl::choose_algorithm(const CallKind& kind, std::string_view algorithm) {
+  const std::size_t most = parts_.transport->max_message_bytes();
+  if (own_algorithms_.has(algorithm))
+    return {own_algorithms_.number(algorithm, kind.what, kind.root, most), most};
+  return choose({kind.what, kind.count * size_of(kind.type), parts_.size, parts_.cores, most},
+                algorithm.empty() ? parts_.runtime->config().algorithm : algorithm);
+}
+
 CommunicatorImpl::Plan CommunicatorImpl::plan_kind(const CallKind& kind,
-                                                   std::string_view algorithm) const {
+                                                   std::string_view algorithm) {
   check_kind(kind, parts_.size);
   const std::size_t bytes = kind.count * size_of(kind.type);
-  const Choice choice =
-      choose({kind.what, bytes, parts_.size, parts_.cores, parts_.transport->max_message_bytes()},
-             algorithm.empty() ? parts_.runtime->config().algorithm : algorithm);
+  const Choice choice = choose_algorithm(kind, algorithm);
   return {kind,
           std::string(algorithm),
           {{kind.what, kind.type, kind.op, kind.root, kind.count, choice.algorithm},

@@ -12,10 +12,12 @@
 
 #include <tutti/tutti.hpp>
 
+#include "collectives/select.h"
 #include "runtime/call.h"
 #include "runtime/diagnosis.h"
 #include "runtime/execution.h"
 #include "runtime/operation.h"
+#include "runtime/own_algorithms.h"
 #include "runtime/program_cache.h"
 #include "runtime/runtime.h"
 #include "transport/channel.h"
@@ -47,6 +49,8 @@ class CommunicatorImpl final : public Advanced {
   int size() const noexcept { return parts_.size; }
   const CommunicatorParts& parts() const noexcept { return parts_; }
   std::optional<Error> failure() const;
+
+  OwnAlgorithms& own_algorithms() noexcept { return own_algorithms_; }
 
   void run(const Call& call);
   Work run_async(const Call& call);
@@ -86,7 +90,8 @@ class CommunicatorImpl final : public Advanced {
   };
   const Plan& plan(const Call& call);
   std::chrono::milliseconds timeout_of(const Call& call) const;
-  Plan plan_kind(const CallKind& kind, std::string_view algorithm) const;
+  Plan plan_kind(const CallKind& kind, std::string_view algorithm);
+  Choice choose_algorithm(const CallKind& kind, std::string_view algorithm);
   void check_usable(Collective what) const;
   PlannedCall prepare(const Call& call);
   OperationRef enqueue(PlannedCall call);
@@ -114,6 +119,8 @@ class CommunicatorImpl final : public Advanced {
   CommunicatorParts parts_;
   const WaitPolicy policy_;
   Board& board_;  // the transport's own
+
+  OwnAlgorithms own_algorithms_;
 
   // Engine: its owner only.
   ProgramCache programs_;

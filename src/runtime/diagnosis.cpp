@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "runtime/call.h"
+#include "runtime/own_algorithms.h"
 
 namespace tutti {
 namespace {
@@ -41,6 +42,15 @@ std::string what_it_called(const Board* board, std::uint64_t number) {
               : fmt::format("operation #{} (its arguments are no longer on record)", number);
 }
 
+// What describe() does not show of two calls that differ.
+std::string algorithms_apart(const CallSignature& here, const CallSignature& there) {
+  CallSignature same = there;
+  same.algorithm = here.algorithm;
+  if (same != here || there == here) return "";
+  return fmt::format(" by {}, where this rank uses {}", describe_algorithm(there.algorithm),
+                     describe_algorithm(here.algorithm));
+}
+
 std::string where_it_is(const Board* board, std::uint64_t number) {
   if (board == nullptr) return "does not answer";
   const std::uint64_t entered = board->entered.load(std::memory_order_acquire);
@@ -67,8 +77,9 @@ std::optional<Error> diagnose_peers(const Situation& now) {
       const auto theirs = board->call(now.number);
       if (theirs && *theirs != now.call)
         return Error(ErrorKind::mismatch,
-                     fmt::format("{}, but rank {} called {}. {}", heading(now), peer,
-                                 what_it_called(board, now.number), kAdvice));
+                     fmt::format("{}, but rank {} called {}{}. {}", heading(now), peer,
+                                 what_it_called(board, now.number),
+                                 algorithms_apart(now.call, *theirs), kAdvice));
     }
     switch (status.state) {
       case PeerStatus::State::alive: break;
@@ -107,7 +118,7 @@ Error diagnose_message(const Situation& now, const UnexpectedMessage& message) {
                                    : whole_number(now.number, message.found.operation);
   const std::string here =
       theirs == now.number
-          ? ""
+          ? (instead ? algorithms_apart(now.call, *instead) : "")
           : fmt::format(", which here was {}", what_it_called(&now.transport.own_board(), theirs));
   return Error(ErrorKind::mismatch,
                fmt::format("{}, but rank {} called {}{}. {}", heading(now), message.peer,

@@ -9,14 +9,17 @@
 
 namespace tutti {
 
+Schedule ProgramCache::plan(const CallSignature& call) const {
+  if ((call.algorithm & kOwnAlgorithm) != 0) return own_.schedule(call.algorithm);
+  return algorithms()[call.algorithm].plan({call.what, rank_, size_, call.root});
+}
+
 const std::shared_ptr<ProgramCache::Entry>& ProgramCache::find_or_make(const CallKey& key) {
   auto found = entries_.find(key);
   if (found == entries_.end()) {
     if (entries_.size() >= kMost) drop_least_recent();
     const CallSignature& call = key.signature;
-    const Schedule schedule =
-        algorithms()[call.algorithm].plan({call.what, rank_, size_, call.root});
-    Program program = compile(schedule, call, key.message_bytes);
+    Program program = compile(plan(call), call, key.message_bytes);
     found =
         entries_.emplace(key, std::make_shared<Entry>(key, std::move(program), transport_)).first;
   }

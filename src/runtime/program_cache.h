@@ -8,6 +8,7 @@
 
 #include "collectives/algorithms.h"
 #include "runtime/execution.h"
+#include "runtime/own_algorithms.h"
 
 namespace tutti {
 
@@ -25,8 +26,8 @@ class ProgramCache {
  public:
   static constexpr std::size_t kMost = 256;
 
-  ProgramCache(Transport& transport, int rank, int size)
-      : transport_(transport), rank_(rank), size_(size) {}
+  ProgramCache(Transport& transport, const OwnAlgorithms& own, int rank, int size)
+      : transport_(transport), own_(own), rank_(rank), size_(size) {}
 
   /// The program for `key`, planned, compiled and bound if it is not here. Valid until the next
   /// get(). Throws what channels throw when they are made (`unavailable`).
@@ -64,7 +65,10 @@ class ProgramCache {
   void drop_least_recent();
   std::byte* grow(std::size_t scratch_bytes);
 
+  Schedule plan(const CallSignature& call) const;
+
   Transport& transport_;
+  const OwnAlgorithms& own_;
   const int rank_;
   const int size_;
   std::unordered_map<CallKey, std::shared_ptr<Entry>, Hash> entries_;

@@ -1,0 +1,55 @@
+// The program's own algorithms of one communicator, each proved before it moves a byte.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <tuple>
+
+#include <tutti/schedule.hpp>
+#include <tutti/tutti.hpp>
+
+namespace tutti {
+
+/// As CallSignature::algorithm: an own one has this bit, and beside it a hash of its name and of
+/// all ranks' schedules, so that ranks whose algorithms differ notice. Those without are indices in
+/// algorithms().
+inline constexpr std::uint32_t kOwnAlgorithm = 1u << 31;
+
+/// "algorithm ring", "an algorithm of the program's own (89ab01cd)".
+std::string describe_algorithm(std::uint32_t number);
+
+/// Thread-safe.
+class OwnAlgorithms {
+ public:
+  OwnAlgorithms(int rank, int size) : rank_(rank), size_(size) {}
+
+  /// Throws `usage` for a name that is empty or taken, and for no planner.
+  void add(std::string name, Planner planner);
+  bool has(std::string_view name) const;
+
+  /// The number of `name` for a collective and root. The first time, it plans the schedules of all
+  /// ranks and proves them, in place and out of place: throws `usage` with the counter-example, and
+  /// `unavailable` where messages of `message_bytes` cannot hold its widest step.
+  std::uint32_t number(std::string_view name, Collective what, int root, std::size_t message_bytes);
+
+  /// This rank's, for a number that was given out.
+  const Schedule& schedule(std::uint32_t number) const;
+
+ private:
+  using Use = std::tuple<std::string, Collective, int>;  // name, collective, root
+  std::vector<Schedule> proved(const std::string& name, const Planner& planner, Collective what,
+                               int root) const;
+
+  const int rank_;
+  const int size_;
+  mutable std::mutex mutex_;
+  std::map<std::string, Planner, std::less<>> planners_;  // guarded by mutex_
+  std::map<Use, std::uint32_t> numbers_;                  // guarded by mutex_
+  std::map<std::uint32_t, Schedule> schedules_;  // guarded by mutex_; entries stay as they are
+};
+
+}  // namespace tutti

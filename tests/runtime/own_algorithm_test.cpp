@@ -1,0 +1,224 @@
+// Algorithms of the program's own: proved and run, or refused on every rank.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <tutti/schedule.hpp>
+
+#include "threads.h"
+
+namespace tutti::test {
+namespace {
+
+using testing::AllOf;
+using testing::Each;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::StartsWith;
+
+/// Everything goes to rank `centre`, is reduced there in the order of ranks, and comes back.
+Schedule star_around(int centre, const PlanRequest& request) {
+  ScheduleBuilder plan(request, 1);
+  const Verbs lane = plan.lane();
+  Peers others;
+  for (int rank = 0; rank < request.ranks; ++rank)
+    if (rank != centre) others.push_back(rank);
+  if (request.rank == centre) {
+    const auto result = lane.reduce_copy_send(in_rank_order(request, 0), 0, others);
+    if (request.what == Collective::all_reduce) result.completes();
+  } else {
+    lane.send(0, {centre});
+    lane.receive(centre, 0);
+  }
+  return std::move(plan).finish();
+}
+
+Schedule star(const PlanRequest& request) { return star_around(0, request); }
+
+/// Both of a pair wait for the other's message before they send theirs.
+Schedule polite(const PlanRequest& request) {
+  ScheduleBuilder plan(request, 1);
+  const Verbs lane = plan.lane();
+  const int other = 1 - request.rank;
+  lane.step({peer(other)}, {output(0)}, 0);
+  lane.send(0, {other});
+  return std::move(plan).finish();
+}
+
+CallOptions by(std::string_view algorithm) { return {std::chrono::milliseconds(0), algorithm}; }
+
+class OwnAlgorithm : public testing::TestWithParam<const char*> {
+ protected:
+  Config config() const { return quick_config(GetParam()); }
+};
+
+TEST_P(OwnAlgorithm, RunsEveryCollectiveThatItPlansBlockingAndNot) {
+  EXPECT_THAT(run_ranks(4, config(),
+                        [](Communicator& comm) {
+                          comm.add_algorithm("star", star);
+                          for (const std::size_t count : {0u, 1u, 1000u, 300'001u}) {
+                            std::vector<float> data(count, static_cast<float>(comm.rank() + 1));
+                            comm.all_reduce(std::span(data), Op::sum, by("star"));
+                            EXPECT_THAT(data, Each(10.0F));
+                            comm.all_reduce_async(std::span(data), Op::avg, by("star")).wait();
+                            EXPECT_THAT(data, Each(10.0F));
+                            comm.all_reduce(std::span(data));
+                            EXPECT_THAT(data, Each(40.0F));
+                          }
+                          comm.barrier(by("star"));
+                        }),
+              Each(IsEmpty()));
+}
+
+TEST_P(OwnAlgorithm, IsProvedAtItsFirstUseAloneAndPlannedForEveryRank) {
+  EXPECT_THAT(run_ranks(2, config(),
+                        [](Communicator& comm) {
+                          int planned = 0;
+                          comm.add_algorithm("star", [&](const PlanRequest& request) {
+                            ++planned;
+                            return star(request);
+                          });
+                          EXPECT_EQ(planned, 0);
+                          std::vector<float> data(100);
+                          for (int i = 1; i <= 600; ++i)  // more programs than are kept
+                            comm.all_reduce(
+                                std::span(data).first(static_cast<std::size_t>(i) % 100),
+                                i % 2 == 0 ? Op::sum : Op::max, by("star"));
+                          EXPECT_EQ(planned, 2);
+                          comm.barrier(by("star"));
+                          EXPECT_EQ(planned, 4);
+                        }),
+              Each(IsEmpty()));
+}
+
+TEST_P(OwnAlgorithm, AMissingContributionIsRefusedOnEveryRankNamingItAndTheCommunicatorGoesOn) {
+  EXPECT_THAT(
+      run_ranks(
+          3, config(),
+          [](Communicator& comm) {
+            comm.add_algorithm("forgetful", [](const PlanRequest& request) {
+              Schedule schedule = star(request);
+              if (request.rank == 0) schedule.lanes[0].steps[0].in.pop_back();
+              return schedule;
+            });
+            std::vector<float> data(8, 1);
+            for (int again = 0; again < 2; ++again)
+              EXPECT_THAT(
+                  outcome_of([&] { comm.all_reduce(std::span(data), Op::sum, by("forgetful")); }),
+                  AllOf(StartsWith("usage: algorithm 'forgetful' is wrong for "
+                                   "all_reduce of 3 ranks: rank 0"),
+                        HasSubstr("chunk 0"), HasSubstr("misses the contribution of rank 2")));
+            comm.all_reduce(std::span(data));
+            EXPECT_THAT(data, Each(3.0F));
+            EXPECT_FALSE(comm.failure().has_value());
+          }),
+      Each(IsEmpty()));
+}
+
+TEST_P(OwnAlgorithm, ADeadlockIsRefusedOnEveryRankWithTheCircleOfWaitingLanes) {
+  EXPECT_THAT(
+      run_ranks(2, config(),
+                [](Communicator& comm) {
+                  comm.add_algorithm("polite", polite);
+                  std::vector<float> data(8, 1);
+                  EXPECT_THAT(
+                      outcome_of([&] { comm.all_reduce(std::span(data), Op::sum, by("polite")); }),
+                      AllOf(StartsWith("usage: "),
+                            HasSubstr("deadlock: rank 0 lane 0 step 0 (chunk 0, piece 0 of "
+                                      "operation 0) waits for a message from rank 1"),
+                            HasSubstr("rank 1 lane 0 step 0")));
+                  comm.barrier();
+                }),
+      Each(IsEmpty()));
+}
+
+TEST_P(OwnAlgorithm, RanksThatPlanDifferentlyGetAMismatchThatSaysSo) {
+  const Outcomes outcomes = run_ranks(2, config(), [](Communicator& comm) {
+    const int centre = comm.rank();
+    comm.add_algorithm("star",
+                       [=](const PlanRequest& request) { return star_around(centre, request); });
+    std::vector<float> data(8, 1);
+    comm.all_reduce(std::span(data), Op::sum, by("star"));
+  });
+  EXPECT_THAT(outcomes,
+              Each(AllOf(StartsWith("mismatch: "), HasSubstr("all_reduce(8 x f32, sum)"),
+                         HasSubstr("by an algorithm of the program's own ("),
+                         HasSubstr("where this rank uses an algorithm of the program's own ("))));
+}
+
+TEST_P(OwnAlgorithm, ARankThatUsesABuiltInOneInsteadIsAMismatchThatNamesBoth) {
+  const Outcomes outcomes = run_ranks(2, config(), [](Communicator& comm) {
+    comm.add_algorithm("star", star);
+    std::vector<float> data(8, 1);
+    comm.all_reduce(std::span(data), Op::sum, by(comm.rank() == 0 ? "star" : "ring"));
+  });
+  EXPECT_THAT(outcomes, Each(AllOf(StartsWith("mismatch: "), HasSubstr("algorithm ring"),
+                                   HasSubstr("an algorithm of the program's own"))));
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, OwnAlgorithm, testing::Values("local", "shm"),
+                         [](const auto& tested) { return std::string(tested.param); });
+
+TEST(OwnAlgorithms, WhatIsNoAlgorithmIsRefused) {
+  EXPECT_THAT(
+      run_ranks(2, quick_config(),
+                [](Communicator& comm) {
+                  const auto refused = [&](const char* words, auto&& call) {
+                    EXPECT_THAT(outcome_of(call), AllOf(StartsWith("usage: "), HasSubstr(words)));
+                  };
+                  refused("a name that tutti uses", [&] { comm.add_algorithm("ring", star); });
+                  refused("a name that tutti uses", [&] { comm.add_algorithm("auto", star); });
+                  refused("a name that tutti uses", [&] { comm.add_algorithm("", star); });
+                  refused("the function is empty", [&] { comm.add_algorithm("none", {}); });
+                  comm.add_algorithm("star", star);
+                  refused("'star' was added", [&] { comm.add_algorithm("star", star); });
+                  std::vector<float> data(8, 1), all(16);
+                  refused("'stars' is unknown",
+                          [&] { comm.all_reduce(std::span(data), Op::sum, by("stars")); });
+                  refused("'star' is wrong for all_gather of 2 ranks: rank 0: chunks is 1", [&] {
+                    comm.all_gather(data.data(), all.data(), 8, DataType::f32, by("star"));
+                  });
+                  comm.add_algorithm("throws", [](const PlanRequest&) -> Schedule {
+                    throw std::runtime_error("no idea");
+                  });
+                  refused("'throws' cannot plan barrier for rank 0 of 2: no idea",
+                          [&] { comm.barrier(by("throws")); });
+                  comm.add_algorithm("other", [](PlanRequest request) {
+                    request.what = Collective::barrier;
+                    return star(request);
+                  });
+                  refused("it planned barrier for rank 0 of 2",
+                          [&] { comm.all_reduce(std::span(data), Op::sum, by("other")); });
+                  comm.all_reduce(std::span(data), Op::sum, by("star"));
+                  EXPECT_THAT(data, Each(2.0F));
+                }),
+      Each(IsEmpty()));
+}
+
+TEST(OwnAlgorithms, AStepThatIsWiderThanMessagesCanBeIsUnavailable) {
+  Config config = quick_config();
+  config.message_bytes = 4096;
+  EXPECT_THAT(
+      run_ranks(2, config,
+                [](Communicator& comm) {
+                  constexpr int kChunks = 65;
+                  comm.add_algorithm("wide", [](const PlanRequest& request) {
+                    ScheduleBuilder plan(request, kChunks);
+                    const Verbs lane = plan.lane();
+                    if (request.rank == request.root)
+                      lane.copy_send({0, kChunks}, {1 - request.root});
+                    else
+                      lane.receive(request.root, {0, kChunks});
+                    return std::move(plan).finish(kChunks);
+                  });
+                  std::vector<float> data(8, 1);
+                  EXPECT_THAT(
+                      outcome_of([&] { comm.broadcast(std::span(data), 1, by("wide")); }),
+                      AllOf(StartsWith("unavailable: "), HasSubstr("moves 65 chunks in one step"),
+                            HasSubstr("messages of 4096 bytes hold 64")));
+                  comm.barrier();
+                }),
+      Each(IsEmpty()));
+}
+
+}  // namespace
+}  // namespace tutti::test
