@@ -40,9 +40,15 @@ enum class Op : std::uint8_t {
   prod,
   min,
   max,
-  avg,  ///< Sum divided by the number of ranks, once, in the step that completes an element.
+  avg,         ///< Sum divided by the number of ranks, once, in the step that completes an element.
+  premul_sum,  ///< Sum of each rank's input times that rank's scalar.
+  bit_and,
+  bit_or,
+  bit_xor,
+  logical_and,
+  logical_or,
 };
-inline constexpr int kOps = 5;
+inline constexpr int kOps = 11;
 
 /// Collectives. Append only: values are part of the wire.
 enum class Collective : std::uint8_t {
@@ -65,10 +71,23 @@ TUTTI_API std::string_view to_string(Collective what) noexcept;
 /// Bytes of one element.
 TUTTI_API std::size_t size_of(DataType type) noexcept;
 
-/// A bfloat16 value as stored in buffers (the upper half of an f32). For the typed calls of
-/// Communicator.
+// Floats that C++20 has no type for, as stored in buffers. For the typed calls of Communicator.
+
+/// IEEE 754 binary16.
+struct float16 {
+  std::uint16_t bits;
+};
+/// The upper half of an f32.
 struct bfloat16 {
   std::uint16_t bits;
+};
+/// OCP E4M3 ("fn"): no infinity, NaN is 0x7F and 0xFF, the greatest 448.
+struct float8_e4m3 {
+  std::uint8_t bits;
+};
+/// OCP E5M2: infinity is 0x7C, the greatest 57344.
+struct float8_e5m2 {
+  std::uint8_t bits;
 };
 
 /// The DataType of a C++ element type; a type without one does not compile.
@@ -81,8 +100,14 @@ constexpr DataType data_type_of() {
     return DataType::f32;
   else if constexpr (std::is_same_v<U, double>)
     return DataType::f64;
+  else if constexpr (std::is_same_v<U, float16>)
+    return DataType::f16;
   else if constexpr (std::is_same_v<U, bfloat16>)
     return DataType::bf16;
+  else if constexpr (std::is_same_v<U, float8_e4m3>)
+    return DataType::f8e4m3;
+  else if constexpr (std::is_same_v<U, float8_e5m2>)
+    return DataType::f8e5m2;
   else if constexpr (std::is_same_v<U, std::complex<float>>)
     return DataType::complex64;
   else if constexpr (std::is_same_v<U, std::complex<double>>)

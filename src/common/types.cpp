@@ -28,7 +28,9 @@ constexpr std::array<TypeRow, kDataTypes> kTypes{{
     {"complex128", 16},
     {"bool", 1},
 }};
-constexpr std::array<std::string_view, kOps> kOpNames{"sum", "prod", "min", "max", "avg"};
+constexpr std::array<std::string_view, kOps> kOpNames{
+    "sum",     "prod",   "min",     "max",         "avg",       "premul_sum",
+    "bit_and", "bit_or", "bit_xor", "logical_and", "logical_or"};
 constexpr std::array<std::string_view, kCollectives> kCollectiveNames{
     "all_reduce", "broadcast", "reduce",  "all_gather", "reduce_scatter",
     "barrier",    "gather",    "scatter", "all_to_all"};

@@ -15,8 +15,6 @@ namespace HWY_NAMESPACE {
 template <class T>
 struct Copy {
   using Stored = T;
-
-  explicit Copy(const CombineArgs& args) { assert(args.divide_by == 1); }
   template <class D, int kIn>
   HWY_INLINE auto combine(D d, const Inputs<T, kIn>& in, std::size_t i) const {
     return hn::LoadU(d, in[0] + i);
@@ -33,17 +31,18 @@ HWY_NOINLINE void copy_in_place(const CombineArgs& args) {
     one.out = args.out + k;
     one.outputs = 1;
     one.stream_outputs = k < 64 ? args.stream_outputs >> k & 1 : 0;
-    Pass<Copy<T>, 1, 0>::run(one);
+    Pass<Copy<T>, 1, 0>::run(one, {});
   }
 }
 
 template <class T>
 void copy(const CombineArgs& args) {
-  assert(args.inputs == 1 && args.outputs >= 1);
+  assert(args.inputs == 1 && args.outputs >= 1 && args.divide_by == 1);
   for (int k = 0; k < args.outputs; ++k)
     if (args.out[k] == args.in[0]) return copy_in_place<T>(args);
-  if (args.outputs == 1 && args.stream_outputs == 0) return Pass<Copy<T>, 1, 1>::run_inline(args);
-  Pass<Copy<T>, 1, 0>::run(args);
+  if (args.outputs == 1 && args.stream_outputs == 0)
+    return Pass<Copy<T>, 1, 1>::run_inline(args, {});
+  Pass<Copy<T>, 1, 0>::run(args, {});
 }
 
 }  // namespace HWY_NAMESPACE

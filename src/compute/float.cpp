@@ -1,4 +1,4 @@
-// f32 and f64.
+// f32 and f64; complex64 and complex128, whose sums are those of their parts.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compute/float.cpp"
 #include "compute/targets.h"
@@ -11,14 +11,47 @@ HWY_BEFORE_NAMESPACE();
 namespace tutti {
 namespace HWY_NAMESPACE {
 
+namespace {
+
+// The maximum is the negated minimum of the negated.
+template <class T, bool kMax>
+void least_or_greatest(const CombineArgs& args) {
+  reduce_direct<T>(args, Least<T>{{kMax ? T{-0.0} : T{0.0}}});
+}
+
+// Dividing by one is left out: most steps of an average only add.
+template <class T>
+void average(const CombineArgs& args) {
+  assert(args.divide_by >= 1);
+  if (args.divide_by == 1) return sum_kernel<Direct<T, Sum>>(args);
+  using Avg = FloatAvg<T>;
+  reduce(args, Direct<T, Avg>{Avg{static_cast<T>(args.divide_by)}});
+}
+
+template <class T, CombineFunction kOfParts>
+void parts(const CombineArgs& args) {
+  CombineArgs all = args;
+  all.count *= 2;
+  kOfParts(all);
+}
+
 template <class T>
 OpKernels float_kernels() {
-  using SumOf = Direct<T, Sum>;
-  return {kernel<SumOf>, kernel<Direct<T, Prod>>, kernel<Direct<T, FloatMin>>,
-          kernel<Direct<T, FloatMax>>, average<SumOf, Direct<T, FloatAvg<T>>>};
+  return {sum_kernel<Direct<T, Sum>>, kernel<T, Prod>, least_or_greatest<T, false>,
+          least_or_greatest<T, true>, average<T>};
 }
+template <class T>
+OpKernels complex_kernels() {
+  return {parts<T, sum_kernel<Direct<T, Sum>>>, complex_product<T>, nullptr, nullptr,
+          parts<T, average<T>>};
+}
+
+}  // namespace
+
 OpKernels f32_kernels() { return float_kernels<float>(); }
 OpKernels f64_kernels() { return float_kernels<double>(); }
+OpKernels complex64_kernels() { return complex_kernels<float>(); }
+OpKernels complex128_kernels() { return complex_kernels<double>(); }
 
 }  // namespace HWY_NAMESPACE
 }  // namespace tutti
@@ -29,8 +62,12 @@ namespace tutti {
 
 HWY_EXPORT(f32_kernels);
 HWY_EXPORT(f64_kernels);
+HWY_EXPORT(complex64_kernels);
+HWY_EXPORT(complex128_kernels);
 OpKernels f32_kernels() { return HWY_DYNAMIC_DISPATCH(f32_kernels)(); }
 OpKernels f64_kernels() { return HWY_DYNAMIC_DISPATCH(f64_kernels)(); }
+OpKernels complex64_kernels() { return HWY_DYNAMIC_DISPATCH(complex64_kernels)(); }
+OpKernels complex128_kernels() { return HWY_DYNAMIC_DISPATCH(complex128_kernels)(); }
 
 }  // namespace tutti
 #endif

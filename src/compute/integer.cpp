@@ -1,4 +1,5 @@
-// int32 and int64. Sums and products wrap, so they are computed without a sign.
+// Integers of 8 to 64 bits, and truth values. Sums and products wrap, so they are computed without
+// a sign.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compute/integer.cpp"
 #include "compute/targets.h"
@@ -11,15 +12,91 @@ HWY_BEFORE_NAMESPACE();
 namespace tutti {
 namespace HWY_NAMESPACE {
 
-template <class T, class Divisor>
-OpKernels integer_kernels() {
-  using Unsigned = std::make_unsigned_t<T>;
-  using SumOf = Direct<Unsigned, Sum>;
-  return {kernel<SumOf>, kernel<Direct<Unsigned, Prod>>, kernel<Direct<T, IntegerMin>>,
-          kernel<Direct<T, IntegerMax>>, average<SumOf, Direct<Unsigned, IntegerAvg<Divisor>>>};
+namespace {
+
+// Flipping the sign's bit orders the integers as if they had none; flipping all others as well
+// turns the order round.
+template <class T, bool kMax>
+void least_or_greatest(const CombineArgs& args) {
+  using U = std::make_unsigned_t<T>;
+  constexpr U kSign = std::is_signed_v<T> ? static_cast<U>(U{1} << (8 * sizeof(U) - 1)) : U{0};
+  constexpr U kFlip = static_cast<U>(kSign ^ (kMax ? ~U{0} : U{0}));
+  reduce_direct<U>(args, Least<U>{{kFlip}});
 }
-OpKernels int32_kernels() { return integer_kernels<std::int32_t, Int32Divisor>(); }
-OpKernels int64_kernels() { return integer_kernels<std::int64_t, Int64Divisor>(); }
+
+// Dividing by one is left out: most steps of an average only add.
+template <class T>
+void average(const CombineArgs& args) {
+  assert(args.divide_by >= 1);
+  if (args.divide_by == 1) return kernel<std::make_unsigned_t<T>, Sum>(args);
+  integer_average<T>(args);
+}
+
+// Bits are the same in elements of any size.
+template <class T, class Reduction>
+HWY_INLINE void reduce_bits(const CombineArgs& args, Reduction reduction) {
+  CombineArgs bytes = args;
+  bytes.count *= sizeof(T);
+  reduce_direct<std::uint8_t>(bytes, reduction);
+}
+template <class T, std::uint8_t kFlip>
+void bit_and_or(const CombineArgs& args) {
+  reduce_bits<T>(args, BitAnd{{kFlip}});
+}
+template <class T>
+void bit_xor(const CombineArgs& args) {
+  reduce_bits<T>(args, BitXor());
+}
+
+template <class T, bool kAnd>
+void logical(const CombineArgs& args) {
+  using U = std::make_unsigned_t<T>;
+  reduce_direct<U>(args, LogicalOr<U>{U{kAnd}});
+}
+
+// Highway multiplies no bytes.
+template <class U>
+constexpr CombineFunction product() {
+  if constexpr (sizeof(U) == 1)
+    return byte_product;
+  else
+    return kernel<U, Prod>;
+}
+
+template <class T>
+OpKernels integer_kernels() {
+  using U = std::make_unsigned_t<T>;
+  return {kernel<U, Sum>,
+          product<U>(),
+          least_or_greatest<T, false>,
+          least_or_greatest<T, true>,
+          average<T>,
+          nullptr,
+          bit_and_or<T, 0>,
+          bit_and_or<T, 0xFF>,
+          bit_xor<T>,
+          logical<T, true>,
+          logical<T, false>};
+}
+
+}  // namespace
+
+OpKernels int8_kernels() { return integer_kernels<std::int8_t>(); }
+OpKernels uint8_kernels() { return integer_kernels<std::uint8_t>(); }
+OpKernels int16_kernels() { return integer_kernels<std::int16_t>(); }
+OpKernels uint16_kernels() { return integer_kernels<std::uint16_t>(); }
+OpKernels int32_kernels() { return integer_kernels<std::int32_t>(); }
+OpKernels uint32_kernels() { return integer_kernels<std::uint32_t>(); }
+OpKernels int64_kernels() { return integer_kernels<std::int64_t>(); }
+OpKernels uint64_kernels() { return integer_kernels<std::uint64_t>(); }
+
+// A sum is `or`, a product `and`; so are maximum and minimum, and the bits.
+OpKernels bool_kernels() {
+  constexpr CombineFunction kOr = logical<std::uint8_t, false>;
+  constexpr CombineFunction kAnd = logical<std::uint8_t, true>;
+  constexpr CombineFunction kXor = kernel<std::uint8_t, LogicalXor<std::uint8_t>>;
+  return {kOr, kAnd, kAnd, kOr, nullptr, nullptr, kAnd, kOr, kXor, kAnd, kOr};
+}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace tutti
@@ -28,10 +105,24 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tutti {
 
+HWY_EXPORT(int8_kernels);
+HWY_EXPORT(uint8_kernels);
+HWY_EXPORT(int16_kernels);
+HWY_EXPORT(uint16_kernels);
 HWY_EXPORT(int32_kernels);
+HWY_EXPORT(uint32_kernels);
 HWY_EXPORT(int64_kernels);
+HWY_EXPORT(uint64_kernels);
+HWY_EXPORT(bool_kernels);
+OpKernels int8_kernels() { return HWY_DYNAMIC_DISPATCH(int8_kernels)(); }
+OpKernels uint8_kernels() { return HWY_DYNAMIC_DISPATCH(uint8_kernels)(); }
+OpKernels int16_kernels() { return HWY_DYNAMIC_DISPATCH(int16_kernels)(); }
+OpKernels uint16_kernels() { return HWY_DYNAMIC_DISPATCH(uint16_kernels)(); }
 OpKernels int32_kernels() { return HWY_DYNAMIC_DISPATCH(int32_kernels)(); }
+OpKernels uint32_kernels() { return HWY_DYNAMIC_DISPATCH(uint32_kernels)(); }
 OpKernels int64_kernels() { return HWY_DYNAMIC_DISPATCH(int64_kernels)(); }
+OpKernels uint64_kernels() { return HWY_DYNAMIC_DISPATCH(uint64_kernels)(); }
+OpKernels bool_kernels() { return HWY_DYNAMIC_DISPATCH(bool_kernels)(); }
 
 }  // namespace tutti
 #endif

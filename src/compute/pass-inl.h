@@ -79,32 +79,33 @@ inline std::uint64_t streamable(const CombineArgs& args, std::size_t element_byt
   return streamed;
 }
 
-// Reduction: what happens to an element; see reductions-inl.h.
+// Reduction: what happens to an element; see reductions-inl.h. Small, and handed on by value.
 template <class Reduction, int kIn, int kOut>
 class Pass {
  public:
   using T = typename Reduction::Stored;
 
-  HWY_INLINE explicit Pass(const CombineArgs& args)
-      : reduction_(args), in_(args.in, args.inputs), out_(args.out, args.outputs) {}
+  HWY_INLINE Pass(const CombineArgs& args, Reduction reduction)
+      : reduction_(reduction), in_(args.in, args.inputs), out_(args.out, args.outputs) {}
 
-  static HWY_INLINE void run(const CombineArgs& args) {
-    if (args.count >= kBulkBytes / sizeof(T)) return bulk(args);
-    range(args, 0, args.count);
+  static HWY_INLINE void run(const CombineArgs& args, Reduction reduction) {
+    if (args.count >= kBulkBytes / sizeof(T)) return bulk(args, reduction);
+    range(args, reduction, 0, args.count);
   }
   // The same, with small calls in the caller's own code: no frame, no second look at `args`. Below
   // 16 bytes it is the taken branches that cost (2 cycles each), so these come first.
-  static HWY_INLINE void run_inline(const CombineArgs& args) {
+  static HWY_INLINE void run_inline(const CombineArgs& args, Reduction reduction) {
     constexpr std::size_t kFew = 16 / sizeof(T);
     if constexpr (kFew <= hn::MaxLanes(hn::ScalableTag<T>()))
       if (args.count < kFew) [[likely]]
-        return Pass(args).template halves<kFew / 2>(0, args.count);
-    run(args);
+        return Pass(args, reduction).template halves<kFew / 2>(0, args.count);
+    run(args, reduction);
   }
 
  private:
-  static HWY_NOINLINE void range(const CombineArgs& args, std::size_t begin, std::size_t end) {
-    Pass(args).rest(begin, end);
+  static HWY_NOINLINE void range(const CombineArgs& args, Reduction reduction, std::size_t begin,
+                                 std::size_t end) {
+    Pass(args, reduction).rest(begin, end);
   }
   // Whole vectors, then one of each half width that is still needed: never beyond the end.
   HWY_INLINE void rest(std::size_t i, std::size_t end) const {
@@ -134,21 +135,21 @@ class Pass {
   }
 
   // With aligned stores where alignment can be had.
-  static HWY_NOINLINE void bulk(const CombineArgs& args) {
-    const Pass pass(args);
+  static HWY_NOINLINE void bulk(const CombineArgs& args, Reduction reduction) {
+    const Pass pass(args, reduction);
     int lead = 0;
     std::uint64_t streamed = 0;
     if constexpr (kOut == 0) streamed = streamable(args, sizeof(T), lead);
     const std::size_t off = misalignment(args.out[lead]);
     std::size_t i = off % sizeof(T) == 0 ? (kLineBytes - off) % kLineBytes / sizeof(T) : 0;
-    range(args, 0, i);
+    range(args, reduction, 0, i);
 
     const hn::ScalableTag<T> d;
     const std::size_t lanes = hn::Lanes(d);
     for (; args.count - i >= 4 * lanes; i += 4 * lanes)
       pass.four_steps(d, lanes, i, streamed, args.fetch_outputs);
     if (streamed != 0) hwy::FlushStream();
-    range(args, i, args.count);
+    range(args, reduction, i, args.count);
   }
   template <int kWrite, class P>
   static HWY_INLINE void fetch(P* from, std::size_t bytes, std::size_t ahead) {

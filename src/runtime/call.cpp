@@ -65,6 +65,8 @@ void check_kind(const CallKind& kind, int size) {
   if (has_root(kind.what) && (kind.root < 0 || kind.root >= size))
     refuse(kind, fmt::format("root {} is not a rank; ranks are 0 to {}", kind.root, size - 1));
   if (reduces(kind.what)) combine_function(kind.type, kind.op);  // throws `usage` naming the pair
+  if (reduces(kind.what) && kind.op == Op::premul_sum)
+    refuse(kind, "no call takes the scalar of a premultiplied sum yet");
   const std::size_t most = static_cast<std::size_t>(std::numeric_limits<std::ptrdiff_t>::max()) /
                            size_of(kind.type) / static_cast<std::size_t>(size);
   if (kind.count > most)

@@ -91,15 +91,23 @@ struct Call {
   std::size_t offset_bytes = 0;  ///< Of the first buffer from a cache line.
   std::size_t apart_bytes = 0;   ///< More for each further buffer.
   int output_0_is_input = -1;
+  std::uint64_t premultiplied_inputs = 0;
+  bool accumulates_in_f32 = false;
+  std::uint64_t wide_inputs = 0;
+  std::uint64_t wide_outputs = 0;
 
-  std::string text() const {
-    return std::string(to_string(op)) + " " + std::to_string(inputs) + " -> " +
-           std::to_string(outputs) + ", count " + std::to_string(count) + ", divided by " +
-           std::to_string(divide_by) + ", streamed " + std::to_string(stream_outputs) +
-           ", offset " + std::to_string(offset_bytes) + " + " + std::to_string(apart_bytes) +
-           ", in place on " + std::to_string(output_0_is_input);
+  std::string text(DataType type) const {
+    return std::string(to_string(type)) + " " + std::string(to_string(op)) + " " +
+           std::to_string(inputs) + " -> " + std::to_string(outputs) + ", count " +
+           std::to_string(count) + ", divided by " + std::to_string(divide_by) + ", streamed " +
+           std::to_string(stream_outputs) + ", offset " + std::to_string(offset_bytes) + " + " +
+           std::to_string(apart_bytes) + ", in place on " + std::to_string(output_0_is_input) +
+           ", premultiplied " + std::to_string(premultiplied_inputs) + ", wide " +
+           std::to_string(wide_inputs) + " -> " + std::to_string(wide_outputs);
   }
 };
+
+inline bool has_bit(std::uint64_t mask, int k) { return (mask >> k & 1) != 0; }
 
 template <typename T>
 bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
@@ -108,55 +116,10 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
 }
 
 template <typename T>
-std::vector<T> expected(const Call& call, const std::vector<std::vector<T>>& inputs) {
-  std::vector<T> result(call.count);
-  std::vector<T> operands(inputs.size());
-  for (std::size_t i = 0; i < call.count; ++i) {
-    for (std::size_t j = 0; j < inputs.size(); ++j) operands[j] = inputs[j][i];
-    result[i] = reference::reduce<T>(call.op, operands, call.divide_by);
-  }
-  return result;
-}
-
-/// Makes the call with these inputs, and checks outputs, inputs and the bytes around them.
-template <typename T>
-void check(const Call& call, const std::vector<std::vector<T>>& inputs) {
-  std::vector<GuardedBuffer<T>> buffers;
-  std::size_t offset = call.offset_bytes;
-  const auto add = [&](const std::vector<T>& values) {
-    buffers.emplace_back(values, offset);
-    offset = (offset + call.apart_bytes) % 64;
-  };
-  for (const auto& input : inputs) add(input);
-  for (int k = 0; k < call.outputs; ++k) add(std::vector<T>(call.count));
-
-  std::vector<const void*> in;
-  std::vector<void*> out;
-  for (int j = 0; j < call.inputs; ++j) in.push_back(buffers[j].data());
-  for (int k = 0; k < call.outputs; ++k) out.push_back(buffers[call.inputs + k].data());
-  if (call.output_0_is_input >= 0) out[0] = buffers[call.output_0_is_input].data();
-
-  combine_function(data_type_of<T>(), call.op)({.in = in.data(),
-                                                .inputs = call.inputs,
-                                                .out = out.data(),
-                                                .outputs = call.outputs,
-                                                .count = call.count,
-                                                .divide_by = call.divide_by,
-                                                .stream_outputs = call.stream_outputs});
-
-  const std::vector<T> result = expected(call, inputs);
-  for (int k = 0; k < call.outputs; ++k) {
-    const bool aliased = k == 0 && call.output_0_is_input >= 0;
-    const auto& buffer = buffers[aliased ? call.output_0_is_input : call.inputs + k];
-    EXPECT_TRUE(same_bits(buffer.values(), result)) << "output " << k << " of " << call.text();
-  }
-  for (int j = 0; j < call.inputs; ++j) {
-    if (j == call.output_0_is_input) continue;
-    EXPECT_TRUE(same_bits(buffers[j].values(), inputs[j]))
-        << "input " << j << " of " << call.text();
-  }
-  for (const auto& buffer : buffers)
-    EXPECT_TRUE(buffer.guards_are_untouched()) << "around a buffer of " << call.text();
+std::vector<std::uint8_t> bytes_of(std::span<const T> values) {
+  std::vector<std::uint8_t> bytes(values.size_bytes());
+  if (!values.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
+  return bytes;
 }
 
 /// Elements of every kind: about a third random bits, a third small numbers, a third edges (NaN of
@@ -176,5 +139,113 @@ class Values {
  private:
   std::mt19937_64 random_;
 };
+
+/// The inputs of calls that differ in all but type, reduction and operands, and what must come out:
+/// the first elements serve the shorter calls.
+template <typename T>
+class Problem {
+ public:
+  using Work = reference::Work<T>;
+
+  Problem(const Call& call, std::vector<std::vector<T>> inputs)
+      : inputs_(std::move(inputs)), scalar_(Values<T>(call.divide_by + 17).next()) {
+    const std::size_t most = inputs_[0].size();
+    if (call.wide_inputs != 0) wide_inputs_ = Values<Work>(most).inputs(call.inputs, most);
+    std::vector<Work> operands(inputs_.size());
+    for (std::size_t i = 0; i < most; ++i) {
+      for (int j = 0; j < call.inputs; ++j) {
+        operands[j] =
+            has_bit(call.wide_inputs, j) ? wide_inputs_[j][i] : reference::to_work(inputs_[j][i]);
+        if (has_bit(call.premultiplied_inputs, j))
+          operands[j] = reference::finish(
+              reference::fold(Op::prod, operands[j], reference::to_work(scalar_)), 1);
+      }
+      const Work result = reference::reduce<Work>(call.op, operands, call.divide_by);
+      held_.push_back(is_copy(call) ? inputs_[0][i] : reference::from_work<T>(result));
+      folded_.push_back(is_copy(call) && call.wide_inputs != 0 ? wide_inputs_[0][i] : result);
+    }
+  }
+
+  /// Makes the call, and checks outputs, inputs and the bytes around them.
+  void check(const Call& call) const {
+    std::vector<GuardedBuffer<std::uint8_t>> buffers;
+    std::size_t offset = call.offset_bytes;
+    const auto add = [&](const std::vector<std::uint8_t>& bytes) {
+      buffers.emplace_back(bytes, offset);
+      offset = (offset + call.apart_bytes) % 64;
+    };
+    for (int j = 0; j < call.inputs; ++j) add(input(call, j));
+    for (int k = 0; k < call.outputs; ++k) add(std::vector<std::uint8_t>(result(call, k).size()));
+    make(call, buffers);
+    for (int k = 0; k < call.outputs; ++k) {
+      const bool aliased = k == 0 && call.output_0_is_input >= 0;
+      const auto& buffer = buffers[aliased ? call.output_0_is_input : call.inputs + k];
+      EXPECT_TRUE(buffer.values() == result(call, k))
+          << "output " << k << " of " << call.text(type_of<T>());
+    }
+    for (int j = 0; j < call.inputs; ++j) {
+      if (j == call.output_0_is_input) continue;
+      EXPECT_TRUE(buffers[j].values() == input(call, j))
+          << "input " << j << " of " << call.text(type_of<T>());
+    }
+    for (const auto& buffer : buffers)
+      EXPECT_TRUE(buffer.guards_are_untouched())
+          << "around a buffer of " << call.text(type_of<T>());
+  }
+
+ private:
+  // One input that nothing is done to keeps its bits.
+  static bool is_copy(const Call& call) {
+    const std::uint64_t all = (std::uint64_t{1} << call.outputs) - 1;
+    return call.inputs == 1 && call.divide_by == 1 && !has_bit(call.premultiplied_inputs, 0) &&
+           call.wide_outputs == (has_bit(call.wide_inputs, 0) ? all : 0);
+  }
+  std::vector<std::uint8_t> input(const Call& call, int j) const {
+    if (has_bit(call.wide_inputs, j)) return first(call, wide_inputs_[j]);
+    return first(call, inputs_[j]);
+  }
+  std::vector<std::uint8_t> result(const Call& call, int k) const {
+    return has_bit(call.wide_outputs, k) ? first(call, folded_) : first(call, held_);
+  }
+  template <typename E>
+  static std::vector<std::uint8_t> first(const Call& call, const std::vector<E>& elements) {
+    return bytes_of(std::span<const E>(elements).first(call.count));
+  }
+
+  void make(const Call& call, std::vector<GuardedBuffer<std::uint8_t>>& buffers) const {
+    std::vector<const void*> in;
+    std::vector<void*> out;
+    for (int j = 0; j < call.inputs; ++j) in.push_back(buffers[j].data());
+    for (int k = 0; k < call.outputs; ++k) out.push_back(buffers[call.inputs + k].data());
+    if (call.output_0_is_input >= 0) out[0] = buffers[call.output_0_is_input].data();
+    const CombineExtras extras{.premultiplied_inputs = call.premultiplied_inputs,
+                               .premultiply = &scalar_,
+                               .wide_inputs = call.wide_inputs,
+                               .wide_outputs = call.wide_outputs};
+    const bool plain = call.premultiplied_inputs == 0 && !call.accumulates_in_f32;
+    const CombineFunction function = call.accumulates_in_f32
+                                         ? combine_function(type_of<T>(), call.op, DataType::f32)
+                                         : combine_function(type_of<T>(), call.op);
+    function({.in = in.data(),
+              .inputs = call.inputs,
+              .out = out.data(),
+              .outputs = call.outputs,
+              .count = call.count,
+              .divide_by = call.divide_by,
+              .stream_outputs = call.stream_outputs,
+              .extras = plain ? nullptr : &extras});
+  }
+
+  std::vector<std::vector<T>> inputs_;
+  std::vector<std::vector<Work>> wide_inputs_;
+  T scalar_;
+  std::vector<T> held_;
+  std::vector<Work> folded_;
+};
+
+template <typename T>
+void check(const Call& call, const std::vector<std::vector<T>>& inputs) {
+  Problem<T>(call, inputs).check(call);
+}
 
 }  // namespace tutti

@@ -23,16 +23,16 @@ class Numerics : public OnEveryTarget {
     for (const auto& input : inputs) in.push_back(input.data());
     std::vector<T> output(kCount);
     void* out = output.data();
-    combine_function(data_type_of<T>(), op)({.in = in.data(),
-                                             .inputs = static_cast<int>(in.size()),
-                                             .out = &out,
-                                             .outputs = 1,
-                                             .count = kCount,
-                                             .divide_by = divide_by});
+    combine_function(type_of<T>(), op)({.in = in.data(),
+                                        .inputs = static_cast<int>(in.size()),
+                                        .out = &out,
+                                        .outputs = 1,
+                                        .count = kCount,
+                                        .divide_by = divide_by});
     EXPECT_TRUE(same_bits(output, std::vector<T>(kCount, output[0])));
     return output[0];
   }
-  bfloat16 bf16(float value) { return reference::nearest(value); }
+  bfloat16 bf16(float value) { return reference::nearest<bfloat16>(value); }
   std::uint32_t bits(float value) { return std::bit_cast<std::uint32_t>(value); }
 };
 

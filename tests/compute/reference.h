@@ -2,79 +2,187 @@
 // code with src/compute.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
+#include <complex>
 #include <cstdint>
 #include <limits>
 #include <span>
 #include <type_traits>
+#include <vector>
 
 #include <tutti/types.hpp>
 
-namespace tutti::reference {
+namespace tutti {
 
-inline float to_float(bfloat16 value) {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(value.bits) << 16);
-}
-
-// The nearer of the two neighbours, measured in f64, where both distances are exact.
-inline bfloat16 nearest(float value) {
-  if (std::isnan(value)) return {0x7FC0};
-  const auto toward_zero = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(value) >> 16);
-  if (std::isinf(value)) return {toward_zero};
-  const auto away = static_cast<std::uint16_t>(toward_zero + 1);
-  constexpr double kBeyondGreatest = 0x1p128;  // in place of infinity, which has no distance
-  const double lower = std::fabs(to_float({toward_zero}));
-  const double upper = std::isinf(to_float({away})) ? kBeyondGreatest : std::fabs(to_float({away}));
-  const double below = std::fabs(value) - lower;
-  const double above = upper - std::fabs(value);
-  if (below != above) return {below < above ? toward_zero : away};
-  return {toward_zero % 2 == 0 ? toward_zero : away};
-}
+/// A truth value as it lies in a buffer: any byte.
+struct Truth {
+  std::uint8_t byte;
+};
 
 template <typename T>
-T fold_float(Op op, T a, T b) {
+constexpr DataType type_of() {
+  if constexpr (std::is_same_v<T, Truth>)
+    return DataType::boolean;
+  else
+    return data_type_of<T>();
+}
+
+}  // namespace tutti
+
+namespace tutti::reference {
+
+/// A float of 16 or 8 bits by its numbers.
+struct Format {
+  int mantissa_bits, bias;
+  std::uint32_t greatest, beyond, nan, sign;  ///< Bit patterns; `beyond`: what is too great.
+};
+template <typename T>
+inline constexpr bool kIsNarrow = false;
+template <typename T>
+inline constexpr Format kFormat{};
+template <>
+inline constexpr bool kIsNarrow<float16> = true;
+template <>
+inline constexpr Format kFormat<float16>{10, 15, 0x7BFF, 0x7C00, 0x7E00, 0x8000};
+template <>
+inline constexpr bool kIsNarrow<bfloat16> = true;
+template <>
+inline constexpr Format kFormat<bfloat16>{7, 127, 0x7F7F, 0x7F80, 0x7FC0, 0x8000};
+template <>
+inline constexpr bool kIsNarrow<float8_e4m3> = true;
+template <>
+inline constexpr Format kFormat<float8_e4m3>{3, 7, 0x7E, 0x7F, 0x7F, 0x80};
+template <>
+inline constexpr bool kIsNarrow<float8_e5m2> = true;
+template <>
+inline constexpr Format kFormat<float8_e5m2>{2, 15, 0x7B, 0x7C, 0x7E, 0x80};
+
+template <typename T>
+float to_float(T value) {
+  constexpr Format f = kFormat<T>;
+  const std::uint32_t magnitude = value.bits & (f.sign - 1);
+  const auto mantissa = static_cast<int>(magnitude & ((1u << f.mantissa_bits) - 1));
+  const auto exponent = static_cast<int>(magnitude >> f.mantissa_bits);
+  float result = exponent == 0
+                     ? std::ldexp(static_cast<float>(mantissa), 1 - f.bias - f.mantissa_bits)
+                     : std::ldexp(static_cast<float>(mantissa + (1 << f.mantissa_bits)),
+                                  exponent - f.bias - f.mantissa_bits);
+  if (magnitude > f.greatest)
+    result = magnitude == f.beyond && f.beyond != f.nan ? std::numeric_limits<float>::infinity()
+                                                        : std::numeric_limits<float>::quiet_NaN();
+  return (value.bits & f.sign) != 0 ? -result : result;
+}
+
+/// To nearest even: counted in units of the last place, which f64 does exactly.
+template <typename T>
+T nearest(float value) {
+  constexpr Format f = kFormat<T>;
+  const auto pattern = [](std::uint32_t bits) { return T{static_cast<decltype(T::bits)>(bits)}; };
+  if (std::isnan(value)) return pattern(f.nan);
+  const std::uint32_t sign = std::signbit(value) ? f.sign : 0;
+  const double magnitude = std::fabs(value);
+  if (std::isinf(value)) return pattern(f.beyond | sign);
+  if (magnitude == 0) return pattern(sign);
+  const int exponent = std::max(std::ilogb(magnitude), 1 - f.bias);
+  const double units = std::nearbyint(std::ldexp(magnitude, f.mantissa_bits - exponent));
+  // One unit more than the mantissa holds carries into the exponent, as it should.
+  const std::int64_t bits = (static_cast<std::int64_t>(exponent + f.bias - 1) << f.mantissa_bits) +
+                            static_cast<std::int64_t>(units);
+  return pattern((bits > f.greatest ? f.beyond : static_cast<std::uint32_t>(bits)) | sign);
+}
+
+/// What T is computed in.
+template <typename T>
+using Work = std::conditional_t<kIsNarrow<T>, float, T>;
+template <typename T>
+Work<T> to_work(T value) {
+  if constexpr (kIsNarrow<T>)
+    return to_float(value);
+  else
+    return value;
+}
+template <typename T>
+T from_work(Work<T> value) {
+  if constexpr (kIsNarrow<T>)
+    return nearest<T>(value);
+  else
+    return value;
+}
+
+// Floats.
+template <typename T>
+T one_nan(T value) {
+  return std::isnan(value) ? std::numeric_limits<T>::quiet_NaN() : value;
+}
+template <typename T>
+requires std::is_floating_point_v<T> T fold(Op op, T a, T b) {
   if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<T>::quiet_NaN();
-  if (op == Op::sum || op == Op::avg) return a + b;
+  if (op == Op::sum) return a + b;
   if (op == Op::prod) return a * b;
   const bool a_is_less = a == b ? std::signbit(a) : a < b;
   return a_is_less == (op == Op::min) ? a : b;
 }
-
 template <typename T>
-T reduce_float(Op op, std::span<const T> operands, std::uint32_t divide_by) {
-  T folded = operands[0];
-  for (const T operand : operands.subspan(1)) folded = fold_float(op, folded, operand);
-  if (divide_by != 1) folded /= static_cast<T>(divide_by);
-  return std::isnan(folded) ? std::numeric_limits<T>::quiet_NaN() : folded;
+requires std::is_floating_point_v<T> T finish(T folded, std::uint32_t divide_by) {
+  return one_nan(divide_by == 1 ? folded : folded / static_cast<T>(divide_by));
 }
 
+// Complex numbers.
 template <typename T>
-T reduce_integer(Op op, std::span<const T> operands, std::uint32_t divide_by) {
+std::complex<T> fold(Op op, std::complex<T> a, std::complex<T> b) {
+  if (op == Op::sum) return {a.real() + b.real(), a.imag() + b.imag()};
+  return {a.real() * b.real() - a.imag() * b.imag(), a.real() * b.imag() + a.imag() * b.real()};
+}
+template <typename T>
+std::complex<T> finish(std::complex<T> folded, std::uint32_t divide_by) {
+  return {finish(folded.real(), divide_by), finish(folded.imag(), divide_by)};
+}
+
+// Integers.
+template <typename T>
+requires std::is_integral_v<T> T fold(Op op, T a, T b) {
   __extension__ using Wide = __int128;
-  T folded = operands[0];
-  for (const T operand : operands.subspan(1)) {
-    Wide exact = std::min(folded, operand);
-    if (op == Op::sum || op == Op::avg) exact = Wide{folded} + operand;
-    if (op == Op::prod) exact = Wide{folded} * operand;
-    if (op == Op::max) exact = std::max(folded, operand);
-    folded = static_cast<T>(exact);  // modulo 2^bits since C++20
+  switch (op) {
+    case Op::prod: return static_cast<T>(Wide{a} * b);  // modulo 2^bits since C++20
+    case Op::min: return std::min(a, b);
+    case Op::max: return std::max(a, b);
+    case Op::bit_and: return static_cast<T>(a & b);
+    case Op::bit_or: return static_cast<T>(a | b);
+    case Op::bit_xor: return static_cast<T>(a ^ b);
+    case Op::logical_and: return a != 0 && b != 0;
+    case Op::logical_or: return a != 0 || b != 0;
+    default: return static_cast<T>(Wide{a} + b);
   }
+}
+template <typename T>
+requires std::is_integral_v<T> T finish(T folded, std::uint32_t divide_by) {
+  __extension__ using Wide = __int128;
   return static_cast<T>(Wide{folded} / Wide{divide_by});
 }
 
-template <typename T>
-T reduce(Op op, std::span<const T> operands, std::uint32_t divide_by) {
-  if (operands.size() == 1 && divide_by == 1) return operands[0];
-  if constexpr (std::is_same_v<T, bfloat16>) {
-    std::vector<float> floats;
-    for (const bfloat16 operand : operands) floats.push_back(to_float(operand));
-    return nearest(reduce_float<float>(op, floats, divide_by));
-  } else if constexpr (std::is_floating_point_v<T>) {
-    return reduce_float(op, operands, divide_by);
-  } else {
-    return reduce_integer(op, operands, divide_by);
+// Truth values.
+inline Truth fold(Op op, Truth a, Truth b) {
+  const bool left = a.byte != 0, right = b.byte != 0;
+  switch (op) {
+    case Op::prod:
+    case Op::min:
+    case Op::bit_and:
+    case Op::logical_and: return {left && right};
+    case Op::bit_xor: return {left != right};
+    default: return {left || right};
   }
+}
+inline Truth finish(Truth folded, std::uint32_t) { return folded; }
+
+/// Operands as they are computed, one or more. One alone is not folded, but is finished.
+template <typename W>
+W reduce(Op op, std::span<const W> operands, std::uint32_t divide_by) {
+  const bool sums = op == Op::avg || op == Op::premul_sum;
+  W folded = operands[0];
+  for (const W operand : operands.subspan(1)) folded = fold(sums ? Op::sum : op, folded, operand);
+  return finish(folded, divide_by);
 }
 
 }  // namespace tutti::reference

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <stdexcept>
 #include <thread>
 
 #include "../transport/stream_transport.h"
@@ -57,6 +58,7 @@ double reduced(const Trial& trial, int ranks, std::size_t index) {
       case Op::prod: result *= x; break;
       case Op::min: result = std::min(result, x); break;
       case Op::max: result = std::max(result, x); break;
+      default: throw std::logic_error("conformance has no values for this reduction");
     }
   }
   if (trial.op != Op::avg) return result;

@@ -94,6 +94,7 @@ Wide<T> value(const Recipe& r, std::size_t i, int rank) {
     case Op::max:
       return static_cast<Wide<T>>(
           draw(r.seed, i, rank, -exact_limit<T>() / 2, exact_limit<T>() / 2));
+    default: break;
   }
   assert(false);
   return {};

@@ -1,0 +1,26 @@
+// tutti: a reduction of one's own.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+namespace tutti {
+
+/// A reduction of one's own, on elements of one's own: any `element_bytes` that may be copied as
+/// bytes. It must be associative; it need not be commutative: operands are folded from the left, in
+/// the order that the algorithm states.
+struct UserReduction {
+  /// inout[i] = in[i] op inout[i] for i < count, `in` being what stands to the left, as in
+  /// MPI_Op_create. Called with a few KiB at a time, neither aligned to more than 16 bytes nor
+  /// overlapping; by any thread that advances the operation, several at a time where several
+  /// operations run. What it throws fails the operation.
+  using Function = void (*)(const void* in, void* inout, std::size_t count, void* context);
+
+  std::string_view name;      ///< For messages.
+  std::size_t element_bytes;  ///< 1 to kMaxUserElementBytes.
+  Function function;
+  void* context = nullptr;  ///< Handed to the function.
+};
+inline constexpr std::size_t kMaxUserElementBytes = 4096;
+
+}  // namespace tutti

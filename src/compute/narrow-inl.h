@@ -1,0 +1,221 @@
+// Floats of 16 and 8 bits, computed in f32: how vectors of them become f32, and back. Rounding is
+// to nearest even; what is narrowed holds no NaN but the one of with_one_nan().
+#include "compute/reductions-inl.h"
+
+#if defined(TUTTI_COMPUTE_NARROW_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef TUTTI_COMPUTE_NARROW_INL_H_
+#undef TUTTI_COMPUTE_NARROW_INL_H_
+#else
+#define TUTTI_COMPUTE_NARROW_INL_H_
+#endif
+
+// Set where the processor converts f16 itself.
+#undef TUTTI_COMPUTE_F16C
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2 && !defined(HWY_DISABLE_F16C)
+#define TUTTI_COMPUTE_F16C 1
+#else
+#define TUTTI_COMPUTE_F16C 0
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace tutti {
+namespace HWY_NAMESPACE {
+
+// Each format: `widen` takes a vector of Stored to f32 lanes, `narrow` takes one back.
+
+struct Bfloat16 {
+  using Stored = std::uint16_t;
+
+  template <class DF, class V>
+  static HWY_INLINE auto widen(DF df, V stored) {
+    const hn::Rebind<std::uint32_t, DF> du32;
+    return hn::BitCast(df, hn::ShiftLeft<16>(hn::PromoteTo(du32, stored)));
+  }
+  // Highway 1.0.3's own conversion cuts the lower half off, which is not rounding.
+  template <class V>
+  static HWY_INLINE auto narrow(V v) {
+    using DF = hn::DFromV<V>;
+    const hn::Rebind<std::uint32_t, DF> du32;
+    const hn::Rebind<std::int32_t, DF> di32;
+    const auto bits = hn::BitCast(du32, v);
+    const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du32, 1u));
+    // NaN is 0x7FC00000: neither addition reaches its upper half.
+    const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(du32, 0x7FFFu)));
+    return hn::DemoteTo(hn::Rebind<Stored, DF>(), hn::BitCast(di32, hn::ShiftRight<16>(rounded)));
+  }
+};
+
+#if TUTTI_COMPUTE_F16C
+struct Float16 {
+  using Stored = std::uint16_t;
+
+  template <class DF, class V>
+  static HWY_INLINE auto widen(DF df, V stored) {
+    return hn::PromoteTo(df, hn::BitCast(hn::Rebind<hwy::float16_t, DF>(), stored));
+  }
+  template <class V>
+  static HWY_INLINE auto narrow(V v) {
+    using DF = hn::DFromV<V>;
+    return hn::BitCast(hn::Rebind<Stored, DF>(), hn::DemoteTo(hn::Rebind<hwy::float16_t, DF>(), v));
+  }
+};
+#else
+// Highway's own way without the instructions neither rounds to even nor keeps infinity.
+struct Float16 {
+  using Stored = std::uint16_t;
+
+  // The exponent counts from 15, not 127; the greatest stands for infinity and NaN. Denormals are
+  // given the least exponent and its implicit bit, which is then taken away.
+  template <class DF, class V>
+  static HWY_INLINE auto widen(DF df, V stored) {
+    const hn::Rebind<std::int32_t, DF> di32;
+    const hn::Rebind<std::uint32_t, DF> du32;
+    const auto bits = hn::PromoteTo(du32, stored);
+    const auto sign = hn::ShiftLeft<16>(hn::And(bits, hn::Set(du32, 0x8000u)));
+    const auto magnitude =
+        hn::BitCast(di32, hn::ShiftLeft<13>(hn::And(bits, hn::Set(du32, 0x7FFFu))));
+    const auto normal = hn::Add(magnitude, hn::Set(di32, 112 << 23));
+    const auto special = hn::Add(magnitude, hn::Set(di32, 224 << 23));
+    const auto least = hn::Set(di32, 113 << 23);
+    const auto denormal = hn::BitCast(
+        di32, hn::Sub(hn::BitCast(df, hn::Add(magnitude, least)), hn::BitCast(df, least)));
+    const auto finite = hn::IfThenElse(hn::Lt(magnitude, hn::Set(di32, 1 << 23)), denormal, normal);
+    const auto all = hn::IfThenElse(hn::Lt(magnitude, hn::Set(di32, 31 << 23)), finite, special);
+    return hn::BitCast(df, hn::Or(sign, hn::BitCast(du32, all)));
+  }
+  // Adding 0.5 shifts a denormal's last bit, 2^-24, to the end of the f32, and rounds.
+  template <class V>
+  static HWY_INLINE auto narrow(V v) {
+    using DF = hn::DFromV<V>;
+    const DF df;
+    const hn::Rebind<std::int32_t, DF> di32;
+    const hn::Rebind<std::uint32_t, DF> du32;
+    const auto magnitude = hn::BitCast(di32, hn::Abs(v));
+    const auto odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(di32, 1));
+    const auto rounded =
+        hn::Add(hn::Sub(magnitude, hn::Set(di32, 112 << 23)), hn::Add(odd, hn::Set(di32, 0xFFF)));
+    const auto normal = hn::Min(hn::ShiftRight<13>(rounded), hn::Set(di32, 0x7C00));
+    const auto half = hn::Set(df, 0.5f);
+    const auto denormal =
+        hn::Sub(hn::BitCast(di32, hn::Add(hn::Abs(v), half)), hn::BitCast(di32, half));
+    const auto number =
+        hn::IfThenElse(hn::Lt(magnitude, hn::Set(di32, 113 << 23)), denormal, normal);
+    const auto all =
+        hn::IfThenElse(hn::Gt(magnitude, hn::Set(di32, 255 << 23)), hn::Set(di32, 0x7E00), number);
+    const auto sign = hn::ShiftRight<16>(hn::And(hn::BitCast(du32, v), hn::Set(du32, 0x80000000u)));
+    return hn::DemoteTo(hn::Rebind<Stored, DF>(), hn::Or(all, hn::BitCast(di32, sign)));
+  }
+};
+#endif
+
+// Rounded to kMantissa bits, and to multiples of the last bit of 2^kLeast: adding a number whose
+// last bit is the one to be kept rounds there, taking it away again is exact. The half above it
+// keeps negative sums in the same binade.
+template <int kMantissa, int kLeast, class V>
+HWY_INLINE V rounded_to(V v) {
+  using DF = hn::DFromV<V>;
+  const hn::Rebind<std::int32_t, DF> di32;
+  constexpr int kGreatest = 60;  // more than any 8-bit float's, less than what would overflow
+  const auto exponent = hn::Min(hn::Max(hn::And(hn::BitCast(di32, v), hn::Set(di32, 255 << 23)),
+                                        hn::Set(di32, (127 + kLeast) << 23)),
+                                hn::Set(di32, (127 + kGreatest) << 23));
+  const auto shift =
+      hn::BitCast(DF(), hn::Add(exponent, hn::Set(di32, ((23 - kMantissa) << 23) | (1 << 22))));
+  return hn::CopySign(hn::Sub(hn::Add(v, shift), shift), v);
+}
+
+// OCP E5M2: the upper half of an f16.
+struct Float8E5M2 {
+  using Stored = std::uint8_t;
+
+  template <class DF, class V>
+  static HWY_INLINE auto widen(DF df, V stored) {
+    const hn::Rebind<std::uint16_t, DF> du16;
+    return Float16::widen(df, hn::ShiftLeft<8>(hn::PromoteTo(du16, stored)));
+  }
+  template <class V>
+  static HWY_INLINE auto narrow(V v) {
+    using DF = hn::DFromV<V>;
+    const hn::Rebind<std::int16_t, DF> di16;
+    const auto half = Float16::narrow(rounded_to<2, -14>(v));
+    return hn::DemoteTo(hn::Rebind<Stored, DF>(), hn::BitCast(di16, hn::ShiftRight<8>(half)));
+  }
+};
+
+// OCP E4M3FN: an f16 with an exponent of 4 bits that counts from 7, not 15, and a mantissa of 3;
+// 2^8 times less, and NaN in the place of 480.
+struct Float8E4M3 {
+  using Stored = std::uint8_t;
+
+  template <class DF, class V>
+  static HWY_INLINE auto widen(DF df, V stored) {
+    const hn::Rebind<std::int16_t, DF> di16;
+    const hn::Rebind<std::uint16_t, DF> du16;
+    // The sign at the top, twice, then the magnitude.
+    const auto bits = hn::BitCast(
+        du16, hn::ShiftRight<1>(hn::BitCast(di16, hn::ShiftLeft<8>(hn::PromoteTo(du16, stored)))));
+    const auto nan = hn::Eq(hn::And(bits, hn::Set(du16, std::uint16_t{0x3F80})),
+                            hn::Set(du16, std::uint16_t{0x3F80}));
+    const auto half = hn::IfThenElse(nan, hn::Set(du16, std::uint16_t{0x7E00}),
+                                     hn::And(bits, hn::Set(du16, std::uint16_t{0xBFFF})));
+    return hn::Mul(Float16::widen(df, half), hn::Set(df, 256.0f));
+  }
+  template <class V>
+  static HWY_INLINE auto narrow(V v) {
+    using DF = hn::DFromV<V>;
+    const DF df;
+    const hn::Rebind<std::int16_t, DF> di16;
+    const hn::Rebind<std::uint16_t, DF> du16;
+    const auto half = Float16::narrow(hn::Mul(rounded_to<3, -6>(v), hn::Set(df, 1.0f / 256)));
+    // Beyond the greatest (448) is NaN, as infinity is.
+    const auto magnitude = hn::ShiftRight<7>(hn::Min(
+        hn::And(half, hn::Set(du16, std::uint16_t{0x7FFF})), hn::Set(du16, std::uint16_t{0x3F80})));
+    const auto sign = hn::And(hn::ShiftRight<8>(half), hn::Set(du16, std::uint16_t{0x80}));
+    return hn::DemoteTo(hn::Rebind<Stored, DF>(), hn::BitCast(di16, hn::Or(magnitude, sign)));
+  }
+};
+
+template <class D, class V>
+HWY_INLINE auto join(D d, V upper, V lower) {
+#if HWY_TARGET == HWY_SCALAR  // has no vectors to join
+  (void)d, (void)upper;
+  return lower;
+#else
+  return hn::Combine(d, upper, lower);
+#endif
+}
+
+// An element type that is folded as f32. A vector of 16-bit elements is two of f32.
+template <class Format, class Reduction>
+struct Narrow {
+  using Stored = typename Format::Stored;
+
+  template <class D, int kIn>
+  HWY_INLINE auto combine(D d, const Inputs<Stored, kIn>& in, std::size_t i) const {
+    if constexpr (hn::MaxLanes(D()) == 1) {
+      return half(d, in, i);
+    } else {
+      const hn::Half<D> dh;
+      const auto lower = half(dh, in, i);
+      return join(d, half(dh, in, i + hn::Lanes(dh)), lower);
+    }
+  }
+
+ private:
+  struct Widened {
+    template <class D>
+    static HWY_INLINE auto load(D d, const Stored* from) {
+      return Format::widen(hn::Rebind<float, D>(), hn::LoadU(d, from));
+    }
+  };
+  template <class D, int kIn>
+  static HWY_INLINE auto half(D d, const Inputs<Stored, kIn>& in, std::size_t i) {
+    return Format::narrow(with_one_nan(fold_inputs<Widened>(Reduction(), d, in, i)));
+  }
+};
+
+}  // namespace HWY_NAMESPACE
+}  // namespace tutti
+HWY_AFTER_NAMESPACE();
+
+#endif  // TUTTI_COMPUTE_NARROW_INL_H_

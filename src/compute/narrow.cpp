@@ -1,0 +1,84 @@
+// f16 and bf16, and the conversions of these and of 8-bit floats. Sums have kernels of their own;
+// the rest goes through f32 block by block (blocks.cpp).
+#include <cstring>
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "compute/narrow.cpp"
+#include "compute/targets.h"
+// The order matters: this one includes the present file once for each instruction set.
+#include <hwy/foreach_target.h>
+
+#include "compute/narrow-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tutti {
+namespace HWY_NAMESPACE {
+
+namespace {
+
+using F32 = hn::ScalableTag<float>;
+template <class Format>
+using StoredTag = hn::Rebind<typename Format::Stored, F32>;
+
+template <class Format>
+void widen(const void* from, float* to, std::size_t count) {
+  using T = typename Format::Stored;
+  const F32 df;
+  const StoredTag<Format> d;
+  const T* const elements = static_cast<const T*>(from);
+  std::size_t i = 0;
+  for (; count - i >= hn::Lanes(df); i += hn::Lanes(df))
+    hn::StoreU(Format::widen(df, hn::LoadU(d, elements + i)), df, to + i);
+  if (i == count) return;
+  HWY_ALIGN T last[hn::MaxLanes(df)] = {};
+  std::memcpy(last, elements + i, (count - i) * sizeof(T));
+  hn::StoreU(Format::widen(df, hn::Load(d, last)), df, to + i);
+}
+
+template <class Format>
+void narrow(const float* from, void* to, std::size_t count) {
+  using T = typename Format::Stored;
+  const F32 df;
+  const StoredTag<Format> d;
+  T* const elements = static_cast<T*>(to);
+  std::size_t i = 0;
+  for (; count - i >= hn::Lanes(df); i += hn::Lanes(df))
+    hn::StoreU(Format::narrow(hn::LoadU(df, from + i)), d, elements + i);
+  if (i == count) return;
+  HWY_ALIGN float wide[hn::MaxLanes(df)] = {};
+  HWY_ALIGN T last[hn::MaxLanes(df)];
+  std::memcpy(wide, from + i, (count - i) * sizeof(float));
+  hn::Store(Format::narrow(hn::Load(df, wide)), d, last);
+  std::memcpy(elements + i, last, (count - i) * sizeof(T));
+}
+
+}  // namespace
+
+OpKernels f16_kernels() { return {sum_kernel<Narrow<Float16, Sum>>}; }
+OpKernels bf16_kernels() { return {sum_kernel<Narrow<Bfloat16, Sum>>}; }
+
+Conversion conversion_of(DataType type) {
+  switch (type) {
+    case DataType::f16: return {widen<Float16>, narrow<Float16>};
+    case DataType::bf16: return {widen<Bfloat16>, narrow<Bfloat16>};
+    case DataType::f8e4m3: return {widen<Float8E4M3>, narrow<Float8E4M3>};
+    case DataType::f8e5m2: return {widen<Float8E5M2>, narrow<Float8E5M2>};
+    default: return {};
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace tutti
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tutti {
+
+HWY_EXPORT(f16_kernels);
+HWY_EXPORT(bf16_kernels);
+HWY_EXPORT(conversion_of);
+OpKernels f16_kernels() { return HWY_DYNAMIC_DISPATCH(f16_kernels)(); }
+OpKernels bf16_kernels() { return HWY_DYNAMIC_DISPATCH(bf16_kernels)(); }
+Conversion conversion_of(DataType type) { return HWY_DYNAMIC_DISPATCH(conversion_of)(type); }
+
+}  // namespace tutti
+#endif
