@@ -24,7 +24,8 @@ constexpr int kAnyRanks = std::numeric_limits<int>::max();
 constexpr std::size_t kAnyBytes = std::numeric_limits<std::size_t>::max();
 
 /// The first row that fits is taken. Measured over shared memory on two cores of Cascade Lake, with
-/// 2 and 4 ranks (docs/performance.md); a model that measures its machine will take its place.
+/// 2 to 16 ranks (docs/algorithms.md, docs/performance.md); a model that measures its machine will
+/// take its place.
 struct Row {
   Collective what;
   int most_ranks;
@@ -34,11 +35,15 @@ struct Row {
 constexpr Row kTable[] = {
     {Collective::all_reduce, 2, 64u << 10, "one_shot"},
     {Collective::all_reduce, 2, kAnyBytes, "ring"},
-    {Collective::all_reduce, kAnyRanks, 128u << 10, "recursive_doubling"},
+    {Collective::all_reduce, kAnyRanks, 16u << 10, "recursive_doubling"},
+    {Collective::all_reduce, kAnyRanks, 128u << 10, "knomial_tree"},
     {Collective::all_reduce, 8, kAnyBytes, "all_pairs"},
     {Collective::all_reduce, kAnyRanks, kAnyBytes, "ring"},
-    {Collective::broadcast, 4, kAnyBytes, "one_shot"},
-    {Collective::broadcast, kAnyRanks, kAnyBytes, "binomial_tree"},
+    {Collective::broadcast, 2, kAnyBytes, "one_shot"},
+    {Collective::broadcast, 4, 32u << 10, "one_shot"},
+    {Collective::broadcast, 4, kAnyBytes, "double_binary_tree"},
+    {Collective::broadcast, kAnyRanks, 1u << 20, "binomial_tree"},
+    {Collective::broadcast, kAnyRanks, kAnyBytes, "double_binary_tree"},
     {Collective::reduce, 4, 16u << 10, "one_shot"},
     {Collective::reduce, kAnyRanks, kAnyBytes, "binomial_tree"},
     {Collective::all_gather, kAnyRanks, 8u << 10, "recursive_doubling"},
