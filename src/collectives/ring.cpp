@@ -9,7 +9,7 @@
 #include <cassert>
 
 #include "collectives/rank_arithmetic.h"
-#include "collectives/verbs.h"
+#include "collectives/stages.h"
 
 namespace tutti {
 namespace {
@@ -59,21 +59,15 @@ Schedule staged_all_reduce(const PlanRequest& request) {
 
 /// One lane reduces on channel 0, one gathers on channel 1.
 Schedule two_lane_all_reduce(const PlanRequest& request) {
-  const Ring ring(request);
-  const int last = ring.ranks - 1;
-  ScheduleBuilder plan(request, ring.ranks);
-
+  const Group all = Group::all(request);
+  Shares shares;  // chunk c belongs to rank c
+  for (int rank = 0; rank < request.ranks; ++rank) shares.push_back({rank});
+  ScheduleBuilder plan(request, request.ranks);
   const Verbs reduce = plan.lane(0, 0);
-  reduce.send(ring.chunk(0), {ring.next});
-  for (int stage = 1; stage < last; ++stage)
-    reduce.receive_reduce_send(ring.previous, ring.chunk(stage), {ring.next});
-  const StepHandle reduced = reduce.receive_reduce(ring.previous, ring.chunk(last)).completes();
-
+  ring_reduce_scatter(reduce, all, shares, {Place::input, Place::output, true});
   const Verbs gather = plan.lane(1, 1);
-  gather.send_output(ring.chunk(last), {ring.next}).after(reduced);
-  for (int stage = last + 1; stage < 2 * last; ++stage)
-    gather.receive_send(ring.previous, ring.chunk(stage), {ring.next});
-  gather.receive(ring.previous, ring.chunk(2 * last));
+  ring_all_gather(gather, all, shares);
+  gather.starts_after(reduce);
   return std::move(plan).finish();
 }
 

@@ -65,8 +65,8 @@ void OwnAlgorithms::add(std::string name, Planner planner) {
   if (name.empty() || is_built_in(name)) refuse(name, "has a name that tutti uses itself");
   if (!planner) refuse(name, "plans nothing: the function is empty");
   const std::lock_guard lock(mutex_);
-  if (!planners_.try_emplace(name, std::move(planner)).second)
-    refuse(name, "was added to this communicator before");
+  if (planners_.contains(name)) refuse(name, "was added to this communicator before");
+  planners_.emplace(std::move(name), std::move(planner));
 }
 
 bool OwnAlgorithms::has(std::string_view name) const {
