@@ -101,6 +101,9 @@ struct StartupPhase {
   std::chrono::nanoseconds duration;
 };
 
+/// For Communicator::split: in none of the new communicators.
+inline constexpr int kNoColor = -1;
+
 /// A group of ranks. Movable. Calls of one communicator are made by one thread at a time, in the
 /// same order on every rank; different communicators are independent.
 ///
@@ -131,6 +134,23 @@ class TUTTI_API Communicator {
   Communicator& operator=(Communicator&&) noexcept;
   ~Communicator();  ///< Waits for asynchronous calls within their deadlines, says goodbye to peers,
                     ///< frees everything.
+
+  /// Splits it: ranks that give the same `color` (0 or more) get a communicator of their own,
+  /// ranked by `key` and then by their rank here; those with kNoColor none. Called by all ranks, as
+  /// a collective is. Costs an all_gather here and no new start-up: the new one has the same
+  /// connections and background thread, and lives on its own. Different communicators, related or
+  /// not, may be used by different threads at the same time. Throws `mismatch` where ranks call
+  /// different forms of it.
+  std::optional<Communicator> split(int color, int key = 0);
+  /// A second communicator of the same ranks.
+  Communicator dup();
+  /// Those of `ranks` (the same list on every rank), in that order. Called by all ranks; none for
+  /// the others.
+  std::optional<Communicator> subgroup(std::span<const int> ranks);
+
+  /// Memory for messages and boards that this rank holds for it, in bytes: grows with the channels
+  /// that its calls have used.
+  std::size_t memory_bytes() const;
 
   int rank() const noexcept;
   int size() const noexcept;

@@ -3,6 +3,7 @@
 
 #include "runtime/communicator_impl.h"
 #include "runtime/setup.h"
+#include "runtime/split.h"
 
 namespace tutti {
 
@@ -85,6 +86,15 @@ std::vector<Communicator> Communicator::in_process(int size, const Config& confi
     ranks.push_back(CommunicatorImpl::make(std::move(parts)));
   return ranks;
 }
+
+std::optional<Communicator> Communicator::split(int color, int key) {
+  return impl_->split(split_card(color, key));
+}
+Communicator Communicator::dup() { return std::move(*impl_->split(dup_card())); }
+std::optional<Communicator> Communicator::subgroup(std::span<const int> ranks) {
+  return impl_->split(subgroup_card(ranks, rank(), size()));
+}
+std::size_t Communicator::memory_bytes() const { return impl_->parts().transport->memory_bytes(); }
 
 int Communicator::rank() const noexcept { return impl_->rank(); }
 int Communicator::size() const noexcept { return impl_->size(); }

@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 
 #include "collectives/semantics.h"
+#include "runtime/setup.h"
+#include "runtime/split.h"
 
 namespace tutti {
 namespace {
@@ -33,10 +35,16 @@ std::size_t blocks_moved(Collective what, int size) {
 
 CommunicatorImpl::CommunicatorImpl(CommunicatorParts parts)
     : parts_(std::move(parts)),
-      policy_(wait_policy(parts_.size, parts_.cores, parts_.runtime->config().spin_polls)),
+      policy_(wait_policy(parts_.family->ranks, parts_.cores, parts_.runtime->config().spin_polls)),
       board_(parts_.transport->own_board()),
       own_algorithms_(parts_.rank, parts_.size),
-      programs_(*parts_.transport, own_algorithms_, parts_.rank, parts_.size) {}
+      programs_(*parts_.transport, own_algorithms_, parts_.rank, parts_.size) {
+  Family& family = *parts_.family;
+  if (family.communicators++ > 0) return;
+  // The first wait that comes to sleep need not make one.
+  family.sleepers.give_back(
+      family.sleepers.take(family.doorbell.fd(), parts_.transport->wait_fd()));
+}
 
 CommunicatorImpl::~CommunicatorImpl() {
   if (!parts_.runtime->in_own_process()) {  // a forked child: the channels are the parent's, and so
@@ -46,6 +54,7 @@ CommunicatorImpl::~CommunicatorImpl() {
   }
   if (pending()) help_until([this] { return !pending(); }, TimePoint::max());
   if (registered_) parts_.runtime->remove(*this);
+  --parts_.family->communicators;
   const std::lock_guard last_owner(engine_mutex_);  // whoever ended the last operation has let go
   parts_.transport->close();
 }
@@ -198,27 +207,15 @@ void CommunicatorImpl::await_execution(std::chrono::milliseconds timeout) {
 
 template <typename Attempt>
 bool CommunicatorImpl::sleep(Attempt&& attempt, TimePoint deadline) {
-  std::unique_ptr<Sleeper> sleeper;
-  {
-    const std::lock_guard lock(mutex_);
-    if (!sleepers_.empty()) {
-      sleeper = std::move(sleepers_.back());
-      sleepers_.pop_back();
-    }
-  }
-  if (sleeper == nullptr) {
-    sleeper = std::make_unique<Sleeper>();
-    sleeper->watch(parts_.doorbell->fd());
-    sleeper->watch(parts_.transport->wait_fd());
-  }
+  Family& family = *parts_.family;
+  auto sleeper = family.sleepers.take(family.doorbell.fd(), parts_.transport->wait_fd());
   bool ended = false;
   {
-    const Announced announced(sleepers(), *parts_.doorbell);
+    const Announced announced(sleepers(), family.doorbell);
     ended = attempt();
     if (!ended) sleeper->sleep_until(deadline, parts_.runtime->clock());
   }
-  const std::lock_guard lock(mutex_);
-  sleepers_.push_back(std::move(sleeper));
+  family.sleepers.give_back(std::move(sleeper));
   return ended;
 }
 
@@ -296,7 +293,7 @@ void CommunicatorImpl::finish_front(std::optional<Error> error) {
   queue_.front()->end(std::move(error));
   callback_thread_.store({}, std::memory_order_relaxed);
   queue_.pop();
-  if (sleepers().load(std::memory_order_seq_cst) > 0) parts_.doorbell->ring();
+  if (sleepers().load(std::memory_order_seq_cst) > 0) parts_.family->doorbell.ring();
   pending_.fetch_sub(1, std::memory_order_acq_rel);
 }
 
@@ -362,6 +359,20 @@ bool CommunicatorImpl::help_until(Done&& done, TimePoint limit) {
 bool CommunicatorImpl::help(const Operation& operation, TimePoint limit) {
   refuse_in_callback();
   return help_until([&] { return operation.done(); }, limit);
+}
+
+std::optional<Communicator> CommunicatorImpl::split(SplitCard card) {
+  card.next_subset = parts_.transport->next_subset();
+  card.ring_bytes = ring_bytes_for_one_more(parts_);
+  std::vector<SplitCard> cards(static_cast<std::size_t>(parts_.size));
+  run(Call{{Collective::all_gather, DataType::uint8, Op::sum, 0, sizeof card},
+           &card,
+           cards.data(),
+           {},
+           {}});
+  auto parts = tutti::split(parts_, cards);
+  if (!parts) return std::nullopt;
+  return make(std::move(*parts));
 }
 
 Communicator CommunicatorImpl::make(CommunicatorParts parts) {

@@ -24,11 +24,22 @@
 
 namespace tutti {
 
+struct SplitCard;
+
+/// What a communicator shares with those that are split off it: one set of connections has one
+/// bell.
+struct Family {
+  Doorbell doorbell;
+  SleeperPool sleepers;               ///< Over the bell and the transport's wait_fd().
+  int ranks = 1;                      ///< That share the machine's cores, in whatever communicator.
+  std::atomic<int> communicators{0};  ///< Alive.
+};
+
 /// What a communicator is made of; see setup.h.
 struct CommunicatorParts {
   std::shared_ptr<Runtime> runtime;
   std::shared_ptr<Store> store;          ///< Null in process.
-  std::unique_ptr<Doorbell> doorbell;    ///< Outlives the transport.
+  std::shared_ptr<Family> family;        ///< Outlives the transport.
   std::unique_ptr<Transport> transport;  ///< Connected.
   int rank = 0;
   int size = 1;
@@ -51,6 +62,9 @@ class CommunicatorImpl final : public Advanced {
   std::optional<Error> failure() const;
 
   OwnAlgorithms& own_algorithms() noexcept { return own_algorithms_; }
+
+  /// This rank's part of splitting the communicator by `card`; see split.h.
+  std::optional<Communicator> split(SplitCard card);
 
   void run(const Call& call);
   Work run_async(const Call& call);
@@ -75,7 +89,7 @@ class CommunicatorImpl final : public Advanced {
   bool pending() const noexcept override { return pending_.load(std::memory_order_acquire) > 0; }
   TimePoint next_deadline() const override;
   std::atomic<std::uint32_t>& sleepers() override { return board_.sleepers; }
-  const Doorbell& doorbell() const override { return *parts_.doorbell; }
+  const Doorbell& doorbell() const override { return parts_.family->doorbell; }
   int wait_fd() const override { return parts_.transport->wait_fd(); }
 
   /// What follows from a call's kind and the algorithm that it names.
@@ -134,11 +148,10 @@ class CommunicatorImpl final : public Advanced {
   std::atomic<std::thread::id> callback_thread_{};  // runs callbacks, and so owns the engine
   std::mutex engine_mutex_;                         // see above
   mutable std::mutex mutex_;
-  std::optional<Error> failure_;                    // guarded by mutex_; set once
-  std::vector<std::unique_ptr<Sleeper>> sleepers_;  // guarded by mutex_: idle ones
-  std::optional<Plan> last_plan_;                   // calling thread only
-  bool registered_ = false;                         // calling thread only
-  std::atomic<bool> failed_{false};                 // failure_ is set
+  std::optional<Error> failure_;     // guarded by mutex_; set once
+  std::optional<Plan> last_plan_;    // calling thread only
+  bool registered_ = false;          // calling thread only
+  std::atomic<bool> failed_{false};  // failure_ is set
   std::atomic<int> pending_{0};
 };
 

@@ -63,9 +63,13 @@ void Runtime::add(Advanced& advanced) {
 
 void Runtime::remove(Advanced& advanced) noexcept {
   const Visit visit(*this);
+  std::erase(advanced_, &advanced);
+  const auto family = [&](const Advanced* other) {
+    return other->doorbell().fd() == advanced.doorbell().fd();
+  };
+  if (std::any_of(advanced_.begin(), advanced_.end(), family)) return;
   sleeper_.forget(advanced.doorbell().fd());
   sleeper_.forget(advanced.wait_fd());
-  std::erase(advanced_, &advanced);
 }
 
 Runtime::Visit::Visit(Runtime& runtime) : runtime_(runtime) {

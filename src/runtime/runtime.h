@@ -31,7 +31,7 @@ class Advanced {
   virtual TimePoint next_deadline() const = 0;
   virtual std::atomic<std::uint32_t>& sleepers() = 0;
   virtual const Doorbell& doorbell() const = 0;
-  virtual int wait_fd() const = 0;
+  virtual int wait_fd() const = 0;  ///< The same for all with the same doorbell.
 };
 
 /// Thread-safe. Communicators hold it; the last one to go ends the background thread.

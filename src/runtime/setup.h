@@ -18,4 +18,12 @@ CommunicatorParts join_store(std::shared_ptr<Store> store, int rank, int size,
 /// Communicator::in_process.
 std::vector<CommunicatorParts> join_in_process(int size, const Config& config);
 
+/// Communicator::split: of some ranks of `whole`, with rings of `ring_bytes`.
+CommunicatorParts join_subset(const CommunicatorParts& whole, Subset subset,
+                              std::size_t ring_bytes);
+
+/// Payload bytes of each ring of one more communicator beside those of `whole`'s family: the first
+/// few are fast, and a thousand still fit.
+std::size_t ring_bytes_for_one_more(const CommunicatorParts& whole);
+
 }  // namespace tutti

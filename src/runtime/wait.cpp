@@ -46,4 +46,24 @@ void Sleeper::sleep_until(TimePoint deadline, const Clock& clock) {
              static_cast<int>(std::clamp(left, milliseconds{0}, kLongest).count()));
 }
 
+std::unique_ptr<Sleeper> SleeperPool::take(int bell_fd, int wait_fd) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!idle_.empty()) {
+      auto sleeper = std::move(idle_.back());
+      idle_.pop_back();
+      return sleeper;
+    }
+  }
+  auto sleeper = std::make_unique<Sleeper>();
+  sleeper->watch(bell_fd);
+  sleeper->watch(wait_fd);
+  return sleeper;
+}
+
+void SleeperPool::give_back(std::unique_ptr<Sleeper> sleeper) {
+  const std::lock_guard lock(mutex_);
+  idle_.push_back(std::move(sleeper));
+}
+
 }  // namespace tutti

@@ -8,6 +8,9 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
 
 #include "common/clock.h"
 #include "transport/doorbell.h"
@@ -47,6 +50,18 @@ class Sleeper {
 
  private:
   int epoll_fd_ = -1;
+};
+
+/// Sleepers that nobody sleeps in, all over the same descriptors. Thread-safe.
+class SleeperPool {
+ public:
+  /// One over `bell_fd` and `wait_fd`.
+  std::unique_ptr<Sleeper> take(int bell_fd, int wait_fd);
+  void give_back(std::unique_ptr<Sleeper> sleeper);
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Sleeper>> idle_;  // guarded by mutex_
 };
 
 /// Counts this thread among the sleepers of a board for as long as it lives.

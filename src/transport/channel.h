@@ -8,10 +8,13 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/clock.h"
 #include "common/wire.h"
@@ -75,6 +78,16 @@ struct PeerStatus {
   std::string why;  ///< For lost: what was seen ("process 4711 has ended").
 };
 
+/// Some of a transport's ranks, for a communicator of their own.
+struct Subset {
+  std::vector<int>
+      members;           ///< Ranks of the transport that is split, in the order of the new ones.
+  int rank = 0;          ///< The own one among `members`.
+  std::uint32_t id = 0;  ///< Agreed by all members, at least each one's next_subset().
+  std::size_t data_bytes = 0;  ///< As TransportContext has them.
+  std::size_t max_message_bytes = 0;
+};
+
 /// One way to reach the other ranks of one communicator. Made by the registry; connect() comes
 /// first.
 class Transport {
@@ -112,6 +125,16 @@ class Transport {
 
   /// Wakes `peer` if it sleeps: after own_board() has changed in a way that it should see.
   virtual void wake(int peer) = 0;
+
+  /// A transport between the members of `subset` over the same connections; its connect() needs no
+  /// addresses. Null: this transport cannot. Both live and are used independently, each by one
+  /// thread at a time; the connections end with the last of them.
+  virtual std::unique_ptr<Transport> split(const Subset&) { return nullptr; }
+  /// The least Subset::id that no subset of these connections has had.
+  virtual std::uint32_t next_subset() const { return 0; }
+
+  /// Memory that it holds for messages and boards, shared with peers or its own, in bytes.
+  virtual std::size_t memory_bytes() const = 0;
 
   /// Says goodbye: peers see `closed`. Afterwards nobody touches user memory and no message is
   /// sent. Idempotent.

@@ -61,14 +61,15 @@ class MemoryRecvChannel final : public RecvChannel {
 
   void attach(RingMemory* memory, std::size_t data_bytes, PeerBell peer, int number = 0,
               const SendRings* back = nullptr) {
-    assert(!attached_);
+    assert(!attached());
     ring_ = RecvRing(memory, data_bytes, peer, number, back);
-    attached_ = true;
+    attached_.store(true, std::memory_order_release);
   }
-  bool attached() const noexcept { return attached_; }
+  /// Any thread: another communicator's progress may attach it.
+  bool attached() const noexcept { return attached_.load(std::memory_order_acquire); }
 
   std::optional<Message> peek() override {
-    if (!ring_.peek()) return std::nullopt;
+    if (!attached() || !ring_.peek()) return std::nullopt;
     if (!ring_.plausible())
       throw Error(ErrorKind::corrupt,
                   fmt::format("a message claims {} bytes, more than its channel can carry: the "
@@ -82,11 +83,11 @@ class MemoryRecvChannel final : public RecvChannel {
     ring_.release();
   }
 
-  RecvRing* ring() noexcept override { return attached_ ? &ring_ : nullptr; }
+  RecvRing* ring() noexcept override { return attached() ? &ring_ : nullptr; }
 
  private:
   RecvRing ring_;
-  bool attached_ = false;
+  std::atomic<bool> attached_{false};
 };
 
 }  // namespace tutti

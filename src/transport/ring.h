@@ -105,6 +105,9 @@ class SendRing {
   static constexpr std::size_t max_message_bytes(std::size_t data_bytes) {
     return data_bytes / 3 & ~(kCacheLine - 1);
   }
+  static constexpr std::size_t least_data_bytes(std::size_t max_message_bytes) {
+    return 3 * padded(max_message_bytes);
+  }
 
   /// See SendChannel::acquire; null: full.
   std::byte* acquire(std::size_t bytes) noexcept {

@@ -290,7 +290,7 @@ class ShmPeer : public testing::Test {
 
   void expect_corrupt() {
     try {
-      peer_->hear(Peer::Source::socket);
+      peer_->hear(Peer::Source::socket, 1);
       FAIL() << "it was believed";
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::corrupt);
@@ -314,26 +314,27 @@ TEST_F(ShmPeer, GarbageInPlaceOfARingIsCorrupt) {
 TEST_F(ShmPeer, ARingOfTheRightShapeIsTakenOnceOnly) {
   const struct {
     std::uint64_t magic, data_bytes;
-    std::int32_t number, zero;
-  } offer{0x7475747469726e67, context_.data_bytes, 3, 0};
+    std::uint32_t group;
+    std::int32_t number;
+  } offer{0x7475747469726e67, context_.data_bytes, 0, 3};
   EXPECT_EQ(send_packet(theirs_, offer, {}), Sent::done);
   expect_corrupt();  // no descriptor
   const Memory ring = make_memory(RingMemory::bytes(context_.data_bytes), Access::write, "a ring");
   const int fd = ring.fd.get();
   EXPECT_EQ(send_packet(theirs_, offer, std::span(&fd, 1)), Sent::done);
-  peer_->hear(Peer::Source::socket);
-  EXPECT_NE(peer_->receiver(3).ring(), nullptr);
+  peer_->hear(Peer::Source::socket, 1);
+  EXPECT_NE(peer_->receiver(0, 3).ring(), nullptr);
   EXPECT_EQ(send_packet(theirs_, offer, std::span(&fd, 1)), Sent::done);
   expect_corrupt();
 }
 
 TEST_F(ShmPeer, TheEndOfTheConnectionIsALossUnlessTheBoardSaysGoodbye) {
-  EXPECT_EQ(peer_->status().state, PeerStatus::State::alive);
+  EXPECT_EQ(peer_->status(0).state, PeerStatus::State::alive);
   theirs_.reset();
-  peer_->hear(Peer::Source::socket);
-  EXPECT_EQ(peer_->status().state, PeerStatus::State::lost);
+  peer_->hear(Peer::Source::socket, 1);
+  EXPECT_EQ(peer_->status(0).state, PeerStatus::State::lost);
   static_cast<Board*>(board_.mapping.data())->close();
-  EXPECT_EQ(peer_->status().state, PeerStatus::State::closed);
+  EXPECT_EQ(peer_->status(0).state, PeerStatus::State::closed);
 }
 
 }  // namespace

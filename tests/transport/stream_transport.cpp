@@ -198,6 +198,7 @@ class StreamTransport final : public Transport {
 
   SendChannel& sender(int peer, int number) override { return send_channel(peer, number); }
   RecvChannel& receiver(int peer, int number) override { return recv_channel(peer, number); }
+  std::size_t memory_bytes() const override { return sizeof(Board); }
   std::size_t max_message_bytes() const override { return context_.max_message_bytes; }
 
   void progress() override;

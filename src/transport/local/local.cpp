@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <new>
@@ -17,7 +18,17 @@ namespace tutti::local {
 
 Hub::Hub(int size) : ranks_(static_cast<std::size_t>(size)) { assert(size > 0); }
 
+Hub::Hub(std::shared_ptr<const Hub> first, const Subset& subset)
+    : first_(std::move(first)), ranks_(subset.members.size()) {
+  for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+    const Rank& same = first_->ranks_[subset.members[rank]];
+    ranks_[rank].bell_fd = same.bell_fd;
+    ranks_[rank].membarrier = same.membarrier;
+  }
+}
+
 Hub::~Hub() {
+  if (first_ != nullptr) return;
   for (const Rank& rank : ranks_)
     if (rank.bell_fd >= 0) close(rank.bell_fd);
 }
@@ -38,8 +49,34 @@ void Hub::join(const TransportContext& context) {
                               context.rank, std::strerror(errno)));
   }
   rank.membarrier = context.membarrier;
+  seat(rank);
+}
+
+void Hub::join(int rank) {
+  const std::lock_guard lock(mutex_);
+  seat(ranks_[rank]);
+}
+
+void Hub::seat(Rank& rank) {
+  assert(!rank.joined);
   rank.joined = true;
   if (++joined_ == size()) all_joined_.notify_all();
+}
+
+std::shared_ptr<Hub> Hub::of_subset(const std::shared_ptr<Hub>& first, const Subset& subset) {
+  const std::lock_guard lock(first->mutex_);
+  std::erase_if(first->subsets_, [](const auto& entry) { return entry.second.expired(); });
+  Rank& self = first->ranks_[subset.members[subset.rank]];
+  self.next_subset = std::max(self.next_subset, subset.id + 1);
+  auto& known = first->subsets_[{subset.id, subset.members.front()}];
+  std::shared_ptr<Hub> hub = known.lock();
+  if (hub == nullptr) known = hub = std::make_shared<Hub>(first, subset);
+  return hub;
+}
+
+std::uint32_t Hub::next_subset(int rank) {
+  const std::lock_guard lock(mutex_);
+  return ranks_[rank].next_subset;
 }
 
 void Hub::wait_for_all(int rank, TimePoint deadline) {
@@ -91,28 +128,33 @@ namespace {
 class LocalTransport final : public Transport {
  public:
   explicit LocalTransport(const TransportContext& context)
-      : hub_(context.hub),
-        rank_(context.rank),
-        data_bytes_(context.data_bytes),
-        max_message_bytes_(context.max_message_bytes) {
+      : first_(context.hub),
+        hub_(context.hub),
+        subset_{{}, context.rank, 0, context.data_bytes, context.max_message_bytes} {
+    for (int rank = 0; rank < context.size; ++rank) subset_.members.push_back(rank);
     hub_->join(context);
+  }
+  /// `subset` is of the ranks of `first`.
+  LocalTransport(std::shared_ptr<Hub> first, Subset subset)
+      : first_(std::move(first)), hub_(Hub::of_subset(first_, subset)), subset_(std::move(subset)) {
+    hub_->join(subset_.rank);
   }
   ~LocalTransport() override { close(); }
 
   std::string_view name() const override { return "local"; }
   std::string address() const override { return {}; }
   void connect(std::span<const std::string> addresses, TimePoint deadline) override {
-    assert(static_cast<int>(addresses.size()) == hub_->size());
-    hub_->wait_for_all(rank_, deadline);
+    assert(subset_.id != 0 || static_cast<int>(addresses.size()) == hub_->size());
+    hub_->wait_for_all(subset_.rank, deadline);
     connected_ = true;
   }
 
   SendChannel& sender(int peer, int number) override {
     auto& channel = senders_[{peer, number}];
     if (channel == nullptr) {
-      channel = std::make_unique<MemorySendChannel>(hub_->ring(rank_, peer, number, data_bytes_),
-                                                    data_bytes_, max_message_bytes_,
-                                                    hub_->bell(rank_, peer));
+      channel = std::make_unique<MemorySendChannel>(
+          hub_->ring(subset_.rank, peer, number, subset_.data_bytes), subset_.data_bytes,
+          subset_.max_message_bytes, hub_->bell(subset_.rank, peer));
       rings_[peer][number] = channel->ring();
     }
     return *channel;
@@ -121,20 +163,33 @@ class LocalTransport final : public Transport {
   RecvChannel& receiver(int peer, int number) override {
     auto& channel = receivers_[{peer, number}];
     if (channel == nullptr) {
-      RingMemory* memory = hub_->ring(peer, rank_, number, data_bytes_);
+      RingMemory* memory = hub_->ring(peer, subset_.rank, number, subset_.data_bytes);
       channel = std::make_unique<MemoryRecvChannel>();
-      channel->attach(memory, data_bytes_, hub_->bell(rank_, peer), number, &rings_[peer]);
+      channel->attach(memory, subset_.data_bytes, hub_->bell(subset_.rank, peer), number,
+                      &rings_[peer]);
     }
     return *channel;
   }
 
-  std::size_t max_message_bytes() const override { return max_message_bytes_; }
+  std::size_t max_message_bytes() const override { return subset_.max_message_bytes; }
   void progress() override {}
 
   PeerStatus status(int peer) override { return status_on(hub_->board(peer)); }
-  Board& own_board() override { return hub_->board(rank_); }
+  Board& own_board() override { return hub_->board(subset_.rank); }
   const Board* board(int peer) override { return &hub_->board(peer); }
-  void wake(int peer) override { hub_->bell(rank_, peer).after_store(); }
+  void wake(int peer) override { hub_->bell(subset_.rank, peer).after_store(); }
+
+  std::unique_ptr<Transport> split(const Subset& subset) override {
+    Subset of_first = subset;
+    for (int& member : of_first.members) member = subset_.members[member];
+    return std::make_unique<LocalTransport>(first_, std::move(of_first));
+  }
+  std::uint32_t next_subset() const override {
+    return first_->next_subset(subset_.members[subset_.rank]);
+  }
+  std::size_t memory_bytes() const override {
+    return sizeof(Board) + senders_.size() * RingMemory::bytes(subset_.data_bytes);
+  }
 
   void close() noexcept override {
     if (!own_board().close() || !connected_) return;
@@ -142,10 +197,9 @@ class LocalTransport final : public Transport {
   }
 
  private:
+  const std::shared_ptr<Hub> first_;  // of the communicator from which this one was split at first
   const std::shared_ptr<Hub> hub_;
-  const int rank_;
-  const std::size_t data_bytes_;
-  const std::size_t max_message_bytes_;
+  Subset subset_;
   bool connected_ = false;          // until then a peer's bell is not there to ring
   std::map<int, SendRings> rings_;  // of senders_, by peer
   std::map<std::pair<int, int>, std::unique_ptr<MemorySendChannel>> senders_;    // by peer, number

@@ -21,6 +21,8 @@ namespace tutti::local {
 class Hub {
  public:
   explicit Hub(int size);
+  /// Of some of the ranks of `first`, whose bells they keep.
+  Hub(std::shared_ptr<const Hub> first, const Subset& subset);
   ~Hub();
   Hub(const Hub&) = delete;
   Hub& operator=(const Hub&) = delete;
@@ -29,6 +31,14 @@ class Hub {
 
   /// A rank is there. Keeps a duplicate of its bell, which its peers may ring after it has gone.
   void join(const TransportContext& context);
+
+  /// As join(), for a rank of a subset.
+  void join(int rank);
+
+  /// The hub of a subset of these ranks, made by the first member that asks.
+  static std::shared_ptr<Hub> of_subset(const std::shared_ptr<Hub>& first, const Subset& subset);
+  /// The least Subset::id that is new to `rank`.
+  std::uint32_t next_subset(int rank);
 
   /// Returns when all ranks have joined; throws `timeout` naming those that have not.
   void wait_for_all(int rank, TimePoint deadline);
@@ -47,17 +57,22 @@ class Hub {
     bool joined = false;      // guarded by mutex_; the rest is written before it and then constant
     int bell_fd = -1;         // owned; -1: never sleeps
     bool membarrier = false;  // as TransportContext::membarrier
+    std::uint32_t next_subset = 1;  // guarded by mutex_
   };
   struct FreeRing {
     void operator()(RingMemory* memory) const noexcept;
   };
 
+  void seat(Rank& rank);              // with mutex_ held
   std::string missing_ranks() const;  // with mutex_ held
 
+  const std::shared_ptr<const Hub> first_;  // owns the bells of a subset; null: this hub does
   std::vector<Rank> ranks_;
   std::mutex mutex_;
   std::condition_variable all_joined_;
   int joined_ = 0;  // guarded by mutex_
+  std::map<std::pair<std::uint32_t, int>, std::weak_ptr<Hub>>
+      subsets_;  // by id and first member; guarded by mutex_
   std::map<std::tuple<int, int, int>, std::unique_ptr<RingMemory, FreeRing>>
       rings_;  // by from, to, number; guarded by mutex_
 };

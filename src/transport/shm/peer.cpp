@@ -1,5 +1,6 @@
 #include "transport/shm/peer.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/epoll.h>
 
@@ -11,23 +12,29 @@
 #include <tutti/error.hpp>
 
 namespace tutti::shm {
+namespace {
+
+constexpr std::int32_t kBoard = -1;  // instead of a channel's number
+
+}  // namespace
 
 struct Peer::HandOver {
   static constexpr std::uint64_t kMagic = 0x7475747469726e67;  // "tuttirng"
 
   std::uint64_t magic = kMagic;
-  std::uint64_t data_bytes = 0;
+  std::uint64_t bytes = 0;  // of a ring's payload; of a board
+  std::uint32_t group = 0;
   std::int32_t number = 0;
-  std::int32_t zero = 0;
 };
 
 Peer::Peer(const TransportContext& context, int rank, Link link, const Fd& epoll)
     : context_(context), rank_(rank), epoll_(epoll), link_(std::move(link)) {
-  board_ = map_received(link_.board, sizeof(Board), Access::read,
-                        fmt::format("the board of rank {}", rank));
+  Group& first = groups_[0];
+  first.data_bytes = context.data_bytes;
+  first.max_message_bytes = context.max_message_bytes;
+  first.board = map_received(link_.board, sizeof(Board), Access::read,
+                             fmt::format("the board of rank {}", rank));
   link_.board.reset();
-  if (link_.bell)
-    bell_ = {&board().sleepers, link_.bell.get(), !(link_.membarrier && context.membarrier)};
   watch(link_.socket, Source::socket, EPOLLIN, EPOLL_CTL_ADD);
   if (link_.process) watch(link_.process, Source::process, EPOLLIN, EPOLL_CTL_ADD);
 }
@@ -41,47 +48,83 @@ void Peer::watch(const Fd& fd, Source source, std::uint32_t events, int operatio
                                                     context_.rank, rank_, std::strerror(errno)));
 }
 
-SendChannel& Peer::sender(int number) {
-  if (const auto found = senders_.find(number); found != senders_.end())
+void Peer::add_group(std::uint32_t id, const Subset& subset, const Fd& board) {
+  Group& group = groups_[id];
+  assert(group.data_bytes == 0);
+  group.data_bytes = subset.data_bytes;
+  group.max_message_bytes = subset.max_message_bytes;
+  for (const auto& [number, receiving] : group.receivers)
+    check_size(group, receiving.memory.bytes() - RingMemory::bytes(0));
+  hand_over({id, kBoard, sizeof(Board), Fd(fcntl(board.get(), F_DUPFD_CLOEXEC, 0))});
+}
+
+void Peer::remove_group(std::uint32_t id) noexcept { groups_.erase(id); }
+
+const Board* Peer::board(std::uint32_t id) const {
+  const auto group = groups_.find(id);
+  return group == groups_.end() ? nullptr : static_cast<const Board*>(group->second.board.data());
+}
+
+PeerBell Peer::bell(std::uint32_t id) const {
+  const Board* board = this->board(id);
+  if (!link_.bell || board == nullptr) return {};
+  return {&board->sleepers, link_.bell.get(), !(link_.membarrier && context_.membarrier)};
+}
+
+std::size_t Peer::memory_bytes(std::uint32_t id) const {
+  const Group& group = groups_.at(id);
+  std::size_t bytes = group.board.bytes();
+  for (const auto& [number, sending] : group.senders) bytes += sending.memory.bytes();
+  return bytes;
+}
+
+SendChannel& Peer::sender(std::uint32_t id, int number) {
+  Group& group = groups_.at(id);
+  if (const auto found = group.senders.find(number); found != group.senders.end())
     return *found->second.channel;
-  Memory memory = make_memory(RingMemory::bytes(context_.data_bytes), Access::write,
+  Memory memory = make_memory(RingMemory::bytes(group.data_bytes), Access::write,
                               fmt::format("a ring from rank {} to rank {}", context_.rank, rank_));
-  Sending& sending = senders_[number];
+  Sending& sending = group.senders[number];
   sending.memory = std::move(memory.mapping);
   sending.channel =
       std::make_unique<MemorySendChannel>(static_cast<RingMemory*>(sending.memory.data()),
-                                          context_.data_bytes, context_.max_message_bytes, bell_);
-  rings_[number] = sending.channel->ring();
-  if (!link_.socket) return *sending.channel;  // to a peer that is gone: nobody will read it
-  waiting_.push_back({number, std::move(memory.fd)});
-  if (waiting_.size() == 1 && !flush())
-    watch(link_.socket, Source::socket, EPOLLIN | EPOLLOUT, EPOLL_CTL_MOD);
+                                          group.data_bytes, group.max_message_bytes, bell(id));
+  group.rings[number] = sending.channel->ring();
+  hand_over({id, number, group.data_bytes, std::move(memory.fd)});
   return *sending.channel;
 }
 
-RecvChannel& Peer::receiver(int number) { return *receivers_[number].channel; }
+RecvChannel& Peer::receiver(std::uint32_t id, int number) {
+  return *groups_.at(id).receivers[number].channel;
+}
+
+void Peer::hand_over(Waiting what) {
+  if (!link_.socket) return;  // to a peer that is gone: nobody will read it
+  waiting_.push_back(std::move(what));
+  if (waiting_.size() == 1 && !flush())
+    watch(link_.socket, Source::socket, EPOLLIN | EPOLLOUT, EPOLL_CTL_MOD);
+}
 
 bool Peer::flush() {
   while (!waiting_.empty()) {
-    HandOver offer;
-    offer.data_bytes = context_.data_bytes;
-    offer.number = waiting_.front().number;
-    const int fd = waiting_.front().memory.get();
+    const Waiting& first = waiting_.front();
+    const HandOver offer{HandOver::kMagic, first.bytes, first.id, first.number};
+    const int fd = first.memory.get();
     if (send_packet(link_.socket, offer, std::span(&fd, 1)) == Sent::later) return false;
     waiting_.pop_front();  // broken: hear() finds out and says so
   }
   return true;
 }
 
-void Peer::hear(Source source) {
+void Peer::hear(Source source, std::uint32_t least_new_id) {
   if (!link_.socket) return;  // the other source has said it all, in the same round
   if (!waiting_.empty() && flush()) watch(link_.socket, Source::socket, EPOLLIN, EPOLL_CTL_MOD);
-  const bool connected = drain();  // before the end is believed: it may have sent rings
+  const bool connected = drain(least_new_id);  // before the end is believed: it may have sent rings
   if (!connected || source == Source::process)
     end(fmt::format("process {} of rank {} has ended", link_.pid, rank_));
 }
 
-bool Peer::drain() {
+bool Peer::drain(std::uint32_t least_new_id) {
   for (;;) {
     HandOver offer;
     Descriptors descriptors;
@@ -96,23 +139,39 @@ bool Peer::drain() {
       case Received::garbage: offer.magic = 0; break;
       case Received::packet: break;
     }
-    if (offer.magic != HandOver::kMagic || offer.data_bytes != context_.data_bytes ||
-        descriptors.count != 1 || receivers_[offer.number].channel->attached())
-      throw Error(ErrorKind::corrupt,
-                  fmt::format("rank {} sent rank {} something else than a new ring of {} bytes: do "
-                              "all ranks run the same version?",
-                              rank_, context_.rank, context_.data_bytes));
-    attach(offer, descriptors.fds[0]);
+    if (offer.magic != HandOver::kMagic || descriptors.count != 1) refuse_offer();
+    if (groups_.contains(offer.group) || offer.group >= least_new_id)
+      take(offer, descriptors.fds[0]);  // else of a communicator that is gone
   }
 }
 
-void Peer::attach(const HandOver& offer, const Fd& memory) {
-  Receiving& receiving = receivers_[offer.number];
+void Peer::take(const HandOver& offer, const Fd& memory) {
+  Group& group = groups_[offer.group];
+  if (offer.number == kBoard) {
+    if (offer.bytes != sizeof(Board) || group.board.data() != nullptr) refuse_offer();
+    group.board = map_received(memory, sizeof(Board), Access::read,
+                               fmt::format("the board of rank {}", rank_));
+    return;
+  }
+  Receiving& receiving = group.receivers[offer.number];
+  if (receiving.channel->attached() || group.board.data() == nullptr) refuse_offer();
+  check_size(group, offer.bytes);
   receiving.memory = map_received(
-      memory, RingMemory::bytes(offer.data_bytes), Access::write,
+      memory, RingMemory::bytes(offer.bytes), Access::write,
       fmt::format("ring {} from rank {} to rank {}", offer.number, rank_, context_.rank));
-  receiving.channel->attach(static_cast<RingMemory*>(receiving.memory.data()), offer.data_bytes,
-                            bell_, offer.number, &rings_);
+  receiving.channel->attach(static_cast<RingMemory*>(receiving.memory.data()), offer.bytes,
+                            bell(offer.group), offer.number, &group.rings);
+}
+
+void Peer::check_size(const Group& group, std::size_t data_bytes) const {
+  if (group.data_bytes != 0 && group.data_bytes != data_bytes) refuse_offer();
+}
+
+void Peer::refuse_offer() const {
+  throw Error(ErrorKind::corrupt,
+              fmt::format("rank {} sent rank {} something else than a board or a new ring of the "
+                          "agreed size: do all ranks run the same version?",
+                          rank_, context_.rank));
 }
 
 // Taken out of epoll by name: a forked child may hold the same socket, and closing one's own
@@ -128,8 +187,8 @@ void Peer::end(std::string why) {
 }
 
 // The board comes first: who closed in good order and then ended is closed, not lost.
-PeerStatus Peer::status() const {
-  PeerStatus status = status_on(board());
+PeerStatus Peer::status(std::uint32_t id) const {
+  PeerStatus status = status_on(*board(id));
   if (status.state == PeerStatus::State::alive && !why_lost_.empty())
     return {PeerStatus::State::lost, why_lost_};
   return status;

@@ -1,6 +1,8 @@
-// One peer after the handshake: its board, its bell, its rings, its end.
+// One peer after the handshake: its bell, its end, and for each communicator that this rank shares
+// with it a board and rings.
 #pragma once
 
+#include <cstdint>
 #include <deque>
 #include <map>
 #include <memory>
@@ -13,10 +15,11 @@
 
 namespace tutti::shm {
 
-/// Own thread only, as the transport.
+/// One thread at a time (Endpoint's lock); channels belong to their communicator's.
 ///
-/// Rings are made by their sender when first used, and handed over through the socket. What the
-/// socket has no room for waits here until it has.
+/// Rings are made by their sender when first used, and handed over through the socket, as boards
+/// are. What the socket has no room for waits here until it has. A group is one communicator's
+/// part, known by its id: 0 for the one that made the connection, else Subset::id.
 class Peer {
  public:
   /// What `epoll` says of this peer carries event_tag(): `rank` and which of the two it is.
@@ -25,26 +28,43 @@ class Peer {
     return static_cast<std::uint64_t>(rank) * 2 + (source == Source::process ? 1 : 0);
   }
 
+  /// `context`: of group 0, which is there at once.
   Peer(const TransportContext& context, int rank, Link link, const Fd& epoll);
 
-  SendChannel& sender(int number);
-  RecvChannel& receiver(int number);
+  /// Adds group `id`, whose board here is `board`. What the peer has handed over already is taken
+  /// up.
+  void add_group(std::uint32_t id, const Subset& subset, const Fd& board);
+  /// Frees the group's board and rings; the peer keeps its own view of them.
+  void remove_group(std::uint32_t id) noexcept;
 
-  /// The socket or the process has something to say.
-  void hear(Source source);
+  SendChannel& sender(std::uint32_t id, int number);
+  RecvChannel& receiver(std::uint32_t id, int number);
+
+  /// The peer's board in group `id`; null: not here yet.
+  const Board* board(std::uint32_t id) const;
+  /// How to wake the peer in group `id`, once its board is here.
+  PeerBell bell(std::uint32_t id) const;
+  std::size_t memory_bytes(std::uint32_t id) const;
+
+  /// The socket or the process has something to say. `least_new_id`: groups below it that are not
+  /// here have been.
+  void hear(Source source, std::uint32_t least_new_id);
 
   /// Tries to hand over what waits; true: nothing does.
   bool flush();
   const Fd& socket() const noexcept { return link_.socket; }
 
-  PeerStatus status() const;
-  const Board& board() const noexcept { return *static_cast<const Board*>(board_.data()); }
-  void wake() const noexcept { bell_.after_store(); }
+  /// In group `id`, whose board is here.
+  PeerStatus status(std::uint32_t id) const;
+  /// Why the connection has ended; empty: it has not.
+  const std::string& why_lost() const noexcept { return why_lost_; }
 
  private:
   struct HandOver;
   struct Waiting {
-    int number = 0;
+    std::uint32_t id = 0;
+    int number = 0;  // kBoard: a board
+    std::size_t bytes = 0;
     Fd memory;
   };
   struct Sending {
@@ -55,23 +75,30 @@ class Peer {
     Mapping memory;
     std::unique_ptr<MemoryRecvChannel> channel = std::make_unique<MemoryRecvChannel>();
   };
+  struct Group {
+    std::size_t data_bytes = 0;  // 0: this rank has not made it yet, the peer has
+    std::size_t max_message_bytes = 0;
+    Mapping board;
+    SendRings rings;                     // of `senders`
+    std::map<int, Sending> senders;      // by channel number
+    std::map<int, Receiving> receivers;  // by channel number
+  };
 
   void watch(const Fd& fd, Source source, std::uint32_t events, int operation);
-  bool drain();  // false: the connection has ended
-  void attach(const HandOver& offer, const Fd& memory);
+  void hand_over(Waiting what);
+  bool drain(std::uint32_t least_new_id);  // false: the connection has ended
+  void take(const HandOver& offer, const Fd& memory);
+  void check_size(const Group& group, std::size_t data_bytes) const;
+  [[noreturn]] void refuse_offer() const;
   void end(std::string why);
 
   const TransportContext context_;
   const int rank_;
   const Fd& epoll_;
   Link link_;
-  Mapping board_;
-  PeerBell bell_;
-  std::string why_lost_;  // empty: connected
+  std::string why_lost_;
   std::deque<Waiting> waiting_;
-  SendRings rings_;                     // of senders_
-  std::map<int, Sending> senders_;      // by channel number
-  std::map<int, Receiving> receivers_;  // by channel number
+  std::map<std::uint32_t, Group> groups_;
 };
 
 }  // namespace tutti::shm

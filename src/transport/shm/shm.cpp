@@ -2,20 +2,18 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/epoll.h>
 #include <unistd.h>
 
-#include <array>
 #include <cassert>
-#include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <new>
+#include <numeric>
+#include <type_traits>
 #include <vector>
 
 #include <tutti/error.hpp>
 
-#include "transport/shm/peer.h"
+#include "transport/shm/endpoint.h"
 
 namespace tutti::shm {
 namespace {
@@ -23,72 +21,108 @@ namespace {
 // How long close() waits for a peer to take rings that were promised to it.
 constexpr std::chrono::milliseconds kGoodbye{1000};
 
-Fd make_epoll() {
-  Fd epoll(epoll_create1(EPOLL_CLOEXEC));
-  if (!epoll)
-    throw Error(ErrorKind::unavailable, fmt::format("no epoll: {}", std::strerror(errno)));
-  return epoll;
-}
-
+/// One communicator's part of an endpoint: group `id` of each peer. Own thread only.
 class ShmTransport final : public Transport {
  public:
+  /// The first, which makes the endpoint.
   explicit ShmTransport(const TransportContext& context)
+      : ShmTransport(context, std::make_shared<Endpoint>(context.size), whole(context)) {
+    address_ = own_address(*context.random);
+    listener_ = listen_at(address_);
+  }
+
+  /// `subset` is of the endpoint's ranks.
+  ShmTransport(const TransportContext& context, std::shared_ptr<Endpoint> endpoint, Subset subset)
       : context_(context),
-        address_(own_address(*context.random)),
-        epoll_(make_epoll()),
-        listener_(listen_at(address_)),
+        endpoint_(std::move(endpoint)),
+        subset_(std::move(subset)),
         board_memory_(make_memory(sizeof(Board), Access::read,
-                                  fmt::format("the board of rank {}", context.rank))),
-        board_(new (board_memory_.mapping.data()) Board()),
-        peers_(static_cast<std::size_t>(context.size)) {
+                                  fmt::format("the board of rank {}", subset_.rank))),
+        board_(new (board_memory_.mapping.data()) Board()) {
     assert(context.clock != nullptr);
-    assert(context.max_message_bytes <= SendRing::max_message_bytes(context.data_bytes));
+    assert(subset_.max_message_bytes <= SendRing::max_message_bytes(subset_.data_bytes));
   }
 
   // In a forked child this frees the child's copies of descriptors and mappings, no more: boards,
   // bells and sockets stay the parent's (see close()).
-  ~ShmTransport() override { close(); }
+  ~ShmTransport() override {
+    close();
+    if (!connected_) return;
+    for_each_peer([&](int, Peer& peer) { peer.remove_group(subset_.id); });
+  }
 
   std::string_view name() const override { return "shm"; }
   std::string address() const override { return address_.to_string(); }
   void connect(std::span<const std::string> addresses, TimePoint deadline) override;
 
-  SendChannel& sender(int peer, int number) override { return at(peer).sender(number); }
-  RecvChannel& receiver(int peer, int number) override { return at(peer).receiver(number); }
-  std::size_t max_message_bytes() const override { return context_.max_message_bytes; }
-
-  void progress() override;
-  int wait_fd() const override { return epoll_.get(); }
-
-  PeerStatus status(int peer) override {
-    return peer == context_.rank ? status_on(*board_) : at(peer).status();
+  SendChannel& sender(int peer, int number) override {
+    return with(peer, [&](Peer& p) -> SendChannel& { return p.sender(subset_.id, number); });
   }
+  RecvChannel& receiver(int peer, int number) override {
+    return with(peer, [&](Peer& p) -> RecvChannel& { return p.receiver(subset_.id, number); });
+  }
+  std::size_t max_message_bytes() const override { return subset_.max_message_bytes; }
+
+  void progress() override { endpoint_->progress(); }
+  int wait_fd() const override { return endpoint_->wait_fd(); }
+
+  PeerStatus status(int peer) override;
   Board& own_board() override { return *board_; }
   const Board* board(int peer) override {
-    return peer == context_.rank ? board_ : &at(peer).board();
+    return peer == subset_.rank ? board_ : boards_[static_cast<std::size_t>(peer)];
   }
-  void wake(int peer) override { at(peer).wake(); }
+  void wake(int peer) override { bells_[static_cast<std::size_t>(peer)].after_store(); }
+
+  std::unique_ptr<Transport> split(const Subset& subset) override {
+    Subset of_endpoint = subset;
+    for (int& member : of_endpoint.members) member = subset_.members[member];
+    endpoint_->enter_group(subset.id);
+    return std::make_unique<ShmTransport>(context_, endpoint_, std::move(of_endpoint));
+  }
+  std::uint32_t next_subset() const override { return endpoint_->next_group(); }
+  std::size_t memory_bytes() const override;
   void close() noexcept override;
 
  private:
-  Peer& at(int rank) {
-    assert(rank >= 0 && rank < context_.size && peers_[rank] != nullptr);
-    return *peers_[rank];
+  static Subset whole(const TransportContext& context) {
+    Subset all{{}, context.rank, 0, context.data_bytes, context.max_message_bytes};
+    all.members.resize(static_cast<std::size_t>(context.size));
+    std::iota(all.members.begin(), all.members.end(), 0);
+    return all;
   }
+
+  template <typename Use>
+  std::invoke_result_t<Use, Peer&> with(int peer, Use&& use) const {
+    assert(peer >= 0 && peer < size() && peer != subset_.rank);
+    return endpoint_->with(subset_.members[peer], std::forward<Use>(use));
+  }
+  template <typename Use>
+  void for_each_peer(Use&& use) const {
+    for (int peer = 0; peer < size(); ++peer)
+      if (peer != subset_.rank) with(peer, [&](Peer& p) { use(peer, p); });
+  }
+
+  int size() const noexcept { return static_cast<int>(subset_.members.size()); }
+  void join_endpoint(std::span<const std::string> addresses, TimePoint deadline);
+  void join_group(TimePoint deadline);
+  std::vector<int> missing_boards();
   std::vector<Address> parse(std::span<const std::string> addresses) const;
 
-  const TransportContext context_;
-  const Address address_;
+  const TransportContext context_;  // of the endpoint's first communicator
+  const std::shared_ptr<Endpoint> endpoint_;
+  const Subset subset_;
   const pid_t owner_ = getpid();
-  Fd epoll_;
+  Address address_;
   Fd listener_;  // until connected
   Memory board_memory_;
   Board* const board_;
-  std::vector<std::unique_ptr<Peer>> peers_;  // by rank; the own one, and all until connected: null
+  bool connected_ = false;
+  std::vector<const Board*> boards_;  // by peer, once connected
+  std::vector<PeerBell> bells_;       // by peer, once connected
 };
 
 std::vector<Address> ShmTransport::parse(std::span<const std::string> addresses) const {
-  assert(addresses.size() == peers_.size());
+  assert(addresses.size() == subset_.members.size());
   std::vector<Address> parsed;
   for (int rank = 0; rank < context_.size; ++rank) {
     const auto address = Address::parse(addresses[rank]);
@@ -112,37 +146,82 @@ std::vector<Address> ShmTransport::parse(std::span<const std::string> addresses)
 }
 
 void ShmTransport::connect(std::span<const std::string> addresses, TimePoint deadline) {
+  if (subset_.id == 0)
+    join_endpoint(addresses, deadline);
+  else
+    join_group(deadline);
+  board_memory_.fd.reset();
+  boards_.resize(subset_.members.size());
+  bells_.resize(subset_.members.size());
+  for_each_peer([&](int rank, const Peer& peer) {
+    boards_[rank] = peer.board(subset_.id);
+    bells_[rank] = peer.bell(subset_.id);
+  });
+}
+
+void ShmTransport::join_endpoint(std::span<const std::string> addresses, TimePoint deadline) {
   assert(listener_);
   const std::vector<Address> parsed = parse(addresses);
   std::vector<Link> links = Join(context_, parsed, listener_, board_memory_.fd).run(deadline);
   listener_.reset();
-  board_memory_.fd.reset();
-  for (int rank = 0; rank < context_.size; ++rank)
-    if (rank != context_.rank)
-      peers_[rank] = std::make_unique<Peer>(context_, rank, std::move(links[rank]), epoll_);
+  for (int rank = 0; rank < size(); ++rank)
+    if (rank != subset_.rank) endpoint_->add_peer(context_, rank, std::move(links[rank]));
+  connected_ = true;
 }
 
-void ShmTransport::progress() {
-  std::array<epoll_event, 16> events{};
-  for (;;) {
-    const int count = epoll_wait(epoll_.get(), events.data(), events.size(), 0);
-    for (int i = 0; i < count; ++i) {
-      const std::uint64_t tag = events[i].data.u64;
-      at(static_cast<int>(tag / 2))
-          .hear(tag % 2 == 0 ? Peer::Source::socket : Peer::Source::process);
-    }
-    if (count < static_cast<int>(events.size())) return;
+void ShmTransport::join_group(TimePoint deadline) {
+  constexpr int kLookAgainMs = 10;
+  connected_ = true;
+  for_each_peer([&](int, Peer& peer) { peer.add_group(subset_.id, subset_, board_memory_.fd); });
+  for (auto missing = missing_boards(); !missing.empty(); missing = missing_boards()) {
+    const int peer = missing.front();
+    if (const std::string why = with(peer, [](Peer& p) { return p.why_lost(); }); !why.empty())
+      throw Error(ErrorKind::peer_lost,
+                  fmt::format("rank {} cannot join the new communicator: {}", peer, why));
+    if (context_.clock->now() >= deadline)
+      throw Error(ErrorKind::timeout,
+                  fmt::format("rank {} of a new communicator waited for {} of its {} ranks, the "
+                              "first of them rank {}",
+                              subset_.rank, missing.size(), size(), peer));
+    pollfd readable{endpoint_->wait_fd(), POLLIN, 0};
+    poll(&readable, 1, kLookAgainMs);
+    progress();
   }
 }
 
+std::vector<int> ShmTransport::missing_boards() {
+  std::vector<int> missing;
+  for_each_peer([&](int rank, const Peer& peer) {
+    if (peer.board(subset_.id) == nullptr) missing.push_back(rank);
+  });
+  return missing;
+}
+
+PeerStatus ShmTransport::status(int peer) {
+  if (peer == subset_.rank) return status_on(*board_);
+  return with(peer, [&](const Peer& p) { return p.status(subset_.id); });
+}
+
+std::size_t ShmTransport::memory_bytes() const {
+  std::size_t bytes = board_memory_.mapping.bytes();
+  if (connected_)
+    for_each_peer([&](int, const Peer& peer) { bytes += peer.memory_bytes(subset_.id); });
+  return bytes;
+}
+
 void ShmTransport::close() noexcept {
-  if (getpid() != owner_ || !board_->close()) return;
+  if (getpid() != owner_ || !board_->close() || !connected_) return;
   const auto deadline = std::chrono::steady_clock::now() + kGoodbye;
-  for (const auto& peer : peers_) {
-    if (peer == nullptr) continue;
-    peer->wake();
-    while (!peer->flush() && std::chrono::steady_clock::now() < deadline) {
-      pollfd writable{peer->socket().get(), POLLOUT, 0};
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer == subset_.rank) continue;
+    if (!bells_.empty()) wake(peer);
+    int socket = -1;
+    const auto handed_over = [&](Peer& p) {
+      socket = p.socket().get();
+      return p.flush();
+    };
+    while (!with(peer, handed_over) && std::chrono::steady_clock::now() < deadline) {
+      pollfd writable{socket, POLLOUT, 0};
       poll(&writable, 1, 10);
     }
   }

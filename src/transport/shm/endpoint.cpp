@@ -1,0 +1,57 @@
+#include "transport/shm/endpoint.h"
+
+#include <fmt/format.h>
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include <tutti/error.hpp>
+
+namespace tutti::shm {
+namespace {
+
+Fd make_epoll() {
+  Fd epoll(epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll)
+    throw Error(ErrorKind::unavailable, fmt::format("no epoll: {}", std::strerror(errno)));
+  return epoll;
+}
+
+}  // namespace
+
+Endpoint::Endpoint(int size) : epoll_(make_epoll()), peers_(static_cast<std::size_t>(size)) {}
+
+void Endpoint::add_peer(const TransportContext& context, int rank, Link link) {
+  const std::lock_guard lock(mutex_);
+  peers_[static_cast<std::size_t>(rank)] =
+      std::make_unique<Peer>(context, rank, std::move(link), epoll_);
+}
+
+void Endpoint::progress() {
+  const std::lock_guard lock(mutex_);
+  std::array<epoll_event, 16> events{};
+  for (;;) {
+    const int count = epoll_wait(epoll_.get(), events.data(), events.size(), 0);
+    for (int i = 0; i < count; ++i) {
+      const std::uint64_t tag = events[i].data.u64;
+      peers_[tag / 2]->hear(tag % 2 == 0 ? Peer::Source::socket : Peer::Source::process,
+                            next_group_);
+    }
+    if (count < static_cast<int>(events.size())) return;
+  }
+}
+
+std::uint32_t Endpoint::next_group() const {
+  const std::lock_guard lock(mutex_);
+  return next_group_;
+}
+
+void Endpoint::enter_group(std::uint32_t id) {
+  const std::lock_guard lock(mutex_);
+  next_group_ = std::max(next_group_, id + 1);
+}
+
+}  // namespace tutti::shm
