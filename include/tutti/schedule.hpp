@@ -1,15 +1,21 @@
 // tutti: a collective as data, and how to write one. An algorithm is a pure function that returns
 // each rank's Schedule; the engine, the verifier and the printer read it.
 //
-//     tutti::Schedule star(const tutti::PlanRequest& request) {     // all_reduce by way of rank 0
-//       tutti::ScheduleBuilder plan(request, 1);
+//     // all_reduce by way of rank 0, which adds everyone's input in the order of ranks
+//     tutti::Schedule star(const tutti::PlanRequest& request) {
+//       tutti::ScheduleBuilder plan(request, 1);  // one chunk a piece
 //       const tutti::Verbs lane = plan.lane();
-//       if (request.rank == 0) { ... lane.reduce_copy_send(in_rank_order(request, 0), 0, others)
-//       ...
+//       if (request.rank == 0) {
+//         lane.reduce_copy_send(in_rank_order(request, 0), 0, the_others).completes();
+//       } else {
+//         lane.send(0, {0});
+//         lane.receive(0, 0);
+//       }
 //       return std::move(plan).finish();
 //     }
+//     comm.add_algorithm("star", star);  // proved at its first use
 //
-// Communicator::add_algorithm() proves and runs it; examples/own_algorithm is the whole of it.
+// examples/own_algorithm is the whole of it.
 #pragma once
 
 #include <compare>

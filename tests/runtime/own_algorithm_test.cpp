@@ -69,6 +69,26 @@ TEST_P(OwnAlgorithm, RunsEveryCollectiveThatItPlansBlockingAndNot) {
               Each(IsEmpty()));
 }
 
+TEST_P(OwnAlgorithm, ServesPersistentCallsAndIsRefusedWhenTheyAreMade) {
+  EXPECT_THAT(run_ranks(2, config(),
+                        [](Communicator& comm) {
+                          comm.add_algorithm("star", star);
+                          comm.add_algorithm("polite", polite);
+                          std::vector<float> data(100, 1);
+                          const auto made_by = [&](std::string_view name) {
+                            return comm.all_reduce_init(data.data(), data.data(), data.size(),
+                                                        DataType::f32, Op::sum, by(name));
+                          };
+                          EXPECT_THAT(outcome_of([&] { made_by("polite"); }),
+                                      HasSubstr("deadlock"));
+                          Persistent call = made_by("star");
+                          call.run();
+                          call.start().wait();
+                          EXPECT_THAT(data, Each(4.0F));
+                        }),
+              Each(IsEmpty()));
+}
+
 TEST_P(OwnAlgorithm, IsProvedAtItsFirstUseAloneAndPlannedForEveryRank) {
   EXPECT_THAT(run_ranks(2, config(),
                         [](Communicator& comm) {
