@@ -105,24 +105,153 @@ TEST_P(Numerics, Bfloat16IsAccumulatedInF32AndRoundedOnceToNearestEven) {
   EXPECT_EQ(combine<bfloat16>(Op::min, {bfloat16{0xFF81}, bf16(1)}).bits, 0x7FC0);
 }
 
-TEST_P(Numerics, EveryBfloat16RoundsAsTheReferenceDoes) {
-  std::vector<bfloat16> all(65536), halves(65536), others(65536);
-  Values<bfloat16> values(7);
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    all[i].bits = static_cast<std::uint16_t>(i);
-    // Half a unit in the last place where there is one: a tie for each pattern.
-    halves[i].bits = static_cast<std::uint16_t>((i & 0xFF80) > 0x0400 ? (i & 0xFF80) - 0x0400 : i);
-    others[i] = values.next();
+TEST_P(Numerics, TooGreatIsInfinityOrNaNAsTheFormatHasIt) {
+  const auto f16 = [&](std::vector<float16> operands) { return combine(Op::sum, operands).bits; };
+  EXPECT_EQ(f16({{0x7BFF}, {0x4B80}}), 0x7BFF);  // 65504 + 15
+  EXPECT_EQ(f16({{0x7BFF}, {0x4C00}}), 0x7C00);  // + 16: halfway to what would be the next
+  EXPECT_EQ(f16({{0xFBFF}, {0xFBFF}}), 0xFC00);
+  EXPECT_EQ(f16({{0x7C00}, {0xFC00}}), 0x7E00);
+  const auto e4m3 = [&](std::vector<float8_e4m3> operands) {
+    return combine(Op::sum, operands).bits;
+  };
+  EXPECT_EQ(e4m3({{0x7E}, {0x58}}), 0x7E);  // 448 + 16: halfway, to even
+  EXPECT_EQ(e4m3({{0x7E}, {0x59}}), 0x7F);  // 448 + 18
+  EXPECT_EQ(e4m3({{0xFE}, {0xFE}}), 0xFF);
+  EXPECT_EQ(e4m3({{0xFF}, {0x00}}), 0x7F);
+  const auto e5m2 = [&](std::vector<float8_e5m2> operands) {
+    return combine(Op::sum, operands).bits;
+  };
+  EXPECT_EQ(e5m2({{0x7B}, {0x6B}}), 0x7B);  // 57344 + 3584
+  EXPECT_EQ(e5m2({{0x7B}, {0x6C}}), 0x7C);  // + 4096: halfway
+  EXPECT_EQ(e5m2({{0xFC}, {0x7C}}), 0x7E);
+}
+
+// All patterns of 8 bits against each other; of 16, against themselves, their neighbours and
+// others.
+template <typename T>
+std::pair<std::vector<T>, std::vector<T>> pairs_of_patterns() {
+  std::pair<std::vector<T>, std::vector<T>> pairs;
+  Values<T> values(7);
+  for (unsigned a = 0; a < 65536; ++a)
+    if constexpr (sizeof(T) == 1) {
+      pairs.first.push_back({static_cast<std::uint8_t>(a >> 8)});
+      pairs.second.push_back({static_cast<std::uint8_t>(a)});
+    } else {
+      const auto pattern = static_cast<std::uint16_t>(a);
+      for (const T b : {T{pattern}, T{static_cast<std::uint16_t>(a - 0x0400)}, values.next()}) {
+        pairs.first.push_back({pattern});
+        pairs.second.push_back(b);
+      }
+    }
+  return pairs;
+}
+template <typename T>
+void check_every_pattern() {
+  const auto [first, second] = pairs_of_patterns<T>();
+  for (const Op op : {Op::sum, Op::prod, Op::min, Op::max})
+    check<T>({.op = op, .count = first.size()}, {first, second});
+  check<T>({.op = Op::avg, .inputs = 1, .count = first.size(), .divide_by = 3}, {second});
+}
+TEST_P(Numerics, EveryPatternOf16And8BitsRoundsAsTheReferenceDoes) {
+  check_every_pattern<float16>();
+  check_every_pattern<bfloat16>();
+  check_every_pattern<float8_e4m3>();
+  check_every_pattern<float8_e5m2>();
+}
+
+// f32 at, halfway between and next to all numbers that T holds, and beyond them.
+template <typename T>
+std::vector<float> around_every_number() {
+  std::vector<float> all{kInfinity, -kInfinity, kNaN, 1e30f, -1e38f, 1e-40f, -1e-45f};
+  for (std::uint32_t bits = 0; bits < reference::kFormat<T>.sign; ++bits) {
+    const float number = reference::to_float(T{static_cast<decltype(T::bits)>(bits)});
+    const float next = reference::to_float(T{static_cast<decltype(T::bits)>(bits + 1)});
+    if (!std::isfinite(number)) continue;
+    const float half = std::isfinite(next) ? number / 2 + next / 2 : number * 1.0625f;
+    for (const float middle : {number, half})
+      for (const float near :
+           {middle, std::nextafter(middle, kInfinity), std::nextafter(middle, -kInfinity)}) {
+        all.push_back(near);
+        all.push_back(-near);
+      }
   }
-  for (const auto& second : {all, halves, others})
-    for (const Op op : {Op::sum, Op::prod, Op::min, Op::max})
-      check<bfloat16>({.op = op, .count = all.size()}, {all, second});
-  check<bfloat16>({.op = Op::avg, .inputs = 1, .count = all.size(), .divide_by = 3}, {all});
+  return all;
+}
+template <typename T>
+void check_rounding() {
+  const std::vector<float> wide = around_every_number<T>();
+  std::vector<T> narrow(wide.size());
+  const void* in = wide.data();
+  void* out = narrow.data();
+  const CombineExtras extras{.wide_inputs = 1};
+  combine_function(type_of<T>(), Op::sum, DataType::f32)(
+      {.in = &in, .inputs = 1, .out = &out, .outputs = 1, .count = wide.size(), .extras = &extras});
+  for (std::size_t i = 0; i < wide.size(); ++i)
+    ASSERT_EQ(narrow[i].bits, reference::nearest<T>(wide[i]).bits) << wide[i];
+}
+TEST_P(Numerics, WhatWasAccumulatedInF32IsRoundedToTheNearestWithTiesToEven) {
+  check_rounding<float16>();
+  check_rounding<bfloat16>();
+  check_rounding<float8_e4m3>();
+  check_rounding<float8_e5m2>();
+}
+
+TEST_P(Numerics, APremultipliedOperandOf16BitsIsNotRoundedBeforeItIsAdded) {
+  const float16 third = reference::nearest<float16>(1 / 3.0f);
+  const std::vector<float16> input(40, third), message(40, reference::nearest<float16>(1));
+  std::vector<float16> output(40);
+  const void* in[] = {input.data(), message.data()};
+  void* out = output.data();
+  const CombineExtras extras{.premultiplied_inputs = 1, .premultiply = &third};
+  combine_function(DataType::f16, Op::premul_sum)(
+      {.in = in, .inputs = 2, .out = &out, .outputs = 1, .count = 40, .extras = &extras});
+  const float product = reference::to_float(third) * reference::to_float(third);
+  EXPECT_NE(reference::to_float(reference::nearest<float16>(product)), product);
+  EXPECT_EQ(output[39].bits, reference::nearest<float16>(product + 1).bits);
+}
+
+TEST_P(Numerics, AComplexProductIsThatOfTheDefinition) {
+  using Complex = std::complex<float>;
+  EXPECT_EQ(combine<Complex>(Op::prod, {{1, 2}, {3, 4}}), Complex(-5, 10));
+  EXPECT_EQ(combine<Complex>(Op::avg, {{1, 2}, {3, 4}}, 2), Complex(2, 3));
+  // Annex G would give an infinity.
+  const Complex product = combine<Complex>(Op::prod, {{kInfinity, 0}, {0, kInfinity}});
+  EXPECT_EQ(bits(product.real()), 0x7FC00000u);
+  EXPECT_EQ(bits(combine<Complex>(Op::sum, {{-kNaN, 1}, {1, 1}}).real()), 0x7FC00000u);
+}
+
+TEST_P(Numerics, TruthValuesComeOutAs0Or1WhateverBytesWentIn) {
+  const auto result = [&](Op op, std::uint8_t a, std::uint8_t b) {
+    return combine<Truth>(op, {{a}, {b}}).byte;
+  };
+  for (const Op op : {Op::sum, Op::max, Op::bit_or, Op::logical_or}) {
+    EXPECT_EQ(result(op, 2, 1), 1);
+    EXPECT_EQ(result(op, 0, 0x80), 1);
+    EXPECT_EQ(result(op, 0, 0), 0);
+  }
+  for (const Op op : {Op::prod, Op::min, Op::bit_and, Op::logical_and}) {
+    EXPECT_EQ(result(op, 2, 1), 1);
+    EXPECT_EQ(result(op, 0, 0x80), 0);
+  }
+  EXPECT_EQ(result(Op::bit_xor, 2, 1), 0);
+  EXPECT_EQ(result(Op::bit_xor, 0, 4), 1);
+}
+
+TEST_P(Numerics, LogicalResultsOfIntegersAre0Or1AndBitwiseOnesKeepTheBits) {
+  EXPECT_EQ(combine<std::int64_t>(Op::logical_and, {-6, 1LL << 40}), 1);
+  EXPECT_EQ(combine<std::int16_t>(Op::logical_or, {0, 256}), 1);
+  EXPECT_EQ(combine<std::int16_t>(Op::logical_and, {0, 256}), 0);
+  EXPECT_EQ(combine<std::uint32_t>(Op::bit_and, {0xF0F0u, 0xFF00u, 0x7000u}), 0x7000u);
+  EXPECT_EQ(combine<std::uint64_t>(Op::bit_or, {1ULL << 63, 5}), (1ULL << 63) + 5);
+  EXPECT_EQ(combine<std::int8_t>(Op::bit_xor, {-1, 5}), -6);
 }
 
 TEST_P(Numerics, IntegerSumsAndProductsWrap) {
   using Int = std::numeric_limits<std::int32_t>;
   using Long = std::numeric_limits<std::int64_t>;
+  EXPECT_EQ(combine<std::int8_t>(Op::sum, {127, 1}), -128);
+  EXPECT_EQ(combine<std::uint8_t>(Op::prod, {16, 17}), 16);
+  EXPECT_EQ(combine<std::uint16_t>(Op::prod, {65535, 65535}), 1);
   EXPECT_EQ(combine<std::int32_t>(Op::sum, {Int::max(), 1}), Int::min());
   EXPECT_EQ(combine<std::int32_t>(Op::prod, {1 << 16, 1 << 16}), 0);
   EXPECT_EQ(combine<std::int32_t>(Op::prod, {Int::min(), -1}), Int::min());
@@ -134,6 +263,9 @@ TEST_P(Numerics, IntegerSumsAndProductsWrap) {
 TEST_P(Numerics, IntegerAveragesDivideTheWrappedSumTowardsZero) {
   using Int = std::numeric_limits<std::int32_t>;
   using Long = std::numeric_limits<std::int64_t>;
+  EXPECT_EQ(combine<std::int8_t>(Op::avg, {-128, 1}, 2), -63);
+  EXPECT_EQ(combine<std::uint32_t>(Op::avg, {0xFFFFFFFFu, 0}, 2), 0x7FFFFFFFu);
+  EXPECT_EQ(combine<std::uint64_t>(Op::avg, {~0ULL, 0}, 2), ~0ULL >> 1);
   EXPECT_EQ(combine<std::int32_t>(Op::avg, {-3, -4}, 2), -3);
   EXPECT_EQ(combine<std::int32_t>(Op::avg, {3, 4}, 2), 3);
   EXPECT_EQ(combine<std::int32_t>(Op::avg, {Int::max(), 1}, 2), Int::min() / 2);
@@ -152,9 +284,10 @@ std::vector<T> around_multiples(std::uint32_t divisor) {
   std::vector<T> sums{std::numeric_limits<T>::min(), std::numeric_limits<T>::max()};
   for (int n = 0; n < 2000; ++n) {
     const auto any = static_cast<T>(random()) >> random() % (8 * sizeof(T));
-    const auto multiple =
-        any / static_cast<std::int64_t>(divisor) * static_cast<std::int64_t>(divisor);
-    for (const int near : {-1, 0, 1}) sums.push_back(static_cast<T>(multiple + near));
+    using Long = std::conditional_t<std::is_signed_v<T>, std::int64_t, std::uint64_t>;
+    const auto multiple = any / static_cast<Long>(divisor) * static_cast<Long>(divisor);
+    for (const int near : {-1, 0, 1})
+      sums.push_back(static_cast<T>(multiple + static_cast<Long>(near)));
   }
   return sums;
 }
@@ -162,6 +295,14 @@ std::vector<T> around_multiples(std::uint32_t divisor) {
 TEST_P(Numerics, IntegerAveragesAreExactForEveryKindOfDivisor) {
   for (const std::uint32_t divisor : {2u, 3u, 4u, 5u, 7u, 10u, 64u, 1000u, 65535u, 65536u, 65537u,
                                       0x7FFFFFFFu, 0x80000000u, 0x80000001u, 0xFFFFFFFFu}) {
+    const auto unsigned_longs = around_multiples<std::uint64_t>(divisor);
+    check<std::uint64_t>(
+        {.op = Op::avg, .inputs = 1, .count = unsigned_longs.size(), .divide_by = divisor},
+        {unsigned_longs});
+    const auto unsigned_ints = around_multiples<std::uint32_t>(divisor);
+    check<std::uint32_t>(
+        {.op = Op::avg, .inputs = 1, .count = unsigned_ints.size(), .divide_by = divisor},
+        {unsigned_ints});
     const auto ints = around_multiples<std::int32_t>(divisor);
     check<std::int32_t>({.op = Op::avg, .inputs = 1, .count = ints.size(), .divide_by = divisor},
                         {ints});
