@@ -13,7 +13,7 @@ namespace {
 
 struct TypeRow {
   DataType type;
-  OpKernels (*kernels)();  // null: all of it in blocks
+  OpKernels (*kernels)();
 };
 constexpr std::array<TypeRow, kDataTypes> kRows{{
     {DataType::int8, int8_kernels},
@@ -28,8 +28,8 @@ constexpr std::array<TypeRow, kDataTypes> kRows{{
     {DataType::bf16, bf16_kernels},
     {DataType::f32, f32_kernels},
     {DataType::f64, f64_kernels},
-    {DataType::f8e4m3, nullptr},
-    {DataType::f8e5m2, nullptr},
+    {DataType::f8e4m3, f8e4m3_kernels},
+    {DataType::f8e5m2, f8e5m2_kernels},
     {DataType::complex64, complex64_kernels},
     {DataType::complex128, complex128_kernels},
     {DataType::boolean, bool_kernels},
@@ -74,7 +74,7 @@ CombineFunction direct_kernel(DataType type, Op op) {
       if (kRows[t].type != static_cast<DataType>(t)) return false;
     return true;
   }());
-  return row.kernels == nullptr ? nullptr : row.kernels()[static_cast<std::size_t>(op)];
+  return row.kernels()[static_cast<std::size_t>(op)];
 }
 
 DataType accumulation_type(DataType type) noexcept {

@@ -23,6 +23,8 @@ OpKernels f16_kernels();
 OpKernels bf16_kernels();
 OpKernels f32_kernels();
 OpKernels f64_kernels();
+OpKernels f8e4m3_kernels();
+OpKernels f8e5m2_kernels();
 OpKernels complex64_kernels();
 OpKernels complex128_kernels();
 OpKernels bool_kernels();

@@ -31,17 +31,21 @@ struct Bfloat16 {
     const hn::Rebind<std::uint32_t, DF> du32;
     return hn::BitCast(df, hn::ShiftLeft<16>(hn::PromoteTo(du32, stored)));
   }
-  // Highway 1.0.3's own conversion cuts the lower half off, which is not rounding.
   template <class V>
   static HWY_INLINE auto narrow(V v) {
     using DF = hn::DFromV<V>;
-    const hn::Rebind<std::uint32_t, DF> du32;
     const hn::Rebind<std::int32_t, DF> di32;
+    return hn::DemoteTo(hn::Rebind<Stored, DF>(),
+                        hn::BitCast(di32, hn::ShiftRight<16>(rounded(v))));
+  }
+  // In the upper half of each lane. Highway 1.0.3's own conversion cuts the lower half off.
+  template <class V>
+  static HWY_INLINE auto rounded(V v) {
+    const hn::Rebind<std::uint32_t, hn::DFromV<V>> du32;
     const auto bits = hn::BitCast(du32, v);
     const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du32, 1u));
     // NaN is 0x7FC00000: neither addition reaches its upper half.
-    const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(du32, 0x7FFFu)));
-    return hn::DemoteTo(hn::Rebind<Stored, DF>(), hn::BitCast(di32, hn::ShiftRight<16>(rounded)));
+    return hn::Add(bits, hn::Add(odd, hn::Set(du32, 0x7FFFu)));
   }
 };
 
@@ -108,111 +112,91 @@ struct Float16 {
 };
 #endif
 
-// Rounded to kMantissa bits, and to multiples of the last bit of 2^kLeast: adding a number whose
-// last bit is the one to be kept rounds there, taking it away again is exact. The half above it
-// keeps negative sums in the same binade.
-template <int kMantissa, int kLeast, class V>
+// Rounded to kMantissa bits, and to multiples of the last bit of 2^-14: adding a number whose last
+// bit is the one to be kept rounds there, taking it away again is exact. The half above it keeps
+// negative sums in the same binade. From 2^106 on that number overflows, and may make NaN of what
+// is too great, unless `kInfinity` asks for care.
+template <int kMantissa, bool kInfinity, class V>
 HWY_INLINE V rounded_to(V v) {
   using DF = hn::DFromV<V>;
   const hn::Rebind<std::int32_t, DF> di32;
-  constexpr int kGreatest = 60;  // more than any 8-bit float's, less than what would overflow
-  const auto exponent = hn::Min(hn::Max(hn::And(hn::BitCast(di32, v), hn::Set(di32, 255 << 23)),
-                                        hn::Set(di32, (127 + kLeast) << 23)),
-                                hn::Set(di32, (127 + kGreatest) << 23));
+  auto exponent = hn::Max(hn::And(hn::BitCast(di32, v), hn::Set(di32, 255 << 23)),
+                          hn::Set(di32, (127 - 14) << 23));
+  if constexpr (kInfinity) exponent = hn::Min(exponent, hn::Set(di32, (127 + 60) << 23));
   const auto shift =
       hn::BitCast(DF(), hn::Add(exponent, hn::Set(di32, ((23 - kMantissa) << 23) | (1 << 22))));
   return hn::CopySign(hn::Sub(hn::Add(v, shift), shift), v);
 }
 
-// OCP E5M2: the upper half of an f16.
-struct Float8E5M2 {
-  using Stored = std::uint8_t;
+// How a byte in the upper half of 16 bits becomes an f16, and back: from one that is rounded.
 
-  template <class DF, class V>
-  static HWY_INLINE auto widen(DF df, V stored) {
-    const hn::Rebind<std::uint16_t, DF> du16;
-    return Float16::widen(df, hn::ShiftLeft<8>(hn::PromoteTo(du16, stored)));
+// OCP E5M2: it is one.
+struct E5M2 {
+  static constexpr int kMantissa = 2;
+  static constexpr bool kInfinity = true;
+  static constexpr float kScale = 1;
+
+  template <class V>
+  static HWY_INLINE V to_half(V upper) {
+    return upper;
   }
   template <class V>
-  static HWY_INLINE auto narrow(V v) {
-    using DF = hn::DFromV<V>;
-    const hn::Rebind<std::int16_t, DF> di16;
-    const auto half = Float16::narrow(rounded_to<2, -14>(v));
-    return hn::DemoteTo(hn::Rebind<Stored, DF>(), hn::BitCast(di16, hn::ShiftRight<8>(half)));
+  static HWY_INLINE V from_half(V half) {
+    return half;
   }
 };
 
-// OCP E4M3FN: an f16 with an exponent of 4 bits that counts from 7, not 15, and a mantissa of 3;
-// 2^8 times less, and NaN in the place of 480.
-struct Float8E4M3 {
-  using Stored = std::uint8_t;
+// OCP E4M3FN: an exponent of 4 bits that counts from 7, not 15, and a mantissa of 3: as an f16, 2^8
+// times less. NaN stands in the place of 480; beyond the greatest (448) is NaN, as infinity is.
+struct E4M3 {
+  static constexpr int kMantissa = 3;
+  static constexpr bool kInfinity = false;
+  static constexpr float kScale = 256;
 
-  template <class DF, class V>
-  static HWY_INLINE auto widen(DF df, V stored) {
-    const hn::Rebind<std::int16_t, DF> di16;
-    const hn::Rebind<std::uint16_t, DF> du16;
+  template <class V>
+  static HWY_INLINE V to_half(V upper) {
+    const hn::DFromV<V> du16;
+    const hn::Rebind<std::int16_t, hn::DFromV<V>> di16;
     // The sign at the top, twice, then the magnitude.
-    const auto bits = hn::BitCast(
-        du16, hn::ShiftRight<1>(hn::BitCast(di16, hn::ShiftLeft<8>(hn::PromoteTo(du16, stored)))));
-    const auto nan = hn::Eq(hn::And(bits, hn::Set(du16, std::uint16_t{0x3F80})),
-                            hn::Set(du16, std::uint16_t{0x3F80}));
-    const auto half = hn::IfThenElse(nan, hn::Set(du16, std::uint16_t{0x7E00}),
-                                     hn::And(bits, hn::Set(du16, std::uint16_t{0xBFFF})));
-    return hn::Mul(Float16::widen(df, half), hn::Set(df, 256.0f));
+    const auto bits = hn::BitCast(du16, hn::ShiftRight<1>(hn::BitCast(di16, upper)));
+    const auto nan = hn::Set(du16, std::uint16_t{0x3F80});
+    return hn::IfThenElse(hn::Eq(hn::And(bits, nan), nan), hn::Set(du16, std::uint16_t{0x7E00}),
+                          hn::And(bits, hn::Set(du16, std::uint16_t{0xBFFF})));
+  }
+  template <class V>
+  static HWY_INLINE V from_half(V half) {
+    const hn::DFromV<V> du16;
+    const auto magnitude = hn::Min(hn::And(half, hn::Set(du16, std::uint16_t{0x7FFF})),
+                                   hn::Set(du16, std::uint16_t{0x3F80}));
+    return hn::Or(hn::ShiftLeft<1>(magnitude), hn::And(half, hn::Set(du16, std::uint16_t{0x8000})));
+  }
+};
+
+template <class Layout>
+struct Float8 {
+  using Stored = std::uint8_t;
+
+  template <class DF, class V>
+  static HWY_INLINE auto widen(DF df, V stored) {
+    const hn::Rebind<std::uint16_t, DF> du16;
+    const auto upper = hn::ShiftLeft<8>(hn::PromoteTo(du16, stored));
+    return hn::Mul(Float16::widen(df, Layout::to_half(upper)), hn::Set(df, Layout::kScale));
   }
   template <class V>
   static HWY_INLINE auto narrow(V v) {
     using DF = hn::DFromV<V>;
-    const DF df;
     const hn::Rebind<std::int16_t, DF> di16;
-    const hn::Rebind<std::uint16_t, DF> du16;
-    const auto half = Float16::narrow(hn::Mul(rounded_to<3, -6>(v), hn::Set(df, 1.0f / 256)));
-    // Beyond the greatest (448) is NaN, as infinity is.
-    const auto magnitude = hn::ShiftRight<7>(hn::Min(
-        hn::And(half, hn::Set(du16, std::uint16_t{0x7FFF})), hn::Set(du16, std::uint16_t{0x3F80})));
-    const auto sign = hn::And(hn::ShiftRight<8>(half), hn::Set(du16, std::uint16_t{0x80}));
-    return hn::DemoteTo(hn::Rebind<Stored, DF>(), hn::BitCast(di16, hn::Or(magnitude, sign)));
+    const auto half = narrow_to_half(hn::Mul(v, hn::Set(DF(), 1 / Layout::kScale)));
+    const auto bits = hn::ShiftRight<8>(Layout::from_half(half));
+    return hn::DemoteTo(hn::Rebind<Stored, DF>(), hn::BitCast(di16, bits));
+  }
+  template <class V>
+  static HWY_INLINE auto narrow_to_half(V scaled) {
+    return Float16::narrow(rounded_to<Layout::kMantissa, Layout::kInfinity>(scaled));
   }
 };
-
-template <class D, class V>
-HWY_INLINE auto join(D d, V upper, V lower) {
-#if HWY_TARGET == HWY_SCALAR  // has no vectors to join
-  (void)d, (void)upper;
-  return lower;
-#else
-  return hn::Combine(d, upper, lower);
-#endif
-}
-
-// An element type that is folded as f32. A vector of 16-bit elements is two of f32.
-template <class Format, class Reduction>
-struct Narrow {
-  using Stored = typename Format::Stored;
-
-  template <class D, int kIn>
-  HWY_INLINE auto combine(D d, const Inputs<Stored, kIn>& in, std::size_t i) const {
-    if constexpr (hn::MaxLanes(D()) == 1) {
-      return half(d, in, i);
-    } else {
-      const hn::Half<D> dh;
-      const auto lower = half(dh, in, i);
-      return join(d, half(dh, in, i + hn::Lanes(dh)), lower);
-    }
-  }
-
- private:
-  struct Widened {
-    template <class D>
-    static HWY_INLINE auto load(D d, const Stored* from) {
-      return Format::widen(hn::Rebind<float, D>(), hn::LoadU(d, from));
-    }
-  };
-  template <class D, int kIn>
-  static HWY_INLINE auto half(D d, const Inputs<Stored, kIn>& in, std::size_t i) {
-    return Format::narrow(with_one_nan(fold_inputs<Widened>(Reduction(), d, in, i)));
-  }
-};
+using Float8E5M2 = Float8<E5M2>;
+using Float8E4M3 = Float8<E4M3>;
 
 }  // namespace HWY_NAMESPACE
 }  // namespace tutti

@@ -1,5 +1,5 @@
-// f16 and bf16, and the conversions of these and of 8-bit floats. Sums have kernels of their own;
-// the rest goes through f32 block by block (blocks.cpp).
+// Floats of 16 and 8 bits: their sums, and the conversions by which the rest goes through f32 block
+// by block (blocks.cpp).
 #include <cstring>
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compute/narrow.cpp"
@@ -7,7 +7,7 @@
 // The order matters: this one includes the present file once for each instruction set.
 #include <hwy/foreach_target.h>
 
-#include "compute/narrow-inl.h"
+#include "compute/narrow-sums-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tutti {
@@ -51,10 +51,19 @@ void narrow(const float* from, void* to, std::size_t count) {
   std::memcpy(elements + i, last, (count - i) * sizeof(T));
 }
 
+template <class Reduction>
+void kernel_of(const CombineArgs& args) {
+  assert(args.divide_by == 1);
+  if (args.inputs == 1) return copy_elements(args, sizeof(typename Reduction::Stored));
+  reduce(args, Reduction());
+}
+
 }  // namespace
 
 OpKernels f16_kernels() { return {sum_kernel<Narrow<Float16, Sum>>}; }
-OpKernels bf16_kernels() { return {sum_kernel<Narrow<Bfloat16, Sum>>}; }
+OpKernels bf16_kernels() { return {sum_kernel<SumBfloat16>}; }
+OpKernels f8e4m3_kernels() { return {kernel_of<Sum8<E4M3>>}; }
+OpKernels f8e5m2_kernels() { return {kernel_of<Sum8<E5M2>>}; }
 
 Conversion conversion_of(DataType type) {
   switch (type) {
@@ -75,9 +84,13 @@ namespace tutti {
 
 HWY_EXPORT(f16_kernels);
 HWY_EXPORT(bf16_kernels);
+HWY_EXPORT(f8e4m3_kernels);
+HWY_EXPORT(f8e5m2_kernels);
 HWY_EXPORT(conversion_of);
 OpKernels f16_kernels() { return HWY_DYNAMIC_DISPATCH(f16_kernels)(); }
 OpKernels bf16_kernels() { return HWY_DYNAMIC_DISPATCH(bf16_kernels)(); }
+OpKernels f8e4m3_kernels() { return HWY_DYNAMIC_DISPATCH(f8e4m3_kernels)(); }
+OpKernels f8e5m2_kernels() { return HWY_DYNAMIC_DISPATCH(f8e5m2_kernels)(); }
 Conversion conversion_of(DataType type) { return HWY_DYNAMIC_DISPATCH(conversion_of)(type); }
 
 }  // namespace tutti

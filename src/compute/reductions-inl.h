@@ -2,8 +2,8 @@
 // made of both. docs/numerics.md states the results; every instruction set gives the same bits.
 //
 // A reduction (Sum, Least, ...) prepares each input, folds them from the left, and makes the
-// result. An element type (Direct; Narrow in narrow-inl.h) loads vectors that a reduction can work
-// on and stores what comes out.
+// result. An element type (Direct; Narrow in narrow-sums-inl.h) loads vectors that a reduction can
+// work on and stores what comes out.
 //
 // Code is shared where bits are: sums, products and logical operations know no sign, a maximum is
 // the minimum of what is flipped, an `or` the `and` of it. So a reduction may hold a number that is

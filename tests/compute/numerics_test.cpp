@@ -162,7 +162,8 @@ TEST_P(Numerics, EveryPatternOf16And8BitsRoundsAsTheReferenceDoes) {
 // f32 at, halfway between and next to all numbers that T holds, and beyond them.
 template <typename T>
 std::vector<float> around_every_number() {
-  std::vector<float> all{kInfinity, -kInfinity, kNaN, 1e30f, -1e38f, 1e-40f, -1e-45f};
+  std::vector<float> all{kInfinity, -kInfinity, kNaN,   1e30f,  4e32f,
+                         -4e32f,    -1e38f,     1e-40f, -1e-45f};
   for (std::uint32_t bits = 0; bits < reference::kFormat<T>.sign; ++bits) {
     const float number = reference::to_float(T{static_cast<decltype(T::bits)>(bits)});
     const float next = reference::to_float(T{static_cast<decltype(T::bits)>(bits + 1)});
