@@ -15,11 +15,11 @@
 #include <tutti/export.hpp>
 #include <tutti/store.hpp>
 #include <tutti/types.hpp>
+#include <tutti/work.hpp>
 
 namespace tutti {
 
 class CommunicatorImpl;
-class Operation;
 struct PlanRequest;
 struct Schedule;
 
@@ -36,63 +36,6 @@ struct CallOptions {
       0};  ///< Deadline of this call; 0: the configuration's. Ending it fails the communicator.
   std::string_view
       algorithm;  ///< By name; empty: chosen. Must agree among ranks. Valid until the call returns.
-};
-
-/// An asynchronous call. Copyable handle; dropping it cancels nothing. Buffers belong to the call
-/// until done() or until the communicator is destroyed. Thread-safe. Costs no allocation once a
-/// communicator has had as many under way at a time.
-class TUTTI_API Work {
- public:
-  /// Gets the call's error, or null where it ended well.
-  using Callback = std::function<void(const Error*)>;
-
-  Work() noexcept = default;  ///< Done already.
-  Work(const Work& other) noexcept;
-  Work(Work&& other) noexcept;
-  Work& operator=(Work other) noexcept;
-  ~Work();
-
-  /// Helps to advance the call until it is done; throws its error.
-  void wait();
-  /// As wait(), for at most `limit`: then throws `timeout`, which ends only the waiting.
-  void wait(std::chrono::milliseconds limit);
-  /// Whether it has ended, well or not. Never blocks.
-  bool done() const noexcept;
-
-  /// Calls `callback` once when the call has ended, just before done() turns true: in the thread
-  /// that ends it (tutti's background thread, a waiter, or a later call), or at once in this one
-  /// where it is done already. Several are called in the order in which they were given. A callback
-  /// may start asynchronous calls, where no other thread is calling that communicator; a blocking
-  /// call or wait() on its own communicator is `usage`, since it would wait for itself. What it
-  /// throws is logged and ignored. It holds up everything behind it: keep it short.
-  void then(Callback callback);
-
- private:
-  friend class CommunicatorImpl;
-  explicit Work(Operation& operation) noexcept;
-  Operation* operation_ = nullptr;
-};
-
-/// A call that is planned once and started many times: no planning, no lock and no allocation
-/// between run() and the engine. Made by the communicator, which outlives it; called as that is, by
-/// one thread at a time and in the same order on every rank (persistent or not makes no difference
-/// to the other ranks).
-class TUTTI_API Persistent {
- public:
-  Persistent(Persistent&&) noexcept;
-  Persistent& operator=(Persistent&&) noexcept;
-  ~Persistent();
-
-  /// As the blocking call.
-  void run();
-  /// As the asynchronous call. It may be started again before the last start is done.
-  Work start();
-
- private:
-  friend class CommunicatorImpl;
-  struct Prepared;
-  explicit Persistent(std::unique_ptr<Prepared> prepared);
-  std::unique_ptr<Prepared> prepared_;
 };
 
 /// Where the time of creating a communicator went.

@@ -6,6 +6,8 @@
 
 namespace tutti {
 
+Operation::Operation() { callbacks_.reserve(kUsualCallbacks); }
+
 void Operation::then(Work::Callback callback) {
   {
     const std::lock_guard lock(mutex_);
@@ -49,14 +51,20 @@ OperationPool::~OperationPool() {
   }
 }
 
-OperationRef OperationPool::take(CommunicatorImpl* owner, PlannedCall call, TimePoint deadline) {
-  Operation* operation = nullptr;
-  {
-    const std::lock_guard lock(mutex_);
-    if (free_ != nullptr)
-      operation = std::exchange(free_, free_->next_.load(std::memory_order_relaxed));
+// Several at once: how many are alive at a time depends on who is quicker.
+Operation* OperationPool::take_free() {
+  constexpr int kAtOnce = 8;
+  const std::lock_guard lock(mutex_);
+  for (int made = 0; free_ == nullptr || (made > 0 && made < kAtOnce); ++made) {
+    auto* fresh = new Operation();
+    fresh->next_.store(free_, std::memory_order_relaxed);
+    free_ = fresh;
   }
-  if (operation == nullptr) operation = new Operation();
+  return std::exchange(free_, free_->next_.load(std::memory_order_relaxed));
+}
+
+OperationRef OperationPool::take(CommunicatorImpl* owner, PlannedCall call, TimePoint deadline) {
+  Operation* operation = take_free();
   operation->pool_ = shared_from_this();
   operation->owner = owner;
   operation->call = std::move(call);

@@ -32,6 +32,7 @@ class OperationPool;
 /// Thread-safe but for the public members, which are constant from take() on.
 class Operation {
  public:
+  Operation();
   bool done() const noexcept { return done_.load(std::memory_order_acquire); }
   /// Once done.
   const std::optional<Error>& error() const noexcept { return error_; }
@@ -51,6 +52,8 @@ class Operation {
  private:
   friend class OperationPool;
   friend class OperationQueue;
+
+  static constexpr std::size_t kUsualCallbacks = 2;
 
   std::shared_ptr<OperationPool> pool_;  // while anybody holds it
   std::atomic<int> references_{0};
@@ -102,6 +105,7 @@ class OperationPool : public std::enable_shared_from_this<OperationPool> {
 
  private:
   friend class Operation;
+  Operation* take_free();
   void give_back(Operation* operation) noexcept;
 
   std::mutex mutex_;
