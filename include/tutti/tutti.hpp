@@ -103,12 +103,9 @@ class TUTTI_API Communicator {
   /// The error that ended it, or none while it can be used.
   std::optional<Error> failure() const;
 
-  /// Makes an algorithm known by `name` to calls whose options name it. Every rank adds the same.
-  /// At its first use for a collective and a root, each rank plans the schedules of all ranks and
-  /// proves them with verify(), in place and out of place. A wrong algorithm is `usage` on every
-  /// rank, with a counter-example that names rank, lane, step and chunk, and nothing has been sent;
-  /// ranks whose algorithms plan differently get `mismatch`. Throws `usage` for a name that is
-  /// taken. What `planner` throws, the call throws.
+  /// For calls whose options name it; every rank adds the same. Proved at its first use for a
+  /// collective and root: a wrong one is `usage` on every rank with a counter-example, and nothing
+  /// has been sent; ranks that plan differently get `mismatch`. Throws `usage` for a taken name.
   void add_algorithm(std::string name, Planner planner);
 
   /// output[i] = op over all ranks of input[i]; the same bits on every rank. In place: input ==
