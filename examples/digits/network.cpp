@@ -65,7 +65,9 @@ void Network::backward(Matrix outputs_gradient, std::span<const std::span<float>
   assert(gradients.size() == tensors_.size() && activations_.size() == layers() + 1);
   Matrix delta = std::move(outputs_gradient);
   for (std::size_t l = layers(); l-- > 0;) {
-    as_vector(gradients[2 * l + 1]) = delta.rowwise().sum();
+    auto bias_gradient = as_vector(gradients[2 * l + 1]);
+    bias_gradient.setZero();
+    for (const auto& sample : delta.colwise()) bias_gradient += sample;
     ready(2 * l + 1);
     as_matrix(gradients[2 * l], widths_[l + 1]).noalias() = delta * activations_[l].transpose();
     ready(2 * l);

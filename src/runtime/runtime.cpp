@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <new>
 
 #include <tutti/error.hpp>
 
@@ -48,7 +49,8 @@ Runtime::~Runtime() {
     poke();
     thread_.join();
   } else {
-    thread_.detach();  // there is no such thread in this process
+    // A handle of the parent's thread, which this process can neither join nor detach: forget it.
+    new (&thread_) std::thread;
   }
   munmap(const_cast<std::uint32_t*>(alive_), static_cast<std::size_t>(sysconf(_SC_PAGESIZE)));
 }
