@@ -154,6 +154,59 @@ class TUTTI_API Communicator {
                   const CallOptions& options = {});
   Work all_to_all_async(const void* input, void* output, std::size_t count, DataType type,
                         const CallOptions& options = {});
+  // --- blocks of different lengths: `counts` and `displacements` have an entry for each rank, in
+  // elements, and are read before the call returns. Without displacements the blocks lie one behind
+  // the other. Blocks that are written must not overlap. `mismatch` where ranks give the same block
+  // different counts. ---
+
+  /// As all_gather, with counts[r] elements from rank r at output + displacements[r]: the same
+  /// counts on every rank. In place: input == output + displacements[rank].
+  void all_gatherv(const void* input, void* output, std::span<const std::size_t> counts,
+                   std::span<const std::size_t> displacements, DataType type,
+                   const CallOptions& options = {});
+  Work all_gatherv_async(const void* input, void* output, std::span<const std::size_t> counts,
+                         std::span<const std::size_t> displacements, DataType type,
+                         const CallOptions& options = {});
+  /// As reduce_scatter, with counts[r] elements at input + displacements[r] to rank r: the same
+  /// counts on every rank. In place: output == input + displacements[rank].
+  void reduce_scatterv(const void* input, void* output, std::span<const std::size_t> counts,
+                       std::span<const std::size_t> displacements, DataType type, Op op,
+                       const CallOptions& options = {});
+  Work reduce_scatterv_async(const void* input, void* output, std::span<const std::size_t> counts,
+                             std::span<const std::size_t> displacements, DataType type, Op op,
+                             const CallOptions& options = {});
+  /// As gather: `count` elements from this rank; on `root` counts[r] from rank r to output +
+  /// displacements[r]. Elsewhere output, counts and displacements are not used. In place, on
+  /// `root`: input == output + displacements[rank].
+  void gatherv(const void* input, std::size_t count, void* output,
+               std::span<const std::size_t> counts, std::span<const std::size_t> displacements,
+               DataType type, int root, const CallOptions& options = {});
+  Work gatherv_async(const void* input, std::size_t count, void* output,
+                     std::span<const std::size_t> counts,
+                     std::span<const std::size_t> displacements, DataType type, int root,
+                     const CallOptions& options = {});
+  /// As scatter: `count` elements to this rank; on `root` counts[r] at input + displacements[r] to
+  /// rank r. Elsewhere input, counts and displacements are not used. In place, on `root`: output ==
+  /// input + displacements[rank].
+  void scatterv(const void* input, std::span<const std::size_t> counts,
+                std::span<const std::size_t> displacements, void* output, std::size_t count,
+                DataType type, int root, const CallOptions& options = {});
+  Work scatterv_async(const void* input, std::span<const std::size_t> counts,
+                      std::span<const std::size_t> displacements, void* output, std::size_t count,
+                      DataType type, int root, const CallOptions& options = {});
+  /// As all_to_all: input_counts[r] elements to rank r, output_counts[r] from it. In place: input
+  /// == output, with the same counts and displacements for both.
+  void all_to_allv(const void* input, std::span<const std::size_t> input_counts,
+                   std::span<const std::size_t> input_displacements, void* output,
+                   std::span<const std::size_t> output_counts,
+                   std::span<const std::size_t> output_displacements, DataType type,
+                   const CallOptions& options = {});
+  Work all_to_allv_async(const void* input, std::span<const std::size_t> input_counts,
+                         std::span<const std::size_t> input_displacements, void* output,
+                         std::span<const std::size_t> output_counts,
+                         std::span<const std::size_t> output_displacements, DataType type,
+                         const CallOptions& options = {});
+
   /// Returns when every rank has called it.
   void barrier(const CallOptions& options = {});
   Work barrier_async(const CallOptions& options = {});

@@ -14,6 +14,10 @@ struct Algorithm {
   std::string_view name;                 ///< As in TUTTI_ALGORITHM, lower case.
   bool (*knows)(Collective, int ranks);  ///< Whether plan() may be asked for this.
   Schedule (*plan)(const PlanRequest&);
+  /// Of gather, scatter and all_to_all: each block goes in a message of its own from its source to
+  /// its destination. So only these two need to know its length, as in gatherv, scatterv and
+  /// all_to_allv.
+  bool direct = false;
 };
 
 /// All of them. The index in this list is what ranks compare (CallSignature::algorithm).

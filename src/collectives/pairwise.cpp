@@ -39,6 +39,6 @@ Schedule plan(const PlanRequest& request) {
 
 }  // namespace
 
-Algorithm pairwise_algorithm() { return {"pairwise", knows, plan}; }
+Algorithm pairwise_algorithm() { return {"pairwise", knows, plan, true}; }
 
 }  // namespace tutti

@@ -16,6 +16,13 @@ constexpr std::size_t kAlign =
 constexpr std::uint64_t ceil_div(std::uint64_t a, std::uint64_t b) { return (a + b - 1) / b; }
 constexpr std::uint64_t round_up(std::uint64_t a, std::uint64_t b) { return ceil_div(a, b) * b; }
 
+/// The cut where lengths are not known: pieces are as large as messages allow.
+Cut full_pieces(std::size_t element_bytes, int widest, std::size_t message_bytes) {
+  const std::uint64_t most =
+      message_bytes / static_cast<std::size_t>(widest) / kAlign * (kAlign / element_bytes);
+  return {1, most, {most, most}, most};
+}
+
 std::uint16_t port_of(std::vector<Program::Port>& ports, int peer, int channel) {
   const auto found = std::find_if(ports.begin(), ports.end(), [&](const Program::Port& port) {
     return port.peer == peer && port.channel == channel;
@@ -38,9 +45,11 @@ class Compiler {
   Compiler(const Schedule& schedule, const CallSignature& call, std::size_t message_bytes)
       : schedule_(schedule),
         element_bytes_(size_of(call.type)),
-        cut_(tutti::cut(schedule.layout, call.count, element_bytes_, schedule.chunks,
-                        schedule.widest, message_bytes)) {
+        cut_(call.lengths == 0 ? tutti::cut(schedule.layout, call.count, element_bytes_,
+                                            schedule.chunks, schedule.widest, message_bytes)
+                               : full_pieces(element_bytes_, schedule.widest, message_bytes)) {
     program_.call = call;
+    program_.variable = call.lengths != 0;
     program_.fingerprint = fingerprint(call);
     program_.pieces = cut_.pieces;
     program_.piece_bytes = cut_.piece_elements * element_bytes_;
@@ -86,12 +95,27 @@ class Compiler {
     const auto index = static_cast<std::uint64_t>(operand.index);
     if (operand.place == Place::scratch) return index * program_.scratch_stride;
     if (!blocks()) return index * program_.chunk_bytes[last];
+    if (program_.variable) return block_number(operand);
     if (collectives::holds_one_block(schedule_.what, operand.place)) {
       assert(operand.index == schedule_.rank);
       return 0;
     }
     const int block = collectives::position(schedule_.what, schedule_.ranks, operand);
     return static_cast<std::uint64_t>(block) * program_.segment_stride[last];
+  }
+
+  std::uint32_t block_number(const Operand& operand) const {
+    const int position = collectives::position(schedule_.what, schedule_.ranks, operand);
+    return static_cast<std::uint32_t>(position +
+                                      (operand.place == Place::output ? schedule_.ranks : 0));
+  }
+
+  // Where the table has the length of a step's first chunk.
+  std::uint32_t first_block(int chunk) const {
+    assert(collectives::length_known(collectives::seat_of(schedule_), chunk));
+    const bool given = schedule_.what != Collective::all_to_all ||
+                       collectives::input_exists(collectives::seat_of(schedule_), chunk);
+    return block_number({given ? Place::input : Place::output, chunk});
   }
 
   void add(const Lane& lane, const Step& step) {
@@ -103,8 +127,10 @@ class Compiler {
         static_cast<std::uint16_t>(std::count_if(step.in.begin(), step.in.end(), is_peer));
     flat.posts =
         static_cast<std::uint16_t>(std::count_if(step.out.begin(), step.out.end(), is_peer));
-    const bool apart = (blocks() && cut_.pieces > 1) || uses(step, Place::scratch);
+    const bool apart =
+        program_.variable || (blocks() && cut_.pieces > 1) || uses(step, Place::scratch);
     flat.segments = apart ? static_cast<std::uint32_t>(step.count) : 1;
+    if (program_.variable) flat.first_block = first_block(step.chunk);
     for (const int last : {0, 1}) flat.bytes[last] = slice_bytes(step.chunk, step.count, last);
     flat.divide_by = step.completes && program_.call.op == Op::avg
                          ? static_cast<std::uint32_t>(schedule_.ranks)

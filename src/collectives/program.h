@@ -15,6 +15,19 @@
 
 namespace tutti {
 
+/// The blocks of one call whose lengths differ, as this rank knows them. By position in the buffer,
+/// first those of the input, then those of the output. A block that is in one buffer alone has its
+/// length in both places.
+struct BlockTable {
+  struct Block {
+    std::uint64_t bytes;
+    std::uint64_t offset;
+  };
+  CallSignature call;
+  std::uint32_t fingerprint = 0;
+  std::vector<Block> blocks;  ///< Twice as many as ranks.
+};
+
 /// Immutable after compile(). Offsets are bytes from the start of the operand's buffer; all pieces
 /// but the last are of one shape, so each record holds two: [0] for a full piece, [1] for the last.
 struct Program {
@@ -23,7 +36,8 @@ struct Program {
     Place place;
     std::uint16_t port;  ///< Peer: index in `receives` (as an input) or `sends` (as an output).
     std::uint16_t partner = kNone;  ///< A message and its answer: the other's number in the step.
-    std::array<std::uint64_t, 2> offset;
+    std::array<std::uint64_t, 2>
+        offset;  ///< In a variable program's input and output: the block's number in the table.
   };
   struct Step {
     std::uint32_t first_operand;  ///< Inputs, then outputs.
@@ -33,6 +47,7 @@ struct Program {
     std::uint16_t posts;      ///< Of the outputs: messages.
     std::uint32_t segments;   ///< Chunks, where they do not lie side by side everywhere; mostly 1.
     std::uint32_t divide_by;  ///< Post-operation of a completing step (avg), else 1.
+    std::uint32_t first_block;           ///< Of a variable program: in the table.
     std::array<std::uint64_t, 2> bytes;  ///< Of the whole slice; a message's length.
     std::uint64_t results;               ///< Outputs that are the call's result, as bits.
     CombineFunction combine;
@@ -50,6 +65,9 @@ struct Program {
   static_assert(std::is_trivially_copyable_v<Operand> && std::is_trivially_copyable_v<Step>);
 
   CallSignature call;
+  /// Lengths come with each call, in a BlockTable: of a step are known where its blocks stand in
+  /// the table. `pieces` and all bytes but those of scratch and of a full piece mean nothing.
+  bool variable = false;
   std::uint32_t fingerprint = 0;
   std::vector<Lane> lanes;
   std::vector<Step> steps;
@@ -83,7 +101,8 @@ struct Cut {
 Cut cut(Layout layout, std::uint64_t count, std::size_t element_bytes, int chunks, int widest,
         std::size_t message_bytes);
 
-/// Compiles one rank's schedule for one call.
+/// Compiles one rank's schedule for one call; where `call` says that lengths differ, for all calls
+/// that differ in `count` and `lengths` alone.
 Program compile(const Schedule& schedule, const CallSignature& call, std::size_t message_bytes);
 
 }  // namespace tutti

@@ -62,6 +62,11 @@ constexpr Row kTable[] = {
     {Collective::all_to_all, kAnyRanks, kAnyBytes, "pairwise"},
 };
 
+bool serves(const Algorithm& algorithm, const SelectRequest& request) {
+  return algorithm.knows(request.what, request.ranks) &&
+         (algorithm.direct || !request.pair_lengths);
+}
+
 }  // namespace
 
 std::uint32_t algorithm_index(std::string_view name) {
@@ -76,11 +81,11 @@ Choice choose(const SelectRequest& request, std::string_view forced) {
   const std::size_t message = request.max_message_bytes;
   if (!forced.empty() && forced != "auto") {
     const std::uint32_t index = algorithm_index(forced);
-    if (algorithms()[index].knows(request.what, request.ranks)) return {index, message};
+    if (serves(algorithms()[index], request)) return {index, message};
   }
   for (const Row& row : kTable)
     if (row.what == request.what && request.ranks <= row.most_ranks &&
-        request.bytes <= row.most_bytes)
+        (request.pair_lengths ? kAnyBytes : request.bytes) <= row.most_bytes)
       return {algorithm_index(row.algorithm), message};
   throw Error(ErrorKind::internal, fmt::format("no algorithm for {} of {} ranks",
                                                to_string(request.what), request.ranks));

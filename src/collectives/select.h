@@ -16,10 +16,11 @@ struct Choice {
 
 struct SelectRequest {
   Collective what;
-  std::size_t bytes;  ///< Of the whole vector (whole) or of one block (blocks).
+  std::size_t bytes;  ///< Of the whole vector (whole) or of the longest block (blocks).
   int ranks;
   int cores;  ///< That the ranks share; agreed at start.
   std::size_t max_message_bytes;
+  bool pair_lengths = false;  ///< Only a block's two ends know its length: `bytes` means nothing.
 };
 
 /// By the table of measurements in select.cpp; `forced` (a name, or empty or "auto") overrides it

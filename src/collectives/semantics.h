@@ -73,6 +73,13 @@ constexpr bool output_exists(const Seat& seat, int chunk) {
   }
 }
 
+/// Whether this rank knows the length of chunk `chunk` where lengths differ. Of gather, scatter and
+/// all_to_all, the two ends of a block alone do; the root knows all.
+constexpr bool length_known(const Seat& seat, int chunk) {
+  if (seat.what == Collective::all_gather || seat.what == Collective::reduce_scatter) return true;
+  return input_exists(seat, chunk) || output_exists(seat, chunk);
+}
+
 /// Whether the buffer holds no block but this rank's own.
 constexpr bool holds_one_block(Collective what, Place place) {
   return place == Place::input ? what == Collective::all_gather || what == Collective::gather

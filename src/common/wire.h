@@ -20,6 +20,8 @@ struct Header {
 };
 static_assert(sizeof(Header) == 16);
 
+inline constexpr std::uint32_t kPairLengths = 1;  ///< Only a block's two ends know its length.
+
 /// What all ranks of one operation must agree on, beside its number. `count` is 0 where counts may
 /// differ.
 struct CallSignature {
@@ -30,6 +32,8 @@ struct CallSignature {
   std::uint64_t count = 0;  ///< Elements.
   std::uint32_t algorithm =
       0;  ///< Index in the table of algorithms: the ranks' schedules must fit together.
+  std::uint32_t lengths = 0;  ///< 0: all blocks have `count` elements. kPairLengths, or else a hash
+                              ///< of all blocks' lengths, which all ranks must know alike.
 
   bool operator==(const CallSignature&) const = default;
 };
@@ -47,7 +51,7 @@ constexpr std::uint32_t fingerprint(const CallSignature& call) noexcept {
           static_cast<std::uint64_t>(call.op) << 16 |
           static_cast<std::uint64_t>(static_cast<std::uint32_t>(call.root)) << 24);
   h = mix(h ^ call.count);
-  h = mix(h ^ call.algorithm);
+  h = mix(h ^ call.algorithm ^ static_cast<std::uint64_t>(call.lengths) << 32);
   return static_cast<std::uint32_t>(h ^ (h >> 32));
 }
 

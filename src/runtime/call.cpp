@@ -11,11 +11,16 @@
 #include "compute/combine.h"
 
 namespace tutti {
-namespace {
 
-[[noreturn]] void refuse(const CallKind& kind, const std::string& what) {
-  throw Error(ErrorKind::usage, fmt::format("{}: {}", to_string(kind.what), what));
+std::string name_of(Collective what, bool variable) {
+  return fmt::format("{}{}", to_string(what), variable ? "v" : "");
 }
+
+void refuse(const CallKind& kind, const std::string& what) {
+  throw Error(ErrorKind::usage, fmt::format("{}: {}", name_of(kind.what, kind.variable), what));
+}
+
+namespace {
 
 using collectives::has_root;
 using collectives::holds_one_block;
@@ -75,10 +80,14 @@ void check_kind(const CallKind& kind, int size) {
                        kind.count, to_string(kind.type), most, size));
 }
 
+void check_timeout(const Call& call) {
+  if (call.timeout.count() < 0)
+    refuse(call.kind, fmt::format("a timeout of {} ms is negative", call.timeout.count()));
+}
+
 void check_buffers(const Call& call, int rank, int size) {
   const CallKind& kind = call.kind;
-  if (call.timeout.count() < 0)
-    refuse(kind, fmt::format("a timeout of {} ms is negative", call.timeout.count()));
+  check_timeout(call);
   const Blocks holds = blocks(kind.what, rank == kind.root, size);
   const std::size_t bytes = kind.count * size_of(kind.type);
   const std::size_t in_bytes = bytes * holds.input;
@@ -97,9 +106,14 @@ void check_buffers(const Call& call, int rank, int size) {
 }
 
 std::string describe(const CallSignature& call) {
-  std::string text = fmt::format("{}(", to_string(call.what));
-  if (call.what != Collective::barrier)
+  const bool variable = call.lengths != 0;
+  std::string text = name_of(call.what, variable) + "(";
+  if (call.lengths == kPairLengths)
+    text += to_string(call.type);
+  else if (call.what != Collective::barrier)
     text += fmt::format("{} x {}", call.count, to_string(call.type));
+  if (variable && call.lengths != kPairLengths)
+    text += fmt::format(" in all, counts #{:08x}", call.lengths);
   if (reduces(call.what)) text += fmt::format(", {}", to_string(call.op));
   if (has_root(call.what)) text += fmt::format(", root {}", call.root);
   return text + ")";

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -19,8 +20,24 @@ struct CallKind {
   Op op = Op::sum;
   int root = 0;
   std::size_t count = 0;  ///< As the public call counts: of the vector, or of one rank's block.
+                          ///< Variable: of the longest block, where all ranks know it, or 0.
+  bool variable = false;  ///< Blocks have lengths of their own.
 
   bool operator==(const CallKind&) const = default;
+};
+
+/// A buffer with a block for each rank, as the caller describes it: elements, by rank. No
+/// displacements: one block behind the other.
+struct BlockList {
+  std::span<const std::size_t> counts;
+  std::span<const std::size_t> displacements;
+};
+
+/// What a variable call adds to a Call.
+struct VariableBlocks {
+  BlockList input;            ///< Of reduce_scatterv, scatterv, all_to_allv,
+  BlockList output;           ///< of all_gatherv, gatherv, all_to_allv.
+  std::size_t own_count = 0;  ///< Of the one block that gatherv gives and scatterv gets.
 };
 
 struct Call {
@@ -29,12 +46,20 @@ struct Call {
   void* output = nullptr;
   std::chrono::milliseconds timeout{0};
   std::string_view algorithm = {};
+  const VariableBlocks* variable = nullptr;  ///< Of a variable call; valid until it returns.
 };
 
-/// Both throw `usage` naming the argument, what was given and what is possible. A call that passes
+/// Throws `usage`: "all_gatherv: <what>".
+[[noreturn]] void refuse(const CallKind& kind, const std::string& what);
+
+/// All throw `usage` naming the argument, what was given and what is possible. A call that passes
 /// may be numbered.
 void check_kind(const CallKind& kind, int size);
-void check_buffers(const Call& call, int rank, int size);
+void check_buffers(const Call& call, int rank, int size);  // of a call that is not variable
+void check_timeout(const Call& call);
+
+/// "all_gatherv" for all_gather with lengths.
+std::string name_of(Collective what, bool variable);
 
 /// "all_reduce(1024 x f32, sum)", for messages.
 std::string describe(const CallSignature& call);

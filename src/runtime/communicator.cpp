@@ -4,6 +4,7 @@
 #include "runtime/communicator_impl.h"
 #include "runtime/setup.h"
 #include "runtime/split.h"
+#include "runtime/variable_blocks.h"
 
 namespace tutti {
 
@@ -145,6 +146,25 @@ Call all_to_all_call(const void* input, void* output, std::size_t count, DataTyp
                      const CallOptions& o) {
   return call(Collective::all_to_all, input, output, count, type, Op::sum, 0, o);
 }
+/// A call whose blocks have lengths of their own. Hands itself to the inside, which reads them
+/// before it returns.
+struct VariableCall {
+  VariableCall(Collective what, const void* input, void* output, const VariableBlocks& lengths,
+               DataType type, Op op, int root, const CallOptions& o)
+      : blocks(lengths),
+        call{{what, type, op, root, longest_known(what, blocks), true},
+             input,
+             output,
+             o.timeout,
+             o.algorithm,
+             &blocks} {}
+  VariableCall(const VariableCall&) = delete;
+  VariableCall& operator=(const VariableCall&) = delete;
+
+  const VariableBlocks blocks;
+  const Call call;
+};
+
 Call barrier_call(const CallOptions& o) {
   return call(Collective::barrier, nullptr, nullptr, 0, DataType::uint8, Op::sum, 0, o);
 }
@@ -214,6 +234,91 @@ void Communicator::all_to_all(const void* input, void* output, std::size_t count
 Work Communicator::all_to_all_async(const void* input, void* output, std::size_t count,
                                     DataType type, const CallOptions& options) {
   return impl_->run_async(all_to_all_call(input, output, count, type, options));
+}
+void Communicator::all_gatherv(const void* input, void* output, std::span<const std::size_t> counts,
+                               std::span<const std::size_t> displacements, DataType type,
+                               const CallOptions& options) {
+  const VariableCall v(Collective::all_gather, input, output, {{}, {counts, displacements}, 0},
+                       type, Op::sum, 0, options);
+  impl_->run(v.call);
+}
+Work Communicator::all_gatherv_async(const void* input, void* output,
+                                     std::span<const std::size_t> counts,
+                                     std::span<const std::size_t> displacements, DataType type,
+                                     const CallOptions& options) {
+  const VariableCall v(Collective::all_gather, input, output, {{}, {counts, displacements}, 0},
+                       type, Op::sum, 0, options);
+  return impl_->run_async(v.call);
+}
+void Communicator::reduce_scatterv(const void* input, void* output,
+                                   std::span<const std::size_t> counts,
+                                   std::span<const std::size_t> displacements, DataType type, Op op,
+                                   const CallOptions& options) {
+  const VariableCall v(Collective::reduce_scatter, input, output, {{counts, displacements}, {}, 0},
+                       type, op, 0, options);
+  impl_->run(v.call);
+}
+Work Communicator::reduce_scatterv_async(const void* input, void* output,
+                                         std::span<const std::size_t> counts,
+                                         std::span<const std::size_t> displacements, DataType type,
+                                         Op op, const CallOptions& options) {
+  const VariableCall v(Collective::reduce_scatter, input, output, {{counts, displacements}, {}, 0},
+                       type, op, 0, options);
+  return impl_->run_async(v.call);
+}
+void Communicator::gatherv(const void* input, std::size_t count, void* output,
+                           std::span<const std::size_t> counts,
+                           std::span<const std::size_t> displacements, DataType type, int root,
+                           const CallOptions& options) {
+  const VariableCall v(Collective::gather, input, output, {{}, {counts, displacements}, count},
+                       type, Op::sum, root, options);
+  impl_->run(v.call);
+}
+Work Communicator::gatherv_async(const void* input, std::size_t count, void* output,
+                                 std::span<const std::size_t> counts,
+                                 std::span<const std::size_t> displacements, DataType type,
+                                 int root, const CallOptions& options) {
+  const VariableCall v(Collective::gather, input, output, {{}, {counts, displacements}, count},
+                       type, Op::sum, root, options);
+  return impl_->run_async(v.call);
+}
+void Communicator::scatterv(const void* input, std::span<const std::size_t> counts,
+                            std::span<const std::size_t> displacements, void* output,
+                            std::size_t count, DataType type, int root,
+                            const CallOptions& options) {
+  const VariableCall v(Collective::scatter, input, output, {{counts, displacements}, {}, count},
+                       type, Op::sum, root, options);
+  impl_->run(v.call);
+}
+Work Communicator::scatterv_async(const void* input, std::span<const std::size_t> counts,
+                                  std::span<const std::size_t> displacements, void* output,
+                                  std::size_t count, DataType type, int root,
+                                  const CallOptions& options) {
+  const VariableCall v(Collective::scatter, input, output, {{counts, displacements}, {}, count},
+                       type, Op::sum, root, options);
+  return impl_->run_async(v.call);
+}
+void Communicator::all_to_allv(const void* input, std::span<const std::size_t> input_counts,
+                               std::span<const std::size_t> input_displacements, void* output,
+                               std::span<const std::size_t> output_counts,
+                               std::span<const std::size_t> output_displacements, DataType type,
+                               const CallOptions& options) {
+  const VariableCall v(
+      Collective::all_to_all, input, output,
+      {{input_counts, input_displacements}, {output_counts, output_displacements}, 0}, type,
+      Op::sum, 0, options);
+  impl_->run(v.call);
+}
+Work Communicator::all_to_allv_async(const void* input, std::span<const std::size_t> input_counts,
+                                     std::span<const std::size_t> input_displacements, void* output,
+                                     std::span<const std::size_t> output_counts,
+                                     std::span<const std::size_t> output_displacements,
+                                     DataType type, const CallOptions& options) {
+  const VariableCall v(
+      Collective::all_to_all, input, output,
+      {{input_counts, input_displacements}, {output_counts, output_displacements}, 0}, type,
+      Op::sum, 0, options);
+  return impl_->run_async(v.call);
 }
 void Communicator::barrier(const CallOptions& options) { impl_->run(barrier_call(options)); }
 Work Communicator::barrier_async(const CallOptions& options) {

@@ -7,6 +7,7 @@
 #include "collectives/semantics.h"
 #include "runtime/setup.h"
 #include "runtime/split.h"
+#include "runtime/variable_blocks.h"
 
 namespace tutti {
 namespace {
@@ -80,8 +81,11 @@ const CommunicatorImpl::Plan& CommunicatorImpl::plan(const Call& call) {
   if (!last_plan_ || last_plan_->kind != call.kind || last_plan_->algorithm != call.algorithm)
     last_plan_ = plan_kind(call.kind, call.algorithm);
   Plan& plan = *last_plan_;
-  if (!plan.checked || call.input != plan.input || call.output != plan.output ||
-      call.timeout.count() < 0) {
+  if (call.variable != nullptr) {
+    check_timeout(call);
+    plan.result_bytes = lay_out(call, parts_.rank, parts_.size, plan.key.signature, blocks_);
+  } else if (!plan.checked || call.input != plan.input || call.output != plan.output ||
+             call.timeout.count() < 0) {
     check_buffers(call, parts_.rank, parts_.size);
     plan.checked = true;
     plan.input = call.input;
@@ -92,10 +96,17 @@ const CommunicatorImpl::Plan& CommunicatorImpl::plan(const Call& call) {
 
 Choice CommunicatorImpl::choose_algorithm(const CallKind& kind, std::string_view algorithm) {
   const std::size_t most = parts_.transport->max_message_bytes();
-  if (own_algorithms_.has(algorithm))
-    return {own_algorithms_.number(algorithm, kind.what, kind.root, most), most};
-  return choose({kind.what, kind.count * size_of(kind.type), parts_.size, parts_.cores, most},
-                algorithm.empty() ? parts_.runtime->config().algorithm : algorithm);
+  const bool pair_lengths = kind.variable && only_pairs_know(kind.what);
+  const bool own = own_algorithms_.has(algorithm);
+  if (own && pair_lengths)
+    refuse(kind,
+           fmt::format("algorithm '{}' is the program's own; lengths that only pairs of ranks "
+                       "know need one of tutti's",
+                       algorithm));
+  if (own) return {own_algorithms_.number(algorithm, kind.what, kind.root, most), most};
+  return choose(
+      {kind.what, kind.count * size_of(kind.type), parts_.size, parts_.cores, most, pair_lengths},
+      algorithm.empty() ? parts_.runtime->config().algorithm : algorithm);
 }
 
 CommunicatorImpl::Plan CommunicatorImpl::plan_kind(const CallKind& kind,
@@ -105,14 +116,15 @@ CommunicatorImpl::Plan CommunicatorImpl::plan_kind(const CallKind& kind,
   const Choice choice = choose_algorithm(kind, algorithm);
   return {kind,
           std::string(algorithm),
-          {{kind.what, kind.type, kind.op, kind.root, kind.count, choice.algorithm},
+          {{kind.what, kind.type, kind.op, kind.root, kind.variable ? 0 : kind.count,
+            choice.algorithm, kind.variable ? kPairLengths : 0},
            choice.message_bytes},
           bytes * blocks_moved(kind.what, parts_.size)};
 }
 
 Situation CommunicatorImpl::situation() const {
   return {*parts_.transport, parts_.runtime->clock(), parts_.rank,
-          parts_.size,       next_number_ - 1,        execution_.program().call};
+          parts_.size,       next_number_ - 1,        execution_.call()};
 }
 
 std::chrono::milliseconds CommunicatorImpl::timeout_of(const Call& call) const {
@@ -120,11 +132,11 @@ std::chrono::milliseconds CommunicatorImpl::timeout_of(const Call& call) const {
 }
 
 void CommunicatorImpl::begin(BoundProgram& bound, const void* input, void* output,
-                             std::size_t result_bytes) {
+                             std::size_t result_bytes, const BlockTable& blocks) {
   const CallBuffers buffers{static_cast<const std::byte*>(input), static_cast<std::byte*>(output),
-                            programs_.scratch(bound)};
+                            programs_.scratch(bound), bound.program.variable ? &blocks : nullptr};
   const std::uint64_t number = next_number_++;
-  board_.record(number, bound.program.call);
+  board_.record(number, bound.program.variable ? blocks.call : bound.program.call);
   execution_.start(bound, buffers, static_cast<std::uint32_t>(number),
                    stores_for(result_bytes, input, output));
 }
@@ -160,7 +172,7 @@ void CommunicatorImpl::run(const PlannedCall& call) {
 // In the caller's own thread: nothing is pending.
 void CommunicatorImpl::run_now(BoundProgram& bound, const void* input, void* output,
                                std::size_t result_bytes, std::chrono::milliseconds timeout) {
-  begin(bound, input, output, result_bytes);
+  begin(bound, input, output, result_bytes, blocks_);
   try {
     await_execution(timeout);
   } catch (const UnexpectedMessage& message) {
@@ -253,6 +265,7 @@ OperationRef CommunicatorImpl::enqueue(PlannedCall call) {
   }
   const TimePoint deadline = runtime.clock().now() + call.timeout;
   OperationRef operation = pool_->take(this, std::move(call), deadline);
+  if (operation->call.key.signature.lengths != 0) operation->blocks = blocks_;
   queue_.push(operation);
   pending_.fetch_add(1, std::memory_order_seq_cst);
   runtime.poke();
@@ -281,7 +294,7 @@ void CommunicatorImpl::advance_queue() {
 void CommunicatorImpl::begin_queued(const Operation& operation) {
   const PlannedCall& call = operation.call;
   BoundProgram& bound = call.program != nullptr ? *call.program : programs_.get(call.key);
-  begin(bound, call.input, call.output, call.result_bytes);
+  begin(bound, call.input, call.output, call.result_bytes, operation.blocks);
   under_way_ = true;
   deadline_.store(operation.deadline, std::memory_order_relaxed);
 }

@@ -112,7 +112,8 @@ class CommunicatorImpl final : public Advanced {
   void run_behind(PlannedCall call);
 
   // Engine: its owner only.
-  void begin(BoundProgram& bound, const void* input, void* output, std::size_t result_bytes);
+  void begin(BoundProgram& bound, const void* input, void* output, std::size_t result_bytes,
+             const BlockTable& blocks);
   void run_now(BoundProgram& bound, const void* input, void* output, std::size_t result_bytes,
                std::chrono::milliseconds timeout);
   void await_execution(std::chrono::milliseconds timeout);
@@ -150,6 +151,7 @@ class CommunicatorImpl final : public Advanced {
   mutable std::mutex mutex_;
   std::optional<Error> failure_;     // guarded by mutex_; set once
   std::optional<Plan> last_plan_;    // calling thread only
+  BlockTable blocks_;                // of the last variable call; as last_plan_
   bool registered_ = false;          // calling thread only
   std::atomic<bool> failed_{false};  // failure_ is set
   std::atomic<int> pending_{0};

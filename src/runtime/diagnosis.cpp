@@ -61,6 +61,25 @@ std::string where_it_is(const Board* board, std::uint64_t number) {
   return fmt::format("has not called it (its last call is {})", what_it_called(board, entered - 1));
 }
 
+// The two ends of a block that gave it different lengths in calls that agree in all else: each
+// message's fingerprint is the call's plus its block's bytes.
+std::optional<Error> diagnose_length(const Situation& now, const UnexpectedMessage& message) {
+  if (now.call.lengths != kPairLengths || message.found.operation != message.expected.operation)
+    return std::nullopt;
+  const Board* board = fetch_board(now, message.peer);
+  const auto theirs = board != nullptr ? board->call(now.number) : std::nullopt;
+  if (!theirs || *theirs != now.call) return std::nullopt;
+  const auto elements = [&](const Header& header) {
+    return (header.fingerprint - fingerprint(now.call)) / size_of(now.call.type);
+  };
+  return Error(ErrorKind::mismatch,
+               fmt::format("{}: rank {} sends {} elements to rank {}, which expects {} of it. "
+                           "Give each block the same count on the rank that sends it and on the "
+                           "rank that gets it",
+                           heading(now), message.peer, elements(message.found), now.rank,
+                           elements(message.expected)));
+}
+
 }  // namespace
 
 std::optional<Error> diagnose_peers(const Situation& now) {
@@ -110,6 +129,7 @@ Error diagnose_message(const Situation& now, const UnexpectedMessage& message) {
         ErrorKind::corrupt,
         fmt::format("{}: a message of rank {} has {} bytes where {} were expected", heading(now),
                     message.peer, message.found.length, message.expected.length));
+  if (const auto error = diagnose_length(now, message)) return *error;
   // The peer may have done its part of a wrong call already, and sent a later one's message.
   const Board* board = fetch_board(now, message.peer);
   const auto instead = board != nullptr ? board->call(now.number) : std::nullopt;

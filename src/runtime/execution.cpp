@@ -26,12 +26,27 @@ BoundProgram::BoundProgram(Program compiled, Transport& transport) : program(std
   }
 }
 
+namespace {
+
+std::uint64_t pieces_of(const Program& program, const BlockTable& table) {
+  std::uint64_t longest = 0;
+  for (const BlockTable::Block& block : table.blocks) longest = std::max(longest, block.bytes);
+  return std::max<std::uint64_t>(1, (longest + program.piece_bytes - 1) / program.piece_bytes);
+}
+
+}  // namespace
+
 void Execution::start(BoundProgram& bound, const CallBuffers& buffers, std::uint32_t operation,
                       ResultStores stores) {
   bound_ = &bound;
   // Inputs are only read: see combine().
   base_ = {const_cast<std::byte*>(buffers.input), buffers.output, buffers.scratch};
-  header_ = {operation, bound.program.fingerprint, 0, 0};
+  assert(bound.program.variable == (buffers.blocks != nullptr));
+  blocks_ = buffers.blocks;
+  pieces_ = blocks_ == nullptr ? bound.program.pieces : pieces_of(bound.program, *blocks_);
+  header_ = {operation, blocks_ == nullptr ? bound.program.fingerprint : blocks_->fingerprint, 0,
+             0};
+  pair_mask_ = call().lengths == kPairLengths ? ~std::uint32_t{0} : 0;
   fetched_mask_ = stores == ResultStores::fetched ? ~std::uint64_t{0} : 0;
   streamed_mask_ = stores == ResultStores::streamed ? ~std::uint64_t{0} : 0;
   unfinished_ = bound.lanes.size();
@@ -54,15 +69,15 @@ inline bool Execution::order_kept(const LaneState& lane) const noexcept {
 }
 
 // The address of the operand's message; false: it is not there yet.
-inline bool Execution::receive(const Program::Operand& operand, std::uint64_t bytes,
+inline bool Execution::receive(const Program::Operand& operand, const Load& load,
                                const void*& address) {
   RecvPort& port = bound_->receives[operand.port];
   Message found;
   if (!port.peek(found)) return false;
   const Header& header = found.header;
-  if (header.operation != header_.operation || header.fingerprint != header_.fingerprint ||
-      header.length != bytes) [[unlikely]]
-    refuse(port.peer(), header, bytes);
+  if (header.operation != header_.operation || header.fingerprint != load.fingerprint ||
+      header.length != load.bytes) [[unlikely]]
+    refuse(port.peer(), header, load);
   address = found.data;
   return true;
 }
@@ -77,7 +92,8 @@ inline std::byte* Execution::acquire(const LaneState& lane, const Program::Opera
 }
 
 // Peeks every message and acquires every slot that the step needs; false: some are not there yet.
-inline bool Execution::in_hand(LaneState& lane, std::size_t last) {
+template <bool variable>
+inline bool Execution::in_hand(LaneState& lane, const Load& load) {
   const Program::Step& step = *lane.step;
   const Program::Operand* operands = bound_->program.operands.data() + step.first_operand;
   const std::size_t all = std::size_t{step.inputs} + step.outputs;
@@ -85,20 +101,23 @@ inline bool Execution::in_hand(LaneState& lane, std::size_t last) {
     const Program::Operand& operand = operands[lane.cursor];
     const void*& address = lane.addresses[lane.cursor];
     if (operand.place == Place::peer && lane.cursor < step.inputs) {
-      if (!receive(operand, step.bytes[last], address)) return false;
+      if (!receive(operand, load, address)) return false;
     } else if (operand.place == Place::peer) {
-      address = acquire(lane, operand, step.bytes[last]);
+      address = acquire(lane, operand, load.bytes);
       if (address == nullptr) return false;
     } else {
       const auto place = static_cast<std::size_t>(operand.place);
       const std::uint64_t piece = lane.piece * bound_->program.piece_bytes & kPieceMask[place];
-      address = base_[place] + (piece + operand.offset[last]);
+      std::uint64_t offset = operand.offset[load.last];
+      if (variable && operand.place != Place::scratch) offset = blocks_->blocks[offset].offset;
+      address = base_[place] + (piece + offset);
     }
   }
   return true;
 }
 
-inline void Execution::combine(LaneState& lane, std::size_t last) {
+template <bool variable>
+inline void Execution::combine(LaneState& lane, const Load& load) {
   const Program::Step& step = *lane.step;
   // The outputs' addresses are writable by construction: only inputs come from const memory.
   CombineArgs args;
@@ -106,11 +125,12 @@ inline void Execution::combine(LaneState& lane, std::size_t last) {
   args.inputs = step.inputs;
   args.out = const_cast<void* const*>(lane.addresses + step.inputs);
   args.outputs = step.outputs;
-  args.count = step.bytes[last] >> step.element_shift;
+  args.count = load.bytes >> step.element_shift;
   args.divide_by = step.divide_by;
   args.fetch_outputs = step.results & fetched_mask_;
   args.stream_outputs = step.results & streamed_mask_;
-  if (step.segments > 1) return combine_segments(lane, last, args);
+  if (step.segments > 1)
+    return variable ? combine_blocks(lane, args) : combine_segments(lane, load.last, args);
   if (args.count > 0) step.combine(args);
 }
 
@@ -134,12 +154,35 @@ void Execution::combine_segments(LaneState& lane, std::size_t last, CombineArgs&
   }
 }
 
-inline void Execution::hand_over(const LaneState& lane, std::uint64_t bytes) {
+// As combine_segments(), where lengths and places are in the table.
+void Execution::combine_blocks(LaneState& lane, CombineArgs& args) {
+  const Program::Step& step = *lane.step;
+  const Program::Operand* operands = bound_->program.operands.data() + step.first_operand;
+  const BlockTable::Block* table = blocks_->blocks.data();
+  for (std::uint32_t segment = 0; segment < step.segments; ++segment) {
+    const std::uint64_t bytes = part_of(table[step.first_block + segment], lane.piece);
+    args.count = bytes >> step.element_shift;
+    if (args.count > 0) step.combine(args);
+    if (segment + 1 == step.segments) break;
+    for (std::size_t k = 0; k < std::size_t{step.inputs} + step.outputs; ++k) {
+      const Place place = operands[k].place;
+      const std::size_t block = operands[k].offset[0] + segment;
+      const std::uint64_t stride = place == Place::peer ? bytes
+                                   : place == Place::scratch
+                                       ? bound_->program.scratch_stride
+                                       : table[block + 1].offset - table[block].offset;
+      lane.addresses[k] = static_cast<const std::byte*>(lane.addresses[k]) + stride;
+    }
+  }
+}
+
+inline void Execution::hand_over(const LaneState& lane, const Load& load) {
   const Program::Step& step = *lane.step;
   const Program::Operand* operands = bound_->program.operands.data() + step.first_operand;
   if (step.posts > 0) {
     Header header = header_;
-    header.length = static_cast<std::uint32_t>(bytes);
+    header.fingerprint = load.fingerprint;
+    header.length = static_cast<std::uint32_t>(load.bytes);
     for (std::size_t k = step.inputs; k < std::size_t{step.inputs} + step.outputs; ++k)
       if (operands[k].place == Place::peer) bound_->sends[operands[k].port].post(header);
   }
@@ -159,44 +202,74 @@ inline void Execution::next_step(LaneState& lane) {
   lane.cursor = 0;
   ++lane.done;
   if (++lane.step != lane.end) return;
-  if (++lane.piece < bound_->program.pieces)
+  if (++lane.piece < pieces_)
     lane.step = lane.first;
   else
     --unfinished_;
 }
 
+inline std::uint64_t Execution::part_of(const BlockTable::Block& block,
+                                        std::uint64_t piece) const noexcept {
+  const std::uint64_t begin = piece * bound_->program.piece_bytes;
+  return block.bytes > begin ? std::min(block.bytes - begin, bound_->program.piece_bytes) : 0;
+}
+
+// Where only a block's two ends know its length, each message says the whole length in its
+// fingerprint: if the two do not agree, the first message already shows it, and by how much.
+template <bool variable>
+inline Execution::Load Execution::load_of(const LaneState& lane) const {
+  if constexpr (variable) {
+    const BlockTable::Block* block = blocks_->blocks.data() + lane.step->first_block;
+    std::uint64_t bytes = 0;
+    for (std::uint32_t segment = 0; segment < lane.step->segments; ++segment)
+      bytes += part_of(block[segment], lane.piece);
+    return {0, bytes,
+            header_.fingerprint + (static_cast<std::uint32_t>(block->bytes) & pair_mask_)};
+  } else {
+    const std::size_t last = lane.piece + 1 == pieces_ ? 1 : 0;
+    return {last, lane.step->bytes[last], header_.fingerprint};
+  }
+}
+
+template <bool variable>
 inline bool Execution::try_step(LaneState& lane) {
   if (!order_kept(lane)) return false;
-  const std::size_t last = lane.piece + 1 == bound_->program.pieces ? 1 : 0;
-  const std::uint64_t bytes = lane.step->bytes[last];
-  if (bytes > 0 || lane.piece == 0) {  // a later empty piece is left out, on both sides
-    if (!in_hand(lane, last)) return false;
-    combine(lane, last);
-    hand_over(lane, bytes);
+  const Load load = load_of<variable>(lane);
+  if (load.bytes > 0 || lane.piece == 0) {  // a later empty piece is left out, on both sides
+    if (!in_hand<variable>(lane, load)) return false;
+    combine<variable>(lane, load);
+    hand_over(lane, load);
   }
   next_step(lane);
   return true;
 }
 
+template <bool variable>
 bool Execution::run_lane(LaneState& lane) {
   while (lane.step != lane.end)
-    if (!try_step(lane)) return false;
+    if (!try_step<variable>(lane)) return false;
   return true;
 }
 
+template <bool variable>
 bool Execution::advance_lanes() {
   std::vector<LaneState>& lanes = bound_->lanes;
+  if (lanes.size() == 1) return run_lane<variable>(lanes[0]);
   for (bool moved = true; moved && unfinished_ > 0;) {
     moved = false;
     for (std::size_t k = lanes.size(); k-- > 0;)
-      if (lanes[k].step != lanes[k].end && try_step(lanes[k])) moved = true;
+      if (lanes[k].step != lanes[k].end && try_step<variable>(lanes[k])) moved = true;
   }
   return unfinished_ == 0;
 }
 
-void Execution::refuse(int peer, const Header& found, std::uint64_t bytes) const {
+template bool Execution::advance_lanes<false>();
+template bool Execution::advance_lanes<true>();
+
+void Execution::refuse(int peer, const Header& found, const Load& load) const {
   Header expected = header_;
-  expected.length = static_cast<std::uint32_t>(bytes);
+  expected.fingerprint = load.fingerprint;
+  expected.length = static_cast<std::uint32_t>(load.bytes);
   throw UnexpectedMessage{peer, expected, found};
 }
 

@@ -110,6 +110,7 @@ struct CallBuffers {
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
   std::byte* scratch = nullptr;
+  const BlockTable* blocks = nullptr;  ///< For a variable program; outlives the execution.
 };
 
 /// Where results are expected to be when they are written, and how that is done.
@@ -140,31 +141,53 @@ class Execution {
   /// Does what can be done now. Lanes are tried from the last to the first, a step each, so that
   /// what is nearest to completion frees its slots first (256 MiB: 35 to 31 ms in a prototype).
   /// True once all lanes are through.
-  bool advance() {
-    return bound_->lanes.size() == 1 ? run_lane(bound_->lanes[0]) : advance_lanes();
-  }
+  bool advance() { return blocks_ == nullptr ? advance_lanes<false>() : advance_lanes<true>(); }
 
   bool done() const noexcept { return unfinished_ == 0; }
   const Program& program() const noexcept { return bound_->program; }
+  const CallSignature& call() const noexcept {
+    return blocks_ == nullptr ? bound_->program.call : blocks_->call;
+  }
 
   /// Peers whose message or room a lane waits for, for diagnosis.
   std::vector<int> waits_for() const;
 
  private:
+  /// What the messages of a step's one piece carry.
+  struct Load {
+    std::size_t last;  ///< 1 in the last piece, else 0.
+    std::uint64_t bytes;
+    std::uint32_t fingerprint;
+  };
+
+  // `variable`: lengths are in the table of blocks. Known when compiled, so that calls without pay
+  // nothing for it.
+  template <bool variable>
   bool run_lane(LaneState& lane);
+  template <bool variable>
   bool advance_lanes();
+  template <bool variable>
   bool try_step(LaneState& lane);
-  bool in_hand(LaneState& lane, std::size_t last);
-  bool receive(const Program::Operand& operand, std::uint64_t bytes, const void*& address);
+  template <bool variable>
+  Load load_of(const LaneState& lane) const;
+  template <bool variable>
+  bool in_hand(LaneState& lane, const Load& load);
+  template <bool variable>
+  void combine(LaneState& lane, const Load& load);
+  bool receive(const Program::Operand& operand, const Load& load, const void*& address);
   std::byte* acquire(const LaneState& lane, const Program::Operand& operand, std::uint64_t bytes);
-  void combine(LaneState& lane, std::size_t last);
   void combine_segments(LaneState& lane, std::size_t last, CombineArgs& args);
-  void hand_over(const LaneState& lane, std::uint64_t bytes);
+  void combine_blocks(LaneState& lane, CombineArgs& args);
+  std::uint64_t part_of(const BlockTable::Block& block, std::uint64_t piece) const noexcept;
+  void hand_over(const LaneState& lane, const Load& load);
   void next_step(LaneState& lane);
   bool order_kept(const LaneState& lane) const noexcept;
-  [[noreturn]] void refuse(int peer, const Header& found, std::uint64_t bytes) const;
+  [[noreturn]] void refuse(int peer, const Header& found, const Load& load) const;
 
   BoundProgram* bound_ = nullptr;
+  const BlockTable* blocks_ = nullptr;  // null: all lengths are the program's
+  std::uint64_t pieces_ = 1;
+  std::uint32_t pair_mask_ = 0;  // all ones: messages say their block's length, see load_of()
   // By Place: where a buffer begins, and whether pieces follow each other in it (all ones) or reuse
   // it (0).
   std::array<std::byte*, 3> base_{};

@@ -47,6 +47,7 @@ class Operation {
 
   CommunicatorImpl* owner = nullptr;  ///< Alive until done.
   PlannedCall call;
+  BlockTable blocks;  ///< Of a variable call. Keeps its memory from one call to the next.
   TimePoint deadline;
 
  private:

@@ -28,7 +28,7 @@ struct Board {
   struct Call {
     std::atomic<std::uint64_t> number_plus_one;  ///< 0: never written, or being written.
     std::atomic<std::uint64_t> kinds;            ///< what | type << 8 | op << 16 | algorithm << 32
-    std::atomic<std::uint64_t> root;
+    std::atomic<std::uint64_t> root;             ///< root | lengths << 32
     std::atomic<std::uint64_t> count;
   };
 
@@ -53,7 +53,8 @@ struct Board {
                       static_cast<std::uint64_t>(call.op) << 16 |
                       static_cast<std::uint64_t>(call.algorithm) << 32,
                   std::memory_order_release);
-    c.root.store(static_cast<std::uint64_t>(static_cast<std::uint32_t>(call.root)),
+    c.root.store(static_cast<std::uint64_t>(static_cast<std::uint32_t>(call.root)) |
+                     static_cast<std::uint64_t>(call.lengths) << 32,
                  std::memory_order_release);
     c.count.store(call.count, std::memory_order_release);
     c.number_plus_one.store(number + 1, std::memory_order_release);
@@ -70,7 +71,9 @@ struct Board {
     found.type = static_cast<DataType>(kinds >> 8 & 0xff);
     found.op = static_cast<Op>(kinds >> 16 & 0xff);
     found.algorithm = static_cast<std::uint32_t>(kinds >> 32);
-    found.root = static_cast<std::int32_t>(c.root.load(std::memory_order_acquire));
+    const std::uint64_t root = c.root.load(std::memory_order_acquire);
+    found.root = static_cast<std::int32_t>(root & 0xffffffff);
+    found.lengths = static_cast<std::uint32_t>(root >> 32);
     found.count = c.count.load(std::memory_order_acquire);
     if (c.number_plus_one.load(std::memory_order_acquire) != number + 1) return std::nullopt;
     return found;

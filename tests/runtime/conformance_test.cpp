@@ -5,6 +5,7 @@
 #include "collectives/algorithms.h"
 #include "collectives/semantics.h"
 #include "ranks.h"
+#include "runtime/variable_blocks.h"
 
 namespace tutti::test {
 namespace {
@@ -48,6 +49,53 @@ TEST_P(Conformance, EveryAlgorithmGivesExactResultsInAndOutOfPlace) {
     }
 }
 
+// Random, zeros and equal ones among them; in place, what goes to a rank is as long as what comes.
+std::vector<std::size_t> random_lengths(Random& random, Collective what, int ranks, bool in_place) {
+  const int blocks = collectives::block_count(what, ranks);
+  std::vector<std::size_t> lengths(static_cast<std::size_t>(blocks));
+  const std::uint64_t flavour = random.next() % 8;
+  for (std::size_t& length : lengths) {
+    length = kCounts[random.next() % std::size(kCounts)];
+    if (flavour == 0) length = lengths[0];
+    if (flavour == 1) length = 0;
+  }
+  if (what == Collective::all_to_all && in_place)
+    for (int a = 0; a < ranks; ++a)
+      for (int b = 0; b < a; ++b)
+        lengths[static_cast<std::size_t>(collectives::pair_chunk(a, b, ranks))] =
+            lengths[static_cast<std::size_t>(collectives::pair_chunk(b, a, ranks))];
+  return lengths;
+}
+
+constexpr Collective kVariable[] = {Collective::all_gather, Collective::reduce_scatter,
+                                    Collective::gather, Collective::scatter,
+                                    Collective::all_to_all};
+
+bool serves_lengths(const Algorithm& algorithm, Collective what, int ranks) {
+  return algorithm.knows(what, ranks) && (algorithm.direct || !only_pairs_know(what));
+}
+
+TEST_P(Conformance, EveryAlgorithmMovesBlocksOfRandomLengthsInAndOutOfPlace) {
+  const auto [kind, size] = GetParam();
+  Ranks ranks(kind, size, 1234);
+  std::uint32_t number = 0;
+  const auto list = algorithms();
+  for (std::uint32_t algorithm = 0; algorithm < list.size(); ++algorithm)
+    for (const Collective what : kVariable) {
+      if (!serves_lengths(list[algorithm], what, size)) continue;
+      for (int k = 0; k < 8; ++k) {
+        Trial trial{what, algorithm, kTypes[k % 3]};
+        trial.in_place = k % 2 == 1;
+        trial.lengths = random_lengths(ranks.random(), what, size, trial.in_place);
+        trial.gap = ranks.random().next() % 4;
+        trial.op = static_cast<Op>(ranks.random().next() % kOps);
+        if (collectives::has_root(what))
+          trial.root = static_cast<int>(ranks.random().next() % static_cast<unsigned>(size));
+        ASSERT_EQ(run(ranks, {&trial, 1}, number++), "") << describe(trial, size);
+      }
+    }
+}
+
 Trial random_trial(Random& random, int size) {
   const auto pick = [&](std::size_t below) { return random.next() % below; };
   Trial trial{static_cast<Collective>(pick(kCollectives)),
@@ -59,6 +107,9 @@ Trial random_trial(Random& random, int size) {
                    ? static_cast<int>(pick(static_cast<std::size_t>(size)))
                    : 0;
   trial.in_place = pick(2) == 1;
+  if (std::find(std::begin(kVariable), std::end(kVariable), trial.what) != std::end(kVariable) &&
+      serves_lengths(algorithms()[trial.algorithm], trial.what, size) && pick(2) == 1)
+    trial.lengths = random_lengths(random, trial.what, size, trial.in_place);
   return trial;
 }
 

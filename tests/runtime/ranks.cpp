@@ -12,6 +12,7 @@
 #include "../transport/stream_transport.h"
 #include "collectives/algorithms.h"
 #include "collectives/semantics.h"
+#include "runtime/variable_blocks.h"
 #include "transport/local/local.h"
 #include "transport/registry.h"
 
@@ -83,8 +84,11 @@ std::vector<Slot> slots(const Trial& trial, const collectives::Seat& seat, Place
   std::vector<Slot> held;
   for (int chunk = 0; chunk < chunks; ++chunk) {
     if (!(place == Place::input ? input_exists(seat, chunk) : output_exists(seat, chunk))) continue;
-    held.push_back(
-        {chunk, held.empty() ? 0 : held.back().offset + held.back().length, trial.count});
+    const std::size_t length =
+        trial.lengths.empty() ? trial.count : trial.lengths[static_cast<std::size_t>(chunk)];
+    const std::size_t offset =
+        held.empty() ? 0 : held.back().offset + held.back().length + trial.gap;
+    held.push_back({chunk, offset, length});
   }
   return held;
 }
@@ -92,6 +96,28 @@ std::vector<Slot> slots(const Trial& trial, const collectives::Seat& seat, Place
 std::size_t extent(const std::vector<Slot>& held) {
   return held.empty() ? 0 : held.back().offset + held.back().length;
 }
+
+// What a caller of the variable call would give.
+struct Lists {
+  Lists(const Trial& trial, const collectives::Seat& seat) {
+    const auto add = [](const std::vector<Slot>& held, auto& counts, auto& displacements) {
+      for (const Slot& slot : held) {
+        counts.push_back(slot.length);
+        displacements.push_back(slot.offset);
+      }
+    };
+    add(slots(trial, seat, Place::input), input_counts, input_displacements);
+    add(slots(trial, seat, Place::output), output_counts, output_displacements);
+    blocks = {{input_counts, input_displacements},
+              {output_counts, output_displacements},
+              only_pairs_know(trial.what) ? trial.lengths[static_cast<std::size_t>(seat.rank)] : 0};
+  }
+  Lists(const Lists&) = delete;
+  Lists& operator=(const Lists&) = delete;
+
+  std::vector<std::size_t> input_counts, input_displacements, output_counts, output_displacements;
+  VariableBlocks blocks;
+};
 
 // Element `index` of all that a call moves.
 std::size_t number_of(const Slot& slot, std::size_t index) {
@@ -105,6 +131,8 @@ struct Buffers {
   std::size_t input_offset = 0;  // of the call's buffers, in bytes
   std::size_t output_offset = 0;
   bool in_place = false;
+  std::unique_ptr<Lists> lists;  // of a variable call
+  BlockTable table;
 };
 
 // Where the smaller buffer begins in the larger one, in elements.
@@ -143,6 +171,7 @@ Buffers make_buffers(const Trial& trial, int rank, int ranks, std::size_t scratc
     b.output_offset += own_offset(given, rank) * width;
   const std::size_t input_bytes = extent(given) * width + 2 * kGuardBytes;
   const std::size_t output_bytes = extent(wanted) * width + 2 * kGuardBytes;
+  if (!trial.lengths.empty()) b.lists = std::make_unique<Lists>(trial, seat);
   b.input.assign(b.in_place ? std::max(input_bytes, output_bytes) : input_bytes, kGuard);
   b.output.assign(b.in_place ? 0 : output_bytes, kGuard);
   b.scratch.assign(scratch_bytes + kGuardBytes, std::byte{0xee});
@@ -155,8 +184,35 @@ Buffers make_buffers(const Trial& trial, int rank, int ranks, std::size_t scratc
 }
 
 CallBuffers addresses(Buffers& b) {
-  return {b.input.data() + b.input_offset,
-          (b.in_place ? b.input : b.output).data() + b.output_offset, b.scratch.data()};
+  CallBuffers call{b.input.data() + b.input_offset,
+                   (b.in_place ? b.input : b.output).data() + b.output_offset, b.scratch.data()};
+  if (b.lists != nullptr) call.blocks = &b.table;
+  return call;
+}
+
+CallSignature signature_of(const Trial& trial) {
+  const bool variable = !trial.lengths.empty();
+  return {trial.what,
+          trial.type,
+          trial.op,
+          trial.root,
+          variable ? 0 : trial.count,
+          trial.algorithm,
+          variable ? kPairLengths : 0};
+}
+
+// Writes a variable call's table, as the communicator does.
+void write_table(const Trial& trial, int rank, int ranks, Buffers& b) {
+  if (b.lists == nullptr) return;
+  const CallBuffers buffers = addresses(b);
+  const Call call{{trial.what, trial.type, trial.op, trial.root,
+                   longest_known(trial.what, b.lists->blocks), true},
+                  buffers.input,
+                  buffers.output,
+                  {},
+                  {},
+                  &b.lists->blocks};
+  lay_out(call, rank, ranks, signature_of(trial), b.table);
 }
 
 std::string difference(std::string_view name, const std::vector<std::byte>& found,
@@ -237,7 +293,10 @@ std::string describe(const Trial& trial, int ranks) {
   return fmt::format("{} by {}: {} ranks, {} x {}, {}, root {}, {}", tutti::to_string(trial.what),
                      algorithms()[trial.algorithm].name, ranks, trial.count,
                      tutti::to_string(trial.type), tutti::to_string(trial.op), trial.root,
-                     trial.in_place ? "in place" : "out of place");
+                     trial.in_place ? "in place" : "out of place") +
+         (trial.lengths.empty()
+              ? ""
+              : fmt::format(", lengths {}, gap {}", fmt::join(trial.lengths, " "), trial.gap));
 }
 
 std::string run(Ranks& ranks, std::span<const Trial> trials, std::uint32_t number) {
@@ -249,15 +308,14 @@ std::string run(Ranks& ranks, std::span<const Trial> trials, std::uint32_t numbe
   for (std::size_t k = 0; k < trials.size(); ++k)
     for (int rank = 0; rank < ranks.size(); ++rank) {
       const Trial& trial = trials[k];
-      const CallSignature call{trial.what, trial.type,  trial.op,
-                               trial.root, trial.count, trial.algorithm};
       const Schedule schedule =
           algorithms()[trial.algorithm].plan({trial.what, rank, ranks.size(), trial.root});
-      auto bound = std::make_unique<BoundProgram>(compile(schedule, call, Ranks::kMessageBytes),
-                                                  ranks.transport(rank));
+      auto bound = std::make_unique<BoundProgram>(
+          compile(schedule, signature_of(trial), Ranks::kMessageBytes), ranks.transport(rank));
       const std::size_t scratch_bytes = bound->program.scratch_bytes;
       parts[k].push_back(
           {std::move(bound), make_buffers(trial, rank, ranks.size(), scratch_bytes)});
+      write_table(trial, rank, ranks.size(), parts[k].back().buffers);
     }
   const bool ended = ranks.drive(trials.size(), [&](int rank, std::size_t k, Execution& execution) {
     Part& part = parts[k][static_cast<std::size_t>(rank)];

@@ -49,6 +49,8 @@ struct Trial {
   std::size_t count = 0;
   int root = 0;
   bool in_place = false;
+  std::vector<std::size_t> lengths = {};  ///< By block, of a variable call; else empty.
+  std::size_t gap = 0;                    ///< Elements between its blocks.
 };
 std::string describe(const Trial& trial, int ranks);
 
