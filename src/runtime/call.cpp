@@ -74,7 +74,7 @@ void check_kind(const CallKind& kind, int size) {
     refuse(kind, "no call takes the scalar of a premultiplied sum yet");
   const std::size_t most = static_cast<std::size_t>(std::numeric_limits<std::ptrdiff_t>::max()) /
                            size_of(kind.type) / static_cast<std::size_t>(size);
-  if (kind.count > most)
+  if (!kind.variable && kind.count > most)
     refuse(kind,
            fmt::format("{} elements of {} are more than memory can be; at most {} with {} ranks",
                        kind.count, to_string(kind.type), most, size));

@@ -7,6 +7,7 @@
 #include <bit>
 #include <set>
 
+#include "collectives/select.h"
 #include "support.h"
 
 namespace tutti::testing {
@@ -202,6 +203,31 @@ TEST(Algorithms, AnAllToAllSendsEveryForeignBlockOnceAndInNoScratch) {
         EXPECT_EQ(chunks_sent(schedule), ranks - 1);
         EXPECT_EQ(messages_received(schedule), ranks - 1);
         EXPECT_EQ(schedule.scratch_chunks, 0);
+      }
+}
+
+TEST(Algorithms, DirectOnesMoveOneBlockAMessageAndOnlyThoseThatTheirRankKnowsTheLengthOf) {
+  for (const Algorithm& algorithm : algorithms())
+    for (const Collective what : {Collective::gather, Collective::scatter, Collective::all_to_all})
+      for (int ranks = 1; ranks <= 64; ++ranks) {
+        if (!algorithm.direct || !algorithm.knows(what, ranks)) continue;
+        for (const Schedule& schedule :
+             plan_all(algorithm, what, ranks, collectives::has_root(what) * (ranks / 2)))
+          for (const Lane& lane : schedule.lanes)
+            for (const Step& step : lane.steps) {
+              ASSERT_EQ(step.count, 1) << algorithm.name;
+              ASSERT_TRUE(collectives::length_known(collectives::seat_of(schedule), step.chunk));
+            }
+      }
+}
+
+TEST(Algorithms, EveryCollectiveOfBlocksHasADirectOneOfTheTablesChoice) {
+  for (const Collective what : {Collective::gather, Collective::scatter, Collective::all_to_all})
+    for (const int ranks : {1, 2, 3, 8, 64})
+      for (const char* forced : {"", "binomial_tree", "one_shot", "pairwise"}) {
+        const Choice choice = choose({what, 0, ranks, 2, 1 << 16, true}, forced);
+        EXPECT_TRUE(algorithms()[choice.algorithm].direct) << to_string(what) << " " << forced;
+        EXPECT_TRUE(algorithms()[choice.algorithm].knows(what, ranks));
       }
 }
 

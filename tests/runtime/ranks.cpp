@@ -289,14 +289,18 @@ bool Ranks::drive(std::size_t operations,
   return true;
 }
 
+std::string lengths_text(const Trial& trial) {
+  std::string text;
+  for (const std::size_t length : trial.lengths) text += fmt::format(" {}", length);
+  return text.empty() ? text : fmt::format(", lengths{}, gap {}", text, trial.gap);
+}
+
 std::string describe(const Trial& trial, int ranks) {
   return fmt::format("{} by {}: {} ranks, {} x {}, {}, root {}, {}", tutti::to_string(trial.what),
                      algorithms()[trial.algorithm].name, ranks, trial.count,
                      tutti::to_string(trial.type), tutti::to_string(trial.op), trial.root,
                      trial.in_place ? "in place" : "out of place") +
-         (trial.lengths.empty()
-              ? ""
-              : fmt::format(", lengths {}, gap {}", fmt::join(trial.lengths, " "), trial.gap));
+         lengths_text(trial);
 }
 
 std::string run(Ranks& ranks, std::span<const Trial> trials, std::uint32_t number) {
