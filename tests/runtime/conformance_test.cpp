@@ -88,7 +88,7 @@ TEST_P(Conformance, EveryAlgorithmMovesBlocksOfRandomLengthsInAndOutOfPlace) {
         trial.in_place = k % 2 == 1;
         trial.lengths = random_lengths(ranks.random(), what, size, trial.in_place);
         trial.gap = ranks.random().next() % 4;
-        trial.op = static_cast<Op>(ranks.random().next() % kOps);
+        trial.op = kOpsOfAll[ranks.random().next() % std::size(kOpsOfAll)];
         if (collectives::has_root(what))
           trial.root = static_cast<int>(ranks.random().next() % static_cast<unsigned>(size));
         ASSERT_EQ(run(ranks, {&trial, 1}, number++), "") << describe(trial, size);
