@@ -44,6 +44,7 @@ class TUTTI_API Work {
 
  private:
   friend class CommunicatorImpl;
+  friend struct WorkHandle;
   explicit Work(Operation& operation) noexcept;
   Operation* operation_ = nullptr;
 };

@@ -1,0 +1,59 @@
+// What stands behind the handles of tutti/tutti.h.
+#pragma once
+
+#include <tutti/tutti.h>
+
+#include <atomic>
+#include <tutti/tutti.hpp>
+
+namespace tutti::c {
+
+/// What a handle points to says so in its first word, until it is destroyed: a wrong pointer is
+/// `usage` as far as memory still tells.
+template <std::uint32_t kMark>
+class Marked {
+ public:
+  Marked() = default;
+  Marked(const Marked&) = delete;
+  Marked& operator=(const Marked&) = delete;
+  ~Marked() { mark_ = 0; }
+  bool is_whole() const noexcept { return mark_ == kMark; }
+
+ private:
+  volatile std::uint32_t mark_ = kMark;  // else the compiler leaves the last write out
+};
+
+/// `handle` where it is what it should be; else throws `usage` naming it.
+template <typename Handle>
+Handle& checked(Handle* handle, const char* name) {
+  if (handle == nullptr) throw Error(ErrorKind::usage, std::string(name) + " is null");
+  if (!handle->is_whole())
+    throw Error(ErrorKind::usage, std::string(name) + " is no such handle, or has been destroyed");
+  return *handle;
+}
+
+/// Where a result goes; throws `usage` naming it where it is null.
+template <typename T>
+T& result(T* pointer, const char* name) {
+  if (pointer == nullptr) throw Error(ErrorKind::usage, std::string(name) + " is null");
+  return *pointer;
+}
+
+}  // namespace tutti::c
+
+struct tuttiComm : tutti::c::Marked<0x434f4d4d> {
+  explicit tuttiComm(tutti::Communicator c) : communicator(std::move(c)) {}
+
+  tutti::Communicator communicator;
+  std::atomic<int> persistent_calls{0};  ///< That are not freed: they must not outlive it.
+};
+
+struct tuttiPersistent : tutti::c::Marked<0x50455253> {
+  tuttiPersistent(tuttiComm& c, tutti::Persistent p) : comm(c), persistent(std::move(p)) {
+    ++comm.persistent_calls;
+  }
+  ~tuttiPersistent() { --comm.persistent_calls; }
+
+  tuttiComm& comm;
+  tutti::Persistent persistent;
+};

@@ -1,0 +1,353 @@
+#include "calls.h"
+
+#include <string.h>
+
+#define TEXT_(x) #x
+#define TEXT(x) TEXT_(x)
+/* The C ABI's callers check codes, not exceptions. */
+#define CHECK(condition) \
+  if (!(condition)) return __FILE__ ":" TEXT(__LINE__) ": not true: " #condition
+#define OK(call) CHECK((call) == tuttiSuccess)
+
+enum { kMostRanks = 4, kCount = 3 };
+
+/* Element i of block `block` as rank `rank` sends it. */
+static int32_t element(int rank, int block, int i) { return 1000 * rank + 10 * block + i; }
+
+static void fill(int32_t* data, int rank, int blocks) {
+  for (int block = 0; block < blocks; ++block)
+    for (int i = 0; i < kCount; ++i) data[block * kCount + i] = element(rank, block, i);
+}
+
+/* The sum over all ranks of element i of a block. */
+static int32_t sum(int ranks, int block, int i) {
+  int32_t all = 0;
+  for (int rank = 0; rank < ranks; ++rank) all += element(rank, block, i);
+  return all;
+}
+
+static int holds_sum(const int32_t* data, int ranks, int block) {
+  for (int i = 0; i < kCount; ++i)
+    if (data[i] != sum(ranks, block, i)) return 0;
+  return 1;
+}
+
+static int holds(const int32_t* data, int rank, int block) {
+  for (int i = 0; i < kCount; ++i)
+    if (data[i] != element(rank, block, i)) return 0;
+  return 1;
+}
+
+const char* reductions_and_broadcast(tuttiComm_t comm) {
+  int rank = -1, ranks = -1;
+  OK(tuttiCommRank(comm, &rank));
+  OK(tuttiCommSize(comm, &ranks));
+  int32_t send[kMostRanks * kCount], recv[kMostRanks * kCount];
+  fill(send, rank, ranks);
+
+  OK(tuttiAllReduce(send, recv, kCount, tuttiInt32, tuttiSum, comm, NULL, NULL));
+  CHECK(holds_sum(recv, ranks, 0));
+  CHECK(holds(send, rank, 0));
+  for (int root = 0; root < ranks; ++root) {
+    int32_t* to = rank == root ? recv : NULL;
+    OK(tuttiReduce(send, to, kCount, tuttiInt32, tuttiMax, root, comm, NULL, NULL));
+    CHECK(to == NULL || holds(to, ranks - 1, 0));
+    memcpy(recv, send, sizeof send);
+    OK(tuttiBroadcast(recv, kCount, tuttiInt32, root, comm, NULL, NULL));
+    CHECK(holds(recv, root, 0));
+  }
+  OK(tuttiReduceScatter(send, recv, kCount, tuttiInt32, tuttiSum, comm, NULL, NULL));
+  CHECK(holds_sum(recv, ranks, rank));
+  OK(tuttiAllReduce(send, send, kCount, tuttiInt32, tuttiSum, comm, NULL, NULL));
+  CHECK(holds_sum(send, ranks, 0));
+  return NULL;
+}
+
+const char* gathers_and_scatters(tuttiComm_t comm) {
+  int rank = -1, ranks = -1;
+  OK(tuttiCommRank(comm, &rank));
+  OK(tuttiCommSize(comm, &ranks));
+  int32_t send[kMostRanks * kCount], recv[kMostRanks * kCount];
+  fill(send, rank, ranks);
+
+  OK(tuttiAllGather(send, recv, kCount, tuttiInt32, comm, NULL, NULL));
+  for (int from = 0; from < ranks; ++from) CHECK(holds(recv + from * kCount, from, 0));
+  OK(tuttiAllToAll(send, recv, kCount, tuttiInt32, comm, NULL, NULL));
+  for (int from = 0; from < ranks; ++from) CHECK(holds(recv + from * kCount, from, rank));
+  for (int root = 0; root < ranks; ++root) {
+    const int is_root = rank == root;
+    OK(tuttiGather(send, is_root ? recv : NULL, kCount, tuttiInt32, root, comm, NULL, NULL));
+    for (int from = 0; is_root && from < ranks; ++from) CHECK(holds(recv + from * kCount, from, 0));
+    OK(tuttiScatter(is_root ? send : NULL, recv, kCount, tuttiInt32, root, comm, NULL, NULL));
+    CHECK(holds(recv, root, rank));
+  }
+  OK(tuttiBarrier(comm, NULL, NULL));
+  return NULL;
+}
+
+const char* asynchronous_calls(tuttiComm_t comm) {
+  int rank = -1, ranks = -1, done = 0;
+  OK(tuttiCommRank(comm, &rank));
+  OK(tuttiCommSize(comm, &ranks));
+  int32_t send[kMostRanks * kCount], recv[6][kMostRanks * kCount], buffer[kCount];
+  fill(send, rank, ranks);
+  fill(buffer, rank, 1);
+  tuttiWork_t works[9];
+  memset(works, 0xee, sizeof works);
+
+  OK(tuttiAllReduce(send, recv[0], kCount, tuttiInt32, tuttiSum, comm, NULL, &works[0]));
+  OK(tuttiReduce(send, recv[1], kCount, tuttiInt32, tuttiSum, 0, comm, NULL, &works[1]));
+  OK(tuttiBroadcast(buffer, kCount, tuttiInt32, 0, comm, NULL, &works[2]));
+  OK(tuttiAllGather(send, recv[2], kCount, tuttiInt32, comm, NULL, &works[3]));
+  OK(tuttiReduceScatter(send, recv[3], kCount, tuttiInt32, tuttiSum, comm, NULL, &works[4]));
+  OK(tuttiAllToAll(send, recv[4], kCount, tuttiInt32, comm, NULL, &works[5]));
+  OK(tuttiGather(send, recv[5], kCount, tuttiInt32, 0, comm, NULL, &works[6]));
+  OK(tuttiWorkWait(works[6]));
+  if (rank == 0) CHECK(holds(recv[5] + kCount, 1, 0));
+  OK(tuttiScatter(send, recv[5], kCount, tuttiInt32, 0, comm, NULL, &works[7]));
+  OK(tuttiBarrier(comm, NULL, &works[8]));
+  OK(tuttiWorkWaitFor(works[8], 20000, &done));
+  CHECK(done == 1);
+  for (int i = 0; i < 9; ++i) { /* they are done in the order in which they were started */
+    done = 0;
+    OK(tuttiWorkTest(works[i], &done));
+    CHECK(done == 1);
+    OK(tuttiWorkFree(works[i]));
+  }
+  CHECK(holds_sum(recv[0], ranks, 0));
+  CHECK(rank != 0 || holds_sum(recv[1], ranks, 0));
+  CHECK(holds(buffer, 0, 0));
+  CHECK(holds(recv[2] + kCount, 1, 0));
+  CHECK(holds_sum(recv[3], ranks, rank));
+  CHECK(holds(recv[4] + kCount, 1, rank));
+  CHECK(holds(recv[5], 0, rank));
+  return NULL;
+}
+
+typedef struct {
+  int calls;
+  tuttiResult_t result;
+  char message[512];
+} Ended;
+
+static void note_the_end(tuttiResult_t result, const char* message, void* context) {
+  Ended* ended = context;
+  ++ended->calls;
+  ended->result = result;
+  strncpy(ended->message, message, sizeof ended->message - 1);
+}
+
+const char* callbacks(tuttiComm_t comm) {
+  Ended ended = {0, tuttiErrorInternal, "?"};
+  int32_t value = 1;
+  tuttiWork_t work = NULL;
+  OK(tuttiAllReduce(&value, &value, 1, tuttiInt32, tuttiSum, comm, NULL, &work));
+  OK(tuttiWorkThen(work, note_the_end, &ended));
+  OK(tuttiWorkWait(work));
+  CHECK(ended.calls == 1 && ended.result == tuttiSuccess && ended.message[0] == '\0');
+  OK(tuttiWorkThen(work, note_the_end, &ended)); /* done already: at once */
+  CHECK(ended.calls == 2);
+  CHECK(tuttiWorkThen(work, NULL, NULL) == tuttiErrorUsage);
+  return tuttiWorkFree(work) == tuttiSuccess ? NULL : "free";
+}
+
+const char* persistent_calls(tuttiComm_t comm) {
+  int rank = -1, ranks = -1;
+  OK(tuttiCommRank(comm, &rank));
+  OK(tuttiCommSize(comm, &ranks));
+  enum { kKinds = 6 };
+  int32_t send[kMostRanks * kCount], recv[4][kMostRanks * kCount], buffer[kCount];
+  tuttiPersistent_t calls[kKinds];
+  OK(tuttiAllReduceInit(send, recv[0], kCount, tuttiInt32, tuttiSum, comm, NULL, &calls[0]));
+  OK(tuttiReduceInit(send, recv[1], kCount, tuttiInt32, tuttiSum, 0, comm, NULL, &calls[1]));
+  OK(tuttiBroadcastInit(buffer, kCount, tuttiInt32, 1, comm, NULL, &calls[2]));
+  OK(tuttiAllGatherInit(send, recv[2], kCount, tuttiInt32, comm, NULL, &calls[3]));
+  OK(tuttiReduceScatterInit(send, recv[3], kCount, tuttiInt32, tuttiSum, comm, NULL, &calls[4]));
+  OK(tuttiBarrierInit(comm, NULL, &calls[5]));
+  CHECK(tuttiCommDestroy(comm) == tuttiErrorUsage); /* they would outlive it */
+  for (int round = 0; round < 3; ++round) {
+    fill(send, rank, ranks);
+    fill(buffer, rank, 1);
+    memset(recv, 0, sizeof recv);
+    for (int i = 0; i < kKinds; ++i) {
+      if (round == 1) {
+        tuttiWork_t work = NULL;
+        OK(tuttiPersistentStart(calls[i], &work));
+        OK(tuttiWorkWait(work));
+        OK(tuttiWorkFree(work));
+      } else {
+        OK(tuttiPersistentRun(calls[i]));
+      }
+    }
+    CHECK(holds_sum(recv[0], ranks, 0));
+    CHECK(rank != 0 || holds_sum(recv[1], ranks, 0));
+    CHECK(holds(buffer, 1, 0));
+    CHECK(holds(recv[2] + kCount, 1, 0));
+    CHECK(holds_sum(recv[3], ranks, rank));
+  }
+  for (int i = 0; i < kKinds; ++i) OK(tuttiPersistentFree(calls[i]));
+  return NULL;
+}
+
+const char* parts_of_a_communicator(tuttiComm_t comm) {
+  int rank = -1, ranks = -1, in_part = -1, size = -1;
+  OK(tuttiCommRank(comm, &rank));
+  OK(tuttiCommSize(comm, &ranks));
+  tuttiComm_t odd_or_even, last_first, same, none;
+  OK(tuttiCommSplit(comm, rank % 2, 0, &odd_or_even));
+  OK(tuttiCommSize(odd_or_even, &size));
+  CHECK(size == (ranks + 1 - rank % 2) / 2);
+  int32_t value = rank, all = -1;
+  OK(tuttiAllReduce(&value, &all, 1, tuttiInt32, tuttiMin, odd_or_even, NULL, NULL));
+  CHECK(all == rank % 2);
+
+  const int list[] = {ranks - 1, 0};
+  OK(tuttiCommSubgroup(comm, list, 2, &last_first));
+  CHECK((last_first != NULL) == (rank == 0 || rank == ranks - 1));
+  if (last_first != NULL) {
+    OK(tuttiCommRank(last_first, &in_part));
+    CHECK(in_part == (rank == 0 ? 1 : 0));
+  }
+  OK(tuttiCommDup(comm, &same));
+  OK(tuttiBarrier(same, NULL, NULL));
+  OK(tuttiCommSplit(comm, rank == 0 ? TUTTI_NO_COLOR : 7, 0, &none));
+  CHECK((none == NULL) == (rank == 0));
+  size_t bytes = 0;
+  OK(tuttiCommMemory(same, &bytes));
+  CHECK(bytes > 0);
+  OK(tuttiCommDestroy(none));
+  OK(tuttiCommDestroy(same));
+  OK(tuttiCommDestroy(last_first));
+  OK(tuttiCommDestroy(odd_or_even));
+  return NULL;
+}
+
+const char* options_of_a_call(tuttiComm_t comm) {
+  int ranks = -1;
+  OK(tuttiCommSize(comm, &ranks));
+  int32_t value = 1, all = 0;
+  tuttiOptions_t options = TUTTI_OPTIONS_INITIALIZER;
+  options.algorithm = "one_shot";
+  options.timeout_ms = 20000;
+  OK(tuttiAllReduce(&value, &all, 1, tuttiInt32, tuttiSum, comm, &options, NULL));
+  CHECK(all == ranks);
+  options.algorithm = "no_such_algorithm";
+  CHECK(tuttiAllReduce(&value, &all, 1, tuttiInt32, tuttiSum, comm, &options, NULL) ==
+        tuttiErrorUsage);
+  CHECK(strstr(tuttiGetLastError(comm), "no_such_algorithm") != NULL);
+  options = (tuttiOptions_t)TUTTI_OPTIONS_INITIALIZER;
+  options.size = 0; /* no initializer was used */
+  CHECK(tuttiBarrier(comm, &options, NULL) == tuttiErrorUsage);
+  CHECK(strstr(tuttiGetLastError(comm), "options->size is 0") != NULL);
+
+  /* A program that was built with a later tutti, whose options have more. */
+  struct {
+    tuttiOptions_t known;
+    int64_t later;
+  } newer = {TUTTI_OPTIONS_INITIALIZER, 0};
+  newer.known.size = sizeof newer;
+  OK(tuttiBarrier(comm, &newer.known, NULL));
+  newer.later = 1;
+  CHECK(tuttiBarrier(comm, &newer.known, NULL) == tuttiErrorUsage);
+  CHECK(strstr(tuttiGetLastError(comm), "does not know") != NULL);
+  return NULL;
+}
+
+const char* wrong_arguments(tuttiComm_t comm) {
+  int32_t value = 1;
+  int number = 0;
+  tuttiWork_t work = (tuttiWork_t)&value;
+  tuttiPersistent_t persistent = (tuttiPersistent_t)&value;
+  const char* said = tuttiGetLastError(NULL);
+  CHECK(said[0] == '\0'); /* nothing has failed in this thread */
+
+  CHECK(tuttiAllReduce(&value, &value, 1, tuttiInt32, tuttiSum, NULL, NULL, &work) ==
+        tuttiErrorUsage);
+  CHECK(work == NULL);
+  CHECK(strcmp(tuttiGetLastError(NULL), "comm is null") == 0);
+  CHECK(tuttiAllReduce(&value, &value, 1, (tuttiDataType_t)256, tuttiSum, comm, NULL, NULL) ==
+        tuttiErrorUsage);
+  CHECK(strstr(tuttiGetLastError(comm), "data type 256") != NULL);
+  CHECK(tuttiAllReduce(&value, &value, 1, tuttiInt32, (tuttiOp_t)-1, comm, NULL, NULL) ==
+        tuttiErrorUsage);
+  CHECK(strstr(tuttiGetLastError(comm), "reduction -1") != NULL);
+  CHECK(tuttiAllReduce(&value, &value, 1, tuttiFloat32, tuttiBitAnd, comm, NULL, NULL) ==
+        tuttiErrorUsage);
+  CHECK(strstr(tuttiGetLastError(comm), "f32") != NULL);
+  CHECK(tuttiAllReduce(NULL, &value, 1, tuttiInt32, tuttiSum, comm, NULL, NULL) == tuttiErrorUsage);
+  CHECK(tuttiBroadcast(&value, 1, tuttiInt32, 99, comm, NULL, NULL) == tuttiErrorUsage);
+  CHECK(strstr(tuttiGetLastError(comm), "root 99") != NULL);
+  CHECK(tuttiAllReduceInit(NULL, &value, 1, tuttiInt32, tuttiSum, comm, NULL, &persistent) ==
+        tuttiErrorUsage);
+  CHECK(persistent == NULL);
+  CHECK(tuttiBarrierInit(comm, NULL, NULL) == tuttiErrorUsage);
+  CHECK(tuttiPersistentRun(NULL) == tuttiErrorUsage);
+  CHECK(tuttiPersistentStart(NULL, &work) == tuttiErrorUsage);
+  CHECK(tuttiCommRank(comm, NULL) == tuttiErrorUsage);
+  CHECK(tuttiCommSize(NULL, &number) == tuttiErrorUsage);
+  CHECK(tuttiCommSplit(comm, 0, 0, NULL) == tuttiErrorUsage);
+  CHECK(tuttiCommInitFromEnv(NULL, NULL) == tuttiErrorUsage);
+  CHECK(tuttiWorkTest(NULL, NULL) == tuttiErrorUsage);
+  int32_t zeros[64] = {0};
+  CHECK(tuttiBarrier((tuttiComm_t)zeros, NULL, NULL) == tuttiErrorUsage);
+  CHECK(strstr(tuttiGetLastError(NULL), "no such handle") != NULL);
+
+  tuttiResult_t failure = tuttiErrorInternal; /* and none of it has done any harm */
+  OK(tuttiCommGetAsyncError(comm, &failure));
+  OK(failure);
+  OK(tuttiWorkWait(NULL));
+  OK(tuttiWorkFree(NULL));
+  OK(tuttiPersistentFree(NULL));
+  OK(tuttiCommDestroy(NULL));
+  OK(tuttiBarrier(comm, NULL, NULL));
+  return NULL;
+}
+
+const char* mismatched_call(tuttiComm_t comm) {
+  int rank = -1;
+  OK(tuttiCommRank(comm, &rank));
+  int32_t value[2] = {0, 0};
+  const tuttiResult_t result =
+      tuttiAllReduce(value, value, rank == 0 ? 1 : 2, tuttiInt32, tuttiSum, comm, NULL, NULL);
+  CHECK(result == tuttiErrorMismatch);
+  CHECK(strstr(tuttiGetLastError(comm), "1 x int32") != NULL);
+  CHECK(strstr(tuttiGetLastError(comm), "2 x int32") != NULL);
+  tuttiResult_t failure = tuttiSuccess;
+  OK(tuttiCommGetAsyncError(comm, &failure));
+  CHECK(failure == tuttiErrorMismatch);
+  CHECK(tuttiBarrier(comm, NULL, NULL) == tuttiErrorMismatch);
+  return NULL;
+}
+
+/* Rank 0 calls nothing until the others have told it what they got. */
+const char* late_rank(tuttiComm_t comm) {
+  int rank = -1, done = 1;
+  OK(tuttiCommRank(comm, &rank));
+  if (rank == 0) return NULL;
+  tuttiOptions_t options = TUTTI_OPTIONS_INITIALIZER;
+  options.timeout_ms = 200;
+  Ended ended = {0, tuttiSuccess, ""};
+  tuttiWork_t work = NULL;
+  int32_t value = 1;
+  OK(tuttiAllReduce(&value, &value, 1, tuttiInt32, tuttiSum, comm, &options, &work));
+  OK(tuttiWorkThen(work, note_the_end, &ended));
+  const tuttiResult_t waited = tuttiWorkWaitFor(work, 1, &done);
+  CHECK(waited == tuttiErrorTimeout);
+  CHECK(tuttiWorkWait(work) == tuttiErrorTimeout);
+  CHECK(strstr(tuttiGetLastError(comm), "rank 0") != NULL);
+  CHECK(ended.calls == 1 && ended.result == tuttiErrorTimeout);
+  CHECK(strstr(ended.message, "rank 0") != NULL);
+  return tuttiWorkFree(work) == tuttiSuccess ? NULL : "free";
+}
+
+const char* rank_of_the_environment(void) {
+  tuttiComm_t comm = NULL;
+  tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+  config.startup_timeout_ms = 20000;
+  config.timeout_ms = 20000;
+  OK(tuttiCommInitFromEnv(&comm, &config));
+  const char* wrong = reductions_and_broadcast(comm);
+  if (wrong == NULL) wrong = persistent_calls(comm);
+  OK(tuttiCommDestroy(comm));
+  return wrong;
+}

@@ -1,0 +1,29 @@
+/* What one rank does, in C: for each test a function that returns null, or where and how it failed.
+ */
+#pragma once
+
+#include <tutti/tutti.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef const char* (*RankBody)(tuttiComm_t comm);
+
+const char* reductions_and_broadcast(tuttiComm_t comm);
+const char* gathers_and_scatters(tuttiComm_t comm);
+const char* asynchronous_calls(tuttiComm_t comm);
+const char* callbacks(tuttiComm_t comm);
+const char* persistent_calls(tuttiComm_t comm);
+const char* parts_of_a_communicator(tuttiComm_t comm);
+const char* options_of_a_call(tuttiComm_t comm);
+const char* wrong_arguments(tuttiComm_t comm);
+const char* mismatched_call(tuttiComm_t comm);
+const char* late_rank(tuttiComm_t comm);
+
+/* Makes its own communicator from the environment; for a process of its own. */
+const char* rank_of_the_environment(void);
+
+#ifdef __cplusplus
+}
+#endif
