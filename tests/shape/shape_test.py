@@ -128,9 +128,23 @@ class Shape(unittest.TestCase):
         headers["include/tutti/tutti.hpp"] = "".join(f"#include <tutti/h{i}.hpp>\n" for i in range(5))
         self.assert_found("include/tutti/tutti.hpp:1: pulls in 1505 lines; at most 1300", headers)
 
+    def test_the_c_abi_may_include_what_c_needs_and_nothing_else(self):
+        status, output = self.check({"include/tutti/tutti.h": "#include <stddef.h>\n#include <stdint.h>\n"})
+        self.assertEqual(status, 0, output)
+        self.assert_found("include/tutti/tutti.h:1: a public header includes <stdlib.h>, which is not public",
+                          {"include/tutti/tutti.h": "#include <stdlib.h>\n"})
+
+    def test_the_text_of_a_threads_last_error_is_the_one_variable_that_may_change(self):
+        text = "namespace tutti::c { namespace { thread_local char last_error[9], other[9]; }\n" \
+               "char* f() { return last_error; }\nchar* g() { return other; } }\n"
+        status, output = self.check({"src/c/README.md": "C\n", "src/c/guarded.cpp": text}, ["src/c/guarded.cpp"])
+        self.assertEqual(status, 1, output)
+        self.assertIn("mutable variable tutti::c::(anonymous namespace)::other", output)
+        self.assertNotIn("::last_error", output)
+
     def test_a_seam_that_asks_too_much_of_a_transport_is_named(self):
-        methods = "".join(f"virtual int f{i}(int) = 0;\n" for i in range(17))
-        self.assert_found("src/transport/channel.h:1: asks 17 functions of a transport",
+        methods = "".join(f"virtual int f{i}(int) = 0;\n" for i in range(19))
+        self.assert_found("src/transport/channel.h:1: asks 19 functions of a transport",
                           {"src/transport/channel.h": f"class A {{\n{methods}}};\n"})
 
     def test_a_way_of_an_all_reduce_that_is_gone_or_too_long_is_named(self):
