@@ -224,6 +224,40 @@ TUTTI_API tuttiResult_t tuttiScatter(const void* send, void* recv, size_t count,
 TUTTI_API tuttiResult_t tuttiAllToAll(const void* send, void* recv, size_t count,
                                       tuttiDataType_t dtype, tuttiComm_t comm,
                                       const tuttiOptions_t* options, tuttiWork_t* work);
+
+/* With blocks of different lengths. Counts and displacements have an entry for each rank, in
+   elements, and are read before the call returns; displacements may be null: the blocks lie one
+   behind the other. Blocks that are written must not overlap. */
+
+/* counts[r] elements of rank r to recv + displs[r]; the same counts on every rank. In place: send
+   == recv + displs[rank]. */
+TUTTI_API tuttiResult_t tuttiAllGatherV(const void* send, void* recv, const size_t* counts,
+                                        const size_t* displs, tuttiDataType_t dtype,
+                                        tuttiComm_t comm, const tuttiOptions_t* options,
+                                        tuttiWork_t* work);
+/* counts[r] elements at send + displs[r] to rank r, reduced; the same counts on every rank. */
+TUTTI_API tuttiResult_t tuttiReduceScatterV(const void* send, void* recv, const size_t* counts,
+                                            const size_t* displs, tuttiDataType_t dtype,
+                                            tuttiOp_t op, tuttiComm_t comm,
+                                            const tuttiOptions_t* options, tuttiWork_t* work);
+/* `send_count` elements of this rank; on `root`, counts[r] of rank r to recv + displs[r]. Elsewhere
+   recv, counts and displs are not used. */
+TUTTI_API tuttiResult_t tuttiGatherV(const void* send, size_t send_count, void* recv,
+                                     const size_t* counts, const size_t* displs,
+                                     tuttiDataType_t dtype, int root, tuttiComm_t comm,
+                                     const tuttiOptions_t* options, tuttiWork_t* work);
+/* `recv_count` elements to this rank; on `root`, counts[r] at send + displs[r] to rank r. Elsewhere
+   send, counts and displs are not used. */
+TUTTI_API tuttiResult_t tuttiScatterV(const void* send, const size_t* counts, const size_t* displs,
+                                      void* recv, size_t recv_count, tuttiDataType_t dtype,
+                                      int root, tuttiComm_t comm, const tuttiOptions_t* options,
+                                      tuttiWork_t* work);
+/* send_counts[r] elements to rank r, recv_counts[r] of it. */
+TUTTI_API tuttiResult_t tuttiAllToAllV(const void* send, const size_t* send_counts,
+                                       const size_t* send_displs, void* recv,
+                                       const size_t* recv_counts, const size_t* recv_displs,
+                                       tuttiDataType_t dtype, tuttiComm_t comm,
+                                       const tuttiOptions_t* options, tuttiWork_t* work);
 /* Ends when every rank has called it. */
 TUTTI_API tuttiResult_t tuttiBarrier(tuttiComm_t comm, const tuttiOptions_t* options,
                                      tuttiWork_t* work);

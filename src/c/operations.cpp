@@ -9,7 +9,7 @@ namespace {
 
 // A member of Communicator that takes what the C function's arguments are in C++.
 template <typename Result, typename... Args>
-using Member = Result (Communicator::*)(decltype(cpp(Args()))..., const CallOptions&);
+using Member = Result (Communicator::*)(decltype(cpp(std::declval<Args>()))..., const CallOptions&);
 
 template <typename... Args>
 tuttiResult_t call(tuttiComm_t comm, const tuttiOptions_t* options, tuttiWork_t* work,
@@ -90,6 +90,44 @@ tuttiResult_t tuttiScatter(const void* send, void* recv, size_t count, tuttiData
 tuttiResult_t tuttiAllToAll(const void* send, void* recv, size_t count, tuttiDataType_t dtype,
                             tuttiComm_t comm, const tuttiOptions_t* options, tuttiWork_t* work) {
   return call(comm, options, work, &C::all_to_all, &C::all_to_all_async, send, recv, count, dtype);
+}
+
+tuttiResult_t tuttiAllGatherV(const void* send, void* recv, const size_t* counts,
+                              const size_t* displs, tuttiDataType_t dtype, tuttiComm_t comm,
+                              const tuttiOptions_t* options, tuttiWork_t* work) {
+  return call(comm, options, work, &C::all_gatherv, &C::all_gatherv_async, send, recv,
+              PerRank{counts, comm}, PerRank{displs, comm}, dtype);
+}
+
+tuttiResult_t tuttiReduceScatterV(const void* send, void* recv, const size_t* counts,
+                                  const size_t* displs, tuttiDataType_t dtype, tuttiOp_t op,
+                                  tuttiComm_t comm, const tuttiOptions_t* options,
+                                  tuttiWork_t* work) {
+  return call(comm, options, work, &C::reduce_scatterv, &C::reduce_scatterv_async, send, recv,
+              PerRank{counts, comm}, PerRank{displs, comm}, dtype, op);
+}
+
+tuttiResult_t tuttiGatherV(const void* send, size_t send_count, void* recv, const size_t* counts,
+                           const size_t* displs, tuttiDataType_t dtype, int root, tuttiComm_t comm,
+                           const tuttiOptions_t* options, tuttiWork_t* work) {
+  return call(comm, options, work, &C::gatherv, &C::gatherv_async, send, send_count, recv,
+              PerRank{counts, comm}, PerRank{displs, comm}, dtype, root);
+}
+
+tuttiResult_t tuttiScatterV(const void* send, const size_t* counts, const size_t* displs,
+                            void* recv, size_t recv_count, tuttiDataType_t dtype, int root,
+                            tuttiComm_t comm, const tuttiOptions_t* options, tuttiWork_t* work) {
+  return call(comm, options, work, &C::scatterv, &C::scatterv_async, send, PerRank{counts, comm},
+              PerRank{displs, comm}, recv, recv_count, dtype, root);
+}
+
+tuttiResult_t tuttiAllToAllV(const void* send, const size_t* send_counts, const size_t* send_displs,
+                             void* recv, const size_t* recv_counts, const size_t* recv_displs,
+                             tuttiDataType_t dtype, tuttiComm_t comm, const tuttiOptions_t* options,
+                             tuttiWork_t* work) {
+  return call(comm, options, work, &C::all_to_allv, &C::all_to_allv_async, send,
+              PerRank{send_counts, comm}, PerRank{send_displs, comm}, recv,
+              PerRank{recv_counts, comm}, PerRank{recv_displs, comm}, dtype);
 }
 
 tuttiResult_t tuttiBarrier(tuttiComm_t comm, const tuttiOptions_t* options, tuttiWork_t* work) {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "c/handles.h"
+
 namespace tutti::c {
 namespace {
 
@@ -69,6 +71,12 @@ Cpp enumerator(C value, int values, const char* what) {
 
 DataType cpp(tuttiDataType_t type) { return enumerator<DataType>(type, kDataTypes, "data type"); }
 Op cpp(tuttiOp_t op) { return enumerator<Op>(op, kOps, "reduction"); }
+
+std::span<const std::size_t> cpp(PerRank list) {
+  if (list.entries == nullptr) return {};
+  const int ranks = checked(list.comm, "comm").communicator.size();
+  return {list.entries, static_cast<std::size_t>(ranks)};
+}
 
 CallOptions read_options(const tuttiOptions_t* options) {
   if (options == nullptr) return {};

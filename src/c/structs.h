@@ -4,6 +4,7 @@
 #include <tutti/tutti.h>
 
 #include <cstring>
+#include <span>
 #include <tutti/tutti.hpp>
 
 namespace tutti::c {
@@ -35,6 +36,12 @@ Config read_config(const tuttiConfig_t* config);
 /// All throw `usage` for a value that is none.
 DataType cpp(tuttiDataType_t type);
 Op cpp(tuttiOp_t op);
+/// An array with an entry for each rank; null: none.
+struct PerRank {
+  const std::size_t* entries;
+  tuttiComm_t comm;
+};
+std::span<const std::size_t> cpp(PerRank list);
 /// What is the same in C and C++.
 template <typename T>
 T cpp(T value) {

@@ -55,6 +55,10 @@ TEST(CAbi, EveryReductionAndTheBroadcastGiveWhatTheirCommentsSay) {
 
 TEST(CAbi, EveryGatherAndScatterGivesWhatItsCommentSays) { expect_well(gathers_and_scatters); }
 
+TEST(CAbi, EveryOperationOnBlocksOfDifferentLengthsReadsTheirCountsAndDisplacements) {
+  expect_well(blocks_of_different_lengths);
+}
+
 TEST(CAbi, EveryOperationRunsInTheBackgroundWhereItIsGivenAWork) {
   expect_well(asynchronous_calls);
 }

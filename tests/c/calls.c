@@ -85,6 +85,47 @@ const char* gathers_and_scatters(tuttiComm_t comm) {
   return NULL;
 }
 
+/* Rank r has r + 1 elements, and one block apart from the next by a gap of one. */
+const char* blocks_of_different_lengths(tuttiComm_t comm) {
+  int rank = -1, ranks = -1;
+  OK(tuttiCommRank(comm, &rank));
+  OK(tuttiCommSize(comm, &ranks));
+  enum { kMost = kMostRanks * (kMostRanks + 1) };
+  size_t counts[kMostRanks], displs[kMostRanks], mine[kMostRanks], end = 0;
+  for (int r = 0; r < ranks; ++r) {
+    counts[r] = (size_t)r + 1;
+    mine[r] = (size_t)rank + 1;
+    displs[r] = end;
+    end += counts[r] + 1;
+  }
+  int32_t send[kMost], recv[kMost];
+  for (int i = 0; i < kMost; ++i) send[i] = 100 * rank + i;
+
+  memset(recv, 0xff, sizeof recv);
+  OK(tuttiAllGatherV(send, recv, counts, displs, tuttiInt32, comm, NULL, NULL));
+  for (int r = 0; r < ranks; ++r) {
+    CHECK(recv[displs[r]] == 100 * r && recv[displs[r] + counts[r] - 1] == 100 * r + r);
+    CHECK(recv[displs[r] + counts[r]] == -1);
+  }
+  tuttiWork_t work = NULL;
+  OK(tuttiReduceScatterV(send, recv, counts, displs, tuttiInt32, tuttiMax, comm, NULL, &work));
+  OK(tuttiWorkWait(work));
+  OK(tuttiWorkFree(work));
+  CHECK(recv[rank] == 100 * (ranks - 1) + (int32_t)displs[rank] + rank);
+  const int is_root = rank == 1;
+  OK(tuttiGatherV(send, counts[rank], is_root ? recv : NULL, is_root ? counts : NULL, NULL,
+                  tuttiInt32, 1, comm, NULL, NULL));
+  CHECK(!is_root || (recv[0] == 0 && recv[1] == 100 && recv[2] == 101));
+  OK(tuttiScatterV(is_root ? send : NULL, is_root ? counts : NULL, is_root ? displs : NULL, recv,
+                   counts[rank], tuttiInt32, 1, comm, NULL, NULL));
+  CHECK(recv[rank] == 100 + (int32_t)displs[rank] + rank);
+  OK(tuttiAllToAllV(send, counts, displs, recv, mine, NULL, tuttiInt32, comm, NULL, NULL));
+  for (int r = 0; r < ranks; ++r) CHECK(recv[r * (rank + 1)] == 100 * r + (int32_t)displs[rank]);
+  CHECK(tuttiAllGatherV(send, recv, NULL, NULL, tuttiInt32, comm, NULL, NULL) == tuttiErrorUsage);
+  CHECK(strstr(tuttiGetLastError(comm), "counts") != NULL);
+  return NULL;
+}
+
 const char* asynchronous_calls(tuttiComm_t comm) {
   int rank = -1, ranks = -1, done = 0;
   OK(tuttiCommRank(comm, &rank));
