@@ -29,10 +29,10 @@ Report example() {
   report.arguments = {"tutti-perf", "all_reduce"};
   report.start_time = "2026-11-21 05:22:07";
   report.devices = {{0, 12, "host", 1, "cpu"}};
-  const Timing out_of_place{0.1 + 0.2, 1e-9, 2, 0, 20, 57.25};
-  const Timing in_place{1, 2, 3, std::nullopt, 40, std::nullopt};
-  report.rows = {{8, 2, "float", "sum", -1, out_of_place, in_place, 0.057}};
-  report.summary = {0, 1.5};
+  const Timing out_of_place{0.1 + 0.2, 1e-9, 2, 0, 20, 57.25, std::nullopt};
+  const Timing in_place{1, 2, 3, std::nullopt, 40, std::nullopt, std::nullopt};
+  report.rows = {{8, 2, "float", "sum", -1, out_of_place, in_place, 0.057, {}}};
+  report.summary = {0, 1.5, 0, 0};
   return report;
 }
 
@@ -74,6 +74,33 @@ TEST(PerfJson, KeepsFullPrecisionAndWritesValuesAsNcclTestsDoes) {
   EXPECT_EQ(json["average_bus_bandwidth"]["bandwidth"], 1.5);
 }
 
+TEST(PerfJson, HasTheTimesOfIterationsAsNcclTestsDoes) {
+  Report report = example();
+  Row& row = report.rows[0];
+  row.out_of_place.per_iteration = IterationTimes{1, {9, 4, 5}, {{9, 4, 3}, {8, 2, 5}}};
+  Options options;
+  options.per_iteration = options.cpu_time = true;
+  options.skipped_iterations = 1;
+  options.aggregated = 7;
+  options.blocking = Blocking::wait;
+  options.min_bus_gb_s = 100;
+  const Json json = Json::parse(to_json(report, options, "1.2.3"));
+  const Json& times = json["results"][0]["out_of_place_per_iter"];
+  EXPECT_THAT(keys(times), testing::ElementsAre("skipped_iterations", "min_us", "max_us", "avg_us",
+                                                "p50_us", "p95_us", "p99_us", "stdev_us", "cv_pct",
+                                                "times_us", "per_process_max_times_us"));
+  EXPECT_EQ(times["avg_us"], 4.5);
+  EXPECT_EQ(times["times_us"], (std::vector<double>{9, 4, 5}));
+  EXPECT_EQ(times["per_process_max_times_us"][1], (std::vector<double>{8, 2, 5}));
+  EXPECT_THAT(keys(json["results"][0]["in_place"]),
+              testing::ElementsAre("cpu_time", "alg_bw", "bus_bw", "nwrong"));
+  EXPECT_EQ(json["config"]["per_iter_timing"], "true");
+  EXPECT_EQ(json["config"]["per_iter_skip"], 1);
+  EXPECT_EQ(json["config"]["aggregated_iterations"], 7);
+  EXPECT_EQ(json["config"]["blocking_collectives"], "true");
+  EXPECT_EQ(json["average_bus_bandwidth"]["okay"], "false");
+}
+
 TEST(PerfJson, TellsNothingOfTheEnvironmentThatDoesNotBearOnTheResult) {
   ::setenv("TUTTI_TEST_SHOWN", "1", 1);
   ::setenv("SOME_PASSWORD", "secret", 1);
@@ -92,15 +119,15 @@ TEST(PerfJson, AnArgumentMayHoldAnyBytes) {
 
 TEST(PerfJson, AnExistingFileIsKeptAndABadPathIsRefusedAtOnce) {
   const std::string path = testing::TempDir() + "perf_json." + std::to_string(::getpid());
-  OutputFile(path).write("first");
-  OutputFile second(path);
+  OutputFile("-J", path).write("first");
+  OutputFile second("-J", path);
   second.write("second");
   EXPECT_EQ(second.path(), path + ".0");
   std::ifstream file(path);
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), "first");
   std::remove(path.c_str());
   std::remove((path + ".0").c_str());
-  EXPECT_THROW(OutputFile("/nonexistent/folder/file"), Error);
+  EXPECT_THROW(OutputFile("-J", "/nonexistent/folder/file"), Error);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -10,9 +11,9 @@
 namespace tutti::perf {
 namespace {
 
-Options parsed(std::vector<const char*> arguments) {
+Options parsed(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), "tutti-perf");
-  return parse(static_cast<int>(arguments.size()), arguments.data()).value();
+  return parse(arguments).value();
 }
 
 TEST(PerfOptions, SizesAreBytesOrPowersOf1024) {
@@ -33,7 +34,7 @@ TEST(PerfOptions, WhatIsNoSizeIsRefused) {
 
 TEST(PerfOptions, DefaultsAreThoseOfNcclTests) {
   const Options options = parsed({});
-  EXPECT_EQ(options.what, Collective::all_reduce);
+  EXPECT_EQ(options.what, Operation::all_reduce);
   EXPECT_EQ(options.min_bytes, 32u << 20);
   EXPECT_EQ(options.max_bytes, 32u << 20);
   EXPECT_EQ(options.step_bytes, 1u << 20);
@@ -70,12 +71,14 @@ TEST(PerfOptions, TakesTheCommandLinesOfNcclTests) {
                                   "3",
                                   "-J",
                                   "x.json"});
-  EXPECT_EQ(options.what, Collective::reduce_scatter);
+  EXPECT_EQ(options.what, Operation::reduce_scatter);
   EXPECT_EQ(options.iterations, 5);
   EXPECT_EQ(options.checks, 0);
   EXPECT_EQ(options.ops, (std::vector{Op::sum, Op::prod, Op::max, Op::min, Op::avg}));
-  EXPECT_EQ(options.types, (std::vector{DataType::int32, DataType::int64, DataType::f32,
-                                        DataType::f64, DataType::bf16}));
+  EXPECT_EQ(options.types,
+            (std::vector{DataType::int8, DataType::uint8, DataType::int32, DataType::uint32,
+                         DataType::int64, DataType::uint64, DataType::f16, DataType::f32,
+                         DataType::f64, DataType::bf16, DataType::f8e4m3, DataType::f8e5m2}));
   EXPECT_EQ(options.root, std::nullopt);
   EXPECT_EQ(options.average, Average::max);
   EXPECT_EQ(options.json_path, "x.json");
@@ -91,8 +94,95 @@ TEST(PerfOptions, SizesGoFromTheSmallestToTheLargest) {
   EXPECT_EQ(sizes(parsed({"-b", "7", "-e", "7", "-i", "0"})), (std::vector<std::size_t>{7}));
 }
 
+TEST(PerfOptions, TakesTheNamesOfFp8WithAndWithoutUnderscore) {
+  for (const char* name : {"f8e4m3", "fp8_e4m3"})
+    EXPECT_EQ(parsed({"-d", name}).types, std::vector{DataType::f8e4m3}) << name;
+  EXPECT_EQ(parsed({"-d", "fp8_e5m2"}).types, std::vector{DataType::f8e5m2});
+}
+
+TEST(PerfOptions, TakesWhatIsMeasuredHowAndWhatIsShown) {
+  const Options options =
+      parsed({"-t", "3",  "-g", "1",  "-m", "4",  "-N", "0",  "-p", "1",  "-z",     "3",    "-y",
+              "0",  "-T", "9",  "-G", "0",  "-C", "1",  "-S", "1",  "-R", "0",      "-D",   "0",
+              "-V", "16", "-M", "1",  "-u", "1",  "-I", "1",  "-K", "2",  "--plot", "x.svg"});
+  EXPECT_EQ(options.threads, 3);
+  EXPECT_EQ(options.ranks, 1) << "threads stand in for processes";
+  EXPECT_EQ(options.aggregated, 4);
+  EXPECT_EQ(options.run_cycles, 0);
+  EXPECT_TRUE(options.parallel_init);
+  EXPECT_EQ(options.blocking, Blocking::barrier_untimed);
+  EXPECT_EQ(options.timeout_s, 9);
+  EXPECT_TRUE(options.cpu_time);
+  EXPECT_TRUE(options.timestamps);
+  EXPECT_TRUE(options.memory);
+  EXPECT_EQ(options.unalign, 1);
+  EXPECT_TRUE(options.per_iteration);
+  EXPECT_EQ(options.skipped_iterations, 2);
+  EXPECT_EQ(options.plot_path, "x.svg");
+  const Options long_names = parsed({"--nthreads=2",
+                                     "--ngpus=1",
+                                     "--agg_iters=2",
+                                     "--run_cycles=2",
+                                     "--parallel_init=0",
+                                     "--blocking=1",
+                                     "--stream_null=0",
+                                     "--timeout=1",
+                                     "--cudagraph=0",
+                                     "--report_cputime=0",
+                                     "--report_timestamps=0",
+                                     "--local_register=0",
+                                     "--device_implementation=0",
+                                     "--device_cta_count=16",
+                                     "--memory_report=0",
+                                     "--unalign=0",
+                                     "--per_iter_timing=0",
+                                     "--per_iter_skip=0",
+                                     "--minbytes=8",
+                                     "--maxbytes=8",
+                                     "--stepbytes=8",
+                                     "--stepfactor=2",
+                                     "--iters=1",
+                                     "--warmup_iters=1",
+                                     "--check=1",
+                                     "--op=sum",
+                                     "--datatype=int8",
+                                     "--root=0",
+                                     "--average=0",
+                                     "--output_file=x.json"});
+  EXPECT_EQ(long_names.blocking, Blocking::wait_and_barrier);
+  EXPECT_FALSE(long_names.per_iteration);
+}
+
+TEST(PerfOptions, ALinkedNameHasTheOperationAndTheDefaultsOfNcclTests) {
+  const char* argv[] = {"/usr/bin/reduce_scatter_perf", "-b", "8"};
+  const std::vector<std::string> arguments = command_line(3, argv);
+  EXPECT_EQ(arguments, (std::vector<std::string>{"tutti-perf", "reduce_scatter_perf",
+                                                 "--nccl-tests", "-b", "8"}));
+  const Options options = parse(arguments).value();
+  EXPECT_EQ(options.what, Operation::reduce_scatter);
+  EXPECT_EQ(options.ranks, 1);
+  EXPECT_EQ(options.iterations, 20);
+  EXPECT_TRUE(options.rotate);
+  EXPECT_EQ(parsed({"--nccl-tests", "-n", "3", "--ranks", "4"}).iterations, 3);
+  EXPECT_EQ(parsed({"--nccl-tests", "-n", "3", "--ranks", "4"}).ranks, 4);
+  const char* plain[] = {"./tutti-perf", "all_reduce_perf"};
+  EXPECT_EQ(command_line(2, plain), (std::vector<std::string>{"./tutti-perf", "all_reduce_perf"}));
+}
+
+TEST(PerfOptions, TheEnvironmentOfNcclTestsIsObeyedOrRefused) {
+  ::setenv("NCCL_TESTS_MIN_BW", "12.5", 1);
+  EXPECT_EQ(parsed({}).min_bus_gb_s, 12.5);
+  ::setenv("NCCL_TESTS_MIN_BW", "fast", 1);
+  EXPECT_THROW(parsed({}), Error);
+  ::unsetenv("NCCL_TESTS_MIN_BW");
+  EXPECT_EQ(parsed({}).min_bus_gb_s, std::nullopt);
+  ::setenv("NCCL_TESTS_SPLIT", "AND 0x7", 1);
+  EXPECT_THROW(parsed({}), Error) << "it would measure other ranks than were asked for";
+  ::unsetenv("NCCL_TESTS_SPLIT");
+}
+
 TEST(PerfOptions, SaysWhatIsWrongWithAnArgument) {
-  const auto refused = [](const std::vector<const char*>& arguments, ErrorKind kind,
+  const auto refused = [](const std::vector<std::string>& arguments, ErrorKind kind,
                           const std::string& why) {
     try {
       (void)parsed(arguments);
@@ -104,8 +194,7 @@ TEST(PerfOptions, SaysWhatIsWrongWithAnArgument) {
   };
   refused({"all_redcue"}, ErrorKind::usage, "there is no operation 'all_redcue'");
   refused({"alltoallv_perf"}, ErrorKind::unavailable, "the operation 'alltoallv' is unavailable");
-  refused({"-d", "half"}, ErrorKind::unavailable, "the type 'half' is unavailable");
-  refused({"-d", "f32"}, ErrorKind::usage, "use one of int32, int64, float, double, bfloat16");
+  refused({"-d", "f32"}, ErrorKind::usage, "use one of int8, uint8, int32, uint32, int64");
   refused({"-o", "mulsum"}, ErrorKind::unavailable, "the reduction 'mulsum' is unavailable");
   refused({"-b", "8X"}, ErrorKind::usage, "-b 8X: expected a size in bytes");
   refused({"-b", "64M"}, ErrorKind::usage, "-b 64M is greater than -e 32M");
@@ -113,6 +202,15 @@ TEST(PerfOptions, SaysWhatIsWrongWithAnArgument) {
   refused({"-r", "-1"}, ErrorKind::usage, "-r -1: expected a rank or all");
   refused({"-n", "0"}, ErrorKind::usage, "--iters");
   refused({"--frobnicate"}, ErrorKind::usage, "--frobnicate");
+  for (const char* option : {"-G", "-R", "-x", "-D", "-y", "-V"})
+    refused({option, "1"}, ErrorKind::unavailable, "tutti's ranks are on CPUs");
+  refused({"-g", "8"}, ErrorKind::unavailable, "-t 8 makes as many ranks of threads");
+  refused({"-t", "2", "--ranks", "2"}, ErrorKind::unavailable, "not both");
+  refused({"-m", "0"}, ErrorKind::usage, "--agg_iters");
+  refused({"-z", "4"}, ErrorKind::usage, "--blocking");
+  refused({"-T", "-1"}, ErrorKind::usage, "--timeout");
+  refused({"-I", "maybe"}, ErrorKind::usage, "--per_iter_timing");
+  refused({"-n", "5", "-K", "5"}, ErrorKind::usage, "-K 5: of 5 iterations (-n) none is left");
   EXPECT_THROW(require_root(parsed({"-r", "2"}), 2), Error);
   EXPECT_NO_THROW(require_root(parsed({"-r", "1"}), 2));
 }

@@ -6,13 +6,17 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "command.h"
+#include "xml.h"
 
 namespace tutti::tools {
 namespace {
@@ -71,7 +75,7 @@ TEST(TuttiPerf, ChecksEveryTypeAndReductionOfEveryOperation) {
     expect_right_rows(operation,
                       {"--ranks", "2", "-b", "20000", "-e", "20000", "-n", "1", "-w", "0", "-o",
                        "all", "-d", "all"},
-                      reduces ? 25 : 5);
+                      reduces ? 60 : 12);
   }
 }
 
@@ -135,11 +139,98 @@ TEST(TuttiPerf, MeasuresTheLimitsOfTheMachine) {
   EXPECT_EQ(rows(command.out()).size(), 2u);
 }
 
+TEST(TuttiPerf, ChecksTheSameOfAggregatedBlockingUnalignedAndRepeatedCalls) {
+  for (const std::string& operation : kOperations) {
+    expect_right_rows(operation, {"--ranks", "2",  "-b", "3000", "-e",       "3000", "-n",
+                                  "2",       "-m", "3",  "-z",   "1",        "-u",   "1",
+                                  "-N",      "2",  "-d", "half", "--rotate", "-T",   "60"},
+                      2);
+  }
+  for (const char* blocking : {"0", "2", "3"})
+    expect_right_rows("all_reduce", {"-b", "8", "-e", "8", "-n", "2", "-m", "2", "-z", blocking},
+                      1);
+}
+
+TEST(TuttiPerf, RanksMayBeThreadsOfOneProcess) {
+  Command command(perf({"all_gather", "-t", "3", "-b", "3000", "-e", "3000", "-n", "2", "-C", "1",
+                        "-S", "1", "-M", "1"}));
+  ASSERT_EQ(command.wait(), 0) << command.err();
+  EXPECT_THAT(command.out(), HasSubstr("# nThread 3 nGpus 1 "));
+  EXPECT_THAT(command.out(),
+              HasSubstr(fmt::format("#  Rank  2 Group  0 Pid {:6} ", command.pid())));
+  EXPECT_THAT(command.out(), HasSubstr("cputime"));
+  EXPECT_THAT(command.out(), HasSubstr("# Memory usage         : Communicator "));
+  ASSERT_EQ(rows(command.out()).size(), 1u);
+  EXPECT_EQ(rows(command.out())[0].size(), 15u) << "the row ends with date and time";
+}
+
+TEST(TuttiPerf, SingleIterationsAreShown) {
+  Command command(perf({"-b", "8", "-e", "8", "-n", "10", "-I", "1", "-K", "2"}));
+  ASSERT_EQ(command.wait(), 0) << command.err();
+  const auto table = rows(command.out());
+  ASSERT_EQ(table.size(), 1u);
+  ASSERT_EQ(table[0].size(), 21u);
+  const double least = std::stod(table[0][9]), greatest = std::stod(table[0][10]);
+  EXPECT_GT(least, 0);
+  EXPECT_GE(greatest, least);
+}
+
+TEST(TuttiPerf, DrawsAWellFormedPicture) {
+  const std::string path = fmt::format("{}tutti_perf.{}.svg", testing::TempDir(), ::getpid());
+  Command command(perf({"-b", "8", "-e", "1M", "-f", "8", "-n", "2", "--plot", path}));
+  ASSERT_EQ(command.wait(), 0) << command.err();
+  EXPECT_THAT(command.out(), HasSubstr(fmt::format("# Drawing into {}\n", path)));
+  std::ifstream file(path);
+  const std::string svg(std::istreambuf_iterator<char>(file), {});
+  EXPECT_EQ(xml_mistake(svg), "");
+  EXPECT_THAT(svg, HasSubstr(">float sum, in place</text>"));
+  std::remove(path.c_str());
+}
+
+TEST(TuttiPerf, ALinkedNameBehavesAsTheProgramOfNcclTests) {
+  const std::string folder = fmt::format("{}tutti_perf.{}", testing::TempDir(), ::getpid());
+  std::filesystem::create_directory(folder);
+  const std::string link = folder + "/alltoall_perf";
+  std::filesystem::create_symlink(TUTTI_PERF, link);
+  Command alone({link, "-b", "8", "-e", "64", "-f", "8"});
+  EXPECT_EQ(alone.wait(), 0) << alone.err();
+  EXPECT_THAT(alone.out(), HasSubstr("# Collective test starting: alltoall_perf\n"));
+  EXPECT_THAT(alone.out(), HasSubstr(" iters: 20 agg iters: 1 "));
+  EXPECT_THAT(alone.out(), testing::Not(HasSubstr("Rank  1"))) << "one rank unless asked for more";
+  Command launched({TUTTI_RUN, "-n", "2", "--", link, "-b", "64", "-e", "64"});
+  EXPECT_EQ(launched.wait(), 0) << launched.err();
+  EXPECT_THAT(launched.out(), HasSubstr("#  Rank  1 Group  0 Pid "));
+  Command wrong({link, "all_reduce"});
+  EXPECT_EQ(wrong.wait(), 2) << "it has its operation already";
+  std::filesystem::remove_all(folder);
+}
+
+TEST(TuttiPerf, ACallThatTakesTooLongEndsTheRun) {
+  Command command(perf({"--ranks", "2", "-b", "8", "-e", "8", "-n", "1000000000", "-T", "1"}));
+  ASSERT_TRUE(command.wait_for_output("(us)"));
+  const std::size_t pid = command.out().find("Rank  1 Group  0 Pid") + 20;
+  ::kill(std::stoi(command.out().substr(pid)), SIGSTOP);
+  EXPECT_EQ(command.wait(), 1);
+  EXPECT_THAT(command.err(), HasSubstr("tutti-perf: rank 0: timeout: "));
+}
+
+TEST(TuttiPerf, FailsBelowTheBandwidthThatWasAskedFor) {
+  ::setenv("NCCL_TESTS_MIN_BW", "1000000", 1);
+  Command command(perf({"-b", "8", "-e", "8", "-n", "5"}));
+  EXPECT_EQ(command.wait(), 1) << command.err();
+  EXPECT_THAT(command.out(), HasSubstr(" FAILED\n"));
+  ::unsetenv("NCCL_TESTS_MIN_BW");
+}
+
 TEST(TuttiPerf, RefusesBadArgumentsBeforeItStartsRanks) {
   for (const auto& [arguments, why] : std::vector<std::pair<std::vector<std::string>, std::string>>{
            {{"-b", "x"}, "tutti-perf: usage: -b x: expected a size"},
            {{"broadcast", "-r", "2", "--ranks", "2"}, "tutti-perf: usage: -r 2: there are 2 ranks"},
            {{"sendrecv_perf"}, "tutti-perf: unavailable: the operation 'sendrecv' is unavailable"},
+           {{"-G", "4"}, "tutti-perf: unavailable: -G,--cudagraph 4: it captures"},
+           {{"-t", "2", "-r", "2"}, "tutti-perf: usage: -r 2: there are 2 ranks"},
+           {{"--plot", "/nonexistent/x.svg", "-t", "1", "--ranks", "1"},
+            "usage: --plot /nonexistent/x.svg: cannot write there"},
            {{"--ranks", "0"}, "tutti-perf: usage: --ranks"}}) {
     Command command(perf(arguments));
     EXPECT_EQ(command.wait(), 2) << why;

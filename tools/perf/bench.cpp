@@ -7,25 +7,46 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <ctime>
 #include <numeric>
 
 namespace tutti::perf {
 namespace {
 
-constexpr double kLeastUs = 10'000;       // of calls, where -n does not say how many
-constexpr std::int64_t kFewestCalls = 5;  // a single one may have been held up for that long
-constexpr std::int64_t kMostCalls = 10'000'000;
+constexpr double kLeastUs = 10'000;  // of iterations, where -n does not say how many
+constexpr std::int64_t kFewest = 5;  // a single one may have been held up for that long
+constexpr std::int64_t kMost = 10'000'000;
+
+using Clock = std::chrono::steady_clock;
+
+double us_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+}
+
+/// Of this thread.
+double processor_time_us() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) * 1e6 + static_cast<double>(time.tv_nsec) / 1e3;
+}
 
 }  // namespace
 
 Bench::Bench(Communicator& comm, const Options& options, Limits limits)
-    : comm_(comm), options_(options), limits_(limits), input_(allocate()), output_(allocate()) {
+    : comm_(comm),
+      options_(options),
+      limits_(limits),
+      call_options_{std::chrono::seconds(options.timeout_s), {}},
+      buffer_bytes_(options.max_bytes +
+                    static_cast<std::size_t>(options.unalign) * size_of(DataType::complex128)),
+      input_(allocate()),
+      output_(allocate()) {
   require_root(options_, comm_.size());
 }
 
 Bench::Memory Bench::allocate() const {
   constexpr std::size_t kPage = 4096;
-  const std::size_t bytes = (options_.max_bytes / kPage + 1) * kPage;
+  const std::size_t bytes = (buffer_bytes_ / kPage + 1) * kPage;
   Memory memory(static_cast<std::byte*>(std::aligned_alloc(kPage, bytes)));
   if (!memory)
     throw Error(ErrorKind::unavailable,
@@ -47,17 +68,20 @@ Summary Bench::run(const std::function<void(const Row&)>& report) {
     for (const Op op : ops)
       for (const int root : roots) {
         warm_up(type, op, root);
-        for (const std::size_t bytes : sizes(options_))
-          report(measure_row(call_of(options_.what, type, op, root, bytes, comm_.size())));
+        for (int cycle = 0; cycle < options_.run_cycles || options_.run_cycles == 0; ++cycle)
+          for (const std::size_t bytes : sizes(options_))
+            report(measure_row(call_of(options_.what, type, op, root, bytes, comm_.size())));
       }
-  return {wrong_results_, timings_ > 0 ? bus_gb_s_sum_ / timings_ : 0};
+  std::uint64_t most[] = {comm_.memory_bytes(), 2 * buffer_bytes_};
+  comm_.all_reduce(std::span<std::uint64_t>(most), Op::max);
+  return {wrong_results_, timings_ > 0 ? bus_gb_s_sum_ / timings_ : 0, most[0], most[1]};
 }
 
 void Bench::warm_up(DataType type, Op op, int root) {
   for (const std::size_t bytes : sizes(options_)) {
     const Call call = call_of(options_.what, type, op, root, bytes, comm_.size());
     for (int i = 0; i < options_.warmup_iterations; ++i)
-      perf::run(comm_, call, buffers(call, false, i));
+      perf::run(comm_, call, buffers(call, false, i), call_options_);
   }
 }
 
@@ -72,6 +96,7 @@ Row Bench::measure_row(const Call& call) {
     row.limit_us = from_rank0([&] { return limits_.all_reduce_us(call.bytes()); });
   row.out_of_place = measure(call, false);
   row.in_place = measure(call, true);
+  if (options_.timestamps) row.time_of_day = time_now();
   return row;
 }
 
@@ -79,18 +104,23 @@ Timing Bench::measure(const Call& call, bool in_place) {
   Timing timing;
   if (options_.measures_phase() && comm_.size() > 1)
     timing.one_way_ns = from_rank0([&] { return limits_.one_way_ns(); });
-  std::int64_t calls = options_.iterations > 0 ? options_.iterations : kFewestCalls;
+  std::int64_t iterations = options_.iterations;
+  if (iterations == 0)
+    iterations = std::max<std::int64_t>(kFewest, options_.skipped_iterations + 1);
+  Mean mean;
   while (true) {
-    const double total_us = time_calls(call, in_place, calls);
-    timing.time_us = total_us / static_cast<double>(calls);
-    timing.iterations = calls;
-    if (options_.iterations > 0 || total_us >= kLeastUs || calls >= kMostCalls) break;
+    mean = time_iterations(call, in_place, iterations);
+    timing.iterations = iterations;
+    const double one_us = mean.passed_us * options_.aggregated;
+    const bool enough = one_us * static_cast<double>(iterations) >= kLeastUs || iterations >= kMost;
+    if (options_.iterations > 0 || enough) break;
     // At most tenfold: the first calls are slow, and would promise too much.
-    const double wanted = 1.1 * kLeastUs / std::max(timing.time_us, 1e-3);
-    calls =
-        std::clamp(static_cast<std::int64_t>(wanted), calls + 1, std::min(10 * calls, kMostCalls));
+    const auto wanted = static_cast<std::int64_t>(1.1 * kLeastUs / std::max(one_us, 1e-3));
+    iterations = std::clamp(wanted, iterations + 1, std::min(10 * iterations, kMost));
   }
-  timing.algorithm_gb_s = algorithm_gb_s(call, timing.time_us, comm_.size());
+  timing.time_us = options_.cpu_time ? mean.processor_us : mean.passed_us;
+  if (options_.per_iteration) timing.per_iteration = gather_iterations();
+  timing.algorithm_gb_s = algorithm_gb_s(call, mean.passed_us, comm_.size());
   timing.bus_gb_s = timing.algorithm_gb_s * bus_factor(call.what, comm_.size());
   bus_gb_s_sum_ += timing.bus_gb_s;
   ++timings_;
@@ -99,25 +129,72 @@ Timing Bench::measure(const Call& call, bool in_place) {
   return timing;
 }
 
-double Bench::time_calls(const Call& call, bool in_place, std::int64_t calls) {
-  perf::run(comm_, call, buffers(call, in_place, 0));
+Bench::Mean Bench::time_iterations(const Call& call, bool in_place, std::int64_t iterations) {
+  const bool each = options_.per_iteration || options_.blocking == Blocking::barrier_untimed;
+  const Buffers same = buffers(call, in_place, 0);
+  iterations_us_.clear();
+  perf::run(comm_, call, same, call_options_);
   comm_.barrier();
-  const auto start = std::chrono::steady_clock::now();
-  if (options_.rotate) {
-    for (std::int64_t i = 0; i < calls; ++i) perf::run(comm_, call, buffers(call, in_place, i));
+  const double processor_start_us = processor_time_us();
+  const auto start = Clock::now();
+  double passed_us = 0;
+  if (each) {
+    for (std::int64_t i = 0; i < iterations; ++i) {
+      const auto begin = Clock::now();
+      iterate(call, in_place, i, same);
+      iterations_us_.push_back(us_since(begin));
+      if (options_.blocking == Blocking::barrier_untimed) comm_.barrier();
+    }
+    passed_us = std::accumulate(iterations_us_.begin(), iterations_us_.end(), 0.0);
   } else {
-    const Buffers same = buffers(call, in_place, 0);
-    for (std::int64_t i = 0; i < calls; ++i) perf::run(comm_, call, same);
+    for (std::int64_t i = 0; i < iterations; ++i) iterate(call, in_place, i, same);
+    passed_us = us_since(start);
   }
-  const std::chrono::duration<double, std::micro> passed = std::chrono::steady_clock::now() - start;
-  return combine(passed.count());
+  const double processor_us = processor_time_us() - processor_start_us;
+  const auto calls = static_cast<double>(iterations * options_.aggregated);
+  for (double& time_us : iterations_us_) time_us /= options_.aggregated;
+  return {combine(passed_us) / calls, combine(processor_us) / calls};
 }
 
-Buffers Bench::buffers(const Call& call, bool in_place, std::int64_t iteration) const {
-  std::size_t shift = 0;
+/// `same`: the buffers of every call, unless they rotate.
+void Bench::iterate(const Call& call, bool in_place, std::int64_t iteration, const Buffers& same) {
+  const auto buffers_of = [&](int i) {
+    return options_.rotate ? buffers(call, in_place, iteration * options_.aggregated + i) : same;
+  };
+  const bool barrier = options_.blocking == Blocking::wait_and_barrier;
+  if (options_.aggregated == 1) {
+    perf::run(comm_, call, buffers_of(0), call_options_);
+    if (barrier) comm_.barrier();
+    return;
+  }
+  works_.clear();
+  for (int i = 0; i < options_.aggregated; ++i) {
+    works_.push_back(perf::start(comm_, call, buffers_of(i), call_options_));
+    if (barrier || options_.blocking == Blocking::wait) works_.back().wait();
+    if (barrier) comm_.barrier();
+  }
+  for (Work& work : works_) work.wait();
+}
+
+IterationTimes Bench::gather_iterations() {
+  const std::size_t n = iterations_us_.size();
+  const auto ranks = static_cast<std::size_t>(comm_.size());
+  std::vector<double> all(n * ranks);
+  comm_.all_gather(iterations_us_.data(), all.data(), n, DataType::f64);
+  IterationTimes times{options_.skipped_iterations, std::vector<double>(n), {}};
+  for (auto row = all.begin(); row != all.end(); row += static_cast<std::ptrdiff_t>(n)) {
+    times.by_rank.emplace_back(row, row + static_cast<std::ptrdiff_t>(n));
+    for (std::size_t i = 0; i < n; ++i)
+      times.slowest_us[i] = std::max(times.slowest_us[i], times.by_rank.back()[i]);
+  }
+  return times;
+}
+
+Buffers Bench::buffers(const Call& call, bool in_place, std::int64_t number) const {
+  std::size_t shift = static_cast<std::size_t>(options_.unalign) * size_of(call.type);
   if (options_.rotate && call.bytes() > 0)
-    shift =
-        call.bytes() * (static_cast<std::size_t>(iteration) % (options_.max_bytes / call.bytes()));
+    shift +=
+        call.bytes() * (static_cast<std::size_t>(number) % (options_.max_bytes / call.bytes()));
   if (in_place) return perf::in_place(call, output_.get() + shift, comm_.rank());
   return {input_.get() + shift, output_.get() + shift};
 }
@@ -125,9 +202,9 @@ Buffers Bench::buffers(const Call& call, bool in_place, std::int64_t iteration) 
 /// Of the blocks that come from each rank.
 std::size_t Bench::wrong_blocks(const Pattern& pattern, const Call& call,
                                 const std::byte* output) const {
-  if (call.what == Collective::gather && comm_.rank() != call.root) return 0;
+  if (call.what == Operation::gather && comm_.rank() != call.root) return 0;
   const std::size_t first =
-      call.what == Collective::all_to_all ? static_cast<std::size_t>(comm_.rank()) * call.count : 0;
+      call.what == Operation::alltoall ? static_cast<std::size_t>(comm_.rank()) * call.count : 0;
   std::size_t wrong = 0;
   for (int peer = 0; peer < comm_.size(); ++peer)
     wrong += pattern.wrong_copied(
@@ -142,29 +219,29 @@ std::int64_t Bench::check(const Call& call, bool in_place) {
   const Pattern pattern(call.type, reduces(call.what) ? call.op : Op::max, ranks, ++seed_,
                         std::max(call.input_count, call.output_count));
   const Buffers to = buffers(call, in_place, 0);
-  std::memset(output_.get(), 0xff, call.bytes());
+  const std::size_t moved_by = static_cast<std::size_t>(options_.unalign) * size_of(call.type);
+  std::memset(output_.get(), 0xff, call.bytes() + moved_by);
   pattern.write(to.input, 0, call.input_count, rank);
-  perf::run(comm_, call, to);
+  perf::run(comm_, call, to, call_options_);
 
   std::size_t wrong = 0;
   switch (call.what) {
-    case Collective::all_reduce: wrong = pattern.wrong_reduced(to.output, 0, call.count); break;
-    case Collective::reduce:
+    case Operation::all_reduce: wrong = pattern.wrong_reduced(to.output, 0, call.count); break;
+    case Operation::reduce:
       if (rank == call.root) wrong = pattern.wrong_reduced(to.output, 0, call.count);
       break;
-    case Collective::reduce_scatter:
+    case Operation::reduce_scatter:
       wrong = pattern.wrong_reduced(to.output, own_block * call.count, call.count);
       break;
-    case Collective::broadcast:
+    case Operation::broadcast:
       wrong = pattern.wrong_copied(to.output, 0, call.count, call.root);
       break;
-    case Collective::scatter:
+    case Operation::scatter:
       wrong = pattern.wrong_copied(to.output, own_block * call.count, call.count, call.root);
       break;
-    case Collective::gather:
-    case Collective::all_gather:
-    case Collective::all_to_all: wrong = wrong_blocks(pattern, call, to.output); break;
-    case Collective::barrier: break;
+    case Operation::gather:
+    case Operation::all_gather:
+    case Operation::alltoall: wrong = wrong_blocks(pattern, call, to.output); break;
   }
   std::int64_t sums[2] = {static_cast<std::int64_t>(wrong), wrong > 0 ? 1 : 0};
   comm_.all_reduce(std::span<std::int64_t>(sums));

@@ -20,9 +20,9 @@ namespace tutti::perf {
 
 /// Runs the calls of a table on one rank; all ranks run the same, and come to the same rows.
 ///
-/// Each time is measured as nccl-tests does: one call, a barrier, then calls back to back; their
-/// mean on each rank becomes one number by Options::average. Then the results are checked, of a
-/// call of its own, on all ranks.
+/// Each time is measured as nccl-tests does: one call, a barrier, then iterations back to back;
+/// their mean on each rank becomes one number by Options::average. Then the results are checked, of
+/// a call of its own, on all ranks.
 ///
 /// Not thread-safe.
 class Bench {
@@ -43,18 +43,28 @@ class Bench {
   void warm_up(DataType type, Op op, int root);
   Row measure_row(const Call& call);
   Timing measure(const Call& call, bool in_place);
-  double time_calls(const Call& call, bool in_place, std::int64_t calls);
+  /// Of one call, in microseconds: as the ranks agree on it.
+  struct Mean {
+    double passed_us = 0, processor_us = 0;
+  };
+  Mean time_iterations(const Call& call, bool in_place, std::int64_t iterations);
+  void iterate(const Call& call, bool in_place, std::int64_t iteration, const Buffers& same);
+  [[nodiscard]] IterationTimes gather_iterations();
   std::int64_t check(const Call& call, bool in_place);
   std::size_t wrong_blocks(const Pattern& pattern, const Call& call, const std::byte* output) const;
 
-  [[nodiscard]] Buffers buffers(const Call& call, bool in_place, std::int64_t iteration) const;
+  [[nodiscard]] Buffers buffers(const Call& call, bool in_place, std::int64_t number) const;
   double combine(double time);
   double from_rank0(const std::function<double()>& measure);
 
   Communicator& comm_;
   const Options& options_;
   const Limits limits_;
-  Memory input_, output_;  // of the largest size
+  const CallOptions call_options_;
+  const std::size_t buffer_bytes_;  // of the largest size, and what it is moved by
+  Memory input_, output_;
+  std::vector<Work> works_;            // of an iteration
+  std::vector<double> iterations_us_;  // with -I: of the last timing
 
   std::uint64_t seed_ = 0;  // of the last check: every check has other data
   int wrong_results_ = 0;

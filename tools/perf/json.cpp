@@ -5,8 +5,8 @@
 
 #include <cerrno>
 #include <cstring>
-#include <ctime>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include <tutti/error.hpp>
 
@@ -39,7 +39,7 @@ Json config(const Report& report, const Options& options) {
                        {"device", device.core},
                        {"device_hex", "cpu"},
                        {"device_info", device.info}});
-  Json config{{"nthreads", 1},
+  Json config{{"nthreads", options.threads},
               {"ngpus", 1},
               {"minimum_bytes", options.min_bytes},
               {"maximum_bytes", options.max_bytes}};
@@ -49,19 +49,19 @@ Json config(const Report& report, const Options& options) {
     config["step_bytes"] = options.step_bytes;
   config.update({{"warmup_iters", options.warmup_iterations},
                  {"iterations", options.iterations},
-                 {"aggregated_iterations", 1},
+                 {"aggregated_iterations", options.aggregated},
                  {"validation", options.checks},
                  {"graph", 0},
-                 {"blocking_collectives", flag(true)},
-                 {"per_iter_timing", flag(false)},
-                 {"per_iter_skip", 0},
-                 {"parallel_init", flag(false)},
+                 {"blocking_collectives", flag(options.blocking != Blocking::no)},
+                 {"per_iter_timing", flag(options.per_iteration)},
+                 {"per_iter_skip", options.skipped_iterations},
+                 {"parallel_init", flag(options.parallel_init)},
                  {"devices", devices}});
   return config;
 }
 
-Json timing(const Timing& timing) {
-  Json json{{"time", timing.time_us},
+Json timing(const Timing& timing, const Options& options) {
+  Json json{{options.cpu_time ? "cpu_time" : "time", timing.time_us},
             {"alg_bw", timing.algorithm_gb_s},
             {"bus_bw", timing.bus_gb_s},
             {"nwrong", nullptr}};
@@ -70,16 +70,39 @@ Json timing(const Timing& timing) {
   return json;
 }
 
-Json result(const Row& row) {
+Json per_iteration(const IterationTimes& times, const Options& options) {
+  const Statistics s = statistics(times);
+  Json json{{"skipped_iterations", times.skipped},
+            {"min_us", s.min},
+            {"max_us", s.max},
+            {"avg_us", s.mean},
+            {"p50_us", s.p50},
+            {"p95_us", s.p95},
+            {"p99_us", s.p99},
+            {"stdev_us", s.deviation},
+            {"cv_pct", s.variation_pct},
+            {"times_us", times.slowest_us}};
+  // Its rows are processes, of which threads are one.
+  if (options.threads == 1 && times.by_rank.size() > 1)
+    json["per_process_max_times_us"] = times.by_rank;
+  return json;
+}
+
+Json result(const Row& row, const Options& options) {
   Json json{{"size", row.size_bytes},
             {"count", row.count},
             {"type", row.type},
             {"redop", row.op},
-            {"root", fmt::format("{:6}", row.root)},
-            {"out_of_place", timing(row.out_of_place)},
-            {"in_place", timing(row.in_place)},
-            {"actual_iterations", row.in_place.iterations},
-            {"experiment_name", ""}};
+            {"root", fmt::format("{:6}", row.root)}};
+  const auto add = [&](const std::string& place, const Timing& measured) {
+    json[place] = timing(measured, options);
+    if (measured.per_iteration)
+      json[place + "_per_iter"] = per_iteration(*measured.per_iteration, options);
+  };
+  add("out_of_place", row.out_of_place);
+  add("in_place", row.in_place);
+  json["actual_iterations"] = row.in_place.iterations;
+  json["experiment_name"] = "";
   if (row.limit_us) json["limit_us"] = *row.limit_us;
   return json;
 }
@@ -88,8 +111,11 @@ Json result(const Row& row) {
 
 std::string to_json(const Report& report, const Options& options, std::string_view version) {
   Json results = Json::array();
-  for (const Row& row : report.rows) results.push_back(result(row));
+  for (const Row& row : report.rows) results.push_back(result(row, options));
   const int wrong = report.summary.wrong_results;
+  Json bandwidth_okay = "unchecked";
+  if (options.min_bus_gb_s)
+    bandwidth_okay = flag(passed({0, report.summary.mean_bus_gb_s, 0, 0}, options));
   const Json document{{"version", 3},
                       {"start_time", report.start_time},
                       {"args", report.arguments},
@@ -100,27 +126,20 @@ std::string to_json(const Report& report, const Options& options, std::string_vi
                       {"results", results},
                       {"out_of_bounds", {{"count", wrong}, {"okay", flag(wrong == 0)}}},
                       {"average_bus_bandwidth",
-                       {{"bandwidth", report.summary.mean_bus_gb_s}, {"okay", "unchecked"}}},
+                       {{"bandwidth", report.summary.mean_bus_gb_s}, {"okay", bandwidth_okay}}},
                       {"errors", Json::array()},
                       {"end_time", report.end_time}};
   // An argument may hold any bytes.
   return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-std::string time_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm local{};
-  localtime_r(&now, &local);
-  char text[32];
-  return {text, std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &local)};
-}
-
-OutputFile::OutputFile(const std::string& path) : path_(path) {
+OutputFile::OutputFile(std::string option, const std::string& path)
+    : option_(std::move(option)), path_(path) {
   for (int attempt = 0; !file_; ++attempt) {
     file_.reset(std::fopen(path_.c_str(), "wx"));
     if (!file_ && errno != EEXIST)
-      throw Error(ErrorKind::usage,
-                  fmt::format("-J {}: cannot write there: {}", path_, std::strerror(errno)));
+      throw Error(ErrorKind::usage, fmt::format("{} {}: cannot write there: {}", option_, path_,
+                                                std::strerror(errno)));
     if (!file_) path_ = fmt::format("{}.{}", path, attempt);
   }
 }
@@ -129,8 +148,8 @@ void OutputFile::write(std::string_view text) {
   const bool whole = std::fwrite(text.data(), 1, text.size(), file_.get()) == text.size() &&
                      std::fflush(file_.get()) == 0;
   if (!whole)
-    throw Error(ErrorKind::unavailable,
-                fmt::format("-J {}: cannot write all of it: {}", path_, std::strerror(errno)));
+    throw Error(ErrorKind::unavailable, fmt::format("{} {}: cannot write all of it: {}", option_,
+                                                    path_, std::strerror(errno)));
 }
 
 }  // namespace tutti::perf

@@ -27,14 +27,12 @@ struct Report {
 [[nodiscard]] std::string to_json(const Report& report, const Options& options,
                                   std::string_view version);
 
-/// "2026-11-21 05:22:07", local time.
-[[nodiscard]] std::string time_now();
-
 /// A file that is there from the start, so that a path that cannot be written is known before hours
 /// of measurement. As nccl-tests does, an existing file is kept: `path`.0, `path`.1 … is used then.
 class OutputFile {
  public:
-  explicit OutputFile(const std::string& path);
+  /// `option` asked for it, for messages.
+  OutputFile(std::string option, const std::string& path);
 
   const std::string& path() const noexcept { return path_; }
   void write(std::string_view text);
@@ -44,7 +42,7 @@ class OutputFile {
     void operator()(std::FILE* file) const { std::fclose(file); }
   };
 
-  std::string path_;
+  std::string option_, path_;
   std::unique_ptr<std::FILE, Closer> file_;
 };
 

@@ -2,13 +2,16 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <filesystem>
+#include <future>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <tutti/tutti.hpp>
@@ -19,6 +22,7 @@
 #include "perf/json.h"
 #include "perf/limits.h"
 #include "perf/options.h"
+#include "perf/plot.h"
 #include "perf/table.h"
 
 namespace tutti::perf {
@@ -31,13 +35,13 @@ std::optional<int> number_in_environment(const char* name) {
   return text != nullptr ? std::optional(std::atoi(text)) : std::nullopt;
 }
 
-int start_ranks(const Options& options, int argc, char** argv) {
+int start_ranks(const Options& options, const std::vector<std::string>& arguments) {
   require_root(options, options.ranks);
   tools::LaunchOptions launch;
   launch.tool = "tutti-perf";
   launch.ranks = options.ranks;
   launch.tag = false;  // rank 0 alone writes
-  launch.command.assign(argv, argv + argc);
+  launch.command = arguments;
   launch.command[0] = std::filesystem::read_symlink("/proc/self/exe");
   return tools::launch(launch);
 }
@@ -76,34 +80,70 @@ void print(const std::string& text) {
   std::fflush(stdout);
 }
 
-int run_rank(const Options& options, const std::vector<std::string>& arguments) {
-  const std::vector<int> cores = allowed_cores();
-  const int rank = number_in_environment("RANK").value_or(0);
-  const int ranks = number_in_environment("WORLD_SIZE").value_or(1);
-  const int local_rank = number_in_environment("LOCAL_RANK").value_or(rank);
-  const int local_ranks = number_in_environment("LOCAL_WORLD_SIZE").value_or(ranks);
-  const std::optional<int> core = take_core(local_rank, local_ranks);
+/// Where a rank is among those of this machine.
+struct Place {
+  int local_rank = 0, local_ranks = 1;
+};
 
+/// Measures and, on rank 0, reports. Returns the exit status.
+int run_rank(Communicator comm, const Place& place, const Options& options,
+             const std::vector<std::string>& arguments) {
+  const std::vector<int> cores = allowed_cores();
+  const std::optional<int> core = take_core(place.local_rank, place.local_ranks);
+  const bool reports = comm.rank() == 0;
   Report report{arguments, time_now(), {}, {}, {}, {}};
-  std::optional<OutputFile> file;
-  if (rank == 0 && !options.json_path.empty()) file.emplace(options.json_path);
-  if (file) print(fmt::format("# Writing JSON output to {}\n", file->path()));
-  Communicator comm = Communicator::from_env();
-  report.devices = gather_devices(comm, core.value_or(local_rank));
+  std::optional<OutputFile> json, plot;
+  if (reports && !options.json_path.empty()) json.emplace("-J", options.json_path);
+  if (reports && !options.plot_path.empty()) plot.emplace("--plot", options.plot_path);
+  if (json) print(fmt::format("# Writing JSON output to {}\n", json->path()));
+  if (plot) print(fmt::format("# Drawing into {}\n", plot->path()));
+  report.devices = gather_devices(comm, core.value_or(place.local_rank));
   Bench bench(comm, options, Limits(cores.front(), cores[cores.size() > 1 ? 1 : 0]));
-  if (rank == 0) {
+  if (reports) {
     print(format_banner(options, version()));
     for (const Device& device : report.devices) print(format_device(device));
     print(format_titles(options));
   }
   report.summary = bench.run([&](const Row& row) {
-    report.rows.push_back(row);
-    if (rank == 0) print(format_row(row, options));
+    if (!reports) return;
+    if (json || plot) report.rows.push_back(row);
+    print(format_row(row, options));
   });
   report.end_time = time_now();
-  if (rank == 0) print(format_summary(report.summary, options));
-  if (file) file->write(to_json(report, options, version()));
-  return report.summary.wrong_results == 0 ? 0 : 1;
+  if (reports) print(format_summary(report.summary, options));
+  if (json) json->write(to_json(report, options, version()));
+  if (plot) plot->write(to_svg(report, options));
+  return passed(report.summary, options) ? 0 : 1;
+}
+
+/// As one of the ranks that a launcher started.
+int run_process(const Options& options, const std::vector<std::string>& arguments) {
+  const int rank = number_in_environment("RANK").value_or(0);
+  const int ranks = number_in_environment("WORLD_SIZE").value_or(1);
+  if (options.threads > 1)
+    throw Error(ErrorKind::unavailable,
+                fmt::format("-t {}: a launcher started {} ranks as processes, and ranks are "
+                            "threads of one process or processes of one thread, not both",
+                            options.threads, ranks));
+  return run_rank(Communicator::from_env(),
+                  {number_in_environment("LOCAL_RANK").value_or(rank),
+                   number_in_environment("LOCAL_WORLD_SIZE").value_or(ranks)},
+                  options, arguments);
+}
+
+/// All ranks, as threads. A rank that fails ends the others' waiting by its communicator's end.
+int run_threads(const Options& options, const std::vector<std::string>& arguments) {
+  require_root(options, options.threads);
+  std::vector<Communicator> communicators = Communicator::in_process(options.threads);
+  std::vector<std::future<int>> ranks;
+  for (int rank = 0; rank < options.threads; ++rank)
+    ranks.push_back(std::async(std::launch::async, run_rank,
+                               std::move(communicators[static_cast<std::size_t>(rank)]),
+                               Place{rank, options.threads}, options, arguments));
+  for (const std::future<int>& rank : ranks) rank.wait();
+  int status = 0;
+  for (std::future<int>& rank : ranks) status = std::max(status, rank.get());
+  return status;
 }
 
 int print_limits(const Options& options) {
@@ -130,12 +170,13 @@ int print_limits(const Options& options) {
   return 0;
 }
 
-int perform(int argc, char** argv) {
-  const std::optional<Options> options = parse(argc, argv);
+int perform(const std::vector<std::string>& arguments) {
+  const std::optional<Options> options = parse(arguments);
   if (!options) return 0;
   if (options->limits) return print_limits(*options);
-  if (std::getenv("RANK") == nullptr) return start_ranks(*options, argc, argv);
-  return run_rank(*options, {argv, argv + argc});
+  if (std::getenv("RANK") != nullptr) return run_process(*options, arguments);
+  if (options->threads > 1) return run_threads(*options, arguments);
+  return start_ranks(*options, arguments);
 }
 
 }  // namespace
@@ -146,7 +187,7 @@ int main(int argc, char** argv) {
   const std::string speaker =
       rank != nullptr ? fmt::format("tutti-perf: rank {}", rank) : std::string("tutti-perf");
   try {
-    return tutti::perf::perform(argc, argv);
+    return tutti::perf::perform(tutti::perf::command_line(argc, argv));
   } catch (const tutti::Error& error) {
     fmt::print(stderr, "{}: {}: {}\n", speaker, to_string(error.kind()), error.what());
     const bool refused =

@@ -8,9 +8,21 @@
 
 namespace tutti::perf {
 
+/// What nccl-tests measures.
+enum class Operation {
+  all_reduce,
+  all_gather,
+  broadcast,
+  reduce,
+  reduce_scatter,
+  alltoall,
+  gather,
+  scatter,
+};
+
 /// A call of one size.
 struct Call {
-  Collective what = Collective::all_reduce;
+  Operation what = Operation::all_reduce;
   DataType type = DataType::f32;
   Op op = Op::sum;
   int root = 0;
@@ -22,12 +34,12 @@ struct Call {
   [[nodiscard]] std::size_t bytes() const noexcept;
 };
 
-[[nodiscard]] bool reduces(Collective what) noexcept;
-[[nodiscard]] bool has_root(Collective what) noexcept;
+[[nodiscard]] bool reduces(Operation what) noexcept;
+[[nodiscard]] bool has_root(Operation what) noexcept;
 
 /// The call that a table shows under `bytes`: blocks, one for each rank, are cut down to a
 /// multiple of 16 bytes.
-[[nodiscard]] Call call_of(Collective what, DataType type, Op op, int root, std::size_t bytes,
+[[nodiscard]] Call call_of(Operation what, DataType type, Op op, int root, std::size_t bytes,
                            int ranks);
 
 /// The buffers of one rank: an input and an output of their own, or one for both.
@@ -38,11 +50,14 @@ struct Buffers {
 /// Both inside `memory`, where the operation wants them for a call in place.
 [[nodiscard]] Buffers in_place(const Call& call, std::byte* memory, int rank);
 
-void run(Communicator& comm, const Call& call, const Buffers& buffers);
+void run(Communicator& comm, const Call& call, const Buffers& buffers, const CallOptions& options);
+/// The same, asynchronous.
+[[nodiscard]] Work start(Communicator& comm, const Call& call, const Buffers& buffers,
+                         const CallOptions& options);
 
 /// Bytes a second over all links of what the algorithm moves at least, as docs/PERFORMANCE.md of
 /// nccl-tests derives it.
 [[nodiscard]] double algorithm_gb_s(const Call& call, double time_us, int ranks);
-[[nodiscard]] double bus_factor(Collective what, int ranks);
+[[nodiscard]] double bus_factor(Operation what, int ranks);
 
 }  // namespace tutti::perf

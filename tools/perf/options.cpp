@@ -7,6 +7,7 @@
 #include <cassert>
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 
 #include <tutti/error.hpp>
 #include <tutti/tutti.hpp>
@@ -21,31 +22,24 @@ struct Named {
 };
 
 // In the order in which nccl-tests runs them for "all".
-constexpr Named<DataType> kTypes[] = {{"int8", {}},
-                                      {"uint8", {}},
-                                      {"int32", DataType::int32},
-                                      {"uint32", {}},
-                                      {"int64", DataType::int64},
-                                      {"uint64", {}},
-                                      {"half", {}},
-                                      {"float", DataType::f32},
-                                      {"double", DataType::f64},
-                                      {"bfloat16", DataType::bf16},
-                                      {"f8e4m3", {}},
-                                      {"f8e5m2", {}}};
+constexpr Named<DataType> kTypes[] = {
+    {"int8", DataType::int8},     {"uint8", DataType::uint8},   {"int32", DataType::int32},
+    {"uint32", DataType::uint32}, {"int64", DataType::int64},   {"uint64", DataType::uint64},
+    {"half", DataType::f16},      {"float", DataType::f32},     {"double", DataType::f64},
+    {"bfloat16", DataType::bf16}, {"f8e4m3", DataType::f8e4m3}, {"f8e5m2", DataType::f8e5m2}};
 constexpr Named<Op> kOperators[] = {{"sum", Op::sum}, {"prod", Op::prod}, {"max", Op::max},
                                     {"min", Op::min}, {"avg", Op::avg},   {"mulsum", {}}};
-constexpr Named<Collective> kOperations[] = {{"all_reduce", Collective::all_reduce},
-                                             {"all_gather", Collective::all_gather},
-                                             {"broadcast", Collective::broadcast},
-                                             {"reduce", Collective::reduce},
-                                             {"reduce_scatter", Collective::reduce_scatter},
-                                             {"alltoall", Collective::all_to_all},
-                                             {"alltoallv", {}},
-                                             {"gather", Collective::gather},
-                                             {"scatter", Collective::scatter},
-                                             {"sendrecv", {}},
-                                             {"hypercube", {}}};
+constexpr Named<Operation> kOperations[] = {{"all_reduce", Operation::all_reduce},
+                                            {"all_gather", Operation::all_gather},
+                                            {"broadcast", Operation::broadcast},
+                                            {"reduce", Operation::reduce},
+                                            {"reduce_scatter", Operation::reduce_scatter},
+                                            {"alltoall", Operation::alltoall},
+                                            {"alltoallv", {}},
+                                            {"gather", Operation::gather},
+                                            {"scatter", Operation::scatter},
+                                            {"sendrecv", {}},
+                                            {"hypercube", {}}};
 
 template <typename T, std::size_t n>
 std::string available(const Named<T> (&table)[n]) {
@@ -87,7 +81,8 @@ std::size_t size_option(std::string_view option, const std::string& text) {
 struct Texts {
   std::string operation = "all_reduce", min = "32M", max = "32M", step = "1M";
   std::string op = "sum", type = "float", root = "0";
-  int average = 1;
+  int average = 1, blocking = 0, gpus = 1;
+  bool as_nccl_tests = false;
 };
 
 constexpr const char* kFooter = R"(
@@ -97,35 +92,85 @@ Without -n each time is the mean over at least ten milliseconds of calls, back t
 barrier. Ranks are pinned to cores where there are enough. A launcher's ranks (RANK, WORLD_SIZE: see
 tutti-run) are used where there are some; else tutti-perf starts its own.
 
-  tutti-perf all_reduce --ranks 2 -b 8 -e 256M -f 2
+  tutti-perf all_reduce --ranks 2 -b 8 -e 256M -f 2 --plot all_reduce.svg
+  all_reduce_perf -b 8 -e 128M -f 2 -t 2
   tutti-perf --limits -b 8 -e 64M -f 8)";
 
-void declare(CLI::App& app, Options& options, Texts& texts) {
-  app.add_option(
-      "operation", texts.operation,
-      "all_reduce, all_gather, alltoall, broadcast, gather, reduce, reduce_scatter or scatter "
-      "(or with _perf)");
-  app.add_option("--ranks", options.ranks, "Ranks to start")->check(CLI::Range(1, 4096));
+constexpr int kMany = 1'000'000'000;
+
+void declare_what(CLI::App& app, Options& options, Texts& texts) {
+  app.option_defaults()->group("What is measured");
+  app.add_option("operation", texts.operation,
+                 fmt::format("{} (or with _perf)", available(kOperations)));
   app.add_option("-b,--minbytes", texts.min, "Smallest size");
   app.add_option("-e,--maxbytes", texts.max, "Largest size");
   app.add_option("-i,--stepbytes", texts.step, "Step between sizes, without -f");
   app.add_option("-f,--stepfactor", options.step_factor, "Factor between sizes; 1: steps of -i")
       ->check(CLI::Range(std::size_t{1}, std::size_t{1} << 32));
-  app.add_option("-n,--iters", options.iterations, "Calls to measure (default: ten milliseconds)")
-      ->check(CLI::Range(1, 1'000'000'000));
+  app.add_option("-d,--datatype", texts.type, fmt::format("{} or all", available(kTypes)));
+  app.add_option("-o,--op", texts.op, fmt::format("{} or all", available(kOperators)));
+  app.add_option("-r,--root", texts.root,
+                 "Root of broadcast, reduce, gather and scatter: a rank or all");
+  app.add_option("-u,--unalign", options.unalign, "Elements that each buffer is moved by")
+      ->check(CLI::Range(0, 4096));
+}
+
+void declare_ranks(CLI::App& app, Options& options, Texts& texts) {
+  app.option_defaults()->group("Ranks");
+  app.add_option("--ranks", options.ranks, "Ranks to start, each a process")
+      ->check(CLI::Range(1, 4096));
+  app.add_option("-t,--nthreads", options.threads, "Ranks as so many threads of one process")
+      ->check(CLI::Range(1, 4096));
+  app.add_option("-g,--ngpus", texts.gpus, "Devices of each thread: 1")->check(CLI::Range(1, 4096));
+  app.add_option("-p,--parallel_init", options.parallel_init,
+                 "0 or 1: ranks join at the same time either way");
+}
+
+void declare_measuring(CLI::App& app, Options& options, Texts& texts) {
+  app.option_defaults()->group("How it is measured");
+  app.add_option("-n,--iters", options.iterations,
+                 "Iterations to measure (default: ten milliseconds)")
+      ->check(CLI::Range(1, kMany));
+  app.add_option("-m,--agg_iters", options.aggregated,
+                 "Calls of an iteration: asynchronous, waited for together")
+      ->check(CLI::Range(1, 1'000'000));
   app.add_option("-w,--warmup_iters", options.warmup_iterations, "Calls before, of each size")
-      ->check(CLI::Range(0, 1'000'000'000));
-  app.add_option("-c,--check", options.checks, "How often to check results; 0: not")
-      ->check(CLI::Range(0, 1'000'000));
-  app.add_option("-o,--op", texts.op, "sum, prod, min, max, avg or all");
-  app.add_option("-d,--datatype", texts.type, "int32, int64, float, double, bfloat16 or all");
-  app.add_option("-r,--root", texts.root, "Root of broadcast and reduce, or all");
+      ->check(CLI::Range(0, kMany));
+  app.add_option("-N,--run_cycles", options.run_cycles, "Times through all sizes; 0: for ever")
+      ->check(CLI::Range(0, kMany));
+  app.add_option("-z,--blocking", texts.blocking,
+                 "1: wait and barrier after each call, 2: wait, 3: wait and barrier after each "
+                 "iteration, the barrier not timed")
+      ->check(CLI::Range(0, 3));
   app.add_option("-a,--average", texts.average, "Time of 0: rank 0; ranks' 1: mean, 2: min, 3: max")
       ->check(CLI::Range(0, 3));
-  app.add_option("-J,--output_file", options.json_path,
-                 "Write the results as JSON, in full precision");
+  app.add_option("-c,--check", options.checks, "How often to check results; 0: not")
+      ->check(CLI::Range(0, 1'000'000));
+  app.add_option("-T,--timeout", options.timeout_s,
+                 "Seconds that a call may take; 0: as configured (TUTTI_TIMEOUT_MS)")
+      ->check(CLI::Range(0, 1'000'000));
   app.add_flag("--rotate", options.rotate,
                "Walk through -e bytes of buffer from call to call, as nccl-tests does");
+  app.add_flag("--nccl-tests", texts.as_nccl_tests,
+               "Defaults of nccl-tests: --ranks 1 -n 20 --rotate; a linked name sets it");
+}
+
+void declare_output(CLI::App& app, Options& options) {
+  app.option_defaults()->group("What is shown");
+  app.add_option("-J,--output_file", options.json_path,
+                 "Write the results as JSON, in full precision");
+  app.add_option("--plot", options.plot_path,
+                 "Draw bandwidth and time over size into this SVG file");
+  app.add_option("-I,--per_iter_timing", options.per_iteration,
+                 "1: least, greatest, 99th percentile and variation of single iterations");
+  app.add_option("-K,--per_iter_skip", options.skipped_iterations,
+                 "Leading iterations that -I leaves out")
+      ->check(CLI::Range(0, kMany));
+  app.add_option("-C,--report_cputime", options.cpu_time,
+                 "1: processor time of the calling thread in place of time passed");
+  app.add_option("-S,--report_timestamps", options.timestamps, "1: the time of day of each row");
+  app.add_option("-M,--memory_report,--memory", options.memory,
+                 "1: memory of communicator and buffers, of the rank that has most");
   app.add_flag("--limits", options.limits,
                "Measure this machine: the least that an all_reduce of two ranks could take");
   app.add_flag("--show-limits", options.show_limits, "Add that limit to each row");
@@ -133,19 +178,69 @@ void declare(CLI::App& app, Options& options, Texts& texts) {
       "--phase", options.show_phase,
       "Add the one-way time of a cache line to each row: it shows when a virtual machine's "
       "cores move");
-  app.set_version_flag("--version", std::string(version()));
-  app.footer(kFooter);
-  for (CLI::Option* option : app.get_options())
-    if (option->get_name() != "--help") option->capture_default_str();
 }
 
-void interpret(Options& options, const Texts& texts) {
+/// What nccl-tests has for GPUs. The value that changes nothing is taken; any other is refused.
+struct GpuOption {
+  const char* name;
+  const char* harmless;
+  const char* what;
+};
+constexpr GpuOption kGpuOptions[] = {
+    {"-y,--stream_null", "0", "runs on CUDA's null stream"},
+    {"-G,--cudagraph", "0", "captures and replays CUDA graphs"},
+    {"-R,--local_register", "0", "registers GPU buffers"},
+    {"-x,--cta_policy", "", "says how NCCL's kernels use a GPU's blocks of threads"},
+    {"-D,--device_implementation", "0", "runs a GPU kernel that communicates by itself"},
+    {"-V,--device_cta_count", "16", "says how many blocks of threads -D has"}};
+
+void declare_gpu_options(CLI::App& app) {
+  app.option_defaults()->group("Of nccl-tests, for GPUs: unavailable unless they change nothing");
+  for (const GpuOption& option : kGpuOptions)
+    app.add_option_function<std::string>(
+           option.name,
+           [&option](const std::string& value) {
+             if (value == option.harmless) return;
+             throw Error(ErrorKind::unavailable,
+                         fmt::format("{} {}: it {}, and tutti's ranks are on CPUs", option.name,
+                                     value, option.what));
+           },
+           fmt::format("It {}", option.what))
+        ->default_str(option.harmless);
+}
+
+void declare(CLI::App& app, Options& options, Texts& texts) {
+  declare_what(app, options, texts);
+  declare_ranks(app, options, texts);
+  declare_measuring(app, options, texts);
+  declare_output(app, options);
+  for (CLI::Option* option : app.get_options())
+    if (option->get_name() != "--help") option->capture_default_str();
+  declare_gpu_options(app);
+  app.option_defaults()->group("Options");
+  app.set_version_flag("--version", std::string(version()));
+  app.footer(kFooter);
+}
+
+std::optional<int> root_option(const std::string& text) {
+  if (text == "all") return std::nullopt;
+  int root = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, root);
+  if (error != std::errc() || stop != end || root < 0)
+    throw Error(ErrorKind::usage, fmt::format("-r {}: expected a rank or all", text));
+  return root;
+}
+
+void interpret_what(Options& options, const Texts& texts) {
   std::string_view operation = texts.operation;
   if (operation.ends_with("_perf")) operation.remove_suffix(5);
   options.what = find(kOperations, operation, "operation");
   options.ops = find_all(kOperators, texts.op, "reduction");
-  options.types = find_all(kTypes, texts.type, "type");
-  options.average = Average{texts.average};
+  std::string_view type = texts.type;
+  if (type.starts_with("fp8_")) type.remove_prefix(4);
+  options.types = type == texts.type ? find_all(kTypes, type, "type")
+                                     : std::vector{find(kTypes, fmt::format("f8{}", type), "type")};
   options.min_bytes = size_option("-b", texts.min);
   options.max_bytes = size_option("-e", texts.max);
   options.step_bytes = size_option("-i", texts.step);
@@ -154,17 +249,59 @@ void interpret(Options& options, const Texts& texts) {
                 fmt::format("-b {} is greater than -e {}: no size is left", texts.min, texts.max));
   if (options.min_bytes < options.max_bytes && options.step_factor == 1 && options.step_bytes == 0)
     throw Error(ErrorKind::usage, "-i 0: sizes would never reach -e; give a step or a factor (-f)");
-  options.root.reset();
-  if (texts.root == "all") return;
-  int root = 0;
-  const char* end = texts.root.data() + texts.root.size();
-  const auto [stop, error] = std::from_chars(texts.root.data(), end, root);
-  if (error != std::errc() || stop != end || root < 0)
-    throw Error(ErrorKind::usage, fmt::format("-r {}: expected a rank or all", texts.root));
-  options.root = root;
+  options.root = root_option(texts.root);
+}
+
+void interpret_ranks(Options& options, const Texts& texts, bool ranks_given) {
+  if (texts.gpus > 1)
+    throw Error(ErrorKind::unavailable,
+                fmt::format("-g {0}: a thread drives one device here, since tutti's ranks are on "
+                            "CPUs; -t {0} makes as many ranks of threads, --ranks {0} of processes",
+                            texts.gpus));
+  if (!ranks_given && (texts.as_nccl_tests || options.threads > 1)) options.ranks = 1;
+  if (options.threads > 1 && options.ranks > 1)
+    throw Error(ErrorKind::unavailable,
+                fmt::format("-t {} --ranks {}: ranks are threads of one process or processes of "
+                            "one thread, not both",
+                            options.threads, options.ranks));
+}
+
+void interpret_measuring(Options& options, const Texts& texts) {
+  options.average = Average{texts.average};
+  options.blocking = Blocking{texts.blocking};
+  if (texts.as_nccl_tests) {
+    options.rotate = true;
+    if (options.iterations == 0) options.iterations = 20;
+  }
+  if (options.iterations > 0 && options.skipped_iterations >= options.iterations)
+    throw Error(ErrorKind::usage, fmt::format("-K {}: of {} iterations (-n) none is left",
+                                              options.skipped_iterations, options.iterations));
+}
+
+/// What nccl-tests reads from the environment: what is not here must not change what is measured
+/// without a word.
+void read_environment(Options& options) {
+  for (const char* name :
+       {"NCCL_TESTS_SPLIT", "NCCL_TESTS_SPLIT_MASK", "NCCL_TESTS_ALLTOALLV_MATRIX_FILE"})
+    if (std::getenv(name) != nullptr)
+      throw Error(ErrorKind::unavailable,
+                  fmt::format("{} is set, which tutti-perf does not have: unset it", name));
+  const char* text = std::getenv("NCCL_TESTS_MIN_BW");
+  if (text == nullptr) return;
+  char* end = nullptr;
+  options.min_bus_gb_s = std::strtod(text, &end);
+  if (end == text || *end != '\0')
+    throw Error(ErrorKind::usage, fmt::format("NCCL_TESTS_MIN_BW={}: expected GB/s", text));
 }
 
 }  // namespace
+
+std::string_view name_of(Operation what) noexcept {
+  for (const auto& [name, value] : kOperations)
+    if (value == what) return name;
+  assert(false && "an operation without a name");
+  return {};
+}
 
 std::string_view name_of(DataType type) noexcept {
   for (const auto& [name, value] : kTypes)
@@ -209,19 +346,34 @@ void require_root(const Options& options, int ranks) {
                                               *options.root, ranks, ranks - 1));
 }
 
-std::optional<Options> parse(int argc, const char* const* argv) {
+std::vector<std::string> command_line(int argc, const char* const* argv) {
+  std::vector<std::string> arguments(argv, argv + argc);
+  std::string name = arguments.at(0).substr(arguments[0].rfind('/') + 1);
+  if (name.ends_with("_perf")) {
+    arguments[0] = "tutti-perf";
+    arguments.insert(arguments.begin() + 1, {std::move(name), "--nccl-tests"});
+  }
+  return arguments;
+}
+
+std::optional<Options> parse(const std::vector<std::string>& arguments) {
   CLI::App app("Measures the bandwidth of collective operations.", "tutti-perf");
   Options options;
   Texts texts;
   declare(app, options, texts);
+  std::vector<const char*> argv;
+  for (const std::string& argument : arguments) argv.push_back(argument.c_str());
   try {
-    app.parse(argc, argv);
+    app.parse(static_cast<int>(argv.size()), argv.data());
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() != 0) throw Error(ErrorKind::usage, error.what());
     app.exit(error);
     return std::nullopt;
   }
-  interpret(options, texts);
+  interpret_what(options, texts);
+  interpret_ranks(options, texts, app.count("--ranks") > 0);
+  interpret_measuring(options, texts);
+  read_environment(options);
   return options;
 }
 

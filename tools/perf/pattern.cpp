@@ -1,11 +1,9 @@
 #include "perf/pattern.h"
 
 #include <algorithm>
-#include <bit>
 #include <cassert>
 #include <cmath>
 #include <cstring>
-#include <span>
 #include <type_traits>
 
 namespace tutti::perf {
@@ -18,41 +16,68 @@ std::uint64_t mix(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-/// A number in [low, high] of the place (seed, element, stream).
-std::int64_t draw(std::uint64_t seed, std::size_t element, int stream, std::int64_t low,
-                  std::int64_t high) {
-  const std::uint64_t place = mix(seed + 0x9e3779b97f4a7c15u * (element + 1)) +
-                              0xd1342543de82ef95u * static_cast<std::uint64_t>(stream + 2);
-  return low + static_cast<std::int64_t>(mix(place) % static_cast<std::uint64_t>(high - low + 1));
+/// Bits of the place (seed, element, stream).
+std::uint64_t draw(std::uint64_t seed, std::size_t element, int stream) {
+  return mix(mix(seed + 0x9e3779b97f4a7c15u * (element + 1)) +
+             0xd1342543de82ef95u * static_cast<std::uint64_t>(stream + 2));
+}
+
+/// A number in [-most, most] of the place.
+std::int64_t draw_around_zero(std::uint64_t seed, std::size_t element, int stream,
+                              std::int64_t most) {
+  return static_cast<std::int64_t>(draw(seed, element, stream) %
+                                   static_cast<std::uint64_t>(2 * most + 1)) -
+         most;
 }
 
 constexpr int kShared = -1;  // the stream that all ranks draw alike
 
+/// What a float can hold: integers of so many bits, powers of two from this one on.
+struct Format {
+  int significand_bits = 0;
+  int exponent_min = 0;
+};
 template <typename T>
-constexpr bool kFloat = std::is_floating_point_v<T> || std::is_same_v<T, bfloat16>;
-
-/// In which sums and products of T are exact: double has room for 53 bits and for all exponents.
-template <typename T>
-using Wide = std::conditional_t<kFloat<T>, double, std::uint64_t>;
-
-/// Magnitude up to which all integers are a T (and twice that is no overflow).
-template <typename T>
-constexpr std::int64_t exact_limit() {
-  if constexpr (std::is_same_v<T, bfloat16>) return 1 << 8;
-  if constexpr (std::is_same_v<T, float>) return 1 << 24;
-  if constexpr (std::is_same_v<T, double>) return std::int64_t{1} << 53;
-  if constexpr (sizeof(T) == 4) return 1 << 30;
-  return std::int64_t{1} << 62;
+constexpr Format format_of() {
+  if constexpr (std::is_same_v<T, double>) return {53, -1022};
+  if constexpr (std::is_same_v<T, float>) return {24, -126};
+  if constexpr (std::is_same_v<T, bfloat16>) return {8, -126};
+  if constexpr (std::is_same_v<T, float16>) return {11, -14};
+  if constexpr (std::is_same_v<T, float8_e4m3>) return {4, -6};
+  if constexpr (std::is_same_v<T, float8_e5m2>) return {3, -14};
+  return {};
 }
 
 template <typename T>
+constexpr bool kFloat = format_of<T>().significand_bits > 0;
+template <typename T>
+constexpr bool kNarrow = kFloat<T> && !std::is_floating_point_v<T>;
+
+/// In which sums and products of T are exact: double has room for 53 bits and for all exponents;
+/// integers wrap.
+template <typename T>
+using Wide = std::conditional_t<kFloat<T>, double, std::uint64_t>;
+
+/// The nearest T, ties to even, of what is not beyond its greatest.
+template <typename T>
 T narrow(Wide<T> value) {
-  if constexpr (std::is_same_v<T, bfloat16>) {
-    const auto bits = std::bit_cast<std::uint32_t>(static_cast<float>(value));
-    assert((bits & 0xffff) == 0);
-    return {static_cast<std::uint16_t>(bits >> 16)};
-  } else {
+  if constexpr (!kNarrow<T>) {
     return static_cast<T>(value);
+  } else {
+    constexpr Format format = format_of<T>();
+    constexpr int fraction_bits = format.significand_bits - 1;
+    const double size = std::fabs(value);
+    const int exponent =
+        size > 0 ? std::max(std::ilogb(size), format.exponent_min) : format.exponent_min;
+    // In units of the last place. Rounding up to the next power of two carries into the exponent,
+    // and below exponent_min there is no leading one: both follow from adding.
+    const auto units =
+        static_cast<std::uint64_t>(std::nearbyint(std::ldexp(size, fraction_bits - exponent)));
+    const std::uint64_t exponent_bits = static_cast<std::uint64_t>(exponent - format.exponent_min);
+    const std::uint64_t sign = std::signbit(value) ? 1 : 0;
+    const std::uint64_t bits =
+        (sign << (8 * sizeof(T) - 1)) | ((exponent_bits << fraction_bits) + units);
+    return {static_cast<decltype(T::bits)>(bits)};
   }
 }
 
@@ -63,66 +88,81 @@ struct Recipe {
   std::uint64_t seed;
 };
 
-template <typename T>
-Wide<T> summand(const Recipe& r, std::size_t i, int rank) {
-  const std::int64_t share = exact_limit<T>() / r.ranks;
-  const std::int64_t common = draw(r.seed, i, kShared, -(share / 2), share / 2);
-  const std::int64_t mine = draw(r.seed, i, rank, 0, share / 4);
-  const std::int64_t next = draw(r.seed, i, (rank + 1) % r.ranks, 0, share / 4);
-  return static_cast<Wide<T>>(common + mine - next);
-}
-
-template <typename T>
-Wide<T> factor(const Recipe& r, std::size_t i, int rank) {
-  if constexpr (kFloat<T>) {
-    const int exponent_max = 120 / r.ranks;  // of f32 and bf16; normal numbers all the way
-    const std::int64_t x = draw(r.seed, i, rank, -exponent_max, exponent_max);
-    const bool negative = draw(r.seed, i, rank + r.ranks, 0, 1) == 1;
-    return std::ldexp(negative ? -1.0 : 1.0, static_cast<int>(x));
-  } else {
-    return 2 * static_cast<std::uint64_t>(draw(r.seed, i, rank, 0, exact_limit<T>())) + 1;
+/// A number in [-share, share], such that no more than `most` comes together over all ranks: where
+/// there are more ranks than that, most give 0 to an element, and each gives to some elements.
+std::int64_t share_of(const Recipe& r, std::size_t i, int rank, std::int64_t most) {
+  const std::int64_t share = std::max<std::int64_t>(1, most / r.ranks);
+  const std::int64_t givers = most / share;
+  if (givers < r.ranks) {
+    const auto ranks = static_cast<std::uint64_t>(r.ranks);
+    const auto first = static_cast<int>(draw(r.seed, i, kShared) % ranks);
+    if ((rank - first + r.ranks) % r.ranks >= givers) return 0;
   }
+  return draw_around_zero(r.seed, i, rank, share);
 }
 
 template <typename T>
 Wide<T> value(const Recipe& r, std::size_t i, int rank) {
-  switch (r.op) {
-    case Op::sum:
-    case Op::avg: return summand<T>(r, i, rank);
-    case Op::prod: return factor<T>(r, i, rank);
-    case Op::min:
-    case Op::max:
-      return static_cast<Wide<T>>(
-          draw(r.seed, i, rank, -exact_limit<T>() / 2, exact_limit<T>() / 2));
-    default: break;
+  if constexpr (!kFloat<T>) {
+    return draw(r.seed, i, rank) | (r.op == Op::prod ? 1 : 0);  // even products soon are 0
+  } else {
+    constexpr std::int64_t exact = std::int64_t{1} << format_of<T>().significand_bits;
+    switch (r.op) {
+      case Op::prod: {
+        const std::int64_t exponent = share_of(r, i, rank, -format_of<T>().exponent_min);
+        const bool negative = draw(r.seed, i, rank + r.ranks) % 2 == 1;
+        return std::ldexp(negative ? -1.0 : 1.0, static_cast<int>(exponent));
+      }
+      case Op::premul_sum: return static_cast<double>(share_of(r, i, rank, exact / 2));
+      case Op::min:
+      case Op::max: return static_cast<double>(draw_around_zero(r.seed, i, rank, exact));
+      default: return static_cast<double>(share_of(r, i, rank, exact));
+    }
   }
-  assert(false);
-  return {};
 }
 
-/// Integers are kept unsigned, where wrapping is defined, and compared signed.
+/// Integers are held unsigned, where wrapping is defined; these are their values.
 template <typename T>
-auto order(Wide<T> x) {
+auto meaning(Wide<T> x) {
   if constexpr (kFloat<T>)
     return x;
   else
-    return static_cast<std::int64_t>(x);
+    return static_cast<T>(x);
+}
+
+/// The sum over the ranks, divided as an average is.
+template <typename T>
+Wide<T> divided(Wide<T> sum, int ranks) {
+  if constexpr (std::is_same_v<T, double>)
+    return sum / ranks;
+  else if constexpr (kFloat<T>)  // in f32, which is rounded again where T is narrower
+    return static_cast<float>(sum) / static_cast<float>(ranks);
+  else if constexpr (std::is_signed_v<T>)
+    return static_cast<std::uint64_t>(std::int64_t{meaning<T>(sum)} / ranks);
+  else
+    return std::uint64_t{meaning<T>(sum)} / static_cast<std::uint64_t>(ranks);
 }
 
 template <typename T>
 Wide<T> reduced(const Recipe& r, std::size_t i) {
-  if (r.op == Op::avg)  // the sum is ranks * common
-    return static_cast<Wide<T>>(draw(r.seed, i, kShared, -(exact_limit<T>() / r.ranks / 2),
-                                     exact_limit<T>() / r.ranks / 2));
-  Wide<T> result = value<T>(r, i, 0);
-  for (int rank = 1; rank < r.ranks; ++rank) {
+  const auto scaled = [&](int rank) {
     const Wide<T> x = value<T>(r, i, rank);
-    if (r.op == Op::sum) result += x;
-    if (r.op == Op::prod) result *= x;
-    if (r.op == Op::min && order<T>(x) < order<T>(result)) result = x;
-    if (r.op == Op::max && order<T>(x) > order<T>(result)) result = x;
+    return r.op == Op::premul_sum ? static_cast<Wide<T>>(Pattern::scalar(rank)) * x : x;
+  };
+  Wide<T> result = scaled(0);
+  for (int rank = 1; rank < r.ranks; ++rank) {
+    const Wide<T> x = scaled(rank);
+    switch (r.op) {
+      case Op::sum:
+      case Op::avg:
+      case Op::premul_sum: result += x; break;
+      case Op::prod: result *= x; break;
+      case Op::min: result = meaning<T>(x) < meaning<T>(result) ? x : result; break;
+      case Op::max: result = meaning<T>(x) > meaning<T>(result) ? x : result; break;
+      default: assert(false && "a reduction that options.cpp does not offer");
+    }
   }
-  return result;
+  return r.op == Op::avg ? divided<T>(result, r.ranks) : result;
 }
 
 template <typename T, typename Value>
@@ -138,11 +178,18 @@ void generate(std::vector<std::byte>& out, std::size_t length, Value value_at) {
 template <typename Body>
 void with_type(DataType type, Body body) {
   switch (type) {
+    case DataType::int8: return body(std::int8_t{});
+    case DataType::uint8: return body(std::uint8_t{});
+    case DataType::int32: return body(std::int32_t{});
+    case DataType::uint32: return body(std::uint32_t{});
+    case DataType::int64: return body(std::int64_t{});
+    case DataType::uint64: return body(std::uint64_t{});
+    case DataType::f16: return body(float16{});
+    case DataType::bf16: return body(bfloat16{});
     case DataType::f32: return body(float{});
     case DataType::f64: return body(double{});
-    case DataType::bf16: return body(bfloat16{});
-    case DataType::int32: return body(std::int32_t{});
-    case DataType::int64: return body(std::int64_t{});
+    case DataType::f8e4m3: return body(float8_e4m3{});
+    case DataType::f8e5m2: return body(float8_e5m2{});
     default: assert(false && "a type that options.cpp does not offer");
   }
 }

@@ -12,16 +12,18 @@ namespace tutti::perf {
 
 /// What all ranks contribute to one call, and what must come out.
 ///
-/// - sum, avg: integers q + h(rank) - h(rank + 1), whose sum over the ranks is ranks * q. The sum
-/// of
-///   all magnitudes stays within the type's significand (2^8 for bf16), so every partial sum is
-///   exact, and so is the division.
-/// - prod: plus or minus powers of two within the exponent's range; odd numbers, which wrap, for
-///   integers.
+/// - Integers: any bits. Sums and products wrap, in any order to the same; factors are odd, or
+///   products would soon be 0.
+/// - sum, avg of floats: integers whose magnitudes over all ranks come to at most 2^significand
+///   bits (8 for f8e5m2, 16 for f8e4m3, 256 for bf16, 2048 for half), so every partial sum is
+///   exact; an average is then divided once, and rounds once.
+/// - mulsum: the same, half as great: the ranks' scalars are 1 and 2.
+/// - prod: plus or minus powers of two, whose exponents over all ranks come to no more than the
+///   type has, so every partial product is one, too.
 /// - min, max and copies: integers of the significand's size.
 ///
-/// The values repeat after kPeriod elements. The more ranks share the significand the fewer values
-/// there are: beyond 64 ranks a bf16 is a weak check.
+/// Where there are more ranks than such units, most ranks give 0 (or plus or minus 1, as a factor)
+/// to an element, and others do to the next. The values repeat after kPeriod elements.
 class Pattern {
  public:
   /// A prime beyond every chunk and slot count, so that a misplaced chunk meets other values.
@@ -29,6 +31,9 @@ class Pattern {
 
   /// Of calls of at most `count` elements.
   Pattern(DataType type, Op op, int ranks, std::uint64_t seed, std::size_t count);
+
+  /// For premul_sum: what the contribution of `rank` is multiplied by.
+  [[nodiscard]] static int scalar(int rank) noexcept { return 1 + rank % 2; }
 
   /// Writes elements [first, first + count) of what `rank` contributes.
   void write(std::byte* data, std::size_t first, std::size_t count, int rank) const;

@@ -4,12 +4,21 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cmath>
+#include <ctime>
+#include <iterator>
+#include <numeric>
 #include <sstream>
 
 namespace tutti::perf {
+namespace {
+
+constexpr const char* kTimeFormat = "%Y-%m-%d %H:%M:%S";
+
+}  // namespace
 
 std::string program_name(const Options& options) {
-  return fmt::format("{}_perf", to_string(options.what));
+  return fmt::format("{}_perf", name_of(options.what));
 }
 
 std::string fit(double value, int width) {
@@ -29,19 +38,85 @@ int version_code(std::string_view version) {
   return 10000 * major + 100 * minor + patch;
 }
 
+std::string time_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  localtime_r(&now, &local);
+  char text[32];
+  return {text, std::strftime(text, sizeof text, kTimeFormat, &local)};
+}
+
+Statistics statistics(const IterationTimes& times) {
+  std::vector<double> sorted(times.slowest_us.begin() + times.skipped, times.slowest_us.end());
+  assert(!sorted.empty());
+  std::sort(sorted.begin(), sorted.end());
+  const std::size_t n = sorted.size();
+  const auto percentile = [&](std::size_t percent) {
+    return sorted[std::min(n - 1, (n * percent + 99) / 100 - 1)];
+  };
+  Statistics s;
+  s.min = sorted.front();
+  s.max = sorted.back();
+  s.p50 = sorted[n / 2];
+  s.p95 = percentile(95);
+  s.p99 = percentile(99);
+  s.mean = std::accumulate(sorted.begin(), sorted.end(), 0.0) / static_cast<double>(n);
+  double squares = 0;
+  for (const double x : sorted) squares += (x - s.mean) * (x - s.mean);
+  s.deviation = std::sqrt(squares / static_cast<double>(n));
+  s.variation_pct = s.mean > 0 ? s.deviation / s.mean * 100 : 0;
+  return s;
+}
+
+bool passed(const Summary& summary, const Options& options) {
+  return summary.wrong_results == 0 &&
+         (!options.min_bus_gb_s || summary.mean_bus_gb_s >= 0.9 * *options.min_bus_gb_s);
+}
+
+namespace {
+
+std::string modes(const Options& options) {
+  std::string text;
+  switch (options.blocking) {
+    case Blocking::no: break;
+    case Blocking::wait_and_barrier:
+      text = "# Blocking Enabled: wait and barrier after each inner iteration (-m) \n";
+      break;
+    case Blocking::wait:
+      text = "# Blocking Enabled: wait after each inner iteration (-m), no barrier \n";
+      break;
+    case Blocking::barrier_untimed:
+      text =
+          "# Blocking Enabled: wait and barrier after each outer iteration (-n); time excludes "
+          "barrier \n";
+  }
+  if (options.per_iteration) {
+    text += "# Per-Iteration Report: CPU clock timing; i_* uses max over process rows";
+    if (options.skipped_iterations > 0)
+      text += fmt::format("; summary skips first {} iterations", options.skipped_iterations);
+    text += " \n";
+  }
+  if (options.parallel_init) text += "# Parallel Init Enabled: ranks join concurrently \n";
+  return text;
+}
+
+}  // namespace
+
 std::string format_banner(const Options& options, std::string_view version) {
   const bool factor = options.step_factor > 1;
   return fmt::format(
       "# tutti-perf version {} tutti-library={}\n"
       "# Collective test starting: {}\n"
-      "# nThread 1 nGpus 1 minBytes {} maxBytes {} step: {}({}) warmup iters: {} iters: {} agg "
-      "iters: 1 validation: {} graph: 0 unalign: 0\n"
+      "# nThread {} nGpus 1 minBytes {} maxBytes {} step: {}({}) warmup iters: {} iters: {} agg "
+      "iters: {} validation: {} graph: 0 unalign: {}\n"
+      "{}"
       "#\n"
       "# Using devices\n",
-      version, version_code(version), program_name(options), options.min_bytes, options.max_bytes,
-      factor ? options.step_factor : options.step_bytes, factor ? "factor" : "bytes",
-      options.warmup_iterations,
-      options.iterations > 0 ? std::to_string(options.iterations) : "auto", options.checks);
+      version, version_code(version), program_name(options), options.threads, options.min_bytes,
+      options.max_bytes, factor ? options.step_factor : options.step_bytes,
+      factor ? "factor" : "bytes", options.warmup_iterations,
+      options.iterations > 0 ? std::to_string(options.iterations) : "auto", options.aggregated,
+      options.checks, options.unalign, modes(options));
 }
 
 std::string format_device(const Device& device) {
@@ -49,27 +124,45 @@ std::string format_device(const Device& device) {
                      device.pid, device.host, device.core, device.info);
 }
 
+namespace {
+
+/// One line of titles or of their units.
+struct Titles {
+  std::string_view size, count, type, op, root;
+  std::string_view time, bandwidth, bus, wrong;  // of each half,
+  std::string_view min, max, p99, variation;     // and with -I
+  std::string_view limit, phase, time_of_day;
+};
+
+std::string format_line(const Titles& t, const Options& options) {
+  std::string half =
+      fmt::format("  {:>7}  {:>6}  {:>6}  {:>6}", t.time, t.bandwidth, t.bus, t.wrong);
+  if (options.per_iteration)
+    half += fmt::format("  {:>7}  {:>7}  {:>7}  {:>7}", t.min, t.max, t.p99, t.variation);
+  std::string text = fmt::format("# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}{}{}", t.size, t.count,
+                                 t.type, t.op, t.root, half, half);
+  if (options.show_limits) text += fmt::format("  {:>7}", t.limit);
+  if (options.show_phase) text += fmt::format("  {:>7}", t.phase);
+  if (options.timestamps) return text + fmt::format(" {:>19}\n", t.time_of_day);
+  return text + " \n";
+}
+
+}  // namespace
+
 std::string format_titles(const Options& options) {
-  const auto line = [&](std::string_view size, std::string_view count, std::string_view type,
-                        std::string_view op, std::string_view root, std::string_view time,
-                        std::string_view bandwidth, std::string_view bus, std::string_view wrong,
-                        std::string_view limit, std::string_view phase) {
-    const std::string half =
-        fmt::format("  {:>7}  {:>6}  {:>6}  {:>6}", time, bandwidth, bus, wrong);
-    std::string text = fmt::format("# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}{}{}", size, count, type,
-                                   op, root, half, half);
-    if (options.show_limits) text += fmt::format("  {:>7}", limit);
-    if (options.show_phase) text += fmt::format("  {:>7}", phase);
-    return text + " \n";
-  };
-  return "#\n" +
-         fmt::format(
-             "# {:10}  {:12}  {:8}  {:6}  {:6}           out-of-place                       "
-             "in-place          \n",
-             "", "", "", "", "") +
-         line("size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong", "limit",
-              "oneway") +
-         line("(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(ns)");
+  const char* halves = options.per_iteration
+                           ? "              out-of-place (+ per-iteration)                         "
+                             "       in-place (+ "
+                             "per-iteration)"
+                           : "           out-of-place                       in-place          ";
+  return "#\n" + fmt::format("# {:10}  {:12}  {:8}  {:6}  {:6}{}\n", "", "", "", "", "", halves) +
+         format_line({"size", "count", "type", "redop", "root",
+                      options.cpu_time ? "cputime" : "time", "algbw", "busbw", "#wrong", "i_min",
+                      "i_max", "i_p99", "i_cv%", "limit", "oneway", "timestamp"},
+                     options) +
+         format_line({"(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)",
+                      "(us)", "(us)", "(%)", "(us)", "(ns)", kTimeFormat},
+                     options);
 }
 
 std::string format_row(const Row& row, const Options& options) {
@@ -80,6 +173,10 @@ std::string format_row(const Row& row, const Options& options) {
                         fit(timing->bus_gb_s, 6));
     text += timing->wrong ? fmt::format("  {:6g}", static_cast<double>(*timing->wrong))
                           : std::string("    N/A");
+    if (!timing->per_iteration) continue;
+    const Statistics single = statistics(*timing->per_iteration);
+    for (const double value : {single.min, single.max, single.p99, single.variation_pct})
+      text += "  " + fit(value, 7);
   }
   if (options.show_limits)
     text += fmt::format("  {:>7}", row.limit_us ? fit(*row.limit_us, 7) : "N/A");
@@ -87,19 +184,45 @@ std::string format_row(const Row& row, const Options& options) {
     const auto slower = std::max(row.out_of_place.one_way_ns, row.in_place.one_way_ns);
     text += fmt::format("  {:>7}", slower ? fit(*slower, 7) : "N/A");
   }
+  if (options.timestamps) text += fmt::format("{:>21}", row.time_of_day);
   return text + "\n";
 }
 
+namespace {
+
+/// "1.50 MB", as nccl-tests writes it: a megabyte is 2^20 bytes.
+std::string amount_of(std::size_t bytes) {
+  constexpr std::string_view kUnits[] = {"B", "KB", "MB", "GB"};
+  auto amount = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  for (; amount >= 1024 && unit + 1 < std::size(kUnits); ++unit) amount /= 1024;
+  return fmt::format("{:.{}f} {}", amount, amount < 10 ? 2 : amount < 100 ? 1 : 0, kUnits[unit]);
+}
+
+std::string memory_line(const Summary& summary) {
+  return fmt::format("# {:<20} : Communicator {} | Buffers {} | Total {}\n", "Memory usage",
+                     amount_of(summary.communicator_bytes), amount_of(summary.buffer_bytes),
+                     amount_of(summary.communicator_bytes + summary.buffer_bytes));
+}
+
+}  // namespace
+
 std::string format_summary(const Summary& summary, const Options& options) {
+  const bool right = summary.wrong_results == 0;
+  const char* bandwidth = !options.min_bus_gb_s                               ? ""
+                          : passed({0, summary.mean_bus_gb_s, 0, 0}, options) ? "OK"
+                                                                              : "FAILED";
   return fmt::format(
       "# {:<20} : {} {}\n"
-      "# {:<20} : {:g} \n"
+      "# {:<20} : {:g} {}\n"
+      "{}"
       "#\n"
       "# Collective test concluded: {}\n"
       "#\n"
       "\n",
-      "Out of bounds values", summary.wrong_results, summary.wrong_results == 0 ? "OK" : "FAILED",
-      "Avg bus bandwidth", summary.mean_bus_gb_s, program_name(options));
+      "Out of bounds values", summary.wrong_results, right ? "OK" : "FAILED", "Avg bus bandwidth",
+      summary.mean_bus_gb_s, bandwidth, options.memory ? memory_line(summary) : "",
+      program_name(options));
 }
 
 }  // namespace tutti::perf

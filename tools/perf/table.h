@@ -21,12 +21,28 @@ struct Device {
   std::string info;  ///< The processor's name.
 };
 
+/// The times of single iterations (-I).
+struct IterationTimes {
+  int skipped = 0;                           ///< Of the first ones, which are in no statistics.
+  std::vector<double> slowest_us;            ///< Of each iteration: the slowest rank's.
+  std::vector<std::vector<double>> by_rank;  ///< In microseconds.
+};
+
+/// As nccl-tests computes them.
+struct Statistics {
+  double min = 0, max = 0, mean = 0, p50 = 0, p95 = 0, p99 = 0, deviation = 0, variation_pct = 0;
+};
+/// Of those that are not skipped; there must be one.
+[[nodiscard]] Statistics statistics(const IterationTimes& times);
+
 /// What was measured of one call, out of place or in place.
 struct Timing {
-  double time_us = 0, algorithm_gb_s = 0, bus_gb_s = 0;
+  double time_us = 0;  ///< With -C: of the processor.
+  double algorithm_gb_s = 0, bus_gb_s = 0;
   std::optional<std::int64_t> wrong;  ///< None: not checked.
   std::int64_t iterations = 0;
   std::optional<double> one_way_ns;  ///< Of a cache line, just before.
+  std::optional<IterationTimes> per_iteration;
 };
 
 struct Row {
@@ -35,17 +51,25 @@ struct Row {
   int root = -1;
   Timing out_of_place, in_place;
   std::optional<double> limit_us;
+  std::string time_of_day;  ///< With -S.
 };
 
 struct Summary {
   int wrong_results = 0;  ///< Checks that found something, of all ranks.
   double mean_bus_gb_s = 0;
+  std::size_t communicator_bytes = 0, buffer_bytes = 0;  ///< Of the rank that has most.
 };
+
+/// Whether nothing was wrong, and the bandwidth as great as was asked for.
+[[nodiscard]] bool passed(const Summary& summary, const Options& options);
 
 /// "all_reduce_perf"
 [[nodiscard]] std::string program_name(const Options& options);
 /// `value` in `width` characters (6 or 7), with as many digits as fit.
 [[nodiscard]] std::string fit(double value, int width);
+
+/// "2026-11-21 05:22:07", local time.
+[[nodiscard]] std::string time_now();
 
 [[nodiscard]] std::string format_banner(const Options& options, std::string_view version);
 [[nodiscard]] std::string format_device(const Device& device);
