@@ -165,7 +165,7 @@ void combine_user(const CombineArgs& args) {
   if (args.inputs == 1) return copy_elements(args, size);
   Block blocks[2];
   const std::size_t most = kBlockBytes / size;
-  for (std::size_t begin = 0, count; begin < args.count; begin += count) {
+  for (std::size_t begin = 0, count = 0; begin < args.count; begin += count) {
     count = std::min(most, args.count - begin);
     const auto input = [&](int j) {
       return static_cast<const std::byte*>(args.in[j]) + begin * size;

@@ -16,7 +16,7 @@ template <class T, class Fold, class Finish>
 void fold_plainly(const CombineArgs& args, Fold fold, Finish finish) {
   constexpr std::size_t kBlock = 2048 / sizeof(T);
   T folded[kBlock], operand[kBlock];
-  for (std::size_t begin = 0, n; begin < args.count; begin += n) {
+  for (std::size_t begin = 0, n = 0; begin < args.count; begin += n) {
     n = std::min(kBlock, args.count - begin);
     const auto read = [&](int j, T* to) {
       std::memcpy(to, static_cast<const T*>(args.in[j]) + begin, n * sizeof(T));
