@@ -143,9 +143,9 @@ std::complex<T> finish(std::complex<T> folded, std::uint32_t divide_by) {
 // Integers.
 template <typename T>
 requires std::is_integral_v<T> T fold(Op op, T a, T b) {
-  __extension__ using Wide = __int128;
+  __extension__ using Wide = unsigned __int128;
   switch (op) {
-    case Op::prod: return static_cast<T>(Wide{a} * b);  // modulo 2^bits since C++20
+    case Op::prod: return static_cast<T>(static_cast<Wide>(a) * static_cast<Wide>(b));  // wraps
     case Op::min: return std::min(a, b);
     case Op::max: return std::max(a, b);
     case Op::bit_and: return static_cast<T>(a & b);

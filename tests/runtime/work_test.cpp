@@ -14,16 +14,21 @@ namespace {
 
 std::atomic<std::uint64_t> allocations{0};
 
-void* counted(std::size_t bytes) {
+void* counted(std::size_t bytes) noexcept {
   allocations.fetch_add(1, std::memory_order_relaxed);
-  if (void* memory = std::malloc(bytes)) return memory;
+  return std::malloc(bytes);
+}
+void* counted_or_thrown(std::size_t bytes) {
+  if (void* memory = counted(bytes)) return memory;
   throw std::bad_alloc();
 }
 
 }  // namespace
 
-void* operator new(std::size_t bytes) { return counted(bytes); }
-void* operator new[](std::size_t bytes) { return counted(bytes); }
+void* operator new(std::size_t bytes) { return counted_or_thrown(bytes); }
+void* operator new[](std::size_t bytes) { return counted_or_thrown(bytes); }
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return counted(bytes); }
+void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept { return counted(bytes); }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete[](void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
