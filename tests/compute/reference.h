@@ -153,7 +153,7 @@ requires std::is_integral_v<T> T fold(Op op, T a, T b) {
     case Op::bit_xor: return static_cast<T>(a ^ b);
     case Op::logical_and: return a != 0 && b != 0;
     case Op::logical_or: return a != 0 || b != 0;
-    default: return static_cast<T>(Wide{a} + b);
+    default: return static_cast<T>(static_cast<Wide>(a) + static_cast<Wide>(b));
   }
 }
 template <typename T>
