@@ -3,9 +3,9 @@
 
 usage: man/man.py <tool> <version>      the page goes to standard output
 
-What the tools print, in this order: a sentence; a usage line; groups of positionals and options, each
-under a line that ends with a colon and with its text beside or below it; then paragraphs, in which
-indented lines are commands, to be shown as they stand.
+What the tools print, in this order: a sentence; a usage line; groups of positionals and options,
+each under a line that ends with a colon and with its text beside or below it; then paragraphs, in
+which indented lines are commands, to be shown as they stand.
 """
 
 import pathlib
@@ -18,7 +18,7 @@ SECTIONS = {"Positionals:": ".SH ARGUMENTS", "Options:": ".SH OPTIONS"}
 
 
 def roff(text):
-    """Text that means itself: backslashes, hyphens that are typed, and lines that would be requests."""
+    """Text that means itself: backslashes, typed hyphens, and lines that would be requests."""
     text = text.replace("\\", "\\e").replace("-", "\\-")
     return "\\&" + text if text.startswith((".", "'")) else text
 
@@ -64,7 +64,7 @@ def blocks(lines):
 def page(tool, version, help_text):
     lines = help_text.splitlines()
     usages = [i for i, line in enumerate(lines) if re.match(rf"Usage: \S*{tool} ", line)]
-    first, best = usages[0], usages[-1]  # the tool's own words, where it has some, come after CLI11's
+    first, best = usages[0], usages[-1]  # a tool's own words, if any, come after CLI11's
     summary = " ".join(lines[:first]).strip()
     yield f'.TH {tool.upper()} 1 "" "tutti {version}" "tutti"'
     yield f".SH NAME\n{roff(tool)} \\- {roff(summary[0].lower() + summary[1:].rstrip('.'))}"
