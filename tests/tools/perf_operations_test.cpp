@@ -2,11 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 namespace tutti::perf {
 namespace {
 
 Call call(Operation what, std::size_t bytes, int ranks, DataType type = DataType::f32) {
-  return call_of(what, type, Op::sum, 0, bytes, ranks);
+  return call_of(what, type, Op::sum, 0, bytes, {ranks, 0, 1});
 }
 
 TEST(PerfOperations, SizeIsTheLargerSideOfACall) {
@@ -34,6 +36,28 @@ TEST(PerfOperations, BlocksAreMultiplesOfSixteenBytes) {
   }
 }
 
+TEST(PerfOperations, AlltoallvSendsMoreToRanksThatAreFurtherAway) {
+  const Call first = call_of(Operation::alltoallv, DataType::f32, Op::sum, 0, 6000, {4, 0, 1});
+  EXPECT_EQ(first.count, 372u);  // 1500 / 4 = 375, in units of 16 bytes
+  // 372 * 4 * 4 = 5952 bytes: a sixth to the next rank, two to the one after, three beyond it.
+  EXPECT_EQ(first.to, (std::vector<std::size_t>{0, 248, 496, 744}));
+  EXPECT_EQ(first.bytes(), 5952u);
+  for (int rank = 0; rank < 4; ++rank) {
+    const Call mine = call_of(Operation::alltoallv, DataType::f32, Op::sum, 0, 6000, {4, rank, 1});
+    EXPECT_EQ(mine.bytes(), first.bytes());
+    for (int peer = 0; peer < 4; ++peer) {
+      const Call theirs =
+          call_of(Operation::alltoallv, DataType::f32, Op::sum, 0, 6000, {4, peer, 1});
+      EXPECT_EQ(mine.from[static_cast<std::size_t>(peer)],
+                theirs.to[static_cast<std::size_t>(rank)]);
+    }
+  }
+  const Call same = call_of(Operation::alltoallv, DataType::f32, Op::sum, 0, 6000, {4, 3, 0});
+  EXPECT_EQ(same.to, std::vector<std::size_t>(4, 372));
+  const Call alone = call_of(Operation::alltoallv, DataType::f32, Op::sum, 0, 6000, {1, 0, 1});
+  EXPECT_EQ(alone.to, std::vector<std::size_t>{1500});
+}
+
 TEST(PerfOperations, InPlaceIsWhereTheLibraryWantsIt) {
   std::byte memory[1000];
   const Call gather = call(Operation::all_gather, 96, 3);
@@ -54,6 +78,8 @@ TEST(PerfOperations, BandwidthsAreThoseOfNcclTests) {
   EXPECT_DOUBLE_EQ(algorithm_gb_s(call(Operation::all_reduce, 1'000'000, 4), 100, 4), 10);
   EXPECT_DOUBLE_EQ(algorithm_gb_s(call(Operation::all_gather, 64000, 4), 64, 4), 1);
   EXPECT_DOUBLE_EQ(algorithm_gb_s(call(Operation::all_reduce, 0, 4), 0, 4), 0);
+  EXPECT_DOUBLE_EQ(algorithm_gb_s(call(Operation::alltoallv, 6000, 4), 5.952, 4), 1);
+  EXPECT_DOUBLE_EQ(bus_factor(Operation::alltoallv, 4), 0.75);
   EXPECT_DOUBLE_EQ(bus_factor(Operation::all_reduce, 4), 1.5);
   EXPECT_DOUBLE_EQ(bus_factor(Operation::all_gather, 4), 0.75);
   EXPECT_DOUBLE_EQ(bus_factor(Operation::reduce_scatter, 4), 0.75);

@@ -176,6 +176,10 @@ TEST(PerfOptions, TheEnvironmentOfNcclTestsIsObeyedOrRefused) {
   EXPECT_THROW(parsed({}), Error);
   ::unsetenv("NCCL_TESTS_MIN_BW");
   EXPECT_EQ(parsed({}).min_bus_gb_s, std::nullopt);
+  ::setenv("NCCL_TESTS_ALLTOALLV_SPREAD", "0.5", 1);
+  EXPECT_EQ(parsed({}).alltoallv_spread, 0.5);
+  ::unsetenv("NCCL_TESTS_ALLTOALLV_SPREAD");
+  EXPECT_EQ(parsed({}).alltoallv_spread, 1);
   ::setenv("NCCL_TESTS_SPLIT", "AND 0x7", 1);
   EXPECT_THROW(parsed({}), Error) << "it would measure other ranks than were asked for";
   ::unsetenv("NCCL_TESTS_SPLIT");
@@ -193,7 +197,7 @@ TEST(PerfOptions, SaysWhatIsWrongWithAnArgument) {
     }
   };
   refused({"all_redcue"}, ErrorKind::usage, "there is no operation 'all_redcue'");
-  refused({"alltoallv_perf"}, ErrorKind::unavailable, "the operation 'alltoallv' is unavailable");
+  refused({"sendrecv_perf"}, ErrorKind::unavailable, "no call of tutti sends to one rank yet");
   refused({"-d", "f32"}, ErrorKind::usage, "use one of int8, uint8, int32, uint32, int64");
   refused({"-o", "mulsum"}, ErrorKind::unavailable, "the reduction 'mulsum' is unavailable");
   refused({"-b", "8X"}, ErrorKind::usage, "-b 8X: expected a size in bytes");
@@ -211,8 +215,8 @@ TEST(PerfOptions, SaysWhatIsWrongWithAnArgument) {
   refused({"-T", "-1"}, ErrorKind::usage, "--timeout");
   refused({"-I", "maybe"}, ErrorKind::usage, "--per_iter_timing");
   refused({"-n", "5", "-K", "5"}, ErrorKind::usage, "-K 5: of 5 iterations (-n) none is left");
-  EXPECT_THROW(require_root(parsed({"-r", "2"}), 2), Error);
-  EXPECT_NO_THROW(require_root(parsed({"-r", "1"}), 2));
+  EXPECT_THROW(require_ranks(parsed({"-r", "2"}), 2), Error);
+  EXPECT_NO_THROW(require_ranks(parsed({"-r", "1"}), 2));
 }
 
 }  // namespace

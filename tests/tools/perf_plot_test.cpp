@@ -81,6 +81,12 @@ TEST(PerfPlot, SeveralTypesHaveLinesOfTheirOwnAndSeveralCyclesHaveNot) {
   EXPECT_EQ(labels, 2u);
 }
 
+TEST(PerfPlot, WhatHasNoInPlaceHasNoLineForIt) {
+  Options options;
+  options.what = Operation::alltoallv;
+  EXPECT_THAT(to_svg(example(), options), Not(HasSubstr("in place")));
+}
+
 TEST(PerfPlot, ATableWithoutABandwidthIsAnEmptyPicture) {
   Report report = example();
   report.rows.resize(1);  // of size 0

@@ -35,13 +35,14 @@ double processor_time_us() {
 Bench::Bench(Communicator& comm, const Options& options, Limits limits)
     : comm_(comm),
       options_(options),
+      ranks_{comm.size(), comm.rank(), options.alltoallv_spread},
       limits_(limits),
       call_options_{std::chrono::seconds(options.timeout_s), {}},
       buffer_bytes_(options.max_bytes +
                     static_cast<std::size_t>(options.unalign) * size_of(DataType::complex128)),
       input_(allocate()),
       output_(allocate()) {
-  require_root(options_, comm_.size());
+  require_ranks(options_, comm_.size());
 }
 
 Bench::Memory Bench::allocate() const {
@@ -70,7 +71,7 @@ Summary Bench::run(const std::function<void(const Row&)>& report) {
         warm_up(type, op, root);
         for (int cycle = 0; cycle < options_.run_cycles || options_.run_cycles == 0; ++cycle)
           for (const std::size_t bytes : sizes(options_))
-            report(measure_row(call_of(options_.what, type, op, root, bytes, comm_.size())));
+            report(measure_row(call_of(options_.what, type, op, root, bytes, ranks_)));
       }
   std::uint64_t most[] = {comm_.memory_bytes(), 2 * buffer_bytes_};
   comm_.all_reduce(std::span<std::uint64_t>(most), Op::max);
@@ -79,7 +80,7 @@ Summary Bench::run(const std::function<void(const Row&)>& report) {
 
 void Bench::warm_up(DataType type, Op op, int root) {
   for (const std::size_t bytes : sizes(options_)) {
-    const Call call = call_of(options_.what, type, op, root, bytes, comm_.size());
+    const Call call = call_of(options_.what, type, op, root, bytes, ranks_);
     for (int i = 0; i < options_.warmup_iterations; ++i)
       perf::run(comm_, call, buffers(call, false, i), call_options_);
   }
@@ -124,7 +125,8 @@ Timing Bench::measure(const Call& call, bool in_place) {
   timing.bus_gb_s = timing.algorithm_gb_s * bus_factor(call.what, comm_.size());
   bus_gb_s_sum_ += timing.bus_gb_s;
   ++timings_;
-  for (int i = 0; i < options_.checks && timing.wrong.value_or(0) == 0; ++i)
+  const int checks = in_place && !has_in_place(call.what) ? 0 : options_.checks;
+  for (int i = 0; i < checks && timing.wrong.value_or(0) == 0; ++i)
     timing.wrong = check(call, in_place);
   return timing;
 }
@@ -167,13 +169,16 @@ void Bench::iterate(const Call& call, bool in_place, std::int64_t iteration, con
     if (barrier) comm_.barrier();
     return;
   }
-  works_.clear();
+  const auto wait_for_all = [&] {
+    for (Work& work : works_) work.wait();
+    works_.clear();
+  };
   for (int i = 0; i < options_.aggregated; ++i) {
-    works_.push_back(perf::start(comm_, call, buffers_of(i), call_options_));
-    if (barrier || options_.blocking == Blocking::wait) works_.back().wait();
+    perf::start(comm_, call, buffers_of(i), call_options_, works_);
+    if (barrier || options_.blocking == Blocking::wait) wait_for_all();
     if (barrier) comm_.barrier();
   }
-  for (Work& work : works_) work.wait();
+  wait_for_all();
 }
 
 IterationTimes Bench::gather_iterations() {
@@ -195,7 +200,8 @@ Buffers Bench::buffers(const Call& call, bool in_place, std::int64_t number) con
   if (options_.rotate && call.bytes() > 0)
     shift +=
         call.bytes() * (static_cast<std::size_t>(number) % (options_.max_bytes / call.bytes()));
-  if (in_place) return perf::in_place(call, output_.get() + shift, comm_.rank());
+  if (in_place && has_in_place(call.what))
+    return perf::in_place(call, output_.get() + shift, comm_.rank());
   return {input_.get() + shift, output_.get() + shift};
 }
 
@@ -203,13 +209,22 @@ Buffers Bench::buffers(const Call& call, bool in_place, std::int64_t number) con
 std::size_t Bench::wrong_blocks(const Pattern& pattern, const Call& call,
                                 const std::byte* output) const {
   if (call.what == Operation::gather && comm_.rank() != call.root) return 0;
-  const std::size_t first =
-      call.what == Operation::alltoall ? static_cast<std::size_t>(comm_.rank()) * call.count : 0;
+  const auto own = static_cast<std::size_t>(comm_.rank());
   std::size_t wrong = 0;
-  for (int peer = 0; peer < comm_.size(); ++peer)
-    wrong += pattern.wrong_copied(
-        output + static_cast<std::size_t>(peer) * call.count * size_of(call.type), first,
-        call.count, peer);
+  for (int peer = 0; peer < comm_.size(); ++peer) {
+    std::size_t first = 0, count = call.count;  // of the peer's input
+    if (call.what == Operation::alltoall) first = own * call.count;
+    if (call.what == Operation::alltoallv) {
+      const Call theirs =
+          call_of(call.what, call.type, call.op, call.root,
+                  call.count * static_cast<std::size_t>(ranks_.count) * size_of(call.type),
+                  {ranks_.count, peer, ranks_.spread});
+      first = std::accumulate(theirs.to.begin(), theirs.to.begin() + comm_.rank(), std::size_t{0});
+      count = call.from[static_cast<std::size_t>(peer)];
+    }
+    wrong += pattern.wrong_copied(output, first, count, peer);
+    output += count * size_of(call.type);
+  }
   return wrong;
 }
 
@@ -241,6 +256,7 @@ std::int64_t Bench::check(const Call& call, bool in_place) {
       break;
     case Operation::gather:
     case Operation::all_gather:
+    case Operation::alltoallv:
     case Operation::alltoall: wrong = wrong_blocks(pattern, call, to.output); break;
   }
   std::int64_t sums[2] = {static_cast<std::int64_t>(wrong), wrong > 0 ? 1 : 0};

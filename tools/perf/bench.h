@@ -59,6 +59,7 @@ class Bench {
 
   Communicator& comm_;
   const Options& options_;
+  const Ranks ranks_;
   const Limits limits_;
   const CallOptions call_options_;
   const std::size_t buffer_bytes_;  // of the largest size, and what it is moved by

@@ -36,7 +36,7 @@ std::optional<int> number_in_environment(const char* name) {
 }
 
 int start_ranks(const Options& options, const std::vector<std::string>& arguments) {
-  require_root(options, options.ranks);
+  require_ranks(options, options.ranks);
   tools::LaunchOptions launch;
   launch.tool = "tutti-perf";
   launch.ranks = options.ranks;
@@ -133,7 +133,7 @@ int run_process(const Options& options, const std::vector<std::string>& argument
 
 /// All ranks, as threads. A rank that fails ends the others' waiting by its communicator's end.
 int run_threads(const Options& options, const std::vector<std::string>& arguments) {
-  require_root(options, options.threads);
+  require_ranks(options, options.threads);
   std::vector<Communicator> communicators = Communicator::in_process(options.threads);
   std::vector<std::future<int>> ranks;
   for (int rank = 0; rank < options.threads; ++rank)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cstring>
+#include <utility>
 
 namespace tutti::perf {
 
@@ -20,6 +21,8 @@ bool has_root(Operation what) noexcept {
          what == Operation::scatter;
 }
 
+bool has_in_place(Operation what) noexcept { return what != Operation::alltoallv; }
+
 namespace {
 
 /// Whether a buffer holds a block of each rank, which the table counts together.
@@ -32,19 +35,43 @@ bool splits_output(Operation what) noexcept {
 }
 bool splits(Operation what) noexcept { return splits_input(what) || splits_output(what); }
 
+/// Elements from a rank to the one that comes so many after it, by the formula of nccl-tests.
+std::size_t sent_over(int distance, std::size_t total_bytes, const Ranks& ranks, DataType type) {
+  const auto total = static_cast<double>(total_bytes);
+  const double same = total / ranks.count;
+  const double distances = ranks.count * (ranks.count - 1) / 2.0;
+  const double weighted = ranks.count > 1 ? distance * total / distances : same;
+  const double bytes = (1 - ranks.spread) * same + ranks.spread * weighted;
+  return static_cast<std::size_t>(bytes) / 16 * 16 / size_of(type);
+}
+
 }  // namespace
 
-Call call_of(Operation what, DataType type, Op op, int root, std::size_t bytes, int ranks) {
-  assert(ranks >= 1);
-  const auto n = static_cast<std::size_t>(ranks);
+Call call_of(Operation what, DataType type, Op op, int root, std::size_t bytes,
+             const Ranks& ranks) {
+  assert(ranks.count >= 1 && ranks.own < ranks.count);
+  const auto n = static_cast<std::size_t>(ranks.count);
   const std::size_t elements = bytes / size_of(type);
   const std::size_t unit = 16 / size_of(type);
   const std::size_t block = elements / n / unit * unit;
   Call call{what, type, op, root, elements, elements, elements};
-  if (!splits(what)) return call;
-  call.count = block;
-  call.input_count = splits_input(what) ? block * n : block;
-  call.output_count = splits_output(what) ? block * n : block;
+  if (splits(what)) {
+    call.count = block;
+    call.input_count = splits_input(what) ? block * n : block;
+    call.output_count = splits_output(what) ? block * n : block;
+  }
+  if (what == Operation::alltoallv) {
+    call.count = block;
+    call.input_count = call.output_count = 0;
+    for (int peer = 0; peer < ranks.count; ++peer) {
+      const int after = (peer - ranks.own + ranks.count) % ranks.count;
+      const std::size_t total_bytes = block * n * size_of(type);
+      call.to.push_back(sent_over(after, total_bytes, ranks, type));
+      call.from.push_back(sent_over((ranks.count - after) % ranks.count, total_bytes, ranks, type));
+      call.input_count += call.to.back();
+      call.output_count += call.from.back();
+    }
+  }
   return call;
 }
 
@@ -66,7 +93,7 @@ void copy_at_root(const Communicator& comm, const Call& call, const Buffers& buf
 }  // namespace
 
 void run(Communicator& comm, const Call& call, const Buffers& buffers, const CallOptions& options) {
-  const auto& [what, type, op, root, count, input_count, output_count] = call;
+  const auto& [what, type, op, root, count, input_count, output_count, to, from] = call;
   const auto& [input, output] = buffers;
   switch (what) {
     case Operation::all_reduce: return comm.all_reduce(input, output, count, type, op, options);
@@ -80,43 +107,56 @@ void run(Communicator& comm, const Call& call, const Buffers& buffers, const Cal
     case Operation::gather: return comm.gather(input, output, count, type, root, options);
     case Operation::scatter: return comm.scatter(input, output, count, type, root, options);
     case Operation::alltoall: return comm.all_to_all(input, output, count, type, options);
+    case Operation::alltoallv:
+      return comm.all_to_allv(input, to, {}, output, from, {}, type, options);
   }
   assert(false);
 }
 
-Work start(Communicator& comm, const Call& call, const Buffers& buffers,
-           const CallOptions& options) {
-  const auto& [what, type, op, root, count, input_count, output_count] = call;
+void start(Communicator& comm, const Call& call, const Buffers& buffers, const CallOptions& options,
+           std::vector<Work>& works) {
+  const auto& [what, type, op, root, count, input_count, output_count, to, from] = call;
   const auto& [input, output] = buffers;
+  const auto add = [&](Work work) { works.push_back(std::move(work)); };
   switch (what) {
     case Operation::all_reduce:
-      return comm.all_reduce_async(input, output, count, type, op, options);
-    case Operation::reduce: return comm.reduce_async(input, output, count, type, op, root, options);
+      return add(comm.all_reduce_async(input, output, count, type, op, options));
+    case Operation::reduce:
+      return add(comm.reduce_async(input, output, count, type, op, root, options));
     case Operation::broadcast:
       copy_at_root(comm, call, buffers);
-      return comm.broadcast_async(output, count, type, root, options);
-    case Operation::all_gather: return comm.all_gather_async(input, output, count, type, options);
+      return add(comm.broadcast_async(output, count, type, root, options));
+    case Operation::all_gather:
+      return add(comm.all_gather_async(input, output, count, type, options));
     case Operation::reduce_scatter:
-      return comm.reduce_scatter_async(input, output, count, type, op, options);
-    case Operation::gather: return comm.gather_async(input, output, count, type, root, options);
-    case Operation::scatter: return comm.scatter_async(input, output, count, type, root, options);
-    case Operation::alltoall: return comm.all_to_all_async(input, output, count, type, options);
+      return add(comm.reduce_scatter_async(input, output, count, type, op, options));
+    case Operation::gather:
+      return add(comm.gather_async(input, output, count, type, root, options));
+    case Operation::scatter:
+      return add(comm.scatter_async(input, output, count, type, root, options));
+    case Operation::alltoall:
+      return add(comm.all_to_all_async(input, output, count, type, options));
+    case Operation::alltoallv:
+      return add(comm.all_to_allv_async(input, to, {}, output, from, {}, type, options));
   }
   assert(false);
-  return {};
 }
 
 double algorithm_gb_s(const Call& call, double time_us, int ranks) {
-  // Of the blocks that a rank sends or gets, its own is part of the size.
-  const int blocks = splits(call.what) ? ranks : 1;
-  const auto bytes = static_cast<double>(call.count * size_of(call.type)) * blocks;
+  const auto count_bytes = static_cast<double>(call.count * size_of(call.type));
+  double bytes = count_bytes;
+  if (call.what == Operation::alltoallv)
+    bytes = static_cast<double>(call.bytes());
+  else if (splits(
+               call.what))  // of the blocks that a rank sends or gets, its own is part of the size
+    bytes = count_bytes * ranks;
   return time_us > 0 ? bytes / time_us / 1e3 : 0;
 }
 
 double bus_factor(Operation what, int ranks) {
   const double others = static_cast<double>(ranks - 1) / ranks;
   if (what == Operation::all_reduce) return 2 * others;
-  return splits(what) ? others : 1;
+  return splits(what) || what == Operation::alltoallv ? others : 1;
 }
 
 }  // namespace tutti::perf

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <vector>
 
 #include <tutti/tutti.hpp>
 
@@ -18,6 +19,7 @@ enum class Operation {
   alltoall,
   gather,
   scatter,
+  alltoallv,  ///< More to ranks that are further away.
 };
 
 /// A call of one size.
@@ -26,9 +28,10 @@ struct Call {
   DataType type = DataType::f32;
   Op op = Op::sum;
   int root = 0;
-  std::size_t count = 0;         ///< The call's argument.
-  std::size_t input_count = 0;   ///< Elements that a rank gives,
-  std::size_t output_count = 0;  ///< and gets.
+  std::size_t count = 0;                        ///< The call's argument.
+  std::size_t input_count = 0;                  ///< Elements that a rank gives,
+  std::size_t output_count = 0;                 ///< and gets.
+  std::vector<std::size_t> to = {}, from = {};  ///< alltoallv: elements to and from each rank.
 
   /// The size column.
   [[nodiscard]] std::size_t bytes() const noexcept;
@@ -36,11 +39,21 @@ struct Call {
 
 [[nodiscard]] bool reduces(Operation what) noexcept;
 [[nodiscard]] bool has_root(Operation what) noexcept;
+/// The others are measured out of place twice, and checked once; nccl-tests measures there what
+/// cannot be right, and does not check it.
+[[nodiscard]] bool has_in_place(Operation what) noexcept;
+
+/// Who calls. `spread`: what alltoallv sends further to ranks further away, from 0 (all the same)
+/// to 1 (in proportion to the distance).
+struct Ranks {
+  int count = 1, own = 0;
+  double spread = 1;
+};
 
 /// The call that a table shows under `bytes`: blocks, one for each rank, are cut down to a
 /// multiple of 16 bytes.
 [[nodiscard]] Call call_of(Operation what, DataType type, Op op, int root, std::size_t bytes,
-                           int ranks);
+                           const Ranks& ranks);
 
 /// The buffers of one rank: an input and an output of their own, or one for both.
 struct Buffers {
@@ -51,9 +64,9 @@ struct Buffers {
 [[nodiscard]] Buffers in_place(const Call& call, std::byte* memory, int rank);
 
 void run(Communicator& comm, const Call& call, const Buffers& buffers, const CallOptions& options);
-/// The same, asynchronous.
-[[nodiscard]] Work start(Communicator& comm, const Call& call, const Buffers& buffers,
-                         const CallOptions& options);
+/// The same, asynchronous: adds what to wait for.
+void start(Communicator& comm, const Call& call, const Buffers& buffers, const CallOptions& options,
+           std::vector<Work>& works);
 
 /// Bytes a second over all links of what the algorithm moves at least, as docs/PERFORMANCE.md of
 /// nccl-tests derives it.

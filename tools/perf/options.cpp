@@ -19,6 +19,7 @@ template <typename T>
 struct Named {
   std::string_view name;
   std::optional<T> value;  ///< None: nccl-tests has it, tutti does not.
+  std::string_view why = {};
 };
 
 // In the order in which nccl-tests runs them for "all".
@@ -27,24 +28,27 @@ constexpr Named<DataType> kTypes[] = {
     {"uint32", DataType::uint32}, {"int64", DataType::int64},   {"uint64", DataType::uint64},
     {"half", DataType::f16},      {"float", DataType::f32},     {"double", DataType::f64},
     {"bfloat16", DataType::bf16}, {"f8e4m3", DataType::f8e4m3}, {"f8e5m2", DataType::f8e5m2}};
-constexpr Named<Op> kOperators[] = {{"sum", Op::sum}, {"prod", Op::prod}, {"max", Op::max},
-                                    {"min", Op::min}, {"avg", Op::avg},   {"mulsum", {}}};
-constexpr Named<Operation> kOperations[] = {{"all_reduce", Operation::all_reduce},
-                                            {"all_gather", Operation::all_gather},
-                                            {"broadcast", Operation::broadcast},
-                                            {"reduce", Operation::reduce},
-                                            {"reduce_scatter", Operation::reduce_scatter},
-                                            {"alltoall", Operation::alltoall},
-                                            {"alltoallv", {}},
-                                            {"gather", Operation::gather},
-                                            {"scatter", Operation::scatter},
-                                            {"sendrecv", {}},
-                                            {"hypercube", {}}};
+constexpr Named<Op> kOperators[] = {
+    {"sum", Op::sum}, {"prod", Op::prod},
+    {"max", Op::max}, {"min", Op::min},
+    {"avg", Op::avg}, {"mulsum", {}, "no call of tutti takes the ranks' scalars yet"}};
+constexpr Named<Operation> kOperations[] = {
+    {"all_reduce", Operation::all_reduce},
+    {"all_gather", Operation::all_gather},
+    {"broadcast", Operation::broadcast},
+    {"reduce", Operation::reduce},
+    {"reduce_scatter", Operation::reduce_scatter},
+    {"alltoall", Operation::alltoall},
+    {"alltoallv", Operation::alltoallv},
+    {"gather", Operation::gather},
+    {"scatter", Operation::scatter},
+    {"sendrecv", {}, "no call of tutti sends to one rank yet"},
+    {"hypercube", {}, "no call of tutti sends to one rank yet"}};
 
 template <typename T, std::size_t n>
 std::string available(const Named<T> (&table)[n]) {
   std::string names;
-  for (const auto& [name, value] : table)
+  for (const auto& [name, value, why] : table)
     if (value) names += fmt::format("{}{}", names.empty() ? "" : ", ", name);
   return names;
 }
@@ -55,8 +59,8 @@ T find(const Named<T> (&table)[n], std::string_view text, std::string_view what)
                                   [&](const auto& e) { return e.name == text; });
   if (found != std::end(table) && found->value) return *found->value;
   if (found != std::end(table))
-    throw Error(ErrorKind::unavailable, fmt::format("the {} '{}' is unavailable: this tutti has {}",
-                                                    what, text, available(table)));
+    throw Error(ErrorKind::unavailable, fmt::format("the {} '{}' is unavailable: {}; use one of {}",
+                                                    what, text, found->why, available(table)));
   throw Error(ErrorKind::usage,
               fmt::format("there is no {} '{}': use one of {}", what, text, available(table)));
 }
@@ -65,7 +69,7 @@ template <typename T, std::size_t n>
 std::vector<T> find_all(const Named<T> (&table)[n], std::string_view text, std::string_view what) {
   if (text != "all") return {find(table, text, what)};
   std::vector<T> all;
-  for (const auto& [name, value] : table)
+  for (const auto& [name, value, why] : table)
     if (value) all.push_back(*value);
   return all;
 }
@@ -278,33 +282,41 @@ void interpret_measuring(Options& options, const Texts& texts) {
                                               options.skipped_iterations, options.iterations));
 }
 
+std::optional<double> number_in_environment(const char* name) {
+  const char* text = std::getenv(name);
+  if (text == nullptr) return std::nullopt;
+  char* end = nullptr;
+  const double number = std::strtod(text, &end);
+  if (end == text || *end != '\0' || !(number >= 0))
+    throw Error(ErrorKind::usage, fmt::format("{}={}: expected a number", name, text));
+  return number;
+}
+
 /// What nccl-tests reads from the environment: what is not here must not change what is measured
 /// without a word.
 void read_environment(Options& options) {
   for (const char* name :
-       {"NCCL_TESTS_SPLIT", "NCCL_TESTS_SPLIT_MASK", "NCCL_TESTS_ALLTOALLV_MATRIX_FILE"})
+       {"NCCL_TESTS_SPLIT", "NCCL_TESTS_SPLIT_MASK", "NCCL_TESTS_ALLTOALLV_MATRIX_FILE",
+        "NCCL_TESTS_ALLTOALLV_PRINT_SUMMARY"})
     if (std::getenv(name) != nullptr)
       throw Error(ErrorKind::unavailable,
                   fmt::format("{} is set, which tutti-perf does not have: unset it", name));
-  const char* text = std::getenv("NCCL_TESTS_MIN_BW");
-  if (text == nullptr) return;
-  char* end = nullptr;
-  options.min_bus_gb_s = std::strtod(text, &end);
-  if (end == text || *end != '\0')
-    throw Error(ErrorKind::usage, fmt::format("NCCL_TESTS_MIN_BW={}: expected GB/s", text));
+  options.min_bus_gb_s = number_in_environment("NCCL_TESTS_MIN_BW");
+  options.alltoallv_spread =
+      std::min(1.0, number_in_environment("NCCL_TESTS_ALLTOALLV_SPREAD").value_or(1));
 }
 
 }  // namespace
 
 std::string_view name_of(Operation what) noexcept {
-  for (const auto& [name, value] : kOperations)
+  for (const auto& [name, value, why] : kOperations)
     if (value == what) return name;
   assert(false && "an operation without a name");
   return {};
 }
 
 std::string_view name_of(DataType type) noexcept {
-  for (const auto& [name, value] : kTypes)
+  for (const auto& [name, value, why] : kTypes)
     if (value == type) return name;
   return to_string(type);
 }
@@ -340,7 +352,7 @@ std::vector<std::size_t> sizes(const Options& options) {
   return result;
 }
 
-void require_root(const Options& options, int ranks) {
+void require_ranks(const Options& options, int ranks) {
   if (options.root && *options.root >= ranks)
     throw Error(ErrorKind::usage, fmt::format("-r {}: there are {} ranks, so the last one is {}",
                                               *options.root, ranks, ranks - 1));

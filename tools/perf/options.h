@@ -45,6 +45,7 @@ struct Options {
   bool rotate = false;               ///< Walk through the buffers from one iteration to the next.
   bool limits = false;               ///< Measure the machine, and nothing else.
   bool show_limits = false, show_phase = false;
+  double alltoallv_spread = 1;         ///< NCCL_TESTS_ALLTOALLV_SPREAD: see Ranks.
   std::optional<double> min_bus_gb_s;  ///< NCCL_TESTS_MIN_BW: nine tenths of it will do.
 
   [[nodiscard]] bool measures_phase() const noexcept { return show_phase || !json_path.empty(); }
@@ -61,7 +62,7 @@ struct Options {
 [[nodiscard]] std::vector<std::size_t> sizes(const Options& options);
 
 /// Throws `usage` where the root is none of the ranks.
-void require_root(const Options& options, int ranks);
+void require_ranks(const Options& options, int ranks);
 
 /// The command line of a program linked to this one by an operation's name is that of tutti-perf
 /// with the operation and --nccl-tests; any other is as it was.

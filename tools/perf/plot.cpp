@@ -186,15 +186,16 @@ std::vector<Series> lines_of(const Report& report, const Options& options) {
   std::vector<Series> lines;  // out of place and in place, by turns
   for (const Row& row : report.rows) {
     const std::string label = label_of(row, options);
+    const std::size_t lines_each = has_in_place(options.what) ? 2 : 1;
     std::size_t at = 0;
-    while (at < lines.size() && lines[at].label != label + ", out of place") at += 2;
+    while (at < lines.size() && lines[at].label != label + ", out of place") at += lines_each;
     if (at == lines.size()) {
-      const std::string_view colour = kColours[at / 2 % std::size(kColours)];
+      const std::string_view colour = kColours[at / lines_each % std::size(kColours)];
       lines.push_back({label + ", out of place", colour, false, {}, {}});
-      lines.push_back({label + ", in place", colour, true, {}, {}});
+      if (lines_each == 2) lines.push_back({label + ", in place", colour, true, {}, {}});
     }
     add(lines[at], row, row.out_of_place);
-    add(lines[at + 1], row, row.in_place);
+    if (lines_each == 2) add(lines[at + 1], row, row.in_place);
   }
   return lines;
 }
