@@ -90,8 +90,9 @@ struct Texts {
 };
 
 constexpr const char* kFooter = R"(
-Prints the table of nccl-tests: time, algorithm bandwidth (bytes over time) and bus bandwidth (what each
-link carries) for a call out of place and in place, and the number of wrong elements, which is exact.
+Prints the table of nccl-tests: time, algorithm bandwidth (bytes over time) and bus bandwidth
+(what each link carries) for a call out of place and in place, and the number of wrong elements,
+which is exact.
 Without -n each time is the mean over at least ten milliseconds of calls, back to back after one
 barrier. Ranks are pinned to cores where there are enough. A launcher's ranks (RANK, WORLD_SIZE: see
 tutti-run) are used where there are some; else tutti-perf starts its own.
