@@ -1,9 +1,7 @@
 // tutti: collective communication for C++20. Start here.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -13,39 +11,15 @@
 #include <tutti/config.hpp>
 #include <tutti/error.hpp>
 #include <tutti/export.hpp>
+#include <tutti/options.hpp>
 #include <tutti/store.hpp>
 #include <tutti/types.hpp>
 #include <tutti/work.hpp>
 
 namespace tutti {
 
-class CommunicatorImpl;
-struct PlanRequest;
-struct Schedule;
-
-/// An algorithm of the program's own, written with tutti/schedule.hpp: for each request one rank's
-/// schedule, a function of the request alone.
-using Planner = std::function<Schedule(const PlanRequest&)>;
-
 /// tutti's version, "major.minor.patch".
 TUTTI_API std::string_view version() noexcept;
-
-/// Options of one call.
-struct CallOptions {
-  std::chrono::milliseconds timeout{
-      0};  ///< Deadline of this call; 0: the configuration's. Ending it fails the communicator.
-  std::string_view
-      algorithm;  ///< By name; empty: chosen. Must agree among ranks. Valid until the call returns.
-};
-
-/// Where the time of creating a communicator went.
-struct StartupPhase {
-  std::string name;
-  std::chrono::nanoseconds duration;
-};
-
-/// For Communicator::split: in none of the new communicators.
-inline constexpr int kNoColor = -1;
 
 /// A group of ranks. Movable. Calls of one communicator are made by one thread at a time, in the
 /// same order on every rank; different communicators are independent.
@@ -211,6 +185,19 @@ class TUTTI_API Communicator {
   void barrier(const CallOptions& options = {});
   Work barrier_async(const CallOptions& options = {});
 
+  /// Sends to rank `peer` under a tag (0 to INT_MAX). Returns when `buffer` may be written again:
+  /// maybe at once, maybe when it is received. Messages to a rank are matched in their order.
+  void send(const void* buffer, std::size_t count, DataType type, int peer, int tag,
+            const CallOptions& options = {});
+  Work send_async(const void* buffer, std::size_t count, DataType type, int peer, int tag,
+                  const CallOptions& options = {});
+  /// Receives at most `count` elements from `peer` or kAnySource, with `tag` or kAnyTag. A longer
+  /// message, or one of another type, is `mismatch`. See docs/point-to-point.md.
+  Received recv(void* buffer, std::size_t count, DataType type, int peer, int tag,
+                const CallOptions& options = {});
+  Work recv_async(void* buffer, std::size_t count, DataType type, int peer, int tag,
+                  const CallOptions& options = {});
+
   /// Persistent calls: everything is checked and planned now (`usage`), and nothing is sent.
   Persistent all_reduce_init(const void* input, void* output, std::size_t count, DataType type,
                              Op op, const CallOptions& options = {});
@@ -235,6 +222,22 @@ class TUTTI_API Communicator {
   template <typename T>
   void broadcast(std::span<T> data, int root, const CallOptions& options = {}) {
     broadcast(data.data(), data.size(), data_type_of<T>(), root, options);
+  }
+  template <typename T>
+  void send(std::span<T> data, int peer, int tag = 0, const CallOptions& options = {}) {
+    send(data.data(), data.size(), data_type_of<T>(), peer, tag, options);
+  }
+  template <typename T>
+  Work send_async(std::span<T> data, int peer, int tag = 0, const CallOptions& options = {}) {
+    return send_async(data.data(), data.size(), data_type_of<T>(), peer, tag, options);
+  }
+  template <typename T>
+  Received recv(std::span<T> data, int peer, int tag = 0, const CallOptions& options = {}) {
+    return recv(data.data(), data.size(), data_type_of<T>(), peer, tag, options);
+  }
+  template <typename T>
+  Work recv_async(std::span<T> data, int peer, int tag = 0, const CallOptions& options = {}) {
+    return recv_async(data.data(), data.size(), data_type_of<T>(), peer, tag, options);
   }
 
  private:

@@ -1,4 +1,4 @@
-// tutti: calls that are under way, and calls that are started many times.
+// tutti: calls that are under way, calls that are started many times, calls made together.
 #pragma once
 
 #include <chrono>
@@ -69,6 +69,29 @@ class TUTTI_API Persistent {
   struct Prepared;
   explicit Persistent(std::unique_ptr<Prepared> prepared);
   std::unique_ptr<Prepared> prepared_;
+};
+
+/// Calls that are made together: sends, receives and collectives, of one communicator or several. A
+/// call whose options name the group is checked (`usage`) and returns at once; end() starts them
+/// all. Sends and receives of a group that cross never wait for each other's turn; its collectives
+/// run in the order of the calls on each communicator, and must do so on every rank. Outlives its
+/// calls, and the communicators outlive their end. May be used again after it. One thread.
+class TUTTI_API Group {
+ public:
+  Group();
+  Group(Group&&) noexcept;
+  Group& operator=(Group&&) noexcept;
+  ~Group();  ///< Drops the calls that were not started.
+
+  /// Starts all, and waits for all; then throws the first error.
+  void end();
+  /// Starts all. The Work is done when all are, with the first error.
+  Work end_async();
+
+ private:
+  friend class CommunicatorImpl;
+  struct Calls;
+  std::unique_ptr<Calls> calls_;
 };
 
 }  // namespace tutti

@@ -13,6 +13,8 @@
 
 namespace tutti {
 
+class Group;
+
 /// What a loop repeats from call to call: checked once, and planned once.
 struct CallKind {
   Collective what = Collective::barrier;
@@ -47,6 +49,7 @@ struct Call {
   std::chrono::milliseconds timeout{0};
   std::string_view algorithm = {};
   const VariableBlocks* variable = nullptr;  ///< Of a variable call; valid until it returns.
+  Group* group = nullptr;                    ///< To be made when it ends.
 };
 
 /// Throws `usage`: "all_gatherv: <what>".

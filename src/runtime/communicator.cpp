@@ -112,7 +112,13 @@ namespace {
 
 Call call(Collective what, const void* input, void* output, std::size_t count, DataType type, Op op,
           int root, const CallOptions& options) {
-  return {{what, type, op, root, count}, input, output, options.timeout, options.algorithm};
+  return {{what, type, op, root, count},
+          input,
+          output,
+          options.timeout,
+          options.algorithm,
+          nullptr,
+          options.group};
 }
 Call all_reduce_call(const void* input, void* output, std::size_t count, DataType type, Op op,
                      const CallOptions& o) {
@@ -167,6 +173,18 @@ struct VariableCall {
 
 Call barrier_call(const CallOptions& o) {
   return call(Collective::barrier, nullptr, nullptr, 0, DataType::uint8, Op::sum, 0, o);
+}
+TransferCall recv_call(void* buffer, std::size_t count, DataType type, int peer, int tag,
+                       const CallOptions& o) {
+  return {Direction::recv, type,       peer,   tag, count, static_cast<std::byte*>(buffer),
+          o.timeout,       o.received, o.group};
+}
+TransferCall send_call(const void* buffer, std::size_t count, DataType type, int peer, int tag,
+                       const CallOptions& o) {
+  TransferCall call = recv_call(const_cast<void*>(buffer), count, type, peer, tag, o);
+  call.direction = Direction::send;  // which only reads
+  call.received = nullptr;
+  return call;
 }
 
 }  // namespace
@@ -323,6 +341,22 @@ Work Communicator::all_to_allv_async(const void* input, std::span<const std::siz
 void Communicator::barrier(const CallOptions& options) { impl_->run(barrier_call(options)); }
 Work Communicator::barrier_async(const CallOptions& options) {
   return impl_->run_async(barrier_call(options));
+}
+void Communicator::send(const void* buffer, std::size_t count, DataType type, int peer, int tag,
+                        const CallOptions& options) {
+  impl_->run(send_call(buffer, count, type, peer, tag, options));
+}
+Work Communicator::send_async(const void* buffer, std::size_t count, DataType type, int peer,
+                              int tag, const CallOptions& options) {
+  return impl_->run_async(send_call(buffer, count, type, peer, tag, options));
+}
+Received Communicator::recv(void* buffer, std::size_t count, DataType type, int peer, int tag,
+                            const CallOptions& options) {
+  return impl_->run(recv_call(buffer, count, type, peer, tag, options));
+}
+Work Communicator::recv_async(void* buffer, std::size_t count, DataType type, int peer, int tag,
+                              const CallOptions& options) {
+  return impl_->run_async(recv_call(buffer, count, type, peer, tag, options));
 }
 Persistent Communicator::all_reduce_init(const void* input, void* output, std::size_t count,
                                          DataType type, Op op, const CallOptions& options) {

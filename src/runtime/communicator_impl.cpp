@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "collectives/semantics.h"
+#include "runtime/group.h"
 #include "runtime/setup.h"
 #include "runtime/split.h"
 #include "runtime/variable_blocks.h"
@@ -39,7 +40,8 @@ CommunicatorImpl::CommunicatorImpl(CommunicatorParts parts)
       policy_(wait_policy(parts_.family->ranks, parts_.cores, parts_.runtime->config().spin_polls)),
       board_(parts_.transport->own_board()),
       own_algorithms_(parts_.rank, parts_.size),
-      programs_(*parts_.transport, own_algorithms_, parts_.rank, parts_.size) {
+      programs_(*parts_.transport, own_algorithms_, parts_.rank, parts_.size),
+      messages_(*parts_.transport, parts_.rank, parts_.size) {
   Family& family = *parts_.family;
   if (family.communicators++ > 0) return;
   // The first wait that comes to sleep need not make one.
@@ -65,19 +67,19 @@ std::optional<Error> CommunicatorImpl::failure() const {
   return failure_;
 }
 
-void CommunicatorImpl::check_usable(Collective what) const {
+void CommunicatorImpl::check_usable(std::string_view what) const {
   if (!parts_.runtime->in_own_process()) [[unlikely]]
     throw Error(
         ErrorKind::usage,
         fmt::format(
             "{}: this process was forked after the communicator was made; make one after the fork",
-            to_string(what)));
+            what));
   if (failed_.load(std::memory_order_acquire)) [[unlikely]]
     throw *failure();
 }
 
 const CommunicatorImpl::Plan& CommunicatorImpl::plan(const Call& call) {
-  check_usable(call.kind.what);
+  check_usable(to_string(call.kind.what));
   if (!last_plan_ || last_plan_->kind != call.kind || last_plan_->algorithm != call.algorithm)
     last_plan_ = plan_kind(call.kind, call.algorithm);
   Plan& plan = *last_plan_;
@@ -154,16 +156,21 @@ void CommunicatorImpl::look(TimePoint deadline, Nanoseconds limit) {
   throw diagnose_deadline(situation(), execution_, limit);
 }
 
+PlannedCall CommunicatorImpl::planned(const Call& call, const Plan& plan) const {
+  return {plan.key, call.input, call.output, timeout_of(call), plan.result_bytes, nullptr};
+}
+
 void CommunicatorImpl::run(const Call& call) {
   const Plan& plan = this->plan(call);
+  if (call.group != nullptr) [[unlikely]]
+    return add_to(*call.group, prepared(planned(call, plan)));
   if (pending()) [[unlikely]]
-    return run_behind(
-        {plan.key, call.input, call.output, timeout_of(call), plan.result_bytes, nullptr});
+    return run_behind(planned(call, plan));
   run_now(programs_.get(plan.key), call.input, call.output, plan.result_bytes, timeout_of(call));
 }
 
 void CommunicatorImpl::run(const PlannedCall& call) {
-  check_usable(call.key.signature.what);
+  check_usable(to_string(call.key.signature.what));
   if (pending()) [[unlikely]]
     return run_behind(call);
   run_now(*call.program, call.input, call.output, call.result_bytes, call.timeout);
@@ -189,12 +196,13 @@ void CommunicatorImpl::run_now(BoundProgram& bound, const void* input, void* out
 // Behind the operations that are pending.
 void CommunicatorImpl::run_behind(PlannedCall call) {
   refuse_in_callback();
-  const OperationRef operation = enqueue(std::move(call));
+  const OperationRef operation = enqueue(prepared(std::move(call)));
   help(*operation, TimePoint::max());
   if (operation->error()) throw *operation->error();
 }
 
 PlannedCall CommunicatorImpl::prepare(const Call& call) {
+  refuse_in_group(call.group);
   const Plan& plan = this->plan(call);
   refuse_in_callback();
   const std::lock_guard owner(engine_mutex_);  // the program's channels are the engine's
@@ -217,20 +225,6 @@ void CommunicatorImpl::await_execution(std::chrono::milliseconds timeout) {
       [&](auto& attempt) { return sleep(attempt, *deadline); });
 }
 
-template <typename Attempt>
-bool CommunicatorImpl::sleep(Attempt&& attempt, TimePoint deadline) {
-  Family& family = *parts_.family;
-  auto sleeper = family.sleepers.take(family.doorbell.fd(), parts_.transport->wait_fd());
-  bool ended = false;
-  {
-    const Announced announced(sleepers(), family.doorbell);
-    ended = attempt();
-    if (!ended) sleeper->sleep_until(deadline, parts_.runtime->clock());
-  }
-  family.sleepers.give_back(std::move(sleeper));
-  return ended;
-}
-
 // Passes the error on: to peers by the board, to later calls by failure_, to queued operations by
 // their own.
 void CommunicatorImpl::fail(const Error& error) noexcept {
@@ -247,28 +241,32 @@ void CommunicatorImpl::fail(const Error& error) noexcept {
 }
 
 Work CommunicatorImpl::run_async(const Call& call) {
-  const Plan& plan = this->plan(call);
-  return Work(
-      *enqueue({plan.key, call.input, call.output, timeout_of(call), plan.result_bytes, nullptr}));
+  refuse_in_group(call.group);
+  return Work(*enqueue(prepared(planned(call, plan(call)))));
 }
 
 Work CommunicatorImpl::start(const PlannedCall& call) {
-  check_usable(call.key.signature.what);
-  return Work(*enqueue(call));
+  check_usable(to_string(call.key.signature.what));
+  return Work(*enqueue(prepared(call)));
 }
 
-OperationRef CommunicatorImpl::enqueue(PlannedCall call) {
-  Runtime& runtime = *parts_.runtime;
+OperationRef CommunicatorImpl::prepared(PlannedCall call) {
+  OperationRef operation = pool_->take(this, std::move(call));
+  if (operation->call.key.signature.lengths != 0) operation->blocks = blocks_;
+  return operation;
+}
+
+OperationRef CommunicatorImpl::enqueue(OperationRef operation) {
   if (!registered_) {
-    runtime.add(*this);
+    parts_.runtime->add(*this);
     registered_ = true;
   }
-  const TimePoint deadline = runtime.clock().now() + call.timeout;
-  OperationRef operation = pool_->take(this, std::move(call), deadline);
-  if (operation->call.key.signature.lengths != 0) operation->blocks = blocks_;
-  queue_.push(operation);
+  const bool transfers = operation->is_transfer();
+  operation->deadline = parts_.runtime->clock().now() +
+                        (transfers ? operation->transfer.call.timeout : operation->call.timeout);
+  (transfers ? transfer_queue_ : queue_).push(operation);
   pending_.fetch_add(1, std::memory_order_seq_cst);
-  runtime.poke();
+  parts_.runtime->poke();
   return operation;
 }
 
@@ -302,11 +300,23 @@ void CommunicatorImpl::begin_queued(const Operation& operation) {
 void CommunicatorImpl::finish_front(std::optional<Error> error) {
   under_way_ = false;
   deadline_.store(TimePoint::max(), std::memory_order_relaxed);
-  callback_thread_.store(std::this_thread::get_id(), std::memory_order_relaxed);
-  queue_.front()->end(std::move(error));
-  callback_thread_.store({}, std::memory_order_relaxed);
+  end(*queue_.front(), std::move(error));
   queue_.pop();
-  if (sleepers().load(std::memory_order_seq_cst) > 0) parts_.family->doorbell.ring();
+  one_less_pending();
+}
+
+void CommunicatorImpl::end(Operation& operation, std::optional<Error> error) {
+  callback_thread_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+  operation.end(std::move(error));
+  callback_thread_.store({}, std::memory_order_relaxed);
+}
+
+void CommunicatorImpl::wake_waiters() const {
+  if (board_.sleepers.load(std::memory_order_seq_cst) > 0) parts_.family->doorbell.ring();
+}
+
+void CommunicatorImpl::one_less_pending() {
+  wake_waiters();
   pending_.fetch_sub(1, std::memory_order_acq_rel);
 }
 
@@ -323,13 +333,21 @@ void CommunicatorImpl::callback_threw(const char* what) noexcept {
 
 bool CommunicatorImpl::advance_pending() noexcept {
   const std::unique_lock lock(engine_mutex_, std::try_to_lock);
-  if (lock) advance_queue();
+  if (lock) {
+    advance_queue();
+    advance_transfers();
+  }
   return lock.owns_lock();
 }
 
 void CommunicatorImpl::look_pending() noexcept {
   const std::unique_lock lock(engine_mutex_, std::try_to_lock);
-  if (!lock || !under_way_) return;
+  if (!lock) return;
+  if (under_way_) look_queue();
+  look_transfers();
+}
+
+void CommunicatorImpl::look_queue() {
   const Operation& operation = *queue_.front();
   std::optional<Error> error;
   try {
@@ -346,7 +364,8 @@ void CommunicatorImpl::look_pending() noexcept {
 }
 
 TimePoint CommunicatorImpl::next_deadline() const {
-  return deadline_.load(std::memory_order_relaxed);
+  return std::min(deadline_.load(std::memory_order_relaxed),
+                  transfer_deadline_.load(std::memory_order_relaxed));
 }
 
 template <typename Done>

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -18,6 +19,7 @@
 #include "runtime/execution.h"
 #include "runtime/operation.h"
 #include "runtime/own_algorithms.h"
+#include "runtime/point_to_point.h"
 #include "runtime/program_cache.h"
 #include "runtime/runtime.h"
 #include "transport/channel.h"
@@ -74,6 +76,21 @@ class CommunicatorImpl final : public Advanced {
   void run(const PlannedCall& call);
   Work start(const PlannedCall& call);
 
+  Received run(const TransferCall& call);
+  Work run_async(const TransferCall& call);
+
+  /// For groups: starts an operation of this communicator.
+  OperationRef enqueue(OperationRef operation);
+  /// Runs them in the calling thread until all are done. With nothing pending.
+  void run_now(std::span<Transfer* const> transfers);
+  /// That stands for a group's, and keeps this communicator until one_less_pending().
+  OperationRef operation_of_group();
+  static Work work_of(const OperationRef& operation);
+  void one_less_pending();
+  void refuse_in_callback() const;
+  bool pending() const noexcept override { return pending_.load(std::memory_order_acquire) > 0; }
+  bool advance_pending() noexcept override;
+
   /// Helps until `operation` is done or `limit` has passed; false: it has. Throws `usage` in a
   /// callback, which would wait for itself.
   bool help(const Operation& operation, TimePoint limit);
@@ -84,9 +101,7 @@ class CommunicatorImpl final : public Advanced {
 
  private:
   // Advanced
-  bool advance_pending() noexcept override;
   void look_pending() noexcept override;
-  bool pending() const noexcept override { return pending_.load(std::memory_order_acquire) > 0; }
   TimePoint next_deadline() const override;
   std::atomic<std::uint32_t>& sleepers() override { return board_.sleepers; }
   const Doorbell& doorbell() const override { return parts_.family->doorbell; }
@@ -106,9 +121,13 @@ class CommunicatorImpl final : public Advanced {
   std::chrono::milliseconds timeout_of(const Call& call) const;
   Plan plan_kind(const CallKind& kind, std::string_view algorithm);
   Choice choose_algorithm(const CallKind& kind, std::string_view algorithm);
-  void check_usable(Collective what) const;
+  void check_usable(std::string_view what) const;
+  void check(const TransferCall& call) const;
+  static void add_to(Group& group, OperationRef operation);
   PlannedCall prepare(const Call& call);
-  OperationRef enqueue(PlannedCall call);
+  PlannedCall planned(const Call& call, const Plan& plan) const;
+  OperationRef prepared(PlannedCall call);
+  OperationRef prepared(const TransferCall& call);
   void run_behind(PlannedCall call);
 
   // Engine: its owner only.
@@ -123,10 +142,33 @@ class CommunicatorImpl final : public Advanced {
   Situation situation() const;
 
   template <typename Attempt>
-  bool sleep(Attempt&& attempt, TimePoint deadline);
+  bool sleep(Attempt&& attempt, TimePoint deadline) {
+    Family& family = *parts_.family;
+    auto sleeper = family.sleepers.take(family.doorbell.fd(), parts_.transport->wait_fd());
+    bool ended = false;
+    {
+      const Announced announced(sleepers(), family.doorbell);
+      ended = attempt();
+      if (!ended) sleeper->sleep_until(deadline, parts_.runtime->clock());
+    }
+    family.sleepers.give_back(std::move(sleeper));
+    return ended;
+  }
   void finish_front(std::optional<Error> error);
+  void end(Operation& operation, std::optional<Error> error);
+  void wake_waiters() const;
   void begin_queued(const Operation& operation);
-  void refuse_in_callback() const;
+  void look_queue();
+
+  // Point to point, see communicator_transfers.cpp. Engine: its owner only.
+  void await_transfers(std::span<Transfer* const> transfers);
+  void diagnose_messages();
+  void advance_transfers();
+  void start_transfers();
+  bool end_transfers(const std::optional<Error>& error);
+  void fail_transfers(const Error& error);
+  void look_transfers();
+  static void tell(const Transfer& ended);
   template <typename Done>
   bool help_until(Done&& done, TimePoint limit);
   void fail(const Error& error) noexcept;
@@ -143,9 +185,12 @@ class CommunicatorImpl final : public Advanced {
   std::uint64_t next_number_ = 0;
   bool under_way_ = false;
   std::atomic<TimePoint> deadline_{TimePoint::max()};  // of the operation under way; read by others
+  PointToPoint messages_;
+  std::atomic<TimePoint> transfer_deadline_{TimePoint::max()};  // the first; read by others
 
   const std::shared_ptr<OperationPool> pool_ = std::make_shared<OperationPool>();
-  OperationQueue queue_{pool_->take(this, {}, TimePoint::max())};
+  OperationQueue queue_{pool_->take(this, {})};
+  OperationQueue transfer_queue_{pool_->take(this, {})};
   std::atomic<std::thread::id> callback_thread_{};  // runs callbacks, and so owns the engine
   std::mutex engine_mutex_;                         // see above
   mutable std::mutex mutex_;

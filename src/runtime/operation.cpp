@@ -38,6 +38,26 @@ void Operation::end(std::optional<Error> error) noexcept {
   done_.store(true, std::memory_order_seq_cst);
 }
 
+void Operation::await_parts(int parts) noexcept {
+  hold();
+  const std::lock_guard lock(mutex_);
+  parts_ = parts;
+  part_error_.reset();
+}
+
+void Operation::part_ended(const Error* error) noexcept {
+  std::optional<Error> first;
+  {
+    const std::lock_guard lock(mutex_);
+    if (error != nullptr && !part_error_) part_error_ = *error;
+    if (--parts_ > 0) return;
+    first = std::move(part_error_);
+  }
+  end(std::move(first));
+  owner->one_less_pending();
+  let_go();
+}
+
 void Operation::let_go() noexcept {
   if (references_.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
   const std::shared_ptr<OperationPool> pool = std::move(pool_);
@@ -63,12 +83,12 @@ Operation* OperationPool::take_free() {
   return std::exchange(free_, free_->next_.load(std::memory_order_relaxed));
 }
 
-OperationRef OperationPool::take(CommunicatorImpl* owner, PlannedCall call, TimePoint deadline) {
+OperationRef OperationPool::take(CommunicatorImpl* owner, PlannedCall call) {
   Operation* operation = take_free();
   operation->pool_ = shared_from_this();
   operation->owner = owner;
   operation->call = std::move(call);
-  operation->deadline = deadline;
+  operation->transfer.operation = nullptr;
   operation->next_.store(nullptr, std::memory_order_relaxed);
   operation->error_.reset();
   operation->ended_ = false;

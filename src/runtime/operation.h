@@ -14,6 +14,7 @@
 
 #include "common/clock.h"
 #include "runtime/program_cache.h"
+#include "runtime/transfer.h"
 
 namespace tutti {
 
@@ -42,13 +43,20 @@ class Operation {
   /// The engine's owner: the call has ended, with `error` or well. Runs the callbacks, then done().
   void end(std::optional<Error> error) noexcept;
 
+  bool is_transfer() const noexcept { return transfer.operation != nullptr; }
+
   void hold() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
   void let_go() noexcept;
+
+  /// Of a group's: ends when `parts` operations have, with the first error.
+  void await_parts(int parts) noexcept;
+  void part_ended(const Error* error) noexcept;
 
   CommunicatorImpl* owner = nullptr;  ///< Alive until done.
   PlannedCall call;
   BlockTable blocks;  ///< Of a variable call. Keeps its memory from one call to the next.
-  TimePoint deadline;
+  Transfer transfer;  ///< Of a send or receive, in place of `call`.
+  TimePoint deadline = TimePoint::max();
 
  private:
   friend class OperationPool;
@@ -63,6 +71,8 @@ class Operation {
   std::atomic<bool> done_{false};
   std::mutex mutex_;
   bool ended_ = false;                     // guarded by mutex_: callbacks_ takes no more
+  int parts_ = 0;                          // guarded by mutex_: still awaited
+  std::optional<Error> part_error_;        // guarded by mutex_: the first
   std::vector<Work::Callback> callbacks_;  // guarded by mutex_
 };
 
@@ -102,7 +112,7 @@ class OperationPool : public std::enable_shared_from_this<OperationPool> {
   OperationPool(const OperationPool&) = delete;
   OperationPool& operator=(const OperationPool&) = delete;
 
-  OperationRef take(CommunicatorImpl* owner, PlannedCall call, TimePoint deadline);
+  OperationRef take(CommunicatorImpl* owner, PlannedCall call);
 
  private:
   friend class Operation;

@@ -256,6 +256,41 @@ TEST_P(Works, NoCallAllocatesInTheSteadyState) {
   EXPECT_EQ(counted, 0u);
 }
 
+TEST_P(Works, SendsReceivesAndGroupsAllocateNothingInTheSteadyState) {
+  std::uint64_t counted = 1;
+  on_two_ranks([&](Communicator& comm) {
+    std::vector<float> small(2, 1), large(10'000, 1), out(10'000);
+    const int peer = 1 - comm.rank();
+    Group group;
+    const auto round = [&] {
+      Work later = comm.recv_async(std::span(out), peer, 1);  // all that comes first is kept
+      comm.send(std::span(small), peer, 0);
+      comm.send(std::span(small), peer, 1);
+      comm.recv(std::span(out), kAnySource, 0);
+      later.wait();
+      comm.send(std::span(large), peer, 2, {.group = &group});
+      comm.recv(std::span(out), peer, 2, {.group = &group});
+      group.end();
+    };
+    for (int k = 0; k < 17; ++k) comm.send(std::span(small), peer, k / 16);
+    for (int k = 16; k >= 0; --k) comm.recv(std::span(out), peer, k / 16);  // 16 are kept
+    for (int k = 0; k < 2; ++k) comm.barrier();                             // its rings are made
+    std::vector<Work> many;  // more operations at a time than the rounds can have
+    for (int k = 0; k < 8; ++k) many.push_back(comm.recv_async(std::span(out), peer, 3));
+    for (int k = 0; k < 8; ++k) comm.send(std::span(small), peer, 3);
+    for (Work& work : many) work.wait();
+    for (int k = 0; k < 300; ++k) round();
+    comm.barrier();
+    const std::uint64_t before = allocations;
+    comm.barrier();
+    for (int k = 0; k < 300; ++k) round();
+    comm.barrier();
+    if (comm.rank() == 0) counted = allocations - before;
+    comm.barrier();
+  });
+  EXPECT_EQ(counted, 0u);
+}
+
 INSTANTIATE_TEST_SUITE_P(Over, Works, testing::Values("local", "shm"));
 
 }  // namespace

@@ -1,0 +1,50 @@
+// tutti: what a call may be told beside its buffers, and what calls tell back.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <string_view>
+
+namespace tutti {
+
+class Group;
+struct PlanRequest;
+struct Schedule;
+
+/// An algorithm of the program's own, written with tutti/schedule.hpp: for each request one rank's
+/// schedule, a function of the request alone.
+using Planner = std::function<Schedule(const PlanRequest&)>;
+
+/// For recv: a message from whatever rank, with whatever tag.
+inline constexpr int kAnySource = -1;
+inline constexpr int kAnyTag = -1;
+
+/// What a recv got.
+struct Received {
+  int source = kAnySource;
+  int tag = kAnyTag;
+  std::size_t count = 0;  ///< Elements; at most those that were asked for.
+};
+
+/// Options of one call.
+struct CallOptions {
+  std::chrono::milliseconds timeout{
+      0};  ///< Deadline of this call; 0: the configuration's. Ending it fails the communicator.
+  /// By name; empty: chosen. Must agree among ranks. Valid until the call returns.
+  std::string_view algorithm = {};
+  Group* group = nullptr;        ///< The call is made when the group ends; it returns at once.
+  Received* received = nullptr;  ///< recv: written before it has ended, and valid until then.
+};
+
+/// Where the time of creating a communicator went.
+struct StartupPhase {
+  std::string name;
+  std::chrono::nanoseconds duration;
+};
+
+/// For Communicator::split: in none of the new communicators.
+inline constexpr int kNoColor = -1;
+
+}  // namespace tutti

@@ -1,0 +1,56 @@
+// A list whose links live in its elements: no allocation, and an element leaves in constant time.
+#pragma once
+
+#include <cassert>
+
+namespace tutti {
+
+template <typename T>
+struct Link {
+  T* previous = nullptr;
+  T* next = nullptr;
+};
+
+/// Own thread only. Elements outlive their stay; each is in at most one list by a given link.
+template <typename T, Link<T> T::*link>
+class IntrusiveList {
+ public:
+  IntrusiveList() = default;
+  IntrusiveList(const IntrusiveList&) = delete;
+  IntrusiveList& operator=(const IntrusiveList&) = delete;
+
+  bool empty() const noexcept { return first_ == nullptr; }
+  T* front() const noexcept { return first_; }
+  static T* next(const T& element) noexcept { return (element.*link).next; }
+
+  void push_back(T& element) noexcept {
+    element.*link = {last_, nullptr};
+    (last_ != nullptr ? (last_->*link).next : first_) = &element;
+    last_ = &element;
+  }
+
+  void remove(T& element) noexcept {
+    const Link<T> at = element.*link;
+    assert(at.previous != nullptr || first_ == &element);
+    (at.previous != nullptr ? (at.previous->*link).next : first_) = at.next;
+    (at.next != nullptr ? (at.next->*link).previous : last_) = at.previous;
+    element.*link = {};
+  }
+
+  /// Null: there is none.
+  T* pop_front() noexcept {
+    T* element = first_;
+    if (element != nullptr) remove(*element);
+    return element;
+  }
+
+  void clear() noexcept {
+    while (pop_front() != nullptr) continue;
+  }
+
+ private:
+  T* first_ = nullptr;
+  T* last_ = nullptr;
+};
+
+}  // namespace tutti

@@ -1,0 +1,176 @@
+// Sends and receives of a communicator: in the caller's thread, or behind what is pending.
+#include <algorithm>
+
+#include "runtime/communicator_impl.h"
+#include "runtime/group.h"
+#include "runtime/transfer_diagnosis.h"
+
+namespace tutti {
+
+void CommunicatorImpl::check(const TransferCall& call) const {
+  check_usable(call.direction == Direction::send ? "send" : "recv");
+  check_transfer(call, parts_.size);
+}
+
+namespace {
+
+TransferCall with_timeout(TransferCall call, std::chrono::milliseconds otherwise) {
+  if (call.timeout.count() == 0) call.timeout = otherwise;
+  return call;
+}
+
+}  // namespace
+
+Received CommunicatorImpl::run(const TransferCall& call) {
+  check(call);
+  const TransferCall complete = with_timeout(call, parts_.runtime->config().timeout);
+  if (call.group != nullptr) [[unlikely]] {
+    add_to(*call.group, prepared(complete));
+    return {};
+  }
+  if (pending()) [[unlikely]] {
+    refuse_in_callback();
+    const OperationRef operation = enqueue(prepared(complete));
+    help(*operation, TimePoint::max());
+    if (operation->error()) throw *operation->error();
+    return operation->transfer.received;
+  }
+  Transfer transfer;
+  transfer.call = complete;
+  Transfer* const one = &transfer;
+  run_now({&one, 1});
+  return transfer.received;
+}
+
+Work CommunicatorImpl::run_async(const TransferCall& call) {
+  refuse_in_group(call.group);
+  check(call);
+  return Work(*enqueue(prepared(with_timeout(call, parts_.runtime->config().timeout))));
+}
+
+OperationRef CommunicatorImpl::prepared(const TransferCall& call) {
+  OperationRef operation = pool_->take(this, {});
+  operation->transfer.call = call;
+  operation->transfer.operation = operation.get();
+  return operation;
+}
+
+// In the caller's own thread: nothing is pending, so these are all.
+void CommunicatorImpl::run_now(std::span<Transfer* const> transfers) {
+  if (failed_.load(std::memory_order_acquire)) throw *failure();  // since a group's were called
+  try {
+    for (Transfer* transfer : transfers) messages_.start(*transfer);
+    if (!messages_.idle()) await_transfers(transfers);
+    while (const Transfer* ended = messages_.take_ended()) tell(*ended);
+  } catch (const Error& error) {
+    fail(error);
+    messages_.abandon();
+    while (messages_.take_ended() != nullptr) continue;
+    throw;
+  }
+}
+
+void CommunicatorImpl::await_transfers(std::span<Transfer* const> transfers) {
+  const Clock& clock = parts_.runtime->clock();
+  const Transfer* awaited = transfers.size() == 1 ? transfers.front() : nullptr;
+  TimePoint deadline = TimePoint::max();
+  const auto look = [&] {
+    if (deadline == TimePoint::max())  // from the first look, as for collectives
+      for (Transfer* transfer : transfers) {
+        transfer->deadline = clock.now() + transfer->call.timeout;
+        deadline = std::min(deadline, transfer->deadline);
+      }
+    diagnose_messages();
+  };
+  wait(
+      policy_, clock,
+      [&] {
+        messages_.advance(awaited);
+        return messages_.idle();
+      },
+      look, [&](auto& attempt) { return sleep(attempt, deadline); });
+}
+
+// Throws what keeps a transfer from ever ending.
+void CommunicatorImpl::diagnose_messages() {
+  parts_.transport->progress();
+  const TransferSituation here{*parts_.transport, messages_, parts_.rank, parts_.size};
+  const auto verdict = diagnose_transfers(here, parts_.runtime->clock().now());
+  if (!verdict) return;
+  messages_.advance();
+  if (!verdict->transfer->done) throw verdict->error;
+}
+
+// With engine_mutex_ held, from here on. Callbacks may queue more.
+void CommunicatorImpl::advance_transfers() {
+  if (messages_.idle() && transfer_queue_.front() == nullptr) return;
+  try {
+    do {
+      if (failed_.load(std::memory_order_acquire)) throw *failure();
+      start_transfers();
+      messages_.advance();
+    } while (end_transfers(std::nullopt));
+  } catch (const Error& error) {
+    fail_transfers(error);
+  }
+}
+
+// An operation under way is held once more, until it ends.
+void CommunicatorImpl::start_transfers() {
+  while (Operation* operation = transfer_queue_.front()) {
+    operation->hold();
+    transfer_queue_.pop();
+    const TimePoint first = transfer_deadline_.load(std::memory_order_relaxed);
+    transfer_deadline_.store(std::min(first, operation->deadline), std::memory_order_relaxed);
+    operation->transfer.deadline = operation->deadline;
+    messages_.start(operation->transfer);
+  }
+}
+
+// What has ended by itself ends well, the rest with `error`; whether there was any.
+bool CommunicatorImpl::end_transfers(const std::optional<Error>& error) {
+  bool any = false;
+  while (Transfer* transfer = messages_.take_ended()) {
+    any = true;
+    Operation& operation = *transfer->operation;
+    if (transfer->done) tell(*transfer);
+    end(operation, transfer->done ? std::nullopt : error);
+    operation.let_go();
+    one_less_pending();
+  }
+  return any;
+}
+
+void CommunicatorImpl::tell(const Transfer& ended) {
+  if (ended.call.received != nullptr) *ended.call.received = ended.received;
+}
+
+void CommunicatorImpl::fail_transfers(const Error& error) {
+  if (!failed_.load(std::memory_order_relaxed)) fail(error);
+  messages_.abandon();
+  end_transfers(error);
+  while (Operation* operation = transfer_queue_.front()) {
+    transfer_queue_.pop();
+    end(*operation, error);
+    one_less_pending();
+  }
+  transfer_deadline_.store(TimePoint::max(), std::memory_order_relaxed);
+  advance_queue();  // ends what is queued there
+}
+
+void CommunicatorImpl::look_transfers() {
+  if (messages_.idle()) return;
+  try {
+    diagnose_messages();
+    end_transfers(std::nullopt);
+  } catch (const Error& error) {
+    fail_transfers(error);
+  }
+  TimePoint first = TimePoint::max();
+  const LiveTransfers& live = messages_.live();
+  for (const Transfer* each = live.front(); each != nullptr; each = live.next(*each))
+    first = std::min(first, each->deadline);
+  transfer_deadline_.store(first, std::memory_order_relaxed);
+}
+
+}  // namespace tutti

@@ -1,0 +1,93 @@
+#include "runtime/group.h"
+
+#include <algorithm>
+
+#include "runtime/communicator_impl.h"
+
+namespace tutti {
+
+Group::Group() : calls_(std::make_unique<Calls>()) {}
+Group::Group(Group&&) noexcept = default;
+Group& Group::operator=(Group&&) noexcept = default;
+Group::~Group() = default;
+
+void Group::end() { calls_->end(); }
+Work Group::end_async() { return calls_->end_async(); }
+
+void CommunicatorImpl::add_to(Group& group, OperationRef operation) {
+  group.calls_->calls.push_back(std::move(operation));
+}
+
+OperationRef CommunicatorImpl::operation_of_group() {
+  pending_.fetch_add(1, std::memory_order_seq_cst);
+  return pool_->take(this, {});
+}
+
+Work CommunicatorImpl::work_of(const OperationRef& operation) { return Work(*operation); }
+
+void refuse_in_group(const Group* group) {
+  if (group != nullptr)
+    throw Error(ErrorKind::usage,
+                "an asynchronous or persistent call names a group: make the blocking call there, "
+                "which returns at once, and take the Work of Group::end_async()");
+}
+
+// Sends and receives of one communicator need nobody else's turn.
+bool Group::Calls::can_run_here() const {
+  CommunicatorImpl* owner = calls.front()->owner;
+  return !owner->pending() && std::all_of(calls.begin(), calls.end(), [&](const auto& each) {
+    return each->is_transfer() && each->owner == owner;
+  });
+}
+
+void Group::Calls::run_here() {
+  started_.swap(calls);
+  transfers_.clear();
+  for (const OperationRef& each : started_) transfers_.push_back(&each->transfer);
+  started_.front()->owner->run_now(transfers_);
+}
+
+void Group::Calls::start() {
+  started_.swap(calls);
+  for (const OperationRef& each : started_) each->owner->enqueue(each);
+}
+
+// All take their turns while that pays; then one after the other, and the background threads
+// advance the rest.
+void Group::Calls::await() {
+  constexpr int kTurns = 5000;
+  bool all_done = false;
+  for (int turn = 0; turn < kTurns && !all_done; ++turn) {
+    all_done = true;
+    for (const OperationRef& each : started_) {
+      if (!each->done()) each->owner->advance_pending();
+      all_done = all_done && each->done();
+    }
+  }
+  for (const OperationRef& each : started_)
+    if (!each->done()) each->owner->help(*each, TimePoint::max());
+}
+
+void Group::Calls::end() {
+  started_.clear();
+  if (calls.empty()) return;
+  if (can_run_here()) return run_here();
+  for (const OperationRef& each : calls) each->owner->refuse_in_callback();
+  start();
+  await();
+  for (const OperationRef& each : started_)
+    if (each->error()) throw *each->error();
+}
+
+Work Group::Calls::end_async() {
+  started_.clear();
+  if (calls.empty()) return {};
+  const OperationRef all = calls.front()->owner->operation_of_group();
+  all->await_parts(static_cast<int>(calls.size()));
+  start();
+  for (const OperationRef& each : started_)
+    each->then([operation = all.get()](const Error* error) { operation->part_ended(error); });
+  return CommunicatorImpl::work_of(all);
+}
+
+}  // namespace tutti

@@ -1,0 +1,31 @@
+// Calls that are made together when their group ends.
+#pragma once
+
+#include <vector>
+
+#include <tutti/tutti.hpp>
+
+#include "runtime/operation.h"
+
+namespace tutti {
+
+struct Group::Calls {
+  void end();
+  Work end_async();
+
+  std::vector<OperationRef> calls;  ///< Checked, not started.
+
+ private:
+  bool can_run_here() const;
+  void run_here();
+  void start();
+  void await();
+
+  std::vector<OperationRef> started_;  // of the last end: keeps its memory
+  std::vector<Transfer*> transfers_;   // as well
+};
+
+/// Throws `usage` where an asynchronous or persistent call names a group.
+void refuse_in_group(const Group* group);
+
+}  // namespace tutti
