@@ -84,6 +84,8 @@ typedef struct tuttiComm* tuttiComm_t;
 typedef struct tuttiWork* tuttiWork_t;
 /* A call that is planned once and started many times. Called as its communicator is. */
 typedef struct tuttiPersistent* tuttiPersistent_t;
+/* Calls that are made together. One thread. */
+typedef struct tuttiGroup* tuttiGroup_t;
 
 /* ---- Versions and errors ---- */
 
@@ -182,13 +184,22 @@ TUTTI_API tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t* 
    Results: `usage`: nothing has happened, correct the call and go on. Any other: the communicator
    has failed, every later call returns the same; destroy it. */
 
+/* What tuttiRecv got. Does not grow. */
+typedef struct tuttiReceived_t {
+  int source;
+  int tag;
+  size_t count; /* elements; at most those that were asked for */
+} tuttiReceived_t;
+
 typedef struct tuttiOptions_t {
   size_t size;
-  int64_t timeout_ms;    /* deadline of this call; 0: the configuration's */
-  const char* algorithm; /* by name, the same on every rank; null: chosen */
+  int64_t timeout_ms;        /* deadline of this call; 0: the configuration's */
+  const char* algorithm;     /* by name, the same on every rank; null: chosen */
+  tuttiGroup_t group;        /* the call is made when the group ends; it returns at once */
+  tuttiReceived_t* received; /* tuttiRecv: written before it has ended, and valid until then */
 } tuttiOptions_t;
 #define TUTTI_OPTIONS_INITIALIZER \
-  { sizeof(tuttiOptions_t), 0, NULL }
+  { sizeof(tuttiOptions_t), 0, NULL, NULL, NULL }
 
 /* recv[i] = op over all ranks of send[i]; the same bits on every rank. In place: send == recv. */
 TUTTI_API tuttiResult_t tuttiAllReduce(const void* send, void* recv, size_t count,
@@ -261,6 +272,30 @@ TUTTI_API tuttiResult_t tuttiAllToAllV(const void* send, const size_t* send_coun
 /* Ends when every rank has called it. */
 TUTTI_API tuttiResult_t tuttiBarrier(tuttiComm_t comm, const tuttiOptions_t* options,
                                      tuttiWork_t* work);
+
+/* ---- Point to point, and groups ---- */
+
+#define TUTTI_ANY_SOURCE (-1)
+#define TUTTI_ANY_TAG (-1)
+/* To rank `peer`, which receives with the same type and a tag that matches (0 to INT_MAX). Ends
+   when `buffer` may be written again: at once for a short message while few are unreceived, else
+   when the receiver has come for it. Messages of one rank to another are matched in the order of
+   sending. */
+TUTTI_API tuttiResult_t tuttiSend(const void* buffer, size_t count, tuttiDataType_t dtype, int peer,
+                                  int tag, tuttiComm_t comm, const tuttiOptions_t* options,
+                                  tuttiWork_t* work);
+/* At most `count` elements from `peer` or TUTTI_ANY_SOURCE, with `tag` or TUTTI_ANY_TAG. A longer
+   message, or one of another type, is a mismatch. */
+TUTTI_API tuttiResult_t tuttiRecv(void* buffer, size_t count, tuttiDataType_t dtype, int peer,
+                                  int tag, tuttiComm_t comm, const tuttiOptions_t* options,
+                                  tuttiWork_t* work);
+/* A call whose options name the group is checked and returns at once (its work is null); the end
+   starts them all, on whatever communicators. Those that cross never wait for each other's turn;
+   collectives keep their order. May be used again after its end; freeing it drops what was not
+   started. */
+TUTTI_API tuttiResult_t tuttiGroupCreate(tuttiGroup_t* group);
+TUTTI_API tuttiResult_t tuttiGroupEnd(tuttiGroup_t group, tuttiWork_t* work);
+TUTTI_API tuttiResult_t tuttiGroupFree(tuttiGroup_t group);
 
 /* ---- Asynchronous calls ---- */
 

@@ -48,6 +48,10 @@ struct tuttiComm : tutti::c::Marked<0x434f4d4d> {
   std::atomic<int> persistent_calls{0};  ///< That are not freed: they must not outlive it.
 };
 
+struct tuttiGroup : tutti::c::Marked<0x47525550> {
+  tutti::Group group;
+};
+
 struct tuttiPersistent : tutti::c::Marked<0x50455253> {
   tuttiPersistent(tuttiComm& c, tutti::Persistent p) : comm(c), persistent(std::move(p)) {
     ++comm.persistent_calls;

@@ -11,9 +11,9 @@ namespace {
 template <typename Result, typename... Args>
 using Member = Result (Communicator::*)(decltype(cpp(std::declval<Args>()))..., const CallOptions&);
 
-template <typename... Args>
+template <typename Blocked = void, typename... Args>
 tuttiResult_t call(tuttiComm_t comm, const tuttiOptions_t* options, tuttiWork_t* work,
-                   std::type_identity_t<Member<void, Args...>> blocking,
+                   std::type_identity_t<Member<Blocked, Args...>> blocking,
                    std::type_identity_t<Member<Work, Args...>> asynchronous,
                    Args... args) noexcept {
   return guarded([&] {
@@ -132,6 +132,41 @@ tuttiResult_t tuttiAllToAllV(const void* send, const size_t* send_counts, const 
 
 tuttiResult_t tuttiBarrier(tuttiComm_t comm, const tuttiOptions_t* options, tuttiWork_t* work) {
   return call(comm, options, work, &C::barrier, &C::barrier_async);
+}
+
+tuttiResult_t tuttiSend(const void* buffer, size_t count, tuttiDataType_t dtype, int peer, int tag,
+                        tuttiComm_t comm, const tuttiOptions_t* options, tuttiWork_t* work) {
+  return call(comm, options, work, &C::send, &C::send_async, buffer, count, dtype, peer, tag);
+}
+
+tuttiResult_t tuttiRecv(void* buffer, size_t count, tuttiDataType_t dtype, int peer, int tag,
+                        tuttiComm_t comm, const tuttiOptions_t* options, tuttiWork_t* work) {
+  return call<tutti::Received>(comm, options, work, &C::recv, &C::recv_async, buffer, count, dtype,
+                               peer, tag);
+}
+
+tuttiResult_t tuttiGroupCreate(tuttiGroup_t* group) {
+  return guarded([&] {
+    result(group, "group") = nullptr;
+    *group = new tuttiGroup;
+  });
+}
+
+tuttiResult_t tuttiGroupEnd(tuttiGroup_t group, tuttiWork_t* work) {
+  return guarded([&] {
+    if (work != nullptr) *work = nullptr;
+    tutti::Group& its = checked(group, "group").group;
+    if (work == nullptr)
+      its.end();
+    else
+      *work = handle(its.end_async());
+  });
+}
+
+tuttiResult_t tuttiGroupFree(tuttiGroup_t group) {
+  return guarded([&] {
+    if (group != nullptr) delete &checked(group, "group");
+  });
 }
 
 tuttiResult_t tuttiAllReduceInit(const void* send, void* recv, size_t count, tuttiDataType_t dtype,

@@ -58,6 +58,14 @@ static_assert(same(tuttiLogicalOr + 1, kOps), "a reduction is missing here");
 static_assert(same(tuttiLogError, static_cast<int>(LogLevel::error) + 1));
 static_assert(same(tuttiLogDebug, static_cast<int>(LogLevel::debug) + 1));
 
+// The library writes it as its own.
+static_assert(sizeof(tuttiReceived_t) == sizeof(Received));
+static_assert(offsetof(tuttiReceived_t, source) == offsetof(Received, source));
+static_assert(offsetof(tuttiReceived_t, tag) == offsetof(Received, tag));
+static_assert(offsetof(tuttiReceived_t, count) == offsetof(Received, count));
+static_assert(TUTTI_ANY_SOURCE == kAnySource && TUTTI_ANY_TAG == kAnyTag);
+static_assert(TUTTI_NO_COLOR == kNoColor);
+
 template <typename Cpp, typename C>
 Cpp enumerator(C value, int values, const char* what) {
   const int number = static_cast<int>(value);
@@ -84,6 +92,8 @@ CallOptions read_options(const tuttiOptions_t* options) {
   CallOptions read;
   read.timeout = std::chrono::milliseconds(given.timeout_ms);
   if (given.algorithm != nullptr) read.algorithm = given.algorithm;
+  if (given.group != nullptr) read.group = &checked(given.group, "options->group").group;
+  read.received = reinterpret_cast<Received*>(given.received);
   return read;
 }
 

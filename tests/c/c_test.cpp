@@ -59,6 +59,12 @@ TEST(CAbi, EveryOperationOnBlocksOfDifferentLengthsReadsTheirCountsAndDisplaceme
   expect_well(blocks_of_different_lengths);
 }
 
+TEST(CAbi, MessagesAreMatchedBySourceAndTagAndSayWhatTheyWere) { expect_well(sends_and_receives); }
+
+TEST(CAbi, AGroupStartsItsCallsTogetherSoThatCrossingMessagesDoNotWait) {
+  expect_well(groups_of_calls);
+}
+
 TEST(CAbi, EveryOperationRunsInTheBackgroundWhereItIsGivenAWork) {
   expect_well(asynchronous_calls);
 }

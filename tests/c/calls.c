@@ -1,5 +1,6 @@
 #include "calls.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define TEXT_(x) #x
@@ -123,6 +124,69 @@ const char* blocks_of_different_lengths(tuttiComm_t comm) {
   for (int r = 0; r < ranks; ++r) CHECK(recv[r * (rank + 1)] == 100 * r + (int32_t)displs[rank]);
   CHECK(tuttiAllGatherV(send, recv, NULL, NULL, tuttiInt32, comm, NULL, NULL) == tuttiErrorUsage);
   CHECK(strstr(tuttiGetLastError(comm), "counts") != NULL);
+  return NULL;
+}
+
+/* All but rank 0 send to it, and it answers each. */
+const char* sends_and_receives(tuttiComm_t comm) {
+  int rank = -1, ranks = -1;
+  OK(tuttiCommRank(comm, &rank));
+  OK(tuttiCommSize(comm, &ranks));
+  int32_t data[kCount];
+  if (rank != 0) {
+    tuttiWork_t work = NULL;
+    OK(tuttiRecv(data, kCount, tuttiInt32, 0, 7, comm, NULL, &work));
+    int32_t mine[kCount];
+    fill(mine, rank, 1);
+    OK(tuttiSend(mine, 2, tuttiInt32, 0, rank, comm, NULL, NULL));
+    OK(tuttiWorkWait(work));
+    OK(tuttiWorkFree(work));
+    CHECK(holds(data, 0, 0));
+    return NULL;
+  }
+  for (int i = 1; i < ranks; ++i) {
+    tuttiReceived_t got = {-9, -9, 99};
+    tuttiOptions_t options = TUTTI_OPTIONS_INITIALIZER;
+    options.received = &got;
+    OK(tuttiRecv(data, kCount, tuttiInt32, TUTTI_ANY_SOURCE, TUTTI_ANY_TAG, comm, &options, NULL));
+    CHECK(got.count == 2 && got.source == got.tag);
+    CHECK(data[0] == element(got.source, 0, 0) && data[1] == element(got.source, 0, 1));
+    fill(data, 0, 1);
+    OK(tuttiSend(data, kCount, tuttiInt32, got.source, 7, comm, NULL, NULL));
+  }
+  CHECK(tuttiSend(data, kCount, tuttiInt32, ranks, 7, comm, NULL, NULL) == tuttiErrorUsage);
+  CHECK(tuttiRecv(data, kCount, tuttiInt32, 1, -5, comm, NULL, NULL) == tuttiErrorUsage);
+  return NULL;
+}
+
+/* Around the ring, each rank sends before it receives, messages that no queue keeps. */
+const char* groups_of_calls(tuttiComm_t comm) {
+  enum { kLong = 100000 };
+  int rank = -1, ranks = -1;
+  OK(tuttiCommRank(comm, &rank));
+  OK(tuttiCommSize(comm, &ranks));
+  int32_t* send = calloc(2 * kLong, sizeof *send);
+  CHECK(send != NULL);
+  int32_t *recv = send + kLong, all = 0;
+  const int next = (rank + 1) % ranks, previous = (rank + ranks - 1) % ranks;
+  tuttiOptions_t options = TUTTI_OPTIONS_INITIALIZER;
+  OK(tuttiGroupCreate(&options.group));
+  for (int round = 0; round < 2; ++round) {
+    send[kLong - 1] = 10 * rank + round;
+    OK(tuttiSend(send, kLong, tuttiInt32, next, 0, comm, &options, NULL));
+    OK(tuttiAllReduce(&rank, &all, 1, tuttiInt32, tuttiMax, comm, &options, NULL));
+    OK(tuttiRecv(recv, kLong, tuttiInt32, previous, 0, comm, &options, NULL));
+    tuttiWork_t work = NULL;
+    OK(tuttiGroupEnd(options.group, round == 0 ? NULL : &work));
+    if (round == 1) OK(tuttiWorkWait(work));
+    OK(tuttiWorkFree(work));
+    CHECK(recv[kLong - 1] == 10 * previous + round);
+    CHECK(all == ranks - 1);
+  }
+  OK(tuttiGroupFree(options.group));
+  OK(tuttiGroupFree(NULL));
+  CHECK(tuttiGroupEnd(NULL, NULL) == tuttiErrorUsage);
+  free(send);
   return NULL;
 }
 
@@ -280,6 +344,15 @@ const char* options_of_a_call(tuttiComm_t comm) {
   options.size = 0; /* no initializer was used */
   CHECK(tuttiBarrier(comm, &options, NULL) == tuttiErrorUsage);
   CHECK(strstr(tuttiGetLastError(comm), "options->size is 0") != NULL);
+
+  /* A program that was built with the first tutti, whose options ended before the group. */
+  options = (tuttiOptions_t)TUTTI_OPTIONS_INITIALIZER;
+  options.size = offsetof(tuttiOptions_t, group);
+  options.group = (tuttiGroup_t)&value;
+  OK(tuttiBarrier(comm, &options, NULL));
+  options.size = sizeof options;
+  CHECK(tuttiBarrier(comm, &options, NULL) == tuttiErrorUsage);
+  CHECK(strstr(tuttiGetLastError(comm), "options->group") != NULL);
 
   /* A program that was built with a later tutti, whose options have more. */
   struct {

@@ -13,6 +13,8 @@ typedef const char* (*RankBody)(tuttiComm_t comm);
 const char* reductions_and_broadcast(tuttiComm_t comm);
 const char* gathers_and_scatters(tuttiComm_t comm);
 const char* blocks_of_different_lengths(tuttiComm_t comm);
+const char* sends_and_receives(tuttiComm_t comm);
+const char* groups_of_calls(tuttiComm_t comm);
 const char* asynchronous_calls(tuttiComm_t comm);
 const char* callbacks(tuttiComm_t comm);
 const char* persistent_calls(tuttiComm_t comm);
