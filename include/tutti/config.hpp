@@ -14,6 +14,13 @@ namespace tutti {
 
 enum class LogLevel { error, warn, info, debug };
 
+/// What partial sums and products of 16- and 8-bit floats are held in from one rank to the next.
+enum class Accumulate {
+  as_configured,  ///< In a call: what the configuration says.
+  step,  ///< In the type: computed in f32 and rounded in each step, on each rank that adds to it.
+  f32,   ///< In f32: rounded once, when the result is stored. Messages are 2 or 4 times as long.
+};
+
 /// Takes one line of the log, without its newline. Called from any thread, never concurrently; must
 /// not call tutti.
 using LogSink = std::function<void(LogLevel, std::string_view)>;
@@ -25,6 +32,7 @@ struct Config {
   std::string transports = "auto";  ///< Comma-separated, in order of preference.
   std::string algorithm =
       "auto";  ///< One algorithm for every call that knows it. Must agree among ranks.
+  Accumulate accumulate = Accumulate::step;  ///< Of calls that do not say. Must agree among ranks.
   std::chrono::milliseconds timeout{300'000};  ///< Deadline of an operation that is given none.
   std::chrono::milliseconds startup_timeout{300'000};  ///< Deadline of creating a communicator.
   std::size_t message_bytes =

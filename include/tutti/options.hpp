@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include <tutti/config.hpp>
+
 namespace tutti {
 
 class Group;
@@ -34,6 +36,10 @@ struct CallOptions {
       0};  ///< Deadline of this call; 0: the configuration's. Ending it fails the communicator.
   /// By name; empty: chosen. Must agree among ranks. Valid until the call returns.
   std::string_view algorithm = {};
+  /// For premul_sum, which needs it: one element of the call's type, by which this rank's input is
+  /// multiplied. May differ among ranks. Copied before the call returns.
+  const void* premultiplier = nullptr;
+  Accumulate accumulate = Accumulate::as_configured;  ///< Must agree among ranks.
   Group* group = nullptr;        ///< The call is made when the group ends; it returns at once.
   Received* received = nullptr;  ///< recv: written before it has ended, and valid until then.
 };

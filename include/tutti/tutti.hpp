@@ -12,6 +12,7 @@
 #include <tutti/error.hpp>
 #include <tutti/export.hpp>
 #include <tutti/options.hpp>
+#include <tutti/reduction.hpp>
 #include <tutti/store.hpp>
 #include <tutti/types.hpp>
 #include <tutti/work.hpp>
@@ -180,6 +181,29 @@ class TUTTI_API Communicator {
                          std::span<const std::size_t> output_counts,
                          std::span<const std::size_t> output_displacements, DataType type,
                          const CallOptions& options = {});
+
+  /// With a reduction of the program's own (tutti/reduction.hpp), on elements of its own, all else
+  /// alike. `reduction` is used until the call is done; of a persistent one, as long as that lives.
+  /// Ranks compare its name and the size of its elements. What its function throws is `usage` here
+  /// and on the peers, and ends the communicator.
+  void all_reduce(const void* input, void* output, std::size_t count,
+                  const UserReduction& reduction, const CallOptions& options = {});
+  Work all_reduce_async(const void* input, void* output, std::size_t count,
+                        const UserReduction& reduction, const CallOptions& options = {});
+  Persistent all_reduce_init(const void* input, void* output, std::size_t count,
+                             const UserReduction& reduction, const CallOptions& options = {});
+  void reduce(const void* input, void* output, std::size_t count, const UserReduction& reduction,
+              int root, const CallOptions& options = {});
+  Work reduce_async(const void* input, void* output, std::size_t count,
+                    const UserReduction& reduction, int root, const CallOptions& options = {});
+  Persistent reduce_init(const void* input, void* output, std::size_t count,
+                         const UserReduction& reduction, int root, const CallOptions& options = {});
+  void reduce_scatter(const void* input, void* output, std::size_t count,
+                      const UserReduction& reduction, const CallOptions& options = {});
+  Work reduce_scatter_async(const void* input, void* output, std::size_t count,
+                            const UserReduction& reduction, const CallOptions& options = {});
+  Persistent reduce_scatter_init(const void* input, void* output, std::size_t count,
+                                 const UserReduction& reduction, const CallOptions& options = {});
 
   /// Returns when every rank has called it.
   void barrier(const CallOptions& options = {});

@@ -18,6 +18,8 @@ struct Algorithm {
   /// its destination. So only these two need to know its length, as in gatherv, scatterv and
   /// all_to_allv.
   bool direct = false;
+  /// Of all_reduce and reduce: partial results wait in the output, see Facts::rewrites_output.
+  bool rewrites_output = false;
 };
 
 /// All of them. The index in this list is what ranks compare (CallSignature::algorithm).

@@ -146,6 +146,6 @@ Schedule plan(const PlanRequest& request) {
 
 }  // namespace
 
-Algorithm halving_doubling_algorithm() { return {"halving_doubling", knows, plan}; }
+Algorithm halving_doubling_algorithm() { return {"halving_doubling", knows, plan, false, true}; }
 
 }  // namespace tutti

@@ -100,6 +100,6 @@ Schedule plan(const PlanRequest& request) {
 
 }  // namespace
 
-Algorithm hierarchical_algorithm() { return {"hierarchical", knows, plan}; }
+Algorithm hierarchical_algorithm() { return {"hierarchical", knows, plan, false, true}; }
 
 }  // namespace tutti

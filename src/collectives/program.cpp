@@ -16,10 +16,18 @@ constexpr std::size_t kAlign =
 constexpr std::uint64_t ceil_div(std::uint64_t a, std::uint64_t b) { return (a + b - 1) / b; }
 constexpr std::uint64_t round_up(std::uint64_t a, std::uint64_t b) { return ceil_div(a, b) * b; }
 
+std::uint64_t elements_of_line(std::size_t element_bytes) {
+  return kAlign % element_bytes == 0 ? kAlign / element_bytes : 1;
+}
+
+std::uint64_t most_elements(std::size_t element_bytes, int widest, std::size_t message_bytes) {
+  return message_bytes / static_cast<std::size_t>(widest) / least_chunk_bytes(element_bytes) *
+         elements_of_line(element_bytes);
+}
+
 /// The cut where lengths are not known: pieces are as large as messages allow.
 Cut full_pieces(std::size_t element_bytes, int widest, std::size_t message_bytes) {
-  const std::uint64_t most =
-      message_bytes / static_cast<std::size_t>(widest) / kAlign * (kAlign / element_bytes);
+  const std::uint64_t most = most_elements(element_bytes, widest, message_bytes);
   return {1, most, {most, most}, most};
 }
 
@@ -39,24 +47,43 @@ bool uses(const Step& step, Place place) {
 }
 
 bool is_peer(const Operand& operand) { return operand.place == Place::peer; }
+bool is_output(const Operand& operand) { return operand.place == Place::output; }
+bool is_of_call(const Operand& operand) {
+  return operand.place == Place::input || operand.place == Place::output;
+}
+
+// Counts bytes, as a copy does: the engine shifts, and elements are of any size.
+void combine_own(const CombineArgs& args) {
+  CombineArgs elements = args;
+  elements.count /= args.extras->user->element_bytes;
+  try {
+    combine_user(elements);
+  } catch (const std::exception& thrown) {
+    throw ReductionThrew{thrown.what()};
+  } catch (...) {
+    throw ReductionThrew{"something that is no std::exception"};
+  }
+}
 
 class Compiler {
  public:
   Compiler(const Schedule& schedule, const CallSignature& call, std::size_t message_bytes)
       : schedule_(schedule),
-        element_bytes_(size_of(call.type)),
-        cut_(call.lengths == 0 ? tutti::cut(schedule.layout, call.count, element_bytes_,
+        held_bytes_(element_bytes(call.type, call.reduction)),
+        moved_bytes_(moved_bytes(call)),
+        cut_(call.lengths == 0 ? tutti::cut(schedule.layout, call.count, moved_bytes_,
                                             schedule.chunks, schedule.widest, message_bytes)
-                               : full_pieces(element_bytes_, schedule.widest, message_bytes)) {
+                               : full_pieces(moved_bytes_, schedule.widest, message_bytes)) {
     program_.call = call;
     program_.variable = call.lengths != 0;
     program_.fingerprint = fingerprint(call);
     program_.pieces = cut_.pieces;
-    program_.piece_bytes = cut_.piece_elements * element_bytes_;
+    program_.piece_bytes = cut_.piece_elements * held_bytes_;
+    program_.widening = std::countr_zero(moved_bytes_) - std::countr_zero(held_bytes_);
     for (const int last : {0, 1}) {
-      program_.chunk_bytes[last] = cut_.chunk_elements[last] * element_bytes_;
+      program_.chunk_bytes[last] = cut_.chunk_elements[last] * moved_bytes_;
       program_.segment_stride[last] =
-          blocks() ? call.count * element_bytes_ : program_.chunk_bytes[last];
+          (blocks() ? call.count : cut_.chunk_elements[last]) * held_bytes_;
     }
     program_.scratch_stride =
         round_up(std::max(program_.chunk_bytes[0], program_.chunk_bytes[1]), kAlign);
@@ -77,24 +104,26 @@ class Compiler {
  private:
   bool blocks() const { return schedule_.layout == Layout::blocks; }
 
-  // Bytes of chunks [first, first + count) in a full or in the last piece.
+  const CallSignature& call() const { return program_.call; }
+
+  // Bytes in a message of chunks [first, first + count) in a full or in the last piece.
   std::uint64_t slice_bytes(int first, int count, int last) const {
     if (blocks())
-      return static_cast<std::uint64_t>(count) * cut_.chunk_elements[last] * element_bytes_;
+      return static_cast<std::uint64_t>(count) * cut_.chunk_elements[last] * moved_bytes_;
     const std::uint64_t all = last != 0 ? cut_.last_elements : cut_.piece_elements;
     const std::uint64_t width = cut_.chunk_elements[last];
     const std::uint64_t begin =
         std::min<std::uint64_t>(static_cast<std::uint64_t>(first) * width, all);
     const std::uint64_t end =
         std::min<std::uint64_t>(static_cast<std::uint64_t>(first + count) * width, all);
-    return (end - begin) * element_bytes_;
+    return (end - begin) * moved_bytes_;
   }
 
   // Offset of a chunk of the first piece.
   std::uint64_t offset(const Operand& operand, int last) const {
     const auto index = static_cast<std::uint64_t>(operand.index);
     if (operand.place == Place::scratch) return index * program_.scratch_stride;
-    if (!blocks()) return index * program_.chunk_bytes[last];
+    if (!blocks()) return index * program_.segment_stride[last];
     if (program_.variable) return block_number(operand);
     if (collectives::holds_one_block(schedule_.what, operand.place)) {
       assert(operand.index == schedule_.rank);
@@ -135,10 +164,13 @@ class Compiler {
     flat.divide_by = step.completes && program_.call.op == Op::avg
                          ? static_cast<std::uint32_t>(schedule_.ranks)
                          : 1;
-    const bool reduces =
-        collectives::reduces(schedule_.what) && (step.in.size() > 1 || flat.divide_by > 1);
-    flat.combine = reduces ? combine_function(program_.call.type, program_.call.op) : combine_copy;
-    flat.element_shift = reduces ? std::countr_zero(element_bytes_) : 0;
+    const CombineExtras extras = extras_of(step);
+    const bool computes =
+        collectives::reduces(schedule_.what) && (step.in.size() > 1 || flat.divide_by > 1 ||
+                                                 extras.premultiplied_inputs != 0 || call().wide);
+    flat.combine = computes ? kernel() : combine_copy;
+    flat.element_shift = computes && call().reduction == 0 ? std::countr_zero(moved_bytes_) : 0;
+    if (call().wide || call().reduction != 0 || premultiplies()) program_.extras.push_back(extras);
     flat.after = step.after;
     for (const Operand& operand : step.in)
       add(operand, port_of(program_.receives, operand, lane.receives_on));
@@ -150,6 +182,31 @@ class Compiler {
     pair_answers(step, &program_.operands[flat.first_operand]);
     program_.widest_step = std::max(program_.widest_step, step.in.size() + step.out.size());
     program_.steps.push_back(flat);
+  }
+
+  bool premultiplies() const {
+    return collectives::reduces(schedule_.what) && call().reduction == 0 &&
+           call().op == Op::premul_sum;
+  }
+
+  CombineFunction kernel() const {
+    if (call().reduction != 0) return combine_own;
+    return combine_function(call().type, call().op,
+                            call().wide ? accumulation_type(call().type) : call().type);
+  }
+
+  CombineExtras extras_of(const Step& step) const {
+    CombineExtras extras;
+    for (std::size_t k = 0; k < step.in.size() && k < kMostMarked; ++k) {
+      const std::uint64_t bit = std::uint64_t{1} << k;
+      if (premultiplies() && step.in[k].place == Place::input) extras.premultiplied_inputs |= bit;
+      if (call().wide && !is_of_call(step.in[k])) extras.wide_inputs |= bit;
+    }
+    for (std::size_t k = 0; k < step.out.size() && k < kMostMarked; ++k)
+      if (call().wide && !is_of_call(step.out[k])) extras.wide_outputs |= std::uint64_t{1} << k;
+    const bool marks = premultiplies() || call().wide;
+    assert(!marks || std::max(step.in.size(), step.out.size()) <= kMostMarked);
+    return extras;
   }
 
   void pair_answers(const Step& step, Program::Operand* flat) const {
@@ -177,7 +234,8 @@ class Compiler {
   }
 
   const Schedule& schedule_;
-  const std::size_t element_bytes_;
+  const std::size_t held_bytes_;   // of an element in the call's buffers
+  const std::size_t moved_bytes_;  // in messages and scratch
   const Cut cut_;
   std::vector<int> answered_;  // peers, of the lane being compiled
   Program program_;
@@ -187,10 +245,10 @@ class Compiler {
 
 Cut cut(Layout layout, std::uint64_t count, std::size_t element_bytes, int chunks, int widest,
         std::size_t message_bytes) {
-  assert(element_bytes > 0 && kAlign % element_bytes == 0 && chunks > 0 && widest > 0);
-  assert(message_bytes >= kAlign * static_cast<std::size_t>(widest));
-  const std::uint64_t line = kAlign / element_bytes;
-  const std::uint64_t chunk_most = message_bytes / static_cast<std::size_t>(widest) / kAlign * line;
+  assert(element_bytes > 0 && chunks > 0 && widest > 0);
+  const std::uint64_t line = elements_of_line(element_bytes);
+  const std::uint64_t chunk_most = most_elements(element_bytes, widest, message_bytes);
+  assert(chunk_most > 0);
   // A piece is `parts` chunks side by side (whole), or the same share of every block (blocks).
   const auto parts =
       layout == Layout::whole ? static_cast<std::uint64_t>(chunks) : std::uint64_t{1};
@@ -205,6 +263,33 @@ Cut cut(Layout layout, std::uint64_t count, std::size_t element_bytes, int chunk
                                  ? round_up(ceil_div(result.last_elements, parts), line)
                                  : result.last_elements;
   return result;
+}
+
+std::size_t least_chunk_bytes(std::size_t element_bytes) {
+  return elements_of_line(element_bytes) * element_bytes;
+}
+
+std::size_t moved_bytes(const CallSignature& call) {
+  return call.wide ? size_of(accumulation_type(call.type))
+                   : element_bytes(call.type, call.reduction);
+}
+
+Facts facts_of(std::span<const Schedule> schedules) {
+  Facts facts;
+  for (const Schedule& schedule : schedules) {
+    facts.widest = std::max(facts.widest, schedule.widest);
+    std::vector<bool> written(static_cast<std::size_t>(schedule.chunks));
+    for (const Lane& lane : schedule.lanes)
+      for (const Step& step : lane.steps) {
+        facts.most_operands = std::max({facts.most_operands, step.in.size(), step.out.size()});
+        if (!std::any_of(step.out.begin(), step.out.end(), is_output)) continue;
+        for (int chunk = step.chunk; chunk < step.chunk + step.count; ++chunk) {
+          if (written[static_cast<std::size_t>(chunk)]) facts.rewrites_output = true;
+          written[static_cast<std::size_t>(chunk)] = true;
+        }
+      }
+  }
+  return facts;
 }
 
 Program compile(const Schedule& schedule, const CallSignature& call, std::size_t message_bytes) {

@@ -5,6 +5,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -72,10 +74,14 @@ struct Program {
   std::vector<Lane> lanes;
   std::vector<Step> steps;
   std::vector<Operand> operands;
+  /// By step: the masks of a premultiplied sum and of accumulate = f32. Empty where the call needs
+  /// no extras.
+  std::vector<CombineExtras> extras;
   std::vector<Port> receives;
   std::vector<Port> sends;
   std::uint64_t pieces = 1;
   std::uint64_t piece_bytes = 0;  ///< From one piece to the next in input and output.
+  int widening = 0;  ///< Messages are 2^this times as long as what they carry is in the buffers.
   // From one segment to the next: in the call's buffers, in messages (packed: the segment itself),
   // and in scratch, where each chunk has a place of its own whatever the piece, so that what orders
   // chunks orders bytes.
@@ -96,13 +102,38 @@ struct Cut {
   std::uint64_t last_elements;  ///< As piece_elements, of the last piece.
 };
 
+/// What the smallest chunk takes up in a message: chunks are whole cache lines, but elements that
+/// do not divide one are not aligned.
+std::size_t least_chunk_bytes(std::size_t element_bytes);
+
 /// `count`: elements of the vector (whole) or of one block (blocks). Messages are at most
-/// `message_bytes`, which must be at least 64 * widest.
+/// `message_bytes`, which must be at least least_chunk_bytes() * widest.
 Cut cut(Layout layout, std::uint64_t count, std::size_t element_bytes, int chunks, int widest,
         std::size_t message_bytes);
 
 /// Compiles one rank's schedule for one call; where `call` says that lengths differ, for all calls
 /// that differ in `count` and `lengths` alone.
 Program compile(const Schedule& schedule, const CallSignature& call, std::size_t message_bytes);
+
+/// The most operands on a side of a step of a premultiplied sum, or with accumulate = f32.
+inline constexpr std::size_t kMostMarked = 64;
+
+/// What decides whether ranks' schedules can serve a call of a rare kind.
+struct Facts {
+  int widest = 1;
+  std::size_t most_operands = 0;  ///< On a side of a step.
+  /// Some chunk of an output is written more than once, so that it holds a partial result for a
+  /// while. With accumulate = f32 that would be rounded, and not on all ranks alike.
+  bool rewrites_output = false;
+};
+Facts facts_of(std::span<const Schedule> schedules);
+
+/// Bytes of an element in messages and scratch.
+std::size_t moved_bytes(const CallSignature& call);
+
+/// What the function of a program's own reduction threw, in words.
+struct ReductionThrew {
+  std::string what;
+};
 
 }  // namespace tutti

@@ -160,6 +160,8 @@ Schedule plan(const PlanRequest& request) {
 
 }  // namespace
 
-Algorithm recursive_doubling_algorithm() { return {"recursive_doubling", knows, plan}; }
+Algorithm recursive_doubling_algorithm() {
+  return {"recursive_doubling", knows, plan, false, true};
+}
 
 }  // namespace tutti

@@ -67,7 +67,32 @@ bool serves(const Algorithm& algorithm, const SelectRequest& request) {
          (algorithm.direct || !request.pair_lengths);
 }
 
+/// As unfit(), of an algorithm that serves the collective. Plans only where it matters: rank 0, as
+/// root, has the most operands in a step.
+std::string unfit(const Algorithm& algorithm, const SelectRequest& request) {
+  const bool is_small = least_chunk_bytes(request.element_bytes) <= 64;
+  if (is_small && !request.wide && (!request.marked || request.ranks <= 64)) return "";
+  const Schedule plan = algorithm.plan({request.what, 0, request.ranks, 0});
+  Facts facts = facts_of({&plan, 1});
+  facts.rewrites_output = algorithm.rewrites_output && plan.layout == Layout::whole;
+  return unfit(facts, request);
+}
+
 }  // namespace
+
+std::string unfit(const Facts& facts, const SelectRequest& request) {
+  if (request.wide && facts.rewrites_output)
+    return "keeps partial results in the output, where accumulate = f32 would round them";
+  if (request.marked && facts.most_operands > kMostMarked)
+    return fmt::format(
+        "has steps of {} operands; a premultiplied sum and accumulate = f32 need at most {}",
+        facts.most_operands, kMostMarked);
+  const std::size_t room = request.max_message_bytes / least_chunk_bytes(request.element_bytes);
+  if (static_cast<std::size_t>(facts.widest) > room)
+    return fmt::format("moves {} chunks in one step; messages of {} bytes hold {} of this element",
+                       facts.widest, request.max_message_bytes, room);
+  return "";
+}
 
 std::uint32_t algorithm_index(std::string_view name) {
   const auto list = algorithms();
@@ -81,12 +106,21 @@ Choice choose(const SelectRequest& request, std::string_view forced) {
   const std::size_t message = request.max_message_bytes;
   if (!forced.empty() && forced != "auto") {
     const std::uint32_t index = algorithm_index(forced);
-    if (serves(algorithms()[index], request)) return {index, message};
+    if (serves(algorithms()[index], request)) {
+      const std::string why = unfit(algorithms()[index], request);
+      if (!why.empty())
+        throw Error(ErrorKind::usage, fmt::format("{}: algorithm '{}' {}; leave the choice to auto",
+                                                  to_string(request.what), forced, why));
+      return {index, message};
+    }
   }
-  for (const Row& row : kTable)
-    if (row.what == request.what && request.ranks <= row.most_ranks &&
-        (request.pair_lengths ? kAnyBytes : request.bytes) <= row.most_bytes)
-      return {algorithm_index(row.algorithm), message};
+  for (const Row& row : kTable) {
+    if (row.what != request.what || request.ranks > row.most_ranks ||
+        (request.pair_lengths ? kAnyBytes : request.bytes) > row.most_bytes)
+      continue;
+    const std::uint32_t index = algorithm_index(row.algorithm);
+    if (unfit(algorithms()[index], request).empty()) return {index, message};
+  }
   throw Error(ErrorKind::internal, fmt::format("no algorithm for {} of {} ranks",
                                                to_string(request.what), request.ranks));
 }

@@ -3,9 +3,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include <tutti/types.hpp>
+
+#include "collectives/program.h"
 
 namespace tutti {
 
@@ -21,11 +24,17 @@ struct SelectRequest {
   int cores;  ///< That the ranks share; agreed at start.
   std::size_t max_message_bytes;
   bool pair_lengths = false;  ///< Only a block's two ends know its length: `bytes` means nothing.
+  std::size_t element_bytes = 1;  ///< In messages.
+  bool wide = false;              ///< accumulate = f32.
+  bool marked = false;            ///< accumulate = f32, or a premultiplied sum.
 };
+
+/// Why schedules with these facts cannot serve the call: "keeps ...". Empty: they can.
+std::string unfit(const Facts& facts, const SelectRequest& request);
 
 /// By the table of measurements in select.cpp; `forced` (a name, or empty or "auto") overrides it
 /// for the collectives that the named algorithm knows. Throws `usage` for a name that is unknown or
-/// does not know `what` at all.
+/// cannot serve the call (see unfit()).
 Choice choose(const SelectRequest& request, std::string_view forced);
 
 /// Index of an algorithm by name; throws `usage` listing the known ones.

@@ -124,4 +124,19 @@ std::string LevelKnob::write(const Config& config) const {
   return std::string(to_string(config.*member));
 }
 
+bool AccumulateKnob::read(std::string_view text, Config& config) const {
+  if (text != "step" && text != "f32") return false;
+  config.*member = text == "f32" ? Accumulate::f32 : Accumulate::step;
+  return true;
+}
+
+std::string AccumulateKnob::write(const Config& config) const {
+  switch (config.*member) {
+    case Accumulate::step: return "step";
+    case Accumulate::f32: return "f32";
+    case Accumulate::as_configured: break;
+  }
+  return "as_configured";  // which is none here
+}
+
 }  // namespace tutti

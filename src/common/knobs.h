@@ -69,7 +69,16 @@ struct LevelKnob {
   std::string range() const { return "error, warn, info or debug"; }
 };
 
-using KnobKind = std::variant<NamesKnob, PathKnob, TimeKnob, BytesKnob, CountKnob, LevelKnob>;
+struct AccumulateKnob {
+  Accumulate Config::*member;
+
+  bool read(std::string_view text, Config& config) const;
+  std::string write(const Config& config) const;
+  std::string range() const { return "step or f32"; }
+};
+
+using KnobKind =
+    std::variant<NamesKnob, PathKnob, TimeKnob, BytesKnob, CountKnob, LevelKnob, AccumulateKnob>;
 
 /// 65536 as "64K": the largest of K, M and G that divides it.
 std::string write_bytes(std::size_t bytes);

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include <tutti/types.hpp>
 
@@ -34,6 +35,8 @@ struct CallSignature {
       0;  ///< Index in the table of algorithms: the ranks' schedules must fit together.
   std::uint32_t lengths = 0;  ///< 0: all blocks have `count` elements. kPairLengths, or else a hash
                               ///< of all blocks' lengths, which all ranks must know alike.
+  std::uint64_t reduction = 0;  ///< A program's own, in place of type and op: reduction_id(); or 0.
+  bool wide = false;            ///< accumulate = f32: messages and scratch hold f32.
 
   bool operator==(const CallSignature&) const = default;
 };
@@ -45,13 +48,27 @@ constexpr std::uint64_t mix(
   return x ^ (x >> 31);
 }
 
+/// What ranks compare of a program's own reduction: a hash of its name, and its element's bytes.
+constexpr std::uint64_t reduction_id(std::string_view name, std::size_t element_bytes) noexcept {
+  std::uint64_t hash = mix(element_bytes);
+  for (const char letter : name) hash = mix(hash ^ static_cast<unsigned char>(letter)) + 1;
+  return hash >> 32 << 32 | static_cast<std::uint32_t>(element_bytes);
+}
+
+/// Bytes of an element in the call's buffers.
+inline std::size_t element_bytes(DataType type, std::uint64_t reduction) noexcept {
+  return reduction != 0 ? static_cast<std::uint32_t>(reduction) : size_of(type);
+}
+
 constexpr std::uint32_t fingerprint(const CallSignature& call) noexcept {
   std::uint64_t h =
       mix(static_cast<std::uint64_t>(call.what) | static_cast<std::uint64_t>(call.type) << 8 |
           static_cast<std::uint64_t>(call.op) << 16 |
-          static_cast<std::uint64_t>(static_cast<std::uint32_t>(call.root)) << 24);
+          static_cast<std::uint64_t>(static_cast<std::uint32_t>(call.root)) << 24 |
+          static_cast<std::uint64_t>(call.wide) << 56);
   h = mix(h ^ call.count);
   h = mix(h ^ call.algorithm ^ static_cast<std::uint64_t>(call.lengths) << 32);
+  if (call.reduction != 0) h = mix(h ^ call.reduction);
   return static_cast<std::uint32_t>(h ^ (h >> 32));
 }
 

@@ -22,6 +22,11 @@ std::uint64_t all_of(int operands) {
   return operands >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << operands) - 1;
 }
 
+bool is_plain(const CombineExtras* extras) {
+  return extras == nullptr ||
+         (extras->premultiplied_inputs | extras->wide_inputs | extras->wide_outputs) == 0;
+}
+
 // `held`: in buffers; `folded`: in registers, in blocks and in wide operands.
 class Blocks {
  public:
@@ -38,6 +43,7 @@ class Blocks {
     assert((extras_.wide_inputs | extras_.premultiplied_inputs) == 0 || args.inputs <= 64);
     assert(extras_.wide_outputs == 0 || args.outputs <= 64);
     if (extras_.premultiplied_inputs != 0) set_scalar();
+    rounds_products_ = converts() && (extras_.wide_inputs | extras_.wide_outputs) == 0;
   }
 
   // One input that is neither converted nor multiplied nor divided keeps its bits.
@@ -87,7 +93,14 @@ class Blocks {
     }
     if (!has_bit(extras_.premultiplied_inputs, j)) return from;
     scale_(from, block.bytes, count_, scalar_.bytes);
+    if (rounds_products_) round(reinterpret_cast<float*>(block.bytes));
     return block.bytes;
+  }
+
+  void round(float* values) const {
+    alignas(64) std::byte narrow[kBlockBytes / sizeof(float) * 2];
+    conversion_.narrow(values, narrow, count_);
+    conversion_.widen(narrow, values, count_);
   }
 
   // One input has met no reduction that makes its NaN the one NaN.
@@ -130,6 +143,7 @@ class Blocks {
   const std::size_t folded_bytes_;
   const CombineFunction fold_;
   const ScaleFunction scale_;
+  bool rounds_products_ = false;
   std::size_t begin_ = 0;
   std::size_t count_ = 0;
   struct alignas(64) {
@@ -149,7 +163,7 @@ void copy_elements(const CombineArgs& args, std::size_t element_bytes) {
 
 void combine_in_blocks(const CombineArgs& args, DataType type, Op op) {
   // Most steps of an average only add, and so do those of a premultiplied sum.
-  if (args.extras == nullptr && args.divide_by == 1 && (op == Op::avg || op == Op::premul_sum))
+  if (is_plain(args.extras) && args.divide_by == 1 && (op == Op::avg || op == Op::premul_sum))
     if (const CombineFunction sum = direct_kernel(type, Op::sum)) return sum(args);
   Blocks blocks(args, type, op);
   if (blocks.is_copy()) return copy_elements(args, blocks.copied_bytes());

@@ -15,7 +15,8 @@ namespace tutti {
 struct CombineExtras {
   /// premul_sum: these inputs are multiplied by *premultiply, an element of the call's type, before
   /// they are reduced. For operands that hold this rank's own input; a message was multiplied where
-  /// it came from. A step with one such input multiplies, and is no copy.
+  /// it came from. A step with one such input multiplies, and is no copy. The product of 16- and
+  /// 8-bit floats is rounded to the type, as in a message, but where an operand is wide.
   std::uint64_t premultiplied_inputs = 0;
   const void* premultiply = nullptr;
   /// With accumulate = f32: these operands hold f32, 4 bytes an element, in place of the type.

@@ -54,6 +54,20 @@ bool in_place(const Call& call, std::uintptr_t in, std::uintptr_t out, std::size
   return in == out;
 }
 
+std::string element_name(DataType type, std::uint64_t reduction) {
+  return reduction == 0 ? std::string(to_string(type))
+                        : fmt::format("{} bytes", element_bytes(type, reduction));
+}
+
+std::string reduction_name(const CallSignature& call, const UserReduction* reduction) {
+  if (call.reduction == 0) return std::string(to_string(call.op));
+  const std::uint64_t hash = call.reduction >> 32;
+  if (reduction == nullptr ||
+      reduction_id(reduction->name, reduction->element_bytes) != call.reduction)
+    return fmt::format("reduction #{:08x}", hash);
+  return fmt::format("reduction '{}' #{:08x}", reduction->name, hash);
+}
+
 std::string_view in_place_rule(Collective what) {
   if (holds_one_block(what, Place::input)) return "input == output + rank * count";
   if (holds_one_block(what, Place::output)) return "output == input + rank * count";
@@ -61,6 +75,8 @@ std::string_view in_place_rule(Collective what) {
 }
 
 }  // namespace
+
+void check_reduction(const Call& call) { combine_function(*call.extras.reduction); }
 
 void check_kind(const CallKind& kind, int size) {
   if (static_cast<int>(kind.type) >= kDataTypes)
@@ -70,14 +86,17 @@ void check_kind(const CallKind& kind, int size) {
   if (has_root(kind.what) && (kind.root < 0 || kind.root >= size))
     refuse(kind, fmt::format("root {} is not a rank; ranks are 0 to {}", kind.root, size - 1));
   if (reduces(kind.what)) combine_function(kind.type, kind.op);  // throws `usage` naming the pair
-  if (reduces(kind.what) && kind.op == Op::premul_sum)
-    refuse(kind, "no call takes the scalar of a premultiplied sum yet");
+  const bool premultiplies = reduces(kind.what) && kind.op == Op::premul_sum && kind.reduction == 0;
+  if (premultiplies && !kind.premultiplied)
+    refuse(kind, "premul_sum needs CallOptions::premultiplier, which is null");
+  if (!premultiplies && kind.premultiplied)
+    refuse(kind, "CallOptions::premultiplier is for premul_sum alone");
   const std::size_t most = static_cast<std::size_t>(std::numeric_limits<std::ptrdiff_t>::max()) /
-                           size_of(kind.type) / static_cast<std::size_t>(size);
+                           element_bytes(kind) / static_cast<std::size_t>(size);
   if (!kind.variable && kind.count > most)
     refuse(kind,
            fmt::format("{} elements of {} are more than memory can be; at most {} with {} ranks",
-                       kind.count, to_string(kind.type), most, size));
+                       kind.count, element_name(kind.type, kind.reduction), most, size));
 }
 
 void check_timeout(const Call& call) {
@@ -89,7 +108,7 @@ void check_buffers(const Call& call, int rank, int size) {
   const CallKind& kind = call.kind;
   check_timeout(call);
   const Blocks holds = blocks(kind.what, rank == kind.root, size);
-  const std::size_t bytes = kind.count * size_of(kind.type);
+  const std::size_t bytes = kind.count * element_bytes(kind);
   const std::size_t in_bytes = bytes * holds.input;
   const std::size_t out_bytes = bytes * holds.output;
   if (call.input == nullptr && in_bytes > 0) refuse(kind, "input is null");
@@ -105,16 +124,17 @@ void check_buffers(const Call& call, int rank, int size) {
                      in_bytes, call.input, out_bytes, call.output, in_place_rule(kind.what)));
 }
 
-std::string describe(const CallSignature& call) {
+std::string describe(const CallSignature& call, const UserReduction* reduction) {
   const bool variable = call.lengths != 0;
   std::string text = name_of(call.what, variable) + "(";
   if (call.lengths == kPairLengths)
     text += to_string(call.type);
   else if (call.what != Collective::barrier)
-    text += fmt::format("{} x {}", call.count, to_string(call.type));
+    text += fmt::format("{} x {}", call.count, element_name(call.type, call.reduction));
   if (variable && call.lengths != kPairLengths)
     text += fmt::format(" in all, counts #{:08x}", call.lengths);
-  if (reduces(call.what)) text += fmt::format(", {}", to_string(call.op));
+  if (reduces(call.what)) text += fmt::format(", {}", reduction_name(call, reduction));
+  if (call.wide) text += ", accumulate = f32";
   if (has_root(call.what)) text += fmt::format(", root {}", call.root);
   return text + ")";
 }

@@ -7,9 +7,11 @@
 #include <string>
 #include <string_view>
 
+#include <tutti/config.hpp>
 #include <tutti/types.hpp>
 
 #include "common/wire.h"
+#include "runtime/execution.h"
 
 namespace tutti {
 
@@ -24,6 +26,9 @@ struct CallKind {
   std::size_t count = 0;  ///< As the public call counts: of the vector, or of one rank's block.
                           ///< Variable: of the longest block, where all ranks know it, or 0.
   bool variable = false;  ///< Blocks have lengths of their own.
+  bool premultiplied = false;  ///< A premultiplier was given.
+  Accumulate accumulate = Accumulate::as_configured;
+  std::uint64_t reduction = 0;  ///< reduction_id() of a program's own, in place of type and op.
 
   bool operator==(const CallKind&) const = default;
 };
@@ -49,7 +54,8 @@ struct Call {
   std::chrono::milliseconds timeout{0};
   std::string_view algorithm = {};
   const VariableBlocks* variable = nullptr;  ///< Of a variable call; valid until it returns.
-  Group* group = nullptr;                    ///< To be made when it ends.
+  CallExtras extras = {};
+  Group* group = nullptr;  ///< To be made when it ends.
 };
 
 /// Throws `usage`: "all_gatherv: <what>".
@@ -60,11 +66,17 @@ struct Call {
 void check_kind(const CallKind& kind, int size);
 void check_buffers(const Call& call, int rank, int size);  // of a call that is not variable
 void check_timeout(const Call& call);
+void check_reduction(const Call& call);  // of a call that brings its own
 
 /// "all_gatherv" for all_gather with lengths.
 std::string name_of(Collective what, bool variable);
 
-/// "all_reduce(1024 x f32, sum)", for messages.
-std::string describe(const CallSignature& call);
+inline std::size_t element_bytes(const CallKind& kind) {
+  return element_bytes(kind.type, kind.reduction);
+}
+
+/// "all_reduce(1024 x f32, sum)", for messages. `reduction`: the program's own that it names, if
+/// that is known.
+std::string describe(const CallSignature& call, const UserReduction* reduction = nullptr);
 
 }  // namespace tutti

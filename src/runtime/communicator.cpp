@@ -112,13 +112,26 @@ namespace {
 
 Call call(Collective what, const void* input, void* output, std::size_t count, DataType type, Op op,
           int root, const CallOptions& options) {
-  return {{what, type, op, root, count},
-          input,
-          output,
-          options.timeout,
-          options.algorithm,
-          nullptr,
-          options.group};
+  return {.kind = {.what = what,
+                   .type = type,
+                   .op = op,
+                   .root = root,
+                   .count = count,
+                   .premultiplied = options.premultiplier != nullptr,
+                   .accumulate = options.accumulate},
+          .input = input,
+          .output = output,
+          .timeout = options.timeout,
+          .algorithm = options.algorithm,
+          .extras = {options.premultiplier, nullptr},
+          .group = options.group};
+}
+Call own_call(Collective what, const void* input, void* output, std::size_t count,
+              const UserReduction& reduction, int root, const CallOptions& options) {
+  Call made = call(what, input, output, count, DataType::uint8, Op::sum, root, options);
+  made.kind.reduction = reduction_id(reduction.name, reduction.element_bytes);
+  made.extras.reduction = &reduction;
+  return made;
 }
 Call all_reduce_call(const void* input, void* output, std::size_t count, DataType type, Op op,
                      const CallOptions& o) {
@@ -158,14 +171,17 @@ struct VariableCall {
   VariableCall(Collective what, const void* input, void* output, const VariableBlocks& lengths,
                DataType type, Op op, int root, const CallOptions& o)
       : blocks(lengths),
-        call{{what, type, op, root, longest_known(what, blocks), true},
-             input,
-             output,
-             o.timeout,
-             o.algorithm,
-             &blocks} {}
+        call(variable(
+            tutti::call(what, input, output, longest_known(what, blocks), type, op, root, o),
+            blocks)) {}
   VariableCall(const VariableCall&) = delete;
   VariableCall& operator=(const VariableCall&) = delete;
+
+  static Call variable(Call uniform, const VariableBlocks& blocks) {
+    uniform.kind.variable = true;
+    uniform.variable = &blocks;
+    return uniform;
+  }
 
   const VariableBlocks blocks;
   const Call call;
@@ -380,6 +396,52 @@ Persistent Communicator::reduce_scatter_init(const void* input, void* output, st
 }
 Persistent Communicator::barrier_init(const CallOptions& options) {
   return impl_->init(barrier_call(options));
+}
+
+void Communicator::all_reduce(const void* input, void* output, std::size_t count,
+                              const UserReduction& reduction, const CallOptions& options) {
+  impl_->run(own_call(Collective::all_reduce, input, output, count, reduction, 0, options));
+}
+Work Communicator::all_reduce_async(const void* input, void* output, std::size_t count,
+                                    const UserReduction& reduction, const CallOptions& options) {
+  return impl_->run_async(
+      own_call(Collective::all_reduce, input, output, count, reduction, 0, options));
+}
+Persistent Communicator::all_reduce_init(const void* input, void* output, std::size_t count,
+                                         const UserReduction& reduction,
+                                         const CallOptions& options) {
+  return impl_->init(own_call(Collective::all_reduce, input, output, count, reduction, 0, options));
+}
+void Communicator::reduce(const void* input, void* output, std::size_t count,
+                          const UserReduction& reduction, int root, const CallOptions& options) {
+  impl_->run(own_call(Collective::reduce, input, output, count, reduction, root, options));
+}
+Work Communicator::reduce_async(const void* input, void* output, std::size_t count,
+                                const UserReduction& reduction, int root,
+                                const CallOptions& options) {
+  return impl_->run_async(
+      own_call(Collective::reduce, input, output, count, reduction, root, options));
+}
+Persistent Communicator::reduce_init(const void* input, void* output, std::size_t count,
+                                     const UserReduction& reduction, int root,
+                                     const CallOptions& options) {
+  return impl_->init(own_call(Collective::reduce, input, output, count, reduction, root, options));
+}
+void Communicator::reduce_scatter(const void* input, void* output, std::size_t count,
+                                  const UserReduction& reduction, const CallOptions& options) {
+  impl_->run(own_call(Collective::reduce_scatter, input, output, count, reduction, 0, options));
+}
+Work Communicator::reduce_scatter_async(const void* input, void* output, std::size_t count,
+                                        const UserReduction& reduction,
+                                        const CallOptions& options) {
+  return impl_->run_async(
+      own_call(Collective::reduce_scatter, input, output, count, reduction, 0, options));
+}
+Persistent Communicator::reduce_scatter_init(const void* input, void* output, std::size_t count,
+                                             const UserReduction& reduction,
+                                             const CallOptions& options) {
+  return impl_->init(
+      own_call(Collective::reduce_scatter, input, output, count, reduction, 0, options));
 }
 
 }  // namespace tutti

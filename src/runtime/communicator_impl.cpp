@@ -1,6 +1,7 @@
 #include "runtime/communicator_impl.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include <fmt/format.h>
 
@@ -31,6 +32,13 @@ ResultStores stores_for(std::size_t result_bytes, const void* input, const void*
 
 std::size_t blocks_moved(Collective what, int size) {
   return collectives::layout_of(what) == Layout::blocks ? static_cast<std::size_t>(size) : 1;
+}
+
+// Of a Call or PlannedCall; `blocks` are for a variable one.
+template <typename AnyCall>
+CallBuffers buffers_of(const AnyCall& call, const CallExtras& extras, const BlockTable& blocks) {
+  return {static_cast<const std::byte*>(call.input), static_cast<std::byte*>(call.output), nullptr,
+          &blocks, extras};
 }
 
 }  // namespace
@@ -80,6 +88,8 @@ void CommunicatorImpl::check_usable(std::string_view what) const {
 
 const CommunicatorImpl::Plan& CommunicatorImpl::plan(const Call& call) {
   check_usable(to_string(call.kind.what));
+  if (call.extras.reduction != nullptr) [[unlikely]]
+    check_reduction(call);
   if (!last_plan_ || last_plan_->kind != call.kind || last_plan_->algorithm != call.algorithm)
     last_plan_ = plan_kind(call.kind, call.algorithm);
   Plan& plan = *last_plan_;
@@ -105,42 +115,58 @@ Choice CommunicatorImpl::choose_algorithm(const CallKind& kind, std::string_view
            fmt::format("algorithm '{}' is the program's own; lengths that only pairs of ranks "
                        "know need one of tutti's",
                        algorithm));
-  if (own) return {own_algorithms_.number(algorithm, kind.what, kind.root, most), most};
-  return choose(
-      {kind.what, kind.count * size_of(kind.type), parts_.size, parts_.cores, most, pair_lengths},
-      algorithm.empty() ? parts_.runtime->config().algorithm : algorithm);
+  const bool wide = widens(kind);
+  const std::size_t moved = wide ? size_of(accumulation_type(kind.type)) : element_bytes(kind);
+  const SelectRequest request{
+      kind.what, kind.count * moved,        parts_.size, parts_.cores, most, pair_lengths, moved,
+      wide,      wide || kind.premultiplied};
+  if (!own)
+    return choose(request, algorithm.empty() ? parts_.runtime->config().algorithm : algorithm);
+  const std::uint32_t number = own_algorithms_.number(algorithm, kind.what, kind.root, most);
+  const std::string why = unfit(own_algorithms_.facts(number), request);
+  if (!why.empty()) refuse(kind, fmt::format("algorithm '{}' {}", algorithm, why));
+  return {number, most};
+}
+
+bool CommunicatorImpl::widens(const CallKind& kind) const {
+  const bool asked = kind.accumulate == Accumulate::f32 ||
+                     (kind.accumulate == Accumulate::as_configured &&
+                      parts_.runtime->config().accumulate == Accumulate::f32);
+  if (!asked || !collectives::reduces(kind.what) || kind.reduction != 0) return false;
+  const bool rounds =
+      kind.op == Op::sum || kind.op == Op::prod || kind.op == Op::avg || kind.op == Op::premul_sum;
+  return rounds && accumulation_type(kind.type) != kind.type;
 }
 
 CommunicatorImpl::Plan CommunicatorImpl::plan_kind(const CallKind& kind,
                                                    std::string_view algorithm) {
   check_kind(kind, parts_.size);
-  const std::size_t bytes = kind.count * size_of(kind.type);
+  const std::size_t bytes = kind.count * element_bytes(kind);
   const Choice choice = choose_algorithm(kind, algorithm);
   return {kind,
           std::string(algorithm),
           {{kind.what, kind.type, kind.op, kind.root, kind.variable ? 0 : kind.count,
-            choice.algorithm, kind.variable ? kPairLengths : 0},
+            choice.algorithm, kind.variable ? kPairLengths : 0, kind.reduction, widens(kind)},
            choice.message_bytes},
           bytes * blocks_moved(kind.what, parts_.size)};
 }
 
 Situation CommunicatorImpl::situation() const {
-  return {*parts_.transport, parts_.runtime->clock(), parts_.rank,
-          parts_.size,       next_number_ - 1,        execution_.call()};
+  return {*parts_.transport, parts_.runtime->clock(), parts_.rank,           parts_.size,
+          next_number_ - 1,  execution_.call(),       execution_.reduction()};
 }
 
 std::chrono::milliseconds CommunicatorImpl::timeout_of(const Call& call) const {
   return call.timeout.count() > 0 ? call.timeout : parts_.runtime->config().timeout;
 }
 
-void CommunicatorImpl::begin(BoundProgram& bound, const void* input, void* output,
-                             std::size_t result_bytes, const BlockTable& blocks) {
-  const CallBuffers buffers{static_cast<const std::byte*>(input), static_cast<std::byte*>(output),
-                            programs_.scratch(bound), bound.program.variable ? &blocks : nullptr};
+void CommunicatorImpl::begin(BoundProgram& bound, CallBuffers buffers, std::size_t result_bytes) {
+  buffers.scratch = programs_.scratch(bound);
+  if (!bound.program.variable) buffers.blocks = nullptr;
   const std::uint64_t number = next_number_++;
-  board_.record(number, bound.program.variable ? blocks.call : bound.program.call);
+  board_.record(number, bound.program.variable ? buffers.blocks->call : bound.program.call);
   execution_.start(bound, buffers, static_cast<std::uint32_t>(number),
-                   stores_for(result_bytes, input, output));
+                   stores_for(result_bytes, buffers.input, buffers.output));
 }
 
 void CommunicatorImpl::complete() noexcept {
@@ -156,41 +182,48 @@ void CommunicatorImpl::look(TimePoint deadline, Nanoseconds limit) {
   throw diagnose_deadline(situation(), execution_, limit);
 }
 
-PlannedCall CommunicatorImpl::planned(const Call& call, const Plan& plan) const {
-  return {plan.key, call.input, call.output, timeout_of(call), plan.result_bytes, nullptr};
-}
-
 void CommunicatorImpl::run(const Call& call) {
   const Plan& plan = this->plan(call);
   if (call.group != nullptr) [[unlikely]]
     return add_to(*call.group, prepared(planned(call, plan)));
   if (pending()) [[unlikely]]
     return run_behind(planned(call, plan));
-  run_now(programs_.get(plan.key), call.input, call.output, plan.result_bytes, timeout_of(call));
+  run_now(programs_.get(plan.key), buffers_of(call, call.extras, blocks_), plan.result_bytes,
+          timeout_of(call));
 }
 
 void CommunicatorImpl::run(const PlannedCall& call) {
   check_usable(to_string(call.key.signature.what));
   if (pending()) [[unlikely]]
     return run_behind(call);
-  run_now(*call.program, call.input, call.output, call.result_bytes, call.timeout);
+  run_now(*call.program, buffers_of(call, call.extras(), blocks_), call.result_bytes, call.timeout);
 }
 
 // In the caller's own thread: nothing is pending.
-void CommunicatorImpl::run_now(BoundProgram& bound, const void* input, void* output,
+void CommunicatorImpl::run_now(BoundProgram& bound, const CallBuffers& buffers,
                                std::size_t result_bytes, std::chrono::milliseconds timeout) {
-  begin(bound, input, output, result_bytes, blocks_);
+  begin(bound, buffers, result_bytes);
   try {
     await_execution(timeout);
-  } catch (const UnexpectedMessage& message) {
-    const Error error = diagnose_message(situation(), message);
+  } catch (...) {
+    const Error error = diagnose_thrown();
     fail(error);
     throw error;
-  } catch (const Error& error) {
-    fail(error);
-    throw;
   }
   complete();
+}
+
+// In a handler: the error for what is being handled.
+Error CommunicatorImpl::diagnose_thrown() const {
+  try {
+    throw;
+  } catch (const UnexpectedMessage& message) {
+    return diagnose_message(situation(), message);
+  } catch (const ReductionThrew& thrown) {
+    return diagnose_reduction(situation(), thrown);
+  } catch (const Error& error) {
+    return error;
+  }
 }
 
 // Behind the operations that are pending.
@@ -208,8 +241,17 @@ PlannedCall CommunicatorImpl::prepare(const Call& call) {
   const std::lock_guard owner(engine_mutex_);  // the program's channels are the engine's
   auto program = programs_.share(plan.key);
   if (!under_way_) programs_.scratch(*program);
-  return {plan.key,         call.input,        call.output,
-          timeout_of(call), plan.result_bytes, std::move(program)};
+  PlannedCall prepared = planned(call, plan);
+  prepared.program = std::move(program);
+  return prepared;
+}
+
+PlannedCall CommunicatorImpl::planned(const Call& call, const Plan& plan) const {
+  PlannedCall planned{plan.key,          call.input, call.output,          timeout_of(call),
+                      plan.result_bytes, nullptr,    call.extras.reduction};
+  if (call.extras.premultiplier != nullptr)
+    std::memcpy(planned.premultiplier.data(), call.extras.premultiplier, size_of(call.kind.type));
+  return planned;
 }
 
 void CommunicatorImpl::await_execution(std::chrono::milliseconds timeout) {
@@ -279,10 +321,8 @@ void CommunicatorImpl::advance_queue() {
       if (!under_way_) begin_queued(*operation);
       if (!execution_.advance()) return;
       complete();
-    } catch (const UnexpectedMessage& message) {
-      error = diagnose_message(situation(), message);
-    } catch (const Error& thrown) {
-      error = thrown;
+    } catch (...) {
+      error = diagnose_thrown();
     }
     if (error) fail(*error);
     finish_front(std::move(error));
@@ -292,7 +332,7 @@ void CommunicatorImpl::advance_queue() {
 void CommunicatorImpl::begin_queued(const Operation& operation) {
   const PlannedCall& call = operation.call;
   BoundProgram& bound = call.program != nullptr ? *call.program : programs_.get(call.key);
-  begin(bound, call.input, call.output, call.result_bytes, operation.blocks);
+  begin(bound, buffers_of(call, call.extras(), operation.blocks), call.result_bytes);
   under_way_ = true;
   deadline_.store(operation.deadline, std::memory_order_relaxed);
 }
@@ -352,10 +392,8 @@ void CommunicatorImpl::look_queue() {
   std::optional<Error> error;
   try {
     look(operation.deadline, operation.call.timeout);
-  } catch (const UnexpectedMessage& message) {
-    error = diagnose_message(situation(), message);
-  } catch (const Error& thrown) {
-    error = thrown;
+  } catch (...) {
+    error = diagnose_thrown();
   }
   if (!error) return;
   fail(*error);

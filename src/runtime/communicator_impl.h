@@ -124,17 +124,18 @@ class CommunicatorImpl final : public Advanced {
   void check_usable(std::string_view what) const;
   void check(const TransferCall& call) const;
   static void add_to(Group& group, OperationRef operation);
+  bool widens(const CallKind& kind) const;
   PlannedCall prepare(const Call& call);
   PlannedCall planned(const Call& call, const Plan& plan) const;
   OperationRef prepared(PlannedCall call);
   OperationRef prepared(const TransferCall& call);
   void run_behind(PlannedCall call);
 
-  // Engine: its owner only.
-  void begin(BoundProgram& bound, const void* input, void* output, std::size_t result_bytes,
-             const BlockTable& blocks);
-  void run_now(BoundProgram& bound, const void* input, void* output, std::size_t result_bytes,
+  // Engine: its owner only. Buffers of a call that is not variable have no blocks.
+  void begin(BoundProgram& bound, CallBuffers buffers, std::size_t result_bytes);
+  void run_now(BoundProgram& bound, const CallBuffers& buffers, std::size_t result_bytes,
                std::chrono::milliseconds timeout);
+  Error diagnose_thrown() const;
   void await_execution(std::chrono::milliseconds timeout);
   void complete() noexcept;
   void look(TimePoint deadline, Nanoseconds limit);

@@ -15,7 +15,7 @@ constexpr std::string_view kAdvice = "Make every rank call the same operations i
 
 std::string heading(const Situation& now) {
   return fmt::format("rank {} of {}: operation #{} {}", now.rank, now.size, now.number,
-                     describe(now.call));
+                     describe(now.call, now.reduction));
 }
 
 // A board may have to be fetched from a peer that answers by itself, or not at all.
@@ -36,9 +36,9 @@ std::uint64_t whole_number(std::uint64_t now, std::uint32_t truncated) {
                    static_cast<std::int32_t>(truncated - static_cast<std::uint32_t>(now))));
 }
 
-std::string what_it_called(const Board* board, std::uint64_t number) {
+std::string what_it_called(const Situation& now, const Board* board, std::uint64_t number) {
   const auto call = board != nullptr ? board->call(number) : std::nullopt;
-  return call ? fmt::format("operation #{} {}", number, describe(*call))
+  return call ? fmt::format("operation #{} {}", number, describe(*call, now.reduction))
               : fmt::format("operation #{} (its arguments are no longer on record)", number);
 }
 
@@ -51,14 +51,15 @@ std::string algorithms_apart(const CallSignature& here, const CallSignature& the
                      describe_algorithm(here.algorithm));
 }
 
-std::string where_it_is(const Board* board, std::uint64_t number) {
+std::string where_it_is(const Situation& now, const Board* board, std::uint64_t number) {
   if (board == nullptr) return "does not answer";
   const std::uint64_t entered = board->entered.load(std::memory_order_acquire);
   if (entered > number)
     return board->completed.load(std::memory_order_acquire) > number ? "has completed it"
                                                                      : "is in it";
   if (entered == 0) return "has not called it (nor anything before)";
-  return fmt::format("has not called it (its last call is {})", what_it_called(board, entered - 1));
+  return fmt::format("has not called it (its last call is {})",
+                     what_it_called(now, board, entered - 1));
 }
 
 // The two ends of a block that gave it different lengths in calls that agree in all else: each
@@ -97,7 +98,7 @@ std::optional<Error> diagnose_peers(const Situation& now) {
       if (theirs && *theirs != now.call)
         return Error(ErrorKind::mismatch,
                      fmt::format("{}, but rank {} called {}{}. {}", heading(now), peer,
-                                 what_it_called(board, now.number),
+                                 what_it_called(now, board, now.number),
                                  algorithms_apart(now.call, *theirs), kAdvice));
     }
     switch (status.state) {
@@ -105,7 +106,7 @@ std::optional<Error> diagnose_peers(const Situation& now) {
       case PeerStatus::State::closed:
         return Error(ErrorKind::peer_lost,
                      fmt::format("{}: rank {} has closed its communicator and {}", heading(now),
-                                 peer, where_it_is(board, now.number)));
+                                 peer, where_it_is(now, board, now.number)));
       case PeerStatus::State::failed:
         if (board == nullptr) break;
         return Error(static_cast<ErrorKind>(board->failure_kind.load(std::memory_order_relaxed)),
@@ -137,12 +138,17 @@ Error diagnose_message(const Situation& now, const UnexpectedMessage& message) {
                                    ? now.number
                                    : whole_number(now.number, message.found.operation);
   const std::string here =
-      theirs == now.number
-          ? (instead ? algorithms_apart(now.call, *instead) : "")
-          : fmt::format(", which here was {}", what_it_called(&now.transport.own_board(), theirs));
+      theirs == now.number ? (instead ? algorithms_apart(now.call, *instead) : "")
+                           : fmt::format(", which here was {}",
+                                         what_it_called(now, &now.transport.own_board(), theirs));
   return Error(ErrorKind::mismatch,
                fmt::format("{}, but rank {} called {}{}. {}", heading(now), message.peer,
-                           what_it_called(board, theirs), here, kAdvice));
+                           what_it_called(now, board, theirs), here, kAdvice));
+}
+
+Error diagnose_reduction(const Situation& now, const ReductionThrew& thrown) {
+  return Error(ErrorKind::usage,
+               fmt::format("{}: the reduction's function threw: {}", heading(now), thrown.what));
 }
 
 Error diagnose_deadline(const Situation& now, const Execution& execution, Nanoseconds limit) {
@@ -151,7 +157,7 @@ Error diagnose_deadline(const Situation& now, const Execution& execution, Nanose
                   std::chrono::duration_cast<std::chrono::milliseconds>(limit).count());
   for (int peer = 0; peer < now.size; ++peer) {
     if (peer == now.rank) continue;
-    const std::string where = where_it_is(fetch_board(now, peer), now.number);
+    const std::string where = where_it_is(now, fetch_board(now, peer), now.number);
     if (where != "is in it" && where != "has completed it")
       text += fmt::format("; rank {} {}", peer, where);
   }

@@ -18,6 +18,7 @@ struct Situation {
   int size;
   std::uint64_t number;
   const CallSignature& call;
+  const UserReduction* reduction = nullptr;  ///< The program's own that the operation does.
 };
 
 /// A peer that has failed, gone or called something else, so that the operation cannot end; none:
@@ -28,6 +29,9 @@ std::optional<Error> diagnose_peers(const Situation& now);
 /// The error for a message that belongs to another call: `mismatch` with what both ranks called
 /// (`corrupt` where the calls agree and only the length differs).
 Error diagnose_message(const Situation& now, const UnexpectedMessage& message);
+
+/// The error for a program's own reduction that threw.
+Error diagnose_reduction(const Situation& now, const ReductionThrew& thrown);
 
 /// The error for a deadline that passed: who has not called it, who is in it, whom this rank waits
 /// for.

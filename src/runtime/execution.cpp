@@ -13,7 +13,8 @@ bool RecvPort::peek_channel(Message& message) {
   return found.has_value();
 }
 
-BoundProgram::BoundProgram(Program compiled, Transport& transport) : program(std::move(compiled)) {
+BoundProgram::BoundProgram(Program compiled, Transport& transport)
+    : program(std::move(compiled)), extras(program.extras) {
   for (const Program::Port& port : program.sends)
     sends.emplace_back(port.peer, transport.sender(port.peer, port.channel));
   for (const Program::Port& port : program.receives)
@@ -49,6 +50,11 @@ void Execution::start(BoundProgram& bound, const CallBuffers& buffers, std::uint
   pair_mask_ = call().lengths == kPairLengths ? ~std::uint32_t{0} : 0;
   fetched_mask_ = stores == ResultStores::fetched ? ~std::uint64_t{0} : 0;
   streamed_mask_ = stores == ResultStores::streamed ? ~std::uint64_t{0} : 0;
+  for (CombineExtras& extras : bound.extras) {
+    extras.premultiply = buffers.extras.premultiplier;
+    extras.user = buffers.extras.reduction;
+  }
+  extras_ = bound.extras.empty() ? nullptr : bound.extras.data();
   unfinished_ = bound.lanes.size();
   for (LaneState& lane : bound.lanes) {
     lane.step = lane.first;
@@ -129,6 +135,8 @@ inline void Execution::combine(LaneState& lane, const Load& load) {
   args.divide_by = step.divide_by;
   args.fetch_outputs = step.results & fetched_mask_;
   args.stream_outputs = step.results & streamed_mask_;
+  if (extras_ != nullptr) [[unlikely]]
+    args.extras = extras_ + (lane.step - bound_->program.steps.data());
   if (step.segments > 1)
     return variable ? combine_blocks(lane, args) : combine_segments(lane, load.last, args);
   if (args.count > 0) step.combine(args);
@@ -160,7 +168,8 @@ void Execution::combine_blocks(LaneState& lane, CombineArgs& args) {
   const Program::Operand* operands = bound_->program.operands.data() + step.first_operand;
   const BlockTable::Block* table = blocks_->blocks.data();
   for (std::uint32_t segment = 0; segment < step.segments; ++segment) {
-    const std::uint64_t bytes = part_of(table[step.first_block + segment], lane.piece);
+    const std::uint64_t bytes = part_of(table[step.first_block + segment], lane.piece)
+                                << bound_->program.widening;
     args.count = bytes >> step.element_shift;
     if (args.count > 0) step.combine(args);
     if (segment + 1 == step.segments) break;
@@ -223,7 +232,7 @@ inline Execution::Load Execution::load_of(const LaneState& lane) const {
     std::uint64_t bytes = 0;
     for (std::uint32_t segment = 0; segment < lane.step->segments; ++segment)
       bytes += part_of(block[segment], lane.piece);
-    return {0, bytes,
+    return {0, bytes << bound_->program.widening,
             header_.fingerprint + (static_cast<std::uint32_t>(block->bytes) & pair_mask_)};
   } else {
     const std::size_t last = lane.piece + 1 == pieces_ ? 1 : 0;

@@ -100,9 +100,16 @@ struct BoundProgram {
   std::vector<SendPort> sends;
   std::vector<RecvPort> receives;
   std::vector<LaneState> lanes;
+  std::vector<CombineExtras> extras;  ///< The program's, with what the call under way brought.
 
  private:
   std::vector<const void*> addresses_;
+};
+
+/// What few calls bring along.
+struct CallExtras {
+  const void* premultiplier = nullptr;       ///< Of a premultiplied sum: one element.
+  const UserReduction* reduction = nullptr;  ///< A program's own.
 };
 
 /// The buffers of one call; null where the call has none.
@@ -111,6 +118,7 @@ struct CallBuffers {
   std::byte* output = nullptr;
   std::byte* scratch = nullptr;
   const BlockTable* blocks = nullptr;  ///< For a variable program; outlives the execution.
+  CallExtras extras = {};              ///< What they point to outlives the execution.
 };
 
 /// Where results are expected to be when they are written, and how that is done.
@@ -149,6 +157,11 @@ class Execution {
     return blocks_ == nullptr ? bound_->program.call : blocks_->call;
   }
 
+  /// The program's own reduction that it does, or null.
+  const UserReduction* reduction() const noexcept {
+    return extras_ == nullptr ? nullptr : extras_->user;
+  }
+
   /// Peers whose message or room a lane waits for, for diagnosis.
   std::vector<int> waits_for() const;
 
@@ -185,7 +198,8 @@ class Execution {
   [[noreturn]] void refuse(int peer, const Header& found, const Load& load) const;
 
   BoundProgram* bound_ = nullptr;
-  const BlockTable* blocks_ = nullptr;  // null: all lengths are the program's
+  const BlockTable* blocks_ = nullptr;     // null: all lengths are the program's
+  const CombineExtras* extras_ = nullptr;  // by step; null: the call needs none
   std::uint64_t pieces_ = 1;
   std::uint32_t pair_mask_ = 0;  // all ones: messages say their block's length, see load_of()
   // By Place: where a buffer begins, and whether pieces follow each other in it (all ones) or reuse

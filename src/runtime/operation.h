@@ -2,6 +2,7 @@
 // Work costs no allocation.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <memory>
@@ -18,6 +19,9 @@
 
 namespace tutti {
 
+/// Of all data types.
+inline constexpr std::size_t kMostElementBytes = 16;
+
 /// One call, checked, as it waits for its turn or is under way.
 struct PlannedCall {
   CallKey key;
@@ -26,6 +30,10 @@ struct PlannedCall {
   std::chrono::milliseconds timeout{0};
   std::size_t result_bytes = 0;
   std::shared_ptr<BoundProgram> program;  ///< Of a persistent call; else looked up by `key`.
+  const UserReduction* reduction = nullptr;
+  alignas(std::max_align_t) std::array<std::byte, kMostElementBytes> premultiplier{};
+
+  CallExtras extras() const noexcept { return {premultiplier.data(), reduction}; }
 };
 
 class OperationPool;

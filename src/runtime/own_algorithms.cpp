@@ -109,15 +109,21 @@ std::uint32_t OwnAlgorithms::number(std::string_view name, Collective what, int 
   for (const Schedule& schedule : schedules) all = hash(all, to_text(schedule));
   const std::uint32_t number = static_cast<std::uint32_t>(all ^ all >> 32) | kOwnAlgorithm;
   const std::lock_guard lock(mutex_);
-  const auto [kept, added] =
-      schedules_.try_emplace(number, std::move(schedules[static_cast<std::size_t>(rank_)]));
+  const Facts facts = facts_of(schedules);
+  const auto [kept, added] = proved_.try_emplace(
+      number, Proved{std::move(schedules[static_cast<std::size_t>(rank_)]), facts});
   if (!added) refuse(name, "has the number of another one by chance: give it another name");
   return numbers_[use] = number;
 }
 
 const Schedule& OwnAlgorithms::schedule(std::uint32_t number) const {
   const std::lock_guard lock(mutex_);
-  return schedules_.at(number);
+  return proved_.at(number).own;
+}
+
+Facts OwnAlgorithms::facts(std::uint32_t number) const {
+  const std::lock_guard lock(mutex_);
+  return proved_.at(number).facts;
 }
 
 }  // namespace tutti

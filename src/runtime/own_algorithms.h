@@ -12,6 +12,8 @@
 #include <tutti/schedule.hpp>
 #include <tutti/tutti.hpp>
 
+#include "collectives/program.h"
+
 namespace tutti {
 
 /// As CallSignature::algorithm: an own one has this bit, and beside it a hash of its name and of
@@ -38,6 +40,8 @@ class OwnAlgorithms {
 
   /// This rank's, for a number that was given out.
   const Schedule& schedule(std::uint32_t number) const;
+  /// Those of all ranks' schedules.
+  Facts facts(std::uint32_t number) const;
 
  private:
   using Use = std::tuple<std::string, Collective, int>;  // name, collective, root
@@ -49,7 +53,11 @@ class OwnAlgorithms {
   mutable std::mutex mutex_;
   std::map<std::string, Planner, std::less<>> planners_;  // guarded by mutex_
   std::map<Use, std::uint32_t> numbers_;                  // guarded by mutex_
-  std::map<std::uint32_t, Schedule> schedules_;  // guarded by mutex_; entries stay as they are
+  struct Proved {
+    Schedule own;
+    Facts facts;
+  };
+  std::map<std::uint32_t, Proved> proved_;  // guarded by mutex_; entries stay as they are
 };
 
 }  // namespace tutti

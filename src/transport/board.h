@@ -27,10 +27,13 @@ struct Board {
 
   struct Call {
     std::atomic<std::uint64_t> number_plus_one;  ///< 0: never written, or being written.
-    std::atomic<std::uint64_t> kinds;            ///< what | type << 8 | op << 16 | algorithm << 32
-    std::atomic<std::uint64_t> root;             ///< root | lengths << 32
+    std::atomic<std::uint64_t>
+        kinds;  ///< what | type << 8 | op << 16 | flags << 24 | algorithm << 32
+    std::atomic<std::uint64_t> root;  ///< root | lengths << 32
     std::atomic<std::uint64_t> count;
+    std::atomic<std::uint64_t> reduction;  ///< Where the flags have kOwnReduction.
   };
+  static constexpr std::uint64_t kWide = 1, kOwnReduction = 2;
 
   alignas(kCacheLine) std::atomic<std::uint32_t> sleepers;  ///< Threads of the owner asleep: peers
                                                             ///< ring after a post.
@@ -51,8 +54,11 @@ struct Board {
     c.kinds.store(static_cast<std::uint64_t>(call.what) |
                       static_cast<std::uint64_t>(call.type) << 8 |
                       static_cast<std::uint64_t>(call.op) << 16 |
+                      static_cast<std::uint64_t>(call.wide) * (kWide << 24) |
+                      static_cast<std::uint64_t>(call.reduction != 0) * (kOwnReduction << 24) |
                       static_cast<std::uint64_t>(call.algorithm) << 32,
                   std::memory_order_release);
+    if (call.reduction != 0) c.reduction.store(call.reduction, std::memory_order_release);
     c.root.store(static_cast<std::uint64_t>(static_cast<std::uint32_t>(call.root)) |
                      static_cast<std::uint64_t>(call.lengths) << 32,
                  std::memory_order_release);
@@ -70,6 +76,9 @@ struct Board {
     found.what = static_cast<Collective>(kinds & 0xff);
     found.type = static_cast<DataType>(kinds >> 8 & 0xff);
     found.op = static_cast<Op>(kinds >> 16 & 0xff);
+    found.wide = (kinds >> 24 & kWide) != 0;
+    if ((kinds >> 24 & kOwnReduction) != 0)
+      found.reduction = c.reduction.load(std::memory_order_acquire);
     found.algorithm = static_cast<std::uint32_t>(kinds >> 32);
     const std::uint64_t root = c.root.load(std::memory_order_acquire);
     found.root = static_cast<std::int32_t>(root & 0xffffffff);
