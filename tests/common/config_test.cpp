@@ -82,13 +82,14 @@ TEST(Config, IsTheDefaultsWhereNothingIsSet) {
 TEST(Config, DefaultsAreWithinTheirRanges) { EXPECT_NO_THROW(check_config(Config{})); }
 
 TEST(Config, ReadsEveryKnobFromTheEnvironment) {
-  const ResolvedConfig resolved =
-      resolve({"TUTTI_TRANSPORTS=shm, local", "TUTTI_ALGORITHM=ring", "TUTTI_TIMEOUT_MS=1",
-               "TUTTI_STARTUP_TIMEOUT_MS=86400000", "TUTTI_MESSAGE_BYTES=64K",
-               "TUTTI_RING_BYTES=1m", "TUTTI_SPIN_POLLS=-1", "TUTTI_LOG_LEVEL=debug"});
+  const ResolvedConfig resolved = resolve(
+      {"TUTTI_TRANSPORTS=shm, local", "TUTTI_ALGORITHM=ring", "TUTTI_TIMEOUT_MS=1",
+       "TUTTI_STARTUP_TIMEOUT_MS=86400000", "TUTTI_MESSAGE_BYTES=64K", "TUTTI_RING_BYTES=1m",
+       "TUTTI_SPIN_POLLS=-1", "TUTTI_LOG_LEVEL=debug", "TUTTI_ACCUMULATE=f32"});
   const Config& config = resolved.config;
   EXPECT_EQ(config.transports, "shm,local");
   EXPECT_EQ(config.algorithm, "ring");
+  EXPECT_EQ(config.accumulate, Accumulate::f32);
   EXPECT_EQ(config.timeout, milliseconds(1));
   EXPECT_EQ(config.startup_timeout, std::chrono::hours(24));
   EXPECT_EQ(config.message_bytes, 64u << 10);
@@ -231,6 +232,9 @@ TEST(Config, ChecksWhatAProgramHasFilledIn) {
   config = {};
   config.log_level = static_cast<LogLevel>(17);
   EXPECT_THAT(usage_error([&] { check_config(config); }), HasSubstr("log_level"));
+  config = {};
+  config.accumulate = Accumulate::as_configured;
+  EXPECT_THAT(usage_error([&] { check_config(config); }), HasSubstr("it must be step or f32"));
 }
 
 TEST(Config, SaysWhatTheProgramHasChanged) {

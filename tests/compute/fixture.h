@@ -156,9 +156,7 @@ class Problem {
       for (int j = 0; j < call.inputs; ++j) {
         operands[j] =
             has_bit(call.wide_inputs, j) ? wide_inputs_[j][i] : reference::to_work(inputs_[j][i]);
-        if (has_bit(call.premultiplied_inputs, j))
-          operands[j] = reference::finish(
-              reference::fold(Op::prod, operands[j], reference::to_work(scalar_)), 1);
+        if (has_bit(call.premultiplied_inputs, j)) operands[j] = product(call, operands[j]);
       }
       const Work result = reference::reduce<Work>(call.op, operands, call.divide_by);
       held_.push_back(is_copy(call) ? inputs_[0][i] : reference::from_work<T>(result));
@@ -194,6 +192,13 @@ class Problem {
   }
 
  private:
+  // As a message would bring it: rounded, unless messages are wide.
+  Work product(const Call& call, Work operand) const {
+    const Work exact =
+        reference::finish(reference::fold(Op::prod, operand, reference::to_work(scalar_)), 1);
+    const bool wide = (call.wide_inputs | call.wide_outputs) != 0;
+    return wide ? exact : reference::to_work(reference::from_work<T>(exact));
+  }
   // One input that nothing is done to keeps its bits.
   static bool is_copy(const Call& call) {
     const std::uint64_t all = (std::uint64_t{1} << call.outputs) - 1;

@@ -197,18 +197,26 @@ TEST_P(Numerics, WhatWasAccumulatedInF32IsRoundedToTheNearestWithTiesToEven) {
   check_rounding<float8_e5m2>();
 }
 
-TEST_P(Numerics, APremultipliedOperandOf16BitsIsNotRoundedBeforeItIsAdded) {
+TEST_P(Numerics, APremultipliedOperandOf16BitsIsRoundedBeforeItIsAddedUnlessMessagesAreWide) {
   const float16 third = reference::nearest<float16>(1 / 3.0f);
   const std::vector<float16> input(40, third), message(40, reference::nearest<float16>(1));
   std::vector<float16> output(40);
   const void* in[] = {input.data(), message.data()};
   void* out = output.data();
-  const CombineExtras extras{.premultiplied_inputs = 1, .premultiply = &third};
+  CombineExtras extras{.premultiplied_inputs = 1, .premultiply = &third};
   combine_function(DataType::f16, Op::premul_sum)(
       {.in = in, .inputs = 2, .out = &out, .outputs = 1, .count = 40, .extras = &extras});
   const float product = reference::to_float(third) * reference::to_float(third);
-  EXPECT_NE(reference::to_float(reference::nearest<float16>(product)), product);
-  EXPECT_EQ(output[39].bits, reference::nearest<float16>(product + 1).bits);
+  const float rounded = reference::to_float(reference::nearest<float16>(product));
+  EXPECT_EQ(output[39].bits, reference::nearest<float16>(rounded + 1).bits);
+
+  std::vector<float> sums(40);
+  out = sums.data();
+  extras.wide_outputs = 1;
+  combine_function(DataType::f16, Op::premul_sum, DataType::f32)(
+      {.in = in, .inputs = 2, .out = &out, .outputs = 1, .count = 40, .extras = &extras});
+  EXPECT_EQ(sums[39], product + 1);
+  EXPECT_NE(sums[39], rounded + 1);
 }
 
 TEST_P(Numerics, AComplexProductIsThatOfTheDefinition) {

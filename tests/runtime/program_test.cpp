@@ -46,9 +46,57 @@ TEST(Program, PiecesOfOneCallAreOfNearlyEqualSize) {
   EXPECT_LT(c.piece_elements - c.last_elements, 100u);
 }
 
+std::vector<Schedule> plans(const Algorithm& algorithm, Collective what, int ranks) {
+  std::vector<Schedule> all;
+  for (int rank = 0; rank < ranks; ++rank) all.push_back(algorithm.plan({what, rank, ranks, 0}));
+  return all;
+}
+
+TEST(Program, AlgorithmsSayWhetherPartialResultsWaitInTheirOutput) {
+  for (const Algorithm& algorithm : algorithms())
+    for (const auto what :
+         {Collective::all_reduce, Collective::reduce, Collective::reduce_scatter}) {
+      bool rewrites = false;
+      for (int ranks = 1; ranks <= 17; ++ranks)
+        if (algorithm.knows(what, ranks))
+          rewrites |= facts_of(plans(algorithm, what, ranks)).rewrites_output;
+      const bool says = algorithm.rewrites_output && what != Collective::reduce_scatter;
+      EXPECT_TRUE(says || !rewrites) << algorithm.name << " " << to_string(what);
+      EXPECT_TRUE(!says || rewrites || what == Collective::reduce)
+          << algorithm.name << " needlessly refuses " << to_string(what);
+    }
+}
+
+TEST(Program, TheStepsOfRank0AreTheWidestAndHaveTheMostOperands) {
+  for (const Algorithm& algorithm : algorithms())
+    for (const auto what : {Collective::all_reduce, Collective::reduce, Collective::reduce_scatter})
+      for (const int ranks : {1, 2, 3, 8, 17, 64, 65}) {
+        if (!algorithm.knows(what, ranks)) continue;
+        const auto all = plans(algorithm, what, ranks);
+        EXPECT_EQ(facts_of({all.data(), 1}).widest, facts_of(all).widest) << algorithm.name;
+        const bool fits = facts_of({all.data(), 1}).most_operands <= kMostMarked;
+        EXPECT_EQ(fits, facts_of(all).most_operands <= kMostMarked)
+            << algorithm.name << " " << to_string(what) << " " << ranks;
+      }
+}
+
+TEST(Cut, ElementsThatDoNotDivideACacheLineAreKeptWhole) {
+  for (const auto layout : {Layout::whole, Layout::blocks})
+    for (const std::size_t element : {3u, 12u, 63u, 65u, 100u, 128u, 4095u, 4096u})
+      for (const int widest : {1, 3})
+        for (const std::uint64_t count : {0u, 1u, 5u, 1000u}) {
+          const std::size_t message = 3 * 4096;
+          const Cut c = cut(layout, count, element, 3, widest, message);
+          ASSERT_EQ((c.pieces - 1) * c.piece_elements + c.last_elements, count);
+          ASSERT_TRUE(c.last_elements > 0 || count == 0);
+          for (const std::uint64_t chunk : c.chunk_elements)
+            ASSERT_LE(chunk * element * static_cast<std::uint64_t>(widest), message);
+        }
+}
+
 TEST(Program, FingerprintsDifferWhereCallsDiffer) {
   const CallSignature call{Collective::all_reduce, DataType::f32, Op::sum, 0, 100, 1};
-  for (int field = 0; field < 6; ++field) {
+  for (int field = 0; field < 8; ++field) {
     CallSignature other = call;
     if (field == 0) other.what = Collective::reduce;
     if (field == 1) other.type = DataType::int32;
@@ -56,6 +104,8 @@ TEST(Program, FingerprintsDifferWhereCallsDiffer) {
     if (field == 3) other.root = 1;
     if (field == 4) other.count = 101;
     if (field == 5) other.algorithm = 2;
+    if (field == 6) other.reduction = reduction_id("gcd", 8);
+    if (field == 7) other.wide = true;
     EXPECT_NE(fingerprint(call), fingerprint(other)) << "field " << field;
   }
 }

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
+#include <array>
 #include <cstring>
 #include <stdexcept>
 #include <thread>
 
+#include "../compute/reference.h"
 #include "../transport/stream_transport.h"
 #include "collectives/algorithms.h"
 #include "collectives/semantics.h"
@@ -22,50 +22,81 @@ namespace {
 constexpr std::size_t kGuardBytes = 64;
 constexpr std::byte kGuard{0xa5};
 
-// Element `index` of rank `rank`'s input: small enough that sums and products of 64 ranks are exact
-// in bf16's 8 bits.
-int value(Op op, int rank, std::size_t index) {
-  const auto mixed = mix(static_cast<std::uint64_t>(rank) << 32 | index);
-  if (op == Op::prod) return mixed % 16 == 0 ? -1 : mixed % 16 == 1 && rank < 6 ? 2 : 1;
-  return static_cast<int>(mixed % 5) - 2;
-}
-
-std::uint16_t to_bf16(float x) {
-  const auto bits = std::bit_cast<std::uint32_t>(x);
-  return static_cast<std::uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-void store(DataType type, std::byte* at, std::size_t index, double x) {
-  const auto put = [&](auto element) {
-    std::memcpy(at + index * sizeof element, &element, sizeof element);
-  };
+// Calls `f` with a null pointer to the type's C++ counterpart.
+template <typename F>
+auto with_type(DataType type, F&& f) {
   switch (type) {
-    case DataType::f32: put(static_cast<float>(x)); break;
-    case DataType::f64: put(x); break;
-    case DataType::bf16: put(to_bf16(static_cast<float>(x))); break;
-    case DataType::int32: put(static_cast<std::int32_t>(x)); break;
-    case DataType::int64: put(static_cast<std::int64_t>(x)); break;
-    default: put(static_cast<std::uint8_t>(static_cast<int>(x))); break;
+    case DataType::int8: return f(static_cast<std::int8_t*>(nullptr));
+    case DataType::uint8: return f(static_cast<std::uint8_t*>(nullptr));
+    case DataType::int16: return f(static_cast<std::int16_t*>(nullptr));
+    case DataType::uint16: return f(static_cast<std::uint16_t*>(nullptr));
+    case DataType::int32: return f(static_cast<std::int32_t*>(nullptr));
+    case DataType::uint32: return f(static_cast<std::uint32_t*>(nullptr));
+    case DataType::int64: return f(static_cast<std::int64_t*>(nullptr));
+    case DataType::uint64: return f(static_cast<std::uint64_t*>(nullptr));
+    case DataType::f16: return f(static_cast<float16*>(nullptr));
+    case DataType::bf16: return f(static_cast<bfloat16*>(nullptr));
+    case DataType::f32: return f(static_cast<float*>(nullptr));
+    case DataType::f64: return f(static_cast<double*>(nullptr));
+    case DataType::f8e4m3: return f(static_cast<float8_e4m3*>(nullptr));
+    case DataType::f8e5m2: return f(static_cast<float8_e5m2*>(nullptr));
+    case DataType::complex64: return f(static_cast<std::complex<float>*>(nullptr));
+    case DataType::complex128: return f(static_cast<std::complex<double>*>(nullptr));
+    case DataType::boolean: return f(static_cast<Truth*>(nullptr));
   }
+  throw std::logic_error("no such type");
 }
 
-double reduced(const Trial& trial, int ranks, std::size_t index) {
-  double result = value(trial.op, 0, index);
-  for (int rank = 1; rank < ranks; ++rank) {
-    const double x = value(trial.op, rank, index);
-    switch (trial.op) {
-      case Op::sum:
-      case Op::avg: result += x; break;
-      case Op::prod: result *= x; break;
-      case Op::min: result = std::min(result, x); break;
-      case Op::max: result = std::max(result, x); break;
-      default: throw std::logic_error("conformance has no values for this reduction");
-    }
+template <typename T>
+struct Real {
+  using type = T;
+};
+template <typename T>
+struct Real<std::complex<T>> {
+  using type = T;
+};
+
+template <typename T>
+T from_int(int x) {
+  if constexpr (reference::kIsNarrow<T>)
+    return reference::nearest<T>(static_cast<float>(x));
+  else if constexpr (std::is_same_v<T, Truth>)
+    return {static_cast<std::uint8_t>(x != 0)};
+  else
+    return static_cast<T>(static_cast<typename Real<T>::type>(x));
+}
+
+// Element `index` of rank `rank`'s input: small enough that sums and products of 64 ranks are exact
+// in bf16's 8 bits, and those of 8 ranks in 8-bit floats.
+template <typename T>
+T value(Op op, int rank, std::size_t index) {
+  const auto mixed = mix(static_cast<std::uint64_t>(rank) << 32 | index);
+  // A complex product's zeros would have signs by the order in which negative ones met.
+  constexpr bool is_complex = !std::is_same_v<typename Real<T>::type, T>;
+  if (op == Op::prod)
+    return from_int<T>(mixed % 16 == 0 && !is_complex ? -1 : mixed % 16 == 1 && rank < 6 ? 2 : 1);
+  if (reference::kIsNarrow<T> && sizeof(T) == 1)
+    return from_int<T>(static_cast<int>(mixed % 3) - 1);
+  return from_int<T>(static_cast<int>(mixed % 5) - 2);
+}
+
+template <typename T>
+T premultiplier(int rank) {
+  return from_int<T>(rank % 3 == 1 ? -1 : sizeof(T) > 1 && rank % 3 == 2 ? 3 : 1);
+}
+
+template <typename T>
+T reduced(const Trial& trial, int ranks, std::size_t index) {
+  using Work = reference::Work<T>;
+  std::vector<Work> operands;
+  for (int rank = 0; rank < ranks; ++rank) {
+    operands.push_back(reference::to_work(value<T>(trial.op, rank, index)));
+    if (trial.op == Op::premul_sum)
+      operands.back() =
+          reference::fold(Op::prod, operands.back(), reference::to_work(premultiplier<T>(rank)));
   }
-  if (trial.op != Op::avg) return result;
-  const bool narrow = trial.type == DataType::f32 || trial.type == DataType::bf16;
-  return narrow ? static_cast<double>(static_cast<float>(result) / static_cast<float>(ranks))
-                : result / ranks;
+  const auto divide_by = static_cast<std::uint32_t>(trial.op == Op::avg ? ranks : 1);
+  return reference::from_work<T>(reference::reduce<Work>(trial.op, operands, divide_by));
 }
 
 // One chunk's place in one of a rank's buffers, in elements.
@@ -131,6 +162,7 @@ struct Buffers {
   std::size_t input_offset = 0;  // of the call's buffers, in bytes
   std::size_t output_offset = 0;
   bool in_place = false;
+  alignas(16) std::array<std::byte, 16> premultiplier{};
   std::unique_ptr<Lists> lists;  // of a variable call
   BlockTable table;
 };
@@ -144,16 +176,18 @@ std::size_t own_offset(const std::vector<Slot>& larger, int rank) {
 
 void write_slots(const Trial& trial, const collectives::Seat& seat, const std::vector<Slot>& held,
                  bool result, std::byte* buffer) {
-  for (const Slot& slot : held)
-    for (std::size_t i = 0; i < slot.length; ++i) {
-      const std::size_t number = number_of(slot, i);
-      const bool reduces = collectives::reduces(trial.what);
-      const int source = collectives::source_of(seat, slot.chunk);
-      const double x = !result   ? value(trial.op, seat.rank, number)
-                       : reduces ? reduced(trial, seat.ranks, number)
-                                 : value(trial.op, source, number);
-      store(trial.type, buffer, slot.offset + i, x);
-    }
+  with_type(trial.type, [&]<typename T>(T*) {
+    for (const Slot& slot : held)
+      for (std::size_t i = 0; i < slot.length; ++i) {
+        const std::size_t number = number_of(slot, i);
+        const bool reduces = collectives::reduces(trial.what);
+        const int source = collectives::source_of(seat, slot.chunk);
+        const T x = !result   ? value<T>(trial.op, seat.rank, number)
+                    : reduces ? reduced<T>(trial, seat.ranks, number)
+                              : value<T>(trial.op, source, number);
+        std::memcpy(buffer + (slot.offset + i) * sizeof(T), &x, sizeof(T));
+      }
+  });
 }
 
 Buffers make_buffers(const Trial& trial, int rank, int ranks, std::size_t scratch_bytes) {
@@ -175,6 +209,10 @@ Buffers make_buffers(const Trial& trial, int rank, int ranks, std::size_t scratc
   b.input.assign(b.in_place ? std::max(input_bytes, output_bytes) : input_bytes, kGuard);
   b.output.assign(b.in_place ? 0 : output_bytes, kGuard);
   b.scratch.assign(scratch_bytes + kGuardBytes, std::byte{0xee});
+  with_type(trial.type, [&]<typename T>(T*) {
+    const T scalar = premultiplier<T>(rank);
+    std::memcpy(b.premultiplier.data(), &scalar, sizeof(T));
+  });
   write_slots(trial, seat, given, false, b.input.data() + b.input_offset);
   b.expected_input = b.input;
   b.expected_output = b.output;
@@ -187,6 +225,7 @@ CallBuffers addresses(Buffers& b) {
   CallBuffers call{b.input.data() + b.input_offset,
                    (b.in_place ? b.input : b.output).data() + b.output_offset, b.scratch.data()};
   if (b.lists != nullptr) call.blocks = &b.table;
+  call.extras.premultiplier = b.premultiplier.data();
   return call;
 }
 
@@ -198,7 +237,9 @@ CallSignature signature_of(const Trial& trial) {
           trial.root,
           variable ? 0 : trial.count,
           trial.algorithm,
-          variable ? kPairLengths : 0};
+          variable ? kPairLengths : 0,
+          0,
+          trial.wide};
 }
 
 // Writes a variable call's table, as the communicator does.
@@ -300,7 +341,7 @@ std::string describe(const Trial& trial, int ranks) {
                      algorithms()[trial.algorithm].name, ranks, trial.count,
                      tutti::to_string(trial.type), tutti::to_string(trial.op), trial.root,
                      trial.in_place ? "in place" : "out of place") +
-         lengths_text(trial);
+         (trial.wide ? ", accumulate = f32" : "") + lengths_text(trial);
 }
 
 std::string run(Ranks& ranks, std::span<const Trial> trials, std::uint32_t number) {
