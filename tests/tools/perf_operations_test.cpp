@@ -78,7 +78,11 @@ TEST(PerfOperations, BandwidthsAreThoseOfNcclTests) {
   EXPECT_DOUBLE_EQ(algorithm_gb_s(call(Operation::all_reduce, 1'000'000, 4), 100, 4), 10);
   EXPECT_DOUBLE_EQ(algorithm_gb_s(call(Operation::all_gather, 64000, 4), 64, 4), 1);
   EXPECT_DOUBLE_EQ(algorithm_gb_s(call(Operation::all_reduce, 0, 4), 0, 4), 0);
+  EXPECT_DOUBLE_EQ(algorithm_gb_s(call(Operation::hypercube, 64000, 4), 48, 4), 1);
+  EXPECT_DOUBLE_EQ(algorithm_gb_s(call(Operation::sendrecv, 64000, 4), 64, 4), 1);
   EXPECT_DOUBLE_EQ(algorithm_gb_s(call(Operation::alltoallv, 6000, 4), 5.952, 4), 1);
+  EXPECT_DOUBLE_EQ(bus_factor(Operation::hypercube, 4), 1);
+  EXPECT_DOUBLE_EQ(bus_factor(Operation::sendrecv, 4), 1);
   EXPECT_DOUBLE_EQ(bus_factor(Operation::alltoallv, 4), 0.75);
   EXPECT_DOUBLE_EQ(bus_factor(Operation::all_reduce, 4), 1.5);
   EXPECT_DOUBLE_EQ(bus_factor(Operation::all_gather, 4), 0.75);

@@ -197,7 +197,6 @@ TEST(PerfOptions, SaysWhatIsWrongWithAnArgument) {
     }
   };
   refused({"all_redcue"}, ErrorKind::usage, "there is no operation 'all_redcue'");
-  refused({"sendrecv_perf"}, ErrorKind::unavailable, "no call of tutti sends to one rank yet");
   refused({"-d", "f32"}, ErrorKind::usage, "use one of int8, uint8, int32, uint32, int64");
   refused({"-o", "mulsum"}, ErrorKind::unavailable, "the reduction 'mulsum' is unavailable");
   refused({"-b", "8X"}, ErrorKind::usage, "-b 8X: expected a size in bytes");
@@ -217,6 +216,8 @@ TEST(PerfOptions, SaysWhatIsWrongWithAnArgument) {
   refused({"-n", "5", "-K", "5"}, ErrorKind::usage, "-K 5: of 5 iterations (-n) none is left");
   EXPECT_THROW(require_ranks(parsed({"-r", "2"}), 2), Error);
   EXPECT_NO_THROW(require_ranks(parsed({"-r", "1"}), 2));
+  EXPECT_THROW(require_ranks(parsed({"hypercube"}), 6), Error);
+  EXPECT_NO_THROW(require_ranks(parsed({"hypercube"}), 8));
 }
 
 }  // namespace

@@ -83,7 +83,7 @@ TEST(PerfPlot, SeveralTypesHaveLinesOfTheirOwnAndSeveralCyclesHaveNot) {
 
 TEST(PerfPlot, WhatHasNoInPlaceHasNoLineForIt) {
   Options options;
-  options.what = Operation::alltoallv;
+  options.what = Operation::sendrecv;
   EXPECT_THAT(to_svg(example(), options), Not(HasSubstr("in place")));
 }
 

@@ -41,9 +41,9 @@ std::vector<std::vector<std::string>> rows(const std::string& output) {
   return result;
 }
 
-const std::vector<std::string> kOperations{"all_reduce", "all_gather", "alltoall",
-                                           "alltoallv",  "broadcast",  "gather",
-                                           "reduce",     "scatter",    "reduce_scatter"};
+const std::vector<std::string> kOperations{"all_reduce", "all_gather",     "alltoall",  "alltoallv",
+                                           "broadcast",  "gather",         "hypercube", "reduce",
+                                           "scatter",    "reduce_scatter", "sendrecv"};
 
 bool has_root(const std::string& operation) {
   return operation == "broadcast" || operation == "reduce" || operation == "gather" ||
@@ -63,9 +63,9 @@ void expect_right_rows(const std::string& operation, std::vector<std::string> op
   for (const auto& row : table) {
     ASSERT_EQ(row.size(), 13u) << operation;
     EXPECT_EQ(row[8], "0") << operation << ' ' << row[2] << ' ' << row[3];
-    const bool has_in_place = operation != "alltoallv";
+    const bool has_in_place = operation != "alltoallv" && operation != "sendrecv";
     EXPECT_EQ(row[12], has_in_place ? "0" : "N/A") << operation << ' ' << row[2] << ' ' << row[3];
-    EXPECT_EQ(row[3] == "none", !reduces);
+    EXPECT_EQ(row[3] == "none", !reduces && operation != "sendrecv");
     EXPECT_EQ(row[4] == "-1", !rooted);
   }
 }
@@ -82,10 +82,10 @@ TEST(TuttiPerf, ChecksEveryTypeAndReductionOfEveryOperation) {
 
 TEST(TuttiPerf, ChecksEverySizeAndRootOfEveryOperation) {
   for (const std::string& operation : kOperations) {
-    expect_right_rows(
-        operation,
-        {"--ranks", "3", "-b", "1", "-e", "1M", "-f", "1000", "-n", "1", "-w", "0", "-r", "all"},
-        has_root(operation) ? 9 : 3);
+    expect_right_rows(operation,
+                      {"--ranks", operation == "hypercube" ? "4" : "3", "-b", "1", "-e", "1M", "-f",
+                       "1000", "-n", "1", "-w", "0", "-r", "all"},
+                      has_root(operation) ? 9 : 3);
   }
 }
 
@@ -227,6 +227,8 @@ TEST(TuttiPerf, RefusesBadArgumentsBeforeItStartsRanks) {
   for (const auto& [arguments, why] : std::vector<std::pair<std::vector<std::string>, std::string>>{
            {{"-b", "x"}, "tutti-perf: usage: -b x: expected a size"},
            {{"broadcast", "-r", "2", "--ranks", "2"}, "tutti-perf: usage: -r 2: there are 2 ranks"},
+           {{"hypercube_perf", "--ranks", "3"},
+            "tutti-perf: unavailable: hypercube: its ranks are a power of two, and 3 is none"},
            {{"-G", "4"}, "tutti-perf: unavailable: -G,--cudagraph 4: it captures"},
            {{"-t", "2", "-r", "2"}, "tutti-perf: usage: -r 2: there are 2 ranks"},
            {{"--plot", "/nonexistent/x.svg", "-t", "1", "--ranks", "1"},

@@ -91,7 +91,9 @@ Row Bench::measure_row(const Call& call) {
   row.size_bytes = call.bytes();
   row.count = call.count;
   row.type = name_of(call.type);
-  row.op = reduces(call.what) ? to_string(call.op) : "none";
+  // sendrecv does not reduce, but that is what nccl-tests prints.
+  const bool has_op = reduces(call.what) || call.what == Operation::sendrecv;
+  row.op = has_op ? to_string(call.op) : "none";
   row.root = has_root(call.what) ? call.root : -1;
   if (options_.show_limits)
     row.limit_us = from_rank0([&] { return limits_.all_reduce_us(call.bytes()); });
@@ -254,9 +256,13 @@ std::int64_t Bench::check(const Call& call, bool in_place) {
     case Operation::scatter:
       wrong = pattern.wrong_copied(to.output, own_block * call.count, call.count, call.root);
       break;
+    case Operation::sendrecv:
+      wrong = pattern.wrong_copied(to.output, 0, call.count, (rank + ranks - 1) % ranks);
+      break;
     case Operation::gather:
     case Operation::all_gather:
     case Operation::alltoallv:
+    case Operation::hypercube:
     case Operation::alltoall: wrong = wrong_blocks(pattern, call, to.output); break;
   }
   std::int64_t sums[2] = {static_cast<std::int64_t>(wrong), wrong > 0 ? 1 : 0};

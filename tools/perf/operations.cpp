@@ -21,7 +21,9 @@ bool has_root(Operation what) noexcept {
          what == Operation::scatter;
 }
 
-bool has_in_place(Operation what) noexcept { return what != Operation::alltoallv; }
+bool has_in_place(Operation what) noexcept {
+  return what != Operation::alltoallv && what != Operation::sendrecv;
+}
 
 namespace {
 
@@ -31,7 +33,8 @@ bool splits_input(Operation what) noexcept {
          what == Operation::alltoall;
 }
 bool splits_output(Operation what) noexcept {
-  return what == Operation::all_gather || what == Operation::gather || what == Operation::alltoall;
+  return what == Operation::all_gather || what == Operation::gather ||
+         what == Operation::alltoall || what == Operation::hypercube;
 }
 bool splits(Operation what) noexcept { return splits_input(what) || splits_output(what); }
 
@@ -90,6 +93,41 @@ void copy_at_root(const Communicator& comm, const Call& call, const Buffers& buf
     std::memcpy(buffers.output, buffers.input, call.bytes());
 }
 
+struct Neighbours {
+  int before, after;
+};
+Neighbours neighbours(const Communicator& comm) {
+  const int rank = comm.rank(), ranks = comm.size();
+  return {(rank + ranks - 1) % ranks, (rank + 1) % ranks};
+}
+
+void send_and_receive(Communicator& comm, const Call& call, const Buffers& buffers,
+                      const CallOptions& options) {
+  const auto [before, after] = neighbours(comm);
+  Work received = comm.recv_async(buffers.output, call.count, call.type, before, 0, options);
+  comm.send(buffers.input, call.count, call.type, after, 0, options);
+  received.wait();
+}
+
+/// An all_gather in rounds: each doubles what a rank has.
+void exchange_over_hypercube(Communicator& comm, const Call& call, const Buffers& buffers,
+                             const CallOptions& options) {
+  const int rank = comm.rank();
+  const std::size_t block_bytes = call.count * size_of(call.type);
+  const auto block = [&](int of) {
+    return buffers.output + static_cast<std::size_t>(of) * block_bytes;
+  };
+  if (buffers.input != block(rank) && block_bytes > 0)
+    std::memcpy(block(rank), buffers.input, block_bytes);
+  for (int mask = 1; mask < comm.size(); mask *= 2) {
+    const int mine = rank & ~(mask - 1), peer = rank ^ mask;
+    const std::size_t count = call.count * static_cast<std::size_t>(mask);
+    Work received = comm.recv_async(block(mine ^ mask), count, call.type, peer, 0, options);
+    comm.send(block(mine), count, call.type, peer, 0, options);
+    received.wait();
+  }
+}
+
 }  // namespace
 
 void run(Communicator& comm, const Call& call, const Buffers& buffers, const CallOptions& options) {
@@ -109,6 +147,8 @@ void run(Communicator& comm, const Call& call, const Buffers& buffers, const Cal
     case Operation::alltoall: return comm.all_to_all(input, output, count, type, options);
     case Operation::alltoallv:
       return comm.all_to_allv(input, to, {}, output, from, {}, type, options);
+    case Operation::sendrecv: return send_and_receive(comm, call, buffers, options);
+    case Operation::hypercube: return exchange_over_hypercube(comm, call, buffers, options);
   }
   assert(false);
 }
@@ -138,6 +178,10 @@ void start(Communicator& comm, const Call& call, const Buffers& buffers, const C
       return add(comm.all_to_all_async(input, output, count, type, options));
     case Operation::alltoallv:
       return add(comm.all_to_allv_async(input, to, {}, output, from, {}, type, options));
+    case Operation::sendrecv:
+      add(comm.recv_async(output, count, type, neighbours(comm).before, 0, options));
+      return add(comm.send_async(input, count, type, neighbours(comm).after, 0, options));
+    case Operation::hypercube: return exchange_over_hypercube(comm, call, buffers, options);
   }
   assert(false);
 }
@@ -147,6 +191,8 @@ double algorithm_gb_s(const Call& call, double time_us, int ranks) {
   double bytes = count_bytes;
   if (call.what == Operation::alltoallv)
     bytes = static_cast<double>(call.bytes());
+  else if (call.what == Operation::hypercube)
+    bytes = count_bytes * (ranks - 1);
   else if (splits(
                call.what))  // of the blocks that a rank sends or gets, its own is part of the size
     bytes = count_bytes * ranks;
@@ -156,6 +202,7 @@ double algorithm_gb_s(const Call& call, double time_us, int ranks) {
 double bus_factor(Operation what, int ranks) {
   const double others = static_cast<double>(ranks - 1) / ranks;
   if (what == Operation::all_reduce) return 2 * others;
+  if (what == Operation::hypercube) return 1;
   return splits(what) || what == Operation::alltoallv ? others : 1;
 }
 

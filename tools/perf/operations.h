@@ -20,6 +20,8 @@ enum class Operation {
   gather,
   scatter,
   alltoallv,  ///< More to ranks that are further away.
+  sendrecv,   ///< Each to the next rank, and from the one before.
+  hypercube,  ///< An all_gather by sends and receives; a power of two of ranks.
 };
 
 /// A call of one size.
@@ -64,7 +66,8 @@ struct Buffers {
 [[nodiscard]] Buffers in_place(const Call& call, std::byte* memory, int rank);
 
 void run(Communicator& comm, const Call& call, const Buffers& buffers, const CallOptions& options);
-/// The same, asynchronous: adds what to wait for.
+/// The same, asynchronous: adds what to wait for. The rounds of a hypercube depend on each other,
+/// so that it blocks.
 void start(Communicator& comm, const Call& call, const Buffers& buffers, const CallOptions& options,
            std::vector<Work>& works);
 

@@ -32,18 +32,17 @@ constexpr Named<Op> kOperators[] = {
     {"sum", Op::sum}, {"prod", Op::prod},
     {"max", Op::max}, {"min", Op::min},
     {"avg", Op::avg}, {"mulsum", {}, "no call of tutti takes the ranks' scalars yet"}};
-constexpr Named<Operation> kOperations[] = {
-    {"all_reduce", Operation::all_reduce},
-    {"all_gather", Operation::all_gather},
-    {"broadcast", Operation::broadcast},
-    {"reduce", Operation::reduce},
-    {"reduce_scatter", Operation::reduce_scatter},
-    {"alltoall", Operation::alltoall},
-    {"alltoallv", Operation::alltoallv},
-    {"gather", Operation::gather},
-    {"scatter", Operation::scatter},
-    {"sendrecv", {}, "no call of tutti sends to one rank yet"},
-    {"hypercube", {}, "no call of tutti sends to one rank yet"}};
+constexpr Named<Operation> kOperations[] = {{"all_reduce", Operation::all_reduce},
+                                            {"all_gather", Operation::all_gather},
+                                            {"broadcast", Operation::broadcast},
+                                            {"reduce", Operation::reduce},
+                                            {"reduce_scatter", Operation::reduce_scatter},
+                                            {"alltoall", Operation::alltoall},
+                                            {"alltoallv", Operation::alltoallv},
+                                            {"gather", Operation::gather},
+                                            {"scatter", Operation::scatter},
+                                            {"sendrecv", Operation::sendrecv},
+                                            {"hypercube", Operation::hypercube}};
 
 template <typename T, std::size_t n>
 std::string available(const Named<T> (&table)[n]) {
@@ -357,6 +356,9 @@ void require_ranks(const Options& options, int ranks) {
   if (options.root && *options.root >= ranks)
     throw Error(ErrorKind::usage, fmt::format("-r {}: there are {} ranks, so the last one is {}",
                                               *options.root, ranks, ranks - 1));
+  if (options.what == Operation::hypercube && (ranks & (ranks - 1)) != 0)
+    throw Error(ErrorKind::unavailable,
+                fmt::format("hypercube: its ranks are a power of two, and {} is none", ranks));
 }
 
 std::vector<std::string> command_line(int argc, const char* const* argv) {

@@ -61,7 +61,8 @@ struct Options {
 /// All sizes of the table, in order.
 [[nodiscard]] std::vector<std::size_t> sizes(const Options& options);
 
-/// Throws `usage` where the root is none of the ranks.
+/// Throws `usage` where the root is none of the ranks, and `unavailable` where the operation needs
+/// another number of them.
 void require_ranks(const Options& options, int ranks);
 
 /// The command line of a program linked to this one by an operation's name is that of tutti-perf
