@@ -170,6 +170,7 @@ class CommunicatorImpl final : public Advanced {
   void fail_transfers(const Error& error);
   void look_transfers();
   static void tell(const Transfer& ended);
+  void drain();  ///< Helps until nothing is pending.
   template <typename Done>
   bool help_until(Done&& done, TimePoint limit);
   void fail(const Error& error) noexcept;

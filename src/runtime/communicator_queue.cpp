@@ -1,0 +1,162 @@
+// The communicator's queue: asynchronous operations, who advances them, and waiting for them.
+#include <algorithm>
+
+#include "runtime/communicator_impl.h"
+#include "runtime/group.h"
+
+namespace tutti {
+
+// Behind the operations that are pending.
+void CommunicatorImpl::run_behind(PlannedCall call) {
+  refuse_in_callback();
+  const OperationRef operation = enqueue(prepared(std::move(call)));
+  help(*operation, TimePoint::max());
+  if (operation->error()) throw *operation->error();
+}
+
+Work CommunicatorImpl::run_async(const Call& call) {
+  refuse_in_group(call.group);
+  return Work(*enqueue(prepared(planned(call, plan(call)))));
+}
+
+Work CommunicatorImpl::start(const PlannedCall& call) {
+  check_usable(to_string(call.key.signature.what));
+  return Work(*enqueue(prepared(call)));
+}
+
+OperationRef CommunicatorImpl::prepared(PlannedCall call) {
+  OperationRef operation = pool_->take(this, std::move(call));
+  if (operation->call.key.signature.lengths != 0) operation->blocks = blocks_;
+  return operation;
+}
+
+OperationRef CommunicatorImpl::enqueue(OperationRef operation) {
+  if (!registered_) {
+    parts_.runtime->add(*this);
+    registered_ = true;
+  }
+  const bool transfers = operation->is_transfer();
+  operation->deadline = parts_.runtime->clock().now() +
+                        (transfers ? operation->transfer.call.timeout : operation->call.timeout);
+  (transfers ? transfer_queue_ : queue_).push(operation);
+  pending_.fetch_add(1, std::memory_order_seq_cst);
+  parts_.runtime->poke();
+  return operation;
+}
+
+// With engine_mutex_ held. Errors end the operation under way and all behind it.
+void CommunicatorImpl::advance_queue() {
+  for (Operation* operation = queue_.front(); operation != nullptr; operation = queue_.front()) {
+    std::optional<Error> error;
+    try {
+      if (failed_.load(std::memory_order_acquire)) throw *failure();
+      if (!under_way_) begin_queued(*operation);
+      if (!execution_.advance()) return;
+      complete();
+    } catch (...) {
+      error = diagnose_thrown();
+    }
+    if (error) fail(*error);
+    finish_front(std::move(error));
+  }
+}
+
+void CommunicatorImpl::finish_front(std::optional<Error> error) {
+  under_way_ = false;
+  deadline_.store(TimePoint::max(), std::memory_order_relaxed);
+  end(*queue_.front(), std::move(error));
+  queue_.pop();
+  one_less_pending();
+}
+
+void CommunicatorImpl::end(Operation& operation, std::optional<Error> error) {
+  callback_thread_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+  operation.end(std::move(error));
+  callback_thread_.store({}, std::memory_order_relaxed);
+}
+
+void CommunicatorImpl::wake_waiters() const {
+  if (board_.sleepers.load(std::memory_order_seq_cst) > 0) parts_.family->doorbell.ring();
+}
+
+void CommunicatorImpl::one_less_pending() {
+  wake_waiters();
+  pending_.fetch_sub(1, std::memory_order_acq_rel);
+}
+
+void CommunicatorImpl::refuse_in_callback() const {
+  if (callback_thread_.load(std::memory_order_relaxed) == std::this_thread::get_id())
+    throw Error(ErrorKind::usage,
+                "a callback of this communicator's work waits for it: start asynchronous calls "
+                "there, and wait elsewhere");
+}
+
+void CommunicatorImpl::callback_threw(const char* what) noexcept {
+  parts_.runtime->log().write(LogLevel::warn, "a callback threw, which is ignored: {}", what);
+}
+
+bool CommunicatorImpl::advance_pending() noexcept {
+  const std::unique_lock lock(engine_mutex_, std::try_to_lock);
+  if (lock) {
+    advance_queue();
+    advance_transfers();
+  }
+  return lock.owns_lock();
+}
+
+void CommunicatorImpl::look_pending() noexcept {
+  const std::unique_lock lock(engine_mutex_, std::try_to_lock);
+  if (!lock) return;
+  if (under_way_) look_queue();
+  look_transfers();
+}
+
+void CommunicatorImpl::look_queue() {
+  const Operation& operation = *queue_.front();
+  std::optional<Error> error;
+  try {
+    look(operation.deadline, operation.call.timeout);
+  } catch (...) {
+    error = diagnose_thrown();
+  }
+  if (!error) return;
+  fail(*error);
+  finish_front(std::move(error));
+  advance_queue();  // ends what is queued behind it
+}
+
+TimePoint CommunicatorImpl::next_deadline() const {
+  return std::min(deadline_.load(std::memory_order_relaxed),
+                  transfer_deadline_.load(std::memory_order_relaxed));
+}
+
+template <typename Done>
+bool CommunicatorImpl::help_until(Done&& done, TimePoint limit) {
+  const Clock& clock = parts_.runtime->clock();
+  bool expired = false;
+  wait(
+      policy_, clock,
+      [&] {
+        if (!done()) advance_pending();
+        return done() || expired;
+      },
+      [&] {
+        expired = clock.now() >= limit;
+        if (!done()) look_pending();
+      },
+      [&](auto& attempt) { return sleep(attempt, std::min(limit, next_deadline())); });
+  if (done()) return true;
+  parts_.runtime->poke();  // the background thread alone minds the deadline now
+  return false;
+}
+
+bool CommunicatorImpl::help(const Operation& operation, TimePoint limit) {
+  refuse_in_callback();
+  return help_until([&] { return operation.done(); }, limit);
+}
+
+void CommunicatorImpl::drain() {
+  if (pending()) help_until([this] { return !pending(); }, TimePoint::max());
+}
+
+}  // namespace tutti
