@@ -149,6 +149,7 @@ void Execution::combine_segments(LaneState& lane, std::size_t last, CombineArgs&
   std::uint64_t left = step.bytes[last];
   for (std::uint32_t segment = 0; segment < step.segments; ++segment) {
     const std::uint64_t bytes = std::min(program.chunk_bytes[last], left);
+    if (bytes == 0) return;  // nor have those behind it any
     left -= bytes;
     args.count = bytes >> step.element_shift;
     if (args.count > 0) step.combine(args);
