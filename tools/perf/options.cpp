@@ -31,7 +31,7 @@ constexpr Named<DataType> kTypes[] = {
 constexpr Named<Op> kOperators[] = {
     {"sum", Op::sum}, {"prod", Op::prod},
     {"max", Op::max}, {"min", Op::min},
-    {"avg", Op::avg}, {"mulsum", {}, "no call of tutti takes the ranks' scalars yet"}};
+    {"avg", Op::avg}, {"mulsum", {}, "tutti-perf gives the ranks no scalars yet"}};
 constexpr Named<Operation> kOperations[] = {{"all_reduce", Operation::all_reduce},
                                             {"all_gather", Operation::all_gather},
                                             {"broadcast", Operation::broadcast},
