@@ -177,10 +177,10 @@ void Execution::combine_blocks(LaneState& lane, CombineArgs& args) {
     for (std::size_t k = 0; k < std::size_t{step.inputs} + step.outputs; ++k) {
       const Place place = operands[k].place;
       const std::size_t block = operands[k].offset[0] + segment;
-      const std::uint64_t stride = place == Place::peer ? bytes
-                                   : place == Place::scratch
-                                       ? bound_->program.scratch_stride
-                                       : table[block + 1].offset - table[block].offset;
+      const auto stride = static_cast<std::ptrdiff_t>(  // back, too: blocks lie in any order
+          place == Place::peer      ? bytes
+          : place == Place::scratch ? bound_->program.scratch_stride
+                                    : table[block + 1].offset - table[block].offset);
       lane.addresses[k] = static_cast<const std::byte*>(lane.addresses[k]) + stride;
     }
   }
