@@ -65,7 +65,7 @@ CommunicatorImpl::~CommunicatorImpl() {
   drain();
   if (registered_) parts_.runtime->remove(*this);
   --parts_.family->communicators;
-  const std::lock_guard last_owner(engine_mutex_);  // whoever ended the last operation has let go
+  const std::scoped_lock last_owner(engine_mutex_, mutex_);  // who ended the last one has let go
   parts_.transport->close();
 }
 

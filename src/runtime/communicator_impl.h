@@ -52,7 +52,9 @@ struct CommunicatorParts {
 /// Threads. A blocking call with nothing pending runs in the caller's thread without a lock: the
 /// contract is one calling thread at a time. Once operations are pending, whoever advances them
 /// (the background thread, any waiter, the next blocking call) holds engine_mutex_ while it does,
-/// and while it runs callbacks. `pending_` falls to 0 under that mutex, as the last thing.
+/// and while it runs callbacks. Once `pending_` is 0 the owner touches the engine no more. A
+/// group's own operation is ended by whoever ends its last part, under mutex_. The destructor takes
+/// both.
 class CommunicatorImpl final : public Advanced {
  public:
   explicit CommunicatorImpl(CommunicatorParts parts);
@@ -83,10 +85,10 @@ class CommunicatorImpl final : public Advanced {
   OperationRef enqueue(OperationRef operation);
   /// Runs them in the calling thread until all are done. With nothing pending.
   void run_now(std::span<Transfer* const> transfers);
-  /// That stands for a group's, and keeps this communicator until one_less_pending().
+  /// That stands for a group's, and keeps this communicator until group_ended(), from any thread.
   OperationRef operation_of_group();
+  void group_ended();
   static Work work_of(const OperationRef& operation);
-  void one_less_pending();
   void refuse_in_callback() const;
   bool pending() const noexcept override { return pending_.load(std::memory_order_acquire) > 0; }
   bool advance_pending() noexcept override;
@@ -158,6 +160,7 @@ class CommunicatorImpl final : public Advanced {
   void finish_front(std::optional<Error> error);
   void end(Operation& operation, std::optional<Error> error);
   void wake_waiters() const;
+  void one_less_pending();
   void begin_queued(const Operation& operation);
   void look_queue();
 
@@ -202,6 +205,7 @@ class CommunicatorImpl final : public Advanced {
   bool registered_ = false;          // calling thread only
   std::atomic<bool> failed_{false};  // failure_ is set
   std::atomic<int> pending_{0};
+  std::atomic<int> groups_{0};  // operations that stand for groups
 };
 
 }  // namespace tutti

@@ -38,13 +38,14 @@ OperationRef CommunicatorImpl::enqueue(OperationRef operation) {
   const bool transfers = operation->is_transfer();
   operation->deadline = parts_.runtime->clock().now() +
                         (transfers ? operation->transfer.call.timeout : operation->call.timeout);
-  (transfers ? transfer_queue_ : queue_).push(operation);
   pending_.fetch_add(1, std::memory_order_seq_cst);
+  (transfers ? transfer_queue_ : queue_).push(operation);
   parts_.runtime->poke();
   return operation;
 }
 
-// With engine_mutex_ held. Errors end the operation under way and all behind it.
+// With engine_mutex_ held. Errors end the operation under way and all behind it. Once nothing is
+// pending it touches only its queue: the engine is the calling thread's again.
 void CommunicatorImpl::advance_queue() {
   for (Operation* operation = queue_.front(); operation != nullptr; operation = queue_.front()) {
     std::optional<Error> error;
@@ -80,8 +81,14 @@ void CommunicatorImpl::wake_waiters() const {
 }
 
 void CommunicatorImpl::one_less_pending() {
+  pending_.fetch_sub(1, std::memory_order_seq_cst);
+  wake_waiters();  // those who wait for their operation, and drain()
+}
+
+void CommunicatorImpl::group_ended() {
+  const std::lock_guard alive(mutex_);
+  groups_.fetch_sub(1, std::memory_order_seq_cst);
   wake_waiters();
-  pending_.fetch_sub(1, std::memory_order_acq_rel);
 }
 
 void CommunicatorImpl::refuse_in_callback() const {
@@ -156,7 +163,10 @@ bool CommunicatorImpl::help(const Operation& operation, TimePoint limit) {
 }
 
 void CommunicatorImpl::drain() {
-  if (pending()) help_until([this] { return !pending(); }, TimePoint::max());
+  const auto drained = [this] {
+    return !pending() && groups_.load(std::memory_order_acquire) == 0;
+  };
+  if (!drained()) help_until(drained, TimePoint::max());
 }
 
 }  // namespace tutti

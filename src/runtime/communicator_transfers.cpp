@@ -101,15 +101,16 @@ void CommunicatorImpl::diagnose_messages() {
   if (!verdict->transfer->done) throw verdict->error;
 }
 
-// With engine_mutex_ held, from here on. Callbacks may queue more.
+// With engine_mutex_ held, from here on, and only while something is pending: then messages_ is the
+// calling thread's again. Callbacks may queue more.
 void CommunicatorImpl::advance_transfers() {
-  if (messages_.idle() && transfer_queue_.front() == nullptr) return;
   try {
-    do {
+    while (pending() && (!messages_.idle() || transfer_queue_.front() != nullptr)) {
       if (failed_.load(std::memory_order_acquire)) throw *failure();
       start_transfers();
       messages_.advance();
-    } while (end_transfers(std::nullopt));
+      if (!end_transfers(std::nullopt)) return;
+    }
   } catch (const Error& error) {
     fail_transfers(error);
   }
@@ -130,7 +131,9 @@ void CommunicatorImpl::start_transfers() {
 // What has ended by itself ends well, the rest with `error`; whether there was any.
 bool CommunicatorImpl::end_transfers(const std::optional<Error>& error) {
   bool any = false;
-  while (Transfer* transfer = messages_.take_ended()) {
+  while (pending()) {
+    Transfer* transfer = messages_.take_ended();
+    if (transfer == nullptr) return any;
     any = true;
     Operation& operation = *transfer->operation;
     if (transfer->done) tell(*transfer);
@@ -159,16 +162,18 @@ void CommunicatorImpl::fail_transfers(const Error& error) {
 }
 
 void CommunicatorImpl::look_transfers() {
-  if (messages_.idle()) return;
   try {
-    diagnose_messages();
-    end_transfers(std::nullopt);
+    if (pending() && !messages_.idle()) {
+      diagnose_messages();
+      end_transfers(std::nullopt);
+    }
   } catch (const Error& error) {
     fail_transfers(error);
   }
   TimePoint first = TimePoint::max();
   const LiveTransfers& live = messages_.live();
-  for (const Transfer* each = live.front(); each != nullptr; each = live.next(*each))
+  for (const Transfer* each = pending() ? live.front() : nullptr; each != nullptr;
+       each = live.next(*each))
     first = std::min(first, each->deadline);
   transfer_deadline_.store(first, std::memory_order_relaxed);
 }

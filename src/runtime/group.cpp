@@ -19,7 +19,7 @@ void CommunicatorImpl::add_to(Group& group, OperationRef operation) {
 }
 
 OperationRef CommunicatorImpl::operation_of_group() {
-  pending_.fetch_add(1, std::memory_order_seq_cst);
+  groups_.fetch_add(1, std::memory_order_relaxed);
   return pool_->take(this, {});
 }
 

@@ -54,7 +54,7 @@ void Operation::part_ended(const Error* error) noexcept {
     first = std::move(part_error_);
   }
   end(std::move(first));
-  owner->one_less_pending();
+  owner->group_ended();
   let_go();
 }
 

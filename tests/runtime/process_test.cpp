@@ -90,26 +90,43 @@ TEST(Processes, AFrozenRankIsATimeoutThatNamesIt) {
                 AllOf(StartsWith("timeout: "), HasSubstr("rank 2 has not called it")));
 }
 
+/// Makes the call, and throws where `waits`, for a second, and uses the processor for longer than
+/// polling may last.
+void expect_sleep_of(bool waits, const std::function<void()>& call) {
+  rusage before{}, after{};
+  getrusage(RUSAGE_SELF, &before);
+  call();
+  getrusage(RUSAGE_SELF, &after);
+  const auto micros = [](const timeval& t) { return t.tv_sec * 1'000'000L + t.tv_usec; };
+  const long used = micros(after.ru_utime) + micros(after.ru_stime) - micros(before.ru_utime) -
+                    micros(before.ru_stime);
+  if (waits && used > 5'000)  // polling ends after 400 us
+    throw Error(ErrorKind::internal, "used " + std::to_string(used) + " us in a second of waiting");
+}
+
 TEST(Processes, ARankThatSleepsUsesNoProcessorTime) {
   const int port = unused_port();
   Processes ranks(2, [&](int rank) {
     Communicator comm = join(rank, 2, port);
     comm.barrier();
-    if (rank == 1) {
-      std::this_thread::sleep_for(std::chrono::seconds(1));
-      comm.barrier();
-      return;
-    }
-    rusage before{}, after{};
-    getrusage(RUSAGE_SELF, &before);
-    comm.barrier();  // waits for a second
-    getrusage(RUSAGE_SELF, &after);
-    const auto micros = [](const timeval& t) { return t.tv_sec * 1'000'000L + t.tv_usec; };
-    const long used = micros(after.ru_utime) + micros(after.ru_stime) - micros(before.ru_utime) -
-                      micros(before.ru_stime);
-    if (used > 5'000)  // polling ends after 400 us
-      throw Error(ErrorKind::internal,
-                  "used " + std::to_string(used) + " us in a second of waiting");
+    if (rank == 1) std::this_thread::sleep_for(std::chrono::seconds(1));
+    expect_sleep_of(rank == 0, [&] { comm.barrier(); });
+  });
+  for (const int rank : {0, 1}) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
+}
+
+TEST(Processes, NorDoesOneWhoseMessagesHadADeadlineThatHasPassedSince) {
+  const int port = unused_port();
+  Processes ranks(2, [&](int rank) {
+    Communicator comm = join(rank, 2, port);
+    std::int32_t value = 1;
+    CallOptions soon;
+    soon.timeout = std::chrono::milliseconds(300);
+    Work message = rank == 0 ? comm.recv_async(std::span(&value, 1), 1, 0, soon)
+                             : comm.send_async(std::span(&value, 1), 0, 0, soon);
+    message.wait();
+    std::this_thread::sleep_for(std::chrono::milliseconds(rank == 0 ? 400 : 1400));
+    expect_sleep_of(rank == 0, [&] { comm.barrier_async().wait(); });
   });
   for (const int rank : {0, 1}) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
 }

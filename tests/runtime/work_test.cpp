@@ -2,8 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sched.h>
+
 #include <atomic>
 #include <cstdlib>
+#include <future>
 #include <new>
 #include <numeric>
 #include <stdexcept>
@@ -153,6 +156,59 @@ TEST_P(Works, OutliveTheirCommunicator) {
   });
   EXPECT_TRUE(kept.done());
   kept.wait();
+}
+
+/// Keeps this thread, and those that it starts, on one processor.
+class OneProcessor {
+ public:
+  OneProcessor() {
+    EXPECT_EQ(sched_getaffinity(0, sizeof before_, &before_), 0);
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(static_cast<unsigned>(sched_getcpu()), &one);
+    EXPECT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+  }
+  ~OneProcessor() { sched_setaffinity(0, sizeof before_, &before_); }
+  OneProcessor(const OneProcessor&) = delete;
+  OneProcessor& operator=(const OneProcessor&) = delete;
+
+ private:
+  cpu_set_t before_;
+};
+
+/// Whose background thread runs only while nobody else wants the processor.
+Communicator idle_in_background(const Config& config) {
+  const sched_param none{};
+  EXPECT_EQ(sched_setscheduler(0, SCHED_IDLE, &none), 0);
+  std::vector<Communicator> comms = Communicator::in_process(1, config);
+  EXPECT_EQ(sched_setscheduler(0, SCHED_OTHER, &none), 0);
+  return std::move(comms.front());
+}
+
+// The background thread tells this one, is pushed aside by it at each ring, and still has to say
+// that nothing is pending.
+TEST(WorksInTheBackground, TheCommunicatorsEndIsWokenByItsLastOperation) {
+  const OneProcessor here;
+  for (int round = 0; round < 10; ++round) {
+    Communicator comm = idle_in_background(quick_config("local"));
+    std::promise<void> ended;
+    comm.barrier_async().then([&](const Error*) { ended.set_value(); });
+    ended.get_future().wait();
+  }
+}
+
+// The thread that ended the work must leave the messages to the caller's.
+TEST_P(Works, BlockingMessagesMayFollowADoneWorkAtOnce) {
+  on_two_ranks([](Communicator& comm) {
+    for (std::int32_t round = 0; round < 300; ++round) {
+      const Work work = comm.barrier_async();
+      while (!work.done()) std::this_thread::yield();
+      std::int32_t value = round;
+      if (comm.rank() == 0) comm.send(std::span(&value, 1), 1);
+      if (comm.rank() == 1) comm.recv(std::span(&value, 1), 0);
+      EXPECT_EQ(value, round);
+    }
+  });
 }
 
 TEST_P(Works, APersistentCallGivesTheSameAsTheCallEachTime) {
