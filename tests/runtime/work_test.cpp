@@ -5,37 +5,12 @@
 #include <sched.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <future>
-#include <new>
 #include <numeric>
 #include <stdexcept>
 
+#include "allocations.h"
 #include "threads.h"
-
-namespace {
-
-std::atomic<std::uint64_t> allocations{0};
-
-void* counted(std::size_t bytes) noexcept {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  return std::malloc(bytes);
-}
-void* counted_or_thrown(std::size_t bytes) {
-  if (void* memory = counted(bytes)) return memory;
-  throw std::bad_alloc();
-}
-
-}  // namespace
-
-void* operator new(std::size_t bytes) { return counted_or_thrown(bytes); }
-void* operator new[](std::size_t bytes) { return counted_or_thrown(bytes); }
-void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return counted(bytes); }
-void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept { return counted(bytes); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace tutti::test {
 namespace {
@@ -302,11 +277,11 @@ TEST_P(Works, NoCallAllocatesInTheSteadyState) {
     };
     for (int k = 0; k < 300; ++k) round();
     comm.barrier();
-    const std::uint64_t before = allocations;
+    const std::uint64_t before = allocations();
     comm.barrier();
     for (int k = 0; k < 300; ++k) round();
     comm.barrier();
-    if (comm.rank() == 0) counted = allocations - before;
+    if (comm.rank() == 0) counted = allocations() - before;
     comm.barrier();
   });
   EXPECT_EQ(counted, 0u);
@@ -337,11 +312,11 @@ TEST_P(Works, SendsReceivesAndGroupsAllocateNothingInTheSteadyState) {
     for (Work& work : many) work.wait();
     for (int k = 0; k < 300; ++k) round();
     comm.barrier();
-    const std::uint64_t before = allocations;
+    const std::uint64_t before = allocations();
     comm.barrier();
     for (int k = 0; k < 300; ++k) round();
     comm.barrier();
-    if (comm.rank() == 0) counted = allocations - before;
+    if (comm.rank() == 0) counted = allocations() - before;
     comm.barrier();
   });
   EXPECT_EQ(counted, 0u);

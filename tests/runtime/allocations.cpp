@@ -1,0 +1,51 @@
+#include "allocations.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+namespace {
+std::atomic<std::uint64_t> count{0};
+}  // namespace
+
+std::uint64_t tutti::test::allocations() noexcept { return count.load(std::memory_order_relaxed); }
+
+// The sanitizers have their own operator new, and tell of what it does.
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED
+#endif
+#endif
+
+#ifdef SANITIZED
+
+extern "C" void __sanitizer_malloc_hook(const volatile void*, std::size_t) {
+  count.fetch_add(1, std::memory_order_relaxed);
+}
+extern "C" void __sanitizer_free_hook(const volatile void*) {}
+
+#else
+
+namespace {
+
+void* counted(std::size_t bytes) noexcept {
+  count.fetch_add(1, std::memory_order_relaxed);
+  return std::malloc(bytes);
+}
+void* counted_or_thrown(std::size_t bytes) {
+  if (void* memory = counted(bytes)) return memory;
+  throw std::bad_alloc();
+}
+
+}  // namespace
+
+void* operator new(std::size_t bytes) { return counted_or_thrown(bytes); }
+void* operator new[](std::size_t bytes) { return counted_or_thrown(bytes); }
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return counted(bytes); }
+void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept { return counted(bytes); }
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
+
+#endif
