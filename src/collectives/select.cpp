@@ -33,7 +33,7 @@ struct Row {
   std::string_view algorithm;
 };
 constexpr Row kTable[] = {
-    {Collective::all_reduce, 2, 64u << 10, "one_shot"},
+    {Collective::all_reduce, 2, 32u << 10, "one_shot"},
     {Collective::all_reduce, 2, kAnyBytes, "ring"},
     {Collective::all_reduce, kAnyRanks, 16u << 10, "recursive_doubling"},
     {Collective::all_reduce, kAnyRanks, 128u << 10, "knomial_tree"},

@@ -267,8 +267,8 @@ bool Execution::advance_lanes() {
   if (lanes.size() == 1) return run_lane<variable>(lanes[0]);
   for (bool moved = true; moved && unfinished_ > 0;) {
     moved = false;
-    for (std::size_t k = lanes.size(); k-- > 0;)
-      if (lanes[k].step != lanes[k].end && try_step<variable>(lanes[k])) moved = true;
+    for (LaneState& lane : lanes)
+      if (lane.step != lane.end && try_step<variable>(lane)) moved = true;
   }
   return unfinished_ == 0;
 }

@@ -146,9 +146,9 @@ class Execution {
   void start(BoundProgram& bound, const CallBuffers& buffers, std::uint32_t operation,
              ResultStores stores);
 
-  /// Does what can be done now. Lanes are tried from the last to the first, a step each, so that
-  /// what is nearest to completion frees its slots first (256 MiB: 35 to 31 ms in a prototype).
-  /// True once all lanes are through.
+  /// Does what can be done now. Lanes are tried from the first to the last, a step each: what peers
+  /// wait for goes out before what has come in is worked on, else one rank reduces while the other
+  /// waits for its message (64 KiB: 9.5 to 5.3 us). True once all lanes are through.
   bool advance() { return blocks_ == nullptr ? advance_lanes<false>() : advance_lanes<true>(); }
 
   bool done() const noexcept { return unfinished_ == 0; }
