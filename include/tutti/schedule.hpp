@@ -58,6 +58,10 @@ struct After {
   auto operator<=>(const After&) const = default;
 };
 
+/// As Step::chunk: whichever they are. Of all_to_all, between scratch and messages alone: there all
+/// blocks are of one length, so that a message may carry blocks of several pairs.
+inline constexpr int kAnyChunk = -1;
+
 /// The one kind of step: combine what these hold, and hand the result to those.
 struct Step {
   std::vector<Operand>
@@ -65,7 +69,7 @@ struct Step {
   std::vector<Operand>
       out;        ///< All receive the result. A peer stands at most once in `in` and once in `out`.
   int chunk = 0;  ///< First of the chunks whose lengths this step moves (scratch has no lengths of
-                  ///< its own).
+                  ///< its own), or kAnyChunk.
   int count = 1;  ///< Chunks; equal for all operands.
   bool completes = false;  ///< The result is final here: post-operations (avg's division) apply.
   After after;             ///< Orders this step after one of another lane.

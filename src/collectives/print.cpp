@@ -77,6 +77,7 @@ std::string to_text(const Operand& operand) {
 }
 
 std::string chunks_text(int chunk, int count) {
+  if (chunk == kAnyChunk) return fmt::format("{} chunk{}", count, count == 1 ? "" : "s");
   if (count == 1) return fmt::format("chunk {}", chunk);
   return fmt::format("chunks {} to {}", chunk, std::int64_t{chunk} + count - 1);
 }

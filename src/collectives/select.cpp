@@ -24,7 +24,7 @@ constexpr int kAnyRanks = std::numeric_limits<int>::max();
 constexpr std::size_t kAnyBytes = std::numeric_limits<std::size_t>::max();
 
 /// The first row that fits is taken. Measured over shared memory on two cores of Cascade Lake, with
-/// 2 to 16 ranks (docs/algorithms.md, docs/performance.md); a model that measures its machine will
+/// 2 to 32 ranks (docs/algorithms.md, docs/performance.md); a model that measures its machine will
 /// take its place.
 struct Row {
   Collective what;
@@ -53,11 +53,11 @@ constexpr Row kTable[] = {
     {Collective::reduce_scatter, 8, kAnyBytes, "all_pairs"},
     {Collective::reduce_scatter, kAnyRanks, kAnyBytes, "ring"},
     {Collective::barrier, kAnyRanks, kAnyBytes, "recursive_doubling"},
-    {Collective::gather, 4, kAnyBytes, "one_shot"},
-    {Collective::gather, kAnyRanks, 8u << 10, "binomial_tree"},
+    {Collective::gather, 32, kAnyBytes, "one_shot"},
+    {Collective::gather, kAnyRanks, 8u << 10, "knomial_tree"},
     {Collective::gather, kAnyRanks, kAnyBytes, "one_shot"},
-    {Collective::scatter, 4, kAnyBytes, "one_shot"},
-    {Collective::scatter, kAnyRanks, 8u << 10, "binomial_tree"},
+    {Collective::scatter, 32, kAnyBytes, "one_shot"},
+    {Collective::scatter, kAnyRanks, 8u << 10, "knomial_tree"},
     {Collective::scatter, kAnyRanks, kAnyBytes, "one_shot"},
     {Collective::all_to_all, kAnyRanks, kAnyBytes, "pairwise"},
 };

@@ -86,6 +86,11 @@ constexpr bool holds_one_block(Collective what, Place place) {
                                : what == Collective::reduce_scatter || what == Collective::scatter;
 }
 
+/// The k-th of the chunks that a step moves, or kAnyChunk.
+constexpr int chunk_of(const Step& step, int k) {
+  return step.chunk == kAnyChunk ? kAnyChunk : step.chunk + k;
+}
+
 /// Where chunk `chunk` stands among the chunks of a buffer that has all that the call gives it. In
 /// place, what stands at one position of input and output is one.
 constexpr int position(Collective what, int ranks, const Operand& operand) {

@@ -52,7 +52,7 @@ Value SymbolicMemory::combine(std::span<const Value> values, const std::vector<O
   for (std::size_t i = 0; i < values.size(); ++i) {
     if (values[i] == kNothing)
       throw Rejected{fmt::format("reads {}, where nothing was written", to_text(places[i]))};
-    if (expressions_.item(values[i]) != item)
+    if (item != kAnyItem && expressions_.item(values[i]) != item)
       throw Rejected{fmt::format("reads {}, expecting {}, but finds {}", to_text(places[i]),
                                  item_text(item), item_text(expressions_.item(values[i])))};
     if (combines && what_ != Collective::barrier && expressions_.is_final(values[i]))

@@ -33,6 +33,7 @@ class SymbolicMemory {
     return a.place != Place::peer && b.place != Place::peer && cell(a, piece) == cell(b, piece);
   }
 
+  static constexpr int kAnyItem = -1;  ///< As an argument of combine().
   int item(int operation, int piece, int chunk) const {
     return (operation * options_.pieces + piece) * chunks_ + chunk;
   }

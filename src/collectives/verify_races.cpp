@@ -115,11 +115,11 @@ class RaceCheck {
                          (access.time - 1) % steps, writes ? "writes" : "reads",
                          (access.time - 1) / steps);
     };
-    throw Rejected{fmt::format(
-        "race on rank {}: {} (chunk {}{}) is used by {} and {}, and nothing orders them",
-        schedule_.rank, to_text(Operand{operand.place, operand.index + k}), step.chunk + k,
-        in_place_ ? ", in place" : "", text(other, other_writes),
-        text({lane, steps_done(lane) + 1}, write))};
+    throw Rejected{
+        fmt::format("race on rank {}: {} ({}{}) is used by {} and {}, and nothing orders them",
+                    schedule_.rank, to_text(Operand{operand.place, operand.index + k}),
+                    chunks_text(chunk_of(step, k), 1), in_place_ ? ", in place" : "",
+                    text(other, other_writes), text({lane, steps_done(lane) + 1}, write))};
   }
 
   const Schedule& schedule_;

@@ -232,6 +232,7 @@ class Run {
   void move_chunk(const LaneState& lane, int k) {
     const Step& step = lane.current();
     const int piece = lane.piece();
+    const int chunk = chunk_of(step, k);
     values_.clear();
     places_.clear();
     std::size_t receive = 0;
@@ -242,7 +243,8 @@ class Run {
                                : channels_.peek(lane.receives()[receive++])[k]);
     }
     try {
-      const int item = memory_.item(ranks_[lane.rank].operation, piece, step.chunk + k);
+      const int item = chunk == kAnyChunk ? SymbolicMemory::kAnyItem
+                                          : memory_.item(ranks_[lane.rank].operation, piece, chunk);
       const Value result = memory_.combine(values_, places_, item, step.completes);
       std::size_t send = 0;
       for (const Operand& to : step.out) {
@@ -253,7 +255,7 @@ class Run {
           memory_.write(lane.rank, place, piece, result);  // a copy onto itself is left out
       }
     } catch (const Rejected& rejected) {
-      throw Rejected{at(lane, chunks_text(step.chunk + k, 1)) + " " + rejected.why};
+      throw Rejected{at(lane, chunks_text(chunk, 1)) + " " + rejected.why};
     }
   }
 

@@ -34,7 +34,8 @@ class StepShape {
     if (step_.in.empty() || step_.out.empty()) fail("needs something to read and to write");
     if (std::max(step_.in.size(), step_.out.size()) > kMostOperands)
       fail(fmt::format("has more than {} operands on one side", kMostOperands));
-    if (step_.chunk < 0 || step_.count < 1 || step_.count > schedule_.chunks ||
+    const bool any = step_.chunk == kAnyChunk && schedule_.what == Collective::all_to_all;
+    if ((step_.chunk < 0 && !any) || step_.count < 1 || step_.count > schedule_.chunks ||
         step_.chunk > schedule_.chunks - step_.count)
       fail(fmt::format("moves {} chunks from chunk {} of {}", step_.count, step_.chunk,
                        schedule_.chunks));
@@ -74,7 +75,8 @@ class StepShape {
     if (written && operand.place == Place::input)
       fail("writes to the input, which is the caller's");
     if (operand.index != step_.chunk)
-      fail(fmt::format("names {}: lengths are those of chunk {}", to_text(operand), step_.chunk));
+      fail(fmt::format("names {}: lengths are those of {}", to_text(operand),
+                       chunks_text(step_.chunk, step_.count)));
     const auto exists = operand.place == Place::input ? input_exists : output_exists;
     const Seat seat = seat_of(schedule_);
     for (int chunk = step_.chunk; chunk < step_.chunk + step_.count; ++chunk)

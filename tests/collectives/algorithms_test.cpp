@@ -153,6 +153,21 @@ TEST(Algorithms, BruckSendsEachBlockOnceInLogarithmicallyManyRounds) {
     }
 }
 
+TEST(Algorithms, ABruckAllToAllSendsOneMessageARoundWithTheBlocksWhoseDistanceHasItsPowerOfTwo) {
+  for (int ranks = 2; ranks <= 64; ++ranks) {
+    int hops = 0;
+    for (unsigned distance = 1; distance < unsigned(ranks); ++distance)
+      hops += std::popcount(distance);
+    for (const Schedule& schedule :
+         plan_all(algorithm_named("bruck"), Collective::all_to_all, ranks)) {
+      EXPECT_EQ(messages_sent(schedule), std::bit_width(unsigned(ranks - 1)));
+      EXPECT_EQ(chunks_sent(schedule), hops);
+      EXPECT_EQ(schedule.scratch_chunks, hops);
+      EXPECT_LE(schedule.widest, (ranks + 1) / 2);
+    }
+  }
+}
+
 TEST(Algorithms, AScatterAllGatherBroadcastHasTheRootSendTheBufferOnce) {
   for (int ranks = 2; ranks <= 64; ++ranks)
     for (const Schedule& schedule :

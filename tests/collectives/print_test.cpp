@@ -35,6 +35,24 @@ TEST(Print, SlicesScratchAndRootsAreShown) {
             "  0  chunk 0: rank 1 -> output[0]\n");
 }
 
+TEST(Print, AMessageOfBlocksOfSeveralPairsSaysHowManyTheyAre) {
+  EXPECT_EQ(to_text(algorithm_named("bruck").plan({Collective::all_to_all, 0, 4, 0})),
+            "all_to_all, rank 0 of 4: 16 blocks of the call, scratch of 4 chunks, widest step 2\n"
+            "lane 0, receives on channel 0, sends on channel 0\n"
+            "  0  chunk 1: input[1] -> scratch[0]\n"
+            "  1  chunk 3: input[3] -> scratch[1]\n"
+            "  2  2 chunks: scratch[0] -> rank 1\n"
+            "  3  2 chunks: rank 3 -> scratch[0]\n"
+            "  4  chunk 2: input[2] -> scratch[2]\n"
+            "  5  chunk 14: scratch[1] -> scratch[3]\n"
+            "  6  2 chunks: scratch[2] -> rank 2\n"
+            "  7  2 chunks: rank 2 -> scratch[2]\n"
+            "  8  chunk 0: input[0] -> output[0]\n"
+            "  9  chunk 12: scratch[0] -> output[12]\n"
+            " 10  chunk 8: scratch[2] -> output[8]\n"
+            " 11  chunk 4: scratch[3] -> output[4]\n");
+}
+
 TEST(Print, AStepThatReachesBackSaysHowFar) {
   Schedule schedule;
   schedule.lanes = {{0, 0, {{{{Place::input, 0}}, {{Place::scratch, 0}}, 0, 1, false, {1, 2, 1}}}}};

@@ -440,6 +440,28 @@ TEST(VerifyRejects, TooManyOperationsToHoldInsteadOfRunningOutOfMemory) {
               HasSubstr("too many"));
 }
 
+TEST(VerifyRejects, StepsOfAnyChunksWhereLengthsDifferOrWhereBuffersSayWhose) {
+  Schedules schedules = planned("bruck", Collective::all_to_all, 3);
+  schedules[1].lanes[0].steps[0].chunk = kAnyChunk;
+  EXPECT_THAT(why(schedules), HasSubstr("rank 1 lane 0 step 0 (1 chunk): names input[5]"));
+  schedules = planned("recursive_doubling", Collective::reduce_scatter, 4);
+  schedules[3].lanes[0].steps[2].chunk = kAnyChunk;
+  EXPECT_THAT(why(schedules), HasSubstr("rank 3 lane 0 step 2 (1 chunk): moves 1 chunks from"));
+}
+
+TEST(VerifyRejects, BlocksOfAnyPairsThatArePackedInTheWrongOrderOrTooFew) {
+  Schedules schedules = planned("bruck", Collective::all_to_all, 4);
+  std::vector<Step>& steps = schedules[2].lanes[0].steps;
+  ASSERT_EQ(steps[2].chunk, kAnyChunk);
+  std::swap(steps[0].out, steps[1].out);
+  EXPECT_THAT(why(schedules), AllOf(HasSubstr("rank 3 lane 0 step "), HasSubstr("expecting chunk"),
+                                    HasSubstr("but finds chunk")));
+  std::swap(steps[0].out, steps[1].out);
+  steps[2].count = 1;
+  EXPECT_THAT(why(schedules), AllOf(HasSubstr("expects a message of 2 chunks"),
+                                    HasSubstr("rank 2 lane 0 step 2 sends 1 chunk")));
+}
+
 TEST(VerifyRejects, ChannelsAndOperandsBeyondWhatProgramsCountIn) {
   Schedules schedules = planned("one_shot", Collective::all_reduce, 2);
   schedules[1].lanes[0].receives_on = 1 << 15;
