@@ -33,11 +33,11 @@ std::size_t blocks_moved(Collective what, int size) {
   return collectives::layout_of(what) == Layout::blocks ? static_cast<std::size_t>(size) : 1;
 }
 
-// Of a Call or PlannedCall; `blocks` are for a variable one.
+// Of a Plan or PlannedCall; `blocks` are for a variable one.
 template <typename AnyCall>
 CallBuffers buffers_of(const AnyCall& call, const CallExtras& extras, const BlockTable& blocks) {
   return {static_cast<const std::byte*>(call.input), static_cast<std::byte*>(call.output), nullptr,
-          &blocks, extras};
+          &blocks, &extras};
 }
 
 }  // namespace
@@ -74,34 +74,43 @@ std::optional<Error> CommunicatorImpl::failure() const {
   return failure_;
 }
 
+bool CommunicatorImpl::usable() const noexcept {
+  return parts_.runtime->in_own_process() && !failed_.load(std::memory_order_acquire);
+}
+
 void CommunicatorImpl::check_usable(std::string_view what) const {
-  if (!parts_.runtime->in_own_process()) [[unlikely]]
+  if (!parts_.runtime->in_own_process())
     throw Error(
         ErrorKind::usage,
         fmt::format(
             "{}: this process was forked after the communicator was made; make one after the fork",
             what));
-  if (failed_.load(std::memory_order_acquire)) [[unlikely]]
-    throw *failure();
+  if (failed_.load(std::memory_order_acquire)) throw *failure();
 }
 
-const CommunicatorImpl::Plan& CommunicatorImpl::plan(const Call& call) {
+// The last call once more, or nearly: nothing to check, nothing to plan.
+inline bool CommunicatorImpl::repeats(const Call& call) const noexcept {
+  return usable() && last_plan_ && last_plan_->kind == call.kind &&
+         last_plan_->algorithm == call.algorithm && last_plan_->checked &&
+         last_plan_->input == call.input && last_plan_->output == call.output &&
+         call.timeout.count() >= 0 && call.extras.reduction == nullptr;
+}
+
+CommunicatorImpl::Plan& CommunicatorImpl::plan(const Call& call) {
   check_usable(to_string(call.kind.what));
-  if (call.extras.reduction != nullptr) [[unlikely]]
-    check_reduction(call);
+  if (call.extras.reduction != nullptr) check_reduction(call);
   if (!last_plan_ || last_plan_->kind != call.kind || last_plan_->algorithm != call.algorithm)
     last_plan_ = plan_kind(call.kind, call.algorithm);
   Plan& plan = *last_plan_;
   if (call.variable != nullptr) {
     check_timeout(call);
     plan.result_bytes = lay_out(call, parts_.rank, parts_.size, plan.key.signature, blocks_);
-  } else if (!plan.checked || call.input != plan.input || call.output != plan.output ||
-             call.timeout.count() < 0) {
+  } else {
     check_buffers(call, parts_.rank, parts_.size);
     plan.checked = true;
-    plan.input = call.input;
-    plan.output = call.output;
   }
+  plan.input = call.input;
+  plan.output = call.output;
   return plan;
 }
 
@@ -159,7 +168,7 @@ std::chrono::milliseconds CommunicatorImpl::timeout_of(const Call& call) const {
   return call.timeout.count() > 0 ? call.timeout : parts_.runtime->config().timeout;
 }
 
-void CommunicatorImpl::begin(BoundProgram& bound, CallBuffers buffers, std::size_t result_bytes) {
+void CommunicatorImpl::begin(BoundProgram& bound, CallBuffers&& buffers, std::size_t result_bytes) {
   buffers.scratch = programs_.scratch(bound);
   if (!bound.program.variable) buffers.blocks = nullptr;
   const std::uint64_t number = next_number_++;
@@ -182,26 +191,30 @@ void CommunicatorImpl::look(TimePoint deadline, Nanoseconds limit) {
 }
 
 void CommunicatorImpl::run(const Call& call) {
-  const Plan& plan = this->plan(call);
+  Plan& plan = repeats(call) ? *last_plan_ : this->plan(call);
   if (call.group != nullptr) [[unlikely]]
     return add_to(*call.group, prepared(planned(call, plan)));
   if (pending()) [[unlikely]]
     return run_behind(planned(call, plan));
-  run_now(programs_.get(plan.key), buffers_of(call, call.extras, blocks_), plan.result_bytes,
+  if (!plan.program || call.variable != nullptr) [[unlikely]]
+    plan.program = programs_.get(plan.key);
+  run_now(*plan.program, buffers_of(plan, call.extras, blocks_), plan.result_bytes,
           timeout_of(call));
 }
 
 void CommunicatorImpl::run(const PlannedCall& call) {
-  check_usable(to_string(call.key.signature.what));
+  if (!usable()) [[unlikely]]
+    check_usable(to_string(call.key.signature.what));
   if (pending()) [[unlikely]]
     return run_behind(call);
-  run_now(*call.program, buffers_of(call, call.extras(), blocks_), call.result_bytes, call.timeout);
+  const CallExtras extras = call.extras();
+  run_now(*call.program, buffers_of(call, extras, blocks_), call.result_bytes, call.timeout);
 }
 
 // In the caller's own thread: nothing is pending.
-void CommunicatorImpl::run_now(BoundProgram& bound, const CallBuffers& buffers,
-                               std::size_t result_bytes, std::chrono::milliseconds timeout) {
-  begin(bound, buffers, result_bytes);
+void CommunicatorImpl::run_now(BoundProgram& bound, CallBuffers&& buffers, std::size_t result_bytes,
+                               std::chrono::milliseconds timeout) {
+  begin(bound, std::move(buffers), result_bytes);
   try {
     await_execution(timeout);
   } catch (...) {
@@ -230,7 +243,7 @@ PlannedCall CommunicatorImpl::prepare(const Call& call) {
   const Plan& plan = this->plan(call);
   refuse_in_callback();
   const std::lock_guard owner(engine_mutex_);  // the program's channels are the engine's
-  auto program = programs_.share(plan.key);
+  auto program = programs_.get(plan.key);
   if (!under_way_) programs_.scratch(*program);
   PlannedCall prepared = planned(call, plan);
   prepared.program = std::move(program);
@@ -273,25 +286,13 @@ void CommunicatorImpl::fail(const Error& error) noexcept {
   parts_.runtime->log().write(LogLevel::info, "communicator failed: {}", error.what());
 }
 
-void CommunicatorImpl::begin_queued(const Operation& operation) {
-  const PlannedCall& call = operation.call;
-  BoundProgram& bound = call.program != nullptr ? *call.program : programs_.get(call.key);
-  begin(bound, buffers_of(call, call.extras(), operation.blocks), call.result_bytes);
+void CommunicatorImpl::begin_queued(Operation& operation) {
+  PlannedCall& call = operation.call;
+  if (call.program == nullptr) call.program = programs_.get(call.key);
+  const CallExtras extras = call.extras();
+  begin(*call.program, buffers_of(call, extras, operation.blocks), call.result_bytes);
   under_way_ = true;
   deadline_.store(operation.deadline, std::memory_order_relaxed);
-}
-
-std::optional<Communicator> CommunicatorImpl::split(SplitCard card) {
-  card.next_subset = parts_.transport->next_subset();
-  card.ring_bytes = ring_bytes_for_one_more(parts_);
-  std::vector<SplitCard> cards(static_cast<std::size_t>(parts_.size));
-  run(Call{{Collective::all_gather, DataType::uint8, Op::sum, 0, sizeof card},
-           &card,
-           cards.data(),
-           {},
-           {}});
-  if (auto parts = tutti::split(parts_, cards)) return make(std::move(*parts));
-  return std::nullopt;
 }
 
 Communicator CommunicatorImpl::make(CommunicatorParts parts) {

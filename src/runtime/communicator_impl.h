@@ -117,12 +117,15 @@ class CommunicatorImpl final : public Advanced {
     std::size_t result_bytes;
     bool checked = false;  ///< `input` and `output` have been found right.
     const void* input = nullptr;
-    const void* output = nullptr;
+    void* output = nullptr;
+    std::shared_ptr<BoundProgram> program = nullptr;  ///< Engine: its owner only.
   };
-  const Plan& plan(const Call& call);
+  bool repeats(const Call& call) const noexcept;
+  Plan& plan(const Call& call);
   std::chrono::milliseconds timeout_of(const Call& call) const;
   Plan plan_kind(const CallKind& kind, std::string_view algorithm);
   Choice choose_algorithm(const CallKind& kind, std::string_view algorithm);
+  bool usable() const noexcept;
   void check_usable(std::string_view what) const;
   void check(const TransferCall& call) const;
   static void add_to(Group& group, OperationRef operation);
@@ -134,8 +137,8 @@ class CommunicatorImpl final : public Advanced {
   void run_behind(PlannedCall call);
 
   // Engine: its owner only. Buffers of a call that is not variable have no blocks.
-  void begin(BoundProgram& bound, CallBuffers buffers, std::size_t result_bytes);
-  void run_now(BoundProgram& bound, const CallBuffers& buffers, std::size_t result_bytes,
+  void begin(BoundProgram& bound, CallBuffers&& buffers, std::size_t result_bytes);
+  void run_now(BoundProgram& bound, CallBuffers&& buffers, std::size_t result_bytes,
                std::chrono::milliseconds timeout);
   Error diagnose_thrown() const;
   void await_execution(std::chrono::milliseconds timeout);
@@ -161,7 +164,7 @@ class CommunicatorImpl final : public Advanced {
   void end(Operation& operation, std::optional<Error> error);
   void wake_waiters() const;
   void one_less_pending();
-  void begin_queued(const Operation& operation);
+  void begin_queued(Operation& operation);
   void look_queue();
 
   // Point to point, see communicator_transfers.cpp. Engine: its owner only.

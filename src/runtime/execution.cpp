@@ -51,8 +51,8 @@ void Execution::start(BoundProgram& bound, const CallBuffers& buffers, std::uint
   fetched_mask_ = stores == ResultStores::fetched ? ~std::uint64_t{0} : 0;
   streamed_mask_ = stores == ResultStores::streamed ? ~std::uint64_t{0} : 0;
   for (CombineExtras& extras : bound.extras) {
-    extras.premultiply = buffers.extras.premultiplier;
-    extras.user = buffers.extras.reduction;
+    extras.premultiply = buffers.extras->premultiplier;
+    extras.user = buffers.extras->reduction;
   }
   extras_ = bound.extras.empty() ? nullptr : bound.extras.data();
   unfinished_ = bound.lanes.size();

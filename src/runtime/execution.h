@@ -118,7 +118,8 @@ struct CallBuffers {
   std::byte* output = nullptr;
   std::byte* scratch = nullptr;
   const BlockTable* blocks = nullptr;  ///< For a variable program; outlives the execution.
-  CallExtras extras = {};              ///< What they point to outlives the execution.
+  const CallExtras* extras = nullptr;  ///< Read by start(); what they point to outlives the
+                                       ///< execution.
 };
 
 /// Where results are expected to be when they are written, and how that is done.

@@ -14,30 +14,23 @@ Schedule ProgramCache::plan(const CallSignature& call) const {
   return algorithms()[call.algorithm].plan({call.what, rank_, size_, call.root});
 }
 
-const std::shared_ptr<ProgramCache::Entry>& ProgramCache::find_or_make(const CallKey& key) {
+std::shared_ptr<BoundProgram> ProgramCache::get(const CallKey& key) {
   auto found = entries_.find(key);
   if (found == entries_.end()) {
     if (entries_.size() >= kMost) drop_least_recent();
     const CallSignature& call = key.signature;
     Program program = compile(plan(call), call, key.message_bytes);
-    found =
-        entries_.emplace(key, std::make_shared<Entry>(key, std::move(program), transport_)).first;
+    auto bound = std::make_shared<BoundProgram>(std::move(program), transport_);
+    found = entries_.emplace(key, Entry{std::move(bound)}).first;
   }
-  found->second->used = ++uses_;
-  return found->second;
+  found->second.used = ++uses_;
+  return found->second.bound;
 }
 
 void ProgramCache::drop_least_recent() {
-  const auto age = [this](const auto& entry) {
-    return entry.second.get() == last_ ? std::uint64_t{0} : uses_ - entry.second->used + 1;
-  };
-  entries_.erase(std::max_element(entries_.begin(), entries_.end(),
-                                  [&](const auto& a, const auto& b) { return age(a) < age(b); }));
-}
-
-std::shared_ptr<BoundProgram> ProgramCache::share(const CallKey& key) {
-  const std::shared_ptr<Entry>& entry = find_or_make(key);
-  return {entry, &entry->bound};
+  entries_.erase(
+      std::min_element(entries_.begin(), entries_.end(),
+                       [](const auto& a, const auto& b) { return a.second.used < b.second.used; }));
 }
 
 std::byte* ProgramCache::grow(std::size_t scratch_bytes) {

@@ -29,16 +29,9 @@ class ProgramCache {
   ProgramCache(Transport& transport, const OwnAlgorithms& own, int rank, int size)
       : transport_(transport), own_(own), rank_(rank), size_(size) {}
 
-  /// The program for `key`, planned, compiled and bound if it is not here. Valid until the next
-  /// get(). Throws what channels throw when they are made (`unavailable`).
-  BoundProgram& get(const CallKey& key) {
-    if (last_ == nullptr || last_->key != key) [[unlikely]]
-      last_ = find_or_make(key).get();
-    return last_->bound;
-  }
-
-  /// As get(), kept while anybody holds it.
-  std::shared_ptr<BoundProgram> share(const CallKey& key);
+  /// The program for `key`, planned, compiled and bound if it is not here. Throws what channels
+  /// throw when they are made (`unavailable`).
+  std::shared_ptr<BoundProgram> get(const CallKey& key);
 
   /// Scratch for one execution of `program`, 64-byte aligned.
   std::byte* scratch(const BoundProgram& bound) {
@@ -48,11 +41,7 @@ class ProgramCache {
 
  private:
   struct Entry {
-    Entry(const CallKey& made_for, Program program, Transport& transport)
-        : key(made_for), bound(std::move(program), transport) {}
-
-    const CallKey key;
-    BoundProgram bound;
+    std::shared_ptr<BoundProgram> bound;
     std::uint64_t used = 0;  ///< Clock of uses, for choosing whom to drop.
   };
   struct Hash {
@@ -61,7 +50,6 @@ class ProgramCache {
     }
   };
 
-  const std::shared_ptr<Entry>& find_or_make(const CallKey& key);
   void drop_least_recent();
   std::byte* grow(std::size_t scratch_bytes);
 
@@ -71,8 +59,7 @@ class ProgramCache {
   const OwnAlgorithms& own_;
   const int rank_;
   const int size_;
-  std::unordered_map<CallKey, std::shared_ptr<Entry>, Hash> entries_;
-  Entry* last_ = nullptr;  // may be under way: never dropped
+  std::unordered_map<CallKey, Entry, Hash> entries_;
   std::uint64_t uses_ = 0;
   std::unique_ptr<std::byte, void (*)(void*)> scratch_{nullptr, nullptr};
   std::size_t scratch_bytes_ = 0;

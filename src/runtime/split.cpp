@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "common/wire.h"
+#include "runtime/communicator_impl.h"
 #include "runtime/setup.h"
 
 namespace tutti {
@@ -99,6 +100,19 @@ std::optional<CommunicatorParts> split(const CommunicatorParts& whole,
     ring_bytes = std::min(ring_bytes, cards[member].ring_bytes);
   }
   return join_subset(whole, subset, ring_bytes);
+}
+
+std::optional<Communicator> CommunicatorImpl::split(SplitCard card) {
+  card.next_subset = parts_.transport->next_subset();
+  card.ring_bytes = ring_bytes_for_one_more(parts_);
+  std::vector<SplitCard> cards(static_cast<std::size_t>(parts_.size));
+  run(Call{{Collective::all_gather, DataType::uint8, Op::sum, 0, sizeof card},
+           &card,
+           cards.data(),
+           {},
+           {}});
+  if (auto parts = tutti::split(parts_, cards)) return make(std::move(*parts));
+  return std::nullopt;
 }
 
 }  // namespace tutti

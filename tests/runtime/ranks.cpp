@@ -163,6 +163,7 @@ struct Buffers {
   std::size_t output_offset = 0;
   bool in_place = false;
   alignas(16) std::array<std::byte, 16> premultiplier{};
+  CallExtras extras;
   std::unique_ptr<Lists> lists;  // of a variable call
   BlockTable table;
 };
@@ -225,7 +226,8 @@ CallBuffers addresses(Buffers& b) {
   CallBuffers call{b.input.data() + b.input_offset,
                    (b.in_place ? b.input : b.output).data() + b.output_offset, b.scratch.data()};
   if (b.lists != nullptr) call.blocks = &b.table;
-  call.extras.premultiplier = b.premultiplier.data();
+  b.extras.premultiplier = b.premultiplier.data();
+  call.extras = &b.extras;
   return call;
 }
 
