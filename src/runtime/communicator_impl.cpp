@@ -57,8 +57,7 @@ CommunicatorImpl::CommunicatorImpl(CommunicatorParts parts)
 }
 
 CommunicatorImpl::~CommunicatorImpl() {
-  if (!parts_.runtime->in_own_process()) {  // a forked child: the channels are the parent's, and so
-                                            // are its peers
+  if (!parts_.runtime->in_own_process()) {  // a forked child: the channels are the parent's
     static_cast<void>(parts_.transport.release());
     return;
   }
@@ -80,11 +79,10 @@ bool CommunicatorImpl::usable() const noexcept {
 
 void CommunicatorImpl::check_usable(std::string_view what) const {
   if (!parts_.runtime->in_own_process())
-    throw Error(
-        ErrorKind::usage,
-        fmt::format(
-            "{}: this process was forked after the communicator was made; make one after the fork",
-            what));
+    throw Error(ErrorKind::usage,
+                fmt::format("{}: this process was forked after the communicator was made; make one "
+                            "after the fork",
+                            what));
   if (failed_.load(std::memory_order_acquire)) throw *failure();
 }
 
