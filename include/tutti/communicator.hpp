@@ -55,9 +55,9 @@ class TUTTI_API Communicator {
   /// Splits it: ranks that give the same `color` (0 or more) get a communicator of their own,
   /// ranked by `key` and then by their rank here; those with kNoColor none. Called by all ranks, as
   /// a collective is. Costs an all_gather here and no new start-up: the new one has the same
-  /// connections and background thread, and lives on its own. Different communicators, related or
-  /// not, may be used by different threads at the same time. Throws `mismatch` where ranks call
-  /// different forms of it.
+  /// connections and background thread, knows the algorithms that were added here, and lives on its
+  /// own. Different communicators, related or not, may be used by different threads at the same
+  /// time. Throws `mismatch` where ranks call different forms of it.
   std::optional<Communicator> split(int color, int key = 0);
   /// A second communicator of the same ranks.
   Communicator dup();

@@ -35,6 +35,8 @@ struct Config {
   Accumulate accumulate = Accumulate::step;  ///< Of calls that do not say. Must agree among ranks.
   std::chrono::milliseconds timeout{300'000};  ///< Deadline of an operation that is given none.
   std::chrono::milliseconds startup_timeout{300'000};  ///< Deadline of creating a communicator.
+  int group_size = 0;  ///< Consecutive ranks that algorithms by groups take for a host's; 0: about
+                       ///< the square root of all. Must agree among ranks.
   std::size_t message_bytes =
       0;  ///< Largest message; 0: sized from the caches. Must agree among ranks.
   std::size_t ring_bytes = 0;  ///< Data bytes of a channel in memory; 0: sized from the caches.

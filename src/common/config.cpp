@@ -36,6 +36,9 @@ constexpr std::array kKnobs{
          "Deadline of an operation that is given none."},
     Knob{"startup_timeout_ms", TimeKnob{&Config::startup_timeout, milliseconds(1), hours(24)}, kOwn,
          "Deadline of creating a communicator."},
+    Knob{
+        "group_size", CountKnob{&Config::group_size, 0, 1'000'000}, kAgree,
+        "Consecutive ranks that hierarchical takes for a host's; 0: about the square root of all."},
     Knob{"message_bytes", BytesKnob{&Config::message_bytes, kLeastMessage, kMostMessage, 64},
          kAgree, "Largest message; 0: sized from the caches."},
     Knob{"ring_bytes",

@@ -6,8 +6,6 @@
 
 #include "collectives/semantics.h"
 #include "runtime/group.h"
-#include "runtime/setup.h"
-#include "runtime/split.h"
 #include "runtime/variable_blocks.h"
 
 namespace tutti {
@@ -46,8 +44,8 @@ CommunicatorImpl::CommunicatorImpl(CommunicatorParts parts)
     : parts_(std::move(parts)),
       policy_(wait_policy(parts_.family->ranks, parts_.cores, parts_.runtime->config().spin_polls)),
       board_(parts_.transport->own_board()),
-      own_algorithms_(parts_.rank, parts_.size),
-      programs_(*parts_.transport, own_algorithms_, parts_.rank, parts_.size),
+      own_algorithms_(parts_.request()),
+      programs_(*parts_.transport, own_algorithms_, parts_.request()),
       messages_(*parts_.transport, parts_.rank, parts_.size) {
   Family& family = *parts_.family;
   if (family.communicators++ > 0) return;

@@ -45,8 +45,12 @@ struct CommunicatorParts {
   std::unique_ptr<Transport> transport;  ///< Connected.
   int rank = 0;
   int size = 1;
-  int cores = 1;  ///< That all its ranks share; agreed.
+  int cores = 1;                 ///< That all its ranks share; agreed.
+  std::vector<int> groups = {};  ///< As PlanRequest::groups; agreed.
   std::vector<StartupPhase> startup;
+
+  /// What is the same in all that this rank asks of algorithms.
+  PlanRequest request() const { return {.rank = rank, .ranks = size, .groups = groups}; }
 };
 
 /// Threads. A blocking call with nothing pending runs in the caller's thread without a lock: the

@@ -65,8 +65,15 @@ void OwnAlgorithms::add(std::string name, Planner planner) {
   if (name.empty() || is_built_in(name)) refuse(name, "has a name that tutti uses itself");
   if (!planner) refuse(name, "plans nothing: the function is empty");
   const std::lock_guard lock(mutex_);
-  if (planners_.contains(name)) refuse(name, "was added to this communicator before");
+  if (planners_.contains(name))
+    refuse(name, "was added before, to this communicator or one that it was split off");
   planners_.emplace(std::move(name), std::move(planner));
+}
+
+void OwnAlgorithms::add_all_of(const OwnAlgorithms& whole) {
+  const std::scoped_lock both(mutex_, whole.mutex_);
+  assert(planners_.empty());
+  planners_ = whole.planners_;
 }
 
 bool OwnAlgorithms::has(std::string_view name) const {
@@ -78,13 +85,16 @@ bool OwnAlgorithms::has(std::string_view name) const {
 std::vector<Schedule> OwnAlgorithms::proved(const std::string& name, const Planner& planner,
                                             Collective what, int root) const {
   std::vector<Schedule> schedules;
-  for (int rank = 0; rank < size_; ++rank)
-    schedules.push_back(planned(name, planner, {what, rank, size_, root}));
+  PlanRequest request = request_;
+  request.what = what;
+  request.root = root;
+  for (request.rank = 0; request.rank < request.ranks; ++request.rank)
+    schedules.push_back(planned(name, planner, request));
   for (const bool in_place : {false, true}) {
     const Verdict verdict = verify(schedules, {.in_place = in_place});
     if (!verdict.ok)
-      refuse(name,
-             fmt::format("is wrong for {} of {} ranks: {}", to_string(what), size_, verdict.why));
+      refuse(name, fmt::format("is wrong for {} of {} ranks: {}", to_string(what), request.ranks,
+                               verdict.why));
   }
   return schedules;
 }
@@ -111,7 +121,7 @@ std::uint32_t OwnAlgorithms::number(std::string_view name, Collective what, int 
   const std::lock_guard lock(mutex_);
   const Facts facts = facts_of(schedules);
   const auto [kept, added] = proved_.try_emplace(
-      number, Proved{std::move(schedules[static_cast<std::size_t>(rank_)]), facts});
+      number, Proved{std::move(schedules[static_cast<std::size_t>(request_.rank)]), facts});
   if (!added) refuse(name, "has the number of another one by chance: give it another name");
   return numbers_[use] = number;
 }

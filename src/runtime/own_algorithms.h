@@ -27,10 +27,14 @@ std::string describe_algorithm(std::uint32_t number);
 /// Thread-safe.
 class OwnAlgorithms {
  public:
-  OwnAlgorithms(int rank, int size) : rank_(rank), size_(size) {}
+  /// `request`: with this communicator's ranks and groups, for any collective.
+  explicit OwnAlgorithms(PlanRequest request) : request_(std::move(request)) {}
 
   /// Throws `usage` for a name that is empty or taken, and for no planner.
   void add(std::string name, Planner planner);
+  /// Those of a communicator that this one, which has none yet, was split off: they are proved anew
+  /// for its ranks.
+  void add_all_of(const OwnAlgorithms& whole);
   bool has(std::string_view name) const;
 
   /// The number of `name` for a collective and root. The first time, it plans the schedules of all
@@ -48,8 +52,7 @@ class OwnAlgorithms {
   std::vector<Schedule> proved(const std::string& name, const Planner& planner, Collective what,
                                int root) const;
 
-  const int rank_;
-  const int size_;
+  const PlanRequest request_;
   mutable std::mutex mutex_;
   std::map<std::string, Planner, std::less<>> planners_;  // guarded by mutex_
   std::map<Use, std::uint32_t> numbers_;                  // guarded by mutex_

@@ -11,7 +11,10 @@ namespace tutti {
 
 Schedule ProgramCache::plan(const CallSignature& call) const {
   if ((call.algorithm & kOwnAlgorithm) != 0) return own_.schedule(call.algorithm);
-  return algorithms()[call.algorithm].plan({call.what, rank_, size_, call.root});
+  PlanRequest request = request_;
+  request.what = call.what;
+  request.root = call.root;
+  return algorithms()[call.algorithm].plan(request);
 }
 
 std::shared_ptr<BoundProgram> ProgramCache::get(const CallKey& key) {

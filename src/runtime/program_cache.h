@@ -26,8 +26,9 @@ class ProgramCache {
  public:
   static constexpr std::size_t kMost = 256;
 
-  ProgramCache(Transport& transport, const OwnAlgorithms& own, int rank, int size)
-      : transport_(transport), own_(own), rank_(rank), size_(size) {}
+  /// `request`: with this communicator's ranks and groups, for any collective.
+  ProgramCache(Transport& transport, const OwnAlgorithms& own, PlanRequest request)
+      : transport_(transport), own_(own), request_(std::move(request)) {}
 
   /// The program for `key`, planned, compiled and bound if it is not here. Throws what channels
   /// throw when they are made (`unavailable`).
@@ -57,8 +58,7 @@ class ProgramCache {
 
   Transport& transport_;
   const OwnAlgorithms& own_;
-  const int rank_;
-  const int size_;
+  const PlanRequest request_;
   std::unordered_map<CallKey, Entry, Hash> entries_;
   std::uint64_t uses_ = 0;
   std::unique_ptr<std::byte, void (*)(void*)> scratch_{nullptr, nullptr};

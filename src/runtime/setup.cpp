@@ -103,6 +103,9 @@ CommunicatorParts parts_of(std::shared_ptr<Runtime> runtime, int rank, int size)
   parts.family->ranks = size;
   parts.rank = rank;
   parts.size = size;
+  const int group_size = parts.runtime->config().group_size;
+  for (int peer = 0; group_size > 0 && peer < size; ++peer)
+    parts.groups.push_back(peer / group_size);
   return parts;
 }
 
@@ -204,6 +207,9 @@ CommunicatorParts join_subset(const CommunicatorParts& whole, Subset subset,
   parts.rank = subset.rank;
   parts.size = static_cast<int>(subset.members.size());
   parts.cores = whole.cores;
+  if (!whole.groups.empty())
+    for (const int member : subset.members)
+      parts.groups.push_back(whole.groups[static_cast<std::size_t>(member)]);
   subset.data_bytes = std::max(ring_bytes, least_ring_bytes(parts.size));
   subset.max_message_bytes = message_bytes_in(subset.data_bytes, runtime.config());
   parts.transport = whole.transport->split(subset);

@@ -111,8 +111,11 @@ std::optional<Communicator> CommunicatorImpl::split(SplitCard card) {
            cards.data(),
            {},
            {}});
-  if (auto parts = tutti::split(parts_, cards)) return make(std::move(*parts));
-  return std::nullopt;
+  auto parts = tutti::split(parts_, cards);
+  if (!parts) return std::nullopt;
+  Communicator part = make(std::move(*parts));
+  part.impl_->own_algorithms_.add_all_of(own_algorithms_);
+  return part;
 }
 
 }  // namespace tutti

@@ -82,16 +82,18 @@ TEST(Config, IsTheDefaultsWhereNothingIsSet) {
 TEST(Config, DefaultsAreWithinTheirRanges) { EXPECT_NO_THROW(check_config(Config{})); }
 
 TEST(Config, ReadsEveryKnobFromTheEnvironment) {
-  const ResolvedConfig resolved = resolve(
-      {"TUTTI_TRANSPORTS=shm, local", "TUTTI_ALGORITHM=ring", "TUTTI_TIMEOUT_MS=1",
-       "TUTTI_STARTUP_TIMEOUT_MS=86400000", "TUTTI_MESSAGE_BYTES=64K", "TUTTI_RING_BYTES=1m",
-       "TUTTI_SPIN_POLLS=-1", "TUTTI_LOG_LEVEL=debug", "TUTTI_ACCUMULATE=f32"});
+  const ResolvedConfig resolved =
+      resolve({"TUTTI_TRANSPORTS=shm, local", "TUTTI_ALGORITHM=ring", "TUTTI_TIMEOUT_MS=1",
+               "TUTTI_STARTUP_TIMEOUT_MS=86400000", "TUTTI_MESSAGE_BYTES=64K",
+               "TUTTI_RING_BYTES=1m", "TUTTI_SPIN_POLLS=-1", "TUTTI_LOG_LEVEL=debug",
+               "TUTTI_ACCUMULATE=f32", "TUTTI_GROUP_SIZE=4"});
   const Config& config = resolved.config;
   EXPECT_EQ(config.transports, "shm,local");
   EXPECT_EQ(config.algorithm, "ring");
   EXPECT_EQ(config.accumulate, Accumulate::f32);
   EXPECT_EQ(config.timeout, milliseconds(1));
   EXPECT_EQ(config.startup_timeout, std::chrono::hours(24));
+  EXPECT_EQ(config.group_size, 4);
   EXPECT_EQ(config.message_bytes, 64u << 10);
   EXPECT_EQ(config.ring_bytes, 1u << 20);
   EXPECT_EQ(config.spin_polls, -1);

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include <tutti/schedule.hpp>
 
 #include "threads.h"
@@ -10,6 +12,7 @@ namespace tutti::test {
 namespace {
 
 using testing::AllOf;
+using testing::Contains;
 using testing::Each;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -173,6 +176,100 @@ TEST_P(OwnAlgorithm, ARankThatUsesABuiltInOneInsteadIsAMismatchThatNamesBoth) {
   });
   EXPECT_THAT(outcomes, Each(AllOf(StartsWith("mismatch: "), HasSubstr("algorithm ring"),
                                    HasSubstr("an algorithm of the program's own"))));
+}
+
+TEST_P(OwnAlgorithm, ServesTheCommunicatorsThatAreSplitOffAndIsProvedForTheirRanks) {
+  EXPECT_THAT(
+      run_ranks(4, config(),
+                [](Communicator& comm) {
+                  int planned = 0;
+                  comm.add_algorithm("star", [&](const PlanRequest& request) {
+                    ++planned;
+                    return star(request);
+                  });
+                  const auto sum_by = [](std::string_view algorithm, Communicator& of) {
+                    float one = 1;
+                    of.all_reduce(std::span(&one, 1), Op::sum, by(algorithm));
+                    return one;
+                  };
+                  Communicator dup = comm.dup();
+                  EXPECT_EQ(sum_by("star", dup), 4);
+                  EXPECT_EQ(planned, 4) << "once for each of its ranks";
+                  auto half = dup.split(comm.rank() / 2);
+                  EXPECT_EQ(sum_by("star", *half), 2);
+                  EXPECT_EQ(planned, 6);
+                  auto three = comm.subgroup(std::array{3, 0, 2});
+                  EXPECT_EQ(three ? sum_by("star", *three) : 3, 3);
+
+                  EXPECT_THAT(
+                      outcome_of([&] { dup.add_algorithm("star", star); }),
+                      AllOf(StartsWith("usage: "), HasSubstr("or one that it was split off")));
+                  dup.add_algorithm("later", star);
+                  EXPECT_EQ(sum_by("later", dup), 4);
+                  EXPECT_THAT(outcome_of([&] { sum_by("later", comm); }),
+                              HasSubstr("'later' is unknown"));
+                  EXPECT_THAT(outcome_of([&] { sum_by("later", *half); }), HasSubstr("unknown"));
+                }),
+      Each(IsEmpty()));
+}
+
+TEST_P(OwnAlgorithm, ThatDiffersBetweenRanksIsAMismatchInWhatIsSplitOffAlone) {
+  EXPECT_THAT(run_ranks(2, config(),
+                        [](Communicator& comm) {
+                          const int centre = comm.rank();
+                          comm.add_algorithm("star", [=](const PlanRequest& request) {
+                            return star_around(centre, request);
+                          });
+                          Communicator dup = comm.dup();
+                          float one = 1;
+                          EXPECT_THAT(outcome_of([&] {
+                                        dup.all_reduce(std::span(&one, 1), Op::sum, by("star"));
+                                      }),
+                                      StartsWith("mismatch: "));
+                          comm.barrier();
+                        }),
+              Each(IsEmpty()));
+}
+
+TEST_P(OwnAlgorithm, IsToldTheGroupsThatTheConfigurationSaysAndSoAreTheBuiltInOnes) {
+  constexpr float kBig = 1e8F;  // beside which 1 is lost
+  const auto with_groups_of = [&](int ranks) {
+    Config grouped = config();
+    grouped.group_size = ranks;
+    return grouped;
+  };
+  const auto sums = [](Communicator& comm, const std::array<float, 4>& by_rank) {
+    std::vector<float> data(64, by_rank[static_cast<std::size_t>(comm.rank())]);
+    comm.all_reduce(std::span(data), Op::sum, by("hierarchical"));
+    return data;
+  };
+  const auto groups_of = [](Communicator& comm) {
+    std::vector<int> groups;
+    comm.add_algorithm("curious", [&](const PlanRequest& request) {
+      groups = request.groups;
+      return star(request);
+    });
+    comm.barrier(by("curious"));
+    return groups;
+  };
+  EXPECT_THAT(run_ranks(4, with_groups_of(2),
+                        [&](Communicator& comm) {
+                          EXPECT_THAT(sums(comm, {kBig, 1, -kBig, 1}), Each(0)) << "pair by pair";
+                          // In another order, groups go with their ranks.
+                          auto crossed = comm.split(0, comm.rank() % 2);
+                          EXPECT_THAT(sums(*crossed, {kBig, -kBig, 1, 1}), Each(0));
+                          EXPECT_EQ(groups_of(*crossed), (std::vector{0, 1, 0, 1}));
+                          EXPECT_EQ(groups_of(comm), (std::vector{0, 0, 1, 1}));
+                        }),
+              Each(IsEmpty()));
+  EXPECT_THAT(run_ranks(4, with_groups_of(4),
+                        [&](Communicator& comm) {
+                          EXPECT_THAT(sums(comm, {kBig, 1, -kBig, 1}), Contains(1)) << "one ring";
+                        }),
+              Each(IsEmpty()));
+  EXPECT_THAT(run_ranks(2, with_groups_of(0),
+                        [&](Communicator& comm) { EXPECT_THAT(groups_of(comm), IsEmpty()); }),
+              Each(IsEmpty()));
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, OwnAlgorithm, testing::Values("local", "shm"),
