@@ -66,22 +66,8 @@ CommunicatorImpl::~CommunicatorImpl() {
   parts_.transport->close();
 }
 
-std::optional<Error> CommunicatorImpl::failure() const {
-  const std::lock_guard lock(mutex_);
-  return failure_;
-}
-
 bool CommunicatorImpl::usable() const noexcept {
   return parts_.runtime->in_own_process() && !failed_.load(std::memory_order_acquire);
-}
-
-void CommunicatorImpl::check_usable(std::string_view what) const {
-  if (!parts_.runtime->in_own_process())
-    throw Error(ErrorKind::usage,
-                fmt::format("{}: this process was forked after the communicator was made; make one "
-                            "after the fork",
-                            what));
-  if (failed_.load(std::memory_order_acquire)) throw *failure();
 }
 
 // The last call once more, or nearly: nothing to check, nothing to plan.
@@ -155,11 +141,6 @@ CommunicatorImpl::Plan CommunicatorImpl::plan_kind(const CallKind& kind,
           bytes * blocks_moved(kind.what, parts_.size)};
 }
 
-Situation CommunicatorImpl::situation() const {
-  return {*parts_.transport, parts_.runtime->clock(), parts_.rank,           parts_.size,
-          next_number_ - 1,  execution_.call(),       execution_.reduction()};
-}
-
 std::chrono::milliseconds CommunicatorImpl::timeout_of(const Call& call) const {
   return call.timeout.count() > 0 ? call.timeout : parts_.runtime->config().timeout;
 }
@@ -175,15 +156,6 @@ void CommunicatorImpl::begin(BoundProgram& bound, CallBuffers&& buffers, std::si
 
 void CommunicatorImpl::complete() noexcept {
   board_.completed.store(next_number_, std::memory_order_release);
-}
-
-void CommunicatorImpl::look(TimePoint deadline, Nanoseconds limit) {
-  parts_.transport->progress();
-  const std::optional<Error> verdict = diagnose_peers(situation());
-  if (!verdict && parts_.runtime->clock().now() < deadline) return;
-  if (execution_.advance()) return;
-  if (verdict) throw *verdict;
-  throw diagnose_deadline(situation(), execution_, limit);
 }
 
 void CommunicatorImpl::run(const Call& call) {
@@ -221,19 +193,6 @@ void CommunicatorImpl::run_now(BoundProgram& bound, CallBuffers&& buffers, std::
   complete();
 }
 
-// In a handler: the error for what is being handled.
-Error CommunicatorImpl::diagnose_thrown() const {
-  try {
-    throw;
-  } catch (const UnexpectedMessage& message) {
-    return diagnose_message(situation(), message);
-  } catch (const ReductionThrew& thrown) {
-    return diagnose_reduction(situation(), thrown);
-  } catch (const Error& error) {
-    return error;
-  }
-}
-
 PlannedCall CommunicatorImpl::prepare(const Call& call) {
   refuse_in_group(call.group);
   const Plan& plan = this->plan(call);
@@ -265,21 +224,6 @@ void CommunicatorImpl::await_execution(std::chrono::milliseconds timeout) {
         look(*deadline, timeout);
       },
       [&](auto& attempt) { return sleep(attempt, *deadline); });
-}
-
-// Passes the error on: to peers by the board, to later calls by failure_, to queued operations by
-// their own.
-void CommunicatorImpl::fail(const Error& error) noexcept {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!failure_) failure_ = error;
-  }
-  failed_.store(true, std::memory_order_release);
-  if (board_.state.load(std::memory_order_relaxed) == BoardState::open)
-    board_.fail(error.kind(), error.what());
-  for (int peer = 0; peer < parts_.size; ++peer)
-    if (peer != parts_.rank) parts_.transport->wake(peer);
-  parts_.runtime->log().write(LogLevel::info, "communicator failed: {}", error.what());
 }
 
 void CommunicatorImpl::begin_queued(Operation& operation) {

@@ -1,0 +1,67 @@
+// What keeps a communicator's call from ending, and how the rest of the job learns of it.
+#include <fmt/format.h>
+
+#include <tutti/error.hpp>
+
+#include "runtime/communicator_impl.h"
+#include "runtime/diagnosis.h"
+
+namespace tutti {
+
+std::optional<Error> CommunicatorImpl::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+void CommunicatorImpl::check_usable(std::string_view what) const {
+  if (!parts_.runtime->in_own_process())
+    throw Error(ErrorKind::usage,
+                fmt::format("{}: this process was forked after the communicator was made; make one "
+                            "after the fork",
+                            what));
+  if (failed_.load(std::memory_order_acquire)) throw *failure();
+}
+
+Situation CommunicatorImpl::situation() const {
+  return {*parts_.transport, parts_.runtime->clock(), parts_.rank,           parts_.size,
+          next_number_ - 1,  execution_.call(),       execution_.reduction()};
+}
+
+void CommunicatorImpl::look(TimePoint deadline, Nanoseconds limit) {
+  parts_.transport->progress();
+  const std::optional<Error> verdict = diagnose_peers(situation());
+  if (!verdict && parts_.runtime->clock().now() < deadline) return;
+  if (execution_.advance()) return;
+  if (verdict) throw *verdict;
+  throw diagnose_deadline(situation(), execution_, limit);
+}
+
+// In a handler: the error for what is being handled.
+Error CommunicatorImpl::diagnose_thrown() const {
+  try {
+    throw;
+  } catch (const UnexpectedMessage& message) {
+    return diagnose_message(situation(), message);
+  } catch (const ReductionThrew& thrown) {
+    return diagnose_reduction(situation(), thrown);
+  } catch (const Error& error) {
+    return error;
+  }
+}
+
+// Passes the error on: to peers by the board, to later calls by failure_, to queued operations by
+// their own.
+void CommunicatorImpl::fail(const Error& error) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!failure_) failure_ = error;
+  }
+  failed_.store(true, std::memory_order_release);
+  if (board_.state.load(std::memory_order_relaxed) == BoardState::open)
+    board_.fail(error.kind(), error.what());
+  for (int peer = 0; peer < parts_.size; ++peer)
+    if (peer != parts_.rank) parts_.transport->wake(peer);
+  parts_.runtime->log().write(LogLevel::info, "communicator failed: {}", error.what());
+}
+
+}  // namespace tutti
