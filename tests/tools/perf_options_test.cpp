@@ -74,7 +74,8 @@ TEST(PerfOptions, TakesTheCommandLinesOfNcclTests) {
   EXPECT_EQ(options.what, Operation::reduce_scatter);
   EXPECT_EQ(options.iterations, 5);
   EXPECT_EQ(options.checks, 0);
-  EXPECT_EQ(options.ops, (std::vector{Op::sum, Op::prod, Op::max, Op::min, Op::avg}));
+  EXPECT_EQ(options.ops,
+            (std::vector{Op::sum, Op::prod, Op::max, Op::min, Op::avg, Op::premul_sum}));
   EXPECT_EQ(options.types,
             (std::vector{DataType::int8, DataType::uint8, DataType::int32, DataType::uint32,
                          DataType::int64, DataType::uint64, DataType::f16, DataType::f32,
@@ -198,7 +199,7 @@ TEST(PerfOptions, SaysWhatIsWrongWithAnArgument) {
   };
   refused({"all_redcue"}, ErrorKind::usage, "there is no operation 'all_redcue'");
   refused({"-d", "f32"}, ErrorKind::usage, "use one of int8, uint8, int32, uint32, int64");
-  refused({"-o", "mulsum"}, ErrorKind::unavailable, "the reduction 'mulsum' is unavailable");
+  refused({"-o", "mul"}, ErrorKind::usage, "use one of sum, prod, max, min, avg, mulsum");
   refused({"-b", "8X"}, ErrorKind::usage, "-b 8X: expected a size in bytes");
   refused({"-b", "64M"}, ErrorKind::usage, "-b 64M is greater than -e 32M");
   refused({"-b", "8", "-i", "0"}, ErrorKind::usage, "-i 0: sizes would never reach -e");

@@ -14,32 +14,6 @@ namespace {
 
 constexpr std::size_t kCount = 1000;
 
-/// 1 or 2 as an element.
-std::vector<std::byte> scalar_of(DataType type, int value) {
-  // Both are powers of two: a float's bits are the exponent's alone.
-  const auto with = [&](auto one, auto two) {
-    const auto element = value == 1 ? one : two;
-    std::vector<std::byte> bytes(sizeof element);
-    std::memcpy(bytes.data(), &element, sizeof element);
-    return bytes;
-  };
-  switch (type) {
-    case DataType::int8:
-    case DataType::uint8: return with(std::uint8_t{1}, std::uint8_t{2});
-    case DataType::int32:
-    case DataType::uint32: return with(std::uint32_t{1}, std::uint32_t{2});
-    case DataType::int64:
-    case DataType::uint64: return with(std::uint64_t{1}, std::uint64_t{2});
-    case DataType::f16: return with(std::uint16_t{0x3c00}, std::uint16_t{0x4000});
-    case DataType::bf16: return with(std::uint16_t{0x3f80}, std::uint16_t{0x4000});
-    case DataType::f32: return with(1.0f, 2.0f);
-    case DataType::f64: return with(1.0, 2.0);
-    case DataType::f8e4m3: return with(std::uint8_t{0x38}, std::uint8_t{0x40});
-    case DataType::f8e5m2: return with(std::uint8_t{0x3c}, std::uint8_t{0x40});
-    default: return {};
-  }
-}
-
 const std::vector<DataType> kTypes{DataType::int8,   DataType::uint8,  DataType::int32,
                                    DataType::uint32, DataType::int64,  DataType::uint64,
                                    DataType::f16,    DataType::f32,    DataType::f64,
@@ -70,7 +44,7 @@ std::vector<std::byte> reduce(DataType type, Op op, const Pattern& pattern,
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     std::vector<std::byte> mine = contribution(ranks[r]);
     if (op == Op::premul_sum) {
-      const std::vector<std::byte> scalar = scalar_of(type, Pattern::scalar(ranks[r]));
+      const Pattern::Element scalar = Pattern::scalar_element(type, ranks[r]);
       run({mine.data()}, mine, 1, {.premultiplied_inputs = 1, .premultiply = scalar.data()});
     }
     if (r == 0)
@@ -96,6 +70,42 @@ TEST(PerfPattern, AnyOrderOfReductionGivesTheExpectedBits) {
           std::reverse(ranks.begin() + size / 3, ranks.end());
         }
       }
+}
+
+/// 1 or 2 as an element, by its bits.
+std::vector<std::byte> scalar_of(DataType type, int value) {
+  // Both are powers of two: a float's bits are the exponent's alone.
+  const auto with = [&](auto one, auto two) {
+    const auto element = value == 1 ? one : two;
+    std::vector<std::byte> bytes(sizeof element);
+    std::memcpy(bytes.data(), &element, sizeof element);
+    return bytes;
+  };
+  switch (type) {
+    case DataType::int8:
+    case DataType::uint8: return with(std::uint8_t{1}, std::uint8_t{2});
+    case DataType::int32:
+    case DataType::uint32: return with(std::uint32_t{1}, std::uint32_t{2});
+    case DataType::int64:
+    case DataType::uint64: return with(std::uint64_t{1}, std::uint64_t{2});
+    case DataType::f16: return with(std::uint16_t{0x3c00}, std::uint16_t{0x4000});
+    case DataType::bf16: return with(std::uint16_t{0x3f80}, std::uint16_t{0x4000});
+    case DataType::f32: return with(1.0f, 2.0f);
+    case DataType::f64: return with(1.0, 2.0);
+    case DataType::f8e4m3: return with(std::uint8_t{0x38}, std::uint8_t{0x40});
+    case DataType::f8e5m2: return with(std::uint8_t{0x3c}, std::uint8_t{0x40});
+    default: return {};
+  }
+}
+
+TEST(PerfPattern, TheScalarsOfAPremultipliedSumAreOneAndTwoByTurnsInEveryType) {
+  for (const DataType type : kTypes)
+    for (const int rank : {0, 1, 2, 3}) {
+      std::vector<std::byte> expected = scalar_of(type, rank % 2 == 0 ? 1 : 2);
+      expected.resize(sizeof(Pattern::Element));
+      EXPECT_TRUE(std::ranges::equal(Pattern::scalar_element(type, rank), expected))
+          << to_string(type) << ", rank " << rank;
+    }
 }
 
 TEST(PerfPattern, AMissingOrDoubledContributionIsSeen) {

@@ -76,8 +76,18 @@ TEST(TuttiPerf, ChecksEveryTypeAndReductionOfEveryOperation) {
     expect_right_rows(operation,
                       {"--ranks", "2", "-b", "20000", "-e", "20000", "-n", "1", "-w", "0", "-o",
                        "all", "-d", "all"},
-                      reduces ? 60 : 12);
+                      reduces ? 72 : 12);
   }
+}
+
+TEST(TuttiPerf, ShowsAPremultipliedSumAsNcclTestsDo) {
+  Command command(perf({"reduce", "-t", "3", "-b", "4K", "-e", "4K", "-o", "mulsum", "-m", "2"}));
+  ASSERT_EQ(command.wait(), 0) << command.err();
+  const auto table = rows(command.out());
+  ASSERT_EQ(table.size(), 1u);
+  EXPECT_EQ(table[0][3], "mulsum");
+  EXPECT_EQ(table[0][8], "0");
+  EXPECT_EQ(table[0][12], "0");
 }
 
 TEST(TuttiPerf, ChecksEverySizeAndRootOfEveryOperation) {

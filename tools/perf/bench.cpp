@@ -66,13 +66,16 @@ Summary Bench::run(const std::function<void(const Row&)>& report) {
   if (!has_root(options_.what)) roots = {0};
   const std::vector<Op> ops = reduces(options_.what) ? options_.ops : std::vector{Op::sum};
   for (const DataType type : options_.types)
-    for (const Op op : ops)
+    for (const Op op : ops) {
+      scalar_ = Pattern::scalar_element(type, comm_.rank());
+      call_options_.premultiplier = op == Op::premul_sum ? scalar_.data() : nullptr;
       for (const int root : roots) {
         warm_up(type, op, root);
         for (int cycle = 0; cycle < options_.run_cycles || options_.run_cycles == 0; ++cycle)
           for (const std::size_t bytes : sizes(options_))
             report(measure_row(call_of(options_.what, type, op, root, bytes, ranks_)));
       }
+    }
   std::uint64_t most[] = {comm_.memory_bytes(), 2 * buffer_bytes_};
   comm_.all_reduce(std::span<std::uint64_t>(most), Op::max);
   return {wrong_results_, timings_ > 0 ? bus_gb_s_sum_ / timings_ : 0, most[0], most[1]};
@@ -93,7 +96,7 @@ Row Bench::measure_row(const Call& call) {
   row.type = name_of(call.type);
   // sendrecv does not reduce, but that is what nccl-tests prints.
   const bool has_op = reduces(call.what) || call.what == Operation::sendrecv;
-  row.op = has_op ? to_string(call.op) : "none";
+  row.op = has_op ? name_of(call.op) : "none";
   row.root = has_root(call.what) ? call.root : -1;
   if (options_.show_limits)
     row.limit_us = from_rank0([&] { return limits_.all_reduce_us(call.bytes()); });

@@ -61,7 +61,8 @@ class Bench {
   const Options& options_;
   const Ranks ranks_;
   const Limits limits_;
-  const CallOptions call_options_;
+  CallOptions call_options_;        // of the reduction being measured
+  Pattern::Element scalar_ = {};    // of a premultiplied sum
   const std::size_t buffer_bytes_;  // of the largest size, and what it is moved by
   Memory input_, output_;
   std::vector<Work> works_;            // of an iteration

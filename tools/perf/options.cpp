@@ -18,8 +18,7 @@ namespace {
 template <typename T>
 struct Named {
   std::string_view name;
-  std::optional<T> value;  ///< None: nccl-tests has it, tutti does not.
-  std::string_view why = {};
+  T value;
 };
 
 // In the order in which nccl-tests runs them for "all".
@@ -28,10 +27,9 @@ constexpr Named<DataType> kTypes[] = {
     {"uint32", DataType::uint32}, {"int64", DataType::int64},   {"uint64", DataType::uint64},
     {"half", DataType::f16},      {"float", DataType::f32},     {"double", DataType::f64},
     {"bfloat16", DataType::bf16}, {"f8e4m3", DataType::f8e4m3}, {"f8e5m2", DataType::f8e5m2}};
-constexpr Named<Op> kOperators[] = {
-    {"sum", Op::sum}, {"prod", Op::prod},
-    {"max", Op::max}, {"min", Op::min},
-    {"avg", Op::avg}, {"mulsum", {}, "tutti-perf gives the ranks no scalars yet"}};
+constexpr Named<Op> kOperators[] = {{"sum", Op::sum}, {"prod", Op::prod},
+                                    {"max", Op::max}, {"min", Op::min},
+                                    {"avg", Op::avg}, {"mulsum", Op::premul_sum}};
 constexpr Named<Operation> kOperations[] = {{"all_reduce", Operation::all_reduce},
                                             {"all_gather", Operation::all_gather},
                                             {"broadcast", Operation::broadcast},
@@ -47,8 +45,8 @@ constexpr Named<Operation> kOperations[] = {{"all_reduce", Operation::all_reduce
 template <typename T, std::size_t n>
 std::string available(const Named<T> (&table)[n]) {
   std::string names;
-  for (const auto& [name, value, why] : table)
-    if (value) names += fmt::format("{}{}", names.empty() ? "" : ", ", name);
+  for (const auto& [name, value] : table)
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", name);
   return names;
 }
 
@@ -56,10 +54,7 @@ template <typename T, std::size_t n>
 T find(const Named<T> (&table)[n], std::string_view text, std::string_view what) {
   const auto found = std::find_if(std::begin(table), std::end(table),
                                   [&](const auto& e) { return e.name == text; });
-  if (found != std::end(table) && found->value) return *found->value;
-  if (found != std::end(table))
-    throw Error(ErrorKind::unavailable, fmt::format("the {} '{}' is unavailable: {}; use one of {}",
-                                                    what, text, found->why, available(table)));
+  if (found != std::end(table)) return found->value;
   throw Error(ErrorKind::usage,
               fmt::format("there is no {} '{}': use one of {}", what, text, available(table)));
 }
@@ -68,8 +63,7 @@ template <typename T, std::size_t n>
 std::vector<T> find_all(const Named<T> (&table)[n], std::string_view text, std::string_view what) {
   if (text != "all") return {find(table, text, what)};
   std::vector<T> all;
-  for (const auto& [name, value, why] : table)
-    if (value) all.push_back(*value);
+  for (const auto& [name, value] : table) all.push_back(value);
   return all;
 }
 
@@ -306,20 +300,19 @@ void read_environment(Options& options) {
       std::min(1.0, number_in_environment("NCCL_TESTS_ALLTOALLV_SPREAD").value_or(1));
 }
 
-}  // namespace
-
-std::string_view name_of(Operation what) noexcept {
-  for (const auto& [name, value, why] : kOperations)
-    if (value == what) return name;
-  assert(false && "an operation without a name");
+template <typename T, std::size_t n>
+std::string_view name_in(const Named<T> (&table)[n], T value) {
+  for (const auto& named : table)
+    if (named.value == value) return named.name;
+  assert(false && "a value that has no option");
   return {};
 }
 
-std::string_view name_of(DataType type) noexcept {
-  for (const auto& [name, value, why] : kTypes)
-    if (value == type) return name;
-  return to_string(type);
-}
+}  // namespace
+
+std::string_view name_of(Operation what) noexcept { return name_in(kOperations, what); }
+std::string_view name_of(DataType type) noexcept { return name_in(kTypes, type); }
+std::string_view name_of(Op op) noexcept { return name_in(kOperators, op); }
 
 std::optional<std::size_t> parse_size(std::string_view text) {
   double number = 0;

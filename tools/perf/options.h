@@ -51,9 +51,10 @@ struct Options {
   [[nodiscard]] bool measures_phase() const noexcept { return show_phase || !json_path.empty(); }
 };
 
-/// Of nccl-tests: "float" for the type, "all_reduce" for the operation.
+/// Of nccl-tests: "float" for the type, "all_reduce" for the operation, "mulsum" for the reduction.
 [[nodiscard]] std::string_view name_of(DataType type) noexcept;
 [[nodiscard]] std::string_view name_of(Operation what) noexcept;
+[[nodiscard]] std::string_view name_of(Op op) noexcept;
 
 /// "8", "64K", "1.5M", "2G" in bytes; none for what is no size.
 [[nodiscard]] std::optional<std::size_t> parse_size(std::string_view text);

@@ -205,6 +205,17 @@ Pattern::Pattern(DataType type, Op op, int ranks, std::uint64_t seed, std::size_
   assert(ranks >= 1);
 }
 
+Pattern::Element Pattern::scalar_element(DataType type, int rank) {
+  Element element{};
+  with_type(type, [&](auto t) {
+    using T = decltype(t);
+    const T value = narrow<T>(static_cast<Wide<T>>(scalar(rank)));
+    static_assert(sizeof value <= sizeof element);
+    std::memcpy(element.data(), &value, sizeof value);
+  });
+  return element;
+}
+
 Pattern::Period Pattern::contribution(int rank) const {
   const Recipe recipe{op_, ranks_, seed_};
   Period period;

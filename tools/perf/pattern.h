@@ -2,6 +2,7 @@
 // right or wrong, with no tolerance.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -32,8 +33,10 @@ class Pattern {
   /// Of calls of at most `count` elements.
   Pattern(DataType type, Op op, int ranks, std::uint64_t seed, std::size_t count);
 
-  /// For premul_sum: what the contribution of `rank` is multiplied by.
+  /// For premul_sum: what the contribution of `rank` is multiplied by; and as an element of `type`.
   [[nodiscard]] static int scalar(int rank) noexcept { return 1 + rank % 2; }
+  using Element = std::array<std::byte, 8>;
+  [[nodiscard]] static Element scalar_element(DataType type, int rank);
 
   /// Writes elements [first, first + count) of what `rank` contributes.
   void write(std::byte* data, std::size_t first, std::size_t count, int rank) const;
