@@ -23,9 +23,9 @@ namespace {
 constexpr int kAnyRanks = std::numeric_limits<int>::max();
 constexpr std::size_t kAnyBytes = std::numeric_limits<std::size_t>::max();
 
-/// The first row that fits is taken. Measured over shared memory on two cores of Cascade Lake, with
-/// 2 to 32 ranks (docs/algorithms.md, docs/performance.md); a model that measures its machine will
-/// take its place.
+/// The first row that fits is taken. Measured over shared memory on two cores of Cascade Lake and
+/// of Sapphire Rapids, with 2 to 128 ranks (docs/algorithms.md, docs/performance.md); a model that
+/// measures its machine will take its place.
 struct Row {
   Collective what;
   int most_ranks;
@@ -59,6 +59,9 @@ constexpr Row kTable[] = {
     {Collective::scatter, 32, kAnyBytes, "one_shot"},
     {Collective::scatter, kAnyRanks, 8u << 10, "knomial_tree"},
     {Collective::scatter, kAnyRanks, kAnyBytes, "one_shot"},
+    {Collective::all_to_all, 32, kAnyBytes, "pairwise"},
+    {Collective::all_to_all, kAnyRanks, 32, "pairwise"},  // in the line of their header
+    {Collective::all_to_all, kAnyRanks, 128, "bruck"},
     {Collective::all_to_all, kAnyRanks, kAnyBytes, "pairwise"},
 };
 

@@ -246,6 +246,19 @@ TEST(Algorithms, EveryCollectiveOfBlocksHasADirectOneOfTheTablesChoice) {
       }
 }
 
+TEST(Algorithms, BlocksOfAFewLinesAreSwappedByManyRanksThroughBruckWhereAllKnowTheirLength) {
+  const auto chosen = [](std::size_t bytes, int ranks, bool pair_lengths) {
+    return algorithms()[choose({Collective::all_to_all, bytes, ranks, 2, 1 << 16, pair_lengths}, "")
+                            .algorithm]
+        .name;
+  };
+  EXPECT_EQ(chosen(64, 64, false), "bruck");
+  EXPECT_EQ(chosen(64, 64, true), "pairwise");
+  EXPECT_EQ(chosen(64, 8, false), "pairwise");
+  EXPECT_EQ(chosen(16, 64, false), "pairwise");
+  EXPECT_EQ(chosen(4096, 64, false), "pairwise");
+}
+
 TEST(Algorithms, OneRankCopiesItsInput) {
   for (const Algorithm& algorithm : algorithms())
     for (const Collective what : all_collectives()) {
