@@ -54,10 +54,10 @@ constexpr Row kTable[] = {
     {Collective::reduce_scatter, kAnyRanks, kAnyBytes, "ring"},
     {Collective::barrier, kAnyRanks, kAnyBytes, "recursive_doubling"},
     {Collective::gather, 32, kAnyBytes, "one_shot"},
-    {Collective::gather, kAnyRanks, 8u << 10, "knomial_tree"},
+    {Collective::gather, kAnyRanks, 1u << 10, "knomial_tree"},
     {Collective::gather, kAnyRanks, kAnyBytes, "one_shot"},
     {Collective::scatter, 32, kAnyBytes, "one_shot"},
-    {Collective::scatter, kAnyRanks, 8u << 10, "knomial_tree"},
+    {Collective::scatter, kAnyRanks, 1u << 10, "knomial_tree"},
     {Collective::scatter, kAnyRanks, kAnyBytes, "one_shot"},
     {Collective::all_to_all, 32, kAnyBytes, "pairwise"},
     {Collective::all_to_all, kAnyRanks, 32, "pairwise"},  // in the line of their header
