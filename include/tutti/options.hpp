@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -18,6 +19,9 @@ struct Schedule;
 /// An algorithm of the program's own, written with tutti/schedule.hpp: for each request one rank's
 /// schedule, a function of the request alone.
 using Planner = std::function<Schedule(const PlanRequest&)>;
+
+/// An entry for each rank.
+using PerRank = std::span<const std::size_t>;
 
 /// For recv: a message from whatever rank, with whatever tag.
 inline constexpr int kAnySource = -1;

@@ -4,6 +4,7 @@
 #include <complex>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <type_traits>
 
@@ -89,6 +90,10 @@ struct float8_e4m3 {
 struct float8_e5m2 {
   std::uint8_t bits;
 };
+
+/// What a typed call reads: any contiguous range of T, const or not. T is known by what it writes.
+template <typename T>
+using InputSpan = std::type_identity_t<std::span<const T>>;
 
 /// The DataType of a C++ element type; a type without one does not compile.
 template <typename T>

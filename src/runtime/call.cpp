@@ -54,11 +54,6 @@ bool in_place(const Call& call, std::uintptr_t in, std::uintptr_t out, std::size
   return in == out;
 }
 
-std::string element_name(DataType type, std::uint64_t reduction) {
-  return reduction == 0 ? std::string(to_string(type))
-                        : fmt::format("{} bytes", element_bytes(type, reduction));
-}
-
 std::string reduction_name(const CallSignature& call, const UserReduction* reduction) {
   if (call.reduction == 0) return std::string(to_string(call.op));
   const std::uint64_t hash = call.reduction >> 32;
@@ -75,6 +70,11 @@ std::string_view in_place_rule(Collective what) {
 }
 
 }  // namespace
+
+std::string element_name(DataType type, std::uint64_t reduction) {
+  return reduction == 0 ? std::string(to_string(type))
+                        : fmt::format("{} bytes", element_bytes(type, reduction));
+}
 
 void check_reduction(const Call& call) { combine_function(*call.extras.reduction); }
 

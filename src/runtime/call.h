@@ -7,7 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include <tutti/config.hpp>
+#include <tutti/options.hpp>
+#include <tutti/reduction.hpp>
 #include <tutti/types.hpp>
 
 #include "common/wire.h"
@@ -58,6 +59,32 @@ struct Call {
   Group* group = nullptr;  ///< To be made when it ends.
 };
 
+/// As the public call has it.
+inline Call call_of(Collective what, const void* input, void* output, std::size_t count,
+                    DataType type, Op op, int root, const CallOptions& options) {
+  return {.kind = {.what = what,
+                   .type = type,
+                   .op = op,
+                   .root = root,
+                   .count = count,
+                   .premultiplied = options.premultiplier != nullptr,
+                   .accumulate = options.accumulate},
+          .input = input,
+          .output = output,
+          .timeout = options.timeout,
+          .algorithm = options.algorithm,
+          .extras = {options.premultiplier, nullptr},
+          .group = options.group};
+}
+/// With a reduction of the program's own.
+inline Call own_call_of(Collective what, const void* input, void* output, std::size_t count,
+                        const UserReduction& reduction, int root, const CallOptions& options) {
+  Call made = call_of(what, input, output, count, DataType::uint8, Op::sum, root, options);
+  made.kind.reduction = reduction_id(reduction.name, reduction.element_bytes);
+  made.extras.reduction = &reduction;
+  return made;
+}
+
 /// Throws `usage`: "all_gatherv: <what>".
 [[noreturn]] void refuse(const CallKind& kind, const std::string& what);
 
@@ -74,6 +101,9 @@ std::string name_of(Collective what, bool variable);
 inline std::size_t element_bytes(const CallKind& kind) {
   return element_bytes(kind.type, kind.reduction);
 }
+
+/// "f32", or "12 bytes" of a program's own.
+std::string element_name(DataType type, std::uint64_t reduction);
 
 /// "all_reduce(1024 x f32, sum)", for messages. `reduction`: the program's own that it names, if
 /// that is known.

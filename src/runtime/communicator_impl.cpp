@@ -33,9 +33,9 @@ std::size_t blocks_moved(Collective what, int size) {
 
 // Of a Plan or PlannedCall; `blocks` are for a variable one.
 template <typename AnyCall>
-CallBuffers buffers_of(const AnyCall& call, const CallExtras& extras, const BlockTable& blocks) {
+CallBuffers buffers_of(const AnyCall& call, const CallExtras& extras, const BlockTable* blocks) {
   return {static_cast<const std::byte*>(call.input), static_cast<std::byte*>(call.output), nullptr,
-          &blocks, &extras};
+          blocks, &extras};
 }
 
 }  // namespace
@@ -166,7 +166,7 @@ void CommunicatorImpl::run(const Call& call) {
     return run_behind(planned(call, plan));
   if (!plan.program || call.variable != nullptr) [[unlikely]]
     plan.program = programs_.get(plan.key);
-  run_now(*plan.program, buffers_of(plan, call.extras, blocks_), plan.result_bytes,
+  run_now(*plan.program, buffers_of(plan, call.extras, &blocks_), plan.result_bytes,
           timeout_of(call));
 }
 
@@ -176,7 +176,8 @@ void CommunicatorImpl::run(const PlannedCall& call) {
   if (pending()) [[unlikely]]
     return run_behind(call);
   const CallExtras extras = call.extras();
-  run_now(*call.program, buffers_of(call, extras, blocks_), call.result_bytes, call.timeout);
+  run_now(*call.program, buffers_of(call, extras, call.blocks.get()), call.result_bytes,
+          call.timeout);
 }
 
 // In the caller's own thread: nothing is pending.
@@ -202,12 +203,13 @@ PlannedCall CommunicatorImpl::prepare(const Call& call) {
   if (!under_way_) programs_.scratch(*program);
   PlannedCall prepared = planned(call, plan);
   prepared.program = std::move(program);
+  if (call.variable != nullptr) prepared.blocks = std::make_shared<const BlockTable>(blocks_);
   return prepared;
 }
 
 PlannedCall CommunicatorImpl::planned(const Call& call, const Plan& plan) const {
-  PlannedCall planned{plan.key,          call.input, call.output,          timeout_of(call),
-                      plan.result_bytes, nullptr,    call.extras.reduction};
+  PlannedCall planned{plan.key,          call.input, call.output, timeout_of(call),
+                      plan.result_bytes, nullptr,    nullptr,     call.extras.reduction};
   if (call.extras.premultiplier != nullptr)
     std::memcpy(planned.premultiplier.data(), call.extras.premultiplier, size_of(call.kind.type));
   return planned;
@@ -230,7 +232,7 @@ void CommunicatorImpl::begin_queued(Operation& operation) {
   PlannedCall& call = operation.call;
   if (call.program == nullptr) call.program = programs_.get(call.key);
   const CallExtras extras = call.extras();
-  begin(*call.program, buffers_of(call, extras, operation.blocks), call.result_bytes);
+  begin(*call.program, buffers_of(call, extras, &operation.blocks()), call.result_bytes);
   under_way_ = true;
   deadline_.store(operation.deadline, std::memory_order_relaxed);
 }

@@ -75,15 +75,15 @@ class CommunicatorImpl final : public Advanced {
   std::optional<Communicator> split(SplitCard card);
 
   void run(const Call& call);
-  Work run_async(const Call& call);
+  Work start(const Call& call);
+  Received run(const TransferCall& call);
+  Work start(const TransferCall& call);
 
-  /// The call with its program, for run() and start() any number of times.
+  /// Checked, and a collective with its program: for run() and start() any number of times.
   Persistent init(const Call& call);
+  Persistent init(const TransferCall& call);
   void run(const PlannedCall& call);
   Work start(const PlannedCall& call);
-
-  Received run(const TransferCall& call);
-  Work run_async(const TransferCall& call);
 
   /// For groups: starts an operation of this communicator.
   OperationRef enqueue(OperationRef operation);
@@ -135,6 +135,7 @@ class CommunicatorImpl final : public Advanced {
   static void add_to(Group& group, OperationRef operation);
   bool widens(const CallKind& kind) const;
   PlannedCall prepare(const Call& call);
+  TransferCall prepare(const TransferCall& call) const;
   PlannedCall planned(const Call& call, const Plan& plan) const;
   OperationRef prepared(PlannedCall call);
   OperationRef prepared(const TransferCall& call);

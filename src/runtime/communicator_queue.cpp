@@ -14,7 +14,7 @@ void CommunicatorImpl::run_behind(PlannedCall call) {
   if (operation->error()) throw *operation->error();
 }
 
-Work CommunicatorImpl::run_async(const Call& call) {
+Work CommunicatorImpl::start(const Call& call) {
   refuse_in_group(call.group);
   return Work(*enqueue(prepared(planned(call, plan(call)))));
 }
@@ -26,7 +26,8 @@ Work CommunicatorImpl::start(const PlannedCall& call) {
 
 OperationRef CommunicatorImpl::prepared(PlannedCall call) {
   OperationRef operation = pool_->take(this, std::move(call));
-  if (operation->call.key.signature.lengths != 0) operation->blocks = blocks_;
+  const bool variable = operation->call.key.signature.lengths != 0;
+  if (variable && operation->call.blocks == nullptr) operation->own_blocks = blocks_;
   return operation;
 }
 

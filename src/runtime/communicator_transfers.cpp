@@ -42,10 +42,14 @@ Received CommunicatorImpl::run(const TransferCall& call) {
   return transfer.received;
 }
 
-Work CommunicatorImpl::run_async(const TransferCall& call) {
+Work CommunicatorImpl::start(const TransferCall& call) {
+  return Work(*enqueue(prepared(prepare(call))));
+}
+
+TransferCall CommunicatorImpl::prepare(const TransferCall& call) const {
   refuse_in_group(call.group);
   check(call);
-  return Work(*enqueue(prepared(with_timeout(call, parts_.runtime->config().timeout))));
+  return with_timeout(call, parts_.runtime->config().timeout);
 }
 
 OperationRef CommunicatorImpl::prepared(const TransferCall& call) {

@@ -65,16 +65,14 @@ void Operation::let_go() noexcept {
 }
 
 OperationPool::~OperationPool() {
-  while (free_ != nullptr) {
-    Operation* next = free_->next_.load(std::memory_order_relaxed);
-    delete std::exchange(free_, next);
-  }
+  for (Operation* each : {free_, given_back_.load(std::memory_order_acquire)})
+    while (each != nullptr) delete std::exchange(each, each->next_.load(std::memory_order_relaxed));
 }
 
 // Several at once: how many are alive at a time depends on who is quicker.
 Operation* OperationPool::take_free() {
   constexpr int kAtOnce = 8;
-  const std::lock_guard lock(mutex_);
+  if (free_ == nullptr) free_ = given_back_.exchange(nullptr, std::memory_order_acquire);
   for (int made = 0; free_ == nullptr || (made > 0 && made < kAtOnce); ++made) {
     auto* fresh = new Operation();
     fresh->next_.store(free_, std::memory_order_relaxed);
@@ -98,9 +96,11 @@ OperationRef OperationPool::take(CommunicatorImpl* owner, PlannedCall call) {
 
 void OperationPool::give_back(Operation* operation) noexcept {
   operation->call.program.reset();
-  const std::lock_guard lock(mutex_);
-  operation->next_.store(free_, std::memory_order_relaxed);
-  free_ = operation;
+  operation->call.blocks.reset();
+  Operation* next = given_back_.load(std::memory_order_relaxed);
+  do operation->next_.store(next, std::memory_order_relaxed);
+  while (!given_back_.compare_exchange_weak(next, operation, std::memory_order_release,
+                                            std::memory_order_relaxed));
 }
 
 void OperationQueue::push(const OperationRef& operation) noexcept {

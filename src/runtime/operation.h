@@ -29,7 +29,8 @@ struct PlannedCall {
   void* output = nullptr;
   std::chrono::milliseconds timeout{0};
   std::size_t result_bytes = 0;
-  std::shared_ptr<BoundProgram> program;  ///< Of a persistent call; else looked up by `key`.
+  std::shared_ptr<BoundProgram> program;     ///< Of a persistent call; else looked up by `key`.
+  std::shared_ptr<const BlockTable> blocks;  ///< Of a persistent variable call.
   const UserReduction* reduction = nullptr;
   alignas(std::max_align_t) std::array<std::byte, kMostElementBytes> premultiplier{};
 
@@ -51,6 +52,7 @@ class Operation {
   /// The engine's owner: the call has ended, with `error` or well. Runs the callbacks, then done().
   void end(std::optional<Error> error) noexcept;
 
+  const BlockTable& blocks() const noexcept { return call.blocks ? *call.blocks : own_blocks; }
   bool is_transfer() const noexcept { return transfer.operation != nullptr; }
 
   void hold() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
@@ -62,8 +64,8 @@ class Operation {
 
   CommunicatorImpl* owner = nullptr;  ///< Alive until done.
   PlannedCall call;
-  BlockTable blocks;  ///< Of a variable call. Keeps its memory from one call to the next.
-  Transfer transfer;  ///< Of a send or receive, in place of `call`.
+  BlockTable own_blocks;  ///< Of a variable call that is not persistent. Keeps its memory.
+  Transfer transfer;      ///< Of a send or receive, in place of `call`.
   TimePoint deadline = TimePoint::max();
 
  private:
@@ -111,8 +113,8 @@ class OperationRef {
   Operation* operation_ = nullptr;
 };
 
-/// Operations of one communicator that nobody holds. Thread-safe; outlives the communicator while a
-/// Work of it does.
+/// Operations of one communicator that nobody holds: taken by the calling thread, given back by
+/// any, without a lock. Outlives the communicator while a Work of it does.
 class OperationPool : public std::enable_shared_from_this<OperationPool> {
  public:
   OperationPool() = default;
@@ -127,8 +129,8 @@ class OperationPool : public std::enable_shared_from_this<OperationPool> {
   Operation* take_free();
   void give_back(Operation* operation) noexcept;
 
-  std::mutex mutex_;
-  Operation* free_ = nullptr;  // guarded by mutex_
+  Operation* free_ = nullptr;                    // calling thread only
+  std::atomic<Operation*> given_back_{nullptr};  // since it looked last
 };
 
 /// Operations in the order in which they were issued, without a lock: push() by the calling thread,

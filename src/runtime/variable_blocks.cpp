@@ -24,7 +24,7 @@ class Layouter {
         what_(call.kind.what),
         rank_(static_cast<std::size_t>(rank)),
         size_(static_cast<std::size_t>(size)),
-        width_(size_of(call.kind.type)),
+        width_(element_bytes(call.kind)),
         is_root_(rank == call.kind.root) {
     table.blocks.assign(2 * size_, {0, 0});
     input_ = {table.blocks.data(), size_};
@@ -106,10 +106,10 @@ class Layouter {
       const std::size_t count = list.counts[peer];
       const std::size_t first = list.displacements.empty() ? end : list.displacements[peer];
       if (count > most || first > most - count || total > most - count)
-        refuse(
-            call_.kind,
-            fmt::format("{}counts[{}]: {} elements of {} behind {} are more than memory can be",
-                        prefix, peer, count, to_string(call_.kind.type), std::max(first, total)));
+        refuse(call_.kind,
+               fmt::format("{}counts[{}]: {} elements of {} behind {} are more than memory can be",
+                           prefix, peer, count, element_name(call_.kind.type, call_.kind.reduction),
+                           std::max(first, total)));
       end = first + count;
       total += count;
       blocks[peer] = {count * width_, first * width_};
@@ -122,7 +122,7 @@ class Layouter {
     const std::size_t own = call_.variable->own_count;
     if (own > most)
       refuse(call_.kind, fmt::format("count: {} elements of {} are more than memory can be", own,
-                                     to_string(call_.kind.type)));
+                                     element_name(call_.kind.type, call_.kind.reduction)));
     if (is_root_ && all[rank_].bytes != own * width_)
       refuse(call_.kind, fmt::format("count is {}, but counts[{}] of the root itself is {}", own,
                                      rank_, all[rank_].bytes / width_));

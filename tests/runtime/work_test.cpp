@@ -1,4 +1,4 @@
-// Work and Persistent: callbacks, calls started many times, and what a call costs.
+// Work: callbacks, and what a call allocates.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -6,7 +6,6 @@
 
 #include <atomic>
 #include <future>
-#include <numeric>
 #include <stdexcept>
 
 #include "allocations.h"
@@ -186,81 +185,8 @@ TEST_P(Works, BlockingMessagesMayFollowADoneWorkAtOnce) {
   });
 }
 
-TEST_P(Works, APersistentCallGivesTheSameAsTheCallEachTime) {
-  on_two_ranks([](Communicator& comm) {
-    for (const std::size_t count : {1u, 1000u, 300'000u}) {
-      std::vector<float> in(count), out(count);
-      Persistent sum = comm.all_reduce_init(in.data(), out.data(), count, DataType::f32, Op::sum);
-      for (int round = 0; round < 5; ++round) {
-        std::iota(in.begin(), in.end(), static_cast<float>(comm.rank() + round));
-        if (round % 2 == 0)
-          sum.run();
-        else
-          sum.start().wait();
-        for (const std::size_t i : {std::size_t{0}, count / 2, count - 1})
-          EXPECT_EQ(out[i], 2 * static_cast<float>(i) + 1 + 2 * static_cast<float>(round));
-      }
-    }
-  });
-}
-
-TEST_P(Works, PersistentAndOtherCallsMayMeet) {
-  on_two_ranks([](Communicator& comm) {
-    std::vector<float> data(100, 1);
-    Persistent sum = comm.all_reduce_init(data.data(), data.data(), 100, DataType::f32, Op::sum);
-    if (comm.rank() == 0)
-      sum.run();
-    else
-      comm.all_reduce(std::span(data));
-    EXPECT_THAT(data, Each(2.0F));
-  });
-}
-
-TEST_P(Works, APersistentCallMayBeStartedAgainBeforeItIsDone) {
-  on_two_ranks([](Communicator& comm) {
-    std::vector<std::int64_t> data(10'000, 1);
-    std::vector<Work> works;
-    {
-      Persistent sum =
-          comm.all_reduce_init(data.data(), data.data(), data.size(), DataType::int64, Op::sum);
-      for (int round = 0; round < 10; ++round) works.push_back(sum.start());
-    }  // what has been started goes on
-    for (Work& work : works) work.wait();
-    EXPECT_THAT(data, Each(1024));
-  });
-}
-
-TEST_P(Works, EveryCollectiveHasAPersistentForm) {
-  on_two_ranks([](Communicator& comm) {
-    const std::vector<int> in{comm.rank() + 1, comm.rank() + 11};
-    std::vector<int> out(4);
-    const DataType type = DataType::int32;
-    comm.reduce_init(in.data(), out.data(), 2, type, Op::sum, 0).run();
-    EXPECT_THAT(out, comm.rank() == 0 ? ElementsAre(3, 23, 0, 0) : ElementsAre(0, 0, 0, 0));
-    comm.all_gather_init(in.data(), out.data(), 2, type).run();
-    EXPECT_THAT(out, ElementsAre(1, 11, 2, 12));
-    comm.reduce_scatter_init(in.data(), out.data(), 1, type, Op::max).run();
-    EXPECT_EQ(out[0], comm.rank() == 0 ? 2 : 12);
-    out.assign(4, comm.rank());
-    comm.broadcast_init(out.data(), 4, type, 1).run();
-    EXPECT_THAT(out, Each(1));
-    comm.barrier_init().run();
-  });
-}
-
-TEST_P(Works, AWrongPersistentCallIsRefusedWhenItIsMade) {
-  on_two_ranks([](Communicator& comm) {
-    EXPECT_THAT(
-        outcome_of([&] { comm.all_reduce_init(nullptr, nullptr, 1, DataType::f32, Op::sum); }),
-        StartsWith("usage: "));
-    comm.barrier();
-  });
-}
-
-// A few rounds bring everything that is made once: programs, rings, operations, sleepers.
 TEST_P(Works, NoCallAllocatesInTheSteadyState) {
-  std::uint64_t counted = 0;
-  on_two_ranks([&](Communicator& comm) {
+  on_two_ranks([](Communicator& comm) {
     std::vector<float> data(5000, 0);
     Persistent sum =
         comm.all_reduce_init(data.data(), data.data(), data.size(), DataType::f32, Op::sum);
@@ -275,21 +201,12 @@ TEST_P(Works, NoCallAllocatesInTheSteadyState) {
       b.wait();
       a.wait();
     };
-    for (int k = 0; k < 300; ++k) round();
-    comm.barrier();
-    const std::uint64_t before = allocations();
-    comm.barrier();
-    for (int k = 0; k < 300; ++k) round();
-    comm.barrier();
-    if (comm.rank() == 0) counted = allocations() - before;
-    comm.barrier();
+    EXPECT_EQ(steady_state_allocations(comm, round), 0u);
   });
-  EXPECT_EQ(counted, 0u);
 }
 
 TEST_P(Works, SendsReceivesAndGroupsAllocateNothingInTheSteadyState) {
-  std::uint64_t counted = 1;
-  on_two_ranks([&](Communicator& comm) {
+  on_two_ranks([](Communicator& comm) {
     std::vector<float> small(2, 1), large(10'000, 1), out(10'000);
     const int peer = 1 - comm.rank();
     Group group;
@@ -310,16 +227,8 @@ TEST_P(Works, SendsReceivesAndGroupsAllocateNothingInTheSteadyState) {
     for (int k = 0; k < 8; ++k) many.push_back(comm.recv_async(std::span(out), peer, 3));
     for (int k = 0; k < 8; ++k) comm.send(std::span(small), peer, 3);
     for (Work& work : many) work.wait();
-    for (int k = 0; k < 300; ++k) round();
-    comm.barrier();
-    const std::uint64_t before = allocations();
-    comm.barrier();
-    for (int k = 0; k < 300; ++k) round();
-    comm.barrier();
-    if (comm.rank() == 0) counted = allocations() - before;
-    comm.barrier();
+    EXPECT_EQ(steady_state_allocations(comm, round), 0u);
   });
-  EXPECT_EQ(counted, 0u);
 }
 
 INSTANTIATE_TEST_SUITE_P(Over, Works, testing::Values("local", "shm"));

@@ -1,0 +1,72 @@
+// Calls under way, and calls that are started many times.
+#include <variant>
+
+#include <tutti/work.hpp>
+
+#include "runtime/communicator_impl.h"
+
+namespace tutti {
+
+Work::Work(Operation& operation) noexcept : operation_(&operation) { operation.hold(); }
+Work::Work(const Work& other) noexcept : operation_(other.operation_) {
+  if (operation_ != nullptr) operation_->hold();
+}
+Work::Work(Work&& other) noexcept : operation_(std::exchange(other.operation_, nullptr)) {}
+Work& Work::operator=(Work other) noexcept {
+  std::swap(operation_, other.operation_);
+  return *this;
+}
+Work::~Work() {
+  if (operation_ != nullptr) operation_->let_go();
+}
+
+bool Work::done() const noexcept { return operation_ == nullptr || operation_->done(); }
+
+void Work::wait() {
+  if (!done()) operation_->owner->help(*operation_, TimePoint::max());
+  if (operation_ != nullptr && operation_->error()) throw *operation_->error();
+}
+
+void Work::wait(std::chrono::milliseconds limit) {
+  if (!done() && !operation_->owner->help(*operation_, std::chrono::steady_clock::now() + limit))
+    throw Error(ErrorKind::timeout, "the operation had not ended after " +
+                                        std::to_string(limit.count()) +
+                                        " ms of waiting; it goes on, and can be waited for again");
+  wait();
+}
+
+void Work::then(Callback callback) {
+  if (operation_ == nullptr)
+    callback(nullptr);
+  else
+    operation_->then(std::move(callback));
+}
+
+/// A collective or a send or receive, as the communicator runs it.
+struct Persistent::Prepared {
+  CommunicatorImpl& communicator;
+  std::variant<PlannedCall, TransferCall> call;
+};
+
+Persistent::Persistent(std::unique_ptr<Prepared> prepared) : prepared_(std::move(prepared)) {}
+Persistent::Persistent(Persistent&&) noexcept = default;
+Persistent& Persistent::operator=(Persistent&&) noexcept = default;
+Persistent::~Persistent() = default;
+void Persistent::run() {
+  std::visit([&](const auto& call) { prepared_->communicator.run(call); }, prepared_->call);
+}
+Work Persistent::start() {
+  const auto start = [&](const auto& call) { return prepared_->communicator.start(call); };
+  return std::visit(start, prepared_->call);
+}
+
+Persistent CommunicatorImpl::init(const Call& call) {
+  return Persistent(
+      std::make_unique<Persistent::Prepared>(Persistent::Prepared{*this, prepare(call)}));
+}
+Persistent CommunicatorImpl::init(const TransferCall& call) {
+  return Persistent(
+      std::make_unique<Persistent::Prepared>(Persistent::Prepared{*this, prepare(call)}));
+}
+
+}  // namespace tutti
