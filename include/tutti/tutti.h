@@ -1,5 +1,6 @@
 /* tutti: collective communication from C, and from everything that calls C. The C++ library
-   (tutti/tutti.hpp) in the shape of nccl.h; docs/embedding.md says how to embed it.
+   (tutti/tutti.hpp) in the shape of nccl.h; docs/embedding.md says how to embed it. Calls that are
+   started many times are in tutti/persistent.h, reductions of one's own in tutti/reduction.h.
 
    The ABI only grows: values, fields and functions are appended, none changes or goes. Structs
    begin with their size, which their initializers set: one that is shorter than this library's has
@@ -70,6 +71,13 @@ typedef enum tuttiOp_t TUTTI_ENUM {
   tuttiLogicalOr = 10
 } tuttiOp_t;
 
+/* What partial sums and products of 16- and 8-bit floats are held in from one rank to the next. */
+typedef enum tuttiAccumulate_t TUTTI_ENUM {
+  tuttiAccumulateDefault = 0, /* the environment's; in a call the communicator's */
+  tuttiAccumulateStep = 1,    /* the type: rounded in each step */
+  tuttiAccumulateF32 = 2      /* f32: rounded once; messages are 2 or 4 times as long */
+} tuttiAccumulate_t;
+
 typedef enum tuttiLogLevel_t TUTTI_ENUM {
   tuttiLogDefault = 0, /* the environment's */
   tuttiLogError = 1,
@@ -82,8 +90,6 @@ typedef enum tuttiLogLevel_t TUTTI_ENUM {
 typedef struct tuttiComm* tuttiComm_t;
 /* An asynchronous call. Any thread may use it. Null: one that is done. */
 typedef struct tuttiWork* tuttiWork_t;
-/* A call that is planned once and started many times. Called as its communicator is. */
-typedef struct tuttiPersistent* tuttiPersistent_t;
 /* Calls that are made together. One thread. */
 typedef struct tuttiGroup* tuttiGroup_t;
 
@@ -114,9 +120,13 @@ typedef struct tuttiConfig_t {
      standard error. */
   void (*log)(tuttiLogLevel_t level, const char* line, void* context);
   void* log_context;
+  tuttiAccumulate_t accumulate; /* of calls that do not say */
 } tuttiConfig_t;
-#define TUTTI_CONFIG_INITIALIZER \
-  { sizeof(tuttiConfig_t), NULL, NULL, 0, 0, 0, 0, tuttiLogDefault, NULL, NULL }
+#define TUTTI_CONFIG_INITIALIZER                                                \
+  {                                                                             \
+    sizeof(tuttiConfig_t), NULL, NULL, 0, 0, 0, 0, tuttiLogDefault, NULL, NULL, \
+        tuttiAccumulateDefault                                                  \
+  }
 
 /* The program's own key-value store, through which ranks find each other: shared by all of them,
    alive as long as they are. Keys have up to 1 KiB, values up to 1 MiB, of any bytes. Called by any
@@ -171,6 +181,10 @@ TUTTI_API tuttiResult_t tuttiCommRank(tuttiComm_t comm, int* rank);
 TUTTI_API tuttiResult_t tuttiCommSize(tuttiComm_t comm, int* ranks);
 /* Memory for messages and boards that this rank holds for it. */
 TUTTI_API tuttiResult_t tuttiCommMemory(tuttiComm_t comm, size_t* bytes);
+/* Where the time of its start-up went, phase by phase from index 0 on: *name is null behind the
+   last, else valid as long as `comm` is. */
+TUTTI_API tuttiResult_t tuttiCommStartup(tuttiComm_t comm, int index, const char** name,
+                                         int64_t* nanoseconds);
 /* The kind of the error that ended it; tuttiSuccess while it can be used. Any thread. */
 TUTTI_API tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t* failure);
 
@@ -197,9 +211,12 @@ typedef struct tuttiOptions_t {
   const char* algorithm;     /* by name, the same on every rank; null: chosen */
   tuttiGroup_t group;        /* the call is made when the group ends; it returns at once */
   tuttiReceived_t* received; /* tuttiRecv: written before it has ended, and valid until then */
+  const void* premultiplier; /* tuttiPremulSum: one element of `dtype` by which this rank's input is
+                                multiplied, read before the call returns; may differ among ranks */
+  tuttiAccumulate_t accumulate; /* the same on every rank */
 } tuttiOptions_t;
 #define TUTTI_OPTIONS_INITIALIZER \
-  { sizeof(tuttiOptions_t), 0, NULL, NULL, NULL }
+  { sizeof(tuttiOptions_t), 0, NULL, NULL, NULL, NULL, tuttiAccumulateDefault }
 
 /* recv[i] = op over all ranks of send[i]; the same bits on every rank. In place: send == recv. */
 TUTTI_API tuttiResult_t tuttiAllReduce(const void* send, void* recv, size_t count,
@@ -313,35 +330,6 @@ typedef void (*tuttiCallback_t)(tuttiResult_t result, const char* message, void*
 TUTTI_API tuttiResult_t tuttiWorkThen(tuttiWork_t work, tuttiCallback_t callback, void* context);
 /* Frees the handle, and cancels nothing: what is under way goes on. */
 TUTTI_API tuttiResult_t tuttiWorkFree(tuttiWork_t work);
-
-/* ---- Persistent calls: checked and planned now, and nothing is sent ---- */
-
-TUTTI_API tuttiResult_t tuttiAllReduceInit(const void* send, void* recv, size_t count,
-                                           tuttiDataType_t dtype, tuttiOp_t op, tuttiComm_t comm,
-                                           const tuttiOptions_t* options,
-                                           tuttiPersistent_t* persistent);
-TUTTI_API tuttiResult_t tuttiReduceInit(const void* send, void* recv, size_t count,
-                                        tuttiDataType_t dtype, tuttiOp_t op, int root,
-                                        tuttiComm_t comm, const tuttiOptions_t* options,
-                                        tuttiPersistent_t* persistent);
-TUTTI_API tuttiResult_t tuttiBroadcastInit(void* buffer, size_t count, tuttiDataType_t dtype,
-                                           int root, tuttiComm_t comm,
-                                           const tuttiOptions_t* options,
-                                           tuttiPersistent_t* persistent);
-TUTTI_API tuttiResult_t tuttiAllGatherInit(const void* send, void* recv, size_t count,
-                                           tuttiDataType_t dtype, tuttiComm_t comm,
-                                           const tuttiOptions_t* options,
-                                           tuttiPersistent_t* persistent);
-TUTTI_API tuttiResult_t tuttiReduceScatterInit(const void* send, void* recv, size_t count,
-                                               tuttiDataType_t dtype, tuttiOp_t op,
-                                               tuttiComm_t comm, const tuttiOptions_t* options,
-                                               tuttiPersistent_t* persistent);
-TUTTI_API tuttiResult_t tuttiBarrierInit(tuttiComm_t comm, const tuttiOptions_t* options,
-                                         tuttiPersistent_t* persistent);
-/* As the call that it was made of. It may be started again before the last start is done. */
-TUTTI_API tuttiResult_t tuttiPersistentRun(tuttiPersistent_t persistent);
-TUTTI_API tuttiResult_t tuttiPersistentStart(tuttiPersistent_t persistent, tuttiWork_t* work);
-TUTTI_API tuttiResult_t tuttiPersistentFree(tuttiPersistent_t persistent);
 
 #ifdef __cplusplus
 }

@@ -108,6 +108,20 @@ tuttiResult_t tuttiCommMemory(tuttiComm_t comm, size_t* bytes) {
   return guarded([&] { result(bytes, "bytes") = communicator(comm).memory_bytes(); });
 }
 
+tuttiResult_t tuttiCommStartup(tuttiComm_t comm, int index, const char** name,
+                               int64_t* nanoseconds) {
+  return guarded([&] {
+    const auto& phases = communicator(comm).startup();
+    if (index < 0)
+      throw tutti::Error(tutti::ErrorKind::usage,
+                         "a start-up phase's index is " + std::to_string(index));
+    const bool none = static_cast<std::size_t>(index) >= phases.size();
+    result(name, "name") = none ? nullptr : phases[static_cast<std::size_t>(index)].name.c_str();
+    result(nanoseconds, "nanoseconds") =
+        none ? 0 : phases[static_cast<std::size_t>(index)].duration.count();
+  });
+}
+
 tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t* failure) {
   return guarded([&] {
     const auto error = communicator(comm).failure();

@@ -1,6 +1,8 @@
-// What stands behind the handles of tutti/tutti.h.
+// What stands behind the handles of tutti/tutti.h, tutti/persistent.h and tutti/reduction.h.
 #pragma once
 
+#include <tutti/persistent.h>
+#include <tutti/reduction.h>
 #include <tutti/tutti.h>
 
 #include <atomic>
@@ -60,4 +62,13 @@ struct tuttiPersistent : tutti::c::Marked<0x50455253> {
 
   tuttiComm& comm;
   tutti::Persistent persistent;
+};
+
+struct tuttiReduction : tutti::c::Marked<0x52454455> {
+  tuttiReduction(const char* its_name, std::size_t element_bytes, tuttiReduceFunction_t f, void* c);
+
+  const std::string name;
+  const tuttiReduceFunction_t function;
+  void* const context;
+  const tutti::UserReduction reduction;
 };

@@ -55,6 +55,10 @@ static_assert(same(tuttiLogicalAnd, Op::logical_and));
 static_assert(same(tuttiLogicalOr, Op::logical_or));
 static_assert(same(tuttiLogicalOr + 1, kOps), "a reduction is missing here");
 
+static_assert(same(tuttiAccumulateDefault, Accumulate::as_configured));
+static_assert(same(tuttiAccumulateStep, Accumulate::step));
+static_assert(same(tuttiAccumulateF32, Accumulate::f32));
+
 static_assert(same(tuttiLogError, static_cast<int>(LogLevel::error) + 1));
 static_assert(same(tuttiLogDebug, static_cast<int>(LogLevel::debug) + 1));
 
@@ -75,15 +79,24 @@ Cpp enumerator(C value, int values, const char* what) {
   return static_cast<Cpp>(number);
 }
 
+Accumulate cpp(tuttiAccumulate_t accumulate) {
+  constexpr int kAccumulations = static_cast<int>(tuttiAccumulateF32) + 1;
+  return enumerator<Accumulate>(accumulate, kAccumulations, "accumulation");
+}
+
 }  // namespace
 
 DataType cpp(tuttiDataType_t type) { return enumerator<DataType>(type, kDataTypes, "data type"); }
 Op cpp(tuttiOp_t op) { return enumerator<Op>(op, kOps, "reduction"); }
 
-std::span<const std::size_t> cpp(PerRank list) {
-  if (list.entries == nullptr) return {};
+const UserReduction& cpp(tuttiReduction_t reduction) {
+  return checked(reduction, "reduction").reduction;
+}
+
+PerRank cpp(Entries list) {
+  if (list.first == nullptr) return {};
   const int ranks = checked(list.comm, "comm").communicator.size();
-  return {list.entries, static_cast<std::size_t>(ranks)};
+  return {list.first, static_cast<std::size_t>(ranks)};
 }
 
 CallOptions read_options(const tuttiOptions_t* options) {
@@ -94,6 +107,8 @@ CallOptions read_options(const tuttiOptions_t* options) {
   if (given.algorithm != nullptr) read.algorithm = given.algorithm;
   if (given.group != nullptr) read.group = &checked(given.group, "options->group").group;
   read.received = reinterpret_cast<Received*>(given.received);
+  read.premultiplier = given.premultiplier;
+  read.accumulate = cpp(given.accumulate);
   return read;
 }
 
@@ -108,6 +123,7 @@ Config read_config(const tuttiConfig_t* config) {
     read.startup_timeout = std::chrono::milliseconds(given.startup_timeout_ms);
   if (given.message_bytes != 0) read.message_bytes = given.message_bytes;
   if (given.ring_bytes != 0) read.ring_bytes = given.ring_bytes;
+  if (given.accumulate != tuttiAccumulateDefault) read.accumulate = cpp(given.accumulate);
   const int level = static_cast<int>(enumerator<tuttiLogLevel_t>(
       given.log_level, static_cast<int>(tuttiLogDebug) + 1, "log level"));
   if (level != tuttiLogDefault) read.log_level = static_cast<LogLevel>(level - 1);

@@ -1,6 +1,7 @@
 // The structs and enums of tutti/tutti.h, read as the C++ library's.
 #pragma once
 
+#include <tutti/reduction.h>
 #include <tutti/tutti.h>
 
 #include <cstring>
@@ -33,15 +34,16 @@ CallOptions read_options(const tuttiOptions_t* options);
 /// Throws `usage` as Config::from_env() does.
 Config read_config(const tuttiConfig_t* config);
 
-/// All throw `usage` for a value that is none.
+/// All throw `usage` for what is none.
 DataType cpp(tuttiDataType_t type);
 Op cpp(tuttiOp_t op);
+const UserReduction& cpp(tuttiReduction_t reduction);
 /// An array with an entry for each rank; null: none.
-struct PerRank {
-  const std::size_t* entries;
+struct Entries {
+  const std::size_t* first;
   tuttiComm_t comm;
 };
-std::span<const std::size_t> cpp(PerRank list);
+PerRank cpp(Entries list);
 /// What is the same in C and C++.
 template <typename T>
 T cpp(T value) {

@@ -1,4 +1,4 @@
-// Asynchronous and persistent calls.
+// Asynchronous calls.
 #include "c/work.h"
 
 #include <utility>
@@ -80,21 +80,4 @@ tuttiResult_t tuttiWorkThen(tuttiWork_t work, tuttiCallback_t callback, void* co
 
 tuttiResult_t tuttiWorkFree(tuttiWork_t work) {
   return guarded([&] { taken(work); });
-}
-
-tuttiResult_t tuttiPersistentRun(tuttiPersistent_t persistent) {
-  return guarded([&] { checked(persistent, "persistent").persistent.run(); });
-}
-
-tuttiResult_t tuttiPersistentStart(tuttiPersistent_t persistent, tuttiWork_t* work) {
-  return guarded([&] {
-    result(work, "work") = nullptr;
-    *work = handle(checked(persistent, "persistent").persistent.start());
-  });
-}
-
-tuttiResult_t tuttiPersistentFree(tuttiPersistent_t persistent) {
-  return guarded([&] {
-    if (persistent != nullptr) delete &checked(persistent, "persistent");
-  });
 }

@@ -30,8 +30,7 @@ tuttiConfig_t quick() {
 std::string text(const char* wrong) { return wrong == nullptr ? "" : wrong; }
 
 /// What `body` returned on each of the ranks, each in a thread of its own.
-std::vector<std::string> run(int size, RankBody body) {
-  const tuttiConfig_t config = quick();
+std::vector<std::string> run(int size, RankBody body, const tuttiConfig_t& config = quick()) {
   std::vector<tuttiComm_t> comms(static_cast<std::size_t>(size));
   if (tuttiCommInitInProcess(comms.data(), size, &config) != tuttiSuccess)
     return {tuttiGetLastError(nullptr)};
@@ -74,6 +73,28 @@ TEST(CAbi, ACallbackIsCalledOnceWithTheResultBeforeTheWorkIsDone) { expect_well(
 TEST(CAbi, PersistentCallsRunManyTimesAndKeepTheirCommunicatorAlive) {
   expect_well(persistent_calls);
 }
+
+TEST(CAbi, PersistentCallsKeepTheLengthsOfTheirBlocks) {
+  expect_well(persistent_blocks_of_different_lengths);
+}
+
+TEST(CAbi, PersistentMessagesSayWhatTheyWereEachTime) {
+  expect_well(persistent_sends_and_receives);
+}
+
+TEST(CAbi, APremultiplierIsReadAtOnceAndF32IsAccumulatedInWhereACallAsks) {
+  expect_well(premultipliers_and_accumulation);
+}
+
+TEST(CAbi, TheConfigurationSaysWhatIsAccumulatedIn) {
+  tuttiConfig_t config = quick();
+  config.accumulate = tuttiAccumulateF32;
+  EXPECT_THAT(run(2, accumulation_as_configured, config), Each(IsEmpty()));
+  config.accumulate = static_cast<tuttiAccumulate_t>(9);
+  EXPECT_THAT(run(2, accumulation_as_configured, config), Each(HasSubstr("accumulation 9")));
+}
+
+TEST(CAbi, AReductionOfOnesOwnWorksInEveryFormAndMayFail) { expect_well(own_reductions); }
 
 TEST(CAbi, SplitDupAndSubgroupMakeCommunicatorsAndNullForTheRest) {
   expect_well(parts_of_a_communicator);

@@ -3,41 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TEXT_(x) #x
-#define TEXT(x) TEXT_(x)
-/* The C ABI's callers check codes, not exceptions. */
-#define CHECK(condition) \
-  if (!(condition)) return __FILE__ ":" TEXT(__LINE__) ": not true: " #condition
-#define OK(call) CHECK((call) == tuttiSuccess)
+#include <tutti/persistent.h>
 
-enum { kMostRanks = 4, kCount = 3 };
-
-/* Element i of block `block` as rank `rank` sends it. */
-static int32_t element(int rank, int block, int i) { return 1000 * rank + 10 * block + i; }
-
-static void fill(int32_t* data, int rank, int blocks) {
-  for (int block = 0; block < blocks; ++block)
-    for (int i = 0; i < kCount; ++i) data[block * kCount + i] = element(rank, block, i);
-}
-
-/* The sum over all ranks of element i of a block. */
-static int32_t sum(int ranks, int block, int i) {
-  int32_t all = 0;
-  for (int rank = 0; rank < ranks; ++rank) all += element(rank, block, i);
-  return all;
-}
-
-static int holds_sum(const int32_t* data, int ranks, int block) {
-  for (int i = 0; i < kCount; ++i)
-    if (data[i] != sum(ranks, block, i)) return 0;
-  return 1;
-}
-
-static int holds(const int32_t* data, int rank, int block) {
-  for (int i = 0; i < kCount; ++i)
-    if (data[i] != element(rank, block, i)) return 0;
-  return 1;
-}
+#include "checks.h"
 
 const char* reductions_and_broadcast(tuttiComm_t comm) {
   int rank = -1, ranks = -1;
@@ -256,44 +224,6 @@ const char* callbacks(tuttiComm_t comm) {
   return tuttiWorkFree(work) == tuttiSuccess ? NULL : "free";
 }
 
-const char* persistent_calls(tuttiComm_t comm) {
-  int rank = -1, ranks = -1;
-  OK(tuttiCommRank(comm, &rank));
-  OK(tuttiCommSize(comm, &ranks));
-  enum { kKinds = 6 };
-  int32_t send[kMostRanks * kCount], recv[4][kMostRanks * kCount], buffer[kCount];
-  tuttiPersistent_t calls[kKinds];
-  OK(tuttiAllReduceInit(send, recv[0], kCount, tuttiInt32, tuttiSum, comm, NULL, &calls[0]));
-  OK(tuttiReduceInit(send, recv[1], kCount, tuttiInt32, tuttiSum, 0, comm, NULL, &calls[1]));
-  OK(tuttiBroadcastInit(buffer, kCount, tuttiInt32, 1, comm, NULL, &calls[2]));
-  OK(tuttiAllGatherInit(send, recv[2], kCount, tuttiInt32, comm, NULL, &calls[3]));
-  OK(tuttiReduceScatterInit(send, recv[3], kCount, tuttiInt32, tuttiSum, comm, NULL, &calls[4]));
-  OK(tuttiBarrierInit(comm, NULL, &calls[5]));
-  CHECK(tuttiCommDestroy(comm) == tuttiErrorUsage); /* they would outlive it */
-  for (int round = 0; round < 3; ++round) {
-    fill(send, rank, ranks);
-    fill(buffer, rank, 1);
-    memset(recv, 0, sizeof recv);
-    for (int i = 0; i < kKinds; ++i) {
-      if (round == 1) {
-        tuttiWork_t work = NULL;
-        OK(tuttiPersistentStart(calls[i], &work));
-        OK(tuttiWorkWait(work));
-        OK(tuttiWorkFree(work));
-      } else {
-        OK(tuttiPersistentRun(calls[i]));
-      }
-    }
-    CHECK(holds_sum(recv[0], ranks, 0));
-    CHECK(rank != 0 || holds_sum(recv[1], ranks, 0));
-    CHECK(holds(buffer, 1, 0));
-    CHECK(holds(recv[2] + kCount, 1, 0));
-    CHECK(holds_sum(recv[3], ranks, rank));
-  }
-  for (int i = 0; i < kKinds; ++i) OK(tuttiPersistentFree(calls[i]));
-  return NULL;
-}
-
 const char* parts_of_a_communicator(tuttiComm_t comm) {
   int rank = -1, ranks = -1, in_part = -1, size = -1;
   OK(tuttiCommRank(comm, &rank));
@@ -320,6 +250,13 @@ const char* parts_of_a_communicator(tuttiComm_t comm) {
   size_t bytes = 0;
   OK(tuttiCommMemory(same, &bytes));
   CHECK(bytes > 0);
+  const char* phase = NULL;
+  int64_t nanoseconds = -1;
+  OK(tuttiCommStartup(comm, 0, &phase, &nanoseconds));
+  CHECK(phase != NULL && strlen(phase) > 0 && nanoseconds >= 0);
+  OK(tuttiCommStartup(comm, 1000, &phase, &nanoseconds));
+  CHECK(phase == NULL);
+  CHECK(tuttiCommStartup(comm, -1, &phase, &nanoseconds) == tuttiErrorUsage);
   OK(tuttiCommDestroy(none));
   OK(tuttiCommDestroy(same));
   OK(tuttiCommDestroy(last_first));

@@ -14,6 +14,7 @@ namespace {
 
 using testing::AllOf;
 using testing::Each;
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::StartsWith;
@@ -121,6 +122,46 @@ TEST_P(Communicators, AnAllToAllTransposesAndDoneTwiceInPlaceChangesNothing) {
                   }
                 }),
       Each(IsEmpty()));
+}
+
+TEST_P(Communicators, TypedCallsTakeTheLengthOfABlockFromTheirSpans) {
+  EXPECT_THAT(run_ranks(3, config(),
+                        [](Communicator& comm) {
+                          const int rank = comm.rank();
+                          const std::vector<std::int16_t> own(2, static_cast<std::int16_t>(rank));
+                          std::vector<std::int16_t> all(6, -1), block(2, -1), none;
+                          comm.all_gather(own, std::span(all));
+                          EXPECT_THAT(all, ElementsAre(0, 0, 1, 1, 2, 2));
+                          comm.reduce_scatter(all, std::span(block));
+                          EXPECT_THAT(block, Each(3 * rank));
+                          comm.reduce_scatter(std::span(all), std::span(block), Op::max);
+                          EXPECT_THAT(block, Each(rank));
+                          all.assign(6, -1);
+                          comm.gather(own, std::span(rank == 1 ? all : none), 1);
+                          if (rank == 1) {
+                            EXPECT_THAT(all, ElementsAre(0, 0, 1, 1, 2, 2));
+                          }
+                          comm.scatter(rank == 1 ? all : none, std::span(block), 1);
+                          EXPECT_THAT(block, Each(rank));
+                          all.assign(6, static_cast<std::int16_t>(rank));
+                          std::vector<std::int16_t> exchanged(6);
+                          comm.all_to_all(all, std::span(exchanged));
+                          EXPECT_THAT(exchanged, ElementsAre(0, 0, 1, 1, 2, 2));
+
+                          const auto refused = [&](const std::function<void()>& body) {
+                            EXPECT_THAT(outcome_of(body),
+                                        StartsWith("usage: a buffer for all 3 ranks"));
+                          };
+                          all.resize(5);
+                          refused([&] { comm.all_gather(own, std::span(all)); });
+                          refused([&] { comm.reduce_scatter(all, std::span(block)); });
+                          refused([&] { comm.gather(own, std::span(all), rank); });
+                          refused([&] { comm.scatter(all, std::span(block), rank); });
+                          refused([&] { comm.all_to_all(all, std::span(exchanged)); });
+                          refused([&] { comm.all_to_all(exchanged, std::span(all)); });
+                          comm.barrier();
+                        }),
+              Each(IsEmpty()));
 }
 
 TEST_P(Communicators, UnalignedBuffersGiveTheSameResult) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
 #include <mutex>
 #include <stdexcept>
@@ -208,6 +209,48 @@ TEST_P(Reductions, AReductionOfOnesOwnOnElementsOfOnesOwnWorksByEveryAlgorithm) 
       Each(IsEmpty()));
 }
 
+// Blocks of different lengths, in another order than that of the ranks.
+constexpr int kShares = 4;
+constexpr std::array<std::size_t, kShares> kCounts{3001, 0, 7, 100}, kPlaces{110, 0, 101, 0};
+constexpr std::size_t kEnd = 3111;
+struct Share {
+  std::size_t first, count;
+};
+Share share(const Communicator& comm) {
+  const auto rank = static_cast<std::size_t>(comm.rank());
+  return {kPlaces[rank], kCounts[rank]};
+}
+
+TEST_P(Reductions, AReductionOfOnesOwnWorksOnBlocksOfDifferentLengthsByEveryAlgorithm) {
+  for (const std::string& name : serving(Collective::reduce_scatter, kShares))
+    EXPECT_THAT(
+        run_ranks(
+            kShares, config(),
+            [&](Communicator& comm) {
+              const std::vector<Best> in = bests(comm.rank(), kEnd);
+              const auto [first, count] = share(comm);
+              const CallOptions options{.timeout = {}, .algorithm = name};
+              std::vector<Best> out(count);
+              comm.reduce_scatterv(in.data(), out.data(), kCounts, kPlaces, kBest, options);
+              EXPECT_EQ(difference(out.data(), first, count, kShares), "") << name;
+              out.assign(count, {});
+              comm.reduce_scatterv_async(in.data(), out.data(), kCounts, kPlaces, kBest, options)
+                  .wait();
+              EXPECT_EQ(difference(out.data(), first, count, kShares), "") << name;
+              out.assign(count, {});
+              comm.reduce_scatterv_init(in.data(), out.data(), kCounts, kPlaces, kBest, options)
+                  .run();
+              EXPECT_EQ(difference(out.data(), first, count, kShares), "") << name;
+              const std::vector<std::size_t> endless(kShares, ~std::size_t{0} / 16);
+              EXPECT_THAT(outcome_of([&] {
+                            comm.reduce_scatterv(in.data(), out.data(), endless, {}, kBest);
+                          }),
+                          AllOf(StartsWith("usage: reduce_scatterv: counts[0]: "),
+                                HasSubstr("elements of 12 bytes")));
+            }),
+        Each(IsEmpty()));
+}
+
 // Text that is put one behind the other: associative, not commutative. 4096 bytes an element.
 struct Text {
   char letters[4096];
@@ -322,6 +365,79 @@ TEST_P(Reductions, WhatTheFunctionThrowsEndsTheCallOnThisRankAndItsPeersAreToldW
   }
 }
 
+// --- in groups ---
+
+void add(const void* in, void* inout, std::size_t count, void*) {
+  for (std::size_t i = 0; i < count; ++i)
+    static_cast<std::int32_t*>(inout)[i] += static_cast<const std::int32_t*>(in)[i];
+}
+constexpr UserReduction kAdd{"add", sizeof(std::int32_t), add};
+
+TEST_P(Reductions, InAGroupEveryCallKeepsItsScalarAndItsReductionUntilTheEnd) {
+  EXPECT_THAT(run_ranks(3, config(),
+                        [](Communicator& comm) {
+                          Communicator other = comm.dup();
+                          Group group;
+                          for (const bool asynchronous : {false, true}) {
+                            std::vector<double> twice(1000, comm.rank() + 1), scaled = twice;
+                            std::vector<Best> best = bests(comm.rank(), 1000);
+                            std::vector<std::int32_t> added(1000, comm.rank());
+                            double scalar = 2;
+                            const CallOptions premultiplied{.timeout = {},
+                                                            .algorithm = {},
+                                                            .premultiplier = &scalar,
+                                                            .accumulate = Accumulate::as_configured,
+                                                            .group = &group};
+                            CallOptions plain = premultiplied;
+                            plain.premultiplier = nullptr;
+                            comm.all_reduce(std::span(twice), Op::premul_sum, premultiplied);
+                            scalar = comm.rank() + 3;
+                            comm.all_reduce(best.data(), best.data(), best.size(), kBest, plain);
+                            other.all_reduce(std::span(scaled), Op::premul_sum, premultiplied);
+                            scalar = 0;
+                            comm.all_reduce(added.data(), added.data(), added.size(), kAdd, plain);
+                            EXPECT_THAT(outcome_of([&] {
+                                          comm.all_reduce(std::span(twice), Op::premul_sum, plain);
+                                        }),
+                                        AllOf(StartsWith("usage: "), HasSubstr("premultiplier")));
+                            EXPECT_THAT(twice, Each(comm.rank() + 1.0));
+                            if (asynchronous)
+                              group.end_async().wait();
+                            else
+                              group.end();
+                            EXPECT_THAT(twice, Each(2.0 * (1 + 2 + 3)));
+                            EXPECT_THAT(scaled, Each(1.0 * 3 + 2 * 4 + 3 * 5));
+                            EXPECT_EQ(difference(best.data(), 0, best.size(), 3), "");
+                            EXPECT_THAT(added, Each(0 + 1 + 2));
+                          }
+                        }),
+              Each(IsEmpty()));
+}
+
+TEST_P(Reductions, WhatAFunctionThrowsInAGroupEndsItsCommunicatorAlone) {
+  EXPECT_THAT(run_ranks(2, config(),
+                        [](Communicator& comm) {
+                          Communicator other = comm.dup();
+                          const UserReduction fails{"fails", 4,
+                                                    [](const void*, void*, std::size_t, void*) {
+                                                      throw std::runtime_error("out of range");
+                                                    }};
+                          std::vector<std::int32_t> data(1000, 1), whole(1000, 1);
+                          Group group;
+                          CallOptions grouped;
+                          grouped.group = &group;
+                          comm.all_reduce(data.data(), data.data(), data.size(), fails, grouped);
+                          other.all_reduce(std::span(whole), Op::sum, grouped);
+                          EXPECT_THAT(outcome_of([&] { group.end(); }),
+                                      AllOf(StartsWith("usage: "), HasSubstr("out of range")));
+                          EXPECT_TRUE(comm.failure().has_value());
+                          EXPECT_FALSE(other.failure().has_value());
+                          EXPECT_THAT(whole, Each(2));
+                          other.barrier();
+                        }),
+              Each(IsEmpty()));
+}
+
 // --- accumulate = f32 ---
 
 // 1 and then ranks - 1 times a little more than half of a unit of the last place: rounded at each
@@ -332,6 +448,15 @@ float addend(int rank, std::size_t i) {
   return rank == 0 ? 1.0F : last_place * (i % 2 == 0 ? 0.4375F : 0.5625F);
 }
 
+// Their sum or average, which f32 holds exactly: few bits apart.
+template <typename T>
+T rounded_once(int ranks, std::size_t i, Op op) {
+  float sum = 0;
+  for (int rank = 0; rank < ranks; ++rank)
+    sum += reference::to_float(reference::nearest<T>(addend<T>(rank, i)));
+  return reference::nearest<T>(op == Op::avg ? sum / static_cast<float>(ranks) : sum);
+}
+
 template <typename T>
 void check_accumulation(int ranks, const Config& config, Op op, std::string_view algorithm) {
   constexpr std::size_t kCount = 3001;
@@ -340,27 +465,23 @@ void check_accumulation(int ranks, const Config& config, Op op, std::string_view
                             .premultiplier = nullptr,
                             .accumulate = Accumulate::f32};
   EXPECT_THAT(
-      run_ranks(
-          ranks, config,
-          [&](Communicator& comm) {
-            std::vector<T> data(kCount), out(kCount), expected(kCount);
-            for (std::size_t i = 0; i < kCount; ++i) {
-              data[i] = reference::nearest<T>(addend<T>(comm.rank(), i));
-              float sum = 0;  // exact: few bits apart
-              for (int rank = 0; rank < ranks; ++rank)
-                sum += reference::to_float(reference::nearest<T>(addend<T>(rank, i)));
-              expected[i] =
-                  reference::nearest<T>(op == Op::avg ? sum / static_cast<float>(ranks) : sum);
-            }
-            const auto same = [&](const std::vector<T>& found) {
-              return std::memcmp(found.data(), expected.data(), kCount * sizeof(T)) == 0;
-            };
-            comm.all_reduce(data.data(), out.data(), kCount, data_type_of<T>(), op, options);
-            EXPECT_TRUE(same(out)) << algorithm << " " << to_string(op);
-            comm.all_reduce_async(data.data(), data.data(), kCount, data_type_of<T>(), op, options)
-                .wait();
-            EXPECT_TRUE(same(data)) << algorithm << " " << to_string(op) << " in place";
-          }),
+      run_ranks(ranks, config,
+                [&](Communicator& comm) {
+                  std::vector<T> data(kCount), out(kCount), expected(kCount);
+                  for (std::size_t i = 0; i < kCount; ++i) {
+                    data[i] = reference::nearest<T>(addend<T>(comm.rank(), i));
+                    expected[i] = rounded_once<T>(ranks, i, op);
+                  }
+                  const auto same = [&](const std::vector<T>& found) {
+                    return std::memcmp(found.data(), expected.data(), kCount * sizeof(T)) == 0;
+                  };
+                  comm.all_reduce(data.data(), out.data(), kCount, data_type_of<T>(), op, options);
+                  EXPECT_TRUE(same(out)) << algorithm << " " << to_string(op);
+                  comm.all_reduce_async(data.data(), data.data(), kCount, data_type_of<T>(), op,
+                                        options)
+                      .wait();
+                  EXPECT_TRUE(same(data)) << algorithm << " " << to_string(op) << " in place";
+                }),
       Each(IsEmpty()));
 }
 
@@ -373,6 +494,32 @@ TEST_P(Reductions, InF32OverAllHopsASumIsRoundedOnceAndAlikeOnAllRanks) {
     }
   check_accumulation<float8_e4m3>(5, config(), Op::sum, "");
   check_accumulation<float8_e5m2>(3, config(), Op::avg, "");
+}
+
+TEST_P(Reductions, InF32OverAllHopsBlocksOfDifferentLengthsAreRoundedOnce) {
+  for (const Algorithm& algorithm : algorithms()) {
+    if (!algorithm.knows(Collective::reduce_scatter, kShares) || algorithm.rewrites_output)
+      continue;
+    const CallOptions options{.timeout = {},
+                              .algorithm = algorithm.name,
+                              .premultiplier = nullptr,
+                              .accumulate = Accumulate::f32};
+    EXPECT_THAT(
+        run_ranks(kShares, config(),
+                  [&](Communicator& comm) {
+                    std::vector<bfloat16> in(kEnd), expected(share(comm).count);
+                    for (std::size_t i = 0; i < kEnd; ++i)
+                      in[i] = reference::nearest<bfloat16>(addend<bfloat16>(comm.rank(), i));
+                    for (std::size_t i = 0; i < expected.size(); ++i)
+                      expected[i] = rounded_once<bfloat16>(kShares, share(comm).first + i, Op::sum);
+                    std::vector<bfloat16> out(expected.size());
+                    comm.reduce_scatterv(in.data(), out.data(), kCounts, kPlaces, DataType::bf16,
+                                         Op::sum, options);
+                    EXPECT_EQ(std::memcmp(out.data(), expected.data(), 2 * out.size()), 0)
+                        << algorithm.name;
+                  }),
+        Each(IsEmpty()));
+  }
 }
 
 TEST_P(Reductions, RoundedInEachStepTheSameSumComesOutDifferently) {
