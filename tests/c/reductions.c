@@ -88,6 +88,20 @@ static int holds_best(const Best* data, int ranks, int first, int count) {
   return 1;
 }
 
+/* kBest elements for each rank, or as many as `counts` say. */
+static tuttiResult_t reduce_with(int kind, const Best* send, Best* recv, const size_t* counts,
+                                 tuttiReduction_t best, tuttiComm_t comm, tuttiWork_t* work) {
+  int ranks = 0;
+  tuttiCommSize(comm, &ranks);
+  const size_t all = (size_t)(kBest * ranks);
+  switch (kind) {
+    case 0: return tuttiAllReduceWith(send, recv, all, best, comm, NULL, work);
+    case 1: return tuttiReduceWith(send, recv, all, best, 1, comm, NULL, work);
+    case 2: return tuttiReduceScatterWith(send, recv, kBest, best, comm, NULL, work);
+    default: return tuttiReduceScatterVWith(send, recv, counts, NULL, best, comm, NULL, work);
+  }
+}
+
 const char* own_reductions(tuttiComm_t comm) {
   int rank = -1, ranks = -1;
   OK(tuttiCommRank(comm, &rank));
@@ -113,16 +127,8 @@ const char* own_reductions(tuttiComm_t comm) {
     tuttiWork_t* const later = form == 1 ? &work : NULL;
     for (int kind = 0; kind < 4; ++kind) {
       memset(recv, 0, sizeof recv);
-      if (form == 2)
-        OK(tuttiPersistentRun(calls[kind]));
-      else if (kind == 0)
-        OK(tuttiAllReduceWith(send, recv, (size_t)all, best, comm, NULL, later));
-      else if (kind == 1)
-        OK(tuttiReduceWith(send, recv, (size_t)all, best, 1, comm, NULL, later));
-      else if (kind == 2)
-        OK(tuttiReduceScatterWith(send, recv, kBest, best, comm, NULL, later));
-      else
-        OK(tuttiReduceScatterVWith(send, recv, counts, NULL, best, comm, NULL, later));
+      OK(form == 2 ? tuttiPersistentRun(calls[kind])
+                   : reduce_with(kind, send, recv, counts, best, comm, later));
       OK(tuttiWorkWait(work));
       OK(tuttiWorkFree(work));
       work = NULL;
@@ -143,7 +149,7 @@ const char* own_reductions(tuttiComm_t comm) {
   CHECK(strstr(tuttiGetLastError(comm), "1 to 4096") != NULL);
   OK(tuttiReductionFree(NULL));
 
-  if (rank == 0) result = tuttiErrorCorrupt; /* what it returns ends the call everywhere */
+  result = tuttiErrorCorrupt; /* whoever reduces ends the call for all */
   CHECK(tuttiAllReduceWith(send, recv, (size_t)all, best, comm, NULL, NULL) == tuttiErrorUsage);
   CHECK(strstr(tuttiGetLastError(comm), "returned 6 (corrupt)") != NULL);
   return tuttiReductionFree(best) == tuttiSuccess ? NULL : "free";
