@@ -164,7 +164,7 @@ void CommunicatorImpl::run(const Call& call) {
     return add_to(*call.group, prepared(planned(call, plan)));
   if (pending()) [[unlikely]]
     return run_behind(planned(call, plan));
-  if (!plan.program || call.variable != nullptr) [[unlikely]]
+  if (!plan.program) [[unlikely]]
     plan.program = programs_.get(plan.key);
   run_now(*plan.program, buffers_of(plan, call.extras, &blocks_), plan.result_bytes,
           timeout_of(call));
