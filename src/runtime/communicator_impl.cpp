@@ -208,8 +208,8 @@ PlannedCall CommunicatorImpl::prepare(const Call& call) {
 }
 
 PlannedCall CommunicatorImpl::planned(const Call& call, const Plan& plan) const {
-  PlannedCall planned{plan.key,          call.input, call.output, timeout_of(call),
-                      plan.result_bytes, nullptr,    nullptr,     call.extras.reduction};
+  PlannedCall planned{plan.key,          call.input,   call.output, timeout_of(call),
+                      plan.result_bytes, plan.program, nullptr,     call.extras.reduction};
   if (call.extras.premultiplier != nullptr)
     std::memcpy(planned.premultiplier.data(), call.extras.premultiplier, size_of(call.kind.type));
   return planned;

@@ -16,7 +16,9 @@ void CommunicatorImpl::run_behind(PlannedCall call) {
 
 Work CommunicatorImpl::start(const Call& call) {
   refuse_in_group(call.group);
-  return Work(*enqueue(prepared(planned(call, plan(call)))));
+  Plan& plan = this->plan(call);
+  if (!plan.program && !pending()) plan.program = programs_.get(plan.key);  // the engine is free
+  return Work(*enqueue(prepared(planned(call, plan))));
 }
 
 Work CommunicatorImpl::start(const PlannedCall& call) {

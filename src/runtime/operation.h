@@ -29,7 +29,7 @@ struct PlannedCall {
   void* output = nullptr;
   std::chrono::milliseconds timeout{0};
   std::size_t result_bytes = 0;
-  std::shared_ptr<BoundProgram> program;     ///< Of a persistent call; else looked up by `key`.
+  std::shared_ptr<BoundProgram> program;     ///< If it is known; else looked up by `key`.
   std::shared_ptr<const BlockTable> blocks;  ///< Of a persistent variable call.
   const UserReduction* reduction = nullptr;
   alignas(std::max_align_t) std::array<std::byte, kMostElementBytes> premultiplier{};
