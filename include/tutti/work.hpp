@@ -59,7 +59,7 @@ class TUTTI_API Persistent {
   Persistent& operator=(Persistent&&) noexcept;
   ~Persistent();
 
-  /// As the blocking call. What a recv got is told by CallOptions::received, valid until then.
+  /// As the blocking call. What a recv got is told by CallOptions::received, which outlives this.
   void run();
   /// As the asynchronous call. It may be started again before the last start is done.
   Work start();
