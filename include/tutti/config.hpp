@@ -14,11 +14,15 @@ namespace tutti {
 
 enum class LogLevel { error, warn, info, debug };
 
-/// What partial sums and products of 16- and 8-bit floats are held in from one rank to the next.
+/// What partial sums and products of floats are held in from one rank to the next.
 enum class Accumulate {
   as_configured,  ///< In a call: what the configuration says.
   step,  ///< In the type: computed in f32 and rounded in each step, on each rank that adds to it.
-  f32,   ///< In f32: rounded once, when the result is stored. Messages are 2 or 4 times as long.
+  f32,   ///< Of 16- and 8-bit floats, in f32: rounded once, when the result is stored. Messages are
+         ///< 2 or 4 times as long.
+  reproducible,  ///< In integers: a sum is a function of the multiset of its summands alone,
+                 ///< whatever the ranks' order, the algorithm and the message size
+                 ///< (docs/numerics.md).
 };
 
 /// Takes one line of the log, without its newline. Called from any thread, never concurrently; must

@@ -73,9 +73,10 @@ typedef enum tuttiOp_t TUTTI_ENUM {
 
 /* What partial sums and products of 16- and 8-bit floats are held in from one rank to the next. */
 typedef enum tuttiAccumulate_t TUTTI_ENUM {
-  tuttiAccumulateDefault = 0, /* the environment's; in a call the communicator's */
-  tuttiAccumulateStep = 1,    /* the type: rounded in each step */
-  tuttiAccumulateF32 = 2      /* f32: rounded once; messages are 2 or 4 times as long */
+  tuttiAccumulateDefault = 0,     /* the environment's; in a call the communicator's */
+  tuttiAccumulateStep = 1,        /* the type: rounded in each step */
+  tuttiAccumulateF32 = 2,         /* f32: rounded once; messages are 2 or 4 times as long */
+  tuttiAccumulateReproducible = 3 /* integers: no order changes a bit; docs/numerics.md */
 } tuttiAccumulate_t;
 
 typedef enum tuttiLogLevel_t TUTTI_ENUM {

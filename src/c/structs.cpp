@@ -58,6 +58,7 @@ static_assert(same(tuttiLogicalOr + 1, kOps), "a reduction is missing here");
 static_assert(same(tuttiAccumulateDefault, Accumulate::as_configured));
 static_assert(same(tuttiAccumulateStep, Accumulate::step));
 static_assert(same(tuttiAccumulateF32, Accumulate::f32));
+static_assert(same(tuttiAccumulateReproducible, Accumulate::reproducible));
 
 static_assert(same(tuttiLogError, static_cast<int>(LogLevel::error) + 1));
 static_assert(same(tuttiLogDebug, static_cast<int>(LogLevel::debug) + 1));
@@ -80,7 +81,7 @@ Cpp enumerator(C value, int values, const char* what) {
 }
 
 Accumulate cpp(tuttiAccumulate_t accumulate) {
-  constexpr int kAccumulations = static_cast<int>(tuttiAccumulateF32) + 1;
+  constexpr int kAccumulations = static_cast<int>(tuttiAccumulateReproducible) + 1;
   return enumerator<Accumulate>(accumulate, kAccumulations, "accumulation");
 }
 

@@ -31,7 +31,8 @@ constexpr std::array kKnobs{
     Knob{"algorithm", NamesKnob{&Config::algorithm, false}, kAgree,
          "One algorithm for every call that knows it."},
     Knob{"accumulate", AccumulateKnob{&Config::accumulate}, kAgree,
-         "Partial sums of 16- and 8-bit floats: rounded in each step, or in f32 to the end."},
+         "Partial sums of floats: rounded in each step; 16- and 8-bit ones in f32 to the end; or "
+         "so that no order of ranks and no algorithm changes a bit."},
     Knob{"timeout_ms", TimeKnob{&Config::timeout, milliseconds(1), hours(24)}, kOwn,
          "Deadline of an operation that is given none."},
     Knob{"startup_timeout_ms", TimeKnob{&Config::startup_timeout, milliseconds(1), hours(24)}, kOwn,

@@ -124,19 +124,31 @@ std::string LevelKnob::write(const Config& config) const {
   return std::string(to_string(config.*member));
 }
 
-bool AccumulateKnob::read(std::string_view text, Config& config) const {
-  if (text != "step" && text != "f32") return false;
-  config.*member = text == "f32" ? Accumulate::f32 : Accumulate::step;
-  return true;
-}
+namespace {
 
-std::string AccumulateKnob::write(const Config& config) const {
-  switch (config.*member) {
+std::string_view name_of(Accumulate accumulate) {
+  switch (accumulate) {
     case Accumulate::step: return "step";
     case Accumulate::f32: return "f32";
+    case Accumulate::reproducible: return "reproducible";
     case Accumulate::as_configured: break;
   }
   return "as_configured";  // which is none here
+}
+
+}  // namespace
+
+bool AccumulateKnob::read(std::string_view text, Config& config) const {
+  for (const Accumulate value : {Accumulate::step, Accumulate::f32, Accumulate::reproducible})
+    if (text == name_of(value)) {
+      config.*member = value;
+      return true;
+    }
+  return false;
+}
+
+std::string AccumulateKnob::write(const Config& config) const {
+  return std::string(name_of(config.*member));
 }
 
 }  // namespace tutti

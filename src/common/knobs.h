@@ -74,7 +74,7 @@ struct AccumulateKnob {
 
   bool read(std::string_view text, Config& config) const;
   std::string write(const Config& config) const;
-  std::string range() const { return "step or f32"; }
+  std::string range() const { return "step, f32 or reproducible"; }
 };
 
 using KnobKind =

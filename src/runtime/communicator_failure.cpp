@@ -31,7 +31,7 @@ void CommunicatorImpl::look(TimePoint deadline, Nanoseconds limit) {
   parts_.transport->progress();
   const std::optional<Error> verdict = diagnose_peers(situation());
   if (!verdict && parts_.runtime->clock().now() < deadline) return;
-  if (execution_.advance()) return;
+  if (advance_call()) return;
   if (verdict) throw *verdict;
   throw diagnose_deadline(situation(), execution_, limit);
 }

@@ -118,40 +118,70 @@ Choice CommunicatorImpl::choose_algorithm(const CallKind& kind, std::string_view
   return {number, most};
 }
 
+Accumulate CommunicatorImpl::accumulation_of(const CallKind& kind) const {
+  return kind.accumulate == Accumulate::as_configured ? parts_.runtime->config().accumulate
+                                                      : kind.accumulate;
+}
+
 bool CommunicatorImpl::widens(const CallKind& kind) const {
-  const bool asked = kind.accumulate == Accumulate::f32 ||
-                     (kind.accumulate == Accumulate::as_configured &&
-                      parts_.runtime->config().accumulate == Accumulate::f32);
-  if (!asked || !collectives::reduces(kind.what) || kind.reduction != 0) return false;
+  if (accumulation_of(kind) != Accumulate::f32 || !collectives::reduces(kind.what) ||
+      kind.reduction != 0)
+    return false;
   const bool rounds =
       kind.op == Op::sum || kind.op == Op::prod || kind.op == Op::avg || kind.op == Op::premul_sum;
   return rounds && accumulation_type(kind.type) != kind.type;
 }
 
+CallKey CommunicatorImpl::key_of(const CallKind& kind, std::string_view algorithm) {
+  const Choice choice = choose_algorithm(kind, algorithm);
+  return {{kind.what, kind.type, kind.op, kind.root, kind.variable ? 0 : kind.count,
+           choice.algorithm, kind.variable ? kPairLengths : 0, kind.reduction, widens(kind)},
+          choice.message_bytes};
+}
+
 CommunicatorImpl::Plan CommunicatorImpl::plan_kind(const CallKind& kind,
                                                    std::string_view algorithm) {
   check_kind(kind, parts_.size);
-  const std::size_t bytes = kind.count * element_bytes(kind);
-  const Choice choice = choose_algorithm(kind, algorithm);
-  return {kind,
-          std::string(algorithm),
-          {{kind.what, kind.type, kind.op, kind.root, kind.variable ? 0 : kind.count,
-            choice.algorithm, kind.variable ? kPairLengths : 0, kind.reduction, widens(kind)},
-           choice.message_bytes},
-          bytes * blocks_moved(kind.what, parts_.size)};
+  const std::size_t bytes = kind.count * element_bytes(kind) * blocks_moved(kind.what, parts_.size);
+  Plan plan{kind, std::string(algorithm), key_of(kind, algorithm), bytes};
+  if (accumulation_of(kind) == Accumulate::reproducible && sums_reproducibly(kind))
+    plan.reproducible = plan_reproducible(kind, parts_.size, [&](const CallKind& part) {
+      return key_of(part, part.what == kind.what ? algorithm : "");
+    });
+  return plan;
 }
 
 std::chrono::milliseconds CommunicatorImpl::timeout_of(const Call& call) const {
   return call.timeout.count() > 0 ? call.timeout : parts_.runtime->config().timeout;
 }
 
-void CommunicatorImpl::begin(BoundProgram& bound, CallBuffers&& buffers, std::size_t result_bytes) {
+void CommunicatorImpl::begin(BoundProgram& bound, CallBuffers& buffers, std::size_t result_bytes) {
   buffers.scratch = programs_.scratch(bound);
   if (!bound.program.variable) buffers.blocks = nullptr;
   const std::uint64_t number = next_number_++;
   board_.record(number, bound.program.variable ? buffers.blocks->call : bound.program.call);
   execution_.start(bound, buffers, static_cast<std::uint32_t>(number),
                    stores_for(result_bytes, buffers.input, buffers.output));
+}
+
+void CommunicatorImpl::begin(const PlannedCall& call, const BlockTable* blocks) {
+  const CallExtras extras = call.extras();
+  if (!call.reproducible) {
+    CallBuffers buffers = buffers_of(call, extras, blocks);
+    return begin(*call.program, buffers, call.result_bytes);
+  }
+  sum_.start(call.reproducible, parts_.rank, call.input, call.output, extras.premultiplier);
+  begin_part();
+}
+
+// Of a reproducible sum; false: there is none left.
+bool CommunicatorImpl::begin_part() {
+  const auto part = sum_.next();
+  if (!part) return false;
+  part_program_ = programs_.get(part->key);
+  CallBuffers buffers{part->input, part->output};
+  begin(*part_program_, buffers, 0);
+  return true;
 }
 
 void CommunicatorImpl::complete() noexcept {
@@ -164,8 +194,10 @@ void CommunicatorImpl::run(const Call& call) {
     return add_to(*call.group, prepared(planned(call, plan)));
   if (pending()) [[unlikely]]
     return run_behind(planned(call, plan));
-  if (!plan.program) [[unlikely]]
+  if (!plan.program) [[unlikely]] {
+    if (plan.reproducible) return run_now(planned(call, plan));
     plan.program = programs_.get(plan.key);
+  }
   run_now(*plan.program, buffers_of(plan, call.extras, &blocks_), plan.result_bytes,
           timeout_of(call));
 }
@@ -175,15 +207,22 @@ void CommunicatorImpl::run(const PlannedCall& call) {
     check_usable(to_string(call.key.signature.what));
   if (pending()) [[unlikely]]
     return run_behind(call);
-  const CallExtras extras = call.extras();
-  run_now(*call.program, buffers_of(call, extras, call.blocks.get()), call.result_bytes,
-          call.timeout);
+  run_now(call);
 }
 
-// In the caller's own thread: nothing is pending.
+// In the caller's own thread, from here on: nothing is pending.
 void CommunicatorImpl::run_now(BoundProgram& bound, CallBuffers&& buffers, std::size_t result_bytes,
                                std::chrono::milliseconds timeout) {
-  begin(bound, std::move(buffers), result_bytes);
+  begin(bound, buffers, result_bytes);
+  finish_now(timeout);
+}
+
+void CommunicatorImpl::run_now(const PlannedCall& call) {
+  begin(call, call.blocks.get());
+  finish_now(call.timeout);
+}
+
+void CommunicatorImpl::finish_now(std::chrono::milliseconds timeout) {
   try {
     await_execution(timeout);
   } catch (...) {
@@ -199,17 +238,18 @@ PlannedCall CommunicatorImpl::prepare(const Call& call) {
   const Plan& plan = this->plan(call);
   refuse_in_callback();
   const std::lock_guard owner(engine_mutex_);  // the program's channels are the engine's
-  auto program = programs_.get(plan.key);
-  if (!under_way_) programs_.scratch(*program);
   PlannedCall prepared = planned(call, plan);
-  prepared.program = std::move(program);
+  if (plan.reproducible) return prepared;
+  prepared.program = programs_.get(plan.key);
+  if (!under_way_) programs_.scratch(*prepared.program);
   if (call.variable != nullptr) prepared.blocks = std::make_shared<const BlockTable>(blocks_);
   return prepared;
 }
 
 PlannedCall CommunicatorImpl::planned(const Call& call, const Plan& plan) const {
-  PlannedCall planned{plan.key,          call.input,   call.output, timeout_of(call),
-                      plan.result_bytes, plan.program, nullptr,     call.extras.reduction};
+  PlannedCall planned{plan.key,         call.input,        call.output,
+                      timeout_of(call), plan.result_bytes, plan.program,
+                      nullptr,          plan.reproducible, call.extras.reduction};
   if (call.extras.premultiplier != nullptr)
     std::memcpy(planned.premultiplier.data(), call.extras.premultiplier, size_of(call.kind.type));
   return planned;
@@ -220,7 +260,7 @@ void CommunicatorImpl::await_execution(std::chrono::milliseconds timeout) {
   std::optional<TimePoint>
       deadline;  // counted from the first look, so that a short call never reads the clock
   wait(
-      policy_, clock, [this] { return execution_.advance(); },
+      policy_, clock, [this] { return advance_call(); },
       [&] {
         if (!deadline) deadline = clock.now() + timeout;
         look(*deadline, timeout);
@@ -230,9 +270,8 @@ void CommunicatorImpl::await_execution(std::chrono::milliseconds timeout) {
 
 void CommunicatorImpl::begin_queued(Operation& operation) {
   PlannedCall& call = operation.call;
-  if (call.program == nullptr) call.program = programs_.get(call.key);
-  const CallExtras extras = call.extras();
-  begin(*call.program, buffers_of(call, extras, &operation.blocks()), call.result_bytes);
+  if (!call.program && !call.reproducible) call.program = programs_.get(call.key);
+  begin(call, &operation.blocks());
   under_way_ = true;
   deadline_.store(operation.deadline, std::memory_order_relaxed);
 }

@@ -122,17 +122,20 @@ class CommunicatorImpl final : public Advanced {
     bool checked = false;  ///< `input` and `output` have been found right.
     const void* input = nullptr;
     void* output = nullptr;
-    std::shared_ptr<BoundProgram> program = nullptr;  ///< Engine: its owner only.
+    std::shared_ptr<BoundProgram> program = nullptr;                 ///< Engine: its owner only.
+    std::shared_ptr<const ReproduciblePlan> reproducible = nullptr;  ///< In place of `program`.
   };
   bool repeats(const Call& call) const noexcept;
   Plan& plan(const Call& call);
   std::chrono::milliseconds timeout_of(const Call& call) const;
   Plan plan_kind(const CallKind& kind, std::string_view algorithm);
+  CallKey key_of(const CallKind& kind, std::string_view algorithm);
   Choice choose_algorithm(const CallKind& kind, std::string_view algorithm);
   bool usable() const noexcept;
   void check_usable(std::string_view what) const;
   void check(const TransferCall& call) const;
   static void add_to(Group& group, OperationRef operation);
+  Accumulate accumulation_of(const CallKind& kind) const;
   bool widens(const CallKind& kind) const;
   PlannedCall prepare(const Call& call);
   TransferCall prepare(const TransferCall& call) const;
@@ -142,9 +145,23 @@ class CommunicatorImpl final : public Advanced {
   void run_behind(PlannedCall call);
 
   // Engine: its owner only. Buffers of a call that is not variable have no blocks.
-  void begin(BoundProgram& bound, CallBuffers&& buffers, std::size_t result_bytes);
+  void begin(BoundProgram& bound, CallBuffers& buffers, std::size_t result_bytes);
+  void begin(const PlannedCall& call, const BlockTable* blocks);
+  bool begin_part();
+  /// True once the call under way is done.
+  bool advance_call() {
+    while (execution_.advance()) {
+      if (!sum_.under_way()) [[likely]]
+        return true;
+      complete();
+      if (!begin_part()) return true;
+    }
+    return false;
+  }
   void run_now(BoundProgram& bound, CallBuffers&& buffers, std::size_t result_bytes,
                std::chrono::milliseconds timeout);
+  void run_now(const PlannedCall& call);
+  void finish_now(std::chrono::milliseconds timeout);
   Error diagnose_thrown() const;
   void await_execution(std::chrono::milliseconds timeout);
   void complete() noexcept;
@@ -195,6 +212,8 @@ class CommunicatorImpl final : public Advanced {
   // Engine: its owner only.
   ProgramCache programs_;
   Execution execution_;
+  ReproducibleSum sum_;                         // that execution_ runs a part of
+  std::shared_ptr<BoundProgram> part_program_;  // its
   std::uint64_t next_number_ = 0;
   bool under_way_ = false;
   std::atomic<TimePoint> deadline_{TimePoint::max()};  // of the operation under way; read by others

@@ -55,7 +55,7 @@ void CommunicatorImpl::advance_queue() {
     try {
       if (failed_.load(std::memory_order_acquire)) throw *failure();
       if (!under_way_) begin_queued(*operation);
-      if (!execution_.advance()) return;
+      if (!advance_call()) return;
       complete();
     } catch (...) {
       error = diagnose_thrown();

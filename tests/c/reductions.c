@@ -36,10 +36,10 @@ const char* premultipliers_and_accumulation(tuttiComm_t comm) {
   CHECK(strstr(tuttiGetLastError(comm), "accumulate = f32") != NULL);
   options.algorithm = "ring";
   OK(tuttiAllReduce(wide, wide, 4, tuttiBfloat16, tuttiSum, comm, &options, NULL));
-  options.accumulate = (tuttiAccumulate_t)3;
+  options.accumulate = (tuttiAccumulate_t)4;
   CHECK(tuttiAllReduce(wide, wide, 4, tuttiBfloat16, tuttiSum, comm, &options, NULL) ==
         tuttiErrorUsage);
-  CHECK(strstr(tuttiGetLastError(comm), "accumulation 3") != NULL);
+  CHECK(strstr(tuttiGetLastError(comm), "accumulation 4") != NULL);
   return NULL;
 }
 

@@ -236,7 +236,8 @@ TEST(Config, ChecksWhatAProgramHasFilledIn) {
   EXPECT_THAT(usage_error([&] { check_config(config); }), HasSubstr("log_level"));
   config = {};
   config.accumulate = Accumulate::as_configured;
-  EXPECT_THAT(usage_error([&] { check_config(config); }), HasSubstr("it must be step or f32"));
+  EXPECT_THAT(usage_error([&] { check_config(config); }),
+              HasSubstr("it must be step, f32 or reproducible"));
 }
 
 TEST(Config, SaysWhatTheProgramHasChanged) {

@@ -1,0 +1,274 @@
+// accumulate = reproducible: sums are functions of the multiset of their summands alone.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <complex>
+#include <cstring>
+#include <random>
+
+#include "../compute/reference.h"
+#include "collectives/algorithms.h"
+#include "threads.h"
+
+namespace tutti::test {
+namespace {
+
+using testing::AllOf;
+using testing::Each;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::StartsWith;
+
+Config reproducible(std::string transports) {
+  Config config = quick_config(std::move(transports));
+  config.accumulate = Accumulate::reproducible;
+  return config;
+}
+
+template <typename T>
+T number(double value) {
+  if constexpr (std::is_same_v<T, std::complex<float>>)
+    return {static_cast<float>(value), static_cast<float>(-3 * value)};
+  else if constexpr (sizeof(T) < sizeof(float))
+    return reference::nearest<T>(static_cast<float>(value));
+  else
+    return static_cast<T>(value);
+}
+
+/// `summands` numbers for each element, whose sum depends on the order of additions.
+template <typename T>
+std::vector<std::vector<T>> multisets(std::size_t count, std::size_t summands) {
+  std::mt19937 random(static_cast<std::uint32_t>(count));
+  std::vector<std::vector<T>> all(count);
+  for (auto& element : all)
+    for (std::size_t k = 0; k < summands; ++k)
+      element.push_back(number<T>(
+          std::ldexp(static_cast<double>(random()) / 4e9 - 0.5, static_cast<int>(random() % 12))));
+  return all;
+}
+
+/// The rank's input: its summand of each element, dealt out anew for every `seed`. Ranks beyond the
+/// summands add zero.
+template <typename T>
+std::vector<T> dealt(std::vector<std::vector<T>> elements, int rank, int ranks, unsigned seed) {
+  std::mt19937 random(seed);
+  std::vector<T> own;
+  for (auto& element : elements) {
+    element.resize(static_cast<std::size_t>(ranks));
+    std::shuffle(element.begin(), element.end(), random);
+    own.push_back(element[static_cast<std::size_t>(rank)]);
+  }
+  return own;
+}
+
+template <typename T>
+bool same_bits(std::span<const T> found, std::span<const T> expected) {
+  return found.size() == expected.size() &&
+         std::memcmp(found.data(), expected.data(), found.size_bytes()) == 0;
+}
+
+class Reproducible : public testing::TestWithParam<const char*> {
+ protected:
+  void on_ranks(int ranks, const std::function<void(Communicator&)>& body,
+                std::size_t message_bytes = 0) const {
+    Config config = reproducible(GetParam());
+    config.message_bytes = message_bytes;
+    EXPECT_THAT(run_ranks(ranks, config, body), Each(IsEmpty()));
+  }
+
+  /// Of up to `ranks` summands an element.
+  template <typename T>
+  std::vector<T> all_reduced(const std::vector<std::vector<T>>& elements, int ranks, unsigned seed,
+                             std::size_t message_bytes = 0, std::string_view algorithm = "") const {
+    std::vector<std::vector<T>> results(static_cast<std::size_t>(ranks));
+    on_ranks(
+        ranks,
+        [&](Communicator& comm) {
+          auto& data = results[static_cast<std::size_t>(comm.rank())];
+          data = dealt(elements, comm.rank(), ranks, seed);
+          comm.all_reduce(std::span(data), Op::sum, {{}, algorithm});
+        },
+        message_bytes);
+    for (const auto& result : results)
+      EXPECT_TRUE(same_bits<T>(result, results[0])) << ranks << " ranks " << algorithm;
+    return results[0];
+  }
+};
+
+TEST_P(Reproducible, BitsDependNeitherOnTheRanksNorOnWhoHasWhichSummand) {
+  const auto elements = multisets<float>(777, 5);
+  const auto expected = all_reduced(elements, 5, 1);
+  for (const int ranks : {5, 6, 7, 8, 11, 16})
+    EXPECT_TRUE(
+        same_bits<float>(all_reduced(elements, ranks, 1 + static_cast<unsigned>(ranks)), expected))
+        << ranks;
+}
+
+// What the test above would find of a sum in the usual way.
+TEST_P(Reproducible, OrdinarySumsOfTheSameSummandsDiffer) {
+  const auto elements = multisets<float>(777, 5);
+  std::vector<float> sums[2];
+  for (unsigned seed : {0u, 1u})
+    EXPECT_THAT(run_ranks(5, quick_config(GetParam()),
+                          [&](Communicator& comm) {
+                            auto data = dealt(elements, comm.rank(), 5, seed);
+                            comm.all_reduce(std::span(data));
+                            if (comm.rank() == 0) sums[seed] = data;
+                          }),
+                Each(IsEmpty()));
+  EXPECT_FALSE(same_bits<float>(sums[0], sums[1]));
+}
+
+TEST_P(Reproducible, NorOnTheAlgorithmNorOnTheSizeOfMessages) {
+  for (const int ranks : {2, 3, 8}) {
+    // More than a piece, and no whole number of pieces; or less than one.
+    const auto elements =
+        multisets<float>(ranks == 3 ? 70'001 : 500, static_cast<std::size_t>(ranks));
+    const std::vector<float> expected = all_reduced(elements, ranks, 1);
+    for (const Algorithm& algorithm : algorithms()) {
+      if (!algorithm.knows(Collective::all_reduce, ranks)) continue;
+      EXPECT_TRUE(same_bits<float>(all_reduced(elements, ranks, 2, 4096, algorithm.name), expected))
+          << algorithm.name << ", " << ranks << " ranks";
+    }
+  }
+}
+
+template <typename T>
+class ReproducibleTypes : public testing::Test {};
+using Floats =
+    testing::Types<double, bfloat16, float16, float8_e4m3, float8_e5m2, std::complex<float>>;
+TYPED_TEST_SUITE(ReproducibleTypes, Floats);
+
+TYPED_TEST(ReproducibleTypes, HoldsForEveryFloat) {
+  const auto elements = multisets<TypeParam>(1001, 4);
+  std::vector<TypeParam> results[3];
+  for (unsigned k = 0; k < 3; ++k)
+    EXPECT_THAT(
+        run_ranks(k == 2 ? 7 : 4, reproducible("local"),
+                  [&](Communicator& comm) {
+                    auto data = dealt(elements, comm.rank(), comm.size(), k);
+                    comm.all_reduce(std::span(data), Op::sum, {{}, k == 1 ? "ring" : "all_pairs"});
+                    if (comm.rank() == 0) results[k] = data;
+                  }),
+        Each(IsEmpty()));
+  EXPECT_TRUE(same_bits<TypeParam>(results[1], results[0]));
+  EXPECT_TRUE(same_bits<TypeParam>(results[2], results[0]));
+}
+
+TEST_P(Reproducible, ReduceAndReduceScatterGiveWhatAllReduceDoes) {
+  constexpr int kRanks = 3;
+  constexpr std::size_t kBlock = 30'001;  // more than a piece of each block
+  const auto elements = multisets<float>(kRanks * kBlock, kRanks);
+  const auto expected = all_reduced(elements, kRanks, 4);
+  on_ranks(kRanks, [&](Communicator& comm) {
+    auto input = dealt(elements, comm.rank(), kRanks, 9);
+    std::vector<float> sum(input.size(), -1);
+    comm.reduce(input.data(), comm.rank() == 1 ? sum.data() : nullptr, input.size(), DataType::f32,
+                Op::sum, 1);
+    EXPECT_EQ(same_bits<float>(sum, expected), comm.rank() == 1);
+    std::vector<float> own(kBlock);
+    const auto mine =
+        std::span(expected).subspan(static_cast<std::size_t>(comm.rank()) * kBlock, kBlock);
+    comm.reduce_scatter(input.data(), own.data(), kBlock, DataType::f32, Op::sum);
+    EXPECT_TRUE(same_bits<float>(own, mine));
+    float* const place = input.data() + static_cast<std::size_t>(comm.rank()) * kBlock;
+    comm.reduce_scatter(input.data(), place, kBlock, DataType::f32, Op::sum);
+    EXPECT_TRUE(same_bits<float>({place, kBlock}, mine));
+  });
+}
+
+TEST_P(Reproducible, EveryWayOfCallingGivesTheSame) {
+  const auto elements = multisets<float>(100'000, 2);
+  const auto expected = all_reduced(elements, 2, 4);
+  on_ranks(2, [&](Communicator& comm) {
+    const auto input = dealt(elements, comm.rank(), 2, 9);
+    std::vector<float> out(input.size());
+    const auto check = [&](const char* way) {
+      EXPECT_TRUE(same_bits<float>(out, expected)) << way;
+      out.assign(out.size(), 0);
+    };
+    Work first =
+        comm.all_reduce_async(input.data(), out.data(), input.size(), DataType::f32, Op::sum);
+    Work behind = comm.barrier_async();
+    behind.wait();
+    EXPECT_TRUE(first.done());
+    check("asynchronous");
+    Persistent call =
+        comm.all_reduce_init(input.data(), out.data(), input.size(), DataType::f32, Op::sum);
+    call.run();
+    check("persistent");
+    call.start().wait();
+    check("persistent, asynchronous");
+    Group group;
+    CallOptions options;
+    options.group = &group;
+    std::int32_t one = 1;
+    comm.all_reduce(input.data(), out.data(), input.size(), DataType::f32, Op::sum, options);
+    comm.all_reduce(std::span(&one, 1), Op::sum, options);
+    group.end();
+    check("in a group");
+    EXPECT_EQ(one, 2);
+    options.group = nullptr;
+    options.accumulate = Accumulate::reproducible;
+    comm.dup().all_reduce(input.data(), out.data(), input.size(), DataType::f32, Op::sum, options);
+    check("of a duplicate");
+  });
+}
+
+TEST_P(Reproducible, AveragesAndPremultipliedSumsAreRoundedOnceMore) {
+  on_ranks(4, [](Communicator& comm) {
+    std::vector<float> data(3, comm.rank() == 0 ? 1e8F : static_cast<float>(comm.rank()));
+    comm.all_reduce(std::span(data), Op::avg);
+    EXPECT_THAT(data, Each(static_cast<float>((1e8 + 1 + 2 + 3) / 4)));
+    const float scalar = static_cast<float>(comm.rank() + 1);
+    CallOptions options;
+    options.premultiplier = &scalar;
+    data.assign(3, comm.rank() == 3 ? -1e8F : 0.5F);
+    comm.all_reduce(std::span(data), Op::premul_sum, options);
+    EXPECT_THAT(data, Each(static_cast<float>(-4e8 + 3)));
+  });
+}
+
+TEST_P(Reproducible, OtherReductionsAreLeftAsTheyAre) {
+  on_ranks(2, [](Communicator& comm) {
+    std::vector<std::int64_t> integers(3, comm.rank() + 1);
+    comm.all_reduce(std::span(integers), Op::prod);
+    EXPECT_THAT(integers, Each(2));
+    std::vector<float> floats(3, static_cast<float>(comm.rank()));
+    comm.all_reduce(std::span(floats), Op::max);
+    EXPECT_THAT(floats, Each(1.0F));
+    std::vector<float> none;
+    comm.all_reduce(std::span(none));
+  });
+}
+
+TEST_P(Reproducible, WhatHasNoSuchFormIsAnErrorAndTheCommunicatorGoesOn) {
+  on_ranks(2, [](Communicator& comm) {
+    std::vector<float> data(4, 1);
+    EXPECT_THAT(outcome_of([&] { comm.all_reduce(std::span(data), Op::prod); }),
+                AllOf(StartsWith("usage: all_reduce"), HasSubstr("accumulate = step")));
+    const std::vector<std::size_t> counts = {1, 3};
+    std::vector<float> own(3);
+    EXPECT_THAT(outcome_of([&] {
+                  comm.reduce_scatterv(data.data(), own.data(), counts, {}, DataType::f32, Op::sum);
+                }),
+                AllOf(StartsWith("unavailable: reduce_scatterv"), HasSubstr("accumulate = step")));
+    comm.all_reduce(std::span(data));
+    EXPECT_THAT(data, Each(2.0F));
+  });
+}
+
+TEST_P(Reproducible, RanksThatDoNotAgreeOnItGetAMismatch) {
+  const auto outcomes = run_ranks(2, quick_config(GetParam()), [](Communicator& comm) {
+    std::vector<float> data(8);
+    const auto how = comm.rank() == 0 ? Accumulate::reproducible : Accumulate::step;
+    comm.all_reduce(std::span(data), Op::sum, {{}, "", nullptr, how});
+  });
+  EXPECT_THAT(outcomes, Each(StartsWith("mismatch: ")));
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, Reproducible, testing::Values("local", "shm"));
+
+}  // namespace
+}  // namespace tutti::test
