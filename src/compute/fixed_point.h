@@ -24,6 +24,14 @@ struct FixedPoint {
   DataType digit;     ///< int32 or int64: sums of them are taken.
   int exponents;      ///< An element has so many (a complex number two),
   int digits;         ///< and so many of these.
+
+  std::size_t exponent_bytes(std::size_t count) const noexcept {
+    return count * static_cast<std::size_t>(exponents) * size_of(exponent);
+  }
+  std::size_t digit_bytes(std::size_t count) const noexcept {
+    return count * static_cast<std::size_t>(digits) * size_of(digit);
+  }
+
   void (*exponents_of)(const void* values, std::size_t count, void* exponents);
   /// `exponents`: the greatest of all summands.
   void (*digits_of)(const void* values, const void* exponents, std::size_t count, void* digits);

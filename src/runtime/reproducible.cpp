@@ -89,11 +89,9 @@ void ReproducibleSum::lay_out() {
   const FixedPoint& format = *plan.format;
   const std::size_t block = std::min(plan.piece, plan.kind.count);
   const std::size_t all = plan.blocks * block;
-  const std::size_t digit_bytes = static_cast<std::size_t>(format.digits) * size_of(format.digit);
-  const std::size_t exponents =
-      padded(all * static_cast<std::size_t>(format.exponents) * size_of(format.exponent));
-  const std::size_t digits = padded(all * digit_bytes);
-  const std::size_t results = plan.blocks > 1 ? padded(block * digit_bytes) : 0;
+  const std::size_t exponents = padded(format.exponent_bytes(all));
+  const std::size_t digits = padded(format.digit_bytes(all));
+  const std::size_t results = plan.blocks > 1 ? padded(format.digit_bytes(block)) : 0;
   const std::size_t scaled =
       plan.kind.op == Op::premul_sum ? padded(block * size_of(plan.kind.type)) : 0;
   if (exponents + digits + results + scaled > bytes_) {
@@ -131,24 +129,24 @@ void ReproducibleSum::for_each_block(Body&& body) {
       values = scaled_;
     }
     const std::size_t first = block * here();
-    body(values,
-         exponents_ + first * static_cast<std::size_t>(format.exponents) * size_of(format.exponent),
-         digits_ + first * static_cast<std::size_t>(format.digits) * size_of(format.digit));
+    body(values, exponents_ + format.exponent_bytes(first), digits_ + format.digit_bytes(first));
   }
 }
 
-std::optional<ReproducibleSum::Part> ReproducibleSum::next() {
+void ReproducibleSum::take_result() {
   const CallKind& kind = plan_->kind;
+  if (kind.what == Collective::reduce && kind.root != rank_) return;
+  const FixedPoint& format = *plan_->format;
+  const std::size_t own = plan_->blocks > 1 ? static_cast<std::size_t>(rank_) * here() : 0;
+  const auto divide_by = static_cast<std::uint32_t>(kind.op == Op::avg ? plan_->ranks : 1);
+  format.value_of(results_, exponents_ + format.exponent_bytes(own), here(), divide_by,
+                  output_ + piece_ * plan_->piece * size_of(kind.type));
+}
+
+std::optional<ReproducibleSum::Part> ReproducibleSum::next() {
   const FixedPoint& format = *plan_->format;
   if (stage_ == Stage::result) {
-    const std::size_t own = plan_->blocks > 1 ? static_cast<std::size_t>(rank_) * here() : 0;
-    const bool here_too = kind.what != Collective::reduce || kind.root == rank_;
-    if (here_too)
-      format.value_of(
-          results_,
-          exponents_ + own * static_cast<std::size_t>(format.exponents) * size_of(format.exponent),
-          here(), kind.op == Op::avg ? static_cast<std::uint32_t>(plan_->ranks) : 1,
-          output_ + piece_ * plan_->piece * size_of(kind.type));
+    take_result();
     stage_ = Stage::exponents;
     if (++piece_ == pieces()) {
       plan_.reset();

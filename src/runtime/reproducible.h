@@ -61,6 +61,7 @@ class ReproducibleSum {
   template <typename Body>
   void for_each_block(Body&& body);
   void lay_out();
+  void take_result();
 
   std::shared_ptr<const ReproduciblePlan> plan_;
   int rank_ = 0;
