@@ -44,6 +44,7 @@ struct Config {
   std::size_t message_bytes =
       0;  ///< Largest message; 0: sized from the caches. Must agree among ranks.
   std::size_t ring_bytes = 0;  ///< Data bytes of a channel in memory; 0: sized from the caches.
+  std::string bind = "none";   ///< Cpus of each rank of this machine. Must agree among ranks.
   int spin_polls = -1;         ///< Polls before a wait yields; -1: by ranks and cores.
   LogLevel log_level = LogLevel::warn;
   LogSink log_sink;  ///< Empty: standard error.

@@ -44,8 +44,10 @@ constexpr std::array kKnobs{
          kAgree, "Largest message; 0: sized from the caches."},
     Knob{"ring_bytes",
          BytesKnob{&Config::ring_bytes, kMessagesInARing* kLeastMessage, kMostRing, 64}, kAgree,
-         "Data bytes of a channel in memory, at least 3 messages; 0: 192 KiB shared by the "
-         "ranks of a core, at least 96 KiB."},
+         "Data bytes of a channel in memory, at least 3 messages; 0: 3/32 of a core's L2 cache "
+         "(192K of 2M), shared by its ranks, 96K..768K."},
+    Knob{"bind", BindKnob{&Config::bind}, kAgree,
+         "Cpus of the thread that makes a communicator, and of those it starts from then on."},
     Knob{"spin_polls", CountKnob{&Config::spin_polls, -1, 1'000'000'000}, kOwn,
          "Polls before a wait yields; -1: by ranks and cores."},
     Knob{"log_level", LevelKnob{&Config::log_level}, kOwn,
@@ -65,10 +67,14 @@ std::string lower(std::string_view text) {
   return out;
 }
 
+// A name that was cut short is nearest to the whole.
 const Knob& nearest(std::string_view name) {
-  return *std::min_element(kKnobs.begin(), kKnobs.end(), [&](const Knob& a, const Knob& b) {
-    return edit_distance(a.name, name) < edit_distance(b.name, name);
-  });
+  const auto distance = [&](const Knob& knob) {
+    const bool cut = !name.empty() && knob.name.starts_with(name);
+    return cut ? 0 : edit_distance(knob.name, name);
+  };
+  return *std::min_element(kKnobs.begin(), kKnobs.end(),
+                           [&](const Knob& a, const Knob& b) { return distance(a) < distance(b); });
 }
 
 [[noreturn]] void refuse(const Knob& knob, std::string_view called, std::string_view text,

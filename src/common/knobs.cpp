@@ -7,6 +7,7 @@
 #include <limits>
 #include <optional>
 
+#include "common/cpus.h"
 #include "common/log.h"
 #include "common/text.h"
 
@@ -149,6 +150,12 @@ bool AccumulateKnob::read(std::string_view text, Config& config) const {
 
 std::string AccumulateKnob::write(const Config& config) const {
   return std::string(name_of(config.*member));
+}
+
+bool BindKnob::read(std::string_view text, Config& config) const {
+  if (text != "none" && text != "auto" && !parse_cpus_of_ranks(text)) return false;
+  config.*member = text;
+  return true;
 }
 
 }  // namespace tutti

@@ -77,8 +77,17 @@ struct AccumulateKnob {
   std::string range() const { return "step, f32 or reproducible"; }
 };
 
-using KnobKind =
-    std::variant<NamesKnob, PathKnob, TimeKnob, BytesKnob, CountKnob, LevelKnob, AccumulateKnob>;
+/// What binds ranks: "none", "auto", or the cpus of each rank.
+struct BindKnob {
+  std::string Config::*member;
+
+  bool read(std::string_view text, Config& config) const;
+  std::string write(const Config& config) const { return config.*member; }
+  std::string range() const { return "none, auto, or cpus of each rank, as 0-3,4-7"; }
+};
+
+using KnobKind = std::variant<NamesKnob, PathKnob, TimeKnob, BytesKnob, CountKnob, LevelKnob,
+                              AccumulateKnob, BindKnob>;
 
 /// 65536 as "64K": the largest of K, M and G that divides it.
 std::string write_bytes(std::size_t bytes);

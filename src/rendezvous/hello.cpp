@@ -69,7 +69,7 @@ std::string encode(const Hello& hello) {
   put(out, hello.schedules);
   put(out, hello.host);
   put(out, hello.pid);
-  put(out, hello.cpus);
+  put(out, to_text(hello.cpus));
   for (const auto& [transport, address] : hello.addresses) {
     put(out, transport);
     put(out, address);
@@ -86,7 +86,9 @@ Hello decode_hello(std::string_view bytes, int rank) {
   hello.schedules = reader.number<std::uint64_t>();
   hello.host = reader.text();
   hello.pid = reader.number<pid_t>();
-  hello.cpus = reader.text();
+  auto cpus = parse_cpus(reader.text());
+  if (!cpus) reader.refuse("no list of cpus");
+  hello.cpus = *std::move(cpus);
   while (!reader.at_end()) {
     std::string transport = reader.text();
     std::string address = reader.text();

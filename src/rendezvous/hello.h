@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "common/cpus.h"
+
 namespace tutti {
 
 struct Hello {
@@ -16,7 +18,7 @@ struct Hello {
   std::uint64_t schedules = 0;  ///< Hash of the table of algorithms.
   std::string host;             ///< host_identity(): equal on one machine.
   pid_t pid = 0;
-  std::string cpus;                              ///< Cores that the process may run on: "0 1 ".
+  Cpus cpus;                                     ///< That the process may run on.
   std::map<std::string, std::string> addresses;  ///< Transport's name to Transport::address().
 
   bool operator==(const Hello&) const = default;

@@ -35,6 +35,8 @@ struct Family {
   SleeperPool sleepers;               ///< Over the bell and the transport's wait_fd().
   int ranks = 1;                      ///< That share the machine's cores, in whatever communicator.
   std::atomic<int> communicators{0};  ///< Alive.
+  std::size_t ring_bytes =
+      0;  ///< Of each channel of its first communicators: configured, or by the caches.
 };
 
 /// What a communicator is made of; see setup.h.

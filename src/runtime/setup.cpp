@@ -1,9 +1,10 @@
 #include "runtime/setup.h"
 
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 
 #include <fmt/format.h>
 
@@ -12,22 +13,18 @@
 #include "rendezvous/agreement.h"
 #include "rendezvous/launch_environment.h"
 #include "rendezvous/open_store.h"
+#include "topology/caches.h"
+#include "topology/discover.h"
+#include "topology/placement.h"
 #include "transport/local/local.h"
 #include "transport/registry.h"
 
 namespace tutti {
 namespace {
 
-constexpr std::size_t kRingBytesOfCore = 192u << 10;
-constexpr std::size_t kLeastRingBytes = 96u << 10;
-
-// Small enough to stay in the second-level cache beside the data itself, large enough that messages
-// of a third of it hide their latency: of 96 to 768 KiB these served best from 256 KiB to 64 MiB,
-// with 2 ranks on 2 cores and with 4 (docs/performance.md).
-std::size_t default_ring_bytes(int ranks) {
-  const auto cores = static_cast<int>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
-  const auto ranks_per_core = static_cast<std::size_t>((ranks + cores - 1) / cores);
-  return std::max(kRingBytesOfCore / ranks_per_core, kLeastRingBytes);
+// Of a channel of a process's first communicators.
+std::size_t first_ring_bytes(const Config& config, int ranks) {
+  return config.ring_bytes != 0 ? config.ring_bytes : default_ring_bytes(ranks);
 }
 
 // Of a process's many communicators all but the first get this: 13 % slower at 1 and at 16 MiB, and
@@ -45,15 +42,22 @@ std::size_t message_bytes_in(std::size_t ring_bytes, const Config& config) {
   return config.message_bytes != 0 ? std::min(most, config.message_bytes) : most;
 }
 
-// Cores that this process may use, as text of the affinity mask.
-std::string own_cpus() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  sched_getaffinity(0, sizeof set, &set);
-  std::string text;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
-    if (CPU_ISSET(cpu, &set)) text += fmt::format("{} ", cpu);
-  return text;
+// Where the configuration asks for it: the calling thread, and with it those that it starts from
+// now on, the background thread first.
+void bind_rank(int rank, int size, const Config& config) {
+  if (config.bind == "none") return;
+  Log log(config.log_level, config.log_sink);
+  const Machine machine = discover();
+  const Placement placement = place(machine, size, config.bind);
+  if (placement.ranks.empty())
+    return log.write(LogLevel::info, "rank {} is not bound: {}", rank, placement.reason);
+  const Cpus& cpus = placement.ranks[static_cast<std::size_t>(rank)];
+  check_usable(machine, cpus, rank);
+  if (!bind_thread(cpus))
+    throw Error(ErrorKind::unavailable,
+                fmt::format("rank {} cannot be bound to cpus {}: {}; set TUTTI_BIND=none", rank,
+                            to_text(cpus), std::strerror(errno)));
+  log.write(LogLevel::info, "rank {} is bound to cpus {}", rank, to_text(cpus));
 }
 
 class PhaseTimer {
@@ -89,7 +93,7 @@ TransportContext context(const CommunicatorParts& parts) {
   result.log = &parts.runtime->log();
   result.data_bytes = config.ring_bytes != 0
                           ? config.ring_bytes
-                          : std::max(default_ring_bytes(parts.size), least_ring_bytes(parts.size));
+                          : std::max(parts.family->ring_bytes, least_ring_bytes(parts.size));
   result.max_message_bytes = message_bytes_in(result.data_bytes, config);
   result.doorbell_fd = parts.family->doorbell.fd();
   result.membarrier = parts.family->doorbell.membarrier();
@@ -118,17 +122,9 @@ std::uint64_t schedule_table_hash() {
 }
 
 int cores_of(const std::vector<Hello>& hellos) {
-  cpu_set_t all;
-  CPU_ZERO(&all);
-  for (const Hello& hello : hellos) {
-    std::size_t used = 0;
-    for (std::string_view rest = hello.cpus; !rest.empty();
-         rest.remove_prefix(std::min(rest.size(), used + 1))) {
-      const int cpu = std::stoi(std::string(rest.substr(0, rest.find(' '))), &used);
-      CPU_SET(static_cast<std::size_t>(cpu), &all);
-    }
-  }
-  return std::max(1, CPU_COUNT(&all));
+  Cpus all;
+  for (const Hello& hello : hellos) all = unite(all, hello.cpus);
+  return std::max(1, static_cast<int>(all.size()));
 }
 
 // Each communicator made over one store has a number, counted by every rank alike.
@@ -144,10 +140,12 @@ CommunicatorParts join_store(std::shared_ptr<Store> store, int rank, int size,
   check_config(config);
   if (store == nullptr)
     throw Error(ErrorKind::usage, "a communicator needs a store; this one is null");
+  bind_rank(rank, size, config);
   CommunicatorParts parts = parts_of(std::make_shared<Runtime>(config), rank, size);
   PhaseTimer timer(parts.runtime->clock());
   const TimePoint deadline = parts.runtime->clock().now() + config.startup_timeout;
   parts.store = std::move(store);
+  parts.family->ring_bytes = first_ring_bytes(config, size);
   parts.transport = make_transport(config.transports, context(parts));
   timer.end(parts.startup, "transport");
 
@@ -159,7 +157,7 @@ CommunicatorParts join_store(std::shared_ptr<Store> store, int rank, int size,
   mine.schedules = schedule_table_hash();
   mine.host = host_identity();
   mine.pid = getpid();
-  mine.cpus = own_cpus();
+  mine.cpus = affinity();
   mine.addresses[std::string(parts.transport->name())] = parts.transport->address();
   const std::string prefix = next_prefix(*parts.store, rank, deadline);
   const std::vector<Hello> hellos =
@@ -189,11 +187,9 @@ CommunicatorParts join_environment(const Config& config) {
 }
 
 std::size_t ring_bytes_for_one_more(const CommunicatorParts& whole) {
-  const Config& config = whole.runtime->config();
-  if (config.ring_bytes != 0) return config.ring_bytes;
-  return whole.family->communicators < kLargeRingCommunicators
-             ? default_ring_bytes(whole.family->ranks)
-             : kSmallRingBytes;
+  const bool large = whole.runtime->config().ring_bytes != 0 ||
+                     whole.family->communicators < kLargeRingCommunicators;
+  return large ? whole.family->ring_bytes : kSmallRingBytes;
 }
 
 CommunicatorParts join_subset(const CommunicatorParts& whole, Subset subset,
@@ -227,15 +223,16 @@ std::vector<CommunicatorParts> join_in_process(int size, const Config& config) {
   check_config(config);
   auto runtime = std::make_shared<Runtime>(config);
   auto hub = std::make_shared<local::Hub>(size);
-  const std::string cpus = own_cpus();
-  const int cores = static_cast<int>(std::count(cpus.begin(), cpus.end(), ' '));
+  const int cores = static_cast<int>(affinity().size());
+  const std::size_t ring_bytes = first_ring_bytes(config, size);
   std::vector<CommunicatorParts> all;
   for (int rank = 0; rank < size; ++rank) {
     CommunicatorParts parts = parts_of(runtime, rank, size);
+    parts.family->ring_bytes = ring_bytes;
     TransportContext with_hub = context(parts);
     with_hub.hub = hub;
     parts.transport = make_transport("local", with_hub);
-    parts.cores = std::max(1, cores);
+    parts.cores = cores;
     all.push_back(std::move(parts));
   }
   const std::vector<std::string> addresses(static_cast<std::size_t>(size));

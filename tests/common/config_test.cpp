@@ -86,7 +86,7 @@ TEST(Config, ReadsEveryKnobFromTheEnvironment) {
       resolve({"TUTTI_TRANSPORTS=shm, local", "TUTTI_ALGORITHM=ring", "TUTTI_TIMEOUT_MS=1",
                "TUTTI_STARTUP_TIMEOUT_MS=86400000", "TUTTI_MESSAGE_BYTES=64K",
                "TUTTI_RING_BYTES=1m", "TUTTI_SPIN_POLLS=-1", "TUTTI_LOG_LEVEL=debug",
-               "TUTTI_ACCUMULATE=f32", "TUTTI_GROUP_SIZE=4"});
+               "TUTTI_ACCUMULATE=f32", "TUTTI_GROUP_SIZE=4", "TUTTI_BIND=0-1,2"});
   const Config& config = resolved.config;
   EXPECT_EQ(config.transports, "shm,local");
   EXPECT_EQ(config.algorithm, "ring");
@@ -96,6 +96,7 @@ TEST(Config, ReadsEveryKnobFromTheEnvironment) {
   EXPECT_EQ(config.group_size, 4);
   EXPECT_EQ(config.message_bytes, 64u << 10);
   EXPECT_EQ(config.ring_bytes, 1u << 20);
+  EXPECT_EQ(config.bind, "0-1,2");
   EXPECT_EQ(config.spin_polls, -1);
   EXPECT_EQ(config.log_level, LogLevel::debug);
   for (const Setting& setting : list_settings(resolved, config))

@@ -27,7 +27,7 @@ Hello hello_of(int rank) {
   hello.schedules = 0x1234;
   hello.host = host_identity();
   hello.pid = 100 + rank;
-  hello.cpus = "0 1 ";
+  hello.cpus = {0, 1, 7};
   hello.addresses = {{"shm", std::string("\0\xff binary", 9)}, {"local", ""}};
   return hello;
 }

@@ -7,9 +7,12 @@
 
 #include <csignal>
 #include <filesystem>
+#include <thread>
 
 #include "processes.h"
 #include "threads.h"
+#include "topology/discover.h"
+#include "topology/placement.h"
 
 namespace tutti::test {
 namespace {
@@ -44,6 +47,41 @@ TEST(Processes, RanksStartedByTheEnvironmentReduceTogether) {
     if (data != std::vector<double>(100'000, 3)) throw Error(ErrorKind::internal, "wrong sum");
   });
   for (int rank = 0; rank < 4; ++rank) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
+}
+
+// What a rank is bound to, in its calling thread and in those of the runtime.
+std::vector<Cpus> bound_by(const std::string& bind, int rank, int port) {
+  set_environment(rank, 2, port);
+  Config config = quick_config();
+  config.bind = bind;
+  Communicator comm = Communicator::from_env(config);
+  comm.barrier();
+  std::vector<Cpus> all{affinity()};
+  std::thread([&] { all.push_back(affinity()); }).join();
+  return all;
+}
+
+TEST(Processes, AreBoundByTheLibraryOnlyWhereTheSettingSaysSo) {
+  const Cpus before = affinity();
+  const std::string last = std::to_string(before.back());
+  const std::vector<Cpus> shares = place(discover(), 2, "auto").ranks;
+  for (const std::string bind : {std::string("none"), std::string("auto"), last + "," + last}) {
+    const int port = unused_port();
+    Processes ranks(2, [&](int rank) {
+      Cpus expected = before;
+      if (bind == "auto" && !shares.empty()) expected = shares[static_cast<std::size_t>(rank)];
+      if (bind.starts_with(last)) expected = {before.back()};
+      for (const Cpus& cpus : bound_by(bind, rank, port))
+        if (cpus != expected) throw Error(ErrorKind::internal, "bound to " + to_text(cpus));
+    });
+    for (const int rank : {0, 1}) EXPECT_THAT(ranks.outcome(rank), IsEmpty()) << bind;
+  }
+}
+
+TEST(Processes, CpusThatARankMayNotUseAreAUsageErrorThere) {
+  const int port = unused_port();
+  Processes ranks(2, [&](int rank) { bound_by("0-65535,0-65535", rank, port); });
+  for (const int rank : {0, 1}) EXPECT_THAT(ranks.outcome(rank), HasSubstr("this process may use"));
 }
 
 TEST(Processes, AKilledRankIsReportedByAllOthersWithinASecond) {

@@ -9,6 +9,7 @@
 #include <tutti/tutti.hpp>
 
 #include "command.h"
+#include "common/cpus.h"
 
 namespace tutti::tools {
 namespace {
@@ -17,6 +18,7 @@ using testing::AllOf;
 using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::StartsWith;
 
 /// `variables`: NAME=VALUE, for its environment.
 struct Info {
@@ -61,6 +63,54 @@ TEST(TuttiInfo, PrintsTheSameAsJson) {
     }
   }
   EXPECT_GE(json["config"].size(), 9u);
+}
+
+/// Two packages of one L3 of two cores with two threads: cpus 0 to 7.
+const std::string kTwoPackages = "HWLOC_SYNTHETIC=pack:2 l3:1 l2:2 core:1 pu:2";
+
+TEST(TuttiInfo, ShowsThisMachineWithWhatThisProcessMayUse) {
+  const Info info({"--topology"});
+  EXPECT_EQ(info.status, 0) << info.err;
+  EXPECT_THAT(info.out, AllOf(HasSubstr("machine"), HasSubstr("core 0"), HasSubstr("limits"),
+                              HasSubstr("allowed  cpus " + to_text(affinity()))));
+  EXPECT_THAT(info.out, ContainsRegex("rings +[0-9.]+ KiB, of a core's L2 cache"));
+}
+
+TEST(TuttiInfo, ShowsWhatRanksWouldGetOnAMachineThatIsDescribed) {
+  const Info info({"--topology", "-n", "2"}, {kTwoPackages});
+  EXPECT_EQ(info.status, 0) << info.err;
+  EXPECT_THAT(info.out, AllOf(HasSubstr("  package 1"), HasSubstr("of another machine"),
+                              HasSubstr("rank 0   cpus 0-3\nrank 1   cpus 4-7\n"),
+                              HasSubstr("rank 0   . x\n")));
+  const Info many({"--topology", "-n", "5"}, {kTwoPackages});
+  EXPECT_THAT(many.out, HasSubstr("not bound: 5 ranks are more than the 4 cores"));
+  const Info listed({"--topology", "-n", "2"}, {kTwoPackages, "TUTTI_BIND=0,1"});
+  EXPECT_THAT(listed.out, HasSubstr("rank 1   cpus 1\n"));
+}
+
+TEST(TuttiInfo, PrintsTheTopologyAsJson) {
+  const Info info({"--topology", "--json", "-n", "4"}, {kTwoPackages});
+  EXPECT_EQ(info.status, 0) << info.err;
+  const auto topology = nlohmann::json::parse(info.out)["topology"];
+  EXPECT_EQ(topology["ranks"], (std::vector<std::string>{"0-1", "2-3", "4-5", "6-7"}));
+  EXPECT_EQ(topology["links"][0][1], "shared L3");
+  EXPECT_EQ(topology["links"][0][2], "other package");
+  EXPECT_EQ(topology["nodes"][0]["kind"], "machine");
+  EXPECT_EQ(topology["nodes"][0]["cpus"], "0-7");
+}
+
+TEST(TuttiInfo, DrawsTheTopologyForGraphviz) {
+  const Info info({"--topology", "--dot"}, {kTwoPackages});
+  EXPECT_EQ(info.status, 0) << info.err;
+  EXPECT_THAT(info.out, AllOf(StartsWith("digraph machine {"), HasSubstr("label=\"package 1\"")));
+  EXPECT_EQ(Info({"--dot"}).status, 2);
+  EXPECT_EQ(Info({"--topology", "--dot", "--json"}).status, 2);
+}
+
+TEST(TuttiInfo, RefusesToBindWhatCannotBeBound) {
+  const Info info({"--topology", "-n", "2", "--bind", "0,99"}, {kTwoPackages});
+  EXPECT_EQ(info.status, 1);
+  EXPECT_THAT(info.err, AllOf(HasSubstr("rank 1"), HasSubstr("99"), HasSubstr("0-7")));
 }
 
 TEST(TuttiInfo, ReportsAWrongSettingOnStandardErrorAndPrintsNothingElse) {

@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "command.h"
+#include "topology/discover.h"
+#include "topology/placement.h"
 
 namespace tutti::tools {
 namespace {
@@ -40,6 +42,49 @@ TEST(TuttiRun, GivesEachRankItsPlaceInTheJob) {
   EXPECT_EQ(command.wait(), 0) << command.err();
   EXPECT_THAT(command.out_lines(),
               UnorderedElementsAre("[0] 0 2 0 2 127.0.0.1 1 x=y", "[1] 1 2 1 2 127.0.0.1 1 x=y"));
+}
+
+/// The cpus of each rank, in order of ranks.
+std::vector<Cpus> cpus_of_ranks(int ranks, const std::vector<std::string>& options) {
+  Command command(job(ranks, "sed -n 's/Cpus_allowed_list://p' /proc/self/status", options));
+  EXPECT_EQ(command.wait(), 0) << command.err();
+  std::vector<Cpus> cpus(static_cast<std::size_t>(ranks));
+  for (const std::string& line : command.out_lines()) {
+    const std::size_t end = line.find(']');
+    cpus[std::stoul(line.substr(1, end))] = parse_cpus(line.substr(end + 1)).value_or(Cpus());
+  }
+  return cpus;
+}
+
+TEST(TuttiRun, BindsRanksAsTopologyPlacesThem) {
+  const Machine machine = discover();
+  for (int ranks = 1; ranks <= 3; ++ranks) {
+    std::vector<Cpus> expected = place(machine, ranks, "auto").ranks;
+    if (expected.empty()) expected.assign(static_cast<std::size_t>(ranks), affinity());
+    EXPECT_EQ(cpus_of_ranks(ranks, {}), expected);
+    EXPECT_EQ(cpus_of_ranks(ranks, {"--bind", "none"}),
+              std::vector<Cpus>(static_cast<std::size_t>(ranks), affinity()));
+  }
+}
+
+TEST(TuttiRun, BindsRanksToTheCpusThatAreListed) {
+  const std::string cpu = std::to_string(affinity().back());
+  EXPECT_EQ(cpus_of_ranks(2, {"--bind", cpu + "," + cpu}),
+            (std::vector<Cpus>{{affinity().back()}, {affinity().back()}}));
+  EXPECT_EQ(cpus_of_ranks(1, {"--env", "TUTTI_BIND=none", "--bind", cpu}),
+            (std::vector<Cpus>{{affinity().back()}}));
+}
+
+TEST(TuttiRun, RefusesCpusThatItCannotGive) {
+  Command strange(job(2, "true", {"--bind", "0,65535"}));
+  EXPECT_EQ(strange.wait(), 2);
+  EXPECT_THAT(strange.err(), HasSubstr("rank 1"));
+  Command few(job(2, "true", {"--bind", "0"}));
+  EXPECT_EQ(few.wait(), 2);
+  EXPECT_THAT(few.err(), HasSubstr("there are 2"));
+  Command wrong(job(2, "true", {"--bind", "cores"}));
+  EXPECT_EQ(wrong.wait(), 2);
+  EXPECT_THAT(wrong.err(), HasSubstr("it must be auto, none"));
 }
 
 TEST(TuttiRun, JobsAtTheSameTimeHaveDifferentPorts) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@ struct LaunchOptions {
   std::vector<std::string> command;
   std::vector<std::string> environment;   ///< NAME=VALUE, over this process's own.
   bool tag = true;                        ///< Else ranks write where we write.
+  std::function<bool(int)> prepare;       ///< In a rank's process; false: errno says why not.
   int port = 0;                           ///< MASTER_PORT; 0: one that is free.
   std::chrono::milliseconds timeout{0};   ///< Of the whole job; 0: none.
   std::chrono::milliseconds grace{5000};  ///< From SIGTERM to SIGKILL.

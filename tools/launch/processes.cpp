@@ -44,6 +44,7 @@ struct ChildPlan {
   int report;        // takes errno
   pid_t parent;
   const sigset_t* mask;
+  const std::function<bool()>* prepare;
 };
 
 [[noreturn]] void run_child(const ChildPlan& plan) {
@@ -54,7 +55,8 @@ struct ChildPlan {
                      (plan.out < 0 || ::dup2(plan.out, 1) >= 0) &&
                      (plan.err < 0 || ::dup2(plan.err, 2) >= 0);
   ::sigprocmask(SIG_SETMASK, plan.mask, nullptr);
-  if (ready) ::execvpe(plan.argv[0], plan.argv.data(), plan.envp.data());
+  if (ready && (!*plan.prepare || (*plan.prepare)()))
+    ::execvpe(plan.argv[0], plan.argv.data(), plan.envp.data());
   const int error = errno;
   [[maybe_unused]] const ssize_t written = ::write(plan.report, &error, sizeof error);
   ::_exit(127);
@@ -116,7 +118,8 @@ Spawned spawn(const SpawnRequest& request) {
                        err.write.get(),
                        report.write.get(),
                        ::getpid(),
-                       &request.signal_mask};
+                       &request.signal_mask,
+                       &request.prepare};
   result.pid = ::fork();
   if (result.pid < 0) return failed();
   if (result.pid == 0) run_child(plan);

@@ -19,6 +19,7 @@ struct SpawnRequest {
   sigset_t signal_mask{};                ///< Its mask of blocked signals.
   bool keep_stdin = false;               ///< Else it reads from /dev/null.
   bool capture_output = true;            ///< Else it writes where we write.
+  std::function<bool()> prepare;         ///< In its process, at the end; false: errno says why not.
 };
 
 struct Spawned {

@@ -105,7 +105,8 @@ int Supervisor::run() {
 }
 
 bool Supervisor::start(int number) {
-  SpawnRequest request{options_.command, environment_, mask_, false, options_.tag};
+  SpawnRequest request{options_.command, environment_, mask_, false, options_.tag, {}};
+  if (options_.prepare) request.prepare = [this, number] { return options_.prepare(number); };
   set_variable(request.environment, fmt::format("RANK={}", number));
   set_variable(request.environment, fmt::format("LOCAL_RANK={}", number));
   // A terminal belongs to one process group, and the ranks are in groups of their own.

@@ -46,11 +46,11 @@ int start_ranks(const Options& options, const std::vector<std::string>& argument
   return tools::launch(launch);
 }
 
-/// Keeps this rank on a core of its own where each can have one. A launcher may have done so.
-/// Returns the core, or none.
+/// Keeps this rank on a core of its own where each can have one. A launcher may have kept it on
+/// one. Returns the core, or none.
 std::optional<int> take_core(int local_rank, int local_ranks) {
   const std::vector<int> cores = allowed_cores();
-  if (cores.size() == 1 && local_ranks > 1) return std::nullopt;
+  if (cores.size() == 1) return cores.front();
   if (static_cast<std::size_t>(local_ranks) > cores.size()) return std::nullopt;
   const int core = cores[static_cast<std::size_t>(local_rank)];
   pin(core);
@@ -98,7 +98,9 @@ int run_rank(Communicator comm, const Place& place, const Options& options,
   if (json) print(fmt::format("# Writing JSON output to {}\n", json->path()));
   if (plot) print(fmt::format("# Drawing into {}\n", plot->path()));
   report.devices = gather_devices(comm, core.value_or(place.local_rank));
-  Bench bench(comm, options, Limits(cores.front(), cores[cores.size() > 1 ? 1 : 0]));
+  // Bound to one core, rank 0 measures between it and its neighbour's.
+  const int other = cores.size() > 1 ? cores[1] : report.devices[comm.size() > 1 ? 1 : 0].core;
+  Bench bench(comm, options, Limits(cores.front(), other));
   if (reports) {
     print(format_banner(options, version()));
     for (const Device& device : report.devices) print(format_device(device));

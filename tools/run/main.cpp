@@ -6,7 +6,11 @@
 #include <string>
 #include <vector>
 
+#include <tutti/error.hpp>
+
 #include "launch/launch.h"
+#include "topology/discover.h"
+#include "topology/placement.h"
 
 namespace {
 
@@ -19,11 +23,17 @@ from /dev/null; rank 0 reads our standard input where that is no terminal. When 
 are ended, with everything that they have started; the exit status is the first failure's (128 + signal
 for a signal), 124 for the timeout, 126 and 127 where the program cannot be run or is not found, 2 for
 wrong arguments. A line over 64 KiB is broken, and goes on with `[2]+`; of a progress bar drawn with
-carriage returns, what stands there is shown at most twice a second.)";
+carriage returns, what stands there is shown at most twice a second.
+
+Unless told otherwise ranks share the cores out among themselves: each gets as many as the others,
+neighbours together, and its threads stay on them. Ranks are not bound where they are more than the
+cores, where somebody has bound tutti-run already, and where a quota of the container says that others
+use these cores, too. `tutti-info --topology -n N` shows who gets what.)";
 
 struct Arguments {
   tutti::tools::LaunchOptions launch;
   double timeout_s = 0, grace_s = 5;
+  std::string bind = "auto";
 };
 
 void declare(CLI::App& app, Arguments& arguments) {
@@ -43,6 +53,10 @@ void declare(CLI::App& app, Arguments& arguments) {
   app.add_flag("--tag,!--no-tag", launch.tag,
                "Put each rank's number before its lines (the default), or let ranks write where we "
                "write");
+  app.add_option("--bind", arguments.bind,
+                 "auto, none, or the cpus of each rank: 0,1 or 0-3+8-11,4-7+12-15")
+      ->capture_default_str()
+      ->envname("TUTTI_BIND");
   app.add_option("--timeout", arguments.timeout_s, "End the job after so many seconds; 0: never")
       ->check(CLI::Range(0.0, 1e9));
   app.add_option("--grace", arguments.grace_s, "Seconds from SIGTERM to SIGKILL")
@@ -65,6 +79,19 @@ void take_command(const CLI::App& app, tutti::tools::LaunchOptions& launch) {
     throw CLI::ExtrasError({launch.command.front()});
 }
 
+/// Each rank's cpus, for its process to be kept on before its program begins.
+void bind(int ranks, const std::string& bind, tutti::tools::LaunchOptions& launch) {
+  if (bind == "none" || (bind == "auto" && ranks == 1)) return;
+  const tutti::Machine machine = tutti::discover();
+  const auto placement = tutti::place(machine, ranks, bind);
+  for (std::size_t rank = 0; rank < placement.ranks.size(); ++rank)
+    tutti::check_usable(machine, placement.ranks[rank], static_cast<int>(rank));
+  if (placement.ranks.empty()) return;
+  launch.prepare = [cpus = placement.ranks](int rank) {
+    return tutti::bind_thread(cpus[static_cast<std::size_t>(rank)]);
+  };
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -83,7 +110,11 @@ int main(int argc, char** argv) {
   arguments.launch.timeout = ms(arguments.timeout_s);
   arguments.launch.grace = ms(arguments.grace_s);
   try {
+    bind(arguments.launch.ranks, arguments.bind, arguments.launch);
     return tutti::tools::launch(arguments.launch);
+  } catch (const tutti::Error& error) {
+    std::fprintf(stderr, "tutti-run: %s\n", error.what());
+    return error.kind() == tutti::ErrorKind::usage ? kUsageStatus : 1;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "tutti-run: %s\n", error.what());
     return 1;

@@ -1,4 +1,4 @@
-// tutti-info: what this build is, and how it is configured here.
+// tutti-info: what this build is, how it is configured here, and what the machine is like.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -15,6 +15,8 @@
 
 #include "common/build_info.h"
 #include "common/config.h"
+#include "info/topology.h"
+#include "topology/print.h"
 
 namespace {
 
@@ -27,6 +29,9 @@ constexpr const char* kFooter = R"(Examples:
   tutti-info --config                       every knob: its value, where that came from, its range
   TUTTI_TIMEOUT_MS=5000 tutti-info --config the same, to see what a variable changes
   tutti-info --config --json                the same for scripts
+  tutti-info --topology -n 4                the machine, and which of its cores 4 ranks would get
+  tutti-info --topology --dot | dot -Tsvg   the machine as a picture
+  HWLOC_XMLFILE=node.xml tutti-info --topology -n 8   another machine, as lstopo wrote it down
 
 Values come from the defaults, then the file that TUTTI_CONFIG_FILE names, then TUTTI_ variables. The exit
 status is 1 where one of them is wrong, with the reason on standard error, and 2 for wrong arguments.)";
@@ -74,28 +79,59 @@ nlohmann::ordered_json as_json(const std::vector<Setting>& settings) {
   return list;
 }
 
-void print_json(bool config) {
+struct Arguments {
+  bool config = false, json = false, topology = false, dot = false;
+  int ranks = 1;
+  std::string bind = "auto";
+
+  tutti::tools::TopologyReport look() const { return tutti::tools::look(ranks, bind); }
+};
+
+void print_json(const Arguments& arguments) {
   nlohmann::ordered_json out{{"version", tutti::version()},
                              {"compiler", TUTTI_COMPILER},
                              {"build_type", TUTTI_BUILD_TYPE}};
-  if (config) out["config"] = as_json(read_settings());
+  if (arguments.config) out["config"] = as_json(read_settings());
+  if (arguments.topology) out["topology"] = as_json(arguments.look());
   // A path may hold bytes that are no UTF-8.
   fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
-void print_text(bool config) {
-  const std::string table = config ? "\n" + as_table(read_settings()) : "";
+void print_text(const Arguments& arguments) {
+  std::string text;
+  if (arguments.config) text += "\n" + as_table(read_settings());
+  if (arguments.topology) text += "\n" + as_text(arguments.look());
   fmt::print("tutti {}\ncompiler    {}\nbuild type  {}\n{}", tutti::version(), TUTTI_COMPILER,
-             TUTTI_BUILD_TYPE, table);
+             TUTTI_BUILD_TYPE, text);
+}
+
+void print(const Arguments& arguments) {
+  if (arguments.dot) return fmt::print("{}", to_dot(arguments.look().machine));
+  arguments.json ? print_json(arguments) : print_text(arguments);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Says what this build of tutti is, and how it is configured here.", "tutti-info");
-  bool config = false, json = false;
-  app.add_flag("--config", config, "Every knob, its value and where that came from");
-  app.add_flag("--json", json, "As JSON");
+  CLI::App app(
+      "Says what this build of tutti is, how it is configured here, and what the machine is like.",
+      "tutti-info");
+  Arguments arguments;
+  app.add_flag("--config", arguments.config, "Every knob, its value and where that came from");
+  auto* topology = app.add_flag("--topology", arguments.topology,
+                                "Packages, memory, caches and cores, and what limits this process");
+  app.add_option("-n,--ranks", arguments.ranks,
+                 "With --topology: the cpus and links of so many ranks")
+      ->needs(topology)
+      ->check(CLI::Range(1, 4096));
+  app.add_option("--bind", arguments.bind, "With --topology: as tutti-run's")
+      ->needs(topology)
+      ->capture_default_str()
+      ->envname("TUTTI_BIND");
+  auto* json = app.add_flag("--json", arguments.json, "As JSON");
+  app.add_flag("--dot", arguments.dot, "With --topology: a picture, in Graphviz's language")
+      ->needs(topology)
+      ->excludes(json);
   app.set_version_flag("--version", std::string(tutti::version()));
   app.footer(kFooter);
   try {
@@ -106,7 +142,7 @@ int main(int argc, char** argv) {
     return kUsageStatus;
   }
   try {
-    json ? print_json(config) : print_text(config);
+    print(arguments);
     return 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "tutti-info: %s\n", error.what());

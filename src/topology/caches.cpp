@@ -1,0 +1,58 @@
+#include "topology/caches.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cassert>
+#include <string>
+
+#include "common/cpus.h"
+#include "common/text.h"
+#include "topology/first_line.h"
+
+namespace tutti {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Of 96 to 768 KiB, 192 KiB served best from 256 KiB to 64 MiB where a core has 2 MiB, with 2 ranks
+// on 2 cores and with 4 (docs/performance.md). The bounds are those of that measurement.
+constexpr std::size_t kMeasuredCache = 2 << 20;
+constexpr std::size_t kLeastRing = 96 << 10, kMostRing = 768 << 10, kPage = 4096;
+
+/// "2048K"
+std::size_t parse_cache_size(std::string_view text) {
+  if (!text.ends_with('K')) return 0;
+  return parse_number<std::size_t>(text.substr(0, text.size() - 1)).value_or(0) << 10;
+}
+
+}  // namespace
+
+std::size_t core_cache_bytes(const fs::path& root) {
+  const fs::path cpu = root / "sys/devices/system/cpu/cpu0";
+  for (const int index : {2, 1, 3}) {  // most often it comes after two of the first level
+    const fs::path cache = cpu / "cache" / ("index" + std::to_string(index));
+    if (first_line(cache / "level") != "2") continue;
+    const std::size_t bytes = parse_cache_size(first_line(cache / "size"));
+    const Cpus sharing = parse_cpus(first_line(cache / "shared_cpu_list")).value_or(Cpus());
+    if (sharing.size() <= 1) return bytes;
+    const auto threads = parse_cpus(first_line(cpu / "topology/thread_siblings_list"));
+    const std::size_t of_core = intersect(threads.value_or(Cpus()), sharing).size();
+    return bytes / sharing.size() * std::max<std::size_t>(of_core, 1);
+  }
+  return static_cast<std::size_t>(std::max(0L, sysconf(_SC_LEVEL2_CACHE_SIZE)));
+}
+
+std::size_t default_ring_bytes(int ranks) {
+  const auto cores = static_cast<int>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
+  return ring_bytes_of(core_cache_bytes(), static_cast<std::size_t>((ranks + cores - 1) / cores));
+}
+
+std::size_t ring_bytes_of(std::size_t core_cache_bytes, std::size_t ranks_per_core) {
+  assert(ranks_per_core > 0);
+  const std::size_t cache = core_cache_bytes != 0 ? core_cache_bytes : kMeasuredCache;
+  const std::size_t share = cache / 32 * 3 / ranks_per_core;
+  return std::clamp(share / kPage * kPage, kLeastRing, kMostRing);
+}
+
+}  // namespace tutti

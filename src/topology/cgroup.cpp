@@ -1,0 +1,116 @@
+#include "topology/cgroup.h"
+
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/text.h"
+#include "topology/first_line.h"
+
+namespace tutti {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Version 1 writes "no limit" as the largest multiple of a page in 63 bits.
+constexpr std::size_t kNoMemoryLimit = std::size_t{1} << 60;
+
+struct Mount {
+  std::string root;  // the group that shows at `folder`
+  std::string folder;
+  std::string controllers;  // "cpu,cpuacct"; empty: version 2
+};
+
+std::vector<std::string> words(const std::string& line, char separator = ' ') {
+  std::istringstream stream(line);
+  std::vector<std::string> found;
+  for (std::string word; std::getline(stream, word, separator);) found.push_back(word);
+  return found;
+}
+
+/// Lines of /proc/self/mountinfo: "31 23 0:28 <root> <folder> <options> … - <type> <source> <super
+/// options>".
+std::vector<Mount> read_mounts(const fs::path& root) {
+  std::ifstream file(root / "proc/self/mountinfo");
+  std::vector<Mount> mounts;
+  for (std::string line; std::getline(file, line);) {
+    const std::vector<std::string> fields = words(line);
+    const auto dash = std::find(fields.begin(), fields.end(), "-");
+    if (fields.end() - dash < 4 || dash - fields.begin() < 6) continue;
+    if (dash[1] == "cgroup2") mounts.push_back({fields[3], fields[4], ""});
+    if (dash[1] == "cgroup") mounts.push_back({fields[3], fields[4], dash[3]});
+  }
+  return mounts;
+}
+
+/// Whether a mount's options name all of a group's controllers; version 2 names none.
+bool serves(const Mount& mount, const std::string& controllers) {
+  if (controllers.empty() || mount.controllers.empty())
+    return controllers.empty() && mount.controllers.empty();
+  const std::vector<std::string> options = words(mount.controllers, ',');
+  const std::vector<std::string> wanted = words(controllers, ',');
+  return std::all_of(wanted.begin(), wanted.end(), [&](const std::string& name) {
+    return std::find(options.begin(), options.end(), name) != options.end();
+  });
+}
+
+/// The group's path below its mount. A container may show its own group as the root of the mount
+/// while it is called by its name outside: then the mount is the group.
+fs::path below(const Mount& mount, const std::string& group) {
+  const std::string prefix = mount.root == "/" ? "" : mount.root;
+  if (!group.starts_with(prefix) || group.find("..") != std::string::npos) return {};
+  const fs::path rest(group.substr(prefix.size()));
+  return rest.relative_path();
+}
+
+template <typename T>
+void tighten(std::optional<T>& limit, T found) {
+  limit = limit ? std::min(*limit, found) : found;
+}
+
+void read_quota(const std::string& quota, const std::string& period, CgroupLimits& into) {
+  const auto used = parse_number<long>(quota), of = parse_number<long>(period);
+  if (used && of && *used > 0 && *of > 0)
+    tighten(into.cpu_quota, static_cast<double>(*used) / static_cast<double>(*of));
+}
+
+/// A group's own limits. Files of versions 1 and 2 have different names.
+void read_group(const fs::path& folder, CgroupLimits& into) {
+  const std::vector<std::string> cpu_max = words(first_line(folder / "cpu.max"));
+  if (cpu_max.size() == 2) read_quota(cpu_max[0], cpu_max[1], into);
+  read_quota(first_line(folder / "cpu.cfs_quota_us"), first_line(folder / "cpu.cfs_period_us"),
+             into);
+  for (const char* name : {"memory.max", "memory.limit_in_bytes"})
+    if (const auto bytes = parse_number<std::size_t>(first_line(folder / name));
+        bytes && *bytes < kNoMemoryLimit)
+      tighten(into.memory_bytes, *bytes);
+  for (const char* name : {"cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus"})
+    if (const auto cpus = parse_cpus(first_line(folder / name)); cpus && !cpus->empty())
+      into.cpus = into.cpus ? intersect(*into.cpus, *cpus) : *cpus;
+}
+
+}  // namespace
+
+CgroupLimits read_cgroup_limits(const fs::path& root) {
+  CgroupLimits limits;
+  const std::vector<Mount> mounts = read_mounts(root);
+  std::ifstream file(root / "proc/self/cgroup");
+  for (std::string line; std::getline(file, line);) {  // "4:memory:/a/b", version 2: "0::/a/b"
+    const std::size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const auto mount = std::find_if(mounts.begin(), mounts.end(),
+                                    [&](const Mount& m) { return serves(m, controllers); });
+    if (mount == mounts.end()) continue;
+    const fs::path folder = root / fs::path(mount->folder).relative_path();
+    fs::path group = below(*mount, line.substr(second + 1));
+    for (; !group.empty(); group = group.parent_path()) read_group(folder / group, limits);
+    read_group(folder, limits);
+  }
+  return limits;
+}
+
+}  // namespace tutti

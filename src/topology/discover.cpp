@@ -1,0 +1,136 @@
+#include "topology/discover.h"
+
+#include <hwloc.h>
+#include <unistd.h>
+
+#include <memory>
+#include <type_traits>
+
+namespace tutti {
+namespace {
+
+struct Destroy {
+  void operator()(hwloc_topology_t topology) const noexcept { hwloc_topology_destroy(topology); }
+};
+using Topology = std::unique_ptr<std::remove_pointer_t<hwloc_topology_t>, Destroy>;
+
+Cpus cpus_of(hwloc_const_bitmap_t set) {
+  Cpus cpus;
+  for (int cpu = hwloc_bitmap_first(set); cpu >= 0; cpu = hwloc_bitmap_next(set, cpu))
+    cpus.push_back(cpu);
+  return cpus;
+}
+
+int number_of(hwloc_obj_t object) {
+  return static_cast<int>(object->os_index == HWLOC_UNKNOWN_INDEX ? object->logical_index
+                                                                  : object->os_index);
+}
+
+/// Makes our tree of hwloc's.
+class Walk {
+ public:
+  std::vector<Node> nodes;
+
+  void visit(hwloc_obj_t object, int parent) {
+    const auto kind = kind_of(object, parent);
+    if (kind && *kind < NodeKind::numa) parent = add(object, *kind, parent);
+    // Memory hangs beside hwloc's tree. In ours it holds the caches and cores that are near it.
+    if (const int memory = visit_memory(object, parent); memory >= 0) parent = memory;
+    if (kind && *kind > NodeKind::numa) parent = add(object, *kind, parent);
+    for (hwloc_obj_t child = object->first_child; child != nullptr; child = child->next_sibling)
+      visit(child, parent);
+  }
+
+ private:
+  int add(hwloc_obj_t object, NodeKind kind, int parent) {
+    Node node{kind, parent, number_of(object), 0, 0, cpus_of(object->cpuset)};
+    if (kind == NodeKind::cache) {
+      node.level = static_cast<int>(object->attr->cache.depth);
+      node.bytes = static_cast<std::size_t>(object->attr->cache.size);
+    }
+    if (kind == NodeKind::numa)
+      node.bytes = static_cast<std::size_t>(object->attr->numanode.local_memory);
+    nodes.push_back(std::move(node));
+    return static_cast<int>(nodes.size()) - 1;
+  }
+
+  /// Returns the first node with cpus, which holds what is near; -1: none. Others beside it are
+  /// other kinds of memory.
+  int visit_memory(hwloc_obj_t object, int parent) {
+    int holder = -1;
+    for (hwloc_obj_t child = object->memory_first_child; child != nullptr;
+         child = child->next_sibling) {
+      const int found = child->type == HWLOC_OBJ_NUMANODE
+                            ? add(child, NodeKind::numa, parent)
+                            : visit_memory(child, parent);  // a cache on the memory's side
+      if (holder < 0 && found >= 0 && !at(found).cpus.empty()) holder = found;
+    }
+    return holder;
+  }
+
+  /// None for what tells nothing about sharing.
+  std::optional<NodeKind> kind_of(hwloc_obj_t object, int parent) const {
+    if (object->type == HWLOC_OBJ_MACHINE) return NodeKind::machine;
+    if (object->type == HWLOC_OBJ_PACKAGE) return NodeKind::package;
+    if (hwloc_obj_type_is_dcache(object->type) != 0) return NodeKind::cache;
+    if (object->type == HWLOC_OBJ_CORE) return NodeKind::core;
+    // Where the system tells of no cores, each cpu is one.
+    if (object->type == HWLOC_OBJ_PU && !in_core(parent)) return NodeKind::core;
+    return std::nullopt;
+  }
+
+  bool in_core(int index) const {
+    while (index >= 0 && at(index).kind != NodeKind::core) index = at(index).parent;
+    return index >= 0;
+  }
+
+  const Node& at(int index) const { return nodes[static_cast<std::size_t>(index)]; }
+};
+
+/// By hwloc: of this machine, or of what `synthetic` describes.
+std::optional<Machine> ask_hwloc(const char* synthetic) {
+  hwloc_topology_t raw = nullptr;
+  if (hwloc_topology_init(&raw) != 0) return std::nullopt;
+  const Topology topology(raw);
+  if (synthetic != nullptr && hwloc_topology_set_synthetic(raw, synthetic) != 0)
+    return std::nullopt;
+  hwloc_topology_set_flags(raw, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
+  hwloc_topology_set_io_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_NONE);
+  if (hwloc_topology_load(raw) != 0) return std::nullopt;
+  Walk walk;
+  walk.visit(hwloc_get_root_obj(raw), -1);
+  Machine machine{std::move(walk.nodes), {}, {}, "hwloc", hwloc_topology_is_thissystem(raw) == 0};
+  if (machine.nodes.empty() || machine.cpus().empty()) return std::nullopt;
+  machine.allowed = machine.cpus();
+  return machine;
+}
+
+}  // namespace
+
+std::optional<Machine> describe(const std::string& synthetic) {
+  return ask_hwloc(synthetic.c_str());
+}
+
+Machine plain_machine(const Cpus& cpus) {
+  Machine machine{{}, cpus, {}, "sysconf"};
+  machine.nodes.push_back({NodeKind::machine, -1, 0, 0, 0, cpus});
+  machine.nodes.push_back({NodeKind::package, 0, 0, 0, 0, cpus});
+  for (const int cpu : cpus) machine.nodes.push_back({NodeKind::core, 1, cpu, 0, 0, {cpu}});
+  return machine;
+}
+
+Machine discover() {
+  const Cpus mine = affinity();
+  auto found = ask_hwloc(nullptr);
+  if (found && found->described) return *std::move(found);
+  if (!found || !contains(found->cpus(), mine)) {
+    Cpus online;
+    for (int cpu = 0; cpu < sysconf(_SC_NPROCESSORS_ONLN); ++cpu) online.push_back(cpu);
+    found = plain_machine(unite(online, mine));
+  }
+  found->allowed = mine;
+  found->limits = read_cgroup_limits();
+  return *std::move(found);
+}
+
+}  // namespace tutti

@@ -1,0 +1,99 @@
+#include "info/topology.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "topology/caches.h"
+#include "topology/discover.h"
+#include "topology/print.h"
+
+namespace tutti::tools {
+namespace {
+
+using nlohmann::ordered_json;
+
+/// Where ranks run: where they are bound, or anywhere.
+std::vector<Cpus> cpus_of_ranks(const TopologyReport& report) {
+  if (!report.placement.ranks.empty()) return report.placement.ranks;
+  return std::vector<Cpus>(static_cast<std::size_t>(report.ranks), report.machine.allowed);
+}
+
+std::string limits_text(const CgroupLimits& limits) {
+  std::string text;
+  const auto add = [&](const std::string& limit) { text += (text.empty() ? "" : ", ") + limit; };
+  if (limits.cpus) add("cpus " + to_text(*limits.cpus));
+  if (limits.cpu_quota) add(fmt::format("the time of {:.3g} cpus", *limits.cpu_quota));
+  if (limits.memory_bytes) add(size_text(*limits.memory_bytes) + " of memory");
+  return text.empty() ? "none" : text;
+}
+
+}  // namespace
+
+TopologyReport look(int ranks, const std::string& bind) {
+  TopologyReport report{discover(), ranks, {}, core_cache_bytes(), 0};
+  Machine as_if_here = report.machine;
+  as_if_here.described = false;
+  report.placement = place(as_if_here, ranks, bind);
+  for (std::size_t rank = 0; rank < report.placement.ranks.size(); ++rank)
+    check_usable(as_if_here, report.placement.ranks[rank], static_cast<int>(rank));
+  report.ring_bytes = default_ring_bytes(ranks);
+  return report;
+}
+
+std::string as_text(const TopologyReport& report) {
+  const Machine& machine = report.machine;
+  std::string text =
+      fmt::format("{}\ntold by  {}{}\nallowed  cpus {}\n", to_text(machine), machine.source,
+                  machine.described ? ", of another machine" : "", to_text(machine.allowed));
+  if (!machine.described)
+    text += fmt::format("limits   {}\nrings    {}, of a core's L2 cache of {}\n",
+                        limits_text(machine.limits), size_text(report.ring_bytes),
+                        report.cache_bytes != 0 ? size_text(report.cache_bytes) : "unknown size");
+  if (report.ranks == 1) return text;
+  text += "\n";
+  for (std::size_t rank = 0; rank < report.placement.ranks.size(); ++rank)
+    text += fmt::format("rank {:<4}cpus {}\n", rank, to_text(report.placement.ranks[rank]));
+  if (report.placement.ranks.empty())
+    text += fmt::format("not bound: {}\n", report.placement.reason);
+  return text + "\n" + links_text(machine, cpus_of_ranks(report));
+}
+
+ordered_json as_json(const TopologyReport& report) {
+  const Machine& machine = report.machine;
+  auto nodes = ordered_json::array(), ranks = ordered_json::array(), links = ordered_json::array();
+  for (const Node& node : machine.nodes)
+    nodes.push_back({{"kind", to_string(node.kind)},
+                     {"parent", node.parent},
+                     {"number", node.number},
+                     {"level", node.level},
+                     {"bytes", node.bytes},
+                     {"cpus", to_text(node.cpus)}});
+  for (const Cpus& a : cpus_of_ranks(report)) {
+    ranks.push_back(to_text(a));
+    auto row = ordered_json::array();
+    for (const Cpus& b : cpus_of_ranks(report))
+      row.push_back(to_string(link_between(machine, a, b)));
+    links.push_back(std::move(row));
+  }
+  const CgroupLimits& limits = machine.limits;
+  const auto or_null = [](const auto& value) { return value ? ordered_json(*value) : nullptr; };
+  return {{"source", machine.source},
+          {"described", machine.described},
+          {"nodes", std::move(nodes)},
+          {"allowed", to_text(machine.allowed)},
+          {"limits",
+           {{"cpus", limits.cpus ? ordered_json(to_text(*limits.cpus)) : nullptr},
+            {"cpu_quota", or_null(limits.cpu_quota)},
+            {"memory_bytes", or_null(limits.memory_bytes)}}},
+          {"cache_bytes", report.cache_bytes},
+          {"ring_bytes", report.ring_bytes},
+          {"bound", !report.placement.ranks.empty()},
+          {"why_not_bound", report.placement.reason},
+          {"ranks", std::move(ranks)},
+          {"links", std::move(links)}};
+}
+
+}  // namespace tutti::tools
