@@ -96,7 +96,7 @@ class CommunicatorImpl final : public Advanced {
   void group_ended();
   static Work work_of(const OperationRef& operation);
   void refuse_in_callback() const;
-  bool pending() const noexcept override { return pending_.load(std::memory_order_acquire) > 0; }
+  bool pending() const noexcept override { return pending_.load(std::memory_order_seq_cst) > 0; }
   bool advance_pending() noexcept override;
 
   /// Helps until `operation` is done or `limit` has passed; false: it has. Throws `usage` in a

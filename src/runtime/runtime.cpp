@@ -106,8 +106,8 @@ bool Runtime::sleep_all() {
   for (Advanced* advanced : advanced_)
     if (advanced->pending()) announced_.push_back(advanced);
   for (Advanced* advanced : announced_) advanced->sleepers().fetch_add(1);
-  poke_.sleep_barrier();
   asleep_ = true;
+  poke_.sleep_barrier();
   const bool ended = advance_all();
   if (!ended) {
     TimePoint deadline = clock_->now() + kUntilPoked;
