@@ -65,7 +65,7 @@ TEST(Processes, AreBoundByTheLibraryOnlyWhereTheSettingSaysSo) {
   const Cpus before = affinity();
   const std::string last = std::to_string(before.back());
   const std::vector<Cpus> shares = place(discover(), 2, "auto").ranks;
-  for (const std::string bind : {std::string("none"), std::string("auto"), last + "," + last}) {
+  for (const std::string& bind : {std::string("none"), std::string("auto"), last + "," + last}) {
     const int port = unused_port();
     Processes ranks(2, [&](int rank) {
       Cpus expected = before;
