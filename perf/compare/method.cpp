@@ -1,0 +1,249 @@
+#include "method.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "perf/cores.h"
+#include "perf/limits.h"
+
+namespace tutti::compare {
+namespace {
+
+constexpr double kLeastUs = 10'000;
+constexpr long kFewestCalls = 5;
+constexpr long kMostCalls = 10'000'000;
+
+constexpr std::pair<std::string_view, Operation> kOperations[] = {
+    {"all_reduce", Operation::all_reduce},
+    {"all_reduce_in_place", Operation::all_reduce_in_place},
+    {"reduce_scatter", Operation::reduce_scatter},
+    {"all_gather", Operation::all_gather},
+    {"all_to_all", Operation::all_to_all},
+    {"broadcast", Operation::broadcast},
+    {"reduce", Operation::reduce},
+    {"send_recv", Operation::send_recv},
+    {"barrier", Operation::barrier},
+};
+
+Operation operation_of(std::string_view name) {
+  for (const auto& [known, operation] : kOperations)
+    if (known == name) return operation;
+  throw std::invalid_argument("no such operation: " + std::string(name));
+}
+
+/// Where rank 0 measures the machine, which the others must leave alone meanwhile: a rank that
+/// waits in a library's barrier keeps its core busy. So they sleep until a number in a page that
+/// all see has changed.
+class Machine {
+ public:
+  Machine(const std::string& folder, int core_a, int core_b) : limits_(core_a, core_b) {
+    const int file = ::open((folder + "/page").c_str(), O_RDWR | O_CREAT, 0600);
+    if (file < 0 || ::ftruncate(file, kBytes) != 0)
+      throw std::runtime_error("no shared page in " + folder + ": " + std::strerror(errno));
+    void* page = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    ::close(file);
+    if (page == MAP_FAILED) throw std::bad_alloc();
+    measured_ = static_cast<std::atomic<std::uint32_t>*>(page);
+  }
+  ~Machine() { ::munmap(measured_, kBytes); }
+  Machine(const Machine&) = delete;
+  Machine& operator=(const Machine&) = delete;
+
+  /// On rank 0; 0 on the others.
+  double one_way_ns(Library& library) {
+    library.barrier();
+    ++turn_;
+    double time_ns = 0;
+    if (library.rank() == 0) {
+      time_ns = limits_.one_way_ns();
+      measured_->store(turn_, std::memory_order_release);
+    }
+    while (measured_->load(std::memory_order_acquire) < turn_)
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    return time_ns;
+  }
+
+ private:
+  static constexpr std::size_t kBytes = 4096;
+  perf::Limits limits_;
+  std::atomic<std::uint32_t>* measured_;
+  std::uint32_t turn_ = 0;
+};
+
+/// Starts on a page; touched.
+std::unique_ptr<float, decltype(&std::free)> allocate(std::size_t count) {
+  constexpr std::size_t kPage = 4096;
+  const std::size_t bytes = (count * sizeof(float) / kPage + 1) * kPage;
+  auto* memory = static_cast<float*>(std::aligned_alloc(kPage, bytes));
+  if (memory == nullptr) throw std::bad_alloc();
+  std::memset(memory, 0, bytes);
+  return {memory, &std::free};
+}
+
+bool splits_input(Operation what) {
+  return what == Operation::reduce_scatter || what == Operation::all_to_all;
+}
+bool splits_output(Operation what) {
+  return what == Operation::all_gather || what == Operation::all_to_all;
+}
+bool sums(Operation what) {
+  return what == Operation::all_reduce || what == Operation::all_reduce_in_place ||
+         what == Operation::reduce || what == Operation::reduce_scatter;
+}
+
+/// One operation at one size, on one rank.
+class Case {
+ public:
+  Case(Library& library, Operation what, std::size_t bytes)
+      : library_(library),
+        rank_(static_cast<std::size_t>(library.rank())),
+        ranks_(static_cast<std::size_t>(library.ranks())),
+        count_(std::max<std::size_t>(
+            1, bytes / sizeof(float) / (splits_input(what) || splits_output(what) ? ranks_ : 1))),
+        input_count_(count_ * (splits_input(what) ? ranks_ : 1)),
+        output_count_(count_ * (splits_output(what) ? ranks_ : 1)),
+        input_(allocate(input_count_)),
+        output_(allocate(output_count_)),
+        call_{what, in_place(what) ? output_.get() : input_.get(), output_.get(), count_},
+        run_(library.prepare(call_)) {}
+
+  [[nodiscard]] bool offered() const { return static_cast<bool>(run_); }
+
+  double mean_us() {
+    long calls = kFewestCalls;
+    while (true) {
+      const double total_us = time_calls(calls);
+      const double time_us = total_us / static_cast<double>(calls);
+      if (total_us >= kLeastUs || calls >= kMostCalls)
+        return call_.operation == Operation::send_recv ? time_us / 2 : time_us;
+      // At most tenfold: the first calls are slow, and would promise too much.
+      calls = std::clamp(static_cast<long>(1.1 * kLeastUs / std::max(time_us, 1e-3)), calls + 1,
+                         std::min(10 * calls, kMostCalls));
+    }
+  }
+
+  /// Wrong elements of one call, on the rank that has most.
+  long wrong() {
+    if (call_.operation == Operation::barrier) return 0;
+    std::fill_n(output_.get(), output_count_, -1.0F);
+    // A broadcast's root has its data in the output.
+    const bool from_output = call_.operation == Operation::broadcast && rank_ == 0;
+    float* source = from_output ? call_.output : call_.input;
+    for (std::size_t i = 0; i < input_count_; ++i) source[i] = value(i, rank_);
+    run_();
+    long wrong = 0;
+    if (has_result())
+      for (std::size_t i = 0; i < output_count_; ++i)
+        wrong += output_.get()[i] != expected(i) ? 1 : 0;
+    return static_cast<long>(library_.max(static_cast<double>(wrong)));
+  }
+
+ private:
+  static constexpr std::size_t kPeriod = 101;
+
+  static bool in_place(Operation what) {
+    return what == Operation::all_reduce_in_place || what == Operation::broadcast;
+  }
+
+  /// Small integers, so that sums are exact.
+  static float value(std::size_t i, std::size_t rank) {
+    return static_cast<float>((7 * i + 13 * rank) % kPeriod);
+  }
+
+  [[nodiscard]] bool has_result() const {
+    if (call_.operation == Operation::reduce) return rank_ == 0;
+    return call_.operation != Operation::send_recv ||
+           partner(library_.rank(), library_.ranks()) >= 0;
+  }
+
+  [[nodiscard]] float expected(std::size_t i) const {
+    const std::size_t peer = i / count_, first = splits_input(call_.operation) ? rank_ * count_ : 0;
+    const std::size_t place = first + i % count_;
+    if (sums(call_.operation)) return sums_[place % kPeriod];
+    if (call_.operation == Operation::broadcast) return value(i, 0);
+    if (call_.operation == Operation::send_recv) return value(i, rank_ ^ 1);
+    return value(place, peer);
+  }
+
+  /// What all ranks' elements come to, which repeats.
+  [[nodiscard]] std::array<float, kPeriod> all_sums() const {
+    std::array<float, kPeriod> result{};
+    for (std::size_t i = 0; i < kPeriod; ++i)
+      for (std::size_t peer = 0; peer < ranks_; ++peer) result[i] += value(i, peer);
+    return result;
+  }
+
+  /// So many calls, on the slowest rank.
+  double time_calls(long calls) {
+    run_();
+    library_.barrier();
+    const auto start = std::chrono::steady_clock::now();
+    for (long i = 0; i < calls; ++i) run_();
+    const auto passed = std::chrono::steady_clock::now() - start;
+    return library_.max(std::chrono::duration<double, std::micro>(passed).count());
+  }
+
+  Library& library_;
+  std::size_t rank_, ranks_;
+  std::size_t count_, input_count_, output_count_;
+  std::unique_ptr<float, decltype(&std::free)> input_, output_;
+  Call call_;
+  std::function<void()> run_;
+  std::array<float, kPeriod> sums_ = all_sums();
+};
+
+}  // namespace
+
+int partner(int rank, int ranks) noexcept {
+  const int other = rank ^ 1;
+  return other < ranks ? other : -1;
+}
+
+int measure(Library& library, std::span<char* const> arguments) {
+  if (arguments.size() < 3)
+    throw std::invalid_argument("usage: <folder> <operation> <bytes> ...");
+  const Operation what = operation_of(arguments[1]);
+  const std::vector<int> cores = perf::allowed_cores();
+  if (static_cast<std::size_t>(library.ranks()) <= cores.size())
+    perf::pin(cores[static_cast<std::size_t>(library.rank())]);
+  Machine machine(arguments[0], cores.front(), cores[cores.size() > 1 ? 1 : 0]);
+  bool all_right = true;
+  for (const char* size : arguments.subspan(2)) {
+    const std::size_t bytes = std::strtoull(size, nullptr, 10);
+    Case one(library, what, bytes);
+    if (!one.offered()) break;
+    const double before_ns = machine.one_way_ns(library);
+    const double time_us = one.mean_us();
+    const double after_ns = machine.one_way_ns(library);
+    const long wrong = one.wrong();
+    all_right = all_right && wrong == 0;
+    if (library.rank() == 0) {
+      std::printf(
+          "{\"size\": %zu, \"time_us\": %.17g, \"one_way_ns\": [%.17g, %.17g], \"wrong\": %ld}\n",
+          bytes, time_us, before_ns, after_ns, wrong);
+      std::fflush(stdout);
+    }
+  }
+  library.barrier();
+  return all_right ? 0 : 1;
+}
+
+}  // namespace tutti::compare

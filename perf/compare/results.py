@@ -1,0 +1,199 @@
+"""What the samples of a comparison say: phases, medians, ratios, goals, baseline. Nothing is run here.
+
+A sample is what one program measured for one cell, an (operation, ranks, size):
+{"side", "round", "operation", "ranks", "size", "time_us", "one_way_ns": [before, after]}.
+"""
+import collections
+import dataclasses
+import statistics
+
+KI, MI = 1024, 1024 * 1024
+OURS, LIMIT = "tutti", "limit"  # sides that are no peer
+Cell = collections.namedtuple("Cell", "operation ranks size")
+
+# Siblings of one core, cores of one L3, or farther: seen on virtual machines at 30, 55-75, 230-280 ns.
+PHASES = [(45, "< 45 ns"), (100, "45-100 ns"), (float("inf"), ">= 100 ns")]
+
+# Time of tutti over that of the best peer to reach, by the least and greatest size.
+GOALS = [(0, 4 * KI, 0.7, 0.7), (16 * KI, 256 * KI, 0.5, 0.45), (MI, 256 * MI, 0.45, 0.45)]
+GOAL_LIMITS = 1.35  # or so many times the machine's limit
+
+# An all-reduce's time over the limit to reach with 2 ranks, by size, where a line takes 45 to 100 ns.
+LIMIT_PHASE = "45-100 ns"
+LIMIT_GOALS = {8: 1.7, KI: 3.5, 64 * KI: 1.8, MI: 1.35, 256 * MI: 1.3}
+
+# Both cores copy the whole size, half of which the other wrote: what --limits measures, with 2 ranks.
+LIMITED = ["all_reduce", "all_gather", "all_to_all"]
+
+
+def phase(one_way_ns):
+    return next(name for bound, name in PHASES if one_way_ns < bound)
+
+
+def phase_of(sample):
+    """None where it changed under the measurement."""
+    phases = {phase(ns) for ns in sample["one_way_ns"]}
+    return phases.pop() if len(phases) == 1 else None
+
+
+def cell_of(sample):
+    return Cell(sample["operation"], sample["ranks"], sample["size"])
+
+
+def size_text(size):
+    if size >= MI:
+        return f"{size // MI} MiB"
+    return f"{size // KI} KiB" if size >= KI else f"{size} B"
+
+
+def cell_text(cell):
+    size = "" if cell.operation == "barrier" else f", {size_text(cell.size)}"
+    return f"{cell.operation}{size}, {cell.ranks} ranks"
+
+
+def cell_key(cell):
+    """As the baseline names it."""
+    return f"{cell.operation} {cell.ranks} {cell.size}"
+
+
+@dataclasses.dataclass
+class Summary:
+    """Medians of one cell, in the phase in which most sides were measured most often."""
+    cell: Cell
+    phase: str
+    rounds: int  # of the side that has fewest
+    one_way_ns: float
+    time_us: dict  # by side
+    limit_us: float = None
+
+    @property
+    def ratios(self):
+        return {side: self.time_us[OURS] / time for side, time in self.time_us.items() if side != OURS}
+
+    @property
+    def best_peer(self):
+        """Its name, and our time over its; None without a peer."""
+        return max(self.ratios.items(), key=lambda item: item[1], default=None)
+
+
+def by_phase(samples):
+    """{phase: {side: [sample, ...]}}, without those in which the phase changed."""
+    groups = collections.defaultdict(lambda: collections.defaultdict(list))
+    for sample in samples:
+        if name := phase_of(sample):
+            groups[name][sample["side"]].append(sample)
+    return groups
+
+
+def summarize(samples, cell):
+    """None when we were never measured within one phase."""
+    groups = by_phase(sample for sample in samples if cell_of(sample) == cell)
+    groups = {name: sides for name, sides in groups.items() if OURS in sides}
+    if not groups:
+        return None
+    name, sides = max(groups.items(), key=lambda item: (len(item[1]), min(map(len, item[1].values()))))
+    used = [sample for group in sides.values() for sample in group]
+    limits = [sample["time_us"] for sample in samples if sample["side"] == LIMIT and phase_of(sample) == name
+              and sample["size"] == cell.size]
+    limited = cell.operation in LIMITED and cell.ranks == 2 and limits
+    return Summary(cell, name, min(map(len, sides.values())),
+                   statistics.median(ns for sample in used for ns in sample["one_way_ns"]),
+                   {side: statistics.median(s["time_us"] for s in group) for side, group in sides.items()},
+                   statistics.median(limits) if limited else None)
+
+
+def wants_more(samples, cell, sides, rounds):
+    """Whether a cell has fewer rounds of one phase than wanted from any of these sides."""
+    groups = by_phase(sample for sample in samples if cell_of(sample) == cell)
+    return not any(all(len(group.get(side, [])) >= rounds for side in sides) for group in groups.values())
+
+
+def goal(cell):
+    """None between the classes of sizes."""
+    for least, greatest, two_ranks, more_ranks in GOALS:
+        if least <= cell.size <= greatest:
+            return two_ranks if cell.ranks == 2 else more_ranks
+    return None
+
+
+def verdict(summary):
+    """"ok", "ok: near the limit", "MISSED", or "" where there is no goal or no peer."""
+    wanted = goal(summary.cell)
+    if wanted is None or summary.best_peer is None:
+        return ""
+    if summary.best_peer[1] <= wanted:
+        return "ok"
+    near_limit = summary.limit_us is not None and summary.time_us[OURS] <= GOAL_LIMITS * summary.limit_us
+    return "ok: near the limit" if near_limit else "MISSED"
+
+
+def limit_text(summary):
+    """How many times the limit we take, and whether that is the goal."""
+    if summary.limit_us is None:
+        return ""
+    times = summary.time_us[OURS] / summary.limit_us
+    bound = LIMIT_GOALS.get(summary.cell.size) if summary.cell.operation == "all_reduce" else None
+    if bound is None or summary.phase != LIMIT_PHASE:
+        return f"{times:.2f} limits"
+    return f"{times:.2f} limits <= {bound:.2f} {'ok' if times <= bound else 'MISSED'}"
+
+
+def number(value):
+    """With two digits after the point, or three of a small number."""
+    if value is None:
+        return "-"
+    if value >= 100:
+        return f"{value:.0f}"
+    return f"{value:.2f}" if value >= 0.01 else f"{value:.4f}"[1:]
+
+
+def table(summaries, sides):
+    """A row for each summary: our time; each peer's with our ratio to it; the goal."""
+    peers = [side for side in sides if side != OURS]
+    lines = ["ranks  operation                size  rounds  phase         tutti us"
+             + "".join(f"{peer + ' us':>16} ratio" for peer in peers) + "    limit    best  goal"]
+    for one in summaries:
+        size = "" if one.cell.operation == "barrier" else size_text(one.cell.size)
+        row = (f"{one.cell.ranks:5}  {one.cell.operation:20} {size:>8}  {one.rounds:6}  {one.phase:11}"
+               f"{number(one.time_us[OURS]):>11}")
+        for peer in peers:
+            row += f"{number(one.time_us.get(peer)):>16} {number(one.ratios.get(peer)):>5}"
+        row += f"{number(one.limit_us):>9}{number(one.best_peer and one.best_peer[1]):>8}"
+        said = verdict(one)
+        row += f"  <= {goal(one.cell):.2f} {said}" if said else ""
+        lines.append(f"{row}  {limit_text(one)}".rstrip())
+    return "\n".join(lines)
+
+
+def behind(summaries):
+    """Lines about what a peer does faster than we do, the worst first."""
+    slower = [one for one in summaries if one.best_peer and one.best_peer[1] > 1]
+    return [f"{cell_text(one.cell)}: {number(one.best_peer[1])} times {one.best_peer[0]} "
+            f"({number(one.time_us[OURS])} us, {number(one.time_us[one.best_peer[0]])})"
+            for one in sorted(slower, key=lambda one: -one.best_peer[1])]
+
+
+def to_baseline(summaries):
+    return {cell_key(one.cell): {"phase": one.phase, "ratios": {s: round(r, 3) for s, r in one.ratios.items()}}
+            for one in summaries if one.ratios}
+
+
+def check(summaries, baseline, tolerance):
+    """(compared, worse, skipped): numbers of ratios, and lines about those that grew beyond tolerance or
+    could not be compared."""
+    compared, worse, skipped = 0, [], []
+    for one in summaries:
+        kept = baseline.get(cell_key(one.cell))
+        if kept is None or kept["phase"] != one.phase:
+            why = "not in the baseline" if kept is None else f"phase {one.phase}, in the baseline {kept['phase']}"
+            skipped.append(f"{cell_text(one.cell)}: {why}")
+            continue
+        for peer, ratio in one.ratios.items():
+            if peer not in kept["ratios"]:
+                skipped.append(f"{cell_text(one.cell)}: {peer} is not in the baseline")
+                continue
+            compared += 1
+            expected = kept["ratios"][peer]
+            if ratio > expected * (1 + tolerance):
+                worse.append(f"{cell_text(one.cell)}: {ratio:.2f} times {peer}, {expected:.2f} in the baseline")
+    return compared, worse, skipped

@@ -1,0 +1,72 @@
+// tutti by the method of method.h; tutti-run starts its ranks.
+#include <cstdio>
+#include <exception>
+#include <span>
+
+#include <tutti/tutti.hpp>
+
+#include "method.h"
+
+namespace tutti::compare {
+namespace {
+
+class Tutti final : public Library {
+ public:
+  [[nodiscard]] int rank() const override { return comm_.rank(); }
+  [[nodiscard]] int ranks() const override { return comm_.size(); }
+  void barrier() override { comm_.barrier(); }
+
+  double max(double value) override {
+    comm_.all_reduce(std::span(&value, 1), Op::max);
+    return value;
+  }
+
+  std::function<void()> prepare(const Call& call) override {
+    constexpr DataType kType = DataType::f32;
+    Communicator& comm = comm_;
+    const auto [what, input, output, count] = call;
+    switch (what) {
+      case Operation::all_reduce:
+      case Operation::all_reduce_in_place:
+        return [=, &comm] { comm.all_reduce(input, output, count, kType, Op::sum); };
+      case Operation::reduce_scatter:
+        return [=, &comm] { comm.reduce_scatter(input, output, count, kType, Op::sum); };
+      case Operation::all_gather:
+        return [=, &comm] { comm.all_gather(input, output, count, kType); };
+      case Operation::all_to_all:
+        return [=, &comm] { comm.all_to_all(input, output, count, kType); };
+      case Operation::broadcast: return [=, &comm] { comm.broadcast(output, count, kType, 0); };
+      case Operation::reduce:
+        return [=, &comm] { comm.reduce(input, output, count, kType, Op::sum, 0); };
+      case Operation::send_recv: return there_and_back(call);
+      case Operation::barrier: return [&comm] { comm.barrier(); };
+    }
+    return {};
+  }
+
+ private:
+  std::function<void()> there_and_back(const Call& call) {
+    constexpr DataType kType = DataType::f32;
+    const int peer = partner(rank(), ranks());
+    if (peer < 0) return [] {};
+    const auto send = [this, call, peer] { comm_.send(call.input, call.count, kType, peer, 0); };
+    const auto receive = [this, call, peer] { comm_.recv(call.output, call.count, kType, peer, 0); };
+    if (rank() < peer) return [=] { send(), receive(); };
+    return [=] { receive(), send(); };
+  }
+
+  Communicator comm_ = Communicator::from_env();
+};
+
+}  // namespace
+}  // namespace tutti::compare
+
+int main(int argc, char** argv) {
+  try {
+    tutti::compare::Tutti tutti;
+    return tutti::compare::measure(tutti, std::span(argv + 1, argv + argc));
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "tutti_bench: %s\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,228 @@
+#!/usr/bin/env python3
+"""What perf/compare says of samples, and that our own side of it measures: <tutti-run> <tutti_bench>."""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+import xml.etree.ElementTree as xml
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "perf" / "compare"))
+
+import compare  # noqa: E402
+import libraries  # noqa: E402
+import plot  # noqa: E402
+import results  # noqa: E402
+from results import KI, LIMIT, MI, Cell  # noqa: E402
+
+CELL = Cell("all_reduce", 2, 64 * KI)
+
+
+def sample(side, time_us, one_way_ns=(60, 60), cell=CELL, number=0):
+    return {"side": side, "round": number, **cell._asdict(), "time_us": time_us, "one_way_ns": list(one_way_ns)}
+
+
+def summary_of(ours, theirs, cell=CELL, limit_us=None, phase="45-100 ns"):
+    return results.Summary(cell, phase, 3, 60, {"tutti": ours, **theirs}, limit_us)
+
+
+class Summaries(unittest.TestCase):
+    def test_times_are_medians_of_each_side(self):
+        samples = [sample("tutti", t) for t in (3, 1, 50)] + [sample("openmpi", t) for t in (10, 6, 8)]
+        one = results.summarize(samples, CELL)
+        self.assertEqual(one.time_us, {"tutti": 3, "openmpi": 8})
+        self.assertEqual((one.rounds, one.one_way_ns), (3, 60))
+        self.assertEqual(one.ratios, {"openmpi": 3 / 8})
+
+    def test_a_measurement_under_which_the_phase_changed_is_not_used(self):
+        samples = [sample("tutti", 3), sample("tutti", 900, (60, 240)), sample("openmpi", 6)]
+        self.assertEqual(results.summarize(samples, CELL).time_us["tutti"], 3)
+        self.assertIsNone(results.phase_of(samples[1]))
+
+    def test_sides_are_compared_within_the_phase_that_both_were_measured_in(self):
+        far = (240, 240)
+        samples = [sample("tutti", 1), sample("tutti", 2), sample("tutti", 30, far), sample("openmpi", 40, far)]
+        one = results.summarize(samples, CELL)
+        self.assertEqual((one.phase, one.time_us), (">= 100 ns", {"tutti": 30, "openmpi": 40}))
+
+    def test_of_two_phases_that_with_more_rounds_of_all_sides_counts(self):
+        near = [sample(side, 1) for side in ("tutti", "openmpi") for _ in range(2)]
+        far = [sample("tutti", 5, (240, 240)) for _ in range(9)] + [sample("openmpi", 9, (240, 240))]
+        self.assertEqual(results.summarize(near + far, CELL).phase, "45-100 ns")
+
+    def test_other_cells_do_not_count(self):
+        other = [sample("tutti", 99, cell=CELL._replace(ranks=4)), sample("tutti", 99, cell=CELL._replace(size=8)),
+                 sample("tutti", 99, cell=CELL._replace(operation="reduce"))]
+        self.assertEqual(results.summarize([sample("tutti", 3), *other], CELL).time_us, {"tutti": 3})
+
+    def test_without_us_there_is_nothing_to_say(self):
+        self.assertIsNone(results.summarize([sample("openmpi", 3)], CELL))
+
+    def test_the_limit_is_that_of_the_phase_for_operations_that_it_is_measured_for(self):
+        limits = [sample(LIMIT, 2, [60], Cell("copy", 2, CELL.size)),
+                  sample(LIMIT, 7, [240], Cell("copy", 2, CELL.size)),
+                  sample(LIMIT, 9, [60], Cell("copy", 2, MI))]
+        self.assertEqual(results.summarize([sample("tutti", 3), *limits], CELL).limit_us, 2)
+        for cell in (CELL._replace(operation="broadcast"), CELL._replace(ranks=4)):
+            self.assertIsNone(results.summarize([sample("tutti", 3, cell=cell), *limits], cell).limit_us)
+
+    def test_a_cell_wants_rounds_until_all_sides_have_enough_in_one_phase(self):
+        samples = [sample("tutti", 1), sample("tutti", 1), sample("openmpi", 1), sample("openmpi", 1, (240, 240))]
+        self.assertTrue(results.wants_more(samples, CELL, ["tutti", "openmpi"], 2))
+        self.assertFalse(results.wants_more(samples, CELL, ["tutti"], 2))
+        samples.append(sample("openmpi", 1))
+        self.assertFalse(results.wants_more(samples, CELL, ["tutti", "openmpi"], 2))
+
+
+class Goals(unittest.TestCase):
+    def test_follow_size_and_ranks(self):
+        expected = {(2, 8): 0.7, (2, 4 * KI): 0.7, (2, 64 * KI): 0.5, (2, MI): 0.45, (4, 8): 0.7, (8, 64 * KI): 0.45,
+                    (8, 256 * MI): 0.45, (2, 8 * KI): None, (4, 512 * KI): None}
+        found = {(ranks, size): results.goal(Cell("reduce", ranks, size)) for ranks, size in expected}
+        self.assertEqual(found, expected)
+
+    def test_are_about_the_fastest_peer(self):
+        one = summary_of(4, {"openmpi": 100, "mpich": 5})
+        self.assertEqual(one.best_peer, ("mpich", 0.8))
+        self.assertEqual(results.verdict(one), "MISSED")
+        self.assertEqual(results.verdict(summary_of(4, {"openmpi": 100, "mpich": 8})), "ok")
+
+    def test_are_met_near_the_limit_of_the_machine(self):
+        peers = {"openmpi": 5}
+        self.assertEqual(results.verdict(summary_of(4, peers, limit_us=3)), "ok: near the limit")
+        self.assertEqual(results.verdict(summary_of(4, peers, limit_us=2.9)), "MISSED")
+
+    def test_about_the_limit_hold_for_an_all_reduce_in_the_phase_that_they_were_set_in(self):
+        cell = CELL._replace(size=MI)
+        texts = [results.limit_text(summary_of(ours, {}, cell, limit_us=10)) for ours in (13, 14)]
+        self.assertEqual(texts, ["1.30 limits <= 1.35 ok", "1.40 limits <= 1.35 MISSED"])
+        self.assertEqual(results.limit_text(summary_of(14, {}, cell, 10, ">= 100 ns")), "1.40 limits")
+        self.assertEqual(results.limit_text(summary_of(14, {}, cell._replace(operation="all_gather"), 10)), "1.40 limits")
+        self.assertEqual(results.limit_text(summary_of(14, {}, cell)), "")
+
+    def test_are_not_judged_without_a_peer_or_between_the_classes(self):
+        self.assertEqual(results.verdict(summary_of(4, {})), "")
+        self.assertEqual(results.verdict(summary_of(4, {"openmpi": 1}, CELL._replace(size=8 * KI))), "")
+
+
+class Tables(unittest.TestCase):
+    def test_a_row_has_times_ratios_and_the_goal(self):
+        row = results.table([summary_of(4, {"openmpi": 10, "mpich": 500})], ["tutti", "openmpi", "mpich"]).split("\n")[1]
+        self.assertEqual(row.split(), "2 all_reduce 64 KiB 3 45-100 ns 4.00 10.00 0.40 500 .0080 - 0.40 <= 0.50 ok".split())
+
+    def test_a_peer_that_was_not_measured_is_a_dash(self):
+        row = results.table([summary_of(4, {"openmpi": 10})], ["tutti", "openmpi", "gloo"]).split("\n")[1]
+        self.assertEqual(row.split()[8:12], ["10.00", "0.40", "-", "-"])
+
+    def test_columns_stand_under_their_titles(self):
+        lines = results.table([summary_of(4, {"openmpi": 10}, limit_us=1.25)], ["tutti", "openmpi"]).split("\n")
+        for title, value in [("tutti us", "4.00"), ("openmpi us", "10.00"), ("ratio", "0.40"), ("limit", "1.25")]:
+            end = lines[0].rindex(title) + len(title)
+            self.assertEqual(lines[1][end - len(value):end], value)
+
+    def test_what_is_behind_is_named_with_the_worst_first(self):
+        lines = results.behind([summary_of(4, {"openmpi": 2}), summary_of(1, {"openmpi": 2}),
+                                summary_of(9, {"mpich": 3}, Cell("barrier", 4, 0))])
+        self.assertEqual(lines, ["barrier, 4 ranks: 3.00 times mpich (9.00 us, 3.00)",
+                                 "all_reduce, 64 KiB, 2 ranks: 2.00 times openmpi (4.00 us, 2.00)"])
+
+
+class Baseline(unittest.TestCase):
+    KEPT = results.to_baseline([summary_of(4, {"openmpi": 10, "mpich": 8})])
+
+    def test_keeps_ratios_and_phase(self):
+        self.assertEqual(self.KEPT, {"all_reduce 2 65536": {"phase": "45-100 ns",
+                                                            "ratios": {"openmpi": 0.4, "mpich": 0.5}}})
+
+    def test_a_ratio_within_the_tolerance_passes_and_one_beyond_is_named(self):
+        self.assertEqual(results.check([summary_of(5, {"openmpi": 10, "mpich": 8})], self.KEPT, 0.3), (2, [], []))
+        compared, worse, _ = results.check([summary_of(6, {"openmpi": 10, "mpich": 13})], self.KEPT, 0.3)
+        self.assertEqual((compared, worse), (2, ["all_reduce, 64 KiB, 2 ranks: 0.60 times openmpi, 0.40 in the baseline"]))
+
+    def test_what_cannot_be_compared_is_named(self):
+        measured = [summary_of(4, {"gloo": 10}), summary_of(4, {"openmpi": 1}, phase=">= 100 ns"),
+                    summary_of(4, {"openmpi": 1}, CELL._replace(size=8))]
+        compared, worse, skipped = results.check(measured, self.KEPT, 0.3)
+        self.assertEqual((compared, worse), (0, []))
+        self.assertEqual(skipped, ["all_reduce, 64 KiB, 2 ranks: gloo is not in the baseline",
+                                   "all_reduce, 64 KiB, 2 ranks: phase >= 100 ns, in the baseline 45-100 ns",
+                                   "all_reduce, 8 B, 2 ranks: not in the baseline"])
+
+    def test_the_committed_one_has_the_cells_of_the_short_run(self):
+        cells = json.loads(compare.BASELINE.read_text())["cells"]
+        missing = [cell for cell in compare.short_cells() if "openmpi" not in
+                   cells.get(results.cell_key(cell), {"ratios": {}})["ratios"]]
+        self.assertEqual(missing, [])
+
+
+class Plot(unittest.TestCase):
+    TITLES = {"tutti": "tutti", "openmpi": "Open MPI <vader>"}
+
+    def test_has_a_panel_for_each_operation_and_number_of_ranks_with_several_sizes(self):
+        cells = [Cell("all_reduce", 2, 8), Cell("all_reduce", 2, MI), Cell("reduce", 2, 8), Cell("all_reduce", 4, 8),
+                 Cell("all_reduce", 4, MI)]
+        limit = {8: 0.1, MI: 50}
+        picture = plot.to_svg([summary_of(4, {"openmpi": 10}, cell, limit[cell.size] if cell.ranks == 2 else None)
+                               for cell in cells], self.TITLES, "a & b")
+        tree = xml.fromstring(picture)
+        texts = [text.text for text in tree.iter("{http://www.w3.org/2000/svg}text")]
+        self.assertEqual([text for text in texts if "ranks: us" in text],
+                         ["all_reduce, 2 ranks: us", "all_reduce, 4 ranks: us"])
+        self.assertIn("Open MPI <vader>", texts)
+        lines = list(tree.iter("{http://www.w3.org/2000/svg}polyline"))
+        dashed = [line for line in lines if line.get("stroke-dasharray")]
+        self.assertEqual((len(lines), len(dashed)), (5 + 3, 1 + 1))  # with the legend's
+
+    def test_there_is_none_of_single_sizes(self):
+        self.assertIsNone(plot.to_svg([summary_of(4, {"openmpi": 10})], self.TITLES, ""))
+
+
+class Libraries(unittest.TestCase):
+    def test_have_names_and_programs_of_their_own_and_fit_the_colours(self):
+        names = [library.name for library in libraries.LIBRARIES]
+        self.assertEqual(len(set(names)), len(names))
+        self.assertEqual(names[0], "tutti")
+        self.assertLessEqual(len(names), len(plot.COLOURS))
+
+    def test_one_that_is_not_there_names_its_packages(self):
+        absent = libraries.Library("x", "X", ("no-such-program",), "some-package", (), "", (), None, (), "x")
+        self.assertEqual(absent.missing(), "some-package")
+
+    def test_a_command_without_end_is_ended_and_what_it_wrote_is_kept(self):
+        with self.assertRaises(libraries.Failure) as caught:
+            libraries.run(["sh", "-c", "echo written; exec sleep 60"], 0.5)
+        self.assertEqual(caught.exception.output, "written\n")
+
+    def test_a_command_that_fails_says_why(self):
+        with self.assertRaisesRegex(libraries.Failure, "(?s)exit status 3.*the reason"):
+            libraries.run(["sh", "-c", "echo the reason >&2; exit 3"], 10)
+
+
+class OurSide(unittest.TestCase):
+    TUTTI_RUN, TUTTI_BENCH = "", ""
+
+    def measure(self, ranks, operation, *sizes):
+        with tempfile.TemporaryDirectory() as folder:
+            out = libraries.run([self.TUTTI_RUN, "--no-tag", "--bind", "none", "-n", ranks, "--", self.TUTTI_BENCH, folder,
+                                 operation, *sizes], 60)
+        return [json.loads(line) for line in out.splitlines()]
+
+    def test_measures_every_operation_with_any_number_of_ranks_and_finds_results_right(self):
+        for operation in compare.OPERATIONS:
+            with self.subTest(operation):
+                lines = self.measure(3, operation, 8, 4 * KI)
+                self.assertEqual([(line["size"], line["wrong"]) for line in lines], [(8, 0), (4 * KI, 0)])
+                for line in lines:
+                    self.assertGreater(min(line["time_us"], *line["one_way_ns"]), 0)
+
+    def test_refuses_an_operation_that_there_is_not(self):
+        with self.assertRaisesRegex(libraries.Failure, "no such operation: all_reduced"):
+            self.measure(2, "all_reduced", 8)
+
+
+if __name__ == "__main__":
+    OurSide.TUTTI_RUN, OurSide.TUTTI_BENCH = sys.argv[1:]
+    unittest.main(argv=sys.argv[:1], verbosity=2)
