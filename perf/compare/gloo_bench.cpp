@@ -33,8 +33,8 @@ int number_in_environment(const char* name) {
 class Gloo final : public Library {
  public:
   explicit Gloo(const std::string& folder)
-      : context_(std::make_shared<gloo::rendezvous::Context>(
-            number_in_environment("RANK"), number_in_environment("WORLD_SIZE"))) {
+      : context_(std::make_shared<gloo::rendezvous::Context>(number_in_environment("RANK"),
+                                                             number_in_environment("WORLD_SIZE"))) {
     gloo::transport::tcp::attr loopback;
     loopback.iface = "lo";
     auto device = gloo::transport::tcp::CreateDevice(loopback);

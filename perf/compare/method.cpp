@@ -218,8 +218,7 @@ int partner(int rank, int ranks) noexcept {
 }
 
 int measure(Library& library, std::span<char* const> arguments) {
-  if (arguments.size() < 3)
-    throw std::invalid_argument("usage: <folder> <operation> <bytes> ...");
+  if (arguments.size() < 3) throw std::invalid_argument("usage: <folder> <operation> <bytes> ...");
   const Operation what = operation_of(arguments[1]);
   const std::vector<int> cores = perf::allowed_cores();
   if (static_cast<std::size_t>(library.ranks()) <= cores.size())

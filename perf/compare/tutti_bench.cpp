@@ -50,7 +50,9 @@ class Tutti final : public Library {
     const int peer = partner(rank(), ranks());
     if (peer < 0) return [] {};
     const auto send = [this, call, peer] { comm_.send(call.input, call.count, kType, peer, 0); };
-    const auto receive = [this, call, peer] { comm_.recv(call.output, call.count, kType, peer, 0); };
+    const auto receive = [this, call, peer] {
+      comm_.recv(call.output, call.count, kType, peer, 0);
+    };
     if (rank() < peer) return [=] { send(), receive(); };
     return [=] { receive(), send(); };
   }
