@@ -11,6 +11,8 @@
 #include <gloo/rendezvous/file_store.h>
 #include <gloo/transport/tcp/device.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -60,8 +62,9 @@ class Gloo final : public Library {
   // Options are what Gloo offers to keep from call to call.
   std::function<void()> prepare(const Call& call) override {
     const auto n = static_cast<std::size_t>(ranks());
-    const auto [what, input, output, count] = call;
-    switch (what) {
+    float *const input = call.input, *const output = call.output;
+    const std::size_t count = call.count;
+    switch (call.operation) {
       case Operation::all_reduce:
       case Operation::all_reduce_in_place: return all_reduce(call);
       case Operation::reduce_scatter: return {};  // only as a class that overwrites its input

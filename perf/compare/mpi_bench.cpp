@@ -28,9 +28,9 @@ class Mpi final : public Library {
   // A failed call ends the program: MPI_ERRORS_ARE_FATAL is the default.
   std::function<void()> prepare(const Call& call) override {
     const MPI_Comm comm = comm_;
-    const auto [what, input, output, size] = call;
-    const int count = static_cast<int>(size);
-    switch (what) {
+    float *const input = call.input, *const output = call.output;
+    const int count = static_cast<int>(call.count);
+    switch (call.operation) {
       case Operation::all_reduce:
         return [=] { MPI_Allreduce(input, output, count, MPI_FLOAT, MPI_SUM, comm); };
       case Operation::all_reduce_in_place:

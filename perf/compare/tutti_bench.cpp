@@ -24,8 +24,9 @@ class Tutti final : public Library {
   std::function<void()> prepare(const Call& call) override {
     constexpr DataType kType = DataType::f32;
     Communicator& comm = comm_;
-    const auto [what, input, output, count] = call;
-    switch (what) {
+    float *const input = call.input, *const output = call.output;
+    const std::size_t count = call.count;
+    switch (call.operation) {
       case Operation::all_reduce:
       case Operation::all_reduce_in_place:
         return [=, &comm] { comm.all_reduce(input, output, count, kType, Op::sum); };
