@@ -105,7 +105,7 @@ std::uint32_t algorithm_index(std::string_view name) {
   return static_cast<std::uint32_t>(found - list.begin());
 }
 
-Choice choose(const SelectRequest& request, std::string_view forced) {
+Choice choose(const SelectRequest& request, std::string_view forced, bool by_call) {
   const std::size_t message = request.max_message_bytes;
   if (!forced.empty() && forced != "auto") {
     const std::uint32_t index = algorithm_index(forced);
@@ -116,6 +116,11 @@ Choice choose(const SelectRequest& request, std::string_view forced) {
                                                   to_string(request.what), forced, why));
       return {index, message};
     }
+    if (by_call)
+      throw Error(ErrorKind::usage,
+                  fmt::format("{}: algorithm '{}' has no such form for {} ranks{}; leave it out",
+                              to_string(request.what), forced, request.ranks,
+                              request.pair_lengths ? " and blocks of different lengths" : ""));
   }
   for (const Row& row : kTable) {
     if (row.what != request.what || request.ranks > row.most_ranks ||

@@ -35,7 +35,7 @@ std::string unfit(const Facts& facts, const SelectRequest& request);
 /// By the table of measurements in select.cpp; `forced` (a name, or empty or "auto") overrides it
 /// for the collectives that the named algorithm knows. Throws `usage` for a name that is unknown or
 /// cannot serve the call (see unfit()).
-Choice choose(const SelectRequest& request, std::string_view forced);
+Choice choose(const SelectRequest& request, std::string_view forced, bool by_call = false);
 
 /// Index of an algorithm by name; throws `usage` listing the known ones.
 std::uint32_t algorithm_index(std::string_view name);

@@ -83,6 +83,8 @@ void check_kind(const CallKind& kind, int size) {
     refuse(kind, fmt::format("there is no data type {}", static_cast<int>(kind.type)));
   if (static_cast<int>(kind.op) >= kOps)
     refuse(kind, fmt::format("there is no reduction {}", static_cast<int>(kind.op)));
+  if (static_cast<int>(kind.accumulate) < 0 || kind.accumulate > Accumulate::reproducible)
+    refuse(kind, fmt::format("there is no accumulation {}", static_cast<int>(kind.accumulate)));
   if (has_root(kind.what) && (kind.root < 0 || kind.root >= size))
     refuse(kind, fmt::format("root {} is not a rank; ranks are 0 to {}", kind.root, size - 1));
   if (reduces(kind.what)) combine_function(kind.type, kind.op);  // throws `usage` naming the pair
@@ -100,8 +102,12 @@ void check_kind(const CallKind& kind, int size) {
 }
 
 void check_timeout(const Call& call) {
-  if (call.timeout.count() < 0)
-    refuse(call.kind, fmt::format("a timeout of {} ms is negative", call.timeout.count()));
+  if (!is_timeout(call.timeout)) refuse(call.kind, not_a_timeout(call.timeout));
+}
+
+std::string not_a_timeout(std::chrono::milliseconds timeout) {
+  return fmt::format("a timeout of {} ms is {}", timeout.count(),
+                     timeout.count() < 0 ? "negative" : "more than 24 hours");
 }
 
 void check_buffers(const Call& call, int rank, int size) {

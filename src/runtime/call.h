@@ -93,6 +93,13 @@ inline Call own_call_of(Collective what, const void* input, void* output, std::s
 void check_kind(const CallKind& kind, int size);
 void check_buffers(const Call& call, int rank, int size);  // of a call that is not variable
 void check_timeout(const Call& call);
+
+/// What a call may ask for; 0: what the configuration says.
+constexpr std::chrono::milliseconds kLongestTimeout = std::chrono::hours(24);
+constexpr bool is_timeout(std::chrono::milliseconds timeout) noexcept {
+  return timeout.count() >= 0 && timeout <= kLongestTimeout;
+}
+std::string not_a_timeout(std::chrono::milliseconds timeout);
 void check_reduction(const Call& call);  // of a call that brings its own
 
 /// "all_gatherv" for all_gather with lengths.

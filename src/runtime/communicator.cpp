@@ -10,8 +10,11 @@ namespace tutti {
 
 Communicator::Communicator(std::unique_ptr<CommunicatorImpl> impl) : impl_(std::move(impl)) {}
 Communicator::Communicator(Communicator&&) noexcept = default;
-Communicator& Communicator::operator=(Communicator&&) noexcept = default;
-Communicator::~Communicator() = default;
+Communicator& Communicator::operator=(Communicator&& other) noexcept {
+  CommunicatorImpl::destroy(std::exchange(impl_, std::move(other.impl_)));
+  return *this;
+}
+Communicator::~Communicator() { CommunicatorImpl::destroy(std::move(impl_)); }
 
 Communicator Communicator::from_env() { return from_env(Config::from_env()); }
 Communicator Communicator::from_env(const Config& config) {

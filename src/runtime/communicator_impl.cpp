@@ -75,7 +75,7 @@ inline bool CommunicatorImpl::repeats(const Call& call) const noexcept {
   return usable() && last_plan_ && last_plan_->kind == call.kind &&
          last_plan_->algorithm == call.algorithm && last_plan_->checked &&
          last_plan_->input == call.input && last_plan_->output == call.output &&
-         call.timeout.count() >= 0 && call.extras.reduction == nullptr;
+         is_timeout(call.timeout) && call.extras.reduction == nullptr;
 }
 
 CommunicatorImpl::Plan& CommunicatorImpl::plan(const Call& call) {
@@ -111,7 +111,8 @@ Choice CommunicatorImpl::choose_algorithm(const CallKind& kind, std::string_view
       kind.what, kind.count * moved,        parts_.size, parts_.cores, most, pair_lengths, moved,
       wide,      wide || kind.premultiplied};
   if (!own)
-    return choose(request, algorithm.empty() ? parts_.runtime->config().algorithm : algorithm);
+    return choose(request, algorithm.empty() ? parts_.runtime->config().algorithm : algorithm,
+                  !algorithm.empty());
   const std::uint32_t number = own_algorithms_.number(algorithm, kind.what, kind.root, most);
   const std::string why = unfit(own_algorithms_.facts(number), request);
   if (!why.empty()) refuse(kind, fmt::format("algorithm '{}' {}", algorithm, why));

@@ -95,6 +95,7 @@ class CommunicatorImpl final : public Advanced {
   OperationRef operation_of_group();
   void group_ended();
   static Work work_of(const OperationRef& operation);
+  bool in_callback() const noexcept;
   void refuse_in_callback() const;
   bool pending() const noexcept override { return pending_.load(std::memory_order_seq_cst) > 0; }
   bool advance_pending() noexcept override;
@@ -106,6 +107,8 @@ class CommunicatorImpl final : public Advanced {
   void callback_threw(const char* what) noexcept;
 
   static Communicator make(CommunicatorParts parts);
+  /// At once, or from a callback, which the end would wait for, in a thread of its own.
+  static void destroy(std::unique_ptr<CommunicatorImpl> communicator) noexcept;
 
  private:
   // Advanced

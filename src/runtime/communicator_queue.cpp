@@ -94,8 +94,19 @@ void CommunicatorImpl::group_ended() {
   wake_waiters();
 }
 
+bool CommunicatorImpl::in_callback() const noexcept {
+  return callback_thread_.load(std::memory_order_relaxed) == std::this_thread::get_id();
+}
+
+void CommunicatorImpl::destroy(std::unique_ptr<CommunicatorImpl> communicator) noexcept {
+  if (communicator == nullptr) return;
+  // In the background thread, too: it would wait for itself to let go of the communicator.
+  if (!communicator->in_callback() && !communicator->parts_.runtime->in_background()) return;
+  std::thread([dying = std::move(communicator)]() mutable { dying.reset(); }).detach();
+}
+
 void CommunicatorImpl::refuse_in_callback() const {
-  if (callback_thread_.load(std::memory_order_relaxed) == std::this_thread::get_id())
+  if (in_callback())
     throw Error(ErrorKind::usage,
                 "a callback of this communicator's work waits for it: start asynchronous calls "
                 "there, and wait elsewhere");

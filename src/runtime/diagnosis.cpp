@@ -92,9 +92,9 @@ std::optional<Error> diagnose_peers(const Situation& now) {
             ? nullptr
             : fetch_board(now, peer);
     if (board != nullptr) {
-      if (board->completed.load(std::memory_order_acquire) > now.number)
-        continue;  // it has done its part
       const auto theirs = board->call(now.number);
+      const bool done = board->completed.load(std::memory_order_acquire) > now.number;
+      if (done && (!theirs || *theirs == now.call)) continue;  // it has done its part
       if (theirs && *theirs != now.call)
         return Error(ErrorKind::mismatch,
                      fmt::format("{}, but rank {} called {}{}. {}", heading(now), peer,

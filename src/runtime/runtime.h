@@ -53,6 +53,9 @@ class Runtime {
   /// the child).
   bool in_own_process() const noexcept { return *alive_ == 1; }
 
+  /// Whether the caller is the background thread: in a callback.
+  bool in_background() const noexcept { return std::this_thread::get_id() == thread_.get_id(); }
+
   /// The background thread advances `advanced` while it has operations pending, until remove()
   /// returns.
   void add(Advanced& advanced);

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "runtime/call.h"
+
 namespace tutti {
 namespace {
 
@@ -35,8 +37,7 @@ void check_transfer(const TransferCall& call, int size) {
     refuse(call, fmt::format("{} elements of {} are more than memory can be; at most {}",
                              call.count, to_string(call.type), most));
   if (call.buffer == nullptr && call.count > 0) refuse(call, "the buffer is null");
-  if (call.timeout.count() < 0)
-    refuse(call, fmt::format("a timeout of {} ms is negative", call.timeout.count()));
+  if (!is_timeout(call.timeout)) refuse(call, not_a_timeout(call.timeout));
 }
 
 std::string describe(const TransferCall& call) {

@@ -47,6 +47,11 @@ class Layouter {
       default:
         write(given.input, input_, "input_");
         write(given.output, output_, "output_");
+        if (input_[rank_].bytes != output_[rank_].bytes)
+          refuse(call_.kind,
+                 fmt::format("input_counts[{0}] of rank {0} itself is {1}, but "
+                             "output_counts[{0}] is {2}",
+                             rank_, input_[rank_].bytes / width_, output_[rank_].bytes / width_));
         return;
     }
     // One buffer has all blocks, the other this rank's alone, at its beginning.

@@ -1,4 +1,5 @@
 // Calls under way, and calls that are started many times.
+#include <algorithm>
 #include <variant>
 
 #include <tutti/work.hpp>
@@ -28,7 +29,8 @@ void Work::wait() {
 }
 
 void Work::wait(std::chrono::milliseconds limit) {
-  if (!done() && !operation_->owner->help(*operation_, std::chrono::steady_clock::now() + limit))
+  const auto until = std::chrono::steady_clock::now() + std::min(limit, kLongestTimeout);
+  if (!done() && !operation_->owner->help(*operation_, until))
     throw Error(ErrorKind::timeout, "the operation had not ended after " +
                                         std::to_string(limit.count()) +
                                         " ms of waiting; it goes on, and can be waited for again");

@@ -336,6 +336,16 @@ TEST_P(Communicators, DifferentTypesAreReportedOnBothRanks) {
                                    HasSubstr("64 x int32"))));
 }
 
+// Both others have done their part, as they see it, and left.
+TEST_P(Communicators, ARankThatNamedAnotherRootAndLeftIsNoticedAtOnce) {
+  const auto outcomes = run_ranks(3, config(), [](Communicator& comm) {
+    std::vector<float> data(100, 1), sum(100);
+    comm.reduce(data.data(), sum.data(), 100, DataType::f32, Op::sum, comm.rank() == 2 ? 1 : 0);
+  });
+  EXPECT_THAT(outcomes[0], AllOf(StartsWith("mismatch: "), HasSubstr("root 0"),
+                                 HasSubstr("rank 2 called"), HasSubstr("root 1")));
+}
+
 TEST_P(Communicators, ARankThatNeverCallsIsNamedAtTheDeadlineAndTheFailureSticks) {
   std::atomic<int> given_up = 0;
   const Outcomes outcomes = run_ranks(3, config(), [&](Communicator& comm) {

@@ -186,7 +186,8 @@ TEST_P(VariableBlocks, WrongArgumentsAreRefusedAndTheCommunicatorGoesOn) {
             refused("output_displacements has 3",
                     [&] { comm.all_to_allv(a.data(), two, {}, b.data(), two, three, kType); });
             refused("of one length and in one place", [&] {
-              comm.all_to_allv(b.data(), two, {}, b.data(), Counts{5, 6}, {}, kType);
+              comm.all_to_allv(b.data(), two, {}, b.data(),
+                               comm.rank() == 0 ? Counts{5, 6} : Counts{6, 5}, {}, kType);
             });
             refused("block 1 of the input and block 0 of the output overlap",
                     [&] { comm.all_to_allv(b.data(), two, {}, b.data() + 7, two, {}, kType); });
@@ -268,6 +269,26 @@ TEST(Processes, ExchangeBlocksOfDifferentLengths) {
     for (int i = 0; i < 20; ++i) exchange_random_lengths(comm);
   });
   for (int rank = 0; rank < 4; ++rank) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
+}
+
+TEST(VariableBlocks, ABlockToOneselfHasOneLengthInAllToAllV) {
+  EXPECT_THAT(run_ranks(2, quick_config("local"),
+                        [](Communicator& comm) {
+                          std::vector<float> in(8, 1), out(8, 0);
+                          const auto own = static_cast<std::size_t>(comm.rank());
+                          std::vector<std::size_t> counts = {2, 2}, other = counts;
+                          other[own] = 3;
+                          EXPECT_THAT(outcome_of([&] {
+                                        comm.all_to_allv(in.data(), counts, {}, out.data(), other,
+                                                         {}, DataType::f32);
+                                      }),
+                                      AllOf(StartsWith("usage: all_to_allv"),
+                                            HasSubstr("itself is 2, but"), HasSubstr("is 3")));
+                          comm.all_to_allv(in.data(), counts, {}, out.data(), counts, {},
+                                           DataType::f32);
+                          EXPECT_THAT(std::span(out).first(4), Each(1.0F));
+                        }),
+              Each(IsEmpty()));
 }
 
 }  // namespace

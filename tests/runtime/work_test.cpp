@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <future>
+#include <optional>
 #include <stdexcept>
 
 #include "allocations.h"
@@ -14,6 +15,7 @@
 namespace tutti::test {
 namespace {
 
+using testing::AllOf;
 using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -79,6 +81,36 @@ TEST_P(Works, ACallbackMayStartTheNextCallAndMustNotWait) {
     EXPECT_THAT(blocked, StartsWith("usage: a callback"));
     next.wait();
     EXPECT_THAT(second, Each(4.0F));
+  });
+}
+
+TEST_P(Works, ACallbackMayDestroyItsCommunicatorAndOthers) {
+  for (int round = 0; round < 20; ++round)
+    on_two_ranks([](Communicator& comm) {
+      auto own = std::make_shared<std::optional<Communicator>>(comm.dup());
+      auto other = std::make_shared<std::optional<Communicator>>(comm.dup());
+      Work work = (*own)->barrier_async();
+      work.then([own, other](const Error*) {
+        own->reset();
+        other->reset();
+      });
+      while (!work.done()) std::this_thread::yield();
+      work.wait();
+      comm.barrier();
+    });
+}
+
+TEST_P(Works, TheLongestWaitIsNoTimeoutOfThePast) {
+  on_two_ranks([](Communicator& comm) {
+    Work work = comm.barrier_async();
+    work.wait(std::chrono::milliseconds::max());
+    CallOptions options;
+    options.timeout = std::chrono::milliseconds::max();
+    EXPECT_THAT(outcome_of([&] { comm.barrier(options); }),
+                AllOf(StartsWith("usage: "), HasSubstr("more than 24 hours")));
+    std::int32_t value = 0;
+    EXPECT_THAT(outcome_of([&] { comm.recv(std::span(&value, 1), 0, 0, options); }),
+                AllOf(StartsWith("usage: "), HasSubstr("more than 24 hours")));
   });
 }
 

@@ -241,8 +241,8 @@ TEST(TuttiPerf, RefusesBadArgumentsBeforeItStartsRanks) {
             "tutti-perf: unavailable: hypercube: its ranks are a power of two, and 3 is none"},
            {{"-G", "4"}, "tutti-perf: unavailable: -G,--cudagraph 4: it captures"},
            {{"-t", "2", "-r", "2"}, "tutti-perf: usage: -r 2: there are 2 ranks"},
-           {{"--plot", "/nonexistent/x.svg", "-t", "1", "--ranks", "1"},
-            "usage: --plot /nonexistent/x.svg: cannot write there"},
+           {{"--plot", "/nonexistent/x.svg", "--ranks", "2"},
+            "tutti-perf: usage: --plot /nonexistent/x.svg: cannot write there"},
            {{"--ranks", "0"}, "tutti-perf: usage: --ranks"}}) {
     Command command(perf(arguments));
     EXPECT_EQ(command.wait(), 2) << why;

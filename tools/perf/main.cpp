@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -76,8 +77,19 @@ std::vector<Device> gather_devices(Communicator& comm, int core) {
 }
 
 void print(const std::string& text) {
-  std::fputs(text.c_str(), stdout);
-  std::fflush(stdout);
+  if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0)
+    throw Error(ErrorKind::unavailable,
+                fmt::format("cannot write to standard output: {}", std::strerror(errno)));
+}
+
+/// Before ranks are started: a path that cannot be written is nothing that a rank did.
+void check_folder(std::string_view option, const std::string& path) {
+  if (path.empty()) return;
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  const std::string name = folder.empty() ? "." : folder.string();
+  if (::access(name.c_str(), W_OK) != 0)
+    throw Error(ErrorKind::usage,
+                fmt::format("{} {}: cannot write there: {}", option, path, std::strerror(errno)));
 }
 
 /// Where a rank is among those of this machine.
@@ -176,6 +188,8 @@ int perform(const std::vector<std::string>& arguments) {
   const std::optional<Options> options = parse(arguments);
   if (!options) return 0;
   if (options->limits) return print_limits(*options);
+  check_folder("-J", options->json_path);
+  check_folder("--plot", options->plot_path);
   if (std::getenv("RANK") != nullptr) return run_process(*options, arguments);
   if (options->threads > 1) return run_threads(*options, arguments);
   return start_ranks(*options, arguments);
