@@ -38,7 +38,8 @@ struct Received {
 struct CallOptions {
   std::chrono::milliseconds timeout{
       0};  ///< Deadline of this call; 0: the configuration's. Ending it fails the communicator.
-  /// By name; empty: chosen. Must agree among ranks. Valid until the call returns.
+  /// By name; empty: chosen. One that cannot serve the call is `usage`. Must agree among ranks.
+  /// Valid until the call returns.
   std::string_view algorithm = {};
   /// For premul_sum, which needs it: one element of the call's type, by which this rank's input is
   /// multiplied. May differ among ranks. Copied before the call returns.

@@ -38,8 +38,9 @@ class TUTTI_API Work {
   /// that ends it (tutti's background thread, a waiter, or a later call), or at once in this one
   /// where it is done already. Several are called in the order in which they were given. A callback
   /// may start asynchronous calls, where no other thread is calling that communicator; a blocking
-  /// call or wait() on its own communicator is `usage`, since it would wait for itself. What it
-  /// throws is logged and ignored. It holds up everything behind it: keep it short.
+  /// call or wait() on its own communicator is `usage`, since it would wait for itself. A
+  /// communicator that it destroys goes a little later, in a thread of its own. What it throws is
+  /// logged and ignored. It holds up everything behind it: keep it short.
   void then(Callback callback);
 
  private:

@@ -31,6 +31,7 @@ HWY_NOINLINE void copy_in_place(const CombineArgs& args) {
     one.out = args.out + k;
     one.outputs = 1;
     one.stream_outputs = k < 64 ? args.stream_outputs >> k & 1 : 0;
+    one.fetch_outputs = k < 64 ? args.fetch_outputs >> k & 1 : 0;
     Pass<Copy<T>, 1, 0>::run(one, {});
   }
 }
