@@ -67,7 +67,7 @@ std::shared_ptr<const ReproduciblePlan> plan_reproducible(
   plan.full = keys(std::min(plan.piece, kind.count));
   const std::size_t rest = kind.count % plan.piece;
   plan.last = rest == 0 ? plan.full : keys(rest);
-  return std::make_shared<const ReproduciblePlan>(std::move(plan));
+  return std::make_shared<const ReproduciblePlan>(plan);
 }
 
 void ReproducibleSum::Free::operator()(std::byte* memory) const noexcept { std::free(memory); }
