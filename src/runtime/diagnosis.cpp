@@ -93,13 +93,13 @@ std::optional<Error> diagnose_peers(const Situation& now) {
             : fetch_board(now, peer);
     if (board != nullptr) {
       const auto theirs = board->call(now.number);
-      const bool done = board->completed.load(std::memory_order_acquire) > now.number;
-      if (done && (!theirs || *theirs == now.call)) continue;  // it has done its part
       if (theirs && *theirs != now.call)
         return Error(ErrorKind::mismatch,
                      fmt::format("{}, but rank {} called {}{}. {}", heading(now), peer,
                                  what_it_called(now, board, now.number),
                                  algorithms_apart(now.call, *theirs), kAdvice));
+      if (board->completed.load(std::memory_order_acquire) > now.number)
+        continue;  // it has done its part
     }
     switch (status.state) {
       case PeerStatus::State::alive: break;
