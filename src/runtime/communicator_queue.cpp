@@ -1,5 +1,6 @@
 // The communicator's queue: asynchronous operations, who advances them, and waiting for them.
 #include <algorithm>
+#include <system_error>
 
 #include "runtime/communicator_impl.h"
 #include "runtime/group.h"
@@ -102,7 +103,14 @@ void CommunicatorImpl::destroy(std::unique_ptr<CommunicatorImpl> communicator) n
   if (communicator == nullptr) return;
   // In the background thread, too: it would wait for itself to let go of the communicator.
   if (!communicator->in_callback() && !communicator->parts_.runtime->in_background()) return;
-  std::thread([dying = std::move(communicator)]() mutable { dying.reset(); }).detach();
+  CommunicatorImpl* const dying = communicator.release();
+  try {
+    std::thread([dying] { delete dying; }).detach();
+  } catch (const std::system_error& error) {  // better kept than waited for without end
+    dying->parts_.runtime->log().write(
+        LogLevel::warn, "a communicator destroyed in a callback is kept, no thread: {}",
+        error.what());
+  }
 }
 
 void CommunicatorImpl::refuse_in_callback() const {
