@@ -1,6 +1,7 @@
 /* tutti: collective communication from C, and from everything that calls C. The C++ library
    (tutti/tutti.hpp) in the shape of nccl.h; docs/embedding.md says how to embed it. Calls that are
-   started many times are in tutti/persistent.h, reductions of one's own in tutti/reduction.h.
+   started many times are in tutti/persistent.h, reductions of one's own in tutti/reduction.h,
+   algorithms of one's own in tutti/schedule.h.
 
    The ABI only grows: values, fields and functions are appended, none changes or goes. Structs
    begin with their size, which their initializers set: one that is shorter than this library's has

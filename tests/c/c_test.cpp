@@ -96,6 +96,10 @@ TEST(CAbi, TheConfigurationSaysWhatIsAccumulatedIn) {
 
 TEST(CAbi, AReductionOfOnesOwnWorksInEveryFormAndMayFail) { expect_well(own_reductions); }
 
+TEST(CAbi, AnAlgorithmOfOnesOwnIsProvedRunInheritedAndReleasedOnce) { expect_well(own_algorithms); }
+
+TEST(CAbi, AWrongAlgorithmIsUsageThatSaysWhatItsPlannerGotWrong) { expect_well(wrong_algorithms); }
+
 TEST(CAbi, SplitDupAndSubgroupMakeCommunicatorsAndNullForTheRest) {
   expect_well(parts_of_a_communicator);
 }

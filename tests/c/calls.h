@@ -23,6 +23,8 @@ const char* persistent_sends_and_receives(tuttiComm_t comm);
 const char* premultipliers_and_accumulation(tuttiComm_t comm);
 const char* accumulation_as_configured(tuttiComm_t comm);
 const char* own_reductions(tuttiComm_t comm);
+const char* own_algorithms(tuttiComm_t comm);
+const char* wrong_algorithms(tuttiComm_t comm);
 const char* parts_of_a_communicator(tuttiComm_t comm);
 const char* options_of_a_call(tuttiComm_t comm);
 const char* wrong_arguments(tuttiComm_t comm);
