@@ -15,12 +15,15 @@ typedef struct tuttiPersistent* tuttiPersistent_t;
    at once, and may be called again before the last start is done. */
 TUTTI_API tuttiResult_t tuttiPersistentRun(tuttiPersistent_t persistent);
 TUTTI_API tuttiResult_t tuttiPersistentStart(tuttiPersistent_t persistent, tuttiWork_t* work);
+/* Returns at once: it is run when the group ends, whose options name none. It may be added again,
+   and be freed, before that. */
+TUTTI_API tuttiResult_t tuttiPersistentAddTo(tuttiPersistent_t persistent, tuttiGroup_t group);
 /* What has been started goes on. */
 TUTTI_API tuttiResult_t tuttiPersistentFree(tuttiPersistent_t persistent);
 
 /* Each takes what the call takes, is checked and planned now (`usage`), and sends nothing. Buffers,
-   and what `options->received` points to, are used by every run; all else is read now. There is no
-   group for them. */
+   and what `options->received` points to, are used by every run; all else is read now. Their
+   options name no group: see tuttiPersistentAddTo. */
 
 TUTTI_API tuttiResult_t tuttiAllReduceInit(const void* send, void* recv, size_t count,
                                            tuttiDataType_t dtype, tuttiOp_t op, tuttiComm_t comm,

@@ -11,6 +11,7 @@
 namespace tutti {
 
 class CommunicatorImpl;
+class Group;
 class Operation;
 
 /// An asynchronous call. Copyable handle; dropping it cancels nothing. Buffers belong to the call
@@ -64,6 +65,8 @@ class TUTTI_API Persistent {
   void run();
   /// As the asynchronous call. It may be started again before the last start is done.
   Work start();
+  /// Returns at once; it is run when the group ends.
+  void add_to(Group& group);
 
  private:
   friend class CommunicatorImpl;
@@ -76,7 +79,8 @@ class TUTTI_API Persistent {
 /// call whose options name the group is checked (`usage`) and returns at once; end() starts them
 /// all. Sends and receives of a group that cross never wait for each other's turn; its collectives
 /// run in the order of the calls on each communicator, and must do so on every rank. Outlives its
-/// calls, and the communicators outlive their end. May be used again after it. One thread.
+/// calls, and the communicators outlive their end (`usage` otherwise, and none of the calls is
+/// made). May be used again after it. One thread.
 class TUTTI_API Group {
  public:
   Group();

@@ -17,6 +17,11 @@ tuttiResult_t tuttiPersistentStart(tuttiPersistent_t persistent, tuttiWork_t* wo
   });
 }
 
+tuttiResult_t tuttiPersistentAddTo(tuttiPersistent_t persistent, tuttiGroup_t group) {
+  return guarded(
+      [&] { checked(persistent, "persistent").persistent.add_to(checked(group, "group").group); });
+}
+
 tuttiResult_t tuttiPersistentFree(tuttiPersistent_t persistent) {
   return guarded([&] {
     if (persistent != nullptr) delete &checked(persistent, "persistent");

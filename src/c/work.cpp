@@ -5,6 +5,7 @@
 
 #include "c/guarded.h"
 #include "c/handles.h"
+#include "runtime/operation.h"
 
 namespace tutti {
 
@@ -19,16 +20,43 @@ struct WorkHandle {
 
 namespace c {
 
+namespace {
+
+constexpr std::uintptr_t kNumberBits = alignof(Operation) - 1;
+
+struct Handle {
+  Operation* operation;  ///< Null: a call that was done at once.
+  std::uint32_t freed;   ///< Its handles before and maybe this one, over all.
+};
+
+Handle read(tuttiWork_t work) {
+  const auto bits = reinterpret_cast<std::uintptr_t>(work);
+  if (bits == 0) return {nullptr, 0};
+  auto* operation = reinterpret_cast<Operation*>(bits & ~kNumberBits);
+  const std::uint32_t freed = operation->handles_freed.load(std::memory_order_relaxed);
+  if ((freed & kNumberBits) != (bits & kNumberBits))
+    throw Error(ErrorKind::usage, "work is no such handle, or has been freed");
+  return {operation, freed};
+}
+
+}  // namespace
+
 tuttiWork_t handle(Work work) noexcept {
-  return reinterpret_cast<tuttiWork_t>(WorkHandle::release(work));
+  Operation* operation = WorkHandle::release(work);
+  if (operation == nullptr) return nullptr;
+  const std::uintptr_t number = operation->handles_freed.load(std::memory_order_relaxed);
+  return reinterpret_cast<tuttiWork_t>(reinterpret_cast<std::uintptr_t>(operation) |
+                                       (number & kNumberBits));
 }
 
-Work taken(tuttiWork_t work) noexcept {
-  return WorkHandle::adopt(reinterpret_cast<Operation*>(work));
+Work taken(tuttiWork_t work) {
+  auto [operation, freed] = read(work);
+  if (operation != nullptr) operation->handles_freed.store(freed + 1, std::memory_order_relaxed);
+  return WorkHandle::adopt(operation);
 }
 
-Work held(tuttiWork_t work) noexcept {
-  Work its = taken(work);
+Work held(tuttiWork_t work) {
+  Work its = WorkHandle::adopt(read(work).operation);
   Work copy = its;
   WorkHandle::release(its);
   return copy;

@@ -55,6 +55,7 @@ CommunicatorImpl::CommunicatorImpl(CommunicatorParts parts)
 }
 
 CommunicatorImpl::~CommunicatorImpl() {
+  pool_->abandon();
   if (!parts_.runtime->in_own_process()) {  // a forked child: the channels are the parent's
     static_cast<void>(parts_.transport.release());
     return;

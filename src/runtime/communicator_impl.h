@@ -86,6 +86,9 @@ class CommunicatorImpl final : public Advanced {
   Persistent init(const TransferCall& call);
   void run(const PlannedCall& call);
   Work start(const PlannedCall& call);
+  /// To be run when the group ends.
+  void add_to(Group& group, const PlannedCall& call);
+  void add_to(Group& group, const TransferCall& call);
 
   /// For groups: starts an operation of this communicator.
   OperationRef enqueue(OperationRef operation);

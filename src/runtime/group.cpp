@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "runtime/communicator_impl.h"
 
 namespace tutti {
@@ -18,6 +20,16 @@ void CommunicatorImpl::add_to(Group& group, OperationRef operation) {
   group.calls_->calls.push_back(std::move(operation));
 }
 
+void CommunicatorImpl::add_to(Group& group, const PlannedCall& call) {
+  check_usable(to_string(call.key.signature.what));
+  add_to(group, prepared(call));
+}
+
+void CommunicatorImpl::add_to(Group& group, const TransferCall& call) {
+  check(call);
+  add_to(group, prepared(call));
+}
+
 OperationRef CommunicatorImpl::operation_of_group() {
   groups_.fetch_add(1, std::memory_order_relaxed);
   return pool_->take(this, {});
@@ -28,8 +40,20 @@ Work CommunicatorImpl::work_of(const OperationRef& operation) { return Work(*ope
 void refuse_in_group(const Group* group) {
   if (group != nullptr)
     throw Error(ErrorKind::usage,
-                "an asynchronous or persistent call names a group: make the blocking call there, "
-                "which returns at once, and take the Work of Group::end_async()");
+                "an asynchronous call, or one that makes a persistent one, names a group: make the "
+                "blocking call there, or Persistent::add_to(), which return at once, and take the "
+                "Work of Group::end_async()");
+}
+
+// What they point to is gone, so that all there is to do is to say so.
+void Group::Calls::refuse_destroyed() {
+  if (std::all_of(calls.begin(), calls.end(), [](const auto& each) { return each->owner_lives(); }))
+    return;
+  const std::size_t dropped = std::exchange(calls, {}).size();
+  throw Error(ErrorKind::usage,
+              fmt::format("a group ends after a communicator of one of its {} calls was destroyed: "
+                          "none of them was made, and the group is empty again; end groups first",
+                          dropped));
 }
 
 // Sends and receives of one communicator need nobody else's turn.
@@ -71,6 +95,7 @@ void Group::Calls::await() {
 void Group::Calls::end() {
   started_.clear();
   if (calls.empty()) return;
+  refuse_destroyed();
   if (can_run_here()) return run_here();
   for (const OperationRef& each : calls) each->owner->refuse_in_callback();
   start();
@@ -82,6 +107,7 @@ void Group::Calls::end() {
 Work Group::Calls::end_async() {
   started_.clear();
   if (calls.empty()) return {};
+  refuse_destroyed();
   const OperationRef all = calls.front()->owner->operation_of_group();
   all->await_parts(static_cast<int>(calls.size()));
   start();

@@ -16,6 +16,7 @@ struct Group::Calls {
   std::vector<OperationRef> calls;  ///< Checked, not started.
 
  private:
+  void refuse_destroyed();
   bool can_run_here() const;
   void run_here();
   void start();
@@ -25,7 +26,7 @@ struct Group::Calls {
   std::vector<Transfer*> transfers_;   // as well
 };
 
-/// Throws `usage` where an asynchronous or persistent call names a group.
+/// Throws `usage` where an asynchronous call, or one that makes a persistent one, names a group.
 void refuse_in_group(const Group* group);
 
 }  // namespace tutti

@@ -58,6 +58,8 @@ void Operation::part_ended(const Error* error) noexcept {
   let_go();
 }
 
+bool Operation::owner_lives() const noexcept { return !pool_->abandoned(); }
+
 void Operation::let_go() noexcept {
   if (references_.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
   const std::shared_ptr<OperationPool> pool = std::move(pool_);

@@ -41,8 +41,9 @@ struct PlannedCall {
 
 class OperationPool;
 
-/// Thread-safe but for the public members, which are constant from take() on.
-class Operation {
+/// Thread-safe but for the public members, which are constant from take() on. Aligned so that a C
+/// handle has bits for its number.
+class alignas(64) Operation {
  public:
   Operation();
   bool done() const noexcept { return done_.load(std::memory_order_acquire); }
@@ -64,11 +65,15 @@ class Operation {
   void await_parts(int parts) noexcept;
   void part_ended(const Error* error) noexcept;
 
-  CommunicatorImpl* owner = nullptr;  ///< Alive until done.
+  /// Of one that was not started: whether `owner` still is.
+  bool owner_lives() const noexcept;
+
+  CommunicatorImpl* owner = nullptr;  ///< Alive until done, if it was started.
   PlannedCall call;
   BlockTable own_blocks;  ///< Of a variable call that is not persistent. Keeps its memory.
   Transfer transfer;      ///< Of a send or receive, in place of `call`.
   TimePoint deadline = TimePoint::max();
+  std::atomic<std::uint32_t> handles_freed{0};  ///< In C, over all its uses: a handle's number.
 
  private:
   friend class OperationPool;
@@ -125,6 +130,9 @@ class OperationPool : public std::enable_shared_from_this<OperationPool> {
   OperationPool& operator=(const OperationPool&) = delete;
 
   OperationRef take(CommunicatorImpl* owner, PlannedCall call);
+  /// The communicator goes.
+  void abandon() noexcept { abandoned_.store(true, std::memory_order_release); }
+  bool abandoned() const noexcept { return abandoned_.load(std::memory_order_acquire); }
 
  private:
   friend class Operation;
@@ -133,6 +141,7 @@ class OperationPool : public std::enable_shared_from_this<OperationPool> {
 
   Operation* free_ = nullptr;                    // calling thread only
   std::atomic<Operation*> given_back_{nullptr};  // since it looked last
+  std::atomic<bool> abandoned_{false};
 };
 
 /// Operations in the order in which they were issued, without a lock: push() by the calling thread,

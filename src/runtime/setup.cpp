@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "collectives/algorithms.h"
+#include "collectives/select.h"
 #include "common/config.h"
 #include "rendezvous/agreement.h"
 #include "rendezvous/launch_environment.h"
@@ -74,6 +75,17 @@ class PhaseTimer {
   TimePoint since_;
 };
 
+// Before anything is made of them.
+void check_settings(const Config& config) {
+  check_config(config);
+  if (config.algorithm.empty() || config.algorithm == "auto") return;
+  try {
+    algorithm_index(config.algorithm);
+  } catch (const Error& error) {
+    throw Error(error.kind(), fmt::format("TUTTI_ALGORITHM (Config::algorithm): {}", error.what()));
+  }
+}
+
 void check_ranks(int rank, int size) {
   if (size < 1 || size > kMaxRanks)
     throw Error(ErrorKind::usage,
@@ -137,7 +149,7 @@ std::string next_prefix(Store& store, int rank, Store::Deadline deadline) {
 CommunicatorParts join_store(std::shared_ptr<Store> store, int rank, int size,
                              const Config& config) {
   check_ranks(rank, size);
-  check_config(config);
+  check_settings(config);
   if (store == nullptr)
     throw Error(ErrorKind::usage, "a communicator needs a store; this one is null");
   bind_rank(rank, size, config);
@@ -175,7 +187,7 @@ CommunicatorParts join_store(std::shared_ptr<Store> store, int rank, int size,
 }
 
 CommunicatorParts join_environment(const Config& config) {
-  check_config(config);
+  check_settings(config);
   const auto start = std::chrono::steady_clock::now();
   const LaunchEnvironment launch = read_launch_environment(process_environment());
   Log log(config.log_level, config.log_sink);
@@ -220,7 +232,7 @@ CommunicatorParts join_subset(const CommunicatorParts& whole, Subset subset,
 
 std::vector<CommunicatorParts> join_in_process(int size, const Config& config) {
   check_ranks(0, size);
-  check_config(config);
+  check_settings(config);
   auto runtime = std::make_shared<Runtime>(config);
   auto hub = std::make_shared<local::Hub>(size);
   const int cores = static_cast<int>(affinity().size());

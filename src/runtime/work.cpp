@@ -62,6 +62,11 @@ Work Persistent::start() {
   return std::visit(start, prepared_->call);
 }
 
+void Persistent::add_to(Group& group) {
+  std::visit([&](const auto& call) { prepared_->communicator.add_to(group, call); },
+             prepared_->call);
+}
+
 Persistent CommunicatorImpl::init(const Call& call) {
   return Persistent(
       std::make_unique<Persistent::Prepared>(Persistent::Prepared{*this, prepare(call)}));

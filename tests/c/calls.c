@@ -151,6 +151,18 @@ const char* groups_of_calls(tuttiComm_t comm) {
     CHECK(recv[kLong - 1] == 10 * previous + round);
     CHECK(all == ranks - 1);
   }
+  /* A communicator that went before the end of its group's calls. */
+  tuttiComm_t dup = NULL;
+  OK(tuttiCommDup(comm, &dup));
+  OK(tuttiBarrier(comm, &options, NULL));
+  OK(tuttiBarrier(dup, &options, NULL));
+  OK(tuttiCommDestroy(dup));
+  CHECK(tuttiGroupEnd(options.group, NULL) == tuttiErrorUsage);
+  CHECK(strstr(tuttiGetLastError(comm), "one of its 2 calls was destroyed") != NULL);
+  OK(tuttiAllReduce(&rank, &all, 1, tuttiInt32, tuttiMin, comm, &options, NULL));
+  OK(tuttiGroupEnd(options.group, NULL));
+  CHECK(all == 0);
+
   OK(tuttiGroupFree(options.group));
   OK(tuttiGroupFree(NULL));
   CHECK(tuttiGroupEnd(NULL, NULL) == tuttiErrorUsage);
@@ -186,6 +198,9 @@ const char* asynchronous_calls(tuttiComm_t comm) {
     OK(tuttiWorkTest(works[i], &done));
     CHECK(done == 1);
     OK(tuttiWorkFree(works[i]));
+    CHECK(tuttiWorkFree(works[i]) == tuttiErrorUsage);
+    CHECK(tuttiWorkWait(works[i]) == tuttiErrorUsage);
+    CHECK(strstr(tuttiGetLastError(comm), "has been freed") != NULL);
   }
   CHECK(holds_sum(recv[0], ranks, 0));
   CHECK(rank != 0 || holds_sum(recv[1], ranks, 0));

@@ -5,10 +5,20 @@
 #include "calls.h"
 #include "checks.h"
 
-/* Runs them all, or starts and awaits one after the other. */
-static const char* run_all(const tuttiPersistent_t* calls, int count, int start) {
+/* Runs them all, or starts and awaits one after the other, or runs them in a group. */
+enum Way { kRun, kStart, kGroup, kWays };
+
+static const char* run_all(const tuttiPersistent_t* calls, int count, int way) {
+  tuttiGroup_t group = NULL;
+  if (way == kGroup) {
+    OK(tuttiGroupCreate(&group));
+    for (int i = 0; i < count; ++i) OK(tuttiPersistentAddTo(calls[i], group));
+    OK(tuttiGroupEnd(group, NULL));
+    OK(tuttiGroupFree(group));
+    return NULL;
+  }
   for (int i = 0; i < count; ++i) {
-    if (!start) {
+    if (way == kRun) {
       OK(tuttiPersistentRun(calls[i]));
       continue;
     }
@@ -37,11 +47,11 @@ const char* persistent_calls(tuttiComm_t comm) {
   OK(tuttiAllToAllInit(send, recv[6], kCount, tuttiInt32, comm, NULL, &calls[7]));
   OK(tuttiBarrierInit(comm, NULL, &calls[8]));
   CHECK(tuttiCommDestroy(comm) == tuttiErrorUsage); /* they would outlive it */
-  for (int round = 0; round < 3; ++round) {
+  for (int round = 0; round < kWays; ++round) {
     fill(send, rank, ranks);
     fill(buffer, rank, 1);
     memset(recv, 0, sizeof recv);
-    const char* wrong = run_all(calls, kKinds, round == 1);
+    const char* wrong = run_all(calls, kKinds, round);
     if (wrong != NULL) return wrong;
     CHECK(holds_sum(recv[0], ranks, 0));
     CHECK(rank != 0 || holds_sum(recv[1], ranks, 0));
@@ -85,10 +95,10 @@ const char* persistent_blocks_of_different_lengths(tuttiComm_t comm) {
   memset(counts, 0xff, sizeof counts);
   memset(displs, 0xff, sizeof displs);
   memset(mine, 0xff, sizeof mine);
-  for (int round = 0; round < 3; ++round) {
+  for (int round = 0; round < kWays; ++round) {
     for (int i = 0; i < kMost; ++i) send[i] = 1000 * round + 100 * rank + i;
     memset(recv, 0xff, sizeof recv);
-    const char* wrong = run_all(calls, kKinds, round == 1);
+    const char* wrong = run_all(calls, kKinds, round);
     if (wrong != NULL) return wrong;
     for (int r = 0; r < ranks; ++r) {
       CHECK(recv[0][places[r]] == 1000 * round + 100 * r);
@@ -117,7 +127,7 @@ const char* persistent_sends_and_receives(tuttiComm_t comm) {
   tuttiPersistent_t send = NULL, recv = NULL;
   OK(tuttiSendInit(sent, kCount, tuttiInt32, next, 3, comm, NULL, &send));
   OK(tuttiRecvInit(got, kCount + 1, tuttiInt32, previous, 3, comm, &options, &recv));
-  for (int round = 0; round < 3; ++round) {
+  for (int round = 0; round < kWays; ++round) {
     fill(sent, rank, 1);
     memset(got, 0, sizeof got);
     received.count = 99;

@@ -432,6 +432,17 @@ TEST(Communicator, WorldSizesAndRanksOutOfRangeAreRefused) {
               StartsWith("usage: "));
 }
 
+TEST(Communicator, AnAlgorithmThatNobodyKnowsIsRefusedAtTheStart) {
+  Config config = quick_config();
+  config.algorithm = "rong";
+  const auto expected =
+      AllOf(StartsWith("usage: TUTTI_ALGORITHM"), HasSubstr("'rong' is unknown; known are auto, "));
+  EXPECT_THAT(outcome_of([&] { Communicator::in_process(2, config); }), expected);
+  EXPECT_THAT(
+      outcome_of([&] { Communicator::create(std::make_shared<MemoryStore>(), 0, 1, config); }),
+      expected);
+}
+
 TEST(Communicator, AMissingRankIsATimeoutAtStartThatNamesIt) {
   Config config = quick_config("shm");
   config.startup_timeout = std::chrono::milliseconds(200);

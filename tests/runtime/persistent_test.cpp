@@ -112,8 +112,9 @@ TEST_P(PersistentCalls, AWrongOneIsRefusedWhenItIsMade) {
     EXPECT_THAT(outcome_of([&] { comm.send_init(data.data(), 4, kType, 2, 0); }),
                 StartsWith("usage: send: peer 2"));
     Group group;
-    EXPECT_THAT(outcome_of([&] { comm.recv_init(data.data(), 4, kType, 0, 0, {.group = &group}); }),
-                StartsWith("usage: an asynchronous or persistent call names a group"));
+    EXPECT_THAT(
+        outcome_of([&] { comm.recv_init(data.data(), 4, kType, 0, 0, {.group = &group}); }),
+        StartsWith("usage: an asynchronous call, or one that makes a persistent one, names"));
     comm.barrier();
   });
 }
@@ -245,6 +246,62 @@ TEST_P(PersistentCalls, ASendStartedTwiceIsReceivedTwiceByABlockingReceive) {
   });
 }
 
+// --- in groups ---
+
+TEST_P(PersistentCalls, OfAllKindsRunInAGroupEachTimeTheyAreAddedToIt) {
+  on_two_ranks([](Communicator& comm) {
+    const int peer = 1 - comm.rank();
+    VariableCalls variable(comm);
+    std::vector<int> sum(1000), out(100'000), in(out.size());
+    Received received;
+    std::vector<Persistent> messages;
+    messages.push_back(comm.send_init(out.data(), out.size(), kType, peer, 3));
+    messages.push_back(
+        comm.recv_init(in.data(), in.size(), kType, peer, 3, {.received = &received}));
+    Persistent doubled = comm.all_reduce_init(sum.data(), sum.data(), 1000, kType, Op::sum);
+    Group group;
+    for (int round = 0; round < 4; ++round) {
+      variable.fill(round);
+      sum.assign(1000, 1);
+      out.assign(out.size(), 10 * round + comm.rank());
+      received = {};
+      for (Persistent& call : variable.calls) call.add_to(group);
+      for (Persistent& call : messages) call.add_to(group);
+      doubled.add_to(group);
+      doubled.add_to(group);
+      EXPECT_EQ(sum[0], 1) << "it waits for the group's end";
+      round % 2 == 0 ? group.end() : group.end_async().wait();
+      variable.check(round);
+      EXPECT_THAT(sum, Each(4));
+      EXPECT_EQ(in.back(), 10 * round + peer);
+      EXPECT_EQ(received.count, in.size());
+    }
+    doubled.add_to(group);
+    variable.fill(9);
+    for (Persistent& call : variable.calls) call.add_to(group);
+    variable.calls.clear();
+    messages.clear();
+    doubled = comm.barrier_init();
+    group.end();  // what was added goes on
+    variable.check(9);
+    EXPECT_THAT(sum, Each(8));
+  });
+}
+
+TEST_P(PersistentCalls, OfACommunicatorThatHasFailedAreRefusedByTheGroup) {
+  const Outcomes outcomes = run_ranks(2, quick_config(GetParam()), [](Communicator& comm) {
+    std::vector<int> data(4);
+    Persistent sum = comm.all_reduce_init(data.data(), data.data(), 4, kType, Op::sum);
+    EXPECT_NE(outcome_of([&] {
+                comm.all_reduce(std::span(data).first(static_cast<std::size_t>(comm.rank()) + 1));
+              }),
+              "");
+    Group group;
+    sum.add_to(group);
+  });
+  EXPECT_THAT(outcomes, Each(StartsWith("mismatch: ")));
+}
+
 // --- what a start costs ---
 
 TEST_P(PersistentCalls, AllocateNothingInTheSteadyState) {
@@ -258,6 +315,7 @@ TEST_P(PersistentCalls, AllocateNothingInTheSteadyState) {
     calls.push_back(comm.all_to_all_init(in.data(), out.data(), 2, kType));
     Persistent send = comm.send_init(in.data(), 4, kType, peer, 0);
     Persistent recv = comm.recv_init(out.data(), 4, kType, peer, 0);
+    Group group;
     const auto round = [&] {
       for (Persistent& call : calls) call.run();
       for (Persistent& call : calls) call.start().wait();
@@ -266,6 +324,10 @@ TEST_P(PersistentCalls, AllocateNothingInTheSteadyState) {
       Work sent = send.start();
       recv.start().wait();
       sent.wait();
+      for (Persistent& call : calls) call.add_to(group);
+      send.add_to(group);
+      recv.add_to(group);
+      group.end();
       comm.barrier();  // else messages that are not received yet would have to be kept
     };
     EXPECT_EQ(steady_state_allocations(comm, round), 0u);

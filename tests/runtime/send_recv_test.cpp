@@ -348,6 +348,28 @@ TEST(Groups, OverTwoCommunicatorsMayNameThemInAnyOrder) {
   EXPECT_THAT(outcomes, Each(IsEmpty()));
 }
 
+TEST(Groups, ThatEndAfterACommunicatorOfTheirsWasDestroyedSayItAndMayBeUsedAgain) {
+  for (const bool in_background : {false, true})
+    EXPECT_THAT(
+        run_ranks(2, quick_config(),
+                  [&](Communicator& comm) {
+                    std::vector<int> data(4, 1);
+                    Group group;
+                    {
+                      Communicator dup = comm.dup();
+                      comm.all_reduce(std::span(data), Op::sum, {.group = &group});
+                      dup.send(std::span(data), 1 - comm.rank(), 0, {.group = &group});
+                    }
+                    EXPECT_THAT(
+                        outcome_of([&] { in_background ? void(group.end_async()) : group.end(); }),
+                        AllOf(StartsWith("usage: "), HasSubstr("of its 2 calls was destroyed")));
+                    comm.all_reduce(std::span(data), Op::sum, {.group = &group});
+                    group.end();
+                    EXPECT_THAT(data, Each(2));
+                  }),
+        Each(IsEmpty()));
+}
+
 TEST(Groups, SeveralThreadsSendOnACommunicatorEach) {
   constexpr int kThreads = 4;
   std::vector<std::vector<Communicator>> all;
