@@ -28,7 +28,7 @@ Report example() {
   Report report;
   report.arguments = {"tutti-perf", "all_reduce"};
   report.start_time = "2026-11-21 05:22:07";
-  report.devices = {{0, 12, "host", 1, "cpu"}};
+  report.devices = {{0, 3, 12, "host", 1, "cpu"}};
   const Timing out_of_place{0.1 + 0.2, 1e-9, 2, 0, 20, 57.25, std::nullopt};
   const Timing in_place{1, 2, 3, std::nullopt, 40, std::nullopt, std::nullopt};
   report.rows = {{8, 2, "float", "sum", -1, out_of_place, in_place, 0.057, {}}};
@@ -56,6 +56,7 @@ TEST(PerfJson, HasTheKeysOfNcclTestsInTheirOrder) {
                                    "in_place", "actual_iterations", "experiment_name", "limit_us"));
   EXPECT_THAT(keys(json["results"][0]["in_place"]),
               testing::ElementsAre("time", "alg_bw", "bus_bw", "nwrong"));
+  EXPECT_EQ(json["config"]["devices"][0]["group"], 3);
   EXPECT_EQ(json["version"], 3);
   EXPECT_EQ(json["nccl_version"], 10203);
 }

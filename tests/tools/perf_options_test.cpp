@@ -181,9 +181,52 @@ TEST(PerfOptions, TheEnvironmentOfNcclTestsIsObeyedOrRefused) {
   EXPECT_EQ(parsed({}).alltoallv_spread, 0.5);
   ::unsetenv("NCCL_TESTS_ALLTOALLV_SPREAD");
   EXPECT_EQ(parsed({}).alltoallv_spread, 1);
-  ::setenv("NCCL_TESTS_SPLIT", "AND 0x7", 1);
+  ::setenv("NCCL_TESTS_DEVICE", "1", 1);
   EXPECT_THROW(parsed({}), Error) << "it would measure other ranks than were asked for";
+  ::unsetenv("NCCL_TESTS_DEVICE");
+}
+
+TEST(PerfOptions, TheSplitOfNcclTestsIsReadAsTheyReadIt) {
+  using By = Split::By;
+  for (const auto& [text, split] :
+       std::vector<std::pair<std::string, Split>>{{"AND 0x7", {By::bit_and, 7}},
+                                                  {"and0b11", {By::bit_and, 3}},
+                                                  {"& 010", {By::bit_and, 8}},
+                                                  {"OR 1", {By::bit_or, 1}},
+                                                  {"|0", {By::bit_or, 0}},
+                                                  {"Mod  2", {By::remainder, 2}},
+                                                  {"%3", {By::remainder, 3}},
+                                                  {"DIV 4", {By::quotient, 4}},
+                                                  {"/ 0X10", {By::quotient, 16}}})
+    EXPECT_EQ(parse_split(text), split) << text;
+  for (const char* text : {"", "AND", "XOR 1", "MOD 0", "/0", "AND x", "AND 7 8", "AND -1", "% 2x",
+                           "AND 08", "AND 0x80000000", "AN", "7"})
+    EXPECT_EQ(parse_split(text), std::nullopt) << text;
+  std::vector<int> colors;
+  for (const By by : {By::nothing, By::bit_and, By::bit_or, By::remainder, By::quotient})
+    colors.push_back(Split{by, 3}.color(5));
+  EXPECT_EQ(colors, (std::vector{0, 1, 7, 2, 1}));
+
+  ::setenv("NCCL_TESTS_SPLIT", "DIV 2", 1);
+  EXPECT_EQ(parsed({}).split, (Split{By::quotient, 2}));
+  EXPECT_NO_THROW(require_ranks(parsed({"-r", "1"}), 4));
+  EXPECT_THROW(require_ranks(parsed({"-r", "1"}), 3), Error) << "the second group has one rank";
+  EXPECT_NO_THROW(require_ranks(parsed({"hypercube"}), 6)) << "three groups of two";
+  EXPECT_NO_THROW(require_ranks(parsed({"-r", "all"}), 4));
+  EXPECT_THROW(require_ranks(parsed({"-r", "all"}), 3), Error) << "groups have other roots";
+  ::setenv("NCCL_TESTS_SPLIT_MASK", "10", 1);
+  EXPECT_EQ(parsed({}).split, (Split{By::bit_and, 16})) << "hexadecimal, and before the other";
+  ::setenv("NCCL_TESTS_SPLIT_MASK", "0x7", 1);
+  EXPECT_EQ(parsed({}).split, (Split{By::bit_and, 7}));
+  for (const char* wrong : {"", "0x", "g", "1 "}) {
+    ::setenv("NCCL_TESTS_SPLIT_MASK", wrong, 1);
+    EXPECT_THROW(parsed({}), Error) << wrong;
+  }
+  ::unsetenv("NCCL_TESTS_SPLIT_MASK");
+  ::setenv("NCCL_TESTS_SPLIT", "MOD two", 1);
+  EXPECT_THROW(parsed({}), Error);
   ::unsetenv("NCCL_TESTS_SPLIT");
+  EXPECT_EQ(parsed({}).split, Split{});
 }
 
 TEST(PerfOptions, SaysWhatIsWrongWithAnArgument) {

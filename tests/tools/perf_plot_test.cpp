@@ -17,7 +17,7 @@ using testing::Not;
 
 Report example() {
   Report report;
-  report.devices = {{0, 12, "host", 1, "A < B & C"}, {1, 13, "host", 2, "A < B & C"}};
+  report.devices = {{0, 0, 12, "host", 1, "A < B & C"}, {1, 0, 13, "host", 2, "A < B & C"}};
   report.start_time = "2026-11-21 05:22:07";
   for (std::size_t size = 0; size <= 1 << 20; size = size == 0 ? 8 : 4 * size) {
     const auto us = static_cast<double>(size) / 1e3;

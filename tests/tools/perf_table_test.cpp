@@ -34,7 +34,7 @@ TEST(PerfTable, BannerSaysWhatIsMeasured) {
 }
 
 TEST(PerfTable, DevicesAreWrittenAsNcclTestsWritesGpus) {
-  EXPECT_EQ(format_device({0, 12345, "hostname", 0, "NVIDIA H200"}),
+  EXPECT_EQ(format_device({0, 0, 12345, "hostname", 0, "NVIDIA H200"}),
             "#  Rank  0 Group  0 Pid  12345 on   hostname device  0 [cpu] NVIDIA H200\n");
 }
 

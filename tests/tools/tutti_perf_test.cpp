@@ -233,6 +233,23 @@ TEST(TuttiPerf, FailsBelowTheBandwidthThatWasAskedFor) {
   ::unsetenv("NCCL_TESTS_MIN_BW");
 }
 
+TEST(TuttiPerf, SplitsItsRanksIntoGroupsThatMeasureSideBySide) {
+  ::setenv("NCCL_TESTS_SPLIT", "MOD 2", 1);
+  for (const char* ranks : {"--ranks", "-t"}) {
+    Command command(perf({"all_gather", ranks, "5", "-b", "4096", "-e", "4096", "-n", "5"}));
+    EXPECT_EQ(command.wait(), 0) << command.err();
+    EXPECT_THAT(command.out(), HasSubstr("#  Rank  0 Group  0 Pid "));
+    EXPECT_THAT(command.out(), HasSubstr("#  Rank  3 Group  1 Pid "));
+    EXPECT_THAT(command.out(), HasSubstr("# Out of bounds values : 0 OK\n"));
+    const auto table = rows(command.out());
+    ASSERT_EQ(table.size(), 1u);
+    // Blocks of 16 bytes for each of the three ranks of rank 0's group.
+    EXPECT_EQ(table[0][0], "4080");
+    EXPECT_EQ(table[0][1], "340");
+  }
+  ::unsetenv("NCCL_TESTS_SPLIT");
+}
+
 TEST(TuttiPerf, RefusesBadArgumentsBeforeItStartsRanks) {
   for (const auto& [arguments, why] : std::vector<std::pair<std::vector<std::string>, std::string>>{
            {{"-b", "x"}, "tutti-perf: usage: -b x: expected a size"},

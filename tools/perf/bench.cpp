@@ -32,18 +32,17 @@ double processor_time_us() {
 
 }  // namespace
 
-Bench::Bench(Communicator& comm, const Options& options, Limits limits)
-    : comm_(comm),
+Bench::Bench(Communicator& all, Communicator& group, const Options& options, Limits limits)
+    : all_(all),
+      comm_(group),
       options_(options),
-      ranks_{comm.size(), comm.rank(), options.alltoallv_spread},
+      ranks_{group.size(), group.rank(), options.alltoallv_spread},
       limits_(limits),
       call_options_{std::chrono::seconds(options.timeout_s), {}},
       buffer_bytes_(options.max_bytes +
                     static_cast<std::size_t>(options.unalign) * size_of(DataType::complex128)),
       input_(allocate()),
-      output_(allocate()) {
-  require_ranks(options_, comm_.size());
-}
+      output_(allocate()) {}
 
 Bench::Memory Bench::allocate() const {
   constexpr std::size_t kPage = 4096;
@@ -52,7 +51,7 @@ Bench::Memory Bench::allocate() const {
   if (!memory)
     throw Error(ErrorKind::unavailable,
                 fmt::format("rank {}: no memory for two buffers of {} bytes; choose a smaller -e",
-                            comm_.rank(), bytes));
+                            all_.rank(), bytes));
   std::memset(memory.get(), 0, bytes);
   return memory;
 }
@@ -77,7 +76,7 @@ Summary Bench::run(const std::function<void(const Row&)>& report) {
       }
     }
   std::uint64_t most[] = {comm_.memory_bytes(), 2 * buffer_bytes_};
-  comm_.all_reduce(std::span<std::uint64_t>(most), Op::max);
+  all_.all_reduce(std::span<std::uint64_t>(most), Op::max);
   return {wrong_results_, timings_ > 0 ? bus_gb_s_sum_ / timings_ : 0, most[0], most[1]};
 }
 
@@ -108,7 +107,7 @@ Row Bench::measure_row(const Call& call) {
 
 Timing Bench::measure(const Call& call, bool in_place) {
   Timing timing;
-  if (options_.measures_phase() && comm_.size() > 1)
+  if (options_.measures_phase() && all_.size() > 1)
     timing.one_way_ns = from_rank0([&] { return limits_.one_way_ns(); });
   std::int64_t iterations = options_.iterations;
   if (iterations == 0)
@@ -141,7 +140,7 @@ Bench::Mean Bench::time_iterations(const Call& call, bool in_place, std::int64_t
   const Buffers same = buffers(call, in_place, 0);
   iterations_us_.clear();
   perf::run(comm_, call, same, call_options_);
-  comm_.barrier();
+  all_.barrier();
   const double processor_start_us = processor_time_us();
   const auto start = Clock::now();
   double passed_us = 0;
@@ -150,7 +149,7 @@ Bench::Mean Bench::time_iterations(const Call& call, bool in_place, std::int64_t
       const auto begin = Clock::now();
       iterate(call, in_place, i, same);
       iterations_us_.push_back(us_since(begin));
-      if (options_.blocking == Blocking::barrier_untimed) comm_.barrier();
+      if (options_.blocking == Blocking::barrier_untimed) all_.barrier();
     }
     passed_us = std::accumulate(iterations_us_.begin(), iterations_us_.end(), 0.0);
   } else {
@@ -171,7 +170,7 @@ void Bench::iterate(const Call& call, bool in_place, std::int64_t iteration, con
   const bool barrier = options_.blocking == Blocking::wait_and_barrier;
   if (options_.aggregated == 1) {
     perf::run(comm_, call, buffers_of(0), call_options_);
-    if (barrier) comm_.barrier();
+    if (barrier) all_.barrier();
     return;
   }
   const auto wait_for_all = [&] {
@@ -181,16 +180,16 @@ void Bench::iterate(const Call& call, bool in_place, std::int64_t iteration, con
   for (int i = 0; i < options_.aggregated; ++i) {
     perf::start(comm_, call, buffers_of(i), call_options_, works_);
     if (barrier || options_.blocking == Blocking::wait) wait_for_all();
-    if (barrier) comm_.barrier();
+    if (barrier) all_.barrier();
   }
   wait_for_all();
 }
 
 IterationTimes Bench::gather_iterations() {
   const std::size_t n = iterations_us_.size();
-  const auto ranks = static_cast<std::size_t>(comm_.size());
+  const auto ranks = static_cast<std::size_t>(all_.size());
   std::vector<double> all(n * ranks);
-  comm_.all_gather(iterations_us_.data(), all.data(), n, DataType::f64);
+  all_.all_gather(iterations_us_.data(), all.data(), n, DataType::f64);
   IterationTimes times{options_.skipped_iterations, std::vector<double>(n), {}};
   for (auto row = all.begin(); row != all.end(); row += static_cast<std::ptrdiff_t>(n)) {
     times.by_rank.emplace_back(row, row + static_cast<std::ptrdiff_t>(n));
@@ -269,17 +268,17 @@ std::int64_t Bench::check(const Call& call, bool in_place) {
     case Operation::alltoall: wrong = wrong_blocks(pattern, call, to.output); break;
   }
   std::int64_t sums[2] = {static_cast<std::int64_t>(wrong), wrong > 0 ? 1 : 0};
-  comm_.all_reduce(std::span<std::int64_t>(sums));
+  all_.all_reduce(std::span<std::int64_t>(sums));
   wrong_results_ += static_cast<int>(sums[1]);
   return sums[0];
 }
 
 double Bench::combine(double time) {
-  std::vector<double> times(static_cast<std::size_t>(comm_.size()));
-  comm_.all_gather(&time, times.data(), 1, DataType::f64);
+  std::vector<double> times(static_cast<std::size_t>(all_.size()));
+  all_.all_gather(&time, times.data(), 1, DataType::f64);
   switch (options_.average) {
     case Average::rank0: return times.front();
-    case Average::mean: return std::accumulate(times.begin(), times.end(), 0.0) / comm_.size();
+    case Average::mean: return std::accumulate(times.begin(), times.end(), 0.0) / all_.size();
     case Average::min: return *std::min_element(times.begin(), times.end());
     case Average::max: return *std::max_element(times.begin(), times.end());
   }
@@ -288,8 +287,8 @@ double Bench::combine(double time) {
 }
 
 double Bench::from_rank0(const std::function<double()>& measure) {
-  double value = comm_.rank() == 0 ? measure() : 0;
-  comm_.broadcast(std::span<double>(&value, 1), 0);
+  double value = all_.rank() == 0 ? measure() : 0;
+  all_.broadcast(std::span<double>(&value, 1), 0);
   return value;
 }
 

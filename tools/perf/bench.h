@@ -18,7 +18,10 @@
 
 namespace tutti::perf {
 
-/// Runs the calls of a table on one rank; all ranks run the same, and come to the same rows.
+/// Runs the calls of a table on one rank; all ranks run the same, and come to the same rows. Where
+/// ranks are split (NCCL_TESTS_SPLIT), each group makes its own calls at the same time as the
+/// others, between barriers of all; times and results are of all ranks, bandwidths by the size of
+/// rank 0's group, as in nccl-tests.
 ///
 /// Each time is measured as nccl-tests does: one call, a barrier, then iterations back to back;
 /// their mean on each rank becomes one number by Options::average. Then the results are checked, of
@@ -27,8 +30,9 @@ namespace tutti::perf {
 /// Not thread-safe.
 class Bench {
  public:
-  /// `limits` is used by rank 0 alone, while the other ranks wait.
-  Bench(Communicator& comm, const Options& options, Limits limits);
+  /// `group`: of `all`, the ranks that this one's calls are with; may be `all`. `limits` is used by
+  /// rank 0 alone, while the other ranks wait.
+  Bench(Communicator& all, Communicator& group, const Options& options, Limits limits);
 
   /// Measures all rows; `report` is called with each as soon as it is there.
   Summary run(const std::function<void(const Row&)>& report);
@@ -57,7 +61,8 @@ class Bench {
   double combine(double time);
   double from_rank0(const std::function<double()>& measure);
 
-  Communicator& comm_;
+  Communicator& all_;
+  Communicator& comm_;  // the group
   const Options& options_;
   const Ranks ranks_;
   const Limits limits_;

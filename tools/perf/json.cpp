@@ -33,7 +33,7 @@ Json config(const Report& report, const Options& options) {
   Json devices = Json::array();
   for (const Device& device : report.devices)
     devices.push_back({{"rank", device.rank},
-                       {"group", 0},
+                       {"group", device.group},
                        {"pid", device.pid},
                        {"hostname", device.host},
                        {"device", device.core},

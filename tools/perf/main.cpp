@@ -59,11 +59,11 @@ std::optional<int> take_core(int local_rank, int local_ranks) {
 }
 
 /// All ranks' devices, on all ranks.
-std::vector<Device> gather_devices(Communicator& comm, int core) {
+std::vector<Device> gather_devices(Communicator& comm, int core, int group) {
   struct Record {
-    std::int64_t pid, core;
+    std::int64_t pid, core, group;
     char host[64], info[128];
-  } mine{::getpid(), core, {}, {}};
+  } mine{::getpid(), core, group, {}, {}};
   static_assert(sizeof(Record) % sizeof(std::int64_t) == 0);  // it travels as numbers
   ::gethostname(mine.host, sizeof mine.host - 1);
   std::strncpy(mine.info, processor_name().c_str(), sizeof mine.info - 1);
@@ -71,8 +71,9 @@ std::vector<Device> gather_devices(Communicator& comm, int core) {
   comm.all_gather(&mine, all.data(), sizeof(Record) / sizeof(std::int64_t), DataType::int64);
   std::vector<Device> devices;
   for (const Record& record : all)
-    devices.push_back({static_cast<int>(devices.size()), static_cast<int>(record.pid), record.host,
-                       static_cast<int>(record.core), record.info});
+    devices.push_back({static_cast<int>(devices.size()), static_cast<int>(record.group),
+                       static_cast<int>(record.pid), record.host, static_cast<int>(record.core),
+                       record.info});
   return devices;
 }
 
@@ -109,10 +110,14 @@ int run_rank(Communicator comm, const Place& place, const Options& options,
   if (reports && !options.plot_path.empty()) plot.emplace("--plot", options.plot_path);
   if (json) print(fmt::format("# Writing JSON output to {}\n", json->path()));
   if (plot) print(fmt::format("# Drawing into {}\n", plot->path()));
-  report.devices = gather_devices(comm, core.value_or(place.local_rank));
+  const int group = options.split.color(comm.rank());
+  report.devices = gather_devices(comm, core.value_or(place.local_rank), group);
   // Bound to one core, rank 0 measures between it and its neighbour's.
   const int other = cores.size() > 1 ? cores[1] : report.devices[comm.size() > 1 ? 1 : 0].core;
-  Bench bench(comm, options, Limits(cores.front(), other));
+  require_ranks(options, comm.size());
+  std::optional<Communicator> part;
+  if (options.split != Split{}) part = comm.split(group, comm.rank());
+  Bench bench(comm, part ? *part : comm, options, Limits(cores.front(), other));
   if (reports) {
     print(format_banner(options, version()));
     for (const Device& device : report.devices) print(format_device(device));

@@ -19,6 +19,16 @@ enum class Average { rank0 = 0, mean = 1, min = 2, max = 3 };
 /// What follows a call: the values of nccl-tests' `-z`. Calls that are not aggregated block anyway.
 enum class Blocking { no = 0, wait_and_barrier = 1, wait = 2, barrier_untimed = 3 };
 
+/// NCCL_TESTS_SPLIT: ranks of one color measure together, all colors side by side.
+struct Split {
+  enum class By { nothing, bit_and, bit_or, remainder, quotient };
+  By by = By::nothing;
+  int number = 0;
+
+  [[nodiscard]] int color(int rank) const noexcept;
+  bool operator==(const Split&) const = default;
+};
+
 struct Options {
   Operation what = Operation::all_reduce;
   int ranks = 2;    ///< Processes to start; under a launcher, what it started.
@@ -45,7 +55,8 @@ struct Options {
   bool rotate = false;               ///< Walk through the buffers from one iteration to the next.
   bool limits = false;               ///< Measure the machine, and nothing else.
   bool show_limits = false, show_phase = false;
-  double alltoallv_spread = 1;         ///< NCCL_TESTS_ALLTOALLV_SPREAD: see Ranks.
+  double alltoallv_spread = 1;  ///< NCCL_TESTS_ALLTOALLV_SPREAD: see Ranks.
+  Split split;
   std::optional<double> min_bus_gb_s;  ///< NCCL_TESTS_MIN_BW: nine tenths of it will do.
 
   [[nodiscard]] bool measures_phase() const noexcept { return show_phase || !json_path.empty(); }
@@ -62,8 +73,11 @@ struct Options {
 /// All sizes of the table, in order.
 [[nodiscard]] std::vector<std::size_t> sizes(const Options& options);
 
-/// Throws `usage` where the root is none of the ranks, and `unavailable` where the operation needs
-/// another number of them.
+/// "AND 0x7", "|1", "mod 2", "/ 0b100"; none for what is no such split.
+[[nodiscard]] std::optional<Split> parse_split(std::string_view text);
+
+/// Throws `usage` where the root is none of the ranks of each color, and `unavailable` where the
+/// operation needs another number of them.
 void require_ranks(const Options& options, int ranks);
 
 /// The command line of a program linked to this one by an operation's name is that of tutti-perf

@@ -120,8 +120,8 @@ std::string format_banner(const Options& options, std::string_view version) {
 }
 
 std::string format_device(const Device& device) {
-  return fmt::format("#  Rank {:2} Group  0 Pid {:6} on {:>10} device {:2} [cpu] {}\n", device.rank,
-                     device.pid, device.host, device.core, device.info);
+  return fmt::format("#  Rank {:2} Group {:2} Pid {:6} on {:>10} device {:2} [cpu] {}\n",
+                     device.rank, device.group, device.pid, device.host, device.core, device.info);
 }
 
 namespace {

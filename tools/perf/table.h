@@ -15,6 +15,7 @@ namespace tutti::perf {
 /// A rank, for the list at the head.
 struct Device {
   int rank = 0;
+  int group = 0;  ///< Its color: see Split.
   int pid = 0;
   std::string host;
   int core = 0;      ///< Where it is pinned, or its local rank.
