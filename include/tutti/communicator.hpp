@@ -68,8 +68,8 @@ class TUTTI_API Communicator {
   /// the others.
   std::optional<Communicator> subgroup(std::span<const int> ranks);
 
-  /// Memory for messages and boards that this rank holds for it, in bytes: grows with the channels
-  /// that its calls have used.
+  /// Memory for messages, boards and partial results that this rank holds for it, in bytes: grows
+  /// with the channels and the scratch that its calls have used.
   std::size_t memory_bytes() const;
 
   int rank() const noexcept;

@@ -181,7 +181,7 @@ TUTTI_API tuttiResult_t tuttiCommSubgroup(tuttiComm_t comm, const int* ranks, in
 
 TUTTI_API tuttiResult_t tuttiCommRank(tuttiComm_t comm, int* rank);
 TUTTI_API tuttiResult_t tuttiCommSize(tuttiComm_t comm, int* ranks);
-/* Memory for messages and boards that this rank holds for it. */
+/* Memory for messages, boards and partial results that this rank holds for it. */
 TUTTI_API tuttiResult_t tuttiCommMemory(tuttiComm_t comm, size_t* bytes);
 /* Where the time of its start-up went, phase by phase from index 0 on: *name is null behind the
    last, else valid as long as `comm` is. */

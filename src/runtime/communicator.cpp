@@ -46,7 +46,7 @@ Communicator Communicator::dup() { return std::move(*impl_->split(dup_card())); 
 std::optional<Communicator> Communicator::subgroup(std::span<const int> ranks) {
   return impl_->split(subgroup_card(ranks, rank(), size()));
 }
-std::size_t Communicator::memory_bytes() const { return impl_->parts().transport->memory_bytes(); }
+std::size_t Communicator::memory_bytes() const { return impl_->memory_bytes(); }
 
 int Communicator::rank() const noexcept { return impl_->rank(); }
 int Communicator::size() const noexcept { return impl_->size(); }

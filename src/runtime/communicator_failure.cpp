@@ -23,8 +23,10 @@ void CommunicatorImpl::check_usable(std::string_view what) const {
 }
 
 Situation CommunicatorImpl::situation() const {
-  return {*parts_.transport, parts_.runtime->clock(), parts_.rank,           parts_.size,
-          next_number_ - 1,  execution_.call(),       execution_.reduction()};
+  const CallSignature& call = sum_.under_way() ? sum_.call() : execution_.call();
+  return {*parts_.transport,     parts_.runtime->clock(), parts_.rank,
+          parts_.size,           next_number_ - 1,        call,
+          execution_.reduction()};
 }
 
 void CommunicatorImpl::look(TimePoint deadline, Nanoseconds limit) {

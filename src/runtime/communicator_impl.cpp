@@ -88,6 +88,7 @@ CommunicatorImpl::Plan& CommunicatorImpl::plan(const Call& call) {
   if (call.variable != nullptr) {
     check_timeout(call);
     plan.result_bytes = lay_out(call, parts_.rank, parts_.size, plan.key.signature, blocks_);
+    if (plan.reproducible) plan.reproducible = with_blocks(*plan.reproducible, blocks_);
   } else {
     check_buffers(call, parts_.rank, parts_.size);
     plan.checked = true;
@@ -147,9 +148,10 @@ CommunicatorImpl::Plan CommunicatorImpl::plan_kind(const CallKind& kind,
   const std::size_t bytes = kind.count * element_bytes(kind) * blocks_moved(kind.what, parts_.size);
   Plan plan{kind, std::string(algorithm), key_of(kind, algorithm), bytes};
   if (accumulation_of(kind) == Accumulate::reproducible && sums_reproducibly(kind))
-    plan.reproducible = plan_reproducible(kind, parts_.size, [&](const CallKind& part) {
-      return key_of(part, part.what == kind.what ? algorithm : "");
-    });
+    plan.reproducible =
+        plan_reproducible(kind, plan.key.signature, parts_.size, [&](const CallKind& part) {
+          return key_of(part, part.what == kind.what ? algorithm : "");
+        });
   return plan;
 }
 
@@ -157,11 +159,15 @@ std::chrono::milliseconds CommunicatorImpl::timeout_of(const Call& call) const {
   return call.timeout.count() > 0 ? call.timeout : parts_.runtime->config().timeout;
 }
 
-void CommunicatorImpl::begin(BoundProgram& bound, CallBuffers& buffers, std::size_t result_bytes) {
+// `whole`: of what it is a part, if it is.
+void CommunicatorImpl::begin(BoundProgram& bound, CallBuffers& buffers, std::size_t result_bytes,
+                             const CallSignature* whole) {
   buffers.scratch = programs_.scratch(bound);
   if (!bound.program.variable) buffers.blocks = nullptr;
   const std::uint64_t number = next_number_++;
-  board_.record(number, bound.program.variable ? buffers.blocks->call : bound.program.call);
+  board_.record(number, whole != nullptr         ? *whole
+                        : bound.program.variable ? buffers.blocks->call
+                                                 : bound.program.call);
   execution_.start(bound, buffers, static_cast<std::uint32_t>(number),
                    stores_for(result_bytes, buffers.input, buffers.output));
 }
@@ -181,8 +187,8 @@ bool CommunicatorImpl::begin_part() {
   const auto part = sum_.next();
   if (!part) return false;
   part_program_ = programs_.get(part->key);
-  CallBuffers buffers{part->input, part->output};
-  begin(*part_program_, buffers, 0);
+  CallBuffers buffers{part->input, part->output, nullptr, part->blocks};
+  begin(*part_program_, buffers, 0, &sum_.call());
   return true;
 }
 

@@ -71,6 +71,9 @@ class CommunicatorImpl final : public Advanced {
   const CommunicatorParts& parts() const noexcept { return parts_; }
   std::optional<Error> failure() const;
 
+  std::size_t memory_bytes() const {
+    return parts_.transport->memory_bytes() + programs_.scratch_bytes() + sum_.memory_bytes();
+  }
   OwnAlgorithms& own_algorithms() noexcept { return own_algorithms_; }
 
   /// This rank's part of splitting the communicator by `card`; see split.h.
@@ -153,7 +156,8 @@ class CommunicatorImpl final : public Advanced {
   void run_behind(PlannedCall call);
 
   // Engine: its owner only. Buffers of a call that is not variable have no blocks.
-  void begin(BoundProgram& bound, CallBuffers& buffers, std::size_t result_bytes);
+  void begin(BoundProgram& bound, CallBuffers& buffers, std::size_t result_bytes,
+             const CallSignature* whole = nullptr);
   void begin(const PlannedCall& call, const BlockTable* blocks);
   bool begin_part();
   /// True once the call under way is done.

@@ -83,6 +83,14 @@ std::optional<Error> diagnose_length(const Situation& now, const UnexpectedMessa
 
 }  // namespace
 
+std::string reported_failure(int peer, const Board& board) {
+  constexpr std::string_view kReports = " has failed and reports: ";
+  const std::string_view text = board.failure_text();
+  const std::size_t quoted = text.rfind(kReports);
+  if (quoted == std::string_view::npos) return fmt::format("rank {}{}{}", peer, kReports, text);
+  return std::string(text.substr(text.rfind("rank ", quoted)));
+}
+
 std::optional<Error> diagnose_peers(const Situation& now) {
   for (int peer = 0; peer < now.size; ++peer) {
     if (peer == now.rank) continue;
@@ -110,8 +118,7 @@ std::optional<Error> diagnose_peers(const Situation& now) {
       case PeerStatus::State::failed:
         if (board == nullptr) break;
         return Error(static_cast<ErrorKind>(board->failure_kind.load(std::memory_order_relaxed)),
-                     fmt::format("{}: rank {} has failed and reports: {}", heading(now), peer,
-                                 board->failure_text()));
+                     fmt::format("{}: {}", heading(now), reported_failure(peer, *board)));
       case PeerStatus::State::lost:
         return Error(
             ErrorKind::peer_lost,

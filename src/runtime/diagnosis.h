@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include <tutti/error.hpp>
 
@@ -20,6 +21,9 @@ struct Situation {
   const CallSignature& call;
   const UserReduction* reduction = nullptr;  ///< The program's own that the operation does.
 };
+
+/// "rank 3 has failed and reports: ...": of the rank that failed first, however many passed it on.
+std::string reported_failure(int peer, const Board& board);
 
 /// A peer that has failed, gone or called something else, so that the operation cannot end; none:
 /// only time will tell. The caller advances once more before it believes it: the last messages of

@@ -1,6 +1,7 @@
 // Programs kept by everything that they depend on, bounded.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <unordered_map>
@@ -36,8 +37,12 @@ class ProgramCache {
 
   /// Scratch for one execution of `program`, 64-byte aligned.
   std::byte* scratch(const BoundProgram& bound) {
-    return bound.program.scratch_bytes <= scratch_bytes_ ? scratch_.get()
-                                                         : grow(bound.program.scratch_bytes);
+    return bound.program.scratch_bytes <= scratch_bytes() ? scratch_.get()
+                                                          : grow(bound.program.scratch_bytes);
+  }
+  /// Held from execution to execution. Any thread.
+  std::size_t scratch_bytes() const noexcept {
+    return scratch_bytes_.load(std::memory_order_relaxed);
   }
 
  private:
@@ -62,7 +67,7 @@ class ProgramCache {
   std::unordered_map<CallKey, Entry, Hash> entries_;
   std::uint64_t uses_ = 0;
   std::unique_ptr<std::byte, void (*)(void*)> scratch_{nullptr, nullptr};
-  std::size_t scratch_bytes_ = 0;
+  std::atomic<std::size_t> scratch_bytes_{0};
 };
 
 }  // namespace tutti

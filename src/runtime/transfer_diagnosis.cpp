@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "runtime/diagnosis.h"
+
 namespace tutti {
 namespace {
 
@@ -20,8 +22,7 @@ std::optional<Error> failed_or_lost(const TransferSituation& at, const Transfer&
   const Board* board = at.transport.board(peer);
   if (board == nullptr) return std::nullopt;  // it is on its way
   return Error(static_cast<ErrorKind>(board->failure_kind.load(std::memory_order_relaxed)),
-               fmt::format("{}: rank {} has failed and reports: {}", heading(at, transfer), peer,
-                           board->failure_text()));
+               fmt::format("{}: {}", heading(at, transfer), reported_failure(peer, *board)));
 }
 
 // From any rank: one that is lost might have been meant; that all have closed leaves nobody.

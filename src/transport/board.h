@@ -33,7 +33,7 @@ struct Board {
     std::atomic<std::uint64_t> count;
     std::atomic<std::uint64_t> reduction;  ///< Where the flags have kOwnReduction.
   };
-  static constexpr std::uint64_t kWide = 1, kOwnReduction = 2;
+  static constexpr std::uint64_t kWide = 1, kOwnReduction = 2, kReproducible = 4;
 
   alignas(kCacheLine) std::atomic<std::uint32_t> sleepers;  ///< Threads of the owner asleep: peers
                                                             ///< ring after a post.
@@ -46,7 +46,7 @@ struct Board {
   std::array<char, kFailureBytes>
       failure;  ///< Written before `state` becomes failed, then constant.
 
-  /// Owner: writes down call `number` before its first message is posted.
+  /// Owner: writes down call `number`, or of what it is a part, before its first message is posted.
   void record(std::uint64_t number, const CallSignature& call) noexcept {
     Call& c = calls[number % kCalls];
     c.number_plus_one.store(0, std::memory_order_relaxed);
@@ -56,6 +56,7 @@ struct Board {
                       static_cast<std::uint64_t>(call.op) << 16 |
                       static_cast<std::uint64_t>(call.wide) * (kWide << 24) |
                       static_cast<std::uint64_t>(call.reduction != 0) * (kOwnReduction << 24) |
+                      static_cast<std::uint64_t>(call.reproducible) * (kReproducible << 24) |
                       static_cast<std::uint64_t>(call.algorithm) << 32,
                   std::memory_order_release);
     if (call.reduction != 0) c.reduction.store(call.reduction, std::memory_order_release);
@@ -77,6 +78,7 @@ struct Board {
     found.type = static_cast<DataType>(kinds >> 8 & 0xff);
     found.op = static_cast<Op>(kinds >> 16 & 0xff);
     found.wide = (kinds >> 24 & kWide) != 0;
+    found.reproducible = (kinds >> 24 & kReproducible) != 0;
     if ((kinds >> 24 & kOwnReduction) != 0)
       found.reduction = c.reduction.load(std::memory_order_acquire);
     found.algorithm = static_cast<std::uint32_t>(kinds >> 32);

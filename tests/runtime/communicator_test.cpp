@@ -7,17 +7,11 @@
 #include <atomic>
 #include <cstring>
 
+#include "runtime/diagnosis.h"
 #include "threads.h"
 
 namespace tutti::test {
 namespace {
-
-using testing::AllOf;
-using testing::Each;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::StartsWith;
 
 class Communicators : public testing::TestWithParam<const char*> {
  protected:
@@ -430,6 +424,16 @@ TEST(Communicator, WorldSizesAndRanksOutOfRangeAreRefused) {
               HasSubstr("store"));
   EXPECT_THAT(outcome_of([&] { Communicator::in_process(0, quick_config()); }),
               StartsWith("usage: "));
+}
+
+TEST(Communicator, AFailureThatRanksPassOnIsQuotedOnce) {
+  const auto board = std::make_unique<Board>();
+  board->fail(ErrorKind::mismatch, "rank 2 of 4: operation #7 barrier(): what it said");
+  const std::string first = reported_failure(2, *board);
+  EXPECT_EQ(first,
+            "rank 2 has failed and reports: rank 2 of 4: operation #7 barrier(): what it said");
+  board->fail(ErrorKind::mismatch, "rank 1 of 4: operation #7 barrier(): " + first);
+  EXPECT_EQ(reported_failure(1, *board), first);
 }
 
 TEST(Communicator, AnAlgorithmThatNobodyKnowsIsRefusedAtTheStart) {

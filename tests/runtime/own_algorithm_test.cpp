@@ -11,13 +11,6 @@
 namespace tutti::test {
 namespace {
 
-using testing::AllOf;
-using testing::Contains;
-using testing::Each;
-using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::StartsWith;
-
 /// Everything goes to rank `centre`, is reduced there in the order of ranks, and comes back.
 Schedule star_around(int centre, const PlanRequest& request) {
   ScheduleBuilder plan(request, 1);

@@ -12,10 +12,6 @@
 namespace tutti::test {
 namespace {
 
-using testing::Each;
-using testing::ElementsAre;
-using testing::IsEmpty;
-using testing::StartsWith;
 using Counts = std::vector<std::size_t>;
 
 constexpr DataType kType = DataType::int32;

@@ -17,13 +17,6 @@
 namespace tutti::test {
 namespace {
 
-using testing::AllOf;
-using testing::AnyOf;
-using testing::Each;
-using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::StartsWith;
-
 Communicator join(int rank, int size, int port,
                   std::chrono::milliseconds timeout = std::chrono::seconds(20)) {
   set_environment(rank, size, port);

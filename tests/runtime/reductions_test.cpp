@@ -15,13 +15,6 @@
 namespace tutti::test {
 namespace {
 
-using testing::AllOf;
-using testing::AnyOf;
-using testing::Each;
-using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::StartsWith;
-
 class Reductions : public testing::TestWithParam<const char*> {
  protected:
   Config config() const { return quick_config(GetParam()); }
@@ -515,7 +508,8 @@ TEST_P(Reductions, InF32OverAllHopsBlocksOfDifferentLengthsAreRoundedOnce) {
                     std::vector<bfloat16> out(expected.size());
                     comm.reduce_scatterv(in.data(), out.data(), kCounts, kPlaces, DataType::bf16,
                                          Op::sum, options);
-                    EXPECT_EQ(std::memcmp(out.data(), expected.data(), 2 * out.size()), 0)
+                    EXPECT_TRUE(out.empty() ||
+                                std::memcmp(out.data(), expected.data(), 2 * out.size()) == 0)
                         << algorithm.name;
                   }),
         Each(IsEmpty()));

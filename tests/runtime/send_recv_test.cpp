@@ -11,13 +11,6 @@
 namespace tutti::test {
 namespace {
 
-using testing::AllOf;
-using testing::Each;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::StartsWith;
-
 constexpr std::size_t kLarge = 300'000;
 
 std::vector<float> numbers(std::size_t count, int first) {

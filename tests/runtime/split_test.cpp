@@ -12,11 +12,6 @@
 namespace tutti::test {
 namespace {
 
-using testing::AllOf;
-using testing::Each;
-using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::StartsWith;
 using namespace std::chrono_literals;
 
 // The ranks of `comm`, as numbers that their threads know: each gives its own.

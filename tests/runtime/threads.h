@@ -1,6 +1,8 @@
 // Ranks as threads, through the public API.
 #pragma once
 
+#include <gmock/gmock.h>
+
 #include <exception>
 #include <functional>
 #include <memory>
@@ -13,6 +15,15 @@
 #include "rendezvous/memory_store.h"
 
 namespace tutti::test {
+
+using testing::AllOf;
+using testing::AnyOf;
+using testing::Contains;
+using testing::Each;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::StartsWith;
 
 /// A configuration for tests: nothing waits longer than a test may.
 inline Config quick_config(std::string transports = "auto") {

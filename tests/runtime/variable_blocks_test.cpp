@@ -11,12 +11,6 @@
 namespace tutti::test {
 namespace {
 
-using testing::AllOf;
-using testing::Each;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::StartsWith;
 using Counts = std::vector<std::size_t>;
 
 class VariableBlocks : public testing::TestWithParam<const char*> {

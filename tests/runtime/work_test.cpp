@@ -15,12 +15,6 @@
 namespace tutti::test {
 namespace {
 
-using testing::AllOf;
-using testing::Each;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::StartsWith;
 using namespace std::chrono_literals;
 
 class Works : public testing::TestWithParam<const char*> {
