@@ -87,8 +87,9 @@ std::string reported_failure(int peer, const Board& board) {
   constexpr std::string_view kReports = " has failed and reports: ";
   const std::string_view text = board.failure_text();
   const std::size_t quoted = text.rfind(kReports);
-  if (quoted == std::string_view::npos) return fmt::format("rank {}{}{}", peer, kReports, text);
-  return std::string(text.substr(text.rfind("rank ", quoted)));
+  const std::size_t origin = quoted == text.npos ? quoted : text.rfind("rank ", quoted);
+  if (origin != text.npos) return std::string(text.substr(origin));
+  return fmt::format("rank {}{}{}", peer, kReports, text);
 }
 
 std::optional<Error> diagnose_peers(const Situation& now) {

@@ -32,20 +32,30 @@ void* counted(std::size_t bytes) noexcept {
   count.fetch_add(1, std::memory_order_relaxed);
   return std::malloc(bytes);
 }
-void* counted_or_thrown(std::size_t bytes) {
-  if (void* memory = counted(bytes)) return memory;
+void* counted_aligned(std::size_t bytes, std::align_val_t alignment) noexcept {
+  count.fetch_add(1, std::memory_order_relaxed);
+  const auto unit = static_cast<std::size_t>(alignment);
+  return std::aligned_alloc(unit, (bytes + unit - 1) / unit * unit);
+}
+void* or_thrown(void* memory) {
+  if (memory != nullptr) return memory;
   throw std::bad_alloc();
 }
 
 }  // namespace
 
-void* operator new(std::size_t bytes) { return counted_or_thrown(bytes); }
-void* operator new[](std::size_t bytes) { return counted_or_thrown(bytes); }
+void* operator new(std::size_t bytes) { return or_thrown(counted(bytes)); }
+void* operator new[](std::size_t bytes) { return or_thrown(counted(bytes)); }
+void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  return or_thrown(counted_aligned(bytes, alignment));
+}
 void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return counted(bytes); }
 void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept { return counted(bytes); }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete[](void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
 
 #endif

@@ -246,8 +246,6 @@ TEST_P(Reproducible, EveryWayOfCallingGivesTheSame) {
     behind.wait();
     EXPECT_TRUE(first.done());
     check("asynchronous");
-    comm.all_reduce(input.data(), out.data(), input.size(), DataType::f32, Op::sum);
-    check("blocking, after an asynchronous one of the same kind");
     Persistent call =
         comm.all_reduce_init(input.data(), out.data(), input.size(), DataType::f32, Op::sum);
     call.run();
@@ -267,6 +265,22 @@ TEST_P(Reproducible, EveryWayOfCallingGivesTheSame) {
     options.accumulate = Accumulate::reproducible;
     comm.dup().all_reduce(input.data(), out.data(), input.size(), DataType::f32, Op::sum, options);
     check("of a duplicate");
+  });
+}
+
+// Which may leave the program of an ordinary sum behind, for whoever calls the same again.
+TEST_P(Reproducible, ABlockingCallAfterAnAsynchronousOneOfItsKindIsToo) {
+  const auto elements = multisets<float>(777, 5);
+  const auto expected = all_reduced(elements, 5, 1);
+  on_ranks(5, [&](Communicator& comm) {
+    const auto input = dealt(elements, comm.rank(), 5, 2);
+    std::vector<float> out(input.size());
+    comm.all_reduce_async(input.data(), out.data(), out.size(), DataType::f32, Op::sum).wait();
+    EXPECT_TRUE(same_bits<float>(out, expected));
+    comm.barrier_async().wait();
+    comm.all_reduce_async(input.data(), out.data(), out.size(), DataType::f32, Op::sum).wait();
+    comm.all_reduce(input.data(), out.data(), out.size(), DataType::f32, Op::sum);
+    EXPECT_TRUE(same_bits<float>(out, expected));
   });
 }
 
