@@ -48,6 +48,14 @@ constexpr std::array kKnobs{
          "(192K of 2M), shared by its ranks, 96K..768K."},
     Knob{"bind", BindKnob{&Config::bind}, kAgree,
          "Cpus of the thread that makes a communicator, and of those it starts from then on."},
+    Knob{"store", StoreKnob{&Config::store}, kOwn,
+         "Where ranks find each other; auto: as the launcher says."},
+    Knob{"secret", SecretKnob{&Config::secret}, kOwn,
+         "What the processes of a job know, to prove themselves to each other between machines."},
+    Knob{"secret_file", PathKnob{&Config::secret_file}, kOwn,
+         "A file with the secret, where `secret` is not set; others must not be able to read it."},
+    Knob{"trust_network", SwitchKnob{&Config::trust_network}, kOwn,
+         "Without a secret: everybody who reaches the job's ports may join it."},
     Knob{"spin_polls", CountKnob{&Config::spin_polls, -1, 1'000'000'000}, kOwn,
          "Polls before a wait yields; -1: by ranks and cores."},
     Knob{"log_level", LevelKnob{&Config::log_level}, kOwn,
@@ -79,9 +87,11 @@ const Knob& nearest(std::string_view name) {
 
 [[noreturn]] void refuse(const Knob& knob, std::string_view called, std::string_view text,
                          std::string_view source) {
-  throw Error(ErrorKind::usage,
-              fmt::format("{} is {} (from {}); it must be {}", called,
-                          text.empty() ? "empty" : shown(text), source, knob.range()));
+  throw Error(ErrorKind::usage, fmt::format("{} is {} (from {}); it must be {}", called,
+                                            text.empty()       ? "empty"
+                                            : knob.is_secret() ? "not shown"
+                                                               : shown(text),
+                                            source, knob.range()));
 }
 
 void read_value(std::size_t row, std::string_view called, std::string_view text, std::string source,
@@ -152,6 +162,8 @@ std::string Knob::write(const Config& config) const {
 std::string Knob::range() const {
   return std::visit([](const auto& k) { return k.range(); }, kind);
 }
+
+bool Knob::is_secret() const noexcept { return std::holds_alternative<SecretKnob>(kind); }
 
 std::span<const Knob> knobs() noexcept { return kKnobs; }
 

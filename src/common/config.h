@@ -25,6 +25,7 @@ struct Knob {
   std::string variable() const;
   std::string write(const Config& config) const;
   std::string range() const;
+  bool is_secret() const noexcept;  ///< Its value goes into no message; write() hides it.
 };
 
 std::span<const Knob> knobs() noexcept;

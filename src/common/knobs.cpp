@@ -7,8 +7,10 @@
 #include <limits>
 #include <optional>
 
+#include "common/address.h"
 #include "common/cpus.h"
 #include "common/log.h"
+#include "common/secret.h"
 #include "common/text.h"
 
 namespace tutti {
@@ -155,6 +157,35 @@ std::string AccumulateKnob::write(const Config& config) const {
 bool BindKnob::read(std::string_view text, Config& config) const {
   if (text != "none" && text != "auto" && !parse_cpus_of_ranks(text)) return false;
   config.*member = text;
+  return true;
+}
+
+bool StoreKnob::read(std::string_view text, Config& config) const {
+  constexpr std::string_view kTcp = "tcp://";
+  const bool known = text == "auto" || (text.starts_with(kTcp) &&
+                                        parse_socket_address(text.substr(kTcp.size())).has_value());
+  if (!known) return false;
+  config.*member = text;
+  return true;
+}
+
+bool SecretKnob::read(std::string_view text, Config& config) const {
+  if (!text.empty() && text.size() < kLeastSecretBytes) return false;
+  config.*member = text;
+  return true;
+}
+
+std::string SecretKnob::write(const Config& config) const {
+  constexpr std::string_view kHidden = "(set, not shown)";
+  static_assert(kHidden.size() >= kLeastSecretBytes);
+  return std::string((config.*member).empty() ? "" : kHidden);
+}
+
+std::string SecretKnob::range() const { return fmt::format("{} bytes or more", kLeastSecretBytes); }
+
+bool SwitchKnob::read(std::string_view text, Config& config) const {
+  if (text != "yes" && text != "no") return false;
+  config.*member = text == "yes";
   return true;
 }
 

@@ -86,8 +86,33 @@ struct BindKnob {
   std::string range() const { return "none, auto, or cpus of each rank, as 0-3,4-7"; }
 };
 
+struct StoreKnob {
+  std::string Config::*member;
+
+  bool read(std::string_view text, Config& config) const;
+  std::string write(const Config& config) const { return config.*member; }
+  std::string range() const { return "auto, or tcp://host:port"; }
+};
+
+/// write() hides the value, in text that read() takes.
+struct SecretKnob {
+  std::string Config::*member;
+
+  bool read(std::string_view text, Config& config) const;
+  std::string write(const Config& config) const;
+  std::string range() const;
+};
+
+struct SwitchKnob {
+  bool Config::*member;
+
+  bool read(std::string_view text, Config& config) const;
+  std::string write(const Config& config) const { return config.*member ? "yes" : "no"; }
+  std::string range() const { return "yes or no"; }
+};
+
 using KnobKind = std::variant<NamesKnob, PathKnob, TimeKnob, BytesKnob, CountKnob, LevelKnob,
-                              AccumulateKnob, BindKnob>;
+                              AccumulateKnob, BindKnob, StoreKnob, SecretKnob, SwitchKnob>;
 
 /// 65536 as "64K": the largest of K, M and G that divides it.
 std::string write_bytes(std::size_t bytes);

@@ -1,6 +1,7 @@
 #include "rendezvous/hello.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -101,7 +102,9 @@ Hello decode_hello(std::string_view bytes, int rank) {
 std::string host_identity() {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  if (!boot.empty()) return boot;
+  struct stat network {};
+  if (!boot.empty() && stat("/proc/self/ns/net", &network) == 0)
+    return fmt::format("{}/{}", boot, network.st_ino);
   std::array<char, 256> name{};  // no /proc here
   gethostname(name.data(), name.size() - 1);
   return name.data();

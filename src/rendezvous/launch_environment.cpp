@@ -7,11 +7,13 @@
 #include <unistd.h>
 
 #include <array>
+#include <cassert>
 #include <cstring>
 #include <memory>
 
 #include <tutti/error.hpp>
 
+#include "common/address.h"
 #include "common/text.h"
 
 namespace tutti {
@@ -100,15 +102,19 @@ bool is_own_name(const std::string& name) {
 
 }  // namespace
 
-bool is_this_machine(const std::string& address) {
+bool is_loopback(const std::string& address) {
   if (strcasecmp(address.c_str(), "localhost") == 0) return true;
   const AnyAddress parsed = parse_address(address);
-  if (parsed.family == AF_UNSPEC) return is_own_name(address);
-  if (parsed.family == AF_INET && parsed.bytes[0] == 127) return true;
-  return parsed == parse_address("::1") || is_local_interface(parsed);
+  return (parsed.family == AF_INET && parsed.bytes[0] == 127) || parsed == parse_address("::1");
 }
 
-LaunchEnvironment read_launch_environment(Environment environment) {
+bool is_this_machine(const std::string& address) {
+  if (is_loopback(address)) return true;
+  const AnyAddress parsed = parse_address(address);
+  return parsed.family == AF_UNSPEC ? is_own_name(address) : is_local_interface(parsed);
+}
+
+LaunchEnvironment read_launch_environment(Environment environment, std::string_view store) {
   LaunchEnvironment launch;
   launch.size = number("WORLD_SIZE", require(environment, "WORLD_SIZE"), 1, kMaxRanks);
   launch.rank = rank_number("RANK", require(environment, "RANK"), launch.size);
@@ -116,15 +122,22 @@ LaunchEnvironment read_launch_environment(Environment environment) {
   if (find(environment, "LOCAL_RANK"))
     launch.local_rank = rank_number("LOCAL_RANK", require(environment, "LOCAL_RANK"), launch.size);
   launch.job = find(environment, "TORCHELASTIC_RUN_ID").value_or("");
+  if (find(environment, "LOCAL_WORLD_SIZE"))
+    launch.local_size =
+        number("LOCAL_WORLD_SIZE", require(environment, "LOCAL_WORLD_SIZE"), 1, launch.size);
   if (launch.size == 1) return launch;
 
+  constexpr std::string_view kTcp = "tcp://";
+  if (store.starts_with(kTcp)) {
+    const auto address = parse_socket_address(store.substr(kTcp.size()));
+    assert(address);  // else the configuration has refused it
+    launch.master_address = address->host;
+    launch.master_port = address->port;
+    launch.tcp_alone = true;
+    return launch;
+  }
   launch.master_address = require(environment, "MASTER_ADDR");
   launch.master_port = number("MASTER_PORT", require(environment, "MASTER_PORT"), 1, 65'535);
-  if (!is_this_machine(launch.master_address))
-    throw Error(ErrorKind::unavailable,
-                fmt::format("MASTER_ADDR is {}, which is not this machine: tutti does not reach "
-                            "across machines yet; run all {} ranks here with MASTER_ADDR=localhost",
-                            shown(launch.master_address), launch.size));
   return launch;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "common/environment.h"
 
@@ -12,15 +13,20 @@ inline constexpr int kMaxRanks = 65'536;
 struct LaunchEnvironment {
   int rank = 0;
   int size = 1;
-  int local_rank = 0;          ///< RANK where LOCAL_RANK is not set: all ranks are on this machine.
+  int local_rank = 0;          ///< RANK where LOCAL_RANK is not set.
+  int local_size = 0;          ///< LOCAL_WORLD_SIZE: ranks of this machine; 0: not said.
   std::string master_address;  ///< Empty for one rank, which needs to find nobody.
   int master_port = 0;         ///< 0 for one rank.
+  bool tcp_alone = false;      ///< A tcp:// store was asked for: no Unix socket, on no machine.
   std::string job;             ///< TORCHELASTIC_RUN_ID: tells jobs with the same port apart.
 };
 
-/// Throws `usage` naming the variable, its value and what to do, and `unavailable` for a
-/// MASTER_ADDR that is another machine's.
-LaunchEnvironment read_launch_environment(Environment environment);
+/// `store`: Config::store; what a tcp:// address says counts before MASTER_ADDR and MASTER_PORT.
+/// Throws `usage` naming the variable, its value and what to do.
+LaunchEnvironment read_launch_environment(Environment environment, std::string_view store = "auto");
+
+/// Whether `address` is reached from this machine alone.
+bool is_loopback(const std::string& address);
 
 /// Whether `address` (a host name or a numeric address) is this machine. Asks no name server, which
 /// could take minutes.

@@ -95,7 +95,7 @@ Connecting connect_to(const std::string& name) {
 }
 
 std::string PeerProcess::describe() const {
-  return pid == 0 ? "a process of another container" : fmt::format("process {}", pid);
+  return pid == 0 ? "a process of another container or machine" : fmt::format("process {}", pid);
 }
 
 PeerProcess peer_of(int socket) {

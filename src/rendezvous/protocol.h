@@ -1,19 +1,16 @@
-// What goes over a store's socket. Ranks of one machine: numbers as they lie in memory.
+// What goes over a store's socket.
 //
-// A connection begins with the client's Greeting and the server's Answer. Then the client sends
+// A connection begins with the client's Greeting and the server's Answer; over TCP the handshake of
+// authentication.h comes first. Then the client sends
 // requests (Request, key, value) and the server replies (Reply, bytes) in any order: a reply names
 // its request. Lengths are checked before memory is taken for what they announce.
 #pragma once
 
 #include <sys/types.h>
 
-#include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <type_traits>
+
+#include "common/bytes.h"
 
 namespace tutti::rendezvous {
 
@@ -77,22 +74,5 @@ struct Reply {
   std::uint32_t bytes = 0;
 };
 static_assert(sizeof(Reply) == 16);
-
-/// The bytes of a message's fixed part.
-template <typename T>
-std::string_view bytes_of(const T& message) noexcept {
-  static_assert(std::is_trivially_copyable_v<T> && std::has_unique_object_representations_v<T>);
-  return {reinterpret_cast<const char*>(&message), sizeof message};
-}
-
-/// The fixed part at the start of `bytes`; none while it is not complete.
-template <typename T>
-std::optional<T> fixed_part(std::string_view bytes) noexcept {
-  static_assert(std::is_trivially_copyable_v<T>);
-  T message;
-  if (bytes.size() < sizeof message) return std::nullopt;
-  std::memcpy(&message, bytes.data(), sizeof message);
-  return message;
-}
 
 }  // namespace tutti::rendezvous

@@ -11,6 +11,7 @@
 #include <tutti/error.hpp>
 
 #include "rendezvous/local_socket.h"
+#include "rendezvous/tcp_socket.h"
 
 namespace tutti::rendezvous {
 namespace {
@@ -24,12 +25,13 @@ TimePoint now() { return std::chrono::steady_clock::now(); }
 
 }  // namespace
 
-ServerLoop::ServerLoop(const JobAddress& job, const ServerLimits& limits, int stop_fd)
+ServerLoop::ServerLoop(const JobAddress& job, std::vector<Door> doors, const ServerLimits& limits,
+                       int stop_fd)
     : job_(job),
       limits_(limits),
       stop_fd_(stop_fd),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
-      listener_(listen_at(job.socket_name())),
+      doors_(std::move(doors)),
       service_(
           [this](int fd, const Reply& reply, std::string_view bytes) { send(fd, reply, bytes); }),
       seats_(static_cast<std::size_t>(job.size)) {
@@ -37,7 +39,7 @@ ServerLoop::ServerLoop(const JobAddress& job, const ServerLimits& limits, int st
     throw Error(ErrorKind::unavailable,
                 fmt::format("the store gets no epoll: {}", std::strerror(errno)));
   watch(EPOLL_CTL_ADD, stop_fd_, EPOLLIN);
-  watch(EPOLL_CTL_ADD, listener_.get(), EPOLLIN);
+  for (const Door& door : doors_) watch(EPOLL_CTL_ADD, door.listener.get(), EPOLLIN);
 }
 
 void ServerLoop::run() {
@@ -51,7 +53,7 @@ void ServerLoop::run() {
       cut(strangers_.front());
     if (accept_again_ && *accept_again_ <= now()) {
       accept_again_.reset();
-      watch(EPOLL_CTL_MOD, listener_.get(), EPOLLIN);
+      watch_doors(EPOLLIN);
     }
     assert(invariants());
   }
@@ -60,7 +62,7 @@ void ServerLoop::run() {
 // In every turn of the loop: so nothing that grows with the number of ranks.
 bool ServerLoop::invariants() const {
   return strangers_.size() + taken_ == guests_.size() && taken_ <= seats_.size() &&
-         strangers_.size() <= limits_.strangers;
+         strangers_.size() <= most_strangers();
 }
 
 void ServerLoop::watch(int operation, int fd, std::uint32_t events) {
@@ -87,7 +89,7 @@ void ServerLoop::handle(const epoll_event& event) {
   const int fd = event.data.fd;
   if (fd == stop_fd_) return begin_closing();
   try {
-    if (fd == listener_.get()) return accept_some();
+    if (const Door* door = door_of(fd)) return accept_some(*door);
     if (guests_.contains(fd)) serve(fd);  // else cut by an earlier event of this turn
   } catch (const std::exception&) {       // out of memory: the one that asked for it goes
     if (guests_.contains(fd)) return cut(fd);
@@ -95,11 +97,17 @@ void ServerLoop::handle(const epoll_event& event) {
   }
 }
 
-void ServerLoop::accept_some() {
+const Door* ServerLoop::door_of(int fd) const {
+  for (const Door& door : doors_)
+    if (door.listener.get() == fd) return &door;
+  return nullptr;
+}
+
+void ServerLoop::accept_some(const Door& door) {
   for (int i = 0; i < kAcceptsATurn; ++i) {
-    Fd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    Fd socket(accept4(door.listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (socket) {
-      admit(std::move(socket));
+      admit(door, std::move(socket));
     } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
       if (strangers_.empty()) return pause_accepting();
       cut(strangers_.front());
@@ -109,18 +117,27 @@ void ServerLoop::accept_some() {
   }
 }
 
-// The listener stays readable: without a pause the loop would spin.
+void ServerLoop::watch_doors(std::uint32_t events) {
+  for (const Door& door : doors_) watch(EPOLL_CTL_MOD, door.listener.get(), events);
+}
+
+// A listener stays readable: without a pause the loop would spin.
 void ServerLoop::pause_accepting() {
-  watch(EPOLL_CTL_MOD, listener_.get(), 0);
+  watch_doors(0);
   accept_again_ = now() + kAcceptPause;
 }
 
-void ServerLoop::admit(Fd socket) {
-  if (peer_of(socket.get()).uid != limits_.uid) return;  // closes it
-  if (strangers_.size() == limits_.strangers) cut(strangers_.front());
+void ServerLoop::admit(const Door& door, Fd socket) {
+  if (!door.secret && peer_of(socket.get()).uid != limits_.uid) return;  // closes it
+  if (strangers_.size() == most_strangers()) cut(strangers_.front());
   const int fd = socket.get();
   watch(EPOLL_CTL_ADD, fd, EPOLLIN);
   Guest guest;
+  if (door.secret) {
+    tune(fd);
+    guest.handshake.emplace(*door.secret, Claim{Claim::Purpose::store, 0, 0, job_.job_hash()},
+                            random_);
+  }
   guest.connection = Connection(std::move(socket));
   guest.greet_by = now() + limits_.greeting;
   guests_.emplace(fd, std::move(guest));
@@ -134,7 +151,7 @@ void ServerLoop::serve(int fd) {
   if (keep && (guest.events & EPOLLIN) != 0) {
     keep = guest.connection.receive();
     // What came before the end is still done: a rank may set its last word and leave.
-    if (was_stranger && !greet(guest)) keep = false;
+    if (was_stranger && (!shake_hands(guest) || !greet(guest))) keep = false;
     if (guest.rank >= 0 && !take_requests(guest)) keep = false;
   }
   if (!keep) return cut(fd);
@@ -142,11 +159,25 @@ void ServerLoop::serve(int fd) {
 }
 
 // False: it is to be cut.
+bool ServerLoop::shake_hands(Guest& guest) {
+  if (!guest.handshake) return true;
+  std::string_view input = guest.connection.received();
+  const std::size_t before = input.size();
+  std::string output;
+  const bool keep = guest.handshake->advance(input, output) != AuthAcceptor::State::failed;
+  guest.connection.consume(before - input.size());
+  guest.connection.queue(output);
+  return guest.connection.flush() && keep;
+}
+
+// False: it is to be cut.
 bool ServerLoop::greet(Guest& guest) {
+  if (guest.handshake && guest.handshake->state() != AuthAcceptor::State::done) return true;
   const auto greeting = fixed_part<Greeting>(guest.connection.received());
   if (!greeting) return true;
-  if (greeting->magic != kStoreMagic)
-    return false;  // it does not speak our language: no answer helps
+  // It does not speak our language, or is not who it proved to be: no answer helps.
+  if (greeting->magic != kStoreMagic) return false;
+  if (guest.handshake && guest.handshake->initiator() != greeting->rank) return false;
   Answer answer;
   answer.verdict = judge(*greeting);
   answer.size = static_cast<std::uint32_t>(job_.size);
@@ -156,7 +187,8 @@ bool ServerLoop::greet(Guest& guest) {
 
   guest.connection.consume(sizeof(Greeting));
   guest.rank = static_cast<int>(greeting->rank);
-  seats_[greeting->rank] = {Seat::State::taken, peer_of(guest.connection.fd()).pid};
+  const pid_t pid = guest.handshake ? 0 : peer_of(guest.connection.fd()).pid;
+  seats_[greeting->rank] = {Seat::State::taken, pid};
   ++taken_;
   strangers_.remove(guest.connection.fd());
   return true;

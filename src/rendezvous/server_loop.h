@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "common/random.h"
+#include "rendezvous/authentication.h"
 #include "rendezvous/connection.h"
 #include "rendezvous/job_address.h"
 #include "rendezvous/protocol.h"
@@ -19,11 +21,12 @@
 namespace tutti::rendezvous {
 
 /// Own thread only. Invariants: every stranger is a guest without a rank; a seat is taken while a
-/// guest has its rank; guests_ holds at most one guest a rank and ServerLimits::strangers more.
+/// guest has its rank; guests_ holds at most two guests a rank and ServerLimits::strangers more.
 class ServerLoop {
  public:
   /// `stop_fd` becomes readable when the server is to end.
-  ServerLoop(const JobAddress& job, const ServerLimits& limits, int stop_fd);
+  ServerLoop(const JobAddress& job, std::vector<Door> doors, const ServerLimits& limits,
+             int stop_fd);
 
   /// Returns after the stop, when all ranks have left or have lingered long enough.
   void run();
@@ -31,8 +34,9 @@ class ServerLoop {
  private:
   struct Guest {
     Connection connection;
-    std::uint32_t events = EPOLLIN;  // what epoll watches it for
-    int rank = -1;                   // -1: a stranger
+    std::uint32_t events = EPOLLIN;         // what epoll watches it for
+    int rank = -1;                          // -1: a stranger
+    std::optional<AuthAcceptor> handshake;  // none at a door where the kernel says who comes
     TimePoint greet_by;
   };
   struct Seat {
@@ -43,10 +47,14 @@ class ServerLoop {
   void watch(int operation, int fd, std::uint32_t events);
   std::optional<TimePoint> next_deadline() const;
   void handle(const epoll_event& event);
-  void accept_some();
+  const Door* door_of(int fd) const;
+  void accept_some(const Door& door);
+  void watch_doors(std::uint32_t events);
   void pause_accepting();
-  void admit(Fd socket);
+  void admit(const Door& door, Fd socket);
+  std::size_t most_strangers() const { return limits_.strangers + seats_.size(); }
   void serve(int fd);
+  bool shake_hands(Guest& guest);
   bool greet(Guest& guest);
   Verdict judge(const Greeting& greeting) const;
   bool take_requests(Guest& guest);
@@ -60,7 +68,9 @@ class ServerLoop {
   const JobAddress job_;
   const ServerLimits limits_;
   const int stop_fd_;
-  Fd epoll_, listener_;
+  const Fd epoll_;
+  const std::vector<Door> doors_;
+  SystemRandom random_;
   StoreService service_;
   std::map<int, Guest> guests_;            // by descriptor
   std::list<int> strangers_;               // the oldest first

@@ -27,8 +27,8 @@ bool waits_for_key(Verb verb) { return verb == Verb::get || verb == Verb::wait; 
 
 StoreClient::StoreClient(Joined joined, int rank)
     : rank_(rank),
-      server_(joined.server),
-      server_end_(watch_peer(joined.connection.fd())),
+      server_(std::move(joined.server)),
+      server_end_(std::move(joined.server_end)),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       connection_(std::move(joined.connection)) {
   if (!wake_)
@@ -138,16 +138,16 @@ void StoreClient::refuse(Ended how, Verb verb, std::string_view key) const {
     throw Error(ErrorKind::peer_lost,
                 fmt::format("rank {}: the store is gone: rank 0 ({}) has ended or closed it; start "
                             "the job again (this call was for {})",
-                            rank_, server_.describe(), shown(key)));
+                            rank_, server_, shown(key)));
   if (waits_for_key(verb))
     throw Error(ErrorKind::timeout,
                 fmt::format("rank {}: nobody has set {} in the store of rank 0 ({}) before the "
                             "deadline",
-                            rank_, shown(key), server_.describe()));
+                            rank_, shown(key), server_));
   throw Error(ErrorKind::timeout,
               fmt::format("rank {}: the store of rank 0 ({}) did not confirm {} before the "
                           "deadline: it may or may not have been changed",
-                          rank_, server_.describe(), shown(key)));
+                          rank_, server_, shown(key)));
 }
 
 }  // namespace tutti::rendezvous

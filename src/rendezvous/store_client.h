@@ -11,8 +11,8 @@
 
 #include <tutti/store.hpp>
 
-#include "rendezvous/join.h"
 #include "rendezvous/protocol.h"
+#include "rendezvous/route.h"
 
 namespace tutti::rendezvous {
 
@@ -45,7 +45,7 @@ class StoreClient {
   [[noreturn]] void refuse(Ended how, Verb verb, std::string_view key) const;
 
   const int rank_;
-  const PeerProcess server_;
+  const std::string server_;
   const Fd server_end_;  // readable when the server's process has ended; may be none
   const Fd wake_;        // an eventfd: the pump is to look at the outbox
 

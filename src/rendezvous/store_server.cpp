@@ -4,13 +4,13 @@
 #include <sys/eventfd.h>
 
 #include <cerrno>
-#include <csignal>
 #include <cstring>
-#include <system_error>
 #include <thread>
 
 #include <tutti/error.hpp>
 
+#include "common/thread.h"
+#include "rendezvous/local_socket.h"
 #include "rendezvous/server_loop.h"
 
 namespace tutti {
@@ -24,32 +24,20 @@ Fd stop_event() {
   return event;
 }
 
-// The program's signal handlers run in the program's threads.
-template <typename Function>
-std::thread start_without_signals(Function function) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread thread;
-  std::string why_not;
-  try {
-    thread = std::thread(std::move(function));
-  } catch (const std::system_error& error) {
-    why_not = error.what();
-  }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (!thread.joinable())
-    throw Error(ErrorKind::unavailable, fmt::format("the store gets no thread: {}", why_not));
-  return thread;
+std::vector<Door> unix_door(const JobAddress& job) {
+  std::vector<Door> doors;
+  doors.push_back({rendezvous::listen_at(job.socket_name()), std::nullopt});
+  return doors;
 }
 
 }  // namespace
 
 class StoreServer::Running {
  public:
-  Running(const JobAddress& job, const ServerLimits& limits)
+  Running(const JobAddress& job, std::vector<Door> doors, const ServerLimits& limits)
       : stop_(stop_event()),
-        loop_(std::make_unique<rendezvous::ServerLoop>(job, limits, stop_.get())) {
+        loop_(
+            std::make_unique<rendezvous::ServerLoop>(job, std::move(doors), limits, stop_.get())) {
     thread_ = start_without_signals([this] {
       try {
         loop_->run();
@@ -71,7 +59,10 @@ class StoreServer::Running {
 };
 
 StoreServer::StoreServer(const JobAddress& job, const ServerLimits& limits)
-    : running_("the store's server", job, limits) {}
+    : StoreServer(job, unix_door(job), limits) {}
+
+StoreServer::StoreServer(const JobAddress& job, std::vector<Door> doors, const ServerLimits& limits)
+    : running_("the store's server", job, std::move(doors), limits) {}
 
 StoreServer::~StoreServer() = default;
 

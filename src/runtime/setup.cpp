@@ -139,6 +139,18 @@ int cores_of(const std::vector<Hello>& hellos) {
   return std::max(1, static_cast<int>(all.size()));
 }
 
+// What there is of transports joins the ranks of one machine.
+void check_reach(const std::vector<Hello>& hellos, int rank, std::string_view transport) {
+  const auto self = static_cast<std::size_t>(rank);
+  for (std::size_t peer = 0; peer < hellos.size(); ++peer)
+    if (hellos[peer].host != hellos[self].host)
+      throw Error(ErrorKind::unavailable,
+                  fmt::format("rank {}: rank {} is on another machine (or in another network "
+                              "namespace), which the transport {} does not reach; run all ranks "
+                              "on one machine",
+                              rank, peer, transport));
+}
+
 // Each communicator made over one store has a number, counted by every rank alike.
 std::string next_prefix(Store& store, int rank, Store::Deadline deadline) {
   return fmt::format("tutti/{}", store.add(fmt::format("tutti/made/{}", rank), 1, deadline));
@@ -175,6 +187,7 @@ CommunicatorParts join_store(std::shared_ptr<Store> store, int rank, int size,
   const std::vector<Hello> hellos =
       exchange_hellos(*parts.store, prefix, rank, size, mine, deadline);
   check_agreement(hellos, rank);
+  check_reach(hellos, rank, parts.transport->name());
   timer.end(parts.startup, "rendezvous");
 
   std::vector<std::string> addresses;
@@ -189,9 +202,9 @@ CommunicatorParts join_store(std::shared_ptr<Store> store, int rank, int size,
 CommunicatorParts join_environment(const Config& config) {
   check_settings(config);
   const auto start = std::chrono::steady_clock::now();
-  const LaunchEnvironment launch = read_launch_environment(process_environment());
+  const LaunchEnvironment launch = read_launch_environment(process_environment(), config.store);
   Log log(config.log_level, config.log_sink);
-  auto store = open_store(launch, start + config.startup_timeout, log);
+  auto store = open_store(launch, config, start + config.startup_timeout, log);
   const auto opened = std::chrono::steady_clock::now();
   CommunicatorParts parts = join_store(std::move(store), launch.rank, launch.size, config);
   parts.startup.insert(parts.startup.begin(), {"store", opened - start});

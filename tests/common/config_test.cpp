@@ -82,11 +82,12 @@ TEST(Config, IsTheDefaultsWhereNothingIsSet) {
 TEST(Config, DefaultsAreWithinTheirRanges) { EXPECT_NO_THROW(check_config(Config{})); }
 
 TEST(Config, ReadsEveryKnobFromTheEnvironment) {
-  const ResolvedConfig resolved =
-      resolve({"TUTTI_TRANSPORTS=shm, local", "TUTTI_ALGORITHM=ring", "TUTTI_TIMEOUT_MS=1",
-               "TUTTI_STARTUP_TIMEOUT_MS=86400000", "TUTTI_MESSAGE_BYTES=64K",
-               "TUTTI_RING_BYTES=1m", "TUTTI_SPIN_POLLS=-1", "TUTTI_LOG_LEVEL=debug",
-               "TUTTI_ACCUMULATE=f32", "TUTTI_GROUP_SIZE=4", "TUTTI_BIND=0-1,2"});
+  const ResolvedConfig resolved = resolve(
+      {"TUTTI_TRANSPORTS=shm, local", "TUTTI_ALGORITHM=ring", "TUTTI_TIMEOUT_MS=1",
+       "TUTTI_STARTUP_TIMEOUT_MS=86400000", "TUTTI_MESSAGE_BYTES=64K", "TUTTI_RING_BYTES=1m",
+       "TUTTI_SPIN_POLLS=-1", "TUTTI_LOG_LEVEL=debug", "TUTTI_ACCUMULATE=f32", "TUTTI_GROUP_SIZE=4",
+       "TUTTI_BIND=0-1,2", "TUTTI_STORE=tcp://[::1]:29500", "TUTTI_SECRET=0123456789abcdef",
+       "TUTTI_SECRET_FILE=/run/secret", "TUTTI_TRUST_NETWORK=yes"});
   const Config& config = resolved.config;
   EXPECT_EQ(config.transports, "shm,local");
   EXPECT_EQ(config.algorithm, "ring");
@@ -99,9 +100,24 @@ TEST(Config, ReadsEveryKnobFromTheEnvironment) {
   EXPECT_EQ(config.bind, "0-1,2");
   EXPECT_EQ(config.spin_polls, -1);
   EXPECT_EQ(config.log_level, LogLevel::debug);
+  EXPECT_EQ(config.store, "tcp://[::1]:29500");
+  EXPECT_EQ(config.secret, "0123456789abcdef");
+  EXPECT_EQ(config.secret_file, "/run/secret");
+  EXPECT_TRUE(config.trust_network);
   for (const Setting& setting : list_settings(resolved, config))
     EXPECT_EQ(setting.source, setting.name == "config_file" ? "default" : "environment")
         << setting.name;
+}
+
+TEST(Config, ShowsASecretNowhere) {
+  const ResolvedConfig resolved = resolve({"TUTTI_SECRET=0123456789abcdef"});
+  for (const Setting& setting : list_settings(resolved, resolved.config))
+    EXPECT_EQ(setting.value == "(set, not shown)", setting.name == "secret") << setting.name;
+  EXPECT_NO_THROW(check_config(resolved.config));
+  EXPECT_EQ(agree_text(resolved.config), agree_text(Config{}));
+  const std::string error = usage_error({"TUTTI_SECRET=tooshort"});
+  EXPECT_THAT(error, HasSubstr("TUTTI_SECRET is not shown"));
+  EXPECT_THAT(error, testing::Not(HasSubstr("tooshort")));
 }
 
 TEST(Config, LetsTheEnvironmentOverruleTheFile) {

@@ -17,18 +17,22 @@ namespace {
 
 using testing::HasSubstr;
 
-/// A process that hosts a store until it is killed.
-Child host(const JobAddress& job) {
-  return Child([&job] {
-    const StoreServer server(job);
+class AStoreOverSockets : public AtAnyDoor {};
+INSTANTIATE_TEST_SUITE_P(All, AStoreOverSockets, kAllDoors, door_name);
+
+/// What a process does that hosts a store until it is killed.
+std::function<void()> hosting(Venue& venue) {
+  return [&venue] {
+    const auto server = venue.serve();
     pause();
-  });
+  };
 }
 
-TEST(UnixStore, LosesItsPeerAtOnceWhenTheServerIsKilledDuringAGet) {
-  const JobAddress job = job_of(3);
-  Child server = host(job);
-  const auto store = join(job, 1), other = join(job, 2);
+TEST_P(AStoreOverSockets, LosesItsPeerAtOnceWhenTheServerIsKilledDuringAGet) {
+  Venue venue(GetParam(), 3);
+  Child server(hosting(venue));
+  venue.close();  // it alone has the door
+  const auto store = venue.join(1), other = venue.join(2);
   std::vector<std::thread> waiters;
   for (int i = 0; i < 3; ++i)
     waiters.emplace_back([&] {
@@ -43,7 +47,7 @@ TEST(UnixStore, LosesItsPeerAtOnceWhenTheServerIsKilledDuringAGet) {
   EXPECT_EQ(error_of([&] { other->add("sum", 1, in_time()); }).kind(), ErrorKind::peer_lost);
 }
 
-TEST(UnixStore, LosesItsPeerThoughAChildOfTheServerKeepsTheSocketsOpen) {
+TEST(SocketStore, LosesItsPeerThoughAChildOfTheServerKeepsTheSocketsOpen) {
   const JobAddress job = job_of(2);
   int worker_pid[2];
   ASSERT_EQ(pipe(worker_pid), 0);
@@ -67,10 +71,11 @@ TEST(UnixStore, LosesItsPeerThoughAChildOfTheServerKeepsTheSocketsOpen) {
   close(worker_pid[1]);
 }
 
-TEST(UnixStore, EndsCallsToAFrozenServerByTheirDeadlineAndGoesOnWhenItThaws) {
-  const JobAddress job = job_of(2);
-  Child server = host(job);
-  const auto store = join(job, 1);
+TEST_P(AStoreOverSockets, EndsCallsToAFrozenServerByTheirDeadlineAndGoesOnWhenItThaws) {
+  Venue venue(GetParam(), 2);
+  Child server(hosting(venue));
+  venue.close();  // it alone has the door
+  const auto store = venue.join(1);
   store->set("before", "frost", in_time());
   kill(server.pid(), SIGSTOP);
   int status = 0;
@@ -92,9 +97,9 @@ TEST(StoreServer, LingersUntilTheRanksThatHaveJoinedHaveLeft) {
   const JobAddress job = job_of(2);
   ServerLimits limits;
   limits.linger = std::chrono::hours(1);
-  std::optional<UnixStore> rank_0;
+  std::optional<SocketStore> rank_0;
   auto server = std::make_unique<StoreServer>(job, limits);
-  rank_0.emplace(rendezvous::join_store(job, 0, in_time()), 0, std::move(server));
+  rank_0.emplace(join_locally(job, 0, in_time()), 0, std::move(server));
   auto slow = join(job, 1);
   rank_0->set("for rank 1", "still here", in_time());
   std::thread ending([&] { rank_0.reset(); });
@@ -151,12 +156,11 @@ void expect_that_a_child_is_refused_and_the_parent_goes_on(MakeStore make) {
   EXPECT_EQ(store->get("key", in_time()), "value");
 }
 
-TEST(UnixStore, RefusesToServeAForkedChildAndGoesOnServingTheParent) {
+TEST(SocketStore, RefusesToServeAForkedChildAndGoesOnServingTheParent) {
   expect_that_a_child_is_refused_and_the_parent_goes_on([] {
     const JobAddress job = job_of(2);
     auto server = std::make_unique<StoreServer>(job);
-    return std::make_shared<UnixStore>(rendezvous::join_store(job, 0, in_time()), 0,
-                                       std::move(server));
+    return std::make_shared<SocketStore>(join_locally(job, 0, in_time()), 0, std::move(server));
   });
 }
 
@@ -174,18 +178,16 @@ TEST(MemoryStore, CanBeDestroyedInAChildWhileAThreadOfTheParentWaits) {
   waiter.join();
 }
 
-TEST(UnixStore, LeavesNoDescriptorOpen) {
-  const JobAddress job = job_of(4);
+TEST_P(AStoreOverSockets, LeavesNoDescriptorOpen) {
   const std::size_t before = open_descriptors();
   for (int round = 0; round < 3; ++round) {
-    std::optional<StoreServer> server(job);
-    const auto first = join(job, 0), second = join(job, 1);
-    const Stranger silent(job);
-    Stranger mad(job);
-    mad.say("there is no greeting that begins like this");
-    EXPECT_THROW(join(job, 1), Error);
-    EXPECT_THROW(join(job_of(5), 1), Error);
-    EXPECT_THROW(StoreServer{job}, Error);
+    Venue venue(GetParam(), 4);
+    const auto server = venue.serve();
+    const auto first = venue.join(0), second = venue.join(1);
+    const Stranger silent(venue);
+    Stranger mad(venue);
+    mad.say("there is no greeting that begins like this, and none that goes on as this one does");
+    EXPECT_THROW(venue.join(1), Error);
     EXPECT_THROW(first->get("never", in(milliseconds(1))), Error);
     second->set("key", "value", in_time());
   }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/log.h"
+#include "rendezvous/local_socket.h"
 #include "rendezvous/memory_store.h"
 #include "rendezvous/open_store.h"
 #include "test_job.h"
@@ -84,7 +85,7 @@ TEST(JoinStore, RefusesARankOfAJobWithAnotherName) {
 TEST(JoinStore, RefusesAServerOfAnotherUser) {
   const JobAddress job = job_of(2);
   const StoreServer server(job);
-  const Error error = error_of([&] { rendezvous::join_store(job, 1, in_time(), geteuid() + 1); });
+  const Error error = error_of([&] { join_locally(job, 1, in_time(), geteuid() + 1); });
   EXPECT_EQ(error.kind(), ErrorKind::unavailable);
   EXPECT_THAT(error.what(), HasSubstr(fmt::format("process {} of user {}", getpid(), geteuid())));
 }
@@ -154,13 +155,19 @@ TEST(StoreServer, SaysSoWhenThisVeryProcessHasThePort) {
 }
 
 LaunchEnvironment launch_of(int rank, int size) {
-  return {rank, size, rank, "localhost", job_of(size).port, "open"};
+  LaunchEnvironment launch;
+  launch.rank = launch.local_rank = rank;
+  launch.size = size;
+  launch.master_address = "localhost";
+  launch.master_port = job_of(size).port;
+  launch.job = "open";
+  return launch;
 }
 
 TEST(OpenStore, NeedsNoServerForOneRank) {
   Log log(LogLevel::error, {});
   LaunchEnvironment alone;
-  const auto store = open_store(alone, in_time(), log);
+  const auto store = open_store(alone, {}, in_time(), log);
   EXPECT_NE(dynamic_cast<MemoryStore*>(store.get()), nullptr);
 }
 
@@ -173,7 +180,7 @@ TEST(OpenStore, BringsProcessesTogetherWhateverTheOrderInWhichTheyStart) {
       LaunchEnvironment launch = launch_of(rank, kRanks);
       launch.master_port = port;
       Log log(LogLevel::error, {});
-      const auto store = open_store(launch, in_time(), log);
+      const auto store = open_store(launch, {}, in_time(), log);
       store->set(fmt::format("rank {}", rank), "here", in_time());
       for (int peer = 0; peer < kRanks; ++peer)
         if (store->get(fmt::format("rank {}", peer), in_time()) != "here") _exit(2);

@@ -101,15 +101,6 @@ TEST(LaunchEnvironment, RefusesARankThatIsNotBelowTheWorldSize) {
   }
 }
 
-TEST(LaunchEnvironment, SaysThatAnotherMachineIsNotReachedYet) {
-  for (const std::string address : {"192.0.2.1", "2001:db8::1", "node7.cluster.example"}) {
-    const Error error = error_of([&] { read(good_with("MASTER_ADDR", address)); });
-    EXPECT_EQ(error.kind(), ErrorKind::unavailable);
-    EXPECT_THAT(error.what(), HasSubstr(address));
-    EXPECT_THAT(error.what(), HasSubstr("across machines"));
-  }
-}
-
 TEST(LaunchEnvironment, KnowsThisMachineByItsNamesAndAddresses) {
   std::array<char, 256> host{};
   ASSERT_EQ(gethostname(host.data(), host.size() - 1), 0);

@@ -10,7 +10,7 @@
 
 #include "rendezvous/key_table.h"
 #include "rendezvous/memory_store.h"
-#include "test_job.h"
+#include "venue.h"
 
 namespace tutti {
 namespace {
@@ -34,6 +34,12 @@ TwoRanks unix_ranks() {
   return {server, join(job, 0), join(job, 1)};
 }
 
+TwoRanks tcp_ranks() {
+  Venue venue(DoorKind::tcp4, 2);
+  const std::shared_ptr<StoreServer> server = venue.serve();
+  return {server, venue.join(0), venue.join(1)};
+}
+
 struct Kind {
   std::string name;
   TwoRanks (*make)();
@@ -48,7 +54,8 @@ class AnyStore : public testing::TestWithParam<Kind> {
 
 INSTANTIATE_TEST_SUITE_P(All, AnyStore,
                          testing::Values(Kind{"MemoryStore", memory_ranks},
-                                         Kind{"UnixStore", unix_ranks}),
+                                         Kind{"UnixSocket", unix_ranks},
+                                         Kind{"TcpSocket", tcp_ranks}),
                          [](const auto& kind) { return kind.param.name; });
 
 TEST_P(AnyStore, GetsOnOneRankWhatAnotherHasSet) {

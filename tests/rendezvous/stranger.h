@@ -7,23 +7,17 @@
 #include <string>
 #include <string_view>
 
+#include "common/bytes.h"
+#include "rendezvous/authentication.h"
 #include "rendezvous/connection.h"
-#include "rendezvous/local_socket.h"
 #include "rendezvous/protocol.h"
-#include "test_job.h"
+#include "venue.h"
 
 namespace tutti {
 
 class Stranger {
  public:
-  explicit Stranger(const JobAddress& job) {
-    const Store::Deadline deadline = in_time();
-    Fd socket;
-    while (!socket && std::chrono::steady_clock::now() < deadline)
-      socket = rendezvous::connect_to(job.socket_name()).socket;  // none while its queue is full
-    EXPECT_TRUE(socket);
-    connection_ = rendezvous::Connection(std::move(socket));
-  }
+  explicit Stranger(const Venue& venue) : connection_(venue.connect()) {}
 
   void say(std::string_view bytes) {
     connection_.queue(bytes);
@@ -32,7 +26,7 @@ class Stranger {
 
   template <typename T>
   void say_struct(const T& message) {
-    say(rendezvous::bytes_of(message));
+    say(bytes_of(message));
   }
 
   static rendezvous::Greeting greeting(const JobAddress& job, int rank) {
@@ -43,11 +37,38 @@ class Stranger {
     return greeting;
   }
 
+  /// What a rank says first at this kind of door.
+  static std::string first_words(const Venue& venue, int rank) {
+    return std::string(venue.kind() == DoorKind::unix_socket ? bytes_of(greeting(venue.job(), rank))
+                                                             : bytes_of(AuthHello{}));
+  }
+
+  /// Proves that it knows the secret, where the door asks for that.
+  Stranger& pass(const Venue& venue, int rank) {
+    if (venue.kind() == DoorKind::unix_socket) return *this;
+    AuthInitiator initiator(
+        Venue::secret(),
+        {Claim::Purpose::store, static_cast<std::uint32_t>(rank), 0, venue.job().job_hash()},
+        venue.random());
+    for (;;) {
+      std::string output;
+      std::string_view input = connection_.received();
+      const std::size_t before = input.size();
+      const auto state = initiator.advance(input, output);
+      connection_.consume(before - input.size());
+      say(output);
+      if (state == AuthInitiator::State::done) return *this;
+      if (state == AuthInitiator::State::failed || !listen()) break;
+    }
+    ADD_FAILURE() << "the server did not let it pass";
+    return *this;
+  }
+
   /// The next message; fails the test where the server cuts the connection or says nothing.
   template <typename T>
   T hear() {
     for (;;) {
-      if (const auto message = rendezvous::fixed_part<T>(connection_.received())) {
+      if (const auto message = fixed_part<T>(connection_.received())) {
         connection_.consume(sizeof(T));
         return *message;
       }

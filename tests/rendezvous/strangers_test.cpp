@@ -1,4 +1,5 @@
-// Whoever connects to a store's server and is not a rank of its job must not disturb the job.
+// Whoever connects to a store's server and is not a rank of its job must not disturb the job, at
+// whichever door.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -30,8 +31,8 @@ ServerLimits with_greeting_limit(milliseconds limit) {
   return limits;
 }
 
-void expect_that_it_works(const JobAddress& job, int first_rank) {
-  const auto one = join(job, first_rank), other = join(job, first_rank + 1);
+void expect_that_it_works(const Venue& venue, int first_rank) {
+  const auto one = venue.join(first_rank), other = venue.join(first_rank + 1);
   one->set("works", "yes", in_time());
   EXPECT_EQ(other->get("works", in_time()), "yes");
 }
@@ -42,44 +43,48 @@ std::string random_bytes(SeededRandom& random, std::size_t count) {
   return bytes;
 }
 
-TEST(StoreServer, CutsAConnectionThatNeverSpeaks) {
-  const JobAddress job = job_of(2);
-  const StoreServer server(job, with_greeting_limit(milliseconds(20)));
-  Stranger silent(job), half(job);
-  half.say(rendezvous::bytes_of(Stranger::greeting(job, 0)).substr(0, 31));
+class AStoreServer : public AtAnyDoor {};
+INSTANTIATE_TEST_SUITE_P(All, AStoreServer, kAllDoors, door_name);
+
+TEST_P(AStoreServer, CutsAConnectionThatNeverSpeaks) {
+  Venue venue(GetParam(), 2);
+  const auto server = venue.serve(with_greeting_limit(milliseconds(20)));
+  Stranger silent(venue), half(venue);
+  const std::string words = Stranger::first_words(venue, 0);
+  half.say(std::string_view(words).substr(0, words.size() - 1));
   silent.expect_cut();
   half.expect_cut();
-  expect_that_it_works(job, 0);
+  expect_that_it_works(venue, 0);
 }
 
-TEST(StoreServer, ServesItsRanksWhileAHalfOpenConnectionStaysSilent) {
-  const JobAddress job = job_of(2);
-  const StoreServer server(job, with_greeting_limit(seconds(3600)));
-  const Stranger silent(job);
-  expect_that_it_works(job, 0);
+TEST_P(AStoreServer, ServesItsRanksWhileAHalfOpenConnectionStaysSilent) {
+  Venue venue(GetParam(), 2);
+  const auto server = venue.serve(with_greeting_limit(seconds(3600)));
+  const Stranger silent(venue);
+  expect_that_it_works(venue, 0);
 }
 
-TEST(StoreServer, IsNotDisturbedByAConnectionThatSendsGarbage) {
-  const JobAddress job = job_of(400);
-  const StoreServer server(job, with_greeting_limit(milliseconds(200)));
+TEST_P(AStoreServer, IsNotDisturbedByAConnectionThatSendsGarbage) {
+  Venue venue(GetParam(), 400);
+  const auto server = venue.serve(with_greeting_limit(milliseconds(200)));
   SeededRandom random(4711);
   std::vector<std::unique_ptr<Stranger>> strangers;
   for (std::size_t i = 0; i < 100; ++i) {
-    strangers.push_back(std::make_unique<Stranger>(job));
+    strangers.push_back(std::make_unique<Stranger>(venue));
     strangers.back()->say(random_bytes(random, i * 7));
   }
-  expect_that_it_works(job, 0);
+  expect_that_it_works(venue, 0);
   for (const auto& stranger : strangers) stranger->expect_cut();
-  expect_that_it_works(job, 2);
+  expect_that_it_works(venue, 2);
 }
 
-TEST(StoreServer, CutsARankThatSendsGarbageAfterItsGreetingAndServesTheOthers) {
-  const JobAddress job = job_of(100);
-  const StoreServer server(job);
+TEST_P(AStoreServer, CutsARankThatSendsGarbageAfterItsGreetingAndServesTheOthers) {
+  Venue venue(GetParam(), 100);
+  const auto server = venue.serve();
   SeededRandom random(815);
   for (int rank = 2; rank < 100; ++rank) {
-    Stranger mad(job);
-    mad.say_struct(Stranger::greeting(job, rank));
+    Stranger mad(venue);
+    mad.pass(venue, rank).say_struct(Stranger::greeting(venue.job(), rank));
     EXPECT_EQ(mad.hear<Answer>().verdict, Verdict::welcome);
     Request request;
     request.verb = static_cast<Verb>(5 + random.next() % 1000);  // forget, or nothing known
@@ -88,61 +93,63 @@ TEST(StoreServer, CutsARankThatSendsGarbageAfterItsGreetingAndServesTheOthers) {
     mad.say(random_bytes(random, 200));
     mad.expect_cut();
   }
-  expect_that_it_works(job, 0);
+  expect_that_it_works(venue, 0);
 }
 
-TEST(StoreServer, TakesNoMemoryForALengthBeyondTheLimits) {
-  const JobAddress job = job_of(3);
-  const StoreServer server(job);
-  Stranger greedy(job);
-  greedy.say_struct(Stranger::greeting(job, 2));
+TEST_P(AStoreServer, TakesNoMemoryForALengthBeyondTheLimits) {
+  Venue venue(GetParam(), 3);
+  const auto server = venue.serve();
+  Stranger greedy(venue);
+  greedy.pass(venue, 2).say_struct(Stranger::greeting(venue.job(), 2));
   greedy.hear<Answer>();
   greedy.say_struct(Request{1, Verb::set, 1, 0xffffffff, 0});
   greedy.expect_cut();
-  expect_that_it_works(job, 0);
+  expect_that_it_works(venue, 0);
 }
 
-TEST(StoreServer, CutsTheOldestOfAFloodOfSilentConnections) {
-  const JobAddress job = job_of(2);
+TEST_P(AStoreServer, CutsTheOldestOfAFloodOfSilentConnections) {
+  Venue venue(GetParam(), 2);
   ServerLimits limits = with_greeting_limit(seconds(3600));
   limits.strangers = 8;
-  const StoreServer server(job, limits);
+  const auto server = venue.serve(limits);
   std::vector<std::unique_ptr<Stranger>> flood;
-  for (int i = 0; i < 200; ++i) flood.push_back(std::make_unique<Stranger>(job));
-  expect_that_it_works(job, 0);
-  for (std::size_t i = 0; i < flood.size() - limits.strangers; ++i) flood[i]->expect_cut();
+  for (int i = 0; i < 200; ++i) flood.push_back(std::make_unique<Stranger>(venue));
+  expect_that_it_works(venue, 0);
+  const std::size_t kept = limits.strangers + 2;  // one for each rank
+  for (std::size_t i = 0; i < flood.size() - kept; ++i) flood[i]->expect_cut();
 }
 
-TEST(StoreServer, MakesRoomForRanksWhenStrangersHoldAllItsDescriptors) {
-  const JobAddress job = job_of(2);
+TEST_P(AStoreServer, MakesRoomForRanksWhenStrangersHoldAllItsDescriptors) {
+  Venue venue(GetParam(), 2);
   int ready[2];
   ASSERT_EQ(pipe(ready), 0);
   Child host([&] {
     const rlimit few{40, 40};
     setrlimit(RLIMIT_NOFILE, &few);
-    const StoreServer server(job, with_greeting_limit(seconds(3600)));
+    const auto server = venue.serve(with_greeting_limit(seconds(3600)));
     static_cast<void>(!write(ready[1], "r", 1));
     pause();
   });
   char byte = 0;
   ASSERT_EQ(read(ready[0], &byte, 1), 1);
   std::vector<std::unique_ptr<Stranger>> flood;
-  for (int i = 0; i < 60; ++i) flood.push_back(std::make_unique<Stranger>(job));
-  expect_that_it_works(job, 0);
+  for (int i = 0; i < 60; ++i) flood.push_back(std::make_unique<Stranger>(venue));
+  expect_that_it_works(venue, 0);
   host.end(SIGKILL);
   close(ready[0]);
   close(ready[1]);
 }
 
-TEST(StoreServer, AnswersAGreetingThatComesByteByByte) {
-  const JobAddress job = job_of(2);
-  const StoreServer server(job);
-  Stranger slow(job);
-  const Greeting greeting = Stranger::greeting(job, 1);
-  for (const char byte : rendezvous::bytes_of(greeting)) slow.say({&byte, 1});
+TEST_P(AStoreServer, AnswersAGreetingThatComesByteByByte) {
+  Venue venue(GetParam(), 2);
+  const auto server = venue.serve();
+  Stranger slow(venue);
+  const Greeting greeting = Stranger::greeting(venue.job(), 1);
+  slow.pass(venue, 1);
+  for (const char byte : bytes_of(greeting)) slow.say({&byte, 1});
   EXPECT_EQ(slow.hear<Answer>().verdict, Verdict::welcome);
   const Request request{7, Verb::add, 1, 2, 0};
-  std::string message(rendezvous::bytes_of(request));
+  std::string message(bytes_of(request));
   message += "k42";
   for (const char byte : message) slow.say({&byte, 1});
   const Reply reply = slow.hear<Reply>();
@@ -150,38 +157,100 @@ TEST(StoreServer, AnswersAGreetingThatComesByteByByte) {
   EXPECT_EQ(reply.status, Status::ok);
 }
 
-TEST(StoreServer, DoesWhatARankAskedForBeforeItLeft) {
-  const JobAddress job = job_of(2);
-  const StoreServer server(job);
+TEST_P(AStoreServer, DoesWhatARankAskedForBeforeItLeft) {
+  Venue venue(GetParam(), 2);
+  const auto server = venue.serve();
   {
-    Stranger hasty(job);
-    hasty.say_struct(Stranger::greeting(job, 1));
+    Stranger hasty(venue);
+    hasty.pass(venue, 1).say_struct(Stranger::greeting(venue.job(), 1));
     EXPECT_EQ(hasty.hear<Answer>().verdict, Verdict::welcome);
     hasty.say_struct(Request{1, Verb::set, 4, 4, 0});
     hasty.say("lastword");
   }
-  EXPECT_EQ(join(job, 0)->get("last", in_time()), "word");
+  EXPECT_EQ(venue.join(0)->get("last", in_time()), "word");
 }
 
-TEST(StoreServer, RefusesAnotherProtocolVersion) {
-  const JobAddress job = job_of(2);
-  const StoreServer server(job);
-  Stranger newer(job);
-  Greeting greeting = Stranger::greeting(job, 1);
+TEST_P(AStoreServer, RefusesAnotherProtocolVersion) {
+  Venue venue(GetParam(), 2);
+  const auto server = venue.serve();
+  Stranger newer(venue);
+  Greeting greeting = Stranger::greeting(venue.job(), 1);
   greeting.version = 99;
-  newer.say_struct(greeting);
+  newer.pass(venue, 1).say_struct(greeting);
   EXPECT_EQ(newer.hear<Answer>().verdict, Verdict::other_version);
   newer.expect_cut();
-  expect_that_it_works(job, 0);
+  expect_that_it_works(venue, 0);
 }
 
-TEST(StoreServer, RefusesARankThatTheJobDoesNotHave) {
-  const JobAddress job = job_of(2);
-  const StoreServer server(job);
-  Stranger beyond(job);
-  beyond.say_struct(Stranger::greeting(job, 2));
+TEST_P(AStoreServer, RefusesARankThatTheJobDoesNotHave) {
+  Venue venue(GetParam(), 2);
+  const auto server = venue.serve();
+  Stranger beyond(venue);
+  beyond.pass(venue, 2).say_struct(Stranger::greeting(venue.job(), 2));
   EXPECT_EQ(beyond.hear<Answer>().verdict, Verdict::other_size);
-  expect_that_it_works(job, 0);
+  expect_that_it_works(venue, 0);
+}
+
+class ATcpStoreServer : public AtAnyDoor {};
+INSTANTIATE_TEST_SUITE_P(All, ATcpStoreServer, testing::Values(DoorKind::tcp4, DoorKind::tcp6),
+                         door_name);
+
+TEST_P(ATcpStoreServer, ParsesNoGreetingOfWhoHasNotProvedThatHeKnowsTheSecret) {
+  Venue venue(GetParam(), 3);
+  const auto server = venue.serve();
+  Stranger hasty(venue);
+  hasty.say_struct(Stranger::greeting(venue.job(), 2));  // as at a Unix socket
+  hasty.say(std::string(sizeof(AuthHello), 'x'));
+  hasty.expect_cut();
+  expect_that_it_works(venue, 0);
+}
+
+TEST_P(ATcpStoreServer, CutsWhoAnswersItsChallengeWithAnotherSecretsProof) {
+  Venue venue(GetParam(), 3);
+  const auto server = venue.serve();
+  for (int i = 0; i < 50; ++i) {
+    Stranger liar(venue);
+    liar.say_struct(AuthHello{});
+    liar.hear<AuthChallenge>();
+    liar.say_struct(AuthProof{});
+    EXPECT_EQ(liar.hear<AuthResult>().verdict, AuthVerdict::wrong_secret);
+    liar.expect_cut();
+  }
+  expect_that_it_works(venue, 0);
+}
+
+TEST_P(ATcpStoreServer, CutsARankThatGreetsAsAnotherThanItProvedToBe) {
+  Venue venue(GetParam(), 4);
+  const auto server = venue.serve();
+  Stranger turncoat(venue);
+  turncoat.pass(venue, 2).say_struct(Stranger::greeting(venue.job(), 3));
+  turncoat.expect_cut();
+  EXPECT_NO_THROW(venue.join(2));
+  EXPECT_NO_THROW(venue.join(3));
+}
+
+TEST_P(ATcpStoreServer, CutsOneThatSpeaksTooSlowlyThoughItNeverStops) {
+  Venue venue(GetParam(), 2);
+  const auto server = venue.serve(with_greeting_limit(milliseconds(100)));
+  Stranger slow(venue);
+  const AuthHello hello;
+  for (const char byte : bytes_of(hello)) {
+    slow.say({&byte, 1});
+    std::this_thread::sleep_for(milliseconds(2));  // it is the one that is slow
+  }
+  slow.expect_cut();
+  expect_that_it_works(venue, 0);
+}
+
+TEST_P(ATcpStoreServer, ServesItsRanksWhileAPortScannerComesAndGoes) {
+  Venue venue(GetParam(), 2);
+  const auto server = venue.serve();
+  for (int i = 0; i < 300; ++i) {
+    const Fd scanner = venue.connect();
+    const linger reset{1, 0};  // its end is a reset, as some scanners end
+    if (i % 2 == 0) setsockopt(scanner.get(), SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+  }
+  expect_that_it_works(venue, 0);
 }
 
 TEST(StoreServer, LetsNobodyInButTheUserItIsFor) {

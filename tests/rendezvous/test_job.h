@@ -16,7 +16,9 @@
 #include <tutti/error.hpp>
 #include <tutti/store.hpp>
 
-#include "rendezvous/unix_store.h"
+#include "common/log.h"
+#include "rendezvous/join.h"
+#include "rendezvous/socket_store.h"
 
 namespace tutti {
 
@@ -35,9 +37,21 @@ inline JobAddress job_of(int size) {
   return {100'000 + getpid() % 1'000'000 * 1000 + static_cast<int>(hash % 1000), size, "test"};
 }
 
-inline std::shared_ptr<UnixStore> join(const JobAddress& job, int rank,
-                                       Store::Deadline deadline = in_time()) {
-  return std::make_shared<UnixStore>(rendezvous::join_store(job, rank, deadline), rank);
+inline rendezvous::Joined join_by(rendezvous::Route& route, const JobAddress& job, int rank,
+                                  Store::Deadline deadline = in_time()) {
+  Log log(LogLevel::error, {});
+  return rendezvous::join_store(route, job, rank, deadline, log);
+}
+
+inline rendezvous::Joined join_locally(const JobAddress& job, int rank,
+                                       Store::Deadline deadline = in_time(),
+                                       uid_t server_uid = geteuid()) {
+  return join_by(*rendezvous::local_route(job, rank, server_uid), job, rank, deadline);
+}
+
+inline std::shared_ptr<SocketStore> join(const JobAddress& job, int rank,
+                                         Store::Deadline deadline = in_time()) {
+  return std::make_shared<SocketStore>(join_locally(job, rank, deadline), rank);
 }
 
 /// The error that `call` throws; fails the test where it throws none.

@@ -22,6 +22,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 using testing::UnorderedElementsAre;
 
 std::vector<std::string> job(int ranks, const std::string& script,
@@ -42,6 +43,24 @@ TEST(TuttiRun, GivesEachRankItsPlaceInTheJob) {
   EXPECT_EQ(command.wait(), 0) << command.err();
   EXPECT_THAT(command.out_lines(),
               UnorderedElementsAre("[0] 0 2 0 2 127.0.0.1 1 x=y", "[1] 1 2 1 2 127.0.0.1 1 x=y"));
+}
+
+TEST(TuttiRun, MakesASecretForTheJobUnlessItHasOne) {
+  Command first(job(2, "echo $TUTTI_SECRET", {"--no-tag"})), second(job(1, "echo $TUTTI_SECRET"));
+  EXPECT_EQ(first.wait() + second.wait(), 0) << first.err();
+  const std::vector<std::string> secrets = first.out_lines();
+  ASSERT_EQ(secrets.size(), 2u);
+  EXPECT_EQ(secrets[0].size(), 64u);
+  EXPECT_EQ(secrets[0], secrets[1]);
+  EXPECT_THAT(second.out(), Not(HasSubstr(secrets[0])));
+  for (const std::string own :
+       {"TUTTI_SECRET=mine, and long enough", "TUTTI_SECRET_FILE=/a/file"}) {
+    std::vector<std::string> arguments = job(1, "env | grep ^TUTTI_SECRET", {"--no-tag"});
+    arguments.insert(arguments.begin(), {"env", own});
+    Command command(arguments);
+    EXPECT_EQ(command.wait(), 0);
+    EXPECT_EQ(command.out(), own + "\n");
+  }
 }
 
 /// The cpus of each rank, in order of ranks.

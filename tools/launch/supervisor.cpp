@@ -4,14 +4,17 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/epoll.h>
+#include <sys/random.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <stdexcept>
 #include <system_error>
@@ -51,6 +54,17 @@ void set_variable(std::vector<std::string>& environment, const std::string& assi
   environment.push_back(assignment);
 }
 
+/// What this job's ranks prove themselves with to each other, where the user has not given them a
+/// secret. In the environment, which only the job's user can read; not on a command line.
+std::string make_secret_variable() {
+  std::array<std::uint64_t, 4> words{};
+  if (::getrandom(words.data(), sizeof words, 0) != static_cast<ssize_t>(sizeof words))
+    throw_errno("cannot make the job's secret");
+  std::string variable = "TUTTI_SECRET=";
+  for (const std::uint64_t word : words) variable += fmt::format("{:016x}", word);
+  return variable;
+}
+
 bool same_file(int a, int b) {
   struct stat x, y;
   return ::fstat(a, &x) == 0 && ::fstat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
@@ -78,6 +92,8 @@ Supervisor::Supervisor(const LaunchOptions& options, const sigset_t& mask, Fd gu
   if (port == 0) port_ = hold_free_port(port);
   for (char** variable = ::environ; *variable != nullptr; ++variable)
     environment_.emplace_back(*variable);
+  if (::getenv("TUTTI_SECRET") == nullptr && ::getenv("TUTTI_SECRET_FILE") == nullptr)
+    environment_.push_back(make_secret_variable());
   for (const std::string& assignment : options_.environment) set_variable(environment_, assignment);
   set_variable(environment_, fmt::format("WORLD_SIZE={}", options_.ranks));
   set_variable(environment_, fmt::format("LOCAL_WORLD_SIZE={}", options_.ranks));

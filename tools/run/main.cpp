@@ -18,8 +18,8 @@ constexpr int kUsageStatus = 2;
 
 constexpr const char* kFooter = R"(Usage: tutti-run -n N [options] -- program [arguments]
 
-Each rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT, and reads
-from /dev/null; rank 0 reads our standard input where that is no terminal. When a rank fails the others
+Each rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT, a secret of
+the job's own (TUTTI_SECRET, unless that or TUTTI_SECRET_FILE is set), and reads from /dev/null; rank 0 reads our standard input where that is no terminal. When a rank fails the others
 are ended, with everything that they have started; the exit status is the first failure's (128 + signal
 for a signal), 124 for the timeout, 126 and 127 where the program cannot be run or is not found, 2 for
 wrong arguments. A line over 64 KiB is broken, and goes on with `[2]+`; of a progress bar drawn with

@@ -1,4 +1,5 @@
-// The store of a job on one machine, over a Unix socket in the abstract namespace.
+// A rank's store where rank 0 serves it over sockets: Unix ones on its machine, TCP between
+// machines.
 #pragma once
 
 #include <memory>
@@ -12,10 +13,10 @@
 namespace tutti {
 
 /// Thread-safe. In a forked child every call throws `usage`.
-class UnixStore final : public Store {
+class SocketStore final : public Store {
  public:
   /// `server`: on rank 0, the one that it has joined; it ends, lingering, with this store.
-  UnixStore(rendezvous::Joined joined, int rank, std::unique_ptr<StoreServer> server = nullptr);
+  SocketStore(rendezvous::Joined joined, int rank, std::unique_ptr<StoreServer> server = nullptr);
 
   void set(std::string_view key, std::string_view value, Deadline deadline) override;
   std::string get(std::string_view key, Deadline deadline) override;

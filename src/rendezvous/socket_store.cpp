@@ -1,4 +1,4 @@
-#include "rendezvous/unix_store.h"
+#include "rendezvous/socket_store.h"
 
 #include <fmt/format.h>
 
@@ -10,18 +10,18 @@ namespace tutti {
 
 using rendezvous::Verb;
 
-UnixStore::UnixStore(rendezvous::Joined joined, int rank, std::unique_ptr<StoreServer> server)
+SocketStore::SocketStore(rendezvous::Joined joined, int rank, std::unique_ptr<StoreServer> server)
     : server_(std::move(server)), client_("the store", std::move(joined), rank) {}
 
-void UnixStore::set(std::string_view key, std::string_view value, Deadline deadline) {
+void SocketStore::set(std::string_view key, std::string_view value, Deadline deadline) {
   client_.get().call(Verb::set, key, value, deadline);
 }
 
-std::string UnixStore::get(std::string_view key, Deadline deadline) {
+std::string SocketStore::get(std::string_view key, Deadline deadline) {
   return client_.get().call(Verb::get, key, {}, deadline);
 }
 
-std::int64_t UnixStore::add(std::string_view key, std::int64_t amount, Deadline deadline) {
+std::int64_t SocketStore::add(std::string_view key, std::int64_t amount, Deadline deadline) {
   const std::string sum = client_.get().call(Verb::add, key, fmt::format("{}", amount), deadline);
   const auto number = parse_number<std::int64_t>(sum);
   if (!number)
@@ -30,7 +30,7 @@ std::int64_t UnixStore::add(std::string_view key, std::int64_t amount, Deadline 
   return *number;
 }
 
-void UnixStore::wait(std::string_view key, Deadline deadline) {
+void SocketStore::wait(std::string_view key, Deadline deadline) {
   client_.get().call(Verb::wait, key, {}, deadline);
 }
 

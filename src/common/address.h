@@ -1,0 +1,22 @@
+// Host and port, as people write them.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace tutti {
+
+struct SocketAddress {
+  std::string host;  ///< A name or a numeric address, without brackets.
+  int port = 0;
+
+  bool operator==(const SocketAddress&) const = default;
+};
+
+/// "node7:29500", "10.0.0.1:29500", "[fe80::1%eth0]:29500"; none for anything else.
+std::optional<SocketAddress> parse_socket_address(std::string_view text);
+
+std::string to_text(const SocketAddress& address);
+
+}  // namespace tutti

@@ -1,0 +1,122 @@
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <algorithm>
+
+#include <tutti/error.hpp>
+
+#include "rendezvous/authentication.h"
+#include "rendezvous/route.h"
+#include "rendezvous/tcp_socket.h"
+
+namespace tutti::rendezvous {
+namespace {
+
+using std::chrono::seconds;
+using std::chrono::steady_clock;
+
+// Of one place, where there are others, and where packets that were lost want a new attempt.
+constexpr seconds kConnectLimit{3};
+// The server cuts whoever takes longer than this.
+constexpr seconds kHandshakeLimit{5};
+
+class TcpRoute final : public Route {
+ public:
+  TcpRoute(JobAddress job, int rank, std::vector<SocketAddress> places, Secret secret,
+           Random& random)
+      : job_(std::move(job)),
+        rank_(rank),
+        places_(std::move(places)),
+        secret_(std::move(secret)),
+        random_(random) {}
+
+  std::optional<Joined> reach(Store::Deadline deadline, Obstacle& obstacle) override;
+  std::string place() const override { return to_text(places_.front()); }
+  std::string advice() const override {
+    return "see whether rank 0 has started on the machine that MASTER_ADDR names, with the same "
+           "MASTER_PORT and with a secret as well: without one it serves its own machine alone";
+  }
+  std::chrono::milliseconds longest_pause() const override {
+    return std::chrono::milliseconds(200);
+  }
+
+ private:
+  std::optional<Joined> reach_one(const TcpPlace& place, Store::Deadline deadline,
+                                  Obstacle& obstacle);
+  AuthFailure authenticate(Connection& connection, Store::Deadline deadline, std::string& obstacle);
+
+  const JobAddress job_;
+  const int rank_;
+  const std::vector<SocketAddress> places_;
+  const Secret secret_;
+  Random& random_;
+};
+
+std::optional<Joined> TcpRoute::reach(Store::Deadline deadline, Obstacle& obstacle) {
+  for (const SocketAddress& where : places_) {
+    const Found found = find_places(where, deadline);
+    if (found.places.empty()) obstacle = {found.why_not, false};
+    for (const TcpPlace& place : found.places)
+      if (auto joined = reach_one(place, deadline, obstacle)) return joined;
+  }
+  return std::nullopt;
+}
+
+std::optional<Joined> TcpRoute::reach_one(const TcpPlace& place, Store::Deadline deadline,
+                                          Obstacle& obstacle) {
+  TcpConnecting connecting =
+      connect_tcp(place, std::min<Store::Deadline>(deadline, steady_clock::now() + kConnectLimit));
+  if (!connecting.socket) {
+    obstacle = {connecting.why_not, false};
+    return std::nullopt;
+  }
+  Joined joined{Connection(std::move(connecting.socket)), place.text(), Fd()};
+  std::string why_not;
+  const AuthFailure failure = authenticate(
+      joined.connection, std::min<Store::Deadline>(deadline, steady_clock::now() + kHandshakeLimit),
+      why_not);
+  if (failure != AuthFailure::none && places_.size() == 1)
+    throw Error(
+        failure == AuthFailure::not_tutti ? ErrorKind::unavailable : ErrorKind::mismatch,
+        fmt::format("rank {}: the store at {} {}", rank_, joined.server, describe(failure)));
+  if (failure != AuthFailure::none) why_not = describe(failure);
+  if (why_not.empty()) return joined;
+  obstacle = {fmt::format("{} {}", joined.server, why_not), true};
+  return std::nullopt;
+}
+
+// Either fails, or leaves a reason in `obstacle`, or has succeeded.
+AuthFailure TcpRoute::authenticate(Connection& connection, Store::Deadline deadline,
+                                   std::string& obstacle) {
+  AuthInitiator initiator(
+      secret_, {Claim::Purpose::store, static_cast<std::uint32_t>(rank_), 0, job_.job_hash()},
+      random_);
+  for (;;) {
+    std::string_view input = connection.received();
+    const std::size_t before = input.size();
+    std::string output;
+    const auto state = initiator.advance(input, output);
+    connection.consume(before - input.size());
+    connection.queue(output);
+    if (state == AuthInitiator::State::done) return AuthFailure::none;
+    if (state == AuthInitiator::State::failed) return initiator.failure();
+    pollfd waited{connection.fd(), POLLIN, 0};
+    if (!connection.flush())
+      obstacle = "closed the connection";
+    else if (poll(&waited, 1, poll_milliseconds(deadline)) == 0)
+      obstacle = "does not answer";
+    else if (!connection.receive() && connection.received().empty())
+      obstacle = "closed the connection";
+    if (!obstacle.empty()) return AuthFailure::none;
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Route> tcp_route(JobAddress job, int rank, std::vector<SocketAddress> places,
+                                 Secret secret, Random& random) {
+  return std::make_unique<TcpRoute>(std::move(job), rank, std::move(places), std::move(secret),
+                                    random);
+}
+
+}  // namespace tutti::rendezvous

@@ -1,0 +1,216 @@
+#include "rendezvous/tcp_socket.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+
+#include <array>
+#include <cerrno>
+#include <condition_variable>
+#include <cstring>
+#include <memory>
+#include <mutex>
+
+#include <tutti/error.hpp>
+
+#include "common/text.h"
+#include "common/thread.h"
+#include "rendezvous/connection.h"
+#include "rendezvous/launch_environment.h"
+
+namespace tutti::rendezvous {
+namespace {
+
+constexpr int kKeepIdleS = 10, kKeepIntervalS = 5, kKeepCount = 4;
+
+const sockaddr* generic(const sockaddr_storage& address) noexcept {
+  return reinterpret_cast<const sockaddr*>(&address);
+}
+
+void set_option(int socket, int level, int option, int value) {
+  static_cast<void>(setsockopt(socket, level, option, &value, sizeof value));
+}
+
+Fd new_socket(int family) {
+  return Fd(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+
+Found look_up(const SocketAddress& where, int flags) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags | AI_NUMERICSERV;
+  addrinfo* first = nullptr;
+  const int error =
+      getaddrinfo(where.host.c_str(), std::to_string(where.port).c_str(), &hints, &first);
+  Found found;
+  if (error != 0) {
+    found.why_not = fmt::format("the name {} is not known: {}", shown(where.host),
+                                error == EAI_SYSTEM ? std::strerror(errno) : gai_strerror(error));
+    return found;
+  }
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> list(first, freeaddrinfo);
+  for (const addrinfo* at = list.get(); at != nullptr; at = at->ai_next) {
+    TcpPlace place;
+    place.bytes =
+        static_cast<socklen_t>(std::min<std::size_t>(at->ai_addrlen, sizeof place.address));
+    std::memcpy(&place.address, at->ai_addr, place.bytes);
+    found.places.push_back(place);
+  }
+  return found;
+}
+
+// getaddrinfo(3) can be neither bounded nor interrupted: it has a thread of its own, which may
+// outlive the wait for it and then ends unheard.
+struct Lookup {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool done = false;  // guarded by mutex, as what it found
+  Found found;
+};
+
+TcpPlace any_place(int family, int port) {
+  TcpPlace any;
+  if (family == AF_INET6) {
+    sockaddr_in6 v6{};
+    v6.sin6_family = AF_INET6;
+    v6.sin6_port = htons(static_cast<std::uint16_t>(port));
+    any.bytes = sizeof v6;
+    std::memcpy(&any.address, &v6, sizeof v6);
+  } else {
+    sockaddr_in v4{};
+    v4.sin_family = AF_INET;
+    v4.sin_port = htons(static_cast<std::uint16_t>(port));
+    any.bytes = sizeof v4;
+    std::memcpy(&any.address, &v4, sizeof v4);
+  }
+  return any;
+}
+
+// In order of preference: [::] takes IPv4 as well.
+std::vector<TcpPlace> places_to_listen(const SocketAddress& where) {
+  const bool localhost = strcasecmp(where.host.c_str(), "localhost") == 0;
+  const SocketAddress numeric{localhost ? "127.0.0.1" : where.host, where.port};
+  Found found = look_up(numeric, AI_NUMERICHOST);
+  if (!found.places.empty() && is_this_machine(numeric.host)) return found.places;
+  return {any_place(AF_INET6, where.port), any_place(AF_INET, where.port)};
+}
+
+// A connection to a free port of this machine may be given that very port as its own, and is then
+// connected to itself.
+bool is_connected_to_itself(int socket) {
+  TcpPlace own, other;
+  own.bytes = other.bytes = sizeof own.address;
+  return getsockname(socket, reinterpret_cast<sockaddr*>(&own.address), &own.bytes) == 0 &&
+         getpeername(socket, reinterpret_cast<sockaddr*>(&other.address), &other.bytes) == 0 &&
+         own.bytes == other.bytes && std::memcmp(&own.address, &other.address, own.bytes) == 0;
+}
+
+std::string why_not_connected(const TcpPlace& place, int error) {
+  switch (error) {
+    case ECONNREFUSED:
+      return fmt::format("{} refuses the connection: nobody listens there", place.text());
+    case ETIMEDOUT:
+      return fmt::format("{} does not answer: is the machine up, does a firewall drop packets?",
+                         place.text());
+    default: return fmt::format("{}: {}", place.text(), std::strerror(error));
+  }
+}
+
+}  // namespace
+
+std::string TcpPlace::text() const {
+  std::array<char, NI_MAXHOST> host{};
+  std::array<char, NI_MAXSERV> port{};
+  if (getnameinfo(generic(address), bytes, host.data(), host.size(), port.data(), port.size(),
+                  NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+    return "an unknown address";
+  return to_text(SocketAddress{host.data(), parse_number<int>(port.data()).value_or(0)});
+}
+
+Fd listen_tcp(const SocketAddress& where) {
+  int error = 0;
+  for (const TcpPlace& place : places_to_listen(where)) {
+    Fd socket = new_socket(place.address.ss_family);
+    if (!socket) {
+      error = errno;
+      continue;
+    }
+    set_option(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);  // over the last job's TIME_WAIT
+    if (place.address.ss_family == AF_INET6) set_option(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
+    if (bind(socket.get(), generic(place.address), place.bytes) == 0 &&
+        listen(socket.get(), SOMAXCONN) == 0)
+      return socket;
+    error = errno;
+    if (error == EADDRINUSE) break;
+  }
+  throw Error(ErrorKind::unavailable,
+              error == EADDRINUSE
+                  ? fmt::format("rank 0 cannot listen at {}: the port is in use, by another job or "
+                                "another program; choose another MASTER_PORT",
+                                to_text(where))
+                  : fmt::format("rank 0 cannot listen at {}: {}; see whether MASTER_ADDR names "
+                                "the machine on which rank 0 runs",
+                                to_text(where), std::strerror(error)));
+}
+
+int port_of(const Fd& listener) {
+  TcpPlace place;
+  place.bytes = sizeof place.address;
+  if (getsockname(listener.get(), reinterpret_cast<sockaddr*>(&place.address), &place.bytes) != 0)
+    return 0;
+  const auto address = parse_socket_address(place.text());
+  return address ? address->port : 0;
+}
+
+Found find_places(const SocketAddress& where, TimePoint deadline) {
+  if (Found numeric = look_up(where, AI_NUMERICHOST); !numeric.places.empty()) return numeric;
+  const auto lookup = std::make_shared<Lookup>();
+  start_without_signals([lookup, where] {
+    Found found = look_up(where, AI_ADDRCONFIG);
+    const std::lock_guard lock(lookup->mutex);
+    lookup->found = std::move(found);
+    lookup->done = true;
+    lookup->changed.notify_all();
+  }).detach();
+  std::unique_lock lock(lookup->mutex);
+  if (lookup->changed.wait_until(lock, deadline, [&] { return lookup->done; }))
+    return lookup->found;
+  return {{}, fmt::format("no name server has said where {} is", shown(where.host))};
+}
+
+TcpConnecting connect_tcp(const TcpPlace& place, TimePoint deadline) {
+  Fd socket = new_socket(place.address.ss_family);
+  if (!socket) return {{}, why_not_connected(place, errno)};
+  int error = 0;
+  if (connect(socket.get(), generic(place.address), place.bytes) != 0) error = errno;
+  if (error == EINPROGRESS || error == EINTR) {
+    pollfd waited{socket.get(), POLLOUT, 0};
+    int ready = 0;
+    do ready = poll(&waited, 1, poll_milliseconds(deadline));
+    while (ready < 0 && errno == EINTR);
+    socklen_t bytes = sizeof error;
+    if (ready <= 0)
+      error = ETIMEDOUT;
+    else if (getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &bytes) != 0)
+      error = errno;
+  }
+  if (error == 0 && is_connected_to_itself(socket.get())) error = ECONNREFUSED;
+  if (error != 0) return {{}, why_not_connected(place, error)};
+  tune(socket.get());
+  return {std::move(socket), {}};
+}
+
+void tune(int socket) {
+  set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+  set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, kKeepIdleS);
+  set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, kKeepIntervalS);
+  set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, kKeepCount);
+  set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT,
+             (kKeepIdleS + kKeepIntervalS * kKeepCount) * 1000);
+}
+
+}  // namespace tutti::rendezvous

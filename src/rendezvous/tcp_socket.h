@@ -1,0 +1,51 @@
+// TCP sockets over IPv4 and IPv6: finding, listening, connecting, within a deadline.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <string>
+#include <vector>
+
+#include "common/address.h"
+#include "common/clock.h"
+#include "common/fd.h"
+
+namespace tutti::rendezvous {
+
+/// A place as connect(2) takes it.
+struct TcpPlace {
+  sockaddr_storage address{};
+  socklen_t bytes = 0;
+
+  std::string text() const;  ///< "10.0.0.1:29500"; what the kernel calls it.
+};
+
+/// A listening, non-blocking socket. At the address that `where` names, where that is a numeric one
+/// of this machine, or localhost; else at all of this machine's, because how others call it says
+/// little about where their packets come in. Port 0: one that is free. Throws `unavailable`, saying
+/// what to do.
+Fd listen_tcp(const SocketAddress& where);
+
+/// The port at which `listener` listens.
+int port_of(const Fd& listener);
+
+struct Found {
+  std::vector<TcpPlace> places;  ///< None: `why_not`. It may be known later.
+  std::string why_not;
+};
+
+/// All addresses of a host. A name server may take minutes: it is not waited for beyond `deadline`.
+Found find_places(const SocketAddress& where, TimePoint deadline);
+
+struct TcpConnecting {
+  Fd socket;  ///< Non-blocking; none: `why_not`. Try again.
+  std::string why_not;
+};
+
+TcpConnecting connect_tcp(const TcpPlace& place, TimePoint deadline);
+
+/// What a socket of either end is set to: small messages leave at once, and a machine that has
+/// vanished is noticed within half a minute.
+void tune(int socket);
+
+}  // namespace tutti::rendezvous

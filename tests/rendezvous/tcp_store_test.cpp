@@ -1,0 +1,215 @@
+// How ranks of other machines find their way to the store, and what they are told when they do not.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "common/log.h"
+#include "rendezvous/open_store.h"
+#include "rendezvous/tcp_socket.h"
+#include "venue.h"
+
+namespace tutti {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr const char* kSecret = "a secret of these tests";
+
+LaunchEnvironment launch_of(int rank, int size, const SocketAddress& place) {
+  LaunchEnvironment launch;
+  launch.rank = launch.local_rank = rank;
+  launch.size = size;
+  launch.master_address = place.host;
+  launch.master_port = place.port;
+  launch.tcp_alone = true;
+  return launch;
+}
+
+Config with_secret(const std::string& secret = kSecret) {
+  Config config;
+  config.secret = secret;
+  return config;
+}
+
+std::shared_ptr<Store> open(const LaunchEnvironment& launch, const Config& config = with_secret(),
+                            Store::Deadline deadline = in_time()) {
+  Log log(LogLevel::error, {});
+  return open_store(launch, config, deadline, log);
+}
+
+/// One that nobody listens at, but by an accident.
+SocketAddress free_place(const std::string& host = "127.0.0.1") {
+  return {host, rendezvous::port_of(rendezvous::listen_tcp({host, 0}))};
+}
+
+TEST(TcpStore, BringsProcessesTogetherWhateverTheOrderInWhichTheyStart) {
+  constexpr int kRanks = 6;
+  const SocketAddress place = free_place();
+  std::vector<std::unique_ptr<Child>> ranks;
+  for (int rank = kRanks; rank-- > 0;)
+    ranks.push_back(std::make_unique<Child>([rank, &place] {
+      const auto store = open(launch_of(rank, kRanks, place));
+      store->set(fmt::format("rank {}", rank), "here", in_time());
+      for (int peer = 0; peer < kRanks; ++peer)
+        if (store->get(fmt::format("rank {}", peer), in_time()) != "here") _exit(2);
+    }));
+  for (const auto& rank : ranks) EXPECT_EQ(rank->wait(), 0);
+}
+
+TEST(TcpStore, IsFoundByName) {
+  const SocketAddress place = free_place();
+  Child other([&] {
+    open(launch_of(1, 2, {"localhost", place.port}))->set("key", "v", in_time());
+  });
+  EXPECT_EQ(open(launch_of(0, 2, {"localhost", place.port}))->get("key", in_time()), "v");
+  EXPECT_EQ(other.wait(), 0);
+}
+
+TEST(TcpStore, NeedsNoSecretWhereTheNetworkIsDeclaredTrusted) {
+  Config trusting;
+  trusting.trust_network = true;
+  const SocketAddress place = free_place();
+  Child other([&] { open(launch_of(1, 2, place), trusting)->set("key", "v", in_time()); });
+  EXPECT_EQ(open(launch_of(0, 2, place), trusting)->get("key", in_time()), "v");
+  EXPECT_EQ(other.wait(), 0);
+}
+
+TEST(TcpStore, IsRefusedWithoutASecretAndSaysWhatToDo) {
+  for (const int rank : {0, 1}) {
+    const Error error = error_of([&] { open(launch_of(rank, 2, free_place()), Config{}); });
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    EXPECT_THAT(error.what(),
+                AllOf(HasSubstr(fmt::format("rank {}", rank)), HasSubstr("TUTTI_SECRET_FILE"),
+                      HasSubstr("openssl rand"), HasSubstr("TUTTI_TRUST_NETWORK=yes")));
+  }
+}
+
+TEST(TcpStore, OfAnotherSecretIsAMismatchThatShowsNeitherOfThem) {
+  Venue venue(DoorKind::tcp4, 2);
+  const auto server = venue.serve();
+  const Error error = error_of([&] { open(launch_of(1, 2, venue.place())); });
+  EXPECT_EQ(error.kind(), ErrorKind::mismatch);
+  EXPECT_THAT(error.what(), AllOf(HasSubstr("rank 1"), HasSubstr(to_text(venue.place())),
+                                  HasSubstr("another secret"), Not(HasSubstr(kSecret))));
+}
+
+TEST(TcpStore, SaysOnWhichSideASecretIsMissing) {
+  Venue venue(DoorKind::tcp4, 2);
+  const auto server = venue.serve();
+  Config trusting;
+  trusting.trust_network = true;
+  const Error here = error_of([&] { open(launch_of(1, 2, venue.place()), trusting); });
+  EXPECT_EQ(here.kind(), ErrorKind::mismatch);
+  EXPECT_THAT(here.what(), HasSubstr("has a secret and this rank has none"));
+}
+
+TEST(TcpStore, NamesAddressRankAndReasonWhereNobodyListens) {
+  const SocketAddress place = free_place();
+  const Error error =
+      error_of([&] { open(launch_of(1, 2, place), with_secret(), in(milliseconds(50))); });
+  EXPECT_EQ(error.kind(), ErrorKind::timeout);
+  EXPECT_THAT(error.what(), AllOf(HasSubstr("rank 1"), HasSubstr(to_text(place)),
+                                  HasSubstr("refuses the connection"), HasSubstr("rank 0")));
+}
+
+TEST(TcpStore, NamesAHostThatNobodyKnows) {
+  const SocketAddress nowhere{"no-such-host.invalid", 29'500};
+  const Error error =
+      error_of([&] { open(launch_of(1, 2, nowhere), with_secret(), in(milliseconds(300))); });
+  EXPECT_EQ(error.kind(), ErrorKind::timeout);
+  EXPECT_THAT(error.what(), HasSubstr("no-such-host.invalid"));
+}
+
+TEST(TcpStore, SaysThatThePortIsInUseAndNamesIt) {
+  const Fd other = rendezvous::listen_tcp({"127.0.0.1", 0});
+  const SocketAddress place{"127.0.0.1", rendezvous::port_of(other)};
+  const Error error = error_of([&] { open(launch_of(0, 2, place)); });
+  EXPECT_EQ(error.kind(), ErrorKind::unavailable);
+  EXPECT_THAT(error.what(), AllOf(HasSubstr(to_text(place)), HasSubstr("in use")));
+}
+
+TEST(TcpStore, SaysThatThePortIsAnotherProgramsWhereOneAnswers) {
+  const Fd web = rendezvous::listen_tcp({"127.0.0.1", 0});
+  const SocketAddress place{"127.0.0.1", rendezvous::port_of(web)};
+  std::optional<Error> error;
+  std::thread rank([&] { error = error_of([&] { open(launch_of(1, 2, place)); }); });
+  pollfd called{web.get(), POLLIN, 0};
+  poll(&called, 1, -1);
+  const Fd accepted(accept(web.get(), nullptr, nullptr));
+  const std::string reply = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\n\r\nno\r\n";
+  EXPECT_EQ(write(accepted.get(), reply.data(), reply.size()), static_cast<ssize_t>(reply.size()));
+  rank.join();
+  EXPECT_EQ(error->kind(), ErrorKind::unavailable);
+  EXPECT_THAT(error->what(), HasSubstr("does not speak as tutti does"));
+}
+
+TEST(TcpStore, WaitsForAnAnswerNoLongerThanItsDeadline) {
+  const Fd silent = rendezvous::listen_tcp({"127.0.0.1", 0});
+  const SocketAddress place{"127.0.0.1", rendezvous::port_of(silent)};
+  const Error error =
+      error_of([&] { open(launch_of(1, 2, place), with_secret(), in(milliseconds(50))); });
+  EXPECT_EQ(error.kind(), ErrorKind::timeout);
+  EXPECT_THAT(error.what(), HasSubstr("does not answer"));
+}
+
+TEST(TcpStore, RefusesARankOfAnotherJobOrSizeThatHasTheSameSecret) {
+  Venue venue(DoorKind::tcp4, 4);
+  const auto server = venue.serve();
+  JobAddress other_job = venue.job(), other_size = venue.job();
+  other_job.job = "yesterday's";
+  other_size.size = 8;
+  SystemRandom random;
+  for (const JobAddress& wrong : {other_job, other_size}) {
+    const auto route = rendezvous::tcp_route(wrong, 1, {venue.place()}, Venue::secret(), random);
+    const Error error = error_of([&] { join_by(*route, wrong, 1); });
+    EXPECT_EQ(error.kind(), ErrorKind::mismatch);
+    EXPECT_THAT(error.what(), HasSubstr(wrong.size == 8 ? "4 ranks" : "another name"));
+  }
+}
+
+TEST(TcpStore, RefusesASecondProcessWithOneRank) {
+  Venue venue(DoorKind::tcp4, 2);
+  const auto server = venue.serve();
+  const auto first = venue.join(1);
+  const Error error = error_of([&] { venue.join(1); });
+  EXPECT_EQ(error.kind(), ErrorKind::mismatch);
+  EXPECT_THAT(error.what(), HasSubstr("as rank 1 already"));
+}
+
+TEST(TcpStore, TriesEveryAddressAtWhichRank0MayBeAndPassesStrangersOver) {
+  Venue other(DoorKind::tcp4, 2), venue(DoorKind::tcp4, 2);
+  const auto server = venue.serve();
+  SystemRandom random;
+  const JobAddress job = venue.job();
+  const StoreServer elsewhere(other.job(), [&] {
+    std::vector<Door> doors;
+    doors.push_back({rendezvous::listen_tcp({"127.0.0.1", 0}), Secret("of quite another job")});
+    return doors;
+  }());
+  const auto route = rendezvous::tcp_route(job, 1, {free_place(), other.place(), venue.place()},
+                                           Venue::secret(), random);
+  other.close();
+  EXPECT_NO_THROW(join_by(*route, job, 1));
+}
+
+TEST(OpenStore, OpensNoPortWhereAllRanksAreOnThisMachine) {
+  LaunchEnvironment launch = launch_of(0, 2, {"localhost", free_place().port});
+  launch.tcp_alone = false;
+  const auto store = open(launch);
+  const auto probe = rendezvous::connect_tcp(
+      rendezvous::find_places({"127.0.0.1", launch.master_port}, in_time()).places.front(),
+      in_time());
+  EXPECT_FALSE(probe.socket);
+}
+
+}  // namespace
+}  // namespace tutti
