@@ -29,8 +29,8 @@ std::string encode(const Hello& hello);
 /// Throws `corrupt`, naming `rank`, for anything that encode() did not write.
 Hello decode_hello(std::string_view bytes, int rank);
 
-/// This machine since its last start, as the kernel numbers it, and the network namespace: the names
-/// of Unix sockets do not reach beyond it.
+/// This machine since its last start, as the kernel numbers it, and the network namespace: the
+/// names of Unix sockets do not reach beyond it.
 std::string host_identity();
 
 }  // namespace tutti

@@ -21,7 +21,8 @@ namespace {
 
 constexpr std::string_view kAdvice =
     "start the program with `tutti-run -n N -- program` or torchrun, which set RANK, WORLD_SIZE, "
-    "LOCAL_RANK, MASTER_ADDR and MASTER_PORT";
+    "LOCAL_RANK, MASTER_ADDR and MASTER_PORT, or with a launcher that speaks PMIx (mpirun of Open "
+    "MPI, srun, prun)";
 
 std::string_view require(Environment environment, std::string_view variable) {
   const auto value = find(environment, variable);
@@ -100,6 +101,18 @@ bool is_own_name(const std::string& name) {
   return strcasecmp(name.substr(0, dot).c_str(), own.substr(0, own_dot).c_str()) == 0;
 }
 
+// Of a tcp:// store. False: it is none.
+bool take_address(std::string_view store, LaunchEnvironment& launch) {
+  constexpr std::string_view kTcp = "tcp://";
+  if (!store.starts_with(kTcp)) return false;
+  const auto address = parse_socket_address(store.substr(kTcp.size()));
+  assert(address);  // else the configuration has refused it
+  launch.master_address = address->host;
+  launch.master_port = address->port;
+  launch.tcp_alone = true;
+  return true;
+}
+
 }  // namespace
 
 bool is_loopback(const std::string& address) {
@@ -127,17 +140,24 @@ LaunchEnvironment read_launch_environment(Environment environment, std::string_v
         number("LOCAL_WORLD_SIZE", require(environment, "LOCAL_WORLD_SIZE"), 1, launch.size);
   if (launch.size == 1) return launch;
 
-  constexpr std::string_view kTcp = "tcp://";
-  if (store.starts_with(kTcp)) {
-    const auto address = parse_socket_address(store.substr(kTcp.size()));
-    assert(address);  // else the configuration has refused it
-    launch.master_address = address->host;
-    launch.master_port = address->port;
-    launch.tcp_alone = true;
-    return launch;
-  }
+  if (take_address(store, launch)) return launch;
   launch.master_address = require(environment, "MASTER_ADDR");
   launch.master_port = number("MASTER_PORT", require(environment, "MASTER_PORT"), 1, 65'535);
+  return launch;
+}
+
+LaunchEnvironment find_launch(Environment environment, std::string_view store, TimePoint deadline) {
+  const bool said = find(environment, "RANK") || find(environment, "WORLD_SIZE");
+  if (said || !pmix::has_started(environment)) return read_launch_environment(environment, store);
+  auto client = std::make_shared<const pmix::Client>(deadline);
+  const pmix::Job& job = client->job();
+  LaunchEnvironment launch;
+  launch.rank = job.rank;
+  launch.size = job.size;
+  launch.local_rank = job.local_rank;
+  launch.local_size = job.local_size;
+  launch.job = job.name;
+  if (!take_address(store, launch)) launch.pmix = std::move(client);
   return launch;
 }
 

@@ -1,10 +1,13 @@
-// What a launcher tells a rank, in the variables that torch.distributed reads.
+// What a launcher tells a rank: in the variables that torch.distributed reads, or by PMIx.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 
+#include "common/clock.h"
 #include "common/environment.h"
+#include "rendezvous/pmix.h"
 
 namespace tutti {
 
@@ -18,12 +21,17 @@ struct LaunchEnvironment {
   std::string master_address;  ///< Empty for one rank, which needs to find nobody.
   int master_port = 0;         ///< 0 for one rank.
   bool tcp_alone = false;      ///< A tcp:// store was asked for: no Unix socket, on no machine.
-  std::string job;             ///< TORCHELASTIC_RUN_ID: tells jobs with the same port apart.
+  std::shared_ptr<const pmix::Client> pmix;  ///< Where there is no address yet: rank 0 says by it.
+  std::string job;  ///< TORCHELASTIC_RUN_ID: tells jobs with the same port apart.
 };
 
 /// `store`: Config::store; what a tcp:// address says counts before MASTER_ADDR and MASTER_PORT.
 /// Throws `usage` naming the variable, its value and what to do.
 LaunchEnvironment read_launch_environment(Environment environment, std::string_view store = "auto");
+
+/// The same, or what PMIx says where a launcher that speaks it has started this process and neither
+/// RANK nor WORLD_SIZE is set. Throws what pmix::Client throws, too.
+LaunchEnvironment find_launch(Environment environment, std::string_view store, TimePoint deadline);
 
 /// Whether `address` is reached from this machine alone.
 bool is_loopback(const std::string& address);

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <sstream>
+
 #include <tutti/error.hpp>
 
 #include "common/random.h"
@@ -15,10 +17,13 @@
 namespace tutti {
 namespace {
 
-// Which doors a job's store has, and by which of them this rank goes.
-struct Ways {
-  bool unix_door, tcp_door;
-  bool by_unix;
+using rendezvous::Route;
+
+// How this rank gets to the store: on rank 0, through which doors others come.
+struct Way {
+  JobAddress job;
+  std::vector<Door> doors;
+  std::unique_ptr<Route> route;
 };
 
 [[noreturn]] void refuse_without_secret(const LaunchEnvironment& launch) {
@@ -32,23 +37,67 @@ struct Ways {
                   launch.rank, to_text({launch.master_address, launch.master_port})));
 }
 
-Ways choose(const LaunchEnvironment& launch, bool may_cross) {
-  const std::string& address = launch.master_address;
-  const bool here = is_this_machine(address);
-  const bool all_here =
-      !launch.tcp_alone && (is_loopback(address) || (here && launch.local_size == launch.size));
-  const bool by_unix = !launch.tcp_alone && (launch.rank == 0 || here);
-  const bool must_cross = launch.tcp_alone || !here;
-  if (must_cross && !may_cross) refuse_without_secret(launch);
-  return {!launch.tcp_alone, may_cross && !all_here, by_unix};
+Door unix_door(const JobAddress& job) {
+  return {rendezvous::listen_at(job.socket_name()), std::nullopt};
 }
 
-std::unique_ptr<StoreServer> make_server(const JobAddress& job, const SocketAddress& place,
-                                         const Ways& ways, const Secret& secret) {
-  std::vector<Door> doors;
-  if (ways.unix_door) doors.push_back({rendezvous::listen_at(job.socket_name()), std::nullopt});
-  if (ways.tcp_door) doors.push_back({rendezvous::listen_tcp(place), secret});
-  return std::make_unique<StoreServer>(job, std::move(doors));
+// By the address that the launcher or the user has given to all ranks.
+Way way_by_address(const LaunchEnvironment& launch, const Secret& secret, bool may_cross,
+                   Random& random) {
+  Way way{{launch.master_port, launch.size, launch.job}, {}, nullptr};
+  const SocketAddress place{launch.master_address, launch.master_port};
+  const bool here = is_this_machine(place.host);
+  const bool all_here =
+      !launch.tcp_alone && (is_loopback(place.host) || (here && launch.local_size == launch.size));
+  if ((launch.tcp_alone || !here) && !may_cross) refuse_without_secret(launch);
+  if (launch.rank == 0) {
+    if (!launch.tcp_alone) way.doors.push_back(unix_door(way.job));
+    if (!all_here && may_cross) way.doors.push_back({rendezvous::listen_tcp(place), secret});
+  }
+  if (!launch.tcp_alone && (here || launch.rank == 0))
+    way.route = rendezvous::local_route(way.job, launch.rank);
+  else
+    way.route = rendezvous::tcp_route(way.job, launch.rank, {place}, secret, random);
+  return way;
+}
+
+// What rank 0 says by PMIx: the job's secret, and where it may be reached, a line each.
+std::string word_of(const Secret& secret, int port) {
+  std::string word(secret.bytes());
+  for (const std::string& host : rendezvous::own_addresses())
+    word.append("\n").append(to_text({host, port}));
+  return word;
+}
+
+// Where no address is given, rank 0 chooses one, and a secret where there is none.
+Way way_by_pmix(const LaunchEnvironment& launch, Secret secret, Store::Deadline deadline,
+                Random& random) {
+  Way way{{0, launch.size, launch.job}, {}, nullptr};
+  if (launch.rank == 0) way.doors.push_back(unix_door(way.job));
+  if (launch.rank == 0 || launch.local_size == launch.size)
+    way.route = rendezvous::local_route(way.job, launch.rank);
+  if (launch.local_size == launch.size) return way;
+
+  std::string word;
+  if (launch.rank == 0) {
+    if (!secret) secret = make_secret(random);
+    way.doors.push_back({rendezvous::listen_tcp({"", 0}), secret});
+    word = word_of(secret, rendezvous::port_of(way.doors.back().listener));
+  }
+  std::istringstream lines(launch.pmix->hear_rank_0(word, deadline));
+  std::vector<SocketAddress> places;
+  std::string line;
+  std::getline(lines, line);
+  secret = Secret(line);
+  while (std::getline(lines, line))
+    if (auto place = parse_socket_address(line)) places.push_back(*std::move(place));
+  if (places.empty())
+    throw Error(ErrorKind::unavailable,
+                fmt::format("rank {}: rank 0's machine has no network address", launch.rank));
+  if (!way.route)
+    way.route =
+        rendezvous::tcp_route(way.job, launch.rank, std::move(places), std::move(secret), random);
+  return way;
 }
 
 }  // namespace
@@ -57,18 +106,15 @@ std::shared_ptr<Store> open_store(const LaunchEnvironment& launch, const Config&
                                   Store::Deadline deadline, Log& log) {
   if (launch.size == 1) return std::make_shared<MemoryStore>();
   const Secret secret = configured_secret(config);
-  const Ways ways = choose(launch, secret || config.trust_network);
-  const JobAddress job{launch.master_port, launch.size, launch.job};
-  const SocketAddress place{launch.master_address, launch.master_port};
-  std::unique_ptr<StoreServer> server;
-  if (launch.rank == 0) server = make_server(job, place, ways, secret);
   SystemRandom random;
-  const auto route = ways.by_unix
-                         ? rendezvous::local_route(job, launch.rank)
-                         : rendezvous::tcp_route(job, launch.rank, {place}, secret, random);
-  rendezvous::Joined joined = rendezvous::join_store(*route, job, launch.rank, deadline, log);
+  Way way = launch.pmix ? way_by_pmix(launch, secret, deadline, random)
+                        : way_by_address(launch, secret, secret || config.trust_network, random);
+  std::unique_ptr<StoreServer> server;
+  if (launch.rank == 0) server = std::make_unique<StoreServer>(way.job, std::move(way.doors));
+  rendezvous::Joined joined =
+      rendezvous::join_store(*way.route, way.job, launch.rank, deadline, log);
   log.write(LogLevel::debug, "rank {} of {}: joined the store of {} at {}", launch.rank,
-            launch.size, joined.server, route->place());
+            launch.size, joined.server, way.route->place());
   return std::make_shared<SocketStore>(std::move(joined), launch.rank, std::move(server));
 }
 

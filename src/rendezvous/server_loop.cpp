@@ -207,18 +207,11 @@ Verdict ServerLoop::judge(const Greeting& greeting) const {
 }
 
 bool ServerLoop::take_requests(Guest& guest) {
-  for (;;) {
-    const std::string_view received = guest.connection.received();
-    const auto request = fixed_part<Request>(received);
-    if (!request) return true;
-    if (!StoreService::is_sane(*request)) return false;
-    const std::size_t bytes = sizeof *request + request->key_bytes + request->value_bytes;
-    if (received.size() < bytes) return true;
-    service_.handle(guest.connection.fd(), *request,
-                    received.substr(sizeof *request, request->key_bytes),
-                    received.substr(sizeof *request + request->key_bytes, request->value_bytes));
-    guest.connection.consume(bytes);
-  }
+  std::string_view input = guest.connection.received();
+  const std::size_t before = input.size();
+  const bool sane = service_.take(guest.connection.fd(), input);
+  guest.connection.consume(before - input.size());
+  return sane;
 }
 
 void ServerLoop::send(int fd, const Reply& reply, std::string_view bytes) {

@@ -17,6 +17,19 @@ bool StoreService::is_sane(const Request& request) noexcept {
          request.value_bytes <= (has_value ? kMaxValueBytes : 0);
 }
 
+bool StoreService::take(int guest, std::string_view& input) {
+  for (;;) {
+    const auto request = fixed_part<Request>(input);
+    if (!request) return true;
+    if (!is_sane(*request)) return false;
+    const std::size_t bytes = sizeof *request + request->key_bytes + request->value_bytes;
+    if (input.size() < bytes) return true;
+    handle(guest, *request, input.substr(sizeof *request, request->key_bytes),
+           input.substr(sizeof *request + request->key_bytes, request->value_bytes));
+    input.remove_prefix(bytes);
+  }
+}
+
 void StoreService::handle(int guest, const Request& request, std::string_view key,
                           std::string_view value) {
   assert(is_sane(request) && key.size() == request.key_bytes);

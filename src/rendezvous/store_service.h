@@ -29,6 +29,10 @@ class StoreService {
   /// are read.
   static bool is_sane(const Request& request) noexcept;
 
+  /// Handles the requests that stand whole at the start of `input`, and takes them from it. False:
+  /// what follows is no request of this protocol.
+  bool take(int guest, std::string_view& input);
+
   void handle(int guest, const Request& request, std::string_view key, std::string_view value);
 
   /// Forgets all that `guest` waits for.

@@ -2,6 +2,8 @@
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -9,10 +11,8 @@
 
 #include <array>
 #include <cerrno>
-#include <condition_variable>
 #include <cstring>
 #include <memory>
-#include <mutex>
 
 #include <tutti/error.hpp>
 
@@ -61,15 +61,6 @@ Found look_up(const SocketAddress& where, int flags) {
   }
   return found;
 }
-
-// getaddrinfo(3) can be neither bounded nor interrupted: it has a thread of its own, which may
-// outlive the wait for it and then ends unheard.
-struct Lookup {
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool done = false;  // guarded by mutex, as what it found
-  Found found;
-};
 
 TcpPlace any_place(int family, int port) {
   TcpPlace any;
@@ -121,13 +112,13 @@ std::string why_not_connected(const TcpPlace& place, int error) {
 
 }  // namespace
 
-std::string TcpPlace::text() const {
+SocketAddress TcpPlace::socket_address() const {
   std::array<char, NI_MAXHOST> host{};
   std::array<char, NI_MAXSERV> port{};
   if (getnameinfo(generic(address), bytes, host.data(), host.size(), port.data(), port.size(),
                   NI_NUMERICHOST | NI_NUMERICSERV) != 0)
-    return "an unknown address";
-  return to_text(SocketAddress{host.data(), parse_number<int>(port.data()).value_or(0)});
+    return {};
+  return {host.data(), parse_number<int>(port.data()).value_or(0)};
 }
 
 Fd listen_tcp(const SocketAddress& where) {
@@ -161,23 +152,32 @@ int port_of(const Fd& listener) {
   place.bytes = sizeof place.address;
   if (getsockname(listener.get(), reinterpret_cast<sockaddr*>(&place.address), &place.bytes) != 0)
     return 0;
-  const auto address = parse_socket_address(place.text());
-  return address ? address->port : 0;
+  return place.socket_address().port;
+}
+
+std::vector<std::string> own_addresses() {
+  std::vector<std::string> texts;
+  ifaddrs* first = nullptr;
+  if (getifaddrs(&first) != 0) return texts;
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> list(first, freeifaddrs);
+  for (const ifaddrs* at = list.get(); at != nullptr; at = at->ifa_next) {
+    const bool usable = (at->ifa_flags & IFF_UP) != 0 && (at->ifa_flags & IFF_LOOPBACK) == 0;
+    if (!usable || at->ifa_addr == nullptr) continue;
+    TcpPlace place;
+    if (at->ifa_addr->sa_family == AF_INET) place.bytes = sizeof(sockaddr_in);
+    if (at->ifa_addr->sa_family == AF_INET6) place.bytes = sizeof(sockaddr_in6);
+    std::memcpy(&place.address, at->ifa_addr, place.bytes);
+    const std::string host = place.socket_address().host;
+    // A link-local address means something on its own link alone.
+    if (!host.empty() && host.find('%') == std::string::npos) texts.push_back(host);
+  }
+  return texts;
 }
 
 Found find_places(const SocketAddress& where, TimePoint deadline) {
   if (Found numeric = look_up(where, AI_NUMERICHOST); !numeric.places.empty()) return numeric;
-  const auto lookup = std::make_shared<Lookup>();
-  start_without_signals([lookup, where] {
-    Found found = look_up(where, AI_ADDRCONFIG);
-    const std::lock_guard lock(lookup->mutex);
-    lookup->found = std::move(found);
-    lookup->done = true;
-    lookup->changed.notify_all();
-  }).detach();
-  std::unique_lock lock(lookup->mutex);
-  if (lookup->changed.wait_until(lock, deadline, [&] { return lookup->done; }))
-    return lookup->found;
+  const auto found = call_within(deadline, [where] { return look_up(where, AI_ADDRCONFIG); });
+  if (found) return *found;
   return {{}, fmt::format("no name server has said where {} is", shown(where.host))};
 }
 

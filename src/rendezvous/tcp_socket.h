@@ -17,7 +17,8 @@ struct TcpPlace {
   sockaddr_storage address{};
   socklen_t bytes = 0;
 
-  std::string text() const;  ///< "10.0.0.1:29500"; what the kernel calls it.
+  SocketAddress socket_address() const;  ///< Numeric; an empty host where there is none.
+  std::string text() const { return to_text(socket_address()); }  ///< "10.0.0.1:29500".
 };
 
 /// A listening, non-blocking socket. At the address that `where` names, where that is a numeric one
@@ -33,6 +34,9 @@ struct Found {
   std::vector<TcpPlace> places;  ///< None: `why_not`. It may be known later.
   std::string why_not;
 };
+
+/// This machine's numeric addresses by which others may reach it.
+std::vector<std::string> own_addresses();
 
 /// All addresses of a host. A name server may take minutes: it is not waited for beyond `deadline`.
 Found find_places(const SocketAddress& where, TimePoint deadline);

@@ -202,9 +202,10 @@ CommunicatorParts join_store(std::shared_ptr<Store> store, int rank, int size,
 CommunicatorParts join_environment(const Config& config) {
   check_settings(config);
   const auto start = std::chrono::steady_clock::now();
-  const LaunchEnvironment launch = read_launch_environment(process_environment(), config.store);
+  const TimePoint deadline = start + config.startup_timeout;
+  const LaunchEnvironment launch = find_launch(process_environment(), config.store, deadline);
   Log log(config.log_level, config.log_sink);
-  auto store = open_store(launch, config, start + config.startup_timeout, log);
+  auto store = open_store(launch, config, deadline, log);
   const auto opened = std::chrono::steady_clock::now();
   CommunicatorParts parts = join_store(std::move(store), launch.rank, launch.size, config);
   parts.startup.insert(parts.startup.begin(), {"store", opened - start});

@@ -1,0 +1,97 @@
+// Ranks started by the launchers that users have: the real ones, where they are installed.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "../tools/command.h"
+
+namespace tutti::tools {
+namespace {
+
+using testing::HasSubstr;
+using testing::UnorderedElementsAreArray;
+
+bool is_installed(const std::string& program) {
+  std::istringstream path(std::getenv("PATH"));
+  for (std::string folder; std::getline(path, folder, ':');)
+    if (access((folder + "/" + program).c_str(), X_OK) == 0) return true;
+  return false;
+}
+
+/// What ranks say, each so many times.
+std::vector<std::string> words_of(int ranks, int times = 1) {
+  std::vector<std::string> words;
+  for (int rank = 0; rank < ranks; ++rank)
+    words.insert(words.end(), static_cast<std::size_t>(times),
+                 fmt::format("rank {} of {}: sum {}", rank, ranks, ranks * (ranks + 1) / 2));
+  return words;
+}
+
+/// No variable of a launcher around these tests, nor of torch's, reaches the ranks.
+std::vector<std::string> in_clean_environment(std::vector<std::string> command) {
+  const std::vector<std::string> clean{
+      "env",         "-u", "RANK",       "-u", "WORLD_SIZE",      "-u", "MASTER_ADDR", "-u",
+      "MASTER_PORT", "-u", "LOCAL_RANK", "-u", "LOCAL_WORLD_SIZE"};
+  command.insert(command.begin(), clean.begin(), clean.end());
+  return command;
+}
+
+class OpenMpi : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!is_installed("mpirun.openmpi")) GTEST_SKIP() << "Open MPI's mpirun.openmpi is not here";
+    if (!TUTTI_HAS_PMIX) GTEST_SKIP() << "this build has no PMIx";
+  }
+  static std::vector<std::string> mpirun(int ranks, std::vector<std::string> program) {
+    std::vector<std::string> command{"mpirun.openmpi", "--allow-run-as-root", "--oversubscribe",
+                                     "-n", std::to_string(ranks)};
+    command.insert(command.end(), program.begin(), program.end());
+    return in_clean_environment(std::move(command));
+  }
+};
+
+TEST_F(OpenMpi, StartsRanksThatFindEachOtherWithoutAnyVariable) {
+  for (const int ranks : {1, 4}) {
+    Command command(mpirun(ranks, {TUTTI_RANK}));
+    EXPECT_EQ(command.wait(), 0) << command.err();
+    EXPECT_THAT(command.out_lines(), UnorderedElementsAreArray(words_of(ranks)));
+    EXPECT_TRUE(command.nothing_is_left());
+  }
+}
+
+TEST_F(OpenMpi, StartsRanksThatMeetTwice) {
+  Command command(mpirun(3, {TUTTI_RANK, "2"}));
+  EXPECT_EQ(command.wait(), 0) << command.err();
+  EXPECT_THAT(command.out_lines(), UnorderedElementsAreArray(words_of(3, 2)));
+}
+
+TEST_F(OpenMpi, LeavesRanksWithVariablesOfTheirOwnToThem) {
+  Command command(mpirun(2, {"env", "RANK=0", TUTTI_RANK}));
+  EXPECT_NE(command.wait(), 0);
+  EXPECT_THAT(command.err(), HasSubstr("WORLD_SIZE is not set"));
+}
+
+TEST(Slurm, StartsRanksThatFindEachOtherWithoutAnyVariable) {
+  const char* prefix = std::getenv("TUTTI_TEST_SLURM");
+  if (prefix == nullptr && (!is_installed("scontrol") || Command({"scontrol", "ping"}).wait() != 0))
+    GTEST_SKIP() << "no Slurm runs here (set TUTTI_TEST_SLURM to a command that runs another in "
+                    "one)";
+  if (!TUTTI_HAS_PMIX) GTEST_SKIP() << "this build has no PMIx";
+  std::vector<std::string> command_line;
+  std::istringstream words(prefix == nullptr ? "" : prefix);
+  for (std::string word; words >> word;) command_line.push_back(word);
+  command_line.insert(command_line.end(),
+                      {"srun", "--mpi=pmix", "-n", "4", "--overcommit", TUTTI_RANK});
+  Command command(in_clean_environment(command_line));
+  EXPECT_EQ(command.wait(), 0) << command.err();
+  EXPECT_THAT(command.out_lines(), UnorderedElementsAreArray(words_of(4)));
+}
+
+}  // namespace
+}  // namespace tutti::tools
