@@ -207,8 +207,8 @@ std::optional<ReproducibleSum::Part> ReproducibleSum::next() {
     for_each_block([&](const void* values, std::byte* exponents, std::byte*, std::size_t count) {
       format.exponents_of(values, count, exponents);
       // What a shorter block leaves of its place is exchanged, too.
-      std::memset(exponents + format.exponent_bytes(count), 0,
-                  format.exponent_bytes(stride() - count));
+      if (const std::size_t left = stride() - count; left > 0)
+        std::memset(exponents + format.exponent_bytes(count), 0, format.exponent_bytes(left));
     });
     stage_ = Stage::digits;
     return Part{keys.exponents, exponents_, exponents_, nullptr};
