@@ -39,4 +39,14 @@ std::string to_text(const SocketAddress& address) {
   return fmt::format("{}{}{}:{}", is_v6 ? "[" : "", address.host, is_v6 ? "]" : "", address.port);
 }
 
+std::vector<SocketAddress> parse_socket_addresses(std::string_view text) {
+  std::vector<SocketAddress> addresses;
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    if (auto address = parse_socket_address(line)) addresses.push_back(*std::move(address));
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+  }
+  return addresses;
+}
+
 }  // namespace tutti

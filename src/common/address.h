@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace tutti {
 
@@ -18,5 +19,8 @@ struct SocketAddress {
 std::optional<SocketAddress> parse_socket_address(std::string_view text);
 
 std::string to_text(const SocketAddress& address);
+
+/// Those of the lines of `text` that are addresses.
+std::vector<SocketAddress> parse_socket_addresses(std::string_view text);
 
 }  // namespace tutti

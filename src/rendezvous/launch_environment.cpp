@@ -143,6 +143,9 @@ LaunchEnvironment read_launch_environment(Environment environment, std::string_v
   if (take_address(store, launch)) return launch;
   launch.master_address = require(environment, "MASTER_ADDR");
   launch.master_port = number("MASTER_PORT", require(environment, "MASTER_PORT"), 1, 65'535);
+  if (find(environment, "TORCHELASTIC_USE_AGENT_STORE") == "True")
+    launch.agent_key = fmt::format("tutti/{}/{}", launch.job,
+                                   find(environment, "TORCHELASTIC_RESTART_COUNT").value_or("0"));
   return launch;
 }
 

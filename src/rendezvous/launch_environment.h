@@ -22,7 +22,8 @@ struct LaunchEnvironment {
   int master_port = 0;         ///< 0 for one rank.
   bool tcp_alone = false;      ///< A tcp:// store was asked for: no Unix socket, on no machine.
   std::shared_ptr<const pmix::Client> pmix;  ///< Where there is no address yet: rank 0 says by it.
-  std::string job;  ///< TORCHELASTIC_RUN_ID: tells jobs with the same port apart.
+  std::string agent_key;  ///< Where torchrun has MASTER_PORT: the key of rank 0's word there.
+  std::string job;        ///< TORCHELASTIC_RUN_ID: tells jobs with the same port apart.
 };
 
 /// `store`: Config::store; what a tcp:// address says counts before MASTER_ADDR and MASTER_PORT.

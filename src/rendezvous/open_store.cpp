@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <sstream>
+#include <algorithm>
 
 #include <tutti/error.hpp>
 
@@ -13,6 +13,7 @@
 #include "rendezvous/memory_store.h"
 #include "rendezvous/socket_store.h"
 #include "rendezvous/tcp_socket.h"
+#include "rendezvous/torch_agent.h"
 
 namespace tutti {
 namespace {
@@ -61,15 +62,38 @@ Way way_by_address(const LaunchEnvironment& launch, const Secret& secret, bool m
   return way;
 }
 
-// What rank 0 says by PMIx: the job's secret, and where it may be reached, a line each.
-std::string word_of(const Secret& secret, int port) {
-  std::string word(secret.bytes());
+// Where others may reach rank 0, a line each.
+std::string places_of(const Door& door) {
+  std::string places;
+  const int port = rendezvous::port_of(door.listener);
   for (const std::string& host : rendezvous::own_addresses())
-    word.append("\n").append(to_text({host, port}));
-  return word;
+    places.append(to_text({host, port})).append("\n");
+  if (places.empty())
+    throw Error(ErrorKind::unavailable,
+                "rank 0: this machine has no network address by which others could reach it");
+  return places;
 }
 
-// Where no address is given, rank 0 chooses one, and a secret where there is none.
+// Where torchrun's agent has MASTER_PORT, and rank 0 may be on any machine.
+Way way_by_agent(const LaunchEnvironment& launch, const Secret& secret, bool may_cross,
+                 Store::Deadline deadline, Random& random) {
+  if (!may_cross) refuse_without_secret(launch);
+  Way way{{launch.master_port, launch.size, launch.job}, {}, nullptr};
+  const SocketAddress agent{launch.master_address, launch.master_port};
+  if (launch.rank != 0) {
+    way.route =
+        torch_agent::agent_route(way.job, launch.rank, agent, launch.agent_key, secret, random);
+    return way;
+  }
+  way.doors.push_back(unix_door(way.job));
+  way.doors.push_back({rendezvous::listen_tcp({"", 0}), secret});
+  way.route = rendezvous::local_route(way.job, 0);
+  torch_agent::leave_word(agent, launch.agent_key, places_of(way.doors.back()), deadline);
+  return way;
+}
+
+// Where no address is given, rank 0 chooses one, and a secret where it has none: it says both by
+// PMIx, what it has made in the first line.
 Way way_by_pmix(const LaunchEnvironment& launch, Secret secret, Store::Deadline deadline,
                 Random& random) {
   Way way{{0, launch.size, launch.job}, {}, nullptr};
@@ -80,20 +104,15 @@ Way way_by_pmix(const LaunchEnvironment& launch, Secret secret, Store::Deadline 
 
   std::string word;
   if (launch.rank == 0) {
-    if (!secret) secret = make_secret(random);
+    const Secret made = secret ? Secret() : make_secret(random);
+    if (made) secret = made;
     way.doors.push_back({rendezvous::listen_tcp({"", 0}), secret});
-    word = word_of(secret, rendezvous::port_of(way.doors.back().listener));
+    word.append(made.bytes()).append("\n").append(places_of(way.doors.back()));
   }
-  std::istringstream lines(launch.pmix->hear_rank_0(word, deadline));
-  std::vector<SocketAddress> places;
-  std::string line;
-  std::getline(lines, line);
-  secret = Secret(line);
-  while (std::getline(lines, line))
-    if (auto place = parse_socket_address(line)) places.push_back(*std::move(place));
-  if (places.empty())
-    throw Error(ErrorKind::unavailable,
-                fmt::format("rank {}: rank 0's machine has no network address", launch.rank));
+  word = launch.pmix->hear_rank_0(word, deadline);
+  const std::size_t line = std::min(word.find('\n'), word.size());
+  if (!secret) secret = Secret(word.substr(0, line));
+  std::vector<SocketAddress> places = parse_socket_addresses(std::string_view(word).substr(line));
   if (!way.route)
     way.route =
         rendezvous::tcp_route(way.job, launch.rank, std::move(places), std::move(secret), random);
@@ -107,8 +126,11 @@ std::shared_ptr<Store> open_store(const LaunchEnvironment& launch, const Config&
   if (launch.size == 1) return std::make_shared<MemoryStore>();
   const Secret secret = configured_secret(config);
   SystemRandom random;
+  const bool may_cross = secret || config.trust_network;
+  const bool by_agent = !launch.agent_key.empty() && launch.local_size != launch.size;
   Way way = launch.pmix ? way_by_pmix(launch, secret, deadline, random)
-                        : way_by_address(launch, secret, secret || config.trust_network, random);
+            : by_agent  ? way_by_agent(launch, secret, may_cross, deadline, random)
+                        : way_by_address(launch, secret, may_cross, random);
   std::unique_ptr<StoreServer> server;
   if (launch.rank == 0) server = std::make_unique<StoreServer>(way.job, std::move(way.doors));
   rendezvous::Joined joined =

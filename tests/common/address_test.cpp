@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 #include "common/random.h"
 
@@ -38,6 +39,13 @@ TEST(SocketAddress, ComesBackFromWhateverTextItWasReadFrom) {
     const auto address = parse_socket_address(text + ":80");
     EXPECT_TRUE(!address || parse_socket_address(to_text(*address)) == address) << text;
   }
+}
+
+TEST(SocketAddress, IsTakenFromEachLineThatIsOne) {
+  const std::vector<SocketAddress> two{{"a", 1}, {"::1", 2}};
+  EXPECT_EQ(parse_socket_addresses("a:1\n\nno address\n[::1]:2"), two);
+  EXPECT_EQ(parse_socket_addresses("\na:1\n[::1]:2\n"), two);
+  EXPECT_TRUE(parse_socket_addresses("").empty());
 }
 
 }  // namespace

@@ -93,5 +93,15 @@ TEST(Slurm, StartsRanksThatFindEachOtherWithoutAnyVariable) {
   EXPECT_THAT(command.out_lines(), UnorderedElementsAreArray(words_of(4)));
 }
 
+TEST(Torchrun, StartsRanksThatFindEachOtherThoughItHasTheirPort) {
+  const std::string torchrun = TUTTI_TORCHRUN;
+  if (access(torchrun.c_str(), X_OK) != 0)
+    GTEST_SKIP() << "torchrun is not in " << torchrun << " (./dev setup --torch puts it there)";
+  Command command(
+      in_clean_environment({torchrun, "--nproc-per-node", "2", "--no-python", TUTTI_RANK}));
+  EXPECT_EQ(command.wait(), 0) << command.err();
+  EXPECT_THAT(command.out_lines(), UnorderedElementsAreArray(words_of(2)));
+}
+
 }  // namespace
 }  // namespace tutti::tools

@@ -115,6 +115,32 @@ TEST(LaunchEnvironment, KnowsThisMachineByItsNamesAndAddresses) {
   EXPECT_FALSE(is_this_machine(""));
 }
 
+TEST(LaunchEnvironment, TakesTheAddressOfATcpStoreBeforeTheVariables) {
+  const std::vector<std::string_view> entries{"RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=ignored"};
+  const LaunchEnvironment launch = read_launch_environment(entries, "tcp://[fd77::1]:4711");
+  EXPECT_EQ(launch.master_address, "fd77::1");
+  EXPECT_EQ(launch.master_port, 4711);
+  EXPECT_TRUE(launch.tcp_alone);
+}
+
+TEST(LaunchEnvironment, KnowsThatTorchrunKeepsThePortForItself) {
+  EXPECT_EQ(read(good()).agent_key, "");
+  Variables variables = good_with("TORCHELASTIC_USE_AGENT_STORE", "True");
+  EXPECT_EQ(read(variables).agent_key, "tutti/job 7/0");
+  variables["TORCHELASTIC_RESTART_COUNT"] = "2";
+  EXPECT_EQ(read(variables).agent_key, "tutti/job 7/2") << "a restart has a word of its own";
+  variables["LOCAL_WORLD_SIZE"] = "5";
+  EXPECT_EQ(error_of([&] { read(variables); }).kind(), ErrorKind::usage);
+}
+
+TEST(LaunchEnvironment, LooksForPmixOnlyWhereNoVariableSaysMore) {
+  const std::vector<std::string_view> both{"RANK=0", "WORLD_SIZE=1", "PMIX_RANK=3",
+                                           "PMIX_NAMESPACE=job"};
+  EXPECT_EQ(find_launch(both, "auto", in_time()).size, 1);
+  const std::vector<std::string_view> part{"RANK=0", "PMIX_RANK=3", "PMIX_NAMESPACE=job"};
+  EXPECT_EQ(error_of([&] { find_launch(part, "auto", in_time()); }).kind(), ErrorKind::usage);
+}
+
 TEST(LaunchEnvironment, ReadsTheFirstOfTwoEntriesOfOneName) {
   const std::vector<std::string_view> twice{"RANK=0", "WORLD_SIZE=1", "RANK=7"};
   EXPECT_EQ(read_launch_environment(twice).rank, 0);
