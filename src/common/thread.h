@@ -56,7 +56,8 @@ auto call_within(TimePoint deadline, Function function) -> std::optional<decltyp
     std::optional<decltype(function())> value;
     std::exception_ptr error;
     try {
-      value = function();
+      const auto call = std::move(function);  // what it owns goes before anybody hears of its end
+      value = call();
     } catch (...) {
       error = std::current_exception();
     }

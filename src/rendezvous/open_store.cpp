@@ -137,7 +137,8 @@ std::shared_ptr<Store> open_store(const LaunchEnvironment& launch, const Config&
       rendezvous::join_store(*way.route, way.job, launch.rank, deadline, log);
   log.write(LogLevel::debug, "rank {} of {}: joined the store of {} at {}", launch.rank,
             launch.size, joined.server, way.route->place());
-  return std::make_shared<SocketStore>(std::move(joined), launch.rank, std::move(server));
+  return std::make_shared<SocketStore>(std::move(joined), launch.rank, std::move(server),
+                                       launch.pmix);
 }
 
 }  // namespace tutti

@@ -7,6 +7,7 @@
 #ifdef TUTTI_HAS_PMIX
 #include <dlfcn.h>
 #include <pmix.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -26,7 +27,7 @@ bool has_started(Environment environment) {
 namespace {
 
 constexpr const char* kLibrary = "libpmix.so.2";
-constexpr const char* kWord = "tutti.rank0";
+constexpr const char* kWord = "tutti.rank0.";  // and a number: a word does not change
 
 [[noreturn]] void refuse(std::string_view what, std::string_view why) {
   throw Error(ErrorKind::unavailable,
@@ -79,7 +80,9 @@ class Library {
 class Client::Session {
  public:
   Session() { library_.check(library_.init(&self_, nullptr, 0), "PMIx_Init"); }
-  ~Session() { library_.finalize(nullptr, 0); }
+  ~Session() {
+    if (getpid() == owner_) library_.finalize(nullptr, 0);  // in a forked child it is the parent's
+  }
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
@@ -103,6 +106,17 @@ class Client::Session {
     return owned.get();
   }
 
+  /// Whether a fence has brought it here already.
+  bool has(std::uint32_t of_rank, const char* key) const {
+    const pmix_info_t here = flag(PMIX_OPTIONAL);
+    const pmix_proc_t of = proc(of_rank);
+    pmix_value_t* value = nullptr;
+    if (library_.get(&of, key, &here, 1, &value) != PMIX_SUCCESS) return false;
+    if (value->type == PMIX_STRING) std::free(value->data.string);
+    std::free(value);
+    return true;
+  }
+
   void publish(const char* key, std::string text) const {
     pmix_value_t value{};
     value.type = PMIX_STRING;
@@ -112,25 +126,36 @@ class Client::Session {
   }
 
   void fence() const {
-    pmix_info_t collect{};
-    std::strncpy(collect.key, PMIX_COLLECT_DATA, sizeof collect.key - 1);
-    collect.value.type = PMIX_BOOL;
-    collect.value.data.flag = true;
+    const pmix_info_t collect = flag(PMIX_COLLECT_DATA);
     library_.check(library_.fence(nullptr, 0, &collect, 1), "PMIx_Fence");
   }
 
  private:
+  static pmix_info_t flag(const char* key) {
+    pmix_info_t info{};
+    std::strncpy(info.key, key, sizeof info.key - 1);
+    info.value.type = PMIX_BOOL;
+    info.value.data.flag = true;
+    return info;
+  }
+
   using Value = std::unique_ptr<pmix_value_t, decltype(&std::free)>;
 
-  Value get(std::uint32_t of_rank, const char* key) const {
+  pmix_proc_t proc(std::uint32_t rank) const {
     pmix_proc_t proc = self_;
-    proc.rank = of_rank;
+    proc.rank = rank;
+    return proc;
+  }
+
+  Value get(std::uint32_t of_rank, const char* key) const {
+    const pmix_proc_t of = proc(of_rank);
     pmix_value_t* value = nullptr;
-    library_.check(library_.get(&proc, key, nullptr, 0, &value), key);
+    library_.check(library_.get(&of, key, nullptr, 0, &value), key);
     return {value, std::free};
   }
 
   const Library library_;
+  const pid_t owner_ = getpid();
   pmix_proc_t self_{};
 };
 
@@ -168,9 +193,20 @@ Client::Client(TimePoint deadline) {
 
 std::string Client::hear_rank_0(const std::string& word, TimePoint deadline) const {
   const auto heard = call_within(deadline, [session = session_, word] {
-    if (!word.empty()) session->publish(kWord, word);
-    session->fence();
-    return session->text(0, kWord);
+    // The next communicator's key: each rank has come to the fences of all before it.
+    std::string key;
+    for (int number = 0; number == 0 || session->has(0, key.c_str()); ++number)
+      key = fmt::format("{}{}", kWord, number);
+    if (!word.empty()) session->publish(key.c_str(), word);
+    try {
+      session->fence();
+      return session->text(0, key.c_str());
+    } catch (const Error& error) {
+      throw Error(error.kind(),
+                  fmt::format("{}. A process that has left PMIx cannot come again: keep its first "
+                              "communicator, and split others off it",
+                              error.what()));
+    }
   });
   if (!heard)
     throw Error(ErrorKind::timeout,

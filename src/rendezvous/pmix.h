@@ -21,7 +21,8 @@ struct Job {
 };
 
 /// From PMIx_Init to PMIx_Finalize, which are counted: a program that uses MPI has its own. One
-/// thread at a time.
+/// thread at a time. A process that has called the last PMIx_Finalize can ask again, but not hear
+/// rank 0 again: libpmix does not bring it what others say then.
 class Client {
  public:
   /// Asks the launcher's server on this machine. Throws `unavailable` where there is no PMIx, or it

@@ -7,6 +7,7 @@
 #include <tutti/store.hpp>
 
 #include "common/process_owned.h"
+#include "rendezvous/pmix.h"
 #include "rendezvous/store_client.h"
 #include "rendezvous/store_server.h"
 
@@ -16,7 +17,9 @@ namespace tutti {
 class SocketStore final : public Store {
  public:
   /// `server`: on rank 0, the one that it has joined; it ends, lingering, with this store.
-  SocketStore(rendezvous::Joined joined, int rank, std::unique_ptr<StoreServer> server = nullptr);
+  /// `launcher`: kept as long as this.
+  SocketStore(rendezvous::Joined joined, int rank, std::unique_ptr<StoreServer> server = nullptr,
+              std::shared_ptr<const pmix::Client> launcher = nullptr);
 
   void set(std::string_view key, std::string_view value, Deadline deadline) override;
   std::string get(std::string_view key, Deadline deadline) override;
@@ -24,6 +27,7 @@ class SocketStore final : public Store {
   void wait(std::string_view key, Deadline deadline) override;
 
  private:
+  const std::shared_ptr<const pmix::Client> launcher_;
   const std::unique_ptr<StoreServer>
       server_;  // outlives the client, which leaves before it lingers
   ProcessOwned<rendezvous::StoreClient> client_;
