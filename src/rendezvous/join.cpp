@@ -23,6 +23,9 @@ using std::chrono::seconds;
 using std::chrono::steady_clock;
 
 constexpr milliseconds kFirstPause{1};
+// An attempt that had less time may have met nothing but its end: what an earlier one met says
+// more.
+constexpr milliseconds kShort{250};
 constexpr seconds kTellAfter{5}, kTellEvery{60};
 
 // One rank that wants to join one job.
@@ -31,7 +34,7 @@ struct Applicant {
   const JobAddress& job;
   const int rank;
   const Store::Deadline deadline;
-  Obstacle obstacle;
+  std::string obstacle;  // why it has not succeeded so far
 
   std::optional<Joined> try_once();
   std::optional<Answer> await_answer(Joined& joined);
@@ -51,7 +54,7 @@ std::optional<Joined> Applicant::try_once() {
   if (!answer) return std::nullopt;
   if (answer->verdict == Verdict::welcome) return joined;
   if (answer->verdict != Verdict::too_late) refused(*answer, joined->server);
-  obstacle = {joined->server + " still holds the store of an earlier communicator", true};
+  obstacle = joined->server + " still holds the store of an earlier communicator";
   return std::nullopt;
 }
 
@@ -64,12 +67,11 @@ std::optional<Answer> Applicant::await_answer(Joined& joined) {
     }
     pollfd waited{connection.fd(), POLLIN, 0};
     if (poll(&waited, 1, poll_milliseconds(deadline)) == 0) {
-      // The last attempt may have had no time: what an earlier one met says more.
-      if (!obstacle.answered) obstacle = {joined.server + " does not answer", false};
+      obstacle = joined.server + " does not answer";
       return std::nullopt;
     }
     if (!connection.receive()) {
-      obstacle = {joined.server + " closed the connection", true};
+      obstacle = joined.server + " closed the connection";
       return std::nullopt;
     }
   }
@@ -117,12 +119,17 @@ Joined join_store(Route& route, const JobAddress& job, int rank, Store::Deadline
   Applicant applicant{route, job, rank, deadline, {}};
   auto tell_at = steady_clock::now() + kTellAfter;
   for (milliseconds pause = kFirstPause;; pause = std::min(2 * pause, route.longest_pause())) {
+    const auto began = steady_clock::now();
+    const std::string before = applicant.obstacle;
     if (auto joined = applicant.try_once()) return std::move(*joined);
     const auto now = steady_clock::now();
-    if (now >= deadline) break;
+    if (now >= deadline) {
+      if (deadline - began < kShort && !before.empty()) applicant.obstacle = before;
+      break;
+    }
     if (now >= tell_at) {
       log.write(LogLevel::warn, "rank {} waits for the store at {}: {}; it goes on trying for {} s",
-                rank, route.place(), applicant.obstacle.text,
+                rank, route.place(), applicant.obstacle,
                 std::chrono::ceil<seconds>(deadline - now).count());
       tell_at = now + kTellEvery;
     }
@@ -130,7 +137,7 @@ Joined join_store(Route& route, const JobAddress& job, int rank, Store::Deadline
   }
   throw Error(ErrorKind::timeout,
               fmt::format("rank {} could not join the store at {} before the deadline ({}); {}",
-                          rank, route.place(), applicant.obstacle.text, route.advice()));
+                          rank, route.place(), applicant.obstacle, route.advice()));
 }
 
 }  // namespace tutti::rendezvous

@@ -13,7 +13,7 @@ class LocalRoute final : public Route {
   LocalRoute(JobAddress job, int rank, uid_t server_uid)
       : job_(std::move(job)), rank_(rank), server_uid_(server_uid) {}
 
-  std::optional<Joined> reach(Store::Deadline deadline, Obstacle& obstacle) override;
+  std::optional<Joined> reach(Store::Deadline deadline, std::string& obstacle) override;
   std::string place() const override { return job_.place(); }
   std::string advice() const override {
     return fmt::format("see whether rank 0 has started, as the same user and with the same {}",
@@ -29,10 +29,10 @@ class LocalRoute final : public Route {
   const uid_t server_uid_;
 };
 
-std::optional<Joined> LocalRoute::reach(Store::Deadline, Obstacle& obstacle) {
+std::optional<Joined> LocalRoute::reach(Store::Deadline, std::string& obstacle) {
   Connecting connecting = connect_to(job_.socket_name());
   if (!connecting.socket) {
-    obstacle = {std::string(connecting.why_not), false};
+    obstacle = connecting.why_not;
     return std::nullopt;
   }
   const PeerProcess server = peer_of(connecting.socket.get());

@@ -27,12 +27,6 @@ struct Joined {
   Fd server_end;  ///< Readable once the server's process has ended; none where nobody can tell.
 };
 
-/// Why a rank has not got in so far.
-struct Obstacle {
-  std::string text;
-  bool answered = false;  ///< A server was there, and did what `text` says.
-};
-
 class Route {
  public:
   virtual ~Route() = default;
@@ -40,7 +34,7 @@ class Route {
   /// None: `obstacle` says why, and it may be gone the next time. Throws for what will not get
   /// better: `unavailable` for a server that is not this user's or not tutti's, `mismatch` for one
   /// of another job.
-  virtual std::optional<Joined> reach(Store::Deadline deadline, Obstacle& obstacle) = 0;
+  virtual std::optional<Joined> reach(Store::Deadline deadline, std::string& obstacle) = 0;
 
   virtual std::string place() const = 0;   ///< "MASTER_PORT 29500", "node7:29500".
   virtual std::string advice() const = 0;  ///< What to look at where nobody was reached.

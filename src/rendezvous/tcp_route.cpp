@@ -30,7 +30,7 @@ class TcpRoute final : public Route {
         secret_(std::move(secret)),
         random_(random) {}
 
-  std::optional<Joined> reach(Store::Deadline deadline, Obstacle& obstacle) override;
+  std::optional<Joined> reach(Store::Deadline deadline, std::string& obstacle) override;
   std::string place() const override { return to_text(places_.front()); }
   std::string advice() const override {
     return "see whether rank 0 has started on the machine that MASTER_ADDR names, with the same "
@@ -42,7 +42,7 @@ class TcpRoute final : public Route {
 
  private:
   std::optional<Joined> reach_one(const TcpPlace& place, Store::Deadline deadline,
-                                  Obstacle& obstacle);
+                                  std::string& obstacle);
   AuthFailure authenticate(Connection& connection, Store::Deadline deadline, std::string& obstacle);
 
   const JobAddress job_;
@@ -52,10 +52,10 @@ class TcpRoute final : public Route {
   Random& random_;
 };
 
-std::optional<Joined> TcpRoute::reach(Store::Deadline deadline, Obstacle& obstacle) {
+std::optional<Joined> TcpRoute::reach(Store::Deadline deadline, std::string& obstacle) {
   for (const SocketAddress& where : places_) {
     const Found found = find_places(where, deadline);
-    if (found.places.empty()) obstacle = {found.why_not, false};
+    if (found.places.empty()) obstacle = found.why_not;
     for (const TcpPlace& place : found.places)
       if (auto joined = reach_one(place, deadline, obstacle)) return joined;
   }
@@ -63,11 +63,11 @@ std::optional<Joined> TcpRoute::reach(Store::Deadline deadline, Obstacle& obstac
 }
 
 std::optional<Joined> TcpRoute::reach_one(const TcpPlace& place, Store::Deadline deadline,
-                                          Obstacle& obstacle) {
+                                          std::string& obstacle) {
   TcpConnecting connecting =
       connect_tcp(place, std::min<Store::Deadline>(deadline, steady_clock::now() + kConnectLimit));
   if (!connecting.socket) {
-    obstacle = {connecting.why_not, false};
+    obstacle = connecting.why_not;
     return std::nullopt;
   }
   Joined joined{Connection(std::move(connecting.socket)), place.text(), Fd()};
@@ -81,7 +81,7 @@ std::optional<Joined> TcpRoute::reach_one(const TcpPlace& place, Store::Deadline
         fmt::format("rank {}: the store at {} {}", rank_, joined.server, describe(failure)));
   if (failure != AuthFailure::none) why_not = describe(failure);
   if (why_not.empty()) return joined;
-  obstacle = {fmt::format("{} {}", joined.server, why_not), true};
+  obstacle = fmt::format("{} {}", joined.server, why_not);
   return std::nullopt;
 }
 

@@ -17,7 +17,6 @@ namespace {
 
 using rendezvous::Connection;
 using rendezvous::Joined;
-using rendezvous::Obstacle;
 using rendezvous::Route;
 using std::chrono::seconds;
 using std::chrono::steady_clock;
@@ -124,7 +123,7 @@ class AgentRoute final : public Route {
         secret_(std::move(secret)),
         random_(random) {}
 
-  std::optional<Joined> reach(Store::Deadline deadline, Obstacle& obstacle) override {
+  std::optional<Joined> reach(Store::Deadline deadline, std::string& obstacle) override {
     Agent agent(agent_, deadline);
     const auto word = agent.get(key_);
     const auto places = parse_socket_addresses(word.value_or(""));
@@ -133,7 +132,7 @@ class AgentRoute final : public Route {
           ->reach(deadline, obstacle);
     const std::string_view why_not =
         word ? "what stands there is no address" : std::string_view(agent.why_not());
-    obstacle = {fmt::format("torchrun's agent at {}: {}", to_text(agent_), why_not), false};
+    obstacle = fmt::format("torchrun's agent at {}: {}", to_text(agent_), why_not);
     return std::nullopt;
   }
   std::string place() const override {

@@ -126,7 +126,7 @@ TEST(TorchAgent, IsNamedWhereItKnowsNothing) {
   const FakeAgent agent;
   const Venue venue(DoorKind::tcp4, 2);
   const auto route = route_by(agent, venue);
-  const Error error = error_of([&] { join_by(*route, venue.job(), 1, in(milliseconds(100))); });
+  const Error error = error_of([&] { join_by(*route, venue.job(), 1, in(seconds(1))); });
   EXPECT_EQ(error.kind(), ErrorKind::timeout);
   EXPECT_THAT(error.what(),
               AllOf(HasSubstr(to_text(agent.place())), HasSubstr("rank 0 has not said yet")));
