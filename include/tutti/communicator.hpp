@@ -314,6 +314,7 @@ class TUTTI_API Communicator {
   }
 
  private:
+  friend class Buffer;
   friend class CommunicatorImpl;
   explicit Communicator(std::unique_ptr<CommunicatorImpl> impl);
   /// `elements`, of which all ranks together have `all`; else throws `usage`.

@@ -6,6 +6,7 @@
 
 #include <string_view>
 
+#include <tutti/buffer.hpp>
 #include <tutti/communicator.hpp>
 #include <tutti/config.hpp>
 #include <tutti/error.hpp>

@@ -5,6 +5,7 @@
 #include <cassert>
 
 #include "collectives/answers.h"
+#include "collectives/loans.h"
 #include "collectives/semantics.h"
 
 namespace tutti {
@@ -67,8 +68,10 @@ void combine_own(const CombineArgs& args) {
 
 class Compiler {
  public:
-  Compiler(const Schedule& schedule, const CallSignature& call, std::size_t message_bytes)
+  Compiler(const Schedule& schedule, const CallSignature& call, std::size_t message_bytes,
+           bool lends)
       : schedule_(schedule),
+        lends_(lends && call.lengths == 0 && !call.wide),
         held_bytes_(element_bytes(call.type, call.reduction)),
         moved_bytes_(moved_bytes(call)),
         cut_(call.lengths == 0 ? tutti::cut(schedule.layout, call.count, moved_bytes_,
@@ -92,6 +95,7 @@ class Compiler {
   }
 
   Program run() {
+    if (lends_) loans_ = collectives::loans(schedule_);
     for (const Lane& lane : schedule_.lanes) {
       program_.lanes.push_back({static_cast<std::uint32_t>(program_.steps.size()),
                                 static_cast<std::uint32_t>(lane.steps.size())});
@@ -169,6 +173,7 @@ class Compiler {
         collectives::reduces(schedule_.what) && (step.in.size() > 1 || flat.divide_by > 1 ||
                                                  extras.premultiplied_inputs != 0 || call().wide);
     flat.combine = computes ? kernel() : combine_copy;
+    flat.copies = !computes;
     flat.element_shift = computes && call().reduction == 0 ? std::countr_zero(moved_bytes_) : 0;
     if (call().wide || call().reduction != 0 || premultiplies()) program_.extras.push_back(extras);
     flat.after = step.after;
@@ -180,6 +185,11 @@ class Compiler {
       add(operand, port_of(program_.sends, operand, lane.sends_on));
     }
     pair_answers(step, &program_.operands[flat.first_operand]);
+    if (lends_ && flat.segments == 1) {
+      const std::size_t number = program_.steps.size() - program_.lanes.back().first_step;
+      const collectives::Loan& loan = loans_[program_.lanes.size() - 1][number];
+      if (loan.operand >= flat.inputs || (loan.operand >= 0 && !computes)) lend(loan, step, flat);
+    }
     program_.widest_step = std::max(program_.widest_step, step.in.size() + step.out.size());
     program_.steps.push_back(flat);
   }
@@ -221,6 +231,18 @@ class Compiler {
     }
   }
 
+  void lend(const collectives::Loan& loan, const Step& step, const Program::Step& flat) {
+    for (std::size_t k = 0; k < step.out.size(); ++k) {
+      if (!is_peer(step.out[k])) continue;
+      Program::Operand& message = program_.operands[flat.first_operand + flat.inputs + k];
+      message.lender = static_cast<std::uint16_t>(loan.operand);
+      message.lent_in_place = loan.in_place;
+      message.comes_back = loan.answered;
+      const Operand output{Place::output, step.chunk};
+      if (loan.answered) message.offset = {offset(output, 0), offset(output, 1)};
+    }
+  }
+
   static std::uint16_t port_of(std::vector<Program::Port>& ports, const Operand& operand,
                                int channel) {
     return operand.place == Place::peer ? tutti::port_of(ports, operand.index, channel)
@@ -228,12 +250,16 @@ class Compiler {
   }
 
   void add(const Operand& operand, std::uint16_t port) {
-    Program::Operand flat{operand.place, port, Program::kNone, {0, 0}};
+    Program::Operand flat{};
+    flat.place = operand.place;
+    flat.port = port;
     if (operand.place != Place::peer) flat.offset = {offset(operand, 0), offset(operand, 1)};
     program_.operands.push_back(flat);
   }
 
   const Schedule& schedule_;
+  const bool lends_;
+  std::vector<std::vector<collectives::Loan>> loans_;  // by lane and step, if it lends
   const std::size_t held_bytes_;   // of an element in the call's buffers
   const std::size_t moved_bytes_;  // in messages and scratch
   const Cut cut_;
@@ -292,8 +318,9 @@ Facts facts_of(std::span<const Schedule> schedules) {
   return facts;
 }
 
-Program compile(const Schedule& schedule, const CallSignature& call, std::size_t message_bytes) {
-  return Compiler(schedule, call, message_bytes).run();
+Program compile(const Schedule& schedule, const CallSignature& call, std::size_t message_bytes,
+                bool lends) {
+  return Compiler(schedule, call, message_bytes, lends).run();
 }
 
 }  // namespace tutti

@@ -38,6 +38,9 @@ struct Program {
     Place place;
     std::uint16_t port;  ///< Peer: index in `receives` (as an input) or `sends` (as an output).
     std::uint16_t partner = kNone;  ///< A message and its answer: the other's number in the step.
+    std::uint16_t lender = kNone;   ///< A message that may be lent: the operand that holds it.
+    bool lent_in_place = false;     ///< In calls in place, too.
+    bool comes_back = false;        ///< Its answer may be put into the output, at `offset`.
     std::array<std::uint64_t, 2>
         offset;  ///< In a variable program's input and output: the block's number in the table.
   };
@@ -53,6 +56,7 @@ struct Program {
     std::array<std::uint64_t, 2> bytes;  ///< Of the whole slice; a message's length.
     std::uint64_t results;               ///< Outputs that are the call's result, as bits.
     CombineFunction combine;
+    bool copies;        ///< `combine` copies.
     int element_shift;  ///< `combine` counts in 2^this bytes.
     After after;
   };
@@ -112,8 +116,9 @@ Cut cut(Layout layout, std::uint64_t count, std::size_t element_bytes, int chunk
         std::size_t message_bytes);
 
 /// Compiles one rank's schedule for one call; where `call` says that lengths differ, for all calls
-/// that differ in `count` and `lengths` alone.
-Program compile(const Schedule& schedule, const CallSignature& call, std::size_t message_bytes);
+/// that differ in `count` and `lengths` alone. `lends`: messages may be lent.
+Program compile(const Schedule& schedule, const CallSignature& call, std::size_t message_bytes,
+                bool lends = false);
 
 /// The most operands on a side of a step of a premultiplied sum, or with accumulate = f32.
 inline constexpr std::size_t kMostMarked = 64;

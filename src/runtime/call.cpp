@@ -26,13 +26,8 @@ using collectives::has_root;
 using collectives::holds_one_block;
 using collectives::reduces;
 
-struct Blocks {
-  std::size_t input;
-  std::size_t output;
-};
-
 // How many times `count` each buffer holds.
-Blocks blocks(Collective what, bool is_root, int size) {
+BufferSizes blocks(Collective what, bool is_root, int size) {
   const auto n = static_cast<std::size_t>(size);
   switch (what) {
     case Collective::all_reduce: return {1, 1};
@@ -110,13 +105,16 @@ std::string not_a_timeout(std::chrono::milliseconds timeout) {
                      timeout.count() < 0 ? "negative" : "more than 24 hours");
 }
 
+BufferSizes buffer_sizes(Collective what, std::size_t bytes, bool is_root, int size) {
+  const BufferSizes holds = blocks(what, is_root, size);
+  return {bytes * holds.input, bytes * holds.output};
+}
+
 void check_buffers(const Call& call, int rank, int size) {
   const CallKind& kind = call.kind;
   check_timeout(call);
-  const Blocks holds = blocks(kind.what, rank == kind.root, size);
   const std::size_t bytes = kind.count * element_bytes(kind);
-  const std::size_t in_bytes = bytes * holds.input;
-  const std::size_t out_bytes = bytes * holds.output;
+  const auto [in_bytes, out_bytes] = buffer_sizes(kind.what, bytes, rank == kind.root, size);
   if (call.input == nullptr && in_bytes > 0) refuse(kind, "input is null");
   if (call.output == nullptr && out_bytes > 0) refuse(kind, "output is null");
   const auto in = reinterpret_cast<std::uintptr_t>(call.input);

@@ -85,6 +85,13 @@ inline Call own_call_of(Collective what, const void* input, void* output, std::s
   return made;
 }
 
+/// Of a call's buffers, in bytes, where it has `bytes` as the public call counts.
+struct BufferSizes {
+  std::size_t input;
+  std::size_t output;
+};
+BufferSizes buffer_sizes(Collective what, std::size_t bytes, bool is_root, int size);
+
 /// Throws `usage`: "all_gatherv: <what>".
 [[noreturn]] void refuse(const CallKind& kind, const std::string& what);
 

@@ -45,6 +45,7 @@ CommunicatorImpl::CommunicatorImpl(CommunicatorParts parts)
       policy_(wait_policy(parts_.family->ranks, parts_.cores, parts_.runtime->config().spin_polls)),
       board_(parts_.transport->own_board()),
       own_algorithms_(parts_.request()),
+      lender_(std::make_shared<Lender>(*parts_.transport)),
       programs_(*parts_.transport, own_algorithms_, parts_.request()),
       messages_(*parts_.transport, parts_.rank, parts_.size) {
   Family& family = *parts_.family;
@@ -55,6 +56,7 @@ CommunicatorImpl::CommunicatorImpl(CommunicatorParts parts)
 }
 
 CommunicatorImpl::~CommunicatorImpl() {
+  lender_->end();
   pool_->abandon();
   if (!parts_.runtime->in_own_process()) {  // a forked child: the channels are the parent's
     static_cast<void>(parts_.transport.release());
@@ -139,7 +141,7 @@ CallKey CommunicatorImpl::key_of(const CallKind& kind, std::string_view algorith
   const Choice choice = choose_algorithm(kind, algorithm);
   return {{kind.what, kind.type, kind.op, kind.root, kind.variable ? 0 : kind.count,
            choice.algorithm, kind.variable ? kPairLengths : 0, kind.reduction, widens(kind)},
-          choice.message_bytes};
+          choice.message_bytes, lends()};
 }
 
 CommunicatorImpl::Plan CommunicatorImpl::plan_kind(const CallKind& kind,
@@ -165,6 +167,8 @@ void CommunicatorImpl::begin(BoundProgram& bound, CallBuffers& buffers, std::siz
   buffers.scratch = programs_.scratch(bound);
   if (!bound.program.variable) buffers.blocks = nullptr;
   const std::uint64_t number = next_number_++;
+  if (lends() && !bound.program.variable) [[unlikely]]
+    buffers.lent = lent_of(bound.program.call, buffers);
   board_.record(number, whole != nullptr         ? *whole
                         : bound.program.variable ? buffers.blocks->call
                                                  : bound.program.call);
@@ -190,6 +194,32 @@ bool CommunicatorImpl::begin_part() {
   CallBuffers buffers{part->input, part->output, nullptr, part->blocks};
   begin(*part_program_, buffers, 0, &sum_.call());
   return true;
+}
+
+bool CommunicatorImpl::lends() const noexcept {
+  const Segments* segments = parts_.transport->segments();
+  return segments != nullptr && !segments->empty();
+}
+
+std::optional<Lent> CommunicatorImpl::lend(std::size_t bytes) {
+  check_usable("Buffer::allocate");
+  last_plan_.reset();  // programs for calls that lend are others
+  return parts_.transport->lend(bytes);
+}
+
+std::optional<LentBuffers> CommunicatorImpl::lent_of(const CallSignature& call,
+                                                     const CallBuffers& buffers) const {
+  const auto bytes = static_cast<std::size_t>(call.count) * element_bytes(call.type, call.reduction);
+  const auto [in_bytes, out_bytes] =
+      buffer_sizes(call.what, bytes, parts_.rank == call.root, parts_.size);
+  const Segments& segments = *parts_.transport->segments();
+  const auto input = segments.extent_of(buffers.input, in_bytes);
+  const auto output = segments.extent_of(buffers.output, out_bytes);
+  if (!input && !output) return std::nullopt;
+  const auto in = reinterpret_cast<std::uintptr_t>(buffers.input);
+  const auto out = reinterpret_cast<std::uintptr_t>(buffers.output);
+  const bool apart = in + in_bytes <= out || out + out_bytes <= in;
+  return LentBuffers{input.value_or(Extent{}), output.value_or(Extent{}), !apart};
 }
 
 void CommunicatorImpl::complete() noexcept {

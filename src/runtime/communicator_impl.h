@@ -17,6 +17,7 @@
 #include "runtime/call.h"
 #include "runtime/diagnosis.h"
 #include "runtime/execution.h"
+#include "runtime/lender.h"
 #include "runtime/operation.h"
 #include "runtime/own_algorithms.h"
 #include "runtime/point_to_point.h"
@@ -74,6 +75,10 @@ class CommunicatorImpl final : public Advanced {
   std::size_t memory_bytes() const {
     return parts_.transport->memory_bytes() + programs_.scratch_bytes() + sum_.memory_bytes();
   }
+  /// For Buffer: memory that peers reach; none where they reach none.
+  std::optional<Lent> lend(std::size_t bytes);
+  const std::shared_ptr<Lender>& lender() const noexcept { return lender_; }
+
   OwnAlgorithms& own_algorithms() noexcept { return own_algorithms_; }
 
   /// This rank's part of splitting the communicator by `card`; see split.h.
@@ -155,6 +160,9 @@ class CommunicatorImpl final : public Advanced {
   OperationRef prepared(const TransferCall& call);
   void run_behind(PlannedCall call);
 
+  bool lends() const noexcept;
+  std::optional<LentBuffers> lent_of(const CallSignature& call, const CallBuffers& buffers) const;
+
   // Engine: its owner only. Buffers of a call that is not variable have no blocks.
   void begin(BoundProgram& bound, CallBuffers& buffers, std::size_t result_bytes,
              const CallSignature* whole = nullptr);
@@ -220,6 +228,7 @@ class CommunicatorImpl final : public Advanced {
   Board& board_;  // the transport's own
 
   OwnAlgorithms own_algorithms_;
+  const std::shared_ptr<Lender> lender_;
 
   // Engine: its owner only.
   ProgramCache programs_;

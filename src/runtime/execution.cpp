@@ -20,6 +20,7 @@ BoundProgram::BoundProgram(Program compiled, Transport& transport)
   for (const Program::Port& port : program.receives)
     receives.emplace_back(port.peer, transport.receiver(port.peer, port.channel));
   addresses_.resize(program.lanes.size() * program.widest_step);
+  written.resize(program.widest_step);
   for (const Program::Lane& lane : program.lanes) {
     const Program::Step* first = program.steps.data() + lane.first_step;
     lanes.push_back(
@@ -44,6 +45,8 @@ void Execution::start(BoundProgram& bound, const CallBuffers& buffers, std::uint
   base_ = {const_cast<std::byte*>(buffers.input), buffers.output, buffers.scratch};
   assert(bound.program.variable == (buffers.blocks != nullptr));
   blocks_ = buffers.blocks;
+  lent_ = buffers.lent;
+  borrowed_ = false;
   pieces_ = blocks_ == nullptr ? bound.program.pieces : pieces_of(bound.program, *blocks_);
   header_ = {operation, blocks_ == nullptr ? bound.program.fingerprint : blocks_->fingerprint, 0,
              0};
@@ -84,21 +87,75 @@ inline bool Execution::receive(const Program::Operand& operand, const Load& load
   if (header.operation != header_.operation || header.fingerprint != load.fingerprint ||
       header.length != load.bytes) [[unlikely]]
     refuse(port.peer(), header, load);
+  if (found.lent) [[unlikely]]
+    borrowed_ = true;
   address = found.data;
   return true;
 }
 
+// Where a buffer of this rank has the step's chunks.
+template <Execution::Kind kind>
+inline std::byte* Execution::memory_of(const LaneState& lane, const Program::Operand& operand,
+                                       const Load& load) const {
+  const auto place = static_cast<std::size_t>(operand.place);
+  const std::uint64_t piece = lane.piece * bound_->program.piece_bytes & kPieceMask[place];
+  std::uint64_t offset = operand.offset[load.last];
+  if (kind == Kind::variable && operand.place != Place::scratch)
+    offset = blocks_->blocks[offset].offset;
+  return base_[place] + (piece + offset);
+}
+
 // The memory of the message that the operand becomes; null: there is no room yet.
+template <Execution::Kind kind>
 inline std::byte* Execution::acquire(const LaneState& lane, const Program::Operand& operand,
-                                     std::uint64_t bytes) {
+                                     const Load& load) {
   SendPort& port = bound_->sends[operand.port];
-  if (operand.partner == Program::kNone || bytes <= kInlineBytes) return port.acquire(bytes);
-  const std::size_t message = lane.step->first_operand + operand.partner;
-  return port.acquire_answer(bound_->receives[bound_->program.operands[message].port], bytes);
+  if (load.bytes <= kInlineBytes) return port.acquire(load.bytes);
+  if (operand.partner != Program::kNone) {
+    const std::size_t message = lane.step->first_operand + operand.partner;
+    const RecvPort& from = bound_->receives[bound_->program.operands[message].port];
+    if (std::byte* const place = from.answer_data(port))
+      return port.acquire_answer(from) ? place : nullptr;
+  }
+  if constexpr (kind == Kind::lending)
+    if (can_lend(lane, operand, load)) return lend(lane, operand, load);
+  return port.acquire(load.bytes);
+}
+
+bool Execution::can_lend(const LaneState& lane, const Program::Operand& operand,
+                         const Load& load) const {
+  if (operand.lender == Program::kNone || load.bytes < lent_->least_bytes) return false;
+  if (lent_->in_place && !operand.lent_in_place) return false;
+  const Program::Operand& lender =
+      bound_->program.operands[lane.step->first_operand + operand.lender];
+  return lent_->of(lender.place).segment != 0 && bound_->sends[operand.port].can_lend();
+}
+
+// As acquire(): the memory is this rank's own.
+std::byte* Execution::lend(const LaneState& lane, const Program::Operand& operand,
+                           const Load& load) {
+  const Program::Operand& lender =
+      bound_->program.operands[lane.step->first_operand + operand.lender];
+  std::byte* const data = memory_of<Kind::lending>(lane, lender, load);
+  Extent answer;
+  if (operand.comes_back && lent_->output.segment != 0) {
+    Program::Operand output = operand;
+    output.place = Place::output;
+    answer = extent_of(Place::output, memory_of<Kind::lending>(lane, output, load));
+  }
+  const bool posted =
+      bound_->sends[operand.port].acquire_loan(extent_of(lender.place, data), answer);
+  return posted ? data : nullptr;
+}
+
+Extent Execution::extent_of(Place place, const std::byte* data) const {
+  Extent extent = lent_->of(place);
+  extent.offset += static_cast<std::uint64_t>(data - base_[static_cast<std::size_t>(place)]);
+  return extent;
 }
 
 // Peeks every message and acquires every slot that the step needs; false: some are not there yet.
-template <bool variable>
+template <Execution::Kind kind>
 inline bool Execution::in_hand(LaneState& lane, const Load& load) {
   const Program::Step& step = *lane.step;
   const Program::Operand* operands = bound_->program.operands.data() + step.first_operand;
@@ -106,23 +163,57 @@ inline bool Execution::in_hand(LaneState& lane, const Load& load) {
   for (; lane.cursor < all; ++lane.cursor) {
     const Program::Operand& operand = operands[lane.cursor];
     const void*& address = lane.addresses[lane.cursor];
-    if (operand.place == Place::peer && lane.cursor < step.inputs) {
+    if (operand.place != Place::peer) {
+      address = memory_of<kind>(lane, operand, load);
+    } else if (lane.cursor < step.inputs) {
       if (!receive(operand, load, address)) return false;
-    } else if (operand.place == Place::peer) {
-      address = acquire(lane, operand, load.bytes);
-      if (address == nullptr) return false;
     } else {
-      const auto place = static_cast<std::size_t>(operand.place);
-      const std::uint64_t piece = lane.piece * bound_->program.piece_bytes & kPieceMask[place];
-      std::uint64_t offset = operand.offset[load.last];
-      if (variable && operand.place != Place::scratch) offset = blocks_->blocks[offset].offset;
-      address = base_[place] + (piece + offset);
+      address = acquire<kind>(lane, operand, load);
+      if (address == nullptr) return false;
     }
   }
   return true;
 }
 
-template <bool variable>
+// What is lent is not written, nor is what came back to where it belongs. The others are put
+// together; false: none.
+bool Execution::leave_out_lent(const LaneState& lane, const Load& load, CombineArgs& args) {
+  const Program::Step& step = *lane.step;
+  const Program::Operand* operands = bound_->program.operands.data() + step.first_operand;
+  int outputs = 0;
+  std::uint64_t results = 0;
+  for (std::size_t k = 0; k < step.outputs; ++k) {
+    const Program::Operand& operand = operands[step.inputs + k];
+    void* const data = args.out[k];
+    const bool lent = operand.lender != Program::kNone &&
+                      data == memory_of<Kind::lending>(lane, operands[operand.lender], load);
+    if (lent || (step.copies && data == args.in[0])) continue;
+    const bool answer = operand.partner != Program::kNone;
+    if (outputs < 64 && ((step.results >> k & 1) != 0 || answer))
+      results |= std::uint64_t{1} << outputs;
+    bound_->written[static_cast<std::size_t>(outputs++)] = data;
+  }
+  args.out = bound_->written.data();
+  args.outputs = outputs;
+  args.fetch_outputs = results & fetched_mask_;
+  args.stream_outputs = results & streamed_mask_;
+  return outputs > 0;
+}
+
+// All messages of others' memory that the step has used were still theirs to read.
+bool Execution::still_lent(const LaneState& lane) const {
+  const Program::Operand* operands = bound_->program.operands.data() + lane.step->first_operand;
+  return std::all_of(operands, operands + lane.step->inputs, [&](const Program::Operand& operand) {
+    return operand.place != Place::peer || bound_->receives[operand.port].still_lent();
+  });
+}
+
+bool Execution::all_returned() const noexcept {
+  return std::all_of(bound_->sends.begin(), bound_->sends.end(),
+                     [](const SendPort& port) { return port.returned(); });
+}
+
+template <Execution::Kind kind>
 inline void Execution::combine(LaneState& lane, const Load& load) {
   const Program::Step& step = *lane.step;
   // The outputs' addresses are writable by construction: only inputs come from const memory.
@@ -137,8 +228,9 @@ inline void Execution::combine(LaneState& lane, const Load& load) {
   args.stream_outputs = step.results & streamed_mask_;
   if (extras_ != nullptr) [[unlikely]]
     args.extras = extras_ + (lane.step - bound_->program.steps.data());
+  if (kind == Kind::lending && step.segments == 1 && !leave_out_lent(lane, load, args)) return;
   if (step.segments > 1)
-    return variable ? combine_blocks(lane, args) : combine_segments(lane, load.last, args);
+    return kind == Kind::variable ? combine_blocks(lane, args) : combine_segments(lane, load.last, args);
   if (args.count > 0) step.combine(args);
 }
 
@@ -226,9 +318,9 @@ inline std::uint64_t Execution::part_of(const BlockTable::Block& block,
 
 // Where only a block's two ends know its length, each message says the whole length in its
 // fingerprint: if the two do not agree, the first message already shows it, and by how much.
-template <bool variable>
+template <Execution::Kind kind>
 inline Execution::Load Execution::load_of(const LaneState& lane) const {
-  if constexpr (variable) {
+  if constexpr (kind == Kind::variable) {
     const BlockTable::Block* block = blocks_->blocks.data() + lane.step->first_block;
     std::uint64_t bytes = 0;
     for (std::uint32_t segment = 0; segment < lane.step->segments; ++segment)
@@ -241,40 +333,43 @@ inline Execution::Load Execution::load_of(const LaneState& lane) const {
   }
 }
 
-template <bool variable>
+template <Execution::Kind kind>
 inline bool Execution::try_step(LaneState& lane) {
   if (!order_kept(lane)) return false;
-  const Load load = load_of<variable>(lane);
+  const Load load = load_of<kind>(lane);
   if (load.bytes > 0 || lane.piece == 0) {  // a later empty piece is left out, on both sides
-    if (!in_hand<variable>(lane, load)) return false;
-    combine<variable>(lane, load);
+    if (!in_hand<kind>(lane, load)) return false;
+    combine<kind>(lane, load);
+    if (borrowed_ && !still_lent(lane)) [[unlikely]]
+      return false;  // the peer has failed, and will be heard
     hand_over(lane, load);
   }
   next_step(lane);
   return true;
 }
 
-template <bool variable>
+template <Execution::Kind kind>
 bool Execution::run_lane(LaneState& lane) {
   while (lane.step != lane.end)
-    if (!try_step<variable>(lane)) return false;
+    if (!try_step<kind>(lane)) return false;
   return true;
 }
 
-template <bool variable>
+template <Execution::Kind kind>
 bool Execution::advance_lanes() {
   std::vector<LaneState>& lanes = bound_->lanes;
-  if (lanes.size() == 1) return run_lane<variable>(lanes[0]);
+  if (lanes.size() == 1) return run_lane<kind>(lanes[0]);
   for (bool moved = true; moved && unfinished_ > 0;) {
     moved = false;
     for (LaneState& lane : lanes)
-      if (lane.step != lane.end && try_step<variable>(lane)) moved = true;
+      if (lane.step != lane.end && try_step<kind>(lane)) moved = true;
   }
   return unfinished_ == 0;
 }
 
-template bool Execution::advance_lanes<false>();
-template bool Execution::advance_lanes<true>();
+template bool Execution::advance_lanes<Execution::Kind::plain>();
+template bool Execution::advance_lanes<Execution::Kind::variable>();
+template bool Execution::advance_lanes<Execution::Kind::lending>();
 
 void Execution::refuse(int peer, const Header& found, const Load& load) const {
   Header expected = header_;
@@ -294,6 +389,9 @@ std::vector<int> Execution::waits_for() const {
     peers.push_back(lane.cursor < lane.step->inputs ? bound_->receives[operand.port].peer()
                                                     : bound_->sends[operand.port].peer());
   }
+  if (unfinished_ == 0 && lent_)
+    for (const SendPort& port : bound_->sends)
+      if (!port.returned()) peers.push_back(port.peer());
   std::sort(peers.begin(), peers.end());
   peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
   return peers;

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "collectives/program.h"
@@ -11,6 +12,8 @@
 #include "transport/ring.h"
 
 namespace tutti {
+
+class SendPort;
 
 /// One end of a channel as the engine uses it: the plain ring where there is one, else through the
 /// seam.
@@ -23,9 +26,14 @@ class RecvPort {
   bool peek(Message& message) {
     if (ring_ == nullptr) return peek_channel(message);
     if (!ring_->peek()) return false;
-    message = {ring_->data(), ring_->header()};
-    return true;
+    message.header = ring_->header();
+    message.data = ring_->data(message.lent);
+    return message.data != nullptr;
   }
+  /// Where the large message that was peeked may be answered by `to`; null: not in its place.
+  std::byte* answer_data(const SendPort& to) const;
+  /// See RecvRing.
+  bool still_lent() const noexcept { return ring_ == nullptr || ring_->still_lent(); }
   void release() {
     if (ring_ != nullptr)
       ring_->release();
@@ -37,7 +45,6 @@ class RecvPort {
 
  private:
   friend class SendPort;
-  bool answerable() const noexcept { return ring_ != nullptr && ring_->answerable(); }
   bool peek_channel(Message& message);
 
   RecvRing* ring_;
@@ -56,14 +63,19 @@ class SendPort {
     const auto span = channel_->acquire(bytes);
     return span ? span->data : nullptr;
   }
-  /// As acquire(), for the answer to the large message that `from` has peeked: its own memory where
-  /// both are rings.
-  std::byte* acquire_answer(const RecvPort& from, std::size_t bytes) {
-    if (ring_ == nullptr || !from.answerable()) return acquire(bytes);
-    return ring_->acquire_answer(from.ring_->place_for_answer())
-               ? const_cast<std::byte*>(from.ring_->data())
-               : nullptr;
+  /// As acquire(), for the answer at `place`, which `from` gave out; false: full.
+  bool acquire_answer(const RecvPort& from) {
+    return ring_->acquire_at(from.ring_->place_for_answer());
   }
+  /// For a large message that is lent from `extent`, its answer at `answer`; false: full.
+  bool acquire_loan(const Extent& extent, const Extent& answer) {
+    if (!ring_->acquire_at({0, extent.offset, 0, extent.segment, answer})) return false;
+    loan_ = ring_->posted() + 1;
+    return true;
+  }
+  bool can_lend() const noexcept { return ring_ != nullptr; }
+  /// Whether all that was lent has been given back.
+  bool returned() const noexcept { return loan_ == 0 || ring_->released(loan_); }
   void post(const Header& header) {
     if (ring_ != nullptr)
       ring_->post(header);
@@ -74,8 +86,13 @@ class SendPort {
  private:
   SendRing* ring_;
   SendChannel* channel_;
+  std::uint64_t loan_ = 0;  // the last message lent, counted from 1
   int peer_;
 };
+
+inline std::byte* RecvPort::answer_data(const SendPort& to) const {
+  return ring_ != nullptr && to.can_lend() ? ring_->answer_data() : nullptr;
+}
 
 /// Where a lane of a program under way is.
 struct LaneState {
@@ -101,6 +118,7 @@ struct BoundProgram {
   std::vector<RecvPort> receives;
   std::vector<LaneState> lanes;
   std::vector<CombineExtras> extras;  ///< The program's, with what the call under way brought.
+  std::vector<void*> written;  ///< By a step of a call that lends.
 
  private:
   std::vector<const void*> addresses_;
@@ -112,6 +130,16 @@ struct CallExtras {
   const UserReduction* reduction = nullptr;  ///< A program's own.
 };
 
+/// Where a call's buffers are lent.
+struct LentBuffers {
+  Extent input, output;  ///< Segment 0: not lent.
+  bool in_place = false;
+  /// Shorter messages are copied: read where they lie they cost a way more between the cores.
+  std::size_t least_bytes = 4096;
+
+  const Extent& of(Place place) const { return place == Place::input ? input : output; }
+};
+
 /// The buffers of one call; null where the call has none.
 struct CallBuffers {
   const std::byte* input = nullptr;
@@ -120,6 +148,7 @@ struct CallBuffers {
   const BlockTable* blocks = nullptr;  ///< For a variable program; outlives the execution.
   const CallExtras* extras = nullptr;  ///< Read by start(); what they point to outlives the
                                        ///< execution.
+  std::optional<LentBuffers> lent = std::nullopt;
 };
 
 /// Where results are expected to be when they are written, and how that is done.
@@ -150,9 +179,12 @@ class Execution {
   /// Does what can be done now. Lanes are tried from the first to the last, a step each: what peers
   /// wait for goes out before what has come in is worked on, else one rank reduces while the other
   /// waits for its message (64 KiB: 9.5 to 5.3 us). True once all lanes are through.
-  bool advance() { return blocks_ == nullptr ? advance_lanes<false>() : advance_lanes<true>(); }
-
-  bool done() const noexcept { return unfinished_ == 0; }
+  bool advance() {
+    if (blocks_ != nullptr) return advance_lanes<Kind::variable>();
+    if (lent_) [[unlikely]]
+      return advance_lanes<Kind::lending>() && all_returned();
+    return advance_lanes<Kind::plain>();
+  }
   const Program& program() const noexcept { return bound_->program; }
   const CallSignature& call() const noexcept {
     return blocks_ == nullptr ? bound_->program.call : blocks_->call;
@@ -174,22 +206,36 @@ class Execution {
     std::uint32_t fingerprint;
   };
 
-  // `variable`: lengths are in the table of blocks. Known when compiled, so that calls without pay
-  // nothing for it.
-  template <bool variable>
+  // Known when compiled, so that plain calls pay nothing for the others.
+  enum class Kind {
+    plain,
+    variable,  // lengths are in the table of blocks
+    lending,   // some of the buffers are lent
+  };
+  template <Kind kind>
   bool run_lane(LaneState& lane);
-  template <bool variable>
+  template <Kind kind>
   bool advance_lanes();
-  template <bool variable>
+  template <Kind kind>
   bool try_step(LaneState& lane);
-  template <bool variable>
+  template <Kind kind>
   Load load_of(const LaneState& lane) const;
-  template <bool variable>
+  template <Kind kind>
   bool in_hand(LaneState& lane, const Load& load);
-  template <bool variable>
+  template <Kind kind>
   void combine(LaneState& lane, const Load& load);
   bool receive(const Program::Operand& operand, const Load& load, const void*& address);
-  std::byte* acquire(const LaneState& lane, const Program::Operand& operand, std::uint64_t bytes);
+  bool still_lent(const LaneState& lane) const;
+  std::byte* lend(const LaneState& lane, const Program::Operand& operand, const Load& load);
+  bool can_lend(const LaneState& lane, const Program::Operand& operand, const Load& load) const;
+  Extent extent_of(Place place, const std::byte* data) const;
+  bool leave_out_lent(const LaneState& lane, const Load& load, CombineArgs& args);
+  bool all_returned() const noexcept;
+  template <Kind kind>
+  std::byte* memory_of(const LaneState& lane, const Program::Operand& operand,
+                       const Load& load) const;
+  template <Kind kind>
+  std::byte* acquire(const LaneState& lane, const Program::Operand& operand, const Load& load);
   void combine_segments(LaneState& lane, std::size_t last, CombineArgs& args);
   void combine_blocks(LaneState& lane, CombineArgs& args);
   std::uint64_t part_of(const BlockTable::Block& block, std::uint64_t piece) const noexcept;
@@ -208,6 +254,8 @@ class Execution {
   std::array<std::byte*, 3> base_{};
   static constexpr std::array<std::uint64_t, 3> kPieceMask{~std::uint64_t{0}, ~std::uint64_t{0}, 0};
   Header header_;
+  std::optional<LentBuffers> lent_;
+  bool borrowed_ = false;  // an operand in hand is a peer's
   std::uint64_t fetched_mask_ = 0;  // of Program::Step::results
   std::uint64_t streamed_mask_ = 0;
   std::size_t unfinished_ = 0;  ///< Lanes that are not through.

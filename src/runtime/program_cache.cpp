@@ -22,7 +22,7 @@ std::shared_ptr<BoundProgram> ProgramCache::get(const CallKey& key) {
   if (found == entries_.end()) {
     if (entries_.size() >= kMost) drop_least_recent();
     const CallSignature& call = key.signature;
-    Program program = compile(plan(call), call, key.message_bytes);
+    Program program = compile(plan(call), call, key.message_bytes, key.lends);
     auto bound = std::make_shared<BoundProgram>(std::move(program), transport_);
     found = entries_.emplace(key, Entry{std::move(bound)}).first;
   }

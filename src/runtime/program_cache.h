@@ -18,6 +18,7 @@ namespace tutti {
 struct CallKey {
   CallSignature signature;
   std::size_t message_bytes = 0;
+  bool lends = false;  ///< This rank lends memory, perhaps the call's.
 
   bool operator==(const CallKey&) const = default;
 };

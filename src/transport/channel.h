@@ -19,6 +19,7 @@
 #include "common/clock.h"
 #include "common/wire.h"
 #include "transport/board.h"
+#include "transport/segments.h"
 
 namespace tutti {
 
@@ -50,6 +51,7 @@ class SendChannel {
 struct Message {
   const std::byte* data = nullptr;  ///< header.length bytes, valid until release().
   Header header;
+  bool lent = false;  ///< The sender's own memory: see Transport::lend().
 };
 
 class RecvChannel {
@@ -64,6 +66,12 @@ class RecvChannel {
   virtual void release() = 0;
 
   virtual RecvRing* ring() noexcept { return nullptr; }
+};
+
+/// What Transport::lend() gives: a segment and its number.
+struct Lent {
+  std::uint32_t number = 0;
+  Segment segment;
 };
 
 struct PeerStatus {
@@ -132,6 +140,14 @@ class Transport {
   virtual std::unique_ptr<Transport> split(const Subset&) { return nullptr; }
   /// The least Subset::id that no subset of these connections has had.
   virtual std::uint32_t next_subset() const { return 0; }
+
+  /// New memory, all zero, that this rank lends its peers: messages that lie in it need not be
+  /// copied, see SendRing::acquire_at(). None: this transport cannot. Throws `unavailable`.
+  virtual std::optional<Lent> lend(std::size_t) { return std::nullopt; }
+  /// Peers are told, and give it up by and by.
+  virtual void take_back(std::uint32_t) noexcept {}
+  /// All that this rank lends; null: nothing ever.
+  virtual const Segments* segments() const noexcept { return nullptr; }
 
   /// Memory that it holds for messages and boards, shared with peers or its own, in bytes.
   virtual std::size_t memory_bytes() const = 0;

@@ -56,13 +56,13 @@ class MemorySendChannel final : public SendChannel {
 
 class MemoryRecvChannel final : public RecvChannel {
  public:
-  /// Until attach() nothing arrives and there is no ring(). `back`: see RecvRing.
+  /// Until attach() nothing arrives and there is no ring().
   MemoryRecvChannel() = default;
 
   void attach(RingMemory* memory, std::size_t data_bytes, PeerBell peer, int number = 0,
-              const SendRings* back = nullptr) {
+              const Beyond& beyond = {}) {
     assert(!attached());
-    ring_ = RecvRing(memory, data_bytes, peer, number, back);
+    ring_ = RecvRing(memory, data_bytes, peer, number, beyond);
     attached_.store(true, std::memory_order_release);
   }
   /// Any thread: another communicator's progress may attach it.
@@ -75,7 +75,10 @@ class MemoryRecvChannel final : public RecvChannel {
                   fmt::format("a message claims {} bytes, more than its channel can carry: the "
                               "sender's memory is damaged or it runs another version",
                               ring_.header().length));
-    return Message{ring_.data(), ring_.header()};
+    Message message{nullptr, ring_.header()};
+    message.data = ring_.data(message.lent);
+    if (message.data == nullptr) return std::nullopt;
+    return message;
   }
 
   void release() override {

@@ -14,20 +14,45 @@ void PeerBell::ring() const noexcept {
 }
 
 SendRing* RecvRing::ring_of(const Origin& origin) const noexcept {
-  if (back_ == nullptr) return nullptr;
-  const auto found = back_->find(static_cast<int>(origin.channel));
-  return found == back_->end() ? nullptr : found->second;
+  if (beyond_.back == nullptr) return nullptr;
+  const auto found = beyond_.back->find(origin.channel);
+  return found == beyond_.back->end() ? nullptr : found->second;
 }
 
-const std::byte* RecvRing::answer() const {
-  const Origin origin = this->origin();
-  const SendRing* ring = ring_of(origin);
-  const std::byte* data = ring != nullptr ? ring->answer(origin, header().length) : nullptr;
+namespace {
+
+std::byte* find(const Segments* segments, const Extent& extent, std::size_t bytes, Segment& found) {
+  if (segments == nullptr || extent.segment == 0) return nullptr;
+  found = segments->find(extent, bytes);
+  return found.memory == nullptr ? nullptr : found.memory.get() + extent.offset;
+}
+
+}  // namespace
+
+const std::byte* RecvRing::elsewhere(const Origin& origin, bool& lent) const {
+  const std::size_t bytes = header().length;
+  const Extent extent{origin.segment, origin.offset};
+  if (origin.lent() && beyond_.peers != nullptr) {
+    lent = true;
+    return find(beyond_.peers, extent, bytes, lent_);
+  }
+  const std::byte* data = nullptr;
+  if (!origin.answers_ring())
+    data = find(beyond_.own, extent, bytes, lent_);
+  else if (const SendRing* ring = ring_of(origin))
+    data = ring->answer(origin, bytes);
   if (data == nullptr)
     throw Error(ErrorKind::corrupt,
                 "a message claims to answer one that was never sent: the sender's memory is "
                 "damaged or it runs another version");
   return data;
+}
+
+std::byte* RecvRing::answer_data() const {
+  const Origin origin = this->origin();
+  if (origin.lent()) return find(beyond_.peers, origin.answer, header().length, answer_);
+  if (origin.elsewhere() || beyond_.back == nullptr) return nullptr;
+  return const_cast<std::byte*>(data_) + offset();
 }
 
 }  // namespace tutti

@@ -11,6 +11,9 @@
 // large message that it has read (see Origin): each line then crosses between the cores once each
 // way, where two rings would let it cross twice (two ranks, 512 KiB there and back: 119 us, with
 // answers 76). The message's memory is free again when its writer has released the answer.
+//
+// Lent messages. A large message may lie in memory that its writer lends (segments.h) in place of
+// the ring, and so may its answer: nothing is copied then. Released, it is the writer's again.
 #pragma once
 
 #include <algorithm>
@@ -24,6 +27,7 @@
 
 #include "common/wire.h"
 #include "transport/board.h"
+#include "transport/segments.h"
 
 namespace tutti {
 
@@ -31,12 +35,23 @@ inline constexpr std::size_t kInlineBytes = 40;
 inline constexpr std::uint64_t kLines = 64;
 inline constexpr std::uint64_t kCreditEvery = 16;
 
-/// Where a large payload lies, if it is an answer: with message `message_plus_one` - 1 of the
-/// ring `channel` of the other direction, `offset` bytes into its data. Stands in the line.
+/// Where a large payload lies that is not in its own ring: `offset` bytes into
+/// - the data of message `message_plus_one` - 1 of the ring `channel` of the other direction, which
+///   it answers; or
+/// - the writer's lent `segment`; the answer to it may be put at `answer`; or, with any
+///   `message_plus_one`,
+/// - the reader's own `segment`, as such an answer.
+/// Stands in the line.
 struct Origin {
-  std::uint64_t message_plus_one = 0;  ///< 0: no answer, the payload lies in its own ring.
+  std::uint64_t message_plus_one = 0;
   std::uint64_t offset = 0;
-  std::int64_t channel = 0;
+  std::int32_t channel = 0;
+  std::uint32_t segment = 0;  ///< 0: none.
+  Extent answer = {};
+
+  bool elsewhere() const noexcept { return (message_plus_one | segment) != 0; }
+  bool answers_ring() const noexcept { return message_plus_one != 0 && segment == 0; }
+  bool lent() const noexcept { return message_plus_one == 0 && segment != 0; }
 };
 static_assert(sizeof(Origin) <= kInlineBytes);
 
@@ -125,8 +140,8 @@ class SendRing {
     return data_ + at % data_bytes_;
   }
 
-  /// As acquire() for a large message that is written at `origin`; false: full.
-  bool acquire_answer(const Origin& origin) noexcept {
+  /// As acquire() for a large message that lies at `origin`; false: full.
+  bool acquire_at(const Origin& origin) noexcept {
     if (next_ - released_ == kLines && !see_released()) return false;
     acquired_end_ = position_;
     origin_ = origin;
@@ -142,6 +157,12 @@ class SendRing {
     __builtin_prefetch(&memory_->lines[next_ % kLines],
                        1);  // 10-20 ns of the next post's miss, with 64 lines
     peer_.after_store();
+  }
+
+  /// The messages posted, and whether the first `count` of them have been released.
+  std::uint64_t posted() const noexcept { return next_; }
+  bool released(std::uint64_t count) const noexcept {
+    return memory_->released.load(std::memory_order_acquire) >= count;
   }
 
   /// The payload of an answer of `bytes` at `origin`; null: there can be none.
@@ -180,18 +201,26 @@ class SendRing {
 /// The rings from one rank to a peer, by channel number: the peer's answers lie in them.
 using SendRings = std::map<int, SendRing*>;
 
+/// What a ring's messages may point to beside its own memory; null: none do.
+struct Beyond {
+  const SendRings* back = nullptr;  ///< The rings to the peer: its answers lie in them.
+  const Segments* peers = nullptr;  ///< What the peer lends.
+  const Segments* own = nullptr;    ///< What this rank lends: answers lie there, too.
+  const Board* lender = nullptr;    ///< The peer's.
+};
+
 class RecvRing {
  public:
   RecvRing() = default;  ///< Not attached yet: peek() finds nothing.
-  /// `number`: of the channel. `back`: the rings to the peer, if answers may lie in them.
+  /// `number`: of the channel.
   RecvRing(RingMemory* memory, std::size_t data_bytes, PeerBell peer, int number = 0,
-           const SendRings* back = nullptr)
+           const Beyond& beyond = {})
       : memory_(memory),
         lines_(memory->lines),
         data_(memory->data()),
         data_bytes_(data_bytes),
         number_(number),
-        back_(back),
+        beyond_(beyond),
         peer_(peer) {}
 
   /// True once there is a message: then header() and data() are its own until release().
@@ -199,11 +228,18 @@ class RecvRing {
     return lines_[next_ & mask_].sequence.load(std::memory_order_acquire) == next_ + 1;
   }
   const Header& header() const noexcept { return lines_[next_ & mask_].header; }
-  const std::byte* data() const {
+  /// `lent` becomes true where it is the peer's memory: see still_lent(). Null: memory that is not
+  /// here yet. Throws `corrupt` where there can be no such message.
+  const std::byte* data(bool& lent) const {
     const Line& line = lines_[next_ & mask_];
     if (line.header.length <= kInlineBytes) return line.payload;
-    if (is_answer()) return answer();
+    const Origin origin = this->origin();
+    if (origin.elsewhere()) return elsewhere(origin, lent);
     return data_ + offset();
+  }
+  const std::byte* data() const {
+    bool lent = false;
+    return data(lent);
   }
 
   /// False: the message claims a length that cannot be.
@@ -211,22 +247,38 @@ class RecvRing {
     return header().length <= std::max(kInlineBytes, SendRing::max_message_bytes(data_bytes_));
   }
 
+  /// Of a lent message that has been used: whether it was the message until now. A peer takes back
+  /// what it has lent when its call fails, and says so first.
+  bool still_lent() const noexcept {
+    std::atomic_thread_fence(std::memory_order_acquire);
+    return beyond_.lender == nullptr ||
+           beyond_.lender->state.load(std::memory_order_acquire) == BoardState::open;
+  }
+
   void release() noexcept {
     const bool large = header().length > kInlineBytes;
-    if (large && is_answer())
-      ring_of(origin())->free_answer(origin());
-    else if (large)
-      position_ = end();
+    if (large) {
+      const Origin origin = this->origin();
+      if (!origin.elsewhere())
+        position_ = end();
+      else if (origin.answers_ring())
+        ring_of(origin)->free_answer(origin);
+    }
     ++next_;
     if (large || next_ - published_ >= kCreditEvery) publish();
   }
 
-  /// Whether the large message that was peeked may be answered where it lies.
-  bool answerable() const noexcept { return back_ != nullptr && !is_answer(); }
-  /// The place for an answer: that of the message peeked, data().
-  Origin place_for_answer() const noexcept { return {next_ + 1, offset(), number_}; }
-  /// As release(), after the answer was posted.
+  /// Where the large message that was peeked may be answered; null: not in its place.
+  std::byte* answer_data() const;
+  /// The place for that answer.
+  Origin place_for_answer() const noexcept {
+    const Origin origin = this->origin();
+    if (origin.lent()) return {next_ + 1, origin.answer.offset, number_, origin.answer.segment};
+    return {next_ + 1, offset(), number_};
+  }
+  /// As release(), after the answer was posted over the message.
   void release_answered() noexcept {
+    if (origin().lent()) return release();
     position_ = end();
     ++next_;
     memory_->answered.store(next_, std::memory_order_relaxed);
@@ -240,9 +292,8 @@ class RecvRing {
     std::memcpy(&origin, lines_[next_ & mask_].payload, sizeof origin);
     return origin;
   }
-  bool is_answer() const noexcept { return origin().message_plus_one != 0; }
   SendRing* ring_of(const Origin& origin) const noexcept;
-  const std::byte* answer() const;  // throws `corrupt`
+  const std::byte* elsewhere(const Origin& origin, bool& lent) const;
   std::uint64_t offset() const noexcept {
     return place(position_, header().length, data_bytes_) % data_bytes_;
   }
@@ -266,7 +317,10 @@ class RecvRing {
   std::uint64_t published_ = 0;  // of those, told to the writer
   std::uint64_t position_ = 0;   // as SendRing::position_, of released messages
   int number_ = 0;
-  const SendRings* back_ = nullptr;
+  Beyond beyond_;
+  // Keep what was found last: it may be taken back while it is read.
+  mutable Segment lent_;
+  mutable Segment answer_;
   PeerBell peer_;
 };
 

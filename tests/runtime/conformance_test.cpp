@@ -117,7 +117,8 @@ Trial random_trial(Random& random, int size) {
 TEST_P(Conformance, RandomMixedOperationsWithoutBarriersKeepTheirOrder) {
   const auto [kind, size] = GetParam();
   Ranks ranks(kind, size, 7);
-  const int batches = kind == TransportKind::local ? 100 : 20;
+  const bool is_local = kind == TransportKind::local || kind == TransportKind::lending;
+  const int batches = is_local ? 100 : 20;
   std::uint32_t number = 0;
   for (int batch = 0; batch < batches; ++batch) {
     std::vector<Trial> trials;
@@ -177,7 +178,8 @@ TEST_P(Conformance, SampledTypesAndReductionsGiveExactResults) {
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (const auto kind : {TransportKind::local, TransportKind::shm, TransportKind::stream})
+  for (const auto kind :
+       {TransportKind::local, TransportKind::lending, TransportKind::shm, TransportKind::stream})
     for (const int ranks : {1, 2, 3, 4, 7, 8}) all.push_back({kind, ranks});
   return all;
 }

@@ -166,6 +166,7 @@ struct Buffers {
   CallExtras extras;
   std::unique_ptr<Lists> lists;  // of a variable call
   BlockTable table;
+  std::optional<LentBuffers> lent;
 };
 
 // Where the smaller buffer begins in the larger one, in elements.
@@ -228,6 +229,7 @@ CallBuffers addresses(Buffers& b) {
   if (b.lists != nullptr) call.blocks = &b.table;
   b.extras.premultiplier = b.premultiplier.data();
   call.extras = &b.extras;
+  call.lent = b.lent;
   return call;
 }
 
@@ -272,11 +274,26 @@ std::string difference(const Buffers& b) {
   return in.empty() ? difference("output", b.output, b.expected_output) : in;
 }
 
+// As a communicator does for buffers that it lends; short messages, too.
+void maybe_lend(Ranks& ranks, int rank, Buffers& b) {
+  LentBuffers lent;
+  lent.least_bytes = kInlineBytes + 1;
+  lent.in_place = b.in_place;
+  lent.input = ranks.maybe_lend(rank, b.input, b.input_offset);
+  if (!b.in_place)
+    lent.output = ranks.maybe_lend(rank, b.output, b.output_offset);
+  else if (lent.input.segment != 0)
+    lent.output = {lent.input.segment, b.output_offset};
+  const bool any = lent.input.segment != 0 || lent.output.segment != 0;
+  if (any && b.lists == nullptr) b.lent = lent;
+}
+
 }  // namespace
 
 std::string_view to_string(TransportKind kind) {
   switch (kind) {
     case TransportKind::local: return "local";
+    case TransportKind::lending: return "lending";
     case TransportKind::shm: return "shm";
     case TransportKind::stream: return "stream";
   }
@@ -287,6 +304,7 @@ Ranks::Ranks(TransportKind kind, int size, std::uint64_t seed) : random_(seed) {
   auto wires =
       kind == TransportKind::stream ? stream::make_mesh(size) : std::vector<std::vector<Fd>>{};
   const auto hub = std::make_shared<local::Hub>(size);
+  if (kind == TransportKind::lending) hub_ = hub;
   std::vector<std::string> addresses;
   for (int rank = 0; rank < size; ++rank) {
     TransportContext context;
@@ -296,18 +314,25 @@ Ranks::Ranks(TransportKind kind, int size, std::uint64_t seed) : random_(seed) {
     context.random = &random_;
     context.data_bytes = 3 * kMessageBytes;
     context.max_message_bytes = kMessageBytes;
-    if (kind == TransportKind::local) context.hub = hub;
+    const bool in_process = kind == TransportKind::local || kind == TransportKind::lending;
+    if (in_process) context.hub = hub;
     if (kind == TransportKind::stream)
       transports_.push_back(stream::make(context, std::move(wires[static_cast<std::size_t>(rank)]),
                                          stream::Faults{random_.next()}));
     else
-      transports_.push_back(make_transport(to_string(kind), context));
+      transports_.push_back(make_transport(in_process ? "local" : "shm", context));
     addresses.push_back(transports_.back()->address());
   }
   std::vector<std::jthread> threads;  // connect() waits for the others
   for (auto& transport : transports_)
     threads.emplace_back(
         [&] { transport->connect(addresses, clock_.now() + std::chrono::seconds(30)); });
+}
+
+Extent Ranks::maybe_lend(int rank, std::vector<std::byte>& buffer, std::size_t offset) {
+  if (!lending() || random_.next() % 4 == 0) return {};
+  const std::shared_ptr<std::byte> memory(buffer.data(), [](std::byte*) {});
+  return {hub_->segments(rank).add({memory, buffer.size()}), offset};
 }
 
 bool Ranks::drive(std::size_t operations,
@@ -358,11 +383,13 @@ std::string run(Ranks& ranks, std::span<const Trial> trials, std::uint32_t numbe
       const Schedule schedule =
           algorithms()[trial.algorithm].plan({trial.what, rank, ranks.size(), trial.root});
       auto bound = std::make_unique<BoundProgram>(
-          compile(schedule, signature_of(trial), Ranks::kMessageBytes), ranks.transport(rank));
+          compile(schedule, signature_of(trial), Ranks::kMessageBytes, ranks.lending()),
+          ranks.transport(rank));
       const std::size_t scratch_bytes = bound->program.scratch_bytes;
       parts[k].push_back(
           {std::move(bound), make_buffers(trial, rank, ranks.size(), scratch_bytes)});
       write_table(trial, rank, ranks.size(), parts[k].back().buffers);
+      maybe_lend(ranks, rank, parts[k].back().buffers);
     }
   const bool ended = ranks.drive(trials.size(), [&](int rank, std::size_t k, Execution& execution) {
     Part& part = parts[k][static_cast<std::size_t>(rank)];

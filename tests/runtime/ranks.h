@@ -11,10 +11,16 @@
 #include "common/random.h"
 #include "runtime/execution.h"
 #include "transport/channel.h"
+#include "transport/local/local.h"
 
 namespace tutti::test {
 
-enum class TransportKind { local, shm, stream };
+enum class TransportKind {
+  local,
+  lending,  ///< local, and ranks lend some of their buffers, at random.
+  shm,
+  stream,
+};
 std::string_view to_string(TransportKind kind);
 
 /// Connected transports, by rank. Messages are small, so that small buffers have many pieces.
@@ -27,6 +33,9 @@ class Ranks {
   int size() const { return static_cast<int>(transports_.size()); }
   Transport& transport(int rank) { return *transports_[static_cast<std::size_t>(rank)]; }
   Random& random() { return random_; }
+  bool lending() const { return hub_ != nullptr; }
+  /// Lends it or not.
+  Extent maybe_lend(int rank, std::vector<std::byte>& buffer, std::size_t offset);
 
   /// Runs `operations` operations on each rank, each rank at its own pace, in random order:
   /// `start(rank, k, execution)` starts the rank's k-th. False: nothing moves any more.
@@ -37,6 +46,7 @@ class Ranks {
   SteadyClock clock_;
   SeededRandom random_;
   std::vector<std::unique_ptr<Transport>> transports_;
+  std::shared_ptr<local::Hub> hub_;  // of ranks that lend
 };
 
 /// One collective to run and check. Inputs are small whole numbers, so that every order of

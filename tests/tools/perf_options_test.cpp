@@ -249,8 +249,9 @@ TEST(PerfOptions, SaysWhatIsWrongWithAnArgument) {
   refused({"-r", "-1"}, ErrorKind::usage, "-r -1: expected a rank or all");
   refused({"-n", "0"}, ErrorKind::usage, "--iters");
   refused({"--frobnicate"}, ErrorKind::usage, "--frobnicate");
-  for (const char* option : {"-G", "-R", "-x", "-D", "-y", "-V"})
+  for (const char* option : {"-G", "-x", "-D", "-y", "-V"})
     refused({option, "1"}, ErrorKind::unavailable, "tutti's ranks are on CPUs");
+  refused({"-R", "3"}, ErrorKind::usage, "--local_register");
   refused({"-g", "8"}, ErrorKind::unavailable, "-t 8 makes as many ranks of threads");
   refused({"-t", "2", "--ranks", "2"}, ErrorKind::unavailable, "not both");
   refused({"-m", "0"}, ErrorKind::usage, "--agg_iters");

@@ -208,17 +208,17 @@ TEST(Ring, RingsTheBellOnlyForWhoIsCountedAsleep) {
 // Two rings between ranks a and b, a channel each way: b answers on `back` what comes on `there`.
 struct AnsweredRings {
   explicit AnsweredRings(std::size_t data_bytes) : there(data_bytes), back(data_bytes) {
-    back.receiver = RecvRing(back.memory, data_bytes, {}, 1, &a_sends);
-    there.receiver = RecvRing(there.memory, data_bytes, {}, 0, &b_sends);
+    back.receiver = RecvRing(back.memory, data_bytes, {}, 1, {.back = &a_sends});
+    there.receiver = RecvRing(there.memory, data_bytes, {}, 0, {.back = &b_sends});
   }
 
   // b: puts `with` over the whole message that it has peeked, as its answer; false: no line is
   // free.
   bool answer(std::byte with) {
     const Header header = there.receiver.header();
-    EXPECT_TRUE(there.receiver.answerable());
-    auto* data = const_cast<std::byte*>(there.receiver.data());
-    if (!back.sender.acquire_answer(there.receiver.place_for_answer())) return false;
+    std::byte* data = there.receiver.answer_data();
+    EXPECT_EQ(data, there.receiver.data());
+    if (!back.sender.acquire_at(there.receiver.place_for_answer())) return false;
     std::fill_n(data, header.length, with);
     back.sender.post(header);
     there.receiver.release_answered();
@@ -241,7 +241,7 @@ TEST(RingAnswers, LieWhereTheMessageLay) {
   ASSERT_TRUE(rings.back.receiver.peek());
   EXPECT_EQ(rings.back.receiver.data(), data);
   EXPECT_EQ(data[99], std::byte{9});
-  EXPECT_FALSE(rings.back.receiver.answerable()) << "an answer is not answered in its place";
+  EXPECT_EQ(rings.back.receiver.answer_data(), nullptr) << "an answer is not answered in its place";
   rings.back.receiver.release();
 }
 
@@ -267,7 +267,7 @@ TEST(RingAnswers, HoldTheirMemoryUntilTheyAreReleased) {
 TEST(RingAnswers, ToWhatWasNeverSentAreCorrupt) {
   for (const Origin& origin : {Origin{1, 0, 0}, Origin{1, 0, 5}, Origin{1, 64 * 6, 0}}) {
     AnsweredRings rings(64 * 6);
-    ASSERT_TRUE(rings.back.sender.acquire_answer(origin));
+    ASSERT_TRUE(rings.back.sender.acquire_at(origin));
     rings.back.sender.post(of_length(100));
     ASSERT_TRUE(rings.back.receiver.peek());
     EXPECT_THROW(rings.back.receiver.data(), Error);

@@ -285,7 +285,7 @@ class ShmPeer : public testing::Test {
     link.socket.reset(ends[0]);
     link.board.reset(dup(board_.fd.get()));
     context_.size = 2;
-    peer_.emplace(context_, 1, std::move(link), epoll_);
+    peer_.emplace(context_, 1, std::move(link), epoll_, lent_);
   }
 
   void expect_corrupt() {
@@ -302,6 +302,7 @@ class ShmPeer : public testing::Test {
   Fd epoll_{epoll_create1(EPOLL_CLOEXEC)};
   Fd theirs_;
   Memory board_;
+  Segments lent_;
   std::optional<Peer> peer_;
 };
 
@@ -316,7 +317,8 @@ TEST_F(ShmPeer, ARingOfTheRightShapeIsTakenOnceOnly) {
     std::uint64_t magic, data_bytes;
     std::uint32_t group;
     std::int32_t number;
-  } offer{0x7475747469726e67, context_.data_bytes, 0, 3};
+    std::uint64_t segment;
+  } offer{0x7475747469726e67, context_.data_bytes, 0, 3, 0};
   EXPECT_EQ(send_packet(theirs_, offer, {}), Sent::done);
   expect_corrupt();  // no descriptor
   const Memory ring = make_memory(RingMemory::bytes(context_.data_bytes), Access::write, "a ring");

@@ -47,7 +47,11 @@ Bench::Bench(Communicator& all, Communicator& group, const Options& options, Lim
 Bench::Memory Bench::allocate() const {
   constexpr std::size_t kPage = 4096;
   const std::size_t bytes = (buffer_bytes_ / kPage + 1) * kPage;
-  Memory memory(static_cast<std::byte*>(std::aligned_alloc(kPage, bytes)));
+  if (options_.shared_buffers > 0) {
+    const auto buffer = std::make_shared<Buffer>(Buffer::allocate(comm_, bytes));
+    return {buffer, buffer->data()};
+  }
+  Memory memory(static_cast<std::byte*>(std::aligned_alloc(kPage, bytes)), std::free);
   if (!memory)
     throw Error(ErrorKind::unavailable,
                 fmt::format("rank {}: no memory for two buffers of {} bytes; choose a smaller -e",

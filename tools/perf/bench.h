@@ -38,10 +38,7 @@ class Bench {
   Summary run(const std::function<void(const Row&)>& report);
 
  private:
-  struct FreeDeleter {
-    void operator()(std::byte* memory) const { std::free(memory); }
-  };
-  using Memory = std::unique_ptr<std::byte, FreeDeleter>;
+  using Memory = std::shared_ptr<std::byte>;
 
   [[nodiscard]] Memory allocate() const;
   void warm_up(DataType type, Op op, int root);

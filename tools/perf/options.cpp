@@ -153,6 +153,9 @@ void declare_measuring(CLI::App& app, Options& options, Texts& texts) {
       ->check(CLI::Range(0, 1'000'000));
   app.add_flag("--rotate", options.rotate,
                "Walk through -e bytes of buffer from call to call, as nccl-tests does");
+  app.add_option("-R,--local_register", options.shared_buffers,
+                 "1 or 2: buffers that peers read and write where they lie (tutti::Buffer)")
+      ->check(CLI::Range(0, 2));
   app.add_flag("--nccl-tests", texts.as_nccl_tests,
                "Defaults of nccl-tests: --ranks 1 -n 20 --rotate; a linked name sets it");
 }
@@ -191,7 +194,6 @@ struct GpuOption {
 constexpr GpuOption kGpuOptions[] = {
     {"-y,--stream_null", "0", "runs on CUDA's null stream"},
     {"-G,--cudagraph", "0", "captures and replays CUDA graphs"},
-    {"-R,--local_register", "0", "registers GPU buffers"},
     {"-x,--cta_policy", "", "says how NCCL's kernels use a GPU's blocks of threads"},
     {"-D,--device_implementation", "0", "runs a GPU kernel that communicates by itself"},
     {"-V,--device_cta_count", "16", "says how many blocks of threads -D has"}};

@@ -50,6 +50,7 @@ struct Options {
   bool parallel_init = false;
   bool per_iteration = false;
   int skipped_iterations = 0;  ///< Not in the statistics of per_iteration.
+  int shared_buffers = 0;
   bool cpu_time = false, timestamps = false, memory = false;
   std::string json_path, plot_path;  ///< Empty: none.
   bool rotate = false;               ///< Walk through the buffers from one iteration to the next.

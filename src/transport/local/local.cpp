@@ -166,13 +166,20 @@ class LocalTransport final : public Transport {
       RingMemory* memory = hub_->ring(peer, subset_.rank, number, subset_.data_bytes);
       channel = std::make_unique<MemoryRecvChannel>();
       channel->attach(memory, subset_.data_bytes, hub_->bell(subset_.rank, peer), number,
-                      &rings_[peer]);
+                      {&rings_[peer], &hub_->segments(peer), &hub_->segments(subset_.rank),
+                       &hub_->board(peer)});
     }
     return *channel;
   }
 
   std::size_t max_message_bytes() const override { return subset_.max_message_bytes; }
   void progress() override {}
+
+  std::optional<Lent> lend(std::size_t bytes) override;
+  void take_back(std::uint32_t segment) noexcept override {
+    hub_->segments(subset_.rank).remove(segment);
+  }
+  const Segments* segments() const noexcept override { return &hub_->segments(subset_.rank); }
 
   PeerStatus status(int peer) override { return status_on(hub_->board(peer)); }
   Board& own_board() override { return hub_->board(subset_.rank); }
@@ -205,6 +212,17 @@ class LocalTransport final : public Transport {
   std::map<std::pair<int, int>, std::unique_ptr<MemorySendChannel>> senders_;    // by peer, number
   std::map<std::pair<int, int>, std::unique_ptr<MemoryRecvChannel>> receivers_;  // by peer, number
 };
+
+std::optional<Lent> LocalTransport::lend(std::size_t bytes) {
+  constexpr std::align_val_t kPage{4096};
+  auto* memory = static_cast<std::byte*>(::operator new(bytes, kPage, std::nothrow));
+  if (memory == nullptr)
+    throw Error(ErrorKind::unavailable,
+                fmt::format("rank {}: no memory for a buffer of {} bytes", subset_.rank, bytes));
+  std::memset(memory, 0, bytes);
+  const Segment segment{{memory, [](std::byte* data) { ::operator delete(data, kPage); }}, bytes};
+  return Lent{hub_->segments(subset_.rank).add(segment), segment};
+}
 
 }  // namespace
 

@@ -44,6 +44,7 @@ class Hub {
   void wait_for_all(int rank, TimePoint deadline);
 
   Board& board(int rank) noexcept { return *ranks_[rank].board; }
+  Segments& segments(int rank) noexcept { return *ranks_[rank].segments; }
 
   /// How `from` wakes `to`. Both have joined.
   PeerBell bell(int from, int to) const noexcept;
@@ -54,6 +55,7 @@ class Hub {
  private:
   struct Rank {
     std::unique_ptr<Board> board = std::make_unique<Board>();
+    std::unique_ptr<Segments> segments = std::make_unique<Segments>();  // that it lends
     bool joined = false;      // guarded by mutex_; the rest is written before it and then constant
     int bell_fd = -1;         // owned; -1: never sleeps
     bool membarrier = false;  // as TransportContext::membarrier

@@ -24,10 +24,11 @@ Fd make_epoll() {
 
 Endpoint::Endpoint(int size) : epoll_(make_epoll()), peers_(static_cast<std::size_t>(size)) {}
 
-void Endpoint::add_peer(const TransportContext& context, int rank, Link link) {
+void Endpoint::add_peer(const TransportContext& context, int rank, Link link,
+                        const Segments& segments) {
   const std::lock_guard lock(mutex_);
   peers_[static_cast<std::size_t>(rank)] =
-      std::make_unique<Peer>(context, rank, std::move(link), epoll_);
+      std::make_unique<Peer>(context, rank, std::move(link), epoll_, segments);
 }
 
 void Endpoint::progress() {

@@ -18,7 +18,7 @@ class Endpoint {
   explicit Endpoint(int size);
 
   /// Peers are complete: after the handshake, before the first split().
-  void add_peer(const TransportContext& context, int rank, Link link);
+  void add_peer(const TransportContext& context, int rank, Link link, const Segments& segments);
 
   /// `use(peer)` under the lock.
   template <typename Use>

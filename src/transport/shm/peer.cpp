@@ -14,7 +14,12 @@
 namespace tutti::shm {
 namespace {
 
-constexpr std::int32_t kBoard = -1;  // instead of a channel's number
+// Instead of a channel's number.
+constexpr std::int32_t kBoard = -1;
+constexpr std::int32_t kLend = -2;
+constexpr std::int32_t kTakeBack = -3;
+
+Fd duplicate(const Fd& fd) { return Fd(fcntl(fd.get(), F_DUPFD_CLOEXEC, 0)); }
 
 }  // namespace
 
@@ -22,16 +27,19 @@ struct Peer::HandOver {
   static constexpr std::uint64_t kMagic = 0x7475747469726e67;  // "tuttirng"
 
   std::uint64_t magic = kMagic;
-  std::uint64_t bytes = 0;  // of a ring's payload; of a board
+  std::uint64_t bytes = 0;  // of a ring's payload; of a board; of a segment
   std::uint32_t group = 0;
   std::int32_t number = 0;
+  std::uint64_t segment = 0;
 };
 
-Peer::Peer(const TransportContext& context, int rank, Link link, const Fd& epoll)
+Peer::Peer(const TransportContext& context, int rank, Link link, const Fd& epoll,
+           const Segments& segments)
     : context_(context), rank_(rank), epoll_(epoll), link_(std::move(link)) {
   Group& first = groups_[0];
   first.data_bytes = context.data_bytes;
   first.max_message_bytes = context.max_message_bytes;
+  first.lent = &segments;
   first.board = map_received(link_.board, sizeof(Board), Access::read,
                              fmt::format("the board of rank {}", rank));
   link_.board.reset();
@@ -48,14 +56,24 @@ void Peer::watch(const Fd& fd, Source source, std::uint32_t events, int operatio
                                                     context_.rank, rank_, std::strerror(errno)));
 }
 
-void Peer::add_group(std::uint32_t id, const Subset& subset, const Fd& board) {
+void Peer::add_group(std::uint32_t id, const Subset& subset, const Fd& board,
+                     const Segments& segments) {
   Group& group = groups_[id];
   assert(group.data_bytes == 0);
   group.data_bytes = subset.data_bytes;
   group.max_message_bytes = subset.max_message_bytes;
+  group.lent = &segments;
   for (const auto& [number, receiving] : group.receivers)
     check_size(group, receiving.memory.bytes() - RingMemory::bytes(0));
-  hand_over({id, kBoard, sizeof(Board), Fd(fcntl(board.get(), F_DUPFD_CLOEXEC, 0))});
+  hand_over({id, kBoard, sizeof(Board), duplicate(board)});
+}
+
+void Peer::lend(std::uint32_t id, std::uint32_t segment, std::size_t bytes, const Fd& memory) {
+  hand_over({id, kLend, bytes, duplicate(memory), segment});
+}
+
+void Peer::take_back(std::uint32_t id, std::uint32_t segment) {
+  hand_over({id, kTakeBack, 0, Fd(), segment});
 }
 
 void Peer::remove_group(std::uint32_t id) noexcept { groups_.erase(id); }
@@ -108,9 +126,10 @@ void Peer::hand_over(Waiting what) {
 bool Peer::flush() {
   while (!waiting_.empty()) {
     const Waiting& first = waiting_.front();
-    const HandOver offer{HandOver::kMagic, first.bytes, first.id, first.number};
+    const HandOver offer{HandOver::kMagic, first.bytes, first.id, first.number, first.segment};
     const int fd = first.memory.get();
-    if (send_packet(link_.socket, offer, std::span(&fd, 1)) == Sent::later) return false;
+    const std::span<const int> fds(&fd, first.memory ? 1 : 0);
+    if (send_packet(link_.socket, offer, fds) == Sent::later) return false;
     waiting_.pop_front();  // broken: hear() finds out and says so
   }
   return true;
@@ -139,7 +158,8 @@ bool Peer::drain(std::uint32_t least_new_id) {
       case Received::garbage: offer.magic = 0; break;
       case Received::packet: break;
     }
-    if (offer.magic != HandOver::kMagic || descriptors.count != 1) refuse_offer();
+    if (offer.magic != HandOver::kMagic || descriptors.count != (offer.number == kTakeBack ? 0 : 1))
+      refuse_offer();
     if (groups_.contains(offer.group) || offer.group >= least_new_id)
       take(offer, descriptors.fds[0]);  // else of a communicator that is gone
   }
@@ -153,6 +173,9 @@ void Peer::take(const HandOver& offer, const Fd& memory) {
                                fmt::format("the board of rank {}", rank_));
     return;
   }
+  if (offer.number == kLend) return borrow(group, offer, memory);
+  if (offer.number == kTakeBack)
+    return group.borrowed.remove(static_cast<std::uint32_t>(offer.segment));
   Receiving& receiving = group.receivers[offer.number];
   if (receiving.channel->attached() || group.board.data() == nullptr) refuse_offer();
   check_size(group, offer.bytes);
@@ -160,7 +183,17 @@ void Peer::take(const HandOver& offer, const Fd& memory) {
       memory, RingMemory::bytes(offer.bytes), Access::write,
       fmt::format("ring {} from rank {} to rank {}", offer.number, rank_, context_.rank));
   receiving.channel->attach(static_cast<RingMemory*>(receiving.memory.data()), offer.bytes,
-                            bell(offer.group), offer.number, &group.rings);
+                            bell(offer.group), offer.number,
+                            {&group.rings, &group.borrowed, group.lent, board(offer.group)});
+}
+
+void Peer::borrow(Group& group, const HandOver& offer, const Fd& memory) const {
+  const auto mapping = std::make_shared<Mapping>(
+      map_received(memory, offer.bytes, Access::write,
+                   fmt::format("a buffer of rank {} for rank {}", rank_, context_.rank)));
+  const std::shared_ptr<std::byte> data(mapping, static_cast<std::byte*>(mapping->data()));
+  if (!group.borrowed.add(static_cast<std::uint32_t>(offer.segment), {data, offer.bytes}))
+    refuse_offer();
 }
 
 void Peer::check_size(const Group& group, std::size_t data_bytes) const {

@@ -29,16 +29,23 @@ class Peer {
   }
 
   /// `context`: of group 0, which is there at once.
-  Peer(const TransportContext& context, int rank, Link link, const Fd& epoll);
+  Peer(const TransportContext& context, int rank, Link link, const Fd& epoll,
+       const Segments& segments);
 
   /// Adds group `id`, whose board here is `board`. What the peer has handed over already is taken
   /// up.
-  void add_group(std::uint32_t id, const Subset& subset, const Fd& board);
+  /// `segments`: that this rank lends; they outlive the group.
+  void add_group(std::uint32_t id, const Subset& subset, const Fd& board,
+                 const Segments& segments);
   /// Frees the group's board and rings; the peer keeps its own view of them.
   void remove_group(std::uint32_t id) noexcept;
 
   SendChannel& sender(std::uint32_t id, int number);
   RecvChannel& receiver(std::uint32_t id, int number);
+
+  /// This rank lends the peer memory in group `id`, or takes it back.
+  void lend(std::uint32_t id, std::uint32_t segment, std::size_t bytes, const Fd& memory);
+  void take_back(std::uint32_t id, std::uint32_t segment);
 
   /// The peer's board in group `id`; null: not here yet.
   const Board* board(std::uint32_t id) const;
@@ -63,9 +70,10 @@ class Peer {
   struct HandOver;
   struct Waiting {
     std::uint32_t id = 0;
-    int number = 0;  // kBoard: a board
+    int number = 0;  // of a channel, or what else it is
     std::size_t bytes = 0;
-    Fd memory;
+    Fd memory;  // none: something is taken back
+    std::uint32_t segment = 0;
   };
   struct Sending {
     Mapping memory;
@@ -79,6 +87,8 @@ class Peer {
     std::size_t data_bytes = 0;  // 0: this rank has not made it yet, the peer has
     std::size_t max_message_bytes = 0;
     Mapping board;
+    const Segments* lent = nullptr;      // by this rank
+    Segments borrowed;                   // from the peer
     SendRings rings;                     // of `senders`
     std::map<int, Sending> senders;      // by channel number
     std::map<int, Receiving> receivers;  // by channel number
@@ -88,6 +98,7 @@ class Peer {
   void hand_over(Waiting what);
   bool drain(std::uint32_t least_new_id);  // false: the connection has ended
   void take(const HandOver& offer, const Fd& memory);
+  void borrow(Group& group, const HandOver& offer, const Fd& memory) const;
   void check_size(const Group& group, std::size_t data_bytes) const;
   [[noreturn]] void refuse_offer() const;
   void end(std::string why);

@@ -63,6 +63,13 @@ class ShmTransport final : public Transport {
   }
   std::size_t max_message_bytes() const override { return subset_.max_message_bytes; }
 
+  std::optional<Lent> lend(std::size_t bytes) override;
+  void take_back(std::uint32_t segment) noexcept override {
+    segments_.remove(segment);
+    for_each_peer([&](int, Peer& peer) { peer.take_back(subset_.id, segment); });
+  }
+  const Segments* segments() const noexcept override { return &segments_; }
+
   void progress() override { endpoint_->progress(); }
   int wait_fd() const override { return endpoint_->wait_fd(); }
 
@@ -116,6 +123,7 @@ class ShmTransport final : public Transport {
   Fd listener_;  // until connected
   Memory board_memory_;
   Board* const board_;
+  Segments segments_;
   bool connected_ = false;
   std::vector<const Board*> boards_;  // by peer, once connected
   std::vector<PeerBell> bells_;       // by peer, once connected
@@ -165,14 +173,16 @@ void ShmTransport::join_endpoint(std::span<const std::string> addresses, TimePoi
   std::vector<Link> links = Join(context_, parsed, listener_, board_memory_.fd).run(deadline);
   listener_.reset();
   for (int rank = 0; rank < size(); ++rank)
-    if (rank != subset_.rank) endpoint_->add_peer(context_, rank, std::move(links[rank]));
+    if (rank != subset_.rank) endpoint_->add_peer(context_, rank, std::move(links[rank]), segments_);
   connected_ = true;
 }
 
 void ShmTransport::join_group(TimePoint deadline) {
   constexpr int kLookAgainMs = 10;
   connected_ = true;
-  for_each_peer([&](int, Peer& peer) { peer.add_group(subset_.id, subset_, board_memory_.fd); });
+  for_each_peer([&](int, Peer& peer) {
+    peer.add_group(subset_.id, subset_, board_memory_.fd, segments_);
+  });
   for (auto missing = missing_boards(); !missing.empty(); missing = missing_boards()) {
     const int peer = missing.front();
     if (const std::string why = with(peer, [](Peer& p) { return p.why_lost(); }); !why.empty())
@@ -207,6 +217,17 @@ std::size_t ShmTransport::memory_bytes() const {
   if (connected_)
     for_each_peer([&](int, const Peer& peer) { bytes += peer.memory_bytes(subset_.id); });
   return bytes;
+}
+
+std::optional<Lent> ShmTransport::lend(std::size_t bytes) {
+  Memory memory =
+      make_memory(bytes, Access::write, fmt::format("a buffer of rank {}", subset_.rank));
+  const auto mapping = std::make_shared<Mapping>(std::move(memory.mapping));
+  const Segment segment{{mapping, static_cast<std::byte*>(mapping->data())}, bytes};
+  const std::uint32_t number = segments_.add(segment);
+  for_each_peer(
+      [&](int, Peer& peer) { peer.lend(subset_.id, number, bytes, memory.fd); });
+  return Lent{number, segment};
 }
 
 void ShmTransport::close() noexcept {

@@ -1,0 +1,61 @@
+// Buffers: memory that a communicator's transport lends to its peers.
+#include <tutti/buffer.hpp>
+
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <tutti/communicator.hpp>
+#include <tutti/error.hpp>
+
+#include "runtime/communicator_impl.h"
+
+namespace tutti {
+
+struct Buffer::Inside {
+  ~Inside() {
+    if (lender != nullptr) lender->take_back(lent.number);
+  }
+
+  std::shared_ptr<Lender> lender;  // null: nothing is lent
+  Lent lent;
+};
+
+namespace {
+
+Segment own_memory(std::size_t bytes) {
+  constexpr std::align_val_t kPage{4096};
+  auto* memory = static_cast<std::byte*>(::operator new(bytes, kPage, std::nothrow));
+  if (memory == nullptr)
+    throw Error(ErrorKind::unavailable, fmt::format("no memory for a buffer of {} bytes", bytes));
+  std::memset(memory, 0, bytes);
+  return {{memory, [](std::byte* data) { ::operator delete(data, kPage); }}, bytes};
+}
+
+}  // namespace
+
+Buffer Buffer::allocate(Communicator& communicator, std::size_t bytes) {
+  auto inside = std::make_unique<Inside>();
+  if (bytes == 0) return Buffer(std::move(inside));
+  const std::shared_ptr<Lender> lender = communicator.impl_->lender();
+  if (auto lent = communicator.impl_->lend(bytes)) {
+    inside->lent = std::move(*lent);
+    inside->lender = lender;
+  } else {
+    inside->lent.segment = own_memory(bytes);
+  }
+  return Buffer(std::move(inside));
+}
+
+Buffer::Buffer(std::unique_ptr<Inside> inside) : inside_(std::move(inside)) {}
+Buffer::Buffer(Buffer&&) noexcept = default;
+Buffer& Buffer::operator=(Buffer&&) noexcept = default;
+Buffer::~Buffer() = default;
+
+std::byte* Buffer::data() const noexcept { return inside_->lent.segment.memory.get(); }
+std::size_t Buffer::bytes() const noexcept { return inside_->lent.segment.bytes; }
+bool Buffer::shared() const noexcept { return inside_->lender != nullptr; }
+
+}  // namespace tutti

@@ -1,0 +1,47 @@
+#include "transport/segments.h"
+
+#include <utility>
+
+namespace tutti {
+
+bool Segments::add(std::uint32_t number, Segment segment) {
+  const std::lock_guard lock(mutex_);
+  const bool added = segments_.emplace(number, std::move(segment)).second;
+  count_.store(segments_.size(), std::memory_order_relaxed);
+  return added;
+}
+
+std::uint32_t Segments::add(Segment segment) {
+  const std::lock_guard lock(mutex_);
+  segments_.emplace(++last_, std::move(segment));
+  count_.store(segments_.size(), std::memory_order_relaxed);
+  return last_;
+}
+
+void Segments::remove(std::uint32_t number) noexcept {
+  const std::lock_guard lock(mutex_);
+  segments_.erase(number);
+  count_.store(segments_.size(), std::memory_order_relaxed);
+}
+
+Segment Segments::find(const Extent& extent, std::size_t bytes) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = segments_.find(extent.segment);
+  if (found == segments_.end()) return {};
+  const Segment& segment = found->second;
+  const bool inside = bytes <= segment.bytes && extent.offset <= segment.bytes - bytes;
+  return inside ? segment : Segment{};
+}
+
+std::optional<Extent> Segments::extent_of(const void* data, std::size_t bytes) const {
+  const auto at = reinterpret_cast<std::uintptr_t>(data);
+  const std::lock_guard lock(mutex_);
+  for (const auto& [number, segment] : segments_) {
+    const auto begin = reinterpret_cast<std::uintptr_t>(segment.memory.get());
+    if (at >= begin && bytes <= segment.bytes && at - begin <= segment.bytes - bytes)
+      return Extent{number, at - begin};
+  }
+  return std::nullopt;
+}
+
+}  // namespace tutti
