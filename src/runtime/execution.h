@@ -255,7 +255,7 @@ class Execution {
   static constexpr std::array<std::uint64_t, 3> kPieceMask{~std::uint64_t{0}, ~std::uint64_t{0}, 0};
   Header header_;
   std::optional<LentBuffers> lent_;
-  bool borrowed_ = false;  // an operand in hand is a peer's
+  bool borrowed_ = false;  // messages that peers lend have come
   std::uint64_t fetched_mask_ = 0;  // of Program::Step::results
   std::uint64_t streamed_mask_ = 0;
   std::size_t unfinished_ = 0;  ///< Lanes that are not through.

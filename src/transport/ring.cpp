@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <string>
+
 #include <tutti/error.hpp>
 
 namespace tutti {
@@ -21,10 +23,20 @@ SendRing* RecvRing::ring_of(const Origin& origin) const noexcept {
 
 namespace {
 
+[[noreturn]] void refuse(const char* claim) {
+  throw Error(ErrorKind::corrupt,
+              std::string("a message claims to ") + claim +
+                  ": the sender's memory is damaged or it runs another version");
+}
+
+// Null: the segment is not here. It is kept in `found`.
 std::byte* find(const Segments* segments, const Extent& extent, std::size_t bytes, Segment& found) {
   if (segments == nullptr || extent.segment == 0) return nullptr;
-  found = segments->find(extent, bytes);
-  return found.memory == nullptr ? nullptr : found.memory.get() + extent.offset;
+  found = segments->find(extent.segment);
+  if (found.memory == nullptr) return nullptr;
+  if (bytes > found.bytes || extent.offset > found.bytes - bytes)
+    refuse("lie beyond the end of what its sender lends");
+  return found.memory.get() + extent.offset;
 }
 
 }  // namespace
@@ -41,10 +53,7 @@ const std::byte* RecvRing::elsewhere(const Origin& origin, bool& lent) const {
     data = find(beyond_.own, extent, bytes, lent_);
   else if (const SendRing* ring = ring_of(origin))
     data = ring->answer(origin, bytes);
-  if (data == nullptr)
-    throw Error(ErrorKind::corrupt,
-                "a message claims to answer one that was never sent: the sender's memory is "
-                "damaged or it runs another version");
+  if (data == nullptr) refuse("answer one that was never sent");
   return data;
 }
 

@@ -159,6 +159,8 @@ class SendRing {
     peer_.after_store();
   }
 
+  /// All that payloads have taken up in the ring since it was made, gaps included.
+  std::uint64_t payload_bytes() const noexcept { return position_; }
   /// The messages posted, and whether the first `count` of them have been released.
   std::uint64_t posted() const noexcept { return next_; }
   bool released(std::uint64_t count) const noexcept {
@@ -247,12 +249,13 @@ class RecvRing {
     return header().length <= std::max(kInlineBytes, SendRing::max_message_bytes(data_bytes_));
   }
 
-  /// Of a lent message that has been used: whether it was the message until now. A peer takes back
-  /// what it has lent when its call fails, and says so first.
+  /// Of the message peeked, once it has been used: whether it was the message until now. A peer
+  /// takes back what it has lent when its call fails, and says so first.
   bool still_lent() const noexcept {
+    if (header().length <= kInlineBytes || !origin().lent() || beyond_.lender == nullptr)
+      return true;
     std::atomic_thread_fence(std::memory_order_acquire);
-    return beyond_.lender == nullptr ||
-           beyond_.lender->state.load(std::memory_order_acquire) == BoardState::open;
+    return beyond_.lender->state.load(std::memory_order_acquire) == BoardState::open;
   }
 
   void release() noexcept {

@@ -24,13 +24,10 @@ void Segments::remove(std::uint32_t number) noexcept {
   count_.store(segments_.size(), std::memory_order_relaxed);
 }
 
-Segment Segments::find(const Extent& extent, std::size_t bytes) const {
+Segment Segments::find(std::uint32_t number) const {
   const std::lock_guard lock(mutex_);
-  const auto found = segments_.find(extent.segment);
-  if (found == segments_.end()) return {};
-  const Segment& segment = found->second;
-  const bool inside = bytes <= segment.bytes && extent.offset <= segment.bytes - bytes;
-  return inside ? segment : Segment{};
+  const auto found = segments_.find(number);
+  return found == segments_.end() ? Segment{} : found->second;
 }
 
 std::optional<Extent> Segments::extent_of(const void* data, std::size_t bytes) const {

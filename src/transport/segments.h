@@ -34,8 +34,8 @@ class Segments {
 
   bool empty() const noexcept { return count_.load(std::memory_order_relaxed) == 0; }
 
-  /// The segment that holds `extent` and `bytes` behind it; none: it is not known (yet), or shorter.
-  Segment find(const Extent& extent, std::size_t bytes) const;
+  /// None: it is not known (yet).
+  Segment find(std::uint32_t number) const;
   /// Where these bytes are lent; none: they are not, or not all of them.
   std::optional<Extent> extent_of(const void* data, std::size_t bytes) const;
 

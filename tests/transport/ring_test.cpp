@@ -274,6 +274,103 @@ TEST(RingAnswers, ToWhatWasNeverSentAreCorrupt) {
   }
 }
 
+// As AnsweredRings, and a lends 1000 bytes.
+struct LentRings : AnsweredRings {
+  LentRings() : AnsweredRings(64 * 6) {
+    there.receiver = RecvRing(there.memory, 64 * 6, {}, 0, {&b_sends, &borrowed, nullptr, &board});
+    back.receiver = RecvRing(back.memory, 64 * 6, {}, 1, {&a_sends, nullptr, &lent, nullptr});
+    lent.add(segment());
+  }
+  Segment segment() { return {{memory.data(), [](std::byte*) {}}, memory.size()}; }
+
+  void lend(const Extent& extent, std::size_t bytes, const Extent& answer = {}) {
+    ASSERT_TRUE(there.sender.acquire_at({0, extent.offset, 0, extent.segment, answer}));
+    there.sender.post(of_length(bytes));
+    ASSERT_TRUE(there.receiver.peek());
+  }
+
+  std::vector<std::byte> memory{1000};
+  Segments lent;      // as a has it
+  Segments borrowed;  // as b has it, which gets to know of segments later
+  Board board{};      // a's
+};
+
+TEST(RingLoans, AreReadWhereTheyLieOnceTheirSegmentIsKnown) {
+  LentRings rings;
+  rings.lend({1, 100}, 200);
+  bool lent = false;
+  EXPECT_EQ(rings.there.receiver.data(lent), nullptr) << "not here yet";
+  rings.borrowed.add(1, rings.segment());
+  EXPECT_EQ(rings.there.receiver.data(lent), rings.memory.data() + 100);
+  EXPECT_TRUE(lent);
+  EXPECT_EQ(rings.there.receiver.answer_data(), nullptr) << "it offers no place";
+  EXPECT_FALSE(rings.there.sender.released(1));
+  rings.there.receiver.release();
+  EXPECT_TRUE(rings.there.sender.released(1));
+}
+
+TEST(RingLoans, TakeNoRoomInTheRing) {
+  LentRings rings;
+  rings.borrowed.add(1, rings.segment());
+  for (int n = 0; n < 20; ++n) rings.lend({1, 0}, 900);
+  for (int n = 0; n < 20; ++n) rings.there.receiver.release();
+}
+
+TEST(RingLoans, AreAnsweredWhereTheirSenderSays) {
+  LentRings rings;
+  rings.borrowed.add(1, rings.segment());
+  rings.lend({1, 0}, 200, {1, 500});
+  RecvRing& receiver = rings.there.receiver;
+  EXPECT_EQ(receiver.answer_data(), rings.memory.data() + 500);
+  ASSERT_TRUE(rings.back.sender.acquire_at(receiver.place_for_answer()));
+  rings.back.sender.post(of_length(200));
+  receiver.release_answered();
+  EXPECT_TRUE(rings.there.sender.released(1));
+  ASSERT_TRUE(rings.back.receiver.peek());
+  bool lent = false;
+  EXPECT_EQ(rings.back.receiver.data(lent), rings.memory.data() + 500);
+  EXPECT_FALSE(lent) << "it is the reader's own";
+  EXPECT_EQ(rings.back.receiver.answer_data(), nullptr);
+  rings.back.receiver.release();
+}
+
+TEST(RingLoans, BeyondTheirSegmentAreCorrupt) {
+  for (const auto& [extent, answer] : {std::pair{Extent{1, 801}, Extent{1, 0}},
+                                       std::pair{Extent{1, ~0ull}, Extent{1, 0}},
+                                       std::pair{Extent{1, 0}, Extent{1, 801}}}) {
+    LentRings rings;
+    rings.borrowed.add(1, rings.segment());
+    rings.lend(extent, 200, answer);
+    const auto both = [&] {
+      rings.there.receiver.data();
+      rings.there.receiver.answer_data();
+    };
+    EXPECT_THROW(both(), Error);
+  }
+}
+
+TEST(RingLoans, EndWithTheFailureOfTheirLender) {
+  LentRings rings;
+  rings.borrowed.add(1, rings.segment());
+  rings.lend({1, 0}, 200);
+  EXPECT_TRUE(rings.there.receiver.still_lent());
+  rings.board.fail(ErrorKind::timeout, "too late");
+  EXPECT_FALSE(rings.there.receiver.still_lent());
+}
+
+TEST(RingLoans, KeepTheMemoryThatIsReadWhenItIsTakenBack) {
+  LentRings rings;
+  auto memory = std::make_shared<std::vector<std::byte>>(300);
+  const std::weak_ptr<std::vector<std::byte>> alive = memory;
+  rings.borrowed.add(2, {{memory, memory->data()}, 300});
+  memory.reset();
+  rings.lend({2, 0}, 300);
+  EXPECT_NE(rings.there.receiver.data(), nullptr);
+  rings.borrowed.remove(2);
+  EXPECT_FALSE(alive.expired());
+  EXPECT_TRUE(rings.borrowed.empty());
+}
+
 // Some answered, some (the small ones) not, at full speed; see below.
 TEST(RingAnswers, TwoThreadsAnswerRandomSizesAtFullSpeed) {
   constexpr std::uint32_t kMessages = 50'000;

@@ -1,0 +1,284 @@
+// Buffers: memory that peers read and write where it lies.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <csignal>
+#include <fstream>
+#include <optional>
+
+#include "collectives/algorithms.h"
+#include "collectives/select.h"
+#include "processes.h"
+#include "ranks.h"
+#include "threads.h"
+
+namespace tutti::test {
+namespace {
+
+using testing::Each;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::StartsWith;
+
+constexpr std::size_t kCount = 50'000;  // of each rank's block: many messages
+
+void expect(bool condition, const char* what) {
+  if (!condition) throw Error(ErrorKind::internal, what);
+}
+
+void fill(std::span<float> data, int rank) {
+  for (std::size_t i = 0; i < data.size(); ++i)
+    data[i] = static_cast<float>(i % 97) + static_cast<float>(rank);
+}
+
+// The sum over all ranks of what fill() wrote.
+float sum_at(std::size_t i, int ranks) {
+  return static_cast<float>(ranks) * static_cast<float>(i % 97) +
+         static_cast<float>(ranks * (ranks - 1) / 2);
+}
+
+void check_sum(std::span<const float> result, int ranks, std::size_t first = 0) {
+  for (std::size_t i = 0; i < result.size(); ++i)
+    expect(result[i] == sum_at(first + i, ranks), "a wrong sum");
+}
+
+struct Pair {
+  Pair(Communicator& comm, std::size_t in, std::size_t out)
+      : first(Buffer::allocate(comm, in * sizeof(float))),
+        second(Buffer::allocate(comm, out * sizeof(float))) {}
+  std::span<float> input() const { return first.as<float>(); }
+  std::span<float> output() const { return second.as<float>(); }
+
+  Buffer first, second;
+};
+
+class Buffers : public testing::TestWithParam<const char*> {
+ protected:
+  Config config() const { return quick_config(GetParam()); }
+};
+
+TEST_P(Buffers, ServeEveryCollectiveInAndOutOfPlace) {
+  for (const int ranks : {1, 2, 3, 4}) {
+    const auto outcomes = run_ranks(ranks, config(), [&](Communicator& comm) {
+      const auto n = static_cast<std::size_t>(ranks);
+      const auto own = static_cast<std::size_t>(comm.rank()) * kCount;
+      Pair all(comm, n * kCount, n * kCount);
+      expect(all.first.shared(), "not shared");
+      const float* input = all.input().data();
+      float* output = all.output().data();
+      for (int round = 0; round < 3; ++round) {
+        fill(all.input(), comm.rank());
+        comm.all_reduce(input, output, n * kCount, DataType::f32, Op::sum);
+        check_sum(all.output(), ranks);
+        comm.reduce_scatter(input, output + own, kCount, DataType::f32, Op::sum);
+        check_sum(all.output().subspan(own, kCount), ranks, own);
+        comm.all_gather(output + own, output, kCount, DataType::f32);  // in place
+        check_sum(all.output(), ranks);
+        comm.all_to_all(output, all.input().data(), kCount, DataType::f32);
+        for (std::size_t i = 0; i < n * kCount; ++i)
+          expect(input[i] == sum_at(own + i % kCount, ranks), "a wrong block");
+        fill(all.output(), comm.rank());
+        comm.all_reduce(all.output());
+        check_sum(all.output(), ranks);
+        fill(all.output(), comm.rank());
+        comm.broadcast(all.output(), ranks - 1);
+        expect(output[5] == static_cast<float>(5 + ranks - 1), "a wrong broadcast");
+        fill(all.output(), comm.rank());
+        comm.reduce(output, output, n * kCount, DataType::f32, Op::sum, 0);
+        if (comm.rank() == 0) check_sum(all.output(), ranks);
+      }
+    });
+    EXPECT_THAT(outcomes, Each(IsEmpty())) << ranks;
+  }
+}
+
+TEST_P(Buffers, MixWithOrdinaryMemory) {
+  const auto outcomes = run_ranks(3, config(), [&](Communicator& comm) {
+    Pair shared(comm, kCount, kCount);
+    std::vector<float> a(kCount), b(kCount);
+    for (int mixture = 0; mixture < 64; ++mixture) {
+      const int mine = mixture >> (2 * comm.rank());
+      const std::span<float> input = (mine & 1) != 0 ? shared.input() : std::span(a);
+      const std::span<float> output = (mine & 2) != 0 ? shared.output() : std::span(b);
+      fill(input, comm.rank());
+      comm.all_reduce(input.data(), output.data(), kCount, DataType::f32, Op::sum);
+      check_sum(output, 3);
+      expect(input[3] == static_cast<float>(3 + comm.rank()), "the input was written");
+    }
+  });
+  EXPECT_THAT(outcomes, Each(IsEmpty()));
+}
+
+TEST_P(Buffers, ServePersistentAndAsynchronousCalls) {
+  const auto outcomes = run_ranks(2, config(), [&](Communicator& comm) {
+    Pair shared(comm, kCount, kCount);
+    Persistent call = comm.all_reduce_init(shared.input().data(), shared.output().data(), kCount,
+                                           DataType::f32, Op::sum);
+    for (int k = 0; k < 5; ++k) {
+      fill(shared.input(), comm.rank());
+      if (k % 2 == 0)
+        call.run();
+      else
+        call.start().wait();
+      check_sum(shared.output(), 2);
+    }
+  });
+  EXPECT_THAT(outcomes, Each(IsEmpty()));
+}
+
+std::size_t mappings_of_memory_files() {
+  std::ifstream maps("/proc/self/maps");
+  std::size_t found = 0;
+  for (std::string line; std::getline(maps, line);)
+    if (line.find("memfd:tutti") != std::string::npos) ++found;
+  return found;
+}
+
+TEST_P(Buffers, AreGivenBackByAllWhenTheyAreDestroyed) {
+  std::atomic<std::size_t> before{0}, after{0};
+  const auto outcomes = run_ranks(2, config(), [&](Communicator& comm) {
+    const auto use = [&] {
+      Pair shared(comm, kCount, kCount);
+      fill(shared.input(), comm.rank());
+      comm.all_reduce(shared.input().data(), shared.output().data(), kCount, DataType::f32,
+                      Op::sum);
+      check_sum(shared.output(), 2);
+      comm.barrier();
+    };
+    for (int k = 0; k < 3; ++k) use();
+    if (comm.rank() == 0) before = mappings_of_memory_files();
+    for (int k = 0; k < 50; ++k) use();
+    if (comm.rank() == 0) after = mappings_of_memory_files();
+  });
+  EXPECT_THAT(outcomes, Each(IsEmpty()));
+  EXPECT_LE(after, before + 8) << "some may be on their way, some kept by who read them last";
+}
+
+TEST_P(Buffers, OutliveTheirCommunicatorAndServeOthers) {
+  const auto outcomes = run_ranks(2, config(), [&](Communicator& comm) {
+    std::optional<Buffer> buffer;
+    {
+      Communicator other = comm.dup();
+      buffer = Buffer::allocate(other, kCount * sizeof(float));
+      fill(buffer->as<float>(), comm.rank());
+      other.all_reduce(buffer->as<float>());
+    }
+    check_sum(buffer->as<float>(), 2);
+    fill(buffer->as<float>(), comm.rank());
+    comm.all_reduce(buffer->as<float>());
+    check_sum(buffer->as<float>(), 2);
+  });
+  EXPECT_THAT(outcomes, Each(IsEmpty()));
+}
+
+TEST_P(Buffers, OfNoBytesAndOfTooMany) {
+  const auto outcomes = run_ranks(1, config(), [&](Communicator& comm) {
+    const Buffer none = Buffer::allocate(comm, 0);
+    expect(none.data() == nullptr && none.bytes() == 0 && !none.shared(), "not empty");
+    const std::string outcome = outcome_of([&] { Buffer::allocate(comm, std::size_t{1} << 46); });
+    EXPECT_THAT(outcome, StartsWith("unavailable: "));
+    EXPECT_THAT(outcome, HasSubstr("70368744177664 bytes"));
+    comm.barrier();
+  });
+  EXPECT_THAT(outcomes, Each(IsEmpty()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, Buffers, testing::Values("local", "shm"),
+                         [](const auto& tested) { return std::string(tested.param); });
+
+Communicator join(int rank, int size, int port) {
+  set_environment(rank, size, port);
+  Config config = quick_config();
+  config.timeout = std::chrono::seconds(2);
+  return Communicator::from_env(config);
+}
+
+// A peer that dies, or stops, in the middle of reading what it was lent.
+TEST(BufferProcesses, EndWithAnErrorWhenAPeerIsKilledOrFrozen) {
+  for (const int signal : {SIGKILL, SIGSTOP}) {
+    const int port = unused_port();
+    Processes ranks(2, [&](int rank) {
+      Communicator comm = join(rank, 2, port);
+      std::optional<Buffer> buffer = Buffer::allocate(comm, 64 << 20);
+      const std::string outcome = outcome_of([&] {
+        for (int k = 0;; ++k) {
+          if (k == 3 && rank == 1) raise(signal);
+          comm.all_reduce(buffer->as<float>());
+        }
+      });
+      buffer.reset();
+      throw std::runtime_error(outcome);
+    });
+    EXPECT_THAT(ranks.outcome(0), HasSubstr(signal == SIGKILL ? "peer_lost: " : "timeout: "));
+  }
+}
+
+struct LentCall {
+  Collective what;
+  const char* algorithm;
+  int ranks;
+  bool in_place;
+};
+
+class LentCalls : public testing::TestWithParam<LentCall> {};
+
+// Each byte is read where a rank holds it and written where a rank wants it: no payload takes room
+// in a ring.
+TEST_P(LentCalls, CopyNothingIntoMessages) {
+  const auto [what, algorithm, size, in_place] = GetParam();
+  constexpr std::size_t kBytes = 20'000;  // many messages of Ranks::kMessageBytes
+  Ranks ranks(TransportKind::lending, size, 1);
+  const std::uint32_t number = algorithm_index(algorithm);
+  std::vector<std::unique_ptr<BoundProgram>> programs;
+  std::vector<std::vector<std::byte>> buffers;
+  std::vector<CallBuffers> calls;
+  const auto n = static_cast<std::size_t>(size);
+  buffers.reserve(2 * n);
+  for (int rank = 0; rank < size; ++rank) {
+    const CallSignature call{what, DataType::f32, Op::sum, 0, kBytes / 4, number};
+    const Schedule schedule = algorithms()[number].plan({what, rank, size, 0});
+    programs.push_back(std::make_unique<BoundProgram>(
+        compile(schedule, call, Ranks::kMessageBytes, true), ranks.transport(rank)));
+    LentBuffers lent{{}, {}, in_place, kInlineBytes + 1};
+    const auto lend = [&](Extent& extent) {
+      std::vector<std::byte>& buffer = buffers.emplace_back(n * kBytes);
+      while (extent.segment == 0) extent = ranks.maybe_lend(rank, buffer, 0);
+      return buffer.data();
+    };
+    CallBuffers& buffer = calls.emplace_back();
+    buffer.input = lend(lent.input);
+    buffer.output = in_place ? const_cast<std::byte*>(buffer.input) : lend(lent.output);
+    if (in_place) lent.output = lent.input;
+    buffer.lent = lent;
+  }
+  ASSERT_TRUE(ranks.drive(1, [&](int rank, std::size_t, Execution& execution) {
+    const auto r = static_cast<std::size_t>(rank);
+    execution.start(*programs[r], calls[r], 0, ResultStores::cached);
+  }));
+  for (int rank = 0; rank < size; ++rank)
+    for (const Program::Port& port : programs[static_cast<std::size_t>(rank)]->program.sends) {
+      const SendRing* ring = ranks.transport(rank).sender(port.peer, port.channel).ring();
+      EXPECT_GT(ring->posted(), 0u);
+      EXPECT_EQ(ring->payload_bytes(), 0u) << "rank " << rank << " to " << port.peer;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Algorithms, LentCalls,
+    testing::Values(LentCall{Collective::all_reduce, "ring", 2, false},
+                    LentCall{Collective::all_reduce, "ring", 2, true},
+                    LentCall{Collective::all_reduce, "all_pairs", 4, false},
+                    LentCall{Collective::all_reduce, "all_pairs", 4, true},
+                    LentCall{Collective::all_gather, "all_pairs", 4, false},
+                    LentCall{Collective::reduce_scatter, "all_pairs", 4, false},
+                    LentCall{Collective::broadcast, "one_shot", 4, true},
+                    LentCall{Collective::all_to_all, "pairwise", 4, false}),
+    [](const auto& tested) {
+      const LentCall& call = tested.param;
+      return std::string(to_string(call.what)) + "_" + call.algorithm +
+             std::to_string(call.ranks) + (call.in_place ? "_in_place" : "");
+    });
+
+}  // namespace
+}  // namespace tutti::test
