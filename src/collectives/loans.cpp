@@ -84,7 +84,8 @@ class Lending {
 
   // An only operand of the call's, or a result that is kept; -1: neither.
   static int source(const Step& step) {
-    if (step.in.size() == 1 && (step.in[0].place == Place::input || step.in[0].place == Place::output))
+    if (step.in.size() == 1 &&
+        (step.in[0].place == Place::input || step.in[0].place == Place::output))
       return 0;
     for (std::size_t k = 0; k < step.out.size(); ++k)
       if (step.out[k].place == Place::output) return static_cast<int>(step.in.size() + k);
@@ -110,15 +111,15 @@ class Lending {
     });
   }
 
-  // `written` overwrites an input that only `sent` has read, for one peer, with what was made of it.
+  // `written` overwrites an input that only `sent` has read, for one peer, with what was made of
+  // it.
   bool is_result_of(const Moment& sent, const Operand& held, const Moment& written) const {
     const Step& from = at(sent);
     if (!reduces(schedule_.what) || held.place != Place::input || peers_in(from.out) != 1 ||
         !only_receives(at(written)))
       return false;
     return all_uses(held, from.count, true, [&](const Use& use) {
-      return use.writes ? use.moment == written
-                        : use.place == Place::output || use.moment == sent;
+      return use.writes ? use.moment == written : use.place == Place::output || use.moment == sent;
     });
   }
 
@@ -134,7 +135,8 @@ class Lending {
       for (std::size_t number = 0; number < schedule_.lanes[lane].steps.size(); ++number) {
         const Step& step = schedule_.lanes[lane].steps[number];
         if (std::find(step.in.begin(), step.in.end(), peer) == step.in.end()) continue;
-        if (step.chunk + step.count <= from.chunk || from.chunk + from.count <= step.chunk) continue;
+        if (step.chunk + step.count <= from.chunk || from.chunk + from.count <= step.chunk)
+          continue;
         if (back.lane >= 0 || step.chunk != from.chunk || step.count != from.count) return false;
         back = {static_cast<int>(lane), static_cast<int>(number)};
       }

@@ -260,8 +260,8 @@ class Compiler {
   const Schedule& schedule_;
   const bool lends_;
   std::vector<std::vector<collectives::Loan>> loans_;  // by lane and step, if it lends
-  const std::size_t held_bytes_;   // of an element in the call's buffers
-  const std::size_t moved_bytes_;  // in messages and scratch
+  const std::size_t held_bytes_;                       // of an element in the call's buffers
+  const std::size_t moved_bytes_;                      // in messages and scratch
   const Cut cut_;
   std::vector<int> answered_;  // peers, of the lane being compiled
   Program program_;

@@ -141,7 +141,8 @@ CallKey CommunicatorImpl::key_of(const CallKind& kind, std::string_view algorith
   const Choice choice = choose_algorithm(kind, algorithm);
   return {{kind.what, kind.type, kind.op, kind.root, kind.variable ? 0 : kind.count,
            choice.algorithm, kind.variable ? kPairLengths : 0, kind.reduction, widens(kind)},
-          choice.message_bytes, lends()};
+          choice.message_bytes,
+          lends()};
 }
 
 CommunicatorImpl::Plan CommunicatorImpl::plan_kind(const CallKind& kind,
@@ -209,7 +210,8 @@ std::optional<Lent> CommunicatorImpl::lend(std::size_t bytes) {
 
 std::optional<LentBuffers> CommunicatorImpl::lent_of(const CallSignature& call,
                                                      const CallBuffers& buffers) const {
-  const auto bytes = static_cast<std::size_t>(call.count) * element_bytes(call.type, call.reduction);
+  const auto bytes =
+      static_cast<std::size_t>(call.count) * element_bytes(call.type, call.reduction);
   const auto [in_bytes, out_bytes] =
       buffer_sizes(call.what, bytes, parts_.rank == call.root, parts_.size);
   const Segments& segments = *parts_.transport->segments();

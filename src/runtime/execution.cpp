@@ -230,7 +230,8 @@ inline void Execution::combine(LaneState& lane, const Load& load) {
     args.extras = extras_ + (lane.step - bound_->program.steps.data());
   if (kind == Kind::lending && step.segments == 1 && !leave_out_lent(lane, load, args)) return;
   if (step.segments > 1)
-    return kind == Kind::variable ? combine_blocks(lane, args) : combine_segments(lane, load.last, args);
+    return kind == Kind::variable ? combine_blocks(lane, args)
+                                  : combine_segments(lane, load.last, args);
   if (args.count > 0) step.combine(args);
 }
 

@@ -118,7 +118,7 @@ struct BoundProgram {
   std::vector<RecvPort> receives;
   std::vector<LaneState> lanes;
   std::vector<CombineExtras> extras;  ///< The program's, with what the call under way brought.
-  std::vector<void*> written;  ///< By a step of a call that lends.
+  std::vector<void*> written;         ///< By a step of a call that lends.
 
  private:
   std::vector<const void*> addresses_;
@@ -255,7 +255,7 @@ class Execution {
   static constexpr std::array<std::uint64_t, 3> kPieceMask{~std::uint64_t{0}, ~std::uint64_t{0}, 0};
   Header header_;
   std::optional<LentBuffers> lent_;
-  bool borrowed_ = false;  // messages that peers lend have come
+  bool borrowed_ = false;           // messages that peers lend have come
   std::uint64_t fetched_mask_ = 0;  // of Program::Step::results
   std::uint64_t streamed_mask_ = 0;
   std::size_t unfinished_ = 0;  ///< Lanes that are not through.

@@ -264,21 +264,21 @@ TEST_P(LentCalls, CopyNothingIntoMessages) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Algorithms, LentCalls,
-    testing::Values(LentCall{Collective::all_reduce, "ring", 2, false},
-                    LentCall{Collective::all_reduce, "ring", 2, true},
-                    LentCall{Collective::all_reduce, "all_pairs", 4, false},
-                    LentCall{Collective::all_reduce, "all_pairs", 4, true},
-                    LentCall{Collective::all_gather, "all_pairs", 4, false},
-                    LentCall{Collective::reduce_scatter, "all_pairs", 4, false},
-                    LentCall{Collective::broadcast, "one_shot", 4, true},
-                    LentCall{Collective::all_to_all, "pairwise", 4, false}),
-    [](const auto& tested) {
-      const LentCall& call = tested.param;
-      return std::string(to_string(call.what)) + "_" + call.algorithm +
-             std::to_string(call.ranks) + (call.in_place ? "_in_place" : "");
-    });
+INSTANTIATE_TEST_SUITE_P(Algorithms, LentCalls,
+                         testing::Values(LentCall{Collective::all_reduce, "ring", 2, false},
+                                         LentCall{Collective::all_reduce, "ring", 2, true},
+                                         LentCall{Collective::all_reduce, "all_pairs", 4, false},
+                                         LentCall{Collective::all_reduce, "all_pairs", 4, true},
+                                         LentCall{Collective::all_gather, "all_pairs", 4, false},
+                                         LentCall{Collective::reduce_scatter, "all_pairs", 4,
+                                                  false},
+                                         LentCall{Collective::broadcast, "one_shot", 4, true},
+                                         LentCall{Collective::all_to_all, "pairwise", 4, false}),
+                         [](const auto& tested) {
+                           const LentCall& call = tested.param;
+                           return std::string(to_string(call.what)) + "_" + call.algorithm +
+                                  std::to_string(call.ranks) + (call.in_place ? "_in_place" : "");
+                         });
 
 }  // namespace
 }  // namespace tutti::test

@@ -281,7 +281,9 @@ struct LentRings : AnsweredRings {
     back.receiver = RecvRing(back.memory, 64 * 6, {}, 1, {&a_sends, nullptr, &lent, nullptr});
     lent.add(segment());
   }
-  Segment segment() { return {{memory.data(), [](std::byte*) {}}, memory.size()}; }
+  Segment segment() {
+    return {{memory.data(), [](std::byte*) {}}, memory.size()};
+  }
 
   void lend(const Extent& extent, std::size_t bytes, const Extent& answer = {}) {
     ASSERT_TRUE(there.sender.acquire_at({0, extent.offset, 0, extent.segment, answer}));
@@ -335,9 +337,9 @@ TEST(RingLoans, AreAnsweredWhereTheirSenderSays) {
 }
 
 TEST(RingLoans, BeyondTheirSegmentAreCorrupt) {
-  for (const auto& [extent, answer] : {std::pair{Extent{1, 801}, Extent{1, 0}},
-                                       std::pair{Extent{1, ~0ull}, Extent{1, 0}},
-                                       std::pair{Extent{1, 0}, Extent{1, 801}}}) {
+  for (const auto& [extent, answer] :
+       {std::pair{Extent{1, 801}, Extent{1, 0}}, std::pair{Extent{1, ~0ull}, Extent{1, 0}},
+        std::pair{Extent{1, 0}, Extent{1, 801}}}) {
     LentRings rings;
     rings.borrowed.add(1, rings.segment());
     rings.lend(extent, 200, answer);

@@ -35,8 +35,7 @@ class Peer {
   /// Adds group `id`, whose board here is `board`. What the peer has handed over already is taken
   /// up.
   /// `segments`: that this rank lends; they outlive the group.
-  void add_group(std::uint32_t id, const Subset& subset, const Fd& board,
-                 const Segments& segments);
+  void add_group(std::uint32_t id, const Subset& subset, const Fd& board, const Segments& segments);
   /// Frees the group's board and rings; the peer keeps its own view of them.
   void remove_group(std::uint32_t id) noexcept;
 

@@ -173,16 +173,16 @@ void ShmTransport::join_endpoint(std::span<const std::string> addresses, TimePoi
   std::vector<Link> links = Join(context_, parsed, listener_, board_memory_.fd).run(deadline);
   listener_.reset();
   for (int rank = 0; rank < size(); ++rank)
-    if (rank != subset_.rank) endpoint_->add_peer(context_, rank, std::move(links[rank]), segments_);
+    if (rank != subset_.rank)
+      endpoint_->add_peer(context_, rank, std::move(links[rank]), segments_);
   connected_ = true;
 }
 
 void ShmTransport::join_group(TimePoint deadline) {
   constexpr int kLookAgainMs = 10;
   connected_ = true;
-  for_each_peer([&](int, Peer& peer) {
-    peer.add_group(subset_.id, subset_, board_memory_.fd, segments_);
-  });
+  for_each_peer(
+      [&](int, Peer& peer) { peer.add_group(subset_.id, subset_, board_memory_.fd, segments_); });
   for (auto missing = missing_boards(); !missing.empty(); missing = missing_boards()) {
     const int peer = missing.front();
     if (const std::string why = with(peer, [](Peer& p) { return p.why_lost(); }); !why.empty())
@@ -225,8 +225,7 @@ std::optional<Lent> ShmTransport::lend(std::size_t bytes) {
   const auto mapping = std::make_shared<Mapping>(std::move(memory.mapping));
   const Segment segment{{mapping, static_cast<std::byte*>(mapping->data())}, bytes};
   const std::uint32_t number = segments_.add(segment);
-  for_each_peer(
-      [&](int, Peer& peer) { peer.lend(subset_.id, number, bytes, memory.fd); });
+  for_each_peer([&](int, Peer& peer) { peer.lend(subset_.id, number, bytes, memory.fd); });
   return Lent{number, segment};
 }
 
