@@ -108,6 +108,23 @@ tuttiResult_t tuttiCommMemory(tuttiComm_t comm, size_t* bytes) {
   return guarded([&] { result(bytes, "bytes") = communicator(comm).memory_bytes(); });
 }
 
+tuttiResult_t tuttiMemAlloc(tuttiComm_t comm, size_t bytes, void** data) {
+  return guarded([&] {
+    result(data, "data") = nullptr;
+    tutti::Buffer buffer = tutti::Buffer::allocate(communicator(comm), bytes);
+    *data = buffer.data();
+    if (bytes > 0) comm->buffers.emplace(*data, std::move(buffer));
+  });
+}
+
+tuttiResult_t tuttiMemFree(tuttiComm_t comm, void* data) {
+  return guarded([&] {
+    if (checked(comm, "comm").buffers.erase(data) == 0 && data != nullptr)
+      throw tutti::Error(tutti::ErrorKind::usage,
+                         "data is not what tuttiMemAlloc gave for comm, or has been freed");
+  });
+}
+
 tuttiResult_t tuttiCommStartup(tuttiComm_t comm, int index, const char** name,
                                int64_t* nanoseconds) {
   return guarded([&] {

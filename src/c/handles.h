@@ -47,6 +47,7 @@ struct tuttiComm : tutti::c::Marked<0x434f4d4d> {
   explicit tuttiComm(tutti::Communicator c) : communicator(std::move(c)) {}
 
   tutti::Communicator communicator;
+  std::map<const void*, tutti::Buffer> buffers;  ///< By where they begin.
   std::atomic<int> persistent_calls{0};  ///< That are not freed: they must not outlive it.
 };
 

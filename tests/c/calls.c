@@ -279,6 +279,29 @@ const char* parts_of_a_communicator(tuttiComm_t comm) {
   return NULL;
 }
 
+const char* buffers_of_a_communicator(tuttiComm_t comm) {
+  int rank = -1, ranks = 0;
+  OK(tuttiCommRank(comm, &rank));
+  OK(tuttiCommSize(comm, &ranks));
+  enum { COUNT = 20000 };
+  void *memory = NULL, *left = NULL, *none = &rank;
+  OK(tuttiMemAlloc(comm, COUNT * sizeof(float), &memory));
+  OK(tuttiMemAlloc(comm, 1, &left));
+  OK(tuttiMemAlloc(comm, 0, &none));
+  CHECK(none == NULL);
+  float* data = memory;
+  for (int i = 0; i < COUNT; ++i) data[i] = (float)(i + rank);
+  OK(tuttiAllReduce(data, data, COUNT, tuttiFloat32, tuttiMax, comm, NULL, NULL));
+  for (int i = 0; i < COUNT; ++i) CHECK(data[i] == (float)(i + ranks - 1));
+  OK(tuttiMemFree(comm, memory));
+  OK(tuttiMemFree(comm, NULL));
+  CHECK(tuttiMemFree(comm, memory) == tuttiErrorUsage);
+  CHECK(tuttiMemFree(comm, &rank) == tuttiErrorUsage);
+  CHECK(tuttiMemAlloc(comm, 1, NULL) == tuttiErrorUsage);
+  CHECK(tuttiMemAlloc(comm, (size_t)1 << 46, &memory) == tuttiErrorUnavailable && memory == NULL);
+  return NULL;
+}
+
 const char* options_of_a_call(tuttiComm_t comm) {
   int ranks = -1;
   OK(tuttiCommSize(comm, &ranks));

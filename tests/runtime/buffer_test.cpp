@@ -190,7 +190,7 @@ INSTANTIATE_TEST_SUITE_P(Transports, Buffers, testing::Values("local", "shm"),
 Communicator join(int rank, int size, int port) {
   set_environment(rank, size, port);
   Config config = quick_config();
-  config.timeout = std::chrono::seconds(2);
+  config.timeout = std::chrono::seconds(5);
   return Communicator::from_env(config);
 }
 
