@@ -184,8 +184,8 @@ TUTTI_API tuttiResult_t tuttiCommSize(tuttiComm_t comm, int* ranks);
 /* Memory for messages, boards and partial results that this rank holds for it. */
 TUTTI_API tuttiResult_t tuttiCommMemory(tuttiComm_t comm, size_t* bytes);
 /* Memory of this rank that the others of the same machine read and write where it lies: collectives
-   of `comm` on it copy nothing into messages (tutti/buffer.hpp says the rest). Zeros, on a page. Each
-   rank allocates for itself. */
+   of `comm` on it copy nothing into messages (tutti/buffer.hpp says the rest). Zeros, on a page.
+   Each rank allocates for itself. */
 TUTTI_API tuttiResult_t tuttiMemAlloc(tuttiComm_t comm, size_t bytes, void** data);
 /* Once the calls that use it are done. What is left ends with `comm`. Null: nothing. */
 TUTTI_API tuttiResult_t tuttiMemFree(tuttiComm_t comm, void* data);

@@ -6,6 +6,7 @@
 #include <tutti/tutti.h>
 
 #include <atomic>
+#include <map>
 #include <tutti/tutti.hpp>
 
 namespace tutti::c {
@@ -48,7 +49,7 @@ struct tuttiComm : tutti::c::Marked<0x434f4d4d> {
 
   tutti::Communicator communicator;
   std::map<const void*, tutti::Buffer> buffers;  ///< By where they begin.
-  std::atomic<int> persistent_calls{0};  ///< That are not freed: they must not outlive it.
+  std::atomic<int> persistent_calls{0};          ///< That are not freed: they must not outlive it.
 };
 
 struct tuttiGroup : tutti::c::Marked<0x47525550> {

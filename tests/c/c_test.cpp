@@ -104,9 +104,7 @@ TEST(CAbi, SplitDupAndSubgroupMakeCommunicatorsAndNullForTheRest) {
   expect_well(parts_of_a_communicator);
 }
 
-TEST(CAbi, BuffersAreAllocatedUsedFreedAndNotFreedTwice) {
-  expect_well(buffers_of_a_communicator);
-}
+TEST(CAbi, BuffersAreAllocatedUsedFreedAndNotFreedTwice) { expect_well(buffers_of_a_communicator); }
 
 TEST(CAbi, OptionsChooseTheAlgorithmAndAreReadAsFarAsTheirSizeGoes) {
   expect_well(options_of_a_call);
