@@ -186,19 +186,30 @@ TEST(TcpStore, RefusesASecondProcessWithOneRank) {
 }
 
 TEST(TcpStore, TriesEveryAddressAtWhichRank0MayBeAndPassesStrangersOver) {
-  Venue other(DoorKind::tcp4, 2), venue(DoorKind::tcp4, 2);
+  Venue venue(DoorKind::tcp4, 2);
   const auto server = venue.serve();
+  std::vector<Door> doors;
+  doors.push_back({rendezvous::listen_tcp({"127.0.0.1", 0}), Secret("of quite another job")});
+  const SocketAddress strangers{"127.0.0.1", rendezvous::port_of(doors.front().listener)};
+  const StoreServer elsewhere(venue.job(), std::move(doors));
   SystemRandom random;
-  const JobAddress job = venue.job();
-  const StoreServer elsewhere(other.job(), [&] {
-    std::vector<Door> doors;
-    doors.push_back({rendezvous::listen_tcp({"127.0.0.1", 0}), Secret("of quite another job")});
-    return doors;
-  }());
-  const auto route = rendezvous::tcp_route(job, 1, {free_place(), other.place(), venue.place()},
+  const auto route = rendezvous::tcp_route(venue.job(), 1, {free_place(), strangers, venue.place()},
                                            Venue::secret(), random);
-  other.close();
-  EXPECT_NO_THROW(join_by(*route, job, 1));
+  EXPECT_NO_THROW(join_by(*route, venue.job(), 1));
+}
+
+TEST(TcpStore, AtAllAddressesIsReachedByIpv4AndByIpv6) {
+  const Fd anywhere = rendezvous::listen_tcp({"a-name-that-others-use.invalid", 0});
+  for (const std::string host : {"127.0.0.1", "::1"}) {
+    try {
+      rendezvous::listen_tcp({host, 0});
+    } catch (const Error&) {
+      continue;  // this machine has no such address
+    }
+    const SocketAddress where{host, rendezvous::port_of(anywhere)};
+    const auto found = rendezvous::find_places(where, in_time());
+    EXPECT_TRUE(rendezvous::connect_tcp(found.places.front(), in_time()).socket) << host;
+  }
 }
 
 TEST(OpenStore, OpensNoPortWhereAllRanksAreOnThisMachine) {
