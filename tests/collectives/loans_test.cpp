@@ -1,0 +1,98 @@
+// Which messages may be lent: by tutti's algorithms, and in schedules made for the rules.
+#include "collectives/loans.h"
+
+#include <gtest/gtest.h>
+
+#include "collectives/algorithms.h"
+#include "collectives/select.h"
+
+namespace tutti::collectives {
+namespace {
+
+Schedule planned(const char* algorithm, Collective what, int rank, int ranks) {
+  return algorithms()[algorithm_index(algorithm)].plan({what, rank, ranks, 0});
+}
+
+Loan first_loan(const Schedule& schedule) { return loans(schedule)[0][0]; }
+
+TEST(Loans, AContributionThatComesBackIsLentInPlaceAndAnswered) {
+  for (const char* algorithm : {"ring", "all_pairs"}) {
+    const Loan loan = first_loan(planned(algorithm, Collective::all_reduce, 0, 2));
+    EXPECT_EQ(loan.operand, 0) << algorithm;
+    EXPECT_TRUE(loan.in_place) << algorithm;
+    EXPECT_TRUE(loan.answered) << algorithm;
+  }
+}
+
+TEST(Loans, AContributionThatTravelsRoundTheRingIsLentButNotAnswered) {
+  const Loan loan = first_loan(planned("ring", Collective::all_reduce, 0, 4));
+  EXPECT_EQ(loan.operand, 0);
+  EXPECT_TRUE(loan.in_place);
+  EXPECT_FALSE(loan.answered) << "the result comes from another rank";
+}
+
+TEST(Loans, AnInputThatIsReducedInPlaceBeforeItIsReadIsNotLentInPlace) {
+  const Loan loan = first_loan(planned("one_shot", Collective::all_reduce, 0, 2));
+  EXPECT_EQ(loan.operand, 0);
+  EXPECT_FALSE(loan.in_place);
+}
+
+TEST(Loans, BlocksThatAreExchangedAreNotLentInPlace) {
+  const Schedule schedule = planned("pairwise", Collective::all_to_all, 0, 4);
+  const auto all = loans(schedule);
+  int lent = 0;
+  for (std::size_t lane = 0; lane < all.size(); ++lane)
+    for (const Loan& loan : all[lane]) {
+      lent += loan.operand >= 0 ? 1 : 0;
+      EXPECT_FALSE(loan.in_place) << "lane " << lane;
+    }
+  EXPECT_EQ(lent, 3);
+}
+
+TEST(Loans, WhatIsPassedOnIsLentFromTheOutputThatKeepsIt) {
+  const Schedule schedule = planned("ring", Collective::all_gather, 0, 3);
+  const Loan own = loans(schedule)[0][0];
+  EXPECT_EQ(own.operand, 0);
+  EXPECT_TRUE(own.in_place) << "its own block is written by nobody else";
+  const Loan passed_on = loans(schedule)[1][0];
+  ASSERT_EQ(passed_on.operand, 1);
+  EXPECT_EQ(schedule.lanes[1].steps[0].out[0].place, Place::output);
+}
+
+TEST(Loans, AContributionWithTwoReadersIsNotLentInPlace) {
+  ScheduleBuilder plan({Collective::all_reduce, 0, 3, 0}, 1);
+  plan.lane().send(0, {1, 2});
+  plan.lane(1, 1).receive(1, 0);
+  const Loan loan = first_loan(std::move(plan).finish());
+  EXPECT_EQ(loan.operand, 0);
+  EXPECT_FALSE(loan.in_place);
+}
+
+TEST(Loans, AnOutputThatIsUsedBeforeIsNotOfferedForTheAnswer) {
+  for (const bool used : {false, true}) {
+    ScheduleBuilder plan({Collective::all_reduce, 0, 2, 0}, 1);
+    plan.lane().send(0, {1});
+    if (used) plan.lane(2, 2).copy(0);
+    plan.lane(1, 1).receive(1, 0);
+    EXPECT_EQ(first_loan(std::move(plan).finish()).answered, !used);
+  }
+}
+
+TEST(Loans, AnOutputThatIsWrittenLaterIsNotLent) {
+  for (const bool rewritten : {false, true}) {
+    ScheduleBuilder plan({Collective::broadcast, 1, 3, 0}, 1);
+    const Verbs lane = plan.lane();
+    lane.receive_send(0, 0, {2});
+    if (rewritten) lane.receive(0, 0);
+    EXPECT_EQ(first_loan(std::move(plan).finish()).operand, rewritten ? -1 : 1);
+  }
+}
+
+TEST(Loans, AreNotLookedForAmongVeryManyRanks) {
+  const int most = kMostLendingRanks;
+  EXPECT_EQ(first_loan(planned("ring", Collective::all_reduce, 0, most)).operand, 0);
+  EXPECT_EQ(first_loan(planned("ring", Collective::all_reduce, 0, most + 1)).operand, -1);
+}
+
+}  // namespace
+}  // namespace tutti::collectives
