@@ -18,7 +18,7 @@ class Communicator;
 ///
 /// Each rank allocates for itself, at any time, what it likes: a call works with whatever mixture
 /// of memory the ranks give it, and copies where it must. Elsewhere (other communicators, other
-/// machines, sends and receives, calls with counts by rank) it is memory like any other.
+/// machines, calls with counts by rank) it is memory like any other. A send from it is copied once.
 ///
 /// Threads: allocate() is a call of the communicator; any thread may read and write the memory and
 /// destroy the Buffer, once the calls that use it are done. It may outlive the communicator. After

@@ -313,6 +313,10 @@ void PointToPoint::start_sending(int rank, std::uint32_t id) {
   to.announced.remove(*send);
   if (send->call.bytes() == 0) return end(*send);
   if (!to.bulk_out) to.bulk_out.emplace(rank, transport_.sender(rank, kBulkChannel));
+  const Segments* const lent = transport_.segments();
+  send->loan = {};
+  if (lent != nullptr && !lent->empty() && to.bulk_out->can_lend())
+    send->loan = lent->extent_of(send->call.buffer, send->call.bytes()).value_or(Extent{});
   to.sending.push_back(*send);
 }
 
@@ -370,19 +374,29 @@ void PointToPoint::return_credit(int rank) {
   if (std::byte* slot = acquire_control(rank, 0)) post_control(rank, slot, {}, 0, 0);
 }
 
+// The next message of a send: lent where it lies in a Buffer. False: no room yet.
+bool PointToPoint::fill(SendPort& port, const Transfer& send, std::size_t bytes) {
+  if (send.loan.segment != 0 && bytes > kInlineBytes)
+    return port.acquire_loan({send.loan.segment, send.loan.offset + send.moved}, {});
+  std::byte* slot = port.acquire(bytes);
+  if (slot != nullptr) copy_bytes(slot, send.call.buffer + send.moved, bytes);
+  return slot != nullptr;
+}
+
 // Data comes in the order in which it was asked for, whole messages one after the other.
 bool PointToPoint::send_data(int rank) {
   Peer& to = peer(rank);
   Transfer& send = *to.sending.front();
   const std::size_t all = send.call.bytes();
-  const std::size_t bytes =
-      std::min(all - send.moved, piece_bytes(all, transport_.max_message_bytes()));
-  std::byte* slot = to.bulk_out->acquire(bytes);
-  if (slot == nullptr) return false;
-  copy_bytes(slot, send.call.buffer + send.moved, bytes);
-  to.bulk_out->post({send.id, kMark, static_cast<std::uint32_t>(bytes), 0});
-  send.moved += bytes;
-  if (send.moved < all) return true;
+  if (send.moved < all) {
+    const std::size_t bytes =
+        std::min(all - send.moved, piece_bytes(all, transport_.max_message_bytes()));
+    if (!fill(*to.bulk_out, send, bytes)) return false;
+    to.bulk_out->post({send.id, kMark, static_cast<std::uint32_t>(bytes), 0});
+    send.moved += bytes;
+    if (send.moved < all) return true;
+  }
+  if (send.loan.segment != 0 && !to.bulk_out->returned()) return false;
   to.sending.remove(send);
   end(send);
   return true;
@@ -400,6 +414,8 @@ bool PointToPoint::receive_data(int rank) {
     refuse(rank, fmt::format("has {} bytes of number {} where {} of number {} are left",
                              header.length, header.operation, all - recv.moved, recv.id));
   copy_bytes(recv.call.buffer + recv.moved, message.data, header.length);
+  if (message.lent && !from.bulk_in->still_lent())
+    return false;  // the peer's failure will be heard
   from.bulk_in->release();
   recv.moved += header.length;
   if (recv.moved < all) return true;

@@ -71,6 +71,7 @@ class PointToPoint {
   bool announce(int rank);
   bool clear(int rank);
   bool send_data(int rank);
+  static bool fill(SendPort& port, const Transfer& send, std::size_t bytes);
   bool receive_data(int rank);
   void return_credit(int rank);
 

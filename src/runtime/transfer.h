@@ -10,6 +10,7 @@
 
 #include "common/clock.h"
 #include "common/intrusive_list.h"
+#include "transport/segments.h"
 
 namespace tutti {
 
@@ -44,6 +45,7 @@ struct Transfer {
   int watched = 0;           ///< The peer whose messages it waits for, or kAnySource.
   std::uint32_t id = 0;      ///< Of the send that it is matched with.
   std::size_t moved = 0;     ///< Bytes.
+  Extent loan;               ///< Of a send: where its buffer is lent, if it is.
   Link<Transfer> live_link;  ///< In the list of all that are under way, or of those that ended.
   Link<Transfer> stage_link;
 };

@@ -110,6 +110,26 @@ TEST_P(Buffers, MixWithOrdinaryMemory) {
   EXPECT_THAT(outcomes, Each(IsEmpty()));
 }
 
+// Blocking and not, both ways at once, and to ordinary memory.
+TEST_P(Buffers, AreSentAndReceived) {
+  const auto outcomes = run_ranks(2, config(), [&](Communicator& comm) {
+    Pair shared(comm, kCount, kCount);
+    std::vector<float> ordinary(kCount);
+    const int peer = 1 - comm.rank();
+    for (int k = 0; k < 6; ++k) {
+      const std::span<float> into = k % 2 == 0 ? shared.output() : std::span(ordinary);
+      fill(shared.input(), comm.rank() + k);
+      Work received = comm.recv_async(into, peer, k);
+      comm.send(shared.input(), peer, k);
+      shared.input()[7] = -1;  // the buffer is this rank's again
+      received.wait();
+      for (std::size_t i = 0; i < kCount; ++i)
+        expect(into[i] == static_cast<float>(i % 97) + static_cast<float>(peer + k), "wrong data");
+    }
+  });
+  EXPECT_THAT(outcomes, Each(IsEmpty()));
+}
+
 TEST_P(Buffers, ServePersistentAndAsynchronousCalls) {
   const auto outcomes = run_ranks(2, config(), [&](Communicator& comm) {
     Pair shared(comm, kCount, kCount);
