@@ -33,7 +33,7 @@ class TUTTI_API Buffer {
   Buffer& operator=(Buffer&&) noexcept;
   ~Buffer();  ///< Gives the memory back here, and tells the peers.
 
-  std::byte* data() const noexcept;  ///< Null when it has no bytes.
+  std::byte* data() const noexcept;  ///< Null when it has no bytes, or was moved from.
   std::size_t bytes() const noexcept;
   /// Whether peers reach it directly: the communicator's transport joins ranks of one machine.
   bool shared() const noexcept;

@@ -54,8 +54,12 @@ Buffer::Buffer(Buffer&&) noexcept = default;
 Buffer& Buffer::operator=(Buffer&&) noexcept = default;
 Buffer::~Buffer() = default;
 
-std::byte* Buffer::data() const noexcept { return inside_->lent.segment.memory.get(); }
-std::size_t Buffer::bytes() const noexcept { return inside_->lent.segment.bytes; }
-bool Buffer::shared() const noexcept { return inside_->lender != nullptr; }
+std::byte* Buffer::data() const noexcept {
+  return inside_ != nullptr ? inside_->lent.segment.memory.get() : nullptr;
+}
+std::size_t Buffer::bytes() const noexcept {
+  return inside_ != nullptr ? inside_->lent.segment.bytes : 0;
+}
+bool Buffer::shared() const noexcept { return inside_ != nullptr && inside_->lender != nullptr; }
 
 }  // namespace tutti

@@ -46,6 +46,7 @@ CommunicatorImpl::CommunicatorImpl(CommunicatorParts parts)
       board_(parts_.transport->own_board()),
       own_algorithms_(parts_.request()),
       lender_(std::make_shared<Lender>(*parts_.transport)),
+      segments_(parts_.transport->segments()),
       programs_(*parts_.transport, own_algorithms_, parts_.request()),
       messages_(*parts_.transport, parts_.rank, parts_.size) {
   Family& family = *parts_.family;
@@ -198,8 +199,7 @@ bool CommunicatorImpl::begin_part() {
 }
 
 bool CommunicatorImpl::lends() const noexcept {
-  const Segments* segments = parts_.transport->segments();
-  return segments != nullptr && !segments->empty();
+  return segments_ != nullptr && !segments_->empty();
 }
 
 std::optional<Lent> CommunicatorImpl::lend(std::size_t bytes) {
@@ -214,9 +214,8 @@ std::optional<LentBuffers> CommunicatorImpl::lent_of(const CallSignature& call,
       static_cast<std::size_t>(call.count) * element_bytes(call.type, call.reduction);
   const auto [in_bytes, out_bytes] =
       buffer_sizes(call.what, bytes, parts_.rank == call.root, parts_.size);
-  const Segments& segments = *parts_.transport->segments();
-  const auto input = segments.extent_of(buffers.input, in_bytes);
-  const auto output = segments.extent_of(buffers.output, out_bytes);
+  const auto input = segments_->extent_of(buffers.input, in_bytes);
+  const auto output = segments_->extent_of(buffers.output, out_bytes);
   if (!input && !output) return std::nullopt;
   const auto in = reinterpret_cast<std::uintptr_t>(buffers.input);
   const auto out = reinterpret_cast<std::uintptr_t>(buffers.output);

@@ -229,6 +229,7 @@ class CommunicatorImpl final : public Advanced {
 
   OwnAlgorithms own_algorithms_;
   const std::shared_ptr<Lender> lender_;
+  const Segments* const segments_;  // that this rank lends; null: never any
 
   // Engine: its owner only.
   ProgramCache programs_;

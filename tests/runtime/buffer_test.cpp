@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <csignal>
 #include <fstream>
@@ -212,6 +215,27 @@ Communicator join(int rank, int size, int port) {
   Config config = quick_config();
   config.timeout = std::chrono::seconds(5);
   return Communicator::from_env(config);
+}
+
+TEST(BufferProcesses, OfAForkedChildAreTheParents) {
+  const int port = unused_port();
+  Processes ranks(2, [&](int rank) {
+    Communicator comm = join(rank, 2, port);
+    std::optional<Buffer> buffer = Buffer::allocate(comm, kCount * sizeof(float));
+    comm.barrier();
+    if (const pid_t child = fork(); child == 0) {
+      buffer.reset();
+      _exit(0);
+    } else {
+      expect(waitpid(child, nullptr, 0) == child, "no child");
+    }
+    fill(buffer->as<float>(), rank);
+    comm.all_reduce(buffer->as<float>());
+    check_sum(buffer->as<float>(), 2);
+    const Buffer moved = std::move(*buffer);
+    expect(buffer->data() == nullptr && buffer->bytes() == 0, "not moved");
+  });
+  for (const int rank : {0, 1}) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
 }
 
 // A peer that dies, or stops, in the middle of reading what it was lent.

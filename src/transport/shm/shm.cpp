@@ -65,6 +65,7 @@ class ShmTransport final : public Transport {
 
   std::optional<Lent> lend(std::size_t bytes) override;
   void take_back(std::uint32_t segment) noexcept override {
+    if (getpid() != owner_) return;  // a forked child: it is the parent's
     segments_.remove(segment);
     for_each_peer([&](int, Peer& peer) { peer.take_back(subset_.id, segment); });
   }
