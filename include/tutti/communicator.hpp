@@ -85,6 +85,11 @@ class TUTTI_API Communicator {
   /// has been sent; ranks that plan differently get `mismatch`. Throws `usage` for a taken name.
   void add_algorithm(std::string name, Planner planner);
 
+  /// What each algorithm that knows it would take for a call of `count`, the cheapest first: as
+  /// predicted from what the machine costs (docs/selection.md), the same on every rank.
+  std::vector<AlgorithmPrice> prices(Collective what, std::size_t count, DataType type,
+                                     Op op = Op::sum, int root = 0);
+
   /// output[i] = op over all ranks of input[i]; the same bits on every rank. In place: input ==
   /// output.
   void all_reduce(const void* input, void* output, std::size_t count, DataType type, Op op,

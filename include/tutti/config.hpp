@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include <tutti/export.hpp>
+#include <tutti/types.hpp>
 
 namespace tutti {
 
@@ -29,13 +30,33 @@ enum class Accumulate {
 /// not call tutti.
 using LogSink = std::function<void(LogLevel, std::string_view)>;
 
+/// A call for which an algorithm is chosen.
+struct SelectQuery {
+  Collective what = Collective::all_reduce;
+  DataType type = DataType::f32;  ///< Of a program's own reduction: uint8.
+  Op op = Op::sum;
+  int root = 0;
+  std::size_t count = 0;  ///< As the call has it; 0 where ranks know different lengths.
+  std::size_t bytes = 0;  ///< Of `count` elements.
+  int ranks = 1;
+};
+
+/// A program's own choice: an algorithm's name, or nothing to leave it to tutti. A function of the
+/// query alone, the same on every rank; where ranks come to different algorithms, the call ends
+/// with `mismatch`. Asked when a call of a new kind is planned, in the calling thread; must not
+/// call tutti. A name that cannot serve the call is `usage`, and so is what it throws.
+using Select = std::function<std::string(const SelectQuery&)>;
+
 /// Defaults here; then a file (TUTTI_CONFIG_FILE), then TUTTI_* variables, then what the program
 /// sets.
 struct Config {
   std::string config_file;          ///< The file that from_env() read; setting it reads nothing.
   std::string transports = "auto";  ///< Comma-separated, in order of preference.
   std::string algorithm =
-      "auto";  ///< One algorithm for every call that knows it. Must agree among ranks.
+      "auto";     ///< One algorithm for every call that knows it. Must agree among ranks.
+  Select select;  ///< Goes before `algorithm`; a call's own option goes before both.
+  std::string tuning_file = "auto";  ///< What this machine costs: a path; auto: where tutti-perf
+                                     ///< --tune keeps it; none. Rank 0's counts.
   Accumulate accumulate = Accumulate::step;  ///< Of calls that do not say. Must agree among ranks.
   std::chrono::milliseconds timeout{300'000};  ///< Deadline of an operation that is given none.
   std::chrono::milliseconds startup_timeout{300'000};  ///< Deadline of creating a communicator.

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -47,6 +48,14 @@ struct CallOptions {
   Accumulate accumulate = Accumulate::as_configured;  ///< Must agree among ranks.
   Group* group = nullptr;        ///< The call is made when the group ends; it returns at once.
   Received* received = nullptr;  ///< recv: written before it has ended, and valid until then.
+};
+
+/// What one algorithm would take for a call; see Communicator::prices.
+struct AlgorithmPrice {
+  std::string algorithm;
+  std::size_t message_bytes = 0;       ///< The largest message that it would be given.
+  std::optional<double> predicted_us;  ///< None: so many ranks are not priced.
+  bool chosen = false;                 ///< By a call that names none.
 };
 
 /// Where the time of creating a communicator went.

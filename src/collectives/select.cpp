@@ -97,6 +97,11 @@ std::string unfit(const Facts& facts, const SelectRequest& request) {
   return "";
 }
 
+bool can_serve(std::uint32_t index, const SelectRequest& request) {
+  const Algorithm& algorithm = algorithms()[index];
+  return serves(algorithm, request) && unfit(algorithm, request).empty();
+}
+
 std::uint32_t algorithm_index(std::string_view name) {
   const auto list = algorithms();
   const auto found =

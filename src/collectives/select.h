@@ -32,6 +32,9 @@ struct SelectRequest {
 /// Why schedules with these facts cannot serve the call: "keeps ...". Empty: they can.
 std::string unfit(const Facts& facts, const SelectRequest& request);
 
+/// Whether algorithm `index` knows the collective and fits the call.
+bool can_serve(std::uint32_t index, const SelectRequest& request);
+
 /// By the table of measurements in select.cpp; `forced` (a name, or empty or "auto") overrides it
 /// for the collectives that the named algorithm knows. Throws `usage` for a name that is unknown or
 /// cannot serve the call (see unfit()).

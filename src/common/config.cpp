@@ -30,6 +30,9 @@ constexpr std::array kKnobs{
          "Transports to try, in order of preference."},
     Knob{"algorithm", NamesKnob{&Config::algorithm, false}, kAgree,
          "One algorithm for every call that knows it."},
+    Knob{"tuning_file", PathKnob{&Config::tuning_file, "auto, none or a path"}, kOwn,
+         "What this machine costs, by which algorithms are chosen; auto: where tutti-perf --tune "
+         "keeps it. Rank 0's counts."},
     Knob{"accumulate", AccumulateKnob{&Config::accumulate}, kAgree,
          "Partial sums of floats: rounded in each step; 16- and 8-bit ones in f32 to the end; or "
          "so that no order of ranks and no algorithm changes a bit."},

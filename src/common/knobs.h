@@ -27,10 +27,11 @@ struct NamesKnob {
 
 struct PathKnob {
   std::string Config::*member;
+  std::string_view allowed = "a path";
 
   bool read(std::string_view text, Config& config) const;
   std::string write(const Config& config) const { return config.*member; }
-  std::string range() const { return "a path"; }
+  std::string range() const { return std::string(allowed); }
 };
 
 struct TimeKnob {

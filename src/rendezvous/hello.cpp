@@ -16,7 +16,7 @@ namespace {
 
 // Fields one after the other: numbers as they lie in memory, text with its length before it. The
 // first tells a hello of another layout from damage.
-constexpr std::uint32_t kLayout = 0x7475'0001;
+constexpr std::uint32_t kLayout = 0x7475'0002;
 
 template <std::integral T>
 void put(std::string& out, T value) {
@@ -68,6 +68,7 @@ std::string encode(const Hello& hello) {
   put(out, hello.version);
   put(out, hello.settings);
   put(out, hello.schedules);
+  put(out, hello.costs);
   put(out, hello.host);
   put(out, hello.pid);
   put(out, to_text(hello.cpus));
@@ -85,6 +86,7 @@ Hello decode_hello(std::string_view bytes, int rank) {
   hello.version = reader.text();
   hello.settings = reader.text();
   hello.schedules = reader.number<std::uint64_t>();
+  hello.costs = reader.text();
   hello.host = reader.text();
   hello.pid = reader.number<pid_t>();
   auto cpus = parse_cpus(reader.text());

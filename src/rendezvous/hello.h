@@ -16,6 +16,7 @@ struct Hello {
   std::string version;          ///< tutti::version().
   std::string settings;         ///< agree_text() of the configuration.
   std::uint64_t schedules = 0;  ///< Hash of the table of algorithms.
+  std::string costs;            ///< to_text() of a MachineCosts; of rank 0 alone, for all.
   std::string host;             ///< host_identity(): equal on one machine.
   pid_t pid = 0;
   Cpus cpus;                                     ///< That the process may run on.

@@ -54,6 +54,10 @@ std::shared_ptr<Store> Communicator::store() const { return impl_->parts().store
 void Communicator::add_algorithm(std::string name, Planner planner) {
   impl_->own_algorithms().add(std::move(name), std::move(planner));
 }
+std::vector<AlgorithmPrice> Communicator::prices(Collective what, std::size_t count, DataType type,
+                                                 Op op, int root) {
+  return impl_->prices({.what = what, .type = type, .op = op, .root = root, .count = count});
+}
 const std::vector<StartupPhase>& Communicator::startup() const noexcept {
   return impl_->parts().startup;
 }

@@ -101,29 +101,6 @@ CommunicatorImpl::Plan& CommunicatorImpl::plan(const Call& call) {
   return plan;
 }
 
-Choice CommunicatorImpl::choose_algorithm(const CallKind& kind, std::string_view algorithm) {
-  const std::size_t most = parts_.transport->max_message_bytes();
-  const bool pair_lengths = kind.variable && only_pairs_know(kind.what);
-  const bool own = own_algorithms_.has(algorithm);
-  if (own && pair_lengths)
-    refuse(kind,
-           fmt::format("algorithm '{}' is the program's own; lengths that only pairs of ranks "
-                       "know need one of tutti's",
-                       algorithm));
-  const bool wide = widens(kind);
-  const std::size_t moved = wide ? size_of(accumulation_type(kind.type)) : element_bytes(kind);
-  const SelectRequest request{
-      kind.what, kind.count * moved,        parts_.size, parts_.cores, most, pair_lengths, moved,
-      wide,      wide || kind.premultiplied};
-  if (!own)
-    return choose(request, algorithm.empty() ? parts_.runtime->config().algorithm : algorithm,
-                  !algorithm.empty());
-  const std::uint32_t number = own_algorithms_.number(algorithm, kind.what, kind.root, most);
-  const std::string why = unfit(own_algorithms_.facts(number), request);
-  if (!why.empty()) refuse(kind, fmt::format("algorithm '{}' {}", algorithm, why));
-  return {number, most};
-}
-
 Accumulate CommunicatorImpl::accumulation_of(const CallKind& kind) const {
   return kind.accumulate == Accumulate::as_configured ? parts_.runtime->config().accumulate
                                                       : kind.accumulate;

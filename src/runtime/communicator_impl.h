@@ -13,7 +13,7 @@
 
 #include <tutti/tutti.hpp>
 
-#include "collectives/select.h"
+#include "collectives/prices.h"
 #include "runtime/call.h"
 #include "runtime/diagnosis.h"
 #include "runtime/execution.h"
@@ -48,8 +48,9 @@ struct CommunicatorParts {
   std::unique_ptr<Transport> transport;  ///< Connected.
   int rank = 0;
   int size = 1;
-  int cores = 1;                 ///< That all its ranks share; agreed.
-  std::vector<int> groups = {};  ///< As PlanRequest::groups; agreed.
+  int cores = 1;                      ///< That all its ranks share; agreed.
+  std::vector<int> groups = {};       ///< As PlanRequest::groups; agreed.
+  std::shared_ptr<PriceList> prices;  ///< Of rank 0's machine; shared by those split off.
   std::vector<StartupPhase> startup;
 
   /// What is the same in all that this rank asks of algorithms.
@@ -80,6 +81,7 @@ class CommunicatorImpl final : public Advanced {
   const std::shared_ptr<Lender>& lender() const noexcept { return lender_; }
 
   OwnAlgorithms& own_algorithms() noexcept { return own_algorithms_; }
+  std::vector<AlgorithmPrice> prices(const CallKind& kind);
 
   /// This rank's part of splitting the communicator by `card`; see split.h.
   std::optional<Communicator> split(SplitCard card);
@@ -147,6 +149,8 @@ class CommunicatorImpl final : public Advanced {
   Plan plan_kind(const CallKind& kind, std::string_view algorithm);
   CallKey key_of(const CallKind& kind, std::string_view algorithm);
   Choice choose_algorithm(const CallKind& kind, std::string_view algorithm);
+  SelectRequest request_of(const CallKind& kind) const;
+  std::string selected(const CallKind& kind) const;
   bool usable() const noexcept;
   void check_usable(std::string_view what) const;
   void check(const TransferCall& call) const;

@@ -17,6 +17,7 @@
 #include "topology/caches.h"
 #include "topology/discover.h"
 #include "topology/placement.h"
+#include "topology/tuning_file.h"
 #include "transport/local/local.h"
 #include "transport/registry.h"
 
@@ -151,6 +152,46 @@ void check_reach(const std::vector<Hello>& hellos, int rank, std::string_view tr
                               rank, peer, transport));
 }
 
+constexpr std::string_view kRefused =
+    "refused: ";  // before what is wrong with it, in place of costs
+
+// A tuning file that the configuration names is right, or an error; one that is merely there is
+// used where it is right.
+MachineCosts machine_costs(const Config& config, Log& log) {
+  if (config.tuning_file == "none") return {};
+  const bool named = config.tuning_file != "auto";
+  const auto path = named ? std::filesystem::path(config.tuning_file)
+                          : default_tuning_file(process_environment());
+  if (!named && (path.empty() || !std::filesystem::exists(path))) return {};
+  try {
+    return read_tuning_file(path, this_machine());
+  } catch (const Error& error) {
+    if (named) throw;
+    log.write(LogLevel::warn, "the built-in costs are used: {}", error.what());
+    return {};
+  }
+}
+
+// What is wrong with rank 0's file every rank says, rather than wait for rank 0.
+std::string costs_for_all(const Config& config, Log& log) {
+  try {
+    return to_text(machine_costs(config, log));
+  } catch (const Error& error) {
+    return std::string(kRefused) + error.what();
+  }
+}
+
+std::shared_ptr<PriceList> prices_of(const Hello& first) {
+  if (first.costs.starts_with(kRefused))
+    throw Error(ErrorKind::usage, "rank 0: " + first.costs.substr(kRefused.size()));
+  const auto costs = parse_costs(first.costs);
+  if (!costs)
+    throw Error(ErrorKind::corrupt,
+                "rank 0 sent costs of its machine that cannot be read: is it running the same "
+                "build of tutti?");
+  return std::make_shared<PriceList>(*costs);
+}
+
 // Each communicator made over one store has a number, counted by every rank alike.
 std::string next_prefix(Store& store, int rank, Store::Deadline deadline) {
   return fmt::format("tutti/{}", store.add(fmt::format("tutti/made/{}", rank), 1, deadline));
@@ -179,6 +220,7 @@ CommunicatorParts join_store(std::shared_ptr<Store> store, int rank, int size,
                                                    parts.transport->name(),
                                                    parts.transport->max_message_bytes());
   mine.schedules = schedule_table_hash();
+  if (rank == 0) mine.costs = costs_for_all(config, parts.runtime->log());
   mine.host = host_identity();
   mine.pid = getpid();
   mine.cpus = affinity();
@@ -195,6 +237,7 @@ CommunicatorParts join_store(std::shared_ptr<Store> store, int rank, int size,
     addresses.push_back(hello.addresses.at(std::string(parts.transport->name())));
   parts.transport->connect(addresses, deadline);
   parts.cores = cores_of(hellos);
+  parts.prices = prices_of(hellos[0]);
   timer.end(parts.startup, "connect");
   return parts;
 }
@@ -229,6 +272,7 @@ CommunicatorParts join_subset(const CommunicatorParts& whole, Subset subset,
   parts.rank = subset.rank;
   parts.size = static_cast<int>(subset.members.size());
   parts.cores = whole.cores;
+  parts.prices = whole.prices;
   if (!whole.groups.empty())
     for (const int member : subset.members)
       parts.groups.push_back(whole.groups[static_cast<std::size_t>(member)]);
@@ -251,6 +295,7 @@ std::vector<CommunicatorParts> join_in_process(int size, const Config& config) {
   auto hub = std::make_shared<local::Hub>(size);
   const int cores = static_cast<int>(affinity().size());
   const std::size_t ring_bytes = first_ring_bytes(config, size);
+  const auto prices = std::make_shared<PriceList>(machine_costs(config, runtime->log()));
   std::vector<CommunicatorParts> all;
   for (int rank = 0; rank < size; ++rank) {
     CommunicatorParts parts = parts_of(runtime, rank, size);
@@ -259,6 +304,7 @@ std::vector<CommunicatorParts> join_in_process(int size, const Config& config) {
     with_hub.hub = hub;
     parts.transport = make_transport("local", with_hub);
     parts.cores = cores;
+    parts.prices = prices;
     all.push_back(std::move(parts));
   }
   const std::vector<std::string> addresses(static_cast<std::size_t>(size));

@@ -4,17 +4,6 @@
 
 namespace tutti {
 
-std::string_view to_string(LinkKind link) {
-  switch (link) {
-    case LinkKind::same_core: return "same core";
-    case LinkKind::shared_l2: return "shared L2";
-    case LinkKind::shared_l3: return "shared L3";
-    case LinkKind::same_package: return "same package";
-    case LinkKind::other_package: break;
-  }
-  return "other package";
-}
-
 LinkKind link_between(const Machine& machine, const Cpus& a, const Cpus& b) {
   assert(!machine.nodes.empty());
   const Cpus both = unite(a, b);

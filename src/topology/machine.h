@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/cpus.h"
+#include "common/machine_costs.h"
 #include "topology/cgroup.h"
 
 namespace tutti {
@@ -31,10 +32,6 @@ struct Machine {
 
   const Cpus& cpus() const { return nodes.front().cpus; }
 };
-
-/// What two ranks share that is nearest to them.
-enum class LinkKind { same_core, shared_l2, shared_l3, same_package, other_package };
-std::string_view to_string(LinkKind link);
 
 /// The link between ranks that run anywhere on `a` and `b`: that of the smallest node which holds
 /// them all. Of cpus that the machine does not know: the farthest.

@@ -66,7 +66,8 @@ char letter(LinkKind link) {
     case LinkKind::shared_l2: return '2';
     case LinkKind::shared_l3: return '3';
     case LinkKind::same_package: return 'p';
-    case LinkKind::other_package: break;
+    case LinkKind::other_package:
+    case LinkKind::other_machine: break;
   }
   return 'x';
 }

@@ -87,7 +87,7 @@ TEST(Config, ReadsEveryKnobFromTheEnvironment) {
        "TUTTI_STARTUP_TIMEOUT_MS=86400000", "TUTTI_MESSAGE_BYTES=64K", "TUTTI_RING_BYTES=1m",
        "TUTTI_SPIN_POLLS=-1", "TUTTI_LOG_LEVEL=debug", "TUTTI_ACCUMULATE=f32", "TUTTI_GROUP_SIZE=4",
        "TUTTI_BIND=0-1,2", "TUTTI_STORE=tcp://[::1]:29500", "TUTTI_SECRET=0123456789abcdef",
-       "TUTTI_SECRET_FILE=/run/secret", "TUTTI_TRUST_NETWORK=yes"});
+       "TUTTI_SECRET_FILE=/run/secret", "TUTTI_TRUST_NETWORK=yes", "TUTTI_TUNING_FILE=/t.json"});
   const Config& config = resolved.config;
   EXPECT_EQ(config.transports, "shm,local");
   EXPECT_EQ(config.algorithm, "ring");
@@ -98,6 +98,7 @@ TEST(Config, ReadsEveryKnobFromTheEnvironment) {
   EXPECT_EQ(config.message_bytes, 64u << 10);
   EXPECT_EQ(config.ring_bytes, 1u << 20);
   EXPECT_EQ(config.bind, "0-1,2");
+  EXPECT_EQ(config.tuning_file, "/t.json");
   EXPECT_EQ(config.spin_polls, -1);
   EXPECT_EQ(config.log_level, LogLevel::debug);
   EXPECT_EQ(config.store, "tcp://[::1]:29500");

@@ -25,6 +25,7 @@ Hello hello_of(int rank) {
   hello.version = "0.1.0";
   hello.settings = "algorithm=auto\nmessage_bytes=64K\n";
   hello.schedules = 0x1234;
+  hello.costs = "1 2 3";
   hello.host = host_identity();
   hello.pid = 100 + rank;
   hello.cpus = {0, 1, 7};

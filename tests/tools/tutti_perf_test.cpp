@@ -110,6 +110,79 @@ TEST(TuttiPerf, JoinsTheRanksOfALauncher) {
   EXPECT_THAT(command.out(), testing::Not(HasSubstr("[1]"))) << "rank 0 alone writes";
 }
 
+TEST(TuttiPerf, ExplainsWhatEachAlgorithmWouldTakeAndTakes) {
+  for (const char* operation : {"all_reduce", "alltoall"}) {
+    Command command(perf(
+        {operation, "--explain", "--ranks", "3", "-b", "64", "-e", "4K", "-f", "64", "-n", "3"}));
+    ASSERT_EQ(command.wait(), 0) << command.err();
+    std::size_t chosen = 0, fastest = 0;
+    for (const auto& row : rows(command.out())) {
+      ASSERT_GE(row.size(), 6u) << command.out();
+      EXPECT_TRUE(row[0] == "48" || row[0] == "64" || row[0] == "4080" || row[0] == "4096");
+      for (const std::string& field : row) {
+        chosen += field == "*" || field == "*<" ? 1 : 0;
+        fastest += field == "<" || field == "*<" ? 1 : 0;
+      }
+    }
+    EXPECT_EQ(chosen, 2u) << "one a size" << command.out();
+    EXPECT_EQ(fastest, 2u) << command.out();
+    EXPECT_THAT(command.out(), HasSubstr("predictions are off by less than"));
+  }
+}
+
+TEST(TuttiPerf, CannotExplainWhatNoAlgorithmServes) {
+  Command command(perf({"sendrecv", "--explain"}));
+  EXPECT_EQ(command.wait(), 2);
+  EXPECT_THAT(command.err(), HasSubstr("no algorithm is chosen for it"));
+}
+
+/// A folder that is gone with its scope.
+class Folder {
+ public:
+  Folder()
+      : path_(std::filesystem::temp_directory_path() / fmt::format("tutti-tune-{}", getpid())) {
+    std::filesystem::create_directories(path_);
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  std::string file(const std::string& name) const { return path_ / name; }
+
+ private:
+  const std::filesystem::path path_;
+};
+
+TEST(TuttiPerf, TunesAndKeepsWhatItFoundWhereRanksReadIt) {
+  const Folder folder;
+  const std::string path = folder.file("tuning.json");
+  Command command(perf({"--tune", "--tune-file", path, "-n", "2"}));
+  const int status = command.wait();
+  EXPECT_THAT(command.out(), HasSubstr("Three of four of these"));
+  if (status == 1) {  // two calls each: the machine may have been busy just then
+    EXPECT_THAT(command.out(), HasSubstr("Nothing is kept"));
+    EXPECT_FALSE(std::filesystem::exists(path));
+    return;
+  }
+  ASSERT_EQ(status, 0) << command.err();
+  setenv("TUTTI_TUNING_FILE", path.c_str(), 1);
+  Command ranks(perf({"--ranks", "2", "-b", "64", "-e", "64", "-n", "1"}));
+  EXPECT_EQ(ranks.wait(), 0) << ranks.err();
+  std::ofstream(path) << "{";
+  Command damaged(perf({"--ranks", "2", "-b", "64", "-e", "64", "-n", "1"}));
+  EXPECT_NE(damaged.wait(), 0);
+  unsetenv("TUTTI_TUNING_FILE");
+  EXPECT_THAT(damaged.err(), HasSubstr("tuning.json:1: the tuning file is no JSON here"));
+}
+
+TEST(TuttiPerf, TuneSaysAtOnceThatItCannotWrite) {
+  const Folder folder;
+  std::ofstream(folder.file("file")) << "";
+  Command command(perf({"--tune", "--tune-file", folder.file("file") + "/tuning.json"}));
+  EXPECT_EQ(command.wait(), 2);
+  EXPECT_THAT(command.err(), HasSubstr("cannot be written: Not a directory"));
+  EXPECT_THAT(command.out(), testing::Not(HasSubstr("Measuring")));
+}
+
 TEST(TuttiPerf, OneRankMeasuresItsCopy) {
   Command command(perf({"--ranks", "1", "-b", "64", "-e", "64", "--phase", "--rotate"}));
   EXPECT_EQ(command.wait(), 0) << command.err();

@@ -139,6 +139,25 @@ Timing Bench::measure(const Call& call, bool in_place) {
   return timing;
 }
 
+double Bench::time_us(const Call& call, std::string_view algorithm, double least_us) {
+  call_options_.algorithm = algorithm;
+  double times[3] = {};
+  std::int64_t iterations = options_.iterations > 0 ? options_.iterations : kFewest;
+  for (int timed = 0; timed < 3;) {
+    times[timed] = time_iterations(call, false, iterations).passed_us;
+    const double all_us = times[timed] * static_cast<double>(iterations);
+    if (all_us >= least_us || iterations >= kMost || options_.iterations > 0) {
+      ++timed;
+      continue;
+    }
+    const auto wanted = static_cast<std::int64_t>(1.1 * least_us / std::max(times[timed], 1e-3));
+    iterations = std::clamp(wanted, iterations + 1, std::min(10 * iterations, kMost));
+  }
+  call_options_.algorithm = {};
+  std::sort(std::begin(times), std::end(times));
+  return times[1];
+}
+
 Bench::Mean Bench::time_iterations(const Call& call, bool in_place, std::int64_t iterations) {
   const bool each = options_.per_iteration || options_.blocking == Blocking::barrier_untimed;
   const Buffers same = buffers(call, in_place, 0);

@@ -37,6 +37,10 @@ class Bench {
   /// Measures all rows; `report` is called with each as soon as it is there.
   Summary run(const std::function<void(const Row&)>& report);
 
+  /// Of one call by `algorithm`, out of place, in microseconds: the median of three times at least
+  /// `least_us` of calls back to back, or three times -n calls. All ranks come to the same number.
+  double time_us(const Call& call, std::string_view algorithm, double least_us);
+
  private:
   using Memory = std::shared_ptr<std::byte>;
 

@@ -1,15 +1,20 @@
 // tutti-perf: the bandwidth of collective operations.
 #include <fmt/core.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <filesystem>
+#include <fstream>
 #include <future>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <utility>
@@ -20,11 +25,14 @@
 #include "launch/launch.h"
 #include "perf/bench.h"
 #include "perf/cores.h"
+#include "perf/explain.h"
 #include "perf/json.h"
 #include "perf/limits.h"
 #include "perf/options.h"
 #include "perf/plot.h"
 #include "perf/table.h"
+#include "perf/tune.h"
+#include "topology/tuning_file.h"
 
 namespace tutti::perf {
 namespace {
@@ -98,6 +106,26 @@ struct Place {
   int local_rank = 0, local_ranks = 1;
 };
 
+/// Explains on rank 0.
+int explain_rank(Communicator& comm, Bench& bench, const Options& options) {
+  const bool reports = comm.rank() == 0;
+  if (reports) print(format_explain_titles(options, comm.size()));
+  std::vector<Explained> all;
+  explain(comm, bench, options, [&](const Explained& explained) {
+    all.push_back(explained);
+    if (reports) print(format_explained(explained));
+  });
+  if (reports) print(format_explain_summary(all));
+  return 0;
+}
+
+/// For the process that has started it with --tune.
+int sample_rank(Communicator& comm, Bench& bench, const Options& options, std::size_t cores) {
+  const std::vector<Sample> samples = measure_samples(comm, bench, static_cast<int>(cores));
+  if (comm.rank() == 0) OutputFile("--tune-samples", options.samples_path).write(to_text(samples));
+  return 0;
+}
+
 /// Measures and, on rank 0, reports. Returns the exit status.
 int run_rank(Communicator comm, const Place& place, const Options& options,
              const std::vector<std::string>& arguments) {
@@ -117,7 +145,10 @@ int run_rank(Communicator comm, const Place& place, const Options& options,
   require_ranks(options, comm.size());
   std::optional<Communicator> part;
   if (options.split != Split{}) part = comm.split(group, comm.rank());
-  Bench bench(comm, part ? *part : comm, options, Limits(cores.front(), other));
+  Communicator& measured = part ? *part : comm;
+  Bench bench(comm, measured, options, Limits(cores.front(), other));
+  if (options.explain) return explain_rank(measured, bench, options);
+  if (!options.samples_path.empty()) return sample_rank(comm, bench, options, cores.size());
   if (reports) {
     print(format_banner(options, version()));
     for (const Device& device : report.devices) print(format_device(device));
@@ -189,10 +220,105 @@ int print_limits(const Options& options) {
   return 0;
 }
 
+/// A folder of our own that is gone with its scope.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string name = (std::filesystem::temp_directory_path() / "tutti-perf-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr)
+      throw Error(ErrorKind::unavailable,
+                  fmt::format("cannot make the folder {}: {}", name, std::strerror(errno)));
+    path_ = name;
+  }
+  ~TemporaryFolder() {
+    std::error_code none;
+    std::filesystem::remove_all(path_, none);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+/// Starts ranks, which write what they have measured into a file. launch() wants a process for
+/// itself.
+std::vector<Sample> samples_of(int ranks, const Options& options) {
+  const TemporaryFolder folder;
+  const std::string path = folder.path() / "samples";
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+    ::setenv("TUTTI_TUNING_FILE", "none", 1);
+    tools::LaunchOptions launch;
+    launch.tool = "tutti-perf --tune";
+    launch.ranks = ranks;
+    launch.tag = false;
+    launch.command = {std::filesystem::read_symlink("/proc/self/exe"),
+                      "-b",
+                      "4M",
+                      "-e",
+                      "4M",
+                      "--tune-samples",
+                      path};
+    if (options.iterations > 0)
+      launch.command.insert(launch.command.end(), {"-n", std::to_string(options.iterations)});
+    ::_exit(tools::launch(launch));
+  }
+  int status = 0;
+  if (child < 0 || ::waitpid(child, &status, 0) != child || status != 0)
+    throw Error(ErrorKind::unavailable,
+                fmt::format("measuring with {} ranks has failed; nothing is kept", ranks));
+  std::ifstream file(path);
+  return parse_samples({std::istreambuf_iterator<char>(file), {}});
+}
+
+/// Before seconds are spent on it. What is there stays.
+void check_writable(const std::filesystem::path& path, const MachineCosts& costs,
+                    const MachineId& machine) {
+  const std::filesystem::path beside = path.string() + ".try";
+  write_tuning_file(beside, costs, machine);
+  std::filesystem::remove(beside);
+}
+
+int tune_machine(const Options& options) {
+  if (std::getenv("RANK") != nullptr)
+    throw Error(ErrorKind::usage, "--tune starts its own ranks: run it without a launcher");
+  const std::filesystem::path path = options.tune_file.empty()
+                                         ? default_tuning_file(process_environment())
+                                         : std::filesystem::path(options.tune_file);
+  if (path.empty())
+    throw Error(ErrorKind::usage,
+                "--tune: neither XDG_CACHE_HOME nor HOME says where to keep it; give --tune-file");
+  const auto cores = static_cast<int>(allowed_cores().size());
+  const MachineId machine = this_machine();
+  MachineCosts start;
+  if (machine.cache_bytes > 0) start.cache_bytes = static_cast<std::int64_t>(machine.cache_bytes);
+  check_writable(path, start, machine);
+  std::vector<Sample> samples;
+  for (const int ranks : tune_ranks(cores)) {
+    print(fmt::format("# Measuring with {} ranks on {} cores\n", ranks, cores));
+    std::vector<Sample> more = samples_of(ranks, options);
+    samples.insert(samples.end(), more.begin(), more.end());
+  }
+  const Tuned tuned = tune(samples, start);
+  print(format_tuned(tuned));
+  if (!tuned.better()) {
+    print("# Nothing is kept: the built-in costs choose better. Was the machine busy?\n");
+    return 1;
+  }
+  write_tuning_file(path, tuned.fit.costs, machine);
+  print(fmt::format("# Kept in {}\n", path.string()));
+  return 0;
+}
+
 int perform(const std::vector<std::string>& arguments) {
   const std::optional<Options> options = parse(arguments);
   if (!options) return 0;
   if (options->limits) return print_limits(*options);
+  if (options->tune) return tune_machine(*options);
   check_folder("-J", options->json_path);
   check_folder("--plot", options->plot_path);
   if (std::getenv("RANK") != nullptr) return run_process(*options, arguments);

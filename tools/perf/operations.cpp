@@ -11,6 +11,23 @@ std::size_t Call::bytes() const noexcept {
   return std::max(input_count, output_count) * size_of(type);
 }
 
+std::optional<Collective> collective_of(Operation what) noexcept {
+  switch (what) {
+    case Operation::all_reduce: return Collective::all_reduce;
+    case Operation::all_gather: return Collective::all_gather;
+    case Operation::broadcast: return Collective::broadcast;
+    case Operation::reduce: return Collective::reduce;
+    case Operation::reduce_scatter: return Collective::reduce_scatter;
+    case Operation::alltoall: return Collective::all_to_all;
+    case Operation::gather: return Collective::gather;
+    case Operation::scatter: return Collective::scatter;
+    case Operation::alltoallv:
+    case Operation::sendrecv:
+    case Operation::hypercube: break;
+  }
+  return std::nullopt;
+}
+
 bool reduces(Operation what) noexcept {
   return what == Operation::all_reduce || what == Operation::reduce ||
          what == Operation::reduce_scatter;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <vector>
 
 #include <tutti/tutti.hpp>
@@ -39,6 +40,9 @@ struct Call {
   [[nodiscard]] std::size_t bytes() const noexcept;
 };
 
+/// The collective that it is one call of; none for those of sends and receives, and of lengths that
+/// differ.
+[[nodiscard]] std::optional<Collective> collective_of(Operation what) noexcept;
 [[nodiscard]] bool reduces(Operation what) noexcept;
 [[nodiscard]] bool has_root(Operation what) noexcept;
 /// The others are measured out of place twice, and checked once; nccl-tests measures there what

@@ -96,7 +96,9 @@ tutti-run) are used where there are some; else tutti-perf starts its own.
 
   tutti-perf all_reduce --ranks 2 -b 8 -e 256M -f 2 --plot all_reduce.svg
   all_reduce_perf -b 8 -e 128M -f 2 -t 2
-  tutti-perf --limits -b 8 -e 64M -f 8)";
+  tutti-perf --limits -b 8 -e 64M -f 8
+  tutti-perf all_reduce --explain --ranks 4 -b 8 -e 16M -f 8
+  tutti-perf --tune)";
 
 constexpr int kMany = 1'000'000'000;
 
@@ -178,6 +180,15 @@ void declare_output(CLI::App& app, Options& options) {
                  "1: memory of communicator and buffers, of the rank that has most");
   app.add_flag("--limits", options.limits,
                "Measure this machine: the least that an all_reduce of two ranks could take");
+  app.add_flag("--explain", options.explain,
+               "For each size what every algorithm would take, as predicted, and takes; and which "
+               "one is chosen");
+  app.add_flag("--tune", options.tune,
+               "Measure what this machine costs, by which algorithms are chosen, and keep it");
+  app.add_option("--tune-file", options.tune_file,
+                 "Where --tune keeps it, for TUTTI_TUNING_FILE (default: where tutti looks for it, "
+                 "~/.cache/tutti/tuning.json)");
+  app.add_option("--tune-samples", options.samples_path)->group("");  // of ranks that --tune starts
   app.add_flag("--show-limits", options.show_limits, "Add that limit to each row");
   app.add_flag(
       "--phase", options.show_phase,

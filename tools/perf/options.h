@@ -56,6 +56,10 @@ struct Options {
   bool rotate = false;               ///< Walk through the buffers from one iteration to the next.
   bool limits = false;               ///< Measure the machine, and nothing else.
   bool show_limits = false, show_phase = false;
+  bool explain = false;         ///< Price and measure each algorithm, and nothing else.
+  bool tune = false;            ///< Measure what the machine costs, and nothing else.
+  std::string tune_file;        ///< Where --tune keeps it; empty: the default.
+  std::string samples_path;     ///< Of a rank that --tune has started: where its samples go.
   double alltoallv_spread = 1;  ///< NCCL_TESTS_ALLTOALLV_SPREAD: see Ranks.
   Split split;
   std::optional<double> min_bus_gb_s;  ///< NCCL_TESTS_MIN_BW: nine tenths of it will do.

@@ -1,0 +1,84 @@
+#include "common/machine_costs.h"
+
+#include <fmt/format.h>
+
+#include "common/text.h"
+
+namespace tutti {
+namespace {
+
+// Sane, and small enough that no sum of a call overflows.
+constexpr std::int64_t kMostTime = 100'000'000'000, kMostRate = 100'000'000;
+constexpr std::array<CostField<MachineCosts>, 9> kMachineFields{{
+    {"call_ps", &MachineCosts::call, 0, kMostTime},
+    {"step_ps", &MachineCosts::step, 0, kMostTime},
+    {"message_ps", &MachineCosts::message, 0, kMostTime},
+    {"copy_ps_per_kib", &MachineCosts::copy_kib, 0, kMostRate},
+    {"reduce_ps_per_kib", &MachineCosts::reduce_kib, 0, kMostRate},
+    {"far_ps_per_kib", &MachineCosts::far_kib, 0, kMostRate},
+    {"yield_ps", &MachineCosts::yield, 1, kMostTime},
+    {"cache_bytes", &MachineCosts::cache_bytes, 1 << 10, std::int64_t{1} << 40},
+    {"error_percent", &MachineCosts::error_percent, 0, 1000},
+}};
+constexpr std::array<CostField<LinkCosts>, 4> kLinkFields{{
+    {"latency_ps", &LinkCosts::latency, 0, kMostTime},
+    {"payload_ps", &LinkCosts::payload, 0, kMostTime},
+    {"read_ps_per_kib", &LinkCosts::read_kib, 0, kMostRate},
+    {"write_ps_per_kib", &LinkCosts::write_kib, 0, kMostRate},
+}};
+
+// Takes the number at the front of `text`.
+bool take(std::string_view& text, std::int64_t& number, std::int64_t least, std::int64_t most) {
+  const std::size_t end = text.find(' ');
+  const auto value = parse_number<std::int64_t>(text.substr(0, end));
+  if (!value || *value < least || *value > most) return false;
+  number = *value;
+  text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+  return true;
+}
+template <typename Record>
+bool take(std::string_view& text, Record& record, const CostField<Record>& field) {
+  return take(text, record.*field.member, field.least, field.most);
+}
+
+}  // namespace
+
+std::string_view to_string(LinkKind link) {
+  switch (link) {
+    case LinkKind::same_core: return "same core";
+    case LinkKind::shared_l2: return "shared L2";
+    case LinkKind::shared_l3: return "shared L3";
+    case LinkKind::same_package: return "same package";
+    case LinkKind::other_package: return "other package";
+    case LinkKind::other_machine: break;
+  }
+  return "other machine";
+}
+
+std::span<const CostField<MachineCosts>> machine_fields() noexcept { return kMachineFields; }
+std::span<const CostField<LinkCosts>> link_fields() noexcept { return kLinkFields; }
+
+std::string to_text(const MachineCosts& costs) {
+  std::string text = fmt::format("{} ", static_cast<int>(costs.anywhere));
+  for (const auto& field : kMachineFields) text += fmt::format("{} ", costs.*field.member);
+  for (const LinkCosts& link : costs.links)
+    for (const auto& field : kLinkFields) text += fmt::format("{} ", link.*field.member);
+  text.pop_back();
+  return text;
+}
+
+std::optional<MachineCosts> parse_costs(std::string_view text) {
+  MachineCosts costs;
+  std::int64_t anywhere = 0;
+  if (!take(text, anywhere, 0, kLinkKinds - 1)) return std::nullopt;
+  costs.anywhere = static_cast<LinkKind>(anywhere);
+  for (const auto& field : kMachineFields)
+    if (!take(text, costs, field)) return std::nullopt;
+  for (LinkCosts& link : costs.links)
+    for (const auto& field : kLinkFields)
+      if (!take(text, link, field)) return std::nullopt;
+  if (!text.empty()) return std::nullopt;
+  return costs;
+}
+
+}  // namespace tutti

@@ -1,0 +1,77 @@
+// Which algorithm serves a call: who is asked, in which order (docs/selection.md).
+#include <exception>
+
+#include <fmt/format.h>
+
+#include "collectives/algorithms.h"
+#include "runtime/communicator_impl.h"
+#include "runtime/variable_blocks.h"
+
+namespace tutti {
+
+Choice CommunicatorImpl::choose_algorithm(const CallKind& kind, std::string_view algorithm) {
+  const SelectRequest request = request_of(kind);
+  const std::string selected = algorithm.empty() ? this->selected(kind) : std::string();
+  if (!selected.empty()) algorithm = selected;
+  const bool own = own_algorithms_.has(algorithm);
+  if (own && request.pair_lengths)
+    refuse(kind,
+           fmt::format("algorithm '{}' is the program's own; lengths that only pairs of ranks "
+                       "know need one of tutti's",
+                       algorithm));
+  if (!own)
+    return parts_.prices->choose(request,
+                                 algorithm.empty() ? parts_.runtime->config().algorithm : algorithm,
+                                 !algorithm.empty());
+  const std::size_t most = request.max_message_bytes;
+  const std::uint32_t number = own_algorithms_.number(algorithm, kind.what, kind.root, most);
+  const std::string why = unfit(own_algorithms_.facts(number), request);
+  if (!why.empty()) refuse(kind, fmt::format("algorithm '{}' {}", algorithm, why));
+  return {number, most};
+}
+
+SelectRequest CommunicatorImpl::request_of(const CallKind& kind) const {
+  const bool wide = widens(kind);
+  const std::size_t moved = wide ? size_of(accumulation_type(kind.type)) : element_bytes(kind);
+  return {.what = kind.what,
+          .bytes = kind.count * moved,
+          .ranks = parts_.size,
+          .cores = parts_.cores,
+          .max_message_bytes = parts_.transport->max_message_bytes(),
+          .pair_lengths = kind.variable && only_pairs_know(kind.what),
+          .element_bytes = moved,
+          .wide = wide,
+          .marked = wide || kind.premultiplied};
+}
+
+// By the program's own function; empty: it has none, or leaves it to us.
+std::string CommunicatorImpl::selected(const CallKind& kind) const {
+  const Select& select = parts_.runtime->config().select;
+  if (!select) return {};
+  try {
+    return select({kind.what, kind.type, kind.op, kind.root, kind.count,
+                   kind.count * element_bytes(kind), parts_.size});
+  } catch (const std::exception& thrown) {
+    refuse(kind, fmt::format("Config::select threw: {}", thrown.what()));
+  }
+}
+
+std::vector<AlgorithmPrice> CommunicatorImpl::prices(const CallKind& kind) {
+  check_kind(kind, parts_.size);
+  const SelectRequest request = request_of(kind);
+  const Choice choice = choose_algorithm(kind, "");
+  std::vector<Candidate> priced = parts_.prices->candidates(request);
+  std::vector<AlgorithmPrice> list;
+  for (const Candidate& candidate : priced)
+    list.push_back({std::string(algorithms()[candidate.algorithm].name), candidate.message_bytes,
+                    static_cast<double>(candidate.predicted) / 1e6,
+                    candidate.algorithm == choice.algorithm});
+  if (!priced.empty()) return list;
+  for (std::uint32_t index = 0; index < algorithms().size(); ++index)
+    if (can_serve(index, request))
+      list.push_back({std::string(algorithms()[index].name), choice.message_bytes, std::nullopt,
+                      index == choice.algorithm});
+  return list;
+}
+
+}  // namespace tutti

@@ -1,0 +1,154 @@
+#include "topology/tuning_file.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <fstream>
+#include <functional>
+#include <iterator>
+
+#include <tutti/error.hpp>
+
+namespace tutti {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+namespace fs = std::filesystem;
+
+const MachineId kMachine{"Some Processor", 4, 1 << 20};
+
+class TuningFile : public testing::Test {
+ protected:
+  TuningFile() { fs::create_directories(folder_); }
+  ~TuningFile() override { fs::remove_all(folder_); }
+
+  fs::path path() const { return folder_ / "tuning.json"; }
+
+  std::string text() const {
+    std::ifstream file(path());
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  /// The file as written, with `before` replaced.
+  void damage(const std::string& before, const std::string& after) const {
+    write_tuning_file(path(), MachineCosts{}, kMachine);
+    std::string changed = text();
+    ASSERT_NE(changed.find(before), std::string::npos) << changed;
+    changed.replace(changed.find(before), before.size(), after);
+    std::ofstream(path()) << changed;
+  }
+  std::string error_of(const std::function<void()>& call, ErrorKind kind) const {
+    try {
+      call();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), kind);
+      return error.what();
+    }
+    ADD_FAILURE() << "no error was thrown";
+    return {};
+  }
+  std::string reading_error() const {
+    return error_of([&] { read_tuning_file(path(), kMachine); }, ErrorKind::usage);
+  }
+
+  const fs::path folder_ = fs::temp_directory_path() / fmt::format("tutti-tuning-{}", ::getpid());
+};
+
+TEST_F(TuningFile, KeepsWhatWasWritten) {
+  MachineCosts costs;
+  costs.step = 4711;
+  costs.anywhere = LinkKind::other_package;
+  costs.links[2].latency = 99;
+  const fs::path deep = folder_ / "a" / "b" / "tuning.json";
+  write_tuning_file(deep, costs, kMachine);
+  EXPECT_EQ(read_tuning_file(deep, kMachine), costs);
+  EXPECT_EQ(std::distance(fs::directory_iterator(deep.parent_path()), {}), 1)
+      << "nothing else is left there";
+}
+
+TEST_F(TuningFile, DamageIsToldWithItsLine) {
+  damage("\"call_ps\": 30000,", "\"call_ps\": 30000");
+  EXPECT_THAT(reading_error(), AllOf(HasSubstr(path().string() + ":12:"), HasSubstr("no JSON")));
+  std::ofstream(path()) << "";
+  EXPECT_THAT(reading_error(), HasSubstr(path().string() + ":1: "));
+  std::ofstream(path()) << "[1, 2]";
+  EXPECT_THAT(reading_error(), HasSubstr("is no object"));
+}
+
+TEST_F(TuningFile, FileThatIsNotThereIsToldByItsName) {
+  EXPECT_THAT(reading_error(), AllOf(HasSubstr(path().string()), HasSubstr("No such file")));
+}
+
+TEST_F(TuningFile, NumberOutOfItsRangeIsToldWithFieldAndLine) {
+  damage("\"step_ps\": 12200", "\"step_ps\": -1");
+  EXPECT_THAT(reading_error(), AllOf(HasSubstr(":12:"), HasSubstr("\"step_ps\" is '-1'"),
+                                     HasSubstr("from 0 to 100000000000")));
+  damage("\"step_ps\": 12200", "\"step_ps\": 1.5");
+  EXPECT_THAT(reading_error(), HasSubstr("\"step_ps\" is '1.5'"));
+  damage("\"anywhere\": \"shared L3\"", "\"anywhere\": \"near\"");
+  EXPECT_THAT(reading_error(), HasSubstr("no kind of link"));
+}
+
+TEST_F(TuningFile, FieldThatIsMissingIsTold) {
+  damage("\"yield_ps\"", "\"yields\"");
+  EXPECT_THAT(reading_error(), HasSubstr("lacks the field \"yield_ps\""));
+  damage("\"other package\"", "\"elsewhere\"");
+  EXPECT_THAT(reading_error(), HasSubstr("lacks the field \"other package\""));
+  damage("\"format\": 1", "\"format\": 2");
+  EXPECT_THAT(reading_error(), HasSubstr("\"format\" is '2'"));
+}
+
+TEST_F(TuningFile, FileOfAnotherMachineIsRefusedNamingBoth) {
+  write_tuning_file(path(), MachineCosts{}, {"Other Processor", 8, 2 << 20});
+  EXPECT_THAT(reading_error(), AllOf(HasSubstr("Other Processor, 8 cpus, 2048 KiB"),
+                                     HasSubstr("Some Processor, 4 cpus, 1024 KiB")));
+}
+
+TEST_F(TuningFile, PathThatCannotBeWrittenIsTold) {
+  std::ofstream(folder_ / "file") << "";
+  const fs::path below = folder_ / "file" / "tuning.json";
+  EXPECT_THAT(
+      error_of([&] { write_tuning_file(below, MachineCosts{}, kMachine); }, ErrorKind::unavailable),
+      AllOf(HasSubstr(below.string()), HasSubstr("Not a directory")));
+}
+
+TEST_F(TuningFile, FullDiskLeavesWhatWasThereAndNothingElse) {
+  write_tuning_file(path(), MachineCosts{}, kMachine);
+  const std::string before = text();
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit old{};
+  getrlimit(RLIMIT_FSIZE, &old);
+  const rlimit small{100, old.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);
+  MachineCosts costs;
+  costs.step = 1;
+  EXPECT_THAT(error_of([&] { write_tuning_file(path(), costs, kMachine); }, ErrorKind::unavailable),
+              HasSubstr("File too large"));
+  setrlimit(RLIMIT_FSIZE, &old);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_EQ(text(), before);
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 1);
+}
+
+TEST_F(TuningFile, DefaultPlaceIsTheUsersCache) {
+  const std::vector<std::string_view> both{"HOME=/home/u", "XDG_CACHE_HOME=/cache"};
+  EXPECT_EQ(default_tuning_file(both), "/cache/tutti/tuning.json");
+  const std::vector<std::string_view> home{"HOME=/home/u", "XDG_CACHE_HOME="};
+  EXPECT_EQ(default_tuning_file(home), "/home/u/.cache/tutti/tuning.json");
+  EXPECT_EQ(default_tuning_file({}), "");
+}
+
+TEST_F(TuningFile, MachineIsKnownByItsProcessorAndCaches) {
+  fs::create_directories(folder_ / "proc");
+  std::ofstream(folder_ / "proc" / "cpuinfo") << "processor\t: 0\nmodel name\t: Fast One @ 3 GHz\n";
+  EXPECT_EQ(this_machine(folder_).model, "Fast One @ 3 GHz");
+  EXPECT_EQ(this_machine(), this_machine());
+}
+
+}  // namespace
+}  // namespace tutti
