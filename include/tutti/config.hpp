@@ -66,7 +66,7 @@ struct Config {
       0;  ///< Largest message; 0: sized from the caches. Must agree among ranks.
   std::size_t ring_bytes = 0;  ///< Data bytes of a channel in memory; 0: sized from the caches.
   std::string bind = "none";   ///< Cpus of each rank of this machine. Must agree among ranks.
-  std::string store = "auto";  ///< Where ranks find each other: auto, or tcp://host:port.
+  std::string store = "auto";  ///< Where ranks find each other: auto, tcp:// or file:// URL.
   std::string secret;          ///< What the job's processes know; never shown.
   std::string secret_file;     ///< A file that holds it, where `secret` is empty.
   bool trust_network = false;  ///< Everybody who reaches this job's ports may join it.

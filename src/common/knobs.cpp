@@ -162,8 +162,9 @@ bool BindKnob::read(std::string_view text, Config& config) const {
 
 bool StoreKnob::read(std::string_view text, Config& config) const {
   constexpr std::string_view kTcp = "tcp://";
-  const bool known = text == "auto" || (text.starts_with(kTcp) &&
-                                        parse_socket_address(text.substr(kTcp.size())).has_value());
+  const bool tcp =
+      text.starts_with(kTcp) && parse_socket_address(text.substr(kTcp.size())).has_value();
+  const bool known = text == "auto" || tcp || (text.starts_with("file:///") && text.size() > 8);
   if (!known) return false;
   config.*member = text;
   return true;

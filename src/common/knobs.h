@@ -92,7 +92,7 @@ struct StoreKnob {
 
   bool read(std::string_view text, Config& config) const;
   std::string write(const Config& config) const { return config.*member; }
-  std::string range() const { return "auto, or tcp://host:port"; }
+  std::string range() const { return "auto, tcp://host:port or file:///path"; }
 };
 
 /// write() hides the value, in text that read() takes.

@@ -101,8 +101,11 @@ bool is_own_name(const std::string& name) {
   return strcasecmp(name.substr(0, dot).c_str(), own.substr(0, own_dot).c_str()) == 0;
 }
 
-// Of a tcp:// store. False: it is none.
+// Of a tcp:// or file:// store. False: it is none.
 bool take_address(std::string_view store, LaunchEnvironment& launch) {
+  constexpr std::string_view kFile = "file://";
+  if (store.starts_with(kFile)) launch.file = store.substr(kFile.size());
+  if (!launch.file.empty()) return true;
   constexpr std::string_view kTcp = "tcp://";
   if (!store.starts_with(kTcp)) return false;
   const auto address = parse_socket_address(store.substr(kTcp.size()));

@@ -22,6 +22,7 @@ struct LaunchEnvironment {
   int master_port = 0;         ///< 0 for one rank.
   bool tcp_alone = false;      ///< A tcp:// store was asked for: no Unix socket, on no machine.
   std::shared_ptr<const pmix::Client> pmix;  ///< Where there is no address yet: rank 0 says by it.
+  std::string file;                          ///< Of a file:// store; then no address is needed.
   std::string agent_key;  ///< Where torchrun has MASTER_PORT: the key of rank 0's word there.
   std::string job;        ///< TORCHELASTIC_RUN_ID: tells jobs with the same port apart.
 };

@@ -8,6 +8,7 @@
 
 #include "common/random.h"
 #include "common/secret.h"
+#include "rendezvous/file_store.h"
 #include "rendezvous/join.h"
 #include "rendezvous/local_socket.h"
 #include "rendezvous/memory_store.h"
@@ -124,6 +125,8 @@ Way way_by_pmix(const LaunchEnvironment& launch, Secret secret, Store::Deadline 
 std::shared_ptr<Store> open_store(const LaunchEnvironment& launch, const Config& config,
                                   Store::Deadline deadline, Log& log) {
   if (launch.size == 1) return std::make_shared<MemoryStore>();
+  if (!launch.file.empty())
+    return std::make_shared<FileStore>(launch.file, launch.rank, launch.size, deadline);
   const Secret secret = configured_secret(config);
   SystemRandom random;
   const bool may_cross = secret || config.trust_network;

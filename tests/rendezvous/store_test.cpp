@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "rendezvous/file_store.h"
 #include "rendezvous/key_table.h"
 #include "rendezvous/memory_store.h"
 #include "venue.h"
@@ -40,6 +41,12 @@ TwoRanks tcp_ranks() {
   return {server, venue.join(0), venue.join(1)};
 }
 
+TwoRanks file_ranks() {
+  const std::string path = testing::TempDir() + fmt::format("tutti-store-{}", job_of(2).port);
+  return {nullptr, std::make_shared<FileStore>(path, 0, 2, in_time()),
+          std::make_shared<FileStore>(path, 1, 2, in_time())};
+}
+
 struct Kind {
   std::string name;
   TwoRanks (*make)();
@@ -55,7 +62,7 @@ class AnyStore : public testing::TestWithParam<Kind> {
 INSTANTIATE_TEST_SUITE_P(All, AnyStore,
                          testing::Values(Kind{"MemoryStore", memory_ranks},
                                          Kind{"UnixSocket", unix_ranks},
-                                         Kind{"TcpSocket", tcp_ranks}),
+                                         Kind{"TcpSocket", tcp_ranks}, Kind{"File", file_ranks}),
                          [](const auto& kind) { return kind.param.name; });
 
 TEST_P(AnyStore, GetsOnOneRankWhatAnotherHasSet) {

@@ -1,0 +1,87 @@
+#include "rendezvous/file_store.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <memory>
+#include <string>
+
+#include "common/log.h"
+#include "rendezvous/open_store.h"
+#include "test_job.h"
+
+namespace tutti {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+class AFileStore : public testing::Test {
+ protected:
+  ~AFileStore() override { unlink(path_.c_str()); }
+  bool exists() const { return access(path_.c_str(), F_OK) == 0; }
+
+  const std::string path_ = testing::TempDir() + fmt::format("tutti-file-store-{}", getpid());
+};
+
+TEST_F(AFileStore, BringsProcessesTogetherAgainAndAgainAndLeavesNoFile) {
+  constexpr int kRanks = 4, kTimes = 3;
+  std::vector<std::unique_ptr<Child>> ranks;
+  for (int rank = kRanks; rank-- > 0;)
+    ranks.push_back(std::make_unique<Child>([rank, this] {
+      Log log(LogLevel::error, {});
+      LaunchEnvironment launch;
+      launch.rank = rank;
+      launch.size = kRanks;
+      launch.file = path_;
+      for (int time = 0; time < kTimes; ++time) {
+        const auto store = open_store(launch, Config{}, in_time(), log);
+        if (store->add("came", 1, in_time()) > kRanks) _exit(3);  // an old file
+        store->set(fmt::format("rank {}", rank), std::to_string(time), in_time());
+        for (int peer = 0; peer < kRanks; ++peer)
+          if (store->get(fmt::format("rank {}", peer), in_time()) != std::to_string(time)) _exit(2);
+      }
+    }));
+  for (const auto& rank : ranks) EXPECT_EQ(rank->wait(), 0);
+  EXPECT_FALSE(exists());
+}
+
+TEST_F(AFileStore, OfAJobThatWasKilledIsNamedAndNotTakenForThisOne) {
+  Child killed([this] {
+    const FileStore store(path_, 0, 2, in_time());
+    kill(getpid(), SIGKILL);
+  });
+  killed.wait();
+  const Error error = error_of([&] { FileStore(path_, 0, 2, in(milliseconds(50))); });
+  EXPECT_EQ(error.kind(), ErrorKind::timeout);
+  EXPECT_THAT(error.what(), AllOf(HasSubstr("rank 0"), HasSubstr(path_), HasSubstr("remove")));
+}
+
+TEST_F(AFileStore, GoesOnBehindARecordThatWasLeftHalfWritten) {
+  FileStore first(path_, 0, 2, in_time());
+  first.set("key", "value", in_time());
+  std::ofstream(path_, std::ios::binary | std::ios::app)
+      << std::string("\x03\0\0\0\xff\0\0\0ke", 10);
+  FileStore second(path_, 1, 2, in_time());
+  second.set("next", "whole", in_time());
+  EXPECT_EQ(first.get("next", in_time()), "whole");
+  EXPECT_EQ(second.get("key", in_time()), "value");
+}
+
+TEST_F(AFileStore, RefusesAFileThatOthersCanReadAndOneThatIsNoStore) {
+  std::ofstream(path_) << "what is this, and why is it so long?";
+  chmod(path_.c_str(), 0644);
+  EXPECT_THAT(error_of([&] { FileStore(path_, 0, 2, in_time()); }).what(), HasSubstr("chmod 600"));
+  chmod(path_.c_str(), 0600);
+  EXPECT_EQ(error_of([&] { FileStore(path_, 0, 2, in_time()); }).kind(), ErrorKind::corrupt);
+  const Error error = error_of([&] { FileStore("/no/such/folder/file", 0, 2, in_time()); });
+  EXPECT_EQ(error.kind(), ErrorKind::usage);
+  EXPECT_THAT(error.what(), HasSubstr("No such file"));
+}
+
+}  // namespace
+}  // namespace tutti
