@@ -101,11 +101,10 @@ AuthFailure TcpRoute::authenticate(Connection& connection, Store::Deadline deadl
     if (state == AuthInitiator::State::done) return AuthFailure::none;
     if (state == AuthInitiator::State::failed) return initiator.failure();
     pollfd waited{connection.fd(), POLLIN, 0};
-    if (!connection.flush())
-      obstacle = "closed the connection";
-    else if (poll(&waited, 1, poll_milliseconds(deadline)) == 0)
+    const bool open = connection.flush();
+    if (open && poll(&waited, 1, poll_milliseconds(deadline)) == 0)
       obstacle = "does not answer";
-    else if (!connection.receive() && connection.received().empty())
+    else if (!open || (!connection.receive() && connection.received().empty()))
       obstacle = "closed the connection";
     if (!obstacle.empty()) return AuthFailure::none;
   }
