@@ -40,7 +40,7 @@ PriceList::Key PriceList::key_of(const SelectRequest& request) {
 std::vector<Candidate> PriceList::candidates(const SelectRequest& request) {
   if (request.ranks > kMostPricedRanks || request.ranks < 2 || request.pair_lengths) return {};
   SelectRequest priced_as = request;
-  priced_as.bytes = size_class(request.bytes);
+  priced_as.bytes = size_class(std::min(request.bytes, kMostPricedBytes));
   const Key key = key_of(priced_as);
   const std::lock_guard lock(mutex_);
   const auto found = priced_.find(key);

@@ -14,6 +14,8 @@ namespace tutti {
 
 /// More ranks are not priced: it would take milliseconds (docs/selection.md).
 inline constexpr int kMostPricedRanks = 16;
+/// Calls of more bytes are priced as those of so many: nothing changes there any more.
+inline constexpr std::size_t kMostPricedBytes = std::size_t{64} << 30;
 
 struct Candidate {
   std::uint32_t algorithm = 0;  ///< Index in algorithms().

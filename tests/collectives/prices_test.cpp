@@ -51,6 +51,21 @@ TEST(Prices, CheapestIsTakenWhereTheTableIsClearlyDearer) {
             "all_pairs");
 }
 
+TEST(Prices, OfMoreThanMemoryCanHoldAreThoseOfTheMostThatIsPriced) {
+  PriceList prices{MachineCosts{}};
+  for (const Collective what : {Collective::all_reduce, Collective::all_to_all})
+    for (const int ranks : {2, 16})
+      for (const std::size_t message : {std::size_t{4096}, std::size_t{1} << 16}) {
+        const auto most = prices.candidates(request(what, kMostPricedBytes, ranks, 2, message));
+        const auto more = prices.candidates(request(what, ~std::size_t{0} >> 8, ranks, 2, message));
+        ASSERT_EQ(more.size(), most.size());
+        for (std::size_t k = 0; k < most.size(); ++k) {
+          EXPECT_EQ(more[k].predicted, most[k].predicted);
+          EXPECT_GT(most[k].predicted, 1'000'000'000'000) << "picoseconds, for 64 GiB";
+        }
+      }
+}
+
 TEST(Prices, TableIsKeptWhereTheCostsDoNotTrustThemselves) {
   MachineCosts costs;
   costs.error_percent = 1000;
