@@ -38,7 +38,6 @@ Bench::Bench(Communicator& all, Communicator& group, const Options& options, Lim
       options_(options),
       ranks_{group.size(), group.rank(), options.alltoallv_spread},
       limits_(limits),
-      call_options_{std::chrono::seconds(options.timeout_s), {}},
       buffer_bytes_(options.max_bytes +
                     static_cast<std::size_t>(options.unalign) * size_of(DataType::complex128)),
       input_(allocate()),

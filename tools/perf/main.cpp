@@ -166,6 +166,13 @@ int run_rank(Communicator comm, const Place& place, const Options& options,
   return passed(report.summary, options) ? 0 : 1;
 }
 
+/// With -T for every call, the barriers between those that are measured included.
+Config configured(const Options& options) {
+  Config config = Config::from_env();
+  if (options.timeout_s > 0) config.timeout = std::chrono::seconds(options.timeout_s);
+  return config;
+}
+
 /// As one of the ranks that a launcher started.
 int run_process(const Options& options, const std::vector<std::string>& arguments) {
   const int rank = number_in_environment("RANK").value_or(0);
@@ -175,7 +182,7 @@ int run_process(const Options& options, const std::vector<std::string>& argument
                 fmt::format("-t {}: a launcher started {} ranks as processes, and ranks are "
                             "threads of one process or processes of one thread, not both",
                             options.threads, ranks));
-  return run_rank(Communicator::from_env(),
+  return run_rank(Communicator::from_env(configured(options)),
                   {number_in_environment("LOCAL_RANK").value_or(rank),
                    number_in_environment("LOCAL_WORLD_SIZE").value_or(ranks)},
                   options, arguments);
@@ -184,7 +191,8 @@ int run_process(const Options& options, const std::vector<std::string>& argument
 /// All ranks, as threads. A rank that fails ends the others' waiting by its communicator's end.
 int run_threads(const Options& options, const std::vector<std::string>& arguments) {
   require_ranks(options, options.threads);
-  std::vector<Communicator> communicators = Communicator::in_process(options.threads);
+  std::vector<Communicator> communicators =
+      Communicator::in_process(options.threads, configured(options));
   std::vector<std::future<int>> ranks;
   for (int rank = 0; rank < options.threads; ++rank)
     ranks.push_back(std::async(std::launch::async, run_rank,

@@ -152,7 +152,7 @@ void declare_measuring(CLI::App& app, Options& options, Texts& texts) {
       ->check(CLI::Range(0, 1'000'000));
   app.add_option("-T,--timeout", options.timeout_s,
                  "Seconds that a call may take; 0: as configured (TUTTI_TIMEOUT_MS)")
-      ->check(CLI::Range(0, 1'000'000));
+      ->check(CLI::Range(0, 86'400));
   app.add_flag("--rotate", options.rotate,
                "Walk through -e bytes of buffer from call to call, as nccl-tests does");
   app.add_option("-R,--local_register", options.shared_buffers,
