@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <tutti/config.hpp>
@@ -79,6 +80,9 @@ class TUTTI_API Communicator {
   const std::vector<StartupPhase>& startup() const noexcept;
   /// The error that ended it, or none while it can be used.
   std::optional<Error> failure() const;
+  /// Ends what is under way on this rank, in whatever thread, and on its peers: these calls and all
+  /// later ones throw `peer_lost` naming this rank and `why`. May be called by any thread.
+  void abort(std::string_view why);
 
   /// For calls whose options name it; every rank adds the same. Proved at its first use for a
   /// collective and root: a wrong one is `usage` on every rank with a counter-example, and nothing

@@ -48,6 +48,10 @@ struct CallOptions {
   Accumulate accumulate = Accumulate::as_configured;  ///< Must agree among ranks.
   Group* group = nullptr;        ///< The call is made when the group ends; it returns at once.
   Received* received = nullptr;  ///< recv: written before it has ended, and valid until then.
+  /// Of a blocking call: asked in its thread before it sleeps, and ten times a second while it
+  /// does. True aborts the communicator. For what a language does between two steps, such as
+  /// Ctrl-C.
+  bool (*interrupted)() = nullptr;
 };
 
 /// What one algorithm would take for a call; see Communicator::prices.

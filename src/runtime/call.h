@@ -57,6 +57,7 @@ struct Call {
   const VariableBlocks* variable = nullptr;  ///< Of a variable call; valid until it returns.
   CallExtras extras = {};
   Group* group = nullptr;  ///< To be made when it ends.
+  bool (*interrupted)() = nullptr;
 };
 
 /// As the public call has it.
@@ -74,7 +75,8 @@ inline Call call_of(Collective what, const void* input, void* output, std::size_
           .timeout = options.timeout,
           .algorithm = options.algorithm,
           .extras = {options.premultiplier, nullptr},
-          .group = options.group};
+          .group = options.group,
+          .interrupted = options.interrupted};
 }
 /// With a reduction of the program's own.
 inline Call own_call_of(Collective what, const void* input, void* output, std::size_t count,

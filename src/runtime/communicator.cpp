@@ -62,6 +62,7 @@ const std::vector<StartupPhase>& Communicator::startup() const noexcept {
   return impl_->parts().startup;
 }
 std::optional<Error> Communicator::failure() const { return impl_->failure(); }
+void Communicator::abort(std::string_view why) { impl_->abort(why); }
 
 namespace {
 
@@ -90,7 +91,8 @@ TransferCall recv_call(void* buffer, std::size_t count, DataType type, int peer,
           static_cast<std::byte*>(buffer),
           options.timeout,
           options.received,
-          options.group};
+          options.group,
+          options.interrupted};
 }
 TransferCall send_call(const void* buffer, std::size_t count, DataType type, int peer, int tag,
                        const CallOptions& options) {

@@ -30,6 +30,7 @@ Situation CommunicatorImpl::situation() const {
 }
 
 void CommunicatorImpl::look(TimePoint deadline, Nanoseconds limit) {
+  if (failed_.load(std::memory_order_acquire)) throw *failure();
   parts_.transport->progress();
   const std::optional<Error> verdict = diagnose_peers(situation());
   if (!verdict && parts_.runtime->clock().now() < deadline) return;
@@ -57,15 +58,31 @@ void CommunicatorImpl::fail(const Error& error) noexcept {
   {
     const std::lock_guard lock(mutex_);
     if (!failure_) failure_ = error;
+    if (board_.state.load(std::memory_order_relaxed) == BoardState::open)
+      board_.fail(error.kind(), error.what());
   }
-  failed_.store(true, std::memory_order_release);
-  if (board_.state.load(std::memory_order_relaxed) == BoardState::open)
-    board_.fail(error.kind(), error.what());
+  failed_.store(true, std::memory_order_seq_cst);
   // Before the caller writes to what was lent: see RecvRing::still_lent().
   std::atomic_thread_fence(std::memory_order_seq_cst);
   for (int peer = 0; peer < parts_.size; ++peer)
     if (peer != parts_.rank) parts_.transport->wake(peer);
   parts_.runtime->log().write(LogLevel::info, "communicator failed: {}", error.what());
+}
+
+void CommunicatorImpl::abort(std::string_view why) {
+  if (!parts_.runtime->in_own_process()) return;
+  fail(Error(ErrorKind::peer_lost,
+             fmt::format("rank {} aborted the communicator: {}", parts_.rank, why)));
+  wake_waiters();  // they find it failed, or have not yet looked for the last time
+  parts_.runtime->poke();
+}
+
+// Until when a blocking call may sleep before it asks again whether it is interrupted.
+TimePoint CommunicatorImpl::next_heed(TimePoint deadline) {
+  constexpr std::chrono::milliseconds kEvery{100};
+  if (interrupted_ == nullptr) return deadline;
+  if (interrupted_()) abort("interrupted");
+  return std::min(deadline, parts_.runtime->clock().now() + kEvery);
 }
 
 }  // namespace tutti

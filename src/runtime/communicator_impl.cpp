@@ -205,6 +205,7 @@ void CommunicatorImpl::complete() noexcept {
 }
 
 void CommunicatorImpl::run(const Call& call) {
+  interrupted_ = call.interrupted;
   Plan& plan = repeats(call) ? *last_plan_ : this->plan(call);
   if (call.group != nullptr) [[unlikely]]
     return add_to(*call.group, prepared(planned(call, plan)));
@@ -219,6 +220,7 @@ void CommunicatorImpl::run(const Call& call) {
 }
 
 void CommunicatorImpl::run(const PlannedCall& call) {
+  interrupted_ = nullptr;
   if (!usable()) [[unlikely]]
     check_usable(to_string(call.key.signature.what));
   if (pending()) [[unlikely]]
@@ -281,7 +283,7 @@ void CommunicatorImpl::await_execution(std::chrono::milliseconds timeout) {
         if (!deadline) deadline = clock.now() + timeout;
         look(*deadline, timeout);
       },
-      [&](auto& attempt) { return sleep(attempt, *deadline); });
+      [&](auto& attempt) { return sleep(attempt, next_heed(*deadline)); });
 }
 
 void CommunicatorImpl::begin_queued(Operation& operation) {

@@ -72,6 +72,7 @@ class CommunicatorImpl final : public Advanced {
   int size() const noexcept { return parts_.size; }
   const CommunicatorParts& parts() const noexcept { return parts_; }
   std::optional<Error> failure() const;
+  void abort(std::string_view why);
 
   std::size_t memory_bytes() const {
     return parts_.transport->memory_bytes() + programs_.scratch_bytes() + sum_.memory_bytes();
@@ -188,6 +189,8 @@ class CommunicatorImpl final : public Advanced {
   void finish_now(std::chrono::milliseconds timeout);
   Error diagnose_thrown() const;
   void await_execution(std::chrono::milliseconds timeout);
+  TimePoint next_heed(TimePoint deadline);
+  void help_heeding(const Operation& operation);
   void complete() noexcept;
   void look(TimePoint deadline, Nanoseconds limit);
   void advance_queue();
@@ -201,7 +204,8 @@ class CommunicatorImpl final : public Advanced {
     {
       const Announced announced(sleepers(), family.doorbell);
       ended = attempt();
-      if (!ended) sleeper->sleep_until(deadline, parts_.runtime->clock());
+      if (!ended && !failed_.load(std::memory_order_seq_cst))
+        sleeper->sleep_until(deadline, parts_.runtime->clock());
     }
     family.sleepers.give_back(std::move(sleeper));
     return ended;
@@ -256,6 +260,7 @@ class CommunicatorImpl final : public Advanced {
   std::optional<Plan> last_plan_;    // calling thread only
   BlockTable blocks_;                // of the last variable call; as last_plan_
   bool registered_ = false;          // calling thread only
+  bool (*interrupted_)() = nullptr;  // of the blocking call; calling thread only
   std::atomic<bool> failed_{false};  // failure_ is set
   std::atomic<int> pending_{0};
   std::atomic<int> groups_{0};  // operations that stand for groups

@@ -11,7 +11,7 @@ namespace tutti {
 void CommunicatorImpl::run_behind(PlannedCall call) {
   refuse_in_callback();
   const OperationRef operation = enqueue(prepared(std::move(call)));
-  help(*operation, TimePoint::max());
+  help_heeding(*operation);
   if (operation->error()) throw *operation->error();
 }
 
@@ -183,6 +183,10 @@ bool CommunicatorImpl::help_until(Done&& done, TimePoint limit) {
 bool CommunicatorImpl::help(const Operation& operation, TimePoint limit) {
   refuse_in_callback();
   return help_until([&] { return operation.done(); }, limit);
+}
+
+void CommunicatorImpl::help_heeding(const Operation& operation) {
+  while (!help(operation, next_heed(TimePoint::max()))) continue;
 }
 
 void CommunicatorImpl::drain() {

@@ -22,6 +22,7 @@ TransferCall with_timeout(TransferCall call, std::chrono::milliseconds otherwise
 }  // namespace
 
 Received CommunicatorImpl::run(const TransferCall& call) {
+  interrupted_ = call.interrupted;
   check(call);
   const TransferCall complete = with_timeout(call, parts_.runtime->config().timeout);
   if (call.group != nullptr) [[unlikely]] {
@@ -31,7 +32,7 @@ Received CommunicatorImpl::run(const TransferCall& call) {
   if (pending()) [[unlikely]] {
     refuse_in_callback();
     const OperationRef operation = enqueue(prepared(complete));
-    help(*operation, TimePoint::max());
+    help_heeding(*operation);
     if (operation->error()) throw *operation->error();
     return operation->transfer.received;
   }
@@ -92,11 +93,12 @@ void CommunicatorImpl::await_transfers(std::span<Transfer* const> transfers) {
         messages_.advance(awaited);
         return messages_.idle();
       },
-      look, [&](auto& attempt) { return sleep(attempt, deadline); });
+      look, [&](auto& attempt) { return sleep(attempt, next_heed(deadline)); });
 }
 
 // Throws what keeps a transfer from ever ending.
 void CommunicatorImpl::diagnose_messages() {
+  if (failed_.load(std::memory_order_acquire)) throw *failure();
   parts_.transport->progress();
   const TransferSituation here{*parts_.transport, messages_, parts_.rank, parts_.size};
   const auto verdict = diagnose_transfers(here, parts_.runtime->clock().now());

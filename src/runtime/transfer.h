@@ -28,6 +28,7 @@ struct TransferCall {
   std::chrono::milliseconds timeout{0};
   Received* received = nullptr;  ///< Where to tell what a receive got; null: nowhere.
   Group* group = nullptr;        ///< To be made when it ends.
+  bool (*interrupted)() = nullptr;
 
   std::size_t bytes() const noexcept { return count * size_of(type); }
 };
