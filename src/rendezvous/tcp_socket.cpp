@@ -99,14 +99,12 @@ bool is_connected_to_itself(int socket) {
          own.bytes == other.bytes && std::memcmp(&own.address, &other.address, own.bytes) == 0;
 }
 
-std::string why_not_connected(const TcpPlace& place, int error) {
+// What follows the place.
+std::string why_refused(int error) {
   switch (error) {
-    case ECONNREFUSED:
-      return fmt::format("{} refuses the connection: nobody listens there", place.text());
-    case ETIMEDOUT:
-      return fmt::format("{} does not answer: is the machine up, does a firewall drop packets?",
-                         place.text());
-    default: return fmt::format("{}: {}", place.text(), std::strerror(error));
+    case ECONNREFUSED: return "refuses the connection: nobody listens there";
+    case ETIMEDOUT: return "does not answer: is the machine up, does a firewall drop packets?";
+    default: return fmt::format("cannot be reached: {}", std::strerror(error));
   }
 }
 
@@ -181,36 +179,50 @@ Found find_places(const SocketAddress& where, TimePoint deadline) {
   return {{}, fmt::format("no name server has said where {} is", shown(where.host))};
 }
 
-TcpConnecting connect_tcp(const TcpPlace& place, TimePoint deadline) {
+TcpConnecting begin_tcp(const TcpPlace& place) {
   Fd socket = new_socket(place.address.ss_family);
-  if (!socket) return {{}, why_not_connected(place, errno)};
-  int error = 0;
-  if (connect(socket.get(), generic(place.address), place.bytes) != 0) error = errno;
-  if (error == EINPROGRESS || error == EINTR) {
-    pollfd waited{socket.get(), POLLOUT, 0};
-    int ready = 0;
-    do ready = poll(&waited, 1, poll_milliseconds(deadline));
-    while (ready < 0 && errno == EINTR);
-    socklen_t bytes = sizeof error;
-    if (ready <= 0)
-      error = ETIMEDOUT;
-    else if (getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &bytes) != 0)
-      error = errno;
-  }
-  if (error == 0 && is_connected_to_itself(socket.get())) error = ECONNREFUSED;
-  if (error != 0) return {{}, why_not_connected(place, error)};
-  tune(socket.get());
+  if (!socket) return {{}, why_refused(errno)};
+  if (connect(socket.get(), generic(place.address), place.bytes) != 0 && errno != EINPROGRESS &&
+      errno != EINTR)
+    return {{}, why_refused(errno)};
   return {std::move(socket), {}};
 }
 
+std::string why_not_connected(int socket) {
+  int error = 0;
+  socklen_t bytes = sizeof error;
+  if (getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &bytes) != 0) error = errno;
+  if (error == 0 && is_connected_to_itself(socket)) error = ECONNREFUSED;
+  return error == 0 ? std::string() : why_refused(error);
+}
+
+TcpConnecting connect_tcp(const TcpPlace& place, TimePoint deadline) {
+  TcpConnecting connecting = begin_tcp(place);
+  std::string why = connecting.why_not;
+  if (connecting.socket) {
+    pollfd waited{connecting.socket.get(), POLLOUT, 0};
+    int ready = 0;
+    do ready = poll(&waited, 1, poll_milliseconds(deadline));
+    while (ready < 0 && errno == EINTR);
+    why = ready > 0 ? why_not_connected(connecting.socket.get()) : why_refused(ETIMEDOUT);
+  }
+  if (!why.empty()) return {{}, fmt::format("{} {}", place.text(), why)};
+  tune(connecting.socket.get());
+  return connecting;
+}
+
 void tune(int socket) {
+  tune_data(socket);
+  set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT,
+             (kKeepIdleS + kKeepIntervalS * kKeepCount) * 1000);
+}
+
+void tune_data(int socket) {
   set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
   set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
   set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, kKeepIdleS);
   set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, kKeepIntervalS);
   set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, kKeepCount);
-  set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT,
-             (kKeepIdleS + kKeepIntervalS * kKeepCount) * 1000);
 }
 
 }  // namespace tutti::rendezvous

@@ -48,8 +48,17 @@ struct TcpConnecting {
 
 TcpConnecting connect_tcp(const TcpPlace& place, TimePoint deadline);
 
+/// The same without waiting: once the socket is writable, why_not_connected() says how it went.
+TcpConnecting begin_tcp(const TcpPlace& place);
+/// Empty: it is connected.
+std::string why_not_connected(int socket);
+
 /// What a socket of either end is set to: small messages leave at once, and a machine that has
 /// vanished is noticed within half a minute.
 void tune(int socket);
+
+/// As tune(), of a connection between ranks: its peer may compute for minutes and leave what has
+/// come unread, so that no answer to what is on its way is no news.
+void tune_data(int socket);
 
 }  // namespace tutti::rendezvous

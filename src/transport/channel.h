@@ -94,6 +94,7 @@ struct Subset {
   std::uint32_t id = 0;  ///< Agreed by all members, at least each one's next_subset().
   std::size_t data_bytes = 0;  ///< As TransportContext has them.
   std::size_t max_message_bytes = 0;
+  Board* board = nullptr;
 };
 
 /// One way to reach the other ranks of one communicator. Made by the registry; connect() comes

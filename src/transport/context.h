@@ -3,12 +3,16 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
 
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/random.h"
+#include "common/secret.h"
 
 namespace tutti {
+
+struct Board;
 
 namespace local {
 class Hub;
@@ -28,6 +32,14 @@ struct TransportContext {
 
   int doorbell_fd = -1;     ///< The runtime's; -1: this rank never sleeps (simulations).
   bool membarrier = false;  ///< Doorbell::membarrier(): else peers fence after every post.
+
+  /// The job's, by which ranks of different machines know each other; none: see trust_network.
+  Secret secret;
+  bool trust_network = false;       ///< Ranks of different machines may do without.
+  std::string interfaces = "auto";  ///< TUTTI_INTERFACES.
+
+  /// Where this rank's board is already; null: the transport makes one. See Transport::own_board().
+  Board* board = nullptr;
 
   std::shared_ptr<local::Hub> hub;  ///< Where ranks of one process meet; null: not in one process.
 };

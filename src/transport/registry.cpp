@@ -8,6 +8,7 @@
 
 #include "transport/local/local.h"
 #include "transport/shm/shm.h"
+#include "transport/tcp/tcp.h"
 
 namespace tutti {
 namespace {
@@ -30,6 +31,7 @@ std::vector<TransportEntry> transports() {
   return {
       {"local", local::why_not, local::make},
       {"shm", shm::why_not, shm::make},
+      {"tcp", tcp::why_not, tcp::make},
   };
 }
 

@@ -6,6 +6,7 @@
 #include "stream_transport.h"
 #include "transport/local/local.h"
 #include "transport/shm/shm.h"
+#include "transport/tcp/tcp.h"
 
 namespace tutti {
 namespace {
@@ -25,6 +26,12 @@ Transports all_local(std::span<const TransportContext> contexts, std::uint64_t) 
 Transports all_shm(std::span<const TransportContext> contexts, std::uint64_t) {
   Transports all;
   for (const TransportContext& context : contexts) all.push_back(shm::make(context));
+  return all;
+}
+
+Transports all_tcp(std::span<const TransportContext> contexts, std::uint64_t) {
+  Transports all;
+  for (const TransportContext& context : contexts) all.push_back(tcp::make(context));
   return all;
 }
 
@@ -60,7 +67,10 @@ void connect_all(Transports& transports, TimePoint deadline) {
 }  // namespace
 
 std::vector<TransportKind> transport_kinds() {
-  return {{"local", true, all_local}, {"shm", true, all_shm}, {"stream", false, all_stream}};
+  return {{"local", true, all_local},
+          {"shm", true, all_shm},
+          {"tcp", false, all_tcp},
+          {"stream", false, all_stream}};
 }
 
 TestRanks::TestRanks(const TransportKind& kind, const RanksOptions& options) {

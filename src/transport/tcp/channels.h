@@ -1,0 +1,143 @@
+// The two ends of a channel over a connection, with a window of their own.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "transport/channel.h"
+#include "transport/tcp/frame.h"
+
+namespace tutti::tcp {
+
+class Connection;
+
+/// Messages of a channel, of any size, that the receiver has not released. A receiver has memory
+/// for all of them, so that whatever comes can be taken in: a channel that nobody reads stops no
+/// other one of its connection.
+inline constexpr std::uint32_t kWindow = 8;
+/// Releases are told in such numbers, or with the next message the other way: so a sender always
+/// has more than half a window beyond what has been released.
+inline constexpr std::uint32_t kReturnAt = kWindow / 2;
+
+/// Memory for a window of messages, each with room for a frame before it. Taken when first used,
+/// and by the kernel page by page: channels of small messages stay small.
+class Slots {
+ public:
+  explicit Slots(std::size_t max_message_bytes)
+      : stride_((max_message_bytes + 2 * kLine - 1) / kLine * kLine) {}
+
+  /// Of message `number`'s payload, aligned to a cache line. Throws `unavailable`.
+  std::byte* payload(std::uint32_t number) {
+    if (memory_ == nullptr) take();
+    return first_ + (number % kWindow) * stride_;
+  }
+  std::size_t memory_bytes() const { return memory_ == nullptr ? 0 : bytes(); }
+
+ private:
+  static constexpr std::size_t kLine = 64;
+  std::size_t bytes() const { return kWindow * stride_ + kLine; }
+  void take();
+
+  const std::size_t stride_;
+  std::unique_ptr<std::byte[]> memory_;
+  std::byte* first_ = nullptr;
+};
+
+/// Own thread: its communicator's. What the reader of the connection does is said at each function:
+/// it may be another thread, under the connection's lock.
+class TcpRecvChannel final : public RecvChannel {
+ public:
+  TcpRecvChannel(Connection& connection, std::uint32_t group, int number, std::size_t max_bytes)
+      : connection_(connection), group_(group), number_(number), slots_(max_bytes) {}
+
+  std::optional<Message> peek() override;
+  void release() override;
+
+  /// For the next frame to the sender.
+  std::uint16_t take_unreturned() noexcept {
+    return static_cast<std::uint16_t>(std::exchange(unreturned_, 0));
+  }
+  std::size_t memory_bytes() const { return slots_.memory_bytes(); }
+
+  /// Reader: memory for the payload of the next message; null: the sender had no credit for it.
+  std::byte* next_payload() {
+    const std::uint32_t arrived = arrived_.load(std::memory_order_relaxed);
+    if (arrived - released_.load(std::memory_order_acquire) == kWindow) return nullptr;
+    return slots_.payload(arrived);
+  }
+  /// Reader: it is there.
+  void arrive(const Header& header) {
+    const std::uint32_t arrived = arrived_.load(std::memory_order_relaxed);
+    headers_[arrived % kWindow] = header;
+    arrived_.store(arrived + 1, std::memory_order_release);
+  }
+
+ private:
+  bool has_message() const noexcept {
+    return arrived_.load(std::memory_order_acquire) != released_.load(std::memory_order_relaxed);
+  }
+
+  Connection& connection_;
+  const std::uint32_t group_;
+  const int number_;
+  Slots slots_;  // reader, until a message has arrived
+  std::array<Header, kWindow> headers_{};
+  std::atomic<std::uint32_t> arrived_{0};   // messages; the reader's
+  std::atomic<std::uint32_t> released_{0};  // of them; own
+  std::uint32_t unreturned_ = 0;            // of them: not told the sender
+};
+
+/// As TcpRecvChannel. A message is staged here, and written from here.
+class TcpSendChannel final : public SendChannel {
+ public:
+  /// `answers`: the channel of the same number the other way.
+  TcpSendChannel(Connection& connection, std::uint32_t group, int number, std::size_t max_bytes,
+                 TcpRecvChannel& answers)
+      : connection_(connection),
+        group_(group),
+        number_(number),
+        max_bytes_(max_bytes),
+        answers_(answers),
+        slots_(max_bytes) {}
+
+  std::optional<Span> acquire(std::size_t bytes) override;
+  void post(const Header& header) override;
+  std::size_t memory_bytes() const { return slots_.memory_bytes(); }
+
+  /// Reader: the peer has released so many; false: more than it was sent.
+  [[nodiscard]] bool credit(std::uint32_t count) {
+    const std::uint32_t released = released_.load(std::memory_order_relaxed);
+    if (count > posted_.load(std::memory_order_acquire) - released) return false;
+    released_.store(released + count, std::memory_order_release);
+    return true;
+  }
+  /// Whoever writes, under the connection's lock: the oldest message that was not is written.
+  void wrote_one() noexcept { written_.fetch_add(1, std::memory_order_release); }
+
+ private:
+  bool full() const noexcept {
+    return posted_.load(std::memory_order_relaxed) - released_.load(std::memory_order_acquire) ==
+           kWindow;
+  }
+
+  Connection& connection_;
+  const std::uint32_t group_;
+  const int number_;
+  const std::size_t max_bytes_;
+  TcpRecvChannel& answers_;
+  Slots slots_;
+  std::uint32_t next_slot_ = 0;
+  bool in_hand_ = false;  // acquired, and not posted
+  std::size_t acquired_bytes_ = 0;
+  std::atomic<std::uint32_t> posted_{0};    // messages; own
+  std::atomic<std::uint32_t> released_{0};  // by the peer; the reader's
+  std::atomic<std::uint32_t> written_{0};   // to the kernel
+};
+
+}  // namespace tutti::tcp

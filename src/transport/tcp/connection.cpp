@@ -1,0 +1,392 @@
+#include "transport/tcp/connection.h"
+
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cerrno>
+#include <cstring>
+
+#include <tutti/error.hpp>
+
+#include "transport/tcp/endpoint.h"
+
+namespace tutti::tcp {
+namespace {
+
+// Small messages come in whole, frame and all, by one system call; of a large one so much at most
+// is copied once more.
+constexpr std::size_t kInboxBytes = 8 << 10;
+constexpr std::size_t kMostPieces = 64;  // of one write
+constexpr int kMostChannel = 1 << 20;
+constexpr std::chrono::milliseconds kFreshFor{100};  // a board
+constexpr std::chrono::seconds kLookEvery{1};
+// Retransmissions, or probes of a closed window, that nobody has answered: about 25 s.
+constexpr unsigned kMostUnanswered = 7;
+
+bool not_now(int error) noexcept {
+  return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
+}
+
+iovec piece(const void* data, std::size_t bytes) noexcept {
+  return {const_cast<void*>(data), bytes};
+}
+
+}  // namespace
+
+Connection::Connection(Endpoint& endpoint, const Clock& clock, int rank, Fd socket)
+    : endpoint_(endpoint),
+      clock_(clock),
+      rank_(rank),
+      socket_(std::move(socket)),
+      inbox_(kInboxBytes) {}
+
+void Connection::add(Group& group) {
+  const std::lock_guard lock(mutex_);
+  const bool added = groups_.emplace(group.context.id, &group).second;
+  assert(added);
+  static_cast<void>(added);
+}
+
+void Connection::remove(const Group& group) {
+  const std::lock_guard lock(mutex_);
+  groups_.erase(group.context.id);
+  if (last_ == &group) last_ = nullptr;
+  if (payload_.group == &group) payload_ = {payload_.frame, nullptr, payload_.left};
+  for (std::size_t i = head_; i < unsent_.size(); ++i) {
+    Unsent& unsent = unsent_[i];
+    if (unsent.channel == nullptr) continue;
+    Frame frame;  // what is staged begins with it
+    std::memcpy(&frame, unsent.data, sizeof frame);
+    if (frame.group != group.context.id) continue;
+    unsent.own = std::make_unique_for_overwrite<std::byte[]>(unsent.bytes);
+    std::memcpy(unsent.own.get(), unsent.data, unsent.bytes);
+    unsent.data = unsent.own.get();
+    unsent.channel = nullptr;
+  }
+}
+
+std::size_t Connection::memory_bytes(const Group& group) const {
+  const std::lock_guard lock(mutex_);
+  std::size_t bytes = sizeof group;
+  for (const auto& [number, channel] : group.channels)
+    bytes += channel->sender.memory_bytes() + channel->receiver.memory_bytes();
+  return bytes;
+}
+
+// --- in ---
+
+void Connection::poll() {
+  if (endpoint_.has_unsent()) endpoint_.flush();
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (lock) read();
+}
+
+void Connection::pump() {
+  const std::lock_guard lock(mutex_);
+  read();
+  write_queue();
+}
+
+void Connection::read() {
+  while (!ended_.load(std::memory_order_relaxed)) {
+    assert(inbox_begin_ == 0 && (payload_.left == 0 || inbox_end_ == 0));
+    const std::size_t straight = payload_.to != nullptr ? payload_.left : 0;
+    const std::size_t room = inbox_.size() - inbox_end_;
+    ssize_t got = 0;
+    if (straight == 0) {
+      got = recv(socket(), inbox_.data() + inbox_end_, room, 0);
+    } else {
+      std::array<iovec, 2> to{piece(payload_.to, straight), piece(inbox_.data(), room)};
+      got = readv(socket(), to.data(), to.size());
+    }
+    if (got < 0 && not_now(errno)) return;
+    if (got < 0) return end(std::strerror(errno));
+    if (got == 0)
+      return end(why_unwritable_.empty() ? "its process has ended or closed the connection"
+                                         : why_unwritable_);
+    const auto bytes = static_cast<std::size_t>(got);
+    const std::size_t there = std::min(straight, bytes);
+    if (there > 0) {
+      payload_.to += there;
+      payload_.left -= there;
+      if (payload_.left == 0) finish_payload();
+    }
+    inbox_end_ += bytes - there;
+    parse();
+    if (bytes < straight + room) return;
+  }
+}
+
+void Connection::parse() {
+  while (!ended_.load(std::memory_order_relaxed)) {
+    if (payload_.left > 0) take_from_inbox();
+    if (payload_.left > 0 || inbox_end_ - inbox_begin_ < sizeof(Frame)) break;
+    Frame frame;
+    std::memcpy(&frame, inbox_.data() + inbox_begin_, sizeof frame);
+    inbox_begin_ += sizeof frame;
+    begin(frame);
+  }
+  std::memmove(inbox_.data(), inbox_.data() + inbox_begin_, inbox_end_ - inbox_begin_);
+  inbox_end_ -= inbox_begin_;
+  inbox_begin_ = 0;
+}
+
+void Connection::take_from_inbox() {
+  const std::size_t bytes = std::min(payload_.left, inbox_end_ - inbox_begin_);
+  if (payload_.to != nullptr) {
+    std::memcpy(payload_.to, inbox_.data() + inbox_begin_, bytes);
+    payload_.to += bytes;
+  }
+  inbox_begin_ += bytes;
+  payload_.left -= bytes;
+  if (payload_.left == 0) finish_payload();
+}
+
+Group* Connection::find(std::uint32_t id) {
+  if (last_ != nullptr && last_->context.id == id) return last_;
+  const auto found = groups_.find(id);
+  if (found != groups_.end()) last_ = found->second;
+  return found == groups_.end() ? nullptr : found->second;
+}
+
+// Of an unknown group: of a communicator that has gone here, or is not here yet (which asks for the
+// peer's board when it is).
+void Connection::begin(const Frame& frame) {
+  Group* const group = find(frame.group);
+  payload_ = {frame, nullptr, frame.header.length, group};
+  if (group != nullptr && frame.credits > 0) {
+    if (frame.channel < 0 || frame.channel > kMostChannel ||
+        !group->channel(frame.channel).sender.credit(frame.credits))
+      return end("it gives back room that nobody had taken: is it damaged?");
+    tell(*group);
+  }
+  switch (frame.kind) {
+    case FrameKind::message:
+      if (group != nullptr) return begin_message(frame, *group);
+      return;
+    case FrameKind::credit:
+      if (payload_.left == 0) return;
+      break;
+    case FrameKind::board:
+      if (payload_.left != kBoardBytes) break;
+      if (group != nullptr) payload_.to = board_in_.data();
+      return;
+    case FrameKind::board_request:
+      if (payload_.left != 0) break;
+      if (group != nullptr) send_board(*group);
+      return;
+    case FrameKind::open: break;
+  }
+  end("it sent what makes no sense: does it run another version, is it damaged?");
+}
+
+void Connection::begin_message(const Frame& frame, Group& group) {
+  if (frame.channel < 0 || frame.channel > kMostChannel ||
+      frame.header.length > group.context.max_message_bytes)
+    return end(fmt::format("it sent a message of {} bytes on channel {}, which cannot be",
+                           frame.header.length, frame.channel));
+  payload_.channel = &group.channel(frame.channel).receiver;
+  try {
+    payload_.to = payload_.channel->next_payload();
+  } catch (const Error& error) {
+    return end(error.what());
+  }
+  if (payload_.to == nullptr) return end("it sent more messages than there was room for");
+  if (payload_.left == 0) finish_payload();
+}
+
+void Connection::finish_payload() {
+  if (payload_.group != nullptr) {
+    if (payload_.channel != nullptr) {
+      payload_.channel->arrive(payload_.frame.header);
+    } else {
+      write_board(payload_.group->board, board_in_);
+      payload_.group->heard_at = clock_.now();
+      payload_.group->asked = false;
+    }
+    tell(*payload_.group);
+  }
+  payload_ = {};
+}
+
+// Those of the communicator who sleep: what woke this thread may be theirs.
+void Connection::tell(const Group& group) {
+  if (group.context.board->sleepers.load(std::memory_order_seq_cst) > 0 &&
+      group.context.doorbell_fd >= 0)
+    eventfd_write(group.context.doorbell_fd, 1);
+}
+
+void Connection::end(std::string why) {
+  why_ended_ = std::move(why);
+  why_unwritable_ = why_ended_;
+  inbox_begin_ = inbox_end_ = 0;
+  payload_ = {};
+  ended_.store(true, std::memory_order_release);
+  write_queue();  // drops it
+  endpoint_.forget(*this);
+  for (const auto& [id, group] : groups_) tell(*group);
+}
+
+void Connection::look_whether_alive() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock || ended_.load(std::memory_order_relaxed)) return;
+  const TimePoint now = clock_.now();
+  if (now < looked_at_ + kLookEvery) return;
+  looked_at_ = now;
+  tcp_info info{};
+  socklen_t bytes = sizeof info;
+  if (getsockopt(socket(), IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0 &&
+      std::max<unsigned>(info.tcpi_retransmits, info.tcpi_probes) >= kMostUnanswered)
+    end("its machine does not answer any more");
+}
+
+// --- out ---
+
+bool Connection::flush() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) return false;
+  write_queue();
+  return head_ == unsent_.size();
+}
+
+void Connection::put(const Frame& frame) {
+  const std::lock_guard lock(mutex_);
+  Unsent unsent;
+  unsent.frame = frame;
+  send(std::move(unsent));
+}
+
+void Connection::put_message(std::span<const std::byte> bytes, TcpSendChannel& channel) {
+  const std::lock_guard lock(mutex_);
+  Unsent unsent;
+  unsent.data = bytes.data();
+  unsent.bytes = bytes.size();
+  unsent.channel = &channel;
+  unsent.framed = false;
+  send(std::move(unsent));
+}
+
+void Connection::put_board(const Group& group) {
+  const std::lock_guard lock(mutex_);
+  send_board(group);
+}
+
+void Connection::send_board(const Group& group) {
+  const BoardBytes board = read_board(*group.context.board);
+  Unsent unsent;
+  unsent.frame.kind = FrameKind::board;
+  unsent.frame.group = group.context.id;
+  unsent.frame.header.length = static_cast<std::uint32_t>(board.size());
+  unsent.own = std::make_unique_for_overwrite<std::byte[]>(board.size());
+  std::memcpy(unsent.own.get(), board.data(), board.size());
+  unsent.data = unsent.own.get();
+  unsent.bytes = board.size();
+  send(std::move(unsent));
+}
+
+const Board* Connection::board(Group& group) {
+  const std::lock_guard lock(mutex_);
+  const bool final = group.board.state.load(std::memory_order_relaxed) != BoardState::open ||
+                     ended_.load(std::memory_order_relaxed);
+  if (group.heard_at && (final || clock_.now() < *group.heard_at + kFreshFor)) return &group.board;
+  if (!group.asked) {
+    group.asked = true;
+    Unsent unsent;
+    unsent.frame.kind = FrameKind::board_request;
+    unsent.frame.group = group.context.id;
+    send(std::move(unsent));
+  }
+  return nullptr;
+}
+
+// At once, or behind what waits already.
+void Connection::send(Unsent unsent) {
+  const bool first = head_ == unsent_.size();
+  if (first && why_unwritable_.empty()) {
+    std::array<iovec, 2> pieces{piece(&unsent.frame, sizeof unsent.frame),
+                                piece(unsent.data, unsent.bytes)};
+    const std::size_t written =
+        write_now(std::span(pieces).subspan(unsent.framed ? 0 : 1, unsent.framed ? 2 : 1));
+    if (written == unsent.size()) {
+      if (unsent.channel != nullptr) unsent.channel->wrote_one();
+      return;
+    }
+    head_written_ = written;
+  }
+  unsent_.push_back(std::move(unsent));
+  if (first && why_unwritable_.empty())
+    set_unsent();
+  else
+    write_queue();
+}
+
+// How much the kernel takes of it now.
+std::size_t Connection::write_now(std::span<const iovec> pieces) {
+  ssize_t put = 0;
+  if (pieces.size() == 1) {
+    put = ::send(socket(), pieces[0].iov_base, pieces[0].iov_len, MSG_NOSIGNAL);
+  } else {
+    msghdr message{};
+    message.msg_iov = const_cast<iovec*>(pieces.data());
+    message.msg_iovlen = pieces.size();
+    put = sendmsg(socket(), &message, MSG_NOSIGNAL);
+  }
+  if (put >= 0) return static_cast<std::size_t>(put);
+  if (!not_now(errno)) why_unwritable_ = std::strerror(errno);  // what came before is still read
+  return 0;
+}
+
+void Connection::write_queue() {
+  while (head_ < unsent_.size() && why_unwritable_.empty()) {
+    std::array<iovec, kMostPieces> pieces;
+    std::size_t count = 0, asked = 0, skip = head_written_;
+    const auto add = [&](const void* data, std::size_t bytes) {
+      const std::size_t skipped = std::min(skip, bytes);
+      skip -= skipped;
+      if (bytes == skipped) return;
+      pieces[count++] = piece(static_cast<const std::byte*>(data) + skipped, bytes - skipped);
+      asked += bytes - skipped;
+    };
+    for (std::size_t i = head_; i < unsent_.size() && count + 2 <= kMostPieces; ++i) {
+      if (unsent_[i].framed) add(&unsent_[i].frame, sizeof(Frame));
+      add(unsent_[i].data, unsent_[i].bytes);
+    }
+    const std::size_t written = write_now(std::span(pieces).first(count));
+    drop_written(written);
+    if (written < asked) break;
+  }
+  if (!why_unwritable_.empty())
+    while (head_ < unsent_.size()) drop_written(unsent_[head_].size() - head_written_);
+  set_unsent();
+}
+
+void Connection::drop_written(std::size_t bytes) {
+  head_written_ += bytes;
+  while (head_ < unsent_.size() && head_written_ >= unsent_[head_].size()) {
+    Unsent& gone = unsent_[head_++];
+    head_written_ -= gone.size();
+    if (gone.channel != nullptr) gone.channel->wrote_one();
+    gone.own.reset();
+  }
+  if (head_ == unsent_.size()) {
+    unsent_.clear();
+    head_ = 0;
+  } else if (head_ >= kMostPieces) {
+    unsent_.erase(unsent_.begin(), unsent_.begin() + static_cast<std::ptrdiff_t>(head_));
+    head_ = 0;
+  }
+}
+
+void Connection::set_unsent() {
+  const bool unsent = head_ < unsent_.size();
+  if (unsent == has_unsent()) return;
+  has_unsent_.store(unsent, std::memory_order_relaxed);
+  endpoint_.count_unsent(unsent ? 1 : -1);
+}
+
+}  // namespace tutti::tcp

@@ -1,0 +1,146 @@
+// One peer's connection after the handshake: frames of all communicators that share it, in and out.
+#pragma once
+
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/fd.h"
+#include "transport/tcp/frame.h"
+#include "transport/tcp/group.h"
+
+namespace tutti::tcp {
+
+class Endpoint;
+
+/// Thread-safe: communicators that share it are used by different threads. Nothing waits.
+///
+/// Whoever waits for a message reads for all: what has come is handed to the channels whose it is,
+/// which have room for it (see kWindow). What the socket does not take is queued, and goes out
+/// before anything newer.
+class Connection {
+ public:
+  Connection(Endpoint& endpoint, const Clock& clock, int rank, Fd socket);
+
+  int socket() const noexcept { return socket_.get(); }
+
+  /// Takes part from now on, until it is removed. The group's id is new.
+  void add(Group& group);
+  /// What is still to be written of it goes on its way; the group and its channels may go.
+  void remove(const Group& group);
+
+  TcpSendChannel& sender(Group& group, int number) {
+    const std::lock_guard lock(mutex_);
+    return group.channel(number).sender;
+  }
+  TcpRecvChannel& receiver(Group& group, int number) {
+    const std::lock_guard lock(mutex_);
+    return group.channel(number).receiver;
+  }
+
+  /// For whoever waits for this peer: takes in what has come, unless another thread does so
+  /// already; and what waits to go out to any peer goes on.
+  void poll();
+  /// All that there is to be read and written.
+  void pump();
+  /// Writes what it can of what is queued; true: nothing is left, or nobody is there to take it.
+  bool flush();
+  bool has_unsent() const noexcept { return has_unsent_.load(std::memory_order_relaxed); }
+
+  /// A frame without payload.
+  void put(const Frame& frame);
+  /// A message with its frame before it, of which `channel` is told when it has gone.
+  void put_message(std::span<const std::byte> bytes, TcpSendChannel& channel);
+  void put_board(const Group& group);
+  /// The peer's board in the group; null: not fresh enough, and asked for.
+  const Board* board(Group& group);
+  /// Whether it has ever come.
+  bool has_board(const Group& group) {
+    const std::lock_guard lock(mutex_);
+    return group.heard_at.has_value();
+  }
+
+  std::size_t memory_bytes(const Group& group) const;
+
+  /// Why it has ended; empty: it has not.
+  std::string why_ended() const {
+    const std::lock_guard lock(mutex_);
+    return why_ended_;
+  }
+  bool ended() const noexcept { return ended_.load(std::memory_order_acquire); }
+  /// Of a machine that has vanished nothing comes, no end either: ends the connection where the
+  /// peer's has not acknowledged anything for long.
+  void look_whether_alive();
+
+ private:
+  /// A frame and its payload; or both in `data`, where `channel` has staged them.
+  struct Unsent {
+    Frame frame;
+    const std::byte* data = nullptr;
+    std::size_t bytes = 0;
+    TcpSendChannel* channel = nullptr;  // to be told
+    bool framed = true;                 // `frame` goes before `data`
+    std::unique_ptr<std::byte[]> own;   // `data`'s memory, where nobody else keeps it
+
+    std::size_t size() const { return (framed ? sizeof frame : 0) + bytes; }
+  };
+  /// The payload that is being read.
+  struct Payload {
+    Frame frame;
+    std::byte* to = nullptr;  // null: nobody wants it
+    std::size_t left = 0;
+    Group* group = nullptr;
+    TcpRecvChannel* channel = nullptr;  // of a message
+  };
+
+  // All of these under mutex_.
+  void read();
+  void parse();
+  void take_from_inbox();
+  void begin(const Frame& frame);
+  void begin_message(const Frame& frame, Group& group);
+  void finish_payload();
+  Group* find(std::uint32_t id);
+  static void tell(const Group& group);
+  void send(Unsent unsent);
+  std::size_t write_now(std::span<const iovec> pieces);
+  void write_queue();
+  void drop_written(std::size_t bytes);
+  void send_board(const Group& group);
+  void set_unsent();
+  void end(std::string why);
+
+  Endpoint& endpoint_;
+  const Clock& clock_;
+  const int rank_;
+  const Fd socket_;
+  mutable std::mutex mutex_;
+  std::map<std::uint32_t, Group*> groups_;  // by id
+  Group* last_ = nullptr;                   // of groups_: whose frame came last
+
+  std::vector<std::byte> inbox_;  // frames and small payloads come in here
+  std::size_t inbox_begin_ = 0, inbox_end_ = 0;
+  Payload payload_;
+  BoardBytes board_in_{};
+
+  std::vector<Unsent> unsent_;  // from head_ on, the oldest first
+  std::size_t head_ = 0;
+  std::size_t head_written_ = 0;  // bytes of the first
+  std::atomic<bool> has_unsent_{false};
+  std::string why_unwritable_;  // what the kernel said; nothing is written from then on
+  std::atomic<bool> ended_{false};
+  std::string why_ended_;
+  TimePoint looked_at_{};
+};
+
+}  // namespace tutti::tcp

@@ -1,0 +1,104 @@
+#include "transport/tcp/endpoint.h"
+
+#include <fmt/format.h>
+#include <linux/sockios.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+#include <tutti/error.hpp>
+
+namespace tutti::tcp {
+namespace {
+
+constexpr std::chrono::milliseconds kLinger{1000};
+
+Fd make_epoll() {
+  Fd epoll(epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll)
+    throw Error(ErrorKind::unavailable, fmt::format("no epoll: {}", std::strerror(errno)));
+  return epoll;
+}
+
+// Whether the peer's machine has all that was written, and the end.
+bool all_arrived(int socket) {
+  int left = 0;
+  return ioctl(socket, SIOCOUTQ, &left) != 0 || left == 0;
+}
+
+// Unread bytes would turn the end into a reset, which can overtake what was written. False: the
+// peer has ended, too, and reads no more.
+bool throw_away_what_comes(int socket) {
+  std::array<char, 16 << 10> bytes;
+  ssize_t got = 0;
+  do got = recv(socket, bytes.data(), bytes.size(), 0);
+  while (got > 0);
+  return got < 0 && (errno == EAGAIN || errno == EINTR);
+}
+
+}  // namespace
+
+Endpoint::Endpoint(int size, const Clock& clock)
+    : clock_(clock), epoll_(make_epoll()), peers_(static_cast<std::size_t>(size)) {}
+
+Endpoint::~Endpoint() {
+  if (getpid() == owner_) linger();  // a forked child only closes its copies
+}
+
+void Endpoint::add_peer(int rank, Fd socket) {
+  auto& peer = peers_[static_cast<std::size_t>(rank)];
+  peer = std::make_unique<Connection>(*this, clock_, rank, std::move(socket));
+  // Edges: who spins reads without asking here, and nothing need be switched on to write.
+  epoll_event event{};
+  event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
+  event.data.ptr = peer.get();
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, peer->socket(), &event) != 0)
+    throw Error(ErrorKind::unavailable,
+                fmt::format("cannot watch a connection: {}", std::strerror(errno)));
+}
+
+void Endpoint::forget(const Connection& connection) noexcept {
+  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection.socket(), nullptr);
+}
+
+void Endpoint::progress() {
+  std::array<epoll_event, 16> events{};
+  for (int count = static_cast<int>(events.size()); count == static_cast<int>(events.size());) {
+    count = epoll_wait(epoll_.get(), events.data(), events.size(), 0);
+    for (int i = 0; i < count; ++i) static_cast<Connection*>(events[i].data.ptr)->pump();
+  }
+  for (const auto& peer : peers_)
+    if (peer != nullptr) peer->look_whether_alive();
+}
+
+void Endpoint::flush() {
+  for (const auto& peer : peers_)
+    if (peer != nullptr && peer->has_unsent()) peer->flush();
+}
+
+void Endpoint::enter_group(std::uint32_t id) noexcept {
+  std::uint32_t next = next_group();
+  while (next <= id && !next_group_.compare_exchange_weak(next, id + 1)) continue;
+}
+
+void Endpoint::linger() noexcept {
+  for (const auto& peer : peers_)
+    if (peer != nullptr) shutdown(peer->socket(), SHUT_WR);
+  const TimePoint until = std::chrono::steady_clock::now() + kLinger;
+  for (const auto& peer : peers_) {
+    if (peer == nullptr) continue;
+    while (throw_away_what_comes(peer->socket()) && !all_arrived(peer->socket()) &&
+           std::chrono::steady_clock::now() < until) {
+      pollfd readable{peer->socket(), POLLIN, 0};
+      poll(&readable, 1, 1);
+    }
+  }
+}
+
+}  // namespace tutti::tcp

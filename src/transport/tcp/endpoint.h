@@ -1,0 +1,57 @@
+// What the communicators of one start share: the connections to all peers of the first of them.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/fd.h"
+#include "transport/tcp/connection.h"
+
+namespace tutti::tcp {
+
+/// Thread-safe once its peers are complete: communicators that share it are used by different
+/// threads. Its ranks are those of the communicator that made it.
+class Endpoint {
+ public:
+  Endpoint(int size, const Clock& clock);
+  /// What has been written still arrives: waits, for a second at most, until peers' machines have
+  /// it.
+  ~Endpoint();
+  Endpoint(const Endpoint&) = delete;
+  Endpoint& operator=(const Endpoint&) = delete;
+
+  void add_peer(int rank, Fd socket);
+  /// Null: this rank itself, or one that it is not connected to.
+  Connection* peer(int rank) const noexcept { return peers_[static_cast<std::size_t>(rank)].get(); }
+
+  /// Reads and writes what can be read and written.
+  void progress();
+  /// Readable when progress() would find something.
+  int wait_fd() const noexcept { return epoll_.get(); }
+
+  /// Frames wait for room in a socket: somebody must flush().
+  bool has_unsent() const noexcept { return unsent_.load(std::memory_order_relaxed) > 0; }
+  void count_unsent(int by) noexcept { unsent_.fetch_add(by, std::memory_order_relaxed); }
+  void flush();
+
+  std::uint32_t next_group() const noexcept { return next_group_.load(std::memory_order_relaxed); }
+  /// The group `id` is being made: ids below are never new again.
+  void enter_group(std::uint32_t id) noexcept;
+
+  /// Of a connection that has ended there is no more news.
+  void forget(const Connection& connection) noexcept;
+
+ private:
+  void linger() noexcept;
+
+  const Clock& clock_;
+  const pid_t owner_ = getpid();
+  const Fd epoll_;
+  std::vector<std::unique_ptr<Connection>> peers_;  // by rank
+  std::atomic<int> unsent_{0};                      // connections
+  std::atomic<std::uint32_t> next_group_{1};
+};
+
+}  // namespace tutti::tcp

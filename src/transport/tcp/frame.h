@@ -1,0 +1,30 @@
+// What goes over a connection once both ends are authenticated: frames, one after the other.
+#pragma once
+
+#include <cstdint>
+
+#include "common/wire.h"
+
+namespace tutti::tcp {
+
+enum class FrameKind : std::uint16_t {
+  open = 1,       ///< The initiator's first: it stays with this connection.
+  message,        ///< Of a channel; `header.length` payload bytes follow.
+  credit,         ///< Nothing but its credits.
+  board,          ///< The sender's board in the group, less its first word.
+  board_request,  ///< Wants the peer's.
+};
+
+struct Frame {
+  FrameKind kind = FrameKind::message;
+  /// How many messages the sender of this frame has released, on the channel of the same number in
+  /// the other direction, since it last said so.
+  std::uint16_t credits = 0;
+  std::uint32_t group = 0;  ///< Of whose communicator: Subset::id.
+  std::int32_t channel = 0;
+  std::uint32_t zero = 0;
+  Header header;  ///< Of a message; of the others only its length counts.
+};
+static_assert(sizeof(Frame) == 32);
+
+}  // namespace tutti::tcp

@@ -1,0 +1,273 @@
+#include "transport/tcp/join.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <cerrno>
+#include <cstring>
+
+#include <tutti/error.hpp>
+
+#include "common/bytes.h"
+#include "rendezvous/connection.h"
+#include "transport/tcp/frame.h"
+
+namespace tutti::tcp {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr seconds kConnectLimit{2};   // of one place, where there may be others
+constexpr seconds kGreetingLimit{5};  // of a handshake
+constexpr milliseconds kPause{20};    // between two rounds through a rank's places
+constexpr int kRoundsRefused = 3;     // then what refuses this rank is believed
+constexpr std::size_t kStrangers = 64;
+constexpr int kLookAgainMs = 1000;
+
+}  // namespace
+
+bool Greeting::read(std::size_t bytes) {
+  assert(input_.size() <= bytes);
+  std::array<char, 128> buffer;
+  while (input_.size() < bytes) {
+    const std::size_t room = std::min(buffer.size(), bytes - input_.size());
+    const ssize_t got = recv(fd(), buffer.data(), room, 0);
+    if (got < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
+    if (got == 0) return false;
+    input_.append(buffer.data(), static_cast<std::size_t>(got));
+  }
+  return true;
+}
+
+// A fresh socket has room for a handshake.
+bool Greeting::write(std::string_view bytes) const {
+  return bytes.empty() ||
+         send(fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size());
+}
+
+Join::Join(const TransportContext& context, const Secret& secret,
+           const std::vector<std::optional<Address>>& addresses, const Fd& listener)
+    : context_(context),
+      secret_(secret),
+      addresses_(addresses),
+      listener_(listener),
+      joined_(addresses.size()) {
+  for (int rank = 0; rank < context.rank; ++rank)
+    if (addresses_[static_cast<std::size_t>(rank)]) callers_.emplace_back().rank = rank;
+}
+
+std::vector<Fd> Join::run(TimePoint deadline) {
+  while (!complete()) {
+    const TimePoint now = context_.clock->now();
+    if (now >= deadline) refuse_late();
+    for (Caller& caller : callers_)
+      if (!joined_[static_cast<std::size_t>(caller.rank)]) call(caller, now);
+    accept_some(now);
+    strangers_.remove_if(
+        [&](Stranger& stranger) { return now >= stranger.give_up || !go_on(stranger); });
+    if (!complete()) wait(deadline);
+  }
+  return std::move(joined_);
+}
+
+bool Join::complete() const {
+  for (std::size_t rank = 0; rank < joined_.size(); ++rank)
+    if (addresses_[rank] && static_cast<int>(rank) != context_.rank && !joined_[rank]) return false;
+  return true;
+}
+
+void Join::wait(TimePoint deadline) {
+  std::vector<pollfd> fds{{listener_.get(), POLLIN, 0}};
+  TimePoint until = deadline;
+  for (const Caller& caller : callers_) {
+    if (joined_[static_cast<std::size_t>(caller.rank)]) continue;
+    until = std::min(until, caller.greeting ? caller.give_up : caller.next_try);
+    if (caller.greeting)
+      fds.push_back(
+          {caller.greeting->fd(), static_cast<short>(caller.connected ? POLLIN : POLLOUT), 0});
+  }
+  for (const Stranger& stranger : strangers_) {
+    until = std::min(until, stranger.give_up);
+    fds.push_back({stranger.greeting.fd(), POLLIN, 0});
+  }
+  ::poll(fds.data(), fds.size(), std::min(rendezvous::poll_milliseconds(until), kLookAgainMs));
+}
+
+// --- to lower ranks ---
+
+void Join::call(Caller& caller, TimePoint now) {
+  if (caller.greeting) return go_on(caller, now);
+  if (now < caller.next_try) return;
+  const std::vector<SocketAddress>& places = address(caller.rank).places;
+  if (places.empty()) {
+    caller.obstacle = "it offers no address";
+    caller.next_try = now + kConnectLimit;
+    return;
+  }
+  const auto found = rendezvous::find_places(places[caller.place], now);  // numeric: at once
+  std::string why = found.why_not;
+  if (!found.places.empty()) {
+    auto connecting = rendezvous::begin_tcp(found.places.front());
+    why = connecting.why_not;
+    if (connecting.socket) {
+      caller.greeting.emplace(std::move(connecting.socket));
+      caller.connected = false;
+      caller.give_up = now + kConnectLimit;
+      return;
+    }
+  }
+  give_up(caller, why, now);
+}
+
+void Join::go_on(Caller& caller, TimePoint now) {
+  if (caller.connected || connected(caller, now)) authenticate(caller, now);
+}
+
+// True: just now, and the handshake has begun.
+bool Join::connected(Caller& caller, TimePoint now) {
+  const int fd = caller.greeting->fd();
+  pollfd writable{fd, POLLOUT, 0};
+  if (::poll(&writable, 1, 0) <= 0) {
+    if (now >= caller.give_up)
+      give_up(caller, "does not answer: is the machine up, does a firewall drop packets?", now);
+    return false;
+  }
+  if (const std::string why = rendezvous::why_not_connected(fd); !why.empty()) {
+    give_up(caller, why, now);
+    return false;
+  }
+  caller.connected = true;
+  caller.give_up = now + kGreetingLimit;
+  rendezvous::tune_data(fd);
+  caller.proof.emplace(
+      secret_,
+      Claim{Claim::Purpose::data, static_cast<std::uint32_t>(context_.rank),
+            static_cast<std::uint32_t>(caller.rank), address(caller.rank).identity},
+      *context_.random);
+  caller.awaited = sizeof(AuthChallenge);
+  std::string output;
+  std::string_view nothing;
+  caller.proof->advance(nothing, output);
+  static_cast<void>(caller.greeting->write(output));  // where it fails, nothing comes either
+  return true;
+}
+
+void Join::authenticate(Caller& caller, TimePoint now) {
+  const bool open_there = caller.greeting->read(caller.awaited);
+  std::string_view input = caller.greeting->input();
+  if (input.size() < caller.awaited) {
+    if (!open_there) return give_up(caller, "closed the connection", now);
+    if (now >= caller.give_up) give_up(caller, "does not answer", now);
+    return;
+  }
+  std::string output;
+  const auto state = caller.proof->advance(input, output);
+  caller.greeting->consume();
+  if (state == AuthInitiator::State::failed) {
+    caller.refused = caller.proof->failure();
+    return give_up(caller, std::string(describe(caller.refused)), now);
+  }
+  Frame open;
+  open.kind = FrameKind::open;
+  if (state == AuthInitiator::State::done) output.append(bytes_of(open));
+  if (!caller.greeting->write(output)) return give_up(caller, "closed the connection", now);
+  caller.awaited = sizeof(AuthResult);
+  if (state != AuthInitiator::State::done) return;
+  joined_[static_cast<std::size_t>(caller.rank)] = caller.greeting->take();
+  caller.greeting.reset();
+}
+
+void Join::give_up(Caller& caller, std::string why, TimePoint now) {
+  const std::vector<SocketAddress>& places = address(caller.rank).places;
+  caller.obstacle = fmt::format("{} {}", to_text(places[caller.place]), why);
+  caller.greeting.reset();
+  caller.proof.reset();
+  caller.next_try = now;
+  if (++caller.place < places.size()) return;
+  caller.place = 0;
+  caller.next_try = now + kPause;
+  ++caller.rounds;
+  check_refusals(caller);
+}
+
+// One of a rank's places may lead to somebody else; when none has led to it for some rounds, it is
+// not going to.
+void Join::check_refusals(const Caller& caller) const {
+  if (caller.refused == AuthFailure::none || caller.refused == AuthFailure::not_tutti ||
+      caller.rounds < kRoundsRefused)
+    return;
+  throw Error(ErrorKind::mismatch, fmt::format("rank {} cannot connect to rank {}: {}",
+                                               context_.rank, caller.rank, caller.obstacle));
+}
+
+// --- from higher ranks, and from anybody ---
+
+void Join::accept_some(TimePoint now) {
+  const Claim claim{Claim::Purpose::data, 0, static_cast<std::uint32_t>(context_.rank),
+                    address(context_.rank).identity};
+  for (std::size_t i = 0; i < kStrangers; ++i) {
+    Fd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket) {
+      const bool none_left = errno == EMFILE || errno == ENFILE || errno == ENOBUFS;
+      if (!none_left || strangers_.empty()) return;
+      strangers_.pop_front();
+      continue;
+    }
+    if (strangers_.size() == kStrangers + addresses_.size()) strangers_.pop_front();
+    rendezvous::tune_data(socket.get());
+    strangers_.push_back({Greeting(std::move(socket)),
+                          AuthAcceptor(secret_, claim, *context_.random), now + kGreetingLimit});
+  }
+}
+
+// False: it is to be cut, or has become a peer.
+bool Join::go_on(Stranger& stranger) {
+  for (;;) {
+    const AuthAcceptor::State state = stranger.proof.state();
+    if (state == AuthAcceptor::State::done) return open(stranger);
+    const std::size_t bytes =
+        state == AuthAcceptor::State::hello ? sizeof(AuthHello) : sizeof(AuthProof);
+    if (!stranger.greeting.read(bytes)) return false;
+    std::string_view input = stranger.greeting.input();
+    if (input.size() < bytes) return true;
+    std::string output;
+    const auto next = stranger.proof.advance(input, output);
+    stranger.greeting.consume();
+    if (!stranger.greeting.write(output) || next == AuthAcceptor::State::failed) return false;
+  }
+}
+
+// An initiator that has given up meanwhile does not say so: what it says is that it has not.
+bool Join::open(Stranger& stranger) {
+  if (!stranger.greeting.read(sizeof(Frame))) return false;
+  const auto frame = fixed_part<Frame>(stranger.greeting.input());
+  if (!frame) return true;
+  const std::uint32_t rank = stranger.proof.initiator();
+  const bool expected = rank < joined_.size() && static_cast<int>(rank) > context_.rank &&
+                        addresses_[rank] && !joined_[rank];
+  if (frame->kind == FrameKind::open && expected) joined_[rank] = stranger.greeting.take();
+  return false;
+}
+
+void Join::refuse_late() const {
+  std::string missing;
+  for (std::size_t rank = 0; rank < joined_.size(); ++rank)
+    if (addresses_[rank] && static_cast<int>(rank) > context_.rank && !joined_[rank])
+      missing += fmt::format("; rank {} never called", rank);
+  for (const Caller& caller : callers_)
+    if (!joined_[static_cast<std::size_t>(caller.rank)])
+      missing += fmt::format("; rank {} is not reached: {}", caller.rank,
+                             caller.obstacle.empty() ? "no answer yet" : caller.obstacle);
+  throw Error(ErrorKind::timeout,
+              fmt::format("rank {}: not all connections were there before the start-up "
+                          "deadline{}; see whether a firewall stands between the machines, and "
+                          "name the interfaces that reach all of them in TUTTI_INTERFACES",
+                          context_.rank, missing));
+}
+
+}  // namespace tutti::tcp

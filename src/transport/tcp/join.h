@@ -1,0 +1,92 @@
+// How ranks get their connections: of each two, the higher one calls the lower one.
+#pragma once
+
+#include <list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/fd.h"
+#include "rendezvous/authentication.h"
+#include "rendezvous/tcp_socket.h"
+#include "transport/context.h"
+#include "transport/tcp/address.h"
+
+namespace tutti::tcp {
+
+/// The far end of a connection that is being made: bytes of the handshake, no more of them than
+/// belong to it.
+class Greeting {
+ public:
+  explicit Greeting(Fd socket) : socket_(std::move(socket)) {}
+
+  int fd() const noexcept { return socket_.get(); }
+  /// Reads until `bytes` have come; false: the other end is gone. What is complete is in input().
+  bool read(std::size_t bytes);
+  std::string_view input() const noexcept { return input_; }
+  void consume() noexcept { input_.clear(); }
+  bool write(std::string_view bytes) const;
+  Fd take() noexcept { return std::move(socket_); }
+
+ private:
+  Fd socket_;
+  std::string input_;
+};
+
+/// One use, in one thread. Strangers at this rank's port get 72 bytes parsed and 5 s; there are 64
+/// places for them beside one for each rank, the oldest goes first.
+class Join {
+ public:
+  /// `addresses` by rank; none: there is no connection to that rank. `listener` is this rank's.
+  Join(const TransportContext& context, const Secret& secret,
+       const std::vector<std::optional<Address>>& addresses, const Fd& listener);
+
+  /// By rank. Throws `timeout` naming the ranks that never came and what was met on the way to
+  /// them, `mismatch` where a secret is another one.
+  std::vector<Fd> run(TimePoint deadline);
+
+ private:
+  struct Caller {  // to a lower rank
+    int rank = 0;
+    std::size_t place = 0;  // of its address, at which it is
+    int rounds = 0;         // through all of its places
+    std::optional<Greeting> greeting;
+    bool connected = false;
+    std::optional<AuthInitiator> proof;
+    std::size_t awaited = 0;  // bytes of the next answer
+    TimePoint give_up{};      // this place
+    TimePoint next_try{};
+    std::string obstacle;
+    AuthFailure refused = AuthFailure::none;
+  };
+  struct Stranger {
+    Greeting greeting;
+    AuthAcceptor proof;
+    TimePoint give_up{};
+  };
+
+  void call(Caller& caller, TimePoint now);
+  void go_on(Caller& caller, TimePoint now);
+  bool connected(Caller& caller, TimePoint now);
+  void authenticate(Caller& caller, TimePoint now);
+  void give_up(Caller& caller, std::string why, TimePoint now);
+  void check_refusals(const Caller& caller) const;
+  void accept_some(TimePoint now);
+  bool go_on(Stranger& stranger);
+  bool open(Stranger& stranger);
+  bool complete() const;
+  void wait(TimePoint deadline);
+  [[noreturn]] void refuse_late() const;
+  const Address& address(int rank) const { return *addresses_[static_cast<std::size_t>(rank)]; }
+
+  const TransportContext& context_;
+  const Secret& secret_;
+  const std::vector<std::optional<Address>>& addresses_;
+  const Fd& listener_;
+  std::vector<Caller> callers_;
+  std::list<Stranger> strangers_;  // the oldest first
+  std::vector<Fd> joined_;         // by rank
+};
+
+}  // namespace tutti::tcp

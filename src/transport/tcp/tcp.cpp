@@ -1,0 +1,261 @@
+#include "transport/tcp/tcp.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <cassert>
+#include <chrono>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include <tutti/error.hpp>
+
+#include "rendezvous/hello.h"
+#include "transport/memory_channel.h"
+#include "transport/tcp/endpoint.h"
+#include "transport/tcp/join.h"
+
+namespace tutti::tcp {
+namespace {
+
+// How long close() waits for room for its goodbye.
+constexpr std::chrono::milliseconds kGoodbye{1000};
+
+/// One communicator's part of an endpoint: the groups of its id. Own thread only.
+class TcpTransport final : public Transport {
+ public:
+  /// The first, which makes the endpoint.
+  explicit TcpTransport(const TransportContext& context)
+      : TcpTransport(context, std::make_shared<Endpoint>(context.size, *context.clock),
+                     whole(context)) {
+    listener_ = rendezvous::listen_tcp({"", 0});
+    address_.identity = context.random->next();
+    address_.host = host_identity();
+    if (!context.secret && context.rank == 0) address_.secret = make_secret(*context.random);
+    for (std::string& host : own_hosts(context.interfaces))
+      address_.places.push_back({std::move(host), rendezvous::port_of(listener_)});
+  }
+
+  /// `subset` is of the endpoint's ranks.
+  TcpTransport(const TransportContext& context, std::shared_ptr<Endpoint> endpoint, Subset subset)
+      : context_(context),
+        endpoint_(std::move(endpoint)),
+        subset_(std::move(subset)),
+        own_board_(subset_.board != nullptr ? nullptr : std::make_unique<Board>()),
+        board_(subset_.board != nullptr ? *subset_.board : *own_board_),
+        group_{subset_.id, subset_.max_message_bytes, &board_, context.doorbell_fd} {}
+
+  ~TcpTransport() override {
+    close();
+    for (std::size_t peer = 0; peer < groups_.size(); ++peer)
+      if (groups_[peer] != nullptr) connection(static_cast<int>(peer)).remove(*groups_[peer]);
+  }
+
+  std::string_view name() const override { return "tcp"; }
+  std::string address() const override { return address_.to_string(); }
+  void connect(std::span<const std::string> addresses, TimePoint deadline) override;
+
+  SendChannel& sender(int peer, int number) override {
+    return connection(peer).sender(group(peer), number);
+  }
+  RecvChannel& receiver(int peer, int number) override {
+    return connection(peer).receiver(group(peer), number);
+  }
+  std::size_t max_message_bytes() const override { return subset_.max_message_bytes; }
+
+  void progress() override { endpoint_->progress(); }
+  int wait_fd() const override { return endpoint_->wait_fd(); }
+
+  PeerStatus status(int peer) override;
+  Board& own_board() override { return board_; }
+  const Board* board(int peer) override {
+    return peer == subset_.rank ? &board_ : connection(peer).board(group(peer));
+  }
+  void wake(int peer) override { connection(peer).put_board(group(peer)); }
+
+  std::unique_ptr<Transport> split(const Subset& subset) override {
+    Subset of_endpoint = subset;
+    for (int& member : of_endpoint.members)
+      member = subset_.members[static_cast<std::size_t>(member)];
+    endpoint_->enter_group(subset.id);
+    return std::make_unique<TcpTransport>(context_, endpoint_, std::move(of_endpoint));
+  }
+  std::uint32_t next_subset() const override { return endpoint_->next_group(); }
+  std::size_t memory_bytes() const override;
+  void close() noexcept override;
+
+ private:
+  static Subset whole(const TransportContext& context) {
+    Subset all{{}, context.rank, 0, context.data_bytes, context.max_message_bytes, context.board};
+    all.members.resize(static_cast<std::size_t>(context.size));
+    std::iota(all.members.begin(), all.members.end(), 0);
+    return all;
+  }
+
+  int size() const noexcept { return static_cast<int>(subset_.members.size()); }
+  Connection& connection(int peer) const {
+    assert(peer >= 0 && peer < size() && peer != subset_.rank);
+    Connection* const found = endpoint_->peer(subset_.members[static_cast<std::size_t>(peer)]);
+    assert(found != nullptr);
+    return *found;
+  }
+  Group& group(int peer) const { return *groups_[static_cast<std::size_t>(peer)]; }
+  bool is_connected(int peer) const { return groups_[static_cast<std::size_t>(peer)] != nullptr; }
+
+  std::vector<std::optional<Address>> parse(std::span<const std::string> addresses) const;
+  Secret secret_for(const std::vector<std::optional<Address>>& peers) const;
+  void join_endpoint(std::span<const std::string> addresses, TimePoint deadline);
+  void await_boards(TimePoint deadline);
+
+  const TransportContext context_;  // of the endpoint's first communicator
+  const std::shared_ptr<Endpoint> endpoint_;
+  const Subset subset_;
+  const pid_t owner_ = getpid();
+  Address address_;
+  Fd listener_;  // until connected
+  const std::unique_ptr<Board> own_board_;
+  Board& board_;
+  const GroupContext group_;
+  std::vector<std::unique_ptr<Group>> groups_;  // by peer, once connected; null: not by this way
+  bool closed_ = false;
+};
+
+std::vector<std::optional<Address>> TcpTransport::parse(
+    std::span<const std::string> addresses) const {
+  assert(addresses.size() == subset_.members.size());
+  std::vector<std::optional<Address>> parsed;
+  for (std::size_t rank = 0; rank < addresses.size(); ++rank) {
+    parsed.push_back(Address::parse(addresses[rank]));
+    if (!parsed.back() && !addresses[rank].empty())
+      throw Error(
+          ErrorKind::mismatch,
+          fmt::format("rank {} does not offer TCP as rank {} knows it: do all ranks run the "
+                      "same version with the same TUTTI_TRANSPORTS?",
+                      rank, context_.rank));
+  }
+  const auto& own = parsed[static_cast<std::size_t>(context_.rank)];
+  if (!own || own->identity != address_.identity)
+    throw Error(ErrorKind::usage,
+                fmt::format("two processes call themselves rank {}; give each its own RANK",
+                            context_.rank));
+  return parsed;
+}
+
+// Between machines the job's own, or one that was said not to be needed. On one machine rank 0's,
+// which only those can have read who may use the job's store.
+Secret TcpTransport::secret_for(const std::vector<std::optional<Address>>& peers) const {
+  if (context_.secret) return context_.secret;
+  for (std::size_t rank = 0; rank < peers.size() && !context_.trust_network; ++rank)
+    if (peers[rank] && peers[rank]->host != address_.host)
+      throw Error(
+          ErrorKind::usage,
+          fmt::format(
+              "rank {}: rank {} is on another machine, and this rank has no secret to prove "
+              "itself with. Make one (openssl rand -hex 32 > FILE; chmod 600 FILE) and "
+              "give all ranks TUTTI_SECRET_FILE=FILE, or TUTTI_SECRET; or set "
+              "TUTTI_TRUST_NETWORK=yes where everybody who reaches the ranks' ports may "
+              "join the job",
+              context_.rank, rank));
+  return peers[0] ? peers[0]->secret : Secret();
+}
+
+void TcpTransport::join_endpoint(std::span<const std::string> addresses, TimePoint deadline) {
+  assert(listener_);
+  std::vector<std::optional<Address>> peers = parse(addresses);
+  const Secret secret = secret_for(peers);
+  for (std::size_t rank = 0; rank < peers.size(); ++rank) {
+    if (!peers[rank] || static_cast<int>(rank) == context_.rank) continue;
+    reach_from(address_.host, *peers[rank]);
+  }
+  std::vector<Fd> sockets = Join(context_, secret, peers, listener_).run(deadline);
+  listener_.reset();
+  for (std::size_t rank = 0; rank < sockets.size(); ++rank)
+    if (sockets[rank]) endpoint_->add_peer(static_cast<int>(rank), std::move(sockets[rank]));
+}
+
+void TcpTransport::connect(std::span<const std::string> addresses, TimePoint deadline) {
+  if (subset_.id == 0) join_endpoint(addresses, deadline);
+  groups_.resize(subset_.members.size());
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer == subset_.rank) continue;
+    Connection* const to = endpoint_->peer(subset_.members[static_cast<std::size_t>(peer)]);
+    if (to == nullptr) continue;
+    groups_[static_cast<std::size_t>(peer)] = std::make_unique<Group>(*to, group_);
+    to->add(group(peer));
+  }
+  if (subset_.id != 0) await_boards(deadline);
+}
+
+// Each tells the others that it is here: who has told cannot be sent to too early.
+void TcpTransport::await_boards(TimePoint deadline) {
+  constexpr int kLookAgainMs = 10;
+  for (int peer = 0; peer < size(); ++peer)
+    if (peer != subset_.rank && is_connected(peer)) {
+      connection(peer).put_board(group(peer));
+      connection(peer).board(group(peer));
+    }
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer == subset_.rank || !is_connected(peer)) continue;
+    for (; !connection(peer).has_board(group(peer)); progress()) {
+      if (connection(peer).ended())
+        throw Error(ErrorKind::peer_lost,
+                    fmt::format("rank {} cannot join the new communicator: {}", peer,
+                                connection(peer).why_ended()));
+      if (context_.clock->now() >= deadline)
+        throw Error(ErrorKind::timeout,
+                    fmt::format("rank {} of a new communicator of {} ranks waited for rank {}",
+                                subset_.rank, size(), peer));
+      pollfd readable{endpoint_->wait_fd(), POLLIN, 0};
+      ::poll(&readable, 1, kLookAgainMs);
+    }
+  }
+}
+
+PeerStatus TcpTransport::status(int peer) {
+  if (peer == subset_.rank) return status_on(board_);
+  PeerStatus said = status_on(group(peer).board);
+  if (said.state == PeerStatus::State::alive && connection(peer).ended())
+    return {PeerStatus::State::lost, connection(peer).why_ended()};
+  return said;
+}
+
+std::size_t TcpTransport::memory_bytes() const {
+  std::size_t bytes = sizeof(Board);
+  for (std::size_t peer = 0; peer < groups_.size(); ++peer)
+    if (groups_[peer] != nullptr)
+      bytes += connection(static_cast<int>(peer)).memory_bytes(*groups_[peer]);
+  return bytes;
+}
+
+void TcpTransport::close() noexcept {
+  if (closed_ || getpid() != owner_) return;
+  closed_ = true;
+  board_.close();
+  const auto deadline = std::chrono::steady_clock::now() + kGoodbye;
+  for (std::size_t rank = 0; rank < groups_.size(); ++rank) {
+    if (groups_[rank] == nullptr) continue;
+    Connection& to = connection(static_cast<int>(rank));
+    to.put_board(*groups_[rank]);
+    while (!to.flush() && std::chrono::steady_clock::now() < deadline) {
+      pollfd writable{to.socket(), POLLOUT, 0};
+      ::poll(&writable, 1, 10);
+    }
+  }
+}
+
+}  // namespace
+
+std::string why_not(const TransportContext& context) {
+  if (!own_hosts(context.interfaces).empty()) return {};
+  return context.interfaces == "auto"
+             ? "this machine has no network interface that is up"
+             : fmt::format("no interface that is up fits TUTTI_INTERFACES={}", context.interfaces);
+}
+
+std::unique_ptr<Transport> make(const TransportContext& context) {
+  return std::make_unique<TcpTransport>(context);
+}
+
+}  // namespace tutti::tcp
