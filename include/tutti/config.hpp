@@ -67,10 +67,11 @@ struct Config {
   std::size_t ring_bytes = 0;  ///< Data bytes of a channel in memory; 0: sized from the caches.
   std::string bind = "none";   ///< Cpus of each rank of this machine. Must agree among ranks.
   std::string store = "auto";  ///< Where ranks find each other: auto, tcp:// or file:// URL.
-  std::string secret;          ///< What the job's processes know; never shown.
-  std::string secret_file;     ///< A file that holds it, where `secret` is empty.
-  bool trust_network = false;  ///< Everybody who reaches this job's ports may join it.
-  int spin_polls = -1;         ///< Polls before a wait yields; -1: by ranks and cores.
+  std::string interfaces = "auto";  ///< For TCP between ranks: prefixes of their names, ^ excludes.
+  std::string secret;               ///< What the job's processes know; never shown.
+  std::string secret_file;          ///< A file that holds it, where `secret` is empty.
+  bool trust_network = false;       ///< Everybody who reaches this job's ports may join it.
+  int spin_polls = -1;              ///< Polls before a wait yields; -1: by ranks and cores.
   LogLevel log_level = LogLevel::warn;
   LogSink log_sink;  ///< Empty: standard error.
 

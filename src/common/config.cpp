@@ -53,6 +53,9 @@ constexpr std::array kKnobs{
          "Cpus of the thread that makes a communicator, and of those it starts from then on."},
     Knob{"store", StoreKnob{&Config::store}, kOwn,
          "Where ranks find each other; auto: as the launcher says."},
+    Knob{"interfaces", InterfacesKnob{&Config::interfaces}, kOwn,
+         "Network interfaces for data between machines, by the start of their names; all that are "
+         "up."},
     Knob{"secret", SecretKnob{&Config::secret}, kOwn,
          "What the processes of a job know, to prove themselves to each other between machines."},
     Knob{"secret_file", PathKnob{&Config::secret_file}, kOwn,

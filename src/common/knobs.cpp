@@ -170,6 +170,20 @@ bool StoreKnob::read(std::string_view text, Config& config) const {
   return true;
 }
 
+bool InterfacesKnob::read(std::string_view text, Config& config) const {
+  std::string_view rest = text.substr(text.starts_with('^') ? 1 : 0);
+  for (bool more = true; more;) {
+    const std::size_t comma = rest.find(',');
+    const std::string_view name = rest.substr(0, comma);
+    const auto is_letter = [](char c) { return c > ' ' && c < 127 && c != '/' && c != '^'; };
+    if (name.empty() || !std::all_of(name.begin(), name.end(), is_letter)) return false;
+    more = comma != std::string_view::npos;
+    if (more) rest.remove_prefix(comma + 1);
+  }
+  config.*member = text;
+  return true;
+}
+
 bool SecretKnob::read(std::string_view text, Config& config) const {
   if (!text.empty() && text.size() < kLeastSecretBytes) return false;
   config.*member = text;

@@ -95,6 +95,15 @@ struct StoreKnob {
   std::string range() const { return "auto, tcp://host:port or file:///path"; }
 };
 
+/// Prefixes of interfaces' names with commas between them, all of them excluded after a ^.
+struct InterfacesKnob {
+  std::string Config::*member;
+
+  bool read(std::string_view text, Config& config) const;
+  std::string write(const Config& config) const { return config.*member; }
+  std::string range() const { return "auto, or prefixes as eth0,ib or ^docker,lo"; }
+};
+
 /// write() hides the value, in text that read() takes.
 struct SecretKnob {
   std::string Config::*member;
@@ -112,8 +121,9 @@ struct SwitchKnob {
   std::string range() const { return "yes or no"; }
 };
 
-using KnobKind = std::variant<NamesKnob, PathKnob, TimeKnob, BytesKnob, CountKnob, LevelKnob,
-                              AccumulateKnob, BindKnob, StoreKnob, SecretKnob, SwitchKnob>;
+using KnobKind =
+    std::variant<NamesKnob, PathKnob, TimeKnob, BytesKnob, CountKnob, LevelKnob, AccumulateKnob,
+                 BindKnob, StoreKnob, InterfacesKnob, SecretKnob, SwitchKnob>;
 
 /// 65536 as "64K": the largest of K, M and G that divides it.
 std::string write_bytes(std::size_t bytes);

@@ -101,6 +101,8 @@ Hello decode_hello(std::string_view bytes, int rank) {
   return hello;
 }
 
+std::string_view machine_of(std::string_view host) { return host.substr(0, host.find('/')); }
+
 std::string host_identity() {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;

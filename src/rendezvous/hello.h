@@ -30,6 +30,9 @@ std::string encode(const Hello& hello);
 /// Throws `corrupt`, naming `rank`, for anything that encode() did not write.
 Hello decode_hello(std::string_view bytes, int rank);
 
+/// Of a host_identity(): the machine whose cores it has. Containers may share one.
+std::string_view machine_of(std::string_view host);
+
 /// This machine since its last start, as the kernel numbers it, and the network namespace: the
 /// names of Unix sockets do not reach beyond it.
 std::string host_identity();

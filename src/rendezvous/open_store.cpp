@@ -26,6 +26,7 @@ struct Way {
   JobAddress job;
   std::vector<Door> doors;
   std::unique_ptr<Route> route;
+  Secret secret;  // the job's
 };
 
 [[noreturn]] void refuse_without_secret(const LaunchEnvironment& launch) {
@@ -46,7 +47,7 @@ Door unix_door(const JobAddress& job) {
 // By the address that the launcher or the user has given to all ranks.
 Way way_by_address(const LaunchEnvironment& launch, const Secret& secret, bool may_cross,
                    Random& random) {
-  Way way{{launch.master_port, launch.size, launch.job}, {}, nullptr};
+  Way way{{launch.master_port, launch.size, launch.job}, {}, nullptr, {}};
   const SocketAddress place{launch.master_address, launch.master_port};
   const bool here = is_this_machine(place.host);
   const bool all_here =
@@ -79,7 +80,7 @@ std::string places_of(const Door& door) {
 Way way_by_agent(const LaunchEnvironment& launch, const Secret& secret, bool may_cross,
                  Store::Deadline deadline, Random& random) {
   if (!may_cross) refuse_without_secret(launch);
-  Way way{{launch.master_port, launch.size, launch.job}, {}, nullptr};
+  Way way{{launch.master_port, launch.size, launch.job}, {}, nullptr, {}};
   const SocketAddress agent{launch.master_address, launch.master_port};
   if (launch.rank != 0) {
     way.route =
@@ -97,7 +98,7 @@ Way way_by_agent(const LaunchEnvironment& launch, const Secret& secret, bool may
 // PMIx, what it has made in the first line.
 Way way_by_pmix(const LaunchEnvironment& launch, Secret secret, Store::Deadline deadline,
                 Random& random) {
-  Way way{{0, launch.size, launch.job}, {}, nullptr};
+  Way way{{0, launch.size, launch.job}, {}, nullptr, {}};
   if (launch.rank == 0) way.doors.push_back(unix_door(way.job));
   if (launch.rank == 0 || launch.local_size == launch.size)
     way.route = rendezvous::local_route(way.job, launch.rank);
@@ -115,19 +116,19 @@ Way way_by_pmix(const LaunchEnvironment& launch, Secret secret, Store::Deadline 
   if (!secret) secret = Secret(word.substr(0, line));
   std::vector<SocketAddress> places = parse_socket_addresses(std::string_view(word).substr(line));
   if (!way.route)
-    way.route =
-        rendezvous::tcp_route(way.job, launch.rank, std::move(places), std::move(secret), random);
+    way.route = rendezvous::tcp_route(way.job, launch.rank, std::move(places), secret, random);
+  way.secret = std::move(secret);
   return way;
 }
 
 }  // namespace
 
-std::shared_ptr<Store> open_store(const LaunchEnvironment& launch, const Config& config,
-                                  Store::Deadline deadline, Log& log) {
-  if (launch.size == 1) return std::make_shared<MemoryStore>();
-  if (!launch.file.empty())
-    return std::make_shared<FileStore>(launch.file, launch.rank, launch.size, deadline);
+OpenedStore open_store(const LaunchEnvironment& launch, const Config& config,
+                       Store::Deadline deadline, Log& log) {
+  if (launch.size == 1) return {std::make_shared<MemoryStore>(), {}};
   const Secret secret = configured_secret(config);
+  if (!launch.file.empty())
+    return {std::make_shared<FileStore>(launch.file, launch.rank, launch.size, deadline), secret};
   SystemRandom random;
   const bool may_cross = secret || config.trust_network;
   const bool by_agent = !launch.agent_key.empty() && launch.local_size != launch.size;
@@ -140,8 +141,9 @@ std::shared_ptr<Store> open_store(const LaunchEnvironment& launch, const Config&
       rendezvous::join_store(*way.route, way.job, launch.rank, deadline, log);
   log.write(LogLevel::debug, "rank {} of {}: joined the store of {} at {}", launch.rank,
             launch.size, joined.server, way.route->place());
-  return std::make_shared<SocketStore>(std::move(joined), launch.rank, std::move(server),
-                                       launch.pmix);
+  return {
+      std::make_shared<SocketStore>(std::move(joined), launch.rank, std::move(server), launch.pmix),
+      way.secret ? way.secret : secret};
 }
 
 }  // namespace tutti

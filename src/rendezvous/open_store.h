@@ -7,9 +7,15 @@
 #include <tutti/store.hpp>
 
 #include "common/log.h"
+#include "common/secret.h"
 #include "rendezvous/launch_environment.h"
 
 namespace tutti {
+
+struct OpenedStore {
+  std::shared_ptr<Store> store;
+  Secret secret;  ///< The job's, if it has one: configured, or made by rank 0 under PMIx.
+};
 
 /// Rank 0 hosts the store, the others join it; a job of one rank has one of its own.
 ///
@@ -21,7 +27,7 @@ namespace tutti {
 /// Throws `unavailable`, `mismatch`, `timeout`, `usage`: see join.h and store_server.h; `usage`
 /// also where ranks are to meet across machines without a secret. `log` is used during the call
 /// alone.
-std::shared_ptr<Store> open_store(const LaunchEnvironment& launch, const Config& config,
-                                  Store::Deadline deadline, Log& log);
+OpenedStore open_store(const LaunchEnvironment& launch, const Config& config,
+                       Store::Deadline deadline, Log& log);
 
 }  // namespace tutti

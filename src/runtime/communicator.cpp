@@ -26,7 +26,8 @@ Communicator Communicator::create(std::shared_ptr<Store> store, int rank, int si
 }
 Communicator Communicator::create(std::shared_ptr<Store> store, int rank, int size,
                                   const Config& config) {
-  return CommunicatorImpl::make(join_store(std::move(store), rank, size, config));
+  return CommunicatorImpl::make(
+      join_store(std::move(store), rank, size, config, configured_secret(config)));
 }
 
 std::vector<Communicator> Communicator::in_process(int size) {

@@ -42,8 +42,10 @@ CallBuffers buffers_of(const AnyCall& call, const CallExtras& extras, const Bloc
 
 CommunicatorImpl::CommunicatorImpl(CommunicatorParts parts)
     : parts_(std::move(parts)),
-      policy_(wait_policy(parts_.family->ranks, parts_.cores, parts_.runtime->config().spin_polls)),
+      policy_(wait_policy(parts_.family->ranks, parts_.family->cores,
+                          parts_.runtime->config().spin_polls)),
       board_(parts_.transport->own_board()),
+      leaves_at_once_(parts_.transport->leaves_at_once()),
       own_algorithms_(parts_.request()),
       lender_(std::make_shared<Lender>(*parts_.transport)),
       segments_(parts_.transport->segments()),

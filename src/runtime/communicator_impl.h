@@ -33,8 +33,9 @@ struct SplitCard;
 /// bell.
 struct Family {
   Doorbell doorbell;
-  SleeperPool sleepers;               ///< Over the bell and the transport's wait_fd().
-  int ranks = 1;                      ///< That share the machine's cores, in whatever communicator.
+  SleeperPool sleepers;  ///< Over the bell and the transport's wait_fd().
+  int ranks = 1;         ///< Of the first communicator that share this machine's cores.
+  int cores = 1;         ///< Which they share.
   std::atomic<int> communicators{0};  ///< Alive.
   std::size_t ring_bytes =
       0;  ///< Of each channel of its first communicators: configured, or by the caches.
@@ -177,12 +178,13 @@ class CommunicatorImpl final : public Advanced {
   bool advance_call() {
     while (execution_.advance()) {
       if (!sum_.under_way()) [[likely]]
-        return true;
+        return all_left();
       complete();
-      if (!begin_part()) return true;
+      if (!begin_part()) return all_left();
     }
     return false;
   }
+  bool all_left() { return leaves_at_once_ || parts_.transport->all_left(); }
   void run_now(BoundProgram& bound, CallBuffers&& buffers, std::size_t result_bytes,
                std::chrono::milliseconds timeout);
   void run_now(const PlannedCall& call);
@@ -233,7 +235,8 @@ class CommunicatorImpl final : public Advanced {
 
   CommunicatorParts parts_;
   const WaitPolicy policy_;
-  Board& board_;  // the transport's own
+  Board& board_;               // the transport's own
+  const bool leaves_at_once_;  // what is posted; see Transport::all_left()
 
   OwnAlgorithms own_algorithms_;
   const std::shared_ptr<Lender> lender_;

@@ -91,7 +91,7 @@ void CommunicatorImpl::await_transfers(std::span<Transfer* const> transfers) {
       policy_, clock,
       [&] {
         messages_.advance(awaited);
-        return messages_.idle();
+        return messages_.idle() && (all_left() || clock.now() >= deadline);
       },
       look, [&](auto& attempt) { return sleep(attempt, next_heed(deadline)); });
 }
@@ -111,7 +111,8 @@ void CommunicatorImpl::diagnose_messages() {
 // calling thread's again. Callbacks may queue more.
 void CommunicatorImpl::advance_transfers() {
   try {
-    while (pending() && (!messages_.idle() || transfer_queue_.front() != nullptr)) {
+    while (pending() && (!messages_.idle() || !messages_.ended().empty() ||
+                         transfer_queue_.front() != nullptr)) {
       if (failed_.load(std::memory_order_acquire)) throw *failure();
       start_transfers();
       messages_.advance();
@@ -137,6 +138,9 @@ void CommunicatorImpl::start_transfers() {
 // What has ended by itself ends well, the rest with `error`; whether there was any.
 bool CommunicatorImpl::end_transfers(const std::optional<Error>& error) {
   bool any = false;
+  const Transfer* const first = messages_.ended().front();
+  if (first != nullptr && !error && !all_left() && parts_.runtime->clock().now() < first->deadline)
+    return false;
   while (pending()) {
     Transfer* transfer = messages_.take_ended();
     if (transfer == nullptr) return any;
@@ -177,10 +181,10 @@ void CommunicatorImpl::look_transfers() {
     fail_transfers(error);
   }
   TimePoint first = TimePoint::max();
-  const LiveTransfers& live = messages_.live();
-  for (const Transfer* each = pending() ? live.front() : nullptr; each != nullptr;
-       each = live.next(*each))
-    first = std::min(first, each->deadline);
+  for (const LiveTransfers* list : {&messages_.live(), &messages_.ended()})
+    for (const Transfer* each = pending() ? list->front() : nullptr; each != nullptr;
+         each = list->next(*each))
+      first = std::min(first, each->deadline);
   transfer_deadline_.store(first, std::memory_order_relaxed);
 }
 

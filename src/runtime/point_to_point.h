@@ -45,6 +45,7 @@ class PointToPoint {
 
   /// Transfers that have ended, one by one; null: no more.
   Transfer* take_ended() noexcept { return ended_.pop_front(); }
+  const LiveTransfers& ended() const noexcept { return ended_; }
   /// Ends all, done or not.
   void abandon() noexcept;
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <map>
 
 #include <fmt/format.h>
 
@@ -20,6 +21,7 @@
 #include "topology/tuning_file.h"
 #include "transport/local/local.h"
 #include "transport/registry.h"
+#include "transport/routed.h"
 
 namespace tutti {
 namespace {
@@ -96,7 +98,7 @@ void check_ranks(int rank, int size) {
                 fmt::format("rank {} of {}; ranks are 0 to {}", rank, size, size - 1));
 }
 
-TransportContext context(const CommunicatorParts& parts) {
+TransportContext context(const CommunicatorParts& parts, const Secret& secret) {
   const Config& config = parts.runtime->config();
   TransportContext result;
   result.rank = parts.rank;
@@ -110,6 +112,9 @@ TransportContext context(const CommunicatorParts& parts) {
   result.max_message_bytes = message_bytes_in(result.data_bytes, config);
   result.doorbell_fd = parts.family->doorbell.fd();
   result.membarrier = parts.family->doorbell.membarrier();
+  result.secret = secret;
+  result.trust_network = config.trust_network;
+  result.interfaces = config.interfaces;
   return result;
 }
 
@@ -134,22 +139,31 @@ std::uint64_t schedule_table_hash() {
   return hash;
 }
 
-int cores_of(const std::vector<Hello>& hellos) {
+// Of the ranks on the cores of one machine.
+int cores_of(const std::vector<Hello>& hellos, std::string_view machine) {
   Cpus all;
-  for (const Hello& hello : hellos) all = unite(all, hello.cpus);
+  for (const Hello& hello : hellos)
+    if (machine_of(hello.host) == machine) all = unite(all, hello.cpus);
   return std::max(1, static_cast<int>(all.size()));
 }
 
-// What there is of transports joins the ranks of one machine.
-void check_reach(const std::vector<Hello>& hellos, int rank, std::string_view transport) {
-  const auto self = static_cast<std::size_t>(rank);
-  for (std::size_t peer = 0; peer < hellos.size(); ++peer)
-    if (hellos[peer].host != hellos[self].host)
-      throw Error(ErrorKind::unavailable,
-                  fmt::format("rank {}: rank {} is on another machine (or in another network "
-                              "namespace), which the transport {} does not reach; run all ranks "
-                              "on one machine",
-                              rank, peer, transport));
+// By rank, the number of its machine; machines are numbered as they first come.
+std::vector<int> machines_of(const std::vector<Hello>& hellos) {
+  std::map<std::string, int> numbers;
+  std::vector<int> machines;
+  for (const Hello& hello : hellos)
+    machines.push_back(numbers.emplace(hello.host, static_cast<int>(numbers.size())).first->second);
+  return machines;
+}
+
+void share_cores(CommunicatorParts& parts, const std::vector<Hello>& hellos) {
+  std::map<std::string_view, int> ranks;  // by machine
+  for (const Hello& hello : hellos) ++ranks[machine_of(hello.host)];
+  const auto own = machine_of(hellos[static_cast<std::size_t>(parts.rank)].host);
+  parts.family->ranks = ranks[own];
+  parts.family->cores = cores_of(hellos, own);
+  parts.cores = 0;
+  for (const auto& [machine, count] : ranks) parts.cores += cores_of(hellos, machine);
 }
 
 constexpr std::string_view kRefused =
@@ -197,10 +211,64 @@ std::string next_prefix(Store& store, int rank, Store::Deadline deadline) {
   return fmt::format("tutti/{}", store.add(fmt::format("tutti/made/{}", rank), 1, deadline));
 }
 
+std::vector<std::string> addresses_of(const std::vector<Hello>& hellos,
+                                      std::string_view transport) {
+  std::vector<std::string> addresses;
+  for (const Hello& hello : hellos) addresses.push_back(hello.addresses.at(std::string(transport)));
+  return addresses;
+}
+
+// Ranks are on several machines, and the transport that was made joins those of one: another takes
+// its place, for each machine's ranks, and one that reaches the others stands beside it. All ranks
+// come to this from the same hellos.
+std::unique_ptr<Transport> connect_machines(CommunicatorParts& parts,
+                                            const std::vector<int>& machines, const Secret& secret,
+                                            const std::string& prefix, Hello mine,
+                                            Store::Deadline deadline) {
+  const Config& config = parts.runtime->config();
+  const std::string near_name(parts.transport->name());
+  const std::string far_name(across_machines(config.transports));
+  const int machine = machines[static_cast<std::size_t>(parts.rank)];
+  if (far_name.empty())
+    throw Error(ErrorKind::unavailable,
+                fmt::format("rank {}: some ranks are on other machines (or in other network "
+                            "namespaces), which the transport {} does not reach; add tcp to "
+                            "TUTTI_TRANSPORTS, or leave it out",
+                            parts.rank, near_name));
+  std::vector<int> near_rank;
+  TransportContext near_context = context(parts, secret);
+  near_context.size = 0;
+  for (int rank = 0; rank < parts.size; ++rank) {
+    const bool is_near = machines[static_cast<std::size_t>(rank)] == machine;
+    if (rank == parts.rank) near_context.rank = near_context.size;
+    near_rank.push_back(is_near ? near_context.size++ : -1);
+  }
+  parts.transport.reset();
+  auto near = make_transport(near_name, near_context);
+  TransportContext far_context = context(parts, secret);
+  far_context.board = &near->own_board();
+  auto far = make_transport(far_name, far_context);
+
+  mine.addresses = {{near_name, near->address()}, {far_name, far->address()}};
+  const std::vector<Hello> hellos =
+      exchange_hellos(*parts.store, prefix + "/machines", parts.rank, parts.size, mine, deadline);
+  std::vector<std::string> near_addresses;
+  std::vector<std::string> far_addresses = addresses_of(hellos, far_name);
+  for (int rank = 0; rank < parts.size; ++rank) {
+    const auto index = static_cast<std::size_t>(rank);
+    if (near_rank[index] < 0) continue;
+    near_addresses.push_back(hellos[index].addresses.at(near_name));
+    if (rank != parts.rank) far_addresses[index].clear();
+  }
+  near->connect(near_addresses, deadline);
+  far->connect(far_addresses, deadline);
+  return route(std::move(near), std::move(far), std::move(near_rank), parts.rank);
+}
+
 }  // namespace
 
-CommunicatorParts join_store(std::shared_ptr<Store> store, int rank, int size,
-                             const Config& config) {
+CommunicatorParts join_store(std::shared_ptr<Store> store, int rank, int size, const Config& config,
+                             const Secret& secret) {
   check_ranks(rank, size);
   check_settings(config);
   if (store == nullptr)
@@ -211,7 +279,7 @@ CommunicatorParts join_store(std::shared_ptr<Store> store, int rank, int size,
   const TimePoint deadline = parts.runtime->clock().now() + config.startup_timeout;
   parts.store = std::move(store);
   parts.family->ring_bytes = first_ring_bytes(config, size);
-  parts.transport = make_transport(config.transports, context(parts));
+  parts.transport = make_transport(config.transports, context(parts, secret));
   timer.end(parts.startup, "transport");
 
   Hello mine;
@@ -229,14 +297,16 @@ CommunicatorParts join_store(std::shared_ptr<Store> store, int rank, int size,
   const std::vector<Hello> hellos =
       exchange_hellos(*parts.store, prefix, rank, size, mine, deadline);
   check_agreement(hellos, rank);
-  check_reach(hellos, rank, parts.transport->name());
   timer.end(parts.startup, "rendezvous");
 
-  std::vector<std::string> addresses;
-  for (const Hello& hello : hellos)
-    addresses.push_back(hello.addresses.at(std::string(parts.transport->name())));
-  parts.transport->connect(addresses, deadline);
-  parts.cores = cores_of(hellos);
+  const std::vector<int> machines = machines_of(hellos);
+  const bool across = std::count(machines.begin(), machines.end(), 0) < size;
+  if (!across || across_machines(parts.transport->name()) == parts.transport->name())
+    parts.transport->connect(addresses_of(hellos, parts.transport->name()), deadline);
+  else
+    parts.transport = connect_machines(parts, machines, secret, prefix, mine, deadline);
+  if (across && parts.groups.empty()) parts.groups = machines;
+  share_cores(parts, hellos);
   parts.prices = prices_of(hellos[0]);
   timer.end(parts.startup, "connect");
   return parts;
@@ -248,10 +318,11 @@ CommunicatorParts join_environment(const Config& config) {
   const TimePoint deadline = start + config.startup_timeout;
   const LaunchEnvironment launch = find_launch(process_environment(), config.store, deadline);
   Log log(config.log_level, config.log_sink);
-  auto store = open_store(launch, config, deadline, log);
-  const auto opened = std::chrono::steady_clock::now();
-  CommunicatorParts parts = join_store(std::move(store), launch.rank, launch.size, config);
-  parts.startup.insert(parts.startup.begin(), {"store", opened - start});
+  OpenedStore opened = open_store(launch, config, deadline, log);
+  const auto joined = std::chrono::steady_clock::now();
+  CommunicatorParts parts =
+      join_store(std::move(opened.store), launch.rank, launch.size, config, opened.secret);
+  parts.startup.insert(parts.startup.begin(), {"store", joined - start});
   return parts;
 }
 
@@ -300,10 +371,10 @@ std::vector<CommunicatorParts> join_in_process(int size, const Config& config) {
   for (int rank = 0; rank < size; ++rank) {
     CommunicatorParts parts = parts_of(runtime, rank, size);
     parts.family->ring_bytes = ring_bytes;
-    TransportContext with_hub = context(parts);
+    TransportContext with_hub = context(parts, {});
     with_hub.hub = hub;
     parts.transport = make_transport("local", with_hub);
-    parts.cores = cores;
+    parts.cores = parts.family->cores = cores;
     parts.prices = prices;
     all.push_back(std::move(parts));
   }

@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "common/secret.h"
 #include "runtime/communicator_impl.h"
 
 namespace tutti {
@@ -11,9 +12,9 @@ namespace tutti {
 /// Communicator::from_env.
 CommunicatorParts join_environment(const Config& config);
 
-/// Communicator::create.
-CommunicatorParts join_store(std::shared_ptr<Store> store, int rank, int size,
-                             const Config& config);
+/// Communicator::create. `secret`: the job's; none: it has none.
+CommunicatorParts join_store(std::shared_ptr<Store> store, int rank, int size, const Config& config,
+                             const Secret& secret);
 
 /// Communicator::in_process.
 std::vector<CommunicatorParts> join_in_process(int size, const Config& config);

@@ -122,6 +122,11 @@ class Transport {
   /// Moves what can be moved without waiting: handshakes, bytes, news of peers.
   virtual void progress() = 0;
 
+  /// Whether all that was posted has left: it may wait for room that only calls of this transport
+  /// notice. An operation ends when it has, since nothing else may call it for long.
+  virtual bool all_left() { return true; }
+  virtual bool leaves_at_once() const { return true; }  ///< all_left() need not be asked.
+
   /// A descriptor (itself pollable) that is readable when progress() would find something that no
   /// doorbell announces: a socket, a peer's end. -1: there is none.
   virtual int wait_fd() const { return -1; }

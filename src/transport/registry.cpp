@@ -29,9 +29,9 @@ TransportEntry find(std::string_view name) {
 
 std::vector<TransportEntry> transports() {
   return {
-      {"local", local::why_not, local::make},
-      {"shm", shm::why_not, shm::make},
-      {"tcp", tcp::why_not, tcp::make},
+      {"local", false, local::why_not, local::make},
+      {"shm", false, shm::why_not, shm::make},
+      {"tcp", true, tcp::why_not, tcp::make},
   };
 }
 
@@ -56,6 +56,12 @@ std::unique_ptr<Transport> make_transport(std::string_view names, const Transpor
   }
   throw Error(ErrorKind::unavailable, fmt::format("rank {}: none of the transports '{}' can run:{}",
                                                   context.rank, names, reasons));
+}
+
+std::string_view across_machines(std::string_view names) {
+  for (const TransportEntry& entry : parse_transports(names))
+    if (entry.across_machines) return entry.name;
+  return {};
 }
 
 }  // namespace tutti

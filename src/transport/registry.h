@@ -13,6 +13,7 @@ namespace tutti {
 
 struct TransportEntry {
   std::string_view name;
+  bool across_machines;  ///< Reaches ranks of other machines.
   /// Why it cannot serve this communicator on this machine, and what would help; empty: it can.
   std::string (*why_not)(const TransportContext& context);
   std::unique_ptr<Transport> (*make)(const TransportContext& context);
@@ -28,5 +29,8 @@ std::vector<TransportEntry> parse_transports(std::string_view names);
 /// Makes the first of `names` that can run; throws `unavailable` with each one's reason when none
 /// can.
 std::unique_ptr<Transport> make_transport(std::string_view names, const TransportContext& context);
+
+/// The first of `names` that reaches other machines; empty: none does.
+std::string_view across_machines(std::string_view names);
 
 }  // namespace tutti

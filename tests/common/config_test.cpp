@@ -87,7 +87,8 @@ TEST(Config, ReadsEveryKnobFromTheEnvironment) {
        "TUTTI_STARTUP_TIMEOUT_MS=86400000", "TUTTI_MESSAGE_BYTES=64K", "TUTTI_RING_BYTES=1m",
        "TUTTI_SPIN_POLLS=-1", "TUTTI_LOG_LEVEL=debug", "TUTTI_ACCUMULATE=f32", "TUTTI_GROUP_SIZE=4",
        "TUTTI_BIND=0-1,2", "TUTTI_STORE=tcp://[::1]:29500", "TUTTI_SECRET=0123456789abcdef",
-       "TUTTI_SECRET_FILE=/run/secret", "TUTTI_TRUST_NETWORK=yes", "TUTTI_TUNING_FILE=/t.json"});
+       "TUTTI_SECRET_FILE=/run/secret", "TUTTI_TRUST_NETWORK=yes", "TUTTI_TUNING_FILE=/t.json",
+       "TUTTI_INTERFACES=^docker,lo"});
   const Config& config = resolved.config;
   EXPECT_EQ(config.transports, "shm,local");
   EXPECT_EQ(config.algorithm, "ring");
@@ -105,6 +106,7 @@ TEST(Config, ReadsEveryKnobFromTheEnvironment) {
   EXPECT_EQ(config.secret, "0123456789abcdef");
   EXPECT_EQ(config.secret_file, "/run/secret");
   EXPECT_TRUE(config.trust_network);
+  EXPECT_EQ(config.interfaces, "^docker,lo");
   for (const Setting& setting : list_settings(resolved, config))
     EXPECT_EQ(setting.source, setting.name == "config_file" ? "default" : "environment")
         << setting.name;

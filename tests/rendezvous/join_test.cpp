@@ -167,7 +167,7 @@ LaunchEnvironment launch_of(int rank, int size) {
 TEST(OpenStore, NeedsNoServerForOneRank) {
   Log log(LogLevel::error, {});
   LaunchEnvironment alone;
-  const auto store = open_store(alone, {}, in_time(), log);
+  const auto store = open_store(alone, {}, in_time(), log).store;
   EXPECT_NE(dynamic_cast<MemoryStore*>(store.get()), nullptr);
 }
 
@@ -180,7 +180,7 @@ TEST(OpenStore, BringsProcessesTogetherWhateverTheOrderInWhichTheyStart) {
       LaunchEnvironment launch = launch_of(rank, kRanks);
       launch.master_port = port;
       Log log(LogLevel::error, {});
-      const auto store = open_store(launch, {}, in_time(), log);
+      const auto store = open_store(launch, {}, in_time(), log).store;
       store->set(fmt::format("rank {}", rank), "here", in_time());
       for (int peer = 0; peer < kRanks; ++peer)
         if (store->get(fmt::format("rank {}", peer), in_time()) != "here") _exit(2);

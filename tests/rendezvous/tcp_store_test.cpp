@@ -43,7 +43,7 @@ Config with_secret(const std::string& secret = kSecret) {
 std::shared_ptr<Store> open(const LaunchEnvironment& launch, const Config& config = with_secret(),
                             Store::Deadline deadline = in_time()) {
   Log log(LogLevel::error, {});
-  return open_store(launch, config, deadline, log);
+  return open_store(launch, config, deadline, log).store;
 }
 
 /// One that nobody listens at, but by an accident.

@@ -84,7 +84,7 @@ class TwoMachines : public testing::Test {
       Config config;
       config.secret = "of the two machines' job";
       Log log(LogLevel::error, {});
-      body(*open_store(launch, config, in_time(), log));
+      body(*open_store(launch, config, in_time(), log).store);
     });
   }
 

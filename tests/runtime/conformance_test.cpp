@@ -178,8 +178,8 @@ TEST_P(Conformance, SampledTypesAndReductionsGiveExactResults) {
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (const auto kind :
-       {TransportKind::local, TransportKind::lending, TransportKind::shm, TransportKind::stream})
+  for (const auto kind : {TransportKind::local, TransportKind::lending, TransportKind::shm,
+                          TransportKind::tcp, TransportKind::stream})
     for (const int ranks : {1, 2, 3, 4, 7, 8}) all.push_back({kind, ranks});
   return all;
 }

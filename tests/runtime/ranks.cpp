@@ -295,6 +295,7 @@ std::string_view to_string(TransportKind kind) {
     case TransportKind::local: return "local";
     case TransportKind::lending: return "lending";
     case TransportKind::shm: return "shm";
+    case TransportKind::tcp: return "tcp";
     case TransportKind::stream: return "stream";
   }
   return "unknown";
@@ -320,7 +321,7 @@ Ranks::Ranks(TransportKind kind, int size, std::uint64_t seed) : random_(seed) {
       transports_.push_back(stream::make(context, std::move(wires[static_cast<std::size_t>(rank)]),
                                          stream::Faults{random_.next()}));
     else
-      transports_.push_back(make_transport(in_process ? "local" : "shm", context));
+      transports_.push_back(make_transport(in_process ? "local" : to_string(kind), context));
     addresses.push_back(transports_.back()->address());
   }
   std::vector<std::jthread> threads;  // connect() waits for the others

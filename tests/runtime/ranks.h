@@ -19,6 +19,7 @@ enum class TransportKind {
   local,
   lending,  ///< local, and ranks lend some of their buffers, at random.
   shm,
+  tcp,
   stream,
 };
 std::string_view to_string(TransportKind kind);

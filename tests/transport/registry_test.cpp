@@ -19,7 +19,7 @@ std::vector<std::string> names_in(std::string_view list) {
 }
 
 TEST(TransportRegistry, AutoIsAllOfThemInOrderOfPreference) {
-  EXPECT_EQ(names_in("auto"), (std::vector<std::string>{"local", "shm"}));
+  EXPECT_EQ(names_in("auto"), (std::vector<std::string>{"local", "shm", "tcp"}));
 }
 
 TEST(TransportRegistry, AListKeepsItsOwnOrder) {

@@ -66,6 +66,12 @@ class TcpTransport final : public Transport {
   std::size_t max_message_bytes() const override { return subset_.max_message_bytes; }
 
   void progress() override { endpoint_->progress(); }
+  bool leaves_at_once() const override { return false; }
+  bool all_left() override {
+    if (!endpoint_->has_unsent()) return true;
+    endpoint_->flush();
+    return !endpoint_->has_unsent();
+  }
   int wait_fd() const override { return endpoint_->wait_fd(); }
 
   PeerStatus status(int peer) override;
