@@ -38,8 +38,7 @@ class Routed final : public Transport {
         near_rank_(std::move(near_rank)),
         rank_(rank),
         epoll_(std::move(epoll)),
-        name_(far_ == nullptr ? std::string(near_->name())
-                              : fmt::format("{}+{}", near_->name(), far_->name())) {}
+        name_(fmt::format("{}+{}", near_->name(), far_->name())) {}
   ~Routed() override { close(); }
 
   std::string_view name() const override { return name_; }
@@ -47,7 +46,7 @@ class Routed final : public Transport {
   /// Of a communicator that was split off.
   void connect(std::span<const std::string>, TimePoint deadline) override {
     near_->connect({}, deadline);
-    if (far_ != nullptr) far_->connect({}, deadline);
+    far_->connect({}, deadline);
   }
 
   SendChannel& sender(int peer, int number) override {
@@ -57,16 +56,15 @@ class Routed final : public Transport {
     return is_near(peer) ? near_->receiver(near_rank(peer), number) : far_->receiver(peer, number);
   }
   std::size_t max_message_bytes() const override {
-    return far_ == nullptr ? near_->max_message_bytes()
-                           : std::min(near_->max_message_bytes(), far_->max_message_bytes());
+    return std::min(near_->max_message_bytes(), far_->max_message_bytes());
   }
 
   void progress() override {
     near_->progress();
-    if (far_ != nullptr) far_->progress();
+    far_->progress();
   }
   bool leaves_at_once() const override { return false; }
-  bool all_left() override { return near_->all_left() && (far_ == nullptr || far_->all_left()); }
+  bool all_left() override { return near_->all_left() && far_->all_left(); }
   int wait_fd() const override { return epoll_->get(); }
   PeerStatus status(int peer) override {
     return is_near(peer) ? near_->status(near_rank(peer)) : far_->status(peer);
@@ -84,19 +82,17 @@ class Routed final : public Transport {
 
   std::unique_ptr<Transport> split(const Subset& subset) override;
   std::uint32_t next_subset() const override {
-    return std::max(near_->next_subset(), far_ != nullptr ? far_->next_subset() : 0);
+    return std::max(near_->next_subset(), far_->next_subset());
   }
 
   std::optional<Lent> lend(std::size_t bytes) override { return near_->lend(bytes); }
   void take_back(std::uint32_t segment) noexcept override { near_->take_back(segment); }
   const Segments* segments() const noexcept override { return near_->segments(); }
 
-  std::size_t memory_bytes() const override {
-    return near_->memory_bytes() + (far_ != nullptr ? far_->memory_bytes() : 0);
-  }
+  std::size_t memory_bytes() const override { return near_->memory_bytes() + far_->memory_bytes(); }
   void close() noexcept override {
     near_->close();
-    if (far_ != nullptr) far_->close();
+    far_->close();
   }
 
  private:
@@ -104,7 +100,7 @@ class Routed final : public Transport {
   bool is_near(int peer) const { return near_rank(peer) >= 0; }
 
   const std::unique_ptr<Transport> near_;
-  const std::unique_ptr<Transport> far_;  // null: all are near; goes first, it shows near's board
+  const std::unique_ptr<Transport> far_;  // goes first: it shows near's board
   const std::vector<int> near_rank_;      // by rank
   const int rank_;
   const std::shared_ptr<const Fd> epoll_;  // one for all that are split off each other
@@ -121,14 +117,12 @@ std::unique_ptr<Transport> Routed::split(const Subset& subset) {
     near_ranks.push_back(old < 0 ? old : static_cast<int>(near.members.size()));
     if (old >= 0) near.members.push_back(old);
   }
-  std::unique_ptr<Transport> near_part = near_->split(near), far_part;
+  std::unique_ptr<Transport> near_part = near_->split(near);
   if (near_part == nullptr) return nullptr;
-  if (near.members.size() < subset.members.size()) {
-    Subset far = subset;
-    far.board = &near_part->own_board();
-    far_part = far_->split(far);
-    if (far_part == nullptr) return nullptr;
-  }
+  Subset far = subset;  // also where all are near: those who wait in it answer the others as well
+  far.board = &near_part->own_board();
+  std::unique_ptr<Transport> far_part = far_->split(far);
+  if (far_part == nullptr) return nullptr;
   return std::make_unique<Routed>(std::move(near_part), std::move(far_part), std::move(near_ranks),
                                   subset.rank, epoll_);
 }

@@ -1,16 +1,12 @@
-// Ranks on two machines: network namespaces with a cable (veth) between them, made and removed
-// here.
-#include <fcntl.h>
+// Ranks on two machines.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sched.h>
 
-#include <cstdlib>
 #include <string>
 
-#include "common/fd.h"
 #include "common/log.h"
+#include "machines.h"
 #include "rendezvous/hello.h"
 #include "rendezvous/open_store.h"
 #include "test_job.h"
@@ -20,55 +16,10 @@ namespace {
 
 using testing::HasSubstr;
 
-bool run(const std::string& command) {
-  return std::system((command + " 2>/dev/null").c_str()) == 0;
-}
-
-/// "a" has 10.77.0.1 and fd77::1, "b" has .2 and ::2.
-class Machines {
- public:
-  Machines() {
-    const std::string a = name("a"), b = name("b");
-    made_ = run("ip netns add " + a) && run("ip netns add " + b) &&
-            run(fmt::format("ip link add cable netns {} type veth peer name cable netns {}", a, b));
-    for (const char* machine : {"a", "b"}) {
-      const int number = *machine == 'a' ? 1 : 2;
-      const std::string ip = "ip -n " + name(machine);
-      made_ = made_ && run(fmt::format("{} addr add 10.77.0.{}/24 dev cable", ip, number)) &&
-              run(fmt::format("{} addr add fd77::{}/64 dev cable nodad", ip, number)) &&
-              run(ip + " link set lo up") && run(ip + " link set cable up");
-    }
-  }
-  ~Machines() {  // the children leave it by _exit
-    run("ip netns del " + name("a"));
-    run("ip netns del " + name("b"));
-  }
-  Machines(const Machines&) = delete;
-  Machines& operator=(const Machines&) = delete;
-
-  bool made() const { return made_; }
-  void cut_cable() const { run("ip -n " + name("a") + " link set cable down"); }
-
-  /// The calling process, which has one thread, goes to that machine.
-  void enter(const std::string& machine) const {
-    const Fd there(open(("/run/netns/" + name(machine)).c_str(), O_RDONLY | O_CLOEXEC));
-    if (!there || setns(there.get(), CLONE_NEWNET) != 0) _exit(9);
-  }
-
- private:
-  std::string name(const std::string& machine) const {
-    return fmt::format("tutti-test-{}-{}", owner_, machine);
-  }
-
-  const pid_t owner_ = getpid();
-  bool made_ = false;
-};
-
 class TwoMachines : public testing::Test {
  protected:
   void SetUp() override {
-    if (!machines_.made())
-      GTEST_SKIP() << "network namespaces cannot be made here (root and `ip netns` are needed)";
+    if (!machines_.made()) GTEST_SKIP() << Machines::kMissing;
   }
 
   /// Rank `rank` of three, at the store of rank 0 on machine a; `body` may use it.

@@ -1,0 +1,63 @@
+// Two machines in a box: network namespaces with a cable (veth) between them, made and removed
+// here.
+#pragma once
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "common/fd.h"
+
+namespace tutti {
+
+/// "a" has 10.77.0.1 and fd77::1, "b" has .2 and ::2.
+class Machines {
+ public:
+  Machines() {
+    const std::string a = name("a"), b = name("b");
+    made_ = run("ip netns add " + a) && run("ip netns add " + b) &&
+            run(fmt::format("ip link add cable netns {} type veth peer name cable netns {}", a, b));
+    for (const char* machine : {"a", "b"}) {
+      const int number = *machine == 'a' ? 1 : 2;
+      const std::string ip = "ip -n " + name(machine);
+      made_ = made_ && run(fmt::format("{} addr add 10.77.0.{}/24 dev cable", ip, number)) &&
+              run(fmt::format("{} addr add fd77::{}/64 dev cable nodad", ip, number)) &&
+              run(ip + " link set lo up") && run(ip + " link set cable up");
+    }
+  }
+  ~Machines() {
+    if (getpid() != owner_) return;
+    run("ip netns del " + name("a"));
+    run("ip netns del " + name("b"));
+  }
+  Machines(const Machines&) = delete;
+  Machines& operator=(const Machines&) = delete;
+
+  static constexpr const char* kMissing =
+      "network namespaces cannot be made here (root and `ip netns` are needed)";
+  bool made() const { return made_; }
+  void cut_cable() const { run("ip -n " + name("a") + " link set cable down"); }
+
+  /// The calling process, which has one thread, goes to that machine.
+  void enter(const std::string& machine) const {
+    const Fd there(open(("/run/netns/" + name(machine)).c_str(), O_RDONLY | O_CLOEXEC));
+    if (!there || setns(there.get(), CLONE_NEWNET) != 0) _exit(9);
+  }
+
+ private:
+  static bool run(const std::string& command) {
+    return std::system((command + " 2>/dev/null").c_str()) == 0;
+  }
+  std::string name(const std::string& machine) const {
+    return fmt::format("tutti-test-{}-{}", owner_, machine);
+  }
+
+  const pid_t owner_ = getpid();
+  bool made_ = false;
+};
+
+}  // namespace tutti
