@@ -83,16 +83,16 @@ std::size_t Connection::memory_bytes(const Group& group) const {
 void Connection::poll() {
   if (endpoint_.has_unsent()) endpoint_.flush();
   const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (lock) read();
+  if (lock) read(Read::what_is_there);
 }
 
 void Connection::pump() {
   const std::lock_guard lock(mutex_);
-  read();
+  read(Read::until_empty);
   write_queue();
 }
 
-void Connection::read() {
+void Connection::read(Read how) {
   while (!ended_.load(std::memory_order_relaxed)) {
     assert(inbox_begin_ == 0 && (payload_.left == 0 || inbox_end_ == 0));
     const std::size_t straight = payload_.to != nullptr ? payload_.left : 0;
@@ -118,7 +118,7 @@ void Connection::read() {
     }
     inbox_end_ += bytes - there;
     parse();
-    if (bytes < straight + room) return;
+    if (how == Read::what_is_there && bytes < straight + room) return;
   }
 }
 

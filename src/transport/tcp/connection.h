@@ -103,8 +103,12 @@ class Connection {
     TcpRecvChannel* channel = nullptr;  // of a message
   };
 
+  /// until_empty: asks once more than there is to read, so that an end behind it is seen. An event
+  /// of the epoll comes but once for both.
+  enum class Read { what_is_there, until_empty };
+
   // All of these under mutex_.
-  void read();
+  void read(Read how);
   void parse();
   void take_from_inbox();
   void begin(const Frame& frame);

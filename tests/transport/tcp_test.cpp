@@ -1,0 +1,317 @@
+// What is particular to TCP: who gets in, what strangers can do, and how ends are noticed.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <future>
+
+#include <tutti/error.hpp>
+
+#include "common/bytes.h"
+#include "rendezvous/authentication.h"
+#include "rendezvous/tcp_socket.h"
+#include "test_ranks.h"
+#include "transport/tcp/address.h"
+#include "transport/tcp/frame.h"
+#include "transport/tcp/tcp.h"
+
+namespace tutti {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+TEST(TcpAddress, ReadsWhatItWrites) {
+  tcp::Address address;
+  address.identity = 0x0123456789abcdef;
+  address.host = "machine/7";
+  address.secret = Secret("of this job alone");
+  address.places = {{"10.0.0.1", 4000}, {"fe80::1", 4000}, {"127.0.0.1", 4000}};
+  const auto read = tcp::Address::parse(address.to_string());
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->identity, address.identity);
+  EXPECT_EQ(read->host, address.host);
+  EXPECT_EQ(read->secret.bytes(), address.secret.bytes());
+  EXPECT_EQ(read->places, address.places);
+  address.secret = {};
+  EXPECT_FALSE(tcp::Address::parse(address.to_string())->secret);
+}
+
+TEST(TcpAddress, RefusesWhatItDidNotWrite) {
+  const std::string head = "tutti tcp 1\n0123456789abcdef\nhost\n-\n";
+  EXPECT_TRUE(tcp::Address::parse(head));
+  std::string many = head;
+  for (int i = 0; i < 33; ++i) many += "10.0.0.1:1\n";
+  for (const std::string& text :
+       {std::string(), std::string("tutti tcp 2\n0123456789abcdef\nhost\n-\n"),
+        std::string("tutti tcp 1\n0123456789abcdeg\nhost\n-\n"),
+        std::string("tutti tcp 1\n0123\nhost\n-\n"),
+        std::string("tutti tcp 1\n0123456789abcdef\n\n-\n"), head + "nowhere\n",
+        head + "10.0.0.1:70000\n", many})
+    EXPECT_FALSE(tcp::Address::parse(text)) << text;
+}
+
+TEST(TcpAddress, InterfacesAreChosenByTheStartOfTheirNames) {
+  EXPECT_TRUE(tcp::allows("auto", "eth0"));
+  EXPECT_TRUE(tcp::allows("eth,ib", "ib0"));
+  EXPECT_FALSE(tcp::allows("eth0,ib", "eth1"));
+  EXPECT_FALSE(tcp::allows("^docker,lo", "lo"));
+  EXPECT_FALSE(tcp::allows("^docker,lo", "docker0"));
+  EXPECT_TRUE(tcp::allows("^docker,lo", "eth0"));
+  EXPECT_THAT(tcp::own_hosts("lo"), testing::Contains("127.0.0.1"));
+  EXPECT_THAT(tcp::own_hosts("^lo"), testing::Not(testing::Contains("127.0.0.1")));
+  EXPECT_TRUE(tcp::own_hosts("nothing-has-this-name").empty());
+}
+
+TEST(TcpAddress, LoopbackIsMeantForTheOwnMachineAlone) {
+  tcp::Address peer;
+  peer.host = "there";
+  peer.places = {{"10.0.0.1", 1}, {"127.0.0.1", 1}};
+  tcp::reach_from("there", peer);
+  EXPECT_THAT(peer.places,
+              ElementsAre(SocketAddress{"127.0.0.1", 1}, SocketAddress{"10.0.0.1", 1}));
+  tcp::reach_from("here", peer);
+  EXPECT_THAT(peer.places, ElementsAre(SocketAddress{"10.0.0.1", 1}));
+}
+
+class TcpTransport : public testing::Test {
+ protected:
+  static constexpr std::chrono::seconds kLong{30};
+
+  TransportContext context(int rank, int size, std::string secret = "the secret of this job") {
+    TransportContext context;
+    context.rank = rank;
+    context.size = size;
+    context.clock = &clock_;
+    context.random = &random_;
+    context.max_message_bytes = 4096;
+    context.secret = Secret(std::move(secret));
+    return context;
+  }
+  static SocketAddress place_of(const Transport& rank) {
+    const auto address = tcp::Address::parse(rank.address());
+    for (const SocketAddress& place : address->places)
+      if (place.host == "127.0.0.1") return place;
+    return {};
+  }
+  Fd call(const SocketAddress& place) const {
+    const auto found = rendezvous::find_places(place, clock_.now() + kLong);
+    return std::move(rendezvous::connect_tcp(found.places.front(), clock_.now() + kLong).socket);
+  }
+  static void say(const Fd& socket, std::string_view bytes) {
+    static_cast<void>(!send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL));
+  }
+  /// What each rank's connect() threw: empty, or its text.
+  std::vector<std::string> connect(std::vector<std::unique_ptr<Transport>>& ranks,
+                                   std::chrono::milliseconds limit = kLong,
+                                   std::vector<std::string> addresses = {}) {
+    if (addresses.empty())
+      for (const auto& rank : ranks) addresses.push_back(rank->address());
+    std::vector<std::future<std::string>> ends;
+    for (const auto& rank : ranks)
+      ends.push_back(std::async(std::launch::async, [&, limit] {
+        try {
+          rank->connect(addresses, clock_.now() + limit);
+        } catch (const Error& error) {
+          return std::string(to_string(error.kind())) + ": " + error.what();
+        }
+        return std::string();
+      }));
+    std::vector<std::string> texts;
+    for (auto& end : ends) texts.push_back(end.get());
+    return texts;
+  }
+  /// Ranks 0 and up to `size`, not connected.
+  std::vector<std::unique_ptr<Transport>> make(int size) {
+    std::vector<std::unique_ptr<Transport>> ranks;
+    for (int rank = 0; rank < size; ++rank) ranks.push_back(tcp::make(context(rank, size)));
+    return ranks;
+  }
+  template <typename What>
+  bool eventually(Transport& rank, What&& what) const {
+    for (const TimePoint until = clock_.now() + kLong; clock_.now() < until; rank.progress())
+      if (what()) return true;
+    return false;
+  }
+
+  SteadyClock clock_;
+  SystemRandom random_;
+};
+
+TEST_F(TcpTransport, StrangersAtThePortKeepNobodyOutAndTheDoorIsShutBehindTheLast) {
+  auto ranks = make(3);
+  const SocketAddress door = place_of(*ranks[0]);
+  std::vector<Fd> strangers;  // stay, silent or after garbage
+  for (int i = 0; i < 200; ++i) {
+    strangers.push_back(call(door));
+    if (i % 4 == 1) say(strangers.back(), "GET / HTTP/1.1\r\nHost: you\r\n\r\n");
+    if (i % 4 == 2) say(strangers.back(), std::string(100'000, 'x'));
+    if (i % 4 == 3) say(strangers.back(), std::string(bytes_of(AuthHello{})) + std::string(500, 0));
+  }
+  EXPECT_THAT(connect(ranks), ElementsAre("", "", ""));
+  EXPECT_FALSE(call(door)) << "somebody still listens";
+  SendChannel& sender = ranks[2]->sender(0, 0);
+  sender.acquire(8);
+  sender.post({1, 2, 8, 0});
+  EXPECT_TRUE(eventually(*ranks[0], [&] { return ranks[0]->receiver(2, 0).peek().has_value(); }));
+}
+
+TEST_F(TcpTransport, WhoKnowsAnotherSecretIsRefusedAndTold) {
+  std::vector<std::unique_ptr<Transport>> ranks;
+  ranks.push_back(tcp::make(context(0, 2)));
+  ranks.push_back(tcp::make(context(1, 2, "another job's secret")));
+  const auto ends = connect(ranks, std::chrono::seconds(1));
+  EXPECT_THAT(ends[0], AllOf(HasSubstr("timeout"), HasSubstr("rank 1 never called")));
+  EXPECT_THAT(ends[1],
+              AllOf(HasSubstr("mismatch"), HasSubstr("another secret"), HasSubstr("rank 0")));
+}
+
+TEST_F(TcpTransport, BetweenMachinesASecretIsNeededOrANetworkThatIsTrusted) {
+  for (const bool trust : {false, true}) {
+    std::vector<std::unique_ptr<Transport>> ranks;
+    std::vector<std::string> addresses;
+    for (int rank = 0; rank < 2; ++rank) {
+      TransportContext bare = context(rank, 2, "");
+      bare.trust_network = trust;
+      ranks.push_back(tcp::make(bare));
+      addresses.push_back(ranks.back()->address());
+    }
+    // As if rank 1 were on another machine that rank 0's loopback reaches.
+    auto other = tcp::Address::parse(addresses[1]);
+    other->host = "another machine";
+    addresses[1] = other->to_string();
+    const auto ends = connect(ranks, kLong, addresses);
+    const auto refused = AllOf(HasSubstr("usage"), HasSubstr("TUTTI_SECRET_FILE"));
+    EXPECT_EQ(testing::Matches(refused)(ends[0]), !trust) << ends[0];
+  }
+}
+
+TEST_F(TcpTransport, RanksOfOneMachineMakeASecretOfTheirOwn) {
+  std::vector<std::unique_ptr<Transport>> ranks;
+  for (int rank = 0; rank < 2; ++rank) ranks.push_back(tcp::make(context(rank, 2, "")));
+  EXPECT_THAT(connect(ranks), ElementsAre("", ""));
+  EXPECT_TRUE(tcp::Address::parse(ranks[0]->address())->secret);
+}
+
+TEST_F(TcpTransport, ARankThatNeverComesIsNamedByTheDeadline) {
+  auto ranks = make(3);
+  std::vector<std::string> addresses;
+  for (const auto& rank : ranks) addresses.push_back(rank->address());
+  ranks.erase(ranks.begin());
+  const auto ends = connect(ranks, std::chrono::milliseconds(200), addresses);
+  EXPECT_THAT(ends[0], AllOf(HasSubstr("timeout"), HasSubstr("rank 0 is not reached"),
+                             HasSubstr("TUTTI_INTERFACES")));
+}
+
+/// Rank 1, which has proved that it knows the secret, and now says what it likes.
+class TcpPeer : public TcpTransport {
+ protected:
+  void SetUp() override {
+    auto ranks = make(2);
+    rank_ = std::move(ranks[0]);
+    const auto own = tcp::Address::parse(rank_->address());
+    const std::vector<std::string> addresses{rank_->address(), ranks[1]->address()};
+    auto connected =
+        std::async(std::launch::async, [&] { rank_->connect(addresses, clock_.now() + kLong); });
+    socket_ = call(place_of(*rank_));
+    AuthInitiator proof(Secret("the secret of this job"),
+                        {Claim::Purpose::data, 1, 0, own->identity}, random_);
+    std::string heard;
+    for (auto state = AuthInitiator::State::begin; state != AuthInitiator::State::done;) {
+      std::string output;
+      std::string_view input = heard;
+      state = proof.advance(input, output);
+      heard.erase(0, heard.size() - input.size());
+      say(socket_, output);
+      ASSERT_NE(state, AuthInitiator::State::failed);
+      if (state == AuthInitiator::State::done) break;
+      pollfd readable{socket_.get(), POLLIN, 0};
+      ASSERT_GT(poll(&readable, 1, 10'000), 0);
+      char byte = 0;
+      if (recv(socket_.get(), &byte, 1, 0) == 1) heard += byte;
+    }
+    tcp::Frame open;
+    open.kind = tcp::FrameKind::open;
+    say_frame(open);
+    connected.get();
+  }
+
+  void say_frame(const tcp::Frame& frame) { say(socket_, bytes_of(frame)); }
+  static tcp::Frame message(std::uint32_t bytes) {
+    tcp::Frame frame;
+    frame.header = {1, 2, bytes, 0};
+    return frame;
+  }
+  void expect_lost(std::string_view why) {
+    EXPECT_TRUE(
+        eventually(*rank_, [&] { return rank_->status(1).state == PeerStatus::State::lost; }));
+    EXPECT_THAT(rank_->status(1).why, HasSubstr(std::string(why)));
+    EXPECT_FALSE(rank_->receiver(1, 0).peek());
+  }
+
+  std::unique_ptr<Transport> rank_;
+  Fd socket_;
+};
+
+TEST_F(TcpPeer, ThatEndsIsLostAndWhatItSentBeforeIsReceived) {
+  say_frame(message(3));
+  say(socket_, "abc");
+  socket_.reset();
+  EXPECT_TRUE(
+      eventually(*rank_, [&] { return rank_->status(1).state == PeerStatus::State::lost; }));
+  ASSERT_TRUE(rank_->receiver(1, 0).peek());
+  EXPECT_EQ(rank_->receiver(1, 0).peek()->header.length, 3u);
+}
+
+TEST_F(TcpPeer, ThatClaimsALongerMessageThanThereCanBeIsLost) {
+  say_frame(message(4097));
+  expect_lost("4097 bytes");
+}
+
+TEST_F(TcpPeer, ThatSendsBeyondItsWindowIsLost) {
+  for (int i = 0; i < 9; ++i) say_frame(message(0));
+  EXPECT_TRUE(
+      eventually(*rank_, [&] { return rank_->status(1).state == PeerStatus::State::lost; }));
+  EXPECT_THAT(rank_->status(1).why, HasSubstr("room"));
+}
+
+TEST_F(TcpPeer, ThatGivesBackRoomThatNobodyTookIsLost) {
+  tcp::Frame frame;
+  frame.kind = tcp::FrameKind::credit;
+  frame.credits = 1;
+  say_frame(frame);
+  expect_lost("gives back");
+}
+
+TEST_F(TcpPeer, ThatNamesAChannelThatCannotBeIsLost) {
+  tcp::Frame frame = message(0);
+  frame.channel = -1;
+  say_frame(frame);
+  expect_lost("channel -1");
+}
+
+TEST_F(TcpPeer, ThatSpeaksNoSenseIsLost) {
+  for (const int kind : {0, 1, 6, 999}) {
+    SetUp();
+    tcp::Frame frame;
+    frame.kind = static_cast<tcp::FrameKind>(kind);
+    say_frame(frame);
+    expect_lost("makes no sense");
+  }
+}
+
+TEST_F(TcpPeer, OfACommunicatorThatIsNotHereIsNotListenedTo) {
+  tcp::Frame other =
+      message(50'000);  // larger than what a look takes in, and than a message may be
+  other.group = 77;
+  say_frame(other);
+  say(socket_, std::string(50'000, 'x'));
+  say_frame(message(0));
+  EXPECT_TRUE(eventually(*rank_, [&] { return rank_->receiver(1, 0).peek().has_value(); }));
+  EXPECT_EQ(rank_->status(1).state, PeerStatus::State::alive);
+}
+
+}  // namespace
+}  // namespace tutti
