@@ -79,6 +79,7 @@ class Compiler {
                                : full_pieces(moved_bytes_, schedule.widest, message_bytes)) {
     program_.call = call;
     program_.variable = call.lengths != 0;
+    program_.lends = lends_;
     program_.fingerprint = fingerprint(call);
     program_.pieces = cut_.pieces;
     program_.piece_bytes = cut_.piece_elements * held_bytes_;

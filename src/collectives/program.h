@@ -74,6 +74,7 @@ struct Program {
   /// Lengths come with each call, in a BlockTable: of a step are known where its blocks stand in
   /// the table. `pieces` and all bytes but those of scratch and of a full piece mean nothing.
   bool variable = false;
+  bool lends = false;  ///< Some messages may be lent.
   std::uint32_t fingerprint = 0;
   std::vector<Lane> lanes;
   std::vector<Step> steps;

@@ -50,7 +50,7 @@ CommunicatorImpl::CommunicatorImpl(CommunicatorParts parts)
       lender_(std::make_shared<Lender>(*parts_.transport)),
       segments_(parts_.transport->segments()),
       programs_(*parts_.transport, own_algorithms_, parts_.request()),
-      messages_(*parts_.transport, parts_.rank, parts_.size) {
+      messages_(*parts_.transport, parts_.rank, parts_.size, parts_.family->ranks > parts_.cores) {
   Family& family = *parts_.family;
   if (family.communicators++ > 0) return;
   // The first wait that comes to sleep need not make one.
@@ -148,8 +148,7 @@ void CommunicatorImpl::begin(BoundProgram& bound, CallBuffers& buffers, std::siz
   buffers.scratch = programs_.scratch(bound);
   if (!bound.program.variable) buffers.blocks = nullptr;
   const std::uint64_t number = next_number_++;
-  if (lends() && !bound.program.variable) [[unlikely]]
-    buffers.lent = lent_of(bound.program.call, buffers);
+  if (bound.program.lends) buffers.lent = lent_of(bound.program.call, buffers);
   board_.record(number, whole != nullptr         ? *whole
                         : bound.program.variable ? buffers.blocks->call
                                                  : bound.program.call);
@@ -178,7 +177,7 @@ bool CommunicatorImpl::begin_part() {
 }
 
 bool CommunicatorImpl::lends() const noexcept {
-  return segments_ != nullptr && !segments_->empty();
+  return (segments_ != nullptr && !segments_->empty()) || parts_.transport->takes_memory();
 }
 
 std::optional<Lent> CommunicatorImpl::lend(std::size_t bytes) {
@@ -193,8 +192,13 @@ std::optional<LentBuffers> CommunicatorImpl::lent_of(const CallSignature& call,
       static_cast<std::size_t>(call.count) * element_bytes(call.type, call.reduction);
   const auto [in_bytes, out_bytes] =
       buffer_sizes(call.what, bytes, parts_.rank == call.root, parts_.size);
-  const auto input = segments_->extent_of(buffers.input, in_bytes);
-  const auto output = segments_->extent_of(buffers.output, out_bytes);
+  const auto extent = [&](const void* data, std::size_t of) {
+    const auto lent = segments_ != nullptr ? segments_->extent_of(data, of) : std::nullopt;
+    if (lent || !parts_.transport->takes_memory()) return lent;
+    return std::optional(Extent{kAllMemory, reinterpret_cast<std::uintptr_t>(data)});
+  };
+  const auto input = extent(buffers.input, in_bytes);
+  const auto output = extent(buffers.output, out_bytes);
   if (!input && !output) return std::nullopt;
   const auto in = reinterpret_cast<std::uintptr_t>(buffers.input);
   const auto out = reinterpret_cast<std::uintptr_t>(buffers.output);

@@ -13,6 +13,12 @@ bool RecvPort::peek_channel(Message& message) {
   return found.has_value();
 }
 
+bool SendPort::acquire_memory(const Extent& extent, std::size_t bytes) {
+  if (!channel_->acquire_at(reinterpret_cast<const std::byte*>(extent.offset), bytes)) return false;
+  loan_ = 1;
+  return true;
+}
+
 BoundProgram::BoundProgram(Program compiled, Transport& transport)
     : program(std::move(compiled)), extras(program.extras) {
   for (const Program::Port& port : program.sends)
@@ -61,7 +67,7 @@ void Execution::start(BoundProgram& bound, const CallBuffers& buffers, std::uint
   unfinished_ = bound.lanes.size();
   for (LaneState& lane : bound.lanes) {
     lane.step = lane.first;
-    lane.piece = lane.done = lane.cursor = 0;
+    lane.piece = lane.done = lane.cursor = lane.loans = 0;
     if (lane.first == lane.end) --unfinished_;
   }
 }
@@ -78,8 +84,8 @@ inline bool Execution::order_kept(const LaneState& lane) const noexcept {
 }
 
 // The address of the operand's message; false: it is not there yet.
-inline bool Execution::receive(const Program::Operand& operand, const Load& load,
-                               const void*& address) {
+inline bool Execution::receive(const LaneState& lane, const Program::Operand& operand,
+                               const Load& load, const void*& address) {
   RecvPort& port = bound_->receives[operand.port];
   Message found;
   if (!port.peek(found)) return false;
@@ -90,7 +96,10 @@ inline bool Execution::receive(const Program::Operand& operand, const Load& load
   if (found.lent) [[unlikely]]
     borrowed_ = true;
   address = found.data;
-  return true;
+  if (!found.away) [[likely]]
+    return true;
+  address = fetch(lane, operand, load);
+  return address != nullptr;
 }
 
 // Where a buffer of this rank has the step's chunks.
@@ -107,7 +116,7 @@ inline std::byte* Execution::memory_of(const LaneState& lane, const Program::Ope
 
 // The memory of the message that the operand becomes; null: there is no room yet.
 template <Execution::Kind kind>
-inline std::byte* Execution::acquire(const LaneState& lane, const Program::Operand& operand,
+inline std::byte* Execution::acquire(LaneState& lane, const Program::Operand& operand,
                                      const Load& load) {
   SendPort& port = bound_->sends[operand.port];
   if (load.bytes <= kInlineBytes) return port.acquire(load.bytes);
@@ -134,7 +143,7 @@ inline bool Execution::in_hand(LaneState& lane, const Load& load) {
     if (operand.place != Place::peer) {
       address = memory_of<kind>(lane, operand, load);
     } else if (lane.cursor < step.inputs) {
-      if (!receive(operand, load, address)) return false;
+      if (!receive(lane, operand, load, address)) return false;
     } else {
       address = acquire<kind>(lane, operand, load);
       if (address == nullptr) return false;
@@ -209,17 +218,21 @@ void Execution::combine_blocks(LaneState& lane, CombineArgs& args) {
   }
 }
 
-inline void Execution::hand_over(const LaneState& lane, const Load& load) {
+inline void Execution::post(const LaneState& lane, const Load& load) {
   const Program::Step& step = *lane.step;
+  if (step.posts == 0) return;
   const Program::Operand* operands = bound_->program.operands.data() + step.first_operand;
-  if (step.posts > 0) {
-    Header header = header_;
-    header.fingerprint = load.fingerprint;
-    header.length = static_cast<std::uint32_t>(load.bytes);
-    for (std::size_t k = step.inputs; k < std::size_t{step.inputs} + step.outputs; ++k)
-      if (operands[k].place == Place::peer) bound_->sends[operands[k].port].post(header);
-  }
+  Header header = header_;
+  header.fingerprint = load.fingerprint;
+  header.length = static_cast<std::uint32_t>(load.bytes);
+  for (std::size_t k = step.inputs; k < std::size_t{step.inputs} + step.outputs; ++k)
+    if (operands[k].place == Place::peer) bound_->sends[operands[k].port].post(header);
+}
+
+inline void Execution::release(const LaneState& lane) {
+  const Program::Step& step = *lane.step;
   if (step.receives == 0) return;
+  const Program::Operand* operands = bound_->program.operands.data() + step.first_operand;
   for (std::size_t k = 0; k < step.inputs; ++k) {
     if (operands[k].place != Place::peer) continue;
     RecvPort& port = bound_->receives[operands[k].port];
@@ -232,7 +245,7 @@ inline void Execution::hand_over(const LaneState& lane, const Load& load) {
 }
 
 inline void Execution::next_step(LaneState& lane) {
-  lane.cursor = 0;
+  lane.cursor = lane.loans = 0;
   ++lane.done;
   if (++lane.step != lane.end) return;
   if (++lane.piece < pieces_)
@@ -270,10 +283,14 @@ inline bool Execution::try_step(LaneState& lane) {
   const Load load = load_of<kind>(lane);
   if (load.bytes > 0 || lane.piece == 0) {  // a later empty piece is left out, on both sides
     if (!in_hand<kind>(lane, load)) return false;
+    const Program::Step& step = *lane.step;
+    const bool ahead = kind == Kind::lending && step.receives == 0 && lane.loans == step.posts;
+    if (ahead) post(lane, load);  // peers read while this rank copies
     combine<kind>(lane, load);
     if (borrowed_ && !still_lent(lane)) [[unlikely]]
       return false;  // the peer has failed, and will be heard
-    hand_over(lane, load);
+    if (!ahead) post(lane, load);
+    release(lane);
   }
   next_step(lane);
   return true;

@@ -28,7 +28,11 @@ class RecvPort {
     if (!ring_->peek()) return false;
     message.header = ring_->header();
     message.data = ring_->data(message.lent);
-    return message.data != nullptr;
+    return message.data != nullptr || (message.away = ring_->away());
+  }
+  /// See RecvChannel.
+  const std::byte* fetch(std::byte* to) {
+    return ring_ != nullptr ? ring_->fetch(to) : channel_->fetch(to);
   }
   /// Where the large message that was peeked may be answered by `to`; null: not in its place.
   std::byte* answer_data(const SendPort& to) const;
@@ -67,15 +71,23 @@ class SendPort {
   bool acquire_answer(const RecvPort& from) {
     return ring_->acquire_at(from.ring_->place_for_answer());
   }
-  /// For a large message that is lent from `extent`, its answer at `answer`; false: full.
-  bool acquire_loan(const Extent& extent, const Extent& answer) {
+  /// For a large message of `bytes` that is lent from `extent`, its answer at `answer`; false:
+  /// full.
+  bool acquire_loan(const Extent& extent, const Extent& answer, std::size_t bytes) {
+    if (ring_ == nullptr) return acquire_memory(extent, bytes);
     if (!ring_->acquire_at({0, extent.offset, 0, extent.segment, answer})) return false;
     loan_ = ring_->posted() + 1;
     return true;
   }
-  bool can_lend() const noexcept { return ring_ != nullptr; }
+  /// Whether a message may lie in kAllMemory.
+  bool takes_memory() const noexcept {
+    return ring_ != nullptr ? ring_->peer_fetches() : channel_->takes_memory();
+  }
+  bool in_memory() const noexcept { return ring_ != nullptr; }
   /// Whether all that was lent has been given back.
-  bool returned() const noexcept { return loan_ == 0 || ring_->released(loan_); }
+  bool returned() const noexcept {
+    return loan_ == 0 || (ring_ != nullptr ? ring_->released(loan_) : channel_->given_back());
+  }
   void post(const Header& header) {
     if (ring_ != nullptr)
       ring_->post(header);
@@ -84,14 +96,16 @@ class SendPort {
   }
 
  private:
+  bool acquire_memory(const Extent& extent, std::size_t bytes);
+
   SendRing* ring_;
   SendChannel* channel_;
-  std::uint64_t loan_ = 0;  // the last message lent, counted from 1
+  std::uint64_t loan_ = 0;  // the last message lent, counted from 1; not in a ring: any
   int peer_;
 };
 
 inline std::byte* RecvPort::answer_data(const SendPort& to) const {
-  return ring_ != nullptr && to.can_lend() ? ring_->answer_data() : nullptr;
+  return ring_ != nullptr && to.in_memory() ? ring_->answer_data() : nullptr;
 }
 
 /// Where a lane of a program under way is.
@@ -104,6 +118,7 @@ struct LaneState {
   std::uint64_t piece = 0;
   std::uint64_t done = 0;  ///< Steps done, over all pieces.
   std::size_t cursor = 0;  ///< Operands of the current step in hand.
+  std::size_t loans = 0;   ///< Of those, messages that are lent.
 };
 
 /// A program with its ports resolved for one communicator, and the state of its one execution at a
@@ -224,9 +239,11 @@ class Execution {
   bool in_hand(LaneState& lane, const Load& load);
   template <Kind kind>
   void combine(LaneState& lane, const Load& load);
-  bool receive(const Program::Operand& operand, const Load& load, const void*& address);
+  bool receive(const LaneState& lane, const Program::Operand& operand, const Load& load,
+               const void*& address);
+  const std::byte* fetch(const LaneState& lane, const Program::Operand& operand, const Load& load);
   bool still_lent(const LaneState& lane) const;
-  std::byte* lend(const LaneState& lane, const Program::Operand& operand, const Load& load);
+  std::byte* lend(LaneState& lane, const Program::Operand& operand, const Load& load);
   bool can_lend(const LaneState& lane, const Program::Operand& operand, const Load& load) const;
   Extent extent_of(Place place, const std::byte* data) const;
   bool leave_out_lent(const LaneState& lane, const Load& load, CombineArgs& args);
@@ -235,11 +252,12 @@ class Execution {
   std::byte* memory_of(const LaneState& lane, const Program::Operand& operand,
                        const Load& load) const;
   template <Kind kind>
-  std::byte* acquire(const LaneState& lane, const Program::Operand& operand, const Load& load);
+  std::byte* acquire(LaneState& lane, const Program::Operand& operand, const Load& load);
   void combine_segments(LaneState& lane, std::size_t last, CombineArgs& args);
   void combine_blocks(LaneState& lane, CombineArgs& args);
   std::uint64_t part_of(const BlockTable::Block& block, std::uint64_t piece) const noexcept;
-  void hand_over(const LaneState& lane, const Load& load);
+  void post(const LaneState& lane, const Load& load);
+  void release(const LaneState& lane);
   void next_step(LaneState& lane);
   bool order_kept(const LaneState& lane) const noexcept;
   [[noreturn]] void refuse(int peer, const Header& found, const Load& load) const;

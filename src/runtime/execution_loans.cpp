@@ -11,24 +11,40 @@ bool Execution::can_lend(const LaneState& lane, const Program::Operand& operand,
   if (lent_->in_place && !operand.lent_in_place) return false;
   const Program::Operand& lender =
       bound_->program.operands[lane.step->first_operand + operand.lender];
-  return lent_->of(lender.place).segment != 0 && bound_->sends[operand.port].can_lend();
+  const std::uint32_t segment = lent_->of(lender.place).segment;
+  const SendPort& port = bound_->sends[operand.port];
+  return segment == kAllMemory ? !port.in_memory() && port.takes_memory()
+                               : segment != 0 && port.in_memory();
 }
 
 // As acquire(): the memory is this rank's own.
-std::byte* Execution::lend(const LaneState& lane, const Program::Operand& operand,
-                           const Load& load) {
+std::byte* Execution::lend(LaneState& lane, const Program::Operand& operand, const Load& load) {
   const Program::Operand& lender =
       bound_->program.operands[lane.step->first_operand + operand.lender];
   std::byte* const data = memory_of<Kind::lending>(lane, lender, load);
   Extent answer;
-  if (operand.comes_back && lent_->output.segment != 0) {
+  if (operand.comes_back && lent_->output.segment != 0 && lent_->output.segment != kAllMemory) {
     Program::Operand output = operand;
     output.place = Place::output;
     answer = extent_of(Place::output, memory_of<Kind::lending>(lane, output, load));
   }
   const bool posted =
-      bound_->sends[operand.port].acquire_loan(extent_of(lender.place, data), answer);
-  return posted ? data : nullptr;
+      bound_->sends[operand.port].acquire_loan(extent_of(lender.place, data), answer, load.bytes);
+  if (!posted) return nullptr;
+  ++lane.loans;
+  return data;
+}
+
+// A message that is away is brought to where the step copies it anyway, if it does.
+const std::byte* Execution::fetch(const LaneState& lane, const Program::Operand& operand,
+                                  const Load& load) {
+  const Program::Step& step = *lane.step;
+  const Program::Operand* operands = bound_->program.operands.data() + step.first_operand;
+  std::byte* to = nullptr;
+  if (lent_ && step.copies && step.segments == 1)
+    for (std::size_t k = step.inputs; to == nullptr && k < step.inputs + step.outputs; ++k)
+      if (operands[k].place != Place::peer) to = memory_of<Kind::lending>(lane, operands[k], load);
+  return bound_->receives[operand.port].fetch(to);
 }
 
 Extent Execution::extent_of(Place place, const std::byte* data) const {

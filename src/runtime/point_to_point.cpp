@@ -40,6 +40,11 @@ std::size_t piece_bytes(std::size_t bytes, std::size_t most) {
   return std::min(std::max(share, kLeastPieceBytes), most);
 }
 
+// Of messages through a ring: from here on the kernel copies them from buffer to buffer, where the
+// sender has better to do than to copy, too (docs/performance.md, "Copies by the kernel").
+constexpr std::size_t kLeastFetchedBytes = 4u << 20;
+constexpr std::size_t kLeastFetchedSharing = 512u << 10;
+
 void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
   const void* in = from;
   void* out = to;
@@ -48,9 +53,10 @@ void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
 
 }  // namespace
 
-PointToPoint::PointToPoint(Transport& transport, int rank, int size)
+PointToPoint::PointToPoint(Transport& transport, int rank, int size, bool shares_cores)
     : transport_(transport),
       rank_(rank),
+      shares_cores_(shares_cores),
       eager_bytes_(std::min(kEagerBytes, transport.max_message_bytes() - sizeof(Envelope))),
       peers_(static_cast<std::size_t>(size)) {
   static_assert(sizeof(Envelope) == 16);
@@ -94,6 +100,7 @@ void PointToPoint::unwatch(const Transfer& transfer) {
 }
 
 void PointToPoint::end(Transfer& transfer) {
+  if (transfer.call.direction == Direction::recv) --live_receives_;
   unwatch(transfer);
   live_.remove(transfer);
   ended_.push_back(transfer);
@@ -107,6 +114,7 @@ void PointToPoint::abandon() noexcept {
       for (StagedTransfers* stage :
            {&peer->announcing, &peer->announced, &peer->sending, &peer->clearing, &peer->receiving})
         stage->clear();
+  live_receives_ = 0;
   while (Transfer* transfer = live_.pop_front()) {
     unwatch(*transfer);
     ended_.push_back(*transfer);
@@ -119,6 +127,7 @@ void PointToPoint::start(Transfer& transfer) {
   transfer.received = {};
   transfer.watched = kNobody;
   live_.push_back(transfer);
+  if (transfer.call.direction == Direction::recv) ++live_receives_;
   watch(transfer, transfer.call.peer);
   if (transfer.call.direction == Direction::recv)
     start_recv(transfer);
@@ -249,6 +258,8 @@ bool PointToPoint::hear(int rank) {
   Peer& from = peer(rank);
   Message message;
   if (!from.control_in->peek(message)) return false;
+  if (message.away) message.data = from.control_in->fetch(nullptr);
+  if (message.data == nullptr) return false;
   const Header& header = message.header;
   if (header.fingerprint != kMark || header.length < sizeof(Envelope) ||
       header.length > transport_.max_message_bytes())
@@ -313,11 +324,19 @@ void PointToPoint::start_sending(int rank, std::uint32_t id) {
   to.announced.remove(*send);
   if (send->call.bytes() == 0) return end(*send);
   if (!to.bulk_out) to.bulk_out.emplace(rank, transport_.sender(rank, kBulkChannel));
-  const Segments* const lent = transport_.segments();
-  send->loan = {};
-  if (lent != nullptr && !lent->empty() && to.bulk_out->can_lend())
-    send->loan = lent->extent_of(send->call.buffer, send->call.bytes()).value_or(Extent{});
+  send->loan = loan_of(send->call, *to.bulk_out);
   to.sending.push_back(*send);
+}
+
+Extent PointToPoint::loan_of(const TransferCall& send, const SendPort& port) const {
+  const Segments* const lent = transport_.segments();
+  if (port.in_memory() && lent != nullptr && !lent->empty())
+    if (const auto extent = lent->extent_of(send.buffer, send.bytes())) return *extent;
+  const bool worth = !port.in_memory() ||
+                     (shares_cores_ ? send.bytes() >= kLeastFetchedSharing
+                                    : send.bytes() >= kLeastFetchedBytes && live_receives_ > 0);
+  if (!worth || !port.takes_memory()) return {};
+  return {kAllMemory, reinterpret_cast<std::uintptr_t>(send.buffer)};
 }
 
 // Memory for an envelope and a payload behind it; null: no room yet.
@@ -377,7 +396,7 @@ void PointToPoint::return_credit(int rank) {
 // The next message of a send: lent where it lies in a Buffer. False: no room yet.
 bool PointToPoint::fill(SendPort& port, const Transfer& send, std::size_t bytes) {
   if (send.loan.segment != 0 && bytes > kInlineBytes)
-    return port.acquire_loan({send.loan.segment, send.loan.offset + send.moved}, {});
+    return port.acquire_loan({send.loan.segment, send.loan.offset + send.moved}, {}, bytes);
   std::byte* slot = port.acquire(bytes);
   if (slot != nullptr) copy_bytes(slot, send.call.buffer + send.moved, bytes);
   return slot != nullptr;
@@ -413,7 +432,11 @@ bool PointToPoint::receive_data(int rank) {
       header.length > all - recv.moved)
     refuse(rank, fmt::format("has {} bytes of number {} where {} of number {} are left",
                              header.length, header.operation, all - recv.moved, recv.id));
-  copy_bytes(recv.call.buffer + recv.moved, message.data, header.length);
+  std::byte* const to = recv.call.buffer + recv.moved;
+  if (!message.away)
+    copy_bytes(to, message.data, header.length);
+  else if (from.bulk_in->fetch(to) == nullptr)
+    return false;
   if (message.lent && !from.bulk_in->still_lent())
     return false;  // the peer's failure will be heard
   from.bulk_in->release();

@@ -33,7 +33,8 @@ class PointToPoint {
   static constexpr int kControlChannel = 1 << 16;
   static constexpr int kBulkChannel = kControlChannel + 1;
 
-  PointToPoint(Transport& transport, int rank, int size);
+  /// `shares_cores`: ranks of this machine outnumber its cores.
+  PointToPoint(Transport& transport, int rank, int size, bool shares_cores = false);
 
   /// Takes up a checked call, and moves it as far as it goes. Throws as advance() does.
   void start(Transfer& transfer);
@@ -72,6 +73,7 @@ class PointToPoint {
   bool announce(int rank);
   bool clear(int rank);
   bool send_data(int rank);
+  Extent loan_of(const TransferCall& send, const SendPort& port) const;
   static bool fill(SendPort& port, const Transfer& send, std::size_t bytes);
   bool receive_data(int rank);
   void return_credit(int rank);
@@ -97,6 +99,7 @@ class PointToPoint {
 
   Transport& transport_;
   const int rank_;
+  const bool shares_cores_;
   const std::size_t eager_bytes_;
   std::vector<std::unique_ptr<Peer>> peers_;  // by rank; null: not met yet
   std::vector<int> watched_;                  // ranks that have watchers
@@ -104,6 +107,7 @@ class PointToPoint {
   std::size_t turn_ = 0;                      // of whom was heard last, in watched_ or peers_
   Matching matching_;
   LiveTransfers live_;
+  int live_receives_ = 0;  // of live_
   LiveTransfers ended_;
 };
 

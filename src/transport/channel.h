@@ -40,6 +40,17 @@ class SendChannel {
   /// max_message_bytes().
   virtual std::optional<Span> acquire(std::size_t bytes) = 0;
 
+  /// As acquire(), for a message that need not be copied: it lies at `data` in this rank's memory,
+  /// and stays as it is until given_back(). False: full, or it has to be copied.
+  virtual bool acquire_at(const std::byte* data, std::size_t bytes) {
+    static_cast<void>(data), static_cast<void>(bytes);
+    return false;
+  }
+  /// Whether acquire_at() is worth asking.
+  virtual bool takes_memory() const noexcept { return false; }
+  /// Whether nobody reads any more what acquire_at() was given.
+  virtual bool given_back() const noexcept { return true; }
+
   /// Sends what acquire() gave out, with `header.length` = its bytes.
   virtual void post(const Header& header) = 0;
 
@@ -52,6 +63,7 @@ struct Message {
   const std::byte* data = nullptr;  ///< header.length bytes, valid until release().
   Header header;
   bool lent = false;  ///< The sender's own memory: see Transport::lend().
+  bool away = false;  ///< In place of `data`: it has to be fetched.
 };
 
 class RecvChannel {
@@ -61,6 +73,13 @@ class RecvChannel {
   /// The oldest message not yet released; none while there is none. Peeking twice gives the same
   /// message.
   virtual std::optional<Message> peek() = 0;
+
+  /// Brings the peeked message, which is away, to `to`, or where that is null to memory of the
+  /// channel's. Null: not yet; ask again for the same place.
+  virtual const std::byte* fetch(std::byte* to) {
+    static_cast<void>(to);
+    return nullptr;
+  }
 
   /// Gives the peeked message's memory back to the sender.
   virtual void release() = 0;
@@ -154,6 +173,10 @@ class Transport {
   virtual void take_back(std::uint32_t) noexcept {}
   /// All that this rank lends; null: nothing ever.
   virtual const Segments* segments() const noexcept { return nullptr; }
+
+  /// Whether collectives are to lend what they send, wherever it lies: SendChannel::acquire_at() of
+  /// some channels costs less than a copy.
+  virtual bool takes_memory() const noexcept { return false; }
 
   /// Memory that it holds for messages and boards, shared with peers or its own, in bytes.
   virtual std::size_t memory_bytes() const = 0;

@@ -2,6 +2,9 @@
 // without a fence of their own.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
+
 namespace tutti {
 
 /// Thread-safe.
@@ -33,6 +36,27 @@ class Doorbell {
  private:
   int fd_ = -1;
   bool membarrier_ = false;
+};
+
+/// Wakes the rank at the other end. `sleepers` is read after every post without a fence: a sleeper
+/// counts itself in, issues membarrier(2), and looks once more before it sleeps. Where membarrier
+/// is missing, `fence` is set.
+struct PeerBell {
+  const std::atomic<std::uint32_t>* sleepers =
+      nullptr;  ///< Null: nobody ever sleeps (one thread runs all ranks).
+  int event_fd = -1;
+  bool fence = false;
+
+  void after_store() const noexcept {
+    if (sleepers == nullptr) return;
+    if (fence)
+      std::atomic_thread_fence(std::memory_order_seq_cst);
+    else
+      std::atomic_signal_fence(std::memory_order_seq_cst);  // keeps the compiler from looking early
+    if (sleepers->load(std::memory_order_relaxed) != 0) [[unlikely]]
+      ring();
+  }
+  void ring() const noexcept;
 };
 
 }  // namespace tutti

@@ -41,6 +41,16 @@ class MemorySendChannel final : public SendChannel {
     return Span{data, bytes};
   }
 
+  bool acquire_at(const std::byte* data, std::size_t bytes) override {
+    if (bytes <= kInlineBytes || !takes_memory() || !ring_.acquire_at(at_address(data)))
+      return false;
+    acquired_bytes_ = bytes;
+    last_lent_ = ring_.posted() + 1;
+    return true;
+  }
+  bool takes_memory() const noexcept override { return ring_.peer_fetches(); }
+  bool given_back() const noexcept override { return ring_.released(last_lent_); }
+
   void post(const Header& header) override {
     assert(header.length == acquired_bytes_);
     ring_.post(header);
@@ -52,6 +62,7 @@ class MemorySendChannel final : public SendChannel {
   SendRing ring_;
   const std::size_t max_message_bytes_;
   std::size_t acquired_bytes_ = 0;
+  std::uint64_t last_lent_ = 0;  // message, counted from 1
 };
 
 class MemoryRecvChannel final : public RecvChannel {
@@ -77,9 +88,11 @@ class MemoryRecvChannel final : public RecvChannel {
                               ring_.header().length));
     Message message{nullptr, ring_.header()};
     message.data = ring_.data(message.lent);
-    if (message.data == nullptr) return std::nullopt;
+    if (message.data == nullptr && !(message.away = ring_.away())) return std::nullopt;
     return message;
   }
+
+  const std::byte* fetch(std::byte* to) override { return ring_.fetch(to); }
 
   void release() override {
     assert(ring_.peek());

@@ -1,19 +1,10 @@
 #include "transport/ring.h"
 
-#include <unistd.h>
-
 #include <string>
 
 #include <tutti/error.hpp>
 
 namespace tutti {
-
-void PeerBell::ring() const noexcept {
-  const std::uint64_t one = 1;
-  // EAGAIN (the counter is at its top) means that the bell is ringing anyway; a peer that is gone
-  // leaves a descriptor that nobody reads. Neither is this rank's business here.
-  [[maybe_unused]] const ssize_t written = write(event_fd, &one, sizeof one);
-}
 
 SendRing* RecvRing::ring_of(const Origin& origin) const noexcept {
   if (beyond_.back == nullptr) return nullptr;
@@ -46,6 +37,7 @@ const std::byte* RecvRing::elsewhere(const Origin& origin, bool& lent) const {
   const Extent extent{origin.segment, origin.offset};
   if (origin.lent() && beyond_.peers != nullptr) {
     lent = true;
+    if (away()) return nullptr;
     return find(beyond_.peers, extent, bytes, lent_);
   }
   const std::byte* data = nullptr;
@@ -57,8 +49,22 @@ const std::byte* RecvRing::elsewhere(const Origin& origin, bool& lent) const {
   return data;
 }
 
+const std::byte* RecvRing::fetch(std::byte* to) {
+  const std::size_t bytes = header().length;
+  if (beyond_.all == nullptr) refuse("lie where this rank cannot read");
+  if (to == nullptr) {
+    fetched_.resize(bytes);
+    to = fetched_.data();
+  }
+  const PeerMemory::Read read = beyond_.all->read(origin().offset, to, bytes);
+  if (read == PeerMemory::Read::nothing && still_lent())
+    refuse("lie where its sender has no memory: a buffer that was given back during its call");
+  return read == PeerMemory::Read::done ? to : nullptr;
+}
+
 std::byte* RecvRing::answer_data() const {
   const Origin origin = this->origin();
+  if (away()) return nullptr;
   if (origin.lent()) return find(beyond_.peers, origin.answer, header().length, answer_);
   if (origin.elsewhere() || beyond_.back == nullptr) return nullptr;
   return const_cast<std::byte*>(data_) + offset();

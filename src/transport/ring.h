@@ -14,6 +14,8 @@
 //
 // Lent messages. A large message may lie in memory that its writer lends (segments.h) in place of
 // the ring, and so may its answer: nothing is copied then. Released, it is the writer's again.
+// Where the reader may have the kernel copy all of the writer's memory, it says so (`fetches`), and
+// messages may lie anywhere: the reader fetches them to where they belong.
 #pragma once
 
 #include <algorithm>
@@ -24,9 +26,12 @@
 #include <cstdint>
 #include <cstring>
 #include <map>
+#include <vector>
 
 #include "common/wire.h"
 #include "transport/board.h"
+#include "transport/doorbell.h"
+#include "transport/peer_memory.h"
 #include "transport/segments.h"
 
 namespace tutti {
@@ -55,6 +60,11 @@ struct Origin {
 };
 static_assert(sizeof(Origin) <= kInlineBytes);
 
+/// Anywhere in the writer's memory.
+inline Origin at_address(const void* data) noexcept {
+  return {0, reinterpret_cast<std::uintptr_t>(data), 0, kAllMemory};
+}
+
 struct alignas(kCacheLine) Line {
   std::atomic<std::uint64_t> sequence;
   Header header;
@@ -70,33 +80,15 @@ struct alignas(4096) RingMemory {
   // Written by the reader alone.
   alignas(kCacheLine) std::atomic<std::uint64_t> released;
   std::atomic<std::uint64_t> answered;  ///< Those up to the last one answered; before `released`.
-  alignas(kCacheLine) Line lines[kLines];  ///< Written by the writer alone.
+  std::atomic<bool> fetches;            ///< Messages may lie in kAllMemory.
+  // Written by the writer alone.
+  alignas(kCacheLine) Line lines[kLines];
+  std::uint64_t home;  ///< The address of this in the writer's process; 0: not said.
 
   static constexpr std::size_t bytes(std::size_t data_bytes) {
     return sizeof(RingMemory) + data_bytes;
   }
   std::byte* data() noexcept { return reinterpret_cast<std::byte*>(this + 1); }
-};
-
-/// Wakes the rank at the other end. `sleepers` is read after every post without a fence: a sleeper
-/// counts itself in, issues membarrier(2), and looks once more before it sleeps. Where membarrier
-/// is missing, `fence` is set.
-struct PeerBell {
-  const std::atomic<std::uint32_t>* sleepers =
-      nullptr;  ///< Null: nobody ever sleeps (one thread runs all ranks).
-  int event_fd = -1;
-  bool fence = false;
-
-  void after_store() const noexcept {
-    if (sleepers == nullptr) return;
-    if (fence)
-      std::atomic_thread_fence(std::memory_order_seq_cst);
-    else
-      std::atomic_signal_fence(std::memory_order_seq_cst);  // keeps the compiler from looking early
-    if (sleepers->load(std::memory_order_relaxed) != 0) [[unlikely]]
-      ring();
-  }
-  void ring() const noexcept;
 };
 
 /// Where a payload of `bytes` goes when `position` bytes have been handed out: whole, 64-byte
@@ -159,6 +151,9 @@ class SendRing {
     peer_.after_store();
   }
 
+  /// Whether its messages may lie in kAllMemory.
+  bool peer_fetches() const noexcept { return memory_->fetches.load(std::memory_order_acquire); }
+
   /// All that payloads have taken up in the ring since it was made, gaps included.
   std::uint64_t payload_bytes() const noexcept { return position_; }
   /// The messages posted, and whether the first `count` of them have been released.
@@ -209,6 +204,7 @@ struct Beyond {
   const Segments* peers = nullptr;  ///< What the peer lends.
   const Segments* own = nullptr;    ///< What this rank lends: answers lie there, too.
   const Board* lender = nullptr;    ///< The peer's.
+  const PeerMemory* all = nullptr;  ///< All of the peer's memory; null: it cannot be read.
 };
 
 class RecvRing {
@@ -223,15 +219,17 @@ class RecvRing {
         data_bytes_(data_bytes),
         number_(number),
         beyond_(beyond),
-        peer_(peer) {}
+        peer_(peer) {
+    if (beyond.all != nullptr) memory->fetches.store(true, std::memory_order_release);
+  }
 
   /// True once there is a message: then header() and data() are its own until release().
   bool peek() const noexcept {
     return lines_[next_ & mask_].sequence.load(std::memory_order_acquire) == next_ + 1;
   }
   const Header& header() const noexcept { return lines_[next_ & mask_].header; }
-  /// `lent` becomes true where it is the peer's memory: see still_lent(). Null: memory that is not
-  /// here yet. Throws `corrupt` where there can be no such message.
+  /// `lent` becomes true where it is the peer's memory: see still_lent(). Null: it is away(), or
+  /// in memory that is not here yet. Throws `corrupt` where there can be no such message.
   const std::byte* data(bool& lent) const {
     const Line& line = lines_[next_ & mask_];
     if (line.header.length <= kInlineBytes) return line.payload;
@@ -244,9 +242,15 @@ class RecvRing {
     return data(lent);
   }
 
+  /// Whether the large message that was peeked has to be fetched.
+  bool away() const noexcept { return origin().segment == kAllMemory; }
+  /// Fetches it to `to`, or where that is null to memory of its own. Null: it is no longer there.
+  const std::byte* fetch(std::byte* to);
+
   /// False: the message claims a length that cannot be.
   bool plausible() const noexcept {
-    return header().length <= std::max(kInlineBytes, SendRing::max_message_bytes(data_bytes_));
+    return header().length <= std::max(kInlineBytes, SendRing::max_message_bytes(data_bytes_)) ||
+           away();
   }
 
   /// Of the message peeked, once it has been used: whether it was the message until now. A peer
@@ -324,6 +328,7 @@ class RecvRing {
   // Keep what was found last: it may be taken back while it is read.
   mutable Segment lent_;
   mutable Segment answer_;
+  std::vector<std::byte> fetched_;
   PeerBell peer_;
 };
 

@@ -14,8 +14,10 @@ namespace tutti {
 /// A place in a rank's lent memory, as it travels in messages.
 struct Extent {
   std::uint32_t segment = 0;  ///< Counted from 1; 0: none.
-  std::uint64_t offset = 0;
+  std::uint64_t offset = 0;   ///< In kAllMemory: an address.
 };
+/// Any memory of the rank's process: peers do not see it, but may have the kernel copy it.
+inline constexpr std::uint32_t kAllMemory = ~std::uint32_t{0};
 
 struct Segment {
   std::shared_ptr<std::byte> memory;  ///< As this process sees it.

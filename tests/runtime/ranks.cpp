@@ -283,7 +283,7 @@ void maybe_lend(Ranks& ranks, int rank, Buffers& b) {
   if (!b.in_place)
     lent.output = ranks.maybe_lend(rank, b.output, b.output_offset);
   else if (lent.input.segment != 0)
-    lent.output = {lent.input.segment, b.output_offset};
+    lent.output = {lent.input.segment, lent.input.offset - b.input_offset + b.output_offset};
   const bool any = lent.input.segment != 0 || lent.output.segment != 0;
   if (any && b.lists == nullptr) b.lent = lent;
 }
@@ -306,6 +306,7 @@ Ranks::Ranks(TransportKind kind, int size, std::uint64_t seed) : random_(seed) {
       kind == TransportKind::stream ? stream::make_mesh(size) : std::vector<std::vector<Fd>>{};
   const auto hub = std::make_shared<local::Hub>(size);
   if (kind == TransportKind::lending) hub_ = hub;
+  lending_ = kind == TransportKind::lending || kind == TransportKind::stream;
   std::vector<std::string> addresses;
   for (int rank = 0; rank < size; ++rank) {
     TransportContext context;
@@ -332,6 +333,8 @@ Ranks::Ranks(TransportKind kind, int size, std::uint64_t seed) : random_(seed) {
 
 Extent Ranks::maybe_lend(int rank, std::vector<std::byte>& buffer, std::size_t offset) {
   if (!lending() || random_.next() % 4 == 0) return {};
+  if (hub_ == nullptr)
+    return {kAllMemory, reinterpret_cast<std::uintptr_t>(buffer.data()) + offset};
   const std::shared_ptr<std::byte> memory(buffer.data(), [](std::byte*) {});
   return {hub_->segments(rank).add({memory, buffer.size()}), offset};
 }

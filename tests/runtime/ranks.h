@@ -20,7 +20,7 @@ enum class TransportKind {
   lending,  ///< local, and ranks lend some of their buffers, at random.
   shm,
   tcp,
-  stream,
+  stream,  ///< Ranks lend some of their buffers as they are.
 };
 std::string_view to_string(TransportKind kind);
 
@@ -34,7 +34,7 @@ class Ranks {
   int size() const { return static_cast<int>(transports_.size()); }
   Transport& transport(int rank) { return *transports_[static_cast<std::size_t>(rank)]; }
   Random& random() { return random_; }
-  bool lending() const { return hub_ != nullptr; }
+  bool lending() const { return lending_; }
   /// Lends it or not.
   Extent maybe_lend(int rank, std::vector<std::byte>& buffer, std::size_t offset);
 
@@ -47,7 +47,8 @@ class Ranks {
   SteadyClock clock_;
   SeededRandom random_;
   std::vector<std::unique_ptr<Transport>> transports_;
-  std::shared_ptr<local::Hub> hub_;  // of ranks that lend
+  std::shared_ptr<local::Hub> hub_;  // of ranks that lend segments
+  bool lending_ = false;
 };
 
 /// One collective to run and check. Inputs are small whole numbers, so that every order of

@@ -93,6 +93,22 @@ TEST_P(SendRecv, CrossingLargeMessagesDoNotDeadlockBehindAnAsynchronousReceiveOr
   });
 }
 
+TEST_P(SendRecv, MessagesThatTheKernelCopiesAreWholeAndAreTheSendersAgainAfterwards) {
+  for (const int size : {2, 3})
+    run(size, [](Communicator& comm) {
+      const int next = (comm.rank() + 1) % comm.size();
+      const int before = (comm.rank() + comm.size() - 1) % comm.size();
+      for (int round = 0; round < 5; ++round) {
+        std::vector<float> data = numbers(1'300'003, 100 * comm.rank() + round), out(data.size());
+        Work work = comm.recv_async(std::span(out), before);
+        comm.send(std::span(data), next);
+        std::fill(data.begin(), data.end(), -1.f);
+        work.wait();
+        EXPECT_EQ(out, numbers(out.size(), 100 * before + round));
+      }
+    });
+}
+
 TEST_P(SendRecv, ARankSendsToItself) {
   run(2, [](Communicator& comm) {
     std::vector<float> small = numbers(2, 1), large = numbers(kLarge, 2), out(kLarge);

@@ -43,8 +43,10 @@ bool try_receive(RecvChannel& channel, std::uint32_t message, std::size_t bytes)
   const auto found = channel.peek();
   if (!found) return false;
   EXPECT_EQ(found->header, header_of(message, bytes)) << "message " << message;
+  const std::byte* const data = found->away ? channel.fetch(nullptr) : found->data;
+  if (found->away && data == nullptr) return false;  // not yet
   for (std::size_t i = 0; i < std::min<std::size_t>(bytes, found->header.length); ++i)
-    if (found->data[i] != byte_at(message, i)) {
+    if (data[i] != byte_at(message, i)) {
       ADD_FAILURE() << "message " << message << " of " << bytes << " bytes differs at " << i;
       break;
     }
@@ -196,6 +198,31 @@ TEST_P(Conformance, PeekingTwiceGivesTheSameMessageUntilItIsReleased) {
   EXPECT_EQ(first.header, again.header);
   EXPECT_TRUE(try_receive(receiver, 5, 1000));
   ASSERT_TRUE(ranks.eventually([&] { return try_receive(receiver, 6, 8); }));
+}
+
+TEST_P(Conformance, AMessageMayLieWhereItsSenderHasItUntilItIsGivenBack) {
+  TestRanks ranks(GetParam());
+  SendChannel& sender = ranks[0].sender(1, 0);
+  RecvChannel& receiver = ranks[1].receiver(0, 0);
+  if (!ranks.eventually([&] { return sender.takes_memory(); }))
+    GTEST_SKIP() << "its channels copy all that they send";
+  std::vector<std::byte> data(2000), copy(2000);
+  for (std::uint32_t message = 0; message < 20; ++message) {
+    for (std::size_t i = 0; i < data.size(); ++i) data[i] = byte_at(message, i);
+    ASSERT_TRUE(sender.acquire_at(data.data(), data.size()));
+    sender.post(header_of(message, data.size()));
+    EXPECT_FALSE(sender.given_back());
+    std::byte* const to = message % 3 == 0 ? nullptr : copy.data();
+    const std::byte* got = nullptr;
+    ASSERT_TRUE(ranks.eventually([&] {
+      const auto found = receiver.peek();
+      if (found) got = found->away ? receiver.fetch(to) : found->data;
+      return got != nullptr;
+    }));
+    EXPECT_TRUE(std::equal(data.begin(), data.end(), got)) << "message " << message;
+    receiver.release();
+    ASSERT_TRUE(ranks.eventually([&] { return sender.given_back(); }));
+  }
 }
 
 TEST_P(Conformance, AMessageLargerThanTheLargestIsABugAndSaysSo) {

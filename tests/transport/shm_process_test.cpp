@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -172,6 +173,43 @@ TEST_F(ShmProcesses, AKilledPeerIsLostByNameAndWhatItSentIsStillReceived) {
   send_number(*transport_, 1, 1);  // to nobody
   transport_->wake(1);
   EXPECT_EQ(transport_->board(1)->state.load(), BoardState::open);
+}
+
+// Once: whole; then its memory is gone, and then it is.
+TEST_F(ShmProcesses, WhatAPeerHasIsFetchedAsLongAsItIsThere) {
+  constexpr std::size_t kBytes = 1 << 20;
+  start([](Transport& transport, Line& line) {
+    void* memory =
+        mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    std::memset(memory, 7, kBytes);
+    SendChannel& channel = transport.sender(0, 0);
+    while (!channel.takes_memory()) transport.progress();
+    channel.acquire_at(static_cast<const std::byte*>(memory), kBytes);
+    channel.post({1, 2, kBytes, 3});
+    line.hear();
+    munmap(memory, kBytes);
+    line.say("gone");
+    line.hear();
+  });
+  RecvChannel& channel = transport_->receiver(1, 0);
+  std::optional<Message> message;
+  while (!(message = channel.peek())) transport_->progress();
+  ASSERT_TRUE(message->away);
+  std::vector<std::byte> copy(kBytes);
+  ASSERT_EQ(channel.fetch(copy.data()), copy.data());
+  EXPECT_EQ(copy, std::vector<std::byte>(kBytes, std::byte{7}));
+  line_.say("enough");
+  EXPECT_EQ(line_.hear(), "gone");
+  try {
+    channel.fetch(copy.data());
+    FAIL() << "it was fetched";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::corrupt);
+    EXPECT_NE(std::string(error.what()).find("a buffer that was given back"), std::string::npos);
+  }
+  ASSERT_EQ(kill(child_, SIGKILL), 0);
+  EXPECT_EQ(wait_for_news().state, PeerStatus::State::lost);
+  EXPECT_EQ(channel.fetch(copy.data()), nullptr);
 }
 
 TEST_F(ShmProcesses, AProcessThatEndsWithoutAGoodbyeIsLost) {

@@ -14,6 +14,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <utility>
 
 #include <tutti/error.hpp>
 
@@ -51,12 +52,16 @@ class Wire {
   bool ended() const noexcept { return ended_; }  // and everything that came has been read
   bool idle() const noexcept { return out_.empty(); }
 
-  void put(const Frame& frame, std::span<const std::byte> payload, std::uint64_t now) {
+  // What is lent is read when it leaves.
+  void put(const Frame& frame, std::span<const std::byte> payload, bool lent, std::uint64_t now) {
     assert(payload.size() == frame.header.length);
     Outgoing out;
     out.bytes.resize(sizeof frame);
     std::memcpy(out.bytes.data(), &frame, sizeof frame);
-    out.bytes.insert(out.bytes.end(), payload.begin(), payload.end());
+    if (lent)
+      out.lent = payload;
+    else
+      out.bytes.insert(out.bytes.end(), payload.begin(), payload.end());
     out.leaves_at = now + random_.next() % (faults_.max_delay + 1);
     out_.push_back(std::move(out));
   }
@@ -65,6 +70,8 @@ class Wire {
   void write(std::uint64_t now) {
     while (!out_.empty() && out_.front().leaves_at <= now) {
       Outgoing& out = out_.front();
+      out.bytes.insert(out.bytes.end(), out.lent.begin(), out.lent.end());
+      out.lent = {};
       const std::size_t left = out.bytes.size() - out.written;
       const std::size_t most = std::min(shortened(left), faults_.cut_after_bytes - written_);
       const ssize_t sent =
@@ -111,6 +118,7 @@ class Wire {
  private:
   struct Outgoing {
     std::vector<std::byte> bytes;
+    std::span<const std::byte> lent;
     std::size_t written = 0;
     std::uint64_t leaves_at = 0;
   };
@@ -135,6 +143,9 @@ class StreamSend final : public SendChannel {
   StreamSend(StreamTransport& transport, int peer, int number)
       : transport_(transport), peer_(peer), number_(number) {}
   std::optional<Span> acquire(std::size_t bytes) override;
+  bool acquire_at(const std::byte* data, std::size_t bytes) override;
+  bool takes_memory() const noexcept override { return true; }
+  bool given_back() const noexcept override { return posted_ - on_their_way_ >= last_lent_; }
   void post(const Header& header) override;
   void credit() {
     assert(on_their_way_ > 0);
@@ -146,6 +157,9 @@ class StreamSend final : public SendChannel {
   const int peer_;
   const int number_;
   std::vector<std::byte> staging_;
+  std::span<const std::byte> lent_;  // the next message lies there
+  std::size_t posted_ = 0;
+  std::size_t last_lent_ = 0;  // message, counted from 1
   std::size_t on_their_way_ = 0;
 };
 
@@ -155,23 +169,30 @@ class StreamRecv final : public RecvChannel {
       : transport_(transport), peer_(peer), number_(number) {}
   std::optional<Message> peek() override {
     if (arrived_.empty()) return std::nullopt;
-    return Message{arrived_.front().payload.data(), arrived_.front().header};
+    const Arrived& next = arrived_.front();
+    const bool away = next.asked < kAsks;
+    return Message{away ? nullptr : next.payload.data(), next.header, false, away};
   }
+  const std::byte* fetch(std::byte* to) override;
   void release() override;
   void arrive(const Header& header, std::vector<std::byte> payload) {
     assert(arrived_.size() < kWindow);
-    arrived_.push_back({header, std::move(payload)});
+    const bool away = !payload.empty() && ++arrivals_ % 2 == 0;
+    arrived_.push_back({header, std::move(payload), away ? 0 : kAsks});
   }
 
  private:
+  static constexpr int kAsks = 2;  // until what is away has been fetched
   struct Arrived {
     Header header;
     std::vector<std::byte> payload;
+    int asked;
   };
 
   StreamTransport& transport_;
   const int peer_;
   const int number_;
+  std::uint64_t arrivals_ = 0;  // with a payload
   std::deque<Arrived> arrived_;
 };
 
@@ -200,6 +221,7 @@ class StreamTransport final : public Transport {
   RecvChannel& receiver(int peer, int number) override { return recv_channel(peer, number); }
   std::size_t memory_bytes() const override { return sizeof(Board); }
   std::size_t max_message_bytes() const override { return context_.max_message_bytes; }
+  bool takes_memory() const noexcept override { return true; }
 
   void progress() override;
   int wait_fd() const override { return epoll_.get(); }
@@ -210,8 +232,9 @@ class StreamTransport final : public Transport {
   void wake(int peer) override { put_board(peer); }
   void close() noexcept override;
 
-  void put(int peer, const Frame& frame, std::span<const std::byte> payload = {}) {
-    peers_[peer].wire->put(frame, payload, now_);
+  void put(int peer, const Frame& frame, std::span<const std::byte> payload = {},
+           bool lent = false) {
+    peers_[peer].wire->put(frame, payload, lent, now_);
     show_unsent();
   }
 
@@ -269,10 +292,28 @@ std::optional<Span> StreamSend::acquire(std::size_t bytes) {
   return Span{staging_.data(), bytes};
 }
 
+bool StreamSend::acquire_at(const std::byte* data, std::size_t bytes) {
+  if (on_their_way_ == kWindow) return false;
+  lent_ = {data, bytes};
+  return true;
+}
+
 void StreamSend::post(const Header& header) {
-  assert(header.length == staging_.size());
+  const bool lent = lent_.data() != nullptr;
+  const std::span<const std::byte> payload = lent ? std::exchange(lent_, {}) : staging_;
+  assert(header.length == payload.size());
   ++on_their_way_;
-  transport_.put(peer_, Frame{Kind::message, number_, header}, staging_);
+  ++posted_;
+  if (lent) last_lent_ = posted_;
+  transport_.put(peer_, Frame{Kind::message, number_, header}, payload, lent);
+}
+
+const std::byte* StreamRecv::fetch(std::byte* to) {
+  Arrived& next = arrived_.front();
+  if (++next.asked < kAsks) return nullptr;
+  if (to == nullptr) return next.payload.data();
+  std::memcpy(to, next.payload.data(), next.payload.size());
+  return to;
 }
 
 void StreamRecv::release() {

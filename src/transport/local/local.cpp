@@ -167,7 +167,7 @@ class LocalTransport final : public Transport {
       channel = std::make_unique<MemoryRecvChannel>();
       channel->attach(memory, subset_.data_bytes, hub_->bell(subset_.rank, peer), number,
                       {&rings_[peer], &hub_->segments(peer), &hub_->segments(subset_.rank),
-                       &hub_->board(peer)});
+                       &hub_->board(peer), own_memory_readable() ? &own_memory_ : nullptr});
     }
     return *channel;
   }
@@ -204,9 +204,17 @@ class LocalTransport final : public Transport {
   }
 
  private:
+  bool own_memory_readable() const noexcept {
+    int copy = 0;
+    return own_memory_.read(reinterpret_cast<std::uintptr_t>(&subset_.rank), &copy, sizeof copy) ==
+           PeerMemory::Read::done;
+  }
+
   const std::shared_ptr<Hub> first_;  // of the communicator from which this one was split at first
   const std::shared_ptr<Hub> hub_;
   Subset subset_;
+  // Peers', too. By the kernel: a peer whose call has failed may have freed what is read.
+  const PeerMemory own_memory_{getpid(), -1};
   bool connected_ = false;          // until then a peer's bell is not there to ring
   std::map<int, SendRings> rings_;  // of senders_, by peer
   std::map<std::pair<int, int>, std::unique_ptr<MemorySendChannel>> senders_;    // by peer, number

@@ -44,7 +44,9 @@ Peer::Peer(const TransportContext& context, int rank, Link link, const Fd& epoll
                              fmt::format("the board of rank {}", rank));
   link_.board.reset();
   watch(link_.socket, Source::socket, EPOLLIN, EPOLL_CTL_ADD);
-  if (link_.process) watch(link_.process, Source::process, EPOLLIN, EPOLL_CTL_ADD);
+  if (!link_.process) return;
+  watch(link_.process, Source::process, EPOLLIN, EPOLL_CTL_ADD);
+  memory_ = PeerMemory(link_.pid, link_.process.get());
 }
 
 void Peer::watch(const Fd& fd, Source source, std::uint32_t events, int operation) {
@@ -104,9 +106,10 @@ SendChannel& Peer::sender(std::uint32_t id, int number) {
                               fmt::format("a ring from rank {} to rank {}", context_.rank, rank_));
   Sending& sending = group.senders[number];
   sending.memory = std::move(memory.mapping);
-  sending.channel =
-      std::make_unique<MemorySendChannel>(static_cast<RingMemory*>(sending.memory.data()),
-                                          group.data_bytes, group.max_message_bytes, bell(id));
+  auto* ring = static_cast<RingMemory*>(sending.memory.data());
+  ring->home = reinterpret_cast<std::uintptr_t>(ring);
+  sending.channel = std::make_unique<MemorySendChannel>(ring, group.data_bytes,
+                                                        group.max_message_bytes, bell(id));
   group.rings[number] = sending.channel->ring();
   hand_over({id, number, group.data_bytes, std::move(memory.fd)});
   return *sending.channel;
@@ -182,9 +185,19 @@ void Peer::take(const HandOver& offer, const Fd& memory) {
   receiving.memory = map_received(
       memory, RingMemory::bytes(offer.bytes), Access::write,
       fmt::format("ring {} from rank {} to rank {}", offer.number, rank_, context_.rank));
-  receiving.channel->attach(static_cast<RingMemory*>(receiving.memory.data()), offer.bytes,
-                            bell(offer.group), offer.number,
-                            {&group.rings, &group.borrowed, group.lent, board(offer.group)});
+  auto* ring = static_cast<RingMemory*>(receiving.memory.data());
+  receiving.channel->attach(ring, offer.bytes, bell(offer.group), offer.number,
+                            {&group.rings, &group.borrowed, group.lent, board(offer.group),
+                             all_memory(*ring) ? &memory_ : nullptr});
+}
+
+// Whether all of the peer's memory can be read: `ring`, for one, is there, too.
+bool Peer::all_memory(const RingMemory& ring) const noexcept {
+  static constexpr std::size_t kHome = offsetof(RingMemory, home);
+  std::uint64_t home = 0;
+  return ring.home != 0 &&
+         memory_.read(ring.home + kHome, &home, sizeof home) == PeerMemory::Read::done &&
+         home == ring.home;
 }
 
 void Peer::borrow(Group& group, const HandOver& offer, const Fd& memory) const {
@@ -212,10 +225,9 @@ void Peer::refuse_offer() const {
 void Peer::end(std::string why) {
   assert(!why.empty() && link_.socket);
   why_lost_ = std::move(why);
-  for (Fd* fd : {&link_.socket, &link_.process}) {
+  for (const Fd* fd : {&link_.socket, &link_.process})
     if (*fd) epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd->get(), nullptr);
-    fd->reset();
-  }
+  link_.socket.reset();  // the process is still asked by who reads its memory
   waiting_.clear();
 }
 

@@ -98,6 +98,7 @@ class Peer {
   bool drain(std::uint32_t least_new_id);  // false: the connection has ended
   void take(const HandOver& offer, const Fd& memory);
   void borrow(Group& group, const HandOver& offer, const Fd& memory) const;
+  bool all_memory(const RingMemory& ring) const noexcept;
   void check_size(const Group& group, std::size_t data_bytes) const;
   [[noreturn]] void refuse_offer() const;
   void end(std::string why);
@@ -106,6 +107,7 @@ class Peer {
   const int rank_;
   const Fd& epoll_;
   Link link_;
+  PeerMemory memory_;
   std::string why_lost_;
   std::deque<Waiting> waiting_;
   std::map<std::uint32_t, Group> groups_;

@@ -1,0 +1,33 @@
+#include "transport/peer_memory.h"
+
+#include <poll.h>
+#include <sys/uio.h>
+
+#include <cerrno>
+
+namespace tutti {
+
+PeerMemory::Read PeerMemory::read(std::uint64_t address, void* to,
+                                  std::size_t bytes) const noexcept {
+  if (process_ <= 0) return Read::no;
+  auto* place = static_cast<std::byte*>(to);
+  while (bytes > 0) {
+    const iovec here{place, bytes};
+    const iovec there{reinterpret_cast<void*>(address), bytes};
+    const ssize_t copied = process_vm_readv(process_, &here, 1, &there, 1, 0);
+    if (copied <= 0) return errno == EFAULT ? Read::nothing : Read::no;
+    place += copied;
+    address += static_cast<std::uint64_t>(copied);
+    bytes -= static_cast<std::size_t>(copied);
+  }
+  return alive() ? Read::done : Read::no;
+}
+
+// Else its number may be another's by now, and so what has been read.
+bool PeerMemory::alive() const noexcept {
+  if (pidfd_ < 0) return true;
+  pollfd end{pidfd_, POLLIN, 0};
+  return poll(&end, 1, 0) == 0;
+}
+
+}  // namespace tutti
