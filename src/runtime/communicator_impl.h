@@ -132,6 +132,16 @@ class CommunicatorImpl final : public Advanced {
   std::atomic<std::uint32_t>& sleepers() override { return board_.sleepers; }
   const Doorbell& doorbell() const override { return parts_.family->doorbell; }
   int wait_fd() const override { return parts_.transport->wait_fd(); }
+  void arm() override { parts_.transport->arm(); }
+  void disarm() noexcept override { parts_.transport->disarm(); }
+
+  struct Armed {
+    explicit Armed(Transport& slept_over) : transport(slept_over) { transport.arm(); }
+    ~Armed() { transport.disarm(); }
+    Armed(const Armed&) = delete;
+    Armed& operator=(const Armed&) = delete;
+    Transport& transport;
+  };
 
   /// What follows from a call's kind and the algorithm that it names.
   struct Plan {
@@ -205,6 +215,7 @@ class CommunicatorImpl final : public Advanced {
     bool ended = false;
     {
       const Announced announced(sleepers(), family.doorbell);
+      const Armed armed(*parts_.transport);
       ended = attempt();
       if (!ended && !failed_.load(std::memory_order_seq_cst))
         sleeper->sleep_until(deadline, parts_.runtime->clock());

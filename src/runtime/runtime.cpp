@@ -105,7 +105,10 @@ void Runtime::look_all() {
 bool Runtime::sleep_all() {
   for (Advanced* advanced : advanced_)
     if (advanced->pending()) announced_.push_back(advanced);
-  for (Advanced* advanced : announced_) advanced->sleepers().fetch_add(1);
+  for (Advanced* advanced : announced_) {
+    advanced->sleepers().fetch_add(1);
+    advanced->arm();
+  }
   asleep_ = true;
   poke_.sleep_barrier();
   const bool ended = advance_all();
@@ -116,7 +119,10 @@ bool Runtime::sleep_all() {
     sleeper_.sleep_until(deadline, *clock_);
   }
   asleep_ = false;
-  for (Advanced* advanced : announced_) advanced->sleepers().fetch_sub(1);
+  for (Advanced* advanced : announced_) {
+    advanced->disarm();
+    advanced->sleepers().fetch_sub(1);
+  }
   announced_.clear();
   return ended;
 }

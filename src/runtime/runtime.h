@@ -32,6 +32,8 @@ class Advanced {
   virtual std::atomic<std::uint32_t>& sleepers() = 0;
   virtual const Doorbell& doorbell() const = 0;
   virtual int wait_fd() const = 0;  ///< The same for all with the same doorbell.
+  virtual void arm() = 0;           ///< Around a sleep over it: see Transport.
+  virtual void disarm() noexcept = 0;
 };
 
 /// Thread-safe. Communicators hold it; the last one to go ends the background thread.

@@ -150,6 +150,12 @@ class Transport {
   /// doorbell announces: a socket, a peer's end. -1: there is none.
   virtual int wait_fd() const { return -1; }
 
+  /// Around a sleep over wait_fd(): between arm(), which comes before the last look, and disarm()
+  /// it is readable for all that progress() would find. At other times a transport may leave that
+  /// out, since whoever is awake looks for himself. Any thread; each arm() has its disarm().
+  virtual void arm() {}
+  virtual void disarm() noexcept {}
+
   virtual PeerStatus status(int peer) = 0;
 
   /// This rank's board, and a peer's: null while it is not here yet (ask again after progress()).

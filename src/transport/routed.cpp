@@ -63,6 +63,14 @@ class Routed final : public Transport {
     near_->progress();
     far_->progress();
   }
+  void arm() override {
+    near_->arm();
+    far_->arm();
+  }
+  void disarm() noexcept override {
+    near_->disarm();
+    far_->disarm();
+  }
   bool leaves_at_once() const override { return false; }
   bool all_left() override { return near_->all_left() && far_->all_left(); }
   int wait_fd() const override { return epoll_->get(); }

@@ -363,12 +363,14 @@ bool sleep_until(TestRanks& ranks, int rank, const std::function<bool()>& ready)
     if (ready()) return true;
     self.own_board().sleepers.fetch_add(1);
     ranks.bell(rank).sleep_barrier();
+    self.arm();
     const bool last_look = ready();
     int woken = 1;
     if (!last_look) {
       std::array<pollfd, 2> fds{{{ranks.bell(rank).fd(), POLLIN, 0}, {self.wait_fd(), POLLIN, 0}}};
       woken = poll(fds.data(), fds.size(), 20'000);
     }
+    self.disarm();
     self.own_board().sleepers.fetch_sub(1);
     ranks.bell(rank).clear();
     if (last_look || woken == 0) return last_look;
@@ -377,6 +379,7 @@ bool sleep_until(TestRanks& ranks, int rank, const std::function<bool()>& ready)
 
 // Who has nothing more to wait for still lets go what it has posted.
 void finish(Transport& transport) {
+  while (!transport.all_left()) transport.progress();
   for (pollfd fd{transport.wait_fd(), POLLIN, 0}; fd.fd >= 0 && poll(&fd, 1, 0) > 0;)
     transport.progress();
 }

@@ -83,7 +83,20 @@ std::size_t Connection::memory_bytes(const Group& group) const {
 void Connection::poll() {
   if (endpoint_.has_unsent()) endpoint_.flush();
   const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (lock) read(Read::what_is_there);
+  if (!lock) return;
+  if (is_armed() && !endpoint_.anybody_asleep()) {
+    endpoint_.forget(*this);
+    armed_.store(false, std::memory_order_relaxed);
+  }
+  read(Read::what_is_there);
+}
+
+void Connection::arm() {
+  const std::lock_guard lock(mutex_);
+  if (is_armed() || ended_.load(std::memory_order_relaxed)) return;
+  if (!endpoint_.watch(*this))
+    return end(fmt::format("it cannot be watched: {}", std::strerror(errno)));
+  armed_.store(true, std::memory_order_relaxed);
 }
 
 void Connection::pump() {
@@ -228,7 +241,8 @@ void Connection::end(std::string why) {
   payload_ = {};
   ended_.store(true, std::memory_order_release);
   write_queue();  // drops it
-  endpoint_.forget(*this);
+  if (is_armed()) endpoint_.forget(*this);
+  armed_.store(true, std::memory_order_relaxed);  // for good: there is nothing to be read
   for (const auto& [id, group] : groups_) tell(*group);
 }
 

@@ -51,6 +51,11 @@ class Connection {
   /// For whoever waits for this peer: takes in what has come, unless another thread does so
   /// already; and what waits to go out to any peer goes on.
   void poll();
+  /// Goes into the endpoint's epoll. It leaves it when it is polled and nobody sleeps: each packet
+  /// that comes would wake it, and what watches it (0.3 us of the 3 that a small message takes).
+  void arm();
+  bool is_armed() const noexcept { return armed_.load(std::memory_order_relaxed); }
+
   /// All that there is to be read and written.
   void pump();
   /// Writes what it can of what is queued; true: nothing is left, or nobody is there to take it.
@@ -142,6 +147,7 @@ class Connection {
   std::size_t head_written_ = 0;  // bytes of the first
   std::atomic<bool> has_unsent_{false};
   std::string why_unwritable_;  // what the kernel said; nothing is written from then on
+  std::atomic<bool> armed_{true};
   std::atomic<bool> ended_{false};
   std::string why_ended_;
   TimePoint looked_at_{};

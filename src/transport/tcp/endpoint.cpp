@@ -54,13 +54,23 @@ Endpoint::~Endpoint() {
 void Endpoint::add_peer(int rank, Fd socket) {
   auto& peer = peers_[static_cast<std::size_t>(rank)];
   peer = std::make_unique<Connection>(*this, clock_, rank, std::move(socket));
-  // Edges: who spins reads without asking here, and nothing need be switched on to write.
-  epoll_event event{};
-  event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
-  event.data.ptr = peer.get();
-  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, peer->socket(), &event) != 0)
+  if (!watch(*peer))
     throw Error(ErrorKind::unavailable,
                 fmt::format("cannot watch a connection: {}", std::strerror(errno)));
+}
+
+// For edges: nothing need be switched on to write.
+bool Endpoint::watch(Connection& connection) noexcept {
+  epoll_event event{};
+  event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
+  event.data.ptr = &connection;
+  return epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, connection.socket(), &event) == 0;
+}
+
+void Endpoint::arm() {
+  sleepers_.fetch_add(1, std::memory_order_acq_rel);  // first: none leaves any more
+  for (const auto& peer : peers_)
+    if (peer != nullptr) peer->arm();
 }
 
 void Endpoint::forget(const Connection& connection) noexcept {
@@ -73,8 +83,11 @@ void Endpoint::progress() {
     count = epoll_wait(epoll_.get(), events.data(), events.size(), 0);
     for (int i = 0; i < count; ++i) static_cast<Connection*>(events[i].data.ptr)->pump();
   }
-  for (const auto& peer : peers_)
-    if (peer != nullptr) peer->look_whether_alive();
+  for (const auto& peer : peers_) {
+    if (peer == nullptr) continue;
+    if (!peer->is_armed()) peer->pump();
+    peer->look_whether_alive();
+  }
 }
 
 void Endpoint::flush() {

@@ -28,8 +28,13 @@ class Endpoint {
 
   /// Reads and writes what can be read and written.
   void progress();
-  /// Readable when progress() would find something.
+  /// Between arm() and disarm(): readable when progress() would find something.
   int wait_fd() const noexcept { return epoll_.get(); }
+  void arm();
+  void disarm() noexcept { sleepers_.fetch_sub(1, std::memory_order_release); }
+  /// Whether a connection may leave the epoll: who polls it reads for all.
+  bool anybody_asleep() const noexcept { return sleepers_.load(std::memory_order_acquire) > 0; }
+  [[nodiscard]] bool watch(Connection& connection) noexcept;
 
   /// Frames wait for room in a socket: somebody must flush().
   bool has_unsent() const noexcept { return unsent_.load(std::memory_order_relaxed) > 0; }
@@ -51,6 +56,7 @@ class Endpoint {
   const Fd epoll_;
   std::vector<std::unique_ptr<Connection>> peers_;  // by rank
   std::atomic<int> unsent_{0};                      // connections
+  std::atomic<int> sleepers_{0};
   std::atomic<std::uint32_t> next_group_{1};
 };
 

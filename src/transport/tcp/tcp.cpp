@@ -66,6 +66,8 @@ class TcpTransport final : public Transport {
   std::size_t max_message_bytes() const override { return subset_.max_message_bytes; }
 
   void progress() override { endpoint_->progress(); }
+  void arm() override { endpoint_->arm(); }
+  void disarm() noexcept override { endpoint_->disarm(); }
   bool leaves_at_once() const override { return false; }
   bool all_left() override {
     if (!endpoint_->has_unsent()) return true;
