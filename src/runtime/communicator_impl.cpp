@@ -50,7 +50,8 @@ CommunicatorImpl::CommunicatorImpl(CommunicatorParts parts)
       lender_(std::make_shared<Lender>(*parts_.transport)),
       segments_(parts_.transport->segments()),
       programs_(*parts_.transport, own_algorithms_, parts_.request()),
-      messages_(*parts_.transport, parts_.rank, parts_.size, parts_.family->ranks > parts_.cores) {
+      messages_(*parts_.transport, parts_.rank, parts_.size,
+                parts_.family->ranks > parts_.family->cores) {
   Family& family = *parts_.family;
   if (family.communicators++ > 0) return;
   // The first wait that comes to sleep need not make one.
