@@ -1,0 +1,1 @@
+"""tutti: collective communication."""

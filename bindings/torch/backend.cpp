@@ -1,0 +1,214 @@
+#include "backend.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <torch/csrc/utils/pybind.h>
+
+#include <c10/util/Exception.h>
+
+#include "calls.h"
+#include "store.h"
+#include "tensors.h"
+
+namespace tutti::pytorch {
+namespace {
+
+constexpr std::chrono::seconds kGrace{5};
+
+// tutti takes a day at most; torch's 0 is no limit.
+std::chrono::milliseconds bounded(std::chrono::milliseconds timeout) {
+  constexpr std::chrono::milliseconds kDay = std::chrono::hours(24);
+  return timeout.count() <= 0 ? kDay : std::min(timeout, kDay);
+}
+
+Communicator make(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
+                  std::chrono::milliseconds timeout) {
+  try {
+    Config config = Config::from_env();
+    config.timeout = config.startup_timeout = bounded(timeout);
+    return Communicator::create(std::make_shared<Store>(std::move(store)), rank, size, config);
+  } catch (const Error& error) {
+    rethrow(error);
+  }
+}
+
+}  // namespace
+
+Backend::Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
+                 std::chrono::milliseconds timeout)
+    : c10d::Backend(rank, size),
+      process_(getpid()),
+      timeout_(timeout),
+      communicator_(make(std::move(store), rank, size, timeout)) {
+  init();
+}
+
+Backend::~Backend() {
+  // What ends calls may want the interpreter, to free a tensor for one.
+  std::optional<pybind11::gil_scoped_release> released;
+  if (Py_IsInitialized() != 0 && PyGILState_Check() != 0) released.emplace();
+  shutdown();
+}
+
+c10::intrusive_ptr<c10d::Backend::Options> Backend::getBackendOptions() {
+  return c10::make_intrusive<Options>(kName, timeout_);
+}
+
+void Backend::setTimeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
+
+c10::intrusive_ptr<c10d::Backend> Backend::split(const c10::intrusive_ptr<c10d::Store>& store,
+                                                 const std::vector<int>& ranks,
+                                                 const c10::intrusive_ptr<Options>& options) {
+  const auto own = std::find(ranks.begin(), ranks.end(), getRank());
+  if (own == ranks.end()) return nullptr;
+  return merge(store, options, static_cast<int>(own - ranks.begin()),
+               static_cast<int>(ranks.size()));
+}
+
+c10::intrusive_ptr<c10d::Backend> Backend::merge(const c10::intrusive_ptr<c10d::Store>& store,
+                                                 const c10::intrusive_ptr<Options>& options,
+                                                 const int& rank, const int& size) {
+  return c10::make_intrusive<Backend>(store, rank, size,
+                                      options ? options->timeout : timeout_.load());
+}
+
+// --- making a call ---
+
+void Backend::refuse_left() const {
+  C10_THROW_ERROR(DistBackendError,
+                  c10::str("rank ", getRank(),
+                           " has left this process group (it was shut down, or destroyed)"));
+}
+
+Backend::WorkPtr Backend::work(c10d::OpType what, const char* title, const Tensors& inputs) {
+  return c10::make_intrusive<Work>(getRank(), what, title, inputs, completions_, number_);
+}
+
+// Counted before it is started, since it may end at once.
+void Backend::start_together(std::vector<WorkPtr> parts, const WorkPtr& whole, tutti::Work handle) {
+  {
+    const std::lock_guard lock(under_way_mutex_);
+    ++under_way_;
+  }
+  for (const WorkPtr& part : parts) part->joins(handle);
+  whole->started(std::move(handle), [this, parts = std::move(parts)](const Error* error) {
+    for (const WorkPtr& part : parts) part->ended(error);
+    const std::lock_guard lock(under_way_mutex_);
+    if (--under_way_ == 0) none_under_way_.notify_all();
+  });
+}
+
+Backend::Handle Backend::issue(WorkPtr work, const Terms& terms, CallFunction call) {
+  try {
+    const std::lock_guard lock(calls_);
+    if (!communicator_) refuse_left();
+    CallOptions options;
+    options.timeout =
+        bounded(terms.timeout == c10d::kUnsetTimeout ? timeout_.load() : terms.timeout);
+    options.premultiplier = terms.factor;
+    options.received = terms.received;
+    options.group = group_.get();
+    options.interrupted = interrupted;
+    ++number_;
+    tutti::Work handle = call(*communicator_, options, terms.async && options.group == nullptr);
+    if (options.group != nullptr) {
+      coalesced_.push_back(work);
+      return work;
+    }
+    start_together({}, work, std::move(handle));
+  } catch (const Error& error) {
+    raise_interruption();
+    rethrow(error);
+  }
+  if (!terms.async) work->wait();
+  return work;
+}
+
+// --- point to point ---
+
+Backend::Handle Backend::send(Tensors& tensors, int to, int tag) {
+  at::Tensor& tensor = only("send", tensors);
+  check_tensor("send", tensor);
+  WorkPtr made = work(c10d::OpType::SEND, "tutti:send", tensors);
+  const at::Tensor data = made->input(tensor);
+  made->give(tensors);
+  const auto [type, count] = elements(data);
+  return issue(made, {}, TUTTI_CALL(send, data.data_ptr(), count, type, to, tag));
+}
+
+Backend::Handle Backend::recv(Tensors& tensors, int from, int tag) {
+  at::Tensor& tensor = only("recv", tensors);
+  check_output("recv", tensor);
+  WorkPtr made =
+      work(c10d::OpType::RECV, from == kAnySource ? "tutti:recvAnySource" : "tutti:recv", tensors);
+  const at::Tensor data = made->output(tensor, true);  // a message may be shorter
+  made->give(tensors);
+  const auto [type, count] = elements(data);
+  return issue(made, {.received = &made->received()},
+               TUTTI_CALL(recv, data.data_ptr(), count, type, from, tag));
+}
+
+Backend::Handle Backend::recvAnysource(Tensors& tensors, int tag) {
+  return recv(tensors, kAnySource, tag);
+}
+
+void Backend::startCoalescing() {
+  const std::lock_guard lock(calls_);
+  TORCH_CHECK(group_ == nullptr, "startCoalescing: within what is coalesced already");
+  group_ = std::make_unique<Group>();
+}
+
+Backend::Handle Backend::endCoalescing() {
+  WorkPtr whole = work(c10d::OpType::COALESCED, "tutti:coalesced", {});
+  try {
+    const std::lock_guard lock(calls_);
+    TORCH_CHECK(group_ != nullptr, "endCoalescing: without startCoalescing");
+    const std::unique_ptr<Group> group = std::exchange(group_, nullptr);
+    if (!communicator_) refuse_left();
+    Tensors results;
+    for (const WorkPtr& part : coalesced_)
+      for (const at::Tensor& each : part->result()) results.push_back(each);
+    whole->give(std::move(results));
+    start_together(std::exchange(coalesced_, {}), whole, group->end_async());
+  } catch (const Error& error) {
+    rethrow(error);
+  }
+  return whole;
+}
+
+// --- the end ---
+
+c10d::ErrorType Backend::getError() {
+  const std::lock_guard lock(communicator_mutex_);
+  const auto error = communicator_ ? communicator_->failure() : std::nullopt;
+  if (!error) return c10d::ErrorType::SUCCESS;
+  if (error->kind() == ErrorKind::timeout) return c10d::ErrorType::TIMEOUT;
+  return error->kind() == ErrorKind::peer_lost ? c10d::ErrorType::REMOTE_ERROR
+                                               : c10d::ErrorType::COMM_ERROR;
+}
+
+// Without calls_, which a blocking call holds that it is to end.
+void Backend::end_calls(const char* why) {
+  const std::lock_guard lock(communicator_mutex_);
+  if (communicator_) communicator_->abort(why);
+}
+
+void Backend::shutdown() {
+  if (getpid() != process_) return;  // a forked child: the parent's calls are none of its own
+  {
+    std::unique_lock lock(under_way_mutex_);
+    if (!none_under_way_.wait_for(lock, kGrace, [&] { return under_way_ == 0; }))
+      end_calls("its process group was destroyed with calls under way");
+  }
+  const std::lock_guard last_caller(calls_);
+  coalesced_.clear();
+  group_.reset();
+  std::optional<Communicator> left;
+  const std::lock_guard lock(communicator_mutex_);
+  left.swap(communicator_);
+}
+
+}  // namespace tutti::pytorch

@@ -1,0 +1,124 @@
+// Collectives on one tensor a rank.
+#include "backend.h"
+
+#include <numeric>
+
+#include <c10/util/Exception.h>
+
+#include "calls.h"
+#include "reductions.h"
+#include "tensors.h"
+
+namespace tutti::pytorch {
+
+Backend::Handle Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
+  at::Tensor& tensor = only("broadcast", tensors);
+  check_output("broadcast", tensor);
+  WorkPtr made = work(c10d::OpType::BROADCAST, "tutti:broadcast", tensors);
+  const at::Tensor data = made->output(tensor, true);
+  made->give(tensors);
+  const auto [type, count] = elements(data);
+  const int root = static_cast<int>(options.rootRank);
+  return issue(made, terms(options), TUTTI_CALL(broadcast, data.data_ptr(), count, type, root));
+}
+
+Backend::Handle Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
+  at::Tensor& tensor = only("all_reduce", tensors);
+  if (tensor.layout() == at::kSparse) return allreduce_sparse(tensors, options);
+  check_output("all_reduce", tensor);
+  WorkPtr made = work(c10d::OpType::ALLREDUCE, "tutti:all_reduce", tensors);
+  const at::Tensor data = made->output(tensor, true);
+  made->give(tensors);
+  const Reduction how("all_reduce", options.reduceOp, data);
+  return issue(
+      made, terms(options, how),
+      TUTTI_CALL(all_reduce, data.data_ptr(), data.data_ptr(), count_of(data), how.type, how.op));
+}
+
+Backend::Handle Backend::allreduce_coalesced(Tensors& tensors,
+                                             const c10d::AllreduceCoalescedOptions& options) {
+  TORCH_CHECK_VALUE(!tensors.empty(), "all_reduce_coalesced: takes at least one tensor");
+  WorkPtr made = work(c10d::OpType::ALLREDUCE_COALESCED, "tutti:all_reduce", tensors);
+  Tensors data;
+  check_types("all_reduce_coalesced", tensors, tensors.front());
+  for (const at::Tensor& each : tensors) {
+    check_output("all_reduce_coalesced", each);
+    data.push_back(made->output(each, true));
+  }
+  made->give(tensors);
+  const Reduction how("all_reduce_coalesced", options.reduceOp, data.front());
+  return issue(made, terms(options, how),
+               TUTTI_CALLS(data.size(), all_reduce, data[k].data_ptr(), data[k].data_ptr(),
+                           count_of(data[k]), how.type, how.op));
+}
+
+Backend::Handle Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
+  at::Tensor& tensor = only("reduce", tensors);
+  check_output("reduce", tensor);
+  WorkPtr made = work(c10d::OpType::REDUCE, "tutti:reduce", tensors);
+  const int root = static_cast<int>(options.rootRank);
+  const bool here = root == getRank();
+  const at::Tensor data = here ? made->output(tensor, true) : made->input(tensor);
+  made->give(tensors);
+  const Reduction how("reduce", options.reduceOp, data);
+  return issue(made, terms(options, how),
+               TUTTI_CALL(reduce, data.data_ptr(), here ? data.data_ptr() : nullptr, count_of(data),
+                          how.type, how.op, root));
+}
+
+Backend::Handle Backend::barrier(const c10d::BarrierOptions& options) {
+  const auto call = [](Communicator& comm, const CallOptions& told, bool async) {
+    if (async) return comm.barrier_async(told);
+    comm.barrier(told);
+    return tutti::Work();
+  };
+  return issue(work(c10d::OpType::BARRIER, "tutti:barrier", {}), terms(options), call);
+}
+
+// Whoever does not come is named by the deadline's error; there is no cheaper way to wait for all.
+void Backend::monitoredBarrier(const c10d::BarrierOptions& options, bool) {
+  barrier(options)->wait(kNoTimeout);
+}
+
+// --- sparse ---
+
+// Each rank's entries to all, who add them up: the ranks have different ones.
+Backend::Handle Backend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) {
+  at::Tensor& tensor = only("all_reduce", tensors);
+  TORCH_CHECK_VALUE(tensor.layout() == at::kSparse && tensor.device().is_cpu(),
+                    "all_reduce of a sparse tensor: takes COO tensors in the host's memory");
+  TORCH_CHECK_VALUE(options.reduceOp == c10d::ReduceOp::SUM,
+                    "all_reduce of a sparse tensor: can only sum");
+  WorkPtr made = work(c10d::OpType::_ALLREDUCE_SPARSE, "tutti:sparse_all_reduce", tensors);
+  const at::Tensor input = tensor.coalesce();
+  const at::Tensor indices = input.indices().t().contiguous();  // an entry's index in a row
+  const at::Tensor values = input.values().contiguous();
+  const std::int64_t entries = values.size(0);
+  at::Tensor sum;
+  issue(made, terms(options), [&](Communicator& comm, const CallOptions& told, bool) {
+    TORCH_CHECK_VALUE(told.group == nullptr, "all_reduce of a sparse tensor: cannot be coalesced");
+    const auto size = static_cast<std::size_t>(getSize());
+    std::vector<std::int64_t> all(size);
+    comm.all_gather(&entries, all.data(), 1, DataType::int64, told);
+    const std::int64_t whole = std::accumulate(all.begin(), all.end(), std::int64_t{0});
+    const auto gathered = [&](const at::Tensor& own) {
+      std::vector<std::int64_t> shape = own.sizes().vec();
+      shape[0] = whole;
+      at::Tensor joined = at::empty(shape, own.options());
+      const std::size_t row = whole > 0 ? count_of(joined) / static_cast<std::size_t>(whole) : 0;
+      std::vector<std::size_t> counts;
+      for (const std::int64_t each : all) counts.push_back(static_cast<std::size_t>(each) * row);
+      comm.all_gatherv(own.data_ptr(), joined.data_ptr(), counts, {}, elements(own).type, told);
+      return joined;
+    };
+    const at::Tensor all_indices = gathered(indices);
+    const at::Tensor all_values = gathered(values);
+    sum = at::sparse_coo_tensor(all_indices.t(), all_values, input.sizes()).coalesce();
+    return tutti::Work();
+  });
+  tensor.copy_(sum);
+  made->give({sum});
+  return made;
+}
+
+}  // namespace tutti::pytorch

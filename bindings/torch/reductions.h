@@ -1,0 +1,26 @@
+// torch's reductions as tutti's.
+#pragma once
+
+#include <ATen/ATen.h>
+#include <torch/csrc/distributed/c10d/Types.hpp>
+
+#include <tutti/types.hpp>
+
+namespace tutti::pytorch {
+
+/// How a call reduces tensors of one type. Throws ValueError for what tutti does not do.
+class Reduction {
+ public:
+  Reduction(const char* what, const c10d::ReduceOp& asked, const at::Tensor& like);
+
+  /// For CallOptions::premultiplier; null: none.
+  const void* factor() const { return factor_.defined() ? factor_.const_data_ptr() : nullptr; }
+
+  const DataType type;
+  const Op op;
+
+ private:
+  at::Tensor factor_;
+};
+
+}  // namespace tutti::pytorch

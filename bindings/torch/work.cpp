@@ -1,0 +1,154 @@
+#include "work.h"
+
+#include <torch/csrc/utils/pybind.h>
+
+#include <ATen/core/List.h>
+#include <c10/util/Exception.h>
+
+namespace tutti::pytorch {
+namespace {
+
+constexpr std::chrono::milliseconds kBetweenSignals{100};
+
+std::exception_ptr as_exception(const Error& error) {
+  try {
+    rethrow(error);
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+}  // namespace
+
+void rethrow(const Error& error) {
+  if (error.kind() == ErrorKind::usage) C10_THROW_ERROR(ValueError, error.what());
+  C10_THROW_ERROR(DistBackendError,
+                  c10::str("tutti ", to_string(error.kind()), " error: ", error.what()));
+}
+
+bool interrupted() noexcept {
+  if (Py_IsInitialized() == 0) return false;
+  const pybind11::gil_scoped_acquire gil;
+  return PyErr_CheckSignals() != 0;  // leaves the exception with this thread
+}
+
+void raise_interruption() {
+  if (Py_IsInitialized() == 0) return;
+  const pybind11::gil_scoped_acquire gil;
+  if (PyErr_Occurred() != nullptr) throw pybind11::error_already_set();
+}
+
+Work::Work(int rank, c10d::OpType what, const char* title, const std::vector<at::Tensor>& inputs,
+           std::shared_ptr<Completions> completions, std::uint64_t number)
+    : c10d::Work(rank, what, title, inputs),
+      completions_(std::move(completions)),
+      number_(number) {}
+
+at::Tensor Work::input(const at::Tensor& tensor) {
+  held_.push_back(tensor.contiguous());
+  return held_.back();
+}
+
+at::Tensor Work::output(const at::Tensor& tensor, bool reads) {
+  if (tensor.is_contiguous()) {
+    held_.push_back(tensor);
+    return tensor;
+  }
+  const at::Tensor piece =
+      reads ? tensor.contiguous() : at::empty_like(tensor, at::MemoryFormat::Contiguous);
+  copies_.emplace_back(tensor, piece);
+  return piece;
+}
+
+void Work::give(std::vector<std::vector<at::Tensor>> result) {
+  nested_ = c10::IValue(result);
+  if (!result.empty()) result_ = std::move(result.front());
+}
+
+void Work::started(tutti::Work handle, std::function<void(const Error*)> ended) {
+  handle_ = std::move(handle);
+  auto self = c10::intrusive_ptr<Work>::reclaim_copy(this);
+  tutti::Work(handle_).then([self = std::move(self), ended = std::move(ended)](const Error* error) {
+    self->ended(error);
+    ended(error);
+  });
+}
+
+void Work::ended(const Error* error) {
+  if (error != nullptr)
+    error_ = *error;
+  else
+    for (const auto& [tensor, piece] : copies_) tensor.copy_(piece);
+  copies_.clear();
+  held_.clear();
+  if (recordFunctionEndCallback_) std::exchange(recordFunctionEndCallback_, nullptr)();
+}
+
+std::exception_ptr Work::exception() const {
+  return handle_.done() && error_ ? as_exception(*error_) : nullptr;
+}
+
+bool Work::wait(std::chrono::milliseconds timeout) {
+  using Clock = std::chrono::steady_clock;
+  const bool endless = timeout <= kNoTimeout;
+  const auto limit = endless ? Clock::time_point::max() : Clock::now() + timeout;
+  while (!handle_.done()) {
+    const auto rest = endless ? kBetweenSignals
+                              : std::chrono::ceil<std::chrono::milliseconds>(limit - Clock::now());
+    try {
+      handle_.wait(std::min(std::max(rest, std::chrono::milliseconds{0}), kBetweenSignals));
+    } catch (const Error& error) {
+      if (handle_.done()) break;
+      if (error.kind() != ErrorKind::timeout) rethrow(error);
+      if (interrupted()) raise_interruption();
+      if (Clock::now() >= limit) rethrow(Error(ErrorKind::timeout, error.what()));
+    }
+  }
+  if (error_) rethrow(*error_);
+  return true;
+}
+
+template <typename Value>
+c10::intrusive_ptr<c10::ivalue::Future> Work::future_of(c10::TypePtr type, bool fails,
+                                                        Value value) {
+  auto future = c10::make_intrusive<c10::ivalue::Future>(std::move(type));
+  const bool done = handle_.done();
+  auto complete = [future, fails, value, self = c10::intrusive_ptr<Work>::reclaim_copy(this)] {
+    if (self->error_ && fails)
+      future->setError(as_exception(*self->error_));
+    else
+      future->markCompleted(value(*self));
+  };
+  if (done)
+    complete();
+  else
+    handle_.then([complete, level = completions_->level(),
+                  completions = completions_](const Error*) { completions->run(level, complete); });
+  return future;
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture() {
+  const std::lock_guard lock(future_mutex_);
+  if (!future_) {
+    const auto tensors = c10::ListType::create(c10::TensorType::get());
+    const bool nested = !nested_.isNone();
+    future_ = future_of(nested ? c10::TypePtr(c10::ListType::create(tensors)) : tensors, true,
+                        [](const Work& work) {
+                          return work.nested_.isNone() ? c10::IValue(work.result_) : work.nested_;
+                        });
+  }
+  return future_;
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> Work::getFutureResult() {
+  return future_of(c10::IntType::get(), false, [](const Work& work) {
+    using c10d::WorkResult;
+    const bool late = work.error_ && work.error_->kind() == ErrorKind::timeout;
+    const WorkResult result = !work.error_ ? WorkResult::SUCCESS
+                              : late       ? WorkResult::TIMEOUT
+                                           : WorkResult::COMM_ERROR;
+    return c10::IValue(static_cast<std::int64_t>(result));
+  });
+}
+
+}  // namespace tutti::pytorch

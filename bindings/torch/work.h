@@ -1,0 +1,84 @@
+// A call of tutti as torch sees one.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include <tutti/error.hpp>
+#include <tutti/options.hpp>
+#include <tutti/work.hpp>
+
+#include "completions.h"
+
+namespace tutti::pytorch {
+
+/// Throws tutti's error as torch's: ValueError for `usage`, DistBackendError for all others.
+[[noreturn]] void rethrow(const Error& error);
+
+/// For CallOptions::interrupted: whether Python has an exception to raise in this thread, Ctrl-C
+/// for one. raise_interruption() then throws it.
+bool interrupted() noexcept;
+void raise_interruption();
+
+/// Holds the tensors until the call has ended, whoever else has let go of it. Thread-safe once it
+/// is started.
+class Work final : public c10d::Work {
+ public:
+  Work(int rank, c10d::OpType what, const char* title, const std::vector<at::Tensor>& inputs,
+       std::shared_ptr<Completions> completions, std::uint64_t number);
+
+  // --- before it is started ---
+  /// `tensor` in one piece, to be read.
+  at::Tensor input(const at::Tensor& tensor);
+  /// `tensor` in one piece, to be written: itself, or one that is copied to it when the call has
+  /// ended. `reads`: it is input as well.
+  at::Tensor output(const at::Tensor& tensor, bool reads);
+  /// What result() and the future give.
+  void give(std::vector<at::Tensor> result) { result_ = std::move(result); }
+  void give(std::vector<std::vector<at::Tensor>> result);
+  Received& received() noexcept { return received_; }
+
+  /// It is under way. `ended` is called once it has ended, in whatever thread.
+  void started(tutti::Work handle, std::function<void(const Error*)> ended);
+  /// It is under way as a part of a call that says when it has ended().
+  void joins(tutti::Work whole) { handle_ = std::move(whole); }
+  /// Before its handle is done.
+  void ended(const Error* error);
+
+  bool isCompleted() override { return handle_.done(); }
+  bool isSuccess() const override { return handle_.done() && !error_; }
+  std::exception_ptr exception() const override;
+  int sourceRank() const override { return received_.source; }
+  std::vector<at::Tensor> result() override { return result_; }
+  void synchronize() override {}
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
+  std::uint64_t getSequencenumber() const override { return number_; }
+
+ private:
+  /// A future of `type` that is completed with value(), or with the error where `fails`.
+  template <typename Value>
+  c10::intrusive_ptr<c10::ivalue::Future> future_of(c10::TypePtr type, bool fails, Value value);
+
+  const std::shared_ptr<Completions> completions_;
+  const std::uint64_t number_;
+  tutti::Work handle_;
+  std::vector<at::Tensor> held_;
+  std::vector<std::pair<at::Tensor, at::Tensor>> copies_;  // to the first from the second
+  std::vector<at::Tensor> result_;
+  c10::IValue nested_;  // the future's value, where it is no list of tensors
+  Received received_;
+  std::optional<Error> error_;  // written before handle_ is done
+  std::mutex future_mutex_;
+  c10::intrusive_ptr<c10::ivalue::Future> future_;  // guarded by future_mutex_
+};
+
+}  // namespace tutti::pytorch

@@ -1,0 +1,253 @@
+#!/usr/bin/env python3
+"""What goes wrong with the backend "tutti" ends in an exception that says so, in time, and leaves nothing behind."""
+
+import datetime
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+import ranks
+import report
+
+
+def complaint(call, *arguments, **options):
+    """The words of what `call` raises, after its type."""
+    try:
+        work = call(*arguments, **options)
+        if work is not None:
+            work.wait()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    raise AssertionError("nothing was raised")
+
+
+def holds(text, *parts):
+    for part in parts:
+        if part not in text:
+            raise AssertionError(f"{part!r} is not in {text[:300]!r}")
+
+
+def bad_tensors():
+    rank = dist.get_rank()
+    expanded = torch.zeros(1).expand(5)
+    holds(complaint(dist.all_reduce, expanded), "ValueError", "share memory")
+    holds(complaint(dist.broadcast, torch.zeros(3).to_sparse(), 0), "NotImplementedError", "Sparse")  # torch's own
+    gathered = [torch.zeros(3), torch.zeros(3, dtype=torch.float64)]
+    holds(complaint(dist.all_gather, gathered, torch.zeros(3)), "type")
+    holds(complaint(dist.all_gather, [torch.zeros(3)], torch.zeros(3)), "ValueError", "2")
+    holds(complaint(dist.all_gather_into_tensor, torch.zeros(5), torch.zeros(3)), "ValueError", "5", "3")
+    holds(complaint(dist.reduce_scatter_tensor, torch.zeros(5), torch.zeros(3)), "ValueError")
+    holds(complaint(dist.all_to_all_single, torch.zeros(3), torch.zeros(3)), "ValueError", "3 rows", "2 ranks")
+    holds(complaint(dist.all_to_all_single, torch.zeros(4), torch.zeros(4), [1, 1], [2, 2]), "ValueError", "splits")
+    holds(complaint(dist.all_reduce, torch.zeros(3, dtype=torch.float32), dist.ReduceOp.BAND), "ValueError", "bit_and")
+    shared = torch.zeros(4)
+    holds(complaint(dist.all_gather, [shared[:3], shared[1:]], torch.zeros(3)), "ValueError", "overlap")
+    data = torch.full((3,), float(rank))
+    dist.all_reduce(data)  # nothing of that has harmed the group
+    if data[0] != 1:
+        raise AssertionError(data)
+
+
+def mismatched_shapes():
+    rank = dist.get_rank()
+    return complaint(dist.all_reduce, torch.zeros(3 + rank))
+
+
+def mismatched_types():
+    return complaint(dist.all_reduce, torch.zeros(3, dtype=[torch.float32, torch.float64][dist.get_rank()]))
+
+
+def mismatched_calls():
+    if dist.get_rank() == 0:
+        return complaint(dist.all_reduce, torch.zeros(3))
+    return complaint(dist.broadcast, torch.zeros(3), 0)
+
+
+def nobody_comes():
+    if dist.get_rank() == 0:
+        began = time.monotonic()
+        text = complaint(dist.all_reduce, torch.zeros(3))
+        return text, time.monotonic() - began
+    time.sleep(3)
+    return None
+
+
+def waiting_with_a_limit():
+    rank = dist.get_rank()
+    if rank == 0:
+        data = torch.zeros(3)
+        work = dist.irecv(data, 1)
+        began = time.monotonic()
+        text = complaint(lambda: work.wait(datetime.timedelta(milliseconds=200)))
+        if time.monotonic() - began > 5:
+            raise AssertionError("it waited longer than it was told")
+        dist.barrier()
+        work.wait()  # the limit ended the waiting alone
+        if data[0] != 7:
+            raise AssertionError(data)
+        return text
+    dist.barrier()
+    dist.send(torch.full((3,), 7.0), 0)
+    return None
+
+
+def a_model():
+    torch.manual_seed(0)
+    return DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(50, 50), torch.nn.ReLU(), torch.nn.Linear(50, 5)))
+
+
+def killed_in_ddp():
+    model = a_model()
+    for step in range(1000):
+        if dist.get_rank() == 1 and step == 5:
+            os.kill(os.getpid(), signal.SIGKILL)
+        model(torch.randn(4, 50)).sum().backward()
+
+
+class Refuses(torch.autograd.Function):
+    @staticmethod
+    def forward(context, value):
+        return value.clone()
+
+    @staticmethod
+    def backward(context, gradient):
+        raise RuntimeError("no gradient today")
+
+
+def raises_in_backward():
+    model = a_model()
+    output = model(torch.randn(4, 50))
+    if dist.get_rank() == 1:
+        output = Refuses.apply(output)
+    output.sum().backward()
+
+
+def destroyed_with_calls_under_way():
+    began = time.monotonic()
+    if dist.get_rank() == 0:
+        works = [dist.irecv(torch.zeros(3), 1), dist.all_reduce(torch.zeros(1000), async_op=True)]
+        dist.destroy_process_group()
+        if time.monotonic() - began > 20:
+            raise AssertionError("it waited for a peer")
+        return complaint(works[0].wait)
+    time.sleep(8)
+    os._exit(0)
+
+
+def aborted():
+    rank = dist.get_rank()
+    group = dist.new_group()
+    if rank == 0:
+        work = dist.irecv(torch.zeros(3), 1, group=group)
+        group.abort()
+        return complaint(work.wait)
+    return complaint(dist.recv, torch.zeros(3), 0, group=group)
+
+
+def forks():
+    child = os.fork()
+    if child == 0:
+        try:
+            text = complaint(dist.all_reduce, torch.zeros(3))
+            os._exit(0 if "forked" in text else 1)
+        except BaseException:
+            os._exit(2)
+    if os.waitpid(child, 0)[1] != 0:
+        raise AssertionError("the child did not refuse")
+    dataset = torch.utils.data.TensorDataset(torch.arange(8.0))
+    for _ in torch.utils.data.DataLoader(dataset, num_workers=2):
+        dist.all_reduce(torch.ones(10))
+
+
+_SCRIPT = """
+import sys, torch, torch.distributed as dist, tutti.torch
+dist.init_process_group("tutti", init_method="file://" + sys.argv[1], rank=int(sys.argv[2]), world_size=2)
+data = torch.zeros(3)
+keep = dist.all_reduce(data, async_op=True)
+{last}
+"""
+
+
+class Faults(unittest.TestCase):
+    def both(self, body, *parts, **options):
+        for text in ranks.run(2, body, **options):
+            holds(text, *parts)
+
+    def test_a_wrong_tensor_is_refused_on_its_rank_and_the_group_goes_on(self):
+        ranks.run(2, bad_tensors)
+
+    def test_shapes_that_differ_are_named_on_both_ranks(self):
+        self.both(mismatched_shapes, "mismatch", "3 x f32", "4 x f32")
+
+    def test_types_that_differ_are_named_on_both_ranks(self):
+        self.both(mismatched_types, "mismatch", "3 x f32", "3 x f64")
+
+    def test_calls_that_differ_are_named_on_both_ranks(self):
+        self.both(mismatched_calls, "mismatch", "all_reduce", "broadcast")
+
+    def test_a_rank_that_does_not_come_is_named_at_the_deadline(self):
+        text, seconds = ranks.run(2, nobody_comes, limit=1.0)[0]
+        holds(text, "DistBackendError", "timeout", "rank 1 has not called it")
+        self.assertLess(seconds, 2.9)
+
+    def test_a_limit_of_waiting_ends_the_waiting_alone(self):
+        holds(ranks.run(2, waiting_with_a_limit)[0], "DistBackendError", "timeout")
+
+    def test_a_rank_that_is_killed_in_ddp_is_named(self):
+        survivor, killed = ranks.end(ranks.start(2, killed_in_ddp))
+        self.assertIsInstance(killed, ChildProcessError)
+        holds(str(survivor), "peer_lost", "rank 1")
+
+    def test_a_rank_that_raises_in_backward_ends_the_others(self):
+        other, raised = ranks.end(ranks.start(2, raises_in_backward))
+        holds(str(raised), "no gradient today")
+        holds(str(other), "tutti", "rank 1")
+
+    def test_destroying_with_calls_under_way_ends_them(self):
+        holds(ranks.end(ranks.start(2, destroyed_with_calls_under_way))[0], "destroyed with calls under way")
+
+    def test_abort_ends_what_waits_here_and_on_the_peer(self):
+        self.both(aborted, "rank 0 aborted")
+
+    def test_a_forked_child_is_refused_and_harms_nobody(self):
+        ranks.run(2, forks)
+
+    def run_scripts(self, last):
+        folder = tempfile.mkdtemp()
+        return [
+            subprocess.Popen([sys.executable, "-c", _SCRIPT.format(last=last), folder + "/store", str(rank)],
+                             stderr=subprocess.PIPE, text=True)
+            for rank in range(2)
+        ]
+
+    def test_an_interpreter_that_ends_without_destroying_neither_hangs_nor_crashes(self):
+        for last in ("", "left = dist.irecv(data, 1 - dist.get_rank())", "del keep, data"):
+            for process in self.run_scripts(last):
+                _, errors = process.communicate(timeout=60)
+                self.assertEqual((process.returncode, errors), (0, ""))
+
+    def test_ctrl_c_ends_a_call_that_waits(self):
+        for last in ("dist.barrier() if dist.get_rank() == 0 else __import__('time').sleep(60)",
+                     "dist.recv(data, 1) if dist.get_rank() == 0 else __import__('time').sleep(60)"):
+            first, second = self.run_scripts("print('there', file=sys.stderr, flush=True)\n" + last)
+            for process in (first, second):
+                while "there" not in process.stderr.readline():
+                    self.assertIsNone(process.poll())
+            time.sleep(0.5)
+            first.send_signal(signal.SIGINT)
+            _, errors = first.communicate(timeout=30)
+            self.assertIn("KeyboardInterrupt", errors)
+            second.kill()
+            second.communicate()
+
+
+if __name__ == "__main__":
+    report.main()

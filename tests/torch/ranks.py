@@ -1,0 +1,84 @@
+"""Ranks for tests: forked from the test, which has imported torch and made no communicator."""
+
+import datetime
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+import time
+
+import torch
+import torch.distributed as dist
+
+import tutti.torch  # registers the backend
+
+torch.set_num_threads(1)
+_fork = multiprocessing.get_context("fork")
+
+
+def _rank(body, rank, size, store, backend, limit, pipe, arguments):
+    try:
+        if store is not None:
+            dist.init_process_group(backend, init_method="file://" + store, rank=rank, world_size=size,
+                                    timeout=datetime.timedelta(seconds=limit))
+        pipe.send((True, body(*arguments)))
+        if store is not None and dist.is_initialized():
+            dist.destroy_process_group()
+    except BaseException as error:  # what a rank dies of is what the test looks at
+        pipe.send((False, error))
+        sys.exit(1)
+
+
+def start(size, body, *arguments, backend="tutti", limit=30.0, init=True, pass_rank=False):
+    """Starts `size` ranks that run body(*arguments), in a group with a timeout of `limit` seconds.
+
+    Without `init` there is no group; with `pass_rank` the rank is the first argument.
+
+    Returns a list of (process, pipe); end() waits for them.
+    """
+    folder = tempfile.mkdtemp(prefix="tutti-torch-")
+    store = os.path.join(folder, "store") if init else None
+    ranks = []
+    for rank in range(size):
+        here, there = _fork.Pipe(duplex=False)
+        process = _fork.Process(target=_rank, args=(body, rank, size, store, backend, limit, there,
+                                      (rank, *arguments) if pass_rank else arguments))
+        process.start()
+        there.close()
+        ranks.append((process, here))
+    return ranks
+
+
+def end(ranks, limit=60.0):
+    """What the ranks returned, or what they died of: the exception, or the exit status."""
+    deadline = time.monotonic() + limit
+    outcomes = []
+    for process, pipe in ranks:
+        outcome = None
+        try:
+            if pipe.poll(max(0.0, deadline - time.monotonic())):
+                good, outcome = pipe.recv()
+                if not good:
+                    outcome.args = tuple(str(each)[:2000] for each in outcome.args)
+        except EOFError:
+            pass
+        process.join(max(0.1, deadline - time.monotonic()))
+        if process.is_alive():
+            os.kill(process.pid, signal.SIGKILL)
+            process.join()
+            outcome = TimeoutError(f"the rank was still there after {limit} s")
+        elif outcome is None and process.exitcode != 0:
+            outcome = ChildProcessError(process.exitcode)
+        outcomes.append(outcome)
+    return outcomes
+
+
+def run(size, body, *arguments, **options):
+    """start() and end(); what went wrong on a rank fails the test."""
+    outcomes = end(start(size, body, *arguments, **options))
+    for rank, outcome in enumerate(outcomes):
+        if isinstance(outcome, BaseException):
+            raise AssertionError(f"rank {rank} of {size}: {outcome!r}") from outcome
+    return outcomes
+

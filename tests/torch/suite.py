@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""Runs the tests of torch.distributed that ship inside PyTorch's wheel with a backend.
+
+usage: BACKEND=tutti WORLD_SIZE=2 suite.py [--json <file>] [name ...]
+
+Names are parts of tests' names; without any, all are run. Ranks are forked, not spawned, so that torch is
+imported once. A test that is skipped is counted as skipped, with its reason. Tests that PyTorch keeps for gloo or MPI by
+their names alone are run with tutti as well: only the name is in their way.
+"""
+
+import argparse
+import collections
+import json
+import os
+import sys
+import tempfile
+import unittest
+
+import report
+
+
+class Tutti(str):
+    """A backend's name that also passes for those of others, where a test asks for one of them."""
+
+    def __eq__(self, other):
+        return str.__eq__(self, other) or other in ("gloo", "mpi")
+
+    def __ne__(self, other):
+        return not self == other
+
+    def __hash__(self):
+        return hash(self.found_as)
+
+    found_as = "tutti"  # in sets of names
+
+
+# What PyTorch itself, not a test of it, gives to its own backends alone.
+BY_NAME = {
+    "test_monitored_barrier_": "torch.distributed.monitored_barrier is only for a backend named gloo",
+    "test_ddp_logging_data_cpu": "DistributedDataParallel logs every other backend's name as custom",
+}
+
+
+class Environment(collections.ChainMap):
+    """os.environ, with a BACKEND that is no plain string."""
+
+    def copy(self):
+        return dict(self)
+
+
+def import_tests(backend):
+    from torch.testing._internal.common_distributed import DistTestCases
+
+    if backend == "tutti":
+        import tutti.torch  # registers it, in the spawned ranks, too
+
+        for feature in ("gpu", "cuda", "ddp", "subgroup", "plugin"):
+            DistTestCases.backend_feature[feature].add("tutti")
+    real = os.environ
+    os.environ = Environment({"BACKEND": Tutti(backend) if backend == "tutti" else backend}, real)
+    Tutti.found_as = "gloo"
+    try:
+        from torch.testing._internal.distributed import distributed_test
+    finally:
+        os.environ = real
+        Tutti.found_as = "tutti"
+    if backend == "tutti":
+        for supported in ("PROFILING_SUPPORTED_BACKENDS", "SEND_RECV_PROFILING_SUPPORTED_BACKENDS"):
+            getattr(distributed_test, supported).append("tutti")
+    return distributed_test
+
+
+import torch
+
+if __name__ == "__main__":
+    FOLDER = tempfile.TemporaryDirectory()
+    for name in ("barrier", "test_dir"):
+        os.makedirs(os.path.join(FOLDER.name, name))
+    os.environ.update(TEMP_DIR=FOLDER.name, INIT_METHOD=f"file://{FOLDER.name}/init")
+tests = import_tests(os.environ["BACKEND"])
+
+
+class TestDistributed(tests.TestDistBackend, tests.DistributedTest._DistTestBase):
+    def setUp(self):
+        for name, reason in BY_NAME.items():
+            if tests.BACKEND == "tutti" and self._testMethodName.startswith(name):
+                self.skipTest(reason)
+        super().setUp()
+        self._start_processes(torch.multiprocessing.get_context("fork").Process)
+
+
+def chosen(names):
+    every = unittest.TestLoader().getTestCaseNames(TestDistributed)
+    return [each for each in every if not names or any(name in each for name in names)]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--json")
+    parser.add_argument("names", nargs="*")
+    arguments = parser.parse_args()
+    suite = unittest.TestSuite(map(TestDistributed, chosen(arguments.names)))
+    outcomes, status = report.run(suite)
+    if arguments.json:
+        with open(arguments.json, "w", encoding="utf-8") as file:
+            json.dump(outcomes, file, indent=1)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
