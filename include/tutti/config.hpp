@@ -59,6 +59,7 @@ struct Config {
                                      ///< --tune keeps it; none. Rank 0's counts.
   Accumulate accumulate = Accumulate::step;  ///< Of calls that do not say. Must agree among ranks.
   std::chrono::milliseconds timeout{300'000};  ///< Deadline of an operation that is given none.
+  std::chrono::milliseconds stall{10'000};     ///< What takes longer is told in the log; 0: never.
   std::chrono::milliseconds startup_timeout{300'000};  ///< Deadline of creating a communicator.
   int group_size = 0;  ///< Consecutive ranks that algorithms by groups take for a host's; 0: about
                        ///< the square root of all. Must agree among ranks.

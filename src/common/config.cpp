@@ -38,6 +38,9 @@ constexpr std::array kKnobs{
          "so that no order of ranks and no algorithm changes a bit."},
     Knob{"timeout_ms", TimeKnob{&Config::timeout, milliseconds(1), hours(24)}, kOwn,
          "Deadline of an operation that is given none."},
+    Knob{"stall_ms", TimeKnob{&Config::stall, milliseconds(0), hours(24)}, kOwn,
+         "An operation that takes longer is told in the log: who is missing, who waits for whom; "
+         "0: never."},
     Knob{"startup_timeout_ms", TimeKnob{&Config::startup_timeout, milliseconds(1), hours(24)}, kOwn,
          "Deadline of creating a communicator."},
     Knob{

@@ -32,11 +32,32 @@ Situation CommunicatorImpl::situation() const {
 void CommunicatorImpl::look(TimePoint deadline, Nanoseconds limit) {
   if (failed_.load(std::memory_order_acquire)) throw *failure();
   parts_.transport->progress();
+  const std::uint64_t number = next_number_ - 1;
+  board_.waits.store(Board::waiting(number, execution_.first_awaited()), std::memory_order_release);
   const std::optional<Error> verdict = diagnose_peers(situation());
-  if (!verdict && parts_.runtime->clock().now() < deadline) return;
+  const TimePoint now = parts_.runtime->clock().now();
+  if (!verdict && now < deadline) {
+    if (now >= stalls_.due(number, now)) tell_stall(now);
+    return;
+  }
   if (advance_call()) return;
   if (verdict) throw *verdict;
   throw diagnose_deadline(situation(), execution_, limit);
+}
+
+void CommunicatorImpl::tell_stall(TimePoint now) {
+  const Situation here = situation();
+  const Teller teller = teller_of_stall(here);
+  if (teller == Teller::lower && stalls_.give_way()) return;
+  board_.told.store(here.number + 1, std::memory_order_release);
+  parts_.runtime->log().write(teller == Teller::told ? LogLevel::info : LogLevel::warn, "{}",
+                              describe_stall(here, stalls_.age(now)));
+  stalls_.told(now);
+}
+
+// Until when to sleep over the operation under way.
+TimePoint CommunicatorImpl::next_look(TimePoint deadline) {
+  return std::min(deadline, stalls_.due(next_number_ - 1, parts_.runtime->clock().now()));
 }
 
 // In a handler: the error for what is being handled.

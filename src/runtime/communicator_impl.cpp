@@ -290,7 +290,7 @@ void CommunicatorImpl::await_execution(std::chrono::milliseconds timeout) {
         if (!deadline) deadline = clock.now() + timeout;
         look(*deadline, timeout);
       },
-      [&](auto& attempt) { return sleep(attempt, next_heed(*deadline)); });
+      [&](auto& attempt) { return sleep(attempt, next_look(next_heed(*deadline))); });
 }
 
 void CommunicatorImpl::begin_queued(Operation& operation) {

@@ -23,6 +23,7 @@
 #include "runtime/point_to_point.h"
 #include "runtime/program_cache.h"
 #include "runtime/runtime.h"
+#include "runtime/stall_watch.h"
 #include "transport/channel.h"
 
 namespace tutti {
@@ -205,6 +206,8 @@ class CommunicatorImpl final : public Advanced {
   void help_heeding(const Operation& operation);
   void complete() noexcept;
   void look(TimePoint deadline, Nanoseconds limit);
+  void tell_stall(TimePoint now);
+  TimePoint next_look(TimePoint deadline);
   void advance_queue();
   Situation situation() const;
 
@@ -233,6 +236,7 @@ class CommunicatorImpl final : public Advanced {
   // Point to point, see communicator_transfers.cpp. Engine: its owner only.
   void await_transfers(std::span<Transfer* const> transfers);
   void diagnose_messages();
+  TimePoint next_message_look(TimePoint deadline);
   void advance_transfers();
   void start_transfers();
   bool end_transfers(const std::optional<Error>& error);
@@ -259,6 +263,8 @@ class CommunicatorImpl final : public Advanced {
   ReproducibleSum sum_;                         // that execution_ runs a part of
   std::shared_ptr<BoundProgram> part_program_;  // its
   std::uint64_t next_number_ = 0;
+  StallWatch stalls_{parts_.runtime->config().stall};
+  StallWatch message_stalls_{parts_.runtime->config().stall};
   bool under_way_ = false;
   std::atomic<TimePoint> deadline_{TimePoint::max()};  // of the operation under way; read by others
   PointToPoint messages_;

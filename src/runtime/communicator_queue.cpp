@@ -149,7 +149,7 @@ void CommunicatorImpl::look_queue() {
   } catch (...) {
     error = diagnose_thrown();
   }
-  if (!error) return;
+  if (!error) return deadline_.store(next_look(operation.deadline), std::memory_order_relaxed);
   fail(*error);
   finish_front(std::move(error));
   advance_queue();  // ends what is queued behind it

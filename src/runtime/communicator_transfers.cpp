@@ -93,7 +93,7 @@ void CommunicatorImpl::await_transfers(std::span<Transfer* const> transfers) {
         messages_.advance(awaited);
         return messages_.idle() && (all_left() || clock.now() >= deadline);
       },
-      look, [&](auto& attempt) { return sleep(attempt, next_heed(deadline)); });
+      look, [&](auto& attempt) { return sleep(attempt, next_message_look(next_heed(deadline))); });
 }
 
 // Throws what keeps a transfer from ever ending.
@@ -101,10 +101,24 @@ void CommunicatorImpl::diagnose_messages() {
   if (failed_.load(std::memory_order_acquire)) throw *failure();
   parts_.transport->progress();
   const TransferSituation here{*parts_.transport, messages_, parts_.rank, parts_.size};
-  const auto verdict = diagnose_transfers(here, parts_.runtime->clock().now());
-  if (!verdict) return;
-  messages_.advance();
-  if (!verdict->transfer->done) throw verdict->error;
+  const TimePoint now = parts_.runtime->clock().now();
+  const auto verdict = diagnose_transfers(here, now);
+  if (verdict) {
+    messages_.advance();
+    if (!verdict->transfer->done) throw verdict->error;
+  } else if (now >= next_message_look(TimePoint::max())) {
+    parts_.runtime->log().write(LogLevel::warn, "{}",
+                                describe_stall(here, message_stalls_.age(now)));
+    message_stalls_.told(now);
+  }
+}
+
+// Until when to sleep over the messages under way: the oldest is watched.
+TimePoint CommunicatorImpl::next_message_look(TimePoint deadline) {
+  const Transfer* const oldest = messages_.live().front();
+  if (oldest == nullptr) return deadline;
+  const auto id = static_cast<std::uint64_t>(oldest->deadline.time_since_epoch().count());
+  return std::min(deadline, message_stalls_.due(id, parts_.runtime->clock().now()));
 }
 
 // With engine_mutex_ held, from here on, and only while something is pending: then messages_ is the
@@ -185,6 +199,7 @@ void CommunicatorImpl::look_transfers() {
     for (const Transfer* each = pending() ? list->front() : nullptr; each != nullptr;
          each = list->next(*each))
       first = std::min(first, each->deadline);
+  if (pending()) first = next_message_look(first);
   transfer_deadline_.store(first, std::memory_order_relaxed);
 }
 

@@ -159,6 +159,32 @@ Error diagnose_reduction(const Situation& now, const ReductionThrew& thrown) {
                fmt::format("{}: the reduction's function threw: {}", heading(now), thrown.what));
 }
 
+Teller teller_of_stall(const Situation& now) {
+  Teller teller = Teller::self;
+  for (int peer = 0; peer < now.size; ++peer) {
+    const Board* board = peer == now.rank ? nullptr : now.transport.board(peer);
+    if (board == nullptr) continue;
+    if (board->told.load(std::memory_order_acquire) > now.number) return Teller::told;
+    if (peer < now.rank && board->entered.load(std::memory_order_acquire) > now.number &&
+        board->completed.load(std::memory_order_acquire) <= now.number)
+      teller = Teller::lower;
+  }
+  return teller;
+}
+
+std::string describe_stall(const Situation& now, Nanoseconds age) {
+  std::string text = fmt::format("{} has been under way for {:.1f} s", heading(now),
+                                 std::chrono::duration<double>(age).count());
+  for (int peer = 0; peer < now.size; ++peer) {
+    const Board* board = peer == now.rank ? &now.transport.own_board() : fetch_board(now, peer);
+    text += fmt::format("\n  rank {} {}", peer, where_it_is(now, board, now.number));
+    const int awaited = board == nullptr ? -1 : board->waits_for(now.number);
+    if (awaited >= 0 && board->completed.load(std::memory_order_acquire) <= now.number)
+      text += fmt::format(" and waits for rank {}", awaited);
+  }
+  return text;
+}
+
 Error diagnose_deadline(const Situation& now, const Execution& execution, Nanoseconds limit) {
   std::string text =
       fmt::format("{} did not end within {} ms", heading(now),

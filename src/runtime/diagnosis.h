@@ -37,6 +37,18 @@ Error diagnose_message(const Situation& now, const UnexpectedMessage& message);
 /// The error for a program's own reduction that threw.
 Error diagnose_reduction(const Situation& now, const ReductionThrew& thrown);
 
+/// Which rank speaks of an operation that does not end, so that not all of them do.
+enum class Teller {
+  self,
+  lower,  ///< A rank below this one that is in the operation, too.
+  told,   ///< Another has spoken.
+};
+Teller teller_of_stall(const Situation& now);
+
+/// Of an operation that has been under way for `age`: who has not called it, who is in it and for
+/// whom each waits.
+std::string describe_stall(const Situation& now, Nanoseconds age);
+
 /// The error for a deadline that passed: who has not called it, who is in it, whom this rank waits
 /// for.
 Error diagnose_deadline(const Situation& now, const Execution& execution, Nanoseconds limit);

@@ -329,23 +329,33 @@ void Execution::refuse(int peer, const Header& found, const Load& load) const {
   throw UnexpectedMessage{peer, expected, found};
 }
 
+// -1: nobody.
+int Execution::awaited_by(const LaneState& lane) const {
+  if (lane.step == lane.end || !order_kept(lane)) return -1;
+  const std::size_t all = std::size_t{lane.step->inputs} + lane.step->outputs;
+  if (lane.cursor >= all) return -1;
+  const Program::Operand& operand = program().operands[lane.step->first_operand + lane.cursor];
+  if (operand.place != Place::peer) return -1;
+  return lane.cursor < lane.step->inputs ? bound_->receives[operand.port].peer()
+                                         : bound_->sends[operand.port].peer();
+}
+
 std::vector<int> Execution::waits_for() const {
   std::vector<int> peers;
-  for (const LaneState& lane : bound_->lanes) {
-    if (lane.step == lane.end || !order_kept(lane)) continue;
-    const std::size_t all = std::size_t{lane.step->inputs} + lane.step->outputs;
-    if (lane.cursor >= all) continue;
-    const Program::Operand& operand = program().operands[lane.step->first_operand + lane.cursor];
-    if (operand.place != Place::peer) continue;
-    peers.push_back(lane.cursor < lane.step->inputs ? bound_->receives[operand.port].peer()
-                                                    : bound_->sends[operand.port].peer());
-  }
+  for (const LaneState& lane : bound_->lanes)
+    if (const int peer = awaited_by(lane); peer >= 0) peers.push_back(peer);
   if (unfinished_ == 0 && lent_)
     for (const SendPort& port : bound_->sends)
       if (!port.returned()) peers.push_back(port.peer());
   std::sort(peers.begin(), peers.end());
   peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
   return peers;
+}
+
+int Execution::first_awaited() const {
+  for (const LaneState& lane : bound_->lanes)
+    if (const int peer = awaited_by(lane); peer >= 0) return peer;
+  return -1;
 }
 
 }  // namespace tutti

@@ -210,8 +210,9 @@ class Execution {
     return extras_ == nullptr ? nullptr : extras_->user;
   }
 
-  /// Peers whose message or room a lane waits for, for diagnosis.
+  /// Peers whose message or room a lane waits for, for diagnosis; the first of them, or -1.
   std::vector<int> waits_for() const;
+  int first_awaited() const;
 
  private:
   /// What the messages of a step's one piece carry.
@@ -260,6 +261,7 @@ class Execution {
   void release(const LaneState& lane);
   void next_step(LaneState& lane);
   bool order_kept(const LaneState& lane) const noexcept;
+  int awaited_by(const LaneState& lane) const;
   [[noreturn]] void refuse(int peer, const Header& found, const Load& load) const;
 
   BoundProgram* bound_ = nullptr;

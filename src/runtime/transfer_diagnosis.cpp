@@ -89,4 +89,17 @@ std::optional<TransferVerdict> diagnose_transfers(const TransferSituation& at, T
   return std::nullopt;
 }
 
+std::string describe_stall(const TransferSituation& at, Nanoseconds age) {
+  constexpr int kMostTold = 8;
+  const LiveTransfers& live = at.messages.live();
+  int told = 0;
+  std::string text = fmt::format("rank {} of {}: messages have been under way for {:.1f} s",
+                                 at.rank, at.size, std::chrono::duration<double>(age).count());
+  for (const Transfer* each = live.front(); each != nullptr; each = live.next(*each)) {
+    if (++told > kMostTold) return text + "\n  and more";
+    text += fmt::format("\n  {}: {}", describe(each->call), how_far(at, *each));
+  }
+  return text;
+}
+
 }  // namespace tutti

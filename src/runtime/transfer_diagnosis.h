@@ -30,4 +30,7 @@ struct TransferVerdict {
 /// waiting. The caller advances once more before it believes it.
 std::optional<TransferVerdict> diagnose_transfers(const TransferSituation& at, TimePoint now);
 
+/// Of transfers of which the oldest has been under way for `age`: what each waits for.
+std::string describe_stall(const TransferSituation& at, Nanoseconds age);
+
 }  // namespace tutti

@@ -42,6 +42,8 @@ struct Board {
   std::atomic<std::uint32_t> failure_bytes;
   alignas(kCacheLine) std::atomic<std::uint64_t> entered;  ///< Operations entered.
   std::atomic<std::uint64_t> completed;                    ///< Operations completed.
+  std::atomic<std::uint64_t> told;   ///< Of a stall: up to which operation, counted from 1.
+  std::atomic<std::uint64_t> waits;  ///< For which rank for long, as waiting() has it; 0: none.
   alignas(kCacheLine) std::array<Call, kCalls> calls;
   std::array<char, kFailureBytes>
       failure;  ///< Written before `state` becomes failed, then constant.
@@ -88,6 +90,16 @@ struct Board {
     found.count = c.count.load(std::memory_order_acquire);
     if (c.number_plus_one.load(std::memory_order_acquire) != number + 1) return std::nullopt;
     return found;
+  }
+
+  /// That operation `number` waits for `peer`.
+  static constexpr std::uint64_t waiting(std::uint64_t number, int peer) noexcept {
+    return number << 32 | static_cast<std::uint32_t>(peer + 1);
+  }
+  /// Anyone: for whom operation `number` waits; -1: that is not known.
+  int waits_for(std::uint64_t number) const noexcept {
+    const std::uint64_t said = waits.load(std::memory_order_acquire);
+    return said >> 32 == (number & 0xffffffff) ? static_cast<int>(said & 0xffffffff) - 1 : -1;
   }
 
   /// Owner, once: says that this rank has failed and why. Peers that wait for it pass the error on.

@@ -1,0 +1,55 @@
+// When an operation that does not end is to be spoken of.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+#include "common/clock.h"
+
+namespace tutti {
+
+/// Of operations of which one is under way at a time. One thread at a time.
+class StallWatch {
+ public:
+  /// 0: never.
+  explicit StallWatch(std::chrono::milliseconds first) noexcept : first_(first) {}
+
+  /// Of operation `id`, which is first seen waiting when it is first asked for: `first` later, then
+  /// each time when it has taken twice as long.
+  TimePoint due(std::uint64_t id, TimePoint now) noexcept {
+    if (first_ == Nanoseconds::zero()) return TimePoint::max();
+    if (!seen_ || id != id_) {
+      seen_ = true;
+      id_ = id;
+      since_ = now;
+      set_due(now + first_);
+    }
+    return due_;
+  }
+  Nanoseconds age(TimePoint now) const noexcept { return now - since_; }
+
+  /// It has been spoken of.
+  void told(TimePoint now) noexcept { set_due(now + age(now)); }
+  /// Somebody else is to speak first; false: he has had the time.
+  bool give_way() noexcept {
+    if (gave_way_) return false;
+    gave_way_ = true;
+    due_ += std::chrono::seconds(1);
+    return true;
+  }
+
+ private:
+  void set_due(TimePoint due) noexcept {
+    due_ = due;
+    gave_way_ = false;
+  }
+
+  const Nanoseconds first_;
+  bool seen_ = false;
+  std::uint64_t id_ = 0;
+  TimePoint since_{};
+  TimePoint due_{};
+  bool gave_way_ = false;
+};
+
+}  // namespace tutti

@@ -1,0 +1,159 @@
+// Operations that do not end are spoken of before their deadline, by themselves.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <csignal>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "processes.h"
+#include "runtime/stall_watch.h"
+#include "threads.h"
+
+namespace tutti::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+TEST(StallWatch, IsDueAfterTheFirstTimeAndThenEachTimeTheAgeHasDoubled) {
+  const TimePoint start{1h};
+  StallWatch watch(10s);
+  EXPECT_EQ(watch.due(7, start), start + 10s);
+  EXPECT_EQ(watch.due(7, start + 3s), start + 10s);
+  watch.told(start + 10s);
+  EXPECT_EQ(watch.due(7, start + 10s), start + 20s);
+  watch.told(start + 21s);
+  EXPECT_EQ(watch.due(7, start + 21s), start + 42s);
+  EXPECT_EQ(watch.age(start + 42s), 42s);
+  EXPECT_EQ(watch.due(8, start + 50s), start + 60s);
+  EXPECT_TRUE(watch.give_way());
+  EXPECT_EQ(watch.due(8, start + 60s), start + 61s);
+  EXPECT_FALSE(watch.give_way());
+  EXPECT_EQ(StallWatch(0s).due(1, start), TimePoint::max());
+}
+
+// What all ranks of one process log.
+class Heard {
+ public:
+  Config config(std::string transports) {
+    Config config = quick_config(std::move(transports));
+    config.stall = 300ms;
+    config.log_sink = [this](LogLevel level, std::string_view line) {
+      const std::lock_guard lock(mutex_);
+      if (level == LogLevel::warn) lines_.emplace_back(line);
+    };
+    return config;
+  }
+  std::vector<std::string> lines() {
+    const std::lock_guard lock(mutex_);
+    return lines_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::string> lines_;  // guarded by mutex_
+};
+
+class Stalls : public testing::TestWithParam<const char*> {
+ protected:
+  // Rank 2 comes late to the second all_reduce; the others wait as `wait` does.
+  std::vector<std::string> heard(
+      const std::function<void(Communicator&, std::span<float>)>& wait) const {
+    Heard heard;
+    const auto outcomes = run_ranks(3, heard.config(GetParam()), [&](Communicator& comm) {
+      std::vector<float> data(4);
+      comm.all_reduce(std::span(data), Op::sum);
+      if (comm.rank() == 2) {
+        while (heard.lines().empty()) std::this_thread::sleep_for(10ms);
+        comm.all_reduce(std::span(data), Op::max);
+      } else {
+        wait(comm, data);
+      }
+    });
+    EXPECT_THAT(outcomes, Each(IsEmpty()));
+    return heard.lines();
+  }
+  static testing::Matcher<const std::vector<std::string>&> one_report() {
+    return ElementsAre(AllOf(
+        HasSubstr("rank 0 of 3: operation #1 all_reduce(4 x f32, max) has been under way for"),
+        HasSubstr("\n  rank 0 is in it and waits for rank "),
+        HasSubstr("\n  rank 1 is in it and waits for rank "),
+        HasSubstr("\n  rank 2 has not called it (its last call is operation #0 "
+                  "all_reduce(4 x f32, sum))")));
+  }
+};
+
+TEST_P(Stalls, ABlockedCallIsToldOnceByOneRankAndEndsWell) {
+  EXPECT_THAT(
+      heard([](Communicator& comm, std::span<float> data) { comm.all_reduce(data, Op::max); }),
+      one_report());
+}
+
+TEST_P(Stalls, AnAsynchronousCallIsToldWhileTheProgramComputes) {
+  EXPECT_THAT(heard([](Communicator& comm, std::span<float> data) {
+                Work work = comm.all_reduce_async(data, Op::max);
+                while (!work.done()) continue;
+              }),
+              one_report());
+}
+
+TEST_P(Stalls, AMessageThatDoesNotComeIsTold) {
+  Heard heard;
+  const auto outcomes = run_ranks(2, heard.config(GetParam()), [&](Communicator& comm) {
+    float data = 0;
+    if (comm.rank() == 0) {
+      comm.recv(std::span(&data, 1), 1, 7);
+    } else {
+      while (heard.lines().empty()) std::this_thread::sleep_for(10ms);
+      comm.send(std::span(&data, 1), 0, 7);
+    }
+  });
+  EXPECT_THAT(outcomes, Each(IsEmpty()));
+  EXPECT_THAT(
+      heard.lines(),
+      ElementsAre(AllOf(HasSubstr("rank 0 of 2: messages have been under way for"),
+                        HasSubstr("\n  recv(1 x f32) from rank 1 with tag 7: rank 1 has sent "
+                                  "no such message"))));
+}
+
+TEST_P(Stalls, NothingIsToldWhereThatIsNotWanted) {
+  Heard heard;
+  Config config = heard.config(GetParam());
+  config.stall = 0ms;
+  const auto outcomes = run_ranks(2, config, [&](Communicator& comm) {
+    if (comm.rank() == 1) std::this_thread::sleep_for(500ms);
+    comm.barrier();
+  });
+  EXPECT_THAT(outcomes, Each(IsEmpty()));
+  EXPECT_THAT(heard.lines(), IsEmpty());
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, Stalls, testing::Values("local", "shm", "tcp"),
+                         [](const auto& param) { return std::string(param.param); });
+
+// The lowest rank would tell, but it is stopped: the next one does.
+TEST(StallProcesses, AFrozenRankIsToldByAnother) {
+  const int port = unused_port();
+  Processes ranks(3, [&](int rank) {
+    set_environment(rank, 3, port);
+    Config config = quick_config();
+    config.stall = 300ms;
+    std::string told;
+    config.log_sink = [&](LogLevel, std::string_view line) { told += line; };
+    Communicator comm = Communicator::from_env(config);
+    comm.barrier();
+    if (rank == 0) raise(SIGSTOP);
+    comm.barrier();
+    if (rank == 1) throw std::runtime_error(told);
+  });
+  std::this_thread::sleep_for(2500ms);
+  ranks.signal(0, SIGCONT);
+  EXPECT_THAT(ranks.outcome(1),
+              AllOf(HasSubstr("operation #1 barrier"), HasSubstr("rank 0 has not called it")));
+  EXPECT_THAT(ranks.outcome(2), IsEmpty());
+}
+
+}  // namespace
+}  // namespace tutti::test
