@@ -123,11 +123,12 @@ typedef struct tuttiConfig_t {
   void (*log)(tuttiLogLevel_t level, const char* line, void* context);
   void* log_context;
   tuttiAccumulate_t accumulate; /* of calls that do not say */
+  int64_t stall_ms;             /* what takes longer is told in the log; below 0: never */
 } tuttiConfig_t;
 #define TUTTI_CONFIG_INITIALIZER                                                \
   {                                                                             \
     sizeof(tuttiConfig_t), NULL, NULL, 0, 0, 0, 0, tuttiLogDefault, NULL, NULL, \
-        tuttiAccumulateDefault                                                  \
+        tuttiAccumulateDefault, 0                                               \
   }
 
 /* The program's own key-value store, through which ranks find each other: shared by all of them,
@@ -168,6 +169,9 @@ TUTTI_API tuttiResult_t tuttiCommInitInProcess(tuttiComm_t* comms, int ranks,
 /* Waits for asynchronous calls within their deadlines, says goodbye to peers, frees everything.
    Null: nothing. `usage` while it has persistent calls that are not freed. */
 TUTTI_API tuttiResult_t tuttiCommDestroy(tuttiComm_t comm);
+/* Any thread: all calls on it, under way and later, here and on its peers, are `peer_lost`, with
+ * `why`. */
+TUTTI_API tuttiResult_t tuttiCommAbort(tuttiComm_t comm, const char* why);
 
 #define TUTTI_NO_COLOR (-1)
 /* Called by all ranks, as a collective is: ranks of the same color (0 or more) get a communicator

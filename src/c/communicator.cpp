@@ -78,6 +78,10 @@ tuttiResult_t tuttiCommDestroy(tuttiComm_t comm) {
   });
 }
 
+tuttiResult_t tuttiCommAbort(tuttiComm_t comm, const char* why) {
+  return guarded([&] { communicator(comm).abort(why == nullptr ? "" : why); });
+}
+
 tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t* part) {
   return make_comm(part, [&] { return handle(communicator(comm).split(color, key)); });
 }

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "c/handles.h"
 
 namespace tutti::c {
@@ -122,6 +124,8 @@ Config read_config(const tuttiConfig_t* config) {
   if (given.timeout_ms != 0) read.timeout = std::chrono::milliseconds(given.timeout_ms);
   if (given.startup_timeout_ms != 0)
     read.startup_timeout = std::chrono::milliseconds(given.startup_timeout_ms);
+  if (given.stall_ms != 0)
+    read.stall = std::chrono::milliseconds(std::max<std::int64_t>(given.stall_ms, 0));
   if (given.message_bytes != 0) read.message_bytes = given.message_bytes;
   if (given.ring_bytes != 0) read.ring_bytes = given.ring_bytes;
   if (given.accumulate != tuttiAccumulateDefault) read.accumulate = cpp(given.accumulate);

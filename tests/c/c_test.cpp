@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -270,6 +271,29 @@ TEST(CAbi, AThreadThatCalledNothingLearnsWhatEndedACommunicator) {
   std::string said;
   std::thread([&] { said = tuttiGetLastError(comms[0]); }).join();
   EXPECT_THAT(said, HasSubstr("2 x int32"));
+  for (const tuttiComm_t comm : comms) EXPECT_EQ(tuttiCommDestroy(comm), tuttiSuccess);
+}
+
+TEST(CAbi, AStallIsLoggedAndAnAbortEndsTheCallThatAnotherThreadIsIn) {
+  tuttiConfig_t config = quick();
+  std::atomic<bool> told = false;
+  config.stall_ms = 50;
+  config.log_context = &told;
+  config.log = [](tuttiLogLevel_t, const char* line, void* context) {
+    EXPECT_THAT(line, HasSubstr("rank 1 has not called it"));
+    static_cast<std::atomic<bool>*>(context)->store(true);
+  };
+  tuttiComm_t comms[2] = {};
+  ASSERT_EQ(tuttiCommInitInProcess(comms, 2, &config), tuttiSuccess);
+  std::thread blocked([&] {
+    EXPECT_EQ(tuttiBarrier(comms[0], nullptr, nullptr), tuttiErrorPeerLost);
+    EXPECT_THAT(tuttiGetLastError(nullptr), HasSubstr("rank 0 aborted the communicator: enough"));
+  });
+  while (!told) std::this_thread::yield();
+  EXPECT_EQ(tuttiCommAbort(comms[0], "enough"), tuttiSuccess);
+  blocked.join();
+  EXPECT_EQ(tuttiBarrier(comms[1], nullptr, nullptr), tuttiErrorPeerLost);
+  EXPECT_EQ(tuttiCommAbort(nullptr, "nobody"), tuttiErrorUsage);
   for (const tuttiComm_t comm : comms) EXPECT_EQ(tuttiCommDestroy(comm), tuttiSuccess);
 }
 
