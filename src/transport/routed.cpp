@@ -97,6 +97,8 @@ class Routed final : public Transport {
   void take_back(std::uint32_t segment) noexcept override { near_->take_back(segment); }
   const Segments* segments() const noexcept override { return near_->segments(); }
 
+  bool takes_memory() const noexcept override { return far_->takes_memory(); }
+
   std::size_t memory_bytes() const override { return near_->memory_bytes() + far_->memory_bytes(); }
   void close() noexcept override {
     near_->close();

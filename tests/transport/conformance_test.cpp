@@ -211,7 +211,7 @@ TEST_P(Conformance, AMessageMayLieWhereItsSenderHasItUntilItIsGivenBack) {
     for (std::size_t i = 0; i < data.size(); ++i) data[i] = byte_at(message, i);
     ASSERT_TRUE(sender.acquire_at(data.data(), data.size()));
     sender.post(header_of(message, data.size()));
-    EXPECT_FALSE(sender.given_back());
+    EXPECT_TRUE(GetParam().name == "tcp" || !sender.given_back());  // by tcp the kernel has it
     std::byte* const to = message % 3 == 0 ? nullptr : copy.data();
     const std::byte* got = nullptr;
     ASSERT_TRUE(ranks.eventually([&] {

@@ -30,7 +30,17 @@ std::optional<Message> TcpRecvChannel::peek() {
     if (!has_message()) return std::nullopt;
   }
   const std::uint32_t oldest = released_.load(std::memory_order_relaxed);
-  return Message{slots_.payload(oldest), headers_[oldest % kWindow]};
+  const std::byte* const data = payload();
+  return Message{data, headers_[oldest % kWindow], false, data == nullptr};
+}
+
+const std::byte* TcpRecvChannel::fetch(std::byte* to) {
+  assert(has_message());
+  if (payload() == nullptr) connection_.fetch(*this, to);
+  const std::byte* const data = payload();
+  if (data == nullptr || to == nullptr || data == to) return data;
+  std::memcpy(to, data, headers_[released_.load(std::memory_order_relaxed) % kWindow].length);
+  return to;
 }
 
 void TcpRecvChannel::release() {
@@ -45,15 +55,26 @@ void TcpRecvChannel::release() {
   connection_.put(frame);
 }
 
-std::optional<Span> TcpSendChannel::acquire(std::size_t bytes) {
+bool TcpSendChannel::has_room(std::size_t bytes) {
   if (bytes > max_bytes_)
     throw Error(ErrorKind::internal,
                 fmt::format("a message of {} bytes was asked of a channel whose largest is {}",
                             bytes, max_bytes_));
-  if (full()) {
-    connection_.poll();
-    if (full()) return std::nullopt;
-  }
+  if (full()) connection_.poll();
+  return !full();
+}
+
+bool TcpSendChannel::acquire_at(const std::byte* data, std::size_t bytes) {
+  if (!has_room(bytes)) return false;
+  lent_ = data;
+  in_hand_ = true;
+  acquired_bytes_ = bytes;
+  return true;
+}
+
+std::optional<Span> TcpSendChannel::acquire(std::size_t bytes) {
+  if (!has_room(bytes)) return std::nullopt;
+  lent_ = nullptr;
   // With nothing on its way to the kernel any memory will do: the one that is still in the cache.
   if (!in_hand_ &&
       written_.load(std::memory_order_acquire) == posted_.load(std::memory_order_relaxed))
@@ -71,10 +92,15 @@ void TcpSendChannel::post(const Header& header) {
   frame.group = group_;
   frame.channel = number_;
   frame.header = header;
+  const std::uint32_t message = posted_.load(std::memory_order_relaxed) + 1;
+  posted_.store(message, std::memory_order_release);
+  if (lent_ != nullptr) {
+    last_lent_ = message;
+    return connection_.put_lent(frame, lent_, *this);
+  }
   std::byte* const payload = slots_.payload(next_slot_);
   std::memcpy(payload - sizeof frame, &frame, sizeof frame);
   next_slot_ = (next_slot_ + 1) % kWindow;
-  posted_.store(posted_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   connection_.put_message({payload - sizeof frame, sizeof frame + header.length}, *this);
 }
 

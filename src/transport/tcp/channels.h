@@ -57,6 +57,7 @@ class TcpRecvChannel final : public RecvChannel {
       : connection_(connection), group_(group), number_(number), slots_(max_bytes) {}
 
   std::optional<Message> peek() override;
+  const std::byte* fetch(std::byte* to) override;
   void release() override;
 
   /// For the next frame to the sender.
@@ -65,32 +66,47 @@ class TcpRecvChannel final : public RecvChannel {
   }
   std::size_t memory_bytes() const { return slots_.memory_bytes(); }
 
-  /// Reader: memory for the payload of the next message; null: the sender had no credit for it.
-  std::byte* next_payload() {
-    const std::uint32_t arrived = arrived_.load(std::memory_order_relaxed);
-    if (arrived - released_.load(std::memory_order_acquire) == kWindow) return nullptr;
-    return slots_.payload(arrived);
+  /// Reader: the next message's header is here; false: the sender had no credit for it. Until
+  /// complete() the message is away.
+  [[nodiscard]] bool announce(const Header& header) {
+    const std::uint32_t announced = announced_.load(std::memory_order_relaxed);
+    if (announced - released_.load(std::memory_order_acquire) == kWindow) return false;
+    headers_[announced % kWindow] = header;
+    announced_.store(announced + 1, std::memory_order_release);
+    return true;
   }
-  /// Reader: it is there.
-  void arrive(const Header& header) {
-    const std::uint32_t arrived = arrived_.load(std::memory_order_relaxed);
-    headers_[arrived % kWindow] = header;
-    arrived_.store(arrived + 1, std::memory_order_release);
+  /// Reader: the channel's own memory for the payload of the message announced last.
+  std::byte* own_payload() {
+    return slots_.payload(announced_.load(std::memory_order_relaxed) - 1);
+  }
+  /// Reader: all of its payload is at `payload`.
+  void complete(std::byte* payload) {
+    const std::uint32_t message = announced_.load(std::memory_order_relaxed);
+    payloads_[(message - 1) % kWindow] = payload;
+    completed_.store(message, std::memory_order_release);
+  }
+  /// Of the oldest message, which is announced: its payload; null: it is away.
+  const std::byte* payload() const noexcept {
+    const std::uint32_t oldest = released_.load(std::memory_order_relaxed);
+    if (completed_.load(std::memory_order_acquire) == oldest) return nullptr;
+    return payloads_[oldest % kWindow];
   }
 
  private:
   bool has_message() const noexcept {
-    return arrived_.load(std::memory_order_acquire) != released_.load(std::memory_order_relaxed);
+    return announced_.load(std::memory_order_acquire) != released_.load(std::memory_order_relaxed);
   }
 
   Connection& connection_;
   const std::uint32_t group_;
   const int number_;
-  Slots slots_;  // reader, until a message has arrived
+  Slots slots_;  // reader
   std::array<Header, kWindow> headers_{};
-  std::atomic<std::uint32_t> arrived_{0};   // messages; the reader's
-  std::atomic<std::uint32_t> released_{0};  // of them; own
-  std::uint32_t unreturned_ = 0;            // of them: not told the sender
+  std::array<std::byte*, kWindow> payloads_{};  // of messages that are complete
+  std::atomic<std::uint32_t> announced_{0};     // messages; the reader's
+  std::atomic<std::uint32_t> completed_{0};     // of them, all but the last at least; the reader's
+  std::atomic<std::uint32_t> released_{0};      // of them; own
+  std::uint32_t unreturned_ = 0;                // of them: not told the sender
 };
 
 /// As TcpRecvChannel. A message is staged here, and written from here.
@@ -107,6 +123,11 @@ class TcpSendChannel final : public SendChannel {
         slots_(max_bytes) {}
 
   std::optional<Span> acquire(std::size_t bytes) override;
+  bool acquire_at(const std::byte* data, std::size_t bytes) override;
+  bool takes_memory() const noexcept override { return true; }
+  bool given_back() const noexcept override {
+    return static_cast<std::int32_t>(written_.load(std::memory_order_acquire) - last_lent_) >= 0;
+  }
   void post(const Header& header) override;
   std::size_t memory_bytes() const { return slots_.memory_bytes(); }
 
@@ -121,6 +142,7 @@ class TcpSendChannel final : public SendChannel {
   void wrote_one() noexcept { written_.fetch_add(1, std::memory_order_release); }
 
  private:
+  bool has_room(std::size_t bytes);
   bool full() const noexcept {
     return posted_.load(std::memory_order_relaxed) - released_.load(std::memory_order_acquire) ==
            kWindow;
@@ -133,7 +155,9 @@ class TcpSendChannel final : public SendChannel {
   TcpRecvChannel& answers_;
   Slots slots_;
   std::uint32_t next_slot_ = 0;
-  bool in_hand_ = false;  // acquired, and not posted
+  bool in_hand_ = false;             // acquired, and not posted
+  const std::byte* lent_ = nullptr;  // where the message in hand lies, if not here
+  std::uint32_t last_lent_ = 0;      // message, counted from 1
   std::size_t acquired_bytes_ = 0;
   std::atomic<std::uint32_t> posted_{0};    // messages; own
   std::atomic<std::uint32_t> released_{0};  // by the peer; the reader's

@@ -23,6 +23,8 @@ namespace {
 constexpr std::size_t kInboxBytes = 8 << 10;
 constexpr std::size_t kMostPieces = 64;  // of one write
 constexpr int kMostChannel = 1 << 20;
+// How many others come for something behind a message before it is brought to where they can pass.
+constexpr int kPatience = 4;
 constexpr std::chrono::milliseconds kFreshFor{100};  // a board
 constexpr std::chrono::seconds kLookEvery{1};
 // Retransmissions, or probes of a closed window, that nobody has answered: about 25 s.
@@ -56,18 +58,44 @@ void Connection::remove(const Group& group) {
   const std::lock_guard lock(mutex_);
   groups_.erase(group.context.id);
   if (last_ == &group) last_ = nullptr;
-  if (payload_.group == &group) payload_ = {payload_.frame, nullptr, payload_.left};
-  for (std::size_t i = head_; i < unsent_.size(); ++i) {
-    Unsent& unsent = unsent_[i];
-    if (unsent.channel == nullptr) continue;
-    Frame frame;  // what is staged begins with it
-    std::memcpy(&frame, unsent.data, sizeof frame);
-    if (frame.group != group.context.id) continue;
-    unsent.own = std::make_unique_for_overwrite<std::byte[]>(unsent.bytes);
-    std::memcpy(unsent.own.get(), unsent.data, unsent.bytes);
-    unsent.data = unsent.own.get();
-    unsent.channel = nullptr;
+  if (payload_.group == &group) {
+    payload_ = {payload_.frame, nullptr, payload_.left};
+    parse();
   }
+  for (std::size_t i = head_; i < unsent_.size(); ++i)
+    if (unsent_[i].is_of(group)) {
+      unsent_[i].keep();
+      unsent_[i].channel = nullptr;
+    }
+}
+
+void Connection::let_go(const Group& group) {
+  const std::lock_guard lock(mutex_);
+  if (payload_.group == &group && payload_.lent) {
+    const std::byte* const begin = payload_.begin;
+    const auto there = static_cast<std::size_t>(payload_.to - begin);
+    place(nullptr);
+    if (payload_.to != nullptr) {
+      std::memcpy(payload_.to, begin, there);
+      payload_.to += there;
+    }
+  }
+  for (std::size_t i = head_; i < unsent_.size(); ++i)
+    if (unsent_[i].framed && unsent_[i].is_of(group)) unsent_[i].keep();
+}
+
+bool Connection::Unsent::is_of(const Group& group) const {
+  if (channel == nullptr) return false;
+  Frame its = frame;
+  if (!framed) std::memcpy(&its, data, sizeof its);  // what is staged begins with it
+  return its.group == group.context.id;
+}
+
+void Connection::Unsent::keep() {
+  if (own != nullptr) return;
+  own = std::make_unique_for_overwrite<std::byte[]>(bytes);
+  if (bytes > 0) std::memcpy(own.get(), data, bytes);
+  data = own.get();
 }
 
 std::size_t Connection::memory_bytes(const Group& group) const {
@@ -107,6 +135,12 @@ void Connection::pump() {
 
 void Connection::read(Read how) {
   while (!ended_.load(std::memory_order_relaxed)) {
+    if (payload_.waits) {
+      if (how == Read::what_is_there && ++payload_.passed < kPatience) return;
+      place(nullptr);
+      parse();
+      continue;
+    }
     assert(inbox_begin_ == 0 && (payload_.left == 0 || inbox_end_ == 0));
     const std::size_t straight = payload_.to != nullptr ? payload_.left : 0;
     const std::size_t room = inbox_.size() - inbox_end_;
@@ -137,6 +171,7 @@ void Connection::read(Read how) {
 
 void Connection::parse() {
   while (!ended_.load(std::memory_order_relaxed)) {
+    if (payload_.waits) return;  // the inbox as it is
     if (payload_.left > 0) take_from_inbox();
     if (payload_.left > 0 || inbox_end_ - inbox_begin_ < sizeof(Frame)) break;
     Frame frame;
@@ -204,19 +239,42 @@ void Connection::begin_message(const Frame& frame, Group& group) {
     return end(fmt::format("it sent a message of {} bytes on channel {}, which cannot be",
                            frame.header.length, frame.channel));
   payload_.channel = &group.channel(frame.channel).receiver;
+  if (!payload_.channel->announce(frame.header))
+    return end("it sent more messages than there was room for");
+  if (payload_.left > inbox_end_ - inbox_begin_) {
+    payload_.waits = true;
+    return tell(group);
+  }
+  place(nullptr);
+}
+
+// Says where the payload goes that has been announced.
+void Connection::place(std::byte* to) {
+  payload_.waits = false;
+  payload_.lent = to != nullptr;
   try {
-    payload_.to = payload_.channel->next_payload();
+    payload_.to = payload_.begin = to != nullptr ? to : payload_.channel->own_payload();
   } catch (const Error& error) {
     return end(error.what());
   }
-  if (payload_.to == nullptr) return end("it sent more messages than there was room for");
   if (payload_.left == 0) finish_payload();
+}
+
+void Connection::fetch(TcpRecvChannel& channel, std::byte* to) {
+  if (endpoint_.has_unsent()) endpoint_.flush();
+  const std::lock_guard lock(mutex_);
+  if (channel.payload() != nullptr || ended_.load(std::memory_order_relaxed)) return;
+  if (payload_.waits && payload_.channel == &channel) {
+    place(to);
+    parse();
+  }
+  if (channel.payload() == nullptr) read(Read::what_is_there);
 }
 
 void Connection::finish_payload() {
   if (payload_.group != nullptr) {
     if (payload_.channel != nullptr) {
-      payload_.channel->arrive(payload_.frame.header);
+      payload_.channel->complete(payload_.begin);
     } else {
       write_board(payload_.group->board, board_in_);
       payload_.group->heard_at = clock_.now();
@@ -282,6 +340,16 @@ void Connection::put_message(std::span<const std::byte> bytes, TcpSendChannel& c
   unsent.bytes = bytes.size();
   unsent.channel = &channel;
   unsent.framed = false;
+  send(std::move(unsent));
+}
+
+void Connection::put_lent(const Frame& frame, const std::byte* data, TcpSendChannel& channel) {
+  const std::lock_guard lock(mutex_);
+  Unsent unsent;
+  unsent.frame = frame;
+  unsent.data = data;
+  unsent.bytes = frame.header.length;
+  unsent.channel = &channel;
   send(std::move(unsent));
 }
 

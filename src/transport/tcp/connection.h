@@ -56,6 +56,12 @@ class Connection {
   void arm();
   bool is_armed() const noexcept { return armed_.load(std::memory_order_relaxed); }
 
+  /// For a message of `channel` that is away: reads on, to `to` if nobody else has had to read on
+  /// meanwhile; null: to memory of the channel's.
+  void fetch(TcpRecvChannel& channel, std::byte* to);
+  /// Nothing of the group lies in memory of the program any more, nor is going to come there.
+  void let_go(const Group& group);
+
   /// All that there is to be read and written.
   void pump();
   /// Writes what it can of what is queued; true: nothing is left, or nobody is there to take it.
@@ -66,6 +72,8 @@ class Connection {
   void put(const Frame& frame);
   /// A message with its frame before it, of which `channel` is told when it has gone.
   void put_message(std::span<const std::byte> bytes, TcpSendChannel& channel);
+  /// The same, of a message that lies in the program's memory until it has gone.
+  void put_lent(const Frame& frame, const std::byte* data, TcpSendChannel& channel);
   void put_board(const Group& group);
   /// The peer's board in the group; null: not fresh enough, and asked for.
   const Board* board(Group& group);
@@ -98,14 +106,20 @@ class Connection {
     std::unique_ptr<std::byte[]> own;   // `data`'s memory, where nobody else keeps it
 
     std::size_t size() const { return (framed ? sizeof frame : 0) + bytes; }
+    bool is_of(const Group& group) const;  // a message
+    void keep();                           // `data` in memory of its own
   };
   /// The payload that is being read.
   struct Payload {
     Frame frame;
-    std::byte* to = nullptr;  // null: nobody wants it
+    std::byte* to = nullptr;  // null: nobody wants it, or nobody has said where it goes
     std::size_t left = 0;
     Group* group = nullptr;
     TcpRecvChannel* channel = nullptr;  // of a message
+    bool waits = false;                 // for somebody to say where it goes
+    int passed = 0;                     // by how many who came for something else
+    std::byte* begin = nullptr;         // where `to` was
+    bool lent = false;                  // to memory of the program
   };
 
   /// until_empty: asks once more than there is to read, so that an end behind it is seen. An event
@@ -118,6 +132,7 @@ class Connection {
   void take_from_inbox();
   void begin(const Frame& frame);
   void begin_message(const Frame& frame, Group& group);
+  void place(std::byte* to);
   void finish_payload();
   Group* find(std::uint32_t id);
   static void tell(const Group& group);

@@ -81,7 +81,13 @@ class TcpTransport final : public Transport {
   const Board* board(int peer) override {
     return peer == subset_.rank ? &board_ : connection(peer).board(group(peer));
   }
-  void wake(int peer) override { connection(peer).put_board(group(peer)); }
+  /// Whoever fails says so by this, and gives the program's memory back.
+  void wake(int peer) override {
+    if (board_.state.load(std::memory_order_relaxed) != BoardState::open)
+      connection(peer).let_go(group(peer));
+    connection(peer).put_board(group(peer));
+  }
+  bool takes_memory() const noexcept override { return true; }
 
   std::unique_ptr<Transport> split(const Subset& subset) override {
     Subset of_endpoint = subset;
@@ -245,6 +251,7 @@ void TcpTransport::close() noexcept {
   for (std::size_t rank = 0; rank < groups_.size(); ++rank) {
     if (groups_[rank] == nullptr) continue;
     Connection& to = connection(static_cast<int>(rank));
+    to.let_go(*groups_[rank]);
     to.put_board(*groups_[rank]);
     while (!to.flush() && std::chrono::steady_clock::now() < deadline) {
       pollfd writable{to.socket(), POLLOUT, 0};
