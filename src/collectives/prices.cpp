@@ -32,13 +32,21 @@ std::size_t size_class(std::size_t bytes) {
 }
 
 PriceList::Key PriceList::key_of(const SelectRequest& request) {
-  return {
-      request.what,          request.bytes, request.ranks, request.cores, request.max_message_bytes,
-      request.element_bytes, request.wide,  request.marked};
+  return {request.what,
+          request.bytes,
+          request.ranks,
+          request.cores,
+          request.max_message_bytes,
+          request.element_bytes,
+          request.wide,
+          request.marked,
+          request.spread};
 }
 
 std::vector<Candidate> PriceList::candidates(const SelectRequest& request) {
-  if (request.ranks > kMostPricedRanks || request.ranks < 2 || request.pair_lengths) return {};
+  if (request.ranks > kMostPricedRanks || request.ranks < 2 || request.pair_lengths ||
+      request.spread != Spread::one_machine)
+    return {};
   SelectRequest priced_as = request;
   priced_as.bytes = size_class(std::min(request.bytes, kMostPricedBytes));
   const Key key = key_of(priced_as);

@@ -1,7 +1,10 @@
 #include "collectives/select.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
+#include <set>
+#include <span>
 
 #include <fmt/format.h>
 
@@ -65,6 +68,15 @@ constexpr Row kTable[] = {
     {Collective::all_to_all, kAnyRanks, kAnyBytes, "pairwise"},
 };
 
+/// Goes before the other where ranks are on several machines (two network namespaces on the two
+/// cores, docs/performance.md): the message is dearer than the byte for longer.
+constexpr Row kAcross[] = {
+    {Collective::all_reduce, 2, 96u << 10, "one_shot"},
+    {Collective::all_reduce, kAnyRanks, 16u << 10, "recursive_doubling"},
+};
+/// And then this, where each has the same number of ranks: between machines goes what has to.
+constexpr Row kEven[] = {{Collective::all_reduce, kAnyRanks, kAnyBytes, "hierarchical"}};
+
 bool serves(const Algorithm& algorithm, const SelectRequest& request) {
   return algorithm.knows(request.what, request.ranks) &&
          (algorithm.direct || !request.pair_lengths);
@@ -81,7 +93,32 @@ std::string unfit(const Algorithm& algorithm, const SelectRequest& request) {
   return unfit(facts, request);
 }
 
+/// The first row that fits.
+const Row* find_row(std::span<const Row> table, const SelectRequest& request) {
+  for (const Row& row : table)
+    if (row.what == request.what && request.ranks <= row.most_ranks &&
+        (request.pair_lengths ? kAnyBytes : request.bytes) <= row.most_bytes &&
+        unfit(algorithms()[algorithm_index(row.algorithm)], request).empty())
+      return &row;
+  return nullptr;
+}
+
 }  // namespace
+
+Spread spread_over(std::span<const int> machines) {
+  const auto next = std::adjacent_find(machines.begin(), machines.end(), std::not_equal_to());
+  if (next == machines.end()) return Spread::one_machine;
+  const auto each = static_cast<std::size_t>(next - machines.begin()) + 1;
+  if (each == 1 || machines.size() % each != 0) return Spread::machines;
+  std::set<int> seen;
+  for (std::size_t first = 0; first < machines.size(); first += each) {
+    const std::span<const int> group = machines.subspan(first, each);
+    const bool alike =
+        std::count(group.begin(), group.end(), group.front()) == static_cast<std::ptrdiff_t>(each);
+    if (!alike || !seen.insert(group.front()).second) return Spread::machines;
+  }
+  return Spread::even_machines;
+}
 
 std::string unfit(const Facts& facts, const SelectRequest& request) {
   if (request.wide && facts.rewrites_output)
@@ -127,13 +164,11 @@ Choice choose(const SelectRequest& request, std::string_view forced, bool by_cal
                               to_string(request.what), forced, request.ranks,
                               request.pair_lengths ? " and blocks of different lengths" : ""));
   }
-  for (const Row& row : kTable) {
-    if (row.what != request.what || request.ranks > row.most_ranks ||
-        (request.pair_lengths ? kAnyBytes : request.bytes) > row.most_bytes)
-      continue;
-    const std::uint32_t index = algorithm_index(row.algorithm);
-    if (unfit(algorithms()[index], request).empty()) return {index, message};
-  }
+  const Row* row = nullptr;
+  if (request.spread != Spread::one_machine) row = find_row(kAcross, request);
+  if (row == nullptr && request.spread == Spread::even_machines) row = find_row(kEven, request);
+  if (row == nullptr) row = find_row(kTable, request);
+  if (row != nullptr) return {algorithm_index(row->algorithm), message};
   throw Error(ErrorKind::internal, fmt::format("no algorithm for {} of {} ranks",
                                                to_string(request.what), request.ranks));
 }

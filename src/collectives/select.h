@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -17,6 +18,16 @@ struct Choice {
   std::size_t message_bytes;  ///< At most the transport's.
 };
 
+/// Where a communicator's ranks are; agreed.
+enum class Spread {
+  one_machine,
+  machines,
+  even_machines,  ///< The same number on each, more than one, of consecutive ranks.
+};
+
+/// `machines`: a number for each rank's.
+Spread spread_over(std::span<const int> machines);
+
 struct SelectRequest {
   Collective what;
   std::size_t bytes;  ///< Of the whole vector (whole) or of the longest block (blocks).
@@ -27,6 +38,7 @@ struct SelectRequest {
   std::size_t element_bytes = 1;  ///< In messages.
   bool wide = false;              ///< accumulate = f32.
   bool marked = false;            ///< accumulate = f32, or a premultiplied sum.
+  Spread spread = Spread::one_machine;
 };
 
 /// Why schedules with these facts cannot serve the call: "keeps ...". Empty: they can.

@@ -41,7 +41,8 @@ SelectRequest CommunicatorImpl::request_of(const CallKind& kind) const {
           .pair_lengths = kind.variable && only_pairs_know(kind.what),
           .element_bytes = moved,
           .wide = wide,
-          .marked = wide || kind.premultiplied};
+          .marked = wide || kind.premultiplied,
+          .spread = parts_.spread};
 }
 
 // By the program's own function; empty: it has none, or leaves it to us.

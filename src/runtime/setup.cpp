@@ -156,6 +156,13 @@ std::vector<int> machines_of(const std::vector<Hello>& hellos) {
   return machines;
 }
 
+// Over several machines.
+void spread(CommunicatorParts& parts, std::vector<int> machines) {
+  parts.spread = spread_over(machines);
+  parts.machines = std::move(machines);
+  if (parts.groups.empty()) parts.groups = parts.machines;
+}
+
 void share_cores(CommunicatorParts& parts, const std::vector<Hello>& hellos) {
   std::map<std::string_view, int> ranks;  // by machine
   for (const Hello& hello : hellos) ++ranks[machine_of(hello.host)];
@@ -299,13 +306,13 @@ CommunicatorParts join_store(std::shared_ptr<Store> store, int rank, int size, c
   check_agreement(hellos, rank);
   timer.end(parts.startup, "rendezvous");
 
-  const std::vector<int> machines = machines_of(hellos);
+  std::vector<int> machines = machines_of(hellos);
   const bool across = std::count(machines.begin(), machines.end(), 0) < size;
   if (!across || across_machines(parts.transport->name()) == parts.transport->name())
     parts.transport->connect(addresses_of(hellos, parts.transport->name()), deadline);
   else
     parts.transport = connect_machines(parts, machines, secret, prefix, mine, deadline);
-  if (across && parts.groups.empty()) parts.groups = machines;
+  if (across) spread(parts, std::move(machines));
   share_cores(parts, hellos);
   parts.prices = prices_of(hellos[0]);
   timer.end(parts.startup, "connect");
@@ -344,9 +351,14 @@ CommunicatorParts join_subset(const CommunicatorParts& whole, Subset subset,
   parts.size = static_cast<int>(subset.members.size());
   parts.cores = whole.cores;
   parts.prices = whole.prices;
-  if (!whole.groups.empty())
+  const auto of_members = [&](const std::vector<int>& all) {
+    std::vector<int> own;
     for (const int member : subset.members)
-      parts.groups.push_back(whole.groups[static_cast<std::size_t>(member)]);
+      if (!all.empty()) own.push_back(all[static_cast<std::size_t>(member)]);
+    return own;
+  };
+  parts.groups = of_members(whole.groups);
+  if (!whole.machines.empty()) spread(parts, of_members(whole.machines));
   subset.data_bytes = std::max(ring_bytes, least_ring_bytes(parts.size));
   subset.max_message_bytes = message_bytes_in(subset.data_bytes, runtime.config());
   parts.transport = whole.transport->split(subset);

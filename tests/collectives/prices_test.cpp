@@ -127,5 +127,32 @@ TEST(Prices, SmallerMessagesAreTakenWhereThatPays) {
             std::size_t{1} << 16);
 }
 
+TEST(Selection, KnowsMachinesThatHaveTheirRanksTogetherAndAlike) {
+  const auto spread = [](std::vector<int> machines) { return spread_over(machines); };
+  EXPECT_EQ(spread({}), Spread::one_machine);
+  EXPECT_EQ(spread({0, 0, 0}), Spread::one_machine);
+  EXPECT_EQ(spread({0, 0, 1, 1}), Spread::even_machines);
+  EXPECT_EQ(spread({1, 1, 1, 0, 0, 0, 2, 2, 2}), Spread::even_machines);
+  EXPECT_EQ(spread({0, 1}), Spread::machines) << "one rank on each: no machine to stay within";
+  EXPECT_EQ(spread({0, 1, 0, 1}), Spread::machines);
+  EXPECT_EQ(spread({0, 0, 1, 1, 0, 0}), Spread::machines);
+  EXPECT_EQ(spread({0, 0, 1, 1, 1}), Spread::machines);
+  EXPECT_EQ(spread({0, 0, 1, 2}), Spread::machines);
+}
+
+TEST(Selection, StaysWithinMachinesWhereEachHasTheSameRanks) {
+  PriceList prices{MachineCosts()};
+  const auto chosen = [&](Spread spread, std::size_t bytes, int ranks) {
+    SelectRequest call = request(Collective::all_reduce, bytes, ranks, ranks);
+    call.spread = spread;
+    return algorithms()[prices.choose(call, "").algorithm].name;
+  };
+  EXPECT_EQ(chosen(Spread::even_machines, 8, 8), "recursive_doubling");
+  EXPECT_EQ(chosen(Spread::even_machines, 1 << 20, 8), "hierarchical");
+  EXPECT_NE(chosen(Spread::machines, 1 << 20, 8), "hierarchical");
+  EXPECT_NE(chosen(Spread::one_machine, 1 << 20, 8), "hierarchical") << "kept apart in the cache";
+  EXPECT_EQ(chosen(Spread::machines, 64 << 10, 2), "one_shot");
+}
+
 }  // namespace
 }  // namespace tutti
