@@ -3,13 +3,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <string>
 #include <string_view>
 
 #include <tutti/types.hpp>
 
 #include "collectives/program.h"
+#include "collectives/spread.h"
 
 namespace tutti {
 
@@ -17,16 +17,6 @@ struct Choice {
   std::uint32_t algorithm;    ///< Index in algorithms().
   std::size_t message_bytes;  ///< At most the transport's.
 };
-
-/// Where a communicator's ranks are; agreed.
-enum class Spread {
-  one_machine,
-  machines,
-  even_machines,  ///< The same number on each, more than one, of consecutive ranks.
-};
-
-/// `machines`: a number for each rank's.
-Spread spread_over(std::span<const int> machines);
 
 struct SelectRequest {
   Collective what;
