@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <span>
 
 #include <fmt/format.h>
 
@@ -32,8 +31,12 @@ struct Row {
   int most_ranks;
   std::size_t most_bytes;  ///< As SelectRequest::bytes.
   std::string_view algorithm;
+  Spread least_spread = Spread::one_machine;
 };
 constexpr Row kTable[] = {
+    {Collective::all_reduce, 2, 96u << 10, "one_shot", Spread::machines},
+    {Collective::all_reduce, kAnyRanks, 16u << 10, "recursive_doubling", Spread::machines},
+    {Collective::all_reduce, kAnyRanks, kAnyBytes, "hierarchical", Spread::even_machines},
     {Collective::all_reduce, 2, 32u << 10, "one_shot"},
     {Collective::all_reduce, 2, kAnyBytes, "ring"},
     {Collective::all_reduce, kAnyRanks, 16u << 10, "recursive_doubling"},
@@ -66,15 +69,6 @@ constexpr Row kTable[] = {
     {Collective::all_to_all, kAnyRanks, kAnyBytes, "pairwise"},
 };
 
-/// Goes before the other where ranks are on several machines (two network namespaces on the two
-/// cores, docs/performance.md): the message is dearer than the byte for longer.
-constexpr Row kAcross[] = {
-    {Collective::all_reduce, 2, 96u << 10, "one_shot"},
-    {Collective::all_reduce, kAnyRanks, 16u << 10, "recursive_doubling"},
-};
-/// And then this, where each has the same number of ranks: between machines goes what has to.
-constexpr Row kEven[] = {{Collective::all_reduce, kAnyRanks, kAnyBytes, "hierarchical"}};
-
 bool serves(const Algorithm& algorithm, const SelectRequest& request) {
   return algorithm.knows(request.what, request.ranks) &&
          (algorithm.direct || !request.pair_lengths);
@@ -89,16 +83,6 @@ std::string unfit(const Algorithm& algorithm, const SelectRequest& request) {
   Facts facts = facts_of({&plan, 1});
   facts.rewrites_output = algorithm.rewrites_output && plan.layout == Layout::whole;
   return unfit(facts, request);
-}
-
-/// The first row that fits.
-const Row* find_row(std::span<const Row> table, const SelectRequest& request) {
-  for (const Row& row : table)
-    if (row.what == request.what && request.ranks <= row.most_ranks &&
-        (request.pair_lengths ? kAnyBytes : request.bytes) <= row.most_bytes &&
-        unfit(algorithms()[algorithm_index(row.algorithm)], request).empty())
-      return &row;
-  return nullptr;
 }
 
 }  // namespace
@@ -147,11 +131,14 @@ Choice choose(const SelectRequest& request, std::string_view forced, bool by_cal
                               to_string(request.what), forced, request.ranks,
                               request.pair_lengths ? " and blocks of different lengths" : ""));
   }
-  const Row* row = nullptr;
-  if (request.spread != Spread::one_machine) row = find_row(kAcross, request);
-  if (row == nullptr && request.spread == Spread::even_machines) row = find_row(kEven, request);
-  if (row == nullptr) row = find_row(kTable, request);
-  if (row != nullptr) return {algorithm_index(row->algorithm), message};
+  for (const Row& row : kTable) {
+    if (row.what != request.what || request.ranks > row.most_ranks ||
+        request.spread < row.least_spread ||
+        (request.pair_lengths ? kAnyBytes : request.bytes) > row.most_bytes)
+      continue;
+    const std::uint32_t index = algorithm_index(row.algorithm);
+    if (unfit(algorithms()[index], request).empty()) return {index, message};
+  }
   throw Error(ErrorKind::internal, fmt::format("no algorithm for {} of {} ranks",
                                                to_string(request.what), request.ranks));
 }
