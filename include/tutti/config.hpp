@@ -61,6 +61,7 @@ struct Config {
   std::chrono::milliseconds timeout{300'000};  ///< Deadline of an operation that is given none.
   std::chrono::milliseconds stall{10'000};     ///< What takes longer is told in the log; 0: never.
   std::chrono::milliseconds startup_timeout{300'000};  ///< Deadline of creating a communicator.
+  int threads = 0;     ///< Of a rank in a large blocking call; 0: by cores. Must agree among ranks.
   int group_size = 0;  ///< Consecutive ranks that algorithms by groups take for a host's; 0: about
                        ///< the square root of all. Must agree among ranks.
   std::size_t message_bytes =

@@ -69,7 +69,7 @@ void combine_own(const CombineArgs& args) {
 class Compiler {
  public:
   Compiler(const Schedule& schedule, const CallSignature& call, std::size_t message_bytes,
-           bool lends)
+           bool lends, Stripe stripe)
       : schedule_(schedule),
         lends_(lends && call.lengths == 0 && !call.wide),
         held_bytes_(element_bytes(call.type, call.reduction)),
@@ -80,6 +80,7 @@ class Compiler {
     program_.call = call;
     program_.variable = call.lengths != 0;
     program_.lends = lends_;
+    program_.stripe = stripe;
     program_.fingerprint = fingerprint(call);
     program_.pieces = cut_.pieces;
     program_.piece_bytes = cut_.piece_elements * held_bytes_;
@@ -244,10 +245,12 @@ class Compiler {
     }
   }
 
-  static std::uint16_t port_of(std::vector<Program::Port>& ports, const Operand& operand,
-                               int channel) {
-    return operand.place == Place::peer ? tutti::port_of(ports, operand.index, channel)
-                                        : std::uint16_t{0};
+  std::uint16_t port_of(std::vector<Program::Port>& ports, const Operand& operand,
+                        int channel) const {
+    if (operand.place != Place::peer) return 0;
+    assert(channel < kStripeChannels || program_.stripe.of == 1);
+    const int first = static_cast<int>(program_.stripe.number) * kStripeChannels;
+    return tutti::port_of(ports, operand.index, first + channel);
   }
 
   void add(const Operand& operand, std::uint16_t port) {
@@ -320,8 +323,8 @@ Facts facts_of(std::span<const Schedule> schedules) {
 }
 
 Program compile(const Schedule& schedule, const CallSignature& call, std::size_t message_bytes,
-                bool lends) {
-  return Compiler(schedule, call, message_bytes, lends).run();
+                bool lends, Stripe stripe) {
+  return Compiler(schedule, call, message_bytes, lends, stripe).run();
 }
 
 }  // namespace tutti

@@ -30,6 +30,17 @@ struct BlockTable {
   std::vector<Block> blocks;  ///< Twice as many as ranks.
 };
 
+/// A call's share of pieces: each `of`-th, from `number` on, over channels of their own. So stripes
+/// have no byte, no message and no order in common.
+struct Stripe {
+  std::uint64_t number = 0;
+  std::uint64_t of = 1;
+
+  bool operator==(const Stripe&) const = default;
+};
+inline constexpr int kStripeChannels = 1 << 12;  ///< From a stripe's channels to the next one's.
+inline constexpr int kMostStripes = 8;
+
 /// Immutable after compile(). Offsets are bytes from the start of the operand's buffer; all pieces
 /// but the last are of one shape, so each record holds two: [0] for a full piece, [1] for the last.
 struct Program {
@@ -85,6 +96,7 @@ struct Program {
   std::vector<Port> receives;
   std::vector<Port> sends;
   std::uint64_t pieces = 1;
+  Stripe stripe;
   std::uint64_t piece_bytes = 0;  ///< From one piece to the next in input and output.
   int widening = 0;  ///< Messages are 2^this times as long as what they carry is in the buffers.
   // From one segment to the next: in the call's buffers, in messages (packed: the segment itself),
@@ -119,7 +131,7 @@ Cut cut(Layout layout, std::uint64_t count, std::size_t element_bytes, int chunk
 /// Compiles one rank's schedule for one call; where `call` says that lengths differ, for all calls
 /// that differ in `count` and `lengths` alone. `lends`: messages may be lent.
 Program compile(const Schedule& schedule, const CallSignature& call, std::size_t message_bytes,
-                bool lends = false);
+                bool lends = false, Stripe stripe = {});
 
 /// The most operands on a side of a step of a premultiplied sum, or with accumulate = f32.
 inline constexpr std::size_t kMostMarked = 64;

@@ -36,6 +36,8 @@ constexpr std::array kKnobs{
     Knob{"accumulate", AccumulateKnob{&Config::accumulate}, kAgree,
          "Partial sums of floats: rounded in each step; 16- and 8-bit ones in f32 to the end; or "
          "so that no order of ranks and no algorithm changes a bit."},
+    Knob{"threads", CountKnob{&Config::threads, 0, 8}, kAgree,
+         "Of a rank in a large blocking call on one machine; 0: as many as it has cores for."},
     Knob{"timeout_ms", TimeKnob{&Config::timeout, milliseconds(1), hours(24)}, kOwn,
          "Deadline of an operation that is given none."},
     Knob{"stall_ms", TimeKnob{&Config::stall, milliseconds(0), hours(24)}, kOwn,

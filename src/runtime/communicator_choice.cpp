@@ -1,4 +1,5 @@
 // Which algorithm serves a call: who is asked, in which order (docs/selection.md).
+#include <algorithm>
 #include <exception>
 
 #include <fmt/format.h>
@@ -28,6 +29,19 @@ Choice CommunicatorImpl::choose_algorithm(const CallKind& kind, std::string_view
   const std::string why = unfit(own_algorithms_.facts(number), request);
   if (!why.empty()) refuse(kind, fmt::format("algorithm '{}' {}", algorithm, why));
   return {number, most};
+}
+
+// Where messages are memory, and each rank has cores of its own: agreed, as all that it follows
+// from.
+int CommunicatorImpl::stripes_of(const CallKind& kind) const {
+  constexpr std::size_t kLeastStripeBytes = 2u << 20;  // far above what waking a thread costs
+  const std::string_view transport = parts_.transport->name();
+  if (kind.variable || (transport != "shm" && transport != "local")) return 1;
+  const int threads = parts_.runtime->config().threads;
+  const int most = threads != 0 ? threads : parts_.family->cores / parts_.family->ranks;
+  const std::size_t bytes = kind.count * element_bytes(kind);
+  return static_cast<int>(std::clamp<std::size_t>(
+      bytes / kLeastStripeBytes, 1, static_cast<std::size_t>(std::clamp(most, 1, kMostStripes))));
 }
 
 SelectRequest CommunicatorImpl::request_of(const CallKind& kind) const {

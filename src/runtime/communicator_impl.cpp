@@ -64,6 +64,7 @@ CommunicatorImpl::~CommunicatorImpl() {
   pool_->abandon();
   if (!parts_.runtime->in_own_process()) {  // a forked child: the channels are the parent's
     static_cast<void>(parts_.transport.release());
+    crew_.forget();
     return;
   }
   drain();
@@ -123,7 +124,8 @@ CallKey CommunicatorImpl::key_of(const CallKind& kind, std::string_view algorith
   return {{kind.what, kind.type, kind.op, kind.root, kind.variable ? 0 : kind.count,
            choice.algorithm, kind.variable ? kPairLengths : 0, kind.reduction, widens(kind)},
           choice.message_bytes,
-          lends()};
+          lends(),
+          stripes_of(kind)};
 }
 
 CommunicatorImpl::Plan CommunicatorImpl::plan_kind(const CallKind& kind,
@@ -153,8 +155,10 @@ void CommunicatorImpl::begin(BoundProgram& bound, CallBuffers& buffers, std::siz
   board_.record(number, whole != nullptr         ? *whole
                         : bound.program.variable ? buffers.blocks->call
                                                  : bound.program.call);
-  execution_.start(bound, buffers, static_cast<std::uint32_t>(number),
-                   stores_for(result_bytes, buffers.input, buffers.output));
+  const ResultStores stores = stores_for(result_bytes, buffers.input, buffers.output);
+  execution_.start(bound, buffers, static_cast<std::uint32_t>(number), stores);
+  if (!bound.others.empty()) [[unlikely]]
+    crew_.start(bound, buffers, static_cast<std::uint32_t>(number), stores, !under_way_);
 }
 
 void CommunicatorImpl::begin(const PlannedCall& call, const BlockTable* blocks) {
@@ -175,36 +179,6 @@ bool CommunicatorImpl::begin_part() {
   CallBuffers buffers{part->input, part->output, nullptr, part->blocks};
   begin(*part_program_, buffers, 0, &sum_.call());
   return true;
-}
-
-bool CommunicatorImpl::lends() const noexcept {
-  return (segments_ != nullptr && !segments_->empty()) || parts_.transport->takes_memory();
-}
-
-std::optional<Lent> CommunicatorImpl::lend(std::size_t bytes) {
-  check_usable("Buffer::allocate");
-  last_plan_.reset();  // programs for calls that lend are others
-  return parts_.transport->lend(bytes);
-}
-
-std::optional<LentBuffers> CommunicatorImpl::lent_of(const CallSignature& call,
-                                                     const CallBuffers& buffers) const {
-  const auto bytes =
-      static_cast<std::size_t>(call.count) * element_bytes(call.type, call.reduction);
-  const auto [in_bytes, out_bytes] =
-      buffer_sizes(call.what, bytes, parts_.rank == call.root, parts_.size);
-  const auto extent = [&](const void* data, std::size_t of) {
-    const auto lent = segments_ != nullptr ? segments_->extent_of(data, of) : std::nullopt;
-    if (lent || !parts_.transport->takes_memory()) return lent;
-    return std::optional(Extent{kAllMemory, reinterpret_cast<std::uintptr_t>(data)});
-  };
-  const auto input = extent(buffers.input, in_bytes);
-  const auto output = extent(buffers.output, out_bytes);
-  if (!input && !output) return std::nullopt;
-  const auto in = reinterpret_cast<std::uintptr_t>(buffers.input);
-  const auto out = reinterpret_cast<std::uintptr_t>(buffers.output);
-  const bool apart = in + in_bytes <= out || out + out_bytes <= in;
-  return LentBuffers{input.value_or(Extent{}), output.value_or(Extent{}), !apart};
 }
 
 void CommunicatorImpl::complete() noexcept {
@@ -251,6 +225,7 @@ void CommunicatorImpl::finish_now(std::chrono::milliseconds timeout) {
   try {
     await_execution(timeout);
   } catch (...) {
+    crew_.stop();
     const Error error = diagnose_thrown();
     fail(error);
     throw error;
@@ -296,8 +271,8 @@ void CommunicatorImpl::await_execution(std::chrono::milliseconds timeout) {
 void CommunicatorImpl::begin_queued(Operation& operation) {
   PlannedCall& call = operation.call;
   if (!call.program && !call.reproducible) call.program = programs_.get(call.key);
-  begin(call, &operation.blocks());
   under_way_ = true;
+  begin(call, &operation.blocks());
   deadline_.store(operation.deadline, std::memory_order_relaxed);
 }
 

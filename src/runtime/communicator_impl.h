@@ -15,6 +15,7 @@
 
 #include "collectives/prices.h"
 #include "runtime/call.h"
+#include "runtime/crew.h"
 #include "runtime/diagnosis.h"
 #include "runtime/execution.h"
 #include "runtime/lender.h"
@@ -164,6 +165,7 @@ class CommunicatorImpl final : public Advanced {
   Plan plan_kind(const CallKind& kind, std::string_view algorithm);
   CallKey key_of(const CallKind& kind, std::string_view algorithm);
   Choice choose_algorithm(const CallKind& kind, std::string_view algorithm);
+  int stripes_of(const CallKind& kind) const;
   SelectRequest request_of(const CallKind& kind) const;
   std::string selected(const CallKind& kind) const;
   bool usable() const noexcept;
@@ -189,7 +191,7 @@ class CommunicatorImpl final : public Advanced {
   bool begin_part();
   /// True once the call under way is done.
   bool advance_call() {
-    while (execution_.advance()) {
+    while (execution_.advance() && (!crew_.busy() || crew_.advance())) {
       if (!sum_.under_way()) [[likely]]
         return all_left();
       complete();
@@ -262,6 +264,7 @@ class CommunicatorImpl final : public Advanced {
   // Engine: its owner only.
   ProgramCache programs_;
   Execution execution_;
+  Crew crew_{[this] { wake_waiters(); }};       // for the other stripes of what execution_ runs
   ReproducibleSum sum_;                         // that execution_ runs a part of
   std::shared_ptr<BoundProgram> part_program_;  // its
   std::uint64_t next_number_ = 0;

@@ -62,7 +62,10 @@ void CommunicatorImpl::advance_queue() {
     } catch (...) {
       error = diagnose_thrown();
     }
-    if (error) fail(*error);
+    if (error) {
+      crew_.stop();
+      fail(*error);
+    }
     finish_front(std::move(error));
   }
 }
@@ -150,6 +153,7 @@ void CommunicatorImpl::look_queue() {
     error = diagnose_thrown();
   }
   if (!error) return deadline_.store(next_look(operation.deadline), std::memory_order_relaxed);
+  crew_.stop();
   fail(*error);
   finish_front(std::move(error));
   advance_queue();  // ends what is queued behind it

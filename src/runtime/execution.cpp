@@ -67,8 +67,10 @@ void Execution::start(BoundProgram& bound, const CallBuffers& buffers, std::uint
   unfinished_ = bound.lanes.size();
   for (LaneState& lane : bound.lanes) {
     lane.step = lane.first;
-    lane.piece = lane.done = lane.cursor = lane.loans = 0;
-    if (lane.first == lane.end) --unfinished_;
+    lane.piece = bound.program.stripe.number;
+    lane.walked = lane.done = lane.cursor = lane.loans = 0;
+    if (lane.piece >= pieces_) lane.step = lane.end;
+    if (lane.step == lane.end) --unfinished_;
   }
 }
 
@@ -77,10 +79,10 @@ inline bool Execution::order_kept(const LaneState& lane) const noexcept {
   if (after.lane < 0) [[likely]]
     return true;
   const auto back = static_cast<std::uint64_t>(after.pieces_back);
-  if (lane.piece < back) return true;
+  if (lane.walked < back) return true;
   const LaneState& other = bound_->lanes[static_cast<std::size_t>(after.lane)];
   const auto steps = static_cast<std::uint64_t>(other.end - other.first);
-  return other.done > (lane.piece - back) * steps + static_cast<std::uint64_t>(after.step);
+  return other.done > (lane.walked - back) * steps + static_cast<std::uint64_t>(after.step);
 }
 
 // The address of the operand's message; false: it is not there yet.
@@ -248,7 +250,8 @@ inline void Execution::next_step(LaneState& lane) {
   lane.cursor = lane.loans = 0;
   ++lane.done;
   if (++lane.step != lane.end) return;
-  if (++lane.piece < pieces_)
+  ++lane.walked;
+  if ((lane.piece += bound_->program.stripe.of) < pieces_)
     lane.step = lane.first;
   else
     --unfinished_;

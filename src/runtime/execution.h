@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -116,9 +117,10 @@ struct LaneState {
       addresses;  ///< Of the current step's operands, in hand or not: inputs, then outputs.
   const Program::Step* step = nullptr;
   std::uint64_t piece = 0;
-  std::uint64_t done = 0;  ///< Steps done, over all pieces.
-  std::size_t cursor = 0;  ///< Operands of the current step in hand.
-  std::size_t loans = 0;   ///< Of those, messages that are lent.
+  std::uint64_t walked = 0;  ///< Pieces.
+  std::uint64_t done = 0;    ///< Steps done, over all pieces.
+  std::size_t cursor = 0;    ///< Operands of the current step in hand.
+  std::size_t loans = 0;     ///< Of those, messages that are lent.
 };
 
 /// A program with its ports resolved for one communicator, and the state of its one execution at a
@@ -134,6 +136,7 @@ struct BoundProgram {
   std::vector<LaneState> lanes;
   std::vector<CombineExtras> extras;  ///< The program's, with what the call under way brought.
   std::vector<void*> written;         ///< By a step of a call that lends.
+  std::vector<std::unique_ptr<BoundProgram>> others;  ///< The call's other stripes.
 
  private:
   std::vector<const void*> addresses_;

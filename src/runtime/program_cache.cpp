@@ -22,8 +22,14 @@ std::shared_ptr<BoundProgram> ProgramCache::get(const CallKey& key) {
   if (found == entries_.end()) {
     if (entries_.size() >= kMost) drop_least_recent();
     const CallSignature& call = key.signature;
-    Program program = compile(plan(call), call, key.message_bytes, key.lends);
-    auto bound = std::make_shared<BoundProgram>(std::move(program), transport_);
+    const Schedule schedule = plan(call);
+    const auto stripes = static_cast<std::uint64_t>(key.stripes);
+    const auto stripe = [&](std::uint64_t number) {
+      return compile(schedule, call, key.message_bytes, key.lends, {number, stripes});
+    };
+    auto bound = std::make_shared<BoundProgram>(stripe(0), transport_);
+    for (std::uint64_t number = 1; number < stripes; ++number)
+      bound->others.push_back(std::make_unique<BoundProgram>(stripe(number), transport_));
     found = entries_.emplace(key, Entry{std::move(bound)}).first;
   }
   found->second.used = ++uses_;

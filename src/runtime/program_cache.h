@@ -19,6 +19,7 @@ struct CallKey {
   CallSignature signature;
   std::size_t message_bytes = 0;
   bool lends = false;  ///< This rank lends memory, perhaps the call's.
+  int stripes = 1;     ///< Agreed.
 
   bool operator==(const CallKey&) const = default;
 };
@@ -36,10 +37,10 @@ class ProgramCache {
   /// throw when they are made (`unavailable`).
   std::shared_ptr<BoundProgram> get(const CallKey& key);
 
-  /// Scratch for one execution of `program`, 64-byte aligned.
+  /// Scratch for one execution of `program`, 64-byte aligned, that of its stripes side by side.
   std::byte* scratch(const BoundProgram& bound) {
-    return bound.program.scratch_bytes <= scratch_bytes() ? scratch_.get()
-                                                          : grow(bound.program.scratch_bytes);
+    const std::size_t bytes = bound.program.scratch_bytes * bound.program.stripe.of;
+    return bytes <= scratch_bytes() ? scratch_.get() : grow(bytes);
   }
   /// Held from execution to execution. Any thread.
   std::size_t scratch_bytes() const noexcept {

@@ -88,7 +88,7 @@ TEST(Config, ReadsEveryKnobFromTheEnvironment) {
        "TUTTI_SPIN_POLLS=-1", "TUTTI_LOG_LEVEL=debug", "TUTTI_ACCUMULATE=f32", "TUTTI_GROUP_SIZE=4",
        "TUTTI_BIND=0-1,2", "TUTTI_STORE=tcp://[::1]:29500", "TUTTI_SECRET=0123456789abcdef",
        "TUTTI_SECRET_FILE=/run/secret", "TUTTI_TRUST_NETWORK=yes", "TUTTI_TUNING_FILE=/t.json",
-       "TUTTI_INTERFACES=^docker,lo", "TUTTI_STALL_MS=0"});
+       "TUTTI_INTERFACES=^docker,lo", "TUTTI_STALL_MS=0", "TUTTI_THREADS=4"});
   const Config& config = resolved.config;
   EXPECT_EQ(config.transports, "shm,local");
   EXPECT_EQ(config.algorithm, "ring");
@@ -96,6 +96,7 @@ TEST(Config, ReadsEveryKnobFromTheEnvironment) {
   EXPECT_EQ(config.timeout, milliseconds(1));
   EXPECT_EQ(config.startup_timeout, std::chrono::hours(24));
   EXPECT_EQ(config.stall, milliseconds(0));
+  EXPECT_EQ(config.threads, 4);
   EXPECT_EQ(config.group_size, 4);
   EXPECT_EQ(config.message_bytes, 64u << 10);
   EXPECT_EQ(config.ring_bytes, 1u << 20);
