@@ -40,12 +40,8 @@ iovec piece(const void* data, std::size_t bytes) noexcept {
 
 }  // namespace
 
-Connection::Connection(Endpoint& endpoint, const Clock& clock, int rank, Fd socket)
-    : endpoint_(endpoint),
-      clock_(clock),
-      rank_(rank),
-      socket_(std::move(socket)),
-      inbox_(kInboxBytes) {}
+Connection::Connection(Endpoint& endpoint, const Clock& clock, Fd socket)
+    : endpoint_(endpoint), clock_(clock), socket_(std::move(socket)), inbox_(kInboxBytes) {}
 
 void Connection::add(Group& group) {
   const std::lock_guard lock(mutex_);

@@ -30,7 +30,7 @@ class Endpoint;
 /// before anything newer.
 class Connection {
  public:
-  Connection(Endpoint& endpoint, const Clock& clock, int rank, Fd socket);
+  Connection(Endpoint& endpoint, const Clock& clock, Fd socket);
 
   int socket() const noexcept { return socket_.get(); }
 
@@ -146,7 +146,6 @@ class Connection {
 
   Endpoint& endpoint_;
   const Clock& clock_;
-  const int rank_;
   const Fd socket_;
   mutable std::mutex mutex_;
   std::map<std::uint32_t, Group*> groups_;  // by id

@@ -53,7 +53,7 @@ Endpoint::~Endpoint() {
 
 void Endpoint::add_peer(int rank, Fd socket) {
   auto& peer = peers_[static_cast<std::size_t>(rank)];
-  peer = std::make_unique<Connection>(*this, clock_, rank, std::move(socket));
+  peer = std::make_unique<Connection>(*this, clock_, std::move(socket));
   if (!watch(*peer))
     throw Error(ErrorKind::unavailable,
                 fmt::format("cannot watch a connection: {}", std::strerror(errno)));
