@@ -67,8 +67,8 @@ TEST_P(Abort, EndsAnAsynchronousReceiveThatNobodyWaitsFor) {
 }
 
 TEST_P(Abort, LetsADestructorGoThatWouldWaitForPeers) {
+  std::vector<float> data(100);  // the call's until its communicator has ended
   const auto outcomes = run_ranks(2, quick_config(GetParam()), [&](Communicator& comm) {
-    std::vector<float> data(100);
     comm.barrier();
     if (comm.rank() == 0) {
       comm.all_reduce_async(std::span(data));
