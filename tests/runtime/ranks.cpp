@@ -313,7 +313,7 @@ Ranks::Ranks(TransportKind kind, int size, std::uint64_t seed) : random_(seed) {
     context.rank = rank;
     context.size = size;
     context.clock = &clock_;
-    context.random = &random_;
+    context.random = &identities_;
     context.data_bytes = 3 * kMessageBytes;
     context.max_message_bytes = kMessageBytes;
     const bool in_process = kind == TransportKind::local || kind == TransportKind::lending;
