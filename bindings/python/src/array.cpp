@@ -1,0 +1,152 @@
+#include "array.h"
+
+#include <string>
+#include <utility>
+
+#include <tutti/error.hpp>
+
+namespace tutti::python {
+namespace {
+
+[[noreturn]] void refuse(const char* what, const std::string& why) {
+  throw Error(ErrorKind::usage, std::string(what) + ": " + why);
+}
+
+enum class Kind { integer, natural, real, brain, complex, boolean, f8e4m3, f8e5m2, none };
+
+std::optional<DataType> type_of(Kind kind, std::size_t bytes) {
+  constexpr DataType kIntegers[] = {DataType::int8, DataType::int16, DataType::int32,
+                                    DataType::int64};
+  constexpr DataType kNaturals[] = {DataType::uint8, DataType::uint16, DataType::uint32,
+                                    DataType::uint64};
+  const int power = bytes == 1 ? 0 : bytes == 2 ? 1 : bytes == 4 ? 2 : bytes == 8 ? 3 : -1;
+  switch (kind) {
+    case Kind::integer:
+      if (power >= 0) return kIntegers[power];
+      break;
+    case Kind::natural:
+      if (power >= 0) return kNaturals[power];
+      break;
+    case Kind::real:
+      if (bytes == 2) return DataType::f16;
+      if (bytes == 4) return DataType::f32;
+      if (bytes == 8) return DataType::f64;
+      break;
+    case Kind::complex:
+      if (bytes == 8) return DataType::complex64;
+      if (bytes == 16) return DataType::complex128;
+      break;
+    case Kind::brain: return DataType::bf16;
+    case Kind::boolean: return DataType::boolean;
+    case Kind::f8e4m3: return DataType::f8e4m3;
+    case Kind::f8e5m2: return DataType::f8e5m2;
+    case Kind::none: break;
+  }
+  return std::nullopt;
+}
+
+// Of the struct module's letters; NumPy writes a complex number as Z and the letter of its parts.
+Kind kind_of_format(const char* format) {
+  if (format == nullptr) return Kind::natural;
+  std::string_view letters(format);
+  if (!letters.empty() && std::string_view("@=<").find(letters.front()) != letters.npos)
+    letters.remove_prefix(1);
+  if (letters.size() == 2 && letters.front() == 'Z') return Kind::complex;
+  if (letters.size() != 1) return Kind::none;
+  if (letters == "?") return Kind::boolean;
+  if (std::string_view("bhilqn").find(letters) != letters.npos) return Kind::integer;
+  if (std::string_view("cBHILQN").find(letters) != letters.npos) return Kind::natural;
+  return std::string_view("efd").find(letters) != letters.npos ? Kind::real : Kind::none;
+}
+
+// By DLPack's numbers.
+Kind kind_of_code(std::uint8_t code) {
+  switch (code) {
+    case 0: return Kind::integer;
+    case 1: return Kind::natural;
+    case 2: return Kind::real;
+    case 4: return Kind::brain;
+    case 5: return Kind::complex;
+    case 6: return Kind::boolean;
+    case 10: return Kind::f8e4m3;
+    case 12: return Kind::f8e5m2;
+    default: return Kind::none;
+  }
+}
+
+constexpr const char* kOnePiece =
+    "the array's elements do not lie one behind the other: give a contiguous one";
+
+}  // namespace
+
+Array::Array(const char* what, nb::handle object, bool writes) {
+  if (PyObject_CheckBuffer(object.ptr()) != 0)
+    from_buffer(what, object, writes);
+  else
+    from_dlpack(what, object);
+}
+
+void Array::from_buffer(const char* what, nb::handle object, bool writes) {
+  const int flags = PyBUF_FORMAT | PyBUF_STRIDES | (writes ? PyBUF_WRITABLE : 0);
+  Py_buffer view;
+  if (PyObject_GetBuffer(object.ptr(), &view, flags) != 0) {
+    PyErr_Clear();
+    refuse(what, "the object's buffer cannot be used: is it read-only?");
+  }
+  view_ = view;
+  if (PyBuffer_IsContiguous(&view, 'C') == 0) {
+    PyBuffer_Release(&*view_);
+    view_.reset();
+    refuse(what, kOnePiece);
+  }
+  const auto element = static_cast<std::size_t>(view.itemsize);
+  const auto found = type_of(kind_of_format(view.format), element);
+  if (!found) {
+    const std::string format = view.format;
+    PyBuffer_Release(&*view_);
+    view_.reset();
+    refuse(what, "tutti has no type for elements of the format \"" + format + "\"");
+  }
+  data = view.buf;
+  type = *found;
+  count = static_cast<std::size_t>(view.len) / element;
+}
+
+void Array::from_dlpack(const char* what, nb::handle object) {
+  nb::ndarray<nb::ro> tensor;
+  if (!nb::try_cast(object, tensor, false))
+    refuse(what,
+           "takes an object with the buffer protocol or DLPack (an array of NumPy, PyTorch, "
+           "JAX, …), and got one of type " +
+               std::string(nb::type_name(object.type()).c_str()));
+  if (tensor.device_type() != nb::device::cpu::value)
+    refuse(what, "the array is in a device's memory, and tutti moves the host's");
+  std::int64_t expected = 1;
+  for (std::size_t k = tensor.ndim(); k-- > 0;) {
+    if (tensor.shape(k) > 1 && tensor.stride(k) != expected) refuse(what, kOnePiece);
+    expected *= static_cast<std::int64_t>(tensor.shape(k));
+  }
+  const auto found = type_of(kind_of_code(tensor.dtype().code), tensor.itemsize());
+  if (!found || tensor.dtype().lanes != 1) refuse(what, "tutti has no type for its elements");
+  data = const_cast<void*>(tensor.data());
+  count = tensor.size();
+  type = *found;
+  tensor_ = std::move(tensor);
+}
+
+Array::Array(Array&& other) noexcept { *this = std::move(other); }
+
+Array& Array::operator=(Array&& other) noexcept {
+  std::swap(data, other.data);
+  std::swap(count, other.count);
+  std::swap(type, other.type);
+  std::swap(view_, other.view_);
+  std::swap(tensor_, other.tensor_);
+  return *this;
+}
+
+Array::~Array() {
+  if (view_) PyBuffer_Release(&*view_);
+}
+
+}  // namespace tutti::python

@@ -1,0 +1,188 @@
+#include "communicator.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+namespace tutti::python {
+namespace {
+
+constexpr std::chrono::milliseconds kBetweenSignals{100};
+
+std::chrono::milliseconds milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
+}
+
+struct Settings {
+  std::optional<double> timeout;
+  std::optional<double> startup_timeout;
+  std::optional<std::string> transports;
+  std::optional<std::string> algorithm;
+};
+
+Config config_of(const Settings& settings) {
+  Config config = Config::from_env();
+  if (settings.timeout) config.timeout = milliseconds(*settings.timeout);
+  if (settings.startup_timeout) config.startup_timeout = milliseconds(*settings.startup_timeout);
+  if (settings.transports) config.transports = *settings.transports;
+  if (settings.algorithm) config.algorithm = *settings.algorithm;
+  return config;
+}
+
+Communicator from_env(std::optional<double> timeout, std::optional<double> startup_timeout,
+                      std::optional<std::string> transports, std::optional<std::string> algorithm) {
+  const Config config = config_of({timeout, startup_timeout, transports, algorithm});
+  const nb::gil_scoped_release unlocked;
+  return Communicator(tutti::Communicator::from_env(config));
+}
+
+nb::list in_process(int size, std::optional<double> timeout) {
+  std::vector<tutti::Communicator> ranks;
+  {
+    const Config config = config_of({timeout, {}, {}, {}});
+    const nb::gil_scoped_release unlocked;
+    ranks = tutti::Communicator::in_process(size, config);
+  }
+  nb::list made;
+  for (tutti::Communicator& each : ranks) made.append(nb::cast(Communicator(std::move(each))));
+  return made;
+}
+
+nb::object made(std::optional<tutti::Communicator> communicator) {
+  return communicator ? nb::cast(Communicator(std::move(*communicator))) : nb::none();
+}
+
+nb::object split(const Communicator& self, int color, int key) {
+  std::optional<tutti::Communicator> part;
+  {
+    const nb::gil_scoped_release unlocked;
+    part = self.get().split(color, key);
+  }
+  return made(std::move(part));
+}
+
+nb::object subgroup(const Communicator& self, const std::vector<int>& ranks) {
+  std::optional<tutti::Communicator> part;
+  {
+    const nb::gil_scoped_release unlocked;
+    part = self.get().subgroup(ranks);
+  }
+  return made(std::move(part));
+}
+
+// Let go of with the interpreter's lock, in whatever thread.
+template <typename Held>
+std::shared_ptr<Held> shared(Held held) {
+  return {new Held(std::move(held)), [](Held* last) {
+            if (Py_IsInitialized() == 0) return;  // leaked with the interpreter
+            const nb::gil_scoped_acquire lock;
+            delete last;
+          }};
+}
+
+Work end_async(Group& group) {
+  const auto arrays = shared(std::exchange(group.arrays, {}));
+  const auto received = std::exchange(group.received, {});
+  tutti::Work work;
+  {
+    const nb::gil_scoped_release unlocked;
+    work = group.calls.end_async();
+    work.then([arrays, received](const Error*) {});  // they live until then
+  }
+  return {std::move(work), nullptr};
+}
+
+}  // namespace
+
+void Work::wait(std::optional<double> seconds) {
+  using Clock = std::chrono::steady_clock;
+  const auto limit = seconds ? Clock::now() + milliseconds(*seconds) : Clock::time_point::max();
+  for (;;) {
+    try {
+      const nb::gil_scoped_release unlocked;
+      if (work_.done()) return work_.wait();
+      const auto rest = seconds ? std::chrono::ceil<std::chrono::milliseconds>(limit - Clock::now())
+                                : kBetweenSignals;
+      return work_.wait(std::clamp(rest, std::chrono::milliseconds{0}, kBetweenSignals));
+    } catch (const Error& error) {
+      if (work_.done() || error.kind() != ErrorKind::timeout || Clock::now() >= limit) throw;
+    }
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  }
+}
+
+nb::object Work::received() const {
+  if (received_ == nullptr || !work_.done()) return nb::none();
+  return nb::make_tuple(received_->source, received_->tag, received_->count);
+}
+
+void Work::then(nb::object callback) {
+  const auto held = shared(std::move(callback));
+  const nb::gil_scoped_release unlocked;
+  work_.then([held](const Error*) {
+    if (Py_IsInitialized() == 0) return;
+    const nb::gil_scoped_acquire lock;
+    try {
+      (*held)();
+    } catch (nb::python_error& error) {
+      error.discard_as_unraisable("a callback of tutti.Work");
+    }
+  });
+}
+
+void Communicator::close() {
+  std::unique_ptr<tutti::Communicator> last = std::move(communicator_);
+  if (last != nullptr) {
+    const nb::gil_scoped_release unlocked;
+    last.reset();
+  }
+  pending_.clear();
+}
+
+tutti::Communicator& Communicator::get() const {
+  if (communicator_ == nullptr) throw Error(ErrorKind::usage, "the communicator has been closed");
+  return *communicator_;
+}
+
+void Communicator::forget_done() {
+  while (!pending_.empty() && pending_.front().work.done()) pending_.pop_front();
+}
+
+void bind_communicator(nb::module_& module) {
+  nb::class_<Work>(module, "Work")
+      .def("wait", &Work::wait, nb::arg("timeout") = nb::none())
+      .def("done", &Work::done)
+      .def("_then", &Work::then, nb::arg("callback"))
+      .def_prop_ro("received", &Work::received);
+
+  nb::class_<Group>(module, "Group")
+      .def(nb::init<>())
+      .def("end", [](Group& self) { end_async(self).wait(std::nullopt); })
+      .def("end_async", &end_async);
+
+  nb::class_<Communicator> type(module, "Communicator");
+  type.def_static("from_env", &from_env, nb::kw_only(), nb::arg("timeout") = nb::none(),
+                  nb::arg("startup_timeout") = nb::none(), nb::arg("transports") = nb::none(),
+                  nb::arg("algorithm") = nb::none())
+      .def_static("in_process", &in_process, nb::arg("size"), nb::kw_only(),
+                  nb::arg("timeout") = nb::none())
+      .def_prop_ro("rank", [](const Communicator& self) { return self.get().rank(); })
+      .def_prop_ro("size", [](const Communicator& self) { return self.get().size(); })
+      .def("split", &split, nb::arg("color"), nb::arg("key") = 0)
+      .def("dup", [](const Communicator& self) { return split(self, 0, self.get().rank()); })
+      .def("subgroup", &subgroup, nb::arg("ranks"))
+      .def(
+          "abort", [](const Communicator& self, const std::string& why) { self.get().abort(why); },
+          nb::arg("why"))
+      .def("memory_bytes", [](const Communicator& self) { return self.get().memory_bytes(); })
+      .def("close", &Communicator::close);
+  bind_collectives(type);
+  bind_transfers(type);
+}
+
+}  // namespace tutti::python

@@ -1,0 +1,34 @@
+// tutti._core: the package's compiled part.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+
+#include <tutti/tutti.hpp>
+
+#include "communicator.h"
+
+namespace tutti::python {
+namespace {
+
+// Raises the class of tutti/errors.py that belongs to the error's kind.
+void raise(const std::exception_ptr& thrown, void*) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const Error& error) {
+    const nb::object type =
+        nb::module_::import_("tutti.errors").attr("BY_KIND")[to_string(error.kind()).data()];
+    PyErr_SetString(type.ptr(), error.what());
+  }
+}
+
+}  // namespace
+
+NB_MODULE(_core, module) {
+  nb::register_exception_translator(&raise);
+  module.def("version", [] { return std::string(version()); });
+  module.attr("ANY_SOURCE") = kAnySource;
+  module.attr("ANY_TAG") = kAnyTag;
+  module.attr("NO_COLOR") = kNoColor;
+  bind_communicator(module);
+}
+
+}  // namespace tutti::python

@@ -1,0 +1,346 @@
+#!/usr/bin/env python3
+"""The Python package: ranks as threads of this process, and as processes that tutti-run starts."""
+
+import array
+import asyncio
+import gc
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+import weakref
+
+import numpy
+import report
+
+import tutti
+
+
+def run(size, body, timeout=20.0):
+    """Runs body(communicator) on `size` ranks, each in a thread; raises what the first raised."""
+    outcomes = [None] * size
+
+    def rank(comm):
+        try:
+            with comm:
+                outcomes[number[id(comm)]] = (True, body(comm))
+        except BaseException as error:
+            outcomes[number[id(comm)]] = (False, error)
+
+    ranks = tutti.Communicator.in_process(size, timeout=timeout)
+    number = {id(comm): comm.rank for comm in ranks}
+    threads = [threading.Thread(target=rank, args=(comm,)) for comm in ranks]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    for good, outcome in outcomes:
+        if not good:
+            raise outcome
+    return [outcome for _, outcome in outcomes]
+
+
+def equal(actual, wanted):
+    numpy.testing.assert_array_equal(actual, wanted)
+
+
+TYPES = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64",
+         "complex64", "complex128"]
+
+
+def all_operations(comm):
+    rank, size = comm.rank, comm.size
+    for dtype in TYPES:
+        data = numpy.full((2, 3), rank + 1, dtype)
+        comm.all_reduce(data)
+        equal(data, numpy.full((2, 3), size * (size + 1) // 2, dtype))
+    flags = numpy.array([rank == 0, False])
+    comm.all_reduce(flags, "logical_or")
+    equal(flags, [True, False])
+    data, result = numpy.arange(4.0) + rank, numpy.empty(4)
+    comm.all_reduce(data, "max", result)
+    equal(result, numpy.arange(4.0) + size - 1)
+    comm.all_reduce(data, "premul_sum", result, premultiplier=numpy.array([2.0]))
+    equal(result, 2 * (size * numpy.arange(4.0) + sum(range(size))))
+    comm.reduce(data, size - 1, output=result if rank == size - 1 else None)
+    if rank == size - 1:
+        equal(result, size * numpy.arange(4.0) + sum(range(size)))
+    comm.broadcast(data, 0)
+    equal(data, numpy.arange(4.0))
+    whole = numpy.empty((size, 2), "int32")
+    comm.all_gather(numpy.full(2, rank, "int32"), whole)
+    equal(whole, numpy.repeat(numpy.arange(size), 2).reshape(size, 2))
+    counts = list(range(1, size + 1))
+    uneven = numpy.empty(sum(counts))
+    comm.all_gather(numpy.full(rank + 1, float(rank)), uneven, counts)
+    equal(uneven, numpy.repeat(numpy.arange(float(size)), counts))
+    mine = numpy.empty(2, "int32")
+    comm.reduce_scatter(whole, mine)
+    equal(mine, [rank * size] * 2)
+    mine = numpy.empty(rank + 1)
+    comm.reduce_scatter(uneven, mine, counts=counts)
+    equal(mine, [rank * size] * (rank + 1))
+    comm.gather(numpy.array([rank]), gathered if (gathered := numpy.empty(size, int)).size and rank == 0 else None)
+    if rank == 0:
+        equal(gathered, numpy.arange(size))
+    one = numpy.empty(1, int)
+    comm.scatter(numpy.arange(size) * 2 if rank == 0 else None, one)
+    equal(one, [rank * 2])
+    result = numpy.empty(size, int)
+    comm.all_to_all(numpy.arange(size) + 10 * rank, result)
+    equal(result, 10 * numpy.arange(size) + rank)
+    outgoing = numpy.repeat(numpy.arange(size) + 10 * rank, counts)
+    incoming = numpy.empty(size * (rank + 1), int)
+    comm.all_to_all(outgoing, incoming, counts, [rank + 1] * size)
+    equal(incoming, numpy.repeat(10 * numpy.arange(size) + rank, rank + 1))
+    comm.barrier()
+
+
+def asynchronous(comm):
+    works = []
+    for k in range(10):
+        data = numpy.full(10_000, float(k))
+        works.append((k, data, comm.all_reduce_async(data)))
+    for k, data, work in works:
+        work.wait(10)
+        assert work.done()
+        equal(data, numpy.full(10_000, float(k * comm.size)))
+    comm.all_reduce_async(numpy.ones(100_000))  # neither array nor work is kept
+    gc.collect()
+    comm.barrier()
+
+
+def messages(comm):
+    rank, size = comm.rank, comm.size
+    data, got = numpy.full(3, rank), numpy.empty(5, int)
+    work = comm.send_async(data, (rank + 1) % size, 7)
+    assert comm.recv(got) == ((rank - 1) % size, 7, 3)
+    equal(got[:3], [(rank - 1) % size] * 3)
+    work.wait()
+    with tutti.Group() as group:
+        comm.send(data, (rank + 1) % size, group=group)
+        comm.recv(got, (rank - 1) % size, group=group)
+        comm.all_reduce(total := numpy.array([1]), group=group)
+    equal(total, [size])
+    equal(got[:3], [(rank - 1) % size] * 3)
+
+
+def all_kinds_of_memory(comm):
+    numbers = array.array("d", [1.0, 2.0])
+    comm.all_reduce(numbers)
+    assert list(numbers) == [comm.size, 2.0 * comm.size]
+    some = bytearray(b"abc" if comm.rank == 0 else b"...")
+    comm.broadcast(some)
+    assert some == b"abc"
+    comm.broadcast(memoryview(some)[1:], 0)
+    if comm.rank == 0:
+        comm.broadcast(b"read only is enough for the root")
+    else:
+        comm.broadcast(bytearray(32))
+
+
+def groups_of_ranks(comm):
+    half = comm.split(comm.rank % 2)
+    data = numpy.array([comm.rank])
+    half.all_reduce(data)
+    equal(data, [sum(range(comm.rank % 2, comm.size, 2))])
+    other = comm.subgroup([0, 1])
+    assert (other is None) == (comm.rank > 1)
+    second = comm.dup()
+    assert (second.rank, second.size) == (comm.rank, comm.size)
+    second.barrier()
+
+
+def wrong(comm):
+    def refused(kind, words, call, *arguments, **options):
+        try:
+            call(*arguments, **options)
+        except kind as error:
+            assert words in str(error), str(error)
+            assert isinstance(error, tutti.Error)
+            return
+        raise AssertionError(f"no {kind}")
+
+    data = numpy.zeros(4)
+    usage = tutti.UsageError
+    refused(usage, "contiguous", comm.all_reduce, numpy.zeros((4, 4))[:, 1])
+    refused(usage, "format", comm.all_reduce, numpy.zeros(4, "datetime64[s]").view("U1"))
+    refused(usage, "one of type", comm.all_reduce, [1.0, 2.0])
+    refused(usage, "no such reduction", comm.all_reduce, data, "median")
+    refused(usage, "f32", comm.all_reduce, data, output=numpy.zeros(4, "float32"))
+    refused(usage, "3 elements", comm.all_reduce, data, output=numpy.zeros(3))
+    refused(usage, "premultiplier", comm.all_reduce, data, "premul_sum")
+    refused(usage, "read-only", comm.all_reduce, b"abc")
+    refused(usage, "bit_and", comm.all_reduce, data, "bit_and")
+    refused(usage, "output", comm.gather, data, root=comm.rank)
+    refused(ValueError, "root", comm.broadcast, data, 99)
+    comm.all_reduce(data)
+    comm.close()
+    refused(usage, "closed", comm.barrier)
+
+
+class Package(unittest.TestCase):
+    def test_every_operation_on_every_type(self):
+        for size in (1, 2, 3):
+            with self.subTest(ranks=size):
+                run(size, all_operations)
+
+    def test_asynchronous_calls_keep_their_arrays(self):
+        run(2, asynchronous)
+
+    def test_messages_and_groups(self):
+        for size in (2, 3):
+            run(size, messages)
+
+    def test_buffers_of_every_kind(self):
+        run(2, all_kinds_of_memory)
+
+    def test_groups_of_ranks(self):
+        run(4, groups_of_ranks)
+
+    def test_a_wrong_call_is_a_usage_error_and_harms_nothing(self):
+        run(2, wrong)
+
+    def test_arrays_are_let_go_of(self):
+        def body(comm):
+            class Numbers(numpy.ndarray):
+                pass
+
+            data = numpy.ones(1000).view(Numbers)
+            gone = weakref.ref(data)
+            work = comm.all_reduce_async(data)
+            work.wait()
+            del data, work
+            comm.all_reduce_async(numpy.ones(1)).wait()  # forgets what is done
+            gc.collect()
+            assert gone() is None
+
+        run(2, body)
+
+    def test_a_work_can_be_awaited(self):
+        def body(comm):
+            async def both():
+                ticks = 0
+
+                async def tick():
+                    nonlocal ticks
+                    while True:
+                        await asyncio.sleep(0.001)
+                        ticks += 1
+
+                ticking = asyncio.ensure_future(tick())
+                data = numpy.ones(1000)
+                if comm.rank == 0:
+                    await asyncio.sleep(0.1)
+                await comm.all_reduce_async(data)
+                ticking.cancel()
+                equal(data, numpy.full(1000, 2.0))
+                assert await comm.barrier_async() is None
+                return ticks
+
+            return asyncio.run(both())
+
+        self.assertGreater(run(2, body)[1], 10)  # the loop went on while it waited
+
+    def test_errors_of_ranks_have_classes_and_names(self):
+        def mismatch(comm):
+            with self.assertRaisesRegex(tutti.MismatchError, "3 x f64"):
+                comm.all_reduce(numpy.zeros(3 + comm.rank))
+
+        run(2, mismatch)
+
+        def deadline(comm):
+            if comm.rank == 0:
+                with self.assertRaisesRegex(tutti.TimeoutError, "rank 1"):
+                    comm.barrier(timeout=0.2)
+            time.sleep(0.5)
+
+        run(2, deadline)
+
+        def aborted(comm):
+            if comm.rank == 0:
+                comm.abort("enough of it")
+            with self.assertRaisesRegex(tutti.PeerLostError, "rank 0 aborted .*enough of it"):
+                comm.recv(numpy.zeros(1), 1 - comm.rank)
+
+        run(2, aborted)
+
+    def test_waiting_with_a_limit_ends_the_waiting_alone(self):
+        def body(comm):
+            if comm.rank == 0:
+                work = comm.recv_async(data := numpy.zeros(1), 1)
+                with self.assertRaises(TimeoutError):
+                    work.wait(0.05)
+                comm.barrier()
+                work.wait()
+                self.assertEqual((data[0], work.received), (5.0, (1, 0, 1)))
+            else:
+                comm.barrier()
+                comm.send(numpy.array([5.0]), 0)
+
+        run(2, body)
+
+    def test_dlpack(self):
+        class Wrapped:  # offers nothing but DLPack
+            def __init__(self, numbers):
+                self.numbers = numbers
+
+            def __dlpack__(self, **options):
+                return self.numbers.__dlpack__(**options)
+
+            def __dlpack_device__(self):
+                return self.numbers.__dlpack_device__()
+
+        def body(comm):
+            numbers = numpy.ones(5, "float32")
+            comm.all_reduce(Wrapped(numbers))
+            equal(numbers, numpy.full(5, 2.0))
+            with self.assertRaisesRegex(tutti.UsageError, "contiguous"):
+                comm.all_reduce(Wrapped(numpy.ones((3, 3))[:, 0]))
+
+        run(2, body)
+
+    def script(self, text, *options):
+        with tempfile.NamedTemporaryFile("w", suffix=".py") as program:
+            program.write("import sys, numpy, tutti\n" + text)
+            program.flush()
+            return subprocess.run([sys.executable, "-m", "tutti.run", *options, program.name, "word"],
+                                  capture_output=True, text=True, timeout=60)
+
+    def test_tutti_run_starts_a_program(self):
+        ended = self.script(
+            "comm = tutti.Communicator.from_env(timeout=20)\n"
+            "data = numpy.full(4, comm.rank)\n"
+            "comm.all_reduce(data)\n"
+            "print(comm.rank, comm.size, data[0], sys.argv[1])\n", "-n", "3", "--no-tag")
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        self.assertEqual(sorted(ended.stdout.split("\n")), ["", "0 3 3 word", "1 3 3 word", "2 3 3 word"])
+
+    def test_an_interpreter_ends_with_calls_under_way(self):
+        ended = self.script(
+            "comm = tutti.Communicator.from_env(timeout=20)\n"
+            "comm.all_reduce_async(numpy.ones(100000))\n"
+            "comm.barrier()\n"
+            "work = comm.recv_async(numpy.ones(1), 1 - comm.rank)\n"
+            "work._then(print)\n"
+            "print('end', flush=True)\n"
+            "import os; comm.abort('the end')\n", "-n", "2", "--timeout", "30")
+        self.assertEqual(ended.stdout.count("end"), 2, ended)
+        self.assertNotIn("Fatal", ended.stderr)
+
+    def test_ctrl_c_ends_a_call_that_waits(self):
+        ended = self.script(
+            "import os, signal, threading, time\n"
+            "comm = tutti.Communicator.from_env(timeout=20)\n"
+            "if comm.rank == 1: time.sleep(10); sys.exit(0)\n"
+            "threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
+            "try:\n    comm.recv(numpy.ones(1), 1)\n"
+            "except KeyboardInterrupt:\n    print('interrupted', flush=True)\n    sys.exit(5)\n", "-n", "2", "--timeout", "30")
+        self.assertIn("interrupted", ended.stdout, ended.stderr)
+        self.assertEqual(ended.returncode, 5)
+
+
+if __name__ == "__main__":
+    report.main()
