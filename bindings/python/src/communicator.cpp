@@ -157,13 +157,26 @@ void bind_communicator(nb::module_& module) {
   nb::class_<Work>(module, "Work")
       .def("wait", &Work::wait, nb::arg("timeout") = nb::none())
       .def("done", &Work::done)
+      .def(
+          "__await__",
+          [](nb::handle self) {
+            return nb::module_::import_("tutti._await").attr("until_done")(self);
+          },
+          nb::sig("def __await__(self) -> collections.abc.Generator[object, None, tuple[int, int, "
+                  "int] | None]"))
       .def("_then", &Work::then, nb::arg("callback"))
       .def_prop_ro("received", &Work::received);
 
   nb::class_<Group>(module, "Group")
       .def(nb::init<>())
       .def("end", [](Group& self) { end_async(self).wait(std::nullopt); })
-      .def("end_async", &end_async);
+      .def("end_async", &end_async)
+      .def(
+          "__enter__", [](nb::object self) { return self; },
+          nb::sig("def __enter__(self) -> Group"))
+      .def("__exit__", [](Group& self, nb::args raised) {
+        if (raised.size() == 0 || raised[0].is_none()) end_async(self).wait(std::nullopt);
+      });
 
   nb::class_<Communicator> type(module, "Communicator");
   type.def_static("from_env", &from_env, nb::kw_only(), nb::arg("timeout") = nb::none(),
@@ -180,7 +193,11 @@ void bind_communicator(nb::module_& module) {
           "abort", [](const Communicator& self, const std::string& why) { self.get().abort(why); },
           nb::arg("why"))
       .def("memory_bytes", [](const Communicator& self) { return self.get().memory_bytes(); })
-      .def("close", &Communicator::close);
+      .def("close", &Communicator::close)
+      .def(
+          "__enter__", [](nb::object self) { return self; },
+          nb::sig("def __enter__(self) -> Communicator"))
+      .def("__exit__", [](Communicator& self, nb::args) { self.close(); });
   bind_collectives(type);
   bind_transfers(type);
 }

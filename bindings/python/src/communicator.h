@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -75,10 +76,11 @@ class Communicator {
 
   /// Makes a call in the form that is asked for. `call(options, async)` returns the handle of an
   /// asynchronous one; it runs without the interpreter's lock. The arrays live until the call ends.
-  template <typename Call>
-  nb::object make(bool async, const Options& options, Arrays arrays, Call&& call,
-                  const void* premultiplier = nullptr,
-                  std::shared_ptr<Received> received = nullptr);
+  template <bool kAsync, typename Call>
+  std::conditional_t<kAsync, Work, nb::object> make(const Options& options, Arrays arrays,
+                                                    Call&& call,
+                                                    const void* premultiplier = nullptr,
+                                                    std::shared_ptr<Received> received = nullptr);
 
  private:
   struct Pending {
@@ -101,9 +103,10 @@ inline bool interrupted() {
   return PyErr_CheckSignals() != 0;
 }
 
-template <typename Call>
-nb::object Communicator::make(bool async, const Options& options, Arrays arrays, Call&& call,
-                              const void* premultiplier, std::shared_ptr<Received> received) {
+template <bool kAsync, typename Call>
+std::conditional_t<kAsync, Work, nb::object> Communicator::make(
+    const Options& options, Arrays arrays, Call&& call, const void* premultiplier,
+    std::shared_ptr<Received> received) {
   CallOptions told;
   if (options.timeout)
     told.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(*options.timeout * 1000));
@@ -119,7 +122,7 @@ nb::object Communicator::make(bool async, const Options& options, Arrays arrays,
   tutti::Work work;
   try {
     const nb::gil_scoped_release unlocked;
-    work = call(comm, told, async);
+    work = call(comm, told, kAsync);
   } catch (const Error&) {
     if (PyErr_Occurred() != nullptr) throw nb::python_error();
     throw;
@@ -127,11 +130,14 @@ nb::object Communicator::make(bool async, const Options& options, Arrays arrays,
   if (options.group != nullptr) {
     options.group->arrays.push_back(std::move(arrays));
     options.group->received.push_back(std::move(received));
-  } else if (async) {
+  } else if (kAsync) {
     forget_done();
     pending_.push_back({work, std::move(arrays), received});
   }
-  return async ? nb::cast(Work(std::move(work), std::move(received))) : nb::none();
+  if constexpr (kAsync)
+    return Work(std::move(work), std::move(received));
+  else
+    return nb::none();
 }
 
 }  // namespace tutti::python

@@ -11,6 +11,9 @@ namespace tutti::python {
 namespace {
 
 using Optional = std::optional<nb::object>;
+// A blocking call returns None.
+template <bool kAsync>
+using Returned = std::conditional_t<kAsync, Work, nb::object>;
 
 [[noreturn]] void refuse(const std::string& what) { throw Error(ErrorKind::usage, what); }
 
@@ -76,9 +79,9 @@ Array factor_of(Op op, const Optional& factor, const Array& input) {
                  nb::arg("group") = nb::none()
 
 template <bool kAsync>
-nb::object all_reduce(Communicator& self, nb::handle input, const std::string& op, Optional output,
-                      Optional factor, const std::string& accumulate, std::optional<double> timeout,
-                      std::string algorithm, Group* group) {
+Returned<kAsync> all_reduce(Communicator& self, nb::handle input, const std::string& op,
+                            Optional output, Optional factor, const std::string& accumulate,
+                            std::optional<double> timeout, std::string algorithm, Group* group) {
   const Op how = op_of(op);
   Array in("all_reduce", input, !output);
   Array out = output ? Array("all_reduce", *output, true) : Array();
@@ -91,16 +94,16 @@ nb::object all_reduce(Communicator& self, nb::handle input, const std::string& o
   const std::size_t count = in.count;
   const DataType type = in.type;
   if (!kAsync && group == nullptr)
-    return self.make(false, options, {}, TUTTI_CALL(all_reduce, from, to, count, type, how),
-                     multiplier.data);
-  return self.make(kAsync, options, arrays(std::move(in), std::move(out)),
-                   TUTTI_CALL(all_reduce, from, to, count, type, how), multiplier.data);
+    return self.make<kAsync>(options, {}, TUTTI_CALL(all_reduce, from, to, count, type, how),
+                             multiplier.data);
+  return self.make<kAsync>(options, arrays(std::move(in), std::move(out)),
+                           TUTTI_CALL(all_reduce, from, to, count, type, how), multiplier.data);
 }
 
 template <bool kAsync>
-nb::object reduce(Communicator& self, nb::handle input, int root, const std::string& op,
-                  Optional output, std::optional<double> timeout, std::string algorithm,
-                  Group* group) {
+Returned<kAsync> reduce(Communicator& self, nb::handle input, int root, const std::string& op,
+                        Optional output, std::optional<double> timeout, std::string algorithm,
+                        Group* group) {
   const Op how = op_of(op);
   const bool here = self.get().rank() == root;
   Array in("reduce", input, here && !output);
@@ -110,26 +113,26 @@ nb::object reduce(Communicator& self, nb::handle input, int root, const std::str
   void* const to = !here ? nullptr : output ? out.data : in.data;
   const std::size_t count = in.count;
   const DataType type = in.type;
-  return self.make(kAsync, options_of(timeout, std::move(algorithm), group),
-                   arrays(std::move(in), std::move(out)),
-                   TUTTI_CALL(reduce, from, to, count, type, how, root));
+  return self.make<kAsync>(options_of(timeout, std::move(algorithm), group),
+                           arrays(std::move(in), std::move(out)),
+                           TUTTI_CALL(reduce, from, to, count, type, how, root));
 }
 
 template <bool kAsync>
-nb::object broadcast(Communicator& self, nb::handle array, int root, std::optional<double> timeout,
-                     std::string algorithm, Group* group) {
+Returned<kAsync> broadcast(Communicator& self, nb::handle array, int root,
+                           std::optional<double> timeout, std::string algorithm, Group* group) {
   Array data("broadcast", array, self.get().rank() != root);
   void* const at = data.data;
   const std::size_t count = data.count;
   const DataType type = data.type;
-  return self.make(kAsync, options_of(timeout, std::move(algorithm), group),
-                   arrays(std::move(data)), TUTTI_CALL(broadcast, at, count, type, root));
+  return self.make<kAsync>(options_of(timeout, std::move(algorithm), group),
+                           arrays(std::move(data)), TUTTI_CALL(broadcast, at, count, type, root));
 }
 
 template <bool kAsync>
-nb::object all_gather(Communicator& self, nb::handle input, nb::handle output,
-                      std::optional<Counts> counts, std::optional<double> timeout,
-                      std::string algorithm, Group* group) {
+Returned<kAsync> all_gather(Communicator& self, nb::handle input, nb::handle output,
+                            std::optional<Counts> counts, std::optional<double> timeout,
+                            std::string algorithm, Group* group) {
   Array in("all_gather", input, false), out("all_gather", output, true);
   same_type("all_gather", in, out);
   const Options options = options_of(timeout, std::move(algorithm), group);
@@ -141,18 +144,19 @@ nb::object all_gather(Communicator& self, nb::handle input, nb::handle output,
     std::size_t whole = 0;
     for (const std::size_t each : *counts) whole += each;
     holds("all_gather", out, whole);
-    return self.make(kAsync, options, arrays(std::move(in), std::move(out)),
-                     TUTTI_CALL(all_gatherv, from, to, *counts, PerRank{}, type));
+    return self.make<kAsync>(options, arrays(std::move(in), std::move(out)),
+                             TUTTI_CALL(all_gatherv, from, to, *counts, PerRank{}, type));
   }
   holds("all_gather", out, count * static_cast<std::size_t>(self.get().size()));
-  return self.make(kAsync, options, arrays(std::move(in), std::move(out)),
-                   TUTTI_CALL(all_gather, from, to, count, type));
+  return self.make<kAsync>(options, arrays(std::move(in), std::move(out)),
+                           TUTTI_CALL(all_gather, from, to, count, type));
 }
 
 template <bool kAsync>
-nb::object reduce_scatter(Communicator& self, nb::handle input, nb::handle output,
-                          const std::string& op, std::optional<Counts> counts,
-                          std::optional<double> timeout, std::string algorithm, Group* group) {
+Returned<kAsync> reduce_scatter(Communicator& self, nb::handle input, nb::handle output,
+                                const std::string& op, std::optional<Counts> counts,
+                                std::optional<double> timeout, std::string algorithm,
+                                Group* group) {
   const Op how = op_of(op);
   Array in("reduce_scatter", input, false), out("reduce_scatter", output, true);
   same_type("reduce_scatter", in, out);
@@ -162,17 +166,17 @@ nb::object reduce_scatter(Communicator& self, nb::handle input, nb::handle outpu
   const std::size_t count = out.count;
   const DataType type = in.type;
   if (counts)
-    return self.make(kAsync, options, arrays(std::move(in), std::move(out)),
-                     TUTTI_CALL(reduce_scatterv, from, to, *counts, PerRank{}, type, how));
+    return self.make<kAsync>(options, arrays(std::move(in), std::move(out)),
+                             TUTTI_CALL(reduce_scatterv, from, to, *counts, PerRank{}, type, how));
   holds("reduce_scatter", in, count * static_cast<std::size_t>(self.get().size()));
-  return self.make(kAsync, options, arrays(std::move(in), std::move(out)),
-                   TUTTI_CALL(reduce_scatter, from, to, count, type, how));
+  return self.make<kAsync>(options, arrays(std::move(in), std::move(out)),
+                           TUTTI_CALL(reduce_scatter, from, to, count, type, how));
 }
 
 template <bool kAsync>
-nb::object gather(Communicator& self, nb::handle input, Optional output, int root,
-                  std::optional<Counts> counts, std::optional<double> timeout,
-                  std::string algorithm, Group* group) {
+Returned<kAsync> gather(Communicator& self, nb::handle input, Optional output, int root,
+                        std::optional<Counts> counts, std::optional<double> timeout,
+                        std::string algorithm, Group* group) {
   const bool here = self.get().rank() == root;
   if (here && !output) refuse("gather: the root needs an output");
   Array in("gather", input, false);
@@ -184,17 +188,17 @@ nb::object gather(Communicator& self, nb::handle input, Optional output, int roo
   const std::size_t count = in.count;
   const DataType type = in.type;
   if (counts)
-    return self.make(kAsync, options, arrays(std::move(in), std::move(out)),
-                     TUTTI_CALL(gatherv, from, count, to, *counts, PerRank{}, type, root));
+    return self.make<kAsync>(options, arrays(std::move(in), std::move(out)),
+                             TUTTI_CALL(gatherv, from, count, to, *counts, PerRank{}, type, root));
   if (here) holds("gather", out, count * static_cast<std::size_t>(self.get().size()));
-  return self.make(kAsync, options, arrays(std::move(in), std::move(out)),
-                   TUTTI_CALL(gather, from, to, count, type, root));
+  return self.make<kAsync>(options, arrays(std::move(in), std::move(out)),
+                           TUTTI_CALL(gather, from, to, count, type, root));
 }
 
 template <bool kAsync>
-nb::object scatter(Communicator& self, Optional input, nb::handle output, int root,
-                   std::optional<Counts> counts, std::optional<double> timeout,
-                   std::string algorithm, Group* group) {
+Returned<kAsync> scatter(Communicator& self, Optional input, nb::handle output, int root,
+                         std::optional<Counts> counts, std::optional<double> timeout,
+                         std::string algorithm, Group* group) {
   const bool here = self.get().rank() == root;
   if (here && !input) refuse("scatter: the root needs an input");
   Array out("scatter", output, true);
@@ -206,17 +210,17 @@ nb::object scatter(Communicator& self, Optional input, nb::handle output, int ro
   const std::size_t count = out.count;
   const DataType type = out.type;
   if (counts)
-    return self.make(kAsync, options, arrays(std::move(in), std::move(out)),
-                     TUTTI_CALL(scatterv, from, *counts, PerRank{}, to, count, type, root));
+    return self.make<kAsync>(options, arrays(std::move(in), std::move(out)),
+                             TUTTI_CALL(scatterv, from, *counts, PerRank{}, to, count, type, root));
   if (here) holds("scatter", in, count * static_cast<std::size_t>(self.get().size()));
-  return self.make(kAsync, options, arrays(std::move(in), std::move(out)),
-                   TUTTI_CALL(scatter, from, to, count, type, root));
+  return self.make<kAsync>(options, arrays(std::move(in), std::move(out)),
+                           TUTTI_CALL(scatter, from, to, count, type, root));
 }
 
 template <bool kAsync>
-nb::object all_to_all(Communicator& self, nb::handle input, nb::handle output,
-                      std::optional<Counts> input_counts, std::optional<Counts> output_counts,
-                      std::optional<double> timeout, std::string algorithm, Group* group) {
+Returned<kAsync> all_to_all(Communicator& self, nb::handle input, nb::handle output,
+                            std::optional<Counts> input_counts, std::optional<Counts> output_counts,
+                            std::optional<double> timeout, std::string algorithm, Group* group) {
   Array in("all_to_all", input, false), out("all_to_all", output, true);
   same_type("all_to_all", in, out);
   const Options options = options_of(timeout, std::move(algorithm), group);
@@ -226,49 +230,53 @@ nb::object all_to_all(Communicator& self, nb::handle input, nb::handle output,
   if (input_counts.has_value() != output_counts.has_value())
     refuse("all_to_all: takes the counts of both sides, or of none");
   if (input_counts)
-    return self.make(kAsync, options, arrays(std::move(in), std::move(out)),
-                     TUTTI_CALL(all_to_allv, from, *input_counts, PerRank{}, to, *output_counts,
-                                PerRank{}, type));
+    return self.make<kAsync>(options, arrays(std::move(in), std::move(out)),
+                             TUTTI_CALL(all_to_allv, from, *input_counts, PerRank{}, to,
+                                        *output_counts, PerRank{}, type));
   holds("all_to_all", out, in.count);
   const std::size_t count = part("all_to_all", in.count, self.get().size());
-  return self.make(kAsync, options, arrays(std::move(in), std::move(out)),
-                   TUTTI_CALL(all_to_all, from, to, count, type));
+  return self.make<kAsync>(options, arrays(std::move(in), std::move(out)),
+                           TUTTI_CALL(all_to_all, from, to, count, type));
 }
 
 template <bool kAsync>
-nb::object barrier(Communicator& self, std::optional<double> timeout, Group* group) {
-  return self.make(kAsync, options_of(timeout, "", group), {},
-                   [](tutti::Communicator& comm, const CallOptions& told, bool async) {
-                     if (async) return comm.barrier_async(told);
-                     comm.barrier(told);
-                     return tutti::Work();
-                   });
+Returned<kAsync> barrier(Communicator& self, std::optional<double> timeout, Group* group) {
+  return self.make<kAsync>(options_of(timeout, "", group), {},
+                           [](tutti::Communicator& comm, const CallOptions& told, bool async) {
+                             if (async) return comm.barrier_async(told);
+                             comm.barrier(told);
+                             return tutti::Work();
+                           });
 }
 
 template <bool kAsync>
-nb::object send(Communicator& self, nb::handle array, int peer, int tag,
-                std::optional<double> timeout, Group* group) {
+Returned<kAsync> send(Communicator& self, nb::handle array, int peer, int tag,
+                      std::optional<double> timeout, Group* group) {
   Array data("send", array, false);
   const void* at = data.data;
   const std::size_t count = data.count;
   const DataType type = data.type;
-  return self.make(kAsync, options_of(timeout, "", group), arrays(std::move(data)),
-                   TUTTI_CALL(send, at, count, type, peer, tag));
+  return self.make<kAsync>(options_of(timeout, "", group), arrays(std::move(data)),
+                           TUTTI_CALL(send, at, count, type, peer, tag));
 }
 
 // Returns (source, tag, count); asynchronous, they are the work's `received`.
 template <bool kAsync>
-nb::object recv(Communicator& self, nb::handle array, int peer, int tag,
-                std::optional<double> timeout, Group* group) {
+Returned<kAsync> recv(Communicator& self, nb::handle array, int peer, int tag,
+                      std::optional<double> timeout, Group* group) {
   Array data("recv", array, true);
   void* const at = data.data;
   const std::size_t count = data.count;
   const DataType type = data.type;
   const auto received = std::make_shared<Received>();
-  nb::object work = self.make(kAsync, options_of(timeout, "", group), arrays(std::move(data)),
-                              TUTTI_CALL(recv, at, count, type, peer, tag), nullptr, received);
-  if (kAsync || group != nullptr) return work;
-  return nb::make_tuple(received->source, received->tag, received->count);
+  auto work = self.make<kAsync>(options_of(timeout, "", group), arrays(std::move(data)),
+                                TUTTI_CALL(recv, at, count, type, peer, tag), nullptr, received);
+  if constexpr (kAsync) {
+    return work;
+  } else {
+    if (group != nullptr) return nb::none();
+    return nb::make_tuple(received->source, received->tag, received->count);
+  }
 }
 
 template <bool kAsync>

@@ -1,0 +1,24 @@
+"""What `await work` does."""
+
+import asyncio
+
+
+def until_done(work):
+    """Waits for the call without holding up the event loop; raises its error."""
+    loop = asyncio.get_running_loop()
+    ended = loop.create_future()
+
+    def tell():
+        if not ended.done():
+            ended.set_result(None)
+
+    def end():
+        try:
+            loop.call_soon_threadsafe(tell)
+        except RuntimeError:  # the loop was closed: nobody waits any more
+            pass
+
+    work._then(end)
+    yield from ended
+    work.wait()
+    return work.received
