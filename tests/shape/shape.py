@@ -35,7 +35,7 @@ LAST_ERROR = "tutti::c::(anonymous namespace)::last_error"
 MAIN_HEADER = "include/tutti/tutti.hpp"
 SEAM = "src/transport/channel.h"
 READING = "docs/architecture.md"  # its numbered list names the files through which an all-reduce goes
-FOLDERS = ["include", "src", "tools", "examples", "perf", "tests"]
+FOLDERS = ["include", "src", "bindings", "tools", "examples", "perf", "tests"]
 CPP = {".cpp", ".h", ".hpp"}
 HEADERS = {".h", ".hpp"}
 
