@@ -135,7 +135,8 @@ Backend::Handle Backend::send(Tensors& tensors, int to, int tag) {
   WorkPtr made = work(c10d::OpType::SEND, "tutti:send", tensors);
   const at::Tensor data = made->input(tensor);
   made->give(tensors);
-  const auto [type, count] = elements(data);
+  const DataType type = elements(data).type;
+  const std::size_t count = count_of(data);
   return issue(made, {}, TUTTI_CALL(send, data.data_ptr(), count, type, to, tag));
 }
 
@@ -146,7 +147,8 @@ Backend::Handle Backend::recv(Tensors& tensors, int from, int tag) {
       work(c10d::OpType::RECV, from == kAnySource ? "tutti:recvAnySource" : "tutti:recv", tensors);
   const at::Tensor data = made->output(tensor, true);  // a message may be shorter
   made->give(tensors);
-  const auto [type, count] = elements(data);
+  const DataType type = elements(data).type;
+  const std::size_t count = count_of(data);
   return issue(made, {.received = &made->received()},
                TUTTI_CALL(recv, data.data_ptr(), count, type, from, tag));
 }

@@ -29,7 +29,8 @@ Backend::Handle Backend::allgather(TensorLists& outputs, Tensors& inputs,
     results.push_back(made->output(each, false));
   }
   made->give(outputs);
-  const auto [type, count] = elements(data);
+  const DataType type = elements(data).type;
+  const std::size_t count = count_of(data);
   const Blocks blocks = blocks_of("all_gather", results, type);
   const std::size_t expected = blocks.counts[static_cast<std::size_t>(getRank())];
   TORCH_CHECK_VALUE(expected == count, "all_gather: rank ", getRank(), " gives ", count,
@@ -64,7 +65,8 @@ Backend::Handle Backend::allgather_into_tensor_coalesced(Tensors& outputs, Tenso
   }
   made->give(outputs);
   if (from.size() == 1) {
-    const auto [type, count] = elements(from[0]);
+    const DataType type = elements(from[0]).type;
+    const std::size_t count = count_of(from[0]);
     return issue(made, terms(options),
                  TUTTI_CALL(all_gather, from[0].data_ptr(), to[0].data_ptr(), count, type));
   }
@@ -111,7 +113,8 @@ Backend::Handle Backend::gather(TensorLists& outputs, Tensors& inputs,
   WorkPtr made = work(c10d::OpType::GATHER, "tutti:gather", inputs);
   const int root = static_cast<int>(options.rootRank);
   const at::Tensor data = made->input(input);
-  const auto [type, count] = elements(data);
+  const DataType type = elements(data).type;
+  const std::size_t count = count_of(data);
   Blocks blocks;
   if (root == getRank()) {
     check_lists("gather", outputs, input);
@@ -138,7 +141,8 @@ Backend::Handle Backend::scatter(Tensors& outputs, TensorLists& inputs,
   WorkPtr made = work(c10d::OpType::SCATTER, "tutti:scatter", inputs.empty() ? outputs : inputs[0]);
   const int root = static_cast<int>(options.rootRank);
   const at::Tensor data = made->output(output, false);
-  const auto [type, count] = elements(data);
+  const DataType type = elements(data).type;
+  const std::size_t count = count_of(data);
   Blocks blocks;
   if (root == getRank()) {
     check_lists("scatter", inputs, output);

@@ -17,7 +17,8 @@ Backend::Handle Backend::broadcast(Tensors& tensors, const c10d::BroadcastOption
   WorkPtr made = work(c10d::OpType::BROADCAST, "tutti:broadcast", tensors);
   const at::Tensor data = made->output(tensor, true);
   made->give(tensors);
-  const auto [type, count] = elements(data);
+  const DataType type = elements(data).type;
+  const std::size_t count = count_of(data);
   const int root = static_cast<int>(options.rootRank);
   return issue(made, terms(options), TUTTI_CALL(broadcast, data.data_ptr(), count, type, root));
 }
