@@ -18,11 +18,13 @@ std::string heading(const Situation& now) {
                      describe(now.call, now.reduction));
 }
 
-// A board may have to be fetched from a peer that answers by itself, or not at all.
-const Board* fetch_board(const Situation& now, int peer) {
+// A board may have to be fetched from a peer that answers by itself, or not at all; and a copy may
+// be older than a message of operation `entered` - 1.
+const Board* fetch_board(const Situation& now, int peer, std::uint64_t entered = 0) {
   const TimePoint until = now.clock.now() + kPatienceForBoards;
   const Board* board = now.transport.board(peer);
-  while (board == nullptr && now.clock.now() < until) {
+  while ((board == nullptr || board->entered.load(std::memory_order_acquire) < entered) &&
+         now.clock.now() < until) {
     now.transport.progress();
     sched_yield();
     board = now.transport.board(peer);
@@ -67,7 +69,7 @@ std::string where_it_is(const Situation& now, const Board* board, std::uint64_t 
 std::optional<Error> diagnose_length(const Situation& now, const UnexpectedMessage& message) {
   if (now.call.lengths != kPairLengths || message.found.operation != message.expected.operation)
     return std::nullopt;
-  const Board* board = fetch_board(now, message.peer);
+  const Board* board = fetch_board(now, message.peer, now.number + 1);
   const auto theirs = board != nullptr ? board->call(now.number) : std::nullopt;
   if (!theirs || *theirs != now.call) return std::nullopt;
   const auto elements = [&](const Header& header) {
@@ -140,7 +142,8 @@ Error diagnose_message(const Situation& now, const UnexpectedMessage& message) {
                     message.peer, message.found.length, message.expected.length));
   if (const auto error = diagnose_length(now, message)) return *error;
   // The peer may have done its part of a wrong call already, and sent a later one's message.
-  const Board* board = fetch_board(now, message.peer);
+  const Board* board =
+      fetch_board(now, message.peer, whole_number(now.number, message.found.operation) + 1);
   const auto instead = board != nullptr ? board->call(now.number) : std::nullopt;
   const std::uint64_t theirs = instead && *instead != now.call
                                    ? now.number

@@ -109,7 +109,7 @@ TEST_P(Abort, ABlockingCallThatIsInterruptedEndsBeforeItsDeadline) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, Abort, testing::Values("local", "shm"),
+INSTANTIATE_TEST_SUITE_P(Transports, Abort, testing::Values("local", "shm", "tcp"),
                          [](const auto& tested) { return std::string(tested.param); });
 
 }  // namespace

@@ -341,6 +341,8 @@ TEST_P(Communicators, ARankThatNamedAnotherRootAndLeftIsNoticedAtOnce) {
 }
 
 TEST_P(Communicators, ARankThatNeverCallsIsNamedAtTheDeadlineAndTheFailureSticks) {
+  if (std::string_view(GetParam()) == "tcp")
+    GTEST_SKIP() << "by tcp a rank that computes does not show its board";
   std::atomic<int> given_up = 0;
   const Outcomes outcomes = run_ranks(3, config(), [&](Communicator& comm) {
     std::vector<float> data(8, 1);
@@ -411,7 +413,7 @@ TEST_P(Communicators, ACallAfterForkIsRefusedInTheChildAndTheParentGoesOn) {
   EXPECT_THAT(outcomes, Each(IsEmpty()));
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, Communicators, testing::Values("local", "shm"),
+INSTANTIATE_TEST_SUITE_P(Transports, Communicators, testing::Values("local", "shm", "tcp"),
                          [](const auto& tested) { return std::string(tested.param); });
 
 TEST(Communicator, WorldSizesAndRanksOutOfRangeAreRefused) {

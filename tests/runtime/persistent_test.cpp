@@ -361,7 +361,7 @@ TEST_P(PersistentCalls, LockNothingWhenTheyAreRunOrStarted) {
       Each(IsEmpty()));
 }
 
-INSTANTIATE_TEST_SUITE_P(Over, PersistentCalls, testing::Values("local", "shm"));
+INSTANTIATE_TEST_SUITE_P(Over, PersistentCalls, testing::Values("local", "shm", "tcp"));
 
 }  // namespace
 }  // namespace tutti::test

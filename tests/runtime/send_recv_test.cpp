@@ -316,7 +316,7 @@ TEST_P(SendRecv, AWrongGroupTellsItsFirstErrorAfterAllHaveEnded) {
                                    HasSubstr("send(4 x f32)"))));
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, SendRecv, testing::Values("local", "shm"),
+INSTANTIATE_TEST_SUITE_P(Transports, SendRecv, testing::Values("local", "shm", "tcp"),
                          [](const auto& tested) { return std::string(tested.param); });
 
 TEST(Groups, OverTwoCommunicatorsMayNameThemInAnyOrder) {

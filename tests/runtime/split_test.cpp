@@ -166,7 +166,7 @@ TEST_P(Split, ManyComeAndGo) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Over, Split, testing::Values("local", "shm"));
+INSTANTIATE_TEST_SUITE_P(Over, Split, testing::Values("local", "shm", "tcp"));
 
 TEST(SplitMemory, AThousandCommunicatorsOfTwoRanksFitInAQuarterOfAGibibyte) {
   std::atomic<std::size_t> held = 0;

@@ -86,12 +86,16 @@ class Stalls : public testing::TestWithParam<const char*> {
 };
 
 TEST_P(Stalls, ABlockedCallIsToldOnceByOneRankAndEndsWell) {
+  if (std::string_view(GetParam()) == "tcp")
+    GTEST_SKIP() << "by tcp a rank that computes does not show its board";
   EXPECT_THAT(
       heard([](Communicator& comm, std::span<float> data) { comm.all_reduce(data, Op::max); }),
       one_report());
 }
 
 TEST_P(Stalls, AnAsynchronousCallIsToldWhileTheProgramComputes) {
+  if (std::string_view(GetParam()) == "tcp")
+    GTEST_SKIP() << "by tcp a rank that computes does not show its board";
   EXPECT_THAT(heard([](Communicator& comm, std::span<float> data) {
                 Work work = comm.all_reduce_async(data, Op::max);
                 while (!work.done()) continue;

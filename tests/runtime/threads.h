@@ -48,19 +48,20 @@ inline std::string outcome_of(const std::function<void()>& body) {
   }
 }
 
-/// Runs `body` on `size` threads, each with its communicator: in process, or over shm with a store
-/// in memory.
+/// Runs `body` on `size` threads, each with its communicator: in process, or over shm or tcp with a
+/// store in memory.
 inline Outcomes run_ranks(int size, const Config& config,
                           const std::function<void(Communicator&)>& body) {
   Outcomes outcomes(static_cast<std::size_t>(size));
   auto store = std::make_shared<MemoryStore>();
   std::vector<Communicator> in_process;
-  if (config.transports != "shm") in_process = Communicator::in_process(size, config);
+  const bool by_store = config.transports == "shm" || config.transports == "tcp";
+  if (!by_store) in_process = Communicator::in_process(size, config);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank)
     threads.emplace_back([&, rank] {
       outcomes[static_cast<std::size_t>(rank)] = outcome_of([&] {
-        if (config.transports == "shm") {
+        if (by_store) {
           Communicator comm = Communicator::create(store, rank, size, config);
           body(comm);
         } else {

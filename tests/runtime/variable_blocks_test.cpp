@@ -252,7 +252,7 @@ TEST_P(VariableBlocks, AUniformCallAgainstAVariableOneIsAMismatch) {
                                    HasSubstr("all_to_allv(f32)"))));
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, VariableBlocks, testing::Values("local", "shm"),
+INSTANTIATE_TEST_SUITE_P(Transports, VariableBlocks, testing::Values("local", "shm", "tcp"),
                          [](const auto& tested) { return std::string(tested.param); });
 
 TEST(Processes, ExchangeBlocksOfDifferentLengths) {

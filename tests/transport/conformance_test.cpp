@@ -291,11 +291,11 @@ TEST_P(Conformance, ABoardShowsThePeersCalls) {
   TestRanks ranks(GetParam());
   const CallSignature call{Collective::reduce, DataType::bf16, Op::max, 1, 12345, 3};
   ranks[0].own_board().record(70, call);
+  const Board* board = nullptr;
   ASSERT_TRUE(ranks.eventually([&] {
-    const Board* board = ranks[1].board(0);
+    board = ranks[1].board(0);
     return board != nullptr && board->call(70).has_value();
   }));
-  const Board* board = ranks[1].board(0);
   EXPECT_EQ(board->call(70), call);
   EXPECT_EQ(board->call(71), std::nullopt);
   EXPECT_EQ(board->call(6), std::nullopt) << "overwritten by call 70";

@@ -25,7 +25,7 @@ constexpr std::size_t kMostPieces = 64;  // of one write
 constexpr int kMostChannel = 1 << 20;
 // How many others come for something behind a message before it is brought to where they can pass.
 constexpr int kPatience = 4;
-constexpr std::chrono::milliseconds kFreshFor{100};  // a board
+constexpr std::chrono::milliseconds kFreshFor{2};  // a board
 constexpr std::chrono::seconds kLookEvery{1};
 // Retransmissions, or probes of a closed window, that nobody has answered: about 25 s.
 constexpr unsigned kMostUnanswered = 7;
@@ -360,11 +360,9 @@ void Connection::send_board(const Group& group) {
   unsent.frame.kind = FrameKind::board;
   unsent.frame.group = group.context.id;
   unsent.frame.header.length = static_cast<std::uint32_t>(board.size());
-  unsent.own = std::make_unique_for_overwrite<std::byte[]>(board.size());
-  std::memcpy(unsent.own.get(), board.data(), board.size());
-  unsent.data = unsent.own.get();
+  unsent.data = board.data();
   unsent.bytes = board.size();
-  send(std::move(unsent));
+  send(std::move(unsent), true);
 }
 
 const Board* Connection::board(Group& group) {
@@ -382,8 +380,8 @@ const Board* Connection::board(Group& group) {
   return nullptr;
 }
 
-// At once, or behind what waits already.
-void Connection::send(Unsent unsent) {
+// At once, or behind what waits already; then with a copy of what is `passing`.
+void Connection::send(Unsent unsent, bool passing) {
   const bool first = head_ == unsent_.size();
   if (first && why_unwritable_.empty()) {
     std::array<iovec, 2> pieces{piece(&unsent.frame, sizeof unsent.frame),
@@ -396,6 +394,7 @@ void Connection::send(Unsent unsent) {
     }
     head_written_ = written;
   }
+  if (passing) unsent.keep();
   unsent_.push_back(std::move(unsent));
   if (first && why_unwritable_.empty())
     set_unsent();

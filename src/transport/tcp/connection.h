@@ -136,7 +136,7 @@ class Connection {
   void finish_payload();
   Group* find(std::uint32_t id);
   static void tell(const Group& group);
-  void send(Unsent unsent);
+  void send(Unsent unsent, bool passing = false);
   std::size_t write_now(std::span<const iovec> pieces);
   void write_queue();
   void drop_written(std::size_t bytes);
