@@ -44,7 +44,8 @@ def unittest_cases(text):
 
 def cases_of(test, folder):
     """The cases of one line of meson's testlog.json."""
-    report = folder / f"{test['name']}.xml"
+    name = test["name"].rpartition(" / ")[2]  # meson puts project and suite before it
+    report = folder / f"{name}.xml"
     cases = []
     if report.exists():
         cases = list(gtest_cases(report))
@@ -52,9 +53,9 @@ def cases_of(test, folder):
         cases = list(unittest_cases(test["stderr"]))
     passed = test["result"] in ("OK", "SKIP", "EXPECTEDFAIL")
     if not cases and test["result"] in ("OK", "SKIP"):
-        cases = [(test["name"], "passed" if test["result"] == "OK" else "skipped", "")]
+        cases = [(name, "passed" if test["result"] == "OK" else "skipped", "")]
     if not passed and not any(outcome == "failed" for _, outcome, _ in cases):
-        cases.append((test["name"], "failed", f"{test['result']}, exit status {test['returncode']}"))
+        cases.append((name, "failed", f"{test['result']}, exit status {test['returncode']}"))
     return cases
 
 

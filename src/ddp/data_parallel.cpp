@@ -114,7 +114,8 @@ class DataParallel::Impl {
   void start_buckets();
   void require_between_steps(std::string_view call) const;
   std::string names_of_missing() const;
-  void throw_if_failed() const;
+  void throw_if_failed();
+  void await_buckets();
   const Parameter& at(std::size_t index, std::string_view call) const;
   void invariants() const;
 
@@ -244,8 +245,14 @@ void DataParallel::Impl::start_buckets() {
   while (works_.size() < buckets_.size() && not_ready_[works_.size()] == 0) {
     const Bucket& bucket = buckets_[works_.size()];
     std::byte* const memory = bucket_memory_[works_.size()];
-    works_.push_back(communicator_.all_reduce_async(
-        memory, memory, bucket.bytes / size_of(bucket.type), bucket.type, Op::avg, call_options_));
+    try {
+      works_.push_back(communicator_.all_reduce_async(memory, memory,
+                                                      bucket.bytes / size_of(bucket.type),
+                                                      bucket.type, Op::avg, call_options_));
+    } catch (const Error&) {
+      throw_if_failed();  // an earlier bucket's, perhaps: it says which
+      throw;
+    }
   }
   invariants();
 }
@@ -262,6 +269,13 @@ void DataParallel::Impl::finish() {
   start_buckets();  // none are left, unless starting one has thrown `usage` before
   assert(works_.size() == buckets_.size());
 
+  await_buckets();
+  ++step_;
+  begin_step();
+}
+
+// Throws the first error, with its bucket's name.
+void DataParallel::Impl::await_buckets() {
   std::optional<Error> first_error;
   for (std::size_t b = 0; b < works_.size(); ++b) {
     try {
@@ -276,8 +290,6 @@ void DataParallel::Impl::finish() {
     }
   }
   if (first_error) throw *first_error;
-  ++step_;
-  begin_step();
 }
 
 void DataParallel::Impl::broadcast_parameters(int root) {
@@ -331,8 +343,11 @@ void DataParallel::Impl::require_between_steps(std::string_view call) const {
                               communicator_.rank(), call, step_));
 }
 
-void DataParallel::Impl::throw_if_failed() const {
-  if (const std::optional<Error> failure = communicator_.failure()) throw *failure;
+void DataParallel::Impl::throw_if_failed() {
+  const std::optional<Error> failure = communicator_.failure();
+  if (!failure) return;
+  await_buckets();  // which have ended with it
+  throw *failure;
 }
 
 const Parameter& DataParallel::Impl::at(std::size_t index, std::string_view call) const {
