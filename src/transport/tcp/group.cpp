@@ -40,7 +40,7 @@ BoardBytes read_board(const Board& board) {
 void write_board(Board& board, const BoardBytes& bytes) {
   Word* const words = words_of(board);
   for (std::size_t i = kWords; i-- > 0;) {  // the state last
-    Word word;
+    Word word = 0;
     std::memcpy(&word, bytes.data() + i * sizeof word, sizeof word);
     std::atomic_ref(words[i]).store(word, std::memory_order_release);
   }
