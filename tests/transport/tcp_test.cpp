@@ -4,7 +4,9 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <cstdint>
 #include <future>
+#include <limits>
 
 #include <tutti/error.hpp>
 
@@ -290,6 +292,13 @@ TEST_F(TcpPeer, ThatNamesAChannelThatCannotBeIsLost) {
   frame.channel = -1;
   say_frame(frame);
   expect_lost("channel -1");
+}
+
+TEST_F(TcpPeer, ThatNamesAChannelBeyondAllThatThereAreIsLost) {
+  tcp::Frame frame = message(0);
+  frame.channel = std::numeric_limits<std::int32_t>::max();
+  say_frame(frame);
+  expect_lost("channel 2147483647");
 }
 
 TEST_F(TcpPeer, ThatSpeaksNoSenseIsLost) {
