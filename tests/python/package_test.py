@@ -314,7 +314,8 @@ class Package(unittest.TestCase):
             "comm = tutti.Communicator.from_env(timeout=20)\n"
             "data = numpy.full(4, comm.rank)\n"
             "comm.all_reduce(data)\n"
-            "print(comm.rank, comm.size, data[0], sys.argv[1])\n", "-n", "3", "--no-tag")
+            "sys.stdout.write(f'{comm.rank} {comm.size} {data[0]:.0f} {sys.argv[1]}\\n')\n",  # one write
+            "-n", "3", "--no-tag")
         self.assertEqual(ended.returncode, 0, ended.stderr)
         self.assertEqual(sorted(ended.stdout.split("\n")), ["", "0 3 3 word", "1 3 3 word", "2 3 3 word"])
 

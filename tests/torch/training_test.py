@@ -182,7 +182,7 @@ def samplers():
 
 
 _UNDER_TORCHRUN = """
-import os, torch, torch.distributed as dist, tutti.torch
+import os, sys, torch, torch.distributed as dist, tutti.torch
 dist.init_process_group("tutti")
 data = torch.ones(3)
 dist.all_reduce(data)
@@ -192,7 +192,8 @@ if {fails} and first and dist.get_rank() == 1:
     os._exit(3)
 if {fails} and first:
     dist.barrier()
-print("rank", dist.get_rank(), "is done", flush=True)
+sys.stdout.write(f"rank {{dist.get_rank()}} is done\\n")  # one write
+sys.stdout.flush()
 dist.destroy_process_group()
 """
 
