@@ -17,7 +17,7 @@ FOLDER = pathlib.Path(__file__).resolve().parent.parent.parent / "examples" / "t
 def printed(program, *arguments, ranks=2):
     ended = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks),
-         str(FOLDER / program), *arguments], capture_output=True, text=True, timeout=120)
+         str(FOLDER / program), *arguments], capture_output=True, text=True, timeout=300)
     if ended.returncode != 0:
         raise AssertionError(f"{program} ended with {ended.returncode}: {ended.stderr[-2000:]}")
     return ended.stdout
