@@ -127,6 +127,25 @@ Backend::Handle Backend::issue(WorkPtr work, const Terms& terms, CallFunction ca
   return work;
 }
 
+// --- memory ---
+
+at::Tensor Backend::allocateTensor(long size, at::TensorOptions options) {
+  TORCH_CHECK_VALUE(options.device().is_cpu(),
+                    "allocate_tensor: tutti has memory of the host alone, and not of ",
+                    options.device());
+  const auto bytes = static_cast<std::size_t>(size) * options.dtype().itemsize();
+  try {
+    const std::lock_guard lock(calls_);
+    if (!communicator_) refuse_left();
+    const auto buffer = std::make_shared<Buffer>(Buffer::allocate(*communicator_, bytes));
+    return at::from_blob(
+        buffer->data(), {size}, [buffer](void*) {}, options);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::unavailable) rethrow(error);
+    return at::empty({size}, options);
+  }
+}
+
 // --- point to point ---
 
 Backend::Handle Backend::send(Tensors& tensors, int to, int tag) {

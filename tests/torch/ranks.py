@@ -30,7 +30,7 @@ def _rank(body, rank, size, store, backend, limit, pipe, arguments):
         sys.exit(1)
 
 
-def start(size, body, *arguments, backend="tutti", limit=30.0, init=True, pass_rank=False):
+def start(size, body, *arguments, backend="tutti", limit=60.0, init=True, pass_rank=False):
     """Starts `size` ranks that run body(*arguments), in a group with a timeout of `limit` seconds.
 
     Without `init` there is no group; with `pass_rank` the rank is the first argument.
@@ -50,7 +50,7 @@ def start(size, body, *arguments, backend="tutti", limit=30.0, init=True, pass_r
     return ranks
 
 
-def end(ranks, limit=60.0):
+def end(ranks, limit=180.0):
     """What the ranks returned, or what they died of: the exception, or the exit status."""
     deadline = time.monotonic() + limit
     outcomes = []
@@ -82,3 +82,12 @@ def run(size, body, *arguments, **options):
             raise AssertionError(f"rank {rank} of {size}: {outcome!r}") from outcome
     return outcomes
 
+
+def peers_reach(tensor):
+    """Whether its memory is one that the ranks of this machine share."""
+    with open("/proc/self/maps", encoding="utf-8") as maps:
+        for line in maps:
+            begin, end = (int(each, 16) for each in line.split()[0].split("-"))
+            if begin <= tensor.data_ptr() < end:
+                return "memfd:tutti" in line
+    return False

@@ -79,6 +79,14 @@ def data_parallel(options):
     same_everywhere(model)
 
 
+def buckets_that_peers_reach():
+    model = DistributedDataParallel(network(), gradient_as_bucket_view=True)
+    step_by_step(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
+    if not all(ranks.peers_reach(each.grad) for each in model.parameters()):
+        raise AssertionError("a bucket is memory of its own")
+    close(model, trained_alone())
+
+
 class SometimesUnused(nn.Module):
     def __init__(self):
         super().__init__()
@@ -205,6 +213,10 @@ class Training(unittest.TestCase):
                 with self.subTest(ranks=size, **options):
                     ranks.run(size, data_parallel, options)
 
+    def test_buckets_of_data_parallel_are_memory_that_peers_reach(self):
+        for size in (2, 3):
+            ranks.run(size, buckets_that_peers_reach)
+
     def test_data_parallel_finds_unused_parameters(self):
         ranks.run(2, unused_parameters)
 
@@ -249,7 +261,7 @@ class Training(unittest.TestCase):
             script.flush()
             return subprocess.run(
                 [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", *options,
-                 script.name], capture_output=True, text=True, timeout=120)
+                 script.name], capture_output=True, text=True, timeout=300)
 
     def test_torchrun_starts_its_ranks(self):
         ended = self.torchrun(False)

@@ -10,6 +10,7 @@ devices name another beside it: ``init_process_group("cpu:tutti,cuda:nccl")``.
 """
 
 import atexit
+import os
 
 try:
     import torch
@@ -49,6 +50,8 @@ atexit.register(_backends.shutdown)
 
 
 def _make(store, rank, size, timeout):
+    # DistributedDataParallel takes its buckets from the backend only where this is said, and reads it then.
+    os.environ.setdefault("DDP_DISABLE_COMM_MEM", "0")
     return _backends.make(store, rank, size, timeout)
 
 
