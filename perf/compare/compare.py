@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Compares tutti with other libraries on this machine: f32, shared memory, by one method.
+"""Compares tutti with other libraries: f32, shared memory or machines in a box, by one method.
 
 The host of a virtual machine moves its cores about, which changes every time by up to four times. So
 the libraries take turns, the one-way time of a cache line is measured before and after every single
 measurement, and only measurements of one phase are compared.
 """
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -16,7 +17,8 @@ import tempfile
 import time
 
 import plot
-from libraries import LIBRARIES, ROOT, Failure, run
+from libraries import LIBRARIES, ROOT, Failure, run, run_all
+from machines import Machines
 from results import KI, LIMIT, LIMITED, MI, OURS, Cell, behind, check, phase_of, summarize, table, \
     to_baseline, wants_more
 
@@ -34,7 +36,20 @@ def short_cells():
                     for operation in OPERATIONS if operation != "all_reduce"]
 
 
+def machines_cells(args):
+    """One rank a machine and two."""
+    short = not (args.full or args.operations or args.sizes or args.ranks)
+    operations = args.operations or (["all_reduce"] if short else OPERATIONS)
+    sizes = args.sizes or [size for size in ([8, KI, 64 * KI, MI, 16 * MI] if short else FULL_SIZES)
+                           if args.full or size <= 16 * MI]
+    cells = [Cell(operation, ranks, size) for ranks in args.ranks or [args.machines, 2 * args.machines]
+             for operation in operations for size in ([0] if operation == "barrier" else sizes)]
+    return cells + ([Cell("send_recv", args.machines, 8)] if short else [])
+
+
 def chosen_cells(args):
+    if args.machines > 1:
+        return machines_cells(args)
     if not (args.full or args.operations or args.sizes or args.ranks):
         return short_cells()
     return [Cell(operation, ranks, size)
@@ -45,9 +60,11 @@ def chosen_cells(args):
 
 def chosen_libraries(args):
     """Those that are here, us first, and lines about those that are not."""
-    names = args.peers or ([library.name for library in LIBRARIES] if args.full else ["openmpi"])
+    fit = [library for library in LIBRARIES if (library.launch if args.machines == 1 else library.across)]
+    short = ["openmpi"] if args.machines == 1 else ["bare", "openmpi_tcp"]
+    names = args.peers or ([library.name for library in LIBRARIES] if args.full else short)
     here, missing = [], []
-    for library in LIBRARIES:
+    for library in fit:
         if library.name != OURS and library.name not in names:
             continue
         if packages := library.missing():
@@ -66,7 +83,8 @@ def say_where(text):
 class Measuring:
     """Rounds of all libraries over all cells."""
 
-    def __init__(self, libraries, args):
+    def __init__(self, libraries, args, machines=None):
+        self.machines = machines  # None: this one
         self.build, self.rounds, self.limit_s = args.build, args.rounds, args.timeout
         self.programs = {library: library.build(args.build) for library in libraries}
         self.cores = len(os.sched_getaffinity(0))
@@ -76,7 +94,8 @@ class Measuring:
 
     def run(self, cells):
         """Until each cell has enough rounds of one phase, or as many again were in vain."""
-        sizes = sorted({cell.size for cell in cells if cell.operation in LIMITED and cell.ranks == 2})
+        sizes = sorted({cell.size for cell in cells if cell.operation in LIMITED and cell.ranks == 2
+                        and self.machines is None})
         for number in range(2 * self.rounds):
             left = self.unfinished(cells)
             if not left:
@@ -107,11 +126,12 @@ class Measuring:
         key = (library.name, operation, ranks)
         if key in self.failures:
             return
-        launch = library.launch(ranks, ranks > self.cores, self.build)
+        where = (ranks, ranks > self.cores, self.build)
+        starts = library.across(self.machines, *where) if self.machines else [library.launch(*where)]
         with tempfile.TemporaryDirectory(prefix="compare-") as folder:
-            command = [*launch, self.programs[library], folder, operation, *sizes]
+            program = [self.programs[library], folder, operation, *sizes]
             try:
-                out = run(command, self.limit_s)
+                out = run_all([[*words, *program] for words in starts], self.limit_s)
                 if not out:
                     self.failures[key] = "does not offer it"
             except Failure as failure:
@@ -136,18 +156,19 @@ def machine():
     return {"processor": model, "cores": len(os.sched_getaffinity(0)), "kernel": platform.release()}
 
 
-def head(about, load, libraries):
+def head(about, load, libraries, machines):
     versions = [library.version_text() for library in libraries if library.name != OURS]
     return [f"# {about['processor']}, {about['cores']} cores, Linux {about['kernel']}, load {load:.1f} at the start",
             f"# {'; '.join(dict.fromkeys(versions))}",
+            *([f"# {machines} machines in a box: network namespaces and veth"] if machines > 1 else []),
             "# f32, sum; medians of rounds of one phase. best: our time over the best peer's"]
 
 
-def report(measuring, summaries, libraries, missing):
+def report(measuring, summaries, libraries, missing, machines):
     """The table, and what has to be said after it."""
     lost = sum(1 for sample in measuring.samples if not phase_of(sample))
     return "\n".join([
-        table(summaries, [library.name for library in libraries]), "",
+        table(summaries, [library.name for library in libraries], machines), "",
         f"{len(measuring.samples)} measurements, {lost} discarded since the phase changed meanwhile",
         *(f"{name}: {operation}, {ranks} ranks: {why}" for (name, operation, ranks), why in measuring.failures.items()),
         *missing, "", "Behind a peer:", *(behind(summaries) or ["nowhere"])])
@@ -189,6 +210,8 @@ def parse():
     parser.add_argument("--rounds", type=int, help="of one phase, to compare (default 3; with --full 5)")
     parser.add_argument("--operations", nargs="+", choices=OPERATIONS, metavar="OPERATION", help=", ".join(OPERATIONS))
     parser.add_argument("--ranks", type=int, nargs="+")
+    parser.add_argument("--machines", type=int, default=1, metavar="N", help="network namespaces with a cable between "
+                        "them, made and removed here (root); with one rank each and two")
     parser.add_argument("--sizes", type=int, nargs="+", help="bytes, of the larger buffer")
     parser.add_argument("--peers", nargs="+", choices=peers, metavar="PEER", help=", ".join(peers))
     parser.add_argument("--timeout", type=float, default=120, help="seconds that one start of a program may take")
@@ -201,7 +224,14 @@ def parse():
                         "the build folder's perf)")
     args = parser.parse_args()
     args.rounds = args.rounds or (5 if args.full else 3)
-    args.output = args.output or args.build / "perf" / "compare.json"
+    if args.machines > 1 and (args.check or args.save_baseline):
+        parser.error("the baseline is of one machine")
+    if args.machines > 1 and (why := Machines.why_not()):
+        parser.error(why)
+    if any(ranks % args.machines for ranks in args.ranks or []):
+        parser.error("each machine has as many ranks as the others")
+    name = "compare.json" if args.machines == 1 else f"compare-{args.machines}-machines.json"
+    args.output = args.output or args.build / "perf" / name
     return args
 
 
@@ -209,13 +239,14 @@ def main():
     args = parse()
     libraries, missing = chosen_libraries(args)
     about, load = machine(), os.getloadavg()[0]
-    heading = "\n".join([*head(about, load, libraries), *(f"# {line}" for line in missing)])
+    heading = "\n".join([*head(about, load, libraries, args.machines), *(f"# {line}" for line in missing)])
     print(heading, flush=True)
     cells = chosen_cells(args)
-    measuring = Measuring(libraries, args)
-    measuring.run(cells)
+    with Machines(args.machines) if args.machines > 1 else contextlib.nullcontext() as machines:
+        measuring = Measuring(libraries, args, machines)
+        measuring.run(cells)
     summaries = [one for cell in cells if (one := summarize(measuring.samples, cell))]
-    text = report(measuring, summaries, libraries, missing)
+    text = report(measuring, summaries, libraries, missing, args.machines)
     print(text)
     save(args, about, load, measuring, summaries, libraries, f"{heading}\n{text}")
     status = check_baseline(args, summaries) if args.check else 0

@@ -1,5 +1,5 @@
-// Gloo over TCP on the loopback, its only transport within a machine, by the method of method.h;
-// tutti-run starts its ranks.
+// Gloo over TCP, its only transport, by the method of method.h: on the loopback, or on the
+// interface COMPARE_INTERFACE. RANK and WORLD_SIZE say who it is, as tutti-run does.
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
 #include <gloo/alltoall.h>
@@ -37,9 +37,10 @@ class Gloo final : public Library {
   explicit Gloo(const std::string& folder)
       : context_(std::make_shared<gloo::rendezvous::Context>(number_in_environment("RANK"),
                                                              number_in_environment("WORLD_SIZE"))) {
-    gloo::transport::tcp::attr loopback;
-    loopback.iface = "lo";
-    auto device = gloo::transport::tcp::CreateDevice(loopback);
+    gloo::transport::tcp::attr network;
+    const char* interface = std::getenv("COMPARE_INTERFACE");
+    network.iface = interface == nullptr ? "lo" : interface;
+    auto device = gloo::transport::tcp::CreateDevice(network);
     gloo::rendezvous::FileStore store(folder);
     context_->connectFullMesh(store, device);
   }

@@ -18,10 +18,36 @@ class Failure(Exception):
         self.output = output
 
 
+def start(command):
+    """In a session of its own, to be ended whole."""
+    return subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                            stdin=subprocess.DEVNULL, text=True, start_new_session=True)
+
+
+def run_all(commands, limit_s):
+    """Standard output of the first of several commands, which run at the same time; all must succeed."""
+    others = [start(command) for command in commands[1:]]
+    out, why = "", ""
+    try:
+        out = run(commands[0], limit_s)
+    except Failure as failure:
+        out, why = failure.output, str(failure)
+    for process in others:
+        try:
+            err = process.communicate(timeout=1 if why else limit_s)[1]
+        except subprocess.TimeoutExpired:
+            err = f"no end within {limit_s} s"
+            end(process)
+        if process.returncode != 0:
+            why += f"exit status {process.returncode}: {' '.join(map(str, process.args))}\n{err}"
+    if why:
+        raise Failure(why, out)
+    return out
+
+
 def run(command, limit_s):
-    """Standard output of a command that must succeed. It gets a session of its own, to be ended whole."""
-    process = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                               stdin=subprocess.DEVNULL, text=True, start_new_session=True)
+    """Standard output of a command that must succeed."""
+    process = start(command)
     try:
         out, err = process.communicate(timeout=limit_s)
     except BaseException as error:
@@ -52,12 +78,31 @@ def open_mpi(*options):
     return launch
 
 
+def open_mpi_across(machines, ranks, crowded, build):
+    """Its daemons on other machines are started by a command that machines have in place of ssh."""
+    each = ranks // machines.count
+    hosts = ",".join(f"{machines.address(machine)}:{each}" for machine in range(machines.count))
+    network = ["--mca", "btl_tcp_if_include", "cable", "--mca", "oob_tcp_if_include", "cable"]
+    launch = open_mpi("--mca", "pml", "ob1", "--mca", "btl", "tcp,vader,self", *network, "--host", hosts,
+                      "--mca", "plm_rsh_agent", machines.remote_shell())
+    return [machines.on(0, launch(ranks, crowded, build))]
+
+
 def mpich(ranks, crowded, build):
     return ["mpiexec.mpich", "-n", ranks]
 
 
 def tutti_run(ranks, crowded, build):
     return [build / "tools/tutti-run", "--no-tag", "--bind", "none", "-n", ranks, "--"]
+
+
+def by_variables(machines, ranks, crowded, build):
+    """A command for each rank, as a user's own launcher would start them; ranks of one machine follow each other."""
+    each = ranks // machines.count
+    common = [f"WORLD_SIZE={ranks}", f"LOCAL_WORLD_SIZE={each}", f"MASTER_ADDR={machines.address(0)}",
+              "MASTER_PORT=29500", "TUTTI_TRUST_NETWORK=yes", "COMPARE_INTERFACE=cable"]
+    return [machines.on(rank // each, ["env", *common, f"RANK={rank}", f"LOCAL_RANK={rank % each}"])
+            for rank in range(ranks)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,9 +114,10 @@ class Library:
     compiler: tuple  # empty: built with the project
     source: str
     libraries: tuple
-    launch: object  # (ranks, more ranks than cores, build folder): the words before the program
+    launch: object  # (ranks, more ranks than cores, build folder): the words before the program; None: not so
     version: tuple  # a command whose first line says it
     program: str
+    across: object = None  # (machines, as launch): such words for each command to be started; None: not so
 
     def missing(self):
         """The packages to install, or None when it can be compared."""
@@ -101,7 +147,10 @@ OPEN_MPI_PACKAGES = "openmpi-bin and libopenmpi-dev"
 
 # Open MPI's UCX says no to machines without a network card for it, unless it is told that any will do.
 LIBRARIES = [
-    Library("tutti", "tutti", (), "", (), "", (), tutti_run, (), "tutti_bench"),
+    Library("tutti", "tutti", (), "", (), "", (), tutti_run, (), "tutti_bench", by_variables),
+    Library("bare", "bare sockets", (), "", ("c++",), "bare_bench.cpp", (), None, (), "bare_bench", by_variables),
+    Library("openmpi_tcp", "Open MPI (TCP)", MPICXX["openmpi"], OPEN_MPI_PACKAGES, ("mpicxx.openmpi",), "mpi_bench.cpp",
+            (), None, ("mpirun.openmpi", "--version"), "openmpi_bench", open_mpi_across),
     Library("openmpi", "Open MPI (vader, process_vm_readv)", MPICXX["openmpi"], OPEN_MPI_PACKAGES,
             ("mpicxx.openmpi",), "mpi_bench.cpp", (), open_mpi("--mca", "pml", "ob1", "--mca", "btl", "vader,self"),
             ("mpirun.openmpi", "--version"), "openmpi_bench"),
@@ -112,5 +161,6 @@ LIBRARIES = [
     Library("mpich", "MPICH", MPICXX["mpich"], "mpich and libmpich-dev", ("mpicxx.mpich",), "mpi_bench.cpp",
             (), mpich, ("mpichversion",), "mpich_bench"),
     Library("gloo", "Gloo (TCP)", ("/usr/include/gloo/allreduce.h",), "libgloo-dev", ("c++",), "gloo_bench.cpp",
-            ("-lgloo",), tutti_run, ("dpkg-query", "-W", "-f", "Gloo ${Version}\\n", "libgloo-dev"), "gloo_bench"),
+            ("-lgloo",), tutti_run, ("dpkg-query", "-W", "-f", "Gloo ${Version}\\n", "libgloo-dev"), "gloo_bench",
+            by_variables),
 ]

@@ -22,6 +22,11 @@ GOAL_LIMITS = 1.35  # or so many times the machine's limit
 LIMIT_PHASE = "45-100 ns"
 LIMIT_GOALS = {8: 1.7, KI: 3.5, 64 * KI: 1.8, MI: 1.35, 256 * MI: 1.3}
 
+# All-reduce between machines: over Open MPI's time, or over the bare program's where that is more; and from
+# so many bytes on over the bare program's in any case.
+MACHINES_GOAL, BARE, BARE_GOAL, LARGE, LARGE_GOAL = 0.7, "bare", 1.1, 16 * MI, 1 / 0.9
+ONE_WAY_GOAL = 1.15  # send_recv of 8 B, over the bare program's
+
 # Both cores copy the whole size, half of which the other wrote: what --limits measures, with 2 ranks.
 LIMITED = ["all_reduce", "all_gather", "all_to_all"]
 
@@ -116,6 +121,20 @@ def goal(cell):
     return None
 
 
+def machines_verdict(summary):
+    """As verdict(), of ranks on several machines."""
+    cell, bare = summary.cell, summary.ratios.get(BARE, float("inf"))
+    peers = {side: ratio for side, ratio in summary.ratios.items() if side != BARE}
+    if cell.operation == "send_recv" and cell.size == 8 and BARE in summary.ratios:
+        return f"<= {ONE_WAY_GOAL} bare {'ok' if bare <= ONE_WAY_GOAL else 'MISSED'}"
+    if not cell.operation.startswith("all_reduce") or not peers:
+        return ""
+    ok = min(max(peers.values()) / MACHINES_GOAL, bare / BARE_GOAL) <= 1
+    if cell.size >= LARGE and BARE in summary.ratios:
+        ok = ok and bare <= LARGE_GOAL
+    return f"<= {MACHINES_GOAL} {'ok' if ok else 'MISSED'}"
+
+
 def verdict(summary):
     """"ok", "ok: near the limit", "MISSED", or "" where there is no goal or no peer."""
     wanted = goal(summary.cell)
@@ -147,7 +166,7 @@ def number(value):
     return f"{value:.2f}" if value >= 0.01 else f"{value:.4f}"[1:]
 
 
-def table(summaries, sides):
+def table(summaries, sides, machines=1):
     """A row for each summary: our time; each peer's with our ratio to it; the goal."""
     peers = [side for side in sides if side != OURS]
     lines = ["ranks  operation                size  rounds  phase         tutti us"
@@ -159,6 +178,9 @@ def table(summaries, sides):
         for peer in peers:
             row += f"{number(one.time_us.get(peer)):>16} {number(one.ratios.get(peer)):>5}"
         row += f"{number(one.limit_us):>9}{number(one.best_peer and one.best_peer[1]):>8}"
+        if machines > 1:
+            lines.append(f"{row}  {machines_verdict(one)}".rstrip())
+            continue
         said = verdict(one)
         row += f"  <= {goal(one.cell):.2f} {said}" if said else ""
         lines.append(f"{row}  {limit_text(one)}".rstrip())

@@ -14,6 +14,7 @@ sys.path.insert(0, str(ROOT / "perf" / "compare"))
 
 import compare  # noqa: E402
 import libraries  # noqa: E402
+import machines  # noqa: E402
 import plot  # noqa: E402
 import results  # noqa: E402
 from results import KI, LIMIT, MI, Cell  # noqa: E402
@@ -108,6 +109,20 @@ class Goals(unittest.TestCase):
         self.assertEqual(results.verdict(summary_of(4, {"openmpi": 1}, CELL._replace(size=8 * KI))), "")
 
 
+    def test_between_machines_are_about_open_mpi_or_the_bare_program_where_that_takes_longer(self):
+        def said(ours, theirs, cell=CELL):
+            return results.machines_verdict(summary_of(ours, theirs, cell)).split()[-1]
+        self.assertEqual(said(7, {"openmpi_tcp": 10, "bare": 5}), "ok")
+        self.assertEqual(said(8, {"openmpi_tcp": 10, "bare": 5}), "MISSED")
+        self.assertEqual(said(8, {"openmpi_tcp": 10, "bare": 7.5}), "ok")
+        large = CELL._replace(size=16 * MI)
+        self.assertEqual(said(6, {"openmpi_tcp": 10, "bare": 5}, large), "MISSED")
+        self.assertEqual(said(6, {"openmpi_tcp": 10, "bare": 5.5}, large), "ok")
+        one_way = Cell("send_recv", 2, 8)
+        self.assertEqual([said(ours, {"bare": 10}, one_way) for ours in (11, 12)], ["ok", "MISSED"])
+        self.assertEqual(results.machines_verdict(summary_of(1, {"bare": 10}, CELL._replace(operation="reduce"))), "")
+
+
 class Tables(unittest.TestCase):
     def test_a_row_has_times_ratios_and_the_goal(self):
         row = results.table([summary_of(4, {"openmpi": 10, "mpich": 500})], ["tutti", "openmpi", "mpich"]).split("\n")[1]
@@ -196,6 +211,11 @@ class Libraries(unittest.TestCase):
             libraries.run(["sh", "-c", "echo written; exec sleep 60"], 0.5)
         self.assertEqual(caught.exception.output, "written\n")
 
+    def test_of_several_commands_the_first_ones_output_counts_and_each_must_succeed(self):
+        self.assertEqual(libraries.run_all([["echo", "one"], ["echo", "two"]], 10), "one\n")
+        with self.assertRaisesRegex(libraries.Failure, "(?s)exit status 3.*the reason"):
+            libraries.run_all([["echo", "one"], ["sh", "-c", "echo the reason >&2; exit 3"]], 10)
+
     def test_a_command_that_fails_says_why(self):
         with self.assertRaisesRegex(libraries.Failure, "(?s)exit status 3.*the reason"):
             libraries.run(["sh", "-c", "echo the reason >&2; exit 3"], 10)
@@ -217,6 +237,25 @@ class OurSide(unittest.TestCase):
                 self.assertEqual([(line["size"], line["wrong"]) for line in lines], [(8, 0), (4 * KI, 0)])
                 for line in lines:
                     self.assertGreater(min(line["time_us"], *line["one_way_ns"]), 0)
+
+    def test_measures_between_machines_in_a_box_and_leaves_none_of_them(self):
+        if why := machines.Machines.why_not():
+            self.skipTest(why)
+        with machines.Machines() as box, tempfile.TemporaryDirectory() as folder:
+            starts = libraries.by_variables(box, 4, True, None)
+            name = box.name(0)
+            self.assertIn(name, subprocess.run(["ip", "netns"], capture_output=True, text=True, check=True).stdout)
+            out = libraries.run_all([[*words, self.TUTTI_BENCH, folder, "all_reduce", 8, 4 * KI] for words in starts], 60)
+        self.assertEqual([json.loads(line)["wrong"] for line in out.splitlines()], [0, 0])
+        self.assertNotIn(name, subprocess.run(["ip", "netns"], capture_output=True, text=True, check=True).stdout)
+
+    def test_four_machines_at_a_switch_reach_each_other(self):
+        if why := machines.Machines.why_not():
+            self.skipTest(why)
+        with machines.Machines(4) as box, tempfile.TemporaryDirectory() as folder:
+            out = libraries.run_all([[*words, self.TUTTI_BENCH, folder, "all_to_all", 4 * KI]
+                                     for words in libraries.by_variables(box, 8, True, None)], 60)
+        self.assertEqual([json.loads(line)["wrong"] for line in out.splitlines()], [0])
 
     def test_refuses_an_operation_that_there_is_not(self):
         with self.assertRaisesRegex(libraries.Failure, "no such operation: all_reduced"):

@@ -14,7 +14,8 @@
 
 namespace tutti {
 
-/// "a" has 10.77.0.1 and fd77::1, "b" has .2 and ::2.
+/// "a" has 10.77.0.1 and fd77::1, "b" has .2 and ::2. TUTTI_TEST_CABLE says what ails the cable, as
+/// netem wants it ("delay 20ms loss 1%").
 class Machines {
  public:
   Machines() {
@@ -27,6 +28,9 @@ class Machines {
       made_ = made_ && run(fmt::format("{} addr add 10.77.0.{}/24 dev cable", ip, number)) &&
               run(fmt::format("{} addr add fd77::{}/64 dev cable nodad", ip, number)) &&
               run(ip + " link set lo up") && run(ip + " link set cable up");
+      if (const char* netem = std::getenv("TUTTI_TEST_CABLE"))
+        made_ = made_ && run(fmt::format("tc -n {} qdisc add dev cable root netem {}",
+                                         name(machine), netem));
     }
   }
   ~Machines() {

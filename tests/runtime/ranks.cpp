@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <stdexcept>
 #include <thread>
@@ -301,7 +302,8 @@ std::string_view to_string(TransportKind kind) {
   return "unknown";
 }
 
-Ranks::Ranks(TransportKind kind, int size, std::uint64_t seed) : random_(seed) {
+Ranks::Ranks(TransportKind kind, int size, std::uint64_t seed)
+    : random_(seed), over_network_(kind == TransportKind::tcp) {
   auto wires =
       kind == TransportKind::stream ? stream::make_mesh(size) : std::vector<std::vector<Fd>>{};
   const auto hub = std::make_shared<local::Hub>(size);
@@ -341,8 +343,10 @@ Extent Ranks::maybe_lend(int rank, std::vector<std::byte>& buffer, std::size_t o
 
 bool Ranks::drive(std::size_t operations,
                   const std::function<void(int, std::size_t, Execution&)>& start) {
-  // A transport may need many turns before anything is seen to move.
+  // A transport may need many turns before anything is seen to move, and a network long.
   constexpr int kIdleTurnsPerRank = 20'000;
+  constexpr std::chrono::seconds kIdleTime{20};
+  TimePoint give_up = TimePoint::max();
   const auto size = transports_.size();
   std::vector<Execution> executions(size);
   std::vector<std::size_t> done(size, 0);
@@ -350,13 +354,18 @@ bool Ranks::drive(std::size_t operations,
     start(static_cast<int>(rank), 0, executions[rank]);
   std::size_t left = size * operations;
   for (std::size_t idle = 0; left > 0; ++idle) {
-    if (idle > kIdleTurnsPerRank * size) return false;
+    if (idle == kIdleTurnsPerRank * size) {
+      if (!over_network_ || clock_.now() >= give_up) return false;
+      give_up = std::min(give_up, clock_.now() + kIdleTime);
+      idle = 0;
+    }
     const std::size_t rank = random_.next() % size;
     transports_[rank]->progress();
     if (done[rank] == operations || !executions[rank].advance()) continue;
     if (++done[rank] < operations) start(static_cast<int>(rank), done[rank], executions[rank]);
     --left;
     idle = 0;
+    give_up = TimePoint::max();
   }
   return true;
 }

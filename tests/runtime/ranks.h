@@ -50,6 +50,7 @@ class Ranks {
   std::vector<std::unique_ptr<Transport>> transports_;
   std::shared_ptr<local::Hub> hub_;  // of ranks that lend segments
   bool lending_ = false;
+  bool over_network_;
 };
 
 /// One collective to run and check. Inputs are small whole numbers, so that every order of

@@ -273,10 +273,19 @@ TEST_F(TcpPeer, ThatClaimsALongerMessageThanThereCanBeIsLost) {
 }
 
 TEST_F(TcpPeer, ThatSendsBeyondItsWindowIsLost) {
-  for (int i = 0; i < 9; ++i) say_frame(message(0));
+  for (int i = 0; i < 65; ++i) say_frame(message(0));
   EXPECT_TRUE(
       eventually(*rank_, [&] { return rank_->status(1).state == PeerStatus::State::lost; }));
   EXPECT_THAT(rank_->status(1).why, HasSubstr("room"));
+}
+
+// 100 Mb/s and 100 ms there and back have 20 messages of 64 KiB on their way.
+TEST_F(TcpPeer, ThatIsFarAwayIsSentAWindowOfMessagesBeforeItGivesBackAny) {
+  SendChannel& channel = rank_->sender(1, 0);
+  int posted = 0;
+  for (; posted < 100 && channel.acquire(100); ++posted) channel.post(message(100).header);
+  EXPECT_GE(posted, 40);
+  EXPECT_LT(posted, 100);
 }
 
 TEST_F(TcpPeer, ThatGivesBackRoomThatNobodyTookIsLost) {

@@ -13,15 +13,13 @@ namespace tutti::tcp {
 
 void Slots::take() {
   try {
-    memory_ = std::make_unique_for_overwrite<std::byte[]>(bytes());
+    memory_.push_back(std::make_unique_for_overwrite<std::byte[]>(bytes_));
   } catch (const std::bad_alloc&) {
     throw Error(ErrorKind::unavailable,
-                fmt::format("no memory for a channel ({} bytes): make TUTTI_MESSAGE_BYTES smaller",
-                            bytes()));
+                fmt::format("no memory for a channel's message ({} bytes): make "
+                            "TUTTI_MESSAGE_BYTES smaller",
+                            bytes_));
   }
-  const auto begin = reinterpret_cast<std::uintptr_t>(memory_.get());
-  const std::uintptr_t payload = (begin + sizeof(Frame) + kLine - 1) / kLine * kLine;
-  first_ = memory_.get() + (payload - begin);
 }
 
 std::optional<Message> TcpRecvChannel::peek() {
@@ -78,10 +76,10 @@ std::optional<Span> TcpSendChannel::acquire(std::size_t bytes) {
   // With nothing on its way to the kernel any memory will do: the one that is still in the cache.
   if (!in_hand_ &&
       written_.load(std::memory_order_acquire) == posted_.load(std::memory_order_relaxed))
-    next_slot_ = 0;
+    slots_.begin_again();
   in_hand_ = true;
   acquired_bytes_ = bytes;
-  return Span{slots_.payload(next_slot_), bytes};
+  return Span{slots_.payload(), bytes};
 }
 
 void TcpSendChannel::post(const Header& header) {
@@ -98,9 +96,9 @@ void TcpSendChannel::post(const Header& header) {
     last_lent_ = message;
     return connection_.put_lent(frame, lent_, *this);
   }
-  std::byte* const payload = slots_.payload(next_slot_);
+  std::byte* const payload = slots_.payload();
   std::memcpy(payload - sizeof frame, &frame, sizeof frame);
-  next_slot_ = (next_slot_ + 1) % kWindow;
+  slots_.use();
   connection_.put_message({payload - sizeof frame, sizeof frame + header.length}, *this);
 }
 

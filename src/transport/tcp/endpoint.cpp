@@ -7,6 +7,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -17,7 +18,8 @@
 namespace tutti::tcp {
 namespace {
 
-constexpr std::chrono::milliseconds kLinger{1000};
+// Without anything arriving: a packet was lost three times; and at all.
+constexpr std::chrono::seconds kLinger{2}, kLongestLinger{60};
 
 Fd make_epoll() {
   Fd epoll(epoll_create1(EPOLL_CLOEXEC));
@@ -26,10 +28,10 @@ Fd make_epoll() {
   return epoll;
 }
 
-// Whether the peer's machine has all that was written, and the end.
-bool all_arrived(int socket) {
+// What the peer's machine has not yet of what was written, and of the end.
+int not_arrived(int socket) {
   int left = 0;
-  return ioctl(socket, SIOCOUTQ, &left) != 0 || left == 0;
+  return ioctl(socket, SIOCOUTQ, &left) != 0 ? 0 : left;
 }
 
 // Unread bytes would turn the end into a reset, which can overtake what was written. False: the
@@ -103,12 +105,19 @@ void Endpoint::enter_group(std::uint32_t id) noexcept {
 void Endpoint::linger() noexcept {
   for (const auto& peer : peers_)
     if (peer != nullptr) shutdown(peer->socket(), SHUT_WR);
-  const TimePoint until = std::chrono::steady_clock::now() + kLinger;
+  using Clock = std::chrono::steady_clock;
+  const TimePoint longest = Clock::now() + kLongestLinger;
+  TimePoint until = Clock::now() + kLinger;
   for (const auto& peer : peers_) {
     if (peer == nullptr) continue;
-    while (throw_away_what_comes(peer->socket()) && !all_arrived(peer->socket()) &&
-           std::chrono::steady_clock::now() < until) {
-      pollfd readable{peer->socket(), POLLIN, 0};
+    const int socket = peer->socket();
+    for (int least = not_arrived(socket); throw_away_what_comes(socket);) {
+      const int left = not_arrived(socket);
+      const TimePoint now = Clock::now();
+      if (left < least) until = std::min(now + kLinger, longest);
+      if (left == 0 || now >= until) break;
+      least = left;
+      pollfd readable{socket, POLLIN, 0};
       poll(&readable, 1, 1);
     }
   }

@@ -16,8 +16,8 @@ namespace tutti::tcp {
 class Endpoint {
  public:
   Endpoint(int size, const Clock& clock);
-  /// What has been written still arrives: waits, for a second at most, until peers' machines have
-  /// it.
+  /// What has been written still arrives: waits until peers' machines have it, or nothing has
+  /// moved for two seconds.
   ~Endpoint();
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;

@@ -157,12 +157,15 @@ std::vector<std::optional<Address>> TcpTransport::parse(
   return parsed;
 }
 
-// Between machines the job's own, or one that was said not to be needed. On one machine rank 0's,
-// which only those can have read who may use the job's store.
+// Between machines the job's own, or none, where that was said not to be needed. On one machine
+// rank 0's, which only those can have read who may use the job's store.
 Secret TcpTransport::secret_for(const std::vector<std::optional<Address>>& peers) const {
   if (context_.secret) return context_.secret;
-  for (std::size_t rank = 0; rank < peers.size() && !context_.trust_network; ++rank)
-    if (peers[rank] && peers[rank]->host != address_.host)
+  bool one_machine = true;
+  for (std::size_t rank = 0; rank < peers.size(); ++rank) {
+    if (!peers[rank] || peers[rank]->host == address_.host) continue;
+    one_machine = false;
+    if (!context_.trust_network)
       throw Error(
           ErrorKind::usage,
           fmt::format(
@@ -172,7 +175,8 @@ Secret TcpTransport::secret_for(const std::vector<std::optional<Address>>& peers
               "TUTTI_TRUST_NETWORK=yes where everybody who reaches the ranks' ports may "
               "join the job",
               context_.rank, rank));
-  return peers[0] ? peers[0]->secret : Secret();
+  }
+  return one_machine && peers[0] ? peers[0]->secret : Secret();
 }
 
 void TcpTransport::join_endpoint(std::span<const std::string> addresses, TimePoint deadline) {
