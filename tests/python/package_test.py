@@ -10,6 +10,7 @@ import tempfile
 import threading
 import time
 import unittest
+import unittest.mock
 import weakref
 
 import numpy
@@ -112,6 +113,102 @@ def asynchronous(comm):
     comm.barrier()
 
 
+def persistent(comm):
+    rank, size = comm.rank, comm.size
+    data, whole = numpy.zeros(1000), numpy.zeros((size, 2), int)
+    total = sum(range(1, size + 1))
+    mine = numpy.full(2, rank)
+    counts = list(range(1, size + 1))
+    uneven, part = numpy.zeros(sum(counts)), numpy.full(rank + 1, float(rank))
+    calls = [comm.all_reduce_init(data), comm.all_gather_init(mine, whole), comm.all_gather_init(part, uneven, counts),
+             comm.barrier_init(), comm.broadcast_init(some := numpy.zeros(3, "uint8"), size - 1)]
+    del part  # kept by the call
+    sent, got = numpy.zeros(3), numpy.zeros(5)
+    send = comm.send_init(sent, (rank + 1) % size, 7)
+    receive = comm.recv_init(got, (rank - 1) % size)
+    for k in range(1, 4):
+        data[:], mine[:], some[:], sent[:] = k * (rank + 1), k * rank, k * (rank + 1), k * rank
+        if k == 1:
+            for call in calls:
+                call.run()
+        elif k == 2:
+            for work in [call.start() for call in calls]:
+                work.wait()
+        else:
+            with tutti.Group() as group:
+                for call in calls:
+                    call.add_to(group)
+        equal(data, numpy.full(1000, k * total))
+        equal(whole, numpy.repeat(k * numpy.arange(size), 2).reshape(size, 2))
+        equal(uneven, numpy.repeat(numpy.arange(float(size)), counts))
+        equal(some, numpy.full(3, k * size))
+        with tutti.Group() as group:
+            send.add_to(group)
+            receive.add_to(group)
+        assert receive.received == ((rank - 1) % size, 7, 3)
+        equal(got[:3], numpy.full(3, k * ((rank - 1) % size)))
+    calls[0].start()
+    gc.collect()
+    comm.close()  # waits for it
+    equal(data, numpy.full(1000, 3 * total * size))
+    try:
+        calls[0].run()
+    except tutti.UsageError as error:
+        assert "closed" in str(error), error
+    else:
+        raise AssertionError("a call of a closed communicator was run")
+
+
+def buffers(comm):
+    rank, size = comm.rank, comm.size
+    buffer = tutti.Buffer(comm, 80_000)
+    assert len(buffer) == 80_000 and buffer.shared
+    data = numpy.frombuffer(buffer, numpy.float64)
+    equal(data, numpy.zeros(10_000))
+    data[:] = rank + 1
+    comm.all_reduce(data)
+    equal(data, numpy.full(10_000, sum(range(1, size + 1))))
+    if rank == 0:
+        memoryview(buffer)[:3] = b"abc"
+    comm.broadcast(memoryview(buffer)[:3])
+    assert bytes(memoryview(buffer)[:4]) == b"abc" + bytes(memoryview(buffer)[3:4])
+    del buffer  # the array keeps it
+    gc.collect()
+    data[:] = 1
+    comm.all_reduce(data)
+    equal(data, numpy.full(10_000, size))
+    comm.close()
+    data[:] = 2  # and it outlives the communicator
+    equal(data, numpy.full(10_000, 2))
+
+
+class Shelf:
+    """A store of the program's own: a dictionary that ranks in threads share."""
+
+    def __init__(self):
+        self.values, self.changed = {}, threading.Condition()
+
+    def set(self, key, value, timeout):
+        with self.changed:
+            self.values[key] = bytes(value)
+            self.changed.notify_all()
+
+    def wait(self, key, timeout):
+        with self.changed:
+            if not self.changed.wait_for(lambda: key in self.values, timeout):
+                raise TimeoutError(f"no {key}")
+
+    def get(self, key, timeout):
+        self.wait(key, timeout)
+        return self.values[key]
+
+    def add(self, key, amount, timeout):
+        with self.changed:
+            self.values[key] = str(int(self.values.get(key, b"0")) + amount).encode()
+            self.changed.notify_all()
+            return int(self.values[key])
+
+
 def messages(comm):
     rank, size = comm.rank, comm.size
     data, got = numpy.full(3, rank), numpy.empty(5, int)
@@ -189,6 +286,52 @@ class Package(unittest.TestCase):
 
     def test_asynchronous_calls_keep_their_arrays(self):
         run(2, asynchronous)
+
+    def test_persistent_calls_run_any_number_of_times(self):
+        for size in (1, 2, 3):
+            run(size, persistent)
+
+    def test_a_closed_communicator_ends_its_persistent_calls(self):
+        call = tutti.Communicator.in_process(1)[0].barrier_init()  # which keeps it
+        call.run()
+        comm = tutti.Communicator.in_process(1)[0]
+        with self.assertRaisesRegex(tutti.UsageError, "add_to"):
+            comm.barrier_init(group=tutti.Group())
+
+    def test_buffers_that_peers_reach(self):
+        for size in (1, 2, 3):
+            run(size, buffers)
+
+    def test_ranks_meet_by_a_store_of_the_programs_own(self):
+        shelf, sums, size = Shelf(), [0] * 3, 3
+
+        def rank(number):
+            with tutti.Communicator.create(shelf, number, size, timeout=60) as comm:
+                data = numpy.array([number + 1])
+                comm.all_reduce(data)
+                sums[number] = data[0]
+
+        threads = [threading.Thread(target=rank, args=(each,)) for each in range(size)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        self.assertEqual(sums, [6, 6, 6])
+
+    def test_what_goes_wrong_in_a_store_is_told(self):
+        def create(store, **options):
+            tutti.Communicator.create(store, 0, 2, **options)
+
+        with self.assertRaisesRegex(tutti.UsageError, "no wait"):
+            create(type("", (), {"set": 1, "get": 1, "add": 1})())
+        with self.assertRaises(tutti.TimeoutError):
+            create(Shelf(), startup_timeout=0.2)
+        for raised, kind, words in ((OSError("burnt"), tutti.PeerLostError, "burnt"),
+                                    (KeyboardInterrupt(), KeyboardInterrupt, "")):
+            shelf = Shelf()
+            shelf.set = shelf.get = shelf.add = shelf.wait = unittest.mock.Mock(side_effect=raised)
+            with self.assertRaisesRegex(kind, words):
+                create(shelf)
 
     def test_messages_and_groups(self):
         for size in (2, 3):

@@ -4,6 +4,7 @@
 import functools
 import operator
 import unittest
+import weakref
 
 import torch
 import torch.distributed as dist
@@ -11,6 +12,8 @@ from torch.distributed import ReduceOp
 
 import ranks
 import report
+
+import tutti
 
 INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -306,6 +309,33 @@ def groups():
     dist.all_reduce(torch.ones(1), group=again)
     if backend._get_sequence_number_for_group() != number + 1 or backend.name() != "tutti":
         raise AssertionError("a call counts one")
+
+
+class InThePackage(unittest.TestCase):
+    """PyTorch's tensors in tutti's own Python package."""
+
+    def test_tensors_are_taken_where_they_lie(self):
+        with tutti.Communicator.in_process(1)[0] as comm:
+            for dtype in INTEGERS + FLOATS + [torch.bool, torch.complex64, torch.float8_e4m3fn]:
+                data, result = pattern(0, 12, dtype), torch.empty(12, dtype=dtype)
+                comm.all_gather(data, result)
+                same_bytes(result, data)
+            for shape in ((), (0,), (3, 4)):
+                comm.all_reduce(torch.zeros(shape))
+            grid = torch.zeros(4, 4)
+            for wrong in (grid[:, 1], grid.t(), torch.zeros(1).expand(4), grid.to_sparse(), grid.to("meta")):
+                with self.assertRaises(tutti.UsageError):
+                    comm.all_reduce(wrong)
+
+    def test_tensors_are_let_go_of(self):
+        with tutti.Communicator.in_process(1)[0] as comm:
+            data = torch.zeros(1000)
+            gone = weakref.ref(data)
+            work = comm.all_reduce_async(data)
+            del data
+            work.wait()
+            comm.all_reduce_async(torch.zeros(1)).wait()  # forgets what is done
+            self.assertIsNone(gone())
 
 
 class OnEveryNumberOfRanks(unittest.TestCase):

@@ -1,4 +1,5 @@
 #include "communicator.h"
+#include "store.h"
 
 #include <algorithm>
 #include <chrono>
@@ -18,6 +19,16 @@ std::chrono::milliseconds milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
 }
 
+// Let go of with the interpreter's lock, in whatever thread.
+template <typename Held>
+std::shared_ptr<Held> shared(Held held) {
+  return {new Held(std::move(held)), [](Held* last) {
+            if (Py_IsInitialized() == 0) return;  // leaked with the interpreter
+            const nb::gil_scoped_acquire lock;
+            delete last;
+          }};
+}
+
 struct Settings {
   std::optional<double> timeout;
   std::optional<double> startup_timeout;
@@ -32,6 +43,15 @@ Config config_of(const Settings& settings) {
   if (settings.transports) config.transports = *settings.transports;
   if (settings.algorithm) config.algorithm = *settings.algorithm;
   return config;
+}
+
+Communicator create(nb::object store, int rank, int size, std::optional<double> timeout,
+                    std::optional<double> startup_timeout, std::optional<std::string> transports,
+                    std::optional<std::string> algorithm) {
+  const Config config = config_of({timeout, startup_timeout, transports, algorithm});
+  const auto shared_store = shared(Store(std::move(store)));
+  return unlocked(
+      [&] { return Communicator(tutti::Communicator::create(shared_store, rank, size, config)); });
 }
 
 Communicator from_env(std::optional<double> timeout, std::optional<double> startup_timeout,
@@ -75,24 +95,18 @@ nb::object subgroup(const Communicator& self, const std::vector<int>& ranks) {
   return made(std::move(part));
 }
 
-// Let go of with the interpreter's lock, in whatever thread.
-template <typename Held>
-std::shared_ptr<Held> shared(Held held) {
-  return {new Held(std::move(held)), [](Held* last) {
-            if (Py_IsInitialized() == 0) return;  // leaked with the interpreter
-            const nb::gil_scoped_acquire lock;
-            delete last;
-          }};
+nb::object tuple_of(const Received* received) {
+  if (received == nullptr) return nb::none();
+  return nb::make_tuple(received->source, received->tag, received->count);
 }
 
 Work end_async(Group& group) {
-  const auto arrays = shared(std::exchange(group.arrays, {}));
-  const auto received = std::exchange(group.received, {});
+  const auto uses = shared(std::exchange(group.uses, {}));
   tutti::Work work;
   {
     const nb::gil_scoped_release unlocked;
     work = group.calls.end_async();
-    work.then([arrays, received](const Error*) {});  // they live until then
+    work.then([uses](const Error*) {});  // they live until then
   }
   return {std::move(work), nullptr};
 }
@@ -116,10 +130,7 @@ void Work::wait(std::optional<double> seconds) {
   }
 }
 
-nb::object Work::received() const {
-  if (received_ == nullptr || !work_.done()) return nb::none();
-  return nb::make_tuple(received_->source, received_->tag, received_->count);
-}
+nb::object Work::received() const { return tuple_of(work_.done() ? received_.get() : nullptr); }
 
 void Work::then(nb::object callback) {
   const auto held = shared(std::move(callback));
@@ -136,6 +147,9 @@ void Work::then(nb::object callback) {
 }
 
 void Communicator::close() {
+  for (const auto& each : persistent_)
+    if (const auto call = each.lock()) call->reset();
+  persistent_.clear();
   std::unique_ptr<tutti::Communicator> last = std::move(communicator_);
   if (last != nullptr) {
     const nb::gil_scoped_release unlocked;
@@ -149,9 +163,41 @@ tutti::Communicator& Communicator::get() const {
   return *communicator_;
 }
 
-void Communicator::forget_done() {
+Work Communicator::keep(tutti::Work work, std::shared_ptr<const Uses> uses) {
   while (!pending_.empty() && pending_.front().work.done()) pending_.pop_front();
+  pending_.push_back({work, uses});
+  return {std::move(work), uses->received};
 }
+
+Persistent::Persistent(Communicator& communicator, tutti::Persistent call,
+                       std::shared_ptr<const Uses> uses)
+    : owner_(nb::find(communicator)),
+      communicator_(communicator),
+      call_(std::make_shared<std::optional<tutti::Persistent>>(std::move(call))),
+      uses_(std::move(uses)) {
+  std::erase_if(communicator.persistent_, [](const auto& each) { return each.expired(); });
+  communicator.persistent_.emplace_back(call_);
+}
+
+tutti::Persistent& Persistent::call() const {
+  communicator_.get();
+  return **call_;
+}
+
+void Persistent::run() {
+  unlocked([&call = call()] { call.run(); });
+}
+
+Work Persistent::start() {
+  return communicator_.keep(unlocked([&call = call()] { return call.start(); }), uses_);
+}
+
+void Persistent::add_to(Group& group) {
+  call().add_to(group.calls);
+  group.uses.push_back(uses_);
+}
+
+nb::object Persistent::received() const { return tuple_of(uses_->received.get()); }
 
 void bind_communicator(nb::module_& module) {
   nb::class_<Work>(module, "Work")
@@ -178,8 +224,18 @@ void bind_communicator(nb::module_& module) {
         if (raised.size() == 0 || raised[0].is_none()) end_async(self).wait(std::nullopt);
       });
 
+  nb::class_<Persistent>(module, "Persistent")
+      .def("run", &Persistent::run)
+      .def("start", &Persistent::start)
+      .def("add_to", &Persistent::add_to, nb::arg("group"))
+      .def_prop_ro("received", &Persistent::received);
+
   nb::class_<Communicator> type(module, "Communicator");
   type.def_static("from_env", &from_env, nb::kw_only(), nb::arg("timeout") = nb::none(),
+                  nb::arg("startup_timeout") = nb::none(), nb::arg("transports") = nb::none(),
+                  nb::arg("algorithm") = nb::none())
+      .def_static("create", &create, nb::arg("store"), nb::arg("rank"), nb::arg("size"),
+                  nb::kw_only(), nb::arg("timeout") = nb::none(),
                   nb::arg("startup_timeout") = nb::none(), nb::arg("transports") = nb::none(),
                   nb::arg("algorithm") = nb::none())
       .def_static("in_process", &in_process, nb::arg("size"), nb::kw_only(),
@@ -198,8 +254,7 @@ void bind_communicator(nb::module_& module) {
           "__enter__", [](nb::object self) { return self; },
           nb::sig("def __enter__(self) -> Communicator"))
       .def("__exit__", [](Communicator& self, nb::args) { self.close(); });
-  bind_collectives(type);
-  bind_transfers(type);
+  bind_operations(type);
 }
 
 }  // namespace tutti::python

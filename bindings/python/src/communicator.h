@@ -25,7 +25,6 @@ namespace nb = nanobind;
 /// The caller has let go of the interpreter's lock.
 bool interrupted();
 
-/// Arrays that a call uses, kept until it is done.
 using Arrays = std::vector<Array>;
 
 class Work {
@@ -46,12 +45,22 @@ class Work {
   std::shared_ptr<Received> received_;
 };
 
+/// What a call uses, kept until it is done.
+struct Uses {
+  Arrays arrays;
+  std::shared_ptr<Received> received;
+};
+
 /// Calls that are made together, with what they use.
 struct Group {
   tutti::Group calls;
-  std::vector<Arrays> arrays;
-  std::vector<std::shared_ptr<Received>> received;
+  std::vector<std::shared_ptr<const Uses>> uses;
 };
+
+/// In which form an operation is asked for.
+enum class Form { blocking, async, persistent };
+template <Form kForm>
+using As = std::integral_constant<Form, kForm>;
 
 /// Arguments of one call as Python gives them.
 struct Options {
@@ -62,6 +71,8 @@ struct Options {
 };
 
 using Counts = std::vector<std::size_t>;
+
+class Persistent;
 
 class Communicator {
  public:
@@ -74,39 +85,69 @@ class Communicator {
   void close();
   tutti::Communicator& get() const;
 
-  /// Makes a call in the form that is asked for. `call(options, async)` returns the handle of an
-  /// asynchronous one; it runs without the interpreter's lock. The arrays live until the call ends.
-  template <bool kAsync, typename Call>
-  std::conditional_t<kAsync, Work, nb::object> make(const Options& options, Arrays arrays,
-                                                    Call&& call,
-                                                    const void* premultiplier = nullptr,
-                                                    std::shared_ptr<Received> received = nullptr);
+  /// Makes a call in the form that is asked for: `call(communicator, options, form)` returns what
+  /// tutti's function of that form does, and runs without the interpreter's lock.
+  template <Form kForm, typename Call>
+  auto make(const Options& options, Arrays arrays, Call&& call, const void* premultiplier = nullptr,
+            std::shared_ptr<Received> received = nullptr);
+  /// Keeps what a call uses until it is done.
+  Work keep(tutti::Work work, std::shared_ptr<const Uses> uses);
 
  private:
+  friend class Persistent;
   struct Pending {
     tutti::Work work;
-    Arrays arrays;
-    std::shared_ptr<Received> received;
+    std::shared_ptr<const Uses> uses;
   };
-  void forget_done();
 
   std::unique_ptr<tutti::Communicator> communicator_;  // null: closed
   std::deque<Pending> pending_;                        // under the interpreter's lock
+  std::vector<std::weak_ptr<std::optional<tutti::Persistent>>> persistent_;  // ended by close()
+};
+
+/// A call that was planned once. Keeps its communicator, which ends it when it is closed.
+class Persistent {
+ public:
+  Persistent(Communicator& communicator, tutti::Persistent call, std::shared_ptr<const Uses> uses);
+
+  void run();
+  Work start();
+  void add_to(Group& group);
+  nb::object received() const;  ///< By the last run.
+
+ private:
+  tutti::Persistent& call() const;
+
+  const nb::object owner_;  // keeps the communicator
+  Communicator& communicator_;
+  const std::shared_ptr<std::optional<tutti::Persistent>> call_;  // none: closed
+  const std::shared_ptr<const Uses> uses_;
 };
 
 void bind_communicator(nb::module_& module);
-void bind_collectives(nb::class_<Communicator>& type);
-void bind_transfers(nb::class_<Communicator>& type);
+void bind_operations(nb::class_<Communicator>& type);
+void bind_buffer(nb::module_& module);
 
 inline bool interrupted() {
   const nb::gil_scoped_acquire lock;
   return PyErr_CheckSignals() != 0;
 }
 
-template <bool kAsync, typename Call>
-std::conditional_t<kAsync, Work, nb::object> Communicator::make(
-    const Options& options, Arrays arrays, Call&& call, const void* premultiplier,
-    std::shared_ptr<Received> received) {
+/// Runs `body` without the interpreter's lock; raises Ctrl-C where that is what ended it.
+template <typename Body>
+auto unlocked(Body&& body) {
+  try {
+    const nb::gil_scoped_release released;
+    return body();
+  } catch (const Error&) {
+    if (PyErr_Occurred() != nullptr) throw nb::python_error();
+    throw;
+  }
+}
+
+template <Form kForm, typename Call>
+auto Communicator::make(const Options& options, Arrays arrays, Call&& call,
+                        const void* premultiplier, std::shared_ptr<Received> received) {
   CallOptions told;
   if (options.timeout)
     told.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(*options.timeout * 1000));
@@ -115,29 +156,27 @@ std::conditional_t<kAsync, Work, nb::object> Communicator::make(
   if (options.accumulate == "f32") told.accumulate = Accumulate::f32;
   if (options.accumulate == "reproducible") told.accumulate = Accumulate::reproducible;
   if (options.group != nullptr) told.group = &options.group->calls;
+  if (kForm == Form::persistent && options.group != nullptr)
+    throw Error(ErrorKind::usage, "a persistent call joins a group by add_to(group)");
   told.premultiplier = premultiplier;
   told.interrupted = interrupted;
   told.received = received.get();
   tutti::Communicator& comm = get();
-  tutti::Work work;
-  try {
-    const nb::gil_scoped_release unlocked;
-    work = call(comm, told, kAsync);
-  } catch (const Error&) {
-    if (PyErr_Occurred() != nullptr) throw nb::python_error();
-    throw;
+  const auto uses = [&] {
+    return std::make_shared<const Uses>(Uses{std::move(arrays), std::move(received)});
+  };
+  if constexpr (kForm == Form::blocking) {
+    unlocked([&] { call(comm, told, As<kForm>()); });
+    if (options.group != nullptr) options.group->uses.push_back(uses());
+    return nb::object(nb::none());
+  } else if constexpr (kForm == Form::async) {
+    tutti::Work work = unlocked([&] { return call(comm, told, As<kForm>()); });
+    if (options.group == nullptr) return keep(std::move(work), uses());
+    options.group->uses.push_back(uses());
+    return Work(std::move(work), options.group->uses.back()->received);
+  } else {
+    return Persistent(*this, unlocked([&] { return call(comm, told, As<kForm>()); }), uses());
   }
-  if (options.group != nullptr) {
-    options.group->arrays.push_back(std::move(arrays));
-    options.group->received.push_back(std::move(received));
-  } else if (kAsync) {
-    forget_done();
-    pending_.push_back({work, std::move(arrays), received});
-  }
-  if constexpr (kAsync)
-    return Work(std::move(work), std::move(received));
-  else
-    return nb::none();
 }
 
 }  // namespace tutti::python

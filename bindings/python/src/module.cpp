@@ -29,6 +29,7 @@ NB_MODULE(_core, module) {
   module.attr("ANY_TAG") = kAnyTag;
   module.attr("NO_COLOR") = kNoColor;
   bind_communicator(module);
+  bind_buffer(module);
 }
 
 }  // namespace tutti::python

@@ -12,8 +12,9 @@ namespace {
 
 using Optional = std::optional<nb::object>;
 // A blocking call returns None.
-template <bool kAsync>
-using Returned = std::conditional_t<kAsync, Work, nb::object>;
+template <Form kForm>
+using Returned = std::conditional_t<kForm == Form::blocking, nb::object,
+                                    std::conditional_t<kForm == Form::async, Work, Persistent>>;
 
 [[noreturn]] void refuse(const std::string& what) { throw Error(ErrorKind::usage, what); }
 
@@ -66,11 +67,11 @@ Array factor_of(Op op, const Optional& factor, const Array& input) {
   return value;
 }
 
-#define TUTTI_CALL(name, ...)                                                \
-  [&](tutti::Communicator& comm, const CallOptions& told, bool call_async) { \
-    if (call_async) return comm.name##_async(__VA_ARGS__, told);             \
-    comm.name(__VA_ARGS__, told);                                            \
-    return tutti::Work();                                                    \
+#define TUTTI_CALL(name, ...)                                                            \
+  [&]<Form kMade>(tutti::Communicator& comm, const CallOptions& told, As<kMade>) {       \
+    if constexpr (kMade == Form::async) return comm.name##_async(__VA_ARGS__, told);     \
+    if constexpr (kMade == Form::persistent) return comm.name##_init(__VA_ARGS__, told); \
+    if constexpr (kMade == Form::blocking) comm.name(__VA_ARGS__, told);                 \
   }
 
 // What every operation takes after its own arguments.
@@ -78,10 +79,10 @@ Array factor_of(Op op, const Optional& factor, const Array& input) {
   nb::kw_only(), nb::arg("timeout") = nb::none(), nb::arg("algorithm") = std::string(), \
                  nb::arg("group") = nb::none()
 
-template <bool kAsync>
-Returned<kAsync> all_reduce(Communicator& self, nb::handle input, const std::string& op,
-                            Optional output, Optional factor, const std::string& accumulate,
-                            std::optional<double> timeout, std::string algorithm, Group* group) {
+template <Form kForm>
+Returned<kForm> all_reduce(Communicator& self, nb::handle input, const std::string& op,
+                           Optional output, Optional factor, const std::string& accumulate,
+                           std::optional<double> timeout, std::string algorithm, Group* group) {
   const Op how = op_of(op);
   Array in("all_reduce", input, !output);
   Array out = output ? Array("all_reduce", *output, true) : Array();
@@ -93,17 +94,17 @@ Returned<kAsync> all_reduce(Communicator& self, nb::handle input, const std::str
   void* const to = output ? out.data : in.data;
   const std::size_t count = in.count;
   const DataType type = in.type;
-  if (!kAsync && group == nullptr)
-    return self.make<kAsync>(options, {}, TUTTI_CALL(all_reduce, from, to, count, type, how),
-                             multiplier.data);
-  return self.make<kAsync>(options, arrays(std::move(in), std::move(out)),
-                           TUTTI_CALL(all_reduce, from, to, count, type, how), multiplier.data);
+  if (kForm == Form::blocking && group == nullptr)
+    return self.make<kForm>(options, {}, TUTTI_CALL(all_reduce, from, to, count, type, how),
+                            multiplier.data);
+  return self.make<kForm>(options, arrays(std::move(in), std::move(out)),
+                          TUTTI_CALL(all_reduce, from, to, count, type, how), multiplier.data);
 }
 
-template <bool kAsync>
-Returned<kAsync> reduce(Communicator& self, nb::handle input, int root, const std::string& op,
-                        Optional output, std::optional<double> timeout, std::string algorithm,
-                        Group* group) {
+template <Form kForm>
+Returned<kForm> reduce(Communicator& self, nb::handle input, int root, const std::string& op,
+                       Optional output, std::optional<double> timeout, std::string algorithm,
+                       Group* group) {
   const Op how = op_of(op);
   const bool here = self.get().rank() == root;
   Array in("reduce", input, here && !output);
@@ -113,26 +114,26 @@ Returned<kAsync> reduce(Communicator& self, nb::handle input, int root, const st
   void* const to = !here ? nullptr : output ? out.data : in.data;
   const std::size_t count = in.count;
   const DataType type = in.type;
-  return self.make<kAsync>(options_of(timeout, std::move(algorithm), group),
-                           arrays(std::move(in), std::move(out)),
-                           TUTTI_CALL(reduce, from, to, count, type, how, root));
+  return self.make<kForm>(options_of(timeout, std::move(algorithm), group),
+                          arrays(std::move(in), std::move(out)),
+                          TUTTI_CALL(reduce, from, to, count, type, how, root));
 }
 
-template <bool kAsync>
-Returned<kAsync> broadcast(Communicator& self, nb::handle array, int root,
-                           std::optional<double> timeout, std::string algorithm, Group* group) {
+template <Form kForm>
+Returned<kForm> broadcast(Communicator& self, nb::handle array, int root,
+                          std::optional<double> timeout, std::string algorithm, Group* group) {
   Array data("broadcast", array, self.get().rank() != root);
   void* const at = data.data;
   const std::size_t count = data.count;
   const DataType type = data.type;
-  return self.make<kAsync>(options_of(timeout, std::move(algorithm), group),
-                           arrays(std::move(data)), TUTTI_CALL(broadcast, at, count, type, root));
+  return self.make<kForm>(options_of(timeout, std::move(algorithm), group), arrays(std::move(data)),
+                          TUTTI_CALL(broadcast, at, count, type, root));
 }
 
-template <bool kAsync>
-Returned<kAsync> all_gather(Communicator& self, nb::handle input, nb::handle output,
-                            std::optional<Counts> counts, std::optional<double> timeout,
-                            std::string algorithm, Group* group) {
+template <Form kForm>
+Returned<kForm> all_gather(Communicator& self, nb::handle input, nb::handle output,
+                           std::optional<Counts> counts, std::optional<double> timeout,
+                           std::string algorithm, Group* group) {
   Array in("all_gather", input, false), out("all_gather", output, true);
   same_type("all_gather", in, out);
   const Options options = options_of(timeout, std::move(algorithm), group);
@@ -144,19 +145,18 @@ Returned<kAsync> all_gather(Communicator& self, nb::handle input, nb::handle out
     std::size_t whole = 0;
     for (const std::size_t each : *counts) whole += each;
     holds("all_gather", out, whole);
-    return self.make<kAsync>(options, arrays(std::move(in), std::move(out)),
-                             TUTTI_CALL(all_gatherv, from, to, *counts, PerRank{}, type));
+    return self.make<kForm>(options, arrays(std::move(in), std::move(out)),
+                            TUTTI_CALL(all_gatherv, from, to, *counts, PerRank{}, type));
   }
   holds("all_gather", out, count * static_cast<std::size_t>(self.get().size()));
-  return self.make<kAsync>(options, arrays(std::move(in), std::move(out)),
-                           TUTTI_CALL(all_gather, from, to, count, type));
+  return self.make<kForm>(options, arrays(std::move(in), std::move(out)),
+                          TUTTI_CALL(all_gather, from, to, count, type));
 }
 
-template <bool kAsync>
-Returned<kAsync> reduce_scatter(Communicator& self, nb::handle input, nb::handle output,
-                                const std::string& op, std::optional<Counts> counts,
-                                std::optional<double> timeout, std::string algorithm,
-                                Group* group) {
+template <Form kForm>
+Returned<kForm> reduce_scatter(Communicator& self, nb::handle input, nb::handle output,
+                               const std::string& op, std::optional<Counts> counts,
+                               std::optional<double> timeout, std::string algorithm, Group* group) {
   const Op how = op_of(op);
   Array in("reduce_scatter", input, false), out("reduce_scatter", output, true);
   same_type("reduce_scatter", in, out);
@@ -166,17 +166,17 @@ Returned<kAsync> reduce_scatter(Communicator& self, nb::handle input, nb::handle
   const std::size_t count = out.count;
   const DataType type = in.type;
   if (counts)
-    return self.make<kAsync>(options, arrays(std::move(in), std::move(out)),
-                             TUTTI_CALL(reduce_scatterv, from, to, *counts, PerRank{}, type, how));
+    return self.make<kForm>(options, arrays(std::move(in), std::move(out)),
+                            TUTTI_CALL(reduce_scatterv, from, to, *counts, PerRank{}, type, how));
   holds("reduce_scatter", in, count * static_cast<std::size_t>(self.get().size()));
-  return self.make<kAsync>(options, arrays(std::move(in), std::move(out)),
-                           TUTTI_CALL(reduce_scatter, from, to, count, type, how));
+  return self.make<kForm>(options, arrays(std::move(in), std::move(out)),
+                          TUTTI_CALL(reduce_scatter, from, to, count, type, how));
 }
 
-template <bool kAsync>
-Returned<kAsync> gather(Communicator& self, nb::handle input, Optional output, int root,
-                        std::optional<Counts> counts, std::optional<double> timeout,
-                        std::string algorithm, Group* group) {
+template <Form kForm>
+Returned<kForm> gather(Communicator& self, nb::handle input, Optional output, int root,
+                       std::optional<Counts> counts, std::optional<double> timeout,
+                       std::string algorithm, Group* group) {
   const bool here = self.get().rank() == root;
   if (here && !output) refuse("gather: the root needs an output");
   Array in("gather", input, false);
@@ -188,17 +188,17 @@ Returned<kAsync> gather(Communicator& self, nb::handle input, Optional output, i
   const std::size_t count = in.count;
   const DataType type = in.type;
   if (counts)
-    return self.make<kAsync>(options, arrays(std::move(in), std::move(out)),
-                             TUTTI_CALL(gatherv, from, count, to, *counts, PerRank{}, type, root));
+    return self.make<kForm>(options, arrays(std::move(in), std::move(out)),
+                            TUTTI_CALL(gatherv, from, count, to, *counts, PerRank{}, type, root));
   if (here) holds("gather", out, count * static_cast<std::size_t>(self.get().size()));
-  return self.make<kAsync>(options, arrays(std::move(in), std::move(out)),
-                           TUTTI_CALL(gather, from, to, count, type, root));
+  return self.make<kForm>(options, arrays(std::move(in), std::move(out)),
+                          TUTTI_CALL(gather, from, to, count, type, root));
 }
 
-template <bool kAsync>
-Returned<kAsync> scatter(Communicator& self, Optional input, nb::handle output, int root,
-                         std::optional<Counts> counts, std::optional<double> timeout,
-                         std::string algorithm, Group* group) {
+template <Form kForm>
+Returned<kForm> scatter(Communicator& self, Optional input, nb::handle output, int root,
+                        std::optional<Counts> counts, std::optional<double> timeout,
+                        std::string algorithm, Group* group) {
   const bool here = self.get().rank() == root;
   if (here && !input) refuse("scatter: the root needs an input");
   Array out("scatter", output, true);
@@ -210,17 +210,17 @@ Returned<kAsync> scatter(Communicator& self, Optional input, nb::handle output, 
   const std::size_t count = out.count;
   const DataType type = out.type;
   if (counts)
-    return self.make<kAsync>(options, arrays(std::move(in), std::move(out)),
-                             TUTTI_CALL(scatterv, from, *counts, PerRank{}, to, count, type, root));
+    return self.make<kForm>(options, arrays(std::move(in), std::move(out)),
+                            TUTTI_CALL(scatterv, from, *counts, PerRank{}, to, count, type, root));
   if (here) holds("scatter", in, count * static_cast<std::size_t>(self.get().size()));
-  return self.make<kAsync>(options, arrays(std::move(in), std::move(out)),
-                           TUTTI_CALL(scatter, from, to, count, type, root));
+  return self.make<kForm>(options, arrays(std::move(in), std::move(out)),
+                          TUTTI_CALL(scatter, from, to, count, type, root));
 }
 
-template <bool kAsync>
-Returned<kAsync> all_to_all(Communicator& self, nb::handle input, nb::handle output,
-                            std::optional<Counts> input_counts, std::optional<Counts> output_counts,
-                            std::optional<double> timeout, std::string algorithm, Group* group) {
+template <Form kForm>
+Returned<kForm> all_to_all(Communicator& self, nb::handle input, nb::handle output,
+                           std::optional<Counts> input_counts, std::optional<Counts> output_counts,
+                           std::optional<double> timeout, std::string algorithm, Group* group) {
   Array in("all_to_all", input, false), out("all_to_all", output, true);
   same_type("all_to_all", in, out);
   const Options options = options_of(timeout, std::move(algorithm), group);
@@ -230,108 +230,110 @@ Returned<kAsync> all_to_all(Communicator& self, nb::handle input, nb::handle out
   if (input_counts.has_value() != output_counts.has_value())
     refuse("all_to_all: takes the counts of both sides, or of none");
   if (input_counts)
-    return self.make<kAsync>(options, arrays(std::move(in), std::move(out)),
-                             TUTTI_CALL(all_to_allv, from, *input_counts, PerRank{}, to,
-                                        *output_counts, PerRank{}, type));
+    return self.make<kForm>(options, arrays(std::move(in), std::move(out)),
+                            TUTTI_CALL(all_to_allv, from, *input_counts, PerRank{}, to,
+                                       *output_counts, PerRank{}, type));
   holds("all_to_all", out, in.count);
   const std::size_t count = part("all_to_all", in.count, self.get().size());
-  return self.make<kAsync>(options, arrays(std::move(in), std::move(out)),
-                           TUTTI_CALL(all_to_all, from, to, count, type));
+  return self.make<kForm>(options, arrays(std::move(in), std::move(out)),
+                          TUTTI_CALL(all_to_all, from, to, count, type));
 }
 
-template <bool kAsync>
-Returned<kAsync> barrier(Communicator& self, std::optional<double> timeout, Group* group) {
-  return self.make<kAsync>(options_of(timeout, "", group), {},
-                           [](tutti::Communicator& comm, const CallOptions& told, bool async) {
-                             if (async) return comm.barrier_async(told);
-                             comm.barrier(told);
-                             return tutti::Work();
-                           });
+template <Form kForm>
+Returned<kForm> barrier(Communicator& self, std::optional<double> timeout, Group* group) {
+  return self.make<kForm>(
+      options_of(timeout, "", group), {},
+      []<Form kMade>(tutti::Communicator& comm, const CallOptions& told, As<kMade>) {
+        if constexpr (kMade == Form::async) return comm.barrier_async(told);
+        if constexpr (kMade == Form::persistent) return comm.barrier_init(told);
+        if constexpr (kMade == Form::blocking) comm.barrier(told);
+      });
 }
 
-template <bool kAsync>
-Returned<kAsync> send(Communicator& self, nb::handle array, int peer, int tag,
-                      std::optional<double> timeout, Group* group) {
+template <Form kForm>
+Returned<kForm> send(Communicator& self, nb::handle array, int peer, int tag,
+                     std::optional<double> timeout, Group* group) {
   Array data("send", array, false);
   const void* at = data.data;
   const std::size_t count = data.count;
   const DataType type = data.type;
-  return self.make<kAsync>(options_of(timeout, "", group), arrays(std::move(data)),
-                           TUTTI_CALL(send, at, count, type, peer, tag));
+  return self.make<kForm>(options_of(timeout, "", group), arrays(std::move(data)),
+                          TUTTI_CALL(send, at, count, type, peer, tag));
 }
 
 // Returns (source, tag, count); asynchronous, they are the work's `received`.
-template <bool kAsync>
-Returned<kAsync> recv(Communicator& self, nb::handle array, int peer, int tag,
-                      std::optional<double> timeout, Group* group) {
+template <Form kForm>
+Returned<kForm> recv(Communicator& self, nb::handle array, int peer, int tag,
+                     std::optional<double> timeout, Group* group) {
   Array data("recv", array, true);
   void* const at = data.data;
   const std::size_t count = data.count;
   const DataType type = data.type;
   const auto received = std::make_shared<Received>();
-  auto work = self.make<kAsync>(options_of(timeout, "", group), arrays(std::move(data)),
-                                TUTTI_CALL(recv, at, count, type, peer, tag), nullptr, received);
-  if constexpr (kAsync) {
-    return work;
-  } else {
-    if (group != nullptr) return nb::none();
-    return nb::make_tuple(received->source, received->tag, received->count);
-  }
+  auto made = self.make<kForm>(options_of(timeout, "", group), arrays(std::move(data)),
+                               TUTTI_CALL(recv, at, count, type, peer, tag), nullptr, received);
+  if constexpr (kForm == Form::blocking)
+    if (group == nullptr) return nb::make_tuple(received->source, received->tag, received->count);
+  return made;
 }
 
-template <bool kAsync>
+template <Form kForm>
+constexpr const char* kSuffix = kForm == Form::blocking ? ""
+                                : kForm == Form::async  ? "_async"
+                                                        : "_init";
+
+template <Form kForm>
 void bind_blocks(nb::class_<Communicator>& type) {
-  const auto name = [](const char* op) { return std::string(op) + (kAsync ? "_async" : ""); };
-  type.def(name("all_gather").c_str(), &all_gather<kAsync>, nb::arg("input"), nb::arg("output"),
+  const auto name = [](const char* op) { return op + std::string(kSuffix<kForm>); };
+  type.def(name("all_gather").c_str(), &all_gather<kForm>, nb::arg("input"), nb::arg("output"),
            nb::arg("counts") = nb::none(), TUTTI_TAKES)
-      .def(name("reduce_scatter").c_str(), &reduce_scatter<kAsync>, nb::arg("input"),
+      .def(name("reduce_scatter").c_str(), &reduce_scatter<kForm>, nb::arg("input"),
            nb::arg("output"), nb::arg("op") = "sum", nb::arg("counts") = nb::none(), TUTTI_TAKES)
-      .def(name("gather").c_str(), &gather<kAsync>, nb::arg("input"),
-           nb::arg("output") = nb::none(), nb::arg("root") = 0, nb::arg("counts") = nb::none(),
-           TUTTI_TAKES)
-      .def(name("scatter").c_str(), &scatter<kAsync>, nb::arg("input").none(), nb::arg("output"),
+      .def(name("gather").c_str(), &gather<kForm>, nb::arg("input"), nb::arg("output") = nb::none(),
            nb::arg("root") = 0, nb::arg("counts") = nb::none(), TUTTI_TAKES)
-      .def(name("all_to_all").c_str(), &all_to_all<kAsync>, nb::arg("input"), nb::arg("output"),
+      .def(name("scatter").c_str(), &scatter<kForm>, nb::arg("input").none(), nb::arg("output"),
+           nb::arg("root") = 0, nb::arg("counts") = nb::none(), TUTTI_TAKES)
+      .def(name("all_to_all").c_str(), &all_to_all<kForm>, nb::arg("input"), nb::arg("output"),
            nb::arg("input_counts") = nb::none(), nb::arg("output_counts") = nb::none(),
            TUTTI_TAKES);
 }
 
-template <bool kAsync>
+template <Form kForm>
 void bind_whole(nb::class_<Communicator>& type) {
-  const auto name = [](const char* op) { return std::string(op) + (kAsync ? "_async" : ""); };
-  type.def(name("all_reduce").c_str(), &all_reduce<kAsync>, nb::arg("input"), nb::arg("op") = "sum",
+  const auto name = [](const char* op) { return op + std::string(kSuffix<kForm>); };
+  type.def(name("all_reduce").c_str(), &all_reduce<kForm>, nb::arg("input"), nb::arg("op") = "sum",
            nb::arg("output") = nb::none(), nb::arg("premultiplier") = nb::none(),
            nb::arg("accumulate") = "", TUTTI_TAKES)
-      .def(name("reduce").c_str(), &reduce<kAsync>, nb::arg("input"), nb::arg("root") = 0,
+      .def(name("reduce").c_str(), &reduce<kForm>, nb::arg("input"), nb::arg("root") = 0,
            nb::arg("op") = "sum", nb::arg("output") = nb::none(), TUTTI_TAKES)
-      .def(name("broadcast").c_str(), &broadcast<kAsync>, nb::arg("array"), nb::arg("root") = 0,
+      .def(name("broadcast").c_str(), &broadcast<kForm>, nb::arg("array"), nb::arg("root") = 0,
            TUTTI_TAKES)
-      .def(name("barrier").c_str(), &barrier<kAsync>, nb::kw_only(),
-           nb::arg("timeout") = nb::none(), nb::arg("group") = nb::none());
+      .def(name("barrier").c_str(), &barrier<kForm>, nb::kw_only(), nb::arg("timeout") = nb::none(),
+           nb::arg("group") = nb::none());
 }
 
-template <bool kAsync>
+template <Form kForm>
 void bind_messages(nb::class_<Communicator>& type) {
-  type.def(kAsync ? "send_async" : "send", &send<kAsync>, nb::arg("array"), nb::arg("peer"),
+  const auto name = [](const char* op) { return op + std::string(kSuffix<kForm>); };
+  type.def(name("send").c_str(), &send<kForm>, nb::arg("array"), nb::arg("peer"),
            nb::arg("tag") = 0, nb::kw_only(), nb::arg("timeout") = nb::none(),
            nb::arg("group") = nb::none())
-      .def(kAsync ? "recv_async" : "recv", &recv<kAsync>, nb::arg("array"),
-           nb::arg("peer") = kAnySource, nb::arg("tag") = kAnyTag, nb::kw_only(),
-           nb::arg("timeout") = nb::none(), nb::arg("group") = nb::none());
+      .def(name("recv").c_str(), &recv<kForm>, nb::arg("array"), nb::arg("peer") = kAnySource,
+           nb::arg("tag") = kAnyTag, nb::kw_only(), nb::arg("timeout") = nb::none(),
+           nb::arg("group") = nb::none());
 }
 
 }  // namespace
 
-void bind_collectives(nb::class_<Communicator>& type) {
-  bind_whole<false>(type);
-  bind_whole<true>(type);
-  bind_blocks<false>(type);
-  bind_blocks<true>(type);
-}
-
-void bind_transfers(nb::class_<Communicator>& type) {
-  bind_messages<false>(type);
-  bind_messages<true>(type);
+void bind_operations(nb::class_<Communicator>& type) {
+  const auto bind = [&]<Form kForm>(As<kForm>) {
+    bind_whole<kForm>(type);
+    bind_blocks<kForm>(type);
+    bind_messages<kForm>(type);
+  };
+  bind(As<Form::blocking>());
+  bind(As<Form::async>());
+  bind(As<Form::persistent>());
 }
 
 }  // namespace tutti::python

@@ -11,7 +11,7 @@
 Arrays are whatever has the buffer protocol or DLPack in the host's memory: of NumPy, PyTorch, JAX, array, bytearray.
 """
 
-from ._core import ANY_SOURCE, ANY_TAG, NO_COLOR, Communicator, Group, Work, version
+from ._core import ANY_SOURCE, ANY_TAG, NO_COLOR, Buffer, Communicator, Group, Persistent, Work, version
 from .errors import (
     CorruptError,
     Error,
@@ -27,6 +27,7 @@ __version__ = version()
 __all__ = [
     "ANY_SOURCE",
     "ANY_TAG",
+    "Buffer",
     "NO_COLOR",
     "Communicator",
     "CorruptError",
@@ -35,6 +36,7 @@ __all__ = [
     "InternalError",
     "MismatchError",
     "PeerLostError",
+    "Persistent",
     "TimeoutError",
     "UnavailableError",
     "UsageError",
