@@ -7,6 +7,7 @@
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
+#include "common/prefetch.h"
 #include "compute/combine.h"
 
 #if defined(TUTTI_COMPUTE_PASS_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -151,20 +152,23 @@ class Pass {
     if (streamed != 0) hwy::FlushStream();
     range(args, reduction, i, args.count);
   }
-  template <int kWrite, class P>
-  static HWY_INLINE void fetch(P* from, std::size_t bytes, std::size_t ahead) {
+  static HWY_INLINE void fetch(const T* from, std::size_t bytes) {
     for (std::size_t line = 0; line < bytes; line += kLineBytes)
-      __builtin_prefetch(reinterpret_cast<const char*>(from) + ahead + line, kWrite);
+      __builtin_prefetch(reinterpret_cast<const char*>(from) + kReadAheadBytes + line);
+  }
+  static HWY_INLINE void fetch_for_results(T* to, std::size_t bytes) {
+    for (std::size_t line = 0; line < bytes; line += kLineBytes)
+      fetch_to_write(reinterpret_cast<const char*>(to) + kWriteAheadBytes + line);
   }
   // Four vectors to one output before the next: whole lines leave the write-combining buffers.
   template <class D>
   HWY_INLINE void four_steps(D d, std::size_t lanes, std::size_t i, std::uint64_t streamed,
                              std::uint64_t fetched) const {
     const std::size_t bytes = 4 * lanes * sizeof(T);
-    for (int k = 0; k < in_.count(); ++k) fetch<0>(in_[k] + i, bytes, kReadAheadBytes);
+    for (int k = 0; k < in_.count(); ++k) fetch(in_[k] + i, bytes);
     if (fetched != 0)
       for (int k = 0; k < out_.count(); ++k)
-        if (k < 64 && (fetched >> k & 1) != 0) fetch<1>(out_[k] + i, bytes, kWriteAheadBytes);
+        if (k < 64 && (fetched >> k & 1) != 0) fetch_for_results(out_[k] + i, bytes);
     const auto v0 = reduction_.combine(d, in_, i);
     const auto v1 = reduction_.combine(d, in_, i + lanes);
     const auto v2 = reduction_.combine(d, in_, i + 2 * lanes);

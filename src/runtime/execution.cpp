@@ -4,6 +4,14 @@
 #include <cassert>
 
 namespace tutti {
+namespace {
+
+// Messages of at least so many bytes are written to lines that were fetched ahead, from the core
+// that read them last: between two ranks an all_gather of 1 MiB 73 us without, 65 with it, a
+// broadcast 58 and 55. Below, the reader's misses come first: an all_gather of 4 KiB 0.75 and 0.83.
+constexpr std::size_t kFetchedMessageBytes = 16u << 10;
+
+}  // namespace
 
 bool RecvPort::peek_channel(Message& message) {
   ring_ = channel_->ring();  // a ring may be attached after the port was bound
@@ -166,6 +174,7 @@ inline void Execution::combine(LaneState& lane, const Load& load) {
   args.count = load.bytes >> step.element_shift;
   args.divide_by = step.divide_by;
   args.fetch_outputs = step.results & fetched_mask_;
+  if (load.bytes >= kFetchedMessageBytes) args.fetch_outputs |= ~step.results;
   args.stream_outputs = step.results & streamed_mask_;
   if (extras_ != nullptr) [[unlikely]]
     args.extras = extras_ + (lane.step - bound_->program.steps.data());

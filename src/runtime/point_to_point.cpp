@@ -51,6 +51,13 @@ void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
   combine_copy({&in, 1, &out, 1, bytes});
 }
 
+// To a slot whose lines the peer has read last.
+void copy_to_slot(std::byte* to, const std::byte* from, std::size_t bytes) {
+  const void* in = from;
+  void* out = to;
+  combine_copy({&in, 1, &out, 1, bytes, 1, 0, 1});
+}
+
 }  // namespace
 
 PointToPoint::PointToPoint(Transport& transport, int rank, int size, bool shares_cores)
@@ -398,7 +405,7 @@ bool PointToPoint::fill(SendPort& port, const Transfer& send, std::size_t bytes)
   if (send.loan.segment != 0 && bytes > kInlineBytes)
     return port.acquire_loan({send.loan.segment, send.loan.offset + send.moved}, {}, bytes);
   std::byte* slot = port.acquire(bytes);
-  if (slot != nullptr) copy_bytes(slot, send.call.buffer + send.moved, bytes);
+  if (slot != nullptr) copy_to_slot(slot, send.call.buffer + send.moved, bytes);
   return slot != nullptr;
 }
 

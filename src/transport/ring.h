@@ -28,6 +28,7 @@
 #include <map>
 #include <vector>
 
+#include "common/prefetch.h"
 #include "common/wire.h"
 #include "transport/board.h"
 #include "transport/doorbell.h"
@@ -146,8 +147,7 @@ class SendRing {
     if (header.length > kInlineBytes) std::memcpy(line.payload, &origin_, sizeof origin_);
     end_[next_ % kLines] = position_ = acquired_end_;
     line.sequence.store(++next_, std::memory_order_release);
-    __builtin_prefetch(&memory_->lines[next_ % kLines],
-                       1);  // 10-20 ns of the next post's miss, with 64 lines
+    fetch_to_write(&memory_->lines[next_ % kLines]);
     peer_.after_store();
   }
 
