@@ -19,8 +19,8 @@ import time
 import plot
 from libraries import LIBRARIES, ROOT, Failure, run, run_all
 from machines import Machines
-from results import KI, LIMIT, LIMITED, MI, OURS, Cell, behind, check, phase_of, summarize, table, \
-    to_baseline, wants_more
+from results import EXCHANGE, KI, LIMIT, MI, ONE_WAY, OURS, Cell, behind, check, limit_of, phase_of, summarize, \
+    table, to_baseline, wants_more
 
 OPERATIONS = ["all_reduce", "all_reduce_in_place", "reduce_scatter", "all_gather", "all_to_all", "broadcast",
               "reduce", "send_recv", "barrier"]
@@ -86,6 +86,7 @@ class Measuring:
     def __init__(self, libraries, args, machines=None):
         self.machines = machines  # None: this one
         self.build, self.rounds, self.limit_s = args.build, args.rounds, args.timeout
+        self.suffix = "+written" if args.written else ""
         self.programs = {library: library.build(args.build) for library in libraries}
         self.cores = len(os.sched_getaffinity(0))
         if self.cores < 2:
@@ -94,8 +95,7 @@ class Measuring:
 
     def run(self, cells):
         """Until each cell has enough rounds of one phase, or as many again were in vain."""
-        sizes = sorted({cell.size for cell in cells if cell.operation in LIMITED and cell.ranks == 2
-                        and self.machines is None})
+        sizes = sorted({limit.size for cell in cells if self.machines is None and (limit := limit_of(cell))})
         for number in range(2 * self.rounds):
             left = self.unfinished(cells)
             if not left:
@@ -129,7 +129,7 @@ class Measuring:
         where = (ranks, ranks > self.cores, self.build)
         starts = library.across(self.machines, *where) if self.machines else [library.launch(*where)]
         with tempfile.TemporaryDirectory(prefix="compare-") as folder:
-            program = [self.programs[library], folder, operation, *sizes]
+            program = [self.programs[library], folder, operation + self.suffix, *sizes]
             try:
                 out = run_all([[*words, *program] for words in starts], self.limit_s)
                 if not out:
@@ -146,8 +146,9 @@ class Measuring:
         for size in sizes:
             out = run([self.build / "tools/tutti-perf", "--limits", "-b", size, "-e", size], self.limit_s)
             one_way_ns = float(re.search(r"One way of a cache line: ([0-9.]+) ns", out).group(1))
-            self.samples.append({"side": LIMIT, "round": number, "operation": "copy", "ranks": 2, "size": size,
-                                 "time_us": float(out.split()[-1]), "one_way_ns": [one_way_ns]})
+            for kind, time_us in zip((EXCHANGE, ONE_WAY), map(float, out.split()[-2:])):
+                self.samples.append({"side": LIMIT, "round": number, "operation": kind, "ranks": 2, "size": size,
+                                     "time_us": time_us, "one_way_ns": [one_way_ns]})
 
 
 def machine():
@@ -156,11 +157,12 @@ def machine():
     return {"processor": model, "cores": len(os.sched_getaffinity(0)), "kernel": platform.release()}
 
 
-def head(about, load, libraries, machines):
+def head(about, load, libraries, args):
     versions = [library.version_text() for library in libraries if library.name != OURS]
     return [f"# {about['processor']}, {about['cores']} cores, Linux {about['kernel']}, load {load:.1f} at the start",
             f"# {'; '.join(dict.fromkeys(versions))}",
-            *([f"# {machines} machines in a box: network namespaces and veth"] if machines > 1 else []),
+            *([f"# {args.machines} machines in a box: network namespaces and veth"] if args.machines > 1 else []),
+            *(["# what is sent is written before each call"] if args.written else []),
             "# f32, sum; medians of rounds of one phase. best: our time over the best peer's"]
 
 
@@ -214,6 +216,8 @@ def parse():
                         "them, made and removed here (root); with one rank each and two")
     parser.add_argument("--sizes", type=int, nargs="+", help="bytes, of the larger buffer")
     parser.add_argument("--peers", nargs="+", choices=peers, metavar="PEER", help=", ".join(peers))
+    parser.add_argument("--written", action="store_true", help="each rank writes all that it sends before each call, as "
+                        "programs do (else a loop on buffers that rest, which stay in all caches)")
     parser.add_argument("--timeout", type=float, default=120, help="seconds that one start of a program may take")
     parser.add_argument("--check", action="store_true", help="fail when a ratio grew since the baseline")
     parser.add_argument("--tolerance", type=float, default=0.3, help="by which it may grow (default 0.3)")
@@ -239,7 +243,7 @@ def main():
     args = parse()
     libraries, missing = chosen_libraries(args)
     about, load = machine(), os.getloadavg()[0]
-    heading = "\n".join([*head(about, load, libraries, args.machines), *(f"# {line}" for line in missing)])
+    heading = "\n".join([*head(about, load, libraries, args), *(f"# {line}" for line in missing)])
     print(heading, flush=True)
     cells = chosen_cells(args)
     with Machines(args.machines) if args.machines > 1 else contextlib.nullcontext() as machines:

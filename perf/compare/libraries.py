@@ -3,6 +3,7 @@ import dataclasses
 import pathlib
 import shutil
 import subprocess
+import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -105,13 +106,17 @@ def by_variables(machines, ranks, crowded, build):
             for rank in range(ranks)]
 
 
+def script(ranks, crowded, build):
+    return ["env", f"RANKS={ranks}", f"BUILD={build}", sys.executable]
+
+
 @dataclasses.dataclass(frozen=True)
 class Library:
     name: str
     title: str
     needs: tuple    # programs and files that are there when its packages are
     packages: str
-    compiler: tuple  # empty: built with the project
+    compiler: tuple  # empty: built with the project, or a script
     source: str
     libraries: tuple
     launch: object  # (ranks, more ranks than cores, build folder): the words before the program; None: not so
@@ -126,6 +131,8 @@ class Library:
 
     def build(self, build):
         """The program, built again when a source is newer."""
+        if self.source.endswith(".py"):
+            return HERE / self.source
         program = build / "perf" / self.program
         if not self.compiler:
             if not program.exists():
@@ -163,4 +170,6 @@ LIBRARIES = [
     Library("gloo", "Gloo (TCP)", ("/usr/include/gloo/allreduce.h",), "libgloo-dev", ("c++",), "gloo_bench.cpp",
             ("-lgloo",), tutti_run, ("dpkg-query", "-W", "-f", "Gloo ${Version}\\n", "libgloo-dev"), "gloo_bench",
             by_variables),
+    Library("ucx_perftest", "ucx_perftest, tag_lat", ("ucx_perftest",), "ucx-utils", (), "ucx_perftest.py", (), script,
+            ("dpkg-query", "-W", "-f", "UCX ${Version}\\n", "ucx-utils"), ""),
 ]

@@ -43,6 +43,8 @@ constexpr std::pair<std::string_view, Operation> kOperations[] = {
     {"barrier", Operation::barrier},
 };
 
+constexpr std::string_view kWritten = "+written";
+
 Operation operation_of(std::string_view name) {
   for (const auto& [known, operation] : kOperations)
     if (known == name) return operation;
@@ -112,8 +114,9 @@ bool sums(Operation what) {
 /// One operation at one size, on one rank.
 class Case {
  public:
-  Case(Library& library, Operation what, std::size_t bytes)
+  Case(Library& library, Operation what, bool written, std::size_t bytes)
       : library_(library),
+        written_(written),
         rank_(static_cast<std::size_t>(library.rank())),
         ranks_(static_cast<std::size_t>(library.ranks())),
         count_(std::max<std::size_t>(
@@ -130,7 +133,8 @@ class Case {
   double mean_us() {
     long calls = kFewestCalls;
     while (true) {
-      const double total_us = time_calls(calls);
+      double total_us = time_calls(calls, [this] { one_call(); });
+      if (written_) total_us -= time_calls(calls, [this] { write_source(); });
       const double time_us = total_us / static_cast<double>(calls);
       if (total_us >= kLeastUs || calls >= kMostCalls)
         return call_.operation == Operation::send_recv ? time_us / 2 : time_us;
@@ -144,10 +148,7 @@ class Case {
   long wrong() {
     if (call_.operation == Operation::barrier) return 0;
     std::fill_n(output_.get(), output_count_, -1.0F);
-    // A broadcast's root has its data in the output.
-    const bool from_output = call_.operation == Operation::broadcast && rank_ == 0;
-    float* source = from_output ? call_.output : call_.input;
-    for (std::size_t i = 0; i < input_count_; ++i) source[i] = value(i, rank_);
+    for (std::size_t i = 0; i < input_count_; ++i) source()[i] = value(i, rank_);
     run_();
     long wrong = 0;
     if (has_result())
@@ -191,17 +192,35 @@ class Case {
     return result;
   }
 
-  /// So many calls, on the slowest rank.
-  double time_calls(long calls) {
+  /// Of a broadcast's root it is the output.
+  float* source() const {
+    return call_.operation == Operation::broadcast && rank_ == 0 ? call_.output : call_.input;
+  }
+
+  void write_source() {
+    const bool sends = call_.operation != Operation::broadcast || rank_ == 0;
+    if (sends) std::fill_n(source(), input_count_, 0.0F);
+    __asm__ volatile("" ::: "memory");  // not once for all calls
+  }
+
+  void one_call() {
+    if (written_) write_source();
     run_();
+  }
+
+  /// So many, on the slowest rank.
+  template <typename One>
+  double time_calls(long calls, One one) {
+    one_call();
     library_.barrier();
     const auto start = std::chrono::steady_clock::now();
-    for (long i = 0; i < calls; ++i) run_();
+    for (long i = 0; i < calls; ++i) one();
     const auto passed = std::chrono::steady_clock::now() - start;
     return library_.max(std::chrono::duration<double, std::micro>(passed).count());
   }
 
   Library& library_;
+  bool written_;
   std::size_t rank_, ranks_;
   std::size_t count_, input_count_, output_count_;
   std::unique_ptr<float, decltype(&std::free)> input_, output_;
@@ -219,7 +238,10 @@ int partner(int rank, int ranks) noexcept {
 
 int measure(Library& library, std::span<char* const> arguments) {
   if (arguments.size() < 3) throw std::invalid_argument("usage: <folder> <operation> <bytes> ...");
-  const Operation what = operation_of(arguments[1]);
+  std::string_view name = arguments[1];
+  const bool written = name.ends_with(kWritten);
+  if (written) name.remove_suffix(kWritten.size());
+  const Operation what = operation_of(name);
   const std::vector<int> cores = perf::allowed_cores();
   if (static_cast<std::size_t>(library.ranks()) <= cores.size())
     perf::pin(cores[static_cast<std::size_t>(library.rank())]);
@@ -227,7 +249,7 @@ int measure(Library& library, std::span<char* const> arguments) {
   bool all_right = true;
   for (const char* size : arguments.subspan(2)) {
     const std::size_t bytes = std::strtoull(size, nullptr, 10);
-    Case one(library, what, bytes);
+    Case one(library, what, written, bytes);
     if (!one.offered()) break;
     const double before_ns = machine.one_way_ns(library);
     const double time_us = one.mean_us();

@@ -47,7 +47,9 @@ class Library {
 ///
 /// For each size: the one-way time of a cache line; one call, a barrier, calls back to back for at
 /// least ten milliseconds, the slowest rank's mean; the one-way time again; one call whose results
-/// are checked. A size is that of the larger buffer, at least 4 bytes for each block. Rank 0 prints
+/// are checked. With "+written" behind the operation each rank writes all that it sends before each
+/// call, as a program does that computes it; what the writing alone takes is taken off.
+/// A size is that of the larger buffer, at least 4 bytes for each block. Rank 0 prints
 /// a line of JSON for each size. With no more ranks than cores each rank is pinned to one, so a
 /// launcher should not do so: a library's own threads are left where they started.
 ///

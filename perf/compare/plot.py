@@ -5,7 +5,7 @@ import math
 from results import OURS, size_text
 
 # Of Okabe and Ito (2008): told apart by colour-blind readers, too.
-COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#999933"]
+COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#999933", "#882255"]
 LIMIT_COLOUR = "#000000"
 WIDTH, HEIGHT, LEFT, TOP, ACROSS, DOWN = 300, 220, 70, 90, 380, 310  # pixels: panels, and from one to the next
 STYLE = """<style>

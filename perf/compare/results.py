@@ -27,8 +27,11 @@ LIMIT_GOALS = {8: 1.7, KI: 3.5, 64 * KI: 1.8, MI: 1.35, 256 * MI: 1.3}
 MACHINES_GOAL, BARE, BARE_GOAL, LARGE, LARGE_GOAL = 0.7, "bare", 1.1, 16 * MI, 1 / 0.9
 ONE_WAY_GOAL = 1.15  # send_recv of 8 B, over the bare program's
 
-# Both cores copy the whole size, half of which the other wrote: what --limits measures, with 2 ranks.
-LIMITED = ["all_reduce", "all_gather", "all_to_all"]
+# What --limits measures of two cores: both copy, half of it written by the other; or one copies what the
+# other wrote. An operation between 2 ranks takes at least that, of so much of its size.
+EXCHANGE, ONE_WAY = "exchange", "one way"
+LIMITS = {"all_reduce": (EXCHANGE, 1), "all_gather": (EXCHANGE, 1), "all_to_all": (EXCHANGE, 1),
+          "reduce_scatter": (ONE_WAY, 2), "broadcast": (ONE_WAY, 1), "reduce": (ONE_WAY, 1), "send_recv": (ONE_WAY, 1)}
 
 
 def phase(one_way_ns):
@@ -43,6 +46,14 @@ def phase_of(sample):
 
 def cell_of(sample):
     return Cell(sample["operation"], sample["ranks"], sample["size"])
+
+
+def limit_of(cell):
+    """The cell in which its limit is measured; None: it has none."""
+    if cell.ranks != 2 or cell.operation not in LIMITS:
+        return None
+    kind, part = LIMITS[cell.operation]
+    return Cell(kind, 2, max(4, cell.size // part))
 
 
 def size_text(size):
@@ -99,12 +110,11 @@ def summarize(samples, cell):
     name, sides = max(groups.items(), key=lambda item: (len(item[1]), min(map(len, item[1].values()))))
     used = [sample for group in sides.values() for sample in group]
     limits = [sample["time_us"] for sample in samples if sample["side"] == LIMIT and phase_of(sample) == name
-              and sample["size"] == cell.size]
-    limited = cell.operation in LIMITED and cell.ranks == 2 and limits
+              and cell_of(sample) == limit_of(cell)]
     return Summary(cell, name, min(map(len, sides.values())),
                    statistics.median(ns for sample in used for ns in sample["one_way_ns"]),
                    {side: statistics.median(s["time_us"] for s in group) for side, group in sides.items()},
-                   statistics.median(limits) if limited else None)
+                   statistics.median(limits) if limits else None)
 
 
 def wants_more(samples, cell, sides, rounds):

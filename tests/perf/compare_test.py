@@ -63,12 +63,18 @@ class Summaries(unittest.TestCase):
         self.assertIsNone(results.summarize([sample("openmpi", 3)], CELL))
 
     def test_the_limit_is_that_of_the_phase_for_operations_that_it_is_measured_for(self):
-        limits = [sample(LIMIT, 2, [60], Cell("copy", 2, CELL.size)),
-                  sample(LIMIT, 7, [240], Cell("copy", 2, CELL.size)),
-                  sample(LIMIT, 9, [60], Cell("copy", 2, MI))]
+        limits = [sample(LIMIT, 2, [60], Cell("exchange", 2, CELL.size)),
+                  sample(LIMIT, 7, [240], Cell("exchange", 2, CELL.size)),
+                  sample(LIMIT, 9, [60], Cell("exchange", 2, MI))]
         self.assertEqual(results.summarize([sample("tutti", 3), *limits], CELL).limit_us, 2)
         for cell in (CELL._replace(operation="broadcast"), CELL._replace(ranks=4)):
             self.assertIsNone(results.summarize([sample("tutti", 3, cell=cell), *limits], cell).limit_us)
+
+    def test_what_goes_one_way_has_the_limit_of_one_way_and_a_block_that_of_its_part(self):
+        limits = [sample(LIMIT, 5, [60], Cell("one way", 2, CELL.size)), sample(LIMIT, 4, [60], Cell("one way", 2, 32 * KI))]
+        for operation, limit_us in (("broadcast", 5), ("send_recv", 5), ("reduce_scatter", 4), ("barrier", None)):
+            cell = CELL._replace(operation=operation)
+            self.assertEqual(results.summarize([sample("tutti", 3, cell=cell), *limits], cell).limit_us, limit_us)
 
     def test_a_cell_wants_rounds_until_all_sides_have_enough_in_one_phase(self):
         samples = [sample("tutti", 1), sample("tutti", 1), sample("openmpi", 1), sample("openmpi", 1, (240, 240))]
@@ -256,6 +262,11 @@ class OurSide(unittest.TestCase):
             out = libraries.run_all([[*words, self.TUTTI_BENCH, folder, "all_to_all", 4 * KI]
                                      for words in libraries.by_variables(box, 8, True, None)], 60)
         self.assertEqual([json.loads(line)["wrong"] for line in out.splitlines()], [0])
+
+    def test_takes_off_what_writing_takes_and_finds_what_was_written_right(self):
+        for operation in compare.OPERATIONS:
+            with self.subTest(operation):
+                self.assertEqual([line["wrong"] for line in self.measure(2, operation + "+written", 64 * KI)], [0])
 
     def test_refuses_an_operation_that_there_is_not(self):
         with self.assertRaisesRegex(libraries.Failure, "no such operation: all_reduced"):

@@ -133,6 +133,32 @@ double copy_us(const int (&cores)[2], std::size_t bytes, CopyFunction copy) {
   return std::max(quantile(times[0], 0.25), quantile(times[1], 0.25)) / 1e3;
 }
 
+/// One core writes, the other copies: that one's time, the lower quartile.
+template <typename CopyFunction>
+double take_over_us(const int (&cores)[2], std::size_t bytes, CopyFunction copy) {
+  const Memory from = allocate(bytes), to = allocate(bytes);
+  Line lines[2];
+  std::vector<double> times;
+  std::atomic<bool> enough{false};
+  on_two_cores(cores, [&](int self) {
+    const auto end = Clock::now() + std::chrono::milliseconds(10);
+    std::uint32_t round = 0;
+    while (!enough.load(std::memory_order_relaxed)) {
+      if (self == 0) std::memset(from.get(), static_cast<int>(round & 127), bytes);
+      meet(lines, self, ++round);
+      if (self == 1) {
+        const auto start = Clock::now();
+        copy(to.get(), from.get(), bytes);
+        times.push_back(ns_since(start));
+        if (times.size() >= 3 && Clock::now() >= end)
+          enough.store(true, std::memory_order_relaxed);  // published by meet()
+      }
+      meet(lines, self, ++round);
+    }
+  });
+  return quantile(times, 0.25) / 1e3;
+}
+
 }  // namespace
 
 double Limits::one_way_ns() const {
@@ -160,9 +186,12 @@ Limits::Copy Limits::copy(std::size_t bytes) const {
   return {copy_us(cores_, bytes, copy_plain), copy_us(cores_, bytes, copy_streaming)};
 }
 
+Limits::Copy Limits::take_over(std::size_t bytes) const {
+  return {take_over_us(cores_, bytes, copy_plain), take_over_us(cores_, bytes, copy_streaming)};
+}
+
 double Limits::all_reduce_us(std::size_t bytes) const {
-  const Copy times = copy(bytes);
-  return std::max(one_way_ns() / 1e3, std::min(times.plain_us, times.streaming_us));
+  return std::max(one_way_ns() / 1e3, copy(bytes).least_us());
 }
 
 }  // namespace tutti::perf

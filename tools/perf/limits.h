@@ -9,13 +9,17 @@ namespace tutti::perf {
 /// Least times of two cores that work together.
 ///
 /// An all-reduce of two ranks cannot be faster than a cache line from one core to the other, nor
-/// than both cores copying its size at once, with half of it last written by the other core.
+/// than both cores copying its size at once, with half of it last written by the other core. What
+/// goes one way, a broadcast say, not faster than one core copies what the other has written.
 ///
 /// One thread at a time; starts threads of its own for each measurement.
 class Limits {
  public:
   struct Copy {
     double plain_us = 0, streaming_us = 0;
+    [[nodiscard]] double least_us() const {
+      return plain_us < streaming_us ? plain_us : streaming_us;
+    }
   };
 
   /// The two cores may be one, on a machine with a single one: then times mean little.
@@ -26,6 +30,8 @@ class Limits {
   /// Each core copies `bytes`: the lower quartile over ten milliseconds. Needs four times as much
   /// memory.
   [[nodiscard]] Copy copy(std::size_t bytes) const;
+  /// One core copies `bytes` that the other has just written. Needs twice as much memory.
+  [[nodiscard]] Copy take_over(std::size_t bytes) const;
   /// The greatest of one_way_ns() and the faster of copy(): in microseconds.
   [[nodiscard]] double all_reduce_us(std::size_t bytes) const;
 
