@@ -227,6 +227,8 @@ def parse():
     parser.add_argument("--output", type=pathlib.Path, help="JSON; tables and plot go beside it (default: compare.json in "
                         "the build folder's perf)")
     args = parser.parse_args()
+    if args.written and (args.check or args.save_baseline):
+        parser.error("the baseline is of buffers that rest: not with --written")
     args.rounds = args.rounds or (5 if args.full else 3)
     if args.machines > 1 and (args.check or args.save_baseline):
         parser.error("the baseline is of one machine")
