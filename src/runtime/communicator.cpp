@@ -47,6 +47,9 @@ Communicator Communicator::dup() { return std::move(*impl_->split(dup_card())); 
 std::optional<Communicator> Communicator::subgroup(std::span<const int> ranks) {
   return impl_->split(subgroup_card(ranks, rank(), size()));
 }
+Communicator Communicator::shrink(std::chrono::milliseconds patience) {
+  return impl_->shrink(patience);
+}
 std::size_t Communicator::memory_bytes() const { return impl_->memory_bytes(); }
 
 int Communicator::rank() const noexcept { return impl_->rank(); }

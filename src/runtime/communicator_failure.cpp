@@ -5,6 +5,8 @@
 
 #include "runtime/communicator_impl.h"
 #include "runtime/diagnosis.h"
+#include "runtime/setup.h"
+#include "runtime/shrink.h"
 
 namespace tutti {
 
@@ -27,6 +29,29 @@ Situation CommunicatorImpl::situation() const {
   return {*parts_.transport,     parts_.runtime->clock(), parts_.rank,
           parts_.size,           next_number_ - 1,        call,
           execution_.reduction()};
+}
+
+Communicator CommunicatorImpl::shrink(std::chrono::milliseconds patience) {
+  if (parts_.name.empty())
+    throw Error(ErrorKind::usage,
+                "shrink: this communicator was split off another or made in one process; shrink "
+                "the one that came from the environment or from a store, and split that");
+  refuse_in_callback();
+  drain();
+  const TimePoint now = parts_.runtime->clock().now();
+  const auto lost = [this] {
+    const std::lock_guard owned(engine_mutex_);
+    parts_.transport->progress();
+    std::vector<bool> gone(static_cast<std::size_t>(parts_.size));
+    for (int peer = 0; peer < parts_.size; ++peer)
+      gone[static_cast<std::size_t>(peer)] =
+          peer != parts_.rank && parts_.transport->status(peer).state == PeerStatus::State::lost;
+    return gone;
+  };
+  const Survivors survivors = agree_on_survivors(
+      *parts_.store, fmt::format("{}/shrink/{}", parts_.name, shrinks_++), parts_.rank, parts_.size,
+      lost, now + patience, now + patience + parts_.runtime->config().startup_timeout);
+  return make(join_survivors(parts_, survivors.members, survivors.name));
 }
 
 void CommunicatorImpl::look(TimePoint deadline, Nanoseconds limit) {

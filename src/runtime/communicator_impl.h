@@ -14,6 +14,7 @@
 #include <tutti/tutti.hpp>
 
 #include "collectives/prices.h"
+#include "common/secret.h"
 #include "runtime/call.h"
 #include "runtime/crew.h"
 #include "runtime/diagnosis.h"
@@ -47,6 +48,8 @@ struct Family {
 struct CommunicatorParts {
   std::shared_ptr<Runtime> runtime;
   std::shared_ptr<Store> store;          ///< Null in process.
+  std::string name = {};                 ///< In the store; empty: it was split off another.
+  Secret secret = {};                    ///< The job's.
   std::shared_ptr<Family> family;        ///< Outlives the transport.
   std::unique_ptr<Transport> transport;  ///< Connected.
   int rank = 0;
@@ -88,6 +91,9 @@ class CommunicatorImpl final : public Advanced {
 
   OwnAlgorithms& own_algorithms() noexcept { return own_algorithms_; }
   std::vector<AlgorithmPrice> prices(const CallKind& kind);
+
+  /// Of those that are alive, see Communicator::shrink().
+  Communicator shrink(std::chrono::milliseconds patience);
 
   /// This rank's part of splitting the communicator by `card`; see split.h.
   std::optional<Communicator> split(SplitCard card);
@@ -274,6 +280,8 @@ class CommunicatorImpl final : public Advanced {
   std::atomic<TimePoint> deadline_{TimePoint::max()};  // of the operation under way; read by others
   PointToPoint messages_;
   std::atomic<TimePoint> transfer_deadline_{TimePoint::max()};  // the first; read by others
+
+  int shrinks_ = 0;  // calling thread only
 
   const std::shared_ptr<OperationPool> pool_ = std::make_shared<OperationPool>();
   OperationQueue queue_{pool_->take(this, {})};

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 #include <cstring>
 #include <map>
@@ -12,6 +13,7 @@
 #include "collectives/algorithms.h"
 #include "collectives/select.h"
 #include "common/config.h"
+#include "common/secret.h"
 #include "rendezvous/agreement.h"
 #include "rendezvous/launch_environment.h"
 #include "rendezvous/open_store.h"
@@ -229,8 +231,7 @@ std::vector<std::string> addresses_of(const std::vector<Hello>& hellos,
 // its place, for each machine's ranks, and one that reaches the others stands beside it. All ranks
 // come to this from the same hellos.
 std::unique_ptr<Transport> connect_machines(CommunicatorParts& parts,
-                                            const std::vector<int>& machines, const Secret& secret,
-                                            const std::string& prefix, Hello mine,
+                                            const std::vector<int>& machines, Hello mine,
                                             Store::Deadline deadline) {
   const Config& config = parts.runtime->config();
   const std::string near_name(parts.transport->name());
@@ -243,7 +244,7 @@ std::unique_ptr<Transport> connect_machines(CommunicatorParts& parts,
                             "TUTTI_TRANSPORTS, or leave it out",
                             parts.rank, near_name));
   std::vector<int> near_rank;
-  TransportContext near_context = context(parts, secret);
+  TransportContext near_context = context(parts, parts.secret);
   near_context.size = 0;
   for (int rank = 0; rank < parts.size; ++rank) {
     const bool is_near = machines[static_cast<std::size_t>(rank)] == machine;
@@ -252,13 +253,13 @@ std::unique_ptr<Transport> connect_machines(CommunicatorParts& parts,
   }
   parts.transport.reset();
   auto near = make_transport(near_name, near_context);
-  TransportContext far_context = context(parts, secret);
+  TransportContext far_context = context(parts, parts.secret);
   far_context.board = &near->own_board();
   auto far = make_transport(far_name, far_context);
 
   mine.addresses = {{near_name, near->address()}, {far_name, far->address()}};
-  const std::vector<Hello> hellos =
-      exchange_hellos(*parts.store, prefix + "/machines", parts.rank, parts.size, mine, deadline);
+  const std::vector<Hello> hellos = exchange_hellos(*parts.store, parts.name + "/machines",
+                                                    parts.rank, parts.size, mine, deadline);
   std::vector<std::string> near_addresses;
   std::vector<std::string> far_addresses = addresses_of(hellos, far_name);
   for (int rank = 0; rank < parts.size; ++rank) {
@@ -272,19 +273,14 @@ std::unique_ptr<Transport> connect_machines(CommunicatorParts& parts,
   return route(std::move(near), std::move(far), std::move(near_rank), parts.rank);
 }
 
-}  // namespace
-
-CommunicatorParts join_store(std::shared_ptr<Store> store, int rank, int size, const Config& config,
-                             const Secret& secret) {
-  check_ranks(rank, size);
-  check_settings(config);
-  if (store == nullptr)
-    throw Error(ErrorKind::usage, "a communicator needs a store; this one is null");
-  bind_rank(rank, size, config);
+// `name`: the communicator's in the store; empty: the next.
+CommunicatorParts join_named(std::shared_ptr<Store> store, std::string name, int rank, int size,
+                             const Config& config, const Secret& secret) {
   CommunicatorParts parts = parts_of(std::make_shared<Runtime>(config), rank, size);
   PhaseTimer timer(parts.runtime->clock());
   const TimePoint deadline = parts.runtime->clock().now() + config.startup_timeout;
   parts.store = std::move(store);
+  parts.secret = secret;
   parts.family->ring_bytes = first_ring_bytes(config, size);
   parts.transport = make_transport(config.transports, context(parts, secret));
   timer.end(parts.startup, "transport");
@@ -300,9 +296,9 @@ CommunicatorParts join_store(std::shared_ptr<Store> store, int rank, int size, c
   mine.pid = getpid();
   mine.cpus = affinity();
   mine.addresses[std::string(parts.transport->name())] = parts.transport->address();
-  const std::string prefix = next_prefix(*parts.store, rank, deadline);
+  parts.name = name.empty() ? next_prefix(*parts.store, rank, deadline) : std::move(name);
   const std::vector<Hello> hellos =
-      exchange_hellos(*parts.store, prefix, rank, size, mine, deadline);
+      exchange_hellos(*parts.store, parts.name, rank, size, mine, deadline);
   check_agreement(hellos, rank);
   timer.end(parts.startup, "rendezvous");
 
@@ -311,12 +307,32 @@ CommunicatorParts join_store(std::shared_ptr<Store> store, int rank, int size, c
   if (!across || across_machines(parts.transport->name()) == parts.transport->name())
     parts.transport->connect(addresses_of(hellos, parts.transport->name()), deadline);
   else
-    parts.transport = connect_machines(parts, machines, secret, prefix, mine, deadline);
+    parts.transport = connect_machines(parts, machines, mine, deadline);
   if (across) spread(parts, std::move(machines));
   share_cores(parts, hellos);
   parts.prices = prices_of(hellos[0]);
   timer.end(parts.startup, "connect");
   return parts;
+}
+
+}  // namespace
+
+CommunicatorParts join_store(std::shared_ptr<Store> store, int rank, int size, const Config& config,
+                             const Secret& secret) {
+  check_ranks(rank, size);
+  check_settings(config);
+  if (store == nullptr)
+    throw Error(ErrorKind::usage, "a communicator needs a store; this one is null");
+  bind_rank(rank, size, config);
+  return join_named(std::move(store), {}, rank, size, config, secret);
+}
+
+CommunicatorParts join_survivors(const CommunicatorParts& whole, const std::vector<int>& members,
+                                 std::string name) {
+  const auto own = std::find(members.begin(), members.end(), whole.rank);
+  assert(own != members.end());
+  return join_named(whole.store, std::move(name), static_cast<int>(own - members.begin()),
+                    static_cast<int>(members.size()), whole.runtime->config(), whole.secret);
 }
 
 CommunicatorParts join_environment(const Config& config) {

@@ -16,6 +16,10 @@ CommunicatorParts join_environment(const Config& config);
 CommunicatorParts join_store(std::shared_ptr<Store> store, int rank, int size, const Config& config,
                              const Secret& secret);
 
+/// Communicator::shrink: those `members` of `whole` who are alive, as `name` in its store.
+CommunicatorParts join_survivors(const CommunicatorParts& whole, const std::vector<int>& members,
+                                 std::string name);
+
 /// Communicator::in_process.
 std::vector<CommunicatorParts> join_in_process(int size, const Config& config);
 

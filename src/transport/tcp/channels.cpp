@@ -53,6 +53,11 @@ void TcpRecvChannel::release() {
   connection_.put(frame);
 }
 
+bool TcpSendChannel::full() const noexcept {
+  return posted_.load(std::memory_order_relaxed) - released_.load(std::memory_order_acquire) >=
+         connection_.window();
+}
+
 bool TcpSendChannel::has_room(std::size_t bytes) {
   if (bytes > max_bytes_)
     throw Error(ErrorKind::internal,

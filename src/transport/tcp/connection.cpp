@@ -34,6 +34,14 @@ bool not_now(int error) noexcept {
   return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
 }
 
+// As the kernel has seen it in the handshake.
+std::chrono::microseconds there_and_back(const Fd& socket) noexcept {
+  tcp_info info{};
+  socklen_t bytes = sizeof info;
+  if (getsockopt(socket.get(), IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) return {};
+  return std::chrono::microseconds(info.tcpi_rtt);
+}
+
 iovec piece(const void* data, std::size_t bytes) noexcept {
   return {const_cast<void*>(data), bytes};
 }
@@ -41,7 +49,11 @@ iovec piece(const void* data, std::size_t bytes) noexcept {
 }  // namespace
 
 Connection::Connection(Endpoint& endpoint, const Clock& clock, Fd socket)
-    : endpoint_(endpoint), clock_(clock), socket_(std::move(socket)), inbox_(kInboxBytes) {}
+    : endpoint_(endpoint),
+      clock_(clock),
+      socket_(std::move(socket)),
+      window_(window_for(there_and_back(socket_))),
+      inbox_(kInboxBytes) {}
 
 void Connection::add(Group& group) {
   const std::lock_guard lock(mutex_);

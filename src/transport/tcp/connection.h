@@ -33,6 +33,7 @@ class Connection {
   Connection(Endpoint& endpoint, const Clock& clock, Fd socket);
 
   int socket() const noexcept { return socket_.get(); }
+  std::uint32_t window() const noexcept { return window_; }
 
   /// Takes part from now on, until it is removed. The group's id is new.
   void add(Group& group);
@@ -147,6 +148,7 @@ class Connection {
   Endpoint& endpoint_;
   const Clock& clock_;
   const Fd socket_;
+  const std::uint32_t window_;  // see window_for()
   mutable std::mutex mutex_;
   std::map<std::uint32_t, Group*> groups_;  // by id
   Group* last_ = nullptr;                   // of groups_: whose frame came last

@@ -1,0 +1,158 @@
+// After a failure: a new communicator of the same ranks, or of those that are alive.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <numeric>
+
+#include "../rendezvous/machines.h"
+#include "processes.h"
+#include "threads.h"
+
+namespace tutti::test {
+namespace {
+
+using std::chrono::milliseconds;
+
+void expect(bool what, const char* name) {
+  if (!what) throw Error(ErrorKind::internal, name);
+}
+
+// Sums until that fails, which it has to.
+void sum_until_it_fails(Communicator& comm) {
+  std::vector<float> data(20'000, 0);
+  try {
+    for (;;) comm.all_reduce(std::span(data));
+  } catch (const Error& error) {
+    expect(error.kind() == ErrorKind::peer_lost, error.what());
+  }
+}
+
+// The ranks of `comm`, each by the number that it had at the start.
+std::vector<int> who(Communicator& comm, int own) {
+  std::vector<int> all(static_cast<std::size_t>(comm.size()));
+  comm.all_gather(std::span<const int>(&own, 1), std::span(all));
+  return all;
+}
+
+class Shrink : public testing::TestWithParam<const char*> {
+ protected:
+  Communicator join(int rank, int size, const std::string& store = "auto") const {
+    set_environment(rank, size, port_);
+    Config config = quick_config(GetParam());
+    config.store = store;
+    return Communicator::from_env(config);
+  }
+  const int port_ = unused_port();
+};
+
+INSTANTIATE_TEST_SUITE_P(Transports, Shrink, testing::Values("shm", "tcp"),
+                         [](const auto& tested) { return std::string(tested.param); });
+
+// The last of the survivors is killed, one after the other, until two are left.
+TEST_P(Shrink, RanksThatAreKilledOneByOneLeaveTheOthersTogether) {
+  constexpr int kRanks = 5;
+  Processes ranks(kRanks, [&](int rank) {
+    Communicator comm = join(rank, kRanks);
+    for (int left = kRanks - 1; left >= 2; --left) {
+      if (rank == left) raise(SIGKILL);
+      sum_until_it_fails(comm);
+      comm = comm.shrink();
+      std::vector<int> expected(static_cast<std::size_t>(left));
+      std::iota(expected.begin(), expected.end(), 0);
+      expect(who(comm, rank) == expected, "who is left");
+    }
+    comm.barrier();
+  });
+  for (const int rank : {0, 1}) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
+  for (const int rank : {2, 3, 4}) EXPECT_EQ(ranks.outcome(rank), "ended by signal 9");
+}
+
+TEST_P(Shrink, KeepsTheOrderOfThoseThatAreLeft) {
+  Processes ranks(5, [&](int rank) {
+    Communicator comm = join(rank, 5);
+    if (rank == 1 || rank == 3) raise(SIGKILL);
+    sum_until_it_fails(comm);
+    Communicator left = comm.shrink();
+    comm = std::move(left);
+    expect(who(comm, rank) == std::vector<int>{0, 2, 4}, "who is left");
+  });
+  for (const int rank : {0, 2, 4}) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
+}
+
+TEST_P(Shrink, AfterAFailureInWhichNobodyEndedHasTheSameRanks) {
+  Processes ranks(3, [&](int rank) {
+    Communicator comm = join(rank, 3);
+    if (rank == 1) comm.abort("the program's own reason");
+    sum_until_it_fails(comm);
+    Communicator again = comm.shrink();
+    expect(who(again, rank) == std::vector<int>{0, 1, 2}, "the same ranks");
+    expect(comm.failure().has_value(), "the old one stays as it is");
+  });
+  for (int rank = 0; rank < 3; ++rank) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
+}
+
+TEST_P(Shrink, GoesOnWithoutAFrozenRankWhenPatienceHasRunOutWhichIsToldSoLater) {
+  Processes ranks(3, [&](int rank) {
+    Communicator comm = join(rank, 3);
+    if (rank == 2) raise(SIGSTOP);
+    if (rank == 1) comm.abort("rank 2 is frozen");
+    sum_until_it_fails(comm);
+    Communicator again = comm.shrink(milliseconds(300));
+    expect(who(again, rank) == std::vector<int>{0, 1}, "without the frozen one");
+    again.barrier();
+  });
+  // Rank 0 keeps the store until the late one has left it: the test thaws it once they have ended.
+  EXPECT_THAT(ranks.outcome(1), IsEmpty());
+  ranks.signal(2, SIGCONT);
+  EXPECT_THAT(ranks.outcome(2), AllOf(StartsWith("timeout"), HasSubstr("without this rank")));
+  EXPECT_THAT(ranks.outcome(0), IsEmpty());
+}
+
+TEST_P(Shrink, WithoutRank0NeedsAStoreThatOutlivesIt) {
+  const std::string path = "/tmp/tutti-test-shrink-" + std::to_string(getpid()) + GetParam();
+  for (const bool file : {false, true}) {
+    Processes ranks(3, [&](int rank) {
+      Communicator comm = join(rank, 3, file ? "file://" + path : "auto");
+      if (rank == 0) raise(SIGKILL);
+      sum_until_it_fails(comm);
+      Communicator again = comm.shrink();
+      expect(who(again, rank) == std::vector<int>{1, 2}, "without rank 0");
+    });
+    for (const int rank : {1, 2})
+      EXPECT_THAT(ranks.outcome(rank), file ? testing::Matcher<std::string>(IsEmpty())
+                                            : AllOf(StartsWith("peer_lost"), HasSubstr("store")));
+  }
+  unlink(path.c_str());
+}
+
+TEST(ShrinkAcrossMachines, ARankThatIsKilledLeavesTheOthersOfBothTogether) {
+  const Machines machines;
+  if (!machines.made()) GTEST_SKIP() << Machines::kMissing;
+  const int port = unused_port();
+  Processes ranks(4, [&](int rank) {
+    machines.enter(rank < 2 ? "a" : "b");
+    set_environment(rank, 4, port);
+    setenv("MASTER_ADDR", "10.77.0.1", 1);
+    Config config = quick_config();
+    config.secret = "of the two machines' job";
+    Communicator comm = Communicator::from_env(config);
+    if (rank == 2) raise(SIGKILL);
+    sum_until_it_fails(comm);
+    Communicator again = comm.shrink();
+    expect(who(again, rank) == std::vector<int>{0, 1, 3}, "who is left");
+  });
+  for (const int rank : {0, 1, 3}) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
+}
+
+TEST(ShrinkOfAPart, IsUsageThatSaysWhatToDo) {
+  const auto outcomes = run_ranks(2, quick_config("shm"), [](Communicator& comm) {
+    Communicator second = comm.dup();
+    static_cast<void>(second.shrink());
+  });
+  EXPECT_THAT(outcomes, Each(AllOf(StartsWith("usage"), HasSubstr("shrink the one"))));
+}
+
+}  // namespace
+}  // namespace tutti::test
