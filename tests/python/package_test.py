@@ -2,8 +2,10 @@
 """The Python package: ranks as threads of this process, and as processes that tutti-run starts."""
 
 import array
+import ast
 import asyncio
 import gc
+import pathlib
 import subprocess
 import sys
 import tempfile
@@ -446,6 +448,16 @@ class Package(unittest.TestCase):
                 comm.all_reduce(Wrapped(numpy.ones((3, 3))[:, 0]))
 
         run(2, body)
+
+    def test_the_stubs_tell_all_that_there_is(self):
+        stubs = ast.parse((pathlib.Path(tutti.__file__).parent / "_core.pyi").read_text(encoding="utf-8"))
+        told = {each.name: {member.name for member in each.body if isinstance(member, ast.FunctionDef)}
+                for each in stubs.body if isinstance(each, ast.ClassDef)}
+        classes = {name for name in tutti.__all__ if not name.endswith("Error") and isinstance(getattr(tutti, name), type)}
+        self.assertEqual(set(told), classes)
+        for name in classes:
+            there = {member for member in vars(getattr(tutti, name)) if not member.startswith("_")}
+            self.assertEqual(there, {member for member in told[name] if not member.startswith("_")})
 
     def script(self, text, *options):
         with tempfile.NamedTemporaryFile("w", suffix=".py") as program:

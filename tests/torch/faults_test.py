@@ -35,11 +35,18 @@ def holds(text, *parts):
             raise AssertionError(f"{part!r} is not in {text[:300]!r}")
 
 
+def backend():
+    return dist.group.WORLD._get_backend(torch.device("cpu"))
+
+
 def bad_tensors():
     rank = dist.get_rank()
     expanded = torch.zeros(1).expand(5)
     holds(complaint(dist.all_reduce, expanded), "ValueError", "share memory")
     holds(complaint(dist.broadcast, torch.zeros(3).to_sparse(), 0), "NotImplementedError", "Sparse")  # torch's own
+    holds(complaint(backend().allreduce, [torch.zeros(3, device="meta")]), "ValueError", "is on meta", "all_reduce")
+    holds(complaint(backend().allocate_tensor, 3, dtype=torch.float32, device=torch.device("meta")), "ValueError", "meta")
+    holds(complaint(backend().allreduce, [torch.zeros(3), torch.zeros(3)]), "ValueError", "one tensor a rank")
     gathered = [torch.zeros(3), torch.zeros(3, dtype=torch.float64)]
     holds(complaint(dist.all_gather, gathered, torch.zeros(3)), "type")
     holds(complaint(dist.all_gather, [torch.zeros(3)], torch.zeros(3)), "ValueError", "2")
@@ -168,8 +175,7 @@ def forks():
 
 
 def a_child_frees_buckets():
-    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
-    data = backend.allocate_tensor(100_000, dtype=torch.float32, device=torch.device("cpu"))
+    data = backend().allocate_tensor(100_000, dtype=torch.float32, device=torch.device("cpu"))
     data.fill_(dist.get_rank())
     dist.all_reduce(data)
     child = os.fork()

@@ -61,44 +61,28 @@ Communicator from_env(std::optional<double> timeout, std::optional<double> start
   return Communicator(tutti::Communicator::from_env(config));
 }
 
-nb::list in_process(int size, std::optional<double> timeout) {
-  std::vector<tutti::Communicator> ranks;
-  {
-    const Config config = config_of({timeout, {}, {}, {}});
-    const nb::gil_scoped_release unlocked;
-    ranks = tutti::Communicator::in_process(size, config);
-  }
-  nb::list made;
-  for (tutti::Communicator& each : ranks) made.append(nb::cast(Communicator(std::move(each))));
-  return made;
+std::vector<Communicator> in_process(int size, std::optional<double> timeout) {
+  const Config config = config_of({timeout, {}, {}, {}});
+  auto ranks = unlocked([&] { return tutti::Communicator::in_process(size, config); });
+  return {std::make_move_iterator(ranks.begin()), std::make_move_iterator(ranks.end())};
 }
 
-nb::object made(std::optional<tutti::Communicator> communicator) {
-  return communicator ? nb::cast(Communicator(std::move(*communicator))) : nb::none();
+template <typename Make>
+std::optional<Communicator> part_of(const Communicator& whole, Make&& make) {
+  auto part = unlocked([&whole = whole.get(), &make] { return make(whole); });
+  if (!part) return std::nullopt;
+  return Communicator(std::move(*part));
 }
 
-nb::object split(const Communicator& self, int color, int key) {
-  std::optional<tutti::Communicator> part;
-  {
-    const nb::gil_scoped_release unlocked;
-    part = self.get().split(color, key);
-  }
-  return made(std::move(part));
+std::optional<Communicator> split(const Communicator& self, int color, int key) {
+  return part_of(self, [&](tutti::Communicator& whole) { return whole.split(color, key); });
 }
 
-nb::object subgroup(const Communicator& self, const std::vector<int>& ranks) {
-  std::optional<tutti::Communicator> part;
-  {
-    const nb::gil_scoped_release unlocked;
-    part = self.get().subgroup(ranks);
-  }
-  return made(std::move(part));
+std::optional<Communicator> subgroup(const Communicator& self, const std::vector<int>& ranks) {
+  return part_of(self, [&](tutti::Communicator& whole) { return whole.subgroup(ranks); });
 }
 
-nb::object tuple_of(const Received* received) {
-  if (received == nullptr) return nb::none();
-  return nb::make_tuple(received->source, received->tag, received->count);
-}
+Communicator dup(const Communicator& self) { return std::move(*split(self, 0, self.get().rank())); }
 
 Work end_async(Group& group) {
   const auto uses = shared(std::exchange(group.uses, {}));
@@ -129,8 +113,6 @@ void Work::wait(std::optional<double> seconds) {
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
   }
 }
-
-nb::object Work::received() const { return tuple_of(work_.done() ? received_.get() : nullptr); }
 
 void Work::then(nb::object callback) {
   const auto held = shared(std::move(callback));
@@ -197,9 +179,8 @@ void Persistent::add_to(Group& group) {
   group.uses.push_back(uses_);
 }
 
-nb::object Persistent::received() const { return tuple_of(uses_->received.get()); }
-
 void bind_communicator(nb::module_& module) {
+  const nb::sig exit("def __exit__(self, *raised: object) -> None");
   nb::class_<Work>(module, "Work")
       .def("wait", &Work::wait, nb::arg("timeout") = nb::none())
       .def("done", &Work::done)
@@ -220,9 +201,12 @@ void bind_communicator(nb::module_& module) {
       .def(
           "__enter__", [](nb::object self) { return self; },
           nb::sig("def __enter__(self) -> Group"))
-      .def("__exit__", [](Group& self, nb::args raised) {
-        if (raised.size() == 0 || raised[0].is_none()) end_async(self).wait(std::nullopt);
-      });
+      .def(
+          "__exit__",
+          [](Group& self, nb::args raised) {
+            if (raised.size() == 0 || raised[0].is_none()) end_async(self).wait(std::nullopt);
+          },
+          exit);
 
   nb::class_<Persistent>(module, "Persistent")
       .def("run", &Persistent::run)
@@ -243,7 +227,7 @@ void bind_communicator(nb::module_& module) {
       .def_prop_ro("rank", [](const Communicator& self) { return self.get().rank(); })
       .def_prop_ro("size", [](const Communicator& self) { return self.get().size(); })
       .def("split", &split, nb::arg("color"), nb::arg("key") = 0)
-      .def("dup", [](const Communicator& self) { return split(self, 0, self.get().rank()); })
+      .def("dup", &dup)
       .def("subgroup", &subgroup, nb::arg("ranks"))
       .def(
           "abort", [](const Communicator& self, const std::string& why) { self.get().abort(why); },
@@ -253,7 +237,8 @@ void bind_communicator(nb::module_& module) {
       .def(
           "__enter__", [](nb::object self) { return self; },
           nb::sig("def __enter__(self) -> Communicator"))
-      .def("__exit__", [](Communicator& self, nb::args) { self.close(); });
+      .def(
+          "__exit__", [](Communicator& self, nb::args) { self.close(); }, exit);
   bind_operations(type);
 }
 

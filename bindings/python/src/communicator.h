@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -27,6 +28,13 @@ bool interrupted();
 
 using Arrays = std::vector<Array>;
 
+/// What a receive got, as Python sees it: (source, tag, count).
+using Got = std::tuple<int, int, std::size_t>;
+inline std::optional<Got> got(const Received* received) {
+  if (received == nullptr) return std::nullopt;
+  return Got{received->source, received->tag, received->count};
+}
+
 class Work {
  public:
   Work(tutti::Work work, std::shared_ptr<Received> received)
@@ -35,8 +43,7 @@ class Work {
   /// With the interpreter's lock, which it lets go of; looks for Ctrl-C ten times a second.
   void wait(std::optional<double> seconds);
   bool done() const { return work_.done(); }
-  /// What a receive got: (source, tag, count).
-  nb::object received() const;
+  std::optional<Got> received() const { return got(work_.done() ? received_.get() : nullptr); }
   /// Calls `callback()` once when the call has ended, in whatever thread.
   void then(nb::object callback);
 
@@ -113,7 +120,7 @@ class Persistent {
   void run();
   Work start();
   void add_to(Group& group);
-  nb::object received() const;  ///< By the last run.
+  std::optional<Got> received() const { return got(uses_->received.get()); }  ///< By the last run.
 
  private:
   tutti::Persistent& call() const;
@@ -168,7 +175,6 @@ auto Communicator::make(const Options& options, Arrays arrays, Call&& call,
   if constexpr (kForm == Form::blocking) {
     unlocked([&] { call(comm, told, As<kForm>()); });
     if (options.group != nullptr) options.group->uses.push_back(uses());
-    return nb::object(nb::none());
   } else if constexpr (kForm == Form::async) {
     tutti::Work work = unlocked([&] { return call(comm, told, As<kForm>()); });
     if (options.group == nullptr) return keep(std::move(work), uses());

@@ -3,6 +3,7 @@
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include "communicator.h"
@@ -11,9 +12,8 @@ namespace tutti::python {
 namespace {
 
 using Optional = std::optional<nb::object>;
-// A blocking call returns None.
 template <Form kForm>
-using Returned = std::conditional_t<kForm == Form::blocking, nb::object,
+using Returned = std::conditional_t<kForm == Form::blocking, void,
                                     std::conditional_t<kForm == Form::async, Work, Persistent>>;
 
 [[noreturn]] void refuse(const std::string& what) { throw Error(ErrorKind::usage, what); }
@@ -261,20 +261,26 @@ Returned<kForm> send(Communicator& self, nb::handle array, int peer, int tag,
                           TUTTI_CALL(send, at, count, type, peer, tag));
 }
 
-// Returns (source, tag, count); asynchronous, they are the work's `received`.
+// Returns (source, tag, count); of another form, they are `received`.
 template <Form kForm>
-Returned<kForm> recv(Communicator& self, nb::handle array, int peer, int tag,
-                     std::optional<double> timeout, Group* group) {
+std::conditional_t<kForm == Form::blocking, std::optional<Got>, Returned<kForm>> recv(
+    Communicator& self, nb::handle array, int peer, int tag, std::optional<double> timeout,
+    Group* group) {
   Array data("recv", array, true);
   void* const at = data.data;
   const std::size_t count = data.count;
   const DataType type = data.type;
   const auto received = std::make_shared<Received>();
-  auto made = self.make<kForm>(options_of(timeout, "", group), arrays(std::move(data)),
-                               TUTTI_CALL(recv, at, count, type, peer, tag), nullptr, received);
-  if constexpr (kForm == Form::blocking)
-    if (group == nullptr) return nb::make_tuple(received->source, received->tag, received->count);
-  return made;
+  const auto made = [&] {
+    return self.make<kForm>(options_of(timeout, "", group), arrays(std::move(data)),
+                            TUTTI_CALL(recv, at, count, type, peer, tag), nullptr, received);
+  };
+  if constexpr (kForm == Form::blocking) {
+    made();
+    return group == nullptr ? got(received.get()) : std::nullopt;
+  } else {
+    return made();
+  }
 }
 
 template <Form kForm>

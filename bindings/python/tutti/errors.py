@@ -1,6 +1,9 @@
 """tutti's errors: one class for each kind, by what the caller can do."""
 
 
+import builtins
+
+
 class Error(RuntimeError):
     """Every error of tutti. `kind` is one of those of docs/embedding.md."""
 
@@ -31,7 +34,7 @@ class PeerLostError(Error, ConnectionError):
     kind = "peer_lost"
 
 
-class TimeoutError(Error, TimeoutError):
+class TimeoutError(Error, builtins.TimeoutError):
     """The deadline passed."""
 
     kind = "timeout"

@@ -11,7 +11,7 @@ import sysconfig
 _WITH_VALUE = {"-n", "--ranks", "--env", "--bind", "--timeout", "--grace", "--port"}
 
 
-def _launcher():
+def _launcher() -> str:
     beside = os.path.join(sysconfig.get_path("scripts"), "tutti-run")
     found = beside if os.access(beside, os.X_OK) else shutil.which("tutti-run")
     if found is None:
@@ -19,7 +19,7 @@ def _launcher():
     return found
 
 
-def _split(arguments):
+def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
     """The launcher's options, and the program with its arguments."""
     k = 0
     while k < len(arguments) and arguments[k].startswith("-") and arguments[k] != "--":
@@ -28,7 +28,7 @@ def _split(arguments):
     return arguments[:k], program
 
 
-def main():
+def main() -> None:
     options, program = _split(sys.argv[1:])
     if not program and not options:
         sys.exit(__doc__.strip())
