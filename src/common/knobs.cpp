@@ -199,8 +199,9 @@ std::string SecretKnob::write(const Config& config) const {
 std::string SecretKnob::range() const { return fmt::format("{} bytes or more", kLeastSecretBytes); }
 
 bool SwitchKnob::read(std::string_view text, Config& config) const {
-  if (text != "yes" && text != "no") return false;
-  config.*member = text == "yes";
+  const bool on = text == "yes" || text == "1";
+  if (!on && text != "no" && text != "0") return false;
+  config.*member = on;
   return true;
 }
 

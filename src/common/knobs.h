@@ -118,7 +118,7 @@ struct SwitchKnob {
 
   bool read(std::string_view text, Config& config) const;
   std::string write(const Config& config) const { return config.*member ? "yes" : "no"; }
-  std::string range() const { return "yes or no"; }
+  std::string range() const { return "yes or no (1 or 0)"; }
 };
 
 using KnobKind =

@@ -4,8 +4,10 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 
+#include <cassert>
 #include <cstddef>
 #include <optional>
+#include <type_traits>
 
 #include <tutti/error.hpp>
 
@@ -17,6 +19,8 @@ namespace {
 // So that no proof of one role or message is one of another.
 constexpr std::string_view kInitiatorLabel = "tutti initiator 1\n";
 constexpr std::string_view kAcceptorLabel = "tutti acceptor 1\n";
+constexpr std::string_view kTlsLabel = "tutti tls 1\n";
+static_assert(std::is_same_v<TlsKey, Proof>);
 
 Nonce make_nonce(Random& random) {
   Nonce nonce;
@@ -80,6 +84,12 @@ std::string_view describe(AuthFailure failure) noexcept {
              "its own";
     case AuthFailure::other_place:
       return "is another rank than this one looks for; start the job again";
+    case AuthFailure::no_tls_here:
+      return "encrypts its connections and this rank does not; set TUTTI_TLS=yes on all ranks, or "
+             "on none of them";
+    case AuthFailure::no_tls_there:
+      return "does not encrypt its connections and this rank does; set TUTTI_TLS=yes on all ranks, "
+             "or on none of them";
   }
   return "";
 }
@@ -90,6 +100,7 @@ AuthInitiator::AuthInitiator(const Secret& secret, const Claim& claim, Random& r
   hello_.purpose = claim.purpose;
   hello_.initiator = claim.initiator;
   hello_.acceptor = claim.acceptor;
+  hello_.tls = claim.tls ? 1 : 0;
   hello_.job = claim.job;
   hello_.nonce = make_nonce(random);
 }
@@ -128,9 +139,16 @@ AuthInitiator::State AuthInitiator::judge(const AuthResult& result) {
     case AuthVerdict::welcome: return State::done;
     case AuthVerdict::other_job: return fail(AuthFailure::other_job);
     case AuthVerdict::other_place: return fail(AuthFailure::other_place);
+    case AuthVerdict::other_tls:
+      return fail(hello_.tls == 0 ? AuthFailure::no_tls_here : AuthFailure::no_tls_there);
     case AuthVerdict::wrong_secret: break;
   }
   return fail(AuthFailure::not_tutti);
+}
+
+TlsKey AuthInitiator::tls_key() const {
+  assert(state_ == State::done && hello_.tls == 1);
+  return prove(secret_, kTlsLabel, hello_, challenge_);
 }
 
 AuthAcceptor::AuthAcceptor(const Secret& secret, const Claim& expected, Random& random)
@@ -150,7 +168,7 @@ AuthAcceptor::State AuthAcceptor::advance(std::string_view& input, std::string& 
 AuthAcceptor::State AuthAcceptor::challenge(const AuthHello& hello, std::string& output) {
   if (hello.magic != kAuthMagic) return State::failed;  // no answer helps
   output.append(bytes_of(challenge_));                  // from which another version learns ours
-  if (hello.version != kAuthVersion || hello.zero != 0) return State::failed;
+  if (hello.version != kAuthVersion || hello.tls > 1) return State::failed;
   hello_ = hello;
   return State::proof;
 }
@@ -162,13 +180,22 @@ AuthAcceptor::State AuthAcceptor::judge(const AuthProof& proof, std::string& out
     output.append(bytes_of(result));
     return State::failed;
   }
-  if (hello_.job != expected_.job)
+  if (hello_.job != expected_.job) {
     result.verdict = AuthVerdict::other_job;
-  else if (hello_.purpose != expected_.purpose || hello_.acceptor != expected_.acceptor)
+  } else if (hello_.purpose != expected_.purpose || hello_.acceptor != expected_.acceptor) {
     result.verdict = AuthVerdict::other_place;
+  } else if ((hello_.tls == 1) != expected_.tls) {
+    result.verdict = AuthVerdict::other_tls;
+    failure_ = expected_.tls ? AuthFailure::no_tls_there : AuthFailure::no_tls_here;
+  }
   result.proof = prove(secret_, kAcceptorLabel, hello_, challenge_, verdict_bytes(result));
   output.append(bytes_of(result));
   return result.verdict == AuthVerdict::welcome ? State::done : State::failed;
+}
+
+TlsKey AuthAcceptor::tls_key() const {
+  assert(state_ == State::done && hello_.tls == 1);
+  return prove(secret_, kTlsLabel, hello_, challenge_);
 }
 
 }  // namespace tutti

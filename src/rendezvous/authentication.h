@@ -10,7 +10,8 @@
 // Each HMAC (SHA-256, RFC 2104; challenge and response as in ISO/IEC 9798-4, mutual) covers the
 // role of its sender and all that was said before: job, ranks, purpose, both nonces. So a proof
 // serves once, in one direction, for one connection. The initiator goes first: who merely finds an
-// open port is given nothing that was made with the secret.
+// open port is given nothing that was made with the secret. Where both ends mean to encrypt what
+// follows, TLS comes next, with a key that is made of the secret and of all that was said here.
 #pragma once
 
 #include <array>
@@ -21,6 +22,7 @@
 
 #include "common/random.h"
 #include "common/secret.h"
+#include "rendezvous/tls.h"
 
 namespace tutti {
 
@@ -31,6 +33,7 @@ struct Claim {
   Purpose purpose = Purpose::store;
   std::uint32_t initiator = 0, acceptor = 0;  ///< Ranks.
   std::uint64_t job = 0;                      ///< Hash of the job's name.
+  bool tls = false;                           ///< What follows is encrypted.
 
   bool operator==(const Claim&) const = default;
 };
@@ -48,7 +51,7 @@ struct AuthHello {
   std::uint32_t has_secret = 0;  ///< 0: the network is trusted, and the HMAC's key is empty.
   Claim::Purpose purpose = Claim::Purpose::store;
   std::uint32_t initiator = 0, acceptor = 0;
-  std::uint32_t zero = 0;
+  std::uint32_t tls = 0;  ///< 1: what follows is encrypted.
   std::uint64_t job = 0;
   Nonce nonce{};
 };
@@ -72,6 +75,7 @@ enum class AuthVerdict : std::uint32_t {
   wrong_secret,  ///< The proof is not one that this secret makes. Said without a proof.
   other_job,     ///< Another job's name.
   other_place,   ///< Not that rank, or not for that purpose.
+  other_tls,     ///< One of the two encrypts and the other does not.
 };
 
 struct AuthResult {
@@ -91,6 +95,8 @@ enum class AuthFailure {
   wrong_secret,     ///< Both have one, and they differ.
   other_job,
   other_place,
+  no_tls_here,   ///< The other end encrypts what follows; this one does not.
+  no_tls_there,  ///< The other way round.
 };
 
 /// "has another secret than this rank": what follows the name of the other end. With what to do.
@@ -109,6 +115,8 @@ class AuthInitiator {
   /// Call it first with no input. done: the other end knows the secret, and has let us in.
   State advance(std::string_view& input, std::string& output);
   AuthFailure failure() const noexcept { return failure_; }
+  /// Once done, where the claim says so.
+  TlsKey tls_key() const;
 
  private:
   State fail(AuthFailure failure) noexcept;
@@ -132,9 +140,13 @@ class AuthAcceptor {
   /// failed: send `output`, then close.
   State advance(std::string_view& input, std::string& output);
   State state() const noexcept { return state_; }
+  /// Once failed: what keeps an initiator out that has proved itself; else none.
+  AuthFailure failure() const noexcept { return failure_; }
 
-  /// Who the initiator says that it is; true once done.
+  /// Who the initiator says that it is; true once it has proved itself.
   std::uint32_t initiator() const noexcept { return hello_.initiator; }
+  /// Once done, where the claim says so.
+  TlsKey tls_key() const;
 
  private:
   State challenge(const AuthHello& hello, std::string& output);
@@ -145,6 +157,7 @@ class AuthAcceptor {
   AuthHello hello_;
   AuthChallenge challenge_;
   State state_ = State::hello;
+  AuthFailure failure_ = AuthFailure::none;
 };
 
 }  // namespace tutti

@@ -1,7 +1,5 @@
 #include "rendezvous/connection.h"
 
-#include <sys/socket.h>
-
 #include <algorithm>
 #include <array>
 #include <cassert>
@@ -12,10 +10,6 @@ namespace tutti::rendezvous {
 namespace {
 
 constexpr std::size_t kReadBytes = 64 << 10;
-
-bool not_now(int error) noexcept {
-  return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
-}
 
 // A queue that was once long does not keep its memory.
 void drop_front(std::string& queue, std::size_t& dropped) {
@@ -32,20 +26,25 @@ void drop_front(std::string& queue, std::size_t& dropped) {
 bool Connection::receive() {
   drop_front(inbox_, consumed_);
   std::array<char, kReadBytes> buffer;
-  const ssize_t got = recv(fd(), buffer.data(), buffer.size(), 0);
-  if (got < 0) return not_now(errno);
-  inbox_.append(buffer.data(), static_cast<std::size_t>(got));
+  const iovec room{buffer.data(), buffer.size()};
+  ssize_t got = 0;
+  do {
+    got = stream_.read({&room, 1});
+    if (got < 0) return not_now(errno);
+    inbox_.append(buffer.data(), static_cast<std::size_t>(got));
+  } while (got == static_cast<ssize_t>(buffer.size()) && stream_.tls() != nullptr);
   return got != 0;
 }
 
 bool Connection::flush() {
   while (sent_ < outbox_.size()) {
-    const ssize_t put = send(fd(), outbox_.data() + sent_, outbox_.size() - sent_, MSG_NOSIGNAL);
+    const iovec piece{outbox_.data() + sent_, outbox_.size() - sent_};
+    const ssize_t put = stream_.write({&piece, 1});
     if (put < 0) return not_now(errno);
     sent_ += static_cast<std::size_t>(put);
   }
   drop_front(outbox_, sent_);
-  return true;
+  return stream_.flush();
 }
 
 int poll_milliseconds(TimePoint deadline) {

@@ -40,12 +40,20 @@ struct Way {
                   launch.rank, to_text({launch.master_address, launch.master_port})));
 }
 
+[[noreturn]] void refuse_tls_without_secret(const LaunchEnvironment& launch) {
+  throw Error(ErrorKind::usage,
+              fmt::format("rank {}: TUTTI_TLS=yes takes its keys from the job's secret, and this "
+                          "rank has none. Make one (openssl rand -hex 32 > FILE; chmod 600 FILE) "
+                          "and give all ranks TUTTI_SECRET_FILE=FILE, or TUTTI_SECRET",
+                          launch.rank));
+}
+
 Door unix_door(const JobAddress& job) {
   return {rendezvous::listen_at(job.socket_name()), std::nullopt};
 }
 
 // By the address that the launcher or the user has given to all ranks.
-Way way_by_address(const LaunchEnvironment& launch, const Secret& secret, bool may_cross,
+Way way_by_address(const LaunchEnvironment& launch, const Secret& secret, bool may_cross, bool tls,
                    Random& random) {
   Way way{{launch.master_port, launch.size, launch.job}, {}, nullptr, {}};
   const SocketAddress place{launch.master_address, launch.master_port};
@@ -55,12 +63,12 @@ Way way_by_address(const LaunchEnvironment& launch, const Secret& secret, bool m
   if ((launch.tcp_alone || !here) && !may_cross) refuse_without_secret(launch);
   if (launch.rank == 0) {
     if (!launch.tcp_alone) way.doors.push_back(unix_door(way.job));
-    if (!all_here && may_cross) way.doors.push_back({rendezvous::listen_tcp(place), secret});
+    if (!all_here && may_cross) way.doors.push_back({rendezvous::listen_tcp(place), secret, tls});
   }
   if (!launch.tcp_alone && (here || launch.rank == 0))
     way.route = rendezvous::local_route(way.job, launch.rank);
   else
-    way.route = rendezvous::tcp_route(way.job, launch.rank, {place}, secret, random);
+    way.route = rendezvous::tcp_route(way.job, launch.rank, {place}, secret, random, tls);
   return way;
 }
 
@@ -77,18 +85,18 @@ std::string places_of(const Door& door) {
 }
 
 // Where torchrun's agent has MASTER_PORT, and rank 0 may be on any machine.
-Way way_by_agent(const LaunchEnvironment& launch, const Secret& secret, bool may_cross,
+Way way_by_agent(const LaunchEnvironment& launch, const Secret& secret, bool may_cross, bool tls,
                  Store::Deadline deadline, Random& random) {
   if (!may_cross) refuse_without_secret(launch);
   Way way{{launch.master_port, launch.size, launch.job}, {}, nullptr, {}};
   const SocketAddress agent{launch.master_address, launch.master_port};
   if (launch.rank != 0) {
-    way.route =
-        torch_agent::agent_route(way.job, launch.rank, agent, launch.agent_key, secret, random);
+    way.route = torch_agent::agent_route(way.job, launch.rank, agent, launch.agent_key, secret,
+                                         random, tls);
     return way;
   }
   way.doors.push_back(unix_door(way.job));
-  way.doors.push_back({rendezvous::listen_tcp({"", 0}), secret});
+  way.doors.push_back({rendezvous::listen_tcp({"", 0}), secret, tls});
   way.route = rendezvous::local_route(way.job, 0);
   torch_agent::leave_word(agent, launch.agent_key, places_of(way.doors.back()), deadline);
   return way;
@@ -96,7 +104,7 @@ Way way_by_agent(const LaunchEnvironment& launch, const Secret& secret, bool may
 
 // Where no address is given, rank 0 chooses one, and a secret where it has none: it says both by
 // PMIx, what it has made in the first line.
-Way way_by_pmix(const LaunchEnvironment& launch, Secret secret, Store::Deadline deadline,
+Way way_by_pmix(const LaunchEnvironment& launch, Secret secret, bool tls, Store::Deadline deadline,
                 Random& random) {
   Way way{{0, launch.size, launch.job}, {}, nullptr, {}};
   if (launch.rank == 0) way.doors.push_back(unix_door(way.job));
@@ -108,7 +116,7 @@ Way way_by_pmix(const LaunchEnvironment& launch, Secret secret, Store::Deadline 
   if (launch.rank == 0) {
     const Secret made = secret ? Secret() : make_secret(random);
     if (made) secret = made;
-    way.doors.push_back({rendezvous::listen_tcp({"", 0}), secret});
+    way.doors.push_back({rendezvous::listen_tcp({"", 0}), secret, tls});
     word.append(made.bytes()).append("\n").append(places_of(way.doors.back()));
   }
   word = launch.pmix->hear_rank_0(word, deadline);
@@ -116,7 +124,7 @@ Way way_by_pmix(const LaunchEnvironment& launch, Secret secret, Store::Deadline 
   if (!secret) secret = Secret(word.substr(0, line));
   std::vector<SocketAddress> places = parse_socket_addresses(std::string_view(word).substr(line));
   if (!way.route)
-    way.route = rendezvous::tcp_route(way.job, launch.rank, std::move(places), secret, random);
+    way.route = rendezvous::tcp_route(way.job, launch.rank, std::move(places), secret, random, tls);
   way.secret = std::move(secret);
   return way;
 }
@@ -132,9 +140,13 @@ OpenedStore open_store(const LaunchEnvironment& launch, const Config& config,
   SystemRandom random;
   const bool may_cross = secret || config.trust_network;
   const bool by_agent = !launch.agent_key.empty() && launch.local_size != launch.size;
-  Way way = launch.pmix ? way_by_pmix(launch, secret, deadline, random)
-            : by_agent  ? way_by_agent(launch, secret, may_cross, deadline, random)
-                        : way_by_address(launch, secret, may_cross, random);
+  // Without a secret this would cross by trust alone. Elsewhere ranks make one, or there is none to
+  // be had and the error says so.
+  if (config.tls && config.trust_network && !secret && !launch.pmix)
+    refuse_tls_without_secret(launch);
+  Way way = launch.pmix ? way_by_pmix(launch, secret, config.tls, deadline, random)
+            : by_agent  ? way_by_agent(launch, secret, may_cross, config.tls, deadline, random)
+                        : way_by_address(launch, secret, may_cross, config.tls, random);
   std::unique_ptr<StoreServer> server;
   if (launch.rank == 0) server = std::make_unique<StoreServer>(way.job, std::move(way.doors));
   rendezvous::Joined joined =

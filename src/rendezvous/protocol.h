@@ -65,7 +65,8 @@ static_assert(sizeof(Request) == 24);
 
 enum class Status : std::uint32_t {
   ok = 1,
-  usage,  ///< The bytes are the text of a `usage` error.
+  usage,     ///< The bytes are the text of a `usage` error.
+  mismatch,  ///< Of a `mismatch`: a rank cannot join, and none is worth waiting for.
 };
 
 struct Reply {

@@ -45,8 +45,9 @@ class Route {
 std::unique_ptr<Route> local_route(JobAddress job, int rank, uid_t server_uid = geteuid());
 
 /// By TCP, to the first of `places` at which a server of this job is: with several, they are rank
-/// 0's guesses of how others reach it, and a stranger there is passed over.
+/// 0's guesses of how others reach it, and a stranger there is passed over. `tls`: what follows the
+/// proof is encrypted.
 std::unique_ptr<Route> tcp_route(JobAddress job, int rank, std::vector<SocketAddress> places,
-                                 Secret secret, Random& random);
+                                 Secret secret, Random& random, bool tls = false);
 
 }  // namespace tutti::rendezvous

@@ -21,6 +21,12 @@ constexpr int kAcceptsATurn = 64;  // a flood must not keep those who have joine
 // A guest that does not read its replies is not read from either.
 constexpr std::size_t kMostQueuedBytes = 4 << 20;
 
+std::shared_ptr<const TlsContext> context_for(const std::vector<Door>& doors) {
+  for (const Door& door : doors)
+    if (door.tls) return std::make_shared<const TlsContext>();
+  return nullptr;
+}
+
 TimePoint now() { return std::chrono::steady_clock::now(); }
 
 }  // namespace
@@ -32,6 +38,7 @@ ServerLoop::ServerLoop(const JobAddress& job, std::vector<Door> doors, const Ser
       stop_fd_(stop_fd),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       doors_(std::move(doors)),
+      tls_(context_for(doors_)),
       service_(
           [this](int fd, const Reply& reply, std::string_view bytes) { send(fd, reply, bytes); }),
       seats_(static_cast<std::size_t>(job.size)) {
@@ -135,8 +142,9 @@ void ServerLoop::admit(const Door& door, Fd socket) {
   Guest guest;
   if (door.secret) {
     tune(fd);
-    guest.handshake.emplace(*door.secret, Claim{Claim::Purpose::store, 0, 0, job_.job_hash()},
-                            random_);
+    guest.handshake.emplace(*door.secret,
+                            Claim{Claim::Purpose::store, 0, 0, job_.job_hash(), door.tls}, random_);
+    guest.tls = door.tls;
   }
   guest.connection = Connection(std::move(socket));
   guest.greet_by = now() + limits_.greeting;
@@ -161,18 +169,51 @@ void ServerLoop::serve(int fd) {
 // False: it is to be cut.
 bool ServerLoop::shake_hands(Guest& guest) {
   if (!guest.handshake) return true;
+  if (guest.handshake->state() != AuthAcceptor::State::done && !authenticate(guest)) return false;
+  return guest.handshake->state() != AuthAcceptor::State::done || encrypt(guest);
+}
+
+bool ServerLoop::authenticate(Guest& guest) {
   std::string_view input = guest.connection.received();
   const std::size_t before = input.size();
   std::string output;
-  const bool keep = guest.handshake->advance(input, output) != AuthAcceptor::State::failed;
+  const auto state = guest.handshake->advance(input, output);
   guest.connection.consume(before - input.size());
   guest.connection.queue(output);
-  return guest.connection.flush() && keep;
+  const bool open = guest.connection.flush();
+  if (state == AuthAcceptor::State::failed) {
+    tell_refusal(*guest.handshake);
+    return false;
+  }
+  if (state != AuthAcceptor::State::done || !guest.tls) return open;
+  // Nothing is taken for encrypted that has come before.
+  if (!open || !guest.connection.received().empty()) return false;
+  guest.connection.stream().encrypt(tls_, Tls::Role::server, guest.handshake->tls_key());
+  return true;
+}
+
+// One of the job's ranks that cannot join, ever: those that wait for it are told.
+void ServerLoop::tell_refusal(const AuthAcceptor& handshake) {
+  const std::uint32_t rank = handshake.initiator();
+  if (handshake.failure() == AuthFailure::none || rank >= seats_.size() ||
+      seats_[rank].state != Seat::State::free)
+    return;
+  service_.refuse_waits(fmt::format("rank {} {}", rank, describe(handshake.failure())));
+}
+
+bool ServerLoop::encrypt(Guest& guest) {
+  if (!guest.tls || guest.encrypted) return true;
+  const Tls::Handshake how = guest.connection.stream().tls()->shake_hands();
+  guest.encrypted = how == Tls::Handshake::done;
+  // What has come behind the handshake may lie there already, and the socket say nothing.
+  if (guest.encrypted) return guest.connection.receive();
+  return how == Tls::Handshake::going_on;
 }
 
 // False: it is to be cut.
 bool ServerLoop::greet(Guest& guest) {
   if (guest.handshake && guest.handshake->state() != AuthAcceptor::State::done) return true;
+  if (guest.tls && !guest.encrypted) return true;
   const auto greeting = fixed_part<Greeting>(guest.connection.received());
   if (!greeting) return true;
   // It does not speak our language, or is not who it proved to be: no answer helps.

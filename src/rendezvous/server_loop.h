@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <list>
 #include <map>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -37,6 +38,8 @@ class ServerLoop {
     std::uint32_t events = EPOLLIN;         // what epoll watches it for
     int rank = -1;                          // -1: a stranger
     std::optional<AuthAcceptor> handshake;  // none at a door where the kernel says who comes
+    bool tls = false;                       // its door's
+    bool encrypted = false;
     TimePoint greet_by;
   };
   struct Seat {
@@ -55,6 +58,9 @@ class ServerLoop {
   std::size_t most_strangers() const { return limits_.strangers + seats_.size(); }
   void serve(int fd);
   bool shake_hands(Guest& guest);
+  bool authenticate(Guest& guest);
+  void tell_refusal(const AuthAcceptor& handshake);
+  static bool encrypt(Guest& guest);
   bool greet(Guest& guest);
   Verdict judge(const Greeting& greeting) const;
   bool take_requests(Guest& guest);
@@ -71,6 +77,7 @@ class ServerLoop {
   const Fd epoll_;
   const std::vector<Door> doors_;
   SystemRandom random_;
+  const std::shared_ptr<const TlsContext> tls_;  // null: no door needs it
   StoreService service_;
   std::map<int, Guest> guests_;            // by descriptor
   std::list<int> strangers_;               // the oldest first

@@ -62,8 +62,9 @@ std::string StoreClient::call(Verb verb, std::string_view key, std::string_view 
     lost_ |= !connection_.flush();
   }
   if (how != Ended::done) refuse(how, verb, key);
-  if (*result.status == Status::usage)
-    throw Error(ErrorKind::usage, fmt::format("rank {}: {}", rank_, result.bytes));
+  if (*result.status != Status::ok)
+    throw Error(*result.status == Status::usage ? ErrorKind::usage : ErrorKind::mismatch,
+                fmt::format("rank {}: {}", rank_, result.bytes));
   return result.bytes;
 }
 

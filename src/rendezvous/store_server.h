@@ -30,6 +30,7 @@ struct Door {
   /// Whoever comes proves that he knows it, where the network is not trusted (then it is empty).
   /// Null: a Unix socket, of which the kernel says who is at the other end.
   std::optional<Secret> secret;
+  bool tls = false;  ///< What follows the proof is encrypted.
 };
 
 /// Serves from construction to destruction. Silent: who is refused is told, and says so itself.

@@ -51,14 +51,14 @@ void StoreService::handle(int guest, const Request& request, std::string_view ke
         return drop([&](const Waiting& w) { return w.guest == guest && w.id == request.id; });
     }
   } catch (const Error& error) {
-    const std::string_view text = error.what();
-    send_(guest, {request.id, Status::usage, static_cast<std::uint32_t>(text.size())}, text);
+    refuse(guest, request.id, Status::usage, error.what());
   }
 }
 
 void StoreService::await(int guest, const Request& request, std::string_view key) {
   if (const std::string* value = table_.find(key))
     return reply(guest, request.id, request.verb == Verb::get ? *value : std::string_view());
+  if (!why_no_waits_.empty()) return refuse(guest, request.id, Status::mismatch, why_no_waits_);
   std::size_t& waits = waits_of_[guest];
   if (waits == kMaxWaitsOfAGuest)
     throw Error(ErrorKind::usage,
@@ -79,6 +79,17 @@ void StoreService::answer_waiting(std::string_view key) {
     reply(waiting.guest, waiting.id, waiting.verb == Verb::get ? *value : std::string_view());
   }
   waiting_.erase(first, last);
+}
+
+void StoreService::refuse_waits(std::string_view why) {
+  why_no_waits_ = why;
+  for (const auto& [key, waiting] : waiting_)
+    refuse(waiting.guest, waiting.id, Status::mismatch, why_no_waits_);
+  drop([](const Waiting&) { return true; });
+}
+
+void StoreService::refuse(int guest, std::uint64_t id, Status how, std::string_view text) {
+  send_(guest, {id, how, static_cast<std::uint32_t>(text.size())}, text);
 }
 
 void StoreService::reply(int guest, std::uint64_t id, std::string_view bytes) {

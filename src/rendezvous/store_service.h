@@ -35,6 +35,9 @@ class StoreService {
 
   void handle(int guest, const Request& request, std::string_view key, std::string_view value);
 
+  /// From now on nobody waits: who does, or is about to, gets a `mismatch` with this text.
+  void refuse_waits(std::string_view why);
+
   /// Forgets all that `guest` waits for.
   void leave(int guest);
 
@@ -50,11 +53,13 @@ class StoreService {
   void await(int guest, const Request& request, std::string_view key);
   void answer_waiting(std::string_view key);
   void reply(int guest, std::uint64_t id, std::string_view bytes);
+  void refuse(int guest, std::uint64_t id, Status how, std::string_view text);
   template <typename Unwanted>
   void drop(Unwanted unwanted);
 
   const Send send_;
   KeyTable table_;
+  std::string why_no_waits_;                                  // empty: they are
   std::multimap<std::string, Waiting, std::less<>> waiting_;  // by key, in order of arrival
   std::map<int, std::size_t> waits_of_;                       // by guest
 };

@@ -23,12 +23,13 @@ constexpr seconds kHandshakeLimit{5};
 class TcpRoute final : public Route {
  public:
   TcpRoute(JobAddress job, int rank, std::vector<SocketAddress> places, Secret secret,
-           Random& random)
+           Random& random, bool tls)
       : job_(std::move(job)),
         rank_(rank),
         places_(std::move(places)),
         secret_(std::move(secret)),
-        random_(random) {}
+        random_(random),
+        tls_(tls ? std::make_shared<const TlsContext>() : nullptr) {}
 
   std::optional<Joined> reach(Store::Deadline deadline, std::string& obstacle) override;
   std::string place() const override { return to_text(places_.front()); }
@@ -44,12 +45,15 @@ class TcpRoute final : public Route {
   std::optional<Joined> reach_one(const TcpPlace& place, Store::Deadline deadline,
                                   std::string& obstacle);
   AuthFailure authenticate(Connection& connection, Store::Deadline deadline, std::string& obstacle);
+  void encrypt(Connection& connection, const TlsKey& key, Store::Deadline deadline,
+               std::string& obstacle) const;
 
   const JobAddress job_;
   const int rank_;
   const std::vector<SocketAddress> places_;
   const Secret secret_;
   Random& random_;
+  const std::shared_ptr<const TlsContext> tls_;  // null: nothing is encrypted
 };
 
 std::optional<Joined> TcpRoute::reach(Store::Deadline deadline, std::string& obstacle) {
@@ -75,7 +79,9 @@ std::optional<Joined> TcpRoute::reach_one(const TcpPlace& place, Store::Deadline
   const AuthFailure failure = authenticate(
       joined.connection, std::min<Store::Deadline>(deadline, steady_clock::now() + kHandshakeLimit),
       why_not);
-  if (failure != AuthFailure::none && places_.size() == 1)
+  const bool of_this_job =
+      failure == AuthFailure::no_tls_here || failure == AuthFailure::no_tls_there;
+  if (failure != AuthFailure::none && (places_.size() == 1 || of_this_job))
     throw Error(
         failure == AuthFailure::not_tutti ? ErrorKind::unavailable : ErrorKind::mismatch,
         fmt::format("rank {}: the store at {} {}", rank_, joined.server, describe(failure)));
@@ -88,9 +94,10 @@ std::optional<Joined> TcpRoute::reach_one(const TcpPlace& place, Store::Deadline
 // Either fails, or leaves a reason in `obstacle`, or has succeeded.
 AuthFailure TcpRoute::authenticate(Connection& connection, Store::Deadline deadline,
                                    std::string& obstacle) {
-  AuthInitiator initiator(
-      secret_, {Claim::Purpose::store, static_cast<std::uint32_t>(rank_), 0, job_.job_hash()},
-      random_);
+  AuthInitiator initiator(secret_,
+                          {Claim::Purpose::store, static_cast<std::uint32_t>(rank_), 0,
+                           job_.job_hash(), tls_ != nullptr},
+                          random_);
   for (;;) {
     std::string_view input = connection.received();
     const std::size_t before = input.size();
@@ -98,7 +105,10 @@ AuthFailure TcpRoute::authenticate(Connection& connection, Store::Deadline deadl
     const auto state = initiator.advance(input, output);
     connection.consume(before - input.size());
     connection.queue(output);
-    if (state == AuthInitiator::State::done) return AuthFailure::none;
+    if (state == AuthInitiator::State::done) {
+      if (tls_ != nullptr) encrypt(connection, initiator.tls_key(), deadline, obstacle);
+      return AuthFailure::none;
+    }
     if (state == AuthInitiator::State::failed) return initiator.failure();
     pollfd waited{connection.fd(), POLLIN, 0};
     const bool open = connection.flush();
@@ -110,12 +120,32 @@ AuthFailure TcpRoute::authenticate(Connection& connection, Store::Deadline deadl
   }
 }
 
+void TcpRoute::encrypt(Connection& connection, const TlsKey& key, Store::Deadline deadline,
+                       std::string& obstacle) const {
+  if (!connection.received().empty()) {  // nothing is taken for encrypted that has come before
+    obstacle = "says more than it may before it encrypts";
+    return;
+  }
+  connection.stream().encrypt(tls_, Tls::Role::client, key);
+  Tls& tls = *connection.stream().tls();
+  for (;;) {
+    const Tls::Handshake how = tls.shake_hands();
+    if (how == Tls::Handshake::done) return;
+    pollfd waited{connection.fd(), POLLIN, 0};
+    if (how == Tls::Handshake::failed)
+      obstacle = tls.why();
+    else if (poll(&waited, 1, poll_milliseconds(deadline)) == 0)
+      obstacle = "does not answer";
+    if (!obstacle.empty()) return;
+  }
+}
+
 }  // namespace
 
 std::unique_ptr<Route> tcp_route(JobAddress job, int rank, std::vector<SocketAddress> places,
-                                 Secret secret, Random& random) {
+                                 Secret secret, Random& random, bool tls) {
   return std::make_unique<TcpRoute>(std::move(job), rank, std::move(places), std::move(secret),
-                                    random);
+                                    random, tls);
 }
 
 }  // namespace tutti::rendezvous

@@ -115,20 +115,21 @@ class Agent {
 class AgentRoute final : public Route {
  public:
   AgentRoute(JobAddress job, int rank, SocketAddress agent, std::string key, Secret secret,
-             Random& random)
+             Random& random, bool tls)
       : job_(std::move(job)),
         rank_(rank),
         agent_(std::move(agent)),
         key_(std::move(key)),
         secret_(std::move(secret)),
-        random_(random) {}
+        random_(random),
+        tls_(tls) {}
 
   std::optional<Joined> reach(Store::Deadline deadline, std::string& obstacle) override {
     Agent agent(agent_, deadline);
     const auto word = agent.get(key_);
     const auto places = parse_socket_addresses(word.value_or(""));
     if (!places.empty())
-      return rendezvous::tcp_route(job_, rank_, places, secret_, random_)
+      return rendezvous::tcp_route(job_, rank_, places, secret_, random_, tls_)
           ->reach(deadline, obstacle);
     const std::string_view why_not =
         word ? "what stands there is no address" : std::string_view(agent.why_not());
@@ -152,6 +153,7 @@ class AgentRoute final : public Route {
   const std::string key_;
   const Secret secret_;
   Random& random_;
+  const bool tls_;
 };
 
 }  // namespace
@@ -174,9 +176,9 @@ void leave_word(const SocketAddress& where, std::string_view key, std::string_vi
 }
 
 std::unique_ptr<Route> agent_route(JobAddress job, int rank, SocketAddress agent, std::string key,
-                                   Secret secret, Random& random) {
+                                   Secret secret, Random& random, bool tls) {
   return std::make_unique<AgentRoute>(std::move(job), rank, std::move(agent), std::move(key),
-                                      std::move(secret), random);
+                                      std::move(secret), random, tls);
 }
 
 }  // namespace tutti::torch_agent

@@ -22,6 +22,7 @@ void leave_word(const SocketAddress& agent, std::string_view key, std::string_vi
 /// By TCP, to where rank 0 has left word that it is, asked anew at each attempt: what is found may
 /// be an earlier communicator's.
 std::unique_ptr<rendezvous::Route> agent_route(JobAddress job, int rank, SocketAddress agent,
-                                               std::string key, Secret secret, Random& random);
+                                               std::string key, Secret secret, Random& random,
+                                               bool tls = false);
 
 }  // namespace tutti::torch_agent

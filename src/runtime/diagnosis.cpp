@@ -85,6 +85,13 @@ std::optional<Error> diagnose_length(const Situation& now, const UnexpectedMessa
 
 }  // namespace
 
+std::string describe_corrupt(int peer, std::string_view why) {
+  return fmt::format(
+      "what comes from rank {} is not what it sent: {}. Do not use the results; look at the cards, "
+      "the cables and the memory of the two machines, and start the job again",
+      peer, why);
+}
+
 std::string reported_failure(int peer, const Board& board) {
   constexpr std::string_view kReports = " has failed and reports: ";
   const std::string_view text = board.failure_text();
@@ -109,7 +116,8 @@ std::optional<Error> diagnose_peers(const Situation& now) {
                      fmt::format("{}, but rank {} called {}{}. {}", heading(now), peer,
                                  what_it_called(now, board, now.number),
                                  algorithms_apart(now.call, *theirs), kAdvice));
-      if (board->completed.load(std::memory_order_acquire) > now.number)
+      if (board->completed.load(std::memory_order_acquire) > now.number &&
+          status.state != PeerStatus::State::corrupt)
         continue;  // it has done its part
     }
     switch (status.state) {
@@ -128,6 +136,9 @@ std::optional<Error> diagnose_peers(const Situation& now) {
             fmt::format(
                 "{}: rank {} is lost: {}. Restart the job, or make a new communicator without it",
                 heading(now), peer, status.why));
+      case PeerStatus::State::corrupt:
+        return Error(ErrorKind::corrupt,
+                     fmt::format("{}: {}", heading(now), describe_corrupt(peer, status.why)));
     }
   }
   return std::nullopt;

@@ -22,6 +22,9 @@ struct Situation {
   const UserReduction* reduction = nullptr;  ///< The program's own that the operation does.
 };
 
+/// Of a peer whose bytes were changed on their way, and what to do.
+std::string describe_corrupt(int peer, std::string_view why);
+
 /// "rank 3 has failed and reports: ...": of the rank that failed first, however many passed it on.
 std::string reported_failure(int peer, const Board& board);
 

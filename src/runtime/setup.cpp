@@ -116,6 +116,7 @@ TransportContext context(const CommunicatorParts& parts, const Secret& secret) {
   result.membarrier = parts.family->doorbell.membarrier();
   result.secret = secret;
   result.trust_network = config.trust_network;
+  result.tls = config.tls;
   result.interfaces = config.interfaces;
   return result;
 }

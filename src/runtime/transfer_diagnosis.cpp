@@ -18,6 +18,9 @@ std::optional<Error> failed_or_lost(const TransferSituation& at, const Transfer&
                  fmt::format("{}: rank {} is lost: {}. Restart the job, or make a new communicator "
                              "without it",
                              heading(at, transfer), peer, status.why));
+  if (status.state == PeerStatus::State::corrupt)
+    return Error(ErrorKind::corrupt,
+                 fmt::format("{}: {}", heading(at, transfer), describe_corrupt(peer, status.why)));
   if (status.state != PeerStatus::State::failed) return std::nullopt;
   const Board* board = at.transport.board(peer);
   if (board == nullptr) return std::nullopt;  // it is on its way

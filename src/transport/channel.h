@@ -100,9 +100,10 @@ struct PeerStatus {
              ///< received.
     failed,  ///< Says itself that it has failed: its board says why.
     lost,    ///< Its process or connection is gone; what it sent before may still be received.
+    corrupt  ///< What comes from it is not what it sent: nothing more is taken.
   };
   State state = State::alive;
-  std::string why;  ///< For lost: what was seen ("process 4711 has ended").
+  std::string why;  ///< For lost and corrupt: what was seen ("process 4711 has ended").
 };
 
 /// Some of a transport's ranks, for a communicator of their own.

@@ -82,13 +82,26 @@ TEST(Config, IsTheDefaultsWhereNothingIsSet) {
 TEST(Config, DefaultsAreWithinTheirRanges) { EXPECT_NO_THROW(check_config(Config{})); }
 
 TEST(Config, ReadsEveryKnobFromTheEnvironment) {
-  const ResolvedConfig resolved = resolve(
-      {"TUTTI_TRANSPORTS=shm, local", "TUTTI_ALGORITHM=ring", "TUTTI_TIMEOUT_MS=1",
-       "TUTTI_STARTUP_TIMEOUT_MS=86400000", "TUTTI_MESSAGE_BYTES=64K", "TUTTI_RING_BYTES=1m",
-       "TUTTI_SPIN_POLLS=-1", "TUTTI_LOG_LEVEL=debug", "TUTTI_ACCUMULATE=f32", "TUTTI_GROUP_SIZE=4",
-       "TUTTI_BIND=0-1,2", "TUTTI_STORE=tcp://[::1]:29500", "TUTTI_SECRET=0123456789abcdef",
-       "TUTTI_SECRET_FILE=/run/secret", "TUTTI_TRUST_NETWORK=yes", "TUTTI_TUNING_FILE=/t.json",
-       "TUTTI_INTERFACES=^docker,lo", "TUTTI_STALL_MS=0", "TUTTI_THREADS=4"});
+  const ResolvedConfig resolved = resolve({"TUTTI_TRANSPORTS=shm, local",
+                                           "TUTTI_ALGORITHM=ring",
+                                           "TUTTI_TIMEOUT_MS=1",
+                                           "TUTTI_STARTUP_TIMEOUT_MS=86400000",
+                                           "TUTTI_MESSAGE_BYTES=64K",
+                                           "TUTTI_RING_BYTES=1m",
+                                           "TUTTI_SPIN_POLLS=-1",
+                                           "TUTTI_LOG_LEVEL=debug",
+                                           "TUTTI_ACCUMULATE=f32",
+                                           "TUTTI_GROUP_SIZE=4",
+                                           "TUTTI_BIND=0-1,2",
+                                           "TUTTI_STORE=tcp://[::1]:29500",
+                                           "TUTTI_SECRET=0123456789abcdef",
+                                           "TUTTI_SECRET_FILE=/run/secret",
+                                           "TUTTI_TRUST_NETWORK=yes",
+                                           "TUTTI_TLS=1",
+                                           "TUTTI_TUNING_FILE=/t.json",
+                                           "TUTTI_INTERFACES=^docker,lo",
+                                           "TUTTI_STALL_MS=0",
+                                           "TUTTI_THREADS=4"});
   const Config& config = resolved.config;
   EXPECT_EQ(config.transports, "shm,local");
   EXPECT_EQ(config.algorithm, "ring");
@@ -108,6 +121,7 @@ TEST(Config, ReadsEveryKnobFromTheEnvironment) {
   EXPECT_EQ(config.secret, "0123456789abcdef");
   EXPECT_EQ(config.secret_file, "/run/secret");
   EXPECT_TRUE(config.trust_network);
+  EXPECT_TRUE(config.tls);
   EXPECT_EQ(config.interfaces, "^docker,lo");
   for (const Setting& setting : list_settings(resolved, config))
     EXPECT_EQ(setting.source, setting.name == "config_file" ? "default" : "environment")

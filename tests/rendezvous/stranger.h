@@ -46,10 +46,10 @@ class Stranger {
   /// Proves that it knows the secret, where the door asks for that.
   Stranger& pass(const Venue& venue, int rank) {
     if (venue.kind() == DoorKind::unix_socket) return *this;
-    AuthInitiator initiator(
-        Venue::secret(),
-        {Claim::Purpose::store, static_cast<std::uint32_t>(rank), 0, venue.job().job_hash()},
-        venue.random());
+    AuthInitiator initiator(Venue::secret(),
+                            {Claim::Purpose::store, static_cast<std::uint32_t>(rank), 0,
+                             venue.job().job_hash(), venue.kind() == DoorKind::tls},
+                            venue.random());
     for (;;) {
       std::string output;
       std::string_view input = connection_.received();
@@ -57,10 +57,24 @@ class Stranger {
       const auto state = initiator.advance(input, output);
       connection_.consume(before - input.size());
       say(output);
+      if (state == AuthInitiator::State::done && venue.kind() == DoorKind::tls)
+        return encrypt(initiator.tls_key());
       if (state == AuthInitiator::State::done) return *this;
       if (state == AuthInitiator::State::failed || !listen()) break;
     }
     ADD_FAILURE() << "the server did not let it pass";
+    return *this;
+  }
+
+  Stranger& encrypt(const TlsKey& key) {
+    connection_.stream().encrypt(std::make_shared<const TlsContext>(), Tls::Role::client, key);
+    Tls& tls = *connection_.stream().tls();
+    auto how = tls.shake_hands();
+    for (; how == Tls::Handshake::going_on; how = tls.shake_hands()) {
+      pollfd waited{connection_.fd(), POLLIN, 0};
+      if (poll(&waited, 1, rendezvous::poll_milliseconds(in_time())) <= 0) break;
+    }
+    EXPECT_EQ(how, Tls::Handshake::done) << tls.why();
     return *this;
   }
 

@@ -192,8 +192,8 @@ TEST_P(AStoreServer, RefusesARankThatTheJobDoesNotHave) {
 }
 
 class ATcpStoreServer : public AtAnyDoor {};
-INSTANTIATE_TEST_SUITE_P(All, ATcpStoreServer, testing::Values(DoorKind::tcp4, DoorKind::tcp6),
-                         door_name);
+INSTANTIATE_TEST_SUITE_P(All, ATcpStoreServer,
+                         testing::Values(DoorKind::tcp4, DoorKind::tcp6, DoorKind::tls), door_name);
 
 TEST_P(ATcpStoreServer, ParsesNoGreetingOfWhoHasNotProvedThatHeKnowsTheSecret) {
   Venue venue(GetParam(), 3);

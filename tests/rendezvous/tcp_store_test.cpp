@@ -112,6 +112,38 @@ TEST(TcpStore, SaysOnWhichSideASecretIsMissing) {
   EXPECT_THAT(here.what(), HasSubstr("has a secret and this rank has none"));
 }
 
+TEST(TcpStore, EncryptedNeedsASecretAndSaysWhatToDo) {
+  Config trusting;
+  trusting.trust_network = trusting.tls = true;
+  for (const int rank : {0, 1}) {
+    const Error error = error_of([&] { open(launch_of(rank, 2, free_place()), trusting); });
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    EXPECT_THAT(error.what(), AllOf(HasSubstr(fmt::format("rank {}", rank)), HasSubstr("TUTTI_TLS"),
+                                    HasSubstr("TUTTI_SECRET_FILE"), HasSubstr("openssl rand")));
+  }
+}
+
+TEST(TcpStore, WhereOneEncryptsAndTheOtherDoesNotBothSayWhichAndWhatToDo) {
+  for (const bool server_encrypts : {true, false}) {
+    Config first = with_secret(), second = with_secret();
+    (server_encrypts ? first : second).tls = true;
+    const SocketAddress place = free_place();
+    Child other([&] {
+      const Error error = error_of([&] { open(launch_of(1, 2, place), second); });
+      const std::string_view text = error.what();
+      if (error.kind() != ErrorKind::mismatch) _exit(2);
+      if (text.find("TUTTI_TLS=yes on all ranks") == text.npos) _exit(3);
+      if (text.find(to_text(place)) == text.npos) _exit(4);
+    });
+    const auto store = open(launch_of(0, 2, place), first);
+    const Error error = error_of([&] { store->get("what rank 1 never sets", in_time()); });
+    EXPECT_EQ(error.kind(), ErrorKind::mismatch);
+    EXPECT_THAT(error.what(),
+                AllOf(HasSubstr("rank 0: rank 1"), HasSubstr("TUTTI_TLS=yes on all ranks")));
+    EXPECT_EQ(other.wait(), 0);
+  }
+}
+
 TEST(TcpStore, NamesAddressRankAndReasonWhereNobodyListens) {
   const SocketAddress place = free_place();
   const Error error =

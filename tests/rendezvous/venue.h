@@ -15,10 +15,16 @@
 
 namespace tutti {
 
-enum class DoorKind { unix_socket, tcp4, tcp6 };
+enum class DoorKind { unix_socket, tcp4, tcp6, tls };
 
 inline std::string name_of(DoorKind kind) {
-  return kind == DoorKind::unix_socket ? "Unix" : kind == DoorKind::tcp4 ? "Tcp4" : "Tcp6";
+  switch (kind) {
+    case DoorKind::unix_socket: return "Unix";
+    case DoorKind::tcp4: return "Tcp4";
+    case DoorKind::tcp6: return "Tcp6";
+    case DoorKind::tls: break;
+  }
+  return "Tls";
 }
 
 /// The door is open, and whoever comes waits there, from the beginning; serve() once.
@@ -28,7 +34,7 @@ class Venue {
     if (kind == DoorKind::unix_socket) {
       doors_.push_back({rendezvous::listen_at(job_.socket_name()), std::nullopt});
     } else {
-      doors_.push_back({rendezvous::listen_tcp({host(), 0}), secret()});
+      doors_.push_back({rendezvous::listen_tcp({host(), 0}), secret(), kind == DoorKind::tls});
       place_ = {host(), rendezvous::port_of(doors_.front().listener)};
     }
   }
@@ -46,9 +52,9 @@ class Venue {
   void close() { doors_.clear(); }
 
   std::unique_ptr<rendezvous::Route> route(int rank, const Secret& with = secret()) const {
-    return kind_ == DoorKind::unix_socket
-               ? rendezvous::local_route(job_, rank)
-               : rendezvous::tcp_route(job_, rank, {place_}, with, *random_);
+    return kind_ == DoorKind::unix_socket ? rendezvous::local_route(job_, rank)
+                                          : rendezvous::tcp_route(job_, rank, {place_}, with,
+                                                                  *random_, kind_ == DoorKind::tls);
   }
   std::shared_ptr<SocketStore> join(int rank, Store::Deadline deadline = in_time()) const {
     return std::make_shared<SocketStore>(join_by(*route(rank), job_, rank, deadline), rank);
@@ -92,7 +98,7 @@ class AtAnyDoor : public testing::TestWithParam<DoorKind> {
 };
 
 inline const auto kAllDoors =
-    testing::Values(DoorKind::unix_socket, DoorKind::tcp4, DoorKind::tcp6);
+    testing::Values(DoorKind::unix_socket, DoorKind::tcp4, DoorKind::tcp6, DoorKind::tls);
 inline std::string door_name(const testing::TestParamInfo<DoorKind>& kind) {
   return name_of(kind.param);
 }

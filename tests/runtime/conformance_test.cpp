@@ -181,6 +181,7 @@ std::vector<Case> cases() {
   for (const auto kind : {TransportKind::local, TransportKind::lending, TransportKind::shm,
                           TransportKind::tcp, TransportKind::stream})
     for (const int ranks : {1, 2, 3, 4, 7, 8}) all.push_back({kind, ranks});
+  for (const int ranks : {2, 3, 8}) all.push_back({TransportKind::tls, ranks});
   return all;
 }
 

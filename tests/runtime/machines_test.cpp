@@ -85,6 +85,29 @@ TEST_F(TwoMachines, RanksReduceGatherSplitAndSendWhereverTheyAre) {
   }
 }
 
+TEST_F(TwoMachines, RanksDoTheSameOverEncryptedConnections) {
+  Config encrypted = config();
+  encrypted.tls = true;
+  for (const std::string placement : {"ab", "abba"}) {
+    Processes ranks(static_cast<int>(placement.size()), [&](int rank) {
+      Communicator comm = join(rank, placement, encrypted);
+      for (int round = 0; round < 3; ++round) work(comm, placement);
+    });
+    for (int rank = 0; rank < static_cast<int>(placement.size()); ++rank)
+      EXPECT_THAT(ranks.outcome(rank), IsEmpty()) << placement << ", rank " << rank;
+  }
+}
+
+TEST_F(TwoMachines, WhereOneEncryptsAndTheOtherDoesNotBothSayWhichAndWhatToDo) {
+  Processes ranks(2, [&](int rank) {
+    Config own = config();
+    own.tls = rank == 1;
+    join(rank, "ab", own).barrier();
+  });
+  for (int rank = 0; rank < 2; ++rank)
+    EXPECT_THAT(ranks.outcome(rank), AllOf(StartsWith("mismatch"), HasSubstr("TUTTI_TLS=yes")));
+}
+
 TEST_F(TwoMachines, WithoutASecretSayWhatToDoUnlessTheNetworkIsTrusted) {
   Config trusting = config();
   trusting.secret.clear();
@@ -108,9 +131,11 @@ void sum_for_ever(Communicator& comm) {
 }
 
 TEST_F(TwoMachines, AKilledRankIsLostAtOnceWhicheverMachineItIsOn) {
-  for (const int victim : {1, 2}) {
+  for (const int victim : {1, 2, 3}) {
     Processes ranks(4, [&](int rank) {
-      Communicator comm = join(rank, "aabb", config(std::chrono::minutes(5)));
+      Config patient = config(std::chrono::minutes(5));
+      patient.tls = victim == 3;
+      Communicator comm = join(rank, "aabb", patient);
       sum_for_ever(comm);
     });
     std::this_thread::sleep_for(milliseconds(300));

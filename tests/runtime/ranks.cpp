@@ -297,6 +297,7 @@ std::string_view to_string(TransportKind kind) {
     case TransportKind::lending: return "lending";
     case TransportKind::shm: return "shm";
     case TransportKind::tcp: return "tcp";
+    case TransportKind::tls: return "tls";
     case TransportKind::stream: return "stream";
   }
   return "unknown";
@@ -320,11 +321,15 @@ Ranks::Ranks(TransportKind kind, int size, std::uint64_t seed)
     context.max_message_bytes = kMessageBytes;
     const bool in_process = kind == TransportKind::local || kind == TransportKind::lending;
     if (in_process) context.hub = hub;
+    context.tls = kind == TransportKind::tls;
     if (kind == TransportKind::stream)
       transports_.push_back(stream::make(context, std::move(wires[static_cast<std::size_t>(rank)]),
                                          stream::Faults{random_.next()}));
     else
-      transports_.push_back(make_transport(in_process ? "local" : to_string(kind), context));
+      transports_.push_back(make_transport(in_process    ? "local"
+                                           : context.tls ? "tcp"
+                                                         : to_string(kind),
+                                           context));
     addresses.push_back(transports_.back()->address());
   }
   std::vector<std::jthread> threads;  // connect() waits for the others

@@ -20,6 +20,7 @@ enum class TransportKind {
   lending,  ///< local, and ranks lend some of their buffers, at random.
   shm,
   tcp,
+  tls,     ///< tcp, encrypted.
   stream,  ///< Ranks lend some of their buffers as they are.
 };
 std::string_view to_string(TransportKind kind);

@@ -13,11 +13,9 @@
 #include "common/bytes.h"
 #include "rendezvous/authentication.h"
 #include "rendezvous/tcp_socket.h"
-#include "test_ranks.h"
-#include "transport/tcp/address.h"
+#include "tcp_ranks.h"
 #include "transport/tcp/channels.h"
 #include "transport/tcp/frame.h"
-#include "transport/tcp/tcp.h"
 
 namespace tutti {
 namespace {
@@ -78,70 +76,6 @@ TEST(TcpAddress, LoopbackIsMeantForTheOwnMachineAlone) {
   tcp::reach_from("here", peer);
   EXPECT_THAT(peer.places, ElementsAre(SocketAddress{"10.0.0.1", 1}));
 }
-
-class TcpTransport : public testing::Test {
- protected:
-  static constexpr std::chrono::seconds kLong{30};
-
-  TransportContext context(int rank, int size, std::string secret = "the secret of this job") {
-    TransportContext context;
-    context.rank = rank;
-    context.size = size;
-    context.clock = &clock_;
-    context.random = &random_;
-    context.max_message_bytes = 4096;
-    context.secret = Secret(std::move(secret));
-    return context;
-  }
-  static SocketAddress place_of(const Transport& rank) {
-    const auto address = tcp::Address::parse(rank.address());
-    for (const SocketAddress& place : address->places)
-      if (place.host == "127.0.0.1") return place;
-    return {};
-  }
-  Fd call(const SocketAddress& place) const {
-    const auto found = rendezvous::find_places(place, clock_.now() + kLong);
-    return std::move(rendezvous::connect_tcp(found.places.front(), clock_.now() + kLong).socket);
-  }
-  static void say(const Fd& socket, std::string_view bytes) {
-    static_cast<void>(!send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL));
-  }
-  /// What each rank's connect() threw: empty, or its text.
-  std::vector<std::string> connect(std::vector<std::unique_ptr<Transport>>& ranks,
-                                   std::chrono::milliseconds limit = kLong,
-                                   std::vector<std::string> addresses = {}) {
-    if (addresses.empty())
-      for (const auto& rank : ranks) addresses.push_back(rank->address());
-    std::vector<std::future<std::string>> ends;
-    for (const auto& rank : ranks)
-      ends.push_back(std::async(std::launch::async, [&, limit] {
-        try {
-          rank->connect(addresses, clock_.now() + limit);
-        } catch (const Error& error) {
-          return std::string(to_string(error.kind())) + ": " + error.what();
-        }
-        return std::string();
-      }));
-    std::vector<std::string> texts;
-    for (auto& end : ends) texts.push_back(end.get());
-    return texts;
-  }
-  /// Ranks 0 and up to `size`, not connected.
-  std::vector<std::unique_ptr<Transport>> make(int size) {
-    std::vector<std::unique_ptr<Transport>> ranks;
-    for (int rank = 0; rank < size; ++rank) ranks.push_back(tcp::make(context(rank, size)));
-    return ranks;
-  }
-  template <typename What>
-  bool eventually(Transport& rank, What&& what) const {
-    for (const TimePoint until = clock_.now() + kLong; clock_.now() < until; rank.progress())
-      if (what()) return true;
-    return false;
-  }
-
-  SteadyClock clock_;
-  SystemRandom random_;
-};
 
 TEST_F(TcpTransport, StrangersAtThePortKeepNobodyOutAndTheDoorIsShutBehindTheLast) {
   auto ranks = make(3);

@@ -35,6 +35,15 @@ Transports all_tcp(std::span<const TransportContext> contexts, std::uint64_t) {
   return all;
 }
 
+Transports all_tls(std::span<const TransportContext> contexts, std::uint64_t) {
+  Transports all;
+  for (TransportContext context : contexts) {
+    context.tls = true;
+    all.push_back(tcp::make(context));
+  }
+  return all;
+}
+
 Transports all_stream(std::span<const TransportContext> contexts, std::uint64_t seed) {
   auto mesh = stream::make_mesh(static_cast<int>(contexts.size()));
   stream::Faults faults;
@@ -70,6 +79,7 @@ std::vector<TransportKind> transport_kinds() {
   return {{"local", true, all_local},
           {"shm", true, all_shm},
           {"tcp", false, all_tcp},
+          {"tls", false, all_tls},
           {"stream", false, all_stream}};
 }
 

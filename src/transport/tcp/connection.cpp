@@ -30,15 +30,11 @@ constexpr std::chrono::seconds kLookEvery{1};
 // Retransmissions, or probes of a closed window, that nobody has answered: about 25 s.
 constexpr unsigned kMostUnanswered = 7;
 
-bool not_now(int error) noexcept {
-  return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
-}
-
 // As the kernel has seen it in the handshake.
-std::chrono::microseconds there_and_back(const Fd& socket) noexcept {
+std::chrono::microseconds there_and_back(int socket) noexcept {
   tcp_info info{};
   socklen_t bytes = sizeof info;
-  if (getsockopt(socket.get(), IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) return {};
+  if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) return {};
   return std::chrono::microseconds(info.tcpi_rtt);
 }
 
@@ -48,11 +44,11 @@ iovec piece(const void* data, std::size_t bytes) noexcept {
 
 }  // namespace
 
-Connection::Connection(Endpoint& endpoint, const Clock& clock, Fd socket)
+Connection::Connection(Endpoint& endpoint, const Clock& clock, Stream stream)
     : endpoint_(endpoint),
       clock_(clock),
-      socket_(std::move(socket)),
-      window_(window_for(there_and_back(socket_))),
+      stream_(std::move(stream)),
+      window_(window_for(there_and_back(socket()))),
       inbox_(kInboxBytes) {}
 
 void Connection::add(Group& group) {
@@ -129,7 +125,10 @@ void Connection::poll() {
 
 void Connection::arm() {
   const std::lock_guard lock(mutex_);
-  if (is_armed() || ended_.load(std::memory_order_relaxed)) return;
+  if (ended_.load(std::memory_order_relaxed)) return;
+  // What has been decrypted, or lies there to be, is no news of the socket's.
+  if (stream_.tls() != nullptr) read(Read::until_empty);
+  if (is_armed()) return;
   if (!endpoint_.watch(*this))
     return end(fmt::format("it cannot be watched: {}", std::strerror(errno)));
   armed_.store(true, std::memory_order_relaxed);
@@ -144,7 +143,7 @@ void Connection::pump() {
 void Connection::read(Read how) {
   while (!ended_.load(std::memory_order_relaxed)) {
     if (payload_.waits) {
-      if (how == Read::what_is_there && ++payload_.passed < kPatience) return;
+      if (how == Read::what_is_there && ++payload_.passed < kPatience && may_leave_bytes()) return;
       place(nullptr);
       parse();
       continue;
@@ -152,15 +151,14 @@ void Connection::read(Read how) {
     assert(inbox_begin_ == 0 && (payload_.left == 0 || inbox_end_ == 0));
     const std::size_t straight = payload_.to != nullptr ? payload_.left : 0;
     const std::size_t room = inbox_.size() - inbox_end_;
-    ssize_t got = 0;
-    if (straight == 0) {
-      got = recv(socket(), inbox_.data() + inbox_end_, room, 0);
-    } else {
-      std::array<iovec, 2> to{piece(payload_.to, straight), piece(inbox_.data(), room)};
-      got = readv(socket(), to.data(), to.size());
-    }
+    const std::array<iovec, 2> to{piece(payload_.to, straight),
+                                  piece(inbox_.data() + inbox_end_, room)};
+    const ssize_t got = stream_.read(std::span(to).subspan(straight == 0 ? 1 : 0));
     if (got < 0 && not_now(errno)) return;
-    if (got < 0) return end(std::strerror(errno));
+    if (got < 0) {
+      corrupt_.store(errno == EBADMSG, std::memory_order_release);
+      return end(stream_.describe(errno));
+    }
     if (got == 0)
       return end(why_unwritable_.empty() ? "its process has ended or closed the connection"
                                          : why_unwritable_);
@@ -325,13 +323,24 @@ void Connection::look_whether_alive() {
     end("its machine does not answer any more");
 }
 
+// Whether bytes that are here already may wait for somebody who knows where they go. Who sleeps
+// hears of none but those that the socket has.
+bool Connection::may_leave_bytes() const {
+  return stream_.tls() == nullptr || !endpoint_.anybody_asleep();
+}
+
+void Connection::say_goodbye() noexcept {
+  if (stream_.tls() != nullptr) stream_.tls()->say_goodbye();
+  shutdown(socket(), SHUT_WR);
+}
+
 // --- out ---
 
 bool Connection::flush() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock) return false;
   write_queue();
-  return head_ == unsent_.size();
+  return all_written() || !why_unwritable_.empty();
 }
 
 void Connection::put(const Frame& frame) {
@@ -402,6 +411,7 @@ void Connection::send(Unsent unsent, bool passing) {
         write_now(std::span(pieces).subspan(unsent.framed ? 0 : 1, unsent.framed ? 2 : 1));
     if (written == unsent.size()) {
       if (unsent.channel != nullptr) unsent.channel->wrote_one();
+      if (stream_.tls() != nullptr) set_unsent();
       return;
     }
     head_written_ = written;
@@ -416,21 +426,14 @@ void Connection::send(Unsent unsent, bool passing) {
 
 // How much the kernel takes of it now.
 std::size_t Connection::write_now(std::span<const iovec> pieces) {
-  ssize_t put = 0;
-  if (pieces.size() == 1) {
-    put = ::send(socket(), pieces[0].iov_base, pieces[0].iov_len, MSG_NOSIGNAL);
-  } else {
-    msghdr message{};
-    message.msg_iov = const_cast<iovec*>(pieces.data());
-    message.msg_iovlen = pieces.size();
-    put = sendmsg(socket(), &message, MSG_NOSIGNAL);
-  }
+  const ssize_t put = stream_.write(pieces);
   if (put >= 0) return static_cast<std::size_t>(put);
-  if (!not_now(errno)) why_unwritable_ = std::strerror(errno);  // what came before is still read
+  if (!not_now(errno)) why_unwritable_ = stream_.describe(errno);  // what came before is still read
   return 0;
 }
 
 void Connection::write_queue() {
+  if (why_unwritable_.empty() && !stream_.flush()) why_unwritable_ = stream_.describe(errno);
   while (head_ < unsent_.size() && why_unwritable_.empty()) {
     std::array<iovec, kMostPieces> pieces;
     std::size_t count = 0, asked = 0, skip = head_written_;
@@ -472,7 +475,7 @@ void Connection::drop_written(std::size_t bytes) {
 }
 
 void Connection::set_unsent() {
-  const bool unsent = head_ < unsent_.size();
+  const bool unsent = !all_written() && why_unwritable_.empty();
   if (unsent == has_unsent()) return;
   has_unsent_.store(unsent, std::memory_order_relaxed);
   endpoint_.count_unsent(unsent ? 1 : -1);

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "common/clock.h"
-#include "common/fd.h"
+#include "rendezvous/stream.h"
 #include "transport/tcp/frame.h"
 #include "transport/tcp/group.h"
 
@@ -30,9 +30,9 @@ class Endpoint;
 /// before anything newer.
 class Connection {
  public:
-  Connection(Endpoint& endpoint, const Clock& clock, Fd socket);
+  Connection(Endpoint& endpoint, const Clock& clock, Stream stream);
 
-  int socket() const noexcept { return socket_.get(); }
+  int socket() const noexcept { return stream_.fd(); }
   std::uint32_t window() const noexcept { return window_; }
 
   /// Takes part from now on, until it is removed. The group's id is new.
@@ -92,9 +92,13 @@ class Connection {
     return why_ended_;
   }
   bool ended() const noexcept { return ended_.load(std::memory_order_acquire); }
+  /// Once it has ended: because of bytes that are not those that were sent.
+  bool corrupt() const noexcept { return corrupt_.load(std::memory_order_acquire); }
   /// Of a machine that has vanished nothing comes, no end either: ends the connection where the
   /// peer's has not acknowledged anything for long.
   void look_whether_alive();
+  /// The last thing before it goes: nothing more is sent.
+  void say_goodbye() noexcept;
 
  private:
   /// A frame and its payload; or both in `data`, where `channel` has staged them.
@@ -129,6 +133,7 @@ class Connection {
 
   // All of these under mutex_.
   void read(Read how);
+  bool may_leave_bytes() const;
   void parse();
   void take_from_inbox();
   void begin(const Frame& frame);
@@ -139,6 +144,7 @@ class Connection {
   static void tell(const Group& group);
   void send(Unsent unsent, bool passing = false);
   std::size_t write_now(std::span<const iovec> pieces);
+  bool all_written() const { return head_ == unsent_.size() && stream_.unsent_bytes() == 0; }
   void write_queue();
   void drop_written(std::size_t bytes);
   void send_board(const Group& group);
@@ -147,7 +153,7 @@ class Connection {
 
   Endpoint& endpoint_;
   const Clock& clock_;
-  const Fd socket_;
+  Stream stream_;
   const std::uint32_t window_;  // see window_for()
   mutable std::mutex mutex_;
   std::map<std::uint32_t, Group*> groups_;  // by id
@@ -165,6 +171,7 @@ class Connection {
   std::string why_unwritable_;  // what the kernel said; nothing is written from then on
   std::atomic<bool> armed_{true};
   std::atomic<bool> ended_{false};
+  std::atomic<bool> corrupt_{false};  // written before ended_
   std::string why_ended_;
   TimePoint looked_at_{};
 };

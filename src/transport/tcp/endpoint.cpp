@@ -53,9 +53,9 @@ Endpoint::~Endpoint() {
   if (getpid() == owner_) linger();  // a forked child only closes its copies
 }
 
-void Endpoint::add_peer(int rank, Fd socket) {
+void Endpoint::add_peer(int rank, Stream stream) {
   auto& peer = peers_[static_cast<std::size_t>(rank)];
-  peer = std::make_unique<Connection>(*this, clock_, std::move(socket));
+  peer = std::make_unique<Connection>(*this, clock_, std::move(stream));
   if (!watch(*peer))
     throw Error(ErrorKind::unavailable,
                 fmt::format("cannot watch a connection: {}", std::strerror(errno)));
@@ -104,7 +104,7 @@ void Endpoint::enter_group(std::uint32_t id) noexcept {
 
 void Endpoint::linger() noexcept {
   for (const auto& peer : peers_)
-    if (peer != nullptr) shutdown(peer->socket(), SHUT_WR);
+    if (peer != nullptr) peer->say_goodbye();
   using Clock = std::chrono::steady_clock;
   const TimePoint longest = Clock::now() + kLongestLinger;
   TimePoint until = Clock::now() + kLinger;

@@ -22,7 +22,7 @@ class Endpoint {
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;
 
-  void add_peer(int rank, Fd socket);
+  void add_peer(int rank, Stream stream);
   /// Null: this rank itself, or one that it is not connected to.
   Connection* peer(int rank) const noexcept { return peers_[static_cast<std::size_t>(rank)].get(); }
 

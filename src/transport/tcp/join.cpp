@@ -36,8 +36,9 @@ bool Greeting::read(std::size_t bytes) {
   std::array<char, 128> buffer;
   while (input_.size() < bytes) {
     const std::size_t room = std::min(buffer.size(), bytes - input_.size());
-    const ssize_t got = recv(fd(), buffer.data(), room, 0);
-    if (got < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
+    const iovec to{buffer.data(), room};
+    const ssize_t got = stream_.read({&to, 1});
+    if (got < 0) return not_now(errno);
     if (got == 0) return false;
     input_.append(buffer.data(), static_cast<std::size_t>(got));
   }
@@ -45,9 +46,10 @@ bool Greeting::read(std::size_t bytes) {
 }
 
 // A fresh socket has room for a handshake.
-bool Greeting::write(std::string_view bytes) const {
-  return bytes.empty() ||
-         send(fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size());
+bool Greeting::write(std::string_view bytes) {
+  const iovec piece{const_cast<char*>(bytes.data()), bytes.size()};
+  return bytes.empty() || (stream_.write({&piece, 1}) == static_cast<ssize_t>(bytes.size()) &&
+                           stream_.unsent_bytes() == 0);
 }
 
 Join::Join(const TransportContext& context, const Secret& secret,
@@ -56,12 +58,13 @@ Join::Join(const TransportContext& context, const Secret& secret,
       secret_(secret),
       addresses_(addresses),
       listener_(listener),
+      tls_(context.tls ? std::make_shared<const TlsContext>() : nullptr),
       joined_(addresses.size()) {
   for (int rank = 0; rank < context.rank; ++rank)
     if (addresses_[static_cast<std::size_t>(rank)]) callers_.emplace_back().rank = rank;
 }
 
-std::vector<Fd> Join::run(TimePoint deadline) {
+std::vector<Stream> Join::run(TimePoint deadline) {
   while (!complete()) {
     const TimePoint now = context_.clock->now();
     if (now >= deadline) refuse_late();
@@ -125,7 +128,11 @@ void Join::call(Caller& caller, TimePoint now) {
 }
 
 void Join::go_on(Caller& caller, TimePoint now) {
-  if (caller.connected || connected(caller, now)) authenticate(caller, now);
+  if (!caller.connected && !connected(caller, now)) return;
+  if (caller.greeting->stream().tls() != nullptr)
+    encrypt(caller, now);
+  else
+    authenticate(caller, now);
 }
 
 // True: just now, and the handshake has begun.
@@ -147,7 +154,7 @@ bool Join::connected(Caller& caller, TimePoint now) {
   caller.proof.emplace(
       secret_,
       Claim{Claim::Purpose::data, static_cast<std::uint32_t>(context_.rank),
-            static_cast<std::uint32_t>(caller.rank), address(caller.rank).identity},
+            static_cast<std::uint32_t>(caller.rank), address(caller.rank).identity, context_.tls},
       *context_.random);
   caller.awaited = sizeof(AuthChallenge);
   std::string output;
@@ -172,12 +179,28 @@ void Join::authenticate(Caller& caller, TimePoint now) {
     caller.refused = caller.proof->failure();
     return give_up(caller, std::string(describe(caller.refused)), now);
   }
-  Frame open;
-  open.kind = FrameKind::open;
-  if (state == AuthInitiator::State::done) output.append(bytes_of(open));
   if (!caller.greeting->write(output)) return give_up(caller, "closed the connection", now);
   caller.awaited = sizeof(AuthResult);
   if (state != AuthInitiator::State::done) return;
+  if (tls_ == nullptr) return be_joined(caller, now);
+  caller.greeting->stream().encrypt(tls_, Tls::Role::client, caller.proof->tls_key());
+  encrypt(caller, now);
+}
+
+void Join::encrypt(Caller& caller, TimePoint now) {
+  Tls& tls = *caller.greeting->stream().tls();
+  switch (tls.shake_hands()) {
+    case Tls::Handshake::done: return be_joined(caller, now);
+    case Tls::Handshake::failed: return give_up(caller, tls.why(), now);
+    case Tls::Handshake::going_on: break;
+  }
+  if (now >= caller.give_up) give_up(caller, "does not answer", now);
+}
+
+void Join::be_joined(Caller& caller, TimePoint now) {
+  Frame open;
+  open.kind = FrameKind::open;
+  if (!caller.greeting->write(bytes_of(open))) return give_up(caller, "closed the connection", now);
   joined_[static_cast<std::size_t>(caller.rank)] = caller.greeting->take();
   caller.greeting.reset();
 }
@@ -188,18 +211,20 @@ void Join::give_up(Caller& caller, std::string why, TimePoint now) {
   caller.greeting.reset();
   caller.proof.reset();
   caller.next_try = now;
+  check_refusals(caller);
   if (++caller.place < places.size()) return;
   caller.place = 0;
   caller.next_try = now + kPause;
   ++caller.rounds;
-  check_refusals(caller);
 }
 
 // One of a rank's places may lead to somebody else; when none has led to it for some rounds, it is
-// not going to.
+// not going to. Who has proved that he is that rank is believed at once.
 void Join::check_refusals(const Caller& caller) const {
+  const bool proved =
+      caller.refused == AuthFailure::no_tls_here || caller.refused == AuthFailure::no_tls_there;
   if (caller.refused == AuthFailure::none || caller.refused == AuthFailure::not_tutti ||
-      caller.rounds < kRoundsRefused)
+      (caller.rounds < kRoundsRefused && !proved))
     return;
   throw Error(ErrorKind::mismatch, fmt::format("rank {} cannot connect to rank {}: {}",
                                                context_.rank, caller.rank, caller.obstacle));
@@ -209,7 +234,7 @@ void Join::check_refusals(const Caller& caller) const {
 
 void Join::accept_some(TimePoint now) {
   const Claim claim{Claim::Purpose::data, 0, static_cast<std::uint32_t>(context_.rank),
-                    address(context_.rank).identity};
+                    address(context_.rank).identity, context_.tls};
   for (std::size_t i = 0; i < kStrangers; ++i) {
     Fd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket) {
@@ -229,7 +254,8 @@ void Join::accept_some(TimePoint now) {
 bool Join::go_on(Stranger& stranger) {
   for (;;) {
     const AuthAcceptor::State state = stranger.proof.state();
-    if (state == AuthAcceptor::State::done) return open(stranger);
+    if (state == AuthAcceptor::State::done)
+      return tls_ == nullptr ? open(stranger) : encrypt(stranger);
     const std::size_t bytes =
         state == AuthAcceptor::State::hello ? sizeof(AuthHello) : sizeof(AuthProof);
     if (!stranger.greeting.read(bytes)) return false;
@@ -238,8 +264,23 @@ bool Join::go_on(Stranger& stranger) {
     std::string output;
     const auto next = stranger.proof.advance(input, output);
     stranger.greeting.consume();
-    if (!stranger.greeting.write(output) || next == AuthAcceptor::State::failed) return false;
+    const bool written = stranger.greeting.write(output);
+    if (const AuthFailure failure = stranger.proof.failure(); failure != AuthFailure::none)
+      throw Error(ErrorKind::mismatch, fmt::format("rank {}: rank {} {}", context_.rank,
+                                                   stranger.proof.initiator(), describe(failure)));
+    if (!written || next == AuthAcceptor::State::failed) return false;
+    if (next == AuthAcceptor::State::done && tls_ != nullptr)
+      stranger.greeting.stream().encrypt(tls_, Tls::Role::server, stranger.proof.tls_key());
   }
+}
+
+bool Join::encrypt(Stranger& stranger) {
+  switch (stranger.greeting.stream().tls()->shake_hands()) {
+    case Tls::Handshake::done: return open(stranger);
+    case Tls::Handshake::failed: return false;
+    case Tls::Handshake::going_on: break;
+  }
+  return true;
 }
 
 // An initiator that has given up meanwhile does not say so: what it says is that it has not.

@@ -9,6 +9,7 @@
 
 #include "common/fd.h"
 #include "rendezvous/authentication.h"
+#include "rendezvous/stream.h"
 #include "rendezvous/tcp_socket.h"
 #include "transport/context.h"
 #include "transport/tcp/address.h"
@@ -19,18 +20,19 @@ namespace tutti::tcp {
 /// belong to it.
 class Greeting {
  public:
-  explicit Greeting(Fd socket) : socket_(std::move(socket)) {}
+  explicit Greeting(Fd socket) : stream_(std::move(socket)) {}
 
-  int fd() const noexcept { return socket_.get(); }
+  int fd() const noexcept { return stream_.fd(); }
+  Stream& stream() noexcept { return stream_; }
   /// Reads until `bytes` have come; false: the other end is gone. What is complete is in input().
   bool read(std::size_t bytes);
   std::string_view input() const noexcept { return input_; }
   void consume() noexcept { input_.clear(); }
-  bool write(std::string_view bytes) const;
-  Fd take() noexcept { return std::move(socket_); }
+  bool write(std::string_view bytes);
+  Stream take() noexcept { return std::move(stream_); }
 
  private:
-  Fd socket_;
+  Stream stream_;
   std::string input_;
 };
 
@@ -44,7 +46,7 @@ class Join {
 
   /// By rank. Throws `timeout` naming the ranks that never came and what was met on the way to
   /// them, `mismatch` where a secret is another one.
-  std::vector<Fd> run(TimePoint deadline);
+  std::vector<Stream> run(TimePoint deadline);
 
  private:
   struct Caller {  // to a lower rank
@@ -70,10 +72,13 @@ class Join {
   void go_on(Caller& caller, TimePoint now);
   bool connected(Caller& caller, TimePoint now);
   void authenticate(Caller& caller, TimePoint now);
+  void encrypt(Caller& caller, TimePoint now);
+  void be_joined(Caller& caller, TimePoint now);
   void give_up(Caller& caller, std::string why, TimePoint now);
   void check_refusals(const Caller& caller) const;
   void accept_some(TimePoint now);
   bool go_on(Stranger& stranger);
+  bool encrypt(Stranger& stranger);
   bool open(Stranger& stranger);
   bool complete() const;
   void wait(TimePoint deadline);
@@ -84,9 +89,10 @@ class Join {
   const Secret& secret_;
   const std::vector<std::optional<Address>>& addresses_;
   const Fd& listener_;
+  const std::shared_ptr<const TlsContext> tls_;  // null: nothing is encrypted
   std::vector<Caller> callers_;
   std::list<Stranger> strangers_;  // the oldest first
-  std::vector<Fd> joined_;         // by rank
+  std::vector<Stream> joined_;     // by rank
 };
 
 }  // namespace tutti::tcp

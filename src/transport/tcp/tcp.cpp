@@ -176,7 +176,14 @@ Secret TcpTransport::secret_for(const std::vector<std::optional<Address>>& peers
               "join the job",
               context_.rank, rank));
   }
-  return one_machine && peers[0] ? peers[0]->secret : Secret();
+  Secret secret = one_machine && peers[0] ? peers[0]->secret : Secret();
+  if (context_.tls && !secret)
+    throw Error(ErrorKind::usage,
+                fmt::format("rank {}: TUTTI_TLS=yes takes its keys from the job's secret, and this "
+                            "rank has none. Make one (openssl rand -hex 32 > FILE; chmod 600 FILE) "
+                            "and give all ranks TUTTI_SECRET_FILE=FILE, or TUTTI_SECRET",
+                            context_.rank));
+  return secret;
 }
 
 void TcpTransport::join_endpoint(std::span<const std::string> addresses, TimePoint deadline) {
@@ -187,10 +194,10 @@ void TcpTransport::join_endpoint(std::span<const std::string> addresses, TimePoi
     if (!peers[rank] || static_cast<int>(rank) == context_.rank) continue;
     reach_from(address_.host, *peers[rank]);
   }
-  std::vector<Fd> sockets = Join(context_, secret, peers, listener_).run(deadline);
+  std::vector<Stream> streams = Join(context_, secret, peers, listener_).run(deadline);
   listener_.reset();
-  for (std::size_t rank = 0; rank < sockets.size(); ++rank)
-    if (sockets[rank]) endpoint_->add_peer(static_cast<int>(rank), std::move(sockets[rank]));
+  for (std::size_t rank = 0; rank < streams.size(); ++rank)
+    if (streams[rank]) endpoint_->add_peer(static_cast<int>(rank), std::move(streams[rank]));
 }
 
 void TcpTransport::connect(std::span<const std::string> addresses, TimePoint deadline) {
@@ -235,7 +242,8 @@ PeerStatus TcpTransport::status(int peer) {
   if (peer == subset_.rank) return status_on(board_);
   PeerStatus said = status_on(group(peer).board);
   if (said.state == PeerStatus::State::alive && connection(peer).ended())
-    return {PeerStatus::State::lost, connection(peer).why_ended()};
+    return {connection(peer).corrupt() ? PeerStatus::State::corrupt : PeerStatus::State::lost,
+            connection(peer).why_ended()};
   return said;
 }
 

@@ -1,0 +1,86 @@
+// Somebody on the way between two ranks.
+#pragma once
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/fd.h"
+#include "rendezvous/tcp_socket.h"
+
+namespace tutti {
+
+/// Takes a connection at a port of its own, makes one to `target`, and carries bytes both ways.
+class Middle {
+ public:
+  explicit Middle(SocketAddress target)
+      : target_(std::move(target)),
+        listener_(rendezvous::listen_tcp({"127.0.0.1", 0})),
+        thread_([this](const std::stop_token& stop) { carry(stop); }) {}
+
+  SocketAddress place() const { return {"127.0.0.1", rendezvous::port_of(listener_)}; }
+
+  /// From now on it changes a bit of the byte that is `skip` bytes ahead, once: of what the caller
+  /// says, or of what it is told.
+  void flip(bool from_caller, std::size_t skip = 0) {
+    skip_[from_caller ? 0 : 1].store(static_cast<long>(skip), std::memory_order_release);
+  }
+  bool has_flipped() const { return flipped_.load(std::memory_order_acquire); }
+
+ private:
+  void carry(const std::stop_token& stop) {
+    Fd ends[2];
+    while (!stop.stop_requested()) {
+      pollfd ready[] = {
+          {listener_.get(), POLLIN, 0}, {ends[0].get(), POLLIN, 0}, {ends[1].get(), POLLIN, 0}};
+      if (poll(ready, 3, 10) <= 0) continue;
+      if (ready[0].revents != 0) {
+        ends[0] = Fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+        const TimePoint deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+        const auto found = rendezvous::find_places(target_, deadline);
+        ends[1] = std::move(rendezvous::connect_tcp(found.places.front(), deadline).socket);
+        continue;
+      }
+      for (int from = 0; from < 2; ++from)
+        if (ready[1 + from].revents != 0 && !carry(ends[from], ends[1 - from], skip_[from]))
+          ends[0].reset(), ends[1].reset();
+    }
+  }
+  bool carry(const Fd& from, const Fd& to, std::atomic<long>& skip) {
+    std::vector<char> bytes(64 << 10);
+    const ssize_t got = recv(from.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+    if (got < 0) return errno == EAGAIN;
+    if (got == 0) return false;
+    const long left = skip.load(std::memory_order_acquire);
+    if (left >= 0 && left < got) {
+      bytes[static_cast<std::size_t>(left)] ^= 0x04;
+      flipped_.store(true, std::memory_order_release);
+    }
+    if (left >= 0) skip.store(left < got ? -1 : left - got, std::memory_order_release);
+    for (ssize_t sent = 0; sent < got;) {
+      pollfd writable{to.get(), POLLOUT, 0};
+      poll(&writable, 1, 1000);
+      const auto count = static_cast<std::size_t>(got - sent);
+      const ssize_t put = send(to.get(), bytes.data() + sent, count, MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (put < 0 && errno != EAGAIN) return false;
+      if (put > 0) sent += put;
+    }
+    return true;
+  }
+
+  const SocketAddress target_;
+  const Fd listener_;
+  std::atomic<long> skip_[2]{-1, -1};  // -1: nothing is changed
+  std::atomic<bool> flipped_{false};
+  std::jthread thread_;
+};
+
+}  // namespace tutti

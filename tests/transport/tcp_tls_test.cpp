@@ -1,0 +1,118 @@
+// Ranks whose connections are encrypted: who gets in, and what somebody on the way can do.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "middle.h"
+#include "tcp_ranks.h"
+
+namespace tutti {
+namespace {
+
+using testing::AllOf;
+using testing::AnyOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class TcpWithTls : public TcpTransport {
+ protected:
+  TransportContext encrypted(int rank, int size, std::string secret = "the secret of this job") {
+    TransportContext with = context(rank, size, std::move(secret));
+    with.tls = true;
+    return with;
+  }
+  void make_two() {
+    for (int rank = 0; rank < 2; ++rank) ranks_.push_back(tcp::make(encrypted(rank, 2)));
+  }
+  /// Sends until the window is full.
+  static int fill(SendChannel& sender, std::size_t bytes) {
+    int sent = 0;
+    for (; sender.acquire(bytes); ++sent) sender.post({1, 2, static_cast<std::uint32_t>(bytes), 0});
+    return sent;
+  }
+
+  std::vector<std::unique_ptr<Transport>> ranks_;
+};
+
+TEST_F(TcpWithTls, WhoKnowsAnotherSecretIsRefusedAndTold) {
+  ranks_.push_back(tcp::make(encrypted(0, 2)));
+  ranks_.push_back(tcp::make(encrypted(1, 2, "another job's secret")));
+  const auto ends = connect(ranks_, std::chrono::seconds(1));
+  EXPECT_THAT(ends[0], AllOf(HasSubstr("timeout"), HasSubstr("rank 1 never called")));
+  EXPECT_THAT(ends[1], AllOf(HasSubstr("mismatch"), HasSubstr("another secret")));
+}
+
+TEST_F(TcpWithTls, WhereOneEncryptsAndTheOtherDoesNotBothSayWhichAndWhatToDo) {
+  for (const bool first : {true, false}) {
+    ranks_.clear();
+    for (int rank = 0; rank < 2; ++rank)
+      ranks_.push_back(tcp::make((rank == 0) == first ? encrypted(rank, 2) : context(rank, 2)));
+    const auto ends = connect(ranks_);
+    for (int rank = 0; rank < 2; ++rank)
+      EXPECT_THAT(ends[rank], AllOf(HasSubstr("mismatch"), HasSubstr("TUTTI_TLS=yes on all ranks"),
+                                    HasSubstr("rank " + std::to_string(1 - rank))));
+  }
+}
+
+TEST_F(TcpWithTls, WithoutASecretSaysWhatToDo) {
+  std::vector<std::string> addresses;
+  for (int rank = 0; rank < 2; ++rank) {
+    TransportContext bare = encrypted(rank, 2, "");
+    bare.trust_network = true;
+    ranks_.push_back(tcp::make(bare));
+    auto there = tcp::Address::parse(ranks_.back()->address());
+    there->host = "machine " + std::to_string(rank);
+    there->secret = {};
+    addresses.push_back(there->to_string());
+  }
+  const auto ends = connect(ranks_, kLong, addresses);
+  for (const std::string& end : ends)
+    EXPECT_THAT(end, AllOf(HasSubstr("usage"), HasSubstr("TUTTI_TLS"), HasSubstr("openssl rand")));
+}
+
+TEST_F(TcpWithTls, BytesThatAreChangedOnTheWayAreCorruptForBothEnds) {
+  for (const bool from_caller : {true, false}) {  // rank 1 calls
+    ranks_.clear();
+    make_two();
+    const auto address = tcp::Address::parse(ranks_[0]->address());
+    Middle middle(place_of(*ranks_[0]));
+    tcp::Address through = *address;
+    through.places = {middle.place()};
+    ASSERT_THAT(connect(ranks_, kLong, {through.to_string(), ranks_[1]->address()}),
+                ElementsAre("", ""));
+    const int sender = from_caller ? 1 : 0, receiver = 1 - sender;
+    middle.flip(from_caller, 1000);
+    fill(ranks_[sender]->sender(receiver, 0), 4000);
+    for (const int rank : {receiver, sender}) {
+      EXPECT_TRUE(eventually(*ranks_[rank], [&] {
+        return ranks_[rank]->status(1 - rank).state == PeerStatus::State::corrupt;
+      })) << rank;
+      EXPECT_THAT(ranks_[rank]->status(1 - rank).why, HasSubstr("on its way"));
+    }
+    EXPECT_TRUE(middle.has_flipped());
+    EXPECT_FALSE(ranks_[receiver]->receiver(sender, 0).peek());
+  }
+}
+
+TEST_F(TcpWithTls, AHandshakeThatIsChangedOnTheWayIsTriedAgainByTheNextWay) {
+  make_two();
+  Middle middle(place_of(*ranks_[0]));
+  middle.flip(false, 48 + 40 + 60);  // behind the proof, in the first that the server says
+  tcp::Address through = *tcp::Address::parse(ranks_[0]->address());
+  through.places.insert(through.places.begin(), middle.place());
+  EXPECT_THAT(connect(ranks_, kLong, {through.to_string(), ranks_[1]->address()}),
+              ElementsAre("", ""));
+  EXPECT_TRUE(middle.has_flipped());
+}
+
+TEST_F(TcpWithTls, AnEndWithoutAGoodbyeIsAPeerThatIsLostAndWhatItSentIsReceived) {
+  make_two();
+  ASSERT_THAT(connect(ranks_), ElementsAre("", ""));
+  fill(ranks_[1]->sender(0, 0), 100);
+  ranks_[1].reset();
+  EXPECT_TRUE(eventually(*ranks_[0],
+                         [&] { return ranks_[0]->status(1).state != PeerStatus::State::alive; }));
+  EXPECT_TRUE(ranks_[0]->receiver(1, 0).peek());
+}
+
+}  // namespace
+}  // namespace tutti
