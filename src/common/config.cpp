@@ -67,6 +67,8 @@ constexpr std::array kKnobs{
          "A file with the secret, where `secret` is not set; others must not be able to read it."},
     Knob{"trust_network", SwitchKnob{&Config::trust_network}, kOwn,
          "Without a secret: everybody who reaches the job's ports may join it."},
+    Knob{"checksum", SwitchKnob{&Config::checksum}, kAgree,
+         "CRC-32C of all data that goes over TCP: bytes that change on their way are an error."},
     Knob{"tls", SwitchKnob{&Config::tls}, kAgree,
          "TLS 1.3 on all TCP connections of the job, with keys from its secret."},
     Knob{"spin_polls", CountKnob{&Config::spin_polls, -1, 1'000'000'000}, kOwn,

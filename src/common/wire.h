@@ -15,7 +15,7 @@ struct Header {
   std::uint32_t operation = 0;    ///< Number of the operation in its communicator, modulo 2^32.
   std::uint32_t fingerprint = 0;  ///< Of everything that must agree; see fingerprint().
   std::uint32_t length = 0;       ///< Payload bytes.
-  std::uint32_t crc = 0;  ///< CRC32C of the payload where the communicator asks for it, else 0.
+  std::uint32_t crc = 0;  ///< CRC-32C of the payload on a transport that was asked for it; else 0.
 
   bool operator==(const Header&) const = default;
 };

@@ -117,6 +117,7 @@ TransportContext context(const CommunicatorParts& parts, const Secret& secret) {
   result.secret = secret;
   result.trust_network = config.trust_network;
   result.tls = config.tls;
+  result.checksum = config.checksum;
   result.interfaces = config.interfaces;
   return result;
 }

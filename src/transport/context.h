@@ -36,6 +36,7 @@ struct TransportContext {
   /// The job's, by which ranks of different machines know each other; none: see trust_network.
   Secret secret;
   bool trust_network = false;       ///< Ranks of different machines may do without.
+  bool checksum = false;            ///< TUTTI_CHECKSUM.
   bool tls = false;                 ///< Data between machines is encrypted.
   std::string interfaces = "auto";  ///< TUTTI_INTERFACES.
 

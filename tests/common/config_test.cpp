@@ -98,6 +98,7 @@ TEST(Config, ReadsEveryKnobFromTheEnvironment) {
                                            "TUTTI_SECRET_FILE=/run/secret",
                                            "TUTTI_TRUST_NETWORK=yes",
                                            "TUTTI_TLS=1",
+                                           "TUTTI_CHECKSUM=1",
                                            "TUTTI_TUNING_FILE=/t.json",
                                            "TUTTI_INTERFACES=^docker,lo",
                                            "TUTTI_STALL_MS=0",
@@ -122,6 +123,7 @@ TEST(Config, ReadsEveryKnobFromTheEnvironment) {
   EXPECT_EQ(config.secret_file, "/run/secret");
   EXPECT_TRUE(config.trust_network);
   EXPECT_TRUE(config.tls);
+  EXPECT_TRUE(config.checksum);
   EXPECT_EQ(config.interfaces, "^docker,lo");
   for (const Setting& setting : list_settings(resolved, config))
     EXPECT_EQ(setting.source, setting.name == "config_file" ? "default" : "environment")

@@ -1,5 +1,7 @@
 #include "targets.h"
 
+#include <sys/socket.h>
+
 #include <array>
 #include <cassert>
 
@@ -11,6 +13,7 @@
 #include "rendezvous/authentication.h"
 #include "rendezvous/hello.h"
 #include "rendezvous/store_service.h"
+#include "transport/tcp/endpoint.h"
 
 namespace tutti::fuzz {
 namespace {
@@ -130,11 +133,77 @@ std::vector<std::string> hello_seeds() {
   return {encode(hello), encode(Hello{})};
 }
 
+constexpr std::size_t kMostMessage = 256;
+
+// What a peer says that has proved itself. The first byte chooses whether frames carry checksums,
+// how the others are cut, and who takes them in.
+void run_frames(std::string_view bytes) {
+  int ends[2];
+  if (bytes.empty() ||
+      socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0)
+    return;
+  const auto choice = static_cast<unsigned char>(bytes.front());
+  bytes.remove_prefix(1);
+  const SteadyClock clock;
+  Board board{};
+  tcp::Endpoint endpoint(2, clock, choice % 2 == 1);
+  Fd peer(ends[1]);  // goes first: nobody waits for what it has not read
+  endpoint.add_peer(1, Stream(Fd(ends[0])));
+  tcp::Connection& connection = *endpoint.peer(1);
+  const tcp::GroupContext context{0, kMostMessage, &board, -1};
+  tcp::Group group(connection, context);
+  connection.add(group);
+  RecvChannel& receiver = connection.receiver(group, 0);
+  std::array<std::byte, kMostMessage> place{};
+  const std::size_t step = 1 + choice / 4;
+  for (std::size_t at = 0; at < bytes.size() && !connection.ended(); at += step) {
+    const std::string_view piece = bytes.substr(at, step);
+    if (send(peer.get(), piece.data(), piece.size(), MSG_NOSIGNAL) < 0) break;
+    endpoint.progress();
+    while (const auto message = receiver.peek()) {
+      assert(message->header.length <= kMostMessage);
+      if (message->away && receiver.fetch(choice % 4 < 2 ? place.data() : nullptr) == nullptr)
+        break;
+      receiver.release();
+    }
+  }
+  assert(connection.memory_bytes(group) < (std::size_t{64} << 20));
+  connection.remove(group);
+}
+
+std::string frame(tcp::FrameKind kind, int channel, std::string_view payload,
+                  bool checked = false) {
+  tcp::Frame head;
+  head.kind = kind;
+  head.channel = channel;
+  head.header = {1, 2, static_cast<std::uint32_t>(payload.size()), 0};
+  if (checked) {
+    head.header.crc = crc32c(payload.data(), payload.size());
+    head.check = tcp::check_of(head);
+  }
+  return std::string(bytes_of(head)).append(payload);
+}
+
+std::vector<std::string> frame_seeds() {
+  using enum tcp::FrameKind;
+  const std::string bare(tcp::kBoardBytes, 0), large(256, 'x');
+  const auto all = [](char choice, const std::vector<std::string>& frames) {
+    std::string bytes(1, choice);
+    for (const std::string& one : frames) bytes.append(one);
+    return bytes;
+  };
+  return {all('\x78', {frame(message, 0, "abc"), frame(message, 0, large), frame(message, 1, "")}),
+          all('\x7e', {frame(board_request, 0, ""), frame(board, 0, bare)}),
+          all('\x7f', {frame(message, 0, large, true), frame(credit, 0, "", true),
+                       frame(message, 3, "abc", true)})};
+}
+
 constexpr std::array kTargets{
     Target{"authentication", run_authentication, authentication_seeds},
     Target{"requests", run_requests, request_seeds},
     Target{"addresses", run_addresses, address_seeds},
     Target{"hello", run_hello, hello_seeds},
+    Target{"frames", run_frames, frame_seeds},
 };
 
 }  // namespace

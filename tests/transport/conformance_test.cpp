@@ -25,7 +25,7 @@ std::byte byte_at(std::uint32_t message, std::size_t i) {
 }
 
 Header header_of(std::uint32_t message, std::size_t bytes) {
-  return {message, message * 7 + 1, static_cast<std::uint32_t>(bytes), ~message};
+  return {message, message * 7 + 1, static_cast<std::uint32_t>(bytes), 0};
 }
 
 // False: the window is full.
@@ -206,7 +206,7 @@ TEST_P(Conformance, AMessageMayLieWhereItsSenderHasItUntilItIsGivenBack) {
   RecvChannel& receiver = ranks[1].receiver(0, 0);
   if (!ranks.eventually([&] { return sender.takes_memory(); }))
     GTEST_SKIP() << "its channels copy all that they send";
-  const bool kernel_takes_it = GetParam().name == "tcp" || GetParam().name == "tls";
+  const bool kernel_takes_it = GetParam().name != "stream";
   std::vector<std::byte> data(2000), copy(2000);
   for (std::uint32_t message = 0; message < 20; ++message) {
     for (std::size_t i = 0; i < data.size(); ++i) data[i] = byte_at(message, i);

@@ -4,6 +4,8 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <cstdint>
 #include <future>
 #include <limits>
@@ -93,6 +95,54 @@ TEST_F(TcpTransport, StrangersAtThePortKeepNobodyOutAndTheDoorIsShutBehindTheLas
   sender.acquire(8);
   sender.post({1, 2, 8, 0});
   EXPECT_TRUE(eventually(*ranks[0], [&] { return ranks[0]->receiver(2, 0).peek().has_value(); }));
+}
+
+TEST_F(TcpTransport, AFloodTakesABoundedNumberOfPlacesWhileRanksWaitForTheLast) {
+  // Time stands still: nobody is cut for being slow.
+  struct StandingClock final : Clock {
+    TimePoint now() const override { return at; }
+    TimePoint at = std::chrono::steady_clock::now();
+  } standing;
+  std::vector<std::unique_ptr<Transport>> ranks;
+  std::vector<std::string> addresses;
+  for (int rank = 0; rank < 3; ++rank) {
+    TransportContext still = context(rank, 3);
+    still.clock = &standing;
+    ranks.push_back(tcp::make(still));
+    addresses.push_back(ranks.back()->address());
+  }
+  const auto connected = [&](int rank) {
+    return std::async(std::launch::async, [&, rank] {
+      ranks[static_cast<std::size_t>(rank)]->connect(addresses, clock_.now() + kLong);
+    });
+  };
+  auto first = connected(0), second = connected(1);
+  // All stay; most begin a handshake and say a byte of it now and then.
+  std::vector<Fd> flood;
+  const std::string hello(bytes_of(AuthHello{}));
+  for (int i = 0; i < 600; ++i) {
+    Fd stranger = call(place_of(*ranks[0]));
+    ASSERT_TRUE(stranger);
+    say(stranger, hello.substr(0, static_cast<std::size_t>(i) % hello.size()));
+    flood.push_back(std::move(stranger));
+    if (i % 10 == 0)
+      for (const Fd& slow : flood) say(slow, "\x75");
+  }
+  const auto cut = [&] {
+    return std::count_if(flood.begin(), flood.end(), [](const Fd& stranger) {
+      char bytes[100];
+      ssize_t got = 0;
+      do got = recv(stranger.get(), bytes, sizeof bytes, MSG_DONTWAIT);
+      while (got > 0);
+      return got == 0 || errno != EAGAIN;
+    });
+  };
+  // 64 places, and one for each rank.
+  EXPECT_TRUE(eventually(*ranks[2], [&] { return cut() >= 600 - 64 - 3; })) << cut();
+  auto third = connected(2);
+  EXPECT_NO_THROW(first.get());
+  EXPECT_NO_THROW(second.get());
+  EXPECT_NO_THROW(third.get());
 }
 
 TEST_F(TcpTransport, WhoKnowsAnotherSecretIsRefusedAndTold) {

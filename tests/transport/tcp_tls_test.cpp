@@ -93,6 +93,48 @@ TEST_F(TcpWithTls, BytesThatAreChangedOnTheWayAreCorruptForBothEnds) {
   }
 }
 
+TEST_F(TcpTransport, WithChecksumsABitThatIsChangedIsCorruptForWhoGetsIt) {
+  // In the head of a message, in one that lies in memory of the channel's, and in one that goes
+  // straight to where it belongs.
+  for (const std::size_t at : {3u, 20u, 1'000u, 30'000u}) {
+    std::vector<std::unique_ptr<Transport>> ranks;
+    for (int rank = 0; rank < 2; ++rank) {
+      TransportContext checked = context(rank, 2);
+      checked.checksum = true;
+      checked.max_message_bytes = 40'000;
+      ranks.push_back(tcp::make(checked));
+    }
+    Middle middle(place_of(*ranks[0]));
+    tcp::Address through = *tcp::Address::parse(ranks[0]->address());
+    through.places = {middle.place()};
+    ASSERT_THAT(connect(ranks, kLong, {through.to_string(), ranks[1]->address()}),
+                ElementsAre("", ""));
+    middle.flip(true, at);
+    SendChannel& sender = ranks[1]->sender(0, 0);
+    const std::vector<std::byte> data(40'000, std::byte{7});
+    ASSERT_TRUE(sender.acquire_at(data.data(), data.size()));
+    sender.post({1, 2, 40'000, 0});
+    std::vector<std::byte> copy(40'000);
+    RecvChannel& receiver = ranks[0]->receiver(1, 0);
+    EXPECT_TRUE(eventually(*ranks[0], [&] {
+      static_cast<void>(ranks[1]->all_left());
+      const auto found = receiver.peek();
+      EXPECT_TRUE(!found || found->away);
+      if (found) {
+        EXPECT_EQ(receiver.fetch(copy.data()), nullptr);
+      }
+      return ranks[0]->status(1).state == PeerStatus::State::corrupt;
+    })) << at;
+    EXPECT_THAT(ranks[0]->status(1).why, HasSubstr("checksum"));
+    // What it has to say about that still goes out.
+    ranks[0]->own_board().fail(ErrorKind::corrupt, "what came is damaged");
+    ranks[0]->wake(1);
+    EXPECT_TRUE(eventually(*ranks[1], [&] {
+      return ranks[1]->status(0).state == PeerStatus::State::failed;
+    })) << at;
+  }
+}
+
 TEST_F(TcpWithTls, AHandshakeThatIsChangedOnTheWayIsTriedAgainByTheNextWay) {
   make_two();
   Middle middle(place_of(*ranks_[0]));

@@ -44,6 +44,15 @@ Transports all_tls(std::span<const TransportContext> contexts, std::uint64_t) {
   return all;
 }
 
+Transports all_checked(std::span<const TransportContext> contexts, std::uint64_t) {
+  Transports all;
+  for (TransportContext context : contexts) {
+    context.checksum = true;
+    all.push_back(tcp::make(context));
+  }
+  return all;
+}
+
 Transports all_stream(std::span<const TransportContext> contexts, std::uint64_t seed) {
   auto mesh = stream::make_mesh(static_cast<int>(contexts.size()));
   stream::Faults faults;
@@ -80,6 +89,7 @@ std::vector<TransportKind> transport_kinds() {
           {"shm", true, all_shm},
           {"tcp", false, all_tcp},
           {"tls", false, all_tls},
+          {"checked_tcp", false, all_checked},
           {"stream", false, all_stream}};
 }
 

@@ -95,6 +95,7 @@ void TcpSendChannel::post(const Header& header) {
   frame.group = group_;
   frame.channel = number_;
   frame.header = header;
+  connection_.seal(frame, lent_ != nullptr ? lent_ : slots_.payload());
   const std::uint32_t message = posted_.load(std::memory_order_relaxed) + 1;
   posted_.store(message, std::memory_order_release);
   if (lent_ != nullptr) {

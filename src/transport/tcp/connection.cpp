@@ -44,11 +44,12 @@ iovec piece(const void* data, std::size_t bytes) noexcept {
 
 }  // namespace
 
-Connection::Connection(Endpoint& endpoint, const Clock& clock, Stream stream)
+Connection::Connection(Endpoint& endpoint, const Clock& clock, Stream stream, bool checksum)
     : endpoint_(endpoint),
       clock_(clock),
       stream_(std::move(stream)),
       window_(window_for(there_and_back(socket()))),
+      checksum_(checksum),
       inbox_(kInboxBytes) {}
 
 void Connection::add(Group& group) {
@@ -156,8 +157,9 @@ void Connection::read(Read how) {
     const ssize_t got = stream_.read(std::span(to).subspan(straight == 0 ? 1 : 0));
     if (got < 0 && not_now(errno)) return;
     if (got < 0) {
-      corrupt_.store(errno == EBADMSG, std::memory_order_release);
-      return end(stream_.describe(errno));
+      const bool damaged = errno == EBADMSG;
+      std::string why = stream_.describe(errno);
+      return damaged ? end_corrupt(std::move(why)) : end(std::move(why));
     }
     if (got == 0)
       return end(why_unwritable_.empty() ? "its process has ended or closed the connection"
@@ -211,6 +213,8 @@ Group* Connection::find(std::uint32_t id) {
 // Of an unknown group: of a communicator that has gone here, or is not here yet (which asks for the
 // peer's board when it is).
 void Connection::begin(const Frame& frame) {
+  if (checksum_ && frame.check != check_of(frame))
+    return end_corrupt("the head of a message does not fit its checksum");
   Group* const group = find(frame.group);
   payload_ = {frame, nullptr, frame.header.length, group};
   if (group != nullptr && frame.credits > 0) {
@@ -228,7 +232,7 @@ void Connection::begin(const Frame& frame) {
       break;
     case FrameKind::board:
       if (payload_.left != kBoardBytes) break;
-      if (group != nullptr) payload_.to = board_in_.data();
+      if (group != nullptr) payload_.to = payload_.begin = board_in_.data();
       return;
     case FrameKind::board_request:
       if (payload_.left != 0) break;
@@ -245,7 +249,9 @@ void Connection::begin_message(const Frame& frame, Group& group) {
     return end(fmt::format("it sent a message of {} bytes on channel {}, which cannot be",
                            frame.header.length, frame.channel));
   payload_.channel = &group.channel(frame.channel).receiver;
-  if (!payload_.channel->announce(frame.header))
+  Header header = frame.header;
+  if (checksum_) header.crc = 0;  // this transport's own
+  if (!payload_.channel->announce(header))
     return end("it sent more messages than there was room for");
   if (payload_.left > inbox_end_ - inbox_begin_) {
     payload_.waits = true;
@@ -278,6 +284,10 @@ void Connection::fetch(TcpRecvChannel& channel, std::byte* to) {
 }
 
 void Connection::finish_payload() {
+  const Header& header = payload_.frame.header;
+  if (checksum_ && payload_.begin != nullptr && header.crc != crc32c(payload_.begin, header.length))
+    return end_corrupt(
+        fmt::format("{} bytes do not fit the checksum that came with them", header.length));
   if (payload_.group != nullptr) {
     if (payload_.channel != nullptr) {
       payload_.channel->complete(payload_.begin);
@@ -298,9 +308,15 @@ void Connection::tell(const Group& group) {
     eventfd_write(group.context.doorbell_fd, 1);
 }
 
+// What this rank has to say about it still goes out.
+void Connection::end_corrupt(std::string why) {
+  corrupt_.store(true, std::memory_order_release);
+  end(std::move(why));
+}
+
 void Connection::end(std::string why) {
   why_ended_ = std::move(why);
-  why_unwritable_ = why_ended_;
+  if (!corrupt()) why_unwritable_ = why_ended_;
   inbox_begin_ = inbox_end_ = 0;
   payload_ = {};
   ended_.store(true, std::memory_order_release);
@@ -343,8 +359,9 @@ bool Connection::flush() {
   return all_written() || !why_unwritable_.empty();
 }
 
-void Connection::put(const Frame& frame) {
+void Connection::put(Frame frame) {
   const std::lock_guard lock(mutex_);
+  seal(frame, nullptr);
   Unsent unsent;
   unsent.frame = frame;
   send(std::move(unsent));
@@ -381,6 +398,7 @@ void Connection::send_board(const Group& group) {
   unsent.frame.kind = FrameKind::board;
   unsent.frame.group = group.context.id;
   unsent.frame.header.length = static_cast<std::uint32_t>(board.size());
+  seal(unsent.frame, board.data());
   unsent.data = board.data();
   unsent.bytes = board.size();
   send(std::move(unsent), true);
@@ -396,6 +414,7 @@ const Board* Connection::board(Group& group) {
     Unsent unsent;
     unsent.frame.kind = FrameKind::board_request;
     unsent.frame.group = group.context.id;
+    seal(unsent.frame, nullptr);
     send(std::move(unsent));
   }
   return nullptr;

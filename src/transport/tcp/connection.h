@@ -30,7 +30,7 @@ class Endpoint;
 /// before anything newer.
 class Connection {
  public:
-  Connection(Endpoint& endpoint, const Clock& clock, Stream stream);
+  Connection(Endpoint& endpoint, const Clock& clock, Stream stream, bool checksum);
 
   int socket() const noexcept { return stream_.fd(); }
   std::uint32_t window() const noexcept { return window_; }
@@ -69,8 +69,14 @@ class Connection {
   bool flush();
   bool has_unsent() const noexcept { return has_unsent_.load(std::memory_order_relaxed); }
 
+  /// What a frame and its payload say of themselves where checksums are asked for.
+  void seal(Frame& frame, const std::byte* payload) const noexcept {
+    if (!checksum_) return;
+    frame.header.crc = crc32c(payload, frame.header.length);
+    frame.check = check_of(frame);
+  }
   /// A frame without payload.
-  void put(const Frame& frame);
+  void put(Frame frame);
   /// A message with its frame before it, of which `channel` is told when it has gone.
   void put_message(std::span<const std::byte> bytes, TcpSendChannel& channel);
   /// The same, of a message that lies in the program's memory until it has gone.
@@ -150,11 +156,13 @@ class Connection {
   void send_board(const Group& group);
   void set_unsent();
   void end(std::string why);
+  void end_corrupt(std::string why);
 
   Endpoint& endpoint_;
   const Clock& clock_;
   Stream stream_;
   const std::uint32_t window_;  // see window_for()
+  const bool checksum_;
   mutable std::mutex mutex_;
   std::map<std::uint32_t, Group*> groups_;  // by id
   Group* last_ = nullptr;                   // of groups_: whose frame came last

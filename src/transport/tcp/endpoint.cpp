@@ -46,8 +46,11 @@ bool throw_away_what_comes(int socket) {
 
 }  // namespace
 
-Endpoint::Endpoint(int size, const Clock& clock)
-    : clock_(clock), epoll_(make_epoll()), peers_(static_cast<std::size_t>(size)) {}
+Endpoint::Endpoint(int size, const Clock& clock, bool checksum)
+    : clock_(clock),
+      checksum_(checksum),
+      epoll_(make_epoll()),
+      peers_(static_cast<std::size_t>(size)) {}
 
 Endpoint::~Endpoint() {
   if (getpid() == owner_) linger();  // a forked child only closes its copies
@@ -55,7 +58,7 @@ Endpoint::~Endpoint() {
 
 void Endpoint::add_peer(int rank, Stream stream) {
   auto& peer = peers_[static_cast<std::size_t>(rank)];
-  peer = std::make_unique<Connection>(*this, clock_, std::move(stream));
+  peer = std::make_unique<Connection>(*this, clock_, std::move(stream), checksum_);
   if (!watch(*peer))
     throw Error(ErrorKind::unavailable,
                 fmt::format("cannot watch a connection: {}", std::strerror(errno)));

@@ -15,7 +15,8 @@ namespace tutti::tcp {
 /// threads. Its ranks are those of the communicator that made it.
 class Endpoint {
  public:
-  Endpoint(int size, const Clock& clock);
+  /// `checksum`: all frames carry a CRC-32C, and what does not fit it is corrupt.
+  Endpoint(int size, const Clock& clock, bool checksum = false);
   /// What has been written still arrives: waits until peers' machines have it, or nothing has
   /// moved for two seconds.
   ~Endpoint();
@@ -52,6 +53,7 @@ class Endpoint {
   void linger() noexcept;
 
   const Clock& clock_;
+  const bool checksum_;
   const pid_t owner_ = getpid();
   const Fd epoll_;
   std::vector<std::unique_ptr<Connection>> peers_;  // by rank

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "common/crc32c.h"
 #include "common/wire.h"
 
 namespace tutti::tcp {
@@ -22,9 +23,15 @@ struct Frame {
   std::uint16_t credits = 0;
   std::uint32_t group = 0;  ///< Of whose communicator: Subset::id.
   std::int32_t channel = 0;
-  std::uint32_t zero = 0;
-  Header header;  ///< Of a message; of the others only its length counts.
+  std::uint32_t check = 0;  ///< check_of(), where checksums are asked for; else 0.
+  Header header;            ///< Of a message; of the others its length counts, and its crc.
 };
 static_assert(sizeof(Frame) == 32);
+
+/// CRC-32C of a frame less its `check`.
+inline std::uint32_t check_of(Frame frame) noexcept {
+  frame.check = 0;
+  return crc32c(&frame, sizeof frame);
+}
 
 }  // namespace tutti::tcp

@@ -28,7 +28,8 @@ class TcpTransport final : public Transport {
  public:
   /// The first, which makes the endpoint.
   explicit TcpTransport(const TransportContext& context)
-      : TcpTransport(context, std::make_shared<Endpoint>(context.size, *context.clock),
+      : TcpTransport(context,
+                     std::make_shared<Endpoint>(context.size, *context.clock, context.checksum),
                      whole(context)) {
     listener_ = rendezvous::listen_tcp({"", 0});
     address_.identity = context.random->next();

@@ -1,0 +1,78 @@
+// Bytes that change on their way between two ranks: what each rank of the job is told.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+
+#include "../transport/middle.h"
+#include "rendezvous/hello.h"
+#include "threads.h"
+#include "transport/tcp/address.h"
+
+namespace tutti::test {
+namespace {
+
+/// A store in which rank 0's port is that of somebody on the way to it.
+class Misled final : public Store {
+ public:
+  explicit Misled(std::shared_ptr<Store> store) : store_(std::move(store)) {}
+
+  void set(std::string_view key, std::string_view value, Deadline deadline) override {
+    store_->set(key, value, deadline);
+  }
+  std::string get(std::string_view key, Deadline deadline) override {
+    std::string value = store_->get(key, deadline);
+    if (!key.ends_with("/hello/0")) return value;
+    Hello hello = decode_hello(value, 0);
+    tcp::Address address = tcp::Address::parse(hello.addresses.at("tcp")).value();
+    for (const SocketAddress& place : address.places)
+      if (place.host == "127.0.0.1") middle_.emplace(place);
+    address.places = {middle_->place()};
+    hello.addresses["tcp"] = address.to_string();
+    return encode(hello);
+  }
+  std::int64_t add(std::string_view key, std::int64_t amount, Deadline deadline) override {
+    return store_->add(key, amount, deadline);
+  }
+  void wait(std::string_view key, Deadline deadline) override { store_->wait(key, deadline); }
+
+  Middle& middle() { return middle_.value(); }
+
+ private:
+  const std::shared_ptr<Store> store_;
+  std::optional<Middle> middle_;
+};
+
+class Damage : public testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(All, Damage, testing::Bool(), [](const auto& with) {
+  return std::string(with.param ? "WithTls" : "WithChecksums");
+});
+
+TEST_P(Damage, IsToldToEveryRankWithItsKindTheRanksAndTheOperation) {
+  Config config = quick_config("tcp");
+  config.timeout = config.startup_timeout = std::chrono::minutes(10);  // nobody waits for that
+  (GetParam() ? config.tls : config.checksum) = true;
+  const auto store = std::make_shared<MemoryStore>();
+  const auto misled = std::make_shared<Misled>(store);
+  std::vector<std::string> outcomes(3);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 3; ++rank)
+    threads.emplace_back([&, rank] {
+      outcomes[static_cast<std::size_t>(rank)] = outcome_of([&] {
+        const std::shared_ptr<Store> own = rank == 2 ? std::shared_ptr<Store>(misled) : store;
+        Communicator comm = Communicator::create(own, rank, 3, config);
+        comm.barrier();
+        if (rank == 2) misled->middle().flip(true, 50'000);
+        std::vector<float> data(200'000, 1);
+        for (;;) comm.all_reduce(std::span(data));
+      });
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& outcome : outcomes)
+    EXPECT_THAT(outcome, AllOf(StartsWith("corrupt"), HasSubstr("all_reduce"), HasSubstr("#"),
+                               HasSubstr("Do not use the results")));
+  EXPECT_THAT(outcomes[0], HasSubstr("what comes from rank 2"));
+}
+
+}  // namespace
+}  // namespace tutti::test
