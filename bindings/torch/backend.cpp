@@ -89,16 +89,26 @@ Backend::WorkPtr Backend::work(c10d::OpType what, const char* title, const Tenso
 
 // Counted before it is started, since it may end at once.
 void Backend::start_together(std::vector<WorkPtr> parts, const WorkPtr& whole, tutti::Work handle) {
-  {
-    const std::lock_guard lock(under_way_mutex_);
-    ++under_way_;
-  }
+  begins();
   for (const WorkPtr& part : parts) part->joins(handle);
   whole->started(std::move(handle), [this, parts = std::move(parts)](const Error* error) {
     for (const WorkPtr& part : parts) part->ended(error);
-    const std::lock_guard lock(under_way_mutex_);
-    if (--under_way_ == 0) none_under_way_.notify_all();
+    ends();
   });
+}
+
+void Backend::begins() {
+  const std::lock_guard lock(under_way_mutex_);
+  ++under_way_;
+}
+
+void Backend::ends() {
+  const std::lock_guard lock(under_way_mutex_);
+  if (--under_way_ == 0) none_under_way_.notify_all();
+}
+
+std::chrono::milliseconds Backend::timeout_of(const Terms& terms) const {
+  return bounded(terms.timeout == c10d::kUnsetTimeout ? timeout_.load() : terms.timeout);
 }
 
 Backend::Handle Backend::issue(WorkPtr work, const Terms& terms, CallFunction call) {
@@ -106,8 +116,7 @@ Backend::Handle Backend::issue(WorkPtr work, const Terms& terms, CallFunction ca
     const std::lock_guard lock(calls_);
     if (!communicator_) refuse_left();
     CallOptions options;
-    options.timeout =
-        bounded(terms.timeout == c10d::kUnsetTimeout ? timeout_.load() : terms.timeout);
+    options.timeout = timeout_of(terms);
     options.premultiplier = terms.factor;
     options.received = terms.received;
     options.group = group_.get();
@@ -215,6 +224,7 @@ c10d::ErrorType Backend::getError() {
 void Backend::end_calls(const char* why) {
   const std::lock_guard lock(communicator_mutex_);
   if (communicator_) communicator_->abort(why);
+  if (sparse_ != nullptr) sparse_->abort(why);
 }
 
 void Backend::shutdown() {
@@ -228,8 +238,15 @@ void Backend::shutdown() {
   coalesced_.clear();
   group_.reset();
   std::optional<Communicator> left;
-  const std::lock_guard lock(communicator_mutex_);
-  left.swap(communicator_);
+  {
+    const std::lock_guard lock(communicator_mutex_);
+    left.swap(communicator_);
+    sparse_.reset();
+  }
+  left.reset();  // which ends its calls
+  std::unique_lock lock(under_way_mutex_);
+  none_under_way_.wait(lock,
+                       [&] { return under_way_ == 0; });  // sparse ones: within their deadlines
 }
 
 }  // namespace tutti::pytorch

@@ -18,6 +18,7 @@
 #include <tutti/tutti.hpp>
 
 #include "completions.h"
+#include "sparse.h"
 #include "work.h"
 
 namespace tutti::pytorch {
@@ -125,6 +126,9 @@ class Backend final : public c10d::Backend {
   WorkPtr work(c10d::OpType what, const char* title, const Tensors& inputs);
   Handle issue(WorkPtr work, const Terms& terms, CallFunction call);
   void start_together(std::vector<WorkPtr> parts, const WorkPtr& whole, tutti::Work handle);
+  void begins();  // a call is under way
+  void ends();
+  std::chrono::milliseconds timeout_of(const Terms& terms) const;
   [[noreturn]] void refuse_left() const;
   void end_calls(const char* why);
   void check_lists(const char* what, const TensorLists& lists, const at::Tensor& like) const;
@@ -136,6 +140,7 @@ class Backend final : public c10d::Backend {
   std::mutex calls_;  // held while a call is made, and while a blocking one runs
   std::mutex communicator_mutex_;
   std::optional<Communicator> communicator_;  // none: left; changed under both mutexes
+  std::unique_ptr<SparseSums> sparse_;        // null: none yet; changed under both mutexes
   std::unique_ptr<Group> group_;    // between startCoalescing() and endCoalescing(); under calls_
   std::vector<WorkPtr> coalesced_;  // guarded by calls_
   std::atomic<std::uint64_t> number_{0};

@@ -1,7 +1,7 @@
 // Collectives on one tensor a rank.
 #include "backend.h"
 
-#include <numeric>
+#include <torch/csrc/utils/pybind.h>
 
 #include <c10/util/Exception.h>
 
@@ -83,43 +83,37 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions& options, bool) {
 
 // --- sparse ---
 
-// Each rank's entries to all, who add them up: the ranks have different ones.
+// On a communicator of their own, which the first of them makes: it waits for the other ranks.
 Backend::Handle Backend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) {
   at::Tensor& tensor = only("all_reduce", tensors);
   TORCH_CHECK_VALUE(tensor.layout() == at::kSparse && tensor.device().is_cpu(),
                     "all_reduce of a sparse tensor: takes COO tensors in the host's memory");
   TORCH_CHECK_VALUE(options.reduceOp == c10d::ReduceOp::SUM,
                     "all_reduce of a sparse tensor: can only sum");
-  WorkPtr made = work(c10d::OpType::_ALLREDUCE_SPARSE, "tutti:sparse_all_reduce", tensors);
-  const at::Tensor input = tensor.coalesce();
-  const at::Tensor indices = input.indices().t().contiguous();  // an entry's index in a row
-  const at::Tensor values = input.values().contiguous();
-  const std::int64_t entries = values.size(0);
-  at::Tensor sum;
-  issue(made, terms(options), [&](Communicator& comm, const CallOptions& told, bool) {
-    TORCH_CHECK_VALUE(told.group == nullptr, "all_reduce of a sparse tensor: cannot be coalesced");
-    const auto size = static_cast<std::size_t>(getSize());
-    std::vector<std::int64_t> all(size);
-    comm.all_gather(&entries, all.data(), 1, DataType::int64, told);
-    const std::int64_t whole = std::accumulate(all.begin(), all.end(), std::int64_t{0});
-    const auto gathered = [&](const at::Tensor& own) {
-      std::vector<std::int64_t> shape = own.sizes().vec();
-      shape[0] = whole;
-      at::Tensor joined = at::empty(shape, own.options());
-      const std::size_t row = whole > 0 ? count_of(joined) / static_cast<std::size_t>(whole) : 0;
-      std::vector<std::size_t> counts;
-      for (const std::int64_t each : all) counts.push_back(static_cast<std::size_t>(each) * row);
-      comm.all_gatherv(own.data_ptr(), joined.data_ptr(), counts, {}, elements(own).type, told);
-      return joined;
-    };
-    const at::Tensor all_indices = gathered(indices);
-    const at::Tensor all_values = gathered(values);
-    sum = at::sparse_coo_tensor(all_indices.t(), all_values, input.sizes()).coalesce();
-    return tutti::Work();
-  });
-  tensor.copy_(sum);
-  made->give({sum});
-  return made;
+  const Terms terms = pytorch::terms(options);
+  Handle work;
+  try {
+    const std::lock_guard lock(calls_);
+    if (!communicator_) refuse_left();
+    TORCH_CHECK_VALUE(group_ == nullptr, "all_reduce of a sparse tensor: cannot be coalesced");
+    if (sparse_ == nullptr) {
+      auto made = std::make_unique<SparseSums>(communicator_->dup());
+      const std::lock_guard seen(communicator_mutex_);
+      sparse_ = std::move(made);
+    }
+    begins();
+    work = sparse_->start(tensor, timeout_of(terms), ++number_, completions_, [this] { ends(); });
+  } catch (const Error& error) {
+    rethrow(error);
+  }
+  if (terms.async) return work;
+  try {
+    work->wait();
+  } catch (const pybind11::error_already_set&) {  // Ctrl-C
+    end_calls("a call was interrupted");
+    throw;
+  }
+  return work;
 }
 
 }  // namespace tutti::pytorch

@@ -8,8 +8,6 @@
 namespace tutti::pytorch {
 namespace {
 
-constexpr std::chrono::milliseconds kBetweenSignals{100};
-
 std::exception_ptr as_exception(const Error& error) {
   try {
     rethrow(error);

@@ -22,6 +22,9 @@ namespace tutti::pytorch {
 /// Throws tutti's error as torch's: ValueError for `usage`, DistBackendError for all others.
 [[noreturn]] void rethrow(const Error& error);
 
+/// How often whoever waits looks for Ctrl-C.
+inline constexpr std::chrono::milliseconds kBetweenSignals{100};
+
 /// For CallOptions::interrupted: whether Python has an exception to raise in this thread, Ctrl-C
 /// for one. raise_interruption() then throws it.
 bool interrupted() noexcept;

@@ -242,6 +242,28 @@ def sparse_sums():
     dist.all_reduce(data)
     wanted = torch.tensor([[1.0, 2.0]] * size + [[3.0 * size, 4.0 * size]])
     expect(data.to_dense(), wanted)
+    several = [torch.sparse_coo_tensor([[each % size]], [float(rank)], (size,)) for each in range(5)]
+    dense = torch.full((10,), 1.0)
+    works = []
+    for each in several:
+        works.append(dist.all_reduce(each, async_op=True))
+        dist.all_reduce(dense)  # meanwhile
+    doubled = works[4].get_future().then(lambda future: future.value()[0].to_dense() * 2)
+    for each, work in zip(several, works):
+        waited(work)
+        expect(each.to_dense().sum(), torch.tensor(float(sum(range(size)))))
+    expect(doubled.wait().sum(), torch.tensor(2.0 * sum(range(size))))
+    expect(dense, torch.full((10,), float(size) ** 5))
+    if size > 1 and rank == 0:  # it does not block: who waits for a message calls it later
+        work = dist.all_reduce(several[0], async_op=True)
+        dist.send(torch.ones(1), 1)
+    elif rank == 1:
+        dist.recv(torch.ones(1), 0)
+    if rank > 0:
+        work = dist.all_reduce(several[0], async_op=True)
+    if size > 1:
+        waited(work)
+        expect(several[0].to_dense().sum(), torch.tensor(float(size * sum(range(size)))))
 
 
 def works_and_futures():

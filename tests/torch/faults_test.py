@@ -149,6 +149,18 @@ def destroyed_with_calls_under_way():
     return until_rank_0_is_done(destroys)
 
 
+def sparse_sums_aborted():
+    data = torch.sparse_coo_tensor([[1]], [1.0], (3,))
+    dist.all_reduce(data)
+    if dist.get_rank() == 1:
+        return complaint(dist.recv, torch.zeros(1), 0)
+    work = dist.all_reduce(data, async_op=True)
+    future = work.get_future()
+    dist.group.WORLD.abort()
+    holds(complaint(future.wait), "aborted")
+    return complaint(work.wait)
+
+
 def aborted():
     rank = dist.get_rank()
     group = dist.new_group()
@@ -237,6 +249,9 @@ class Faults(unittest.TestCase):
 
     def test_abort_ends_what_waits_here_and_on_the_peer(self):
         self.both(aborted, "rank 0 aborted")
+
+    def test_abort_ends_a_sum_of_sparse_tensors(self):
+        self.both(sparse_sums_aborted, "rank 0 aborted")
 
     def test_a_forked_child_is_refused_and_harms_nobody(self):
         ranks.run(2, forks)

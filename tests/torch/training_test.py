@@ -79,6 +79,26 @@ def data_parallel(options):
     same_everywhere(model)
 
 
+def sparse_gradients():
+    def sampled(step):
+        torch.manual_seed(step)
+        return torch.randint(0, 30, (BATCH, 4))
+
+    def trained(sparse, whole):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Embedding(30, 8, sparse=sparse), nn.Flatten(), nn.Linear(32, 3)).double()
+        parallel = model if whole else DistributedDataParallel(model)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(4):
+            optimizer.zero_grad()
+            parallel(sampled(step) if whole else share(sampled(step))).square().mean().backward()
+            optimizer.step()
+        return model
+
+    wanted = trained(False, True)
+    close(trained(True, False), torch.cat([each.detach().flatten() for each in wanted.parameters()]))
+
+
 def buckets_that_peers_reach():
     model = DistributedDataParallel(network(), gradient_as_bucket_view=True)
     step_by_step(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
@@ -216,6 +236,10 @@ class Training(unittest.TestCase):
     def test_buckets_of_data_parallel_are_memory_that_peers_reach(self):
         for size in (2, 3):
             ranks.run(size, buckets_that_peers_reach)
+
+    def test_data_parallel_with_sparse_gradients(self):
+        for size in (2, 3):
+            ranks.run(size, sparse_gradients)
 
     def test_data_parallel_finds_unused_parameters(self):
         ranks.run(2, unused_parameters)
