@@ -7,6 +7,7 @@
 #include <chrono>
 #include <sstream>
 #include <string>
+#include <utility>
 
 #include <tutti/error.hpp>
 
@@ -18,6 +19,7 @@ namespace {
 // A job of hundreds can differ in one way: these many ranks are named, the rest counted.
 constexpr std::size_t kMostNamed = 16;
 constexpr std::chrono::seconds kGrace{1};
+constexpr std::size_t kPageBytes = 512 << 10, kLengthDigits = 8;
 
 std::string list_ranks(const std::vector<int>& ranks) {
   std::vector<std::string> named;
@@ -88,6 +90,45 @@ std::string differences(const Hello& hello, const Hello& first) {
   return join(found, "; ");
 }
 
+// All hellos, each behind its length, in as many values as it takes: rank 0 writes them, so that a
+// rank reads a few values and not one of each other.
+std::string book_key(std::string_view prefix, std::size_t page) {
+  return fmt::format("{}/hello/book/{}", prefix, page);
+}
+
+void write_book(Store& store, std::string_view prefix, int size, Store::Deadline deadline) {
+  std::string page;
+  std::size_t pages = 0;
+  const auto turn = [&] {
+    store.set(book_key(prefix, pages++), std::exchange(page, {}), deadline);
+  };
+  for (int rank = 0; rank < size; ++rank) {
+    const std::string hello = store.get(hello_key(prefix, rank), deadline);
+    if (!page.empty() && page.size() + hello.size() + kLengthDigits > kPageBytes) turn();
+    page.append(fmt::format("{:>{}}", hello.size(), kLengthDigits)).append(hello);
+  }
+  turn();
+}
+
+std::vector<Hello> read_book(Store& store, std::string_view prefix, int size,
+                             Store::Deadline deadline) {
+  std::vector<Hello> hellos;
+  for (std::size_t page = 0; hellos.size() < static_cast<std::size_t>(size); ++page) {
+    const std::string text = store.get(book_key(prefix, page), deadline);
+    for (std::string_view left = text; !left.empty();) {
+      const auto bytes = parse_number<std::size_t>(trim(left.substr(0, kLengthDigits)));
+      if (!bytes || left.size() < kLengthDigits + *bytes)
+        throw Error(ErrorKind::corrupt,
+                    "what rank 0 wrote of all ranks cannot be read: is it "
+                    "running the same build of tutti?");
+      hellos.push_back(
+          decode_hello(left.substr(kLengthDigits, *bytes), static_cast<int>(hellos.size())));
+      left.remove_prefix(kLengthDigits + *bytes);
+    }
+  }
+  return hellos;
+}
+
 }  // namespace
 
 std::vector<Hello> exchange_hellos(Store& store, std::string_view prefix, int rank, int size,
@@ -95,10 +136,9 @@ std::vector<Hello> exchange_hellos(Store& store, std::string_view prefix, int ra
   assert(0 <= rank && rank < size);
   store.set(hello_key(prefix, rank), encode(mine), deadline);
   store.add(arrival_key(prefix, rank), 1, deadline);
-  std::vector<Hello> hellos;
   try {
-    for (int peer = 0; peer < size; ++peer)
-      hellos.push_back(decode_hello(store.get(hello_key(prefix, peer), deadline), peer));
+    if (rank == 0) write_book(store, prefix, size, deadline);
+    return read_book(store, prefix, size, deadline);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::timeout) throw;
     const std::vector<int> missing = missing_ranks(store, prefix, size);
@@ -109,7 +149,6 @@ std::vector<Hello> exchange_hellos(Store& store, std::string_view prefix, int ra
                             "TUTTI_STARTUP_TIMEOUT_MS",
                             rank, missing.size(), size, list_ranks(missing)));
   }
-  return hellos;
 }
 
 void check_agreement(const std::vector<Hello>& hellos, int rank) {

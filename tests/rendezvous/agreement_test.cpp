@@ -90,6 +90,48 @@ TEST(ExchangeHellos, GivesEveryRankTheHellosOfAll) {
   for (std::thread& rank : ranks) rank.join();
 }
 
+/// Counts what is asked of it.
+class Counting final : public Store {
+ public:
+  explicit Counting(Store& store) : store_(store) {}
+  void set(std::string_view key, std::string_view value, Deadline deadline) override {
+    ++calls;
+    store_.set(key, value, deadline);
+  }
+  std::string get(std::string_view key, Deadline deadline) override {
+    ++calls;
+    return store_.get(key, deadline);
+  }
+  std::int64_t add(std::string_view key, std::int64_t amount, Deadline deadline) override {
+    ++calls;
+    return store_.add(key, amount, deadline);
+  }
+  void wait(std::string_view key, Deadline deadline) override {
+    ++calls;
+    store_.wait(key, deadline);
+  }
+  int calls = 0;
+
+ private:
+  Store& store_;
+};
+
+TEST(ExchangeHellos, CostsARankAFewMessagesHoweverManyRanksThereAre) {
+  constexpr int kRanks = 3000;
+  MemoryStore store;
+  for (int rank = 1; rank < kRanks - 1; ++rank)
+    store.set(fmt::format("job/hello/{}", rank), encode(hello_of(rank)), in_time());
+  Counting last(store);
+  std::thread other([&] {
+    const auto hellos =
+        exchange_hellos(last, "job", kRanks - 1, kRanks, hello_of(kRanks - 1), in_time());
+    EXPECT_EQ(hellos, hellos_of(kRanks));
+  });
+  exchange_hellos(store, "job", 0, kRanks, hello_of(0), in_time());
+  other.join();
+  EXPECT_LE(last.calls, 8);
+}
+
 TEST(ExchangeHellos, WorksAmongProcesses) {
   constexpr int kRanks = 4;
   const JobAddress job = job_of(kRanks);

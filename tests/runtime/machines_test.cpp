@@ -165,5 +165,42 @@ TEST_F(TwoMachines, AFrozenRankAndACutCableAreReportedByTheDeadline) {
   }
 }
 
+// Three jobs at once, since silence takes half a minute: one with bytes on their way when the cable
+// goes, one with none, and one that no cable is cut of, whose receiver computes for longer than a
+// vanished machine is given.
+TEST_F(TwoMachines, AVanishedOneIsLostLongBeforeTheDeadlineAndAPeerThatComputesIsNot) {
+  constexpr std::chrono::seconds kComputes{40};
+  const auto job = [this](int rank, const char* placement, int port,
+                          const std::string& by = "auto") {
+    Config patient = config(std::chrono::minutes(5));
+    patient.transports = by;
+    machines_.enter({placement[rank]});
+    set_environment(rank, 2, port);
+    setenv("MASTER_ADDR", "10.77.0.1", 1);
+    return Communicator::from_env(patient);
+  };
+  Processes busy(2, [&, port = unused_port()](int rank) {
+    Communicator comm = job(rank, "ab", port);
+    sum_for_ever(comm);
+  });
+  Processes waiting(2, [&, port = unused_port()](int rank) {
+    Communicator comm = job(rank, "ab", port);
+    int word = 0;
+    comm.recv(std::span(&word, 1), 1 - rank);  // that nobody sends
+  });
+  Processes computing(2, [&, port = unused_port()](int rank) {
+    Communicator comm = job(rank, "aa", port, "tcp");
+    std::vector<float> data(16 << 20, 1);
+    if (rank == 1) std::this_thread::sleep_for(kComputes);
+    comm.all_reduce(std::span(data));
+    expect(data.back() == 2, "a sum");
+  });
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  machines_.cut_cable();
+  EXPECT_THAT(busy.outcome(0), AllOf(StartsWith("peer_lost"), HasSubstr("rank 1 is lost")));
+  EXPECT_THAT(waiting.outcome(0), AllOf(StartsWith("peer_lost"), HasSubstr("rank 1 is lost")));
+  for (int rank = 0; rank < 2; ++rank) EXPECT_THAT(computing.outcome(rank), IsEmpty());
+}
+
 }  // namespace
 }  // namespace tutti::test
