@@ -69,12 +69,9 @@ class TUTTI_API Communicator {
   /// the others.
   std::optional<Communicator> subgroup(std::span<const int> ranks);
 
-  /// After a failure: a new communicator of those ranks that call this, too, in the order of their
-  /// ranks here; it has connections and a background thread of its own, and this one can go. Waits
-  /// for every rank that is not known to have ended, `patience` at most: who comes later gets
-  /// `timeout`. Where a member ends meanwhile it throws, and may be called again by all. Needs the
-  /// store, which rank 0 keeps (`peer_lost` without it) unless it is a file or the program's own;
-  /// `usage` of one split off another, and of one made in process. See docs/embedding.md.
+  /// After a failure: a new communicator of those ranks that call this, too, in their order here.
+  /// Waits for each that is not known to have ended, `patience` at most: who comes later gets
+  /// `timeout`. `usage` of one split off or in process. See docs/embedding.md.
   Communicator shrink(std::chrono::milliseconds patience = std::chrono::seconds(10));
 
   /// Memory for messages, boards and partial results that this rank holds for it, in bytes: grows
