@@ -18,7 +18,7 @@ enum class Kind : std::uint8_t { eager, request, clear, credit };
 struct PointToPoint::Envelope {
   Kind kind = Kind::credit;
   DataType type = DataType::uint8;
-  std::uint16_t credit = 0;  ///< Eager messages that the receiver gives back.
+  std::uint16_t credit = 0;  ///< That the receiver gives back.
   std::int32_t tag = 0;
   std::uint64_t count = 0;
 };
@@ -46,6 +46,13 @@ std::size_t piece_bytes(std::size_t bytes, std::size_t most, bool both_ways) {
 // sender has better to do than to copy, too (docs/performance.md, "Copies by the kernel").
 constexpr std::size_t kLeastFetchedBytes = 4u << 20;
 constexpr std::size_t kLeastFetchedSharing = 512u << 10;
+constexpr std::size_t kFetchedPieceBytes = 1u << 20;  // a deadline is looked at in between
+
+unsigned cost_of(std::size_t eager_bytes) {
+  constexpr std::size_t kPerCredit = PointToPoint::kBytesPerCredit;
+  return static_cast<unsigned>(
+      std::max<std::size_t>(1, (eager_bytes + kPerCredit - 1) / kPerCredit));
+}
 
 void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
   const void* in = from;
@@ -151,7 +158,7 @@ void PointToPoint::start_send(Transfer& send) {
   Peer& to = peer(rank);
   send.id = to.next_id++;
   to.announcing.push_back(send);
-  while (to.credit == 0 && hear(rank)) continue;
+  while (to.credit < cost_of(std::min(send.call.bytes(), eager_bytes_)) && hear(rank)) continue;
   announce(rank);
 }
 
@@ -166,7 +173,7 @@ void PointToPoint::start_recv(Transfer& recv) {
     end(recv);
   } else if (arrival->eager) {
     copy_bytes(recv.call.buffer, arrival->payload.data(), arrival->payload.size());
-    source == rank_ ? ++peer(source).credit : ++peer(source).owed;
+    (source == rank_ ? peer(source).credit : peer(source).owed) += cost_of(arrival->payload.size());
     end(recv);
   } else {
     ask_for(recv, source);
@@ -189,13 +196,13 @@ void PointToPoint::start_own_send(Transfer& send) {
   arrival.tag = call.tag;
   arrival.type = call.type;
   arrival.count = call.count;
-  arrival.eager = call.bytes() <= eager_bytes_ && peer(rank_).credit > 0;
+  arrival.eager = call.bytes() <= eager_bytes_ && peer(rank_).credit >= cost_of(call.bytes());
   if (!arrival.eager) {
     arrival.own = &send;
     return;
   }
   arrival.payload.assign(call.buffer, call.buffer + call.bytes());
-  --peer(rank_).credit;
+  peer(rank_).credit -= cost_of(call.bytes());
   end(send);
 }
 
@@ -297,7 +304,7 @@ void PointToPoint::take_eager(int rank, const Envelope& envelope, const Message&
   if (Transfer* recv = matching_.take_posted(rank, envelope.tag)) {
     accept(*recv, envelope, rank, message.header.operation);
     copy_bytes(recv->call.buffer, payload, bytes);
-    ++peer(rank).owed;
+    peer(rank).owed += cost_of(bytes);
     return end(*recv);
   }
   Arrival& arrival = matching_.keep();
@@ -365,7 +372,7 @@ bool PointToPoint::announce(int rank) {
   Peer& to = peer(rank);
   Transfer& send = *to.announcing.front();
   const TransferCall& call = send.call;
-  const bool eager = call.bytes() <= eager_bytes_ && to.credit > 0;
+  const bool eager = call.bytes() <= eager_bytes_ && to.credit >= cost_of(call.bytes());
   const std::size_t payload = eager ? call.bytes() : 0;
   std::byte* slot = acquire_control(rank, payload);
   if (slot == nullptr) return false;
@@ -378,7 +385,7 @@ bool PointToPoint::announce(int rank) {
     to.announced.push_back(send);
     return true;
   }
-  --to.credit;
+  to.credit -= cost_of(payload);
   end(send);
   return true;
 }
@@ -417,8 +424,11 @@ bool PointToPoint::send_data(int rank) {
   Transfer& send = *to.sending.front();
   const std::size_t all = send.call.bytes();
   if (send.moved < all) {
-    const std::size_t bytes = std::min(
-        all - send.moved, piece_bytes(all, transport_.max_message_bytes(), live_receives_ > 0));
+    const bool fetched = to.bulk_out->in_memory() && send.loan.segment == kAllMemory;
+    const std::size_t piece =
+        fetched ? kFetchedPieceBytes
+                : piece_bytes(all, transport_.max_message_bytes(), live_receives_ > 0);
+    const std::size_t bytes = std::min(all - send.moved, piece);
     if (!fill(*to.bulk_out, send, bytes)) return false;
     to.bulk_out->post({send.id, kMark, static_cast<std::uint32_t>(bytes), 0});
     send.moved += bytes;

@@ -247,6 +247,9 @@ INSTANTIATE_TEST_SUITE_P(
 // Two ranks that a test moves step by step.
 class TwoRanks : public testing::Test {
  protected:
+  explicit TwoRanks(std::size_t message_bytes = Ranks::kMessageBytes)
+      : ranks_(TransportKind::local, 2, 1, message_bytes) {}
+
   // Until nothing moves.
   void settle() {
     for (int turn = 0; turn < 100; ++turn)
@@ -254,12 +257,25 @@ class TwoRanks : public testing::Test {
   }
   PointToPoint& rank(std::size_t k) { return *all_[k]; }
 
-  Ranks ranks_{TransportKind::local, 2, 1};
+  Ranks ranks_;
   std::vector<std::unique_ptr<PointToPoint>> all_ = make_all(ranks_);
 };
 
-TEST_F(TwoRanks, EagerSendsEndAtOnceUntilTheCreditIsUsedUpAndNoMessageIsKeptBeyondIt) {
-  std::vector<std::byte> data(8);
+class EagerSends : public TwoRanks, public testing::WithParamInterface<std::size_t> {
+ protected:
+  EagerSends() : TwoRanks(2 * PointToPoint::kEagerBytes) {}
+};
+
+// Bytes of a message: the longest costs as many credits as it begins kBytesPerCredit.
+INSTANTIATE_TEST_SUITE_P(Sizes, EagerSends,
+                         testing::Values(8, PointToPoint::kBytesPerCredit,
+                                         PointToPoint::kBytesPerCredit + 1,
+                                         PointToPoint::kEagerBytes));
+
+TEST_P(EagerSends, EndAtOnceUntilTheCreditIsUsedUpAndNoMessageIsKeptBeyondIt) {
+  const std::size_t each = std::max<std::size_t>(
+      1, (GetParam() + PointToPoint::kBytesPerCredit - 1) / PointToPoint::kBytesPerCredit);
+  std::vector<std::byte> data(GetParam());
   std::vector<Transfer> sends(PointToPoint::kCredit + 10);
   for (Transfer& send : sends) {
     send.call = send_call(1, 0, data);
@@ -268,8 +284,8 @@ TEST_F(TwoRanks, EagerSendsEndAtOnceUntilTheCreditIsUsedUpAndNoMessageIsKeptBeyo
   }
   const auto ended =
       std::count_if(sends.begin(), sends.end(), [](auto& send) { return send.done; });
-  EXPECT_EQ(ended, PointToPoint::kCredit);
-  std::vector<std::byte> out(8);
+  EXPECT_EQ(ended, PointToPoint::kCredit / each);
+  std::vector<std::byte> out(GetParam());
   std::vector<Transfer> receives(sends.size());
   for (Transfer& recv : receives) {
     recv.call = recv_call(0, 0, out);

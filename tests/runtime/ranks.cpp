@@ -303,7 +303,7 @@ std::string_view to_string(TransportKind kind) {
   return "unknown";
 }
 
-Ranks::Ranks(TransportKind kind, int size, std::uint64_t seed)
+Ranks::Ranks(TransportKind kind, int size, std::uint64_t seed, std::size_t message_bytes)
     : random_(seed), over_network_(kind == TransportKind::tcp) {
   auto wires =
       kind == TransportKind::stream ? stream::make_mesh(size) : std::vector<std::vector<Fd>>{};
@@ -317,8 +317,8 @@ Ranks::Ranks(TransportKind kind, int size, std::uint64_t seed)
     context.size = size;
     context.clock = &clock_;
     context.random = &identities_;
-    context.data_bytes = 3 * kMessageBytes;
-    context.max_message_bytes = kMessageBytes;
+    context.data_bytes = 3 * message_bytes;
+    context.max_message_bytes = message_bytes;
     const bool in_process = kind == TransportKind::local || kind == TransportKind::lending;
     if (in_process) context.hub = hub;
     context.tls = kind == TransportKind::tls;

@@ -30,7 +30,8 @@ class Ranks {
  public:
   static constexpr std::size_t kMessageBytes = 1024;
 
-  Ranks(TransportKind kind, int size, std::uint64_t seed);
+  Ranks(TransportKind kind, int size, std::uint64_t seed,
+        std::size_t message_bytes = kMessageBytes);
 
   int size() const { return static_cast<int>(transports_.size()); }
   Transport& transport(int rank) { return *transports_[static_cast<std::size_t>(rank)]; }
