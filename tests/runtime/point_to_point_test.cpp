@@ -263,7 +263,8 @@ class TwoRanks : public testing::Test {
 
 class EagerSends : public TwoRanks, public testing::WithParamInterface<std::size_t> {
  protected:
-  EagerSends() : TwoRanks(2 * PointToPoint::kEagerBytes) {}
+  // The rings have room for more than the credit allows.
+  EagerSends() : TwoRanks(PointToPoint::kCredit * PointToPoint::kBytesPerCredit) {}
 };
 
 // Bytes of a message: the longest costs as many credits as it begins kBytesPerCredit.
