@@ -19,10 +19,8 @@ namespace tutti {
 
 struct WaitPolicy {
   int polls = 5000;  ///< Attempts back to back: about 50 us, with cores for all ranks.
-  int yields =
-      0;  ///< Then so many times sched_yield() and an attempt; where ranks outnumber cores.
-  std::chrono::microseconds spin_for{
-      300};  ///< Without yields: how long to go on polling before sleeping.
+  int yields = 0;    ///< Then so many times sched_yield() and an attempt, if ranks outnumber cores.
+  std::chrono::microseconds spin_for{300};  ///< Without yields: polling goes on before sleeping.
 };
 
 /// `local_ranks` share `cores` on this machine. `spin_polls` >= 0 overrides the number of polls.

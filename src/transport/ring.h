@@ -147,8 +147,7 @@ class SendRing {
     if (header.length > kInlineBytes) std::memcpy(line.payload, &origin_, sizeof origin_);
     end_[next_ % kLines] = position_ = acquired_end_;
     line.sequence.store(++next_, std::memory_order_release);
-    // A broadcast of 8 B, back to back, takes 66 ns with it and 117 without, one of 1 KiB 0.10 us
-    // and 0.33.
+    // A broadcast of 8 B, back to back, takes 66 ns with it and 117 without.
     fetch_to_write(&memory_->lines[next_ % kLines]);
     peer_.after_store();
   }
