@@ -1,4 +1,5 @@
 // Bytes that change on their way between two ranks: what each rank of the job is told.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,14 +23,18 @@ class Misled final : public Store {
   }
   std::string get(std::string_view key, Deadline deadline) override {
     std::string value = store_->get(key, deadline);
-    if (!key.ends_with("/hello/0")) return value;
-    Hello hello = decode_hello(value, 0);
+    if (!key.ends_with("/hello/book/0")) return value;
+    // All hellos, rank 0's first, each behind its length.
+    const std::size_t length = std::stoul(value.substr(0, kLengthDigits));
+    Hello hello = decode_hello(std::string_view(value).substr(kLengthDigits, length), 0);
     tcp::Address address = tcp::Address::parse(hello.addresses.at("tcp")).value();
     for (const SocketAddress& place : address.places)
       if (place.host == "127.0.0.1") middle_.emplace(place);
     address.places = {middle_->place()};
     hello.addresses["tcp"] = address.to_string();
-    return encode(hello);
+    const std::string changed = encode(hello);
+    return fmt::format("{:>{}}{}{}", changed.size(), kLengthDigits, changed,
+                       value.substr(kLengthDigits + length));
   }
   std::int64_t add(std::string_view key, std::int64_t amount, Deadline deadline) override {
     return store_->add(key, amount, deadline);
@@ -39,6 +44,8 @@ class Misled final : public Store {
   Middle& middle() { return middle_.value(); }
 
  private:
+  static constexpr std::size_t kLengthDigits = 8;
+
   const std::shared_ptr<Store> store_;
   std::optional<Middle> middle_;
 };
