@@ -38,27 +38,34 @@ class Middle {
  private:
   void carry(const std::stop_token& stop) {
     Fd ends[2];
+    bool ended[2] = {};  // what comes from there
     while (!stop.stop_requested()) {
-      pollfd ready[] = {
-          {listener_.get(), POLLIN, 0}, {ends[0].get(), POLLIN, 0}, {ends[1].get(), POLLIN, 0}};
+      pollfd ready[] = {{listener_.get(), POLLIN, 0},
+                        {ended[0] ? -1 : ends[0].get(), POLLIN, 0},
+                        {ended[1] ? -1 : ends[1].get(), POLLIN, 0}};
       if (poll(ready, 3, 10) <= 0) continue;
       if (ready[0].revents != 0) {
         ends[0] = Fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
         const TimePoint deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
         const auto found = rendezvous::find_places(target_, deadline);
         ends[1] = std::move(rendezvous::connect_tcp(found.places.front(), deadline).socket);
+        ended[0] = ended[1] = false;
         continue;
       }
       for (int from = 0; from < 2; ++from)
-        if (ready[1 + from].revents != 0 && !carry(ends[from], ends[1 - from], skip_[from]))
-          ends[0].reset(), ends[1].reset();
+        if (ready[1 + from].revents != 0 && !carry(ends[from], ends[1 - from], skip_[from])) {
+          ended[from] = true;
+          shutdown(ends[1 - from].get(), SHUT_WR);
+        }
+      if (ended[0] && ended[1]) ends[0].reset(), ends[1].reset();
     }
   }
+  // False: nothing more comes from there. What can no longer be sent is read and dropped: the other
+  // way may still have something to say.
   bool carry(const Fd& from, const Fd& to, std::atomic<long>& skip) {
     std::vector<char> bytes(64 << 10);
     const ssize_t got = recv(from.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
-    if (got < 0) return errno == EAGAIN;
-    if (got == 0) return false;
+    if (got <= 0) return got < 0 && errno == EAGAIN;
     const long left = skip.load(std::memory_order_acquire);
     if (left >= 0 && left < got) {
       bytes[static_cast<std::size_t>(left)] ^= 0x04;
@@ -70,7 +77,7 @@ class Middle {
       poll(&writable, 1, 1000);
       const auto count = static_cast<std::size_t>(got - sent);
       const ssize_t put = send(to.get(), bytes.data() + sent, count, MSG_NOSIGNAL | MSG_DONTWAIT);
-      if (put < 0 && errno != EAGAIN) return false;
+      if (put < 0 && errno != EAGAIN) break;
       if (put > 0) sent += put;
     }
     return true;
