@@ -9,6 +9,8 @@
 #include <cstring>
 #include <limits>
 
+#include "common/prefetch.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compute/fixed_point.cpp"
 #include "compute/targets.h"
@@ -109,7 +111,10 @@ template <int kWrite, class Value>
 void fetch_ahead(const void* values, std::size_t begin) {
   const char* block = static_cast<const char*>(values) + (begin + 2 * kBlock) * sizeof(Value);
   for (std::size_t byte = 0; byte < kBlock * sizeof(Value); byte += 64)
-    __builtin_prefetch(block + byte, kWrite);
+    if constexpr (kWrite != 0)
+      fetch_to_write(block + byte);
+    else
+      __builtin_prefetch(block + byte);
 }
 
 template <class Format>
