@@ -74,9 +74,8 @@ struct Config {
   std::string secret_file;          ///< A file that holds it, where `secret` is empty.
   bool trust_network = false;       ///< Everybody who reaches this job's ports may join it.
   bool checksum = false;            ///< CRC-32C of all that goes over TCP. Must agree among ranks.
-  bool tls =
-      false;  ///< TLS 1.3 on all TCP connections, keyed by the secret. Must agree among ranks.
-  int spin_polls = -1;  ///< Polls before a wait yields; -1: by ranks and cores.
+  bool tls = false;                 ///< TLS 1.3 of all that goes over TCP. Must agree among ranks.
+  int spin_polls = -1;              ///< Polls before a wait yields; -1: by ranks and cores.
   LogLevel log_level = LogLevel::warn;
   LogSink log_sink;  ///< Empty: standard error.
 

@@ -11,13 +11,12 @@ import json
 import os
 import pathlib
 import platform
-import re
 import sys
 import tempfile
 import time
 
 import plot
-from libraries import LIBRARIES, ROOT, Failure, run, run_all
+from libraries import LIBRARIES, ROOT, Failure, machine_limits, run_all
 from machines import Machines
 from results import EXCHANGE, KI, LIMIT, MI, ONE_WAY, OURS, Cell, behind, check, limit_of, phase_of, summarize, \
     table, to_baseline, wants_more
@@ -144,9 +143,8 @@ class Measuring:
 
     def measure_limits(self, sizes, number):
         for size in sizes:
-            out = run([self.build / "tools/tutti-perf", "--limits", "-b", size, "-e", size], self.limit_s)
-            one_way_ns = float(re.search(r"One way of a cache line: ([0-9.]+) ns", out).group(1))
-            for kind, time_us in zip((EXCHANGE, ONE_WAY), map(float, out.split()[-2:])):
+            one_way_ns, *times = machine_limits(self.build, size, self.limit_s)
+            for kind, time_us in zip((EXCHANGE, ONE_WAY), times):
                 self.samples.append({"side": LIMIT, "round": number, "operation": kind, "ranks": 2, "size": size,
                                      "time_us": time_us, "one_way_ns": [one_way_ns]})
 

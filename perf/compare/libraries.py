@@ -1,6 +1,7 @@
 """The libraries that are compared: a row for each, which says how it is built and started."""
 import dataclasses
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -69,6 +70,13 @@ def end(process):
     except subprocess.TimeoutExpired:
         process.kill()
         return process.communicate()[0]
+
+
+def machine_limits(build, size, limit_s):
+    """What tutti-perf --limits says: the one-way time of a cache line in ns; and of `size` in us both ways and one way."""
+    out = run([pathlib.Path(build) / "tools/tutti-perf", "--limits", "-b", size, "-e", size], limit_s)
+    one_way_ns = float(re.search(r"One way of a cache line: ([0-9.]+) ns", out).group(1))
+    return one_way_ns, *map(float, out.split()[-2:])
 
 
 def open_mpi(*options):

@@ -9,19 +9,18 @@ prints nothing. `one_way_ns` comes from tutti-perf in the build folder.
 import csv
 import json
 import os
-import re
 import socket
 import subprocess
 import sys
+
+from libraries import machine_limits
 
 TEST_S = 60
 LEAST_US = 10_000  # as long as the others measure
 
 
 def one_way_ns():
-    out = subprocess.run([os.path.join(os.environ["BUILD"], "tools/tutti-perf"), "--limits", "-b", "8", "-e", "8"],
-                         check=True, capture_output=True, text=True, timeout=TEST_S).stdout
-    return float(re.search(r"One way of a cache line: ([0-9.]+) ns", out).group(1))
+    return machine_limits(os.environ["BUILD"], 8, TEST_S)[0]
 
 
 def free_port():

@@ -38,6 +38,13 @@ std::string read_secret_file(const std::string& path) {
 
 }  // namespace
 
+void refuse_tls_without_secret(int rank) {
+  throw Error(ErrorKind::usage,
+              fmt::format("rank {}: TUTTI_TLS=yes takes its keys from the job's secret, and this "
+                          "rank has none. {}",
+                          rank, kHowToMakeSecret));
+}
+
 Secret make_secret(Random& random) {
   std::string text;
   for (int i = 0; i < 4; ++i) text += fmt::format("{:016x}", random.next());

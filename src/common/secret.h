@@ -28,6 +28,13 @@ class Secret {
   std::string bytes_;
 };
 
+/// What errors tell who has none.
+inline constexpr std::string_view kHowToMakeSecret =
+    "Make one (openssl rand -hex 32 > FILE; chmod 600 FILE) and give all ranks "
+    "TUTTI_SECRET_FILE=FILE, or TUTTI_SECRET";
+/// Throws `usage`: rank `rank` is to encrypt and has none.
+[[noreturn]] void refuse_tls_without_secret(int rank);
+
 /// 256 random bits, as 64 letters and digits.
 Secret make_secret(Random& random);
 

@@ -41,7 +41,7 @@ struct CombineArgs {
       1;  ///< The result is divided by this before it is rounded and stored (avg).
   std::uint64_t stream_outputs =
       0;  ///< Bit k: out[k] is written past the caches, if it is not also an input.
-  std::uint64_t fetch_outputs = 0;  ///< Bit k: out[k] is in no cache: its lines are fetched ahead.
+  std::uint64_t fetch_outputs = 0;  ///< Bit k: out[k] is in no cache of this core, fetched ahead.
   const CombineExtras* extras = nullptr;  ///< Read where a member of it says so.
 };
 using CombineFunction = void (*)(const CombineArgs&);

@@ -107,14 +107,11 @@ void store(Value value, void* values, std::size_t i) {
 }
 
 // The block of values after the next: large buffers are in no cache.
-template <int kWrite, class Value>
+template <bool kWrite, class Value>
 void fetch_ahead(const void* values, std::size_t begin) {
   const char* block = static_cast<const char*>(values) + (begin + 2 * kBlock) * sizeof(Value);
   for (std::size_t byte = 0; byte < kBlock * sizeof(Value); byte += 64)
-    if constexpr (kWrite != 0)
-      fetch_to_write(block + byte);
-    else
-      __builtin_prefetch(block + byte);
+    kWrite ? fetch_to_write(block + byte) : __builtin_prefetch(block + byte);
 }
 
 template <class Format>
@@ -122,7 +119,7 @@ void exponents_of(const void* values, std::size_t count, void* exponents) {
   using Value = typename Format::Value;
   auto* to = static_cast<typename Format::Exponent*>(exponents);
   for (std::size_t begin = 0; begin < count; begin += kBlock) {
-    fetch_ahead<0, Value>(values, begin);
+    fetch_ahead<false, Value>(values, begin);
     const std::size_t end = std::min(count, begin + kBlock);
     for (std::size_t i = begin; i < end; ++i)
       to[i] = static_cast<typename Format::Exponent>(Format::exponent(load<Value>(values, i)));
@@ -181,7 +178,7 @@ void value_of(const void* digits, const void* exponents, std::size_t count, std:
   using Value = typename Format::Value;
   const double divisor = divide_by;
   for (std::size_t begin = 0; begin < count; begin += kBlock) {
-    fetch_ahead<1, Value>(values, begin);
+    fetch_ahead<true, Value>(values, begin);
     const std::size_t end = std::min(count, begin + kBlock);
     if (divide_by == 1) {
       for (std::size_t i = begin; i < end; ++i)

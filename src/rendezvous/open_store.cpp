@@ -33,19 +33,11 @@ struct Way {
   throw Error(
       ErrorKind::usage,
       fmt::format("rank {}: the store is at {}, to be reached over the network, and this rank has "
-                  "no secret to prove itself with. Make one (openssl rand -hex 32 > FILE; chmod "
-                  "600 FILE) and give all ranks TUTTI_SECRET_FILE=FILE, or TUTTI_SECRET; or set "
-                  "TUTTI_TRUST_NETWORK=yes where everybody who reaches that port may join the "
-                  "job. Ranks of one machine need neither: MASTER_ADDR=localhost",
-                  launch.rank, to_text({launch.master_address, launch.master_port})));
-}
-
-[[noreturn]] void refuse_tls_without_secret(const LaunchEnvironment& launch) {
-  throw Error(ErrorKind::usage,
-              fmt::format("rank {}: TUTTI_TLS=yes takes its keys from the job's secret, and this "
-                          "rank has none. Make one (openssl rand -hex 32 > FILE; chmod 600 FILE) "
-                          "and give all ranks TUTTI_SECRET_FILE=FILE, or TUTTI_SECRET",
-                          launch.rank));
+                  "no secret to prove itself with. {}; or set TUTTI_TRUST_NETWORK=yes where "
+                  "everybody who reaches that port may join the job. Ranks of one machine need "
+                  "neither: MASTER_ADDR=localhost",
+                  launch.rank, to_text({launch.master_address, launch.master_port}),
+                  kHowToMakeSecret));
 }
 
 Door unix_door(const JobAddress& job) {
@@ -143,7 +135,7 @@ OpenedStore open_store(const LaunchEnvironment& launch, const Config& config,
   // Without a secret this would cross by trust alone. Elsewhere ranks make one, or there is none to
   // be had and the error says so.
   if (config.tls && config.trust_network && !secret && !launch.pmix)
-    refuse_tls_without_secret(launch);
+    refuse_tls_without_secret(launch.rank);
   Way way = launch.pmix ? way_by_pmix(launch, secret, config.tls, deadline, random)
             : by_agent  ? way_by_agent(launch, secret, may_cross, config.tls, deadline, random)
                         : way_by_address(launch, secret, may_cross, config.tls, random);

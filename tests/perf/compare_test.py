@@ -263,7 +263,7 @@ class OurSide(unittest.TestCase):
                                      for words in libraries.by_variables(box, 8, True, None)], 60)
         self.assertEqual([json.loads(line)["wrong"] for line in out.splitlines()], [0])
 
-    def test_takes_off_what_writing_takes_and_finds_what_was_written_right(self):
+    def test_writes_what_is_sent_before_each_call_and_finds_results_right(self):
         for operation in compare.OPERATIONS:
             with self.subTest(operation):
                 self.assertEqual([line["wrong"] for line in self.measure(2, operation + "+written", 64 * KI)], [0])

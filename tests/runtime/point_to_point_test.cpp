@@ -261,22 +261,23 @@ class TwoRanks : public testing::Test {
   std::vector<std::unique_ptr<PointToPoint>> all_ = make_all(ranks_);
 };
 
-class EagerSends : public TwoRanks, public testing::WithParamInterface<std::size_t> {
+struct EagerCase {
+  std::size_t bytes, fit;  ///< Of a message; how many of them the credit is good for.
+};
+
+class EagerSends : public TwoRanks, public testing::WithParamInterface<EagerCase> {
  protected:
   // The rings have room for more than the credit allows.
   EagerSends() : TwoRanks(PointToPoint::kCredit * PointToPoint::kBytesPerCredit) {}
 };
 
-// Bytes of a message: the longest costs as many credits as it begins kBytesPerCredit.
 INSTANTIATE_TEST_SUITE_P(Sizes, EagerSends,
-                         testing::Values(8, PointToPoint::kBytesPerCredit,
-                                         PointToPoint::kBytesPerCredit + 1,
-                                         PointToPoint::kEagerBytes));
+                         testing::Values(EagerCase{8, 64}, EagerCase{4096, 64}, EagerCase{4097, 32},
+                                         EagerCase{8192, 32}, EagerCase{8193, 0}),
+                         [](const auto& of) { return fmt::format("{}", of.param.bytes); });
 
 TEST_P(EagerSends, EndAtOnceUntilTheCreditIsUsedUpAndNoMessageIsKeptBeyondIt) {
-  const std::size_t each = std::max<std::size_t>(
-      1, (GetParam() + PointToPoint::kBytesPerCredit - 1) / PointToPoint::kBytesPerCredit);
-  std::vector<std::byte> data(GetParam());
+  std::vector<std::byte> data(GetParam().bytes);
   std::vector<Transfer> sends(PointToPoint::kCredit + 10);
   for (Transfer& send : sends) {
     send.call = send_call(1, 0, data);
@@ -285,8 +286,8 @@ TEST_P(EagerSends, EndAtOnceUntilTheCreditIsUsedUpAndNoMessageIsKeptBeyondIt) {
   }
   const auto ended =
       std::count_if(sends.begin(), sends.end(), [](auto& send) { return send.done; });
-  EXPECT_EQ(ended, PointToPoint::kCredit / each);
-  std::vector<std::byte> out(GetParam());
+  EXPECT_EQ(ended, GetParam().fit);
+  std::vector<std::byte> out(GetParam().bytes);
   std::vector<Transfer> receives(sends.size());
   for (Transfer& recv : receives) {
     recv.call = recv_call(0, 0, out);
@@ -299,7 +300,7 @@ TEST_P(EagerSends, EndAtOnceUntilTheCreditIsUsedUpAndNoMessageIsKeptBeyondIt) {
   Transfer again;
   again.call = send_call(1, 0, data);
   rank(0).start(again);
-  EXPECT_TRUE(again.done);
+  EXPECT_EQ(again.done, GetParam().fit > 0);
 }
 
 TEST_F(TwoRanks, ALargeMessageWaitsForItsReceiveAndGoesStraightIntoItsBuffer) {

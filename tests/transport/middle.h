@@ -33,6 +33,8 @@ class Middle {
   void flip(bool from_caller, std::size_t skip = 0) {
     skip_[from_caller ? 0 : 1].store(static_cast<long>(skip), std::memory_order_release);
   }
+  /// When nothing is on its way any more it ends what it carries, without a word of either end.
+  void cut() { cut_.store(true, std::memory_order_release); }
   bool has_flipped() const { return flipped_.load(std::memory_order_acquire); }
 
  private:
@@ -43,7 +45,10 @@ class Middle {
       pollfd ready[] = {{listener_.get(), POLLIN, 0},
                         {ended[0] ? -1 : ends[0].get(), POLLIN, 0},
                         {ended[1] ? -1 : ends[1].get(), POLLIN, 0}};
-      if (poll(ready, 3, 10) <= 0) continue;
+      if (poll(ready, 3, 10) <= 0) {
+        if (cut_.load(std::memory_order_acquire)) ends[0].reset(), ends[1].reset();
+        continue;
+      }
       if (ready[0].revents != 0) {
         ends[0] = Fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
         const TimePoint deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
@@ -86,7 +91,7 @@ class Middle {
   const SocketAddress target_;
   const Fd listener_;
   std::atomic<long> skip_[2]{-1, -1};  // -1: nothing is changed
-  std::atomic<bool> flipped_{false};
+  std::atomic<bool> flipped_{false}, cut_{false};
   std::jthread thread_;
 };
 

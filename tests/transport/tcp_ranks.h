@@ -71,6 +71,14 @@ class TcpTransport : public testing::Test {
     for (auto& end : ends) texts.push_back(end.get());
     return texts;
   }
+  /// Connects two; rank 1 calls rank 0 at `places`.
+  void connect_by(std::vector<SocketAddress> places,
+                  std::vector<std::unique_ptr<Transport>>& ranks) {
+    tcp::Address address = tcp::Address::parse(ranks[0]->address()).value();
+    address.places = std::move(places);
+    ASSERT_THAT(connect(ranks, kLong, {address.to_string(), ranks[1]->address()}),
+                testing::Each(testing::IsEmpty()));
+  }
   /// Ranks 0 and up to `size`, not connected.
   std::vector<std::unique_ptr<Transport>> make(int size) {
     std::vector<std::unique_ptr<Transport>> ranks;

@@ -9,8 +9,6 @@ namespace tutti {
 namespace {
 
 using testing::AllOf;
-using testing::AnyOf;
-using testing::ElementsAre;
 using testing::HasSubstr;
 
 class TcpWithTls : public TcpTransport {
@@ -73,12 +71,8 @@ TEST_F(TcpWithTls, BytesThatAreChangedOnTheWayAreCorruptForBothEnds) {
   for (const bool from_caller : {true, false}) {  // rank 1 calls
     ranks_.clear();
     make_two();
-    const auto address = tcp::Address::parse(ranks_[0]->address());
     Middle middle(place_of(*ranks_[0]));
-    tcp::Address through = *address;
-    through.places = {middle.place()};
-    ASSERT_THAT(connect(ranks_, kLong, {through.to_string(), ranks_[1]->address()}),
-                ElementsAre("", ""));
+    connect_by({middle.place()}, ranks_);
     const int sender = from_caller ? 1 : 0, receiver = 1 - sender;
     middle.flip(from_caller, 1000);
     fill(ranks_[sender]->sender(receiver, 0), 4000);
@@ -105,10 +99,7 @@ TEST_F(TcpTransport, WithChecksumsABitThatIsChangedIsCorruptForWhoGetsIt) {
       ranks.push_back(tcp::make(checked));
     }
     Middle middle(place_of(*ranks[0]));
-    tcp::Address through = *tcp::Address::parse(ranks[0]->address());
-    through.places = {middle.place()};
-    ASSERT_THAT(connect(ranks, kLong, {through.to_string(), ranks[1]->address()}),
-                ElementsAre("", ""));
+    connect_by({middle.place()}, ranks);
     middle.flip(true, at);
     SendChannel& sender = ranks[1]->sender(0, 0);
     const std::vector<std::byte> data(40'000, std::byte{7});
@@ -139,21 +130,22 @@ TEST_F(TcpWithTls, AHandshakeThatIsChangedOnTheWayIsTriedAgainByTheNextWay) {
   make_two();
   Middle middle(place_of(*ranks_[0]));
   middle.flip(false, 48 + 40 + 60);  // behind the proof, in the first that the server says
-  tcp::Address through = *tcp::Address::parse(ranks_[0]->address());
-  through.places.insert(through.places.begin(), middle.place());
-  EXPECT_THAT(connect(ranks_, kLong, {through.to_string(), ranks_[1]->address()}),
-              ElementsAre("", ""));
+  connect_by({middle.place(), place_of(*ranks_[0])}, ranks_);
   EXPECT_TRUE(middle.has_flipped());
 }
 
 TEST_F(TcpWithTls, AnEndWithoutAGoodbyeIsAPeerThatIsLostAndWhatItSentIsReceived) {
   make_two();
-  ASSERT_THAT(connect(ranks_), ElementsAre("", ""));
-  fill(ranks_[1]->sender(0, 0), 100);
-  ranks_[1].reset();
+  Middle middle(place_of(*ranks_[0]));
+  connect_by({middle.place()}, ranks_);
+  const int sent = fill(ranks_[1]->sender(0, 0), 100);
+  middle.cut();
   EXPECT_TRUE(eventually(*ranks_[0],
-                         [&] { return ranks_[0]->status(1).state != PeerStatus::State::alive; }));
-  EXPECT_TRUE(ranks_[0]->receiver(1, 0).peek());
+                         [&] { return ranks_[0]->status(1).state == PeerStatus::State::lost; }));
+  RecvChannel& receiver = ranks_[0]->receiver(1, 0);
+  for (int message = 0; message < sent; ++message, receiver.release())
+    ASSERT_TRUE(receiver.peek()) << message;
+  EXPECT_FALSE(receiver.peek());
 }
 
 }  // namespace

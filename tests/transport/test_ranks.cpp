@@ -23,32 +23,13 @@ Transports all_local(std::span<const TransportContext> contexts, std::uint64_t) 
   return all;
 }
 
-Transports all_shm(std::span<const TransportContext> contexts, std::uint64_t) {
-  Transports all;
-  for (const TransportContext& context : contexts) all.push_back(shm::make(context));
-  return all;
-}
-
-Transports all_tcp(std::span<const TransportContext> contexts, std::uint64_t) {
-  Transports all;
-  for (const TransportContext& context : contexts) all.push_back(tcp::make(context));
-  return all;
-}
-
-Transports all_tls(std::span<const TransportContext> contexts, std::uint64_t) {
+// Of transports that need nothing but a context, with a switch of it on.
+template <auto kMake, bool TransportContext::*kSwitch = nullptr>
+Transports all(std::span<const TransportContext> contexts, std::uint64_t) {
   Transports all;
   for (TransportContext context : contexts) {
-    context.tls = true;
-    all.push_back(tcp::make(context));
-  }
-  return all;
-}
-
-Transports all_checked(std::span<const TransportContext> contexts, std::uint64_t) {
-  Transports all;
-  for (TransportContext context : contexts) {
-    context.checksum = true;
-    all.push_back(tcp::make(context));
+    if constexpr (kSwitch != nullptr) context.*kSwitch = true;
+    all.push_back(kMake(context));
   }
   return all;
 }
@@ -86,10 +67,10 @@ void connect_all(Transports& transports, TimePoint deadline) {
 
 std::vector<TransportKind> transport_kinds() {
   return {{"local", true, all_local},
-          {"shm", true, all_shm},
-          {"tcp", false, all_tcp},
-          {"tls", false, all_tls},
-          {"checked_tcp", false, all_checked},
+          {"shm", true, all<shm::make>},
+          {"tcp", false, all<tcp::make>},
+          {"tls", false, all<tcp::make, &TransportContext::tls>},
+          {"checked_tcp", false, all<tcp::make, &TransportContext::checksum>},
           {"stream", false, all_stream}};
 }
 

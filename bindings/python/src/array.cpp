@@ -111,7 +111,7 @@ constexpr const char* kOnePiece =
 
 }  // namespace
 
-Array::Array(const char* what, nb::handle object, bool writes) {
+Array::Array(const char* what, nb::handle object, bool writes) : Array() {
   if (PyObject_CheckBuffer(object.ptr()) != 0)
     from_buffer(what, object, writes);
   else
@@ -125,20 +125,13 @@ void Array::from_buffer(const char* what, nb::handle object, bool writes) {
     PyErr_Clear();
     refuse(what, "the object's buffer cannot be used: is it read-only?");
   }
-  view_ = view;
-  if (PyBuffer_IsContiguous(&view, 'C') == 0) {
-    PyBuffer_Release(&*view_);
-    view_.reset();
-    refuse(what, kOnePiece);
-  }
+  view_ = view;  // from here on the destructor's to release
+  if (PyBuffer_IsContiguous(&view, 'C') == 0) refuse(what, kOnePiece);
   const auto element = static_cast<std::size_t>(view.itemsize);
   const auto found = type_of(kind_of_format(view.format), element);
-  if (!found) {
-    const std::string format = view.format;
-    PyBuffer_Release(&*view_);
-    view_.reset();
-    refuse(what, "tutti has no type for elements of the format \"" + format + "\"");
-  }
+  if (!found)
+    refuse(what,
+           "tutti has no type for elements of the format \"" + std::string(view.format) + "\"");
   data = view.buf;
   type = *found;
   count = static_cast<std::size_t>(view.len) / element;

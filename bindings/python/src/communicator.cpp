@@ -15,10 +15,6 @@ namespace {
 
 constexpr std::chrono::milliseconds kBetweenSignals{100};
 
-std::chrono::milliseconds milliseconds(double seconds) {
-  return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
-}
-
 // Let go of with the interpreter's lock, in whatever thread.
 template <typename Held>
 std::shared_ptr<Held> shared(Held held) {
@@ -96,6 +92,11 @@ Work end_async(Group& group) {
 }
 
 }  // namespace
+
+bool interrupted() {
+  const nb::gil_scoped_acquire lock;
+  return PyErr_CheckSignals() != 0;
+}
 
 void Work::wait(std::optional<double> seconds) {
   using Clock = std::chrono::steady_clock;

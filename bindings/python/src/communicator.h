@@ -22,7 +22,7 @@ namespace tutti::python {
 
 namespace nb = nanobind;
 
-/// Whether Python has an exception to raise in this thread (Ctrl-C): for CallOptions::interrupted.
+/// For CallOptions::interrupted: whether Python has an exception to raise in this thread (Ctrl-C).
 /// The caller has let go of the interpreter's lock.
 bool interrupted();
 
@@ -69,12 +69,18 @@ enum class Form { blocking, async, persistent };
 template <Form kForm>
 using As = std::integral_constant<Form, kForm>;
 
+inline std::chrono::milliseconds milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
+}
+
 /// Arguments of one call as Python gives them.
 struct Options {
   std::optional<double> timeout;
   std::string algorithm;
-  std::string accumulate;
   Group* group = nullptr;
+  std::string accumulate = {};
+  const void* premultiplier = nullptr;
+  std::shared_ptr<Received> received = {};
 };
 
 using Counts = std::vector<std::size_t>;
@@ -93,10 +99,10 @@ class Communicator {
   tutti::Communicator& get() const;
 
   /// Makes a call in the form that is asked for: `call(communicator, options, form)` returns what
-  /// tutti's function of that form does, and runs without the interpreter's lock.
-  template <Form kForm, typename Call>
-  auto make(const Options& options, Arrays arrays, Call&& call, const void* premultiplier = nullptr,
-            std::shared_ptr<Received> received = nullptr);
+  /// tutti's function of that form does, and runs without the interpreter's lock. What outlasts it
+  /// keeps `arrays`, which it uses.
+  template <Form kForm, typename Call, typename... Each>
+  auto make(const Options& options, Call&& call, Each&... arrays);
   /// Keeps what a call uses until it is done.
   Work keep(tutti::Work work, std::shared_ptr<const Uses> uses);
 
@@ -135,11 +141,6 @@ void bind_communicator(nb::module_& module);
 void bind_operations(nb::class_<Communicator>& type);
 void bind_buffer(nb::module_& module);
 
-inline bool interrupted() {
-  const nb::gil_scoped_acquire lock;
-  return PyErr_CheckSignals() != 0;
-}
-
 /// Runs `body` without the interpreter's lock; raises Ctrl-C where that is what ended it.
 template <typename Body>
 auto unlocked(Body&& body) {
@@ -152,12 +153,10 @@ auto unlocked(Body&& body) {
   }
 }
 
-template <Form kForm, typename Call>
-auto Communicator::make(const Options& options, Arrays arrays, Call&& call,
-                        const void* premultiplier, std::shared_ptr<Received> received) {
+template <Form kForm, typename Call, typename... Each>
+auto Communicator::make(const Options& options, Call&& call, Each&... arrays) {
   CallOptions told;
-  if (options.timeout)
-    told.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(*options.timeout * 1000));
+  if (options.timeout) told.timeout = milliseconds(*options.timeout);
   told.algorithm = options.algorithm;
   if (options.accumulate == "step") told.accumulate = Accumulate::step;
   if (options.accumulate == "f32") told.accumulate = Accumulate::f32;
@@ -165,23 +164,26 @@ auto Communicator::make(const Options& options, Arrays arrays, Call&& call,
   if (options.group != nullptr) told.group = &options.group->calls;
   if (kForm == Form::persistent && options.group != nullptr)
     throw Error(ErrorKind::usage, "a persistent call joins a group by add_to(group)");
-  told.premultiplier = premultiplier;
+  told.premultiplier = options.premultiplier;
   told.interrupted = interrupted;
-  told.received = received.get();
-  tutti::Communicator& comm = get();
+  told.received = options.received.get();
+  const auto made = [&, &comm = get()] { return call(comm, told, As<kForm>()); };
   const auto uses = [&] {
-    return std::make_shared<const Uses>(Uses{std::move(arrays), std::move(received)});
+    Uses used{{}, options.received};
+    (used.arrays.push_back(std::move(arrays)), ...);
+    return std::make_shared<const Uses>(std::move(used));
   };
   if constexpr (kForm == Form::blocking) {
-    unlocked([&] { call(comm, told, As<kForm>()); });
+    unlocked(made);
     if (options.group != nullptr) options.group->uses.push_back(uses());
   } else if constexpr (kForm == Form::async) {
-    tutti::Work work = unlocked([&] { return call(comm, told, As<kForm>()); });
+    tutti::Work work = unlocked(made);
     if (options.group == nullptr) return keep(std::move(work), uses());
     options.group->uses.push_back(uses());
-    return Work(std::move(work), options.group->uses.back()->received);
+    return Work(std::move(work), options.received);
   } else {
-    return Persistent(*this, unlocked([&] { return call(comm, told, As<kForm>()); }), uses());
+    tutti::Persistent planned = unlocked(made);
+    return Persistent(*this, std::move(planned), uses());
   }
 }
 

@@ -1,5 +1,5 @@
 // The operations, blocking and asynchronous, on whatever is an Array.
-#include <cstring>
+#include <numeric>
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -45,17 +45,6 @@ std::size_t part(const char* what, std::size_t whole, int size) {
   return whole / static_cast<std::size_t>(size);
 }
 
-Options options_of(std::optional<double> timeout, std::string algorithm, Group* group) {
-  return {timeout, std::move(algorithm), "", group};
-}
-
-template <typename... Each>
-Arrays arrays(Each&&... each) {
-  Arrays all;
-  (all.push_back(std::move(each)), ...);
-  return all;
-}
-
 // One element of the input's type, as CallOptions::premultiplier wants it.
 Array factor_of(Op op, const Optional& factor, const Array& input) {
   if (op != Op::premul_sum) return {};
@@ -67,11 +56,12 @@ Array factor_of(Op op, const Optional& factor, const Array& input) {
   return value;
 }
 
-#define TUTTI_CALL(name, ...)                                                            \
-  [&]<Form kMade>(tutti::Communicator& comm, const CallOptions& told, As<kMade>) {       \
-    if constexpr (kMade == Form::async) return comm.name##_async(__VA_ARGS__, told);     \
-    if constexpr (kMade == Form::persistent) return comm.name##_init(__VA_ARGS__, told); \
-    if constexpr (kMade == Form::blocking) comm.name(__VA_ARGS__, told);                 \
+#define TUTTI_CALL(name, ...)                                                                      \
+  [&]<Form kMade>(tutti::Communicator& comm, const CallOptions& told, As<kMade>) {                 \
+    if constexpr (kMade == Form::async) return comm.name##_async(__VA_ARGS__ __VA_OPT__(, ) told); \
+    if constexpr (kMade == Form::persistent)                                                       \
+      return comm.name##_init(__VA_ARGS__ __VA_OPT__(, ) told);                                    \
+    if constexpr (kMade == Form::blocking) comm.name(__VA_ARGS__ __VA_OPT__(, ) told);             \
   }
 
 // What every operation takes after its own arguments.
@@ -88,17 +78,12 @@ Returned<kForm> all_reduce(Communicator& self, nb::handle input, const std::stri
   Array out = output ? Array("all_reduce", *output, true) : Array();
   if (output) same_type("all_reduce", in, out), holds("all_reduce", out, in.count);
   const Array multiplier = factor_of(how, factor, in);
-  Options options = options_of(timeout, std::move(algorithm), group);
+  Options options{timeout, std::move(algorithm), group};
   options.accumulate = accumulate;
-  const void* from = in.data;
+  options.premultiplier = multiplier.data;
   void* const to = output ? out.data : in.data;
-  const std::size_t count = in.count;
-  const DataType type = in.type;
-  if (kForm == Form::blocking && group == nullptr)
-    return self.make<kForm>(options, {}, TUTTI_CALL(all_reduce, from, to, count, type, how),
-                            multiplier.data);
-  return self.make<kForm>(options, arrays(std::move(in), std::move(out)),
-                          TUTTI_CALL(all_reduce, from, to, count, type, how), multiplier.data);
+  return self.make<kForm>(options, TUTTI_CALL(all_reduce, in.data, to, in.count, in.type, how), in,
+                          out);
 }
 
 template <Form kForm>
@@ -110,24 +95,17 @@ Returned<kForm> reduce(Communicator& self, nb::handle input, int root, const std
   Array in("reduce", input, here && !output);
   Array out = here && output ? Array("reduce", *output, true) : Array();
   if (here && output) same_type("reduce", in, out), holds("reduce", out, in.count);
-  const void* from = in.data;
   void* const to = !here ? nullptr : output ? out.data : in.data;
-  const std::size_t count = in.count;
-  const DataType type = in.type;
-  return self.make<kForm>(options_of(timeout, std::move(algorithm), group),
-                          arrays(std::move(in), std::move(out)),
-                          TUTTI_CALL(reduce, from, to, count, type, how, root));
+  return self.make<kForm>({timeout, std::move(algorithm), group},
+                          TUTTI_CALL(reduce, in.data, to, in.count, in.type, how, root), in, out);
 }
 
 template <Form kForm>
 Returned<kForm> broadcast(Communicator& self, nb::handle array, int root,
                           std::optional<double> timeout, std::string algorithm, Group* group) {
   Array data("broadcast", array, self.get().rank() != root);
-  void* const at = data.data;
-  const std::size_t count = data.count;
-  const DataType type = data.type;
-  return self.make<kForm>(options_of(timeout, std::move(algorithm), group), arrays(std::move(data)),
-                          TUTTI_CALL(broadcast, at, count, type, root));
+  return self.make<kForm>({timeout, std::move(algorithm), group},
+                          TUTTI_CALL(broadcast, data.data, data.count, data.type, root), data);
 }
 
 template <Form kForm>
@@ -136,21 +114,15 @@ Returned<kForm> all_gather(Communicator& self, nb::handle input, nb::handle outp
                            std::string algorithm, Group* group) {
   Array in("all_gather", input, false), out("all_gather", output, true);
   same_type("all_gather", in, out);
-  const Options options = options_of(timeout, std::move(algorithm), group);
-  const void* from = in.data;
-  void* const to = out.data;
-  const std::size_t count = in.count;
-  const DataType type = in.type;
+  const Options options{timeout, std::move(algorithm), group};
   if (counts) {
-    std::size_t whole = 0;
-    for (const std::size_t each : *counts) whole += each;
-    holds("all_gather", out, whole);
-    return self.make<kForm>(options, arrays(std::move(in), std::move(out)),
-                            TUTTI_CALL(all_gatherv, from, to, *counts, PerRank{}, type));
+    holds("all_gather", out, std::accumulate(counts->begin(), counts->end(), std::size_t{0}));
+    return self.make<kForm>(
+        options, TUTTI_CALL(all_gatherv, in.data, out.data, *counts, PerRank{}, in.type), in, out);
   }
-  holds("all_gather", out, count * static_cast<std::size_t>(self.get().size()));
-  return self.make<kForm>(options, arrays(std::move(in), std::move(out)),
-                          TUTTI_CALL(all_gather, from, to, count, type));
+  holds("all_gather", out, in.count * static_cast<std::size_t>(self.get().size()));
+  return self.make<kForm>(options, TUTTI_CALL(all_gather, in.data, out.data, in.count, in.type), in,
+                          out);
 }
 
 template <Form kForm>
@@ -160,17 +132,14 @@ Returned<kForm> reduce_scatter(Communicator& self, nb::handle input, nb::handle 
   const Op how = op_of(op);
   Array in("reduce_scatter", input, false), out("reduce_scatter", output, true);
   same_type("reduce_scatter", in, out);
-  const Options options = options_of(timeout, std::move(algorithm), group);
-  const void* from = in.data;
-  void* const to = out.data;
-  const std::size_t count = out.count;
-  const DataType type = in.type;
+  const Options options{timeout, std::move(algorithm), group};
   if (counts)
-    return self.make<kForm>(options, arrays(std::move(in), std::move(out)),
-                            TUTTI_CALL(reduce_scatterv, from, to, *counts, PerRank{}, type, how));
-  holds("reduce_scatter", in, count * static_cast<std::size_t>(self.get().size()));
-  return self.make<kForm>(options, arrays(std::move(in), std::move(out)),
-                          TUTTI_CALL(reduce_scatter, from, to, count, type, how));
+    return self.make<kForm>(
+        options, TUTTI_CALL(reduce_scatterv, in.data, out.data, *counts, PerRank{}, in.type, how),
+        in, out);
+  holds("reduce_scatter", in, out.count * static_cast<std::size_t>(self.get().size()));
+  return self.make<kForm>(
+      options, TUTTI_CALL(reduce_scatter, in.data, out.data, out.count, in.type, how), in, out);
 }
 
 template <Form kForm>
@@ -182,17 +151,15 @@ Returned<kForm> gather(Communicator& self, nb::handle input, Optional output, in
   Array in("gather", input, false);
   Array out = here ? Array("gather", *output, true) : Array();
   if (here) same_type("gather", in, out);
-  const Options options = options_of(timeout, std::move(algorithm), group);
-  const void* from = in.data;
-  void* const to = out.data;
-  const std::size_t count = in.count;
-  const DataType type = in.type;
+  const Options options{timeout, std::move(algorithm), group};
   if (counts)
-    return self.make<kForm>(options, arrays(std::move(in), std::move(out)),
-                            TUTTI_CALL(gatherv, from, count, to, *counts, PerRank{}, type, root));
-  if (here) holds("gather", out, count * static_cast<std::size_t>(self.get().size()));
-  return self.make<kForm>(options, arrays(std::move(in), std::move(out)),
-                          TUTTI_CALL(gather, from, to, count, type, root));
+    return self.make<kForm>(
+        options,
+        TUTTI_CALL(gatherv, in.data, in.count, out.data, *counts, PerRank{}, in.type, root), in,
+        out);
+  if (here) holds("gather", out, in.count * static_cast<std::size_t>(self.get().size()));
+  return self.make<kForm>(options, TUTTI_CALL(gather, in.data, out.data, in.count, in.type, root),
+                          in, out);
 }
 
 template <Form kForm>
@@ -204,17 +171,15 @@ Returned<kForm> scatter(Communicator& self, Optional input, nb::handle output, i
   Array out("scatter", output, true);
   Array in = here ? Array("scatter", *input, false) : Array();
   if (here) same_type("scatter", in, out);
-  const Options options = options_of(timeout, std::move(algorithm), group);
-  const void* from = in.data;
-  void* const to = out.data;
-  const std::size_t count = out.count;
-  const DataType type = out.type;
+  const Options options{timeout, std::move(algorithm), group};
   if (counts)
-    return self.make<kForm>(options, arrays(std::move(in), std::move(out)),
-                            TUTTI_CALL(scatterv, from, *counts, PerRank{}, to, count, type, root));
-  if (here) holds("scatter", in, count * static_cast<std::size_t>(self.get().size()));
-  return self.make<kForm>(options, arrays(std::move(in), std::move(out)),
-                          TUTTI_CALL(scatter, from, to, count, type, root));
+    return self.make<kForm>(
+        options,
+        TUTTI_CALL(scatterv, in.data, *counts, PerRank{}, out.data, out.count, out.type, root), in,
+        out);
+  if (here) holds("scatter", in, out.count * static_cast<std::size_t>(self.get().size()));
+  return self.make<kForm>(
+      options, TUTTI_CALL(scatter, in.data, out.data, out.count, out.type, root), in, out);
 }
 
 template <Form kForm>
@@ -223,42 +188,31 @@ Returned<kForm> all_to_all(Communicator& self, nb::handle input, nb::handle outp
                            std::optional<double> timeout, std::string algorithm, Group* group) {
   Array in("all_to_all", input, false), out("all_to_all", output, true);
   same_type("all_to_all", in, out);
-  const Options options = options_of(timeout, std::move(algorithm), group);
-  const void* from = in.data;
-  void* const to = out.data;
-  const DataType type = in.type;
+  const Options options{timeout, std::move(algorithm), group};
   if (input_counts.has_value() != output_counts.has_value())
     refuse("all_to_all: takes the counts of both sides, or of none");
   if (input_counts)
-    return self.make<kForm>(options, arrays(std::move(in), std::move(out)),
-                            TUTTI_CALL(all_to_allv, from, *input_counts, PerRank{}, to,
-                                       *output_counts, PerRank{}, type));
+    return self.make<kForm>(options,
+                            TUTTI_CALL(all_to_allv, in.data, *input_counts, PerRank{}, out.data,
+                                       *output_counts, PerRank{}, in.type),
+                            in, out);
   holds("all_to_all", out, in.count);
   const std::size_t count = part("all_to_all", in.count, self.get().size());
-  return self.make<kForm>(options, arrays(std::move(in), std::move(out)),
-                          TUTTI_CALL(all_to_all, from, to, count, type));
+  return self.make<kForm>(options, TUTTI_CALL(all_to_all, in.data, out.data, count, in.type), in,
+                          out);
 }
 
 template <Form kForm>
 Returned<kForm> barrier(Communicator& self, std::optional<double> timeout, Group* group) {
-  return self.make<kForm>(
-      options_of(timeout, "", group), {},
-      []<Form kMade>(tutti::Communicator& comm, const CallOptions& told, As<kMade>) {
-        if constexpr (kMade == Form::async) return comm.barrier_async(told);
-        if constexpr (kMade == Form::persistent) return comm.barrier_init(told);
-        if constexpr (kMade == Form::blocking) comm.barrier(told);
-      });
+  return self.make<kForm>({timeout, "", group}, TUTTI_CALL(barrier));
 }
 
 template <Form kForm>
 Returned<kForm> send(Communicator& self, nb::handle array, int peer, int tag,
                      std::optional<double> timeout, Group* group) {
   Array data("send", array, false);
-  const void* at = data.data;
-  const std::size_t count = data.count;
-  const DataType type = data.type;
-  return self.make<kForm>(options_of(timeout, "", group), arrays(std::move(data)),
-                          TUTTI_CALL(send, at, count, type, peer, tag));
+  return self.make<kForm>({timeout, "", group},
+                          TUTTI_CALL(send, data.data, data.count, data.type, peer, tag), data);
 }
 
 // Returns (source, tag, count); of another form, they are `received`.
@@ -267,66 +221,61 @@ std::conditional_t<kForm == Form::blocking, std::optional<Got>, Returned<kForm>>
     Communicator& self, nb::handle array, int peer, int tag, std::optional<double> timeout,
     Group* group) {
   Array data("recv", array, true);
-  void* const at = data.data;
-  const std::size_t count = data.count;
-  const DataType type = data.type;
-  const auto received = std::make_shared<Received>();
-  const auto made = [&] {
-    return self.make<kForm>(options_of(timeout, "", group), arrays(std::move(data)),
-                            TUTTI_CALL(recv, at, count, type, peer, tag), nullptr, received);
-  };
+  Options options{timeout, "", group};
+  options.received = std::make_shared<Received>();
+  const auto call = TUTTI_CALL(recv, data.data, data.count, data.type, peer, tag);
   if constexpr (kForm == Form::blocking) {
-    made();
-    return group == nullptr ? got(received.get()) : std::nullopt;
+    self.make<kForm>(options, call, data);
+    return group == nullptr ? got(options.received.get()) : std::nullopt;
   } else {
-    return made();
+    return self.make<kForm>(options, call, data);
   }
 }
 
 template <Form kForm>
-constexpr const char* kSuffix = kForm == Form::blocking ? ""
-                                : kForm == Form::async  ? "_async"
-                                                        : "_init";
+std::string name(const char* operation) {
+  return operation + std::string(kForm == Form::blocking ? ""
+                                 : kForm == Form::async  ? "_async"
+                                                         : "_init");
+}
 
 template <Form kForm>
 void bind_blocks(nb::class_<Communicator>& type) {
-  const auto name = [](const char* op) { return op + std::string(kSuffix<kForm>); };
-  type.def(name("all_gather").c_str(), &all_gather<kForm>, nb::arg("input"), nb::arg("output"),
-           nb::arg("counts") = nb::none(), TUTTI_TAKES)
-      .def(name("reduce_scatter").c_str(), &reduce_scatter<kForm>, nb::arg("input"),
+  type.def(name<kForm>("all_gather").c_str(), &all_gather<kForm>, nb::arg("input"),
+           nb::arg("output"), nb::arg("counts") = nb::none(), TUTTI_TAKES)
+      .def(name<kForm>("reduce_scatter").c_str(), &reduce_scatter<kForm>, nb::arg("input"),
            nb::arg("output"), nb::arg("op") = "sum", nb::arg("counts") = nb::none(), TUTTI_TAKES)
-      .def(name("gather").c_str(), &gather<kForm>, nb::arg("input"), nb::arg("output") = nb::none(),
-           nb::arg("root") = 0, nb::arg("counts") = nb::none(), TUTTI_TAKES)
-      .def(name("scatter").c_str(), &scatter<kForm>, nb::arg("input").none(), nb::arg("output"),
-           nb::arg("root") = 0, nb::arg("counts") = nb::none(), TUTTI_TAKES)
-      .def(name("all_to_all").c_str(), &all_to_all<kForm>, nb::arg("input"), nb::arg("output"),
-           nb::arg("input_counts") = nb::none(), nb::arg("output_counts") = nb::none(),
-           TUTTI_TAKES);
+      .def(name<kForm>("gather").c_str(), &gather<kForm>, nb::arg("input"),
+           nb::arg("output") = nb::none(), nb::arg("root") = 0, nb::arg("counts") = nb::none(),
+           TUTTI_TAKES)
+      .def(name<kForm>("scatter").c_str(), &scatter<kForm>, nb::arg("input").none(),
+           nb::arg("output"), nb::arg("root") = 0, nb::arg("counts") = nb::none(), TUTTI_TAKES)
+      .def(name<kForm>("all_to_all").c_str(), &all_to_all<kForm>, nb::arg("input"),
+           nb::arg("output"), nb::arg("input_counts") = nb::none(),
+           nb::arg("output_counts") = nb::none(), TUTTI_TAKES);
 }
 
 template <Form kForm>
 void bind_whole(nb::class_<Communicator>& type) {
-  const auto name = [](const char* op) { return op + std::string(kSuffix<kForm>); };
-  type.def(name("all_reduce").c_str(), &all_reduce<kForm>, nb::arg("input"), nb::arg("op") = "sum",
-           nb::arg("output") = nb::none(), nb::arg("premultiplier") = nb::none(),
-           nb::arg("accumulate") = "", TUTTI_TAKES)
-      .def(name("reduce").c_str(), &reduce<kForm>, nb::arg("input"), nb::arg("root") = 0,
+  type.def(name<kForm>("all_reduce").c_str(), &all_reduce<kForm>, nb::arg("input"),
+           nb::arg("op") = "sum", nb::arg("output") = nb::none(),
+           nb::arg("premultiplier") = nb::none(), nb::arg("accumulate") = "", TUTTI_TAKES)
+      .def(name<kForm>("reduce").c_str(), &reduce<kForm>, nb::arg("input"), nb::arg("root") = 0,
            nb::arg("op") = "sum", nb::arg("output") = nb::none(), TUTTI_TAKES)
-      .def(name("broadcast").c_str(), &broadcast<kForm>, nb::arg("array"), nb::arg("root") = 0,
-           TUTTI_TAKES)
-      .def(name("barrier").c_str(), &barrier<kForm>, nb::kw_only(), nb::arg("timeout") = nb::none(),
-           nb::arg("group") = nb::none());
+      .def(name<kForm>("broadcast").c_str(), &broadcast<kForm>, nb::arg("array"),
+           nb::arg("root") = 0, TUTTI_TAKES)
+      .def(name<kForm>("barrier").c_str(), &barrier<kForm>, nb::kw_only(),
+           nb::arg("timeout") = nb::none(), nb::arg("group") = nb::none());
 }
 
 template <Form kForm>
 void bind_messages(nb::class_<Communicator>& type) {
-  const auto name = [](const char* op) { return op + std::string(kSuffix<kForm>); };
-  type.def(name("send").c_str(), &send<kForm>, nb::arg("array"), nb::arg("peer"),
+  type.def(name<kForm>("send").c_str(), &send<kForm>, nb::arg("array"), nb::arg("peer"),
            nb::arg("tag") = 0, nb::kw_only(), nb::arg("timeout") = nb::none(),
            nb::arg("group") = nb::none())
-      .def(name("recv").c_str(), &recv<kForm>, nb::arg("array"), nb::arg("peer") = kAnySource,
-           nb::arg("tag") = kAnyTag, nb::kw_only(), nb::arg("timeout") = nb::none(),
-           nb::arg("group") = nb::none());
+      .def(name<kForm>("recv").c_str(), &recv<kForm>, nb::arg("array"),
+           nb::arg("peer") = kAnySource, nb::arg("tag") = kAnyTag, nb::kw_only(),
+           nb::arg("timeout") = nb::none(), nb::arg("group") = nb::none());
 }
 
 }  // namespace

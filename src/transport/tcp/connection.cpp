@@ -78,12 +78,8 @@ void Connection::let_go(const Group& group) {
   const std::lock_guard lock(mutex_);
   if (payload_.group == &group && payload_.lent) {
     const std::byte* const begin = payload_.begin;
-    const auto there = static_cast<std::size_t>(payload_.to - begin);
     place(nullptr);
-    if (payload_.to != nullptr) {
-      std::memcpy(payload_.to, begin, there);
-      payload_.to += there;
-    }
+    if (payload_.begin != nullptr) std::memcpy(payload_.begin, begin, payload_.there());
   }
   for (std::size_t i = head_; i < unsent_.size(); ++i)
     if (unsent_[i].framed && unsent_[i].is_of(group)) unsent_[i].keep();
@@ -126,7 +122,7 @@ void Connection::poll() {
 
 void Connection::arm() {
   const std::lock_guard lock(mutex_);
-  if (ended_.load(std::memory_order_relaxed)) return;
+  if (ended()) return;
   // What has been decrypted, or lies there to be, is no news of the socket's.
   if (stream_.tls() != nullptr) read(Read::until_empty);
   if (is_armed()) return;
@@ -142,7 +138,7 @@ void Connection::pump() {
 }
 
 void Connection::read(Read how) {
-  while (!ended_.load(std::memory_order_relaxed)) {
+  while (!ended()) {
     if (payload_.waits) {
       if (how == Read::what_is_there && ++payload_.passed < kPatience && may_leave_bytes()) return;
       place(nullptr);
@@ -150,16 +146,15 @@ void Connection::read(Read how) {
       continue;
     }
     assert(inbox_begin_ == 0 && (payload_.left == 0 || inbox_end_ == 0));
-    const std::size_t straight = payload_.to != nullptr ? payload_.left : 0;
+    const std::size_t straight = payload_.begin != nullptr ? payload_.left : 0;
     const std::size_t room = inbox_.size() - inbox_end_;
-    const std::array<iovec, 2> to{piece(payload_.to, straight),
+    const std::array<iovec, 2> to{piece(payload_.next(), straight),
                                   piece(inbox_.data() + inbox_end_, room)};
     const ssize_t got = stream_.read(std::span(to).subspan(straight == 0 ? 1 : 0));
     if (got < 0 && not_now(errno)) return;
     if (got < 0) {
-      const bool damaged = errno == EBADMSG;
-      std::string why = stream_.describe(errno);
-      return damaged ? end_corrupt(std::move(why)) : end(std::move(why));
+      const End kind = errno == EBADMSG ? End::corrupt : End::lost;
+      return end(stream_.describe(errno), kind);
     }
     if (got == 0)
       return end(why_unwritable_.empty() ? "its process has ended or closed the connection"
@@ -167,7 +162,6 @@ void Connection::read(Read how) {
     const auto bytes = static_cast<std::size_t>(got);
     const std::size_t there = std::min(straight, bytes);
     if (there > 0) {
-      payload_.to += there;
       payload_.left -= there;
       if (payload_.left == 0) finish_payload();
     }
@@ -178,7 +172,7 @@ void Connection::read(Read how) {
 }
 
 void Connection::parse() {
-  while (!ended_.load(std::memory_order_relaxed)) {
+  while (!ended()) {
     if (payload_.waits) return;  // the inbox as it is
     if (payload_.left > 0) take_from_inbox();
     if (payload_.left > 0 || inbox_end_ - inbox_begin_ < sizeof(Frame)) break;
@@ -194,10 +188,7 @@ void Connection::parse() {
 
 void Connection::take_from_inbox() {
   const std::size_t bytes = std::min(payload_.left, inbox_end_ - inbox_begin_);
-  if (payload_.to != nullptr) {
-    std::memcpy(payload_.to, inbox_.data() + inbox_begin_, bytes);
-    payload_.to += bytes;
-  }
+  if (payload_.begin != nullptr) std::memcpy(payload_.next(), inbox_.data() + inbox_begin_, bytes);
   inbox_begin_ += bytes;
   payload_.left -= bytes;
   if (payload_.left == 0) finish_payload();
@@ -214,7 +205,7 @@ Group* Connection::find(std::uint32_t id) {
 // peer's board when it is).
 void Connection::begin(const Frame& frame) {
   if (checksum_ && frame.check != check_of(frame))
-    return end_corrupt("the head of a message does not fit its checksum");
+    return end("the head of a message does not fit its checksum", End::corrupt);
   Group* const group = find(frame.group);
   payload_ = {frame, nullptr, frame.header.length, group};
   if (group != nullptr && frame.credits > 0) {
@@ -232,7 +223,7 @@ void Connection::begin(const Frame& frame) {
       break;
     case FrameKind::board:
       if (payload_.left != kBoardBytes) break;
-      if (group != nullptr) payload_.to = payload_.begin = board_in_.data();
+      if (group != nullptr) payload_.begin = board_in_.data();
       return;
     case FrameKind::board_request:
       if (payload_.left != 0) break;
@@ -265,7 +256,7 @@ void Connection::place(std::byte* to) {
   payload_.waits = false;
   payload_.lent = to != nullptr;
   try {
-    payload_.to = payload_.begin = to != nullptr ? to : payload_.channel->own_payload();
+    payload_.begin = to != nullptr ? to : payload_.channel->own_payload();
   } catch (const Error& error) {
     return end(error.what());
   }
@@ -275,7 +266,7 @@ void Connection::place(std::byte* to) {
 void Connection::fetch(TcpRecvChannel& channel, std::byte* to) {
   if (endpoint_.has_unsent()) endpoint_.flush();
   const std::lock_guard lock(mutex_);
-  if (channel.payload() != nullptr || ended_.load(std::memory_order_relaxed)) return;
+  if (channel.payload() != nullptr || ended()) return;
   if (payload_.waits && payload_.channel == &channel) {
     place(to);
     parse();
@@ -286,8 +277,8 @@ void Connection::fetch(TcpRecvChannel& channel, std::byte* to) {
 void Connection::finish_payload() {
   const Header& header = payload_.frame.header;
   if (checksum_ && payload_.begin != nullptr && header.crc != crc32c(payload_.begin, header.length))
-    return end_corrupt(
-        fmt::format("{} bytes do not fit the checksum that came with them", header.length));
+    return end(fmt::format("{} bytes do not fit the checksum that came with them", header.length),
+               End::corrupt);
   if (payload_.group != nullptr) {
     if (payload_.channel != nullptr) {
       payload_.channel->complete(payload_.begin);
@@ -308,18 +299,13 @@ void Connection::tell(const Group& group) {
     eventfd_write(group.context.doorbell_fd, 1);
 }
 
-// What this rank has to say about it still goes out.
-void Connection::end_corrupt(std::string why) {
-  corrupt_.store(true, std::memory_order_release);
-  end(std::move(why));
-}
-
-void Connection::end(std::string why) {
+// What this rank has to say about corrupt bytes still goes out.
+void Connection::end(std::string why, End how) {
   why_ended_ = std::move(why);
-  if (!corrupt()) why_unwritable_ = why_ended_;
+  if (how == End::lost) why_unwritable_ = why_ended_;
   inbox_begin_ = inbox_end_ = 0;
   payload_ = {};
-  ended_.store(true, std::memory_order_release);
+  end_.store(how, std::memory_order_release);
   write_queue();  // drops it
   if (is_armed()) endpoint_.forget(*this);
   armed_.store(true, std::memory_order_relaxed);  // for good: there is nothing to be read
@@ -328,7 +314,7 @@ void Connection::end(std::string why) {
 
 void Connection::look_whether_alive() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock || ended_.load(std::memory_order_relaxed)) return;
+  if (!lock || ended()) return;
   const TimePoint now = clock_.now();
   if (now < looked_at_ + kLookEvery) return;
   looked_at_ = now;
@@ -406,8 +392,8 @@ void Connection::send_board(const Group& group) {
 
 const Board* Connection::board(Group& group) {
   const std::lock_guard lock(mutex_);
-  const bool final = group.board.state.load(std::memory_order_relaxed) != BoardState::open ||
-                     ended_.load(std::memory_order_relaxed);
+  const bool final =
+      group.board.state.load(std::memory_order_relaxed) != BoardState::open || ended();
   if (group.heard_at && (final || clock_.now() < *group.heard_at + kFreshFor)) return &group.board;
   if (!group.asked) {
     group.asked = true;

@@ -97,9 +97,9 @@ class Connection {
     const std::lock_guard lock(mutex_);
     return why_ended_;
   }
-  bool ended() const noexcept { return ended_.load(std::memory_order_acquire); }
+  bool ended() const noexcept { return end_.load(std::memory_order_acquire) != End::none; }
   /// Once it has ended: because of bytes that are not those that were sent.
-  bool corrupt() const noexcept { return corrupt_.load(std::memory_order_acquire); }
+  bool corrupt() const noexcept { return end_.load(std::memory_order_acquire) == End::corrupt; }
   /// Of a machine that has vanished nothing comes, no end either: ends the connection where the
   /// peer's has not acknowledged anything for long.
   void look_whether_alive();
@@ -123,19 +123,22 @@ class Connection {
   /// The payload that is being read.
   struct Payload {
     Frame frame;
-    std::byte* to = nullptr;  // null: nobody wants it, or nobody has said where it goes
+    std::byte* begin = nullptr;  // null: nobody wants it, or nobody has said where it goes
     std::size_t left = 0;
     Group* group = nullptr;
     TcpRecvChannel* channel = nullptr;  // of a message
     bool waits = false;                 // for somebody to say where it goes
     int passed = 0;                     // by how many who came for something else
-    std::byte* begin = nullptr;         // where `to` was
     bool lent = false;                  // to memory of the program
+
+    std::size_t there() const { return frame.header.length - left; }
+    std::byte* next() const { return begin == nullptr ? nullptr : begin + there(); }
   };
 
   /// until_empty: asks once more than there is to read, so that an end behind it is seen. An event
   /// of the epoll comes but once for both.
   enum class Read { what_is_there, until_empty };
+  enum class End { none, lost, corrupt };
 
   // All of these under mutex_.
   void read(Read how);
@@ -155,8 +158,7 @@ class Connection {
   void drop_written(std::size_t bytes);
   void send_board(const Group& group);
   void set_unsent();
-  void end(std::string why);
-  void end_corrupt(std::string why);
+  void end(std::string why, End how = End::lost);
 
   Endpoint& endpoint_;
   const Clock& clock_;
@@ -178,8 +180,7 @@ class Connection {
   std::atomic<bool> has_unsent_{false};
   std::string why_unwritable_;  // what the kernel said; nothing is written from then on
   std::atomic<bool> armed_{true};
-  std::atomic<bool> ended_{false};
-  std::atomic<bool> corrupt_{false};  // written before ended_
+  std::atomic<End> end_{End::none};
   std::string why_ended_;
   TimePoint looked_at_{};
 };

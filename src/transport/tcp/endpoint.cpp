@@ -41,7 +41,7 @@ bool throw_away_what_comes(int socket) {
   ssize_t got = 0;
   do got = recv(socket, bytes.data(), bytes.size(), 0);
   while (got > 0);
-  return got < 0 && (errno == EAGAIN || errno == EINTR);
+  return got < 0 && not_now(errno);
 }
 
 }  // namespace

@@ -171,19 +171,12 @@ Secret TcpTransport::secret_for(const std::vector<std::optional<Address>>& peers
           ErrorKind::usage,
           fmt::format(
               "rank {}: rank {} is on another machine, and this rank has no secret to prove "
-              "itself with. Make one (openssl rand -hex 32 > FILE; chmod 600 FILE) and "
-              "give all ranks TUTTI_SECRET_FILE=FILE, or TUTTI_SECRET; or set "
-              "TUTTI_TRUST_NETWORK=yes where everybody who reaches the ranks' ports may "
-              "join the job",
-              context_.rank, rank));
+              "itself with. {}; or set TUTTI_TRUST_NETWORK=yes where everybody who reaches the "
+              "ranks' ports may join the job",
+              context_.rank, rank, kHowToMakeSecret));
   }
   Secret secret = one_machine && peers[0] ? peers[0]->secret : Secret();
-  if (context_.tls && !secret)
-    throw Error(ErrorKind::usage,
-                fmt::format("rank {}: TUTTI_TLS=yes takes its keys from the job's secret, and this "
-                            "rank has none. Make one (openssl rand -hex 32 > FILE; chmod 600 FILE) "
-                            "and give all ranks TUTTI_SECRET_FILE=FILE, or TUTTI_SECRET",
-                            context_.rank));
+  if (context_.tls && !secret) refuse_tls_without_secret(context_.rank);
   return secret;
 }
 
