@@ -72,8 +72,9 @@ void CommunicatorImpl::look(TimePoint deadline, Nanoseconds limit) {
 
 void CommunicatorImpl::tell_stall(TimePoint now) {
   const Situation here = situation();
+  if (!ask_peers(here) && stalls_.put_off(StallWatch::For::news)) return;
   const Teller teller = teller_of_stall(here);
-  if (teller == Teller::lower && stalls_.give_way()) return;
+  if (teller == Teller::lower && stalls_.put_off(StallWatch::For::another)) return;
   board_.told.store(here.number + 1, std::memory_order_release);
   parts_.runtime->log().write(teller == Teller::told ? LogLevel::info : LogLevel::warn, "{}",
                               describe_stall(here, stalls_.age(now)));

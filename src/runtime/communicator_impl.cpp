@@ -46,12 +46,14 @@ CommunicatorImpl::CommunicatorImpl(CommunicatorParts parts)
                           parts_.runtime->config().spin_polls)),
       board_(parts_.transport->own_board()),
       leaves_at_once_(parts_.transport->leaves_at_once()),
+      attended_(parts_.transport->attend()),
       own_algorithms_(parts_.request()),
       lender_(std::make_shared<Lender>(*parts_.transport)),
       segments_(parts_.transport->segments()),
       programs_(*parts_.transport, own_algorithms_, parts_.request()),
       messages_(*parts_.transport, parts_.rank, parts_.size,
                 parts_.family->ranks > parts_.family->cores) {
+  if (attended_) parts_.runtime->add_attended(*this);
   Family& family = *parts_.family;
   if (family.communicators++ > 0) return;
   // The first wait that comes to sleep need not make one.
@@ -68,7 +70,7 @@ CommunicatorImpl::~CommunicatorImpl() {
     return;
   }
   drain();
-  if (registered_) parts_.runtime->remove(*this);
+  if (registered_ || attended_) parts_.runtime->remove(*this);
   --parts_.family->communicators;
   const std::scoped_lock last_owner(engine_mutex_, mutex_);  // who ended the last one has let go
   parts_.transport->close();

@@ -144,6 +144,7 @@ class CommunicatorImpl final : public Advanced {
   int wait_fd() const override { return parts_.transport->wait_fd(); }
   void arm() override { parts_.transport->arm(); }
   void disarm() noexcept override { parts_.transport->disarm(); }
+  void attend() noexcept override;
 
   struct Armed {
     explicit Armed(Transport& slept_over) : transport(slept_over) { transport.arm(); }
@@ -262,6 +263,7 @@ class CommunicatorImpl final : public Advanced {
   const WaitPolicy policy_;
   Board& board_;               // the transport's own
   const bool leaves_at_once_;  // what is posted; see Transport::all_left()
+  const bool attended_;        // by the runtime; see Transport::attend()
 
   OwnAlgorithms own_algorithms_;
   const std::shared_ptr<Lender> lender_;

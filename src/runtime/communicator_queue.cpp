@@ -144,6 +144,14 @@ void CommunicatorImpl::look_pending() noexcept {
   look_transfers();
 }
 
+void CommunicatorImpl::attend() noexcept {
+  try {
+    parts_.transport->attend();
+  } catch (...) {  // the next call meets it, too, and has whom to tell
+    return;
+  }
+}
+
 void CommunicatorImpl::look_queue() {
   const Operation& operation = *queue_.front();
   std::optional<Error> error;

@@ -2,6 +2,9 @@
 
 #include <sched.h>
 
+#include <algorithm>
+#include <vector>
+
 #include <fmt/format.h>
 
 #include "runtime/call.h"
@@ -10,7 +13,8 @@
 namespace tutti {
 namespace {
 
-constexpr std::chrono::milliseconds kPatienceForBoards{50};
+// For the boards of peers that are in a call; and of those that compute.
+constexpr std::chrono::milliseconds kPatience{50}, kPatienceAtTheEnd{700};
 constexpr std::string_view kAdvice = "Make every rank call the same operations in the same order";
 
 std::string heading(const Situation& now) {
@@ -18,10 +22,26 @@ std::string heading(const Situation& now) {
                      describe(now.call, now.reduction));
 }
 
+// Whether all have answered, as they are or lately were.
+bool ask_peers_for(const Situation& now, Nanoseconds patience) {
+  const TimePoint until = now.clock.now() + patience;
+  std::vector<int> silent;
+  for (int peer = 0; peer < now.size; ++peer)
+    if (peer != now.rank) silent.push_back(peer);
+  const auto answers = [&](int peer) { return now.transport.board(peer) != nullptr; };
+  for (std::erase_if(silent, answers); !silent.empty() && now.clock.now() < until;
+       std::erase_if(silent, answers)) {
+    now.transport.progress();
+    sched_yield();
+  }
+  return std::all_of(silent.begin(), silent.end(),
+                     [&](int peer) { return now.transport.recent_board(peer) != nullptr; });
+}
+
 // A board may have to be fetched from a peer that answers by itself, or not at all; and a copy may
 // be older than a message of operation `entered` - 1.
-const Board* fetch_board(const Situation& now, int peer, std::uint64_t entered = 0) {
-  const TimePoint until = now.clock.now() + kPatienceForBoards;
+const Board* fetch_board(const Situation& now, int peer, std::uint64_t entered) {
+  const TimePoint until = now.clock.now() + kPatienceAtTheEnd;
   const Board* board = now.transport.board(peer);
   while ((board == nullptr || board->entered.load(std::memory_order_acquire) < entered) &&
          now.clock.now() < until) {
@@ -105,10 +125,7 @@ std::optional<Error> diagnose_peers(const Situation& now) {
   for (int peer = 0; peer < now.size; ++peer) {
     if (peer == now.rank) continue;
     const PeerStatus status = now.transport.status(peer);
-    const Board* board =
-        status.state == PeerStatus::State::alive && now.transport.board(peer) == nullptr
-            ? nullptr
-            : fetch_board(now, peer);
+    const Board* board = now.transport.board(peer);
     if (board != nullptr) {
       const auto theirs = board->call(now.number);
       if (theirs && *theirs != now.call)
@@ -173,10 +190,12 @@ Error diagnose_reduction(const Situation& now, const ReductionThrew& thrown) {
                fmt::format("{}: the reduction's function threw: {}", heading(now), thrown.what));
 }
 
+bool ask_peers(const Situation& now) { return ask_peers_for(now, kPatience); }
+
 Teller teller_of_stall(const Situation& now) {
   Teller teller = Teller::self;
   for (int peer = 0; peer < now.size; ++peer) {
-    const Board* board = peer == now.rank ? nullptr : now.transport.board(peer);
+    const Board* board = peer == now.rank ? nullptr : now.transport.recent_board(peer);
     if (board == nullptr) continue;
     if (board->told.load(std::memory_order_acquire) > now.number) return Teller::told;
     if (peer < now.rank && board->entered.load(std::memory_order_acquire) > now.number &&
@@ -190,7 +209,7 @@ std::string describe_stall(const Situation& now, Nanoseconds age) {
   std::string text = fmt::format("{} has been under way for {:.1f} s", heading(now),
                                  std::chrono::duration<double>(age).count());
   for (int peer = 0; peer < now.size; ++peer) {
-    const Board* board = peer == now.rank ? &now.transport.own_board() : fetch_board(now, peer);
+    const Board* board = now.transport.recent_board(peer);
     text += fmt::format("\n  rank {} {}", peer, where_it_is(now, board, now.number));
     const int awaited = board == nullptr ? -1 : board->waits_for(now.number);
     if (awaited >= 0 && board->completed.load(std::memory_order_acquire) <= now.number)
@@ -203,9 +222,10 @@ Error diagnose_deadline(const Situation& now, const Execution& execution, Nanose
   std::string text =
       fmt::format("{} did not end within {} ms", heading(now),
                   std::chrono::duration_cast<std::chrono::milliseconds>(limit).count());
+  ask_peers_for(now, std::clamp<Nanoseconds>(limit, kPatience, kPatienceAtTheEnd));
   for (int peer = 0; peer < now.size; ++peer) {
     if (peer == now.rank) continue;
-    const std::string where = where_it_is(now, fetch_board(now, peer), now.number);
+    const std::string where = where_it_is(now, now.transport.recent_board(peer), now.number);
     if (where != "is in it" && where != "has completed it")
       text += fmt::format("; rank {} {}", peer, where);
   }

@@ -40,16 +40,21 @@ Error diagnose_message(const Situation& now, const UnexpectedMessage& message);
 /// The error for a program's own reduction that threw.
 Error diagnose_reduction(const Situation& now, const ReductionThrew& thrown);
 
+/// Asks all peers where they are. False: some have not answered; those that compute do within half a
+/// second.
+bool ask_peers(const Situation& now);
+
 /// Which rank speaks of an operation that does not end, so that not all of them do.
 enum class Teller {
   self,
   lower,  ///< A rank below this one that is in the operation, too.
   told,   ///< Another has spoken.
 };
+/// After ask_peers().
 Teller teller_of_stall(const Situation& now);
 
 /// Of an operation that has been under way for `age`: who has not called it, who is in it and for
-/// whom each waits.
+/// whom each waits. After ask_peers().
 std::string describe_stall(const Situation& now, Nanoseconds age);
 
 /// The error for a deadline that passed: who has not called it, who is in it, whom this rank waits

@@ -15,6 +15,7 @@ namespace {
 // too.
 constexpr WaitPolicy kBackground{20, 50, std::chrono::microseconds{0}};
 constexpr std::chrono::hours kUntilPoked{1};
+constexpr std::chrono::milliseconds kAttendEvery{500};
 
 volatile std::uint32_t* page_wiped_on_fork() {
   const auto bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
@@ -63,9 +64,15 @@ void Runtime::add(Advanced& advanced) {
   announced_.reserve(advanced_.size());
 }
 
+void Runtime::add_attended(Advanced& attended) {
+  const Visit visit(*this);
+  attended_.push_back(&attended);
+}
+
 void Runtime::remove(Advanced& advanced) noexcept {
   const Visit visit(*this);
-  std::erase(advanced_, &advanced);
+  std::erase(attended_, &advanced);
+  if (std::erase(advanced_, &advanced) == 0) return;
   const auto family = [&](const Advanced* other) {
     return other->doorbell().fd() == advanced.doorbell().fd();
   };
@@ -99,6 +106,17 @@ bool Runtime::advance_all() {
 void Runtime::look_all() {
   for (Advanced* advanced : advanced_)
     if (advanced->pending()) advanced->look_pending();
+  attend_all();
+}
+
+void Runtime::attend_all() {
+  if (attended_.empty() || clock_->now() < next_attendance()) return;
+  for (Advanced* attended : attended_) attended->attend();
+  attended_at_ = clock_->now();
+}
+
+TimePoint Runtime::next_attendance() const noexcept {
+  return attended_.empty() ? TimePoint::max() : attended_at_ + kAttendEvery;
 }
 
 // Announces the sleep on the boards of all that have operations pending, looks once more, sleeps.
@@ -113,7 +131,7 @@ bool Runtime::sleep_all() {
   poke_.sleep_barrier();
   const bool ended = advance_all();
   if (!ended) {
-    TimePoint deadline = clock_->now() + kUntilPoked;
+    TimePoint deadline = std::min(clock_->now() + kUntilPoked, next_attendance());
     for (const Advanced* advanced : announced_)
       deadline = std::min(deadline, advanced->next_deadline());
     sleeper_.sleep_until(deadline, *clock_);
@@ -136,8 +154,9 @@ bool Runtime::anything_pending() const {
 void Runtime::doze() {
   asleep_ = true;
   if (!anything_pending() && !stop_ && visitors_ == 0)
-    sleeper_.sleep_until(clock_->now() + kUntilPoked, *clock_);
+    sleeper_.sleep_until(std::min(clock_->now() + kUntilPoked, next_attendance()), *clock_);
   asleep_ = false;
+  attend_all();
 }
 
 void Runtime::background() noexcept {

@@ -34,6 +34,8 @@ class Advanced {
   virtual int wait_fd() const = 0;  ///< The same for all with the same doorbell.
   virtual void arm() = 0;           ///< Around a sleep over it: see Transport.
   virtual void disarm() noexcept = 0;
+  /// Every half second, with or without operations pending: see Transport.
+  virtual void attend() noexcept = 0;
 };
 
 /// Thread-safe. Communicators hold it; the last one to go ends the background thread.
@@ -61,6 +63,9 @@ class Runtime {
   /// The background thread advances `advanced` while it has operations pending, until remove()
   /// returns.
   void add(Advanced& advanced);
+  /// The background thread attends to it from now on.
+  void add_attended(Advanced& attended);
+  /// From both.
   void remove(Advanced& advanced) noexcept;
   /// There is work: wakes the background thread, if it sleeps. No system call where it does not.
   void poke() noexcept {
@@ -83,6 +88,8 @@ class Runtime {
   bool advance_all();  // true: nothing to wait for, or somebody wants in
   void look_all();
   bool sleep_all();
+  void attend_all();
+  TimePoint next_attendance() const noexcept;
   bool anything_pending() const;
   void doze();
 
@@ -96,6 +103,8 @@ class Runtime {
   std::condition_variable visitors_gone_;
   std::vector<Advanced*>
       advanced_;  // guarded by mutex_, which the background thread holds, asleep too
+  std::vector<Advanced*> attended_;  // guarded by mutex_
+  TimePoint attended_at_{};          // background thread
   std::atomic<int> visitors_{0};  // threads that want mutex_: the background thread lets them in
   std::vector<Advanced*> announced_;  // background thread: of sleep_all()
   std::atomic<bool> asleep_{false};   // or about to: looks once more after it is set

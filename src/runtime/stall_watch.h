@@ -1,7 +1,9 @@
 // When an operation that does not end is to be spoken of.
 #pragma once
 
+#include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 
 #include "common/clock.h"
@@ -30,18 +32,22 @@ class StallWatch {
 
   /// It has been spoken of.
   void told(TimePoint now) noexcept { set_due(now + age(now)); }
-  /// Somebody else is to speak first; false: he has had the time.
-  bool give_way() noexcept {
-    if (gave_way_) return false;
-    gave_way_ = true;
-    due_ += std::chrono::seconds(1);
+  /// What it may be put off for, once each: news of ranks that compute, and another rank that is to
+  /// speak first, after the same.
+  enum class For { news, another };
+  /// False: there has been time for that.
+  bool put_off(For reason) noexcept {
+    bool& was = put_off_[static_cast<std::size_t>(reason)];
+    if (was) return false;
+    was = true;
+    due_ += std::chrono::seconds(reason == For::news ? 1 : 2);
     return true;
   }
 
  private:
   void set_due(TimePoint due) noexcept {
     due_ = due;
-    gave_way_ = false;
+    put_off_ = {};
   }
 
   const Nanoseconds first_;
@@ -49,7 +55,7 @@ class StallWatch {
   std::uint64_t id_ = 0;
   TimePoint since_{};
   TimePoint due_{};
-  bool gave_way_ = false;
+  std::array<bool, 2> put_off_{};
 };
 
 }  // namespace tutti

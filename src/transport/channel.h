@@ -163,6 +163,14 @@ class Transport {
   virtual Board& own_board() = 0;
   virtual const Board* board(int peer) = 0;
 
+  /// A peer's as it was within the last two seconds, without asking for it; null: that is not
+  /// known.
+  virtual const Board* recent_board(int peer) { return board(peer); }
+
+  /// For peers who ask while this rank's program computes: what progress() does, from any thread,
+  /// every half second or so. False: nobody asks, now or later.
+  virtual bool attend() { return false; }
+
   /// Wakes `peer` if it sleeps: after own_board() has changed in a way that it should see.
   virtual void wake(int peer) = 0;
 

@@ -81,6 +81,10 @@ class Routed final : public Transport {
   const Board* board(int peer) override {
     return is_near(peer) ? near_->board(near_rank(peer)) : far_->board(peer);
   }
+  const Board* recent_board(int peer) override {
+    return is_near(peer) ? near_->recent_board(near_rank(peer)) : far_->recent_board(peer);
+  }
+  bool attend() override { return far_->attend(); }  // near_ has boards in memory
   void wake(int peer) override {
     if (is_near(peer))
       near_->wake(near_rank(peer));

@@ -341,8 +341,7 @@ TEST_P(Communicators, ARankThatNamedAnotherRootAndLeftIsNoticedAtOnce) {
 }
 
 TEST_P(Communicators, ARankThatNeverCallsIsNamedAtTheDeadlineAndTheFailureSticks) {
-  if (std::string_view(GetParam()) == "tcp")
-    GTEST_SKIP() << "by tcp a rank that computes does not show its board";
+  const bool asks = std::string_view(GetParam()) == "tcp";  // and is answered within half a second
   std::atomic<int> given_up = 0;
   const Outcomes outcomes = run_ranks(3, config(), [&](Communicator& comm) {
     std::vector<float> data(8, 1);
@@ -354,7 +353,7 @@ TEST_P(Communicators, ARankThatNeverCallsIsNamedAtTheDeadlineAndTheFailureSticks
       comm.barrier();
       return;
     }
-    const CallOptions short_deadline{std::chrono::milliseconds(100), {}};
+    const CallOptions short_deadline{std::chrono::milliseconds(asks ? 1000 : 100), {}};
     const std::string first =
         outcome_of([&] { comm.all_reduce(std::span(data), Op::sum, short_deadline); });
     ++given_up;

@@ -25,7 +25,7 @@ constexpr std::size_t kMostPieces = 64;  // of one write
 constexpr int kMostChannel = 1 << 20;
 // How many others come for something behind a message before it is brought to where they can pass.
 constexpr int kPatience = 4;
-constexpr std::chrono::milliseconds kFreshFor{2};  // a board
+constexpr std::chrono::milliseconds kFreshFor{2}, kRecentFor{2000};  // a board
 constexpr std::chrono::seconds kLookEvery{1};
 // Retransmissions, or probes of a closed window, that nobody has answered: about 25 s.
 constexpr unsigned kMostUnanswered = 7;
@@ -299,6 +299,10 @@ void Connection::tell(const Group& group) {
     eventfd_write(group.context.doorbell_fd, 1);
 }
 
+void Connection::tell_all() const {
+  for (const auto& [id, group] : groups_) tell(*group);
+}
+
 // What this rank has to say about corrupt bytes still goes out.
 void Connection::end(std::string why, End how) {
   why_ended_ = std::move(why);
@@ -309,7 +313,7 @@ void Connection::end(std::string why, End how) {
   write_queue();  // drops it
   if (is_armed()) endpoint_.forget(*this);
   armed_.store(true, std::memory_order_relaxed);  // for good: there is nothing to be read
-  for (const auto& [id, group] : groups_) tell(*group);
+  tell_all();
 }
 
 void Connection::look_whether_alive() {
@@ -390,11 +394,21 @@ void Connection::send_board(const Group& group) {
   send(std::move(unsent), true);
 }
 
-const Board* Connection::board(Group& group) {
-  const std::lock_guard lock(mutex_);
+// The last that it said is for ever.
+bool Connection::heard_within(const Group& group, Nanoseconds age) const {
   const bool final =
       group.board.state.load(std::memory_order_relaxed) != BoardState::open || ended();
-  if (group.heard_at && (final || clock_.now() < *group.heard_at + kFreshFor)) return &group.board;
+  return group.heard_at && (final || clock_.now() < *group.heard_at + age);
+}
+
+const Board* Connection::recent_board(Group& group) {
+  const std::lock_guard lock(mutex_);
+  return heard_within(group, kRecentFor) ? &group.board : nullptr;
+}
+
+const Board* Connection::board(Group& group) {
+  const std::lock_guard lock(mutex_);
+  if (heard_within(group, kFreshFor)) return &group.board;
   if (!group.asked) {
     group.asked = true;
     Unsent unsent;
@@ -464,12 +478,14 @@ void Connection::write_queue() {
 
 void Connection::drop_written(std::size_t bytes) {
   head_written_ += bytes;
+  if (head_written_ < unsent_[head_].size()) return;
   while (head_ < unsent_.size() && head_written_ >= unsent_[head_].size()) {
     Unsent& gone = unsent_[head_++];
     head_written_ -= gone.size();
     if (gone.channel != nullptr) gone.channel->wrote_one();
     gone.own.reset();
   }
+  tell_all();  // somebody may sleep until it has left
   if (head_ == unsent_.size()) {
     unsent_.clear();
     head_ = 0;

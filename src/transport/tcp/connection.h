@@ -84,6 +84,8 @@ class Connection {
   void put_board(const Group& group);
   /// The peer's board in the group; null: not fresh enough, and asked for.
   const Board* board(Group& group);
+  /// As it last came; null: too long ago.
+  const Board* recent_board(Group& group);
   /// Whether it has ever come.
   bool has_board(const Group& group) {
     const std::lock_guard lock(mutex_);
@@ -151,12 +153,14 @@ class Connection {
   void finish_payload();
   Group* find(std::uint32_t id);
   static void tell(const Group& group);
+  void tell_all() const;
   void send(Unsent unsent, bool passing = false);
   std::size_t write_now(std::span<const iovec> pieces);
   bool all_written() const { return head_ == unsent_.size() && stream_.unsent_bytes() == 0; }
   void write_queue();
   void drop_written(std::size_t bytes);
   void send_board(const Group& group);
+  bool heard_within(const Group& group, Nanoseconds age) const;
   void set_unsent();
   void end(std::string why, End how = End::lost);
 

@@ -20,6 +20,7 @@ namespace {
 
 // Without anything arriving: a packet was lost three times; and at all.
 constexpr std::chrono::seconds kLinger{2}, kLongestLinger{60};
+constexpr std::chrono::milliseconds kAttendedFor{100};
 
 Fd make_epoll() {
   Fd epoll(epoll_create1(EPOLL_CLOEXEC));
@@ -93,6 +94,13 @@ void Endpoint::progress() {
     if (!peer->is_armed()) peer->pump();
     peer->look_whether_alive();
   }
+}
+
+void Endpoint::attend() {
+  const TimePoint now = clock_.now();
+  if (now < attended_at_ + kAttendedFor) return;
+  attended_at_ = now;
+  progress();
 }
 
 void Endpoint::flush() {

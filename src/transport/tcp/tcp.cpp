@@ -82,6 +82,13 @@ class TcpTransport final : public Transport {
   const Board* board(int peer) override {
     return peer == subset_.rank ? &board_ : connection(peer).board(group(peer));
   }
+  const Board* recent_board(int peer) override {
+    return peer == subset_.rank ? &board_ : connection(peer).recent_board(group(peer));
+  }
+  bool attend() override {
+    endpoint_->attend();
+    return true;
+  }
   /// Whoever fails says so by this, and gives the program's memory back.
   void wake(int peer) override {
     if (board_.state.load(std::memory_order_relaxed) != BoardState::open)
