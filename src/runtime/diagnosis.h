@@ -40,8 +40,8 @@ Error diagnose_message(const Situation& now, const UnexpectedMessage& message);
 /// The error for a program's own reduction that threw.
 Error diagnose_reduction(const Situation& now, const ReductionThrew& thrown);
 
-/// Asks all peers where they are. False: some have not answered; those that compute do within half a
-/// second.
+/// Asks all peers where they are. False: some have not answered; those that compute do within half
+/// a second.
 bool ask_peers(const Situation& now);
 
 /// Which rank speaks of an operation that does not end, so that not all of them do.

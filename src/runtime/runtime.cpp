@@ -90,7 +90,7 @@ Runtime::Visit::Visit(Runtime& runtime) : runtime_(runtime) {
 Runtime::Visit::~Visit() {
   --runtime_.visitors_;
   lock_.unlock();
-  runtime_.visitors_gone_.notify_one();
+  runtime_.visitors_.notify_one();
 }
 
 bool Runtime::advance_all() {
@@ -162,7 +162,11 @@ void Runtime::doze() {
 void Runtime::background() noexcept {
   std::unique_lock lock(mutex_);
   while (!stop_) {
-    visitors_gone_.wait(lock, [this] { return visitors_ == 0; });
+    while (const int visitors = visitors_) {
+      lock.unlock();
+      visitors_.wait(visitors);
+      lock.lock();
+    }
     if (!anything_pending())
       doze();
     else

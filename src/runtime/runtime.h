@@ -2,7 +2,6 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -100,12 +99,13 @@ class Runtime {
   volatile std::uint32_t* alive_ = nullptr;  // in a page of its own
   Doorbell poke_;
   std::mutex mutex_;
-  std::condition_variable visitors_gone_;
   std::vector<Advanced*>
       advanced_;  // guarded by mutex_, which the background thread holds, asleep too
   std::vector<Advanced*> attended_;  // guarded by mutex_
   TimePoint attended_at_{};          // background thread
-  std::atomic<int> visitors_{0};  // threads that want mutex_: the background thread lets them in
+  // Threads that want mutex_: the background thread lets them in, and waits for this to change. Not
+  // by a condition variable: a forked child could not destroy one that it waits for.
+  std::atomic<int> visitors_{0};
   std::vector<Advanced*> announced_;  // background thread: of sleep_all()
   std::atomic<bool> asleep_{false};   // or about to: looks once more after it is set
   std::atomic<bool> stop_{false};

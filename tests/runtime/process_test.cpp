@@ -1,12 +1,18 @@
 // Real processes over shm: started by the environment, killed, frozen, left idle.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <filesystem>
+#include <new>
+#include <stdexcept>
+#include <string_view>
 #include <thread>
 
 #include "processes.h"
@@ -107,6 +113,56 @@ TEST(Processes, AKilledRankIsReportedToARankThatSleeps) {
   });
   EXPECT_THAT(ranks.outcome(0), AllOf(StartsWith("peer_lost: "), HasSubstr("rank 1")));
 }
+
+// "shm", "tcp" or "tls".
+class ForkingProcesses : public testing::TestWithParam<const char*> {
+ protected:
+  /// Readable by all ranks: the process that one of them has forked.
+  static std::atomic<pid_t>& shared_pid() {
+    void* const page = mmap(nullptr, sizeof(std::atomic<pid_t>), PROT_READ | PROT_WRITE,
+                            MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) throw std::runtime_error("no shared page");
+    return *new (page) std::atomic<pid_t>(-1);
+  }
+};
+
+// As a data loader's worker does: it has copies of all descriptors of its parent.
+TEST_P(ForkingProcesses, AKilledRankIsLostAlthoughAProcessThatItForkedLives) {
+  ASSERT_EQ(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
+  const bool tls = std::string_view(GetParam()) == "tls";
+  const int port = unused_port();
+  std::atomic<pid_t>& forked = shared_pid();
+  Processes ranks(3, [&](int rank) {
+    set_environment(rank, 3, port);
+    Config config = quick_config(tls ? "tcp" : GetParam());
+    config.tls = tls;
+    Communicator comm = Communicator::from_env(config);
+    comm.barrier();
+    if (rank == 1) {
+      const pid_t child = fork();
+      if (child == 0) {
+        alarm(60);
+        pause();
+        _exit(0);
+      }
+      forked = child;
+      raise(SIGKILL);
+    }
+    sum_for_ever(comm);
+  });
+  const auto lost = AllOf(StartsWith("peer_lost: "), HasSubstr("rank 1"));
+  EXPECT_THAT(ranks.outcome(2), lost);
+  ASSERT_GT(forked.load(), 0);
+  EXPECT_EQ(kill(forked, SIGKILL), 0);
+  int status = 0;
+  EXPECT_EQ(waitpid(forked, &status, 0), forked);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << "it did not live until then";
+  EXPECT_EQ(ranks.outcome(1), "ended by signal 9");
+  EXPECT_THAT(ranks.outcome(0), lost);
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, ForkingProcesses, testing::Values("shm", "tcp", "tls"),
+                         [](const auto& param) { return std::string(param.param); });
 
 TEST(Processes, AFrozenRankIsATimeoutThatNamesIt) {
   const int port = unused_port();

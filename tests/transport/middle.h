@@ -18,7 +18,8 @@
 
 namespace tutti {
 
-/// Takes a connection at a port of its own, makes one to `target`, and carries bytes both ways.
+/// Takes connections at a port of its own, makes one to `target` for each, and carries bytes both
+/// ways.
 class Middle {
  public:
   explicit Middle(SocketAddress target)
@@ -28,8 +29,8 @@ class Middle {
 
   SocketAddress place() const { return {"127.0.0.1", rendezvous::port_of(listener_)}; }
 
-  /// From now on it changes a bit of the byte that is `skip` bytes ahead, once: of what the caller
-  /// says, or of what it is told.
+  /// From now on it changes a bit of the byte that is `skip` bytes ahead, once, on the first
+  /// connection, which is the one for data: of what the caller says, or of what it is told.
   void flip(bool from_caller, std::size_t skip = 0) {
     skip_[from_caller ? 0 : 1].store(static_cast<long>(skip), std::memory_order_release);
   }
@@ -38,45 +39,54 @@ class Middle {
   bool has_flipped() const { return flipped_.load(std::memory_order_acquire); }
 
  private:
-  void carry(const std::stop_token& stop) {
+  struct Line {
     Fd ends[2];
     bool ended[2] = {};  // what comes from there
+  };
+
+  void carry(const std::stop_token& stop) {
+    std::vector<Line> lines;
     while (!stop.stop_requested()) {
-      pollfd ready[] = {{listener_.get(), POLLIN, 0},
-                        {ended[0] ? -1 : ends[0].get(), POLLIN, 0},
-                        {ended[1] ? -1 : ends[1].get(), POLLIN, 0}};
-      if (poll(ready, 3, 10) <= 0) {
-        if (cut_.load(std::memory_order_acquire)) ends[0].reset(), ends[1].reset();
+      std::vector<pollfd> ready{{listener_.get(), POLLIN, 0}};
+      for (const Line& line : lines)
+        for (int from = 0; from < 2; ++from)
+          ready.push_back({line.ended[from] ? -1 : line.ends[from].get(), POLLIN, 0});
+      if (poll(ready.data(), ready.size(), 10) <= 0) {
+        if (cut_.load(std::memory_order_acquire)) lines.clear();
         continue;
       }
-      if (ready[0].revents != 0) {
-        ends[0] = Fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-        const TimePoint deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
-        const auto found = rendezvous::find_places(target_, deadline);
-        ends[1] = std::move(rendezvous::connect_tcp(found.places.front(), deadline).socket);
-        ended[0] = ended[1] = false;
-        continue;
-      }
-      for (int from = 0; from < 2; ++from)
-        if (ready[1 + from].revents != 0 && !carry(ends[from], ends[1 - from], skip_[from])) {
-          ended[from] = true;
-          shutdown(ends[1 - from].get(), SHUT_WR);
-        }
-      if (ended[0] && ended[1]) ends[0].reset(), ends[1].reset();
+      for (std::size_t at = 0; at < lines.size(); ++at)
+        for (std::size_t from = 0; from < 2; ++from)
+          if (ready[1 + 2 * at + from].revents != 0) carry(lines[at], from, at == 0);
+      if (ready[0].revents != 0) lines.push_back(accept());
     }
+  }
+  Line accept() const {
+    Line line;
+    line.ends[0] = Fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    const TimePoint deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+    const auto found = rendezvous::find_places(target_, deadline);
+    line.ends[1] = std::move(rendezvous::connect_tcp(found.places.front(), deadline).socket);
+    return line;
+  }
+  void carry(Line& line, std::size_t from, bool first) {
+    if (carry(line.ends[from], line.ends[1 - from], first ? &skip_[from] : nullptr)) return;
+    line.ended[from] = true;
+    shutdown(line.ends[1 - from].get(), SHUT_WR);
+    if (line.ended[1 - from]) line.ends[0].reset(), line.ends[1].reset();
   }
   // False: nothing more comes from there. What can no longer be sent is read and dropped: the other
   // way may still have something to say.
-  bool carry(const Fd& from, const Fd& to, std::atomic<long>& skip) {
+  bool carry(const Fd& from, const Fd& to, std::atomic<long>* skip) {
     std::vector<char> bytes(64 << 10);
     const ssize_t got = recv(from.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
     if (got <= 0) return got < 0 && errno == EAGAIN;
-    const long left = skip.load(std::memory_order_acquire);
+    const long left = skip == nullptr ? -1 : skip->load(std::memory_order_acquire);
     if (left >= 0 && left < got) {
       bytes[static_cast<std::size_t>(left)] ^= 0x04;
       flipped_.store(true, std::memory_order_release);
     }
-    if (left >= 0) skip.store(left < got ? -1 : left - got, std::memory_order_release);
+    if (left >= 0) skip->store(left < got ? -1 : left - got, std::memory_order_release);
     for (ssize_t sent = 0; sent < got;) {
       pollfd writable{to.get(), POLLOUT, 0};
       poll(&writable, 1, 1000);

@@ -137,8 +137,8 @@ TEST_F(TcpTransport, AFloodTakesABoundedNumberOfPlacesWhileRanksWaitForTheLast) 
       return got == 0 || errno != EAGAIN;
     });
   };
-  // 64 places, and one for each rank.
-  EXPECT_TRUE(eventually(*ranks[2], [&] { return cut() >= 600 - 64 - 3; })) << cut();
+  // 64 places, and two for each rank.
+  EXPECT_TRUE(eventually(*ranks[2], [&] { return cut() >= 600 - 64 - 6; })) << cut();
   auto third = connected(2);
   EXPECT_NO_THROW(first.get());
   EXPECT_NO_THROW(second.get());
@@ -198,31 +198,38 @@ class TcpPeer : public TcpTransport {
   void SetUp() override {
     auto ranks = make(2);
     rank_ = std::move(ranks[0]);
-    const auto own = tcp::Address::parse(rank_->address());
     const std::vector<std::string> addresses{rank_->address(), ranks[1]->address()};
     auto connected =
         std::async(std::launch::async, [&] { rank_->connect(addresses, clock_.now() + kLong); });
-    socket_ = call(place_of(*rank_));
+    socket_ = join(tcp::Use::data);
+    lifeline_ = join(tcp::Use::lifeline);
+    connected.get();
+  }
+
+  Fd join(tcp::Use use) {
+    const auto own = tcp::Address::parse(rank_->address());
+    Fd socket = call(place_of(*rank_));
     AuthInitiator proof(Secret("the secret of this job"),
                         {Claim::Purpose::data, 1, 0, own->identity}, random_);
     std::string heard;
-    for (auto state = AuthInitiator::State::begin; state != AuthInitiator::State::done;) {
+    for (auto state = AuthInitiator::State::begin;;) {
       std::string output;
       std::string_view input = heard;
       state = proof.advance(input, output);
       heard.erase(0, heard.size() - input.size());
-      say(socket_, output);
-      ASSERT_NE(state, AuthInitiator::State::failed);
-      if (state == AuthInitiator::State::done) break;
-      pollfd readable{socket_.get(), POLLIN, 0};
-      ASSERT_GT(poll(&readable, 1, 10'000), 0);
+      say(socket, output);
+      EXPECT_NE(state, AuthInitiator::State::failed);
+      if (state == AuthInitiator::State::done || state == AuthInitiator::State::failed) break;
+      pollfd readable{socket.get(), POLLIN, 0};
+      EXPECT_GT(poll(&readable, 1, 10'000), 0);
       char byte = 0;
-      if (recv(socket_.get(), &byte, 1, 0) == 1) heard += byte;
+      if (recv(socket.get(), &byte, 1, 0) == 1) heard += byte;
     }
     tcp::Frame open;
     open.kind = tcp::FrameKind::open;
-    say_frame(open);
-    connected.get();
+    open.channel = static_cast<std::int32_t>(use);
+    say(socket, bytes_of(open));
+    return socket;
   }
 
   void say_frame(const tcp::Frame& frame) { say(socket_, bytes_of(frame)); }
@@ -239,7 +246,7 @@ class TcpPeer : public TcpTransport {
   }
 
   std::unique_ptr<Transport> rank_;
-  Fd socket_;
+  Fd socket_, lifeline_;
 };
 
 // 100 Mb/s and 100 ms there and back have 20 messages of 64 KiB on their way.
@@ -255,6 +262,18 @@ TEST_F(TcpPeer, ThatEndsIsLostAndWhatItSentBeforeIsReceived) {
   socket_.reset();
   EXPECT_TRUE(
       eventually(*rank_, [&] { return rank_->status(1).state == PeerStatus::State::lost; }));
+  ASSERT_TRUE(rank_->receiver(1, 0).peek());
+  EXPECT_EQ(rank_->receiver(1, 0).peek()->header.length, 3u);
+}
+
+// As of a killed process whose forked child lives: nothing but the lifeline tells.
+TEST_F(TcpPeer, WhoseLifelineEndsIsLostAndWhatItSentBeforeIsReceived) {
+  say_frame(message(3));
+  say(socket_, "abc");
+  lifeline_.reset();
+  EXPECT_TRUE(
+      eventually(*rank_, [&] { return rank_->status(1).state == PeerStatus::State::lost; }));
+  EXPECT_THAT(rank_->status(1).why, HasSubstr("its process has ended"));
   ASSERT_TRUE(rank_->receiver(1, 0).peek());
   EXPECT_EQ(rank_->receiver(1, 0).peek()->header.length, 3u);
 }

@@ -329,6 +329,13 @@ void Connection::look_whether_alive() {
     end("its machine does not answer any more");
 }
 
+void Connection::end_with_process() {
+  if (ended()) return;
+  const std::lock_guard lock(mutex_);
+  read(Read::until_empty);
+  if (!ended()) end("its process has ended; one that it forked keeps the connection open");
+}
+
 // Whether bytes that are here already may wait for somebody who knows where they go. Who sleeps
 // hears of none but those that the socket has.
 bool Connection::may_leave_bytes() const {

@@ -89,10 +89,12 @@ void Endpoint::progress() {
     count = epoll_wait(epoll_.get(), events.data(), events.size(), 0);
     for (int i = 0; i < count; ++i) static_cast<Connection*>(events[i].data.ptr)->pump();
   }
-  for (const auto& peer : peers_) {
+  for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
+    Connection* const peer = peers_[rank].get();
     if (peer == nullptr) continue;
     if (!peer->is_armed()) peer->pump();
     peer->look_whether_alive();
+    if (lifelines_ && lifelines_->has_ended(rank)) peer->end_with_process();
   }
 }
 
@@ -120,7 +122,7 @@ void Endpoint::linger() noexcept {
   const TimePoint longest = Clock::now() + kLongestLinger;
   TimePoint until = Clock::now() + kLinger;
   for (const auto& peer : peers_) {
-    if (peer == nullptr) continue;
+    if (peer == nullptr || (peer->ended() && !peer->corrupt())) continue;
     const int socket = peer->socket();
     for (int least = not_arrived(socket); throw_away_what_comes(socket);) {
       const int left = not_arrived(socket);

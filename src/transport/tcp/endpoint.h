@@ -3,11 +3,13 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "common/clock.h"
 #include "common/fd.h"
 #include "transport/tcp/connection.h"
+#include "transport/tcp/lifelines.h"
 
 namespace tutti::tcp {
 
@@ -24,6 +26,8 @@ class Endpoint {
   Endpoint& operator=(const Endpoint&) = delete;
 
   void add_peer(int rank, Stream stream);
+  /// By rank: beside each peer's connection one that ends with its process.
+  void watch_lives(std::vector<Stream> lifelines) { lifelines_.emplace(std::move(lifelines)); }
   /// Null: this rank itself, or one that it is not connected to.
   Connection* peer(int rank) const noexcept { return peers_[static_cast<std::size_t>(rank)].get(); }
 
@@ -59,7 +63,8 @@ class Endpoint {
   const pid_t owner_ = getpid();
   const Fd epoll_;
   std::vector<std::unique_ptr<Connection>> peers_;  // by rank
-  std::atomic<int> unsent_{0};                      // connections
+  std::optional<Lifelines> lifelines_;
+  std::atomic<int> unsent_{0};  // connections
   std::atomic<int> sleepers_{0};
   std::atomic<std::uint32_t> next_group_{1};
   TimePoint attended_at_{};  // attend() alone

@@ -9,11 +9,17 @@
 namespace tutti::tcp {
 
 enum class FrameKind : std::uint16_t {
-  open = 1,       ///< The initiator's first: it stays with this connection.
+  open = 1,       ///< The initiator's first: it stays with this connection; `channel` is its Use.
   message,        ///< Of a channel; `header.length` payload bytes follow.
   credit,         ///< Nothing but its credits.
   board,          ///< The sender's board in the group, less its first word.
   board_request,  ///< Wants the peer's.
+};
+
+/// What a connection is for.
+enum class Use : std::int32_t {
+  data,
+  lifeline,  ///< Its end says that the process has ended; see lifelines.h.
 };
 
 struct Frame {

@@ -58,18 +58,26 @@ Join::Join(const TransportContext& context, const Secret& secret,
       secret_(secret),
       addresses_(addresses),
       listener_(listener),
-      tls_(context.tls ? std::make_shared<const TlsContext>() : nullptr),
-      joined_(addresses.size()) {
-  for (int rank = 0; rank < context.rank; ++rank)
-    if (addresses_[static_cast<std::size_t>(rank)]) callers_.emplace_back().rank = rank;
+      tls_(context.tls ? std::make_shared<const TlsContext>() : nullptr) {
+  joined_.data.resize(addresses.size());
+  if (addresses.size() <= kMostWithLifelines) joined_.lifelines.resize(addresses.size());
+  for (const Use use : {Use::data, Use::lifeline}) {
+    if (use == Use::lifeline && !has_lifelines()) break;
+    for (int rank = 0; rank < context.rank; ++rank) {
+      if (!addresses_[static_cast<std::size_t>(rank)]) continue;
+      Caller& caller = callers_.emplace_back();
+      caller.use = use;
+      caller.rank = rank;
+    }
+  }
 }
 
-std::vector<Stream> Join::run(TimePoint deadline) {
+Connections Join::run(TimePoint deadline) {
   while (!complete()) {
     const TimePoint now = context_.clock->now();
     if (now >= deadline) refuse_late();
     for (Caller& caller : callers_)
-      if (!joined_[static_cast<std::size_t>(caller.rank)]) call(caller, now);
+      if (!joined(caller)) call(caller, now);
     accept_some(now);
     strangers_.remove_if(
         [&](Stranger& stranger) { return now >= stranger.give_up || !go_on(stranger); });
@@ -79,16 +87,16 @@ std::vector<Stream> Join::run(TimePoint deadline) {
 }
 
 bool Join::complete() const {
-  for (std::size_t rank = 0; rank < joined_.size(); ++rank)
-    if (addresses_[rank] && static_cast<int>(rank) != context_.rank && !joined_[rank]) return false;
+  for (std::size_t rank = 0; rank < addresses_.size(); ++rank)
+    if (is_peer(rank) && !is_joined(rank)) return false;
   return true;
 }
 
 void Join::wait(TimePoint deadline) {
   std::vector<pollfd> fds{{listener_.get(), POLLIN, 0}};
   TimePoint until = deadline;
-  for (const Caller& caller : callers_) {
-    if (joined_[static_cast<std::size_t>(caller.rank)]) continue;
+  for (Caller& caller : callers_) {
+    if (joined(caller)) continue;
     until = std::min(until, caller.greeting ? caller.give_up : caller.next_try);
     if (caller.greeting)
       fds.push_back(
@@ -200,8 +208,9 @@ void Join::encrypt(Caller& caller, TimePoint now) {
 void Join::be_joined(Caller& caller, TimePoint now) {
   Frame open;
   open.kind = FrameKind::open;
+  open.channel = static_cast<std::int32_t>(caller.use);
   if (!caller.greeting->write(bytes_of(open))) return give_up(caller, "closed the connection", now);
-  joined_[static_cast<std::size_t>(caller.rank)] = caller.greeting->take();
+  joined(caller) = caller.greeting->take();
   caller.greeting.reset();
 }
 
@@ -243,7 +252,8 @@ void Join::accept_some(TimePoint now) {
       strangers_.pop_front();
       continue;
     }
-    if (strangers_.size() == kStrangers + addresses_.size()) strangers_.pop_front();
+    if (strangers_.size() == kStrangers + joined_.data.size() + joined_.lifelines.size())
+      strangers_.pop_front();
     rendezvous::tune_data(socket.get());
     strangers_.push_back({Greeting(std::move(socket)),
                           AuthAcceptor(secret_, claim, *context_.random), now + kGreetingLimit});
@@ -289,19 +299,22 @@ bool Join::open(Stranger& stranger) {
   const auto frame = fixed_part<Frame>(stranger.greeting.input());
   if (!frame) return true;
   const std::uint32_t rank = stranger.proof.initiator();
-  const bool expected = rank < joined_.size() && static_cast<int>(rank) > context_.rank &&
-                        addresses_[rank] && !joined_[rank];
-  if (frame->kind == FrameKind::open && expected) joined_[rank] = stranger.greeting.take();
+  auto& joined =
+      frame->channel == static_cast<std::int32_t>(Use::data) ? joined_.data : joined_.lifelines;
+  const bool expected = rank < joined.size() && static_cast<int>(rank) > context_.rank &&
+                        is_peer(rank) && !joined[rank];
+  if (frame->kind == FrameKind::open && expected) joined[rank] = stranger.greeting.take();
   return false;
 }
 
-void Join::refuse_late() const {
+void Join::refuse_late() {
   std::string missing;
-  for (std::size_t rank = 0; rank < joined_.size(); ++rank)
-    if (addresses_[rank] && static_cast<int>(rank) > context_.rank && !joined_[rank])
+  for (std::size_t rank = 0; rank < addresses_.size(); ++rank)
+    if (is_peer(rank) && static_cast<int>(rank) > context_.rank && !is_joined(rank))
       missing += fmt::format("; rank {} never called", rank);
   for (const Caller& caller : callers_)
-    if (!joined_[static_cast<std::size_t>(caller.rank)])
+    if (!joined(caller) &&
+        (caller.use == Use::data || joined_.data[static_cast<std::size_t>(caller.rank)]))
       missing += fmt::format("; rank {} is not reached: {}", caller.rank,
                              caller.obstacle.empty() ? "no answer yet" : caller.obstacle);
   throw Error(ErrorKind::timeout,

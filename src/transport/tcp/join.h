@@ -13,6 +13,7 @@
 #include "rendezvous/tcp_socket.h"
 #include "transport/context.h"
 #include "transport/tcp/address.h"
+#include "transport/tcp/frame.h"
 
 namespace tutti::tcp {
 
@@ -36,20 +37,31 @@ class Greeting {
   std::string input_;
 };
 
+/// By rank.
+struct Connections {
+  std::vector<Stream> data;
+  std::vector<Stream> lifelines;  ///< Empty: there are more ranks than kMostWithLifelines.
+};
+
+/// With two connections a peer and 1024 descriptors, which is what a process often may have, half
+/// are left for other things.
+inline constexpr std::size_t kMostWithLifelines = 256;
+
 /// One use, in one thread. Strangers at this rank's port get 72 bytes parsed and 5 s; there are 64
-/// places for them beside one for each rank, the oldest goes first.
+/// places for them beside those for the ranks' connections, the oldest goes first.
 class Join {
  public:
   /// `addresses` by rank; none: there is no connection to that rank. `listener` is this rank's.
   Join(const TransportContext& context, const Secret& secret,
        const std::vector<std::optional<Address>>& addresses, const Fd& listener);
 
-  /// By rank. Throws `timeout` naming the ranks that never came and what was met on the way to
+  /// Throws `timeout` naming the ranks that never came and what was met on the way to
   /// them, `mismatch` where a secret is another one.
-  std::vector<Stream> run(TimePoint deadline);
+  Connections run(TimePoint deadline);
 
  private:
   struct Caller {  // to a lower rank
+    Use use = Use::data;
     int rank = 0;
     std::size_t place = 0;  // of its address, at which it is
     int rounds = 0;         // through all of its places
@@ -81,8 +93,19 @@ class Join {
   bool encrypt(Stranger& stranger);
   bool open(Stranger& stranger);
   bool complete() const;
+  bool is_peer(std::size_t rank) const {
+    return addresses_[rank] && static_cast<int>(rank) != context_.rank;
+  }
+  bool has_lifelines() const { return !joined_.lifelines.empty(); }
+  bool is_joined(std::size_t rank) const {
+    return joined_.data[rank] && (!has_lifelines() || joined_.lifelines[rank]);
+  }
+  Stream& joined(const Caller& caller) {
+    auto& connections = caller.use == Use::data ? joined_.data : joined_.lifelines;
+    return connections[static_cast<std::size_t>(caller.rank)];
+  }
   void wait(TimePoint deadline);
-  [[noreturn]] void refuse_late() const;
+  [[noreturn]] void refuse_late();
   const Address& address(int rank) const { return *addresses_[static_cast<std::size_t>(rank)]; }
 
   const TransportContext& context_;
@@ -92,7 +115,7 @@ class Join {
   const std::shared_ptr<const TlsContext> tls_;  // null: nothing is encrypted
   std::vector<Caller> callers_;
   std::list<Stranger> strangers_;  // the oldest first
-  std::vector<Stream> joined_;     // by rank
+  Connections joined_;
 };
 
 }  // namespace tutti::tcp

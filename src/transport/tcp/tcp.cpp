@@ -195,10 +195,12 @@ void TcpTransport::join_endpoint(std::span<const std::string> addresses, TimePoi
     if (!peers[rank] || static_cast<int>(rank) == context_.rank) continue;
     reach_from(address_.host, *peers[rank]);
   }
-  std::vector<Stream> streams = Join(context_, secret, peers, listener_).run(deadline);
+  Connections joined = Join(context_, secret, peers, listener_).run(deadline);
   listener_.reset();
-  for (std::size_t rank = 0; rank < streams.size(); ++rank)
-    if (streams[rank]) endpoint_->add_peer(static_cast<int>(rank), std::move(streams[rank]));
+  if (!joined.lifelines.empty()) endpoint_->watch_lives(std::move(joined.lifelines));
+  for (std::size_t rank = 0; rank < peers.size(); ++rank)
+    if (joined.data[rank])
+      endpoint_->add_peer(static_cast<int>(rank), std::move(joined.data[rank]));
 }
 
 void TcpTransport::connect(std::span<const std::string> addresses, TimePoint deadline) {
