@@ -22,7 +22,7 @@ std::string heading(const Situation& now) {
                      describe(now.call, now.reduction));
 }
 
-// Whether all have answered, as they are or lately were.
+// Whether all have answered.
 bool ask_peers_for(const Situation& now, Nanoseconds patience) {
   const TimePoint until = now.clock.now() + patience;
   std::vector<int> silent;
@@ -34,8 +34,7 @@ bool ask_peers_for(const Situation& now, Nanoseconds patience) {
     now.transport.progress();
     sched_yield();
   }
-  return std::all_of(silent.begin(), silent.end(),
-                     [&](int peer) { return now.transport.recent_board(peer) != nullptr; });
+  return silent.empty();
 }
 
 // A board may have to be fetched from a peer that answers by itself, or not at all; and a copy may

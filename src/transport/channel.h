@@ -163,7 +163,7 @@ class Transport {
   virtual Board& own_board() = 0;
   virtual const Board* board(int peer) = 0;
 
-  /// A peer's as it was within the last two seconds, without asking for it; null: that is not
+  /// A peer's as it was within the last second and a half, without asking for it; null: that is not
   /// known.
   virtual const Board* recent_board(int peer) { return board(peer); }
 

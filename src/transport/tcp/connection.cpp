@@ -25,8 +25,10 @@ constexpr std::size_t kMostPieces = 64;  // of one write
 constexpr int kMostChannel = 1 << 20;
 // How many others come for something behind a message before it is brought to where they can pass.
 constexpr int kPatience = 4;
-constexpr std::chrono::milliseconds kFreshFor{2}, kRecentFor{2000};  // a board
+constexpr std::chrono::milliseconds kFreshFor{2}, kRecentFor{1500};  // a board
 constexpr std::chrono::seconds kLookEvery{1};
+// What a process has sent before it ended, and the kernel still sends, does not pause for so long.
+constexpr std::chrono::milliseconds kLastWords{200};
 // Retransmissions, or probes of a closed window, that nobody has answered: about 25 s.
 constexpr unsigned kMostUnanswered = 7;
 
@@ -333,6 +335,10 @@ void Connection::end_with_process() {
   if (ended()) return;
   const std::lock_guard lock(mutex_);
   read(Read::until_empty);
+  tcp_info info{};
+  socklen_t bytes = sizeof info;
+  const bool known = getsockopt(socket(), IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0;
+  if (known && std::chrono::milliseconds(info.tcpi_last_data_recv) < kLastWords) return;
   if (!ended()) end("its process has ended; one that it forked keeps the connection open");
 }
 
@@ -459,6 +465,8 @@ std::size_t Connection::write_now(std::span<const iovec> pieces) {
 }
 
 void Connection::write_queue() {
+  const std::size_t queued = unsent_.size() - head_;
+  const bool had_unsent = has_unsent();
   if (why_unwritable_.empty() && !stream_.flush()) why_unwritable_ = stream_.describe(errno);
   while (head_ < unsent_.size() && why_unwritable_.empty()) {
     std::array<iovec, kMostPieces> pieces;
@@ -481,18 +489,18 @@ void Connection::write_queue() {
   if (!why_unwritable_.empty())
     while (head_ < unsent_.size()) drop_written(unsent_[head_].size() - head_written_);
   set_unsent();
+  // Who sleeps until something has left may not be who writes it.
+  if (unsent_.size() - head_ < queued || has_unsent() != had_unsent) tell_all();
 }
 
 void Connection::drop_written(std::size_t bytes) {
   head_written_ += bytes;
-  if (head_written_ < unsent_[head_].size()) return;
   while (head_ < unsent_.size() && head_written_ >= unsent_[head_].size()) {
     Unsent& gone = unsent_[head_++];
     head_written_ -= gone.size();
     if (gone.channel != nullptr) gone.channel->wrote_one();
     gone.own.reset();
   }
-  tell_all();  // somebody may sleep until it has left
   if (head_ == unsent_.size()) {
     unsent_.clear();
     head_ = 0;

@@ -105,7 +105,8 @@ class Connection {
   /// Of a machine that has vanished nothing comes, no end either: ends the connection where the
   /// peer's has not acknowledged anything for long.
   void look_whether_alive();
-  /// Its process has ended, although the connection has not; what it sent before is taken in.
+  /// Its process has ended, although the connection has not: that ends, too, once nothing of what
+  /// it sent before comes any more.
   void end_with_process();
   /// The last thing before it goes: nothing more is sent.
   void say_goodbye() noexcept;

@@ -100,8 +100,8 @@ void Endpoint::progress() {
 
 void Endpoint::attend() {
   const TimePoint now = clock_.now();
-  if (now < attended_at_ + kAttendedFor) return;
-  attended_at_ = now;
+  if (now < attended_at_.load(std::memory_order_relaxed) + kAttendedFor) return;
+  attended_at_.store(now, std::memory_order_relaxed);
   progress();
 }
 

@@ -33,7 +33,7 @@ class Endpoint {
 
   /// Reads and writes what can be read and written.
   void progress();
-  /// As progress(), once for all communicators that say so at about the same time. In one thread.
+  /// As progress(), once for all communicators that say so at about the same time.
   void attend();
   /// Between arm() and disarm(): readable when progress() would find something.
   int wait_fd() const noexcept { return epoll_.get(); }
@@ -67,7 +67,7 @@ class Endpoint {
   std::atomic<int> unsent_{0};  // connections
   std::atomic<int> sleepers_{0};
   std::atomic<std::uint32_t> next_group_{1};
-  TimePoint attended_at_{};  // attend() alone
+  std::atomic<TimePoint> attended_at_{};
 };
 
 }  // namespace tutti::tcp

@@ -1,6 +1,7 @@
 // Connections that end with their process, whatever its forked children keep open.
 #pragma once
 
+#include <poll.h>
 #include <sys/types.h>
 
 #include <atomic>
@@ -28,14 +29,13 @@ class Lifelines {
   Lifelines(const Lifelines&) = delete;
   Lifelines& operator=(const Lifelines&) = delete;
 
-  /// The process at the other end has ended, so long ago that what it sent before is here.
+  /// The process at the other end has ended; what it sent before by another way may still come.
   bool has_ended(std::size_t rank) const noexcept {
     return ended_[rank].load(std::memory_order_acquire);
   }
 
  private:
-  struct Watched;
-  void watch(Watched& watched) noexcept;
+  void watch(std::vector<pollfd>& fds) noexcept;
 
   const pid_t owner_;
   const Fd stop_;                         // an eventfd, in both tables
