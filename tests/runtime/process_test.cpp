@@ -1,15 +1,21 @@
 // Real processes over shm: started by the environment, killed, frozen, left idle.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <csignal>
+#include <cstddef>
 #include <filesystem>
+#include <iterator>
 #include <new>
 #include <stdexcept>
 #include <string_view>
@@ -163,6 +169,38 @@ TEST_P(ForkingProcesses, AKilledRankIsLostAlthoughAProcessThatItForkedLives) {
 
 INSTANTIATE_TEST_SUITE_P(Over, ForkingProcesses, testing::Values("shm", "tcp", "tls"),
                          [](const auto& param) { return std::string(param.param); });
+
+// As a kernel before 5.9, or a container's filter, does.
+void refuse_close_range() {
+  sock_filter program[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_close_range, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog filter{std::size(program), program};
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+      prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0 ||
+      syscall(SYS_close_range, ~0u, ~0u, 0) == 0)
+    throw std::runtime_error("no filter");
+}
+
+TEST(Processes, AKernelThatGivesThreadsNoFileTablesOfTheirOwnServesAsWell) {
+  const int port = unused_port();
+  Processes ranks(3, [&](int rank) {
+    refuse_close_range();
+    set_environment(rank, 3, port);
+    Communicator comm = Communicator::from_env(quick_config("tcp"));
+    comm.barrier();
+    std::this_thread::sleep_for(std::chrono::seconds(1));  // all are looked at, and alive
+    comm.barrier();
+    if (rank == 2) raise(SIGKILL);
+    sum_for_ever(comm);
+  });
+  for (const int rank : {0, 1})
+    EXPECT_THAT(ranks.outcome(rank),
+                AllOf(StartsWith("peer_lost: "), HasSubstr("all_reduce"), HasSubstr("rank 2")));
+}
 
 TEST(Processes, AFrozenRankIsATimeoutThatNamesIt) {
   const int port = unused_port();

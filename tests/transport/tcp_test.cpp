@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -16,6 +18,7 @@
 #include "rendezvous/authentication.h"
 #include "rendezvous/tcp_socket.h"
 #include "tcp_ranks.h"
+#include "transport/doorbell.h"
 #include "transport/tcp/channels.h"
 #include "transport/tcp/frame.h"
 
@@ -192,6 +195,35 @@ TEST_F(TcpTransport, ARankThatNeverComesIsNamedByTheDeadline) {
                              HasSubstr("TUTTI_INTERFACES")));
 }
 
+// Communicators share the sockets, and so does the background thread: whoever finds room writes.
+TEST_F(TcpTransport, WhoSleepsUntilAMessageHasLeftIsWokenByWhoeverWritesIt) {
+  const Doorbell bell;
+  std::vector<std::unique_ptr<Transport>> ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    TransportContext large = context(rank, 2);
+    large.max_message_bytes = 1 << 20;
+    if (rank == 0) large.doorbell_fd = bell.fd();
+    ranks.push_back(tcp::make(large));
+  }
+  ASSERT_THAT(connect(ranks), ElementsAre("", ""));
+  const std::vector<std::byte> data(1 << 20);
+  for (int number = 0; ranks[0]->all_left(); ++number) {
+    SendChannel& sender = ranks[0]->sender(1, number);
+    ASSERT_TRUE(sender.acquire_at(data.data(), data.size()));
+    sender.post({1, 2, 1 << 20, 0});
+  }
+  ranks[0]->own_board().sleepers = 1;
+  const auto rung = [&] {
+    pollfd readable{bell.fd(), POLLIN, 0};
+    return poll(&readable, 1, 0) == 1;
+  };
+  EXPECT_FALSE(rung());
+  EXPECT_TRUE(eventually(*ranks[1], [&] {
+    ranks[0]->attend();
+    return rung();
+  }));
+}
+
 /// Rank 1, which has proved that it knows the secret, and now says what it likes.
 class TcpPeer : public TcpTransport {
  protected:
@@ -276,6 +308,24 @@ TEST_F(TcpPeer, WhoseLifelineEndsIsLostAndWhatItSentBeforeIsReceived) {
   EXPECT_THAT(rank_->status(1).why, HasSubstr("its process has ended"));
   ASSERT_TRUE(rank_->receiver(1, 0).peek());
   EXPECT_EQ(rank_->receiver(1, 0).peek()->header.length, 3u);
+}
+
+TEST_F(TcpPeer, IsStillWatchedAfterAForkedChildHasDestroyedItsCopy) {
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(60);
+    rank_.reset();
+    _exit(0);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  say_frame(message(0));
+  EXPECT_TRUE(eventually(*rank_, [&] { return rank_->receiver(1, 0).peek().has_value(); }));
+  EXPECT_EQ(rank_->status(1).state, PeerStatus::State::alive);
+  rank_->receiver(1, 0).release();
+  lifeline_.reset();
+  expect_lost("its process has ended");
 }
 
 TEST_F(TcpPeer, ThatClaimsALongerMessageThanThereCanBeIsLost) {
