@@ -1,5 +1,6 @@
-// Many ranks, as threads of this process, find each other over a TCP store on the loopback: how
-// long, and in how much memory. usage: startup_bench [ranks]
+// Many ranks, as threads of this process, start over a TCP store on the loopback and join within
+// the process: how long, and in how much memory; then their first collectives.
+// usage: startup_bench [ranks]
 #include <sys/resource.h>
 
 #include <atomic>
@@ -12,85 +13,108 @@
 #include <vector>
 
 #include "common/log.h"
-#include "rendezvous/agreement.h"
-#include "rendezvous/hello.h"
 #include "rendezvous/open_store.h"
+#include "runtime/setup.h"
 
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-double most_gib() {
+double gib_at_most() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   return static_cast<double>(usage.ru_maxrss) / (1 << 20);
 }
 
-tutti::Hello hello() {
-  tutti::Hello mine;
-  mine.version = "0.1.0";
-  mine.settings = std::string(400, 's');
-  mine.host = tutti::host_identity();
-  mine.addresses["tcp"] = std::string(120, 'a');
-  return mine;
-}
+/// Prints what has been reached, and what it took since the start.
+class Milestones {
+ public:
+  void tell(const char* what) const {
+    const std::chrono::duration<double> passed = Clock::now() - start_;
+    std::printf("  %-28s %8.2f s %8.2f GiB\n", what, passed.count(), gib_at_most());
+  }
+  Clock::time_point start() const { return start_; }
+
+ private:
+  const Clock::time_point start_ = Clock::now();
+};
 
 class Ranks {
  public:
-  explicit Ranks(int count) : count_(count) {}
+  explicit Ranks(int count) : count_(count) {
+    config_.secret = "of the measurement's own job";
+    config_.log_level = tutti::LogLevel::error;
+    process_ = {std::make_shared<tutti::Runtime>(config_),
+                std::make_shared<tutti::local::Hub>(count)};
+  }
 
   void run() {
+    std::printf("%d ranks\n", count_);
     std::vector<std::thread> threads;
-    const auto start = Clock::now();
-    for (int rank = 0; rank < count_; ++rank) threads.emplace_back([this, rank] { meet(rank); });
+    for (int rank = 0; rank < count_; ++rank)
+      threads.emplace_back([this, rank] {
+        try {
+          live(rank);
+        } catch (const std::exception& error) {
+          std::fprintf(stderr, "%s\n", error.what());
+          std::exit(1);
+        }
+      });
     for (std::thread& thread : threads) thread.join();
-    std::printf(
-        "%d ranks: all have joined after %.2f s, and know each other after %.2f s; %.2f "
-        "GiB; %d failed\n",
-        count_, joined_s_.load(), met_s_.load(), most_gib(), failed_.load());
-    std::printf("with the end of the store: %.2f s\n", seconds_since(start));
+    milestones_.tell("all have ended");
   }
 
  private:
-  void meet(int rank) {
-    try {
-      tutti::LaunchEnvironment launch;
-      launch.rank = rank;
-      launch.size = count_;
-      launch.master_address = "127.0.0.1";
-      launch.master_port = 29'700;
-      launch.tcp_alone = true;
-      tutti::Config config;
-      config.secret = "of the measurement's own job";
-      tutti::Log log(tutti::LogLevel::error, {});
-      const auto deadline = start_ + std::chrono::minutes(2);
-      const auto opened = tutti::open_store(launch, config, deadline, log);
-      if (++joined_ == count_) joined_s_ = seconds_since(start_);
-      exchange(*opened.store, rank, deadline);
-      if (++met_ == count_) met_s_ = seconds_since(start_);
-    } catch (const std::exception& error) {
-      if (failed_++ == 0) std::fprintf(stderr, "%s\n", error.what());
-    }
+  void live(int rank) {
+    tutti::LaunchEnvironment launch;
+    launch.rank = rank;
+    launch.size = count_;
+    launch.master_address = "127.0.0.1";
+    launch.master_port = 29'700;
+    launch.tcp_alone = true;
+    tutti::OpenedStore opened = tutti::open_store(
+        launch, config_, milestones_.start() + std::chrono::minutes(2), process_.runtime->log());
+    reach("all have joined the store");
+    tutti::Communicator comm =
+        tutti::CommunicatorImpl::make(tutti::join_threads(std::move(opened.store), rank, process_));
+    reach("all have started");
+    comm.barrier();
+    reach("a barrier");
+    std::int64_t sum = rank;
+    comm.all_reduce(std::span(&sum, 1));
+    if (sum != std::int64_t{count_} * (count_ - 1) / 2) throw std::runtime_error("a wrong sum");
+    reach("an all_reduce of 8 bytes");
+    for (int i = 0; i < 10; ++i) comm.all_reduce(std::span(&sum, 1));
+    reach("ten more");
   }
 
-  void exchange(tutti::Store& store, int rank, Clock::time_point deadline) const {
-    tutti::check_agreement(tutti::exchange_hellos(store, "job", rank, count_, hello(), deadline),
-                           rank);
+  // Waits for all, asleep; the last one tells.
+  void reach(const char* what) {
+    const int phase = phase_;
+    if (++reached_ % count_ != 0) return phase_.wait(phase);
+    milestones_.tell(what);
+    ++phase_;
+    phase_.notify_all();
   }
 
   const int count_;
-  const Clock::time_point start_ = Clock::now();
-  std::atomic<int> joined_{0}, met_{0}, failed_{0};
-  std::atomic<double> joined_s_{0}, met_s_{0};
+  tutti::Config config_;
+  tutti::Process process_;
+  const Milestones milestones_;
+  std::atomic<int> reached_{0}, phase_{0};
 };
+
+// A rank has four descriptors: both ends of its connection to the store, a bell, a place to sleep.
+void raise_limit_of_files() {
+  rlimit files{};
+  getrlimit(RLIMIT_NOFILE, &files);
+  files.rlim_cur = files.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &files);
+}
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  raise_limit_of_files();
   Ranks(argc > 1 ? std::atoi(argv[1]) : 4096).run();
-  return 0;
 }

@@ -18,8 +18,8 @@ namespace {
 
 // A job of hundreds can differ in one way: these many ranks are named, the rest counted.
 constexpr std::size_t kMostNamed = 16;
-constexpr std::chrono::seconds kGrace{1};
-constexpr std::size_t kPageBytes = 512 << 10, kLengthDigits = 8;
+constexpr std::chrono::seconds kGrace{2};
+constexpr std::size_t kPageBytes = 64 << 10;  // what a store holds for each of thousands at once
 
 std::string list_ranks(const std::vector<int>& ranks) {
   std::vector<std::string> named;
@@ -30,21 +30,15 @@ std::string list_ranks(const std::vector<int>& ranks) {
   return text;
 }
 
-// Beside its hello each rank leaves a 1 under a key of its own, because adding 0 asks for it
-// without waiting.
-std::string hello_key(std::string_view prefix, int rank) {
-  return fmt::format("{}/hello/{}", prefix, rank);
+// Under its key a rank leaves what those say whose root it is: rank 0 what all say. Longer ones go
+// on under further keys.
+std::string hello_key(std::string_view prefix, int rank, std::size_t page = 0) {
+  return page == 0 ? fmt::format("{}/hello/{}", prefix, rank)
+                   : fmt::format("{}/hello/{}/{}", prefix, rank, page);
 }
+// Beside it each leaves a 1 under a key of its own, because adding 0 asks for it without waiting.
 std::string arrival_key(std::string_view prefix, int rank) {
   return fmt::format("{}/here/{}", prefix, rank);
-}
-
-std::vector<int> missing_ranks(Store& store, std::string_view prefix, int size) {
-  const auto deadline = std::chrono::steady_clock::now() + kGrace;
-  std::vector<int> missing;
-  for (int rank = 0; rank < size; ++rank)
-    if (store.add(arrival_key(prefix, rank), 0, deadline) == 0) missing.push_back(rank);
-  return missing;
 }
 
 // "name=value" lines; a name that is not there reads "not set".
@@ -65,101 +59,124 @@ void append_names(const std::string& settings, std::vector<std::string>& names) 
   }
 }
 
-std::string difference(std::string_view what, std::string_view theirs, std::string_view first) {
-  return fmt::format("{} is {} there and {} on rank 0", what, theirs, first);
-}
-
 // In words, or empty where they fit.
-std::string differences(const Hello& hello, const Hello& first) {
-  std::vector<std::string> found;
-  if (hello.version != first.version)
-    found.push_back(difference("tutti's version", hello.version, first.version));
-  if (hello.settings != first.settings) {
-    std::vector<std::string> names;
-    append_names(first.settings, names);
-    append_names(hello.settings, names);
-    for (const std::string& name : names) {
-      const std::string theirs = value_of(hello.settings, name);
-      const std::string expected = value_of(first.settings, name);
-      if (theirs != expected) found.push_back(difference(name, theirs, expected));
-    }
+std::string differences(const std::string& settings, const std::string& first) {
+  std::vector<std::string> names, found;
+  append_names(first, names);
+  append_names(settings, names);
+  for (const std::string& name : names) {
+    const std::string theirs = value_of(settings, name), expected = value_of(first, name);
+    if (theirs != expected)
+      found.push_back(fmt::format("{} is {} there and {} on rank 0", name, theirs, expected));
   }
-  if (hello.schedules != first.schedules)
-    found.push_back(difference("the table of algorithms", fmt::format("{:016x}", hello.schedules),
-                               fmt::format("{:016x}", first.schedules)));
   return join(found, "; ");
 }
 
-// All hellos, each behind its length, in as many values as it takes: rank 0 writes them, so that a
-// rank reads a few values and not one of each other.
-std::string book_key(std::string_view prefix, std::size_t page) {
-  return fmt::format("{}/hello/book/{}", prefix, page);
-}
+/// What one rank says and hears in one exchange.
+class Exchange {
+ public:
+  Exchange(Store& store, std::string_view prefix, int rank, int size, Store::Deadline deadline)
+      : store_(store), prefix_(prefix), rank_(rank), size_(size), deadline_(deadline) {}
 
-void write_book(Store& store, std::string_view prefix, int size, Store::Deadline deadline) {
-  std::string page;
-  std::size_t pages = 0;
-  const auto turn = [&] {
-    store.set(book_key(prefix, pages++), std::exchange(page, {}), deadline);
-  };
-  for (int rank = 0; rank < size; ++rank) {
-    const std::string hello = store.get(hello_key(prefix, rank), deadline);
-    if (!page.empty() && page.size() + hello.size() + kLengthDigits > kPageBytes) turn();
-    page.append(fmt::format("{:>{}}", hello.size(), kLengthDigits)).append(hello);
-  }
-  turn();
-}
-
-std::vector<Hello> read_book(Store& store, std::string_view prefix, int size,
-                             Store::Deadline deadline) {
-  std::vector<Hello> hellos;
-  for (std::size_t page = 0; hellos.size() < static_cast<std::size_t>(size); ++page) {
-    const std::string text = store.get(book_key(prefix, page), deadline);
-    for (std::string_view left = text; !left.empty();) {
-      const auto bytes = parse_number<std::size_t>(trim(left.substr(0, kLengthDigits)));
-      if (!bytes || left.size() < kLengthDigits + *bytes)
-        throw Error(ErrorKind::corrupt,
-                    "what rank 0 wrote of all ranks cannot be read: is it "
-                    "running the same build of tutti?");
-      hellos.push_back(
-          decode_hello(left.substr(kLengthDigits, *bytes), static_cast<int>(hellos.size())));
-      left.remove_prefix(kLengthDigits + *bytes);
+  std::vector<Texts> run(Roster said) {
+    store_.add(arrival_key(prefix_, rank_), 1, deadline_);
+    try {
+      collect(said);
+    } catch (const Error& error) {  // what cannot be read, everybody hears of
+      if (error.kind() == ErrorKind::corrupt) publish({{}, error.what()});
+      throw;
     }
+    publish(said);
+    if (rank_ != 0) said = hear(0, size_, said.columns.size());
+    return std::move(said.columns);
   }
-  return hellos;
-}
+
+  // "3 of 8 ranks ...", or empty. The first that asks finds out for all: else thousands of ranks
+  // would ask for thousands each.
+  std::string missing_ranks() {
+    const auto deadline = std::chrono::steady_clock::now() + kGrace;
+    const std::string key = fmt::format("{}/missing", prefix_);
+    if (store_.add(fmt::format("{}/asked", prefix_), 1, deadline) > 1)
+      return store_.get(key, deadline);
+    std::vector<int> missing;
+    for (int rank = 0; rank < size_; ++rank)
+      if (store_.add(arrival_key(prefix_, rank), 0, deadline) == 0) missing.push_back(rank);
+    std::string text;
+    if (!missing.empty())
+      text = fmt::format("{} of {} ranks did not come before the start-up deadline: {}",
+                         missing.size(), size_, list_ranks(missing));
+    store_.set(key, text, deadline);
+    return text;
+  }
+
+ private:
+  // To what this rank says, what those below it in the tree say.
+  void collect(Roster& said) const {
+    for (int step = 1; rank_ % (2 * step) == 0 && rank_ + step < size_; step *= 2)
+      said.append(hear(rank_ + step, std::min(step, size_ - rank_ - step), said.columns.size()));
+  }
+
+  void publish(const Roster& roster) {
+    const std::string text = encode(roster);
+    for (std::size_t page = 0; page * kPageBytes < text.size(); ++page)
+      store_.set(hello_key(prefix_, rank_, page),
+                 std::string_view(text).substr(page * kPageBytes, kPageBytes), deadline_);
+  }
+
+  // Of `ranks` ranks from that one on.
+  Roster hear(int from, int ranks, std::size_t columns) const {
+    std::string text = store_.get(hello_key(prefix_, from), deadline_);
+    const std::size_t bytes = roster_bytes(text, from);
+    for (std::size_t page = 1; page * kPageBytes < bytes; ++page)
+      text += store_.get(hello_key(prefix_, from, page), deadline_);
+    Roster roster = decode_roster(text, from);
+    if (!roster.refusal.empty()) throw Error(ErrorKind::corrupt, roster.refusal);
+    const auto of_others = [&](const Texts& texts) {
+      return texts.size() != static_cast<std::size_t>(ranks);
+    };
+    if (roster.columns.size() != columns ||
+        std::any_of(roster.columns.begin(), roster.columns.end(), of_others))
+      refuse_roster(from, "of other ranks");
+    return roster;
+  }
+
+  Store& store_;
+  const std::string_view prefix_;
+  const int rank_, size_;
+  const Store::Deadline deadline_;
+};
 
 }  // namespace
 
-std::vector<Hello> exchange_hellos(Store& store, std::string_view prefix, int rank, int size,
-                                   const Hello& mine, Store::Deadline deadline) {
+std::vector<Texts> exchange(Store& store, std::string_view prefix, int rank, int size,
+                            const std::vector<std::string>& mine, Store::Deadline deadline) {
   assert(0 <= rank && rank < size);
-  store.set(hello_key(prefix, rank), encode(mine), deadline);
-  store.add(arrival_key(prefix, rank), 1, deadline);
+  Exchange exchange(store, prefix, rank, size, deadline);
   try {
-    if (rank == 0) write_book(store, prefix, size, deadline);
-    return read_book(store, prefix, size, deadline);
+    return exchange.run({{mine.begin(), mine.end()}, {}});
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::timeout) throw;
-    const std::vector<int> missing = missing_ranks(store, prefix, size);
+    const std::string missing = exchange.missing_ranks();
     if (missing.empty()) throw;  // the last came in this moment
     throw Error(ErrorKind::timeout,
-                fmt::format("rank {}: {} of {} ranks did not come before the start-up deadline: "
-                            "{}; see whether they started and what they say, or raise "
+                fmt::format("rank {}: {}; see whether they started and what they say, or raise "
                             "TUTTI_STARTUP_TIMEOUT_MS",
-                            rank, missing.size(), size, list_ranks(missing)));
+                            rank, missing));
   }
 }
 
-void check_agreement(const std::vector<Hello>& hellos, int rank) {
+void check_agreement(const Texts& settings, int rank) {
   std::string text;
   std::vector<int> differing;
-  for (std::size_t peer = 1; peer < hellos.size(); ++peer) {
-    const std::string found = differences(hellos[peer], hellos[0]);
-    if (found.empty()) continue;
-    differing.push_back(static_cast<int>(peer));
-    if (differing.size() <= kMostNamed) text += fmt::format("\n  rank {}: {}", peer, found);
-  }
+  std::uint32_t peer = 0;
+  for (const Texts::Run& run : settings.runs())
+    for (; peer < run.end; ++peer) {
+      if (run.value == 0) continue;
+      differing.push_back(static_cast<int>(peer));
+      if (differing.size() <= kMostNamed)
+        text += fmt::format("\n  rank {}: {}", peer,
+                            differences(settings.values()[run.value], settings[0]));
+    }
   if (differing.empty()) return;
   throw Error(ErrorKind::mismatch,
               fmt::format("rank {}: ranks are set up differently; give all of them the same build "

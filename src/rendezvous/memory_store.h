@@ -2,7 +2,11 @@
 #pragma once
 
 #include <condition_variable>
+#include <functional>
+#include <map>
 #include <mutex>
+#include <string>
+#include <string_view>
 
 #include <tutti/store.hpp>
 
@@ -20,10 +24,16 @@ class MemoryStore final : public Store {
   void wait(std::string_view key, Deadline deadline) override;
 
  private:
+  struct Waiting {
+    std::condition_variable changed;
+    int threads = 0;
+  };
   struct Shared {
     std::mutex mutex;
-    std::condition_variable changed;
-    KeyTable table;  // guarded by mutex
+    KeyTable table;                                       // guarded by mutex
+    std::map<std::string, Waiting, std::less<>> waiting;  // by key; guarded by mutex
+
+    void wake(std::string_view key);  // with mutex held
   };
   ProcessOwned<Shared> shared_{"the store"};
 };

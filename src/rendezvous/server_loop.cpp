@@ -148,8 +148,8 @@ void ServerLoop::admit(const Door& door, Fd socket) {
   }
   guest.connection = Connection(std::move(socket));
   guest.greet_by = now() + limits_.greeting;
+  guest.stranger = strangers_.insert(strangers_.end(), fd);
   guests_.emplace(fd, std::move(guest));
-  strangers_.push_back(fd);
 }
 
 void ServerLoop::serve(int fd) {
@@ -231,7 +231,7 @@ bool ServerLoop::greet(Guest& guest) {
   const pid_t pid = guest.handshake ? 0 : peer_of(guest.connection.fd()).pid;
   seats_[greeting->rank] = {Seat::State::taken, pid};
   ++taken_;
-  strangers_.remove(guest.connection.fd());
+  strangers_.erase(guest.stranger);
   return true;
 }
 
@@ -277,7 +277,7 @@ void ServerLoop::cut(int fd) {
   const auto place = guests_.find(fd);
   assert(place != guests_.end());
   if (place->second.rank < 0) {
-    strangers_.remove(fd);
+    strangers_.erase(place->second.stranger);
   } else {
     Seat& seat = seats_[static_cast<std::size_t>(place->second.rank)];
     assert(taken_ > 0 && seat.state == Seat::State::taken);

@@ -41,6 +41,7 @@ class ServerLoop {
     bool tls = false;                       // its door's
     bool encrypted = false;
     TimePoint greet_by;
+    std::list<int>::iterator stranger;  // in strangers_, while it is one
   };
   struct Seat {
     enum class State { free, taken, left } state = State::free;

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 
 #include <array>
 #include <cassert>
@@ -29,12 +28,7 @@ StoreClient::StoreClient(Joined joined, int rank)
     : rank_(rank),
       server_(std::move(joined.server)),
       server_end_(std::move(joined.server_end)),
-      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      connection_(std::move(joined.connection)) {
-  if (!wake_)
-    throw Error(ErrorKind::unavailable,
-                fmt::format("rank {}: the store gets no eventfd: {}", rank_, std::strerror(errno)));
-}
+      connection_(std::move(joined.connection)) {}
 
 std::string StoreClient::call(Verb verb, std::string_view key, std::string_view value,
                               Store::Deadline deadline) {
@@ -52,7 +46,6 @@ std::string StoreClient::call(Verb verb, std::string_view key, std::string_view 
   connection_.queue(key);
   connection_.queue(value);
   lost_ |= !connection_.flush();
-  if (!sent()) wake_pump();
   const Ended how = pump_until(lock, deadline, [&] { return call.status.has_value(); });
 
   const Call result = std::move(call);
@@ -74,18 +67,20 @@ StoreClient::Ended StoreClient::pump_until(std::unique_lock<std::mutex>& lock,
   while (!done()) {
     if (lost_) return Ended::lost;
     if (std::chrono::steady_clock::now() >= deadline) return Ended::late;
-    if (pumping_) {
+    const bool is_pump = !pumping_, unsent = connection_.queued_bytes() != 0;
+    if (!is_pump && !unsent) {
       changed_.wait_until(lock, deadline);
       continue;
     }
-    const short events = connection_.queued_bytes() == 0 ? POLLIN : POLLIN | POLLOUT;
     pumping_ = true;
     lock.unlock();
-    const bool server_ended = poll_all(events, deadline);
+    const bool server_ended = poll_all((is_pump ? POLLIN : 0) | (unsent ? POLLOUT : 0), deadline);
     lock.lock();
-    pumping_ = false;
     const bool flushed = connection_.flush();
-    receive_all();  // what the server said before it ended still counts
+    if (is_pump) {
+      pumping_ = false;
+      receive_all();  // what the server said before it ended still counts
+    }
     lost_ |= server_ended || !flushed;
     changed_.notify_all();
   }
@@ -93,16 +88,11 @@ StoreClient::Ended StoreClient::pump_until(std::unique_lock<std::mutex>& lock,
 }
 
 // Whether the server's process has ended. Its socket may outlive it, in children that it forked.
-bool StoreClient::poll_all(short events, Store::Deadline deadline) const {
-  std::array<pollfd, 3> waited{{{connection_.fd(), events, 0},
-                                {wake_.get(), POLLIN, 0},
+bool StoreClient::poll_all(int events, Store::Deadline deadline) const {
+  std::array<pollfd, 2> waited{{{connection_.fd(), static_cast<short>(events), 0},
                                 {server_end_.get(), POLLIN, 0}}};  // poll skips a descriptor of -1
-  if (poll(waited.data(), waited.size(), poll_milliseconds(deadline)) <= 0) return false;
-  if (waited[1].revents != 0) {
-    eventfd_t count = 0;
-    eventfd_read(wake_.get(), &count);
-  }
-  return waited[2].revents != 0;
+  return poll(waited.data(), waited.size(), poll_milliseconds(deadline)) > 0 &&
+         waited[1].revents != 0;
 }
 
 void StoreClient::receive_all() {
@@ -130,8 +120,6 @@ bool StoreClient::take_reply() {
   connection_.consume(bytes);
   return true;
 }
-
-void StoreClient::wake_pump() const { eventfd_write(wake_.get(), 1); }
 
 void StoreClient::refuse(Ended how, Verb verb, std::string_view key) const {
   assert(how != Ended::done);

@@ -17,7 +17,8 @@
 namespace tutti::rendezvous {
 
 /// Thread-safe: a thread that waits for a key does not keep others from asking. No thread holds the
-/// mutex while it blocks; one of those that wait, the pump, polls the socket for all.
+/// mutex while it blocks; one of those that wait for replies, the pump, polls the socket for all,
+/// and who waits to send polls it beside him.
 ///
 /// A call given up at its deadline leaves the connection whole: what of its request has not been
 /// sent goes out before the next one, and a late reply is dropped by its number.
@@ -38,16 +39,14 @@ class StoreClient {
 
   template <typename Done>
   Ended pump_until(std::unique_lock<std::mutex>& lock, Store::Deadline deadline, Done done);
-  bool poll_all(short events, Store::Deadline deadline) const;
+  bool poll_all(int events, Store::Deadline deadline) const;
   void receive_all();
   bool take_reply();
-  void wake_pump() const;
   [[noreturn]] void refuse(Ended how, Verb verb, std::string_view key) const;
 
   const int rank_;
   const std::string server_;
   const Fd server_end_;  // readable when the server's process has ended; may be none
-  const Fd wake_;        // an eventfd: the pump is to look at the outbox
 
   std::mutex mutex_;
   std::condition_variable changed_;

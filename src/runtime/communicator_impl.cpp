@@ -58,7 +58,7 @@ CommunicatorImpl::CommunicatorImpl(CommunicatorParts parts)
   if (family.communicators++ > 0) return;
   // The first wait that comes to sleep need not make one.
   family.sleepers.give_back(
-      family.sleepers.take(family.doorbell.fd(), parts_.transport->wait_fd()));
+      family.sleepers.take(family.doorbell->fd(), parts_.transport->wait_fd()));
 }
 
 CommunicatorImpl::~CommunicatorImpl() {

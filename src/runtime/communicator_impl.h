@@ -35,7 +35,7 @@ struct SplitCard;
 /// What a communicator shares with those that are split off it: one set of connections has one
 /// bell.
 struct Family {
-  Doorbell doorbell;
+  std::shared_ptr<const Doorbell> doorbell = std::make_shared<const Doorbell>();
   SleeperPool sleepers;  ///< Over the bell and the transport's wait_fd().
   int ranks = 1;         ///< Of the first communicator that share this machine's cores.
   int cores = 1;         ///< Which they share.
@@ -140,7 +140,7 @@ class CommunicatorImpl final : public Advanced {
   void look_pending() noexcept override;
   TimePoint next_deadline() const override;
   std::atomic<std::uint32_t>& sleepers() override { return board_.sleepers; }
-  const Doorbell& doorbell() const override { return parts_.family->doorbell; }
+  const Doorbell& doorbell() const override { return *parts_.family->doorbell; }
   int wait_fd() const override { return parts_.transport->wait_fd(); }
   void arm() override { parts_.transport->arm(); }
   void disarm() noexcept override { parts_.transport->disarm(); }
@@ -225,10 +225,10 @@ class CommunicatorImpl final : public Advanced {
   template <typename Attempt>
   bool sleep(Attempt&& attempt, TimePoint deadline) {
     Family& family = *parts_.family;
-    auto sleeper = family.sleepers.take(family.doorbell.fd(), parts_.transport->wait_fd());
+    auto sleeper = family.sleepers.take(family.doorbell->fd(), parts_.transport->wait_fd());
     bool ended = false;
     {
-      const Announced announced(sleepers(), family.doorbell);
+      const Announced announced(sleepers(), *family.doorbell);
       const Armed armed(*parts_.transport);
       ended = attempt();
       if (!ended && !failed_.load(std::memory_order_seq_cst))

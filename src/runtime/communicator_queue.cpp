@@ -85,7 +85,7 @@ void CommunicatorImpl::end(Operation& operation, std::optional<Error> error) {
 }
 
 void CommunicatorImpl::wake_waiters() const {
-  if (board_.sleepers.load(std::memory_order_seq_cst) > 0) parts_.family->doorbell.ring();
+  if (board_.sleepers.load(std::memory_order_seq_cst) > 0) parts_.family->doorbell->ring();
 }
 
 void CommunicatorImpl::one_less_pending() {

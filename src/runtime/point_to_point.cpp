@@ -73,10 +73,9 @@ PointToPoint::PointToPoint(Transport& transport, int rank, int size, bool shares
     : transport_(transport),
       rank_(rank),
       shares_cores_(shares_cores),
-      eager_bytes_(std::min(kEagerBytes, transport.max_message_bytes() - sizeof(Envelope))),
-      peers_(static_cast<std::size_t>(size)) {
+      size_(size),
+      eager_bytes_(std::min(kEagerBytes, transport.max_message_bytes() - sizeof(Envelope))) {
   static_assert(sizeof(Envelope) == 16);
-  watched_.reserve(peers_.size());
 }
 
 PointToPoint::Peer& PointToPoint::peer(int rank) {
@@ -138,6 +137,10 @@ void PointToPoint::abandon() noexcept {
 }
 
 void PointToPoint::start(Transfer& transfer) {
+  if (peers_.empty()) [[unlikely]] {
+    peers_.resize(static_cast<std::size_t>(size_));
+    watched_.reserve(peers_.size());
+  }
   transfer.done = false;
   transfer.moved = 0;
   transfer.received = {};

@@ -105,8 +105,9 @@ class PointToPoint {
   Transport& transport_;
   const int rank_;
   const bool shares_cores_;
+  const int size_;
   const std::size_t eager_bytes_;
-  std::vector<std::unique_ptr<Peer>> peers_;  // by rank; null: not met yet
+  std::vector<std::unique_ptr<Peer>> peers_;  // by rank; null: not met yet. None before start()
   std::vector<int> watched_;                  // ranks that have watchers
   int any_watchers_ = 0;                      // receives that wait for any rank
   std::size_t turn_ = 0;                      // of whom was heard last, in watched_ or peers_

@@ -14,7 +14,9 @@
 #include "collectives/select.h"
 #include "common/config.h"
 #include "common/secret.h"
+#include "common/text.h"
 #include "rendezvous/agreement.h"
+#include "rendezvous/host.h"
 #include "rendezvous/launch_environment.h"
 #include "rendezvous/open_store.h"
 #include "topology/caches.h"
@@ -112,8 +114,7 @@ TransportContext context(const CommunicatorParts& parts, const Secret& secret) {
                           ? config.ring_bytes
                           : std::max(parts.family->ring_bytes, least_ring_bytes(parts.size));
   result.max_message_bytes = message_bytes_in(result.data_bytes, config);
-  result.doorbell_fd = parts.family->doorbell.fd();
-  result.membarrier = parts.family->doorbell.membarrier();
+  result.doorbell = parts.family->doorbell;
   result.secret = secret;
   result.trust_network = config.trust_network;
   result.tls = config.tls;
@@ -122,9 +123,9 @@ TransportContext context(const CommunicatorParts& parts, const Secret& secret) {
   return result;
 }
 
-CommunicatorParts parts_of(std::shared_ptr<Runtime> runtime, int rank, int size) {
+CommunicatorParts parts_of(const Process& process, int rank, int size) {
   CommunicatorParts parts;
-  parts.runtime = std::move(runtime);
+  parts.runtime = process.runtime;
   parts.family = std::make_shared<Family>();
   parts.family->ranks = size;
   parts.rank = rank;
@@ -143,20 +144,34 @@ std::uint64_t schedule_table_hash() {
   return hash;
 }
 
-// Of the ranks on the cores of one machine.
-int cores_of(const std::vector<Hello>& hellos, std::string_view machine) {
-  Cpus all;
-  for (const Hello& hello : hellos)
-    if (machine_of(hello.host) == machine) all = unite(all, hello.cpus);
-  return std::max(1, static_cast<int>(all.size()));
+/// What a rank says of itself: a text each.
+enum Said : std::size_t { kSettings, kCosts, kLocation, kAddress };
+
+// By value of the column.
+std::vector<Location> locations_of(const Texts& column) {
+  std::vector<Location> locations;
+  for (const std::string& text : column.values()) {
+    auto location = parse_location(text);
+    if (!location)
+      throw Error(ErrorKind::corrupt,
+                  fmt::format("a rank says that it runs at {}, which cannot be read: is it running "
+                              "the same build of tutti?",
+                              shown(text)));
+    locations.push_back(*std::move(location));
+  }
+  return locations;
 }
 
-// By rank, the number of its machine; machines are numbered as they first come.
-std::vector<int> machines_of(const std::vector<Hello>& hellos) {
-  std::map<std::string, int> numbers;
+// By rank, the number of its machine; machines are numbered as they first come. None: there is one.
+std::vector<int> machines_of(const Texts& column, const std::vector<Location>& locations) {
+  std::map<std::string_view, int> numbers;
+  for (const Location& location : locations)
+    numbers.emplace(location.host, static_cast<int>(numbers.size()));
   std::vector<int> machines;
-  for (const Hello& hello : hellos)
-    machines.push_back(numbers.emplace(hello.host, static_cast<int>(numbers.size())).first->second);
+  if (numbers.size() == 1) return machines;
+  machines.reserve(column.size());
+  for (const Texts::Run& run : column.runs())
+    machines.resize(run.end, numbers.at(locations[run.value].host));
   return machines;
 }
 
@@ -167,14 +182,30 @@ void spread(CommunicatorParts& parts, std::vector<int> machines) {
   if (parts.groups.empty()) parts.groups = parts.machines;
 }
 
-void share_cores(CommunicatorParts& parts, const std::vector<Hello>& hellos) {
-  std::map<std::string_view, int> ranks;  // by machine
-  for (const Hello& hello : hellos) ++ranks[machine_of(hello.host)];
-  const auto own = machine_of(hellos[static_cast<std::size_t>(parts.rank)].host);
-  parts.family->ranks = ranks[own];
-  parts.family->cores = cores_of(hellos, own);
+void share_cores(CommunicatorParts& parts, const Texts& column,
+                 const std::vector<Location>& locations) {
+  struct Machine {
+    int ranks = 0;
+    Cpus cpus;
+    int cores() const { return std::max(1, static_cast<int>(cpus.size())); }
+  };
+  std::map<std::string_view, Machine> machines;
+  for (const Location& location : locations) {
+    Cpus& all = machines[machine_of(location.host)].cpus;
+    all = unite(all, location.cpus);
+  }
+  std::uint32_t first = 0;
+  const Machine* own = nullptr;
+  for (const Texts::Run& run : column.runs()) {
+    Machine& machine = machines[machine_of(locations[run.value].host)];
+    machine.ranks += static_cast<int>(run.end - first);
+    if (own == nullptr && static_cast<std::uint32_t>(parts.rank) < run.end) own = &machine;
+    first = run.end;
+  }
+  parts.family->ranks = own->ranks;
+  parts.family->cores = own->cores();
   parts.cores = 0;
-  for (const auto& [machine, count] : ranks) parts.cores += cores_of(hellos, machine);
+  for (const auto& [name, machine] : machines) parts.cores += machine.cores();
 }
 
 constexpr std::string_view kRefused =
@@ -206,15 +237,16 @@ std::string costs_for_all(const Config& config, Log& log) {
   }
 }
 
-std::shared_ptr<PriceList> prices_of(const Hello& first) {
-  if (first.costs.starts_with(kRefused))
-    throw Error(ErrorKind::usage, "rank 0: " + first.costs.substr(kRefused.size()));
-  const auto costs = parse_costs(first.costs);
-  if (!costs)
+// As rank 0 says.
+std::shared_ptr<PriceList> prices_of(const std::string& costs) {
+  if (costs.starts_with(kRefused))
+    throw Error(ErrorKind::usage, "rank 0: " + costs.substr(kRefused.size()));
+  const auto parsed = parse_costs(costs);
+  if (!parsed)
     throw Error(ErrorKind::corrupt,
                 "rank 0 sent costs of its machine that cannot be read: is it running the same "
                 "build of tutti?");
-  return std::make_shared<PriceList>(*costs);
+  return std::make_shared<PriceList>(*parsed);
 }
 
 // Each communicator made over one store has a number, counted by every rank alike.
@@ -222,18 +254,20 @@ std::string next_prefix(Store& store, int rank, Store::Deadline deadline) {
   return fmt::format("tutti/{}", store.add(fmt::format("tutti/made/{}", rank), 1, deadline));
 }
 
-std::vector<std::string> addresses_of(const std::vector<Hello>& hellos,
-                                      std::string_view transport) {
+// By rank; none where nobody has one.
+std::vector<std::string> addresses_of(const Texts& column) {
   std::vector<std::string> addresses;
-  for (const Hello& hello : hellos) addresses.push_back(hello.addresses.at(std::string(transport)));
+  if (column.values().size() == 1 && column[0].empty()) return addresses;
+  addresses.reserve(column.size());
+  for (const Texts::Run& run : column.runs()) addresses.resize(run.end, column.values()[run.value]);
   return addresses;
 }
 
 // Ranks are on several machines, and the transport that was made joins those of one: another takes
 // its place, for each machine's ranks, and one that reaches the others stands beside it. All ranks
-// come to this from the same hellos.
+// come to this by what all have said.
 std::unique_ptr<Transport> connect_machines(CommunicatorParts& parts,
-                                            const std::vector<int>& machines, Hello mine,
+                                            const std::vector<int>& machines,
                                             Store::Deadline deadline) {
   const Config& config = parts.runtime->config();
   const std::string near_name(parts.transport->name());
@@ -259,15 +293,14 @@ std::unique_ptr<Transport> connect_machines(CommunicatorParts& parts,
   far_context.board = &near->own_board();
   auto far = make_transport(far_name, far_context);
 
-  mine.addresses = {{near_name, near->address()}, {far_name, far->address()}};
-  const std::vector<Hello> hellos = exchange_hellos(*parts.store, parts.name + "/machines",
-                                                    parts.rank, parts.size, mine, deadline);
-  std::vector<std::string> near_addresses;
-  std::vector<std::string> far_addresses = addresses_of(hellos, far_name);
+  const std::vector<Texts> said = exchange(*parts.store, parts.name + "/machines", parts.rank,
+                                           parts.size, {near->address(), far->address()}, deadline);
+  const std::vector<std::string> all_near = addresses_of(said[0]);
+  std::vector<std::string> near_addresses, far_addresses = addresses_of(said[1]);
   for (int rank = 0; rank < parts.size; ++rank) {
     const auto index = static_cast<std::size_t>(rank);
     if (near_rank[index] < 0) continue;
-    near_addresses.push_back(hellos[index].addresses.at(near_name));
+    near_addresses.push_back(all_near[index]);
     if (rank != parts.rank) far_addresses[index].clear();
   }
   near->connect(near_addresses, deadline);
@@ -275,44 +308,49 @@ std::unique_ptr<Transport> connect_machines(CommunicatorParts& parts,
   return route(std::move(near), std::move(far), std::move(near_rank), parts.rank);
 }
 
+// As the columns of Said.
+std::vector<std::string> introduction(const CommunicatorParts& parts) {
+  const Config& config = parts.runtime->config();
+  const Transport& transport = *parts.transport;
+  return {fmt::format("tutti's version={}\nthe table of algorithms={:016x}\n{}transport={}\n"
+                      "largest message={}\n",
+                      version(), schedule_table_hash(), agree_text(config), transport.name(),
+                      transport.max_message_bytes()),
+          parts.rank == 0 ? costs_for_all(config, parts.runtime->log()) : "",
+          to_text(Location{host_identity(), affinity()}), transport.address()};
+}
+
 // `name`: the communicator's in the store; empty: the next.
 CommunicatorParts join_named(std::shared_ptr<Store> store, std::string name, int rank, int size,
-                             const Config& config, const Secret& secret) {
-  CommunicatorParts parts = parts_of(std::make_shared<Runtime>(config), rank, size);
+                             const Process& process, const Secret& secret) {
+  CommunicatorParts parts = parts_of(process, rank, size);
+  const Config& config = parts.runtime->config();
   PhaseTimer timer(parts.runtime->clock());
   const TimePoint deadline = parts.runtime->clock().now() + config.startup_timeout;
   parts.store = std::move(store);
   parts.secret = secret;
   parts.family->ring_bytes = first_ring_bytes(config, size);
-  parts.transport = make_transport(config.transports, context(parts, secret));
+  TransportContext own_context = context(parts, secret);
+  own_context.hub = process.hub;
+  parts.transport = make_transport(config.transports, own_context);
   timer.end(parts.startup, "transport");
 
-  Hello mine;
-  mine.version = version();
-  mine.settings = agree_text(config) + fmt::format("transport={}\nlargest message={}\n",
-                                                   parts.transport->name(),
-                                                   parts.transport->max_message_bytes());
-  mine.schedules = schedule_table_hash();
-  if (rank == 0) mine.costs = costs_for_all(config, parts.runtime->log());
-  mine.host = host_identity();
-  mine.pid = getpid();
-  mine.cpus = affinity();
-  mine.addresses[std::string(parts.transport->name())] = parts.transport->address();
   parts.name = name.empty() ? next_prefix(*parts.store, rank, deadline) : std::move(name);
-  const std::vector<Hello> hellos =
-      exchange_hellos(*parts.store, parts.name, rank, size, mine, deadline);
-  check_agreement(hellos, rank);
+  const std::vector<Texts> said =
+      exchange(*parts.store, parts.name, rank, size, introduction(parts), deadline);
+  check_agreement(said[kSettings], rank);
   timer.end(parts.startup, "rendezvous");
 
-  std::vector<int> machines = machines_of(hellos);
-  const bool across = std::count(machines.begin(), machines.end(), 0) < size;
+  const std::vector<Location> locations = locations_of(said[kLocation]);
+  std::vector<int> machines = machines_of(said[kLocation], locations);
+  const bool across = !machines.empty();
   if (!across || across_machines(parts.transport->name()) == parts.transport->name())
-    parts.transport->connect(addresses_of(hellos, parts.transport->name()), deadline);
+    parts.transport->connect(addresses_of(said[kAddress]), deadline);
   else
-    parts.transport = connect_machines(parts, machines, mine, deadline);
+    parts.transport = connect_machines(parts, machines, deadline);
   if (across) spread(parts, std::move(machines));
-  share_cores(parts, hellos);
-  parts.prices = prices_of(hellos[0]);
+  share_cores(parts, said[kLocation], locations);
+  parts.prices = prices_of(said[kCosts][0]);
   timer.end(parts.startup, "connect");
   return parts;
 }
@@ -326,15 +364,22 @@ CommunicatorParts join_store(std::shared_ptr<Store> store, int rank, int size, c
   if (store == nullptr)
     throw Error(ErrorKind::usage, "a communicator needs a store; this one is null");
   bind_rank(rank, size, config);
-  return join_named(std::move(store), {}, rank, size, config, secret);
+  const Process own{std::make_shared<Runtime>(config), nullptr};
+  return join_named(std::move(store), {}, rank, size, own, secret);
+}
+
+CommunicatorParts join_threads(std::shared_ptr<Store> store, int rank, const Process& process) {
+  check_ranks(rank, process.hub->size());
+  return join_named(std::move(store), {}, rank, process.hub->size(), process, {});
 }
 
 CommunicatorParts join_survivors(const CommunicatorParts& whole, const std::vector<int>& members,
                                  std::string name) {
   const auto own = std::find(members.begin(), members.end(), whole.rank);
   assert(own != members.end());
+  const Process process{std::make_shared<Runtime>(whole.runtime->config()), nullptr};
   return join_named(whole.store, std::move(name), static_cast<int>(own - members.begin()),
-                    static_cast<int>(members.size()), whole.runtime->config(), whole.secret);
+                    static_cast<int>(members.size()), process, whole.secret);
 }
 
 CommunicatorParts join_environment(const Config& config) {
@@ -392,26 +437,25 @@ CommunicatorParts join_subset(const CommunicatorParts& whole, Subset subset,
 std::vector<CommunicatorParts> join_in_process(int size, const Config& config) {
   check_ranks(0, size);
   check_settings(config);
-  auto runtime = std::make_shared<Runtime>(config);
-  auto hub = std::make_shared<local::Hub>(size);
+  const Process process{std::make_shared<Runtime>(config), std::make_shared<local::Hub>(size)};
+  Runtime& runtime = *process.runtime;
   const int cores = static_cast<int>(affinity().size());
   const std::size_t ring_bytes = first_ring_bytes(config, size);
-  const auto prices = std::make_shared<PriceList>(machine_costs(config, runtime->log()));
+  const auto prices = std::make_shared<PriceList>(machine_costs(config, runtime.log()));
   std::vector<CommunicatorParts> all;
   for (int rank = 0; rank < size; ++rank) {
-    CommunicatorParts parts = parts_of(runtime, rank, size);
+    CommunicatorParts parts = parts_of(process, rank, size);
     parts.family->ring_bytes = ring_bytes;
     TransportContext with_hub = context(parts, {});
-    with_hub.hub = hub;
+    with_hub.hub = process.hub;
     parts.transport = make_transport("local", with_hub);
     parts.cores = parts.family->cores = cores;
     parts.prices = prices;
     all.push_back(std::move(parts));
   }
-  const std::vector<std::string> addresses(static_cast<std::size_t>(size));
-  PhaseTimer timer(runtime->clock());
+  PhaseTimer timer(runtime.clock());
   for (CommunicatorParts& parts : all) {
-    parts.transport->connect(addresses, runtime->clock().now() + config.startup_timeout);
+    parts.transport->connect({}, runtime.clock().now() + config.startup_timeout);
     timer.end(parts.startup, "connect");
   }
   return all;

@@ -6,6 +6,7 @@
 
 #include "common/secret.h"
 #include "runtime/communicator_impl.h"
+#include "transport/local/local.h"
 
 namespace tutti {
 
@@ -15,6 +16,16 @@ CommunicatorParts join_environment(const Config& config);
 /// Communicator::create. `secret`: the job's; none: it has none.
 CommunicatorParts join_store(std::shared_ptr<Store> store, int rank, int size, const Config& config,
                              const Secret& secret);
+
+/// What ranks of one process share.
+struct Process {
+  std::shared_ptr<Runtime> runtime;
+  std::shared_ptr<local::Hub> hub;  ///< Where all ranks meet; null: not all are of this process.
+};
+
+/// As Communicator::create, for a rank that is a thread of `process`, as all others are: for jobs
+/// of thousands of ranks on one machine. Called by each thread; as many ranks as the hub has.
+CommunicatorParts join_threads(std::shared_ptr<Store> store, int rank, const Process& process);
 
 /// Communicator::shrink: those `members` of `whole` who are alive, as `name` in its store.
 CommunicatorParts join_survivors(const CommunicatorParts& whole, const std::vector<int>& members,

@@ -128,8 +128,9 @@ class Transport {
   /// What peers need to connect to this rank, as bytes for the store (at most 4 KiB).
   virtual std::string address() const = 0;
 
-  /// Joins all ranks; `addresses` by rank. Throws `unavailable` when a peer cannot be reached this
-  /// way (and says why), `peer_lost`, or `timeout` naming the ranks that never came.
+  /// Joins all ranks; `addresses` by rank, or none where nobody's has a byte. Throws `unavailable`
+  /// when a peer cannot be reached this way (and says why), `peer_lost`, or `timeout` naming the
+  /// ranks that never came.
   virtual void connect(std::span<const std::string> addresses, TimePoint deadline) = 0;
 
   /// The channel `number` to or from `peer`, made when first asked for. Stays valid until the

@@ -9,6 +9,7 @@
 #include "common/log.h"
 #include "common/random.h"
 #include "common/secret.h"
+#include "transport/doorbell.h"
 
 namespace tutti {
 
@@ -30,8 +31,9 @@ struct TransportContext {
   std::size_t data_bytes = 1 << 20;
   std::size_t max_message_bytes = 256 << 10;  ///< At most SendRing::max_message_bytes(data_bytes).
 
-  int doorbell_fd = -1;     ///< The runtime's; -1: this rank never sleeps (simulations).
-  bool membarrier = false;  ///< Doorbell::membarrier(): else peers fence after every post.
+  /// Null: this rank never sleeps (simulations).
+  std::shared_ptr<const Doorbell> doorbell;
+  bool membarrier() const noexcept { return doorbell != nullptr && doorbell->membarrier(); }
 
   /// The job's, by which ranks of different machines know each other; none: see trust_network.
   Secret secret;

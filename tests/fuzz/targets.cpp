@@ -11,7 +11,8 @@
 #include "common/bytes.h"
 #include "common/random.h"
 #include "rendezvous/authentication.h"
-#include "rendezvous/hello.h"
+#include "rendezvous/host.h"
+#include "rendezvous/roster.h"
 #include "rendezvous/store_service.h"
 #include "transport/tcp/endpoint.h"
 
@@ -114,23 +115,35 @@ std::vector<std::string> address_seeds() {
   return {"node7:29500", "10.0.0.1:1", "[fe80::1%eth0]:65535", "[::1]:80"};
 }
 
-void run_hello(std::string_view bytes) {
+void run_roster(std::string_view bytes) {
   try {
-    const Hello hello = decode_hello(bytes, 0);
-    assert(decode_hello(encode(hello), 0) == hello);
+    const Roster roster = decode_roster(bytes, 0);
+    assert(encode(roster) == bytes && "it is read as it was written");
+    std::size_t texts = 0;
+    for (const Texts& column : roster.columns) {
+      texts += column.values().size() + column.runs().size();
+      for (const std::string& value : column.values())
+        if (const auto location = parse_location(value))
+          assert(parse_location(to_text(*location)) == location);
+      if (column.size() != 0) assert(&column[column.size() - 1] <= &column.values().back());
+    }
+    assert(texts <= bytes.size() && "memory is taken for what is there");
+    if (roster.columns.empty()) return;
+    Texts twice = roster.columns.front();
+    twice.append(roster.columns.front());
+    assert(twice.values().size() <= roster.columns.front().values().size());
   } catch (const Error& error) {
     assert(error.kind() == ErrorKind::corrupt);
   }
 }
 
-std::vector<std::string> hello_seeds() {
-  Hello hello;
-  hello.version = "0.1.0";
-  hello.settings = "algorithm=auto\n";
-  hello.host = "here";
-  hello.cpus = {0, 1, 7};
-  hello.addresses = {{"shm", "somewhere"}, {"local", ""}};
-  return {encode(hello), encode(Hello{})};
+std::vector<std::string> roster_seeds() {
+  Roster roster{{Texts("algorithm=auto\n"), Texts("boot/17 0-1,7"), Texts("")}, {}};
+  Roster other{{Texts("algorithm=auto\n"), Texts("boot/18 0-1,7"), Texts("there")}, {}};
+  const std::string one = encode(roster);
+  roster.append(other);
+  roster.append(other);
+  return {one, encode(roster), encode(Roster{{}, "what rank 7 says cannot be read"})};
 }
 
 constexpr std::size_t kMostMessage = 256;
@@ -202,7 +215,7 @@ constexpr std::array kTargets{
     Target{"authentication", run_authentication, authentication_seeds},
     Target{"requests", run_requests, request_seeds},
     Target{"addresses", run_addresses, address_seeds},
-    Target{"hello", run_hello, hello_seeds},
+    Target{"roster", run_roster, roster_seeds},
     Target{"frames", run_frames, frame_seeds},
 };
 

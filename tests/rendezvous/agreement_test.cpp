@@ -4,12 +4,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "common/random.h"
+#include "counting_store.h"
+#include "rendezvous/host.h"
 #include "rendezvous/memory_store.h"
 #include "test_job.h"
 
@@ -17,56 +20,102 @@ namespace tutti {
 namespace {
 
 using testing::AllOf;
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
-Hello hello_of(int rank) {
-  Hello hello;
-  hello.version = "0.1.0";
-  hello.settings = "algorithm=auto\nmessage_bytes=64K\n";
-  hello.schedules = 0x1234;
-  hello.costs = "1 2 3";
-  hello.host = host_identity();
-  hello.pid = 100 + rank;
-  hello.cpus = {0, 1, 7};
-  hello.addresses = {{"shm", std::string("\0\xff binary", 9)}, {"local", ""}};
-  return hello;
+// Everybody says the first, nobody else the second, and few words are the third.
+std::vector<std::string> words_of(int rank) {
+  return {"algorithm=auto\nmessage_bytes=64K\n", std::string("\0\xff", 2) + std::to_string(rank),
+          rank / 3 % 2 == 0 ? "even" : "odd"};
 }
 
-std::vector<Hello> hellos_of(int size) {
-  std::vector<Hello> hellos;
-  for (int rank = 0; rank < size; ++rank) hellos.push_back(hello_of(rank));
-  return hellos;
+Roster roster_of(int size) {
+  Roster all;
+  all.columns.resize(3);
+  for (int rank = 0; rank < size; ++rank) {
+    const auto words = words_of(rank);
+    all.append({{words.begin(), words.end()}, {}});
+  }
+  return all;
 }
 
-TEST(Hello, ComesBackAsItWas) {
-  const Hello hello = hello_of(3);
-  EXPECT_EQ(decode_hello(encode(hello), 3), hello);
-  EXPECT_EQ(decode_hello(encode(Hello{}), 0), Hello{});
-}
-
-TEST(Hello, IsCorruptWhereverItIsCutShortAndNamesTheRank) {
-  const std::string whole = encode(hello_of(3));
-  for (std::size_t bytes = 0; bytes < whole.size(); ++bytes) {
-    try {
-      const Hello hello = decode_hello(std::string_view(whole).substr(0, bytes), 3);
-      EXPECT_LT(hello.addresses.size(), 2u) << "cut after " << bytes;  // between two addresses
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::corrupt);
-      EXPECT_THAT(error.what(), HasSubstr("rank 3"));
-    }
+void expect_words_of_all(const std::vector<Texts>& columns, int size) {
+  ASSERT_EQ(columns.size(), 3u);
+  for (std::size_t column = 0; column < columns.size(); ++column) {
+    ASSERT_EQ(columns[column].size(), static_cast<std::size_t>(size));
+    for (int rank = 0; rank < size; ++rank)
+      ASSERT_EQ(columns[column][static_cast<std::size_t>(rank)], words_of(rank)[column]);
   }
 }
 
-TEST(Hello, IsCorruptAndNothingWorseForRandomBytes) {
+TEST(Texts, OfManyRanksThatSayTheSameAreKeptOnce) {
+  Texts all;
+  for (int rank = 0; rank < 1000; ++rank) all.append(Texts(rank == 0 ? "first" : "other"));
+  EXPECT_THAT(all.values(), ElementsAre("first", "other"));
+  EXPECT_EQ(all.runs().size(), 2u);
+  EXPECT_EQ(all.size(), 1000u);
+  EXPECT_EQ(all[0], "first");
+  EXPECT_EQ(all[1], "other");
+  EXPECT_EQ(all[999], "other");
+}
+
+TEST(Texts, AreTheSameInWhateverPartsTheyWereJoined) {
+  const Texts whole = roster_of(100).columns[2];
+  for (const int cut : {1, 2, 3, 50, 99}) {
+    Texts joined, behind;
+    for (int rank = 0; rank < 100; ++rank)
+      (rank < cut ? joined : behind).append(Texts(words_of(rank)[2]));
+    joined.append(behind);
+    EXPECT_EQ(joined, whole) << cut;
+  }
+}
+
+TEST(Roster, ComesBackAsItWas) {
+  for (const Roster& roster : {Roster{}, roster_of(1), roster_of(20), Roster{{}, "refused"}})
+    EXPECT_EQ(decode_roster(encode(roster), 0), roster);
+}
+
+TEST(Roster, OfThousandsOfRanksThatAgreeIsHardlyLongerThanOfOne) {
+  Roster one{{Texts(std::string(500, 's')), Texts("here"), Texts("")}, {}}, all = one;
+  for (int rank = 1; rank < 4096; ++rank) all.append(one);
+  EXPECT_EQ(encode(all).size(), encode(one).size());
+}
+
+TEST(Roster, IsCorruptWhereverItIsCutShortAndNamesTheRank) {
+  const std::string whole = encode(roster_of(5));
+  for (std::size_t bytes = 0; bytes < whole.size(); ++bytes) {
+    const Error error =
+        error_of([&] { decode_roster(std::string_view(whole).substr(0, bytes), 3); });
+    EXPECT_EQ(error.kind(), ErrorKind::corrupt);
+    EXPECT_THAT(error.what(), HasSubstr("rank 3"));
+  }
+}
+
+TEST(Roster, IsCorruptAndNothingWorseForRandomBytes) {
   SeededRandom random(1);
-  const std::string whole = encode(hello_of(0));
+  const std::string whole = encode(roster_of(6));
   for (int i = 0; i < 20'000; ++i) {
     std::string bytes = whole;
     for (std::uint64_t flips = 1 + random.next() % 8; flips-- > 0;)
       bytes[random.next() % bytes.size()] = static_cast<char>(random.next());
     try {
-      decode_hello(bytes, 0);
+      const Roster roster = decode_roster(bytes, 0);
+      EXPECT_EQ(encode(roster), bytes);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::corrupt);
+    }
+  }
+}
+
+TEST(Roster, ThatClaimsMoreThanItHasTakesNoMemoryForIt) {
+  std::string bytes = encode(Roster{{Texts("")}, {}});
+  const std::uint32_t many = 0xffff'ffff;
+  for (std::size_t at = 8; at + sizeof many <= bytes.size(); at += sizeof many) {
+    std::string claims = bytes;
+    std::memcpy(claims.data() + at, &many, sizeof many);
+    try {
+      EXPECT_LE(decode_roster(claims, 0).columns.size(), 1u);  // a run may end anywhere
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::corrupt);
     }
@@ -78,85 +127,80 @@ TEST(HostIdentity, IsTheSameTwiceAndNotEmpty) {
   EXPECT_EQ(host_identity(), host_identity());
 }
 
-TEST(ExchangeHellos, GivesEveryRankTheHellosOfAll) {
-  constexpr int kRanks = 16;
+TEST(Location, ComesBackAsItWas) {
+  for (const Location& location : {Location{"boot/17", {0, 1, 7}}, Location{"name", {}}})
+    EXPECT_EQ(parse_location(to_text(location)), location);
+  EXPECT_FALSE(parse_location("nowhere"));
+  EXPECT_FALSE(parse_location("here 0-x"));
+}
+
+TEST(Exchange, GivesEveryRankTheWordsOfAll) {
+  for (const int size : {1, 2, 3, 5, 16, 21}) {
+    MemoryStore store;
+    std::vector<std::thread> ranks;
+    for (int rank = 0; rank < size; ++rank)
+      ranks.emplace_back([&, rank] {
+        expect_words_of_all(exchange(store, "job", rank, size, words_of(rank), in_time()), size);
+      });
+    for (std::thread& rank : ranks) rank.join();
+  }
+}
+
+TEST(Exchange, CarriesWordsThatFillManyValuesOfTheStore) {
+  constexpr int kRanks = 40;
   MemoryStore store;
+  const auto said = [](int rank) { return std::string(4096, static_cast<char>('0' + rank)); };
   std::vector<std::thread> ranks;
   for (int rank = 0; rank < kRanks; ++rank)
     ranks.emplace_back([&, rank] {
-      const auto hellos = exchange_hellos(store, "job", rank, kRanks, hello_of(rank), in_time());
-      EXPECT_EQ(hellos, hellos_of(kRanks));
+      const auto all = exchange(store, "job", rank, kRanks, {said(rank)}, in_time());
+      for (int other = 0; other < kRanks; ++other)
+        EXPECT_EQ(all[0][static_cast<std::size_t>(other)], said(other));
     });
   for (std::thread& rank : ranks) rank.join();
 }
 
-/// Counts what is asked of it.
-class Counting final : public Store {
- public:
-  explicit Counting(Store& store) : store_(store) {}
-  void set(std::string_view key, std::string_view value, Deadline deadline) override {
-    ++calls;
-    store_.set(key, value, deadline);
-  }
-  std::string get(std::string_view key, Deadline deadline) override {
-    ++calls;
-    return store_.get(key, deadline);
-  }
-  std::int64_t add(std::string_view key, std::int64_t amount, Deadline deadline) override {
-    ++calls;
-    return store_.add(key, amount, deadline);
-  }
-  void wait(std::string_view key, Deadline deadline) override {
-    ++calls;
-    store_.wait(key, deadline);
-  }
-  int calls = 0;
-
- private:
-  Store& store_;
-};
-
-TEST(ExchangeHellos, CostsARankAFewMessagesHoweverManyRanksThereAre) {
-  constexpr int kRanks = 3000;
-  MemoryStore store;
-  for (int rank = 1; rank < kRanks - 1; ++rank)
-    store.set(fmt::format("job/hello/{}", rank), encode(hello_of(rank)), in_time());
-  Counting last(store);
-  std::thread other([&] {
-    const auto hellos =
-        exchange_hellos(last, "job", kRanks - 1, kRanks, hello_of(kRanks - 1), in_time());
-    EXPECT_EQ(hellos, hellos_of(kRanks));
-  });
-  exchange_hellos(store, "job", 0, kRanks, hello_of(0), in_time());
-  other.join();
-  EXPECT_LE(last.calls, 8);
+TEST(Exchange, CostsEachRankOfThousandsALogarithmOfMessages) {
+  constexpr int kRanks = 1024, kLogarithm = 10;
+  const auto store = std::make_shared<MemoryStore>();
+  std::vector<std::unique_ptr<CountingStore>> counting;
+  for (int rank = 0; rank < kRanks; ++rank)
+    counting.push_back(std::make_unique<CountingStore>(*store));
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < kRanks; ++rank)
+    ranks.emplace_back([&, rank] {
+      expect_words_of_all(exchange(*counting[static_cast<std::size_t>(rank)], "job", rank, kRanks,
+                                   words_of(rank), in_time()),
+                          kRanks);
+    });
+  for (std::thread& rank : ranks) rank.join();
+  for (const auto& rank : counting) EXPECT_LE(rank->calls, kLogarithm + 4);
 }
 
-TEST(ExchangeHellos, WorksAmongProcesses) {
+TEST(Exchange, WorksAmongProcesses) {
   constexpr int kRanks = 4;
   const JobAddress job = job_of(kRanks);
   std::vector<std::unique_ptr<Child>> others;
   for (int rank = 1; rank < kRanks; ++rank)
     others.push_back(std::make_unique<Child>([rank, &job] {
       const auto store = join(job, rank);
-      const auto hellos = exchange_hellos(*store, "p", rank, kRanks, hello_of(rank), in_time());
-      if (hellos != hellos_of(kRanks)) _exit(2);
+      const auto said = exchange(*store, "p", rank, kRanks, words_of(rank), in_time());
+      if (said != roster_of(kRanks).columns) _exit(2);
     }));
   const StoreServer server(job);
   const auto store = join(job, 0);
-  EXPECT_EQ(exchange_hellos(*store, "p", 0, kRanks, hello_of(0), in_time()), hellos_of(kRanks));
+  EXPECT_EQ(exchange(*store, "p", 0, kRanks, words_of(0), in_time()), roster_of(kRanks).columns);
   for (const auto& other : others) EXPECT_EQ(other->wait(), 0);
 }
 
-TEST(ExchangeHellos, NamesEveryRankThatDidNotCome) {
+TEST(Exchange, NamesEveryRankThatDidNotCome) {
   constexpr int kRanks = 6;
   MemoryStore store;
   std::vector<std::thread> ranks;
   for (const int rank : {0, 2, 4})
     ranks.emplace_back([&, rank] {
-      const Error error = error_of([&] {
-        exchange_hellos(store, "job", rank, kRanks, hello_of(rank), in(milliseconds(500)));
-      });
+      const Error error = error_of(
+          [&] { exchange(store, "job", rank, kRanks, words_of(rank), in(milliseconds(500))); });
       EXPECT_EQ(error.kind(), ErrorKind::timeout);
       EXPECT_THAT(error.what(), HasSubstr("3 of 6 ranks"));
       EXPECT_THAT(error.what(), HasSubstr("1, 3, 5"));
@@ -165,61 +209,89 @@ TEST(ExchangeHellos, NamesEveryRankThatDidNotCome) {
   for (std::thread& rank : ranks) rank.join();
 }
 
-TEST(ExchangeHellos, CountsRatherThanNamesTheRanksOfALargeJobThatDidNotCome) {
+TEST(Exchange, AsksOnceForAllWhoDidNotComeToALargeJob) {
+  constexpr int kRanks = 300;
+  MemoryStore store;
+  std::vector<std::unique_ptr<CountingStore>> counting;
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < kRanks - 1; ++rank) {
+    counting.push_back(std::make_unique<CountingStore>(store));
+    ranks.emplace_back([&own = *counting.back(), rank] {
+      const Error error = error_of(
+          [&] { exchange(own, "job", rank, kRanks, words_of(rank), in(milliseconds(300))); });
+      EXPECT_EQ(error.kind(), ErrorKind::timeout);
+      EXPECT_THAT(error.what(), HasSubstr("1 of 300 ranks"));
+      EXPECT_THAT(error.what(), HasSubstr("deadline: 299;"));
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  int calls = 0;
+  for (const auto& rank : counting) calls += rank->calls;
+  EXPECT_LT(calls, 20 * kRanks);
+}
+
+TEST(Exchange, CountsRatherThanNamesTheRanksOfALargeJobThatDidNotCome) {
   MemoryStore store;
   const Error error =
-      error_of([&] { exchange_hellos(store, "job", 0, 1000, hello_of(0), in(milliseconds(1))); });
+      error_of([&] { exchange(store, "job", 0, 1000, words_of(0), in(milliseconds(1))); });
   EXPECT_EQ(error.kind(), ErrorKind::timeout);
   EXPECT_THAT(error.what(), HasSubstr("999 of 1000 ranks"));
   EXPECT_THAT(error.what(), HasSubstr("15, 16 and 983 more"));
 }
 
-TEST(ExchangeHellos, NamesTheRankWhoseHelloCannotBeRead) {
-  MemoryStore store;
-  store.set("job/hello/1", "what is this", in_time());
-  const Error error =
-      error_of([&] { exchange_hellos(store, "job", 0, 2, hello_of(0), in_time()); });
-  EXPECT_EQ(error.kind(), ErrorKind::corrupt);
-  EXPECT_THAT(error.what(), HasSubstr("rank 1"));
-}
-
-TEST(CheckAgreement, IsContentWithRanksThatDifferOnlyInWhoTheyAre) {
-  EXPECT_NO_THROW(check_agreement(hellos_of(8), 3));
-}
-
-TEST(CheckAgreement, NamesTheRankTheSettingAndBothValues) {
-  std::vector<Hello> hellos = hellos_of(4);
-  hellos[2].settings = "algorithm=auto\nmessage_bytes=128K\n";
-  for (int rank = 0; rank < 4; ++rank) {
-    const Error error = error_of([&] { check_agreement(hellos, rank); });
-    EXPECT_EQ(error.kind(), ErrorKind::mismatch);
-    EXPECT_THAT(error.what(),
-                AllOf(HasSubstr(fmt::format("rank {}: ", rank)),
-                      HasSubstr("rank 2: message_bytes is 128K there and 64K on rank 0"),
-                      Not(HasSubstr("algorithm"))));
+TEST(Exchange, TellsEveryRankWhoseWordsCannotBeRead) {
+  constexpr int kRanks = 8;
+  for (const std::string& nonsense : {std::string("what is this"), encode(roster_of(2))}) {
+    MemoryStore store;
+    store.set("job/hello/5", nonsense, in_time());
+    std::vector<std::thread> ranks;
+    for (const int rank : {0, 1, 2, 3, 4, 6, 7})
+      ranks.emplace_back([&, rank] {
+        const Error error =
+            error_of([&] { exchange(store, "job", rank, kRanks, words_of(rank), in_time()); });
+        EXPECT_EQ(error.kind(), ErrorKind::corrupt);
+        EXPECT_THAT(error.what(), HasSubstr("what rank 5 says at start-up cannot be read"));
+      });
+    for (std::thread& rank : ranks) rank.join();
   }
 }
 
-TEST(CheckAgreement, NamesVersionsAndTablesOfAlgorithmsThatDiffer) {
-  std::vector<Hello> hellos = hellos_of(3);
-  hellos[1].version = "0.2.0";
-  hellos[2].schedules = 0x99;
-  const Error error = error_of([&] { check_agreement(hellos, 0); });
-  EXPECT_THAT(error.what(), HasSubstr("rank 1: tutti's version is 0.2.0 there and 0.1.0"));
-  EXPECT_THAT(error.what(), HasSubstr("rank 2: the table of algorithms is 0000000000000099"));
+// "name=value" lines of each rank.
+Texts settings_of(const std::vector<std::string>& ranks) {
+  Texts all;
+  for (const std::string& rank : ranks) all.append(Texts(rank));
+  return all;
+}
+const std::string kUsual = "tutti's version=0.1.0\nalgorithm=auto\nmessage_bytes=64K\n";
+
+TEST(CheckAgreement, IsContentWithRanksThatAgree) {
+  EXPECT_NO_THROW(check_agreement(settings_of(std::vector(8, kUsual)), 3));
+}
+
+TEST(CheckAgreement, NamesTheRankTheSettingAndBothValues) {
+  const Texts settings = settings_of(
+      {kUsual, kUsual, "tutti's version=0.2.0\nalgorithm=auto\nmessage_bytes=128K\n", kUsual});
+  for (int rank = 0; rank < 4; ++rank) {
+    const Error error = error_of([&] { check_agreement(settings, rank); });
+    EXPECT_EQ(error.kind(), ErrorKind::mismatch);
+    EXPECT_THAT(error.what(), AllOf(HasSubstr(fmt::format("rank {}: ", rank)),
+                                    HasSubstr("rank 2: tutti's version is 0.2.0 there and 0.1.0 on "
+                                              "rank 0; message_bytes is 128K there and 64K"),
+                                    Not(HasSubstr("algorithm"))));
+  }
 }
 
 TEST(CheckAgreement, NamesASettingThatOneSideDoesNotHave) {
-  std::vector<Hello> hellos = hellos_of(2);
-  hellos[1].settings += "new_knob=1\n";
-  const Error error = error_of([&] { check_agreement(hellos, 0); });
+  const Error error = error_of([&] {
+    check_agreement(settings_of({kUsual, kUsual + "new_knob=1\n"}), 0);
+  });
   EXPECT_THAT(error.what(), HasSubstr("new_knob is 1 there and not set on rank 0"));
 }
 
 TEST(CheckAgreement, StaysShortWhenHundredsDiffer) {
-  std::vector<Hello> hellos = hellos_of(500);
-  hellos[0].version = "old";
-  const Error error = error_of([&] { check_agreement(hellos, 0); });
+  std::vector<std::string> ranks(500, kUsual);
+  ranks[0] = "tutti's version=old\n";
+  const Error error = error_of([&] { check_agreement(settings_of(ranks), 0); });
   EXPECT_THAT(error.what(), HasSubstr("and 483 more"));
   EXPECT_LT(std::string(error.what()).size(), 4000u);
 }

@@ -7,7 +7,7 @@
 
 #include "common/log.h"
 #include "machines.h"
-#include "rendezvous/hello.h"
+#include "rendezvous/host.h"
 #include "rendezvous/open_store.h"
 #include "test_job.h"
 

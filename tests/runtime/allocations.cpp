@@ -5,10 +5,18 @@
 #include <new>
 
 namespace {
-std::atomic<std::uint64_t> count{0};
+std::atomic<std::uint64_t> count{0}, total_bytes{0};
+
+void note(std::size_t bytes) noexcept {
+  count.fetch_add(1, std::memory_order_relaxed);
+  total_bytes.fetch_add(bytes, std::memory_order_relaxed);
+}
 }  // namespace
 
 std::uint64_t tutti::test::allocations() noexcept { return count.load(std::memory_order_relaxed); }
+std::uint64_t tutti::test::allocated_bytes() noexcept {
+  return total_bytes.load(std::memory_order_relaxed);
+}
 
 // The sanitizers have their own operator new, and tell of what it does.
 #if defined(__has_feature)
@@ -19,9 +27,7 @@ std::uint64_t tutti::test::allocations() noexcept { return count.load(std::memor
 
 #ifdef SANITIZED
 
-extern "C" void __sanitizer_malloc_hook(const volatile void*, std::size_t) {
-  count.fetch_add(1, std::memory_order_relaxed);
-}
+extern "C" void __sanitizer_malloc_hook(const volatile void*, std::size_t bytes) { note(bytes); }
 extern "C" void __sanitizer_free_hook(const volatile void*) {}
 
 #else
@@ -29,11 +35,11 @@ extern "C" void __sanitizer_free_hook(const volatile void*) {}
 namespace {
 
 void* counted(std::size_t bytes) noexcept {
-  count.fetch_add(1, std::memory_order_relaxed);
+  note(bytes);
   return std::malloc(bytes);
 }
 void* counted_aligned(std::size_t bytes, std::align_val_t alignment) noexcept {
-  count.fetch_add(1, std::memory_order_relaxed);
+  note(bytes);
   const auto unit = static_cast<std::size_t>(alignment);
   return std::aligned_alloc(unit, (bytes + unit - 1) / unit * unit);
 }

@@ -10,6 +10,8 @@ namespace tutti::test {
 
 /// Since the process started, of all threads.
 std::uint64_t allocations() noexcept;
+/// Their bytes, with those that have been given back.
+std::uint64_t allocated_bytes() noexcept;
 
 /// What 300 calls of `round` allocate on all ranks in the steady state. What is made once
 /// (programs, operations, sleepers, a slot for each message that was under way at once, of which

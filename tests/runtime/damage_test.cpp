@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "../transport/middle.h"
-#include "rendezvous/hello.h"
+#include "rendezvous/roster.h"
 #include "threads.h"
 #include "transport/tcp/address.h"
 
@@ -19,13 +19,14 @@ class Misled final : public Store {
 
   void set(std::string_view key, std::string_view value, Deadline deadline) override {
     if (!key.ends_with("/hello/1")) return store_->set(key, value, deadline);
-    Hello hello = decode_hello(value, 1);
-    tcp::Address address = tcp::Address::parse(hello.addresses.at("tcp")).value();
+    Roster said = decode_roster(value, 1);  // of rank 1 alone
+    Texts& column = said.columns.back();
+    tcp::Address address = tcp::Address::parse(column[0]).value();
     for (const SocketAddress& place : address.places)
       if (place.host == "127.0.0.1") middle_.emplace(place);
     address.places = {middle().place()};
-    hello.addresses["tcp"] = address.to_string();
-    store_->set(key, encode(hello), deadline);
+    column = Texts(address.to_string());
+    store_->set(key, encode(said), deadline);
   }
   std::string get(std::string_view key, Deadline deadline) override {
     return store_->get(key, deadline);

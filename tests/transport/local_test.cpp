@@ -29,9 +29,8 @@ TEST(LocalTransport, OneThreadDrivesBothEndsOfAChannel) {
   const auto hub = std::make_shared<local::Hub>(2);
   const auto a = make_transport("local", context_of(hub, 0));
   const auto b = make_transport("auto", context_of(hub, 1));
-  const std::vector<std::string> addresses{a->address(), b->address()};
-  a->connect(addresses, TimePoint::max());
-  b->connect(addresses, TimePoint::max());
+  a->connect({}, TimePoint::max());
+  b->connect({}, TimePoint::max());
 
   const std::string_view text = "a message of more than forty bytes, so in the ring";
   const Span span = a->sender(1, 3).acquire(text.size()).value();
@@ -48,7 +47,7 @@ TEST(LocalTransport, ConnectNamesTheRanksThatNeverCame) {
   const auto hub = std::make_shared<local::Hub>(3);
   const auto transport = make_transport("local", context_of(hub, 1));
   try {
-    transport->connect(std::vector<std::string>(3), TimePoint{});
+    transport->connect({}, TimePoint{});
     FAIL() << "connect returned";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::timeout);
@@ -76,8 +75,7 @@ TEST(LocalTransport, AThousandRanksWithAMebibyteOfRingEachAreMadeAndMoveAMessage
   std::vector<std::unique_ptr<Transport>> ranks;
   for (int rank = 0; rank < kRanks; ++rank)
     ranks.push_back(make_transport("local", context_of(hub, rank)));
-  const std::vector<std::string> addresses(kRanks);
-  for (const auto& rank : ranks) rank->connect(addresses, TimePoint{});
+  for (const auto& rank : ranks) rank->connect({}, TimePoint{});
   for (int rank = 0; rank < kRanks; ++rank) {
     SendChannel& next = ranks[rank]->sender((rank + 1) % kRanks, 0);
     ASSERT_TRUE(next.acquire(8));
@@ -91,19 +89,17 @@ TEST(LocalTransport, AThousandRanksWithAMebibyteOfRingEachAreMadeAndMoveAMessage
   }
 }
 
-// Its peers' bells are duplicates: the number of a closed descriptor may be anybody's by now.
+// Its peers keep its bell: the number of a closed descriptor may be anybody's by now.
 TEST(LocalTransport, ABellCanBeRungAfterItsRankAndItsRuntimeHaveGone) {
   const auto hub = std::make_shared<local::Hub>(2);
   TransportContext context = context_of(hub, 1);
-  auto bell = std::make_unique<Doorbell>();
-  context.doorbell_fd = bell->fd();
-  context.membarrier = bell->membarrier();
+  context.doorbell = std::make_shared<const Doorbell>();
   const auto here = make_transport("local", context_of(hub, 0));
   auto there = make_transport("local", context);
   there->own_board().sleepers = 1;
-  here->connect(std::vector<std::string>(2), TimePoint{});
+  here->connect({}, TimePoint{});
   there.reset();
-  bell.reset();
+  context.doorbell.reset();
   const Doorbell stranger;  // likely to have got the number
   here->wake(1);
   pollfd fd{stranger.fd(), POLLIN, 0};

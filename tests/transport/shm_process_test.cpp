@@ -67,14 +67,13 @@ class ShmProcesses : public testing::Test {
     waitpid(child_, nullptr, 0);
   }
 
-  TransportContext context_of(int rank, const Doorbell& bell) {
+  TransportContext context_of(int rank, std::shared_ptr<const Doorbell> bell) {
     TransportContext context;
     context.rank = rank;
     context.size = 2;
     context.clock = &clock_;
     context.random = &random_;
-    context.doorbell_fd = bell.fd();
-    context.membarrier = bell.membarrier();
+    context.doorbell = std::move(bell);
     return context;
   }
 
@@ -84,8 +83,7 @@ class ShmProcesses : public testing::Test {
     if (child_ == 0) {
       line_.become_child();
       try {
-        const Doorbell bell;
-        const auto transport = shm::make(context_of(1, bell));
+        const auto transport = shm::make(context_of(1, std::make_shared<const Doorbell>()));
         line_.say(transport->address());
         const std::string other = line_.hear();
         transport->connect(std::vector<std::string>{other, transport->address()},
@@ -124,7 +122,7 @@ class ShmProcesses : public testing::Test {
   SteadyClock clock_;
   SystemRandom random_;
   Line line_;
-  Doorbell bell_;
+  const std::shared_ptr<const Doorbell> bell_ = std::make_shared<const Doorbell>();
   std::unique_ptr<Transport> transport_;
   pid_t child_ = -1;
 };

@@ -197,12 +197,12 @@ TEST_F(TcpTransport, ARankThatNeverComesIsNamedByTheDeadline) {
 
 // Communicators share the sockets, and so does the background thread: whoever finds room writes.
 TEST_F(TcpTransport, WhoSleepsUntilAMessageHasLeftIsWokenByWhoeverWritesIt) {
-  const Doorbell bell;
+  const auto bell = std::make_shared<const Doorbell>();
   std::vector<std::unique_ptr<Transport>> ranks;
   for (int rank = 0; rank < 2; ++rank) {
     TransportContext large = context(rank, 2);
     large.max_message_bytes = 1 << 20;
-    if (rank == 0) large.doorbell_fd = bell.fd();
+    if (rank == 0) large.doorbell = bell;
     ranks.push_back(tcp::make(large));
   }
   ASSERT_THAT(connect(ranks), ElementsAre("", ""));
@@ -214,7 +214,7 @@ TEST_F(TcpTransport, WhoSleepsUntilAMessageHasLeftIsWokenByWhoeverWritesIt) {
   }
   ranks[0]->own_board().sleepers = 1;
   const auto rung = [&] {
-    pollfd readable{bell.fd(), POLLIN, 0};
+    pollfd readable{bell->fd(), POLLIN, 0};
     return poll(&readable, 1, 0) == 1;
   };
   EXPECT_FALSE(rung());

@@ -85,9 +85,8 @@ TestRanks::TestRanks(const TransportKind& kind, const RanksOptions& options) {
     context.data_bytes = options.data_bytes;
     context.max_message_bytes = options.max_message_bytes;
     if (options.bells) {
-      bells_.push_back(std::make_unique<Doorbell>());
-      context.doorbell_fd = bells_.back()->fd();
-      context.membarrier = bells_.back()->membarrier();
+      bells_.push_back(std::make_shared<const Doorbell>());
+      context.doorbell = bells_.back();
     }
     contexts.push_back(context);
   }

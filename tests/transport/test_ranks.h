@@ -53,7 +53,7 @@ class TestRanks {
  private:
   SteadyClock clock_;
   SystemRandom random_;
-  std::vector<std::unique_ptr<Doorbell>> bells_;
+  std::vector<std::shared_ptr<const Doorbell>> bells_;
   std::vector<std::unique_ptr<Transport>> transports_;
 };
 

@@ -1,6 +1,5 @@
 #include "transport/local/local.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -18,19 +17,9 @@ namespace tutti::local {
 
 Hub::Hub(int size) : ranks_(static_cast<std::size_t>(size)) { assert(size > 0); }
 
-Hub::Hub(std::shared_ptr<const Hub> first, const Subset& subset)
-    : first_(std::move(first)), ranks_(subset.members.size()) {
-  for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
-    const Rank& same = first_->ranks_[subset.members[rank]];
-    ranks_[rank].bell_fd = same.bell_fd;
-    ranks_[rank].membarrier = same.membarrier;
-  }
-}
-
-Hub::~Hub() {
-  if (first_ != nullptr) return;
-  for (const Rank& rank : ranks_)
-    if (rank.bell_fd >= 0) close(rank.bell_fd);
+Hub::Hub(const Hub& first, const Subset& subset) : ranks_(subset.members.size()) {
+  for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
+    ranks_[rank].bell = first.ranks_[subset.members[rank]].bell;
 }
 
 void Hub::join(const TransportContext& context) {
@@ -40,15 +29,7 @@ void Hub::join(const TransportContext& context) {
   if (rank.joined)
     throw Error(ErrorKind::usage,
                 fmt::format("two ranks of this process call themselves rank {}", context.rank));
-  if (context.doorbell_fd >= 0) {
-    rank.bell_fd = fcntl(context.doorbell_fd, F_DUPFD_CLOEXEC, 0);
-    if (rank.bell_fd < 0)
-      throw Error(ErrorKind::unavailable,
-                  fmt::format("rank {} cannot duplicate its doorbell: {}; raise the limit of open "
-                              "files (ulimit -n)",
-                              context.rank, std::strerror(errno)));
-  }
-  rank.membarrier = context.membarrier;
+  rank.bell = context.doorbell;
   seat(rank);
 }
 
@@ -70,7 +51,7 @@ std::shared_ptr<Hub> Hub::of_subset(const std::shared_ptr<Hub>& first, const Sub
   self.next_subset = std::max(self.next_subset, subset.id + 1);
   auto& known = first->subsets_[{subset.id, subset.members.front()}];
   std::shared_ptr<Hub> hub = known.lock();
-  if (hub == nullptr) known = hub = std::make_shared<Hub>(first, subset);
+  if (hub == nullptr) known = hub = std::make_shared<Hub>(*first, subset);
   return hub;
 }
 
@@ -98,8 +79,11 @@ std::string Hub::missing_ranks() const {
 
 PeerBell Hub::bell(int from, int to) const noexcept {
   const Rank& peer = ranks_[to];
-  if (peer.bell_fd < 0) return {};
-  return {&peer.board->sleepers, peer.bell_fd, !(peer.membarrier && ranks_[from].membarrier)};
+  if (peer.bell == nullptr) return {};
+  const auto has_membarrier = [&](int rank) {
+    return ranks_[rank].bell != nullptr && ranks_[rank].bell->membarrier();
+  };
+  return {&peer.board->sleepers, peer.bell->fd(), !(has_membarrier(from) && has_membarrier(to))};
 }
 
 RingMemory* Hub::ring(int from, int to, int number, std::size_t data_bytes) {
@@ -131,7 +115,6 @@ class LocalTransport final : public Transport {
       : first_(context.hub),
         hub_(context.hub),
         subset_{{}, context.rank, 0, context.data_bytes, context.max_message_bytes} {
-    for (int rank = 0; rank < context.size; ++rank) subset_.members.push_back(rank);
     hub_->join(context);
   }
   /// `subset` is of the ranks of `first`.
@@ -143,8 +126,7 @@ class LocalTransport final : public Transport {
 
   std::string_view name() const override { return "local"; }
   std::string address() const override { return {}; }
-  void connect(std::span<const std::string> addresses, TimePoint deadline) override {
-    assert(subset_.id != 0 || static_cast<int>(addresses.size()) == hub_->size());
+  void connect(std::span<const std::string>, TimePoint deadline) override {
     hub_->wait_for_all(subset_.rank, deadline);
     connected_ = true;
   }
@@ -188,11 +170,11 @@ class LocalTransport final : public Transport {
 
   std::unique_ptr<Transport> split(const Subset& subset) override {
     Subset of_first = subset;
-    for (int& member : of_first.members) member = subset_.members[member];
+    for (int& member : of_first.members) member = rank_of_first(member);
     return std::make_unique<LocalTransport>(first_, std::move(of_first));
   }
   std::uint32_t next_subset() const override {
-    return first_->next_subset(subset_.members[subset_.rank]);
+    return first_->next_subset(rank_of_first(subset_.rank));
   }
   std::size_t memory_bytes() const override {
     return sizeof(Board) + senders_.size() * RingMemory::bytes(subset_.data_bytes);
@@ -204,6 +186,9 @@ class LocalTransport final : public Transport {
   }
 
  private:
+  int rank_of_first(int rank) const {
+    return subset_.members.empty() ? rank : subset_.members[rank];
+  }
   bool own_memory_readable() const noexcept {
     int copy = 0;
     return own_memory_.read(reinterpret_cast<std::uintptr_t>(&subset_.rank), &copy, sizeof copy) ==
@@ -212,7 +197,7 @@ class LocalTransport final : public Transport {
 
   const std::shared_ptr<Hub> first_;  // of the communicator from which this one was split at first
   const std::shared_ptr<Hub> hub_;
-  Subset subset_;
+  const Subset subset_;  // without members: of all
   // Peers', too. By the kernel: a peer whose call has failed may have freed what is read.
   const PeerMemory own_memory_{getpid(), -1};
   bool connected_ = false;          // until then a peer's bell is not there to ring

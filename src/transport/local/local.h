@@ -21,15 +21,14 @@ namespace tutti::local {
 class Hub {
  public:
   explicit Hub(int size);
-  /// Of some of the ranks of `first`, whose bells they keep.
-  Hub(std::shared_ptr<const Hub> first, const Subset& subset);
-  ~Hub();
+  /// Of some of the ranks of `first`.
+  Hub(const Hub& first, const Subset& subset);
   Hub(const Hub&) = delete;
   Hub& operator=(const Hub&) = delete;
 
   int size() const noexcept { return static_cast<int>(ranks_.size()); }
 
-  /// A rank is there. Keeps a duplicate of its bell, which its peers may ring after it has gone.
+  /// A rank is there. Keeps its bell, which its peers may ring after it has gone.
   void join(const TransportContext& context);
 
   /// As join(), for a rank of a subset.
@@ -56,10 +55,9 @@ class Hub {
   struct Rank {
     std::unique_ptr<Board> board = std::make_unique<Board>();
     std::unique_ptr<Segments> segments = std::make_unique<Segments>();  // that it lends
-    bool joined = false;      // guarded by mutex_; the rest is written before it and then constant
-    int bell_fd = -1;         // owned; -1: never sleeps
-    bool membarrier = false;  // as TransportContext::membarrier
-    std::uint32_t next_subset = 1;  // guarded by mutex_
+    bool joined = false;  // guarded by mutex_; the rest is written before it and then constant
+    std::shared_ptr<const Doorbell> bell;  // null: never sleeps
+    std::uint32_t next_subset = 1;         // guarded by mutex_
   };
   struct FreeRing {
     void operator()(RingMemory* memory) const noexcept;
@@ -68,7 +66,6 @@ class Hub {
   void seat(Rank& rank);              // with mutex_ held
   std::string missing_ranks() const;  // with mutex_ held
 
-  const std::shared_ptr<const Hub> first_;  // owns the bells of a subset; null: this hub does
   std::vector<Rank> ranks_;
   std::mutex mutex_;
   std::condition_variable all_joined_;

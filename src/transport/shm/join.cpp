@@ -256,10 +256,10 @@ Sent Join::greet(const Fd& socket, int rank) const {
   greeting.rank = context_.rank;
   greeting.from = addresses_[context_.rank].identity;
   greeting.to = addresses_[rank].identity;
-  const bool has_bell = context_.doorbell_fd >= 0;
+  const bool has_bell = context_.doorbell != nullptr;
   greeting.powers =
-      (has_bell ? Greeting::kHasBell : 0) | (context_.membarrier ? Greeting::kHasMembarrier : 0);
-  const std::array<int, 2> fds{board_.get(), context_.doorbell_fd};
+      (has_bell ? Greeting::kHasBell : 0) | (context_.membarrier() ? Greeting::kHasMembarrier : 0);
+  const std::array<int, 2> fds{board_.get(), has_bell ? context_.doorbell->fd() : -1};
   return send_packet(socket, greeting, std::span(fds).first(has_bell ? 2 : 1));
 }
 

@@ -21,7 +21,7 @@ struct Link {
   pid_t pid = 0;
   Fd board;                 ///< Memory of the peer's board, for reading.
   Fd bell;                  ///< The peer's doorbell; none: it never sleeps.
-  bool membarrier = false;  ///< As TransportContext::membarrier, the peer's.
+  bool membarrier = false;  ///< As Doorbell::membarrier(), the peer's.
 };
 
 /// A socket that listens under `address`, for why_not() and Join. Throws `unavailable`.

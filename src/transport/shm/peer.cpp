@@ -88,7 +88,7 @@ const Board* Peer::board(std::uint32_t id) const {
 PeerBell Peer::bell(std::uint32_t id) const {
   const Board* board = this->board(id);
   if (!link_.bell || board == nullptr) return {};
-  return {&board->sleepers, link_.bell.get(), !(link_.membarrier && context_.membarrier)};
+  return {&board->sleepers, link_.bell.get(), !(link_.membarrier && context_.membarrier())};
 }
 
 std::size_t Peer::memory_bytes(std::uint32_t id) const {

@@ -12,7 +12,7 @@
 
 #include <tutti/error.hpp>
 
-#include "rendezvous/hello.h"
+#include "rendezvous/host.h"
 #include "transport/memory_channel.h"
 #include "transport/tcp/endpoint.h"
 #include "transport/tcp/join.h"
@@ -46,7 +46,8 @@ class TcpTransport final : public Transport {
         subset_(std::move(subset)),
         own_board_(subset_.board != nullptr ? nullptr : std::make_unique<Board>()),
         board_(subset_.board != nullptr ? *subset_.board : *own_board_),
-        group_{subset_.id, subset_.max_message_bytes, &board_, context.doorbell_fd} {}
+        group_{subset_.id, subset_.max_message_bytes, &board_,
+               context.doorbell != nullptr ? context.doorbell->fd() : -1} {}
 
   ~TcpTransport() override {
     close();

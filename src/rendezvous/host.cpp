@@ -1,0 +1,37 @@
+#include "rendezvous/host.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <fstream>
+
+namespace tutti {
+
+std::string_view machine_of(std::string_view host) { return host.substr(0, host.find('/')); }
+
+std::string host_identity() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  struct stat network {};
+  if (!boot.empty() && stat("/proc/self/ns/net", &network) == 0)
+    return fmt::format("{}/{}", boot, network.st_ino);
+  std::array<char, 256> name{};  // no /proc here
+  gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+std::string to_text(const Location& location) {
+  return fmt::format("{} {}", location.host, to_text(location.cpus));
+}
+
+std::optional<Location> parse_location(std::string_view text) {
+  const std::size_t blank = text.find(' ');
+  if (blank == std::string_view::npos) return std::nullopt;
+  auto cpus = parse_cpus(text.substr(blank + 1));
+  if (!cpus) return std::nullopt;
+  return Location{std::string(text.substr(0, blank)), *std::move(cpus)};
+}
+
+}  // namespace tutti
