@@ -42,7 +42,7 @@ class RosterReader {
   RosterReader(std::string_view bytes, int rank) : rest_(bytes), rank_(rank) {}
 
   std::uint32_t number() {
-    std::uint32_t value;
+    std::uint32_t value = 0;
     std::memcpy(&value, take(sizeof value).data(), sizeof value);
     return value;
   }

@@ -86,7 +86,9 @@ TEST(Processes, AreBoundByTheLibraryOnlyWhereTheSettingSaysSo) {
 TEST(Processes, CpusThatARankMayNotUseAreAUsageErrorThere) {
   const int port = unused_port();
   Processes ranks(2, [&](int rank) { bound_by("0-65535,0-65535", rank, port); });
-  for (const int rank : {0, 1}) EXPECT_THAT(ranks.outcome(rank), HasSubstr("this process may use"));
+  EXPECT_THAT(ranks.outcome(0), HasSubstr("this process may use"));
+  // The store goes with rank 0, perhaps before rank 1 has come that far.
+  EXPECT_THAT(ranks.outcome(1), AnyOf(HasSubstr("this process may use"), HasSubstr("store")));
 }
 
 TEST(Processes, AKilledRankIsReportedByAllOthersWithinASecond) {
