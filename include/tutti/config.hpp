@@ -21,9 +21,9 @@ enum class Accumulate {
   step,  ///< In the type: computed in f32 and rounded in each step, on each rank that adds to it.
   f32,   ///< Of 16- and 8-bit floats, in f32: rounded once, when the result is stored. Messages are
          ///< 2 or 4 times as long.
-  reproducible,  ///< In integers: a sum is a function of the multiset of its summands alone,
-                 ///< whatever the ranks' order, the algorithm and the message size
-                 ///< (docs/numerics.md).
+  reproducible,  ///< There are none: all summands are added up in one step, in integers. A sum is a
+                 ///< function of their multiset alone, whatever the ranks' order, the algorithm and
+                 ///< the message size (docs/numerics.md).
 };
 
 /// Takes one line of the log, without its newline. Called from any thread, never concurrently; must

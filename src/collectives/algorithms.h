@@ -20,6 +20,8 @@ struct Algorithm {
   bool direct = false;
   /// Of all_reduce and reduce: partial results wait in the output, see Facts::rewrites_output.
   bool rewrites_output = false;
+  /// Of what reduces, with more than two ranks: see Facts::reduces_at_once.
+  bool reduces_at_once = false;
 };
 
 /// All of them. The index in this list is what ranks compare (CallSignature::algorithm).

@@ -156,6 +156,6 @@ Schedule plan(const PlanRequest& request) {
 
 }  // namespace
 
-Algorithm all_pairs_algorithm() { return {"all_pairs", knows, plan, true}; }
+Algorithm all_pairs_algorithm() { return {"all_pairs", knows, plan, true, false, true}; }
 
 }  // namespace tutti

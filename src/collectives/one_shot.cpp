@@ -92,6 +92,6 @@ Schedule plan(const PlanRequest& request) {
 
 }  // namespace
 
-Algorithm one_shot_algorithm() { return {"one_shot", knows, plan, true}; }
+Algorithm one_shot_algorithm() { return {"one_shot", knows, plan, true, false, true}; }
 
 }  // namespace tutti

@@ -39,6 +39,7 @@ PriceList::Key PriceList::key_of(const SelectRequest& request) {
           request.max_message_bytes,
           request.element_bytes,
           request.wide,
+          request.reproducible,
           request.marked,
           request.spread};
 }

@@ -44,8 +44,8 @@ class PriceList {
   Choice choose(const SelectRequest& request, std::string_view forced, bool by_call = false);
 
  private:
-  using Key =
-      std::tuple<Collective, std::size_t, int, int, std::size_t, std::size_t, bool, bool, Spread>;
+  using Key = std::tuple<Collective, std::size_t, int, int, std::size_t, std::size_t, bool, bool,
+                         bool, Spread>;
   static Key key_of(const SelectRequest& request);
   static constexpr std::size_t kMostKept = 1024;
 

@@ -7,6 +7,7 @@
 #include "collectives/answers.h"
 #include "collectives/loans.h"
 #include "collectives/semantics.h"
+#include "compute/fixed_point.h"
 
 namespace tutti {
 namespace {
@@ -172,9 +173,10 @@ class Compiler {
                          : 1;
     const CombineExtras extras = extras_of(step);
     const bool computes =
-        collectives::reduces(schedule_.what) && (step.in.size() > 1 || flat.divide_by > 1 ||
-                                                 extras.premultiplied_inputs != 0 || call().wide);
-    flat.combine = computes ? kernel() : combine_copy;
+        collectives::reduces(schedule_.what) &&
+        (step.in.size() > 1 || flat.divide_by > 1 || extras.premultiplied_inputs != 0 ||
+         call().wide || (call().reproducible && schedule_.ranks == 1));
+    flat.combine = computes ? kernel(step) : combine_copy;
     flat.copies = !computes;
     flat.element_shift = computes && call().reduction == 0 ? std::countr_zero(moved_bytes_) : 0;
     if (call().wide || call().reduction != 0 || premultiplies()) program_.extras.push_back(extras);
@@ -201,8 +203,10 @@ class Compiler {
            call().op == Op::premul_sum;
   }
 
-  CombineFunction kernel() const {
+  CombineFunction kernel(const Step& step) const {
     if (call().reduction != 0) return combine_own;
+    if (call().reproducible && step.in.size() == static_cast<std::size_t>(schedule_.ranks))
+      return fixed_point_sum(call().type);
     return combine_function(call().type, call().op,
                             call().wide ? accumulation_type(call().type) : call().type);
   }
@@ -312,6 +316,9 @@ Facts facts_of(std::span<const Schedule> schedules) {
     for (const Lane& lane : schedule.lanes)
       for (const Step& step : lane.steps) {
         facts.most_operands = std::max({facts.most_operands, step.in.size(), step.out.size()});
+        if (step.in.size() != static_cast<std::size_t>(schedule.ranks) &&
+            (step.in.size() > 1 || step.completes))
+          facts.reduces_at_once = false;
         if (!std::any_of(step.out.begin(), step.out.end(), is_output)) continue;
         for (int chunk = step.chunk; chunk < step.chunk + step.count; ++chunk) {
           if (written[static_cast<std::size_t>(chunk)]) facts.rewrites_output = true;

@@ -143,6 +143,8 @@ struct Facts {
   /// Some chunk of an output is written more than once, so that it holds a partial result for a
   /// while. With accumulate = f32 that would be rounded, and not on all ranks alike.
   bool rewrites_output = false;
+  /// What a step reduces or completes are all the summands that there are.
+  bool reduces_at_once = true;
 };
 Facts facts_of(std::span<const Schedule> schedules);
 

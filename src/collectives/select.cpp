@@ -43,6 +43,9 @@ constexpr Row kTable[] = {
     {Collective::all_reduce, kAnyRanks, 128u << 10, "knomial_tree"},
     {Collective::all_reduce, 8, kAnyBytes, "all_pairs"},
     {Collective::all_reduce, kAnyRanks, kAnyBytes, "ring"},
+    // Where the rows above do not fit: all summands in one step.
+    {Collective::all_reduce, kAnyRanks, 16u << 10, "one_shot"},
+    {Collective::all_reduce, kAnyRanks, kAnyBytes, "all_pairs"},
     {Collective::broadcast, 2, kAnyBytes, "one_shot"},
     {Collective::broadcast, 4, 32u << 10, "one_shot"},
     {Collective::broadcast, 4, kAnyBytes, "double_binary_tree"},
@@ -50,12 +53,15 @@ constexpr Row kTable[] = {
     {Collective::broadcast, kAnyRanks, kAnyBytes, "double_binary_tree"},
     {Collective::reduce, 4, 16u << 10, "one_shot"},
     {Collective::reduce, kAnyRanks, kAnyBytes, "binomial_tree"},
+    {Collective::reduce, kAnyRanks, 16u << 10, "one_shot"},  // as all_reduce
+    {Collective::reduce, kAnyRanks, kAnyBytes, "all_pairs"},
     {Collective::all_gather, kAnyRanks, 8u << 10, "recursive_doubling"},
     {Collective::all_gather, 8, kAnyBytes, "all_pairs"},
     {Collective::all_gather, kAnyRanks, kAnyBytes, "ring"},
     {Collective::reduce_scatter, kAnyRanks, 8u << 10, "recursive_doubling"},
     {Collective::reduce_scatter, 8, kAnyBytes, "all_pairs"},
     {Collective::reduce_scatter, kAnyRanks, kAnyBytes, "ring"},
+    {Collective::reduce_scatter, kAnyRanks, kAnyBytes, "all_pairs"},  // as all_reduce
     {Collective::barrier, kAnyRanks, kAnyBytes, "recursive_doubling"},
     {Collective::gather, 32, kAnyBytes, "one_shot"},
     {Collective::gather, kAnyRanks, 1u << 10, "knomial_tree"},
@@ -78,10 +84,13 @@ bool serves(const Algorithm& algorithm, const SelectRequest& request) {
 /// root, has the most operands in a step.
 std::string unfit(const Algorithm& algorithm, const SelectRequest& request) {
   const bool is_small = least_chunk_bytes(request.element_bytes) <= 64;
-  if (is_small && !request.wide && (!request.marked || request.ranks <= 64)) return "";
+  if (is_small && !request.wide && !request.reproducible &&
+      (!request.marked || request.ranks <= 64))
+    return "";
   const Schedule plan = algorithm.plan({request.what, 0, request.ranks, 0});
   Facts facts = facts_of({&plan, 1});
   facts.rewrites_output = algorithm.rewrites_output && plan.layout == Layout::whole;
+  if (request.ranks > 2) facts.reduces_at_once = algorithm.reduces_at_once;
   return unfit(facts, request);
 }
 
@@ -90,6 +99,8 @@ std::string unfit(const Algorithm& algorithm, const SelectRequest& request) {
 std::string unfit(const Facts& facts, const SelectRequest& request) {
   if (request.wide && facts.rewrites_output)
     return "keeps partial results in the output, where accumulate = f32 would round them";
+  if (request.reproducible && !facts.reduces_at_once)
+    return "adds up partial sums, where accumulate = reproducible needs all summands in one step";
   if (request.marked && facts.most_operands > kMostMarked)
     return fmt::format(
         "has steps of {} operands; a premultiplied sum and accumulate = f32 need at most {}",
@@ -131,10 +142,13 @@ Choice choose(const SelectRequest& request, std::string_view forced, bool by_cal
                               to_string(request.what), forced, request.ranks,
                               request.pair_lengths ? " and blocks of different lengths" : ""));
   }
+  // What a plain sum of so many bytes costs in sums, a reproducible one does of a quarter.
+  const std::size_t bytes = request.pair_lengths   ? kAnyBytes
+                            : request.reproducible ? 4 * request.bytes
+                                                   : request.bytes;
   for (const Row& row : kTable) {
     if (row.what != request.what || request.ranks > row.most_ranks ||
-        request.spread < row.least_spread ||
-        (request.pair_lengths ? kAnyBytes : request.bytes) > row.most_bytes)
+        request.spread < row.least_spread || bytes > row.most_bytes)
       continue;
     const std::uint32_t index = algorithm_index(row.algorithm);
     if (unfit(algorithms()[index], request).empty()) return {index, message};

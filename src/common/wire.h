@@ -37,9 +37,7 @@ struct CallSignature {
                               ///< of all blocks' lengths, which all ranks must know alike.
   std::uint64_t reduction = 0;  ///< A program's own, in place of type and op: reduction_id(); or 0.
   bool wide = false;            ///< accumulate = f32: messages and scratch hold f32.
-  bool reproducible = false;  ///< accumulate = reproducible; made of parts, which are exchanges of
-                              ///< integers.
-  std::uint32_t part_of = 0;  ///< Of such a part: what the whole call's fingerprint says; or 0.
+  bool reproducible = false;    ///< accumulate = reproducible, where that makes a difference.
 
   bool operator==(const CallSignature&) const = default;
 };
@@ -73,7 +71,6 @@ constexpr std::uint32_t fingerprint(const CallSignature& call) noexcept {
   h = mix(h ^ call.count);
   h = mix(h ^ call.algorithm ^ static_cast<std::uint64_t>(call.lengths) << 32);
   if (call.reduction != 0) h = mix(h ^ call.reduction);
-  if (call.part_of != 0) h = mix(h ^ call.part_of);
   return static_cast<std::uint32_t>(h ^ (h >> 32));
 }
 

@@ -1,6 +1,6 @@
-// Fixed-point sums, see fixed_point.h. Plain loops over blocks without branches, which the compiler
-// turns into vectors for each instruction set; a block with an infinity or NaN in it goes element
-// by element.
+// Fixed-point sums, see fixed_point.h: in blocks that stay in the first-level cache. Plain loops
+// without branches, which the compiler turns into vectors for each instruction set; a block with an
+// infinity or NaN in it goes element by element.
 #include "compute/fixed_point.h"
 
 #include <algorithm>
@@ -24,10 +24,10 @@ HWY_BEFORE_NAMESPACE();
 namespace tutti {
 namespace HWY_NAMESPACE {
 
-// Digits of an element whose greatest exponent is that of infinity count infinities: so many
+// The digits of an element whose greatest exponent is that of infinity count infinities: so many
 // positive, and 2^16 for each negative one; a NaN counts as both.
 constexpr std::int64_t kPositive = 1, kNegative = 1 << 16;
-constexpr std::size_t kBlock = 256;
+constexpr std::size_t kBlock = 512;
 
 constexpr double power_of_two(std::int64_t exponent) {
   return std::bit_cast<double>(static_cast<std::uint64_t>(1023 + exponent) << 52);
@@ -39,10 +39,11 @@ inline std::int64_t rounded(double value) {
   return std::bit_cast<std::int64_t>(value + kShift) - std::bit_cast<std::int64_t>(kShift);
 }
 
-// f32, and what is computed in it. `Digit` holds kBits below and including the greatest summand's
+// f32, and what is computed in it. A digit holds kBits below and including the greatest summand's
 // first, its sign and room for kMostSummands.
-template <class Digit>
+template <class Integer>
 struct Single {
+  using Digit = Integer;
   static constexpr int kBits = sizeof(Digit) == 8 ? 48 : 17;
   static constexpr int kDigits = 1;
   static constexpr std::uint8_t kSpecial = 255;
@@ -56,8 +57,8 @@ struct Single {
   static std::int64_t scale(std::uint32_t exponent) {
     return kBits - 1 + 127 - static_cast<std::int64_t>(std::max(exponent, 1u));
   }
-  static void split(float value, std::uint32_t exponent, Digit* to) {
-    to[0] = static_cast<Digit>(rounded(double{value} * power_of_two(scale(exponent))));
+  static void add(float value, std::uint32_t exponent, Digit* to) {
+    to[0] += static_cast<Digit>(rounded(double{value} * power_of_two(scale(exponent))));
   }
   static double sum(const Digit* digits) { return static_cast<double>(digits[0]); }
   static float value(double sum, std::uint32_t exponent) {
@@ -83,10 +84,11 @@ struct Double {
   static double scaled(double value, std::int64_t by) {
     return value * power_of_two(by / 2) * power_of_two(by - by / 2);
   }
-  static void split(double value, std::uint32_t exponent, Digit* to) {
+  static void add(double value, std::uint32_t exponent, Digit* to) {
     const double all = scaled(value, scale(exponent));
-    to[0] = rounded(all);
-    to[1] = rounded((all - static_cast<double>(to[0])) * power_of_two(kBits));
+    const Digit first = rounded(all);
+    to[0] += first;
+    to[1] += rounded((all - static_cast<double>(first)) * power_of_two(kBits));
   }
   static double sum(const Digit* digits) {
     return static_cast<double>(digits[0]) + static_cast<double>(digits[1]) * power_of_two(-kBits);
@@ -94,52 +96,36 @@ struct Double {
   static double value(double sum, std::uint32_t exponent) { return scaled(sum, -scale(exponent)); }
 };
 
-// The program's values need not be aligned.
+// A program's values need not be aligned.
 template <class Value>
 Value load(const void* values, std::size_t i) {
   Value value;
   std::memcpy(&value, static_cast<const std::byte*>(values) + i * sizeof value, sizeof value);
   return value;
 }
-template <class Value>
-void store(Value value, void* values, std::size_t i) {
-  std::memcpy(static_cast<std::byte*>(values) + i * sizeof value, &value, sizeof value);
-}
 
-// The block of values after the next: large buffers are in no cache.
-template <bool kWrite, class Value>
-void fetch_ahead(const void* values, std::size_t begin) {
-  const char* block = static_cast<const char*>(values) + (begin + 2 * kBlock) * sizeof(Value);
-  for (std::size_t byte = 0; byte < kBlock * sizeof(Value); byte += 64)
-    kWrite ? fetch_to_write(block + byte) : __builtin_prefetch(block + byte);
-}
-
-template <class Format>
-void exponents_of(const void* values, std::size_t count, void* exponents) {
-  using Value = typename Format::Value;
-  auto* to = static_cast<typename Format::Exponent*>(exponents);
-  for (std::size_t begin = 0; begin < count; begin += kBlock) {
-    fetch_ahead<false, Value>(values, begin);
-    const std::size_t end = std::min(count, begin + kBlock);
-    for (std::size_t i = begin; i < end; ++i)
-      to[i] = static_cast<typename Format::Exponent>(Format::exponent(load<Value>(values, i)));
+template <class Format, class Exponent>
+void raise_exponents(const void* values, std::size_t count, Exponent* greatest) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto exponent = Format::exponent(load<typename Format::Value>(values, i));
+    greatest[i] = std::max(greatest[i], static_cast<Exponent>(exponent));
   }
 }
 
-template <class Exponent>
-bool any_special(const Exponent* exponents, std::size_t count, Exponent special) {
-  Exponent greatest = 0;
-  for (std::size_t i = 0; i < count; ++i) greatest = std::max(greatest, exponents[i]);
-  return greatest == special;
+template <class Format, class Exponent>
+bool any_special(const Exponent* greatest, std::size_t count) {
+  Exponent any = 0;
+  for (std::size_t i = 0; i < count; ++i) any = std::max(any, greatest[i]);
+  return any == Format::kSpecial;
 }
 
-template <class Format, class Digit>
-void count_infinities(typename Format::Value value, Digit* to) {
-  std::fill_n(to, Format::kDigits, Digit{0});
+template <class Format>
+void add_infinity(typename Format::Value value, typename Format::Digit* to) {
+  using Digit = typename Format::Digit;
   if (std::isnan(value))
-    to[0] = static_cast<Digit>(kPositive + kNegative);
+    to[0] += static_cast<Digit>(kPositive + kNegative);
   else if (std::isinf(value))
-    to[0] = static_cast<Digit>(value > 0 ? kPositive : kNegative);
+    to[0] += static_cast<Digit>(value > 0 ? kPositive : kNegative);
 }
 
 template <class Value>
@@ -150,77 +136,142 @@ Value infinity_of(std::int64_t counted) {
                   : -std::numeric_limits<Value>::infinity();
 }
 
-template <class Format, class Digit>
-void digits_of(const void* values, const void* exponents, std::size_t count, void* digits) {
+template <class Format, class Exponent, class Digit>
+void add_digits(const void* values, std::size_t count, const Exponent* greatest, bool special,
+                Digit* digits) {
   using Value = typename Format::Value;
-  const auto* greatest = static_cast<const typename Format::Exponent*>(exponents);
-  auto* to = static_cast<Digit*>(digits);
-  for (std::size_t begin = 0; begin < count; begin += kBlock) {
-    const std::size_t end = std::min(count, begin + kBlock);
-    if (any_special(greatest + begin, end - begin, Format::kSpecial)) {
-      for (std::size_t i = begin; i < end; ++i)
-        if (greatest[i] == Format::kSpecial)
-          count_infinities<Format>(load<Value>(values, i), to + Format::kDigits * i);
-        else
-          Format::split(load<Value>(values, i), greatest[i], to + Format::kDigits * i);
-    } else {
-      for (std::size_t i = begin; i < end; ++i)
-        Format::split(load<Value>(values, i), greatest[i], to + Format::kDigits * i);
-    }
+  if (special) {
+    for (std::size_t i = 0; i < count; ++i)
+      if (greatest[i] == Format::kSpecial)
+        add_infinity<Format>(load<Value>(values, i), digits + Format::kDigits * i);
+      else
+        Format::add(load<Value>(values, i), greatest[i], digits + Format::kDigits * i);
+  } else {
+    for (std::size_t i = 0; i < count; ++i)
+      Format::add(load<Value>(values, i), greatest[i], digits + Format::kDigits * i);
   }
 }
 
-template <class Format, class Digit>
-void value_of(const void* digits, const void* exponents, std::size_t count, std::uint32_t divide_by,
-              void* values) {
-  const auto* from = static_cast<const Digit*>(digits);
-  const auto* greatest = static_cast<const typename Format::Exponent*>(exponents);
-  using Value = typename Format::Value;
+template <class Format, class Exponent, class Digit, class Value>
+void take_values(const Digit* digits, std::size_t count, const Exponent* greatest, bool special,
+                 std::uint32_t divide_by, Value* values) {
   const double divisor = divide_by;
-  for (std::size_t begin = 0; begin < count; begin += kBlock) {
-    fetch_ahead<true, Value>(values, begin);
-    const std::size_t end = std::min(count, begin + kBlock);
-    if (divide_by == 1) {
-      for (std::size_t i = begin; i < end; ++i)
-        store(Format::value(Format::sum(from + Format::kDigits * i), greatest[i]), values, i);
-    } else {
-      for (std::size_t i = begin; i < end; ++i)
-        store(Format::value(Format::sum(from + Format::kDigits * i) / divisor, greatest[i]), values,
-              i);
+  if (divide_by == 1) {
+    for (std::size_t i = 0; i < count; ++i)
+      values[i] = Format::value(Format::sum(digits + Format::kDigits * i), greatest[i]);
+  } else {
+    for (std::size_t i = 0; i < count; ++i)
+      values[i] = Format::value(Format::sum(digits + Format::kDigits * i) / divisor, greatest[i]);
+  }
+  if (!special) return;
+  for (std::size_t i = 0; i < count; ++i)
+    if (greatest[i] == Format::kSpecial)
+      values[i] = infinity_of<Value>(digits[Format::kDigits * i]);
+}
+
+// A type's summands and results, a block at a time. An element has kBytes, and kParts values.
+template <DataType kType, std::size_t kBytes, class Value, std::size_t kParts>
+class Operands {
+ public:
+  static constexpr std::size_t kElements = kBlock / kParts;
+
+  explicit Operands(const CombineArgs& args) : args_(args) {
+    if (args.extras != nullptr) premultiplied_ = args.extras->premultiplied_inputs;
+    if (premultiplied_ != 0) premultiply_.premultiply = args.extras->premultiply;
+  }
+
+  // Elements [begin, begin + count) of summand k, as Values at any address, until the next are
+  // asked for.
+  const void* summands(int k, std::size_t begin, std::size_t count) {
+    const void* from = static_cast<const std::byte*>(args_.in[k]) + begin * kBytes;
+    if (k < 64 && (premultiplied_ >> k & 1) != 0) from = multiplied(from, count);
+    if constexpr (kNarrow) {
+      conversion_.widen(from, wide_, count);
+      from = wide_;
     }
-    if (any_special(greatest + begin, end - begin, Format::kSpecial))
-      for (std::size_t i = begin; i < end; ++i)
-        if (greatest[i] == Format::kSpecial)
-          store(infinity_of<Value>(from[Format::kDigits * i]), values, i);
+    return from;
+  }
+  void put(const Value* values, std::size_t begin, std::size_t count) {
+    const void* from = values;
+    if constexpr (kNarrow) {
+      conversion_.narrow(values, held_, count);
+      from = held_;
+    }
+    for (int k = 0; k < args_.outputs; ++k)
+      std::memcpy(static_cast<std::byte*>(args_.out[k]) + begin * kBytes, from, count * kBytes);
+  }
+  // The block after the next: large buffers are in no cache.
+  void fetch_ahead(std::size_t begin) const {
+    constexpr std::size_t kBlockBytes = kElements * kBytes;
+    const std::size_t ahead = begin * kBytes + 2 * kBlockBytes;
+    if (ahead + kBlockBytes > args_.count * kBytes) return;
+    for (int k = 0; k < args_.inputs; ++k)
+      for (std::size_t byte = 0; byte < kBlockBytes; byte += 64)
+        __builtin_prefetch(static_cast<const char*>(args_.in[k]) + ahead + byte);
+    for (int k = 0; k < std::min(args_.outputs, 64); ++k)
+      for (std::size_t byte = 0; (args_.fetch_outputs >> k & 1) != 0 && byte < kBlockBytes;
+           byte += 64)
+        fetch_to_write(static_cast<const char*>(args_.out[k]) + ahead + byte);
+  }
+
+ private:
+  static constexpr bool kNarrow = kBytes < sizeof(Value);
+
+  const void* multiplied(const void* from, std::size_t count) {
+    void* to = held_;
+    combine_function(kType, Op::premul_sum)({.in = &from,
+                                             .inputs = 1,
+                                             .out = &to,
+                                             .outputs = 1,
+                                             .count = count,
+                                             .extras = &premultiply_});
+    return held_;
+  }
+
+  const CombineArgs& args_;
+  const Conversion conversion_ = conversion_of(kType);
+  std::uint64_t premultiplied_ = 0;
+  CombineExtras premultiply_{.premultiplied_inputs = 1};
+  alignas(64) std::byte held_[kElements * kBytes];
+  alignas(64) float wide_[kNarrow ? kBlock : 1];
+};
+
+template <DataType kType, std::size_t kBytes, class Format, std::size_t kParts = 1>
+void sum(const CombineArgs& args) {
+  Operands<kType, kBytes, typename Format::Value, kParts> operands(args);
+  // Not in one struct: GCC 12 forgets stores to `values` then (wrong aliases of strides that
+  // differ).
+  alignas(64) typename Format::Exponent greatest[kBlock];
+  alignas(64) typename Format::Digit digits[kBlock * Format::kDigits];
+  alignas(64) typename Format::Value values[kBlock];
+  for (std::size_t begin = 0; begin < args.count; begin += operands.kElements) {
+    const std::size_t elements = std::min(operands.kElements, args.count - begin);
+    const std::size_t count = elements * kParts;
+    operands.fetch_ahead(begin);
+    std::fill_n(greatest, count, typename Format::Exponent{0});
+    std::fill_n(digits, count * Format::kDigits, typename Format::Digit{0});
+    for (int k = 0; k < args.inputs; ++k)
+      raise_exponents<Format>(operands.summands(k, begin, elements), count, greatest);
+    const bool special = any_special<Format>(greatest, count);
+    for (int k = 0; k < args.inputs; ++k)
+      add_digits<Format>(operands.summands(k, begin, elements), count, greatest, special, digits);
+    take_values<Format>(digits, count, greatest, special, args.divide_by, values);
+    operands.put(values, begin, elements);
   }
 }
 
-void f32_exponents(const void* values, std::size_t count, void* to) {
-  exponents_of<Single<std::int64_t>>(values, count, to);
-}
-void f32_digits(const void* values, const void* exponents, std::size_t count, void* to) {
-  digits_of<Single<std::int64_t>, std::int64_t>(values, exponents, count, to);
-}
-void f32_values(const void* digits, const void* exponents, std::size_t count, std::uint32_t divide,
-                void* to) {
-  value_of<Single<std::int64_t>, std::int64_t>(digits, exponents, count, divide, to);
-}
-void narrow_digits(const void* values, const void* exponents, std::size_t count, void* to) {
-  digits_of<Single<std::int32_t>, std::int32_t>(values, exponents, count, to);
-}
-void narrow_values(const void* digits, const void* exponents, std::size_t count,
-                   std::uint32_t divide, void* to) {
-  value_of<Single<std::int32_t>, std::int32_t>(digits, exponents, count, divide, to);
-}
-void f64_exponents(const void* values, std::size_t count, void* to) {
-  exponents_of<Double>(values, count, to);
-}
-void f64_digits(const void* values, const void* exponents, std::size_t count, void* to) {
-  digits_of<Double, std::int64_t>(values, exponents, count, to);
-}
-void f64_values(const void* digits, const void* exponents, std::size_t count, std::uint32_t divide,
-                void* to) {
-  value_of<Double, std::int64_t>(digits, exponents, count, divide, to);
+CombineFunction fixed_point_sum(DataType type) {
+  switch (type) {
+    case DataType::f16: return sum<DataType::f16, 2, Single<std::int32_t>>;
+    case DataType::bf16: return sum<DataType::bf16, 2, Single<std::int32_t>>;
+    case DataType::f8e4m3: return sum<DataType::f8e4m3, 1, Single<std::int32_t>>;
+    case DataType::f8e5m2: return sum<DataType::f8e5m2, 1, Single<std::int32_t>>;
+    case DataType::f32: return sum<DataType::f32, 4, Single<std::int64_t>>;
+    case DataType::f64: return sum<DataType::f64, 8, Double>;
+    case DataType::complex64: return sum<DataType::complex64, 8, Single<std::int64_t>, 2>;
+    case DataType::complex128: return sum<DataType::complex128, 16, Double, 2>;
+    default: return nullptr;
+  }
 }
 
 }  // namespace HWY_NAMESPACE
@@ -230,117 +281,9 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tutti {
 
-HWY_EXPORT(f32_exponents);
-HWY_EXPORT(f32_digits);
-HWY_EXPORT(f32_values);
-HWY_EXPORT(narrow_digits);
-HWY_EXPORT(narrow_values);
-HWY_EXPORT(f64_exponents);
-HWY_EXPORT(f64_digits);
-HWY_EXPORT(f64_values);
-
-namespace {
-
-// A type's numbers as f32, a block at a time.
-template <DataType type, class Body>
-void widened(const void* values, std::size_t count, Body&& body) {
-  alignas(64) float block[1024];
-  for (std::size_t begin = 0; begin < count; begin += std::size(block)) {
-    const std::size_t some = std::min(std::size(block), count - begin);
-    conversion_of(type).widen(static_cast<const std::byte*>(values) + begin * size_of(type), block,
-                              some);
-    body(block, begin, some);
-  }
-}
-
-template <DataType type>
-constexpr FixedPoint narrow() {
-  return {DataType::uint8,
-          DataType::int32,
-          1,
-          1,
-          [](const void* values, std::size_t count, void* to) {
-            widened<type>(values, count, [&](const float* block, std::size_t begin, std::size_t n) {
-              HWY_DYNAMIC_DISPATCH(f32_exponents)(block, n, static_cast<std::uint8_t*>(to) + begin);
-            });
-          },
-          [](const void* values, const void* exponents, std::size_t count, void* to) {
-            widened<type>(values, count, [&](const float* block, std::size_t begin, std::size_t n) {
-              HWY_DYNAMIC_DISPATCH(narrow_digits)
-              (block, static_cast<const std::uint8_t*>(exponents) + begin, n,
-               static_cast<std::int32_t*>(to) + begin);
-            });
-          },
-          [](const void* digits, const void* exponents, std::size_t count, std::uint32_t divide,
-             void* to) {
-            alignas(64) float block[1024];
-            for (std::size_t begin = 0; begin < count; begin += std::size(block)) {
-              const std::size_t some = std::min(std::size(block), count - begin);
-              HWY_DYNAMIC_DISPATCH(narrow_values)
-              (static_cast<const std::int32_t*>(digits) + begin,
-               static_cast<const std::uint8_t*>(exponents) + begin, some, divide, block);
-              conversion_of(type).narrow(block, static_cast<std::byte*>(to) + begin * size_of(type),
-                                         some);
-            }
-          }};
-}
-
-// Of numbers with `parts` parts.
-template <std::size_t parts>
-constexpr FixedPoint single() {
-  return {DataType::uint8,
-          DataType::int64,
-          parts,
-          parts,
-          [](const void* values, std::size_t count, void* to) {
-            HWY_DYNAMIC_DISPATCH(f32_exponents)(values, parts * count, to);
-          },
-          [](const void* values, const void* exponents, std::size_t count, void* to) {
-            HWY_DYNAMIC_DISPATCH(f32_digits)(values, exponents, parts * count, to);
-          },
-          [](const void* digits, const void* exponents, std::size_t count, std::uint32_t divide,
-             void* to) {
-            HWY_DYNAMIC_DISPATCH(f32_values)(digits, exponents, parts * count, divide, to);
-          }};
-}
-
-template <std::size_t parts>
-constexpr FixedPoint twice() {
-  return {DataType::uint16,
-          DataType::int64,
-          parts,
-          2 * parts,
-          [](const void* values, std::size_t count, void* to) {
-            HWY_DYNAMIC_DISPATCH(f64_exponents)(values, parts * count, to);
-          },
-          [](const void* values, const void* exponents, std::size_t count, void* to) {
-            HWY_DYNAMIC_DISPATCH(f64_digits)(values, exponents, parts * count, to);
-          },
-          [](const void* digits, const void* exponents, std::size_t count, std::uint32_t divide,
-             void* to) {
-            HWY_DYNAMIC_DISPATCH(f64_values)(digits, exponents, parts * count, divide, to);
-          }};
-}
-
-constexpr FixedPoint kF16 = narrow<DataType::f16>(), kBf16 = narrow<DataType::bf16>(),
-                     kF8e4m3 = narrow<DataType::f8e4m3>(), kF8e5m2 = narrow<DataType::f8e5m2>(),
-                     kF32 = single<1>(), kComplex64 = single<2>(), kF64 = twice<1>(),
-                     kComplex128 = twice<2>();
-
-}  // namespace
-
-const FixedPoint* fixed_point_of(DataType type) {
-  switch (type) {
-    case DataType::f16: return &kF16;
-    case DataType::bf16: return &kBf16;
-    case DataType::f8e4m3: return &kF8e4m3;
-    case DataType::f8e5m2: return &kF8e5m2;
-    case DataType::f32: return &kF32;
-    case DataType::f64: return &kF64;
-    case DataType::complex64: return &kComplex64;
-    case DataType::complex128: return &kComplex128;
-    default: return nullptr;
-  }
+HWY_EXPORT(fixed_point_sum);
+CombineFunction fixed_point_sum(DataType type) {
+  return HWY_DYNAMIC_DISPATCH(fixed_point_sum)(type);
 }
 
 }  // namespace tutti

@@ -1,10 +1,13 @@
-// Which algorithm serves a call: who is asked, in which order (docs/selection.md).
+// Which algorithm serves a call: who is asked, in which order (docs/selection.md), and what it has
+// to keep of partial sums.
 #include <algorithm>
 #include <exception>
 
 #include <fmt/format.h>
 
 #include "collectives/algorithms.h"
+#include "collectives/semantics.h"
+#include "compute/fixed_point.h"
 #include "runtime/communicator_impl.h"
 #include "runtime/variable_blocks.h"
 
@@ -44,6 +47,40 @@ int CommunicatorImpl::stripes_of(const CallKind& kind) const {
       bytes / kLeastStripeBytes, 1, static_cast<std::size_t>(std::clamp(most, 1, kMostStripes))));
 }
 
+Accumulate CommunicatorImpl::accumulation_of(const CallKind& kind) const {
+  return kind.accumulate == Accumulate::as_configured ? parts_.runtime->config().accumulate
+                                                      : kind.accumulate;
+}
+
+// Sums of floats do; all else gives the same bits anyway.
+bool CommunicatorImpl::sums_reproducibly(const CallKind& kind) const {
+  if (accumulation_of(kind) != Accumulate::reproducible || !collectives::reduces(kind.what) ||
+      kind.reduction != 0 || fixed_point_sum(kind.type) == nullptr)
+    return false;
+  if (kind.op == Op::prod)
+    refuse(kind, fmt::format("a product of {} depends on the order of its factors; give it "
+                             "accumulate = step in its options",
+                             to_string(kind.type)));
+  const bool sums = kind.op == Op::sum || kind.op == Op::avg || kind.op == Op::premul_sum;
+  const int most = kind.premultiplied ? static_cast<int>(kMostMarked) : kMostSummands;
+  if (sums && parts_.size > most)
+    throw Error(
+        ErrorKind::unavailable,
+        fmt::format("{}: accumulate = reproducible adds up the {}s of at most {} ranks, "
+                    "not {}",
+                    name_of(kind.what, kind.variable), to_string(kind.op), most, parts_.size));
+  return sums;
+}
+
+bool CommunicatorImpl::widens(const CallKind& kind) const {
+  if (accumulation_of(kind) != Accumulate::f32 || !collectives::reduces(kind.what) ||
+      kind.reduction != 0)
+    return false;
+  const bool rounds =
+      kind.op == Op::sum || kind.op == Op::prod || kind.op == Op::avg || kind.op == Op::premul_sum;
+  return rounds && accumulation_type(kind.type) != kind.type;
+}
+
 SelectRequest CommunicatorImpl::request_of(const CallKind& kind) const {
   const bool wide = widens(kind);
   const std::size_t moved = wide ? size_of(accumulation_type(kind.type)) : element_bytes(kind);
@@ -55,6 +92,7 @@ SelectRequest CommunicatorImpl::request_of(const CallKind& kind) const {
           .pair_lengths = kind.variable && only_pairs_know(kind.what),
           .element_bytes = moved,
           .wide = wide,
+          .reproducible = sums_reproducibly(kind),
           .marked = wide || kind.premultiplied,
           .spread = parts_.spread};
 }

@@ -25,10 +25,8 @@ void CommunicatorImpl::check_usable(std::string_view what) const {
 }
 
 Situation CommunicatorImpl::situation() const {
-  const CallSignature& call = sum_.under_way() ? sum_.call() : execution_.call();
-  return {*parts_.transport,     parts_.runtime->clock(), parts_.rank,
-          parts_.size,           next_number_ - 1,        call,
-          execution_.reduction()};
+  return {*parts_.transport, parts_.runtime->clock(), parts_.rank,           parts_.size,
+          next_number_ - 1,  execution_.call(),       execution_.reduction()};
 }
 
 Communicator CommunicatorImpl::shrink(std::chrono::milliseconds patience) {

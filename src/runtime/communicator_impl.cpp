@@ -97,7 +97,6 @@ CommunicatorImpl::Plan& CommunicatorImpl::plan(const Call& call) {
   if (call.variable != nullptr) {
     check_timeout(call);
     plan.result_bytes = lay_out(call, parts_.rank, parts_.size, plan.key.signature, blocks_);
-    if (plan.reproducible) plan.reproducible = with_blocks(*plan.reproducible, blocks_);
   } else {
     check_buffers(call, parts_.rank, parts_.size);
     plan.checked = true;
@@ -107,27 +106,14 @@ CommunicatorImpl::Plan& CommunicatorImpl::plan(const Call& call) {
   return plan;
 }
 
-Accumulate CommunicatorImpl::accumulation_of(const CallKind& kind) const {
-  return kind.accumulate == Accumulate::as_configured ? parts_.runtime->config().accumulate
-                                                      : kind.accumulate;
-}
-
-bool CommunicatorImpl::widens(const CallKind& kind) const {
-  if (accumulation_of(kind) != Accumulate::f32 || !collectives::reduces(kind.what) ||
-      kind.reduction != 0)
-    return false;
-  const bool rounds =
-      kind.op == Op::sum || kind.op == Op::prod || kind.op == Op::avg || kind.op == Op::premul_sum;
-  return rounds && accumulation_type(kind.type) != kind.type;
-}
-
 CallKey CommunicatorImpl::key_of(const CallKind& kind, std::string_view algorithm) {
   const Choice choice = choose_algorithm(kind, algorithm);
-  return {{kind.what, kind.type, kind.op, kind.root, kind.variable ? 0 : kind.count,
-           choice.algorithm, kind.variable ? kPairLengths : 0, kind.reduction, widens(kind)},
-          choice.message_bytes,
-          lends(),
-          stripes_of(kind)};
+  return {
+      {kind.what, kind.type, kind.op, kind.root, kind.variable ? 0 : kind.count, choice.algorithm,
+       kind.variable ? kPairLengths : 0, kind.reduction, widens(kind), sums_reproducibly(kind)},
+      choice.message_bytes,
+      lends(),
+      stripes_of(kind)};
 }
 
 CommunicatorImpl::Plan CommunicatorImpl::plan_kind(const CallKind& kind,
@@ -135,11 +121,6 @@ CommunicatorImpl::Plan CommunicatorImpl::plan_kind(const CallKind& kind,
   check_kind(kind, parts_.size);
   const std::size_t bytes = kind.count * element_bytes(kind) * blocks_moved(kind.what, parts_.size);
   Plan plan{kind, std::string(algorithm), key_of(kind, algorithm), bytes};
-  if (accumulation_of(kind) == Accumulate::reproducible && sums_reproducibly(kind))
-    plan.reproducible =
-        plan_reproducible(kind, plan.key.signature, parts_.size, [&](const CallKind& part) {
-          return key_of(part, part.what == kind.what ? algorithm : "");
-        });
   return plan;
 }
 
@@ -147,16 +128,12 @@ std::chrono::milliseconds CommunicatorImpl::timeout_of(const Call& call) const {
   return call.timeout.count() > 0 ? call.timeout : parts_.runtime->config().timeout;
 }
 
-// `whole`: of what it is a part, if it is.
-void CommunicatorImpl::begin(BoundProgram& bound, CallBuffers& buffers, std::size_t result_bytes,
-                             const CallSignature* whole) {
+void CommunicatorImpl::begin(BoundProgram& bound, CallBuffers& buffers, std::size_t result_bytes) {
   buffers.scratch = programs_.scratch(bound);
   if (!bound.program.variable) buffers.blocks = nullptr;
   const std::uint64_t number = next_number_++;
   if (bound.program.lends) buffers.lent = lent_of(bound.program.call, buffers);
-  board_.record(number, whole != nullptr         ? *whole
-                        : bound.program.variable ? buffers.blocks->call
-                                                 : bound.program.call);
+  board_.record(number, bound.program.variable ? buffers.blocks->call : bound.program.call);
   const ResultStores stores = stores_for(result_bytes, buffers.input, buffers.output);
   execution_.start(bound, buffers, static_cast<std::uint32_t>(number), stores);
   if (!bound.others.empty()) [[unlikely]]
@@ -165,22 +142,8 @@ void CommunicatorImpl::begin(BoundProgram& bound, CallBuffers& buffers, std::siz
 
 void CommunicatorImpl::begin(const PlannedCall& call, const BlockTable* blocks) {
   const CallExtras extras = call.extras();
-  if (!call.reproducible) {
-    CallBuffers buffers = buffers_of(call, extras, blocks);
-    return begin(*call.program, buffers, call.result_bytes);
-  }
-  sum_.start(call.reproducible, parts_.rank, call.input, call.output, extras.premultiplier);
-  begin_part();
-}
-
-// Of a reproducible sum; false: there is none left.
-bool CommunicatorImpl::begin_part() {
-  const auto part = sum_.next();
-  if (!part) return false;
-  part_program_ = programs_.get(part->key);
-  CallBuffers buffers{part->input, part->output, nullptr, part->blocks};
-  begin(*part_program_, buffers, 0, &sum_.call());
-  return true;
+  CallBuffers buffers = buffers_of(call, extras, blocks);
+  begin(*call.program, buffers, call.result_bytes);
 }
 
 void CommunicatorImpl::complete() noexcept {
@@ -194,10 +157,8 @@ void CommunicatorImpl::run(const Call& call) {
     return add_to(*call.group, prepared(planned(call, plan)));
   if (pending()) [[unlikely]]
     return run_behind(planned(call, plan));
-  if (!plan.program) [[unlikely]] {
-    if (plan.reproducible) return run_now(planned(call, plan));
+  if (!plan.program) [[unlikely]]
     plan.program = programs_.get(plan.key);
-  }
   run_now(*plan.program, buffers_of(plan, call.extras, &blocks_), plan.result_bytes,
           timeout_of(call));
 }
@@ -241,7 +202,6 @@ PlannedCall CommunicatorImpl::prepare(const Call& call) {
   refuse_in_callback();
   const std::lock_guard owner(engine_mutex_);  // the program's channels are the engine's
   PlannedCall prepared = planned(call, plan);
-  if (plan.reproducible) return prepared;
   prepared.program = programs_.get(plan.key);
   if (!under_way_) programs_.scratch(*prepared.program);
   if (call.variable != nullptr) prepared.blocks = std::make_shared<const BlockTable>(blocks_);
@@ -249,9 +209,8 @@ PlannedCall CommunicatorImpl::prepare(const Call& call) {
 }
 
 PlannedCall CommunicatorImpl::planned(const Call& call, const Plan& plan) const {
-  PlannedCall planned{plan.key,         call.input,        call.output,
-                      timeout_of(call), plan.result_bytes, plan.program,
-                      nullptr,          plan.reproducible, call.extras.reduction};
+  PlannedCall planned{plan.key,          call.input,   call.output, timeout_of(call),
+                      plan.result_bytes, plan.program, nullptr,     call.extras.reduction};
   if (call.extras.premultiplier != nullptr)
     std::memcpy(planned.premultiplier.data(), call.extras.premultiplier, size_of(call.kind.type));
   return planned;
@@ -272,7 +231,7 @@ void CommunicatorImpl::await_execution(std::chrono::milliseconds timeout) {
 
 void CommunicatorImpl::begin_queued(Operation& operation) {
   PlannedCall& call = operation.call;
-  if (!call.program && !call.reproducible) call.program = programs_.get(call.key);
+  if (!call.program) call.program = programs_.get(call.key);
   under_way_ = true;
   begin(call, &operation.blocks());
   deadline_.store(operation.deadline, std::memory_order_relaxed);

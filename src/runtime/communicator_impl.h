@@ -83,7 +83,7 @@ class CommunicatorImpl final : public Advanced {
   void abort(std::string_view why);
 
   std::size_t memory_bytes() const {
-    return parts_.transport->memory_bytes() + programs_.scratch_bytes() + sum_.memory_bytes();
+    return parts_.transport->memory_bytes() + programs_.scratch_bytes();
   }
   /// For Buffer: memory that peers reach; none where they reach none.
   std::optional<Lent> lend(std::size_t bytes);
@@ -163,8 +163,7 @@ class CommunicatorImpl final : public Advanced {
     bool checked = false;  ///< `input` and `output` have been found right.
     const void* input = nullptr;
     void* output = nullptr;
-    std::shared_ptr<BoundProgram> program = nullptr;                 ///< Engine: its owner only.
-    std::shared_ptr<const ReproduciblePlan> reproducible = nullptr;  ///< In place of `program`.
+    std::shared_ptr<BoundProgram> program = nullptr;  ///< Engine: its owner only.
   };
   bool repeats(const Call& call) const noexcept;
   Plan& plan(const Call& call);
@@ -181,6 +180,7 @@ class CommunicatorImpl final : public Advanced {
   static void add_to(Group& group, OperationRef operation);
   Accumulate accumulation_of(const CallKind& kind) const;
   bool widens(const CallKind& kind) const;
+  bool sums_reproducibly(const CallKind& kind) const;
   PlannedCall prepare(const Call& call);
   TransferCall prepare(const TransferCall& call) const;
   PlannedCall planned(const Call& call, const Plan& plan) const;
@@ -192,19 +192,11 @@ class CommunicatorImpl final : public Advanced {
   std::optional<LentBuffers> lent_of(const CallSignature& call, const CallBuffers& buffers) const;
 
   // Engine: its owner only. Buffers of a call that is not variable have no blocks.
-  void begin(BoundProgram& bound, CallBuffers& buffers, std::size_t result_bytes,
-             const CallSignature* whole = nullptr);
+  void begin(BoundProgram& bound, CallBuffers& buffers, std::size_t result_bytes);
   void begin(const PlannedCall& call, const BlockTable* blocks);
-  bool begin_part();
   /// True once the call under way is done.
   bool advance_call() {
-    while (execution_.advance() && (!crew_.busy() || crew_.advance())) {
-      if (!sum_.under_way()) [[likely]]
-        return all_left();
-      complete();
-      if (!begin_part()) return all_left();
-    }
-    return false;
+    return execution_.advance() && (!crew_.busy() || crew_.advance()) && all_left();
   }
   bool all_left() { return leaves_at_once_ || parts_.transport->all_left(); }
   void run_now(BoundProgram& bound, CallBuffers&& buffers, std::size_t result_bytes,
@@ -272,9 +264,7 @@ class CommunicatorImpl final : public Advanced {
   // Engine: its owner only.
   ProgramCache programs_;
   Execution execution_;
-  Crew crew_{[this] { wake_waiters(); }};       // for the other stripes of what execution_ runs
-  ReproducibleSum sum_;                         // that execution_ runs a part of
-  std::shared_ptr<BoundProgram> part_program_;  // its
+  Crew crew_{[this] { wake_waiters(); }};  // for the other stripes of what execution_ runs
   std::uint64_t next_number_ = 0;
   StallWatch stalls_{parts_.runtime->config().stall};
   StallWatch message_stalls_{parts_.runtime->config().stall};

@@ -18,8 +18,7 @@ void CommunicatorImpl::run_behind(PlannedCall call) {
 Work CommunicatorImpl::start(const Call& call) {
   refuse_in_group(call.group);
   Plan& plan = this->plan(call);
-  if (!plan.program && !plan.reproducible && !pending())
-    plan.program = programs_.get(plan.key);  // the engine is free
+  if (!plan.program && !pending()) plan.program = programs_.get(plan.key);  // the engine is free
   return Work(*enqueue(prepared(planned(call, plan))));
 }
 

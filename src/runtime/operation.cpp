@@ -99,7 +99,6 @@ OperationRef OperationPool::take(CommunicatorImpl* owner, PlannedCall call) {
 void OperationPool::give_back(Operation* operation) noexcept {
   operation->call.program.reset();
   operation->call.blocks.reset();
-  operation->call.reproducible.reset();
   Operation* next = given_back_.load(std::memory_order_relaxed);
   do operation->next_.store(next, std::memory_order_relaxed);
   while (!given_back_.compare_exchange_weak(next, operation, std::memory_order_release,

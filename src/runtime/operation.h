@@ -15,7 +15,6 @@
 
 #include "common/clock.h"
 #include "runtime/program_cache.h"
-#include "runtime/reproducible.h"
 #include "runtime/transfer.h"
 
 namespace tutti {
@@ -32,7 +31,6 @@ struct PlannedCall {
   std::size_t result_bytes = 0;
   std::shared_ptr<BoundProgram> program;     ///< If it is known; else looked up by `key`.
   std::shared_ptr<const BlockTable> blocks;  ///< Of a persistent variable call.
-  std::shared_ptr<const ReproduciblePlan> reproducible;  ///< In place of `key` and `program`.
   const UserReduction* reduction = nullptr;
   alignas(std::max_align_t) std::array<std::byte, kMostElementBytes> premultiplier{};
 

@@ -9,38 +9,29 @@
 namespace tutti {
 namespace {
 
-// Summands of one element after the other; digits and values of all, by the functions under test.
+// Into two outputs, the second in the place of the last summand.
 template <typename T>
 std::vector<T> summed(const std::vector<std::vector<T>>& summands, std::uint32_t divide_by,
-                      std::size_t offset) {
-  const FixedPoint& format = *fixed_point_of(data_type_of<T>());
-  const std::size_t count = summands[0].size();
-  const std::size_t exponents = count * static_cast<std::size_t>(format.exponents);
-  const std::size_t digits = count * static_cast<std::size_t>(format.digits);
+                      std::size_t offset, const CombineExtras* extras = nullptr) {
   std::vector<GuardedBuffer<T>> given;
   for (const auto& values : summands) given.emplace_back(values, offset);
-
-  std::vector<std::uint16_t> most(exponents), one(exponents);
-  for (auto& values : given) {
-    format.exponents_of(values.data(), count, one.data());
-    const DataType type = format.exponent;
-    const void* in[] = {most.data(), one.data()};
-    void* out[] = {most.data()};
-    combine_function(
-        type, Op::max)({.in = in, .inputs = 2, .out = out, .outputs = 1, .count = exponents});
-  }
-  std::vector<std::int64_t> sum(digits), some(digits);
-  for (auto& values : given) {
-    format.digits_of(values.data(), most.data(), count, some.data());
-    const void* in[] = {sum.data(), some.data()};
-    void* out[] = {sum.data()};
-    combine_function(format.digit,
-                     Op::sum)({.in = in, .inputs = 2, .out = out, .outputs = 1, .count = digits});
-  }
-  GuardedBuffer<T> result(std::vector<T>(count), offset);
-  format.value_of(sum.data(), most.data(), count, divide_by, result.data());
-  EXPECT_TRUE(result.guards_are_untouched());
-  return result.values();
+  GuardedBuffer<T> result(std::vector<T>(summands[0].size()), offset);
+  std::vector<const void*> in;
+  for (auto& values : given) in.push_back(values.data());
+  void* const out[] = {result.data(), given.back().data()};
+  fixed_point_sum(data_type_of<T>())({.in = in.data(),
+                                      .inputs = static_cast<int>(in.size()),
+                                      .out = out,
+                                      .outputs = 2,
+                                      .count = summands[0].size(),
+                                      .divide_by = divide_by,
+                                      .fetch_outputs = 1,
+                                      .extras = extras});
+  EXPECT_TRUE(result.guards_are_untouched() && given.back().guards_are_untouched());
+  const std::vector<T> found = result.values(), in_place = given.back().values();
+  EXPECT_TRUE(found.empty() ||
+              std::memcmp(found.data(), in_place.data(), found.size() * sizeof(T)) == 0);
+  return found;
 }
 
 float by_definition(const std::vector<float>& summands, std::uint32_t divide_by) {
@@ -185,18 +176,34 @@ TEST_P(FixedPointSums, AComplexNumberIsTwo) {
 // As many as there may be, all of the greatest magnitude that their exponent allows.
 TEST_P(FixedPointSums, NoSumOfAsManyAsAreAllowedOverflows) {
   const float most = std::nextafter(2.0F, 0.0F);
-  const double sum = static_cast<double>(most) * FixedPoint::kMostSummands;
-  const std::vector<std::vector<float>> f32(FixedPoint::kMostSummands, {most, -most});
+  const double sum = static_cast<double>(most) * kMostSummands;
+  const std::vector<std::vector<float>> f32(kMostSummands, {most, -most});
   EXPECT_EQ(summed(f32, 1, 0)[0], static_cast<float>(sum));
   EXPECT_EQ(summed(f32, 1, 0)[1], static_cast<float>(-sum));
-  const std::vector<std::vector<bfloat16>> narrow(FixedPoint::kMostSummands,
+  const std::vector<std::vector<bfloat16>> narrow(kMostSummands,
                                                   {reference::nearest<bfloat16>(1.9921875F)});
-  EXPECT_EQ(reference::to_float(summed(narrow, 1, 0)[0]), 1.9921875F * FixedPoint::kMostSummands);
+  EXPECT_EQ(reference::to_float(summed(narrow, 1, 0)[0]), 1.9921875F * kMostSummands);
+}
+
+template <typename T>
+void check_product(T a, T b, T scalar, T expected) {
+  const CombineExtras extras{.premultiplied_inputs = 2, .premultiply = &scalar};
+  const std::vector<std::vector<T>> summands{std::vector<T>(700, a), std::vector<T>(700, b)};
+  for (const T& found : summed(summands, 1, 1, &extras))
+    EXPECT_EQ(std::memcmp(&found, &expected, sizeof found), 0);
+}
+
+TEST_P(FixedPointSums, AProductIsRoundedToTheTypeAsInAMessage) {
+  check_product<float>(1, 3, 0.1F, 1 + 3 * 0.1F);
+  const auto narrow = [](float x) { return reference::nearest<bfloat16>(x); };
+  // 1.0078125 * 1.0078125 has 2^-14 more than the nearest bf16.
+  check_product(narrow(-1.015625F), narrow(1.0078125F), narrow(1.0078125F), narrow(0));
+  check_product<std::complex<float>>({1, 1}, {0, 2}, {0, 1}, {-1, 1});
 }
 
 TEST(FixedPoint, IsForFloatsAlone) {
-  EXPECT_EQ(fixed_point_of(DataType::int32), nullptr);
-  EXPECT_EQ(fixed_point_of(DataType::boolean), nullptr);
+  EXPECT_EQ(fixed_point_sum(DataType::int32), nullptr);
+  EXPECT_EQ(fixed_point_sum(DataType::boolean), nullptr);
 }
 
 INSTANTIATE_ON_EVERY_TARGET(FixedPointSums);

@@ -67,6 +67,23 @@ TEST(Program, AlgorithmsSayWhetherPartialResultsWaitInTheirOutput) {
     }
 }
 
+TEST(Program, AlgorithmsSayWhetherTheyReduceAtOnce) {
+  for (const Algorithm& algorithm : algorithms())
+    for (const auto what :
+         {Collective::all_reduce, Collective::reduce, Collective::reduce_scatter}) {
+      bool at_once = true;
+      for (int ranks = 1; ranks <= 17; ++ranks)
+        if (algorithm.knows(what, ranks))
+          at_once &= facts_of(plans(algorithm, what, ranks)).reduces_at_once;
+      EXPECT_TRUE(at_once || !algorithm.reduces_at_once) << algorithm.name << to_string(what);
+      if (!algorithm.knows(what, 2)) continue;
+      const Schedule rank0 = algorithm.plan({what, 0, 2, 0});
+      EXPECT_EQ(facts_of(plans(algorithm, what, 2)).reduces_at_once,
+                facts_of({&rank0, 1}).reduces_at_once)
+          << algorithm.name << to_string(what);
+    }
+}
+
 TEST(Program, TheStepsOfRank0AreTheWidestAndHaveTheMostOperands) {
   for (const Algorithm& algorithm : algorithms())
     for (const auto what : {Collective::all_reduce, Collective::reduce, Collective::reduce_scatter})

@@ -105,11 +105,13 @@ TEST(PerfJson, HasTheTimesOfIterationsAsNcclTestsDoes) {
 TEST(PerfJson, TellsNothingOfTheEnvironmentThatDoesNotBearOnTheResult) {
   ::setenv("TUTTI_TEST_SHOWN", "1", 1);
   ::setenv("SOME_PASSWORD", "secret", 1);
+  ::setenv("TUTTI_SECRET", "a secret of the job", 1);
   const std::string text = to_json(example(), Options{}, "1.2.3");
   EXPECT_NE(text.find("TUTTI_TEST_SHOWN=1"), std::string::npos);
   EXPECT_EQ(text.find("secret"), std::string::npos);
   ::unsetenv("TUTTI_TEST_SHOWN");
   ::unsetenv("SOME_PASSWORD");
+  ::unsetenv("TUTTI_SECRET");
 }
 
 TEST(PerfJson, AnArgumentMayHoldAnyBytes) {

@@ -17,11 +17,13 @@ using Json = nlohmann::ordered_json;
 
 const char* flag(bool value) { return value ? "true" : "false"; }
 
-/// What of the environment bears on the result. nccl-tests writes all of it, passwords too.
+/// What of the environment bears on the result, but the job's secret. nccl-tests writes all of it,
+/// passwords too.
 Json environment() {
   Json list = Json::array();
   for (char** variable = ::environ; *variable != nullptr; ++variable) {
     const std::string_view text(*variable);
+    if (text.starts_with("TUTTI_SECRET=")) continue;
     for (const std::string_view prefix :
          {"TUTTI_", "RANK=", "WORLD_SIZE=", "LOCAL_RANK=", "LOCAL_WORLD_SIZE=", "MASTER_"})
       if (text.starts_with(prefix)) list.push_back(text);
