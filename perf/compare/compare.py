@@ -128,7 +128,8 @@ class Measuring:
         where = (ranks, ranks > self.cores, self.build)
         starts = library.across(self.machines, *where) if self.machines else [library.launch(*where)]
         with tempfile.TemporaryDirectory(prefix="compare-") as folder:
-            program = [self.programs[library], folder, operation + self.suffix, *sizes]
+            box = ["env", f"COMPARE_MACHINES={self.machines.count}"] if self.machines else []
+            program = [*box, self.programs[library], folder, operation + self.suffix, *sizes]
             try:
                 out = run_all([[*words, *program] for words in starts], self.limit_s)
                 if not out:

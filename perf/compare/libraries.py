@@ -21,9 +21,10 @@ class Failure(Exception):
 
 
 def start(command):
-    """In a session of its own, to be ended whole."""
+    """In a process group of its own: Ctrl-C is for us. In our session: Linux gives each session its own share of the
+    cores (autogroup), and ranks that share one could not make way for each other."""
     return subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                            stdin=subprocess.DEVNULL, text=True, start_new_session=True)
+                            stdin=subprocess.DEVNULL, text=True, process_group=0)
 
 
 def run_all(commands, limit_s):

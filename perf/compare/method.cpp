@@ -229,6 +229,19 @@ class Case {
   std::array<float, kPeriod> sums_ = all_sums();
 };
 
+// As measure() says.
+void place(const Library& library, std::span<const int> cores) {
+  const auto rank = static_cast<std::size_t>(library.rank());
+  const auto ranks = static_cast<std::size_t>(library.ranks());
+  const char* told = std::getenv("COMPARE_MACHINES");
+  const std::size_t machines = told == nullptr ? 1 : std::strtoul(told, nullptr, 10);
+  if (ranks <= cores.size())
+    perf::pin(cores[rank]);
+  else if (machines > 1 && machines <= cores.size())
+    perf::pin(cores.subspan(rank / (ranks / machines) * (cores.size() / machines),
+                            cores.size() / machines));
+}
+
 }  // namespace
 
 int partner(int rank, int ranks) noexcept {
@@ -243,8 +256,7 @@ int measure(Library& library, std::span<char* const> arguments) {
   if (written) name.remove_suffix(kWritten.size());
   const Operation what = operation_of(name);
   const std::vector<int> cores = perf::allowed_cores();
-  if (static_cast<std::size_t>(library.ranks()) <= cores.size())
-    perf::pin(cores[static_cast<std::size_t>(library.rank())]);
+  place(library, cores);
   Machine machine(arguments[0], cores.front(), cores[cores.size() > 1 ? 1 : 0]);
   bool all_right = true;
   for (const char* size : arguments.subspan(2)) {

@@ -51,7 +51,8 @@ class Library {
 /// call, as a program does that computes it; what the writing alone takes is taken off.
 /// A size is that of the larger buffer, at least 4 bytes for each block. Rank 0 prints
 /// a line of JSON for each size. With no more ranks than cores each rank is pinned to one, so a
-/// launcher should not do so: a library's own threads are left where they started.
+/// launcher should not do so: a library's own threads are left where they started. With more, of
+/// machines in a box (COMPARE_MACHINES, so many) each has a share of the cores of its own.
 ///
 /// Returns the exit status: 1 when a result is wrong.
 int measure(Library& library, std::span<char* const> arguments);

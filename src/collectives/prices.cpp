@@ -41,12 +41,14 @@ PriceList::Key PriceList::key_of(const SelectRequest& request) {
           request.wide,
           request.reproducible,
           request.marked,
-          request.spread};
+          request.spread,
+          request.machines,
+          request.groups};
 }
 
 std::vector<Candidate> PriceList::candidates(const SelectRequest& request) {
   if (request.ranks > kMostPricedRanks || request.ranks < 2 || request.pair_lengths ||
-      request.spread != Spread::one_machine)
+      (request.spread != Spread::one_machine && request.machines.empty()))
     return {};
   SelectRequest priced_as = request;
   priced_as.bytes = size_class(std::min(request.bytes, kMostPricedBytes));
@@ -97,10 +99,13 @@ Picoseconds PriceList::price(std::uint32_t algorithm, std::size_t message_bytes,
   call.count = request.bytes;
   std::vector<Program> programs;
   for (int rank = 0; rank < request.ranks; ++rank)
-    programs.push_back(compile(algorithms()[algorithm].plan({request.what, rank, request.ranks, 0}),
-                               call, message_bytes));
-  return simulate(programs, one_machine(costs_, request.ranks, request.cores, costs_.anywhere,
-                                        3 * request.max_message_bytes));
+    programs.push_back(compile(
+        algorithms()[algorithm].plan({request.what, rank, request.ranks, 0, request.groups}), call,
+        message_bytes));
+  std::vector<int> machines = request.machines;
+  machines.resize(static_cast<std::size_t>(request.ranks));
+  return simulate(programs, cluster_of(costs_, std::move(machines), request.cores, costs_.anywhere,
+                                       3 * request.max_message_bytes));
 }
 
 bool PriceList::clearly_less(Picoseconds a, Picoseconds b) const {

@@ -45,7 +45,7 @@ class PriceList {
 
  private:
   using Key = std::tuple<Collective, std::size_t, int, int, std::size_t, std::size_t, bool, bool,
-                         bool, Spread>;
+                         bool, Spread, std::vector<int>, std::vector<int>>;
   static Key key_of(const SelectRequest& request);
   static constexpr std::size_t kMostKept = 1024;
 

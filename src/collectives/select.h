@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <tutti/types.hpp>
 
@@ -22,7 +23,7 @@ struct SelectRequest {
   Collective what;
   std::size_t bytes;  ///< Of the whole vector (whole) or of the longest block (blocks).
   int ranks;
-  int cores;  ///< That the ranks share; agreed at start.
+  int cores;  ///< That the ranks of a machine share; agreed at start.
   std::size_t max_message_bytes;
   bool pair_lengths = false;  ///< Only a block's two ends know its length: `bytes` means nothing.
   std::size_t element_bytes = 1;  ///< In messages.
@@ -30,6 +31,8 @@ struct SelectRequest {
   bool reproducible = false;      ///< accumulate = reproducible, and a sum of floats.
   bool marked = false;            ///< accumulate = f32, or a premultiplied sum.
   Spread spread = Spread::one_machine;
+  std::vector<int> machines = {};  ///< By rank, where it is known: its machine's number from 0.
+  std::vector<int> groups = {};    ///< As PlanRequest::groups.
 };
 
 /// Why schedules with these facts cannot serve the call: "keeps ...". Empty: they can.

@@ -4,6 +4,7 @@
 #include <array>
 #include <cassert>
 #include <limits>
+#include <map>
 #include <unordered_map>
 
 #include "collectives/semantics.h"
@@ -14,6 +15,7 @@ namespace {
 
 constexpr Picoseconds kNever = std::numeric_limits<Picoseconds>::max();
 constexpr std::uint64_t kMostPieces = 6;  // that are run of a call
+constexpr std::size_t kLineWindow = 8;    // messages, by TCP over a short line
 
 Picoseconds moving(std::uint64_t bytes, Picoseconds kib) {
   return static_cast<Picoseconds>(bytes) * kib / 1024;
@@ -38,9 +40,10 @@ std::uint64_t touched_bytes(const Program& program) {
 struct Channel {
   int from, to;
   LinkCosts costs;
-  std::size_t window = kLines;  // messages
-  int answers = -1;             // the channel whose messages this one's lie over
-  bool answered = false;        // its messages' room is free when their answers have been read
+  bool by_line;           // from machine to machine
+  std::size_t window;     // messages
+  int answers = -1;       // the channel whose messages this one's lie over
+  bool answered = false;  // its messages' room is free when their answers have been read
   std::vector<Picoseconds> seen{}, freed{};
   std::size_t received = 0;
 
@@ -97,6 +100,7 @@ class Run {
       add_rank(programs[rank]);
     }
     ends_.assign(static_cast<std::size_t>(calls_) * pieces_, 0);
+    lines_.assign(1 + *std::max_element(cluster.machine_of.begin(), cluster.machine_of.end()), 0);
   }
 
   Picoseconds run(std::uint64_t all_pieces) {
@@ -151,11 +155,11 @@ class Run {
             in ? channel(port.peer, self, port.channel) : channel(self, port.peer, port.channel);
         channels_of_steps_.push_back(id);
         widen(channels_[id], std::max(step.bytes[0], step.bytes[1]));
-        const bool answers = operand.partner != Program::kNone;
-        if (!in && answers) pair(program, operands, k, self, id);
         const LinkCosts& link = channels_[id].costs;
+        const bool answers = operand.partner != Program::kNone && !channels_[id].by_line;
+        if (!in && answers) pair(program, operands, k, self, id);
         kib = in ? link.read_kib : answers ? costs.copy_kib : link.write_kib;
-        for (Picoseconds& of : cost) of += costs.message;
+        for (Picoseconds& of : cost) of += costs.message + link.message;
       }
       if (in && k > 0 && step.combine != combine_copy) kib += costs.reduce_kib;
       for (const int last : {0, 1})
@@ -180,12 +184,17 @@ class Run {
                               static_cast<std::uint64_t>(to) << 20 |
                               static_cast<std::uint64_t>(number);
     const auto [found, added] = ids_.try_emplace(key, static_cast<int>(channels_.size()));
-    if (added) channels_.push_back({from, to, cluster_.costs.link(cluster_.link(from, to))});
+    if (added) {
+      const LinkKind link = cluster_.link_between(from, to);
+      const bool by_line = link == LinkKind::other_machine;
+      channels_.push_back(
+          {from, to, cluster_.costs.link(link), by_line, by_line ? kLineWindow : kLines});
+    }
     return found->second;
   }
 
   void widen(Channel& channel, std::uint64_t bytes) const {
-    if (bytes <= kInlineBytes) return;
+    if (bytes <= kInlineBytes || channel.by_line) return;
     channel.window =
         std::min(channel.window, std::max<std::size_t>(2, cluster_.ring_bytes / padded(bytes)));
   }
@@ -323,7 +332,12 @@ class Run {
     }
     for (std::uint32_t k = step.receives; k < step.receives + step.sends; ++k) {
       Channel& channel = channels_[channels[k]];
-      channel.seen.push_back(now + channel.costs.latency + (large ? channel.costs.payload : 0));
+      Picoseconds gone = now;
+      if (channel.by_line) {  // behind what has been sent before
+        Picoseconds& line = lines_[cluster_.machine_of[channel.from]];
+        gone = line = std::max(line, now) + moving(step.bytes[last], cluster_.costs.line_kib);
+      }
+      channel.seen.push_back(gone + channel.costs.latency + (large ? channel.costs.payload : 0));
       wake(channel.to, channel.seen.back());
     }
   }
@@ -343,20 +357,31 @@ class Run {
   std::vector<int> channels_of_steps_;
   std::vector<Channel> channels_;
   std::unordered_map<std::uint64_t, int> ids_;
-  std::vector<Picoseconds> ends_;  // of each piece of each call: in the slowest rank
+  std::vector<Picoseconds> ends_;   // of each piece of each call: in the slowest rank
+  std::vector<Picoseconds> lines_;  // of each machine: when all is gone that was sent
 };
 
 }  // namespace
 
+LinkKind Cluster::link_between(int a, int b) const {
+  if (machine_of[a] != machine_of[b]) return LinkKind::other_machine;
+  return core_of[a] == core_of[b] ? LinkKind::same_core : link;
+}
+
+Cluster cluster_of(const MachineCosts& costs, std::vector<int> machine_of, int cores, LinkKind link,
+                   std::size_t ring_bytes) {
+  assert(!machine_of.empty() && cores > 0);
+  Cluster cluster{costs, {}, std::move(machine_of), link, ring_bytes};
+  std::map<int, int> ranks;  // so far, by machine
+  for (const int machine : cluster.machine_of)
+    cluster.core_of.push_back(machine * cores + ranks[machine]++ % cores);
+  return cluster;
+}
+
 Cluster one_machine(const MachineCosts& costs, int ranks, int cores, LinkKind link,
                     std::size_t ring_bytes) {
-  assert(ranks > 0 && cores > 0);
-  Cluster cluster{costs, {}, {}, ring_bytes};
-  for (int rank = 0; rank < ranks; ++rank) cluster.core_of.push_back(rank % cores);
-  cluster.link = [cores, link](int a, int b) {
-    return a % cores == b % cores ? LinkKind::same_core : link;
-  };
-  return cluster;
+  return cluster_of(costs, std::vector<int>(static_cast<std::size_t>(ranks)), cores, link,
+                    ring_bytes);
 }
 
 Picoseconds simulate(std::span<const Program> programs, const Cluster& cluster) {

@@ -6,7 +6,6 @@
 // engine does; cores that several ranks share go to the next rank when one finds nothing to do.
 #pragma once
 
-#include <functional>
 #include <span>
 #include <vector>
 
@@ -15,15 +14,21 @@
 
 namespace tutti {
 
-/// Whom the ranks run on.
+/// What the ranks run on.
 struct Cluster {
   MachineCosts costs;
-  std::vector<int> core_of;                ///< By rank; ranks of one core take turns.
-  std::function<LinkKind(int, int)> link;  ///< Between two ranks.
-  std::size_t ring_bytes = 0;              ///< Of a channel: what its messages share.
+  std::vector<int> core_of;     ///< By rank; ranks of one core take turns.
+  std::vector<int> machine_of;  ///< By rank; of all cores. Ranks of one share its line to others.
+  LinkKind link;                ///< Between ranks on different cores of one machine.
+  std::size_t ring_bytes = 0;   ///< Of a channel in shared memory: what its messages share.
+
+  LinkKind link_between(int a, int b) const;
 };
 
-/// `ranks` that share `cores` of one machine, neighbours on different ones, `link` apart.
+/// Ranks on machines numbered from 0, of `cores` each; neighbours on different ones, `link` apart.
+Cluster cluster_of(const MachineCosts& costs, std::vector<int> machine_of, int cores, LinkKind link,
+                   std::size_t ring_bytes);
+/// All `ranks` on one.
 Cluster one_machine(const MachineCosts& costs, int ranks, int cores, LinkKind link,
                     std::size_t ring_bytes);
 

@@ -9,7 +9,7 @@ namespace {
 
 // Sane, and small enough that no sum of a call overflows.
 constexpr std::int64_t kMostTime = 100'000'000'000, kMostRate = 100'000'000;
-constexpr std::array<CostField<MachineCosts>, 9> kMachineFields{{
+constexpr std::array<CostField<MachineCosts>, 10> kMachineFields{{
     {"call_ps", &MachineCosts::call, 0, kMostTime},
     {"step_ps", &MachineCosts::step, 0, kMostTime},
     {"message_ps", &MachineCosts::message, 0, kMostTime},
@@ -17,14 +17,16 @@ constexpr std::array<CostField<MachineCosts>, 9> kMachineFields{{
     {"reduce_ps_per_kib", &MachineCosts::reduce_kib, 0, kMostRate},
     {"far_ps_per_kib", &MachineCosts::far_kib, 0, kMostRate},
     {"yield_ps", &MachineCosts::yield, 1, kMostTime},
+    {"line_ps_per_kib", &MachineCosts::line_kib, 0, kMostRate},
     {"cache_bytes", &MachineCosts::cache_bytes, 1 << 10, std::int64_t{1} << 40},
     {"error_percent", &MachineCosts::error_percent, 0, 1000},
 }};
-constexpr std::array<CostField<LinkCosts>, 4> kLinkFields{{
+constexpr std::array<CostField<LinkCosts>, 5> kLinkFields{{
     {"latency_ps", &LinkCosts::latency, 0, kMostTime},
     {"payload_ps", &LinkCosts::payload, 0, kMostTime},
     {"read_ps_per_kib", &LinkCosts::read_kib, 0, kMostRate},
     {"write_ps_per_kib", &LinkCosts::write_kib, 0, kMostRate},
+    {"message_ps", &LinkCosts::message, 0, kMostTime},
 }};
 
 // Takes the number at the front of `text`.

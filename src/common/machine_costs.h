@@ -26,12 +26,14 @@ struct LinkCosts {
   Picoseconds read_kib;  ///< To read what the peer has written.
   Picoseconds
       write_kib;  ///< To write where the peer has read; an answer costs no more than a copy.
+  Picoseconds message = 0;  ///< At each end, beside MachineCosts::message: a system call.
 
   bool operator==(const LinkCosts&) const = default;
 };
 
 /// The defaults are what was found on two cores of a Xeon of the Sapphire Rapids generation, from
-/// 657 calls of 2, 4 and 8 ranks (docs/selection.md); links that were not there are guesses.
+/// 657 calls of 2, 4 and 8 ranks, and between two machines in a box from 396 more
+/// (docs/selection.md); links that were not there are guesses.
 struct MachineCosts {
   Picoseconds call = 30'000;       ///< Of a call, beside its steps.
   Picoseconds step = 12'200;       ///< Of a step, beside what it moves.
@@ -40,6 +42,7 @@ struct MachineCosts {
   Picoseconds reduce_kib = 8'000;  ///< Of each operand of a reduction but the first.
   Picoseconds far_kib = 33'000;    ///< Of each operand in a buffer that no core's cache holds.
   Picoseconds yield = 1'120'000;   ///< A turn of a rank that shares its core, and finds nothing.
+  Picoseconds line_kib = 80'000;   ///< Of the line to other machines, each way; all ranks share it.
   std::int64_t cache_bytes = 2 << 20;       ///< Of a core.
   std::int64_t error_percent = 43;          ///< How far predictions are off: less decides nothing.
   LinkKind anywhere = LinkKind::shared_l3;  ///< Between ranks on different cores of one machine.
@@ -48,7 +51,7 @@ struct MachineCosts {
                                            {147'000, 152'000, 55'000, 50'000},
                                            {147'000, 152'000, 55'000, 50'000},
                                            {300'000, 300'000, 110'000, 100'000},
-                                           {20'000'000, 0, 900'000, 100'000}}};
+                                           {3'000, 16'000, 36'000, 120'000, 2'330'000}}};
 
   const LinkCosts& link(LinkKind kind) const { return links[static_cast<std::size_t>(kind)]; }
   bool operator==(const MachineCosts&) const = default;

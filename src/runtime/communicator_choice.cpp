@@ -84,6 +84,7 @@ bool CommunicatorImpl::widens(const CallKind& kind) const {
 SelectRequest CommunicatorImpl::request_of(const CallKind& kind) const {
   const bool wide = widens(kind);
   const std::size_t moved = wide ? size_of(accumulation_type(kind.type)) : element_bytes(kind);
+  const bool priced = parts_.size <= kMostPricedRanks;
   return {.what = kind.what,
           .bytes = kind.count * moved,
           .ranks = parts_.size,
@@ -94,7 +95,9 @@ SelectRequest CommunicatorImpl::request_of(const CallKind& kind) const {
           .wide = wide,
           .reproducible = sums_reproducibly(kind),
           .marked = wide || kind.premultiplied,
-          .spread = parts_.spread};
+          .spread = parts_.spread,
+          .machines = priced ? parts_.machines : std::vector<int>(),
+          .groups = priced ? parts_.groups : std::vector<int>()};
 }
 
 // By the program's own function; empty: it has none, or leaves it to us.

@@ -54,7 +54,7 @@ struct CommunicatorParts {
   std::unique_ptr<Transport> transport;  ///< Connected.
   int rank = 0;
   int size = 1;
-  int cores = 1;                   ///< That all its ranks share; agreed.
+  int cores = 1;                   ///< That its ranks on a machine share, on average; agreed.
   std::vector<int> machines = {};  ///< By rank, the number of its machine; none: all on one.
   Spread spread = Spread::one_machine;
   std::vector<int> groups = {};       ///< As PlanRequest::groups; agreed.

@@ -204,8 +204,12 @@ void share_cores(CommunicatorParts& parts, const Texts& column,
   }
   parts.family->ranks = own->ranks;
   parts.family->cores = own->cores();
-  parts.cores = 0;
-  for (const auto& [name, machine] : machines) parts.cores += machine.cores();
+  int cores = 0;
+  for (const auto& [name, machine] : machines) cores += machine.cores();
+  const int hosts =  // more than machines in a box, whose hosts share its cores
+      parts.machines.empty() ? 1
+                             : 1 + *std::max_element(parts.machines.begin(), parts.machines.end());
+  parts.cores = std::max(1, cores / hosts);
 }
 
 constexpr std::string_view kRefused =

@@ -157,6 +157,41 @@ TEST(Simulate, SlowerLinksNeverTakeLessWhereEachRankHasItsCore) {
   });
 }
 
+/// A rank of one machine tells the two of another.
+Picoseconds price_across(const MachineCosts& costs, std::vector<int> machines) {
+  return simulate(programs("one_shot", Collective::broadcast, 3, 1 << 10),
+                  cluster_of(costs, std::move(machines), 4, LinkKind::shared_l3, 3 << 16));
+}
+
+TEST(Simulate, MessagesOfAMachineFollowEachOtherOnItsLine) {
+  MachineCosts costs = simple();
+  costs.line_kib = 0;
+  const Picoseconds free = price_across(costs, {0, 1, 1});
+  costs.line_kib = 1'000'000;
+  // 2 KiB a call: the second message of eight calls is gone after 16 times 1 KiB.
+  EXPECT_NEAR(static_cast<double>(price_across(costs, {0, 1, 1})), 2e6, 0.02 * 2e6);
+  EXPECT_LT(free, 20'000);
+  EXPECT_EQ(price_across(costs, {0, 0, 0}), free) << "no line is needed";
+}
+
+TEST(Simulate, SystemCallsOfAMessageCountAtBothEnds) {
+  MachineCosts costs = simple();
+  costs.line_kib = 0;
+  const Picoseconds before = price_across(costs, {0, 1, 1});
+  costs.links[static_cast<std::size_t>(LinkKind::other_machine)].message = 8000;
+  // The root's calls follow each other, each with two messages; after the last one is received.
+  EXPECT_EQ(price_across(costs, {0, 1, 1}), before + 2 * 8000 + 8000 / 8);
+  EXPECT_EQ(price_across(costs, {0, 0, 0}), before);
+}
+
+TEST(Simulate, RanksOfAMachineHaveItsCores) {
+  const Cluster cluster = cluster_of(simple(), {0, 0, 1, 0, 1}, 2, LinkKind::shared_l3, 3 << 16);
+  EXPECT_EQ(cluster.core_of, (std::vector<int>{0, 1, 2, 0, 3}));
+  EXPECT_EQ(cluster.link_between(0, 3), LinkKind::same_core);
+  EXPECT_EQ(cluster.link_between(0, 1), LinkKind::shared_l3);
+  EXPECT_EQ(cluster.link_between(0, 2), LinkKind::other_machine);
+}
+
 TEST(Simulate, SlowLinksBetweenMachinesMakeHierarchicalCheaperThanARing) {
   // Two machines of four ranks each.
   constexpr int kRanks = 8;
@@ -174,10 +209,8 @@ TEST(Simulate, SlowLinksBetweenMachinesMakeHierarchicalCheaperThanARing) {
                   call, 1 << 16));
     return all;
   };
-  Cluster cluster = one_machine(MachineCosts{}, kRanks, kRanks, LinkKind::shared_l3, 3 << 16);
-  cluster.link = [](int a, int b) {
-    return a / 4 == b / 4 ? LinkKind::shared_l3 : LinkKind::other_machine;
-  };
+  const Cluster cluster =
+      cluster_of(MachineCosts{}, {0, 0, 0, 0, 1, 1, 1, 1}, 4, LinkKind::shared_l3, 3 << 16);
   // Two messages in a row from machine to machine, against at least three.
   EXPECT_LT(3 * simulate(of("hierarchical"), cluster), 2 * simulate(of("ring"), cluster));
 }

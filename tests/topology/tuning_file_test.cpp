@@ -99,8 +99,8 @@ TEST_F(TuningFile, FieldThatIsMissingIsTold) {
   EXPECT_THAT(reading_error(), HasSubstr("lacks the field \"yield_ps\""));
   damage("\"other package\"", "\"elsewhere\"");
   EXPECT_THAT(reading_error(), HasSubstr("lacks the field \"other package\""));
-  damage("\"format\": 1", "\"format\": 2");
-  EXPECT_THAT(reading_error(), HasSubstr("\"format\" is '2'"));
+  damage("\"format\": 2", "\"format\": 3");
+  EXPECT_THAT(reading_error(), HasSubstr("\"format\" is '3'"));
 }
 
 TEST_F(TuningFile, FileOfAnotherMachineIsRefusedNamingBoth) {

@@ -33,13 +33,13 @@ std::vector<int> allowed_cores() {
   return cores;
 }
 
-void pin(int core) {
+void pin(std::span<const int> cores) {
   cpu_set_t set;
   CPU_ZERO(&set);
-  CPU_SET(core, &set);
+  for (const int core : cores) CPU_SET(core, &set);
   if (sched_setaffinity(0, sizeof set, &set) != 0)
     throw std::system_error(errno, std::generic_category(),
-                            fmt::format("cannot stay on core {}", core));
+                            fmt::format("cannot stay on core {}", fmt::join(cores, ", ")));
 }
 
 std::string processor_name() {

@@ -1,6 +1,7 @@
 // Which cores this process may use, and staying on one.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -10,8 +11,9 @@ namespace tutti::perf {
 /// that the first n share as little as possible.
 [[nodiscard]] std::vector<int> allowed_cores();
 
-/// Keeps this thread, and threads that it starts, on one core.
-void pin(int core);
+/// Keeps this thread, and threads that it starts, on these cores, or on one.
+void pin(std::span<const int> cores);
+inline void pin(int core) { pin(std::span(&core, 1)); }
 
 /// "Intel(R) Xeon(R) Processor @ 2.50GHz"; "cpu" where the system does not say.
 [[nodiscard]] std::string processor_name();

@@ -89,13 +89,14 @@ class Fitting {
     bool better = false;
     for (const auto& field : machine_fields()) {
       if (field.member == &MachineCosts::cache_bytes ||
-          field.member == &MachineCosts::error_percent)
+          field.member == &MachineCosts::error_percent || field.member == &MachineCosts::line_kib)
         continue;
       const auto number = [&](MachineCosts& c) -> std::int64_t& { return c.*field.member; };
       if (improve(number, field.least, field.most, factor, error)) better = true;
     }
     for (const LinkKind kind : {start_.anywhere, LinkKind::same_core})
       for (const auto& field : link_fields()) {
+        if (field.member == &LinkCosts::message) continue;  // as costs.message
         const auto number = [&](MachineCosts& c) -> std::int64_t& {
           return c.links[static_cast<std::size_t>(kind)].*field.member;
         };
