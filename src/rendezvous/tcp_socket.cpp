@@ -34,8 +34,40 @@ void set_option(int socket, int level, int option, int value) {
   static_cast<void>(setsockopt(socket, level, option, &value, sizeof value));
 }
 
-Fd new_socket(int family) {
+Fd plain_socket(int family) {
   return Fd(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+
+std::string congestion_control(int socket) {
+  std::array<char, 64> name{};
+  socklen_t bytes = name.size() - 1;
+  if (getsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, name.data(), &bytes) != 0) return {};
+  return name.data();
+}
+
+bool set_congestion_control(int socket, std::string_view name) {
+  return setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, name.data(),
+                    static_cast<socklen_t>(name.size())) == 0;
+}
+
+// BBR sends at the rate that it has measured, by timers. Over a short line, where ranks send in
+// bursts and wait for each other, that is too little and too late (docs/performance.md). It has to
+// be left before there is a connection: a socket that has begun to pace goes on.
+bool is_bbr(std::string_view name) { return name.starts_with("bbr"); }
+
+Fd new_socket(int family) {
+  Fd made = plain_socket(family);
+  if (made && is_bbr(congestion_control(made.get())) &&
+      !set_congestion_control(made.get(), "cubic"))
+    static_cast<void>(set_congestion_control(made.get(), "reno"));
+  return made;
+}
+
+// The system's own: where packets are lost on long lines BBR is far ahead.
+void take_system_congestion_control(int socket) {
+  const Fd fresh = plain_socket(AF_INET);
+  const std::string name = fresh ? congestion_control(fresh.get()) : std::string();
+  if (is_bbr(name)) static_cast<void>(set_congestion_control(socket, name));
 }
 
 Found look_up(const SocketAddress& where, int flags) {
@@ -212,12 +244,20 @@ TcpConnecting connect_tcp(const TcpPlace& place, TimePoint deadline) {
 }
 
 void tune(int socket) {
-  tune_data(socket);
+  tune_data(socket, {});
   set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT,
              (kKeepIdleS + kKeepIntervalS * kKeepCount) * 1000);
 }
 
-void tune_data(int socket) {
+std::chrono::microseconds there_and_back(int socket) noexcept {
+  tcp_info info{};
+  socklen_t bytes = sizeof info;
+  if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) return {};
+  return std::chrono::microseconds(info.tcpi_rtt);
+}
+
+void tune_data(int socket, std::chrono::microseconds there_and_back) {
+  if (!is_short(there_and_back)) take_system_congestion_control(socket);
   set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
   set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
   set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, kKeepIdleS);

@@ -3,6 +3,7 @@
 
 #include <sys/socket.h>
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -53,12 +54,20 @@ TcpConnecting begin_tcp(const TcpPlace& place);
 /// Empty: it is connected.
 std::string why_not_connected(int socket);
 
-/// What a socket of either end is set to: small messages leave at once, and a machine that has
-/// vanished is noticed within half a minute.
+/// What a packet and its answer take, as the kernel has seen it in the handshake.
+std::chrono::microseconds there_and_back(int socket) noexcept;
+/// Within a room, or a machine: what is on its way is little, and nothing should hold it back.
+constexpr bool is_short(std::chrono::microseconds there_and_back) noexcept {
+  return there_and_back < std::chrono::milliseconds(1);
+}
+
+/// What a connected socket of either end is set to: small messages leave at once, and a machine
+/// that has vanished is noticed within half a minute.
 void tune(int socket);
 
 /// As tune(), of a connection between ranks: its peer may compute for minutes and leave what has
-/// come unread, so that no answer to what is on its way is no news.
-void tune_data(int socket);
+/// come unread, so that no answer to what is on its way is no news. Over a short line it does not
+/// pace what it sends, whatever the system does (BBR).
+void tune_data(int socket, std::chrono::microseconds there_and_back);
 
 }  // namespace tutti::rendezvous

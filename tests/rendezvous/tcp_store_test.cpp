@@ -3,9 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <optional>
 #include <string>
 #include <thread>
@@ -21,6 +23,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
+using testing::StartsWith;
 
 constexpr const char* kSecret = "a secret of these tests";
 
@@ -252,6 +255,35 @@ TEST(OpenStore, OpensNoPortWhereAllRanksAreOnThisMachine) {
       rendezvous::find_places({"127.0.0.1", launch.master_port}, in_time()).places.front(),
       in_time());
   EXPECT_FALSE(probe.socket);
+}
+
+std::string congestion_control(int socket) {
+  std::array<char, 64> name{};
+  socklen_t bytes = name.size() - 1;
+  EXPECT_EQ(getsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, name.data(), &bytes), 0);
+  return name.data();
+}
+
+// BBR does. On a system that has another one, nothing is changed.
+TEST(TcpSocket, PacesOverNoShortLineAndOverALongOneAsTheSystemDoes) {
+  const Fd plain(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const std::string system = congestion_control(plain.get());
+  const Fd listener = rendezvous::listen_tcp({"127.0.0.1", 0});
+  const auto found =
+      rendezvous::find_places({"127.0.0.1", rendezvous::port_of(listener)}, in_time());
+  const auto connected = rendezvous::connect_tcp(found.places.at(0), in_time());
+  pollfd ready{listener.get(), POLLIN, 0};
+  ASSERT_EQ(poll(&ready, 1, 10'000), 1);
+  const Fd accepted(accept(listener.get(), nullptr, nullptr));
+  for (const int end : {connected.socket.get(), accepted.get()}) {
+    rendezvous::tune_data(end, std::chrono::microseconds(50));
+    if (system.starts_with("bbr"))
+      EXPECT_THAT(congestion_control(end), Not(StartsWith("bbr")));
+    else
+      EXPECT_EQ(congestion_control(end), system);
+    rendezvous::tune_data(end, std::chrono::milliseconds(20));
+    EXPECT_EQ(congestion_control(end), system);
+  }
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 
 #include <tutti/error.hpp>
 
+#include "rendezvous/tcp_socket.h"
 #include "transport/tcp/endpoint.h"
 
 namespace tutti::tcp {
@@ -32,14 +33,6 @@ constexpr std::chrono::milliseconds kLastWords{200};
 // Retransmissions, or probes of a closed window, that nobody has answered: about 25 s.
 constexpr unsigned kMostUnanswered = 7;
 
-// As the kernel has seen it in the handshake.
-std::chrono::microseconds there_and_back(int socket) noexcept {
-  tcp_info info{};
-  socklen_t bytes = sizeof info;
-  if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) return {};
-  return std::chrono::microseconds(info.tcpi_rtt);
-}
-
 iovec piece(const void* data, std::size_t bytes) noexcept {
   return {const_cast<void*>(data), bytes};
 }
@@ -50,7 +43,7 @@ Connection::Connection(Endpoint& endpoint, const Clock& clock, Stream stream, bo
     : endpoint_(endpoint),
       clock_(clock),
       stream_(std::move(stream)),
-      window_(window_for(there_and_back(socket()))),
+      window_(window_for(rendezvous::there_and_back(socket()))),
       checksum_(checksum),
       inbox_(kInboxBytes) {}
 

@@ -158,7 +158,7 @@ bool Join::connected(Caller& caller, TimePoint now) {
   }
   caller.connected = true;
   caller.give_up = now + kGreetingLimit;
-  rendezvous::tune_data(fd);
+  rendezvous::tune_data(fd, rendezvous::there_and_back(fd));
   caller.proof.emplace(
       secret_,
       Claim{Claim::Purpose::data, static_cast<std::uint32_t>(context_.rank),
@@ -254,7 +254,7 @@ void Join::accept_some(TimePoint now) {
     }
     if (strangers_.size() == kStrangers + joined_.data.size() + joined_.lifelines.size())
       strangers_.pop_front();
-    rendezvous::tune_data(socket.get());
+    rendezvous::tune_data(socket.get(), rendezvous::there_and_back(socket.get()));
     strangers_.push_back({Greeting(std::move(socket)),
                           AuthAcceptor(secret_, claim, *context_.random), now + kGreetingLimit});
   }
