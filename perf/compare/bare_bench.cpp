@@ -41,6 +41,13 @@ void check(bool right, const char* what) {
   if (!right) fail(what);
 }
 
+/// Without the pacing of BBR, where the system has that: a limit should not vary by ten.
+int new_socket() {
+  const int made = ::socket(AF_INET, SOCK_STREAM, 0);
+  ::setsockopt(made, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
+  return made;
+}
+
 /// Rank 0 listens, rank 1 calls until it does.
 int connect_ranks(int rank) {
   addrinfo hints{};
@@ -52,7 +59,7 @@ int connect_ranks(int rank) {
   int fd = -1;
   const int one = 1;
   if (rank == 0) {
-    const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
+    const int listener = new_socket();
     ::setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     check(::bind(listener, place->ai_addr, place->ai_addrlen) == 0, "bind");
     check(::listen(listener, 1) == 0, "listen");
@@ -60,7 +67,7 @@ int connect_ranks(int rank) {
     ::close(listener);
   } else {
     for (int tries = 0; tries < 1000; ++tries) {
-      fd = ::socket(AF_INET, SOCK_STREAM, 0);
+      fd = new_socket();
       if (::connect(fd, place->ai_addr, place->ai_addrlen) == 0) break;
       ::close(fd);
       fd = -1;
