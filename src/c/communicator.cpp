@@ -100,6 +100,14 @@ tuttiResult_t tuttiCommSubgroup(tuttiComm_t comm, const int* ranks, int count, t
   });
 }
 
+tuttiResult_t tuttiCommShrink(tuttiComm_t comm, int64_t patience_ms, tuttiComm_t* rest) {
+  return make_comm(rest, [&] {
+    tutti::Communicator& whole = communicator(comm);
+    return handle(patience_ms == 0 ? whole.shrink()
+                                   : whole.shrink(std::chrono::milliseconds(patience_ms)));
+  });
+}
+
 tuttiResult_t tuttiCommRank(tuttiComm_t comm, int* rank) {
   return guarded([&] { result(rank, "rank") = communicator(comm).rank(); });
 }

@@ -123,6 +123,17 @@ TEST(CAbi, ARankThatNeverComesIsATimeoutThatNamesIt) {
   EXPECT_THAT(run(2, late_rank), Each(IsEmpty()));
 }
 
+TEST(CAbi, AKilledRanksSurvivorsGoOnInACommunicatorOfTheirOwn) {
+  const int port = unused_port();
+  Processes ranks(3, [&](int rank) {
+    set_environment(rank, 3, port);
+    const std::string wrong = text(survivor_of_a_killed_rank());
+    if (!wrong.empty()) throw std::runtime_error(wrong);
+  });
+  for (const int rank : {0, 2}) EXPECT_EQ(ranks.outcome(rank), "");
+  EXPECT_EQ(ranks.outcome(1), "ended by signal 9");
+}
+
 TEST(CAbi, RanksAsProcessesJoinByTheEnvironment) {
   const int port = unused_port();
   Processes ranks(2, [&](int rank) {

@@ -1,5 +1,6 @@
 #include "calls.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -375,6 +376,7 @@ const char* wrong_arguments(tuttiComm_t comm) {
   CHECK(tuttiCommRank(comm, NULL) == tuttiErrorUsage);
   CHECK(tuttiCommSize(NULL, &number) == tuttiErrorUsage);
   CHECK(tuttiCommSplit(comm, 0, 0, NULL) == tuttiErrorUsage);
+  CHECK(tuttiCommShrink(comm, 0, NULL) == tuttiErrorUsage);
   CHECK(tuttiCommInitFromEnv(NULL, NULL) == tuttiErrorUsage);
   CHECK(tuttiWorkTest(NULL, NULL) == tuttiErrorUsage);
   int32_t zeros[64] = {0};
@@ -427,6 +429,29 @@ const char* late_rank(tuttiComm_t comm) {
   CHECK(ended.calls == 1 && ended.result == tuttiErrorTimeout);
   CHECK(strstr(ended.message, "rank 0") != NULL);
   return tuttiWorkFree(work) == tuttiSuccess ? NULL : "free";
+}
+
+const char* survivor_of_a_killed_rank(void) {
+  tuttiComm_t comm = NULL, rest = NULL;
+  tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+  config.startup_timeout_ms = config.timeout_ms = 20000;
+  OK(tuttiCommInitFromEnv(&comm, &config));
+  int rank = 0, ranks = 0;
+  OK(tuttiCommRank(comm, &rank));
+  OK(tuttiBarrier(comm, NULL, NULL));
+  if (rank == 1) raise(SIGKILL);
+  tuttiResult_t ended = tuttiSuccess;
+  while (ended == tuttiSuccess) ended = tuttiBarrier(comm, NULL, NULL);
+  CHECK(ended == tuttiErrorPeerLost);
+  OK(tuttiCommShrink(comm, 0, &rest));
+  OK(tuttiCommSize(rest, &ranks));
+  CHECK(ranks == 2);
+  int32_t sum = rank;
+  OK(tuttiAllReduce(&sum, &sum, 1, tuttiInt32, tuttiSum, rest, NULL, NULL));
+  CHECK(sum == 0 + 2);
+  OK(tuttiCommDestroy(comm));
+  OK(tuttiCommDestroy(rest));
+  return NULL;
 }
 
 const char* rank_of_the_environment(void) {

@@ -34,6 +34,7 @@ const char* late_rank(tuttiComm_t comm);
 
 /* Makes its own communicator from the environment; for a process of its own. */
 const char* rank_of_the_environment(void);
+const char* survivor_of_a_killed_rank(void);
 
 #ifdef __cplusplus
 }

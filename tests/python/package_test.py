@@ -476,6 +476,24 @@ class Package(unittest.TestCase):
         self.assertEqual(ended.returncode, 0, ended.stderr)
         self.assertEqual(sorted(ended.stdout.split("\n")), ["", "0 3 3 word", "1 3 3 word", "2 3 3 word"])
 
+    def test_ranks_go_on_after_a_failure(self):
+        ended = self.script(
+            "comm = tutti.Communicator.from_env(timeout=60)\n"
+            "if comm.rank == 1: comm.abort('once more')\n"
+            "try:\n    while True: comm.barrier()\n"
+            "except tutti.PeerLostError:\n    comm = comm.shrink(patience=30)\n"
+            "data = numpy.full(4, comm.rank)\n"
+            "comm.all_reduce(data)\n"
+            "sys.stdout.write(f'{comm.rank} {comm.size} {data[0]:.0f}\\n')\n", "-n", "3", "--no-tag")
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        self.assertEqual(sorted(ended.stdout.split("\n")), ["", "0 3 3", "1 3 3", "2 3 3"])
+
+        def body(comm):
+            with self.assertRaisesRegex(tutti.UsageError, "shrink"):
+                comm.shrink()
+
+        run(1, body)
+
     def test_an_interpreter_ends_with_calls_under_way(self):
         ended = self.script(
             "comm = tutti.Communicator.from_env(timeout=60)\n"

@@ -39,7 +39,8 @@ void pin(std::span<const int> cores) {
   for (const int core : cores) CPU_SET(core, &set);
   if (sched_setaffinity(0, sizeof set, &set) != 0)
     throw std::system_error(errno, std::generic_category(),
-                            fmt::format("cannot stay on core {}", fmt::join(cores, ", ")));
+                            fmt::format("cannot stay on {} cores from core {} on", cores.size(),
+                                        cores.empty() ? -1 : cores.front()));
 }
 
 std::string processor_name() {

@@ -78,6 +78,11 @@ std::optional<Communicator> subgroup(const Communicator& self, const std::vector
   return part_of(self, [&](tutti::Communicator& whole) { return whole.subgroup(ranks); });
 }
 
+Communicator shrink(const Communicator& self, double patience) {
+  return Communicator(
+      unlocked([&whole = self.get(), patience] { return whole.shrink(milliseconds(patience)); }));
+}
+
 Communicator dup(const Communicator& self) { return std::move(*split(self, 0, self.get().rank())); }
 
 Work end_async(Group& group) {
@@ -230,6 +235,7 @@ void bind_communicator(nb::module_& module) {
       .def("split", &split, nb::arg("color"), nb::arg("key") = 0)
       .def("dup", &dup)
       .def("subgroup", &subgroup, nb::arg("ranks"))
+      .def("shrink", &shrink, nb::arg("patience") = 10.0)
       .def(
           "abort", [](const Communicator& self, const std::string& why) { self.get().abort(why); },
           nb::arg("why"))
