@@ -182,11 +182,9 @@ TUTTI_API tuttiResult_t tuttiCommDup(tuttiComm_t comm, tuttiComm_t* dup);
 /* Those of ranks[0 .. count - 1], the same list on every rank, in that order; null for others. */
 TUTTI_API tuttiResult_t tuttiCommSubgroup(tuttiComm_t comm, const int* ranks, int count,
                                           tuttiComm_t* part);
-/* After a failure: a communicator of those ranks that call this, too, in their order here. Waits
-   for each that is not known to have ended, patience_ms at most (0: 10 s): who comes later gets
-   `timeout`. `usage` of one split off or in process. `comm` stays, failed, to be destroyed. */
+/* After a failure: a communicator of the ranks that call this, in their order here. Waits for each
+   not known to have ended, patience_ms at most (0: 10 s). docs/embedding.md says the rest. */
 TUTTI_API tuttiResult_t tuttiCommShrink(tuttiComm_t comm, int64_t patience_ms, tuttiComm_t* rest);
-
 TUTTI_API tuttiResult_t tuttiCommRank(tuttiComm_t comm, int* rank);
 TUTTI_API tuttiResult_t tuttiCommSize(tuttiComm_t comm, int* ranks);
 /* Memory for messages, boards and partial results that this rank holds for it. */
