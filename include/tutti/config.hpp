@@ -39,6 +39,7 @@ struct SelectQuery {
   std::size_t count = 0;  ///< As the call has it; 0 where ranks know different lengths.
   std::size_t bytes = 0;  ///< Of `count` elements.
   int ranks = 1;
+  Accumulate accumulate = Accumulate::step;  ///< As the call has it, or the configuration.
 };
 
 /// A program's own choice: an algorithm's name, or nothing to leave it to tutti. A function of the

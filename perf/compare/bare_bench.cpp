@@ -41,7 +41,7 @@ void check(bool right, const char* what) {
   if (!right) fail(what);
 }
 
-/// Without the pacing of BBR, where the system has that: a limit should not vary by ten.
+/// By reno, whatever the system has: the pacing of BBR makes the limit vary by ten.
 int new_socket() {
   const int made = ::socket(AF_INET, SOCK_STREAM, 0);
   ::setsockopt(made, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);

@@ -1,5 +1,6 @@
 """The libraries that are compared: a row for each, which says how it is built and started."""
 import dataclasses
+import os
 import pathlib
 import re
 import shutil
@@ -24,7 +25,7 @@ def start(command):
     """In a process group of its own: Ctrl-C is for us. In our session: Linux gives each session its own share of the
     cores (autogroup), and ranks that share one could not make way for each other."""
     return subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                            stdin=subprocess.DEVNULL, text=True, process_group=0)
+                            stdin=subprocess.DEVNULL, text=True, preexec_fn=os.setpgrp)
 
 
 def run_all(commands, limit_s):

@@ -10,6 +10,7 @@ namespace tutti {
 namespace {
 
 constexpr std::size_t kLeastMessage = 4 << 10;
+constexpr Picoseconds kFixedPoint = 20;  // an operand of such a sum, over one of a plain one
 constexpr Picoseconds kWorthSizing = 2;  // dearer ones will not be taken, whatever their messages
 
 auto find(const std::vector<Candidate>& list, std::uint32_t algorithm) {
@@ -102,9 +103,11 @@ Picoseconds PriceList::price(std::uint32_t algorithm, std::size_t message_bytes,
     programs.push_back(compile(
         algorithms()[algorithm].plan({request.what, rank, request.ranks, 0, request.groups}), call,
         message_bytes));
+  MachineCosts costs = costs_;
+  if (request.reproducible) costs.reduce_kib *= kFixedPoint;
   std::vector<int> machines = request.machines;
   machines.resize(static_cast<std::size_t>(request.ranks));
-  return simulate(programs, cluster_of(costs_, std::move(machines), request.cores, costs_.anywhere,
+  return simulate(programs, cluster_of(costs, std::move(machines), request.cores, costs.anywhere,
                                        3 * request.max_message_bytes));
 }
 

@@ -26,8 +26,8 @@ struct Candidate {
 /// `bytes` rounded down to two significant bits: sizes that share a price.
 std::size_t size_class(std::size_t bytes);
 
-/// The prices of one machine's ranks. A pure function of the costs, but for what it remembers:
-/// ranks with equal costs choose alike. Thread-safe.
+/// The prices of calls, by where their ranks run. A pure function of the costs, but for what it
+/// remembers: ranks with equal costs choose alike. Thread-safe.
 class PriceList {
  public:
   explicit PriceList(const MachineCosts& costs) : costs_(costs) {}

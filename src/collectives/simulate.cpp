@@ -372,9 +372,13 @@ Cluster cluster_of(const MachineCosts& costs, std::vector<int> machine_of, int c
                    std::size_t ring_bytes) {
   assert(!machine_of.empty() && cores > 0);
   Cluster cluster{costs, {}, std::move(machine_of), link, ring_bytes};
-  std::map<int, int> ranks;  // so far, by machine
-  for (const int machine : cluster.machine_of)
-    cluster.core_of.push_back(machine * cores + ranks[machine]++ % cores);
+  std::map<int, int> ranks;                    // so far, by machine
+  std::map<std::pair<int, int>, int> numbers;  // of the cores that are used
+  for (const int machine : cluster.machine_of) {
+    const auto number = static_cast<int>(numbers.size());
+    const std::pair core(machine, ranks[machine]++ % cores);
+    cluster.core_of.push_back(numbers.try_emplace(core, number).first->second);
+  }
   return cluster;
 }
 

@@ -56,9 +56,10 @@ std::string why_not_connected(int socket);
 
 /// What a packet and its answer take, as the kernel has seen it in the handshake.
 std::chrono::microseconds there_and_back(int socket) noexcept;
-/// Within a room, or a machine: what is on its way is little, and nothing should hold it back.
+/// Within a room, or a machine: what is on its way is little, and nothing should hold it back. 0:
+/// not known.
 constexpr bool is_short(std::chrono::microseconds there_and_back) noexcept {
-  return there_and_back < std::chrono::milliseconds(1);
+  return there_and_back.count() > 0 && there_and_back < std::chrono::milliseconds(1);
 }
 
 /// What a connected socket of either end is set to: small messages leave at once, and a machine

@@ -106,7 +106,7 @@ std::string CommunicatorImpl::selected(const CallKind& kind) const {
   if (!select) return {};
   try {
     return select({kind.what, kind.type, kind.op, kind.root, kind.count,
-                   kind.count * element_bytes(kind), parts_.size});
+                   kind.count * element_bytes(kind), parts_.size, accumulation_of(kind)});
   } catch (const std::exception& thrown) {
     refuse(kind, fmt::format("Config::select threw: {}", thrown.what()));
   }

@@ -34,6 +34,7 @@ Communicator CommunicatorImpl::shrink(std::chrono::milliseconds patience) {
     throw Error(ErrorKind::usage,
                 "shrink: this communicator was split off another or made in one process; shrink "
                 "the one that came from the environment or from a store, and split that");
+  if (!is_timeout(patience)) throw Error(ErrorKind::usage, "shrink: " + not_a_timeout(patience));
   refuse_in_callback();
   drain();
   const TimePoint now = parts_.runtime->clock().now();

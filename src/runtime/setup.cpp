@@ -175,8 +175,11 @@ std::vector<int> machines_of(const Texts& column, const std::vector<Location>& l
   return machines;
 }
 
-// Over several machines.
+// Over several machines, which are numbered as they first come.
 void spread(CommunicatorParts& parts, std::vector<int> machines) {
+  std::map<int, int> numbers;
+  for (int& machine : machines)
+    machine = numbers.try_emplace(machine, static_cast<int>(numbers.size())).first->second;
   parts.spread = spread_over(machines);
   parts.machines = std::move(machines);
   if (parts.groups.empty()) parts.groups = parts.machines;

@@ -48,7 +48,7 @@ struct Board {
   std::array<char, kFailureBytes>
       failure;  ///< Written before `state` becomes failed, then constant.
 
-  /// Owner: writes down call `number`, or of what it is a part, before its first message is posted.
+  /// Owner: writes down call `number` before its first message is posted.
   void record(std::uint64_t number, const CallSignature& call) noexcept {
     Call& c = calls[number % kCalls];
     c.number_plus_one.store(0, std::memory_order_relaxed);

@@ -271,7 +271,7 @@ TEST(TcpSocket, PacesOverNoShortLineAndOverALongOneAsTheSystemDoes) {
   const Fd listener = rendezvous::listen_tcp({"127.0.0.1", 0});
   const auto found =
       rendezvous::find_places({"127.0.0.1", rendezvous::port_of(listener)}, in_time());
-  const auto connected = rendezvous::connect_tcp(found.places.at(0), in_time());
+  const auto connected = rendezvous::begin_tcp(found.places.at(0));
   pollfd ready{listener.get(), POLLIN, 0};
   ASSERT_EQ(poll(&ready, 1, 10'000), 1);
   const Fd accepted(accept(listener.get(), nullptr, nullptr));

@@ -30,6 +30,19 @@ Schedule star_around(int centre, const PlanRequest& request) {
 
 Schedule star(const PlanRequest& request) { return star_around(0, request); }
 
+/// A reduce to the last rank, each adding its input to what it gets.
+Schedule chain(const PlanRequest& request) {
+  ScheduleBuilder plan(request, 1);
+  const Verbs lane = plan.lane();
+  if (request.rank == 0)
+    lane.send(0, {1});
+  else if (request.rank + 1 < request.ranks)
+    lane.receive_reduce_send(request.rank - 1, 0, {request.rank + 1});
+  else
+    lane.receive_reduce(request.rank - 1, 0).completes();
+  return std::move(plan).finish();
+}
+
 /// Both of a pair wait for the other's message before they send theirs.
 Schedule polite(const PlanRequest& request) {
   ScheduleBuilder plan(request, 1);
@@ -46,6 +59,32 @@ class OwnAlgorithm : public testing::TestWithParam<const char*> {
  protected:
   Config config() const { return quick_config(GetParam()); }
 };
+
+TEST_P(OwnAlgorithm, ServesReproducibleSumsWhereItAddsUpAllInOneStep) {
+  EXPECT_THAT(
+      run_ranks(3, config(),
+                [](Communicator& comm) {
+                  comm.add_algorithm("star", star);
+                  comm.add_algorithm("chain", chain);
+                  const auto exactly_by = [](std::string_view name) {
+                    return CallOptions{{}, name, nullptr, Accumulate::reproducible};
+                  };
+                  // One after the other, in any order, these give 0, 1 or 2.
+                  std::vector<float> data(
+                      50, std::array{1e8F, 2.0F, -1e8F}[static_cast<std::size_t>(comm.rank())]);
+                  comm.all_reduce(std::span(data), Op::sum, exactly_by("star"));
+                  EXPECT_THAT(data, Each(2.0F));
+                  EXPECT_THAT(outcome_of([&] {
+                                comm.reduce(data.data(), data.data(), 50, DataType::f32, Op::sum, 2,
+                                            exactly_by("chain"));
+                              }),
+                              AllOf(StartsWith("usage"), HasSubstr("in one step")));
+                  std::vector<float> ones(50, 1);
+                  comm.reduce(ones.data(), ones.data(), 50, DataType::f32, Op::sum, 2, by("chain"));
+                  EXPECT_THAT(ones, Each(comm.rank() == 2 ? 3.0F : 1.0F));
+                }),
+      Each(IsEmpty()));
+}
 
 TEST_P(OwnAlgorithm, RunsEveryCollectiveThatItPlansBlockingAndNot) {
   EXPECT_THAT(run_ranks(4, config(),

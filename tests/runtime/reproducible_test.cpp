@@ -325,6 +325,20 @@ TEST_P(Reproducible, AnAlgorithmThatAddsUpPartialSumsIsRefusedAndTheCommunicator
   });
 }
 
+TEST_P(Reproducible, APremultipliedSumHasAMostOfRanksThatItNames) {
+  if (GetParam() != std::string_view("local")) return;  // 65 processes or sockets say no more
+  on_ranks(65, [](Communicator& comm) {
+    std::vector<float> data(4, 1);
+    const float half = 0.5F;
+    EXPECT_THAT(outcome_of([&] {
+                  comm.all_reduce(std::span(data), Op::premul_sum, {{}, "", &half});
+                }),
+                AllOf(StartsWith("unavailable"), HasSubstr("at most 64 ranks")));
+    comm.all_reduce(std::span(data));
+    EXPECT_THAT(data, Each(65.0F));
+  });
+}
+
 TEST_P(Reproducible, TheSumOfOneSummandIsNoCopy) {
   on_ranks(1, [](Communicator& comm) {
     std::vector<float> zeros(2, -0.0F);  // among zeros of both signs it could not be told
@@ -369,7 +383,7 @@ TEST_P(Reproducible, RanksThatCallDifferentSumsGetAMismatchThatNamesTheCalls) {
                          HasSubstr("reduce_scatterv(6 x f32 in all"))));
 }
 
-INSTANTIATE_TEST_SUITE_P(Over, Reproducible, testing::Values("local", "shm"));
+INSTANTIATE_TEST_SUITE_P(Over, Reproducible, testing::Values("local", "shm", "tcp"));
 
 }  // namespace
 }  // namespace tutti::test

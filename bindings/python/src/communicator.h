@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cmath>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -69,7 +70,10 @@ enum class Form { blocking, async, persistent };
 template <Form kForm>
 using As = std::integral_constant<Form, kForm>;
 
+/// Throws `usage` for what no clock counts; what is merely too long is found where it is used.
 inline std::chrono::milliseconds milliseconds(double seconds) {
+  if (!(std::abs(seconds) < 1e9))
+    throw Error(ErrorKind::usage, std::to_string(seconds) + " seconds are no timeout");
   return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
 }
 
