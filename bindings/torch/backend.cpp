@@ -223,8 +223,9 @@ c10d::ErrorType Backend::getError() {
 // Without calls_, which a blocking call holds that it is to end.
 void Backend::end_calls(const char* why) {
   const std::lock_guard lock(communicator_mutex_);
-  if (communicator_) communicator_->abort(why);
+  // Peers that hear of the other one's end may close this one at once.
   if (sparse_ != nullptr) sparse_->abort(why);
+  if (communicator_) communicator_->abort(why);
 }
 
 void Backend::shutdown() {
