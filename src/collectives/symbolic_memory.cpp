@@ -18,9 +18,12 @@ SymbolicMemory::SymbolicMemory(std::span<const Schedule> schedules, const Verify
       positions_(positions(what_, ranks_, chunks_)),
       expressions_(ranks_, options.operations * options.pieces * chunks_, !reduces(what_)),
       agreed_(what_ == Collective::all_reduce ? item(options.operations, 0, 0) : 0, kNothing),
-      cells_(ranks_) {
-  for (int rank = 0; rank < ranks_; ++rank)
+      cells_(ranks_),
+      given_(ranks_) {
+  for (int rank = 0; rank < ranks_; ++rank) {
     cells_[rank].assign(cell({Place::scratch, schedules[rank].scratch_chunks}, 0), kNothing);
+    given_[rank].resize(cells_[rank].size());
+  }
 }
 
 void SymbolicMemory::begin_operation(int rank, int operation) {
@@ -29,20 +32,35 @@ void SymbolicMemory::begin_operation(int rank, int operation) {
   std::fill_n(cells.begin(), cell({Place::scratch, 0}, 0), kNothing);
   for (int piece = 0; piece < options_.pieces; ++piece)
     for (int chunk = 0; chunk < chunks_; ++chunk)
-      if (input_exists(seat(rank), chunk))
-        cells[cell({Place::input, chunk}, piece)] =
-            expressions_.leaf(rank, item(operation, piece, chunk));
+      if (input_exists(seat(rank), chunk)) {
+        const std::size_t at = cell({Place::input, chunk}, piece);
+        cells[at] = expressions_.leaf(rank, item(operation, piece, chunk));
+        given_[rank][at] = true;
+      }
+}
+
+Value SymbolicMemory::read(int rank, const Operand& place, int piece) const {
+  const std::size_t at = cell(place, piece);
+  if (reduces(what_) && place.place == Place::input && !given_[rank][at])
+    throw Rejected{fmt::format(
+        "reads {} after it was written over as output[{}]: a premultiplied sum would multiply it "
+        "again",
+        to_text(place), place.index)};
+  if (reduces(what_) && place.place == Place::output && given_[rank][at]) return kNothing;
+  return cells_[rank][at];
 }
 
 void SymbolicMemory::write(int rank, const Operand& place, int piece, Value value) {
   assert(place.place == Place::output || place.place == Place::scratch);
-  Value& held = cells_[rank][cell(place, piece)];
+  const std::size_t at = cell(place, piece);
+  Value& held = cells_[rank][at];
   // In place, another chunk's input may stand where all_to_all's output goes.
   const bool same_chunk = held != kNothing && expressions_.item(held) % chunks_ == place.index;
   if (place.place == Place::output && what_ != Collective::barrier && same_chunk &&
       expressions_.is_final(held))
     throw Rejected{fmt::format("writes {}, which is complete already", to_text(place))};
   held = value;
+  given_[rank][at] = false;
 }
 
 Value SymbolicMemory::combine(std::span<const Value> values, const std::vector<Operand>& places,

@@ -23,14 +23,17 @@ class SymbolicMemory {
   /// All that must be in the output is there. `writer` says who writes a chunk of it.
   void check_results(int rank, int operation, const std::function<std::string(int chunk)>& writer);
 
-  /// What input, output or scratch holds at `place.index`.
-  Value read(int rank, const Operand& place, int piece) const {
-    return cells_[rank][cell(place, piece)];
-  }
+  /// What input, output or scratch holds at `place.index`. Where values are reduced, a
+  /// premultiplied sum multiplies whatever is read as input, and nothing else: so input must be as
+  /// the caller gave it, and what was given is no output yet, although in place they are one
+  /// memory.
+  Value read(int rank, const Operand& place, int piece) const;
   void write(int rank, const Operand& place, int piece, Value value);
-  /// Whether two places are one: as they are for input and output in place.
-  bool same(const Operand& a, const Operand& b, int piece) const {
-    return a.place != Place::peer && b.place != Place::peer && cell(a, piece) == cell(b, piece);
+  /// Whether a copy from `from` to `to` leaves everything as it is. In place input and output are
+  /// one, but a premultiplied sum multiplies on the way.
+  bool changes_nothing(const Operand& from, const Operand& to, int piece) const {
+    if (from.place == Place::peer || to.place == Place::peer) return false;
+    return from == to || (!reduces(what_) && cell(from, piece) == cell(to, piece));
   }
 
   static constexpr int kAnyItem = -1;  ///< As an argument of combine().
@@ -64,6 +67,7 @@ class SymbolicMemory {
   Expressions expressions_;
   std::vector<Value> agreed_;              // all_reduce: by item, the first rank's result
   std::vector<std::vector<Value>> cells_;  // by rank: input, then output, of each piece; scratch
+  std::vector<std::vector<bool>> given_;   // as cells_: the caller's, and not written since
 };
 
 }  // namespace tutti::collectives

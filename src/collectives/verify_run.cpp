@@ -236,13 +236,13 @@ class Run {
     values_.clear();
     places_.clear();
     std::size_t receive = 0;
-    for (const Operand& from : step.in) {
-      const bool buffer = from.place != Place::peer;
-      places_.push_back({from.place, from.index + (buffer ? k : 0)});
-      values_.push_back(buffer ? memory_.read(lane.rank, places_.back(), piece)
-                               : channels_.peek(lane.receives()[receive++])[k]);
-    }
     try {
+      for (const Operand& from : step.in) {
+        const bool buffer = from.place != Place::peer;
+        places_.push_back({from.place, from.index + (buffer ? k : 0)});
+        values_.push_back(buffer ? memory_.read(lane.rank, places_.back(), piece)
+                                 : channels_.peek(lane.receives()[receive++])[k]);
+      }
       const int item = chunk == kAnyChunk ? SymbolicMemory::kAnyItem
                                           : memory_.item(ranks_[lane.rank].operation, piece, chunk);
       const Value result = memory_.combine(values_, places_, item, step.completes);
@@ -251,8 +251,9 @@ class Run {
         const Operand place{to.place, to.index + k};
         if (to.place == Place::peer)
           channels_.acquire(lane.sends()[send++])[k] = result;
-        else if (step.completes || step.in.size() > 1 || !memory_.same(place, places_[0], piece))
-          memory_.write(lane.rank, place, piece, result);  // a copy onto itself is left out
+        else if (step.completes || step.in.size() > 1 ||
+                 !memory_.changes_nothing(places_[0], place, piece))
+          memory_.write(lane.rank, place, piece, result);
       }
     } catch (const Rejected& rejected) {
       throw Rejected{at(lane, chunks_text(chunk, 1)) + " " + rejected.why};

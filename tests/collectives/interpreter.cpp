@@ -26,6 +26,8 @@ struct Element {
 
 /// What completing does to a sum; odd, so that doing it twice or never shows.
 constexpr std::uint64_t kPostFactor = 0x2545f4914f6cdd1du;
+/// By what a premultiplied sum multiplies `rank`'s input; odd, as above.
+std::uint64_t premultiplier(int rank) { return mix(std::uint64_t(rank) + 77) | 1; }
 constexpr Element kUnwritten{0xdead, 0xdead};
 
 Element own_element(int rank, int operation, int index) {
@@ -260,6 +262,8 @@ class Interpreter {
       const auto chunk = memory(rank, from, k, step, piece);
       elements.insert(elements.end(), chunk.begin(), chunk.end());
     }
+    if (from.place == Place::input && collectives::reduces(what_))
+      for (Element& element : elements) element.sum *= premultiplier(rank);
     return elements;
   }
 
@@ -301,7 +305,7 @@ class Interpreter {
     }
     std::uint64_t sum = 0;
     for (int rank = 0; rank < int(ranks_.size()); ++rank)
-      sum += own_element(rank, operation, number).sum;
+      sum += own_element(rank, operation, number).sum * premultiplier(rank);
     return sum * kPostFactor;
   }
 

@@ -198,6 +198,44 @@ TEST(VerifyRejects, AGatherThatPutsABlockInAnothersPlace) {
                                     HasSubstr("rank 2 lane 0 step 0 sends chunk 2")));
 }
 
+/// A reduce of two ranks whose root copies its input to its output before it reduces `in`.
+Schedules copied_first(const std::vector<Operand>& in) {
+  Schedules schedules;
+  for (int rank = 0; rank < 2; ++rank) {
+    ScheduleBuilder plan({Collective::reduce, rank, 2, 0}, 1);
+    const Verbs lane = plan.lane();
+    if (rank == 0) {
+      lane.copy(0);
+      lane.reduce_copy(in, 0).completes();
+    } else {
+      lane.send(0, {0});
+    }
+    schedules.push_back(std::move(plan).finish());
+  }
+  return schedules;
+}
+
+TEST(VerifyRejects, AnInputInPlaceThatAPremultipliedSumWouldMultiplyTwice) {
+  const Schedules schedules = copied_first({input(0), peer(1)});
+  EXPECT_EQ(why(schedules), "") << "out of place the input is still there";
+  EXPECT_THAT(why(schedules, {.in_place = true}),
+              AllOf(HasSubstr("rank 0 lane 0 step 1"), HasSubstr("reads input[0]"),
+                    HasSubstr("written over")));
+  for (const bool in_place : {false, true})
+    EXPECT_EQ(why(copied_first({output(0), peer(1)}), {.in_place = in_place}), "")
+        << "the output is read as it is";
+}
+
+TEST(VerifyRejects, AnOutputInPlaceThatIsReadAsInputAndWouldNotBeMultiplied) {
+  Schedules schedules = copied_first({output(0), peer(1)});
+  auto& steps = schedules[0].lanes[0].steps;
+  steps.erase(steps.begin());
+  for (const bool in_place : {false, true})
+    EXPECT_THAT(why(schedules, {.in_place = in_place}),
+                AllOf(HasSubstr("rank 0 lane 0 step 0"), HasSubstr("reads output[0]"),
+                      HasSubstr("nothing was written")));
+}
+
 TEST(VerifyRejects, ARaceBetweenPiecesThatShareScratch) {
   EXPECT_THAT(
       why(through_scratch(false)),
