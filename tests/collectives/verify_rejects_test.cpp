@@ -487,6 +487,24 @@ TEST(VerifyRejects, StepsOfAnyChunksWhereLengthsDifferOrWhereBuffersSayWhose) {
   EXPECT_THAT(why(schedules), HasSubstr("rank 3 lane 0 step 2 (1 chunk): moves 1 chunks from"));
 }
 
+TEST(VerifyRejects, StepsOfAnyChunksWithABufferThatHasNoSuchChunk) {
+  const Schedules good = planned("bruck", Collective::all_to_all, 3);
+  const auto broken = [&](auto change) {
+    Schedules schedules = good;
+    Step& step = schedules[0].lanes[0].steps[0];
+    step.chunk = kAnyChunk;
+    change(step);
+    return why(schedules);
+  };
+  EXPECT_THAT(broken([](Step& s) { s.in = {input(kAnyChunk)}; }),
+              AllOf(HasSubstr("rank 0 lane 0 step 0"), HasSubstr("names input[-1]")));
+  EXPECT_THAT(broken([](Step& s) {
+                s.in = {scratch(0)};
+                s.out = {output(kAnyChunk)};
+              }),
+              AllOf(HasSubstr("rank 0 lane 0 step 0"), HasSubstr("names output[-1]")));
+}
+
 TEST(VerifyRejects, BlocksOfAnyPairsThatArePackedInTheWrongOrderOrTooFew) {
   Schedules schedules = planned("bruck", Collective::all_to_all, 4);
   std::vector<Step>& steps = schedules[2].lanes[0].steps;
