@@ -67,7 +67,7 @@ class Layouter {
     if (in.bytes == 0 || out.bytes == 0)
       check_apart({}, out);
     else if (in_place(in, out))
-      check_apart({}, in.blocks.size() > 1 ? in : out);
+      check_apart({}, in.is_list ? in : out);
     else
       check_apart(in, out);
   }
@@ -80,6 +80,7 @@ class Layouter {
     std::string_view name;
     const std::byte* base = nullptr;
     std::span<const Block> blocks = {};
+    bool is_list = false;  ///< A block for each rank, though it be one, where displacements say.
     std::size_t bytes = 0;
   };
 
@@ -91,7 +92,8 @@ class Layouter {
     const bool elsewhere = !is_root_ && ((what_ == Collective::gather && !input) ||
                                          (what_ == Collective::scatter && input));
     if (elsewhere) held.blocks = {};
-    if (collectives::holds_one_block(what_, place)) held.blocks = {&all[rank_], 1};
+    held.is_list = !collectives::holds_one_block(what_, place);
+    if (!held.is_list) held.blocks = {&all[rank_], 1};
     for (const Block& block : held.blocks) held.bytes += block.bytes;
     return held;
   }
@@ -135,7 +137,7 @@ class Layouter {
   }
 
   bool in_place(const Held& in, const Held& out) const {
-    if (in.blocks.size() == out.blocks.size() && in.blocks.size() > 1) {
+    if (in.is_list && out.is_list) {
       if (in.base != out.base) return false;
       for (std::size_t peer = 0; peer < size_; ++peer)
         if (input_[peer].bytes != output_[peer].bytes ||
@@ -145,9 +147,9 @@ class Layouter {
                                          peer));
       return true;
     }
-    const Held& all = collectives::holds_one_block(what_, Place::input) ? out : in;
-    const Held& one = collectives::holds_one_block(what_, Place::input) ? in : out;
-    return one.base == all.base + (all.blocks.size() > 1 ? all.blocks[rank_].offset : 0);
+    const Held& all = in.is_list ? in : out;
+    const Held& one = in.is_list ? out : in;
+    return one.base == all.base + all.blocks[rank_].offset;
   }
 
   struct Range {
@@ -197,9 +199,8 @@ class Layouter {
 
   [[noreturn]] void fail_overlap(const Range& a, const Range& b) const {
     const auto text = [](const Range& range) {
-      return range.held->blocks.size() > 1
-                 ? fmt::format("block {} of the {}", range.block, range.held->name)
-                 : std::string(range.held->name);
+      return range.held->is_list ? fmt::format("block {} of the {}", range.block, range.held->name)
+                                 : std::string(range.held->name);
     };
     refuse(call_.kind,
            fmt::format("{} and {} overlap (in place is: {})", text(a), text(b), in_place_rule()));
