@@ -90,6 +90,9 @@ std::string_view describe(AuthFailure failure) noexcept {
     case AuthFailure::no_tls_there:
       return "does not encrypt its connections and this rank does; set TUTTI_TLS=yes on all ranks, "
              "or on none of them";
+    case AuthFailure::no_tls_key:
+      return "is to be encrypted to, and this rank has no secret to take keys from; give all ranks "
+             "the same TUTTI_SECRET_FILE or TUTTI_SECRET";
   }
   return "";
 }
@@ -107,6 +110,7 @@ AuthInitiator::AuthInitiator(const Secret& secret, const Claim& claim, Random& r
 
 AuthInitiator::State AuthInitiator::advance(std::string_view& input, std::string& output) {
   if (state_ == State::begin) {
+    if (hello_.tls == 1 && !secret_) return state_ = fail(AuthFailure::no_tls_key);
     output.append(bytes_of(hello_));
     state_ = State::challenge;
   }
@@ -167,7 +171,8 @@ AuthAcceptor::State AuthAcceptor::advance(std::string_view& input, std::string& 
 
 AuthAcceptor::State AuthAcceptor::challenge(const AuthHello& hello, std::string& output) {
   if (hello.magic != kAuthMagic) return State::failed;  // no answer helps
-  output.append(bytes_of(challenge_));                  // from which another version learns ours
+  if (expected_.tls && !secret_) return State::failed;
+  output.append(bytes_of(challenge_));  // from which another version learns ours
   if (hello.version != kAuthVersion || hello.tls > 1) return State::failed;
   hello_ = hello;
   return State::proof;

@@ -97,6 +97,7 @@ enum class AuthFailure {
   other_place,
   no_tls_here,   ///< The other end encrypts what follows; this one does not.
   no_tls_there,  ///< The other way round.
+  no_tls_key,    ///< What follows is to be encrypted, with keys from a secret that is not there.
 };
 
 /// "has another secret than this rank": what follows the name of the other end. With what to do.
@@ -109,7 +110,8 @@ class AuthInitiator {
  public:
   enum class State { begin, challenge, result, done, failed };
 
-  /// `secret` may be none: the network is trusted.
+  /// `secret` may be none: the network is trusted. Not where the claim is that what follows is
+  /// encrypted: anybody could make keys of no secret, so that fails before a word is said.
   AuthInitiator(const Secret& secret, const Claim& claim, Random& random);
 
   /// Call it first with no input. done: the other end knows the secret, and has let us in.
@@ -134,7 +136,8 @@ class AuthAcceptor {
  public:
   enum class State { hello, proof, done, failed };
 
-  /// Lets in who knows `secret` and claims `expected`, whichever rank the initiator is.
+  /// Lets in who knows `secret` and claims `expected`, whichever rank the initiator is. Nobody
+  /// where `expected` is encrypted and there is no secret, of which its keys would be made.
   AuthAcceptor(const Secret& secret, const Claim& expected, Random& random);
 
   /// failed: send `output`, then close.

@@ -94,10 +94,26 @@ Way way_by_agent(const LaunchEnvironment& launch, const Secret& secret, bool may
   return way;
 }
 
+// Rank 0 has a secret of its own, which the launcher has not carried here.
+[[noreturn]] void refuse_without_the_secret_of_rank_0(int rank, bool tls) {
+  throw Error(
+      ErrorKind::usage,
+      fmt::format("rank {}: rank 0 has a secret and this rank has none, so that anybody could pass "
+                  "for rank 0{}. Give all ranks the same TUTTI_SECRET_FILE or TUTTI_SECRET "
+                  "(mpirun: -x TUTTI_SECRET_FILE), or rank 0 none: it then makes one, which "
+                  "travels by PMIx{}",
+                  rank, tls ? " and the keys of TUTTI_TLS=yes would be known to all" : "",
+                  tls ? ""
+                      : "; or set TUTTI_TRUST_NETWORK=yes where everybody who reaches the job's "
+                        "ports may join it"));
+}
+
 // Where no address is given, rank 0 chooses one, and a secret where it has none: it says both by
-// PMIx, what it has made in the first line.
-Way way_by_pmix(const LaunchEnvironment& launch, Secret secret, bool tls, Store::Deadline deadline,
-                Random& random) {
+// PMIx, what it has made in the first line. That is empty where rank 0 has one that others have to
+// have, too.
+Way way_by_pmix(const LaunchEnvironment& launch, const Config& config, Secret secret,
+                Store::Deadline deadline, Random& random) {
+  const bool tls = config.tls;
   Way way{{0, launch.size, launch.job}, {}, nullptr, {}};
   if (launch.rank == 0) way.doors.push_back(unix_door(way.job));
   if (launch.rank == 0 || launch.local_size == launch.size)
@@ -114,6 +130,8 @@ Way way_by_pmix(const LaunchEnvironment& launch, Secret secret, bool tls, Store:
   word = launch.pmix->hear_rank_0(word, deadline);
   const std::size_t line = std::min(word.find('\n'), word.size());
   if (!secret) secret = Secret(word.substr(0, line));
+  if (!secret && (tls || !config.trust_network))
+    refuse_without_the_secret_of_rank_0(launch.rank, tls);
   std::vector<SocketAddress> places = parse_socket_addresses(std::string_view(word).substr(line));
   if (!way.route)
     way.route = rendezvous::tcp_route(way.job, launch.rank, std::move(places), secret, random, tls);
@@ -136,7 +154,7 @@ OpenedStore open_store(const LaunchEnvironment& launch, const Config& config,
   // be had and the error says so.
   if (config.tls && config.trust_network && !secret && !launch.pmix)
     refuse_tls_without_secret(launch.rank);
-  Way way = launch.pmix ? way_by_pmix(launch, secret, config.tls, deadline, random)
+  Way way = launch.pmix ? way_by_pmix(launch, config, secret, deadline, random)
             : by_agent  ? way_by_agent(launch, secret, may_cross, config.tls, deadline, random)
                         : way_by_address(launch, secret, may_cross, config.tls, random);
   std::unique_ptr<StoreServer> server;

@@ -79,9 +79,9 @@ std::optional<Joined> TcpRoute::reach_one(const TcpPlace& place, Store::Deadline
   const AuthFailure failure = authenticate(
       joined.connection, std::min<Store::Deadline>(deadline, steady_clock::now() + kHandshakeLimit),
       why_not);
-  const bool of_this_job =
-      failure == AuthFailure::no_tls_here || failure == AuthFailure::no_tls_there;
-  if (failure != AuthFailure::none && (places_.size() == 1 || of_this_job))
+  const bool believed = failure == AuthFailure::no_tls_here ||
+                        failure == AuthFailure::no_tls_there || failure == AuthFailure::no_tls_key;
+  if (failure != AuthFailure::none && (places_.size() == 1 || believed))
     throw Error(
         failure == AuthFailure::not_tutti ? ErrorKind::unavailable : ErrorKind::mismatch,
         fmt::format("rank {}: the store at {} {}", rank_, joined.server, describe(failure)));

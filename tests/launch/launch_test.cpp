@@ -4,16 +4,20 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "../tools/command.h"
+#include "rendezvous/store_server.h"
+#include "rendezvous/tcp_socket.h"
 
 namespace tutti::tools {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::UnorderedElementsAreArray;
 
@@ -82,6 +86,55 @@ TEST_F(OpenMpi, LeavesRanksWithVariablesOfTheirOwnToThem) {
   Command command(mpirun(2, {"env", "RANK=0", TUTTI_RANK}));
   EXPECT_NE(command.wait(), 0);
   EXPECT_THAT(command.err(), HasSubstr("WORLD_SIZE is not set"));
+}
+
+/// Rank 1 of two on different machines, started by a launcher that did not carry the secret that
+/// rank 0 has, and an impostor where rank 0 should be.
+class UnderPmixWithoutTheSecretOfRank0 : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!TUTTI_HAS_PMIX) GTEST_SKIP() << "this build has no PMIx";
+  }
+
+  static std::string error_with(const std::vector<std::string>& settings) {
+    const JobAddress job{0, 2, "a job of PMIx"};
+    std::vector<Door> doors;
+    const bool tls = std::count(settings.begin(), settings.end(), "TUTTI_TLS=yes") > 0;
+    doors.push_back({rendezvous::listen_tcp({"127.0.0.1", 0}), Secret(), tls});
+    const int port = rendezvous::port_of(doors.back().listener);
+    const StoreServer impostor(job, std::move(doors));
+    std::vector<std::string> command{"env",
+                                     "-u",
+                                     "TUTTI_SECRET",
+                                     "-u",
+                                     "TUTTI_SECRET_FILE",
+                                     fmt::format("LD_LIBRARY_PATH={}", TUTTI_STAND_IN),
+                                     "PMIX_RANK=1",
+                                     "PMIX_NAMESPACE=" + job.job,
+                                     fmt::format("STAND_IN_WORD=\n127.0.0.1:{}\n", port),
+                                     "TUTTI_STARTUP_TIMEOUT_MS=2000"};
+    command.insert(command.end(), settings.begin(), settings.end());
+    command.emplace_back(TUTTI_RANK);
+    Command rank(in_clean_environment(std::move(command)));
+    EXPECT_EQ(rank.wait(), 1);
+    return rank.err();
+  }
+};
+
+TEST_F(UnderPmixWithoutTheSecretOfRank0, ARankTakesNoImpostorAndSaysWhichVariableIsMissing) {
+  EXPECT_THAT(error_with({}), AllOf(HasSubstr("rank 1"), HasSubstr("TUTTI_SECRET_FILE"),
+                                    HasSubstr("TUTTI_TRUST_NETWORK")));
+}
+
+TEST_F(UnderPmixWithoutTheSecretOfRank0, ARankThatEncryptsTakesNoImpostorEvenInATrustedNetwork) {
+  const auto refused = AllOf(HasSubstr("rank 1"), HasSubstr("TUTTI_SECRET_FILE"));
+  EXPECT_THAT(error_with({"TUTTI_TLS=yes"}), refused);
+  EXPECT_THAT(error_with({"TUTTI_TLS=yes", "TUTTI_TRUST_NETWORK=yes"}), refused);
+}
+
+// It is what was asked for: whoever answers there may be rank 0.
+TEST_F(UnderPmixWithoutTheSecretOfRank0, ARankInATrustedNetworkJoinsWhoeverIsThere) {
+  EXPECT_THAT(error_with({"TUTTI_TRUST_NETWORK=yes"}), HasSubstr("1 of 2 ranks did not come"));
 }
 
 TEST(Slurm, StartsRanksThatFindEachOtherWithoutAnyVariable) {

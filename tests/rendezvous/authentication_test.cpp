@@ -143,6 +143,26 @@ TEST(Authentication, TakesTwoEndsThatTrustTheNetwork) {
   EXPECT_TRUE(Ends(Secret(), claim(), Secret(), claim()).run().both_done());
 }
 
+// Anybody could make the keys: they come of the secret, and of what went over the network.
+TEST(Authentication, RefusesAtEitherEndToEncryptWithKeysOfNoSecret) {
+  Claim encrypted = claim();
+  encrypted.tls = true;
+  Ends ends(Secret(), encrypted, Secret(), encrypted);
+  EXPECT_TRUE(ends.run().neither_done());
+  EXPECT_EQ(ends.initiator_state, AuthInitiator::State::failed);
+  EXPECT_EQ(ends.initiator.failure(), AuthFailure::no_tls_key);
+  EXPECT_TRUE(ends.to_acceptor.empty()) << "it speaks to an end that could be anybody's";
+
+  SeededRandom random(7);
+  AuthAcceptor acceptor(Secret(), encrypted, random);
+  AuthHello hello;
+  hello.tls = 1;
+  std::string answer;
+  std::string_view input = bytes_of(hello);
+  EXPECT_EQ(acceptor.advance(input, answer), AuthAcceptor::State::failed);
+  EXPECT_TRUE(answer.empty());
+}
+
 TEST(Authentication, RefusesAnotherJobRankOrPurposeAndSaysWhich) {
   Claim other_job = claim(), other_rank = claim(), other_purpose = claim(), other_self = claim();
   other_job.job = 1;

@@ -167,7 +167,11 @@ bool Join::connected(Caller& caller, TimePoint now) {
   caller.awaited = sizeof(AuthChallenge);
   std::string output;
   std::string_view nothing;
-  caller.proof->advance(nothing, output);
+  if (caller.proof->advance(nothing, output) == AuthInitiator::State::failed) {
+    caller.refused = caller.proof->failure();
+    give_up(caller, std::string(describe(caller.refused)), now);
+    return false;
+  }
   static_cast<void>(caller.greeting->write(output));  // where it fails, nothing comes either
   return true;
 }
