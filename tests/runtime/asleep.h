@@ -1,0 +1,32 @@
+// When another thread has come to where it waits.
+#pragma once
+
+#include <sched.h>
+#include <sys/types.h>
+
+#include <atomic>
+#include <fstream>
+#include <string>
+
+namespace tutti::test {
+
+/// Whether a thread of this process sleeps, by the kernel's word.
+inline bool sleeps(pid_t thread) {
+  std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
+  const std::string stat{std::istreambuf_iterator<char>(file), {}};
+  const auto name_end = stat.rfind(") ");  // a thread may be named anything
+  return name_end != std::string::npos && stat[name_end + 2] == 'S';
+}
+
+/// Returns when `thread`, once it is known, stays asleep (a lock that it waits for on its way is
+/// soon free), or when `ended` is true: whether it sleeps.
+inline bool falls_asleep(const std::atomic<pid_t>& thread, const std::atomic<bool>& ended) {
+  constexpr int kLooks = 500;
+  for (int looks = 0; looks < kLooks; sched_yield()) {
+    if (ended) return false;
+    looks = thread != 0 && sleeps(thread) ? looks + 1 : 0;
+  }
+  return true;
+}
+
+}  // namespace tutti::test
