@@ -70,6 +70,7 @@ CommunicatorImpl::~CommunicatorImpl() {
     return;
   }
   drain();
+  pool_->await_waiters();
   if (registered_ || attended_) parts_.runtime->remove(*this);
   --parts_.family->communicators;
   const std::scoped_lock last_owner(engine_mutex_, mutex_);  // who ended the last one has let go

@@ -60,6 +60,25 @@ void Operation::part_ended(const Error* error) noexcept {
 
 bool Operation::owner_lives() const noexcept { return !pool_->abandoned(); }
 
+// Counted before it looks whether the operation is done, and the owner looks for waiters after all
+// are: one of the two sees the other, for which both need the one order of all such accesses.
+Operation::Waiter::Waiter(const Operation& operation) noexcept : operation_(operation) {
+  operation_.pool_->waiters_.fetch_add(1, std::memory_order_seq_cst);
+}
+
+Operation::Waiter::~Waiter() {
+  std::atomic<int>& waiters = operation_.pool_->waiters_;
+  if (waiters.fetch_sub(1, std::memory_order_release) == 1) waiters.notify_all();
+}
+
+bool Operation::Waiter::owner_stays() const noexcept {
+  return !operation_.done_.load(std::memory_order_seq_cst);
+}
+
+void OperationPool::await_waiters() const noexcept {
+  while (const int waiters = waiters_.load(std::memory_order_seq_cst)) waiters_.wait(waiters);
+}
+
 void Operation::let_go() noexcept {
   if (references_.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
   const std::shared_ptr<OperationPool> pool = std::move(pool_);

@@ -66,7 +66,21 @@ class alignas(64) Operation {
   /// Of one that was not started: whether `owner` still is.
   bool owner_lives() const noexcept;
 
-  CommunicatorImpl* owner = nullptr;  ///< Alive until done, if it was started.
+  /// Keeps the owner of one that was started from going, where the operation is not done.
+  class Waiter {
+   public:
+    explicit Waiter(const Operation& operation) noexcept;
+    ~Waiter();
+    Waiter(const Waiter&) = delete;
+    Waiter& operator=(const Waiter&) = delete;
+    /// False: the operation is done, and the owner may be gone.
+    bool owner_stays() const noexcept;
+
+   private:
+    const Operation& operation_;
+  };
+
+  CommunicatorImpl* owner = nullptr;  ///< Alive until done, if it was started; see Waiter.
   PlannedCall call;
   BlockTable own_blocks;  ///< Of a variable call that is not persistent. Keeps its memory.
   Transfer transfer;      ///< Of a send or receive, in place of `call`.
@@ -131,6 +145,9 @@ class OperationPool : public std::enable_shared_from_this<OperationPool> {
   /// The communicator goes.
   void abandon() noexcept { abandoned_.store(true, std::memory_order_release); }
   bool abandoned() const noexcept { return abandoned_.load(std::memory_order_acquire); }
+  /// Returns when no Operation::Waiter is left. The communicator, when all operations are done: who
+  /// comes from then on does not touch it.
+  void await_waiters() const noexcept;
 
  private:
   friend class Operation;
@@ -140,6 +157,7 @@ class OperationPool : public std::enable_shared_from_this<OperationPool> {
   Operation* free_ = nullptr;                    // calling thread only
   std::atomic<Operation*> given_back_{nullptr};  // since it looked last
   std::atomic<bool> abandoned_{false};
+  std::atomic<int> waiters_{0};
 };
 
 /// Operations in the order in which they were issued, without a lock: push() by the calling thread,

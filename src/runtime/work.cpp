@@ -8,6 +8,15 @@
 
 namespace tutti {
 
+namespace {
+
+bool help(const Operation& operation, TimePoint limit) {
+  const Operation::Waiter waiter(operation);
+  return !waiter.owner_stays() || operation.owner->help(operation, limit);
+}
+
+}  // namespace
+
 Work::Work(Operation& operation) noexcept : operation_(&operation) { operation.hold(); }
 Work::Work(const Work& other) noexcept : operation_(other.operation_) {
   if (operation_ != nullptr) operation_->hold();
@@ -24,13 +33,13 @@ Work::~Work() {
 bool Work::done() const noexcept { return operation_ == nullptr || operation_->done(); }
 
 void Work::wait() {
-  if (!done()) operation_->owner->help(*operation_, TimePoint::max());
+  if (!done()) help(*operation_, TimePoint::max());
   if (operation_ != nullptr && operation_->error()) throw *operation_->error();
 }
 
 void Work::wait(std::chrono::milliseconds limit) {
   const auto until = std::chrono::steady_clock::now() + std::min(limit, kLongestTimeout);
-  if (!done() && !operation_->owner->help(*operation_, until))
+  if (!done() && !help(*operation_, until))
     throw Error(ErrorKind::timeout, "the operation had not ended after " +
                                         std::to_string(limit.count()) +
                                         " ms of waiting; it goes on, and can be waited for again");

@@ -300,6 +300,20 @@ class Package(unittest.TestCase):
         with self.assertRaisesRegex(tutti.UsageError, "add_to"):
             comm.barrier_init(group=tutti.Group())
 
+    def test_a_communicator_is_closed_beside_threads_that_wait(self):
+        def closed(comm):
+            works = [comm.barrier_async() for _ in range(3)]
+            waiters = [threading.Thread(target=work.wait) for work in works]
+            for each in waiters:
+                each.start()
+            comm.close()
+            for each in waiters:
+                each.join()
+            return all(work.done() for work in works)
+
+        for _ in range(50):
+            self.assertEqual(run(2, closed), [True, True])
+
     def test_buffers_that_peers_reach(self):
         for size in (1, 2, 3):
             run(size, buffers)

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <future>
@@ -10,7 +11,11 @@
 #include <stdexcept>
 
 #include "allocations.h"
+#include "asleep.h"
+#include "common/random.h"
+#include "runtime/setup.h"
 #include "threads.h"
+#include "transport/local/local.h"
 
 namespace tutti::test {
 namespace {
@@ -195,6 +200,64 @@ TEST(WorksInTheBackground, TheCommunicatorsEndIsWokenByItsLastOperation) {
     comm.barrier_async().then([&](const Error*) { ended.set_value(); });
     ended.get_future().wait();
   }
+}
+
+/// The steady clock, in which one thread is kept when it asks for the time.
+class KeepingClock final : public Clock {
+ public:
+  TimePoint now() const override {
+    if (std::this_thread::get_id() == kept_.load()) {
+      inside_ = true;
+      inside_.notify_all();
+      open_.wait(false);
+    }
+    return SteadyClock().now();
+  }
+  void keep_this_thread() { kept_ = std::this_thread::get_id(); }
+  void await_it() const { inside_.wait(false); }
+  void open() {
+    open_ = true;
+    open_.notify_all();
+  }
+
+ private:
+  std::atomic<std::thread::id> kept_;
+  mutable std::atomic<bool> inside_ = false;
+  std::atomic<bool> open_ = false;
+};
+
+// Whoever waits advances the communicator: it is inside when the operation ends, and for a while
+// after.
+TEST(WorksInTheBackground, TheCommunicatorsEndWaitsForAThreadThatWaitsForItsWork) {
+  auto clock = std::make_unique<KeepingClock>();
+  KeepingClock& kept = *clock;
+  const auto runtime = std::make_shared<Runtime>(quick_config("local"), std::move(clock),
+                                                 std::make_unique<SystemRandom>());
+  std::optional<Communicator> comm = CommunicatorImpl::make(
+      join_threads(std::make_shared<MemoryStore>(), 0, {runtime, std::make_shared<local::Hub>(1)}));
+  std::int32_t got = 0;
+  const std::int32_t sent = 7;
+  Work work = comm->recv_async(std::span(&got, 1), 0);
+  std::thread waiter([&] {
+    kept.keep_this_thread();
+    EXPECT_EQ(outcome_of([&] { work.wait(); }), "");
+  });
+  kept.await_it();
+  comm->send(std::span(&sent, 1), 0);
+  while (!work.done()) std::this_thread::yield();
+
+  std::atomic<pid_t> ending = 0;
+  std::atomic<bool> ended = false;
+  std::thread end([&] {
+    ending = gettid();
+    comm.reset();
+    ended = true;
+  });
+  EXPECT_TRUE(falls_asleep(ending, ended)) << "the communicator is gone";
+  kept.open();
+  waiter.join();
+  end.join();
+  EXPECT_EQ(got, sent);
 }
 
 // The thread that ended the work must leave the messages to the caller's.
