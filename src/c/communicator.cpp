@@ -3,6 +3,7 @@
 #include "c/handles.h"
 #include "c/store.h"
 #include "c/structs.h"
+#include "runtime/communicator_impl.h"
 
 namespace tutti::c {
 namespace {
@@ -28,6 +29,10 @@ Communicator& communicator(tuttiComm_t comm) { return checked(comm, "comm").comm
 
 using namespace tutti::c;
 using tutti::Communicator;
+
+tuttiComm::tuttiComm(Communicator c) : communicator(std::move(c)) {
+  tutti::CommunicatorImpl::keep(communicator, buffers);
+}
 
 tuttiResult_t tuttiGetVersion(int* version) {
   return guarded([&] { result(version, "version") = TUTTI_VERSION_CODE; });
@@ -125,13 +130,13 @@ tuttiResult_t tuttiMemAlloc(tuttiComm_t comm, size_t bytes, void** data) {
     result(data, "data") = nullptr;
     tutti::Buffer buffer = tutti::Buffer::allocate(communicator(comm), bytes);
     *data = buffer.data();
-    if (bytes > 0) comm->buffers.emplace(*data, std::move(buffer));
+    if (bytes > 0) comm->buffers->emplace(*data, std::move(buffer));
   });
 }
 
 tuttiResult_t tuttiMemFree(tuttiComm_t comm, void* data) {
   return guarded([&] {
-    if (checked(comm, "comm").buffers.erase(data) == 0 && data != nullptr)
+    if (checked(comm, "comm").buffers->erase(data) == 0 && data != nullptr)
       throw tutti::Error(tutti::ErrorKind::usage,
                          "data is not what tuttiMemAlloc gave for comm, or has been freed");
   });

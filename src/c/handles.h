@@ -45,11 +45,14 @@ T& result(T* pointer, const char* name) {
 }  // namespace tutti::c
 
 struct tuttiComm : tutti::c::Marked<0x434f4d4d> {
-  explicit tuttiComm(tutti::Communicator c) : communicator(std::move(c)) {}
+  explicit tuttiComm(tutti::Communicator c);
 
+  /// By where they begin. The communicator's inside has them as well: it goes after its last call,
+  /// and after this where a callback destroys it.
+  const std::shared_ptr<std::map<const void*, tutti::Buffer>> buffers =
+      std::make_shared<std::map<const void*, tutti::Buffer>>();
   tutti::Communicator communicator;
-  std::map<const void*, tutti::Buffer> buffers;  ///< By where they begin.
-  std::atomic<int> persistent_calls{0};          ///< That are not freed: they must not outlive it.
+  std::atomic<int> persistent_calls{0};  ///< That are not freed: they must not outlive it.
 };
 
 struct tuttiGroup : tutti::c::Marked<0x47525550> {

@@ -132,6 +132,8 @@ class CommunicatorImpl final : public Advanced {
   void callback_threw(const char* what) noexcept;
 
   static Communicator make(CommunicatorParts parts);
+  /// What the communicator's calls use: it goes when no call is left, however late that is.
+  static void keep(Communicator& communicator, std::shared_ptr<void> used) noexcept;
   /// At once, or from a callback, which the end would wait for, in a thread of its own.
   static void destroy(std::unique_ptr<CommunicatorImpl> communicator) noexcept;
 
@@ -251,6 +253,7 @@ class CommunicatorImpl final : public Advanced {
   bool help_until(Done&& done, TimePoint limit);
   void fail(const Error& error) noexcept;
 
+  std::shared_ptr<void> kept_;  // first, so that it goes last
   CommunicatorParts parts_;
   const WaitPolicy policy_;
   Board& board_;               // the transport's own

@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <string>
@@ -10,6 +13,7 @@
 
 #include <tutti/tutti.hpp>
 
+#include "../runtime/asleep.h"
 #include "../runtime/processes.h"
 #include "calls.h"
 #include "rendezvous/memory_store.h"
@@ -106,6 +110,73 @@ TEST(CAbi, SplitDupAndSubgroupMakeCommunicatorsAndNullForTheRest) {
 }
 
 TEST(CAbi, BuffersAreAllocatedUsedFreedAndNotFreedTwice) { expect_well(buffers_of_a_communicator); }
+
+/// Two ranks, the first of which sums up memory of its communicator, which it destroys meanwhile.
+class DestroyedMeanwhile {
+ public:
+  DestroyedMeanwhile() {
+    const tuttiConfig_t config = quick();
+    EXPECT_EQ(tuttiCommInitInProcess(comms_, 2, &config), tuttiSuccess);
+  }
+  void start(tuttiWork_t* work) {
+    void* memory = nullptr;
+    ASSERT_EQ(tuttiMemAlloc(comms_[0], kElements * sizeof(float), &memory), tuttiSuccess);
+    std::fill_n(static_cast<float*>(memory), kElements, 1.0F);
+    ASSERT_EQ(
+        tuttiAllReduce(memory, memory, kElements, tuttiFloat32, tuttiSum, comms_[0], nullptr, work),
+        tuttiSuccess);
+  }
+  tuttiComm_t& first() { return comms_[0]; }
+  tuttiComm_t second() { return comms_[1]; }
+  /// The second one's part, to its end.
+  void finish() {
+    std::vector<float> data(kElements, 2.0F);
+    EXPECT_EQ(tuttiAllReduce(data.data(), data.data(), kElements, tuttiFloat32, tuttiSum, comms_[1],
+                             nullptr, nullptr),
+              tuttiSuccess);
+    EXPECT_THAT(data, Each(3.0F));
+    EXPECT_EQ(tuttiCommDestroy(comms_[1]), tuttiSuccess);
+  }
+
+ private:
+  static constexpr std::size_t kElements = 1u << 20;  // memory that is given back to the system
+  tuttiComm_t comms_[2] = {};
+};
+
+TEST(CAbi, MemoryOfACommunicatorIsFreedWhenItsEndHasWaitedForTheCallsThatUseIt) {
+  DestroyedMeanwhile ranks;
+  tuttiWork_t work = nullptr;
+  ranks.start(&work);
+  std::atomic<pid_t> ending = 0;
+  std::atomic<bool> ended = false;
+  std::thread end([&] {
+    ending = gettid();
+    EXPECT_EQ(tuttiCommDestroy(ranks.first()), tuttiSuccess);
+    ended = true;
+  });
+  EXPECT_TRUE(falls_asleep(ending, ended));
+  ranks.finish();
+  end.join();
+  EXPECT_EQ(tuttiWorkWait(work), tuttiSuccess);
+  EXPECT_EQ(tuttiWorkFree(work), tuttiSuccess);
+}
+
+TEST(CAbi, MemoryOfACommunicatorThatACallbackDestroysIsThereForTheCallsBehind) {
+  DestroyedMeanwhile ranks;
+  tuttiWork_t before = nullptr;
+  tuttiWork_t work = nullptr;
+  ASSERT_EQ(tuttiBarrier(ranks.first(), nullptr, &before), tuttiSuccess);
+  const auto destroy = [](tuttiResult_t, const char*, void* comm) {
+    EXPECT_EQ(tuttiCommDestroy(*static_cast<tuttiComm_t*>(comm)), tuttiSuccess);
+  };
+  ASSERT_EQ(tuttiWorkThen(before, destroy, &ranks.first()), tuttiSuccess);
+  ranks.start(&work);
+  EXPECT_EQ(tuttiBarrier(ranks.second(), nullptr, nullptr), tuttiSuccess);
+  for (int done = 0; done == 0;) EXPECT_EQ(tuttiWorkTest(before, &done), tuttiSuccess);
+  ranks.finish();
+  EXPECT_EQ(tuttiWorkWait(work), tuttiSuccess);
+  for (const tuttiWork_t each : {before, work}) EXPECT_EQ(tuttiWorkFree(each), tuttiSuccess);
+}
 
 TEST(CAbi, OptionsChooseTheAlgorithmAndAreReadAsFarAsTheirSizeGoes) {
   expect_well(options_of_a_call);
