@@ -90,11 +90,7 @@ Backend::WorkPtr Backend::work(c10d::OpType what, const char* title, const Tenso
 // Counted before it is started, since it may end at once.
 void Backend::start_together(std::vector<WorkPtr> parts, const WorkPtr& whole, tutti::Work handle) {
   begins();
-  for (const WorkPtr& part : parts) part->joins(handle);
-  whole->started(std::move(handle), [this, parts = std::move(parts)](const Error* error) {
-    for (const WorkPtr& part : parts) part->ended(error);
-    ends();
-  });
+  whole->started(std::move(handle), std::move(parts), [this] { ends(); });
 }
 
 void Backend::begins() {

@@ -102,7 +102,12 @@ Backend::Handle Backend::allreduce_sparse(Tensors& tensors, const c10d::Allreduc
       sparse_ = std::move(made);
     }
     begins();
-    work = sparse_->start(tensor, timeout_of(terms), ++number_, completions_, [this] { ends(); });
+    try {
+      work = sparse_->start(tensor, timeout_of(terms), ++number_, completions_, [this] { ends(); });
+    } catch (...) {
+      ends();
+      throw;
+    }
   } catch (const Error& error) {
     rethrow(error);
   }

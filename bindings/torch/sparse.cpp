@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/List.h>
 
 #include "tensors.h"
@@ -89,6 +90,7 @@ class SparseWork final : public c10d::Work {
 
 std::exception_ptr summed(Communicator& comm, const at::Tensor& tensor, at::Tensor& sum,
                           const CallOptions& options) {
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;  // as Work::end()
   try {
     try {
       sum = sum_of(comm, tensor, options);

@@ -2,6 +2,7 @@
 
 #include <torch/csrc/utils/pybind.h>
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/List.h>
 #include <c10/util/Exception.h>
 
@@ -39,6 +40,7 @@ void raise_interruption() {
 Work::Work(int rank, c10d::OpType what, const char* title, const std::vector<at::Tensor>& inputs,
            std::shared_ptr<Completions> completions, std::uint64_t number)
     : c10d::Work(rank, what, title, inputs),
+      title_(title),
       completions_(std::move(completions)),
       number_(number) {}
 
@@ -52,6 +54,7 @@ at::Tensor Work::output(const at::Tensor& tensor, bool reads) {
     held_.push_back(tensor);
     return tensor;
   }
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;  // which would keep the copy
   const at::Tensor piece =
       reads ? tensor.contiguous() : at::empty_like(tensor, at::MemoryFormat::Contiguous);
   copies_.emplace_back(tensor, piece);
@@ -63,23 +66,51 @@ void Work::give(std::vector<std::vector<at::Tensor>> result) {
   if (!result.empty()) result_ = std::move(result.front());
 }
 
-void Work::started(tutti::Work handle, std::function<void(const Error*)> ended) {
+void Work::started(tutti::Work handle, std::vector<c10::intrusive_ptr<Work>> parts,
+                   std::function<void()> ended) {
   handle_ = std::move(handle);
+  for (const auto& part : parts) part->handle_ = handle_;
   auto self = c10::intrusive_ptr<Work>::reclaim_copy(this);
-  tutti::Work(handle_).then([self = std::move(self), ended = std::move(ended)](const Error* error) {
-    self->ended(error);
-    ended(error);
+  tutti::Work(handle_).then([self = std::move(self), parts = std::move(parts),
+                             ended = std::move(ended)](const Error* error) {
+    self->end(error);
+    for (const auto& part : parts) {
+      part->end(error);
+      if (part->error_ && !self->error_) self->error_ = part->error_;
+    }
+    ended();
   });
 }
 
-void Work::ended(const Error* error) {
-  if (error != nullptr)
-    error_ = *error;
-  else
-    for (const auto& [tensor, piece] : copies_) tensor.copy_(piece);
+template <typename Step>
+void Work::attempt(const char* failed, Step&& step) noexcept {
+  std::string why = "an exception of an unknown type";
+  try {
+    return step();
+  } catch (const c10::Error& thrown) {
+    why = thrown.what_without_backtrace();
+  } catch (const std::exception& thrown) {
+    why = thrown.what();
+  } catch (...) {
+  }
+  if (!error_)
+    error_.emplace(ErrorKind::internal,
+                   c10::str("rank ", rank_, ": ", title_, " ended well, but ", failed, ": ", why));
+}
+
+// Its own results are written below autograd, as those are that lie where the call writes them: it
+// would refuse a parameter, which is a leaf, and a tensor of inference mode.
+void Work::end(const Error* error) noexcept {
+  if (error != nullptr) error_ = *error;
+  if (!error_)
+    attempt("its result cannot be copied to the tensor that it was called with", [this] {
+      const at::AutoDispatchBelowADInplaceOrView below_autograd;
+      for (const auto& [tensor, piece] : copies_) tensor.copy_(piece);
+    });
   copies_.clear();
   held_.clear();
-  if (recordFunctionEndCallback_) std::exchange(recordFunctionEndCallback_, nullptr)();
+  if (recordFunctionEndCallback_)
+    attempt("the profiler's callback failed", std::exchange(recordFunctionEndCallback_, nullptr));
 }
 
 std::exception_ptr Work::exception() const {

@@ -48,12 +48,10 @@ class Work final : public c10d::Work {
   void give(std::vector<std::vector<at::Tensor>> result);
   Received& received() noexcept { return received_; }
 
-  /// It is under way. `ended` is called once it has ended, in whatever thread.
-  void started(tutti::Work handle, std::function<void(const Error*)> ended);
-  /// It is under way as a part of a call that says when it has ended().
-  void joins(tutti::Work whole) { handle_ = std::move(whole); }
-  /// Before its handle is done.
-  void ended(const Error* error);
+  /// It is under way, with those that are parts of it. `ended` is called once they have ended, well
+  /// or not, in whatever thread.
+  void started(tutti::Work handle, std::vector<c10::intrusive_ptr<Work>> parts,
+               std::function<void()> ended);
 
   bool isCompleted() override { return handle_.done(); }
   bool isSuccess() const override { return handle_.done() && !error_; }
@@ -67,10 +65,17 @@ class Work final : public c10d::Work {
   std::uint64_t getSequencenumber() const override { return number_; }
 
  private:
+  /// Before its handle is done, in whatever thread.
+  void end(const Error* error) noexcept;
+  /// Runs `step` of the end; what it throws is the call's error, unless it has one.
+  template <typename Step>
+  void attempt(const char* failed, Step&& step) noexcept;
+
   /// A future of `type` that is completed with value(), or with the error where `fails`.
   template <typename Value>
   c10::intrusive_ptr<c10::ivalue::Future> future_of(c10::TypePtr type, bool fails, Value value);
 
+  const char* const title_;
   const std::shared_ptr<Completions> completions_;
   const std::uint64_t number_;
   tutti::Work handle_;

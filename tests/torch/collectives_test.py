@@ -175,6 +175,30 @@ def tensors_that_are_not_contiguous():
     expect(square, torch.arange(12.0).view(3, 4) * size + sum(range(size)))
 
 
+def tensors_that_autograd_would_not_let_be_written():
+    rank, size = here()
+    total = float(sum(range(size)))
+    for blocking in (True, False):
+        weight = torch.nn.Parameter(torch.full((2, 3, 4, 4), float(rank)).to(memory_format=torch.channels_last))
+        entries = torch.nn.Parameter(torch.full((3,), float(rank)).to_sparse())
+        mine = torch.full((6, 4), float(rank))
+        with torch.inference_mode():
+            inferred = torch.full((6, 4), float(rank))
+        for data in (weight, entries, inferred[:, ::2]):
+            work = dist.all_reduce(data, async_op=not blocking)
+            if not blocking:
+                waited(work)
+        with torch.inference_mode():
+            work = dist.all_reduce(mine.t(), async_op=not blocking)
+            if not blocking:
+                waited(work)
+        for data in (weight.detach(), entries.detach().to_dense(), inferred[:, ::2], mine):
+            expect(data, torch.full(data.shape, total))
+        expect(inferred[:, 1::2], torch.full((6, 2), float(rank)))
+        weight.sum().backward()
+        expect(weight.grad, torch.ones(weight.shape))
+
+
 def coalesced():
     rank, size = here()
     tensors = [torch.full((each + 1,), float(rank)) for each in range(4)]
@@ -389,6 +413,9 @@ class OnEveryNumberOfRanks(unittest.TestCase):
 
     def test_tensors_that_are_not_contiguous_are_copied_and_copied_back(self):
         self.on_ranks(tensors_that_are_not_contiguous)
+
+    def test_what_autograd_guards_is_copied_back_all_the_same(self):
+        self.on_ranks(tensors_that_autograd_would_not_let_be_written)
 
     def test_coalesced_calls(self):
         self.on_ranks(coalesced)

@@ -149,6 +149,29 @@ def destroyed_with_calls_under_way():
     return until_rank_0_is_done(destroys)
 
 
+def resized_meanwhile():
+    """What each call's result cannot be copied back to is its work's error, and the group goes on."""
+    said = []
+    if dist.get_rank() == 1:
+        for k in range(2):
+            dist.recv(torch.zeros(1), 0)
+            dist.send(torch.ones(12), 0, tag=1)
+        dist.recv(torch.zeros(1), 0)
+        dist.all_reduce(torch.ones(3, 4))
+    else:
+        for call in (lambda data: dist.irecv(data, 1, tag=1),
+                     lambda data: dist.batch_isend_irecv([dist.P2POp(dist.irecv, data, 1, tag=1)])[0],
+                     lambda data: dist.all_reduce(data, async_op=True)):
+            data = torch.zeros(4, 3).t()
+            work = call(data)
+            future = work.get_future()
+            data.resize_(5)
+            dist.send(torch.zeros(1), 1)
+            said += [complaint(work.wait), complaint(future.wait), str(work.is_success())]
+    dist.barrier()
+    return said
+
+
 def sparse_sums_aborted():
     data = torch.sparse_coo_tensor([[1]], [1.0], (3,))
     dist.all_reduce(data)
@@ -246,6 +269,13 @@ class Faults(unittest.TestCase):
 
     def test_destroying_with_calls_under_way_ends_them(self):
         holds(ranks.run(2, destroyed_with_calls_under_way)[0], "destroyed with calls under way")
+
+    def test_a_result_that_cannot_be_copied_back_is_an_error(self):
+        said = ranks.end(ranks.start(2, resized_meanwhile), limit=60.0)
+        self.assertEqual(said[1], [])
+        for k, each in enumerate(said[0]):
+            for part in ["False"] if k % 3 == 2 else ["DistBackendError", "rank 0", "cannot be copied", "(5)"]:
+                self.assertIn(part, each)
 
     def test_abort_ends_what_waits_here_and_on_the_peer(self):
         self.both(aborted, "rank 0 aborted")
