@@ -14,6 +14,8 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "perf" / "compare"))
 from machines import Machines  # noqa: E402
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "watchdog"))
+import watched  # noqa: E402
 
 TEST_RUNTIME, TUTTI_PERF = map(os.path.abspath, sys.argv[1:3])
 ELSEWHERE = "TUTTI_TEST_NETEM"
@@ -89,4 +91,5 @@ if __name__ == "__main__":
     prefix = os.environ.pop(ELSEWHERE, "").split()
     if prefix and not netem_works():
         os.execvp(prefix[0], [*prefix, sys.executable, os.path.abspath(__file__), TEST_RUNTIME, TUTTI_PERF])
-    unittest.main(argv=sys.argv[:1], verbosity=2)
+    watched.PATIENCE_S = 400  # each run has 200, on a virtual machine perhaps
+    watched.main()

@@ -9,6 +9,9 @@ import tempfile
 import unittest
 import xml.etree.ElementTree as xml
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "watchdog"))
+import watched  # noqa: E402
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "perf" / "compare"))
 
@@ -275,4 +278,4 @@ class OurSide(unittest.TestCase):
 
 if __name__ == "__main__":
     OurSide.TUTTI_RUN, OurSide.TUTTI_BENCH = sys.argv[1:]
-    unittest.main(argv=sys.argv[:1], verbosity=2)
+    watched.main()

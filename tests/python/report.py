@@ -1,8 +1,12 @@
 """unittest's report with each test's outcome in a line of its own, whatever ranks write in between."""
 
 import collections
+import pathlib
 import sys
 import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "watchdog"))
+import watched  # noqa: E402
 
 
 class Result(unittest.TestResult):
@@ -12,10 +16,12 @@ class Result(unittest.TestResult):
 
     def startTest(self, test):
         super().startTest(test)
+        watched.begins(test.id())
         self.all[test._testMethodName] = ("passed", "")
 
     def stopTest(self, test):
         super().stopTest(test)
+        watched.begins(f"what is after {test.id()}")
         outcome, why = self.all[test._testMethodName]
         words = {"passed": "ok", "failed": "FAIL", "skipped": f"skipped {why!r}"}[outcome]
         sys.stderr.write(f"\n{test._testMethodName} ({type(test).__name__}) ... {words}\n")

@@ -10,6 +10,7 @@
 #include "../rendezvous/machines.h"
 #include "processes.h"
 #include "threads.h"
+#include "watchdog.h"
 
 namespace tutti::test {
 namespace {
@@ -169,6 +170,7 @@ TEST_F(TwoMachines, AFrozenRankAndACutCableAreReportedByTheDeadline) {
 // goes, one with none, and one that no cable is cut of, whose receiver computes for longer than a
 // vanished machine is given.
 TEST_F(TwoMachines, AVanishedOneIsLostLongBeforeTheDeadlineAndAPeerThatComputesIsNot) {
+  watchdog::allow(std::chrono::minutes(3));
   constexpr std::chrono::seconds kComputes{40};
   const auto job = [this](int rank, const char* placement, int port,
                           const std::string& by = "auto") {

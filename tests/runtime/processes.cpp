@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "threads.h"
+#include "watchdog.h"
 
 namespace tutti::test {
 
@@ -46,7 +47,10 @@ std::string Processes::outcome(int rank) {
   char buffer[4096];
   for (;;) {
     pollfd readable{which.report, POLLIN, 0};
-    if (poll(&readable, 1, kPatienceMs) <= 0) return "still running after a minute";
+    if (poll(&readable, 1, kPatienceMs) <= 0) {
+      watchdog::write_stacks();
+      return "still running after a minute";
+    }
     const ssize_t bytes = read(which.report, buffer, sizeof buffer);
     if (bytes <= 0) break;
     text.append(buffer, static_cast<std::size_t>(bytes));

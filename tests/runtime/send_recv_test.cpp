@@ -7,6 +7,7 @@
 
 #include "processes.h"
 #include "threads.h"
+#include "watchdog.h"
 
 namespace tutti::test {
 namespace {
@@ -130,6 +131,8 @@ TEST_P(SendRecv, ARankSendsToItself) {
 }
 
 TEST_P(SendRecv, ManyMoreMessagesThanAnyBufferHoldsArriveInOrder) {
+  watchdog::allow(
+      std::chrono::minutes(3));  // a message is a wake-up, on busy cores of a millisecond
   run(2, [](Communicator& comm) {
     constexpr int kMessages = 20'000;
     for (int k = 0; k < kMessages; ++k) {

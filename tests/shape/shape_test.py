@@ -7,6 +7,9 @@ import sys
 import tempfile
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "watchdog"))
+import watched  # noqa: E402
+
 SHAPE = pathlib.Path(__file__).with_name("shape.py")
 
 SOUND = {
@@ -179,4 +182,4 @@ class Shape(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    watched.main(sys.argv)

@@ -16,6 +16,8 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "watchdog.h"
+
 namespace tutti::tools {
 namespace {
 
@@ -81,7 +83,10 @@ Command::~Command() {
 bool Command::pump() {
   pollfd fds[] = {{unread_ ? -1 : out_fd_.get(), POLLIN, 0}, {err_fd_.get(), POLLIN, 0}};
   if (fds[0].fd < 0 && fds[1].fd < 0) return false;
-  if (::poll(fds, 2, std::chrono::milliseconds(kLimit).count()) <= 0) return false;
+  if (::poll(fds, 2, std::chrono::milliseconds(kLimit).count()) <= 0) {
+    watchdog::write_stacks();
+    return false;
+  }
   if (fds[0].revents != 0) read_some(out_fd_, out_);
   if (fds[1].revents != 0) read_some(err_fd_, err_);
   return true;

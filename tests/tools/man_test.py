@@ -10,6 +10,9 @@ import subprocess
 import sys
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "watchdog"))
+import watched  # noqa: E402
+
 TOOLS_FOLDER, PAGES_FOLDER = map(pathlib.Path, sys.argv[1:3])
 TOOLS = ["tutti-info", "tutti-perf", "tutti-plan", "tutti-run"]
 
@@ -52,4 +55,4 @@ class Man(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1], verbosity=2)
+    watched.main()

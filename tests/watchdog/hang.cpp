@@ -1,0 +1,63 @@
+// What watchdog_test.py runs: tests that hang, in ways that the stacks must show.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <thread>
+
+#include "watchdog.h"
+
+// No lambdas, and outside of unnamed namespaces: their names are looked for.
+[[gnu::noinline]] void hangs_in_a_thread() {
+  for (;;) pause();
+}
+[[gnu::noinline]] void hangs_in_a_child() {
+  for (;;) pause();
+}
+[[gnu::noinline]] void is_stopped() {
+  for (;;) raise(SIGSTOP);
+}
+
+namespace {
+
+TEST(Hangs, InAThreadInAChildAndInOneThatIsStopped) {
+  std::thread thread(hangs_in_a_thread);
+  for (const auto body : {hangs_in_a_child, is_stopped}) {
+    const pid_t child = fork();
+    if (child == 0) body();
+    // Its number, and what tells those that were still there from those that the watchdog has
+    // ended.
+    printf("child %d\n", static_cast<int>(child));
+  }
+  fflush(stdout);
+  thread.join();
+}
+
+// The process that hangs has no parent any more.
+TEST(Hangs, InAProgramWhoseParentHasEnded) {
+  const pid_t child = fork();
+  if (child == 0) {
+    if (fork() == 0) execlp("sleep", "sleep", "1000", nullptr);
+    _exit(0);
+  }
+  waitpid(child, nullptr, 0);
+  hangs_in_a_thread();
+}
+
+TEST(Hangs, InsideMallocWithItsLock) {
+  // A buffer of standard output that is being written to is locked, as malloc's arenas are.
+  flockfile(stdout);
+  std::thread([] { printf("never"); }).join();
+}
+
+TEST(Passes, AlthoughItTakesLongerThanOthersAsItSays) {
+  tutti::watchdog::allow(std::chrono::seconds(60));
+  usleep(1'500'000);  // longer than the patience that watchdog_test.py gives
+}
+
+TEST(Passes, AndWritesStacksWhenItWants) { tutti::watchdog::write_stacks(); }
+
+}  // namespace

@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""Writes the stacks of all threads of a process, and of all processes that it has started, to standard error.
+
+usage: tests/watchdog/stacks.py --show|--kill|--watch <process> [<why>]
+
+--kill then ends those that it has started, not itself. --watch reads lines "<seconds> <what>" from standard input, each of
+which replaces the one before, and ends when the process does; when one's time is over, it does as --kill, and ends the
+process, too. Those that run Python are ended by SIGABRT first, by which their faulthandler says where their Python code is.
+"""
+
+import os
+import pathlib
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+TOOLS = {  # by what unwinds a process; both are short of symbols where these were stripped, not of stacks
+    "eu-stack": ["-p"],
+    "gdb": ["-nx", "-batch", "-iex", "set debuginfod enabled off", "-ex", "thread apply all backtrace", "-p"],
+}
+MARK = "TUTTI_TEST_WATCHED"
+PATIENCE_S, ALL_S, MOST = 10, 60, 32  # for one process, for all, and how many
+
+
+def say(text):
+    sys.stderr.write(text.rstrip("\n") + "\n")
+    sys.stderr.flush()
+
+
+def read(pid, name):
+    try:
+        return pathlib.Path(f"/proc/{pid}/{name}").read_bytes().decode(errors="replace")
+    except OSError:  # it has just ended, or is another user's
+        return ""
+
+
+def processes():
+    """Parents by process, less this one and zombies."""
+    found = {}
+    for entry in os.listdir("/proc"):
+        fields = read(entry, "stat").rpartition(")")[2].split() if entry.isdigit() else []
+        if fields and fields[0] != "Z" and int(entry) != os.getpid():
+            found[int(entry)] = int(fields[1])
+    return found
+
+
+def started_by(root):
+    """Its descendants, and those that carry its mark because their parents have ended."""
+    parents = processes()
+    family = {root}
+    family |= {pid for pid in parents if f"{MARK}={root}" in read(pid, "environ").split("\0")}
+    for _ in parents:
+        more = {pid for pid, parent in parents.items() if parent in family} - family
+        if not more:
+            break
+        family |= more
+    return sorted(family - {root, os.getpid()})
+
+
+def tool():
+    return next(([path, *options] for name, options in TOOLS.items() if (path := shutil.which(name))), None)
+
+
+def show(pid, command):
+    state = next((line.split("\t")[1] for line in read(pid, "status").splitlines() if line.startswith("State:")), "ended")
+    say(f"watchdog: process {pid}, {state}: {read(pid, 'cmdline').replace(chr(0), ' ')[:200]}")
+    quiet = dict(os.environ, DEBUGINFOD_URLS="")
+    try:
+        done = subprocess.run([*command, str(pid)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              text=True, errors="replace", timeout=PATIENCE_S, check=False, env=quiet)
+        say(done.stdout)
+    except subprocess.TimeoutExpired as late:
+        say((late.stdout or b"").decode(errors="replace") + f"watchdog: {command[0]} did not end")
+
+
+def show_all(root, why):
+    family = started_by(root)
+    say(f"\nwatchdog: {why}; the stacks of process {root} and of {len(family)} that it has started:")
+    command, end = tool(), time.monotonic() + ALL_S
+    if command is None:
+        say(f"watchdog: none of {', '.join(TOOLS)} is installed; `./dev setup` installs elfutils, which has eu-stack")
+        return family
+    for shown, pid in enumerate([root, *family]):
+        if shown == MOST or time.monotonic() > end:
+            say(f"watchdog: and {1 + len(family) - shown} more processes")
+            break
+        show(pid, command)
+    return family
+
+
+def kill(pids, number):
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except OSError:  # it has ended
+            pass
+
+
+def end_all(pids):
+    pythons = [pid for pid in pids if "python" in os.path.basename(read(pid, "cmdline").split("\0")[0])]
+    kill(pythons, signal.SIGABRT)
+    end = time.monotonic() + 2
+    while any(pid in processes() for pid in pythons) and time.monotonic() < end:
+        time.sleep(0.05)
+    kill(pids, signal.SIGKILL)
+
+
+def watch(root):
+    process, lines = os.pidfd_open(root), sys.stdin.fileno()
+    end, what, text = None, "", b""
+    while True:
+        ready, _, _ = select.select([process, lines], [], [], None if end is None else max(0, end - time.monotonic()))
+        if process in ready:
+            return
+        if lines in ready:
+            got = os.read(lines, 1 << 16)
+            if not got:
+                return
+            *whole, text = (text + got).split(b"\n")
+            if whole:
+                seconds, _, what = whole[-1].decode(errors="replace").partition(" ")
+                end = time.monotonic() + float(seconds)
+        elif end is not None and time.monotonic() >= end:
+            end_all([root, *show_all(root, what)])  # it first: its children's end would let it go on
+            return
+
+
+def main(how, pid, why="somebody asks"):
+    if how == "--watch":
+        watch(int(pid))
+        return
+    family = show_all(int(pid), why)
+    if how == "--kill":
+        end_all(family)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
