@@ -68,8 +68,8 @@ void ServerLoop::run() {
 
 // In every turn of the loop: so nothing that grows with the number of ranks.
 bool ServerLoop::invariants() const {
-  return strangers_.size() + taken_ == guests_.size() && taken_ <= seats_.size() &&
-         strangers_.size() <= most_strangers();
+  return strangers_.size() + proved_ + taken_ == guests_.size() && taken_ <= seats_.size() &&
+         proved_ <= seats_.size() && strangers_.size() + proved_ <= most_strangers();
 }
 
 void ServerLoop::watch(int operation, int fd, std::uint32_t events) {
@@ -136,7 +136,10 @@ void ServerLoop::pause_accepting() {
 
 void ServerLoop::admit(const Door& door, Fd socket) {
   if (!door.secret && peer_of(socket.get()).uid != limits_.uid) return;  // closes it
-  if (strangers_.size() == most_strangers()) cut(strangers_.front());
+  if (strangers_.size() + proved_ == most_strangers()) {
+    if (strangers_.empty()) return;
+    cut(strangers_.front());
+  }
   const int fd = socket.get();
   watch(EPOLL_CTL_ADD, fd, EPOLLIN);
   Guest guest;
@@ -185,11 +188,30 @@ bool ServerLoop::authenticate(Guest& guest) {
     tell_refusal(*guest.handshake);
     return false;
   }
+  if (state == AuthAcceptor::State::done) believe(guest);
   if (state != AuthAcceptor::State::done || !guest.tls) return open;
   // Nothing is taken for encrypted that has come before.
   if (!open || !guest.connection.received().empty()) return false;
   guest.connection.stream().encrypt(tls_, Tls::Role::server, guest.handshake->tls_key());
   return true;
+}
+
+// It knows the secret: a flood of strangers does not cut it any more.
+void ServerLoop::believe(Guest& guest) {
+  if (proved_ == seats_.size()) return;
+  strangers_.erase(guest.stranger);
+  guest.proved = true;
+  ++proved_;
+}
+
+// It has greeted, or goes without.
+void ServerLoop::strike_off(Guest& guest) {
+  assert(guest.rank < 0);
+  if (guest.proved)
+    --proved_;
+  else
+    strangers_.erase(guest.stranger);
+  guest.proved = false;
 }
 
 // One of the job's ranks that cannot join, ever: those that wait for it are told.
@@ -227,11 +249,11 @@ bool ServerLoop::greet(Guest& guest) {
   if (!guest.connection.flush() || answer.verdict != Verdict::welcome) return false;
 
   guest.connection.consume(sizeof(Greeting));
+  strike_off(guest);
   guest.rank = static_cast<int>(greeting->rank);
   const pid_t pid = guest.handshake ? 0 : peer_of(guest.connection.fd()).pid;
   seats_[greeting->rank] = {Seat::State::taken, pid};
   ++taken_;
-  strangers_.erase(guest.stranger);
   return true;
 }
 
@@ -277,7 +299,7 @@ void ServerLoop::cut(int fd) {
   const auto place = guests_.find(fd);
   assert(place != guests_.end());
   if (place->second.rank < 0) {
-    strangers_.erase(place->second.stranger);
+    strike_off(place->second);
   } else {
     Seat& seat = seats_[static_cast<std::size_t>(place->second.rank)];
     assert(taken_ > 0 && seat.state == Seat::State::taken);

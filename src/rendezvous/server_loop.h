@@ -23,6 +23,8 @@ namespace tutti::rendezvous {
 
 /// Own thread only. Invariants: every stranger is a guest without a rank; a seat is taken while a
 /// guest has its rank; guests_ holds at most two guests a rank and ServerLimits::strangers more.
+/// Who has proved that it knows the secret is a stranger no more, and is not cut for being slow or
+/// for those who come after it; of these there are at most as many as ranks.
 class ServerLoop {
  public:
   /// `stop_fd` becomes readable when the server is to end.
@@ -36,12 +38,13 @@ class ServerLoop {
   struct Guest {
     Connection connection;
     std::uint32_t events = EPOLLIN;         // what epoll watches it for
-    int rank = -1;                          // -1: a stranger
+    int rank = -1;                          // -1: it has not greeted
+    bool proved = false;                    // that it knows the secret; until it has greeted
     std::optional<AuthAcceptor> handshake;  // none at a door where the kernel says who comes
     bool tls = false;                       // its door's
     bool encrypted = false;
     TimePoint greet_by;
-    std::list<int>::iterator stranger;  // in strangers_, while it is one
+    std::list<int>::iterator stranger;  // in strangers_, while rank < 0 and not proved
   };
   struct Seat {
     enum class State { free, taken, left } state = State::free;
@@ -60,6 +63,8 @@ class ServerLoop {
   void serve(int fd);
   bool shake_hands(Guest& guest);
   bool authenticate(Guest& guest);
+  void believe(Guest& guest);
+  void strike_off(Guest& guest);
   void tell_refusal(const AuthAcceptor& handshake);
   static bool encrypt(Guest& guest);
   bool greet(Guest& guest);
@@ -84,6 +89,7 @@ class ServerLoop {
   std::list<int> strangers_;               // the oldest first
   std::vector<Seat> seats_;                // by rank
   std::size_t taken_ = 0;                  // seats
+  std::size_t proved_ = 0;                 // guests, at most one for each seat
   std::optional<TimePoint> accept_again_;  // set while there are no descriptors for new guests
   std::optional<TimePoint> close_by_;      // set once the server is to end
 };

@@ -229,6 +229,26 @@ TEST_P(ATcpStoreServer, CutsARankThatGreetsAsAnotherThanItProvedToBe) {
   EXPECT_NO_THROW(venue.join(3));
 }
 
+// A rank that is slow, say because there are more of them than cores.
+TEST_P(ATcpStoreServer, CutsNobodyWhoHasProvedThatHeKnowsTheSecretForAFloodOrForBeingSlow) {
+  for (const bool flooded : {true, false}) {
+    Venue venue(GetParam(), 2);
+    ServerLimits limits = with_greeting_limit(flooded ? seconds(3600) : seconds(1));
+    limits.strangers = 8;
+    const auto server = venue.serve(limits);
+    Stranger rank(venue);
+    rank.pass(venue, 1);
+    std::vector<std::unique_ptr<Stranger>> others;
+    for (int i = 0; i < (flooded ? 30 : 4); ++i)
+      others.push_back(std::make_unique<Stranger>(venue));
+    // The oldest are cut first: the rank would have been one of them.
+    for (std::size_t i = 0; i < (flooded ? 15 : 4); ++i) others[i]->expect_cut();
+    rank.say_struct(Stranger::greeting(venue.job(), 1));
+    EXPECT_EQ(rank.hear<Answer>().verdict, Verdict::welcome);
+    EXPECT_NO_THROW(venue.join(0));
+  }
+}
+
 TEST_P(ATcpStoreServer, CutsOneThatSpeaksTooSlowlyThoughItNeverStops) {
   Venue venue(GetParam(), 2);
   const auto server = venue.serve(with_greeting_limit(milliseconds(100)));

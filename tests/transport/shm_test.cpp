@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
@@ -162,6 +163,33 @@ TEST_F(ShmTransport, StrangersGarbageAndHalfOpenCallsDoNotDisturbTheJoin) {
   other.join();
   EXPECT_EQ(ranks[0]->status(1).state, PeerStatus::State::alive);
   EXPECT_EQ(ranks[1]->status(0).state, PeerStatus::State::alive);
+}
+
+// Rank 1 calls while rank 0 is busy, and before rank 0 looks a flood has come that is larger than
+// its list of strangers.
+TEST_F(ShmTransport, ACallThatHasGreetedIsHeardBeforeItIsCutForThoseWhoCameAfterIt) {
+  struct CountingClock final : Clock {
+    TimePoint now() const override {
+      ++looks;
+      return std::chrono::steady_clock::now();
+    }
+    mutable std::atomic<int> looks{0};
+  } of_rank_1;
+  const auto first = make_rank(0, 2);
+  TransportContext context;
+  context.rank = 1;
+  context.size = 2;
+  context.clock = &of_rank_1;
+  context.random = &random_;
+  const auto second = make(context);
+  const std::vector<std::string> addresses{first->address(), second->address()};
+  std::thread other([&] { EXPECT_EQ(connect(*second, addresses, seconds(60)).text, ""); });
+  // In turn it looks how late it is, calls, and looks again how long to wait.
+  while (of_rank_1.looks < 3) std::this_thread::yield();
+  std::vector<Fd> flood;
+  for (int n = 0; n < 200; ++n) flood.push_back(call(addresses[0]));
+  EXPECT_EQ(connect(*first, addresses, seconds(20)).text, "");
+  other.join();
 }
 
 TEST_F(ShmTransport, AddressesThatCannotBeReachedSayWhy) {

@@ -204,10 +204,16 @@ void Join::accept_guests() {
     if (!guest && (errno == ECONNABORTED || errno == EINTR)) continue;
     if (!guest) return;
     if (!is_same_user(guest)) continue;
-    // A rank greets in the breath in which it calls, so the oldest that still says nothing is none.
-    if (guests_.size() == kMaxStrangers + peers_.size()) guests_.erase(guests_.begin());
+    if (guests_.size() == kMaxStrangers + peers_.size()) make_room();
     guests_.push_back(std::move(guest));
   }
+}
+
+// A rank greets in the breath in which it calls, so the oldest that still says nothing is none. But
+// what it has said may not have been read yet.
+void Join::make_room() {
+  hear_guest(guests_.front());
+  guests_.erase(guests_.begin());
 }
 
 void Join::hear_guest(Fd& guest) {

@@ -28,7 +28,8 @@ struct Link {
 Fd listen_at(const Address& address);
 
 /// One joining, by one thread. Strangers, garbage and callers that say nothing are dropped without
-/// a word to them: only who knows both identities is a rank.
+/// a word to them: only who knows both identities is a rank. Who has said so is heard before it is
+/// dropped for those who come after it.
 class Join {
  public:
   /// `addresses` by rank, this rank's own included.
@@ -51,6 +52,7 @@ class Join {
   void call(int rank);
   void wait_and_hear(TimePoint until);
   void accept_guests();
+  void make_room();
   void hear_guest(Fd& guest);
   void hear_answer(int rank);
   std::optional<int> rank_of(const Greeting& greeting) const;

@@ -79,8 +79,9 @@ Connections Join::run(TimePoint deadline) {
     for (Caller& caller : callers_)
       if (!joined(caller)) call(caller, now);
     accept_some(now);
-    strangers_.remove_if(
-        [&](Stranger& stranger) { return now >= stranger.give_up || !go_on(stranger); });
+    strangers_.remove_if([&](Stranger& stranger) {
+      return (now >= stranger.give_up && !stranger.has_proved()) || !go_on(stranger);
+    });
     if (!complete()) wait(deadline);
   }
   return std::move(joined_);
@@ -103,7 +104,7 @@ void Join::wait(TimePoint deadline) {
           {caller.greeting->fd(), static_cast<short>(caller.connected ? POLLIN : POLLOUT), 0});
   }
   for (const Stranger& stranger : strangers_) {
-    until = std::min(until, stranger.give_up);
+    if (!stranger.has_proved()) until = std::min(until, stranger.give_up);
     fds.push_back({stranger.greeting.fd(), POLLIN, 0});
   }
   ::poll(fds.data(), fds.size(), std::min(rendezvous::poll_milliseconds(until), kLookAgainMs));
@@ -252,16 +253,25 @@ void Join::accept_some(TimePoint now) {
     Fd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket) {
       const bool none_left = errno == EMFILE || errno == ENFILE || errno == ENOBUFS;
-      if (!none_left || strangers_.empty()) return;
-      strangers_.pop_front();
+      if (!none_left || !make_room()) return;
       continue;
     }
-    if (strangers_.size() == kStrangers + joined_.data.size() + joined_.lifelines.size())
-      strangers_.pop_front();
+    const bool full =
+        strangers_.size() == kStrangers + joined_.data.size() + joined_.lifelines.size();
+    if (full && !make_room()) return;
     rendezvous::tune_data(socket.get(), rendezvous::there_and_back(socket.get()));
     strangers_.push_back({Greeting(std::move(socket)),
                           AuthAcceptor(secret_, claim, *context_.random), now + kGreetingLimit});
   }
+}
+
+// Cuts the oldest that may be anybody. False: all have proved themselves.
+bool Join::make_room() {
+  const auto oldest = std::find_if(strangers_.begin(), strangers_.end(),
+                                   [](const Stranger& one) { return !one.has_proved(); });
+  if (oldest == strangers_.end()) return false;
+  strangers_.erase(oldest);
+  return true;
 }
 
 // False: it is to be cut, or has become a peer.

@@ -48,7 +48,8 @@ struct Connections {
 inline constexpr std::size_t kMostWithLifelines = 256;
 
 /// One use, in one thread. Strangers at this rank's port get 72 bytes parsed and 5 s; there are 64
-/// places for them beside those for the ranks' connections, the oldest goes first.
+/// places for them beside those for the ranks' connections, the oldest goes first. Who has proved
+/// that it is a rank is never cut: it may take itself for joined already, and not call again.
 class Join {
  public:
   /// `addresses` by rank; none: there is no connection to that rank. `listener` is this rank's.
@@ -78,6 +79,8 @@ class Join {
     Greeting greeting;
     AuthAcceptor proof;
     TimePoint give_up{};
+
+    bool has_proved() const noexcept { return proof.state() == AuthAcceptor::State::done; }
   };
 
   void call(Caller& caller, TimePoint now);
@@ -89,6 +92,7 @@ class Join {
   void give_up(Caller& caller, std::string why, TimePoint now);
   void check_refusals(const Caller& caller) const;
   void accept_some(TimePoint now);
+  bool make_room();
   bool go_on(Stranger& stranger);
   bool encrypt(Stranger& stranger);
   bool open(Stranger& stranger);
