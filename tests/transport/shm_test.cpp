@@ -82,6 +82,17 @@ bool has(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
 }
 
+// Of two ranks both, as `rank` of them asks for them.
+Subset both(int rank, std::uint32_t id) {
+  Subset subset;
+  subset.members = {0, 1};
+  subset.rank = rank;
+  subset.id = id;
+  subset.data_bytes = 192;
+  subset.max_message_bytes = 64;
+  return subset;
+}
+
 // A stranger's socket, connected to where `address` listens.
 Fd call(const std::string& address) {
   const std::string name = Address::parse(address)->socket_name();
@@ -301,6 +312,32 @@ TEST_F(ShmTransport, LackOfMemoryForARingIsAnErrorThatLeavesTheRestUsable) {
   EXPECT_EQ(second->status(0).state, PeerStatus::State::alive);
 }
 
+// Threads that split communicators at the same time make their groups in any order, and move each
+// other's news.
+TEST_F(ShmTransport, ABoardThatComesWhileItsGroupIsBeingMadeIsKeptWhateverTheGroupsId) {
+  const auto ranks = connected(2);
+  std::vector<std::unique_ptr<Transport>> parts;
+  for (const std::uint32_t id : {7u, 3u, 4'000'000'000u}) {
+    parts.push_back(ranks[1]->split(both(1, id)));
+    std::thread other([&, theirs = parts.back().get()] {
+      EXPECT_EQ(connect(*theirs, {}, seconds(10)).text, "");
+    });
+    parts.push_back(ranks[0]->split(both(0, id)));
+    pollfd news{ranks[0]->wait_fd(), POLLIN, 0};
+    EXPECT_EQ(poll(&news, 1, 10'000), 1);
+    ranks[0]->progress();  // as another communicator's thread does
+    EXPECT_EQ(connect(*parts.back(), {}, seconds(10)).text, "") << "group " << id;
+    other.join();
+    SendChannel& channel = parts.back()->sender(1, 0);
+    ASSERT_TRUE(channel.acquire(0));
+    channel.post({id, 0, 0, 0});
+    ranks[1]->progress();
+    const auto message = parts[parts.size() - 2]->receiver(0, 0).peek();
+    ASSERT_TRUE(message);
+    EXPECT_EQ(message->header.operation, id);
+  }
+}
+
 // A peer whose other end is the test's own socket.
 class ShmPeer : public testing::Test {
  protected:
@@ -316,9 +353,25 @@ class ShmPeer : public testing::Test {
     peer_.emplace(context_, 1, std::move(link), epoll_, lent_);
   }
 
+  // As Peer::HandOver has them.
+  static constexpr std::int32_t kBoard = -1, kLeave = -4;
+
+  // The peer hands over its board in `group`, or leaves it.
+  void say(std::uint32_t group, std::int32_t what) {
+    const struct {
+      std::uint64_t magic, bytes;
+      std::uint32_t group;
+      std::int32_t number;
+      std::uint64_t segment;
+    } offer{0x7475747469726e67, what == kBoard ? sizeof(Board) : 0, group, what, 0};
+    const int fd = board_.fd.get();
+    ASSERT_EQ(send_packet(theirs_, offer, std::span(&fd, what == kBoard ? 1 : 0)), Sent::done);
+    peer_->hear(Peer::Source::socket);
+  }
+
   void expect_corrupt() {
     try {
-      peer_->hear(Peer::Source::socket, 1);
+      peer_->hear(Peer::Source::socket);
       FAIL() << "it was believed";
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::corrupt);
@@ -333,6 +386,39 @@ class ShmPeer : public testing::Test {
   Segments lent_;
   std::optional<Peer> peer_;
 };
+
+TEST_F(ShmPeer, WhatComesForAGroupIsDroppedOnceThisRankHasLeftItUntilThePeerHas) {
+  constexpr std::uint32_t kGroup = 12;
+  const Memory own = make_memory(sizeof(Board), Access::read, "a board");
+  peer_->add_group(kGroup, both(0, kGroup), own.fd, lent_);
+  peer_->leave_group(kGroup);
+  say(kGroup, kBoard);
+  EXPECT_EQ(peer_->board(kGroup), nullptr);
+  say(kGroup, kLeave);
+  say(kGroup, kBoard);  // another group's that has come by the same id
+  EXPECT_NE(peer_->board(kGroup), nullptr);
+}
+
+TEST_F(ShmPeer, ThatItHasLeftAGroupWhichThisRankMakesLateIsStillSeenOnItsBoard) {
+  constexpr std::uint32_t kGroup = 12;
+  say(kGroup, kBoard);
+  static_cast<Board*>(board_.mapping.data())->close();
+  say(kGroup, kLeave);
+  const Memory own = make_memory(sizeof(Board), Access::read, "a board");
+  peer_->add_group(kGroup, both(0, kGroup), own.fd, lent_);
+  ASSERT_NE(peer_->board(kGroup), nullptr);
+  EXPECT_EQ(peer_->status(kGroup).state, PeerStatus::State::closed);
+  peer_->leave_group(kGroup);
+  EXPECT_EQ(peer_->board(kGroup), nullptr);
+}
+
+TEST_F(ShmPeer, OfGroupsThatThisRankNeverMakesTheOldestAreForgotten) {
+  constexpr std::uint32_t kGroups = 2000;
+  for (std::uint32_t id = 1; id <= kGroups; ++id) say(id, kBoard);
+  EXPECT_EQ(peer_->board(1), nullptr);
+  EXPECT_NE(peer_->board(kGroups), nullptr);
+  EXPECT_NE(peer_->board(0), nullptr) << "the first group is known";
+}
 
 TEST_F(ShmPeer, GarbageInPlaceOfARingIsCorrupt) {
   const std::uint64_t garbage = 12345;
@@ -352,7 +438,7 @@ TEST_F(ShmPeer, ARingOfTheRightShapeIsTakenOnceOnly) {
   const Memory ring = make_memory(RingMemory::bytes(context_.data_bytes), Access::write, "a ring");
   const int fd = ring.fd.get();
   EXPECT_EQ(send_packet(theirs_, offer, std::span(&fd, 1)), Sent::done);
-  peer_->hear(Peer::Source::socket, 1);
+  peer_->hear(Peer::Source::socket);
   EXPECT_NE(peer_->receiver(0, 3).ring(), nullptr);
   EXPECT_EQ(send_packet(theirs_, offer, std::span(&fd, 1)), Sent::done);
   expect_corrupt();
@@ -361,7 +447,7 @@ TEST_F(ShmPeer, ARingOfTheRightShapeIsTakenOnceOnly) {
 TEST_F(ShmPeer, TheEndOfTheConnectionIsALossUnlessTheBoardSaysGoodbye) {
   EXPECT_EQ(peer_->status(0).state, PeerStatus::State::alive);
   theirs_.reset();
-  peer_->hear(Peer::Source::socket, 1);
+  peer_->hear(Peer::Source::socket);
   EXPECT_EQ(peer_->status(0).state, PeerStatus::State::lost);
   static_cast<Board*>(board_.mapping.data())->close();
   EXPECT_EQ(peer_->status(0).state, PeerStatus::State::closed);

@@ -38,8 +38,7 @@ void Endpoint::progress() {
     const int count = epoll_wait(epoll_.get(), events.data(), events.size(), 0);
     for (int i = 0; i < count; ++i) {
       const std::uint64_t tag = events[i].data.u64;
-      peers_[tag / 2]->hear(tag % 2 == 0 ? Peer::Source::socket : Peer::Source::process,
-                            next_group_);
+      peers_[tag / 2]->hear(tag % 2 == 0 ? Peer::Source::socket : Peer::Source::process);
     }
     if (count < static_cast<int>(events.size())) return;
   }

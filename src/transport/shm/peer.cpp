@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 #include <sys/epoll.h>
 
+#include <algorithm>
 #include <cassert>
 #include <cerrno>
 #include <cstring>
+#include <exception>
 #include <utility>
 
 #include <tutti/error.hpp>
@@ -18,6 +20,14 @@ namespace {
 constexpr std::int32_t kBoard = -1;
 constexpr std::int32_t kLend = -2;
 constexpr std::int32_t kTakeBack = -3;
+constexpr std::int32_t kLeave = -4;
+
+bool brings_memory(std::int32_t number) { return number != kTakeBack && number != kLeave; }
+
+// Groups that only the peer has made. Each has no more than a board, since rings come when both
+// have; there are more than one where several threads split communicators at the same time, and
+// where this rank has failed to make its part.
+constexpr std::size_t kMostEarlyGroups = 1024;
 
 Fd duplicate(const Fd& fd) { return Fd(fcntl(fd.get(), F_DUPFD_CLOEXEC, 0)); }
 
@@ -65,6 +75,7 @@ void Peer::add_group(std::uint32_t id, const Subset& subset, const Fd& board,
   group.data_bytes = subset.data_bytes;
   group.max_message_bytes = subset.max_message_bytes;
   group.lent = &segments;
+  std::erase(early_, id);
   for (const auto& [number, receiving] : group.receivers)
     check_size(group, receiving.memory.bytes() - RingMemory::bytes(0));
   hand_over({id, kBoard, sizeof(Board), duplicate(board)});
@@ -79,6 +90,19 @@ void Peer::take_back(std::uint32_t id, std::uint32_t segment) {
 }
 
 void Peer::remove_group(std::uint32_t id) noexcept { groups_.erase(id); }
+
+void Peer::leave_group(std::uint32_t id) noexcept {
+  const auto group = groups_.find(id);
+  const bool left = group != groups_.end() && group->second.left;
+  remove_group(id);
+  try {
+    if (!left && link_.socket) ended_.insert(id);
+    hand_over({id, kLeave, 0, Fd()});
+  } catch (const std::exception&) {
+    // Without memory for it: what still comes counts as of a group that is not here yet, and the
+    // peer goes on dropping what it does not get.
+  }
+}
 
 const Board* Peer::board(std::uint32_t id) const {
   const auto group = groups_.find(id);
@@ -138,15 +162,20 @@ bool Peer::flush() {
   return true;
 }
 
-void Peer::hear(Source source, std::uint32_t least_new_id) {
+bool Peer::flush(std::uint32_t id) {
+  return flush() || std::none_of(waiting_.begin(), waiting_.end(),
+                                 [&](const Waiting& what) { return what.id == id; });
+}
+
+void Peer::hear(Source source) {
   if (!link_.socket) return;  // the other source has said it all, in the same round
   if (!waiting_.empty() && flush()) watch(link_.socket, Source::socket, EPOLLIN, EPOLL_CTL_MOD);
-  const bool connected = drain(least_new_id);  // before the end is believed: it may have sent rings
+  const bool connected = drain();  // before the end is believed: it may have sent rings
   if (!connected || source == Source::process)
     end(fmt::format("process {} of rank {} has ended", link_.pid, rank_));
 }
 
-bool Peer::drain(std::uint32_t least_new_id) {
+bool Peer::drain() {
   for (;;) {
     HandOver offer;
     Descriptors descriptors;
@@ -161,15 +190,38 @@ bool Peer::drain(std::uint32_t least_new_id) {
       case Received::garbage: offer.magic = 0; break;
       case Received::packet: break;
     }
-    if (offer.magic != HandOver::kMagic || descriptors.count != (offer.number == kTakeBack ? 0 : 1))
+    if (offer.magic != HandOver::kMagic ||
+        descriptors.count != (brings_memory(offer.number) ? 1 : 0))
       refuse_offer();
-    if (groups_.contains(offer.group) || offer.group >= least_new_id)
-      take(offer, descriptors.fds[0]);  // else of a communicator that is gone
+    sort(offer, descriptors.fds[0]);
   }
 }
 
-void Peer::take(const HandOver& offer, const Fd& memory) {
-  Group& group = groups_[offer.group];
+// Of a group that is not here: it has ended here, or is going to be made, which its board says. Its
+// id tells nothing: threads that split communicators at the same time make theirs in any order.
+void Peer::sort(const HandOver& offer, const Fd& memory) {
+  if (const auto group = groups_.find(offer.group); group != groups_.end())
+    take(group->second, offer, memory);
+  else if (offer.number == kLeave)
+    ended_.erase(offer.group);
+  else if (offer.number == kBoard && !ended_.contains(offer.group))
+    take(early_group(offer.group), offer, memory);
+}
+
+Peer::Group& Peer::early_group(std::uint32_t id) {
+  if (early_.size() == kMostEarlyGroups) {
+    groups_.erase(early_.front());
+    early_.pop_front();
+  }
+  early_.push_back(id);
+  return groups_[id];
+}
+
+void Peer::take(Group& group, const HandOver& offer, const Fd& memory) {
+  if (offer.number == kLeave) {
+    group.left = true;
+    return;
+  }
   if (offer.number == kBoard) {
     if (offer.bytes != sizeof(Board) || group.board.data() != nullptr) refuse_offer();
     group.board = map_received(memory, sizeof(Board), Access::read,
@@ -229,6 +281,7 @@ void Peer::end(std::string why) {
     if (*fd) epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd->get(), nullptr);
   link_.socket.reset();  // the process is still asked by who reads its memory
   waiting_.clear();
+  ended_.clear();
 }
 
 // The board comes first: who closed in good order and then ended is closed, not lost.

@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "transport/context.h"
@@ -20,6 +21,9 @@ namespace tutti::shm {
 /// Rings are made by their sender when first used, and handed over through the socket, as boards
 /// are. What the socket has no room for waits here until it has. A group is one communicator's
 /// part, known by its id: 0 for the one that made the connection, else Subset::id.
+///
+/// Whichever of the two ranks makes a group first, the board that it hands over waits for the other
+/// one. Whichever leaves it first says so, and drops what still comes until the other one has left.
 class Peer {
  public:
   /// What `epoll` says of this peer carries event_tag(): `rank` and which of the two it is.
@@ -38,6 +42,8 @@ class Peer {
   void add_group(std::uint32_t id, const Subset& subset, const Fd& board, const Segments& segments);
   /// Frees the group's board and rings; the peer keeps its own view of them.
   void remove_group(std::uint32_t id) noexcept;
+  /// As remove_group(), for good: tells the peer, and drops what it still hands over for the group.
+  void leave_group(std::uint32_t id) noexcept;
 
   SendChannel& sender(std::uint32_t id, int number);
   RecvChannel& receiver(std::uint32_t id, int number);
@@ -52,12 +58,13 @@ class Peer {
   PeerBell bell(std::uint32_t id) const;
   std::size_t memory_bytes(std::uint32_t id) const;
 
-  /// The socket or the process has something to say. `least_new_id`: groups below it that are not
-  /// here have been.
-  void hear(Source source, std::uint32_t least_new_id);
+  /// The socket or the process has something to say.
+  void hear(Source source);
 
   /// Tries to hand over what waits; true: nothing does.
   bool flush();
+  /// The same; true: nothing of group `id` does.
+  bool flush(std::uint32_t id);
   const Fd& socket() const noexcept { return link_.socket; }
 
   /// In group `id`, whose board is here.
@@ -71,7 +78,7 @@ class Peer {
     std::uint32_t id = 0;
     int number = 0;  // of a channel, or what else it is
     std::size_t bytes = 0;
-    Fd memory;  // none: something is taken back
+    Fd memory;  // none: something is taken back, or the group is left
     std::uint32_t segment = 0;
   };
   struct Sending {
@@ -85,6 +92,7 @@ class Peer {
   struct Group {
     std::size_t data_bytes = 0;  // 0: this rank has not made it yet, the peer has
     std::size_t max_message_bytes = 0;
+    bool left = false;  // by the peer: nothing more comes for it
     Mapping board;
     const Segments* lent = nullptr;      // by this rank
     Segments borrowed;                   // from the peer
@@ -95,8 +103,10 @@ class Peer {
 
   void watch(const Fd& fd, Source source, std::uint32_t events, int operation);
   void hand_over(Waiting what);
-  bool drain(std::uint32_t least_new_id);  // false: the connection has ended
-  void take(const HandOver& offer, const Fd& memory);
+  bool drain();  // false: the connection has ended
+  void sort(const HandOver& offer, const Fd& memory);
+  void take(Group& group, const HandOver& offer, const Fd& memory);
+  Group& early_group(std::uint32_t id);
   void borrow(Group& group, const HandOver& offer, const Fd& memory) const;
   bool all_memory(const RingMemory& ring) const noexcept;
   void check_size(const Group& group, std::size_t data_bytes) const;
@@ -111,6 +121,8 @@ class Peer {
   std::string why_lost_;
   std::deque<Waiting> waiting_;
   std::map<std::uint32_t, Group> groups_;
+  std::deque<std::uint32_t> early_;  // of groups_: made by the peer alone so far, the oldest first
+  std::set<std::uint32_t> ended_;    // left by this rank, and not yet by the peer
 };
 
 }  // namespace tutti::shm

@@ -48,7 +48,10 @@ class ShmTransport final : public Transport {
   ~ShmTransport() override {
     close();
     if (!connected_) return;
-    for_each_peer([&](int, Peer& peer) { peer.remove_group(subset_.id); });
+    const bool forked = getpid() != owner_;
+    for_each_peer([&](int, Peer& peer) {
+      forked ? peer.remove_group(subset_.id) : peer.leave_group(subset_.id);
+    });
   }
 
   std::string_view name() const override { return "shm"; }
@@ -239,7 +242,7 @@ void ShmTransport::close() noexcept {
     int socket = -1;
     const auto handed_over = [&](Peer& p) {
       socket = p.socket().get();
-      return p.flush();
+      return p.flush(subset_.id);  // not for what others have told a peer that does not listen
     };
     while (!with(peer, handed_over) && std::chrono::steady_clock::now() < deadline) {
       pollfd writable{socket, POLLOUT, 0};
