@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <tutti/launch.hpp>
 #include <vector>
 
 #include "idx.h"
@@ -24,9 +25,6 @@ struct Options {
   std::vector<int> compare;
   Settings settings;
 };
-
-// What a launcher sets for each of its ranks.
-bool launched() { return std::getenv("RANK") != nullptr; }
 
 void add_options(CLI::App& app, Options& options) {
   Settings& s = options.settings;
@@ -63,8 +61,8 @@ void add_options(CLI::App& app, Options& options) {
           ->excludes(compare);
   app.add_flag("--resume", s.resume, "Go on from the checkpoint")->needs(checkpoint);
   app.footer(
-      "Under a launcher (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT are set, as tutti-run "
-      "does) this is one rank of its job; otherwise the ranks are threads of this process.");
+      "Under a launcher (tutti-run, torchrun, mpirun, srun) this is one rank of its job; "
+      "otherwise the ranks are threads of this process.");
 }
 
 void print_result(const Result& result) {
@@ -73,7 +71,7 @@ void print_result(const Result& result) {
 
 int train_and_print(const Options& options, const Dataset& data) {
   Progress progress(options.settings.epochs);
-  if (!launched()) {
+  if (!tutti::launched()) {
     print_result(train_on_threads(options.ranks, data, options.settings, &progress));
     return EXIT_SUCCESS;
   }
@@ -114,10 +112,10 @@ int run(int argc, char** argv) {
                "digits");
   add_options(app, options);
   CLI11_PARSE(app, argc, argv);
-  if (launched() && (!options.compare.empty() || app.count("--ranks") > 0))
+  if (tutti::launched() && (!options.compare.empty() || app.count("--ranks") > 0))
     throw tutti::Error(tutti::ErrorKind::usage,
-                       "RANK is set, so a launcher has decided the ranks: leave out --ranks and "
-                       "--compare, or unset RANK");
+                       "a launcher has decided the ranks: leave out --ranks and --compare, or "
+                       "start this without one");
   const Dataset data = load(options.images, options.labels);
   return options.compare.empty() ? train_and_print(options, data)
                                  : compare_and_print(options, data);

@@ -12,6 +12,7 @@
 #include <memory>
 
 #include <tutti/error.hpp>
+#include <tutti/launch.hpp>
 
 #include "common/address.h"
 #include "common/text.h"
@@ -101,6 +102,11 @@ bool is_own_name(const std::string& name) {
   return strcasecmp(name.substr(0, dot).c_str(), own.substr(0, own_dot).c_str()) == 0;
 }
 
+// Then PMIx is not asked.
+bool has_variables(Environment environment) {
+  return find(environment, "RANK") || find(environment, "WORLD_SIZE");
+}
+
 // Of a tcp:// or file:// store. False: it is none.
 bool take_address(std::string_view store, LaunchEnvironment& launch) {
   constexpr std::string_view kFile = "file://";
@@ -153,8 +159,8 @@ LaunchEnvironment read_launch_environment(Environment environment, std::string_v
 }
 
 LaunchEnvironment find_launch(Environment environment, std::string_view store, TimePoint deadline) {
-  const bool said = find(environment, "RANK") || find(environment, "WORLD_SIZE");
-  if (said || !pmix::has_started(environment)) return read_launch_environment(environment, store);
+  if (has_variables(environment) || !pmix::has_started(environment))
+    return read_launch_environment(environment, store);
   auto client = std::make_shared<const pmix::Client>(deadline);
   const pmix::Job& job = client->job();
   LaunchEnvironment launch;
@@ -165,6 +171,17 @@ LaunchEnvironment find_launch(Environment environment, std::string_view store, T
   launch.job = job.name;
   if (!take_address(store, launch)) launch.pmix = std::move(client);
   return launch;
+}
+
+bool is_launched(Environment environment) {
+  return has_variables(environment) || pmix::has_started(environment);
+}
+
+bool launched() { return is_launched(process_environment()); }
+
+std::string_view launched_rank(Environment environment) {
+  if (!is_launched(environment)) return {};
+  return find(environment, has_variables(environment) ? "RANK" : "PMIX_RANK").value_or("");
 }
 
 }  // namespace tutti

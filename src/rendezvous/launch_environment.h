@@ -35,6 +35,13 @@ LaunchEnvironment read_launch_environment(Environment environment, std::string_v
 /// RANK nor WORLD_SIZE is set. Throws what pmix::Client throws, too.
 LaunchEnvironment find_launch(Environment environment, std::string_view store, TimePoint deadline);
 
+/// Whether there is a launcher that find_launch() hears: this process is a rank. launched() of the
+/// public headers is the same of process_environment().
+bool is_launched(Environment environment);
+
+/// What the launcher calls this rank, for messages; empty: nothing, or there is no launcher.
+std::string_view launched_rank(Environment environment);
+
 /// Whether `address` is reached from this machine alone.
 bool is_loopback(const std::string& address);
 

@@ -78,7 +78,7 @@ TEST(DigitsProgram, ErrorGoesToStandardErrorWithItsKindAndEndsWithStatusOne) {
 TEST(DigitsProgram, RanksOfALauncherCannotBeChosenAgain) {
   Command command(program({"--ranks", "2"}, 1));
   EXPECT_EQ(command.wait(), 1);
-  EXPECT_THAT(command.err(), HasSubstr("usage: RANK is set"));
+  EXPECT_THAT(command.err(), HasSubstr("usage: a launcher has decided the ranks"));
 }
 
 TEST(DigitsProgram, HelpNamesEveryOption) {

@@ -137,20 +137,77 @@ TEST_F(UnderPmixWithoutTheSecretOfRank0, ARankInATrustedNetworkJoinsWhoeverIsThe
   EXPECT_THAT(error_with({"TUTTI_TRUST_NETWORK=yes"}), HasSubstr("1 of 2 ranks did not come"));
 }
 
-TEST(Slurm, StartsRanksThatFindEachOtherWithoutAnyVariable) {
-  const char* prefix = std::getenv("TUTTI_TEST_SLURM");
-  if (prefix == nullptr && (!is_installed("scontrol") || Command({"scontrol", "ping"}).wait() != 0))
-    GTEST_SKIP() << "no Slurm runs here (set TUTTI_TEST_SLURM to a command that runs another in "
-                    "one)";
-  if (!TUTTI_HAS_PMIX) GTEST_SKIP() << "this build has no PMIx";
-  std::vector<std::string> command_line;
-  std::istringstream words(prefix == nullptr ? "" : prefix);
-  for (std::string word; words >> word;) command_line.push_back(word);
-  command_line.insert(command_line.end(),
-                      {"srun", "--mpi=pmix", "-n", "4", "--overcommit", TUTTI_RANK});
-  Command command(in_clean_environment(command_line));
+/// tutti-perf and the example of digits, told to be quick, and what one job of each says once.
+struct Tool {
+  std::vector<std::string> command;
+  std::string said_once;
+};
+std::vector<Tool> tools_and_examples() {
+  std::vector<Tool> all{
+      {{TUTTI_PERF, "all_reduce", "-b", "8", "-e", "8", "-n", "10"}, "tutti-perf version"}};
+  if (const std::string digits = TUTTI_DIGITS; !digits.empty())
+    all.push_back({{digits, "--images", DIGITS_DATA "/digits-images-idx3-ubyte.gz", "--labels",
+                    DIGITS_DATA "/digits-labels-idx1-ubyte.gz", "--epochs", "1"},
+                   "held-out accuracy"});
+  return all;
+}
+
+/// One job, and not one of each process.
+void expect_one_job(const std::vector<std::string>& command_line, const std::string& said_once) {
+  Command command(command_line);
+  EXPECT_EQ(command.wait(), 0) << command.err();
+  const std::vector<std::string> lines = command.out_lines();
+  EXPECT_THAT(
+      std::count_if(lines.begin(), lines.end(),
+                    [&](const auto& line) { return line.find(said_once) != std::string::npos; }),
+      1)
+      << testing::PrintToString(lines);
+}
+
+TEST_F(OpenMpi, StartsTheRanksOfToolsAndExamples) {
+  for (const Tool& tool : tools_and_examples())
+    expect_one_job(mpirun(2, tool.command), tool.said_once);
+}
+
+TEST_F(OpenMpi, LeavesNoRanksToToolsThatStartTheirOwn) {
+  Command command(mpirun(1, {TUTTI_PERF, "--tune", "--tune-file", "/nowhere/tuning.json"}));
+  EXPECT_NE(command.wait(), 0);
+  EXPECT_THAT(command.err(), AllOf(HasSubstr("tutti-perf: rank 0: usage: "),
+                                   HasSubstr("run it without a launcher")));
+}
+
+class Slurm : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (prefix_ == nullptr &&
+        (!is_installed("scontrol") || Command({"scontrol", "ping"}).wait() != 0))
+      GTEST_SKIP() << "no Slurm runs here (set TUTTI_TEST_SLURM to a command that runs another in "
+                      "one)";
+    if (!TUTTI_HAS_PMIX) GTEST_SKIP() << "this build has no PMIx";
+  }
+  std::vector<std::string> srun(int ranks, const std::vector<std::string>& program) const {
+    std::vector<std::string> command;
+    std::istringstream words(prefix_ == nullptr ? "" : prefix_);
+    for (std::string word; words >> word;) command.push_back(word);
+    command.insert(command.end(),
+                   {"srun", "--mpi=pmix", "-n", std::to_string(ranks), "--overcommit"});
+    command.insert(command.end(), program.begin(), program.end());
+    return in_clean_environment(std::move(command));
+  }
+
+ private:
+  const char* const prefix_ = std::getenv("TUTTI_TEST_SLURM");
+};
+
+TEST_F(Slurm, StartsRanksThatFindEachOtherWithoutAnyVariable) {
+  Command command(srun(4, {TUTTI_RANK}));
   EXPECT_EQ(command.wait(), 0) << command.err();
   EXPECT_THAT(command.out_lines(), UnorderedElementsAreArray(words_of(4)));
+}
+
+TEST_F(Slurm, StartsTheRanksOfToolsAndExamples) {
+  for (const Tool& tool : tools_and_examples())
+    expect_one_job(srun(2, tool.command), tool.said_once);
 }
 
 TEST(Torchrun, StartsRanksThatFindEachOtherThoughItHasTheirPort) {

@@ -141,6 +141,19 @@ TEST(LaunchEnvironment, LooksForPmixOnlyWhereNoVariableSaysMore) {
   EXPECT_EQ(error_of([&] { find_launch(part, "auto", in_time()); }).kind(), ErrorKind::usage);
 }
 
+TEST(LaunchEnvironment, KnowsWhetherAnyLauncherHasStartedThisProcessAndItsRank) {
+  using Entries = std::vector<std::string_view>;
+  const auto rank_of = [](const Entries& entries) {
+    return is_launched(entries) ? "rank " + std::string(launched_rank(entries)) : "none";
+  };
+  EXPECT_EQ(rank_of({}), "none");
+  EXPECT_EQ(rank_of({"MASTER_ADDR=here", "LOCAL_RANK=1", "PMIX_RANK=1"}), "none");
+  EXPECT_EQ(rank_of({"RANK=2", "WORLD_SIZE=4"}), "rank 2");
+  EXPECT_EQ(rank_of({"WORLD_SIZE=4"}), "rank ");  // which find_launch() refuses
+  EXPECT_EQ(rank_of({"PMIX_RANK=1", "PMIX_NAMESPACE=job"}), "rank 1");
+  EXPECT_EQ(rank_of({"RANK=2", "PMIX_RANK=1", "PMIX_NAMESPACE=job"}), "rank 2");
+}
+
 TEST(LaunchEnvironment, ReadsTheFirstOfTwoEntriesOfOneName) {
   const std::vector<std::string_view> twice{"RANK=0", "WORLD_SIZE=1", "RANK=7"};
   EXPECT_EQ(read_launch_environment(twice).rank, 0);

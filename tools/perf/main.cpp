@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include <tutti/launch.hpp>
 #include <tutti/tutti.hpp>
 
 #include "launch/launch.h"
@@ -32,17 +33,13 @@
 #include "perf/plot.h"
 #include "perf/table.h"
 #include "perf/tune.h"
+#include "rendezvous/launch_environment.h"
 #include "topology/tuning_file.h"
 
 namespace tutti::perf {
 namespace {
 
 constexpr int kUsageStatus = 2;
-
-std::optional<int> number_in_environment(const char* name) {
-  const char* text = std::getenv(name);
-  return text != nullptr ? std::optional(std::atoi(text)) : std::nullopt;
-}
 
 int start_ranks(const Options& options, const std::vector<std::string>& arguments) {
   require_ranks(options, options.ranks);
@@ -175,16 +172,18 @@ Config configured(const Options& options) {
 
 /// As one of the ranks that a launcher started.
 int run_process(const Options& options, const std::vector<std::string>& arguments) {
-  const int rank = number_in_environment("RANK").value_or(0);
-  const int ranks = number_in_environment("WORLD_SIZE").value_or(1);
   if (options.threads > 1)
     throw Error(ErrorKind::unavailable,
-                fmt::format("-t {}: a launcher started {} ranks as processes, and ranks are "
+                fmt::format("-t {}: a launcher started the ranks as processes, and ranks are "
                             "threads of one process or processes of one thread, not both",
-                            options.threads, ranks));
-  return run_rank(Communicator::from_env(configured(options)),
-                  {number_in_environment("LOCAL_RANK").value_or(rank),
-                   number_in_environment("LOCAL_WORLD_SIZE").value_or(ranks)},
+                            options.threads));
+  const Config config = configured(options);
+  Communicator comm = Communicator::from_env(config);
+  // Asked when the communicator is there, which holds PMIx: see pmix::Client.
+  const LaunchEnvironment launch = find_launch(process_environment(), config.store,
+                                               SteadyClock().now() + config.startup_timeout);
+  return run_rank(std::move(comm),
+                  {launch.local_rank, launch.local_size > 0 ? launch.local_size : launch.size},
                   options, arguments);
 }
 
@@ -293,7 +292,7 @@ void check_writable(const std::filesystem::path& path, const MachineCosts& costs
 }
 
 int tune_machine(const Options& options) {
-  if (std::getenv("RANK") != nullptr)
+  if (launched())
     throw Error(ErrorKind::usage, "--tune starts its own ranks: run it without a launcher");
   const std::filesystem::path path = options.tune_file.empty()
                                          ? default_tuning_file(process_environment())
@@ -330,7 +329,7 @@ int perform(const std::vector<std::string>& arguments) {
   if (options->tune) return tune_machine(*options);
   check_folder("-J", options->json_path);
   check_folder("--plot", options->plot_path);
-  if (std::getenv("RANK") != nullptr) return run_process(*options, arguments);
+  if (launched()) return run_process(*options, arguments);
   if (options->threads > 1) return run_threads(*options, arguments);
   return start_ranks(*options, arguments);
 }
@@ -339,9 +338,10 @@ int perform(const std::vector<std::string>& arguments) {
 }  // namespace tutti::perf
 
 int main(int argc, char** argv) {
-  const char* rank = std::getenv("RANK");
+  const auto environment = tutti::process_environment();
+  const std::string_view rank = tutti::launched_rank(environment);
   const std::string speaker =
-      rank != nullptr ? fmt::format("tutti-perf: rank {}", rank) : std::string("tutti-perf");
+      rank.empty() ? "tutti-perf" : fmt::format("tutti-perf: rank {}", rank);
   try {
     return tutti::perf::perform(tutti::perf::command_line(argc, argv));
   } catch (const tutti::Error& error) {

@@ -91,8 +91,8 @@ Prints the table of nccl-tests: time, algorithm bandwidth (bytes over time) and 
 (what each link carries) for a call out of place and in place, and the number of wrong elements,
 which is exact.
 Without -n each time is the mean over at least ten milliseconds of calls, back to back after one
-barrier. Ranks are pinned to cores where there are enough. A launcher's ranks (RANK, WORLD_SIZE: see
-tutti-run) are used where there are some; else tutti-perf starts its own.
+barrier. Ranks are pinned to cores where there are enough. A launcher's ranks (tutti-run, torchrun,
+mpirun, srun) are used where there are some; else tutti-perf starts its own.
 
   tutti-perf all_reduce --ranks 2 -b 8 -e 256M -f 2 --plot all_reduce.svg
   all_reduce_perf -b 8 -e 128M -f 2 -t 2
