@@ -129,6 +129,7 @@ bool Runtime::sleep_all() {
   }
   asleep_ = true;
   poke_.sleep_barrier();
+  look_all();  // see wait()
   const bool ended = advance_all();
   if (!ended) {
     TimePoint deadline = std::min(clock_->now() + kUntilPoked, next_attendance());

@@ -80,7 +80,8 @@ class Announced {
 /// Waits until `attempt()` is true. `attempt` does what can be done now, and costs no system call.
 /// `look` does what polling does not see (sockets, peers' lives, the deadline), and throws when the
 /// wait must end. `sleep(last_look)` announces the sleep and calls `last_look` before it sleeps; it
-/// returns true when that found the end.
+/// returns true when that found the end. That looks, too: news that another thread took since the
+/// last time rings for nobody who had not announced his sleep.
 template <typename Attempt, typename Look, typename Sleep>
 void wait(const WaitPolicy& policy, const Clock& clock, Attempt&& attempt, Look&& look,
           Sleep&& sleep) {
@@ -98,7 +99,12 @@ void wait(const WaitPolicy& policy, const Clock& clock, Attempt&& attempt, Look&
     for (const TimePoint until = clock.now() + policy.spin_for; clock.now() < until; look())
       for (int poll = 0; poll < kAttemptsPerLook; ++poll)
         if (attempt()) return;
-    if (attempt() || sleep(attempt)) return;
+    const auto last_look = [&] {
+      if (attempt()) return true;
+      look();
+      return static_cast<bool>(attempt());
+    };
+    if (attempt() || sleep(last_look)) return;
     look();
   }
 }

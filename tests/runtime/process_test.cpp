@@ -15,6 +15,7 @@
 #include <csignal>
 #include <cstddef>
 #include <filesystem>
+#include <fstream>
 #include <iterator>
 #include <new>
 #include <stdexcept>
@@ -120,6 +121,57 @@ TEST(Processes, AKilledRankIsReportedToARankThatSleeps) {
     comm.barrier();
   });
   EXPECT_THAT(ranks.outcome(0), AllOf(StartsWith("peer_lost: "), HasSubstr("rank 1")));
+}
+
+// Whether each of a process's threads is asleep, and there are so many at least.
+bool all_sleep(const std::string& process, std::size_t least) {
+  std::size_t threads = 0;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/" + process + "/task")) {
+    std::ifstream file(task.path() / "stat");
+    std::string stat;
+    std::getline(file, stat);
+    const std::size_t name_end = stat.rfind(") ");
+    if (name_end == std::string::npos || stat[name_end + 2] != 'S') return false;
+    ++threads;
+  }
+  return threads >= least;
+}
+
+class ManyCommunicators : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Over, ManyCommunicators, testing::Values("shm", "tcp"),
+                         [](const auto& transport) { return std::string(transport.param); });
+
+// Only one thread takes the news from the connection that all share. Nothing but that ends these
+// calls before their deadline.
+TEST_P(ManyCommunicators, OfAProcessAllHearOfAKilledRankWhoeverOfThemTakesTheNews) {
+  constexpr std::size_t kCommunicators = 24;
+  const int port = unused_port();
+  Processes ranks(2, [&](int rank) {
+    set_environment(rank, 2, port);
+    Config config = quick_config(GetParam());
+    config.stall = std::chrono::milliseconds(0);
+    config.timeout = std::chrono::minutes(10);  // beyond what the test waits for a rank
+    Communicator comm = Communicator::from_env(config);
+    std::vector<Communicator> parts;
+    for (std::size_t i = 0; i < kCommunicators; ++i) parts.push_back(comm.dup());
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    if (rank == 1) {
+      const std::string other = comm.store()->get("process", limit);
+      while (!all_sleep(other, kCommunicators + 1))
+        if (std::chrono::steady_clock::now() > limit) throw std::runtime_error("rank 0 is awake");
+      raise(SIGKILL);
+    }
+    comm.store()->set("process", std::to_string(getpid()), limit);
+    Outcomes outcomes(kCommunicators);
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < kCommunicators; ++i)
+      threads.emplace_back([&, i] { outcomes[i] = outcome_of([&] { parts[i].barrier(); }); });
+    for (std::thread& thread : threads) thread.join();
+    for (const std::string& outcome : outcomes)
+      if (!outcome.starts_with("peer_lost: ")) throw std::runtime_error(outcome);
+  });
+  EXPECT_EQ(ranks.outcome(1), "ended by signal 9");
+  EXPECT_THAT(ranks.outcome(0), IsEmpty());
 }
 
 // "shm", "tcp" or "tls".

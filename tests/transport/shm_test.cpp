@@ -41,6 +41,7 @@ class ShmTransport : public testing::Test {
 
   std::unique_ptr<Transport> make_rank(int rank, int size) {
     TransportContext context;
+    context.doorbell = bell_;
     context.rank = rank;
     context.size = size;
     context.clock = &clock_;
@@ -76,6 +77,7 @@ class ShmTransport : public testing::Test {
 
   SteadyClock clock_;
   SystemRandom random_;
+  std::shared_ptr<const Doorbell> bell_;  // of ranks made from now on; null: they never sleep
 };
 
 bool has(const std::string& text, std::string_view part) {
@@ -336,6 +338,49 @@ TEST_F(ShmTransport, ABoardThatComesWhileItsGroupIsBeingMadeIsKeptWhateverTheGro
     ASSERT_TRUE(message);
     EXPECT_EQ(message->header.operation, id);
   }
+}
+
+// As a thread of one communicator sleeps: over the process's bell and the connections that all
+// communicators share. Both wake it once for each event.
+class Sleep {
+ public:
+  Sleep(const Doorbell& bell, const Transport& transport) {
+    for (const int fd : {bell.fd(), transport.wait_fd()}) {
+      epoll_event event{};
+      event.events = EPOLLIN | EPOLLET;
+      EXPECT_EQ(epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event), 0);
+    }
+  }
+  bool ends_within(milliseconds limit) {
+    epoll_event event{};
+    return epoll_wait(epoll_.get(), &event, 1, static_cast<int>(limit.count())) == 1;
+  }
+
+ private:
+  const Fd epoll_{epoll_create1(EPOLL_CLOEXEC)};
+};
+
+TEST_F(ShmTransport, WhoeverTakesNewsOfAPeerWakesTheThreadsOfAllCommunicators) {
+  bell_ = std::make_shared<const Doorbell>();
+  auto ranks = connected(2);
+  auto part = ranks[0]->split(both(0, 1)), peers_part = ranks[1]->split(both(1, 1));
+  std::thread other([&] { EXPECT_EQ(connect(*peers_part, {}, seconds(10)).text, ""); });
+  EXPECT_EQ(connect(*part, {}, seconds(10)).text, "");
+  other.join();
+
+  Sleep sleep(*bell_, *part);  // the whole's threads look first, and take what there is
+  const auto wakes_it = [&](auto&& happens) {
+    while (sleep.ends_within(milliseconds(0))) ranks[0]->progress();
+    happens();
+    ranks[0]->progress();
+    return sleep.ends_within(milliseconds(0));
+  };
+  EXPECT_TRUE(wakes_it([&] { peers_part->sender(0, 5); })) << "a ring that messages may lie in";
+  EXPECT_TRUE(wakes_it([&] {
+    peers_part.reset();
+    ranks[1].reset();
+  })) << "its end";
+  EXPECT_FALSE(wakes_it([] {}));
 }
 
 // A peer whose other end is the test's own socket.

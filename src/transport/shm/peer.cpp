@@ -241,6 +241,7 @@ void Peer::take(Group& group, const HandOver& offer, const Fd& memory) {
   receiving.channel->attach(ring, offer.bytes, bell(offer.group), offer.number,
                             {&group.rings, &group.borrowed, group.lent, board(offer.group),
                              all_memory(*ring) ? &memory_ : nullptr});
+  tell_all();
 }
 
 // Whether all of the peer's memory can be read: `ring`, for one, is there, too.
@@ -282,6 +283,13 @@ void Peer::end(std::string why) {
   link_.socket.reset();  // the process is still asked by who reads its memory
   waiting_.clear();
   ended_.clear();
+  tell_all();
+}
+
+// The threads of this process that sleep, of all its communicators: their connections are the same,
+// and news wakes only those who look before it has been taken.
+void Peer::tell_all() const {
+  if (context_.doorbell != nullptr) context_.doorbell->ring();
 }
 
 // The board comes first: who closed in good order and then ended is closed, not lost.

@@ -112,6 +112,7 @@ class Peer {
   void check_size(const Group& group, std::size_t data_bytes) const;
   [[noreturn]] void refuse_offer() const;
   void end(std::string why);
+  void tell_all() const;
 
   const TransportContext context_;
   const int rank_;
