@@ -230,6 +230,48 @@ TEST_F(TcpTransport, WhoSleepsUntilAMessageHasLeftIsWokenByWhoeverWritesIt) {
   }));
 }
 
+TEST_F(TcpTransport, OnlyTheCommunicatorWhoseMessagesWaitForAFrozenPeerWaits) {
+  constexpr std::uint32_t kBytes = 1 << 20;
+  const std::vector<std::byte> data(kBytes);
+  std::vector<std::unique_ptr<Transport>> ranks;
+  for (int rank = 0; rank < 3; ++rank) {
+    TransportContext large = context(rank, 3);
+    large.max_message_bytes = kBytes;
+    ranks.push_back(tcp::make(large));
+  }
+  ASSERT_THAT(connect(ranks), ElementsAre("", "", ""));
+  std::vector<std::unique_ptr<Transport>> parts;  // of rank 0 and of the other, twice
+  for (const int other : {1, 2}) {
+    Subset subset;
+    subset.members = {0, other};
+    subset.id = static_cast<std::uint32_t>(other);
+    subset.max_message_bytes = kBytes;
+    std::vector<std::unique_ptr<Transport>> pair;
+    for (subset.rank = 0; subset.rank < 2; ++subset.rank)
+      pair.push_back(ranks[static_cast<std::size_t>(subset.members[subset.rank])]->split(subset));
+    ASSERT_THAT(connect(pair), ElementsAre("", ""));
+    std::move(pair.begin(), pair.end(), std::back_inserter(parts));
+  }
+  const auto post = [&](Transport& from, int to, int number) {
+    SendChannel& sender = from.sender(to, number);
+    ASSERT_TRUE(sender.acquire_at(data.data(), kBytes));
+    sender.post({1, 2, kBytes, 0});
+  };
+  // Rank 2 reads no more. What the kernel may still take is less than what follows.
+  int number = 0;
+  for (; ranks[0]->all_left(); ++number) post(*ranks[0], 2, number);
+  for (const int enough = number + 64; number < enough; ++number) post(*ranks[0], 2, number);
+  Transport &apart = *parts[0], &frozen_too = *parts[2];
+  EXPECT_TRUE(apart.all_left());
+  EXPECT_TRUE(frozen_too.all_left()) << "nothing of it is on its way";
+  post(apart, 1, 0);
+  EXPECT_TRUE(eventually(*ranks[1], [&] { return apart.all_left(); }));
+  post(frozen_too, 1, 0);
+  EXPECT_FALSE(frozen_too.all_left());
+  EXPECT_FALSE(ranks[0]->all_left());
+  EXPECT_TRUE(eventually(*ranks[2], [&] { return frozen_too.all_left() && ranks[0]->all_left(); }));
+}
+
 /// Rank 1, played by the test; rank 0 is real.
 class TcpCaller : public TcpTransport {
  protected:

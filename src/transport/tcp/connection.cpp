@@ -63,7 +63,7 @@ void Connection::remove(const Group& group) {
     parse();
   }
   for (std::size_t i = head_; i < unsent_.size(); ++i)
-    if (unsent_[i].is_of(group)) {
+    if (unsent_[i].is_message_of(group)) {
       unsent_[i].keep();
       unsent_[i].channel = nullptr;
     }
@@ -77,11 +77,19 @@ void Connection::let_go(const Group& group) {
     if (payload_.begin != nullptr) std::memcpy(payload_.begin, begin, payload_.there());
   }
   for (std::size_t i = head_; i < unsent_.size(); ++i)
-    if (unsent_[i].framed && unsent_[i].is_of(group)) unsent_[i].keep();
+    if (unsent_[i].framed && unsent_[i].is_message_of(group)) unsent_[i].keep();
+}
+
+bool Connection::has_unsent_of(const Group& group) const {
+  if (!has_unsent()) return false;
+  const std::lock_guard lock(mutex_);
+  if (!why_unwritable_.empty()) return false;
+  return stream_.unsent_bytes() > 0 ||
+         std::any_of(unsent_.begin() + static_cast<std::ptrdiff_t>(head_), unsent_.end(),
+                     [&](const Unsent& unsent) { return unsent.is_of(group); });
 }
 
 bool Connection::Unsent::is_of(const Group& group) const {
-  if (channel == nullptr) return false;
   Frame its = frame;
   if (!framed) std::memcpy(&its, data, sizeof its);  // what is staged begins with it
   return its.group == group.context.id;

@@ -68,6 +68,8 @@ class Connection {
   /// Writes what it can of what is queued; true: nothing is left, or nobody is there to take it.
   bool flush();
   bool has_unsent() const noexcept { return has_unsent_.load(std::memory_order_relaxed); }
+  /// Of one communicator; or of any, where TLS has taken it and does not tell whose it was.
+  bool has_unsent_of(const Group& group) const;
 
   /// What a frame and its payload say of themselves where checksums are asked for.
   void seal(Frame& frame, const std::byte* payload) const noexcept {
@@ -122,8 +124,9 @@ class Connection {
     std::unique_ptr<std::byte[]> own;   // `data`'s memory, where nobody else keeps it
 
     std::size_t size() const { return (framed ? sizeof frame : 0) + bytes; }
-    bool is_of(const Group& group) const;  // a message
-    void keep();                           // `data` in memory of its own
+    bool is_of(const Group& group) const;
+    bool is_message_of(const Group& group) const { return channel != nullptr && is_of(group); }
+    void keep();  // `data` in memory of its own
   };
   /// The payload that is being read.
   struct Payload {

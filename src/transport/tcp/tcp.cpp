@@ -74,7 +74,7 @@ class TcpTransport final : public Transport {
   bool all_left() override {
     if (!endpoint_->has_unsent()) return true;
     endpoint_->flush();
-    return !endpoint_->has_unsent();
+    return !endpoint_->has_unsent() || all_left_of_groups();
   }
   int wait_fd() const override { return endpoint_->wait_fd(); }
 
@@ -126,6 +126,7 @@ class TcpTransport final : public Transport {
   }
   Group& group(int peer) const { return *groups_[static_cast<std::size_t>(peer)]; }
   bool is_connected(int peer) const { return groups_[static_cast<std::size_t>(peer)] != nullptr; }
+  bool all_left_of_groups() const;
 
   std::vector<std::optional<Address>> parse(std::span<const std::string> addresses) const;
   Secret secret_for(const std::vector<std::optional<Address>>& peers) const;
@@ -257,6 +258,14 @@ std::size_t TcpTransport::memory_bytes() const {
     if (groups_[peer] != nullptr)
       bytes += connection(static_cast<int>(peer)).memory_bytes(*groups_[peer]);
   return bytes;
+}
+
+// What other communicators have for a peer that does not read is no business of this one's.
+bool TcpTransport::all_left_of_groups() const {
+  for (int peer = 0; peer < size(); ++peer)
+    if (peer != subset_.rank && is_connected(peer) && connection(peer).has_unsent_of(group(peer)))
+      return false;
+  return true;
 }
 
 void TcpTransport::close() noexcept {
