@@ -39,7 +39,8 @@ struct Family {
   SleeperPool sleepers;  ///< Over the bell and the transport's wait_fd().
   int ranks = 1;         ///< Of the first communicator that share this machine's cores.
   int cores = 1;         ///< Which they share.
-  std::atomic<int> communicators{0};  ///< Alive.
+  std::atomic<int> communicators{0};     ///< Alive.
+  std::atomic<std::uint64_t> splits{0};  ///< Of any of them, in which this rank took part.
   std::size_t ring_bytes =
       0;  ///< Of each channel of its first communicators: configured, or by the caches.
 };

@@ -1,6 +1,7 @@
 #include "runtime/split.h"
 
 #include <algorithm>
+#include <limits>
 #include <tuple>
 #include <vector>
 
@@ -40,6 +41,13 @@ std::vector<int> members_of(std::span<const SplitCard> cards, int color) {
   std::stable_sort(members.begin(), members.end(),
                    [&](int a, int b) { return cards[a].key < cards[b].key; });
   return members;
+}
+
+// Taken before anybody else can hear of it: a thread that splits another communicator gets another.
+std::uint32_t next_split(Family& family) {
+  const std::uint64_t number = ++family.splits;
+  return number <= std::numeric_limits<std::uint32_t>::max() ? static_cast<std::uint32_t>(number)
+                                                             : 0;
 }
 
 }  // namespace
@@ -96,14 +104,19 @@ std::optional<CommunicatorParts> split(const CommunicatorParts& whole,
   subset.rank = static_cast<int>(self - subset.members.begin());
   std::uint64_t ring_bytes = std::numeric_limits<std::uint64_t>::max();
   for (const int member : subset.members) {
-    subset.id = std::max(subset.id, cards[member].next_subset);
+    if (cards[member].number == 0)
+      throw Error(ErrorKind::unavailable,
+                  fmt::format("rank {} has been asked for {} communicators since the start-up, all "
+                              "that the connections can tell apart: make one anew",
+                              member, std::numeric_limits<std::uint32_t>::max()));
+    subset.numbers.push_back(cards[member].number);
     ring_bytes = std::min(ring_bytes, cards[member].ring_bytes);
   }
   return join_subset(whole, subset, ring_bytes);
 }
 
 std::optional<Communicator> CommunicatorImpl::split(SplitCard card) {
-  card.next_subset = parts_.transport->next_subset();
+  card.number = next_split(*parts_.family);
   card.ring_bytes = ring_bytes_for_one_more(parts_);
   std::vector<SplitCard> cards(static_cast<std::size_t>(parts_.size));
   run(Call{{Collective::all_gather, DataType::uint8, Op::sum, 0, sizeof card},

@@ -109,12 +109,23 @@ struct PeerStatus {
 /// Some of a transport's ranks, for a communicator of their own.
 struct Subset {
   std::vector<int>
-      members;           ///< Ranks of the transport that is split, in the order of the new ones.
-  int rank = 0;          ///< The own one among `members`.
-  std::uint32_t id = 0;  ///< Agreed by all members, at least each one's next_subset().
+      members;   ///< Ranks of the transport that is split, in the order of the new ones.
+  int rank = 0;  ///< The own one among `members`.
+  /// By member: its own number for this subset, from 1 on, which it gives no other subset of these
+  /// connections, earlier or later. None: all ranks, who made the connections.
+  std::vector<std::uint32_t> numbers;
   std::size_t data_bytes = 0;  ///< As TransportContext has them.
   std::size_t max_message_bytes = 0;
   Board* board = nullptr;
+
+  /// What the connection to `peer` knows the subset by: the number that the lower of its two ends
+  /// gave. So it is no other subset's there, whatever the other end numbers at the same time in
+  /// other threads; of other connections it says nothing. 0: these ranks made the connections.
+  std::uint32_t id_with(int peer) const {
+    if (numbers.empty()) return 0;
+    const auto self = static_cast<std::size_t>(rank), other = static_cast<std::size_t>(peer);
+    return numbers[members[self] < members[other] ? self : other];
+  }
 };
 
 /// One way to reach the other ranks of one communicator. Made by the registry; connect() comes
@@ -179,8 +190,6 @@ class Transport {
   /// addresses. Null: this transport cannot. Both live and are used independently, each by one
   /// thread at a time; the connections end with the last of them.
   virtual std::unique_ptr<Transport> split(const Subset&) { return nullptr; }
-  /// The least Subset::id that no subset of these connections has had.
-  virtual std::uint32_t next_subset() const { return 0; }
 
   /// New memory, all zero, that this rank lends its peers: messages that lie in it need not be
   /// copied, see SendRing::acquire_at(). None: this transport cannot. Throws `unavailable`.

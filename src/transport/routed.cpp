@@ -93,9 +93,6 @@ class Routed final : public Transport {
   }
 
   std::unique_ptr<Transport> split(const Subset& subset) override;
-  std::uint32_t next_subset() const override {
-    return std::max(near_->next_subset(), far_->next_subset());
-  }
 
   std::optional<Lent> lend(std::size_t bytes) override { return near_->lend(bytes); }
   void take_back(std::uint32_t segment) noexcept override { near_->take_back(segment); }
@@ -124,12 +121,15 @@ class Routed final : public Transport {
 std::unique_ptr<Transport> Routed::split(const Subset& subset) {
   Subset near = subset;
   near.members.clear();
+  near.numbers.clear();
   std::vector<int> near_ranks;
-  for (const int member : subset.members) {
-    const int old = near_rank(member);
-    if (member == rank_) near.rank = static_cast<int>(near.members.size());
+  for (std::size_t member = 0; member < subset.members.size(); ++member) {
+    const int old = near_rank(subset.members[member]);
+    if (subset.members[member] == rank_) near.rank = static_cast<int>(near.members.size());
     near_ranks.push_back(old < 0 ? old : static_cast<int>(near.members.size()));
-    if (old >= 0) near.members.push_back(old);
+    if (old < 0) continue;
+    near.members.push_back(old);
+    near.numbers.push_back(subset.numbers[member]);
   }
   std::unique_ptr<Transport> near_part = near_->split(near);
   if (near_part == nullptr) return nullptr;

@@ -21,6 +21,17 @@ std::vector<int> who(Communicator& comm, int own) {
   return all;
 }
 
+// By each of the three ways in turn: all ranks, those of one parity, and all but the last.
+std::optional<Communicator> child_of(Communicator& comm, int round) {
+  std::vector<int> but_last(static_cast<std::size_t>(comm.size() - 1));
+  std::iota(but_last.begin(), but_last.end(), 0);
+  switch (round % 3) {
+    case 0: return comm.dup();
+    case 1: return comm.split(comm.rank() % 2);
+    default: return comm.subgroup(but_last);
+  }
+}
+
 class Split : public testing::TestWithParam<const char*> {
  protected:
   void on_ranks(int size, const std::function<void(Communicator&)>& body) const {
@@ -151,6 +162,35 @@ TEST_P(Split, ManyCommunicatorsAreUsedByManyThreadsAtOnce) {
       });
     for (std::thread& thread : threads) thread.join();
     EXPECT_EQ(right, kThreads * 60);
+  });
+}
+
+// Each thread makes one communicator after the other of its own, while others make theirs: which of
+// them comes first differs from rank to rank.
+TEST_P(Split, ThreadsMakeCommunicatorsOfSiblingsAtTheSameTime) {
+  constexpr int kThreads = 4, kRounds = 100;
+  on_ranks(3, [](Communicator& comm) {
+    std::vector<Communicator> siblings;
+    for (int k = 0; k < kThreads; ++k) siblings.push_back(comm.dup());
+    std::vector<std::string> outcomes(kThreads);
+    std::vector<std::thread> threads;
+    for (int k = 0; k < kThreads; ++k)
+      threads.emplace_back([&, k] {
+        outcomes[k] = outcome_of([&] {
+          std::optional<Communicator> before;  // goes when its successor is there
+          for (int round = 0; round < kRounds; ++round) {
+            std::optional<Communicator> made = child_of(siblings[k], round);
+            if (!made) continue;
+            int sum = 1 << 8 * k;
+            made->all_reduce(&sum, &sum, 1, DataType::int32, Op::sum);
+            if (sum != made->size() << 8 * k)
+              throw Error(ErrorKind::internal, "what other ranks gave to another communicator");
+            before = std::move(made);
+          }
+        });
+      });
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_THAT(outcomes, Each(IsEmpty()));
   });
 }
 

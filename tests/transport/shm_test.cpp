@@ -89,7 +89,7 @@ Subset both(int rank, std::uint32_t id) {
   Subset subset;
   subset.members = {0, 1};
   subset.rank = rank;
-  subset.id = id;
+  subset.numbers = {id, id};
   subset.data_bytes = 192;
   subset.max_message_bytes = 64;
   return subset;

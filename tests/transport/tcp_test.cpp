@@ -244,7 +244,7 @@ TEST_F(TcpTransport, OnlyTheCommunicatorWhoseMessagesWaitForAFrozenPeerWaits) {
   for (const int other : {1, 2}) {
     Subset subset;
     subset.members = {0, other};
-    subset.id = static_cast<std::uint32_t>(other);
+    subset.numbers = {static_cast<std::uint32_t>(other), 1};
     subset.max_message_bytes = kBytes;
     std::vector<std::unique_ptr<Transport>> pair;
     for (subset.rank = 0; subset.rank < 2; ++subset.rank)

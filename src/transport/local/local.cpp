@@ -47,17 +47,10 @@ void Hub::seat(Rank& rank) {
 std::shared_ptr<Hub> Hub::of_subset(const std::shared_ptr<Hub>& first, const Subset& subset) {
   const std::lock_guard lock(first->mutex_);
   std::erase_if(first->subsets_, [](const auto& entry) { return entry.second.expired(); });
-  Rank& self = first->ranks_[subset.members[subset.rank]];
-  self.next_subset = std::max(self.next_subset, subset.id + 1);
-  auto& known = first->subsets_[{subset.id, subset.members.front()}];
+  auto& known = first->subsets_[{subset.members.front(), subset.numbers.front()}];
   std::shared_ptr<Hub> hub = known.lock();
   if (hub == nullptr) known = hub = std::make_shared<Hub>(*first, subset);
   return hub;
-}
-
-std::uint32_t Hub::next_subset(int rank) {
-  const std::lock_guard lock(mutex_);
-  return ranks_[rank].next_subset;
 }
 
 void Hub::wait_for_all(int rank, TimePoint deadline) {
@@ -114,7 +107,7 @@ class LocalTransport final : public Transport {
   explicit LocalTransport(const TransportContext& context)
       : first_(context.hub),
         hub_(context.hub),
-        subset_{{}, context.rank, 0, context.data_bytes, context.max_message_bytes} {
+        subset_{{}, context.rank, {}, context.data_bytes, context.max_message_bytes} {
     hub_->join(context);
   }
   /// `subset` is of the ranks of `first`.
@@ -172,9 +165,6 @@ class LocalTransport final : public Transport {
     Subset of_first = subset;
     for (int& member : of_first.members) member = rank_of_first(member);
     return std::make_unique<LocalTransport>(first_, std::move(of_first));
-  }
-  std::uint32_t next_subset() const override {
-    return first_->next_subset(rank_of_first(subset_.rank));
   }
   std::size_t memory_bytes() const override {
     return sizeof(Board) + senders_.size() * RingMemory::bytes(subset_.data_bytes);

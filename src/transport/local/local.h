@@ -36,8 +36,6 @@ class Hub {
 
   /// The hub of a subset of these ranks, made by the first member that asks.
   static std::shared_ptr<Hub> of_subset(const std::shared_ptr<Hub>& first, const Subset& subset);
-  /// The least Subset::id that is new to `rank`.
-  std::uint32_t next_subset(int rank);
 
   /// Returns when all ranks have joined; throws `timeout` naming those that have not.
   void wait_for_all(int rank, TimePoint deadline);
@@ -57,7 +55,6 @@ class Hub {
     std::unique_ptr<Segments> segments = std::make_unique<Segments>();  // that it lends
     bool joined = false;  // guarded by mutex_; the rest is written before it and then constant
     std::shared_ptr<const Doorbell> bell;  // null: never sleeps
-    std::uint32_t next_subset = 1;         // guarded by mutex_
   };
   struct FreeRing {
     void operator()(RingMemory* memory) const noexcept;
@@ -70,8 +67,8 @@ class Hub {
   std::mutex mutex_;
   std::condition_variable all_joined_;
   int joined_ = 0;  // guarded by mutex_
-  std::map<std::pair<std::uint32_t, int>, std::weak_ptr<Hub>>
-      subsets_;  // by id and first member; guarded by mutex_
+  std::map<std::pair<int, std::uint32_t>, std::weak_ptr<Hub>>
+      subsets_;  // by the first member and its number for it; guarded by mutex_
   std::map<std::tuple<int, int, int>, std::unique_ptr<RingMemory, FreeRing>>
       rings_;  // by from, to, number; guarded by mutex_
 };

@@ -44,14 +44,4 @@ void Endpoint::progress() {
   }
 }
 
-std::uint32_t Endpoint::next_group() const {
-  const std::lock_guard lock(mutex_);
-  return next_group_;
-}
-
-void Endpoint::enter_group(std::uint32_t id) {
-  const std::lock_guard lock(mutex_);
-  next_group_ = std::max(next_group_, id + 1);
-}
-
 }  // namespace tutti::shm

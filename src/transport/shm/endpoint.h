@@ -31,15 +31,10 @@ class Endpoint {
   void progress();
   int wait_fd() const noexcept { return epoll_.get(); }
 
-  std::uint32_t next_group() const;
-  /// The group `id` is being made: ids below are never new again.
-  void enter_group(std::uint32_t id);
-
  private:
   const Fd epoll_;
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<Peer>> peers_;  // by rank; the own one, and all until connected: null
-  std::uint32_t next_group_ = 1;              // guarded by mutex_, as peers are
 };
 
 }  // namespace tutti::shm

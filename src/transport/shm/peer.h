@@ -20,7 +20,7 @@ namespace tutti::shm {
 ///
 /// Rings are made by their sender when first used, and handed over through the socket, as boards
 /// are. What the socket has no room for waits here until it has. A group is one communicator's
-/// part, known by its id: 0 for the one that made the connection, else Subset::id.
+/// part, known by its id: 0 for the one that made the connection, else Subset::id_with() this peer.
 ///
 /// Whichever of the two ranks makes a group first, the board that it hands over waits for the other
 /// one. Whichever leaves it first says so, and drops what still comes until the other one has left.

@@ -21,7 +21,7 @@ namespace {
 // How long close() waits for a peer to take rings that were promised to it.
 constexpr std::chrono::milliseconds kGoodbye{1000};
 
-/// One communicator's part of an endpoint: group `id` of each peer. Own thread only.
+/// One communicator's part of an endpoint: a group of each peer. Own thread only.
 class ShmTransport final : public Transport {
  public:
   /// The first, which makes the endpoint.
@@ -49,8 +49,9 @@ class ShmTransport final : public Transport {
     close();
     if (!connected_) return;
     const bool forked = getpid() != owner_;
-    for_each_peer([&](int, Peer& peer) {
-      forked ? peer.remove_group(subset_.id) : peer.leave_group(subset_.id);
+    for_each_peer([&](int rank, Peer& peer) {
+      const std::uint32_t id = subset_.id_with(rank);
+      forked ? peer.remove_group(id) : peer.leave_group(id);
     });
   }
 
@@ -59,10 +60,12 @@ class ShmTransport final : public Transport {
   void connect(std::span<const std::string> addresses, TimePoint deadline) override;
 
   SendChannel& sender(int peer, int number) override {
-    return with(peer, [&](Peer& p) -> SendChannel& { return p.sender(subset_.id, number); });
+    return with(peer,
+                [&](Peer& p) -> SendChannel& { return p.sender(subset_.id_with(peer), number); });
   }
   RecvChannel& receiver(int peer, int number) override {
-    return with(peer, [&](Peer& p) -> RecvChannel& { return p.receiver(subset_.id, number); });
+    return with(peer,
+                [&](Peer& p) -> RecvChannel& { return p.receiver(subset_.id_with(peer), number); });
   }
   std::size_t max_message_bytes() const override { return subset_.max_message_bytes; }
 
@@ -70,7 +73,7 @@ class ShmTransport final : public Transport {
   void take_back(std::uint32_t segment) noexcept override {
     if (getpid() != owner_) return;  // a forked child: it is the parent's
     segments_.remove(segment);
-    for_each_peer([&](int, Peer& peer) { peer.take_back(subset_.id, segment); });
+    for_each_peer([&](int rank, Peer& peer) { peer.take_back(subset_.id_with(rank), segment); });
   }
   const Segments* segments() const noexcept override { return &segments_; }
 
@@ -87,16 +90,14 @@ class ShmTransport final : public Transport {
   std::unique_ptr<Transport> split(const Subset& subset) override {
     Subset of_endpoint = subset;
     for (int& member : of_endpoint.members) member = subset_.members[member];
-    endpoint_->enter_group(subset.id);
     return std::make_unique<ShmTransport>(context_, endpoint_, std::move(of_endpoint));
   }
-  std::uint32_t next_subset() const override { return endpoint_->next_group(); }
   std::size_t memory_bytes() const override;
   void close() noexcept override;
 
  private:
   static Subset whole(const TransportContext& context) {
-    Subset all{{}, context.rank, 0, context.data_bytes, context.max_message_bytes};
+    Subset all{{}, context.rank, {}, context.data_bytes, context.max_message_bytes};
     all.members.resize(static_cast<std::size_t>(context.size));
     std::iota(all.members.begin(), all.members.end(), 0);
     return all;
@@ -158,7 +159,7 @@ std::vector<Address> ShmTransport::parse(std::span<const std::string> addresses)
 }
 
 void ShmTransport::connect(std::span<const std::string> addresses, TimePoint deadline) {
-  if (subset_.id == 0)
+  if (subset_.numbers.empty())
     join_endpoint(addresses, deadline);
   else
     join_group(deadline);
@@ -166,8 +167,8 @@ void ShmTransport::connect(std::span<const std::string> addresses, TimePoint dea
   boards_.resize(subset_.members.size());
   bells_.resize(subset_.members.size());
   for_each_peer([&](int rank, const Peer& peer) {
-    boards_[rank] = peer.board(subset_.id);
-    bells_[rank] = peer.bell(subset_.id);
+    boards_[rank] = peer.board(subset_.id_with(rank));
+    bells_[rank] = peer.bell(subset_.id_with(rank));
   });
 }
 
@@ -185,8 +186,9 @@ void ShmTransport::join_endpoint(std::span<const std::string> addresses, TimePoi
 void ShmTransport::join_group(TimePoint deadline) {
   constexpr int kLookAgainMs = 10;
   connected_ = true;
-  for_each_peer(
-      [&](int, Peer& peer) { peer.add_group(subset_.id, subset_, board_memory_.fd, segments_); });
+  for_each_peer([&](int rank, Peer& peer) {
+    peer.add_group(subset_.id_with(rank), subset_, board_memory_.fd, segments_);
+  });
   for (auto missing = missing_boards(); !missing.empty(); missing = missing_boards()) {
     const int peer = missing.front();
     if (const std::string why = with(peer, [](Peer& p) { return p.why_lost(); }); !why.empty())
@@ -206,20 +208,21 @@ void ShmTransport::join_group(TimePoint deadline) {
 std::vector<int> ShmTransport::missing_boards() {
   std::vector<int> missing;
   for_each_peer([&](int rank, const Peer& peer) {
-    if (peer.board(subset_.id) == nullptr) missing.push_back(rank);
+    if (peer.board(subset_.id_with(rank)) == nullptr) missing.push_back(rank);
   });
   return missing;
 }
 
 PeerStatus ShmTransport::status(int peer) {
   if (peer == subset_.rank) return status_on(*board_);
-  return with(peer, [&](const Peer& p) { return p.status(subset_.id); });
+  return with(peer, [&](const Peer& p) { return p.status(subset_.id_with(peer)); });
 }
 
 std::size_t ShmTransport::memory_bytes() const {
   std::size_t bytes = board_memory_.mapping.bytes();
   if (connected_)
-    for_each_peer([&](int, const Peer& peer) { bytes += peer.memory_bytes(subset_.id); });
+    for_each_peer(
+        [&](int rank, const Peer& peer) { bytes += peer.memory_bytes(subset_.id_with(rank)); });
   return bytes;
 }
 
@@ -229,7 +232,8 @@ std::optional<Lent> ShmTransport::lend(std::size_t bytes) {
   const auto mapping = std::make_shared<Mapping>(std::move(memory.mapping));
   const Segment segment{{mapping, static_cast<std::byte*>(mapping->data())}, bytes};
   const std::uint32_t number = segments_.add(segment);
-  for_each_peer([&](int, Peer& peer) { peer.lend(subset_.id, number, bytes, memory.fd); });
+  for_each_peer(
+      [&](int rank, Peer& peer) { peer.lend(subset_.id_with(rank), number, bytes, memory.fd); });
   return Lent{number, segment};
 }
 
@@ -242,7 +246,7 @@ void ShmTransport::close() noexcept {
     int socket = -1;
     const auto handed_over = [&](Peer& p) {
       socket = p.socket().get();
-      return p.flush(subset_.id);  // not for what others have told a peer that does not listen
+      return p.flush(subset_.id_with(peer));  // not for what others have told a peer that does not listen
     };
     while (!with(peer, handed_over) && std::chrono::steady_clock::now() < deadline) {
       pollfd writable{socket, POLLOUT, 0};

@@ -49,14 +49,14 @@ Connection::Connection(Endpoint& endpoint, const Clock& clock, Stream stream, bo
 
 void Connection::add(Group& group) {
   const std::lock_guard lock(mutex_);
-  const bool added = groups_.emplace(group.context.id, &group).second;
+  const bool added = groups_.emplace(group.id, &group).second;
   assert(added);
   static_cast<void>(added);
 }
 
 void Connection::remove(const Group& group) {
   const std::lock_guard lock(mutex_);
-  groups_.erase(group.context.id);
+  groups_.erase(group.id);
   if (last_ == &group) last_ = nullptr;
   if (payload_.group == &group) {
     payload_ = {payload_.frame, nullptr, payload_.left};
@@ -92,7 +92,7 @@ bool Connection::has_unsent_of(const Group& group) const {
 bool Connection::Unsent::is_of(const Group& group) const {
   Frame its = frame;
   if (!framed) std::memcpy(&its, data, sizeof its);  // what is staged begins with it
-  return its.group == group.context.id;
+  return its.group == group.id;
 }
 
 void Connection::Unsent::keep() {
@@ -198,7 +198,7 @@ void Connection::take_from_inbox() {
 }
 
 Group* Connection::find(std::uint32_t id) {
-  if (last_ != nullptr && last_->context.id == id) return last_;
+  if (last_ != nullptr && last_->id == id) return last_;
   const auto found = groups_.find(id);
   if (found != groups_.end()) last_ = found->second;
   return found == groups_.end() ? nullptr : found->second;
@@ -400,7 +400,7 @@ void Connection::send_board(const Group& group) {
   const BoardBytes board = read_board(*group.context.board);
   Unsent unsent;
   unsent.frame.kind = FrameKind::board;
-  unsent.frame.group = group.context.id;
+  unsent.frame.group = group.id;
   unsent.frame.header.length = static_cast<std::uint32_t>(board.size());
   seal(unsent.frame, board.data());
   unsent.data = board.data();
@@ -427,7 +427,7 @@ const Board* Connection::board(Group& group) {
     group.asked = true;
     Unsent unsent;
     unsent.frame.kind = FrameKind::board_request;
-    unsent.frame.group = group.context.id;
+    unsent.frame.group = group.id;
     seal(unsent.frame, nullptr);
     send(std::move(unsent));
   }

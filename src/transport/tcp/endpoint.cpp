@@ -110,11 +110,6 @@ void Endpoint::flush() {
     if (peer != nullptr && peer->has_unsent()) peer->flush();
 }
 
-void Endpoint::enter_group(std::uint32_t id) noexcept {
-  std::uint32_t next = next_group();
-  while (next <= id && !next_group_.compare_exchange_weak(next, id + 1)) continue;
-}
-
 void Endpoint::linger() noexcept {
   for (const auto& peer : peers_)
     if (peer != nullptr) peer->say_goodbye();

@@ -48,10 +48,6 @@ class Endpoint {
   void count_unsent(int by) noexcept { unsent_.fetch_add(by, std::memory_order_relaxed); }
   void flush();
 
-  std::uint32_t next_group() const noexcept { return next_group_.load(std::memory_order_relaxed); }
-  /// The group `id` is being made: ids below are never new again.
-  void enter_group(std::uint32_t id) noexcept;
-
   /// Of a connection that has ended there is no more news.
   void forget(const Connection& connection) noexcept;
 
@@ -66,7 +62,6 @@ class Endpoint {
   std::optional<Lifelines> lifelines_;
   std::atomic<int> unsent_{0};  // connections
   std::atomic<int> sleepers_{0};
-  std::atomic<std::uint32_t> next_group_{1};
   std::atomic<TimePoint> attended_at_{};
 };
 

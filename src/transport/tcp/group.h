@@ -16,7 +16,6 @@ namespace tutti::tcp {
 
 /// What the groups of one communicator have in common. Outlives them.
 struct GroupContext {
-  std::uint32_t id = 0;
   std::size_t max_message_bytes = 0;
   Board* board = nullptr;  ///< This rank's.
   int doorbell_fd = -1;    ///< To wake those of this communicator who sleep; -1: nobody does.
@@ -24,23 +23,25 @@ struct GroupContext {
 
 /// Under its connection's lock, but for the channels' own functions and `gone`.
 struct Group {
-  Group(Connection& connection, const GroupContext& its) : context(its), connection_(connection) {}
+  Group(Connection& connection, const GroupContext& its, std::uint32_t its_id)
+      : context(its), id(its_id), connection_(connection) {}
 
   /// Both ends of channel `number`, made when first asked for, or when the first message comes.
   struct Channel {
-    Channel(Connection& connection, const GroupContext& context, int number)
-        : receiver(connection, context.id, number, context.max_message_bytes),
-          sender(connection, context.id, number, context.max_message_bytes, receiver) {}
+    Channel(Connection& connection, const Group& group, int number)
+        : receiver(connection, group.id, number, group.context.max_message_bytes),
+          sender(connection, group.id, number, group.context.max_message_bytes, receiver) {}
     TcpRecvChannel receiver;
     TcpSendChannel sender;
   };
   Channel& channel(int number) {
     std::unique_ptr<Channel>& made = channels[number];
-    if (made == nullptr) made = std::make_unique<Channel>(connection_, context, number);
+    if (made == nullptr) made = std::make_unique<Channel>(connection_, *this, number);
     return *made;
   }
 
   const GroupContext& context;
+  const std::uint32_t id;  ///< Subset::id_with() the peer.
   std::map<int, std::unique_ptr<Channel>> channels;
   Board board{};                      ///< The peer's, as it last came.
   std::optional<TimePoint> heard_at;  ///< When that was; none: never.

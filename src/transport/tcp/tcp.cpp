@@ -46,7 +46,7 @@ class TcpTransport final : public Transport {
         subset_(std::move(subset)),
         own_board_(subset_.board != nullptr ? nullptr : std::make_unique<Board>()),
         board_(subset_.board != nullptr ? *subset_.board : *own_board_),
-        group_{subset_.id, subset_.max_message_bytes, &board_,
+        group_{subset_.max_message_bytes, &board_,
                context.doorbell != nullptr ? context.doorbell->fd() : -1} {}
 
   ~TcpTransport() override {
@@ -102,16 +102,14 @@ class TcpTransport final : public Transport {
     Subset of_endpoint = subset;
     for (int& member : of_endpoint.members)
       member = subset_.members[static_cast<std::size_t>(member)];
-    endpoint_->enter_group(subset.id);
     return std::make_unique<TcpTransport>(context_, endpoint_, std::move(of_endpoint));
   }
-  std::uint32_t next_subset() const override { return endpoint_->next_group(); }
   std::size_t memory_bytes() const override;
   void close() noexcept override;
 
  private:
   static Subset whole(const TransportContext& context) {
-    Subset all{{}, context.rank, 0, context.data_bytes, context.max_message_bytes, context.board};
+    Subset all{{}, context.rank, {}, context.data_bytes, context.max_message_bytes, context.board};
     all.members.resize(static_cast<std::size_t>(context.size));
     std::iota(all.members.begin(), all.members.end(), 0);
     return all;
@@ -206,16 +204,17 @@ void TcpTransport::join_endpoint(std::span<const std::string> addresses, TimePoi
 }
 
 void TcpTransport::connect(std::span<const std::string> addresses, TimePoint deadline) {
-  if (subset_.id == 0) join_endpoint(addresses, deadline);
+  if (subset_.numbers.empty()) join_endpoint(addresses, deadline);
   groups_.resize(subset_.members.size());
   for (int peer = 0; peer < size(); ++peer) {
     if (peer == subset_.rank) continue;
     Connection* const to = endpoint_->peer(subset_.members[static_cast<std::size_t>(peer)]);
     if (to == nullptr) continue;
-    groups_[static_cast<std::size_t>(peer)] = std::make_unique<Group>(*to, group_);
+    groups_[static_cast<std::size_t>(peer)] =
+        std::make_unique<Group>(*to, group_, subset_.id_with(peer));
     to->add(group(peer));
   }
-  if (subset_.id != 0) await_boards(deadline);
+  if (!subset_.numbers.empty()) await_boards(deadline);
 }
 
 // Each tells the others that it is here: who has told cannot be sent to too early.
