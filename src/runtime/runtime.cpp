@@ -120,14 +120,16 @@ TimePoint Runtime::next_attendance() const noexcept {
 }
 
 // Announces the sleep on the boards of all that have operations pending, looks once more, sleeps.
+// asleep_ comes first: who has nothing pending when it is asked is not announced, so its peers ring
+// for nothing that they send. If it queues an operation after that, its poke ends this sleep.
 bool Runtime::sleep_all() {
+  asleep_ = true;
   for (Advanced* advanced : advanced_)
     if (advanced->pending()) announced_.push_back(advanced);
   for (Advanced* advanced : announced_) {
     advanced->sleepers().fetch_add(1);
     advanced->arm();
   }
-  asleep_ = true;
   poke_.sleep_barrier();
   look_all();  // see wait()
   const bool ended = advance_all();
