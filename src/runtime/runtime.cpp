@@ -57,28 +57,58 @@ Runtime::~Runtime() {
 }
 
 void Runtime::add(Advanced& advanced) {
-  const Visit visit(*this);
-  sleeper_.watch(advanced.doorbell().fd());
-  sleeper_.watch(advanced.wait_fd());
-  advanced_.push_back(&advanced);
-  announced_.reserve(advanced_.size());
+  {
+    const std::lock_guard lock(arrivals_mutex_);
+    sleeper_.watch(advanced.doorbell().fd());
+    sleeper_.watch(advanced.wait_fd());
+    arrivals_.push_back(&advanced);
+    anybody_arrived_ = true;
+  }
+  poke();
 }
 
 void Runtime::add_attended(Advanced& attended) {
-  const Visit visit(*this);
-  attended_.push_back(&attended);
+  {
+    const std::lock_guard lock(arrivals_mutex_);
+    attended_arrivals_.push_back(&attended);
+    anybody_arrived_ = true;
+  }
+  poke();
 }
 
 void Runtime::remove(Advanced& advanced) noexcept {
   const Visit visit(*this);
+  const std::lock_guard lock(arrivals_mutex_);
   std::erase(attended_, &advanced);
-  if (std::erase(advanced_, &advanced) == 0) return;
+  std::erase(attended_arrivals_, &advanced);
+  if (std::erase(advanced_, &advanced) + std::erase(arrivals_, &advanced) == 0) return;
   const auto family = [&](const Advanced* other) {
     return other->doorbell().fd() == advanced.doorbell().fd();
   };
   if (std::any_of(advanced_.begin(), advanced_.end(), family)) return;
+  if (std::any_of(arrivals_.begin(), arrivals_.end(), family)) return;
   sleeper_.forget(advanced.doorbell().fd());
   sleeper_.forget(advanced.wait_fd());
+}
+
+// Not while advanced_ or attended_ are gone through, as they are where callbacks run. True: there
+// was somebody. Whoever is added after asleep_ has been set pokes for it.
+bool Runtime::take_in_arrivals() noexcept {
+  if (!anybody_arrived_) return false;
+  const std::lock_guard lock(arrivals_mutex_);
+  try {
+    advanced_.reserve(advanced_.size() + arrivals_.size());
+    announced_.reserve(advanced_.size() + arrivals_.size());
+    attended_.reserve(attended_.size() + attended_arrivals_.size());
+  } catch (const std::bad_alloc&) {  // in the next round, then: their own threads advance them, too
+    return false;
+  }
+  advanced_.insert(advanced_.end(), arrivals_.begin(), arrivals_.end());
+  attended_.insert(attended_.end(), attended_arrivals_.begin(), attended_arrivals_.end());
+  arrivals_.clear();
+  attended_arrivals_.clear();
+  anybody_arrived_ = false;
+  return true;
 }
 
 Runtime::Visit::Visit(Runtime& runtime) : runtime_(runtime) {
@@ -94,13 +124,14 @@ Runtime::Visit::~Visit() {
 }
 
 bool Runtime::advance_all() {
+  const bool has_new = take_in_arrivals();
   bool pending = false;
   for (Advanced* advanced : advanced_)
     if (advanced->pending()) {
       advanced->advance_pending();
       pending = pending || advanced->pending();
     }
-  return !pending || stop_ || visitors_ > 0;
+  return !pending || stop_ || visitors_ > 0 || has_new;
 }
 
 void Runtime::look_all() {
@@ -148,7 +179,8 @@ bool Runtime::sleep_all() {
   return ended;
 }
 
-bool Runtime::anything_pending() const {
+bool Runtime::anything_pending() {
+  take_in_arrivals();
   return std::any_of(advanced_.begin(), advanced_.end(),
                      [](const Advanced* advanced) { return advanced->pending(); });
 }

@@ -60,11 +60,11 @@ class Runtime {
   bool in_background() const noexcept { return std::this_thread::get_id() == thread_.get_id(); }
 
   /// The background thread advances `advanced` while it has operations pending, until remove()
-  /// returns.
+  /// returns. Waits for no callback: a callback may call it, in that thread, too.
   void add(Advanced& advanced);
-  /// The background thread attends to it from now on.
+  /// The background thread attends to it from now on. As add().
   void add_attended(Advanced& attended);
-  /// From both.
+  /// From both. Waits until the background thread lets it in.
   void remove(Advanced& advanced) noexcept;
   /// There is work: wakes the background thread, if it sleeps. No system call where it does not.
   void poke() noexcept {
@@ -84,12 +84,13 @@ class Runtime {
   };
 
   void background() noexcept;
-  bool advance_all();  // true: nothing to wait for, or somebody wants in
+  bool take_in_arrivals() noexcept;
+  bool advance_all();  // true: nothing to wait for, or somebody wants in, or has come
   void look_all();
   bool sleep_all();
   void attend_all();
   TimePoint next_attendance() const noexcept;
-  bool anything_pending() const;
+  bool anything_pending();
   void doze();
 
   const Config config_;
@@ -103,13 +104,19 @@ class Runtime {
       advanced_;  // guarded by mutex_, which the background thread holds, asleep too
   std::vector<Advanced*> attended_;  // guarded by mutex_
   TimePoint attended_at_{};          // background thread
+  // Who has been added and is not there yet. This lock is held for moments, behind mutex_ where
+  // both are, and never while a callback runs, as mutex_ is.
+  std::mutex arrivals_mutex_;
+  std::vector<Advanced*> arrivals_;           // guarded by arrivals_mutex_: for advanced_
+  std::vector<Advanced*> attended_arrivals_;  // guarded by arrivals_mutex_: for attended_
+  std::atomic<bool> anybody_arrived_{false};
   // Threads that want mutex_: the background thread lets them in, and waits for this to change. Not
   // by a condition variable: a forked child could not destroy one that it waits for.
   std::atomic<int> visitors_{0};
   std::vector<Advanced*> announced_;  // background thread: of sleep_all()
   std::atomic<bool> asleep_{false};   // or about to: looks once more after it is set
   std::atomic<bool> stop_{false};
-  Sleeper sleeper_;  // guarded by mutex_
+  Sleeper sleeper_;  // what it watches is changed under arrivals_mutex_
   std::thread thread_;
 };
 

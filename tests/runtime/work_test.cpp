@@ -13,6 +13,7 @@
 #include "allocations.h"
 #include "asleep.h"
 #include "common/random.h"
+#include "processes.h"
 #include "runtime/setup.h"
 #include "threads.h"
 #include "transport/local/local.h"
@@ -81,6 +82,33 @@ TEST_P(Works, ACallbackMayStartTheNextCallAndMustNotWait) {
     next.wait();
     EXPECT_THAT(second, Each(4.0F));
   });
+}
+
+// In a process of its own, which an alarm ends if its background thread waits for itself.
+TEST_P(Works, ACallbackInTheBackgroundMayStartTheFirstCallOfAnotherCommunicator) {
+  Processes process(1, [&](int) {
+    alarm(10);
+    on_two_ranks([](Communicator& comm) {
+      Communicator other = comm.dup(), signs = comm.dup();
+      float sum = 1;
+      std::int32_t called = 0;
+      std::promise<Work> next;
+      if (comm.rank() == 0) {  // nobody waits for the work, so the background thread ends it
+        comm.barrier_async().then([&](const Error*) {
+          next.set_value(other.all_reduce_async(&sum, &sum, 1, DataType::f32, Op::sum));
+        });
+        signs.send(std::span(&called, 1), 1);
+        next.get_future().get().wait();
+      } else {
+        signs.recv(std::span(&called, 1), 0);
+        comm.barrier();
+        other.all_reduce(&sum, &sum, 1, DataType::f32, Op::sum);
+      }
+      EXPECT_EQ(sum, 2);
+    });
+    if (testing::Test::HasFailure()) throw Error(ErrorKind::internal, "a rank failed");
+  });
+  EXPECT_EQ(process.outcome(0), "");
 }
 
 TEST_P(Works, ACallbackMayDestroyItsCommunicatorAndOthers) {
