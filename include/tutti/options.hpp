@@ -37,8 +37,10 @@ struct Received {
 
 /// Options of one call.
 struct CallOptions {
-  std::chrono::milliseconds timeout{
-      0};  ///< Deadline of this call; 0: the configuration's. Ending it fails the communicator.
+  /// Deadline of this call; 0: the configuration's. Ending it fails the communicator. A collective
+  /// that is queued behind others has all of it once they have ended and it begins; a send or
+  /// receive begins at once.
+  std::chrono::milliseconds timeout{0};
   /// By name; empty: chosen. One that cannot serve the call is `usage`. Must agree among ranks.
   /// Valid until the call returns.
   std::string_view algorithm = {};

@@ -221,7 +221,7 @@ typedef struct tuttiReceived_t {
 
 typedef struct tuttiOptions_t {
   size_t size;
-  int64_t timeout_ms;        /* deadline of this call; 0: the configuration's */
+  int64_t timeout_ms;        /* deadline, from when the call begins; 0: the configuration's */
   const char* algorithm;     /* by name, the same on every rank; null: chosen */
   tuttiGroup_t group;        /* the call is made when the group ends; it returns at once */
   tuttiReceived_t* received; /* tuttiRecv: written before it has ended, and valid until then */

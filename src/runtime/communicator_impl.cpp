@@ -235,6 +235,7 @@ void CommunicatorImpl::begin_queued(Operation& operation) {
   if (!call.program) call.program = programs_.get(call.key);
   under_way_ = true;
   begin(call, &operation.blocks());
+  operation.deadline = parts_.runtime->clock().now() + call.timeout;
   deadline_.store(operation.deadline, std::memory_order_relaxed);
 }
 

@@ -40,8 +40,6 @@ OperationRef CommunicatorImpl::enqueue(OperationRef operation) {
     registered_ = true;
   }
   const bool transfers = operation->is_transfer();
-  operation->deadline = parts_.runtime->clock().now() +
-                        (transfers ? operation->transfer.call.timeout : operation->call.timeout);
   pending_.fetch_add(1, std::memory_order_seq_cst);
   (transfers ? transfer_queue_ : queue_).push(operation);
   parts_.runtime->poke();

@@ -142,10 +142,11 @@ void CommunicatorImpl::start_transfers() {
   while (Operation* operation = transfer_queue_.front()) {
     operation->hold();
     transfer_queue_.pop();
+    Transfer& transfer = operation->transfer;
+    transfer.deadline = parts_.runtime->clock().now() + transfer.call.timeout;
     const TimePoint first = transfer_deadline_.load(std::memory_order_relaxed);
-    transfer_deadline_.store(std::min(first, operation->deadline), std::memory_order_relaxed);
-    operation->transfer.deadline = operation->deadline;
-    messages_.start(operation->transfer);
+    transfer_deadline_.store(std::min(first, transfer.deadline), std::memory_order_relaxed);
+    messages_.start(transfer);
   }
 }
 

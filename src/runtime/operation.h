@@ -39,7 +39,8 @@ struct PlannedCall {
 
 class OperationPool;
 
-/// Thread-safe but for the public members, which are constant from take() on. Aligned so that a C
+/// Thread-safe but for the public members, which are constant from take() on, or the engine's
+/// owner's once the call has begun. Aligned so that a C
 /// handle has bits for its number.
 class alignas(64) Operation {
  public:
@@ -84,7 +85,7 @@ class alignas(64) Operation {
   PlannedCall call;
   BlockTable own_blocks;  ///< Of a variable call that is not persistent. Keeps its memory.
   Transfer transfer;      ///< Of a send or receive, in place of `call`.
-  TimePoint deadline = TimePoint::max();
+  TimePoint deadline = TimePoint::max();        ///< Of `call`: runs from when it begins.
   std::atomic<std::uint32_t> handles_freed{0};  ///< In C, over all its uses: a handle's number.
 
  private:
