@@ -6,6 +6,7 @@ import ast
 import asyncio
 import gc
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -489,6 +490,19 @@ class Package(unittest.TestCase):
             "-n", "3", "--no-tag")
         self.assertEqual(ended.returncode, 0, ended.stderr)
         self.assertEqual(sorted(ended.stdout.split("\n")), ["", "0 3 3 word", "1 3 3 word", "2 3 3 word"])
+
+    def test_readmes_program_runs_with_what_pip_brings(self):
+        project = pathlib.Path(__file__).resolve().parents[2]
+        program = re.search(r"^```python\n(.*?)^```", (project / "README.md").read_text(encoding="utf-8"), re.M | re.S)[1]
+        imported = {name.name for each in ast.walk(ast.parse(program)) if isinstance(each, ast.Import) for name in each.names}
+        brought = re.search(r"^dependencies = \[(.*)\]$", (project / "pyproject.toml").read_text(encoding="utf-8"), re.M)
+        self.assertLessEqual(imported, {"tutti", *re.findall(r'"(\w+)', brought[1] if brought else "")})
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "program.py"
+            path.write_text(program, encoding="utf-8")
+            ended = subprocess.run([sys.executable, "-m", "tutti.run", "-n", "2", "--timeout", "60", path],
+                                   capture_output=True, text=True)
+        self.assertEqual(ended.returncode, 0, ended.stderr)
 
     def test_ranks_go_on_after_a_failure(self):
         ended = self.script(
