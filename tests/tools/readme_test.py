@@ -26,6 +26,11 @@ class Readme(unittest.TestCase):
             for word in re.findall(r"\w+", each):
                 self.assertNotIn(word.upper(), settings)
 
+    def test_a_page_says_how_a_library_is_found_in_either_place(self):
+        page = (PROJECT / "docs/installing.md").read_text(encoding="utf-8")
+        for word in ("ldconfig", "--prefix", "PKG_CONFIG_PATH", "CMAKE_PREFIX_PATH", "LD_LIBRARY_PATH", "-Wl,-rpath"):
+            self.assertIn(word, page)
+
     def test_every_page_is_named_there(self):
         for page in (PROJECT / "docs").glob("*.md"):
             self.assertIn(f"(docs/{page.name})", README)
