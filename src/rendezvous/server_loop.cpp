@@ -10,6 +10,7 @@
 
 #include <tutti/error.hpp>
 
+#include "common/descriptors.h"
 #include "rendezvous/local_socket.h"
 #include "rendezvous/tcp_socket.h"
 
@@ -20,6 +21,7 @@ constexpr std::chrono::milliseconds kAcceptPause{50};
 constexpr int kAcceptsATurn = 64;  // a flood must not keep those who have joined waiting
 // A guest that does not read its replies is not read from either.
 constexpr std::size_t kMostQueuedBytes = 4 << 20;
+constexpr std::size_t kOtherDescriptors = 256;  // of the program
 
 std::shared_ptr<const TlsContext> context_for(const std::vector<Door>& doors) {
   for (const Door& door : doors)
@@ -45,6 +47,8 @@ ServerLoop::ServerLoop(const JobAddress& job, std::vector<Door> doors, const Ser
   if (!epoll_)
     throw Error(ErrorKind::unavailable,
                 fmt::format("the store gets no epoll: {}", std::strerror(errno)));
+  need_descriptors(2 * seats_.size() + limits_.strangers + kOtherDescriptors, seats_.size(),
+                   "rank 0", fmt::format("to serve the store of {} ranks", seats_.size()));
   watch(EPOLL_CTL_ADD, stop_fd_, EPOLLIN);
   for (const Door& door : doors_) watch(EPOLL_CTL_ADD, door.listener.get(), EPOLLIN);
 }

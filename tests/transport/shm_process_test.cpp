@@ -5,14 +5,19 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <functional>
+#include <thread>
+#include <vector>
 
 #include <tutti/error.hpp>
 
@@ -20,6 +25,7 @@
 #include "test_ranks.h"
 #include "transport/ring.h"
 #include "transport/shm/address.h"
+#include "transport/shm/packet.h"
 #include "transport/shm/shm.h"
 
 namespace tutti {
@@ -292,6 +298,94 @@ TEST_F(ShmProcesses, APeerThatFailsSaysWhyEvenAfterItHasEnded) {
   transport_->progress();
   EXPECT_EQ(transport_->status(1).state, PeerStatus::State::failed);
   EXPECT_EQ(transport_->board(1)->failure_text(), "a bit flipped on rank 1");
+}
+
+/// Descriptors on their way through a socket, as many as this user may have.
+class DescriptorsOnTheirWay {
+ public:
+  DescriptorsOnTheirWay() {
+    std::array<int, 2> ends{};
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) abort();
+    near_.reset(ends[0]);
+    far_.reset(ends[1]);
+    const std::array<int, 2> fds{near_.get(), far_.get()};
+    const int number = 0;
+    while (shm::send_packet(near_, number, fds) == shm::Sent::done) ++sent_;
+  }
+  int sent() const { return sent_; }
+  void receive_all() {
+    int number = 0;
+    shm::Descriptors descriptors;
+    while (shm::receive_packet(far_, number, descriptors) == shm::Received::packet) continue;
+  }
+
+ private:
+  Fd near_, far_;
+  int sent_ = 0;
+};
+
+/// Lets them arrive when it has been looked at some times.
+struct DeliveringClock final : Clock {
+  explicit DeliveringClock(DescriptorsOnTheirWay& all) : all_(all) {}
+  TimePoint now() const override {
+    if (++looks_ == 30) all_.receive_all();
+    return std::chrono::steady_clock::now();
+  }
+  DescriptorsOnTheirWay& all_;
+  mutable std::atomic<int> looks_{0};
+};
+
+// 0: ranks have joined, although for a while none could hand a descriptor to another.
+int join_with_too_many_descriptors_on_their_way() {
+  constexpr rlim_t kFew = 100;
+  const rlimit few{kFew, kFew};
+  // Root may have any number on their way.
+  if (setrlimit(RLIMIT_NOFILE, &few) != 0 || (geteuid() == 0 && setuid(65534) != 0)) return 2;
+  SystemRandom random;
+  DescriptorsOnTheirWay all;
+  if (static_cast<rlim_t>(all.sent()) > kFew) return 77;  // the kernel counts otherwise
+  DeliveringClock clock(all);
+  std::vector<std::unique_ptr<Transport>> ranks;
+  std::vector<std::string> addresses;
+  for (int rank = 0; rank < 3; ++rank) {
+    TransportContext context;
+    context.rank = rank;
+    context.size = 3;
+    context.clock = &clock;
+    context.random = &random;
+    ranks.push_back(shm::make(context));
+    addresses.push_back(ranks.back()->address());
+  }
+  std::atomic<int> failures{0};
+  std::vector<std::thread> threads;
+  for (const auto& rank : ranks)
+    threads.emplace_back([&] {
+      try {
+        rank->connect(addresses, std::chrono::steady_clock::now() + kLimit);
+      } catch (const Error& error) {
+        std::fprintf(stderr, "%s\n", error.what());
+        ++failures;
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  return failures;
+}
+
+// As the descriptors of a start of hundreds of ranks: those that a user has on their way are
+// limited.
+TEST_F(ShmProcesses, RanksThatMayNotHandOverDescriptorsNowDoItWhenOthersHaveArrived) {
+  child_ = fork();
+  ASSERT_GE(child_, 0);
+  if (child_ == 0) {
+    alarm(2 * kLimit.count());
+    _exit(join_with_too_many_descriptors_on_their_way());
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child_, &status, 0), child_);
+  child_ = -1;
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+    GTEST_SKIP() << "this kernel does not limit the descriptors that are on their way";
+  EXPECT_EQ(status, 0);
 }
 
 // Whoever knows the name of the socket, but is another user, is hung up on at once.

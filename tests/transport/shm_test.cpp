@@ -18,6 +18,7 @@
 
 #include "transport/ring.h"
 #include "transport/shm/address.h"
+#include "transport/shm/join.h"
 #include "transport/shm/packet.h"
 #include "transport/shm/peer.h"
 
@@ -203,6 +204,73 @@ TEST_F(ShmTransport, ACallThatHasGreetedIsHeardBeforeItIsCutForThoseWhoCameAfter
   for (int n = 0; n < 200; ++n) flood.push_back(call(addresses[0]));
   EXPECT_EQ(connect(*first, addresses, seconds(20)).text, "");
   other.join();
+}
+
+/// Nobody's rank but the test's, which listens there.
+struct PlayedRank {
+  explicit PlayedRank(Random& random)
+      : address(own_address(random)), listener(listen_at(address)) {}
+  /// None where nobody calls in time.
+  Fd accept_call() const {
+    pollfd readable{listener.get(), POLLIN, 0};
+    return Fd(poll(&readable, 1, 30'000) == 1
+                  ? accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)
+                  : -1);
+  }
+  Address address;
+  Fd listener;
+};
+
+TEST_F(ShmTransport, ACallThatIsCutUnansweredIsMadeAgainUntilNobodyListensThere) {
+  PlayedRank busy(random_);
+  const auto rank = make_rank(1, 2);
+  std::thread other([&] {
+    const Outcome outcome =
+        connect(*rank, {busy.address.to_string(), rank->address()}, seconds(60));
+    EXPECT_EQ(outcome.kind, ErrorKind::peer_lost) << outcome.text;
+    EXPECT_TRUE(has(outcome.text, "rank 0 (process")) << outcome.text;
+  });
+  int calls = 0;
+  while (calls < 5 && busy.accept_call()) ++calls;
+  EXPECT_EQ(calls, 5);
+  busy.listener.reset();
+  other.join();
+}
+
+// A rank looks whether others are still there by calling them, which costs those something, too:
+// where all looked at all others at once, hundreds of ranks had no time left to join.
+TEST_F(ShmTransport, AFewOfTheMissingRanksAreLookedAtAtATimeAndInTheEndAll) {
+  struct HurryingClock final : Clock {  // a look at it takes longer than ranks wait
+    TimePoint now() const override { return at += milliseconds(1100); }
+    mutable TimePoint at = std::chrono::steady_clock::now();
+  } hurrying;
+  constexpr int kOthers = 40, kSeconds = 60;
+  TransportContext context;
+  context.size = 1 + kOthers;
+  context.clock = &hurrying;
+  context.random = &random_;
+  const auto rank = make(context);
+  std::vector<std::string> addresses{rank->address()};
+  std::vector<PlayedRank> missing;
+  for (int n = 0; n < kOthers; ++n) {
+    missing.emplace_back(random_);
+    addresses.push_back(missing.back().address.to_string());
+  }
+  try {
+    rank->connect(addresses, hurrying.at + seconds(kSeconds));
+    FAIL() << "it joined nobody";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::timeout) << error.what();
+  }
+  int looks = 0, not_looked_at = 0;
+  for (const PlayedRank& one : missing) {
+    int here = 0;
+    while (Fd(accept4(one.listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK))) ++here;
+    looks += here;
+    not_looked_at += here == 0 ? 1 : 0;
+  }
+  EXPECT_EQ(not_looked_at, 0);
+  EXPECT_LE(looks, 5 * kSeconds);
 }
 
 TEST_F(ShmTransport, AddressesThatCannotBeReachedSayWhy) {

@@ -19,6 +19,8 @@
 #include <stdexcept>
 #include <system_error>
 
+#include "common/descriptors.h"
+
 namespace tutti::tools {
 namespace {
 
@@ -104,6 +106,7 @@ Supervisor::Supervisor(const LaunchOptions& options, const sigset_t& mask, Fd gu
 
 int Supervisor::run() {
   if (options_.timeout > 0ms) timeout_at_ = Clock::now() + options_.timeout;
+  allow_descriptors(3 * ranks_.size() + 64);  // a rank's output, its errors, and its end
   for (int rank = 0; rank < options_.ranks && start(rank); ++rank) {
   }
   const auto is_rank = [this](pid_t pid) {

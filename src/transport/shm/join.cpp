@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <utility>
 
 #include <tutti/error.hpp>
 
@@ -40,10 +41,17 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How often to call again a rank whose queue of callers was full, and to see whether a higher rank
-// is still there.
-constexpr milliseconds kCallAgain{5};
+// Before anything is said again where something could not be, or was not answered; doubled each
+// time.
+constexpr milliseconds kFirstPause{5};
+constexpr milliseconds kLongestPause{200};
+// Calls at a time: what they carry counts against the user's limit of descriptors on their way, and
+// a rank that is called by all at once has a queue that is too long.
+constexpr int kMostCalls = 32;
+// Where nobody has come since, whether higher ranks that are missing are still there; so many of
+// them, since to be looked at costs them something, too.
 constexpr milliseconds kLookAgain{1000};
+constexpr int kLooksAtOnce = 4;
 constexpr std::size_t kMaxStrangers = 64;
 
 sockaddr_un abstract(const std::string& name, socklen_t& bytes) {
@@ -121,13 +129,17 @@ Join::Join(const TransportContext& context, std::span<const Address> addresses, 
       listener_(listener),
       board_(board),
       peers_(addresses.size()),
-      missing_(context.size - 1) {
+      missing_(context.size - 1),
+      most_calls_(kMostCalls),
+      pause_(kFirstPause),
+      missing_then_(missing_),
+      next_looked_at_(context.rank + 1) {
   assert(addresses.size() == static_cast<std::size_t>(context.size));
 }
 
 std::vector<Link> Join::run(TimePoint deadline) {
   const TimePoint start = context_.clock->now();
-  TimePoint look_again = start + kLookAgain;
+  look_again_ = start + kLookAgain;
   while (missing_ > 0) {
     const TimePoint now = context_.clock->now();
     if (now >= deadline)
@@ -137,31 +149,41 @@ std::vector<Link> Join::run(TimePoint deadline) {
                       "never came: {}; see whether they hang or raise the start-up timeout",
                       context_.rank, context_.size,
                       std::chrono::duration<double>(now - start).count(), missing_ranks()));
-    make_calls();
-    if (now >= look_again) {
-      for (int rank = context_.rank + 1; rank < context_.size; ++rank)
-        if (!peers_[rank].joined && connect_to(make_socket(), addresses_[rank]) == ECONNREFUSED)
-          gone(rank);
-      look_again = now + kLookAgain;
-    }
-    const bool all_called = std::all_of(peers_.begin(), peers_.begin() + context_.rank,
-                                        [](const Peer& peer) { return peer.joined || peer.call; });
-    wait_and_hear(std::min({deadline, look_again, all_called ? look_again : now + kCallAgain}));
+    speak(now);
+    if (now >= look_again_) look_for_missing(now);
+    wait_and_hear(std::min(deadline, next_event()));
   }
   std::vector<Link> links;
   for (Peer& peer : peers_) links.push_back(std::move(peer.link));
   return links;
 }
 
-void Join::make_calls() {
-  for (int rank = 0; rank < context_.rank; ++rank)
-    if (!peers_[rank].joined && !peers_[rank].call) call(rank);
+// The nearest first: otherwise all would begin with rank 0.
+void Join::speak(TimePoint now) {
+  if (now < speak_again_) return;
+  bool all = true;
+  for (int rank = context_.rank + 1; all && rank < context_.size; ++rank)
+    if (peers_[rank].state == Peer::State::heard) all = answer(rank);
+  for (int rank = context_.rank - 1; all && rank >= 0; --rank) {
+    if (peers_[rank].state == Peer::State::away && calls_ < most_calls_) all = call(rank);
+    if (peers_[rank].state == Peer::State::called) all = greet_called(rank);
+  }
+  if (!all) back_off(now);
 }
 
-void Join::call(int rank) {
+// A queue of callers is full, or as many of this user's descriptors are on their way as may be:
+// less is said at a time, and later, so that others can read what there is.
+void Join::back_off(TimePoint now) {
+  most_calls_ = std::max(1, most_calls_ / 2);
+  speak_again_ = now + pause_;
+  pause_ = std::min(2 * pause_, kLongestPause);
+}
+
+// False: not now.
+bool Join::call(int rank) {
   Fd socket = make_socket();
   const int error = connect_to(socket, addresses_[rank]);
-  if (error == EAGAIN || error == EINTR) return;  // its queue of callers is full: again, later
+  if (error == EAGAIN || error == EINTR) return false;
   if (error == ECONNREFUSED) gone(rank);
   if (error != 0)
     throw Error(ErrorKind::unavailable,
@@ -171,8 +193,63 @@ void Join::call(int rank) {
     throw Error(ErrorKind::unavailable,
                 fmt::format("rank {} found another user's process where {} should be",
                             context_.rank, named(rank)));
-  if (greet(socket, rank) != Sent::done) gone(rank);
   peers_[rank].call = std::move(socket);
+  peers_[rank].state = Peer::State::called;
+  ++calls_;
+  return true;
+}
+
+// False: not now.
+bool Join::greet_called(int rank) {
+  Peer& peer = peers_[rank];
+  const Sent sent = greet(peer.call, rank);
+  if (sent == Sent::done) peer.state = Peer::State::greeted;
+  if (sent == Sent::broken) hang_up(peer);
+  return sent == Sent::done;
+}
+
+// False: not now.
+bool Join::answer(int rank) {
+  Peer& peer = peers_[rank];
+  const Sent sent = greet(peer.link.socket, rank);
+  if (sent == Sent::done) be_joined(peer);
+  if (sent == Sent::broken) {  // it calls again, or is found to be gone
+    peer.link = {};
+    peer.state = Peer::State::away;
+  }
+  return sent != Sent::later;
+}
+
+// It has cut the call, for strangers say; where it has ended, the next call finds nobody.
+void Join::hang_up(Peer& peer) {
+  peer.call.reset();
+  peer.state = Peer::State::away;
+  ++peer.unanswered;
+  --calls_;
+}
+
+// A higher rank that listens no more has ended or given up, and is not going to call.
+void Join::look_for_missing(TimePoint now) {
+  look_again_ = now + kLookAgain;
+  if (std::exchange(missing_then_, missing_) != missing_) return;
+  const int higher = context_.size - 1 - context_.rank;
+  for (int i = 0, looks = 0; i < higher && looks < kLooksAtOnce; ++i) {
+    const int rank = next_looked_at_;
+    next_looked_at_ = rank + 1 < context_.size ? rank + 1 : context_.rank + 1;
+    if (peers_[rank].state != Peer::State::away) continue;
+    ++looks;
+    if (connect_to(make_socket(), addresses_[rank]) == ECONNREFUSED) gone(rank);
+  }
+}
+
+TimePoint Join::next_event() const {
+  const auto waits = [this](const Peer& peer) {
+    const bool lower = &peer < &peers_[context_.rank];
+    return peer.state == Peer::State::called || peer.state == Peer::State::heard ||
+           (lower && peer.state == Peer::State::away && calls_ < most_calls_);
+  };
+  const bool any = std::any_of(peers_.begin(), peers_.end(), waits);
+  return any ? std::min(look_again_, speak_again_) : look_again_;
 }
 
 void Join::wait_and_hear(TimePoint until) {
@@ -194,7 +271,8 @@ void Join::wait_and_hear(TimePoint until) {
 }
 
 void Join::accept_guests() {
-  for (;;) {
+  // Not without end: answers to calls are waited for, too.
+  for (std::size_t i = 0; i < kMaxStrangers + peers_.size(); ++i) {
     Fd guest(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!guest && (errno == EMFILE || errno == ENFILE))
       throw Error(ErrorKind::unavailable,
@@ -206,6 +284,8 @@ void Join::accept_guests() {
     if (!is_same_user(guest)) continue;
     if (guests_.size() == kMaxStrangers + peers_.size()) make_room();
     guests_.push_back(std::move(guest));
+    hear_guest(guests_.back());
+    if (!guests_.back()) guests_.pop_back();
   }
 }
 
@@ -222,16 +302,19 @@ void Join::hear_guest(Fd& guest) {
   const Received received = receive_packet(guest, greeting, descriptors);
   if (received == Received::nothing) return;
   Fd socket = std::move(guest);
+  if (received == Received::closed) return;  // it has looked whether this rank is still there
   const bool heard = received == Received::packet || received == Received::cut;
   const auto rank = heard ? rank_of(greeting) : std::nullopt;
-  if (!rank || *rank <= context_.rank || peers_[*rank].joined) {
+  if (!rank || *rank <= context_.rank || peers_[*rank].state == Peer::State::joined) {
     if (context_.log != nullptr)
       context_.log->write(LogLevel::info, "rank {}: dropped a caller that is no rank of this job",
                           context_.rank);
     return;
   }
-  if (greet(socket, *rank) != Sent::done) gone(*rank);
-  seat(*rank, std::move(socket), std::move(descriptors), greeting);
+  link(*rank, std::move(socket), std::move(descriptors), greeting);
+  peers_[*rank].state = Peer::State::heard;
+  const TimePoint now = context_.clock->now();
+  if (now >= speak_again_ && !answer(*rank)) back_off(now);
 }
 
 void Join::hear_answer(int rank) {
@@ -239,13 +322,18 @@ void Join::hear_answer(int rank) {
   Descriptors descriptors;
   const Received received = receive_packet(peers_[rank].call, greeting, descriptors);
   if (received == Received::nothing) return;
-  if (received == Received::closed) gone(rank);
+  if (received == Received::closed) {
+    hang_up(peers_[rank]);
+    return back_off(context_.clock->now());
+  }
   if (received == Received::garbage || rank_of(greeting) != rank)
     throw Error(ErrorKind::mismatch,
                 fmt::format("{} answered rank {} with something else than a greeting: do all "
                             "ranks run the same version?",
                             named(rank), context_.rank));
-  seat(rank, std::move(peers_[rank].call), std::move(descriptors), greeting);
+  link(rank, std::move(peers_[rank].call), std::move(descriptors), greeting);
+  --calls_;
+  be_joined(peers_[rank]);
 }
 
 std::optional<int> Join::rank_of(const Greeting& greeting) const {
@@ -269,7 +357,7 @@ Sent Join::greet(const Fd& socket, int rank) const {
   return send_packet(socket, greeting, std::span(fds).first(has_bell ? 2 : 1));
 }
 
-void Join::seat(int rank, Fd socket, Descriptors descriptors, const Greeting& greeting) {
+void Join::link(int rank, Fd socket, Descriptors descriptors, const Greeting& greeting) {
   const bool has_bell = (greeting.powers & Greeting::kHasBell) != 0;
   if (descriptors.count < (has_bell ? 2u : 1u))
     throw Error(ErrorKind::unavailable,
@@ -285,15 +373,31 @@ void Join::seat(int rank, Fd socket, Descriptors descriptors, const Greeting& gr
   link.board = std::move(descriptors.fds[0]);
   link.bell = std::move(descriptors.fds[1]);
   link.membarrier = (greeting.powers & Greeting::kHasMembarrier) != 0;
-  peers_[rank].joined = true;
+}
+
+void Join::be_joined(Peer& peer) {
+  peer.state = Peer::State::joined;
+  most_calls_ = std::min(kMostCalls, most_calls_ + 1);
+  pause_ = kFirstPause;
   --missing_;
 }
 
 std::string Join::missing_ranks() const {
   std::string missing;
-  for (int rank = 0; rank < context_.size; ++rank)
-    if (rank != context_.rank && !peers_[rank].joined)
-      missing += fmt::format("{}{}", missing.empty() ? "" : ", ", named(rank));
+  int not_called = 0;
+  for (int rank = 0; rank < context_.size; ++rank) {
+    const Peer& peer = peers_[rank];
+    if (rank == context_.rank || peer.state == Peer::State::joined) continue;
+    if (rank < context_.rank && peer.state == Peer::State::away && peer.unanswered == 0) {
+      ++not_called;
+      continue;
+    }
+    missing += fmt::format("{}{}", missing.empty() ? "" : ", ", named(rank));
+    if (peer.unanswered > 0)
+      missing += fmt::format(", which has closed {} calls unanswered", peer.unanswered);
+  }
+  if (not_called > 0)
+    missing += fmt::format("; {} lower ranks were to be called after these", not_called);
   return missing;
 }
 

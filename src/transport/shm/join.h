@@ -29,7 +29,8 @@ Fd listen_at(const Address& address);
 
 /// One joining, by one thread. Strangers, garbage and callers that say nothing are dropped without
 /// a word to them: only who knows both identities is a rank. Who has said so is heard before it is
-/// dropped for those who come after it.
+/// dropped for those who come after it. A call that ends without an answer is made again, until the
+/// other end does not listen any more.
 class Join {
  public:
   /// `addresses` by rank, this rank's own included.
@@ -43,13 +44,26 @@ class Join {
  private:
   struct Greeting;
   struct Peer {
-    bool joined = false;
-    Fd call;  // to a lower rank that has not answered yet
-    Link link;
+    enum class State {
+      away,
+      called,   // a lower rank: there is a connection to it, but no greeting could be sent yet
+      greeted,  // a lower rank, which has not answered yet
+      heard,    // a higher rank, which could not be answered yet
+      joined,
+    } state = State::away;
+    Fd call;             // to one called or greeted
+    Link link;           // of one heard or joined
+    int unanswered = 0;  // calls that it has ended so
   };
 
-  void make_calls();
-  void call(int rank);
+  void speak(TimePoint now);
+  void back_off(TimePoint now);
+  bool call(int rank);
+  bool greet_called(int rank);
+  bool answer(int rank);
+  void hang_up(Peer& peer);
+  void look_for_missing(TimePoint now);
+  TimePoint next_event() const;
   void wait_and_hear(TimePoint until);
   void accept_guests();
   void make_room();
@@ -57,7 +71,8 @@ class Join {
   void hear_answer(int rank);
   std::optional<int> rank_of(const Greeting& greeting) const;
   Sent greet(const Fd& socket, int rank) const;
-  void seat(int rank, Fd socket, Descriptors descriptors, const Greeting& greeting);
+  void link(int rank, Fd socket, Descriptors descriptors, const Greeting& greeting);
+  void be_joined(Peer& peer);
   std::string missing_ranks() const;
   std::string named(int rank) const;
   [[noreturn]] void gone(int rank) const;
@@ -69,6 +84,13 @@ class Join {
   std::vector<Peer> peers_;
   std::vector<Fd> guests_;  // accepted, not greeted yet; the oldest first
   int missing_;
+  int calls_ = 0;  // called or greeted
+  int most_calls_;
+  TimePoint speak_again_{};  // nothing is said before
+  std::chrono::milliseconds pause_;
+  TimePoint look_again_{};
+  int missing_then_;    // when it last looked
+  int next_looked_at_;  // a rank
 };
 
 }  // namespace tutti::shm

@@ -13,6 +13,7 @@
 
 #include <tutti/error.hpp>
 
+#include "common/descriptors.h"
 #include "transport/shm/endpoint.h"
 
 namespace tutti::shm {
@@ -20,6 +21,8 @@ namespace {
 
 // How long close() waits for a peer to take rings that were promised to it.
 constexpr std::chrono::milliseconds kGoodbye{1000};
+// Beside those for peers: of the program, and for strangers while ranks join.
+constexpr std::size_t kOtherDescriptors = 256;
 
 /// One communicator's part of an endpoint: a group of each peer. Own thread only.
 class ShmTransport final : public Transport {
@@ -175,6 +178,11 @@ void ShmTransport::connect(std::span<const std::string> addresses, TimePoint dea
 void ShmTransport::join_endpoint(std::span<const std::string> addresses, TimePoint deadline) {
   assert(listener_);
   const std::vector<Address> parsed = parse(addresses);
+  // Of each peer a socket, its doorbell, its process, and its board until all have joined.
+  const auto peers = static_cast<std::size_t>(size() - 1);
+  need_descriptors(4 * peers + kOtherDescriptors, 3 * peers,
+                   fmt::format("rank {} of {}", subset_.rank, size()),
+                   "to join the others over shared memory");
   std::vector<Link> links = Join(context_, parsed, listener_, board_memory_.fd).run(deadline);
   listener_.reset();
   for (int rank = 0; rank < size(); ++rank)

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cassert>
 #include <chrono>
 #include <limits>
@@ -12,6 +13,7 @@
 
 #include <tutti/error.hpp>
 
+#include "common/descriptors.h"
 #include "rendezvous/host.h"
 #include "transport/memory_channel.h"
 #include "transport/tcp/endpoint.h"
@@ -22,6 +24,7 @@ namespace {
 
 // How long close() waits for room for its goodbye.
 constexpr std::chrono::milliseconds kGoodbye{1000};
+constexpr std::size_t kOtherDescriptors = 256;  // of the program, and of strangers while ranks join
 
 /// One communicator's part of an endpoint: the groups of its id. Own thread only.
 class TcpTransport final : public Transport {
@@ -191,6 +194,11 @@ void TcpTransport::join_endpoint(std::span<const std::string> addresses, TimePoi
   assert(listener_);
   std::vector<std::optional<Address>> peers = parse(addresses);
   const Secret secret = secret_for(peers);
+  const auto connections = static_cast<std::size_t>(
+      std::count_if(peers.begin(), peers.end(), [](const auto& peer) { return peer.has_value(); }));
+  need_descriptors(2 * connections + kOtherDescriptors, connections,
+                   fmt::format("rank {} of {}", context_.rank, context_.size),
+                   "to connect to the others over TCP");
   for (std::size_t rank = 0; rank < peers.size(); ++rank) {
     if (!peers[rank] || static_cast<int>(rank) == context_.rank) continue;
     reach_from(address_.host, *peers[rank]);
