@@ -277,12 +277,12 @@ bool PointToPoint::hear(int rank) {
   Peer& from = peer(rank);
   Message message;
   if (!from.control_in->peek(message)) return false;
-  if (message.away) message.data = from.control_in->fetch(nullptr);
-  if (message.data == nullptr) return false;
   const Header& header = message.header;
   if (header.fingerprint != kMark || header.length < sizeof(Envelope) ||
       header.length > transport_.max_message_bytes())
     refuse(rank, fmt::format("has {} bytes and mark {:#x}", header.length, header.fingerprint));
+  if (message.away) message.data = from.control_in->fetch(nullptr);
+  if (message.data == nullptr) return false;
   Envelope envelope;
   std::memcpy(&envelope, message.data, sizeof envelope);
   from.credit += envelope.credit;
@@ -302,7 +302,7 @@ void PointToPoint::take_eager(int rank, const Envelope& envelope, const Message&
   const std::byte* payload = message.data + sizeof envelope;
   const std::size_t bytes = message.header.length - sizeof envelope;
   if (static_cast<int>(envelope.type) >= kDataTypes || bytes > eager_bytes_ ||
-      envelope.count != bytes / size_of(envelope.type))
+      envelope.count != bytes / size_of(envelope.type) || bytes % size_of(envelope.type) != 0)
     refuse(rank, fmt::format("claims {} elements in {} bytes", envelope.count, bytes));
   if (Transfer* recv = matching_.take_posted(rank, envelope.tag)) {
     accept(*recv, envelope, rank, message.header.operation);
@@ -450,10 +450,15 @@ bool PointToPoint::receive_data(int rank) {
   if (!from.bulk_in->peek(message)) return false;
   const Header& header = message.header;
   const std::size_t all = recv.received.count * size_of(recv.call.type);
+  const std::size_t left = all - recv.moved;
+  // What has to be fetched is read where the receive's own bytes go; all else from memory that ends
+  // behind the largest message.
+  const std::size_t most = message.away ? left : std::min(left, transport_.max_message_bytes());
   if (header.fingerprint != kMark || header.operation != recv.id || header.length == 0 ||
-      header.length > all - recv.moved)
-    refuse(rank, fmt::format("has {} bytes of number {} where {} of number {} are left",
-                             header.length, header.operation, all - recv.moved, recv.id));
+      header.length > most)
+    refuse(rank, fmt::format("has {} bytes of number {} where {} of number {} are left, and a "
+                             "message has {} at most",
+                             header.length, header.operation, left, recv.id, most));
   std::byte* const to = recv.call.buffer + recv.moved;
   if (!message.away)
     copy_bytes(to, message.data, header.length);

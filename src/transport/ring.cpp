@@ -20,6 +20,17 @@ namespace {
                   ": the sender's memory is damaged or it runs another version");
 }
 
+}  // namespace
+
+void SendRing::refuse_release() {
+  throw Error(
+      ErrorKind::corrupt,
+      "a peer has released more messages than it was sent: its memory is damaged or it runs "
+      "another version");
+}
+
+namespace {
+
 // Null: the segment is not here. It is kept in `found`.
 std::byte* find(const Segments* segments, const Extent& extent, std::size_t bytes, Segment& found) {
   if (segments == nullptr || extent.segment == 0) return nullptr;

@@ -117,8 +117,8 @@ class SendRing {
     return 3 * padded(max_message_bytes);
   }
 
-  /// See SendChannel::acquire; null: full.
-  std::byte* acquire(std::size_t bytes) noexcept {
+  /// See SendChannel::acquire; null: full. Throws `corrupt` where more has been released than sent.
+  std::byte* acquire(std::size_t bytes) {
     if (next_ - released_ == kLines && !see_released()) return nullptr;
     if (bytes <= kInlineBytes) {
       acquired_end_ = position_;
@@ -134,7 +134,7 @@ class SendRing {
   }
 
   /// As acquire() for a large message that lies at `origin`; false: full.
-  bool acquire_at(const Origin& origin) noexcept {
+  bool acquire_at(const Origin& origin) {
     if (next_ - released_ == kLines && !see_released()) return false;
     acquired_end_ = position_;
     origin_ = origin;
@@ -173,14 +173,17 @@ class SendRing {
 
  private:
   // While an answer has not been read, only what came before the last one that has been is free.
-  bool see_released() noexcept {
+  bool see_released() {
     std::uint64_t released = memory_->released.load(std::memory_order_acquire);
+    if (released > next_) [[unlikely]]
+      refuse_release();
     if (memory_->answered.load(std::memory_order_relaxed) > answers_read_) released = answers_read_;
     if (released <= released_) return false;
     released_ = released;
     freed_ = end_[(released - 1) % kLines];
     return true;
   }
+  [[noreturn]] static void refuse_release();
 
   RingMemory* memory_ = nullptr;
   std::byte* data_ = nullptr;
@@ -224,7 +227,8 @@ class RecvRing {
     if (beyond.all != nullptr) memory->fetches.store(true, std::memory_order_release);
   }
 
-  /// True once there is a message: then header() and data() are its own until release().
+  /// True once there is a message: then header() and data() are its own until release(). What the
+  /// header says is the peer's word: see plausible().
   bool peek() const noexcept {
     return lines_[next_ & mask_].sequence.load(std::memory_order_acquire) == next_ + 1;
   }
@@ -248,7 +252,8 @@ class RecvRing {
   /// Fetches it to `to`, or where that is null to memory of its own. Null: it is no longer there.
   const std::byte* fetch(std::byte* to);
 
-  /// False: the message claims a length that cannot be.
+  /// False: the message claims a length that cannot be. Whoever reads data() asks this first, or
+  /// knows better how long the message has to be.
   bool plausible() const noexcept {
     return header().length <= std::max(kInlineBytes, SendRing::max_message_bytes(data_bytes_)) ||
            away();

@@ -431,6 +431,65 @@ TEST_F(TwoRanks, DamagedMessagesAreRefusedAsCorrupt) {
   EXPECT_THAT(heard(), HasSubstr("asks for number 77"));
   post({0, kMark, 0, 0}, {3, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0});
   EXPECT_THAT(heard(), HasSubstr("more credit than there is"));
+  // An int32 and 3 bytes more, which would come to lie behind the buffer.
+  post({0, kMark, 0, 0}, {0, 4, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 7, 7, 7, 7, 7, 7, 7});
+  EXPECT_THAT(heard(), HasSubstr("claims 1 elements in 7 bytes"));
+}
+
+/// The rings of two processes, which a damaged length would leave.
+class DamagedLength : public testing::Test {
+ protected:
+  static constexpr std::size_t kBuffer = 64 << 20;
+  static constexpr std::uint32_t kMark = 0x31703270;
+
+  // As a message whose header has been damaged since it was posted.
+  void post(int channel, Header header, std::span<const std::uint8_t> bytes) {
+    SendRing& ring = *ranks_.transport(0).sender(1, channel).ring();
+    std::byte* const slot = ring.acquire(bytes.size());
+    ASSERT_NE(slot, nullptr);
+    std::memcpy(slot, bytes.data(), bytes.size());
+    ring.post(header);
+  }
+  // What rank 1 throws, which receives a large message of rank 0.
+  std::string heard() {
+    for (const TimePoint until = clock_.now() + std::chrono::seconds(10); clock_.now() < until;) {
+      ranks_.transport(1).progress();  // attaches the ring
+      const std::string text = refusal([&] { rank_.advance(); });
+      if (!text.empty()) return text;
+    }
+    return "nothing";
+  }
+
+  SteadyClock clock_;
+  Ranks ranks_{TransportKind::shm, 2, 1};
+  PointToPoint rank_{ranks_.transport(1), 1, 2};
+  std::vector<std::byte> out_ = std::vector<std::byte>(kBuffer);
+};
+
+TEST_F(DamagedLength, OfAPieceIsCorruptAndNotReadBeyondTheRing) {
+  Transfer recv;
+  recv.call = recv_call(0, 0, out_);
+  rank_.start(recv);
+  const std::uint8_t request[16] = {1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4};  // of 64 MiB
+  post(PointToPoint::kControlChannel, {0, kMark, sizeof request, 0}, request);
+  const std::vector<std::uint8_t> piece(Ranks::kMessageBytes);
+  post(PointToPoint::kBulkChannel, {0, kMark, kBuffer, 0}, piece);
+  EXPECT_THAT(heard(), testing::AllOf(testing::StartsWith("corrupt: rank 1"),
+                                      testing::HasSubstr("rank 0 has 67108864 bytes")));
+  rank_.abandon();
+}
+
+// It says that it lies in memory of the sender's, from where the kernel would fetch 4 GiB.
+TEST_F(DamagedLength, OfAnEnvelopeThatIsAwayIsCorruptAndNotFetched) {
+  Transfer recv;
+  recv.call = recv_call(0, 0, out_);
+  rank_.start(recv);
+  SendRing& ring = *ranks_.transport(0).sender(1, PointToPoint::kControlChannel).ring();
+  ASSERT_TRUE(ring.acquire_at(at_address(out_.data())));
+  ring.post({0, kMark, ~std::uint32_t{0}, 0});
+  EXPECT_THAT(heard(), testing::AllOf(testing::StartsWith("corrupt: rank 1"),
+                                      testing::HasSubstr("has 4294967295 bytes")));
+  rank_.abandon();
 }
 
 }  // namespace

@@ -181,6 +181,21 @@ TEST(Ring, ALengthThatCannotBeIsCorruptAndNotRead) {
   }
 }
 
+TEST(Ring, MoreReleasedThanWasSentIsCorruptAndNoRoom) {
+  TestRing ring(192);
+  for (std::uint64_t n = 0; n < kLines; ++n) {
+    ASSERT_NE(ring.sender.acquire(8), nullptr);
+    ring.sender.post(of_length(8));
+  }
+  ring.memory->released.store(kLines + 1);
+  try {
+    ring.sender.acquire(8);
+    FAIL() << "it was believed";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::corrupt);
+  }
+}
+
 TEST(Ring, RingsTheBellOnlyForWhoIsCountedAsleep) {
   const Doorbell bell;
   std::atomic<std::uint32_t> sleepers = 0;
