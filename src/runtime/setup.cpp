@@ -6,6 +6,7 @@
 #include <cassert>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 #include <map>
 
 #include <fmt/format.h>
@@ -145,7 +146,22 @@ std::uint64_t schedule_table_hash() {
 }
 
 /// What a rank says of itself: a text each.
-enum Said : std::size_t { kSettings, kCosts, kLocation, kAddress };
+enum Said : std::size_t { kSettings, kCosts, kRing, kLocation, kAddress };
+
+// Each rank sizes its rings by its own caches and cores: the least is what all can do.
+std::size_t least_ring(const Texts& column) {
+  std::size_t least = std::numeric_limits<std::size_t>::max();
+  for (const std::string& text : column.values()) {
+    const auto bytes = parse_number<std::size_t>(text);
+    if (!bytes || *bytes % kCacheLine != 0 || *bytes < SendRing::least_data_bytes(kCacheLine))
+      throw Error(ErrorKind::corrupt,
+                  fmt::format("a rank says that its rings have {} bytes, which cannot be: is it "
+                              "running the same build of tutti?",
+                              shown(text)));
+    least = std::min(least, *bytes);
+  }
+  return least;
+}
 
 // By value of the column.
 std::vector<Location> locations_of(const Texts& column) {
@@ -315,15 +331,28 @@ std::unique_ptr<Transport> connect_machines(CommunicatorParts& parts,
   return route(std::move(near), std::move(far), std::move(near_rank), parts.rank);
 }
 
+// Some ranks have made their transports for larger rings than all have: these make others, and all
+// hear of their addresses.
+std::vector<std::string> meet_again(CommunicatorParts& parts, std::size_t made_bytes,
+                                    Store::Deadline deadline) {
+  const TransportContext agreed = context(parts, parts.secret);
+  if (agreed.data_bytes != made_bytes) {
+    const std::string name(parts.transport->name());
+    parts.transport.reset();
+    parts.transport = make_transport(name, agreed);
+  }
+  return addresses_of(exchange(*parts.store, parts.name + "/rings", parts.rank, parts.size,
+                               {parts.transport->address()}, deadline)[0]);
+}
+
 // As the columns of Said.
 std::vector<std::string> introduction(const CommunicatorParts& parts) {
   const Config& config = parts.runtime->config();
   const Transport& transport = *parts.transport;
-  return {fmt::format("tutti's version={}\nthe table of algorithms={:016x}\n{}transport={}\n"
-                      "largest message={}\n",
-                      version(), schedule_table_hash(), agree_text(config), transport.name(),
-                      transport.max_message_bytes()),
+  return {fmt::format("tutti's version={}\nthe table of algorithms={:016x}\n{}transport={}\n",
+                      version(), schedule_table_hash(), agree_text(config), transport.name()),
           parts.rank == 0 ? costs_for_all(config, parts.runtime->log()) : "",
+          fmt::format("{}", parts.family->ring_bytes),
           to_text(Location{host_identity(), affinity()}), transport.address()};
 }
 
@@ -346,15 +375,20 @@ CommunicatorParts join_named(std::shared_ptr<Store> store, std::string name, int
   const std::vector<Texts> said =
       exchange(*parts.store, parts.name, rank, size, introduction(parts), deadline);
   check_agreement(said[kSettings], rank);
+  parts.family->ring_bytes = least_ring(said[kRing]);
   timer.end(parts.startup, "rendezvous");
 
   const std::vector<Location> locations = locations_of(said[kLocation]);
   std::vector<int> machines = machines_of(said[kLocation], locations);
   const bool across = !machines.empty();
-  if (!across || across_machines(parts.transport->name()) == parts.transport->name())
-    parts.transport->connect(addresses_of(said[kAddress]), deadline);
-  else
+  if (across && across_machines(parts.transport->name()) != parts.transport->name()) {
     parts.transport = connect_machines(parts, machines, deadline);
+  } else {
+    std::vector<std::string> addresses = addresses_of(said[kAddress]);
+    if (said[kRing].values().size() > 1)  // not among threads: they see the same machine
+      addresses = meet_again(parts, own_context.data_bytes, deadline);
+    parts.transport->connect(addresses, deadline);
+  }
   if (across) spread(parts, std::move(machines));
   share_cores(parts, said[kLocation], locations);
   parts.prices = prices_of(said[kCosts][0]);

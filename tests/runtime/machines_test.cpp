@@ -1,15 +1,18 @@
 // Real processes on two machines, each with one rank or several: started, killed, frozen, cut off.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mount.h>
 
 #include <chrono>
 #include <csignal>
+#include <fstream>
 #include <numeric>
 #include <thread>
 
 #include "../rendezvous/machines.h"
 #include "processes.h"
 #include "threads.h"
+#include "topology/caches.h"
 #include "watchdog.h"
 
 namespace tutti::test {
@@ -83,6 +86,87 @@ TEST_F(TwoMachines, RanksReduceGatherSplitAndSendWhereverTheyAre) {
     });
     for (int rank = 0; rank < static_cast<int>(placement.size()); ++rank)
       EXPECT_THAT(ranks.outcome(rank), IsEmpty()) << placement << ", rank " << rank;
+  }
+}
+
+/// What the kernel tells of a core's second-level cache, told otherwise to one process.
+class OtherCaches {
+ public:
+  /// In a process of its own, whether that can be done here.
+  static bool possible() {
+    Processes trial(1, [](int) { tell(); });
+    return trial.outcome(0).empty();
+  }
+  /// In a forked process with one thread: from now on rings have another size by default.
+  static void tell() {
+    const std::size_t before = default_ring_bytes(2);
+    for (const char* size : {"8192K\n", "1024K\n"}) {
+      const std::string told = "/tmp/tutti-test-" + std::to_string(getpid()) + "-cache";
+      std::ofstream(told) << size;
+      const bool done = unshare(CLONE_NEWNS) == 0 &&
+                        mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+                        mount(told.c_str(), kSize, nullptr, MS_BIND, nullptr) == 0;
+      unlink(told.c_str());
+      expect(done, "the cache's size cannot be mounted over");
+      if (default_ring_bytes(2) != before) return;
+    }
+    throw Error(ErrorKind::unavailable, "nothing is known of the caches here");
+  }
+
+ private:
+  static constexpr const char* kSize = "/sys/devices/system/cpu/cpu0/cache/index2/size";
+};
+
+TEST_F(TwoMachines, WhoseCachesDifferStartWithMessagesThatAllCanSend) {
+  if (!OtherCaches::possible())
+    GTEST_SKIP() << "a process cannot be told of other caches here (root and mounts are needed)";
+  struct Case {
+    std::string placement, transports;
+  };
+  for (const Case& how : {Case{"ab", "auto"}, Case{"abba", "auto"}, Case{"ab", "tcp"}}) {
+    Processes ranks(static_cast<int>(how.placement.size()), [&](int rank) {
+      if (how.placement[static_cast<std::size_t>(rank)] == 'b') OtherCaches::tell();
+      Config by = config();
+      by.transports = how.transports;
+      Communicator comm = join(rank, how.placement, by);
+      for (int round = 0; round < 2; ++round) work(comm, how.placement);
+    });
+    for (int rank = 0; rank < static_cast<int>(how.placement.size()); ++rank)
+      EXPECT_THAT(ranks.outcome(rank), IsEmpty())
+          << how.placement << " by " << how.transports << ", rank " << rank;
+  }
+}
+
+// In containers, say, of which one sees fewer cores than the other.
+TEST_F(TwoMachines, RanksOfOneMachineThatSeeItDifferentlyStartTogetherToo) {
+  if (!OtherCaches::possible())
+    GTEST_SKIP() << "a process cannot be told of other caches here (root and mounts are needed)";
+  for (const int other : {0, 1})
+    for (const char* transports : {"shm", "tcp"}) {
+      Processes ranks(3, [&](int rank) {
+        if (rank == other) OtherCaches::tell();
+        Config by = config();
+        by.transports = transports;
+        Communicator comm = join(rank, "aaa", by);
+        work(comm, "aaa");
+      });
+      for (int rank = 0; rank < 3; ++rank)
+        EXPECT_THAT(ranks.outcome(rank), IsEmpty()) << transports << ", rank " << rank;
+    }
+}
+
+TEST_F(TwoMachines, ASizeThatOnlyOneOfThemIsGivenIsStillRefusedByName) {
+  for (std::size_t Config::*const size : {&Config::ring_bytes, &Config::message_bytes}) {
+    Processes ranks(2, [&](int rank) {
+      Config own = config();
+      if (rank == 1) own.*size = 1 << 20;
+      join(rank, "ab", own).barrier();
+    });
+    const char* const name = size == &Config::ring_bytes ? "ring_bytes" : "message_bytes";
+    for (int rank = 0; rank < 2; ++rank)
+      EXPECT_THAT(ranks.outcome(rank),
+                  AllOf(StartsWith("mismatch"), HasSubstr(std::string("rank 1: ") + name +
+                                                          " is 1M there and 0 on rank 0")));
   }
 }
 
