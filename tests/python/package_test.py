@@ -537,9 +537,14 @@ class Package(unittest.TestCase):
     def test_ctrl_c_ends_a_call_that_waits(self):
         ended = self.script(
             "import os, signal, threading, time\n"
+            "def interrupt_when_asleep():\n"
+            "    calls.wait()\n"
+            "    while open(f'/proc/{os.getpid()}/stat').read().rpartition(') ')[2][0] != 'S': time.sleep(0.001)\n"
+            "    os.kill(os.getpid(), signal.SIGINT)\n"
+            "calls = threading.Event()\n"
             "comm = tutti.Communicator.from_env(timeout=60)\n"
             "if comm.rank == 1: time.sleep(600)\n"
-            "try:\n    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
+            "try:\n    threading.Thread(target=interrupt_when_asleep).start()\n    calls.set()\n"
             "    comm.recv(numpy.ones(1), 1)\n"
             "except KeyboardInterrupt:\n    print('interrupted', flush=True)\n    sys.exit(5)\n", "-n", "2", "--timeout", "120")
         self.assertIn("interrupted", ended.stdout, ended.stderr)

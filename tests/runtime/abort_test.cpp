@@ -1,12 +1,16 @@
 // Communicators that a rank ends itself, and blocking calls that ask whether to go on.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
+#include <exception>
+#include <string_view>
 #include <thread>
 #include <vector>
 
+#include "signs.h"
 #include "threads.h"
 
 namespace tutti::test {
@@ -19,48 +23,101 @@ void receive(Communicator& comm, int from, const CallOptions& options = {}) {
   comm.recv(std::span(&data, 1), from, 0, options);
 }
 
+// What a blocking call asks in its thread when it has polled in vain.
+thread_local Sign* asked_sign = nullptr;
+bool give_sign() {
+  asked_sign->give();
+  return false;
+}
+
 class Abort : public testing::TestWithParam<const char*> {
  protected:
-  // Rank 0 is in `call` when another thread aborts; rank 1 calls nothing until then.
-  void ends_in(const std::function<void(Communicator&)>& call) const {
+  // Rank 0 is in `call`, which gives a sign when it is, when another thread aborts; rank 1 calls
+  // nothing until then.
+  void ends_in(const std::function<void(Communicator&, Sign&)>& call) const {
     std::atomic<bool> aborted = false;
-    const auto outcomes = run_ranks(2, quick_config(GetParam()), [&](Communicator& comm) {
+    Config config = quick_config(GetParam());
+    config.spin_polls = 0;  // who waits falls asleep at once
+    const auto outcomes = run_ranks(2, config, [&](Communicator& comm) {
       if (comm.rank() == 1) {
-        while (!aborted) std::this_thread::yield();
+        aborted.wait(false);
         EXPECT_THAT(outcome_of([&] { receive(comm, 0); }), HasSubstr("rank 0 aborted"));
         return;
       }
+      Sign called;
       std::thread other([&] {
-        std::this_thread::sleep_for(20ms);
+        called.wait();
         comm.abort("enough");
         aborted = true;
+        aborted.notify_one();
       });
-      const std::string outcome = outcome_of([&] { call(comm); });
+      const std::string outcome = outcome_of([&] { call(comm, called); });
       other.join();
-      EXPECT_THAT(outcome, StartsWith("peer_lost: rank 0 aborted the communicator: enough"));
+      // Perhaps by way of rank 1, which has heard of it.
+      EXPECT_THAT(outcome, AllOf(StartsWith("peer_lost: "),
+                                 HasSubstr("rank 0 aborted the communicator: enough")));
       EXPECT_THAT(outcome_of([&] { comm.barrier(); }), StartsWith("peer_lost: rank 0 aborted"));
       ASSERT_TRUE(comm.failure());
     });
     EXPECT_THAT(outcomes, Each(IsEmpty()));
   }
+
+  // As ends_in(), of a call in which its thread falls asleep.
+  void ends_asleep_in(const std::function<void(Communicator&)>& call) const {
+    ends_in([&](Communicator& comm, Sign& called) {
+      Sign calls;
+      std::thread watcher([&, caller = gettid()] {
+        calls.wait();
+        wait_until_asleep(caller);
+        called.give();
+      });
+      calls.give();
+      std::exception_ptr thrown;
+      try {
+        call(comm);
+      } catch (...) {
+        thrown = std::current_exception();
+      }
+      watcher.join();
+      if (thrown) std::rethrow_exception(thrown);
+    });
+  }
+
+  // As ends_in(), of a blocking call. Over TCP it need not be seen asleep: it may poll the sockets.
+  void ends_waiting_in(const std::function<void(Communicator&, const CallOptions&)>& call) const {
+    if (std::string_view(GetParam()) != "tcp")
+      return ends_asleep_in([&](Communicator& comm) { call(comm, {}); });
+    ends_in([&](Communicator& comm, Sign& called) {
+      asked_sign = &called;
+      call(comm, {.interrupted = give_sign});
+    });
+  }
 };
 
 TEST_P(Abort, EndsABlockingCollectiveInAnotherThread) {
-  ends_in([](Communicator& comm) { comm.barrier(); });
+  ends_waiting_in([](Communicator& comm, const CallOptions& options) { comm.barrier(options); });
 }
 
 TEST_P(Abort, EndsABlockingReceiveInAnotherThread) {
-  ends_in([](Communicator& comm) { receive(comm, 1); });
+  ends_waiting_in(
+      [](Communicator& comm, const CallOptions& options) { receive(comm, 1, options); });
 }
 
 TEST_P(Abort, EndsAnAsynchronousCollectiveThatIsWaitedFor) {
-  ends_in([](Communicator& comm) { comm.barrier_async().wait(); });
+  if (std::string_view(GetParam()) != "tcp")
+    return ends_asleep_in([](Communicator& comm) { comm.barrier_async().wait(); });
+  ends_in([](Communicator& comm, Sign& called) {
+    Work work = comm.barrier_async();
+    called.give();
+    work.wait();
+  });
 }
 
 TEST_P(Abort, EndsAnAsynchronousReceiveThatNobodyWaitsFor) {
-  ends_in([](Communicator& comm) {
+  ends_in([](Communicator& comm, Sign& called) {
     float data = 0;
     Work work = comm.recv_async(std::span(&data, 1), kAnySource);
+    called.give();
     while (!work.done()) std::this_thread::yield();
     work.wait();
   });
@@ -102,8 +159,9 @@ TEST_P(Abort, ABlockingCallThatIsInterruptedEndsBeforeItsDeadline) {
             outcome_of([&] { call(comm, {.interrupted = interrupted_soon}); });
         EXPECT_THAT(outcome, HasSubstr("rank 0 aborted the communicator: interrupted"));
         ended = true;
+        ended.notify_one();
       }
-      while (!ended) std::this_thread::yield();
+      ended.wait(false);
     });
     EXPECT_THAT(outcomes, Each(IsEmpty()));
   }

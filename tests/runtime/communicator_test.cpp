@@ -209,31 +209,26 @@ TEST_P(Communicators, AnAsynchronousCallEndsWhileTheProgramComputes) {
 }
 
 TEST_P(Communicators, WaitingForALimitedTimeEndsOnlyTheWaiting) {
-  EXPECT_THAT(
-      run_ranks(2, config(),
-                [](Communicator& comm) {
-                  std::vector<float> data(10, 1);
-                  if (comm.rank() == 0) {
-                    Work work = comm.all_reduce_async(std::span(data));
-                    const std::string outcome =
-                        outcome_of([&] { work.wait(std::chrono::milliseconds(5)); });
-                    EXPECT_THAT(outcome, StartsWith("timeout: "));
-                    EXPECT_FALSE(comm.failure().has_value());
-                    comm.store()
-                        ? comm.store()->set("go", "", std::chrono::steady_clock::time_point::max())
-                        : void();
-                    work.wait();
-                  } else {
-                    if (comm.store())
-                      comm.store()->wait(
-                          "go", std::chrono::steady_clock::now() + std::chrono::seconds(20));
-                    else
-                      std::this_thread::sleep_for(std::chrono::milliseconds(50));
-                    comm.all_reduce(std::span(data));
-                  }
-                  EXPECT_THAT(data, Each(2.0F));
-                }),
-      Each(IsEmpty()));
+  std::atomic<bool> has_waited = false;
+  EXPECT_THAT(run_ranks(2, config(),
+                        [&](Communicator& comm) {
+                          std::vector<float> data(10, 1);
+                          if (comm.rank() == 0) {
+                            Work work = comm.all_reduce_async(std::span(data));
+                            const std::string outcome =
+                                outcome_of([&] { work.wait(std::chrono::milliseconds(5)); });
+                            EXPECT_THAT(outcome, StartsWith("timeout: "));
+                            EXPECT_FALSE(comm.failure().has_value());
+                            has_waited = true;
+                            has_waited.notify_one();
+                            work.wait();
+                          } else {
+                            has_waited.wait(false);
+                            comm.all_reduce(std::span(data));
+                          }
+                          EXPECT_THAT(data, Each(2.0F));
+                        }),
+              Each(IsEmpty()));
 }
 
 TEST_P(Communicators, AWrongArgumentIsRefusedAndTheCommunicatorGoesOn) {
@@ -348,7 +343,7 @@ TEST_P(Communicators, ARankThatNeverCallsIsNamedAtTheDeadlineAndTheFailureSticks
     comm.all_reduce(std::span(data));
     if (comm.rank() == 2) {
       // Comes when the others have given up: it is told so, at the latest by the next call.
-      while (given_up < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      for (int seen = given_up; seen < 2; seen = given_up) given_up.wait(seen);
       comm.all_reduce(std::span(data));
       comm.barrier();
       return;
@@ -357,6 +352,7 @@ TEST_P(Communicators, ARankThatNeverCallsIsNamedAtTheDeadlineAndTheFailureSticks
     const std::string first =
         outcome_of([&] { comm.all_reduce(std::span(data), Op::sum, short_deadline); });
     ++given_up;
+    given_up.notify_one();
     const std::string again = outcome_of([&] { comm.barrier(); });
     EXPECT_EQ(first, again);
     EXPECT_TRUE(comm.failure().has_value());

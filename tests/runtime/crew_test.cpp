@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <mutex>
 #include <random>
@@ -203,15 +204,18 @@ TEST_P(Crews, EveryLargeCallGivesTheSameBitsAsOneThreadDoes) {
 }
 
 TEST_P(Crews, ARankThatNeverComesIsATimeoutAndTheBuffersAreFreeAfterwards) {
+  std::atomic<bool> over = false;
   EXPECT_THAT(
       run_ranks(
           2, threaded(GetParam(), 3),
           [&](Communicator& comm) {
             std::vector<float> data(kLarge, 1);
-            if (comm.rank() == 1) return std::this_thread::sleep_for(400ms);
+            if (comm.rank() == 1) return over.wait(false);
             EXPECT_THAT(
                 outcome_of([&] { comm.all_reduce(std::span(data), Op::sum, {.timeout = 100ms}); }),
                 AllOf(StartsWith("timeout: rank 0 of 2"), HasSubstr("rank 1 has not called it")));
+            over = true;
+            over.notify_one();
           }),
       Each(IsEmpty()));
 }

@@ -11,6 +11,7 @@
 
 #include "../rendezvous/machines.h"
 #include "processes.h"
+#include "signs.h"
 #include "threads.h"
 #include "topology/caches.h"
 #include "watchdog.h"
@@ -210,20 +211,24 @@ TEST_F(TwoMachines, WithoutASecretSayWhatToDoUnlessTheNetworkIsTrusted) {
   unlink(open.store.substr(7).c_str());
 }
 
-void sum_for_ever(Communicator& comm) {
+// All have joined who have given their sign.
+void sum_for_ever(Communicator& comm, Sign& joined) {
   std::vector<float> data(1'000'000, 0);
+  comm.all_reduce(std::span(data));
+  joined.give();
   for (;;) comm.all_reduce(std::span(data));
 }
 
 TEST_F(TwoMachines, AKilledRankIsLostAtOnceWhicheverMachineItIsOn) {
   for (const int victim : {1, 2, 3}) {
+    Sign joined;
     Processes ranks(4, [&](int rank) {
       Config patient = config(std::chrono::minutes(5));
       patient.tls = victim == 3;
       Communicator comm = join(rank, "aabb", patient);
-      sum_for_ever(comm);
+      sum_for_ever(comm, joined);
     });
-    std::this_thread::sleep_for(milliseconds(300));
+    joined.wait(4);
     ranks.signal(victim, SIGKILL);
     for (int rank = 0; rank < 4; ++rank) {
       if (rank == victim) continue;
@@ -235,11 +240,12 @@ TEST_F(TwoMachines, AKilledRankIsLostAtOnceWhicheverMachineItIsOn) {
 
 TEST_F(TwoMachines, AFrozenRankAndACutCableAreReportedByTheDeadline) {
   for (const bool cut : {false, true}) {
+    Sign joined;
     Processes ranks(2, [&](int rank) {
       Communicator comm = join(rank, "ab", config(milliseconds(700)));
-      sum_for_ever(comm);
+      sum_for_ever(comm, joined);
     });
-    std::this_thread::sleep_for(milliseconds(300));
+    joined.wait(2);
     if (cut)
       machines_.cut_cable();
     else
@@ -265,23 +271,29 @@ TEST_F(TwoMachines, AVanishedOneIsLostLongBeforeTheDeadlineAndAPeerThatComputesI
     setenv("MASTER_ADDR", "10.77.0.1", 1);
     return Communicator::from_env(patient);
   };
+  Sign joined;
   Processes busy(2, [&, port = unused_port()](int rank) {
     Communicator comm = job(rank, "ab", port);
-    sum_for_ever(comm);
+    sum_for_ever(comm, joined);
   });
   Processes waiting(2, [&, port = unused_port()](int rank) {
     Communicator comm = job(rank, "ab", port);
+    comm.barrier();
+    joined.give();
     int word = 0;
     comm.recv(std::span(&word, 1), 1 - rank);  // that nobody sends
   });
   Processes computing(2, [&, port = unused_port()](int rank) {
     Communicator comm = job(rank, "aa", port, "tcp");
+    comm.barrier();
+    joined.give();
     std::vector<float> data(16 << 20, 1);
+    // The time is what is tested.
     if (rank == 1) std::this_thread::sleep_for(kComputes);
     comm.all_reduce(std::span(data));
     expect(data.back() == 2, "a sum");
   });
-  std::this_thread::sleep_for(std::chrono::seconds(1));
+  joined.wait(6);
   machines_.cut_cable();
   EXPECT_THAT(busy.outcome(0), AllOf(StartsWith("peer_lost"), HasSubstr("rank 1 is lost")));
   EXPECT_THAT(waiting.outcome(0), AllOf(StartsWith("peer_lost"), HasSubstr("rank 1 is lost")));

@@ -23,6 +23,7 @@
 #include <thread>
 
 #include "processes.h"
+#include "signs.h"
 #include "threads.h"
 #include "topology/discover.h"
 #include "topology/placement.h"
@@ -111,15 +112,20 @@ TEST(Processes, AKilledRankIsReportedByAllOthersWithinASecond) {
 
 TEST(Processes, AKilledRankIsReportedToARankThatSleeps) {
   const int port = unused_port();
+  Sign goes_to_sleep;
   Processes ranks(2, [&](int rank) {
-    Communicator comm = join(rank, 2, port);
+    set_environment(rank, 2, port);
+    Config config = quick_config();
+    config.spin_polls = 0;
+    Communicator comm = Communicator::from_env(config);
     comm.barrier();
-    if (rank == 1) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // rank 0 is asleep by then
-      raise(SIGKILL);
-    }
+    if (rank == 1) pause();
+    goes_to_sleep.give();
     comm.barrier();
   });
+  goes_to_sleep.wait();
+  wait_until_asleep(ranks.pid(0));
+  ranks.signal(1, SIGKILL);
   EXPECT_THAT(ranks.outcome(0), AllOf(StartsWith("peer_lost: "), HasSubstr("rank 1")));
 }
 
@@ -246,7 +252,8 @@ TEST(Processes, AKernelThatGivesThreadsNoFileTablesOfTheirOwnServesAsWell) {
     set_environment(rank, 3, port);
     Communicator comm = Communicator::from_env(quick_config("tcp"));
     comm.barrier();
-    std::this_thread::sleep_for(std::chrono::seconds(1));  // all are looked at, and alive
+    // The time is what is tested: in it all are looked at, and alive.
+    std::this_thread::sleep_for(std::chrono::seconds(1));
     comm.barrier();
     if (rank == 2) raise(SIGKILL);
     sum_for_ever(comm);
@@ -288,6 +295,7 @@ TEST(Processes, ARankThatSleepsUsesNoProcessorTime) {
   Processes ranks(2, [&](int rank) {
     Communicator comm = join(rank, 2, port);
     comm.barrier();
+    // The time is what is tested: rank 0 waits for so long.
     if (rank == 1) std::this_thread::sleep_for(std::chrono::seconds(1));
     expect_sleep_of(rank == 0, [&] { comm.barrier(); });
   });
@@ -304,6 +312,7 @@ TEST(Processes, NorDoesOneWhoseMessagesHadADeadlineThatHasPassedSince) {
     Work message = rank == 0 ? comm.recv_async(std::span(&value, 1), 1, 0, soon)
                              : comm.send_async(std::span(&value, 1), 0, 0, soon);
     message.wait();
+    // The time is what is tested: the deadline passes, then rank 0 waits for a second.
     std::this_thread::sleep_for(std::chrono::milliseconds(rank == 0 ? 400 : 1400));
     expect_sleep_of(rank == 0, [&] { comm.barrier_async().wait(); });
   });
@@ -319,6 +328,7 @@ TEST(Processes, NoWakeUpIsLostWhenRanksSleepBetweenMessages) {
     Communicator comm = Communicator::from_env(config);
     std::vector<float> data(1000, 1);
     for (int i = 0; i < 300; ++i) {
+      // What is tested: the other goes to sleep, or is about to. Either way it must wake up.
       if (i % 2 == rank) std::this_thread::sleep_for(std::chrono::microseconds(500));
       comm.all_reduce(std::span(data).first(i % 2 == 0 ? 2 : 1000), Op::max);
     }
@@ -328,11 +338,13 @@ TEST(Processes, NoWakeUpIsLostWhenRanksSleepBetweenMessages) {
 
 TEST(Processes, TwoRanksWithTheSameNumberAreAMismatch) {
   const int port = unused_port();
+  Sign runs;
   Processes ranks(3, [&](int process) {
-    if (process == 2) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    runs.give();
+    runs.wait(3);  // the time for the start is short, since rank 0 waits it out
     set_environment(process == 0 ? 0 : 1, 3, port);
     Config config = quick_config();
-    config.startup_timeout = std::chrono::milliseconds(1500);
+    config.startup_timeout = std::chrono::milliseconds(3000);
     Communicator::from_env(config);
   });
   std::vector<std::string> outcomes{ranks.outcome(1), ranks.outcome(2)};

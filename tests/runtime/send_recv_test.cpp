@@ -430,6 +430,7 @@ TEST(SendRecvProcesses, NoWakeUpIsLostWhenRanksSleepBetweenMessages) {
     Communicator comm = Communicator::from_env(config);
     std::vector<float> data(kLarge, 1);
     for (int i = 0; i < 300; ++i) {
+      // What is tested: the other goes to sleep, or is about to. Either way it must wake up.
       if (i % 2 == rank) std::this_thread::sleep_for(std::chrono::microseconds(500));
       const auto part = std::span(data).first(i % 3 == 0 ? kLarge : 2);
       rank == 0 ? comm.send(part, 1) : void(comm.recv(part, kAnySource));

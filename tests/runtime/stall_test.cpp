@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <condition_variable>
 #include <csignal>
 #include <mutex>
 #include <thread>
@@ -10,6 +11,7 @@
 
 #include "processes.h"
 #include "runtime/stall_watch.h"
+#include "signs.h"
 #include "threads.h"
 
 namespace tutti::test {
@@ -46,6 +48,7 @@ class Heard {
     config.log_sink = [this](LogLevel level, std::string_view line) {
       const std::lock_guard lock(mutex_);
       if (level == LogLevel::warn) lines_.emplace_back(line);
+      told_.notify_all();
     };
     return config;
   }
@@ -53,9 +56,14 @@ class Heard {
     const std::lock_guard lock(mutex_);
     return lines_;
   }
+  void wait_for_a_line() {
+    std::unique_lock lock(mutex_);
+    told_.wait(lock, [this] { return !lines_.empty(); });
+  }
 
  private:
   std::mutex mutex_;
+  std::condition_variable told_;
   std::vector<std::string> lines_;  // guarded by mutex_
 };
 
@@ -69,7 +77,7 @@ class Stalls : public testing::TestWithParam<const char*> {
       std::vector<float> data(4);
       comm.all_reduce(std::span(data), Op::sum);
       if (comm.rank() == 2) {
-        while (heard.lines().empty()) std::this_thread::sleep_for(10ms);
+        heard.wait_for_a_line();
         comm.all_reduce(std::span(data), Op::max);
       } else {
         wait(comm, data);
@@ -109,7 +117,7 @@ TEST_P(Stalls, AMessageThatDoesNotComeIsTold) {
     if (comm.rank() == 0) {
       comm.recv(std::span(&data, 1), 1, 7);
     } else {
-      while (heard.lines().empty()) std::this_thread::sleep_for(10ms);
+      heard.wait_for_a_line();
       comm.send(std::span(&data, 1), 0, 7);
     }
   });
@@ -126,6 +134,7 @@ TEST_P(Stalls, NothingIsToldWhereThatIsNotWanted) {
   Config config = heard.config(GetParam());
   config.stall = 0ms;
   const auto outcomes = run_ranks(2, config, [&](Communicator& comm) {
+    // The time is what is tested: nothing is told in it.
     if (comm.rank() == 1) std::this_thread::sleep_for(500ms);
     comm.barrier();
   });
@@ -139,19 +148,23 @@ INSTANTIATE_TEST_SUITE_P(Over, Stalls, testing::Values("local", "shm", "tcp"),
 // The lowest rank would tell, but it is stopped: the next one does.
 TEST(StallProcesses, AFrozenRankIsToldByAnother) {
   const int port = unused_port();
+  Sign one_has_told;
   Processes ranks(3, [&](int rank) {
     set_environment(rank, 3, port);
     Config config = quick_config();
     config.stall = 300ms;
     std::string told;
-    config.log_sink = [&](LogLevel, std::string_view line) { told += line; };
+    config.log_sink = [&](LogLevel, std::string_view line) {
+      told += line;
+      if (rank == 1 && line.find("operation #1") != line.npos) one_has_told.give();
+    };
     Communicator comm = Communicator::from_env(config);
     comm.barrier();
     if (rank == 0) raise(SIGSTOP);
     comm.barrier();
     if (rank == 1) throw std::runtime_error(told);
   });
-  std::this_thread::sleep_for(2500ms);
+  one_has_told.wait();
   ranks.signal(0, SIGCONT);
   EXPECT_THAT(ranks.outcome(1),
               AllOf(HasSubstr("operation #1 barrier"), HasSubstr("rank 0 has not called it")));

@@ -3,6 +3,7 @@
 
 import datetime
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -310,7 +311,8 @@ class Faults(unittest.TestCase):
             for process in (first, second):
                 while "there" not in process.stderr.readline():
                     self.assertIsNone(process.poll())
-            time.sleep(0.5)
+            while not pathlib.Path(f"/proc/{first.pid}/stat").read_text().rpartition(") ")[2].startswith("S"):
+                time.sleep(0.001)  # it is on its way into the call, where it sleeps
             first.send_signal(signal.SIGINT)
             _, errors = first.communicate(timeout=180)
             self.assertIn("KeyboardInterrupt", errors)
