@@ -6,8 +6,10 @@
 #include <cassert>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <limits>
 #include <map>
+#include <system_error>
 
 #include <fmt/format.h>
 
@@ -241,7 +243,14 @@ MachineCosts machine_costs(const Config& config, Log& log) {
   const bool named = config.tuning_file != "auto";
   const auto path = named ? std::filesystem::path(config.tuning_file)
                           : default_tuning_file(process_environment());
-  if (!named && (path.empty() || !std::filesystem::exists(path))) return {};
+  if (!named && path.empty()) return {};
+  std::error_code hidden;  // a home that cannot be read, say: nobody has tuned there for us
+  if (!named && !std::filesystem::exists(path, hidden)) {
+    if (hidden)
+      log.write(LogLevel::info, "the built-in costs are used: {}: {}", path.string(),
+                hidden.message());
+    return {};
+  }
   try {
     return read_tuning_file(path, this_machine());
   } catch (const Error& error) {

@@ -10,6 +10,7 @@
 
 #include <tutti/schedule.hpp>
 
+#include "processes.h"
 #include "threads.h"
 #include "topology/tuning_file.h"
 
@@ -123,6 +124,25 @@ TEST_F(Selection, FileThatIsMerelyThereAndWrongIsAWarning) {
   else
     unsetenv("XDG_CACHE_HOME");
   EXPECT_THAT(log, AllOf(HasSubstr("built-in costs"), HasSubstr("lacks the field \"format\"")));
+}
+
+// A service's home that it may not look into, and a home that leads to itself.
+TEST_F(Selection, HomeThatCannotBeReadIsAsGoodAsOneWithoutAFile) {
+  const fs::path locked = folder_ / "locked", circle = folder_ / "circle";
+  fs::create_directories(locked);
+  fs::permissions(locked, fs::perms::none);
+  fs::create_symlink(circle, circle);
+  for (const fs::path& home : {locked, circle}) {
+    Processes ranks(2, [&, port = unused_port()](int rank) {
+      unsetenv("XDG_CACHE_HOME");
+      setenv("HOME", home.c_str(), 1);
+      if (geteuid() == 0 && setuid(65534) != 0) _exit(9);  // root may read all
+      set_environment(rank, 2, port);
+      Communicator::from_env(quick_config()).barrier();
+    });
+    for (int rank = 0; rank < 2; ++rank) EXPECT_THAT(ranks.outcome(rank), IsEmpty()) << home;
+  }
+  fs::permissions(locked, fs::perms::owner_all);
 }
 
 TEST_F(Selection, ProgramsFunctionIsAskedAndItsChoiceTaken) {

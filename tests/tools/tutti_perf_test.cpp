@@ -183,6 +183,16 @@ TEST(TuttiPerf, TuneSaysAtOnceThatItCannotWrite) {
   EXPECT_THAT(command.out(), testing::Not(HasSubstr("Measuring")));
 }
 
+TEST(TuttiPerf, TuneSaysWhichVariableNamesAFolderForTemporaryFilesThatIsNotThere) {
+  const Folder folder;
+  std::vector<std::string> command{"env", "TMPDIR=" + folder.file("not here")};
+  for (const std::string& word : perf({"--tune", "--tune-file", folder.file("tuning.json")}))
+    command.push_back(word);
+  Command tune(command);
+  EXPECT_EQ(tune.wait(), 2);
+  EXPECT_THAT(tune.err(), HasSubstr("(TMPDIR)"));
+}
+
 TEST(TuttiPerf, OneRankMeasuresItsCopy) {
   Command command(perf({"--ranks", "1", "-b", "64", "-e", "64", "--phase", "--rotate"}));
   EXPECT_EQ(command.wait(), 0) << command.err();

@@ -66,14 +66,16 @@ struct ChildPlan {
 std::map<pid_t, pid_t> parents() {
   std::map<pid_t, pid_t> result;
   std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored)) {
-    const std::string name = entry.path().filename();
+  // Where it cannot go on, it becomes the end.
+  for (std::filesystem::directory_iterator entry("/proc", ignored), end; entry != end;
+       entry.increment(ignored)) {
+    const std::string name = entry->path().filename();
     if (!std::isdigit(static_cast<unsigned char>(name.front()))) continue;
-    std::ifstream file(entry.path() / "stat");
+    std::ifstream file(entry->path() / "stat");
     std::string stat((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-    const std::size_t end = stat.rfind(')');  // the name before it may hold anything
-    if (end == std::string::npos) continue;   // it has ended meanwhile
-    std::istringstream fields(stat.substr(end + 1));
+    const std::size_t name_end = stat.rfind(')');  // the name before it may hold anything
+    if (name_end == std::string::npos) continue;   // it has ended meanwhile
+    std::istringstream fields(stat.substr(name_end + 1));
     std::string state;
     pid_t parent = 0;
     if (fields >> state >> parent) result[std::stoi(name)] = parent;

@@ -41,6 +41,17 @@ namespace {
 
 constexpr int kUsageStatus = 2;
 
+/// This program, to be started once for each rank.
+std::string own_program() {
+  std::error_code failed;
+  const auto path = std::filesystem::read_symlink("/proc/self/exe", failed);
+  if (failed)
+    throw Error(ErrorKind::unavailable,
+                fmt::format("cannot find this program to start ranks with it: /proc/self/exe: {}",
+                            failed.message()));
+  return path;
+}
+
 int start_ranks(const Options& options, const std::vector<std::string>& arguments) {
   require_ranks(options, options.ranks);
   tools::LaunchOptions launch;
@@ -48,7 +59,7 @@ int start_ranks(const Options& options, const std::vector<std::string>& argument
   launch.ranks = options.ranks;
   launch.tag = false;  // rank 0 alone writes
   launch.command = arguments;
-  launch.command[0] = std::filesystem::read_symlink("/proc/self/exe");
+  launch.command[0] = own_program();
   return tools::launch(launch);
 }
 
@@ -232,7 +243,13 @@ int print_limits(const Options& options) {
 class TemporaryFolder {
  public:
   TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "tutti-perf-XXXXXX").string();
+    std::error_code failed;
+    const auto all = std::filesystem::temp_directory_path(failed);
+    if (failed)
+      throw Error(ErrorKind::unavailable,
+                  fmt::format("cannot make a folder in that for temporary files (TMPDIR): {}",
+                              failed.message()));
+    std::string name = (all / "tutti-perf-XXXXXX").string();
     if (::mkdtemp(name.data()) == nullptr)
       throw Error(ErrorKind::unavailable,
                   fmt::format("cannot make the folder {}: {}", name, std::strerror(errno)));
@@ -255,7 +272,7 @@ class TemporaryFolder {
 /// itself.
 std::vector<Sample> samples_of(int ranks, const Options& options) {
   const TemporaryFolder folder;
-  const std::string path = folder.path() / "samples";
+  const std::string path = folder.path() / "samples", program = own_program();
   const pid_t child = ::fork();
   if (child == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -264,13 +281,7 @@ std::vector<Sample> samples_of(int ranks, const Options& options) {
     launch.tool = "tutti-perf --tune";
     launch.ranks = ranks;
     launch.tag = false;
-    launch.command = {std::filesystem::read_symlink("/proc/self/exe"),
-                      "-b",
-                      "4M",
-                      "-e",
-                      "4M",
-                      "--tune-samples",
-                      path};
+    launch.command = {program, "-b", "4M", "-e", "4M", "--tune-samples", path};
     if (options.iterations > 0)
       launch.command.insert(launch.command.end(), {"-n", std::to_string(options.iterations)});
     ::_exit(tools::launch(launch));
@@ -288,7 +299,8 @@ void check_writable(const std::filesystem::path& path, const MachineCosts& costs
                     const MachineId& machine) {
   const std::filesystem::path beside = path.string() + ".try";
   write_tuning_file(beside, costs, machine);
-  std::filesystem::remove(beside);
+  std::error_code none;
+  std::filesystem::remove(beside, none);
 }
 
 int tune_machine(const Options& options) {
