@@ -163,8 +163,8 @@ void run_frames(std::string_view bytes) {
   Fd peer(ends[1]);  // goes first: nobody waits for what it has not read
   endpoint.add_peer(1, Stream(Fd(ends[0])));
   tcp::Connection& connection = *endpoint.peer(1);
-  const tcp::GroupContext context{0, kMostMessage, &board, -1};
-  tcp::Group group(connection, context);
+  const tcp::GroupContext context{kMostMessage, &board, -1};
+  tcp::Group group(connection, context, 0);
   connection.add(group);
   RecvChannel& receiver = connection.receiver(group, 0);
   std::array<std::byte, kMostMessage> place{};
