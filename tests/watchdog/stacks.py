@@ -109,7 +109,10 @@ def end_all(pids):
 
 
 def watch(root):
-    process, lines = os.pidfd_open(root), sys.stdin.fileno()
+    try:
+        process, lines = os.pidfd_open(root), sys.stdin.fileno()
+    except ProcessLookupError:  # it has ended already
+        return
     end, what, text = None, "", b""
     while True:
         ready, _, _ = select.select([process, lines], [], [], None if end is None else max(0, end - time.monotonic()))
