@@ -4,6 +4,10 @@
 #include <bit>
 #include <cassert>
 
+#include <fmt/format.h>
+
+#include <tutti/error.hpp>
+
 #include "collectives/answers.h"
 #include "collectives/loans.h"
 #include "collectives/semantics.h"
@@ -313,7 +317,8 @@ Facts facts_of(std::span<const Schedule> schedules) {
   for (const Schedule& schedule : schedules) {
     facts.widest = std::max(facts.widest, schedule.widest);
     std::vector<bool> written(static_cast<std::size_t>(schedule.chunks));
-    for (const Lane& lane : schedule.lanes)
+    for (const Lane& lane : schedule.lanes) {
+      facts.channels = std::max({facts.channels, lane.receives_on + 1, lane.sends_on + 1});
       for (const Step& step : lane.steps) {
         facts.most_operands = std::max({facts.most_operands, step.in.size(), step.out.size()});
         if (step.in.size() != static_cast<std::size_t>(schedule.ranks) &&
@@ -325,12 +330,19 @@ Facts facts_of(std::span<const Schedule> schedules) {
           written[static_cast<std::size_t>(chunk)] = true;
         }
       }
+    }
   }
   return facts;
 }
 
 Program compile(const Schedule& schedule, const CallSignature& call, std::size_t message_bytes,
                 bool lends, Stripe stripe) {
+  const std::size_t room = message_bytes / least_chunk_bytes(moved_bytes(call));
+  if (static_cast<std::size_t>(schedule.widest) > room)
+    throw Error(ErrorKind::unavailable,
+                fmt::format("{}: a step moves {} chunks, but messages of {} bytes hold {}; raise "
+                            "TUTTI_MESSAGE_BYTES and TUTTI_RING_BYTES, or leave them out",
+                            to_string(schedule.what), schedule.widest, message_bytes, room));
   return Compiler(schedule, call, message_bytes, lends, stripe).run();
 }
 

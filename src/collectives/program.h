@@ -129,7 +129,8 @@ Cut cut(Layout layout, std::uint64_t count, std::size_t element_bytes, int chunk
         std::size_t message_bytes);
 
 /// Compiles one rank's schedule for one call; where `call` says that lengths differ, for all calls
-/// that differ in `count` and `lengths` alone. `lends`: messages may be lent.
+/// that differ in `count` and `lengths` alone. `lends`: messages may be lent. Throws `unavailable`
+/// where messages are too small for the schedule's widest step.
 Program compile(const Schedule& schedule, const CallSignature& call, std::size_t message_bytes,
                 bool lends = false, Stripe stripe = {});
 
@@ -139,6 +140,7 @@ inline constexpr std::size_t kMostMarked = 64;
 /// What decides whether ranks' schedules can serve a call of a rare kind.
 struct Facts {
   int widest = 1;
+  int channels = 1;               ///< They are numbered below it.
   std::size_t most_operands = 0;  ///< On a side of a step.
   /// Some chunk of an output is written more than once, so that it holds a partial result for a
   /// while. With accumulate = f32 that would be rounded, and not on all ranks alike.

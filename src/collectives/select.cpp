@@ -80,14 +80,15 @@ bool serves(const Algorithm& algorithm, const SelectRequest& request) {
          (algorithm.direct || !request.pair_lengths);
 }
 
-/// As unfit(), of an algorithm that serves the collective. Plans only where it matters: rank 0, as
-/// root, has the most operands in a step.
+/// As unfit(), of an algorithm that serves the collective. Plans only where it matters, since no
+/// step moves more than a chunk of each rank: rank 0, as root, has the most operands in a step.
 std::string unfit(const Algorithm& algorithm, const SelectRequest& request) {
-  const bool is_small = least_chunk_bytes(request.element_bytes) <= 64;
-  if (is_small && !request.wide && !request.reproducible &&
-      (!request.marked || request.ranks <= 64))
+  const std::size_t chunk = least_chunk_bytes(request.element_bytes);
+  const bool all_fit =
+      chunk <= 64 && request.max_message_bytes / chunk >= static_cast<std::size_t>(request.ranks);
+  if (all_fit && !request.wide && !request.reproducible && (!request.marked || request.ranks <= 64))
     return "";
-  const Schedule plan = algorithm.plan({request.what, 0, request.ranks, 0});
+  const Schedule plan = algorithm.plan({request.what, 0, request.ranks, 0, request.groups});
   Facts facts = facts_of({&plan, 1});
   facts.rewrites_output = algorithm.rewrites_output && plan.layout == Layout::whole;
   if (request.ranks > 2) facts.reduces_at_once = algorithm.reduces_at_once;

@@ -35,11 +35,14 @@ Choice CommunicatorImpl::choose_algorithm(const CallKind& kind, std::string_view
 }
 
 // Where messages are memory, and each rank has cores of its own: agreed, as all that it follows
-// from.
-int CommunicatorImpl::stripes_of(const CallKind& kind) const {
+// from. Not where the program's own algorithm needs channels that are other stripes'.
+int CommunicatorImpl::stripes_of(const CallKind& kind, std::uint32_t algorithm) const {
   constexpr std::size_t kLeastStripeBytes = 2u << 20;  // far above what waking a thread costs
   const std::string_view transport = parts_.transport->name();
   if (kind.variable || (transport != "shm" && transport != "local")) return 1;
+  if ((algorithm & kOwnAlgorithm) != 0 &&
+      own_algorithms_.facts(algorithm).channels > kStripeChannels)
+    return 1;
   const int threads = parts_.runtime->config().threads;
   const int most = threads != 0 ? threads : parts_.family->cores / parts_.family->ranks;
   const std::size_t bytes = kind.count * element_bytes(kind);

@@ -114,7 +114,7 @@ CallKey CommunicatorImpl::key_of(const CallKind& kind, std::string_view algorith
        kind.variable ? kPairLengths : 0, kind.reduction, widens(kind), sums_reproducibly(kind)},
       choice.message_bytes,
       lends(),
-      stripes_of(kind)};
+      stripes_of(kind, choice.algorithm)};
 }
 
 CommunicatorImpl::Plan CommunicatorImpl::plan_kind(const CallKind& kind,

@@ -174,7 +174,7 @@ class CommunicatorImpl final : public Advanced {
   Plan plan_kind(const CallKind& kind, std::string_view algorithm);
   CallKey key_of(const CallKind& kind, std::string_view algorithm);
   Choice choose_algorithm(const CallKind& kind, std::string_view algorithm);
-  int stripes_of(const CallKind& kind) const;
+  int stripes_of(const CallKind& kind, std::uint32_t algorithm) const;
   SelectRequest request_of(const CallKind& kind) const;
   std::string selected(const CallKind& kind) const;
   bool usable() const noexcept;

@@ -7,6 +7,8 @@
 #include <bit>
 #include <set>
 
+#include <tutti/error.hpp>
+
 #include "collectives/select.h"
 #include "support.h"
 
@@ -244,6 +246,27 @@ TEST(Algorithms, EveryCollectiveOfBlocksHasADirectOneOfTheTablesChoice) {
         EXPECT_TRUE(algorithms()[choice.algorithm].direct) << to_string(what) << " " << forced;
         EXPECT_TRUE(algorithms()[choice.algorithm].knows(what, ranks));
       }
+}
+
+TEST(Algorithms, ChosenOnesFitMessagesThatHoldLessThanALineOfEachRank) {
+  constexpr std::size_t kMessage = 4096;
+  for (const Collective what : all_collectives())
+    for (const int ranks : {65, 128, 129})
+      for (const std::size_t bytes : {0u, 64u, 1u << 10, 64u << 10, 4u << 20}) {
+        const Choice choice = choose({what, bytes, ranks, 2, kMessage}, "");
+        const Schedule plan = algorithms()[choice.algorithm].plan({what, 0, ranks, 0});
+        EXPECT_LE(static_cast<std::size_t>(plan.widest), kMessage / 64) << to_string(what);
+      }
+  try {
+    choose({Collective::all_gather, 1, 100, 2, kMessage}, "recursive_doubling");
+    FAIL() << "it was taken";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    EXPECT_NE(std::string_view(error.what())
+                  .find("moves 99 chunks in one step; messages of 4096 bytes hold 64"),
+              std::string_view::npos)
+        << error.what();
+  }
 }
 
 TEST(Algorithms, BlocksOfAFewLinesAreSwappedByManyRanksThroughBruckWhereAllKnowTheirLength) {

@@ -501,5 +501,38 @@ TEST(Communicator, SeveralCommunicatorsOverOneStoreDoNotMeet) {
   EXPECT_THAT(outcomes, Each(IsEmpty()));
 }
 
+// Each chunk is a line at least: what moves one of each rank in a message cannot be chosen.
+TEST(ManyRanks, WorkTogetherWithMessagesOfLessThanALineForEach) {
+  constexpr int kRanks = 65;
+  Config config = quick_config();
+  config.message_bytes = 4096;
+  EXPECT_THAT(run_ranks(kRanks, config,
+                        [](Communicator& comm) {
+                          for (const std::size_t count : {1u, 1000u}) {
+                            std::vector<int> mine(count, comm.rank()), all(kRanks * count),
+                                ones(all.size(), 1);
+                            comm.all_reduce(std::span(mine), Op::max);
+                            EXPECT_THAT(mine, Each(kRanks - 1));
+                            comm.broadcast(std::span(mine), 3);
+                            comm.reduce(mine.data(), all.data(), count, DataType::int32, Op::min,
+                                        2);
+                            std::fill(mine.begin(), mine.end(), comm.rank());
+                            comm.all_gather(std::span<const int>(mine), std::span(all));
+                            for (std::size_t i = 0; i < all.size(); ++i)
+                              ASSERT_EQ(all[i], static_cast<int>(i / count));
+                            comm.reduce_scatter(std::span<const int>(ones), std::span(mine));
+                            EXPECT_THAT(mine, Each(kRanks));
+                            comm.gather(mine.data(), all.data(), count, DataType::int32, 1);
+                            comm.scatter(all.data(), mine.data(), count, DataType::int32, 1);
+                            EXPECT_THAT(mine, Each(kRanks));
+                            comm.all_to_all(ones.data(), all.data(), count, DataType::int32);
+                            EXPECT_THAT(all, Each(1));
+                            comm.barrier();
+                          }
+                          EXPECT_TRUE(comm.split(comm.rank() % 2, 0));
+                        }),
+              Each(IsEmpty()));
+}
+
 }  // namespace
 }  // namespace tutti::test

@@ -343,6 +343,31 @@ TEST(OwnAlgorithms, WhatIsNoAlgorithmIsRefused) {
       Each(IsEmpty()));
 }
 
+// Each stripe has channels of its own, numbered from the stripe's first: these have no room there.
+TEST_P(OwnAlgorithm, OnHighChannelsServesLargeCallsThatThreadsWouldShare) {
+  Config config = this->config();
+  config.threads = 2;
+  EXPECT_THAT(run_ranks(2, config,
+                        [](Communicator& comm) {
+                          for (const int channel : {4095, 4096, 32767}) {
+                            const std::string name = "on_" + std::to_string(channel);
+                            comm.add_algorithm(name, [channel](const PlanRequest& request) {
+                              ScheduleBuilder plan(request, 1);
+                              const Verbs lane = plan.lane(channel, channel);
+                              lane.send(0, {1 - request.rank});
+                              lane.reduce_copy(in_rank_order(request, 0), 0).completes();
+                              return std::move(plan).finish();
+                            });
+                            std::vector<float> data(4 << 20, static_cast<float>(comm.rank() + 1));
+                            comm.all_reduce(std::span(data), Op::sum, by(name));
+                            EXPECT_EQ(data, std::vector<float>(data.size(), 3)) << name;
+                            comm.all_reduce(std::span(data));  // by threads, on the same channels
+                            EXPECT_EQ(data, std::vector<float>(data.size(), 6)) << name;
+                          }
+                        }),
+              Each(IsEmpty()));
+}
+
 TEST(OwnAlgorithms, AStepThatIsWiderThanMessagesCanBeIsUnavailable) {
   Config config = quick_config();
   config.message_bytes = 4096;

@@ -1,6 +1,8 @@
 // How a call's data is cut and addressed: pure functions, tested over their whole range.
 #include <gtest/gtest.h>
 
+#include <tutti/error.hpp>
+
 #include "collectives/algorithms.h"
 #include "collectives/program.h"
 
@@ -44,6 +46,26 @@ TEST(Program, PiecesOfOneCallAreOfNearlyEqualSize) {
   const Cut c = cut(Layout::whole, 1'100'000, 4, 2, 1, 1 << 20);
   EXPECT_EQ(c.pieces, 3u);
   EXPECT_LT(c.piece_elements - c.last_elements, 100u);
+}
+
+TEST(Program, WhoseStepsAreWiderThanMessagesIsUnavailable) {
+  ScheduleBuilder plan(PlanRequest{Collective::broadcast, 0, 2, 0}, 65);
+  plan.lane().copy_send({0, 65}, {1});
+  const Schedule wide = std::move(plan).finish(65);
+  CallSignature call;
+  call.what = Collective::broadcast;
+  for (const std::uint32_t lengths : {0u, 1u}) {
+    call.lengths = lengths;
+    try {
+      compile(wide, call, 4096);
+      FAIL() << "it was compiled";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::unavailable);
+      EXPECT_STREQ(error.what(),
+                   "broadcast: a step moves 65 chunks, but messages of 4096 bytes hold 64; raise "
+                   "TUTTI_MESSAGE_BYTES and TUTTI_RING_BYTES, or leave them out");
+    }
+  }
 }
 
 std::vector<Schedule> plans(const Algorithm& algorithm, Collective what, int ranks) {
