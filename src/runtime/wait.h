@@ -99,11 +99,7 @@ void wait(const WaitPolicy& policy, const Clock& clock, Attempt&& attempt, Look&
     for (const TimePoint until = clock.now() + policy.spin_for; clock.now() < until; look())
       for (int poll = 0; poll < kAttemptsPerLook; ++poll)
         if (attempt()) return;
-    const auto last_look = [&] {
-      if (attempt()) return true;
-      look();
-      return static_cast<bool>(attempt());
-    };
+    const auto last_look = [&] { return attempt() || (look(), attempt()); };
     if (attempt() || sleep(last_look)) return;
     look();
   }

@@ -227,8 +227,7 @@ class RecvRing {
     if (beyond.all != nullptr) memory->fetches.store(true, std::memory_order_release);
   }
 
-  /// True once there is a message: then header() and data() are its own until release(). What the
-  /// header says is the peer's word: see plausible().
+  /// True once there is a message: then header() and data() are its own until release().
   bool peek() const noexcept {
     return lines_[next_ & mask_].sequence.load(std::memory_order_acquire) == next_ + 1;
   }
@@ -252,8 +251,7 @@ class RecvRing {
   /// Fetches it to `to`, or where that is null to memory of its own. Null: it is no longer there.
   const std::byte* fetch(std::byte* to);
 
-  /// False: the message claims a length that cannot be. Whoever reads data() asks this first, or
-  /// knows better how long the message has to be.
+  /// False: the message claims a length that cannot be. Who reads data() asks, or knows its length.
   bool plausible() const noexcept {
     return header().length <= std::max(kInlineBytes, SendRing::max_message_bytes(data_bytes_)) ||
            away();
