@@ -36,21 +36,37 @@ Communicator CommunicatorImpl::shrink(std::chrono::milliseconds patience) {
                 "the one that came from the environment or from a store, and split that");
   if (!is_timeout(patience)) throw Error(ErrorKind::usage, "shrink: " + not_a_timeout(patience));
   refuse_in_callback();
-  drain();
-  const TimePoint now = parts_.runtime->clock().now();
+  const TimePoint until = parts_.runtime->clock().now() + patience;
+  if (!drain(until)) {
+    abort("it called shrink() with calls under way that did not end");
+    drain();
+  }
   const auto lost = [this] {
     const std::lock_guard owned(engine_mutex_);
     parts_.transport->progress();
     std::vector<bool> gone(static_cast<std::size_t>(parts_.size));
-    for (int peer = 0; peer < parts_.size; ++peer)
+    for (int peer = 0; peer < parts_.size; ++peer) {
+      if (peer == parts_.rank) continue;
+      const PeerStatus status = parts_.transport->status(peer);  // most have failed, and then ended
       gone[static_cast<std::size_t>(peer)] =
-          peer != parts_.rank && parts_.transport->status(peer).state == PeerStatus::State::lost;
+          status.gone || status.state == PeerStatus::State::closed;
+    }
     return gone;
   };
-  const Survivors survivors = agree_on_survivors(
-      *parts_.store, fmt::format("{}/shrink/{}", parts_.name, shrinks_++), parts_.rank, parts_.size,
-      lost, now + patience, now + patience + parts_.runtime->config().startup_timeout);
-  return make(join_survivors(parts_, survivors.members, survivors.name));
+  std::optional<CommunicatorParts> made;
+  const auto join = [&](const Survivors& survivors, std::shared_ptr<Store> store,
+                        TimePoint deadline) {
+    made.reset();
+    made = join_survivors(parts_, survivors.members, survivors.name, std::move(store), deadline);
+  };
+  if (!shrinking_) {
+    shrinking_ = std::make_unique<Shrinking>(parts_.store, parts_.name + "/shrink", parts_.rank,
+                                             parts_.size);
+  }
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(
+      until - std::min(until, parts_.runtime->clock().now()));
+  shrinking_->run(left, lost, join);
+  return make(std::move(*made));
 }
 
 void CommunicatorImpl::look(TimePoint deadline, Nanoseconds limit) {

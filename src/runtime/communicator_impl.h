@@ -25,6 +25,7 @@
 #include "runtime/point_to_point.h"
 #include "runtime/program_cache.h"
 #include "runtime/runtime.h"
+#include "runtime/shrink.h"
 #include "runtime/stall_watch.h"
 #include "transport/channel.h"
 
@@ -249,7 +250,7 @@ class CommunicatorImpl final : public Advanced {
   void fail_transfers(const Error& error);
   void look_transfers();
   static void tell(const Transfer& ended);
-  void drain();  ///< Helps until nothing is pending.
+  bool drain(TimePoint limit = TimePoint::max());  ///< Helps until nothing is pending; false: late.
   template <typename Done>
   bool help_until(Done&& done, TimePoint limit);
   void fail(const Error& error) noexcept;
@@ -277,7 +278,7 @@ class CommunicatorImpl final : public Advanced {
   PointToPoint messages_;
   std::atomic<TimePoint> transfer_deadline_{TimePoint::max()};  // the first; read by others
 
-  int shrinks_ = 0;  // calling thread only
+  std::unique_ptr<Shrinking> shrinking_;  // calling thread only; null: never yet
 
   const std::shared_ptr<OperationPool> pool_ = std::make_shared<OperationPool>();
   OperationQueue queue_{pool_->take(this, {})};

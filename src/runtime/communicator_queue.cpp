@@ -198,11 +198,11 @@ void CommunicatorImpl::help_heeding(const Operation& operation) {
   while (!help(operation, next_heed(TimePoint::max()))) continue;
 }
 
-void CommunicatorImpl::drain() {
+bool CommunicatorImpl::drain(TimePoint limit) {
   const auto drained = [this] {
     return !pending() && groups_.load(std::memory_order_acquire) == 0;
   };
-  if (!drained()) help_until(drained, TimePoint::max());
+  return drained() || help_until(drained, limit);
 }
 
 }  // namespace tutti

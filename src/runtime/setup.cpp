@@ -367,11 +367,10 @@ std::vector<std::string> introduction(const CommunicatorParts& parts) {
 
 // `name`: the communicator's in the store; empty: the next.
 CommunicatorParts join_named(std::shared_ptr<Store> store, std::string name, int rank, int size,
-                             const Process& process, const Secret& secret) {
+                             const Process& process, const Secret& secret, TimePoint deadline) {
   CommunicatorParts parts = parts_of(process, rank, size);
   const Config& config = parts.runtime->config();
   PhaseTimer timer(parts.runtime->clock());
-  const TimePoint deadline = parts.runtime->clock().now() + config.startup_timeout;
   parts.store = std::move(store);
   parts.secret = secret;
   parts.family->ring_bytes = first_ring_bytes(config, size);
@@ -405,6 +404,10 @@ CommunicatorParts join_named(std::shared_ptr<Store> store, std::string name, int
   return parts;
 }
 
+TimePoint startup_deadline(const Runtime& runtime) {
+  return runtime.clock().now() + runtime.config().startup_timeout;
+}
+
 }  // namespace
 
 CommunicatorParts join_store(std::shared_ptr<Store> store, int rank, int size, const Config& config,
@@ -415,21 +418,27 @@ CommunicatorParts join_store(std::shared_ptr<Store> store, int rank, int size, c
     throw Error(ErrorKind::usage, "a communicator needs a store; this one is null");
   bind_rank(rank, size, config);
   const Process own{std::make_shared<Runtime>(config), nullptr};
-  return join_named(std::move(store), {}, rank, size, own, secret);
+  return join_named(std::move(store), {}, rank, size, own, secret, startup_deadline(*own.runtime));
 }
 
 CommunicatorParts join_threads(std::shared_ptr<Store> store, int rank, const Process& process) {
   check_ranks(rank, process.hub->size());
-  return join_named(std::move(store), {}, rank, process.hub->size(), process, {});
+  return join_named(std::move(store), {}, rank, process.hub->size(), process, {},
+                    startup_deadline(*process.runtime));
 }
 
 CommunicatorParts join_survivors(const CommunicatorParts& whole, const std::vector<int>& members,
-                                 std::string name) {
+                                 std::string name, std::shared_ptr<Store> store,
+                                 TimePoint deadline) {
   const auto own = std::find(members.begin(), members.end(), whole.rank);
   assert(own != members.end());
   const Process process{std::make_shared<Runtime>(whole.runtime->config()), nullptr};
-  return join_named(whole.store, std::move(name), static_cast<int>(own - members.begin()),
-                    static_cast<int>(members.size()), process, whole.secret);
+  CommunicatorParts parts =
+      join_named(std::move(store), std::move(name), static_cast<int>(own - members.begin()),
+                 static_cast<int>(members.size()), process, whole.secret,
+                 std::min(deadline, startup_deadline(*process.runtime)));
+  parts.store = whole.store;
+  return parts;
 }
 
 CommunicatorParts join_environment(const Config& config) {

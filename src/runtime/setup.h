@@ -27,9 +27,11 @@ struct Process {
 /// of thousands of ranks on one machine. Called by each thread; as many ranks as the hub has.
 CommunicatorParts join_threads(std::shared_ptr<Store> store, int rank, const Process& process);
 
-/// Communicator::shrink: those `members` of `whole` who are alive, as `name` in its store.
+/// Communicator::shrink: those `members` of `whole` who are alive, as `name` in its store, which
+/// `store` stands for while they join, by `deadline`.
 CommunicatorParts join_survivors(const CommunicatorParts& whole, const std::vector<int>& members,
-                                 std::string name);
+                                 std::string name, std::shared_ptr<Store> store,
+                                 TimePoint deadline);
 
 /// Communicator::in_process.
 std::vector<CommunicatorParts> join_in_process(int size, const Config& config);

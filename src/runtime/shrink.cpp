@@ -3,18 +3,24 @@
 #include <algorithm>
 #include <sstream>
 #include <thread>
+#include <utility>
 
 #include <fmt/format.h>
-
-#include <tutti/error.hpp>
 
 namespace tutti {
 namespace {
 
 using std::chrono::milliseconds;
+using SystemClock = std::chrono::steady_clock;  // by which stores count
 
 // Between two looks into the store, longer and longer: many ranks ask one server.
 constexpr milliseconds kFirstPause{1}, kLongestPause{50};
+// Between two looks for members that have ended, of who waits for the store.
+constexpr milliseconds kWatchEvery{100};
+// For what is said in the store once a deadline has passed.
+constexpr milliseconds kGrace{1000};
+// To join each other in once those who did not come have taken all patience.
+constexpr milliseconds kLeastToJoin{2000};
 
 std::string list(const std::vector<int>& ranks) {
   std::string text;
@@ -34,10 +40,58 @@ Survivors parse(const std::string& text) {
   return survivors;
 }
 
-/// One agreement, as one rank sees it.
-class Agreement {
+/// A store whose waits end when one of some ranks has.
+class WatchedStore final : public Store {
  public:
-  Agreement(Store& store, std::string place, int size, TimePoint deadline)
+  WatchedStore(std::shared_ptr<Store> store, int rank, std::vector<int> members,
+               Shrinking::Lost lost)
+      : store_(std::move(store)),
+        rank_(rank),
+        members_(std::move(members)),
+        lost_(std::move(lost)) {}
+
+  void set(std::string_view key, std::string_view value, Deadline deadline) override {
+    store_->set(key, value, deadline);
+  }
+  std::int64_t add(std::string_view key, std::int64_t amount, Deadline deadline) override {
+    return store_->add(key, amount, deadline);
+  }
+  void wait(std::string_view key, Deadline deadline) override {
+    static_cast<void>(get(key, deadline));
+  }
+  std::string get(std::string_view key, Deadline deadline) override {
+    for (;;) {
+      const TimePoint look_at = SystemClock::now() + kWatchEvery;
+      try {
+        return store_->get(key, std::min(deadline, look_at));
+      } catch (const Error& error) {
+        if (error.kind() != ErrorKind::timeout || deadline <= look_at) throw;
+      }
+      check_members();
+    }
+  }
+
+ private:
+  void check_members() const {
+    const std::vector<bool> lost = lost_();
+    for (const int member : members_)
+      if (lost[static_cast<std::size_t>(member)])
+        throw Error(ErrorKind::peer_lost,
+                    fmt::format("rank {} heard that rank {} has ended", rank_, member));
+  }
+
+  const std::shared_ptr<Store> store_;
+  const int rank_;
+  const std::vector<int> members_;
+  const Shrinking::Lost lost_;
+};
+
+}  // namespace
+
+/// One round, as one rank sees it.
+class Shrinking::Round {
+ public:
+  Round(Store& store, std::string place, int size, TimePoint deadline)
       : store_(store),
         place_(std::move(place)),
         deadline_(deadline),
@@ -70,7 +124,31 @@ class Agreement {
 
   Survivors outcome() { return parse(store_.get(key("members"), deadline_)); }
 
+  /// This rank has joined the `members`. Whether all have: the last one says so, unless somebody
+  /// has given up before, or does because one has ended or does not come.
+  bool conclude(Store& watched, std::size_t members) {
+    if (store_.add(key("joined"), 1, soon()) == static_cast<std::int64_t>(members)) say(kMade);
+    try {
+      return watched.get(key("verdict"), deadline_) == kMade;
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::timeout && error.kind() != ErrorKind::peer_lost) throw;
+    }
+    return !give_up();
+  }
+
+  /// This rank has not, or does not know. False: the others have said already that all have.
+  bool give_up() {
+    say(kAgain);
+    return store_.get(key("verdict"), soon()) == kAgain;
+  }
+
  private:
+  static constexpr std::string_view kMade = "made", kAgain = "again";
+
+  void say(std::string_view verdict) {
+    if (store_.add(key("said"), 1, soon()) == 1) store_.set(key("verdict"), verdict, soon());
+  }
+  TimePoint soon() const { return std::max(deadline_, SystemClock::now() + kGrace); }
   std::string key(std::string_view what) const { return fmt::format("{}/{}", place_, what); }
   std::string key(std::string_view what, int rank) const {
     return fmt::format("{}/{}/{}", place_, what, rank);
@@ -82,31 +160,75 @@ class Agreement {
   std::vector<bool> here_;  // by rank
 };
 
-}  // namespace
+void Shrinking::run(milliseconds patience, const Lost& lost, const Join& join) {
+  if (left_out_) throw *left_out_;
+  const milliseconds to_join = std::max(kLeastToJoin, patience / 4);
+  const TimePoint until = SystemClock::now() + patience;
+  for (;;) {
+    Round round(*store_, fmt::format("{}/{}", place_, rounds_), size_, until + to_join);
+    const bool resumed = std::exchange(under_way_, true);
+    std::optional<Error> why;
+    if (!resumed) {
+      why = attempt(round, until, to_join, lost, join);
+      if (!why) break;
+    } else if (!round.give_up()) {
+      leave_out(round.outcome().members);
+    }
+    under_way_ = false;
+    ++rounds_;
+    if (resumed) continue;
+    const bool passing = why->kind() == ErrorKind::peer_lost || why->kind() == ErrorKind::timeout;
+    if (!passing || SystemClock::now() + to_join > until) throw *why;
+  }
+  under_way_ = false;
+  ++rounds_;
+}
 
-Survivors agree_on_survivors(Store& store, const std::string& place, int rank, int size,
-                             const std::function<std::vector<bool>()>& lost, TimePoint until,
-                             TimePoint deadline) {
-  Agreement agreement(store, place, size, deadline);
-  agreement.come(rank);
-  for (milliseconds pause = kFirstPause; !agreement.decided();
+// None: it has come about. What it throws leaves open how the round ends.
+std::optional<Error> Shrinking::attempt(Round& round, TimePoint until, milliseconds to_join,
+                                        const Lost& lost, const Join& join) {
+  round.come(rank_);
+  for (milliseconds pause = kFirstPause; !round.decided();
        pause = std::min(2 * pause, kLongestPause)) {
     const std::vector<bool> gone = lost();
-    if (agreement.complete(gone) || std::chrono::steady_clock::now() >= until) {
-      agreement.decide(gone);
+    if (round.complete(gone) || SystemClock::now() >= until) {
+      round.decide(gone);
       break;
     }
     std::this_thread::sleep_for(pause);
   }
-  Survivors survivors = agreement.outcome();
-  if (std::find(survivors.members.begin(), survivors.members.end(), rank) ==
-      survivors.members.end())
-    throw Error(ErrorKind::timeout,
-                fmt::format("rank {} of {}: the others have made a new communicator without this "
-                            "rank, which came too late or had lost its connections; it has ranks "
-                            "{}. Let them wait longer in shrink(), or end this process",
-                            rank, size, list(survivors.members)));
-  return survivors;
+  const Survivors survivors = round.outcome();
+  const std::vector<int>& members = survivors.members;
+  if (std::find(members.begin(), members.end(), rank_) == members.end()) leave_out(members);
+  const auto watched = std::make_shared<WatchedStore>(store_, rank_, members, lost);
+  std::optional<Error> why;
+  try {
+    join(survivors, watched, std::max(until, SystemClock::now() + to_join));
+  } catch (const Error& error) {
+    why.emplace(error.kind(), fmt::format("rank {} of {}: of the ranks {}, which are left, not all "
+                                          "could join the new communicator ({}); call shrink() "
+                                          "again",
+                                          rank_, size_, list(members), error.what()));
+  }
+  if (!why && round.conclude(*watched, members.size())) return std::nullopt;
+  if (why && !round.give_up()) leave_out(members);
+  if (why) return why;
+  return Error(ErrorKind::peer_lost,
+               fmt::format("rank {} of {}: another of the ranks {} could not join the new "
+                           "communicator; call shrink() again",
+                           rank_, size_, list(members)));
+}
+
+void Shrinking::leave_out(std::vector<int> members) {
+  std::erase(members, rank_);  // who has joined, and then could not hear that all have
+  left_out_.emplace(
+      ErrorKind::timeout,
+      fmt::format("rank {} of {}: the others have made a new communicator without this rank, which "
+                  "came too late or had lost its connections; it has ranks {}. Every later "
+                  "shrink() says the same: end this process, and let the others wait longer in "
+                  "theirs where that was too soon",
+                  rank_, size_, list(members)));
+  throw *left_out_;
 }
 
 }  // namespace tutti

@@ -104,6 +104,8 @@ struct PeerStatus {
   };
   State state = State::alive;
   std::string why;  ///< For lost and corrupt: what was seen ("process 4711 has ended").
+  /// Its process or connection is gone, whatever it said before that.
+  bool gone = false;
 };
 
 /// Some of a transport's ranks, for a communicator of their own.

@@ -5,9 +5,11 @@
 
 #include <csignal>
 #include <numeric>
+#include <utility>
 
 #include "../rendezvous/machines.h"
 #include "processes.h"
+#include "rendezvous/file_store.h"
 #include "threads.h"
 
 namespace tutti::test {
@@ -116,6 +118,103 @@ TEST_P(Shrink, GoesOnWithoutAFrozenRankWhenPatienceHasRunOutWhichIsToldSoLater) 
   ranks.signal(2, SIGCONT);
   EXPECT_THAT(ranks.outcome(2), AllOf(StartsWith("timeout"), HasSubstr("without this rank")));
   EXPECT_THAT(ranks.outcome(0), IsEmpty());
+}
+
+TEST_P(Shrink, ARankThatWasLeftOutOnceGetsTheSameErrorForEverAndNoGroupOfItsOwn) {
+  Processes ranks(3, [&](int rank) {
+    Communicator comm = join(rank, 3);
+    if (rank == 2) raise(SIGSTOP);
+    if (rank == 1) comm.abort("rank 2 is frozen");
+    sum_until_it_fails(comm);
+    if (rank != 2) return comm.shrink(milliseconds(300)).barrier();
+    const std::string first = outcome_of([&] { comm.shrink(); });
+    expect(first.find("without this rank") != std::string::npos, first.c_str());
+    for (int again = 0; again < 3; ++again)
+      expect(outcome_of([&] { comm.shrink(milliseconds(10)); }) == first, "another outcome");
+  });
+  EXPECT_THAT(ranks.outcome(1), IsEmpty());
+  ranks.signal(2, SIGCONT);
+  EXPECT_THAT(ranks.outcome(2), IsEmpty());
+  EXPECT_THAT(ranks.outcome(0), IsEmpty());
+}
+
+// Another store, but that the rank gets a signal when it begins to join the new communicator.
+class EndsInTheJoin final : public Store {
+ public:
+  EndsInTheJoin(std::shared_ptr<Store> store, int signal)
+      : store_(std::move(store)), signal_(signal) {}
+
+  void set(std::string_view key, std::string_view value, Deadline deadline) override {
+    store_->set(key, value, deadline);
+  }
+  std::string get(std::string_view key, Deadline deadline) override {
+    return store_->get(key, deadline);
+  }
+  std::int64_t add(std::string_view key, std::int64_t amount, Deadline deadline) override {
+    if (key.starts_with("tutti/again/")) raise(std::exchange(signal_, 0));
+    return store_->add(key, amount, deadline);
+  }
+  void wait(std::string_view key, Deadline deadline) override { store_->wait(key, deadline); }
+
+ private:
+  const std::shared_ptr<Store> store_;
+  int signal_;
+};
+
+/// Rank 2 of three gets `signal` while it joins the others' new communicator. The start-up timeout
+/// is a job's, far beyond the patience that they have.
+class ShrinkInWhichARankEnds : public Shrink {
+ protected:
+  Communicator join(int rank, int signal) const {
+    Config config = quick_config(GetParam());
+    config.startup_timeout = std::chrono::minutes(5);
+    std::shared_ptr<Store> store = std::make_shared<FileStore>(
+        path_, rank, 3, std::chrono::steady_clock::now() + std::chrono::seconds(20));
+    if (rank == 2) store = std::make_shared<EndsInTheJoin>(store, signal);
+    return Communicator::create(store, rank, 3, config);
+  }
+  ~ShrinkInWhichARankEnds() override { unlink(path_.c_str()); }
+
+  const std::string path_ = "/tmp/tutti-test-shrink-join-" + std::to_string(getpid()) + GetParam();
+};
+
+INSTANTIATE_TEST_SUITE_P(Transports, ShrinkInWhichARankEnds, testing::Values("shm", "tcp"),
+                         [](const auto& tested) { return std::string(tested.param); });
+
+TEST_P(ShrinkInWhichARankEnds, BeginsAgainWithoutIt) {
+  Processes ranks(3, [&](int rank) {
+    Communicator comm = join(rank, SIGKILL);
+    if (rank == 1) comm.abort("the program's own reason");
+    sum_until_it_fails(comm);
+    Communicator again = comm.shrink(std::chrono::seconds(20));
+    expect(who(again, rank) == std::vector<int>{0, 1}, "who is left");
+    again.barrier();
+  });
+  EXPECT_EQ(ranks.outcome(2), "ended by signal 9");
+  for (const int rank : {0, 1}) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
+}
+
+TEST_P(ShrinkInWhichARankEnds, EndsWithItsPatienceWhereThatIsFrozenAndLeavesItOutTheNextTime) {
+  constexpr std::chrono::seconds kPatience{2};
+  Processes ranks(3, [&](int rank) {
+    Communicator comm = join(rank, SIGSTOP);
+    if (rank == 1) comm.abort("the program's own reason");
+    sum_until_it_fails(comm);
+    const std::string first = outcome_of([&] { comm.shrink(kPatience); });
+    if (rank == 2) {
+      expect(!first.empty(), "it was left in");
+      const std::string second = outcome_of([&] { comm.shrink(kPatience); });
+      expect(second.find("without this rank") != std::string::npos, second.c_str());
+      return;
+    }
+    expect(first.find("not all could join") != std::string::npos, first.c_str());
+    Communicator again = comm.shrink(kPatience);
+    expect(who(again, rank) == std::vector<int>{0, 1}, "without the frozen one");
+    again.barrier();
+  });
+  for (const int rank : {0, 1}) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
+  ranks.signal(2, SIGCONT);
+  EXPECT_THAT(ranks.outcome(2), IsEmpty());
 }
 
 TEST_P(Shrink, WithoutRank0NeedsAStoreThatOutlivesIt) {

@@ -295,8 +295,11 @@ void Peer::tell_all() const {
 // The board comes first: who closed in good order and then ended is closed, not lost.
 PeerStatus Peer::status(std::uint32_t id) const {
   PeerStatus status = status_on(*board(id));
-  if (status.state == PeerStatus::State::alive && !why_lost_.empty())
-    return {PeerStatus::State::lost, why_lost_};
+  status.gone = !why_lost_.empty();
+  if (status.state == PeerStatus::State::alive && status.gone) {
+    status.state = PeerStatus::State::lost;
+    status.why = why_lost_;
+  }
   return status;
 }
 

@@ -253,9 +253,12 @@ void TcpTransport::await_boards(TimePoint deadline) {
 PeerStatus TcpTransport::status(int peer) {
   if (peer == subset_.rank) return status_on(board_);
   PeerStatus said = status_on(group(peer).board);
-  if (said.state == PeerStatus::State::alive && connection(peer).ended())
-    return {connection(peer).corrupt() ? PeerStatus::State::corrupt : PeerStatus::State::lost,
-            connection(peer).why_ended()};
+  if (!connection(peer).ended()) return said;
+  said.gone = !connection(peer).corrupt();
+  if (said.state == PeerStatus::State::alive) {
+    said.state = said.gone ? PeerStatus::State::lost : PeerStatus::State::corrupt;
+    said.why = connection(peer).why_ended();
+  }
   return said;
 }
 
