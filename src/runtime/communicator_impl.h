@@ -120,6 +120,8 @@ class CommunicatorImpl final : public Advanced {
   void run_now(std::span<Transfer* const> transfers);
   /// That stands for a group's, and keeps this communicator until group_ended(), from any thread.
   OperationRef operation_of_group();
+  /// This thread is about to run its callbacks, perhaps for another communicator.
+  void group_ends();
   void group_ended();
   static Work work_of(const OperationRef& operation);
   bool in_callback() const noexcept;
@@ -293,7 +295,8 @@ class CommunicatorImpl final : public Advanced {
   bool (*interrupted_)() = nullptr;  // of the blocking call; calling thread only
   std::atomic<bool> failed_{false};  // failure_ is set
   std::atomic<int> pending_{0};
-  std::atomic<int> groups_{0};  // operations that stand for groups
+  std::atomic<int> groups_{0};                  // operations that stand for groups
+  std::vector<std::thread::id> group_threads_;  // guarded by mutex_: run their callbacks
 };
 
 }  // namespace tutti

@@ -90,14 +90,25 @@ void CommunicatorImpl::one_less_pending() {
   wake_waiters();  // those who wait for their operation, and drain()
 }
 
+void CommunicatorImpl::group_ends() {
+  const std::lock_guard lock(mutex_);
+  group_threads_.push_back(std::this_thread::get_id());
+}
+
 void CommunicatorImpl::group_ended() {
   const std::lock_guard alive(mutex_);
+  group_threads_.erase(
+      std::find(group_threads_.begin(), group_threads_.end(), std::this_thread::get_id()));
   groups_.fetch_sub(1, std::memory_order_seq_cst);
   wake_waiters();
 }
 
 bool CommunicatorImpl::in_callback() const noexcept {
-  return callback_thread_.load(std::memory_order_relaxed) == std::this_thread::get_id();
+  const std::thread::id here = std::this_thread::get_id();
+  if (callback_thread_.load(std::memory_order_relaxed) == here) return true;
+  if (groups_.load(std::memory_order_relaxed) == 0) return false;
+  const std::lock_guard lock(mutex_);
+  return std::find(group_threads_.begin(), group_threads_.end(), here) != group_threads_.end();
 }
 
 void CommunicatorImpl::destroy(std::unique_ptr<CommunicatorImpl> communicator) noexcept {

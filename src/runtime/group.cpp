@@ -31,8 +31,11 @@ void CommunicatorImpl::add_to(Group& group, const TransferCall& call) {
 }
 
 OperationRef CommunicatorImpl::operation_of_group() {
+  OperationRef operation = pool_->take(this, {});
+  const std::lock_guard lock(mutex_);
+  group_threads_.reserve(static_cast<std::size_t>(groups_) + 1);
   groups_.fetch_add(1, std::memory_order_relaxed);
-  return pool_->take(this, {});
+  return operation;
 }
 
 Work CommunicatorImpl::work_of(const OperationRef& operation) { return Work(*operation); }

@@ -127,6 +127,30 @@ TEST_P(Works, ACallbackMayDestroyItsCommunicatorAndOthers) {
     });
 }
 
+// The last call of the group ends in the other communicator, whose thread runs the callback.
+TEST_P(Works, ACallbackOfAGroupMayDestroyAnyCommunicatorOfIt) {
+  on_two_ranks([](Communicator& comm) {
+    std::optional<Communicator> first = comm.dup();
+    std::optional<Communicator> second = comm.dup();
+    std::int32_t got = 0;
+    Group group;
+    first->barrier({.group = &group});
+    second->recv(std::span(&got, 1), comm.rank(), 0, {.group = &group});
+    Work all = group.end_async();
+    std::promise<void> destroyed;
+    all.then([&](const Error*) {
+      first.reset();
+      destroyed.set_value();
+    });
+    comm.barrier();
+    const std::int32_t sent = 7;
+    second->send(std::span(&sent, 1), comm.rank());
+    destroyed.get_future().wait();
+    all.wait();
+    EXPECT_EQ(got, sent);
+  });
+}
+
 TEST_P(Works, TheLongestWaitIsNoTimeoutOfThePast) {
   on_two_ranks([](Communicator& comm) {
     Work work = comm.barrier_async();
