@@ -53,12 +53,13 @@ CommunicatorImpl::CommunicatorImpl(CommunicatorParts parts)
       programs_(*parts_.transport, own_algorithms_, parts_.request()),
       messages_(*parts_.transport, parts_.rank, parts_.size,
                 parts_.family->ranks > parts_.family->cores) {
-  if (attended_) parts_.runtime->add_attended(*this);
   Family& family = *parts_.family;
-  if (family.communicators++ > 0) return;
-  // The first wait that comes to sleep need not make one.
-  family.sleepers.give_back(
-      family.sleepers.take(family.doorbell->fd(), parts_.transport->wait_fd()));
+  if (family.communicators == 0)  // the first wait that comes to sleep need not make one
+    family.sleepers.give_back(
+        family.sleepers.take(family.doorbell->fd(), parts_.transport->wait_fd()));
+  // The last that may throw: the runtime would go on to call what has not come to be.
+  if (attended_) parts_.runtime->add_attended(*this);
+  ++family.communicators;
 }
 
 CommunicatorImpl::~CommunicatorImpl() {
