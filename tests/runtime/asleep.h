@@ -6,16 +6,18 @@
 
 #include <atomic>
 #include <fstream>
+#include <iterator>
 #include <string>
 
 namespace tutti::test {
 
-/// Whether a thread of this process sleeps, by the kernel's word.
-inline bool sleeps(pid_t thread) {
-  std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
+/// The state of a thread, or of a process's first one, as proc(5) has it: 'S' sleeps; 0: it has
+/// ended.
+inline char state_of(pid_t thread) {
+  std::ifstream file("/proc/" + std::to_string(thread) + "/stat");
   const std::string stat{std::istreambuf_iterator<char>(file), {}};
   const auto name_end = stat.rfind(") ");  // a thread may be named anything
-  return name_end != std::string::npos && stat[name_end + 2] == 'S';
+  return name_end == std::string::npos ? '\0' : stat[name_end + 2];
 }
 
 /// Returns when `thread`, once it is known, stays asleep (a lock that it waits for on its way is
@@ -24,7 +26,7 @@ inline bool falls_asleep(const std::atomic<pid_t>& thread, const std::atomic<boo
   constexpr int kLooks = 500;
   for (int looks = 0; looks < kLooks; sched_yield()) {
     if (ended) return false;
-    looks = thread != 0 && sleeps(thread) ? looks + 1 : 0;
+    looks = thread != 0 && state_of(thread) == 'S' ? looks + 1 : 0;
   }
   return true;
 }

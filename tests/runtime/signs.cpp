@@ -9,11 +9,11 @@
 #include <chrono>
 #include <climits>
 #include <ctime>
-#include <fstream>
-#include <iterator>
 #include <new>
 #include <stdexcept>
 #include <string>
+
+#include "asleep.h"
 
 namespace tutti::test {
 namespace {
@@ -55,11 +55,9 @@ void Sign::wait(std::uint32_t times) const {
 void wait_until_asleep(pid_t thread) {
   const auto end = Clock::now() + kPatience;
   for (;;) {
-    std::ifstream file("/proc/" + std::to_string(thread) + "/stat");
-    const std::string text((std::istreambuf_iterator<char>(file)), {});
-    const std::size_t name_end = text.rfind(") ");
-    if (name_end == std::string::npos) throw std::runtime_error("it has ended, and did not sleep");
-    if (text[name_end + 2] == 'S') return;
+    const char state = state_of(thread);
+    if (state == '\0') throw std::runtime_error("it has ended, and did not sleep");
+    if (state == 'S') return;
     if (Clock::now() >= end) throw std::runtime_error("it did not sleep in a minute");
     poll(nullptr, 0, 1);
   }
