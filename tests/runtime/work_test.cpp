@@ -291,7 +291,8 @@ TEST(WorksInTheBackground, TheCommunicatorsEndWaitsForAThreadThatWaitsForItsWork
   const std::int32_t sent = 7;
   Work work = comm->recv_async(std::span(&got, 1), 0);
   std::thread waiter([&] {
-    kept.keep_this_thread();
+    EXPECT_THAT(outcome_of([&] { work.wait(1ms); }), StartsWith("timeout: "));
+    kept.keep_this_thread();  // it has begun, so that nobody asks for the time under a lock
     EXPECT_EQ(outcome_of([&] { work.wait(); }), "");
   });
   kept.await_it();
