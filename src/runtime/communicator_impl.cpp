@@ -237,7 +237,9 @@ void CommunicatorImpl::begin_queued(Operation& operation) {
   under_way_ = true;
   begin(call, &operation.blocks());
   operation.deadline = parts_.runtime->clock().now() + call.timeout;
-  deadline_.store(operation.deadline, std::memory_order_relaxed);
+  const TimePoint first_look = next_look(operation.deadline);
+  deadline_.store(first_look, std::memory_order_seq_cst);
+  parts_.runtime->mind(first_look);
 }
 
 Communicator CommunicatorImpl::make(CommunicatorParts parts) {

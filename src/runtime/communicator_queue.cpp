@@ -176,8 +176,8 @@ void CommunicatorImpl::look_queue() {
 }
 
 TimePoint CommunicatorImpl::next_deadline() const {
-  return std::min(deadline_.load(std::memory_order_relaxed),
-                  transfer_deadline_.load(std::memory_order_relaxed));
+  return std::min(deadline_.load(std::memory_order_seq_cst),
+                  transfer_deadline_.load(std::memory_order_seq_cst));
 }
 
 template <typename Done>

@@ -145,7 +145,8 @@ void CommunicatorImpl::start_transfers() {
     Transfer& transfer = operation->transfer;
     transfer.deadline = parts_.runtime->clock().now() + transfer.call.timeout;
     const TimePoint first = transfer_deadline_.load(std::memory_order_relaxed);
-    transfer_deadline_.store(std::min(first, transfer.deadline), std::memory_order_relaxed);
+    transfer_deadline_.store(std::min(first, transfer.deadline), std::memory_order_seq_cst);
+    parts_.runtime->mind(transfer.deadline);
     messages_.start(transfer);
   }
 }

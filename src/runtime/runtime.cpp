@@ -150,6 +150,13 @@ TimePoint Runtime::next_attendance() const noexcept {
   return attended_.empty() ? TimePoint::max() : attended_at_ + kAttendEvery;
 }
 
+// Of those that sleep_all() has announced.
+TimePoint Runtime::first_deadline() const {
+  TimePoint first = TimePoint::max();
+  for (const Advanced* advanced : announced_) first = std::min(first, advanced->next_deadline());
+  return first;
+}
+
 // Announces the sleep on the boards of all that have operations pending, looks once more, sleeps.
 // asleep_ comes first: who has nothing pending when it is asked is not announced, so its peers ring
 // for nothing that they send. If it queues an operation after that, its poke ends this sleep.
@@ -165,10 +172,12 @@ bool Runtime::sleep_all() {
   look_all();  // see wait()
   const bool ended = advance_all();
   if (!ended) {
-    TimePoint deadline = std::min(clock_->now() + kUntilPoked, next_attendance());
-    for (const Advanced* advanced : announced_)
-      deadline = std::min(deadline, advanced->next_deadline());
-    sleeper_.sleep_until(deadline, *clock_);
+    const TimePoint until =
+        std::min({clock_->now() + kUntilPoked, next_attendance(), first_deadline()});
+    wakes_at_.store(until, std::memory_order_seq_cst);
+    // Once more: another thread may have begun a call before it could compare its deadline.
+    sleeper_.sleep_until(std::min(until, first_deadline()), *clock_);
+    wakes_at_.store(TimePoint::min(), std::memory_order_relaxed);
   }
   asleep_ = false;
   for (Advanced* advanced : announced_) {

@@ -70,6 +70,11 @@ class Runtime {
   void poke() noexcept {
     if (asleep_.load(std::memory_order_seq_cst)) poke_.ring();
   }
+  /// What was pending already has a deadline from now on, as its next_deadline() says: the
+  /// background thread wakes if it would sleep longer.
+  void mind(TimePoint deadline) noexcept {
+    if (deadline < wakes_at_.load(std::memory_order_seq_cst)) poke();
+  }
 
  private:
   /// Holds mutex_, and makes the background thread let go of it first.
@@ -90,6 +95,7 @@ class Runtime {
   bool sleep_all();
   void attend_all();
   TimePoint next_attendance() const noexcept;
+  TimePoint first_deadline() const;
   bool anything_pending();
   void doze();
 
@@ -115,6 +121,7 @@ class Runtime {
   std::atomic<int> visitors_{0};
   std::vector<Advanced*> announced_;  // background thread: of sleep_all()
   std::atomic<bool> asleep_{false};   // or about to: looks once more after it is set
+  std::atomic<TimePoint> wakes_at_{TimePoint::min()};  // of sleep_all(); min: it is not there
   std::atomic<bool> stop_{false};
   Sleeper sleeper_;  // what it watches is changed under arrivals_mutex_
   std::thread thread_;

@@ -313,6 +313,57 @@ TEST(WorksInTheBackground, TheCommunicatorsEndWaitsForAThreadThatWaitsForItsWork
   EXPECT_EQ(got, sent);
 }
 
+// The waiter of the first call begins the second, and is kept at the moment from which that has its
+// time; the background thread, which the end of the first has woken, goes back to sleep meanwhile.
+TEST(WorksInTheBackground, ACallThatAWaiterBeginsAndNobodyWaitsForEndsAtItsDeadline) {
+  for (std::atomic<bool> by_waiter = false; !by_waiter;) {
+    auto clock = std::make_unique<KeepingClock>();
+    KeepingClock& kept = *clock;
+    Config config = quick_config("local");
+    config.spin_polls = 1'000'000;  // the waiter's
+    const Process process{
+        std::make_shared<Runtime>(config, std::move(clock), std::make_unique<SystemRandom>()),
+        std::make_shared<local::Hub>(2)};
+    const auto store = std::make_shared<MemoryStore>();
+    std::optional<Communicator> peer;
+    std::thread joins([&] { peer = CommunicatorImpl::make(join_threads(store, 1, process)); });
+    Communicator comm = CommunicatorImpl::make(join_threads(store, 0, process));
+    joins.join();
+
+    std::atomic<pid_t> background = 0;
+    std::int32_t got = 0;
+    const std::int32_t sent = 7;
+    Work to_itself = comm.recv_async(std::span(&got, 1), 0);
+    to_itself.then([&](const Error*) { background = gettid(); });
+    comm.send_async(std::span(&sent, 1), 0);
+    while (!to_itself.done()) std::this_thread::yield();
+
+    float data = 1;
+    std::atomic<bool> ended = false;
+    Work first = comm.barrier_async();
+    Work second =
+        comm.all_reduce_async(&data, &data, 1, DataType::f32, Op::sum, {.timeout = 100ms});
+    std::thread waiter([&] {
+      first.then([&, waits = std::this_thread::get_id()](const Error*) {
+        by_waiter = std::this_thread::get_id() == waits;
+        if (by_waiter) kept.keep_this_thread();
+        ended = !by_waiter;
+      });
+      EXPECT_EQ(outcome_of([&] { first.wait(); }), "");
+    });
+    peer->barrier();
+    while (!by_waiter && !ended) std::this_thread::yield();
+    if (by_waiter) {
+      kept.await_it();
+      EXPECT_TRUE(falls_asleep(background, ended));
+      kept.open();
+    }
+    waiter.join();
+    while (!second.done()) std::this_thread::yield();
+    EXPECT_THAT(outcome_of([&] { second.wait(); }), StartsWith("timeout: "));
+  }
+}
+
 // The thread that ended the work must leave the messages to the caller's.
 TEST_P(Works, BlockingMessagesMayFollowADoneWorkAtOnce) {
   on_two_ranks([](Communicator& comm) {
