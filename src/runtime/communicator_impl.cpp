@@ -246,8 +246,4 @@ Communicator CommunicatorImpl::make(CommunicatorParts parts) {
   return Communicator(std::make_unique<CommunicatorImpl>(std::move(parts)));
 }
 
-void CommunicatorImpl::keep(Communicator& communicator, std::shared_ptr<void> used) noexcept {
-  communicator.impl_->kept_ = std::move(used);
-}
-
 }  // namespace tutti

@@ -137,7 +137,9 @@ class CommunicatorImpl final : public Advanced {
 
   static Communicator make(CommunicatorParts parts);
   /// What the communicator's calls use: it goes when no call is left, however late that is.
-  static void keep(Communicator& communicator, std::shared_ptr<void> used) noexcept;
+  static void keep(Communicator& communicator, std::shared_ptr<void> used) noexcept {
+    communicator.impl_->kept_ = std::move(used);
+  }
   /// At once, or from a callback, which the end would wait for, in a thread of its own.
   static void destroy(std::unique_ptr<CommunicatorImpl> communicator) noexcept;
 

@@ -254,7 +254,8 @@ void ShmTransport::close() noexcept {
     int socket = -1;
     const auto handed_over = [&](Peer& p) {
       socket = p.socket().get();
-      return p.flush(subset_.id_with(peer));  // not for what others have told a peer that does not listen
+      // Not for what other communicators have told a peer that does not listen.
+      return p.flush(subset_.id_with(peer));
     };
     while (!with(peer, handed_over) && std::chrono::steady_clock::now() < deadline) {
       pollfd writable{socket, POLLOUT, 0};
