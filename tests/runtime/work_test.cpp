@@ -343,14 +343,17 @@ TEST(WorksInTheBackground, ACallThatAWaiterBeginsAndNobodyWaitsForEndsAtItsDeadl
     Work first = comm.barrier_async();
     Work second =
         comm.all_reduce_async(&data, &data, 1, DataType::f32, Op::sum, {.timeout = 100ms});
+    std::promise<void> go;
     std::thread waiter([&] {
-      first.then([&, waits = std::this_thread::get_id()](const Error*) {
-        by_waiter = std::this_thread::get_id() == waits;
-        if (by_waiter) kept.keep_this_thread();
-        ended = !by_waiter;
-      });
+      go.get_future().wait();
       EXPECT_EQ(outcome_of([&] { first.wait(); }), "");
     });
+    first.then([&, waits = waiter.get_id()](const Error*) {
+      by_waiter = std::this_thread::get_id() == waits;
+      if (by_waiter) kept.keep_this_thread();
+      ended = !by_waiter;
+    });
+    go.set_value();
     peer->barrier();
     while (!by_waiter && !ended) std::this_thread::yield();
     if (by_waiter) {
