@@ -98,8 +98,8 @@ void Work::attempt(const char* failed, Step&& step) noexcept {
                    c10::str("rank ", rank_, ": ", title_, " ended well, but ", failed, ": ", why));
 }
 
-// Its own results are written below autograd, as those are that lie where the call writes them: it
-// would refuse a parameter, which is a leaf, and a tensor of inference mode.
+// Results are copied back below autograd, as those are that the call writes in place: autograd
+// refuses to write to a parameter, which is a leaf variable, and to a tensor of inference mode.
 void Work::end(const Error* error) noexcept {
   if (error != nullptr) error_ = *error;
   if (!error_)

@@ -65,7 +65,7 @@ class Work final : public c10d::Work {
   std::uint64_t getSequencenumber() const override { return number_; }
 
  private:
-  /// Before its handle is done, in whatever thread.
+  /// Called before its handle is done, in any thread.
   void end(const Error* error) noexcept;
   /// Runs `step` of the end; what it throws is the call's error, unless it has one.
   template <typename Step>

@@ -71,8 +71,8 @@ class TUTTI_API Communicator {
 
   /// After a failure: a new communicator of those ranks that call this, too, in their order here.
   /// Waits for each that is not known to have ended, `patience` at most: who comes later gets
-  /// `timeout`, then and whenever it calls this again. Ends with `patience`, or a little later.
-  /// `usage` of one split off or in process. See docs/embedding.md.
+  /// `timeout`, now and at every later call. Returns or throws when `patience` ends, or a little
+  /// later. `usage` of one split off or in process. See docs/embedding.md.
   Communicator shrink(std::chrono::milliseconds patience = std::chrono::seconds(10));
 
   /// Memory for messages, boards and partial results that this rank holds for it, in bytes: grows

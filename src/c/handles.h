@@ -47,12 +47,13 @@ T& result(T* pointer, const char* name) {
 struct tuttiComm : tutti::c::Marked<0x434f4d4d> {
   explicit tuttiComm(tutti::Communicator c);
 
-  /// By where they begin. The communicator's inside has them as well: it goes after its last call,
-  /// and after this where a callback destroys it.
+  /// The memory that tuttiMemAlloc() gave, by address. The communicator shares its ownership, so
+  /// that the memory lives until the last call has ended, also where a callback destroys this
+  /// handle.
   const std::shared_ptr<std::map<const void*, tutti::Buffer>> buffers =
       std::make_shared<std::map<const void*, tutti::Buffer>>();
   tutti::Communicator communicator;
-  std::atomic<int> persistent_calls{0};  ///< That are not freed: they must not outlive it.
+  std::atomic<int> persistent_calls{0};  ///< Not freed yet; they must not outlive the communicator.
 };
 
 struct tuttiGroup : tutti::c::Marked<0x47525550> {

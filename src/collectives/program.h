@@ -140,7 +140,7 @@ inline constexpr std::size_t kMostMarked = 64;
 /// What decides whether ranks' schedules can serve a call of a rare kind.
 struct Facts {
   int widest = 1;
-  int channels = 1;               ///< They are numbered below it.
+  int channels = 1;               ///< All channel numbers are below it.
   std::size_t most_operands = 0;  ///< On a side of a step.
   /// Some chunk of an output is written more than once, so that it holds a partial result for a
   /// while. With accumulate = f32 that would be rounded, and not on all ranks alike.

@@ -80,8 +80,8 @@ bool serves(const Algorithm& algorithm, const SelectRequest& request) {
          (algorithm.direct || !request.pair_lengths);
 }
 
-/// As unfit(), of an algorithm that serves the collective. Plans only where it matters, since no
-/// step moves more than a chunk of each rank: rank 0, as root, has the most operands in a step.
+/// As unfit(), for an algorithm that serves the collective. It plans only where that matters: no
+/// step moves more than a chunk of each rank, and rank 0, as root, has the most operands in a step.
 std::string unfit(const Algorithm& algorithm, const SelectRequest& request) {
   const std::size_t chunk = least_chunk_bytes(request.element_bytes);
   const bool all_fit =

@@ -23,14 +23,14 @@ class SymbolicMemory {
   /// All that must be in the output is there. `writer` says who writes a chunk of it.
   void check_results(int rank, int operation, const std::function<std::string(int chunk)>& writer);
 
-  /// What input, output or scratch holds at `place.index`. Where values are reduced, a
-  /// premultiplied sum multiplies whatever is read as input, and nothing else: so input must be as
-  /// the caller gave it, and what was given is no output yet, although in place they are one
-  /// memory.
+  /// Returns what input, output or scratch holds at `place.index`. A premultiplied sum multiplies
+  /// all values that are read as input, and no others. So where values are reduced, this rejects a
+  /// read of input that was written over in place, and a read of output sees nothing of the
+  /// caller's input.
   Value read(int rank, const Operand& place, int piece) const;
   void write(int rank, const Operand& place, int piece, Value value);
-  /// Whether a copy from `from` to `to` leaves everything as it is. In place input and output are
-  /// one, but a premultiplied sum multiplies on the way.
+  /// Whether a copy from `from` to `to` changes nothing. In place, input and output are the same
+  /// memory, but where values are reduced a premultiplied sum multiplies them on the way.
   bool changes_nothing(const Operand& from, const Operand& to, int piece) const {
     if (from.place == Place::peer || to.place == Place::peer) return false;
     return from == to || (!reduces(what_) && cell(from, piece) == cell(to, piece));
@@ -67,7 +67,7 @@ class SymbolicMemory {
   Expressions expressions_;
   std::vector<Value> agreed_;              // all_reduce: by item, the first rank's result
   std::vector<std::vector<Value>> cells_;  // by rank: input, then output, of each piece; scratch
-  std::vector<std::vector<bool>> given_;   // as cells_: the caller's, and not written since
+  std::vector<std::vector<bool>> given_;   // as cells_: holds the caller's input still
 };
 
 }  // namespace tutti::collectives

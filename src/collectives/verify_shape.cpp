@@ -74,7 +74,7 @@ class StepShape {
     }
     if (written && operand.place == Place::input)
       fail("writes to the input, which is the caller's");
-    if (operand.index != step_.chunk || operand.index < 0)  // kAnyChunk is none of a buffer's
+    if (operand.index != step_.chunk || operand.index < 0)  // kAnyChunk names no chunk of a buffer
       fail(fmt::format("names {}: lengths are those of {}", to_text(operand),
                        chunks_text(step_.chunk, step_.count)));
     const auto exists = operand.place == Place::input ? input_exists : output_exists;

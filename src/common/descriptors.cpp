@@ -10,8 +10,8 @@
 namespace tutti {
 namespace {
 
-// Where the hard limit is that of the kernel or of a container, which may be a thousand million: a
-// program that closes all descriptors that there may be, before it starts another, would never end.
+// The soft limit is raised to this number at most. A hard limit may be 10^9, and programs that
+// close every possible descriptor before they start another program would then run for minutes.
 constexpr rlim_t kMost = 1 << 20;
 
 }  // namespace

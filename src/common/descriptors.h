@@ -6,14 +6,14 @@
 
 namespace tutti {
 
-/// Where fewer than `wanted` descriptors are allowed, raises the soft limit to the hard one, for
-/// the whole process and what it starts from then on. Systems keep the soft one at 1024 for
-/// programs that use select(2), which are not in danger before they have so many open. Returns how
-/// many are allowed now.
+/// Raises the soft limit of open files to the hard one where it is below `wanted`, for the whole
+/// process and the programs that it starts from then on. Returns how many are allowed now. (Systems
+/// keep the soft limit at 1024 for programs that use select(2), which fail only once they have more
+/// files open.) Thread-safe.
 std::size_t allow_descriptors(std::size_t wanted) noexcept;
 
-/// As allow_descriptors(), and throws `unavailable` where not even `least` are allowed: those that
-/// `who` ("rank 3 of 600") needs for `what` ("to join over shared memory").
+/// Calls allow_descriptors(), and throws `unavailable` where fewer than `least` are allowed: the
+/// number that `who` ("rank 3 of 600") needs for `what` ("to join over shared memory").
 void need_descriptors(std::size_t wanted, std::size_t least, const std::string& who,
                       const std::string& what);
 

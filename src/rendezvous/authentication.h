@@ -110,8 +110,8 @@ class AuthInitiator {
  public:
   enum class State { begin, challenge, result, done, failed };
 
-  /// `secret` may be none: the network is trusted. Not where the claim is that what follows is
-  /// encrypted: anybody could make keys of no secret, so that fails before a word is said.
+  /// `secret` may be empty where the network is trusted. Where `claim` says that TLS follows, an
+  /// empty secret fails before anything is sent, since anybody could derive the keys from it.
   AuthInitiator(const Secret& secret, const Claim& claim, Random& random);
 
   /// Call it first with no input. done: the other end knows the secret, and has let us in.
@@ -136,8 +136,8 @@ class AuthAcceptor {
  public:
   enum class State { hello, proof, done, failed };
 
-  /// Lets in who knows `secret` and claims `expected`, whichever rank the initiator is. Nobody
-  /// where `expected` is encrypted and there is no secret, of which its keys would be made.
+  /// Lets in whoever knows `secret` and claims `expected`, whichever rank the initiator is. Where
+  /// `expected` says that TLS follows and `secret` is empty, nobody is let in.
   AuthAcceptor(const Secret& secret, const Claim& expected, Random& random);
 
   /// failed: send `output`, then close.

@@ -39,7 +39,8 @@ LaunchEnvironment find_launch(Environment environment, std::string_view store, T
 /// public headers is the same of process_environment().
 bool is_launched(Environment environment);
 
-/// What the launcher calls this rank, for messages; empty: nothing, or there is no launcher.
+/// This rank's number as the launcher's variables have it, for messages before the rank has joined;
+/// empty where no launcher started this process.
 std::string_view launched_rank(Environment environment);
 
 /// Whether `address` is reached from this machine alone.

@@ -94,7 +94,7 @@ Way way_by_agent(const LaunchEnvironment& launch, const Secret& secret, bool may
   return way;
 }
 
-// Rank 0 has a secret of its own, which the launcher has not carried here.
+// Throws the error for a rank to which the launcher has not carried the secret that rank 0 has.
 [[noreturn]] void refuse_without_the_secret_of_rank_0(int rank, bool tls) {
   throw Error(
       ErrorKind::usage,
@@ -109,8 +109,8 @@ Way way_by_agent(const LaunchEnvironment& launch, const Secret& secret, bool may
 }
 
 // Where no address is given, rank 0 chooses one, and a secret where it has none: it says both by
-// PMIx, what it has made in the first line. That is empty where rank 0 has one that others have to
-// have, too.
+// PMIx, the secret in the first line. That line is empty where rank 0 was given a secret, which all
+// ranks must then have been given.
 Way way_by_pmix(const LaunchEnvironment& launch, const Config& config, Secret secret,
                 Store::Deadline deadline, Random& random) {
   const bool tls = config.tls;

@@ -21,7 +21,7 @@ constexpr std::chrono::milliseconds kAcceptPause{50};
 constexpr int kAcceptsATurn = 64;  // a flood must not keep those who have joined waiting
 // A guest that does not read its replies is not read from either.
 constexpr std::size_t kMostQueuedBytes = 4 << 20;
-constexpr std::size_t kOtherDescriptors = 256;  // of the program
+constexpr std::size_t kOtherDescriptors = 256;  // The program's own.
 
 std::shared_ptr<const TlsContext> context_for(const std::vector<Door>& doors) {
   for (const Door& door : doors)
@@ -200,7 +200,7 @@ bool ServerLoop::authenticate(Guest& guest) {
   return true;
 }
 
-// It knows the secret: a flood of strangers does not cut it any more.
+// The guest has proved that it knows the secret, so a flood of strangers no longer cuts it.
 void ServerLoop::believe(Guest& guest) {
   if (proved_ == seats_.size()) return;
   strangers_.erase(guest.stranger);
@@ -208,7 +208,7 @@ void ServerLoop::believe(Guest& guest) {
   ++proved_;
 }
 
-// It has greeted, or goes without.
+// The guest has greeted, or is cut before it has.
 void ServerLoop::strike_off(Guest& guest) {
   assert(guest.rank < 0);
   if (guest.proved)

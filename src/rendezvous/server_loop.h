@@ -23,8 +23,8 @@ namespace tutti::rendezvous {
 
 /// Own thread only. Invariants: every stranger is a guest without a rank; a seat is taken while a
 /// guest has its rank; guests_ holds at most two guests a rank and ServerLimits::strangers more.
-/// Who has proved that it knows the secret is a stranger no more, and is not cut for being slow or
-/// for those who come after it; of these there are at most as many as ranks.
+/// A guest that has proved that it knows the secret is no longer a stranger: it is not cut for
+/// being slow nor in favour of later guests. There are at most as many of these as ranks.
 class ServerLoop {
  public:
   /// `stop_fd` becomes readable when the server is to end.
@@ -38,8 +38,8 @@ class ServerLoop {
   struct Guest {
     Connection connection;
     std::uint32_t events = EPOLLIN;         // what epoll watches it for
-    int rank = -1;                          // -1: it has not greeted
-    bool proved = false;                    // that it knows the secret; until it has greeted
+    int rank = -1;                          // -1 until it has greeted
+    bool proved = false;                    // It knows the secret and has not greeted yet.
     std::optional<AuthAcceptor> handshake;  // none at a door where the kernel says who comes
     bool tls = false;                       // its door's
     bool encrypted = false;

@@ -35,7 +35,7 @@ Choice CommunicatorImpl::choose_algorithm(const CallKind& kind, std::string_view
 }
 
 // Where messages are memory, and each rank has cores of its own: agreed, as all that it follows
-// from. Not where the program's own algorithm needs channels that are other stripes'.
+// from. A program's own algorithm with more channels than a stripe has gets one stripe.
 int CommunicatorImpl::stripes_of(const CallKind& kind, std::uint32_t algorithm) const {
   constexpr std::size_t kLeastStripeBytes = 2u << 20;  // far above what waking a thread costs
   const std::string_view transport = parts_.transport->name();

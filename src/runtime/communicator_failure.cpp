@@ -47,7 +47,8 @@ Communicator CommunicatorImpl::shrink(std::chrono::milliseconds patience) {
     std::vector<bool> gone(static_cast<std::size_t>(parts_.size));
     for (int peer = 0; peer < parts_.size; ++peer) {
       if (peer == parts_.rank) continue;
-      const PeerStatus status = parts_.transport->status(peer);  // most have failed, and then ended
+      // A rank that failed and then ended still shows `failed` on its board, hence `gone`.
+      const PeerStatus status = parts_.transport->status(peer);
       gone[static_cast<std::size_t>(peer)] =
           status.gone || status.state == PeerStatus::State::closed;
     }

@@ -57,7 +57,7 @@ CommunicatorImpl::CommunicatorImpl(CommunicatorParts parts)
   if (family.communicators == 0)  // the first wait that comes to sleep need not make one
     family.sleepers.give_back(
         family.sleepers.take(family.doorbell->fd(), parts_.transport->wait_fd()));
-  // The last that may throw: the runtime would go on to call what has not come to be.
+  // This is the last step that may throw: the runtime calls what it was given, constructed or not.
   if (attended_) parts_.runtime->add_attended(*this);
   ++family.communicators;
 }

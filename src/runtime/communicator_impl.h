@@ -41,7 +41,7 @@ struct Family {
   int ranks = 1;         ///< Of the first communicator that share this machine's cores.
   int cores = 1;         ///< Which they share.
   std::atomic<int> communicators{0};     ///< Alive.
-  std::atomic<std::uint64_t> splits{0};  ///< Of any of them, in which this rank took part.
+  std::atomic<std::uint64_t> splits{0};  ///< Splits of any of them that this rank has begun.
   std::size_t ring_bytes =
       0;  ///< Of each channel of its first communicators: configured, or by the caches.
 };
@@ -120,7 +120,8 @@ class CommunicatorImpl final : public Advanced {
   void run_now(std::span<Transfer* const> transfers);
   /// That stands for a group's, and keeps this communicator until group_ended(), from any thread.
   OperationRef operation_of_group();
-  /// This thread is about to run its callbacks, perhaps for another communicator.
+  /// The calling thread is about to run the callbacks of such an operation, perhaps while it
+  /// advances another communicator.
   void group_ends();
   void group_ended();
   static Work work_of(const OperationRef& operation);
@@ -136,7 +137,7 @@ class CommunicatorImpl final : public Advanced {
   void callback_threw(const char* what) noexcept;
 
   static Communicator make(CommunicatorParts parts);
-  /// What the communicator's calls use: it goes when no call is left, however late that is.
+  /// Keeps `used`, which the communicator's calls use, alive until the last call has ended.
   static void keep(Communicator& communicator, std::shared_ptr<void> used) noexcept {
     communicator.impl_->kept_ = std::move(used);
   }
@@ -254,12 +255,12 @@ class CommunicatorImpl final : public Advanced {
   void fail_transfers(const Error& error);
   void look_transfers();
   static void tell(const Transfer& ended);
-  bool drain(TimePoint limit = TimePoint::max());  ///< Helps until nothing is pending; false: late.
+  bool drain(TimePoint limit = TimePoint::max());  ///< Helps until nothing is pending, or `limit`.
   template <typename Done>
   bool help_until(Done&& done, TimePoint limit);
   void fail(const Error& error) noexcept;
 
-  std::shared_ptr<void> kept_;  // first, so that it goes last
+  std::shared_ptr<void> kept_;  // The first member, so that it is destroyed last.
   CommunicatorParts parts_;
   const WaitPolicy policy_;
   Board& board_;               // the transport's own
@@ -282,7 +283,7 @@ class CommunicatorImpl final : public Advanced {
   PointToPoint messages_;
   std::atomic<TimePoint> transfer_deadline_{TimePoint::max()};  // the first; read by others
 
-  std::unique_ptr<Shrinking> shrinking_;  // calling thread only; null: never yet
+  std::unique_ptr<Shrinking> shrinking_;  // calling thread only; null before the first shrink()
 
   const std::shared_ptr<OperationPool> pool_ = std::make_shared<OperationPool>();
   OperationQueue queue_{pool_->take(this, {})};
@@ -298,7 +299,7 @@ class CommunicatorImpl final : public Advanced {
   std::atomic<bool> failed_{false};  // failure_ is set
   std::atomic<int> pending_{0};
   std::atomic<int> groups_{0};                  // operations that stand for groups
-  std::vector<std::thread::id> group_threads_;  // guarded by mutex_: run their callbacks
+  std::vector<std::thread::id> group_threads_;  // run their callbacks; guarded by mutex_
 };
 
 }  // namespace tutti

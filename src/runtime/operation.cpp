@@ -61,8 +61,9 @@ void Operation::part_ended(const Error* error) noexcept {
 
 bool Operation::owner_lives() const noexcept { return !pool_->abandoned(); }
 
-// Counted before it looks whether the operation is done, and the owner looks for waiters after all
-// are: one of the two sees the other, for which both need the one order of all such accesses.
+// A waiter counts itself before it asks whether the operation is done, and the owner asks for
+// waiters after all operations are done. Both accesses are sequentially consistent, so that at
+// least one of the two sees the other.
 Operation::Waiter::Waiter(const Operation& operation) noexcept : operation_(operation) {
   operation_.pool_->waiters_.fetch_add(1, std::memory_order_seq_cst);
 }

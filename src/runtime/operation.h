@@ -39,9 +39,9 @@ struct PlannedCall {
 
 class OperationPool;
 
-/// Thread-safe but for the public members, which are constant from take() on, or the engine's
-/// owner's once the call has begun. Aligned so that a C
-/// handle has bits for its number.
+/// Thread-safe but for the public members: these are constant from take() on, or belong to the
+/// thread that owns the engine once the call has begun. Aligned so that a C handle has bits for its
+/// number.
 class alignas(64) Operation {
  public:
   Operation();
@@ -67,14 +67,15 @@ class alignas(64) Operation {
   /// Of one that was not started: whether `owner` still is.
   bool owner_lives() const noexcept;
 
-  /// Keeps the owner of one that was started from going, where the operation is not done.
+  /// While a Waiter exists, the communicator that started the operation is not destroyed, provided
+  /// that the operation was not done when the Waiter was made; owner_stays() says which.
   class Waiter {
    public:
     explicit Waiter(const Operation& operation) noexcept;
     ~Waiter();
     Waiter(const Waiter&) = delete;
     Waiter& operator=(const Waiter&) = delete;
-    /// False: the operation is done, and the owner may be gone.
+    /// Returns false when the operation is done; then the owner may have been destroyed.
     bool owner_stays() const noexcept;
 
    private:
@@ -85,7 +86,7 @@ class alignas(64) Operation {
   PlannedCall call;
   BlockTable own_blocks;  ///< Of a variable call that is not persistent. Keeps its memory.
   Transfer transfer;      ///< Of a send or receive, in place of `call`.
-  TimePoint deadline = TimePoint::max();        ///< Of `call`: runs from when it begins.
+  TimePoint deadline = TimePoint::max();        ///< Set when `call` begins, not when it is queued.
   std::atomic<std::uint32_t> handles_freed{0};  ///< In C, over all its uses: a handle's number.
 
  private:
@@ -146,8 +147,8 @@ class OperationPool : public std::enable_shared_from_this<OperationPool> {
   /// The communicator goes.
   void abandon() noexcept { abandoned_.store(true, std::memory_order_release); }
   bool abandoned() const noexcept { return abandoned_.load(std::memory_order_acquire); }
-  /// Returns when no Operation::Waiter is left. The communicator, when all operations are done: who
-  /// comes from then on does not touch it.
+  /// Returns when no Operation::Waiter is left. The communicator's destructor calls it once all
+  /// operations are done; waiters that come later do not touch the communicator.
   void await_waiters() const noexcept;
 
  private:

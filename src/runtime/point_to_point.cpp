@@ -451,8 +451,8 @@ bool PointToPoint::receive_data(int rank) {
   const Header& header = message.header;
   const std::size_t all = recv.received.count * size_of(recv.call.type);
   const std::size_t left = all - recv.moved;
-  // What has to be fetched is read where the receive's own bytes go; all else from memory that ends
-  // behind the largest message.
+  // A message that has to be fetched is written to the receive's own buffer, so what is left bounds
+  // it. Any other message lies in the ring, where the largest message bounds it, too.
   const std::size_t most = message.away ? left : std::min(left, transport_.max_message_bytes());
   if (header.fingerprint != kMark || header.operation != recv.id || header.length == 0 ||
       header.length > most)

@@ -91,8 +91,9 @@ void Runtime::remove(Advanced& advanced) noexcept {
   sleeper_.forget(advanced.wait_fd());
 }
 
-// Not while advanced_ or attended_ are gone through, as they are where callbacks run. True: there
-// was somebody. Whoever is added after asleep_ has been set pokes for it.
+// Moves newcomers into advanced_ and attended_; returns whether there were any. It must not be
+// called while a loop goes through these lists, and callbacks run in such loops. A newcomer that is
+// added after asleep_ was set pokes the background thread, so it is never overlooked.
 bool Runtime::take_in_arrivals() noexcept {
   if (!anybody_arrived_) return false;
   const std::lock_guard lock(arrivals_mutex_);
@@ -100,7 +101,7 @@ bool Runtime::take_in_arrivals() noexcept {
     advanced_.reserve(advanced_.size() + arrivals_.size());
     announced_.reserve(advanced_.size() + arrivals_.size());
     attended_.reserve(attended_.size() + attended_arrivals_.size());
-  } catch (const std::bad_alloc&) {  // in the next round, then: their own threads advance them, too
+  } catch (const std::bad_alloc&) {  // The next round tries again; waiters advance them meanwhile.
     return false;
   }
   advanced_.insert(advanced_.end(), arrivals_.begin(), arrivals_.end());
@@ -150,7 +151,7 @@ TimePoint Runtime::next_attendance() const noexcept {
   return attended_.empty() ? TimePoint::max() : attended_at_ + kAttendEvery;
 }
 
-// Of those that sleep_all() has announced.
+// The earliest deadline of those communicators whose sleep sleep_all() has announced.
 TimePoint Runtime::first_deadline() const {
   TimePoint first = TimePoint::max();
   for (const Advanced* advanced : announced_) first = std::min(first, advanced->next_deadline());
@@ -158,8 +159,9 @@ TimePoint Runtime::first_deadline() const {
 }
 
 // Announces the sleep on the boards of all that have operations pending, looks once more, sleeps.
-// asleep_ comes first: who has nothing pending when it is asked is not announced, so its peers ring
-// for nothing that they send. If it queues an operation after that, its poke ends this sleep.
+// asleep_ is set first. A communicator with nothing pending when it is asked is not announced, so
+// its peers ring for nothing that they send; if it queues an operation after that, its poke ends
+// the sleep.
 bool Runtime::sleep_all() {
   asleep_ = true;
   for (Advanced* advanced : advanced_)
@@ -169,13 +171,14 @@ bool Runtime::sleep_all() {
     advanced->arm();
   }
   poke_.sleep_barrier();
-  look_all();  // see wait()
+  look_all();  // The last look before a sleep also takes news; wait() gives the reason.
   const bool ended = advance_all();
   if (!ended) {
     const TimePoint until =
         std::min({clock_->now() + kUntilPoked, next_attendance(), first_deadline()});
     wakes_at_.store(until, std::memory_order_seq_cst);
-    // Once more: another thread may have begun a call before it could compare its deadline.
+    // The deadlines are read once more, since another thread may have begun a call before it could
+    // see wakes_at_ and compare.
     sleeper_.sleep_until(std::min(until, first_deadline()), *clock_);
     wakes_at_.store(TimePoint::min(), std::memory_order_relaxed);
   }

@@ -60,18 +60,20 @@ class Runtime {
   bool in_background() const noexcept { return std::this_thread::get_id() == thread_.get_id(); }
 
   /// The background thread advances `advanced` while it has operations pending, until remove()
-  /// returns. Waits for no callback: a callback may call it, in that thread, too.
+  /// returns. This call never waits for a callback, so that a callback may make it, in the
+  /// background thread as well.
   void add(Advanced& advanced);
-  /// The background thread attends to it from now on. As add().
+  /// The background thread attends to it from now on. This call waits for nothing, as add().
   void add_attended(Advanced& attended);
-  /// From both. Waits until the background thread lets it in.
+  /// Undoes add() and add_attended(). Waits until the background thread is between two rounds.
   void remove(Advanced& advanced) noexcept;
   /// There is work: wakes the background thread, if it sleeps. No system call where it does not.
   void poke() noexcept {
     if (asleep_.load(std::memory_order_seq_cst)) poke_.ring();
   }
-  /// What was pending already has a deadline from now on, as its next_deadline() says: the
-  /// background thread wakes if it would sleep longer.
+  /// Tells the background thread that an operation which was pending already has a deadline from
+  /// now on; the thread wakes if it would sleep longer. Call it after next_deadline() returns the
+  /// new value.
   void mind(TimePoint deadline) noexcept {
     if (deadline < wakes_at_.load(std::memory_order_seq_cst)) poke();
   }
@@ -90,7 +92,9 @@ class Runtime {
 
   void background() noexcept;
   bool take_in_arrivals() noexcept;
-  bool advance_all();  // true: nothing to wait for, or somebody wants in, or has come
+  // Returns true when there is nothing to wait for, when a thread wants mutex_, or after a
+  // newcomer.
+  bool advance_all();
   void look_all();
   bool sleep_all();
   void attend_all();
@@ -110,8 +114,9 @@ class Runtime {
       advanced_;  // guarded by mutex_, which the background thread holds, asleep too
   std::vector<Advanced*> attended_;  // guarded by mutex_
   TimePoint attended_at_{};          // background thread
-  // Who has been added and is not there yet. This lock is held for moments, behind mutex_ where
-  // both are, and never while a callback runs, as mutex_ is.
+  // Communicators that were added and are not yet in the lists above. This mutex is held for
+  // moments only and never while a callback runs, unlike mutex_; where a thread takes both, mutex_
+  // comes first.
   std::mutex arrivals_mutex_;
   std::vector<Advanced*> arrivals_;           // guarded by arrivals_mutex_: for advanced_
   std::vector<Advanced*> attended_arrivals_;  // guarded by arrivals_mutex_: for attended_
@@ -121,7 +126,8 @@ class Runtime {
   std::atomic<int> visitors_{0};
   std::vector<Advanced*> announced_;  // background thread: of sleep_all()
   std::atomic<bool> asleep_{false};   // or about to: looks once more after it is set
-  std::atomic<TimePoint> wakes_at_{TimePoint::min()};  // of sleep_all(); min: it is not there
+  // When the sleep of sleep_all() ends by itself; min while the thread is not in that sleep.
+  std::atomic<TimePoint> wakes_at_{TimePoint::min()};
   std::atomic<bool> stop_{false};
   Sleeper sleeper_;  // what it watches is changed under arrivals_mutex_
   std::thread thread_;

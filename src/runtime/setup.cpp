@@ -150,7 +150,8 @@ std::uint64_t schedule_table_hash() {
 /// What a rank says of itself: a text each.
 enum Said : std::size_t { kSettings, kCosts, kRing, kLocation, kAddress };
 
-// Each rank sizes its rings by its own caches and cores: the least is what all can do.
+// Each rank sizes its rings by its own caches and cores; the smallest size is what all ranks can
+// use.
 std::size_t least_ring(const Texts& column) {
   std::size_t least = std::numeric_limits<std::size_t>::max();
   for (const std::string& text : column.values()) {
@@ -244,7 +245,7 @@ MachineCosts machine_costs(const Config& config, Log& log) {
   const auto path = named ? std::filesystem::path(config.tuning_file)
                           : default_tuning_file(process_environment());
   if (!named && path.empty()) return {};
-  std::error_code hidden;  // a home that cannot be read, say: nobody has tuned there for us
+  std::error_code hidden;  // Set where the folder cannot be read; then there is no tuning file.
   if (!named && !std::filesystem::exists(path, hidden)) {
     if (hidden)
       log.write(LogLevel::info, "the built-in costs are used: {}: {}", path.string(),
@@ -340,8 +341,8 @@ std::unique_ptr<Transport> connect_machines(CommunicatorParts& parts,
   return route(std::move(near), std::move(far), std::move(near_rank), parts.rank);
 }
 
-// Some ranks have made their transports for larger rings than all have: these make others, and all
-// hear of their addresses.
+// Ranks that have made their transports for larger rings than agreed make them again; then all
+// ranks exchange their addresses once more.
 std::vector<std::string> meet_again(CommunicatorParts& parts, std::size_t made_bytes,
                                     Store::Deadline deadline) {
   const TransportContext agreed = context(parts, parts.secret);
@@ -393,7 +394,7 @@ CommunicatorParts join_named(std::shared_ptr<Store> store, std::string name, int
     parts.transport = connect_machines(parts, machines, deadline);
   } else {
     std::vector<std::string> addresses = addresses_of(said[kAddress]);
-    if (said[kRing].values().size() > 1)  // not among threads: they see the same machine
+    if (said[kRing].values().size() > 1)  // Never among threads, which see the same machine.
       addresses = meet_again(parts, own_context.data_bytes, deadline);
     parts.transport->connect(addresses, deadline);
   }

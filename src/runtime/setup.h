@@ -27,8 +27,9 @@ struct Process {
 /// of thousands of ranks on one machine. Called by each thread; as many ranks as the hub has.
 CommunicatorParts join_threads(std::shared_ptr<Store> store, int rank, const Process& process);
 
-/// Communicator::shrink: those `members` of `whole` who are alive, as `name` in its store, which
-/// `store` stands for while they join, by `deadline`.
+/// For Communicator::shrink(): a communicator of those `members` of `whole` that are alive, known
+/// as `name` in the store of `whole`. The members join by `deadline`, over `store`, which wraps
+/// that store.
 CommunicatorParts join_survivors(const CommunicatorParts& whole, const std::vector<int>& members,
                                  std::string name, std::shared_ptr<Store> store,
                                  TimePoint deadline);

@@ -11,15 +11,16 @@ namespace tutti {
 namespace {
 
 using std::chrono::milliseconds;
-using SystemClock = std::chrono::steady_clock;  // by which stores count
+using StoreClock = std::chrono::steady_clock;  // The clock of the stores' deadlines.
 
 // Between two looks into the store, longer and longer: many ranks ask one server.
 constexpr milliseconds kFirstPause{1}, kLongestPause{50};
-// Between two looks for members that have ended, of who waits for the store.
+// How often a rank that waits for the store looks whether a member has ended.
 constexpr milliseconds kWatchEvery{100};
-// For what is said in the store once a deadline has passed.
+// The time that a rank has to write its verdict to the store after its deadline has passed.
 constexpr milliseconds kGrace{1000};
-// To join each other in once those who did not come have taken all patience.
+// The least time in which the members must join each other, where waiting for the others has used
+// up all patience.
 constexpr milliseconds kLeastToJoin{2000};
 
 std::string list(const std::vector<int>& ranks) {
@@ -40,7 +41,7 @@ Survivors parse(const std::string& text) {
   return survivors;
 }
 
-/// A store whose waits end when one of some ranks has.
+/// A store whose waits throw `peer_lost` as soon as one of the given ranks has ended.
 class WatchedStore final : public Store {
  public:
   WatchedStore(std::shared_ptr<Store> store, int rank, std::vector<int> members,
@@ -61,7 +62,7 @@ class WatchedStore final : public Store {
   }
   std::string get(std::string_view key, Deadline deadline) override {
     for (;;) {
-      const TimePoint look_at = SystemClock::now() + kWatchEvery;
+      const TimePoint look_at = StoreClock::now() + kWatchEvery;
       try {
         return store_->get(key, std::min(deadline, look_at));
       } catch (const Error& error) {
@@ -88,7 +89,7 @@ class WatchedStore final : public Store {
 
 }  // namespace
 
-/// One round, as one rank sees it.
+/// One round of the agreement, as one rank sees it.
 class Shrinking::Round {
  public:
   Round(Store& store, std::string place, int size, TimePoint deadline)
@@ -124,8 +125,9 @@ class Shrinking::Round {
 
   Survivors outcome() { return parse(store_.get(key("members"), deadline_)); }
 
-  /// This rank has joined the `members`. Whether all have: the last one says so, unless somebody
-  /// has given up before, or does because one has ended or does not come.
+  /// This rank has joined the other `members`. Returns whether all of them have: the last one to
+  /// join writes that down, unless a member has given up before, because another ended or did not
+  /// come.
   bool conclude(Store& watched, std::size_t members) {
     if (store_.add(key("joined"), 1, soon()) == static_cast<std::int64_t>(members)) say(kMade);
     try {
@@ -136,7 +138,8 @@ class Shrinking::Round {
     return !give_up();
   }
 
-  /// This rank has not, or does not know. False: the others have said already that all have.
+  /// This rank has not joined, or does not know whether all have. Returns false where it is written
+  /// down already that all have.
   bool give_up() {
     say(kAgain);
     return store_.get(key("verdict"), soon()) == kAgain;
@@ -148,7 +151,7 @@ class Shrinking::Round {
   void say(std::string_view verdict) {
     if (store_.add(key("said"), 1, soon()) == 1) store_.set(key("verdict"), verdict, soon());
   }
-  TimePoint soon() const { return std::max(deadline_, SystemClock::now() + kGrace); }
+  TimePoint soon() const { return std::max(deadline_, StoreClock::now() + kGrace); }
   std::string key(std::string_view what) const { return fmt::format("{}/{}", place_, what); }
   std::string key(std::string_view what, int rank) const {
     return fmt::format("{}/{}/{}", place_, what, rank);
@@ -163,7 +166,7 @@ class Shrinking::Round {
 void Shrinking::run(milliseconds patience, const Lost& lost, const Join& join) {
   if (left_out_) throw *left_out_;
   const milliseconds to_join = std::max(kLeastToJoin, patience / 4);
-  const TimePoint until = SystemClock::now() + patience;
+  const TimePoint until = StoreClock::now() + patience;
   for (;;) {
     Round round(*store_, fmt::format("{}/{}", place_, rounds_), size_, until + to_join);
     const bool resumed = std::exchange(under_way_, true);
@@ -178,20 +181,21 @@ void Shrinking::run(milliseconds patience, const Lost& lost, const Join& join) {
     ++rounds_;
     if (resumed) continue;
     const bool passing = why->kind() == ErrorKind::peer_lost || why->kind() == ErrorKind::timeout;
-    if (!passing || SystemClock::now() + to_join > until) throw *why;
+    if (!passing || StoreClock::now() + to_join > until) throw *why;
   }
   under_way_ = false;
   ++rounds_;
 }
 
-// None: it has come about. What it throws leaves open how the round ends.
+// Returns no error when the new communicator has been made. An exception leaves open how the round
+// ends; the next call of shrink() finds out first.
 std::optional<Error> Shrinking::attempt(Round& round, TimePoint until, milliseconds to_join,
                                         const Lost& lost, const Join& join) {
   round.come(rank_);
   for (milliseconds pause = kFirstPause; !round.decided();
        pause = std::min(2 * pause, kLongestPause)) {
     const std::vector<bool> gone = lost();
-    if (round.complete(gone) || SystemClock::now() >= until) {
+    if (round.complete(gone) || StoreClock::now() >= until) {
       round.decide(gone);
       break;
     }
@@ -203,7 +207,7 @@ std::optional<Error> Shrinking::attempt(Round& round, TimePoint until, milliseco
   const auto watched = std::make_shared<WatchedStore>(store_, rank_, members, lost);
   std::optional<Error> why;
   try {
-    join(survivors, watched, std::max(until, SystemClock::now() + to_join));
+    join(survivors, watched, std::max(until, StoreClock::now() + to_join));
   } catch (const Error& error) {
     why.emplace(error.kind(), fmt::format("rank {} of {}: of the ranks {}, which are left, not all "
                                           "could join the new communicator ({}); call shrink() "
@@ -220,7 +224,8 @@ std::optional<Error> Shrinking::attempt(Round& round, TimePoint until, milliseco
 }
 
 void Shrinking::leave_out(std::vector<int> members) {
-  std::erase(members, rank_);  // who has joined, and then could not hear that all have
+  // This rank may be among them: it joined, and then could not read that all had.
+  std::erase(members, rank_);
   left_out_.emplace(
       ErrorKind::timeout,
       fmt::format("rank {} of {}: the others have made a new communicator without this rank, which "

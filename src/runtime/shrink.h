@@ -20,30 +20,32 @@ struct Survivors {
   std::string name;          ///< Of the new one, in the store.
 };
 
-/// One rank's part in the agreements of one communicator's ranks. One thread at a time.
+/// One rank's part in the agreements of one communicator's ranks. One thread at a time may use it.
 ///
-/// They go by rounds, each with a place of its own in the store. Whoever is first to have waited
-/// enough says who is in; these join each other; and the round counts when all of them have, else
-/// all go on to the next. So either all members have the new communicator, or none has, and who is
-/// not among them learns that at its round, however late it comes.
+/// An agreement goes in rounds, each with keys of its own in the store. The first rank that has
+/// waited enough writes down who the members are. The members join each other, and the round counts
+/// once all of them have; otherwise all go on to the next round. So either all members get the new
+/// communicator or none does, and a rank that is not a member learns that at its own round, however
+/// late it comes.
 class Shrinking {
  public:
-  /// By rank, who is known to have ended. Asked again and again.
+  /// Returns, by rank, which ranks are known to have ended. It is called again and again.
   using Lost = std::function<std::vector<bool>()>;
-  /// Makes the new communicator, by `deadline`, over `store`, whose waits throw `peer_lost` when
-  /// one of the members has ended. A later one takes the place of an earlier one.
+  /// Makes the new communicator by `deadline`, over `store`, whose waits throw `peer_lost` when one
+  /// of the members has ended. When it is called again, what it made before is dropped.
   using Join = std::function<void(const Survivors& survivors, std::shared_ptr<Store> store,
                                   TimePoint deadline)>;
 
-  /// `place`: in `store`, that nothing else has.
+  /// `place` is a prefix of keys in `store` that nothing else uses.
   Shrinking(std::shared_ptr<Store> store, std::string place, int rank, int size)
       : store_(std::move(store)), place_(std::move(place)), rank_(rank), size_(size) {}
 
-  /// Waits for all but those that are lost, for `patience` at most, and returns when `join` has
-  /// made the new communicator. Where that does not come about, with patience left it begins again;
-  /// else it throws, and may be called again. Ends when patience does, or within two seconds or a
-  /// quarter of it more. Throws `timeout` once the others have gone on without this rank, again and
-  /// again: a group of its own beside theirs would go on as if it were the job.
+  /// Waits, for `patience` at most, for all ranks but those that are lost, and returns when `join`
+  /// has made the new communicator. Where that fails and patience is left, it begins again;
+  /// otherwise it throws, and may be called again. It ends at the latest after `patience` and a
+  /// quarter of it, or two seconds where that is longer. Once the others have gone on without this
+  /// rank, it throws `timeout`, now and at every later call, since a second group beside theirs
+  /// would act as if it were the job.
   void run(std::chrono::milliseconds patience, const Lost& lost, const Join& join);
 
  private:
@@ -56,8 +58,8 @@ class Shrinking {
   const std::shared_ptr<Store> store_;
   const std::string place_;
   const int rank_, size_;
-  int rounds_ = 0;          // that have ended
-  bool under_way_ = false;  // one more, of which this rank does not know how it ends
+  int rounds_ = 0;          // The number of rounds that have ended.
+  bool under_way_ = false;  // One more round has begun, and this rank does not know how it ended.
   std::optional<Error> left_out_;
 };
 

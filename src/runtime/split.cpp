@@ -43,7 +43,9 @@ std::vector<int> members_of(std::span<const SplitCard> cards, int color) {
   return members;
 }
 
-// Taken before anybody else can hear of it: a thread that splits another communicator gets another.
+// Returns a number that no other split of these connections has. It is taken before the ranks tell
+// each other, so that threads which split sibling communicators at the same time get different
+// ones.
 std::uint32_t next_split(Family& family) {
   const std::uint64_t number = ++family.splits;
   return number <= std::numeric_limits<std::uint32_t>::max() ? static_cast<std::uint32_t>(number)

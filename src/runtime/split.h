@@ -15,7 +15,7 @@ struct SplitCard {
   std::int32_t color = 0;  ///< Less than 0: in none of the new communicators.
   std::int32_t key = 0;
   std::uint64_t ring_bytes = 0;  ///< That it has room for; 0: as the size says.
-  std::uint32_t number = 0;      ///< As Subset::numbers; 0: this rank has no more.
+  std::uint32_t number = 0;      ///< As Subset::numbers; 0 when all are used up.
   std::uint32_t zero = 0;
 };
 

@@ -80,7 +80,8 @@ class Layouter {
     std::string_view name;
     const std::byte* base = nullptr;
     std::span<const Block> blocks = {};
-    bool is_list = false;  ///< A block for each rank, though it be one, where displacements say.
+    bool is_list =
+        false;  ///< It has a block for each rank, be it one rank, where displacements say.
     std::size_t bytes = 0;
   };
 

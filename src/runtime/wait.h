@@ -80,8 +80,8 @@ class Announced {
 /// Waits until `attempt()` is true. `attempt` does what can be done now, and costs no system call.
 /// `look` does what polling does not see (sockets, peers' lives, the deadline), and throws when the
 /// wait must end. `sleep(last_look)` announces the sleep and calls `last_look` before it sleeps; it
-/// returns true when that found the end. That looks, too: news that another thread took since the
-/// last time rings for nobody who had not announced his sleep.
+/// returns true when that found the end. The last look takes news, too: what another thread took
+/// since the look before woke only threads whose sleep was announced.
 template <typename Attempt, typename Look, typename Sleep>
 void wait(const WaitPolicy& policy, const Clock& clock, Attempt&& attempt, Look&& look,
           Sleep&& sleep) {

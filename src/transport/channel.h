@@ -104,7 +104,7 @@ struct PeerStatus {
   };
   State state = State::alive;
   std::string why;  ///< For lost and corrupt: what was seen ("process 4711 has ended").
-  /// Its process or connection is gone, whatever it said before that.
+  /// The peer's process or connection is gone, whatever state its board showed before that.
   bool gone = false;
 };
 
@@ -112,17 +112,19 @@ struct PeerStatus {
 struct Subset {
   std::vector<int>
       members;   ///< Ranks of the transport that is split, in the order of the new ones.
-  int rank = 0;  ///< The own one among `members`.
-  /// By member: its own number for this subset, from 1 on, which it gives no other subset of these
-  /// connections, earlier or later. None: all ranks, who made the connections.
+  int rank = 0;  ///< This rank's place among `members`.
+  /// For each member, the number that it gives this subset: 1 or more, and different from the
+  /// numbers that it gives all other subsets of these connections. Empty for the ranks that made
+  /// the connections.
   std::vector<std::uint32_t> numbers;
   std::size_t data_bytes = 0;  ///< As TransportContext has them.
   std::size_t max_message_bytes = 0;
   Board* board = nullptr;
 
-  /// What the connection to `peer` knows the subset by: the number that the lower of its two ends
-  /// gave. So it is no other subset's there, whatever the other end numbers at the same time in
-  /// other threads; of other connections it says nothing. 0: these ranks made the connections.
+  /// The number by which the connection to `peer` knows this subset: the one that the lower of the
+  /// connection's two ends gave, so that no other subset has it on that connection, whatever other
+  /// threads split at the same time. Other connections may know the subset by other numbers. 0 for
+  /// the ranks that made the connections.
   std::uint32_t id_with(int peer) const {
     if (numbers.empty()) return 0;
     const auto self = static_cast<std::size_t>(rank), other = static_cast<std::size_t>(peer);

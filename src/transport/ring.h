@@ -251,7 +251,7 @@ class RecvRing {
   /// Fetches it to `to`, or where that is null to memory of its own. Null: it is no longer there.
   const std::byte* fetch(std::byte* to);
 
-  /// False: the message claims a length that cannot be. Who reads data() asks, or knows its length.
+  /// False where the length cannot be true; ask before data() is read, unless its length is known.
   bool plausible() const noexcept {
     return header().length <= std::max(kInlineBytes, SendRing::max_message_bytes(data_bytes_)) ||
            away();

@@ -41,15 +41,15 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Before anything is said again where something could not be, or was not answered; doubled each
-// time.
+// The pause after something could not be sent or was not answered; it doubles each time.
 constexpr milliseconds kFirstPause{5};
 constexpr milliseconds kLongestPause{200};
-// Calls at a time: what they carry counts against the user's limit of descriptors on their way, and
-// a rank that is called by all at once has a queue that is too long.
+// The most calls under way at a time. Each carries descriptors, which count against the user's
+// limit of descriptors in flight, and a rank that all others call at once has its queue of callers
+// overflow.
 constexpr int kMostCalls = 32;
-// Where nobody has come since, whether higher ranks that are missing are still there; so many of
-// them, since to be looked at costs them something, too.
+// How often a rank looks whether missing higher ranks still listen, where nobody has joined since
+// the last look; and at how many, since each look costs the other rank a connection.
 constexpr milliseconds kLookAgain{1000};
 constexpr int kLooksAtOnce = 4;
 constexpr std::size_t kMaxStrangers = 64;
@@ -158,7 +158,8 @@ std::vector<Link> Join::run(TimePoint deadline) {
   return links;
 }
 
-// The nearest first: otherwise all would begin with rank 0.
+// Sends what can be sent now: answers first, then calls, the nearest lower rank first, since
+// otherwise all ranks would begin with rank 0.
 void Join::speak(TimePoint now) {
   if (now < speak_again_) return;
   bool all = true;
@@ -171,15 +172,16 @@ void Join::speak(TimePoint now) {
   if (!all) back_off(now);
 }
 
-// A queue of callers is full, or as many of this user's descriptors are on their way as may be:
-// less is said at a time, and later, so that others can read what there is.
+// A queue of callers is full, or the user has as many descriptors in flight as are allowed. From
+// now on fewer calls are made at a time, and the next ones later, so that the others can read what
+// was sent.
 void Join::back_off(TimePoint now) {
   most_calls_ = std::max(1, most_calls_ / 2);
   speak_again_ = now + pause_;
   pause_ = std::min(2 * pause_, kLongestPause);
 }
 
-// False: not now.
+// Connects to a lower rank; returns false where its queue of callers is full now.
 bool Join::call(int rank) {
   Fd socket = make_socket();
   const int error = connect_to(socket, addresses_[rank]);
@@ -199,7 +201,8 @@ bool Join::call(int rank) {
   return true;
 }
 
-// False: not now.
+// Sends this rank's greeting to a rank that it has called; returns false where that cannot be done
+// now.
 bool Join::greet_called(int rank) {
   Peer& peer = peers_[rank];
   const Sent sent = greet(peer.call, rank);
@@ -208,19 +211,20 @@ bool Join::greet_called(int rank) {
   return sent == Sent::done;
 }
 
-// False: not now.
+// Answers a rank that has greeted this one; returns false where that cannot be done now.
 bool Join::answer(int rank) {
   Peer& peer = peers_[rank];
   const Sent sent = greet(peer.link.socket, rank);
   if (sent == Sent::done) be_joined(peer);
-  if (sent == Sent::broken) {  // it calls again, or is found to be gone
+  if (sent == Sent::broken) {  // The peer calls again, or is found to have ended.
     peer.link = {};
     peer.state = Peer::State::away;
   }
   return sent != Sent::later;
 }
 
-// It has cut the call, for strangers say; where it has ended, the next call finds nobody.
+// The peer has cut the call, in favour of strangers perhaps. If it has ended, the next call finds
+// that nobody listens.
 void Join::hang_up(Peer& peer) {
   peer.call.reset();
   peer.state = Peer::State::away;
@@ -228,7 +232,7 @@ void Join::hang_up(Peer& peer) {
   --calls_;
 }
 
-// A higher rank that listens no more has ended or given up, and is not going to call.
+// A higher rank that no longer listens has ended or given up, and will not call this rank.
 void Join::look_for_missing(TimePoint now) {
   look_again_ = now + kLookAgain;
   if (std::exchange(missing_then_, missing_) != missing_) return;
@@ -271,7 +275,8 @@ void Join::wait_and_hear(TimePoint until) {
 }
 
 void Join::accept_guests() {
-  // Not without end: answers to calls are waited for, too.
+  // The loop is bounded, since a flood must not keep this rank from reading answers to its own
+  // calls.
   for (std::size_t i = 0; i < kMaxStrangers + peers_.size(); ++i) {
     Fd guest(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!guest && (errno == EMFILE || errno == ENFILE))
@@ -289,8 +294,8 @@ void Join::accept_guests() {
   }
 }
 
-// A rank greets in the breath in which it calls, so the oldest that still says nothing is none. But
-// what it has said may not have been read yet.
+// A rank sends its greeting right after its call, so the oldest caller without a greeting is no
+// rank. Its greeting may be there and not yet read, though.
 void Join::make_room() {
   hear_guest(guests_.front());
   guests_.erase(guests_.begin());
@@ -302,7 +307,7 @@ void Join::hear_guest(Fd& guest) {
   const Received received = receive_packet(guest, greeting, descriptors);
   if (received == Received::nothing) return;
   Fd socket = std::move(guest);
-  if (received == Received::closed) return;  // it has looked whether this rank is still there
+  if (received == Received::closed) return;  // A rank that looked whether this one still listens.
   const bool heard = received == Received::packet || received == Received::cut;
   const auto rank = heard ? rank_of(greeting) : std::nullopt;
   if (!rank || *rank <= context_.rank || peers_[*rank].state == Peer::State::joined) {

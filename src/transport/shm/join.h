@@ -28,9 +28,9 @@ struct Link {
 Fd listen_at(const Address& address);
 
 /// One joining, by one thread. Strangers, garbage and callers that say nothing are dropped without
-/// a word to them: only who knows both identities is a rank. Who has said so is heard before it is
-/// dropped for those who come after it. A call that ends without an answer is made again, until the
-/// other end does not listen any more.
+/// a word to them: only a caller that knows both identities is a rank. A caller's greeting is read
+/// before the caller is dropped in favour of later ones. A call that ends without an answer is made
+/// again, until the other end no longer listens.
 class Join {
  public:
   /// `addresses` by rank, this rank's own included.
@@ -46,14 +46,14 @@ class Join {
   struct Peer {
     enum class State {
       away,
-      called,   // a lower rank: there is a connection to it, but no greeting could be sent yet
-      greeted,  // a lower rank, which has not answered yet
-      heard,    // a higher rank, which could not be answered yet
+      called,   // A lower rank with a connection, to which no greeting could be sent yet.
+      greeted,  // A lower rank that has not answered yet.
+      heard,    // A higher rank that has greeted and could not be answered yet.
       joined,
     } state = State::away;
-    Fd call;             // to one called or greeted
-    Link link;           // of one heard or joined
-    int unanswered = 0;  // calls that it has ended so
+    Fd call;             // Open while the peer is called or greeted.
+    Link link;           // Filled once the peer is heard or joined.
+    int unanswered = 0;  // The number of calls that it closed without an answer.
   };
 
   void speak(TimePoint now);
@@ -84,13 +84,13 @@ class Join {
   std::vector<Peer> peers_;
   std::vector<Fd> guests_;  // accepted, not greeted yet; the oldest first
   int missing_;
-  int calls_ = 0;  // called or greeted
+  int calls_ = 0;  // The number of peers that are called or greeted.
   int most_calls_;
-  TimePoint speak_again_{};  // nothing is said before
+  TimePoint speak_again_{};  // Nothing is sent before this time.
   std::chrono::milliseconds pause_;
   TimePoint look_again_{};
-  int missing_then_;    // when it last looked
-  int next_looked_at_;  // a rank
+  int missing_then_;    // How many were missing at the last look.
+  int next_looked_at_;  // The rank at which the next look begins.
 };
 
 }  // namespace tutti::shm

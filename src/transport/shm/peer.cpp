@@ -24,9 +24,9 @@ constexpr std::int32_t kLeave = -4;
 
 bool brings_memory(std::int32_t number) { return number != kTakeBack && number != kLeave; }
 
-// Groups that only the peer has made. Each has no more than a board, since rings come when both
-// have; there are more than one where several threads split communicators at the same time, and
-// where this rank has failed to make its part.
+// The most groups that only the peer has made. Each holds a board and nothing else, since rings are
+// handed over once both sides have made the group. There are several where several threads split
+// communicators at the same time, or where this rank failed to make its part.
 constexpr std::size_t kMostEarlyGroups = 1024;
 
 Fd duplicate(const Fd& fd) { return Fd(fcntl(fd.get(), F_DUPFD_CLOEXEC, 0)); }
@@ -99,8 +99,8 @@ void Peer::leave_group(std::uint32_t id) noexcept {
     if (!left && link_.socket) ended_.insert(id);
     hand_over({id, kLeave, 0, Fd()});
   } catch (const std::exception&) {
-    // Without memory for it: what still comes counts as of a group that is not here yet, and the
-    // peer goes on dropping what it does not get.
+    // There was no memory to remember this. What the peer still hands over then counts as of a
+    // group that is not made here yet, and the peer is not told that this rank has left.
   }
 }
 
@@ -197,8 +197,9 @@ bool Peer::drain() {
   }
 }
 
-// Of a group that is not here: it has ended here, or is going to be made, which its board says. Its
-// id tells nothing: threads that split communicators at the same time make theirs in any order.
+// What comes for a group that is not here is for one that this rank has left, or for one that it
+// has not made yet, which begins with the board. The id does not tell which, since threads that
+// split communicators at the same time make their groups in any order.
 void Peer::sort(const HandOver& offer, const Fd& memory) {
   if (const auto group = groups_.find(offer.group); group != groups_.end())
     take(group->second, offer, memory);
@@ -286,8 +287,8 @@ void Peer::end(std::string why) {
   tell_all();
 }
 
-// The threads of this process that sleep, of all its communicators: their connections are the same,
-// and news wakes only those who look before it has been taken.
+// Wakes the sleeping threads of all communicators of this process. They share their connections, so
+// that news which one thread has taken from a socket wakes no other thread.
 void Peer::tell_all() const {
   if (context_.doorbell != nullptr) context_.doorbell->ring();
 }

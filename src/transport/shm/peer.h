@@ -22,8 +22,9 @@ namespace tutti::shm {
 /// are. What the socket has no room for waits here until it has. A group is one communicator's
 /// part, known by its id: 0 for the one that made the connection, else Subset::id_with() this peer.
 ///
-/// Whichever of the two ranks makes a group first, the board that it hands over waits for the other
-/// one. Whichever leaves it first says so, and drops what still comes until the other one has left.
+/// When one of the two ranks makes a group before the other, the board that it hands over is kept
+/// until the other makes it, too. The rank that leaves a group first says so, and drops what still
+/// comes for it until the other rank has left as well.
 class Peer {
  public:
   /// What `epoll` says of this peer carries event_tag(): `rank` and which of the two it is.
@@ -42,7 +43,7 @@ class Peer {
   void add_group(std::uint32_t id, const Subset& subset, const Fd& board, const Segments& segments);
   /// Frees the group's board and rings; the peer keeps its own view of them.
   void remove_group(std::uint32_t id) noexcept;
-  /// As remove_group(), for good: tells the peer, and drops what it still hands over for the group.
+  /// Removes the group for good: tells the peer, and drops what it still hands over for the group.
   void leave_group(std::uint32_t id) noexcept;
 
   SendChannel& sender(std::uint32_t id, int number);
@@ -63,7 +64,7 @@ class Peer {
 
   /// Tries to hand over what waits; true: nothing does.
   bool flush();
-  /// The same; true: nothing of group `id` does.
+  /// Tries the same; returns true when nothing of group `id` waits to be handed over.
   bool flush(std::uint32_t id);
   const Fd& socket() const noexcept { return link_.socket; }
 
@@ -92,7 +93,7 @@ class Peer {
   struct Group {
     std::size_t data_bytes = 0;  // 0: this rank has not made it yet, the peer has
     std::size_t max_message_bytes = 0;
-    bool left = false;  // by the peer: nothing more comes for it
+    bool left = false;  // The peer has left, so nothing more comes for the group.
     Mapping board;
     const Segments* lent = nullptr;      // by this rank
     Segments borrowed;                   // from the peer
@@ -122,8 +123,8 @@ class Peer {
   std::string why_lost_;
   std::deque<Waiting> waiting_;
   std::map<std::uint32_t, Group> groups_;
-  std::deque<std::uint32_t> early_;  // of groups_: made by the peer alone so far, the oldest first
-  std::set<std::uint32_t> ended_;    // left by this rank, and not yet by the peer
+  std::deque<std::uint32_t> early_;  // Groups that only the peer has made, the oldest first.
+  std::set<std::uint32_t> ended_;    // Groups that this rank has left, and the peer has not yet.
 };
 
 }  // namespace tutti::shm

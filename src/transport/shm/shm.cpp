@@ -21,7 +21,7 @@ namespace {
 
 // How long close() waits for a peer to take rings that were promised to it.
 constexpr std::chrono::milliseconds kGoodbye{1000};
-// Beside those for peers: of the program, and for strangers while ranks join.
+// Descriptors beside those for peers: the program's own, and those of strangers while ranks join.
 constexpr std::size_t kOtherDescriptors = 256;
 
 /// One communicator's part of an endpoint: a group of each peer. Own thread only.
@@ -178,7 +178,7 @@ void ShmTransport::connect(std::span<const std::string> addresses, TimePoint dea
 void ShmTransport::join_endpoint(std::span<const std::string> addresses, TimePoint deadline) {
   assert(listener_);
   const std::vector<Address> parsed = parse(addresses);
-  // Of each peer a socket, its doorbell, its process, and its board until all have joined.
+  // Each peer takes a socket, its doorbell, its process, and its board until all have joined.
   const auto peers = static_cast<std::size_t>(size() - 1);
   need_descriptors(4 * peers + kOtherDescriptors, 3 * peers,
                    fmt::format("rank {} of {}", subset_.rank, size()),
@@ -254,7 +254,7 @@ void ShmTransport::close() noexcept {
     int socket = -1;
     const auto handed_over = [&](Peer& p) {
       socket = p.socket().get();
-      // Not for what other communicators have told a peer that does not listen.
+      // What other communicators have for a peer that does not read is not waited for.
       return p.flush(subset_.id_with(peer));
     };
     while (!with(peer, handed_over) && std::chrono::steady_clock::now() < deadline) {

@@ -68,7 +68,8 @@ class Connection {
   /// Writes what it can of what is queued; true: nothing is left, or nobody is there to take it.
   bool flush();
   bool has_unsent() const noexcept { return has_unsent_.load(std::memory_order_relaxed); }
-  /// Of one communicator; or of any, where TLS has taken it and does not tell whose it was.
+  /// Whether messages of `group` have not left yet. With TLS, bytes that are encrypted already
+  /// count for every group, since they do not tell whose they are.
   bool has_unsent_of(const Group& group) const;
 
   /// What a frame and its payload say of themselves where checksums are asked for.

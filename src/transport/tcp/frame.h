@@ -27,7 +27,7 @@ struct Frame {
   /// How many messages the sender of this frame has released, on the channel of the same number in
   /// the other direction, since it last said so.
   std::uint16_t credits = 0;
-  std::uint32_t group = 0;  ///< Of whose communicator: Subset::id_with().
+  std::uint32_t group = 0;  ///< The communicator that the frame is for: Subset::id_with().
   std::int32_t channel = 0;
   std::uint32_t check = 0;  ///< check_of(), where checksums are asked for; else 0.
   Header header;            ///< Of a message; of the others its length counts, and its crc.

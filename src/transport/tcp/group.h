@@ -41,7 +41,7 @@ struct Group {
   }
 
   const GroupContext& context;
-  const std::uint32_t id;  ///< Subset::id_with() the peer.
+  const std::uint32_t id;  ///< Subset::id_with() of the peer.
   std::map<int, std::unique_ptr<Channel>> channels;
   Board board{};                      ///< The peer's, as it last came.
   std::optional<TimePoint> heard_at;  ///< When that was; none: never.

@@ -265,7 +265,7 @@ void Join::accept_some(TimePoint now) {
   }
 }
 
-// Cuts the oldest that may be anybody. False: all have proved themselves.
+// Cuts the oldest stranger that has not proved that it is a rank; false where all have.
 bool Join::make_room() {
   const auto oldest = std::find_if(strangers_.begin(), strangers_.end(),
                                    [](const Stranger& one) { return !one.has_proved(); });

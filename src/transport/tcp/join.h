@@ -48,8 +48,9 @@ struct Connections {
 inline constexpr std::size_t kMostWithLifelines = 256;
 
 /// One use, in one thread. Strangers at this rank's port get 72 bytes parsed and 5 s; there are 64
-/// places for them beside those for the ranks' connections, the oldest goes first. Who has proved
-/// that it is a rank is never cut: it may take itself for joined already, and not call again.
+/// places for them beside those for the ranks' connections, the oldest goes first. A caller that
+/// has proved that it is a rank is never cut: it may take itself for joined already, and not call
+/// again.
 class Join {
  public:
   /// `addresses` by rank; none: there is no connection to that rank. `listener` is this rank's.

@@ -24,7 +24,8 @@ namespace {
 
 // How long close() waits for room for its goodbye.
 constexpr std::chrono::milliseconds kGoodbye{1000};
-constexpr std::size_t kOtherDescriptors = 256;  // of the program, and of strangers while ranks join
+// Descriptors beside those for peers: the program's own, and those of strangers while ranks join.
+constexpr std::size_t kOtherDescriptors = 256;
 
 /// One communicator's part of an endpoint: the groups of its id. Own thread only.
 class TcpTransport final : public Transport {
@@ -270,7 +271,8 @@ std::size_t TcpTransport::memory_bytes() const {
   return bytes;
 }
 
-// What other communicators have for a peer that does not read is no business of this one's.
+// Whether all messages of this communicator have left; those of others may wait for a peer that
+// does not read.
 bool TcpTransport::all_left_of_groups() const {
   for (int peer = 0; peer < size(); ++peer)
     if (peer != subset_.rank && is_connected(peer) && connection(peer).has_unsent_of(group(peer)))
