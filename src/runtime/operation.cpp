@@ -16,7 +16,23 @@ void Operation::then(Work::Callback callback) {
       return;
     }
   }
-  callback(error_ ? &*error_ : nullptr);
+  call_back(callback);
+}
+
+// What a callback throws is logged and goes no further, at whichever moment it was given. Once the
+// call has ended its communicator may be destroyed, and then there is no log to write to.
+void Operation::call_back(const Work::Callback& callback) noexcept {
+  const auto log = [this](const char* thrown) {
+    const Waiter waiter(*this);
+    if (waiter.owner_stays() || owner_lives()) owner->callback_threw(thrown);
+  };
+  try {
+    callback(error_ ? &*error_ : nullptr);
+  } catch (const std::exception& thrown) {
+    log(thrown.what());
+  } catch (...) {
+    log("something that is no std::exception");
+  }
 }
 
 void Operation::end(std::optional<Error> error) noexcept {
@@ -25,15 +41,7 @@ void Operation::end(std::optional<Error> error) noexcept {
     error_ = std::move(error);
     ended_ = true;
   }
-  for (const Work::Callback& callback : callbacks_) {
-    try {
-      callback(error_ ? &*error_ : nullptr);
-    } catch (const std::exception& thrown) {
-      owner->callback_threw(thrown.what());
-    } catch (...) {
-      owner->callback_threw("something that is no std::exception");
-    }
-  }
+  for (const Work::Callback& callback : callbacks_) call_back(callback);
   callbacks_.clear();
   done_.store(true, std::memory_order_seq_cst);
 }

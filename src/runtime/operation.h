@@ -64,7 +64,8 @@ class alignas(64) Operation {
   void await_parts(int parts) noexcept;
   void part_ended(const Error* error) noexcept;
 
-  /// Of one that was not started: whether `owner` still is.
+  /// Whether the destruction of `owner` has not begun. It may begin at any time, unless the
+  /// operation was not started yet or a Waiter holds it up.
   bool owner_lives() const noexcept;
 
   /// While a Waiter exists, the communicator that started the operation is not destroyed, provided
@@ -94,6 +95,8 @@ class alignas(64) Operation {
   friend class OperationQueue;
 
   static constexpr std::size_t kUsualCallbacks = 2;
+
+  void call_back(const Work::Callback& callback) noexcept;
 
   std::shared_ptr<OperationPool> pool_;  // while anybody holds it
   std::atomic<int> references_{0};
@@ -145,8 +148,8 @@ class OperationPool : public std::enable_shared_from_this<OperationPool> {
 
   OperationRef take(CommunicatorImpl* owner, PlannedCall call);
   /// The communicator goes.
-  void abandon() noexcept { abandoned_.store(true, std::memory_order_release); }
-  bool abandoned() const noexcept { return abandoned_.load(std::memory_order_acquire); }
+  void abandon() noexcept { abandoned_.store(true, std::memory_order_seq_cst); }
+  bool abandoned() const noexcept { return abandoned_.load(std::memory_order_seq_cst); }
   /// Returns when no Operation::Waiter is left. The communicator's destructor calls it once all
   /// operations are done; waiters that come later do not touch the communicator.
   void await_waiters() const noexcept;

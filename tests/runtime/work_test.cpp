@@ -179,11 +179,12 @@ TEST_P(Works, WhatACallbackThrowsIsLoggedAndIgnored) {
                           work.then([](const Error*) { throw std::runtime_error("lost my way"); });
                           work.then([](const Error*) { throw 7; });
                           work.wait();
+                          work.then([](const Error*) { throw std::runtime_error("too late"); });
                           comm.barrier();
                         }),
               Each(IsEmpty()));
   const std::lock_guard lock(mutex);
-  EXPECT_THAT(log, HasSubstr("lost my way"));
+  EXPECT_THAT(log, AllOf(HasSubstr("lost my way"), HasSubstr("too late")));
 }
 
 TEST_P(Works, CallbacksGetTheErrorThatEndedTheCall) {
@@ -252,6 +253,16 @@ TEST(WorksInTheBackground, TheCommunicatorsEndIsWokenByItsLastOperation) {
     comm.barrier_async().then([&](const Error*) { ended.set_value(); });
     ended.get_future().wait();
   }
+}
+
+TEST(WorksInTheBackground, WhatACallbackOfADoneWorkThrowsIsIgnoredWhereTheCommunicatorIsGone) {
+  std::optional<Communicator> comm = std::move(Communicator::in_process(1).front());
+  Work work = comm->barrier_async();
+  work.wait();
+  EXPECT_NO_THROW(work.then([&](const Error*) {
+    comm.reset();
+    throw std::runtime_error("too late");
+  }));
 }
 
 /// The steady clock, in which one thread is kept when it asks for the time.
