@@ -35,14 +35,20 @@ void Operation::call_back(const Work::Callback& callback) noexcept {
   }
 }
 
+// One after the other, also those that are given meanwhile: the call has ended for then() once none
+// is left.
 void Operation::end(std::optional<Error> error) noexcept {
-  {
-    const std::lock_guard lock(mutex_);
-    error_ = std::move(error);
-    ended_ = true;
+  std::unique_lock lock(mutex_);
+  error_ = std::move(error);
+  for (std::size_t next = 0; next < callbacks_.size(); ++next) {
+    const Work::Callback callback = std::move(callbacks_[next]);
+    lock.unlock();
+    call_back(callback);
+    lock.lock();
   }
-  for (const Work::Callback& callback : callbacks_) call_back(callback);
+  ended_ = true;
   callbacks_.clear();
+  lock.unlock();
   done_.store(true, std::memory_order_seq_cst);
 }
 

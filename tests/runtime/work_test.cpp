@@ -64,6 +64,14 @@ TEST_P(Works, ACallbackMayStartTheNextCallAndMustNotWait) {
   on_two_ranks([](Communicator& comm) {
     std::vector<float> first(100, 1);
     std::vector<float> second(100, 2);
+    std::int32_t sign = 0;
+    if (comm.rank() ==
+        1) {  // It takes part once rank 0 has a callback: the call is not done before.
+      comm.recv(std::span(&sign, 1), 0);
+      comm.all_reduce(std::span(first));
+      comm.all_reduce(std::span(second));
+      return;
+    }
     Work next;
     std::string waited;
     std::string blocked;
@@ -75,6 +83,7 @@ TEST_P(Works, ACallbackMayStartTheNextCallAndMustNotWait) {
       waited = outcome_of([&] { next.wait(); });
       called = true;
     });
+    comm.send(std::span(&sign, 1), 1);
     work.wait();
     EXPECT_TRUE(called);
     EXPECT_THAT(waited, StartsWith("usage: a callback"));
@@ -253,6 +262,27 @@ TEST(WorksInTheBackground, TheCommunicatorsEndIsWokenByItsLastOperation) {
     comm.barrier_async().then([&](const Error*) { ended.set_value(); });
     ended.get_future().wait();
   }
+}
+
+TEST(WorksInTheBackground, ACallbackThatIsGivenWhileAnotherRunsComesAfterIt) {
+  Communicator comm = std::move(Communicator::in_process(1).front());
+  std::int32_t got = 0;
+  const std::int32_t sent = 7;
+  std::promise<void> running;
+  std::promise<void> go_on;
+  std::vector<int> order;
+  Work work = comm.recv_async(std::span(&got, 1), 0);
+  work.then([&](const Error*) {
+    running.set_value();
+    go_on.get_future().wait();
+    order.push_back(1);
+  });
+  comm.send_async(std::span(&sent, 1), 0);
+  running.get_future().wait();
+  work.then([&](const Error*) { order.push_back(2); });
+  go_on.set_value();
+  work.wait();
+  EXPECT_THAT(order, ElementsAre(1, 2));
 }
 
 TEST(WorksInTheBackground, WhatACallbackOfADoneWorkThrowsIsIgnoredWhereTheCommunicatorIsGone) {
