@@ -26,7 +26,7 @@ struct Element {
 
 /// What completing does to a sum; odd, so that doing it twice or never shows.
 constexpr std::uint64_t kPostFactor = 0x2545f4914f6cdd1du;
-/// By what a premultiplied sum multiplies `rank`'s input; odd, as above.
+/// The factor by which a premultiplied sum multiplies `rank`'s input; odd, as above.
 std::uint64_t premultiplier(int rank) { return mix(std::uint64_t(rank) + 77) | 1; }
 constexpr Element kUnwritten{0xdead, 0xdead};
 
