@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "common/log.h"
-#include "rendezvous/open_store.h"
-#include "runtime/setup.h"
+#include "rendezvous/store/open_store.h"
+#include "runtime/membership/setup.h"
 
 namespace {
 

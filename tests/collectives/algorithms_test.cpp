@@ -1,5 +1,5 @@
 // What each algorithm promises beyond being right: how many messages, lanes and bytes it takes.
-#include "collectives/algorithms.h"
+#include "collectives/algorithms/algorithms.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 
 #include <tutti/error.hpp>
 
-#include "collectives/select.h"
+#include "collectives/planning/select.h"
 #include "support.h"
 
 namespace tutti::testing {

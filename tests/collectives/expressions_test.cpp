@@ -1,4 +1,4 @@
-#include "collectives/expressions.h"
+#include "collectives/verify/expressions.h"
 
 #include <gtest/gtest.h>
 

@@ -9,7 +9,7 @@
 #include <tuple>
 #include <vector>
 
-#include "collectives/semantics.h"
+#include "collectives/schedule/semantics.h"
 #include "common/random.h"
 
 namespace tutti::testing {

@@ -1,10 +1,10 @@
 // Which messages may be lent: by tutti's algorithms, and in schedules made for the rules.
-#include "collectives/loans.h"
+#include "collectives/schedule/loans.h"
 
 #include <gtest/gtest.h>
 
-#include "collectives/algorithms.h"
-#include "collectives/select.h"
+#include "collectives/algorithms/algorithms.h"
+#include "collectives/planning/select.h"
 
 namespace tutti::collectives {
 namespace {

@@ -1,4 +1,4 @@
-#include "collectives/prices.h"
+#include "collectives/planning/prices.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

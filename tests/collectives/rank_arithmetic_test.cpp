@@ -1,4 +1,4 @@
-#include "collectives/rank_arithmetic.h"
+#include "collectives/schedule/rank_arithmetic.h"
 
 #include <gtest/gtest.h>
 

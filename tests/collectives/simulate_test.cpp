@@ -1,5 +1,5 @@
 // Times that were worked out by hand, and what must hold of all schedules.
-#include "collectives/simulate.h"
+#include "collectives/planning/simulate.h"
 
 #include <gtest/gtest.h>
 

@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "collectives/algorithms.h"
-#include "collectives/semantics.h"
+#include "collectives/algorithms/algorithms.h"
+#include "collectives/schedule/semantics.h"
 
 namespace tutti::testing {
 

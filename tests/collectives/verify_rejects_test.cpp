@@ -7,7 +7,7 @@
 
 #include <tutti/error.hpp>
 
-#include "collectives/verbs.h"
+#include "collectives/schedule/verbs.h"
 #include "support.h"
 
 namespace tutti::testing {

@@ -1,5 +1,5 @@
 // What docs/numerics.md says, in the plainest words: one element at a time, no vector, no shared
-// code with src/compute.
+// code with compute.
 #pragma once
 
 #include <algorithm>

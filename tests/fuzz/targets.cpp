@@ -10,10 +10,10 @@
 #include "common/address.h"
 #include "common/bytes.h"
 #include "common/random.h"
-#include "rendezvous/authentication.h"
+#include "net/authentication.h"
 #include "rendezvous/host.h"
 #include "rendezvous/roster.h"
-#include "rendezvous/store_service.h"
+#include "rendezvous/store/store_service.h"
 #include "transport/tcp/endpoint.h"
 
 namespace tutti::fuzz {

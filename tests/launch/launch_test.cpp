@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "../tools/command.h"
-#include "rendezvous/store_server.h"
-#include "rendezvous/tcp_socket.h"
+#include "net/tcp_socket.h"
+#include "rendezvous/store/store_server.h"
 
 namespace tutti::tools {
 namespace {

@@ -13,7 +13,7 @@
 #include "common/random.h"
 #include "counting_store.h"
 #include "rendezvous/host.h"
-#include "rendezvous/memory_store.h"
+#include "rendezvous/store/memory_store.h"
 #include "test_job.h"
 
 namespace tutti {

@@ -7,8 +7,8 @@
 #include <thread>
 #include <vector>
 
-#include "rendezvous/key_table.h"
-#include "rendezvous/memory_store.h"
+#include "rendezvous/store/key_table.h"
+#include "rendezvous/store/memory_store.h"
 #include "stranger.h"
 #include "test_job.h"
 

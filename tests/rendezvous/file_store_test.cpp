@@ -1,4 +1,4 @@
-#include "rendezvous/file_store.h"
+#include "rendezvous/store/file_store.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -11,7 +11,7 @@
 #include <string>
 
 #include "common/log.h"
-#include "rendezvous/open_store.h"
+#include "rendezvous/store/open_store.h"
 #include "test_job.h"
 
 namespace tutti {

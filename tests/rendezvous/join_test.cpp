@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "common/log.h"
-#include "rendezvous/local_socket.h"
-#include "rendezvous/memory_store.h"
-#include "rendezvous/open_store.h"
+#include "net/local_socket.h"
+#include "rendezvous/store/memory_store.h"
+#include "rendezvous/store/open_store.h"
 #include "test_job.h"
 
 namespace tutti {

@@ -1,4 +1,4 @@
-#include "rendezvous/launch_environment.h"
+#include "rendezvous/launch/launch_environment.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -99,20 +99,6 @@ TEST(LaunchEnvironment, RefusesARankThatIsNotBelowTheWorldSize) {
     EXPECT_EQ(error.kind(), ErrorKind::usage);
     EXPECT_THAT(error.what(), HasSubstr(name + " is 4 but WORLD_SIZE is 4"));
   }
-}
-
-TEST(LaunchEnvironment, KnowsThisMachineByItsNamesAndAddresses) {
-  std::array<char, 256> host{};
-  ASSERT_EQ(gethostname(host.data(), host.size() - 1), 0);
-  const std::string own(host.data());
-  for (const std::string& address :
-       {std::string("localhost"), std::string("LocalHost"), std::string("127.0.0.1"),
-        std::string("127.8.9.10"), std::string("::1"), std::string("0:0:0:0:0:0:0:1"), own})
-    EXPECT_TRUE(is_this_machine(address)) << address;
-  const bool is_short = own.find('.') == std::string::npos;
-  EXPECT_TRUE(is_this_machine(is_short ? own + ".any.domain" : own.substr(0, own.find('.'))));
-  EXPECT_FALSE(is_this_machine(own + "x"));
-  EXPECT_FALSE(is_this_machine(""));
 }
 
 TEST(LaunchEnvironment, TakesTheAddressOfATcpStoreBeforeTheVariables) {

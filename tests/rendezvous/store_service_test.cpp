@@ -1,4 +1,4 @@
-#include "rendezvous/store_service.h"
+#include "rendezvous/store/store_service.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -8,9 +8,9 @@
 #include <thread>
 #include <vector>
 
-#include "rendezvous/file_store.h"
-#include "rendezvous/key_table.h"
-#include "rendezvous/memory_store.h"
+#include "rendezvous/store/file_store.h"
+#include "rendezvous/store/key_table.h"
+#include "rendezvous/store/memory_store.h"
 #include "venue.h"
 
 namespace tutti {

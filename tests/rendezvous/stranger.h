@@ -8,9 +8,9 @@
 #include <string_view>
 
 #include "common/bytes.h"
-#include "rendezvous/authentication.h"
-#include "rendezvous/connection.h"
-#include "rendezvous/protocol.h"
+#include "net/authentication.h"
+#include "net/connection.h"
+#include "rendezvous/store/protocol.h"
 #include "venue.h"
 
 namespace tutti {

@@ -13,8 +13,8 @@
 #include <thread>
 
 #include "common/log.h"
-#include "rendezvous/open_store.h"
-#include "rendezvous/tcp_socket.h"
+#include "net/tcp_socket.h"
+#include "rendezvous/store/open_store.h"
 #include "venue.h"
 
 namespace tutti {

@@ -17,8 +17,8 @@
 #include <tutti/store.hpp>
 
 #include "common/log.h"
-#include "rendezvous/join.h"
-#include "rendezvous/socket_store.h"
+#include "rendezvous/store/join.h"
+#include "rendezvous/store/socket_store.h"
 
 namespace tutti {
 

@@ -1,5 +1,5 @@
 // A process that answers as the store of torchrun's agent does, or does not.
-#include "rendezvous/torch_agent.h"
+#include "rendezvous/store/torch_agent.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -13,8 +13,8 @@
 #include <thread>
 
 #include "common/bytes.h"
-#include "rendezvous/connection.h"
-#include "rendezvous/tcp_socket.h"
+#include "net/connection.h"
+#include "net/tcp_socket.h"
 #include "venue.h"
 
 namespace tutti {

@@ -8,7 +8,7 @@
 #include "common/log.h"
 #include "machines.h"
 #include "rendezvous/host.h"
-#include "rendezvous/open_store.h"
+#include "rendezvous/store/open_store.h"
 #include "test_job.h"
 
 namespace tutti {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "common/random.h"
-#include "rendezvous/local_socket.h"
-#include "rendezvous/tcp_socket.h"
+#include "net/local_socket.h"
+#include "net/tcp_socket.h"
 #include "test_job.h"
 
 namespace tutti {

@@ -10,8 +10,8 @@
 #include <fstream>
 #include <optional>
 
-#include "collectives/algorithms.h"
-#include "collectives/select.h"
+#include "collectives/algorithms/algorithms.h"
+#include "collectives/planning/select.h"
 #include "processes.h"
 #include "ranks.h"
 #include "threads.h"

@@ -7,7 +7,7 @@
 #include <atomic>
 #include <cstring>
 
-#include "runtime/diagnosis.h"
+#include "runtime/diagnosis/diagnosis.h"
 #include "threads.h"
 
 namespace tutti::test {

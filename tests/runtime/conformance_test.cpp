@@ -2,11 +2,11 @@
 // engine, from a seed.
 #include <gtest/gtest.h>
 
-#include "collectives/algorithms.h"
-#include "collectives/semantics.h"
+#include "collectives/algorithms/algorithms.h"
+#include "collectives/schedule/semantics.h"
 #include "compute/combine.h"
 #include "ranks.h"
-#include "runtime/variable_blocks.h"
+#include "runtime/engine/variable_blocks.h"
 
 namespace tutti::test {
 namespace {

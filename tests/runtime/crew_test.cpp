@@ -12,11 +12,11 @@
 #include <thread>
 #include <vector>
 
-#include "collectives/algorithms.h"
-#include "collectives/select.h"
+#include "collectives/algorithms/algorithms.h"
+#include "collectives/planning/select.h"
 #include "processes.h"
 #include "ranks.h"
-#include "runtime/crew.h"
+#include "runtime/engine/crew.h"
 #include "threads.h"
 
 #include <fmt/format.h>

@@ -4,7 +4,7 @@
 
 #include <atomic>
 
-#include "runtime/setup.h"
+#include "runtime/membership/setup.h"
 #include "threads.h"
 
 namespace tutti::test {

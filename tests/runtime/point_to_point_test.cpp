@@ -1,6 +1,6 @@
 // Point-to-point messages of all ranks in one thread, in an order drawn from a seed, over every
 // transport.
-#include "runtime/point_to_point.h"
+#include "runtime/p2p/point_to_point.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

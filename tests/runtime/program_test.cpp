@@ -3,8 +3,8 @@
 
 #include <tutti/error.hpp>
 
-#include "collectives/algorithms.h"
-#include "collectives/program.h"
+#include "collectives/algorithms/algorithms.h"
+#include "collectives/schedule/program.h"
 
 namespace tutti {
 namespace {

@@ -11,9 +11,9 @@
 
 #include "../compute/reference.h"
 #include "../transport/stream_transport.h"
-#include "collectives/algorithms.h"
-#include "collectives/semantics.h"
-#include "runtime/variable_blocks.h"
+#include "collectives/algorithms/algorithms.h"
+#include "collectives/schedule/semantics.h"
+#include "runtime/engine/variable_blocks.h"
 #include "transport/local/local.h"
 #include "transport/registry.h"
 

@@ -9,7 +9,7 @@
 
 #include "common/clock.h"
 #include "common/random.h"
-#include "runtime/execution.h"
+#include "runtime/engine/execution.h"
 #include "transport/channel.h"
 #include "transport/local/local.h"
 

@@ -9,7 +9,7 @@
 #include <stdexcept>
 
 #include "../compute/reference.h"
-#include "collectives/algorithms.h"
+#include "collectives/algorithms/algorithms.h"
 #include "threads.h"
 
 namespace tutti::test {

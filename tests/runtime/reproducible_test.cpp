@@ -8,7 +8,7 @@
 #include <random>
 
 #include "../compute/reference.h"
-#include "collectives/algorithms.h"
+#include "collectives/algorithms/algorithms.h"
 #include "threads.h"
 
 namespace tutti::test {

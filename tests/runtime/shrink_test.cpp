@@ -9,7 +9,7 @@
 
 #include "../rendezvous/machines.h"
 #include "processes.h"
-#include "rendezvous/file_store.h"
+#include "rendezvous/store/file_store.h"
 #include "threads.h"
 
 namespace tutti::test {

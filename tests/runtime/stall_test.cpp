@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "processes.h"
-#include "runtime/stall_watch.h"
+#include "runtime/diagnosis/stall_watch.h"
 #include "signs.h"
 #include "threads.h"
 

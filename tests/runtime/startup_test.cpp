@@ -6,7 +6,7 @@
 
 #include "../rendezvous/counting_store.h"
 #include "allocations.h"
-#include "runtime/setup.h"
+#include "runtime/membership/setup.h"
 #include "threads.h"
 
 namespace tutti::test {

@@ -12,7 +12,7 @@
 
 #include <tutti/tutti.hpp>
 
-#include "rendezvous/memory_store.h"
+#include "rendezvous/store/memory_store.h"
 
 namespace tutti::test {
 

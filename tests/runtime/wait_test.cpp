@@ -1,5 +1,5 @@
 // The one wait, with what happens in between made to happen.
-#include "runtime/wait.h"
+#include "runtime/engine/wait.h"
 
 #include <gtest/gtest.h>
 

@@ -14,7 +14,7 @@
 #include "asleep.h"
 #include "common/random.h"
 #include "processes.h"
-#include "runtime/setup.h"
+#include "runtime/membership/setup.h"
 #include "threads.h"
 #include "transport/local/local.h"
 

@@ -15,18 +15,17 @@ SHAPE = pathlib.Path(__file__).with_name("shape.py")
 SOUND = {
     "include/tutti/tutti.hpp": "#include <string>\n#include <tutti/types.hpp>\n",
     "include/tutti/types.hpp": "#pragma once\n",
-    "src/README.md": "floors\n",
-    "src/common/README.md": "ground\n",
-    "src/common/text.h": "#pragma once\nint f();\n",
-    "src/common/text.cpp": '#include "common/text.h"\nint f() { return 1; }\n',
-    "src/transport/README.md": "seam\n",
-    "src/transport/channel.h": "#pragma once\nclass A { virtual int f() = 0; };\n",
-    "src/transport/shm/README.md": "shared memory\n",
-    "src/transport/shm/shm.h": '#pragma once\n#include "transport/channel.h"\n',
-    "src/transport/tcp/README.md": "sockets\n",
-    "src/transport/tcp/tcp.h": '#pragma once\n#include "transport/channel.h"\n',
-    "src/runtime/README.md": "engine\n",
-    "src/runtime/engine.h": '#pragma once\n#include "common/text.h"\n',
+    "common/README.md": "ground\n",
+    "common/text.h": "#pragma once\nint f();\n",
+    "common/text.cpp": '#include "common/text.h"\nint f() { return 1; }\n',
+    "transport/README.md": "seam\n",
+    "transport/channel.h": "#pragma once\nclass A { virtual int f() = 0; };\n",
+    "transport/shm/README.md": "shared memory\n",
+    "transport/shm/shm.h": '#pragma once\n#include "transport/channel.h"\n',
+    "transport/tcp/README.md": "sockets\n",
+    "transport/tcp/tcp.h": '#pragma once\n#include "transport/channel.h"\n',
+    "runtime/README.md": "engine\n",
+    "runtime/engine.h": '#pragma once\n#include "common/text.h"\n',
 }
 
 
@@ -57,72 +56,72 @@ class Shape(unittest.TestCase):
         self.assertEqual(status, 0, output)
 
     def test_a_floor_that_includes_a_floor_above_is_named_with_its_line(self):
-        self.assert_found("src/common/text.h:2: common includes src/runtime/engine.h, which is above it",
-                          {"src/common/text.h": '#pragma once\n#include "runtime/engine.h"\n',
-                           "src/runtime/engine.h": "#pragma once\n"})
+        self.assert_found("common/text.h:2: common includes runtime/engine.h, which is above it",
+                          {"common/text.h": '#pragma once\n#include "runtime/engine.h"\n',
+                           "runtime/engine.h": "#pragma once\n"})
 
     def test_a_commented_include_is_not_an_include(self):
-        status, output = self.check({"src/common/text.h": '#pragma once\n// #include "runtime/engine.h"\n'})
+        status, output = self.check({"common/text.h": '#pragma once\n// #include "runtime/engine.h"\n'})
         self.assertEqual(status, 0, output)
 
     def test_transport_and_topology_are_strangers(self):
-        self.assert_found("src/topology/graph.h:1: topology and transport do not include each other",
-                          {"src/topology/README.md": "", "src/topology/graph.h": '#include "transport/channel.h"\n'})
+        self.assert_found("topology/graph.h:1: topology and transport do not include each other",
+                          {"topology/README.md": "", "topology/graph.h": '#include "transport/channel.h"\n'})
 
     def test_a_folder_that_is_no_floor_is_refused(self):
-        self.assert_found("src/utils/misc.h:1: is on no floor",
-                          {"src/utils/README.md": "", "src/utils/misc.h": "#pragma once\n"})
+        self.assert_found("utils/misc.h:1: is on no floor",
+                          {"utils/README.md": "", "utils/misc.h": "#pragma once\n"})
 
     def test_a_transport_that_includes_another_is_named(self):
-        self.assert_found("src/transport/tcp/tcp.h:1: transport tcp includes transport shm",
-                          {"src/transport/tcp/tcp.h": '#include "transport/shm/shm.h"\n'})
+        self.assert_found("transport/tcp/tcp.h:1: transport tcp includes transport shm",
+                          {"transport/tcp/tcp.h": '#include "transport/shm/shm.h"\n'})
 
     def test_a_cycle_of_files_is_shown(self):
-        self.assert_found("include cycle: src/common/a.h -> src/common/b.h -> src/common/a.h",
-                          {"src/common/a.h": '#include "common/b.h"\n', "src/common/b.h": '#include "common/a.h"\n'})
+        self.assert_found("include cycle: common/a.h -> common/b.h -> common/a.h",
+                          {"common/a.h": '#include "common/b.h"\n', "common/b.h": '#include "common/a.h"\n'})
 
     def test_a_cycle_of_floors_without_a_cycle_of_files_is_shown(self):
         self.assert_found("include cycle of folders: common -> runtime -> common",
-                          {"src/common/a.h": '#include "runtime/b.h"\n', "src/runtime/b.h": "",
-                           "src/runtime/c.h": '#include "common/text.h"\n'})
+                          {"common/a.h": '#include "runtime/b.h"\n', "runtime/b.h": "",
+                           "runtime/c.h": '#include "common/text.h"\n'})
 
     def test_a_public_header_that_includes_a_private_one_is_named(self):
         self.assert_found("include/tutti/types.hpp:1: a public header includes <fmt/format.h>, which is not public",
                           {"include/tutti/types.hpp": "#include <fmt/format.h>\n"})
 
     def test_an_example_that_looks_inside_is_named(self):
-        self.assert_found("examples/digits/main.cpp:1: an example includes src/common/text.h, which is not public",
+        self.assert_found("examples/digits/main.cpp:1: an example includes common/text.h, which is not public",
                           {"examples/digits/main.cpp": '#include "common/text.h"\n'})
 
     def test_a_long_function_is_named_with_its_line(self):
         body = "  f();\n" * 80
-        self.assert_found("src/common/text.cpp:2: 82 lines; at most 70: int g(int a)",
-                          {"src/common/text.cpp": f"\nint g(int a) {{\n{body}}}\n"})
+        self.assert_found("common/text.cpp:2: 82 lines; at most 70: int g(int a)",
+                          {"common/text.cpp": f"\nint g(int a) {{\n{body}}}\n"})
 
     def test_a_long_constructor_with_braced_initialisers_is_named(self):
         body = "  f();\n" * 80
         self.assert_found("82 lines; at most 70: A::A(int n)",
-                          {"src/common/text.cpp": f"A::A(int n) : b_{{n}}, c_{{n, n}} {{\n{body}}}\n"})
+                          {"common/text.cpp": f"A::A(int n) : b_{{n}}, c_{{n, n}} {{\n{body}}}\n"})
 
     def test_a_long_method_in_a_class_template_is_named(self):
         body = "  f();\n" * 80
-        self.assert_found("src/common/a.h:3: 82 lines; at most 70: void run() const",
-                          {"src/common/a.h": f"namespace t {{\ntemplate <typename T> class [[nodiscard]] A {{ public:\n"
+        self.assert_found("common/a.h:3: 82 lines; at most 70: void run() const",
+                          {"common/a.h": f"namespace t {{\ntemplate <typename T> class [[nodiscard]] A {{ public:\n"
                                              f"void run() const {{\n{body}}}\n}};\n}}\n"})
 
     def test_a_long_table_is_not_a_function(self):
         rows = "  {1, 2},\n" * 80
-        status, output = self.check({"src/common/text.cpp": f"constexpr Row kRows[] = {{\n{rows}}};\n"})
+        status, output = self.check({"common/text.cpp": f"constexpr Row kRows[] = {{\n{rows}}};\n"})
         self.assertEqual(status, 0, output)
 
     def test_too_many_functions_over_sixty_lines_are_named(self):
         f = "int f() {\n" + "  g();\n" * 62 + "}\n"
-        self.assert_found("64 lines, one of too many over 60", {"src/common/text.cpp": f + f})
+        self.assert_found("64 lines, one of too many over 60", {"common/text.cpp": f + f})
 
     def test_long_files_are_named(self):
-        self.assert_found("src/common/text.cpp:601: 700 lines; at most 600", {"src/common/text.cpp": "\n" * 700})
-        self.assert_found("src/common/text.h:351: 400 lines; at most 350", {"src/common/text.h": "\n" * 400})
-        self.assert_found("src/common/README.md:61: 70 lines; at most 60", {"src/common/README.md": "\n" * 70})
+        self.assert_found("common/text.cpp:601: 700 lines; at most 600", {"common/text.cpp": "\n" * 700})
+        self.assert_found("common/text.h:351: 400 lines; at most 350", {"common/text.h": "\n" * 400})
+        self.assert_found("common/README.md:61: 70 lines; at most 60", {"common/README.md": "\n" * 70})
         self.assert_found("include/tutti/tutti.hpp:251: 300 lines; at most 250",
                           {"include/tutti/tutti.hpp": "\n" * 300})
 
@@ -140,24 +139,24 @@ class Shape(unittest.TestCase):
     def test_the_text_of_a_threads_last_error_is_the_one_variable_that_may_change(self):
         text = "namespace tutti::c { namespace { thread_local char last_error[9], other[9]; }\n" \
                "char* f() { return last_error; }\nchar* g() { return other; } }\n"
-        status, output = self.check({"src/c/README.md": "C\n", "src/c/guarded.cpp": text}, ["src/c/guarded.cpp"])
+        status, output = self.check({"bindings/c/README.md": "C\n", "bindings/c/guarded.cpp": text}, ["bindings/c/guarded.cpp"])
         self.assertEqual(status, 1, output)
         self.assertIn("mutable variable tutti::c::(anonymous namespace)::other", output)
         self.assertNotIn("::last_error", output)
 
     def test_a_seam_that_asks_too_much_of_a_transport_is_named(self):
         methods = "".join(f"virtual int f{i}(int) = 0;\n" for i in range(19))
-        self.assert_found("src/transport/channel.h:1: asks 19 functions of a transport",
-                          {"src/transport/channel.h": f"class A {{\n{methods}}};\n"})
+        self.assert_found("transport/channel.h:1: asks 19 functions of a transport",
+                          {"transport/channel.h": f"class A {{\n{methods}}};\n"})
 
     def test_a_way_of_an_all_reduce_that_is_gone_or_too_long_is_named(self):
-        self.assert_found("docs/architecture.md:1: the way of an all-reduce names src/gone.cpp, which is not there",
-                          {"docs/architecture.md": "1. `src/gone.cpp` was here\n"})
+        self.assert_found("docs/architecture.md:1: the way of an all-reduce names gone.cpp, which is not there",
+                          {"docs/architecture.md": "1. `gone.cpp` was here\n"})
         self.assert_found("the way of an all-reduce takes 11 files",
-                          {"docs/architecture.md": "1. `src/common/text.h` again\n" * 11})
+                          {"docs/architecture.md": "1. `common/text.h` again\n" * 11})
 
     def test_a_folder_without_readme_is_named(self):
-        self.assert_found("src/ddp:1: has no README.md", {"src/ddp/bucket.h": "#pragma once\n"})
+        self.assert_found("ddp:1: has no README.md", {"ddp/bucket.h": "#pragma once\n"})
 
     def test_mutable_variables_are_named_and_constants_are_not(self):
         source = ("namespace tutti {\n"
@@ -172,13 +171,13 @@ class Shape(unittest.TestCase):
                   "  return ++calls + kStart + mine + name[0];\n"
                   "}\n"
                   "}\n")
-        status, output = self.check({"src/common/text.cpp": source}, ["src/common/text.cpp"])
+        status, output = self.check({"common/text.cpp": source}, ["common/text.cpp"])
         self.assertEqual(status, 1)
         found = [line.split(" (")[0] for line in output.splitlines() if "mutable variable" in line]
-        self.assertEqual(found, ["src/common/text.cpp:2: mutable variable tutti::counter",
-                                 "src/common/text.cpp:3: mutable variable tutti::name",
-                                 "src/common/text.cpp:5: mutable variable tutti::mine",
-                                 "src/common/text.cpp:8: mutable variable tutti::g()::calls"])
+        self.assertEqual(found, ["common/text.cpp:2: mutable variable tutti::counter",
+                                 "common/text.cpp:3: mutable variable tutti::name",
+                                 "common/text.cpp:5: mutable variable tutti::mine",
+                                 "common/text.cpp:8: mutable variable tutti::g()::calls"])
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@
 
 #include "common/clock.h"
 #include "common/fd.h"
-#include "rendezvous/tcp_socket.h"
+#include "net/tcp_socket.h"
 
 namespace tutti {
 

@@ -15,7 +15,7 @@
 #include "common/clock.h"
 #include "common/fd.h"
 #include "common/random.h"
-#include "rendezvous/tcp_socket.h"
+#include "net/tcp_socket.h"
 #include "transport/channel.h"
 #include "transport/context.h"
 #include "transport/tcp/address.h"

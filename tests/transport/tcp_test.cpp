@@ -16,8 +16,8 @@
 #include <tutti/error.hpp>
 
 #include "common/bytes.h"
-#include "rendezvous/authentication.h"
-#include "rendezvous/tcp_socket.h"
+#include "net/authentication.h"
+#include "net/tcp_socket.h"
 #include "tcp_ranks.h"
 #include "transport/doorbell.h"
 #include "transport/tcp/channels.h"

@@ -7,10 +7,10 @@
 #include <span>
 #include <utility>
 
-#include "collectives/algorithms.h"
-#include "collectives/program.h"
-#include "collectives/select.h"
-#include "collectives/simulate.h"
+#include "collectives/algorithms/algorithms.h"
+#include "collectives/planning/select.h"
+#include "collectives/planning/simulate.h"
+#include "collectives/schedule/program.h"
 
 namespace tutti::perf {
 namespace {

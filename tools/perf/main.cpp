@@ -33,7 +33,7 @@
 #include "perf/plot.h"
 #include "perf/table.h"
 #include "perf/tune.h"
-#include "rendezvous/launch_environment.h"
+#include "rendezvous/launch/launch_environment.h"
 #include "topology/tuning_file.h"
 
 namespace tutti::perf {

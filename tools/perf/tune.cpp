@@ -9,8 +9,8 @@
 #include <sstream>
 #include <tuple>
 
-#include "collectives/algorithms.h"
-#include "collectives/prices.h"
+#include "collectives/algorithms/algorithms.h"
+#include "collectives/planning/prices.h"
 #include "perf/table.h"
 
 namespace tutti::perf {

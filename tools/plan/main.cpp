@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "collectives/algorithms.h"
-#include "collectives/semantics.h"
+#include "collectives/algorithms/algorithms.h"
+#include "collectives/schedule/semantics.h"
 
 namespace {
 

@@ -1,0 +1,164 @@
+// Versions, errors, and communicators.
+#include "bindings/c/guarded.h"
+#include "bindings/c/handles.h"
+#include "bindings/c/store.h"
+#include "bindings/c/structs.h"
+#include "runtime/communicator_impl.h"
+
+namespace tutti::c {
+namespace {
+
+// Whatever fails leaves a null handle.
+template <typename Make>
+tuttiResult_t make_comm(tuttiComm_t* comm, Make&& make) noexcept {
+  return guarded([&] {
+    result(comm, "the communicator's place") = nullptr;
+    *comm = make();
+  });
+}
+
+tuttiComm_t handle(Communicator comm) { return new tuttiComm(std::move(comm)); }
+tuttiComm_t handle(std::optional<Communicator> comm) {
+  return comm ? handle(std::move(*comm)) : nullptr;
+}
+
+Communicator& communicator(tuttiComm_t comm) { return checked(comm, "comm").communicator; }
+
+}  // namespace
+}  // namespace tutti::c
+
+using namespace tutti::c;
+using tutti::Communicator;
+
+tuttiComm::tuttiComm(Communicator c) : communicator(std::move(c)) {
+  tutti::CommunicatorImpl::keep(communicator, buffers);
+}
+
+tuttiResult_t tuttiGetVersion(int* version) {
+  return guarded([&] { result(version, "version") = TUTTI_VERSION_CODE; });
+}
+
+const char* tuttiGetErrorString(tuttiResult_t result) {
+  return result == tuttiSuccess ? "success"
+                                : tutti::to_string(static_cast<tutti::ErrorKind>(result)).data();
+}
+
+const char* tuttiGetLastError(tuttiComm_t comm) {
+  const bool none = *remembered() == '\0';
+  if (none && comm != nullptr && comm->is_whole())
+    guarded([&] {
+      if (const auto failure = comm->communicator.failure()) remember(failure->what());
+    });
+  return remembered();
+}
+
+tuttiResult_t tuttiCommInitFromEnv(tuttiComm_t* comm, const tuttiConfig_t* config) {
+  return make_comm(comm, [&] { return handle(Communicator::from_env(read_config(config))); });
+}
+
+tuttiResult_t tuttiCommInitWithStore(tuttiComm_t* comm, const tuttiStore_t* store, int rank,
+                                     int ranks, const tuttiConfig_t* config) {
+  return make_comm(comm, [&] {
+    return handle(Communicator::create(wrap(store), rank, ranks, read_config(config)));
+  });
+}
+
+tuttiResult_t tuttiCommInitInProcess(tuttiComm_t* comms, int ranks, const tuttiConfig_t* config) {
+  return guarded([&] {
+    result(comms, "comms");
+    std::vector<std::unique_ptr<tuttiComm>> made;
+    for (Communicator& comm : Communicator::in_process(ranks, read_config(config)))
+      made.push_back(std::make_unique<tuttiComm>(std::move(comm)));
+    for (auto& comm : made) *comms++ = comm.release();
+  });
+}
+
+tuttiResult_t tuttiCommDestroy(tuttiComm_t comm) {
+  return guarded([&] {
+    if (comm == nullptr) return;
+    if (const int left = checked(comm, "comm").persistent_calls; left > 0)
+      throw tutti::Error(tutti::ErrorKind::usage,
+                         std::to_string(left) + " persistent calls of comm are not freed");
+    delete comm;
+  });
+}
+
+tuttiResult_t tuttiCommAbort(tuttiComm_t comm, const char* why) {
+  return guarded([&] { communicator(comm).abort(why == nullptr ? "" : why); });
+}
+
+tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t* part) {
+  return make_comm(part, [&] { return handle(communicator(comm).split(color, key)); });
+}
+
+tuttiResult_t tuttiCommDup(tuttiComm_t comm, tuttiComm_t* dup) {
+  return make_comm(dup, [&] { return handle(communicator(comm).dup()); });
+}
+
+tuttiResult_t tuttiCommSubgroup(tuttiComm_t comm, const int* ranks, int count, tuttiComm_t* part) {
+  return make_comm(part, [&] {
+    if (count < 0 || (ranks == nullptr && count > 0))
+      throw tutti::Error(tutti::ErrorKind::usage, "subgroup: " + std::to_string(count) +
+                                                      " ranks, and their list is " +
+                                                      (ranks == nullptr ? "null" : "there"));
+    return handle(communicator(comm).subgroup({ranks, static_cast<std::size_t>(count)}));
+  });
+}
+
+tuttiResult_t tuttiCommShrink(tuttiComm_t comm, int64_t patience_ms, tuttiComm_t* rest) {
+  return make_comm(rest, [&] {
+    tutti::Communicator& whole = communicator(comm);
+    return handle(patience_ms == 0 ? whole.shrink()
+                                   : whole.shrink(std::chrono::milliseconds(patience_ms)));
+  });
+}
+
+tuttiResult_t tuttiCommRank(tuttiComm_t comm, int* rank) {
+  return guarded([&] { result(rank, "rank") = communicator(comm).rank(); });
+}
+
+tuttiResult_t tuttiCommSize(tuttiComm_t comm, int* ranks) {
+  return guarded([&] { result(ranks, "ranks") = communicator(comm).size(); });
+}
+
+tuttiResult_t tuttiCommMemory(tuttiComm_t comm, size_t* bytes) {
+  return guarded([&] { result(bytes, "bytes") = communicator(comm).memory_bytes(); });
+}
+
+tuttiResult_t tuttiMemAlloc(tuttiComm_t comm, size_t bytes, void** data) {
+  return guarded([&] {
+    result(data, "data") = nullptr;
+    tutti::Buffer buffer = tutti::Buffer::allocate(communicator(comm), bytes);
+    *data = buffer.data();
+    if (bytes > 0) comm->buffers->emplace(*data, std::move(buffer));
+  });
+}
+
+tuttiResult_t tuttiMemFree(tuttiComm_t comm, void* data) {
+  return guarded([&] {
+    if (checked(comm, "comm").buffers->erase(data) == 0 && data != nullptr)
+      throw tutti::Error(tutti::ErrorKind::usage,
+                         "data is not what tuttiMemAlloc gave for comm, or has been freed");
+  });
+}
+
+tuttiResult_t tuttiCommStartup(tuttiComm_t comm, int index, const char** name,
+                               int64_t* nanoseconds) {
+  return guarded([&] {
+    const auto& phases = communicator(comm).startup();
+    if (index < 0)
+      throw tutti::Error(tutti::ErrorKind::usage,
+                         "a start-up phase's index is " + std::to_string(index));
+    const bool none = static_cast<std::size_t>(index) >= phases.size();
+    result(name, "name") = none ? nullptr : phases[static_cast<std::size_t>(index)].name.c_str();
+    result(nanoseconds, "nanoseconds") =
+        none ? 0 : phases[static_cast<std::size_t>(index)].duration.count();
+  });
+}
+
+tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t* failure) {
+  return guarded([&] {
+    const auto error = communicator(comm).failure();
+    result(failure, "failure") = error ? static_cast<tuttiResult_t>(error->kind()) : tuttiSuccess;
+  });
+}

@@ -1,0 +1,23 @@
+#include "bindings/c/guarded.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace tutti::c {
+namespace {
+
+// Of fixed length, so that to keep a message can neither fail nor leave anything to free.
+constexpr std::size_t kLongestMessage = 2047;
+thread_local char last_error[kLongestMessage + 1];
+
+}  // namespace
+
+void remember(const char* message) noexcept {
+  const std::size_t bytes = std::min(std::strlen(message), kLongestMessage);
+  std::memmove(last_error, message, bytes);
+  last_error[bytes] = '\0';
+}
+
+const char* remembered() noexcept { return last_error; }
+
+}  // namespace tutti::c

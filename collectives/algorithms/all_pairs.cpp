@@ -1,0 +1,161 @@
+// all_pairs: every rank owns a share of the buffer; shares go straight to their owners and straight
+// back. One or two messages' latency and no more bytes than a ring: for middle sizes.
+#include <algorithm>
+#include <cassert>
+
+#include "collectives/schedule/rank_arithmetic.h"
+#include "collectives/schedule/semantics.h"
+#include "collectives/schedule/verbs.h"
+
+namespace tutti {
+namespace {
+
+using namespace collectives;
+
+/// A lane blocks on its first missing message, and costs the engine a look at each turn: enough
+/// lanes that one late peer holds up few others.
+constexpr int kReceiveLanes = 8;
+
+/// Lanes that take turns in receiving from many peers.
+class ReceiveLanes {
+ public:
+  ReceiveLanes(ScheduleBuilder& plan, int peers, int channel) {
+    for (int lane = 0; lane < std::min(peers, kReceiveLanes); ++lane)
+      lanes_.push_back(plan.lane(channel));
+  }
+
+  const Verbs& next() { return lanes_[turn_++ % lanes_.size()]; }
+
+ private:
+  std::vector<Verbs> lanes_;
+  std::size_t turn_ = 0;
+};
+
+/// Sends every other rank its share of this rank's input, on channel 0: one step for each of
+/// `peers`.
+std::vector<StepHandle> spread_shares(ScheduleBuilder& plan, const Peers& peers) {
+  const Verbs lane = plan.lane();
+  std::vector<StepHandle> sent;
+  for (const int owner : peers) sent.push_back(lane.send(owner, {owner}));
+  return sent;
+}
+
+/// Receives the finished shares of `peers` on channel 1. In place they overwrite input, which must
+/// have been sent.
+void gather_shares(ScheduleBuilder& plan, const Peers& peers, const std::vector<StepHandle>& sent) {
+  ReceiveLanes lanes(plan, static_cast<int>(peers.size()), 1);
+  for (std::size_t i = 0; i < peers.size(); ++i)
+    lanes.next().receive(peers[i], peers[i]).after(sent[i]);
+}
+
+Schedule all_reduce(const PlanRequest& request) {
+  const Peers peers = others(request.rank, request.ranks);
+  ScheduleBuilder plan(request, request.ranks);
+  const auto sent = spread_shares(plan, peers);
+  plan.lane(0, 1)
+      .reduce_copy_send(in_rank_order(request, request.rank), request.rank, peers)
+      .completes();
+  gather_shares(plan, peers, sent);
+  return std::move(plan).finish();
+}
+
+/// As all_reduce, but finished shares go to the root alone.
+Schedule reduce(const PlanRequest& request) {
+  const Peers peers = others(request.rank, request.ranks);
+  ScheduleBuilder plan(request, request.ranks);
+  const auto sent = spread_shares(plan, peers);
+  const Verbs owner = plan.lane(0, 1);
+  const auto everyones = in_rank_order(request, request.rank);
+  if (request.rank == request.root) {
+    owner.reduce_copy(everyones, request.rank).completes();
+    gather_shares(plan, peers, sent);
+  } else {
+    owner.reduce_send(everyones, request.rank, {request.root}).completes();
+  }
+  return std::move(plan).finish();
+}
+
+Schedule reduce_scatter(const PlanRequest& request) {
+  ScheduleBuilder plan(request, request.ranks);
+  spread_shares(plan, others(request.rank, request.ranks));
+  plan.lane().reduce_copy(in_rank_order(request, request.rank), request.rank).completes();
+  return std::move(plan).finish();
+}
+
+Schedule all_gather(const PlanRequest& request) {
+  const Peers peers = others(request.rank, request.ranks);
+  ScheduleBuilder plan(request, request.ranks);
+  plan.lane().copy_send(request.rank, peers);
+  ReceiveLanes gather(plan, request.ranks - 1, 0);
+  for (const int owner : peers) gather.next().receive(owner, owner);
+  return std::move(plan).finish();
+}
+
+/// Every rank's block goes straight from its source to its destination.
+Schedule all_to_all(const PlanRequest& request) {
+  const int rank = request.rank;
+  const int ranks = request.ranks;
+  const Peers peers = others(rank, ranks);
+  ScheduleBuilder plan(request, ranks * ranks);
+  const Verbs lane = plan.lane();
+  lane.copy(pair_chunk(rank, rank, ranks));
+  std::vector<StepHandle> sent;
+  for (const int to : peers) sent.push_back(lane.send(pair_chunk(rank, to, ranks), {to}));
+  // In place, what comes from a rank stands where what goes to it stood.
+  ReceiveLanes lanes(plan, ranks - 1, 0);
+  for (std::size_t i = 0; i < peers.size(); ++i)
+    lanes.next().receive(peers[i], pair_chunk(peers[i], rank, ranks)).after(sent[i]);
+  return std::move(plan).finish();
+}
+
+/// The root scatters, the others exchange what they got: they alone own shares, so that the root
+/// sends the buffer once. Chunk c belongs to the rank c + 1 behind the root.
+Schedule broadcast(const PlanRequest& request) {
+  const auto share_of = [&](int rank) {
+    return relative_rank(rank, request.root, request.ranks) - 1;
+  };
+  const Peers peers = others(request.rank, request.ranks);
+  ScheduleBuilder plan(request, request.ranks - 1);
+  if (request.rank == request.root) {
+    const Verbs scatter = plan.lane();
+    for (const int owner : peers) scatter.copy_send(share_of(owner), {owner});
+    return std::move(plan).finish();
+  }
+  Peers fellows = peers;
+  std::erase(fellows, request.root);
+  plan.lane().receive_send(request.root, share_of(request.rank), fellows);
+  ReceiveLanes gather(plan, request.ranks - 2, 0);
+  for (const int owner : fellows) gather.next().receive(owner, share_of(owner));
+  return std::move(plan).finish();
+}
+
+bool knows(Collective what, int ranks) {
+  switch (what) {
+    case Collective::all_reduce:
+    case Collective::broadcast:
+    case Collective::reduce:
+    case Collective::all_gather:
+    case Collective::reduce_scatter:
+    case Collective::all_to_all: return ranks >= 1;
+    default: return false;
+  }
+}
+
+Schedule plan(const PlanRequest& request) {
+  assert(knows(request.what, request.ranks));
+  if (request.ranks == 1) return plan_alone(request);
+  switch (request.what) {
+    case Collective::reduce: return reduce(request);
+    case Collective::reduce_scatter: return reduce_scatter(request);
+    case Collective::all_gather: return all_gather(request);
+    case Collective::broadcast: return broadcast(request);
+    case Collective::all_to_all: return all_to_all(request);
+    default: return all_reduce(request);
+  }
+}
+
+}  // namespace
+
+Algorithm all_pairs_algorithm() { return {"all_pairs", knows, plan, true, false, true}; }
+
+}  // namespace tutti

@@ -1,0 +1,93 @@
+// bruck: ceil(log2(ranks)) rounds for any number of ranks, each reaching twice as far as the one
+// before: for small blocks. (Bruck, Ho, Kipnis, Upfal, Weathersby: Efficient algorithms for
+// all-to-all communications. IEEE TPDS 8, 1997.) Blocks go straight to their places, so there is
+// nothing to turn around at the beginning or the end.
+#include <algorithm>
+#include <cassert>
+
+#include "collectives/schedule/rank_arithmetic.h"
+#include "collectives/schedule/semantics.h"
+#include "collectives/schedule/verbs.h"
+
+namespace tutti {
+namespace {
+
+using namespace collectives;
+
+/// The blocks of `count` ranks from `first` on; a run that wraps around is two messages.
+std::vector<Slice> run_of_blocks(int first, int count, int ranks) {
+  const int before_wrap = std::min(count, ranks - first);
+  std::vector<Slice> run{{first, before_wrap}};
+  if (count > before_wrap) run.push_back({0, count - before_wrap});
+  return run;
+}
+
+/// Before each round a rank holds the blocks of as many ranks from itself on as the rounds before
+/// have doubled to, and sends them all backwards.
+Schedule all_gather(const PlanRequest& request) {
+  const int rank = request.rank;
+  const int ranks = request.ranks;
+  ScheduleBuilder plan(request, ranks);
+  const Verbs lane = plan.lane();
+  lane.copy(rank);
+  int widest = 1;
+  for (int held = 1; held < ranks; held *= 2) {
+    const int count = std::min(held, ranks - held);
+    const int source = wrap(rank + held, ranks);
+    for (const Slice& slice : run_of_blocks(rank, count, ranks))
+      lane.send_output(slice, {wrap(rank - held, ranks)});
+    for (const Slice& slice : run_of_blocks(source, count, ranks)) lane.receive(source, slice);
+    widest = std::max(widest, count);
+  }
+  return std::move(plan).finish(widest);
+}
+
+/// A block goes from its source to its destination in hops, which are the powers of two in its
+/// distance. All that hop in a round leave as one message, packed in scratch; what comes in its
+/// place has the same distances to go.
+Schedule all_to_all(const PlanRequest& request) {
+  const int rank = request.rank;
+  const int ranks = request.ranks;
+  const auto block = [ranks](int source, int distance) {
+    return pair_chunk(wrap(source, ranks), wrap(source + distance, ranks), ranks);
+  };
+  ScheduleBuilder plan(request, ranks * ranks);
+  const Verbs lane = plan.lane();
+  std::vector<Operand> held;  // by distance: where this rank has the block that goes so far
+  for (int distance = 0; distance < ranks; ++distance) held.push_back(input(block(rank, distance)));
+  int packed = 0;
+  int widest = 1;
+  for (int hop = 1; hop < ranks; hop *= 2) {
+    const int first = packed;
+    for (int distance = hop; distance < ranks; distance = (distance + 1) | hop) {
+      lane.step({held[distance]}, {scratch(packed)}, block(rank - distance % hop, distance));
+      held[distance] = scratch(packed++);
+    }
+    const Slice all{kAnyChunk, packed - first};
+    lane.step({scratch(first)}, {peer(wrap(rank + hop, ranks))}, all);
+    lane.step({peer(wrap(rank - hop, ranks))}, {scratch(first)}, all);
+    widest = std::max(widest, all.count);
+  }
+  for (int distance = 0; distance < ranks; ++distance) {
+    const int arrived = block(rank - distance, distance);
+    lane.step({held[distance]}, {output(arrived)}, arrived);
+  }
+  plan.scratch_chunks(packed);
+  return std::move(plan).finish(widest);
+}
+
+bool knows(Collective what, int ranks) {
+  return ranks >= 1 && (what == Collective::all_gather || what == Collective::all_to_all);
+}
+
+Schedule plan(const PlanRequest& request) {
+  assert(knows(request.what, request.ranks));
+  if (request.ranks == 1) return plan_alone(request);
+  return request.what == Collective::all_gather ? all_gather(request) : all_to_all(request);
+}
+
+}  // namespace
+
+Algorithm bruck_algorithm() { return {"bruck", knows, plan}; }
+
+}  // namespace tutti

@@ -1,0 +1,33 @@
+// double_binary_tree: two trees carry half of the chunks each, and the inner nodes of one are
+// leaves of the other, so that every rank receives and sends all the time. As few bytes as a ring
+// and log2(ranks) messages: for large buffers and many ranks. (Sanders, Speck, Träff: Two-tree
+// algorithms for full bandwidth broadcast, reduction and scan. Parallel Computing 35, 2009.)
+#include "collectives/algorithms/trees.h"
+#include "collectives/schedule/rank_arithmetic.h"
+
+namespace tutti {
+namespace {
+
+using namespace collectives;
+
+/// Of the root's group, in the order of the ranks behind it: the root feeds both trees.
+Tree tree_of(const Group& group, bool second) {
+  const TwoTrees trees{group.size()};
+  const auto rank_of = [&](int index) { return group.at(index); };
+  Tree tree;
+  if (group.index() > 0) tree.parent = rank_of(trees.parent(group.index(), second));
+  for (const int child : trees.children(group.index(), second))
+    tree.children.push_back(rank_of(child));
+  return tree;
+}
+
+Schedule plan(const PlanRequest& request) {
+  const Group group = Group::all(request, request.root);
+  return plan_trees(request, {tree_of(group, false), tree_of(group, true)});
+}
+
+}  // namespace
+
+Algorithm double_binary_tree_algorithm() { return {"double_binary_tree", trees_know, plan}; }
+
+}  // namespace tutti

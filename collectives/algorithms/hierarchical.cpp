@@ -1,0 +1,105 @@
+// hierarchical: ranks in groups (the ranks of a host, of a socket), of any sizes. Inside the groups
+// all ranks share the work; between the groups each value goes once. (Composed as in Cho, Finkler,
+// Serrano, Kung, Hunter: BlueConnect, MLSys 2019; rooted collectives as in Karonis et al.:
+// Exploiting hierarchy in parallel computer networks, IPDPS 2000.)
+#include <algorithm>
+#include <cassert>
+
+#include "collectives/algorithms/grouping.h"
+#include "collectives/algorithms/trees.h"
+
+namespace tutti {
+namespace {
+
+using namespace collectives;
+
+Schedule all_reduce(const PlanRequest& request) {
+  const Grouping ranks(request);
+  ScheduleBuilder plan(request, ranks.columns());
+  const Verbs reduce = plan.lane(0, 0);
+  ring_reduce_scatter(reduce, ranks.local(), ranks.local_columns(),
+                      {Place::input, Place::output, false});
+
+  std::vector<ChunkTree> trees;
+  for (const int column : ranks.own_columns())
+    trees.push_back({column, knomial_tree(ranks.column(column), 2)});
+  const auto [up, last] = tree_all_reduce(plan, 0, trees, Place::output);
+  up.starts_after(reduce);
+
+  const Verbs gather = plan.lane(1, 1);
+  ring_all_gather(gather, ranks.local(), ranks.local_columns());
+  gather.starts_after(last);
+  return std::move(plan).finish();
+}
+
+/// Between the groups first: inside, a rank then hands on what its whole column has brought.
+Schedule all_gather(const PlanRequest& request) {
+  const Grouping ranks(request);
+  ScheduleBuilder plan(request, request.ranks);
+  const Verbs between = plan.lane(0, 0);
+  between.copy(request.rank);
+  for (const int column : ranks.own_columns())
+    ring_all_gather(between, ranks.column(column), ranks.column_blocks(column));
+  const Verbs inside = plan.lane(1, 1);
+  ring_all_gather(inside, ranks.local(), ranks.local_blocks());
+  inside.starts_after(between);
+  return std::move(plan).finish();
+}
+
+/// all_gather backwards. One lane, since the sums of the groups wait in scratch, which serves all
+/// pieces.
+Schedule reduce_scatter(const PlanRequest& request) {
+  const Grouping ranks(request);
+  ScheduleBuilder plan(request, request.ranks);
+  plan.scratch_chunks(request.ranks);
+  const Verbs lane = plan.lane();
+  ring_reduce_scatter(lane, ranks.local(), ranks.local_blocks(),
+                      {Place::input, Place::scratch, false});
+  for (const int column : ranks.own_columns())
+    ring_reduce_scatter(lane, ranks.column(column), ranks.column_blocks(column),
+                        {Place::scratch, Place::output, true});
+  return std::move(plan).finish();
+}
+
+/// Between the groups a tree of leaders, inside each a tree below its leader.
+Schedule rooted(const PlanRequest& request) {
+  const Grouping ranks(request);
+  const Group local = ranks.local();
+  const std::vector<int> leaders = ranks.leaders(request.root);
+  const auto leads = [&](int rank) {
+    return std::find(leaders.begin(), leaders.end(), rank) != leaders.end();
+  };
+  std::vector<int> below;  // the group, its leader first
+  for (int i = 0; i < local.size(); ++i)
+    below.insert(leads(local.at(i)) ? below.begin() : below.end(), local.at(i));
+
+  Tree tree = knomial_tree({below, request.rank}, 2);
+  if (leads(request.rank)) {
+    const Tree above = knomial_tree({leaders, request.rank}, 2);
+    tree.parent = above.parent;
+    tree.children.insert(tree.children.begin(), above.children.begin(), above.children.end());
+  }
+  return plan_trees(request, {tree});
+}
+
+bool knows(Collective what, int ranks) {
+  return ranks >= 1 && (trees_know(what, ranks) || what == Collective::all_gather ||
+                        what == Collective::reduce_scatter);
+}
+
+Schedule plan(const PlanRequest& request) {
+  assert(knows(request.what, request.ranks));
+  if (request.ranks == 1) return plan_alone(request);
+  switch (request.what) {
+    case Collective::all_reduce: return all_reduce(request);
+    case Collective::all_gather: return all_gather(request);
+    case Collective::reduce_scatter: return reduce_scatter(request);
+    default: return rooted(request);
+  }
+}
+
+}  // namespace
+
+Algorithm hierarchical_algorithm() { return {"hierarchical", knows, plan, false, true}; }
+
+}  // namespace tutti

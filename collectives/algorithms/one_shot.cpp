@@ -1,0 +1,97 @@
+// one_shot: every rank sends all that a peer needs to that peer at once. One message's latency, but
+// reductions and broadcasts move `ranks` times the bytes: for tiny messages and few ranks, and for
+// gather and scatter of any size.
+#include <cassert>
+
+#include "collectives/schedule/rank_arithmetic.h"
+#include "collectives/schedule/verbs.h"
+
+namespace tutti {
+namespace {
+
+using namespace collectives;
+
+/// Everyone reduces everything, in the same order. One lane: two would race in place. A barrier's
+/// messages are empty: that they come is what they say.
+Schedule all_reduce_or_barrier(const PlanRequest& request) {
+  ScheduleBuilder plan(request, 1);
+  const Verbs lane = plan.lane();
+  lane.send(0, others(request.rank, request.ranks));
+  const auto result = lane.reduce_copy(in_rank_order(request, 0), 0);
+  if (request.what == Collective::all_reduce) result.completes();
+  return std::move(plan).finish();
+}
+
+Schedule broadcast(const PlanRequest& request) {
+  ScheduleBuilder plan(request, 1);
+  if (request.rank == request.root)
+    plan.lane().copy_send(0, others(request.rank, request.ranks));
+  else
+    plan.lane().receive(request.root, 0);
+  return std::move(plan).finish();
+}
+
+Schedule reduce(const PlanRequest& request) {
+  ScheduleBuilder plan(request, 1);
+  if (request.rank == request.root)
+    plan.lane().reduce_copy(in_rank_order(request, 0), 0).completes();
+  else
+    plan.lane().send(0, {request.root});
+  return std::move(plan).finish();
+}
+
+/// Blocks come to the root in the order of ranks behind it, each straight from its owner.
+Schedule gather(const PlanRequest& request) {
+  ScheduleBuilder plan(request, request.ranks);
+  const Verbs lane = plan.lane();
+  if (request.rank == request.root) {
+    lane.copy(request.rank);
+    for (const int owner : others(request.rank, request.ranks)) lane.receive(owner, owner);
+  } else {
+    lane.send(request.rank, {request.root});
+  }
+  return std::move(plan).finish();
+}
+
+/// gather, run backwards.
+Schedule scatter(const PlanRequest& request) {
+  ScheduleBuilder plan(request, request.ranks);
+  const Verbs lane = plan.lane();
+  if (request.rank == request.root) {
+    for (const int owner : others(request.rank, request.ranks)) lane.send(owner, {owner});
+    lane.copy(request.rank);
+  } else {
+    lane.receive(request.root, request.rank);
+  }
+  return std::move(plan).finish();
+}
+
+bool knows(Collective what, int ranks) {
+  switch (what) {
+    case Collective::all_reduce:
+    case Collective::broadcast:
+    case Collective::reduce:
+    case Collective::barrier:
+    case Collective::gather:
+    case Collective::scatter: return ranks >= 1;
+    default: return false;
+  }
+}
+
+Schedule plan(const PlanRequest& request) {
+  assert(knows(request.what, request.ranks));
+  if (request.ranks == 1) return plan_alone(request);
+  switch (request.what) {
+    case Collective::broadcast: return broadcast(request);
+    case Collective::reduce: return reduce(request);
+    case Collective::gather: return gather(request);
+    case Collective::scatter: return scatter(request);
+    default: return all_reduce_or_barrier(request);
+  }
+}
+
+}  // namespace
+
+Algorithm one_shot_algorithm() { return {"one_shot", knows, plan, true, false, true}; }
+
+}  // namespace tutti

@@ -1,0 +1,44 @@
+// pairwise: in each round the ranks pair off and swap blocks; after `ranks` rounds everybody has
+// met everybody. No rank is sent to by two at once: for exchanges that fill the machine.
+#include <cassert>
+
+#include "collectives/schedule/rank_arithmetic.h"
+#include "collectives/schedule/semantics.h"
+#include "collectives/schedule/verbs.h"
+
+namespace tutti {
+namespace {
+
+using namespace collectives;
+
+Schedule all_to_all(const PlanRequest& request) {
+  const int rank = request.rank;
+  const int ranks = request.ranks;
+  ScheduleBuilder plan(request, ranks * ranks);
+  const Verbs sends = plan.lane();
+  const Verbs receives = plan.lane();
+  for (int round = 0; round < ranks; ++round) {
+    const int partner = swap_partner(rank, round, ranks);
+    if (partner == rank) {
+      sends.copy(pair_chunk(rank, rank, ranks));
+      continue;
+    }
+    const StepHandle sent = sends.send(pair_chunk(rank, partner, ranks), {partner});
+    // In place, what comes stands where what goes stood.
+    receives.receive(partner, pair_chunk(partner, rank, ranks)).after(sent);
+  }
+  return std::move(plan).finish();
+}
+
+bool knows(Collective what, int ranks) { return ranks >= 1 && what == Collective::all_to_all; }
+
+Schedule plan(const PlanRequest& request) {
+  assert(knows(request.what, request.ranks));
+  return request.ranks == 1 ? plan_alone(request) : all_to_all(request);
+}
+
+}  // namespace
+
+Algorithm pairwise_algorithm() { return {"pairwise", knows, plan, true}; }
+
+}  // namespace tutti

@@ -1,0 +1,167 @@
+// recursive_doubling: in each round a rank exchanges with one twice as far away as in the round
+// before. log2(ranks) messages in a row: for small messages and many ranks. A rank count that is no
+// power of two costs a round before and one behind (Pairing).
+#include <cassert>
+
+#include "collectives/schedule/rank_arithmetic.h"
+#include "collectives/schedule/verbs.h"
+
+namespace tutti {
+namespace {
+
+using namespace collectives;
+
+Slice slice_of(const RankRange& range) { return {range.first, range.count}; }
+
+/// What comes from `from` and what this rank holds, the lower rank's first: both ends of an
+/// exchange compute the same bits.
+std::vector<Operand> lower_first(int from, int rank, Operand held) {
+  if (from < rank) return {peer(from), held};
+  return {held, peer(from)};
+}
+
+Schedule all_reduce(const PlanRequest& request) {
+  const Pairing pairing{request.ranks};
+  const int rank = request.rank;
+  ScheduleBuilder plan(request, 1);
+  const Verbs lane = plan.lane();
+  if (pairing.passive(rank)) {
+    lane.send(0, {rank + 1});
+    lane.receive(rank + 1, 0);
+    return std::move(plan).finish();
+  }
+
+  Operand held = input(0);
+  if (pairing.speaks_for_two(rank)) {
+    lane.receive_reduce_copy_send(rank - 1, 0, {pairing.partner(rank, 0)});
+    held = output(0);
+  } else {
+    lane.send(0, {pairing.partner(rank, 0)});
+  }
+  for (int round = 0; round < pairing.rounds(); ++round) {
+    const int partner = pairing.partner(rank, round);
+    const bool last = round + 1 == pairing.rounds();
+    Peers next;
+    if (!last)
+      next = {pairing.partner(rank, round + 1)};
+    else if (pairing.speaks_for_two(rank))
+      next = {rank - 1};
+    const auto step = lane.reduce_copy_send(lower_first(partner, rank, held), 0, next);
+    if (last) step.completes();
+    held = output(0);
+  }
+  return std::move(plan).finish();
+}
+
+Schedule all_gather(const PlanRequest& request) {
+  const Pairing pairing{request.ranks};
+  const int rank = request.rank;
+  const int ranks = request.ranks;
+  // Half of all, or all but rank 0's own for passive rank 0.
+  const int widest = pairing.extra() == 0 ? ranks / 2 : ranks - 1;
+  ScheduleBuilder plan(request, ranks);
+  const Verbs lane = plan.lane();
+  if (pairing.passive(rank)) {
+    lane.copy_send(rank, {rank + 1});
+    if (rank > 0) lane.receive(rank + 1, {0, rank});
+    lane.receive(rank + 1, {rank + 1, ranks - rank - 1});
+    return std::move(plan).finish(widest);
+  }
+
+  lane.copy(rank);
+  if (pairing.speaks_for_two(rank)) lane.receive(rank - 1, rank - 1);
+  for (int round = 0; round < pairing.rounds(); ++round) {
+    const int partner = pairing.partner(rank, round);
+    lane.send_output(slice_of(doubling_range(pairing, rank, round)), {partner});
+    lane.receive(partner, slice_of(doubling_range(pairing, partner, round)));
+  }
+  if (pairing.speaks_for_two(rank)) {
+    if (rank > 1) lane.send_output({0, rank - 1}, {rank - 1});
+    lane.send_output({rank, ranks - rank}, {rank - 1});
+  }
+  return std::move(plan).finish(widest);
+}
+
+/// all_gather run backwards (recursive halving). Partial results wait in scratch, chunk by chunk.
+Schedule reduce_scatter(const PlanRequest& request) {
+  const Pairing pairing{request.ranks};
+  const int rank = request.rank;
+  const Slice all{0, request.ranks};
+  const int widest = pairing.extra() == 0 ? request.ranks / 2 : request.ranks;
+  ScheduleBuilder plan(request, request.ranks);
+  const Verbs lane = plan.lane();
+  if (pairing.passive(rank)) {
+    lane.send(all, {rank + 1});
+    lane.receive(rank + 1, rank);
+    return std::move(plan).finish(widest);
+  }
+
+  plan.scratch_chunks(request.ranks);
+  const bool for_two = pairing.speaks_for_two(rank);
+  Place held = Place::input;
+  if (for_two) {
+    lane.step({peer(rank - 1), input(0)}, {scratch(0)}, all);
+    held = Place::scratch;
+  }
+  for (int round = pairing.rounds() - 1; round >= 0; --round) {
+    const int partner = pairing.partner(rank, round);
+    const Slice theirs = slice_of(doubling_range(pairing, partner, round));
+    const Slice ours = slice_of(doubling_range(pairing, rank, round));
+    lane.step({{held, theirs.chunk}}, {peer(partner)}, theirs);
+    const auto both = lower_first(partner, rank, {held, ours.chunk});
+    if (round > 0 || for_two)
+      lane.step(both, {scratch(ours.chunk)}, ours);
+    else
+      lane.reduce_copy(both, rank).completes();
+    held = Place::scratch;
+  }
+  if (for_two) {
+    lane.step({scratch(rank)}, {output(rank)}, rank).completes();
+    lane.step({scratch(rank - 1)}, {peer(rank - 1)}, rank - 1).completes();
+  }
+  return std::move(plan).finish(widest);
+}
+
+/// Dissemination, for any number of ranks: before the round of distance d a rank has heard of the
+/// d ranks up to itself.
+Schedule barrier(const PlanRequest& request) {
+  ScheduleBuilder plan(request, 1);
+  const Verbs lane = plan.lane();
+  lane.copy_send(0, {wrap(request.rank + 1, request.ranks)});
+  for (int distance = 1; distance < request.ranks; distance *= 2) {
+    Peers next;
+    if (2 * distance < request.ranks) next = {wrap(request.rank + 2 * distance, request.ranks)};
+    const int from = wrap(request.rank - distance, request.ranks);
+    lane.reduce_copy_send({peer(from), output(0)}, 0, next);
+  }
+  return std::move(plan).finish();
+}
+
+bool knows(Collective what, int ranks) {
+  switch (what) {
+    case Collective::all_reduce:
+    case Collective::all_gather:
+    case Collective::reduce_scatter:
+    case Collective::barrier: return ranks >= 1;
+    default: return false;
+  }
+}
+
+Schedule plan(const PlanRequest& request) {
+  assert(knows(request.what, request.ranks));
+  if (request.ranks == 1) return plan_alone(request);
+  switch (request.what) {
+    case Collective::all_gather: return all_gather(request);
+    case Collective::reduce_scatter: return reduce_scatter(request);
+    case Collective::barrier: return barrier(request);
+    default: return all_reduce(request);
+  }
+}
+
+}  // namespace
+
+Algorithm recursive_doubling_algorithm() {
+  return {"recursive_doubling", knows, plan, false, true};
+}
+
+}  // namespace tutti

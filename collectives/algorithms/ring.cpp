@@ -1,0 +1,173 @@
+// ring: every rank talks to its two neighbours alone. Moves the least bytes that a rank can move,
+// in about `ranks` (all_gather, reduce_scatter) or twice `ranks` (all_reduce) messages in a row:
+// for large buffers.
+//
+// Stage s works on the chunk that the predecessor has worked on in stage s - 1. With a lane for
+// each stage, all stages work on different pieces at once; a lane costs the engine a look at each
+// turn, so beyond kStagedRanks the stages share lanes.
+#include <algorithm>
+#include <cassert>
+
+#include "collectives/algorithms/stages.h"
+#include "collectives/schedule/rank_arithmetic.h"
+
+namespace tutti {
+namespace {
+
+using namespace collectives;
+
+constexpr int kStagedRanks = 8;
+
+struct Ring {
+  explicit Ring(const PlanRequest& request)
+      : rank(request.rank),
+        ranks(request.ranks),
+        previous(ring_previous(rank, ranks)),
+        next(ring_next(rank, ranks)) {}
+
+  int chunk(int stage) const { return ring_chunk(rank, stage, ranks); }
+
+  int rank;
+  int ranks;
+  int previous;
+  int next;
+};
+
+/// Stage s receives on channel s - 1 and sends on channel s.
+Schedule staged_all_reduce(const PlanRequest& request) {
+  const Ring ring(request);
+  const int last = ring.ranks - 1;  // the stage that completes a chunk
+  ScheduleBuilder plan(request, ring.ranks);
+
+  std::vector<StepHandle> reads;  // of this rank's input, by stage
+  reads.push_back(plan.lane(0, 0).send(ring.chunk(0), {ring.next}));
+  for (int stage = 1; stage < last; ++stage)
+    reads.push_back(plan.lane(stage - 1, stage)
+                        .receive_reduce_send(ring.previous, ring.chunk(stage), {ring.next}));
+  plan.lane(last - 1, last)
+      .receive_reduce_copy_send(ring.previous, ring.chunk(last), {ring.next})
+      .completes();
+
+  // In place, a finished chunk overwrites what an earlier stage has read.
+  for (int stage = last + 1; stage < 2 * last; ++stage)
+    plan.lane(stage - 1, stage)
+        .receive_send(ring.previous, ring.chunk(stage), {ring.next})
+        .after(reads[stage - ring.ranks]);
+  plan.lane(2 * last - 1).receive(ring.previous, ring.chunk(2 * last)).after(reads[last - 1]);
+  return std::move(plan).finish();
+}
+
+/// One lane reduces on channel 0, one gathers on channel 1.
+Schedule two_lane_all_reduce(const PlanRequest& request) {
+  const Group all = Group::all(request);
+  Shares shares;  // chunk c belongs to rank c
+  for (int rank = 0; rank < request.ranks; ++rank) shares.push_back({rank});
+  ScheduleBuilder plan(request, request.ranks);
+  const Verbs reduce = plan.lane(0, 0);
+  ring_reduce_scatter(reduce, all, shares, {Place::input, Place::output, true});
+  const Verbs gather = plan.lane(1, 1);
+  ring_all_gather(gather, all, shares);
+  gather.starts_after(reduce);
+  return std::move(plan).finish();
+}
+
+/// The lanes of a ring's stages: one each while that is worth it, else one for all.
+class StageLanes {
+ public:
+  StageLanes(ScheduleBuilder& plan, int ranks) : plan_(plan), staged_(ranks <= kStagedRanks) {}
+
+  Verbs at(int stage) {
+    if (staged_) return plan_.lane(std::max(stage - 1, 0), stage);
+    if (stage == 0) shared_.push_back(plan_.lane());
+    return shared_.front();
+  }
+
+ private:
+  ScheduleBuilder& plan_;
+  bool staged_;
+  std::vector<Verbs> shared_;
+};
+
+Schedule all_gather(const PlanRequest& request) {
+  const Ring ring(request);
+  const int last = ring.ranks - 1;
+  ScheduleBuilder plan(request, ring.ranks);
+  StageLanes lanes(plan, ring.ranks);
+  lanes.at(0).copy_send(ring.rank, {ring.next});
+  for (int stage = 1; stage < last; ++stage)
+    lanes.at(stage).receive_send(ring.previous, ring.chunk(stage), {ring.next});
+  lanes.at(last).receive(ring.previous, ring.chunk(last));
+  return std::move(plan).finish();
+}
+
+/// As all_reduce's first half, one chunk further: the last stage ends with this rank's own.
+Schedule reduce_scatter(const PlanRequest& request) {
+  const Ring ring(request);
+  const int last = ring.ranks - 1;
+  ScheduleBuilder plan(request, ring.ranks);
+  StageLanes lanes(plan, ring.ranks);
+  lanes.at(0).send(ring.chunk(1), {ring.next});
+  for (int stage = 1; stage < last; ++stage)
+    lanes.at(stage).receive_reduce_send(ring.previous, ring.chunk(stage + 1), {ring.next});
+  lanes.at(last).receive_reduce(ring.previous, ring.rank).completes();
+  return std::move(plan).finish();
+}
+
+/// A chain from the root once around; pieces follow each other.
+Schedule broadcast(const PlanRequest& request) {
+  const Ring ring(request);
+  ScheduleBuilder plan(request, 1);
+  const Verbs lane = plan.lane();
+  if (ring.rank == request.root)
+    lane.copy_send(0, {ring.next});
+  else if (ring.next == request.root)
+    lane.receive(ring.previous, 0);
+  else
+    lane.receive_send(ring.previous, 0, {ring.next});
+  return std::move(plan).finish();
+}
+
+/// A chain that begins behind the root and ends at it.
+Schedule reduce(const PlanRequest& request) {
+  const Ring ring(request);
+  ScheduleBuilder plan(request, 1);
+  const Verbs lane = plan.lane();
+  if (ring.rank == request.root)
+    lane.receive_reduce(ring.previous, 0).completes();
+  else if (ring.previous == request.root)
+    lane.send(0, {ring.next});
+  else
+    lane.receive_reduce_send(ring.previous, 0, {ring.next});
+  return std::move(plan).finish();
+}
+
+bool knows(Collective what, int ranks) {
+  switch (what) {
+    case Collective::all_reduce:
+    case Collective::broadcast:
+    case Collective::reduce:
+    case Collective::all_gather:
+    case Collective::reduce_scatter: return ranks >= 1;
+    default: return false;
+  }
+}
+
+Schedule plan(const PlanRequest& request) {
+  assert(knows(request.what, request.ranks));
+  if (request.ranks == 1) return plan_alone(request);
+  switch (request.what) {
+    case Collective::all_gather: return all_gather(request);
+    case Collective::reduce_scatter: return reduce_scatter(request);
+    case Collective::broadcast: return broadcast(request);
+    case Collective::reduce: return reduce(request);
+    default:
+      return request.ranks <= kStagedRanks ? staged_all_reduce(request)
+                                           : two_lane_all_reduce(request);
+  }
+}
+
+}  // namespace
+
+Algorithm ring_algorithm() { return {"ring", knows, plan}; }
+
+}  // namespace tutti

@@ -1,0 +1,59 @@
+// scatter_all_gather: the root scatters the buffer down a binomial tree, the others pass their
+// shares around a ring: the root sends the buffer once, for large buffers. (Barnett, Shuler, van de
+// Geijn, Gupta, Payne, Watts: Interprocessor collective communication library. SHPCC 1994.)
+#include <cassert>
+
+#include "collectives/algorithms/stages.h"
+#include "collectives/schedule/rank_arithmetic.h"
+
+namespace tutti {
+namespace {
+
+using namespace collectives;
+
+bool knows(Collective what, int ranks) { return ranks >= 1 && what == Collective::broadcast; }
+
+/// Chunk c is the share of member c + 1: the root, member 0, needs none.
+int share_of(int member) { return member - 1; }
+
+/// Every chunk goes down from the root to its owner, cut through at the nodes between;
+/// this rank's own first.
+void scatter(const Verbs& lane, const Group& group) {
+  const int self = group.index();
+  const int parent = group.at(knomial_parent(self, 2));
+  const auto children = knomial_children(self, 2, group.size());
+  if (self > 0) lane.receive(parent, share_of(self));
+  for (const int child : children)
+    for (int owner = child; owner < child + (child - self) && owner < group.size(); ++owner)
+      if (self == 0)
+        lane.copy_send(share_of(owner), {group.at(child)});
+      else
+        lane.step({peer(parent)}, {peer(group.at(child))}, share_of(owner));
+}
+
+Schedule plan(const PlanRequest& request) {
+  assert(knows(request.what, request.ranks));
+  if (request.ranks == 1) return plan_alone(request);
+  const Group group = Group::all(request, request.root);
+  ScheduleBuilder plan(request, request.ranks - 1);
+  const Verbs down = plan.lane(0, 0);
+  scatter(down, group);
+  if (request.rank == request.root) return std::move(plan).finish();
+
+  std::vector<int> others;
+  Shares shares;
+  for (int member = 1; member < group.size(); ++member) {
+    others.push_back(group.at(member));
+    shares.push_back({share_of(member)});
+  }
+  const Verbs around = plan.lane(1, 1);
+  ring_all_gather(around, {others, request.rank}, shares);
+  if (!around.empty()) around.first().after(down.first());
+  return std::move(plan).finish();
+}
+
+}  // namespace
+
+Algorithm scatter_all_gather_algorithm() { return {"scatter_all_gather", knows, plan}; }
+
+}  // namespace tutti

@@ -1,0 +1,68 @@
+#include "collectives/algorithms/stages.h"
+
+#include <algorithm>
+#include <cassert>
+#include <utility>
+
+#include "collectives/schedule/rank_arithmetic.h"
+
+namespace tutti::collectives {
+namespace {
+
+/// Shares go around the ring one chunk of each at a time: a member that sent all of a large share
+/// before it received would fill the windows all around.
+std::size_t rounds(const Shares& shares) {
+  std::size_t most = 0;
+  for (const auto& share : shares) most = std::max(most, share.size());
+  return most;
+}
+
+}  // namespace
+
+Group::Group(std::vector<int> ranks, int rank) : ranks_(std::move(ranks)) {
+  const auto found = std::find(ranks_.begin(), ranks_.end(), rank);
+  assert(found != ranks_.end() && "a rank plans for groups that it is in");
+  index_ = static_cast<int>(found - ranks_.begin());
+}
+
+Group Group::all(const PlanRequest& request, int first) {
+  std::vector<int> ranks;
+  for (int i = 0; i < request.ranks; ++i) ranks.push_back(wrap(first + i, request.ranks));
+  return {std::move(ranks), request.rank};
+}
+
+int Group::at(int index) const { return ranks_[wrap(index, size())]; }
+
+void ring_reduce_scatter(const Verbs& lane, const Group& group, const Shares& shares,
+                         const Between& places) {
+  const int last = group.size() - 1;
+  for (std::size_t round = 0; round < rounds(shares); ++round)
+    for (int stage = 0; stage <= last; ++stage) {
+      const auto& share = shares[ring_chunk(group.index(), stage + 1, group.size())];
+      if (round >= share.size()) continue;
+      const int chunk = share[round];
+      std::vector<Operand> in{{places.from, chunk}};
+      if (stage > 0) in.insert(in.begin(), peer(group.previous()));
+      const Operand out = stage < last ? peer(group.next()) : Operand{places.to, chunk};
+      const auto step = lane.step(std::move(in), {out}, chunk);
+      if (stage == last && places.completes) step.completes();
+    }
+}
+
+void ring_all_gather(const Verbs& lane, const Group& group, const Shares& shares) {
+  const int last = group.size() - 1;
+  if (last == 0) return;
+  for (std::size_t round = 0; round < rounds(shares); ++round)
+    for (int stage = 0; stage <= last; ++stage) {
+      const auto& share = shares[ring_chunk(group.index(), stage, group.size())];
+      if (round >= share.size()) continue;
+      if (stage == 0)
+        lane.send_output(share[round], {group.next()});
+      else if (stage < last)
+        lane.receive_send(group.previous(), share[round], {group.next()});
+      else
+        lane.receive(group.previous(), share[round]);
+    }
+}
+
+}  // namespace tutti::collectives

@@ -1,0 +1,161 @@
+#include "collectives/planning/select.h"
+
+#include <algorithm>
+#include <limits>
+
+#include <fmt/format.h>
+
+#include <tutti/error.hpp>
+
+#include "collectives/algorithms/algorithms.h"
+
+namespace tutti {
+namespace {
+
+[[noreturn]] void refuse(std::string_view name, const std::string& why) {
+  std::string known;
+  for (const Algorithm& algorithm : algorithms())
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", algorithm.name);
+  throw Error(ErrorKind::usage,
+              fmt::format("algorithm '{}' {}; known are auto, {}", name, why, known));
+}
+
+constexpr int kAnyRanks = std::numeric_limits<int>::max();
+constexpr std::size_t kAnyBytes = std::numeric_limits<std::size_t>::max();
+
+/// The first row that fits is taken. Measured over shared memory on two cores of Cascade Lake and
+/// of Sapphire Rapids, with 2 to 128 ranks (docs/algorithms.md, docs/performance.md); a model that
+/// measures its machine will take its place.
+struct Row {
+  Collective what;
+  int most_ranks;
+  std::size_t most_bytes;  ///< As SelectRequest::bytes.
+  std::string_view algorithm;
+  Spread least_spread = Spread::one_machine;
+};
+constexpr Row kTable[] = {
+    {Collective::all_reduce, 2, 96u << 10, "one_shot", Spread::machines},
+    {Collective::all_reduce, kAnyRanks, 16u << 10, "recursive_doubling", Spread::machines},
+    {Collective::all_reduce, kAnyRanks, kAnyBytes, "hierarchical", Spread::even_machines},
+    {Collective::all_reduce, 2, 32u << 10, "one_shot"},
+    {Collective::all_reduce, 2, kAnyBytes, "ring"},
+    {Collective::all_reduce, kAnyRanks, 16u << 10, "recursive_doubling"},
+    {Collective::all_reduce, kAnyRanks, 128u << 10, "knomial_tree"},
+    {Collective::all_reduce, 8, kAnyBytes, "all_pairs"},
+    {Collective::all_reduce, kAnyRanks, kAnyBytes, "ring"},
+    // Where the rows above do not fit: all summands in one step.
+    {Collective::all_reduce, kAnyRanks, 16u << 10, "one_shot"},
+    {Collective::all_reduce, kAnyRanks, kAnyBytes, "all_pairs"},
+    {Collective::broadcast, 2, kAnyBytes, "one_shot"},
+    {Collective::broadcast, 4, 32u << 10, "one_shot"},
+    {Collective::broadcast, 4, kAnyBytes, "double_binary_tree"},
+    {Collective::broadcast, kAnyRanks, 1u << 20, "binomial_tree"},
+    {Collective::broadcast, kAnyRanks, kAnyBytes, "double_binary_tree"},
+    {Collective::reduce, 4, 16u << 10, "one_shot"},
+    {Collective::reduce, kAnyRanks, kAnyBytes, "binomial_tree"},
+    {Collective::reduce, kAnyRanks, 16u << 10, "one_shot"},  // as all_reduce
+    {Collective::reduce, kAnyRanks, kAnyBytes, "all_pairs"},
+    {Collective::all_gather, kAnyRanks, 8u << 10, "recursive_doubling"},
+    {Collective::all_gather, 8, kAnyBytes, "all_pairs"},
+    {Collective::all_gather, kAnyRanks, kAnyBytes, "ring"},
+    {Collective::reduce_scatter, kAnyRanks, 8u << 10, "recursive_doubling"},
+    {Collective::reduce_scatter, 8, kAnyBytes, "all_pairs"},
+    {Collective::reduce_scatter, kAnyRanks, kAnyBytes, "ring"},
+    {Collective::reduce_scatter, kAnyRanks, kAnyBytes, "all_pairs"},  // as all_reduce
+    {Collective::barrier, kAnyRanks, kAnyBytes, "recursive_doubling"},
+    {Collective::gather, 32, kAnyBytes, "one_shot"},
+    {Collective::gather, kAnyRanks, 1u << 10, "knomial_tree"},
+    {Collective::gather, kAnyRanks, kAnyBytes, "one_shot"},
+    {Collective::scatter, 32, kAnyBytes, "one_shot"},
+    {Collective::scatter, kAnyRanks, 1u << 10, "knomial_tree"},
+    {Collective::scatter, kAnyRanks, kAnyBytes, "one_shot"},
+    {Collective::all_to_all, 32, kAnyBytes, "pairwise"},
+    {Collective::all_to_all, kAnyRanks, 32, "pairwise"},  // in the line of their header
+    {Collective::all_to_all, kAnyRanks, 128, "bruck"},
+    {Collective::all_to_all, kAnyRanks, kAnyBytes, "pairwise"},
+};
+
+bool serves(const Algorithm& algorithm, const SelectRequest& request) {
+  return algorithm.knows(request.what, request.ranks) &&
+         (algorithm.direct || !request.pair_lengths);
+}
+
+/// As unfit(), for an algorithm that serves the collective. It plans only where that matters: no
+/// step moves more than a chunk of each rank, and rank 0, as root, has the most operands in a step.
+std::string unfit(const Algorithm& algorithm, const SelectRequest& request) {
+  const std::size_t chunk = least_chunk_bytes(request.element_bytes);
+  const bool all_fit =
+      chunk <= 64 && request.max_message_bytes / chunk >= static_cast<std::size_t>(request.ranks);
+  if (all_fit && !request.wide && !request.reproducible && (!request.marked || request.ranks <= 64))
+    return "";
+  const Schedule plan = algorithm.plan({request.what, 0, request.ranks, 0, request.groups});
+  Facts facts = facts_of({&plan, 1});
+  facts.rewrites_output = algorithm.rewrites_output && plan.layout == Layout::whole;
+  if (request.ranks > 2) facts.reduces_at_once = algorithm.reduces_at_once;
+  return unfit(facts, request);
+}
+
+}  // namespace
+
+std::string unfit(const Facts& facts, const SelectRequest& request) {
+  if (request.wide && facts.rewrites_output)
+    return "keeps partial results in the output, where accumulate = f32 would round them";
+  if (request.reproducible && !facts.reduces_at_once)
+    return "adds up partial sums, where accumulate = reproducible needs all summands in one step";
+  if (request.marked && facts.most_operands > kMostMarked)
+    return fmt::format(
+        "has steps of {} operands; a premultiplied sum and accumulate = f32 need at most {}",
+        facts.most_operands, kMostMarked);
+  const std::size_t room = request.max_message_bytes / least_chunk_bytes(request.element_bytes);
+  if (static_cast<std::size_t>(facts.widest) > room)
+    return fmt::format("moves {} chunks in one step; messages of {} bytes hold {} of this element",
+                       facts.widest, request.max_message_bytes, room);
+  return "";
+}
+
+bool can_serve(std::uint32_t index, const SelectRequest& request) {
+  const Algorithm& algorithm = algorithms()[index];
+  return serves(algorithm, request) && unfit(algorithm, request).empty();
+}
+
+std::uint32_t algorithm_index(std::string_view name) {
+  const auto list = algorithms();
+  const auto found =
+      std::find_if(list.begin(), list.end(), [&](const Algorithm& a) { return a.name == name; });
+  if (found == list.end()) refuse(name, "is unknown");
+  return static_cast<std::uint32_t>(found - list.begin());
+}
+
+Choice choose(const SelectRequest& request, std::string_view forced, bool by_call) {
+  const std::size_t message = request.max_message_bytes;
+  if (!forced.empty() && forced != "auto") {
+    const std::uint32_t index = algorithm_index(forced);
+    if (serves(algorithms()[index], request)) {
+      const std::string why = unfit(algorithms()[index], request);
+      if (!why.empty())
+        throw Error(ErrorKind::usage, fmt::format("{}: algorithm '{}' {}; leave the choice to auto",
+                                                  to_string(request.what), forced, why));
+      return {index, message};
+    }
+    if (by_call)
+      throw Error(ErrorKind::usage,
+                  fmt::format("{}: algorithm '{}' has no such form for {} ranks{}; leave it out",
+                              to_string(request.what), forced, request.ranks,
+                              request.pair_lengths ? " and blocks of different lengths" : ""));
+  }
+  // What a plain sum of so many bytes costs in sums, a reproducible one does of a quarter.
+  const std::size_t bytes = request.pair_lengths   ? kAnyBytes
+                            : request.reproducible ? 4 * request.bytes
+                                                   : request.bytes;
+  for (const Row& row : kTable) {
+    if (row.what != request.what || request.ranks > row.most_ranks ||
+        request.spread < row.least_spread || bytes > row.most_bytes)
+      continue;
+    const std::uint32_t index = algorithm_index(row.algorithm);
+    if (unfit(algorithms()[index], request).empty()) return {index, message};
+  }
+  throw Error(ErrorKind::internal, fmt::format("no algorithm for {} of {} ranks",
+                                               to_string(request.what), request.ranks));
+}
+
+}  // namespace tutti

@@ -1,0 +1,395 @@
+#include "collectives/planning/simulate.h"
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <limits>
+#include <map>
+#include <unordered_map>
+
+#include "collectives/schedule/semantics.h"
+#include "transport/ring.h"
+
+namespace tutti {
+namespace {
+
+constexpr Picoseconds kNever = std::numeric_limits<Picoseconds>::max();
+constexpr std::uint64_t kMostPieces = 6;  // that are run of a call
+constexpr std::size_t kLineWindow = 8;    // messages, by TCP over a short line
+
+Picoseconds moving(std::uint64_t bytes, Picoseconds kib) {
+  return static_cast<Picoseconds>(bytes) * kib / 1024;
+}
+
+/// Of a rank's buffers, by one call: from the start to the last byte that a step moves.
+std::uint64_t touched_bytes(const Program& program) {
+  std::array<std::uint64_t, 3> ends{};  // by Place
+  for (const Program::Step& step : program.steps)
+    for (std::size_t k = 0; k < std::size_t{step.inputs} + step.outputs; ++k) {
+      const Program::Operand& operand = program.operands[step.first_operand + k];
+      if (operand.place == Place::peer) continue;
+      const std::uint64_t pieces_before =
+          operand.place == Place::scratch ? 0 : (program.pieces - 1) * program.piece_bytes;
+      std::uint64_t& end = ends[static_cast<std::size_t>(operand.place)];
+      end = std::max(end, pieces_before + operand.offset[0] + step.bytes[0]);
+    }
+  return ends[0] + ends[1] + ends[2];
+}
+
+/// One direction between two ranks. Of message n: when it can be seen, and when its room is free.
+struct Channel {
+  int from, to;
+  LinkCosts costs;
+  bool by_line;           // from machine to machine
+  std::size_t window;     // messages
+  int answers = -1;       // the channel whose messages this one's lie over
+  bool answered = false;  // its messages' room is free when their answers have been read
+  std::vector<Picoseconds> seen{}, freed{};
+  std::size_t received = 0;
+
+  Picoseconds next_message() const { return received < seen.size() ? seen[received] : kNever; }
+  Picoseconds next_room() const {
+    if (answers >= 0 || seen.size() < window) return 0;
+    const std::size_t before = seen.size() - window;
+    return before < freed.size() ? freed[before] : kNever;
+  }
+};
+
+/// A step as it is priced; [1]: in the last piece.
+struct PricedStep {
+  std::uint32_t first_channel;  // of those received on, then those sent on
+  std::uint32_t receives, sends;
+  After after;
+  std::array<Picoseconds, 2> cost;
+  std::array<std::uint64_t, 2> bytes;
+};
+
+struct LaneState {
+  std::uint32_t first_step, steps;
+  std::uint64_t done = 0;  // steps of this call
+};
+
+struct RankState {
+  std::size_t first_lane = 0, end_lane = 0;
+  std::size_t turn = 0;  // the lane that is tried first
+  std::size_t busy_lanes = 0;
+  int calls = 0;  // ended
+};
+
+struct Core {
+  std::vector<int> ranks{};
+  std::size_t at = 0;     // whose turn it is
+  Picoseconds time = 0;   // where it waits: when it will look again
+  Picoseconds since = 0;  // waiting, since when; `at` was that moment's
+  bool waits = false;
+  Picoseconds busy = 0;  // of its time, with steps, calls and turns
+};
+
+class Run {
+ public:
+  Run(std::span<const Program> programs, const Cluster& cluster)
+      : cluster_(cluster),
+        pieces_(std::min(programs[0].pieces, kMostPieces)),
+        calls_(pieces_ == 1   ? 8
+               : pieces_ <= 3 ? 4
+                              : 2) {
+    assert(cluster.core_of.size() == programs.size());
+    cores_.resize(1 + *std::max_element(cluster.core_of.begin(), cluster.core_of.end()));
+    for (std::size_t rank = 0; rank < programs.size(); ++rank) {
+      cores_[cluster.core_of[rank]].ranks.push_back(static_cast<int>(rank));
+      add_rank(programs[rank]);
+    }
+    ends_.assign(static_cast<std::size_t>(calls_) * pieces_, 0);
+    lines_.assign(1 + *std::max_element(cluster.machine_of.begin(), cluster.machine_of.end()), 0);
+  }
+
+  Picoseconds run(std::uint64_t all_pieces) {
+    for (RankState& rank : ranks_) begin_call(rank);
+    while (Core* core = next_core()) turn(*core);
+    for ([[maybe_unused]] const RankState& rank : ranks_)
+      assert(rank.calls == calls_ && "a schedule that was proved comes to its end");
+    const Picoseconds call = ends_.back() / calls_;
+    if (all_pieces == pieces_) return call;
+    // Ranks that run ahead of others on their core seem to take no time in the last call.
+    Picoseconds busiest = 0;
+    for (const Core& core : cores_) busiest = std::max(busiest, core.busy);
+    const Picoseconds last =
+        std::max((ends_.back() - ends_[pieces_ - 1]) / (calls_ - 1), busiest / calls_);
+    return call + static_cast<Picoseconds>(all_pieces - pieces_) * last /
+                      static_cast<Picoseconds>(pieces_);
+  }
+
+ private:
+  // --- set-up ---
+
+  void add_rank(const Program& program) {
+    const int self = static_cast<int>(ranks_.size());
+    RankState& rank = ranks_.emplace_back();
+    rank.first_lane = rank.turn = lanes_.size();
+    for (const Program::Lane& lane : program.lanes)
+      lanes_.push_back({static_cast<std::uint32_t>(steps_.size() + lane.first_step), lane.steps});
+    rank.end_lane = lanes_.size();
+    const std::uint64_t touched = touched_bytes(program);
+    for (const Program::Step& step : program.steps) add_step(program, step, self, touched);
+  }
+
+  void add_step(const Program& program, const Program::Step& step, int self,
+                std::uint64_t touched) {
+    const MachineCosts& costs = cluster_.costs;
+    PricedStep priced{static_cast<std::uint32_t>(channels_of_steps_.size()),
+                      step.receives,
+                      step.posts,
+                      step.after,
+                      {},
+                      step.bytes};
+    const Program::Operand* operands = program.operands.data() + step.first_operand;
+    std::array<Picoseconds, 2> cost{};
+    for (std::size_t k = 0; k < std::size_t{step.inputs} + step.outputs; ++k) {
+      const Program::Operand& operand = operands[k];
+      const bool in = k < step.inputs;
+      Picoseconds kib = near_or_far(touched);
+      if (operand.place == Place::peer) {
+        const Program::Port& port =
+            in ? program.receives[operand.port] : program.sends[operand.port];
+        const int id =
+            in ? channel(port.peer, self, port.channel) : channel(self, port.peer, port.channel);
+        channels_of_steps_.push_back(id);
+        widen(channels_[id], std::max(step.bytes[0], step.bytes[1]));
+        const LinkCosts& link = channels_[id].costs;
+        const bool answers = operand.partner != Program::kNone && !channels_[id].by_line;
+        if (!in && answers) pair(program, operands, k, self, id);
+        kib = in ? link.read_kib : answers ? costs.copy_kib : link.write_kib;
+        for (Picoseconds& of : cost) of += costs.message + link.message;
+      }
+      if (in && k > 0 && step.combine != combine_copy) kib += costs.reduce_kib;
+      for (const int last : {0, 1})
+        if (step.bytes[last] > kInlineBytes) cost[last] += moving(step.bytes[last], kib);
+    }
+    for (const int last : {0, 1}) priced.cost[last] = costs.step + cost[last];
+    steps_.push_back(priced);
+  }
+
+  // A buffer's bytes come from a core's cache as long as they fit, and then less and less.
+  Picoseconds near_or_far(std::uint64_t touched) const {
+    const MachineCosts& costs = cluster_.costs;
+    const auto cache = static_cast<std::uint64_t>(costs.cache_bytes);
+    const std::uint64_t beyond = std::min(touched - std::min(touched, cache / 2), cache);
+    return costs.copy_kib + static_cast<Picoseconds>(beyond / 1024) *
+                                (costs.far_kib - costs.copy_kib) /
+                                static_cast<Picoseconds>(cache / 1024);
+  }
+
+  int channel(int from, int to, int number) {
+    const std::uint64_t key = static_cast<std::uint64_t>(from) << 40 |
+                              static_cast<std::uint64_t>(to) << 20 |
+                              static_cast<std::uint64_t>(number);
+    const auto [found, added] = ids_.try_emplace(key, static_cast<int>(channels_.size()));
+    if (added) {
+      const LinkKind link = cluster_.link_between(from, to);
+      const bool by_line = link == LinkKind::other_machine;
+      channels_.push_back(
+          {from, to, cluster_.costs.link(link), by_line, by_line ? kLineWindow : kLines});
+    }
+    return found->second;
+  }
+
+  void widen(Channel& channel, std::uint64_t bytes) const {
+    if (bytes <= kInlineBytes || channel.by_line) return;
+    channel.window =
+        std::min(channel.window, std::max<std::size_t>(2, cluster_.ring_bytes / padded(bytes)));
+  }
+
+  // Of an output that answers the input which is its partner.
+  void pair(const Program& program, const Program::Operand* operands, std::size_t output, int self,
+            int id) {
+    const Program::Port& port = program.receives[operands[operands[output].partner].port];
+    const int from = channel(port.peer, self, port.channel);
+    channels_[id].answers = from;
+    channels_[from].answered = true;
+  }
+
+  // --- the run ---
+
+  void begin_call(RankState& rank) {
+    rank.busy_lanes = 0;
+    for (std::size_t lane = rank.first_lane; lane < rank.end_lane; ++lane) {
+      lanes_[lane].done = 0;
+      if (lanes_[lane].steps > 0) ++rank.busy_lanes;
+    }
+    if (rank.busy_lanes == 0) rank.calls = calls_;  // it has no part in this
+  }
+
+  Core* next_core() {
+    Core* next = nullptr;
+    for (Core& core : cores_)
+      if (core.time != kNever && (next == nullptr || core.time < next->time)) next = &core;
+    return next;
+  }
+
+  // Gives the core's next rank that can do a step that step, or lets the core wait.
+  void turn(Core& core) {
+    const std::size_t sharers = core.ranks.size();
+    if (core.waits && sharers > 1) {  // its ranks have taken turns meanwhile
+      const Picoseconds turns = (core.time - core.since) / cluster_.costs.yield;
+      core.at = (core.at + static_cast<std::size_t>(turns)) % sharers;
+    }
+    core.waits = false;
+    Picoseconds soonest = kNever;
+    for (std::size_t i = 0; i < sharers; ++i) {
+      const int number = core.ranks[(core.at + i) % sharers];
+      const auto [lane, start] = next_lane(ranks_[number]);
+      soonest = std::min(soonest, start);
+      if (start > core.time) continue;
+      pass(core, static_cast<Picoseconds>(i) * cluster_.costs.yield);
+      core.at = (core.at + i) % sharers;
+      return perform(ranks_[number], lane, core);
+    }
+    core.waits = true;
+    core.since = core.time;
+    core.time = soonest;
+  }
+
+  // The first lane in turn whose step can start now, or the one that can soonest, and when.
+  std::pair<std::size_t, Picoseconds> next_lane(const RankState& rank) const {
+    std::pair<std::size_t, Picoseconds> next{rank.first_lane, kNever};
+    if (rank.calls == calls_) return next;
+    const std::size_t lanes = rank.end_lane - rank.first_lane;
+    for (std::size_t i = 0; i < lanes; ++i) {
+      const std::size_t lane = rank.first_lane + (rank.turn - rank.first_lane + i) % lanes;
+      const Picoseconds start = start_of(rank, lanes_[lane]);
+      if (start < next.second) next = {lane, start};
+    }
+    return next;
+  }
+
+  std::uint64_t piece_of(const LaneState& lane) const { return lane.done / lane.steps; }
+  bool ended(const LaneState& lane) const { return lane.done == pieces_ * lane.steps; }
+  const PricedStep& step_of(const LaneState& lane) const {
+    return steps_[lane.first_step + lane.done % lane.steps];
+  }
+  std::size_t last(const LaneState& lane) const { return piece_of(lane) + 1 == pieces_ ? 1 : 0; }
+  // A later empty piece is left out, as the engine does.
+  bool moves(const LaneState& lane) const {
+    return piece_of(lane) == 0 || step_of(lane).bytes[last(lane)] > 0;
+  }
+
+  Picoseconds start_of(const RankState& rank, const LaneState& lane) const {
+    if (ended(lane) || must_wait(rank, lane)) return kNever;
+    if (!moves(lane)) return 0;
+    const PricedStep& step = step_of(lane);
+    const int* channels = channels_of_steps_.data() + step.first_channel;
+    Picoseconds start = 0;
+    for (std::uint32_t k = 0; k < step.receives + step.sends; ++k) {
+      const Channel& channel = channels_[channels[k]];
+      start = std::max(start, k < step.receives ? channel.next_message() : channel.next_room());
+    }
+    return start;
+  }
+
+  bool must_wait(const RankState& rank, const LaneState& lane) const {
+    const After& after = step_of(lane).after;
+    const auto back = static_cast<std::uint64_t>(after.pieces_back);
+    if (after.lane < 0 || piece_of(lane) < back) return false;
+    const LaneState& other = lanes_[rank.first_lane + static_cast<std::size_t>(after.lane)];
+    return other.done <=
+           (piece_of(lane) - back) * other.steps + static_cast<std::uint64_t>(after.step);
+  }
+
+  static void pass(Core& core, Picoseconds time) {
+    core.time += time;
+    core.busy += time;
+  }
+
+  void perform(RankState& rank, std::size_t number, Core& core) {
+    LaneState& lane = lanes_[number];
+    if (moves(lane)) {
+      pass(core, step_of(lane).cost[last(lane)]);
+      move_messages(step_of(lane), last(lane), core.time);
+    }
+    rank.turn = number + 1 == rank.end_lane ? rank.first_lane : number + 1;
+    const std::uint64_t piece = piece_of(lane);
+    ++lane.done;
+    if (piece_of(lane) != piece) {
+      Picoseconds& end = ends_[rank.calls * pieces_ + piece];
+      end = std::max(end, core.time);
+    }
+    if (!ended(lane) || --rank.busy_lanes > 0) return;
+    pass(core, cluster_.costs.call);
+    if (++rank.calls < calls_) begin_call(rank);
+  }
+
+  void move_messages(const PricedStep& step, std::size_t last, Picoseconds now) {
+    const bool large = step.bytes[last] > kInlineBytes;
+    const int* channels = channels_of_steps_.data() + step.first_channel;
+    for (std::uint32_t k = 0; k < step.receives; ++k) {
+      Channel& channel = channels_[channels[k]];
+      ++channel.received;
+      if (channel.answers >= 0)
+        channels_[channel.answers].freed.push_back(now);  // of the own message under it
+      if (channel.answered) continue;
+      channel.freed.push_back(now + channel.costs.latency);
+      wake(channel.from, channel.freed.back());
+    }
+    for (std::uint32_t k = step.receives; k < step.receives + step.sends; ++k) {
+      Channel& channel = channels_[channels[k]];
+      Picoseconds gone = now;
+      if (channel.by_line) {  // behind what has been sent before
+        Picoseconds& line = lines_[cluster_.machine_of[channel.from]];
+        gone = line = std::max(line, now) + moving(step.bytes[last], cluster_.costs.line_kib);
+      }
+      channel.seen.push_back(gone + channel.costs.latency + (large ? channel.costs.payload : 0));
+      wake(channel.to, channel.seen.back());
+    }
+  }
+
+  void wake(int rank, Picoseconds time) {
+    Core& core = cores_[cluster_.core_of[rank]];
+    if (core.waits) core.time = std::min(core.time, std::max(core.since, time));
+  }
+
+  const Cluster& cluster_;
+  const std::uint64_t pieces_;
+  const int calls_;
+  std::vector<Core> cores_;
+  std::vector<RankState> ranks_;
+  std::vector<LaneState> lanes_;
+  std::vector<PricedStep> steps_;
+  std::vector<int> channels_of_steps_;
+  std::vector<Channel> channels_;
+  std::unordered_map<std::uint64_t, int> ids_;
+  std::vector<Picoseconds> ends_;   // of each piece of each call: in the slowest rank
+  std::vector<Picoseconds> lines_;  // of each machine: when all is gone that was sent
+};
+
+}  // namespace
+
+LinkKind Cluster::link_between(int a, int b) const {
+  if (machine_of[a] != machine_of[b]) return LinkKind::other_machine;
+  return core_of[a] == core_of[b] ? LinkKind::same_core : link;
+}
+
+Cluster cluster_of(const MachineCosts& costs, std::vector<int> machine_of, int cores, LinkKind link,
+                   std::size_t ring_bytes) {
+  assert(!machine_of.empty() && cores > 0);
+  Cluster cluster{costs, {}, std::move(machine_of), link, ring_bytes};
+  std::map<int, int> ranks;                    // so far, by machine
+  std::map<std::pair<int, int>, int> numbers;  // of the cores that are used
+  for (const int machine : cluster.machine_of) {
+    const auto number = static_cast<int>(numbers.size());
+    const std::pair core(machine, ranks[machine]++ % cores);
+    cluster.core_of.push_back(numbers.try_emplace(core, number).first->second);
+  }
+  return cluster;
+}
+
+Cluster one_machine(const MachineCosts& costs, int ranks, int cores, LinkKind link,
+                    std::size_t ring_bytes) {
+  return cluster_of(costs, std::vector<int>(static_cast<std::size_t>(ranks)), cores, link,
+                    ring_bytes);
+}
+
+Picoseconds simulate(std::span<const Program> programs, const Cluster& cluster) {
+  return Run(programs, cluster).run(programs[0].pieces);
+}
+
+}  // namespace tutti

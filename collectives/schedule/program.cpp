@@ -1,0 +1,349 @@
+#include "collectives/schedule/program.h"
+
+#include <algorithm>
+#include <bit>
+#include <cassert>
+
+#include <fmt/format.h>
+
+#include <tutti/error.hpp>
+
+#include "collectives/schedule/answers.h"
+#include "collectives/schedule/loans.h"
+#include "collectives/schedule/semantics.h"
+#include "compute/fixed_point.h"
+
+namespace tutti {
+namespace {
+
+constexpr std::size_t kAlign =
+    64;  // chunks start on cache lines: no line is written by two ranks' steps
+
+constexpr std::uint64_t ceil_div(std::uint64_t a, std::uint64_t b) { return (a + b - 1) / b; }
+constexpr std::uint64_t round_up(std::uint64_t a, std::uint64_t b) { return ceil_div(a, b) * b; }
+
+std::uint64_t elements_of_line(std::size_t element_bytes) {
+  return kAlign % element_bytes == 0 ? kAlign / element_bytes : 1;
+}
+
+std::uint64_t most_elements(std::size_t element_bytes, int widest, std::size_t message_bytes) {
+  return message_bytes / static_cast<std::size_t>(widest) / least_chunk_bytes(element_bytes) *
+         elements_of_line(element_bytes);
+}
+
+/// The cut where lengths are not known: pieces are as large as messages allow.
+Cut full_pieces(std::size_t element_bytes, int widest, std::size_t message_bytes) {
+  const std::uint64_t most = most_elements(element_bytes, widest, message_bytes);
+  return {1, most, {most, most}, most};
+}
+
+std::uint16_t port_of(std::vector<Program::Port>& ports, int peer, int channel) {
+  const auto found = std::find_if(ports.begin(), ports.end(), [&](const Program::Port& port) {
+    return port.peer == peer && port.channel == channel;
+  });
+  if (found != ports.end()) return static_cast<std::uint16_t>(found - ports.begin());
+  ports.push_back({peer, channel});
+  return static_cast<std::uint16_t>(ports.size() - 1);
+}
+
+bool uses(const Step& step, Place place) {
+  const auto is = [place](const Operand& operand) { return operand.place == place; };
+  return std::any_of(step.in.begin(), step.in.end(), is) ||
+         std::any_of(step.out.begin(), step.out.end(), is);
+}
+
+bool is_peer(const Operand& operand) { return operand.place == Place::peer; }
+bool is_output(const Operand& operand) { return operand.place == Place::output; }
+bool is_of_call(const Operand& operand) {
+  return operand.place == Place::input || operand.place == Place::output;
+}
+
+// Counts bytes, as a copy does: the engine shifts, and elements are of any size.
+void combine_own(const CombineArgs& args) {
+  CombineArgs elements = args;
+  elements.count /= args.extras->user->element_bytes;
+  try {
+    combine_user(elements);
+  } catch (const std::exception& thrown) {
+    throw ReductionThrew{thrown.what()};
+  } catch (...) {
+    throw ReductionThrew{"something that is no std::exception"};
+  }
+}
+
+class Compiler {
+ public:
+  Compiler(const Schedule& schedule, const CallSignature& call, std::size_t message_bytes,
+           bool lends, Stripe stripe)
+      : schedule_(schedule),
+        lends_(lends && call.lengths == 0 && !call.wide),
+        held_bytes_(element_bytes(call.type, call.reduction)),
+        moved_bytes_(moved_bytes(call)),
+        cut_(call.lengths == 0 ? tutti::cut(schedule.layout, call.count, moved_bytes_,
+                                            schedule.chunks, schedule.widest, message_bytes)
+                               : full_pieces(moved_bytes_, schedule.widest, message_bytes)) {
+    program_.call = call;
+    program_.variable = call.lengths != 0;
+    program_.lends = lends_;
+    program_.stripe = stripe;
+    program_.fingerprint = fingerprint(call);
+    program_.pieces = cut_.pieces;
+    program_.piece_bytes = cut_.piece_elements * held_bytes_;
+    program_.widening = std::countr_zero(moved_bytes_) - std::countr_zero(held_bytes_);
+    for (const int last : {0, 1}) {
+      program_.chunk_bytes[last] = cut_.chunk_elements[last] * moved_bytes_;
+      program_.segment_stride[last] =
+          (blocks() ? call.count : cut_.chunk_elements[last]) * held_bytes_;
+    }
+    program_.scratch_stride =
+        round_up(std::max(program_.chunk_bytes[0], program_.chunk_bytes[1]), kAlign);
+    program_.scratch_bytes =
+        program_.scratch_stride * static_cast<std::uint64_t>(schedule.scratch_chunks);
+  }
+
+  Program run() {
+    if (lends_) loans_ = collectives::loans(schedule_);
+    for (const Lane& lane : schedule_.lanes) {
+      program_.lanes.push_back({static_cast<std::uint32_t>(program_.steps.size()),
+                                static_cast<std::uint32_t>(lane.steps.size())});
+      answered_ = collectives::answered_peers(lane);
+      for (const Step& step : lane.steps) add(lane, step);
+    }
+    return std::move(program_);
+  }
+
+ private:
+  bool blocks() const { return schedule_.layout == Layout::blocks; }
+
+  const CallSignature& call() const { return program_.call; }
+
+  // Bytes in a message of chunks [first, first + count) in a full or in the last piece.
+  std::uint64_t slice_bytes(int first, int count, int last) const {
+    if (blocks())
+      return static_cast<std::uint64_t>(count) * cut_.chunk_elements[last] * moved_bytes_;
+    const std::uint64_t all = last != 0 ? cut_.last_elements : cut_.piece_elements;
+    const std::uint64_t width = cut_.chunk_elements[last];
+    const std::uint64_t begin =
+        std::min<std::uint64_t>(static_cast<std::uint64_t>(first) * width, all);
+    const std::uint64_t end =
+        std::min<std::uint64_t>(static_cast<std::uint64_t>(first + count) * width, all);
+    return (end - begin) * moved_bytes_;
+  }
+
+  // Offset of a chunk of the first piece.
+  std::uint64_t offset(const Operand& operand, int last) const {
+    const auto index = static_cast<std::uint64_t>(operand.index);
+    if (operand.place == Place::scratch) return index * program_.scratch_stride;
+    if (!blocks()) return index * program_.segment_stride[last];
+    if (program_.variable) return block_number(operand);
+    if (collectives::holds_one_block(schedule_.what, operand.place)) {
+      assert(operand.index == schedule_.rank);
+      return 0;
+    }
+    const int block = collectives::position(schedule_.what, schedule_.ranks, operand);
+    return static_cast<std::uint64_t>(block) * program_.segment_stride[last];
+  }
+
+  std::uint32_t block_number(const Operand& operand) const {
+    const int position = collectives::position(schedule_.what, schedule_.ranks, operand);
+    return static_cast<std::uint32_t>(position +
+                                      (operand.place == Place::output ? schedule_.ranks : 0));
+  }
+
+  // Where the table has the length of a step's first chunk.
+  std::uint32_t first_block(int chunk) const {
+    assert(collectives::length_known(collectives::seat_of(schedule_), chunk));
+    const bool given = schedule_.what != Collective::all_to_all ||
+                       collectives::input_exists(collectives::seat_of(schedule_), chunk);
+    return block_number({given ? Place::input : Place::output, chunk});
+  }
+
+  void add(const Lane& lane, const Step& step) {
+    Program::Step flat{};
+    flat.first_operand = static_cast<std::uint32_t>(program_.operands.size());
+    flat.inputs = static_cast<std::uint16_t>(step.in.size());
+    flat.outputs = static_cast<std::uint16_t>(step.out.size());
+    flat.receives =
+        static_cast<std::uint16_t>(std::count_if(step.in.begin(), step.in.end(), is_peer));
+    flat.posts =
+        static_cast<std::uint16_t>(std::count_if(step.out.begin(), step.out.end(), is_peer));
+    const bool apart =
+        program_.variable || (blocks() && cut_.pieces > 1) || uses(step, Place::scratch);
+    flat.segments = apart ? static_cast<std::uint32_t>(step.count) : 1;
+    if (program_.variable) flat.first_block = first_block(step.chunk);
+    for (const int last : {0, 1}) flat.bytes[last] = slice_bytes(step.chunk, step.count, last);
+    flat.divide_by = step.completes && program_.call.op == Op::avg
+                         ? static_cast<std::uint32_t>(schedule_.ranks)
+                         : 1;
+    const CombineExtras extras = extras_of(step);
+    const bool computes =
+        collectives::reduces(schedule_.what) &&
+        (step.in.size() > 1 || flat.divide_by > 1 || extras.premultiplied_inputs != 0 ||
+         call().wide || (call().reproducible && schedule_.ranks == 1));
+    flat.combine = computes ? kernel(step) : combine_copy;
+    flat.copies = !computes;
+    flat.element_shift = computes && call().reduction == 0 ? std::countr_zero(moved_bytes_) : 0;
+    if (call().wide || call().reduction != 0 || premultiplies()) program_.extras.push_back(extras);
+    flat.after = step.after;
+    for (const Operand& operand : step.in)
+      add(operand, port_of(program_.receives, operand, lane.receives_on));
+    for (std::size_t k = 0; k < step.out.size(); ++k) {
+      const Operand& operand = step.out[k];
+      if (operand.place == Place::output && k < 64) flat.results |= std::uint64_t{1} << k;
+      add(operand, port_of(program_.sends, operand, lane.sends_on));
+    }
+    pair_answers(step, &program_.operands[flat.first_operand]);
+    if (lends_ && flat.segments == 1) {
+      const std::size_t number = program_.steps.size() - program_.lanes.back().first_step;
+      const collectives::Loan& loan = loans_[program_.lanes.size() - 1][number];
+      if (loan.operand >= flat.inputs || (loan.operand >= 0 && !computes)) lend(loan, step, flat);
+    }
+    program_.widest_step = std::max(program_.widest_step, step.in.size() + step.out.size());
+    program_.steps.push_back(flat);
+  }
+
+  bool premultiplies() const {
+    return collectives::reduces(schedule_.what) && call().reduction == 0 &&
+           call().op == Op::premul_sum;
+  }
+
+  CombineFunction kernel(const Step& step) const {
+    if (call().reduction != 0) return combine_own;
+    if (call().reproducible && step.in.size() == static_cast<std::size_t>(schedule_.ranks))
+      return fixed_point_sum(call().type);
+    return combine_function(call().type, call().op,
+                            call().wide ? accumulation_type(call().type) : call().type);
+  }
+
+  CombineExtras extras_of(const Step& step) const {
+    CombineExtras extras;
+    for (std::size_t k = 0; k < step.in.size() && k < kMostMarked; ++k) {
+      const std::uint64_t bit = std::uint64_t{1} << k;
+      if (premultiplies() && step.in[k].place == Place::input) extras.premultiplied_inputs |= bit;
+      if (call().wide && !is_of_call(step.in[k])) extras.wide_inputs |= bit;
+    }
+    for (std::size_t k = 0; k < step.out.size() && k < kMostMarked; ++k)
+      if (call().wide && !is_of_call(step.out[k])) extras.wide_outputs |= std::uint64_t{1} << k;
+    const bool marks = premultiplies() || call().wide;
+    assert(!marks || std::max(step.in.size(), step.out.size()) <= kMostMarked);
+    return extras;
+  }
+
+  void pair_answers(const Step& step, Program::Operand* flat) const {
+    for (std::size_t k = 0; k < step.in.size(); ++k) {
+      if (!is_peer(step.in[k]) ||
+          !std::binary_search(answered_.begin(), answered_.end(), step.in[k].index))
+        continue;
+      const auto answer = std::find(step.out.begin(), step.out.end(), step.in[k]);
+      const std::size_t partner = step.in.size() + (answer - step.out.begin());
+      flat[k].partner = static_cast<std::uint16_t>(partner);
+      flat[partner].partner = static_cast<std::uint16_t>(k);
+    }
+  }
+
+  void lend(const collectives::Loan& loan, const Step& step, const Program::Step& flat) {
+    for (std::size_t k = 0; k < step.out.size(); ++k) {
+      if (!is_peer(step.out[k])) continue;
+      Program::Operand& message = program_.operands[flat.first_operand + flat.inputs + k];
+      message.lender = static_cast<std::uint16_t>(loan.operand);
+      message.lent_in_place = loan.in_place;
+      message.comes_back = loan.answered;
+      const Operand output{Place::output, step.chunk};
+      if (loan.answered) message.offset = {offset(output, 0), offset(output, 1)};
+    }
+  }
+
+  std::uint16_t port_of(std::vector<Program::Port>& ports, const Operand& operand,
+                        int channel) const {
+    if (operand.place != Place::peer) return 0;
+    assert(channel < kStripeChannels || program_.stripe.of == 1);
+    const int first = static_cast<int>(program_.stripe.number) * kStripeChannels;
+    return tutti::port_of(ports, operand.index, first + channel);
+  }
+
+  void add(const Operand& operand, std::uint16_t port) {
+    Program::Operand flat{};
+    flat.place = operand.place;
+    flat.port = port;
+    if (operand.place != Place::peer) flat.offset = {offset(operand, 0), offset(operand, 1)};
+    program_.operands.push_back(flat);
+  }
+
+  const Schedule& schedule_;
+  const bool lends_;
+  std::vector<std::vector<collectives::Loan>> loans_;  // by lane and step, if it lends
+  const std::size_t held_bytes_;                       // of an element in the call's buffers
+  const std::size_t moved_bytes_;                      // in messages and scratch
+  const Cut cut_;
+  std::vector<int> answered_;  // peers, of the lane being compiled
+  Program program_;
+};
+
+}  // namespace
+
+Cut cut(Layout layout, std::uint64_t count, std::size_t element_bytes, int chunks, int widest,
+        std::size_t message_bytes) {
+  assert(element_bytes > 0 && chunks > 0 && widest > 0);
+  const std::uint64_t line = elements_of_line(element_bytes);
+  const std::uint64_t chunk_most = most_elements(element_bytes, widest, message_bytes);
+  assert(chunk_most > 0);
+  // A piece is `parts` chunks side by side (whole), or the same share of every block (blocks).
+  const auto parts =
+      layout == Layout::whole ? static_cast<std::uint64_t>(chunks) : std::uint64_t{1};
+  const std::uint64_t fewest = std::max<std::uint64_t>(1, ceil_div(count, parts * chunk_most));
+  Cut result{};
+  // Pieces of equal size, rather than full ones and a small rest.
+  result.piece_elements = std::max(parts * line, round_up(ceil_div(count, fewest), parts * line));
+  result.pieces = std::max<std::uint64_t>(1, ceil_div(count, result.piece_elements));
+  result.last_elements = count - (result.pieces - 1) * result.piece_elements;
+  result.chunk_elements[0] = result.piece_elements / parts;
+  result.chunk_elements[1] = layout == Layout::whole
+                                 ? round_up(ceil_div(result.last_elements, parts), line)
+                                 : result.last_elements;
+  return result;
+}
+
+std::size_t least_chunk_bytes(std::size_t element_bytes) {
+  return elements_of_line(element_bytes) * element_bytes;
+}
+
+std::size_t moved_bytes(const CallSignature& call) {
+  return call.wide ? size_of(accumulation_type(call.type))
+                   : element_bytes(call.type, call.reduction);
+}
+
+Facts facts_of(std::span<const Schedule> schedules) {
+  Facts facts;
+  for (const Schedule& schedule : schedules) {
+    facts.widest = std::max(facts.widest, schedule.widest);
+    std::vector<bool> written(static_cast<std::size_t>(schedule.chunks));
+    for (const Lane& lane : schedule.lanes) {
+      facts.channels = std::max({facts.channels, lane.receives_on + 1, lane.sends_on + 1});
+      for (const Step& step : lane.steps) {
+        facts.most_operands = std::max({facts.most_operands, step.in.size(), step.out.size()});
+        if (step.in.size() != static_cast<std::size_t>(schedule.ranks) &&
+            (step.in.size() > 1 || step.completes))
+          facts.reduces_at_once = false;
+        if (!std::any_of(step.out.begin(), step.out.end(), is_output)) continue;
+        for (int chunk = step.chunk; chunk < step.chunk + step.count; ++chunk) {
+          if (written[static_cast<std::size_t>(chunk)]) facts.rewrites_output = true;
+          written[static_cast<std::size_t>(chunk)] = true;
+        }
+      }
+    }
+  }
+  return facts;
+}
+
+Program compile(const Schedule& schedule, const CallSignature& call, std::size_t message_bytes,
+                bool lends, Stripe stripe) {
+  const std::size_t room = message_bytes / least_chunk_bytes(moved_bytes(call));
+  if (static_cast<std::size_t>(schedule.widest) > room)
+    throw Error(ErrorKind::unavailable,
+                fmt::format("{}: a step moves {} chunks, but messages of {} bytes hold {}; raise "
+                            "TUTTI_MESSAGE_BYTES and TUTTI_RING_BYTES, or leave them out",
+                            to_string(schedule.what), schedule.widest, message_bytes, room));
+  return Compiler(schedule, call, message_bytes, lends, stripe).run();
+}
+
+}  // namespace tutti

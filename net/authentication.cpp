@@ -1,0 +1,206 @@
+#include "net/authentication.h"
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+
+#include <cassert>
+#include <cstddef>
+#include <optional>
+#include <type_traits>
+
+#include <tutti/error.hpp>
+
+#include "common/bytes.h"
+
+namespace tutti {
+namespace {
+
+// So that no proof of one role or message is one of another.
+constexpr std::string_view kInitiatorLabel = "tutti initiator 1\n";
+constexpr std::string_view kAcceptorLabel = "tutti acceptor 1\n";
+constexpr std::string_view kTlsLabel = "tutti tls 1\n";
+static_assert(std::is_same_v<TlsKey, Proof>);
+
+Nonce make_nonce(Random& random) {
+  Nonce nonce;
+  for (std::uint64_t& word : nonce) word = random.next();
+  return nonce;
+}
+
+Proof prove(const Secret& secret, std::string_view label, const AuthHello& hello,
+            const AuthChallenge& challenge, std::string_view more = {}) {
+  std::string said(label);
+  said.append(bytes_of(hello)).append(bytes_of(challenge)).append(more);
+  Proof proof{};
+  unsigned bytes = 0;
+  const std::string_view key = secret.bytes();
+  // An empty key must still be a pointer.
+  const auto* made =
+      HMAC(EVP_sha256(), key.empty() ? "" : key.data(), static_cast<int>(key.size()),
+           reinterpret_cast<const unsigned char*>(said.data()), said.size(), proof.data(), &bytes);
+  if (made == nullptr || bytes != proof.size())
+    throw Error(ErrorKind::unavailable,
+                "OpenSSL has no HMAC-SHA-256: connections to other ranks "
+                "cannot be authenticated");
+  return proof;
+}
+
+// In a time that says nothing about where they differ.
+bool same(const Proof& a, const Proof& b) noexcept {
+  return CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+template <typename Message>
+std::optional<Message> take(std::string_view& input) {
+  const auto message = fixed_part<Message>(input);
+  if (message) input.remove_prefix(sizeof *message);
+  return message;
+}
+
+std::string_view verdict_bytes(const AuthResult& result) {
+  return bytes_of(result).substr(0, offsetof(AuthResult, proof));
+}
+
+}  // namespace
+
+std::string_view describe(AuthFailure failure) noexcept {
+  switch (failure) {
+    case AuthFailure::none: return "has let this rank in";
+    case AuthFailure::not_tutti: return "does not speak as tutti does; choose another port";
+    case AuthFailure::other_version:
+      return "speaks another version of the protocol; run the same build of tutti on all ranks";
+    case AuthFailure::no_secret_here:
+      return "has a secret and this rank has none; give all ranks the same TUTTI_SECRET_FILE or "
+             "TUTTI_SECRET";
+    case AuthFailure::no_secret_there:
+      return "has no secret and trusts the network, and this rank has one; give all ranks the same "
+             "TUTTI_SECRET_FILE or TUTTI_SECRET, or none of them";
+    case AuthFailure::wrong_secret:
+      return "has another secret than this rank, so it is another job's or one of the two was "
+             "started with the wrong TUTTI_SECRET_FILE or TUTTI_SECRET";
+    case AuthFailure::other_job:
+      return "has this rank's secret and belongs to a job of another name; give each job a port of "
+             "its own";
+    case AuthFailure::other_place:
+      return "is another rank than this one looks for; start the job again";
+    case AuthFailure::no_tls_here:
+      return "encrypts its connections and this rank does not; set TUTTI_TLS=yes on all ranks, or "
+             "on none of them";
+    case AuthFailure::no_tls_there:
+      return "does not encrypt its connections and this rank does; set TUTTI_TLS=yes on all ranks, "
+             "or on none of them";
+    case AuthFailure::no_tls_key:
+      return "is to be encrypted to, and this rank has no secret to take keys from; give all ranks "
+             "the same TUTTI_SECRET_FILE or TUTTI_SECRET";
+  }
+  return "";
+}
+
+AuthInitiator::AuthInitiator(const Secret& secret, const Claim& claim, Random& random)
+    : secret_(secret) {
+  hello_.has_secret = secret ? 1 : 0;
+  hello_.purpose = claim.purpose;
+  hello_.initiator = claim.initiator;
+  hello_.acceptor = claim.acceptor;
+  hello_.tls = claim.tls ? 1 : 0;
+  hello_.job = claim.job;
+  hello_.nonce = make_nonce(random);
+}
+
+AuthInitiator::State AuthInitiator::advance(std::string_view& input, std::string& output) {
+  if (state_ == State::begin) {
+    if (hello_.tls == 1 && !secret_) return state_ = fail(AuthFailure::no_tls_key);
+    output.append(bytes_of(hello_));
+    state_ = State::challenge;
+  }
+  if (state_ == State::challenge)
+    if (const auto challenge = take<AuthChallenge>(input)) state_ = answer(*challenge, output);
+  if (state_ == State::result)
+    if (const auto result = take<AuthResult>(input)) state_ = judge(*result);
+  return state_;
+}
+
+AuthInitiator::State AuthInitiator::fail(AuthFailure failure) noexcept {
+  failure_ = failure;
+  return State::failed;
+}
+
+AuthInitiator::State AuthInitiator::answer(const AuthChallenge& challenge, std::string& output) {
+  if (challenge.magic != kAuthMagic) return fail(AuthFailure::not_tutti);
+  if (challenge.version != kAuthVersion) return fail(AuthFailure::other_version);
+  if (secret_ && challenge.has_secret == 0) return fail(AuthFailure::no_secret_there);
+  if (!secret_ && challenge.has_secret != 0) return fail(AuthFailure::no_secret_here);
+  challenge_ = challenge;
+  output.append(bytes_of(AuthProof{prove(secret_, kInitiatorLabel, hello_, challenge_)}));
+  return State::result;
+}
+
+AuthInitiator::State AuthInitiator::judge(const AuthResult& result) {
+  const Proof proof = prove(secret_, kAcceptorLabel, hello_, challenge_, verdict_bytes(result));
+  if (!same(proof, result.proof)) return fail(AuthFailure::wrong_secret);
+  switch (result.verdict) {
+    case AuthVerdict::welcome: return State::done;
+    case AuthVerdict::other_job: return fail(AuthFailure::other_job);
+    case AuthVerdict::other_place: return fail(AuthFailure::other_place);
+    case AuthVerdict::other_tls:
+      return fail(hello_.tls == 0 ? AuthFailure::no_tls_here : AuthFailure::no_tls_there);
+    case AuthVerdict::wrong_secret: break;
+  }
+  return fail(AuthFailure::not_tutti);
+}
+
+TlsKey AuthInitiator::tls_key() const {
+  assert(state_ == State::done && hello_.tls == 1);
+  return prove(secret_, kTlsLabel, hello_, challenge_);
+}
+
+AuthAcceptor::AuthAcceptor(const Secret& secret, const Claim& expected, Random& random)
+    : secret_(secret), expected_(expected) {
+  challenge_.has_secret = secret ? 1 : 0;
+  challenge_.nonce = make_nonce(random);
+}
+
+AuthAcceptor::State AuthAcceptor::advance(std::string_view& input, std::string& output) {
+  if (state_ == State::hello)
+    if (const auto hello = take<AuthHello>(input)) state_ = challenge(*hello, output);
+  if (state_ == State::proof)
+    if (const auto proof = take<AuthProof>(input)) state_ = judge(*proof, output);
+  return state_;
+}
+
+AuthAcceptor::State AuthAcceptor::challenge(const AuthHello& hello, std::string& output) {
+  if (hello.magic != kAuthMagic) return State::failed;  // no answer helps
+  if (expected_.tls && !secret_) return State::failed;
+  output.append(bytes_of(challenge_));  // from which another version learns ours
+  if (hello.version != kAuthVersion || hello.tls > 1) return State::failed;
+  hello_ = hello;
+  return State::proof;
+}
+
+AuthAcceptor::State AuthAcceptor::judge(const AuthProof& proof, std::string& output) {
+  AuthResult result;
+  if (!same(proof.proof, prove(secret_, kInitiatorLabel, hello_, challenge_))) {
+    result.verdict = AuthVerdict::wrong_secret;
+    output.append(bytes_of(result));
+    return State::failed;
+  }
+  if (hello_.job != expected_.job) {
+    result.verdict = AuthVerdict::other_job;
+  } else if (hello_.purpose != expected_.purpose || hello_.acceptor != expected_.acceptor) {
+    result.verdict = AuthVerdict::other_place;
+  } else if ((hello_.tls == 1) != expected_.tls) {
+    result.verdict = AuthVerdict::other_tls;
+    failure_ = expected_.tls ? AuthFailure::no_tls_there : AuthFailure::no_tls_here;
+  }
+  result.proof = prove(secret_, kAcceptorLabel, hello_, challenge_, verdict_bytes(result));
+  output.append(bytes_of(result));
+  return result.verdict == AuthVerdict::welcome ? State::done : State::failed;
+}
+
+TlsKey AuthAcceptor::tls_key() const {
+  assert(state_ == State::done && hello_.tls == 1);
+  return prove(secret_, kTlsLabel, hello_, challenge_);
+}
+
+}  // namespace tutti

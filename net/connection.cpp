@@ -1,0 +1,56 @@
+#include "net/connection.h"
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <cerrno>
+#include <limits>
+
+namespace tutti::rendezvous {
+namespace {
+
+constexpr std::size_t kReadBytes = 64 << 10;
+
+// A queue that was once long does not keep its memory.
+void drop_front(std::string& queue, std::size_t& dropped) {
+  assert(dropped <= queue.size());
+  if (dropped == queue.size() && queue.capacity() > kReadBytes)
+    queue = std::string();
+  else
+    queue.erase(0, dropped);
+  dropped = 0;
+}
+
+}  // namespace
+
+bool Connection::receive() {
+  drop_front(inbox_, consumed_);
+  std::array<char, kReadBytes> buffer;
+  const iovec room{buffer.data(), buffer.size()};
+  ssize_t got = 0;
+  do {
+    got = stream_.read({&room, 1});
+    if (got < 0) return not_now(errno);
+    inbox_.append(buffer.data(), static_cast<std::size_t>(got));
+  } while (got == static_cast<ssize_t>(buffer.size()) && stream_.tls() != nullptr);
+  return got != 0;
+}
+
+bool Connection::flush() {
+  while (sent_ < outbox_.size()) {
+    const iovec piece{outbox_.data() + sent_, outbox_.size() - sent_};
+    const ssize_t put = stream_.write({&piece, 1});
+    if (put < 0) return not_now(errno);
+    sent_ += static_cast<std::size_t>(put);
+  }
+  drop_front(outbox_, sent_);
+  return stream_.flush();
+}
+
+int poll_milliseconds(TimePoint deadline) {
+  const auto left = deadline - std::chrono::steady_clock::now();
+  const auto count = std::chrono::ceil<std::chrono::milliseconds>(left).count();
+  return static_cast<int>(std::clamp<std::int64_t>(count, 0, std::numeric_limits<int>::max()));
+}
+
+}  // namespace tutti::rendezvous

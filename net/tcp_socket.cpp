@@ -1,0 +1,268 @@
+#include "net/tcp_socket.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+#include <tutti/error.hpp>
+
+#include "common/text.h"
+#include "common/thread.h"
+#include "net/connection.h"
+#include "net/this_machine.h"
+
+namespace tutti::rendezvous {
+namespace {
+
+constexpr int kKeepIdleS = 10, kKeepIntervalS = 5, kKeepCount = 4;
+
+const sockaddr* generic(const sockaddr_storage& address) noexcept {
+  return reinterpret_cast<const sockaddr*>(&address);
+}
+
+void set_option(int socket, int level, int option, int value) {
+  static_cast<void>(setsockopt(socket, level, option, &value, sizeof value));
+}
+
+Fd plain_socket(int family) {
+  return Fd(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+
+std::string congestion_control(int socket) {
+  std::array<char, 64> name{};
+  socklen_t bytes = name.size() - 1;
+  if (getsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, name.data(), &bytes) != 0) return {};
+  return name.data();
+}
+
+bool set_congestion_control(int socket, std::string_view name) {
+  return setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, name.data(),
+                    static_cast<socklen_t>(name.size())) == 0;
+}
+
+// BBR sends at the rate that it has measured, by timers. Over a short line, where ranks send in
+// bursts and wait for each other, that is too little and too late (docs/performance.md). It has to
+// be left before there is a connection: a socket that has begun to pace goes on.
+bool is_bbr(std::string_view name) { return name.starts_with("bbr"); }
+
+Fd new_socket(int family) {
+  Fd made = plain_socket(family);
+  if (made && is_bbr(congestion_control(made.get())) &&
+      !set_congestion_control(made.get(), "cubic"))
+    static_cast<void>(set_congestion_control(made.get(), "reno"));
+  return made;
+}
+
+// The system's own: where packets are lost on long lines BBR is far ahead.
+void take_system_congestion_control(int socket) {
+  const Fd fresh = plain_socket(AF_INET);
+  const std::string name = fresh ? congestion_control(fresh.get()) : std::string();
+  if (is_bbr(name)) static_cast<void>(set_congestion_control(socket, name));
+}
+
+Found look_up(const SocketAddress& where, int flags) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags | AI_NUMERICSERV;
+  addrinfo* first = nullptr;
+  const int error =
+      getaddrinfo(where.host.c_str(), std::to_string(where.port).c_str(), &hints, &first);
+  Found found;
+  if (error != 0) {
+    found.why_not = fmt::format("the name {} is not known: {}", shown(where.host),
+                                error == EAI_SYSTEM ? std::strerror(errno) : gai_strerror(error));
+    return found;
+  }
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> list(first, freeaddrinfo);
+  for (const addrinfo* at = list.get(); at != nullptr; at = at->ai_next) {
+    TcpPlace place;
+    place.bytes =
+        static_cast<socklen_t>(std::min<std::size_t>(at->ai_addrlen, sizeof place.address));
+    std::memcpy(&place.address, at->ai_addr, place.bytes);
+    found.places.push_back(place);
+  }
+  return found;
+}
+
+TcpPlace any_place(int family, int port) {
+  TcpPlace any;
+  if (family == AF_INET6) {
+    sockaddr_in6 v6{};
+    v6.sin6_family = AF_INET6;
+    v6.sin6_port = htons(static_cast<std::uint16_t>(port));
+    any.bytes = sizeof v6;
+    std::memcpy(&any.address, &v6, sizeof v6);
+  } else {
+    sockaddr_in v4{};
+    v4.sin_family = AF_INET;
+    v4.sin_port = htons(static_cast<std::uint16_t>(port));
+    any.bytes = sizeof v4;
+    std::memcpy(&any.address, &v4, sizeof v4);
+  }
+  return any;
+}
+
+// In order of preference: [::] takes IPv4 as well.
+std::vector<TcpPlace> places_to_listen(const SocketAddress& where) {
+  const bool localhost = strcasecmp(where.host.c_str(), "localhost") == 0;
+  const SocketAddress numeric{localhost ? "127.0.0.1" : where.host, where.port};
+  Found found = look_up(numeric, AI_NUMERICHOST);
+  if (!found.places.empty() && is_this_machine(numeric.host)) return found.places;
+  return {any_place(AF_INET6, where.port), any_place(AF_INET, where.port)};
+}
+
+// A connection to a free port of this machine may be given that very port as its own, and is then
+// connected to itself.
+bool is_connected_to_itself(int socket) {
+  TcpPlace own, other;
+  own.bytes = other.bytes = sizeof own.address;
+  return getsockname(socket, reinterpret_cast<sockaddr*>(&own.address), &own.bytes) == 0 &&
+         getpeername(socket, reinterpret_cast<sockaddr*>(&other.address), &other.bytes) == 0 &&
+         own.bytes == other.bytes && std::memcmp(&own.address, &other.address, own.bytes) == 0;
+}
+
+// What follows the place.
+std::string why_refused(int error) {
+  switch (error) {
+    case ECONNREFUSED: return "refuses the connection: nobody listens there";
+    case ETIMEDOUT: return "does not answer: is the machine up, does a firewall drop packets?";
+    default: return fmt::format("cannot be reached: {}", std::strerror(error));
+  }
+}
+
+}  // namespace
+
+SocketAddress TcpPlace::socket_address() const {
+  std::array<char, NI_MAXHOST> host{};
+  std::array<char, NI_MAXSERV> port{};
+  if (getnameinfo(generic(address), bytes, host.data(), host.size(), port.data(), port.size(),
+                  NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+    return {};
+  return {host.data(), parse_number<int>(port.data()).value_or(0)};
+}
+
+Fd listen_tcp(const SocketAddress& where) {
+  int error = 0;
+  for (const TcpPlace& place : places_to_listen(where)) {
+    Fd socket = new_socket(place.address.ss_family);
+    if (!socket) {
+      error = errno;
+      continue;
+    }
+    set_option(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);  // over the last job's TIME_WAIT
+    if (place.address.ss_family == AF_INET6) set_option(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
+    if (bind(socket.get(), generic(place.address), place.bytes) == 0 &&
+        listen(socket.get(), SOMAXCONN) == 0)
+      return socket;
+    error = errno;
+    if (error == EADDRINUSE) break;
+  }
+  throw Error(ErrorKind::unavailable,
+              error == EADDRINUSE
+                  ? fmt::format("rank 0 cannot listen at {}: the port is in use, by another job or "
+                                "another program; choose another MASTER_PORT",
+                                to_text(where))
+                  : fmt::format("rank 0 cannot listen at {}: {}; see whether MASTER_ADDR names "
+                                "the machine on which rank 0 runs",
+                                to_text(where), std::strerror(error)));
+}
+
+int port_of(const Fd& listener) {
+  TcpPlace place;
+  place.bytes = sizeof place.address;
+  if (getsockname(listener.get(), reinterpret_cast<sockaddr*>(&place.address), &place.bytes) != 0)
+    return 0;
+  return place.socket_address().port;
+}
+
+std::vector<std::string> own_addresses() {
+  std::vector<std::string> texts;
+  ifaddrs* first = nullptr;
+  if (getifaddrs(&first) != 0) return texts;
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> list(first, freeifaddrs);
+  for (const ifaddrs* at = list.get(); at != nullptr; at = at->ifa_next) {
+    const bool usable = (at->ifa_flags & IFF_UP) != 0 && (at->ifa_flags & IFF_LOOPBACK) == 0;
+    if (!usable || at->ifa_addr == nullptr) continue;
+    TcpPlace place;
+    if (at->ifa_addr->sa_family == AF_INET) place.bytes = sizeof(sockaddr_in);
+    if (at->ifa_addr->sa_family == AF_INET6) place.bytes = sizeof(sockaddr_in6);
+    std::memcpy(&place.address, at->ifa_addr, place.bytes);
+    const std::string host = place.socket_address().host;
+    // A link-local address means something on its own link alone.
+    if (!host.empty() && host.find('%') == std::string::npos) texts.push_back(host);
+  }
+  return texts;
+}
+
+Found find_places(const SocketAddress& where, TimePoint deadline) {
+  if (Found numeric = look_up(where, AI_NUMERICHOST); !numeric.places.empty()) return numeric;
+  const auto found = call_within(deadline, [where] { return look_up(where, AI_ADDRCONFIG); });
+  if (found) return *found;
+  return {{}, fmt::format("no name server has said where {} is", shown(where.host))};
+}
+
+TcpConnecting begin_tcp(const TcpPlace& place) {
+  Fd socket = new_socket(place.address.ss_family);
+  if (!socket) return {{}, why_refused(errno)};
+  if (connect(socket.get(), generic(place.address), place.bytes) != 0 && errno != EINPROGRESS &&
+      errno != EINTR)
+    return {{}, why_refused(errno)};
+  return {std::move(socket), {}};
+}
+
+std::string why_not_connected(int socket) {
+  int error = 0;
+  socklen_t bytes = sizeof error;
+  if (getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &bytes) != 0) error = errno;
+  if (error == 0 && is_connected_to_itself(socket)) error = ECONNREFUSED;
+  return error == 0 ? std::string() : why_refused(error);
+}
+
+TcpConnecting connect_tcp(const TcpPlace& place, TimePoint deadline) {
+  TcpConnecting connecting = begin_tcp(place);
+  std::string why = connecting.why_not;
+  if (connecting.socket) {
+    pollfd waited{connecting.socket.get(), POLLOUT, 0};
+    int ready = 0;
+    do ready = poll(&waited, 1, poll_milliseconds(deadline));
+    while (ready < 0 && errno == EINTR);
+    why = ready > 0 ? why_not_connected(connecting.socket.get()) : why_refused(ETIMEDOUT);
+  }
+  if (!why.empty()) return {{}, fmt::format("{} {}", place.text(), why)};
+  tune(connecting.socket.get());
+  return connecting;
+}
+
+void tune(int socket) {
+  tune_data(socket, {});
+  set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT,
+             (kKeepIdleS + kKeepIntervalS * kKeepCount) * 1000);
+}
+
+std::chrono::microseconds there_and_back(int socket) noexcept {
+  tcp_info info{};
+  socklen_t bytes = sizeof info;
+  if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) return {};
+  return std::chrono::microseconds(info.tcpi_rtt);
+}
+
+void tune_data(int socket, std::chrono::microseconds there_and_back) {
+  if (!is_short(there_and_back)) take_system_congestion_control(socket);
+  set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+  set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, kKeepIdleS);
+  set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, kKeepIntervalS);
+  set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, kKeepCount);
+}
+
+}  // namespace tutti::rendezvous

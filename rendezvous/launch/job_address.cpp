@@ -1,0 +1,26 @@
+#include "rendezvous/launch/job_address.h"
+
+#include <fmt/format.h>
+
+#include "common/text.h"
+
+namespace tutti {
+
+std::string JobAddress::socket_name() const {
+  return port != 0 ? fmt::format("tutti-{}-{}", uid, port)
+                   : fmt::format("tutti-{}-job-{:016x}", uid, job_hash());
+}
+
+std::string JobAddress::place_name() const { return port != 0 ? "MASTER_PORT" : "job"; }
+
+std::string JobAddress::place() const {
+  return port != 0 ? fmt::format("MASTER_PORT {}", port) : fmt::format("job {}", shown(job));
+}
+
+std::uint64_t JobAddress::job_hash() const {
+  std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a: equal in every build, unlike std::hash
+  for (const char c : job) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  return hash;
+}
+
+}  // namespace tutti

@@ -1,0 +1,240 @@
+#include "rendezvous/store/file_store.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <thread>
+
+#include <tutti/error.hpp>
+
+#include "common/bytes.h"
+#include "common/text.h"
+
+namespace tutti {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr milliseconds kFirstPause{1}, kLongestPause{50};
+constexpr std::chrono::seconds kLeaving{5};
+constexpr std::size_t kReadBytes = 4 << 20;  // at once: several of the longest records
+constexpr const char* kLeft = "tutti/left";
+
+struct Record {
+  std::uint32_t key_bytes = 0, value_bytes = 0;
+};
+static_assert(sizeof(Record) == 8);
+
+std::string rank_key(int rank) { return fmt::format("tutti/rank/{}", rank); }
+
+// Tries until it has succeeded. False: the deadline has passed.
+bool try_until(Store::Deadline deadline, const std::function<bool()>& attempt) {
+  for (milliseconds pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+    if (attempt()) return true;
+    const auto now = steady_clock::now();
+    if (now >= deadline) return false;
+    std::this_thread::sleep_until(std::min<Store::Deadline>(deadline, now + pause));
+  }
+}
+
+}  // namespace
+
+/// The file, and what of it has been read.
+class FileStore::File {
+ public:
+  File(const std::string& path, int rank, int size) : path_(path), rank_(rank), size_(size) {}
+
+  // False: the rank stands in it, or it is about to go.
+  bool join(Deadline deadline) {
+    open_file();
+    const Lock lock(*this, deadline);
+    struct stat info {};
+    if (fstat(fd_.get(), &info) != 0 || info.st_nlink == 0) return false;
+    catch_up();
+    if (table_.find(rank_key(rank_)) != nullptr) return false;
+    append(rank_key(rank_), "");
+    joined_ = true;
+    return true;
+  }
+
+  ~File() {
+    if (!joined_) return;
+    try {
+      const Lock lock(*this, steady_clock::now() + kLeaving);
+      catch_up();
+      const std::int64_t left = table_.add(kLeft, 1);
+      append(kLeft, *table_.find(kLeft));
+      if (left == size_) unlink(path_.c_str());
+    } catch (const std::exception&) {
+      // The file stays; the next job at this path is told to remove it.
+    }
+  }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+
+  void set(std::string_view key, std::string_view value, Deadline deadline) {
+    const std::lock_guard own(mutex_);
+    const Lock lock(*this, deadline);
+    catch_up();
+    append(key, value);
+  }
+
+  std::int64_t add(std::string_view key, std::int64_t amount, Deadline deadline) {
+    const std::lock_guard own(mutex_);
+    const Lock lock(*this, deadline);
+    catch_up();
+    const std::int64_t sum = table_.add(key, amount);
+    append(key, fmt::format("{}", sum));
+    return sum;
+  }
+
+  bool look(std::string_view key, Deadline deadline, std::string& value) {
+    const std::lock_guard own(mutex_);
+    const Lock lock(*this, deadline);
+    catch_up();
+    const std::string* found = table_.find(key);
+    if (found != nullptr) value = *found;
+    return found != nullptr;
+  }
+
+  int rank() const noexcept { return rank_; }
+  const std::string& path() const noexcept { return path_; }
+
+ private:
+  // Of the whole file, against other processes.
+  class Lock {
+   public:
+    Lock(const File& file, Deadline deadline) : fd_(file.fd_.get()) {
+      if (!try_until(deadline, [this] { return change(F_WRLCK); }))
+        throw Error(ErrorKind::timeout,
+                    fmt::format("rank {}: the store {} was locked by others until the deadline",
+                                file.rank_, file.path_));
+    }
+    ~Lock() { change(F_UNLCK); }
+    Lock(const Lock&) = delete;
+    Lock& operator=(const Lock&) = delete;
+
+   private:
+    bool change(short type) const {
+      struct flock whole {};
+      whole.l_type = type;
+      whole.l_whence = SEEK_SET;
+      return fcntl(fd_, F_OFD_SETLK, &whole) == 0;
+    }
+    const int fd_;
+  };
+
+  [[noreturn]] void refuse(ErrorKind kind, std::string_view why) const {
+    throw Error(kind, fmt::format("rank {}: the store {}: {}", rank_, path_, why));
+  }
+
+  void open_file() {
+    fd_ = Fd(open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+    struct stat info {};
+    if (!fd_ || fstat(fd_.get(), &info) != 0) refuse(ErrorKind::usage, std::strerror(errno));
+    if (!S_ISREG(info.st_mode) || info.st_uid != geteuid() || (info.st_mode & 077) != 0)
+      refuse(ErrorKind::usage, "it is not a file of this user's alone (chmod 600)");
+    table_ = KeyTable();
+    read_bytes_ = 0;
+  }
+
+  // Under the lock. What a rank that was killed has left half written is not read, and goes with
+  // the next record.
+  void catch_up() {
+    while (read_some()) {
+    }
+  }
+
+  // False: nothing whole was left.
+  bool read_some() {
+    struct stat info {};
+    if (fstat(fd_.get(), &info) != 0) refuse(ErrorKind::unavailable, std::strerror(errno));
+    if (info.st_size < read_bytes_) refuse(ErrorKind::corrupt, "somebody has shortened it");
+    std::string news(std::min<std::size_t>(info.st_size - read_bytes_, kReadBytes), '\0');
+    const ssize_t got = pread(fd_.get(), news.data(), news.size(), read_bytes_);
+    if (got < 0) refuse(ErrorKind::unavailable, std::strerror(errno));
+    const off_t before = read_bytes_;
+    std::string_view rest = std::string_view(news).substr(0, static_cast<std::size_t>(got));
+    while (const auto record = fixed_part<Record>(rest)) {
+      if (record->key_bytes > kMaxKeyBytes || record->value_bytes > kMaxValueBytes)
+        refuse(ErrorKind::corrupt, "it holds something else");
+      const std::size_t bytes = sizeof *record + record->key_bytes + record->value_bytes;
+      if (rest.size() < bytes) break;
+      table_.set(rest.substr(sizeof *record, record->key_bytes),
+                 rest.substr(sizeof *record + record->key_bytes, record->value_bytes));
+      rest.remove_prefix(bytes);
+      read_bytes_ += static_cast<off_t>(bytes);
+    }
+    return read_bytes_ > before;
+  }
+
+  // Under the lock, when all has been read.
+  void append(std::string_view key, std::string_view value) {
+    std::string bytes(bytes_of(
+        Record{static_cast<std::uint32_t>(key.size()), static_cast<std::uint32_t>(value.size())}));
+    bytes.append(key).append(value);
+    if (ftruncate(fd_.get(), read_bytes_) != 0 ||
+        pwrite(fd_.get(), bytes.data(), bytes.size(), read_bytes_) !=
+            static_cast<ssize_t>(bytes.size()))
+      refuse(ErrorKind::unavailable, fmt::format("it cannot be written: {}", std::strerror(errno)));
+    table_.set(key, value);
+    read_bytes_ += static_cast<off_t>(bytes.size());
+  }
+
+  const std::string path_;
+  const int rank_, size_;
+  bool joined_ = false;
+  std::mutex mutex_;  // guards what follows, and the file among this process's threads
+  Fd fd_;
+  KeyTable table_;
+  off_t read_bytes_ = 0;
+};
+
+FileStore::FileStore(const std::string& path, int rank, int size, Deadline deadline)
+    : file_("the store", path, rank, size) {
+  File& file = file_.get();
+  if (try_until(deadline, [&] { return file.join(deadline); })) return;
+  throw Error(ErrorKind::timeout,
+              fmt::format("rank {} stands in the store {} already: remove that file if it is an "
+                          "earlier job's that was killed, and give every process a RANK of its own",
+                          rank, path));
+}
+
+FileStore::~FileStore() = default;
+
+void FileStore::set(std::string_view key, std::string_view value, Deadline deadline) {
+  check_key(key);
+  check_value(key, value);
+  file_.get().set(key, value, deadline);
+}
+
+std::string FileStore::get(std::string_view key, Deadline deadline) {
+  check_key(key);
+  File& file = file_.get();
+  std::string value;
+  const auto lock_by = std::max<Deadline>(deadline, steady_clock::now() + kLongestPause);
+  if (!try_until(deadline, [&] { return file.look(key, lock_by, value); }))
+    throw Error(ErrorKind::timeout,
+                fmt::format("rank {}: nobody has set {} in the store {} before the deadline",
+                            file.rank(), shown(key), file.path()));
+  return value;
+}
+
+std::int64_t FileStore::add(std::string_view key, std::int64_t amount, Deadline deadline) {
+  check_key(key);
+  return file_.get().add(key, amount, deadline);
+}
+
+void FileStore::wait(std::string_view key, Deadline deadline) {
+  static_cast<void>(get(key, deadline));
+}
+
+}  // namespace tutti

@@ -1,0 +1,143 @@
+#include "rendezvous/store/join.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include <tutti/error.hpp>
+
+#include "common/text.h"
+#include "net/local_socket.h"
+#include "rendezvous/store/protocol.h"
+
+namespace tutti::rendezvous {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using std::chrono::steady_clock;
+
+constexpr milliseconds kFirstPause{1};
+// An attempt that had less time may have met nothing but its end: what an earlier one met says
+// more.
+constexpr milliseconds kShort{250};
+constexpr seconds kTellAfter{5}, kTellEvery{60};
+
+// One rank that wants to join one job.
+struct Applicant {
+  Route& route;
+  const JobAddress& job;
+  const int rank;
+  const Store::Deadline deadline;
+  std::string obstacle;  // why it has not succeeded so far
+
+  std::optional<Joined> try_once();
+  std::optional<Answer> await_answer(Joined& joined);
+  [[noreturn]] void refused(const Answer& answer, const std::string& server) const;
+};
+
+std::optional<Joined> Applicant::try_once() {
+  auto joined = route.reach(deadline, obstacle);
+  if (!joined) return std::nullopt;
+  Greeting greeting;
+  greeting.rank = static_cast<std::uint32_t>(rank);
+  greeting.size = static_cast<std::uint32_t>(job.size);
+  greeting.job = job.job_hash();
+  joined->connection.queue(bytes_of(greeting));
+  static_cast<void>(joined->connection.flush());  // where it fails, there is no answer either
+  const auto answer = await_answer(*joined);
+  if (!answer) return std::nullopt;
+  if (answer->verdict == Verdict::welcome) return joined;
+  if (answer->verdict != Verdict::too_late) refused(*answer, joined->server);
+  obstacle = joined->server + " still holds the store of an earlier communicator";
+  return std::nullopt;
+}
+
+std::optional<Answer> Applicant::await_answer(Joined& joined) {
+  Connection& connection = joined.connection;
+  for (;;) {
+    if (auto answer = fixed_part<Answer>(connection.received())) {
+      connection.consume(sizeof *answer);
+      return answer;
+    }
+    pollfd waited{connection.fd(), POLLIN, 0};
+    if (poll(&waited, 1, poll_milliseconds(deadline)) == 0) {
+      obstacle = joined.server + " does not answer";
+      return std::nullopt;
+    }
+    if (!connection.receive()) {
+      obstacle = joined.server + " closed the connection";
+      return std::nullopt;
+    }
+  }
+}
+
+void Applicant::refused(const Answer& answer, const std::string& server) const {
+  const std::string who =
+      fmt::format("rank {}: the store of {} at {}", rank, server, route.place());
+  if (answer.magic != kStoreMagic)
+    throw Error(ErrorKind::unavailable,
+                fmt::format("{} is not tutti's; choose another MASTER_PORT", who));
+  std::string why;
+  switch (answer.verdict) {
+    case Verdict::other_version:
+      why = fmt::format(
+          "speaks version {} of the protocol and this rank {}; run the same build of "
+          "tutti on all ranks",
+          answer.version, kStoreVersion);
+      break;
+    case Verdict::other_job:
+      why = fmt::format("belongs to a job of another name than {}; give each job a port of its own",
+                        shown(job.job));
+      break;
+    case Verdict::other_size:
+      why = fmt::format(
+          "belongs to a job of {} ranks, but this rank was started with WORLD_SIZE "
+          "{}; give each job a port of its own and its ranks one WORLD_SIZE",
+          answer.size, job.size);
+      break;
+    case Verdict::rank_taken:
+      why = fmt::format(
+          "has {} as rank {} already, and process {} wants to be it too; give every "
+          "process a RANK of its own",
+          PeerProcess{answer.pid, 0}.describe(), rank, getpid());
+      break;
+    default: why = "gave an answer that this build does not know; run one build on all ranks";
+  }
+  throw Error(ErrorKind::mismatch, fmt::format("{} {}", who, why));
+}
+
+}  // namespace
+
+Joined join_store(Route& route, const JobAddress& job, int rank, Store::Deadline deadline,
+                  Log& log) {
+  Applicant applicant{route, job, rank, deadline, {}};
+  auto tell_at = steady_clock::now() + kTellAfter;
+  for (milliseconds pause = kFirstPause;; pause = std::min(2 * pause, route.longest_pause())) {
+    const auto began = steady_clock::now();
+    const std::string before = applicant.obstacle;
+    if (auto joined = applicant.try_once()) return std::move(*joined);
+    const auto now = steady_clock::now();
+    if (now >= deadline) {
+      if (deadline - began < kShort && !before.empty()) applicant.obstacle = before;
+      break;
+    }
+    if (now >= tell_at) {
+      log.write(LogLevel::warn, "rank {} waits for the store at {}: {}; it goes on trying for {} s",
+                rank, route.place(), applicant.obstacle,
+                std::chrono::ceil<seconds>(deadline - now).count());
+      tell_at = now + kTellEvery;
+    }
+    std::this_thread::sleep_until(std::min(deadline, now + pause));
+  }
+  throw Error(ErrorKind::timeout,
+              fmt::format("rank {} could not join the store at {} before the deadline ({}); {}",
+                          rank, route.place(), applicant.obstacle, route.advice()));
+}
+
+}  // namespace tutti::rendezvous

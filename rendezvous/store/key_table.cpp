@@ -1,0 +1,52 @@
+#include "rendezvous/store/key_table.h"
+
+#include <fmt/format.h>
+
+#include <tutti/error.hpp>
+
+#include "common/text.h"
+
+namespace tutti {
+
+void check_key(std::string_view key) {
+  if (key.size() > kMaxKeyBytes)
+    throw Error(ErrorKind::usage, fmt::format("store: the key {} has {} bytes; at most {} fit",
+                                              shown(key), key.size(), kMaxKeyBytes));
+}
+
+void check_value(std::string_view key, std::string_view value) {
+  if (value.size() > kMaxValueBytes)
+    throw Error(ErrorKind::usage,
+                fmt::format("store: the value for {} has {} bytes; at most {} fit", shown(key),
+                            value.size(), kMaxValueBytes));
+}
+
+void KeyTable::set(std::string_view key, std::string_view value) {
+  const auto place = values_.find(key);
+  if (place != values_.end())
+    place->second = value;
+  else
+    values_.emplace(key, value);
+}
+
+const std::string* KeyTable::find(std::string_view key) const {
+  const auto place = values_.find(key);
+  return place == values_.end() ? nullptr : &place->second;
+}
+
+std::int64_t KeyTable::add(std::string_view key, std::int64_t amount) {
+  const std::string* text = find(key);
+  const auto before = parse_number<std::int64_t>(text == nullptr ? "0" : *text);
+  if (!before)
+    throw Error(ErrorKind::usage,
+                fmt::format("store: {} holds {}, which is no number that {} can be added to",
+                            shown(key), shown(*text), amount));
+  std::int64_t sum = 0;
+  if (__builtin_add_overflow(*before, amount, &sum))
+    throw Error(ErrorKind::usage, fmt::format("store: {} + {} under {} does not fit 64 bits",
+                                              *before, amount, shown(key)));
+  set(key, fmt::format("{}", sum));
+  return sum;
+}
+
+}  // namespace tutti

@@ -1,0 +1,172 @@
+#include "rendezvous/store/open_store.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include <tutti/error.hpp>
+
+#include "common/random.h"
+#include "common/secret.h"
+#include "net/local_socket.h"
+#include "net/tcp_socket.h"
+#include "net/this_machine.h"
+#include "rendezvous/store/file_store.h"
+#include "rendezvous/store/join.h"
+#include "rendezvous/store/memory_store.h"
+#include "rendezvous/store/socket_store.h"
+#include "rendezvous/store/torch_agent.h"
+
+namespace tutti {
+namespace {
+
+using rendezvous::Route;
+
+// How this rank gets to the store: on rank 0, through which doors others come.
+struct Way {
+  JobAddress job;
+  std::vector<Door> doors;
+  std::unique_ptr<Route> route;
+  Secret secret;  // the job's
+};
+
+[[noreturn]] void refuse_without_secret(const LaunchEnvironment& launch) {
+  throw Error(
+      ErrorKind::usage,
+      fmt::format("rank {}: the store is at {}, to be reached over the network, and this rank has "
+                  "no secret to prove itself with. {}; or set TUTTI_TRUST_NETWORK=yes where "
+                  "everybody who reaches that port may join the job. Ranks of one machine need "
+                  "neither: MASTER_ADDR=localhost",
+                  launch.rank, to_text({launch.master_address, launch.master_port}),
+                  kHowToMakeSecret));
+}
+
+Door unix_door(const JobAddress& job) {
+  return {rendezvous::listen_at(job.socket_name()), std::nullopt};
+}
+
+// By the address that the launcher or the user has given to all ranks.
+Way way_by_address(const LaunchEnvironment& launch, const Secret& secret, bool may_cross, bool tls,
+                   Random& random) {
+  Way way{{launch.master_port, launch.size, launch.job}, {}, nullptr, {}};
+  const SocketAddress place{launch.master_address, launch.master_port};
+  const bool here = is_this_machine(place.host);
+  const bool all_here =
+      !launch.tcp_alone && (is_loopback(place.host) || (here && launch.local_size == launch.size));
+  if ((launch.tcp_alone || !here) && !may_cross) refuse_without_secret(launch);
+  if (launch.rank == 0) {
+    if (!launch.tcp_alone) way.doors.push_back(unix_door(way.job));
+    if (!all_here && may_cross) way.doors.push_back({rendezvous::listen_tcp(place), secret, tls});
+  }
+  if (!launch.tcp_alone && (here || launch.rank == 0))
+    way.route = rendezvous::local_route(way.job, launch.rank);
+  else
+    way.route = rendezvous::tcp_route(way.job, launch.rank, {place}, secret, random, tls);
+  return way;
+}
+
+// Where others may reach rank 0, a line each.
+std::string places_of(const Door& door) {
+  std::string places;
+  const int port = rendezvous::port_of(door.listener);
+  for (const std::string& host : rendezvous::own_addresses())
+    places.append(to_text({host, port})).append("\n");
+  if (places.empty())
+    throw Error(ErrorKind::unavailable,
+                "rank 0: this machine has no network address by which others could reach it");
+  return places;
+}
+
+// Where torchrun's agent has MASTER_PORT, and rank 0 may be on any machine.
+Way way_by_agent(const LaunchEnvironment& launch, const Secret& secret, bool may_cross, bool tls,
+                 Store::Deadline deadline, Random& random) {
+  if (!may_cross) refuse_without_secret(launch);
+  Way way{{launch.master_port, launch.size, launch.job}, {}, nullptr, {}};
+  const SocketAddress agent{launch.master_address, launch.master_port};
+  if (launch.rank != 0) {
+    way.route = torch_agent::agent_route(way.job, launch.rank, agent, launch.agent_key, secret,
+                                         random, tls);
+    return way;
+  }
+  way.doors.push_back(unix_door(way.job));
+  way.doors.push_back({rendezvous::listen_tcp({"", 0}), secret, tls});
+  way.route = rendezvous::local_route(way.job, 0);
+  torch_agent::leave_word(agent, launch.agent_key, places_of(way.doors.back()), deadline);
+  return way;
+}
+
+// Throws the error for a rank to which the launcher has not carried the secret that rank 0 has.
+[[noreturn]] void refuse_without_the_secret_of_rank_0(int rank, bool tls) {
+  throw Error(
+      ErrorKind::usage,
+      fmt::format("rank {}: rank 0 has a secret and this rank has none, so that anybody could pass "
+                  "for rank 0{}. Give all ranks the same TUTTI_SECRET_FILE or TUTTI_SECRET "
+                  "(mpirun: -x TUTTI_SECRET_FILE), or rank 0 none: it then makes one, which "
+                  "travels by PMIx{}",
+                  rank, tls ? " and the keys of TUTTI_TLS=yes would be known to all" : "",
+                  tls ? ""
+                      : "; or set TUTTI_TRUST_NETWORK=yes where everybody who reaches the job's "
+                        "ports may join it"));
+}
+
+// Where no address is given, rank 0 chooses one, and a secret where it has none: it says both by
+// PMIx, the secret in the first line. That line is empty where rank 0 was given a secret, which all
+// ranks must then have been given.
+Way way_by_pmix(const LaunchEnvironment& launch, const Config& config, Secret secret,
+                Store::Deadline deadline, Random& random) {
+  const bool tls = config.tls;
+  Way way{{0, launch.size, launch.job}, {}, nullptr, {}};
+  if (launch.rank == 0) way.doors.push_back(unix_door(way.job));
+  if (launch.rank == 0 || launch.local_size == launch.size)
+    way.route = rendezvous::local_route(way.job, launch.rank);
+  if (launch.local_size == launch.size) return way;
+
+  std::string word;
+  if (launch.rank == 0) {
+    const Secret made = secret ? Secret() : make_secret(random);
+    if (made) secret = made;
+    way.doors.push_back({rendezvous::listen_tcp({"", 0}), secret, tls});
+    word.append(made.bytes()).append("\n").append(places_of(way.doors.back()));
+  }
+  word = launch.pmix->hear_rank_0(word, deadline);
+  const std::size_t line = std::min(word.find('\n'), word.size());
+  if (!secret) secret = Secret(word.substr(0, line));
+  if (!secret && (tls || !config.trust_network))
+    refuse_without_the_secret_of_rank_0(launch.rank, tls);
+  std::vector<SocketAddress> places = parse_socket_addresses(std::string_view(word).substr(line));
+  if (!way.route)
+    way.route = rendezvous::tcp_route(way.job, launch.rank, std::move(places), secret, random, tls);
+  way.secret = std::move(secret);
+  return way;
+}
+
+}  // namespace
+
+OpenedStore open_store(const LaunchEnvironment& launch, const Config& config,
+                       Store::Deadline deadline, Log& log) {
+  if (launch.size == 1) return {std::make_shared<MemoryStore>(), {}};
+  const Secret secret = configured_secret(config);
+  if (!launch.file.empty())
+    return {std::make_shared<FileStore>(launch.file, launch.rank, launch.size, deadline), secret};
+  SystemRandom random;
+  const bool may_cross = secret || config.trust_network;
+  const bool by_agent = !launch.agent_key.empty() && launch.local_size != launch.size;
+  // Without a secret this would cross by trust alone. Elsewhere ranks make one, or there is none to
+  // be had and the error says so.
+  if (config.tls && config.trust_network && !secret && !launch.pmix)
+    refuse_tls_without_secret(launch.rank);
+  Way way = launch.pmix ? way_by_pmix(launch, config, secret, deadline, random)
+            : by_agent  ? way_by_agent(launch, secret, may_cross, config.tls, deadline, random)
+                        : way_by_address(launch, secret, may_cross, config.tls, random);
+  std::unique_ptr<StoreServer> server;
+  if (launch.rank == 0) server = std::make_unique<StoreServer>(way.job, std::move(way.doors));
+  rendezvous::Joined joined =
+      rendezvous::join_store(*way.route, way.job, launch.rank, deadline, log);
+  log.write(LogLevel::debug, "rank {} of {}: joined the store of {} at {}", launch.rank,
+            launch.size, joined.server, way.route->place());
+  return {
+      std::make_shared<SocketStore>(std::move(joined), launch.rank, std::move(server), launch.pmix),
+      way.secret ? way.secret : secret};
+}
+
+}  // namespace tutti

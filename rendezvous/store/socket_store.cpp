@@ -1,0 +1,40 @@
+#include "rendezvous/store/socket_store.h"
+
+#include <fmt/format.h>
+
+#include <tutti/error.hpp>
+
+#include "common/text.h"
+
+namespace tutti {
+
+using rendezvous::Verb;
+
+SocketStore::SocketStore(rendezvous::Joined joined, int rank, std::unique_ptr<StoreServer> server,
+                         std::shared_ptr<const pmix::Client> launcher)
+    : launcher_(std::move(launcher)),
+      server_(std::move(server)),
+      client_("the store", std::move(joined), rank) {}
+
+void SocketStore::set(std::string_view key, std::string_view value, Deadline deadline) {
+  client_.get().call(Verb::set, key, value, deadline);
+}
+
+std::string SocketStore::get(std::string_view key, Deadline deadline) {
+  return client_.get().call(Verb::get, key, {}, deadline);
+}
+
+std::int64_t SocketStore::add(std::string_view key, std::int64_t amount, Deadline deadline) {
+  const std::string sum = client_.get().call(Verb::add, key, fmt::format("{}", amount), deadline);
+  const auto number = parse_number<std::int64_t>(sum);
+  if (!number)
+    throw Error(ErrorKind::internal,
+                fmt::format("the store replied {} to an addition to {}", shown(sum), shown(key)));
+  return *number;
+}
+
+void SocketStore::wait(std::string_view key, Deadline deadline) {
+  client_.get().call(Verb::wait, key, {}, deadline);
+}
+
+}  // namespace tutti

@@ -1,0 +1,113 @@
+#include "rendezvous/store/store_service.h"
+
+#include <fmt/format.h>
+
+#include <cassert>
+
+#include <tutti/error.hpp>
+
+#include "common/text.h"
+
+namespace tutti::rendezvous {
+
+bool StoreService::is_sane(const Request& request) noexcept {
+  const bool has_value = request.verb == Verb::set || request.verb == Verb::add;
+  return request.verb >= Verb::set && request.verb <= Verb::forget && request.zero == 0 &&
+         request.key_bytes <= kMaxKeyBytes &&
+         request.value_bytes <= (has_value ? kMaxValueBytes : 0);
+}
+
+bool StoreService::take(int guest, std::string_view& input) {
+  for (;;) {
+    const auto request = fixed_part<Request>(input);
+    if (!request) return true;
+    if (!is_sane(*request)) return false;
+    const std::size_t bytes = sizeof *request + request->key_bytes + request->value_bytes;
+    if (input.size() < bytes) return true;
+    handle(guest, *request, input.substr(sizeof *request, request->key_bytes),
+           input.substr(sizeof *request + request->key_bytes, request->value_bytes));
+    input.remove_prefix(bytes);
+  }
+}
+
+void StoreService::handle(int guest, const Request& request, std::string_view key,
+                          std::string_view value) {
+  assert(is_sane(request) && key.size() == request.key_bytes);
+  try {
+    switch (request.verb) {
+      case Verb::set:
+        table_.set(key, value);
+        reply(guest, request.id, {});
+        return answer_waiting(key);
+      case Verb::add: {
+        const auto amount = parse_number<std::int64_t>(value);
+        if (!amount) throw Error(ErrorKind::usage, "store: the amount to add is no number");
+        reply(guest, request.id, fmt::format("{}", table_.add(key, *amount)));
+        return answer_waiting(key);
+      }
+      case Verb::get:
+      case Verb::wait: return await(guest, request, key);
+      case Verb::forget:
+        return drop([&](const Waiting& w) { return w.guest == guest && w.id == request.id; });
+    }
+  } catch (const Error& error) {
+    refuse(guest, request.id, Status::usage, error.what());
+  }
+}
+
+void StoreService::await(int guest, const Request& request, std::string_view key) {
+  if (const std::string* value = table_.find(key))
+    return reply(guest, request.id, request.verb == Verb::get ? *value : std::string_view());
+  if (!why_no_waits_.empty()) return refuse(guest, request.id, Status::mismatch, why_no_waits_);
+  std::size_t& waits = waits_of_[guest];
+  if (waits == kMaxWaitsOfAGuest)
+    throw Error(ErrorKind::usage,
+                fmt::format("store: one rank waits for {} keys at once, and no more are allowed; "
+                            "wait for {} later",
+                            waits, shown(key)));
+  waiting_.emplace(key, Waiting{guest, request.id, request.verb});
+  ++waits;
+}
+
+void StoreService::answer_waiting(std::string_view key) {
+  const std::string* value = table_.find(key);
+  assert(value != nullptr);
+  const auto [first, last] = waiting_.equal_range(key);
+  for (auto at = first; at != last; ++at) {
+    const Waiting& waiting = at->second;
+    --waits_of_[waiting.guest];
+    reply(waiting.guest, waiting.id, waiting.verb == Verb::get ? *value : std::string_view());
+  }
+  waiting_.erase(first, last);
+}
+
+void StoreService::refuse_waits(std::string_view why) {
+  why_no_waits_ = why;
+  for (const auto& [key, waiting] : waiting_)
+    refuse(waiting.guest, waiting.id, Status::mismatch, why_no_waits_);
+  drop([](const Waiting&) { return true; });
+}
+
+void StoreService::refuse(int guest, std::uint64_t id, Status how, std::string_view text) {
+  send_(guest, {id, how, static_cast<std::uint32_t>(text.size())}, text);
+}
+
+void StoreService::reply(int guest, std::uint64_t id, std::string_view bytes) {
+  send_(guest, {id, Status::ok, static_cast<std::uint32_t>(bytes.size())}, bytes);
+}
+
+template <typename Unwanted>
+void StoreService::drop(Unwanted unwanted) {
+  std::erase_if(waiting_, [&](const auto& entry) {
+    const bool found = unwanted(entry.second);
+    if (found) --waits_of_[entry.second.guest];
+    return found;
+  });
+}
+
+void StoreService::leave(int guest) {
+  drop([guest](const Waiting& w) { return w.guest == guest; });
+  waits_of_.erase(guest);
+}
+
+}  // namespace tutti::rendezvous

@@ -1,0 +1,184 @@
+#include "rendezvous/store/torch_agent.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string_view>
+
+#include <tutti/error.hpp>
+
+#include "common/bytes.h"
+#include "net/tcp_socket.h"
+
+namespace tutti::torch_agent {
+namespace {
+
+using rendezvous::Connection;
+using rendezvous::Joined;
+using rendezvous::Route;
+using std::chrono::seconds;
+using std::chrono::steady_clock;
+
+// Of torch's TCPStore, as of torch 2.0 to 2.13: a byte for the query, text and lists with a 64-bit
+// length before them, no reply to `set`.
+enum class Query : std::uint8_t { validate = 0, set = 1, get = 3, check = 5 };
+constexpr std::uint32_t kValidation = 0x3C85F7CE;
+constexpr char kReady = 0;
+constexpr std::uint64_t kMostWordBytes = 4096;
+constexpr seconds kAttempt{3};
+
+// A query is made of these.
+class Message {
+ public:
+  explicit Message(Query what) { bytes_.push_back(static_cast<char>(what)); }
+  template <typename Number>
+  Message& number(Number value) {
+    bytes_.append(bytes_of(value));
+    return *this;
+  }
+  Message& text(std::string_view value) {
+    bytes_.append(bytes_of(std::uint64_t{value.size()})).append(value);
+    return *this;
+  }
+  std::string_view bytes() const { return bytes_; }
+
+ private:
+  std::string bytes_;
+};
+
+// A connection to the agent's store; every call fails softly once one has.
+class Agent {
+ public:
+  Agent(const SocketAddress& where, TimePoint deadline)
+      : deadline_(std::min<TimePoint>(deadline, steady_clock::now() + kAttempt)) {
+    const rendezvous::Found found = rendezvous::find_places(where, deadline_);
+    why_not_ = found.why_not;
+    for (const rendezvous::TcpPlace& place : found.places) {
+      auto connecting = rendezvous::connect_tcp(place, deadline_);
+      why_not_ = connecting.why_not;
+      if (!connecting.socket) continue;
+      connection_ = Connection(std::move(connecting.socket));
+      say(Message(Query::validate).number(kValidation));
+      return;
+    }
+  }
+
+  const std::string& why_not() const { return why_not_; }
+
+  void say(const Message& message) {
+    if (!why_not_.empty()) return;
+    connection_.queue(message.bytes());
+    if (!connection_.flush()) fail("it closed the connection");
+  }
+
+  // The next `count` bytes; fewer where it fails.
+  std::string hear(std::size_t count) {
+    while (why_not_.empty() && connection_.received().size() < count) {
+      pollfd waited{connection_.fd(), POLLIN, 0};
+      if (poll(&waited, 1, rendezvous::poll_milliseconds(deadline_)) == 0)
+        fail("it does not answer");
+      else if (!connection_.receive())
+        fail("it closed the connection");
+    }
+    if (!why_not_.empty()) return {};
+    std::string heard(connection_.received().substr(0, count));
+    connection_.consume(count);
+    return heard;
+  }
+
+  std::optional<std::string> get(std::string_view key) {
+    say(Message(Query::check).number(std::uint64_t{1}).text(key));
+    const std::string there = hear(1);
+    if (!why_not_.empty()) return std::nullopt;
+    if (there.front() != kReady) {
+      fail("rank 0 has not said yet where its store is");
+      return std::nullopt;
+    }
+    say(Message(Query::get).text(key));
+    const auto length = fixed_part<std::uint64_t>(hear(sizeof(std::uint64_t)));
+    if (length && *length > kMostWordBytes) fail("it says what rank 0 never said");
+    if (!length || !why_not_.empty()) return std::nullopt;
+    std::string word = hear(*length);
+    return why_not_.empty() ? std::optional(std::move(word)) : std::nullopt;
+  }
+
+ private:
+  void fail(std::string_view why_not) { why_not_.assign(why_not); }
+
+  const TimePoint deadline_;
+  Connection connection_;
+  std::string why_not_;
+};
+
+class AgentRoute final : public Route {
+ public:
+  AgentRoute(JobAddress job, int rank, SocketAddress agent, std::string key, Secret secret,
+             Random& random, bool tls)
+      : job_(std::move(job)),
+        rank_(rank),
+        agent_(std::move(agent)),
+        key_(std::move(key)),
+        secret_(std::move(secret)),
+        random_(random),
+        tls_(tls) {}
+
+  std::optional<Joined> reach(Store::Deadline deadline, std::string& obstacle) override {
+    Agent agent(agent_, deadline);
+    const auto word = agent.get(key_);
+    const auto places = parse_socket_addresses(word.value_or(""));
+    if (!places.empty())
+      return rendezvous::tcp_route(job_, rank_, places, secret_, random_, tls_)
+          ->reach(deadline, obstacle);
+    const std::string_view why_not =
+        word ? "what stands there is no address" : std::string_view(agent.why_not());
+    obstacle = fmt::format("torchrun's agent at {}: {}", to_text(agent_), why_not);
+    return std::nullopt;
+  }
+  std::string place() const override {
+    return "the address that torchrun's agent at " + to_text(agent_) + " knows";
+  }
+  std::string advice() const override {
+    return "see whether rank 0 has started, with a secret as well";
+  }
+  std::chrono::milliseconds longest_pause() const override {
+    return std::chrono::milliseconds(200);
+  }
+
+ private:
+  const JobAddress job_;
+  const int rank_;
+  const SocketAddress agent_;
+  const std::string key_;
+  const Secret secret_;
+  Random& random_;
+  const bool tls_;
+};
+
+}  // namespace
+
+void leave_word(const SocketAddress& where, std::string_view key, std::string_view word,
+                TimePoint deadline) {
+  std::string why_not;
+  do {
+    Agent agent(where, deadline);
+    agent.say(Message(Query::set).text(key).text(word));
+    if (agent.get(key) == word) return;
+    why_not = agent.why_not().empty() ? fmt::format("it holds another word") : agent.why_not();
+  } while (steady_clock::now() < deadline && poll(nullptr, 0, 100) == 0);
+  throw Error(
+      ErrorKind::unavailable,
+      fmt::format("rank 0 cannot leave word with torchrun's agent at {} where the store is: "
+                  "{}; set TUTTI_STORE=tcp://HOST:PORT on all ranks, with a port that "
+                  "nobody uses on rank 0's machine",
+                  to_text(where), why_not));
+}
+
+std::unique_ptr<Route> agent_route(JobAddress job, int rank, SocketAddress agent, std::string key,
+                                   Secret secret, Random& random, bool tls) {
+  return std::make_unique<AgentRoute>(std::move(job), rank, std::move(agent), std::move(key),
+                                      std::move(secret), random, tls);
+}
+
+}  // namespace tutti::torch_agent

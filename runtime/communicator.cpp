@@ -1,0 +1,210 @@
+// The public face: each call written down as a Call, and handed to the inside. Those on blocks are
+// in communicator_blocks.cpp.
+#include <tutti/communicator.hpp>
+
+#include "runtime/communicator_impl.h"
+#include "runtime/membership/setup.h"
+#include "runtime/membership/split.h"
+
+namespace tutti {
+
+Communicator::Communicator(std::unique_ptr<CommunicatorImpl> impl) : impl_(std::move(impl)) {}
+Communicator::Communicator(Communicator&&) noexcept = default;
+Communicator& Communicator::operator=(Communicator&& other) noexcept {
+  CommunicatorImpl::destroy(std::exchange(impl_, std::move(other.impl_)));
+  return *this;
+}
+Communicator::~Communicator() { CommunicatorImpl::destroy(std::move(impl_)); }
+
+Communicator Communicator::from_env() { return from_env(Config::from_env()); }
+Communicator Communicator::from_env(const Config& config) {
+  return CommunicatorImpl::make(join_environment(config));
+}
+
+Communicator Communicator::create(std::shared_ptr<Store> store, int rank, int size) {
+  return create(std::move(store), rank, size, Config::from_env());
+}
+Communicator Communicator::create(std::shared_ptr<Store> store, int rank, int size,
+                                  const Config& config) {
+  return CommunicatorImpl::make(
+      join_store(std::move(store), rank, size, config, configured_secret(config)));
+}
+
+std::vector<Communicator> Communicator::in_process(int size) {
+  return in_process(size, Config::from_env());
+}
+std::vector<Communicator> Communicator::in_process(int size, const Config& config) {
+  std::vector<Communicator> ranks;
+  for (CommunicatorParts& parts : join_in_process(size, config))
+    ranks.push_back(CommunicatorImpl::make(std::move(parts)));
+  return ranks;
+}
+
+std::optional<Communicator> Communicator::split(int color, int key) {
+  return impl_->split(split_card(color, key));
+}
+Communicator Communicator::dup() { return std::move(*impl_->split(dup_card())); }
+std::optional<Communicator> Communicator::subgroup(std::span<const int> ranks) {
+  return impl_->split(subgroup_card(ranks, rank(), size()));
+}
+Communicator Communicator::shrink(std::chrono::milliseconds patience) {
+  return impl_->shrink(patience);
+}
+std::size_t Communicator::memory_bytes() const { return impl_->memory_bytes(); }
+
+int Communicator::rank() const noexcept { return impl_->rank(); }
+int Communicator::size() const noexcept { return impl_->size(); }
+std::shared_ptr<Store> Communicator::store() const { return impl_->parts().store; }
+void Communicator::add_algorithm(std::string name, Planner planner) {
+  impl_->own_algorithms().add(std::move(name), std::move(planner));
+}
+std::vector<AlgorithmPrice> Communicator::prices(Collective what, std::size_t count, DataType type,
+                                                 Op op, int root) {
+  return impl_->prices({.what = what, .type = type, .op = op, .root = root, .count = count});
+}
+const std::vector<StartupPhase>& Communicator::startup() const noexcept {
+  return impl_->parts().startup;
+}
+std::optional<Error> Communicator::failure() const { return impl_->failure(); }
+void Communicator::abort(std::string_view why) { impl_->abort(why); }
+
+namespace {
+
+Call all_reduce_call(const void* input, void* output, std::size_t count, DataType type, Op op,
+                     const CallOptions& options) {
+  return call_of(Collective::all_reduce, input, output, count, type, op, 0, options);
+}
+Call reduce_call(const void* input, void* output, std::size_t count, DataType type, Op op, int root,
+                 const CallOptions& options) {
+  return call_of(Collective::reduce, input, output, count, type, op, root, options);
+}
+Call broadcast_call(void* buffer, std::size_t count, DataType type, int root,
+                    const CallOptions& options) {
+  return call_of(Collective::broadcast, buffer, buffer, count, type, Op::sum, root, options);
+}
+Call barrier_call(const CallOptions& options) {
+  return call_of(Collective::barrier, nullptr, nullptr, 0, DataType::uint8, Op::sum, 0, options);
+}
+TransferCall recv_call(void* buffer, std::size_t count, DataType type, int peer, int tag,
+                       const CallOptions& options) {
+  return {Direction::recv,
+          type,
+          peer,
+          tag,
+          count,
+          static_cast<std::byte*>(buffer),
+          options.timeout,
+          options.received,
+          options.group,
+          options.interrupted};
+}
+TransferCall send_call(const void* buffer, std::size_t count, DataType type, int peer, int tag,
+                       const CallOptions& options) {
+  TransferCall call = recv_call(const_cast<void*>(buffer), count, type, peer, tag, options);
+  call.direction = Direction::send;  // which only reads
+  call.received = nullptr;
+  return call;
+}
+
+}  // namespace
+
+void Communicator::all_reduce(const void* input, void* output, std::size_t count, DataType type,
+                              Op op, const CallOptions& options) {
+  impl_->run(all_reduce_call(input, output, count, type, op, options));
+}
+Work Communicator::all_reduce_async(const void* input, void* output, std::size_t count,
+                                    DataType type, Op op, const CallOptions& options) {
+  return impl_->start(all_reduce_call(input, output, count, type, op, options));
+}
+Persistent Communicator::all_reduce_init(const void* input, void* output, std::size_t count,
+                                         DataType type, Op op, const CallOptions& options) {
+  return impl_->init(all_reduce_call(input, output, count, type, op, options));
+}
+void Communicator::reduce(const void* input, void* output, std::size_t count, DataType type, Op op,
+                          int root, const CallOptions& options) {
+  impl_->run(reduce_call(input, output, count, type, op, root, options));
+}
+Work Communicator::reduce_async(const void* input, void* output, std::size_t count, DataType type,
+                                Op op, int root, const CallOptions& options) {
+  return impl_->start(reduce_call(input, output, count, type, op, root, options));
+}
+Persistent Communicator::reduce_init(const void* input, void* output, std::size_t count,
+                                     DataType type, Op op, int root, const CallOptions& options) {
+  return impl_->init(reduce_call(input, output, count, type, op, root, options));
+}
+void Communicator::broadcast(void* buffer, std::size_t count, DataType type, int root,
+                             const CallOptions& options) {
+  impl_->run(broadcast_call(buffer, count, type, root, options));
+}
+Work Communicator::broadcast_async(void* buffer, std::size_t count, DataType type, int root,
+                                   const CallOptions& options) {
+  return impl_->start(broadcast_call(buffer, count, type, root, options));
+}
+Persistent Communicator::broadcast_init(void* buffer, std::size_t count, DataType type, int root,
+                                        const CallOptions& options) {
+  return impl_->init(broadcast_call(buffer, count, type, root, options));
+}
+void Communicator::barrier(const CallOptions& options) { impl_->run(barrier_call(options)); }
+Work Communicator::barrier_async(const CallOptions& options) {
+  return impl_->start(barrier_call(options));
+}
+Persistent Communicator::barrier_init(const CallOptions& options) {
+  return impl_->init(barrier_call(options));
+}
+void Communicator::all_reduce(const void* input, void* output, std::size_t count,
+                              const UserReduction& reduction, const CallOptions& options) {
+  impl_->run(own_call_of(Collective::all_reduce, input, output, count, reduction, 0, options));
+}
+Work Communicator::all_reduce_async(const void* input, void* output, std::size_t count,
+                                    const UserReduction& reduction, const CallOptions& options) {
+  return impl_->start(
+      own_call_of(Collective::all_reduce, input, output, count, reduction, 0, options));
+}
+Persistent Communicator::all_reduce_init(const void* input, void* output, std::size_t count,
+                                         const UserReduction& reduction,
+                                         const CallOptions& options) {
+  return impl_->init(
+      own_call_of(Collective::all_reduce, input, output, count, reduction, 0, options));
+}
+void Communicator::reduce(const void* input, void* output, std::size_t count,
+                          const UserReduction& reduction, int root, const CallOptions& options) {
+  impl_->run(own_call_of(Collective::reduce, input, output, count, reduction, root, options));
+}
+Work Communicator::reduce_async(const void* input, void* output, std::size_t count,
+                                const UserReduction& reduction, int root,
+                                const CallOptions& options) {
+  return impl_->start(
+      own_call_of(Collective::reduce, input, output, count, reduction, root, options));
+}
+Persistent Communicator::reduce_init(const void* input, void* output, std::size_t count,
+                                     const UserReduction& reduction, int root,
+                                     const CallOptions& options) {
+  return impl_->init(
+      own_call_of(Collective::reduce, input, output, count, reduction, root, options));
+}
+void Communicator::send(const void* buffer, std::size_t count, DataType type, int peer, int tag,
+                        const CallOptions& options) {
+  impl_->run(send_call(buffer, count, type, peer, tag, options));
+}
+Work Communicator::send_async(const void* buffer, std::size_t count, DataType type, int peer,
+                              int tag, const CallOptions& options) {
+  return impl_->start(send_call(buffer, count, type, peer, tag, options));
+}
+Persistent Communicator::send_init(const void* buffer, std::size_t count, DataType type, int peer,
+                                   int tag, const CallOptions& options) {
+  return impl_->init(send_call(buffer, count, type, peer, tag, options));
+}
+Received Communicator::recv(void* buffer, std::size_t count, DataType type, int peer, int tag,
+                            const CallOptions& options) {
+  return impl_->run(recv_call(buffer, count, type, peer, tag, options));
+}
+Work Communicator::recv_async(void* buffer, std::size_t count, DataType type, int peer, int tag,
+                              const CallOptions& options) {
+  return impl_->start(recv_call(buffer, count, type, peer, tag, options));
+}
+Persistent Communicator::recv_init(void* buffer, std::size_t count, DataType type, int peer,
+                                   int tag, const CallOptions& options) {
+  return impl_->init(recv_call(buffer, count, type, peer, tag, options));
+}
+
+}  // namespace tutti

@@ -1,0 +1,136 @@
+// Which algorithm serves a call: who is asked, in which order (docs/selection.md), and what it has
+// to keep of partial sums.
+#include <algorithm>
+#include <exception>
+
+#include <fmt/format.h>
+
+#include "collectives/algorithms/algorithms.h"
+#include "collectives/schedule/semantics.h"
+#include "compute/fixed_point.h"
+#include "runtime/communicator_impl.h"
+#include "runtime/engine/variable_blocks.h"
+
+namespace tutti {
+
+Choice CommunicatorImpl::choose_algorithm(const CallKind& kind, std::string_view algorithm) {
+  const SelectRequest request = request_of(kind);
+  const std::string selected = algorithm.empty() ? this->selected(kind) : std::string();
+  if (!selected.empty()) algorithm = selected;
+  const bool own = own_algorithms_.has(algorithm);
+  if (own && request.pair_lengths)
+    refuse(kind,
+           fmt::format("algorithm '{}' is the program's own; lengths that only pairs of ranks "
+                       "know need one of tutti's",
+                       algorithm));
+  if (!own)
+    return parts_.prices->choose(request,
+                                 algorithm.empty() ? parts_.runtime->config().algorithm : algorithm,
+                                 !algorithm.empty());
+  const std::size_t most = request.max_message_bytes;
+  const std::uint32_t number = own_algorithms_.number(algorithm, kind.what, kind.root, most);
+  const std::string why = unfit(own_algorithms_.facts(number), request);
+  if (!why.empty()) refuse(kind, fmt::format("algorithm '{}' {}", algorithm, why));
+  return {number, most};
+}
+
+// Where messages are memory, and each rank has cores of its own: agreed, as all that it follows
+// from. A program's own algorithm with more channels than a stripe has gets one stripe.
+int CommunicatorImpl::stripes_of(const CallKind& kind, std::uint32_t algorithm) const {
+  constexpr std::size_t kLeastStripeBytes = 2u << 20;  // far above what waking a thread costs
+  const std::string_view transport = parts_.transport->name();
+  if (kind.variable || (transport != "shm" && transport != "local")) return 1;
+  if ((algorithm & kOwnAlgorithm) != 0 &&
+      own_algorithms_.facts(algorithm).channels > kStripeChannels)
+    return 1;
+  const int threads = parts_.runtime->config().threads;
+  const int most = threads != 0 ? threads : parts_.family->cores / parts_.family->ranks;
+  const std::size_t bytes = kind.count * element_bytes(kind);
+  return static_cast<int>(std::clamp<std::size_t>(
+      bytes / kLeastStripeBytes, 1, static_cast<std::size_t>(std::clamp(most, 1, kMostStripes))));
+}
+
+Accumulate CommunicatorImpl::accumulation_of(const CallKind& kind) const {
+  return kind.accumulate == Accumulate::as_configured ? parts_.runtime->config().accumulate
+                                                      : kind.accumulate;
+}
+
+// Sums of floats do; all else gives the same bits anyway.
+bool CommunicatorImpl::sums_reproducibly(const CallKind& kind) const {
+  if (accumulation_of(kind) != Accumulate::reproducible || !collectives::reduces(kind.what) ||
+      kind.reduction != 0 || fixed_point_sum(kind.type) == nullptr)
+    return false;
+  if (kind.op == Op::prod)
+    refuse(kind, fmt::format("a product of {} depends on the order of its factors; give it "
+                             "accumulate = step in its options",
+                             to_string(kind.type)));
+  const bool sums = kind.op == Op::sum || kind.op == Op::avg || kind.op == Op::premul_sum;
+  const int most = kind.premultiplied ? static_cast<int>(kMostMarked) : kMostSummands;
+  if (sums && parts_.size > most)
+    throw Error(
+        ErrorKind::unavailable,
+        fmt::format("{}: accumulate = reproducible adds up the {}s of at most {} ranks, "
+                    "not {}",
+                    name_of(kind.what, kind.variable), to_string(kind.op), most, parts_.size));
+  return sums;
+}
+
+bool CommunicatorImpl::widens(const CallKind& kind) const {
+  if (accumulation_of(kind) != Accumulate::f32 || !collectives::reduces(kind.what) ||
+      kind.reduction != 0)
+    return false;
+  const bool rounds =
+      kind.op == Op::sum || kind.op == Op::prod || kind.op == Op::avg || kind.op == Op::premul_sum;
+  return rounds && accumulation_type(kind.type) != kind.type;
+}
+
+SelectRequest CommunicatorImpl::request_of(const CallKind& kind) const {
+  const bool wide = widens(kind);
+  const std::size_t moved = wide ? size_of(accumulation_type(kind.type)) : element_bytes(kind);
+  const bool priced = parts_.size <= kMostPricedRanks;
+  return {.what = kind.what,
+          .bytes = kind.count * moved,
+          .ranks = parts_.size,
+          .cores = parts_.cores,
+          .max_message_bytes = parts_.transport->max_message_bytes(),
+          .pair_lengths = kind.variable && only_pairs_know(kind.what),
+          .element_bytes = moved,
+          .wide = wide,
+          .reproducible = sums_reproducibly(kind),
+          .marked = wide || kind.premultiplied,
+          .spread = parts_.spread,
+          .machines = priced ? parts_.machines : std::vector<int>(),
+          .groups = priced ? parts_.groups : std::vector<int>()};
+}
+
+// By the program's own function; empty: it has none, or leaves it to us.
+std::string CommunicatorImpl::selected(const CallKind& kind) const {
+  const Select& select = parts_.runtime->config().select;
+  if (!select) return {};
+  try {
+    return select({kind.what, kind.type, kind.op, kind.root, kind.count,
+                   kind.count * element_bytes(kind), parts_.size, accumulation_of(kind)});
+  } catch (const std::exception& thrown) {
+    refuse(kind, fmt::format("Config::select threw: {}", thrown.what()));
+  }
+}
+
+std::vector<AlgorithmPrice> CommunicatorImpl::prices(const CallKind& kind) {
+  check_kind(kind, parts_.size);
+  const SelectRequest request = request_of(kind);
+  const Choice choice = choose_algorithm(kind, "");
+  std::vector<Candidate> priced = parts_.prices->candidates(request);
+  std::vector<AlgorithmPrice> list;
+  for (const Candidate& candidate : priced)
+    list.push_back({std::string(algorithms()[candidate.algorithm].name), candidate.message_bytes,
+                    static_cast<double>(candidate.predicted) / 1e6,
+                    candidate.algorithm == choice.algorithm});
+  if (!priced.empty()) return list;
+  for (std::uint32_t index = 0; index < algorithms().size(); ++index)
+    if (can_serve(index, request))
+      list.push_back({std::string(algorithms()[index].name), choice.message_bytes, std::nullopt,
+                      index == choice.algorithm});
+  return list;
+}
+
+}  // namespace tutti

@@ -1,0 +1,238 @@
+#include "runtime/diagnosis/diagnosis.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "runtime/call.h"
+#include "runtime/own_algorithms.h"
+
+namespace tutti {
+namespace {
+
+// For the boards of peers that are in a call; and of those that compute.
+constexpr std::chrono::milliseconds kPatience{50}, kPatienceAtTheEnd{700};
+constexpr std::string_view kAdvice = "Make every rank call the same operations in the same order";
+
+std::string heading(const Situation& now) {
+  return fmt::format("rank {} of {}: operation #{} {}", now.rank, now.size, now.number,
+                     describe(now.call, now.reduction));
+}
+
+// Whether all have answered.
+bool ask_peers_for(const Situation& now, Nanoseconds patience) {
+  const TimePoint until = now.clock.now() + patience;
+  std::vector<int> silent;
+  for (int peer = 0; peer < now.size; ++peer)
+    if (peer != now.rank) silent.push_back(peer);
+  const auto answers = [&](int peer) { return now.transport.board(peer) != nullptr; };
+  for (std::erase_if(silent, answers); !silent.empty() && now.clock.now() < until;
+       std::erase_if(silent, answers)) {
+    now.transport.progress();
+    sched_yield();
+  }
+  return silent.empty();
+}
+
+// A board may have to be fetched from a peer that answers by itself, or not at all; and a copy may
+// be older than a message of operation `entered` - 1.
+const Board* fetch_board(const Situation& now, int peer, std::uint64_t entered) {
+  const TimePoint until = now.clock.now() + kPatienceAtTheEnd;
+  const Board* board = now.transport.board(peer);
+  while ((board == nullptr || board->entered.load(std::memory_order_acquire) < entered) &&
+         now.clock.now() < until) {
+    now.transport.progress();
+    sched_yield();
+    board = now.transport.board(peer);
+  }
+  return board;
+}
+
+// The number that `truncated` (32 bits, from a header) stands for, near `now`.
+std::uint64_t whole_number(std::uint64_t now, std::uint32_t truncated) {
+  return now + static_cast<std::uint64_t>(static_cast<std::int64_t>(
+                   static_cast<std::int32_t>(truncated - static_cast<std::uint32_t>(now))));
+}
+
+std::string what_it_called(const Situation& now, const Board* board, std::uint64_t number) {
+  const auto call = board != nullptr ? board->call(number) : std::nullopt;
+  return call ? fmt::format("operation #{} {}", number, describe(*call, now.reduction))
+              : fmt::format("operation #{} (its arguments are no longer on record)", number);
+}
+
+// What describe() does not show of two calls that differ.
+std::string algorithms_apart(const CallSignature& here, const CallSignature& there) {
+  CallSignature same = there;
+  same.algorithm = here.algorithm;
+  if (same != here || there == here) return "";
+  return fmt::format(" by {}, where this rank uses {}", describe_algorithm(there.algorithm),
+                     describe_algorithm(here.algorithm));
+}
+
+std::string where_it_is(const Situation& now, const Board* board, std::uint64_t number) {
+  if (board == nullptr) return "does not answer";
+  const std::uint64_t entered = board->entered.load(std::memory_order_acquire);
+  if (entered > number)
+    return board->completed.load(std::memory_order_acquire) > number ? "has completed it"
+                                                                     : "is in it";
+  if (entered == 0) return "has not called it (nor anything before)";
+  return fmt::format("has not called it (its last call is {})",
+                     what_it_called(now, board, entered - 1));
+}
+
+// The two ends of a block that gave it different lengths in calls that agree in all else: each
+// message's fingerprint is the call's plus its block's bytes.
+std::optional<Error> diagnose_length(const Situation& now, const UnexpectedMessage& message) {
+  if (now.call.lengths != kPairLengths || message.found.operation != message.expected.operation)
+    return std::nullopt;
+  const Board* board = fetch_board(now, message.peer, now.number + 1);
+  const auto theirs = board != nullptr ? board->call(now.number) : std::nullopt;
+  if (!theirs || *theirs != now.call) return std::nullopt;
+  const auto elements = [&](const Header& header) {
+    return (header.fingerprint - fingerprint(now.call)) / size_of(now.call.type);
+  };
+  return Error(ErrorKind::mismatch,
+               fmt::format("{}: rank {} sends {} elements to rank {}, which expects {} of it. "
+                           "Give each block the same count on the rank that sends it and on the "
+                           "rank that gets it",
+                           heading(now), message.peer, elements(message.found), now.rank,
+                           elements(message.expected)));
+}
+
+}  // namespace
+
+std::string describe_corrupt(int peer, std::string_view why) {
+  return fmt::format(
+      "what comes from rank {} is not what it sent: {}. Do not use the results; look at the cards, "
+      "the cables and the memory of the two machines, and start the job again",
+      peer, why);
+}
+
+std::string reported_failure(int peer, const Board& board) {
+  constexpr std::string_view kReports = " has failed and reports: ";
+  const std::string_view text = board.failure_text();
+  const std::size_t quoted = text.rfind(kReports);
+  const std::size_t origin = quoted == text.npos ? quoted : text.rfind("rank ", quoted);
+  if (origin != text.npos) return std::string(text.substr(origin));
+  return fmt::format("rank {}{}{}", peer, kReports, text);
+}
+
+std::optional<Error> diagnose_peers(const Situation& now) {
+  for (int peer = 0; peer < now.size; ++peer) {
+    if (peer == now.rank) continue;
+    const PeerStatus status = now.transport.status(peer);
+    const Board* board = now.transport.board(peer);
+    if (board != nullptr) {
+      const auto theirs = board->call(now.number);
+      if (theirs && *theirs != now.call)
+        return Error(ErrorKind::mismatch,
+                     fmt::format("{}, but rank {} called {}{}. {}", heading(now), peer,
+                                 what_it_called(now, board, now.number),
+                                 algorithms_apart(now.call, *theirs), kAdvice));
+      if (board->completed.load(std::memory_order_acquire) > now.number &&
+          status.state != PeerStatus::State::corrupt)
+        continue;  // it has done its part
+    }
+    switch (status.state) {
+      case PeerStatus::State::alive: break;
+      case PeerStatus::State::closed:
+        return Error(ErrorKind::peer_lost,
+                     fmt::format("{}: rank {} has closed its communicator and {}", heading(now),
+                                 peer, where_it_is(now, board, now.number)));
+      case PeerStatus::State::failed:
+        if (board == nullptr) break;
+        return Error(static_cast<ErrorKind>(board->failure_kind.load(std::memory_order_relaxed)),
+                     fmt::format("{}: {}", heading(now), reported_failure(peer, *board)));
+      case PeerStatus::State::lost:
+        return Error(
+            ErrorKind::peer_lost,
+            fmt::format(
+                "{}: rank {} is lost: {}. Restart the job, or make a new communicator without it",
+                heading(now), peer, status.why));
+      case PeerStatus::State::corrupt:
+        return Error(ErrorKind::corrupt,
+                     fmt::format("{}: {}", heading(now), describe_corrupt(peer, status.why)));
+    }
+  }
+  return std::nullopt;
+}
+
+Error diagnose_message(const Situation& now, const UnexpectedMessage& message) {
+  if (message.found.operation == message.expected.operation &&
+      message.found.fingerprint == message.expected.fingerprint)
+    return Error(
+        ErrorKind::corrupt,
+        fmt::format("{}: a message of rank {} has {} bytes where {} were expected", heading(now),
+                    message.peer, message.found.length, message.expected.length));
+  if (const auto error = diagnose_length(now, message)) return *error;
+  // The peer may have done its part of a wrong call already, and sent a later one's message.
+  const Board* board =
+      fetch_board(now, message.peer, whole_number(now.number, message.found.operation) + 1);
+  const auto instead = board != nullptr ? board->call(now.number) : std::nullopt;
+  const std::uint64_t theirs = instead && *instead != now.call
+                                   ? now.number
+                                   : whole_number(now.number, message.found.operation);
+  const std::string here =
+      theirs == now.number ? (instead ? algorithms_apart(now.call, *instead) : "")
+                           : fmt::format(", which here was {}",
+                                         what_it_called(now, &now.transport.own_board(), theirs));
+  return Error(ErrorKind::mismatch,
+               fmt::format("{}, but rank {} called {}{}. {}", heading(now), message.peer,
+                           what_it_called(now, board, theirs), here, kAdvice));
+}
+
+Error diagnose_reduction(const Situation& now, const ReductionThrew& thrown) {
+  return Error(ErrorKind::usage,
+               fmt::format("{}: the reduction's function threw: {}", heading(now), thrown.what));
+}
+
+bool ask_peers(const Situation& now) { return ask_peers_for(now, kPatience); }
+
+Teller teller_of_stall(const Situation& now) {
+  Teller teller = Teller::self;
+  for (int peer = 0; peer < now.size; ++peer) {
+    const Board* board = peer == now.rank ? nullptr : now.transport.recent_board(peer);
+    if (board == nullptr) continue;
+    if (board->told.load(std::memory_order_acquire) > now.number) return Teller::told;
+    if (peer < now.rank && board->entered.load(std::memory_order_acquire) > now.number &&
+        board->completed.load(std::memory_order_acquire) <= now.number)
+      teller = Teller::lower;
+  }
+  return teller;
+}
+
+std::string describe_stall(const Situation& now, Nanoseconds age) {
+  std::string text = fmt::format("{} has been under way for {:.1f} s", heading(now),
+                                 std::chrono::duration<double>(age).count());
+  for (int peer = 0; peer < now.size; ++peer) {
+    const Board* board = now.transport.recent_board(peer);
+    text += fmt::format("\n  rank {} {}", peer, where_it_is(now, board, now.number));
+    const int awaited = board == nullptr ? -1 : board->waits_for(now.number);
+    if (awaited >= 0 && board->completed.load(std::memory_order_acquire) <= now.number)
+      text += fmt::format(" and waits for rank {}", awaited);
+  }
+  return text;
+}
+
+Error diagnose_deadline(const Situation& now, const Execution& execution, Nanoseconds limit) {
+  std::string text =
+      fmt::format("{} did not end within {} ms", heading(now),
+                  std::chrono::duration_cast<std::chrono::milliseconds>(limit).count());
+  ask_peers_for(now, std::clamp<Nanoseconds>(limit, kPatience, kPatienceAtTheEnd));
+  for (int peer = 0; peer < now.size; ++peer) {
+    if (peer == now.rank) continue;
+    const std::string where = where_it_is(now, now.transport.recent_board(peer), now.number);
+    if (where != "is in it" && where != "has completed it")
+      text += fmt::format("; rank {} {}", peer, where);
+  }
+  std::string awaited;
+  for (const int peer : execution.waits_for())
+    awaited += fmt::format("{}{}", awaited.empty() ? "; this rank waits for rank " : ", ", peer);
+  text += awaited + ". Find out what keeps it, or raise TUTTI_TIMEOUT_MS";
+  return Error(ErrorKind::timeout, text);
+}
+
+}  // namespace tutti

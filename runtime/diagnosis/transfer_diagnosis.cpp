@@ -1,0 +1,108 @@
+#include "runtime/diagnosis/transfer_diagnosis.h"
+
+#include <fmt/format.h>
+
+#include "runtime/diagnosis/diagnosis.h"
+
+namespace tutti {
+namespace {
+
+std::string heading(const TransferSituation& at, const Transfer& transfer) {
+  return fmt::format("rank {} of {}: {}", at.rank, at.size, describe(transfer.call));
+}
+
+std::optional<Error> failed_or_lost(const TransferSituation& at, const Transfer& transfer, int peer,
+                                    const PeerStatus& status) {
+  if (status.state == PeerStatus::State::lost)
+    return Error(ErrorKind::peer_lost,
+                 fmt::format("{}: rank {} is lost: {}. Restart the job, or make a new communicator "
+                             "without it",
+                             heading(at, transfer), peer, status.why));
+  if (status.state == PeerStatus::State::corrupt)
+    return Error(ErrorKind::corrupt,
+                 fmt::format("{}: {}", heading(at, transfer), describe_corrupt(peer, status.why)));
+  if (status.state != PeerStatus::State::failed) return std::nullopt;
+  const Board* board = at.transport.board(peer);
+  if (board == nullptr) return std::nullopt;  // it is on its way
+  return Error(static_cast<ErrorKind>(board->failure_kind.load(std::memory_order_relaxed)),
+               fmt::format("{}: {}", heading(at, transfer), reported_failure(peer, *board)));
+}
+
+// From any rank: one that is lost might have been meant; that all have closed leaves nobody.
+std::optional<Error> diagnose_any_source(const TransferSituation& at, const Transfer& transfer) {
+  int closed = 0;
+  for (int peer = 0; peer < at.size; ++peer) {
+    if (peer == at.rank) continue;
+    const PeerStatus status = at.transport.status(peer);
+    if (auto error = failed_or_lost(at, transfer, peer, status)) return error;
+    if (status.state == PeerStatus::State::closed) ++closed;
+  }
+  if (closed == 0 || closed + 1 < at.size) return std::nullopt;
+  return Error(ErrorKind::peer_lost, fmt::format("{}: all other ranks have closed their "
+                                                 "communicators without sending it",
+                                                 heading(at, transfer)));
+}
+
+std::optional<Error> diagnose_peer(const TransferSituation& at, const Transfer& transfer) {
+  const int peer = transfer.watched;
+  if (peer == kAnySource) return diagnose_any_source(at, transfer);
+  if (peer == at.rank) return std::nullopt;
+  const PeerStatus status = at.transport.status(peer);
+  if (status.state != PeerStatus::State::closed) return failed_or_lost(at, transfer, peer, status);
+  const bool sends = transfer.call.direction == Direction::send;
+  return Error(ErrorKind::peer_lost,
+               fmt::format("{}: rank {} has closed its communicator without {} it",
+                           heading(at, transfer), peer, sends ? "receiving" : "sending"));
+}
+
+std::string how_far(const TransferSituation& at, const Transfer& transfer) {
+  const TransferCall& call = transfer.call;
+  if (transfer.moved > 0)
+    return fmt::format("{} bytes have {}", transfer.moved,
+                       call.direction == Direction::send ? "left" : "come");
+  if (call.direction == Direction::send)
+    return fmt::format("rank {} has called no recv for it", call.peer);
+  if (transfer.received.source != kAnySource)
+    return fmt::format("rank {} has announced it, and not sent it", transfer.received.source);
+  std::string text = call.peer == kAnySource
+                         ? "no rank has sent such a message"
+                         : fmt::format("rank {} has sent no such message", call.peer);
+  if (const Arrival* other = at.messages.matching().oldest_from(call.peer))
+    text += fmt::format("; rank {} has sent {} x {} with tag {}, which waits for its recv",
+                        other->source, other->count, to_string(other->type), other->tag);
+  return text;
+}
+
+Error passed_deadline(const TransferSituation& at, const Transfer& transfer) {
+  return Error(
+      ErrorKind::timeout,
+      fmt::format("{} did not end within {} ms: {}. Find out what keeps it, or raise "
+                  "TUTTI_TIMEOUT_MS",
+                  heading(at, transfer), transfer.call.timeout.count(), how_far(at, transfer)));
+}
+
+}  // namespace
+
+std::optional<TransferVerdict> diagnose_transfers(const TransferSituation& at, TimePoint now) {
+  const LiveTransfers& live = at.messages.live();
+  for (const Transfer* each = live.front(); each != nullptr; each = live.next(*each)) {
+    if (auto error = diagnose_peer(at, *each)) return TransferVerdict{each, *error};
+    if (now >= each->deadline) return TransferVerdict{each, passed_deadline(at, *each)};
+  }
+  return std::nullopt;
+}
+
+std::string describe_stall(const TransferSituation& at, Nanoseconds age) {
+  constexpr int kMostTold = 8;
+  const LiveTransfers& live = at.messages.live();
+  int told = 0;
+  std::string text = fmt::format("rank {} of {}: messages have been under way for {:.1f} s",
+                                 at.rank, at.size, std::chrono::duration<double>(age).count());
+  for (const Transfer* each = live.front(); each != nullptr; each = live.next(*each)) {
+    if (++told > kMostTold) return text + "\n  and more";
+    text += fmt::format("\n  {}: {}", describe(each->call), how_far(at, *each));
+  }
+  return text;
+}
+
+}  // namespace tutti

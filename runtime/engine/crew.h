@@ -1,0 +1,61 @@
+// The stripes of a large call, in threads: a blocking caller with cores of its own to spare has
+// them all moved at once.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "runtime/engine/execution.h"
+
+namespace tutti {
+
+/// Runs all stripes of a program but the first, which is its owner's own affair. Used by its
+/// owner's thread; each member has a thread of its own, asleep between calls, or the owner's where
+/// that is wished.
+class Crew {
+ public:
+  /// `done` is called in a member's thread when it has ended its part.
+  explicit Crew(std::function<void()> done) : done_(std::move(done)) {}
+  ~Crew();
+  Crew(const Crew&) = delete;
+  Crew& operator=(const Crew&) = delete;
+
+  /// As Execution::start() for each of bound.others. `in_threads`, as far as there can be any.
+  void start(BoundProgram& bound, const CallBuffers& buffers, std::uint32_t operation,
+             ResultStores stores, bool in_threads);
+  /// True once all are through. Throws what Execution::advance() does.
+  bool advance();
+  bool busy() const noexcept { return busy_ > 0; }
+
+  /// Nobody touches the call's buffers any more.
+  void stop() noexcept;
+  /// In a forked child, where the threads are not: they are neither joined nor waited for.
+  void forget() noexcept;
+
+ private:
+  struct Member {
+    Execution execution;
+    std::thread thread;
+    std::atomic<std::uint32_t> calls{0};  // started
+    std::atomic<bool> through{false};
+    std::exception_ptr thrown;  // read once through
+  };
+
+  void live(Member& member) noexcept;
+  void work(Member& member) noexcept;
+  bool hire();
+
+  const std::function<void()> done_;
+  std::vector<std::unique_ptr<Member>> members_;
+  std::size_t busy_ = 0;  // of members_, the first ones
+  bool in_threads_ = false;
+  std::atomic<bool> stop_{false};
+  std::atomic<bool> quit_{false};
+};
+
+}  // namespace tutti

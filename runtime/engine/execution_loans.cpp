@@ -1,0 +1,94 @@
+// The engine where a call's buffers are lent: messages that lie in them (docs/buffers.md).
+#include <algorithm>
+
+#include "runtime/engine/execution.h"
+
+namespace tutti {
+
+bool Execution::can_lend(const LaneState& lane, const Program::Operand& operand,
+                         const Load& load) const {
+  if (operand.lender == Program::kNone || load.bytes < lent_->least_bytes) return false;
+  if (lent_->in_place && !operand.lent_in_place) return false;
+  const Program::Operand& lender =
+      bound_->program.operands[lane.step->first_operand + operand.lender];
+  const std::uint32_t segment = lent_->of(lender.place).segment;
+  const SendPort& port = bound_->sends[operand.port];
+  return segment == kAllMemory ? !port.in_memory() && port.takes_memory()
+                               : segment != 0 && port.in_memory();
+}
+
+// As acquire(): the memory is this rank's own.
+std::byte* Execution::lend(LaneState& lane, const Program::Operand& operand, const Load& load) {
+  const Program::Operand& lender =
+      bound_->program.operands[lane.step->first_operand + operand.lender];
+  std::byte* const data = memory_of<Kind::lending>(lane, lender, load);
+  Extent answer;
+  if (operand.comes_back && lent_->output.segment != 0 && lent_->output.segment != kAllMemory) {
+    Program::Operand output = operand;
+    output.place = Place::output;
+    answer = extent_of(Place::output, memory_of<Kind::lending>(lane, output, load));
+  }
+  const bool posted =
+      bound_->sends[operand.port].acquire_loan(extent_of(lender.place, data), answer, load.bytes);
+  if (!posted) return nullptr;
+  ++lane.loans;
+  return data;
+}
+
+// A message that is away is brought to where the step copies it anyway, if it does.
+const std::byte* Execution::fetch(const LaneState& lane, const Program::Operand& operand,
+                                  const Load& load) {
+  const Program::Step& step = *lane.step;
+  const Program::Operand* operands = bound_->program.operands.data() + step.first_operand;
+  std::byte* to = nullptr;
+  if (lent_ && step.copies && step.segments == 1)
+    for (std::size_t k = step.inputs; to == nullptr && k < step.inputs + step.outputs; ++k)
+      if (operands[k].place != Place::peer) to = memory_of<Kind::lending>(lane, operands[k], load);
+  return bound_->receives[operand.port].fetch(to);
+}
+
+Extent Execution::extent_of(Place place, const std::byte* data) const {
+  Extent extent = lent_->of(place);
+  extent.offset += static_cast<std::uint64_t>(data - base_[static_cast<std::size_t>(place)]);
+  return extent;
+}
+
+// What is lent is not written, nor is what came back to where it belongs. The others are put
+// together; false: none.
+bool Execution::leave_out_lent(const LaneState& lane, const Load& load, CombineArgs& args) {
+  const Program::Step& step = *lane.step;
+  const Program::Operand* operands = bound_->program.operands.data() + step.first_operand;
+  int outputs = 0;
+  std::uint64_t results = 0;
+  for (std::size_t k = 0; k < step.outputs; ++k) {
+    const Program::Operand& operand = operands[step.inputs + k];
+    void* const data = args.out[k];
+    const bool lent = operand.lender != Program::kNone &&
+                      data == memory_of<Kind::lending>(lane, operands[operand.lender], load);
+    if (lent || (step.copies && data == args.in[0])) continue;
+    const bool answer = operand.partner != Program::kNone;
+    if (outputs < 64 && ((step.results >> k & 1) != 0 || answer))
+      results |= std::uint64_t{1} << outputs;
+    bound_->written[static_cast<std::size_t>(outputs++)] = data;
+  }
+  args.out = bound_->written.data();
+  args.outputs = outputs;
+  args.fetch_outputs = results & fetched_mask_;
+  args.stream_outputs = results & streamed_mask_;
+  return outputs > 0;
+}
+
+// All messages of others' memory that the step has used were still theirs to read.
+bool Execution::still_lent(const LaneState& lane) const {
+  const Program::Operand* operands = bound_->program.operands.data() + lane.step->first_operand;
+  return std::all_of(operands, operands + lane.step->inputs, [&](const Program::Operand& operand) {
+    return operand.place != Place::peer || bound_->receives[operand.port].still_lent();
+  });
+}
+
+bool Execution::all_returned() const noexcept {
+  return std::all_of(bound_->sends.begin(), bound_->sends.end(),
+                     [](const SendPort& port) { return port.returned(); });
+}
+
+}  // namespace tutti

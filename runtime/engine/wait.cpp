@@ -1,0 +1,69 @@
+#include "runtime/engine/wait.h"
+
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include <fmt/format.h>
+
+#include <tutti/error.hpp>
+
+namespace tutti {
+
+Sleeper::Sleeper() : epoll_fd_(epoll_create1(EPOLL_CLOEXEC)) {
+  if (epoll_fd_ < 0)
+    throw Error(
+        ErrorKind::unavailable,
+        fmt::format(
+            "no epoll descriptor to sleep in (errno {}): raise the limit of open files (ulimit -n)",
+            errno));
+}
+
+Sleeper::~Sleeper() { close(epoll_fd_); }
+
+void Sleeper::watch(int fd) {
+  if (fd < 0) return;
+  epoll_event event{};
+  event.events = EPOLLIN | EPOLLET;
+  if (epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, fd, &event) != 0 && errno != EEXIST)
+    throw Error(ErrorKind::unavailable,
+                fmt::format("cannot sleep on a descriptor (epoll_ctl, errno {})", errno));
+}
+
+void Sleeper::forget(int fd) noexcept {
+  if (fd >= 0) epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, fd, nullptr);
+}
+
+void Sleeper::sleep_until(TimePoint deadline, const Clock& clock) {
+  using std::chrono::milliseconds;
+  const auto left = std::chrono::ceil<milliseconds>(deadline - clock.now());
+  constexpr milliseconds kLongest{3'600'000};  // epoll counts in int milliseconds
+  std::array<epoll_event, 8> events;
+  epoll_wait(epoll_fd_, events.data(), events.size(),
+             static_cast<int>(std::clamp(left, milliseconds{0}, kLongest).count()));
+}
+
+std::unique_ptr<Sleeper> SleeperPool::take(int bell_fd, int wait_fd) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!idle_.empty()) {
+      auto sleeper = std::move(idle_.back());
+      idle_.pop_back();
+      return sleeper;
+    }
+  }
+  auto sleeper = std::make_unique<Sleeper>();
+  sleeper->watch(bell_fd);
+  sleeper->watch(wait_fd);
+  return sleeper;
+}
+
+void SleeperPool::give_back(std::unique_ptr<Sleeper> sleeper) {
+  const std::lock_guard lock(mutex_);
+  idle_.push_back(std::move(sleeper));
+}
+
+}  // namespace tutti

@@ -1,0 +1,136 @@
+#include "runtime/membership/split.h"
+
+#include <algorithm>
+#include <limits>
+#include <tuple>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "common/wire.h"
+#include "runtime/communicator_impl.h"
+#include "runtime/membership/setup.h"
+
+namespace tutti {
+namespace {
+
+constexpr std::uint64_t kSplit = 1;
+constexpr std::uint64_t kDup = 2;  // above: a subgroup, by its ranks
+
+std::string_view name_of(std::uint64_t form) {
+  return form == kSplit ? "split" : form == kDup ? "dup" : "subgroup";
+}
+
+void check_forms(std::span<const SplitCard> cards, std::uint64_t own, int rank) {
+  for (std::size_t peer = 0; peer < cards.size(); ++peer) {
+    if (cards[peer].form == own) continue;
+    const bool both = name_of(own) == name_of(cards[peer].form);
+    throw Error(ErrorKind::mismatch,
+                fmt::format("rank {} called {}, rank {} called {}{}: all ranks of a communicator "
+                            "must make the same call",
+                            rank, name_of(own), peer, name_of(cards[peer].form),
+                            both ? " with other ranks" : ""));
+  }
+}
+
+// In the order of their new ranks.
+std::vector<int> members_of(std::span<const SplitCard> cards, int color) {
+  std::vector<int> members;
+  for (std::size_t rank = 0; rank < cards.size(); ++rank)
+    if (cards[rank].color == color) members.push_back(static_cast<int>(rank));
+  std::stable_sort(members.begin(), members.end(),
+                   [&](int a, int b) { return cards[a].key < cards[b].key; });
+  return members;
+}
+
+// Returns a number that no other split of these connections has. It is taken before the ranks tell
+// each other, so that threads which split sibling communicators at the same time get different
+// ones.
+std::uint32_t next_split(Family& family) {
+  const std::uint64_t number = ++family.splits;
+  return number <= std::numeric_limits<std::uint32_t>::max() ? static_cast<std::uint32_t>(number)
+                                                             : 0;
+}
+
+}  // namespace
+
+SplitCard split_card(int color, int key) {
+  if (color < 0 && color != kNoColor)
+    throw Error(ErrorKind::usage,
+                fmt::format("split: color {} is negative; give 0 or more, or tutti::kNoColor to be "
+                            "in no new communicator",
+                            color));
+  SplitCard card;
+  card.form = kSplit;
+  card.color = color;
+  card.key = key;
+  return card;
+}
+
+SplitCard dup_card() {
+  SplitCard card;
+  card.form = kDup;
+  return card;
+}
+
+SplitCard subgroup_card(std::span<const int> ranks, int rank, int size) {
+  SplitCard card;
+  card.form = kDup + 1;
+  card.color = kNoColor;
+  std::vector<bool> named(static_cast<std::size_t>(size));
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (ranks[i] < 0 || ranks[i] >= size || named[static_cast<std::size_t>(ranks[i])])
+      throw Error(
+          ErrorKind::usage,
+          fmt::format("subgroup: rank {} {}; name each once, from 0 to {}", ranks[i],
+                      ranks[i] < 0 || ranks[i] >= size ? "does not exist" : "is named twice",
+                      size - 1));
+    named[static_cast<std::size_t>(ranks[i])] = true;
+    card.form = mix(card.form ^ static_cast<std::uint64_t>(ranks[i])) | 4;
+    if (ranks[i] != rank) continue;
+    card.color = 0;
+    card.key = static_cast<std::int32_t>(i);
+  }
+  return card;
+}
+
+std::optional<CommunicatorParts> split(const CommunicatorParts& whole,
+                                       std::span<const SplitCard> cards) {
+  const SplitCard& own = cards[static_cast<std::size_t>(whole.rank)];
+  check_forms(cards, own.form, whole.rank);
+  if (own.color < 0) return std::nullopt;
+
+  Subset subset;
+  subset.members = members_of(cards, own.color);
+  const auto self = std::find(subset.members.begin(), subset.members.end(), whole.rank);
+  subset.rank = static_cast<int>(self - subset.members.begin());
+  std::uint64_t ring_bytes = std::numeric_limits<std::uint64_t>::max();
+  for (const int member : subset.members) {
+    if (cards[member].number == 0)
+      throw Error(ErrorKind::unavailable,
+                  fmt::format("rank {} has been asked for {} communicators since the start-up, all "
+                              "that the connections can tell apart: make one anew",
+                              member, std::numeric_limits<std::uint32_t>::max()));
+    subset.numbers.push_back(cards[member].number);
+    ring_bytes = std::min(ring_bytes, cards[member].ring_bytes);
+  }
+  return join_subset(whole, subset, ring_bytes);
+}
+
+std::optional<Communicator> CommunicatorImpl::split(SplitCard card) {
+  card.number = next_split(*parts_.family);
+  card.ring_bytes = ring_bytes_for_one_more(parts_);
+  std::vector<SplitCard> cards(static_cast<std::size_t>(parts_.size));
+  run(Call{{Collective::all_gather, DataType::uint8, Op::sum, 0, sizeof card},
+           &card,
+           cards.data(),
+           {},
+           {}});
+  auto parts = tutti::split(parts_, cards);
+  if (!parts) return std::nullopt;
+  Communicator part = make(std::move(*parts));
+  part.impl_->own_algorithms_.add_all_of(own_algorithms_);
+  return part;
+}
+
+}  // namespace tutti

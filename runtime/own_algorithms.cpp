@@ -1,0 +1,139 @@
+#include "runtime/own_algorithms.h"
+
+#include <cassert>
+#include <exception>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "collectives/algorithms/algorithms.h"
+#include "common/wire.h"
+
+namespace tutti {
+namespace {
+
+constexpr std::size_t kLeastChunkBytes = 64;  // chunks start on cache lines
+
+[[noreturn]] void refuse(std::string_view name, const std::string& why) {
+  throw Error(ErrorKind::usage, fmt::format("algorithm '{}' {}", name, why));
+}
+
+bool is_built_in(std::string_view name) {
+  if (name == "auto") return true;
+  for (const Algorithm& algorithm : algorithms())
+    if (algorithm.name == name) return true;
+  return false;
+}
+
+std::uint64_t hash(std::uint64_t seed, std::string_view text) {
+  for (const char letter : text) seed = mix(seed ^ static_cast<unsigned char>(letter)) + 1;
+  return seed;
+}
+
+Schedule planned(const std::string& name, const Planner& planner, const PlanRequest& request) {
+  const auto failed = [&](const std::string& why) {
+    refuse(name, fmt::format("cannot plan {} for rank {} of {}: {}", to_string(request.what),
+                             request.rank, request.ranks, why));
+  };
+  try {
+    Schedule schedule = planner(request);
+    if (schedule.what != request.what || schedule.ranks != request.ranks ||
+        schedule.rank != request.rank || schedule.root != request.root)
+      failed(fmt::format("it planned {} for rank {} of {}, root {}", to_string(schedule.what),
+                         schedule.rank, schedule.ranks, schedule.root));
+    return schedule;
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    failed(error.what());
+  }
+  assert(false);
+  return {};
+}
+
+}  // namespace
+
+std::string describe_algorithm(std::uint32_t number) {
+  if ((number & kOwnAlgorithm) != 0)
+    return fmt::format("an algorithm of the program's own ({:08x})", number & ~kOwnAlgorithm);
+  const auto list = algorithms();
+  return number < list.size() ? fmt::format("algorithm {}", list[number].name)
+                              : fmt::format("algorithm {}", number);
+}
+
+void OwnAlgorithms::add(std::string name, Planner planner) {
+  if (name.empty() || is_built_in(name)) refuse(name, "has a name that tutti uses itself");
+  if (!planner) refuse(name, "plans nothing: the function is empty");
+  const std::lock_guard lock(mutex_);
+  if (planners_.contains(name))
+    refuse(name, "was added before, to this communicator or one that it was split off");
+  planners_.emplace(std::move(name), std::move(planner));
+}
+
+void OwnAlgorithms::add_all_of(const OwnAlgorithms& whole) {
+  const std::scoped_lock both(mutex_, whole.mutex_);
+  assert(planners_.empty());
+  planners_ = whole.planners_;
+}
+
+bool OwnAlgorithms::has(std::string_view name) const {
+  const std::lock_guard lock(mutex_);
+  return planners_.find(name) != planners_.end();
+}
+
+// Without the mutex: the planner is the program's, and may call anything.
+std::vector<Schedule> OwnAlgorithms::proved(const std::string& name, const Planner& planner,
+                                            Collective what, int root) const {
+  std::vector<Schedule> schedules;
+  PlanRequest request = request_;
+  request.what = what;
+  request.root = root;
+  for (request.rank = 0; request.rank < request.ranks; ++request.rank)
+    schedules.push_back(planned(name, planner, request));
+  for (const bool in_place : {false, true}) {
+    const Verdict verdict = verify(schedules, {.in_place = in_place});
+    if (!verdict.ok)
+      refuse(name, fmt::format("is wrong for {} of {} ranks: {}", to_string(what), request.ranks,
+                               verdict.why));
+  }
+  return schedules;
+}
+
+std::uint32_t OwnAlgorithms::number(std::string_view name, Collective what, int root,
+                                    std::size_t message_bytes) {
+  const Use use{name, what, root};
+  Planner planner;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = numbers_.find(use); found != numbers_.end()) return found->second;
+    planner = planners_.at(std::get<0>(use));
+  }
+  std::vector<Schedule> schedules = proved(std::get<0>(use), planner, what, root);
+  const auto widest = static_cast<std::size_t>(schedules[0].widest);
+  if (widest > message_bytes / kLeastChunkBytes)
+    throw Error(ErrorKind::unavailable,
+                fmt::format("algorithm '{}' moves {} chunks in one step, but messages of {} bytes "
+                            "hold {}; raise TUTTI_MESSAGE_BYTES, or use narrower steps",
+                            name, widest, message_bytes, message_bytes / kLeastChunkBytes));
+  std::uint64_t all = hash(0, name);
+  for (const Schedule& schedule : schedules) all = hash(all, to_text(schedule));
+  const std::uint32_t number = static_cast<std::uint32_t>(all ^ all >> 32) | kOwnAlgorithm;
+  const std::lock_guard lock(mutex_);
+  const Facts facts = facts_of(schedules);
+  const auto [kept, added] = proved_.try_emplace(
+      number, Proved{std::move(schedules[static_cast<std::size_t>(request_.rank)]), facts});
+  if (!added) refuse(name, "has the number of another one by chance: give it another name");
+  return numbers_[use] = number;
+}
+
+const Schedule& OwnAlgorithms::schedule(std::uint32_t number) const {
+  const std::lock_guard lock(mutex_);
+  return proved_.at(number).own;
+}
+
+Facts OwnAlgorithms::facts(std::uint32_t number) const {
+  const std::lock_guard lock(mutex_);
+  return proved_.at(number).facts;
+}
+
+}  // namespace tutti

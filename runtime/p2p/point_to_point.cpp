@@ -1,0 +1,477 @@
+#include "runtime/p2p/point_to_point.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "compute/combine.h"
+
+namespace tutti {
+
+enum class Kind : std::uint8_t { eager, request, clear, credit };
+
+/// Precedes the payload of a control message. With the header and 24 bytes of payload it fits a
+/// cache line.
+struct PointToPoint::Envelope {
+  Kind kind = Kind::credit;
+  DataType type = DataType::uint8;
+  std::uint16_t credit = 0;  ///< That the receiver gives back.
+  std::int32_t tag = 0;
+  std::uint64_t count = 0;
+};
+
+namespace {
+
+constexpr int kNobody = -2;  // is watched: a channel could not be made
+
+// In every header's place for a fingerprint: "p2p1".
+constexpr std::uint32_t kMark = 0x31703270;
+
+// Both ranks copy at the same time, once there are several pieces: 64 KiB whole take 8.2 us, in 8
+// pieces 6.1; 256 KiB in 4 19.8, in 8 17.7, in 16 17.4. Where both send, and so both copy anyway, 8
+// cost more (64 KiB 7.7 us whole, in 8 9.4).
+constexpr std::size_t kPieces = 8, kPiecesBothWays = 4;
+constexpr std::size_t kLeastPieceBytes = 8192;
+
+std::size_t piece_bytes(std::size_t bytes, std::size_t most, bool both_ways) {
+  const std::size_t pieces = both_ways ? kPiecesBothWays : kPieces;
+  const std::size_t share = (bytes / pieces + kCacheLine - 1) & ~(kCacheLine - 1);
+  return std::min(std::max(share, kLeastPieceBytes), most);
+}
+
+// Of messages through a ring: from here on the kernel copies them from buffer to buffer, where the
+// sender has better to do than to copy, too (docs/performance.md, "Copies by the kernel").
+constexpr std::size_t kLeastFetchedBytes = 4u << 20;
+constexpr std::size_t kLeastFetchedSharing = 512u << 10;
+constexpr std::size_t kFetchedPieceBytes = 1u << 20;  // a deadline is looked at in between
+
+unsigned cost_of(std::size_t eager_bytes) {
+  constexpr std::size_t kPerCredit = PointToPoint::kBytesPerCredit;
+  return static_cast<unsigned>(
+      std::max<std::size_t>(1, (eager_bytes + kPerCredit - 1) / kPerCredit));
+}
+
+enum class Target { here, slot };
+
+// The lines of a slot are where the peer has read them: 64 KiB there and back take 7 % less time
+// when they are fetched ahead.
+void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes,
+                Target target = Target::here) {
+  const void* in = from;
+  void* out = to;
+  CombineArgs args{&in, 1, &out, 1, bytes};
+  args.fetch_outputs = target == Target::slot ? 1 : 0;
+  combine_copy(args);
+}
+
+}  // namespace
+
+PointToPoint::PointToPoint(Transport& transport, int rank, int size, bool shares_cores)
+    : transport_(transport),
+      rank_(rank),
+      shares_cores_(shares_cores),
+      size_(size),
+      eager_bytes_(std::min(kEagerBytes, transport.max_message_bytes() - sizeof(Envelope))) {
+  static_assert(sizeof(Envelope) == 16);
+}
+
+PointToPoint::Peer& PointToPoint::peer(int rank) {
+  std::unique_ptr<Peer>& peer = peers_[static_cast<std::size_t>(rank)];
+  if (peer != nullptr) [[likely]]
+    return *peer;
+  auto made = std::make_unique<Peer>();
+  if (rank != rank_) {
+    made->control_out.emplace(rank, transport_.sender(rank, kControlChannel));
+    made->control_in.emplace(rank, transport_.receiver(rank, kControlChannel));
+  }
+  peer = std::move(made);
+  return *peer;
+}
+
+void PointToPoint::refuse(int rank, const std::string& what) const {
+  throw Error(ErrorKind::corrupt,
+              fmt::format("rank {}: a point-to-point message of rank {} {}: its memory is damaged "
+                          "or it runs another version",
+                          rank_, rank, what));
+}
+
+void PointToPoint::watch(Transfer& transfer, int rank) {
+  if (rank == kAnySource)
+    ++any_watchers_;
+  else if (peer(rank).watchers++ == 0)
+    watched_.push_back(rank);
+  transfer.watched = rank;
+}
+
+void PointToPoint::unwatch(const Transfer& transfer) {
+  if (transfer.watched == kNobody) return;
+  if (transfer.watched == kAnySource)
+    --any_watchers_;
+  else if (--peer(transfer.watched).watchers == 0)
+    watched_.erase(std::find(watched_.begin(), watched_.end(), transfer.watched));
+}
+
+void PointToPoint::end(Transfer& transfer) {
+  if (transfer.call.direction == Direction::recv) --live_receives_;
+  unwatch(transfer);
+  live_.remove(transfer);
+  ended_.push_back(transfer);
+  transfer.done = true;
+}
+
+void PointToPoint::abandon() noexcept {
+  matching_.clear();
+  for (const auto& peer : peers_)
+    if (peer != nullptr)
+      for (StagedTransfers* stage :
+           {&peer->announcing, &peer->announced, &peer->sending, &peer->clearing, &peer->receiving})
+        stage->clear();
+  live_receives_ = 0;
+  while (Transfer* transfer = live_.pop_front()) {
+    unwatch(*transfer);
+    ended_.push_back(*transfer);
+  }
+}
+
+void PointToPoint::start(Transfer& transfer) {
+  if (peers_.empty()) [[unlikely]] {
+    peers_.resize(static_cast<std::size_t>(size_));
+    watched_.reserve(peers_.size());
+  }
+  transfer.done = false;
+  transfer.moved = 0;
+  transfer.received = {};
+  transfer.watched = kNobody;
+  live_.push_back(transfer);
+  if (transfer.call.direction == Direction::recv) ++live_receives_;
+  watch(transfer, transfer.call.peer);
+  if (transfer.call.direction == Direction::recv)
+    start_recv(transfer);
+  else if (transfer.call.peer == rank_)
+    start_own_send(transfer);
+  else
+    start_send(transfer);
+}
+
+void PointToPoint::start_send(Transfer& send) {
+  const int rank = send.call.peer;
+  Peer& to = peer(rank);
+  send.id = to.next_id++;
+  to.announcing.push_back(send);
+  while (to.credit < cost_of(std::min(send.call.bytes(), eager_bytes_)) && hear(rank)) continue;
+  announce(rank);
+}
+
+void PointToPoint::start_recv(Transfer& recv) {
+  Arrival* arrival = matching_.take_arrival(recv.call);
+  if (arrival == nullptr) return matching_.post(recv);
+  accept(recv, *arrival);
+  const int source = arrival->source;
+  if (Transfer* own = arrival->own) {
+    copy_bytes(recv.call.buffer, own->call.buffer, own->call.bytes());
+    end(*own);
+    end(recv);
+  } else if (arrival->eager) {
+    copy_bytes(recv.call.buffer, arrival->payload.data(), arrival->payload.size());
+    (source == rank_ ? peer(source).credit : peer(source).owed) += cost_of(arrival->payload.size());
+    end(recv);
+  } else {
+    ask_for(recv, source);
+  }
+  matching_.forget(*arrival);
+}
+
+// Kept like another's message, or handed over where it is received already.
+void PointToPoint::start_own_send(Transfer& send) {
+  const TransferCall& call = send.call;
+  const Envelope envelope{Kind::eager, call.type, 0, call.tag, call.count};
+  if (Transfer* recv = matching_.take_posted(rank_, call.tag)) {
+    accept(*recv, envelope, rank_, 0);
+    copy_bytes(recv->call.buffer, call.buffer, call.bytes());
+    end(*recv);
+    return end(send);
+  }
+  Arrival& arrival = matching_.keep();
+  arrival.source = rank_;
+  arrival.tag = call.tag;
+  arrival.type = call.type;
+  arrival.count = call.count;
+  arrival.eager = call.bytes() <= eager_bytes_ && peer(rank_).credit >= cost_of(call.bytes());
+  if (!arrival.eager) {
+    arrival.own = &send;
+    return;
+  }
+  arrival.payload.assign(call.buffer, call.buffer + call.bytes());
+  peer(rank_).credit -= cost_of(call.bytes());
+  end(send);
+}
+
+// The receive gets this message; throws where it cannot.
+void PointToPoint::accept(Transfer& recv, const Envelope& envelope, int source,
+                          std::uint32_t id) const {
+  const TransferCall& call = recv.call;
+  if (envelope.type != call.type || envelope.count > call.count) [[unlikely]] {
+    const TransferCall sent{Direction::send, envelope.type, rank_, envelope.tag, envelope.count};
+    throw Error(
+        ErrorKind::mismatch,
+        fmt::format("rank {} called {}, but rank {} called {}. {}", rank_, describe(call), source,
+                    describe(sent),
+                    envelope.type != call.type ? "Receive the type that is sent"
+                                               : "Receive at least as many elements as are sent"));
+  }
+  recv.received = {source, envelope.tag, static_cast<std::size_t>(envelope.count)};
+  recv.id = id;
+}
+
+void PointToPoint::accept(Transfer& recv, const Arrival& arrival) const {
+  accept(recv, {Kind::eager, arrival.type, 0, arrival.tag, arrival.count}, arrival.source,
+         arrival.id);
+}
+
+void PointToPoint::ask_for(Transfer& recv, int source) {
+  if (recv.watched != source) {
+    unwatch(recv);
+    watch(recv, source);
+  }
+  peer(source).clearing.push_back(recv);
+  clear(source);
+}
+
+void PointToPoint::advance(const Transfer* awaited) {
+  for (bool moved = true; moved;) {
+    moved = false;
+    const std::size_t all = any_watchers_ > 0 ? peers_.size() : watched_.size();
+    for (std::size_t k = 0; k < all; ++k) {
+      const int rank = next_turn();
+      if (rank != rank_ && advance(rank)) moved = true;
+      if (awaited != nullptr && awaited->done) return;
+    }
+  }
+}
+
+// Of those that a transfer waits for, each in its turn; the own rank: nobody.
+int PointToPoint::next_turn() noexcept {
+  const bool any = any_watchers_ > 0;
+  const std::size_t among = any ? peers_.size() : watched_.size();
+  if (among == 0) return rank_;
+  if (++turn_ >= among) turn_ = 0;
+  return any ? static_cast<int>(turn_) : watched_[turn_];
+}
+
+// A step of each kind.
+bool PointToPoint::advance(int rank) {
+  Peer& with = peer(rank);
+  bool moved = hear(rank);
+  if (!with.announcing.empty()) moved |= announce(rank);
+  if (!with.clearing.empty()) moved |= clear(rank);
+  if (!with.sending.empty()) moved |= send_data(rank);
+  if (!with.receiving.empty()) moved |= receive_data(rank);
+  if (with.owed >= kCredit / 2) return_credit(rank);
+  return moved;
+}
+
+bool PointToPoint::hear(int rank) {
+  Peer& from = peer(rank);
+  Message message;
+  if (!from.control_in->peek(message)) return false;
+  const Header& header = message.header;
+  if (header.fingerprint != kMark || header.length < sizeof(Envelope) ||
+      header.length > transport_.max_message_bytes())
+    refuse(rank, fmt::format("has {} bytes and mark {:#x}", header.length, header.fingerprint));
+  if (message.away) message.data = from.control_in->fetch(nullptr);
+  if (message.data == nullptr) return false;
+  Envelope envelope;
+  std::memcpy(&envelope, message.data, sizeof envelope);
+  from.credit += envelope.credit;
+  if (from.credit > kCredit) refuse(rank, "gives back more credit than there is");
+  switch (envelope.kind) {
+    case Kind::eager: take_eager(rank, envelope, message); break;
+    case Kind::request: take_request(rank, envelope, header.operation); break;
+    case Kind::clear: start_sending(rank, header.operation); break;
+    case Kind::credit: break;
+    default: refuse(rank, fmt::format("is of kind {}", static_cast<int>(envelope.kind)));
+  }
+  from.control_in->release();
+  return true;
+}
+
+void PointToPoint::take_eager(int rank, const Envelope& envelope, const Message& message) {
+  const std::byte* payload = message.data + sizeof envelope;
+  const std::size_t bytes = message.header.length - sizeof envelope;
+  if (static_cast<int>(envelope.type) >= kDataTypes || bytes > eager_bytes_ ||
+      envelope.count != bytes / size_of(envelope.type) || bytes % size_of(envelope.type) != 0)
+    refuse(rank, fmt::format("claims {} elements in {} bytes", envelope.count, bytes));
+  if (Transfer* recv = matching_.take_posted(rank, envelope.tag)) {
+    accept(*recv, envelope, rank, message.header.operation);
+    copy_bytes(recv->call.buffer, payload, bytes);
+    peer(rank).owed += cost_of(bytes);
+    return end(*recv);
+  }
+  Arrival& arrival = matching_.keep();
+  arrival.source = rank;
+  arrival.tag = envelope.tag;
+  arrival.type = envelope.type;
+  arrival.count = envelope.count;
+  arrival.eager = true;
+  arrival.payload.assign(payload, payload + bytes);
+}
+
+void PointToPoint::take_request(int rank, const Envelope& envelope, std::uint32_t id) {
+  if (static_cast<int>(envelope.type) >= kDataTypes)
+    refuse(rank, fmt::format("is of type {}", static_cast<int>(envelope.type)));
+  if (Transfer* recv = matching_.take_posted(rank, envelope.tag)) {
+    accept(*recv, envelope, rank, id);
+    return ask_for(*recv, rank);
+  }
+  Arrival& arrival = matching_.keep();
+  arrival.source = rank;
+  arrival.tag = envelope.tag;
+  arrival.type = envelope.type;
+  arrival.count = envelope.count;
+  arrival.id = id;
+  arrival.eager = false;
+}
+
+void PointToPoint::start_sending(int rank, std::uint32_t id) {
+  Peer& to = peer(rank);
+  Transfer* send = to.announced.front();
+  while (send != nullptr && send->id != id) send = to.announced.next(*send);
+  if (send == nullptr) refuse(rank, fmt::format("asks for number {}, which is not on offer", id));
+  to.announced.remove(*send);
+  if (send->call.bytes() == 0) return end(*send);
+  if (!to.bulk_out) to.bulk_out.emplace(rank, transport_.sender(rank, kBulkChannel));
+  send->loan = loan_of(send->call, *to.bulk_out);
+  to.sending.push_back(*send);
+}
+
+Extent PointToPoint::loan_of(const TransferCall& send, const SendPort& port) const {
+  const Segments* const lent = transport_.segments();
+  if (port.in_memory() && lent != nullptr && !lent->empty())
+    if (const auto extent = lent->extent_of(send.buffer, send.bytes())) return *extent;
+  const bool worth = !port.in_memory() ||
+                     (shares_cores_ ? send.bytes() >= kLeastFetchedSharing
+                                    : send.bytes() >= kLeastFetchedBytes && live_receives_ > 0);
+  if (!worth || !port.takes_memory()) return {};
+  return {kAllMemory, reinterpret_cast<std::uintptr_t>(send.buffer)};
+}
+
+// Memory for an envelope and a payload behind it; null: no room yet.
+std::byte* PointToPoint::acquire_control(int rank, std::size_t payload_bytes) {
+  return peer(rank).control_out->acquire(sizeof(Envelope) + payload_bytes);
+}
+
+void PointToPoint::post_control(int rank, std::byte* slot, Envelope envelope, std::uint32_t id,
+                                std::size_t payload_bytes) {
+  Peer& to = peer(rank);
+  envelope.credit = static_cast<std::uint16_t>(std::exchange(to.owed, 0));
+  std::memcpy(slot, &envelope, sizeof envelope);
+  to.control_out->post({id, kMark, static_cast<std::uint32_t>(sizeof envelope + payload_bytes), 0});
+}
+
+bool PointToPoint::announce(int rank) {
+  Peer& to = peer(rank);
+  Transfer& send = *to.announcing.front();
+  const TransferCall& call = send.call;
+  const bool eager = call.bytes() <= eager_bytes_ && to.credit >= cost_of(call.bytes());
+  const std::size_t payload = eager ? call.bytes() : 0;
+  std::byte* slot = acquire_control(rank, payload);
+  if (slot == nullptr) return false;
+  if (eager) copy_bytes(slot + sizeof(Envelope), call.buffer, payload);
+  post_control(rank, slot,
+               {eager ? Kind::eager : Kind::request, call.type, 0, call.tag, call.count}, send.id,
+               payload);
+  to.announcing.remove(send);
+  if (!eager) {
+    to.announced.push_back(send);
+    return true;
+  }
+  to.credit -= cost_of(payload);
+  end(send);
+  return true;
+}
+
+bool PointToPoint::clear(int rank) {
+  Peer& from = peer(rank);
+  Transfer& recv = *from.clearing.front();
+  std::byte* slot = acquire_control(rank, 0);
+  if (slot == nullptr) return false;
+  if (!from.bulk_in) from.bulk_in.emplace(rank, transport_.receiver(rank, kBulkChannel));
+  post_control(rank, slot, {Kind::clear}, recv.id, 0);
+  from.clearing.remove(recv);
+  if (recv.received.count == 0)
+    end(recv);
+  else
+    from.receiving.push_back(recv);
+  return true;
+}
+
+void PointToPoint::return_credit(int rank) {
+  if (std::byte* slot = acquire_control(rank, 0)) post_control(rank, slot, {}, 0, 0);
+}
+
+// The next message of a send: lent where it lies in a Buffer. False: no room yet.
+bool PointToPoint::fill(SendPort& port, const Transfer& send, std::size_t bytes) {
+  if (send.loan.segment != 0 && bytes > kInlineBytes)
+    return port.acquire_loan({send.loan.segment, send.loan.offset + send.moved}, {}, bytes);
+  std::byte* slot = port.acquire(bytes);
+  if (slot != nullptr) copy_bytes(slot, send.call.buffer + send.moved, bytes, Target::slot);
+  return slot != nullptr;
+}
+
+// Data comes in the order in which it was asked for, whole messages one after the other.
+bool PointToPoint::send_data(int rank) {
+  Peer& to = peer(rank);
+  Transfer& send = *to.sending.front();
+  const std::size_t all = send.call.bytes();
+  if (send.moved < all) {
+    const bool fetched = to.bulk_out->in_memory() && send.loan.segment == kAllMemory;
+    const std::size_t piece =
+        fetched ? kFetchedPieceBytes
+                : piece_bytes(all, transport_.max_message_bytes(), live_receives_ > 0);
+    const std::size_t bytes = std::min(all - send.moved, piece);
+    if (!fill(*to.bulk_out, send, bytes)) return false;
+    to.bulk_out->post({send.id, kMark, static_cast<std::uint32_t>(bytes), 0});
+    send.moved += bytes;
+    if (send.moved < all) return true;
+  }
+  if (send.loan.segment != 0 && !to.bulk_out->returned()) return false;
+  to.sending.remove(send);
+  end(send);
+  return true;
+}
+
+bool PointToPoint::receive_data(int rank) {
+  Peer& from = peer(rank);
+  Transfer& recv = *from.receiving.front();
+  Message message;
+  if (!from.bulk_in->peek(message)) return false;
+  const Header& header = message.header;
+  const std::size_t all = recv.received.count * size_of(recv.call.type);
+  const std::size_t left = all - recv.moved;
+  // A message that has to be fetched is written to the receive's own buffer, so what is left bounds
+  // it. Any other message lies in the ring, where the largest message bounds it, too.
+  const std::size_t most = message.away ? left : std::min(left, transport_.max_message_bytes());
+  if (header.fingerprint != kMark || header.operation != recv.id || header.length == 0 ||
+      header.length > most)
+    refuse(rank, fmt::format("has {} bytes of number {} where {} of number {} are left, and a "
+                             "message has {} at most",
+                             header.length, header.operation, left, recv.id, most));
+  std::byte* const to = recv.call.buffer + recv.moved;
+  if (!message.away)
+    copy_bytes(to, message.data, header.length);
+  else if (from.bulk_in->fetch(to) == nullptr)
+    return false;
+  if (message.lent && !from.bulk_in->still_lent())
+    return false;  // the peer's failure will be heard
+  from.bulk_in->release();
+  recv.moved += header.length;
+  if (recv.moved < all) return true;
+  from.receiving.remove(recv);
+  end(recv);
+  return true;
+}
+
+}  // namespace tutti

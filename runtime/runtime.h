@@ -1,0 +1,136 @@
+// What communicators share: configuration, clock, randomness, log, and the one background thread.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include <tutti/config.hpp>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/random.h"
+#include "runtime/engine/wait.h"
+
+namespace tutti {
+
+/// Something with asynchronous operations that the background thread advances. Called by that
+/// thread alone.
+class Advanced {
+ public:
+  virtual ~Advanced() = default;
+  /// Does what can be done now; whether there was progress. Never blocks, never throws: errors go
+  /// to the operations.
+  virtual bool advance_pending() noexcept = 0;
+  /// Sockets, peers' lives, deadlines.
+  virtual void look_pending() noexcept = 0;
+  virtual bool pending() const noexcept = 0;
+  virtual TimePoint next_deadline() const = 0;
+  virtual std::atomic<std::uint32_t>& sleepers() = 0;
+  virtual const Doorbell& doorbell() const = 0;
+  virtual int wait_fd() const = 0;  ///< The same for all with the same doorbell.
+  virtual void arm() = 0;           ///< Around a sleep over it: see Transport.
+  virtual void disarm() noexcept = 0;
+  /// Every half second, with or without operations pending: see Transport.
+  virtual void attend() noexcept = 0;
+};
+
+/// Thread-safe. Communicators hold it; the last one to go ends the background thread.
+class Runtime {
+ public:
+  explicit Runtime(Config config);  ///< The steady clock and the kernel's randomness.
+  Runtime(Config config, std::unique_ptr<Clock> clock, std::unique_ptr<Random> random);
+  ~Runtime();
+  Runtime(const Runtime&) = delete;
+  Runtime& operator=(const Runtime&) = delete;
+
+  const Config& config() const noexcept { return config_; }
+  const Clock& clock() const noexcept { return *clock_; }
+  Random& random() noexcept { return *random_; }
+  Log& log() noexcept { return log_; }
+
+  /// False in a process forked from the one that made this runtime: there is no background thread
+  /// there, and the parent's channels are not the child's. One load (the kernel wipes the page in
+  /// the child).
+  bool in_own_process() const noexcept { return *alive_ == 1; }
+
+  /// Whether the caller is the background thread: in a callback.
+  bool in_background() const noexcept { return std::this_thread::get_id() == thread_.get_id(); }
+
+  /// The background thread advances `advanced` while it has operations pending, until remove()
+  /// returns. This call never waits for a callback, so that a callback may make it, in the
+  /// background thread as well.
+  void add(Advanced& advanced);
+  /// The background thread attends to it from now on. This call waits for nothing, as add().
+  void add_attended(Advanced& attended);
+  /// Undoes add() and add_attended(). Waits until the background thread is between two rounds.
+  void remove(Advanced& advanced) noexcept;
+  /// There is work: wakes the background thread, if it sleeps. No system call where it does not.
+  void poke() noexcept {
+    if (asleep_.load(std::memory_order_seq_cst)) poke_.ring();
+  }
+  /// Tells the background thread that an operation which was pending already has a deadline from
+  /// now on; the thread wakes if it would sleep longer. Call it after next_deadline() returns the
+  /// new value.
+  void mind(TimePoint deadline) noexcept {
+    if (deadline < wakes_at_.load(std::memory_order_seq_cst)) poke();
+  }
+
+ private:
+  /// Holds mutex_, and makes the background thread let go of it first.
+  class Visit {
+   public:
+    explicit Visit(Runtime& runtime);
+    ~Visit();
+
+   private:
+    Runtime& runtime_;
+    std::unique_lock<std::mutex> lock_;
+  };
+
+  void background() noexcept;
+  bool take_in_arrivals() noexcept;
+  // Returns true when there is nothing to wait for, when a thread wants mutex_, or after a
+  // newcomer.
+  bool advance_all();
+  void look_all();
+  bool sleep_all();
+  void attend_all();
+  TimePoint next_attendance() const noexcept;
+  TimePoint first_deadline() const;
+  bool anything_pending();
+  void doze();
+
+  const Config config_;
+  const std::unique_ptr<Clock> clock_;
+  const std::unique_ptr<Random> random_;
+  Log log_;
+  volatile std::uint32_t* alive_ = nullptr;  // in a page of its own
+  Doorbell poke_;
+  std::mutex mutex_;
+  std::vector<Advanced*>
+      advanced_;  // guarded by mutex_, which the background thread holds, asleep too
+  std::vector<Advanced*> attended_;  // guarded by mutex_
+  TimePoint attended_at_{};          // background thread
+  // Communicators that were added and are not yet in the lists above. This mutex is held for
+  // moments only and never while a callback runs, unlike mutex_; where a thread takes both, mutex_
+  // comes first.
+  std::mutex arrivals_mutex_;
+  std::vector<Advanced*> arrivals_;           // guarded by arrivals_mutex_: for advanced_
+  std::vector<Advanced*> attended_arrivals_;  // guarded by arrivals_mutex_: for attended_
+  std::atomic<bool> anybody_arrived_{false};
+  // Threads that want mutex_: the background thread lets them in, and waits for this to change. Not
+  // by a condition variable: a forked child could not destroy one that it waits for.
+  std::atomic<int> visitors_{0};
+  std::vector<Advanced*> announced_;  // background thread: of sleep_all()
+  std::atomic<bool> asleep_{false};   // or about to: looks once more after it is set
+  // When the sleep of sleep_all() ends by itself; min while the thread is not in that sleep.
+  std::atomic<TimePoint> wakes_at_{TimePoint::min()};
+  std::atomic<bool> stop_{false};
+  Sleeper sleeper_;  // what it watches is changed under arrivals_mutex_
+  std::thread thread_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,521 @@
+#include "transport/tcp/connection.h"
+
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cerrno>
+#include <cstring>
+
+#include <tutti/error.hpp>
+
+#include "net/tcp_socket.h"
+#include "transport/tcp/endpoint.h"
+
+namespace tutti::tcp {
+namespace {
+
+// Small messages come in whole, frame and all, by one system call; of a large one so much at most
+// is copied once more.
+constexpr std::size_t kInboxBytes = 8 << 10;
+constexpr std::size_t kMostPieces = 64;  // of one write
+constexpr int kMostChannel = 1 << 20;
+// How many others come for something behind a message before it is brought to where they can pass.
+constexpr int kPatience = 4;
+constexpr std::chrono::milliseconds kFreshFor{2}, kRecentFor{1500};  // a board
+constexpr std::chrono::seconds kLookEvery{1};
+// What a process has sent before it ended, and the kernel still sends, does not pause for so long.
+constexpr std::chrono::milliseconds kLastWords{200};
+// Retransmissions, or probes of a closed window, that nobody has answered: about 25 s.
+constexpr unsigned kMostUnanswered = 7;
+
+iovec piece(const void* data, std::size_t bytes) noexcept {
+  return {const_cast<void*>(data), bytes};
+}
+
+}  // namespace
+
+Connection::Connection(Endpoint& endpoint, const Clock& clock, Stream stream, bool checksum)
+    : endpoint_(endpoint),
+      clock_(clock),
+      stream_(std::move(stream)),
+      window_(window_for(rendezvous::there_and_back(socket()))),
+      checksum_(checksum),
+      inbox_(kInboxBytes) {}
+
+void Connection::add(Group& group) {
+  const std::lock_guard lock(mutex_);
+  const bool added = groups_.emplace(group.id, &group).second;
+  assert(added);
+  static_cast<void>(added);
+}
+
+void Connection::remove(const Group& group) {
+  const std::lock_guard lock(mutex_);
+  groups_.erase(group.id);
+  if (last_ == &group) last_ = nullptr;
+  if (payload_.group == &group) {
+    payload_ = {payload_.frame, nullptr, payload_.left};
+    parse();
+  }
+  for (std::size_t i = head_; i < unsent_.size(); ++i)
+    if (unsent_[i].is_message_of(group)) {
+      unsent_[i].keep();
+      unsent_[i].channel = nullptr;
+    }
+}
+
+void Connection::let_go(const Group& group) {
+  const std::lock_guard lock(mutex_);
+  if (payload_.group == &group && payload_.lent) {
+    const std::byte* const begin = payload_.begin;
+    place(nullptr);
+    if (payload_.begin != nullptr) std::memcpy(payload_.begin, begin, payload_.there());
+  }
+  for (std::size_t i = head_; i < unsent_.size(); ++i)
+    if (unsent_[i].framed && unsent_[i].is_message_of(group)) unsent_[i].keep();
+}
+
+bool Connection::has_unsent_of(const Group& group) const {
+  if (!has_unsent()) return false;
+  const std::lock_guard lock(mutex_);
+  if (!why_unwritable_.empty()) return false;
+  return stream_.unsent_bytes() > 0 ||
+         std::any_of(unsent_.begin() + static_cast<std::ptrdiff_t>(head_), unsent_.end(),
+                     [&](const Unsent& unsent) { return unsent.is_of(group); });
+}
+
+bool Connection::Unsent::is_of(const Group& group) const {
+  Frame its = frame;
+  if (!framed) std::memcpy(&its, data, sizeof its);  // what is staged begins with it
+  return its.group == group.id;
+}
+
+void Connection::Unsent::keep() {
+  if (own != nullptr) return;
+  own = std::make_unique_for_overwrite<std::byte[]>(bytes);
+  if (bytes > 0) std::memcpy(own.get(), data, bytes);
+  data = own.get();
+}
+
+std::size_t Connection::memory_bytes(const Group& group) const {
+  const std::lock_guard lock(mutex_);
+  std::size_t bytes = sizeof group;
+  for (const auto& [number, channel] : group.channels)
+    bytes += channel->sender.memory_bytes() + channel->receiver.memory_bytes();
+  return bytes;
+}
+
+// --- in ---
+
+void Connection::poll() {
+  if (endpoint_.has_unsent()) endpoint_.flush();
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) return;
+  if (is_armed() && !endpoint_.anybody_asleep()) {
+    endpoint_.forget(*this);
+    armed_.store(false, std::memory_order_relaxed);
+  }
+  read(Read::what_is_there);
+}
+
+void Connection::arm() {
+  const std::lock_guard lock(mutex_);
+  if (ended()) return;
+  // What has been decrypted, or lies there to be, is no news of the socket's.
+  if (stream_.tls() != nullptr) read(Read::until_empty);
+  if (is_armed()) return;
+  if (!endpoint_.watch(*this))
+    return end(fmt::format("it cannot be watched: {}", std::strerror(errno)));
+  armed_.store(true, std::memory_order_relaxed);
+}
+
+void Connection::pump() {
+  const std::lock_guard lock(mutex_);
+  read(Read::until_empty);
+  write_queue();
+}
+
+void Connection::read(Read how) {
+  while (!ended()) {
+    if (payload_.waits) {
+      if (how == Read::what_is_there && ++payload_.passed < kPatience && may_leave_bytes()) return;
+      place(nullptr);
+      parse();
+      continue;
+    }
+    assert(inbox_begin_ == 0 && (payload_.left == 0 || inbox_end_ == 0));
+    const std::size_t straight = payload_.begin != nullptr ? payload_.left : 0;
+    const std::size_t room = inbox_.size() - inbox_end_;
+    const std::array<iovec, 2> to{piece(payload_.next(), straight),
+                                  piece(inbox_.data() + inbox_end_, room)};
+    const ssize_t got = stream_.read(std::span(to).subspan(straight == 0 ? 1 : 0));
+    if (got < 0 && not_now(errno)) return;
+    if (got < 0) {
+      const End kind = errno == EBADMSG ? End::corrupt : End::lost;
+      return end(stream_.describe(errno), kind);
+    }
+    if (got == 0)
+      return end(why_unwritable_.empty() ? "its process has ended or closed the connection"
+                                         : why_unwritable_);
+    const auto bytes = static_cast<std::size_t>(got);
+    const std::size_t there = std::min(straight, bytes);
+    if (there > 0) {
+      payload_.left -= there;
+      if (payload_.left == 0) finish_payload();
+    }
+    inbox_end_ += bytes - there;
+    parse();
+    if (how == Read::what_is_there && bytes < straight + room) return;
+  }
+}
+
+void Connection::parse() {
+  while (!ended()) {
+    if (payload_.waits) return;  // the inbox as it is
+    if (payload_.left > 0) take_from_inbox();
+    if (payload_.left > 0 || inbox_end_ - inbox_begin_ < sizeof(Frame)) break;
+    Frame frame;
+    std::memcpy(&frame, inbox_.data() + inbox_begin_, sizeof frame);
+    inbox_begin_ += sizeof frame;
+    begin(frame);
+  }
+  std::memmove(inbox_.data(), inbox_.data() + inbox_begin_, inbox_end_ - inbox_begin_);
+  inbox_end_ -= inbox_begin_;
+  inbox_begin_ = 0;
+}
+
+void Connection::take_from_inbox() {
+  const std::size_t bytes = std::min(payload_.left, inbox_end_ - inbox_begin_);
+  if (payload_.begin != nullptr) std::memcpy(payload_.next(), inbox_.data() + inbox_begin_, bytes);
+  inbox_begin_ += bytes;
+  payload_.left -= bytes;
+  if (payload_.left == 0) finish_payload();
+}
+
+Group* Connection::find(std::uint32_t id) {
+  if (last_ != nullptr && last_->id == id) return last_;
+  const auto found = groups_.find(id);
+  if (found != groups_.end()) last_ = found->second;
+  return found == groups_.end() ? nullptr : found->second;
+}
+
+// Of an unknown group: of a communicator that has gone here, or is not here yet (which asks for the
+// peer's board when it is).
+void Connection::begin(const Frame& frame) {
+  if (checksum_ && frame.check != check_of(frame))
+    return end("the head of a message does not fit its checksum", End::corrupt);
+  Group* const group = find(frame.group);
+  payload_ = {frame, nullptr, frame.header.length, group};
+  if (group != nullptr && frame.credits > 0) {
+    if (frame.channel < 0 || frame.channel > kMostChannel ||
+        !group->channel(frame.channel).sender.credit(frame.credits))
+      return end("it gives back room that nobody had taken: is it damaged?");
+    tell(*group);
+  }
+  switch (frame.kind) {
+    case FrameKind::message:
+      if (group != nullptr) return begin_message(frame, *group);
+      return;
+    case FrameKind::credit:
+      if (payload_.left == 0) return;
+      break;
+    case FrameKind::board:
+      if (payload_.left != kBoardBytes) break;
+      if (group != nullptr) payload_.begin = board_in_.data();
+      return;
+    case FrameKind::board_request:
+      if (payload_.left != 0) break;
+      if (group != nullptr) send_board(*group);
+      return;
+    case FrameKind::open: break;
+  }
+  end("it sent what makes no sense: does it run another version, is it damaged?");
+}
+
+void Connection::begin_message(const Frame& frame, Group& group) {
+  if (frame.channel < 0 || frame.channel > kMostChannel ||
+      frame.header.length > group.context.max_message_bytes)
+    return end(fmt::format("it sent a message of {} bytes on channel {}, which cannot be",
+                           frame.header.length, frame.channel));
+  payload_.channel = &group.channel(frame.channel).receiver;
+  Header header = frame.header;
+  if (checksum_) header.crc = 0;  // this transport's own
+  if (!payload_.channel->announce(header))
+    return end("it sent more messages than there was room for");
+  if (payload_.left > inbox_end_ - inbox_begin_) {
+    payload_.waits = true;
+    return tell(group);
+  }
+  place(nullptr);
+}
+
+// Says where the payload goes that has been announced.
+void Connection::place(std::byte* to) {
+  payload_.waits = false;
+  payload_.lent = to != nullptr;
+  try {
+    payload_.begin = to != nullptr ? to : payload_.channel->own_payload();
+  } catch (const Error& error) {
+    return end(error.what());
+  }
+  if (payload_.left == 0) finish_payload();
+}
+
+void Connection::fetch(TcpRecvChannel& channel, std::byte* to) {
+  if (endpoint_.has_unsent()) endpoint_.flush();
+  const std::lock_guard lock(mutex_);
+  if (channel.payload() != nullptr || ended()) return;
+  if (payload_.waits && payload_.channel == &channel) {
+    place(to);
+    parse();
+  }
+  if (channel.payload() == nullptr) read(Read::what_is_there);
+}
+
+void Connection::finish_payload() {
+  const Header& header = payload_.frame.header;
+  if (checksum_ && payload_.begin != nullptr && header.crc != crc32c(payload_.begin, header.length))
+    return end(fmt::format("{} bytes do not fit the checksum that came with them", header.length),
+               End::corrupt);
+  if (payload_.group != nullptr) {
+    if (payload_.channel != nullptr) {
+      payload_.channel->complete(payload_.begin);
+    } else {
+      write_board(payload_.group->board, board_in_);
+      payload_.group->heard_at = clock_.now();
+      payload_.group->asked = false;
+    }
+    tell(*payload_.group);
+  }
+  payload_ = {};
+}
+
+// Those of the communicator who sleep: what woke this thread may be theirs.
+void Connection::tell(const Group& group) {
+  if (group.context.board->sleepers.load(std::memory_order_seq_cst) > 0 &&
+      group.context.doorbell_fd >= 0)
+    eventfd_write(group.context.doorbell_fd, 1);
+}
+
+void Connection::tell_all() const {
+  for (const auto& [id, group] : groups_) tell(*group);
+}
+
+// What this rank has to say about corrupt bytes still goes out.
+void Connection::end(std::string why, End how) {
+  why_ended_ = std::move(why);
+  if (how == End::lost) why_unwritable_ = why_ended_;
+  inbox_begin_ = inbox_end_ = 0;
+  payload_ = {};
+  end_.store(how, std::memory_order_release);
+  write_queue();  // drops it
+  if (is_armed()) endpoint_.forget(*this);
+  armed_.store(true, std::memory_order_relaxed);  // for good: there is nothing to be read
+  tell_all();
+}
+
+void Connection::look_whether_alive() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock || ended()) return;
+  const TimePoint now = clock_.now();
+  if (now < looked_at_ + kLookEvery) return;
+  looked_at_ = now;
+  tcp_info info{};
+  socklen_t bytes = sizeof info;
+  if (getsockopt(socket(), IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0 &&
+      std::max<unsigned>(info.tcpi_retransmits, info.tcpi_probes) >= kMostUnanswered)
+    end("its machine does not answer any more");
+}
+
+void Connection::end_with_process() {
+  if (ended()) return;
+  const std::lock_guard lock(mutex_);
+  read(Read::until_empty);
+  tcp_info info{};
+  socklen_t bytes = sizeof info;
+  const bool known = getsockopt(socket(), IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0;
+  if (known && std::chrono::milliseconds(info.tcpi_last_data_recv) < kLastWords) return;
+  if (!ended()) end("its process has ended; one that it forked keeps the connection open");
+}
+
+// Whether bytes that are here already may wait for somebody who knows where they go. Who sleeps
+// hears of none but those that the socket has.
+bool Connection::may_leave_bytes() const {
+  return stream_.tls() == nullptr || !endpoint_.anybody_asleep();
+}
+
+void Connection::say_goodbye() noexcept {
+  if (stream_.tls() != nullptr) stream_.tls()->say_goodbye();
+  shutdown(socket(), SHUT_WR);
+}
+
+// --- out ---
+
+bool Connection::flush() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) return false;
+  write_queue();
+  return all_written() || !why_unwritable_.empty();
+}
+
+void Connection::put(Frame frame) {
+  const std::lock_guard lock(mutex_);
+  seal(frame, nullptr);
+  Unsent unsent;
+  unsent.frame = frame;
+  send(std::move(unsent));
+}
+
+void Connection::put_message(std::span<const std::byte> bytes, TcpSendChannel& channel) {
+  const std::lock_guard lock(mutex_);
+  Unsent unsent;
+  unsent.data = bytes.data();
+  unsent.bytes = bytes.size();
+  unsent.channel = &channel;
+  unsent.framed = false;
+  send(std::move(unsent));
+}
+
+void Connection::put_lent(const Frame& frame, const std::byte* data, TcpSendChannel& channel) {
+  const std::lock_guard lock(mutex_);
+  Unsent unsent;
+  unsent.frame = frame;
+  unsent.data = data;
+  unsent.bytes = frame.header.length;
+  unsent.channel = &channel;
+  send(std::move(unsent));
+}
+
+void Connection::put_board(const Group& group) {
+  const std::lock_guard lock(mutex_);
+  send_board(group);
+}
+
+void Connection::send_board(const Group& group) {
+  const BoardBytes board = read_board(*group.context.board);
+  Unsent unsent;
+  unsent.frame.kind = FrameKind::board;
+  unsent.frame.group = group.id;
+  unsent.frame.header.length = static_cast<std::uint32_t>(board.size());
+  seal(unsent.frame, board.data());
+  unsent.data = board.data();
+  unsent.bytes = board.size();
+  send(std::move(unsent), true);
+}
+
+// The last that it said is for ever.
+bool Connection::heard_within(const Group& group, Nanoseconds age) const {
+  const bool final =
+      group.board.state.load(std::memory_order_relaxed) != BoardState::open || ended();
+  return group.heard_at && (final || clock_.now() < *group.heard_at + age);
+}
+
+const Board* Connection::recent_board(Group& group) {
+  const std::lock_guard lock(mutex_);
+  return heard_within(group, kRecentFor) ? &group.board : nullptr;
+}
+
+const Board* Connection::board(Group& group) {
+  const std::lock_guard lock(mutex_);
+  if (heard_within(group, kFreshFor)) return &group.board;
+  if (!group.asked) {
+    group.asked = true;
+    Unsent unsent;
+    unsent.frame.kind = FrameKind::board_request;
+    unsent.frame.group = group.id;
+    seal(unsent.frame, nullptr);
+    send(std::move(unsent));
+  }
+  return nullptr;
+}
+
+// At once, or behind what waits already; then with a copy of what is `passing`.
+void Connection::send(Unsent unsent, bool passing) {
+  const bool first = head_ == unsent_.size();
+  if (first && why_unwritable_.empty()) {
+    std::array<iovec, 2> pieces{piece(&unsent.frame, sizeof unsent.frame),
+                                piece(unsent.data, unsent.bytes)};
+    const std::size_t written =
+        write_now(std::span(pieces).subspan(unsent.framed ? 0 : 1, unsent.framed ? 2 : 1));
+    if (written == unsent.size()) {
+      if (unsent.channel != nullptr) unsent.channel->wrote_one();
+      if (stream_.tls() != nullptr) set_unsent();
+      return;
+    }
+    head_written_ = written;
+  }
+  if (passing) unsent.keep();
+  unsent_.push_back(std::move(unsent));
+  if (first && why_unwritable_.empty())
+    set_unsent();
+  else
+    write_queue();
+}
+
+// How much the kernel takes of it now.
+std::size_t Connection::write_now(std::span<const iovec> pieces) {
+  const ssize_t put = stream_.write(pieces);
+  if (put >= 0) return static_cast<std::size_t>(put);
+  if (!not_now(errno)) why_unwritable_ = stream_.describe(errno);  // what came before is still read
+  return 0;
+}
+
+void Connection::write_queue() {
+  const std::size_t queued = unsent_.size() - head_;
+  const bool had_unsent = has_unsent();
+  if (why_unwritable_.empty() && !stream_.flush()) why_unwritable_ = stream_.describe(errno);
+  while (head_ < unsent_.size() && why_unwritable_.empty()) {
+    std::array<iovec, kMostPieces> pieces;
+    std::size_t count = 0, asked = 0, skip = head_written_;
+    const auto add = [&](const void* data, std::size_t bytes) {
+      const std::size_t skipped = std::min(skip, bytes);
+      skip -= skipped;
+      if (bytes == skipped) return;
+      pieces[count++] = piece(static_cast<const std::byte*>(data) + skipped, bytes - skipped);
+      asked += bytes - skipped;
+    };
+    for (std::size_t i = head_; i < unsent_.size() && count + 2 <= kMostPieces; ++i) {
+      if (unsent_[i].framed) add(&unsent_[i].frame, sizeof(Frame));
+      add(unsent_[i].data, unsent_[i].bytes);
+    }
+    const std::size_t written = write_now(std::span(pieces).first(count));
+    drop_written(written);
+    if (written < asked) break;
+  }
+  if (!why_unwritable_.empty())
+    while (head_ < unsent_.size()) drop_written(unsent_[head_].size() - head_written_);
+  set_unsent();
+  // Who sleeps until something has left may not be who writes it.
+  if (unsent_.size() - head_ < queued || has_unsent() != had_unsent) tell_all();
+}
+
+void Connection::drop_written(std::size_t bytes) {
+  head_written_ += bytes;
+  while (head_ < unsent_.size() && head_written_ >= unsent_[head_].size()) {
+    Unsent& gone = unsent_[head_++];
+    head_written_ -= gone.size();
+    if (gone.channel != nullptr) gone.channel->wrote_one();
+    gone.own.reset();
+  }
+  if (head_ == unsent_.size()) {
+    unsent_.clear();
+    head_ = 0;
+  } else if (head_ >= kMostPieces) {
+    unsent_.erase(unsent_.begin(), unsent_.begin() + static_cast<std::ptrdiff_t>(head_));
+    head_ = 0;
+  }
+}
+
+void Connection::set_unsent() {
+  const bool unsent = !all_written() && why_unwritable_.empty();
+  if (unsent == has_unsent()) return;
+  has_unsent_.store(unsent, std::memory_order_relaxed);
+  endpoint_.count_unsent(unsent ? 1 : -1);
+}
+
+}  // namespace tutti::tcp
