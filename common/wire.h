@@ -36,8 +36,8 @@ struct CallSignature {
   std::uint32_t lengths = 0;  ///< 0: all blocks have `count` elements. kPairLengths, or else a hash
                               ///< of all blocks' lengths, which all ranks must know alike.
   std::uint64_t reduction = 0;  ///< A program's own, in place of type and op: reduction_id(); or 0.
-  bool wide = false;            ///< accumulate = f32: messages and scratch hold f32.
-  bool reproducible = false;    ///< accumulate = reproducible, where that makes a difference.
+  bool accumulates_f32 = false;  ///< accumulate = f32: messages and scratch hold f32.
+  bool reproducible = false;     ///< accumulate = reproducible, where that makes a difference.
 
   bool operator==(const CallSignature&) const = default;
 };
@@ -66,7 +66,7 @@ constexpr std::uint32_t fingerprint(const CallSignature& call) noexcept {
       mix(static_cast<std::uint64_t>(call.what) | static_cast<std::uint64_t>(call.type) << 8 |
           static_cast<std::uint64_t>(call.op) << 16 |
           static_cast<std::uint64_t>(static_cast<std::uint32_t>(call.root)) << 24 |
-          static_cast<std::uint64_t>(call.wide) << 56 |
+          static_cast<std::uint64_t>(call.accumulates_f32) << 56 |
           static_cast<std::uint64_t>(call.reproducible) << 57);
   h = mix(h ^ call.count);
   h = mix(h ^ call.algorithm ^ static_cast<std::uint64_t>(call.lengths) << 32);

@@ -24,7 +24,7 @@ std::uint64_t all_of(int operands) {
 
 bool is_plain(const CombineExtras* extras) {
   return extras == nullptr ||
-         (extras->premultiplied_inputs | extras->wide_inputs | extras->wide_outputs) == 0;
+         (extras->premultiplied_inputs | extras->f32_inputs | extras->f32_outputs) == 0;
 }
 
 // `held`: in buffers; `folded`: in registers, in blocks and in wide operands.
@@ -39,21 +39,21 @@ class Blocks {
         fold_(direct_kernel(accumulation_type(type), op == Op::premul_sum ? Op::sum : op)),
         scale_(scale_function(accumulation_type(type))) {
     assert(fold_ != nullptr && args.inputs >= 1 && args.outputs >= 1);
-    assert((extras_.wide_inputs | extras_.wide_outputs) == 0 || converts());
-    assert((extras_.wide_inputs | extras_.premultiplied_inputs) == 0 || args.inputs <= 64);
-    assert(extras_.wide_outputs == 0 || args.outputs <= 64);
+    assert((extras_.f32_inputs | extras_.f32_outputs) == 0 || converts());
+    assert((extras_.f32_inputs | extras_.premultiplied_inputs) == 0 || args.inputs <= 64);
+    assert(extras_.f32_outputs == 0 || args.outputs <= 64);
     if (extras_.premultiplied_inputs != 0) set_scalar();
-    rounds_products_ = converts() && (extras_.wide_inputs | extras_.wide_outputs) == 0;
+    rounds_products_ = converts() && (extras_.f32_inputs | extras_.f32_outputs) == 0;
   }
 
   // One input that is neither converted nor multiplied nor divided keeps its bits.
   bool is_copy() const {
-    const std::uint64_t wide = extras_.wide_outputs & all_of(args_.outputs);
+    const std::uint64_t wide = extras_.f32_outputs & all_of(args_.outputs);
     return args_.inputs == 1 && args_.divide_by == 1 && !has_bit(extras_.premultiplied_inputs, 0) &&
-           wide == (has_bit(extras_.wide_inputs, 0) ? all_of(args_.outputs) : 0);
+           wide == (has_bit(extras_.f32_inputs, 0) ? all_of(args_.outputs) : 0);
   }
   std::size_t copied_bytes() const {
-    return has_bit(extras_.wide_inputs, 0) ? folded_bytes_ : held_bytes_;
+    return has_bit(extras_.f32_inputs, 0) ? folded_bytes_ : held_bytes_;
   }
 
   void run() {
@@ -84,7 +84,7 @@ class Blocks {
 
   // Where input j lies, ready to be folded: in `block`, or where it is.
   const void* operand(int j, Block& block) const {
-    const bool widens = converts() && !has_bit(extras_.wide_inputs, j);
+    const bool widens = converts() && !has_bit(extras_.f32_inputs, j);
     const void* from = static_cast<const std::byte*>(args_.in[j]) +
                        begin_ * (widens ? held_bytes_ : folded_bytes_);
     if (widens) {
@@ -127,7 +127,7 @@ class Blocks {
   }
 
   void store(const void* result, int k) const {
-    const bool narrows = converts() && !has_bit(extras_.wide_outputs, k);
+    const bool narrows = converts() && !has_bit(extras_.f32_outputs, k);
     std::byte* const to =
         static_cast<std::byte*>(args_.out[k]) + begin_ * (narrows ? held_bytes_ : folded_bytes_);
     if (narrows)

@@ -22,8 +22,8 @@ struct CombineExtras {
   /// With accumulate = f32: these operands hold f32, 4 bytes an element, in place of the type.
   /// `count` is in elements, so that a pointer into such an operand advances by 4 bytes for each.
   /// An output may be exactly an input only if both are wide or both are not.
-  std::uint64_t wide_inputs = 0;
-  std::uint64_t wide_outputs = 0;
+  std::uint64_t f32_inputs = 0;
+  std::uint64_t f32_outputs = 0;
   const UserReduction* user = nullptr;  ///< For combine_user.
 };
 

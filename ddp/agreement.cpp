@@ -48,14 +48,14 @@ std::string by_rank(Communicator& communicator, std::string_view mine, const Cal
 std::string by_rank(std::span<const std::string> texts) {
   constexpr std::size_t kNamed = 8;  // ranks named in each group; the rest are counted
   std::string result;
-  std::vector<bool> told(texts.size(), false);
+  std::vector<bool> reported(texts.size(), false);
   for (std::size_t first = 0; first < texts.size(); ++first) {
-    if (told[first]) continue;
+    if (reported[first]) continue;
     std::string ranks;
     std::size_t members = 0;
     for (std::size_t r = first; r < texts.size(); ++r) {
       if (texts[r] != texts[first]) continue;
-      told[r] = true;
+      reported[r] = true;
       if (++members <= kNamed) ranks += fmt::format("{}{}", members == 1 ? "" : ", ", r);
     }
     if (members > kNamed) ranks += fmt::format(" and {} more", members - kNamed);

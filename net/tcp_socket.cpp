@@ -249,15 +249,15 @@ void tune(int socket) {
              (kKeepIdleS + kKeepIntervalS * kKeepCount) * 1000);
 }
 
-std::chrono::microseconds there_and_back(int socket) noexcept {
+std::chrono::microseconds round_trip_time(int socket) noexcept {
   tcp_info info{};
   socklen_t bytes = sizeof info;
   if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) return {};
   return std::chrono::microseconds(info.tcpi_rtt);
 }
 
-void tune_data(int socket, std::chrono::microseconds there_and_back) {
-  if (!is_short(there_and_back)) take_system_congestion_control(socket);
+void tune_data(int socket, std::chrono::microseconds round_trip_time) {
+  if (!is_short(round_trip_time)) take_system_congestion_control(socket);
   set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
   set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
   set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, kKeepIdleS);

@@ -55,11 +55,11 @@ TcpConnecting begin_tcp(const TcpPlace& place);
 std::string why_not_connected(int socket);
 
 /// What a packet and its answer take, as the kernel has seen it in the handshake.
-std::chrono::microseconds there_and_back(int socket) noexcept;
+std::chrono::microseconds round_trip_time(int socket) noexcept;
 /// Within a room, or a machine: what is on its way is little, and nothing should hold it back. 0:
 /// not known.
-constexpr bool is_short(std::chrono::microseconds there_and_back) noexcept {
-  return there_and_back.count() > 0 && there_and_back < std::chrono::milliseconds(1);
+constexpr bool is_short(std::chrono::microseconds round_trip_time) noexcept {
+  return round_trip_time.count() > 0 && round_trip_time < std::chrono::milliseconds(1);
 }
 
 /// What a connected socket of either end is set to: small messages leave at once, and a machine
@@ -69,6 +69,6 @@ void tune(int socket);
 /// As tune(), of a connection between ranks: its peer may compute for minutes and leave what has
 /// come unread, so that no answer to what is on its way is no news. Over a short line it does not
 /// pace what it sends, whatever the system does (BBR).
-void tune_data(int socket, std::chrono::microseconds there_and_back);
+void tune_data(int socket, std::chrono::microseconds round_trip_time);
 
 }  // namespace tutti::rendezvous

@@ -138,7 +138,7 @@ std::string describe(const CallSignature& call, const UserReduction* reduction) 
   if (variable && call.lengths != kPairLengths)
     text += fmt::format(" in all, counts #{:08x}", call.lengths);
   if (reduces(call.what)) text += fmt::format(", {}", reduction_name(call, reduction));
-  if (call.wide) text += ", accumulate = f32";
+  if (call.accumulates_f32) text += ", accumulate = f32";
   if (call.reproducible) text += ", accumulate = reproducible";
   if (has_root(call.what)) text += fmt::format(", root {}", call.root);
   return text + ")";

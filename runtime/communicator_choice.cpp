@@ -44,7 +44,7 @@ int CommunicatorImpl::stripes_of(const CallKind& kind, std::uint32_t algorithm) 
       own_algorithms_.facts(algorithm).channels > kStripeChannels)
     return 1;
   const int threads = parts_.runtime->config().threads;
-  const int most = threads != 0 ? threads : parts_.family->cores / parts_.family->ranks;
+  const int most = threads != 0 ? threads : parts_.shared->cores / parts_.shared->ranks;
   const std::size_t bytes = kind.count * element_bytes(kind);
   return static_cast<int>(std::clamp<std::size_t>(
       bytes / kLeastStripeBytes, 1, static_cast<std::size_t>(std::clamp(most, 1, kMostStripes))));
@@ -75,7 +75,7 @@ bool CommunicatorImpl::sums_reproducibly(const CallKind& kind) const {
   return sums;
 }
 
-bool CommunicatorImpl::widens(const CallKind& kind) const {
+bool CommunicatorImpl::accumulates_in_f32(const CallKind& kind) const {
   if (accumulation_of(kind) != Accumulate::f32 || !collectives::reduces(kind.what) ||
       kind.reduction != 0)
     return false;
@@ -85,8 +85,9 @@ bool CommunicatorImpl::widens(const CallKind& kind) const {
 }
 
 SelectRequest CommunicatorImpl::request_of(const CallKind& kind) const {
-  const bool wide = widens(kind);
-  const std::size_t moved = wide ? size_of(accumulation_type(kind.type)) : element_bytes(kind);
+  const bool accumulates_f32 = accumulates_in_f32(kind);
+  const std::size_t moved =
+      accumulates_f32 ? size_of(accumulation_type(kind.type)) : element_bytes(kind);
   const bool priced = parts_.size <= kMostPricedRanks;
   return {.what = kind.what,
           .bytes = kind.count * moved,
@@ -95,9 +96,9 @@ SelectRequest CommunicatorImpl::request_of(const CallKind& kind) const {
           .max_message_bytes = parts_.transport->max_message_bytes(),
           .pair_lengths = kind.variable && only_pairs_know(kind.what),
           .element_bytes = moved,
-          .wide = wide,
+          .accumulates_f32 = accumulates_f32,
           .reproducible = sums_reproducibly(kind),
-          .marked = wide || kind.premultiplied,
+          .marked = accumulates_f32 || kind.premultiplied,
           .spread = parts_.spread,
           .machines = priced ? parts_.machines : std::vector<int>(),
           .groups = priced ? parts_.groups : std::vector<int>()};

@@ -47,7 +47,7 @@ Communicator CommunicatorImpl::shrink(std::chrono::milliseconds patience) {
     std::vector<bool> gone(static_cast<std::size_t>(parts_.size));
     for (int peer = 0; peer < parts_.size; ++peer) {
       if (peer == parts_.rank) continue;
-      // A rank that failed and then ended still shows `failed` on its board, hence `gone`.
+      // A rank that failed and then ended still shows `failed` on its status page, hence `gone`.
       const PeerStatus status = parts_.transport->status(peer);
       gone[static_cast<std::size_t>(peer)] =
           status.gone || status.state == PeerStatus::State::closed;
@@ -74,11 +74,12 @@ void CommunicatorImpl::look(TimePoint deadline, Nanoseconds limit) {
   if (failed_.load(std::memory_order_acquire)) throw *failure();
   parts_.transport->progress();
   const std::uint64_t number = next_number_ - 1;
-  board_.waits.store(Board::waiting(number, execution_.first_awaited()), std::memory_order_release);
+  status_page_.waits.store(StatusPage::waiting(number, execution_.first_awaited()),
+                           std::memory_order_release);
   const std::optional<Error> verdict = diagnose_peers(situation());
   const TimePoint now = parts_.runtime->clock().now();
   if (!verdict && now < deadline) {
-    if (now >= stalls_.due(number, now)) tell_stall(now);
+    if (now >= stalls_.due(number, now)) report_stall(now);
     return;
   }
   if (advance_call()) return;
@@ -86,15 +87,15 @@ void CommunicatorImpl::look(TimePoint deadline, Nanoseconds limit) {
   throw diagnose_deadline(situation(), execution_, limit);
 }
 
-void CommunicatorImpl::tell_stall(TimePoint now) {
+void CommunicatorImpl::report_stall(TimePoint now) {
   const Situation here = situation();
   if (!ask_peers(here) && stalls_.put_off(StallWatch::For::news)) return;
-  const Teller teller = teller_of_stall(here);
-  if (teller == Teller::lower && stalls_.put_off(StallWatch::For::another)) return;
-  board_.told.store(here.number + 1, std::memory_order_release);
-  parts_.runtime->log().write(teller == Teller::told ? LogLevel::info : LogLevel::warn, "{}",
-                              describe_stall(here, stalls_.age(now)));
-  stalls_.told(now);
+  const Reporter reporter = reporter_of_stall(here);
+  if (reporter == Reporter::lower && stalls_.put_off(StallWatch::For::another)) return;
+  status_page_.reported.store(here.number + 1, std::memory_order_release);
+  parts_.runtime->log().write(reporter == Reporter::reported ? LogLevel::info : LogLevel::warn,
+                              "{}", describe_stall(here, stalls_.age(now)));
+  stalls_.reported(now);
 }
 
 // Until when to sleep over the operation under way.
@@ -115,14 +116,14 @@ Error CommunicatorImpl::diagnose_thrown() const {
   }
 }
 
-// Passes the error on: to peers by the board, to later calls by failure_, to queued operations by
-// their own.
+// Passes the error on: to peers by the status page, to later calls by failure_, to queued
+// operations by their own.
 void CommunicatorImpl::fail(const Error& error) noexcept {
   {
     const std::lock_guard lock(mutex_);
     if (!failure_) failure_ = error;
-    if (board_.state.load(std::memory_order_relaxed) == BoardState::open)
-      board_.fail(error.kind(), error.what());
+    if (status_page_.state.load(std::memory_order_relaxed) == StatusPageState::open)
+      status_page_.fail(error.kind(), error.what());
   }
   failed_.store(true, std::memory_order_seq_cst);
   // Before the caller writes to what was lent: see RecvRing::still_lent().

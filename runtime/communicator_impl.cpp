@@ -42,24 +42,24 @@ CallBuffers buffers_of(const AnyCall& call, const CallExtras& extras, const Bloc
 
 CommunicatorImpl::CommunicatorImpl(CommunicatorParts parts)
     : parts_(std::move(parts)),
-      policy_(wait_policy(parts_.family->ranks, parts_.family->cores,
+      policy_(wait_policy(parts_.shared->ranks, parts_.shared->cores,
                           parts_.runtime->config().spin_polls)),
-      board_(parts_.transport->own_board()),
+      status_page_(parts_.transport->own_status_page()),
       leaves_at_once_(parts_.transport->leaves_at_once()),
-      attended_(parts_.transport->attend()),
+      wants_background_progress_(parts_.transport->background_progress()),
       own_algorithms_(parts_.request()),
       lender_(std::make_shared<Lender>(*parts_.transport)),
       segments_(parts_.transport->segments()),
       programs_(*parts_.transport, own_algorithms_, parts_.request()),
       messages_(*parts_.transport, parts_.rank, parts_.size,
-                parts_.family->ranks > parts_.family->cores) {
-  Family& family = *parts_.family;
-  if (family.communicators == 0)  // the first wait that comes to sleep need not make one
-    family.sleepers.give_back(
-        family.sleepers.take(family.doorbell->fd(), parts_.transport->wait_fd()));
+                parts_.shared->ranks > parts_.shared->cores) {
+  SharedEndpoint& shared = *parts_.shared;
+  if (shared.communicators == 0)  // the first wait that comes to sleep need not make one
+    shared.sleepers.give_back(
+        shared.sleepers.take(shared.doorbell->fd(), parts_.transport->wait_fd()));
   // This is the last step that may throw: the runtime calls what it was given, constructed or not.
-  if (attended_) parts_.runtime->add_attended(*this);
-  ++family.communicators;
+  if (wants_background_progress_) parts_.runtime->add_background(*this);
+  ++shared.communicators;
 }
 
 CommunicatorImpl::~CommunicatorImpl() {
@@ -67,13 +67,13 @@ CommunicatorImpl::~CommunicatorImpl() {
   pool_->abandon();
   if (!parts_.runtime->in_own_process()) {  // a forked child: the channels are the parent's
     static_cast<void>(parts_.transport.release());
-    crew_.forget();
+    workers_.forget();
     return;
   }
   drain();
   pool_->await_waiters();
-  if (registered_ || attended_) parts_.runtime->remove(*this);
-  --parts_.family->communicators;
+  if (registered_ || wants_background_progress_) parts_.runtime->remove(*this);
+  --parts_.shared->communicators;
   const std::scoped_lock last_owner(engine_mutex_, mutex_);  // who ended the last one has let go
   parts_.transport->close();
 }
@@ -110,12 +110,12 @@ CommunicatorImpl::Plan& CommunicatorImpl::plan(const Call& call) {
 
 CallKey CommunicatorImpl::key_of(const CallKind& kind, std::string_view algorithm) {
   const Choice choice = choose_algorithm(kind, algorithm);
-  return {
-      {kind.what, kind.type, kind.op, kind.root, kind.variable ? 0 : kind.count, choice.algorithm,
-       kind.variable ? kPairLengths : 0, kind.reduction, widens(kind), sums_reproducibly(kind)},
-      choice.message_bytes,
-      lends(),
-      stripes_of(kind, choice.algorithm)};
+  return {{kind.what, kind.type, kind.op, kind.root, kind.variable ? 0 : kind.count,
+           choice.algorithm, kind.variable ? kPairLengths : 0, kind.reduction,
+           accumulates_in_f32(kind), sums_reproducibly(kind)},
+          choice.message_bytes,
+          lends(),
+          stripes_of(kind, choice.algorithm)};
 }
 
 CommunicatorImpl::Plan CommunicatorImpl::plan_kind(const CallKind& kind,
@@ -135,11 +135,11 @@ void CommunicatorImpl::begin(BoundProgram& bound, CallBuffers& buffers, std::siz
   if (!bound.program.variable) buffers.blocks = nullptr;
   const std::uint64_t number = next_number_++;
   if (bound.program.lends) buffers.lent = lent_of(bound.program.call, buffers);
-  board_.record(number, bound.program.variable ? buffers.blocks->call : bound.program.call);
+  status_page_.record(number, bound.program.variable ? buffers.blocks->call : bound.program.call);
   const ResultStores stores = stores_for(result_bytes, buffers.input, buffers.output);
   execution_.start(bound, buffers, static_cast<std::uint32_t>(number), stores);
   if (!bound.others.empty()) [[unlikely]]
-    crew_.start(bound, buffers, static_cast<std::uint32_t>(number), stores, !under_way_);
+    workers_.start(bound, buffers, static_cast<std::uint32_t>(number), stores, !under_way_);
 }
 
 void CommunicatorImpl::begin(const PlannedCall& call, const BlockTable* blocks) {
@@ -149,7 +149,7 @@ void CommunicatorImpl::begin(const PlannedCall& call, const BlockTable* blocks) 
 }
 
 void CommunicatorImpl::complete() noexcept {
-  board_.completed.store(next_number_, std::memory_order_release);
+  status_page_.completed.store(next_number_, std::memory_order_release);
 }
 
 void CommunicatorImpl::run(const Call& call) {
@@ -190,7 +190,7 @@ void CommunicatorImpl::finish_now(std::chrono::milliseconds timeout) {
   try {
     await_execution(timeout);
   } catch (...) {
-    crew_.stop();
+    workers_.stop();
     const Error error = diagnose_thrown();
     fail(error);
     throw error;

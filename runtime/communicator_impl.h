@@ -18,9 +18,9 @@
 #include "runtime/call.h"
 #include "runtime/diagnosis/diagnosis.h"
 #include "runtime/diagnosis/stall_watch.h"
-#include "runtime/engine/crew.h"
 #include "runtime/engine/execution.h"
 #include "runtime/engine/program_cache.h"
+#include "runtime/engine/worker_pool.h"
 #include "runtime/lender.h"
 #include "runtime/membership/shrink.h"
 #include "runtime/operation.h"
@@ -35,7 +35,7 @@ struct SplitCard;
 
 /// What a communicator shares with those that are split off it: one set of connections has one
 /// bell.
-struct Family {
+struct SharedEndpoint {
   std::shared_ptr<const Doorbell> doorbell = std::make_shared<const Doorbell>();
   SleeperPool sleepers;  ///< Over the bell and the transport's wait_fd().
   int ranks = 1;         ///< Of the first communicator that share this machine's cores.
@@ -49,11 +49,11 @@ struct Family {
 /// What a communicator is made of; see setup.h.
 struct CommunicatorParts {
   std::shared_ptr<Runtime> runtime;
-  std::shared_ptr<Store> store;          ///< Null in process.
-  std::string name = {};                 ///< In the store; empty: it was split off another.
-  Secret secret = {};                    ///< The job's.
-  std::shared_ptr<Family> family;        ///< Outlives the transport.
-  std::unique_ptr<Transport> transport;  ///< Connected.
+  std::shared_ptr<Store> store;            ///< Null in process.
+  std::string name = {};                   ///< In the store; empty: it was split off another.
+  Secret secret = {};                      ///< The job's.
+  std::shared_ptr<SharedEndpoint> shared;  ///< Outlives the transport.
+  std::unique_ptr<Transport> transport;    ///< Connected.
   int rank = 0;
   int size = 1;
   int cores = 1;                   ///< That its ranks on a machine share, on average; agreed.
@@ -73,7 +73,7 @@ struct CommunicatorParts {
 /// and while it runs callbacks. Once `pending_` is 0 the owner touches the engine no more. A
 /// group's own operation is ended by whoever ends its last part, under mutex_. The destructor takes
 /// both.
-class CommunicatorImpl final : public Advanced {
+class CommunicatorImpl final : public Progressable {
  public:
   explicit CommunicatorImpl(CommunicatorParts parts);
   ~CommunicatorImpl() override;
@@ -145,15 +145,15 @@ class CommunicatorImpl final : public Advanced {
   static void destroy(std::unique_ptr<CommunicatorImpl> communicator) noexcept;
 
  private:
-  // Advanced
+  // Progressable
   void look_pending() noexcept override;
   TimePoint next_deadline() const override;
-  std::atomic<std::uint32_t>& sleepers() override { return board_.sleepers; }
-  const Doorbell& doorbell() const override { return *parts_.family->doorbell; }
+  std::atomic<std::uint32_t>& sleepers() override { return status_page_.sleepers; }
+  const Doorbell& doorbell() const override { return *parts_.shared->doorbell; }
   int wait_fd() const override { return parts_.transport->wait_fd(); }
   void arm() override { parts_.transport->arm(); }
   void disarm() noexcept override { parts_.transport->disarm(); }
-  void attend() noexcept override;
+  void background_progress() noexcept override;
 
   struct Armed {
     explicit Armed(Transport& slept_over) : transport(slept_over) { transport.arm(); }
@@ -188,7 +188,7 @@ class CommunicatorImpl final : public Advanced {
   void check(const TransferCall& call) const;
   static void add_to(Group& group, OperationRef operation);
   Accumulate accumulation_of(const CallKind& kind) const;
-  bool widens(const CallKind& kind) const;
+  bool accumulates_in_f32(const CallKind& kind) const;
   bool sums_reproducibly(const CallKind& kind) const;
   PlannedCall prepare(const Call& call);
   TransferCall prepare(const TransferCall& call) const;
@@ -205,7 +205,7 @@ class CommunicatorImpl final : public Advanced {
   void begin(const PlannedCall& call, const BlockTable* blocks);
   /// True once the call under way is done.
   bool advance_call() {
-    return execution_.advance() && (!crew_.busy() || crew_.advance()) && all_left();
+    return execution_.advance() && (!workers_.busy() || workers_.advance()) && all_left();
   }
   bool all_left() { return leaves_at_once_ || parts_.transport->all_left(); }
   void run_now(BoundProgram& bound, CallBuffers&& buffers, std::size_t result_bytes,
@@ -218,24 +218,24 @@ class CommunicatorImpl final : public Advanced {
   void help_heeding(const Operation& operation);
   void complete() noexcept;
   void look(TimePoint deadline, Nanoseconds limit);
-  void tell_stall(TimePoint now);
+  void report_stall(TimePoint now);
   TimePoint next_look(TimePoint deadline);
   void advance_queue();
   Situation situation() const;
 
   template <typename Attempt>
   bool sleep(Attempt&& attempt, TimePoint deadline) {
-    Family& family = *parts_.family;
-    auto sleeper = family.sleepers.take(family.doorbell->fd(), parts_.transport->wait_fd());
+    SharedEndpoint& shared = *parts_.shared;
+    auto sleeper = shared.sleepers.take(shared.doorbell->fd(), parts_.transport->wait_fd());
     bool ended = false;
     {
-      const Announced announced(sleepers(), *family.doorbell);
+      const Announced announced(sleepers(), *shared.doorbell);
       const Armed armed(*parts_.transport);
       ended = attempt();
       if (!ended && !failed_.load(std::memory_order_seq_cst))
         sleeper->sleep_until(deadline, parts_.runtime->clock());
     }
-    family.sleepers.give_back(std::move(sleeper));
+    shared.sleepers.give_back(std::move(sleeper));
     return ended;
   }
   void finish_front(std::optional<Error> error);
@@ -254,7 +254,7 @@ class CommunicatorImpl final : public Advanced {
   bool end_transfers(const std::optional<Error>& error);
   void fail_transfers(const Error& error);
   void look_transfers();
-  static void tell(const Transfer& ended);
+  static void report(const Transfer& ended);
   bool drain(TimePoint limit = TimePoint::max());  ///< Helps until nothing is pending, or `limit`.
   template <typename Done>
   bool help_until(Done&& done, TimePoint limit);
@@ -263,9 +263,9 @@ class CommunicatorImpl final : public Advanced {
   std::shared_ptr<void> kept_;  // The first member, so that it is destroyed last.
   CommunicatorParts parts_;
   const WaitPolicy policy_;
-  Board& board_;               // the transport's own
-  const bool leaves_at_once_;  // what is posted; see Transport::all_left()
-  const bool attended_;        // by the runtime; see Transport::attend()
+  StatusPage& status_page_;               // the transport's own
+  const bool leaves_at_once_;             // what is posted; see Transport::all_left()
+  const bool wants_background_progress_;  // by the runtime; see Transport::background_progress()
 
   OwnAlgorithms own_algorithms_;
   const std::shared_ptr<Lender> lender_;
@@ -274,7 +274,7 @@ class CommunicatorImpl final : public Advanced {
   // Engine: its owner only.
   ProgramCache programs_;
   Execution execution_;
-  Crew crew_{[this] { wake_waiters(); }};  // for the other stripes of what execution_ runs
+  WorkerPool workers_{[this] { wake_waiters(); }};  // for the other stripes of what execution_ runs
   std::uint64_t next_number_ = 0;
   StallWatch stalls_{parts_.runtime->config().stall};
   StallWatch message_stalls_{parts_.runtime->config().stall};

@@ -60,7 +60,7 @@ void CommunicatorImpl::advance_queue() {
       error = diagnose_thrown();
     }
     if (error) {
-      crew_.stop();
+      workers_.stop();
       fail(*error);
     }
     finish_front(std::move(error));
@@ -82,7 +82,7 @@ void CommunicatorImpl::end(Operation& operation, std::optional<Error> error) {
 }
 
 void CommunicatorImpl::wake_waiters() const {
-  if (board_.sleepers.load(std::memory_order_seq_cst) > 0) parts_.family->doorbell->ring();
+  if (status_page_.sleepers.load(std::memory_order_seq_cst) > 0) parts_.shared->doorbell->ring();
 }
 
 void CommunicatorImpl::one_less_pending() {
@@ -152,9 +152,9 @@ void CommunicatorImpl::look_pending() noexcept {
   look_transfers();
 }
 
-void CommunicatorImpl::attend() noexcept {
+void CommunicatorImpl::background_progress() noexcept {
   try {
-    parts_.transport->attend();
+    parts_.transport->background_progress();
   } catch (...) {  // the next call meets it, too, and has whom to tell
     return;
   }
@@ -169,7 +169,7 @@ void CommunicatorImpl::look_queue() {
     error = diagnose_thrown();
   }
   if (!error) return deadline_.store(next_look(operation.deadline), std::memory_order_relaxed);
-  crew_.stop();
+  workers_.stop();
   fail(*error);
   finish_front(std::move(error));
   advance_queue();  // ends what is queued behind it

@@ -66,7 +66,7 @@ void CommunicatorImpl::run_now(std::span<Transfer* const> transfers) {
   try {
     for (Transfer* transfer : transfers) messages_.start(*transfer);
     if (!messages_.idle()) await_transfers(transfers);
-    while (const Transfer* ended = messages_.take_ended()) tell(*ended);
+    while (const Transfer* ended = messages_.take_ended()) report(*ended);
   } catch (const Error& error) {
     fail(error);
     messages_.abandon();
@@ -109,7 +109,7 @@ void CommunicatorImpl::diagnose_messages() {
   } else if (now >= next_message_look(TimePoint::max())) {
     parts_.runtime->log().write(LogLevel::warn, "{}",
                                 describe_stall(here, message_stalls_.age(now)));
-    message_stalls_.told(now);
+    message_stalls_.reported(now);
   }
 }
 
@@ -162,7 +162,7 @@ bool CommunicatorImpl::end_transfers(const std::optional<Error>& error) {
     if (transfer == nullptr) return any;
     any = true;
     Operation& operation = *transfer->operation;
-    if (transfer->done) tell(*transfer);
+    if (transfer->done) report(*transfer);
     end(operation, transfer->done ? std::nullopt : error);
     operation.let_go();
     one_less_pending();
@@ -170,7 +170,7 @@ bool CommunicatorImpl::end_transfers(const std::optional<Error>& error) {
   return any;
 }
 
-void CommunicatorImpl::tell(const Transfer& ended) {
+void CommunicatorImpl::report(const Transfer& ended) {
   if (ended.call.received != nullptr) *ended.call.received = ended.received;
 }
 

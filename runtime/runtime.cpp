@@ -15,7 +15,7 @@ namespace {
 // too.
 constexpr WaitPolicy kBackground{20, 50, std::chrono::microseconds{0}};
 constexpr std::chrono::hours kUntilPoked{1};
-constexpr std::chrono::milliseconds kAttendEvery{500};
+constexpr std::chrono::milliseconds kBackgroundProgressEvery{500};
 
 volatile std::uint32_t* page_wiped_on_fork() {
   const auto bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
@@ -56,59 +56,60 @@ Runtime::~Runtime() {
   munmap(const_cast<std::uint32_t*>(alive_), static_cast<std::size_t>(sysconf(_SC_PAGESIZE)));
 }
 
-void Runtime::add(Advanced& advanced) {
+void Runtime::add(Progressable& progressable) {
   {
-    const std::lock_guard lock(arrivals_mutex_);
-    sleeper_.watch(advanced.doorbell().fd());
-    sleeper_.watch(advanced.wait_fd());
-    arrivals_.push_back(&advanced);
-    anybody_arrived_ = true;
+    const std::lock_guard lock(newcomers_mutex_);
+    sleeper_.watch(progressable.doorbell().fd());
+    sleeper_.watch(progressable.wait_fd());
+    newcomers_.push_back(&progressable);
+    has_newcomers_ = true;
   }
   poke();
 }
 
-void Runtime::add_attended(Advanced& attended) {
+void Runtime::add_background(Progressable& progressable) {
   {
-    const std::lock_guard lock(arrivals_mutex_);
-    attended_arrivals_.push_back(&attended);
-    anybody_arrived_ = true;
+    const std::lock_guard lock(newcomers_mutex_);
+    new_background_.push_back(&progressable);
+    has_newcomers_ = true;
   }
   poke();
 }
 
-void Runtime::remove(Advanced& advanced) noexcept {
+void Runtime::remove(Progressable& progressable) noexcept {
   const Visit visit(*this);
-  const std::lock_guard lock(arrivals_mutex_);
-  std::erase(attended_, &advanced);
-  std::erase(attended_arrivals_, &advanced);
-  if (std::erase(advanced_, &advanced) + std::erase(arrivals_, &advanced) == 0) return;
-  const auto family = [&](const Advanced* other) {
-    return other->doorbell().fd() == advanced.doorbell().fd();
+  const std::lock_guard lock(newcomers_mutex_);
+  std::erase(background_, &progressable);
+  std::erase(new_background_, &progressable);
+  if (std::erase(progressables_, &progressable) + std::erase(newcomers_, &progressable) == 0)
+    return;
+  const auto shares_endpoint = [&](const Progressable* other) {
+    return other->doorbell().fd() == progressable.doorbell().fd();
   };
-  if (std::any_of(advanced_.begin(), advanced_.end(), family)) return;
-  if (std::any_of(arrivals_.begin(), arrivals_.end(), family)) return;
-  sleeper_.forget(advanced.doorbell().fd());
-  sleeper_.forget(advanced.wait_fd());
+  if (std::any_of(progressables_.begin(), progressables_.end(), shares_endpoint)) return;
+  if (std::any_of(newcomers_.begin(), newcomers_.end(), shares_endpoint)) return;
+  sleeper_.forget(progressable.doorbell().fd());
+  sleeper_.forget(progressable.wait_fd());
 }
 
-// Moves newcomers into advanced_ and attended_; returns whether there were any. It must not be
-// called while a loop goes through these lists, and callbacks run in such loops. A newcomer that is
-// added after asleep_ was set pokes the background thread, so it is never overlooked.
-bool Runtime::take_in_arrivals() noexcept {
-  if (!anybody_arrived_) return false;
-  const std::lock_guard lock(arrivals_mutex_);
+// Moves newcomers into progressables_ and background_; returns whether there were any. It must not
+// be called while a loop goes through these lists, and callbacks run in such loops. A newcomer that
+// is added after asleep_ was set pokes the background thread, so it is never overlooked.
+bool Runtime::take_in_newcomers() noexcept {
+  if (!has_newcomers_) return false;
+  const std::lock_guard lock(newcomers_mutex_);
   try {
-    advanced_.reserve(advanced_.size() + arrivals_.size());
-    announced_.reserve(advanced_.size() + arrivals_.size());
-    attended_.reserve(attended_.size() + attended_arrivals_.size());
+    progressables_.reserve(progressables_.size() + newcomers_.size());
+    announced_.reserve(progressables_.size() + newcomers_.size());
+    background_.reserve(background_.size() + new_background_.size());
   } catch (const std::bad_alloc&) {  // The next round tries again; waiters advance them meanwhile.
     return false;
   }
-  advanced_.insert(advanced_.end(), arrivals_.begin(), arrivals_.end());
-  attended_.insert(attended_.end(), attended_arrivals_.begin(), attended_arrivals_.end());
-  arrivals_.clear();
-  attended_arrivals_.clear();
-  anybody_arrived_ = false;
+  progressables_.insert(progressables_.end(), newcomers_.begin(), newcomers_.end());
+  background_.insert(background_.end(), new_background_.begin(), new_background_.end());
+  newcomers_.clear();
+  new_background_.clear();
+  has_newcomers_ = false;
   return true;
 }
 
@@ -125,57 +126,59 @@ Runtime::Visit::~Visit() {
 }
 
 bool Runtime::advance_all() {
-  const bool has_new = take_in_arrivals();
+  const bool has_new = take_in_newcomers();
   bool pending = false;
-  for (Advanced* advanced : advanced_)
-    if (advanced->pending()) {
-      advanced->advance_pending();
-      pending = pending || advanced->pending();
+  for (Progressable* progressable : progressables_)
+    if (progressable->pending()) {
+      progressable->advance_pending();
+      pending = pending || progressable->pending();
     }
   return !pending || stop_ || visitors_ > 0 || has_new;
 }
 
 void Runtime::look_all() {
-  for (Advanced* advanced : advanced_)
-    if (advanced->pending()) advanced->look_pending();
-  attend_all();
+  for (Progressable* progressable : progressables_)
+    if (progressable->pending()) progressable->look_pending();
+  background_progress_all();
 }
 
-void Runtime::attend_all() {
-  if (attended_.empty() || clock_->now() < next_attendance()) return;
-  for (Advanced* attended : attended_) attended->attend();
-  attended_at_ = clock_->now();
+void Runtime::background_progress_all() {
+  if (background_.empty() || clock_->now() < next_background_progress()) return;
+  for (Progressable* progressable : background_) progressable->background_progress();
+  background_progress_at_ = clock_->now();
 }
 
-TimePoint Runtime::next_attendance() const noexcept {
-  return attended_.empty() ? TimePoint::max() : attended_at_ + kAttendEvery;
+TimePoint Runtime::next_background_progress() const noexcept {
+  return background_.empty() ? TimePoint::max()
+                             : background_progress_at_ + kBackgroundProgressEvery;
 }
 
 // The earliest deadline of those communicators whose sleep sleep_all() has announced.
 TimePoint Runtime::first_deadline() const {
   TimePoint first = TimePoint::max();
-  for (const Advanced* advanced : announced_) first = std::min(first, advanced->next_deadline());
+  for (const Progressable* progressable : announced_)
+    first = std::min(first, progressable->next_deadline());
   return first;
 }
 
-// Announces the sleep on the boards of all that have operations pending, looks once more, sleeps.
-// asleep_ is set first. A communicator with nothing pending when it is asked is not announced, so
-// its peers ring for nothing that they send; if it queues an operation after that, its poke ends
-// the sleep.
+// Announces the sleep on the status pages of all that have operations pending, looks once more,
+// sleeps. asleep_ is set first. A communicator with nothing pending when it is asked is not
+// announced, so its peers ring for nothing that they send; if it queues an operation after that,
+// its poke ends the sleep.
 bool Runtime::sleep_all() {
   asleep_ = true;
-  for (Advanced* advanced : advanced_)
-    if (advanced->pending()) announced_.push_back(advanced);
-  for (Advanced* advanced : announced_) {
-    advanced->sleepers().fetch_add(1);
-    advanced->arm();
+  for (Progressable* progressable : progressables_)
+    if (progressable->pending()) announced_.push_back(progressable);
+  for (Progressable* progressable : announced_) {
+    progressable->sleepers().fetch_add(1);
+    progressable->arm();
   }
   poke_.sleep_barrier();
   look_all();  // The last look before a sleep also takes news; wait() gives the reason.
   const bool ended = advance_all();
   if (!ended) {
     const TimePoint until =
-        std::min({clock_->now() + kUntilPoked, next_attendance(), first_deadline()});
+        std::min({clock_->now() + kUntilPoked, next_background_progress(), first_deadline()});
     wakes_at_.store(until, std::memory_order_seq_cst);
     // The deadlines are read once more, since another thread may have begun a call before it could
     // see wakes_at_ and compare.
@@ -183,27 +186,28 @@ bool Runtime::sleep_all() {
     wakes_at_.store(TimePoint::min(), std::memory_order_relaxed);
   }
   asleep_ = false;
-  for (Advanced* advanced : announced_) {
-    advanced->disarm();
-    advanced->sleepers().fetch_sub(1);
+  for (Progressable* progressable : announced_) {
+    progressable->disarm();
+    progressable->sleepers().fetch_sub(1);
   }
   announced_.clear();
   return ended;
 }
 
 bool Runtime::anything_pending() {
-  take_in_arrivals();
-  return std::any_of(advanced_.begin(), advanced_.end(),
-                     [](const Advanced* advanced) { return advanced->pending(); });
+  take_in_newcomers();
+  return std::any_of(progressables_.begin(), progressables_.end(),
+                     [](const Progressable* progressable) { return progressable->pending(); });
 }
 
 // With nothing pending.
 void Runtime::doze() {
   asleep_ = true;
   if (!anything_pending() && !stop_ && visitors_ == 0)
-    sleeper_.sleep_until(std::min(clock_->now() + kUntilPoked, next_attendance()), *clock_);
+    sleeper_.sleep_until(std::min(clock_->now() + kUntilPoked, next_background_progress()),
+                         *clock_);
   asleep_ = false;
-  attend_all();
+  background_progress_all();
 }
 
 void Runtime::background() noexcept {

@@ -18,9 +18,9 @@ namespace tutti {
 
 /// Something with asynchronous operations that the background thread advances. Called by that
 /// thread alone.
-class Advanced {
+class Progressable {
  public:
-  virtual ~Advanced() = default;
+  virtual ~Progressable() = default;
   /// Does what can be done now; whether there was progress. Never blocks, never throws: errors go
   /// to the operations.
   virtual bool advance_pending() noexcept = 0;
@@ -34,7 +34,7 @@ class Advanced {
   virtual void arm() = 0;           ///< Around a sleep over it: see Transport.
   virtual void disarm() noexcept = 0;
   /// Every half second, with or without operations pending: see Transport.
-  virtual void attend() noexcept = 0;
+  virtual void background_progress() noexcept = 0;
 };
 
 /// Thread-safe. Communicators hold it; the last one to go ends the background thread.
@@ -59,14 +59,15 @@ class Runtime {
   /// Whether the caller is the background thread: in a callback.
   bool in_background() const noexcept { return std::this_thread::get_id() == thread_.get_id(); }
 
-  /// The background thread advances `advanced` while it has operations pending, until remove()
+  /// The background thread advances `progressable` while it has operations pending, until remove()
   /// returns. This call never waits for a callback, so that a callback may make it, in the
   /// background thread as well.
-  void add(Advanced& advanced);
-  /// The background thread attends to it from now on. This call waits for nothing, as add().
-  void add_attended(Advanced& attended);
-  /// Undoes add() and add_attended(). Waits until the background thread is between two rounds.
-  void remove(Advanced& advanced) noexcept;
+  void add(Progressable& progressable);
+  /// The background thread makes background progress for it from now on. This call waits for
+  /// nothing, as add().
+  void add_background(Progressable& progressable);
+  /// Undoes add() and add_background(). Waits until the background thread is between two rounds.
+  void remove(Progressable& progressable) noexcept;
   /// There is work: wakes the background thread, if it sleeps. No system call where it does not.
   void poke() noexcept {
     if (asleep_.load(std::memory_order_seq_cst)) poke_.ring();
@@ -91,14 +92,14 @@ class Runtime {
   };
 
   void background() noexcept;
-  bool take_in_arrivals() noexcept;
+  bool take_in_newcomers() noexcept;
   // Returns true when there is nothing to wait for, when a thread wants mutex_, or after a
   // newcomer.
   bool advance_all();
   void look_all();
   bool sleep_all();
-  void attend_all();
-  TimePoint next_attendance() const noexcept;
+  void background_progress_all();
+  TimePoint next_background_progress() const noexcept;
   TimePoint first_deadline() const;
   bool anything_pending();
   void doze();
@@ -110,26 +111,26 @@ class Runtime {
   volatile std::uint32_t* alive_ = nullptr;  // in a page of its own
   Doorbell poke_;
   std::mutex mutex_;
-  std::vector<Advanced*>
-      advanced_;  // guarded by mutex_, which the background thread holds, asleep too
-  std::vector<Advanced*> attended_;  // guarded by mutex_
-  TimePoint attended_at_{};          // background thread
+  std::vector<Progressable*>
+      progressables_;  // guarded by mutex_, which the background thread holds, asleep too
+  std::vector<Progressable*> background_;  // guarded by mutex_
+  TimePoint background_progress_at_{};     // background thread
   // Communicators that were added and are not yet in the lists above. This mutex is held for
   // moments only and never while a callback runs, unlike mutex_; where a thread takes both, mutex_
   // comes first.
-  std::mutex arrivals_mutex_;
-  std::vector<Advanced*> arrivals_;           // guarded by arrivals_mutex_: for advanced_
-  std::vector<Advanced*> attended_arrivals_;  // guarded by arrivals_mutex_: for attended_
-  std::atomic<bool> anybody_arrived_{false};
+  std::mutex newcomers_mutex_;
+  std::vector<Progressable*> newcomers_;       // guarded by newcomers_mutex_: for progressables_
+  std::vector<Progressable*> new_background_;  // guarded by newcomers_mutex_: for background_
+  std::atomic<bool> has_newcomers_{false};
   // Threads that want mutex_: the background thread lets them in, and waits for this to change. Not
   // by a condition variable: a forked child could not destroy one that it waits for.
   std::atomic<int> visitors_{0};
-  std::vector<Advanced*> announced_;  // background thread: of sleep_all()
-  std::atomic<bool> asleep_{false};   // or about to: looks once more after it is set
+  std::vector<Progressable*> announced_;  // background thread: of sleep_all()
+  std::atomic<bool> asleep_{false};       // or about to: looks once more after it is set
   // When the sleep of sleep_all() ends by itself; min while the thread is not in that sleep.
   std::atomic<TimePoint> wakes_at_{TimePoint::min()};
   std::atomic<bool> stop_{false};
-  Sleeper sleeper_;  // what it watches is changed under arrivals_mutex_
+  Sleeper sleeper_;  // what it watches is changed under newcomers_mutex_
   std::thread thread_;
 };
 

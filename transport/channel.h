@@ -18,8 +18,8 @@
 
 #include "common/clock.h"
 #include "common/wire.h"
-#include "transport/board.h"
 #include "transport/segments.h"
+#include "transport/status_page.h"
 
 namespace tutti {
 
@@ -98,13 +98,13 @@ struct PeerStatus {
     alive,
     closed,  ///< Has closed its communicator in good order; what it sent before can still be
              ///< received.
-    failed,  ///< Says itself that it has failed: its board says why.
+    failed,  ///< Says itself that it has failed: its status page says why.
     lost,    ///< Its process or connection is gone; what it sent before may still be received.
     corrupt  ///< What comes from it is not what it sent: nothing more is taken.
   };
   State state = State::alive;
   std::string why;  ///< For lost and corrupt: what was seen ("process 4711 has ended").
-  /// The peer's process or connection is gone, whatever state its board showed before that.
+  /// The peer's process or connection is gone, whatever state its status page showed before that.
   bool gone = false;
 };
 
@@ -119,7 +119,7 @@ struct Subset {
   std::vector<std::uint32_t> numbers;
   std::size_t data_bytes = 0;  ///< As TransportContext has them.
   std::size_t max_message_bytes = 0;
-  Board* board = nullptr;
+  StatusPage* status_page = nullptr;
 
   /// The number by which the connection to `peer` knows this subset: the one that the lower of the
   /// connection's two ends gave, so that no other subset has it on that connection, whatever other
@@ -175,19 +175,20 @@ class Transport {
 
   virtual PeerStatus status(int peer) = 0;
 
-  /// This rank's board, and a peer's: null while it is not here yet (ask again after progress()).
-  virtual Board& own_board() = 0;
-  virtual const Board* board(int peer) = 0;
+  /// This rank's status page, and a peer's: null while it is not here yet (ask again after
+  /// progress()).
+  virtual StatusPage& own_status_page() = 0;
+  virtual const StatusPage* status_page(int peer) = 0;
 
   /// A peer's as it was within the last second and a half, without asking for it; null: that is not
   /// known.
-  virtual const Board* recent_board(int peer) { return board(peer); }
+  virtual const StatusPage* recent_status_page(int peer) { return status_page(peer); }
 
   /// For peers who ask while this rank's program computes: what progress() does, from any thread,
   /// every half second or so. False: nobody asks, now or later.
-  virtual bool attend() { return false; }
+  virtual bool background_progress() { return false; }
 
-  /// Wakes `peer` if it sleeps: after own_board() has changed in a way that it should see.
+  /// Wakes `peer` if it sleeps: after own_status_page() has changed in a way that it should see.
   virtual void wake(int peer) = 0;
 
   /// A transport between the members of `subset` over the same connections; its connect() needs no
@@ -207,7 +208,7 @@ class Transport {
   /// some channels costs less than a copy.
   virtual bool takes_memory() const noexcept { return false; }
 
-  /// Memory that it holds for messages and boards, shared with peers or its own, in bytes.
+  /// Memory that it holds for messages and status pages, shared with peers or its own, in bytes.
   virtual std::size_t memory_bytes() const = 0;
 
   /// Says goodbye: peers see `closed`. Afterwards nobody touches user memory and no message is

@@ -13,7 +13,7 @@
 
 namespace tutti {
 
-struct Board;
+struct StatusPage;
 
 namespace local {
 class Hub;
@@ -42,8 +42,9 @@ struct TransportContext {
   bool tls = false;                 ///< Data between machines is encrypted.
   std::string interfaces = "auto";  ///< TUTTI_INTERFACES.
 
-  /// Where this rank's board is already; null: the transport makes one. See Transport::own_board().
-  Board* board = nullptr;
+  /// Where this rank's status page is already; null: the transport makes one. See
+  /// Transport::own_status_page().
+  StatusPage* status_page = nullptr;
 
   std::shared_ptr<local::Hub> hub;  ///< Where ranks of one process meet; null: not in one process.
 };

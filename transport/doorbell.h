@@ -9,7 +9,7 @@ namespace tutti {
 
 /// Thread-safe.
 ///
-/// How nobody sleeps through a message: a sleeper counts itself in on its boards, calls
+/// How nobody sleeps through a message: a sleeper counts itself in on its status pages, calls
 /// sleep_barrier(), looks once more, and only then waits for fd(). A peer posts, then reads the
 /// count. Either the peer sees the count and rings, or its post came before the barrier and the
 /// last look finds it (a store buffer, Dekker's way, with the whole cost on the sleeper: about

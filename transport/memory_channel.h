@@ -12,12 +12,12 @@
 
 namespace tutti {
 
-/// What a peer says of itself, where its board is memory.
-inline PeerStatus status_on(const Board& board) {
-  switch (board.state.load(std::memory_order_acquire)) {
-    case BoardState::open: return {PeerStatus::State::alive, {}};
-    case BoardState::failed: return {PeerStatus::State::failed, {}};
-    case BoardState::closed: return {PeerStatus::State::closed, {}};
+/// What a peer says of itself, where its status page is memory.
+inline PeerStatus status_on(const StatusPage& status_page) {
+  switch (status_page.state.load(std::memory_order_acquire)) {
+    case StatusPageState::open: return {PeerStatus::State::alive, {}};
+    case StatusPageState::failed: return {PeerStatus::State::failed, {}};
+    case StatusPageState::closed: return {PeerStatus::State::closed, {}};
   }
   return {PeerStatus::State::lost, "its board is damaged"};
 }

@@ -9,7 +9,7 @@
 //
 // Answers. A reader that has something as long to say to the writer may say it in the memory of a
 // large message that it has read (see Origin): each line then crosses between the cores once each
-// way, where two rings would let it cross twice (two ranks, 512 KiB there and back: 119 us, with
+// way, where two rings would let it cross twice (two ranks, 512 KiB round trip: 119 us, with
 // answers 76). The message's memory is free again when its writer has released the answer.
 //
 // Lent messages. A large message may lie in memory that its writer lends (segments.h) in place of
@@ -30,10 +30,10 @@
 
 #include "common/prefetch.h"
 #include "common/wire.h"
-#include "transport/board.h"
 #include "transport/doorbell.h"
 #include "transport/peer_memory.h"
 #include "transport/segments.h"
+#include "transport/status_page.h"
 
 namespace tutti {
 
@@ -204,11 +204,11 @@ using SendRings = std::map<int, SendRing*>;
 
 /// What a ring's messages may point to beside its own memory; null: none do.
 struct Beyond {
-  const SendRings* back = nullptr;  ///< The rings to the peer: its answers lie in them.
-  const Segments* peers = nullptr;  ///< What the peer lends.
-  const Segments* own = nullptr;    ///< What this rank lends: answers lie there, too.
-  const Board* lender = nullptr;    ///< The peer's.
-  const PeerMemory* all = nullptr;  ///< All of the peer's memory; null: it cannot be read.
+  const SendRings* back = nullptr;     ///< The rings to the peer: its answers lie in them.
+  const Segments* peers = nullptr;     ///< What the peer lends.
+  const Segments* own = nullptr;       ///< What this rank lends: answers lie there, too.
+  const StatusPage* lender = nullptr;  ///< The peer's.
+  const PeerMemory* all = nullptr;     ///< All of the peer's memory; null: it cannot be read.
 };
 
 class RecvRing {
@@ -263,7 +263,7 @@ class RecvRing {
     if (header().length <= kInlineBytes || !origin().lent() || beyond_.lender == nullptr)
       return true;
     std::atomic_thread_fence(std::memory_order_acquire);
-    return beyond_.lender->state.load(std::memory_order_acquire) == BoardState::open;
+    return beyond_.lender->state.load(std::memory_order_acquire) == StatusPageState::open;
   }
 
   void release() noexcept {

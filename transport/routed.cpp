@@ -77,14 +77,17 @@ class Routed final : public Transport {
   PeerStatus status(int peer) override {
     return is_near(peer) ? near_->status(near_rank(peer)) : far_->status(peer);
   }
-  Board& own_board() override { return near_->own_board(); }
-  const Board* board(int peer) override {
-    return is_near(peer) ? near_->board(near_rank(peer)) : far_->board(peer);
+  StatusPage& own_status_page() override { return near_->own_status_page(); }
+  const StatusPage* status_page(int peer) override {
+    return is_near(peer) ? near_->status_page(near_rank(peer)) : far_->status_page(peer);
   }
-  const Board* recent_board(int peer) override {
-    return is_near(peer) ? near_->recent_board(near_rank(peer)) : far_->recent_board(peer);
+  const StatusPage* recent_status_page(int peer) override {
+    return is_near(peer) ? near_->recent_status_page(near_rank(peer))
+                         : far_->recent_status_page(peer);
   }
-  bool attend() override { return far_->attend(); }  // near_ has boards in memory
+  bool background_progress() override {
+    return far_->background_progress();
+  }  // near_ has status pages in memory
   void wake(int peer) override {
     if (is_near(peer))
       near_->wake(near_rank(peer));
@@ -111,7 +114,7 @@ class Routed final : public Transport {
   bool is_near(int peer) const { return near_rank(peer) >= 0; }
 
   const std::unique_ptr<Transport> near_;
-  const std::unique_ptr<Transport> far_;  // goes first: it shows near's board
+  const std::unique_ptr<Transport> far_;  // goes first: it shows near's status page
   const std::vector<int> near_rank_;      // by rank
   const int rank_;
   const std::shared_ptr<const Fd> epoll_;  // one for all that are split off each other
@@ -134,7 +137,7 @@ std::unique_ptr<Transport> Routed::split(const Subset& subset) {
   std::unique_ptr<Transport> near_part = near_->split(near);
   if (near_part == nullptr) return nullptr;
   Subset far = subset;  // also where all are near: those who wait in it answer the others as well
-  far.board = &near_part->own_board();
+  far.status_page = &near_part->own_status_page();
   std::unique_ptr<Transport> far_part = far_->split(far);
   if (far_part == nullptr) return nullptr;
   return std::make_unique<Routed>(std::move(near_part), std::move(far_part), std::move(near_ranks),

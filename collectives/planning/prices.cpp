@@ -39,7 +39,7 @@ PriceList::Key PriceList::key_of(const SelectRequest& request) {
           request.cores,
           request.max_message_bytes,
           request.element_bytes,
-          request.wide,
+          request.accumulates_f32,
           request.reproducible,
           request.marked,
           request.spread,

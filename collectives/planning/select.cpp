@@ -86,7 +86,8 @@ std::string unfit(const Algorithm& algorithm, const SelectRequest& request) {
   const std::size_t chunk = least_chunk_bytes(request.element_bytes);
   const bool all_fit =
       chunk <= 64 && request.max_message_bytes / chunk >= static_cast<std::size_t>(request.ranks);
-  if (all_fit && !request.wide && !request.reproducible && (!request.marked || request.ranks <= 64))
+  if (all_fit && !request.accumulates_f32 && !request.reproducible &&
+      (!request.marked || request.ranks <= 64))
     return "";
   const Schedule plan = algorithm.plan({request.what, 0, request.ranks, 0, request.groups});
   Facts facts = facts_of({&plan, 1});
@@ -98,7 +99,7 @@ std::string unfit(const Algorithm& algorithm, const SelectRequest& request) {
 }  // namespace
 
 std::string unfit(const Facts& facts, const SelectRequest& request) {
-  if (request.wide && facts.rewrites_output)
+  if (request.accumulates_f32 && facts.rewrites_output)
     return "keeps partial results in the output, where accumulate = f32 would round them";
   if (request.reproducible && !facts.reduces_at_once)
     return "adds up partial sums, where accumulate = reproducible needs all summands in one step";

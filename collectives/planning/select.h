@@ -27,7 +27,7 @@ struct SelectRequest {
   std::size_t max_message_bytes;
   bool pair_lengths = false;  ///< Only a block's two ends know its length: `bytes` means nothing.
   std::size_t element_bytes = 1;  ///< In messages.
-  bool wide = false;              ///< accumulate = f32.
+  bool accumulates_f32 = false;   ///< accumulate = f32.
   bool reproducible = false;      ///< accumulate = reproducible, and a sum of floats.
   bool marked = false;            ///< accumulate = f32, or a premultiplied sum.
   Spread spread = Spread::one_machine;

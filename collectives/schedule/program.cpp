@@ -76,7 +76,7 @@ class Compiler {
   Compiler(const Schedule& schedule, const CallSignature& call, std::size_t message_bytes,
            bool lends, Stripe stripe)
       : schedule_(schedule),
-        lends_(lends && call.lengths == 0 && !call.wide),
+        lends_(lends && call.lengths == 0 && !call.accumulates_f32),
         held_bytes_(element_bytes(call.type, call.reduction)),
         moved_bytes_(moved_bytes(call)),
         cut_(call.lengths == 0 ? tutti::cut(schedule.layout, call.count, moved_bytes_,
@@ -179,11 +179,12 @@ class Compiler {
     const bool computes =
         collectives::reduces(schedule_.what) &&
         (step.in.size() > 1 || flat.divide_by > 1 || extras.premultiplied_inputs != 0 ||
-         call().wide || (call().reproducible && schedule_.ranks == 1));
+         call().accumulates_f32 || (call().reproducible && schedule_.ranks == 1));
     flat.combine = computes ? kernel(step) : combine_copy;
     flat.copies = !computes;
     flat.element_shift = computes && call().reduction == 0 ? std::countr_zero(moved_bytes_) : 0;
-    if (call().wide || call().reduction != 0 || premultiplies()) program_.extras.push_back(extras);
+    if (call().accumulates_f32 || call().reduction != 0 || premultiplies())
+      program_.extras.push_back(extras);
     flat.after = step.after;
     for (const Operand& operand : step.in)
       add(operand, port_of(program_.receives, operand, lane.receives_on));
@@ -212,7 +213,7 @@ class Compiler {
     if (call().reproducible && step.in.size() == static_cast<std::size_t>(schedule_.ranks))
       return fixed_point_sum(call().type);
     return combine_function(call().type, call().op,
-                            call().wide ? accumulation_type(call().type) : call().type);
+                            call().accumulates_f32 ? accumulation_type(call().type) : call().type);
   }
 
   CombineExtras extras_of(const Step& step) const {
@@ -220,11 +221,12 @@ class Compiler {
     for (std::size_t k = 0; k < step.in.size() && k < kMostMarked; ++k) {
       const std::uint64_t bit = std::uint64_t{1} << k;
       if (premultiplies() && step.in[k].place == Place::input) extras.premultiplied_inputs |= bit;
-      if (call().wide && !is_of_call(step.in[k])) extras.wide_inputs |= bit;
+      if (call().accumulates_f32 && !is_of_call(step.in[k])) extras.f32_inputs |= bit;
     }
     for (std::size_t k = 0; k < step.out.size() && k < kMostMarked; ++k)
-      if (call().wide && !is_of_call(step.out[k])) extras.wide_outputs |= std::uint64_t{1} << k;
-    const bool marks = premultiplies() || call().wide;
+      if (call().accumulates_f32 && !is_of_call(step.out[k]))
+        extras.f32_outputs |= std::uint64_t{1} << k;
+    const bool marks = premultiplies() || call().accumulates_f32;
     assert(!marks || std::max(step.in.size(), step.out.size()) <= kMostMarked);
     return extras;
   }
@@ -308,8 +310,8 @@ std::size_t least_chunk_bytes(std::size_t element_bytes) {
 }
 
 std::size_t moved_bytes(const CallSignature& call) {
-  return call.wide ? size_of(accumulation_type(call.type))
-                   : element_bytes(call.type, call.reduction);
+  return call.accumulates_f32 ? size_of(accumulation_type(call.type))
+                              : element_bytes(call.type, call.reduction);
 }
 
 Facts facts_of(std::span<const Schedule> schedules) {

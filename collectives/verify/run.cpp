@@ -347,10 +347,10 @@ class Run {
         static_cast<int>(std::find_if(lanes_.begin(), lanes_.end(), stuck) - lanes_.begin());
     std::string text = "deadlock: ";
     std::vector<bool> seen(lanes_.size());
-    for (int told = 0; lane >= 0 && !seen[lane] && told < kMostLanes; ++told) {
+    for (int shown = 0; lane >= 0 && !seen[lane] && shown < kMostLanes; ++shown) {
       seen[lane] = true;
       const LaneState& state = lanes_[lane];
-      if (told > 0) text += "; ";
+      if (shown > 0) text += "; ";
       if (ended(state)) {
         text += fmt::format("rank {} lane {} has ended operation {}", state.rank, state.number,
                             ranks_[state.rank].operation);

@@ -75,8 +75,8 @@ class TUTTI_API Communicator {
   /// later. `usage` of one split off or in process. See docs/embedding.md.
   Communicator shrink(std::chrono::milliseconds patience = std::chrono::seconds(10));
 
-  /// Memory for messages, boards and partial results that this rank holds for it, in bytes: grows
-  /// with the channels and the scratch that its calls have used.
+  /// Memory for messages, status pages and partial results that this rank holds for it, in bytes:
+  /// grows with the channels and the scratch that its calls have used.
   std::size_t memory_bytes() const;
 
   int rank() const noexcept;

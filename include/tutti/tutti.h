@@ -187,7 +187,7 @@ TUTTI_API tuttiResult_t tuttiCommSubgroup(tuttiComm_t comm, const int* ranks, in
 TUTTI_API tuttiResult_t tuttiCommShrink(tuttiComm_t comm, int64_t patience_ms, tuttiComm_t* rest);
 TUTTI_API tuttiResult_t tuttiCommRank(tuttiComm_t comm, int* rank);
 TUTTI_API tuttiResult_t tuttiCommSize(tuttiComm_t comm, int* ranks);
-/* Memory for messages, boards and partial results that this rank holds for it. */
+/* Memory for messages, status pages and partial results that this rank holds for it. */
 TUTTI_API tuttiResult_t tuttiCommMemory(tuttiComm_t comm, size_t* bytes);
 /* Memory of this rank that the others of the same machine read and write where it lies: collectives
    of `comm` on it copy nothing into messages (tutti/buffer.hpp says the rest). Zeros, on a page.

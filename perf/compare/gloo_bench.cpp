@@ -88,7 +88,7 @@ class Gloo final : public Library {
         return [options] { gloo::broadcast(*options); };
       }
       case Operation::reduce: return reduce(call);
-      case Operation::send_recv: return there_and_back(call);
+      case Operation::send_recv: return round_trip(call);
       case Operation::barrier: return [this] { barrier(); };
     }
     return {};
@@ -114,7 +114,7 @@ class Gloo final : public Library {
     return [options] { gloo::reduce(*options); };
   }
 
-  std::function<void()> there_and_back(const Call& call) {
+  std::function<void()> round_trip(const Call& call) {
     const int peer = partner(rank(), ranks());
     if (peer < 0) return [] {};
     const std::size_t bytes = call.count * sizeof(float);

@@ -44,14 +44,14 @@ class Mpi final : public Library {
       case Operation::broadcast: return [=] { MPI_Bcast(output, count, MPI_FLOAT, 0, comm); };
       case Operation::reduce:
         return [=] { MPI_Reduce(input, output, count, MPI_FLOAT, MPI_SUM, 0, comm); };
-      case Operation::send_recv: return there_and_back(call);
+      case Operation::send_recv: return round_trip(call);
       case Operation::barrier: return [=] { MPI_Barrier(comm); };
     }
     return {};
   }
 
  private:
-  [[nodiscard]] std::function<void()> there_and_back(const Call& call) const {
+  [[nodiscard]] std::function<void()> round_trip(const Call& call) const {
     const int peer = partner(rank_, ranks_), count = static_cast<int>(call.count);
     if (peer < 0) return [] {};
     const auto send = [comm = comm_, call, count, peer] {

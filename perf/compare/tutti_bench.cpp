@@ -39,14 +39,14 @@ class Tutti final : public Library {
       case Operation::broadcast: return [=, &comm] { comm.broadcast(output, count, kType, 0); };
       case Operation::reduce:
         return [=, &comm] { comm.reduce(input, output, count, kType, Op::sum, 0); };
-      case Operation::send_recv: return there_and_back(call);
+      case Operation::send_recv: return round_trip(call);
       case Operation::barrier: return [&comm] { comm.barrier(); };
     }
     return {};
   }
 
  private:
-  std::function<void()> there_and_back(const Call& call) {
+  std::function<void()> round_trip(const Call& call) {
     constexpr DataType kType = DataType::f32;
     const int peer = partner(rank(), ranks());
     if (peer < 0) return [] {};

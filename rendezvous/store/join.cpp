@@ -26,7 +26,7 @@ constexpr milliseconds kFirstPause{1};
 // An attempt that had less time may have met nothing but its end: what an earlier one met says
 // more.
 constexpr milliseconds kShort{250};
-constexpr seconds kTellAfter{5}, kTellEvery{60};
+constexpr seconds kReportAfter{5}, kReportEvery{60};
 
 // One rank that wants to join one job.
 struct Applicant {
@@ -117,7 +117,7 @@ void Applicant::refused(const Answer& answer, const std::string& server) const {
 Joined join_store(Route& route, const JobAddress& job, int rank, Store::Deadline deadline,
                   Log& log) {
   Applicant applicant{route, job, rank, deadline, {}};
-  auto tell_at = steady_clock::now() + kTellAfter;
+  auto report_at = steady_clock::now() + kReportAfter;
   for (milliseconds pause = kFirstPause;; pause = std::min(2 * pause, route.longest_pause())) {
     const auto began = steady_clock::now();
     const std::string before = applicant.obstacle;
@@ -127,11 +127,11 @@ Joined join_store(Route& route, const JobAddress& job, int rank, Store::Deadline
       if (deadline - began < kShort && !before.empty()) applicant.obstacle = before;
       break;
     }
-    if (now >= tell_at) {
+    if (now >= report_at) {
       log.write(LogLevel::warn, "rank {} waits for the store at {}: {}; it goes on trying for {} s",
                 rank, route.place(), applicant.obstacle,
                 std::chrono::ceil<seconds>(deadline - now).count());
-      tell_at = now + kTellEvery;
+      report_at = now + kReportEvery;
     }
     std::this_thread::sleep_until(std::min(deadline, now + pause));
   }

@@ -22,10 +22,10 @@ namespace {
 
 using rendezvous::Route;
 
-// How this rank gets to the store: on rank 0, through which doors others come.
+// How this rank gets to the store: on rank 0, through which listeners others come.
 struct Way {
   JobAddress job;
-  std::vector<Door> doors;
+  std::vector<Listener> listeners;
   std::unique_ptr<Route> route;
   Secret secret;  // the job's
 };
@@ -41,7 +41,7 @@ struct Way {
                   kHowToMakeSecret));
 }
 
-Door unix_door(const JobAddress& job) {
+Listener unix_listener(const JobAddress& job) {
   return {rendezvous::listen_at(job.socket_name()), std::nullopt};
 }
 
@@ -55,8 +55,9 @@ Way way_by_address(const LaunchEnvironment& launch, const Secret& secret, bool m
       !launch.tcp_alone && (is_loopback(place.host) || (here && launch.local_size == launch.size));
   if ((launch.tcp_alone || !here) && !may_cross) refuse_without_secret(launch);
   if (launch.rank == 0) {
-    if (!launch.tcp_alone) way.doors.push_back(unix_door(way.job));
-    if (!all_here && may_cross) way.doors.push_back({rendezvous::listen_tcp(place), secret, tls});
+    if (!launch.tcp_alone) way.listeners.push_back(unix_listener(way.job));
+    if (!all_here && may_cross)
+      way.listeners.push_back({rendezvous::listen_tcp(place), secret, tls});
   }
   if (!launch.tcp_alone && (here || launch.rank == 0))
     way.route = rendezvous::local_route(way.job, launch.rank);
@@ -66,9 +67,9 @@ Way way_by_address(const LaunchEnvironment& launch, const Secret& secret, bool m
 }
 
 // Where others may reach rank 0, a line each.
-std::string places_of(const Door& door) {
+std::string places_of(const Listener& listener) {
   std::string places;
-  const int port = rendezvous::port_of(door.listener);
+  const int port = rendezvous::port_of(listener.socket);
   for (const std::string& host : rendezvous::own_addresses())
     places.append(to_text({host, port})).append("\n");
   if (places.empty())
@@ -88,10 +89,10 @@ Way way_by_agent(const LaunchEnvironment& launch, const Secret& secret, bool may
                                          random, tls);
     return way;
   }
-  way.doors.push_back(unix_door(way.job));
-  way.doors.push_back({rendezvous::listen_tcp({"", 0}), secret, tls});
+  way.listeners.push_back(unix_listener(way.job));
+  way.listeners.push_back({rendezvous::listen_tcp({"", 0}), secret, tls});
   way.route = rendezvous::local_route(way.job, 0);
-  torch_agent::leave_word(agent, launch.agent_key, places_of(way.doors.back()), deadline);
+  torch_agent::leave_word(agent, launch.agent_key, places_of(way.listeners.back()), deadline);
   return way;
 }
 
@@ -116,7 +117,7 @@ Way way_by_pmix(const LaunchEnvironment& launch, const Config& config, Secret se
                 Store::Deadline deadline, Random& random) {
   const bool tls = config.tls;
   Way way{{0, launch.size, launch.job}, {}, nullptr, {}};
-  if (launch.rank == 0) way.doors.push_back(unix_door(way.job));
+  if (launch.rank == 0) way.listeners.push_back(unix_listener(way.job));
   if (launch.rank == 0 || launch.local_size == launch.size)
     way.route = rendezvous::local_route(way.job, launch.rank);
   if (launch.local_size == launch.size) return way;
@@ -125,8 +126,8 @@ Way way_by_pmix(const LaunchEnvironment& launch, const Config& config, Secret se
   if (launch.rank == 0) {
     const Secret made = secret ? Secret() : make_secret(random);
     if (made) secret = made;
-    way.doors.push_back({rendezvous::listen_tcp({"", 0}), secret, tls});
-    word.append(made.bytes()).append("\n").append(places_of(way.doors.back()));
+    way.listeners.push_back({rendezvous::listen_tcp({"", 0}), secret, tls});
+    word.append(made.bytes()).append("\n").append(places_of(way.listeners.back()));
   }
   word = launch.pmix->hear_rank_0(word, deadline);
   const std::size_t line = std::min(word.find('\n'), word.size());
@@ -159,7 +160,7 @@ OpenedStore open_store(const LaunchEnvironment& launch, const Config& config,
             : by_agent  ? way_by_agent(launch, secret, may_cross, config.tls, deadline, random)
                         : way_by_address(launch, secret, may_cross, config.tls, random);
   std::unique_ptr<StoreServer> server;
-  if (launch.rank == 0) server = std::make_unique<StoreServer>(way.job, std::move(way.doors));
+  if (launch.rank == 0) server = std::make_unique<StoreServer>(way.job, std::move(way.listeners));
   rendezvous::Joined joined =
       rendezvous::join_store(*way.route, way.job, launch.rank, deadline, log);
   log.write(LogLevel::debug, "rank {} of {}: joined the store of {} at {}", launch.rank,

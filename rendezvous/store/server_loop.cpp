@@ -23,9 +23,9 @@ constexpr int kAcceptsATurn = 64;  // a flood must not keep those who have joine
 constexpr std::size_t kMostQueuedBytes = 4 << 20;
 constexpr std::size_t kOtherDescriptors = 256;  // The program's own.
 
-std::shared_ptr<const TlsContext> context_for(const std::vector<Door>& doors) {
-  for (const Door& door : doors)
-    if (door.tls) return std::make_shared<const TlsContext>();
+std::shared_ptr<const TlsContext> context_for(const std::vector<Listener>& listeners) {
+  for (const Listener& listener : listeners)
+    if (listener.tls) return std::make_shared<const TlsContext>();
   return nullptr;
 }
 
@@ -33,14 +33,14 @@ TimePoint now() { return std::chrono::steady_clock::now(); }
 
 }  // namespace
 
-ServerLoop::ServerLoop(const JobAddress& job, std::vector<Door> doors, const ServerLimits& limits,
-                       int stop_fd)
+ServerLoop::ServerLoop(const JobAddress& job, std::vector<Listener> listeners,
+                       const ServerLimits& limits, int stop_fd)
     : job_(job),
       limits_(limits),
       stop_fd_(stop_fd),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
-      doors_(std::move(doors)),
-      tls_(context_for(doors_)),
+      listeners_(std::move(listeners)),
+      tls_(context_for(listeners_)),
       service_(
           [this](int fd, const Reply& reply, std::string_view bytes) { send(fd, reply, bytes); }),
       seats_(static_cast<std::size_t>(job.size)) {
@@ -50,7 +50,7 @@ ServerLoop::ServerLoop(const JobAddress& job, std::vector<Door> doors, const Ser
   need_descriptors(2 * seats_.size() + limits_.strangers + kOtherDescriptors, seats_.size(),
                    "rank 0", fmt::format("to serve the store of {} ranks", seats_.size()));
   watch(EPOLL_CTL_ADD, stop_fd_, EPOLLIN);
-  for (const Door& door : doors_) watch(EPOLL_CTL_ADD, door.listener.get(), EPOLLIN);
+  for (const Listener& listener : listeners_) watch(EPOLL_CTL_ADD, listener.socket.get(), EPOLLIN);
 }
 
 void ServerLoop::run() {
@@ -64,7 +64,7 @@ void ServerLoop::run() {
       cut(strangers_.front());
     if (accept_again_ && *accept_again_ <= now()) {
       accept_again_.reset();
-      watch_doors(EPOLLIN);
+      watch_listeners(EPOLLIN);
     }
     assert(invariants());
   }
@@ -100,7 +100,7 @@ void ServerLoop::handle(const epoll_event& event) {
   const int fd = event.data.fd;
   if (fd == stop_fd_) return begin_closing();
   try {
-    if (const Door* door = door_of(fd)) return accept_some(*door);
+    if (const Listener* listener = listener_of(fd)) return accept_some(*listener);
     if (guests_.contains(fd)) serve(fd);  // else cut by an earlier event of this turn
   } catch (const std::exception&) {       // out of memory: the one that asked for it goes
     if (guests_.contains(fd)) return cut(fd);
@@ -108,17 +108,17 @@ void ServerLoop::handle(const epoll_event& event) {
   }
 }
 
-const Door* ServerLoop::door_of(int fd) const {
-  for (const Door& door : doors_)
-    if (door.listener.get() == fd) return &door;
+const Listener* ServerLoop::listener_of(int fd) const {
+  for (const Listener& listener : listeners_)
+    if (listener.socket.get() == fd) return &listener;
   return nullptr;
 }
 
-void ServerLoop::accept_some(const Door& door) {
+void ServerLoop::accept_some(const Listener& listener) {
   for (int i = 0; i < kAcceptsATurn; ++i) {
-    Fd socket(accept4(door.listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    Fd socket(accept4(listener.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (socket) {
-      admit(door, std::move(socket));
+      admit(listener, std::move(socket));
     } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
       if (strangers_.empty()) return pause_accepting();
       cut(strangers_.front());
@@ -128,18 +128,18 @@ void ServerLoop::accept_some(const Door& door) {
   }
 }
 
-void ServerLoop::watch_doors(std::uint32_t events) {
-  for (const Door& door : doors_) watch(EPOLL_CTL_MOD, door.listener.get(), events);
+void ServerLoop::watch_listeners(std::uint32_t events) {
+  for (const Listener& listener : listeners_) watch(EPOLL_CTL_MOD, listener.socket.get(), events);
 }
 
 // A listener stays readable: without a pause the loop would spin.
 void ServerLoop::pause_accepting() {
-  watch_doors(0);
+  watch_listeners(0);
   accept_again_ = now() + kAcceptPause;
 }
 
-void ServerLoop::admit(const Door& door, Fd socket) {
-  if (!door.secret && peer_of(socket.get()).uid != limits_.uid) return;  // closes it
+void ServerLoop::admit(const Listener& listener, Fd socket) {
+  if (!listener.secret && peer_of(socket.get()).uid != limits_.uid) return;  // closes it
   if (strangers_.size() + proved_ == most_strangers()) {
     if (strangers_.empty()) return;
     cut(strangers_.front());
@@ -147,11 +147,12 @@ void ServerLoop::admit(const Door& door, Fd socket) {
   const int fd = socket.get();
   watch(EPOLL_CTL_ADD, fd, EPOLLIN);
   Guest guest;
-  if (door.secret) {
+  if (listener.secret) {
     tune(fd);
-    guest.handshake.emplace(*door.secret,
-                            Claim{Claim::Purpose::store, 0, 0, job_.job_hash(), door.tls}, random_);
-    guest.tls = door.tls;
+    guest.handshake.emplace(*listener.secret,
+                            Claim{Claim::Purpose::store, 0, 0, job_.job_hash(), listener.tls},
+                            random_);
+    guest.tls = listener.tls;
   }
   guest.connection = Connection(std::move(socket));
   guest.greet_by = now() + limits_.greeting;
@@ -189,7 +190,7 @@ bool ServerLoop::authenticate(Guest& guest) {
   guest.connection.queue(output);
   const bool open = guest.connection.flush();
   if (state == AuthAcceptor::State::failed) {
-    tell_refusal(*guest.handshake);
+    report_refusal(*guest.handshake);
     return false;
   }
   if (state == AuthAcceptor::State::done) believe(guest);
@@ -219,7 +220,7 @@ void ServerLoop::strike_off(Guest& guest) {
 }
 
 // One of the job's ranks that cannot join, ever: those that wait for it are told.
-void ServerLoop::tell_refusal(const AuthAcceptor& handshake) {
+void ServerLoop::report_refusal(const AuthAcceptor& handshake) {
   const std::uint32_t rank = handshake.initiator();
   if (handshake.failure() == AuthFailure::none || rank >= seats_.size() ||
       seats_[rank].state != Seat::State::free)

@@ -28,7 +28,7 @@ namespace tutti::rendezvous {
 class ServerLoop {
  public:
   /// `stop_fd` becomes readable when the server is to end.
-  ServerLoop(const JobAddress& job, std::vector<Door> doors, const ServerLimits& limits,
+  ServerLoop(const JobAddress& job, std::vector<Listener> listeners, const ServerLimits& limits,
              int stop_fd);
 
   /// Returns after the stop, when all ranks have left or have lingered long enough.
@@ -40,8 +40,8 @@ class ServerLoop {
     std::uint32_t events = EPOLLIN;         // what epoll watches it for
     int rank = -1;                          // -1 until it has greeted
     bool proved = false;                    // It knows the secret and has not greeted yet.
-    std::optional<AuthAcceptor> handshake;  // none at a door where the kernel says who comes
-    bool tls = false;                       // its door's
+    std::optional<AuthAcceptor> handshake;  // none at a listener where the kernel says who comes
+    bool tls = false;                       // its listener's
     bool encrypted = false;
     TimePoint greet_by;
     std::list<int>::iterator stranger;  // in strangers_, while rank < 0 and not proved
@@ -54,18 +54,18 @@ class ServerLoop {
   void watch(int operation, int fd, std::uint32_t events);
   std::optional<TimePoint> next_deadline() const;
   void handle(const epoll_event& event);
-  const Door* door_of(int fd) const;
-  void accept_some(const Door& door);
-  void watch_doors(std::uint32_t events);
+  const Listener* listener_of(int fd) const;
+  void accept_some(const Listener& listener);
+  void watch_listeners(std::uint32_t events);
   void pause_accepting();
-  void admit(const Door& door, Fd socket);
+  void admit(const Listener& listener, Fd socket);
   std::size_t most_strangers() const { return limits_.strangers + seats_.size(); }
   void serve(int fd);
   bool shake_hands(Guest& guest);
   bool authenticate(Guest& guest);
   void believe(Guest& guest);
   void strike_off(Guest& guest);
-  void tell_refusal(const AuthAcceptor& handshake);
+  void report_refusal(const AuthAcceptor& handshake);
   static bool encrypt(Guest& guest);
   bool greet(Guest& guest);
   Verdict judge(const Greeting& greeting) const;
@@ -81,9 +81,9 @@ class ServerLoop {
   const ServerLimits limits_;
   const int stop_fd_;
   const Fd epoll_;
-  const std::vector<Door> doors_;
+  const std::vector<Listener> listeners_;
   SystemRandom random_;
-  const std::shared_ptr<const TlsContext> tls_;  // null: no door needs it
+  const std::shared_ptr<const TlsContext> tls_;  // null: no listener needs it
   StoreService service_;
   std::map<int, Guest> guests_;            // by descriptor
   std::list<int> strangers_;               // the oldest first

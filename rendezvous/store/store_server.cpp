@@ -24,20 +24,20 @@ Fd stop_event() {
   return event;
 }
 
-std::vector<Door> unix_door(const JobAddress& job) {
-  std::vector<Door> doors;
-  doors.push_back({rendezvous::listen_at(job.socket_name()), std::nullopt});
-  return doors;
+std::vector<Listener> unix_listener(const JobAddress& job) {
+  std::vector<Listener> listeners;
+  listeners.push_back({rendezvous::listen_at(job.socket_name()), std::nullopt});
+  return listeners;
 }
 
 }  // namespace
 
 class StoreServer::Running {
  public:
-  Running(const JobAddress& job, std::vector<Door> doors, const ServerLimits& limits)
+  Running(const JobAddress& job, std::vector<Listener> listeners, const ServerLimits& limits)
       : stop_(stop_event()),
-        loop_(
-            std::make_unique<rendezvous::ServerLoop>(job, std::move(doors), limits, stop_.get())) {
+        loop_(std::make_unique<rendezvous::ServerLoop>(job, std::move(listeners), limits,
+                                                       stop_.get())) {
     thread_ = start_without_signals([this] {
       try {
         loop_->run();
@@ -59,10 +59,11 @@ class StoreServer::Running {
 };
 
 StoreServer::StoreServer(const JobAddress& job, const ServerLimits& limits)
-    : StoreServer(job, unix_door(job), limits) {}
+    : StoreServer(job, unix_listener(job), limits) {}
 
-StoreServer::StoreServer(const JobAddress& job, std::vector<Door> doors, const ServerLimits& limits)
-    : running_("the store's server", job, std::move(doors), limits) {}
+StoreServer::StoreServer(const JobAddress& job, std::vector<Listener> listeners,
+                         const ServerLimits& limits)
+    : running_("the store's server", job, std::move(listeners), limits) {}
 
 StoreServer::~StoreServer() = default;
 

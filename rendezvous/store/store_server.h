@@ -25,8 +25,8 @@ struct ServerLimits {
 };
 
 /// Where a store's server lets ranks in.
-struct Door {
-  Fd listener;
+struct Listener {
+  Fd socket;
   /// Whoever comes proves that he knows it, where the network is not trusted (then it is empty).
   /// Null: a Unix socket, of which the kernel says who is at the other end.
   std::optional<Secret> secret;
@@ -36,10 +36,11 @@ struct Door {
 /// Serves from construction to destruction. Silent: who is refused is told, and says so itself.
 class StoreServer {
  public:
-  /// At the job's Unix socket, or at `doors`. Throws `unavailable` naming the process that has the
-  /// address, and where sockets or threads cannot be had.
+  /// At the job's Unix socket, or at `listeners`. Throws `unavailable` naming the process that has
+  /// the address, and where sockets or threads cannot be had.
   explicit StoreServer(const JobAddress& job, const ServerLimits& limits = {});
-  StoreServer(const JobAddress& job, std::vector<Door> doors, const ServerLimits& limits = {});
+  StoreServer(const JobAddress& job, std::vector<Listener> listeners,
+              const ServerLimits& limits = {});
 
   /// Waits, at most ServerLimits::linger, until the ranks that have joined have left: a rank 0 that
   /// is done early does not cut off those that are still reading. In a forked child it does

@@ -13,7 +13,7 @@
 namespace tutti {
 namespace {
 
-// For the boards of peers that are in a call; and of those that compute.
+// For the status pages of peers that are in a call; and of those that compute.
 constexpr std::chrono::milliseconds kPatience{50}, kPatienceAtTheEnd{700};
 constexpr std::string_view kAdvice = "Make every rank call the same operations in the same order";
 
@@ -28,7 +28,7 @@ bool ask_peers_for(const Situation& now, Nanoseconds patience) {
   std::vector<int> silent;
   for (int peer = 0; peer < now.size; ++peer)
     if (peer != now.rank) silent.push_back(peer);
-  const auto answers = [&](int peer) { return now.transport.board(peer) != nullptr; };
+  const auto answers = [&](int peer) { return now.transport.status_page(peer) != nullptr; };
   for (std::erase_if(silent, answers); !silent.empty() && now.clock.now() < until;
        std::erase_if(silent, answers)) {
     now.transport.progress();
@@ -37,18 +37,19 @@ bool ask_peers_for(const Situation& now, Nanoseconds patience) {
   return silent.empty();
 }
 
-// A board may have to be fetched from a peer that answers by itself, or not at all; and a copy may
-// be older than a message of operation `entered` - 1.
-const Board* fetch_board(const Situation& now, int peer, std::uint64_t entered) {
+// A status page may have to be fetched from a peer that answers by itself, or not at all; and a
+// copy may be older than a message of operation `entered` - 1.
+const StatusPage* fetch_status_page(const Situation& now, int peer, std::uint64_t entered) {
   const TimePoint until = now.clock.now() + kPatienceAtTheEnd;
-  const Board* board = now.transport.board(peer);
-  while ((board == nullptr || board->entered.load(std::memory_order_acquire) < entered) &&
-         now.clock.now() < until) {
+  const StatusPage* status_page = now.transport.status_page(peer);
+  while (
+      (status_page == nullptr || status_page->entered.load(std::memory_order_acquire) < entered) &&
+      now.clock.now() < until) {
     now.transport.progress();
     sched_yield();
-    board = now.transport.board(peer);
+    status_page = now.transport.status_page(peer);
   }
-  return board;
+  return status_page;
 }
 
 // The number that `truncated` (32 bits, from a header) stands for, near `now`.
@@ -57,8 +58,9 @@ std::uint64_t whole_number(std::uint64_t now, std::uint32_t truncated) {
                    static_cast<std::int32_t>(truncated - static_cast<std::uint32_t>(now))));
 }
 
-std::string what_it_called(const Situation& now, const Board* board, std::uint64_t number) {
-  const auto call = board != nullptr ? board->call(number) : std::nullopt;
+std::string what_it_called(const Situation& now, const StatusPage* status_page,
+                           std::uint64_t number) {
+  const auto call = status_page != nullptr ? status_page->call(number) : std::nullopt;
   return call ? fmt::format("operation #{} {}", number, describe(*call, now.reduction))
               : fmt::format("operation #{} (its arguments are no longer on record)", number);
 }
@@ -72,15 +74,15 @@ std::string algorithms_apart(const CallSignature& here, const CallSignature& the
                      describe_algorithm(here.algorithm));
 }
 
-std::string where_it_is(const Situation& now, const Board* board, std::uint64_t number) {
-  if (board == nullptr) return "does not answer";
-  const std::uint64_t entered = board->entered.load(std::memory_order_acquire);
+std::string where_it_is(const Situation& now, const StatusPage* status_page, std::uint64_t number) {
+  if (status_page == nullptr) return "does not answer";
+  const std::uint64_t entered = status_page->entered.load(std::memory_order_acquire);
   if (entered > number)
-    return board->completed.load(std::memory_order_acquire) > number ? "has completed it"
-                                                                     : "is in it";
+    return status_page->completed.load(std::memory_order_acquire) > number ? "has completed it"
+                                                                           : "is in it";
   if (entered == 0) return "has not called it (nor anything before)";
   return fmt::format("has not called it (its last call is {})",
-                     what_it_called(now, board, entered - 1));
+                     what_it_called(now, status_page, entered - 1));
 }
 
 // The two ends of a block that gave it different lengths in calls that agree in all else: each
@@ -88,8 +90,8 @@ std::string where_it_is(const Situation& now, const Board* board, std::uint64_t 
 std::optional<Error> diagnose_length(const Situation& now, const UnexpectedMessage& message) {
   if (now.call.lengths != kPairLengths || message.found.operation != message.expected.operation)
     return std::nullopt;
-  const Board* board = fetch_board(now, message.peer, now.number + 1);
-  const auto theirs = board != nullptr ? board->call(now.number) : std::nullopt;
+  const StatusPage* status_page = fetch_status_page(now, message.peer, now.number + 1);
+  const auto theirs = status_page != nullptr ? status_page->call(now.number) : std::nullopt;
   if (!theirs || *theirs != now.call) return std::nullopt;
   const auto elements = [&](const Header& header) {
     return (header.fingerprint - fingerprint(now.call)) / size_of(now.call.type);
@@ -111,9 +113,9 @@ std::string describe_corrupt(int peer, std::string_view why) {
       peer, why);
 }
 
-std::string reported_failure(int peer, const Board& board) {
+std::string reported_failure(int peer, const StatusPage& status_page) {
   constexpr std::string_view kReports = " has failed and reports: ";
-  const std::string_view text = board.failure_text();
+  const std::string_view text = status_page.failure_text();
   const std::size_t quoted = text.rfind(kReports);
   const std::size_t origin = quoted == text.npos ? quoted : text.rfind("rank ", quoted);
   if (origin != text.npos) return std::string(text.substr(origin));
@@ -124,15 +126,15 @@ std::optional<Error> diagnose_peers(const Situation& now) {
   for (int peer = 0; peer < now.size; ++peer) {
     if (peer == now.rank) continue;
     const PeerStatus status = now.transport.status(peer);
-    const Board* board = now.transport.board(peer);
-    if (board != nullptr) {
-      const auto theirs = board->call(now.number);
+    const StatusPage* status_page = now.transport.status_page(peer);
+    if (status_page != nullptr) {
+      const auto theirs = status_page->call(now.number);
       if (theirs && *theirs != now.call)
         return Error(ErrorKind::mismatch,
                      fmt::format("{}, but rank {} called {}{}. {}", heading(now), peer,
-                                 what_it_called(now, board, now.number),
+                                 what_it_called(now, status_page, now.number),
                                  algorithms_apart(now.call, *theirs), kAdvice));
-      if (board->completed.load(std::memory_order_acquire) > now.number &&
+      if (status_page->completed.load(std::memory_order_acquire) > now.number &&
           status.state != PeerStatus::State::corrupt)
         continue;  // it has done its part
     }
@@ -141,11 +143,12 @@ std::optional<Error> diagnose_peers(const Situation& now) {
       case PeerStatus::State::closed:
         return Error(ErrorKind::peer_lost,
                      fmt::format("{}: rank {} has closed its communicator and {}", heading(now),
-                                 peer, where_it_is(now, board, now.number)));
+                                 peer, where_it_is(now, status_page, now.number)));
       case PeerStatus::State::failed:
-        if (board == nullptr) break;
-        return Error(static_cast<ErrorKind>(board->failure_kind.load(std::memory_order_relaxed)),
-                     fmt::format("{}: {}", heading(now), reported_failure(peer, *board)));
+        if (status_page == nullptr) break;
+        return Error(
+            static_cast<ErrorKind>(status_page->failure_kind.load(std::memory_order_relaxed)),
+            fmt::format("{}: {}", heading(now), reported_failure(peer, *status_page)));
       case PeerStatus::State::lost:
         return Error(
             ErrorKind::peer_lost,
@@ -169,19 +172,20 @@ Error diagnose_message(const Situation& now, const UnexpectedMessage& message) {
                     message.peer, message.found.length, message.expected.length));
   if (const auto error = diagnose_length(now, message)) return *error;
   // The peer may have done its part of a wrong call already, and sent a later one's message.
-  const Board* board =
-      fetch_board(now, message.peer, whole_number(now.number, message.found.operation) + 1);
-  const auto instead = board != nullptr ? board->call(now.number) : std::nullopt;
+  const StatusPage* status_page =
+      fetch_status_page(now, message.peer, whole_number(now.number, message.found.operation) + 1);
+  const auto instead = status_page != nullptr ? status_page->call(now.number) : std::nullopt;
   const std::uint64_t theirs = instead && *instead != now.call
                                    ? now.number
                                    : whole_number(now.number, message.found.operation);
   const std::string here =
-      theirs == now.number ? (instead ? algorithms_apart(now.call, *instead) : "")
-                           : fmt::format(", which here was {}",
-                                         what_it_called(now, &now.transport.own_board(), theirs));
+      theirs == now.number
+          ? (instead ? algorithms_apart(now.call, *instead) : "")
+          : fmt::format(", which here was {}",
+                        what_it_called(now, &now.transport.own_status_page(), theirs));
   return Error(ErrorKind::mismatch,
                fmt::format("{}, but rank {} called {}{}. {}", heading(now), message.peer,
-                           what_it_called(now, board, theirs), here, kAdvice));
+                           what_it_called(now, status_page, theirs), here, kAdvice));
 }
 
 Error diagnose_reduction(const Situation& now, const ReductionThrew& thrown) {
@@ -191,27 +195,29 @@ Error diagnose_reduction(const Situation& now, const ReductionThrew& thrown) {
 
 bool ask_peers(const Situation& now) { return ask_peers_for(now, kPatience); }
 
-Teller teller_of_stall(const Situation& now) {
-  Teller teller = Teller::self;
+Reporter reporter_of_stall(const Situation& now) {
+  Reporter reporter = Reporter::self;
   for (int peer = 0; peer < now.size; ++peer) {
-    const Board* board = peer == now.rank ? nullptr : now.transport.recent_board(peer);
-    if (board == nullptr) continue;
-    if (board->told.load(std::memory_order_acquire) > now.number) return Teller::told;
-    if (peer < now.rank && board->entered.load(std::memory_order_acquire) > now.number &&
-        board->completed.load(std::memory_order_acquire) <= now.number)
-      teller = Teller::lower;
+    const StatusPage* status_page =
+        peer == now.rank ? nullptr : now.transport.recent_status_page(peer);
+    if (status_page == nullptr) continue;
+    if (status_page->reported.load(std::memory_order_acquire) > now.number)
+      return Reporter::reported;
+    if (peer < now.rank && status_page->entered.load(std::memory_order_acquire) > now.number &&
+        status_page->completed.load(std::memory_order_acquire) <= now.number)
+      reporter = Reporter::lower;
   }
-  return teller;
+  return reporter;
 }
 
 std::string describe_stall(const Situation& now, Nanoseconds age) {
   std::string text = fmt::format("{} has been under way for {:.1f} s", heading(now),
                                  std::chrono::duration<double>(age).count());
   for (int peer = 0; peer < now.size; ++peer) {
-    const Board* board = now.transport.recent_board(peer);
-    text += fmt::format("\n  rank {} {}", peer, where_it_is(now, board, now.number));
-    const int awaited = board == nullptr ? -1 : board->waits_for(now.number);
-    if (awaited >= 0 && board->completed.load(std::memory_order_acquire) <= now.number)
+    const StatusPage* status_page = now.transport.recent_status_page(peer);
+    text += fmt::format("\n  rank {} {}", peer, where_it_is(now, status_page, now.number));
+    const int awaited = status_page == nullptr ? -1 : status_page->waits_for(now.number);
+    if (awaited >= 0 && status_page->completed.load(std::memory_order_acquire) <= now.number)
       text += fmt::format(" and waits for rank {}", awaited);
   }
   return text;
@@ -224,7 +230,7 @@ Error diagnose_deadline(const Situation& now, const Execution& execution, Nanose
   ask_peers_for(now, std::clamp<Nanoseconds>(limit, kPatience, kPatienceAtTheEnd));
   for (int peer = 0; peer < now.size; ++peer) {
     if (peer == now.rank) continue;
-    const std::string where = where_it_is(now, now.transport.recent_board(peer), now.number);
+    const std::string where = where_it_is(now, now.transport.recent_status_page(peer), now.number);
     if (where != "is in it" && where != "has completed it")
       text += fmt::format("; rank {} {}", peer, where);
   }

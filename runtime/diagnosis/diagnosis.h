@@ -1,4 +1,5 @@
-// What went wrong, from what peers' boards show: the words of every error that involves a peer.
+// What went wrong, from what peers' status pages show: the words of every error that involves a
+// peer.
 #pragma once
 
 #include <optional>
@@ -26,7 +27,7 @@ struct Situation {
 std::string describe_corrupt(int peer, std::string_view why);
 
 /// "rank 3 has failed and reports: ...": of the rank that failed first, however many passed it on.
-std::string reported_failure(int peer, const Board& board);
+std::string reported_failure(int peer, const StatusPage& status_page);
 
 /// A peer that has failed, gone or called something else, so that the operation cannot end; none:
 /// only time will tell. The caller advances once more before it believes it: the last messages of
@@ -45,13 +46,13 @@ Error diagnose_reduction(const Situation& now, const ReductionThrew& thrown);
 bool ask_peers(const Situation& now);
 
 /// Which rank speaks of an operation that does not end, so that not all of them do.
-enum class Teller {
+enum class Reporter {
   self,
-  lower,  ///< A rank below this one that is in the operation, too.
-  told,   ///< Another has spoken.
+  lower,     ///< A rank below this one that is in the operation, too.
+  reported,  ///< Another has spoken.
 };
 /// After ask_peers().
-Teller teller_of_stall(const Situation& now);
+Reporter reporter_of_stall(const Situation& now);
 
 /// Of an operation that has been under way for `age`: who has not called it, who is in it and for
 /// whom each waits. After ask_peers().

@@ -31,7 +31,7 @@ class StallWatch {
   Nanoseconds age(TimePoint now) const noexcept { return now - since_; }
 
   /// It has been spoken of.
-  void told(TimePoint now) noexcept { set_due(now + age(now)); }
+  void reported(TimePoint now) noexcept { set_due(now + age(now)); }
   /// What it may be put off for, once each: news of ranks that compute, and another rank that is to
   /// speak first, after the same.
   enum class For { news, another };

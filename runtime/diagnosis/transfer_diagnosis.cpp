@@ -22,10 +22,10 @@ std::optional<Error> failed_or_lost(const TransferSituation& at, const Transfer&
     return Error(ErrorKind::corrupt,
                  fmt::format("{}: {}", heading(at, transfer), describe_corrupt(peer, status.why)));
   if (status.state != PeerStatus::State::failed) return std::nullopt;
-  const Board* board = at.transport.board(peer);
-  if (board == nullptr) return std::nullopt;  // it is on its way
-  return Error(static_cast<ErrorKind>(board->failure_kind.load(std::memory_order_relaxed)),
-               fmt::format("{}: {}", heading(at, transfer), reported_failure(peer, *board)));
+  const StatusPage* status_page = at.transport.status_page(peer);
+  if (status_page == nullptr) return std::nullopt;  // it is on its way
+  return Error(static_cast<ErrorKind>(status_page->failure_kind.load(std::memory_order_relaxed)),
+               fmt::format("{}: {}", heading(at, transfer), reported_failure(peer, *status_page)));
 }
 
 // From any rank: one that is lost might have been meant; that all have closed leaves nobody.
@@ -67,7 +67,7 @@ std::string how_far(const TransferSituation& at, const Transfer& transfer) {
   std::string text = call.peer == kAnySource
                          ? "no rank has sent such a message"
                          : fmt::format("rank {} has sent no such message", call.peer);
-  if (const Arrival* other = at.messages.matching().oldest_from(call.peer))
+  if (const UnexpectedMessage* other = at.messages.matching().oldest_from(call.peer))
     text += fmt::format("; rank {} has sent {} x {} with tag {}, which waits for its recv",
                         other->source, other->count, to_string(other->type), other->tag);
   return text;
@@ -93,13 +93,13 @@ std::optional<TransferVerdict> diagnose_transfers(const TransferSituation& at, T
 }
 
 std::string describe_stall(const TransferSituation& at, Nanoseconds age) {
-  constexpr int kMostTold = 8;
+  constexpr int kMostReported = 8;
   const LiveTransfers& live = at.messages.live();
-  int told = 0;
+  int reported = 0;
   std::string text = fmt::format("rank {} of {}: messages have been under way for {:.1f} s",
                                  at.rank, at.size, std::chrono::duration<double>(age).count());
   for (const Transfer* each = live.front(); each != nullptr; each = live.next(*each)) {
-    if (++told > kMostTold) return text + "\n  and more";
+    if (++reported > kMostReported) return text + "\n  and more";
     text += fmt::format("\n  {}: {}", describe(each->call), how_far(at, *each));
   }
   return text;

@@ -62,7 +62,7 @@ class SleeperPool {
   std::vector<std::unique_ptr<Sleeper>> idle_;  // guarded by mutex_
 };
 
-/// Counts this thread among the sleepers of a board for as long as it lives.
+/// Counts this thread among the sleepers of a status page for as long as it lives.
 class Announced {
  public:
   Announced(std::atomic<std::uint32_t>& sleepers, const Doorbell& bell) : sleepers_(sleepers) {

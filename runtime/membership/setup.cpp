@@ -115,9 +115,9 @@ TransportContext context(const CommunicatorParts& parts, const Secret& secret) {
   result.log = &parts.runtime->log();
   result.data_bytes = config.ring_bytes != 0
                           ? config.ring_bytes
-                          : std::max(parts.family->ring_bytes, least_ring_bytes(parts.size));
+                          : std::max(parts.shared->ring_bytes, least_ring_bytes(parts.size));
   result.max_message_bytes = message_bytes_in(result.data_bytes, config);
-  result.doorbell = parts.family->doorbell;
+  result.doorbell = parts.shared->doorbell;
   result.secret = secret;
   result.trust_network = config.trust_network;
   result.tls = config.tls;
@@ -129,8 +129,8 @@ TransportContext context(const CommunicatorParts& parts, const Secret& secret) {
 CommunicatorParts parts_of(const Process& process, int rank, int size) {
   CommunicatorParts parts;
   parts.runtime = process.runtime;
-  parts.family = std::make_shared<Family>();
-  parts.family->ranks = size;
+  parts.shared = std::make_shared<SharedEndpoint>();
+  parts.shared->ranks = size;
   parts.rank = rank;
   parts.size = size;
   const int group_size = parts.runtime->config().group_size;
@@ -224,8 +224,8 @@ void share_cores(CommunicatorParts& parts, const Texts& column,
     if (own == nullptr && static_cast<std::uint32_t>(parts.rank) < run.end) own = &machine;
     first = run.end;
   }
-  parts.family->ranks = own->ranks;
-  parts.family->cores = own->cores();
+  parts.shared->ranks = own->ranks;
+  parts.shared->cores = own->cores();
   int cores = 0;
   for (const auto& [name, machine] : machines) cores += machine.cores();
   const int hosts =  // more than machines in a box, whose hosts share its cores
@@ -323,7 +323,7 @@ std::unique_ptr<Transport> connect_machines(CommunicatorParts& parts,
   parts.transport.reset();
   auto near = make_transport(near_name, near_context);
   TransportContext far_context = context(parts, parts.secret);
-  far_context.board = &near->own_board();
+  far_context.status_page = &near->own_status_page();
   auto far = make_transport(far_name, far_context);
 
   const std::vector<Texts> said = exchange(*parts.store, parts.name + "/machines", parts.rank,
@@ -362,7 +362,7 @@ std::vector<std::string> introduction(const CommunicatorParts& parts) {
   return {fmt::format("tutti's version={}\nthe table of algorithms={:016x}\n{}transport={}\n",
                       version(), schedule_table_hash(), agree_text(config), transport.name()),
           parts.rank == 0 ? costs_for_all(config, parts.runtime->log()) : "",
-          fmt::format("{}", parts.family->ring_bytes),
+          fmt::format("{}", parts.shared->ring_bytes),
           to_text(Location{host_identity(), affinity()}), transport.address()};
 }
 
@@ -374,7 +374,7 @@ CommunicatorParts join_named(std::shared_ptr<Store> store, std::string name, int
   PhaseTimer timer(parts.runtime->clock());
   parts.store = std::move(store);
   parts.secret = secret;
-  parts.family->ring_bytes = first_ring_bytes(config, size);
+  parts.shared->ring_bytes = first_ring_bytes(config, size);
   TransportContext own_context = context(parts, secret);
   own_context.hub = process.hub;
   parts.transport = make_transport(config.transports, own_context);
@@ -384,7 +384,7 @@ CommunicatorParts join_named(std::shared_ptr<Store> store, std::string name, int
   const std::vector<Texts> said =
       exchange(*parts.store, parts.name, rank, size, introduction(parts), deadline);
   check_agreement(said[kSettings], rank);
-  parts.family->ring_bytes = least_ring(said[kRing]);
+  parts.shared->ring_bytes = least_ring(said[kRing]);
   timer.end(parts.startup, "rendezvous");
 
   const std::vector<Location> locations = locations_of(said[kLocation]);
@@ -458,8 +458,8 @@ CommunicatorParts join_environment(const Config& config) {
 
 std::size_t ring_bytes_for_one_more(const CommunicatorParts& whole) {
   const bool large = whole.runtime->config().ring_bytes != 0 ||
-                     whole.family->communicators < kLargeRingCommunicators;
-  return large ? whole.family->ring_bytes : kSmallRingBytes;
+                     whole.shared->communicators < kLargeRingCommunicators;
+  return large ? whole.shared->ring_bytes : kSmallRingBytes;
 }
 
 CommunicatorParts join_subset(const CommunicatorParts& whole, Subset subset,
@@ -469,7 +469,7 @@ CommunicatorParts join_subset(const CommunicatorParts& whole, Subset subset,
   CommunicatorParts parts;
   parts.runtime = whole.runtime;
   parts.store = whole.store;
-  parts.family = whole.family;
+  parts.shared = whole.shared;
   parts.rank = subset.rank;
   parts.size = static_cast<int>(subset.members.size());
   parts.cores = whole.cores;
@@ -505,11 +505,11 @@ std::vector<CommunicatorParts> join_in_process(int size, const Config& config) {
   std::vector<CommunicatorParts> all;
   for (int rank = 0; rank < size; ++rank) {
     CommunicatorParts parts = parts_of(process, rank, size);
-    parts.family->ring_bytes = ring_bytes;
+    parts.shared->ring_bytes = ring_bytes;
     TransportContext with_hub = context(parts, {});
     with_hub.hub = process.hub;
     parts.transport = make_transport("local", with_hub);
-    parts.cores = parts.family->cores = cores;
+    parts.cores = parts.shared->cores = cores;
     parts.prices = prices;
     all.push_back(std::move(parts));
   }

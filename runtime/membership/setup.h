@@ -41,8 +41,8 @@ std::vector<CommunicatorParts> join_in_process(int size, const Config& config);
 CommunicatorParts join_subset(const CommunicatorParts& whole, Subset subset,
                               std::size_t ring_bytes);
 
-/// Payload bytes of each ring of one more communicator beside those of `whole`'s family: the first
-/// few are fast, and a thousand still fit.
+/// Payload bytes of each ring of one more communicator beside those of `whole`'s shared endpoint:
+/// the first few are fast, and a thousand still fit.
 std::size_t ring_bytes_for_one_more(const CommunicatorParts& whole);
 
 }  // namespace tutti

@@ -46,8 +46,8 @@ std::vector<int> members_of(std::span<const SplitCard> cards, int color) {
 // Returns a number that no other split of these connections has. It is taken before the ranks tell
 // each other, so that threads which split sibling communicators at the same time get different
 // ones.
-std::uint32_t next_split(Family& family) {
-  const std::uint64_t number = ++family.splits;
+std::uint32_t next_split(SharedEndpoint& shared) {
+  const std::uint64_t number = ++shared.splits;
   return number <= std::numeric_limits<std::uint32_t>::max() ? static_cast<std::uint32_t>(number)
                                                              : 0;
 }
@@ -118,7 +118,7 @@ std::optional<CommunicatorParts> split(const CommunicatorParts& whole,
 }
 
 std::optional<Communicator> CommunicatorImpl::split(SplitCard card) {
-  card.number = next_split(*parts_.family);
+  card.number = next_split(*parts_.shared);
   card.ring_bytes = ring_bytes_for_one_more(parts_);
   std::vector<SplitCard> cards(static_cast<std::size_t>(parts_.size));
   run(Call{{Collective::all_gather, DataType::uint8, Op::sum, 0, sizeof card},

@@ -19,36 +19,37 @@ Transfer* Matching::take_posted(int source, int tag) noexcept {
   return nullptr;
 }
 
-Arrival* Matching::take_arrival(const TransferCall& receive) noexcept {
-  for (Arrival* arrival = arrivals_.front(); arrival != nullptr; arrival = arrivals_.next(*arrival))
-    if (matches(receive, arrival->source, arrival->tag)) {
-      arrivals_.remove(*arrival);
-      return arrival;
+UnexpectedMessage* Matching::take_unexpected(const TransferCall& receive) noexcept {
+  for (UnexpectedMessage* message = unexpected_.front(); message != nullptr;
+       message = unexpected_.next(*message))
+    if (matches(receive, message->source, message->tag)) {
+      unexpected_.remove(*message);
+      return message;
     }
   return nullptr;
 }
 
-Arrival& Matching::keep() {
-  Arrival* arrival = spare_.pop_front();
-  if (arrival == nullptr) arrival = &pool_.emplace_back();
-  arrival->own = nullptr;
-  arrival->payload.clear();
-  arrivals_.push_back(*arrival);
-  return *arrival;
+UnexpectedMessage& Matching::keep() {
+  UnexpectedMessage* message = spare_.pop_front();
+  if (message == nullptr) message = &pool_.emplace_back();
+  message->own = nullptr;
+  message->payload.clear();
+  unexpected_.push_back(*message);
+  return *message;
 }
 
-void Matching::forget(Arrival& arrival) noexcept { spare_.push_back(arrival); }
+void Matching::forget(UnexpectedMessage& message) noexcept { spare_.push_back(message); }
 
-const Arrival* Matching::oldest_from(int source) const noexcept {
-  const Arrival* arrival = arrivals_.front();
-  while (arrival != nullptr && source != kAnySource && arrival->source != source)
-    arrival = arrivals_.next(*arrival);
-  return arrival;
+const UnexpectedMessage* Matching::oldest_from(int source) const noexcept {
+  const UnexpectedMessage* message = unexpected_.front();
+  while (message != nullptr && source != kAnySource && message->source != source)
+    message = unexpected_.next(*message);
+  return message;
 }
 
 void Matching::clear() noexcept {
   posted_.clear();
-  while (Arrival* arrival = arrivals_.pop_front()) spare_.push_back(*arrival);
+  while (UnexpectedMessage* message = unexpected_.pop_front()) spare_.push_back(*message);
 }
 
 }  // namespace tutti

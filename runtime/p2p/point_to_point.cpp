@@ -11,7 +11,7 @@
 
 namespace tutti {
 
-enum class Kind : std::uint8_t { eager, request, clear, credit };
+enum class Kind : std::uint8_t { eager, request_to_send, clear_to_send, credit };
 
 /// Precedes the payload of a control message. With the header and 24 bytes of payload it fits a
 /// cache line.
@@ -126,8 +126,8 @@ void PointToPoint::abandon() noexcept {
   matching_.clear();
   for (const auto& peer : peers_)
     if (peer != nullptr)
-      for (StagedTransfers* stage :
-           {&peer->announcing, &peer->announced, &peer->sending, &peer->clearing, &peer->receiving})
+      for (StagedTransfers* stage : {&peer->to_announce, &peer->announced, &peer->sending,
+                                     &peer->to_clear, &peer->receiving})
         stage->clear();
   live_receives_ = 0;
   while (Transfer* transfer = live_.pop_front()) {
@@ -160,28 +160,28 @@ void PointToPoint::start_send(Transfer& send) {
   const int rank = send.call.peer;
   Peer& to = peer(rank);
   send.id = to.next_id++;
-  to.announcing.push_back(send);
+  to.to_announce.push_back(send);
   while (to.credit < cost_of(std::min(send.call.bytes(), eager_bytes_)) && hear(rank)) continue;
   announce(rank);
 }
 
 void PointToPoint::start_recv(Transfer& recv) {
-  Arrival* arrival = matching_.take_arrival(recv.call);
-  if (arrival == nullptr) return matching_.post(recv);
-  accept(recv, *arrival);
-  const int source = arrival->source;
-  if (Transfer* own = arrival->own) {
+  UnexpectedMessage* message = matching_.take_unexpected(recv.call);
+  if (message == nullptr) return matching_.post(recv);
+  accept(recv, *message);
+  const int source = message->source;
+  if (Transfer* own = message->own) {
     copy_bytes(recv.call.buffer, own->call.buffer, own->call.bytes());
     end(*own);
     end(recv);
-  } else if (arrival->eager) {
-    copy_bytes(recv.call.buffer, arrival->payload.data(), arrival->payload.size());
-    (source == rank_ ? peer(source).credit : peer(source).owed) += cost_of(arrival->payload.size());
+  } else if (message->eager) {
+    copy_bytes(recv.call.buffer, message->payload.data(), message->payload.size());
+    (source == rank_ ? peer(source).credit : peer(source).owed) += cost_of(message->payload.size());
     end(recv);
   } else {
     ask_for(recv, source);
   }
-  matching_.forget(*arrival);
+  matching_.forget(*message);
 }
 
 // Kept like another's message, or handed over where it is received already.
@@ -194,17 +194,17 @@ void PointToPoint::start_own_send(Transfer& send) {
     end(*recv);
     return end(send);
   }
-  Arrival& arrival = matching_.keep();
-  arrival.source = rank_;
-  arrival.tag = call.tag;
-  arrival.type = call.type;
-  arrival.count = call.count;
-  arrival.eager = call.bytes() <= eager_bytes_ && peer(rank_).credit >= cost_of(call.bytes());
-  if (!arrival.eager) {
-    arrival.own = &send;
+  UnexpectedMessage& message = matching_.keep();
+  message.source = rank_;
+  message.tag = call.tag;
+  message.type = call.type;
+  message.count = call.count;
+  message.eager = call.bytes() <= eager_bytes_ && peer(rank_).credit >= cost_of(call.bytes());
+  if (!message.eager) {
+    message.own = &send;
     return;
   }
-  arrival.payload.assign(call.buffer, call.buffer + call.bytes());
+  message.payload.assign(call.buffer, call.buffer + call.bytes());
   peer(rank_).credit -= cost_of(call.bytes());
   end(send);
 }
@@ -226,9 +226,9 @@ void PointToPoint::accept(Transfer& recv, const Envelope& envelope, int source,
   recv.id = id;
 }
 
-void PointToPoint::accept(Transfer& recv, const Arrival& arrival) const {
-  accept(recv, {Kind::eager, arrival.type, 0, arrival.tag, arrival.count}, arrival.source,
-         arrival.id);
+void PointToPoint::accept(Transfer& recv, const UnexpectedMessage& message) const {
+  accept(recv, {Kind::eager, message.type, 0, message.tag, message.count}, message.source,
+         message.id);
 }
 
 void PointToPoint::ask_for(Transfer& recv, int source) {
@@ -236,8 +236,8 @@ void PointToPoint::ask_for(Transfer& recv, int source) {
     unwatch(recv);
     watch(recv, source);
   }
-  peer(source).clearing.push_back(recv);
-  clear(source);
+  peer(source).to_clear.push_back(recv);
+  send_clear(source);
 }
 
 void PointToPoint::advance(const Transfer* awaited) {
@@ -265,8 +265,8 @@ int PointToPoint::next_turn() noexcept {
 bool PointToPoint::advance(int rank) {
   Peer& with = peer(rank);
   bool moved = hear(rank);
-  if (!with.announcing.empty()) moved |= announce(rank);
-  if (!with.clearing.empty()) moved |= clear(rank);
+  if (!with.to_announce.empty()) moved |= announce(rank);
+  if (!with.to_clear.empty()) moved |= send_clear(rank);
   if (!with.sending.empty()) moved |= send_data(rank);
   if (!with.receiving.empty()) moved |= receive_data(rank);
   if (with.owed >= kCredit / 2) return_credit(rank);
@@ -289,8 +289,8 @@ bool PointToPoint::hear(int rank) {
   if (from.credit > kCredit) refuse(rank, "gives back more credit than there is");
   switch (envelope.kind) {
     case Kind::eager: take_eager(rank, envelope, message); break;
-    case Kind::request: take_request(rank, envelope, header.operation); break;
-    case Kind::clear: start_sending(rank, header.operation); break;
+    case Kind::request_to_send: take_request_to_send(rank, envelope, header.operation); break;
+    case Kind::clear_to_send: start_sending(rank, header.operation); break;
     case Kind::credit: break;
     default: refuse(rank, fmt::format("is of kind {}", static_cast<int>(envelope.kind)));
   }
@@ -310,29 +310,29 @@ void PointToPoint::take_eager(int rank, const Envelope& envelope, const Message&
     peer(rank).owed += cost_of(bytes);
     return end(*recv);
   }
-  Arrival& arrival = matching_.keep();
-  arrival.source = rank;
-  arrival.tag = envelope.tag;
-  arrival.type = envelope.type;
-  arrival.count = envelope.count;
-  arrival.eager = true;
-  arrival.payload.assign(payload, payload + bytes);
+  UnexpectedMessage& message = matching_.keep();
+  message.source = rank;
+  message.tag = envelope.tag;
+  message.type = envelope.type;
+  message.count = envelope.count;
+  message.eager = true;
+  message.payload.assign(payload, payload + bytes);
 }
 
-void PointToPoint::take_request(int rank, const Envelope& envelope, std::uint32_t id) {
+void PointToPoint::take_request_to_send(int rank, const Envelope& envelope, std::uint32_t id) {
   if (static_cast<int>(envelope.type) >= kDataTypes)
     refuse(rank, fmt::format("is of type {}", static_cast<int>(envelope.type)));
   if (Transfer* recv = matching_.take_posted(rank, envelope.tag)) {
     accept(*recv, envelope, rank, id);
     return ask_for(*recv, rank);
   }
-  Arrival& arrival = matching_.keep();
-  arrival.source = rank;
-  arrival.tag = envelope.tag;
-  arrival.type = envelope.type;
-  arrival.count = envelope.count;
-  arrival.id = id;
-  arrival.eager = false;
+  UnexpectedMessage& message = matching_.keep();
+  message.source = rank;
+  message.tag = envelope.tag;
+  message.type = envelope.type;
+  message.count = envelope.count;
+  message.id = id;
+  message.eager = false;
 }
 
 void PointToPoint::start_sending(int rank, std::uint32_t id) {
@@ -373,7 +373,7 @@ void PointToPoint::post_control(int rank, std::byte* slot, Envelope envelope, st
 
 bool PointToPoint::announce(int rank) {
   Peer& to = peer(rank);
-  Transfer& send = *to.announcing.front();
+  Transfer& send = *to.to_announce.front();
   const TransferCall& call = send.call;
   const bool eager = call.bytes() <= eager_bytes_ && to.credit >= cost_of(call.bytes());
   const std::size_t payload = eager ? call.bytes() : 0;
@@ -381,9 +381,9 @@ bool PointToPoint::announce(int rank) {
   if (slot == nullptr) return false;
   if (eager) copy_bytes(slot + sizeof(Envelope), call.buffer, payload);
   post_control(rank, slot,
-               {eager ? Kind::eager : Kind::request, call.type, 0, call.tag, call.count}, send.id,
-               payload);
-  to.announcing.remove(send);
+               {eager ? Kind::eager : Kind::request_to_send, call.type, 0, call.tag, call.count},
+               send.id, payload);
+  to.to_announce.remove(send);
   if (!eager) {
     to.announced.push_back(send);
     return true;
@@ -393,14 +393,14 @@ bool PointToPoint::announce(int rank) {
   return true;
 }
 
-bool PointToPoint::clear(int rank) {
+bool PointToPoint::send_clear(int rank) {
   Peer& from = peer(rank);
-  Transfer& recv = *from.clearing.front();
+  Transfer& recv = *from.to_clear.front();
   std::byte* slot = acquire_control(rank, 0);
   if (slot == nullptr) return false;
   if (!from.bulk_in) from.bulk_in.emplace(rank, transport_.receiver(rank, kBulkChannel));
-  post_control(rank, slot, {Kind::clear}, recv.id, 0);
-  from.clearing.remove(recv);
+  post_control(rank, slot, {Kind::clear_to_send}, recv.id, 0);
+  from.to_clear.remove(recv);
   if (recv.received.count == 0)
     end(recv);
   else

@@ -18,8 +18,9 @@ namespace tutti {
 /// One communicator's point-to-point messages. One thread at a time (whoever owns the engine).
 /// Never blocks; allocates only to keep more messages than ever before.
 ///
-/// Invariants: a transfer under way is in live_, and at one stage: announcing -> ended (eager), or
-/// announcing -> announced -> sending -> ended; posted -> ended, or posted -> clearing -> receiving
+/// Invariants: a transfer under way is in live_, and at one stage: to_announce -> ended (eager), or
+/// to_announce -> announced -> sending -> ended; posted -> ended, or posted -> to_clear ->
+/// receiving
 /// -> ended. What a peer's channels hold is looked at while a transfer of this rank waits for that
 /// peer, or for any: nothing that others wait for can depend on it otherwise.
 class PointToPoint {
@@ -64,19 +65,19 @@ class PointToPoint {
   struct Peer {
     std::optional<SendPort> control_out, bulk_out;
     std::optional<RecvPort> control_in, bulk_in;
-    unsigned credit = kCredit;                       ///< For eager messages to it.
-    unsigned owed = 0;                               ///< Credit to be given back to it.
-    std::uint32_t next_id = 0;                       ///< Of the next message to it.
-    int watchers = 0;                                ///< Transfers that wait for it.
-    StagedTransfers announcing, announced, sending;  // sends
-    StagedTransfers clearing, receiving;             // receives
+    unsigned credit = kCredit;                        ///< For eager messages to it.
+    unsigned owed = 0;                                ///< Credit to be given back to it.
+    std::uint32_t next_id = 0;                        ///< Of the next message to it.
+    int watchers = 0;                                 ///< Transfers that wait for it.
+    StagedTransfers to_announce, announced, sending;  // sends
+    StagedTransfers to_clear, receiving;              // receives
   };
 
   int next_turn() noexcept;
   bool advance(int rank);
   bool hear(int rank);
   bool announce(int rank);
-  bool clear(int rank);
+  bool send_clear(int rank);
   bool send_data(int rank);
   Extent loan_of(const TransferCall& send, const SendPort& port) const;
   static bool fill(SendPort& port, const Transfer& send, std::size_t bytes);
@@ -87,9 +88,9 @@ class PointToPoint {
   void start_recv(Transfer& recv);
   void start_own_send(Transfer& send);
   void accept(Transfer& recv, const Envelope& envelope, int source, std::uint32_t id) const;
-  void accept(Transfer& recv, const Arrival& arrival) const;
+  void accept(Transfer& recv, const UnexpectedMessage& message) const;
   void take_eager(int rank, const Envelope& envelope, const Message& message);
-  void take_request(int rank, const Envelope& envelope, std::uint32_t id);
+  void take_request_to_send(int rank, const Envelope& envelope, std::uint32_t id);
   void start_sending(int rank, std::uint32_t id);
   void ask_for(Transfer& recv, int source);
   void end(Transfer& transfer);

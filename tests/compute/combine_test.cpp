@@ -163,8 +163,8 @@ class Accumulate : public Combine {
   static void check_masks(Call call) {
     const auto inputs = Values<T>(5).inputs(call.inputs, 1301);
     call.accumulates_in_f32 = true;
-    for (call.wide_inputs = 0; call.wide_inputs >> call.inputs == 0; ++call.wide_inputs)
-      for (call.wide_outputs = 0; call.wide_outputs >> call.outputs == 0; ++call.wide_outputs) {
+    for (call.f32_inputs = 0; call.f32_inputs >> call.inputs == 0; ++call.f32_inputs)
+      for (call.f32_outputs = 0; call.f32_outputs >> call.outputs == 0; ++call.f32_outputs) {
         const Problem<T> problem(call, inputs);
         for (const std::size_t count : {1, 17, 1301}) {
           call.count = count;
@@ -172,7 +172,7 @@ class Accumulate : public Combine {
           problem.check(call);
         }
         const int last = call.inputs - 1;
-        if (has_bit(call.wide_inputs, last) != has_bit(call.wide_outputs, 0)) continue;
+        if (has_bit(call.f32_inputs, last) != has_bit(call.f32_outputs, 0)) continue;
         Call in_place = call;
         in_place.output_0_is_input = last;
         problem.check(in_place);

@@ -93,8 +93,8 @@ struct Call {
   int output_0_is_input = -1;
   std::uint64_t premultiplied_inputs = 0;
   bool accumulates_in_f32 = false;
-  std::uint64_t wide_inputs = 0;
-  std::uint64_t wide_outputs = 0;
+  std::uint64_t f32_inputs = 0;
+  std::uint64_t f32_outputs = 0;
 
   std::string text(DataType type) const {
     return std::string(to_string(type)) + " " + std::string(to_string(op)) + " " +
@@ -103,7 +103,7 @@ struct Call {
            std::to_string(stream_outputs) + ", offset " + std::to_string(offset_bytes) + " + " +
            std::to_string(apart_bytes) + ", in place on " + std::to_string(output_0_is_input) +
            ", premultiplied " + std::to_string(premultiplied_inputs) + ", wide " +
-           std::to_string(wide_inputs) + " -> " + std::to_string(wide_outputs);
+           std::to_string(f32_inputs) + " -> " + std::to_string(f32_outputs);
   }
 };
 
@@ -150,17 +150,17 @@ class Problem {
   Problem(const Call& call, std::vector<std::vector<T>> inputs)
       : inputs_(std::move(inputs)), scalar_(Values<T>(call.divide_by + 17).next()) {
     const std::size_t most = inputs_[0].size();
-    if (call.wide_inputs != 0) wide_inputs_ = Values<Work>(most).inputs(call.inputs, most);
+    if (call.f32_inputs != 0) f32_inputs = Values<Work>(most).inputs(call.inputs, most);
     std::vector<Work> operands(inputs_.size());
     for (std::size_t i = 0; i < most; ++i) {
       for (int j = 0; j < call.inputs; ++j) {
         operands[j] =
-            has_bit(call.wide_inputs, j) ? wide_inputs_[j][i] : reference::to_work(inputs_[j][i]);
+            has_bit(call.f32_inputs, j) ? f32_inputs[j][i] : reference::to_work(inputs_[j][i]);
         if (has_bit(call.premultiplied_inputs, j)) operands[j] = product(call, operands[j]);
       }
       const Work result = reference::reduce<Work>(call.op, operands, call.divide_by);
       held_.push_back(is_copy(call) ? inputs_[0][i] : reference::from_work<T>(result));
-      folded_.push_back(is_copy(call) && call.wide_inputs != 0 ? wide_inputs_[0][i] : result);
+      folded_.push_back(is_copy(call) && call.f32_inputs != 0 ? f32_inputs[0][i] : result);
     }
   }
 
@@ -196,21 +196,21 @@ class Problem {
   Work product(const Call& call, Work operand) const {
     const Work exact =
         reference::finish(reference::fold(Op::prod, operand, reference::to_work(scalar_)), 1);
-    const bool wide = (call.wide_inputs | call.wide_outputs) != 0;
+    const bool wide = (call.f32_inputs | call.f32_outputs) != 0;
     return wide ? exact : reference::to_work(reference::from_work<T>(exact));
   }
   // One input that nothing is done to keeps its bits.
   static bool is_copy(const Call& call) {
     const std::uint64_t all = (std::uint64_t{1} << call.outputs) - 1;
     return call.inputs == 1 && call.divide_by == 1 && !has_bit(call.premultiplied_inputs, 0) &&
-           call.wide_outputs == (has_bit(call.wide_inputs, 0) ? all : 0);
+           call.f32_outputs == (has_bit(call.f32_inputs, 0) ? all : 0);
   }
   std::vector<std::uint8_t> input(const Call& call, int j) const {
-    if (has_bit(call.wide_inputs, j)) return first(call, wide_inputs_[j]);
+    if (has_bit(call.f32_inputs, j)) return first(call, f32_inputs[j]);
     return first(call, inputs_[j]);
   }
   std::vector<std::uint8_t> result(const Call& call, int k) const {
-    return has_bit(call.wide_outputs, k) ? first(call, folded_) : first(call, held_);
+    return has_bit(call.f32_outputs, k) ? first(call, folded_) : first(call, held_);
   }
   template <typename E>
   static std::vector<std::uint8_t> first(const Call& call, const std::vector<E>& elements) {
@@ -225,8 +225,8 @@ class Problem {
     if (call.output_0_is_input >= 0) out[0] = buffers[call.output_0_is_input].data();
     const CombineExtras extras{.premultiplied_inputs = call.premultiplied_inputs,
                                .premultiply = &scalar_,
-                               .wide_inputs = call.wide_inputs,
-                               .wide_outputs = call.wide_outputs};
+                               .f32_inputs = call.f32_inputs,
+                               .f32_outputs = call.f32_outputs};
     const bool plain = call.premultiplied_inputs == 0 && !call.accumulates_in_f32;
     const CombineFunction function = call.accumulates_in_f32
                                          ? combine_function(type_of<T>(), call.op, DataType::f32)
@@ -242,7 +242,7 @@ class Problem {
   }
 
   std::vector<std::vector<T>> inputs_;
-  std::vector<std::vector<Work>> wide_inputs_;
+  std::vector<std::vector<Work>> f32_inputs;
   T scalar_;
   std::vector<T> held_;
   std::vector<Work> folded_;

@@ -184,7 +184,7 @@ void check_rounding() {
   std::vector<T> narrow(wide.size());
   const void* in = wide.data();
   void* out = narrow.data();
-  const CombineExtras extras{.wide_inputs = 1};
+  const CombineExtras extras{.f32_inputs = 1};
   combine_function(type_of<T>(), Op::sum, DataType::f32)(
       {.in = &in, .inputs = 1, .out = &out, .outputs = 1, .count = wide.size(), .extras = &extras});
   for (std::size_t i = 0; i < wide.size(); ++i)
@@ -212,7 +212,7 @@ TEST_P(Numerics, APremultipliedOperandOf16BitsIsRoundedBeforeItIsAddedUnlessMess
 
   std::vector<float> sums(40);
   out = sums.data();
-  extras.wide_outputs = 1;
+  extras.f32_outputs = 1;
   combine_function(DataType::f16, Op::premul_sum, DataType::f32)(
       {.in = in, .inputs = 2, .out = &out, .outputs = 1, .count = 40, .extras = &extras});
   EXPECT_EQ(sums[39], product + 1);

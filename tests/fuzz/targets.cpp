@@ -158,12 +158,12 @@ void run_frames(std::string_view bytes) {
   const auto choice = static_cast<unsigned char>(bytes.front());
   bytes.remove_prefix(1);
   const SteadyClock clock;
-  Board board{};
+  StatusPage status_page{};
   tcp::Endpoint endpoint(2, clock, choice % 2 == 1);
   Fd peer(ends[1]);  // goes first: nobody waits for what it has not read
   endpoint.add_peer(1, Stream(Fd(ends[0])));
   tcp::Connection& connection = *endpoint.peer(1);
-  const tcp::GroupContext context{kMostMessage, &board, -1};
+  const tcp::GroupContext context{kMostMessage, &status_page, -1};
   tcp::Group group(connection, context, 0);
   connection.add(group);
   RecvChannel& receiver = connection.receiver(group, 0);
@@ -199,14 +199,14 @@ std::string frame(tcp::FrameKind kind, int channel, std::string_view payload,
 
 std::vector<std::string> frame_seeds() {
   using enum tcp::FrameKind;
-  const std::string bare(tcp::kBoardBytes, 0), large(256, 'x');
+  const std::string bare(tcp::kStatusPageBytes, 0), large(256, 'x');
   const auto all = [](char choice, const std::vector<std::string>& frames) {
     std::string bytes(1, choice);
     for (const std::string& one : frames) bytes.append(one);
     return bytes;
   };
   return {all('\x78', {frame(message, 0, "abc"), frame(message, 0, large), frame(message, 1, "")}),
-          all('\x7e', {frame(board_request, 0, ""), frame(board, 0, bare)}),
+          all('\x7e', {frame(status_page_request, 0, ""), frame(status_page, 0, bare)}),
           all('\x7f', {frame(message, 0, large, true), frame(credit, 0, "", true),
                        frame(message, 3, "abc", true)})};
 }

@@ -98,11 +98,11 @@ class UnderPmixWithoutTheSecretOfRank0 : public testing::Test {
 
   static std::string error_with(const std::vector<std::string>& settings) {
     const JobAddress job{0, 2, "a job of PMIx"};
-    std::vector<Door> doors;
+    std::vector<Listener> listeners;
     const bool tls = std::count(settings.begin(), settings.end(), "TUTTI_TLS=yes") > 0;
-    doors.push_back({rendezvous::listen_tcp({"127.0.0.1", 0}), Secret(), tls});
-    const int port = rendezvous::port_of(doors.back().listener);
-    const StoreServer impostor(job, std::move(doors));
+    listeners.push_back({rendezvous::listen_tcp({"127.0.0.1", 0}), Secret(), tls});
+    const int port = rendezvous::port_of(listeners.back().socket);
+    const StoreServer impostor(job, std::move(listeners));
     std::vector<std::string> command{"env",
                                      "-u",
                                      "TUTTI_SECRET",

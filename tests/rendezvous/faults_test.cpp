@@ -17,8 +17,8 @@ namespace {
 
 using testing::HasSubstr;
 
-class AStoreOverSockets : public AtAnyDoor {};
-INSTANTIATE_TEST_SUITE_P(All, AStoreOverSockets, kAllDoors, door_name);
+class AStoreOverSockets : public AtAnyListener {};
+INSTANTIATE_TEST_SUITE_P(All, AStoreOverSockets, kAllListeners, listener_name);
 
 /// What a process does that hosts a store until it is killed.
 std::function<void()> hosting(Venue& venue) {
@@ -31,7 +31,7 @@ std::function<void()> hosting(Venue& venue) {
 TEST_P(AStoreOverSockets, LosesItsPeerAtOnceWhenTheServerIsKilledDuringAGet) {
   Venue venue(GetParam(), 3);
   Child server(hosting(venue));
-  venue.close();  // it alone has the door
+  venue.close();  // it alone has the listener
   const auto store = venue.join(1), other = venue.join(2);
   std::vector<std::thread> waiters;
   for (int i = 0; i < 3; ++i)
@@ -74,7 +74,7 @@ TEST(SocketStore, LosesItsPeerThoughAChildOfTheServerKeepsTheSocketsOpen) {
 TEST_P(AStoreOverSockets, EndsCallsToAFrozenServerByTheirDeadlineAndGoesOnWhenItThaws) {
   Venue venue(GetParam(), 2);
   Child server(hosting(venue));
-  venue.close();  // it alone has the door
+  venue.close();  // it alone has the listener
   const auto store = venue.join(1);
   store->set("before", "frost", in_time());
   kill(server.pid(), SIGSTOP);

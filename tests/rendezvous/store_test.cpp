@@ -36,7 +36,7 @@ TwoRanks unix_ranks() {
 }
 
 TwoRanks tcp_ranks() {
-  Venue venue(DoorKind::tcp4, 2);
+  Venue venue(ListenerKind::tcp4, 2);
   const std::shared_ptr<StoreServer> server = venue.serve();
   return {server, venue.join(0), venue.join(1)};
 }

@@ -37,18 +37,19 @@ class Stranger {
     return greeting;
   }
 
-  /// What a rank says first at this kind of door.
+  /// What a rank says first at this kind of listener.
   static std::string first_words(const Venue& venue, int rank) {
-    return std::string(venue.kind() == DoorKind::unix_socket ? bytes_of(greeting(venue.job(), rank))
-                                                             : bytes_of(AuthHello{}));
+    return std::string(venue.kind() == ListenerKind::unix_socket
+                           ? bytes_of(greeting(venue.job(), rank))
+                           : bytes_of(AuthHello{}));
   }
 
-  /// Proves that it knows the secret, where the door asks for that.
+  /// Proves that it knows the secret, where the listener asks for that.
   Stranger& pass(const Venue& venue, int rank) {
-    if (venue.kind() == DoorKind::unix_socket) return *this;
+    if (venue.kind() == ListenerKind::unix_socket) return *this;
     AuthInitiator initiator(Venue::secret(),
                             {Claim::Purpose::store, static_cast<std::uint32_t>(rank), 0,
-                             venue.job().job_hash(), venue.kind() == DoorKind::tls},
+                             venue.job().job_hash(), venue.kind() == ListenerKind::tls},
                             venue.random());
     for (;;) {
       std::string output;
@@ -57,7 +58,7 @@ class Stranger {
       const auto state = initiator.advance(input, output);
       connection_.consume(before - input.size());
       say(output);
-      if (state == AuthInitiator::State::done && venue.kind() == DoorKind::tls)
+      if (state == AuthInitiator::State::done && venue.kind() == ListenerKind::tls)
         return encrypt(initiator.tls_key());
       if (state == AuthInitiator::State::done) return *this;
       if (state == AuthInitiator::State::failed || !listen()) break;

@@ -1,5 +1,5 @@
 // Whoever connects to a store's server and is not a rank of its job must not disturb the job, at
-// whichever door.
+// whichever listener.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -43,8 +43,8 @@ std::string random_bytes(SeededRandom& random, std::size_t count) {
   return bytes;
 }
 
-class AStoreServer : public AtAnyDoor {};
-INSTANTIATE_TEST_SUITE_P(All, AStoreServer, kAllDoors, door_name);
+class AStoreServer : public AtAnyListener {};
+INSTANTIATE_TEST_SUITE_P(All, AStoreServer, kAllListeners, listener_name);
 
 TEST_P(AStoreServer, CutsAConnectionThatNeverSpeaks) {
   Venue venue(GetParam(), 2);
@@ -191,9 +191,10 @@ TEST_P(AStoreServer, RefusesARankThatTheJobDoesNotHave) {
   expect_that_it_works(venue, 0);
 }
 
-class ATcpStoreServer : public AtAnyDoor {};
+class ATcpStoreServer : public AtAnyListener {};
 INSTANTIATE_TEST_SUITE_P(All, ATcpStoreServer,
-                         testing::Values(DoorKind::tcp4, DoorKind::tcp6, DoorKind::tls), door_name);
+                         testing::Values(ListenerKind::tcp4, ListenerKind::tcp6, ListenerKind::tls),
+                         listener_name);
 
 TEST_P(ATcpStoreServer, ParsesNoGreetingOfWhoHasNotProvedThatHeKnowsTheSecret) {
   Venue venue(GetParam(), 3);

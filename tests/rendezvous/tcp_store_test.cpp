@@ -97,7 +97,7 @@ TEST(TcpStore, IsRefusedWithoutASecretAndSaysWhatToDo) {
 }
 
 TEST(TcpStore, OfAnotherSecretIsAMismatchThatShowsNeitherOfThem) {
-  Venue venue(DoorKind::tcp4, 2);
+  Venue venue(ListenerKind::tcp4, 2);
   const auto server = venue.serve();
   const Error error = error_of([&] { open(launch_of(1, 2, venue.place())); });
   EXPECT_EQ(error.kind(), ErrorKind::mismatch);
@@ -106,7 +106,7 @@ TEST(TcpStore, OfAnotherSecretIsAMismatchThatShowsNeitherOfThem) {
 }
 
 TEST(TcpStore, SaysOnWhichSideASecretIsMissing) {
-  Venue venue(DoorKind::tcp4, 2);
+  Venue venue(ListenerKind::tcp4, 2);
   const auto server = venue.serve();
   Config trusting;
   trusting.trust_network = true;
@@ -197,7 +197,7 @@ TEST(TcpStore, WaitsForAnAnswerNoLongerThanItsDeadline) {
 }
 
 TEST(TcpStore, RefusesARankOfAnotherJobOrSizeThatHasTheSameSecret) {
-  Venue venue(DoorKind::tcp4, 4);
+  Venue venue(ListenerKind::tcp4, 4);
   const auto server = venue.serve();
   JobAddress other_job = venue.job(), other_size = venue.job();
   other_job.job = "yesterday's";
@@ -212,7 +212,7 @@ TEST(TcpStore, RefusesARankOfAnotherJobOrSizeThatHasTheSameSecret) {
 }
 
 TEST(TcpStore, RefusesASecondProcessWithOneRank) {
-  Venue venue(DoorKind::tcp4, 2);
+  Venue venue(ListenerKind::tcp4, 2);
   const auto server = venue.serve();
   const auto first = venue.join(1);
   const Error error = error_of([&] { venue.join(1); });
@@ -221,12 +221,12 @@ TEST(TcpStore, RefusesASecondProcessWithOneRank) {
 }
 
 TEST(TcpStore, TriesEveryAddressAtWhichRank0MayBeAndPassesStrangersOver) {
-  Venue venue(DoorKind::tcp4, 2);
+  Venue venue(ListenerKind::tcp4, 2);
   const auto server = venue.serve();
-  std::vector<Door> doors;
-  doors.push_back({rendezvous::listen_tcp({"127.0.0.1", 0}), Secret("of quite another job")});
-  const SocketAddress strangers{"127.0.0.1", rendezvous::port_of(doors.front().listener)};
-  const StoreServer elsewhere(venue.job(), std::move(doors));
+  std::vector<Listener> listeners;
+  listeners.push_back({rendezvous::listen_tcp({"127.0.0.1", 0}), Secret("of quite another job")});
+  const SocketAddress strangers{"127.0.0.1", rendezvous::port_of(listeners.front().socket)};
+  const StoreServer elsewhere(venue.job(), std::move(listeners));
   SystemRandom random;
   const auto route = rendezvous::tcp_route(venue.job(), 1, {free_place(), strangers, venue.place()},
                                            Venue::secret(), random);

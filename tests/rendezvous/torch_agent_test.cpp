@@ -112,7 +112,7 @@ std::unique_ptr<rendezvous::Route> route_by(const FakeAgent& agent, const Venue&
 
 TEST(TorchAgent, TellsOthersWhereRank0Is) {
   const FakeAgent agent;
-  Venue venue(DoorKind::tcp4, 2);
+  Venue venue(ListenerKind::tcp4, 2);
   const auto server = venue.serve();
   std::thread late([&] {
     const auto route = route_by(agent, venue);
@@ -124,7 +124,7 @@ TEST(TorchAgent, TellsOthersWhereRank0Is) {
 
 TEST(TorchAgent, IsNamedWhereItKnowsNothing) {
   const FakeAgent agent;
-  const Venue venue(DoorKind::tcp4, 2);
+  const Venue venue(ListenerKind::tcp4, 2);
   const auto route = route_by(agent, venue);
   const Error error = error_of([&] { join_by(*route, venue.job(), 1, in(seconds(1))); });
   EXPECT_EQ(error.kind(), ErrorKind::timeout);
@@ -135,12 +135,12 @@ TEST(TorchAgent, IsNamedWhereItKnowsNothing) {
 TEST(TorchAgent, IsNotBelieved) {
   for (const std::string& lie : {std::string("no address"), std::string(5000, 'x')}) {
     const FakeAgent agent(lie);
-    const Venue venue(DoorKind::tcp4, 2);
+    const Venue venue(ListenerKind::tcp4, 2);
     const auto route = route_by(agent, venue);
     EXPECT_EQ(error_of([&] { join_by(*route, venue.job(), 1, in(milliseconds(100))); }).kind(),
               ErrorKind::timeout);
   }
-  Venue impostor(DoorKind::tcp4, 2);
+  Venue impostor(ListenerKind::tcp4, 2);
   const FakeAgent agent(to_text(impostor.place()));
   const auto server = impostor.serve();
   const auto route = torch_agent::agent_route(impostor.job(), 1, agent.place(), "key",

@@ -12,7 +12,7 @@ namespace {
 using namespace std::chrono_literals;
 
 /// A communicator's place in the runtime. What it has pending is up to the classes below.
-class Fake : public Advanced {
+class Fake : public Progressable {
  public:
   bool advance_pending() noexcept override { return true; }
   void look_pending() noexcept override {}
@@ -23,7 +23,7 @@ class Fake : public Advanced {
   int wait_fd() const override { return -1; }
   void arm() override {}
   void disarm() noexcept override {}
-  void attend() noexcept override {}
+  void background_progress() noexcept override {}
 
  protected:
   mutable std::atomic<bool> pending_{false};

@@ -424,13 +424,13 @@ TEST(Communicator, WorldSizesAndRanksOutOfRangeAreRefused) {
 }
 
 TEST(Communicator, AFailureThatRanksPassOnIsQuotedOnce) {
-  const auto board = std::make_unique<Board>();
-  board->fail(ErrorKind::mismatch, "rank 2 of 4: operation #7 barrier(): what it said");
-  const std::string first = reported_failure(2, *board);
+  const auto status_page = std::make_unique<StatusPage>();
+  status_page->fail(ErrorKind::mismatch, "rank 2 of 4: operation #7 barrier(): what it said");
+  const std::string first = reported_failure(2, *status_page);
   EXPECT_EQ(first,
             "rank 2 has failed and reports: rank 2 of 4: operation #7 barrier(): what it said");
-  board->fail(ErrorKind::mismatch, "rank 1 of 4: operation #7 barrier(): " + first);
-  EXPECT_EQ(reported_failure(1, *board), first);
+  status_page->fail(ErrorKind::mismatch, "rank 1 of 4: operation #7 barrier(): " + first);
+  EXPECT_EQ(reported_failure(1, *status_page), first);
 }
 
 TEST(Communicator, AnAlgorithmThatNobodyKnowsIsRefusedAtTheStart) {

@@ -150,12 +150,13 @@ Trial random_reduction(Random& random, int size) {
     trial.type = static_cast<DataType>(pick(kDataTypes));
     trial.op = static_cast<Op>(pick(kOps));
   } while (!exists(trial.type, trial.op));
-  trial.wide = accumulation_type(trial.type) != trial.type && pick(2) == 1;
+  trial.accumulates_f32 = accumulation_type(trial.type) != trial.type && pick(2) == 1;
   for (bool serves = false; !serves;) {
     trial.algorithm = static_cast<std::uint32_t>(pick(algorithms().size()));
     const Algorithm& algorithm = algorithms()[trial.algorithm];
-    serves = algorithm.knows(trial.what, size) &&
-             !(trial.wide && algorithm.rewrites_output && trial.what != Collective::reduce_scatter);
+    serves =
+        algorithm.knows(trial.what, size) && !(trial.accumulates_f32 && algorithm.rewrites_output &&
+                                               trial.what != Collective::reduce_scatter);
   }
   trial.count = pick(pick(10) == 0 ? 5000 : 300);
   if (trial.what == Collective::reduce)

@@ -72,9 +72,9 @@ TEST_P(Damage, IsToldToEveryRankWithItsKindTheRanksAndTheOperation) {
     EXPECT_THAT(outcome, AllOf(StartsWith("corrupt"), HasSubstr("all_reduce"), HasSubstr("#"),
                                HasSubstr("Do not use the results")));
   // With TLS both ends know of it, and rank 2 may hear rank 1 say so first.
-  const bool told = outcomes[2].find("what comes from rank 1") != std::string::npos ||
-                    (GetParam() && outcomes[2].find("rank 1 has failed") != std::string::npos);
-  EXPECT_TRUE(told) << outcomes[2];
+  const bool reported = outcomes[2].find("what comes from rank 1") != std::string::npos ||
+                        (GetParam() && outcomes[2].find("rank 1 has failed") != std::string::npos);
+  EXPECT_TRUE(reported) << outcomes[2];
 }
 
 }  // namespace

@@ -102,12 +102,12 @@ class OtherCaches {
   static void tell() {
     const std::size_t before = default_ring_bytes(2);
     for (const char* size : {"8192K\n", "1024K\n"}) {
-      const std::string told = "/tmp/tutti-test-" + std::to_string(getpid()) + "-cache";
-      std::ofstream(told) << size;
+      const std::string reported = "/tmp/tutti-test-" + std::to_string(getpid()) + "-cache";
+      std::ofstream(reported) << size;
       const bool done = unshare(CLONE_NEWNS) == 0 &&
                         mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
-                        mount(told.c_str(), kSize, nullptr, MS_BIND, nullptr) == 0;
-      unlink(told.c_str());
+                        mount(reported.c_str(), kSize, nullptr, MS_BIND, nullptr) == 0;
+      unlink(reported.c_str());
       expect(done, "the cache's size cannot be mounted over");
       if (default_ring_bytes(2) != before) return;
     }

@@ -51,13 +51,13 @@ TEST(Program, PiecesOfOneCallAreOfNearlyEqualSize) {
 TEST(Program, WhoseStepsAreWiderThanMessagesIsUnavailable) {
   ScheduleBuilder plan(PlanRequest{Collective::broadcast, 0, 2, 0}, 65);
   plan.lane().copy_send({0, 65}, {1});
-  const Schedule wide = std::move(plan).finish(65);
+  const Schedule accumulates_f32 = std::move(plan).finish(65);
   CallSignature call;
   call.what = Collective::broadcast;
   for (const std::uint32_t lengths : {0u, 1u}) {
     call.lengths = lengths;
     try {
-      compile(wide, call, 4096);
+      compile(accumulates_f32, call, 4096);
       FAIL() << "it was compiled";
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::unavailable);
@@ -144,7 +144,7 @@ TEST(Program, FingerprintsDifferWhereCallsDiffer) {
     if (field == 4) other.count = 101;
     if (field == 5) other.algorithm = 2;
     if (field == 6) other.reduction = reduction_id("gcd", 8);
-    if (field == 7) other.wide = true;
+    if (field == 7) other.accumulates_f32 = true;
     EXPECT_NE(fingerprint(call), fingerprint(other)) << "field " << field;
   }
 }

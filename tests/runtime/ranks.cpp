@@ -244,7 +244,7 @@ CallSignature signature_of(const Trial& trial) {
           trial.algorithm,
           variable ? kPairLengths : 0,
           0,
-          trial.wide};
+          trial.accumulates_f32};
 }
 
 // Writes a variable call's table, as the communicator does.
@@ -386,7 +386,7 @@ std::string describe(const Trial& trial, int ranks) {
                      algorithms()[trial.algorithm].name, ranks, trial.count,
                      tutti::to_string(trial.type), tutti::to_string(trial.op), trial.root,
                      trial.in_place ? "in place" : "out of place") +
-         (trial.wide ? ", accumulate = f32" : "") + lengths_text(trial);
+         (trial.accumulates_f32 ? ", accumulate = f32" : "") + lengths_text(trial);
 }
 
 std::string run(Ranks& ranks, std::span<const Trial> trials, std::uint32_t number) {

@@ -67,7 +67,7 @@ struct Trial {
   bool in_place = false;
   std::vector<std::size_t> lengths = {};  ///< By block, of a variable call; else empty.
   std::size_t gap = 0;                    ///< Elements between its blocks.
-  bool wide = false;                      ///< accumulate = f32.
+  bool accumulates_f32 = false;           ///< accumulate = f32.
 };
 std::string describe(const Trial& trial, int ranks);
 

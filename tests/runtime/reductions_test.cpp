@@ -517,25 +517,25 @@ TEST_P(Reductions, InF32OverAllHopsBlocksOfDifferentLengthsAreRoundedOnce) {
 }
 
 TEST_P(Reductions, RoundedInEachStepTheSameSumComesOutDifferently) {
-  EXPECT_THAT(
-      run_ranks(8, config(),
-                [](Communicator& comm) {
-                  std::vector<bfloat16> data(
-                      100, reference::nearest<bfloat16>(addend<bfloat16>(comm.rank(), 0)));
-                  auto wide = data;
-                  comm.all_reduce(std::span(data), Op::sum, {{}, "ring"});
-                  comm.all_reduce(std::span(wide), Op::sum, {{}, "ring", nullptr, Accumulate::f32});
-                  EXPECT_NE(std::memcmp(data.data(), wide.data(), 200), 0);
-                }),
-      Each(IsEmpty()));
+  EXPECT_THAT(run_ranks(8, config(),
+                        [](Communicator& comm) {
+                          std::vector<bfloat16> data(
+                              100, reference::nearest<bfloat16>(addend<bfloat16>(comm.rank(), 0)));
+                          auto accumulates_f32 = data;
+                          comm.all_reduce(std::span(data), Op::sum, {{}, "ring"});
+                          comm.all_reduce(std::span(accumulates_f32), Op::sum,
+                                          {{}, "ring", nullptr, Accumulate::f32});
+                          EXPECT_NE(std::memcmp(data.data(), accumulates_f32.data(), 200), 0);
+                        }),
+              Each(IsEmpty()));
 }
 
 TEST_P(Reductions, TheConfigurationMayAskForF32AndACallForTheOther) {
-  Config wide = config();
-  wide.accumulate = Accumulate::f32;
+  Config accumulates_f32 = config();
+  accumulates_f32.accumulate = Accumulate::f32;
   EXPECT_THAT(
       run_ranks(
-          2, wide,
+          2, accumulates_f32,
           [](Communicator& comm) {
             std::vector<bfloat16> data(8);
             // The algorithm cannot serve it: so the configuration has been heard.

@@ -165,12 +165,12 @@ TEST_P(SendRecv, AnAsynchronousReceiveEndsWhileTheProgramComputes) {
   run(2, [](Communicator& comm) {
     std::vector<float> data = numbers(kLarge, 3), out(kLarge);
     if (comm.rank() == 0) return comm.send(std::span(data), 1);
-    std::atomic<bool> told{false};
+    std::atomic<bool> reported{false};
     Work work = comm.recv_async(std::span(out), 0);
-    work.then([&](const Error* error) { told = error == nullptr; });
+    work.then([&](const Error* error) { reported = error == nullptr; });
     const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     while (!work.done() && std::chrono::steady_clock::now() < patience) std::this_thread::yield();
-    EXPECT_TRUE(work.done() && told);  // nobody waited for it: the background thread did it
+    EXPECT_TRUE(work.done() && reported);  // nobody waited for it: the background thread did it
     EXPECT_EQ(out, data);
   });
 }
@@ -293,11 +293,11 @@ TEST_P(SendRecv, AGroupFusesCollectivesAndMessagesAndItsWorkTellsTheEnd) {
       comm.send(std::span(data), peer, 2, {.group = &group});
       comm.all_reduce(std::span(sum), Op::sum, {.group = &group});
       comm.recv(std::span(out), kAnySource, kAnyTag, {.group = &group, .received = &got});
-      std::atomic<int> told{0};
+      std::atomic<int> reported{0};
       Work work = group.end_async();
-      work.then([&](const Error* error) { told += error == nullptr ? 1 : 100; });
+      work.then([&](const Error* error) { reported += error == nullptr ? 1 : 100; });
       work.wait();
-      EXPECT_EQ(told, 1);
+      EXPECT_EQ(reported, 1);
       EXPECT_EQ(got.source, peer);
       EXPECT_EQ(got.count, kLarge);
       EXPECT_EQ(out[5], static_cast<float>(peer + 5));

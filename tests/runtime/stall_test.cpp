@@ -24,9 +24,9 @@ TEST(StallWatch, IsDueAfterTheFirstTimeAndThenEachTimeTheAgeHasDoubled) {
   StallWatch watch(10s);
   EXPECT_EQ(watch.due(7, start), start + 10s);
   EXPECT_EQ(watch.due(7, start + 3s), start + 10s);
-  watch.told(start + 10s);
+  watch.reported(start + 10s);
   EXPECT_EQ(watch.due(7, start + 10s), start + 20s);
-  watch.told(start + 21s);
+  watch.reported(start + 21s);
   EXPECT_EQ(watch.due(7, start + 21s), start + 42s);
   EXPECT_EQ(watch.age(start + 42s), 42s);
   EXPECT_EQ(watch.due(8, start + 50s), start + 60s);
@@ -148,23 +148,23 @@ INSTANTIATE_TEST_SUITE_P(Over, Stalls, testing::Values("local", "shm", "tcp"),
 // The lowest rank would tell, but it is stopped: the next one does.
 TEST(StallProcesses, AFrozenRankIsToldByAnother) {
   const int port = unused_port();
-  Sign one_has_told;
+  Sign one_has_reported;
   Processes ranks(3, [&](int rank) {
     set_environment(rank, 3, port);
     Config config = quick_config();
     config.stall = 300ms;
-    std::string told;
+    std::string reported;
     config.log_sink = [&](LogLevel, std::string_view line) {
-      told += line;
-      if (rank == 1 && line.find("operation #1") != line.npos) one_has_told.give();
+      reported += line;
+      if (rank == 1 && line.find("operation #1") != line.npos) one_has_reported.give();
     };
     Communicator comm = Communicator::from_env(config);
     comm.barrier();
     if (rank == 0) raise(SIGSTOP);
     comm.barrier();
-    if (rank == 1) throw std::runtime_error(told);
+    if (rank == 1) throw std::runtime_error(reported);
   });
-  one_has_told.wait();
+  one_has_reported.wait();
   ranks.signal(0, SIGCONT);
   EXPECT_THAT(ranks.outcome(1),
               AllOf(HasSubstr("operation #1 barrier"), HasSubstr("rank 0 has not called it")));

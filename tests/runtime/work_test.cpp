@@ -199,20 +199,20 @@ TEST_P(Works, WhatACallbackThrowsIsLoggedAndIgnored) {
 TEST_P(Works, CallbacksGetTheErrorThatEndedTheCall) {
   Config config = quick_config(GetParam());
   config.timeout = 300ms;
-  std::atomic<int> told = 0;
+  std::atomic<int> reported = 0;
   std::atomic<bool> over = false;
   run_ranks(2, config, [&](Communicator& comm) {
     if (comm.rank() == 1) return over.wait(false);
     Work first = comm.barrier_async();
     Work behind = comm.barrier_async();
     for (Work* work : {&first, &behind})
-      work->then([&](const Error* error) { told += error->kind() == ErrorKind::timeout; });
+      work->then([&](const Error* error) { reported += error->kind() == ErrorKind::timeout; });
     EXPECT_THAT(outcome_of([&] { first.wait(); }), StartsWith("timeout: "));
     EXPECT_THAT(outcome_of([&] { behind.wait(); }), StartsWith("timeout: "));
     over = true;
     over.notify_one();
   });
-  EXPECT_EQ(told, 2);
+  EXPECT_EQ(reported, 2);
 }
 
 TEST_P(Works, OutliveTheirCommunicator) {

@@ -291,28 +291,29 @@ TEST_P(Conformance, MillionsOfBytesOfRandomSizesWrapAroundWithoutALoss) {
 TEST_P(Conformance, ABoardShowsThePeersCalls) {
   TestRanks ranks(GetParam());
   const CallSignature call{Collective::reduce, DataType::bf16, Op::max, 1, 12345, 3};
-  ranks[0].own_board().record(70, call);
-  const Board* board = nullptr;
+  ranks[0].own_status_page().record(70, call);
+  const StatusPage* status_page = nullptr;
   ASSERT_TRUE(ranks.eventually([&] {
-    board = ranks[1].board(0);
-    return board != nullptr && board->call(70).has_value();
+    status_page = ranks[1].status_page(0);
+    return status_page != nullptr && status_page->call(70).has_value();
   }));
-  EXPECT_EQ(board->call(70), call);
-  EXPECT_EQ(board->call(71), std::nullopt);
-  EXPECT_EQ(board->call(6), std::nullopt) << "overwritten by call 70";
-  EXPECT_EQ(board->entered.load(), 71u);
+  EXPECT_EQ(status_page->call(70), call);
+  EXPECT_EQ(status_page->call(71), std::nullopt);
+  EXPECT_EQ(status_page->call(6), std::nullopt) << "overwritten by call 70";
+  EXPECT_EQ(status_page->entered.load(), 71u);
 }
 
 TEST_P(Conformance, AFailureIsSeenByPeersWithItsKindAndText) {
   TestRanks ranks(GetParam(), with(3));
   EXPECT_EQ(ranks[2].status(0).state, PeerStatus::State::alive);
-  ranks[0].own_board().fail(ErrorKind::timeout, "rank 1 never came");
+  ranks[0].own_status_page().fail(ErrorKind::timeout, "rank 1 never came");
   ranks[0].wake(2);
   ASSERT_TRUE(
       ranks.eventually([&] { return ranks[2].status(0).state == PeerStatus::State::failed; }));
-  ASSERT_TRUE(ranks.eventually([&] { return ranks[2].board(0) != nullptr; }));
-  EXPECT_EQ(ranks[2].board(0)->failure_text(), "rank 1 never came");
-  EXPECT_EQ(ranks[2].board(0)->failure_kind.load(), static_cast<std::uint32_t>(ErrorKind::timeout));
+  ASSERT_TRUE(ranks.eventually([&] { return ranks[2].status_page(0) != nullptr; }));
+  EXPECT_EQ(ranks[2].status_page(0)->failure_text(), "rank 1 never came");
+  EXPECT_EQ(ranks[2].status_page(0)->failure_kind.load(),
+            static_cast<std::uint32_t>(ErrorKind::timeout));
   EXPECT_EQ(ranks[2].status(1).state, PeerStatus::State::alive);
   ranks.destroy(0);
   ASSERT_TRUE(
@@ -349,7 +350,7 @@ TEST_P(Conformance, SendingToAPeerThatHasClosedDoesNoHarm) {
 TEST_P(Conformance, OneRankAloneIsAJobToo) {
   TestRanks ranks(GetParam(), with(1));
   ranks[0].progress();
-  EXPECT_EQ(ranks[0].board(0), &ranks[0].own_board());
+  EXPECT_EQ(ranks[0].status_page(0), &ranks[0].own_status_page());
   EXPECT_EQ(ranks[0].status(0).state, PeerStatus::State::alive);
   ranks[0].close();
   EXPECT_EQ(ranks[0].status(0).state, PeerStatus::State::closed);
@@ -362,7 +363,7 @@ bool sleep_until(TestRanks& ranks, int rank, const std::function<bool()>& ready)
   for (;;) {
     self.progress();
     if (ready()) return true;
-    self.own_board().sleepers.fetch_add(1);
+    self.own_status_page().sleepers.fetch_add(1);
     ranks.bell(rank).sleep_barrier();
     self.arm();
     const bool last_look = ready();
@@ -372,7 +373,7 @@ bool sleep_until(TestRanks& ranks, int rank, const std::function<bool()>& ready)
       woken = poll(fds.data(), fds.size(), 20'000);
     }
     self.disarm();
-    self.own_board().sleepers.fetch_sub(1);
+    self.own_status_page().sleepers.fetch_sub(1);
     ranks.bell(rank).clear();
     if (last_look || woken == 0) return last_look;
   }
@@ -418,7 +419,7 @@ TEST_P(Conformance, AGoodbyeAndAFailureWakeASleepingPeer) {
       sleep_until(ranks, 0, [&] { return ranks[0].status(1).state == PeerStatus::State::closed; }));
   closer.join();
   std::thread failing([&] {
-    ranks[2].own_board().fail(ErrorKind::corrupt, "a bit flipped");
+    ranks[2].own_status_page().fail(ErrorKind::corrupt, "a bit flipped");
     ranks[2].wake(0);
     finish(ranks[2]);
   });

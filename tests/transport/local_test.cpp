@@ -96,7 +96,7 @@ TEST(LocalTransport, ABellCanBeRungAfterItsRankAndItsRuntimeHaveGone) {
   context.doorbell = std::make_shared<const Doorbell>();
   const auto here = make_transport("local", context_of(hub, 0));
   auto there = make_transport("local", context);
-  there->own_board().sleepers = 1;
+  there->own_status_page().sleepers = 1;
   here->connect({}, TimePoint{});
   there.reset();
   context.doorbell.reset();

@@ -292,7 +292,8 @@ TEST(RingAnswers, ToWhatWasNeverSentAreCorrupt) {
 // As AnsweredRings, and a lends 1000 bytes.
 struct LentRings : AnsweredRings {
   LentRings() : AnsweredRings(64 * 6) {
-    there.receiver = RecvRing(there.memory, 64 * 6, {}, 0, {&b_sends, &borrowed, nullptr, &board});
+    there.receiver =
+        RecvRing(there.memory, 64 * 6, {}, 0, {&b_sends, &borrowed, nullptr, &status_page});
     back.receiver = RecvRing(back.memory, 64 * 6, {}, 1, {&a_sends, nullptr, &lent, nullptr});
     lent.add(segment());
   }
@@ -307,9 +308,9 @@ struct LentRings : AnsweredRings {
   }
 
   std::vector<std::byte> memory{1000};
-  Segments lent;      // as a has it
-  Segments borrowed;  // as b has it, which gets to know of segments later
-  Board board{};      // a's
+  Segments lent;             // as a has it
+  Segments borrowed;         // as b has it, which gets to know of segments later
+  StatusPage status_page{};  // a's
 };
 
 TEST(RingLoans, AreReadWhereTheyLieOnceTheirSegmentIsKnown) {
@@ -371,7 +372,7 @@ TEST(RingLoans, EndWithTheFailureOfTheirLender) {
   rings.borrowed.add(1, rings.segment());
   rings.lend({1, 0}, 200);
   EXPECT_TRUE(rings.there.receiver.still_lent());
-  rings.board.fail(ErrorKind::timeout, "too late");
+  rings.status_page.fail(ErrorKind::timeout, "too late");
   EXPECT_FALSE(rings.there.receiver.still_lent());
 }
 

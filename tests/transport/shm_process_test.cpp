@@ -176,7 +176,7 @@ TEST_F(ShmProcesses, AKilledPeerIsLostByNameAndWhatItSentIsStillReceived) {
   EXPECT_TRUE(is_quiet()) << "a dead peer must not keep its survivors awake";
   send_number(*transport_, 1, 1);  // to nobody
   transport_->wake(1);
-  EXPECT_EQ(transport_->board(1)->state.load(), BoardState::open);
+  EXPECT_EQ(transport_->status_page(1)->state.load(), StatusPageState::open);
 }
 
 // Once: whole; then its memory is gone, and then it is.
@@ -278,7 +278,7 @@ TEST_F(ShmProcesses, AForkedChildThatDestroysItsCopyDoesTheParentNoHarm) {
   ASSERT_EQ(waitpid(forked, &status, 0), forked);
   EXPECT_EQ(status, 0);
 
-  EXPECT_EQ(transport_->own_board().state.load(), BoardState::open);
+  EXPECT_EQ(transport_->own_status_page().state.load(), StatusPageState::open);
   send_number(*transport_, 1, 7);
   EXPECT_EQ(receive_number(*transport_, 1), 8u);
   EXPECT_EQ(line_.hear(), "alive");
@@ -288,7 +288,7 @@ TEST_F(ShmProcesses, AForkedChildThatDestroysItsCopyDoesTheParentNoHarm) {
 
 TEST_F(ShmProcesses, APeerThatFailsSaysWhyEvenAfterItHasEnded) {
   start([](Transport& transport, Line&) {
-    transport.own_board().fail(ErrorKind::corrupt, "a bit flipped on rank 1");
+    transport.own_status_page().fail(ErrorKind::corrupt, "a bit flipped on rank 1");
     transport.wake(0);
   });
   EXPECT_EQ(wait_for_news().state, PeerStatus::State::failed);
@@ -297,7 +297,7 @@ TEST_F(ShmProcesses, APeerThatFailsSaysWhyEvenAfterItHasEnded) {
   child_ = -1;
   transport_->progress();
   EXPECT_EQ(transport_->status(1).state, PeerStatus::State::failed);
-  EXPECT_EQ(transport_->board(1)->failure_text(), "a bit flipped on rank 1");
+  EXPECT_EQ(transport_->status_page(1)->failure_text(), "a bit flipped on rank 1");
 }
 
 /// Descriptors on their way through a socket, as many as this user may have.

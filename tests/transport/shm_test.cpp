@@ -458,27 +458,27 @@ class ShmPeer : public testing::Test {
     std::array<int, 2> ends{};
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()), 0);
     theirs_.reset(ends[1]);
-    board_ = make_memory(sizeof(Board), Access::read, "a board");
+    status_page_ = make_memory(sizeof(StatusPage), Access::read, "a board");
     Link link;
     link.socket.reset(ends[0]);
-    link.board.reset(dup(board_.fd.get()));
+    link.status_page.reset(dup(status_page_.fd.get()));
     context_.size = 2;
     peer_.emplace(context_, 1, std::move(link), epoll_, lent_);
   }
 
   // As Peer::HandOver has them.
-  static constexpr std::int32_t kBoard = -1, kLeave = -4;
+  static constexpr std::int32_t kStatusPage = -1, kLeave = -4;
 
-  // The peer hands over its board in `group`, or leaves it.
+  // The peer hands over its status page in `group`, or leaves it.
   void say(std::uint32_t group, std::int32_t what) {
     const struct {
       std::uint64_t magic, bytes;
       std::uint32_t group;
       std::int32_t number;
       std::uint64_t segment;
-    } offer{0x7475747469726e67, what == kBoard ? sizeof(Board) : 0, group, what, 0};
-    const int fd = board_.fd.get();
-    ASSERT_EQ(send_packet(theirs_, offer, std::span(&fd, what == kBoard ? 1 : 0)), Sent::done);
+    } offer{0x7475747469726e67, what == kStatusPage ? sizeof(StatusPage) : 0, group, what, 0};
+    const int fd = status_page_.fd.get();
+    ASSERT_EQ(send_packet(theirs_, offer, std::span(&fd, what == kStatusPage ? 1 : 0)), Sent::done);
     peer_->hear(Peer::Source::socket);
   }
 
@@ -495,42 +495,42 @@ class ShmPeer : public testing::Test {
   TransportContext context_;
   Fd epoll_{epoll_create1(EPOLL_CLOEXEC)};
   Fd theirs_;
-  Memory board_;
+  Memory status_page_;
   Segments lent_;
   std::optional<Peer> peer_;
 };
 
 TEST_F(ShmPeer, WhatComesForAGroupIsDroppedOnceThisRankHasLeftItUntilThePeerHas) {
   constexpr std::uint32_t kGroup = 12;
-  const Memory own = make_memory(sizeof(Board), Access::read, "a board");
+  const Memory own = make_memory(sizeof(StatusPage), Access::read, "a board");
   peer_->add_group(kGroup, both(0, kGroup), own.fd, lent_);
   peer_->leave_group(kGroup);
-  say(kGroup, kBoard);
-  EXPECT_EQ(peer_->board(kGroup), nullptr);
+  say(kGroup, kStatusPage);
+  EXPECT_EQ(peer_->status_page(kGroup), nullptr);
   say(kGroup, kLeave);
-  say(kGroup, kBoard);  // another group's that has come by the same id
-  EXPECT_NE(peer_->board(kGroup), nullptr);
+  say(kGroup, kStatusPage);  // another group's that has come by the same id
+  EXPECT_NE(peer_->status_page(kGroup), nullptr);
 }
 
-TEST_F(ShmPeer, ThatItHasLeftAGroupWhichThisRankMakesLateIsStillSeenOnItsBoard) {
+TEST_F(ShmPeer, ThatItHasLeftAGroupWhichThisRankMakesLateIsStillSeenOnItsStatusPage) {
   constexpr std::uint32_t kGroup = 12;
-  say(kGroup, kBoard);
-  static_cast<Board*>(board_.mapping.data())->close();
+  say(kGroup, kStatusPage);
+  static_cast<StatusPage*>(status_page_.mapping.data())->close();
   say(kGroup, kLeave);
-  const Memory own = make_memory(sizeof(Board), Access::read, "a board");
+  const Memory own = make_memory(sizeof(StatusPage), Access::read, "a board");
   peer_->add_group(kGroup, both(0, kGroup), own.fd, lent_);
-  ASSERT_NE(peer_->board(kGroup), nullptr);
+  ASSERT_NE(peer_->status_page(kGroup), nullptr);
   EXPECT_EQ(peer_->status(kGroup).state, PeerStatus::State::closed);
   peer_->leave_group(kGroup);
-  EXPECT_EQ(peer_->board(kGroup), nullptr);
+  EXPECT_EQ(peer_->status_page(kGroup), nullptr);
 }
 
 TEST_F(ShmPeer, OfGroupsThatThisRankNeverMakesTheOldestAreForgotten) {
   constexpr std::uint32_t kGroups = 2000;
-  for (std::uint32_t id = 1; id <= kGroups; ++id) say(id, kBoard);
-  EXPECT_EQ(peer_->board(1), nullptr);
-  EXPECT_NE(peer_->board(kGroups), nullptr);
-  EXPECT_NE(peer_->board(0), nullptr) << "the first group is known";
+  for (std::uint32_t id = 1; id <= kGroups; ++id) say(id, kStatusPage);
+  EXPECT_EQ(peer_->status_page(1), nullptr);
+  EXPECT_NE(peer_->status_page(kGroups), nullptr);
+  EXPECT_NE(peer_->status_page(0), nullptr) << "the first group is known";
 }
 
 TEST_F(ShmPeer, GarbageInPlaceOfARingIsCorrupt) {
@@ -557,12 +557,12 @@ TEST_F(ShmPeer, ARingOfTheRightShapeIsTakenOnceOnly) {
   expect_corrupt();
 }
 
-TEST_F(ShmPeer, TheEndOfTheConnectionIsALossUnlessTheBoardSaysGoodbye) {
+TEST_F(ShmPeer, TheEndOfTheConnectionIsALossUnlessTheStatusPageSaysGoodbye) {
   EXPECT_EQ(peer_->status(0).state, PeerStatus::State::alive);
   theirs_.reset();
   peer_->hear(Peer::Source::socket);
   EXPECT_EQ(peer_->status(0).state, PeerStatus::State::lost);
-  static_cast<Board*>(board_.mapping.data())->close();
+  static_cast<StatusPage*>(status_page_.mapping.data())->close();
   EXPECT_EQ(peer_->status(0).state, PeerStatus::State::closed);
 }
 

@@ -26,7 +26,7 @@ namespace {
 constexpr std::size_t kWindow = 3;  // messages of a channel on their way, of any size
 constexpr std::size_t kReadBytes = 64 << 10;
 
-enum class Kind : std::uint32_t { message, credit, board_request, board };
+enum class Kind : std::uint32_t { message, credit, status_page_request, status_page };
 
 struct Frame {
   Kind kind = Kind::message;
@@ -34,12 +34,13 @@ struct Frame {
   Header header;  // of a message; else only its length counts
 };
 
-// A board travels without its first word: sleepers are the owner's threads' and no peer's business.
-constexpr std::size_t kBoardSkip = sizeof(Board::sleepers);
-constexpr std::size_t kBoardBytes = sizeof(Board) - kBoardSkip;
+// A status page travels without its first word: sleepers are the owner's threads' and no peer's
+// business.
+constexpr std::size_t kStatusPageSkip = sizeof(StatusPage::sleepers);
+constexpr std::size_t kStatusPageBytes = sizeof(StatusPage) - kStatusPageSkip;
 
-std::span<const std::byte> bytes_of(const Board& board) {
-  return std::as_bytes(std::span(&board, 1)).subspan(kBoardSkip);
+std::span<const std::byte> bytes_of(const StatusPage& status_page) {
+  return std::as_bytes(std::span(&status_page, 1)).subspan(kStatusPageSkip);
 }
 
 // One peer's wire: frames in, frames out.
@@ -219,7 +220,7 @@ class StreamTransport final : public Transport {
 
   SendChannel& sender(int peer, int number) override { return send_channel(peer, number); }
   RecvChannel& receiver(int peer, int number) override { return recv_channel(peer, number); }
-  std::size_t memory_bytes() const override { return sizeof(Board); }
+  std::size_t memory_bytes() const override { return sizeof(StatusPage); }
   std::size_t max_message_bytes() const override { return context_.max_message_bytes; }
   bool takes_memory() const noexcept override { return true; }
 
@@ -227,9 +228,9 @@ class StreamTransport final : public Transport {
   int wait_fd() const override { return epoll_.get(); }
   PeerStatus status(int peer) override;
 
-  Board& own_board() override { return own_board_; }
-  const Board* board(int peer) override;
-  void wake(int peer) override { put_board(peer); }
+  StatusPage& own_status_page() override { return own_status_page_; }
+  const StatusPage* status_page(int peer) override;
+  void wake(int peer) override { put_status_page(peer); }
   void close() noexcept override;
 
   void put(int peer, const Frame& frame, std::span<const std::byte> payload = {},
@@ -242,9 +243,9 @@ class StreamTransport final : public Transport {
   struct Peer {
     std::unique_ptr<Wire> wire;  // null: this rank itself
     bool watched = true;
-    bool asked = false;  // for its board
-    bool known = false;  // its board has come
-    Board board{};
+    bool asked = false;  // for its status page
+    bool known = false;  // its status page has come
+    StatusPage status_page{};
     std::map<int, std::unique_ptr<StreamSend>> senders;
     std::map<int, std::unique_ptr<StreamRecv>> receivers;
   };
@@ -265,11 +266,11 @@ class StreamTransport final : public Transport {
     event.events = EPOLLIN;
     epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd.get(), &event);
   }
-  void put_board(int peer) {
+  void put_status_page(int peer) {
     Frame frame;
-    frame.kind = Kind::board;
-    frame.header.length = static_cast<std::uint32_t>(kBoardBytes);
-    put(peer, frame, bytes_of(own_board_));
+    frame.kind = Kind::status_page;
+    frame.header.length = static_cast<std::uint32_t>(kStatusPageBytes);
+    put(peer, frame, bytes_of(own_status_page_));
   }
   void hear(int rank);
   void show_unsent();
@@ -279,7 +280,7 @@ class StreamTransport final : public Transport {
   Fd unsent_;  // readable while frames wait: they leave in progress(), so somebody must call it
   bool shown_ = false;
   std::vector<Peer> peers_;
-  Board own_board_{};
+  StatusPage own_status_page_{};
   std::uint64_t now_ = 0;  // calls of progress()
 };
 
@@ -331,11 +332,12 @@ void StreamTransport::hear(int rank) {
         recv_channel(rank, frame->channel).arrive(frame->header, std::move(payload));
         break;
       case Kind::credit: send_channel(rank, frame->channel).credit(); break;
-      case Kind::board_request: put_board(rank); break;
-      case Kind::board:
-        assert(payload.size() == kBoardBytes);
-        std::memcpy(static_cast<std::byte*>(static_cast<void*>(&peer.board)) + kBoardSkip,
-                    payload.data(), kBoardBytes);
+      case Kind::status_page_request: put_status_page(rank); break;
+      case Kind::status_page:
+        assert(payload.size() == kStatusPageBytes);
+        std::memcpy(
+            static_cast<std::byte*>(static_cast<void*>(&peer.status_page)) + kStatusPageSkip,
+            payload.data(), kStatusPageBytes);
         peer.known = true;
         peer.asked = false;
         break;
@@ -371,26 +373,27 @@ void StreamTransport::show_unsent() {
 }
 
 PeerStatus StreamTransport::status(int peer) {
-  const PeerStatus said = status_on(peer == context_.rank ? own_board_ : peers_[peer].board);
+  const PeerStatus said =
+      status_on(peer == context_.rank ? own_status_page_ : peers_[peer].status_page);
   if (said.state == PeerStatus::State::alive && peer != context_.rank && peers_[peer].wire->ended())
     return {PeerStatus::State::lost, fmt::format("the wire to rank {} has ended", peer)};
   return said;
 }
 
-const Board* StreamTransport::board(int peer) {
-  if (peer == context_.rank) return &own_board_;
+const StatusPage* StreamTransport::status_page(int peer) {
+  if (peer == context_.rank) return &own_status_page_;
   if (!peers_[peer].asked) {
-    put(peer, Frame{Kind::board_request, 0, {}});
+    put(peer, Frame{Kind::status_page_request, 0, {}});
     peers_[peer].asked = true;
   }
-  return peers_[peer].known ? &peers_[peer].board : nullptr;
+  return peers_[peer].known ? &peers_[peer].status_page : nullptr;
 }
 
 void StreamTransport::close() noexcept {
-  if (!own_board_.close()) return;
+  if (!own_status_page_.close()) return;
   for (int rank = 0; rank < context_.size; ++rank) {
     if (peers_[rank].wire == nullptr) continue;
-    put_board(rank);
+    put_status_page(rank);
     Wire& wire = *peers_[rank].wire;
     for (int tries = 0; !wire.idle() && tries < 10'000; ++tries) {
       wire.write(std::numeric_limits<std::uint64_t>::max());

@@ -83,18 +83,18 @@ TEST(TcpAddress, LoopbackIsMeantForTheOwnMachineAlone) {
   EXPECT_THAT(peer.places, ElementsAre(SocketAddress{"10.0.0.1", 1}));
 }
 
-TEST_F(TcpTransport, StrangersAtThePortKeepNobodyOutAndTheDoorIsShutBehindTheLast) {
+TEST_F(TcpTransport, StrangersAtThePortKeepNobodyOutAndTheListenerIsClosedBehindTheLast) {
   auto ranks = make(3);
-  const SocketAddress door = place_of(*ranks[0]);
+  const SocketAddress listener = place_of(*ranks[0]);
   std::vector<Fd> strangers;  // stay, silent or after garbage
   for (int i = 0; i < 200; ++i) {
-    strangers.push_back(call(door));
+    strangers.push_back(call(listener));
     if (i % 4 == 1) say(strangers.back(), "GET / HTTP/1.1\r\nHost: you\r\n\r\n");
     if (i % 4 == 2) say(strangers.back(), std::string(100'000, 'x'));
     if (i % 4 == 3) say(strangers.back(), std::string(bytes_of(AuthHello{})) + std::string(500, 0));
   }
   EXPECT_THAT(connect(ranks), ElementsAre("", "", ""));
-  EXPECT_FALSE(call(door)) << "somebody still listens";
+  EXPECT_FALSE(call(listener)) << "somebody still listens";
   SendChannel& sender = ranks[2]->sender(0, 0);
   sender.acquire(8);
   sender.post({1, 2, 8, 0});
@@ -218,14 +218,14 @@ TEST_F(TcpTransport, WhoSleepsUntilAMessageHasLeftIsWokenByWhoeverWritesIt) {
     ASSERT_TRUE(sender.acquire_at(data.data(), data.size()));
     sender.post({1, 2, 1 << 20, 0});
   }
-  ranks[0]->own_board().sleepers = 1;
+  ranks[0]->own_status_page().sleepers = 1;
   const auto rung = [&] {
     pollfd readable{bell->fd(), POLLIN, 0};
     return poll(&readable, 1, 0) == 1;
   };
   EXPECT_FALSE(rung());
   EXPECT_TRUE(eventually(*ranks[1], [&] {
-    ranks[0]->attend();
+    ranks[0]->background_progress();
     return rung();
   }));
 }
@@ -389,7 +389,7 @@ class TcpPeer : public TcpCaller {
   Fd socket_, lifeline_;
 };
 
-// 100 Mb/s and 100 ms there and back have 20 messages of 64 KiB on their way.
+// 100 Mb/s and 100 ms round trip have 20 messages of 64 KiB on their way.
 TEST(TcpWindow, FillsALongLineAndStaysInTheCachesOverAShortOne) {
   EXPECT_GE(tcp::window_for(std::chrono::milliseconds(100)), 40u);
   EXPECT_LE(tcp::window_for(std::chrono::microseconds(50)), 8u);

@@ -118,7 +118,7 @@ TEST_F(TcpTransport, WithChecksumsABitThatIsChangedIsCorruptForWhoGetsIt) {
     })) << at;
     EXPECT_THAT(ranks[0]->status(1).why, HasSubstr("checksum"));
     // What it has to say about that still goes out.
-    ranks[0]->own_board().fail(ErrorKind::corrupt, "what came is damaged");
+    ranks[0]->own_status_page().fail(ErrorKind::corrupt, "what came is damaged");
     ranks[0]->wake(1);
     EXPECT_TRUE(eventually(*ranks[1], [&] {
       return ranks[1]->status(0).state == PeerStatus::State::failed;

@@ -65,7 +65,7 @@ void run_stacks(bool ends) {
     dup2(mine.error_fd, STDERR_FILENO);
     execve(TUTTI_TEST_PYTHON, const_cast<char**>(arguments), environ);
     constexpr char kNone[] = "watchdog: no Python to write stacks with: " TUTTI_TEST_PYTHON "\n";
-    [[maybe_unused]] const ssize_t told = write(STDERR_FILENO, kNone, sizeof kNone - 1);
+    [[maybe_unused]] const ssize_t reported = write(STDERR_FILENO, kNone, sizeof kNone - 1);
     _exit(1);
   }
   // It gives each process some seconds, and all together a minute.

@@ -76,7 +76,8 @@ PeerBell Hub::bell(int from, int to) const noexcept {
   const auto has_membarrier = [&](int rank) {
     return ranks_[rank].bell != nullptr && ranks_[rank].bell->membarrier();
   };
-  return {&peer.board->sleepers, peer.bell->fd(), !(has_membarrier(from) && has_membarrier(to))};
+  return {&peer.status_page->sleepers, peer.bell->fd(),
+          !(has_membarrier(from) && has_membarrier(to))};
 }
 
 RingMemory* Hub::ring(int from, int to, int number, std::size_t data_bytes) {
@@ -142,7 +143,7 @@ class LocalTransport final : public Transport {
       channel = std::make_unique<MemoryRecvChannel>();
       channel->attach(memory, subset_.data_bytes, hub_->bell(subset_.rank, peer), number,
                       {&rings_[peer], &hub_->segments(peer), &hub_->segments(subset_.rank),
-                       &hub_->board(peer), own_memory_readable() ? &own_memory_ : nullptr});
+                       &hub_->status_page(peer), own_memory_readable() ? &own_memory_ : nullptr});
     }
     return *channel;
   }
@@ -156,9 +157,9 @@ class LocalTransport final : public Transport {
   }
   const Segments* segments() const noexcept override { return &hub_->segments(subset_.rank); }
 
-  PeerStatus status(int peer) override { return status_on(hub_->board(peer)); }
-  Board& own_board() override { return hub_->board(subset_.rank); }
-  const Board* board(int peer) override { return &hub_->board(peer); }
+  PeerStatus status(int peer) override { return status_on(hub_->status_page(peer)); }
+  StatusPage& own_status_page() override { return hub_->status_page(subset_.rank); }
+  const StatusPage* status_page(int peer) override { return &hub_->status_page(peer); }
   void wake(int peer) override { hub_->bell(subset_.rank, peer).after_store(); }
 
   std::unique_ptr<Transport> split(const Subset& subset) override {
@@ -167,11 +168,11 @@ class LocalTransport final : public Transport {
     return std::make_unique<LocalTransport>(first_, std::move(of_first));
   }
   std::size_t memory_bytes() const override {
-    return sizeof(Board) + senders_.size() * RingMemory::bytes(subset_.data_bytes);
+    return sizeof(StatusPage) + senders_.size() * RingMemory::bytes(subset_.data_bytes);
   }
 
   void close() noexcept override {
-    if (!own_board().close() || !connected_) return;
+    if (!own_status_page().close() || !connected_) return;
     for (int peer = 0; peer < hub_->size(); ++peer) wake(peer);
   }
 

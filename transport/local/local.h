@@ -15,9 +15,9 @@
 
 namespace tutti::local {
 
-/// Where the ranks of one communicator meet: their boards, bells and rings. Thread-safe; the lock
-/// is taken to join and to make a ring, never to move a message. Lives as long as any of its ranks,
-/// so what a closed rank has sent can still be received.
+/// Where the ranks of one communicator meet: their status pages, bells and rings. Thread-safe; the
+/// lock is taken to join and to make a ring, never to move a message. Lives as long as any of its
+/// ranks, so what a closed rank has sent can still be received.
 class Hub {
  public:
   explicit Hub(int size);
@@ -40,7 +40,7 @@ class Hub {
   /// Returns when all ranks have joined; throws `timeout` naming those that have not.
   void wait_for_all(int rank, TimePoint deadline);
 
-  Board& board(int rank) noexcept { return *ranks_[rank].board; }
+  StatusPage& status_page(int rank) noexcept { return *ranks_[rank].status_page; }
   Segments& segments(int rank) noexcept { return *ranks_[rank].segments; }
 
   /// How `from` wakes `to`. Both have joined.
@@ -51,7 +51,7 @@ class Hub {
 
  private:
   struct Rank {
-    std::unique_ptr<Board> board = std::make_unique<Board>();
+    std::unique_ptr<StatusPage> status_page = std::make_unique<StatusPage>();
     std::unique_ptr<Segments> segments = std::make_unique<Segments>();  // that it lends
     bool joined = false;  // guarded by mutex_; the rest is written before it and then constant
     std::shared_ptr<const Doorbell> bell;  // null: never sleeps

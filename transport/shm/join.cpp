@@ -123,11 +123,11 @@ Fd listen_at(const Address& address) {
 }
 
 Join::Join(const TransportContext& context, std::span<const Address> addresses, const Fd& listener,
-           const Fd& board)
+           const Fd& status_page)
     : context_(context),
       addresses_(addresses),
       listener_(listener),
-      board_(board),
+      status_page_(status_page),
       peers_(addresses.size()),
       missing_(context.size - 1),
       most_calls_(kMostCalls),
@@ -358,7 +358,7 @@ Sent Join::greet(const Fd& socket, int rank) const {
   const bool has_bell = context_.doorbell != nullptr;
   greeting.powers =
       (has_bell ? Greeting::kHasBell : 0) | (context_.membarrier() ? Greeting::kHasMembarrier : 0);
-  const std::array<int, 2> fds{board_.get(), has_bell ? context_.doorbell->fd() : -1};
+  const std::array<int, 2> fds{status_page_.get(), has_bell ? context_.doorbell->fd() : -1};
   return send_packet(socket, greeting, std::span(fds).first(has_bell ? 2 : 1));
 }
 
@@ -375,7 +375,7 @@ void Join::link(int rank, Fd socket, Descriptors descriptors, const Greeting& gr
   link.pid = peer_of(socket).value_or(ucred{}).pid;
   link.process = process_of(socket, link.pid);
   link.socket = std::move(socket);
-  link.board = std::move(descriptors.fds[0]);
+  link.status_page = std::move(descriptors.fds[0]);
   link.bell = std::move(descriptors.fds[1]);
   link.membarrier = (greeting.powers & Greeting::kHasMembarrier) != 0;
 }

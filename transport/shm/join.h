@@ -19,7 +19,7 @@ struct Link {
   Fd socket;   ///< Stays open: carries rings, and ends with the peer.
   Fd process;  ///< A pidfd; none where the kernel or a namespace hides the process.
   pid_t pid = 0;
-  Fd board;                 ///< Memory of the peer's board, for reading.
+  Fd status_page;           ///< Memory of the peer's status page, for reading.
   Fd bell;                  ///< The peer's doorbell; none: it never sleeps.
   bool membarrier = false;  ///< As Doorbell::membarrier(), the peer's.
 };
@@ -35,7 +35,7 @@ class Join {
  public:
   /// `addresses` by rank, this rank's own included.
   Join(const TransportContext& context, std::span<const Address> addresses, const Fd& listener,
-       const Fd& board);
+       const Fd& status_page);
 
   /// Links by rank, the own one empty. Throws `timeout` naming the ranks that never came,
   /// `peer_lost` when one of them has left, `unavailable` where this machine forbids it.
@@ -80,7 +80,7 @@ class Join {
   const TransportContext& context_;
   const std::span<const Address> addresses_;
   const Fd& listener_;
-  const Fd& board_;
+  const Fd& status_page_;
   std::vector<Peer> peers_;
   std::vector<Fd> guests_;  // accepted, not greeted yet; the oldest first
   int missing_;

@@ -17,16 +17,16 @@ namespace tutti::shm {
 namespace {
 
 // Instead of a channel's number.
-constexpr std::int32_t kBoard = -1;
+constexpr std::int32_t kStatusPage = -1;
 constexpr std::int32_t kLend = -2;
 constexpr std::int32_t kTakeBack = -3;
 constexpr std::int32_t kLeave = -4;
 
 bool brings_memory(std::int32_t number) { return number != kTakeBack && number != kLeave; }
 
-// The most groups that only the peer has made. Each holds a board and nothing else, since rings are
-// handed over once both sides have made the group. There are several where several threads split
-// communicators at the same time, or where this rank failed to make its part.
+// The most groups that only the peer has made. Each holds a status page and nothing else, since
+// rings are handed over once both sides have made the group. There are several where several
+// threads split communicators at the same time, or where this rank failed to make its part.
 constexpr std::size_t kMostEarlyGroups = 1024;
 
 Fd duplicate(const Fd& fd) { return Fd(fcntl(fd.get(), F_DUPFD_CLOEXEC, 0)); }
@@ -37,7 +37,7 @@ struct Peer::HandOver {
   static constexpr std::uint64_t kMagic = 0x7475747469726e67;  // "tuttirng"
 
   std::uint64_t magic = kMagic;
-  std::uint64_t bytes = 0;  // of a ring's payload; of a board; of a segment
+  std::uint64_t bytes = 0;  // of a ring's payload; of a status page; of a segment
   std::uint32_t group = 0;
   std::int32_t number = 0;
   std::uint64_t segment = 0;
@@ -50,9 +50,9 @@ Peer::Peer(const TransportContext& context, int rank, Link link, const Fd& epoll
   first.data_bytes = context.data_bytes;
   first.max_message_bytes = context.max_message_bytes;
   first.lent = &segments;
-  first.board = map_received(link_.board, sizeof(Board), Access::read,
-                             fmt::format("the board of rank {}", rank));
-  link_.board.reset();
+  first.status_page = map_received(link_.status_page, sizeof(StatusPage), Access::read,
+                                   fmt::format("the board of rank {}", rank));
+  link_.status_page.reset();
   watch(link_.socket, Source::socket, EPOLLIN, EPOLL_CTL_ADD);
   if (!link_.process) return;
   watch(link_.process, Source::process, EPOLLIN, EPOLL_CTL_ADD);
@@ -68,7 +68,7 @@ void Peer::watch(const Fd& fd, Source source, std::uint32_t events, int operatio
                                                     context_.rank, rank_, std::strerror(errno)));
 }
 
-void Peer::add_group(std::uint32_t id, const Subset& subset, const Fd& board,
+void Peer::add_group(std::uint32_t id, const Subset& subset, const Fd& status_page,
                      const Segments& segments) {
   Group& group = groups_[id];
   assert(group.data_bytes == 0);
@@ -78,7 +78,7 @@ void Peer::add_group(std::uint32_t id, const Subset& subset, const Fd& board,
   std::erase(early_, id);
   for (const auto& [number, receiving] : group.receivers)
     check_size(group, receiving.memory.bytes() - RingMemory::bytes(0));
-  hand_over({id, kBoard, sizeof(Board), duplicate(board)});
+  hand_over({id, kStatusPage, sizeof(StatusPage), duplicate(status_page)});
 }
 
 void Peer::lend(std::uint32_t id, std::uint32_t segment, std::size_t bytes, const Fd& memory) {
@@ -104,20 +104,21 @@ void Peer::leave_group(std::uint32_t id) noexcept {
   }
 }
 
-const Board* Peer::board(std::uint32_t id) const {
+const StatusPage* Peer::status_page(std::uint32_t id) const {
   const auto group = groups_.find(id);
-  return group == groups_.end() ? nullptr : static_cast<const Board*>(group->second.board.data());
+  return group == groups_.end() ? nullptr
+                                : static_cast<const StatusPage*>(group->second.status_page.data());
 }
 
 PeerBell Peer::bell(std::uint32_t id) const {
-  const Board* board = this->board(id);
-  if (!link_.bell || board == nullptr) return {};
-  return {&board->sleepers, link_.bell.get(), !(link_.membarrier && context_.membarrier())};
+  const StatusPage* status_page = this->status_page(id);
+  if (!link_.bell || status_page == nullptr) return {};
+  return {&status_page->sleepers, link_.bell.get(), !(link_.membarrier && context_.membarrier())};
 }
 
 std::size_t Peer::memory_bytes(std::uint32_t id) const {
   const Group& group = groups_.at(id);
-  std::size_t bytes = group.board.bytes();
+  std::size_t bytes = group.status_page.bytes();
   for (const auto& [number, sending] : group.senders) bytes += sending.memory.bytes();
   return bytes;
 }
@@ -198,14 +199,14 @@ bool Peer::drain() {
 }
 
 // What comes for a group that is not here is for one that this rank has left, or for one that it
-// has not made yet, which begins with the board. The id does not tell which, since threads that
-// split communicators at the same time make their groups in any order.
+// has not made yet, which begins with the status page. The id does not tell which, since threads
+// that split communicators at the same time make their groups in any order.
 void Peer::sort(const HandOver& offer, const Fd& memory) {
   if (const auto group = groups_.find(offer.group); group != groups_.end())
     take(group->second, offer, memory);
   else if (offer.number == kLeave)
     ended_.erase(offer.group);
-  else if (offer.number == kBoard && !ended_.contains(offer.group))
+  else if (offer.number == kStatusPage && !ended_.contains(offer.group))
     take(early_group(offer.group), offer, memory);
 }
 
@@ -223,26 +224,26 @@ void Peer::take(Group& group, const HandOver& offer, const Fd& memory) {
     group.left = true;
     return;
   }
-  if (offer.number == kBoard) {
-    if (offer.bytes != sizeof(Board) || group.board.data() != nullptr) refuse_offer();
-    group.board = map_received(memory, sizeof(Board), Access::read,
-                               fmt::format("the board of rank {}", rank_));
+  if (offer.number == kStatusPage) {
+    if (offer.bytes != sizeof(StatusPage) || group.status_page.data() != nullptr) refuse_offer();
+    group.status_page = map_received(memory, sizeof(StatusPage), Access::read,
+                                     fmt::format("the board of rank {}", rank_));
     return;
   }
   if (offer.number == kLend) return borrow(group, offer, memory);
   if (offer.number == kTakeBack)
     return group.borrowed.remove(static_cast<std::uint32_t>(offer.segment));
   Receiving& receiving = group.receivers[offer.number];
-  if (receiving.channel->attached() || group.board.data() == nullptr) refuse_offer();
+  if (receiving.channel->attached() || group.status_page.data() == nullptr) refuse_offer();
   check_size(group, offer.bytes);
   receiving.memory = map_received(
       memory, RingMemory::bytes(offer.bytes), Access::write,
       fmt::format("ring {} from rank {} to rank {}", offer.number, rank_, context_.rank));
   auto* ring = static_cast<RingMemory*>(receiving.memory.data());
   receiving.channel->attach(ring, offer.bytes, bell(offer.group), offer.number,
-                            {&group.rings, &group.borrowed, group.lent, board(offer.group),
+                            {&group.rings, &group.borrowed, group.lent, status_page(offer.group),
                              all_memory(*ring) ? &memory_ : nullptr});
-  tell_all();
+  notify_all_groups();
 }
 
 // Whether all of the peer's memory can be read: `ring`, for one, is there, too.
@@ -284,18 +285,18 @@ void Peer::end(std::string why) {
   link_.socket.reset();  // the process is still asked by who reads its memory
   waiting_.clear();
   ended_.clear();
-  tell_all();
+  notify_all_groups();
 }
 
 // Wakes the sleeping threads of all communicators of this process. They share their connections, so
 // that news which one thread has taken from a socket wakes no other thread.
-void Peer::tell_all() const {
+void Peer::notify_all_groups() const {
   if (context_.doorbell != nullptr) context_.doorbell->ring();
 }
 
-// The board comes first: who closed in good order and then ended is closed, not lost.
+// The status page comes first: who closed in good order and then ended is closed, not lost.
 PeerStatus Peer::status(std::uint32_t id) const {
-  PeerStatus status = status_on(*board(id));
+  PeerStatus status = status_on(*status_page(id));
   status.gone = !why_lost_.empty();
   if (status.state == PeerStatus::State::alive && status.gone) {
     status.state = PeerStatus::State::lost;

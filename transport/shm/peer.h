@@ -1,5 +1,5 @@
 // One peer after the handshake: its bell, its end, and for each communicator that this rank shares
-// with it a board and rings.
+// with it a status page and rings.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +18,14 @@ namespace tutti::shm {
 
 /// One thread at a time (Endpoint's lock); channels belong to their communicator's.
 ///
-/// Rings are made by their sender when first used, and handed over through the socket, as boards
-/// are. What the socket has no room for waits here until it has. A group is one communicator's
-/// part, known by its id: 0 for the one that made the connection, else Subset::id_with() this peer.
+/// Rings are made by their sender when first used, and handed over through the socket, as status
+/// pages are. What the socket has no room for waits here until it has. A group is one
+/// communicator's part, known by its id: 0 for the one that made the connection, else
+/// Subset::id_with() this peer.
 ///
-/// When one of the two ranks makes a group before the other, the board that it hands over is kept
-/// until the other makes it, too. The rank that leaves a group first says so, and drops what still
-/// comes for it until the other rank has left as well.
+/// When one of the two ranks makes a group before the other, the status page that it hands over is
+/// kept until the other makes it, too. The rank that leaves a group first says so, and drops what
+/// still comes for it until the other rank has left as well.
 class Peer {
  public:
   /// What `epoll` says of this peer carries event_tag(): `rank` and which of the two it is.
@@ -37,11 +38,11 @@ class Peer {
   Peer(const TransportContext& context, int rank, Link link, const Fd& epoll,
        const Segments& segments);
 
-  /// Adds group `id`, whose board here is `board`. What the peer has handed over already is taken
-  /// up.
-  /// `segments`: that this rank lends; they outlive the group.
-  void add_group(std::uint32_t id, const Subset& subset, const Fd& board, const Segments& segments);
-  /// Frees the group's board and rings; the peer keeps its own view of them.
+  /// Adds group `id`, whose status page here is `status_page`. What the peer has handed over
+  /// already is taken up. `segments`: that this rank lends; they outlive the group.
+  void add_group(std::uint32_t id, const Subset& subset, const Fd& status_page,
+                 const Segments& segments);
+  /// Frees the group's status page and rings; the peer keeps its own view of them.
   void remove_group(std::uint32_t id) noexcept;
   /// Removes the group for good: tells the peer, and drops what it still hands over for the group.
   void leave_group(std::uint32_t id) noexcept;
@@ -53,9 +54,9 @@ class Peer {
   void lend(std::uint32_t id, std::uint32_t segment, std::size_t bytes, const Fd& memory);
   void take_back(std::uint32_t id, std::uint32_t segment);
 
-  /// The peer's board in group `id`; null: not here yet.
-  const Board* board(std::uint32_t id) const;
-  /// How to wake the peer in group `id`, once its board is here.
+  /// The peer's status page in group `id`; null: not here yet.
+  const StatusPage* status_page(std::uint32_t id) const;
+  /// How to wake the peer in group `id`, once its status page is here.
   PeerBell bell(std::uint32_t id) const;
   std::size_t memory_bytes(std::uint32_t id) const;
 
@@ -68,7 +69,7 @@ class Peer {
   bool flush(std::uint32_t id);
   const Fd& socket() const noexcept { return link_.socket; }
 
-  /// In group `id`, whose board is here.
+  /// In group `id`, whose status page is here.
   PeerStatus status(std::uint32_t id) const;
   /// Why the connection has ended; empty: it has not.
   const std::string& why_lost() const noexcept { return why_lost_; }
@@ -94,7 +95,7 @@ class Peer {
     std::size_t data_bytes = 0;  // 0: this rank has not made it yet, the peer has
     std::size_t max_message_bytes = 0;
     bool left = false;  // The peer has left, so nothing more comes for the group.
-    Mapping board;
+    Mapping status_page;
     const Segments* lent = nullptr;      // by this rank
     Segments borrowed;                   // from the peer
     SendRings rings;                     // of `senders`
@@ -113,7 +114,7 @@ class Peer {
   void check_size(const Group& group, std::size_t data_bytes) const;
   [[noreturn]] void refuse_offer() const;
   void end(std::string why);
-  void tell_all() const;
+  void notify_all_groups() const;
 
   const TransportContext context_;
   const int rank_;

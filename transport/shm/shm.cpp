@@ -39,15 +39,15 @@ class ShmTransport final : public Transport {
       : context_(context),
         endpoint_(std::move(endpoint)),
         subset_(std::move(subset)),
-        board_memory_(make_memory(sizeof(Board), Access::read,
-                                  fmt::format("the board of rank {}", subset_.rank))),
-        board_(new (board_memory_.mapping.data()) Board()) {
+        status_page_memory_(make_memory(sizeof(StatusPage), Access::read,
+                                        fmt::format("the board of rank {}", subset_.rank))),
+        status_page_(new (status_page_memory_.mapping.data()) StatusPage()) {
     assert(context.clock != nullptr);
     assert(subset_.max_message_bytes <= SendRing::max_message_bytes(subset_.data_bytes));
   }
 
-  // In a forked child this frees the child's copies of descriptors and mappings, no more: boards,
-  // bells and sockets stay the parent's (see close()).
+  // In a forked child this frees the child's copies of descriptors and mappings, no more: status
+  // pages, bells and sockets stay the parent's (see close()).
   ~ShmTransport() override {
     close();
     if (!connected_) return;
@@ -84,9 +84,9 @@ class ShmTransport final : public Transport {
   int wait_fd() const override { return endpoint_->wait_fd(); }
 
   PeerStatus status(int peer) override;
-  Board& own_board() override { return *board_; }
-  const Board* board(int peer) override {
-    return peer == subset_.rank ? board_ : boards_[static_cast<std::size_t>(peer)];
+  StatusPage& own_status_page() override { return *status_page_; }
+  const StatusPage* status_page(int peer) override {
+    return peer == subset_.rank ? status_page_ : status_pages_[static_cast<std::size_t>(peer)];
   }
   void wake(int peer) override { bells_[static_cast<std::size_t>(peer)].after_store(); }
 
@@ -120,7 +120,7 @@ class ShmTransport final : public Transport {
   int size() const noexcept { return static_cast<int>(subset_.members.size()); }
   void join_endpoint(std::span<const std::string> addresses, TimePoint deadline);
   void join_group(TimePoint deadline);
-  std::vector<int> missing_boards();
+  std::vector<int> missing_status_pages();
   std::vector<Address> parse(std::span<const std::string> addresses) const;
 
   const TransportContext context_;  // of the endpoint's first communicator
@@ -129,12 +129,12 @@ class ShmTransport final : public Transport {
   const pid_t owner_ = getpid();
   Address address_;
   Fd listener_;  // until connected
-  Memory board_memory_;
-  Board* const board_;
+  Memory status_page_memory_;
+  StatusPage* const status_page_;
   Segments segments_;
   bool connected_ = false;
-  std::vector<const Board*> boards_;  // by peer, once connected
-  std::vector<PeerBell> bells_;       // by peer, once connected
+  std::vector<const StatusPage*> status_pages_;  // by peer, once connected
+  std::vector<PeerBell> bells_;                  // by peer, once connected
 };
 
 std::vector<Address> ShmTransport::parse(std::span<const std::string> addresses) const {
@@ -166,11 +166,11 @@ void ShmTransport::connect(std::span<const std::string> addresses, TimePoint dea
     join_endpoint(addresses, deadline);
   else
     join_group(deadline);
-  board_memory_.fd.reset();
-  boards_.resize(subset_.members.size());
+  status_page_memory_.fd.reset();
+  status_pages_.resize(subset_.members.size());
   bells_.resize(subset_.members.size());
   for_each_peer([&](int rank, const Peer& peer) {
-    boards_[rank] = peer.board(subset_.id_with(rank));
+    status_pages_[rank] = peer.status_page(subset_.id_with(rank));
     bells_[rank] = peer.bell(subset_.id_with(rank));
   });
 }
@@ -178,12 +178,12 @@ void ShmTransport::connect(std::span<const std::string> addresses, TimePoint dea
 void ShmTransport::join_endpoint(std::span<const std::string> addresses, TimePoint deadline) {
   assert(listener_);
   const std::vector<Address> parsed = parse(addresses);
-  // Each peer takes a socket, its doorbell, its process, and its board until all have joined.
+  // Each peer takes a socket, its doorbell, its process, and its status page until all have joined.
   const auto peers = static_cast<std::size_t>(size() - 1);
   need_descriptors(4 * peers + kOtherDescriptors, 3 * peers,
                    fmt::format("rank {} of {}", subset_.rank, size()),
                    "to join the others over shared memory");
-  std::vector<Link> links = Join(context_, parsed, listener_, board_memory_.fd).run(deadline);
+  std::vector<Link> links = Join(context_, parsed, listener_, status_page_memory_.fd).run(deadline);
   listener_.reset();
   for (int rank = 0; rank < size(); ++rank)
     if (rank != subset_.rank)
@@ -195,9 +195,9 @@ void ShmTransport::join_group(TimePoint deadline) {
   constexpr int kLookAgainMs = 10;
   connected_ = true;
   for_each_peer([&](int rank, Peer& peer) {
-    peer.add_group(subset_.id_with(rank), subset_, board_memory_.fd, segments_);
+    peer.add_group(subset_.id_with(rank), subset_, status_page_memory_.fd, segments_);
   });
-  for (auto missing = missing_boards(); !missing.empty(); missing = missing_boards()) {
+  for (auto missing = missing_status_pages(); !missing.empty(); missing = missing_status_pages()) {
     const int peer = missing.front();
     if (const std::string why = with(peer, [](Peer& p) { return p.why_lost(); }); !why.empty())
       throw Error(ErrorKind::peer_lost,
@@ -213,21 +213,21 @@ void ShmTransport::join_group(TimePoint deadline) {
   }
 }
 
-std::vector<int> ShmTransport::missing_boards() {
+std::vector<int> ShmTransport::missing_status_pages() {
   std::vector<int> missing;
   for_each_peer([&](int rank, const Peer& peer) {
-    if (peer.board(subset_.id_with(rank)) == nullptr) missing.push_back(rank);
+    if (peer.status_page(subset_.id_with(rank)) == nullptr) missing.push_back(rank);
   });
   return missing;
 }
 
 PeerStatus ShmTransport::status(int peer) {
-  if (peer == subset_.rank) return status_on(*board_);
+  if (peer == subset_.rank) return status_on(*status_page_);
   return with(peer, [&](const Peer& p) { return p.status(subset_.id_with(peer)); });
 }
 
 std::size_t ShmTransport::memory_bytes() const {
-  std::size_t bytes = board_memory_.mapping.bytes();
+  std::size_t bytes = status_page_memory_.mapping.bytes();
   if (connected_)
     for_each_peer(
         [&](int rank, const Peer& peer) { bytes += peer.memory_bytes(subset_.id_with(rank)); });
@@ -246,7 +246,7 @@ std::optional<Lent> ShmTransport::lend(std::size_t bytes) {
 }
 
 void ShmTransport::close() noexcept {
-  if (getpid() != owner_ || !board_->close() || !connected_) return;
+  if (getpid() != owner_ || !status_page_->close() || !connected_) return;
   const auto deadline = std::chrono::steady_clock::now() + kGoodbye;
   for (int peer = 0; peer < size(); ++peer) {
     if (peer == subset_.rank) continue;
@@ -268,7 +268,7 @@ void ShmTransport::close() noexcept {
 
 std::string why_not(const TransportContext&) {
   try {
-    make_memory(sizeof(Board), Access::read, "a first try");
+    make_memory(sizeof(StatusPage), Access::read, "a first try");
   } catch (const Error& error) {
     return error.what();
   }

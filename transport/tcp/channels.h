@@ -21,15 +21,15 @@ namespace tutti::tcp {
 class Connection;
 
 /// The most messages of a channel, of any size, that the receiver has not released: with 64 KiB
-/// each, what 300 Mb/s and 100 ms there and back have on their way. A receiver takes memory for as
+/// each, what 300 Mb/s and 100 ms round trip have on their way. A receiver takes memory for as
 /// many as come, so that all can be taken in: a channel that nobody reads stops no other one of its
 /// connection.
 inline constexpr std::uint32_t kWindow = 64;
-/// Of these a sender uses so many where the way there and back takes so long. 8 of 64 KiB are
+/// Of these a sender uses so many where the way round trip takes so long. 8 of 64 KiB are
 /// enough for 4 Gb/s and 1 ms, and stay in the caches: between two machines in a box 64 take 14 ms
 /// for an all_reduce of 16 MiB, 8 take 7.4.
-constexpr std::uint32_t window_for(std::chrono::microseconds there_and_back) noexcept {
-  return rendezvous::is_short(there_and_back) ? 8 : kWindow;
+constexpr std::uint32_t window_for(std::chrono::microseconds round_trip_time) noexcept {
+  return rendezvous::is_short(round_trip_time) ? 8 : kWindow;
 }
 /// Releases are told in such numbers, or with the next message the other way: so a sender always
 /// has half a window at least beyond what has been released.

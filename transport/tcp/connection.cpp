@@ -26,7 +26,7 @@ constexpr std::size_t kMostPieces = 64;  // of one write
 constexpr int kMostChannel = 1 << 20;
 // How many others come for something behind a message before it is brought to where they can pass.
 constexpr int kPatience = 4;
-constexpr std::chrono::milliseconds kFreshFor{2}, kRecentFor{1500};  // a board
+constexpr std::chrono::milliseconds kFreshFor{2}, kRecentFor{1500};  // a status page
 constexpr std::chrono::seconds kLookEvery{1};
 // What a process has sent before it ended, and the kernel still sends, does not pause for so long.
 constexpr std::chrono::milliseconds kLastWords{200};
@@ -43,7 +43,7 @@ Connection::Connection(Endpoint& endpoint, const Clock& clock, Stream stream, bo
     : endpoint_(endpoint),
       clock_(clock),
       stream_(std::move(stream)),
-      window_(window_for(rendezvous::there_and_back(socket()))),
+      window_(window_for(rendezvous::round_trip_time(socket()))),
       checksum_(checksum),
       inbox_(kInboxBytes) {}
 
@@ -205,7 +205,7 @@ Group* Connection::find(std::uint32_t id) {
 }
 
 // Of an unknown group: of a communicator that has gone here, or is not here yet (which asks for the
-// peer's board when it is).
+// peer's status page when it is).
 void Connection::begin(const Frame& frame) {
   if (checksum_ && frame.check != check_of(frame))
     return end("the head of a message does not fit its checksum", End::corrupt);
@@ -215,7 +215,7 @@ void Connection::begin(const Frame& frame) {
     if (frame.channel < 0 || frame.channel > kMostChannel ||
         !group->channel(frame.channel).sender.credit(frame.credits))
       return end("it gives back room that nobody had taken: is it damaged?");
-    tell(*group);
+    notify(*group);
   }
   switch (frame.kind) {
     case FrameKind::message:
@@ -224,13 +224,13 @@ void Connection::begin(const Frame& frame) {
     case FrameKind::credit:
       if (payload_.left == 0) return;
       break;
-    case FrameKind::board:
-      if (payload_.left != kBoardBytes) break;
-      if (group != nullptr) payload_.begin = board_in_.data();
+    case FrameKind::status_page:
+      if (payload_.left != kStatusPageBytes) break;
+      if (group != nullptr) payload_.begin = status_page_in_.data();
       return;
-    case FrameKind::board_request:
+    case FrameKind::status_page_request:
       if (payload_.left != 0) break;
-      if (group != nullptr) send_board(*group);
+      if (group != nullptr) send_status_page(*group);
       return;
     case FrameKind::open: break;
   }
@@ -249,7 +249,7 @@ void Connection::begin_message(const Frame& frame, Group& group) {
     return end("it sent more messages than there was room for");
   if (payload_.left > inbox_end_ - inbox_begin_) {
     payload_.waits = true;
-    return tell(group);
+    return notify(group);
   }
   place(nullptr);
 }
@@ -286,24 +286,24 @@ void Connection::finish_payload() {
     if (payload_.channel != nullptr) {
       payload_.channel->complete(payload_.begin);
     } else {
-      write_board(payload_.group->board, board_in_);
+      write_status_page(payload_.group->status_page, status_page_in_);
       payload_.group->heard_at = clock_.now();
       payload_.group->asked = false;
     }
-    tell(*payload_.group);
+    notify(*payload_.group);
   }
   payload_ = {};
 }
 
 // Those of the communicator who sleep: what woke this thread may be theirs.
-void Connection::tell(const Group& group) {
-  if (group.context.board->sleepers.load(std::memory_order_seq_cst) > 0 &&
+void Connection::notify(const Group& group) {
+  if (group.context.status_page->sleepers.load(std::memory_order_seq_cst) > 0 &&
       group.context.doorbell_fd >= 0)
     eventfd_write(group.context.doorbell_fd, 1);
 }
 
-void Connection::tell_all() const {
-  for (const auto& [id, group] : groups_) tell(*group);
+void Connection::notify_all_groups() const {
+  for (const auto& [id, group] : groups_) notify(*group);
 }
 
 // What this rank has to say about corrupt bytes still goes out.
@@ -316,7 +316,7 @@ void Connection::end(std::string why, End how) {
   write_queue();  // drops it
   if (is_armed()) endpoint_.forget(*this);
   armed_.store(true, std::memory_order_relaxed);  // for good: there is nothing to be read
-  tell_all();
+  notify_all_groups();
 }
 
 void Connection::look_whether_alive() {
@@ -391,42 +391,42 @@ void Connection::put_lent(const Frame& frame, const std::byte* data, TcpSendChan
   send(std::move(unsent));
 }
 
-void Connection::put_board(const Group& group) {
+void Connection::put_status_page(const Group& group) {
   const std::lock_guard lock(mutex_);
-  send_board(group);
+  send_status_page(group);
 }
 
-void Connection::send_board(const Group& group) {
-  const BoardBytes board = read_board(*group.context.board);
+void Connection::send_status_page(const Group& group) {
+  const StatusPageBytes status_page = read_status_page(*group.context.status_page);
   Unsent unsent;
-  unsent.frame.kind = FrameKind::board;
+  unsent.frame.kind = FrameKind::status_page;
   unsent.frame.group = group.id;
-  unsent.frame.header.length = static_cast<std::uint32_t>(board.size());
-  seal(unsent.frame, board.data());
-  unsent.data = board.data();
-  unsent.bytes = board.size();
+  unsent.frame.header.length = static_cast<std::uint32_t>(status_page.size());
+  seal(unsent.frame, status_page.data());
+  unsent.data = status_page.data();
+  unsent.bytes = status_page.size();
   send(std::move(unsent), true);
 }
 
 // The last that it said is for ever.
 bool Connection::heard_within(const Group& group, Nanoseconds age) const {
   const bool final =
-      group.board.state.load(std::memory_order_relaxed) != BoardState::open || ended();
+      group.status_page.state.load(std::memory_order_relaxed) != StatusPageState::open || ended();
   return group.heard_at && (final || clock_.now() < *group.heard_at + age);
 }
 
-const Board* Connection::recent_board(Group& group) {
+const StatusPage* Connection::recent_status_page(Group& group) {
   const std::lock_guard lock(mutex_);
-  return heard_within(group, kRecentFor) ? &group.board : nullptr;
+  return heard_within(group, kRecentFor) ? &group.status_page : nullptr;
 }
 
-const Board* Connection::board(Group& group) {
+const StatusPage* Connection::status_page(Group& group) {
   const std::lock_guard lock(mutex_);
-  if (heard_within(group, kFreshFor)) return &group.board;
+  if (heard_within(group, kFreshFor)) return &group.status_page;
   if (!group.asked) {
     group.asked = true;
     Unsent unsent;
-    unsent.frame.kind = FrameKind::board_request;
+    unsent.frame.kind = FrameKind::status_page_request;
     unsent.frame.group = group.id;
     seal(unsent.frame, nullptr);
     send(std::move(unsent));
@@ -491,7 +491,7 @@ void Connection::write_queue() {
     while (head_ < unsent_.size()) drop_written(unsent_[head_].size() - head_written_);
   set_unsent();
   // Who sleeps until something has left may not be who writes it.
-  if (unsent_.size() - head_ < queued || has_unsent() != had_unsent) tell_all();
+  if (unsent_.size() - head_ < queued || has_unsent() != had_unsent) notify_all_groups();
 }
 
 void Connection::drop_written(std::size_t bytes) {

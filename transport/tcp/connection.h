@@ -84,13 +84,13 @@ class Connection {
   void put_message(std::span<const std::byte> bytes, TcpSendChannel& channel);
   /// The same, of a message that lies in the program's memory until it has gone.
   void put_lent(const Frame& frame, const std::byte* data, TcpSendChannel& channel);
-  void put_board(const Group& group);
-  /// The peer's board in the group; null: not fresh enough, and asked for.
-  const Board* board(Group& group);
+  void put_status_page(const Group& group);
+  /// The peer's status page in the group; null: not fresh enough, and asked for.
+  const StatusPage* status_page(Group& group);
   /// As it last came; null: too long ago.
-  const Board* recent_board(Group& group);
+  const StatusPage* recent_status_page(Group& group);
   /// Whether it has ever come.
-  bool has_board(const Group& group) {
+  bool has_status_page(const Group& group) {
     const std::lock_guard lock(mutex_);
     return group.heard_at.has_value();
   }
@@ -159,14 +159,14 @@ class Connection {
   void place(std::byte* to);
   void finish_payload();
   Group* find(std::uint32_t id);
-  static void tell(const Group& group);
-  void tell_all() const;
+  static void notify(const Group& group);
+  void notify_all_groups() const;
   void send(Unsent unsent, bool passing = false);
   std::size_t write_now(std::span<const iovec> pieces);
   bool all_written() const { return head_ == unsent_.size() && stream_.unsent_bytes() == 0; }
   void write_queue();
   void drop_written(std::size_t bytes);
-  void send_board(const Group& group);
+  void send_status_page(const Group& group);
   bool heard_within(const Group& group, Nanoseconds age) const;
   void set_unsent();
   void end(std::string why, End how = End::lost);
@@ -183,7 +183,7 @@ class Connection {
   std::vector<std::byte> inbox_;  // frames and small payloads come in here
   std::size_t inbox_begin_ = 0, inbox_end_ = 0;
   Payload payload_;
-  BoardBytes board_in_{};
+  StatusPageBytes status_page_in_{};
 
   std::vector<Unsent> unsent_;  // from head_ on, the oldest first
   std::size_t head_ = 0;

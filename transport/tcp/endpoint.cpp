@@ -20,7 +20,7 @@ namespace {
 
 // Without anything arriving: a packet was lost three times; and at all.
 constexpr std::chrono::seconds kLinger{2}, kLongestLinger{60};
-constexpr std::chrono::milliseconds kAttendedFor{100};
+constexpr std::chrono::milliseconds kBackgroundProgressPause{100};
 
 Fd make_epoll() {
   Fd epoll(epoll_create1(EPOLL_CLOEXEC));
@@ -98,10 +98,11 @@ void Endpoint::progress() {
   }
 }
 
-void Endpoint::attend() {
+void Endpoint::background_progress() {
   const TimePoint now = clock_.now();
-  if (now < attended_at_.load(std::memory_order_relaxed) + kAttendedFor) return;
-  attended_at_.store(now, std::memory_order_relaxed);
+  if (now < background_progress_at_.load(std::memory_order_relaxed) + kBackgroundProgressPause)
+    return;
+  background_progress_at_.store(now, std::memory_order_relaxed);
   progress();
 }
 

@@ -34,7 +34,7 @@ class Endpoint {
   /// Reads and writes what can be read and written.
   void progress();
   /// As progress(), once for all communicators that say so at about the same time.
-  void attend();
+  void background_progress();
   /// Between arm() and disarm(): readable when progress() would find something.
   int wait_fd() const noexcept { return epoll_.get(); }
   void arm();
@@ -62,7 +62,7 @@ class Endpoint {
   std::optional<Lifelines> lifelines_;
   std::atomic<int> unsent_{0};  // connections
   std::atomic<int> sleepers_{0};
-  std::atomic<TimePoint> attended_at_{};
+  std::atomic<TimePoint> background_progress_at_{};
 };
 
 }  // namespace tutti::tcp

@@ -9,11 +9,11 @@
 namespace tutti::tcp {
 
 enum class FrameKind : std::uint16_t {
-  open = 1,       ///< The initiator's first: it stays with this connection; `channel` is its Use.
-  message,        ///< Of a channel; `header.length` payload bytes follow.
-  credit,         ///< Nothing but its credits.
-  board,          ///< The sender's board in the group, less its first word.
-  board_request,  ///< Wants the peer's.
+  open = 1,     ///< The initiator's first: it stays with this connection; `channel` is its Use.
+  message,      ///< Of a channel; `header.length` payload bytes follow.
+  credit,       ///< Nothing but its credits.
+  status_page,  ///< The sender's status page in the group, less its first word.
+  status_page_request,  ///< Wants the peer's.
 };
 
 /// What a connection is for.

@@ -7,28 +7,29 @@ namespace tutti::tcp {
 namespace {
 
 using Word = std::uint32_t;
-constexpr std::size_t kWords = kBoardBytes / sizeof(Word);
-static_assert(kBoardBytes % sizeof(Word) == 0 && kBoardSkip == sizeof(Word));
+constexpr std::size_t kWords = kStatusPageBytes / sizeof(Word);
+static_assert(kStatusPageBytes % sizeof(Word) == 0 && kStatusPageSkip == sizeof(Word));
 
-// All of a board's fields are atomic words, or are read only where one of them says so.
-Word* words_of(const Board& board) {
-  auto* bytes = reinterpret_cast<std::byte*>(const_cast<Board*>(&board));
-  return reinterpret_cast<Word*>(bytes + kBoardSkip);
+// All of a status page's fields are atomic words, or are read only where one of them says so.
+Word* words_of(const StatusPage& status_page) {
+  auto* bytes = reinterpret_cast<std::byte*>(const_cast<StatusPage*>(&status_page));
+  return reinterpret_cast<Word*>(bytes + kStatusPageSkip);
 }
 
 }  // namespace
 
-BoardBytes read_board(const Board& board) {
-  BoardBytes bytes;
-  Word* const words = words_of(board);
+StatusPageBytes read_status_page(const StatusPage& status_page) {
+  StatusPageBytes bytes;
+  Word* const words = words_of(status_page);
   for (std::size_t i = 0; i < kWords; ++i) {  // the state first: what it says of the rest is there
     const Word word = std::atomic_ref(words[i]).load(std::memory_order_acquire);
     std::memcpy(bytes.data() + i * sizeof word, &word, sizeof word);
   }
-  const auto* const begin = reinterpret_cast<const std::byte*>(&board);
-  for (const Board::Call& call : board.calls) {  // one that was overwritten meanwhile is none
+  const auto* const begin = reinterpret_cast<const std::byte*>(&status_page);
+  for (const StatusPage::Call& call :
+       status_page.calls) {  // one that was overwritten meanwhile is none
     const auto at = static_cast<std::size_t>(
-        reinterpret_cast<const std::byte*>(&call.number_plus_one) - begin - kBoardSkip);
+        reinterpret_cast<const std::byte*>(&call.number_plus_one) - begin - kStatusPageSkip);
     std::uint64_t number = call.number_plus_one.load(std::memory_order_acquire);
     if (std::memcmp(bytes.data() + at, &number, sizeof number) == 0) continue;
     number = 0;
@@ -37,8 +38,8 @@ BoardBytes read_board(const Board& board) {
   return bytes;
 }
 
-void write_board(Board& board, const BoardBytes& bytes) {
-  Word* const words = words_of(board);
+void write_status_page(StatusPage& status_page, const StatusPageBytes& bytes) {
+  Word* const words = words_of(status_page);
   for (std::size_t i = kWords; i-- > 0;) {  // the state last
     Word word = 0;
     std::memcpy(&word, bytes.data() + i * sizeof word, sizeof word);

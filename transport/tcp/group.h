@@ -1,4 +1,5 @@
-// One communicator's part of one connection: its channels, and what is known of the peer's board.
+// One communicator's part of one connection: its channels, and what is known of the peer's status
+// page.
 #pragma once
 
 #include <array>
@@ -9,7 +10,7 @@
 #include <optional>
 
 #include "common/clock.h"
-#include "transport/board.h"
+#include "transport/status_page.h"
 #include "transport/tcp/channels.h"
 
 namespace tutti::tcp {
@@ -17,8 +18,8 @@ namespace tutti::tcp {
 /// What the groups of one communicator have in common. Outlives them.
 struct GroupContext {
   std::size_t max_message_bytes = 0;
-  Board* board = nullptr;  ///< This rank's.
-  int doorbell_fd = -1;    ///< To wake those of this communicator who sleep; -1: nobody does.
+  StatusPage* status_page = nullptr;  ///< This rank's.
+  int doorbell_fd = -1;  ///< To wake those of this communicator who sleep; -1: nobody does.
 };
 
 /// Under its connection's lock, but for the channels' own functions and `gone`.
@@ -43,7 +44,7 @@ struct Group {
   const GroupContext& context;
   const std::uint32_t id;  ///< Subset::id_with() of the peer.
   std::map<int, std::unique_ptr<Channel>> channels;
-  Board board{};                      ///< The peer's, as it last came.
+  StatusPage status_page{};           ///< The peer's, as it last came.
   std::optional<TimePoint> heard_at;  ///< When that was; none: never.
   bool asked = false;                 ///< For a newer one.
 
@@ -51,14 +52,15 @@ struct Group {
   Connection& connection_;
 };
 
-/// What a board is on the wire: all but its first word, since who sleeps is the owner's business.
-inline constexpr std::size_t kBoardSkip = sizeof(Board::sleepers);
-inline constexpr std::size_t kBoardBytes = sizeof(Board) - kBoardSkip;
-using BoardBytes = std::array<std::byte, kBoardBytes>;
+/// What a status page is on the wire: all but its first word, since who sleeps is the owner's
+/// business.
+inline constexpr std::size_t kStatusPageSkip = sizeof(StatusPage::sleepers);
+inline constexpr std::size_t kStatusPageBytes = sizeof(StatusPage) - kStatusPageSkip;
+using StatusPageBytes = std::array<std::byte, kStatusPageBytes>;
 
-/// What others see of `board` at this moment; its owner may be writing to it.
-BoardBytes read_board(const Board& board);
+/// What others see of `status_page` at this moment; its owner may be writing to it.
+StatusPageBytes read_status_page(const StatusPage& status_page);
 /// The other way; others may be reading it.
-void write_board(Board& board, const BoardBytes& bytes);
+void write_status_page(StatusPage& status_page, const StatusPageBytes& bytes);
 
 }  // namespace tutti::tcp

@@ -159,7 +159,7 @@ bool Join::connected(Caller& caller, TimePoint now) {
   }
   caller.connected = true;
   caller.give_up = now + kGreetingLimit;
-  rendezvous::tune_data(fd, rendezvous::there_and_back(fd));
+  rendezvous::tune_data(fd, rendezvous::round_trip_time(fd));
   caller.proof.emplace(
       secret_,
       Claim{Claim::Purpose::data, static_cast<std::uint32_t>(context_.rank),
@@ -259,7 +259,7 @@ void Join::accept_some(TimePoint now) {
     const bool full =
         strangers_.size() == kStrangers + joined_.data.size() + joined_.lifelines.size();
     if (full && !make_room()) return;
-    rendezvous::tune_data(socket.get(), rendezvous::there_and_back(socket.get()));
+    rendezvous::tune_data(socket.get(), rendezvous::round_trip_time(socket.get()));
     strangers_.push_back({Greeting(std::move(socket)),
                           AuthAcceptor(secret_, claim, *context_.random), now + kGreetingLimit});
   }

@@ -48,9 +48,9 @@ class TcpTransport final : public Transport {
       : context_(context),
         endpoint_(std::move(endpoint)),
         subset_(std::move(subset)),
-        own_board_(subset_.board != nullptr ? nullptr : std::make_unique<Board>()),
-        board_(subset_.board != nullptr ? *subset_.board : *own_board_),
-        group_{subset_.max_message_bytes, &board_,
+        own_status_page_(subset_.status_page != nullptr ? nullptr : std::make_unique<StatusPage>()),
+        status_page_(subset_.status_page != nullptr ? *subset_.status_page : *own_status_page_),
+        group_{subset_.max_message_bytes, &status_page_,
                context.doorbell != nullptr ? context.doorbell->fd() : -1} {}
 
   ~TcpTransport() override {
@@ -83,22 +83,22 @@ class TcpTransport final : public Transport {
   int wait_fd() const override { return endpoint_->wait_fd(); }
 
   PeerStatus status(int peer) override;
-  Board& own_board() override { return board_; }
-  const Board* board(int peer) override {
-    return peer == subset_.rank ? &board_ : connection(peer).board(group(peer));
+  StatusPage& own_status_page() override { return status_page_; }
+  const StatusPage* status_page(int peer) override {
+    return peer == subset_.rank ? &status_page_ : connection(peer).status_page(group(peer));
   }
-  const Board* recent_board(int peer) override {
-    return peer == subset_.rank ? &board_ : connection(peer).recent_board(group(peer));
+  const StatusPage* recent_status_page(int peer) override {
+    return peer == subset_.rank ? &status_page_ : connection(peer).recent_status_page(group(peer));
   }
-  bool attend() override {
-    endpoint_->attend();
+  bool background_progress() override {
+    endpoint_->background_progress();
     return true;
   }
   /// Whoever fails says so by this, and gives the program's memory back.
   void wake(int peer) override {
-    if (board_.state.load(std::memory_order_relaxed) != BoardState::open)
+    if (status_page_.state.load(std::memory_order_relaxed) != StatusPageState::open)
       connection(peer).let_go(group(peer));
-    connection(peer).put_board(group(peer));
+    connection(peer).put_status_page(group(peer));
   }
   bool takes_memory() const noexcept override { return true; }
 
@@ -113,7 +113,8 @@ class TcpTransport final : public Transport {
 
  private:
   static Subset whole(const TransportContext& context) {
-    Subset all{{}, context.rank, {}, context.data_bytes, context.max_message_bytes, context.board};
+    Subset all{
+        {}, context.rank, {}, context.data_bytes, context.max_message_bytes, context.status_page};
     all.members.resize(static_cast<std::size_t>(context.size));
     std::iota(all.members.begin(), all.members.end(), 0);
     return all;
@@ -133,7 +134,7 @@ class TcpTransport final : public Transport {
   std::vector<std::optional<Address>> parse(std::span<const std::string> addresses) const;
   Secret secret_for(const std::vector<std::optional<Address>>& peers) const;
   void join_endpoint(std::span<const std::string> addresses, TimePoint deadline);
-  void await_boards(TimePoint deadline);
+  void await_status_pages(TimePoint deadline);
 
   const TransportContext context_;  // of the endpoint's first communicator
   const std::shared_ptr<Endpoint> endpoint_;
@@ -141,8 +142,8 @@ class TcpTransport final : public Transport {
   const pid_t owner_ = getpid();
   Address address_;
   Fd listener_;  // until connected
-  const std::unique_ptr<Board> own_board_;
-  Board& board_;
+  const std::unique_ptr<StatusPage> own_status_page_;
+  StatusPage& status_page_;
   const GroupContext group_;
   std::vector<std::unique_ptr<Group>> groups_;  // by peer, once connected; null: not by this way
   bool closed_ = false;
@@ -223,20 +224,20 @@ void TcpTransport::connect(std::span<const std::string> addresses, TimePoint dea
         std::make_unique<Group>(*to, group_, subset_.id_with(peer));
     to->add(group(peer));
   }
-  if (!subset_.numbers.empty()) await_boards(deadline);
+  if (!subset_.numbers.empty()) await_status_pages(deadline);
 }
 
 // Each tells the others that it is here: who has told cannot be sent to too early.
-void TcpTransport::await_boards(TimePoint deadline) {
+void TcpTransport::await_status_pages(TimePoint deadline) {
   constexpr int kLookAgainMs = 10;
   for (int peer = 0; peer < size(); ++peer)
     if (peer != subset_.rank && is_connected(peer)) {
-      connection(peer).put_board(group(peer));
-      connection(peer).board(group(peer));
+      connection(peer).put_status_page(group(peer));
+      connection(peer).status_page(group(peer));
     }
   for (int peer = 0; peer < size(); ++peer) {
     if (peer == subset_.rank || !is_connected(peer)) continue;
-    for (; !connection(peer).has_board(group(peer)); progress()) {
+    for (; !connection(peer).has_status_page(group(peer)); progress()) {
       if (connection(peer).ended())
         throw Error(ErrorKind::peer_lost,
                     fmt::format("rank {} cannot join the new communicator: {}", peer,
@@ -252,8 +253,8 @@ void TcpTransport::await_boards(TimePoint deadline) {
 }
 
 PeerStatus TcpTransport::status(int peer) {
-  if (peer == subset_.rank) return status_on(board_);
-  PeerStatus said = status_on(group(peer).board);
+  if (peer == subset_.rank) return status_on(status_page_);
+  PeerStatus said = status_on(group(peer).status_page);
   if (!connection(peer).ended()) return said;
   said.gone = !connection(peer).corrupt();
   if (said.state == PeerStatus::State::alive) {
@@ -264,7 +265,7 @@ PeerStatus TcpTransport::status(int peer) {
 }
 
 std::size_t TcpTransport::memory_bytes() const {
-  std::size_t bytes = sizeof(Board);
+  std::size_t bytes = sizeof(StatusPage);
   for (std::size_t peer = 0; peer < groups_.size(); ++peer)
     if (groups_[peer] != nullptr)
       bytes += connection(static_cast<int>(peer)).memory_bytes(*groups_[peer]);
@@ -283,13 +284,13 @@ bool TcpTransport::all_left_of_groups() const {
 void TcpTransport::close() noexcept {
   if (closed_ || getpid() != owner_) return;
   closed_ = true;
-  board_.close();
+  status_page_.close();
   const auto deadline = std::chrono::steady_clock::now() + kGoodbye;
   for (std::size_t rank = 0; rank < groups_.size(); ++rank) {
     if (groups_[rank] == nullptr) continue;
     Connection& to = connection(static_cast<int>(rank));
     to.let_go(*groups_[rank]);
-    to.put_board(*groups_[rank]);
+    to.put_status_page(*groups_[rank]);
     while (!to.flush() && std::chrono::steady_clock::now() < deadline) {
       pollfd writable{to.socket(), POLLOUT, 0};
       ::poll(&writable, 1, 10);

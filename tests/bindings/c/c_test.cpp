@@ -358,9 +358,9 @@ TEST(CAbi, AThreadThatCalledNothingLearnsWhatEndedACommunicator) {
 
 TEST(CAbi, AStallIsLoggedAndAnAbortEndsTheCallThatAnotherThreadIsIn) {
   tuttiConfig_t config = quick();
-  std::atomic<bool> told = false;
+  std::atomic<bool> reported = false;
   config.stall_ms = 50;
-  config.log_context = &told;
+  config.log_context = &reported;
   config.log = [](tuttiLogLevel_t, const char* line, void* context) {
     EXPECT_THAT(line, HasSubstr("rank 1 has not called it"));
     static_cast<std::atomic<bool>*>(context)->store(true);
@@ -371,7 +371,7 @@ TEST(CAbi, AStallIsLoggedAndAnAbortEndsTheCallThatAnotherThreadIsIn) {
     EXPECT_EQ(tuttiBarrier(comms[0], nullptr, nullptr), tuttiErrorPeerLost);
     EXPECT_THAT(tuttiGetLastError(nullptr), HasSubstr("rank 0 aborted the communicator: enough"));
   });
-  while (!told) std::this_thread::yield();
+  while (!reported) std::this_thread::yield();
   EXPECT_EQ(tuttiCommAbort(comms[0], "enough"), tuttiSuccess);
   blocked.join();
   tuttiBarrier(comms[1], nullptr, nullptr);  // rank 0 had done its part, perhaps

@@ -16,7 +16,7 @@
 #include "collectives/planning/select.h"
 #include "processes.h"
 #include "ranks.h"
-#include "runtime/engine/crew.h"
+#include "runtime/engine/worker_pool.h"
 #include "threads.h"
 
 #include <fmt/format.h>
@@ -171,10 +171,10 @@ Config threaded(const char* transports, int threads) {
   return config;
 }
 
-class Crews : public testing::TestWithParam<const char*> {};
+class WorkerPools : public testing::TestWithParam<const char*> {};
 
 // With any number of threads the same bits, blocking or not.
-TEST_P(Crews, EveryLargeCallGivesTheSameBitsAsOneThreadDoes) {
+TEST_P(WorkerPools, EveryLargeCallGivesTheSameBitsAsOneThreadDoes) {
   std::vector<std::vector<float>> bits;
   for (const int threads : {1, 3}) {
     std::vector<float> result;
@@ -203,7 +203,7 @@ TEST_P(Crews, EveryLargeCallGivesTheSameBitsAsOneThreadDoes) {
   EXPECT_TRUE(bits[0] == bits[1]);
 }
 
-TEST_P(Crews, ARankThatNeverComesIsATimeoutAndTheBuffersAreFreeAfterwards) {
+TEST_P(WorkerPools, ARankThatNeverComesIsATimeoutAndTheBuffersAreFreeAfterwards) {
   std::atomic<bool> over = false;
   EXPECT_THAT(
       run_ranks(
@@ -220,10 +220,10 @@ TEST_P(Crews, ARankThatNeverComesIsATimeoutAndTheBuffersAreFreeAfterwards) {
       Each(IsEmpty()));
 }
 
-INSTANTIATE_TEST_SUITE_P(Over, Crews, testing::Values("local", "shm"),
+INSTANTIATE_TEST_SUITE_P(Over, WorkerPools, testing::Values("local", "shm"),
                          [](const auto& param) { return std::string(param.param); });
 
-TEST(CrewProcesses, AKilledRankEndsALargeCallInAllThreads) {
+TEST(WorkerPoolProcesses, AKilledRankEndsALargeCallInAllThreads) {
   const int port = unused_port();
   Processes ranks(2, [&](int rank) {
     set_environment(rank, 2, port);
@@ -237,7 +237,7 @@ TEST(CrewProcesses, AKilledRankEndsALargeCallInAllThreads) {
   EXPECT_THAT(ranks.outcome(0), AllOf(StartsWith("peer_lost: "), HasSubstr("rank 1 is lost")));
 }
 
-TEST(CrewProcesses, AForkedChildLetsTheThreadsBe) {
+TEST(WorkerPoolProcesses, AForkedChildLetsTheThreadsBe) {
   std::vector<Communicator> comms = Communicator::in_process(1, threaded("local", 3));
   std::vector<float> data(kLarge, 1), out(kLarge);
   comms[0].all_reduce(data.data(), out.data(), kLarge, DataType::f32, Op::sum);

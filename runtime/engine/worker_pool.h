@@ -15,15 +15,15 @@
 namespace tutti {
 
 /// Runs all stripes of a program but the first, which is its owner's own affair. Used by its
-/// owner's thread; each member has a thread of its own, asleep between calls, or the owner's where
+/// owner's thread; each worker has a thread of its own, asleep between calls, or the owner's where
 /// that is wished.
-class Crew {
+class WorkerPool {
  public:
-  /// `done` is called in a member's thread when it has ended its part.
-  explicit Crew(std::function<void()> done) : done_(std::move(done)) {}
-  ~Crew();
-  Crew(const Crew&) = delete;
-  Crew& operator=(const Crew&) = delete;
+  /// `done` is called in a worker's thread when it has ended its part.
+  explicit WorkerPool(std::function<void()> done) : done_(std::move(done)) {}
+  ~WorkerPool();
+  WorkerPool(const WorkerPool&) = delete;
+  WorkerPool& operator=(const WorkerPool&) = delete;
 
   /// As Execution::start() for each of bound.others. `in_threads`, as far as there can be any.
   void start(BoundProgram& bound, const CallBuffers& buffers, std::uint32_t operation,
@@ -38,7 +38,7 @@ class Crew {
   void forget() noexcept;
 
  private:
-  struct Member {
+  struct Worker {
     Execution execution;
     std::thread thread;
     std::atomic<std::uint32_t> calls{0};  // started
@@ -46,13 +46,13 @@ class Crew {
     std::exception_ptr thrown;  // read once through
   };
 
-  void live(Member& member) noexcept;
-  void work(Member& member) noexcept;
-  bool hire();
+  void live(Worker& worker) noexcept;
+  void work(Worker& worker) noexcept;
+  bool start_threads();
 
   const std::function<void()> done_;
-  std::vector<std::unique_ptr<Member>> members_;
-  std::size_t busy_ = 0;  // of members_, the first ones
+  std::vector<std::unique_ptr<Worker>> workers_;
+  std::size_t busy_ = 0;  // of workers_, the first ones
   bool in_threads_ = false;
   std::atomic<bool> stop_{false};
   std::atomic<bool> quit_{false};

@@ -16,12 +16,12 @@ namespace tutti {
 
 inline constexpr std::size_t kCacheLine = 64;
 
-enum class BoardState : std::uint32_t { open, failed, closed };
+enum class StatusPageState : std::uint32_t { open, failed, closed };
 
 /// One owner writes, any peer reads at any time. All fields are atomics on their own; a record is
 /// valid when its number reads the same before and after the rest (a sequence lock with the number
 /// as the sequence).
-struct Board {
+struct StatusPage {
   static constexpr std::size_t kCalls = 64;
   static constexpr std::size_t kFailureBytes = 1024;
 
@@ -37,7 +37,7 @@ struct Board {
 
   alignas(kCacheLine) std::atomic<std::uint32_t> sleepers;  ///< Threads of the owner asleep: peers
                                                             ///< ring after a post.
-  std::atomic<BoardState> state;
+  std::atomic<StatusPageState> state;
   std::atomic<std::uint32_t> failure_kind;
   std::atomic<std::uint32_t> failure_bytes;
   alignas(kCacheLine) std::atomic<std::uint64_t> entered;  ///< Operations entered.
@@ -108,14 +108,14 @@ struct Board {
     std::memcpy(failure.data(), why.data(), bytes);
     failure_bytes.store(static_cast<std::uint32_t>(bytes), std::memory_order_relaxed);
     failure_kind.store(static_cast<std::uint32_t>(kind), std::memory_order_relaxed);
-    state.store(BoardState::failed, std::memory_order_release);
+    state.store(StatusPageState::failed, std::memory_order_release);
   }
 
   /// Owner: says goodbye; false when that has been said before. What has failed stays failed, so
   /// that peers can still ask why.
   bool close() noexcept {
-    if (state.load(std::memory_order_relaxed) != BoardState::open) return false;
-    state.store(BoardState::closed, std::memory_order_release);
+    if (state.load(std::memory_order_relaxed) != StatusPageState::open) return false;
+    state.store(StatusPageState::closed, std::memory_order_release);
     return true;
   }
 

@@ -1,0 +1,113 @@
+#include "runtime/engine/worker_pool.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
+#include <new>
+#include <system_error>
+#include <utility>
+
+namespace tutti {
+
+WorkerPool::~WorkerPool() {
+  stop();
+  quit_ = true;
+  for (const auto& worker : workers_) {
+    if (!worker->thread.joinable()) continue;
+    worker->calls.fetch_add(1, std::memory_order_release);
+    worker->calls.notify_one();
+    worker->thread.join();
+  }
+}
+
+void WorkerPool::start(BoundProgram& bound, const CallBuffers& buffers, std::uint32_t operation,
+                       ResultStores stores, bool in_threads) {
+  busy_ = bound.others.size();
+  while (workers_.size() < busy_) workers_.push_back(std::make_unique<Worker>());
+  in_threads_ = in_threads && start_threads();
+  CallBuffers own = buffers;
+  for (std::size_t k = 0; k < busy_; ++k) {
+    Worker& worker = *workers_[k];
+    if (own.scratch != nullptr) own.scratch += bound.program.scratch_bytes;
+    worker.execution.start(*bound.others[k], own, operation, stores);
+    worker.through.store(false, std::memory_order_relaxed);
+    if (!in_threads_) continue;
+    worker.calls.fetch_add(1, std::memory_order_release);
+    worker.calls.notify_one();
+  }
+}
+
+// False: not all of them can have threads.
+bool WorkerPool::start_threads() {
+  try {
+    for (std::size_t k = 0; k < busy_; ++k)
+      if (Worker& worker = *workers_[k]; !worker.thread.joinable())
+        worker.thread = std::thread([this, &worker] { live(worker); });
+  } catch (const std::system_error&) {
+    return false;
+  }
+  return true;
+}
+
+bool WorkerPool::advance() {
+  bool all = true;
+  for (std::size_t k = 0; k < busy_; ++k) {
+    Worker& worker = *workers_[k];
+    if (!in_threads_ && !worker.through.load(std::memory_order_relaxed) &&
+        worker.execution.advance())
+      worker.through.store(true, std::memory_order_relaxed);
+    if (!worker.through.load(std::memory_order_acquire))
+      all = false;
+    else if (worker.thrown != nullptr)
+      std::rethrow_exception(std::exchange(worker.thrown, nullptr));
+  }
+  if (all) busy_ = 0;
+  return all;
+}
+
+void WorkerPool::stop() noexcept {
+  stop_.store(true, std::memory_order_relaxed);
+  for (std::size_t k = 0; in_threads_ && k < busy_; ++k)
+    while (!workers_[k]->through.load(std::memory_order_acquire)) sched_yield();
+  for (const auto& worker : workers_) worker->thrown = nullptr;
+  stop_.store(false, std::memory_order_relaxed);
+  busy_ = 0;
+}
+
+void WorkerPool::forget() noexcept {
+  busy_ = 0;
+  for (const auto& worker : workers_) new (&worker->thread) std::thread;
+}
+
+void WorkerPool::live(Worker& worker) noexcept {
+  for (std::uint32_t seen = 0;;) {
+    worker.calls.wait(seen, std::memory_order_acquire);
+    seen = worker.calls.load(std::memory_order_acquire);
+    if (quit_) return;
+    work(worker);
+    worker.through.store(true, std::memory_order_seq_cst);
+    done_();
+  }
+}
+
+// Nobody rings for a worker alone: one whose peers are late naps, ever longer.
+void WorkerPool::work(Worker& worker) noexcept {
+  constexpr int kAttempts = 20'000;
+  constexpr std::chrono::microseconds kShortest{50}, kLongest{1000};
+  try {
+    auto nap = kShortest;
+    while (!stop_.load(std::memory_order_relaxed)) {
+      for (int attempt = 0; attempt < kAttempts; ++attempt) {
+        if (worker.execution.advance()) return;
+        if (attempt % 64 == 63) sched_yield();
+      }
+      std::this_thread::sleep_for(nap);
+      nap = std::min(2 * nap, kLongest);
+    }
+  } catch (...) {
+    worker.thrown = std::current_exception();
+  }
+}
+
+}  // namespace tutti
