@@ -33,7 +33,7 @@ struct StatusPage {
     std::atomic<std::uint64_t> count;
     std::atomic<std::uint64_t> reduction;  ///< Where the flags have kOwnReduction.
   };
-  static constexpr std::uint64_t kWide = 1, kOwnReduction = 2, kReproducible = 4;
+  static constexpr std::uint64_t kAccumulatesF32 = 1, kOwnReduction = 2, kReproducible = 4;
 
   alignas(kCacheLine) std::atomic<std::uint32_t> sleepers;  ///< Threads of the owner asleep: peers
                                                             ///< ring after a post.
@@ -56,7 +56,7 @@ struct StatusPage {
     c.kinds.store(static_cast<std::uint64_t>(call.what) |
                       static_cast<std::uint64_t>(call.type) << 8 |
                       static_cast<std::uint64_t>(call.op) << 16 |
-                      static_cast<std::uint64_t>(call.wide) * (kWide << 24) |
+                      static_cast<std::uint64_t>(call.accumulates_f32) * (kAccumulatesF32 << 24) |
                       static_cast<std::uint64_t>(call.reduction != 0) * (kOwnReduction << 24) |
                       static_cast<std::uint64_t>(call.reproducible) * (kReproducible << 24) |
                       static_cast<std::uint64_t>(call.algorithm) << 32,
@@ -79,7 +79,7 @@ struct StatusPage {
     found.what = static_cast<Collective>(kinds & 0xff);
     found.type = static_cast<DataType>(kinds >> 8 & 0xff);
     found.op = static_cast<Op>(kinds >> 16 & 0xff);
-    found.wide = (kinds >> 24 & kWide) != 0;
+    found.accumulates_f32 = (kinds >> 24 & kAccumulatesF32) != 0;
     found.reproducible = (kinds >> 24 & kReproducible) != 0;
     if ((kinds >> 24 & kOwnReduction) != 0)
       found.reduction = c.reduction.load(std::memory_order_acquire);

@@ -150,17 +150,17 @@ class Problem {
   Problem(const Call& call, std::vector<std::vector<T>> inputs)
       : inputs_(std::move(inputs)), scalar_(Values<T>(call.divide_by + 17).next()) {
     const std::size_t most = inputs_[0].size();
-    if (call.f32_inputs != 0) f32_inputs = Values<Work>(most).inputs(call.inputs, most);
+    if (call.f32_inputs != 0) f32_inputs_ = Values<Work>(most).inputs(call.inputs, most);
     std::vector<Work> operands(inputs_.size());
     for (std::size_t i = 0; i < most; ++i) {
       for (int j = 0; j < call.inputs; ++j) {
         operands[j] =
-            has_bit(call.f32_inputs, j) ? f32_inputs[j][i] : reference::to_work(inputs_[j][i]);
+            has_bit(call.f32_inputs, j) ? f32_inputs_[j][i] : reference::to_work(inputs_[j][i]);
         if (has_bit(call.premultiplied_inputs, j)) operands[j] = product(call, operands[j]);
       }
       const Work result = reference::reduce<Work>(call.op, operands, call.divide_by);
       held_.push_back(is_copy(call) ? inputs_[0][i] : reference::from_work<T>(result));
-      folded_.push_back(is_copy(call) && call.f32_inputs != 0 ? f32_inputs[0][i] : result);
+      folded_.push_back(is_copy(call) && call.f32_inputs != 0 ? f32_inputs_[0][i] : result);
     }
   }
 
@@ -206,7 +206,7 @@ class Problem {
            call.f32_outputs == (has_bit(call.f32_inputs, 0) ? all : 0);
   }
   std::vector<std::uint8_t> input(const Call& call, int j) const {
-    if (has_bit(call.f32_inputs, j)) return first(call, f32_inputs[j]);
+    if (has_bit(call.f32_inputs, j)) return first(call, f32_inputs_[j]);
     return first(call, inputs_[j]);
   }
   std::vector<std::uint8_t> result(const Call& call, int k) const {
@@ -242,7 +242,7 @@ class Problem {
   }
 
   std::vector<std::vector<T>> inputs_;
-  std::vector<std::vector<Work>> f32_inputs;
+  std::vector<std::vector<Work>> f32_inputs_;
   T scalar_;
   std::vector<T> held_;
   std::vector<Work> folded_;
