@@ -107,7 +107,7 @@ TimePoint CommunicatorImpl::next_look(TimePoint deadline) {
 Error CommunicatorImpl::diagnose_thrown() const {
   try {
     throw;
-  } catch (const UnexpectedMessage& message) {
+  } catch (const MismatchedMessage& message) {
     return diagnose_message(situation(), message);
   } catch (const ReductionThrew& thrown) {
     return diagnose_reduction(situation(), thrown);

@@ -42,8 +42,8 @@ struct StatusPage {
   std::atomic<std::uint32_t> failure_bytes;
   alignas(kCacheLine) std::atomic<std::uint64_t> entered;  ///< Operations entered.
   std::atomic<std::uint64_t> completed;                    ///< Operations completed.
-  std::atomic<std::uint64_t> told;   ///< Of a stall: up to which operation, counted from 1.
-  std::atomic<std::uint64_t> waits;  ///< For which rank for long, as waiting() has it; 0: none.
+  std::atomic<std::uint64_t> reported;  ///< Of a stall: up to which operation, counted from 1.
+  std::atomic<std::uint64_t> waits;     ///< For which rank for long, as waiting() has it; 0: none.
   alignas(kCacheLine) std::array<Call, kCalls> calls;
   std::array<char, kFailureBytes>
       failure;  ///< Written before `state` becomes failed, then constant.

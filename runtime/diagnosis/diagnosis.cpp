@@ -87,7 +87,7 @@ std::string where_it_is(const Situation& now, const StatusPage* status_page, std
 
 // The two ends of a block that gave it different lengths in calls that agree in all else: each
 // message's fingerprint is the call's plus its block's bytes.
-std::optional<Error> diagnose_length(const Situation& now, const UnexpectedMessage& message) {
+std::optional<Error> diagnose_length(const Situation& now, const MismatchedMessage& message) {
   if (now.call.lengths != kPairLengths || message.found.operation != message.expected.operation)
     return std::nullopt;
   const StatusPage* status_page = fetch_status_page(now, message.peer, now.number + 1);
@@ -163,7 +163,7 @@ std::optional<Error> diagnose_peers(const Situation& now) {
   return std::nullopt;
 }
 
-Error diagnose_message(const Situation& now, const UnexpectedMessage& message) {
+Error diagnose_message(const Situation& now, const MismatchedMessage& message) {
   if (message.found.operation == message.expected.operation &&
       message.found.fingerprint == message.expected.fingerprint)
     return Error(

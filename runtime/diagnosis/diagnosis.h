@@ -36,7 +36,7 @@ std::optional<Error> diagnose_peers(const Situation& now);
 
 /// The error for a message that belongs to another call: `mismatch` with what both ranks called
 /// (`corrupt` where the calls agree and only the length differs).
-Error diagnose_message(const Situation& now, const UnexpectedMessage& message);
+Error diagnose_message(const Situation& now, const MismatchedMessage& message);
 
 /// The error for a program's own reduction that threw.
 Error diagnose_reduction(const Situation& now, const ReductionThrew& thrown);

@@ -335,7 +335,7 @@ void Execution::refuse(int peer, const Header& found, const Load& load) const {
   Header expected = header_;
   expected.fingerprint = load.fingerprint;
   expected.length = static_cast<std::uint32_t>(load.bytes);
-  throw UnexpectedMessage{peer, expected, found};
+  throw MismatchedMessage{peer, expected, found};
 }
 
 // -1: nobody.

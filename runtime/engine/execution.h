@@ -177,7 +177,7 @@ enum class ResultStores {
 };
 
 /// Thrown by Execution::advance() when a message is not the one that this operation expects.
-struct UnexpectedMessage {
+struct MismatchedMessage {
   int peer;
   Header expected;
   Header found;

@@ -310,13 +310,13 @@ void PointToPoint::take_eager(int rank, const Envelope& envelope, const Message&
     peer(rank).owed += cost_of(bytes);
     return end(*recv);
   }
-  UnexpectedMessage& message = matching_.keep();
-  message.source = rank;
-  message.tag = envelope.tag;
-  message.type = envelope.type;
-  message.count = envelope.count;
-  message.eager = true;
-  message.payload.assign(payload, payload + bytes);
+  UnexpectedMessage& kept = matching_.keep();
+  kept.source = rank;
+  kept.tag = envelope.tag;
+  kept.type = envelope.type;
+  kept.count = envelope.count;
+  kept.eager = true;
+  kept.payload.assign(payload, payload + bytes);
 }
 
 void PointToPoint::take_request_to_send(int rank, const Envelope& envelope, std::uint32_t id) {
