@@ -3,11 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "../tools/command.h"
+#include "watchdog.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SANITIZED
@@ -32,6 +34,7 @@ constexpr int kMinutes = 4;
 
 // With as many descriptors as a process may have where nobody has said anything.
 TEST(ManyRanks, StartOnOneMachineWithTheUsualSoftLimitOfDescriptors) {
+  watchdog::allow(std::chrono::minutes(kMinutes));  // a machine that compiles takes over a minute
   Command command({"sh", "-c", "ulimit -Sn 1024 && exec \"$0\" \"$@\"", TUTTI_RUN, "-n",
                    std::to_string(kRanks), "--", TUTTI_RANK});
   int status = -1;
