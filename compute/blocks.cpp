@@ -1,5 +1,5 @@
-// Reductions that need something done to their operands before or after: in blocks that stay in the
-// first-level cache.
+// Reductions whose operands must be converted or multiplied before they are reduced, or converted
+// afterwards. They are processed in blocks that stay in the first-level cache.
 #include <algorithm>
 #include <cassert>
 #include <cstring>
@@ -27,7 +27,8 @@ bool is_plain(const CombineExtras* extras) {
          (extras->premultiplied_inputs | extras->f32_inputs | extras->f32_outputs) == 0;
 }
 
-// `held`: in buffers; `folded`: in registers, in blocks and in wide operands.
+// Reduces one block after the other. An element has `held_bytes_` in buffers of type T and
+// `folded_bytes_` while it is being reduced: in the blocks on the stack and in f32 operands.
 class Blocks {
  public:
   Blocks(const CombineArgs& args, DataType type, Op op)
@@ -46,7 +47,7 @@ class Blocks {
     rounds_products_ = converts() && (extras_.f32_inputs | extras_.f32_outputs) == 0;
   }
 
-  // One input that is neither converted nor multiplied nor divided keeps its bits.
+  // A single input that is neither converted, multiplied nor divided is copied bit for bit.
   bool is_copy() const {
     const std::uint64_t wide = extras_.f32_outputs & all_of(args_.outputs);
     return args_.inputs == 1 && args_.divide_by == 1 && !has_bit(extras_.premultiplied_inputs, 0) &&
@@ -82,7 +83,8 @@ class Blocks {
       std::memcpy(scalar_.bytes, extras_.premultiply, folded_bytes_);
   }
 
-  // Where input j lies, ready to be folded: in `block`, or where it is.
+  // Returns the address of input j, ready to be folded: its own memory, or `block` if it had to be
+  // converted or multiplied.
   const void* operand(int j, Block& block) const {
     const bool widens = converts() && !has_bit(extras_.f32_inputs, j);
     const void* from = static_cast<const std::byte*>(args_.in[j]) +
@@ -103,7 +105,8 @@ class Blocks {
     conversion_.widen(narrow, values, count_);
   }
 
-  // One input has met no reduction that makes its NaN the one NaN.
+  // Handles a call with a single input. No reduction has replaced its NaN by the canonical NaN yet,
+  // so this function does.
   const void* alone(const void* input) {
     if (args_.divide_by != 1) {
       fold(&input, 1, args_.divide_by);
@@ -162,7 +165,7 @@ void copy_elements(const CombineArgs& args, std::size_t element_bytes) {
 }
 
 void combine_in_blocks(const CombineArgs& args, DataType type, Op op) {
-  // Most steps of an average only add, and so do those of a premultiplied sum.
+  // Most steps of an average only add; so do most steps of a premultiplied sum.
   if (is_plain(args.extras) && args.divide_by == 1 && (op == Op::avg || op == Op::premul_sum))
     if (const CombineFunction sum = direct_kernel(type, Op::sum)) return sum(args);
   Blocks blocks(args, type, op);

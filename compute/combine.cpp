@@ -35,7 +35,7 @@ constexpr std::array<TypeRow, kDataTypes> kRows{{
     {DataType::boolean, bool_kernels},
 }};
 
-// What is not computed directly is made of f32's, or of sums.
+// A pair without a kernel of its own is computed in f32, or from a sum.
 bool has_reduction(DataType type, Op op) {
   if (static_cast<int>(type) >= kDataTypes || static_cast<int>(op) >= kOps) return false;
   if (op == Op::premul_sum) return type != DataType::boolean;

@@ -1,4 +1,4 @@
-// Copying: what one input comes to, whatever the reduction.
+// Copying, which is what every reduction does with a single input.
 #include "compute/pass-inl.h"
 
 #if defined(TUTTI_COMPUTE_COPY_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -21,8 +21,8 @@ struct Copy {
   }
 };
 
-// One output after the other, since some are the input: that is left alone, others may be reading
-// it.
+// Some outputs are the input itself. These are left alone, since other threads may be reading them;
+// the others are written one after the other.
 template <class T>
 HWY_NOINLINE void copy_in_place(const CombineArgs& args) {
   for (int k = 0; k < args.outputs; ++k) {

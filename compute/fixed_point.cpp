@@ -1,6 +1,6 @@
-// Fixed-point sums, see fixed_point.h: in blocks that stay in the first-level cache. Plain loops
-// without branches, which the compiler turns into vectors for each instruction set; a block with an
-// infinity or NaN in it goes element by element.
+// Fixed-point sums (see fixed_point.h), computed in blocks that stay in the first-level cache. The
+// loops are plain C++ without branches, which the compiler vectorizes for each instruction set; a
+// block that contains an infinity or NaN is processed element by element.
 #include "compute/fixed_point.h"
 
 #include <algorithm>
@@ -24,8 +24,8 @@ HWY_BEFORE_NAMESPACE();
 namespace tutti {
 namespace HWY_NAMESPACE {
 
-// The digits of an element whose greatest exponent is that of infinity count infinities: so many
-// positive, and 2^16 for each negative one; a NaN counts as both.
+// If the greatest exponent of an element is that of infinity, its digits count infinities instead:
+// each positive one adds 1, each negative one adds 2^16, and a NaN counts as one of each.
 constexpr std::int64_t kPositive = 1, kNegative = 1 << 16;
 constexpr std::size_t kBlock = 512;
 
@@ -33,14 +33,16 @@ constexpr double power_of_two(std::int64_t exponent) {
   return std::bit_cast<double>(static_cast<std::uint64_t>(1023 + exponent) << 52);
 }
 
-// The nearest integer, ties to even, of |value| < 2^51.
+// Returns the nearest integer, ties to even. Requires |value| < 2^51.
 inline std::int64_t rounded(double value) {
-  constexpr double kShift = 6755399441055744.0;  // 1.5 * 2^52: the integer lands in the low bits
+  // 1.5 * 2^52: adding it leaves the integer in the low bits of the sum.
+  constexpr double kShift = 6755399441055744.0;
   return std::bit_cast<std::int64_t>(value + kShift) - std::bit_cast<std::int64_t>(kShift);
 }
 
-// f32, and what is computed in it. A digit holds kBits below and including the greatest summand's
-// first, its sign and room for kMostSummands.
+// Sums of f32, and of the types that are computed in f32. A digit has room for kBits bits (the
+// first of them is the leading bit of the greatest summand), the sign and the carries of
+// kMostSummands summands.
 template <class Integer>
 struct Single {
   using Digit = Integer;
@@ -53,7 +55,8 @@ struct Single {
   static std::uint32_t exponent(float value) {
     return std::bit_cast<std::uint32_t>(value) >> 23 & 255;
   }
-  // What the last digit stands for is 2^-scale; denormals have the least normal numbers' exponent.
+  // The last bit of the digit has the value 2^-scale. Denormals have the exponent of the least
+  // normal numbers.
   static std::int64_t scale(std::uint32_t exponent) {
     return kBits - 1 + 127 - static_cast<std::int64_t>(std::max(exponent, 1u));
   }
@@ -67,7 +70,7 @@ struct Single {
 };
 
 struct Double {
-  static constexpr int kBits = 48;  // in each digit
+  static constexpr int kBits = 48;  // bits of each digit
   static constexpr int kDigits = 2;
   static constexpr std::uint16_t kSpecial = 2047;
   using Value = double;
@@ -77,7 +80,7 @@ struct Double {
   static std::uint32_t exponent(double value) {
     return static_cast<std::uint32_t>(std::bit_cast<std::uint64_t>(value) >> 52 & 2047);
   }
-  // In two factors, since one alone may be out of range.
+  // Scales by two factors, since a single one may be out of range.
   static std::int64_t scale(std::uint32_t exponent) {
     return kBits - 1 + 1023 - static_cast<std::int64_t>(std::max(exponent, 1u));
   }
@@ -96,7 +99,7 @@ struct Double {
   static double value(double sum, std::uint32_t exponent) { return scaled(sum, -scale(exponent)); }
 };
 
-// A program's values need not be aligned.
+// Loads value i. The program's values need not be aligned.
 template <class Value>
 Value load(const void* values, std::size_t i) {
   Value value;
@@ -169,7 +172,8 @@ void take_values(const Digit* digits, std::size_t count, const Exponent* greates
       values[i] = infinity_of<Value>(digits[Format::kDigits * i]);
 }
 
-// A type's summands and results, a block at a time. An element has kBytes, and kParts values.
+// Reads the summands and writes the results of a type, one block at a time. An element has kBytes
+// bytes and consists of kParts values.
 template <DataType kType, std::size_t kBytes, class Value, std::size_t kParts>
 class Operands {
  public:
@@ -180,8 +184,8 @@ class Operands {
     if (premultiplied_ != 0) premultiply_.premultiply = args.extras->premultiply;
   }
 
-  // Elements [begin, begin + count) of summand k, as Values at any address, until the next are
-  // asked for.
+  // Returns elements [begin, begin + count) of summand k as Values, not necessarily aligned. They
+  // are valid until the next call.
   const void* summands(int k, std::size_t begin, std::size_t count) {
     const void* from = static_cast<const std::byte*>(args_.in[k]) + begin * kBytes;
     if (k < 64 && (premultiplied_ >> k & 1) != 0) from = multiplied(from, count);
@@ -200,7 +204,7 @@ class Operands {
     for (int k = 0; k < args_.outputs; ++k)
       std::memcpy(static_cast<std::byte*>(args_.out[k]) + begin * kBytes, from, count * kBytes);
   }
-  // The block after the next: large buffers are in no cache.
+  // Prefetches the block after the next one: large buffers are in no cache.
   void fetch_ahead(std::size_t begin) const {
     constexpr std::size_t kBlockBytes = kElements * kBytes;
     const std::size_t ahead = begin * kBytes + 2 * kBlockBytes;
@@ -239,8 +243,8 @@ class Operands {
 template <DataType kType, std::size_t kBytes, class Format, std::size_t kParts = 1>
 void sum(const CombineArgs& args) {
   Operands<kType, kBytes, typename Format::Value, kParts> operands(args);
-  // Not in one struct: GCC 12 forgets stores to `values` then (wrong aliases of strides that
-  // differ).
+  // These arrays are not members of one struct: GCC 12 then drops stores to `values` (it gets the
+  // aliasing of strides that differ wrong).
   alignas(64) typename Format::Exponent greatest[kBlock];
   alignas(64) typename Format::Digit digits[kBlock * Format::kDigits];
   alignas(64) typename Format::Value values[kBlock];

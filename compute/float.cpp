@@ -1,4 +1,4 @@
-// f32 and f64; complex64 and complex128, whose sums are those of their parts.
+// Kernels of f32 and f64, and of complex64 and complex128, whose sums are the sums of their parts.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compute/float.cpp"
 #include "compute/targets.h"
@@ -13,13 +13,13 @@ namespace HWY_NAMESPACE {
 
 namespace {
 
-// The maximum is the negated minimum of the negated.
+// The maximum is computed as the negated minimum of the negated operands.
 template <class T, bool kMax>
 void least_or_greatest(const CombineArgs& args) {
   reduce_direct<T>(args, Least<T>{{kMax ? T{-0.0} : T{0.0}}});
 }
 
-// Dividing by one is left out: most steps of an average only add.
+// A division by one is left out: most steps of an average only add.
 template <class T>
 void average(const CombineArgs& args) {
   assert(args.divide_by >= 1);

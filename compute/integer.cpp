@@ -1,5 +1,5 @@
-// Integers of 8 to 64 bits, and truth values. Sums and products wrap, so they are computed without
-// a sign.
+// Kernels of integers of 8 to 64 bits and of truth values. Sums and products wrap, so they are
+// computed on unsigned integers.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compute/integer.cpp"
 #include "compute/targets.h"
@@ -14,8 +14,8 @@ namespace HWY_NAMESPACE {
 
 namespace {
 
-// Flipping the sign's bit orders the integers as if they had none; flipping all others as well
-// turns the order round.
+// Flipping the sign bit makes the unsigned order equal to the signed order; flipping all other bits
+// as well reverses it.
 template <class T, bool kMax>
 void least_or_greatest(const CombineArgs& args) {
   using U = std::make_unsigned_t<T>;
@@ -24,7 +24,7 @@ void least_or_greatest(const CombineArgs& args) {
   reduce_direct<U>(args, Least<U>{{kFlip}});
 }
 
-// Dividing by one is left out: most steps of an average only add.
+// A division by one is left out: most steps of an average only add.
 template <class T>
 void average(const CombineArgs& args) {
   assert(args.divide_by >= 1);
@@ -32,7 +32,8 @@ void average(const CombineArgs& args) {
   integer_average<T>(args);
 }
 
-// Bits are the same in elements of any size.
+// Bitwise operations do not depend on the size of the elements, so all types share the kernels of
+// bytes.
 template <class T, class Reduction>
 HWY_INLINE void reduce_bits(const CombineArgs& args, Reduction reduction) {
   CombineArgs bytes = args;
@@ -54,7 +55,7 @@ void logical(const CombineArgs& args) {
   reduce_direct<U>(args, LogicalOr<U>{U{kAnd}});
 }
 
-// Highway multiplies no bytes.
+// Highway has no multiplication of bytes.
 template <class U>
 constexpr CombineFunction product() {
   if constexpr (sizeof(U) == 1)
@@ -90,7 +91,7 @@ OpKernels uint32_kernels() { return integer_kernels<std::uint32_t>(); }
 OpKernels int64_kernels() { return integer_kernels<std::int64_t>(); }
 OpKernels uint64_kernels() { return integer_kernels<std::uint64_t>(); }
 
-// A sum is `or`, a product `and`; so are maximum and minimum, and the bits.
+// For truth values, sum, max and bit_or are `or`; prod, min and bit_and are `and`.
 OpKernels bool_kernels() {
   constexpr CombineFunction kOr = logical<std::uint8_t, false>;
   constexpr CombineFunction kAnd = logical<std::uint8_t, true>;

@@ -1,5 +1,6 @@
-// What each element type offers to combine_function: one kernel an Op, for this machine's best
-// instruction set. A new type is one more of these functions and its row in combine.cpp.
+// The kernels of each element type, from which combine_function chooses: one kernel for each Op,
+// for this machine's best instruction set. A new type adds one of these functions and its row in
+// combine.cpp.
 #pragma once
 
 #include <array>
@@ -8,7 +9,8 @@
 
 namespace tutti {
 
-/// Indexed by Op; null: made of others in blocks.cpp, or the type has no such reduction.
+/// Indexed by Op. An entry is null if the reduction is made from other kernels in blocks.cpp, or if
+/// the type has no such reduction.
 using OpKernels = std::array<CombineFunction, kOps>;
 
 OpKernels int8_kernels();
@@ -29,39 +31,42 @@ OpKernels complex64_kernels();
 OpKernels complex128_kernels();
 OpKernels bool_kernels();
 
-/// To f32 and back. They read elements as the type lies in memory, at any address, and write whole
-/// vectors: f32 buffers end on a multiple of 64 bytes and may be written up to there. What is
-/// narrowed holds no NaN but the one that reductions give.
+/// Conversion of 16- and 8-bit floats to f32 (`widen`) and back (`narrow`). Elements of the narrow
+/// type may lie at any address. Whole vectors of f32 are written: an f32 buffer must extend to a
+/// multiple of 64 bytes, and may be overwritten up to its end. The only NaN that `narrow` accepts
+/// is the canonical NaN, which all reductions return.
 struct Conversion {
   void (*widen)(const void* from, float* to, std::size_t count);
   void (*narrow)(const float* from, void* to, std::size_t count);
 };
-/// Null pointers for a type that is not held in 16 or 8 bits and computed in f32.
+/// The pointers are null for a type that is not a 16- or 8-bit float.
 Conversion conversion_of(DataType type);
 
-// In plain C++ (plain.cpp), for pairs that are rare or that no vector unit knows.
+// Kernels in plain C++ (plain.cpp), for pairs that are rare or that no vector unit supports.
 
-/// The sum divided by `divide_by`, toward zero.
+/// Sums, divided by `divide_by` and rounded toward zero.
 template <class T>
 void integer_average(const CombineArgs& args);
 void byte_product(const CombineArgs& args);
-/// Of numbers whose parts are T.
+/// The product of complex numbers whose parts have type T.
 template <class T>
 void complex_product(const CombineArgs& args);
 
-/// to[i] = from[i] * scalar, which may be the same memory; a float's NaN becomes the one NaN.
+/// Computes to[i] = from[i] * scalar. `to` and `from` may be the same memory. A NaN becomes the
+/// canonical NaN.
 using ScaleFunction = void (*)(const void* from, void* to, std::size_t count, const void* scalar);
-/// Null where the type has none: 16- and 8-bit floats are scaled as f32.
+/// Returns null if the type has no such function: 16- and 8-bit floats are scaled as f32.
 ScaleFunction scale_function(DataType type);
 
-/// combine_copy, counted in elements of `element_bytes`.
+/// Like combine_copy, but `args.count` is in elements of `element_bytes`.
 void copy_elements(const CombineArgs& args, std::size_t element_bytes);
 
-/// The kernel of a type that works on it as it lies in memory; null: there is none.
+/// Returns the kernel that works on elements of the type as they lie in memory, or null if there is
+/// none.
 CombineFunction direct_kernel(DataType type, Op op);
 
-/// Reductions that need something done to their operands before or after: block by block, on the
-/// stack. What follows from `args.extras`, of types that are computed in f32, of products and sums.
+/// Computes reductions that convert or multiply their operands, block by block on the stack: with
+/// `args.extras`, of types that are computed in f32, and pairs that are made from a sum or product.
 void combine_in_blocks(const CombineArgs& args, DataType type, Op op);
 
 }  // namespace tutti

@@ -1,5 +1,5 @@
-// Floats of 16 and 8 bits, computed in f32: how vectors of them become f32, and back. Rounding is
-// to nearest even; what is narrowed holds no NaN but the one of with_one_nan().
+// Conversion of vectors of 16- and 8-bit floats to vectors of f32, and back. Rounding is to nearest
+// even. The only NaN that may be converted back is the one that with_one_nan() returns.
 #include "compute/reductions-inl.h"
 
 #if defined(TUTTI_COMPUTE_NARROW_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -9,7 +9,7 @@
 #define TUTTI_COMPUTE_NARROW_INL_H_
 #endif
 
-// Set where the processor converts f16 itself.
+// 1 where the processor has instructions that convert f16.
 #undef TUTTI_COMPUTE_F16C
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2 && !defined(HWY_DISABLE_F16C)
 #define TUTTI_COMPUTE_F16C 1
@@ -21,7 +21,8 @@ HWY_BEFORE_NAMESPACE();
 namespace tutti {
 namespace HWY_NAMESPACE {
 
-// Each format: `widen` takes a vector of Stored to f32 lanes, `narrow` takes one back.
+// The formats. `widen` converts a vector of Stored to f32, `narrow` converts a vector of f32 to
+// Stored.
 
 struct Bfloat16 {
   using Stored = std::uint16_t;
@@ -38,13 +39,14 @@ struct Bfloat16 {
     return hn::DemoteTo(hn::Rebind<Stored, DF>(),
                         hn::BitCast(di32, hn::ShiftRight<16>(rounded(v))));
   }
-  // In the upper half of each lane. Highway 1.0.3's own conversion cuts the lower half off.
+  // The rounded bfloat16 is in the upper half of each lane. Highway 1.0.3's own conversion
+  // truncates.
   template <class V>
   static HWY_INLINE auto rounded(V v) {
     const hn::Rebind<std::uint32_t, hn::DFromV<V>> du32;
     const auto bits = hn::BitCast(du32, v);
     const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du32, 1u));
-    // NaN is 0x7FC00000: neither addition reaches its upper half.
+    // The canonical NaN is 0x7FC00000: neither addition carries into its upper half.
     return hn::Add(bits, hn::Add(odd, hn::Set(du32, 0x7FFFu)));
   }
 };
@@ -64,12 +66,13 @@ struct Float16 {
   }
 };
 #else
-// Highway's own way without the instructions neither rounds to even nor keeps infinity.
+// Highway's own conversion for processors without these instructions neither rounds to even nor
+// preserves infinity.
 struct Float16 {
   using Stored = std::uint16_t;
 
-  // The exponent counts from 15, not 127; the greatest stands for infinity and NaN. Denormals are
-  // given the least exponent and its implicit bit, which is then taken away.
+  // The exponent's bias is 15 instead of 127; the greatest exponent stands for infinity and NaN.
+  // Denormals are given the least normal exponent with its implicit bit, which is then subtracted.
   template <class DF, class V>
   static HWY_INLINE auto widen(DF df, V stored) {
     const hn::Rebind<std::int32_t, DF> di32;
@@ -87,7 +90,7 @@ struct Float16 {
     const auto all = hn::IfThenElse(hn::Lt(magnitude, hn::Set(di32, 31 << 23)), finite, special);
     return hn::BitCast(df, hn::Or(sign, hn::BitCast(du32, all)));
   }
-  // Adding 0.5 shifts a denormal's last bit, 2^-24, to the end of the f32, and rounds.
+  // Adding 0.5 moves a denormal's last bit, 2^-24, to the last bit of the f32, and so rounds it.
   template <class V>
   static HWY_INLINE auto narrow(V v) {
     using DF = hn::DFromV<V>;
@@ -112,10 +115,11 @@ struct Float16 {
 };
 #endif
 
-// Rounded to kMantissa bits, and to multiples of the last bit of 2^-14: adding a number whose last
-// bit is the one to be kept rounds there, taking it away again is exact. The half above it keeps
-// negative sums in the same binade. From 2^106 on that number overflows, and may make NaN of what
-// is too great, unless `kInfinity` asks for care.
+// Rounds to kMantissa bits, and to multiples of the last bit of 2^-14. Adding a number whose last
+// bit has the weight of the last bit to keep rounds there, and subtracting it again is exact. That
+// number has an additional half of itself, which keeps the sum in the same binade when v is
+// negative. The number overflows from 2^106 on, and NaN may then result where v is too great;
+// `kInfinity` limits the exponent so that infinity results.
 template <int kMantissa, bool kInfinity, class V>
 HWY_INLINE V rounded_to(V v) {
   using DF = hn::DFromV<V>;
@@ -128,9 +132,10 @@ HWY_INLINE V rounded_to(V v) {
   return hn::CopySign(hn::Sub(hn::Add(v, shift), shift), v);
 }
 
-// How a byte in the upper half of 16 bits becomes an f16, and back: from one that is rounded.
+// The layouts of 8-bit floats. `to_half` converts a byte in the upper half of 16 bits to an f16;
+// `from_half` converts an f16 that is already rounded to such a byte.
 
-// OCP E5M2: it is one.
+// OCP E5M2: the byte is the upper half of an f16.
 struct E5M2 {
   static constexpr int kMantissa = 2;
   static constexpr bool kInfinity = true;
@@ -146,8 +151,9 @@ struct E5M2 {
   }
 };
 
-// OCP E4M3FN: an exponent of 4 bits that counts from 7, not 15, and a mantissa of 3: as an f16, 2^8
-// times less. NaN stands in the place of 480; beyond the greatest (448) is NaN, as infinity is.
+// OCP E4M3FN: an exponent of 4 bits with a bias of 7 instead of 15, and a mantissa of 3 bits. Read
+// as an f16, the number is 2^8 times less. NaN has the code that would be 480; numbers that round
+// to more than 448, the greatest, become NaN, and so does infinity.
 struct E4M3 {
   static constexpr int kMantissa = 3;
   static constexpr bool kInfinity = false;
@@ -157,7 +163,7 @@ struct E4M3 {
   static HWY_INLINE V to_half(V upper) {
     const hn::DFromV<V> du16;
     const hn::Rebind<std::int16_t, hn::DFromV<V>> di16;
-    // The sign at the top, twice, then the magnitude.
+    // The arithmetic shift leaves the sign in the two highest bits and the magnitude below.
     const auto bits = hn::BitCast(du16, hn::ShiftRight<1>(hn::BitCast(di16, upper)));
     const auto nan = hn::Set(du16, std::uint16_t{0x3F80});
     return hn::IfThenElse(hn::Eq(hn::And(bits, nan), nan), hn::Set(du16, std::uint16_t{0x7E00}),

@@ -1,4 +1,4 @@
-// Sums of floats of 16 and 8 bits in one pass: loaded, added as f32, rounded and stored.
+// Sums of 16- and 8-bit floats in one pass: elements are loaded, added as f32, rounded and stored.
 #include "compute/narrow-inl.h"
 
 #if defined(TUTTI_COMPUTE_NARROW_SUMS_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -14,7 +14,7 @@ namespace HWY_NAMESPACE {
 
 template <class D, class V>
 HWY_INLINE auto join(D d, V upper, V lower) {
-#if HWY_TARGET == HWY_SCALAR  // has no vectors to join
+#if HWY_TARGET == HWY_SCALAR  // has single elements instead of vectors
   (void)d, (void)upper;
   return lower;
 #else
@@ -32,7 +32,7 @@ HWY_INLINE auto upper_half(D dh, V v) {
 #endif
 }
 
-// An element type that is folded as f32. A vector of 16-bit elements is two of f32.
+// An element type that is folded as f32. A vector of 16-bit elements becomes two vectors of f32.
 template <class Format, class Reduction>
 struct Narrow {
   using Stored = typename Format::Stored;
@@ -47,7 +47,7 @@ struct Narrow {
       return join(d, combine_whole(dh, in, i + hn::Lanes(dh)), lower);
     }
   }
-  // Where as many f32 fit into a vector.
+  // Requires that a vector has room for hn::Lanes(d) elements of f32.
   template <class D, int kIn>
   HWY_INLINE auto combine_whole(D d, const Inputs<Stored, kIn>& in, std::size_t i) const {
     return Format::narrow(with_one_nan(fold_inputs<Widened>(Reduction(), d, in, i)));
@@ -62,8 +62,8 @@ struct Narrow {
   };
 };
 
-// Sums of bf16. Those at even and at odd places each become a vector of f32 with one instruction
-// and without changing places.
+// Sums of bf16. The elements at even places and those at odd places each become a vector of f32
+// with one instruction and without a permutation.
 struct SumBfloat16 {
   using Stored = std::uint16_t;
 
@@ -101,9 +101,9 @@ struct SumBfloat16 {
   };
 };
 
-// Sums of 8-bit floats. The bytes at even and at odd places are each the upper half of 16 bits
-// without changing places, and are added as they lie in an f16: a factor of 2^8 is the same for
-// all.
+// Sums of 8-bit floats. The bytes at even places and those at odd places each become the upper
+// halves of 16-bit lanes without a permutation. They are added as if they were the upper half of an
+// f16: for E4M3 that is a factor of 2^8, which is the same for all summands and the sum.
 template <class Layout>
 struct Sum8 {
   using Stored = std::uint8_t;
@@ -150,7 +150,8 @@ struct Sum8 {
   template <class Load, class D, int kIn>
   static HWY_INLINE auto sum(D d, const Inputs<Stored, kIn>& in, std::size_t i) {
     const auto v = fold_inputs<Load>(Sum(), d, in, i);
-    // Without infinities all NaN come from to_half(), which knows but one.
+    // In a format without infinities, every NaN comes from to_half(), which returns the canonical
+    // NaN.
     if constexpr (Layout::kInfinity)
       return Float8<Layout>::narrow_to_half(with_one_nan(v));
     else

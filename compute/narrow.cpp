@@ -1,5 +1,5 @@
-// Floats of 16 and 8 bits: their sums, and the conversions by which the rest goes through f32 block
-// by block (blocks.cpp).
+// Kernels of 16- and 8-bit floats: their sums, and the conversions with which blocks.cpp computes
+// all other reductions in f32.
 #include <cstring>
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compute/narrow.cpp"

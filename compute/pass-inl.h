@@ -1,5 +1,4 @@
-// One pass over memory: fold n inputs, vector by vector in registers, and store to m outputs.
-// Compiled once for each instruction set: see docs/numerics.md for what must come out the same.
+// One pass over memory: folds n inputs, vector by vector in registers, and stores to m outputs.
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
@@ -24,16 +23,17 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 inline constexpr std::size_t kLineBytes = 64;
-// From here on it pays to align the stores (up to 15 elements one by one) and to unroll.
+// From this size on the stores are aligned (after up to 15 single elements) and four times
+// unrolled.
 inline constexpr std::size_t kBulkBytes = 1024;
-// How far ahead lines are fetched. The processor's own prefetchers stop at page ends and do not
-// reach across cores: all-reduces between two cores of Cascade Lake took 9.2 us without and 8.2 us
-// with it at 64 KiB, 207 and 190 us at 1 MiB.
+// Distance at which inputs are prefetched. Hardware prefetchers stop at page ends and do not reach
+// across cores: all-reduces between two cores of Cascade Lake took 9.2 us without and 8.2 us with
+// prefetching at 64 KiB, 207 us and 190 us at 1 MiB.
 inline constexpr std::size_t kReadAheadBytes = 512;
-// The same for outputs that are in no cache: 5.3 ms without, 4.6 ms with it at 16 MiB.
+// The same for outputs in no cache: 5.3 ms without and 4.6 ms with it at 16 MiB.
 inline constexpr std::size_t kWriteAheadBytes = 1024;
 
-// The buffers of a call. A number known when compiled keeps them in registers; 0: any number.
+// The buffers of a call. If their number is a constant (kCount > 0), they stay in registers.
 template <class T, class Void, int kCount>
 struct Buffers {
   Buffers(Void* const* pointers, int) {
@@ -64,8 +64,8 @@ inline std::size_t misalignment(const void* pointer) {
   return reinterpret_cast<std::uintptr_t>(pointer) % kLineBytes;
 }
 
-// The outputs that can be streamed once the first of them is aligned: asked for, no inputs, and at
-// the same place in a line as `first`, which is set to the first of them.
+// Returns the mask of outputs that can be streamed once the first of them, whose index is stored in
+// `first`, is aligned: those asked for that are no inputs and have its offset in a cache line.
 inline std::uint64_t streamable(const CombineArgs& args, std::size_t element_bytes, int& first) {
   std::uint64_t streamed = 0;
   for (int k = 0; k < args.outputs && k < 64; ++k) {
@@ -80,7 +80,7 @@ inline std::uint64_t streamable(const CombineArgs& args, std::size_t element_byt
   return streamed;
 }
 
-// Reduction: what happens to an element; see reductions-inl.h. Small, and handed on by value.
+// `Reduction` (see reductions-inl.h) is small and passed by value; it computes the elements.
 template <class Reduction, int kIn, int kOut>
 class Pass {
  public:
@@ -93,8 +93,7 @@ class Pass {
     if (args.count >= kBulkBytes / sizeof(T)) return bulk(args, reduction);
     range(args, reduction, 0, args.count);
   }
-  // The same, with small calls in the caller's own code: no frame, no second look at `args`. Below
-  // 16 bytes it is the taken branches that cost (2 cycles each), so these come first.
+  // Like run(), with small calls inlined. Below 16 bytes taken branches (2 cycles each) dominate.
   static HWY_INLINE void run_inline(const CombineArgs& args, Reduction reduction) {
     constexpr std::size_t kFew = 16 / sizeof(T);
     if constexpr (kFew <= hn::MaxLanes(hn::ScalableTag<T>()))
@@ -108,7 +107,7 @@ class Pass {
                                  std::size_t end) {
     Pass(args, reduction).rest(begin, end);
   }
-  // Whole vectors, then one of each half width that is still needed: never beyond the end.
+  // Folds whole vectors, then at most one vector of each smaller width: nothing beyond the end.
   HWY_INLINE void rest(std::size_t i, std::size_t end) const {
     const hn::ScalableTag<T> d;
     for (; end - i >= hn::Lanes(d); i += hn::Lanes(d)) step(d, i);
@@ -129,13 +128,11 @@ class Pass {
     const auto v = reduction_.combine(d, in_, i);
     for (int k = 0; k < out_.count(); ++k) {
       hn::StoreU(v, d, out_[k] + i);
-      // GCC 12 would turn single elements to many outputs into scatters, and check for all that it
-      // takes.
+      // Without this, GCC 12 makes scatters of single elements to many outputs, with checks.
       if constexpr (kOut == 0) __asm__ volatile("");
     }
   }
 
-  // With aligned stores where alignment can be had.
   static HWY_NOINLINE void bulk(const CombineArgs& args, Reduction reduction) {
     const Pass pass(args, reduction);
     int lead = 0;
@@ -160,7 +157,7 @@ class Pass {
     for (std::size_t line = 0; line < bytes; line += kLineBytes)
       fetch_to_write(reinterpret_cast<const char*>(to) + kWriteAheadBytes + line);
   }
-  // Four vectors to one output before the next: whole lines leave the write-combining buffers.
+  // Writes four vectors to one output before the next, so that whole lines leave the write buffers.
   template <class D>
   HWY_INLINE void four_steps(D d, std::size_t lanes, std::size_t i, std::uint64_t streamed,
                              std::uint64_t fetched) const {

@@ -1,4 +1,5 @@
-// Kernels in plain C++, for pairs that are rare or that no vector unit knows.
+// Kernels in plain C++, for pairs of type and reduction that are rare or that no vector unit
+// supports.
 #include <algorithm>
 #include <bit>
 #include <cassert>
@@ -11,7 +12,7 @@
 namespace tutti {
 namespace {
 
-// A block at a time, so that the compiler sees arrays that do not overlap.
+// Folds one block at a time in local arrays, so that the compiler knows that they do not overlap.
 template <class T, class Fold, class Finish>
 void fold_plainly(const CombineArgs& args, Fold fold, Finish finish) {
   constexpr std::size_t kBlock = 2048 / sizeof(T);
@@ -32,14 +33,14 @@ void fold_plainly(const CombineArgs& args, Fold fold, Finish finish) {
   }
 }
 
-// Exact: a quotient of 32-bit integers that is none itself is at least 2^-32 away from one, and its
-// f64 is off by less than 2^-21 of that.
+// Division by way of f64, which is exact: a quotient of 32-bit integers that is not an integer
+// itself is at least 2^-32 away from one, and the error of its f64 is less than 2^-21 of that.
 template <class T>
 class Divisor {
  public:
   explicit Divisor(std::uint32_t divisor) : divisor_(divisor) {}
   T operator()(T sum) const {
-    // What converts with one instruction and holds T.
+    // A type that holds T and to which f64 converts with one instruction.
     using Quotient =
         std::conditional_t<std::is_same_v<T, std::uint32_t>, std::int64_t, std::int32_t>;
     return static_cast<T>(static_cast<Quotient>(static_cast<double>(sum) / divisor_));
@@ -49,9 +50,9 @@ class Divisor {
   double divisor_;
 };
 
-// A 64-bit division takes up to 90 cycles; multiplying by the rounded-up reciprocal, of 65 bits
-// with the highest left out, and shifting takes 5 (Granlund and Montgomery, "Division by invariant
-// integers using multiplication", 1994, figure 4.1).
+// A 64-bit division takes up to 90 cycles; multiplying by the rounded-up reciprocal, which has 65
+// bits and is stored without the highest, and shifting takes 5 (Granlund and Montgomery, "Division
+// by invariant integers using multiplication", 1994, figure 4.1).
 template <class T>
 requires(sizeof(T) == 8) class Divisor<T> {
  public:
@@ -80,7 +81,8 @@ template <class T>
 struct Complex {
   T real, imaginary;
 
-  // By the definition, each product and sum rounded; nothing is mended that became NaN on the way.
+  // Computes the product by its definition and rounds each operation; a NaN that arises is not
+  // corrected.
   friend Complex operator*(Complex a, Complex b) {
     return {a.real * b.real - a.imaginary * b.imaginary,
             a.real * b.imaginary + a.imaginary * b.real};
@@ -99,7 +101,7 @@ Complex<T> with_one_nan(Complex<T> value) {
   return {with_one_nan(value.real), with_one_nan(value.imaginary)};
 }
 
-// Integers are computed without a sign and in no less than 32 bits: they wrap.
+// Integers are multiplied as unsigned numbers of at least 32 bits, so that they wrap.
 template <class T>
 T times(T a, T b) {
   if constexpr (std::is_integral_v<T>)

@@ -1,13 +1,13 @@
-// What the reductions do to vectors, how the element types enter and leave them, and the kernels
-// made of both. docs/numerics.md states the results; every instruction set gives the same bits.
+// The reductions on vectors, the loads and stores of element types, and the kernels made of both.
+// docs/numerics.md states the results, which have the same bits with every instruction set.
 //
-// A reduction (Sum, Least, ...) prepares each input, folds them from the left, and makes the
-// result. An element type (Direct; Narrow in narrow-sums-inl.h) loads vectors that a reduction can
-// work on and stores what comes out.
+// A reduction (Sum, Least, ...) prepares each input, folds the inputs from the left, and makes the
+// result. An element type (Direct; Narrow in narrow-sums-inl.h) loads vectors on which a reduction
+// can work and stores its result.
 //
-// Code is shared where bits are: sums, products and logical operations know no sign, a maximum is
-// the minimum of what is flipped, an `or` the `and` of it. So a reduction may hold a number that is
-// known only when it runs.
+// Operations that have the same bits share code: sums, products and logical operations do not
+// depend on the sign, a maximum is the minimum of flipped operands, an `or` the `and` of flipped
+// operands. So a reduction may contain a number that is known only at run time.
 #include <limits>
 #include <type_traits>
 
@@ -50,7 +50,8 @@ struct Prod : Unchanged {
   }
 };
 
-// Flipped before and after: by -0.0, by the sign's bit, by all bits.
+// Flips each input before and the result after the fold, with -0.0, the sign bit or all bits as the
+// mask.
 template <class T>
 struct Flipped {
   template <class V>
@@ -65,11 +66,12 @@ struct Flipped {
   T flip;
 };
 
-// Of integers as if they had no sign.
+// The minimum. Integers are compared as unsigned.
 //
-// Of floats: Highway's Min leaves NaN and zeros to the instruction set. Here, if neither operand is
-// less, they are equal, and differ in their bits only as zeros do, of which the `or` is the
-// negative one; or one is NaN, and so is the `or`.
+// For floats, Highway's Min leaves the treatment of NaN and zeros to the instruction set. Here, if
+// neither operand is less than the other, either both are equal, and differ in their bits only if
+// they are zeros of different sign, whose `or` is the negative zero; or one of them is NaN, and so
+// is the `or`.
 template <class T>
 struct Least : Flipped<T> {
   template <class V>
@@ -95,7 +97,7 @@ struct BitXor : Unchanged {
   }
 };
 
-// Of truth values 0 and 1, `flip` is 1 for an `and`.
+// Works on truth values 0 and 1. With `flip` = 1 it computes a logical `and`.
 template <class T>
 struct LogicalOr {
   template <class V>
@@ -142,8 +144,8 @@ struct FloatAvg {
   T divisor;
 };
 
-// One NaN for all: which operand's NaN survives an addition depends on the order in which the
-// compiler writes the operands down, and ranks must not differ in their bits.
+// Replaces every NaN by the canonical NaN. Which operand's NaN survives an addition depends on the
+// order in which the compiler writes the operands, and the bits must not differ between ranks.
 template <class V>
 HWY_INLINE V with_one_nan(V v) {
   const hn::DFromV<V> d;
@@ -160,7 +162,7 @@ HWY_INLINE auto fold_inputs(const Reduction& reduction, D d, const Inputs<T, kIn
   return reduction.result(folded);
 }
 
-// An element type on which the vector unit computes as it lies in memory.
+// An element type on which the vector unit computes directly.
 template <class T, class Reduction>
 struct Direct {
   using Stored = T;
@@ -183,8 +185,8 @@ struct Direct {
   Reduction reduction;
 };
 
-// Two inputs (a ring's step, a tree's node) have a pass of their own; anything else, streaming too,
-// goes through the pass for any number.
+// Two inputs and one output (a step of a ring, a node of a tree) have a pass of their own; all
+// other shapes, and streaming stores, use the pass for any number of operands.
 template <class Reduction>
 HWY_INLINE void reduce(const CombineArgs& args, Reduction reduction) {
   assert(args.inputs >= 1 && args.outputs >= 1);
@@ -193,7 +195,7 @@ HWY_INLINE void reduce(const CombineArgs& args, Reduction reduction) {
   Pass<Reduction, 0, 0>::run(args, reduction);
 }
 
-// For the sums of floats, from which most steps are made: other common shapes have theirs, too.
+// Most steps are sums of floats, so other common shapes have passes of their own here.
 template <class Reduction>
 HWY_NOINLINE void sum_other_shapes(const CombineArgs& args) {
   assert(args.inputs >= 1 && args.outputs >= 1);
@@ -212,7 +214,8 @@ void sum_kernel(const CombineArgs& args) {
   sum_other_shapes<Reduction>(args);
 }
 
-// The reduction of T with this number in it. Not inlined: shared by all that differ in the number.
+// Reduces with a reduction that contains a number. It is not inlined, so that all kernels that
+// differ only in the number share its code.
 template <class T, class Reduction>
 HWY_NOINLINE void reduce_direct(const CombineArgs& args, Reduction reduction) {
   assert(args.divide_by == 1);
