@@ -15,12 +15,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of 96 to 768 KiB, 192 KiB served best from 256 KiB to 64 MiB where a core has 2 MiB, with 2 ranks
-// on 2 cores and with 4 (docs/performance.md). The bounds are those of that measurement.
+// Rings of 96 to 768 KiB were measured. With 2 MiB of cache per core, 192 KiB was best from 256 KiB
+// to 64 MiB, with 2 ranks on 2 cores and with 4 (docs/performance.md). The bounds are those of that
+// measurement.
 constexpr std::size_t kMeasuredCache = 2 << 20;
 constexpr std::size_t kLeastRing = 96 << 10, kMostRing = 768 << 10, kPage = 4096;
 
-/// "2048K"
+/// Parses a size such as "2048K". Returns 0 for anything else.
 std::size_t parse_cache_size(std::string_view text) {
   if (!text.ends_with('K')) return 0;
   return parse_number<std::size_t>(text.substr(0, text.size() - 1)).value_or(0) << 10;
@@ -30,7 +31,7 @@ std::size_t parse_cache_size(std::string_view text) {
 
 std::size_t core_cache_bytes(const fs::path& root) {
   const fs::path cpu = root / "sys/devices/system/cpu/cpu0";
-  for (const int index : {2, 1, 3}) {  // most often it comes after two of the first level
+  for (const int index : {2, 1, 3}) {  // usually preceded by two caches of the first level
     const fs::path cache = cpu / "cache" / ("index" + std::to_string(index));
     if (first_line(cache / "level") != "2") continue;
     const std::size_t bytes = parse_cache_size(first_line(cache / "size"));

@@ -1,4 +1,5 @@
-// Of the caches, what every start needs to know: found in microseconds, without hwloc.
+// The size of a core's cache and of the rings that fit into it. Every start needs these, so they
+// are found in microseconds, without hwloc.
 #pragma once
 
 #include <cstddef>
@@ -6,17 +7,19 @@
 
 namespace tutti {
 
-/// A core's share of the second-level cache, in bytes, of the machine's first cpu, so that all
-/// processes of a machine find the same wherever they run. 0: nobody tells. `root` holds sys/.
+/// Returns a core's share of the second-level cache, in bytes, or 0 if it cannot be found out. It
+/// is read for the machine's first cpu, so that all processes of a machine get the same value
+/// wherever they run. `root` is the folder that contains sys/.
 std::size_t core_cache_bytes(const std::filesystem::path& root = "/");
 
-/// Data bytes of a channel's ring for `ranks` on this machine: ring_bytes_of() its caches and
-/// cores.
+/// Returns the data bytes of a channel's ring when `ranks` ranks run on this machine:
+/// ring_bytes_of() with its caches and cores.
 std::size_t default_ring_bytes(int ranks);
 
-/// Data bytes of a channel's ring: 3/32 of a core's cache (192 KiB of 2 MiB), shared by the ranks
-/// of a core, within 96 to 768 KiB. A pair of ranks has two rings that both cores touch, beside the
-/// buffers themselves: together they are to stay in the cache. Unknown caches (0) count as 2 MiB.
+/// Returns the data bytes of a channel's ring: 3/32 of a core's cache (192 KiB of 2 MiB), divided
+/// by the number of ranks on a core, but at least 96 and at most 768 KiB. A pair of ranks has two
+/// rings, which both cores access beside the buffers themselves; all of these should stay in the
+/// cache. A cache of unknown size (0) counts as 2 MiB.
 std::size_t ring_bytes_of(std::size_t core_cache_bytes, std::size_t ranks_per_core);
 
 }  // namespace tutti

@@ -15,13 +15,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Version 1 writes "no limit" as the largest multiple of a page in 63 bits.
+// Version 1 writes "no limit" as the largest multiple of the page size in 63 bits.
 constexpr std::size_t kNoMemoryLimit = std::size_t{1} << 60;
 
 struct Mount {
-  std::string root;  // the group that shows at `folder`
+  std::string root;  // the group that is mounted at `folder`
   std::string folder;
-  std::string controllers;  // "cpu,cpuacct"; empty: version 2
+  std::string controllers;  // "cpu,cpuacct"; empty for version 2
 };
 
 std::vector<std::string> words(const std::string& line, char separator = ' ') {
@@ -31,8 +31,8 @@ std::vector<std::string> words(const std::string& line, char separator = ' ') {
   return found;
 }
 
-/// Lines of /proc/self/mountinfo: "31 23 0:28 <root> <folder> <options> … - <type> <source> <super
-/// options>".
+/// Reads /proc/self/mountinfo, whose lines are "31 23 0:28 <root> <folder> <options> … - <type>
+/// <source> <super options>".
 std::vector<Mount> read_mounts(const fs::path& root) {
   std::ifstream file(root / "proc/self/mountinfo");
   std::vector<Mount> mounts;
@@ -46,7 +46,8 @@ std::vector<Mount> read_mounts(const fs::path& root) {
   return mounts;
 }
 
-/// Whether a mount's options name all of a group's controllers; version 2 names none.
+/// Returns whether the options of a mount name all of a group's controllers. A mount of version 2
+/// names none.
 bool serves(const Mount& mount, const std::string& controllers) {
   if (controllers.empty() || mount.controllers.empty())
     return controllers.empty() && mount.controllers.empty();
@@ -57,8 +58,8 @@ bool serves(const Mount& mount, const std::string& controllers) {
   });
 }
 
-/// The group's path below its mount. A container may show its own group as the root of the mount
-/// while it is called by its name outside: then the mount is the group.
+/// Returns the group's path below its mount. A container may mount its own group as the root while
+/// /proc gives the group's name as seen from outside. The mount is then the group.
 fs::path below(const Mount& mount, const std::string& group) {
   const std::string prefix = mount.root == "/" ? "" : mount.root;
   if (!group.starts_with(prefix) || group.find("..") != std::string::npos) return {};
@@ -77,7 +78,7 @@ void read_quota(const std::string& quota, const std::string& period, CgroupLimit
     tighten(into.cpu_quota, static_cast<double>(*used) / static_cast<double>(*of));
 }
 
-/// A group's own limits. Files of versions 1 and 2 have different names.
+/// Reads the limits of one group. The files have different names in versions 1 and 2.
 void read_group(const fs::path& folder, CgroupLimits& into) {
   const std::vector<std::string> cpu_max = words(first_line(folder / "cpu.max"));
   if (cpu_max.size() == 2) read_quota(cpu_max[0], cpu_max[1], into);
@@ -98,7 +99,7 @@ CgroupLimits read_cgroup_limits(const fs::path& root) {
   CgroupLimits limits;
   const std::vector<Mount> mounts = read_mounts(root);
   std::ifstream file(root / "proc/self/cgroup");
-  for (std::string line; std::getline(file, line);) {  // "4:memory:/a/b", version 2: "0::/a/b"
+  for (std::string line; std::getline(file, line);) {  // "4:memory:/a/b"; in version 2 "0::/a/b"
     const std::size_t first = line.find(':'), second = line.find(':', first + 1);
     if (second == std::string::npos) continue;
     const std::string controllers = line.substr(first + 1, second - first - 1);

@@ -1,4 +1,5 @@
-// What the control groups that this process is in allow it: version 1, 2, or both side by side.
+// The limits that the control groups of this process set: version 1, version 2, or both side by
+// side.
 #pragma once
 
 #include <cstddef>
@@ -9,15 +10,16 @@
 
 namespace tutti {
 
-/// None: no limit, or none that can be read.
+/// A member without a value means that there is no limit, or none that can be read.
 struct CgroupLimits {
   std::optional<Cpus> cpus;         ///< cpuset
-  std::optional<double> cpu_quota;  ///< Processors' time for each second, for example 2.5.
+  std::optional<double> cpu_quota;  ///< In seconds of processor time per second, for example 2.5.
   std::optional<std::size_t> memory_bytes;
 };
 
-/// The tightest of the process's own group and those above it, as far as they are visible here.
-/// Never throws: what cannot be read sets no limit. `root` holds proc/ and the mounted groups.
+/// Returns the tightest limits of the process's own group and of the groups above it, as far as
+/// they are visible to this process. Never throws: a file that cannot be read sets no limit. `root`
+/// is the folder that contains proc/ and the mounted groups.
 CgroupLimits read_cgroup_limits(const std::filesystem::path& root = "/");
 
 }  // namespace tutti

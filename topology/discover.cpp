@@ -26,7 +26,7 @@ int number_of(hwloc_obj_t object) {
                                                                   : object->os_index);
 }
 
-/// Makes our tree of hwloc's.
+/// Converts hwloc's tree to the nodes of a Machine.
 class Walk {
  public:
   std::vector<Node> nodes;
@@ -34,7 +34,8 @@ class Walk {
   void visit(hwloc_obj_t object, int parent) {
     const auto kind = kind_of(object, parent);
     if (kind && *kind < NodeKind::numa) parent = add(object, *kind, parent);
-    // Memory hangs beside hwloc's tree. In ours it holds the caches and cores that are near it.
+    // hwloc keeps memory beside its tree. In a Machine, a NUMA node is the parent of the caches and
+    // cores that are near it.
     if (const int memory = visit_memory(object, parent); memory >= 0) parent = memory;
     if (kind && *kind > NodeKind::numa) parent = add(object, *kind, parent);
     for (hwloc_obj_t child = object->first_child; child != nullptr; child = child->next_sibling)
@@ -54,27 +55,28 @@ class Walk {
     return static_cast<int>(nodes.size()) - 1;
   }
 
-  /// Returns the first node with cpus, which holds what is near; -1: none. Others beside it are
-  /// other kinds of memory.
+  /// Adds the NUMA nodes of `object`. Returns the index of the first that has cpus, which becomes
+  /// the parent of the caches and cores near it, or -1 if there is none. Further nodes beside it
+  /// are other kinds of memory.
   int visit_memory(hwloc_obj_t object, int parent) {
     int holder = -1;
     for (hwloc_obj_t child = object->memory_first_child; child != nullptr;
          child = child->next_sibling) {
       const int found = child->type == HWLOC_OBJ_NUMANODE
                             ? add(child, NodeKind::numa, parent)
-                            : visit_memory(child, parent);  // a cache on the memory's side
+                            : visit_memory(child, parent);  // a memory-side cache
       if (holder < 0 && found >= 0 && !at(found).cpus.empty()) holder = found;
     }
     return holder;
   }
 
-  /// None for what tells nothing about sharing.
+  /// Returns no kind for objects that say nothing about what cores share.
   std::optional<NodeKind> kind_of(hwloc_obj_t object, int parent) const {
     if (object->type == HWLOC_OBJ_MACHINE) return NodeKind::machine;
     if (object->type == HWLOC_OBJ_PACKAGE) return NodeKind::package;
     if (hwloc_obj_type_is_dcache(object->type) != 0) return NodeKind::cache;
     if (object->type == HWLOC_OBJ_CORE) return NodeKind::core;
-    // Where the system tells of no cores, each cpu is one.
+    // Where the system does not report cores, each cpu counts as one.
     if (object->type == HWLOC_OBJ_PU && !in_core(parent)) return NodeKind::core;
     return std::nullopt;
   }
@@ -87,7 +89,7 @@ class Walk {
   const Node& at(int index) const { return nodes[static_cast<std::size_t>(index)]; }
 };
 
-/// By hwloc: of this machine, or of what `synthetic` describes.
+/// Asks hwloc for this machine or, if `synthetic` is not null, for the machine that it describes.
 std::optional<Machine> ask_hwloc(const char* synthetic) {
   hwloc_topology_t raw = nullptr;
   if (hwloc_topology_init(&raw) != 0) return std::nullopt;

@@ -1,4 +1,4 @@
-// Finding out what the machine is like.
+// Discovery of the machine's packages, NUMA nodes, caches and cores.
 #pragma once
 
 #include <optional>
@@ -8,15 +8,16 @@
 
 namespace tutti {
 
-/// This machine, by hwloc, which heeds HWLOC_XMLFILE and HWLOC_SYNTHETIC; where hwloc cannot tell:
-/// plain_machine(). Takes milliseconds (topology/README.md), so nobody calls it at start-up
-/// unasked. Never throws.
+/// Returns this machine as hwloc describes it, or plain_machine() if hwloc fails. hwloc heeds
+/// HWLOC_XMLFILE and HWLOC_SYNTHETIC. A discovery takes milliseconds (topology/README.md), so a
+/// start does not call it unless a setting asks for it. Never throws.
 Machine discover();
 
-/// What sysconf tells: one package with a core for each cpu.
+/// Returns the machine that sysconf describes: one package with a core for each cpu.
 Machine plain_machine(const Cpus& cpus);
 
-/// By hwloc's description, for example "pack:2 l3:1 l2:4 core:1 pu:2"; none where it is wrong.
+/// Returns the machine of a synthetic description in hwloc's syntax, for example "pack:2 l3:1 l2:4
+/// core:1 pu:2", or none if the description is wrong.
 std::optional<Machine> describe(const std::string& synthetic);
 
 }  // namespace tutti

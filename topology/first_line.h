@@ -1,4 +1,4 @@
-// Files of /sys and /proc that hold one line.
+// Reads files of /sys and /proc that contain one line.
 #pragma once
 
 #include <filesystem>
@@ -7,7 +7,7 @@
 
 namespace tutti {
 
-/// Empty where there is no such file.
+/// Returns the first line of the file, or an empty string if the file cannot be read.
 inline std::string first_line(const std::filesystem::path& path) {
   std::ifstream file(path);
   std::string line;

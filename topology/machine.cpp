@@ -7,7 +7,7 @@ namespace tutti {
 LinkKind link_between(const Machine& machine, const Cpus& a, const Cpus& b) {
   assert(!machine.nodes.empty());
   const Cpus both = unite(a, b);
-  int at = -1;  // the smallest that holds both comes last
+  int at = -1;  // the smallest node that contains both comes last
   for (std::size_t i = 0; i < machine.nodes.size(); ++i)
     if (contains(machine.nodes[i].cpus, both)) at = static_cast<int>(i);
   for (; at >= 0; at = machine.nodes[static_cast<std::size_t>(at)].parent) {

@@ -12,7 +12,7 @@
 namespace tutti {
 namespace {
 
-/// Why ranks are better left alone; empty: they are not.
+/// Returns the reason why ranks should not be bound, or an empty string if they should.
 std::string why_not(const Machine& machine, int ranks, std::size_t cores) {
   const Cpus offered = intersect(machine.limits.cpus.value_or(machine.cpus()), machine.cpus());
   if (ranks == 1) return "one rank may use all that the process may";
@@ -27,7 +27,8 @@ std::string why_not(const Machine& machine, int ranks, std::size_t cores) {
   return "";
 }
 
-/// Rank i of n gets the cores from i·c/n to (i+1)·c/n: each core belongs to one rank.
+/// Divides c cores among n ranks: rank i gets the cores from i·c/n to (i+1)·c/n, so each core
+/// belongs to one rank.
 std::vector<Cpus> shares(const std::vector<Cpus>& cores, std::size_t ranks) {
   assert(ranks <= cores.size());
   std::vector<Cpus> result(ranks);

@@ -1,4 +1,4 @@
-// Which processors each rank of this machine gets.
+// Decides on which cpus each rank of this machine runs.
 #pragma once
 
 #include <string>
@@ -10,19 +10,20 @@
 namespace tutti {
 
 struct Placement {
-  std::vector<Cpus> ranks;  ///< Empty: ranks are not bound.
-  std::string reason;       ///< Why not, in words.
+  std::vector<Cpus> ranks;  ///< Indexed by rank. Empty if ranks are not bound.
+  std::string reason;       ///< The reason why ranks are not bound, as text.
 };
 
-/// `bind` is what the setting says (docs/configuration.md):
-/// - "none";
-/// - "auto": shares of the cores that this process may use, all of them, neighbours together; not
-///   bound where somebody has bound us already and where it would help nobody;
-/// - a list of each rank's cpus. Throws `usage` where it is none, or too short.
-/// All of a rank's threads share its cpus, that of the background too.
+/// Chooses the cpus of `ranks` ranks. `bind` is the value of the setting (docs/configuration.md):
+/// - "none": ranks are not bound.
+/// - "auto": each rank gets a share of the cores that this process may use, neighbouring cores
+///   together, and every core is used. Ranks are not bound if the process is bound already, or if
+///   binding would not help.
+/// - A list of each rank's cpus. Throws `usage` if it cannot be parsed or is too short.
+/// All threads of a rank, including the background thread, share the rank's cpus.
 Placement place(const Machine& machine, int ranks, std::string_view bind);
 
-/// Throws `usage` where this process may not use all of `cpus`.
+/// Throws `usage` if this process may not use all of `cpus`.
 void check_usable(const Machine& machine, const Cpus& cpus, int rank);
 
 }  // namespace tutti

@@ -10,7 +10,7 @@
 namespace tutti {
 namespace {
 
-/// Writes nodes by their parents.
+/// Writes a machine's nodes, starting at the root, as text or in Graphviz's language.
 class Printer {
  public:
   explicit Printer(const Machine& machine) : machine_(machine), children_(machine.nodes.size()) {

@@ -1,4 +1,4 @@
-// A machine for people: as text and as a picture.
+// Prints a machine as text and as a picture.
 #pragma once
 
 #include <string>
@@ -10,17 +10,18 @@
 namespace tutti {
 
 std::string_view to_string(NodeKind kind);
-std::string size_text(std::size_t bytes);  ///< "1.25 MiB"
-std::string to_text(const Node& node);     ///< "package 0", "L2 2 MiB", "core 3".
+std::string size_text(std::size_t bytes);  ///< For example "1.25 MiB".
+std::string to_text(const Node& node);     ///< For example "package 0", "L2 2 MiB" or "core 3".
 
-/// The tree: a line for each node, but that what has one child shares its line.
+/// Returns the tree as text, one line for each node; a node with a single child shares its line
+/// with it.
 std::string to_text(const Machine& machine);
 
-/// The same in Graphviz's language: boxes within boxes; cores that this process may not use are
-/// grey.
+/// Returns the tree in Graphviz's language, as nested boxes. Cores that this process may not use
+/// are grey.
 std::string to_dot(const Machine& machine);
 
-/// A table of the links between ranks on the given cpus, with a legend.
+/// Returns a table of the links between ranks on the given cpus, with a legend.
 std::string links_text(const Machine& machine, const std::vector<Cpus>& ranks);
 
 }  // namespace tutti
