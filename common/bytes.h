@@ -1,4 +1,5 @@
-// Fixed-size messages as the bytes that they are in memory, on the wire and in files.
+// Converts fixed-size messages to and from the bytes that represent them in memory, on the wire and
+// in files.
 #pragma once
 
 #include <bit>
@@ -18,7 +19,7 @@ std::string_view bytes_of(const T& message) noexcept {
   return {reinterpret_cast<const char*>(&message), sizeof message};
 }
 
-/// The message at the start of `bytes`; none while it is not complete.
+/// Returns the message at the start of `bytes`, or none if `bytes` is too short.
 template <typename T>
 std::optional<T> fixed_part(std::string_view bytes) noexcept {
   static_assert(std::is_trivially_copyable_v<T>);

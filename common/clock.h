@@ -1,4 +1,5 @@
-// Time, handed in: production reads the steady clock, tests turn the hands themselves.
+// Clocks, which are passed to everything that needs the time: the library uses the steady clock,
+// tests use clocks that they set.
 #pragma once
 
 #include <chrono>
@@ -19,7 +20,7 @@ class SteadyClock final : public Clock {
   TimePoint now() const override { return std::chrono::steady_clock::now(); }
 };
 
-/// A clock that stands still until it is told otherwise. Own thread only.
+/// A clock that changes only when it is told to. Not thread-safe.
 class ManualClock final : public Clock {
  public:
   TimePoint now() const override { return now_; }

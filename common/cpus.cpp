@@ -15,7 +15,7 @@
 namespace tutti {
 namespace {
 
-// Of kMaxCpus bits, as the kernel has them: a cpu_set_t has room for 1024.
+// A mask of kMaxCpus bits in the kernel's layout: a cpu_set_t has room for only 1024.
 constexpr int kWordBits = 8 * sizeof(unsigned long);
 using Mask = std::array<unsigned long, kMaxCpus / kWordBits>;
 
@@ -32,7 +32,7 @@ std::optional<Cpus> parse_range(std::string_view text) {
   return cpus;
 }
 
-/// Ranges with `separator` between them; at least one.
+/// Parses at least one range; ranges are separated by `separator`.
 std::optional<Cpus> parse_ranges(std::string_view text, char separator) {
   Cpus cpus;
   while (true) {
@@ -99,7 +99,7 @@ Cpus affinity() {
     for (std::size_t i = 0; i < mask.size(); ++i)
       for (unsigned long word = mask[i]; word != 0; word &= word - 1)
         cpus.push_back(static_cast<int>(i) * kWordBits + std::countr_zero(word));
-  if (cpus.empty())  // a sandbox without the call
+  if (cpus.empty())  // a sandbox does not permit the system call
     for (int cpu = 0; cpu < std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)); ++cpu) cpus.push_back(cpu);
   return cpus;
 }

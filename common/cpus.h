@@ -1,4 +1,4 @@
-// Sets of logical processors, and their text in the kernel's notation: "0-3,8".
+// Sets of logical processors (cpus), and their text form in the kernel's notation: "0-3,8".
 #pragma once
 
 #include <optional>
@@ -8,29 +8,30 @@
 
 namespace tutti {
 
-/// The kernel's numbers, ascending, each once.
+/// The kernel's numbers of the cpus, in ascending order, each once.
 using Cpus = std::vector<int>;
 
 inline constexpr int kMaxCpus = 65'536;
 
 std::string to_text(const Cpus& cpus);
 
-/// None for what is no list of numbers below kMaxCpus and ranges of them; empty text is no cpu.
+/// Parses a list of numbers below kMaxCpus and ranges of them. Returns none for anything else; an
+/// empty text is an empty set.
 std::optional<Cpus> parse_cpus(std::string_view text);
 
-/// A set for each rank of a machine, none of them empty: commas between ranks, `+` within one:
-/// "0,1" or "0-3+8-11,4-7+12-15".
+/// Parses a non-empty set for each rank of a machine. Ranks are separated by commas, the numbers
+/// and ranges of one rank by `+`: "0,1" or "0-3+8-11,4-7+12-15". Returns none for anything else.
 std::optional<std::vector<Cpus>> parse_cpus_of_ranks(std::string_view text);
 
 bool contains(const Cpus& all, const Cpus& some);
 Cpus unite(const Cpus& a, const Cpus& b);
 Cpus intersect(const Cpus& a, const Cpus& b);
 
-/// Those that the calling thread may run on.
+/// Returns the cpus on which the calling thread may run.
 Cpus affinity();
 
-/// Keeps the calling thread, and those that it starts from now on, on `cpus`. False: the kernel
-/// refuses, and errno says why.
+/// Binds the calling thread, and the threads that it starts from then on, to `cpus`. Returns false,
+/// with errno set, if the kernel refuses.
 [[nodiscard]] bool bind_thread(const Cpus& cpus) noexcept;
 
 }  // namespace tutti

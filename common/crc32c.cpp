@@ -14,7 +14,7 @@ constexpr std::uint32_t kPolynomial = 0x82f63b78;  // reflected
 
 using Table = std::array<std::uint32_t, 256>;
 
-// tables[k][b]: what byte b does to the remainder when k bytes follow.
+// tables[k][b] is the effect of byte b on the remainder when k bytes follow it.
 constexpr std::array<Table, 8> make_tables() {
   std::array<Table, 8> tables{};
   for (std::uint32_t byte = 0; byte < 256; ++byte) {
@@ -29,7 +29,8 @@ constexpr std::array<Table, 8> make_tables() {
 }
 constexpr std::array<Table, 8> kTables = make_tables();
 
-// What `bytes` zero bytes do to a remainder, a linear function of it: the images of its bits.
+// The effect of a number of zero bytes on a remainder. It is a linear function, represented by the
+// images of the remainder's bits.
 using Matrix = std::array<std::uint32_t, 32>;
 
 constexpr std::uint32_t apply(const Matrix& matrix, std::uint32_t crc) {
@@ -39,7 +40,8 @@ constexpr std::uint32_t apply(const Matrix& matrix, std::uint32_t crc) {
   return image;
 }
 
-constexpr Matrix zeros(std::size_t bytes) {  // a power of two
+// `bytes` must be a power of two.
+constexpr Matrix zeros(std::size_t bytes) {
   Matrix matrix{};
   for (std::size_t bit = 0; bit < 32; ++bit) {
     const std::uint32_t crc = std::uint32_t{1} << bit;
@@ -53,7 +55,7 @@ constexpr Matrix zeros(std::size_t bytes) {  // a power of two
   return matrix;
 }
 
-// The same, to be looked up a byte at a time.
+// The same linear function as tables that are looked up byte by byte.
 template <std::size_t kBytes>
 constexpr std::array<Table, 4> make_shift() {
   const Matrix matrix = zeros(kBytes);
@@ -103,7 +105,8 @@ inline std::uint32_t step(std::uint32_t crc, unsigned char byte) noexcept {
 #endif
 
 #if defined(TUTTI_CRC_TARGET)
-// The instruction takes three cycles, and one can begin in each: three streams side by side.
+// The instruction has a latency of three cycles, and one can start in each cycle, so three streams
+// are processed side by side.
 template <std::size_t kStream>
 TUTTI_CRC_TARGET std::uint32_t three_streams(std::uint32_t crc, const unsigned char*& at,
                                              std::size_t& left) noexcept {
@@ -136,7 +139,7 @@ std::uint32_t crc32c_by_tables(const void* data, std::size_t bytes) noexcept {
   const auto* at = static_cast<const unsigned char*>(data);
   std::uint32_t crc = ~std::uint32_t{0};
   for (; bytes >= 8; bytes -= 8, at += 8) {
-    const std::uint64_t word = load(at) ^ crc;  // little-endian, as all that tutti runs on
+    const std::uint64_t word = load(at) ^ crc;  // tutti runs on little-endian machines only
     crc = 0;
     for (std::size_t k = 0; k < 8; ++k) crc ^= kTables[7 - k][word >> 8 * k & 0xff];
   }

@@ -1,4 +1,4 @@
-// CRC-32C (Castagnoli's polynomial, as in iSCSI, RFC 3720): what finds bytes that have changed.
+// CRC-32C (Castagnoli's polynomial, as in iSCSI, RFC 3720), a checksum that detects corrupted data.
 #pragma once
 
 #include <cstddef>
@@ -6,11 +6,11 @@
 
 namespace tutti {
 
-/// Of `bytes` bytes at `data`, with the processor's instruction where it has one: at about the
-/// speed of memory.
+/// Returns the checksum of `bytes` bytes at `data`. Uses the processor's instruction if there is
+/// one, and then runs at about the speed of memory.
 std::uint32_t crc32c(const void* data, std::size_t bytes) noexcept;
 
-/// The same by tables, on any processor.
+/// Computes the same checksum with tables, on any processor.
 std::uint32_t crc32c_by_tables(const void* data, std::size_t bytes) noexcept;
 
 }  // namespace tutti

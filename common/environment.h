@@ -1,4 +1,4 @@
-// The environment of the process, handed in: tests write their own.
+// Environment variables, passed as a list, so that tests can supply their own.
 #pragma once
 
 #include <optional>
@@ -8,13 +8,14 @@
 
 namespace tutti {
 
-/// Entries NAME=VALUE. Where a name comes twice the first counts, as for getenv(3).
+/// Entries of the form NAME=VALUE. If a name occurs twice, the first entry counts, as for
+/// getenv(3).
 using Environment = std::span<const std::string_view>;
 
-/// This process's environment. The views are valid until somebody changes it.
+/// Returns this process's environment. The views are valid until somebody changes the environment.
 std::vector<std::string_view> process_environment();
 
-/// The value of `name`; none where it is not set.
+/// Returns the value of `name`, or none if it is not set.
 std::optional<std::string_view> find(Environment environment, std::string_view name) noexcept;
 
 }  // namespace tutti

@@ -1,4 +1,5 @@
-// A list whose links live in its elements: no allocation, and an element leaves in constant time.
+// A doubly linked list whose links are members of its elements: it allocates nothing, and removes
+// an element in constant time.
 #pragma once
 
 #include <cassert>
@@ -11,7 +12,8 @@ struct Link {
   T* next = nullptr;
 };
 
-/// Own thread only. Elements outlive their stay; each is in at most one list by a given link.
+/// Not thread-safe. An element must outlive its membership, and is in at most one list by a given
+/// link.
 template <typename T, Link<T> T::*link>
 class IntrusiveList {
  public:
@@ -37,7 +39,7 @@ class IntrusiveList {
     element.*link = {};
   }
 
-  /// Null: there is none.
+  /// Returns null if the list is empty.
   T* pop_front() noexcept {
     T* element = first_;
     if (element != nullptr) remove(*element);

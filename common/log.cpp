@@ -11,10 +11,13 @@ namespace {
 
 constexpr std::array<std::string_view, 4> kLevelNames{"error", "warn", "info", "debug"};
 
-// A logger of our own: spdlog's registry and default logger are the program's, not the library's.
+// The library has a logger of its own, since spdlog's registry and default logger belong to the
+// program.
 LogSink standard_error() {
   auto logger = std::make_shared<spdlog::logger>(
-      "tutti", std::make_shared<spdlog::sinks::stderr_sink_st>());  // Log holds its mutex
+      "tutti",
+      // The sink needs no mutex of its own: Log holds one while it calls it.
+      std::make_shared<spdlog::sinks::stderr_sink_st>());
   logger->set_pattern("%v");
   return [logger](LogLevel level, std::string_view text) {
     logger->critical("tutti[{}] {}", to_string(level), text);
@@ -36,7 +39,7 @@ void Log::line(LogLevel level, std::string_view text) {
   try {
     sink_(level, text);
   } catch (...) {
-    // A line that cannot be written must not fail the collective that wanted to write it.
+    // A line that cannot be written must not fail the collective that wanted to log it.
   }
 }
 

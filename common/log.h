@@ -1,4 +1,5 @@
-// The log: lines to whoever the configuration names. The library never writes to standard output.
+// The log, whose lines go to the sink that the configuration names. The library never writes to
+// standard output.
 #pragma once
 
 #include <fmt/format.h>
@@ -13,10 +14,11 @@ namespace tutti {
 
 std::string_view to_string(LogLevel level) noexcept;
 
-/// Thread-safe. Lines above the level cost one comparison.
+/// Thread-safe. A line above the level costs one comparison.
 class Log {
  public:
-  /// An empty sink: standard error, as lines "tutti[warn] text". What a sink throws is swallowed.
+  /// An empty sink stands for standard error, with lines of the form "tutti[warn] text". Exceptions
+  /// of the sink are ignored.
   Log(LogLevel level, LogSink sink);
 
   template <typename... Args>

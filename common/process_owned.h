@@ -1,4 +1,4 @@
-// An object that only the process that made it can reach.
+// An object that can be used only in the process that created it.
 #pragma once
 
 #include <unistd.h>
@@ -9,17 +9,19 @@
 
 namespace tutti {
 
-/// Throws `usage`: process `owner`'s `what` was used in another.
+/// Throws `usage`, saying that `what`, which belongs to process `owner`, was used in another
+/// process.
 [[noreturn]] void refuse_other_process(std::string_view what, pid_t owner);
 
-/// For what has locks, threads or sockets. A forked child has a copy of the memory, but not the
-/// threads that may hold the locks, and its sockets are its parent's: there get() throws `usage`,
-/// and the destructor leaves the T alone, because even destroying a condition variable waits for
-/// threads that the child does not have. Thread-safe as T is.
+/// Holds an object that has locks, threads or sockets. A forked child has a copy of the memory, but
+/// not the threads that may hold the locks, and shares its sockets with its parent. In a child
+/// get() therefore throws `usage`, and the destructor leaves the T alone, because even destroying a
+/// condition variable waits for threads that the child does not have. As thread-safe as T.
 template <typename T>
 class ProcessOwned {
  public:
-  /// `what`, for the error: "the store". Valid as long as this.
+  /// `what` names the object in the error, for example "the store". It must stay valid as long as
+  /// this object.
   template <typename... Args>
   explicit ProcessOwned(std::string_view what, Args&&... args)
       : what_(what), value_(std::make_unique<T>(std::forward<Args>(args)...)) {}

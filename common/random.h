@@ -1,4 +1,5 @@
-// Randomness, handed in: production asks the kernel, tests give a seed.
+// Sources of random numbers, which are passed to everything that needs them: the library asks the
+// kernel, tests give a seed.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +14,13 @@ class Random {
   virtual std::uint64_t next() = 0;
 };
 
-/// getrandom(2). Thread-safe.
+/// Numbers from getrandom(2). Thread-safe.
 class SystemRandom final : public Random {
  public:
   std::uint64_t next() override;
 };
 
-/// The same sequence for the same seed (splitmix64). Own thread only.
+/// Gives the same sequence for the same seed (splitmix64). Not thread-safe.
 class SeededRandom final : public Random {
  public:
   explicit SeededRandom(std::uint64_t seed) : state_(seed) {}

@@ -1,4 +1,5 @@
-// What the processes of a job know and nobody else.
+// The job's secret, which its processes share and nobody else knows. Authentication and encryption
+// are based on it.
 #pragma once
 
 #include <cstddef>
@@ -11,36 +12,36 @@
 
 namespace tutti {
 
-/// Fewer could be guessed from what goes over the network.
+/// A shorter secret could be guessed from the data that goes over the network.
 inline constexpr std::size_t kLeastSecretBytes = 16;
 
-/// A type of its own, so that no log line, error or table of settings takes it for text.
+/// A type of its own, so that no log line, error or table of settings can treat the secret as text.
 class Secret {
  public:
-  Secret() = default;  ///< None.
+  Secret() = default;  ///< No secret.
   explicit Secret(std::string bytes) : bytes_(std::move(bytes)) {}
 
   explicit operator bool() const noexcept { return !bytes_.empty(); }
-  /// For a key of a cryptographic function; nowhere else.
+  /// Returns the secret for use as the key of a cryptographic function, and for nothing else.
   std::string_view bytes() const noexcept { return bytes_; }
 
  private:
   std::string bytes_;
 };
 
-/// What errors tell who has none.
+/// The hint in the errors of a rank that has no secret.
 inline constexpr std::string_view kHowToMakeSecret =
     "Make one (openssl rand -hex 32 > FILE; chmod 600 FILE) and give all ranks "
     "TUTTI_SECRET_FILE=FILE, or TUTTI_SECRET";
-/// Throws `usage`: rank `rank` is to encrypt and has none.
+/// Throws `usage`, saying that rank `rank` is to encrypt and has no secret.
 [[noreturn]] void refuse_tls_without_secret(int rank);
 
-/// 256 random bits, as 64 letters and digits.
+/// Returns 256 random bits as 64 hexadecimal digits.
 Secret make_secret(Random& random);
 
-/// TUTTI_SECRET, else what stands in TUTTI_SECRET_FILE (less a newline at its end), else none.
-/// Throws `usage` for a secret that is too short, and for a file that cannot be read or that others
-/// can read.
+/// Returns TUTTI_SECRET, or else the contents of TUTTI_SECRET_FILE (without a newline at the end),
+/// or else no secret. Throws `usage` if the secret is too short, or if the file cannot be read or
+/// others can read it.
 Secret configured_secret(const Config& config);
 
 }  // namespace tutti

@@ -30,7 +30,8 @@ std::string join(const std::vector<std::string>& parts, std::string_view separat
 }
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);  // distances of a's first i bytes to each start of b
+  // The distances between the first i bytes of a and each prefix of b.
+  std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
   for (std::size_t i = 0; i < a.size(); ++i) {
     std::size_t diagonal = row[0];

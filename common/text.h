@@ -1,4 +1,4 @@
-// Small pure functions on text that people and other processes have written.
+// Small pure functions on text that comes from people and from other processes.
 #pragma once
 
 #include <charconv>
@@ -11,20 +11,22 @@
 
 namespace tutti {
 
-/// `text` without blanks (space, tab, carriage return) at both ends.
+/// Returns `text` without the blanks (space, tab, carriage return) at both ends.
 std::string_view trim(std::string_view text) noexcept;
 
-/// `text` in quotes for an error message: cut after 64 bytes, unprintable bytes as '?'.
+/// Returns `text` in quotes for an error message: cut after 64 bytes, with '?' for unprintable
+/// bytes.
 std::string shown(std::string_view text);
 
-/// All `parts`, with `separator` between them.
+/// Returns all `parts`, with `separator` between them.
 std::string join(const std::vector<std::string>& parts, std::string_view separator);
 
-/// Insertions, deletions and replacements that turn one into the other (Levenshtein).
+/// Returns the number of insertions, deletions and replacements that turn one text into the other
+/// (the Levenshtein distance).
 std::size_t edit_distance(std::string_view a, std::string_view b);
 
-/// The decimal number that is the whole of `text`; none for anything else, and where it does not
-/// fit.
+/// Parses `text`, all of which must be one decimal number. Returns none for anything else, and for
+/// a number that T cannot represent.
 template <std::integral T>
 std::optional<T> parse_number(std::string_view text) noexcept {
   T value{};

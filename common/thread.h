@@ -1,4 +1,4 @@
-// Threads of the library's own.
+// Starts the library's own threads.
 #pragma once
 
 #include <condition_variable>
@@ -20,8 +20,8 @@
 
 namespace tutti {
 
-/// A thread in which no signal is handled: the program's handlers run in the program's threads.
-/// Throws `unavailable`.
+/// Starts a thread in which all signals are blocked, so that the program's handlers run in the
+/// program's threads. Throws `unavailable` if there is no thread to be had.
 template <typename Function>
 std::thread start_without_signals(Function function) {
   sigset_t all, before;
@@ -40,15 +40,16 @@ std::thread start_without_signals(Function function) {
   return thread;
 }
 
-/// What `function` returns or throws, where it does by the deadline; else none. For calls of other
-/// libraries that can be neither bounded nor interrupted: the thread that makes it then outlives
-/// the wait, and ends unheard. So `function` owns all that it uses.
+/// Runs `function` in a thread of its own. Returns its result, or throws its exception, if it ends
+/// by the deadline; otherwise returns none. This is for functions of other libraries that can be
+/// neither bounded nor interrupted: the thread then outlives the wait, and its result is dropped.
+/// So `function` must own everything that it uses.
 template <typename Function>
 auto call_within(TimePoint deadline, Function function) -> std::optional<decltype(function())> {
   struct Outcome {
     std::mutex mutex;
     std::condition_variable changed;
-    std::optional<decltype(function())> value;  // these two guarded by mutex
+    std::optional<decltype(function())> value;  // `value` and `error` are guarded by `mutex`
     std::exception_ptr error;
   };
   const auto outcome = std::make_shared<Outcome>();
@@ -56,7 +57,8 @@ auto call_within(TimePoint deadline, Function function) -> std::optional<decltyp
     std::optional<decltype(function())> value;
     std::exception_ptr error;
     try {
-      const auto call = std::move(function);  // what it owns goes before anybody hears of its end
+      // The function and all that it owns are destroyed before the caller learns that it has ended.
+      const auto call = std::move(function);
       value = call();
     } catch (...) {
       error = std::current_exception();

@@ -35,7 +35,7 @@ constexpr std::array<std::string_view, kCollectives> kCollectiveNames{
     "all_reduce", "broadcast", "reduce",  "all_gather", "reduce_scatter",
     "barrier",    "gather",    "scatter", "all_to_all"};
 
-// A value may come from a peer's memory: a number without a name is printed, not trusted.
+// A value may come from a peer's memory, so a number without a name must be printable.
 template <typename E, typename Table>
 std::string_view name_in(const Table& table, E value) noexcept {
   const auto index = static_cast<std::size_t>(value);
