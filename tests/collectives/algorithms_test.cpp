@@ -1,4 +1,5 @@
-// What each algorithm promises beyond being right: how many messages, lanes and bytes it takes.
+// Checks the properties of each algorithm besides correctness: how many messages, lanes and bytes
+// it takes.
 #include "collectives/algorithms/algorithms.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +18,7 @@ namespace {
 
 bool is_peer(const Operand& operand) { return operand.place == Place::peer; }
 
-/// Chunks that a rank sends in all messages of a piece.
+/// Returns the number of chunks that a rank sends in all messages of a piece.
 int chunks_sent(const Schedule& schedule) {
   int chunks = 0;
   for (const Lane& lane : schedule.lanes)
@@ -121,8 +122,8 @@ TEST(Algorithms, DoubleBinaryTreesSendNoMoreThanARingAndFromEveryRankAboutAlike)
     for (const Schedule& schedule :
          plan_all(algorithm_named("double_binary_tree"), Collective::all_reduce, ranks)) {
       EXPECT_EQ(schedule.chunks, 2);
-      // Half of the buffer up and down each tree: a rank sends to two parents, and to two children
-      // in the one tree where it is an inner node.
+      // Half of the buffer goes up and down each tree: a rank sends to two parents, and to two
+      // children in the one tree where it is an inner node.
       EXPECT_LE(chunks_sent(schedule), 4);
       all += chunks_sent(schedule);
     }

@@ -1,4 +1,5 @@
-// Hierarchical algorithms over any grouping of ranks.
+// Tests hierarchical algorithms with all groupings of a few ranks and with random groupings of
+// more.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -35,7 +36,8 @@ TEST(Hierarchical, IsProvedForEveryGroupingOfUpToSixRanks) {
     std::vector<int> groups(ranks, 0);
     for (bool more = true; more;) {
       ASSERT_NO_FATAL_FAILURE(prove(groups, ranks / 2));
-      // The next word in which each group first appears behind all smaller ones.
+      // Goes on to the next sequence of group numbers in which every group first appears after all
+      // groups with smaller numbers.
       more = false;
       for (int rank = ranks - 1; rank > 0 && !more; --rank) {
         if (groups[rank] > *std::max_element(groups.begin(), groups.begin() + rank)) {
@@ -56,12 +58,13 @@ TEST(Hierarchical, IsProvedForRandomGroupingsOfUpToFortyRanks) {
     const auto most = 1 + random.next() % static_cast<unsigned>(ranks);
     std::vector<int> groups;
     for (int rank = 0; rank < ranks; ++rank)
-      groups.push_back(static_cast<int>(random.next() % most) * 7 - 3);  // numbers are but names
+      // Groups may have any numbers.
+      groups.push_back(static_cast<int>(random.next() % most) * 7 - 3);
     ASSERT_NO_FATAL_FAILURE(prove(groups, static_cast<int>(random.next() % unsigned(ranks))));
   }
 }
 
-/// Chunks that a rank sends to ranks of other groups.
+/// Returns the number of chunks that a rank sends to ranks of other groups.
 int chunks_across(const Schedule& schedule, const std::vector<int>& groups) {
   int chunks = 0;
   for (const Lane& lane : schedule.lanes)

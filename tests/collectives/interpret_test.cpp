@@ -1,5 +1,5 @@
-// Every algorithm run on numbers, lanes in random orders: what the verifier proves of symbols must
-// come true with lengths.
+// Runs every algorithm on numbers, with the lanes in random orders: what the verifier proves with
+// symbols must also be true of numbers and lengths.
 #include <gtest/gtest.h>
 
 #include "common/random.h"

@@ -15,8 +15,8 @@
 namespace tutti::testing {
 namespace {
 
-/// A number that shows how it came about: `sum` is right in any order of reduction, `bits` in one
-/// alone.
+/// A number that depends on how it was computed. `sum` is correct for any order of reduction;
+/// `bits` depends on the order.
 struct Element {
   std::uint64_t sum = 0;
   std::uint64_t bits = 0;
@@ -24,9 +24,11 @@ struct Element {
   bool operator==(const Element&) const = default;
 };
 
-/// What completing does to a sum; odd, so that doing it twice or never shows.
+/// Completing a result multiplies it by this factor. The factor is odd, so that multiplying twice
+/// or never is noticed.
 constexpr std::uint64_t kPostFactor = 0x2545f4914f6cdd1du;
-/// The factor by which a premultiplied sum multiplies `rank`'s input; odd, as above.
+/// The factor by which a premultiplied sum multiplies the input of `rank`. It is odd for the same
+/// reason.
 std::uint64_t premultiplier(int rank) { return mix(std::uint64_t(rank) + 77) | 1; }
 constexpr Element kUnwritten{0xdead, 0xdead};
 
@@ -54,10 +56,12 @@ struct RankState {
   Elements input;
   Elements output;
   Elements scratch;
-  std::vector<int> done;  // by lane: steps of this operation, over all pieces
+  // The number of steps of this operation that each lane has done, over all pieces.
+  std::vector<int> done;
 };
 
-/// How the buffers are cut: chunk lengths by piece, from numbers that all ranks know.
+/// Defines how the buffers are divided: the lengths of the chunks of each piece, computed from
+/// numbers that all ranks know.
 struct Cut {
   Cut(const Schedule& schedule, const InterpretOptions& options)
       : layout(schedule.layout),
@@ -78,7 +82,7 @@ struct Cut {
     return begin_in_piece(piece, chunk + 1) - begin_in_piece(piece, chunk);
   }
 
-  /// Where the piece of the chunk at a position begins in a buffer that holds all of them.
+  /// Returns where the piece of the chunk at a position begins in a buffer that holds all chunks.
   int begin(int piece, int chunk) const {
     if (layout == Layout::blocks) return chunk * count + piece * piece_elements;
     return piece * piece_elements + begin_in_piece(piece, chunk);
@@ -92,9 +96,9 @@ struct Cut {
   int buffer_elements() const { return layout == Layout::whole ? count : count * chunks; }
 
   Layout layout;
-  int chunks;  // of a piece (whole), or places for blocks in a buffer
+  int chunks;  // chunks of a piece (whole), or places for blocks in a buffer
   int count;
-  int most;  // elements of a chunk's piece
+  int most;  // greatest number of elements of a chunk's piece
   int piece_elements;
   int pieces;
 };
@@ -118,7 +122,7 @@ class Interpreter {
   std::string run() {
     for (int rank = 0; rank < int(ranks_.size()); ++rank) begin_operation(rank);
     while (error_.empty()) {
-      // From a random lane on, the first that can go on does one step.
+      // The first lane that can advance, starting with a random one, does one step.
       const std::size_t start = random_.next() % lanes_.size();
       bool moved = false;
       for (std::size_t i = 0; i < lanes_.size() && !moved; ++i) {
@@ -136,7 +140,7 @@ class Interpreter {
   }
 
  private:
-  using ChannelName = std::tuple<int, int, int>;  // from, to, number
+  using ChannelName = std::tuple<int, int, int>;  // sender, receiver, number
 
   int lane_steps(int rank, int lane) const {
     return int(schedules_[rank].lanes[lane].steps.size());
@@ -160,7 +164,7 @@ class Interpreter {
     return {what_, rank, int(ranks_.size()), schedules_[0].root};
   }
 
-  /// The block that an element of a buffer belongs to.
+  /// Returns the block to which an element of a buffer belongs.
   int block_of(Place place, int rank, int element) const {
     if (cut_.layout == Layout::whole || cut_.count == 0) return 0;
     const int at = element / cut_.count;
@@ -169,7 +173,7 @@ class Interpreter {
     return place == Place::input ? collectives::pair_chunk(rank, at, ranks)
                                  : collectives::pair_chunk(at, rank, ranks);
   }
-  /// Its number among all elements of the call.
+  /// Returns the number of an element of a buffer among all elements of the call.
   int number_of(Place place, int rank, int element) const {
     const int block = block_of(place, rank, element);
     return cut_.layout == Layout::whole ? element : block * cut_.count + element % cut_.count;
@@ -241,7 +245,7 @@ class Interpreter {
       if (from.place == Place::peer) channels_[{from.index, rank, lane.receives_on}].pop_front();
   }
 
-  /// A chunk of one of the rank's buffers.
+  /// Returns the memory of a chunk in one of the rank's buffers.
   std::span<Element> memory(int rank, const Operand& operand, int k, const Step& step, int piece) {
     RankState& state = ranks_[rank];
     const std::size_t length = cut_.length(piece, step.chunk + k);
@@ -249,7 +253,7 @@ class Interpreter {
       return {state.scratch.data() + (operand.index + k) * cut_.most, length};
     const int at = collectives::position(what_, int(ranks_.size()), operand) + k;
     const int begin = cut_.begin(piece, at);
-    // In place, input and output are one buffer wherever both exist.
+    // In place, input and output are the same buffer wherever both exist.
     const bool own =
         operand.place == Place::output && !(options_.in_place && input_has(rank, at * cut_.count));
     return {(own ? state.output : state.input).data() + begin, length};
@@ -317,7 +321,8 @@ class Interpreter {
   std::vector<RankState> ranks_;
   std::vector<std::pair<int, int>> lanes_;
   std::map<ChannelName, std::deque<Elements>> channels_;
-  std::map<int, Elements> agreed_;  // all_reduce: by operation, the first rank's results
+  // For all_reduce: the results of the first rank that finished, by operation.
+  std::map<int, Elements> agreed_;
   std::string error_;
 };
 

@@ -1,4 +1,5 @@
-// Which messages may be lent: by tutti's algorithms, and in schedules made for the rules.
+// Tests which messages may be zero-copy: in tutti's algorithms, and in schedules that were made to
+// test the rules.
 #include "collectives/schedule/loans.h"
 
 #include <gtest/gtest.h>

@@ -41,8 +41,9 @@ TEST(Prices, BuiltInCostsKeepWhatWasMeasuredWithTwoRanks) {
     }
 }
 
-// Measured: all_reduce of 8 B with 8 ranks on 2 cores 6.1 us in one shot, 10.4 by
-// recursive_doubling, the table's choice; all_gather of blocks of 64 B 9.6 and 14.6.
+// Measured with 8 ranks on 2 cores: an all_reduce of 8 B takes 6.1 us with one_shot and 10.4 us
+// with recursive_doubling, which the table chooses; an all_gather of blocks of 64 B takes 9.6 and
+// 14.6 us.
 TEST(Prices, CheapestIsTakenWhereTheTableIsClearlyDearer) {
   PriceList prices{MachineCosts{}};
   EXPECT_EQ(name_of(prices.choose(request(Collective::all_reduce, 8, 8, 2, 1 << 15), "")),
@@ -101,15 +102,16 @@ SelectRequest across(std::size_t bytes, std::vector<int> machines, int cores) {
   return call;
 }
 
-// Measured, two machines in a box with four ranks each on a core of its own: 64 B 14.9 us by
-// knomial_tree, 28.7 by recursive_doubling, the table's choice; 32 KiB 205 by a ring, 66 by
+// Measured in two network namespaces, which stand for two machines, with four ranks each, every
+// rank on a core of its own: 64 B take 14.9 us with knomial_tree and 28.7 us with
+// recursive_doubling, which the table chooses; 32 KiB take 205 us with ring and 66 us with
 // hierarchical.
 TEST(Prices, RanksOfSeveralMachinesArePricedByWhereTheyRun) {
   PriceList prices{MachineCosts{}};
   const std::vector<int> even = {0, 0, 0, 0, 1, 1, 1, 1};
   EXPECT_EQ(name_of(prices.choose(across(64, even, 1), "")), "knomial_tree");
   EXPECT_EQ(name_of(prices.choose(across(32 << 10, even, 1), "")), "hierarchical");
-  // The table knows even machines of consecutive ranks alone.
+  // The table covers only machines with the same number of consecutive ranks each.
   MachineCosts slow;
   slow.line_kib = 800'000;  // 10 Gb/s
   PriceList by_line(slow);
@@ -142,7 +144,7 @@ TEST(Prices, ManyRanksAndLengthsOfPairsAreNotPriced) {
 }
 
 TEST(Prices, SmallerMessagesAreTakenWhereThatPays) {
-  // Nothing but bytes costs anything: the first piece of a chain should be small.
+  // Only bytes have a cost here, so the first piece of a chain should be small.
   MachineCosts costs;
   costs.call = costs.step = costs.message = 0;
   costs.error_percent = 1;

@@ -107,7 +107,8 @@ TEST(RankArithmetic, EveryTreeNodeIsAChildOfItsParentAndReachesTheRootInLogarith
       }
 }
 
-/// The ranks of a subtree, in the order in which its nodes reduce: own first, then child by child.
+/// Returns the ranks of a subtree, in the order in which its nodes reduce: first the node itself,
+/// then child by child.
 std::vector<int> subtree(int node, int radix, int ranks) {
   std::vector<int> list{node};
   for (const int child : knomial_children(node, radix, ranks)) {

@@ -1,4 +1,5 @@
-// Times that were worked out by hand, and what must hold of all schedules.
+// Compares the simulator with times that were calculated by hand, and checks properties that hold
+// for all schedules.
 #include "collectives/planning/simulate.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +24,7 @@ std::vector<Program> programs(std::string_view algorithm, Collective what, int r
   return all;
 }
 
-/// Numbers that are easy to add.
+/// Costs that are easy to calculate with.
 MachineCosts simple() {
   MachineCosts costs;
   costs.call = 5;
@@ -44,21 +45,22 @@ Picoseconds price(const std::vector<Program>& programs, const MachineCosts& cost
 }
 
 TEST(Simulate, ExchangeOfALineTakesTwoStepsAndALatency) {
-  // A step with a message takes 10 + 1. Sent at 11, seen at 111, reduced at 122; then 5 for the
-  // call: eight calls end at 122 + 7 * 127 = 1011.
+  // A step with a message takes 10 + 1. The message is sent at 11, seen at 111 and reduced at 122;
+  // the call takes 5. So eight calls end at 122 + 7 * 127 = 1011.
   EXPECT_EQ(price(programs("one_shot", Collective::all_reduce, 2, 8), simple()), 1011 / 8);
 }
 
 TEST(Simulate, CallsOfABroadcastFollowEachOtherWithoutWaiting) {
-  // The root sends one each 11 + 5; the other takes 11 + 5 for each, too: the first has come at 111
-  // and been received at 122, the last at 122 + 7 * 16 = 234.
+  // The root sends a message every 11 + 5. The other rank takes 11 + 5 for each message, too: the
+  // first arrives at 111 and is received at 122, the last is received at 122 + 7 * 16 = 234.
   EXPECT_EQ(price(programs("one_shot", Collective::broadcast, 2, 8), simple()), 234 / 8);
 }
 
 TEST(Simulate, BytesOfAMessageAreWrittenCrossAndAreRead) {
-  // 1 KiB, root: 10 + 1, copy from and to its buffer 200 + 200, to the message 7000: 7411. Other:
-  // seen 100 + 50 later, 10 + 1, read 3000, to its buffer 200: 3211. The root's calls follow each
-  // other each 7411 + 5, and the last is received at 8 * 7411 + 7 * 5 + 150 + 3211.
+  // With 1 KiB, the root takes 10 + 1, 200 + 200 to copy from and to its buffer, and 7000 to write
+  // the message: 7411. The other rank sees the message 100 + 50 later, and takes 10 + 1, 3000 to
+  // read it and 200 to write its buffer: 3211. The root's calls follow each other every 7411 + 5,
+  // and the last message is received at 8 * 7411 + 7 * 5 + 150 + 3211.
   const Picoseconds end = 8 * 7411 + 7 * 5 + 150 + 3211;
   EXPECT_EQ(price(programs("one_shot", Collective::broadcast, 2, 1024), simple()), end / 8);
 }
@@ -72,17 +74,18 @@ TEST(Simulate, ReductionCostsEachOperandButTheFirst) {
 }
 
 TEST(Simulate, RanksOfOneCoreTakeTurnsAndPayForThem) {
-  // Rank 0 sends (11) and finds nothing; after a yield, rank 1 sends, reduces, and sends for its
-  // second call: 11 + 11 + 5 + 11 = 38. From then on each turn reduces what has come, and sends,
-  // and reduces again, 54, until the last two turns of 43 and 11:
-  // 11 + 1038 + 6 * 1054 + 1043 + 1011 = 9427.
+  // Rank 0 sends (11) and then has nothing to do. After a yield, rank 1 sends, reduces, and sends
+  // for its second call: 11 + 11 + 5 + 11 = 38. From then on a rank in its turn reduces what has
+  // arrived, sends, and reduces again, which takes 54. The last two turns take 43 and 11: 11 + 1038
+  // + 6 * 1054 + 1043 + 1011 = 9427.
   MachineCosts costs = simple();
   costs.links.fill({0, 0, 0, 0});
   EXPECT_EQ(price(programs("one_shot", Collective::all_reduce, 2, 8), costs, 1), 9427 / 8);
 }
 
 TEST(Simulate, WindowHoldsUpWhoSendsAhead) {
-  // 64 messages of 1 KiB to a slow reader: with room for two the writer waits for each.
+  // 64 messages of 1 KiB go to a slow reader. With a window of two the writer waits for each of
+  // them.
   MachineCosts costs = simple();
   costs.links.fill({5000, 0, 3000, 7000});
   const auto call = programs("one_shot", Collective::broadcast, 2, 64 << 10, 1 << 10);
@@ -90,12 +93,13 @@ TEST(Simulate, WindowHoldsUpWhoSendsAhead) {
 }
 
 TEST(Simulate, AnswersAreWrittenWhereTheMessageLies) {
-  // Of four lanes' messages of ring two are answers: dear writes count only half as often.
+  // In two of the four lanes of ring the messages are answers, so expensive writes count only half
+  // as often.
   MachineCosts costs = simple();
   const auto call = programs("ring", Collective::all_reduce, 2, 16 << 10);
   const Picoseconds before = price(call, costs);
   costs.links.fill({100, 50, 3000, 7000 + 1024});
-  // Each rank writes half of the vector once, 8 KiB, where nobody has written before.
+  // Each rank writes half of the vector, 8 KiB, once where nobody has written before.
   EXPECT_EQ(price(call, costs), before + 8 * 1024);
 }
 
@@ -115,7 +119,7 @@ TEST(Simulate, ManyPiecesTakeAsLongAsTheirShare) {
   EXPECT_NEAR(static_cast<double>(more) / static_cast<double>(some), 2, 0.02);
 }
 
-/// Every algorithm, for ranks with and without a core of their own.
+/// Checks every algorithm, for ranks with and without a core of their own.
 template <typename Check>
 void for_every_schedule(Check check) {
   for (const Algorithm& algorithm : algorithms())
@@ -134,7 +138,7 @@ TEST(Simulate, MoreBytesNeverTakeClearlyLess) {
     Picoseconds before = 0;
     for (std::size_t bytes = 8; bytes <= 4 << 20; bytes *= 8) {
       const Picoseconds now = price(programs(algorithm, what, ranks, bytes), MachineCosts{}, cores);
-      // On a shared core a rank whose message comes a little later may save turns.
+      // On a shared core, a rank whose message arrives a little later may save turns.
       EXPECT_GE(now, cores < ranks ? before / 2 : before) << bytes;
       before = now;
     }
@@ -157,7 +161,7 @@ TEST(Simulate, SlowerLinksNeverTakeLessWhereEachRankHasItsCore) {
   });
 }
 
-/// A rank of one machine tells the two of another.
+/// Returns the price of a broadcast from a rank to two others, which may be on other machines.
 Picoseconds price_across(const MachineCosts& costs, std::vector<int> machines) {
   return simulate(programs("one_shot", Collective::broadcast, 3, 1 << 10),
                   cluster_of(costs, std::move(machines), 4, LinkKind::shared_l3, 3 << 16));
@@ -168,7 +172,8 @@ TEST(Simulate, MessagesOfAMachineFollowEachOtherOnItsLine) {
   costs.line_kib = 0;
   const Picoseconds free = price_across(costs, {0, 1, 1});
   costs.line_kib = 1'000'000;
-  // 2 KiB a call: the second message of eight calls is gone after 16 times 1 KiB.
+  // Each call sends 2 KiB: the second message of the eighth call has left after 16 times the cost
+  // of 1 KiB.
   EXPECT_NEAR(static_cast<double>(price_across(costs, {0, 1, 1})), 2e6, 0.02 * 2e6);
   EXPECT_LT(free, 20'000);
   EXPECT_EQ(price_across(costs, {0, 0, 0}), free) << "no line is needed";
@@ -179,7 +184,7 @@ TEST(Simulate, SystemCallsOfAMessageCountAtBothEnds) {
   costs.line_kib = 0;
   const Picoseconds before = price_across(costs, {0, 1, 1});
   costs.links[static_cast<std::size_t>(LinkKind::other_machine)].message = 8000;
-  // The root's calls follow each other, each with two messages; after the last one is received.
+  // The root's calls follow each other, each with two messages; the last message is then received.
   EXPECT_EQ(price_across(costs, {0, 1, 1}), before + 2 * 8000 + 8000 / 8);
   EXPECT_EQ(price_across(costs, {0, 0, 0}), before);
 }
@@ -193,7 +198,7 @@ TEST(Simulate, RanksOfAMachineHaveItsCores) {
 }
 
 TEST(Simulate, SlowLinksBetweenMachinesMakeHierarchicalCheaperThanARing) {
-  // Two machines of four ranks each.
+  // There are two machines with four ranks each.
   constexpr int kRanks = 8;
   const auto of = [&](std::string_view name) {
     CallSignature call;
@@ -211,7 +216,8 @@ TEST(Simulate, SlowLinksBetweenMachinesMakeHierarchicalCheaperThanARing) {
   };
   const Cluster cluster =
       cluster_of(MachineCosts{}, {0, 0, 0, 0, 1, 1, 1, 1}, 4, LinkKind::shared_l3, 3 << 16);
-  // Two messages in a row from machine to machine, against at least three.
+  // The hierarchical algorithm has two messages in a row from machine to machine, the ring at least
+  // three.
   EXPECT_LT(3 * simulate(of("hierarchical"), cluster), 2 * simulate(of("ring"), cluster));
 }
 

@@ -1,4 +1,4 @@
-// What the collectives' tests share.
+// Helpers of the collectives' tests.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ inline std::vector<Collective> all_collectives() {
   return all;
 }
 
-/// Every rank's schedule.
+/// Returns every rank's schedule.
 inline std::vector<Schedule> plan_all(const Algorithm& algorithm, Collective what, int ranks,
                                       int root = 0) {
   std::vector<Schedule> schedules;

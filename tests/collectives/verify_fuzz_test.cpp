@@ -1,5 +1,5 @@
-// Good schedules, broken at random from a seed: the verifier must end with a verdict on every one,
-// and what it accepts must compute the right numbers, whatever the order of the lanes.
+// Breaks good schedules at random, from a seed. The verifier must reach a verdict on each of them,
+// and those that it accepts must compute the right numbers, whatever the order of the lanes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ class Mutator {
  public:
   Mutator(Schedules& schedules, std::uint64_t seed) : schedules_(schedules), random_(seed) {}
 
-  /// Breaks one thing; says what.
+  /// Breaks one thing, and returns a description of it.
   std::string mutate() {
     Schedule& schedule = schedules_[below(schedules_.size())];
     if (schedule.lanes.empty()) return "nothing";
@@ -33,11 +33,11 @@ class Mutator {
  private:
   std::size_t below(std::size_t limit) { return random_.next() % limit; }
 
-  /// Mostly a number that could be meant, sometimes one that cannot.
+  /// Returns a number that is usually plausible and sometimes impossible.
   int number(int limit) {
     static constexpr int kOdd[] = {-1, INT_MAX, INT_MIN, 1 << 20};
     if (below(16) == 0) return kOdd[below(4)];
-    return static_cast<int>(below(std::clamp(limit, 0, 64) + 1));  // may be broken already
+    return static_cast<int>(below(std::clamp(limit, 0, 64) + 1));  // `limit` may already be broken
   }
 
   std::string mutate_schedule(Schedule& schedule) {
@@ -68,7 +68,8 @@ class Mutator {
         other.steps.push_back(lane.steps[below(lane.steps.size())]);
         return "double step";
       }
-      default: {  // one step further on: often the same meaning
+      // Moves the last step of a lane to the end of a random one; the meaning is often the same.
+      default: {
         Lane& other = schedule.lanes[below(schedule.lanes.size())];
         other.steps.push_back(lane.steps.back());
         lane.steps.pop_back();
@@ -116,7 +117,8 @@ struct Tally {
   int rejected = 0;
 };
 
-/// One seed: plan, break, ask; run what was accepted.
+/// Plans a schedule from the seed, breaks it, asks the verifier, and runs it if the verifier
+/// accepts it.
 void try_seed(std::uint64_t seed, Tally& tally) {
   SeededRandom random(seed);
   const Algorithm& algorithm = algorithms()[random.next() % algorithms().size()];
@@ -155,7 +157,8 @@ TEST(VerifyFuzz, WhatIsAcceptedComputesTheRightNumbersAndTheRestIsRejectedWithAR
   Tally tally;
   for (std::uint64_t seed = 0; seed < kSeeds; ++seed)
     ASSERT_NO_FATAL_FAILURE(try_seed(seed, tally));
-  // Both sides of the fence must have been visited for the test to mean anything.
+  // The test is only meaningful if the verifier rejected some schedules and accepted some broken
+  // ones.
   EXPECT_GT(tally.rejected, int(kSeeds / 4));
   EXPECT_GT(tally.changed_and_accepted, int(kSeeds / 100));
   RecordProperty("rejected", tally.rejected);

@@ -1,5 +1,5 @@
-// One good schedule broken in one way at a time: each must be rejected, and the verdict must say
-// where.
+// Breaks good schedules in one way at a time. The verifier must reject each of them, and its
+// verdict must say where the schedule is broken.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -30,7 +30,7 @@ Schedules planned(std::string_view algorithm, Collective what, int ranks, int ro
   return schedules;
 }
 
-/// Two ranks that send `messages` before they receive any.
+/// Returns schedules of two ranks, each of which sends `messages` messages before it receives any.
 Schedules eager_pair(int messages) {
   Schedules schedules;
   for (int rank = 0; rank < 2; ++rank) {
@@ -45,7 +45,8 @@ Schedules eager_pair(int messages) {
   return schedules;
 }
 
-/// A broadcast of two ranks; the receiver passes its data through scratch, from lane to lane.
+/// Returns a broadcast of two ranks whose receiver passes its data through scratch from one lane to
+/// another.
 Schedules through_scratch(bool reach_back) {
   Schedules schedules{algorithm_named("one_shot").plan({Collective::broadcast, 0, 2, 0})};
   ScheduleBuilder plan({Collective::broadcast, 1, 2, 0}, 1);
@@ -92,7 +93,7 @@ TEST(VerifyAccepts, AnotherOrderOfReductionWhereOneRankAloneHasTheResult) {
 
 TEST(VerifyRejects, DataOfTheWrongRank) {
   Schedules schedules = planned("all_pairs", Collective::broadcast, 3);
-  // Rank 1 keeps what rank 2 should get, and the other way round.
+  // Rank 1 gets the chunk that rank 2 should get, and the other way round.
   auto& steps = schedules[0].lanes[0].steps;
   std::swap(steps[0].out.back(), steps[1].out.back());
   EXPECT_NE(why(schedules), "");
@@ -180,7 +181,7 @@ TEST(VerifyRejects, AnAllToAllInPlaceThatReceivesOverWhatIsNotSentYet) {
     for (Step& step : schedule.lanes[1].steps) step.after = {};
   EXPECT_EQ(why(schedules), "");
   EXPECT_THAT(why(schedules, {.in_place = true}), HasSubstr("nothing orders them"));
-  // In one lane, and the wrong way round.
+  // Here the steps are in one lane, but in the wrong order.
   schedules = planned("pairwise", Collective::all_to_all, 2);
   for (Schedule& schedule : schedules) {
     auto& steps = schedule.lanes[1].steps;
@@ -198,7 +199,8 @@ TEST(VerifyRejects, AGatherThatPutsABlockInAnothersPlace) {
                                     HasSubstr("rank 2 lane 0 step 0 sends chunk 2")));
 }
 
-/// A reduce of two ranks whose root copies its input to its output before it reduces `in`.
+/// Returns a reduce of two ranks whose root copies its input to its output before it reduces the
+/// operands `in`.
 Schedules copied_first(const std::vector<Operand>& in) {
   Schedules schedules;
   for (int rank = 0; rank < 2; ++rank) {
@@ -336,7 +338,9 @@ TEST(VerifyRejects, AMessageThatNobodyReceives) {
   EXPECT_THAT(why(schedules), AllOf(HasSubstr("deadlock"), HasSubstr("where nobody receives")));
 }
 
-// Without answers the window would be two: each message is freed by whoever has read it.
+// With ordinary messages a window of two would suffice, since a message is released as soon as it
+// has been read. The memory of a message that is answered is occupied until the answer has been
+// read.
 TEST(VerifyRejects, AnswersThatAreReadOnlyAfterMoreThanTheWindowWasSent) {
   const auto lane = [](int first, std::vector<Step> steps) {
     return Lane{first, first, std::move(steps)};
@@ -376,7 +380,7 @@ TEST(VerifyRejects, AMessageThatIsLeftFromThePieceBefore) {
 
 TEST(VerifyRejects, MessagesWhoseSizeDiffersAtTheTwoEnds) {
   Schedules schedules = planned("recursive_doubling", Collective::all_gather, 8);
-  Step& step = schedules[5].lanes[0].steps[3];  // sends blocks 4 and 5 to rank 7
+  Step& step = schedules[5].lanes[0].steps[3];  // this step sends blocks 4 and 5 to rank 7
   ASSERT_EQ(step.count, 2);
   step.count = 1;
   EXPECT_THAT(why(schedules), AllOf(HasSubstr("rank 7 lane 0 step 4"), HasSubstr("chunks 4 to 5"),

@@ -1,5 +1,5 @@
-// Every algorithm, every collective it knows, every rank count to 64, every root, in place and out
-// of place: proved before a byte moves.
+// Verifies every algorithm with every collective that it supports, every number of ranks up to 64
+// and every root, in place and out of place.
 #include <gtest/gtest.h>
 
 #include "support.h"
@@ -36,8 +36,8 @@ TEST_P(EveryAlgorithm, IsProvedForEveryRankCountAndRoot) {
     if (!algorithm().knows(what(), ranks)) continue;
     const int roots = collectives::has_root(what()) ? ranks : 1;
     for (int root = 0; root < roots; ++root) {
-      // All roots of many ranks cost ranks^4 steps: beyond 16, most are proved for two pieces only,
-      // alternately in place and out of place.
+      // The verification of all roots takes ranks^4 steps. Beyond 16 ranks, most roots are verified
+      // for two pieces only, alternately in place and out of place.
       const bool fully = ranks <= 16 || root <= 1 || root == ranks / 2 || root == ranks - 1;
       if (fully)
         ASSERT_NO_FATAL_FAILURE(prove(ranks, root));

@@ -47,7 +47,7 @@ std::string usage_error(const Entries& entries) {
   return usage_error([&] { resolve(entries); });
 }
 
-/// A configuration file that is gone with its scope.
+/// A configuration file that is removed at the end of its scope.
 class TemporaryFile {
  public:
   explicit TemporaryFile(std::string_view text)

@@ -10,7 +10,7 @@
 namespace tutti {
 namespace {
 
-// RFC 3720, B.4.
+// The test vectors of RFC 3720, B.4.
 TEST(Crc32c, IsThatOfTheStandard) {
   const std::vector<unsigned char> zeros(32, 0), ones(32, 0xff);
   std::vector<unsigned char> rising(32);

@@ -12,7 +12,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-/// Limits of this process, as they were when it ends.
+/// Restores this process's limits after each test.
 class Descriptors : public testing::Test {
  protected:
   Descriptors() { getrlimit(RLIMIT_NOFILE, &before_); }

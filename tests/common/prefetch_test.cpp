@@ -12,8 +12,9 @@ namespace {
 [[gnu::noinline]] void fetch(const void* line) { fetch_to_write(line); }
 
 #if defined(__x86_64__)
-// A compiler that is not told that the processor has prefetchw makes another instruction of its
-// builtin, one that fetches a copy: nothing but the times would tell.
+// A compiler that is not told that the processor has prefetchw turns its builtin into another
+// instruction, which fetches a shared copy. Apart from this test only the measured times would show
+// it.
 TEST(Prefetch, IsTheInstructionThatTakesALineFromItsOwners) {
   std::array<char, 64> code{};
   std::memcpy(code.data(), reinterpret_cast<const void*>(&fetch), code.size());

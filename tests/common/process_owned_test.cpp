@@ -11,7 +11,7 @@
 namespace tutti {
 namespace {
 
-/// Counts in memory of its own process how often one was destroyed.
+/// Counts how often an object is destroyed, in the memory of the process that destroys it.
 struct Counted {
   explicit Counted(int& destroyed) : destroyed_(destroyed) {}
   ~Counted() { ++destroyed_; }

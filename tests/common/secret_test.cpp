@@ -19,7 +19,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-/// A file of one's own that is gone with its scope.
+/// A secret file that is removed at the end of its scope.
 class SecretFile {
  public:
   explicit SecretFile(const std::string& text, mode_t mode = 0600)

@@ -1,4 +1,5 @@
-// Every kernel, shape, length and alignment against the plain reference, bit for bit.
+// Compares every kernel, with every shape, length and alignment, with the plain reference, bit for
+// bit.
 #include <complex>
 #include <tuple>
 
@@ -14,7 +15,8 @@ constexpr bool is_complex(DataType type) {
   return type == DataType::complex64 || type == DataType::complex128;
 }
 
-/// The pairs that exist, written down a second time.
+/// Returns whether the pair of type and reduction exists. This repeats the table of the library on
+/// purpose.
 bool exists(DataType type, Op op) {
   if (is_integer(type)) return true;
   if (type == DataType::boolean) return op != Op::avg && op != Op::premul_sum;
@@ -27,14 +29,16 @@ bool exists(DataType type, Op op) {
 struct Shape {
   int inputs, outputs;
 };
-// Sums of floats: those with a pass of their own, and some that have none. Others have but one.
+// Shapes for sums: those for which sums of floats have passes of their own, and some for which they
+// have none. Other reductions have only one pass of their own.
 constexpr Shape kSumShapes[] = {{1, 1}, {1, 3}, {2, 1}, {2, 2}, {3, 1},
                                 {4, 1}, {2, 3}, {3, 2}, {5, 1}, {9, 4}};
 constexpr Shape kShapes[] = {{1, 1}, {2, 1}, {3, 2}, {5, 4}};
 
 class Combine : public OnEveryTarget {
  protected:
-  // `each` gets Calls with an op, shape, divisor and premultiplied inputs where these make sense.
+  // Passes Calls with an op, a shape, a divisor and premultiplied inputs to `each`, where these
+  // make sense.
   template <typename Each>
   static void for_each_op_and_shape(DataType type, Each each) {
     for (int o = 0; o < kOps; ++o) {
@@ -47,7 +51,7 @@ class Combine : public OnEveryTarget {
         Call call{.op = op, .inputs = shape.inputs, .outputs = shape.outputs};
         each(call);
         if (op == Op::avg) call.divide_by = static_cast<std::uint32_t>(shape.inputs) + 1;
-        // The first, the last, and all.
+        // For premul_sum, the last, the first or all inputs are premultiplied.
         if (op == Op::premul_sum)
           call.premultiplied_inputs = std::uint64_t{1} << (shape.inputs - 1);
         if (op == Op::avg || op == Op::premul_sum) each(call);
@@ -61,7 +65,7 @@ class Combine : public OnEveryTarget {
     }
   }
 
-  // What a test does with calls of one type and `count` elements at most.
+  // Runs `each` for calls of one type and at most `count` elements.
   template <typename T, typename Each>
   static void on_type(std::size_t count, Each each) {
     for_each_op_and_shape(type_of<T>(), [&](const Call& call) {
@@ -158,7 +162,7 @@ TEST_P(Combine, AStreamedOutputThatIsAlsoAnInputIsWrittenAsUsual) {
 
 class Accumulate : public Combine {
  protected:
-  // Every mask of wide operands, in and out of place.
+  // Checks every mask of f32 operands, in place and out of place.
   template <typename T>
   static void check_masks(Call call) {
     const auto inputs = Values<T>(5).inputs(call.inputs, 1301);
@@ -223,7 +227,8 @@ TEST(CombineFunction, APairThatDoesNotExistIsAUsageErrorNamingItAndWhatThereIs) 
         EXPECT_EQ(std::string(error.what()).rfind(start, 0), 0u) << error.what();
       }
     }
-  // Bits and logic of six floats and two complex types, which have no order either; two of bool.
+  // The bitwise and logical reductions are missing for six floats and two complex types, min and
+  // max for the complex types, and two reductions for bool.
   EXPECT_EQ(missing, 8 * 5 + 2 * 2 + 2);
 }
 

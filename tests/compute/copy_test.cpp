@@ -7,7 +7,8 @@ namespace {
 
 class CombineCopy : public OnEveryTarget {
  protected:
-  // Copies `count` bytes into `outputs` buffers, each `apart` further from a line than the last.
+  // Copies `count` bytes into `outputs` buffers, each of which begins `apart` bytes further into a
+  // cache line than the one before.
   void check_copy(std::size_t count, int outputs, std::uint64_t streamed, std::size_t apart) {
     std::vector<std::uint8_t> bytes(count);
     std::iota(bytes.begin(), bytes.end(), std::uint8_t{3});
@@ -62,7 +63,8 @@ TEST_P(CombineCopy, AnOutputThatIsTheInputIsLeftAlone) {
   EXPECT_EQ(second, std::vector<std::uint8_t>(5000, 2));
 }
 
-// Memory that cannot be written shows that "left alone" is meant.
+// An output that is the input must not even be written with its own bytes, so read-only memory will
+// do.
 TEST_P(CombineCopy, InPlaceNeedsNoPermissionToWrite) {
   static constexpr char kText[] = "constant data lies in read-only memory";
   const void* in = kText;

@@ -1,4 +1,4 @@
-// Fixed-point sums: against the definition, and against sums of more digits.
+// Compares fixed-point sums with their definition and with sums of more digits.
 #include "compute/fixed_point.h"
 
 #include <cmath>
@@ -9,7 +9,7 @@
 namespace tutti {
 namespace {
 
-// Into two outputs, the second in the place of the last summand.
+// Writes the sum to two outputs, the second of which is also the last summand.
 template <typename T>
 std::vector<T> summed(const std::vector<std::vector<T>>& summands, std::uint32_t divide_by,
                       std::size_t offset, const CombineExtras* extras = nullptr) {
@@ -59,7 +59,7 @@ double by_definition(const std::vector<double>& summands, std::uint32_t divide_b
   return std::ldexp(all / divide_by, -scale);
 }
 
-// Of exponents that are `spread` apart or less.
+// Returns random summands whose exponents differ by at most `spread`.
 template <typename T>
 std::vector<std::vector<T>> random_summands(std::size_t ranks, std::size_t count, int spread,
                                             std::uint32_t seed) {
@@ -99,7 +99,8 @@ TEST_P(FixedPointSums, AreWhatTheDefinitionSaysToTheBit) {
   check_definition<double>();
 }
 
-// `bits`: of the type's significand; `digits`: those that a sum keeps below its greatest summand.
+// `bits` is the number of bits of the type's significand, `digits` the number of bits that a sum
+// keeps below its greatest summand.
 template <typename T>
 void check_error(int bits, int digits, int spread) {
   constexpr std::size_t kRanks = 16;
@@ -112,7 +113,7 @@ void check_error(int bits, int digits, int spread) {
     double exact = 0, greatest = 0;
     for (const auto& values : given) {
       const double x = reference::to_float(values[i]);
-      exact += x;  // 53 digits, far more than are kept
+      exact += x;  // 53 bits, far more than the sum keeps
       greatest = std::max(greatest, std::abs(x));
     }
     const double allowed = std::ldexp(std::abs(exact), -bits) * 1.001 +
@@ -133,7 +134,7 @@ void check_special_values() {
   const T inf = std::numeric_limits<T>::infinity(), nan = std::numeric_limits<T>::quiet_NaN();
   const T max = std::numeric_limits<T>::max(), least = std::numeric_limits<T>::denorm_min();
   const std::vector<std::vector<T>> cases = {
-      // summands, then what they come to
+      // three summands, then their sum
       {1, inf, 2, inf},      {-inf, 3, -inf, -inf},  {inf, -inf, 0, nan},
       {nan, 1, 1, nan},      {nan, inf, 1, nan},     {max, max, 0, inf},
       {-max, -max, 0, -inf}, {max, max, -max, max},  {least, least, 0, 2 * least},
@@ -141,7 +142,7 @@ void check_special_values() {
       {max, least, -max, 0}, {T(0.1), T(-0.1), 0, 0}};
   std::vector<std::vector<T>> summands(3);
   std::vector<T> expected;
-  // Among others, so that blocks with and without infinities are met.
+  // Other elements are put between them, so that there are blocks with and without infinities.
   for (int copy = 0; copy < 40; ++copy)
     for (const auto& row : cases) {
       for (std::size_t rank = 0; rank < 3; ++rank) summands[rank].push_back(row[rank]);
@@ -173,7 +174,7 @@ TEST_P(FixedPointSums, AComplexNumberIsTwo) {
   EXPECT_EQ(summed<std::complex<double>>({{wide}, {also}}, 1, 0)[0], std::complex<double>(1, 0));
 }
 
-// As many as there may be, all of the greatest magnitude that their exponent allows.
+// Adds as many summands as are allowed, all of the greatest magnitude for their exponent.
 TEST_P(FixedPointSums, NoSumOfAsManyAsAreAllowedOverflows) {
   const float most = std::nextafter(2.0F, 0.0F);
   const double sum = static_cast<double>(most) * kMostSummands;
@@ -196,7 +197,7 @@ void check_product(T a, T b, T scalar, T expected) {
 TEST_P(FixedPointSums, AProductIsRoundedToTheTypeAsInAMessage) {
   check_product<float>(1, 3, 0.1F, 1 + 3 * 0.1F);
   const auto narrow = [](float x) { return reference::nearest<bfloat16>(x); };
-  // 1.0078125 * 1.0078125 has 2^-14 more than the nearest bf16.
+  // 1.0078125 * 1.0078125 is 2^-14 more than the nearest bf16.
   check_product(narrow(-1.015625F), narrow(1.0078125F), narrow(1.0078125F), narrow(0));
   check_product<std::complex<float>>({1, 1}, {0, 2}, {0, 1}, {-1, 1});
 }

@@ -1,4 +1,5 @@
-// Calls kernels on guarded, misaligned buffers, under every instruction set of this machine.
+// Calls kernels on guarded, misaligned buffers, with every instruction set that this machine
+// supports.
 #pragma once
 
 #include <algorithm>
@@ -15,14 +16,14 @@
 #include "compute/combine.h"
 #include "compute/targets.h"
 #include "reference.h"
-// After targets.h, which says for what the kernels are compiled.
+// This header must come after targets.h, which selects the instruction sets.
 #include <hwy/highway.h>
 
 namespace tutti {
 
 using hwy::GetChosenTarget;
 
-/// Every test runs once for each instruction set, and leaves the machine's own choice behind.
+/// Runs each test once for each instruction set, and restores the machine's own choice afterwards.
 class OnEveryTarget : public testing::TestWithParam<std::int64_t> {
  protected:
   void SetUp() override {
@@ -43,8 +44,8 @@ inline std::string target_name(const testing::TestParamInfo<std::int64_t>& targe
   INSTANTIATE_TEST_SUITE_P(Compute, suite, testing::ValuesIn(hwy::SupportedAndGeneratedTargets()), \
                            target_name)
 
-/// `count` elements that begin `offset_bytes` after a cache line, between bytes that nobody may
-/// touch.
+/// Holds elements that begin `offset_bytes` after the start of a cache line, between guard bytes,
+/// which nobody may change.
 template <typename T>
 class GuardedBuffer {
  public:
@@ -80,7 +81,7 @@ class GuardedBuffer {
   std::size_t count_;
 };
 
-/// One call, as a test writes it down.
+/// The parameters of a call.
 struct Call {
   Op op = Op::sum;
   int inputs = 2;
@@ -88,8 +89,8 @@ struct Call {
   std::size_t count = 0;
   std::uint32_t divide_by = 1;
   std::uint64_t stream_outputs = 0;
-  std::size_t offset_bytes = 0;  ///< Of the first buffer from a cache line.
-  std::size_t apart_bytes = 0;   ///< More for each further buffer.
+  std::size_t offset_bytes = 0;  ///< Offset of the first buffer in a cache line.
+  std::size_t apart_bytes = 0;   ///< Added to the offset for each further buffer.
   int output_0_is_input = -1;
   std::uint64_t premultiplied_inputs = 0;
   bool accumulates_in_f32 = false;
@@ -122,8 +123,8 @@ std::vector<std::uint8_t> bytes_of(std::span<const T> values) {
   return bytes;
 }
 
-/// Elements of every kind: about a third random bits, a third small numbers, a third edges (NaN of
-/// several kinds, infinities, zeros, denormals; the ends of the range).
+/// Generates elements of all kinds: about a third random bits, a third small numbers and a third
+/// edge cases (NaN of several kinds, infinities, zeros, denormals; the ends of the range).
 template <typename T>
 class Values {
  public:
@@ -140,8 +141,8 @@ class Values {
   std::mt19937_64 random_;
 };
 
-/// The inputs of calls that differ in all but type, reduction and operands, and what must come out:
-/// the first elements serve the shorter calls.
+/// The inputs and expected results for calls that have the same type, reduction and operands. A
+/// call with fewer elements uses the first of them.
 template <typename T>
 class Problem {
  public:
@@ -164,7 +165,7 @@ class Problem {
     }
   }
 
-  /// Makes the call, and checks outputs, inputs and the bytes around them.
+  /// Makes the call, and checks its outputs, its inputs and the guard bytes around them.
   void check(const Call& call) const {
     std::vector<GuardedBuffer<std::uint8_t>> buffers;
     std::size_t offset = call.offset_bytes;
@@ -192,14 +193,15 @@ class Problem {
   }
 
  private:
-  // As a message would bring it: rounded, unless messages are wide.
+  // Returns the product as a message would contain it: rounded to the type, unless messages hold
+  // f32.
   Work product(const Call& call, Work operand) const {
     const Work exact =
         reference::finish(reference::fold(Op::prod, operand, reference::to_work(scalar_)), 1);
     const bool wide = (call.f32_inputs | call.f32_outputs) != 0;
     return wide ? exact : reference::to_work(reference::from_work<T>(exact));
   }
-  // One input that nothing is done to keeps its bits.
+  // A single input that is neither converted, multiplied nor divided is copied bit for bit.
   static bool is_copy(const Call& call) {
     const std::uint64_t all = (std::uint64_t{1} << call.outputs) - 1;
     return call.inputs == 1 && call.divide_by == 1 && !has_bit(call.premultiplied_inputs, 0) &&

@@ -1,4 +1,4 @@
-// The promises of docs/numerics.md, one by one, on chosen values.
+// Checks the statements of docs/numerics.md, one by one, on chosen values.
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -13,7 +13,7 @@ constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 class Numerics : public OnEveryTarget {
  protected:
-  // Each operand fills a buffer that is long enough to meet every width of vector.
+  // Each operand fills a buffer that is long enough for every width of vector to be used.
   template <typename T>
   T combine(Op op, const std::vector<T>& operands, std::uint32_t divide_by = 1) {
     constexpr std::size_t kCount = 16 * 64 + 63;
@@ -85,7 +85,7 @@ TEST_P(Numerics, DenormalsAreKept) {
 
 TEST_P(Numerics, AverageDividesAndDoesNotMultiplyByAReciprocal) {
   EXPECT_EQ(combine<float>(Op::avg, {3.0f, 6.0f}, 3), 3.0f);
-  // 1/49 * 49 is below one in f64, and so is 1/41 in f32.
+  // 1/49 * 49 is less than one in f64, and so is 1/41 * 41 in f32.
   EXPECT_EQ(combine<double>(Op::avg, {48.0, 1.0}, 49), 1.0);
   EXPECT_EQ(combine<float>(Op::avg, {40.0f, 1.0f}, 41), 1.0f);
   EXPECT_EQ(combine<float>(Op::avg, {7.0f}, 2), 3.5f);
@@ -108,13 +108,13 @@ TEST_P(Numerics, Bfloat16IsAccumulatedInF32AndRoundedOnceToNearestEven) {
 TEST_P(Numerics, TooGreatIsInfinityOrNaNAsTheFormatHasIt) {
   const auto f16 = [&](std::vector<float16> operands) { return combine(Op::sum, operands).bits; };
   EXPECT_EQ(f16({{0x7BFF}, {0x4B80}}), 0x7BFF);  // 65504 + 15
-  EXPECT_EQ(f16({{0x7BFF}, {0x4C00}}), 0x7C00);  // + 16: halfway to what would be the next
+  EXPECT_EQ(f16({{0x7BFF}, {0x4C00}}), 0x7C00);  // 65504 + 16: halfway to 65536
   EXPECT_EQ(f16({{0xFBFF}, {0xFBFF}}), 0xFC00);
   EXPECT_EQ(f16({{0x7C00}, {0xFC00}}), 0x7E00);
   const auto e4m3 = [&](std::vector<float8_e4m3> operands) {
     return combine(Op::sum, operands).bits;
   };
-  EXPECT_EQ(e4m3({{0x7E}, {0x58}}), 0x7E);  // 448 + 16: halfway, to even
+  EXPECT_EQ(e4m3({{0x7E}, {0x58}}), 0x7E);  // 448 + 16: halfway, rounded to even
   EXPECT_EQ(e4m3({{0x7E}, {0x59}}), 0x7F);  // 448 + 18
   EXPECT_EQ(e4m3({{0xFE}, {0xFE}}), 0xFF);
   EXPECT_EQ(e4m3({{0xFF}, {0x00}}), 0x7F);
@@ -122,12 +122,12 @@ TEST_P(Numerics, TooGreatIsInfinityOrNaNAsTheFormatHasIt) {
     return combine(Op::sum, operands).bits;
   };
   EXPECT_EQ(e5m2({{0x7B}, {0x6B}}), 0x7B);  // 57344 + 3584
-  EXPECT_EQ(e5m2({{0x7B}, {0x6C}}), 0x7C);  // + 4096: halfway
+  EXPECT_EQ(e5m2({{0x7B}, {0x6C}}), 0x7C);  // 57344 + 4096: halfway
   EXPECT_EQ(e5m2({{0xFC}, {0x7C}}), 0x7E);
 }
 
-// All patterns of 8 bits against each other; of 16, against themselves, their neighbours and
-// others.
+// Returns pairs of bit patterns: for 8-bit types every pattern with every other, for 16-bit types
+// every pattern with itself, its neighbours and some others.
 template <typename T>
 std::pair<std::vector<T>, std::vector<T>> pairs_of_patterns() {
   std::pair<std::vector<T>, std::vector<T>> pairs;
@@ -159,7 +159,8 @@ TEST_P(Numerics, EveryPatternOf16And8BitsRoundsAsTheReferenceDoes) {
   check_every_pattern<float8_e5m2>();
 }
 
-// f32 at, halfway between and next to all numbers that T holds, and beyond them.
+// Returns f32 values equal to each number of T, halfway between two of them, next to these, and
+// beyond the greatest.
 template <typename T>
 std::vector<float> around_every_number() {
   std::vector<float> all{kInfinity, -kInfinity, kNaN,   1e30f,  4e32f,
@@ -223,7 +224,7 @@ TEST_P(Numerics, AComplexProductIsThatOfTheDefinition) {
   using Complex = std::complex<float>;
   EXPECT_EQ(combine<Complex>(Op::prod, {{1, 2}, {3, 4}}), Complex(-5, 10));
   EXPECT_EQ(combine<Complex>(Op::avg, {{1, 2}, {3, 4}}, 2), Complex(2, 3));
-  // Annex G would give an infinity.
+  // C's Annex G would give an infinity here.
   const Complex product = combine<Complex>(Op::prod, {{kInfinity, 0}, {0, kInfinity}});
   EXPECT_EQ(bits(product.real()), 0x7FC00000u);
   EXPECT_EQ(bits(combine<Complex>(Op::sum, {{-kNaN, 1}, {1, 1}}).real()), 0x7FC00000u);
@@ -285,8 +286,8 @@ TEST_P(Numerics, IntegerAveragesDivideTheWrappedSumTowardsZero) {
   EXPECT_EQ(combine<std::int64_t>(Op::avg, {Long::min(), 0}, 3), Long::min() / 3);
 }
 
-// Multiples of the divisor and their neighbours, up to the ends of the range: where a reciprocal
-// that is off by one bit shows.
+// Returns multiples of the divisor and their neighbours, up to the ends of the range. These show
+// whether a reciprocal is off by one bit.
 template <typename T>
 std::vector<T> around_multiples(std::uint32_t divisor) {
   std::mt19937_64 random(divisor);

@@ -1,5 +1,5 @@
-// What docs/numerics.md says, in the plainest words: one element at a time, no vector, no shared
-// code with compute.
+// A reference implementation of docs/numerics.md in the simplest form: one element at a time,
+// without vectors, and without code of compute/.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 
 namespace tutti {
 
-/// A truth value as it lies in a buffer: any byte.
+/// A truth value as it is stored in a buffer, which may be any byte.
 struct Truth {
   std::uint8_t byte;
 };
@@ -33,10 +33,11 @@ constexpr DataType type_of() {
 
 namespace tutti::reference {
 
-/// A float of 16 or 8 bits by its numbers.
+/// The parameters of a 16- or 8-bit float format.
 struct Format {
   int mantissa_bits, bias;
-  std::uint32_t greatest, beyond, nan, sign;  ///< Bit patterns; `beyond`: what is too great.
+  /// Bit patterns. Values that are too great become `beyond`.
+  std::uint32_t greatest, beyond, nan, sign;
 };
 template <typename T>
 inline constexpr bool kIsNarrow = false;
@@ -75,7 +76,7 @@ float to_float(T value) {
   return (value.bits & f.sign) != 0 ? -result : result;
 }
 
-/// To nearest even: counted in units of the last place, which f64 does exactly.
+/// Rounds to nearest even. The value is counted in units of the last place, which f64 does exactly.
 template <typename T>
 T nearest(float value) {
   constexpr Format f = kFormat<T>;
@@ -87,13 +88,13 @@ T nearest(float value) {
   if (magnitude == 0) return pattern(sign);
   const int exponent = std::max(std::ilogb(magnitude), 1 - f.bias);
   const double units = std::nearbyint(std::ldexp(magnitude, f.mantissa_bits - exponent));
-  // One unit more than the mantissa holds carries into the exponent, as it should.
+  // A unit more than the mantissa can hold carries into the exponent, which is correct.
   const std::int64_t bits = (static_cast<std::int64_t>(exponent + f.bias - 1) << f.mantissa_bits) +
                             static_cast<std::int64_t>(units);
   return pattern((bits > f.greatest ? f.beyond : static_cast<std::uint32_t>(bits)) | sign);
 }
 
-/// What T is computed in.
+/// The type in which reductions of T are computed.
 template <typename T>
 using Work = std::conditional_t<kIsNarrow<T>, float, T>;
 template <typename T>
@@ -176,7 +177,8 @@ inline Truth fold(Op op, Truth a, Truth b) {
 }
 inline Truth finish(Truth folded, std::uint32_t) { return folded; }
 
-/// Operands as they are computed, one or more. One alone is not folded, but is finished.
+/// Reduces one or more operands in the type in which they are computed. A single operand is not
+/// folded, but it is divided and its NaN becomes the canonical NaN.
 template <typename W>
 W reduce(Op op, std::span<const W> operands, std::uint32_t divide_by) {
   const bool sums = op == Op::avg || op == Op::premul_sum;

@@ -1,4 +1,4 @@
-// Reductions of one's own.
+// Tests reductions that the program provides.
 #include <numeric>
 #include <stdexcept>
 
@@ -9,7 +9,8 @@
 namespace tutti {
 namespace {
 
-// x -> scale * x + shift, modulo 2^64: `in` after `inout`. Associative, not commutative.
+// The function x -> scale * x + shift, modulo 2^64. The reduction composes such functions, `in`
+// after `inout`, which is associative but not commutative.
 struct Affine {
   std::uint64_t scale, shift;
 };
@@ -39,7 +40,8 @@ void call(const UserReduction& reduction, const std::vector<const void*>& in,
                                .extras = &extras});
 }
 
-// Compares with a fold from the left; `in_place`: the output that is also an input.
+// Compares with a fold from the left. `in_place` is the index of the input that is also output 0,
+// or -1.
 void check_composition(int inputs, int outputs, std::size_t count, int in_place) {
   std::mt19937_64 random(count + 1);
   std::vector<std::vector<Affine>> operands(static_cast<std::size_t>(inputs));
@@ -82,13 +84,14 @@ TEST(UserReduction, GetsItsContextAndAFewKibibytesAtATime) {
   counted.context = &calls;
   std::vector<Affine> a(1000, {1, 2}), b(1000, {3, 4}), c(1000);
   call(counted, {a.data(), b.data()}, {c.data()}, c.size());
-  EXPECT_EQ(calls, 4);  // of 256 elements each, but the last
+  EXPECT_EQ(calls, 4);  // of 256 elements each, except the last
 }
 
 TEST(UserReduction, ElementsMayHaveAnySizeUpToTheGreatest) {
   for (const std::size_t size :
        {std::size_t{1}, std::size_t{3}, std::size_t{1000}, kMaxUserElementBytes}) {
-    // Bytewise, whatever the element: the size comes by the context.
+    // The function works on bytes, whatever the element is; its context says how many an element
+    // has.
     UserReduction xor_of_bytes{
         "xor", size, [](const void* in, void* inout, std::size_t count, void* context) {
           const std::size_t bytes = count * *static_cast<std::size_t*>(context);
@@ -111,7 +114,7 @@ TEST(UserReduction, WhatItThrowsPassesThrough) {
                               }};
   std::vector<int> a(3), b(3), c(3);
   EXPECT_THROW(call(thrower, {a.data(), b.data()}, {c.data()}, 3), std::runtime_error);
-  EXPECT_NO_THROW(call(thrower, {a.data()}, {c.data()}, 3));  // one input is copied
+  EXPECT_NO_THROW(call(thrower, {a.data()}, {c.data()}, 3));  // a single input is copied
 }
 
 TEST(UserReduction, WithoutAFunctionOrWithAnImpossibleElementIsAUsageErrorNamingIt) {

@@ -14,7 +14,7 @@ T edge(std::uint64_t which) {
   const auto quiet = std::bit_cast<Bits>(Limits::quiet_NaN());
   const std::array<Bits, 9> magnitudes{
       quiet,
-      quiet + 12345,                                // a payload
+      quiet + 12345,                                // a NaN with a payload
       std::bit_cast<Bits>(Limits::infinity()) + 1,  // a signalling NaN
       std::bit_cast<Bits>(Limits::infinity()),
       0,
@@ -51,7 +51,8 @@ T any_integer(std::mt19937_64& random) {
   return static_cast<T>((bits >> 55) - 256);
 }
 
-// Half of them small numbers that the type holds, so that sums and products mean something.
+// Returns random bit patterns and, in half of the cases, small numbers that the type can represent,
+// so that sums and products are meaningful.
 template <typename T>
 T any_narrow(std::mt19937_64& random) {
   const std::uint64_t bits = random();

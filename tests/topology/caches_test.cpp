@@ -21,7 +21,7 @@ void write_cache(Tree& tree, const std::string& index, const std::string& level,
 
 TEST(RingBytes, Are192KiBOfTwoMiBWhichIsWhatWasMeasured) {
   EXPECT_EQ(ring_bytes_of(2048_KiB, 1), 192_KiB);
-  EXPECT_EQ(ring_bytes_of(0, 1), 192_KiB);  // where nobody tells
+  EXPECT_EQ(ring_bytes_of(0, 1), 192_KiB);  // if the size is unknown
 }
 
 TEST(RingBytes, AreSharedByTheRanksOfACoreAndFollowTheCacheWithinTheMeasuredRange) {

@@ -11,7 +11,7 @@ constexpr std::string_view kVersion2 =
     "25 1 0:22 / /proc rw - proc proc rw\n"
     "31 23 0:28 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate";
 
-/// What is read where these files are, path and text.
+/// Returns the limits that are read from a tree of these files, given by path and text.
 CgroupLimits limits_with(std::initializer_list<std::pair<const char*, std::string_view>> files) {
   Tree tree;
   for (const auto& [path, text] : files) tree.write(path, text);

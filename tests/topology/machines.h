@@ -1,4 +1,4 @@
-// Machines that tests describe, and files as a kernel would show them.
+// Machines described by tests, and files like those of /sys and /proc.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,11 +16,12 @@ namespace tutti {
 inline Machine described(const std::string& synthetic) {
   auto machine = describe(synthetic);
   EXPECT_TRUE(machine) << synthetic;
-  machine->described = false;  // as if we ran on it
+  machine->described = false;  // as if the test ran on it
   return *machine;
 }
 
-/// Two packages of two L3s of two cores with two threads: cpus 0 to 15.
+/// A machine of two packages, each with two L3 caches, each of which has two cores with two
+/// threads: cpus 0 to 15.
 inline Machine big() { return described("pack:2 [numa] l3:2 l2:2 core:1 pu:2"); }
 
 inline int count(const Machine& machine, NodeKind kind) {
@@ -29,7 +30,7 @@ inline int count(const Machine& machine, NodeKind kind) {
   return found;
 }
 
-/// A folder of files that is gone with its scope.
+/// A folder of files that is removed at the end of its scope.
 class Tree {
  public:
   Tree()

@@ -44,7 +44,8 @@ TEST(Placement, RanksShareAllCoresWithTheirThreadsAndNeighboursStayTogether) {
 }
 
 TEST(Placement, NeighboursFollowTheMachineAndNotTheNumbersOfItsCpus) {
-  // As many servers count: even cpus on the first package, odd ones on the second.
+  // Many servers number their cpus like this: even ones on the first package, odd ones on the
+  // second.
   const Machine machine = described("pack:2(indexes=0,1) core:2 pu:1(indexes=0,2,1,3)");
   EXPECT_EQ(place(machine, 2, "auto").ranks, (std::vector<Cpus>{{0, 2}, {1, 3}}));
 }
@@ -79,7 +80,7 @@ TEST(Placement, LeavesAProcessAloneThatSomebodyHasBoundAlready) {
   Machine machine = big();
   machine.allowed = {0, 1, 2, 3};
   EXPECT_THAT(reason_not_to(machine, 2), HasSubstr("bound already, to cpus 0-3"));
-  machine.limits.cpus = Cpus{0, 1, 2, 3};  // it was its control group: all that there is for us
+  machine.limits.cpus = Cpus{0, 1, 2, 3};  // the control group allows no more than that
   EXPECT_EQ(place(machine, 2, "auto").ranks, (std::vector<Cpus>{{0, 1}, {2, 3}}));
 }
 

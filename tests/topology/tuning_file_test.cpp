@@ -34,7 +34,7 @@ class TuningFile : public testing::Test {
     std::ifstream file(path());
     return {std::istreambuf_iterator<char>(file), {}};
   }
-  /// The file as written, with `before` replaced.
+  /// Writes a tuning file and replaces `before` in it by `after`.
   void damage(const std::string& before, const std::string& after) const {
     write_tuning_file(path(), MachineCosts{}, kMachine);
     std::string changed = text();
