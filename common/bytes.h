@@ -13,6 +13,7 @@ namespace tutti {
 static_assert(std::endian::native == std::endian::little,
               "numbers go over the wire as they lie in memory: least significant byte first");
 
+/// Returns the bytes of `message`, which the view refers to.
 template <typename T>
 std::string_view bytes_of(const T& message) noexcept {
   static_assert(std::is_trivially_copyable_v<T> && std::has_unique_object_representations_v<T>);

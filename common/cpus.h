@@ -11,6 +11,7 @@ namespace tutti {
 /// The kernel's numbers of the cpus, in ascending order, each once.
 using Cpus = std::vector<int>;
 
+/// Numbers of cpus are less than this.
 inline constexpr int kMaxCpus = 65'536;
 
 std::string to_text(const Cpus& cpus);

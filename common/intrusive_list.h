@@ -12,8 +12,8 @@ struct Link {
   T* next = nullptr;
 };
 
-/// Not thread-safe. An element must outlive its membership, and is in at most one list by a given
-/// link.
+/// A list of elements that are connected by their member `link`. Not thread-safe. An element must
+/// outlive its membership, and is in at most one list by a given link.
 template <typename T, Link<T> T::*link>
 class IntrusiveList {
  public:

@@ -14,7 +14,8 @@ namespace tutti {
 
 std::string_view to_string(LogLevel level) noexcept;
 
-/// Thread-safe. A line above the level costs one comparison.
+/// Writes lines to a sink. Thread-safe. A line that is less urgent than the level costs one
+/// comparison.
 class Log {
  public:
   /// An empty sink stands for standard error, with lines of the form "tutti[warn] text". Exceptions

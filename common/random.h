@@ -11,7 +11,7 @@ namespace tutti {
 class Random {
  public:
   virtual ~Random() = default;
-  virtual std::uint64_t next() = 0;
+  virtual std::uint64_t next() = 0;  ///< Returns 64 random bits.
 };
 
 /// Numbers from getrandom(2). Thread-safe.

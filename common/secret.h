@@ -12,10 +12,12 @@
 
 namespace tutti {
 
-/// A shorter secret could be guessed from the data that goes over the network.
+/// The least length of a secret in bytes. A shorter one could be guessed from the data that goes
+/// over the network.
 inline constexpr std::size_t kLeastSecretBytes = 16;
 
-/// A type of its own, so that no log line, error or table of settings can treat the secret as text.
+/// A secret, or none. It has a type of its own, so that no log line, error or table of settings can
+/// treat it as text.
 class Secret {
  public:
   Secret() = default;  ///< No secret.

@@ -10,7 +10,8 @@
 
 namespace tutti {
 
-/// 16 bytes in native byte order (ranks check at start-up that they agree on it).
+/// The header of a message: 16 bytes in native byte order (ranks check at start-up that they agree
+/// on it).
 struct Header {
   std::uint32_t operation = 0;    ///< Number of the operation in its communicator, modulo 2^32.
   std::uint32_t fingerprint = 0;  ///< Hash of everything that must agree; see fingerprint().
@@ -67,6 +68,7 @@ inline std::size_t element_bytes(DataType type, std::uint64_t reduction) noexcep
   return reduction != 0 ? static_cast<std::uint32_t>(reduction) : size_of(type);
 }
 
+/// Returns a hash of all members of `call`, which ranks compare in the headers of their messages.
 constexpr std::uint32_t fingerprint(const CallSignature& call) noexcept {
   std::uint64_t h =
       mix(static_cast<std::uint64_t>(call.what) | static_cast<std::uint64_t>(call.type) << 8 |

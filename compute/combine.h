@@ -1,5 +1,5 @@
-// combine: reduces n inputs into m outputs in one pass over memory. Every step of every schedule
-// applies it to its bytes.
+// The interface of this room: kernels that reduce n inputs into m outputs in one pass over memory.
+// Every step of every schedule applies one of them to its bytes.
 #pragma once
 
 #include <cstddef>
@@ -28,16 +28,16 @@ struct CombineExtras {
   const UserReduction* user = nullptr;  ///< Read by combine_user alone.
 };
 
-/// Computes out[k][i] = in[0][i] op in[1][i] op ... (a left fold, in the order given) for every k
-/// and every i < count. A single input is copied. Each output may be exactly one of the inputs; any
-/// other overlap is an error of the caller. Pointers need not be aligned. 16- and 8-bit floats are
-/// accumulated in f32 and rounded once, to nearest even.
+/// The arguments of a kernel, which computes out[k][i] = in[0][i] op in[1][i] op ... (a left fold,
+/// in the order given) for every k and every i < count. A single input is copied. Each output may
+/// be exactly one of the inputs; any other overlap is an error of the caller. Pointers need not be
+/// aligned. 16- and 8-bit floats are accumulated in f32 and rounded once, to nearest even.
 struct CombineArgs {
   const void* const* in;
   int inputs;  ///< At least 1.
   void* const* out;
   int outputs;        ///< At least 1.
-  std::size_t count;  ///< In elements.
+  std::size_t count;  ///< Number of elements.
   /// The result is divided by this number before it is rounded and stored (avg).
   std::uint32_t divide_by = 1;
   /// If bit k is set, out[k] is written with streaming stores, which bypass the caches, unless

@@ -9,8 +9,8 @@
 
 namespace tutti {
 
-/// Indexed by Op. An entry is null if the reduction is made from other kernels in blocks.cpp, or if
-/// the type has no such reduction.
+/// The kernels of a type, indexed by Op. An entry is null if the reduction is made from other
+/// kernels in blocks.cpp, or if the type has no such reduction.
 using OpKernels = std::array<CombineFunction, kOps>;
 
 OpKernels int8_kernels();

@@ -14,7 +14,7 @@ namespace HWY_NAMESPACE {
 
 template <class D, class V>
 HWY_INLINE auto join(D d, V upper, V lower) {
-#if HWY_TARGET == HWY_SCALAR  // has single elements instead of vectors
+#if HWY_TARGET == HWY_SCALAR  // this target has single elements instead of vectors
   (void)d, (void)upper;
   return lower;
 #else

@@ -23,7 +23,7 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 inline constexpr std::size_t kLineBytes = 64;
-// From this size on the stores are aligned (after up to 15 single elements) and four times
+// From this size on, the stores are aligned (after up to 15 single elements) and the loop is
 // unrolled.
 inline constexpr std::size_t kBulkBytes = 1024;
 // Distance at which inputs are prefetched. Hardware prefetchers stop at page ends and do not reach
