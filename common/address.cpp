@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kMostHostBytes = 255;
 
-// Of names and numeric addresses, with a scope ("%eth0") perhaps.
+// Letters of names and of numeric addresses, which may have a scope ("%eth0").
 bool is_host_letter(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
          std::string_view("-._:%").find(c) != std::string_view::npos;

@@ -1,4 +1,4 @@
-// Host and port, as people write them.
+// Host and port in the notation that people use.
 #pragma once
 
 #include <optional>
@@ -15,12 +15,13 @@ struct SocketAddress {
   bool operator==(const SocketAddress&) const = default;
 };
 
-/// "node7:29500", "10.0.0.1:29500", "[fe80::1%eth0]:29500"; none for anything else.
+/// Parses addresses such as "node7:29500", "10.0.0.1:29500" or "[fe80::1%eth0]:29500". Returns none
+/// for anything else.
 std::optional<SocketAddress> parse_socket_address(std::string_view text);
 
 std::string to_text(const SocketAddress& address);
 
-/// Those of the lines of `text` that are addresses.
+/// Returns the lines of `text` that are addresses, and ignores the others.
 std::vector<SocketAddress> parse_socket_addresses(std::string_view text);
 
 }  // namespace tutti

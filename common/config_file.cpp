@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::uintmax_t kMostBytes = 1 << 20;
 
-// Only a plain file of sane size: opening a pipe could block for ever, a device never ends.
+// Reads a plain file of limited size, and nothing else: opening a pipe could block forever, and
+// reading a device need not end.
 std::string read_whole(const std::string& path) {
   const auto refuse = [&](std::string_view why) {
     throw Error(ErrorKind::usage,

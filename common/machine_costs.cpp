@@ -7,7 +7,7 @@
 namespace tutti {
 namespace {
 
-// Sane, and small enough that no sum of a call overflows.
+// Limits of plausible numbers, small enough that no sum over a call overflows.
 constexpr std::int64_t kMostTime = 100'000'000'000, kMostRate = 100'000'000;
 constexpr std::array<CostField<MachineCosts>, 10> kMachineFields{{
     {"call_ps", &MachineCosts::call, 0, kMostTime},
@@ -29,7 +29,8 @@ constexpr std::array<CostField<LinkCosts>, 5> kLinkFields{{
     {"message_ps", &LinkCosts::message, 0, kMostTime},
 }};
 
-// Takes the number at the front of `text`.
+// Removes the number at the front of `text`. Returns false if there is none, or if it is out of
+// range.
 bool take(std::string_view& text, std::int64_t& number, std::int64_t least, std::int64_t most) {
   const std::size_t end = text.find(' ');
   const auto value = parse_number<std::int64_t>(text.substr(0, end));

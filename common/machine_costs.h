@@ -1,5 +1,5 @@
-// What moving and combining bytes costs on a machine: plain whole numbers, by which schedules are
-// priced. Whole, so that all ranks compute the same from the same.
+// The costs of moving and combining bytes on a machine, from which the prices of schedules are
+// computed. They are whole numbers, so that all ranks compute the same results.
 #pragma once
 
 #include <array>
@@ -12,40 +12,49 @@
 
 namespace tutti {
 
-/// What two ranks share that is nearest to them.
+/// The kind of link between two ranks, which is the nearest part of the machine that they share.
 enum class LinkKind { same_core, shared_l2, shared_l3, same_package, other_package, other_machine };
 inline constexpr std::size_t kLinkKinds = 6;
 std::string_view to_string(LinkKind link);
 
 using Picoseconds = std::int64_t;
 
-/// From one rank to another. Ends in `_kib`: for 1024 bytes.
+/// Costs of messages from one rank to another. Names that end in `_kib` are costs of 1024 bytes.
 struct LinkCosts {
-  Picoseconds latency;   ///< From a post to when the peer sees it, and the room given back.
-  Picoseconds payload;   ///< What a payload beside the message's line adds to that.
-  Picoseconds read_kib;  ///< To read what the peer has written.
-  Picoseconds
-      write_kib;  ///< To write where the peer has read; an answer costs no more than a copy.
-  Picoseconds message = 0;  ///< At each end, beside MachineCosts::message: a system call.
+  /// From a post until the peer sees the message, and from a release until the sender sees the free
+  /// slot.
+  Picoseconds latency;
+  /// The additional latency of a payload that is not in the message's cache line.
+  Picoseconds payload;
+  Picoseconds read_kib;  ///< Reading data that the peer has written.
+  /// Writing to memory that the peer has read. An answer costs no more than a copy.
+  Picoseconds write_kib;
+  /// A system call at each end, in addition to MachineCosts::message.
+  Picoseconds message = 0;
 
   bool operator==(const LinkCosts&) const = default;
 };
 
-/// The defaults are what was found on two cores of a Xeon of the Sapphire Rapids generation, from
-/// 657 calls of 2, 4 and 8 ranks, and between two machines in a box from 396 more
-/// (docs/selection.md); links that were not there are guesses.
+/// Costs of a machine. The defaults were measured on two cores of a Xeon of the Sapphire Rapids
+/// generation, with 657 calls of 2, 4 and 8 ranks, and with 396 more between two network
+/// namespaces, which stand for two machines (docs/selection.md). Links that this machine does not
+/// have are guesses.
 struct MachineCosts {
-  Picoseconds call = 30'000;       ///< Of a call, beside its steps.
-  Picoseconds step = 12'200;       ///< Of a step, beside what it moves.
-  Picoseconds message = 12'000;    ///< At each end, beside its bytes.
-  Picoseconds copy_kib = 10'000;   ///< Of each operand in a buffer that a core's cache holds.
-  Picoseconds reduce_kib = 8'000;  ///< Of each operand of a reduction but the first.
-  Picoseconds far_kib = 33'000;    ///< Of each operand in a buffer that no core's cache holds.
-  Picoseconds yield = 1'120'000;   ///< A turn of a rank that shares its core, and finds nothing.
-  Picoseconds line_kib = 80'000;   ///< Of the line to other machines, each way; all ranks share it.
-  std::int64_t cache_bytes = 2 << 20;       ///< Of a core.
-  std::int64_t error_percent = 43;          ///< How far predictions are off: less decides nothing.
-  LinkKind anywhere = LinkKind::shared_l3;  ///< Between ranks on different cores of one machine.
+  Picoseconds call = 30'000;       ///< A call, without its steps.
+  Picoseconds step = 12'200;       ///< A step, without the bytes that it moves.
+  Picoseconds message = 12'000;    ///< A message at each end, without its bytes.
+  Picoseconds copy_kib = 10'000;   ///< Each operand in a buffer that fits into a core's cache.
+  Picoseconds reduce_kib = 8'000;  ///< Each operand of a reduction, except the first.
+  Picoseconds far_kib = 33'000;    ///< Each operand in a larger buffer.
+  /// A turn of a rank that shares its core and finds nothing to do.
+  Picoseconds yield = 1'120'000;
+  /// The network link to other machines, in each direction; all ranks of a machine share it.
+  Picoseconds line_kib = 80'000;
+  std::int64_t cache_bytes = 2 << 20;  ///< The size of a core's cache.
+  /// The error of predictions in percent; smaller differences decide nothing.
+  std::int64_t error_percent = 43;
+  /// The link that is assumed between ranks on different cores of one machine.
+  LinkKind anywhere = LinkKind::shared_l3;
   std::array<LinkCosts, kLinkKinds> links{{{20'000, 10'000, 55'000, 14'000},
                                            {100'000, 100'000, 45'000, 40'000},
                                            {147'000, 152'000, 55'000, 50'000},
@@ -57,7 +66,7 @@ struct MachineCosts {
   bool operator==(const MachineCosts&) const = default;
 };
 
-/// A number of a record, by name, with the range that is sane.
+/// A number of a record, with its name and the range of plausible values.
 template <typename Record>
 struct CostField {
   std::string_view name;
@@ -67,8 +76,8 @@ struct CostField {
 std::span<const CostField<MachineCosts>> machine_fields() noexcept;
 std::span<const CostField<LinkCosts>> link_fields() noexcept;
 
-/// All numbers in the order of the fields, and back; none for what to_text() did not write, or a
-/// number out of its range.
+/// Convert all numbers to text, in the order of the fields, and back. parse_costs() returns none
+/// for a text that to_text() did not write, and for a number out of its range.
 std::string to_text(const MachineCosts& costs);
 std::optional<MachineCosts> parse_costs(std::string_view text);
 

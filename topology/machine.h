@@ -1,4 +1,4 @@
-// One machine as plain data: a tree of what its processors share.
+// Describes one machine as plain data: a tree of the parts that its processors share.
 #pragma once
 
 #include <cstddef>
@@ -11,33 +11,40 @@
 
 namespace tutti {
 
-/// What is not a processor (GPU, NIC, files) becomes a kind of its own, with the cpus near it.
+/// The kinds of nodes. Devices other than processors (GPU, NIC) will be kinds of their own, with
+/// the cpus near them.
 enum class NodeKind { machine, package, numa, cache, core };
 
 struct Node {
   NodeKind kind = NodeKind::machine;
-  int parent = -1;        ///< Index in Machine::nodes; -1: the machine.
-  int number = 0;         ///< Of a package, NUMA node or core, as the system counts them.
-  int level = 0;          ///< Of a cache: 1 to 5.
-  std::size_t bytes = 0;  ///< Of a cache; a NUMA node's memory. 0: unknown.
-  Cpus cpus;              ///< That are in it or share it.
+  int parent = -1;  ///< Index in Machine::nodes; -1 for the machine itself.
+  /// The system's number of a package, NUMA node or core.
+  int number = 0;
+  int level = 0;  ///< The level of a cache, 1 to 5.
+  /// The size of a cache, or a NUMA node's memory; 0 if unknown.
+  std::size_t bytes = 0;
+  Cpus cpus;  ///< The cpus that belong to the node or share it.
 };
 
 struct Machine {
-  std::vector<Node> nodes;  ///< Parents before children, neighbours side by side.
-  Cpus allowed;             ///< That this process may use: its affinity mask.
+  std::vector<Node> nodes;  ///< Parents come before children; neighbours are side by side.
+  Cpus allowed;             ///< The cpus that this process may use: its affinity mask.
   CgroupLimits limits;
-  std::string_view source;  ///< Who told: "hwloc", or "sysconf" where hwloc cannot.
-  bool described = false;   ///< By a text; it is not the machine that we run on.
+  /// Where the description comes from: "hwloc", or "sysconf" if hwloc failed.
+  std::string_view source;
+  /// Whether the machine was described by a text, so that it is not the machine of this process.
+  bool described = false;
 
   const Cpus& cpus() const { return nodes.front().cpus; }
 };
 
-/// The link between ranks that run anywhere on `a` and `b`: that of the smallest node which holds
-/// them all. Of cpus that the machine does not know: the farthest.
+/// Returns the link between a rank that runs anywhere on `a` and one that runs anywhere on `b`:
+/// that of the smallest node which contains all of these cpus. If the machine does not know some of
+/// them, this is the farthest link.
 LinkKind link_between(const Machine& machine, const Cpus& a, const Cpus& b);
 
-/// That `cpus` may use, as sets of their cpus: neighbours side by side.
+/// Returns the cores that contain any of `cpus`, as sets of those cpus, with neighbours side by
+/// side.
 std::vector<Cpus> cores_within(const Machine& machine, const Cpus& cpus);
 
 }  // namespace tutti

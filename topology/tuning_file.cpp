@@ -32,7 +32,7 @@ int line_of(const std::string& text, std::size_t position) {
   return 1 + static_cast<int>(std::count(text.begin(), end, '\n'));
 }
 
-/// A file as text and as what it says.
+/// A tuning file, as text and parsed.
 class Reader {
  public:
   explicit Reader(const fs::path& path) : path_(path) {
@@ -49,7 +49,7 @@ class Reader {
     if (!json_.is_object()) refuse(0, "is no object");
   }
 
-  /// The number, string or object `name` in `within`, which stands at `from` in the text.
+  /// Returns the number, string or object `name` of `within`, whose text begins at position `from`.
   const Json& field(const Json& within, std::string_view name, std::size_t from) const {
     if (!within.is_object() || !within.contains(name))
       refuse(from, fmt::format("lacks the field \"{}\"", name));
@@ -57,7 +57,7 @@ class Reader {
   }
   const Json& all() const { return json_; }
 
-  /// Where `name` stands as a key behind `from`.
+  /// Returns the position of `name` as a key after position `from`.
   std::size_t place(std::string_view name, std::size_t from) const {
     const std::size_t found = text_.find(fmt::format("\"{}\"", name), from);
     return found == std::string::npos ? from : found;
@@ -133,7 +133,8 @@ void write_all(const fs::path& path, std::string_view text) {
     if (written < 0) cannot_write(path, errno);
     text.remove_prefix(static_cast<std::size_t>(written));
   }
-  if (::fsync(file.get()) != 0 && errno != EINVAL) cannot_write(path, errno);  // a pipe cannot
+  // A pipe cannot be synced.
+  if (::fsync(file.get()) != 0 && errno != EINVAL) cannot_write(path, errno);
 }
 
 template <typename Record>
@@ -194,7 +195,8 @@ void write_tuning_file(const fs::path& path, const MachineCosts& costs, const Ma
     json["links"][std::string(to_string(static_cast<LinkKind>(kind)))] =
         to_json(link_fields(), costs.links[kind]);
   std::error_code none;
-  if (path.has_parent_path()) fs::create_directories(path.parent_path(), none);  // open() says why
+  // If this fails, open() reports the reason.
+  if (path.has_parent_path()) fs::create_directories(path.parent_path(), none);
   fs::path fresh = path;
   fresh += fmt::format(".{}", ::getpid());
   try {
