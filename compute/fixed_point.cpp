@@ -80,7 +80,8 @@ struct Double {
   static std::uint32_t exponent(double value) {
     return static_cast<std::uint32_t>(std::bit_cast<std::uint64_t>(value) >> 52 & 2047);
   }
-  // Scales by two factors, since a single one may be out of range.
+  // The last bit of the first digit has the value 2^-scale. scaled() multiplies by two factors,
+  // since a single one may be out of range.
   static std::int64_t scale(std::uint32_t exponent) {
     return kBits - 1 + 1023 - static_cast<std::int64_t>(std::max(exponent, 1u));
   }

@@ -34,7 +34,7 @@ OpKernels bool_kernels();
 /// Conversion of 16- and 8-bit floats to f32 (`widen`) and back (`narrow`). Elements of the narrow
 /// type may lie at any address. Whole vectors of f32 are written: an f32 buffer must extend to a
 /// multiple of 64 bytes, and may be overwritten up to its end. The only NaN that `narrow` accepts
-/// is the canonical NaN, which all reductions return.
+/// is the canonical NaN, which is the one that reductions return.
 struct Conversion {
   void (*widen)(const void* from, float* to, std::size_t count);
   void (*narrow)(const float* from, void* to, std::size_t count);
@@ -65,8 +65,9 @@ void copy_elements(const CombineArgs& args, std::size_t element_bytes);
 /// none.
 CombineFunction direct_kernel(DataType type, Op op);
 
-/// Computes reductions that convert or multiply their operands, block by block on the stack: with
-/// `args.extras`, of types that are computed in f32, and pairs that are made from a sum or product.
+/// Computes, block by block on the stack, reductions whose operands must be converted or multiplied
+/// first: those with `args.extras`, those of types that are computed in f32, and those that are
+/// made from a sum or product.
 void combine_in_blocks(const CombineArgs& args, DataType type, Op op);
 
 }  // namespace tutti

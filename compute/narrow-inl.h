@@ -115,11 +115,11 @@ struct Float16 {
 };
 #endif
 
-// Rounds to kMantissa bits, and to multiples of the last bit of 2^-14. Adding a number whose last
-// bit has the weight of the last bit to keep rounds there, and subtracting it again is exact. That
-// number has an additional half of itself, which keeps the sum in the same binade when v is
-// negative. The number overflows from 2^106 on, and NaN may then result where v is too great;
-// `kInfinity` limits the exponent so that infinity results.
+// Rounds to kMantissa bits; numbers below 2^-14 are rounded to multiples of the last bit of 2^-14.
+// Adding a number whose last bit has the weight of the last bit to keep rounds there, and
+// subtracting it again is exact. That number is 1.5 times a power of two, which keeps the sum in
+// the same binade when v is negative. It overflows if v is 2^106 or more, and NaN may then result;
+// `kInfinity` limits its exponent, so that infinity results.
 template <int kMantissa, bool kInfinity, class V>
 HWY_INLINE V rounded_to(V v) {
   using DF = hn::DFromV<V>;

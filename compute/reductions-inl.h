@@ -5,9 +5,10 @@
 // result. An element type (Direct; Narrow in narrow-sums-inl.h) loads vectors on which a reduction
 // can work and stores its result.
 //
-// Operations that have the same bits share code: sums, products and logical operations do not
-// depend on the sign, a maximum is the minimum of flipped operands, an `or` the `and` of flipped
-// operands. So a reduction may contain a number that is known only at run time.
+// Operations whose results have the same bits share code: sums, products and logical operations do
+// not depend on the sign, a maximum is the minimum of flipped operands, an `or` is the `and` of
+// flipped operands. For this reason a reduction may contain a number that is known only at run
+// time.
 #include <limits>
 #include <type_traits>
 
