@@ -68,6 +68,18 @@ inline std::size_t element_bytes(DataType type, std::uint64_t reduction) noexcep
   return reduction != 0 ? static_cast<std::uint32_t>(reduction) : size_of(type);
 }
 
+/// The type that holds partial results between steps with accumulate = f32: f32 for floats of 16
+/// and 8 bits, and otherwise the type itself.
+constexpr DataType accumulation_type(DataType type) noexcept {
+  switch (type) {
+    case DataType::f16:
+    case DataType::bf16:
+    case DataType::f8e4m3:
+    case DataType::f8e5m2: return DataType::f32;
+    default: return type;
+  }
+}
+
 /// Returns a hash of all members of `call`, which ranks compare in the headers of their messages.
 constexpr std::uint32_t fingerprint(const CallSignature& call) noexcept {
   std::uint64_t h =

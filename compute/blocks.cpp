@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "common/wire.h"
 #include "compute/kernels.h"
 
 namespace tutti {

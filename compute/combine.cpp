@@ -6,6 +6,7 @@
 
 #include <tutti/error.hpp>
 
+#include "common/wire.h"
 #include "compute/kernels.h"
 
 namespace tutti {
@@ -75,16 +76,6 @@ CombineFunction direct_kernel(DataType type, Op op) {
     return true;
   }());
   return row.kernels()[static_cast<std::size_t>(op)];
-}
-
-DataType accumulation_type(DataType type) noexcept {
-  switch (type) {
-    case DataType::f16:
-    case DataType::bf16:
-    case DataType::f8e4m3:
-    case DataType::f8e5m2: return DataType::f32;
-    default: return type;
-  }
 }
 
 CombineFunction combine_function(DataType type, Op op) {

@@ -54,10 +54,6 @@ using CombineFunction = void (*)(const CombineArgs&);
 /// the type has.
 CombineFunction combine_function(DataType type, Op op);
 
-/// The type in which partial results are held between steps with accumulate = f32: f32 for 16- and
-/// 8-bit floats, otherwise the type itself.
-DataType accumulation_type(DataType type) noexcept;
-
 /// Returns the kernel that reads the masks of f32 operands. `accumulate` is accumulation_type(type)
 /// or the type itself; anything else is a `usage` error.
 ///

@@ -161,7 +161,7 @@ class Run {
         kib = in ? link.read_kib : answers ? costs.copy_kib : link.write_kib;
         for (Picoseconds& of : cost) of += costs.message + link.message;
       }
-      if (in && k > 0 && step.combine != combine_copy) kib += costs.reduce_kib;
+      if (in && k > 0 && !step.copies()) kib += costs.reduce_kib;
       for (const int last : {0, 1})
         if (step.bytes[last] > kInlineBytes) cost[last] += moving(step.bytes[last], kib);
     }

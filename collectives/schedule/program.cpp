@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cassert>
+#include <unordered_map>
 
 #include <fmt/format.h>
 
@@ -11,7 +12,6 @@
 #include "collectives/schedule/answers.h"
 #include "collectives/schedule/loans.h"
 #include "collectives/schedule/semantics.h"
-#include "compute/fixed_point.h"
 
 namespace tutti {
 namespace {
@@ -37,15 +37,6 @@ Cut full_pieces(std::size_t element_bytes, int widest, std::size_t message_bytes
   return {1, most, {most, most}, most};
 }
 
-std::uint16_t port_of(std::vector<Program::Port>& ports, int peer, int channel) {
-  const auto found = std::find_if(ports.begin(), ports.end(), [&](const Program::Port& port) {
-    return port.peer == peer && port.channel == channel;
-  });
-  if (found != ports.end()) return static_cast<std::uint16_t>(found - ports.begin());
-  ports.push_back({peer, channel});
-  return static_cast<std::uint16_t>(ports.size() - 1);
-}
-
 bool uses(const Step& step, Place place) {
   const auto is = [place](const Operand& operand) { return operand.place == place; };
   return std::any_of(step.in.begin(), step.in.end(), is) ||
@@ -56,19 +47,6 @@ bool is_peer(const Operand& operand) { return operand.place == Place::peer; }
 bool is_output(const Operand& operand) { return operand.place == Place::output; }
 bool is_of_call(const Operand& operand) {
   return operand.place == Place::input || operand.place == Place::output;
-}
-
-// Counts bytes, as a copy does: the engine shifts, and elements are of any size.
-void combine_own(const CombineArgs& args) {
-  CombineArgs elements = args;
-  elements.count /= args.extras->user->element_bytes;
-  try {
-    combine_user(elements);
-  } catch (const std::exception& thrown) {
-    throw ReductionThrew{thrown.what()};
-  } catch (...) {
-    throw ReductionThrew{"something that is no std::exception"};
-  }
 }
 
 class Compiler {
@@ -160,13 +138,13 @@ class Compiler {
 
   void add(const Lane& lane, const Step& step) {
     Program::Step flat{};
-    flat.first_operand = static_cast<std::uint32_t>(program_.operands.size());
-    flat.inputs = static_cast<std::uint16_t>(step.in.size());
-    flat.outputs = static_cast<std::uint16_t>(step.out.size());
+    flat.first_operand = number(program_.operands.size());
+    flat.inputs = number(step.in.size());
+    flat.outputs = number(step.out.size());
     flat.receives =
-        static_cast<std::uint16_t>(std::count_if(step.in.begin(), step.in.end(), is_peer));
+        static_cast<std::uint32_t>(std::count_if(step.in.begin(), step.in.end(), is_peer));
     flat.posts =
-        static_cast<std::uint16_t>(std::count_if(step.out.begin(), step.out.end(), is_peer));
+        static_cast<std::uint32_t>(std::count_if(step.out.begin(), step.out.end(), is_peer));
     const bool apart =
         program_.variable || (blocks() && cut_.pieces > 1) || uses(step, Place::scratch);
     flat.segments = apart ? static_cast<std::uint32_t>(step.count) : 1;
@@ -175,31 +153,29 @@ class Compiler {
     flat.divide_by = step.completes && program_.call.op == Op::avg
                          ? static_cast<std::uint32_t>(schedule_.ranks)
                          : 1;
-    const CombineExtras extras = extras_of(step);
+    const Program::Masks masks = masks_of(step);
     const bool computes =
         collectives::reduces(schedule_.what) &&
-        (step.in.size() > 1 || flat.divide_by > 1 || extras.premultiplied_inputs != 0 ||
+        (step.in.size() > 1 || flat.divide_by > 1 || masks.premultiplied_inputs != 0 ||
          call().accumulates_f32 || (call().reproducible && schedule_.ranks == 1));
-    flat.combine = computes ? kernel(step) : combine_copy;
-    flat.copies = !computes;
-    flat.element_shift = computes && call().reduction == 0 ? std::countr_zero(moved_bytes_) : 0;
-    if (call().accumulates_f32 || call().reduction != 0 || premultiplies())
-      program_.extras.push_back(extras);
+    if (computes) flat.kernel = kernel(step);
+    if (marks()) program_.masks.push_back(masks);
     flat.after = step.after;
-    for (const Operand& operand : step.in)
-      add(operand, port_of(program_.receives, operand, lane.receives_on));
+    for (const Operand& operand : step.in) add(operand, receives_, lane.receives_on);
     for (std::size_t k = 0; k < step.out.size(); ++k) {
       const Operand& operand = step.out[k];
       if (operand.place == Place::output && k < 64) flat.results |= std::uint64_t{1} << k;
-      add(operand, port_of(program_.sends, operand, lane.sends_on));
+      add(operand, sends_, lane.sends_on);
     }
     pair_answers(step, &program_.operands[flat.first_operand]);
     if (lends_ && flat.segments == 1) {
       const std::size_t number = program_.steps.size() - program_.lanes.back().first_step;
       const collectives::Loan& loan = loans_[program_.lanes.size() - 1][number];
-      if (loan.operand >= flat.inputs || (loan.operand >= 0 && !computes)) lend(loan, step, flat);
+      const bool from_output = loan.operand >= static_cast<int>(flat.inputs);
+      if (from_output || (loan.operand >= 0 && !computes)) lend(loan, step, flat);
     }
-    program_.widest_step = std::max(program_.widest_step, step.in.size() + step.out.size());
+    program_.widest_step =
+        std::max<std::uint64_t>(program_.widest_step, step.in.size() + step.out.size());
     program_.steps.push_back(flat);
   }
 
@@ -208,38 +184,45 @@ class Compiler {
            call().op == Op::premul_sum;
   }
 
-  CombineFunction kernel(const Step& step) const {
-    if (call().reduction != 0) return combine_own;
-    if (call().reproducible && step.in.size() == static_cast<std::size_t>(schedule_.ranks))
-      return fixed_point_sum(call().type);
-    return combine_function(call().type, call().op,
-                            call().accumulates_f32 ? accumulation_type(call().type) : call().type);
+  bool marks() const { return premultiplies() || call().accumulates_f32; }
+
+  Program::Kernel kernel(const Step& step) const {
+    using Fold = Program::Fold;
+    const bool all_summands =
+        call().reproducible && step.in.size() == static_cast<std::size_t>(schedule_.ranks);
+    return {call().reduction != 0 ? Fold::user
+            : all_summands        ? Fold::fixed_point
+                                  : Fold::reduce,
+            call().type, call().op,
+            call().accumulates_f32 ? accumulation_type(call().type) : call().type};
   }
 
-  CombineExtras extras_of(const Step& step) const {
-    CombineExtras extras;
-    for (std::size_t k = 0; k < step.in.size() && k < kMostMarked; ++k) {
+  Program::Masks masks_of(const Step& step) const {
+    Program::Masks masks;
+    if (!marks()) return masks;
+    assert(std::max(step.in.size(), step.out.size()) <= kMostMarked);
+    for (std::size_t k = 0; k < step.in.size(); ++k) {
       const std::uint64_t bit = std::uint64_t{1} << k;
-      if (premultiplies() && step.in[k].place == Place::input) extras.premultiplied_inputs |= bit;
-      if (call().accumulates_f32 && !is_of_call(step.in[k])) extras.f32_inputs |= bit;
+      if (premultiplies() && step.in[k].place == Place::input) masks.premultiplied_inputs |= bit;
+      if (call().accumulates_f32 && !is_of_call(step.in[k])) masks.f32_inputs |= bit;
     }
-    for (std::size_t k = 0; k < step.out.size() && k < kMostMarked; ++k)
+    for (std::size_t k = 0; k < step.out.size(); ++k)
       if (call().accumulates_f32 && !is_of_call(step.out[k]))
-        extras.f32_outputs |= std::uint64_t{1} << k;
-    const bool marks = premultiplies() || call().accumulates_f32;
-    assert(!marks || std::max(step.in.size(), step.out.size()) <= kMostMarked);
-    return extras;
+        masks.f32_outputs |= std::uint64_t{1} << k;
+    return masks;
   }
 
   void pair_answers(const Step& step, Program::Operand* flat) const {
+    if (answered_.empty()) return;
+    std::unordered_map<int, std::uint32_t> answers;  // by peer
+    for (std::size_t k = 0; k < step.out.size(); ++k)
+      if (is_peer(step.out[k])) answers[step.out[k].index] = number(step.in.size() + k);
     for (std::size_t k = 0; k < step.in.size(); ++k) {
       if (!is_peer(step.in[k]) ||
           !std::binary_search(answered_.begin(), answered_.end(), step.in[k].index))
         continue;
-      const auto answer = std::find(step.out.begin(), step.out.end(), step.in[k]);
-      const std::size_t partner = step.in.size() + (answer - step.out.begin());
-      flat[k].partner = static_cast<std::uint16_t>(partner);
-      flat[partner].partner = static_cast<std::uint16_t>(k);
+      flat[k].partner = answers.at(step.in[k].index);
+      flat[flat[k].partner].partner = number(k);
     }
   }
 
@@ -247,7 +230,7 @@ class Compiler {
     for (std::size_t k = 0; k < step.out.size(); ++k) {
       if (!is_peer(step.out[k])) continue;
       Program::Operand& message = program_.operands[flat.first_operand + flat.inputs + k];
-      message.lender = static_cast<std::uint16_t>(loan.operand);
+      message.lender = static_cast<std::uint32_t>(loan.operand);
       message.lent_in_place = loan.in_place;
       message.comes_back = loan.answered;
       const Operand output{Place::output, step.chunk};
@@ -255,19 +238,34 @@ class Compiler {
     }
   }
 
-  std::uint16_t port_of(std::vector<Program::Port>& ports, const Operand& operand,
-                        int channel) const {
-    if (operand.place != Place::peer) return 0;
-    assert(channel < kStripeChannels || program_.stripe.of == 1);
-    const int first = static_cast<int>(program_.stripe.number) * kStripeChannels;
-    return tutti::port_of(ports, operand.index, first + channel);
+  // A program that had so many of anything would not fit into any machine's memory.
+  static std::uint32_t number(std::size_t of) {
+    assert(of < Program::kNone);
+    return static_cast<std::uint32_t>(of);
   }
 
-  void add(const Operand& operand, std::uint16_t port) {
+  /// The ports of one direction, and where each is by peer and channel.
+  struct Ports {
+    std::vector<Program::Port>& list;
+    std::unordered_map<std::uint64_t, std::uint32_t> numbers = {};
+  };
+
+  std::uint32_t port_of(Ports& ports, int peer, int channel) const {
+    assert(channel < kStripeChannels || program_.stripe.of == 1);
+    channel += static_cast<int>(program_.stripe.number) * kStripeChannels;
+    const auto key = static_cast<std::uint64_t>(peer) << 32 | static_cast<std::uint32_t>(channel);
+    const auto [found, added] = ports.numbers.try_emplace(key, number(ports.list.size()));
+    if (added) ports.list.push_back({peer, channel});
+    return found->second;
+  }
+
+  void add(const Operand& operand, Ports& ports, int channel) {
     Program::Operand flat{};
     flat.place = operand.place;
-    flat.port = port;
-    if (operand.place != Place::peer) flat.offset = {offset(operand, 0), offset(operand, 1)};
+    if (is_peer(operand))
+      flat.port = port_of(ports, operand.index, channel);
+    else
+      flat.offset = {offset(operand, 0), offset(operand, 1)};
     program_.operands.push_back(flat);
   }
 
@@ -279,6 +277,8 @@ class Compiler {
   const Cut cut_;
   std::vector<int> answered_;  // peers, of the lane being compiled
   Program program_;
+  Ports receives_{program_.receives};
+  Ports sends_{program_.sends};
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
-// A schedule compiled for one call: flat records that the engine (and later a CUDA kernel) walks
-// without planning.
+// A schedule compiled for one call. A program is plain data: flat records of numbers and codes,
+// without a pointer. An engine binds it to memory, channels and kernels and walks it without
+// planning; a kernel on a GPU can read it as it is.
 #pragma once
 
 #include <array>
@@ -13,7 +14,6 @@
 #include <tutti/schedule.hpp>
 
 #include "common/wire.h"
-#include "compute/combine.h"
 
 namespace tutti {
 
@@ -41,60 +41,15 @@ struct Stripe {
 inline constexpr int kStripeChannels = 1 << 12;  ///< From a stripe's channels to the next one's.
 inline constexpr int kMostStripes = 8;
 
-/// Immutable after compile(). Offsets are bytes from the start of the operand's buffer; all pieces
-/// but the last are of one shape, so each record holds two: [0] for a full piece, [1] for the last.
-struct Program {
-  static constexpr std::uint16_t kNone = 0xffff;
-  struct Operand {
-    Place place;
-    std::uint16_t port;  ///< Peer: index in `receives` (as an input) or `sends` (as an output).
-    std::uint16_t partner = kNone;  ///< A message and its answer: the other's number in the step.
-    std::uint16_t lender = kNone;   ///< A message that may be lent: the operand that holds it.
-    bool lent_in_place = false;     ///< In calls in place, too.
-    bool comes_back = false;        ///< Its answer may be put into the output, at `offset`.
-    std::array<std::uint64_t, 2>
-        offset;  ///< In a variable program's input and output: the block's number in the table.
-  };
-  struct Step {
-    std::uint32_t first_operand;  ///< Inputs, then outputs.
-    std::uint16_t inputs;
-    std::uint16_t outputs;
-    std::uint16_t receives;   ///< Of the inputs: messages.
-    std::uint16_t posts;      ///< Of the outputs: messages.
-    std::uint32_t segments;   ///< Chunks, where they do not lie side by side everywhere; mostly 1.
-    std::uint32_t divide_by;  ///< Post-operation of a completing step (avg), else 1.
-    std::uint32_t first_block;           ///< Of a variable program: in the table.
-    std::array<std::uint64_t, 2> bytes;  ///< Of the whole slice; a message's length.
-    std::uint64_t results;               ///< Outputs that are the call's result, as bits.
-    CombineFunction combine;
-    bool copies;        ///< `combine` copies.
-    int element_shift;  ///< `combine` counts in 2^this bytes.
-    After after;
-  };
-  struct Lane {
-    std::uint32_t first_step;
-    std::uint32_t steps;
-  };
-  struct Port {
-    int peer;
-    int channel;
-  };
-  static_assert(std::is_trivially_copyable_v<Operand> && std::is_trivially_copyable_v<Step>);
-
+/// What describes a program as a whole. All pieces but the last are of one shape, so where an array
+/// has two numbers, [0] is of a full piece and [1] of the last.
+struct ProgramHead {
   CallSignature call;
   /// Lengths come with each call, in a BlockTable: of a step are known where its blocks stand in
   /// the table. `pieces` and all bytes but those of scratch and of a full piece mean nothing.
   bool variable = false;
   bool lends = false;  ///< Some messages may be lent.
   std::uint32_t fingerprint = 0;
-  std::vector<Lane> lanes;
-  std::vector<Step> steps;
-  std::vector<Operand> operands;
-  /// By step: the masks of a premultiplied sum and of accumulate = f32. Empty where the call needs
-  /// no extras.
-  std::vector<CombineExtras> extras;
-  std::vector<Port> receives;
-  std::vector<Port> sends;
   std::uint64_t pieces = 1;
   Stripe stripe;
   std::uint64_t piece_bytes = 0;  ///< From one piece to the next in input and output.
@@ -106,8 +61,96 @@ struct Program {
   std::array<std::uint64_t, 2> chunk_bytes{};
   std::uint64_t scratch_stride = 0;
   std::uint64_t scratch_bytes = 0;
-  std::size_t widest_step = 0;  ///< The most operands of a step.
+  std::uint64_t widest_step = 0;  ///< The most operands of a step.
+
+  bool operator==(const ProgramHead&) const = default;
 };
+
+/// Immutable after compile(). Offsets are bytes from the start of the operand's buffer.
+struct Program : ProgramHead {
+  static constexpr std::uint32_t kNone = 0xffff'ffff;
+  struct Operand {
+    Place place;
+    bool lent_in_place = false;  ///< In calls in place, too.
+    bool comes_back = false;     ///< Its answer may be put into the output, at `offset`.
+    std::uint32_t port;  ///< Peer: index in `receives` (as an input) or `sends` (as an output).
+    std::uint32_t partner = kNone;  ///< A message and its answer: the other's number in the step.
+    std::uint32_t lender = kNone;   ///< A message that may be lent: the operand that holds it.
+    std::array<std::uint64_t, 2>
+        offset;  ///< In a variable program's input and output: the block's number in the table.
+
+    bool operator==(const Operand&) const = default;
+  };
+
+  /// How a step makes its result from its inputs.
+  enum class Fold : std::uint8_t {
+    copy,         ///< There is one input, which is copied.
+    reduce,       ///< `op` is applied to the inputs from the first to the last.
+    fixed_point,  ///< All summands that there are are added in fixed point, in any order.
+    user,         ///< As `reduce`, by a function that comes with the call.
+  };
+  /// What an engine needs to know to choose its kernel for a step.
+  struct Kernel {
+    Fold fold = Fold::copy;
+    DataType type = DataType::uint8;
+    Op op = Op::sum;
+    DataType accumulate = DataType::uint8;  ///< The type of operands that Masks marks as f32.
+
+    bool operator==(const Kernel&) const = default;
+  };
+  /// Operands of a step that are not like the others. Bit k stands for input or output k.
+  struct Masks {
+    std::uint64_t premultiplied_inputs = 0;  ///< They are multiplied before they are reduced.
+    std::uint64_t f32_inputs = 0;            ///< They hold Kernel::accumulate in place of the type.
+    std::uint64_t f32_outputs = 0;
+
+    bool operator==(const Masks&) const = default;
+  };
+  struct Step {
+    std::uint32_t first_operand;  ///< Inputs, then outputs.
+    std::uint32_t inputs;
+    std::uint32_t outputs;
+    std::uint32_t receives;   ///< Of the inputs: messages.
+    std::uint32_t posts;      ///< Of the outputs: messages.
+    std::uint32_t segments;   ///< Chunks, where they do not lie side by side everywhere; mostly 1.
+    std::uint32_t divide_by;  ///< Post-operation of a completing step (avg), else 1.
+    std::uint32_t first_block;           ///< Of a variable program: in the table.
+    std::array<std::uint64_t, 2> bytes;  ///< Of the whole slice; a message's length.
+    std::uint64_t results;               ///< Outputs that are the call's result, as bits.
+    Kernel kernel;
+    After after;
+
+    bool copies() const noexcept { return kernel.fold == Fold::copy; }
+    bool operator==(const Step&) const = default;
+  };
+  struct Lane {
+    std::uint32_t first_step;
+    std::uint32_t steps;
+
+    bool operator==(const Lane&) const = default;
+  };
+  struct Port {
+    int peer;
+    int channel;
+
+    bool operator==(const Port&) const = default;
+  };
+
+  std::vector<Lane> lanes;
+  std::vector<Step> steps;
+  std::vector<Operand> operands;
+  std::vector<Masks> masks;  ///< By step. Empty where no operand is marked.
+  std::vector<Port> receives;
+  std::vector<Port> sends;
+
+  bool operator==(const Program&) const = default;
+};
+static_assert(std::is_trivially_copyable_v<ProgramHead> &&
+              std::is_trivially_copyable_v<Program::Operand> &&
+              std::is_trivially_copyable_v<Program::Masks> &&
+              std::is_trivially_copyable_v<Program::Step> &&
+              std::is_trivially_copyable_v<Program::Lane> &&
+              std::is_trivially_copyable_v<Program::Port>);
 
 /// How a call's data is cut, from numbers that all ranks know. Both layouts: chunk c of piece p.
 struct Cut {
@@ -152,10 +195,5 @@ Facts facts_of(std::span<const Schedule> schedules);
 
 /// Bytes of an element in messages and scratch.
 std::size_t moved_bytes(const CallSignature& call);
-
-/// What the function of a program's own reduction threw, in words.
-struct ReductionThrew {
-  std::string what;
-};
 
 }  // namespace tutti

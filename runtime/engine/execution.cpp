@@ -1,9 +1,46 @@
 #include "runtime/engine/execution.h"
 
 #include <algorithm>
+#include <bit>
 #include <cassert>
+#include <exception>
+
+#include "compute/fixed_point.h"
 
 namespace tutti {
+
+namespace {
+
+// Counts bytes, as a copy does: the engine shifts, and elements are of any size.
+void combine_own(const CombineArgs& args) {
+  CombineArgs elements = args;
+  elements.count /= args.extras->user->element_bytes;
+  try {
+    combine_user(elements);
+  } catch (const std::exception& thrown) {
+    throw ReductionThrew{thrown.what()};
+  } catch (...) {
+    throw ReductionThrew{"something that is no std::exception"};
+  }
+}
+
+CombineFunction function_of(const Program::Kernel& kernel) {
+  switch (kernel.fold) {
+    case Program::Fold::copy: return combine_copy;
+    case Program::Fold::user: return combine_own;
+    case Program::Fold::fixed_point: return fixed_point_sum(kernel.type);
+    case Program::Fold::reduce: break;
+  }
+  return combine_function(kernel.type, kernel.op, kernel.accumulate);
+}
+
+BoundStep bound(const Program::Step& step, const CallSignature& call) {
+  const bool in_bytes =
+      step.kernel.fold == Program::Fold::copy || step.kernel.fold == Program::Fold::user;
+  return {step, function_of(step.kernel), in_bytes ? 0 : std::countr_zero(moved_bytes(call))};
+}
+
+}  // namespace
 
 bool RecvPort::peek_channel(Message& message) {
   ring_ = channel_->ring();  // a ring may be attached after the port was bound
@@ -19,16 +56,21 @@ bool SendPort::acquire_memory(const Extent& extent, std::size_t bytes) {
   return true;
 }
 
-BoundProgram::BoundProgram(Program compiled, Transport& transport)
-    : program(std::move(compiled)), extras(program.extras) {
+BoundProgram::BoundProgram(Program compiled, Transport& transport) : program(std::move(compiled)) {
   for (const Program::Port& port : program.sends)
     sends.emplace_back(port.peer, transport.sender(port.peer, port.channel));
   for (const Program::Port& port : program.receives)
     receives.emplace_back(port.peer, transport.receiver(port.peer, port.channel));
+  for (const Program::Step& step : program.steps) steps.push_back(bound(step, program.call));
+  for (const Program::Masks& masks : program.masks)
+    extras.push_back({.premultiplied_inputs = masks.premultiplied_inputs,
+                      .f32_inputs = masks.f32_inputs,
+                      .f32_outputs = masks.f32_outputs});
+  if (program.call.reduction != 0) extras.resize(steps.size());
   addresses_.resize(program.lanes.size() * program.widest_step);
   written.resize(program.widest_step);
   for (const Program::Lane& lane : program.lanes) {
-    const Program::Step* first = program.steps.data() + lane.first_step;
+    const BoundStep* first = steps.data() + lane.first_step;
     lanes.push_back(
         {first, first + lane.steps, addresses_.data() + lanes.size() * program.widest_step});
   }
@@ -161,7 +203,7 @@ inline bool Execution::in_hand(LaneState& lane, const Load& load) {
 
 template <Execution::Kind kind>
 inline void Execution::combine(LaneState& lane, const Load& load) {
-  const Program::Step& step = *lane.step;
+  const BoundStep& step = *lane.step;
   // The outputs' addresses are writable by construction: only inputs come from const memory.
   CombineArgs args;
   args.in = lane.addresses;
@@ -174,7 +216,7 @@ inline void Execution::combine(LaneState& lane, const Load& load) {
   if (load.bytes >= kFetchedMessageBytes) args.fetch_outputs |= ~step.results;
   args.stream_outputs = step.results & streamed_mask_;
   if (extras_ != nullptr) [[unlikely]]
-    args.extras = extras_ + (lane.step - bound_->program.steps.data());
+    args.extras = extras_ + (lane.step - bound_->steps.data());
   if (kind == Kind::lending && step.segments == 1 && !leave_out_lent(lane, load, args)) return;
   if (step.segments > 1)
     return kind == Kind::variable ? combine_blocks(lane, args)
@@ -184,7 +226,7 @@ inline void Execution::combine(LaneState& lane, const Load& load) {
 
 void Execution::combine_segments(LaneState& lane, std::size_t last, CombineArgs& args) {
   const Program& program = bound_->program;
-  const Program::Step& step = *lane.step;
+  const BoundStep& step = *lane.step;
   const Program::Operand* operands = program.operands.data() + step.first_operand;
   std::uint64_t left = step.bytes[last];
   for (std::uint32_t segment = 0; segment < step.segments; ++segment) {
@@ -205,7 +247,7 @@ void Execution::combine_segments(LaneState& lane, std::size_t last, CombineArgs&
 
 // As combine_segments(), where lengths and places are in the table.
 void Execution::combine_blocks(LaneState& lane, CombineArgs& args) {
-  const Program::Step& step = *lane.step;
+  const BoundStep& step = *lane.step;
   const Program::Operand* operands = bound_->program.operands.data() + step.first_operand;
   const BlockTable::Block* table = blocks_->blocks.data();
   for (std::uint32_t segment = 0; segment < step.segments; ++segment) {
@@ -244,7 +286,7 @@ inline void Execution::release(const LaneState& lane) {
   for (std::size_t k = 0; k < step.inputs; ++k) {
     if (operands[k].place != Place::peer) continue;
     RecvPort& port = bound_->receives[operands[k].port];
-    const std::uint16_t answer = operands[k].partner;
+    const std::uint32_t answer = operands[k].partner;
     if (answer != Program::kNone && lane.addresses[answer] == lane.addresses[k])
       port.release_answered();
     else

@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "collectives/schedule/program.h"
+#include "compute/combine.h"
 #include "transport/channel.h"
 #include "transport/ring.h"
 
@@ -109,13 +111,19 @@ inline std::byte* RecvPort::answer_data(const SendPort& to) const {
   return ring_ != nullptr && to.in_memory() ? ring_->answer_data() : nullptr;
 }
 
+/// A step with the kernel that does it on this machine.
+struct BoundStep : Program::Step {
+  CombineFunction combine;
+  int element_shift;  ///< `combine` counts in 2^this bytes.
+};
+
 /// Where a lane of a program under way is.
 struct LaneState {
-  const Program::Step* first;
-  const Program::Step* end;
+  const BoundStep* first;
+  const BoundStep* end;
   const void**
       addresses;  ///< Of the current step's operands, in hand or not: inputs, then outputs.
-  const Program::Step* step = nullptr;
+  const BoundStep* step = nullptr;
   std::uint64_t piece = 0;
   std::uint64_t walked = 0;  ///< Pieces.
   std::uint64_t done = 0;    ///< Steps done, over all pieces.
@@ -123,18 +131,19 @@ struct LaneState {
   std::size_t loans = 0;     ///< Of those, messages that are lent.
 };
 
-/// A program with its ports resolved for one communicator, and the state of its one execution at a
-/// time. Channels outlive it.
+/// A program that is bound: its ports to one communicator's channels, its steps to kernels. Holds
+/// the state of its one execution at a time, too. Channels outlive it.
 struct BoundProgram {
   BoundProgram(Program compiled, Transport& transport);
   BoundProgram(const BoundProgram&) = delete;
   BoundProgram& operator=(const BoundProgram&) = delete;
 
   const Program program;
+  std::vector<BoundStep> steps;
   std::vector<SendPort> sends;
   std::vector<RecvPort> receives;
   std::vector<LaneState> lanes;
-  std::vector<CombineExtras> extras;  ///< The program's, with what the call under way brought.
+  std::vector<CombineExtras> extras;  ///< By step, with what the call under way brought; or none.
   std::vector<void*> written;         ///< By a step of a call that lends.
   std::vector<std::unique_ptr<BoundProgram>> others;  ///< The call's other stripes.
 
@@ -174,6 +183,11 @@ enum class ResultStores {
   cached,    ///< In a cache of this core.
   fetched,   ///< In none: their lines are fetched ahead.
   streamed,  ///< In none, and too large to stay in one: written past the caches.
+};
+
+/// Thrown by Execution::advance() when the function of a program's own reduction has thrown.
+struct ReductionThrew {
+  std::string what;
 };
 
 /// Thrown by Execution::advance() when a message is not the one that this operation expects.

@@ -41,7 +41,7 @@ const std::byte* Execution::fetch(const LaneState& lane, const Program::Operand&
   const Program::Step& step = *lane.step;
   const Program::Operand* operands = bound_->program.operands.data() + step.first_operand;
   std::byte* to = nullptr;
-  if (lent_ && step.copies && step.segments == 1)
+  if (lent_ && step.copies() && step.segments == 1)
     for (std::size_t k = step.inputs; to == nullptr && k < step.inputs + step.outputs; ++k)
       if (operands[k].place != Place::peer) to = memory_of<Kind::lending>(lane, operands[k], load);
   return bound_->receives[operand.port].fetch(to);
@@ -65,7 +65,7 @@ bool Execution::leave_out_lent(const LaneState& lane, const Load& load, CombineA
     void* const data = args.out[k];
     const bool lent = operand.lender != Program::kNone &&
                       data == memory_of<Kind::lending>(lane, operands[operand.lender], load);
-    if (lent || (step.copies && data == args.in[0])) continue;
+    if (lent || (step.copies() && data == args.in[0])) continue;
     const bool answer = operand.partner != Program::kNone;
     if (outputs < 64 && ((step.results >> k & 1) != 0 || answer))
       results |= std::uint64_t{1} << outputs;

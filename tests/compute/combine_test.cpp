@@ -5,6 +5,7 @@
 
 #include <tutti/error.hpp>
 
+#include "common/wire.h"
 #include "fixture.h"
 
 namespace tutti {

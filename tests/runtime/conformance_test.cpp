@@ -4,6 +4,7 @@
 
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/schedule/semantics.h"
+#include "common/wire.h"
 #include "compute/combine.h"
 #include "ranks.h"
 #include "runtime/engine/variable_blocks.h"

@@ -5,6 +5,7 @@
 
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/schedule/program.h"
+#include "program_bytes.h"
 
 namespace tutti {
 namespace {
@@ -117,6 +118,56 @@ TEST(Program, TheStepsOfRank0AreTheWidestAndHaveTheMostOperands) {
         EXPECT_EQ(fits, facts_of(all).most_operands <= kMostMarked)
             << algorithm.name << " " << to_string(what) << " " << ranks;
       }
+}
+
+TEST(Program, ComesBackFromBytesAsItWas) {
+  for (const Algorithm& algorithm : algorithms())
+    for (int number = 0; number < kCollectives; ++number)
+      for (const int ranks : {1, 2, 5, 9}) {
+        CallSignature call{static_cast<Collective>(number), DataType::bf16, Op::premul_sum};
+        if (!algorithm.knows(call.what, ranks)) continue;
+        call.count = 3001;
+        call.accumulates_f32 = number % 2 == 0;
+        const Schedule schedule = algorithm.plan({call.what, ranks - 1, ranks, 0});
+        const Program program = compile(schedule, call, 1024, true, {1, 2});
+        EXPECT_EQ(test::from_bytes(test::to_bytes(program)), program) << algorithm.name;
+      }
+}
+
+TEST(Program, NumbersMorePeersThanSixteenBitsCan) {
+  constexpr int kRanks = 70'000;
+  PlanRequest request{Collective::broadcast, 0, kRanks, 0};
+  ScheduleBuilder plan(request, 1);
+  Peers peers;
+  for (int rank = 1; rank < kRanks; ++rank) peers.push_back(rank);
+  plan.lane().copy_send(0, peers);
+  CallSignature call;
+  call.what = Collective::broadcast;
+  call.count = 1;
+  const Program program = compile(std::move(plan).finish(), call, 4096);
+  ASSERT_EQ(program.sends.size(), peers.size());
+  EXPECT_EQ(program.steps[0].posts, peers.size());
+  EXPECT_EQ(program.steps[0].outputs, peers.size() + 1);
+  for (std::size_t k = 0; k < peers.size(); ++k)
+    ASSERT_EQ(program.sends[program.operands[2 + k].port].peer, peers[k]);
+}
+
+TEST(Program, AnswersMorePeersThanSixteenBitsCan) {
+  constexpr int kRanks = 70'000;
+  PlanRequest request{Collective::all_reduce, 0, kRanks, 0};
+  ScheduleBuilder plan(request, 1);
+  Peers peers;
+  for (int rank = 1; rank < kRanks; ++rank) peers.push_back(rank);
+  plan.lane().reduce_copy_send(in_rank_order(request, 0), 0, peers).completes();
+  CallSignature call{Collective::all_reduce, DataType::f32, Op::avg, 0, 1};
+  const Program program = compile(std::move(plan).finish(), call, 4096);
+  EXPECT_EQ(program.steps[0].receives, peers.size());
+  EXPECT_EQ(program.steps[0].divide_by, kRanks);
+  for (std::uint32_t k = 0; k < program.operands.size(); ++k) {
+    const Program::Operand& operand = program.operands[k];
+    if (operand.place != Place::peer) continue;
+    ASSERT_EQ(program.operands[operand.partner].partner, k);
+  }
 }
 
 TEST(Cut, ElementsThatDoNotDivideACacheLineAreKeptWhole) {

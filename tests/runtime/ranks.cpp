@@ -13,6 +13,7 @@
 #include "../transport/stream_transport.h"
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/schedule/semantics.h"
+#include "program_bytes.h"
 #include "runtime/engine/variable_blocks.h"
 #include "transport/local/local.h"
 #include "transport/registry.h"
@@ -400,9 +401,11 @@ std::string run(Ranks& ranks, std::span<const Trial> trials, std::uint32_t numbe
       const Trial& trial = trials[k];
       const Schedule schedule =
           algorithms()[trial.algorithm].plan({trial.what, rank, ranks.size(), trial.root});
-      auto bound = std::make_unique<BoundProgram>(
-          compile(schedule, signature_of(trial), Ranks::kMessageBytes, ranks.lending()),
-          ranks.transport(rank));
+      const Program program =
+          compile(schedule, signature_of(trial), Ranks::kMessageBytes, ranks.lending());
+      // What was only bytes meanwhile holds no pointer.
+      auto bound =
+          std::make_unique<BoundProgram>(from_bytes(to_bytes(program)), ranks.transport(rank));
       const std::size_t scratch_bytes = bound->program.scratch_bytes;
       parts[k].push_back(
           {std::move(bound), make_buffers(trial, rank, ranks.size(), scratch_bytes)});

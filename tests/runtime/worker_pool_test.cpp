@@ -83,9 +83,10 @@ Part part_of(Ranks& ranks, int rank, Collective what, const std::string& algorit
   const Schedule schedule = algorithms()[number].plan({what, rank, ranks.size(), 0});
   for (std::uint64_t k = 0; k < kStripes; ++k) {
     Program program = compile(schedule, call, Ranks::kMessageBytes, false, {k, kStripes});
-    for (Program::Step& step : program.steps) step.combine = step.copies ? noted_copy : noted_sum;
     part.stripes.push_back(
         std::make_unique<BoundProgram>(std::move(program), ranks.transport(rank)));
+    for (BoundStep& step : part.stripes.back()->steps)
+      step.combine = step.copies() ? noted_copy : noted_sum;
   }
   part.touched.resize(kStripes);
   return part;

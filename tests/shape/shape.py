@@ -27,7 +27,7 @@ LONG_FUNCTION_LINES, LONG_FUNCTION_SHARE = 60, 0.005
 SOURCE_LINES, HEADER_LINES, README_LINES = 600, 350, 60
 MAIN_HEADER_LINES, MAIN_HEADER_CLOSURE_LINES = 250, 1300
 TRANSPORT_FUNCTIONS = 18
-READING_FILES, READING_LINES = 10, 2500
+READING_FILES, READING_LINES = 20, 3500
 
 C_HEADERS = {"<stddef.h>", "<stdint.h>"}  # what the C ABI needs
 # C has no exception to carry an error's text: it is kept for the thread, as errno is.
