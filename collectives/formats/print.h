@@ -1,4 +1,4 @@
-// What verdicts and the printer (tutti/schedule.hpp) call things.
+// The texts by which verdicts and the printer (tutti/schedule.hpp) name operands, steps and chunks.
 #pragma once
 
 #include <string>

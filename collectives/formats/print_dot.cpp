@@ -1,4 +1,4 @@
-// Schedules as a picture, in Graphviz's language.
+// Prints schedules as a picture in the language of Graphviz.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ struct Ends {
   std::vector<Node> sends;
   std::vector<Node> receives;
 };
-using Channels = std::map<std::tuple<int, int, int>, Ends>;  // from, to, number
+using Channels = std::map<std::tuple<int, int, int>, Ends>;  // keys: from, to, number
 
 class Picture {
  public:

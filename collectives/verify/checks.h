@@ -1,5 +1,5 @@
-// The three checks behind verify(), in the order in which they build on each other. Each throws
-// Rejected at the first thing that is wrong.
+// The three checks of verify(), in the order in which they build on each other. Each throws
+// Rejected at the first fault.
 #pragma once
 
 #include <span>
@@ -9,32 +9,37 @@
 
 namespace tutti::collectives {
 
-/// Why schedules are wrong; verify() turns it into its verdict.
+/// The reason why schedules are rejected; verify() turns it into its verdict.
 struct Rejected {
   std::string why;
 };
 
-/// The most ranks times chunks of a buffer, ranks times scratch chunks, and the most pieces that an
-/// `after` reaches back: beyond, symbols would not fit in memory.
+/// Limits of what can be verified: the number of ranks times the chunks of a buffer, the number of
+/// ranks times the scratch chunks, and the number of pieces that an `after` reaches back. Beyond
+/// them the symbols would not fit in memory.
 inline constexpr int kMostChunks = 1 << 20;
 inline constexpr int kMostPiecesBack = 16;
-/// Operands of one side of a step, and channel numbers: what programs and transports count in.
+/// The greatest number of operands on one side of a step, and of channel numbers. Programs and
+/// transports count in types of this range.
 inline constexpr int kMostOperands = 1 << 14;
 inline constexpr int kMostChannels = 1 << 15;
 
-/// Everything that can be seen without running: numbers in range, fields that must agree.
+/// Checks everything that can be checked without execution: numbers are in range, and fields that
+/// must agree are equal on all ranks.
 void check_shape(std::span<const Schedule> schedules);
 
-/// Every two accesses of two lanes of this rank to the same memory, of which one writes, are
-/// ordered by `after`. Messages of other ranks order lanes, too, but no schedule may need that: an
-/// order that is written down is seen, and costs a comparison. Assumes check_shape().
+/// Checks that any two accesses of different lanes of this rank to the same memory, at least one of
+/// which writes, are ordered by `after`. Messages through other ranks order lanes, too, but no
+/// schedule may depend on that: an order that is written down can be seen, and checking it costs a
+/// comparison. Assumes that check_shape() has passed.
 void check_races(const Schedule& schedule, const VerifyOptions& options);
 
-/// Runs all ranks on symbols over bounded channels: no deadlock, fitting messages, right results.
-/// Assumes check_shape() and, for all orders of execution, check_races().
+/// Executes all ranks with symbols over bounded channels, and checks that they do not deadlock,
+/// that messages have the expected sizes, and that results are right. Assumes that check_shape()
+/// has passed and, if the result is to hold for all orders of execution, check_races().
 void check_run(std::span<const Schedule> schedules, const VerifyOptions& options);
 
-// --- words for verdicts ---
+// --- texts for verdicts ---
 
 std::string where(int rank, int lane, int step);    // "rank 1 lane 0 step 2"
 std::string moment_text(int operation, int piece);  // "piece 0 of operation 1"

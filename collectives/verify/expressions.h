@@ -1,5 +1,6 @@
-// Symbolic values: what a chunk holds, as an expression over the ranks' inputs. Equal expressions
-// have equal numbers, so that comparing two results, bit for bit, is comparing two integers.
+// Symbolic values: the content of a chunk, as an expression over the inputs of the ranks. Equal
+// expressions have equal numbers, so comparing two results bit for bit means comparing two
+// integers.
 #pragma once
 
 #include <cstdint>
@@ -8,31 +9,31 @@
 
 namespace tutti::collectives {
 
-/// A value's number. Leaves come first, so that they need no memory.
+/// The number of an expression. Leaves have the lowest numbers, so that they need no memory.
 using Value = std::int32_t;
 inline constexpr Value kNothing = -1;
 
-/// An arena of expressions. An item is one chunk of one piece of one operation: values of different
-/// items are never combined. Own thread only.
+/// An arena of expressions. An item is one chunk of one piece of one operation; values of different
+/// items are never combined. Used by one thread.
 class Expressions {
  public:
-  /// `leaves_final`: inputs are results already (nothing is reduced, nothing has to be completed).
+  /// `leaves_final` says that inputs are complete values already, since nothing is reduced.
   Expressions(int ranks, int items, bool leaves_final);
 
-  /// What `rank` puts into `item`.
+  /// Returns the expression of `rank`'s input for `item`.
   Value leaf(int rank, int item) const { return item * ranks_ + rank; }
 
-  /// The left fold of `operands`, all of one item, with post-operations applied if `completes`.
-  /// One operand that nothing is applied to is itself. A fold of n is not n - 1 folds of two: the
-  /// kernels round once a fold.
+  /// Returns the left fold of `operands`, which all belong to one item; post-operations are applied
+  /// if `completes`. The fold of one operand without post-operations is the operand itself. A fold
+  /// of n operands differs from n - 1 folds of two, because the kernels round once in each fold.
   Value fold(std::span<const Value> operands, bool completes);
 
   int item(Value value) const;
   bool is_final(Value value) const;
 
-  /// A rank whose input counts in more than one of `operands`, or -1.
+  /// Returns a rank whose input is contained in more than one of `operands`, or -1.
   int counted_twice(std::span<const Value> operands);
-  /// A rank whose input does not count in `value`, or -1.
+  /// Returns a rank whose input is not contained in `value`, or -1.
   int missing(Value value) const;
 
  private:
@@ -51,14 +52,15 @@ class Expressions {
   static std::uint64_t hash(std::span<const Value> operands, bool completes);
 
   const int ranks_;
-  const int words_;  // of a set of ranks
+  const int words_;  // in a set of ranks
   const Value leaves_;
   const bool leaves_final_;
   std::vector<Node> nodes_;
-  std::vector<Value> operands_;          // of all nodes
-  std::vector<std::uint64_t> ranks_in_;  // `words_` a node
-  std::vector<Value> table_;             // open addressing, a power of two, at most half full
-  std::vector<std::uint64_t> seen_;      // of counted_twice()
+  std::vector<Value> operands_;          // the operands of all nodes
+  std::vector<std::uint64_t> ranks_in_;  // for each node the set of its ranks, in `words_` words
+  std::vector<Value> table_;  // a hash table with open addressing; its size is a power of two, and
+                              // it is at most half full
+  std::vector<std::uint64_t> seen_;  // temporary memory of counted_twice()
 };
 
 }  // namespace tutti::collectives

@@ -1,6 +1,6 @@
-// Vector clocks over the lanes of one rank. Only `after` orders lanes, so neither messages nor
-// other ranks are needed, and a second operation would show nothing new: all lanes end one before
-// the next.
+// Finds races with vector clocks over the lanes of one rank. Only `after` orders lanes, so neither
+// messages nor other ranks are needed. One operation is enough, since all lanes end an operation
+// before the next one begins.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace tutti::collectives {
 namespace {
 
-/// How many steps of each lane are known to be done, counted over all pieces.
+/// The number of steps of each lane that are known to be done, counted over all pieces.
 using Clock = std::vector<int>;
 
 class RaceCheck {
@@ -47,13 +47,14 @@ class RaceCheck {
  private:
   struct Write {
     int lane = -1;
-    int time = 0;  // the step's place in its lane, from 1
+    int time = 0;  // the number of the step in its lane, counted from 1
   };
 
   int steps_of(int lane) const { return static_cast<int>(schedule_.lanes[lane].steps.size()); }
   int steps_done(int lane) const { return clocks_[lane][lane]; }
 
-  /// Does the lane's next step, unless there is none or it waits for another.
+  /// Does the lane's next step, unless there is none or it waits for another step; returns whether
+  /// it did.
   bool advance(int lane) {
     const int steps = steps_of(lane);
     const int done = steps_done(lane);
@@ -94,7 +95,7 @@ class RaceCheck {
     }
   }
 
-  /// Input and output of different pieces are different memory; scratch serves all pieces.
+  /// Input and output have different memory for each piece; all pieces share scratch.
   std::size_t location(const Operand& operand, int piece) const {
     const std::size_t held = positions_;
     if (operand.place == Place::scratch) return pieces_ * 2 * held + operand.index;
@@ -126,11 +127,12 @@ class RaceCheck {
   const bool in_place_;
   const int pieces_;
   const int lanes_;
-  const int positions_;                    // of an input or output buffer
-  std::vector<Clock> clocks_;              // by lane
-  std::vector<std::vector<int>> history_;  // by lane: its clock behind each step
-  std::vector<Write> writes_;              // by location: the last
-  std::vector<int> read_times_;            // by location and lane: the last, 0 for none
+  const int positions_;                    // in an input or output buffer
+  std::vector<Clock> clocks_;              // indexed by lane
+  std::vector<std::vector<int>> history_;  // indexed by lane: its clock after each step
+  std::vector<Write> writes_;              // indexed by location: the last write
+  // Indexed by location and lane: the time of the last read, 0 for none.
+  std::vector<int> read_times_;
 };
 
 }  // namespace

@@ -1,9 +1,9 @@
-// Runs all ranks on symbols, as the engine does it: a step starts when the step that it is `after`
-// is done, all its messages are there and all its slots are free; then it reads, writes, posts and
-// releases. Lanes are sequential, channels have one writer and one reader, and waiting for a slot
-// is waiting for a token on a channel back: a Kahn network, which ends alike in every order. One
-// order is enough, then: a lane runs until it must wait, and is looked at again when what it waits
-// for has moved.
+// Executes all ranks with symbols, as the engine does: a step starts when the step in its `after`
+// is done, all its messages have arrived and all its slots are free; then it reads, writes, posts
+// and releases. Lanes are sequential, channels have one writer and one reader, and waiting for a
+// slot is waiting for a token on a channel in the opposite direction. This is a Kahn network, which
+// ends in the same state in every order of execution, so one order is enough: a lane runs until it
+// must wait, and is tried again when the thing that it waits for has moved.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,17 +19,17 @@
 namespace tutti::collectives {
 namespace {
 
-/// Lanes of all ranks are numbered through.
+/// The state of a lane. The lanes of all ranks are numbered consecutively.
 struct LaneState {
   int rank = 0;
-  int number = 0;  // in its schedule
+  int number = 0;  // its index in its schedule
   const std::vector<Step>* steps = nullptr;
-  // A channel for each peer that a step names, in order: those of step s in `in` begin at first[2 *
-  // s], those in `out` at first[2 * s + 1].
+  // A channel for each peer that a step names, in order. The channels of step s for `in` begin at
+  // first[2 * s], those for `out` at first[2 * s + 1].
   std::vector<int> channels;
   std::vector<int> first{0};
-  std::vector<int> followers;  // lanes of this rank with steps after one of this lane
-  int done = 0;                // steps of this operation, over all pieces
+  std::vector<int> followers;  // the lanes of this rank that have a step after one of this lane
+  int done = 0;                // number of steps done in this operation, over all pieces
   bool queued = false;
 
   int step_count() const { return static_cast<int>(steps->size()); }
@@ -148,7 +148,7 @@ class Run {
     ++ranks_[number].operation;
   }
 
-  /// The last step in the order of lanes that writes `chunk` of the rank's output.
+  /// Names the last step, in the order of lanes, that writes `chunk` of the output of the rank.
   std::string writer_of(const RankState& rank, int chunk) const {
     std::string writer = "which no step writes";
     for (int number = rank.first_lane; number < rank.end_lane; ++number) {
@@ -178,7 +178,7 @@ class Run {
     return lanes_[ranks_[lane.rank].first_lane + lane.current().after.lane];
   }
 
-  /// Whether `after` of the lane's current step is still to come.
+  /// Returns whether the step in the `after` of the lane's current step has not been done yet.
   bool must_wait(const LaneState& lane) const {
     const After& after = lane.current().after;
     if (after.lane < 0 || lane.piece() < after.pieces_back) return false;
@@ -187,7 +187,7 @@ class Run {
     return other.done <= piece * other.step_count() + after.step;
   }
 
-  /// Does the lane's next step, if it can be done now.
+  /// Does the lane's next step if that is possible now, and returns whether it did.
   bool advance(LaneState& lane) {
     if (ended(lane) || must_wait(lane)) return false;
     const auto receives = lane.receives();
@@ -220,7 +220,7 @@ class Run {
     return true;
   }
 
-  /// The channel whose message a message on `id` answers, or -1.
+  /// Returns the channel of the message that a message on `id` answers, or -1.
   int answered_by(const LaneState& lane, int id) const {
     const auto receives = lane.receives();
     const auto answered = std::find_if(receives.begin(), receives.end(),
@@ -228,7 +228,7 @@ class Run {
     return answered == receives.end() ? -1 : *answered;
   }
 
-  /// The `k`-th of the chunks that the lane's current step moves.
+  /// Moves the `k`-th of the chunks of the lane's current step.
   void move_chunk(const LaneState& lane, int k) {
     const Step& step = lane.current();
     const int piece = lane.piece();
@@ -260,7 +260,7 @@ class Run {
     }
   }
 
-  /// Both ends must move the same chunks: lengths follow from them.
+  /// Checks that both ends of a message move the same chunks, from which its length follows.
   void check_label(const LaneState& lane, int id) const {
     const MessageLabel& label = channels_.label(id);
     const Step& step = lane.current();
@@ -277,9 +277,9 @@ class Run {
         chunks_text(label.chunk, label.count), moment_text(label.operation, label.piece))};
   }
 
-  // --- verdicts ---
+  // --- texts of verdicts ---
 
-  /// Where a lane is: "rank 1 lane 0 step 2 (chunk 3, piece 0 of operation 1, in place)".
+  /// Says where a lane is: "rank 1 lane 0 step 2 (chunk 3, piece 0 of operation 1, in place)".
   std::string at(const LaneState& lane, const std::string& chunks) const {
     return fmt::format("{} ({}, {}{})", where(lane.rank, lane.number, lane.step()), chunks,
                        moment_text(ranks_[lane.rank].operation, lane.piece()),
@@ -302,7 +302,7 @@ class Run {
                     moment_text(label.operation, label.piece), channel.to, channel.number)};
   }
 
-  /// What a lane that cannot go on waits for: in words, and whose lane would have to move.
+  /// Returns why a lane cannot go on, in words, and the lane that would have to move first, or -1.
   std::pair<std::string, int> reason(const LaneState& lane) const {
     if (must_wait(lane)) {
       const After& after = lane.current().after;
@@ -329,7 +329,7 @@ class Run {
     return {"nothing", -1};
   }
 
-  /// As reason(), where the messages of `id` have been answered in their slots.
+  /// Returns what reason() does, for a channel whose messages have been answered in their slots.
   std::pair<std::string, int> unread_answers(int id) const {
     const auto& answers = channels_[channels_[id].answered_on];
     return {fmt::format("room for a message to rank {} on channel {} (window {}): the answers to "
@@ -339,9 +339,10 @@ class Run {
             answers.receiver};
   }
 
-  /// Follows who waits for whom from the first lane that is stuck, until it comes round or ends.
+  /// Follows the chain of waiting lanes from the first lane that is stuck, until it returns to a
+  /// lane or ends.
   [[noreturn]] void fail_deadlock() const {
-    constexpr int kMostLanes = 8;  // a circle may go through hundreds
+    constexpr int kMostLanes = 8;  // a cycle may contain hundreds of lanes
     const auto stuck = [&](const LaneState& lane) { return !ended(lane); };
     auto lane =
         static_cast<int>(std::find_if(lanes_.begin(), lanes_.end(), stuck) - lanes_.begin());
@@ -369,9 +370,9 @@ class Run {
   SymbolicChannels channels_;
   std::vector<RankState> ranks_;
   std::vector<LaneState> lanes_;
-  std::vector<int> queue_;       // lanes that may be able to go on
-  std::vector<Value> values_;    // of the chunk being moved,
-  std::vector<Operand> places_;  // and where they come from
+  std::vector<int> queue_;       // lanes that may be able to continue
+  std::vector<Value> values_;    // the values of the chunk that is being moved,
+  std::vector<Operand> places_;  // and the places from which they were read
 };
 
 }  // namespace

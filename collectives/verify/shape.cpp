@@ -24,7 +24,7 @@ template <typename... Args>
   throw Rejected{fmt::format(format, std::forward<Args>(args)...)};
 }
 
-/// One step of one rank, seen alone.
+/// Checks one step of one rank by itself.
 class StepShape {
  public:
   StepShape(const Schedule& schedule, int lane, int step)
@@ -90,7 +90,8 @@ class StepShape {
       const auto same = [&](const Operand& other) { return other == in[i]; };
       if (in[i].place == Place::peer && std::any_of(in.begin(), in.begin() + i, same))
         fail(fmt::format("receives twice from {}", to_text(in[i])));
-      // Element by element, so a chunk may be read and written at once; shifted, it may not.
+      // Steps work element by element, so a step may read and write the same chunk, but not a
+      // shifted one.
       if (in[i].place == Place::scratch)
         for (const Operand& target : out)
           if (target != in[i] && overlap(target, in[i]))
@@ -125,7 +126,8 @@ class StepShape {
   const Step& step_;
 };
 
-/// What all ranks must have alike, and what one rank alone can have wrong beside its steps.
+/// Checks the fields that must be equal on all ranks, and those that can be wrong on one rank
+/// besides its steps.
 void check_header(const Schedule& first, const Schedule& mine, int rank, int ranks) {
   const auto differs = [&](std::string_view field, auto found, auto expected) {
     if (found != expected)

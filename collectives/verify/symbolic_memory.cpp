@@ -54,7 +54,7 @@ void SymbolicMemory::write(int rank, const Operand& place, int piece, Value valu
   assert(place.place == Place::output || place.place == Place::scratch);
   const std::size_t at = cell(place, piece);
   Value& held = cells_[rank][at];
-  // In place, another chunk's input may stand where all_to_all's output goes.
+  // In place, the input of another chunk may lie where all_to_all writes its output.
   const bool same_chunk = held != kNothing && expressions_.item(held) % chunks_ == place.index;
   if (place.place == Place::output && what_ != Collective::barrier && same_chunk &&
       expressions_.is_final(held))
@@ -77,7 +77,7 @@ Value SymbolicMemory::combine(std::span<const Value> values, const std::vector<O
       throw Rejected{fmt::format("{} {}, which is complete already",
                                  completes ? "completes" : "reduces", to_text(places[i]))};
   }
-  // A barrier's messages carry no data: hearing of a rank twice does no harm.
+  // A barrier's messages carry no data, so it does no harm to receive a rank's contribution twice.
   const int twice = what_ == Collective::barrier ? -1 : expressions_.counted_twice(values);
   if (twice >= 0)
     throw Rejected{fmt::format("double contribution: adds rank {}'s input twice", twice)};
