@@ -10,15 +10,17 @@ namespace tutti {
 namespace {
 
 constexpr std::size_t kLeastMessage = 4 << 10;
-constexpr Picoseconds kFixedPoint = 20;  // an operand of such a sum, over one of a plain one
-constexpr Picoseconds kWorthSizing = 2;  // dearer ones will not be taken, whatever their messages
+// Cost of an operand of a reproducible sum, relative to one of a plain sum.
+constexpr Picoseconds kFixedPoint = 20;
+// Algorithms that cost more than this times the cheapest are not chosen with any message size.
+constexpr Picoseconds kWorthSizing = 2;
 
 auto find(const std::vector<Candidate>& list, std::uint32_t algorithm) {
   return std::find_if(list.begin(), list.end(),
                       [&](const Candidate& c) { return c.algorithm == algorithm; });
 }
 
-// With the message size that is cheapest, if it was priced.
+// Returns the choice with its cheapest message size, if it was priced.
 Choice sized(const Choice& choice, const std::vector<Candidate>& list) {
   const auto priced = find(list, choice.algorithm);
   return priced == list.end() ? choice : Choice{choice.algorithm, priced->message_bytes};
@@ -78,7 +80,7 @@ std::vector<Candidate> PriceList::priced(const SelectRequest& request) const {
   return list;
 }
 
-// Smaller messages overlap sooner what ranks do, and cost more in number.
+// With smaller messages the ranks begin to overlap sooner, but the number of messages grows.
 Candidate PriceList::cheapest_size(Candidate candidate, const SelectRequest& request) const {
   SelectRequest smaller = request;
   for (const int parts : {2, 4}) {
@@ -95,7 +97,8 @@ Candidate PriceList::cheapest_size(Candidate candidate, const SelectRequest& req
 
 Picoseconds PriceList::price(std::uint32_t algorithm, std::size_t message_bytes,
                              const SelectRequest& request) const {
-  CallSignature call;  // of bytes, whatever the type: what a kernel costs is not told apart
+  // A call on bytes, since the model does not distinguish the kernels of the types.
+  CallSignature call;
   call.what = request.what;
   call.count = request.bytes;
   std::vector<Program> programs;

@@ -1,4 +1,5 @@
-// What each algorithm that can serve a call would cost on this machine, and which one is taken.
+// The predicted cost on this machine of each algorithm that can serve a call, and the choice by
+// these costs.
 #pragma once
 
 #include <map>
@@ -12,9 +13,9 @@
 
 namespace tutti {
 
-/// More ranks are not priced: it would take milliseconds (docs/selection.md).
+/// Calls of more ranks are not priced, because that would take milliseconds (docs/selection.md).
 inline constexpr int kMostPricedRanks = 16;
-/// Calls of more bytes are priced as those of so many: nothing changes there any more.
+/// Calls of more bytes are priced as calls of this many: larger sizes do not change the choice.
 inline constexpr std::size_t kMostPricedBytes = std::size_t{64} << 30;
 
 struct Candidate {
@@ -23,24 +24,26 @@ struct Candidate {
   Picoseconds predicted = 0;
 };
 
-/// `bytes` rounded down to two significant bits: sizes that share a price.
+/// Returns `bytes` rounded down to two significant bits; all sizes with the same result share a
+/// price.
 std::size_t size_class(std::size_t bytes);
 
-/// The prices of calls, by where their ranks run. A pure function of the costs, but for what it
-/// remembers: ranks with equal costs choose alike. Thread-safe.
+/// The prices of calls for ranks at given places. Apart from what it caches, it is a pure function
+/// of the costs, so ranks with equal costs choose alike. Thread-safe.
 class PriceList {
  public:
   explicit PriceList(const MachineCosts& costs) : costs_(costs) {}
 
   const MachineCosts& costs() const noexcept { return costs_; }
 
-  /// All that can serve the call, each with the message size at which it is cheapest, the cheapest
-  /// first. Empty where nothing is priced: more than kMostPricedRanks, or lengths that only pairs
-  /// of ranks know.
+  /// Returns all algorithms that can serve the call, each with its cheapest message size, the
+  /// cheapest first. The list is empty where nothing is priced: for more than kMostPricedRanks, or
+  /// for lengths that only pairs of ranks know.
   std::vector<Candidate> candidates(const SelectRequest& request);
 
-  /// As tutti::choose(), but that the cheapest is taken where the table's choice costs more by the
-  /// costs' error_percent, and that messages are as large as is cheapest.
+  /// Chooses as tutti::choose() does, with two differences: the cheapest algorithm is used if the
+  /// table's choice costs more by at least the costs' error_percent, and messages have the size
+  /// that is cheapest.
   Choice choose(const SelectRequest& request, std::string_view forced, bool by_call = false);
 
  private:
@@ -58,8 +61,8 @@ class PriceList {
 
   const MachineCosts costs_;
   std::mutex mutex_;
-  std::map<Key, std::vector<Candidate>> priced_;  // by size class; guarded by mutex_
-  std::map<Key, Choice> chosen_;                  // of calls that name no algorithm; as priced_
+  std::map<Key, std::vector<Candidate>> priced_;  // prices by size class; guarded by mutex_
+  std::map<Key, Choice> chosen_;  // choices for calls that name no algorithm; guarded by mutex_
 };
 
 }  // namespace tutti

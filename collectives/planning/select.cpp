@@ -23,13 +23,13 @@ namespace {
 constexpr int kAnyRanks = std::numeric_limits<int>::max();
 constexpr std::size_t kAnyBytes = std::numeric_limits<std::size_t>::max();
 
-/// The first row that fits is taken. Measured over shared memory on two cores of Cascade Lake and
-/// of Sapphire Rapids, with 2 to 128 ranks (docs/algorithms.md, docs/performance.md); a model that
-/// measures its machine will take its place.
+/// The first row that fits is used. The rows were measured over shared memory on two cores of
+/// Cascade Lake and of Sapphire Rapids, with 2 to 128 ranks (docs/algorithms.md,
+/// docs/performance.md).
 struct Row {
   Collective what;
   int most_ranks;
-  std::size_t most_bytes;  ///< As SelectRequest::bytes.
+  std::size_t most_bytes;  ///< See SelectRequest::bytes.
   std::string_view algorithm;
   Spread least_spread = Spread::one_machine;
 };
@@ -43,7 +43,7 @@ constexpr Row kTable[] = {
     {Collective::all_reduce, kAnyRanks, 128u << 10, "knomial_tree"},
     {Collective::all_reduce, 8, kAnyBytes, "all_pairs"},
     {Collective::all_reduce, kAnyRanks, kAnyBytes, "ring"},
-    // Where the rows above do not fit: all summands in one step.
+    // For calls that need all summands in one step, if no row above fits.
     {Collective::all_reduce, kAnyRanks, 16u << 10, "one_shot"},
     {Collective::all_reduce, kAnyRanks, kAnyBytes, "all_pairs"},
     {Collective::broadcast, 2, kAnyBytes, "one_shot"},
@@ -70,7 +70,7 @@ constexpr Row kTable[] = {
     {Collective::scatter, kAnyRanks, 1u << 10, "knomial_tree"},
     {Collective::scatter, kAnyRanks, kAnyBytes, "one_shot"},
     {Collective::all_to_all, 32, kAnyBytes, "pairwise"},
-    {Collective::all_to_all, kAnyRanks, 32, "pairwise"},  // in the line of their header
+    {Collective::all_to_all, kAnyRanks, 32, "pairwise"},  // they fit the cache line of their header
     {Collective::all_to_all, kAnyRanks, 128, "bruck"},
     {Collective::all_to_all, kAnyRanks, kAnyBytes, "pairwise"},
 };
@@ -144,7 +144,8 @@ Choice choose(const SelectRequest& request, std::string_view forced, bool by_cal
                               to_string(request.what), forced, request.ranks,
                               request.pair_lengths ? " and blocks of different lengths" : ""));
   }
-  // What a plain sum of so many bytes costs in sums, a reproducible one does of a quarter.
+  // The additions of a reproducible sum cost as much as those of a plain sum of four times as many
+  // bytes.
   const std::size_t bytes = request.pair_lengths   ? kAnyBytes
                             : request.reproducible ? 4 * request.bytes
                                                    : request.bytes;

@@ -1,4 +1,5 @@
-// Which algorithm serves a call, and how large its messages are: the same answer on every rank.
+// The choice of the algorithm and of the message size for a call. All ranks come to the same
+// choice.
 #pragma once
 
 #include <cstddef>
@@ -16,37 +17,40 @@ namespace tutti {
 
 struct Choice {
   std::uint32_t algorithm;    ///< Index in algorithms().
-  std::size_t message_bytes;  ///< At most the transport's.
+  std::size_t message_bytes;  ///< At most the transport's largest message.
 };
 
 struct SelectRequest {
   Collective what;
-  std::size_t bytes;  ///< Of the whole vector (whole) or of the longest block (blocks).
+  std::size_t bytes;  ///< Length of the whole vector (whole) or of the longest block (blocks).
   int ranks;
-  int cores;  ///< That the ranks of a machine share; agreed at start.
+  int cores;  ///< The number of cores that the ranks of a machine share; agreed at start-up.
   std::size_t max_message_bytes;
-  bool pair_lengths = false;  ///< Only a block's two ends know its length: `bytes` means nothing.
-  std::size_t element_bytes = 1;  ///< In messages.
+  /// Only a block's two ends know its length, so `bytes` has no meaning.
+  bool pair_lengths = false;
+  std::size_t element_bytes = 1;  ///< Size of an element in messages.
   bool accumulates_f32 = false;   ///< accumulate = f32.
   bool reproducible = false;      ///< accumulate = reproducible, and a sum of floats.
   bool marked = false;            ///< accumulate = f32, or a premultiplied sum.
   Spread spread = Spread::one_machine;
-  std::vector<int> machines = {};  ///< By rank, where it is known: its machine's number from 0.
-  std::vector<int> groups = {};    ///< As PlanRequest::groups.
+  std::vector<int> machines = {};  ///< The number of each rank's machine, from 0, if it is known.
+  std::vector<int> groups = {};    ///< See PlanRequest::groups.
 };
 
-/// Why schedules with these facts cannot serve the call: "keeps ...". Empty: they can.
+/// Returns why schedules with these facts cannot serve the call ("keeps ..."), or an empty text if
+/// they can.
 std::string unfit(const Facts& facts, const SelectRequest& request);
 
-/// Whether algorithm `index` knows the collective and fits the call.
+/// Returns whether algorithm `index` implements the collective and can serve the call.
 bool can_serve(std::uint32_t index, const SelectRequest& request);
 
-/// By the table of measurements in select.cpp; `forced` (a name, or empty or "auto") overrides it
-/// for the collectives that the named algorithm knows. Throws `usage` for a name that is unknown or
-/// cannot serve the call (see unfit()).
+/// Chooses by the table of measurements in select.cpp. `forced` (a name, or empty or "auto") takes
+/// precedence for the collectives that the named algorithm implements; with `by_call` it is an
+/// error if that algorithm does not implement the collective. Throws `usage` for a name that is
+/// unknown or cannot serve the call (see unfit()).
 Choice choose(const SelectRequest& request, std::string_view forced, bool by_call = false);
 
-/// Index of an algorithm by name; throws `usage` listing the known ones.
+/// Returns the index of an algorithm by its name; throws `usage`, listing the known names.
 std::uint32_t algorithm_index(std::string_view name);
 
 }  // namespace tutti

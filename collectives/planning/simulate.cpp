@@ -14,14 +14,15 @@ namespace tutti {
 namespace {
 
 constexpr Picoseconds kNever = std::numeric_limits<Picoseconds>::max();
-constexpr std::uint64_t kMostPieces = 6;  // that are run of a call
-constexpr std::size_t kLineWindow = 8;    // messages, by TCP over a short line
+constexpr std::uint64_t kMostPieces = 6;  // the number of pieces of a call that are simulated
+constexpr std::size_t kLineWindow = 8;    // messages, over TCP with a short round-trip time
 
 Picoseconds moving(std::uint64_t bytes, Picoseconds kib) {
   return static_cast<Picoseconds>(bytes) * kib / 1024;
 }
 
-/// Of a rank's buffers, by one call: from the start to the last byte that a step moves.
+/// Returns the number of bytes of a rank's buffers that one call uses: from the start of each to
+/// the last byte that a step moves.
 std::uint64_t touched_bytes(const Program& program) {
   std::array<std::uint64_t, 3> ends{};  // by Place
   for (const Program::Step& step : program.steps)
@@ -36,14 +37,16 @@ std::uint64_t touched_bytes(const Program& program) {
   return ends[0] + ends[1] + ends[2];
 }
 
-/// One direction between two ranks. Of message n: when it can be seen, and when its room is free.
+/// A channel from one rank to another. `seen` and `freed` have an entry for each message: the time
+/// when the receiver can see it, and the time when its room is free again.
 struct Channel {
   int from, to;
   LinkCosts costs;
-  bool by_line;           // from machine to machine
-  std::size_t window;     // messages
-  int answers = -1;       // the channel whose messages this one's lie over
-  bool answered = false;  // its messages' room is free when their answers have been read
+  bool by_line;        // the channel joins two machines
+  std::size_t window;  // messages
+  // The channel of the messages over which this channel's messages are written, or -1.
+  int answers = -1;
+  bool answered = false;  // the room of its messages is free when their answers have been read
   std::vector<Picoseconds> seen{}, freed{};
   std::size_t received = 0;
 
@@ -55,9 +58,9 @@ struct Channel {
   }
 };
 
-/// A step as it is priced; [1]: in the last piece.
+/// A step with its price; index 1 is for the last piece.
 struct PricedStep {
-  std::uint32_t first_channel;  // of those received on, then those sent on
+  std::uint32_t first_channel;  // the channels on which it receives, then those on which it sends
   std::uint32_t receives, sends;
   After after;
   std::array<Picoseconds, 2> cost;
@@ -66,23 +69,24 @@ struct PricedStep {
 
 struct LaneState {
   std::uint32_t first_step, steps;
-  std::uint64_t done = 0;  // steps of this call
+  std::uint64_t done = 0;  // number of steps of this call
 };
 
 struct RankState {
   std::size_t first_lane = 0, end_lane = 0;
   std::size_t turn = 0;  // the lane that is tried first
   std::size_t busy_lanes = 0;
-  int calls = 0;  // ended
+  int calls = 0;  // number of calls that have ended
 };
 
 struct Core {
   std::vector<int> ranks{};
-  std::size_t at = 0;     // whose turn it is
-  Picoseconds time = 0;   // where it waits: when it will look again
-  Picoseconds since = 0;  // waiting, since when; `at` was that moment's
+  std::size_t at = 0;    // the rank whose turn it is
+  Picoseconds time = 0;  // the current time; if the core waits, the time at which it looks again
+  // If the core waits: the time since when; `at` is the rank whose turn it was then.
+  Picoseconds since = 0;
   bool waits = false;
-  Picoseconds busy = 0;  // of its time, with steps, calls and turns
+  Picoseconds busy = 0;  // the time that it has spent with steps, calls and turns
 };
 
 class Run {
@@ -110,7 +114,7 @@ class Run {
       assert(rank.calls == calls_ && "a schedule that was proved comes to its end");
     const Picoseconds call = ends_.back() / calls_;
     if (all_pieces == pieces_) return call;
-    // Ranks that run ahead of others on their core seem to take no time in the last call.
+    // A rank that runs ahead of others on its core would seem to take no time in the last call.
     Picoseconds busiest = 0;
     for (const Core& core : cores_) busiest = std::max(busiest, core.busy);
     const Picoseconds last =
@@ -169,7 +173,8 @@ class Run {
     steps_.push_back(priced);
   }
 
-  // A buffer's bytes come from a core's cache as long as they fit, and then less and less.
+  // Returns the cost of a KiB in a buffer. The bytes come from the core's cache as long as they
+  // fit, and then less and less.
   Picoseconds near_or_far(std::uint64_t touched) const {
     const MachineCosts& costs = cluster_.costs;
     const auto cache = static_cast<std::uint64_t>(costs.cache_bytes);
@@ -199,7 +204,7 @@ class Run {
         std::min(channel.window, std::max<std::size_t>(2, cluster_.ring_bytes / padded(bytes)));
   }
 
-  // Of an output that answers the input which is its partner.
+  // Marks the channels of an output that answers the input which is its partner.
   void pair(const Program& program, const Program::Operand* operands, std::size_t output, int self,
             int id) {
     const Program::Port& port = program.receives[operands[operands[output].partner].port];
@@ -216,7 +221,7 @@ class Run {
       lanes_[lane].done = 0;
       if (lanes_[lane].steps > 0) ++rank.busy_lanes;
     }
-    if (rank.busy_lanes == 0) rank.calls = calls_;  // it has no part in this
+    if (rank.busy_lanes == 0) rank.calls = calls_;  // the rank takes no part in the call
   }
 
   Core* next_core() {
@@ -226,10 +231,10 @@ class Run {
     return next;
   }
 
-  // Gives the core's next rank that can do a step that step, or lets the core wait.
+  // Lets the core's next rank that can do a step do it, or lets the core wait.
   void turn(Core& core) {
     const std::size_t sharers = core.ranks.size();
-    if (core.waits && sharers > 1) {  // its ranks have taken turns meanwhile
+    if (core.waits && sharers > 1) {  // the ranks have taken turns meanwhile
       const Picoseconds turns = (core.time - core.since) / cluster_.costs.yield;
       core.at = (core.at + static_cast<std::size_t>(turns)) % sharers;
     }
@@ -249,7 +254,8 @@ class Run {
     core.time = soonest;
   }
 
-  // The first lane in turn whose step can start now, or the one that can soonest, and when.
+  // Returns the first lane in turn whose step can start now, or the lane whose step can start
+  // soonest, and the time.
   std::pair<std::size_t, Picoseconds> next_lane(const RankState& rank) const {
     std::pair<std::size_t, Picoseconds> next{rank.first_lane, kNever};
     if (rank.calls == calls_) return next;
@@ -268,7 +274,8 @@ class Run {
     return steps_[lane.first_step + lane.done % lane.steps];
   }
   std::size_t last(const LaneState& lane) const { return piece_of(lane) + 1 == pieces_ ? 1 : 0; }
-  // A later empty piece is left out, as the engine does.
+  // Returns whether the step moves anything: after the first piece, the engine leaves out empty
+  // pieces.
   bool moves(const LaneState& lane) const {
     return piece_of(lane) == 0 || step_of(lane).bytes[last(lane)] > 0;
   }
@@ -325,7 +332,8 @@ class Run {
       Channel& channel = channels_[channels[k]];
       ++channel.received;
       if (channel.answers >= 0)
-        channels_[channel.answers].freed.push_back(now);  // of the own message under it
+        // The answer lay over a message of this rank, whose room is now free.
+        channels_[channel.answers].freed.push_back(now);
       if (channel.answered) continue;
       channel.freed.push_back(now + channel.costs.latency);
       wake(channel.from, channel.freed.back());
@@ -333,7 +341,7 @@ class Run {
     for (std::uint32_t k = step.receives; k < step.receives + step.sends; ++k) {
       Channel& channel = channels_[channels[k]];
       Picoseconds gone = now;
-      if (channel.by_line) {  // behind what has been sent before
+      if (channel.by_line) {  // the message follows those that were sent before
         Picoseconds& line = lines_[cluster_.machine_of[channel.from]];
         gone = line = std::max(line, now) + moving(step.bytes[last], cluster_.costs.line_kib);
       }
@@ -357,8 +365,10 @@ class Run {
   std::vector<int> channels_of_steps_;
   std::vector<Channel> channels_;
   std::unordered_map<std::uint64_t, int> ids_;
-  std::vector<Picoseconds> ends_;   // of each piece of each call: in the slowest rank
-  std::vector<Picoseconds> lines_;  // of each machine: when all is gone that was sent
+  // For each piece of each call, the time at which the slowest rank has ended it.
+  std::vector<Picoseconds> ends_;
+  // For each machine, the time when all that was sent has left its network link.
+  std::vector<Picoseconds> lines_;
 };
 
 }  // namespace
@@ -372,8 +382,8 @@ Cluster cluster_of(const MachineCosts& costs, std::vector<int> machine_of, int c
                    std::size_t ring_bytes) {
   assert(!machine_of.empty() && cores > 0);
   Cluster cluster{costs, {}, std::move(machine_of), link, ring_bytes};
-  std::map<int, int> ranks;                    // so far, by machine
-  std::map<std::pair<int, int>, int> numbers;  // of the cores that are used
+  std::map<int, int> ranks;                    // number of ranks so far on each machine
+  std::map<std::pair<int, int>, int> numbers;  // the numbers of the cores that are used
   for (const int machine : cluster.machine_of) {
     const auto number = static_cast<int>(numbers.size());
     const std::pair core(machine, ranks[machine]++ % cores);

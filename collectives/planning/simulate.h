@@ -1,9 +1,10 @@
-// What a call would take: all ranks' programs, run on a described machine. The time of the engine,
-// the channels and the cores is counted, no byte is moved.
+// The simulator. It runs the programs of all ranks on a described machine and counts the time of
+// the engine, the channels and the cores, but moves no byte.
 //
-// Deterministic: whole numbers, and one order of events. Everything takes its time on a core: a
-// rank does a step once its messages have come and its slots are free, lane by lane in turn as the
-// engine does; cores that several ranks share go to the next rank when one finds nothing to do.
+// The result is deterministic: all numbers are integers, and there is one order of events. All work
+// takes time on a core. A rank does a step once its messages have arrived and its slots are free,
+// and tries its lanes in turn as the engine does. A core that several ranks share goes to the next
+// rank when a rank has nothing to do.
 #pragma once
 
 #include <span>
@@ -14,28 +15,33 @@
 
 namespace tutti {
 
-/// What the ranks run on.
+/// The machines and cores on which the ranks run.
 struct Cluster {
   MachineCosts costs;
-  std::vector<int> core_of;     ///< By rank; ranks of one core take turns.
-  std::vector<int> machine_of;  ///< By rank; of all cores. Ranks of one share its line to others.
-  LinkKind link;                ///< Between ranks on different cores of one machine.
-  std::size_t ring_bytes = 0;   ///< Of a channel in shared memory: what its messages share.
+  /// The number of each rank's core, over all machines. Ranks of one core take turns.
+  std::vector<int> core_of;
+  /// The number of each rank's machine. Ranks of one machine share its network link.
+  std::vector<int> machine_of;
+  LinkKind link;  ///< The link between ranks on different cores of one machine.
+  /// Payload memory of a channel in shared memory, which its messages share.
+  std::size_t ring_bytes = 0;
 
   LinkKind link_between(int a, int b) const;
 };
 
-/// Ranks on machines numbered from 0, of `cores` each; neighbours on different ones, `link` apart.
+/// Describes machines, numbered from 0, with `cores` cores each; neighbouring ranks of a machine
+/// are on different cores, which are `link` apart.
 Cluster cluster_of(const MachineCosts& costs, std::vector<int> machine_of, int cores, LinkKind link,
                    std::size_t ring_bytes);
-/// All `ranks` on one.
+/// Describes one machine with all `ranks`.
 Cluster one_machine(const MachineCosts& costs, int ranks, int cores, LinkKind link,
                     std::size_t ring_bytes);
 
-/// The time of one call, where all ranks make it again and again, in the slowest rank: what
-/// tutti-perf measures. `programs[r]` is rank r's, each compiled for the same call. Of many pieces
-/// the first few are run, and the others take as long as the last of those. Takes time in
-/// proportion to all steps of all ranks.
+/// Returns the time of one call where all ranks make the same call again and again, in the slowest
+/// rank, as tutti-perf measures it. `programs[r]` is rank r's program; all are compiled for the
+/// same call. Of a call with many pieces the first few are simulated, and the others are assumed to
+/// take as long as the last of these. The run time is proportional to the number of steps of all
+/// ranks.
 Picoseconds simulate(std::span<const Program> programs, const Cluster& cluster);
 
 }  // namespace tutti

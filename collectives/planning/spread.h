@@ -5,14 +5,15 @@
 
 namespace tutti {
 
-/// Agreed by all ranks.
+/// All ranks agree on it.
 enum class Spread {
   one_machine,
   machines,
-  even_machines,  ///< The same number on each, more than one, of consecutive ranks.
+  even_machines,  ///< Each machine has the same number of ranks, more than one, and they are
+                  ///< consecutive.
 };
 
-/// `machines`: a number for each rank's.
+/// `machines` has a number for each rank's machine.
 Spread spread_over(std::span<const int> machines);
 
 }  // namespace tutti
