@@ -4,7 +4,7 @@
 
 namespace tutti {
 
-// Each is defined in the file of its name.
+// Each function is defined in the file of its name.
 Algorithm ring_algorithm();
 Algorithm one_shot_algorithm();
 Algorithm all_pairs_algorithm();

@@ -1,5 +1,6 @@
-// all_pairs: every rank owns a share of the buffer; shares go straight to their owners and straight
-// back. One or two messages' latency and no more bytes than a ring: for middle sizes.
+// all_pairs: every rank owns a share of the buffer. All shares are sent directly to their owners
+// and the results directly back. This takes the latency of one or two messages and sends no more
+// bytes than a ring, which suits middle sizes.
 #include <algorithm>
 #include <cassert>
 
@@ -12,11 +13,11 @@ namespace {
 
 using namespace collectives;
 
-/// A lane blocks on its first missing message, and costs the engine a look at each turn: enough
-/// lanes that one late peer holds up few others.
+/// The number of lanes that receive. A lane waits for its first missing message, and each lane
+/// costs the engine a look at each turn; with this many lanes a late peer delays few others.
 constexpr int kReceiveLanes = 8;
 
-/// Lanes that take turns in receiving from many peers.
+/// Distributes the receives from many peers over several lanes, by turns.
 class ReceiveLanes {
  public:
   ReceiveLanes(ScheduleBuilder& plan, int peers, int channel) {
@@ -31,8 +32,7 @@ class ReceiveLanes {
   std::size_t turn_ = 0;
 };
 
-/// Sends every other rank its share of this rank's input, on channel 0: one step for each of
-/// `peers`.
+/// Sends to each of `peers` its share of this rank's input, on channel 0, and returns the steps.
 std::vector<StepHandle> spread_shares(ScheduleBuilder& plan, const Peers& peers) {
   const Verbs lane = plan.lane();
   std::vector<StepHandle> sent;
@@ -40,8 +40,8 @@ std::vector<StepHandle> spread_shares(ScheduleBuilder& plan, const Peers& peers)
   return sent;
 }
 
-/// Receives the finished shares of `peers` on channel 1. In place they overwrite input, which must
-/// have been sent.
+/// Receives the finished shares of `peers` on channel 1. In place they overwrite the input, which
+/// therefore must have been sent before.
 void gather_shares(ScheduleBuilder& plan, const Peers& peers, const std::vector<StepHandle>& sent) {
   ReceiveLanes lanes(plan, static_cast<int>(peers.size()), 1);
   for (std::size_t i = 0; i < peers.size(); ++i)
@@ -59,7 +59,7 @@ Schedule all_reduce(const PlanRequest& request) {
   return std::move(plan).finish();
 }
 
-/// As all_reduce, but finished shares go to the root alone.
+/// Works like all_reduce, but finished shares are sent only to the root.
 Schedule reduce(const PlanRequest& request) {
   const Peers peers = others(request.rank, request.ranks);
   ScheduleBuilder plan(request, request.ranks);
@@ -91,7 +91,7 @@ Schedule all_gather(const PlanRequest& request) {
   return std::move(plan).finish();
 }
 
-/// Every rank's block goes straight from its source to its destination.
+/// Sends every block directly from its source to its destination.
 Schedule all_to_all(const PlanRequest& request) {
   const int rank = request.rank;
   const int ranks = request.ranks;
@@ -101,15 +101,15 @@ Schedule all_to_all(const PlanRequest& request) {
   lane.copy(pair_chunk(rank, rank, ranks));
   std::vector<StepHandle> sent;
   for (const int to : peers) sent.push_back(lane.send(pair_chunk(rank, to, ranks), {to}));
-  // In place, what comes from a rank stands where what goes to it stood.
+  // In place, the block from a rank is written where the block for that rank was.
   ReceiveLanes lanes(plan, ranks - 1, 0);
   for (std::size_t i = 0; i < peers.size(); ++i)
     lanes.next().receive(peers[i], pair_chunk(peers[i], rank, ranks)).after(sent[i]);
   return std::move(plan).finish();
 }
 
-/// The root scatters, the others exchange what they got: they alone own shares, so that the root
-/// sends the buffer once. Chunk c belongs to the rank c + 1 behind the root.
+/// The root scatters its buffer, and the other ranks exchange the parts. The root owns no share, so
+/// that it sends the buffer only once. Chunk c belongs to the rank c + 1 behind the root.
 Schedule broadcast(const PlanRequest& request) {
   const auto share_of = [&](int rank) {
     return relative_rank(rank, request.root, request.ranks) - 1;

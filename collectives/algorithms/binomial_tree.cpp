@@ -1,6 +1,6 @@
-// binomial_tree: values go up to the root, results come down, in log2(ranks) messages each. With a
-// lane for each direction, pieces go up while earlier ones come down: for small messages, and for
-// many ranks.
+// binomial_tree: values go up a tree to the root and results come down, in log2(ranks) messages
+// each. With a lane for each direction, pieces go up while earlier ones come down. This suits small
+// messages and many ranks.
 #include "collectives/algorithms/trees.h"
 
 namespace tutti {

@@ -1,5 +1,5 @@
-// gather and scatter over a k-nomial tree: an inner node collects the blocks of its subtree, or
-// hands them out, in scratch memory.
+// gather and scatter over a k-nomial tree. An inner node collects the blocks of its subtree in
+// scratch memory, or distributes them from there.
 #include <algorithm>
 #include <cassert>
 
@@ -33,7 +33,8 @@ class BlockTree {
     return std::move(plan).finish(widest());
   }
 
-  /// gather, run backwards: the last child, which has the most to hand on, comes first.
+  /// The steps of gather in reverse order: the last child, which has the most blocks to pass on,
+  /// comes first.
   Schedule scatter() const {
     ScheduleBuilder plan(request_, request_.ranks);
     const Verbs lane = plan.lane();
@@ -64,7 +65,8 @@ class BlockTree {
     return knomial_children(group_.index(), radix_, group_.size());
   }
 
-  /// The blocks of a member's subtree: two runs where it reaches across the last rank.
+  /// Returns the blocks of a member's subtree, as two runs if the subtree wraps around the last
+  /// rank.
   std::vector<Slice> blocks(int member) const {
     const int size = knomial_size(member, radix_, request_.ranks);
     const int first = group_.at(member);
@@ -74,7 +76,8 @@ class BlockTree {
     return runs;
   }
 
-  /// Of all members' messages, which are alike on every rank.
+  /// Returns the greatest number of blocks in a message of any member, which is the same on every
+  /// rank.
   int widest() const {
     int most = 1;
     for (int member = 1; member < request_.ranks; ++member)

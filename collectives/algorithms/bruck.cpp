@@ -1,7 +1,7 @@
-// bruck: ceil(log2(ranks)) rounds for any number of ranks, each reaching twice as far as the one
-// before: for small blocks. (Bruck, Ho, Kipnis, Upfal, Weathersby: Efficient algorithms for
-// all-to-all communications. IEEE TPDS 8, 1997.) Blocks go straight to their places, so there is
-// nothing to turn around at the beginning or the end.
+// bruck: ceil(log2(ranks)) rounds for any number of ranks, each of which reaches twice as far as
+// the one before. This suits small blocks. (Bruck, Ho, Kipnis, Upfal, Weathersby: Efficient
+// algorithms for all-to-all communications. IEEE TPDS 8, 1997.) Blocks are received directly at
+// their places, so no rotation is needed at the beginning or the end.
 #include <algorithm>
 #include <cassert>
 
@@ -14,7 +14,8 @@ namespace {
 
 using namespace collectives;
 
-/// The blocks of `count` ranks from `first` on; a run that wraps around is two messages.
+/// Returns the blocks of `count` ranks from `first` on, as two slices if the run wraps around the
+/// last rank.
 std::vector<Slice> run_of_blocks(int first, int count, int ranks) {
   const int before_wrap = std::min(count, ranks - first);
   std::vector<Slice> run{{first, before_wrap}};
@@ -22,8 +23,8 @@ std::vector<Slice> run_of_blocks(int first, int count, int ranks) {
   return run;
 }
 
-/// Before each round a rank holds the blocks of as many ranks from itself on as the rounds before
-/// have doubled to, and sends them all backwards.
+/// Before each round a rank holds the blocks of `held` ranks, beginning with its own, and sends
+/// them to the rank `held` places before it. Each round doubles `held`.
 Schedule all_gather(const PlanRequest& request) {
   const int rank = request.rank;
   const int ranks = request.ranks;
@@ -42,9 +43,9 @@ Schedule all_gather(const PlanRequest& request) {
   return std::move(plan).finish(widest);
 }
 
-/// A block goes from its source to its destination in hops, which are the powers of two in its
-/// distance. All that hop in a round leave as one message, packed in scratch; what comes in its
-/// place has the same distances to go.
+/// A block travels from its source to its destination in hops, which are the powers of two in its
+/// distance. All blocks that hop in a round leave as one message, packed in scratch. The blocks
+/// that arrive in their place have the same distances to go.
 Schedule all_to_all(const PlanRequest& request) {
   const int rank = request.rank;
   const int ranks = request.ranks;
@@ -53,7 +54,8 @@ Schedule all_to_all(const PlanRequest& request) {
   };
   ScheduleBuilder plan(request, ranks * ranks);
   const Verbs lane = plan.lane();
-  std::vector<Operand> held;  // by distance: where this rank has the block that goes so far
+  // Indexed by distance: where this rank holds the block that travels this far.
+  std::vector<Operand> held;
   for (int distance = 0; distance < ranks; ++distance) held.push_back(input(block(rank, distance)));
   int packed = 0;
   int widest = 1;

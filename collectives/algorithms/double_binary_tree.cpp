@@ -1,7 +1,8 @@
 // double_binary_tree: two trees carry half of the chunks each, and the inner nodes of one are
-// leaves of the other, so that every rank receives and sends all the time. As few bytes as a ring
-// and log2(ranks) messages: for large buffers and many ranks. (Sanders, Speck, Träff: Two-tree
-// algorithms for full bandwidth broadcast, reduction and scan. Parallel Computing 35, 2009.)
+// leaves of the other, so that every rank receives and sends all the time. It sends as few bytes as
+// a ring, in log2(ranks) messages, which suits large buffers and many ranks. (Sanders, Speck,
+// Träff: Two-tree algorithms for full bandwidth broadcast, reduction and scan. Parallel Computing
+// 35, 2009.)
 #include "collectives/algorithms/trees.h"
 #include "collectives/schedule/rank_arithmetic.h"
 
@@ -10,7 +11,8 @@ namespace {
 
 using namespace collectives;
 
-/// Of the root's group, in the order of the ranks behind it: the root feeds both trees.
+/// Returns one of the two trees. `group` begins with the root, which feeds both trees, and
+/// continues with the ranks behind it in order.
 Tree tree_of(const Group& group, bool second) {
   const TwoTrees trees{group.size()};
   const auto rank_of = [&](int index) { return group.at(index); };

@@ -13,11 +13,11 @@ bool contains(const std::vector<int>& group, int rank) {
 
 int holder(const std::vector<int>& group, int column) { return group[column % group.size()]; }
 
-/// By rank: the number of its group.
+/// Returns the number of each rank's group.
 std::vector<int> numbers_of(const PlanRequest& request) {
   assert(request.groups.empty() || static_cast<int>(request.groups.size()) == request.ranks);
   if (!request.groups.empty()) return request.groups;
-  // Nothing is known: about as many groups as ranks in one.
+  // Nothing is known about groups, so there are about as many groups as ranks in a group.
   const int usual = static_cast<int>(std::ceil(std::sqrt(request.ranks)));
   std::vector<int> numbers;
   for (int rank = 0; rank < request.ranks; ++rank) numbers.push_back(rank / usual);
@@ -28,7 +28,7 @@ std::vector<int> numbers_of(const PlanRequest& request) {
 
 Grouping::Grouping(const PlanRequest& request) : rank_(request.rank) {
   const std::vector<int> numbers = numbers_of(request);
-  std::vector<int> known;  // by group
+  std::vector<int> known;  // the number of each group in the request
   for (int rank = 0; rank < request.ranks; ++rank) {
     const auto found = std::find(known.begin(), known.end(), numbers[rank]);
     const auto group = static_cast<std::size_t>(found - known.begin());

@@ -1,8 +1,9 @@
-// halving_doubling: recursive halving reduces a share of the buffer on every rank, recursive
-// doubling collects the shares. 2 log2(ranks) messages, no more bytes than a ring: for middle
-// sizes. (Rabenseifner: Optimization of collective reduction operations. ICCS 2004.) Where the
-// ranks are no power of two, some share the work of one member of the exchange in pairs (Pairing):
-// each of the two reduces half of the buffer, then one speaks for both.
+// halving_doubling: recursive halving reduces a share of the buffer on every rank, and recursive
+// doubling collects the shares. This takes 2 log2(ranks) messages and sends no more bytes than a
+// ring, which suits middle sizes. (Rabenseifner: Optimization of collective reduction operations.
+// ICCS 2004.) If the number of ranks is not a power of two, some ranks form pairs that act as one
+// member of the exchange (Pairing): each of the two reduces half of the buffer, and then one of
+// them communicates for both.
 #include <cassert>
 #include <utility>
 
@@ -14,7 +15,7 @@ namespace {
 
 using namespace collectives;
 
-/// One rank's part in the exchange of a group; chunks are numbered as the members.
+/// One rank's part in the exchange of a group. Chunks have the numbers of the members.
 class Exchange {
  public:
   explicit Exchange(const Group& group)
@@ -24,20 +25,21 @@ class Exchange {
   int widest() const { return pairing_.members() / 2; }
   bool passive() const { return pairing_.passive(index_); }
 
-  /// A passive rank gives its fellow the upper half, and the lower half reduced.
+  /// A passive rank sends the upper half of its input to its partner in the pair, reduces the lower
+  /// half, and sends that.
   void give(const Verbs& lane) const {
     const int fellow = group_.next();
     lane.send(upper(), {fellow});
     lane.reduce_send({input(0), peer(fellow)}, lower(), {fellow});
   }
 
-  /// The result, from the fellow who spoke for this passive rank.
+  /// A passive rank receives the result from its partner, which has communicated for both.
   void take_back(const Verbs& lane) const {
     lane.receive(group_.next(), lower());
     lane.receive(group_.next(), upper());
   }
 
-  /// Each member ends with its chunk, completed, in `to`.
+  /// Each member ends with its own chunk, completed, in `to`.
   void halve(const Verbs& lane, Place to) const {
     Place held = Place::input;
     if (pairing_.speaks_for_two(index_)) {
@@ -60,7 +62,8 @@ class Exchange {
     }
   }
 
-  /// Every member ends with all chunks, and passes them to whom it speaks for.
+  /// Every member ends with all chunks, and sends them to the passive rank of its pair, if there is
+  /// one.
   void collect(const Verbs& lane) const {
     for (int round = 0; round < pairing_.rounds(); ++round) {
       const int partner = partner_of(round);
@@ -72,7 +75,8 @@ class Exchange {
     lane.send_output(upper(), {group_.previous()});
   }
 
-  /// The last member ends with all chunks: a member whose bit is 0 hands on what it has gathered.
+  /// The last member ends with all chunks: in each round a member whose bit is 0 sends the chunks
+  /// that it has gathered.
   void gather(const Verbs& lane, Place held) const {
     for (int round = 0; round < pairing_.rounds(); ++round) {
       const int partner = partner_of(round);
@@ -90,7 +94,8 @@ class Exchange {
   Slice lower() const { return {0, chunks() / 2}; }
   Slice upper() const { return {chunks() / 2, chunks() / 2}; }
   int partner_of(int round) const { return pairing_.partner(index_, round); }
-  /// The chunks of the members that differ from that of `index` in the lowest `round` bits.
+  /// Returns the chunks of the members that differ from the member of `index` only in the lowest
+  /// `round` bits.
   Slice slice_of(int index, int round) const {
     return {pairing_.member(index) >> round << round, 1 << round};
   }
@@ -117,7 +122,7 @@ Schedule all_reduce(const PlanRequest& request) {
   return std::move(plan).finish(exchange.widest());
 }
 
-/// The root is the last of the group, which is never one of a pair.
+/// The root is the last member of the group, which never belongs to a pair.
 Schedule reduce(const PlanRequest& request) {
   const Group group = Group::all(request, request.root + 1);
   const Exchange exchange(group);

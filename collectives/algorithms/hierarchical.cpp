@@ -1,6 +1,6 @@
-// hierarchical: ranks in groups (the ranks of a host, of a socket), of any sizes. Inside the groups
-// all ranks share the work; between the groups each value goes once. (Composed as in Cho, Finkler,
-// Serrano, Kung, Hunter: BlueConnect, MLSys 2019; rooted collectives as in Karonis et al.:
+// hierarchical: the ranks form groups of any sizes (the ranks of a host, of a socket). Within a
+// group all ranks share the work; between groups each value is sent once. (Composed as in Cho,
+// Finkler, Serrano, Kung, Hunter: BlueConnect, MLSys 2019; rooted collectives as in Karonis et al.:
 // Exploiting hierarchy in parallel computer networks, IPDPS 2000.)
 #include <algorithm>
 #include <cassert>
@@ -32,7 +32,8 @@ Schedule all_reduce(const PlanRequest& request) {
   return std::move(plan).finish();
 }
 
-/// Between the groups first: inside, a rank then hands on what its whole column has brought.
+/// The first stage is between the groups. Within its group a rank then passes on the blocks that
+/// its whole column has received.
 Schedule all_gather(const PlanRequest& request) {
   const Grouping ranks(request);
   ScheduleBuilder plan(request, request.ranks);
@@ -46,8 +47,8 @@ Schedule all_gather(const PlanRequest& request) {
   return std::move(plan).finish();
 }
 
-/// all_gather backwards. One lane, since the sums of the groups wait in scratch, which serves all
-/// pieces.
+/// The stages of all_gather in reverse order. There is one lane, because the sums of the groups are
+/// kept in scratch, which all pieces share.
 Schedule reduce_scatter(const PlanRequest& request) {
   const Grouping ranks(request);
   ScheduleBuilder plan(request, request.ranks);
@@ -61,7 +62,7 @@ Schedule reduce_scatter(const PlanRequest& request) {
   return std::move(plan).finish();
 }
 
-/// Between the groups a tree of leaders, inside each a tree below its leader.
+/// A tree connects the leaders of the groups, and within each group a tree begins at its leader.
 Schedule rooted(const PlanRequest& request) {
   const Grouping ranks(request);
   const Group local = ranks.local();
@@ -69,7 +70,7 @@ Schedule rooted(const PlanRequest& request) {
   const auto leads = [&](int rank) {
     return std::find(leaders.begin(), leaders.end(), rank) != leaders.end();
   };
-  std::vector<int> below;  // the group, its leader first
+  std::vector<int> below;  // the ranks of the group, its leader first
   for (int i = 0; i < local.size(); ++i)
     below.insert(leads(local.at(i)) ? below.begin() : below.end(), local.at(i));
 

@@ -1,6 +1,6 @@
-// knomial_tree: a binomial tree's bushier sibling. Half as many levels, each with up to three
-// children, which a node serves in one step: for small messages where a message's latency costs
-// more than a node's turn.
+// knomial_tree: a k-nomial tree with radix 4. Compared with a binomial tree, it has half as many
+// levels, and a node has up to three children in each, which it serves in one step. This suits
+// small messages where the latency of a message costs more than the work of a node.
 #include "collectives/algorithms/trees.h"
 
 namespace tutti {

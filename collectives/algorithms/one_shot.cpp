@@ -1,6 +1,6 @@
-// one_shot: every rank sends all that a peer needs to that peer at once. One message's latency, but
-// reductions and broadcasts move `ranks` times the bytes: for tiny messages and few ranks, and for
-// gather and scatter of any size.
+// one_shot: every rank sends all data that a peer needs to that peer at once. This takes the
+// latency of one message, but reductions and broadcasts move `ranks` times the bytes. It suits tiny
+// messages and few ranks, and gather and scatter of any size.
 #include <cassert>
 
 #include "collectives/schedule/rank_arithmetic.h"
@@ -11,8 +11,8 @@ namespace {
 
 using namespace collectives;
 
-/// Everyone reduces everything, in the same order. One lane: two would race in place. A barrier's
-/// messages are empty: that they come is what they say.
+/// Every rank reduces all inputs, in the same order. There is one lane, since two would race in
+/// place. The messages of a barrier are empty: their arrival is the information.
 Schedule all_reduce_or_barrier(const PlanRequest& request) {
   ScheduleBuilder plan(request, 1);
   const Verbs lane = plan.lane();
@@ -40,7 +40,7 @@ Schedule reduce(const PlanRequest& request) {
   return std::move(plan).finish();
 }
 
-/// Blocks come to the root in the order of ranks behind it, each straight from its owner.
+/// The root receives each block directly from its owner, in the order of ranks behind the root.
 Schedule gather(const PlanRequest& request) {
   ScheduleBuilder plan(request, request.ranks);
   const Verbs lane = plan.lane();
@@ -53,7 +53,7 @@ Schedule gather(const PlanRequest& request) {
   return std::move(plan).finish();
 }
 
-/// gather, run backwards.
+/// The steps of gather in reverse order.
 Schedule scatter(const PlanRequest& request) {
   ScheduleBuilder plan(request, request.ranks);
   const Verbs lane = plan.lane();

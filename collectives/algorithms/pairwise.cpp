@@ -1,5 +1,6 @@
-// pairwise: in each round the ranks pair off and swap blocks; after `ranks` rounds everybody has
-// met everybody. No rank is sent to by two at once: for exchanges that fill the machine.
+// pairwise: in each round the ranks form pairs that exchange blocks; after `ranks` rounds every
+// rank has met every other one. No rank receives from two peers at once, which suits exchanges that
+// use the whole capacity of the machine.
 #include <cassert>
 
 #include "collectives/schedule/rank_arithmetic.h"
@@ -24,7 +25,7 @@ Schedule all_to_all(const PlanRequest& request) {
       continue;
     }
     const StepHandle sent = sends.send(pair_chunk(rank, partner, ranks), {partner});
-    // In place, what comes stands where what goes stood.
+    // In place, the block from a rank is written where the block for that rank was.
     receives.receive(partner, pair_chunk(partner, rank, ranks)).after(sent);
   }
   return std::move(plan).finish();

@@ -1,6 +1,7 @@
-// recursive_doubling: in each round a rank exchanges with one twice as far away as in the round
-// before. log2(ranks) messages in a row: for small messages and many ranks. A rank count that is no
-// power of two costs a round before and one behind (Pairing).
+// recursive_doubling: in each round a rank exchanges data with a rank that is twice as far away as
+// in the round before. This takes log2(ranks) sequential messages, which suits small messages and
+// many ranks. If the number of ranks is not a power of two, there is one more round before and one
+// after (Pairing).
 #include <cassert>
 
 #include "collectives/schedule/rank_arithmetic.h"
@@ -13,8 +14,8 @@ using namespace collectives;
 
 Slice slice_of(const RankRange& range) { return {range.first, range.count}; }
 
-/// What comes from `from` and what this rank holds, the lower rank's first: both ends of an
-/// exchange compute the same bits.
+/// Returns the message from `from` and the operand `held` of this rank, with that of the lower rank
+/// first, so that both ends of an exchange compute the same bits.
 std::vector<Operand> lower_first(int from, int rank, Operand held) {
   if (from < rank) return {peer(from), held};
   return {held, peer(from)};
@@ -57,7 +58,7 @@ Schedule all_gather(const PlanRequest& request) {
   const Pairing pairing{request.ranks};
   const int rank = request.rank;
   const int ranks = request.ranks;
-  // Half of all, or all but rank 0's own for passive rank 0.
+  // Half of all blocks; or, for passive rank 0, all blocks but its own.
   const int widest = pairing.extra() == 0 ? ranks / 2 : ranks - 1;
   ScheduleBuilder plan(request, ranks);
   const Verbs lane = plan.lane();
@@ -82,7 +83,8 @@ Schedule all_gather(const PlanRequest& request) {
   return std::move(plan).finish(widest);
 }
 
-/// all_gather run backwards (recursive halving). Partial results wait in scratch, chunk by chunk.
+/// The steps of all_gather in reverse order (recursive halving). Partial results are kept in
+/// scratch, chunk by chunk.
 Schedule reduce_scatter(const PlanRequest& request) {
   const Pairing pairing{request.ranks};
   const int rank = request.rank;
@@ -122,8 +124,8 @@ Schedule reduce_scatter(const PlanRequest& request) {
   return std::move(plan).finish(widest);
 }
 
-/// Dissemination, for any number of ranks: before the round of distance d a rank has heard of the
-/// d ranks up to itself.
+/// Dissemination, which works for any number of ranks: before the round of distance d, a rank knows
+/// that the d ranks up to and including itself have arrived.
 Schedule barrier(const PlanRequest& request) {
   ScheduleBuilder plan(request, 1);
   const Verbs lane = plan.lane();

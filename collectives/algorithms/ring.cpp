@@ -1,10 +1,8 @@
-// ring: every rank talks to its two neighbours alone. Moves the least bytes that a rank can move,
-// in about `ranks` (all_gather, reduce_scatter) or twice `ranks` (all_reduce) messages in a row:
-// for large buffers.
-//
-// Stage s works on the chunk that the predecessor has worked on in stage s - 1. With a lane for
-// each stage, all stages work on different pieces at once; a lane costs the engine a look at each
-// turn, so beyond kStagedRanks the stages share lanes.
+// ring: every rank communicates only with its two neighbours. It moves the fewest bytes that are
+// possible, in about `ranks` (all_gather, reduce_scatter) or twice `ranks` (all_reduce) sequential
+// messages, which suits large buffers. Stage s works on the chunk on which the predecessor has
+// worked in stage s - 1. With a lane for each stage, all stages work on different pieces at once.
+// Each lane costs the engine a look at each turn, so beyond kStagedRanks the stages share lanes.
 #include <algorithm>
 #include <cassert>
 
@@ -39,7 +37,7 @@ Schedule staged_all_reduce(const PlanRequest& request) {
   const int last = ring.ranks - 1;  // the stage that completes a chunk
   ScheduleBuilder plan(request, ring.ranks);
 
-  std::vector<StepHandle> reads;  // of this rank's input, by stage
+  std::vector<StepHandle> reads;  // the steps that read this rank's input, by stage
   reads.push_back(plan.lane(0, 0).send(ring.chunk(0), {ring.next}));
   for (int stage = 1; stage < last; ++stage)
     reads.push_back(plan.lane(stage - 1, stage)
@@ -48,7 +46,7 @@ Schedule staged_all_reduce(const PlanRequest& request) {
       .receive_reduce_copy_send(ring.previous, ring.chunk(last), {ring.next})
       .completes();
 
-  // In place, a finished chunk overwrites what an earlier stage has read.
+  // In place, a finished chunk overwrites input that an earlier stage must have read.
   for (int stage = last + 1; stage < 2 * last; ++stage)
     plan.lane(stage - 1, stage)
         .receive_send(ring.previous, ring.chunk(stage), {ring.next})
@@ -57,7 +55,6 @@ Schedule staged_all_reduce(const PlanRequest& request) {
   return std::move(plan).finish();
 }
 
-/// One lane reduces on channel 0, one gathers on channel 1.
 Schedule two_lane_all_reduce(const PlanRequest& request) {
   const Group all = Group::all(request);
   Shares shares;  // chunk c belongs to rank c
@@ -71,7 +68,7 @@ Schedule two_lane_all_reduce(const PlanRequest& request) {
   return std::move(plan).finish();
 }
 
-/// The lanes of a ring's stages: one each while that is worth it, else one for all.
+/// The lanes of a ring's stages: one for each of up to kStagedRanks ranks, otherwise one for all.
 class StageLanes {
  public:
   StageLanes(ScheduleBuilder& plan, int ranks) : plan_(plan), staged_(ranks <= kStagedRanks) {}
@@ -100,7 +97,7 @@ Schedule all_gather(const PlanRequest& request) {
   return std::move(plan).finish();
 }
 
-/// As all_reduce's first half, one chunk further: the last stage ends with this rank's own.
+/// Like the first half of all_reduce, one chunk further: the last stage ends with the rank's own.
 Schedule reduce_scatter(const PlanRequest& request) {
   const Ring ring(request);
   const int last = ring.ranks - 1;
@@ -113,7 +110,7 @@ Schedule reduce_scatter(const PlanRequest& request) {
   return std::move(plan).finish();
 }
 
-/// A chain from the root once around; pieces follow each other.
+/// A chain from the root around the ring, in which pieces follow each other.
 Schedule broadcast(const PlanRequest& request) {
   const Ring ring(request);
   ScheduleBuilder plan(request, 1);
@@ -127,7 +124,7 @@ Schedule broadcast(const PlanRequest& request) {
   return std::move(plan).finish();
 }
 
-/// A chain that begins behind the root and ends at it.
+/// A chain that begins behind the root and ends at the root.
 Schedule reduce(const PlanRequest& request) {
   const Ring ring(request);
   ScheduleBuilder plan(request, 1);

@@ -1,6 +1,7 @@
-// scatter_all_gather: the root scatters the buffer down a binomial tree, the others pass their
-// shares around a ring: the root sends the buffer once, for large buffers. (Barnett, Shuler, van de
-// Geijn, Gupta, Payne, Watts: Interprocessor collective communication library. SHPCC 1994.)
+// scatter_all_gather: the root scatters the buffer down a binomial tree, and the other ranks pass
+// their shares around a ring. The root sends the buffer only once, which suits large buffers.
+// (Barnett, Shuler, van de Geijn, Gupta, Payne, Watts: Interprocessor collective communication
+// library. SHPCC 1994.)
 #include <cassert>
 
 #include "collectives/algorithms/stages.h"
@@ -16,8 +17,8 @@ bool knows(Collective what, int ranks) { return ranks >= 1 && what == Collective
 /// Chunk c is the share of member c + 1: the root, member 0, needs none.
 int share_of(int member) { return member - 1; }
 
-/// Every chunk goes down from the root to its owner, cut through at the nodes between;
-/// this rank's own first.
+/// Sends every chunk down from the root to its owner, this rank's own chunk first. A node on the
+/// path passes a chunk on as it arrives.
 void scatter(const Verbs& lane, const Group& group) {
   const int self = group.index();
   const int parent = group.at(knomial_parent(self, 2));

@@ -9,8 +9,8 @@
 namespace tutti::collectives {
 namespace {
 
-/// Shares go around the ring one chunk of each at a time: a member that sent all of a large share
-/// before it received would fill the windows all around.
+/// Returns the number of rounds: shares travel around the ring one chunk of each at a time, because
+/// a member that sent all of a large share before it received would fill the windows all around.
 std::size_t rounds(const Shares& shares) {
   std::size_t most = 0;
   for (const auto& share : shares) most = std::max(most, share.size());

@@ -1,5 +1,6 @@
-// Stages of which algorithms are composed: a collective among some of the ranks, from where its
-// values are to where the next stage finds them. Each moves one chunk a message.
+// The stages of which algorithms are composed: collectives among some of the ranks, each of which
+// takes its values from where they are and leaves them where the next stage reads them. Each
+// message carries one chunk.
 #pragma once
 
 #include <vector>
@@ -8,16 +9,16 @@
 
 namespace tutti::collectives {
 
-/// Some of the ranks in an order of their own; this rank is one of them.
+/// Some of the ranks in a given order; this rank is one of them.
 class Group {
  public:
   Group(std::vector<int> ranks, int rank);
-  /// All ranks, beginning with `first`.
+  /// Returns the group of all ranks, beginning with `first`.
   static Group all(const PlanRequest& request, int first = 0);
 
   int size() const { return static_cast<int>(ranks_.size()); }
-  int index() const { return index_; }  ///< Of this rank.
-  /// The rank of member `index`, counted around: at(-1) is the last.
+  int index() const { return index_; }  ///< The index of this rank.
+  /// Returns the rank of member `index`, counted around the group: at(-1) is the last.
   int at(int index) const;
   int next() const { return at(index_ + 1); }
   int previous() const { return at(index_ - 1); }
@@ -27,22 +28,23 @@ class Group {
   int index_;
 };
 
-/// By member: the chunks that a reduce_scatter leaves with it, or that it brings to an all_gather.
-/// Members may have different numbers of them, or none.
+/// For each member, the chunks that a reduce_scatter leaves with it, or that it contributes to an
+/// all_gather. Members may have different numbers of chunks, or none.
 using Shares = std::vector<std::vector<int>>;
 
-/// Where a stage reads this rank's values and leaves its results: chunk c in place c.
+/// Where a stage reads this rank's values and where it leaves its results. Chunk c is at index c in
+/// both.
 struct Between {
   Place from;
   Place to;
-  bool completes;  ///< The results are final.
+  bool completes;  ///< Whether the results are final.
 };
 
-/// Around the ring of the group, each member's share is reduced on its way to it.
+/// Reduces each member's share on its way around the ring of the group to that member.
 void ring_reduce_scatter(const Verbs& lane, const Group& group, const Shares& shares,
                          const Between& places);
 
-/// Around the ring of the group, from output to output.
+/// Sends each member's share around the ring of the group, from output to output.
 void ring_all_gather(const Verbs& lane, const Group& group, const Shares& shares);
 
 }  // namespace tutti::collectives

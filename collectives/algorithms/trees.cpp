@@ -9,7 +9,7 @@
 namespace tutti::collectives {
 namespace {
 
-/// This rank's values and its subtrees', in this order.
+/// Returns the operands of a reduction over this rank's values and its subtrees', in this order.
 std::vector<Operand> subtree(const Tree& tree, Operand own) {
   std::vector<Operand> operands{own};
   for (const int child : tree.children) operands.push_back(peer(child));
@@ -61,7 +61,7 @@ UpAndDown tree_all_reduce(ScheduleBuilder& plan, int channel, std::span<const Ch
   const Verbs down = plan.lane(channel, channel);
   for (const auto& [chunk, tree] : trees) {
     const auto sent = up.reduce_send(subtree(tree, {from, chunk}), chunk, {tree.parent.value()});
-    // In place, the result overwrites what has been sent.
+    // In place, the result overwrites input that must have been sent before.
     down.receive_send(*tree.parent, chunk, tree.children).after(sent);
   }
   return {up, down};

@@ -1,4 +1,4 @@
-// Trees over ranks, and the collectives that go up and down them.
+// Trees over ranks, and the collectives that send values up and down these trees.
 #pragma once
 
 #include <optional>
@@ -15,25 +15,27 @@ struct Tree {
   Peers children;
 };
 
-/// A tree over a group, rooted at its first member: a parent lacks its child's lowest digit but 0,
-/// to base `radix`. ceil(log_radix(size)) levels; a node has at most radix - 1 children a level.
+/// Returns the k-nomial tree over a group, rooted at its first member. In base `radix`, the index
+/// of a parent is that of its child with the lowest digit that is not 0 replaced by 0. The tree has
+/// ceil(log_radix(size)) levels, and a node has at most radix - 1 children in each.
 Tree knomial_tree(const Group& group, int radix);
 
-/// A tree that carries one chunk of the piece.
+/// A tree that carries one chunk of each piece.
 struct ChunkTree {
   int chunk;
   Tree tree;
 };
 
-/// The lanes of a tree's all_reduce: where it begins, and where it ends for this rank.
+/// The lanes of a tree's all_reduce: `up` has its first steps on this rank, `last` its last ones.
 struct UpAndDown {
   Verbs up;
   Verbs last;
 };
 
-/// all_reduce (or barrier) of each chunk of `from` into the output: up on one lane, down on
-/// another, so that pieces go up while earlier ones come down. One after the other where a rank is
-/// in several trees: it must be the root of all of them or of none.
+/// Plans an all_reduce (or barrier) of each chunk of `from` into the output. Values go up on one
+/// lane and down on another, so that pieces go up while earlier ones come down. If a rank is in
+/// several trees, it handles them one after the other; it must be the root of all of them or of
+/// none.
 UpAndDown tree_all_reduce(ScheduleBuilder& plan, int channel, std::span<const ChunkTree> trees,
                           Place from);
 

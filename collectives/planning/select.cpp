@@ -80,8 +80,8 @@ bool serves(const Algorithm& algorithm, const SelectRequest& request) {
          (algorithm.direct || !request.pair_lengths);
 }
 
-/// As unfit(), for an algorithm that serves the collective. It plans only where that matters: no
-/// step moves more than a chunk of each rank, and rank 0, as root, has the most operands in a step.
+/// Does what unfit() does, for one algorithm. It plans only if that can matter: no step moves more
+/// than a chunk of each rank, and rank 0 as root has the most operands in a step.
 std::string unfit(const Algorithm& algorithm, const SelectRequest& request) {
   const std::size_t chunk = least_chunk_bytes(request.element_bytes);
   const bool all_fit =
@@ -144,8 +144,7 @@ Choice choose(const SelectRequest& request, std::string_view forced, bool by_cal
                               to_string(request.what), forced, request.ranks,
                               request.pair_lengths ? " and blocks of different lengths" : ""));
   }
-  // The additions of a reproducible sum cost as much as those of a plain sum of four times as many
-  // bytes.
+  // A reproducible sum takes as long to add up as a plain sum of four times as many bytes.
   const std::size_t bytes = request.pair_lengths   ? kAnyBytes
                             : request.reproducible ? 4 * request.bytes
                                                    : request.bytes;

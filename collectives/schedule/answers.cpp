@@ -6,7 +6,8 @@
 namespace tutti::collectives {
 
 std::vector<int> answered_peers(const Lane& lane) {
-  std::map<int, bool> answered;  // of each peer received from: by every step
+  // For each peer from which the lane receives: whether every step answers it.
+  std::map<int, bool> answered;
   for (const Step& step : lane.steps)
     for (const Operand& from : step.in) {
       if (from.place != Place::peer) continue;

@@ -1,10 +1,10 @@
-// Answers: where a lane returns a message's memory with a result in it.
+// Answers: messages that are written over the message which they answer.
 //
-// A step that receives from a peer and sends to the same peer may write what it sends over what it
-// has received, where the channel is memory: the message's slot is free again only when its writer
-// has read the answer. The lane's other messages from that peer must be answered, too, so that a
-// channel's slots come back in one way. The engine does so where it can; the verifier assumes that
-// it always does.
+// A step that receives from a peer and sends to the same peer may write its message over the one
+// that it has received, if the channel is memory. The message's slot is free again only when its
+// writer has read the answer. The lane's other messages from that peer must be answered, too, so
+// that all slots of a channel are freed in the same way. The engine answers in this way where it
+// can; the verifier assumes that it always does.
 #pragma once
 
 #include <vector>
@@ -13,7 +13,8 @@
 
 namespace tutti::collectives {
 
-/// The peers whose messages are answered in each step of `lane` that receives from them, ascending.
+/// Returns the peers whose messages are answered in every step of `lane` that receives from them,
+/// ascending.
 std::vector<int> answered_peers(const Lane& lane);
 
 }  // namespace tutti::collectives

@@ -13,7 +13,7 @@ int peers_in(const std::vector<Operand>& operands) {
   return static_cast<int>(std::count_if(operands.begin(), operands.end(), is_peer));
 }
 
-/// From messages alone, and only kept or passed on.
+/// Whether the step has a message as its only input, so that it only keeps it or passes it on.
 bool only_receives(const Step& step) { return step.in.size() == 1 && is_peer(step.in[0]); }
 
 class Lending {
@@ -56,7 +56,7 @@ class Lending {
 
   void note(const Moment& moment) {
     const Step& step = at(moment);
-    if (step.chunk == kAnyChunk) return;  // between scratch and messages
+    if (step.chunk == kAnyChunk) return;  // such a step works between scratch and messages
     for (const Operand& operand : step.in) note(moment, operand, step.count, false);
     for (const Operand& operand : step.out) note(moment, operand, step.count, true);
   }
@@ -66,7 +66,8 @@ class Lending {
       uses_[cell(operand, k)].push_back({moment, operand.place, writes});
   }
 
-  // Inputs before outputs; in place, those at one position are one.
+  // Cells of the input come before those of the output. In place, the two cells at one position are
+  // the same memory.
   std::size_t cell(const Operand& operand, int k) const {
     const int at = position(schedule_.what, schedule_.ranks, operand) + k;
     return static_cast<std::size_t>(operand.place == Place::output ? positions_ + at : at);
@@ -82,7 +83,8 @@ class Lending {
     return true;
   }
 
-  // An only operand of the call's, or a result that is kept; -1: neither.
+  // Returns the step's only input if it lies in the call's buffers, or an output that keeps the
+  // result; -1 if there is neither.
   static int source(const Step& step) {
     if (step.in.size() == 1 &&
         (step.in[0].place == Place::input || step.in[0].place == Place::output))
@@ -92,7 +94,7 @@ class Lending {
     return -1;
   }
 
-  // As the lane's own order and one `after` show it.
+  // Whether `first` is known to come before `second`, by the order of a lane or by one `after`.
   bool before(const Moment& first, const Moment& second) const {
     if (first.lane == second.lane) return first.step < second.step;
     const auto& steps = schedule_.lanes[second.lane].steps;
@@ -102,7 +104,7 @@ class Lending {
     });
   }
 
-  // What `held` holds when it is sent, it holds until it has been read.
+  // Whether `held` keeps the content with which it is sent until it has been read.
   bool stays(const Moment& sent, const Operand& held, bool in_place) const {
     const int count = at(sent).count;
     return all_uses(held, count, in_place, [&](const Use& use) {
@@ -111,8 +113,8 @@ class Lending {
     });
   }
 
-  // `written` overwrites an input that only `sent` has read, for one peer, with what was made of
-  // it.
+  // Whether `written` overwrites an input that only `sent` has read, for one peer, with the result
+  // that was made of it.
   bool is_result_of(const Moment& sent, const Operand& held, const Moment& written) const {
     const Step& from = at(sent);
     if (!reduces(schedule_.what) || held.place != Place::input || peers_in(from.out) != 1 ||
@@ -123,8 +125,8 @@ class Lending {
     });
   }
 
-  // What the peer answers is the only message of these chunks that comes from it, and goes to an
-  // output that nobody uses before.
+  // Whether the peer's answer is the only message of these chunks that comes from the peer, and is
+  // written to an output that no step uses before.
   bool comes_back(const Moment& sent, const Operand& held) const {
     const Step& from = at(sent);
     if (schedule_.layout != Layout::whole || held.place != Place::input || peers_in(from.out) != 1)
@@ -152,7 +154,7 @@ class Lending {
 
   const Schedule& schedule_;
   const int positions_;
-  std::vector<std::vector<Use>> uses_;  // by cell
+  std::vector<std::vector<Use>> uses_;  // indexed by cell()
 };
 
 }  // namespace

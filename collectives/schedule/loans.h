@@ -1,8 +1,8 @@
-// Loans: which messages may lie where their sender holds what they say, in place of a copy.
+// Loans: which messages may be sent zero-copy, from their sender's buffer.
 //
-// Where a rank lends its buffers to its peers (Buffer), a message can be a mere reference: the peer
-// reads the sender's input or output itself, some time before the call ends. That is right as long
-// as nobody writes there meanwhile.
+// If a rank has lent its buffers to its peers (Buffer), a message can be a mere reference: the peer
+// reads the sender's input or output itself, some time before the call ends. This is correct as
+// long as no step writes there meanwhile.
 #pragma once
 
 #include <vector>
@@ -11,18 +11,20 @@
 
 namespace tutti::collectives {
 
-/// What a step's messages may be lent from.
+/// The memory from which a step's messages may be lent.
 struct Loan {
-  int operand = -1;  ///< Of the step, inputs before outputs: holds what they say. -1: none does.
-  bool in_place = false;  ///< In calls in place, too.
-  /// The answer to the message, if there is one in its place, is what this rank has in the end: its
-  /// chunks of the output may take it.
+  int operand = -1;  ///< The number of the operand that holds the content of the messages, in the
+                     ///< step, inputs before outputs; -1 if none does.
+  bool in_place = false;  ///< Whether this also holds for calls in place.
+  /// Whether the answer to the message, if it is written in the message's place, is the final
+  /// result on this rank. Then it may be written directly to its chunks of the output.
   bool answered = false;
 };
 
-/// By lane and step. Lent is what no step writes later, and in place a rank's only contribution to
-/// a reduction, which comes back as the result: then it has been read. None in schedules of more
-/// than kMostLendingRanks.
+/// Returns the loans by lane and step. A message may be lent from chunks that no later step writes.
+/// In place, it may also be lent from a rank's only contribution to a reduction, which is
+/// overwritten only by the result that comes back; by then it has been read. Schedules of more than
+/// kMostLendingRanks ranks have no loans.
 inline constexpr int kMostLendingRanks = 64;
 std::vector<std::vector<Loan>> loans(const Schedule& schedule);
 

@@ -1,5 +1,5 @@
-// Who is my neighbour, which chunk at stage s: pure functions of small numbers, tested for every
-// rank count to 64.
+// Rank arithmetic: which rank is a neighbour, which chunk belongs to stage s. These are pure
+// functions of small numbers, tested for every number of ranks up to 64.
 #pragma once
 
 #include <bit>
@@ -8,15 +8,16 @@
 
 namespace tutti::collectives {
 
-/// `number` modulo `ranks`, never negative.
+/// Returns `number` modulo `ranks`, never negative.
 constexpr int wrap(int number, int ranks) { return (number % ranks + ranks) % ranks; }
 
-/// All other ranks, nearest successor first: when every rank goes through its list at the same
-/// pace, no rank is everybody's target at once.
+/// Returns all other ranks, the nearest successor first. If every rank goes through its list at the
+/// same pace, no rank is the target of all others at once.
 std::vector<int> others(int rank, int ranks);
 
-/// With whom `rank` swaps in round `round` of `ranks`: mutual, everybody once over all rounds,
-/// oneself in one of them (two ranks of an even number sit out the same round).
+/// Returns the rank with which `rank` exchanges in round `round` of `ranks`. The relation is
+/// mutual. Over all rounds, each rank meets every rank once, itself in one of them (with an even
+/// number of ranks, two ranks are idle in the same round).
 constexpr int swap_partner(int rank, int round, int ranks) { return wrap(round - rank, ranks); }
 
 // --- ring: 0 -> 1 -> ... -> ranks-1 -> 0 ---
@@ -24,12 +25,12 @@ constexpr int swap_partner(int rank, int round, int ranks) { return wrap(round -
 constexpr int ring_next(int rank, int ranks) { return wrap(rank + 1, ranks); }
 constexpr int ring_previous(int rank, int ranks) { return wrap(rank - 1, ranks); }
 
-/// The chunk that passes `rank` at stage `stage`, when each rank starts with the chunk of its own
-/// number and hands on what it has just received: a rank's chunk at stage s is its predecessor's at
-/// s - 1.
+/// Returns the chunk that passes `rank` at stage `stage`, if each rank starts with the chunk of its
+/// own number and passes on the chunk that it has just received: a rank's chunk at stage s is its
+/// predecessor's at s - 1.
 constexpr int ring_chunk(int rank, int stage, int ranks) { return wrap(rank - stage, ranks); }
 
-/// How far `rank` stands behind `root` in the ring; rooted algorithms are written for root 0.
+/// Returns how far `rank` is behind `root` in the ring; rooted algorithms are written for root 0.
 constexpr int relative_rank(int rank, int root, int ranks) { return wrap(rank - root, ranks); }
 
 // --- k-nomial trees over members 0 to size - 1, to base `radix`: binomial for 2. The root is 0; a
@@ -41,18 +42,21 @@ constexpr int knomial_parent(int member, int radix) {
   return member - member / place % radix * place;
 }
 
-/// Nearest first. The subtree of child m + d * radix^k is the members up to m + (d + 1) * radix^k,
-/// so a node and its children in this order stand for consecutive members.
+/// Returns the children, the nearest first. The subtree of child m + d * radix^k contains the
+/// members up to m + (d + 1) * radix^k, so a node and its children in this order represent
+/// consecutive members.
 std::vector<int> knomial_children(int member, int radix, int size);
 
-/// Members of the subtree at `member`, which is the first of them: they are consecutive.
+/// Returns the number of members of the subtree at `member`, which is the first of them; they are
+/// consecutive.
 int knomial_size(int member, int radix, int size);
 
 // --- two binary trees below one root (Sanders, Speck, Träff 2009) ---
 
-/// Ranks 1 to ranks - 1 stand in both trees, in order from left to right: in the first as they are,
-/// so that odd ranks are leaves; in the second mirrored or moved on by one, so that even ranks are
-/// (and rank 1, where it takes the place of an odd one). Rank 0 stands above both.
+/// Ranks 1 to ranks - 1 are in both trees, in order from left to right. In the first tree they are
+/// in their own order, so that odd ranks are leaves. In the second the order is mirrored or shifted
+/// by one, so that even ranks are leaves (and rank 1, where it takes the place of an odd one). Rank
+/// 0 is the root above both.
 struct TwoTrees {
   int ranks;
 
@@ -66,9 +70,9 @@ struct TwoTrees {
 
 // --- recursive doubling ---
 
-/// Doubling wants a power of two of members. Of the first 2 * extra() ranks each even one is
-/// passive: the odd one behind it speaks for both. So consecutive members speak for consecutive
-/// ranks.
+/// Recursive doubling needs a power of two of members. Of the first 2 * extra() ranks, each even
+/// one is passive, and the odd one behind it communicates for both. So consecutive members
+/// represent consecutive ranks.
 struct Pairing {
   int ranks;
 
@@ -77,7 +81,7 @@ struct Pairing {
   constexpr int extra() const { return ranks - members(); }
 
   constexpr bool passive(int rank) const { return rank < 2 * extra() && rank % 2 == 0; }
-  /// Whether active `rank` speaks for rank - 1, too.
+  /// Returns whether active `rank` also communicates for rank - 1.
   constexpr bool speaks_for_two(int rank) const { return rank < 2 * extra() && rank % 2 == 1; }
 
   constexpr int member(int active_rank) const {
@@ -86,17 +90,17 @@ struct Pairing {
   constexpr int rank_of(int member) const {
     return member < extra() ? 2 * member + 1 : member + extra();
   }
-  /// The first rank that `member` speaks for; for members(), the number of ranks.
+  /// Returns the first rank that `member` represents; for members(), the number of ranks.
   constexpr int first_rank(int member) const {
     return member < extra() ? 2 * member : member + extra();
   }
-  /// The rank with which active `rank` exchanges in round `round`: 2^round members away.
+  /// Returns the rank with which active `rank` exchanges in round `round`: 2^round members away.
   constexpr int partner(int active_rank, int round) const {
     return rank_of(member(active_rank) ^ (1 << round));
   }
 };
 
-/// Ranks [first, first + count).
+/// The ranks [first, first + count).
 struct RankRange {
   int first;
   int count;
@@ -104,8 +108,9 @@ struct RankRange {
   auto operator<=>(const RankRange&) const = default;
 };
 
-/// The ranks that `active_rank` and the members that differ from it in the lowest `round` bits
-/// speak for: what it holds of an all-gather before that round.
+/// Returns the ranks that are represented by `active_rank` and by the members that differ from it
+/// only in the lowest `round` bits. In an all-gather, these are the ranks whose blocks it holds
+/// before that round.
 constexpr RankRange doubling_range(const Pairing& pairing, int active_rank, int round) {
   const int begin = pairing.member(active_rank) >> round << round;
   const int first = pairing.first_rank(begin);

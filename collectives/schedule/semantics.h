@@ -1,5 +1,5 @@
-// What each collective means in terms of buffers and chunks: the facts that builders, the verifier
-// and the printer share.
+// The meaning of each collective in terms of buffers and chunks. Builders, the verifier and the
+// printer share these facts.
 #pragma once
 
 #include <tutti/schedule.hpp>
@@ -17,7 +17,7 @@ constexpr Layout layout_of(Collective what) {
   }
 }
 
-/// Whether values are combined; the others only move them.
+/// Returns whether the collective reduces values; the others only move them.
 constexpr bool reduces(Collective what) {
   return what == Collective::all_reduce || what == Collective::reduce ||
          what == Collective::reduce_scatter;
@@ -28,17 +28,17 @@ constexpr bool has_root(Collective what) {
          what == Collective::gather || what == Collective::scatter;
 }
 
-/// Chunks of a call in the blocks layout.
+/// Returns the number of chunks of a call in the blocks layout.
 constexpr int block_count(Collective what, int ranks) {
   return what == Collective::all_to_all ? ranks * ranks : ranks;
 }
 
-/// all_to_all's chunk from `source` to `destination`.
+/// Returns the number of all_to_all's chunk from `source` to `destination`.
 constexpr int pair_chunk(int source, int destination, int ranks) {
   return source * ranks + destination;
 }
 
-/// The call as rank `rank` sees it.
+/// A call from the point of view of rank `rank`.
 struct Seat {
   Collective what;
   int rank;
@@ -49,7 +49,7 @@ constexpr Seat seat_of(const Schedule& schedule) {
   return {schedule.what, schedule.rank, schedule.ranks, schedule.root};
 }
 
-/// Whether the input buffer has chunk `chunk`.
+/// Returns whether the input buffer of this rank has chunk `chunk`.
 constexpr bool input_exists(const Seat& seat, int chunk) {
   switch (seat.what) {
     case Collective::all_gather:
@@ -61,7 +61,7 @@ constexpr bool input_exists(const Seat& seat, int chunk) {
   }
 }
 
-/// Whether the output buffer has chunk `chunk`.
+/// Returns whether the output buffer of this rank has chunk `chunk`.
 constexpr bool output_exists(const Seat& seat, int chunk) {
   switch (seat.what) {
     case Collective::reduce_scatter:
@@ -73,37 +73,38 @@ constexpr bool output_exists(const Seat& seat, int chunk) {
   }
 }
 
-/// Whether this rank knows the length of chunk `chunk` where lengths differ. Of gather, scatter and
-/// all_to_all, the two ends of a block alone do; the root knows all.
+/// Returns whether this rank knows the length of chunk `chunk`, where lengths differ. In gather,
+/// scatter and all_to_all only the two ends of a block know its length; so a root knows all
+/// lengths.
 constexpr bool length_known(const Seat& seat, int chunk) {
   if (seat.what == Collective::all_gather || seat.what == Collective::reduce_scatter) return true;
   return input_exists(seat, chunk) || output_exists(seat, chunk);
 }
 
-/// Whether the buffer holds no block but this rank's own.
+/// Returns whether the buffer holds only this rank's own block.
 constexpr bool holds_one_block(Collective what, Place place) {
   return place == Place::input ? what == Collective::all_gather || what == Collective::gather
                                : what == Collective::reduce_scatter || what == Collective::scatter;
 }
 
-/// The k-th of the chunks that a step moves, or kAnyChunk.
+/// Returns the k-th of the chunks that a step moves, or kAnyChunk.
 constexpr int chunk_of(const Step& step, int k) {
   return step.chunk == kAnyChunk ? kAnyChunk : step.chunk + k;
 }
 
-/// Where chunk `chunk` stands among the chunks of a buffer that has all that the call gives it. In
-/// place, what stands at one position of input and output is one.
+/// Returns the position of a chunk in a buffer that holds all chunks which the call gives it. In
+/// place, the chunks at one position of input and output are the same memory.
 constexpr int position(Collective what, int ranks, const Operand& operand) {
   if (what != Collective::all_to_all || operand.place == Place::scratch) return operand.index;
   return operand.place == Place::input ? operand.index % ranks : operand.index / ranks;
 }
 
-/// How many positions there are, of `chunks` chunks.
+/// Returns the number of positions of a buffer of `chunks` chunks.
 constexpr int positions(Collective what, int ranks, int chunks) {
   return what == Collective::all_to_all ? ranks : chunks;
 }
 
-/// Whose input a chunk is in the end, where nothing is reduced.
+/// Returns the rank whose input the result holds at `chunk`, where nothing is reduced.
 constexpr int source_of(const Seat& seat, int chunk) {
   switch (seat.what) {
     case Collective::all_gather:

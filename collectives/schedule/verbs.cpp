@@ -10,7 +10,7 @@
 namespace tutti {
 namespace {
 
-/// `first`, if there is one, and a message to each of `to`.
+/// Returns `first`, which may be empty, and a message to each of `to`.
 std::vector<Operand> with_peers(std::vector<Operand> first, const Peers& to) {
   for (const int rank : to) first.push_back(peer(rank));
   return first;

@@ -1,4 +1,4 @@
-// What our own algorithms share beside the verbs of tutti/schedule.hpp.
+// Code that the built-in algorithms share, beside the verbs of tutti/schedule.hpp.
 #pragma once
 
 #include <tutti/schedule.hpp>
@@ -7,7 +7,7 @@
 
 namespace tutti::collectives {
 
-/// Any collective of a single rank: its input is its result.
+/// Plans any collective of a single rank, whose result is its input.
 Schedule plan_alone(const PlanRequest& request);
 
 }  // namespace tutti::collectives
