@@ -1,4 +1,4 @@
-// tutti: a group of ranks, and everything that they can do together.
+// tutti: a communicator, which is a group of ranks, and all its operations.
 #pragma once
 
 #include <cstddef>
@@ -22,107 +22,104 @@ namespace tutti {
 
 class CommunicatorImpl;
 
-/// A group of ranks. Movable. Calls of one communicator are made by one thread at a time, in the
-/// same order on every rank; different communicators are independent.
+/// A group of ranks. Movable. One thread at a time calls a communicator, in the same order on every
+/// rank; different communicators, related or not, are independent.
 ///
-/// Errors, for every operation: `usage` (a bad argument: nothing has happened, correct it and go
-/// on); `mismatch`, `peer_lost`, `timeout`, `corrupt` (the communicator has failed: every later
-/// call throws the same; destroy it).
+/// Every operation may throw `usage` (a bad argument: nothing has happened, correct it and go on),
+/// or `mismatch`, `peer_lost`, `timeout` or `corrupt` (the communicator has failed, and every later
+/// call throws the same error: destroy it).
 ///
 /// Each operation has three forms: `op` blocks; `op_async` returns at once; `op_init` checks and
-/// plans now (`usage`), sends nothing, and is run any number of times.
+/// plans the call (`usage`) and sends nothing, and the result can be run any number of times.
 ///
-/// Counts are elements. `input` and `output` may be the same buffer where "in place" says so; any
-/// other overlap is `usage`. Buffers need no alignment. A count of 0 is a call like any other.
+/// Counts are numbers of elements. `input` and `output` may be the same memory as each operation's
+/// "in place" says; every other overlap is `usage`. Buffers need no alignment. Counts may be 0.
 class TUTTI_API Communicator {
  public:
-  /// Joins the job that the environment describes: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR,
-  /// MASTER_PORT, as torch.distributed reads them (tutti-run sets them). Blocks until all ranks are
-  /// there or the start-up deadline.
+  /// Joins the job that RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT describe
+  /// (tutti-run sets them). Blocks until all ranks have joined or the start-up deadline has passed.
   static Communicator from_env();
   static Communicator from_env(const Config& config);
 
-  /// Joins `size` ranks that share `store`.
+  /// Joins `size` ranks that share `store`, as rank `rank`.
   static Communicator create(std::shared_ptr<Store> store, int rank, int size);
   static Communicator create(std::shared_ptr<Store> store, int rank, int size,
                              const Config& config);
 
-  /// `size` communicators of one process, by rank: one for each thread.
+  /// Makes communicators for `size` ranks of this process, in the order of ranks, one a thread.
   static std::vector<Communicator> in_process(int size);
   static std::vector<Communicator> in_process(int size, const Config& config);
 
   Communicator(Communicator&&) noexcept;
   Communicator& operator=(Communicator&&) noexcept;
-  ~Communicator();  ///< Waits for asynchronous calls within their deadlines, says goodbye to peers,
-                    ///< frees everything.
+  ~Communicator();  ///< Waits for asynchronous calls, to their deadlines; then leaves its peers.
 
-  /// Splits it: ranks that give the same `color` (0 or more) get a communicator of their own,
-  /// ranked by `key` and then by their rank here; those with kNoColor none. Called by all ranks, as
-  /// a collective is. Costs an all_gather here and no new start-up: the new one has the same
-  /// connections and background thread, knows the algorithms that were added here, and lives on its
-  /// own. Different communicators, related or not, may be used by different threads at the same
-  /// time. Throws `mismatch` where ranks call different forms of it.
+  /// Splits the communicator. All ranks call it, as they do a collective. Ranks that pass the same
+  /// `color` (0 or more) get a communicator of their own, in which they are ordered by `key`, then
+  /// by their rank here; those that pass kNoColor get none. It costs an all_gather and no start-up:
+  /// the new communicator uses the same connections and background thread, has the algorithms that
+  /// were added here, and has its own lifetime. Throws `mismatch` if ranks call different forms.
   std::optional<Communicator> split(int color, int key = 0);
-  /// A second communicator of the same ranks.
+  /// Makes a second communicator of the same ranks. All ranks call it.
   Communicator dup();
-  /// Those of `ranks` (the same list on every rank), in that order. Called by all ranks; none for
-  /// the others.
+  /// Makes one of `ranks`, in that order. All ranks call it with the same list; others get none.
   std::optional<Communicator> subgroup(std::span<const int> ranks);
 
-  /// After a failure: a new communicator of those ranks that call this, too, in their order here.
-  /// Waits for each that is not known to have ended, `patience` at most: who comes later gets
-  /// `timeout`, now and at every later call. Returns or throws when `patience` ends, or a little
-  /// later. `usage` of one split off or in process. See docs/embedding.md.
+  /// After a failure, makes a communicator of the ranks that call this function, in their order
+  /// here. Waits up to `patience` for each rank that is not known to have ended, and ends by then
+  /// or a little later. A rank that calls it too late gets `timeout`, from every later shrink(),
+  /// too. `usage` for a communicator that was split off or made in_process. See docs/embedding.md.
   Communicator shrink(std::chrono::milliseconds patience = std::chrono::seconds(10));
 
-  /// Memory for messages, status pages and partial results that this rank holds for it, in bytes:
-  /// grows with the channels and the scratch that its calls have used.
+  /// The bytes that this rank holds for the communicator's messages, status pages and partial
+  /// results. They grow with the channels and the scratch memory that its calls have used.
   std::size_t memory_bytes() const;
 
   int rank() const noexcept;
   int size() const noexcept;
-  /// The store it was made from; null for in_process.
+  /// The store that it was made from; null if in_process made it.
   std::shared_ptr<Store> store() const;
   const std::vector<StartupPhase>& startup() const noexcept;
-  /// The error that ended it, or none while it can be used.
+  /// The error that ended the communicator, or none while it can be used.
   std::optional<Error> failure() const;
-  /// Ends what is under way on this rank, in whatever thread, and on its peers: these calls and all
-  /// later ones throw `peer_lost` naming this rank and `why`. May be called by any thread.
+  /// Ends all calls on this rank, in whatever thread they are, and on its peers: these calls and
+  /// all later ones throw `peer_lost`, which names this rank and `why`. Any thread may call it.
   void abort(std::string_view why);
 
-  /// For calls whose options name it; every rank adds the same. Proved at its first use for a
-  /// collective and root: a wrong one is `usage` on every rank with a counter-example, and nothing
-  /// has been sent; ranks that plan differently get `mismatch`. Throws `usage` for a taken name.
+  /// Adds an algorithm for calls whose options name it; every rank adds the same. Its first use for
+  /// a collective and root verifies it: a wrong one is `usage` on every rank, with a
+  /// counter-example, before anything is sent. If ranks plan differently, it is `mismatch`. A taken
+  /// name is `usage`.
   void add_algorithm(std::string name, Planner planner);
 
-  /// What each algorithm that knows it would take for a call of `count`, the cheapest first: as
-  /// predicted from what the machine costs (docs/selection.md), the same on every rank.
+  /// The predicted time of a call of `count` elements with each algorithm that can serve it, the
+  /// fastest first; the same on every rank (docs/selection.md).
   std::vector<AlgorithmPrice> prices(Collective what, std::size_t count, DataType type,
                                      Op op = Op::sum, int root = 0);
 
-  /// output[i] = op over all ranks of input[i]; the same bits on every rank. In place: input ==
-  /// output.
+  /// Sets output[i] to the reduction of input[i] over all ranks, with the same bits on every rank.
+  /// In place: input == output.
   void all_reduce(const void* input, void* output, std::size_t count, DataType type, Op op,
                   const CallOptions& options = {});
   Work all_reduce_async(const void* input, void* output, std::size_t count, DataType type, Op op,
                         const CallOptions& options = {});
   Persistent all_reduce_init(const void* input, void* output, std::size_t count, DataType type,
                              Op op, const CallOptions& options = {});
-  /// As all_reduce, on `root` alone; elsewhere `output` is not used and may be null.
+  /// Does what all_reduce does on `root` only; others do not use `output`, which may be null.
   void reduce(const void* input, void* output, std::size_t count, DataType type, Op op, int root,
               const CallOptions& options = {});
   Work reduce_async(const void* input, void* output, std::size_t count, DataType type, Op op,
                     int root, const CallOptions& options = {});
   Persistent reduce_init(const void* input, void* output, std::size_t count, DataType type, Op op,
                          int root, const CallOptions& options = {});
-  /// `buffer` of `root`, everywhere. In place by nature.
+  /// Copies `buffer` of `root` to `buffer` of every other rank.
   void broadcast(void* buffer, std::size_t count, DataType type, int root,
                  const CallOptions& options = {});
   Work broadcast_async(void* buffer, std::size_t count, DataType type, int root,
                        const CallOptions& options = {});
   Persistent broadcast_init(void* buffer, std::size_t count, DataType type, int root,
                             const CallOptions& options = {});
-  /// output = the inputs of all ranks, by rank; `count` elements from each. In place: input ==
+  /// Gathers `count` elements of each rank in `output`, in the order of ranks. In place: input ==
   /// output + rank * count.
   void all_gather(const void* input, void* output, std::size_t count, DataType type,
                   const CallOptions& options = {});
@@ -130,32 +127,32 @@ class TUTTI_API Communicator {
                         const CallOptions& options = {});
   Persistent all_gather_init(const void* input, void* output, std::size_t count, DataType type,
                              const CallOptions& options = {});
-  /// output = block `rank` of the reduction; `count` elements to each rank. In place: output ==
-  /// input + rank * count.
+  /// Reduces `input` and stores block `rank` of the result, `count` elements, in `output`. In
+  /// place: output == input + rank * count.
   void reduce_scatter(const void* input, void* output, std::size_t count, DataType type, Op op,
                       const CallOptions& options = {});
   Work reduce_scatter_async(const void* input, void* output, std::size_t count, DataType type,
                             Op op, const CallOptions& options = {});
   Persistent reduce_scatter_init(const void* input, void* output, std::size_t count, DataType type,
                                  Op op, const CallOptions& options = {});
-  /// On `root`: output = the inputs of all ranks, by rank; `count` elements from each. Elsewhere
-  /// `output` is not used and may be null. In place, on `root`: input == output + rank * count.
+  /// Does what all_gather does on `root` only; others do not use `output`, which may be null. In
+  /// place, on `root`: input == output + rank * count.
   void gather(const void* input, void* output, std::size_t count, DataType type, int root,
               const CallOptions& options = {});
   Work gather_async(const void* input, void* output, std::size_t count, DataType type, int root,
                     const CallOptions& options = {});
   Persistent gather_init(const void* input, void* output, std::size_t count, DataType type,
                          int root, const CallOptions& options = {});
-  /// output = block `rank` of `root`'s input; `count` elements to each rank. Elsewhere `input` is
-  /// not used and may be null. In place, on `root`: output == input + rank * count.
+  /// Stores block `rank`, `count` elements, of `input` of `root` in `output`; others than `root` do
+  /// not use `input`, which may be null. In place, on `root`: output == input + rank * count.
   void scatter(const void* input, void* output, std::size_t count, DataType type, int root,
                const CallOptions& options = {});
   Work scatter_async(const void* input, void* output, std::size_t count, DataType type, int root,
                      const CallOptions& options = {});
   Persistent scatter_init(const void* input, void* output, std::size_t count, DataType type,
                           int root, const CallOptions& options = {});
-  /// Block r of the output = block `rank` of rank r's input; `count` elements from each to each. In
-  /// place: input == output.
+  /// Stores block `rank` of `input` of each rank r as block r of `output`, `count` elements each.
+  /// In place: input == output.
   void all_to_all(const void* input, void* output, std::size_t count, DataType type,
                   const CallOptions& options = {});
   Work all_to_all_async(const void* input, void* output, std::size_t count, DataType type,
@@ -167,12 +164,12 @@ class TUTTI_API Communicator {
   Work barrier_async(const CallOptions& options = {});
   Persistent barrier_init(const CallOptions& options = {});
 
-  // --- blocks of different lengths: `counts` and `displacements` are in elements, and are read
-  // before the call returns. Without displacements the blocks lie one behind the other. Blocks that
-  // are written must not overlap. `mismatch` where ranks give the same block different counts. ---
+  // --- Blocks of different lengths: `counts` and `displacements` are in elements, and are read
+  // before the call returns. Without displacements the blocks lie one after the other. Blocks that
+  // are written must not overlap. Ranks that give one block different counts get `mismatch`. ---
 
-  /// As all_gather, with counts[r] elements from rank r at output + displacements[r]: the same
-  /// counts on every rank. In place: input == output + displacements[rank].
+  /// Gathers counts[r] elements of each rank r at output + displacements[r]. The counts are the
+  /// same on every rank. In place: input == output + displacements[rank].
   void all_gatherv(const void* input, void* output, PerRank counts, PerRank displacements,
                    DataType type, const CallOptions& options = {});
   Work all_gatherv_async(const void* input, void* output, PerRank counts, PerRank displacements,
@@ -180,8 +177,8 @@ class TUTTI_API Communicator {
   Persistent all_gatherv_init(const void* input, void* output, PerRank counts,
                               PerRank displacements, DataType type,
                               const CallOptions& options = {});
-  /// As reduce_scatter, with counts[r] elements at input + displacements[r] to rank r: the same
-  /// counts on every rank. In place: output == input + displacements[rank].
+  /// Reduces, and gives rank r the counts[r] elements at input + displacements[r]. The counts are
+  /// the same on every rank. In place: output == input + displacements[rank].
   void reduce_scatterv(const void* input, void* output, PerRank counts, PerRank displacements,
                        DataType type, Op op, const CallOptions& options = {});
   Work reduce_scatterv_async(const void* input, void* output, PerRank counts, PerRank displacements,
@@ -189,9 +186,9 @@ class TUTTI_API Communicator {
   Persistent reduce_scatterv_init(const void* input, void* output, PerRank counts,
                                   PerRank displacements, DataType type, Op op,
                                   const CallOptions& options = {});
-  /// As gather: `count` elements from this rank; on `root` counts[r] from rank r to output +
-  /// displacements[r]. Elsewhere output, counts and displacements are not used. In place, on
-  /// `root`: input == output + displacements[rank].
+  /// Gathers `count` elements of this rank; `root` stores counts[r] elements of rank r at output +
+  /// displacements[r]. Others do not use output, counts and displacements. In place, on `root`:
+  /// input == output + displacements[rank].
   void gatherv(const void* input, std::size_t count, void* output, PerRank counts,
                PerRank displacements, DataType type, int root, const CallOptions& options = {});
   Work gatherv_async(const void* input, std::size_t count, void* output, PerRank counts,
@@ -200,9 +197,9 @@ class TUTTI_API Communicator {
   Persistent gatherv_init(const void* input, std::size_t count, void* output, PerRank counts,
                           PerRank displacements, DataType type, int root,
                           const CallOptions& options = {});
-  /// As scatter: `count` elements to this rank; on `root` counts[r] at input + displacements[r] to
-  /// rank r. Elsewhere input, counts and displacements are not used. In place, on `root`: output ==
-  /// input + displacements[rank].
+  /// Stores `count` elements in `output` of this rank; `root` has counts[r] elements for rank r at
+  /// input + displacements[r]. Others do not use input, counts and displacements. In place, on
+  /// `root`: output == input + displacements[rank].
   void scatterv(const void* input, PerRank counts, PerRank displacements, void* output,
                 std::size_t count, DataType type, int root, const CallOptions& options = {});
   Work scatterv_async(const void* input, PerRank counts, PerRank displacements, void* output,
@@ -210,8 +207,8 @@ class TUTTI_API Communicator {
   Persistent scatterv_init(const void* input, PerRank counts, PerRank displacements, void* output,
                            std::size_t count, DataType type, int root,
                            const CallOptions& options = {});
-  /// As all_to_all: input_counts[r] elements to rank r, output_counts[r] from it. In place: input
-  /// == output, with the same counts and displacements for both.
+  /// Sends input_counts[r] elements to each rank r and receives output_counts[r] elements from it.
+  /// In place: input == output, with the same counts and displacements for both.
   void all_to_allv(const void* input, PerRank input_counts, PerRank input_displacements,
                    void* output, PerRank output_counts, PerRank output_displacements, DataType type,
                    const CallOptions& options = {});
@@ -222,10 +219,10 @@ class TUTTI_API Communicator {
                               void* output, PerRank output_counts, PerRank output_displacements,
                               DataType type, const CallOptions& options = {});
 
-  /// With a reduction of the program's own (tutti/reduction.hpp), on elements of its own, all else
-  /// alike. `reduction` is used until the call is done; of a persistent one, as long as that lives.
-  /// Ranks compare its name and the size of its elements. What its function throws is `usage` here
-  /// and on the peers, and ends the communicator.
+  /// The following use a reduction and elements of the program's own (tutti/reduction.hpp).
+  /// `reduction` must exist until the call is done or the persistent call destroyed. Ranks compare
+  /// its name and element size. If its function throws, the call is `usage` on this rank and its
+  /// peers, and the communicator has failed.
   void all_reduce(const void* input, void* output, std::size_t count,
                   const UserReduction& reduction, const CallOptions& options = {});
   Work all_reduce_async(const void* input, void* output, std::size_t count,
@@ -252,8 +249,8 @@ class TUTTI_API Communicator {
                                   PerRank displacements, const UserReduction& reduction,
                                   const CallOptions& options = {});
 
-  /// Sends to rank `peer` under a tag (0 to INT_MAX). Returns when `buffer` may be written again:
-  /// maybe at once, maybe when it is received. Messages to a rank are matched in their order.
+  /// Sends to rank `peer` with a tag (0 to INT_MAX). Returns when `buffer` may be written again: at
+  /// once, or when a receive has taken it. Messages to one rank are matched in their order.
   void send(const void* buffer, std::size_t count, DataType type, int peer, int tag,
             const CallOptions& options = {});
   Work send_async(const void* buffer, std::size_t count, DataType type, int peer, int tag,
@@ -281,8 +278,8 @@ class TUTTI_API Communicator {
   void broadcast(std::span<T> data, int root, const CallOptions& options = {}) {
     broadcast(data.data(), data.size(), data_type_of<T>(), root, options);
   }
-  // Blocks of one length: where one span holds those of all ranks, that has size() times the
-  // elements of the other, else `usage`.
+  // The blocks have one length. A span with the blocks of all ranks must have size() times as many
+  // elements as the other span; otherwise it is `usage`.
   template <typename T>
   void all_gather(InputSpan<T> input, std::span<T> output, const CallOptions& options = {}) {
     const std::size_t count = block(input.size(), output.size());
@@ -332,7 +329,7 @@ class TUTTI_API Communicator {
   friend class Buffer;
   friend class CommunicatorImpl;
   explicit Communicator(std::unique_ptr<CommunicatorImpl> impl);
-  /// `elements`, of which all ranks together have `all`; else throws `usage`.
+  /// Returns `elements` if `all` is size() times as many; otherwise throws `usage`.
   std::size_t block(std::size_t elements, std::size_t all) const;
   std::unique_ptr<CommunicatorImpl> impl_;
 };

@@ -13,45 +13,49 @@
 
 namespace tutti::ddp {
 
-/// One trainable parameter: its values live in the program's memory for as long as DataParallel
-/// does.
+/// One trainable parameter. Its values belong to the program and must exist as long as the
+/// DataParallel object does.
 struct Parameter {
-  std::string name;               ///< Unique; what errors call it.
-  void* data = nullptr;           ///< May be null where `count` is 0.
-  std::size_t count = 0;          ///< Elements.
+  std::string name;               ///< Unique; errors name it.
+  void* data = nullptr;           ///< May be null if `count` is 0.
+  std::size_t count = 0;          ///< Number of elements.
   DataType type = DataType::f32;  ///< Floating-point or complex.
 };
 
-/// How gradients are put together for one all-reduce each. Must agree among ranks.
+/// How gradients are grouped into buckets, each of which takes one all-reduce. Must agree among
+/// ranks.
 struct BucketOptions {
-  std::size_t cap_bytes = 25u << 20;  ///< A bucket holds no more, or one gradient alone.
-  /// The same for the first bucket of each data type: small, so that communication starts early.
+  std::size_t cap_bytes =
+      25u << 20;  ///< Largest size of a bucket that holds more than one gradient.
+  /// The same limit for the first bucket of each data type. It is small, so that communication
+  /// starts early.
   std::size_t first_cap_bytes = 1u << 20;
 };
 
-/// Where one gradient lies in its bucket.
+/// The place of one gradient in its bucket.
 struct Slot {
-  std::size_t parameter = 0;     ///< Its index in the list of parameters.
-  std::size_t offset_bytes = 0;  ///< From the bucket's start; a multiple of 64.
+  std::size_t parameter = 0;     ///< Index in the list of parameters.
+  std::size_t offset_bytes = 0;  ///< Offset from the bucket's start; a multiple of 64.
 
   bool operator==(const Slot&) const = default;
 };
 
-/// Gradients of one data type that are averaged by one all-reduce.
+/// Gradients of one data type, which one all-reduce averages.
 struct Bucket {
   DataType type = DataType::f32;
-  std::size_t bytes = 0;    ///< With the padding between gradients: a multiple of 64.
-  std::vector<Slot> slots;  ///< In reverse order of use: as backward produces them.
+  std::size_t bytes = 0;  ///< Size, with the padding between gradients; a multiple of 64.
+  std::vector<Slot>
+      slots;  ///< In reverse order of use, the order in which backward completes them.
 
   bool operator==(const Bucket&) const = default;
 };
 
-/// The buckets for parameters listed in the order of their use in forward. Pure: the same arguments
-/// give the same plan on every rank.
+/// Returns the buckets for parameters that are listed in the order of their use in forward. A pure
+/// function: the same arguments give the same plan on every rank.
 ///
-/// Walks the parameters from the last to the first and fills one bucket of each data type at a
-/// time; the buckets come in the order in which backward completes them. Throws `usage` for a cap
-/// of 0 and for sizes that overflow.
+/// It goes through the parameters from the last to the first and fills one bucket of each data type
+/// at a time. The buckets are in the order in which backward completes them. Throws `usage` for a
+/// limit of 0 and for sizes that overflow.
 TUTTI_API std::vector<Bucket> plan_buckets(std::span<const Parameter> parameters,
                                            const BucketOptions& options = {});
 
@@ -60,7 +64,7 @@ struct Options {
   std::chrono::milliseconds timeout{0};  ///< Deadline of each collective; 0: the configuration's.
 };
 
-/// Averages gradients over all ranks of a communicator, overlapped with backward.
+/// Averages gradients over all ranks of a communicator while backward runs.
 ///
 ///     tutti::ddp::DataParallel ddp(communicator, parameters);
 ///     ddp.broadcast_parameters();
@@ -72,37 +76,41 @@ struct Options {
 ///       update the parameters from ddp.gradient<float>(i);
 ///     }
 ///
-/// Gradients live in this object's buckets: what backward writes is what travels, and nothing is
-/// copied. To accumulate over several micro-batches, add into the gradients and call ready() in the
-/// last one.
+/// The gradients lie in this object's buckets: the collectives work on the memory that backward
+/// writes, and nothing is copied. To accumulate over several micro-batches, add to the gradients
+/// and call ready() in the last one.
 ///
-/// Thread safety: own thread only, the one that uses the communicator. Between the first ready() of
-/// a step and finish(), that communicator is this object's. Destroy this object before it.
+/// Thread safety: only the thread that uses the communicator may use this object. Between the first
+/// ready() of a step and finish(), nobody else may call that communicator. Destroy this object
+/// before the communicator.
 ///
-/// Errors, beside the communicator's own: `usage` changes nothing (correct the call and go on).
-/// Every other kind has ended the communicator, and every later call throws it again.
+/// Errors: an operation may throw the communicator's errors. After `usage` nothing has changed:
+/// correct the call and go on. Every other error has ended the communicator, and every later call
+/// throws it again.
 class TUTTI_API DataParallel {
  public:
-  /// Plans the buckets and makes sure that all ranks gave the same options and the same parameters
-  /// (number, order, names, counts, types): else throws `mismatch`, on every rank, with the first
-  /// parameter that differs and what each rank has. Collective. `parameters` stand in the order of
-  /// their use in forward. Gradients are zero at first.
+  /// Plans the buckets and checks that all ranks passed the same options and the same parameters
+  /// (number, order, names, counts, types); otherwise throws `mismatch` on every rank, with the
+  /// first parameter that differs and what each rank has. Collective. `parameters` are in the order
+  /// of their use in forward. Gradients are zero at first.
   DataParallel(Communicator& communicator, std::vector<Parameter> parameters,
                const Options& options = {});
   DataParallel(DataParallel&&) noexcept;
   DataParallel& operator=(DataParallel&&) noexcept;
-  ~DataParallel();  ///< Waits for buckets under way, at most to their deadline.
+  ~DataParallel();  ///< Waits for buckets that are being averaged, until their deadline at most.
 
   const std::vector<Parameter>& parameters() const noexcept;
   const std::vector<Bucket>& buckets() const noexcept;
-  /// Buckets whose all-reduce has been started in this step.
+  /// The number of buckets whose all-reduce has been started in this step.
   std::size_t buckets_started() const noexcept;
-  /// Those of them whose average has arrived: how much of the communication backward has hidden.
+  /// The number of those whose average has arrived, which is the part of the communication that
+  /// backward has hidden.
   std::size_t buckets_done() const noexcept;
 
-  /// The memory of gradient `index`: at one place for the life of this object, aligned to 64 bytes.
-  /// Holds the program's gradient until ready(), the ranks' average after finish(), and may be
-  /// touched neither way in between. `type` must be the parameter's.
+  /// The memory of gradient `index`, aligned to 64 bytes. Its address stays the same for the life
+  /// of this object. It holds the program's gradient until ready() and the average over the ranks
+  /// after finish(); in between it must be neither read nor written. `type` must be the
+  /// parameter's.
   void* gradient(std::size_t index, DataType type) const;
 
   template <typename T>
@@ -111,21 +119,23 @@ class TUTTI_API DataParallel {
     return {static_cast<T*>(memory), parameters()[index].count};
   }
 
-  /// The gradient is final in this step. When all of a bucket's are, and every bucket before it has
-  /// been started, its all-reduce starts; returns without waiting. In any order; a gradient that a
-  /// step does not use is filled with zeros and marked like the others.
+  /// Marks the gradient as final in this step. When all gradients of a bucket are marked, and every
+  /// bucket before it has been started, the bucket's all-reduce starts. Returns without waiting.
+  /// Gradients may be marked in any order. A gradient that a step does not use must be filled with
+  /// zeros and marked like the others.
   void ready(std::size_t index);
 
-  /// Waits for all buckets: afterwards the gradients hold the average, with the same bits on every
-  /// rank, and the next step begins. Throws `usage` where gradients are not ready, and names them.
+  /// Waits for all buckets. Afterwards the gradients hold the average, with the same bits on every
+  /// rank, and the next step begins. Throws `usage` if gradients have not been marked, and names
+  /// them.
   void finish();
 
-  /// The parameters of `root`, everywhere. Collective.
+  /// Copies the parameters of `root` to every rank. Collective.
   void broadcast_parameters(int root = 0);
 
-  /// Makes sure that the parameters have the same bits on every rank (by 64-bit digests): else
-  /// throws `mismatch`, on every rank, with the first parameter that differs and which ranks
-  /// differ. Collective. Reads all parameters once.
+  /// Checks by 64-bit digests that the parameters have the same bits on every rank; otherwise
+  /// throws `mismatch` on every rank, with the first parameter that differs and which ranks differ.
+  /// Collective. Reads all parameters once.
   void check_parameters();
 
  private:

@@ -1,4 +1,4 @@
-// tutti: the one exception type, with kinds by what the caller can do about it.
+// tutti: the one exception type. Its kinds say what the caller can do.
 #pragma once
 
 #include <stdexcept>
@@ -9,10 +9,11 @@
 
 namespace tutti {
 
-/// What the caller can do about an error. Append only: values are part of the ABI.
+/// The kind of an error says what the caller can do about it. Append only: values are part of the
+/// ABI.
 enum class ErrorKind {
-  usage = 1,  ///< The call is wrong by itself: fix it. Nothing has happened; the communicator is as
-              ///< before.
+  usage = 1,  ///< The call itself is wrong: correct it. Nothing has happened, and the communicator
+              ///< can still be used.
   unavailable = 2,  ///< This machine or build cannot do it: pick another transport, device or size.
   mismatch = 3,     ///< Ranks called different things, or are set up differently.
   peer_lost = 4,    ///< A peer's process has ended or its connection broke: shrink or restart.
@@ -21,11 +22,11 @@ enum class ErrorKind {
   internal = 7,     ///< A bug of tutti: please report it.
 };
 
-/// The kind's name as written above, for example "peer_lost".
+/// Returns the kind's name as written above, for example "peer_lost".
 TUTTI_API std::string_view to_string(ErrorKind kind) noexcept;
 
 /// Every error that tutti throws. The message names the rank, the peer, the operation and its
-/// number where there is one, what was expected, what was found, and what to do.
+/// number if there is one, what was expected, what was found, and what to do.
 class TUTTI_API Error : public std::runtime_error {
  public:
   Error(ErrorKind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}

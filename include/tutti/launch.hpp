@@ -1,4 +1,4 @@
-// tutti: what a program asks before it joins a launcher's job.
+// tutti: lets a program find out whether a launcher started it.
 #pragma once
 
 #include <tutti/export.hpp>
@@ -6,8 +6,9 @@
 namespace tutti {
 
 /// Whether a launcher has started this process as one of its ranks: it has set RANK or WORLD_SIZE,
-/// or speaks PMIx (docs/launching.md). Then Communicator::from_env() joins the launcher's job;
-/// where this is false, it is `usage`, and the program may start ranks of its own. Any thread.
+/// or offers PMIx (docs/launching.md). If true, Communicator::from_env() joins the launcher's job.
+/// If false, from_env() throws `usage`, and the program may start ranks of its own. Any thread may
+/// call it.
 [[nodiscard]] TUTTI_API bool launched();
 
 }  // namespace tutti

@@ -1,4 +1,4 @@
-// tutti: what a call may be told beside its buffers, and what calls tell back.
+// tutti: options of a call, and what a call reports.
 #pragma once
 
 #include <chrono>
@@ -17,60 +17,60 @@ class Group;
 struct PlanRequest;
 struct Schedule;
 
-/// An algorithm of the program's own, written with tutti/schedule.hpp: for each request one rank's
-/// schedule, a function of the request alone.
+/// An algorithm of the program's own, written with tutti/schedule.hpp: it returns one rank's
+/// schedule for each request, and must depend on the request alone.
 using Planner = std::function<Schedule(const PlanRequest&)>;
 
-/// An entry for each rank.
+/// One entry for each rank.
 using PerRank = std::span<const std::size_t>;
 
-/// For recv: a message from whatever rank, with whatever tag.
+/// Makes recv accept a message from any rank, or with any tag.
 inline constexpr int kAnySource = -1;
 inline constexpr int kAnyTag = -1;
 
-/// What a recv got.
+/// The message that a recv received.
 struct Received {
   int source = kAnySource;
   int tag = kAnyTag;
-  std::size_t count = 0;  ///< Elements; at most those that were asked for.
+  std::size_t count = 0;  ///< Number of elements, at most the number asked for.
 };
 
 /// Options of one call.
 struct CallOptions {
-  /// Deadline of this call; 0: the configuration's. Ending it fails the communicator. A collective
-  /// that is queued behind others has all of it once they have ended and it begins; a send or
-  /// receive begins at once.
+  /// Deadline of this call; 0 means the configuration's. If it passes, the communicator has failed.
+  /// The time of a collective that is queued behind others counts from when those have ended and it
+  /// begins; that of a send or receive counts from the call.
   std::chrono::milliseconds timeout{0};
-  /// By name; empty: chosen. One that cannot serve the call is `usage`. Must agree among ranks.
-  /// Valid until the call returns.
+  /// The algorithm's name; if empty, the library chooses. An algorithm that cannot serve the call
+  /// is `usage`. Must agree among ranks. The text must be valid until the call returns.
   std::string_view algorithm = {};
-  /// For premul_sum, which needs it: one element of the call's type, by which this rank's input is
-  /// multiplied. May differ among ranks. Copied before the call returns.
+  /// One element of the call's type, by which this rank's input is multiplied. Required for
+  /// premul_sum. May differ among ranks. Copied before the call returns.
   const void* premultiplier = nullptr;
   Accumulate accumulate = Accumulate::as_configured;  ///< Must agree among ranks.
-  Group* group = nullptr;        ///< The call is made when the group ends; it returns at once.
-  Received* received = nullptr;  ///< recv: written before it has ended, and valid until then.
-  /// Of a blocking call: asked in its thread before it sleeps, and ten times a second while it
-  /// does. True aborts the communicator. For what a language does between two steps, such as
-  /// Ctrl-C.
+  Group* group = nullptr;  ///< If set, the call returns at once and starts when the group ends.
+  Received* received = nullptr;  ///< Set by recv before the call ends; must be valid until then.
+  /// If not null, a blocking call calls it in its own thread before it sleeps, and ten times a
+  /// second while it sleeps; if it returns true, the communicator is aborted. It is for what a
+  /// language does between two steps, such as handling Ctrl-C.
   bool (*interrupted)() = nullptr;
 };
 
-/// What one algorithm would take for a call; see Communicator::prices.
+/// The predicted time of a call with one algorithm; see Communicator::prices.
 struct AlgorithmPrice {
   std::string algorithm;
-  std::size_t message_bytes = 0;       ///< The largest message that it would be given.
-  std::optional<double> predicted_us;  ///< None: so many ranks are not priced.
-  bool chosen = false;                 ///< By a call that names none.
+  std::size_t message_bytes = 0;       ///< The largest message that the call would use.
+  std::optional<double> predicted_us;  ///< Microseconds; empty if so many ranks are not priced.
+  bool chosen = false;                 ///< Whether a call that names no algorithm uses this one.
 };
 
-/// Where the time of creating a communicator went.
+/// One phase of creating a communicator, and how long it took.
 struct StartupPhase {
   std::string name;
   std::chrono::nanoseconds duration;
 };
 
-/// For Communicator::split: in none of the new communicators.
+/// Passed to Communicator::split by a rank that belongs to none of the new communicators.
 inline constexpr int kNoColor = -1;
 
 }  // namespace tutti

@@ -1,4 +1,4 @@
-/* tutti: calls that are planned once and started many times, as MPI's persistent operations are. */
+/* tutti: persistent calls, which are planned once and started many times, as in MPI. */
 #pragma once
 
 #include <tutti/tutti.h>
@@ -7,23 +7,24 @@
 extern "C" {
 #endif
 
-/* Called as its communicator is, and freed before that. It meets any call of its kind on the other
-   ranks, persistent or not. */
+/* A persistent call. The thread rules of its communicator apply to it, and it must be freed before
+   the communicator is destroyed. On the other ranks the matching call may be persistent or not. */
 typedef struct tuttiPersistent* tuttiPersistent_t;
 
-/* As the call that it was made of: tuttiPersistentRun blocks, tuttiPersistentStart returns a work
-   at once, and may be called again before the last start is done. */
+/* tuttiPersistentRun blocks until the call has ended. tuttiPersistentStart returns a work at once;
+   it may be called again before the previous start has ended. */
 TUTTI_API tuttiResult_t tuttiPersistentRun(tuttiPersistent_t persistent);
 TUTTI_API tuttiResult_t tuttiPersistentStart(tuttiPersistent_t persistent, tuttiWork_t* work);
-/* Returns at once: it is run when the group ends, whose options name none. It may be added again,
-   and be freed, before that. */
+/* Adds one run of the call to a group: it returns at once, and the call runs when the group ends.
+   The call may be added again, or freed, before that. */
 TUTTI_API tuttiResult_t tuttiPersistentAddTo(tuttiPersistent_t persistent, tuttiGroup_t group);
-/* What has been started goes on. */
+/* Frees the handle. A call that has been started goes on. */
 TUTTI_API tuttiResult_t tuttiPersistentFree(tuttiPersistent_t persistent);
 
-/* Each takes what the call takes, is checked and planned now (`usage`), and sends nothing. Buffers,
-   and what `options->received` points to, are used by every run; all else is read now. Their
-   options name no group: see tuttiPersistentAddTo. */
+/* Each of the following functions takes the arguments of the call that it is named after, checks
+   and plans the call, and sends nothing. A wrong argument is tuttiErrorUsage. Every run uses the
+   buffers and what `options->received` points to; all other arguments are read now. The options
+   must name no group; tuttiPersistentAddTo puts a run into one. */
 
 TUTTI_API tuttiResult_t tuttiAllReduceInit(const void* send, void* recv, size_t count,
                                            tuttiDataType_t dtype, tuttiOp_t op, tuttiComm_t comm,

@@ -1,4 +1,4 @@
-/* tutti: reductions and element types of the program's own, as MPI_Op_create makes them. */
+/* tutti: reductions and element types of the program's own, comparable to MPI_Op_create. */
 #pragma once
 
 #include <tutti/persistent.h>
@@ -8,26 +8,29 @@
 extern "C" {
 #endif
 
-/* Any thread may use it. Calls use it until they are done, persistent ones until they are freed. */
+/* A reduction of the program. Any thread may use it. It must exist until the calls that use it have
+   ended, and until the persistent calls that use it have been freed. */
 typedef struct tuttiReduction* tuttiReduction_t;
 
-/* inout[i] = in[i] op inout[i] for i < count, `in` being what stands to the left. Called with a few
-   KiB at a time, neither aligned to more than 16 bytes nor overlapping; by any thread that advances
-   the call, several at a time where several calls run. It must not call tutti. Anything but
-   tuttiSuccess is `usage` here and on the peers, and ends the communicator. */
+/* Computes inout[i] = in[i] op inout[i] for i < count; `in` is the left operand. The library calls
+   it with a few KiB at a time. `in` and `inout` do not overlap and are aligned to at most 16 bytes.
+   Any thread that advances a call may call it, and several threads do so at once if several calls
+   are under way. It must not call tutti. A result other than tuttiSuccess is tuttiErrorUsage on
+   this rank and its peers, and ends the communicator. */
 typedef tuttiResult_t (*tuttiReduceFunction_t)(const void* in, void* inout, size_t count,
                                                void* context);
 
-/* On elements of 1 to 4096 bytes, which may be copied as bytes. It must be associative, and
-   commutative unless the call asks for an algorithm that folds in the order of ranks: "one_shot" or
-   "all_pairs". Ranks compare `name`, which is copied, and `element_bytes`. */
+/* Makes a reduction of elements of 1 to 4096 bytes that may be copied bytewise. The function must
+   be associative; it must also be commutative unless the call asks for an algorithm that reduces in
+   the order of ranks, "one_shot" or "all_pairs". `name` is copied. Ranks compare `name` and
+   `element_bytes`. */
 TUTTI_API tuttiResult_t tuttiReductionCreate(tuttiReduction_t* reduction, const char* name,
                                              size_t element_bytes, tuttiReduceFunction_t function,
                                              void* context);
 TUTTI_API tuttiResult_t tuttiReductionFree(tuttiReduction_t reduction);
 
-/* As the calls without With, in all their forms, with the reduction and its elements in place of
-   `dtype` and `op`. */
+/* The following functions are the calls of the same names without "With", in all their forms, with
+   a reduction and its elements instead of `dtype` and `op`. */
 
 TUTTI_API tuttiResult_t tuttiAllReduceWith(const void* send, void* recv, size_t count,
                                            tuttiReduction_t reduction, tuttiComm_t comm,

@@ -1,6 +1,6 @@
-/* tutti: algorithms of the program's own. An algorithm does not send anything: it writes each
-   rank's schedule, which tutti proves and then runs as its own. What schedules mean is said in
-   tutti/schedule.hpp, and docs/embedding.md has a whole algorithm in C. */
+/* tutti: algorithms of the program's own. An algorithm sends nothing itself: it writes each rank's
+   schedule, which tutti verifies and then runs like its own. tutti/schedule.hpp defines what a
+   schedule means, and docs/embedding.md has a complete algorithm in C. */
 #pragma once
 
 #include <tutti/tutti.h>
@@ -21,24 +21,25 @@ typedef enum tuttiCollective_t TUTTI_ENUM {
   tuttiCollectiveAllToAll = 8
 } tuttiCollective_t;
 
-/* What an algorithm is asked for: one rank's schedule. Grows at its end; `size` says how far this
-   one goes. */
+/* What an algorithm is asked for: one rank's schedule. The struct may grow at its end; `size` is
+   the size of this one. */
 typedef struct tuttiPlanRequest_t {
   size_t size;
   tuttiCollective_t what;
   int rank;
   int ranks;
-  int root;          /* 0 where the collective has none */
-  const int* groups; /* by rank: the number of its group, a host's for example; null: not known */
+  int root;          /* 0 if the collective has no root */
+  const int* groups; /* number of each rank's group, its host for example; null if not known */
 } tuttiPlanRequest_t;
 
-/* A schedule in the making. Valid while its planner runs, in that thread. */
+/* A schedule that is being written. It is valid only while its planner runs, in that thread. */
 typedef struct tuttiPlan* tuttiPlan_t;
 
-/* For any other collective than those it is for, return tuttiErrorUnavailable. A function of the
-   request alone: each rank asks it for all ranks' schedules. It may be called by any thread that
-   calls a communicator that knows it. What a function below was given wrong is told by the call
-   that needed the plan, whatever the planner returns. */
+/* Writes the schedule that `request` asks for into `plan`. It must depend on the request alone,
+   since each rank asks for the schedules of all ranks. It returns tuttiErrorUnavailable for a
+   collective that it does not implement. Any thread that calls a communicator with this algorithm
+   may call it. If it passes a wrong argument to one of the functions below, the call that needed
+   the plan fails with that error, whatever the planner returns. */
 typedef tuttiResult_t (*tuttiPlanner_t)(const tuttiPlanRequest_t* request, tuttiPlan_t plan,
                                         void* context);
 
@@ -49,57 +50,60 @@ typedef enum tuttiPlace_t TUTTI_ENUM {
   tuttiPlacePeer = 3
 } tuttiPlace_t;
 
-/* One side of a step: chunks of a buffer from number `index` on, or one message from or to rank
-   `index`. Does not grow. */
+/* One side of a step: the chunks of a buffer from number `index` on, or one message from or to rank
+   `index`. This struct does not grow. */
 typedef struct tuttiOperand_t {
   tuttiPlace_t place;
   int index;
 } tuttiOperand_t;
 
-#define TUTTI_ANY_CHUNK (-1) /* as kAnyChunk of tutti/schedule.hpp */
-/* The one kind of step: combine what these hold, and hand the result to those. */
+#define TUTTI_ANY_CHUNK (-1) /* the same as kAnyChunk of tutti/schedule.hpp */
+/* A step reads the operands `in`, combines them and hands the result to the operands `out`. */
 typedef struct tuttiStep_t {
   size_t size;
-  const tuttiOperand_t* in; /* one is copied; more are reduced in the order written */
+  const tuttiOperand_t* in; /* one is copied; several are reduced in this order */
   const tuttiOperand_t* out;
-  int inputs;            /* operands of `in` */
-  int outputs;           /* operands of `out` */
-  int chunk;             /* the first of the chunks that are moved */
-  int count;             /* how many: equal for all operands */
-  int completes;         /* not 0: the result is final here */
-  int after_lane;        /* of this rank, a step of which must be done first; negative: none */
-  int after_step;        /* which: a lane's steps count from 0 */
-  int after_pieces_back; /* 0: of the same piece; else of an earlier one */
+  int inputs;            /* number of operands in `in` */
+  int outputs;           /* number of operands in `out` */
+  int chunk;             /* the first chunk that the step moves */
+  int count;             /* number of chunks, the same for all operands */
+  int completes;         /* not 0 if the result is final here */
+  int after_lane;        /* lane of this rank with a step that must be done first; negative: none */
+  int after_step;        /* number of that step; a lane's steps are numbered from 0 */
+  int after_pieces_back; /* 0: that step of the same piece; n: of the piece n earlier */
 } tuttiStep_t;
 #define TUTTI_STEP_INITIALIZER \
   { sizeof(tuttiStep_t), NULL, NULL, 0, 0, 0, 1, 0, -1, 0, 0 }
 
-/* Where it is not called: one chunk, or one for each block of the call, which is what all on blocks
-   must have; no scratch; steps that move one chunk. `widest`: the most chunks that any step of any
-   rank moves, the same on all ranks. */
+/* Sets the number of chunks, the scratch memory in chunks, and the largest number of chunks that
+   any step of any rank moves, which must be the same on all ranks. Without this call the schedule
+   has one chunk, or one for each block of the call if the collective works on blocks (such a
+   schedule must have exactly that many); no scratch memory; and steps that move one chunk. */
 TUTTI_API tuttiResult_t tuttiPlanShape(tuttiPlan_t plan, int chunks, int scratch_chunks,
                                        int widest);
-/* Adds a lane, whose steps are done in order, beside those of other lanes. `receives_on` and
-   `sends_on` are channel numbers: a channel's end belongs to one lane. *lane counts from 0. */
+/* Adds a lane. The steps of a lane run in order, beside those of other lanes. `receives_on` and
+   `sends_on` are channel numbers; each end of a channel belongs to one lane. *lane is set to the
+   number of the lane; the first is 0. */
 TUTTI_API tuttiResult_t tuttiPlanLane(tuttiPlan_t plan, int receives_on, int sends_on, int* lane);
-/* Adds a step to a lane. What it points to is copied. */
+/* Adds a step to a lane. Everything that `step` points to is copied. */
 TUTTI_API tuttiResult_t tuttiPlanStep(tuttiPlan_t plan, int lane, const tuttiStep_t* step);
 
 typedef struct tuttiAlgorithm_t {
   size_t size;
-  const char* name; /* by which tuttiOptions_t::algorithm asks for it; copied */
+  const char* name; /* tuttiOptions_t::algorithm asks for this name; copied */
   tuttiPlanner_t plan;
-  void* context; /* handed to the planner */
-  /* Called once, when no communicator knows it any more: those that are split off inherit it. Not
-     where it was not added. May be null. */
+  void* context; /* passed to the planner */
+  /* Called once, after the last communicator with this algorithm has gone; communicators that are
+     split off inherit algorithms. Not called if adding the algorithm failed. May be null. */
   void (*release)(void* context);
 } tuttiAlgorithm_t;
 #define TUTTI_ALGORITHM_INITIALIZER \
   { sizeof(tuttiAlgorithm_t), NULL, NULL, NULL, NULL }
 
-/* Every rank adds the same. Proved at its first use for a collective and root: a wrong one is
-   `usage` on every rank, with a counter-example, and nothing has been sent; ranks that plan
-   differently get a mismatch. */
+/* Adds an algorithm to the communicator. Every rank adds the same. It is verified when it is
+   first used for a collective and root: if it is wrong, the call is tuttiErrorUsage on every
+   rank, with a counter-example, and nothing has been sent. Ranks that plan differently get
+   tuttiErrorMismatch. */
 TUTTI_API tuttiResult_t tuttiCommAddAlgorithm(tuttiComm_t comm, const tuttiAlgorithm_t* algorithm);
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
-// tutti: a collective as data, and how to write one. An algorithm is a pure function that returns
-// each rank's Schedule; the engine, the verifier and the printer read it.
+// tutti: schedules, which describe a collective as data, and how to write them. An algorithm is a
+// pure function that returns each rank's Schedule. Engine, verifier and printer read it.
 //
 //     // all_reduce by way of rank 0, which adds everyone's input in the order of ranks
 //     tutti::Schedule star(const tutti::PlanRequest& request) {
@@ -15,7 +15,7 @@
 //     }
 //     comm.add_algorithm("star", star);  // proved at its first use
 //
-// examples/own_algorithm is the whole of it.
+// examples/own_algorithm has the complete program.
 #pragma once
 
 #include <compare>
@@ -28,17 +28,17 @@
 
 namespace tutti {
 
-/// Where an operand lives: a buffer of the call, the communicator's scratch memory, or a peer's
-/// message.
+/// Where an operand is: in a buffer of the call, in the communicator's scratch memory, or in a
+/// message from or to a peer.
 enum class Place : std::uint8_t { input, output, scratch, peer };
 
 /// One side of a step: chunks [index, index + Step::count) of a buffer, or one message from or to
 /// rank `index`.
 ///
-/// Blocks layout: chunk c is block c of the call. A buffer that holds only one block (all_gather's
-/// and gather's input, reduce_scatter's and scatter's output) holds block `rank` and no other.
-/// all_to_all: chunk s * ranks + d is what rank s has for rank d; a rank's input holds its row, by
-/// destination, its output its column, by source.
+/// In the blocks layout chunk c is block c of the call. A buffer that holds only one block (the
+/// input of all_gather and gather, the output of reduce_scatter and scatter) holds block `rank` and
+/// no other. In all_to_all, chunk s * ranks + d is the block from rank s to rank d; a rank's input
+/// holds its row, by destination, and its output its column, by source.
 struct Operand {
   Place place = Place::input;
   int index = 0;
@@ -47,9 +47,8 @@ struct Operand {
 };
 
 /// A step of another lane of the same rank that must be done first: step `step` of lane `lane`, of
-/// the same piece
-/// (`pieces_back` 0) or of an earlier one. Pieces before the first need nothing. `lane` < 0: no
-/// such step.
+/// the same piece (`pieces_back` 0) or of an earlier one. For the first pieces, which have no such
+/// earlier piece, it orders nothing. A negative `lane` means no such step.
 struct After {
   int lane = -1;
   int step = 0;
@@ -58,11 +57,11 @@ struct After {
   auto operator<=>(const After&) const = default;
 };
 
-/// As Step::chunk: whichever they are. Of all_to_all, between scratch and messages alone: there all
-/// blocks are of one length, so that a message may carry blocks of several pairs.
+/// As Step::chunk: the step moves any chunks. Only all_to_all has such steps, between scratch and
+/// messages: there all blocks have one length, so that a message may carry blocks of several pairs.
 inline constexpr int kAnyChunk = -1;
 
-/// The one kind of step: combine what these hold, and hand the result to those.
+/// One step: it combines the operands `in` and hands the result to the operands `out`.
 struct Step {
   std::vector<Operand>
       in;  ///< One is copied; two or more are reduced in the order written, as a left fold.
@@ -70,43 +69,43 @@ struct Step {
       out;        ///< All receive the result. A peer stands at most once in `in` and once in `out`.
   int chunk = 0;  ///< First of the chunks whose lengths this step moves (scratch has no lengths of
                   ///< its own), or kAnyChunk.
-  int count = 1;  ///< Chunks; equal for all operands.
-  bool completes = false;  ///< The result is final here: post-operations (avg's division) apply.
+  int count = 1;  ///< Number of chunks; equal for all operands.
+  bool completes = false;  ///< The result is final here, so post-operations (avg's division) apply.
   After after;             ///< Orders this step after one of another lane.
 
   bool operator==(const Step&) const = default;
 };
 
-/// Steps done in order. Lanes run side by side; a channel's end (peer, channel number, direction)
-/// belongs to one lane.
+/// A sequence of steps. Lanes run side by side; each end of a channel (peer, channel number,
+/// direction) belongs to one lane.
 struct Lane {
-  int receives_on = 0;  ///< Channel number of every peer in `in`.
-  int sends_on = 0;     ///< Channel number of every peer in `out`.
+  int receives_on = 0;  ///< Channel number for every peer in `in`.
+  int sends_on = 0;     ///< Channel number for every peer in `out`.
   std::vector<Step> steps;
 
   bool operator==(const Lane&) const = default;
 };
 
-/// How a buffer is cut. Lengths come from the call, not from the schedule.
+/// How a buffer is divided. The lengths come from the call, not from the schedule.
 enum class Layout : std::uint8_t {
   whole,   ///< The vector is cut into pieces, each piece into `chunks` chunks aligned to 64 B
            ///< (all_reduce, broadcast, reduce).
-  blocks,  ///< Chunks are the call's blocks, one a rank (all_gather, reduce_scatter, gather,
-           ///< scatter) or one a pair of ranks (all_to_all); each is cut into pieces.
+  blocks,  ///< The chunks are the call's blocks, one for each rank (all_gather, reduce_scatter,
+           ///< gather, scatter) or for each pair of ranks (all_to_all); each is cut into pieces.
 };
 
-/// One rank's part of a collective. Every lane walks the pieces in order: all its steps of piece 0,
-/// then of piece 1.
+/// One rank's part of a collective. Every lane does all its steps for piece 0, then for piece 1,
+/// and so on.
 struct Schedule {
   Collective what = Collective::all_reduce;
   Layout layout = Layout::whole;
   int rank = 0;
   int ranks = 1;
-  int root = 0;            ///< 0 where the collective has none.
+  int root = 0;            ///< 0 if the collective has no root.
   int chunks = 1;          ///< Chunks of a piece (whole) or blocks of the call (blocks).
-  int scratch_chunks = 0;  ///< Scratch that the lanes of this rank use, in chunks.
-  int widest = 1;  ///< The most chunks that any step of any rank moves: equal on all ranks, it
-                   ///< decides the cut.
+  int scratch_chunks = 0;  ///< Scratch memory that this rank's lanes use, in chunks.
+  int widest = 1;  ///< The most chunks that any step of any rank moves. It is equal on all ranks,
+                   ///< since it decides how buffers are cut.
   std::vector<Lane> lanes;
 
   bool operator==(const Schedule&) const = default;
@@ -118,24 +117,24 @@ struct PlanRequest {
   int rank = 0;
   int ranks = 1;
   int root = 0;
-  /// By rank: the number of its group, for algorithms that go by groups (ranks of a host, say).
-  /// Empty: nothing is known.
+  /// The number of each rank's group, for algorithms that use groups (the ranks of a host, for
+  /// example). Empty if groups are not known.
   std::vector<int> groups = {};
 };
 
-// --- to write schedules ---
+// --- Writing schedules ---
 //
-// `send`, `receive`, `reduce`, `copy` mean what NCCL's device verbs mean: receive_reduce adds this
-// rank's input to what comes in, copy keeps the result in the output (receive alone does so, too),
-// send hands it to peers. Nothing is checked here that verify() finds, where the counter-example
-// says it better.
+// `send`, `receive`, `reduce` and `copy` mean what NCCL's device primitives mean: receive_reduce
+// adds this rank's input to the message, copy stores the result in the output (so does receive
+// alone), and send hands it to peers. These functions do not check what verify() checks, since its
+// counter-example says it better.
 
 constexpr Operand input(int chunk) { return {Place::input, chunk}; }
 constexpr Operand output(int chunk) { return {Place::output, chunk}; }
 constexpr Operand scratch(int chunk) { return {Place::scratch, chunk}; }
 constexpr Operand peer(int rank) { return {Place::peer, rank}; }
 
-/// `count` consecutive chunks: one message. A plain number is one chunk.
+/// `count` consecutive chunks, which make one message. A plain number stands for one chunk.
 struct Slice {
   int chunk = 0;
   int count = 1;
@@ -146,13 +145,13 @@ struct Slice {
 
 using Peers = std::vector<int>;
 
-/// A step that was written, to be said more about. Valid while its builder is.
+/// A step that has been written and can be modified. Valid as long as its builder is.
 class TUTTI_API StepHandle {
  public:
-  /// The result is final: post-operations apply here.
+  /// Marks the result as final, so that post-operations apply here.
   const StepHandle& completes() const;
-  /// Orders it after `other`, a step of another lane, of the same piece or of an earlier one.
-  /// Throws `usage` for a second order and for a step of another schedule.
+  /// Orders this step after `other`, a step of another lane, of the same piece or of an earlier
+  /// one. Throws `usage` if this step already has an order, and for a step of another schedule.
   const StepHandle& after(const StepHandle& other, int pieces_back = 0) const;
 
  private:
@@ -167,7 +166,7 @@ class TUTTI_API StepHandle {
   int step_;
 };
 
-/// Writes the steps of one lane. Valid while its builder is.
+/// Writes the steps of one lane. Valid as long as its builder is.
 class TUTTI_API Verbs {
  public:
   StepHandle copy(Slice slice) const;
@@ -181,18 +180,18 @@ class TUTTI_API Verbs {
   StepHandle receive_reduce_send(int from, Slice slice, const Peers& to) const;
   StepHandle receive_reduce_copy_send(int from, Slice slice, const Peers& to) const;
 
-  /// Reductions of more than one message, or in another order than "peer, then own input".
+  /// These reduce more than one message, or in another order than "peer, then own input".
   StepHandle reduce_copy(std::vector<Operand> in, Slice slice) const;
   StepHandle reduce_send(std::vector<Operand> in, Slice slice, const Peers& to) const;
   StepHandle reduce_copy_send(std::vector<Operand> in, Slice slice, const Peers& to) const;
 
-  /// The one kind of step, for what no verb says.
+  /// Writes any step, for what the functions above cannot express.
   StepHandle step(std::vector<Operand> in, std::vector<Operand> out, Slice slice) const;
 
   bool empty() const;
   StepHandle first() const;  ///< Throws `usage` for an empty lane, as last() does.
   StepHandle last() const;
-  /// Orders all of this lane's steps, if there are any, after all of `other`'s.
+  /// Orders all steps of this lane, if there are any, after all steps of `other`.
   void starts_after(const Verbs& other) const;
 
  private:
@@ -205,10 +204,10 @@ class TUTTI_API Verbs {
   int lane_;
 };
 
-/// One rank's schedule in the making. Own thread only.
+/// Builds one rank's schedule. One thread uses it.
 class TUTTI_API ScheduleBuilder {
  public:
-  /// `chunks` of a piece; in the blocks layout it is the number of blocks.
+  /// `chunks` is the number of chunks in a piece, or of blocks in the blocks layout.
   ScheduleBuilder(const PlanRequest& request, int chunks);
   ScheduleBuilder(const ScheduleBuilder&) = delete;
   ScheduleBuilder& operator=(const ScheduleBuilder&) = delete;
@@ -218,50 +217,51 @@ class TUTTI_API ScheduleBuilder {
 
   Collective what() const { return schedule_.what; }
 
-  /// Sets scratch memory aside.
+  /// Sets the amount of scratch memory, in chunks.
   void scratch_chunks(int chunks) { schedule_.scratch_chunks = chunks; }
 
-  /// `widest`: the most chunks that any step of any rank moves, not of this rank alone.
+  /// `widest` is the most chunks that any step of any rank moves, not of this rank alone.
   Schedule finish(int widest = 1) &&;
 
  private:
   Schedule schedule_;
 };
 
-/// One operand of every rank, by rank: this rank's own `input` chunk and a message of each other.
-/// Reducing in this order gives the same bits wherever it is done.
+/// One operand for every rank, in the order of ranks: this rank's own `input` chunk and a message
+/// from each other rank. A reduction in this order gives the same bits on whichever rank it runs.
 TUTTI_API std::vector<Operand> in_rank_order(const PlanRequest& request, int chunk);
 
-// --- to prove them ---
+// --- Verifying schedules ---
 
-/// How schedules are run to prove them.
+/// How verify() runs the schedules.
 struct VerifyOptions {
-  int window = 2;      ///< Messages that a channel holds: the least that any transport offers.
-  int pieces = 3;      ///< Consecutive pieces of each operation: scratch and slots are reused.
+  int window = 2;      ///< Messages that a channel holds; every transport offers at least 2.
+  int pieces = 3;      ///< Consecutive pieces of each operation, which reuse scratch and slots.
   int operations = 2;  ///< Consecutive operations without a barrier between them.
   bool in_place = false;
 };
 
-/// What the verifier found. `ok` is a proof (lanes are sequential and channels have one reader and
-/// one writer, so every order of execution ends alike: Kahn 1974); otherwise `why` is a
-/// counter-example that names rank, lane, step and chunk.
+/// What the verifier found. If `ok` is true, the schedules are proved: lanes are sequential and
+/// channels have one reader and one writer, so every order of execution ends alike (Kahn 1974).
+/// Otherwise `why` is a counter-example that names rank, lane, step and chunk.
 struct Verdict {
   bool ok = true;
   std::string why;
 };
 
-/// `schedules[r]` is rank r's. Rejects: malformed schedules, missing or double contributions, races
-/// between lanes that no `after` orders, deadlock, messages whose size or order differs at the two
-/// ends, cuts that differ between ranks, all_reduce results whose bits would differ between ranks,
-/// steps that complete twice or never.
-/// Thread-safe. Takes memory and time in proportion to all steps of all ranks.
+/// Verifies the schedules of all ranks; `schedules[r]` is rank r's. Rejects malformed schedules,
+/// missing or double contributions, races between lanes that no `after` orders, deadlock, messages
+/// whose size or order differs at the two ends, cuts that differ between ranks, all_reduce results
+/// whose bits would differ between ranks, and steps that complete twice or never. Thread-safe.
+/// Takes memory and time in proportion to the number of steps of all ranks.
 TUTTI_API Verdict verify(std::span<const Schedule> schedules, const VerifyOptions& options);
 
-// --- to show them ---
+// --- Printing schedules ---
 //
-// Well-formed or not: who writes an algorithm wants to see what the verifier rejects.
+// Schedules need not be well-formed: the author of an algorithm wants to see what the verifier
+// rejects.
 
-/// A heading, then a line for each lane and each of its steps:
+/// Returns a heading, then a line for each lane and each of its steps:
 ///
 ///     all_reduce, rank 1 of 2: 2 chunks of the whole vector, no scratch, widest step 1
 ///     lane 0, sends on channel 0
@@ -270,13 +270,13 @@ TUTTI_API Verdict verify(std::span<const Schedule> schedules, const VerifyOption
 ///       0  chunk 0: rank 0 + input[0] -> output[0], rank 0; completes
 TUTTI_API std::string to_text(const Schedule& schedule);
 
-/// One object, its fields named as those of Schedule, enumerators by name, `after` null where there
-/// is none; a line for each step.
+/// Returns one JSON object with the fields of Schedule. Enumerators are names, and `after` is null
+/// if there is none. Each step has a line.
 TUTTI_API std::string to_json(const Schedule& schedule);
 
-/// Ranks' schedules as a picture in Graphviz's language: a box for each rank and step, messages
-/// from step to step, `after` dashed. Messages to and from ranks that are not among `schedules` are
-/// left out.
+/// Returns the schedules of several ranks as a graph in Graphviz's language, with a box for each
+/// rank and step, edges for messages, and dashed edges for `after`. Messages to and from ranks that
+/// are not in `schedules` are left out.
 TUTTI_API std::string to_dot(std::span<const Schedule> schedules);
 
 }  // namespace tutti

@@ -1,11 +1,12 @@
-/* tutti: collective communication from C, and from everything that calls C. The C++ library
-   (tutti/tutti.hpp) in the shape of nccl.h; docs/embedding.md says how to embed it. Calls that are
-   started many times are in tutti/persistent.h, reductions of one's own in tutti/reduction.h,
-   algorithms of one's own in tutti/schedule.h.
+/* tutti: collective communication for C, and for every language that can call C. It offers the C++
+   library (tutti/tutti.hpp) in the shape of nccl.h; docs/embedding.md says how to embed it. Three
+   more headers hold calls that are started many times (tutti/persistent.h), reductions of the
+   program's own (tutti/reduction.h) and algorithms of the program's own (tutti/schedule.h).
 
-   The ABI only grows: values, fields and functions are appended, none changes or goes. Structs
-   begin with their size, which their initializers set: one that is shorter than this library's has
-   the defaults for the rest, and one that is longer is refused where what is beyond is not zero. */
+   The ABI only grows: values, fields and functions are appended; none changes or is removed. Each
+   struct that can grow begins with its size, which its initializer sets. The library uses defaults
+   for the fields that a shorter struct lacks, and refuses a longer struct if a byte beyond the
+   fields that it knows is not zero. */
 #pragma once
 
 #include <stddef.h>
@@ -20,17 +21,17 @@
   (TUTTI_VERSION_MAJOR * 10000 + TUTTI_VERSION_MINOR * 100 + TUTTI_VERSION_PATCH)
 
 #ifdef __cplusplus
-#define TUTTI_ENUM : int /* as in C, and so whatever a caller passes has a meaning */
+#define TUTTI_ENUM : int /* C++: int as in C, so that any value that a caller passes is defined */
 extern "C" {
 #else
 #define TUTTI_ENUM
 #endif
 
-/* What every function returns: success, or what the caller can do about it. */
+/* Every function returns one of these: success, or a value that says what the caller can do. */
 typedef enum tuttiResult_t TUTTI_ENUM {
   tuttiSuccess = 0,
-  tuttiErrorUsage = 1,       /* the call is wrong: fix it; nothing has happened */
-  tuttiErrorUnavailable = 2, /* this machine or build cannot do it */
+  tuttiErrorUsage = 1,       /* the call is wrong: correct it; nothing has happened */
+  tuttiErrorUnavailable = 2, /* this machine or this build cannot do it */
   tuttiErrorMismatch = 3,    /* ranks called different things, or are set up differently */
   tuttiErrorPeerLost = 4,    /* a peer's process has ended, or its connection broke */
   tuttiErrorTimeout = 5,     /* the deadline passed */
@@ -72,58 +73,62 @@ typedef enum tuttiOp_t TUTTI_ENUM {
   tuttiLogicalOr = 10
 } tuttiOp_t;
 
-/* What partial sums and products of 16- and 8-bit floats are held in from one rank to the next. */
+/* The format that holds partial sums and products of 16-bit and 8-bit floats between ranks. */
 typedef enum tuttiAccumulate_t TUTTI_ENUM {
-  tuttiAccumulateDefault = 0,     /* the environment's; in a call the communicator's */
-  tuttiAccumulateStep = 1,        /* the type: rounded in each step */
-  tuttiAccumulateF32 = 2,         /* f32: rounded once; messages are 2 or 4 times as long */
-  tuttiAccumulateReproducible = 3 /* integers: no order changes a bit; docs/numerics.md */
+  tuttiAccumulateDefault = 0, /* a call: the communicator's; a configuration: the environment's */
+  tuttiAccumulateStep = 1,    /* the element type: each step rounds */
+  tuttiAccumulateF32 = 2, /* f32: the result is rounded once; messages are 2 or 4 times as long */
+  tuttiAccumulateReproducible = 3 /* integers: the order changes no bit; see docs/numerics.md */
 } tuttiAccumulate_t;
 
 typedef enum tuttiLogLevel_t TUTTI_ENUM {
-  tuttiLogDefault = 0, /* the environment's */
+  tuttiLogDefault = 0, /* the environment's level */
   tuttiLogError = 1,
   tuttiLogWarn = 2,
   tuttiLogInfo = 3,
   tuttiLogDebug = 4
 } tuttiLogLevel_t;
 
-/* A group of ranks. One thread at a time calls a communicator; different ones are independent. */
+/* A communicator: a group of ranks. Only one thread at a time may call it; different communicators
+   are independent of each other. */
 typedef struct tuttiComm* tuttiComm_t;
-/* An asynchronous call. Any thread may use it. Null: one that is done. */
+/* An asynchronous call. Any thread may use it. A null handle stands for a call that has ended
+   well. */
 typedef struct tuttiWork* tuttiWork_t;
-/* Calls that are made together. One thread. */
+/* A group of calls that start together. One thread uses it. */
 typedef struct tuttiGroup* tuttiGroup_t;
 
 /* ---- Versions and errors ---- */
 
-/* The version of the library that runs, as TUTTI_VERSION_CODE. */
+/* Writes the version of the library that runs, in the format of TUTTI_VERSION_CODE. */
 TUTTI_API tuttiResult_t tuttiGetVersion(int* version);
-/* The result's name, for example "peer_lost". */
+/* Returns the result's name, for example "peer_lost". */
 TUTTI_API const char* tuttiGetErrorString(tuttiResult_t result);
-/* What the calling thread's last failed call said: ranks, operation, what was expected and found,
-   what to do. Where none has failed in this thread: the error that ended `comm`, which may be null;
-   else "". Valid until the thread's next failed call. */
+/* Returns the message of the last call that failed in the calling thread: the ranks, the operation,
+   what was expected, what was found and what to do. If no call has failed in this thread, returns
+   the error that ended `comm`, or "" if there is none or `comm` is null. The text is valid until
+   the next failed call of the thread. */
 TUTTI_API const char* tuttiGetLastError(tuttiComm_t comm);
 
 /* ---- Communicators ---- */
 
-/* All zero but the size: what the environment says (docs/configuration.md). Strings are copied. */
+/* Settings of a communicator. A field that is zero leaves the setting to the environment
+   (docs/configuration.md). Strings are copied. */
 typedef struct tuttiConfig_t {
   size_t size;
-  const char* transports; /* comma-separated, in order of preference */
-  const char* algorithm;  /* one algorithm for every call that knows it */
-  int64_t timeout_ms;     /* deadline of an operation that is given none */
+  const char* transports; /* comma-separated names, in order of preference */
+  const char* algorithm;  /* name of one algorithm, for every call that it can serve */
+  int64_t timeout_ms;     /* deadline of each operation whose options give none */
   int64_t startup_timeout_ms;
-  size_t message_bytes;      /* largest message */
-  size_t ring_bytes;         /* of a channel in memory */
-  tuttiLogLevel_t log_level; /* what is at least as grave is logged */
-  /* Gets each line of the log, in any thread, one at a time; must not call tutti. Null: lines go to
-     standard error. */
+  size_t message_bytes;      /* size of the largest message */
+  size_t ring_bytes;         /* size of one channel in memory */
+  tuttiLogLevel_t log_level; /* the least severe level that is logged */
+  /* Receives each line of the log, in any thread, one line at a time. It must not call tutti. If it
+     is null, lines go to standard error. */
   void (*log)(tuttiLogLevel_t level, const char* line, void* context);
   void* log_context;
-  tuttiAccumulate_t accumulate; /* of calls that do not say */
-  int64_t stall_ms;             /* what takes longer is told in the log; below 0: never */
+  tuttiAccumulate_t accumulate; /* for calls whose options give none */
+  int64_t stall_ms; /* an operation that takes longer is logged; negative: no operation is */
 } tuttiConfig_t;
 #define TUTTI_CONFIG_INITIALIZER                                                \
   {                                                                             \
@@ -131,170 +136,189 @@ typedef struct tuttiConfig_t {
         tuttiAccumulateDefault, 0                                               \
   }
 
-/* The program's own key-value store, through which ranks find each other: shared by all of them,
-   alive as long as they are. Keys have up to 1 KiB, values up to 1 MiB, of any bytes. Called by any
-   thread, several at a time. Each function ends within `limit_ms` and returns tuttiErrorTimeout
-   where it could not, tuttiErrorPeerLost where the store is gone. Copied; all but `context` and
-   `release` are needed. */
+/* A key-value store of the program, through which the ranks find each other. All ranks share it,
+   and it must exist as long as they do. A key has up to 1 KiB and a value up to 1 MiB, of any
+   bytes. Any thread calls the functions, several at a time. Each function must end within
+   `limit_ms`: it returns tuttiErrorTimeout if it could not finish in that time, and
+   tuttiErrorPeerLost if the store is gone. The library copies the struct. Only `context` and
+   `release` may be null. */
 typedef struct tuttiStore_t {
   size_t size;
-  void* context; /* handed to each function */
+  void* context; /* passed to each function */
   tuttiResult_t (*set)(void* context, const void* key, size_t key_bytes, const void* value,
                        size_t value_bytes, int64_t limit_ms);
-  /* Waits until the key has a value; *value_bytes is its length, and as much of it as fits into
-     `capacity` bytes is written. Called again with more room where it did not fit. */
+  /* Waits until the key has a value. Sets *value_bytes to the value's length and writes as much of
+     the value as fits into `capacity` bytes. If it does not fit, the library calls again with more
+     room. */
   tuttiResult_t (*get)(void* context, const void* key, size_t key_bytes, void* value,
                        size_t capacity, size_t* value_bytes, int64_t limit_ms);
-  /* Atomic among ranks: adds to the decimal number under the key (0 where there is none). */
+  /* Adds `amount` to the decimal number under the key (0 if there is none) and sets *sum to the
+     result. The addition is atomic among ranks. */
   tuttiResult_t (*add)(void* context, const void* key, size_t key_bytes, int64_t amount,
                        int64_t* sum, int64_t limit_ms);
-  /* Returns when the key has a value. */
+  /* Returns as soon as the key has a value. */
   tuttiResult_t (*wait)(void* context, const void* key, size_t key_bytes, int64_t limit_ms);
-  /* Called once, when no communicator uses it any more. May be null. */
+  /* Called once, after the last communicator has stopped using the store. */
   void (*release)(void* context);
 } tuttiStore_t;
 #define TUTTI_STORE_INITIALIZER \
   { sizeof(tuttiStore_t), NULL, NULL, NULL, NULL, NULL, NULL }
 
-/* Joins the job that RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT … describe (tutti-run sets them).
-   Blocks until all ranks are there or the start-up deadline. `config` may be null. Whatever fails
-   to make a communicator sets it to null. */
+/* Joins the job that the variables RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and so on describe
+   (tutti-run sets them). Blocks until all ranks have joined or the start-up deadline has passed.
+   `config` may be null. Every function that makes a communicator sets it to null if it fails. */
 TUTTI_API tuttiResult_t tuttiCommInitFromEnv(tuttiComm_t* comm, const tuttiConfig_t* config);
-/* Joins `ranks` ranks that share `store`. */
+/* Joins `ranks` ranks that share `store`, as rank `rank`. */
 TUTTI_API tuttiResult_t tuttiCommInitWithStore(tuttiComm_t* comm, const tuttiStore_t* store,
                                                int rank, int ranks, const tuttiConfig_t* config);
-/* comms[0 .. ranks - 1] of one process, by rank: one for each thread. */
+/* Makes communicators for `ranks` ranks within this process, one for each thread: comms[r] is rank
+   r's. */
 TUTTI_API tuttiResult_t tuttiCommInitInProcess(tuttiComm_t* comms, int ranks,
                                                const tuttiConfig_t* config);
-/* Waits for asynchronous calls within their deadlines, says goodbye to peers, frees everything.
-   Null: nothing. `usage` while it has persistent calls that are not freed. */
+/* Waits for asynchronous calls, each until its deadline at most, tells the peers that this rank
+   leaves, and frees everything. A null `comm` is ignored. Returns tuttiErrorUsage if persistent
+   calls of `comm` have not been freed. */
 TUTTI_API tuttiResult_t tuttiCommDestroy(tuttiComm_t comm);
-/* Any thread: all calls on it, under way and later, here and on its peers, are `peer_lost`, with
- * `why`. */
+/* Makes all current and later calls of this communicator fail with tuttiErrorPeerLost and a message
+   that contains `why`, on this rank and on its peers. Any thread may call it. */
 TUTTI_API tuttiResult_t tuttiCommAbort(tuttiComm_t comm, const char* why);
 
 #define TUTTI_NO_COLOR (-1)
-/* Called by all ranks, as a collective is: ranks of the same color (0 or more) get a communicator
-   of their own, ranked by key and then by their rank here; those with TUTTI_NO_COLOR get null. */
+/* Splits the communicator. All ranks call it, as they do a collective. Ranks that pass the same
+   color (0 or more) get a communicator of their own, in which they are ordered by key, then by
+   their rank in `comm`. Ranks that pass TUTTI_NO_COLOR get null. */
 TUTTI_API tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t* part);
-/* A second communicator of the same ranks. */
+/* Makes a second communicator of the same ranks. All ranks call it. */
 TUTTI_API tuttiResult_t tuttiCommDup(tuttiComm_t comm, tuttiComm_t* dup);
-/* Those of ranks[0 .. count - 1], the same list on every rank, in that order; null for others. */
+/* Makes a communicator of ranks[0 .. count - 1], in that order. All ranks of `comm` call it with
+   the same list; those that are not in the list get null. */
 TUTTI_API tuttiResult_t tuttiCommSubgroup(tuttiComm_t comm, const int* ranks, int count,
                                           tuttiComm_t* part);
-/* After a failure: a communicator of the ranks that call this, in their order here. Waits for each
-   not known to have ended, patience_ms at most (0: 10 s). docs/embedding.md says the rest. */
+/* After a failure, makes a communicator of the ranks that call this function, in the order of their
+   ranks in `comm`. Waits up to patience_ms (0 means 10 s) for each rank that is not known to have
+   ended. docs/embedding.md has the details. */
 TUTTI_API tuttiResult_t tuttiCommShrink(tuttiComm_t comm, int64_t patience_ms, tuttiComm_t* rest);
 TUTTI_API tuttiResult_t tuttiCommRank(tuttiComm_t comm, int* rank);
 TUTTI_API tuttiResult_t tuttiCommSize(tuttiComm_t comm, int* ranks);
-/* Memory for messages, status pages and partial results that this rank holds for it. */
+/* Writes how many bytes this rank holds for the communicator's messages, status pages and partial
+   results. */
 TUTTI_API tuttiResult_t tuttiCommMemory(tuttiComm_t comm, size_t* bytes);
-/* Memory of this rank that the others of the same machine read and write where it lies: collectives
-   of `comm` on it copy nothing into messages (tutti/buffer.hpp says the rest). Zeros, on a page.
-   Each rank allocates for itself. */
+/* Allocates zeroed, page-aligned memory of this rank that the other ranks of the same machine read
+   and write directly: collectives of `comm` on it copy nothing into messages (see
+   tutti/buffer.hpp). Each rank allocates independently of the others. */
 TUTTI_API tuttiResult_t tuttiMemAlloc(tuttiComm_t comm, size_t bytes, void** data);
-/* Once the calls that use it are done. What is left ends with `comm`. Null: nothing. */
+/* Frees memory from tuttiMemAlloc, once the calls that use it have ended. Destroying `comm` frees
+   the rest. A null `data` is ignored. */
 TUTTI_API tuttiResult_t tuttiMemFree(tuttiComm_t comm, void* data);
-/* Where the time of its start-up went, phase by phase from index 0 on: *name is null behind the
-   last, else valid as long as `comm` is. */
+/* Writes the name and the duration of phase `index` of the communicator's start-up. The phases are
+   numbered from 0; beyond the last one *name is null. A name is valid as long as `comm` is. */
 TUTTI_API tuttiResult_t tuttiCommStartup(tuttiComm_t comm, int index, const char** name,
                                          int64_t* nanoseconds);
-/* The kind of the error that ended it; tuttiSuccess while it can be used. Any thread. */
+/* Writes the kind of the error that ended the communicator, or tuttiSuccess while it can be used.
+   Any thread may call it. */
 TUTTI_API tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t* failure);
 
 /* ---- Operations ----
-   Counts are elements. `send` and `recv` may be the same buffer where "in place" says so; any other
-   overlap is `usage`. All ranks make the same calls in the same order. `options` may be null.
+   All ranks make the same calls in the same order. Counts are numbers of elements. `send` and
+   `recv` may be the same memory as each function's "in place" says; every other overlap is
+   tuttiErrorUsage. `options` may be null.
 
-   `work` null: the call blocks. Else it returns at once, *work is the call, to be freed with
-   tuttiWorkFree, and the buffers belong to it until it is done.
+   If `work` is null, the call blocks. Otherwise it returns at once and sets *work to the call,
+   which tuttiWorkFree frees; the buffers belong to the call until it has ended.
 
-   Results: `usage`: nothing has happened, correct the call and go on. Any other: the communicator
-   has failed, every later call returns the same; destroy it. */
+   If the result is tuttiErrorUsage, nothing has happened: correct the call and go on. After any
+   other error the communicator has failed, and every later call returns the same error: destroy
+   it. */
 
-/* What tuttiRecv got. Does not grow. */
+/* The message that tuttiRecv received. This struct does not grow. */
 typedef struct tuttiReceived_t {
   int source;
   int tag;
-  size_t count; /* elements; at most those that were asked for */
+  size_t count; /* number of elements, at most the number asked for */
 } tuttiReceived_t;
 
 typedef struct tuttiOptions_t {
   size_t size;
-  int64_t timeout_ms;        /* deadline, from when the call begins; 0: the configuration's */
-  const char* algorithm;     /* by name, the same on every rank; null: chosen */
-  tuttiGroup_t group;        /* the call is made when the group ends; it returns at once */
-  tuttiReceived_t* received; /* tuttiRecv: written before it has ended, and valid until then */
-  const void* premultiplier; /* tuttiPremulSum: one element of `dtype` by which this rank's input is
-                                multiplied, read before the call returns; may differ among ranks */
+  int64_t timeout_ms;    /* deadline, counted from the start of the call; 0: the configuration's */
+  const char* algorithm; /* its name, the same on every rank; null: the library chooses */
+  tuttiGroup_t group;    /* if not null, the call only returns, and starts when the group ends */
+  tuttiReceived_t* received; /* set by tuttiRecv before the call ends; must be valid until then */
+  const void* premultiplier; /* for tuttiPremulSum: one element of `dtype`, which multiplies this
+                                rank's input; read before the call returns; ranks may differ */
   tuttiAccumulate_t accumulate; /* the same on every rank */
 } tuttiOptions_t;
 #define TUTTI_OPTIONS_INITIALIZER \
   { sizeof(tuttiOptions_t), 0, NULL, NULL, NULL, NULL, tuttiAccumulateDefault }
 
-/* recv[i] = op over all ranks of send[i]; the same bits on every rank. In place: send == recv. */
+/* Sets recv[i] to the reduction of send[i] over all ranks, with the same bits on every rank. In
+   place: send == recv. */
 TUTTI_API tuttiResult_t tuttiAllReduce(const void* send, void* recv, size_t count,
                                        tuttiDataType_t dtype, tuttiOp_t op, tuttiComm_t comm,
                                        const tuttiOptions_t* options, tuttiWork_t* work);
-/* As tuttiAllReduce, on `root` alone; elsewhere `recv` is not used and may be null. */
+/* Does what tuttiAllReduce does on rank `root` only; other ranks do not use `recv`, which may be
+   null. */
 TUTTI_API tuttiResult_t tuttiReduce(const void* send, void* recv, size_t count,
                                     tuttiDataType_t dtype, tuttiOp_t op, int root, tuttiComm_t comm,
                                     const tuttiOptions_t* options, tuttiWork_t* work);
-/* `buffer` of `root`, everywhere. */
+/* Copies `buffer` of rank `root` to `buffer` of every other rank. */
 TUTTI_API tuttiResult_t tuttiBroadcast(void* buffer, size_t count, tuttiDataType_t dtype, int root,
                                        tuttiComm_t comm, const tuttiOptions_t* options,
                                        tuttiWork_t* work);
-/* recv = `count` elements of each rank, by rank. In place: send == recv + rank * count. */
+/* Gathers `count` elements of each rank in `recv`, in the order of ranks. In place: send == recv +
+   rank * count. */
 TUTTI_API tuttiResult_t tuttiAllGather(const void* send, void* recv, size_t count,
                                        tuttiDataType_t dtype, tuttiComm_t comm,
                                        const tuttiOptions_t* options, tuttiWork_t* work);
-/* recv = block `rank`, of `count` elements, of the reduction. In place: recv == send + rank *
-   count. */
+/* Reduces `send` as tuttiAllReduce does and stores block `rank` of the result, which has `count`
+   elements, in `recv`. In place: recv == send + rank * count. */
 TUTTI_API tuttiResult_t tuttiReduceScatter(const void* send, void* recv, size_t count,
                                            tuttiDataType_t dtype, tuttiOp_t op, tuttiComm_t comm,
                                            const tuttiOptions_t* options, tuttiWork_t* work);
-/* As tuttiAllGather, on `root` alone; elsewhere `recv` is not used and may be null. */
+/* Does what tuttiAllGather does on rank `root` only; other ranks do not use `recv`, which may be
+   null. */
 TUTTI_API tuttiResult_t tuttiGather(const void* send, void* recv, size_t count,
                                     tuttiDataType_t dtype, int root, tuttiComm_t comm,
                                     const tuttiOptions_t* options, tuttiWork_t* work);
-/* recv = block `rank`, of `count` elements, of `root`'s `send`; elsewhere `send` is not used and
-   may be null. In place, on `root`: recv == send + rank * count. */
+/* Stores block `rank`, of `count` elements, of `send` of rank `root` in `recv`; ranks other than
+   `root` do not use `send`, which may be null. In place, on `root`: recv == send + rank * count. */
 TUTTI_API tuttiResult_t tuttiScatter(const void* send, void* recv, size_t count,
                                      tuttiDataType_t dtype, int root, tuttiComm_t comm,
                                      const tuttiOptions_t* options, tuttiWork_t* work);
-/* Block r of recv = block `rank` of rank r's send, of `count` elements. In place: send == recv. */
+/* Stores block `rank` of `send` of each rank r as block r of `recv`. A block has `count` elements.
+   In place: send == recv. */
 TUTTI_API tuttiResult_t tuttiAllToAll(const void* send, void* recv, size_t count,
                                       tuttiDataType_t dtype, tuttiComm_t comm,
                                       const tuttiOptions_t* options, tuttiWork_t* work);
 
-/* With blocks of different lengths. Counts and displacements have an entry for each rank, in
-   elements, and are read before the call returns; displacements may be null: the blocks lie one
-   behind the other. Blocks that are written must not overlap. */
+/* The following calls work on blocks of different lengths. Counts and displacements have one entry
+   for each rank, in elements, and are read before the call returns. If displacements are null, the
+   blocks lie one after the other. Blocks that are written must not overlap. */
 
-/* counts[r] elements of rank r to recv + displs[r]; the same counts on every rank. In place: send
-   == recv + displs[rank]. */
+/* Gathers counts[r] elements of each rank r at recv + displs[r]. The counts are the same on every
+   rank. In place: send == recv + displs[rank]. */
 TUTTI_API tuttiResult_t tuttiAllGatherV(const void* send, void* recv, const size_t* counts,
                                         const size_t* displs, tuttiDataType_t dtype,
                                         tuttiComm_t comm, const tuttiOptions_t* options,
                                         tuttiWork_t* work);
-/* counts[r] elements at send + displs[r] to rank r, reduced; the same counts on every rank. */
+/* Reduces, and gives rank r the counts[r] elements at send + displs[r]. The counts are the same on
+   every rank. In place: recv == send + displs[rank]. */
 TUTTI_API tuttiResult_t tuttiReduceScatterV(const void* send, void* recv, const size_t* counts,
                                             const size_t* displs, tuttiDataType_t dtype,
                                             tuttiOp_t op, tuttiComm_t comm,
                                             const tuttiOptions_t* options, tuttiWork_t* work);
-/* `send_count` elements of this rank; on `root`, counts[r] of rank r to recv + displs[r]. Elsewhere
-   recv, counts and displs are not used. */
+/* Gathers `send_count` elements of this rank; `root` stores counts[r] elements of rank r at recv +
+   displs[r]. Other ranks do not use recv, counts and displs. */
 TUTTI_API tuttiResult_t tuttiGatherV(const void* send, size_t send_count, void* recv,
                                      const size_t* counts, const size_t* displs,
                                      tuttiDataType_t dtype, int root, tuttiComm_t comm,
                                      const tuttiOptions_t* options, tuttiWork_t* work);
-/* `recv_count` elements to this rank; on `root`, counts[r] at send + displs[r] to rank r. Elsewhere
-   send, counts and displs are not used. */
+/* Stores `recv_count` elements in `recv` of this rank; `root` has counts[r] elements for rank r at
+   send + displs[r]. Other ranks do not use send, counts and displs. */
 TUTTI_API tuttiResult_t tuttiScatterV(const void* send, const size_t* counts, const size_t* displs,
                                       void* recv, size_t recv_count, tuttiDataType_t dtype,
                                       int root, tuttiComm_t comm, const tuttiOptions_t* options,
                                       tuttiWork_t* work);
-/* send_counts[r] elements to rank r, recv_counts[r] of it. */
+/* Sends send_counts[r] elements to each rank r and receives recv_counts[r] elements from it. */
 TUTTI_API tuttiResult_t tuttiAllToAllV(const void* send, const size_t* send_counts,
                                        const size_t* send_displs, void* recv,
                                        const size_t* recv_counts, const size_t* recv_displs,
@@ -308,41 +332,42 @@ TUTTI_API tuttiResult_t tuttiBarrier(tuttiComm_t comm, const tuttiOptions_t* opt
 
 #define TUTTI_ANY_SOURCE (-1)
 #define TUTTI_ANY_TAG (-1)
-/* To rank `peer`, which receives with the same type and a tag that matches (0 to INT_MAX). Ends
-   when `buffer` may be written again: at once for a short message while few are unreceived, else
-   when the receiver has come for it. Messages of one rank to another are matched in the order of
-   sending. */
+/* Sends to rank `peer`, which receives with the same type and a matching tag (0 to INT_MAX). The
+   call ends when `buffer` may be written again: at once for a short message, as long as few of them
+   are unreceived; otherwise when a receive has taken the message. Messages from one rank to another
+   are matched in the order in which they were sent. */
 TUTTI_API tuttiResult_t tuttiSend(const void* buffer, size_t count, tuttiDataType_t dtype, int peer,
                                   int tag, tuttiComm_t comm, const tuttiOptions_t* options,
                                   tuttiWork_t* work);
-/* At most `count` elements from `peer` or TUTTI_ANY_SOURCE, with `tag` or TUTTI_ANY_TAG. A longer
-   message, or one of another type, is a mismatch. */
+/* Receives at most `count` elements from rank `peer` or TUTTI_ANY_SOURCE, with `tag` or
+   TUTTI_ANY_TAG. A longer message, or one of another type, is tuttiErrorMismatch. */
 TUTTI_API tuttiResult_t tuttiRecv(void* buffer, size_t count, tuttiDataType_t dtype, int peer,
                                   int tag, tuttiComm_t comm, const tuttiOptions_t* options,
                                   tuttiWork_t* work);
-/* A call whose options name the group is checked and returns at once (its work is null); the end
-   starts them all, on whatever communicators. Those that cross never wait for each other's turn;
-   collectives keep their order. May be used again after its end; freeing it drops what was not
-   started. */
+/* A call whose options name a group is checked and returns at once, with a null work. tuttiGroupEnd
+   starts all calls of the group, on whatever communicators; it blocks if `work` is null. Sends and
+   receives of a group that cross never wait for each other; collectives keep their order. A group
+   may be used again after its end. Freeing it drops the calls that were not started. */
 TUTTI_API tuttiResult_t tuttiGroupCreate(tuttiGroup_t* group);
 TUTTI_API tuttiResult_t tuttiGroupEnd(tuttiGroup_t group, tuttiWork_t* work);
 TUTTI_API tuttiResult_t tuttiGroupFree(tuttiGroup_t group);
 
 /* ---- Asynchronous calls ---- */
 
-/* Helps to advance the call until it is done; returns how it ended. */
+/* Helps to advance the call until it has ended; returns its result. */
 TUTTI_API tuttiResult_t tuttiWorkWait(tuttiWork_t work);
-/* For at most `limit_ms`: then tuttiErrorTimeout, which ends only the waiting, and *done is 0. */
+/* Does the same for at most `limit_ms`. After that it returns tuttiErrorTimeout and sets *done to
+   0; only the waiting ends, and the call goes on. */
 TUTTI_API tuttiResult_t tuttiWorkWaitFor(tuttiWork_t work, int64_t limit_ms, int* done);
-/* Never blocks. *done: whether it has ended; where it has, returns how. */
+/* Sets *done to whether the call has ended, and if it has, returns its result. Never blocks. */
 TUTTI_API tuttiResult_t tuttiWorkTest(tuttiWork_t work, int* done);
-/* Calls `callback` once, when the call has ended and just before it is done, in the thread that
-   ends it; at once where it has. `message`: what the error said, valid during the callback; ""
-   where it ended well. A callback may start asynchronous calls; to wait in it is `usage`. Keep it
-   short. */
+/* Calls `callback` once, when the call has ended and just before it counts as done, in the thread
+   that ends it; or at once if the call is already done. `message` is the error's text, or "" if the
+   call ended well; it is valid during the callback. A callback may start asynchronous calls;
+   waiting in it is tuttiErrorUsage. It should be short. */
 typedef void (*tuttiCallback_t)(tuttiResult_t result, const char* message, void* context);
 TUTTI_API tuttiResult_t tuttiWorkThen(tuttiWork_t work, tuttiCallback_t callback, void* context);
-/* Frees the handle, and cancels nothing: what is under way goes on. */
+/* Frees the handle. It cancels nothing: a call that is under way goes on. */
 TUTTI_API tuttiResult_t tuttiWorkFree(tuttiWork_t work);
 
 #ifdef __cplusplus

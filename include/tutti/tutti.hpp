@@ -1,7 +1,8 @@
-// tutti: collective communication for C++20. Start here.
+// tutti: collective communication for C++20. This header includes the others that most programs
+// need.
 //
-// communicator.hpp has the calls; options.hpp and work.hpp what they take and give; schedule.hpp is
-// for algorithms of your own, ddp.hpp for training, tutti.h for C.
+// communicator.hpp declares the operations, options.hpp and work.hpp what they take and return.
+// schedule.hpp is for algorithms of the program's own, ddp.hpp for training, tutti.h for C.
 #pragma once
 
 #include <string_view>
@@ -19,7 +20,7 @@
 
 namespace tutti {
 
-/// tutti's version, "major.minor.patch".
+/// Returns tutti's version, "major.minor.patch".
 TUTTI_API std::string_view version() noexcept;
 
 }  // namespace tutti

@@ -1,4 +1,4 @@
-// tutti: element types, reductions and collectives by name.
+// tutti: element types, reductions and collectives.
 #pragma once
 
 #include <complex>
@@ -12,7 +12,7 @@
 
 namespace tutti {
 
-/// Element types. Append only: values are part of the ABI and of the wire.
+/// Element types. Append only: values are part of the ABI and of the wire format.
 enum class DataType : std::uint8_t {
   int8,
   uint8,
@@ -34,8 +34,8 @@ enum class DataType : std::uint8_t {
 };
 inline constexpr int kDataTypes = 17;
 
-/// Reductions. Append only: values are part of the ABI and of the wire. docs/numerics.md says how
-/// each one rounds, wraps and treats NaN.
+/// Reductions. Append only: values are part of the ABI and of the wire format. docs/numerics.md
+/// says how each one rounds, wraps and treats NaN.
 enum class Op : std::uint8_t {
   sum,
   prod,
@@ -51,7 +51,7 @@ enum class Op : std::uint8_t {
 };
 inline constexpr int kOps = 11;
 
-/// Collectives. Append only: values are part of the wire.
+/// Collectives. Append only: values are part of the wire format.
 enum class Collective : std::uint8_t {
   all_reduce,
   broadcast,
@@ -69,10 +69,10 @@ TUTTI_API std::string_view to_string(DataType type) noexcept;
 TUTTI_API std::string_view to_string(Op op) noexcept;
 TUTTI_API std::string_view to_string(Collective what) noexcept;
 
-/// Bytes of one element.
+/// Returns the size of one element in bytes.
 TUTTI_API std::size_t size_of(DataType type) noexcept;
 
-// Floats that C++20 has no type for, as stored in buffers. For the typed calls of Communicator.
+// Storage types of floats that C++20 has no type for, for the typed calls of Communicator.
 
 /// IEEE 754 binary16.
 struct float16 {
@@ -82,20 +82,21 @@ struct float16 {
 struct bfloat16 {
   std::uint16_t bits;
 };
-/// OCP E4M3 ("fn"): no infinity, NaN is 0x7F and 0xFF, the greatest 448.
+/// OCP E4M3 ("fn"): it has no infinity; NaN is 0x7F and 0xFF, the largest value 448.
 struct float8_e4m3 {
   std::uint8_t bits;
 };
-/// OCP E5M2: infinity is 0x7C, the greatest 57344.
+/// OCP E5M2: infinity is 0x7C, the largest finite value 57344.
 struct float8_e5m2 {
   std::uint8_t bits;
 };
 
-/// What a typed call reads: any contiguous range of T, const or not. T is known by what it writes.
+/// The input of a typed call: any contiguous range of T, const or not. T is deduced from the
+/// output.
 template <typename T>
 using InputSpan = std::type_identity_t<std::span<const T>>;
 
-/// The DataType of a C++ element type; a type without one does not compile.
+/// Returns the DataType of a C++ element type; a type without one does not compile.
 template <typename T>
 constexpr DataType data_type_of() {
   using U = std::remove_cv_t<T>;

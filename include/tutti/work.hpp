@@ -1,4 +1,4 @@
-// tutti: calls that are under way, calls that are started many times, calls made together.
+// tutti: handles of asynchronous calls, persistent calls, and groups of calls.
 #pragma once
 
 #include <chrono>
@@ -14,34 +14,36 @@ class CommunicatorImpl;
 class Group;
 class Operation;
 
-/// An asynchronous call. Copyable handle; dropping it cancels nothing. Buffers belong to the call
-/// until done() or until the communicator is destroyed. Thread-safe. Costs no allocation once a
-/// communicator has had as many under way at a time.
+/// An asynchronous call. A copyable handle; dropping it cancels nothing. The call's buffers belong
+/// to the call until done() is true or the communicator is destroyed. Thread-safe. It takes no
+/// allocation once the communicator has had as many calls under way at the same time before.
 class TUTTI_API Work {
  public:
-  /// Gets the call's error, or null where it ended well.
+  /// Receives the call's error, or null if the call ended well.
   using Callback = std::function<void(const Error*)>;
 
-  Work() noexcept = default;  ///< Done already.
+  Work() noexcept = default;  ///< A call that is done.
   Work(const Work& other) noexcept;
   Work(Work&& other) noexcept;
   Work& operator=(Work other) noexcept;
   ~Work();
 
-  /// Helps to advance the call until it is done; throws its error.
+  /// Helps to advance the call until it is done. Throws its error.
   void wait();
-  /// As wait(), for at most `limit`: then throws `timeout`, which ends only the waiting.
+  /// Does the same for at most `limit`, then throws `timeout`; that ends only the waiting, not the
+  /// call.
   void wait(std::chrono::milliseconds limit);
-  /// Whether it has ended, well or not. Never blocks.
+  /// Whether the call has ended, well or not. Never blocks.
   bool done() const noexcept;
 
-  /// Calls `callback` once when the call has ended, just before done() turns true: in the thread
-  /// that ends it (tutti's background thread, a waiter, or a later call), or at once in this one
-  /// where it is done already. Several are called in the order in which they were given. A callback
-  /// may start asynchronous calls, where no other thread is calling that communicator; a blocking
-  /// call or wait() on its own communicator is `usage`, since it would wait for itself. A
-  /// communicator that it destroys goes a little later, in a thread of its own. What it throws is
-  /// logged and ignored. It holds up everything behind it: keep it short.
+  /// Calls `callback` once when the call has ended, just before done() becomes true, in the thread
+  /// that ends it (tutti's background thread, a thread that waits, or one that makes a later call).
+  /// If the call is already done, calls it at once in this thread. Several callbacks are called in
+  /// the order in which they were given. A callback may start asynchronous calls if no other thread
+  /// is calling that communicator; a blocking call or wait() on its own communicator is `usage`,
+  /// since it would wait for itself. If it destroys the communicator, the communicator is freed a
+  /// little later, in a thread of its own. Exceptions that it throws are logged and ignored. A
+  /// callback delays all calls behind it, so it should be short.
   void then(Callback callback);
 
  private:
@@ -51,21 +53,23 @@ class TUTTI_API Work {
   Operation* operation_ = nullptr;
 };
 
-/// A call that is planned once and started many times: no planning, no lock and no allocation
-/// between run() and the engine. Made by the communicator, which outlives it; called as that is, by
-/// one thread at a time and in the same order on every rank (persistent or not makes no difference
-/// to the other ranks).
+/// A persistent call: it is planned once and started many times, and there is no planning, no lock
+/// and no allocation between run() and the engine. The communicator makes it and must outlive it.
+/// One thread at a time uses it, in the same order on every rank as all calls of the communicator.
+/// The other ranks' matching calls may be persistent or not.
 class TUTTI_API Persistent {
  public:
   Persistent(Persistent&&) noexcept;
   Persistent& operator=(Persistent&&) noexcept;
   ~Persistent();
 
-  /// As the blocking call. What a recv got is told by CallOptions::received, which outlives this.
+  /// Runs the call and blocks until it has ended. CallOptions::received, which must outlive this
+  /// object, says what a recv received.
   void run();
-  /// As the asynchronous call. It may be started again before the last start is done.
+  /// Starts the call and returns at once. It may be started again before the previous start is
+  /// done.
   Work start();
-  /// Returns at once; it is run when the group ends.
+  /// Adds one run to the group and returns at once. The call runs when the group ends.
   void add_to(Group& group);
 
  private:
@@ -75,12 +79,13 @@ class TUTTI_API Persistent {
   std::unique_ptr<Prepared> prepared_;
 };
 
-/// Calls that are made together: sends, receives and collectives, of one communicator or several. A
-/// call whose options name the group is checked (`usage`) and returns at once; end() starts them
-/// all. Sends and receives of a group that cross never wait for each other's turn; its collectives
-/// run in the order of the calls on each communicator, and must do so on every rank. Outlives its
-/// calls, and the communicators outlive their end (`usage` otherwise, and none of the calls is
-/// made). May be used again after it. One thread.
+/// A group of calls that start together: sends, receives and collectives of one or several
+/// communicators. A call whose options name the group is checked (`usage`) and returns at once;
+/// end() starts all calls of the group. Sends and receives of a group that cross never wait for
+/// each other; its collectives run in the order of the calls on each communicator, which must be
+/// the same on every rank. The group must outlive its calls, and the communicators must outlive the
+/// end of the group; otherwise it is `usage`, and none of the calls is made. A group may be used
+/// again after its end. One thread uses it.
 class TUTTI_API Group {
  public:
   Group();
@@ -88,9 +93,9 @@ class TUTTI_API Group {
   Group& operator=(Group&&) noexcept;
   ~Group();  ///< Drops the calls that were not started.
 
-  /// Starts all, and waits for all; then throws the first error.
+  /// Starts all calls, waits for all of them, then throws the first error.
   void end();
-  /// Starts all. The Work is done when all are, with the first error.
+  /// Starts all calls. The Work is done when all calls are, with the first error.
   Work end_async();
 
  private:
