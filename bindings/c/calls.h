@@ -1,4 +1,4 @@
-// A C call as a call of the C++ library, in each of its forms.
+// Translates a C call into a call of the C++ library, in each of its forms.
 #pragma once
 
 #include "bindings/c/guarded.h"
@@ -8,7 +8,7 @@
 
 namespace tutti::c {
 
-// A member of Communicator that takes what the C function's arguments are in C++.
+// A member of Communicator that takes the C++ counterparts of the C function's arguments.
 template <typename Result, typename... Args>
 using Member = Result (Communicator::*)(decltype(cpp(std::declval<Args>()))..., const CallOptions&);
 

@@ -1,4 +1,4 @@
-// Versions, errors, and communicators.
+// Implements versions, errors and communicators of the C ABI.
 #include "bindings/c/guarded.h"
 #include "bindings/c/handles.h"
 #include "bindings/c/store.h"
@@ -8,7 +8,7 @@
 namespace tutti::c {
 namespace {
 
-// Whatever fails leaves a null handle.
+// Sets the caller's handle to null if `make` fails.
 template <typename Make>
 tuttiResult_t make_comm(tuttiComm_t* comm, Make&& make) noexcept {
   return guarded([&] {

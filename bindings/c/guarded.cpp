@@ -6,7 +6,8 @@
 namespace tutti::c {
 namespace {
 
-// Of fixed length, so that to keep a message can neither fail nor leave anything to free.
+// The buffer has a fixed length, so that keeping a message can neither fail nor leave anything to
+// free.
 constexpr std::size_t kLongestMessage = 2047;
 thread_local char last_error[kLongestMessage + 1];
 

@@ -1,4 +1,4 @@
-// The way into the library from C, and out of it.
+// Turns exceptions into results at the boundary between C and the library.
 #pragma once
 
 #include <tutti/tutti.h>
@@ -8,12 +8,12 @@
 
 namespace tutti::c {
 
-/// Keeps `message` for tuttiGetLastError in this thread; cut after 2047 bytes.
+/// Keeps `message` for tuttiGetLastError in this thread. It is cut after 2047 bytes.
 void remember(const char* message) noexcept;
-/// What was kept last in this thread, or "".
+/// Returns the last message that was kept in this thread, or "".
 const char* remembered() noexcept;
 
-/// Runs `body`; what it throws becomes a result and a remembered message.
+/// Runs `body`. Turns an exception into a result, and keeps its message.
 template <typename Body>
 tuttiResult_t guarded(Body&& body) noexcept {
   try {

@@ -1,4 +1,5 @@
-// What stands behind the handles of tutti/tutti.h, tutti/persistent.h and tutti/reduction.h.
+// Defines the objects behind the handles of tutti/tutti.h, tutti/persistent.h and
+// tutti/reduction.h.
 #pragma once
 
 #include <tutti/persistent.h>
@@ -11,8 +12,9 @@
 
 namespace tutti::c {
 
-/// What a handle points to says so in its first word, until it is destroyed: a wrong pointer is
-/// `usage` as far as memory still tells.
+/// Base of an object behind a handle. Its first word is a mark of the object's kind until the
+/// object is destroyed, so that a wrong pointer is `usage` as long as the memory has not been
+/// reused.
 template <std::uint32_t kMark>
 class Marked {
  public:
@@ -23,10 +25,10 @@ class Marked {
   bool is_whole() const noexcept { return mark_ == kMark; }
 
  private:
-  volatile std::uint32_t mark_ = kMark;  // else the compiler leaves the last write out
+  volatile std::uint32_t mark_ = kMark;  // volatile, so that the compiler keeps the last write
 };
 
-/// `handle` where it is what it should be; else throws `usage` naming it.
+/// Returns the object if `handle` points to one of its kind; otherwise throws `usage` with `name`.
 template <typename Handle>
 Handle& checked(Handle* handle, const char* name) {
   if (handle == nullptr) throw Error(ErrorKind::usage, std::string(name) + " is null");
@@ -35,7 +37,7 @@ Handle& checked(Handle* handle, const char* name) {
   return *handle;
 }
 
-/// Where a result goes; throws `usage` naming it where it is null.
+/// Returns the place of a result; throws `usage` with `name` if the pointer is null.
 template <typename T>
 T& result(T* pointer, const char* name) {
   if (pointer == nullptr) throw Error(ErrorKind::usage, std::string(name) + " is null");
@@ -47,13 +49,13 @@ T& result(T* pointer, const char* name) {
 struct tuttiComm : tutti::c::Marked<0x434f4d4d> {
   explicit tuttiComm(tutti::Communicator c);
 
-  /// The memory that tuttiMemAlloc() gave, by address. The communicator shares its ownership, so
-  /// that the memory lives until the last call has ended, also where a callback destroys this
+  /// The memory that tuttiMemAlloc() returned, by address. The communicator shares the ownership,
+  /// so that the memory lives until the last call has ended, even if a callback destroys this
   /// handle.
   const std::shared_ptr<std::map<const void*, tutti::Buffer>> buffers =
       std::make_shared<std::map<const void*, tutti::Buffer>>();
   tutti::Communicator communicator;
-  std::atomic<int> persistent_calls{0};  ///< Not freed yet; they must not outlive the communicator.
+  std::atomic<int> persistent_calls{0};  ///< Number that is not freed yet; none may outlive this.
 };
 
 struct tuttiGroup : tutti::c::Marked<0x47525550> {

@@ -1,4 +1,4 @@
-// Each operation, blocking and asynchronous; groups.
+// Implements each operation of the C ABI, blocking and asynchronous, and groups.
 #include "bindings/c/calls.h"
 
 using namespace tutti::c;

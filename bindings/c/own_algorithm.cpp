@@ -1,4 +1,4 @@
-// Algorithms of the program's own.
+// Implements algorithms of the program's own in the C ABI.
 #include <tutti/schedule.h>
 
 #include <fmt/format.h>
@@ -24,7 +24,7 @@ struct tuttiPlan : Marked<0x504c414e> {
       : schedule(tutti::ScheduleBuilder(request, usual_chunks(request)).finish()) {}
 
   tutti::Schedule schedule;
-  std::string wrong;  ///< What the first call of the planner that failed said.
+  std::string wrong;  ///< Error of the first call of the planner that failed.
 
  private:
   static int usual_chunks(const tutti::PlanRequest& request) {
@@ -49,7 +49,7 @@ static_assert(static_cast<int>(tuttiCollectiveAllToAll) + 1 == tutti::kCollectiv
 static_assert(static_cast<int>(tuttiPlacePeer) == static_cast<int>(Place::peer));
 static_assert(TUTTI_ANY_CHUNK == tutti::kAnyChunk);
 
-// As guarded(), and what it says is kept for whoever asked for the plan.
+// Does what guarded() does, and keeps the message for the call that needs the plan.
 template <typename Body>
 tuttiResult_t on(tuttiPlan_t plan, Body&& body) noexcept {
   return guarded([&] {
@@ -107,7 +107,7 @@ class ProgramAlgorithm {
 
  private:
   const tuttiAlgorithm_t its_;
-  bool added_ = false;  // from then on constant
+  bool added_ = false;  // constant once it is true
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Persistent calls.
+// Implements persistent calls of the C ABI.
 #include <tutti/persistent.h>
 
 #include "bindings/c/calls.h"

@@ -1,4 +1,4 @@
-// Reductions of the program's own.
+// Implements reductions of the program's own in the C ABI.
 #include <tutti/reduction.h>
 
 #include <memory>

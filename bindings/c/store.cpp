@@ -20,7 +20,7 @@ std::int64_t left_ms(Store::Deadline deadline) {
   return std::max<std::int64_t>(left.count(), 0);
 }
 
-// As thread-safe as the program's functions are; they must be.
+// A store that calls the program's functions, which have to be thread-safe.
 class ProgramStore final : public Store {
  public:
   explicit ProgramStore(const tuttiStore_t& functions) : f_(functions) {}

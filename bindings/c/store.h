@@ -1,4 +1,4 @@
-// The program's own key-value store.
+// Wraps the program's own key-value store.
 #pragma once
 
 #include <tutti/tutti.h>
@@ -8,7 +8,8 @@
 
 namespace tutti::c {
 
-/// `store` as the library sees it, released when the last communicator lets go. Throws `usage`.
+/// Returns `store` as the library's interface. It is released when the last communicator stops
+/// using it. Throws `usage`.
 std::shared_ptr<Store> wrap(const tuttiStore_t* store);
 
 }  // namespace tutti::c

@@ -65,7 +65,7 @@ static_assert(same(tuttiAccumulateReproducible, Accumulate::reproducible));
 static_assert(same(tuttiLogError, static_cast<int>(LogLevel::error) + 1));
 static_assert(same(tuttiLogDebug, static_cast<int>(LogLevel::debug) + 1));
 
-// The library writes it as its own.
+// The library writes a tuttiReceived_t as if it were a Received.
 static_assert(sizeof(tuttiReceived_t) == sizeof(Received));
 static_assert(offsetof(tuttiReceived_t, source) == offsetof(Received, source));
 static_assert(offsetof(tuttiReceived_t, tag) == offsetof(Received, tag));

@@ -1,4 +1,4 @@
-// The structs and enums of tutti/tutti.h, read as the C++ library's.
+// Translates the structs and enums of tutti/tutti.h into those of the C++ library.
 #pragma once
 
 #include <tutti/reduction.h>
@@ -10,9 +10,9 @@
 
 namespace tutti::c {
 
-/// A caller's struct of whatever version as this library's: what the caller's has not is as in
-/// `initial`, and what this one does not know must be zero. `first_bytes`: the size of the first
-/// version. Throws `usage`.
+/// Returns a caller's struct of any version as this library's version of it. Fields that the
+/// caller's struct lacks have the values of `initial`; fields that this version does not know must
+/// be zero. `first_bytes` is the size of the first version. Throws `usage`.
 template <typename Struct>
 Struct read(const Struct& given, const Struct& initial, std::size_t first_bytes, const char* name) {
   const std::size_t size = given.size;
@@ -31,20 +31,20 @@ Struct read(const Struct& given, const Struct& initial, std::size_t first_bytes,
 }
 
 CallOptions read_options(const tuttiOptions_t* options);
-/// Throws `usage` as Config::from_env() does.
+/// Starts from Config::from_env(), and throws `usage` as that does.
 Config read_config(const tuttiConfig_t* config);
 
-/// All throw `usage` for what is none.
+/// All of these throw `usage` for a value that does not exist.
 DataType cpp(tuttiDataType_t type);
 Op cpp(tuttiOp_t op);
 const UserReduction& cpp(tuttiReduction_t reduction);
-/// An array with an entry for each rank; null: none.
+/// An array with one entry for each rank; a null `first` stands for no array.
 struct Entries {
   const std::size_t* first;
   tuttiComm_t comm;
 };
 PerRank cpp(Entries list);
-/// What is the same in C and C++.
+/// Returns values that are the same in C and C++.
 template <typename T>
 T cpp(T value) {
   return value;

@@ -1,4 +1,4 @@
-// Asynchronous calls.
+// Implements asynchronous calls of the C ABI.
 #include "bindings/c/work.h"
 
 #include <utility>
@@ -25,8 +25,8 @@ namespace {
 constexpr std::uintptr_t kNumberBits = alignof(Operation) - 1;
 
 struct Handle {
-  Operation* operation;  ///< Null: a call that was done at once.
-  std::uint32_t freed;   ///< Its handles before and maybe this one, over all.
+  Operation* operation;  ///< Null for a call that was done at once.
+  std::uint32_t freed;   ///< Number of the operation's handles that have been freed.
 };
 
 Handle read(tuttiWork_t work) {

@@ -1,6 +1,7 @@
-// tuttiWork_t: the runtime's operation itself, held once, so that the handle costs no allocation.
-// In the low bits of its address, which are zero, is the handle's number among the operation's,
-// modulo 64: one that was freed is noticed as long as its communicator lives.
+// tuttiWork_t is a pointer to the runtime's operation, to which it owns a reference, so that the
+// handle costs no allocation. The low bits of the address, which would be zero, hold the number of
+// the handle among those of the operation, modulo 64. That number detects a handle that was freed,
+// as long as its communicator exists.
 #pragma once
 
 #include <tutti/tutti.h>
@@ -9,11 +10,12 @@
 
 namespace tutti::c {
 
-/// Null for a Work that has none.
+/// Returns a handle that takes over the reference of `work`; null if `work` has no operation.
 tuttiWork_t handle(Work work) noexcept;
-/// What the handle holds, held once more. Throws `usage` where it has been freed, as taken() does.
+/// Returns another reference to the handle's operation. Throws `usage` if the handle has been
+/// freed, as taken() does.
 Work held(tuttiWork_t work);
-/// What the handle holds, and no longer does.
+/// Takes the reference away from the handle, which is then freed.
 Work taken(tuttiWork_t work);
 
 }  // namespace tutti::c

@@ -1,6 +1,6 @@
-"""Prints what an extension for the interpreter's PyTorch is compiled and linked with, a word a line.
+"""Prints the flags with which an extension for the interpreter's PyTorch is compiled and linked, one word a line.
 
-Exits with 1, and the reason on standard error, where there is no PyTorch with torch.distributed.
+Exits with 1, and with the reason on standard error, if there is no PyTorch with torch.distributed.
 """
 
 import sys
@@ -17,7 +17,7 @@ if not torch.distributed.is_available():
 for folder in cpp_extension.include_paths():
     print("-isystem" + folder)
 print(f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}")
-# Before 2.9 pybind11's own types were told apart by compiler, too: the extension names torch's.
+# Before 2.9 pybind11 told its own types apart by compiler, too, so the extension has to name torch's compiler.
 for name in ("COMPILER_TYPE", "STDLIB", "BUILD_ABI"):
     value = getattr(torch._C, "_PYBIND11_" + name, None)
     if value is not None:

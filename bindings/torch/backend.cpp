@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::chrono::seconds kGrace{5};
 
-// tutti takes a day at most; torch's 0 is no limit.
+// Translates torch's timeout, in which 0 means no limit. tutti takes at most a day.
 std::chrono::milliseconds bounded(std::chrono::milliseconds timeout) {
   constexpr std::chrono::milliseconds kDay = std::chrono::hours(24);
   return timeout.count() <= 0 ? kDay : std::min(timeout, kDay);
@@ -47,7 +47,7 @@ Backend::Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
 }
 
 Backend::~Backend() {
-  // What ends calls may want the interpreter, to free a tensor for one.
+  // The thread that ends a call may need the interpreter, for example to free a tensor.
   std::optional<pybind11::gil_scoped_release> released;
   if (Py_IsInitialized() != 0 && PyGILState_Check() != 0) released.emplace();
   shutdown();
@@ -75,7 +75,7 @@ c10::intrusive_ptr<c10d::Backend> Backend::merge(const c10::intrusive_ptr<c10d::
                                       options ? options->timeout : timeout_.load());
 }
 
-// --- making a call ---
+// --- Making calls ---
 
 void Backend::refuse_left() const {
   C10_THROW_ERROR(DistBackendError,
@@ -87,7 +87,7 @@ Backend::WorkPtr Backend::work(c10d::OpType what, const char* title, const Tenso
   return c10::make_intrusive<Work>(getRank(), what, title, inputs, completions_, number_);
 }
 
-// Counted before it is started, since it may end at once.
+// The call is counted before it starts, since it may end at once.
 void Backend::start_together(std::vector<WorkPtr> parts, const WorkPtr& whole, tutti::Work handle) {
   begins();
   whole->started(std::move(handle), std::move(parts), [this] { ends(); });
@@ -132,7 +132,7 @@ Backend::Handle Backend::issue(WorkPtr work, const Terms& terms, CallFunction ca
   return work;
 }
 
-// --- memory ---
+// --- Memory ---
 
 at::Tensor Backend::allocateTensor(long size, at::TensorOptions options) {
   TORCH_CHECK_VALUE(options.device().is_cpu(),
@@ -151,7 +151,7 @@ at::Tensor Backend::allocateTensor(long size, at::TensorOptions options) {
   }
 }
 
-// --- point to point ---
+// --- Point to point ---
 
 Backend::Handle Backend::send(Tensors& tensors, int to, int tag) {
   at::Tensor& tensor = only("send", tensors);
@@ -169,7 +169,7 @@ Backend::Handle Backend::recv(Tensors& tensors, int from, int tag) {
   check_output("recv", tensor);
   WorkPtr made =
       work(c10d::OpType::RECV, from == kAnySource ? "tutti:recvAnySource" : "tutti:recv", tensors);
-  const at::Tensor data = made->output(tensor, true);  // a message may be shorter
+  const at::Tensor data = made->output(tensor, true);  // a message may be shorter than the tensor
   made->give(tensors);
   const DataType type = elements(data).type;
   const std::size_t count = count_of(data);
@@ -205,7 +205,7 @@ Backend::Handle Backend::endCoalescing() {
   return whole;
 }
 
-// --- the end ---
+// --- Ending ---
 
 c10d::ErrorType Backend::getError() {
   const std::lock_guard lock(communicator_mutex_);
@@ -216,16 +216,17 @@ c10d::ErrorType Backend::getError() {
                                                : c10d::ErrorType::COMM_ERROR;
 }
 
-// Without calls_, which a blocking call holds that it is to end.
+// Does not take calls_, since a blocking call that it has to end holds that mutex.
 void Backend::end_calls(const char* why) {
   const std::lock_guard lock(communicator_mutex_);
-  // Peers that hear of the other one's end may close this one at once.
+  // The sums' communicator comes first: peers that learn of the other one's end may close it at
+  // once.
   if (sparse_ != nullptr) sparse_->abort(why);
   if (communicator_) communicator_->abort(why);
 }
 
 void Backend::shutdown() {
-  if (getpid() != process_) return;  // a forked child: the parent's calls are none of its own
+  if (getpid() != process_) return;  // a forked child, to which the parent's calls do not belong
   {
     std::unique_lock lock(under_way_mutex_);
     if (!none_under_way_.wait_for(lock, kGrace, [&] { return under_way_ == 0; }))
@@ -240,10 +241,10 @@ void Backend::shutdown() {
     left.swap(communicator_);
     sparse_.reset();
   }
-  left.reset();  // which ends its calls
+  left.reset();  // ends its calls
   std::unique_lock lock(under_way_mutex_);
   none_under_way_.wait(lock,
-                       [&] { return under_way_ == 0; });  // sparse ones: within their deadlines
+                       [&] { return under_way_ == 0; });  // sparse sums end by their deadlines
 }
 
 }  // namespace tutti::pytorch

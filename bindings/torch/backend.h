@@ -25,30 +25,30 @@ namespace tutti::pytorch {
 
 inline constexpr const char* kName = "tutti";
 
-/// On what terms torch has made a call.
+/// The options with which torch has made a call.
 struct Terms {
   std::chrono::milliseconds timeout = c10d::kUnsetTimeout;
   bool async = true;
-  const void* factor = nullptr;  ///< Of a premultiplied sum.
+  const void* factor = nullptr;  ///< The factor of a premultiplied sum.
   Received* received = nullptr;
 };
 
-/// Makes a call with these options, asynchronous or not, and returns its handle where it is.
+/// Makes a call with these options, and returns its handle if it is asynchronous.
 using CallFunction = c10::function_ref<tutti::Work(Communicator&, const CallOptions&, bool async)>;
 
-/// One group's part on this rank: a communicator of its own. Tensors are in the host's memory,
-/// strided, and need not be contiguous (such are copied). Calls may come from several threads;
-/// those that block (async_op=False) run in the calling thread.
+/// The process group on this rank, which has a communicator of its own. Tensors are in the host's
+/// memory, strided, and need not be contiguous (such tensors are copied). Several threads may call
+/// it; calls that block (async_op=False) run in the calling thread.
 ///
-/// What differs between torch's versions is written without `override`: it overrides where the base
-/// class has it.
+/// Functions that only some versions of torch declare are written without `override`; they override
+/// where the base class has them.
 class Backend final : public c10d::Backend {
  public:
   using Handle = c10::intrusive_ptr<c10d::Work>;
   using Tensors = std::vector<at::Tensor>;
   using TensorLists = std::vector<std::vector<at::Tensor>>;
 
-  /// Blocks until all ranks of the group are there.
+  /// Blocks until all ranks of the group have joined.
   Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
           std::chrono::milliseconds timeout);
   ~Backend() override;
@@ -100,48 +100,50 @@ class Backend final : public c10d::Backend {
   Handle recv(Tensors& tensors, int from, int tag) override;
   Handle recvAnysource(Tensors& tensors, int tag) override;
 
-  /// What is called between them is made together, by endCoalescing().
+  /// The calls between these two are started together, by endCoalescing().
   virtual void startCoalescing();
   virtual Handle endCoalescing();
 
-  /// What DistributedDataParallel asks for its buckets: memory of a tutti::Buffer, which
-  /// collectives on it do not copy into messages; ordinary memory where there is none of it. May
-  /// outlive this.
-  virtual bool supportsTensorAlloc(c10::DeviceIndex device) { return device < 0; }  // of the host
+  /// Returns memory of a tutti::Buffer, which DistributedDataParallel uses for its buckets, so that
+  /// collectives on it copy nothing into messages. Returns ordinary memory if there is no such
+  /// memory left. The tensor may outlive this object.
+  virtual bool supportsTensorAlloc(c10::DeviceIndex device) {
+    return device < 0;
+  }  // the host's memory
   virtual at::Tensor allocateTensor(long size, at::TensorOptions options);
 
-  void setSequenceNumberForGroup() override {}  // every rank counts alike
+  void setSequenceNumberForGroup() override {}  // every rank counts the same calls
   std::uint64_t getSequenceNumberForGroup() override { return number_; }
   virtual c10d::ErrorType getError();
 
-  /// Ends everything that is under way, here and on the peers, with an error.
+  /// Ends all calls that are under way, on this rank and its peers, with an error.
   virtual void abort() { end_calls("its process group was aborted"); }
-  /// Gives what is under way five seconds, then aborts it, and leaves.
+  /// Waits five seconds for calls that are under way, then aborts them, and leaves the group.
   virtual void shutdown();
 
  private:
   using WorkPtr = c10::intrusive_ptr<Work>;
 
-  /// `title` and `inputs` are what profilers are told.
+  /// Profilers show `title` and `inputs`.
   WorkPtr work(c10d::OpType what, const char* title, const Tensors& inputs);
   Handle issue(WorkPtr work, const Terms& terms, CallFunction call);
   void start_together(std::vector<WorkPtr> parts, const WorkPtr& whole, tutti::Work handle);
-  void begins();  // a call is under way
+  void begins();  // counts a call that is under way
   void ends();
   std::chrono::milliseconds timeout_of(const Terms& terms) const;
   [[noreturn]] void refuse_left() const;
   void end_calls(const char* why);
   void check_lists(const char* what, const TensorLists& lists, const at::Tensor& like) const;
 
-  const int process_;  // that made it: a forked child has no part in it
+  const int process_;  // the process that made this object; a forked child must not use it
   std::atomic<std::chrono::milliseconds> timeout_;
   const std::shared_ptr<Completions> completions_ = std::make_shared<Completions>();
 
   std::mutex calls_;  // held while a call is made, and while a blocking one runs
   std::mutex communicator_mutex_;
-  std::optional<Communicator> communicator_;  // none: left; changed under both mutexes
-  std::unique_ptr<SparseSums> sparse_;        // null: none yet; changed under both mutexes
-  std::unique_ptr<Group> group_;    // between startCoalescing() and endCoalescing(); under calls_
+  std::optional<Communicator> communicator_;  // empty after shutdown(); changed under both mutexes
+  std::unique_ptr<SparseSums> sparse_;        // null until it is needed; changed under both mutexes
+  std::unique_ptr<Group> group_;  // set between startCoalescing() and endCoalescing(); under calls_
   std::vector<WorkPtr> coalesced_;  // guarded by calls_
   std::atomic<std::uint64_t> number_{0};
 

@@ -1,4 +1,4 @@
-// Collectives on blocks: a tensor, or a part of one, for each rank.
+// Collectives on blocks: each rank has a tensor, or a part of one.
 #include "backend.h"
 
 #include <c10/util/Exception.h>
@@ -75,7 +75,7 @@ Backend::Handle Backend::allgather_into_tensor_coalesced(Tensors& outputs, Tenso
                            elements(from[k]).count, elements(from[k]).type));
 }
 
-// outputs[r][k]: rank r's input k.
+// outputs[r][k] receives rank r's input k.
 Backend::Handle Backend::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
                                              const c10d::AllgatherOptions& options) {
   constexpr const char* kWhat = "all_gather_coalesced";
@@ -221,7 +221,8 @@ Backend::Handle Backend::reduce_scatter_tensor_coalesced(
 
 namespace {
 
-// What goes to each rank of a tensor whose first dimension is cut: evenly, without `splits`.
+// Returns the number of elements for each rank of a tensor whose first dimension is split: evenly
+// if `splits` is empty.
 std::vector<std::size_t> counts_by_splits(const char* which, const at::Tensor& tensor,
                                           const std::vector<std::int64_t>& splits, int size) {
   const std::int64_t rows = tensor.dim() == 0 ? 1 : tensor.size(0);

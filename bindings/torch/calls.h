@@ -1,4 +1,4 @@
-// How backend.cpp, collectives.cpp and blocks.cpp write tutti's calls.
+// Macros with which backend.cpp, collectives.cpp and blocks.cpp write tutti's calls.
 #pragma once
 
 #include "backend.h"
@@ -9,8 +9,8 @@ namespace tutti::pytorch {
 
 inline std::size_t count_of(const at::Tensor& tensor) { return elements(tensor).count; }
 
-/// What torch's options of a call say. They know async_op from 2.7 on; before, a call that blocks
-/// is an asynchronous one that torch waits for.
+/// Translates torch's options of a call. They have async_op from torch 2.7 on; before that, a
+/// blocking call is an asynchronous one for which torch waits.
 template <typename Options>
 Terms terms(const Options& options) {
   Terms terms;
@@ -27,7 +27,7 @@ Terms terms(const Options& options, const Reduction& how) {
 
 }  // namespace tutti::pytorch
 
-// For Backend::issue(): a call of Communicator by name, in one of its two forms.
+// For Backend::issue(): a call of a Communicator's function by name, in one of its two forms.
 #define TUTTI_CALL(name, ...)                                    \
   [&](Communicator& comm, const CallOptions& told, bool async) { \
     if (async) return comm.name##_async(__VA_ARGS__, told);      \
@@ -35,7 +35,7 @@ Terms terms(const Options& options, const Reduction& how) {
     return tutti::Work();                                        \
   }
 
-// The same for k from 0 to count, made together.
+// The same for each k from 0 to count - 1, in one group.
 #define TUTTI_CALLS(count, name, ...)                                       \
   [&](Communicator& comm, CallOptions told, bool) {                         \
     Group group;                                                            \

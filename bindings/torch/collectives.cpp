@@ -1,4 +1,4 @@
-// Collectives on one tensor a rank.
+// Collectives on one tensor for each rank.
 #include "backend.h"
 
 #include <torch/csrc/utils/pybind.h>
@@ -76,14 +76,15 @@ Backend::Handle Backend::barrier(const c10d::BarrierOptions& options) {
   return issue(work(c10d::OpType::BARRIER, "tutti:barrier", {}), terms(options), call);
 }
 
-// Whoever does not come is named by the deadline's error; there is no cheaper way to wait for all.
+// The deadline's error names the ranks that are missing; no cheaper call waits for all ranks.
 void Backend::monitoredBarrier(const c10d::BarrierOptions& options, bool) {
   barrier(options)->wait(kNoTimeout);
 }
 
-// --- sparse ---
+// --- Sparse tensors ---
 
-// On a communicator of their own, which the first of them makes: it waits for the other ranks.
+// Sparse sums have a communicator of their own. The first sum makes it, and waits for the other
+// ranks to do so.
 Backend::Handle Backend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) {
   at::Tensor& tensor = only("all_reduce", tensors);
   TORCH_CHECK_VALUE(tensor.layout() == at::kSparse && tensor.device().is_cpu(),

@@ -1,4 +1,4 @@
-// Threads in which futures are completed, and their callbacks run.
+// Threads in which futures are completed and their callbacks run.
 #pragma once
 
 #include <condition_variable>
@@ -12,11 +12,12 @@
 
 namespace tutti::pytorch {
 
-/// Runs tasks in levels, each in a thread of its own, one at a time and in the order in which they
-/// come. A task of level 0 may call torch.distributed again and wait for what it has called: that
-/// is of level 1, and so on. So what callbacks call comes in the same order on every rank, and
-/// nothing waits for itself. Thread-safe. Tasks that have not begun when it goes are run; it waits
-/// for none, since a task may hold its last owner.
+/// Runs tasks in levels. Each level has a thread of its own, which runs the level's tasks one at a
+/// time, in the order in which they were added. A task of level 0 may call torch.distributed again
+/// and wait for those calls, whose tasks belong to level 1, and so on. So the calls that callbacks
+/// make come in the same order on every rank, and no task waits for itself. Thread-safe. The
+/// destructor does not wait: tasks that have not begun still run afterwards, and a task may hold
+/// the last reference to this object's owner.
 class Completions {
  public:
   using Task = std::function<void()>;
@@ -26,7 +27,8 @@ class Completions {
   Completions(const Completions&) = delete;
   Completions& operator=(const Completions&) = delete;
 
-  /// Of what the calling thread calls: 0, or one more than that of the task that it runs.
+  /// The level of calls that the calling thread makes: 0, or one more than the level of the task
+  /// that it runs.
   std::size_t level() const;
   void run(std::size_t level, Task task);
 
@@ -38,7 +40,7 @@ class Completions {
   struct Shared {
     std::mutex mutex;
     std::condition_variable changed;
-    std::vector<std::unique_ptr<Level>> levels;  // guarded by mutex, and what is in them
+    std::vector<std::unique_ptr<Level>> levels;  // guarded by mutex, with their members
     bool ended = false;                          // guarded by mutex
   };
   static void serve(const std::shared_ptr<Shared>& shared, Level& level);

@@ -1,4 +1,4 @@
-// tutti._torch: what tutti/torch.py registers with torch.distributed.
+// tutti._torch: the extension that tutti/torch.py registers with torch.distributed.
 #include <torch/csrc/utils/pybind.h>
 #include <torch/version.h>
 
@@ -12,8 +12,8 @@
 namespace tutti::pytorch {
 namespace {
 
-/// Makes backends, and shuts down those that are left when the interpreter ends: a call that ends
-/// later could not free a tensor any more.
+/// Makes backends, and shuts down those that are left when the interpreter ends, since a call that
+/// ends after that could no longer free a tensor.
 class Backends {
  public:
   c10::intrusive_ptr<Backend> make(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
@@ -44,7 +44,7 @@ class Backends {
 
 PYBIND11_MODULE(_torch, module) {
   namespace py = pybind11;
-  py::module_::import("torch.distributed");  // its types
+  py::module_::import("torch.distributed");  // registers its types
   module.attr("TORCH_VERSION") = TORCH_VERSION;
   py::class_<Backend, c10d::Backend, c10::intrusive_ptr<Backend>>(module, "Backend");
   py::class_<Backends>(module, "Backends")

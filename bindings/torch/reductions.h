@@ -1,4 +1,4 @@
-// torch's reductions as tutti's.
+// Translates torch's reductions into tutti's.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -8,12 +8,13 @@
 
 namespace tutti::pytorch {
 
-/// How a call reduces tensors of one type. Throws ValueError for what tutti does not do.
+/// The reduction of tensors of one type. Throws ValueError for a reduction that tutti does not
+/// support.
 class Reduction {
  public:
   Reduction(const char* what, const c10d::ReduceOp& asked, const at::Tensor& like);
 
-  /// For CallOptions::premultiplier; null: none.
+  /// For CallOptions::premultiplier; null if there is no factor.
   const void* factor() const { return factor_.defined() ? factor_.const_data_ptr() : nullptr; }
 
   const DataType type;

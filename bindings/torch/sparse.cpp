@@ -13,7 +13,7 @@
 namespace tutti::pytorch {
 namespace {
 
-// All ranks' rows, one rank's behind the other's.
+// Gathers the rows of all ranks, in the order of ranks.
 at::Tensor gathered(Communicator& comm, const at::Tensor& own,
                     const std::vector<std::int64_t>& entries, const CallOptions& options) {
   std::vector<std::int64_t> shape = own.sizes().vec();
@@ -27,10 +27,11 @@ at::Tensor gathered(Communicator& comm, const at::Tensor& own,
   return joined;
 }
 
-// Each rank's entries to all, who add them up: the ranks have different ones.
+// Sends each rank's entries to all ranks, and each adds them up, since ranks have different
+// entries.
 at::Tensor sum_of(Communicator& comm, const at::Tensor& tensor, const CallOptions& options) {
   const at::Tensor input = tensor.coalesce();
-  const at::Tensor indices = input.indices().t().contiguous();  // an entry's index in a row
+  const at::Tensor indices = input.indices().t().contiguous();  // one row for each entry
   const at::Tensor values = input.values().contiguous();
   const std::int64_t own = values.size(0);
   std::vector<std::int64_t> entries(static_cast<std::size_t>(comm.size()));
@@ -85,12 +86,12 @@ class SparseWork final : public c10d::Work {
  private:
   const std::uint64_t number_;
   const c10::intrusive_ptr<c10::ivalue::Future> future_;
-  std::vector<at::Tensor> result_;  // written before it is completed
+  std::vector<at::Tensor> result_;  // written before the future is completed
 };
 
 std::exception_ptr summed(Communicator& comm, const at::Tensor& tensor, at::Tensor& sum,
                           const CallOptions& options) {
-  const at::AutoDispatchBelowADInplaceOrView below_autograd;  // as Work::end()
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;  // as in Work::end()
   try {
     try {
       sum = sum_of(comm, tensor, options);

@@ -15,17 +15,17 @@
 
 namespace tutti::pytorch {
 
-/// Each sum takes three calls, and how long the later ones are shows in the first. So sums have a
-/// communicator and a thread of their own, where they run one after the other, in the order in
-/// which they are asked for: the same on every rank. Thread-safe; it does not wait for them when it
-/// goes.
+/// Sums sparse tensors. A sum takes three calls, and the lengths of the later two are known only
+/// after the first. So sums have a communicator and a thread of their own, where they run one after
+/// the other in the order of the requests, which is the same on every rank. Thread-safe. The
+/// destructor does not wait for sums that are under way.
 class SparseSums {
  public:
   explicit SparseSums(Communicator communicator)
       : communicator_(std::make_shared<Communicator>(std::move(communicator))) {}
 
-  /// `tensor`, in COO layout, becomes the sum of those of all ranks. `ended` is called once it has
-  /// ended. `completions`: where its future is completed.
+  /// Replaces `tensor`, in COO layout, by the sum of the tensors of all ranks. Calls `ended` once
+  /// when the sum has ended. `completions` completes the future.
   c10::intrusive_ptr<c10d::Work> start(const at::Tensor& tensor, std::chrono::milliseconds timeout,
                                        std::uint64_t number,
                                        std::shared_ptr<Completions> completions,

@@ -7,7 +7,8 @@
 namespace tutti::pytorch {
 namespace {
 
-// torch's errors as tutti's kinds: a wait that ran out, or a store whose host is gone.
+// Translates torch's errors into tutti's kinds: `timeout` if the wait timed out, else `peer_lost`,
+// which means that the store's host is gone.
 template <typename Body>
 auto translated(std::string_view what, std::string_view key, Body&& body) {
   try {
@@ -24,7 +25,7 @@ auto translated(std::string_view what, std::string_view key, Body&& body) {
 std::chrono::milliseconds left(Store::Deadline deadline) {
   const auto rest =
       std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-  return std::max(rest, std::chrono::milliseconds{1});  // 0 would be torch's "no limit"
+  return std::max(rest, std::chrono::milliseconds{1});  // torch takes 0 for no limit
 }
 
 }  // namespace
@@ -36,7 +37,7 @@ void Store::set(std::string_view key, std::string_view value, Deadline) {
 }
 
 std::string Store::get(std::string_view key, Deadline deadline) {
-  wait(key, deadline);  // get() alone waits for the store's own time
+  wait(key, deadline);  // get() alone waits for the store's own timeout
   return translated("get", key, [&] {
     const std::vector<std::uint8_t> value = store_->get(std::string(key));
     return std::string(value.begin(), value.end());

@@ -1,4 +1,4 @@
-// torch's store as the one through which tutti's ranks find each other.
+// torch's store as the store through which tutti's ranks find each other.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -7,7 +7,7 @@
 
 namespace tutti::pytorch {
 
-/// As thread-safe as the store below.
+/// It is as thread-safe as torch's store.
 class Store final : public tutti::Store {
  public:
   explicit Store(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}

@@ -11,28 +11,31 @@
 
 namespace tutti::pytorch {
 
-/// What a tensor's elements are to a call that only moves them: their type, or bytes where tutti
+/// Returns the elements of a tensor for a call that only moves them: their type, or bytes if tutti
 /// has no such type.
 struct Elements {
   DataType type;
   std::size_t count;
 };
 Elements elements(const at::Tensor& tensor);
-/// To a call that reduces them. Throws ValueError for a type that tutti does not reduce.
+/// Returns the type of the elements for a call that reduces them. Throws ValueError for a type that
+/// tutti does not reduce.
 DataType reducible(const char* what, const at::Tensor& tensor);
 
 /// Throws ValueError unless it is a strided tensor in the host's memory.
 void check_tensor(const char* what, const at::Tensor& tensor);
-/// And it is one whose elements do not share memory, so that it can be written.
+/// Does the same, and throws ValueError if elements share memory, since such a tensor cannot be
+/// written.
 void check_output(const char* what, const at::Tensor& tensor);
-/// The only one of a list: torch's interface takes lists, a rank has one tensor.
+/// Returns the only tensor of a list: torch's interface takes lists, but a rank has one tensor.
 at::Tensor& only(const char* what, std::vector<at::Tensor>& tensors);
-/// All have `like`'s type.
+/// Throws ValueError unless all have `like`'s type.
 void check_types(const char* what, const std::vector<at::Tensor>& tensors, const at::Tensor& like);
 
-/// Contiguous tensors anywhere in memory as blocks of one buffer, by rank: displacements are
-/// differences of addresses. (Such calls have counts on every rank: where blocks lie is not the
-/// same on all of them, so that no rank may take the call without.)
+/// Contiguous tensors anywhere in memory as blocks of one buffer, one for each rank: displacements
+/// are differences of addresses. Calls that use it pass counts on every rank, since the addresses
+/// differ between ranks, and no rank may use the form without counts while others use the form with
+/// them.
 struct Blocks {
   std::byte* base = nullptr;
   std::vector<std::size_t> counts;

@@ -28,7 +28,7 @@ void rethrow(const Error& error) {
 bool interrupted() noexcept {
   if (Py_IsInitialized() == 0) return false;
   const pybind11::gil_scoped_acquire gil;
-  return PyErr_CheckSignals() != 0;  // leaves the exception with this thread
+  return PyErr_CheckSignals() != 0;  // the exception stays with this thread
 }
 
 void raise_interruption() {
@@ -54,7 +54,7 @@ at::Tensor Work::output(const at::Tensor& tensor, bool reads) {
     held_.push_back(tensor);
     return tensor;
   }
-  const at::AutoDispatchBelowADInplaceOrView below_autograd;  // which would keep the copy
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;  // autograd would keep the copy
   const at::Tensor piece =
       reads ? tensor.contiguous() : at::empty_like(tensor, at::MemoryFormat::Contiguous);
   copies_.emplace_back(tensor, piece);
@@ -98,7 +98,7 @@ void Work::attempt(const char* failed, Step&& step) noexcept {
                    c10::str("rank ", rank_, ": ", title_, " ended well, but ", failed, ": ", why));
 }
 
-// Results are copied back below autograd, as those are that the call writes in place: autograd
+// Results are copied back below autograd, like the results that a call writes in place: autograd
 // refuses to write to a parameter, which is a leaf variable, and to a tensor of inference mode.
 void Work::end(const Error* error) noexcept {
   if (error != nullptr) error_ = *error;

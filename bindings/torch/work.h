@@ -1,4 +1,4 @@
-// A call of tutti as torch sees one.
+// A call of tutti as torch's Work.
 #pragma once
 
 #include <chrono>
@@ -19,37 +19,37 @@
 
 namespace tutti::pytorch {
 
-/// Throws tutti's error as torch's: ValueError for `usage`, DistBackendError for all others.
+/// Throws tutti's error as torch's: ValueError for `usage`, DistBackendError for every other kind.
 [[noreturn]] void rethrow(const Error& error);
 
-/// How often whoever waits looks for Ctrl-C.
+/// Interval at which a thread that waits checks for Ctrl-C.
 inline constexpr std::chrono::milliseconds kBetweenSignals{100};
 
 /// For CallOptions::interrupted: whether Python has an exception to raise in this thread, Ctrl-C
-/// for one. raise_interruption() then throws it.
+/// for example. raise_interruption() then throws it.
 bool interrupted() noexcept;
 void raise_interruption();
 
-/// Holds the tensors until the call has ended, whoever else has let go of it. Thread-safe once it
-/// is started.
+/// A call of torch. It holds the tensors until the call has ended, even if torch has dropped it.
+/// Thread-safe once it has been started.
 class Work final : public c10d::Work {
  public:
   Work(int rank, c10d::OpType what, const char* title, const std::vector<at::Tensor>& inputs,
        std::shared_ptr<Completions> completions, std::uint64_t number);
 
-  // --- before it is started ---
-  /// `tensor` in one piece, to be read.
+  // --- Called before the call starts ---
+  /// Returns `tensor`, or a contiguous copy of it, to be read.
   at::Tensor input(const at::Tensor& tensor);
-  /// `tensor` in one piece, to be written: itself, or one that is copied to it when the call has
-  /// ended. `reads`: it is input as well.
+  /// Returns contiguous memory to be written: `tensor` itself, or a tensor that is copied to it
+  /// when the call has ended. `reads` says that the call reads it as well.
   at::Tensor output(const at::Tensor& tensor, bool reads);
-  /// What result() and the future give.
+  /// Sets the value of result() and of the future.
   void give(std::vector<at::Tensor> result) { result_ = std::move(result); }
   void give(std::vector<std::vector<at::Tensor>> result);
   Received& received() noexcept { return received_; }
 
-  /// It is under way, with those that are parts of it. `ended` is called once they have ended, well
-  /// or not, in whatever thread.
+  /// Says that the call is under way, and that `parts` belong to it. `ended` is called once they
+  /// have ended, well or not, in any thread.
   void started(tutti::Work handle, std::vector<c10::intrusive_ptr<Work>> parts,
                std::function<void()> ended);
 
@@ -65,13 +65,15 @@ class Work final : public c10d::Work {
   std::uint64_t getSequencenumber() const override { return number_; }
 
  private:
-  /// Called before its handle is done, in any thread.
+  /// Called before the handle is done, in any thread.
   void end(const Error* error) noexcept;
-  /// Runs `step` of the end; what it throws is the call's error, unless it has one.
+  /// Runs `step`, one part of the end. An exception becomes the call's error, unless it has one
+  /// already.
   template <typename Step>
   void attempt(const char* failed, Step&& step) noexcept;
 
-  /// A future of `type` that is completed with value(), or with the error where `fails`.
+  /// Returns a future of `type` that is completed with value(), or with the call's error if `fails`
+  /// is set.
   template <typename Value>
   c10::intrusive_ptr<c10::ivalue::Future> future_of(c10::TypePtr type, bool fails, Value value);
 
@@ -80,9 +82,10 @@ class Work final : public c10d::Work {
   const std::uint64_t number_;
   tutti::Work handle_;
   std::vector<at::Tensor> held_;
-  std::vector<std::pair<at::Tensor, at::Tensor>> copies_;  // to the first from the second
+  std::vector<std::pair<at::Tensor, at::Tensor>>
+      copies_;  // each is copied to the first from the second
   std::vector<at::Tensor> result_;
-  c10::IValue nested_;  // the future's value, where it is no list of tensors
+  c10::IValue nested_;  // the future's value if it is not a list of tensors
   Received received_;
   std::optional<Error> error_;  // written before handle_ is done
   std::mutex future_mutex_;

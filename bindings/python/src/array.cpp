@@ -47,7 +47,8 @@ std::optional<DataType> type_of(Kind kind, std::size_t bytes) {
   return std::nullopt;
 }
 
-// Of the struct module's letters; NumPy writes a complex number as Z and the letter of its parts.
+// Understands the letters of the struct module. NumPy writes a complex number as Z and the letter
+// of its parts.
 Kind kind_of_format(const char* format) {
   if (format == nullptr) return Kind::natural;
   std::string_view letters(format);
@@ -61,7 +62,7 @@ Kind kind_of_format(const char* format) {
   return std::string_view("efd").find(letters) != letters.npos ? Kind::real : Kind::none;
 }
 
-// By DLPack's numbers.
+// Understands DLPack's type codes.
 Kind kind_of_code(std::uint8_t code) {
   switch (code) {
     case 0: return Kind::integer;
@@ -85,21 +86,22 @@ const dlpack::Exchange* exchange_of(PyTypeObject* type) {
       static_cast<const dlpack::Exchange*>(PyCapsule_GetPointer(capsule.ptr(), dlpack::kExchange));
   if (table == nullptr) PyErr_Clear();
   while (table != nullptr && table->version.major != dlpack::kMajor) table = table->previous;
-  return table;  // lives as long as the process
+  return table;  // it lives as long as the process
 }
 
-// What the object's type gives by DLPack's C functions, in a tenth of the time that __dlpack__()
-// takes, as a capsule like that one's; else the object itself.
+// Exports the object's tensor with DLPack's C functions, which takes a tenth of the time of
+// __dlpack__(), and returns a capsule like that of __dlpack__(). Returns the object itself if its
+// type does not offer these functions.
 nb::object exchanged(nb::handle object) {
   const dlpack::Exchange* table = exchange_of(Py_TYPE(object.ptr()));
   dlpack::Managed* tensor = nullptr;
   if (table == nullptr) return nb::borrow(object);
   if (table->managed_from_object(object.ptr(), &tensor) != 0)
-    return PyErr_Clear(), nb::borrow(object);  // __dlpack__() says why
+    return PyErr_Clear(), nb::borrow(object);  // __dlpack__() reports the reason
   PyObject* const capsule = PyCapsule_New(tensor, dlpack::kManaged, [](PyObject* unused) {
     auto* const left =
         static_cast<dlpack::Managed*>(PyCapsule_GetPointer(unused, dlpack::kManaged));
-    if (left == nullptr) return PyErr_Clear();  // taken over, and renamed
+    if (left == nullptr) return PyErr_Clear();  // the capsule was taken over and renamed
     left->deleter(left);
   });
   if (capsule == nullptr) throw nb::python_error();
@@ -125,7 +127,7 @@ void Array::from_buffer(const char* what, nb::handle object, bool writes) {
     PyErr_Clear();
     refuse(what, "the object's buffer cannot be used: is it read-only?");
   }
-  view_ = view;  // from here on the destructor's to release
+  view_ = view;  // from here on the destructor releases it
   if (PyBuffer_IsContiguous(&view, 'C') == 0) refuse(what, kOnePiece);
   const auto element = static_cast<std::size_t>(view.itemsize);
   const auto found = type_of(kind_of_format(view.format), element);

@@ -14,12 +14,12 @@ namespace tutti::python {
 namespace nb = nanobind;
 
 /// The memory of an object with the buffer protocol (NumPy, bytearray, array) or DLPack (PyTorch,
-/// JAX, CuPy), which it keeps alive and in place. Throws `usage` where the memory is not the
-/// host's, not in one piece, of a type that tutti does not have, or not to be written where
-/// `writes`. Made and destroyed with the interpreter's lock.
+/// JAX, CuPy). This object keeps the memory alive and in place. Throws `usage` if the memory is not
+/// the host's, is not contiguous, has elements of a type that tutti does not have, or is read-only
+/// while `writes` is set. The interpreter's lock must be held to create and destroy it.
 class Array {
  public:
-  Array() = default;  ///< No buffer.
+  Array() = default;  ///< Has no buffer.
   Array(const char* what, nb::handle object, bool writes);
   Array(Array&& other) noexcept;
   Array& operator=(Array&& other) noexcept;

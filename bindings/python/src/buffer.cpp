@@ -1,4 +1,4 @@
-// tutti::Buffer for Python: an object with the buffer protocol.
+// Binds tutti::Buffer as a Python object with the buffer protocol.
 #include "communicator.h"
 
 namespace tutti::python {

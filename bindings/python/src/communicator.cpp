@@ -15,11 +15,13 @@ namespace {
 
 constexpr std::chrono::milliseconds kBetweenSignals{100};
 
-// Let go of with the interpreter's lock, in whatever thread.
+// Moves `held` to a shared pointer that any thread may drop: the interpreter's lock is taken for
+// it.
 template <typename Held>
 std::shared_ptr<Held> shared(Held held) {
   return {new Held(std::move(held)), [](Held* last) {
-            if (Py_IsInitialized() == 0) return;  // leaked with the interpreter
+            if (Py_IsInitialized() == 0)
+              return;  // the interpreter has ended, so the object is leaked
             const nb::gil_scoped_acquire lock;
             delete last;
           }};
@@ -91,7 +93,7 @@ Work end_async(Group& group) {
   {
     const nb::gil_scoped_release unlocked;
     work = group.calls.end_async();
-    work.then([uses](const Error*) {});  // they live until then
+    work.then([uses](const Error*) {});  // keeps the memory until the group has ended
   }
   return {std::move(work), nullptr};
 }

@@ -1,4 +1,4 @@
-// tutti::Communicator and Work for Python.
+// tutti::Communicator, Work, Group and Persistent for Python.
 #pragma once
 
 #include <chrono>
@@ -24,7 +24,7 @@ namespace tutti::python {
 namespace nb = nanobind;
 
 /// For CallOptions::interrupted: whether Python has an exception to raise in this thread (Ctrl-C).
-/// The caller has let go of the interpreter's lock.
+/// The interpreter's lock must not be held.
 bool interrupted();
 
 using Arrays = std::vector<Array>;
@@ -41,11 +41,12 @@ class Work {
   Work(tutti::Work work, std::shared_ptr<Received> received)
       : work_(std::move(work)), received_(std::move(received)) {}
 
-  /// With the interpreter's lock, which it lets go of; looks for Ctrl-C ten times a second.
+  /// The interpreter's lock must be held; it is released while this waits. Checks for Ctrl-C ten
+  /// times a second.
   void wait(std::optional<double> seconds);
   bool done() const { return work_.done(); }
   std::optional<Got> received() const { return got(work_.done() ? received_.get() : nullptr); }
-  /// Calls `callback()` once when the call has ended, in whatever thread.
+  /// Calls `callback()` once when the call has ended, in any thread.
   void then(nb::object callback);
 
  private:
@@ -53,31 +54,32 @@ class Work {
   std::shared_ptr<Received> received_;
 };
 
-/// What a call uses, kept until it is done.
+/// The memory that a call uses, which is kept until the call is done.
 struct Uses {
   Arrays arrays;
   std::shared_ptr<Received> received;
 };
 
-/// Calls that are made together, with what they use.
+/// A group of calls, with the memory that they use.
 struct Group {
   tutti::Group calls;
   std::vector<std::shared_ptr<const Uses>> uses;
 };
 
-/// In which form an operation is asked for.
+/// The form in which an operation is called.
 enum class Form { blocking, async, persistent };
 template <Form kForm>
 using As = std::integral_constant<Form, kForm>;
 
-/// Throws `usage` for what no clock counts; what is merely too long is found where it is used.
+/// Throws `usage` for values that no clock can count. Timeouts that are merely too long are
+/// rejected where they are used.
 inline std::chrono::milliseconds milliseconds(double seconds) {
   if (!(std::abs(seconds) < 1e9))
     throw Error(ErrorKind::usage, std::to_string(seconds) + " seconds are no timeout");
   return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
 }
 
-/// Arguments of one call as Python gives them.
+/// The options of one call as Python passes them.
 struct Options {
   std::optional<double> timeout;
   std::string algorithm;
@@ -98,16 +100,16 @@ class Communicator {
   Communicator(Communicator&&) = default;
   ~Communicator() { close(); }
 
-  /// Waits for what is under way, and leaves. Further calls are `usage`.
+  /// Waits for calls that are under way, and leaves the peers. Later calls are `usage`.
   void close();
   tutti::Communicator& get() const;
 
-  /// Makes a call in the form that is asked for: `call(communicator, options, form)` returns what
-  /// tutti's function of that form does, and runs without the interpreter's lock. What outlasts it
-  /// keeps `arrays`, which it uses.
+  /// Makes a call in the form kForm. `call(communicator, options, form)` returns what tutti's
+  /// function of that form returns, and runs without the interpreter's lock. If the call outlasts
+  /// this function, `arrays`, which it uses, are kept until it is done.
   template <Form kForm, typename Call, typename... Each>
   auto make(const Options& options, Call&& call, Each&... arrays);
-  /// Keeps what a call uses until it is done.
+  /// Keeps the memory that a call uses until the call is done.
   Work keep(tutti::Work work, std::shared_ptr<const Uses> uses);
 
  private:
@@ -117,12 +119,12 @@ class Communicator {
     std::shared_ptr<const Uses> uses;
   };
 
-  std::unique_ptr<tutti::Communicator> communicator_;  // null: closed
-  std::deque<Pending> pending_;                        // under the interpreter's lock
-  std::vector<std::weak_ptr<std::optional<tutti::Persistent>>> persistent_;  // ended by close()
+  std::unique_ptr<tutti::Communicator> communicator_;  // null once it is closed
+  std::deque<Pending> pending_;                        // protected by the interpreter's lock
+  std::vector<std::weak_ptr<std::optional<tutti::Persistent>>> persistent_;  // close() ends them
 };
 
-/// A call that was planned once. Keeps its communicator, which ends it when it is closed.
+/// A persistent call. It keeps its communicator alive, which ends the call when it is closed.
 class Persistent {
  public:
   Persistent(Communicator& communicator, tutti::Persistent call, std::shared_ptr<const Uses> uses);
@@ -130,14 +132,17 @@ class Persistent {
   void run();
   Work start();
   void add_to(Group& group);
-  std::optional<Got> received() const { return got(uses_->received.get()); }  ///< By the last run.
+  std::optional<Got> received() const {
+    return got(uses_->received.get());
+  }  ///< Result of the last run.
 
  private:
   tutti::Persistent& call() const;
 
-  const nb::object owner_;  // keeps the communicator
+  const nb::object owner_;  // keeps the communicator alive
   Communicator& communicator_;
-  const std::shared_ptr<std::optional<tutti::Persistent>> call_;  // none: closed
+  const std::shared_ptr<std::optional<tutti::Persistent>>
+      call_;  // empty once the communicator is closed
   const std::shared_ptr<const Uses> uses_;
 };
 
@@ -145,7 +150,8 @@ void bind_communicator(nb::module_& module);
 void bind_operations(nb::class_<Communicator>& type);
 void bind_buffer(nb::module_& module);
 
-/// Runs `body` without the interpreter's lock; raises Ctrl-C where that is what ended it.
+/// Runs `body` without the interpreter's lock. Raises the Python exception (Ctrl-C) if one ended
+/// it.
 template <typename Body>
 auto unlocked(Body&& body) {
   try {

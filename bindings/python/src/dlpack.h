@@ -1,5 +1,5 @@
-// DLPack's C functions for exchanging tensors, which a type may offer beside __dlpack__(): see
-// dmlc.github.io/dlpack. The layout of their table is part of its version 1.
+// Declares DLPack's C functions for exchanging tensors, which a type may offer beside __dlpack__():
+// see dmlc.github.io/dlpack. The layout of their table is part of DLPack's version 1.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ struct Version {
   std::uint32_t minor;
 };
 
-/// Begins a DLManagedTensorVersioned.
+/// The first members of a DLManagedTensorVersioned.
 struct Managed {
   Version version;
   void* context;
@@ -20,14 +20,16 @@ struct Managed {
 
 struct Exchange {
   Version version;
-  const Exchange* previous;  ///< Of an older major version.
+  const Exchange* previous;  ///< The table of an older major version.
   void* allocator;
-  int (*managed_from_object)(void* object, Managed** out);  ///< 0, or -1 and a Python exception.
+  int (*managed_from_object)(void* object,
+                             Managed** out);  ///< Returns 0, or -1 and sets a Python exception.
 };
 
 inline constexpr std::uint32_t kMajor = 1;
-inline constexpr const char* kAttribute = "__dlpack_c_exchange_api__";  ///< Of the type.
-inline constexpr const char* kExchange = "dlpack_exchange_api";  ///< Names the attribute's capsule.
-inline constexpr const char* kManaged = "dltensor_versioned";    ///< And that of a tensor.
+inline constexpr const char* kAttribute = "__dlpack_c_exchange_api__";  ///< Attribute of the type.
+inline constexpr const char* kExchange =
+    "dlpack_exchange_api";                                     ///< Name of the attribute's capsule.
+inline constexpr const char* kManaged = "dltensor_versioned";  ///< Name of a tensor's capsule.
 
 }  // namespace tutti::python::dlpack

@@ -1,4 +1,4 @@
-// tutti._core: the package's compiled part.
+// tutti._core: the compiled part of the package.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 

@@ -1,4 +1,4 @@
-// The operations, blocking and asynchronous, on whatever is an Array.
+// Binds the operations in all three forms, with Array as their buffers.
 #include <numeric>
 
 #include <nanobind/stl/optional.h>
@@ -45,7 +45,7 @@ std::size_t part(const char* what, std::size_t whole, int size) {
   return whole / static_cast<std::size_t>(size);
 }
 
-// One element of the input's type, as CallOptions::premultiplier wants it.
+// Returns one element of the input's type, for CallOptions::premultiplier.
 Array factor_of(Op op, const Optional& factor, const Array& input) {
   if (op != Op::premul_sum) return {};
   if (!factor)
@@ -64,7 +64,7 @@ Array factor_of(Op op, const Optional& factor, const Array& input) {
     if constexpr (kMade == Form::blocking) comm.name(__VA_ARGS__ __VA_OPT__(, ) told);             \
   }
 
-// What every operation takes after its own arguments.
+// The arguments that every operation takes after its own.
 #define TUTTI_TAKES                                                                     \
   nb::kw_only(), nb::arg("timeout") = nb::none(), nb::arg("algorithm") = std::string(), \
                  nb::arg("group") = nb::none()
@@ -215,7 +215,7 @@ Returned<kForm> send(Communicator& self, nb::handle array, int peer, int tag,
                           TUTTI_CALL(send, data.data, data.count, data.type, peer, tag), data);
 }
 
-// Returns (source, tag, count); of another form, they are `received`.
+// Returns (source, tag, count). In the other forms they are the property `received`.
 template <Form kForm>
 std::conditional_t<kForm == Form::blocking, std::optional<Got>, Returned<kForm>> recv(
     Communicator& self, nb::handle array, int peer, int tag, std::optional<double> timeout,

@@ -12,7 +12,7 @@ double left(Store::Deadline deadline) {
   return std::max(0.0, Seconds(deadline - std::chrono::steady_clock::now()).count());
 }
 
-// With the interpreter's lock, and its exceptions as tutti's kinds.
+// Runs `body` with the interpreter's lock, and turns Python exceptions into tutti's errors.
 template <typename Body>
 auto called(const char* method, std::string_view key, Body&& body) {
   const nb::gil_scoped_acquire lock;
@@ -23,7 +23,7 @@ auto called(const char* method, std::string_view key, Body&& body) {
   } catch (nb::python_error& error) {
     if (error.matches(PyExc_TimeoutError)) kind = ErrorKind::timeout;
     why = error.what();
-    if (!error.matches(PyExc_Exception)) error.restore();  // Ctrl-C: raised by who called
+    if (!error.matches(PyExc_Exception)) error.restore();  // Ctrl-C: the caller raises it
   } catch (const nb::cast_error&) {
     kind = ErrorKind::usage;
     why = "it returned something of another type";

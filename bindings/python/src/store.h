@@ -12,13 +12,14 @@ namespace tutti::python {
 
 namespace nb = nanobind;
 
-/// Over an object with set(key, value, timeout), get(key, timeout), add(key, amount, timeout) and
-/// wait(key, timeout): keys are str, values bytes, timeouts seconds. As thread-safe as that. A
-/// TimeoutError of Python's is tutti's, any other exception a `peer_lost`. Made and destroyed with
-/// the interpreter's lock, called without.
+/// Calls a Python object with the methods set(key, value, timeout), get(key, timeout), add(key,
+/// amount, timeout) and wait(key, timeout), in which keys are str, values are bytes and timeouts
+/// are seconds. It is as thread-safe as that object. A Python TimeoutError becomes `timeout`, every
+/// other exception `peer_lost`. The interpreter's lock must be held to create and destroy it, and
+/// must not be held to call it.
 class Store final : public tutti::Store {
  public:
-  /// Throws `usage` where a method is missing.
+  /// Throws `usage` if the object lacks a method.
   explicit Store(nb::object object);
 
   void set(std::string_view key, std::string_view value, Deadline deadline) override;

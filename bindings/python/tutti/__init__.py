@@ -1,4 +1,4 @@
-"""tutti: collective communication on arrays where they lie.
+"""tutti: collective communication on arrays in place.
 
     import numpy, tutti
 
@@ -8,7 +8,7 @@
     work = comm.all_reduce_async(gradient)        # returns at once
     work.wait(30)                                 # or: await work
 
-Arrays are whatever has the buffer protocol or DLPack in the host's memory: of NumPy, PyTorch, JAX, array, bytearray.
+An array is any object with the buffer protocol or DLPack in the host's memory, of NumPy, PyTorch, JAX, array, bytearray.
 """
 
 from ._core import ANY_SOURCE, ANY_TAG, NO_COLOR, Buffer, Communicator, Group, Persistent, Work, version

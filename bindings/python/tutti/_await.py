@@ -1,4 +1,4 @@
-"""What `await work` does."""
+"""Implements `await work`."""
 
 import asyncio
 import collections.abc
@@ -7,7 +7,7 @@ from ._core import Work
 
 
 def until_done(work: Work) -> collections.abc.Generator[object, None, tuple[int, int, int] | None]:
-    """Waits for the call without holding up the event loop; raises its error."""
+    """Waits for the call without blocking the event loop, and raises its error."""
     loop = asyncio.get_running_loop()
     ended = loop.create_future()
 

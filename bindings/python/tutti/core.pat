@@ -1,4 +1,5 @@
-# What the stubs say of the buffer protocol, and of what the package itself calls.
+# What the stubs say about the buffer protocol, and about a function that only the package itself
+# calls.
 _core.Buffer.__len__:
     def __len__(self) -> int: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...

@@ -1,17 +1,17 @@
-"""tutti's errors: one class for each kind, by what the caller can do."""
+"""tutti's errors: one class for each kind. The kind says what the caller can do."""
 
 
 import builtins
 
 
 class Error(RuntimeError):
-    """Every error of tutti. `kind` is one of those of docs/embedding.md."""
+    """Base of all errors of tutti. docs/embedding.md lists the values of `kind`."""
 
     kind = "internal"
 
 
 class UsageError(Error, ValueError):
-    """The call is wrong by itself: fix it. Nothing has happened."""
+    """The call itself is wrong: correct it. Nothing has happened."""
 
     kind = "usage"
 

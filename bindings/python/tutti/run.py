@@ -20,7 +20,7 @@ def _launcher() -> str:
 
 
 def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """The launcher's options, and the program with its arguments."""
+    """Returns the launcher's options, and the program with its arguments."""
     k = 0
     while k < len(arguments) and arguments[k].startswith("-") and arguments[k] != "--":
         k += 2 if arguments[k] in _WITH_VALUE else 1

@@ -5,8 +5,8 @@
 
     dist.init_process_group("tutti")
 
-Importing this registers the backend "tutti" for tensors in the host's memory. For those of other
-devices name another beside it: ``init_process_group("cpu:tutti,cuda:nccl")``.
+Importing this module registers the backend "tutti" for tensors in the host's memory. For tensors of
+other devices name another backend beside it: ``init_process_group("cpu:tutti,cuda:nccl")``.
 """
 
 import atexit
@@ -50,7 +50,8 @@ atexit.register(_backends.shutdown)
 
 
 def _make(store, rank, size, timeout):
-    # DistributedDataParallel takes its buckets from the backend only where this is said, and reads it then.
+    # DistributedDataParallel takes its buckets from the backend only if this variable says so, and reads it at this
+    # time.
     os.environ.setdefault("DDP_DISABLE_COMM_MEM", "0")
     return _backends.make(store, rank, size, timeout)
 
