@@ -10,8 +10,8 @@ namespace tutti::ddp {
 std::vector<std::size_t> differences(Communicator& communicator,
                                      std::span<const std::uint64_t> mine,
                                      const CallOptions& options) {
-  // The greatest x and the greatest ~x of all ranks: the latter is ~ of the least x. One all-reduce
-  // thus finds both ends, and they are equal exactly where all ranks are.
+  // One all-reduce finds the greatest x and the greatest ~x of all ranks. The latter is ~ of the
+  // least x, so all ranks have the same x exactly if the two ends are equal.
   const std::size_t count = mine.size();
   std::vector<std::int64_t> ends(2 * count);
   for (std::size_t i = 0; i < count; ++i) {
@@ -46,7 +46,7 @@ std::string by_rank(Communicator& communicator, std::string_view mine, const Cal
 }
 
 std::string by_rank(std::span<const std::string> texts) {
-  constexpr std::size_t kNamed = 8;  // ranks named in each group; the rest are counted
+  constexpr std::size_t kNamed = 8;  // ranks that are named in each group; the others are counted
   std::string result;
   std::vector<bool> reported(texts.size(), false);
   for (std::size_t first = 0; first < texts.size(); ++first) {

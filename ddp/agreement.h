@@ -1,4 +1,4 @@
-// Finds out where ranks differ, and says so on every rank.
+// Finds out in what ranks differ, and reports it on every rank.
 #pragma once
 
 #include <cstddef>
@@ -12,17 +12,18 @@
 
 namespace tutti::ddp {
 
-/// Indices of the elements that are not the same on every rank, ascending; the same answer
-/// everywhere. All ranks give equally many. Collective; costs one all-reduce of twice the elements,
-/// however many ranks.
+/// Returns the indices of the elements that are not the same on every rank, in ascending order; the
+/// result is the same on every rank. All ranks pass the same number of elements. Collective; it
+/// costs one all-reduce of twice the elements, whatever the number of ranks.
 std::vector<std::size_t> differences(Communicator& communicator,
                                      std::span<const std::uint64_t> mine,
                                      const CallOptions& options);
 
-/// What each rank has to say, ranks of one text together: "rank 1: x; ranks 0, 2: y". Collective.
+/// Returns the texts of all ranks, with the ranks of one text together: "rank 1: x; ranks 0, 2: y".
+/// Collective.
 std::string by_rank(Communicator& communicator, std::string_view mine, const CallOptions& options);
 
-/// The same for texts that are all here, by rank.
+/// Does the same for texts that this rank already has, indexed by rank.
 std::string by_rank(std::span<const std::string> texts);
 
 }  // namespace tutti::ddp

@@ -1,4 +1,4 @@
-// Which gradients travel together: a pure function of sizes and types.
+// Plans the buckets: a pure function of the parameters' sizes and types.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,8 +12,9 @@
 namespace tutti::ddp {
 namespace {
 
-// A cache line, and the widest SIMD register: every gradient starts where kernels are fastest. The
-// padding travels too: at most 63 B a gradient.
+// The size of a cache line and of the widest SIMD register: kernels are fastest at such an address,
+// so every gradient starts at one. The all-reduce includes the padding, which is at most 63 B for
+// each gradient.
 constexpr std::size_t kAlignment = 64;
 
 std::size_t padded_bytes(const Parameter& parameter) {
@@ -38,7 +39,7 @@ std::vector<Bucket> plan_buckets(std::span<const Parameter> parameters,
                                               "at least 1 B",
                                               options.first_cap_bytes, options.cap_bytes));
   struct Filling {
-    std::optional<std::size_t> bucket;  // index of the one being filled; none: no bucket yet
+    std::optional<std::size_t> bucket;  // index of the bucket that is being filled, or none yet
     std::size_t cap;
   };
   std::array<Filling, kDataTypes> filling;
@@ -66,7 +67,8 @@ std::vector<Bucket> plan_buckets(std::span<const Parameter> parameters,
     bucket.slots.push_back({i, bucket.bytes});
     bucket.bytes += bytes;
   }
-  // Buckets start strictly in order, so one must not stand before another that is complete earlier.
+  // Buckets start strictly in order, so a bucket must not stand before one that is complete
+  // earlier.
   std::sort(buckets.begin(), buckets.end(), [](const Bucket& a, const Bucket& b) {
     assert(!a.slots.empty() && !b.slots.empty());
     return a.slots.back().parameter > b.slots.back().parameter;

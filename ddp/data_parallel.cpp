@@ -42,7 +42,7 @@ bool can_be_averaged(DataType type) noexcept {
     case DataType::f8e5m2:
     case DataType::complex64:
     case DataType::complex128: return true;
-    default: return false;  // an average of integers is not one
+    default: return false;  // the average of integers is not an integer
   }
 }
 
@@ -119,19 +119,19 @@ class DataParallel::Impl {
   const Parameter& at(std::size_t index, std::string_view call) const;
   void invariants() const;
 
-  // Constant after construction.
+  // These members are constant after construction.
   Communicator& communicator_;
   const std::vector<Parameter> parameters_;
   const CallOptions call_options_;
   const BucketOptions bucket_options_;
   const std::vector<Bucket> buckets_;
-  Memory memory_;  // all buckets, one after another
+  Memory memory_;  // all buckets, one after the other
   std::vector<std::byte*> bucket_memory_;
 
-  // Own thread only.
-  std::vector<Gradient> gradients_;     // by parameter; `ready` changes
-  std::vector<std::size_t> not_ready_;  // by bucket: gradients that are missing
-  std::vector<Work> works_;             // of the buckets started in this step, in order
+  // Only the thread that owns this object uses these members.
+  std::vector<Gradient> gradients_;     // indexed by parameter; only `ready` changes
+  std::vector<std::size_t> not_ready_;  // indexed by bucket: gradients that are missing
+  std::vector<Work> works_;  // calls of the buckets that have started in this step, in order
   std::uint64_t step_ = 0;
 };
 
@@ -144,18 +144,19 @@ DataParallel::Impl::Impl(Communicator& communicator, std::vector<Parameter> para
       buckets_(plan_buckets(parameters_, options.buckets)) {
   agree_on_options();
   agree_on_parameters();
-  for (const Bucket& bucket : buckets_)  // what cannot be averaged says so now, not in ready()
+  for (const Bucket& bucket :
+       buckets_)  // a type that cannot be averaged fails here, not in ready()
     communicator_.all_reduce(nullptr, nullptr, 0, bucket.type, Op::avg, call_options_);
   place_gradients();
   begin_step();
 }
 
 DataParallel::Impl::~Impl() {
-  // The buckets' memory is the communicator's until each call has ended, well or not.
+  // The buckets' memory belongs to the communicator until each call has ended, well or not.
   for (Work& work : works_) {
     try {
       work.wait();
-    } catch (const Error&) {  // the communicator keeps it: failure()
+    } catch (const Error&) {  // the communicator keeps the error: failure()
     }
   }
 }
@@ -239,8 +240,8 @@ void DataParallel::Impl::ready(std::size_t index) {
   start_buckets();
 }
 
-// Strictly in order on every rank: a communicator runs its calls in the order of issue, and the
-// ranks' gradients may become ready in different orders.
+// Starts buckets strictly in order, the same on every rank, since a communicator runs its calls in
+// the order of issue, and the gradients of different ranks may become ready in different orders.
 void DataParallel::Impl::start_buckets() {
   while (works_.size() < buckets_.size() && not_ready_[works_.size()] == 0) {
     const Bucket& bucket = buckets_[works_.size()];
@@ -250,7 +251,7 @@ void DataParallel::Impl::start_buckets() {
                                                       bucket.bytes / size_of(bucket.type),
                                                       bucket.type, Op::avg, call_options_));
     } catch (const Error&) {
-      throw_if_failed();  // an earlier bucket's, perhaps: it says which
+      throw_if_failed();  // the error of an earlier bucket, if there is one, names that bucket
       throw;
     }
   }
@@ -266,7 +267,7 @@ void DataParallel::Impl::finish() {
                     "in every step; where a step does not use one, set its gradient to "
                     "zero and mark it too",
                     communicator_.rank(), step_, missing));
-  start_buckets();  // none are left, unless starting one has thrown `usage` before
+  start_buckets();  // none is left, unless starting one has thrown `usage` before
   assert(works_.size() == buckets_.size());
 
   await_buckets();
@@ -274,14 +275,14 @@ void DataParallel::Impl::finish() {
   begin_step();
 }
 
-// Throws the first error, with its bucket's name.
+// Waits for the buckets that have started, and throws the first error, with its bucket's name.
 void DataParallel::Impl::await_buckets() {
   std::optional<Error> first_error;
   for (std::size_t b = 0; b < works_.size(); ++b) {
     try {
       works_[b].wait();
     } catch (const Error& error) {
-      if (first_error) continue;  // the first has ended the communicator, and the rest with it
+      if (first_error) continue;  // the first error has ended the communicator and all other calls
       first_error.emplace(
           error.kind(),
           fmt::format("gradients of step {}, bucket {} of {} ('{}' to '{}'): {}", step_, b,
@@ -320,7 +321,7 @@ void DataParallel::Impl::check_parameters() {
 }
 
 std::string DataParallel::Impl::names_of_missing() const {
-  constexpr std::size_t kNamed = 32;  // more are counted
+  constexpr std::size_t kNamed = 32;  // parameters that are named; the others are counted
   std::size_t missing = 0;
   std::string names;
   for (std::size_t i = 0; i < gradients_.size(); ++i) {
@@ -346,7 +347,7 @@ void DataParallel::Impl::require_between_steps(std::string_view call) const {
 void DataParallel::Impl::throw_if_failed() {
   const std::optional<Error> failure = communicator_.failure();
   if (!failure) return;
-  await_buckets();  // which have ended with it
+  await_buckets();  // these calls have ended, since the communicator has failed
   throw *failure;
 }
 
@@ -362,7 +363,7 @@ void DataParallel::Impl::invariants() const {
   assert(gradients_.size() == parameters_.size());
   assert(bucket_memory_.size() == buckets_.size() && not_ready_.size() == buckets_.size());
   assert(works_.size() <= buckets_.size());
-  // What has been started was ready, and what stands next is not.
+  // Every started bucket was ready, and the next bucket is not.
   assert(works_.empty() || not_ready_[works_.size() - 1] == 0);
   assert(works_.size() == buckets_.size() || not_ready_[works_.size()] > 0);
 }

@@ -1,4 +1,4 @@
-// A 64-bit digest of memory, by which ranks compare what they hold without sending it.
+// A 64-bit digest of memory, with which ranks compare data without sending it.
 #pragma once
 
 #include <array>
@@ -11,11 +11,13 @@
 
 namespace tutti::ddp {
 
-/// Equal bytes have equal digests; different bytes have different ones but for a chance of about
-/// 2^-64. Against accidents, not against an adversary. Native byte order.
+/// Equal bytes have equal digests; different bytes have the same digest with a probability of about
+/// 2^-64. It detects accidents, and does not resist an adversary. The digest depends on the byte
+/// order.
 inline std::uint64_t digest(std::span<const std::byte> bytes) noexcept {
-  // Four lanes, since one is bound by the latency of mix(): 4.1 GB/s against 1.9 on Zen 3. A
-  // cheaper step (rotate and multiply, 17 GB/s) lets some pairs of flipped bits cancel.
+  // There are four lanes, since a single one is limited by the latency of mix(): 4.1 GB/s against
+  // 1.9 on Zen 3. A cheaper step (rotate and multiply, 17 GB/s) lets some pairs of flipped bits
+  // cancel.
   std::array<std::uint64_t, 4> lanes{1, 2, 3, 4};
   std::array<std::uint64_t, 4> words{};
   constexpr std::size_t kStripe = sizeof words;
@@ -28,7 +30,8 @@ inline std::uint64_t digest(std::span<const std::byte> bytes) noexcept {
   if (at < bytes.size()) std::memcpy(words.data(), bytes.data() + at, bytes.size() - at);
   for (std::size_t k = 0; k < 4; ++k) lanes[k] = mix(lanes[k] ^ words[k]);
 
-  std::uint64_t all = mix(bytes.size());  // tells apart what only zeros follow
+  std::uint64_t all =
+      mix(bytes.size());  // distinguishes inputs that differ only in the number of zeros at the end
   for (const std::uint64_t lane : lanes) all = mix(all ^ lane);
   return all;
 }

@@ -1,4 +1,4 @@
-// tutti-info: what this build is, how it is configured here, and what the machine is like.
+// tutti-info: shows the version of this build, its configuration on this machine, and the machine.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -41,7 +41,7 @@ std::vector<Setting> read_settings() {
   return tutti::list_settings(read, read.config);
 }
 
-/// Rows of equally many cells, in columns; the last column is not padded.
+/// Formats rows of equally many cells as columns. The last column is not padded.
 std::string align(const std::vector<std::vector<std::string>>& rows) {
   std::vector<std::size_t> widths(rows.front().size());
   for (const auto& row : rows)
@@ -93,7 +93,7 @@ void print_json(const Arguments& arguments) {
                              {"build_type", TUTTI_BUILD_TYPE}};
   if (arguments.config) out["config"] = as_json(read_settings());
   if (arguments.topology) out["topology"] = as_json(arguments.look());
-  // A path may hold bytes that are no UTF-8.
+  // A path may contain bytes that are not UTF-8.
   fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 

@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-/// Where ranks run: where they are bound, or anywhere.
+/// Returns the cpus to which each rank would be bound, or all allowed cpus if ranks are not bound.
 std::vector<Cpus> cpus_of_ranks(const TopologyReport& report) {
   if (!report.placement.ranks.empty()) return report.placement.ranks;
   return std::vector<Cpus>(static_cast<std::size_t>(report.ranks), report.machine.allowed);

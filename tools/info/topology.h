@@ -1,4 +1,4 @@
-// What tutti-info says about the machine.
+// The machine as tutti-info shows it.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -9,16 +9,16 @@
 
 namespace tutti::tools {
 
-/// The machine, and what `ranks` ranks on it would get.
+/// The machine, and the cpus and memory that `ranks` ranks on it would get.
 struct TopologyReport {
   Machine machine;
   int ranks = 1;
   Placement placement;
-  std::size_t cache_bytes = 0;  ///< Of a core's second level; 0: unknown.
+  std::size_t cache_bytes = 0;  ///< Size of a core's level 2 cache; 0 if unknown.
   std::size_t ring_bytes = 0;
 };
 
-/// `bind` as in the configuration.
+/// Examines the machine. `bind` has the format of the configuration's setting.
 TopologyReport look(int ranks, const std::string& bind);
 
 std::string as_text(const TopologyReport& report);

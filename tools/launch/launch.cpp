@@ -21,25 +21,26 @@ namespace tutti::tools {
 namespace {
 
 int supervise(const LaunchOptions& options, const sigset_t& mask, Fd guard) {
-  ::setpgid(0, 0);                          // the terminal's signals come through the guard alone
-  ::prctl(PR_SET_CHILD_SUBREAPER, 1);       // not inherited from the guard
-  ::prctl(PR_SET_NAME, "tutti-job", 0, 0);  // `killall -9 tutti-run` leaves us to clean up
+  ::setpgid(0, 0);                     // the terminal sends signals to the guard only
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);  // this is not inherited from the guard
+  ::prctl(PR_SET_NAME, "tutti-job", 0,
+          0);  // `killall -9 tutti-run` spares this process, which cleans up
   try {
     return Supervisor(options, mask, std::move(guard)).run();
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s: %s\n", options.tool.c_str(), error.what());
-    return 1;  // the guard ends what is left
+    return 1;  // the guard ends what is left of the job
   }
 }
 
-/// The end of the supervisor, if it has ended.
+/// Reaps the supervisor and returns how it ended, or none if it still runs.
 std::optional<siginfo_t> reap_supervisor(pid_t supervisor) {
   siginfo_t info{};
   const int rc = ::waitid(P_PID, static_cast<id_t>(supervisor), &info, WEXITED | WNOHANG);
   return rc == 0 && info.si_pid == supervisor ? std::optional(info) : std::nullopt;
 }
 
-/// Passes signals on to the supervisor until it ends. Returns its end.
+/// Forwards signals to the supervisor until it ends. Returns how it ended.
 siginfo_t guard(pid_t supervisor, const sigset_t& handled) {
   while (true) {
     siginfo_t signal{};
@@ -55,15 +56,15 @@ siginfo_t guard(pid_t supervisor, const sigset_t& handled) {
 
 }  // namespace
 
-// Two processes watch over a job. The supervisor is the ranks' parent and does the work; this
-// process, its guard, is the one that users see and signal. Whichever of them is killed, the other
-// one, an ancestor of every process of the job, ends what is left.
+// Two processes supervise a job. The supervisor is the ranks' parent and does the work; this
+// process, its guard, is the one that users see and signal. Each of them is an ancestor of every
+// process of the job, so that if one is killed, the other one ends what is left.
 int launch(const LaunchOptions& options) {
   assert(options.ranks >= 1 && !options.command.empty());
   sigset_t all, mask;
   sigfillset(&all);
   ::sigprocmask(SIG_BLOCK, &all, &mask);
-  ::signal(SIGCHLD, SIG_DFL);  // ignored, as some parents leave it, it would hide how ranks end
+  ::signal(SIGCHLD, SIG_DFL);  // a parent may have left it ignored, which would hide how ranks end
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   Fd self(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
   if (!self) throw std::system_error(errno, std::generic_category(), "pidfd_open");

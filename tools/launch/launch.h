@@ -1,5 +1,5 @@
-// Starts the ranks of a job on this machine and sees them through: for tutti-run, and for tools
-// that start their own ranks.
+// Starts the ranks of a job on this machine and supervises them, for tutti-run and for tools that
+// start ranks themselves.
 #pragma once
 
 #include <chrono>
@@ -10,23 +10,23 @@
 namespace tutti::tools {
 
 struct LaunchOptions {
-  std::string tool = "tutti-run";  ///< Who speaks in messages.
+  std::string tool = "tutti-run";  ///< Name of the program in messages.
   int ranks = 1;
   std::vector<std::string> command;
-  std::vector<std::string> environment;   ///< NAME=VALUE, over this process's own.
-  bool tag = true;                        ///< Else ranks write where we write.
-  std::function<bool(int)> prepare;       ///< In a rank's process; false: errno says why not.
-  int port = 0;                           ///< MASTER_PORT; 0: one that is free.
-  std::chrono::milliseconds timeout{0};   ///< Of the whole job; 0: none.
-  std::chrono::milliseconds grace{5000};  ///< From SIGTERM to SIGKILL.
+  std::vector<std::string> environment;  ///< NAME=VALUE; overrides this process's own.
+  bool tag = true;                   ///< If false, ranks write directly to this process's outputs.
+  std::function<bool(int)> prepare;  ///< Runs in a rank's process; if false, errno is the reason.
+  int port = 0;                      ///< MASTER_PORT; 0: any free port.
+  std::chrono::milliseconds timeout{0};   ///< Limit of the whole job; 0: none.
+  std::chrono::milliseconds grace{5000};  ///< Time from SIGTERM to SIGKILL.
 };
 
-/// Runs the job and returns the status to exit with: the first failure's (128 + signal for a
-/// signal), 124 for the timeout, 126 and 127 where the program cannot be run or is not found.
-/// Nothing that the job started is left when it returns.
+/// Runs the job and returns the exit status: that of the first failure (128 + signal if a signal
+/// ended it), 124 for the timeout, 126 and 127 if the program cannot be run or is not found. When
+/// it returns, no process of the job is left.
 ///
-/// Call it before the process has threads, and return its result from main: it takes over the
-/// process's signals, children and standard output.
+/// The caller's process must not have threads yet, and must return the result from main, since this
+/// function takes over the process's signals, children and standard output.
 [[nodiscard]] int launch(const LaunchOptions& options);
 
 }  // namespace tutti::tools

@@ -66,7 +66,7 @@ void LineTagger::show_progress(std::string& out) {
   const std::string_view text = visible();
   emit(text, out);
   shown_ = true;
-  continued_ = text.size() == line_.size();  // else the next text overwrites this one
+  continued_ = text.size() == line_.size();  // otherwise the next text overwrites this one
   line_.erase(0, text.size());
 }
 

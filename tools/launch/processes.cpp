@@ -37,11 +37,11 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
   return result;
 }
 
-/// What the child still needs, made before the fork.
+/// The data that the child needs, made before the fork.
 struct ChildPlan {
   std::vector<char*> argv, envp;
-  int in, out, err;  // to become 0, 1, 2; -1: as they are
-  int report;        // takes errno
+  int in, out, err;  // become 0, 1 and 2; -1: unchanged
+  int report;        // receives errno
   pid_t parent;
   const sigset_t* mask;
   const std::function<bool()>* prepare;
@@ -50,7 +50,7 @@ struct ChildPlan {
 [[noreturn]] void run_child(const ChildPlan& plan) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != plan.parent) ::_exit(1);  // it died before prctl
+  if (::getppid() != plan.parent) ::_exit(1);  // the parent died before prctl
   const bool ready = (plan.in < 0 || ::dup2(plan.in, 0) >= 0) &&
                      (plan.out < 0 || ::dup2(plan.out, 1) >= 0) &&
                      (plan.err < 0 || ::dup2(plan.err, 2) >= 0);
@@ -62,19 +62,19 @@ struct ChildPlan {
   ::_exit(127);
 }
 
-/// The parent of each process of this machine.
+/// Returns the parent of each process of this machine.
 std::map<pid_t, pid_t> parents() {
   std::map<pid_t, pid_t> result;
   std::error_code ignored;
-  // Where it cannot go on, it becomes the end.
+  // The iterator becomes the end if it cannot go on.
   for (std::filesystem::directory_iterator entry("/proc", ignored), end; entry != end;
        entry.increment(ignored)) {
     const std::string name = entry->path().filename();
     if (!std::isdigit(static_cast<unsigned char>(name.front()))) continue;
     std::ifstream file(entry->path() / "stat");
     std::string stat((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-    const std::size_t name_end = stat.rfind(')');  // the name before it may hold anything
-    if (name_end == std::string::npos) continue;   // it has ended meanwhile
+    const std::size_t name_end = stat.rfind(')');  // the name before it may contain any character
+    if (name_end == std::string::npos) continue;   // the process has ended meanwhile
     std::istringstream fields(stat.substr(name_end + 1));
     std::string state;
     pid_t parent = 0;
@@ -159,7 +159,7 @@ bool kill_descendants() {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
   while (reap_orphans([](pid_t) { return false; })) {
     if (std::chrono::steady_clock::now() >= end) return false;
-    // Again and again, since a process may fork while we read /proc.
+    // This repeats, since a process may fork while /proc is read.
     signal_descendants(SIGKILL);
     const timespec pause{0, 10'000'000};
     ::sigtimedwait(&child_ended, nullptr, &pause);

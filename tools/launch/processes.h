@@ -1,4 +1,4 @@
-// Starting and ending trees of processes.
+// Starts and ends trees of processes.
 #pragma once
 
 #include <signal.h>
@@ -12,45 +12,45 @@
 
 namespace tutti::tools {
 
-/// How a rank's process is to be started.
+/// How to start a rank's process.
 struct SpawnRequest {
   std::vector<std::string> command;
-  std::vector<std::string> environment;  ///< All of it, NAME=VALUE.
-  sigset_t signal_mask{};                ///< Its mask of blocked signals.
-  bool keep_stdin = false;               ///< Else it reads from /dev/null.
-  bool capture_output = true;            ///< Else it writes where we write.
-  std::function<bool()> prepare;         ///< In its process, at the end; false: errno says why not.
+  std::vector<std::string> environment;  ///< The complete environment, NAME=VALUE.
+  sigset_t signal_mask{};                ///< The process's mask of blocked signals.
+  bool keep_stdin = false;               ///< If false, standard input is /dev/null.
+  bool capture_output = true;            ///< If false, it writes to this process's outputs.
+  std::function<bool()> prepare;  ///< Runs last in the new process; if false, errno is the reason.
 };
 
 struct Spawned {
   pid_t pid = -1;
   Fd pidfd;
-  Fd out, err;    ///< Its output to read from, non-blocking; none unless captured.
-  int error = 0;  ///< errno of what failed; 0: it runs.
+  Fd out, err;    ///< Non-blocking ends to read its output from, if it is captured.
+  int error = 0;  ///< errno of what failed; 0 if the program runs.
 };
 
-/// Starts a process in a process group of its own, which dies when we do. Returns when it runs its
-/// program or has failed to.
+/// Starts a process in a process group of its own, which is killed when this process ends. Returns
+/// when the new process runs its program or has failed to.
 [[nodiscard]] Spawned spawn(const SpawnRequest& request);
 
-/// Sends `signal` to all processes that descend from this one, whatever group or session they are
-/// in. As a subreaper we inherit orphans, so that none can get away.
+/// Sends `signal` to all processes that descend from this one, in any process group or session.
+/// This process is a subreaper and inherits orphans, so no process of the job can escape.
 void signal_descendants(int signal);
 
-/// SIGKILL to all descendants until none is left; they are reaped. False: some are still there
-/// after ten seconds, in an uninterruptible sleep.
+/// Sends SIGKILL to all descendants until none is left, and reaps them. Returns false if some are
+/// left after ten seconds, in an uninterruptible sleep.
 [[nodiscard]] bool kill_descendants();
 
-/// Reaps ended children up to the first one that `is_rank`: its status is somebody else's to read.
-/// False: there are no children, ended or not.
+/// Reaps ended children until it meets one for which `is_rank` is true, whose status the caller
+/// reads. Returns false if there are no children, running or ended.
 [[nodiscard]] bool reap_orphans(const std::function<bool(pid_t)>& is_rank);
 
-/// The signals that a launcher passes on to its ranks, and SIGCHLD.
+/// Returns the signals that a launcher forwards to its ranks, and SIGCHLD.
 [[nodiscard]] sigset_t handled_signals();
 
-/// "exited with status 3", "was ended by signal 11 (Segmentation fault)".
+/// Returns for example "exited with status 3" or "was ended by signal 11 (Segmentation fault)".
 [[nodiscard]] std::string describe_end(const siginfo_t& info);
-/// As a shell reports it: the exit status, or 128 + signal.
+/// Returns the status that a shell would report: the exit status, or 128 + signal.
 [[nodiscard]] int exit_status(const siginfo_t& info);
 
 }  // namespace tutti::tools

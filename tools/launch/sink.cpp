@@ -10,8 +10,8 @@
 namespace tutti::tools {
 namespace {
 
-// O_NONBLOCK belongs to the open file description, which our parent's shell shares: pipes and
-// terminals are opened once more instead. A file must keep its shared offset, and never blocks.
+// O_NONBLOCK belongs to the open file description, which the parent's shell shares, so pipes and
+// terminals are opened once more instead. A file has to keep its shared offset, and never blocks.
 int open_again_nonblocking(int fd) {
   struct stat status;
   if (::fstat(fd, &status) != 0) return -1;
@@ -35,7 +35,7 @@ void Sink::flush() {
       broken_ = true;
   }
   assert(written_ <= buffer_.size());
-  // Moving what is left is cheap: it is at most what full() allows and one read.
+  // Moving the rest is cheap: it is at most what full() allows, plus one read.
   buffer_.erase(0, broken_ ? buffer_.size() : written_);
   written_ = 0;
 }

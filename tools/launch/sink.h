@@ -1,4 +1,4 @@
-// Where the ranks' tagged lines go: standard output or standard error, written without blocking.
+// Writes the ranks' tagged lines to standard output or standard error without blocking.
 #pragma once
 
 #include <cstddef>
@@ -8,34 +8,35 @@
 
 namespace tutti::tools {
 
-/// Bytes on their way to one of our own outputs. A reader that does not read (a pager) must not
-/// keep us from forwarding signals, so nothing here blocks; the caller stops reading from the ranks
-/// while full() and waits for pollable_fd().
+/// Bytes that wait to be written to one of this process's outputs. A reader that does not read (a
+/// pager) must not keep the launcher from forwarding signals, so nothing here blocks: the caller
+/// stops reading from the ranks while full() is true, and waits for pollable_fd().
 ///
 /// Not thread-safe.
 class Sink {
  public:
-  /// Writes to `fd`, which is not owned and whose flags, shared with other processes, stay.
+  /// Writes to `fd`, which it does not own, and whose flags it leaves as they are, since other
+  /// processes share them.
   explicit Sink(int fd);
 
-  /// Append here, then flush().
+  /// The buffer to which the caller appends before flush().
   std::string& buffer() noexcept { return buffer_; }
-  /// Writes what can be written now.
+  /// Writes as much as can be written now.
   void flush();
 
   bool empty() const noexcept { return buffer_.size() == written_; }
   bool full() const noexcept { return buffer_.size() - written_ >= kFullBytes; }
-  /// Nobody will ever read it; what was and will be appended is dropped.
+  /// Whether the reader is gone for good. Everything that was and will be appended is dropped.
   bool broken() const noexcept { return broken_; }
   int pollable_fd() const noexcept { return fd_; }
 
  private:
   static constexpr std::size_t kFullBytes = 256 * 1024;
 
-  Fd own_;  // our own open file description, non-blocking; none for files and sockets
+  Fd own_;  // a non-blocking open file description of our own; none for files and sockets
   int fd_;
   std::string buffer_;
-  std::size_t written_ = 0;  // bytes of buffer_ that are out
+  std::size_t written_ = 0;  // bytes of buffer_ that have been written
   bool broken_ = false;
 };
 

@@ -26,15 +26,15 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kProgressPeriod = 500ms;  // a progress bar becomes at most two lines a second
-constexpr int kTimeoutStatus = 124;      // as timeout(1)
+constexpr auto kProgressPeriod = 500ms;  // limits a progress bar to two lines a second
+constexpr int kTimeoutStatus = 124;      // the status that timeout(1) uses
 
 [[noreturn]] void throw_errno(const char* what) {
   throw std::system_error(errno, std::generic_category(), what);
 }
 
-/// Binds a free TCP port and holds it, so that no other job is given the same one meanwhile. With
-/// SO_REUSEADDR a program that listens on MASTER_PORT itself still can.
+/// Binds a free TCP port and holds it, so that no other job gets the same one meanwhile.
+/// SO_REUSEADDR lets a program listen on MASTER_PORT itself all the same.
 Fd hold_free_port(int& port) {
   Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int on = 1;
@@ -56,8 +56,9 @@ void set_variable(std::vector<std::string>& environment, const std::string& assi
   environment.push_back(assignment);
 }
 
-/// What this job's ranks prove themselves with to each other, where the user has not given them a
-/// secret. In the environment, which only the job's user can read; not on a command line.
+/// Makes the secret with which this job's ranks authenticate to each other, if the user has not
+/// given one. It is passed in the environment, which only the job's user can read, and not on a
+/// command line.
 std::string make_secret_variable() {
   std::array<std::uint64_t, 4> words{};
   if (::getrandom(words.data(), sizeof words, 0) != static_cast<ssize_t>(sizeof words))
@@ -106,7 +107,8 @@ Supervisor::Supervisor(const LaunchOptions& options, const sigset_t& mask, Fd gu
 
 int Supervisor::run() {
   if (options_.timeout > 0ms) timeout_at_ = Clock::now() + options_.timeout;
-  allow_descriptors(3 * ranks_.size() + 64);  // a rank's output, its errors, and its end
+  allow_descriptors(3 * ranks_.size() +
+                    64);  // for each rank: standard output, standard error and the pidfd
   for (int rank = 0; rank < options_.ranks && start(rank); ++rank) {
   }
   const auto is_rank = [this](pid_t pid) {
@@ -128,7 +130,7 @@ bool Supervisor::start(int number) {
   if (options_.prepare) request.prepare = [this, number] { return options_.prepare(number); };
   set_variable(request.environment, fmt::format("RANK={}", number));
   set_variable(request.environment, fmt::format("LOCAL_RANK={}", number));
-  // A terminal belongs to one process group, and the ranks are in groups of their own.
+  // A terminal belongs to one process group, and the ranks are in process groups of their own.
   request.keep_stdin = number == 0 && ::isatty(STDIN_FILENO) == 0;
   Spawned spawned = spawn(request);
   if (spawned.error != 0) {
@@ -165,7 +167,7 @@ void Supervisor::wait() {
   epoll_event events[64];
   const int count = ::epoll_wait(epoll_.get(), events, 64, next_timeout_ms());
   if (count < 0 && errno != EINTR) throw_errno("epoll_wait");
-  // In the order in which they became ready: the first rank to fail is the first one seen.
+  // Events come in the order in which they became ready, so the first rank to fail is seen first.
   for (int i = 0; i < count; ++i) {
     const std::uint64_t key = events[i].data.u64;
     dispatch(Source{static_cast<std::uint32_t>(key >> 32)}, static_cast<std::uint32_t>(key));
@@ -179,7 +181,9 @@ void Supervisor::dispatch(Source source, std::size_t index) {
     case Source::rank: return on_rank_ended(ranks_[index]);
     case Source::stream: {
       Stream& stream = ranks_[index / 2].streams[index % 2];
-      if (stream.fd) read_stream(stream);  // else its rank's end, seen before, has drained it
+      if (stream.fd)
+        read_stream(
+            stream);  // otherwise the end of its rank, which was seen before, has drained it
       return;
     }
     case Source::sink: return;  // write_outputs() follows
@@ -234,7 +238,7 @@ void Supervisor::forward(int signal) {
 }
 
 void Supervisor::on_guard_ended() {
-  // tutti-run was killed by a signal that nobody can catch: nobody is waiting for us either.
+  // A signal that cannot be caught has killed tutti-run, so nobody waits for this process either.
   unwatch(guard_.get());
   if (!status_) status_ = 128 + SIGKILL;
   kill_all();
@@ -247,7 +251,8 @@ void Supervisor::on_rank_ended(Rank& rank) {
   assert(info.si_pid == rank.pid && rank.running);
   rank.running = false;
   rank.pidfd.reset();
-  for (Stream& stream : rank.streams) read_to_end(stream);  // its last words come before ours
+  for (Stream& stream : rank.streams)
+    read_to_end(stream);  // the rank's last output comes before the message about its end
   const int status = exit_status(info);
   if (status == 0 || ending_) return;
   const int others = running();
@@ -271,7 +276,7 @@ void Supervisor::read_stream(Stream& stream) {
 }
 
 void Supervisor::read_to_end(Stream& stream) {
-  // What a pipe can hold, and no more: a grandchild may go on writing.
+  // Reads as much as a pipe can hold and no more, since a grandchild may go on writing.
   for (std::size_t reads = 0; stream.fd && reads < 16; ++reads) {
     pollfd readable{stream.fd.get(), POLLIN, 0};
     if (::poll(&readable, 1, 0) != 1) return;
@@ -309,7 +314,7 @@ void Supervisor::finish_output() {
       stream.tagger.finish(stream.output->sink.buffer());
     }
   }
-  // A slow reader gets all of it, unless somebody wants us to end.
+  // A slow reader gets all of the output, unless a signal asks this process to end.
   if (interrupts_ >= 2) return;
   for (const auto& output : outputs_) {
     Sink& sink = output->sink;
@@ -340,7 +345,7 @@ void Supervisor::begin_ending() {
   timeout_at_.reset();
   kill_at_ = Clock::now() + options_.grace;
   signal_descendants(SIGTERM);
-  signal_descendants(SIGCONT);  // a stopped process takes its SIGTERM then
+  signal_descendants(SIGCONT);  // a stopped process receives its SIGTERM when it continues
 }
 
 void Supervisor::kill_all() {

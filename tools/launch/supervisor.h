@@ -1,4 +1,4 @@
-// The loop that watches over the ranks of one job.
+// The loop that supervises the ranks of one job.
 #pragma once
 
 #include <signal.h>
@@ -21,19 +21,19 @@
 
 namespace tutti::tools {
 
-/// Starts ranks, passes on their output and our signals, and ends all when one fails. One epoll
-/// over signals, processes and pipes.
+/// Starts ranks, forwards their output and this process's signals, and ends all ranks when one
+/// fails. It waits in one epoll for signals, processes and pipes.
 ///
 /// Invariants: a rank's process is reaped only through its pidfd, so that its process group can be
-/// signalled while `running`; a stream is read only while its sink is not full.
+/// signalled while `running` is true; a stream is read only while its sink is not full.
 ///
-/// Not thread-safe. Wants all signals blocked and this process to be a subreaper.
+/// Not thread-safe. All signals must be blocked, and this process must be a subreaper.
 class Supervisor {
  public:
-  /// `mask` is what ranks begin with; `guard` is readable when the process that started us ends.
+  /// `mask` is the signal mask of the ranks; `guard` becomes readable when the guard process ends.
   Supervisor(const LaunchOptions& options, const sigset_t& mask, Fd guard);
 
-  /// The job, from the first rank's start until nothing is left of it. Returns the exit status.
+  /// Runs the job until no process of it is left. Returns the exit status.
   [[nodiscard]] int run();
 
  private:
@@ -42,8 +42,8 @@ class Supervisor {
 
   struct Output {
     Sink sink;
-    bool watched = false;  // for room to write
-    bool paused = false;   // its streams are not read: the sink is full
+    bool watched = false;  // epoll watches it for room to write
+    bool paused = false;   // its streams are not read, since the sink is full
   };
   struct Stream {
     Fd fd;
@@ -85,16 +85,17 @@ class Supervisor {
   const LaunchOptions& options_;
   const sigset_t mask_;
   Fd guard_;
-  Fd port_;  // holds MASTER_PORT for the job's time
+  Fd port_;  // holds MASTER_PORT while the job runs
   Fd epoll_, signals_;
   std::vector<std::string> environment_;
 
-  std::vector<std::unique_ptr<Output>> outputs_;  // stdout and stderr; one where these are one file
+  std::vector<std::unique_ptr<Output>>
+      outputs_;  // stdout and stderr; one if both are the same file
   std::vector<Rank> ranks_;
 
-  std::optional<int> status_;  // of the first failure
-  bool ending_ = false;        // SIGTERM is out
-  bool left_ = true;           // processes of the job are left
+  std::optional<int> status_;  // status of the first failure
+  bool ending_ = false;        // SIGTERM has been sent
+  bool left_ = true;           // processes of the job may be left
   int interrupts_ = 0;
   std::optional<Clock::time_point> timeout_at_, kill_at_, show_progress_at_;
 };

@@ -1,4 +1,4 @@
-// tutti-plan: shows the schedules that an algorithm writes, and proves them.
+// tutti-plan: prints the schedules that an algorithm writes, and verifies them.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -68,7 +68,7 @@ Collective collective_named(const std::string& name) {
       fmt::format("no collective is called '{}'; there are:{}", name, known));
 }
 
-/// The named algorithm, if it can do what is asked.
+/// Returns the named algorithm if it can serve the collective; otherwise throws.
 const Algorithm& algorithm_for(Collective what, const Arguments& arguments) {
   std::string able;
   for (const Algorithm& algorithm : algorithms()) {
@@ -106,10 +106,10 @@ void print(std::span<const Schedule> schedules, const Arguments& arguments) {
     text += arguments.json ? to_json(schedule) : to_text(schedule);
   }
   fmt::print("{}", arguments.json ? "[" + text + "]\n" : arguments.dot ? to_dot(schedules) : text);
-  std::fflush(stdout);  // before the verdict, where both go to one place
+  std::fflush(stdout);  // the verdict, which may go to the same file, comes after it
 }
 
-/// In place and out of place; says on standard error what was found.
+/// Verifies the schedules in place and out of place, and reports the result on standard error.
 bool prove(const std::vector<Schedule>& schedules, int window) {
   for (const bool in_place : {false, true}) {
     const Verdict verdict = verify(schedules, {.window = window, .in_place = in_place});

@@ -68,8 +68,8 @@ void declare(CLI::App& app, Arguments& arguments) {
   app.prefix_command();
 }
 
-/// Takes the command from what CLI11 did not take. An option among it that no `--` precedes is a
-/// mistake and not a program.
+/// Takes the command from the arguments that CLI11 left. An option in its place is a mistake, not a
+/// program, unless a `--` precedes it.
 void take_command(const CLI::App& app, tutti::tools::LaunchOptions& launch) {
   launch.command = app.remaining();
   const bool separated = !launch.command.empty() && launch.command.front() == "--";
@@ -79,7 +79,7 @@ void take_command(const CLI::App& app, tutti::tools::LaunchOptions& launch) {
     throw CLI::ExtrasError({launch.command.front()});
 }
 
-/// Each rank's cpus, for its process to be kept on before its program begins.
+/// Makes each rank's process bind itself to the rank's cpus before its program begins.
 void bind(int ranks, const std::string& bind, tutti::tools::LaunchOptions& launch) {
   if (bind == "none" || (bind == "auto" && ranks == 1)) return;
   const tutti::Machine machine = tutti::discover();
