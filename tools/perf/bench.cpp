@@ -13,8 +13,8 @@
 namespace tutti::perf {
 namespace {
 
-constexpr double kLeastUs = 10'000;  // of iterations, where -n does not say how many
-constexpr std::int64_t kFewest = 5;  // a single one may have been held up for that long
+constexpr double kLeastUs = 10'000;  // least time of all iterations if -n gives no number
+constexpr std::int64_t kFewest = 5;  // a single iteration may have been delayed for that long
 constexpr std::int64_t kMost = 10'000'000;
 
 using Clock = std::chrono::steady_clock;
@@ -23,7 +23,7 @@ double us_since(Clock::time_point start) {
   return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
 }
 
-/// Of this thread.
+/// The processor time of this thread.
 double processor_time_us() {
   timespec time{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -96,7 +96,7 @@ Row Bench::measure_row(const Call& call) {
   row.size_bytes = call.bytes();
   row.count = call.count;
   row.type = name_of(call.type);
-  // sendrecv does not reduce, but that is what nccl-tests prints.
+  // sendrecv does not reduce, but nccl-tests prints the operation.
   const bool has_op = reduces(call.what) || call.what == Operation::sendrecv;
   row.op = has_op ? name_of(call.op) : "none";
   row.root = has_root(call.what) ? call.root : -1;
@@ -122,7 +122,8 @@ Timing Bench::measure(const Call& call, bool in_place) {
     const double one_us = mean.passed_us * options_.aggregated;
     const bool enough = one_us * static_cast<double>(iterations) >= kLeastUs || iterations >= kMost;
     if (options_.iterations > 0 || enough) break;
-    // At most tenfold: the first calls are slow, and would promise too much.
+    // The number grows at most tenfold, since the first calls are slow and would overestimate the
+    // time.
     const auto wanted = static_cast<std::int64_t>(1.1 * kLeastUs / std::max(one_us, 1e-3));
     iterations = std::clamp(wanted, iterations + 1, std::min(10 * iterations, kMost));
   }
@@ -184,7 +185,7 @@ Bench::Mean Bench::time_iterations(const Call& call, bool in_place, std::int64_t
   return {combine(passed_us) / calls, combine(processor_us) / calls};
 }
 
-/// `same`: the buffers of every call, unless they rotate.
+/// Makes the calls of one iteration. `same` are the buffers of every call, unless they rotate.
 void Bench::iterate(const Call& call, bool in_place, std::int64_t iteration, const Buffers& same) {
   const auto buffers_of = [&](int i) {
     return options_.rotate ? buffers(call, in_place, iteration * options_.aggregated + i) : same;
@@ -231,14 +232,14 @@ Buffers Bench::buffers(const Call& call, bool in_place, std::int64_t number) con
   return {input_.get() + shift, output_.get() + shift};
 }
 
-/// Of the blocks that come from each rank.
+/// Returns the number of wrong elements in the blocks that come from each rank.
 std::size_t Bench::wrong_blocks(const Pattern& pattern, const Call& call,
                                 const std::byte* output) const {
   if (call.what == Operation::gather && comm_.rank() != call.root) return 0;
   const auto own = static_cast<std::size_t>(comm_.rank());
   std::size_t wrong = 0;
   for (int peer = 0; peer < comm_.size(); ++peer) {
-    std::size_t first = 0, count = call.count;  // of the peer's input
+    std::size_t first = 0, count = call.count;  // elements of the peer's input
     if (call.what == Operation::alltoall) first = own * call.count;
     if (call.what == Operation::alltoallv) {
       const Call theirs =

@@ -1,4 +1,4 @@
-// Measures one rank's part of a table.
+// Measures the calls of a table on one rank.
 #pragma once
 
 #include <cstddef>
@@ -18,27 +18,28 @@
 
 namespace tutti::perf {
 
-/// Runs the calls of a table on one rank; all ranks run the same, and come to the same rows. Where
-/// ranks are split (NCCL_TESTS_SPLIT), each group makes its own calls at the same time as the
-/// others, between barriers of all; times and results are of all ranks, bandwidths by the size of
+/// Runs the calls of a table on one rank. All ranks run the same calls and get the same rows. If
+/// the ranks are split (NCCL_TESTS_SPLIT), the groups make their calls at the same time, between
+/// barriers of all ranks; times and results cover all ranks, and bandwidths follow from the size of
 /// rank 0's group, as in nccl-tests.
 ///
-/// Each time is measured as nccl-tests does: one call, a barrier, then iterations back to back;
-/// their mean on each rank becomes one number by Options::average. Then the results are checked, of
-/// a call of its own, on all ranks.
+/// A time is measured as in nccl-tests: one call, a barrier, then iterations back to back.
+/// Options::average makes one number of the means of all ranks. Then one more call is made, and its
+/// results are checked on all ranks.
 ///
 /// Not thread-safe.
 class Bench {
  public:
-  /// `group`: of `all`, the ranks that this one's calls are with; may be `all`. `limits` is used by
-  /// rank 0 alone, while the other ranks wait.
+  /// `group` has the ranks of `all` that take part in this rank's calls, and may be `all` itself.
+  /// Only rank 0 uses `limits`, while the other ranks wait.
   Bench(Communicator& all, Communicator& group, const Options& options, Limits limits);
 
-  /// Measures all rows; `report` is called with each as soon as it is there.
+  /// Measures all rows, and calls `report` with each row as soon as it is measured.
   Summary run(const std::function<void(const Row&)>& report);
 
-  /// Of one call by `algorithm`, out of place, in microseconds: the median of three times at least
-  /// `least_us` of calls back to back, or three times -n calls. All ranks come to the same number.
+  /// Returns the time of one call by `algorithm`, out of place, in microseconds: the median of
+  /// three measurements of at least `least_us` of calls back to back, or of -n calls. All ranks get
+  /// the same number.
   double time_us(const Call& call, std::string_view algorithm, double least_us);
 
  private:
@@ -48,7 +49,7 @@ class Bench {
   void warm_up(DataType type, Op op, int root);
   Row measure_row(const Call& call);
   Timing measure(const Call& call, bool in_place);
-  /// Of one call, in microseconds: as the ranks agree on it.
+  /// The mean time of one call in microseconds, on which the ranks have agreed.
   struct Mean {
     double passed_us = 0, processor_us = 0;
   };
@@ -63,18 +64,18 @@ class Bench {
   double from_rank0(const std::function<double()>& measure);
 
   Communicator& all_;
-  Communicator& comm_;  // the group
+  Communicator& comm_;  // of the group
   const Options& options_;
   const Ranks ranks_;
   const Limits limits_;
-  CallOptions call_options_;        // of the reduction being measured
-  Pattern::Element scalar_ = {};    // of a premultiplied sum
-  const std::size_t buffer_bytes_;  // of the largest size, and what it is moved by
+  CallOptions call_options_;        // for the reduction that is being measured
+  Pattern::Element scalar_ = {};    // factor of a premultiplied sum
+  const std::size_t buffer_bytes_;  // for the largest size and the alignment's shift
   Memory input_, output_;
-  std::vector<Work> works_;            // of an iteration
-  std::vector<double> iterations_us_;  // with -I: of the last timing
+  std::vector<Work> works_;            // calls of an iteration
+  std::vector<double> iterations_us_;  // with -I: times of the last measurement
 
-  std::uint64_t seed_ = 0;  // of the last check: every check has other data
+  std::uint64_t seed_ = 0;  // number of the last check; every check has different data
   int wrong_results_ = 0;
   double bus_gb_s_sum_ = 0;
   int timings_ = 0;

@@ -11,7 +11,7 @@
 namespace tutti::perf {
 namespace {
 
-/// Whether it is the first one of its physical core, by the kernel's list of siblings ("0,4").
+/// Whether `cpu` is the first of its physical core in the kernel's list of siblings ("0,4").
 bool is_first_thread(int core) {
   std::ifstream file(
       fmt::format("/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", core));

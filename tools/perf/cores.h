@@ -1,4 +1,4 @@
-// Which cores this process may use, and staying on one.
+// Finds the cores that this process may use, and binds threads to them.
 #pragma once
 
 #include <span>
@@ -7,15 +7,15 @@
 
 namespace tutti::perf {
 
-/// The logical processors that this thread may run on. One of each physical core comes first, so
-/// that the first n share as little as possible.
+/// Returns the logical processors on which this thread may run. One processor of each physical core
+/// comes first, so that the first n share as little as possible.
 [[nodiscard]] std::vector<int> allowed_cores();
 
-/// Keeps this thread, and threads that it starts, on these cores, or on one.
+/// Binds this thread, and threads that it starts, to these cores, or to one core.
 void pin(std::span<const int> cores);
 inline void pin(int core) { pin(std::span(&core, 1)); }
 
-/// "Intel(R) Xeon(R) Processor @ 2.50GHz"; "cpu" where the system does not say.
+/// Returns for example "Intel(R) Xeon(R) Processor @ 2.50GHz", or "cpu" if the system does not say.
 [[nodiscard]] std::string processor_name();
 
 }  // namespace tutti::perf

@@ -1,4 +1,4 @@
-// What every algorithm would take for a call, and takes: --explain.
+// Implements --explain: the predicted and the measured time of every algorithm for a call.
 #pragma once
 
 #include <cstddef>
@@ -19,20 +19,20 @@ struct ExplainedAlgorithm {
   bool chosen = false;
 };
 
-/// A size with all algorithms that can serve it, the cheapest predicted first.
+/// One size with all algorithms that can serve it, the one with the least predicted time first.
 struct Explained {
   std::size_t size_bytes = 0;
   std::vector<ExplainedAlgorithm> algorithms;
 };
 
-/// Measures, and calls `report` with each size. All ranks run the same. Throws `unavailable` for an
-/// operation that no algorithm serves.
+/// Measures each size and calls `report` with it. All ranks run the same. Throws `unavailable` for
+/// an operation that no algorithm serves.
 void explain(Communicator& comm, Bench& bench, const Options& options,
              const std::function<void(const Explained&)>& report);
 
 [[nodiscard]] std::string format_explain_titles(const Options& options, int ranks);
 [[nodiscard]] std::string format_explained(const Explained& explained);
-/// How far predictions were off, and what the choices cost beside the fastest.
+/// Says how far predictions were off, and how much slower the choices were than the fastest.
 [[nodiscard]] std::string format_explain_summary(const std::vector<Explained>& all);
 
 }  // namespace tutti::perf

@@ -17,10 +17,10 @@ namespace {
 
 constexpr double kPicosecondsInUs = 1e6;
 constexpr double kLoyalty =
-    0.004;  // to the start: of a factor of e, as so much error of each sample
+    0.004;  // a departure from the start by a factor of e counts like this error in each sample
 
 std::vector<Program> programs_of(const Sample& sample) {
-  CallSignature call;  // of bytes
+  CallSignature call;  // on bytes
   call.what = sample.what;
   call.count = sample.bytes;
   const Algorithm& algorithm = algorithms()[algorithm_index(sample.algorithm)];
@@ -71,7 +71,7 @@ class Fitting {
     return sum + kLoyalty * static_cast<double>(samples_.size()) * departure(costs);
   }
 
-  // Of numbers that explain the samples alike, those near the start are the likely ones.
+  // Of several numbers that explain the samples equally well, those near the start are more likely.
   double departure(const MachineCosts& costs) const {
     double sum = 0;
     const auto add = [&](std::int64_t now, std::int64_t then) {
@@ -84,7 +84,7 @@ class Fitting {
     return sum;
   }
 
-  // Each number once; whether one came out better.
+  // Tries each number once, and returns whether one of them became better.
   bool improve_one(double factor, double& error) {
     bool better = false;
     for (const auto& field : machine_fields()) {
@@ -96,7 +96,7 @@ class Fitting {
     }
     for (const LinkKind kind : {start_.anywhere, LinkKind::same_core})
       for (const auto& field : link_fields()) {
-        if (field.member == &LinkCosts::message) continue;  // as costs.message
+        if (field.member == &LinkCosts::message) continue;  // follows costs.message
         const auto number = [&](MachineCosts& c) -> std::int64_t& {
           return c.links[static_cast<std::size_t>(kind)].*field.member;
         };
@@ -105,7 +105,7 @@ class Fitting {
     return better;
   }
 
-  // Tries a greater and a smaller number, and keeps what makes the error less.
+  // Tries a greater and a smaller number, and keeps one that reduces the error.
   template <typename Number>
   bool improve(Number number, std::int64_t least, std::int64_t most, double factor, double& error) {
     constexpr double kLeastChange = 0.9999;
@@ -124,7 +124,7 @@ class Fitting {
 
   const std::vector<Sample>& samples_;
   const MachineCosts start_;
-  std::vector<std::vector<Program>> programs_;  // by sample, rank
+  std::vector<std::vector<Program>> programs_;  // indexed by sample and rank
   MachineCosts costs_;
 };
 

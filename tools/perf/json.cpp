@@ -17,8 +17,8 @@ using Json = nlohmann::ordered_json;
 
 const char* flag(bool value) { return value ? "true" : "false"; }
 
-/// What of the environment bears on the result, but the job's secret. nccl-tests writes all of it,
-/// passwords too.
+/// Returns the environment variables that affect the result, except the job's secret. (nccl-tests
+/// writes all variables, passwords too.)
 Json environment() {
   Json list = Json::array();
   for (char** variable = ::environ; *variable != nullptr; ++variable) {
@@ -84,7 +84,7 @@ Json per_iteration(const IterationTimes& times, const Options& options) {
             {"stdev_us", s.deviation},
             {"cv_pct", s.variation_pct},
             {"times_us", times.slowest_us}};
-  // Its rows are processes, of which threads are one.
+  // The rows of this table are processes, and threads are all in one process.
   if (options.threads == 1 && times.by_rank.size() > 1)
     json["per_process_max_times_us"] = times.by_rank;
   return json;
@@ -131,7 +131,7 @@ std::string to_json(const Report& report, const Options& options, std::string_vi
                        {{"bandwidth", report.summary.mean_bus_gb_s}, {"okay", bandwidth_okay}}},
                       {"errors", Json::array()},
                       {"end_time", report.end_time}};
-  // An argument may hold any bytes.
+  // An argument may contain any bytes.
   return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

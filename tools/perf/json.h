@@ -1,4 +1,4 @@
-// The results as nccl-tests writes them with -J (its file version 3).
+// Writes the results in the JSON format of nccl-tests' -J (its file version 3).
 #pragma once
 
 #include <cstdio>
@@ -12,7 +12,7 @@
 
 namespace tutti::perf {
 
-/// All that a run has found out.
+/// The results of a run.
 struct Report {
   std::vector<std::string> arguments;
   std::string start_time, end_time;
@@ -21,17 +21,18 @@ struct Report {
   Summary summary;
 };
 
-/// The document: nccl-tests' keys in its order, and of ours `tutti_version`, `limit_us` and
-/// `one_way_ns`. Numbers are in full precision; flags are the strings "true" and "false", as
-/// theirs.
+/// Returns the document. It has nccl-tests' keys in nccl-tests' order, and three of tutti:
+/// `tutti_version`, `limit_us` and `one_way_ns`. Numbers are in full precision; flags are the
+/// strings "true" and "false", as in nccl-tests.
 [[nodiscard]] std::string to_json(const Report& report, const Options& options,
                                   std::string_view version);
 
-/// A file that is there from the start, so that a path that cannot be written is known before hours
-/// of measurement. As nccl-tests does, an existing file is kept: `path`.0, `path`.1 … is used then.
+/// A file that is created at the start, so that a path that cannot be written is reported before
+/// hours of measurement. An existing file is kept, as in nccl-tests: the new one is then `path`.0,
+/// `path`.1 and so on.
 class OutputFile {
  public:
-  /// `option` asked for it, for messages.
+  /// Error messages name the `option` that asked for the file.
   OutputFile(std::string option, const std::string& path);
 
   const std::string& path() const noexcept { return path_; }

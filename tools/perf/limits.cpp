@@ -27,7 +27,7 @@ double ns_since(Clock::time_point start) {
   return std::chrono::duration<double, std::nano>(Clock::now() - start).count();
 }
 
-/// The value that a part of the values, such as 0.5 of them, lies below.
+/// Returns the value that a part of the values, such as 0.5 of them, is below.
 double quantile(std::vector<double> values, double part) {
   assert(!values.empty() && part < 1);
   const auto position = static_cast<std::ptrdiff_t>(part * static_cast<double>(values.size()));
@@ -35,24 +35,24 @@ double quantile(std::vector<double> values, double part) {
   return values[static_cast<std::size_t>(position)];
 }
 
-struct alignas(128) Line {  // two lines: the prefetcher fetches pairs
+struct alignas(128) Line {  // two cache lines, since the prefetcher fetches pairs
   std::atomic<std::uint32_t> value{0};
 };
 
-/// Waits until the line's number, which only grows, has come to `value`. Yields from time to time:
-/// other ranks may want the core.
+/// Waits until the line's number, which only grows, has reached `value`. Yields from time to time,
+/// since other ranks may need the core.
 void wait_for(const Line& line, std::uint32_t value) {
   for (int polls = 0; line.value.load(std::memory_order_acquire) < value; ++polls)
     if (polls > 100'000) std::this_thread::yield();
 }
 
-/// Both threads leave when both have come. `round` counts up from 1.
+/// A barrier of two threads. `round` counts up from 1.
 void meet(Line (&lines)[2], int self, std::uint32_t round) {
   lines[self].value.store(round, std::memory_order_release);
   wait_for(lines[1 - self], round);
 }
 
-/// Runs body(0) and body(1) at once, each on its core.
+/// Runs body(0) and body(1) at the same time, each on its core.
 template <typename Body>
 void on_two_cores(const int (&cores)[2], Body body) {
   const auto run = [&](int self) {
@@ -64,7 +64,8 @@ void on_two_cores(const int (&cores)[2], Body body) {
   second.join();
 }
 
-// Beyond some size, which depends on the machine, memcpy uses streaming stores by itself.
+// Copies in parts, since memcpy uses streaming stores beyond some size, which depends on the
+// machine.
 void copy_plain(std::byte* to, const std::byte* from, std::size_t bytes) {
   constexpr std::size_t kPart = 64 * 1024;
   for (std::size_t i = 0; i < bytes; i += kPart)
@@ -103,12 +104,12 @@ Memory allocate(std::size_t bytes) {
   return Memory(memory);
 }
 
-/// Two generations of a buffer for each core: each generation is copied from the one before, half
-/// from the own and half from the other core's. Returns the slower core's time: the lower quartile,
-/// since what a busy machine adds is no limit.
+/// Each core has two generations of a buffer, and copies each generation from the one before, half
+/// from its own and half from the other core's buffer. Returns the time of the slower core. It is
+/// the lower quartile, since delays on a busy machine are not part of the limit.
 template <typename CopyFunction>
 double copy_us(const int (&cores)[2], std::size_t bytes, CopyFunction copy) {
-  Memory memory[2][2];  // by core, generation
+  Memory memory[2][2];  // indexed by core and generation
   for (auto& of_core : memory)
     for (Memory& generation : of_core) generation = allocate(bytes);
   const std::size_t half = bytes / 2 / 64 * 64;
@@ -127,13 +128,13 @@ double copy_us(const int (&cores)[2], std::size_t bytes, CopyFunction copy) {
       times[self].push_back(ns_since(start));
       meet(lines, self, ++round);
       if (self == 0 && round >= 6 && Clock::now() >= end)
-        enough.store(true, std::memory_order_relaxed);  // published by the next meet()
+        enough.store(true, std::memory_order_relaxed);  // the next meet() publishes it
     }
   });
   return std::max(quantile(times[0], 0.25), quantile(times[1], 0.25)) / 1e3;
 }
 
-/// One core writes, the other copies: that one's time, the lower quartile.
+/// One core writes and the other copies. Returns the time of the copy, the lower quartile.
 template <typename CopyFunction>
 double take_over_us(const int (&cores)[2], std::size_t bytes, CopyFunction copy) {
   const Memory from = allocate(bytes), to = allocate(bytes);
@@ -151,7 +152,7 @@ double take_over_us(const int (&cores)[2], std::size_t bytes, CopyFunction copy)
         copy(to.get(), from.get(), bytes);
         times.push_back(ns_since(start));
         if (times.size() >= 3 && Clock::now() >= end)
-          enough.store(true, std::memory_order_relaxed);  // published by meet()
+          enough.store(true, std::memory_order_relaxed);  // meet() publishes it
       }
       meet(lines, self, ++round);
     }

@@ -1,4 +1,4 @@
-// tutti-perf: the bandwidth of collective operations.
+// tutti-perf: measures the bandwidth of collective operations.
 #include <fmt/core.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -41,7 +41,7 @@ namespace {
 
 constexpr int kUsageStatus = 2;
 
-/// This program, to be started once for each rank.
+/// Returns the path of this program, which is started once for each rank.
 std::string own_program() {
   std::error_code failed;
   const auto path = std::filesystem::read_symlink("/proc/self/exe", failed);
@@ -57,14 +57,14 @@ int start_ranks(const Options& options, const std::vector<std::string>& argument
   tools::LaunchOptions launch;
   launch.tool = "tutti-perf";
   launch.ranks = options.ranks;
-  launch.tag = false;  // rank 0 alone writes
+  launch.tag = false;  // only rank 0 writes
   launch.command = arguments;
   launch.command[0] = own_program();
   return tools::launch(launch);
 }
 
-/// Keeps this rank on a core of its own where each can have one. A launcher may have kept it on
-/// one. Returns the core, or none.
+/// Binds this rank to a core of its own if there are enough cores, unless a launcher has bound it
+/// to one. Returns the core, or none.
 std::optional<int> take_core(int local_rank, int local_ranks) {
   const std::vector<int> cores = allowed_cores();
   if (cores.size() == 1) return cores.front();
@@ -74,13 +74,13 @@ std::optional<int> take_core(int local_rank, int local_ranks) {
   return core;
 }
 
-/// All ranks' devices, on all ranks.
+/// Returns the devices of all ranks, on all ranks.
 std::vector<Device> gather_devices(Communicator& comm, int core, int group) {
   struct Record {
     std::int64_t pid, core, group;
     char host[64], info[128];
   } mine{::getpid(), core, group, {}, {}};
-  static_assert(sizeof(Record) % sizeof(std::int64_t) == 0);  // it travels as numbers
+  static_assert(sizeof(Record) % sizeof(std::int64_t) == 0);  // it is sent as numbers
   ::gethostname(mine.host, sizeof mine.host - 1);
   std::strncpy(mine.info, processor_name().c_str(), sizeof mine.info - 1);
   std::vector<Record> all(static_cast<std::size_t>(comm.size()));
@@ -99,7 +99,8 @@ void print(const std::string& text) {
                 fmt::format("cannot write to standard output: {}", std::strerror(errno)));
 }
 
-/// Before ranks are started: a path that cannot be written is nothing that a rank did.
+/// Throws `usage` if the path cannot be written. It is checked before ranks are started, since no
+/// rank is at fault.
 void check_folder(std::string_view option, const std::string& path) {
   if (path.empty()) return;
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
@@ -109,12 +110,12 @@ void check_folder(std::string_view option, const std::string& path) {
                 fmt::format("{} {}: cannot write there: {}", option, path, std::strerror(errno)));
 }
 
-/// Where a rank is among those of this machine.
+/// The number of a rank among those of this machine.
 struct Place {
   int local_rank = 0, local_ranks = 1;
 };
 
-/// Explains on rank 0.
+/// Runs --explain; rank 0 prints the results.
 int explain_rank(Communicator& comm, Bench& bench, const Options& options) {
   const bool reports = comm.rank() == 0;
   if (reports) print(format_explain_titles(options, comm.size()));
@@ -127,14 +128,14 @@ int explain_rank(Communicator& comm, Bench& bench, const Options& options) {
   return 0;
 }
 
-/// For the process that has started it with --tune.
+/// Measures samples for the process that has started this rank with --tune.
 int sample_rank(Communicator& comm, Bench& bench, const Options& options, std::size_t cores) {
   const std::vector<Sample> samples = measure_samples(comm, bench, static_cast<int>(cores));
   if (comm.rank() == 0) OutputFile("--tune-samples", options.samples_path).write(to_text(samples));
   return 0;
 }
 
-/// Measures and, on rank 0, reports. Returns the exit status.
+/// Measures, and prints the results on rank 0. Returns the exit status.
 int run_rank(Communicator comm, const Place& place, const Options& options,
              const std::vector<std::string>& arguments) {
   const std::vector<int> cores = allowed_cores();
@@ -148,7 +149,7 @@ int run_rank(Communicator comm, const Place& place, const Options& options,
   if (plot) print(fmt::format("# Drawing into {}\n", plot->path()));
   const int group = options.split.color(comm.rank());
   report.devices = gather_devices(comm, core.value_or(place.local_rank), group);
-  // Bound to one core, rank 0 measures between it and its neighbour's.
+  // If it is bound to one core, rank 0 measures between that core and its neighbour's.
   const int other = cores.size() > 1 ? cores[1] : report.devices[comm.size() > 1 ? 1 : 0].core;
   require_ranks(options, comm.size());
   std::optional<Communicator> part;
@@ -174,14 +175,15 @@ int run_rank(Communicator comm, const Place& place, const Options& options,
   return passed(report.summary, options) ? 0 : 1;
 }
 
-/// With -T for every call, the barriers between those that are measured included.
+/// Returns the configuration. The deadline of -T applies to every call, including the barriers
+/// between the measured ones.
 Config configured(const Options& options) {
   Config config = Config::from_env();
   if (options.timeout_s > 0) config.timeout = std::chrono::seconds(options.timeout_s);
   return config;
 }
 
-/// As one of the ranks that a launcher started.
+/// Runs this process as one of the ranks that a launcher started.
 int run_process(const Options& options, const std::vector<std::string>& arguments) {
   if (options.threads > 1)
     throw Error(ErrorKind::unavailable,
@@ -190,7 +192,7 @@ int run_process(const Options& options, const std::vector<std::string>& argument
                             options.threads));
   const Config config = configured(options);
   Communicator comm = Communicator::from_env(config);
-  // Asked when the communicator is there, which holds PMIx: see pmix::Client.
+  // This must come after the communicator is made, which holds PMIx: see pmix::Client.
   const LaunchEnvironment launch = find_launch(process_environment(), config.store,
                                                SteadyClock().now() + config.startup_timeout);
   return run_rank(std::move(comm),
@@ -198,7 +200,8 @@ int run_process(const Options& options, const std::vector<std::string>& argument
                   options, arguments);
 }
 
-/// All ranks, as threads. A rank that fails ends the others' waiting by its communicator's end.
+/// Runs all ranks as threads. If a rank fails, the end of its communicator ends the waiting of the
+/// others.
 int run_threads(const Options& options, const std::vector<std::string>& arguments) {
   require_ranks(options, options.threads);
   std::vector<Communicator> communicators =
@@ -239,7 +242,7 @@ int print_limits(const Options& options) {
   return 0;
 }
 
-/// A folder of our own that is gone with its scope.
+/// A folder of this process that is removed at the end of the scope.
 class TemporaryFolder {
  public:
   TemporaryFolder() {
@@ -268,8 +271,7 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
-/// Starts ranks, which write what they have measured into a file. launch() wants a process for
-/// itself.
+/// Starts ranks, which write their samples into a file. launch() needs a process of its own.
 std::vector<Sample> samples_of(int ranks, const Options& options) {
   const TemporaryFolder folder;
   const std::string path = folder.path() / "samples", program = own_program();
@@ -294,7 +296,8 @@ std::vector<Sample> samples_of(int ranks, const Options& options) {
   return parse_samples({std::istreambuf_iterator<char>(file), {}});
 }
 
-/// Before seconds are spent on it. What is there stays.
+/// Throws if the path cannot be written, before seconds are spent on measuring. An existing file
+/// stays.
 void check_writable(const std::filesystem::path& path, const MachineCosts& costs,
                     const MachineId& machine) {
   const std::filesystem::path beside = path.string() + ".try";

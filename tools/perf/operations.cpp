@@ -44,7 +44,7 @@ bool has_in_place(Operation what) noexcept {
 
 namespace {
 
-/// Whether a buffer holds a block of each rank, which the table counts together.
+/// Whether the buffer holds a block of each rank, which the table counts together.
 bool splits_input(Operation what) noexcept {
   return what == Operation::reduce_scatter || what == Operation::scatter ||
          what == Operation::alltoall;
@@ -55,7 +55,8 @@ bool splits_output(Operation what) noexcept {
 }
 bool splits(Operation what) noexcept { return splits_input(what) || splits_output(what); }
 
-/// Elements from a rank to the one that comes so many after it, by the formula of nccl-tests.
+/// Returns the elements that a rank sends to the one that is `distance` ranks after it, by the
+/// formula of nccl-tests.
 std::size_t sent_over(int distance, std::size_t total_bytes, const Ranks& ranks, DataType type) {
   const auto total = static_cast<double>(total_bytes);
   const double same = total / ranks.count;
@@ -104,7 +105,7 @@ Buffers in_place(const Call& call, std::byte* memory, int rank) {
 
 namespace {
 
-/// A broadcast is in place by nature: who wants a copy at the root makes it.
+/// A broadcast always works in place; out of place, the root copies its buffer.
 void copy_at_root(const Communicator& comm, const Call& call, const Buffers& buffers) {
   if (comm.rank() == call.root && buffers.input != buffers.output && call.count > 0)
     std::memcpy(buffers.output, buffers.input, call.bytes());
@@ -126,7 +127,7 @@ void send_and_receive(Communicator& comm, const Call& call, const Buffers& buffe
   received.wait();
 }
 
-/// An all_gather in rounds: each doubles what a rank has.
+/// Runs an all_gather in rounds, each of which doubles the blocks that a rank has.
 void exchange_over_hypercube(Communicator& comm, const Call& call, const Buffers& buffers,
                              const CallOptions& options) {
   const int rank = comm.rank();
@@ -210,8 +211,7 @@ double algorithm_gb_s(const Call& call, double time_us, int ranks) {
     bytes = static_cast<double>(call.bytes());
   else if (call.what == Operation::hypercube)
     bytes = count_bytes * (ranks - 1);
-  else if (splits(
-               call.what))  // of the blocks that a rank sends or gets, its own is part of the size
+  else if (splits(call.what))  // a rank's own block counts in the size
     bytes = count_bytes * ranks;
   return time_us > 0 ? bytes / time_us / 1e3 : 0;
 }

@@ -1,5 +1,4 @@
-// The collectives as nccl-tests measures them: what a size means, what is called, what the
-// bandwidth is.
+// The operations that nccl-tests measures: the meaning of a size, the calls, and the bandwidth.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +9,7 @@
 
 namespace tutti::perf {
 
-/// What nccl-tests measures.
+/// The operations of nccl-tests.
 enum class Operation {
   all_reduce,
   all_gather,
@@ -20,63 +19,63 @@ enum class Operation {
   alltoall,
   gather,
   scatter,
-  alltoallv,  ///< More to ranks that are further away.
-  sendrecv,   ///< Each to the next rank, and from the one before.
-  hypercube,  ///< An all_gather by sends and receives; a power of two of ranks.
+  alltoallv,  ///< Each rank sends more to ranks that are further away.
+  sendrecv,   ///< Each rank sends to the next one and receives from the previous one.
+  hypercube,  ///< An all_gather by sends and receives; the number of ranks is a power of two.
 };
 
-/// A call of one size.
+/// One call of an operation.
 struct Call {
   Operation what = Operation::all_reduce;
   DataType type = DataType::f32;
   Op op = Op::sum;
   int root = 0;
-  std::size_t count = 0;                        ///< The call's argument.
-  std::size_t input_count = 0;                  ///< Elements that a rank gives,
-  std::size_t output_count = 0;                 ///< and gets.
-  std::vector<std::size_t> to = {}, from = {};  ///< alltoallv: elements to and from each rank.
+  std::size_t count = 0;                        ///< The argument of the call.
+  std::size_t input_count = 0;                  ///< Elements that a rank passes.
+  std::size_t output_count = 0;                 ///< Elements that a rank receives.
+  std::vector<std::size_t> to = {}, from = {};  ///< For alltoallv: elements to and from each rank.
 
-  /// The size column.
+  /// The size as the table shows it.
   [[nodiscard]] std::size_t bytes() const noexcept;
 };
 
-/// The collective that it is one call of; none for those of sends and receives, and of lengths that
-/// differ.
+/// The collective that implements the operation in one call; none for operations that consist of
+/// sends and receives, or have blocks of different lengths.
 [[nodiscard]] std::optional<Collective> collective_of(Operation what) noexcept;
 [[nodiscard]] bool reduces(Operation what) noexcept;
 [[nodiscard]] bool has_root(Operation what) noexcept;
-/// The others are measured out of place twice, and checked once; nccl-tests measures there what
-/// cannot be right, and does not check it.
+/// Whether the operation works in place. The others are measured out of place twice and checked
+/// once; nccl-tests measures a wrong operation there and does not check it.
 [[nodiscard]] bool has_in_place(Operation what) noexcept;
 
-/// Who calls. `spread`: what alltoallv sends further to ranks further away, from 0 (all the same)
-/// to 1 (in proportion to the distance).
+/// The ranks of a call. `spread` says how much more alltoallv sends to ranks that are further away,
+/// from 0 (the same) to 1 (in proportion to the distance).
 struct Ranks {
   int count = 1, own = 0;
   double spread = 1;
 };
 
-/// The call that a table shows under `bytes`: blocks, one for each rank, are cut down to a
-/// multiple of 16 bytes.
+/// Returns the call that the table shows for `bytes`. Blocks, one for each rank, are rounded down
+/// to a multiple of 16 bytes.
 [[nodiscard]] Call call_of(Operation what, DataType type, Op op, int root, std::size_t bytes,
                            const Ranks& ranks);
 
-/// The buffers of one rank: an input and an output of their own, or one for both.
+/// The buffers of one rank: a separate input and output, or one buffer for both.
 struct Buffers {
   std::byte* input = nullptr;
   std::byte* output = nullptr;
 };
-/// Both inside `memory`, where the operation wants them for a call in place.
+/// Returns the input and the output inside `memory` where a call in place expects them.
 [[nodiscard]] Buffers in_place(const Call& call, std::byte* memory, int rank);
 
 void run(Communicator& comm, const Call& call, const Buffers& buffers, const CallOptions& options);
-/// The same, asynchronous: adds what to wait for. The rounds of a hypercube depend on each other,
-/// so that it blocks.
+/// Starts the call without waiting, and appends its works. The rounds of a hypercube depend on each
+/// other, so that operation blocks.
 void start(Communicator& comm, const Call& call, const Buffers& buffers, const CallOptions& options,
            std::vector<Work>& works);
 
-/// Bytes a second over all links of what the algorithm moves at least, as docs/PERFORMANCE.md of
-/// nccl-tests derives it.
+/// Returns the bandwidth in GB/s of the bytes that the algorithm has to move, as
+/// docs/PERFORMANCE.md of nccl-tests defines it.
 [[nodiscard]] double algorithm_gb_s(const Call& call, double time_us, int ranks);
 [[nodiscard]] double bus_factor(Operation what, int ranks);
 

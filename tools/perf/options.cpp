@@ -25,7 +25,7 @@ struct Named {
   T value;
 };
 
-// In the order in which nccl-tests runs them for "all".
+// The order in which nccl-tests runs them for "all".
 constexpr Named<DataType> kTypes[] = {
     {"int8", DataType::int8},     {"uint8", DataType::uint8},   {"int32", DataType::int32},
     {"uint32", DataType::uint32}, {"int64", DataType::int64},   {"uint64", DataType::uint64},
@@ -78,7 +78,7 @@ std::size_t size_option(std::string_view option, const std::string& text) {
       fmt::format("{} {}: expected a size in bytes, such as 8, 64K, 1M or 2G", option, text));
 }
 
-/// Options as CLI11 reads them, before they mean something.
+/// The options as text, as CLI11 reads them, before they are parsed.
 struct Texts {
   std::string operation = "all_reduce", min = "32M", max = "32M", step = "1M";
   std::string op = "sum", type = "float", root = "0";
@@ -188,7 +188,8 @@ void declare_output(CLI::App& app, Options& options) {
   app.add_option("--tune-file", options.tune_file,
                  "Where --tune keeps it, for TUTTI_TUNING_FILE (default: where tutti looks for it, "
                  "~/.cache/tutti/tuning.json)");
-  app.add_option("--tune-samples", options.samples_path)->group("");  // of ranks that --tune starts
+  app.add_option("--tune-samples", options.samples_path)
+      ->group("");  // for ranks that --tune starts
   app.add_flag("--show-limits", options.show_limits, "Add that limit to each row");
   app.add_flag(
       "--phase", options.show_phase,
@@ -196,7 +197,8 @@ void declare_output(CLI::App& app, Options& options) {
       "cores move");
 }
 
-/// What nccl-tests has for GPUs. The value that changes nothing is taken; any other is refused.
+/// Options of nccl-tests for GPUs. The value that changes nothing is accepted; every other value is
+/// refused.
 struct GpuOption {
   const char* name;
   const char* harmless;
@@ -311,7 +313,7 @@ std::optional<unsigned> whole_number(std::string_view digits, int base) {
   return whole && number <= INT_MAX ? std::optional(number) : std::nullopt;
 }
 
-/// As C writes it, or binary.
+/// Reads a number as C writes it, or a binary one.
 std::optional<unsigned> prefixed_number(std::string_view text) {
   const std::string_view prefix = text.substr(0, 2);
   if (prefix == "0x" || prefix == "0X") return whole_number(text.substr(2), 16);
@@ -319,7 +321,7 @@ std::optional<unsigned> prefixed_number(std::string_view text) {
   return whole_number(text, text.starts_with('0') ? 8 : 10);
 }
 
-/// The mask, which is hexadecimal with or without saying so, comes before the other.
+/// NCCL_TESTS_SPLIT_MASK comes before NCCL_TESTS_SPLIT. It is hexadecimal with or without a prefix.
 Split split_in_environment() {
   const char* name = "NCCL_TESTS_SPLIT_MASK";
   std::optional<Split> split;
@@ -343,8 +345,8 @@ Split split_in_environment() {
                               : "a hexadecimal number, such as 0x7"));
 }
 
-/// What nccl-tests reads from the environment: what is not here must not change what is measured
-/// without a word.
+/// Reads the environment variables of nccl-tests. Variables that would silently change what is
+/// measured are refused.
 void read_environment(Options& options) {
   for (const char* name : {"NCCL_TESTS_ALLTOALLV_MATRIX_FILE", "NCCL_TESTS_ALLTOALLV_PRINT_SUMMARY",
                            "NCCL_TESTS_DEVICE"})
@@ -391,7 +393,7 @@ std::vector<std::size_t> sizes(const Options& options) {
   std::size_t size = options.min_bytes;
   while (size <= options.max_bytes) {
     result.push_back(size);
-    // nccl-tests stays at size 0 for ever when that is to be doubled.
+    // nccl-tests never ends if it has to double a size of 0.
     const std::size_t next = options.step_factor > 1
                                  ? std::max<std::size_t>(size, 1) * options.step_factor
                                  : size + options.step_bytes;
@@ -447,7 +449,7 @@ void require_ranks_of_a_group(const Options& options, int ranks) {
 }  // namespace
 
 void require_ranks(const Options& options, int ranks) {
-  std::map<int, int> sizes;  // by color
+  std::map<int, int> sizes;  // indexed by color
   for (int rank = 0; rank < ranks; ++rank) ++sizes[options.split.color(rank)];
   for (const auto& [color, size] : sizes) {
     require_ranks_of_a_group(options, size);

@@ -16,13 +16,13 @@ std::uint64_t mix(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-/// Bits of the place (seed, element, stream).
+/// Returns pseudo-random bits for (seed, element, stream).
 std::uint64_t draw(std::uint64_t seed, std::size_t element, int stream) {
   return mix(mix(seed + 0x9e3779b97f4a7c15u * (element + 1)) +
              0xd1342543de82ef95u * static_cast<std::uint64_t>(stream + 2));
 }
 
-/// A number in [-most, most] of the place.
+/// Returns a number in [-most, most] for (seed, element, stream).
 std::int64_t draw_around_zero(std::uint64_t seed, std::size_t element, int stream,
                               std::int64_t most) {
   return static_cast<std::int64_t>(draw(seed, element, stream) %
@@ -30,9 +30,10 @@ std::int64_t draw_around_zero(std::uint64_t seed, std::size_t element, int strea
          most;
 }
 
-constexpr int kShared = -1;  // the stream that all ranks draw alike
+constexpr int kShared = -1;  // a stream that is the same on all ranks
 
-/// What a float can hold: integers of so many bits, powers of two from this one on.
+/// The numbers that a float holds exactly: integers of significand_bits, and powers of two from
+/// 2^exponent_min on.
 struct Format {
   int significand_bits = 0;
   int exponent_min = 0;
@@ -53,12 +54,12 @@ constexpr bool kFloat = format_of<T>().significand_bits > 0;
 template <typename T>
 constexpr bool kNarrow = kFloat<T> && !std::is_floating_point_v<T>;
 
-/// In which sums and products of T are exact: double has room for 53 bits and for all exponents;
-/// integers wrap.
+/// A type in which sums and products of T are exact: double has room for 53 bits and for all
+/// exponents, and integers wrap.
 template <typename T>
 using Wide = std::conditional_t<kFloat<T>, double, std::uint64_t>;
 
-/// The nearest T, ties to even, of what is not beyond its greatest.
+/// Returns the nearest T, ties to even, of a value that is not beyond the greatest T.
 template <typename T>
 T narrow(Wide<T> value) {
   if constexpr (!kNarrow<T>) {
@@ -69,8 +70,8 @@ T narrow(Wide<T> value) {
     const double size = std::fabs(value);
     const int exponent =
         size > 0 ? std::max(std::ilogb(size), format.exponent_min) : format.exponent_min;
-    // In units of the last place. Rounding up to the next power of two carries into the exponent,
-    // and below exponent_min there is no leading one: both follow from adding.
+    // `units` counts units in the last place. Rounding up to the next power of two carries into the
+    // exponent, and below exponent_min there is no leading one; the addition below does both.
     const auto units =
         static_cast<std::uint64_t>(std::nearbyint(std::ldexp(size, fraction_bits - exponent)));
     const std::uint64_t exponent_bits = static_cast<std::uint64_t>(exponent - format.exponent_min);
@@ -81,15 +82,16 @@ T narrow(Wide<T> value) {
   }
 }
 
-/// The recipe of one call.
+/// The parameters from which the values of one call follow.
 struct Recipe {
   Op op;
   int ranks;
   std::uint64_t seed;
 };
 
-/// A number in [-share, share], such that no more than `most` comes together over all ranks: where
-/// there are more ranks than that, most give 0 to an element, and each gives to some elements.
+/// Returns a number in [-share, share], such that the numbers of all ranks add up to no more than
+/// `most`. If there are more ranks than that, most ranks contribute 0 to an element, and each
+/// contributes to some elements.
 std::int64_t share_of(const Recipe& r, std::size_t i, int rank, std::int64_t most) {
   const std::int64_t share = std::max<std::int64_t>(1, most / r.ranks);
   const std::int64_t givers = most / share;
@@ -104,7 +106,7 @@ std::int64_t share_of(const Recipe& r, std::size_t i, int rank, std::int64_t mos
 template <typename T>
 Wide<T> value(const Recipe& r, std::size_t i, int rank) {
   if constexpr (!kFloat<T>) {
-    return draw(r.seed, i, rank) | (r.op == Op::prod ? 1 : 0);  // even products soon are 0
+    return draw(r.seed, i, rank) | (r.op == Op::prod ? 1 : 0);  // even products soon become 0
   } else {
     constexpr std::int64_t exact = std::int64_t{1} << format_of<T>().significand_bits;
     switch (r.op) {
@@ -121,7 +123,7 @@ Wide<T> value(const Recipe& r, std::size_t i, int rank) {
   }
 }
 
-/// Integers are held unsigned, where wrapping is defined; these are their values.
+/// Integers are kept unsigned, since unsigned arithmetic wraps. This returns their value in T.
 template <typename T>
 auto meaning(Wide<T> x) {
   if constexpr (kFloat<T>)
@@ -130,12 +132,12 @@ auto meaning(Wide<T> x) {
     return static_cast<T>(x);
 }
 
-/// The sum over the ranks, divided as an average is.
+/// Returns the sum over the ranks, divided as for an average.
 template <typename T>
 Wide<T> divided(Wide<T> sum, int ranks) {
   if constexpr (std::is_same_v<T, double>)
     return sum / ranks;
-  else if constexpr (kFloat<T>)  // in f32, which is rounded again where T is narrower
+  else if constexpr (kFloat<T>)  // computed in f32, and rounded again if T is narrower
     return static_cast<float>(sum) / static_cast<float>(ranks);
   else if constexpr (std::is_signed_v<T>)
     return static_cast<std::uint64_t>(std::int64_t{meaning<T>(sum)} / ranks);
@@ -174,7 +176,7 @@ void generate(std::vector<std::byte>& out, std::size_t length, Value value_at) {
   }
 }
 
-/// Calls `body` with a value of the C++ type of `type`.
+/// Calls `body` with a value of the C++ type that belongs to `type`.
 template <typename Body>
 void with_type(DataType type, Body body) {
   switch (type) {

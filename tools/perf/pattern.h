@@ -1,5 +1,5 @@
-// Inputs whose reduction has the same bits in whatever order it is computed, so that a result is
-// right or wrong, with no tolerance.
+// Makes inputs whose reduction has the same bits in any order of computation, so that a result is
+// either right or wrong, without a tolerance.
 #pragma once
 
 #include <array>
@@ -11,40 +11,44 @@
 
 namespace tutti::perf {
 
-/// What all ranks contribute to one call, and what must come out.
+/// The contributions of all ranks to one call, and its expected result.
 ///
-/// - Integers: any bits. Sums and products wrap, in any order to the same; factors are odd, or
-///   products would soon be 0.
-/// - sum, avg of floats: integers whose magnitudes over all ranks come to at most 2^significand
-///   bits (8 for f8e5m2, 16 for f8e4m3, 256 for bf16, 2048 for half), so every partial sum is
-///   exact; an average is then divided once, and rounds once.
-/// - mulsum: the same, half as great: the ranks' scalars are 1 and 2.
-/// - prod: plus or minus powers of two, whose exponents over all ranks come to no more than the
-///   type has, so every partial product is one, too.
-/// - min, max and copies: integers of the significand's size.
+/// - Integers: any bits. Sums and products wrap, and give the same bits in any order; factors are
+///   odd, since products would soon be 0 otherwise.
+/// - sum and avg of floats: integers whose magnitudes over all ranks add up to at most
+///   2^significand bits (8 for f8e5m2, 16 for f8e4m3, 256 for bf16, 2048 for half), so every
+///   partial sum is exact; an average is then divided once, and rounds once.
+/// - mulsum: the same with half the magnitude, since the ranks' scalars are 1 and 2.
+/// - prod: positive and negative powers of two, whose exponents over all ranks add up to no more
+///   than the type can represent, so every partial product is a power of two, too.
+/// - min, max and copies: integers that fit into the significand.
 ///
-/// Where there are more ranks than such units, most ranks give 0 (or plus or minus 1, as a factor)
-/// to an element, and others do to the next. The values repeat after kPeriod elements.
+/// If there are more ranks than such units, most ranks contribute 0 (or the factor 1 or -1) to an
+/// element, and other ranks do so to the next. The values repeat after kPeriod elements.
 class Pattern {
  public:
-  /// A prime beyond every chunk and slot count, so that a misplaced chunk meets other values.
+  /// A prime greater than every chunk and slot count, so that a misplaced chunk meets different
+  /// values.
   static constexpr std::size_t kPeriod = 65537;
 
-  /// Of calls of at most `count` elements.
+  /// For calls of at most `count` elements.
   Pattern(DataType type, Op op, int ranks, std::uint64_t seed, std::size_t count);
 
-  /// For premul_sum: what the contribution of `rank` is multiplied by; and as an element of `type`.
+  /// For premul_sum: the factor of the contribution of `rank`, as a number and as an element of
+  /// `type`.
   [[nodiscard]] static int scalar(int rank) noexcept { return 1 + rank % 2; }
   using Element = std::array<std::byte, 8>;
   [[nodiscard]] static Element scalar_element(DataType type, int rank);
 
-  /// Writes elements [first, first + count) of what `rank` contributes.
+  /// Writes elements [first, first + count) of the contribution of `rank`.
   void write(std::byte* data, std::size_t first, std::size_t count, int rank) const;
 
-  /// How many of `data` are not elements [first, first + count) of the reduction.
+  /// Returns how many elements of `data` differ from elements [first, first + count) of the
+  /// reduction.
   [[nodiscard]] std::size_t wrong_reduced(const std::byte* data, std::size_t first,
                                           std::size_t count) const;
-  /// How many of `data` are not elements [first, first + count) of what `rank` contributes.
+  /// Returns how many elements of `data` differ from elements [first, first + count) of the
+  /// contribution of `rank`.
   [[nodiscard]] std::size_t wrong_copied(const std::byte* data, std::size_t first,
                                          std::size_t count, int rank) const;
 

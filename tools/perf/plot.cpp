@@ -14,7 +14,7 @@ struct Point {
   double x = 0, y = 0;
 };
 
-/// One line of the picture.
+/// One curve of the picture.
 struct Series {
   std::string label;
   std::string_view colour;
@@ -22,17 +22,17 @@ struct Series {
   std::vector<Point> time, bandwidth;
 };
 
-// Of Okabe and Ito (2008): told apart by colour-blind readers, too.
+// Colours of Okabe and Ito (2008), which colour-blind readers can tell apart.
 constexpr std::string_view kColours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                          "#e69f00", "#56b4e9", "#000000"};
 
-// Pixels. Two panels side by side, and the legend below them.
+// Sizes in pixels. Two panels are side by side, with the legend below them.
 constexpr double kPanelWidth = 460, kPanelHeight = 340, kLeft = 80, kTop = 92, kGap = 100;
 constexpr double kLegendRow = 22, kWidth = kLeft + 2 * kPanelWidth + kGap + 30;
 constexpr int kLegendColumns = 4;
 constexpr double kLegendColumn = (kWidth - kLeft) / kLegendColumns;
 
-/// The text as XML.
+/// Escapes text for XML.
 std::string escaped(std::string_view text) {
   std::string result;
   for (const char c : text) {
@@ -46,7 +46,7 @@ std::string escaped(std::string_view text) {
   return result;
 }
 
-/// "64 KiB".
+/// Returns for example "64 KiB".
 std::string size_label(double bytes) {
   constexpr std::string_view kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   std::size_t unit = 0;
@@ -54,7 +54,7 @@ std::string size_label(double bytes) {
   return fmt::format("{:g} {}", bytes, kUnits[unit]);
 }
 
-/// A logarithmic axis over whole powers of its base.
+/// A logarithmic axis whose ends are whole powers of its base.
 class Axis {
  public:
   Axis(double base, double least, double greatest)
@@ -62,11 +62,11 @@ class Axis {
         first_(std::floor(std::log(least) / std::log(base) + 1e-9)),
         last_(std::max(first_ + 1, std::ceil(std::log(greatest) / std::log(base) - 1e-9))) {}
 
-  /// Where a value lies, from 0 to 1.
+  /// Returns the position of a value on the axis, from 0 to 1.
   [[nodiscard]] double position(double value) const {
     return (std::log(value) / std::log(base_) - first_) / (last_ - first_);
   }
-  /// The powers that get a line: no more than a dozen.
+  /// Returns the powers that get a grid line, at most a dozen.
   [[nodiscard]] std::vector<double> ticks() const {
     const double step = std::ceil((last_ - first_) / 12);
     std::vector<double> values;
@@ -82,7 +82,7 @@ class Axis {
 
 using Points = std::vector<Point> Series::*;
 
-/// Over the points of all lines.
+/// Returns an axis for the points of all curves.
 Axis axis_of(const std::vector<Series>& lines, Points points, double Point::*coordinate,
              double base) {
   double least = INFINITY, greatest = 0;
@@ -167,7 +167,7 @@ class Panel {
   Axis x_, y_;
 };
 
-/// "float sum", and the root where there are several.
+/// Returns for example "float sum", with the root if there are several.
 std::string label_of(const Row& row, const Options& options) {
   std::string label(row.type);
   if (row.op != "none") label += fmt::format(" {}", row.op);
@@ -183,7 +183,7 @@ void add(Series& line, const Row& row, const Timing& timing) {
 }
 
 std::vector<Series> lines_of(const Report& report, const Options& options) {
-  std::vector<Series> lines;  // out of place and in place, by turns
+  std::vector<Series> lines;  // out of place and in place alternate
   for (const Row& row : report.rows) {
     const std::string label = label_of(row, options);
     const std::size_t lines_each = has_in_place(options.what) ? 2 : 1;

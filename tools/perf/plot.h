@@ -1,4 +1,4 @@
-// A picture of a table.
+// Draws a table.
 #pragma once
 
 #include <string>
@@ -8,10 +8,10 @@
 
 namespace tutti::perf {
 
-/// An SVG document that needs nothing else: bus bandwidth and time over size, both axes
-/// logarithmic; solid out of place, dashed in place, a colour for each type, reduction and root. A
-/// later cycle (-N) adds its points to the line of the first. What is 0 has no place on the axes
-/// and is left out.
+/// Returns a self-contained SVG document with bus bandwidth and time over size, on logarithmic
+/// axes. Lines are solid out of place and dashed in place, and there is a colour for each type,
+/// reduction and root. A later cycle (-N) adds its points to the curve of the first. Zeros have no
+/// place on the axes and are left out.
 [[nodiscard]] std::string to_svg(const Report& report, const Options& options);
 
 }  // namespace tutti::perf

@@ -23,7 +23,7 @@ std::string program_name(const Options& options) {
 
 std::string fit(double value, int width) {
   assert(width >= 6);
-  int digits = 0;  // before the point
+  int digits = 0;  // digits before the point
   for (double bound = 1; value >= bound && digits <= width; bound *= 10) ++digits;
   if (digits < width - 2) return fmt::format("{:{}.2f}", value, width);
   if (digits < width - 1) return fmt::format("{:{}.1f}", value, width);
@@ -126,11 +126,11 @@ std::string format_device(const Device& device) {
 
 namespace {
 
-/// One line of titles or of their units.
+/// The words of one line of titles, or of the line with their units.
 struct Titles {
   std::string_view size, count, type, op, root;
-  std::string_view time, bandwidth, bus, wrong;  // of each half,
-  std::string_view min, max, p99, variation;     // and with -I
+  std::string_view time, bandwidth, bus, wrong;  // for each half
+  std::string_view min, max, p99, variation;     // with -I, for each half
   std::string_view limit, phase, time_of_day;
 };
 
@@ -190,7 +190,7 @@ std::string format_row(const Row& row, const Options& options) {
 
 namespace {
 
-/// "1.50 MB", as nccl-tests writes it: a megabyte is 2^20 bytes.
+/// Returns for example "1.50 MB", as nccl-tests writes it: a megabyte is 2^20 bytes.
 std::string amount_of(std::size_t bytes) {
   constexpr std::string_view kUnits[] = {"B", "KB", "MB", "GB"};
   auto amount = static_cast<double>(bytes);

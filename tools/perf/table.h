@@ -1,4 +1,4 @@
-// The table of nccl-tests 2.19.6, byte for byte, so that scripts that read theirs read ours.
+// Prints the table of nccl-tests 2.19.6, byte for byte, so that scripts for it read this one, too.
 #pragma once
 
 #include <cstddef>
@@ -12,37 +12,37 @@
 
 namespace tutti::perf {
 
-/// A rank, for the list at the head.
+/// A rank in the list at the head of the table.
 struct Device {
   int rank = 0;
-  int group = 0;  ///< Its color: see Split.
+  int group = 0;  ///< Its color; see Split.
   int pid = 0;
   std::string host;
-  int core = 0;      ///< Where it is pinned, or its local rank.
-  std::string info;  ///< The processor's name.
+  int core = 0;      ///< The core to which it is bound, or its local rank.
+  std::string info;  ///< Name of the processor.
 };
 
 /// The times of single iterations (-I).
 struct IterationTimes {
-  int skipped = 0;                           ///< Of the first ones, which are in no statistics.
-  std::vector<double> slowest_us;            ///< Of each iteration: the slowest rank's.
-  std::vector<std::vector<double>> by_rank;  ///< In microseconds.
+  int skipped = 0;                 ///< Number of first iterations that the statistics leave out.
+  std::vector<double> slowest_us;  ///< For each iteration, the time of the slowest rank.
+  std::vector<std::vector<double>> by_rank;  ///< For each rank, in microseconds.
 };
 
-/// As nccl-tests computes them.
+/// The statistics that nccl-tests computes.
 struct Statistics {
   double min = 0, max = 0, mean = 0, p50 = 0, p95 = 0, p99 = 0, deviation = 0, variation_pct = 0;
 };
-/// Of those that are not skipped; there must be one.
+/// Computes them over the iterations that are not skipped; there must be at least one.
 [[nodiscard]] Statistics statistics(const IterationTimes& times);
 
-/// What was measured of one call, out of place or in place.
+/// The measurements of one call, out of place or in place.
 struct Timing {
-  double time_us = 0;  ///< With -C: of the processor.
+  double time_us = 0;  ///< With -C, the processor time.
   double algorithm_gb_s = 0, bus_gb_s = 0;
-  std::optional<std::int64_t> wrong;  ///< None: not checked.
+  std::optional<std::int64_t> wrong;  ///< None if the result was not checked.
   std::int64_t iterations = 0;
-  std::optional<double> one_way_ns;  ///< Of a cache line, just before.
+  std::optional<double> one_way_ns;  ///< Time of a cache line, measured just before.
   std::optional<IterationTimes> per_iteration;
 };
 
@@ -56,20 +56,20 @@ struct Row {
 };
 
 struct Summary {
-  int wrong_results = 0;  ///< Checks that found something, of all ranks.
+  int wrong_results = 0;  ///< Number of checks that failed, on all ranks.
   double mean_bus_gb_s = 0;
-  std::size_t communicator_bytes = 0, buffer_bytes = 0;  ///< Of the rank that has most.
+  std::size_t communicator_bytes = 0, buffer_bytes = 0;  ///< The greatest of all ranks.
 };
 
-/// Whether nothing was wrong, and the bandwidth as great as was asked for.
+/// Whether no result was wrong and the bandwidth is as great as requested.
 [[nodiscard]] bool passed(const Summary& summary, const Options& options);
 
-/// "all_reduce_perf"
+/// Returns for example "all_reduce_perf".
 [[nodiscard]] std::string program_name(const Options& options);
-/// `value` in `width` characters (6 or 7), with as many digits as fit.
+/// Formats `value` in `width` characters (6 or 7) with as many digits as fit.
 [[nodiscard]] std::string fit(double value, int width);
 
-/// "2026-11-21 05:22:07", local time.
+/// Returns the local time, for example "2026-11-21 05:22:07".
 [[nodiscard]] std::string time_now();
 
 [[nodiscard]] std::string format_banner(const Options& options, std::string_view version);
@@ -78,7 +78,7 @@ struct Summary {
 [[nodiscard]] std::string format_row(const Row& row, const Options& options);
 [[nodiscard]] std::string format_summary(const Summary& summary, const Options& options);
 
-/// "1.2.3" as NCCL writes it: 10203.
+/// Returns the version "1.2.3" as NCCL writes it: 10203.
 [[nodiscard]] int version_code(std::string_view version);
 
 }  // namespace tutti::perf

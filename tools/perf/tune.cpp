@@ -22,7 +22,7 @@ constexpr std::size_t kLargest = 4 << 20;
 using CallOfSamples = std::tuple<int, Collective, std::size_t>;  // ranks, operation, bytes
 CallOfSamples call_of(const Sample& sample) { return {sample.ranks, sample.what, sample.bytes}; }
 
-/// How much longer than the fastest measured algorithm the chosen ones take, on average.
+/// Returns how much longer, on average, the chosen algorithms take than the fastest measured ones.
 double lost_percent(const std::vector<Sample>& samples, const MachineCosts& costs) {
   PriceList prices(costs);
   std::map<CallOfSamples, std::vector<const Sample*>> calls;
@@ -77,7 +77,7 @@ std::vector<Sample> measure_samples(Communicator& comm, Bench& bench, int cores)
     const Call call = perf::call_of(tried.what, DataType::f32, Op::sum, 0, tried.bytes,
                                     {comm.size(), comm.rank(), 1});
     for (const AlgorithmPrice& price : comm.prices(what, call.count, call.type)) {
-      // Groups of one machine's ranks: nothing that the others do not show.
+      // With groups of ranks of one machine it shows nothing that the others do not show.
       if (price.algorithm == "hierarchical") continue;
       const std::string_view name = algorithms()[algorithm_index(price.algorithm)].name;
       samples.push_back({what, name, comm.size(), cores, call.count * size_of(call.type),
