@@ -3,9 +3,9 @@
 
 usage: man/man.py <tool> <version>      the page goes to standard output
 
-What the tools print, in this order: a sentence; a usage line; groups of positionals and options,
-each under a line that ends with a colon and with its text beside or below it; then paragraphs, in
-which indented lines are commands, to be shown as they stand.
+The tools print, in this order: a sentence; a usage line; groups of positionals and options, each
+under a line that ends with a colon, and each option with its text beside or below it; then
+paragraphs, in which indented lines are commands to be shown unchanged.
 """
 
 import pathlib
@@ -18,7 +18,7 @@ SECTIONS = {"Positionals:": ".SH ARGUMENTS", "Options:": ".SH OPTIONS"}
 
 
 def roff(text):
-    """Text that means itself: backslashes, typed hyphens, and lines that would be requests."""
+    """Escapes text, so that roff shows it literally: backslashes, typed hyphens, and lines that would be requests."""
     text = text.replace("\\", "\\e").replace("-", "\\-")
     return "\\&" + text if text.startswith((".", "'")) else text
 
@@ -29,7 +29,7 @@ def is_group(lines, at):
 
 
 def group(lines):
-    """A group's heading and its entries; what an entry takes is not bold."""
+    """Yields a group's heading and its entries, in which only the option's names are bold."""
     yield SECTIONS.get(lines[0], f".SS {roff(lines[0].rstrip(':'))}")
     for line in lines[1:]:
         if re.match(r"  \S", line):
@@ -43,7 +43,7 @@ def group(lines):
 
 
 def notes(lines):
-    """Paragraphs as text, indented lines as they stand."""
+    """Yields paragraphs as text, and indented lines unchanged."""
     shown = False
     for line in lines:
         if line.startswith("  ") != shown:
@@ -55,7 +55,7 @@ def notes(lines):
 
 
 def blocks(lines):
-    """Runs of lines that are not empty, as (first, end)."""
+    """Returns the runs of lines that are not empty, as pairs (first, end)."""
     filled = [bool(line.strip()) for line in lines] + [False]
     starts = [i for i in range(len(lines)) if filled[i] and (i == 0 or not filled[i - 1])]
     return [(start, filled.index(False, start)) for start in starts]
@@ -64,7 +64,7 @@ def blocks(lines):
 def page(tool, version, help_text):
     lines = help_text.splitlines()
     usages = [i for i, line in enumerate(lines) if re.match(rf"Usage: \S*{tool} ", line)]
-    first, best = usages[0], usages[-1]  # a tool's own words, if any, come after CLI11's
+    first, best = usages[0], usages[-1]  # a usage line of the tool's own, if there is one, comes after CLI11's
     summary = " ".join(lines[:first]).strip()
     yield f'.TH {tool.upper()} 1 "" "tutti {version}" "tutti"'
     yield f".SH NAME\n{roff(tool)} \\- {roff(summary[0].lower() + summary[1:].rstrip('.'))}"

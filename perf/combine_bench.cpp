@@ -1,10 +1,10 @@
-// What the combine kernels cost, and where streaming stores pay.
+// Measures what the combine kernels cost, and where streaming stores pay.
 //
-//   build/perf/combine_bench                      all
-//   build/perf/combine_bench --benchmark_filter=small
+//     build/perf/combine_bench                      runs all benchmarks
+//     build/perf/combine_bench --benchmark_filter=small
 //
-// Bytes are those read and written by the program; a plain store also reads its line from memory, a
-// streamed one does not.
+// It counts the bytes that the program reads and writes. A plain store also reads its cache line
+// from memory; a streaming store does not.
 #include <cstring>
 #include <memory>
 #include <string>
@@ -21,12 +21,13 @@ namespace {
 
 constexpr std::size_t kAlignment = 4096;
 
-// Buffers of `bytes` each, written once so that they have pages of their own.
+// Buffers of `bytes` each, which are written once, so that they have pages of their own.
 class Buffers {
  public:
   Buffers(int number, std::size_t bytes) {
     for (int i = 0; i < number; ++i) {
-      // Not all at the same place in a page: they would compete for the same sets of the caches.
+      // They start at different places of a page, since they would otherwise compete for the same
+      // cache sets.
       owned_.emplace_back(static_cast<std::byte*>(
           std::aligned_alloc(kAlignment, (bytes / kAlignment + 4) * kAlignment)));
       pointers_.push_back(owned_.back().get() + 256 * static_cast<std::size_t>(i));
@@ -48,7 +49,8 @@ struct Shape {
   std::uint64_t streamed;
 };
 
-// count elements of f32 (or `type`), `shape`; reports bytes read and written.
+// Combines `bytes` of elements of `type` in the given shape, and reports the bytes read and
+// written.
 void combine(benchmark::State& state, DataType type, Op op, Shape shape, std::size_t bytes) {
   Buffers in(shape.inputs, bytes), out(shape.outputs, bytes);
   const CombineFunction function = combine_function(type, op);
@@ -111,7 +113,8 @@ void add_all() {
       add("small", type, op, {2, 1, 0}, 8);
       add("types", type, op, {2, 1, 0}, 64 << 10);
     }
-  // The goal: f16 and bf16 at most 1.3 times the time of f32 for the same bytes, fp8 3 times.
+  // The goal is at most 1.3 times the time of f32 for the same bytes with f16 and bf16, and 3 times
+  // with fp8.
   for (const std::size_t bytes : {1 << 20, 4 << 20, 16 << 20, 64 << 20})
     for (const DataType type :
          {DataType::f32, DataType::f16, DataType::bf16, DataType::f8e4m3, DataType::f8e5m2})

@@ -1,5 +1,6 @@
-// Many ranks, as threads of this process, start over a TCP store on the loopback and join within
-// the process: how long, and in how much memory; then their first collectives.
+// Measures how long many ranks, as threads of this process, take to start over a TCP store on the
+// loopback and to join within the process, and how much memory they need; then measures their first
+// collectives.
 // usage: startup_bench [ranks]
 #include <sys/resource.h>
 
@@ -26,7 +27,7 @@ double gib_at_most() {
   return static_cast<double>(usage.ru_maxrss) / (1 << 20);
 }
 
-/// Prints what has been reached, and what it took since the start.
+/// Prints the name of a milestone, and the time and memory since the start.
 class Milestones {
  public:
   void tell(const char* what) const {
@@ -88,7 +89,7 @@ class Ranks {
     reach("ten more");
   }
 
-  // Waits for all, asleep; the last one tells.
+  // Sleeps until all ranks have come; the last one reports the milestone.
   void reach(const char* what) {
     const int phase = phase_;
     if (++reached_ % count_ != 0) return phase_.wait(phase);
@@ -104,7 +105,8 @@ class Ranks {
   std::atomic<int> reached_{0}, phase_{0};
 };
 
-// A rank has four descriptors: both ends of its connection to the store, a bell, a place to sleep.
+// A rank has four descriptors: both ends of its connection to the store, a doorbell, and an epoll
+// to sleep in.
 void raise_limit_of_files() {
   rlimit files{};
   getrlimit(RLIMIT_NOFILE, &files);

@@ -3,9 +3,9 @@
 
 usage: perf/torch_bench.py [--rounds 5] [--json <file>]        (with PYTHONPATH=build/bindings/python)
 
-Two ranks, each on a core of its own, with one thread. Backends take turns, a job each; a figure is the median over
-rounds of the median over calls. DDP's time is that of a step less that of the same step without DDP; what it costs
-with a backend that moves nothing is torch's own, and is taken off both others'.
+There are two ranks, each with one thread on a core of its own. Backends take turns, one job each; a figure is the
+median over rounds of the median over calls. DDP's time is that of a step minus that of the same step without DDP.
+Its cost with a backend that moves nothing is torch's own, and is subtracted from that of the other two.
 """
 
 import argparse
@@ -66,10 +66,10 @@ def steps(dist, torch):
             trained(data).square().mean().backward()
 
         parallel = DistributedDataParallel(copy.deepcopy(model))
-        if dist.get_backend() == "fake":  # whose works have no result, which DDP wants
+        if dist.get_backend() == "fake":  # its works have no result, which DDP needs
             parallel.register_comm_hook(None, noop_hook)
         times = {"alone": [], "DDP": []}
-        for _ in range(20):  # side by side: what else the machine does meets both
+        for _ in range(20):  # the two alternate, so that other load of the machine affects both
             for kind, trained in (("alone", model), ("DDP", parallel)):
                 dist.barrier()
                 began = time.perf_counter()

@@ -25,8 +25,9 @@ namespace {
 using tutti::Error;
 using tutti::ErrorKind;
 
-// The file: magic, version, number of widths, widths, seed, batch, learning rate, momentum, epochs
-// done, number of values, values, velocity; then the CRC32 of all that. Little-endian.
+// The file holds a magic number, the version, the number of widths, the widths, seed, batch,
+// learning rate, momentum, epochs done, the number of values, the values and the velocity; then the
+// CRC-32 of all that. Numbers are little-endian.
 static_assert(std::endian::native == std::endian::little);
 constexpr std::string_view kMagic = "TuttiDGT";
 constexpr std::uint32_t kVersion = 1;
@@ -66,7 +67,8 @@ class Reader {
   }
   template <typename T>
   std::vector<T> get_all(std::uint64_t count) {
-    if (count > rest_.size() / sizeof(T)) cut_short();  // before memory is spent on a false number
+    if (count > rest_.size() / sizeof(T))
+      cut_short();  // before memory is allocated for a wrong number
     std::vector<T> values(count);
     if (count > 0) std::memcpy(values.data(), take(count * sizeof(T)).data(), count * sizeof(T));
     return values;
@@ -174,7 +176,7 @@ void save(const std::string& path, const Checkpoint& checkpoint) {
     unlink(unfinished.c_str());
     throw;
   }
-  // The new name is on disk when its directory is.
+  // The new name is on disk only when its directory is.
   const std::filesystem::path directory = std::filesystem::path(path).parent_path();
   const Descriptor entry(directory.empty() ? "." : directory.string(), O_RDONLY | O_DIRECTORY);
   if (fsync(entry.get()) != 0) fail_to("write the directory of", path);

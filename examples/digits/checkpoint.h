@@ -1,4 +1,4 @@
-// The state of training in a file, from which it goes on as if it had never stopped.
+// The state of training in a file, from which training continues as if it had never stopped.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,8 @@
 
 namespace digits {
 
-/// What decides how training goes on; must be the same in the run that resumes.
+/// The settings that determine how training continues. They must be the same in the run that
+/// resumes.
 struct Recipe {
   std::vector<std::uint64_t> widths;
   std::uint64_t seed = 0;
@@ -22,16 +23,16 @@ struct Recipe {
 struct Checkpoint {
   Recipe recipe;
   std::uint64_t epochs_done = 0;
-  std::vector<float> values;    // of the network
-  std::vector<float> velocity;  // of the optimizer; as many
+  std::vector<float> values;    // values of the network
+  std::vector<float> velocity;  // values of the optimizer, one for each of the network's
 };
 
-/// Writes a file of its own beside `path` and puts it in the place of `path` when it is whole and
-/// on disk: whoever opens `path`, also after a crash, finds the old state or the new one.
+/// Writes the state to a file beside `path`, which replaces `path` when it is complete and on disk.
+/// A program that opens `path`, even after a crash, finds either the old or the new state.
 void save(const std::string& path, const Checkpoint& checkpoint);
 
-/// Throws tutti::Error, which names the file: `usage` when it is no checkpoint, or of another
-/// recipe (it says what differs); `corrupt` when it is cut short or damaged.
+/// Throws tutti::Error, which names the file: `usage` if it is not a checkpoint or has another
+/// recipe (the message says what differs), `corrupt` if it is cut short or damaged.
 Checkpoint load(const std::string& path, const Recipe& recipe);
 
 }  // namespace digits

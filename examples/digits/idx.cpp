@@ -18,8 +18,8 @@ namespace {
 using tutti::Error;
 using tutti::ErrorKind;
 
-// IDX: two zero bytes, the type of element, the number of dimensions; then each dimension as a
-// big-endian 32-bit number; then the elements.
+// An IDX file has two zero bytes, the type of element and the number of dimensions; then each
+// dimension as a big-endian 32-bit number; then the elements.
 constexpr std::uint32_t kBytesInThreeDimensions = 0x00000803;
 constexpr std::uint32_t kBytesInOneDimension = 0x00000801;
 
@@ -31,7 +31,7 @@ class GzipFile {
                   fmt::format("cannot open '{}': {}", path, std::strerror(errno)));
   }
 
-  /// Reads up to `size` bytes; fewer only at the end of a complete file.
+  /// Reads up to `size` bytes. It reads fewer only at the end of a complete file.
   std::size_t read_up_to(std::uint8_t* to, std::size_t size) {
     std::size_t got = 0;
     while (got < size) {
@@ -53,8 +53,8 @@ class GzipFile {
            static_cast<std::uint32_t>(bytes[2]) << 8 | static_cast<std::uint32_t>(bytes[3]);
   }
 
-  /// Exactly `size` bytes, after which the file must end. Memory grows with what is there, not with
-  /// what the file's header claims.
+  /// Reads exactly `size` bytes, after which the file must end. Memory grows with the data that is
+  /// there, not with the size that the file's header claims.
   std::vector<std::uint8_t> read_rest(std::size_t size) {
     constexpr std::size_t kAtOnce = 1u << 20;
     std::vector<std::uint8_t> bytes;

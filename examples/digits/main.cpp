@@ -98,7 +98,8 @@ int compare_and_print(const Options& options, const Dataset& data) {
       "batch in another order, so their last bits differ (f32 rounds by up to 6e-8), and training\n"
       "carries that on.\n",
       difference);
-  // Far above what rounding does here, far below what one sample lost or counted twice would do.
+  // This is far above what rounding does here, and far below what one sample lost or counted twice
+  // does.
   constexpr double kMostByRounding = 1e-4;
   if (difference <= kMostByRounding) return EXIT_SUCCESS;
   fmt::print(stderr, "digits: the losses differ by more than rounding explains ({:.0e})\n",

@@ -88,7 +88,7 @@ Loss softmax_cross_entropy(Matrix& outputs, std::span<const std::uint8_t> labels
     auto column = outputs.col(s);
     Eigen::Index greatest = 0;
     const float most = column.maxCoeff(&greatest);
-    column.array() -= most;  // exp() cannot overflow then, and the greatest term is 1
+    column.array() -= most;  // so exp() cannot overflow, and the greatest term is 1
     const float label_output = column[label];
     column = column.array().exp();
     const float total = column.sum();

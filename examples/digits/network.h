@@ -1,8 +1,9 @@
-// A multilayer perceptron with its own forward and backward: tanh between layers, softmax and
-// cross-entropy at the end. Knows nothing of ranks.
+// A multilayer perceptron with its own forward and backward: tanh between the layers, softmax and
+// cross-entropy at the end. It does not depend on the number of ranks.
 //
-// Not ReLU, since its derivative jumps: in every fourth training or so a last bit, which depends on
-// the number of ranks, switches a neuron off, and the losses part by 1e-3 in place of 1e-6.
+// It does not use ReLU, whose derivative jumps: in about every fourth training a last bit, which
+// depends on the number of ranks, switches a neuron off, and the losses differ by 1e-3 instead of
+// 1e-6.
 #pragma once
 
 #include <Eigen/Core>
@@ -21,25 +22,25 @@ class Network {
  public:
   struct Tensor {
     std::string name;
-    std::size_t offset;  // in values()
+    std::size_t offset;  // index of its first value in values()
     std::size_t count;
   };
 
-  /// `widths`: of the input, the hidden layers and the output. He's uniform weights, biases of
-  /// zero.
+  /// `widths` are those of the input, the hidden layers and the output. Weights get He's uniform
+  /// distribution, and biases are zero.
   Network(std::vector<std::size_t> widths, std::uint64_t seed);
 
   const std::vector<std::size_t>& widths() const { return widths_; }
-  /// Weight and bias of each layer, in the order of their use in forward.
+  /// The weight and the bias of each layer, in the order of their use in forward.
   const std::vector<Tensor>& tensors() const { return tensors_; }
-  std::span<float> values() { return values_; }  // of all tensors, one after another
+  std::span<float> values() { return values_; }  // values of all tensors, one after the other
   std::span<float> values(std::size_t tensor);
 
-  /// The outputs before softmax. Keeps what backward() needs.
+  /// Returns the outputs before softmax, and keeps what backward() needs.
   const Matrix& forward(const Matrix& inputs);
 
   /// Writes the gradient of each tensor to `gradients[tensor]`, from the last to the first, and
-  /// calls `ready(tensor)` as soon as it is final: what follows needs it no more.
+  /// calls `ready(tensor)` as soon as it is final, after which backward() no longer uses it.
   void backward(Matrix outputs_gradient, std::span<const std::span<float>> gradients,
                 const std::function<void(std::size_t)>& ready) const;
 
@@ -53,11 +54,12 @@ class Network {
 };
 
 struct Loss {
-  double sum = 0;           // of the samples' cross-entropies
-  std::size_t correct = 0;  // samples whose greatest output is the label
+  double sum = 0;           // sum of the samples' cross-entropies
+  std::size_t correct = 0;  // number of samples whose greatest output is the label
 };
 
-/// Also turns `outputs` into the gradient of `sum` by them.
+/// Returns the loss, and replaces `outputs` by the gradient of the loss's `sum` with respect to
+/// them.
 Loss softmax_cross_entropy(Matrix& outputs, std::span<const std::uint8_t> labels);
 
 }  // namespace digits

@@ -1,4 +1,5 @@
-// Shows training on standard output: a line for each epoch, and a bar within it on a terminal.
+// Shows training on standard output: a line for each epoch and, on a terminal, a progress bar
+// within it.
 #pragma once
 
 #include <chrono>

@@ -15,7 +15,7 @@ std::mt19937_64 random_numbers(std::uint64_t seed, Stream stream, std::uint32_t 
 std::vector<std::size_t> permutation(std::size_t count, std::mt19937_64 random) {
   std::vector<std::size_t> order(count);
   std::iota(order.begin(), order.end(), std::size_t{0});
-  // By hand, since std::shuffle gives another order with each standard library.
+  // This does not use std::shuffle, which gives another order with each standard library.
   for (std::size_t i = count; i > 1; --i) std::swap(order[i - 1], order[random() % i]);
   return order;
 }

@@ -153,8 +153,8 @@ class Trainer {
     save(settings_.checkpoint, {recipe(), epochs_done, {values.begin(), values.end()}, velocity_});
   }
 
-  /// Rank 0 reads the file and gives its state to the others, which may have no such file. The
-  /// parameters follow with broadcast_parameters().
+  /// Rank 0 reads the file and broadcasts the state, since the other ranks may have no such file.
+  /// broadcast_parameters() broadcasts the parameters later.
   std::size_t resume() {
     std::int64_t epochs_done = 0;
     if (communicator_.rank() == 0) {
@@ -177,9 +177,9 @@ class Trainer {
   const Settings& settings_;
   const Split split_;
   Network network_;
-  std::vector<float> velocity_;              // laid out as the network's values
+  std::vector<float> velocity_;              // laid out like the network's values
   tutti::ddp::DataParallel ddp_;             // refers to the network's values
-  std::vector<std::span<float>> gradients_;  // in its buckets
+  std::vector<std::span<float>> gradients_;  // in the buckets of ddp_
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Data-parallel training of a Network on a Dataset. The same global batch is split over the ranks,
-// however many there are.
+// Data-parallel training of a Network on a Dataset. The global batch is the same for any number of
+// ranks, and is split over them.
 #pragma once
 
 #include <cstddef>
@@ -21,10 +21,11 @@ struct Settings {
   float learning_rate = 0.05f;
   float momentum = 0.9f;
   std::uint64_t seed = 1;
-  // Small, so that this small network has several buckets and overlaps.
+  // The limits are small, so that this small network has several buckets and they overlap with
+  // backward.
   tutti::ddp::BucketOptions buckets{std::size_t{34} << 10, std::size_t{4} << 10};
-  std::string checkpoint;  // written after each epoch; empty: none
-  bool resume = false;     // from `checkpoint`
+  std::string checkpoint;  // written after each epoch; not written if empty
+  bool resume = false;     // whether to start from `checkpoint`
 };
 
 struct Result {
@@ -32,7 +33,7 @@ struct Result {
   double accuracy = 0;  // on the held-out fifth, 0 to 1
 };
 
-/// What happens, as it happens. Rank 0 alone calls it, on its own thread.
+/// Receives events as training goes on. Only rank 0 calls it, on its own thread.
 class Observer {
  public:
   struct Start {
@@ -45,12 +46,12 @@ class Observer {
   virtual void finished_epoch(std::size_t epoch, const Result& result) = 0;
 };
 
-/// Collective; the same result on every rank. `observer` may be null.
+/// Trains the network. Collective; the result is the same on every rank. `observer` may be null.
 ///
-/// The gradient of a step is that of its batch, exactly and whatever the number of ranks: each rank
-/// sums over its own samples and scales by ranks / samples of the batch, so that the ranks' average
-/// is the mean over the batch. A last batch that is smaller, or smaller than the number of ranks,
-/// is no special case.
+/// The gradient of a step is exactly that of its batch, for any number of ranks: each rank sums
+/// over its own samples and scales by ranks / samples of the batch, so that the average over the
+/// ranks is the mean over the batch. This also holds for a last batch that is smaller, or smaller
+/// than the number of ranks.
 Result train(tutti::Communicator& communicator, const Dataset& data, const Settings& settings,
              Observer* observer);
 

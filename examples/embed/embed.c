@@ -1,12 +1,12 @@
-/* A program in C outside tutti's tree: averages a gradient over all ranks, in the background of its
-   own work. README.md says how to build it. */
+/* A program in C outside tutti's tree: it sums a gradient over all ranks in the background, while
+   it does its own work. README.md says how to build it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <tutti/tutti.h>
 
 enum { kElements = 1 << 20 };
 
-/* What a framework does with a result: hand it to its own errors, with the text. */
+/* A framework would turn a result into one of its own errors, with the text. */
 static void check(tuttiResult_t result, tuttiComm_t comm) {
   if (result == tuttiSuccess) return;
   fprintf(stderr, "%s: %s\n", tuttiGetErrorString(result), tuttiGetLastError(comm));

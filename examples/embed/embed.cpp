@@ -1,4 +1,4 @@
-// A program in C++ outside tutti's tree: the same as embed.c, with errors that are thrown.
+// A program in C++ outside tutti's tree: it does the same as embed.c, with exceptions.
 #include <cstdio>
 #include <exception>
 #include <tutti/tutti.hpp>

@@ -1,4 +1,5 @@
-// An algorithm of one's own: written, shown, proved and run, and a wrong one refused.
+// An algorithm of the program's own: it is written, printed, verified and run, and a wrong one is
+// refused.
 #include <cstdio>
 #include <span>
 #include <string_view>
@@ -15,7 +16,7 @@ using namespace tutti;
 constexpr int kRanks = 4;
 constexpr std::size_t kCount = 1 << 20;
 
-/// all_reduce by way of rank 0, which adds everyone's input in the order of ranks.
+/// An all_reduce through rank 0, which adds everyone's input in the order of ranks.
 Schedule star(const PlanRequest& request) {
   ScheduleBuilder plan(request, 1);
   const Verbs lane = plan.lane();
@@ -30,7 +31,7 @@ Schedule star(const PlanRequest& request) {
   return std::move(plan).finish();
 }
 
-/// The same, but rank 0 forgets the last rank's input.
+/// The same algorithm, except that rank 0 forgets the last rank's input.
 Schedule forgetful_star(const PlanRequest& request) {
   Schedule schedule = star(request);
   if (request.rank == 0) schedule.lanes[0].steps[0].in.pop_back();
@@ -47,7 +48,7 @@ void show(bool as_picture) {
     for (const Schedule& schedule : schedules) std::printf("%s\n", to_text(schedule).c_str());
 }
 
-/// One rank: whether everything came out as it should.
+/// Runs one rank. Returns whether the results are as expected.
 bool run(Communicator& comm) {
   CallOptions options;
   std::vector<float> data(kCount, static_cast<float>(comm.rank() + 1));
@@ -57,7 +58,7 @@ bool run(Communicator& comm) {
   bool refused = false;
   try {
     comm.all_reduce(std::span(data), Op::sum, options);
-  } catch (const Error& error) {  // nothing was sent, and the communicator goes on
+  } catch (const Error& error) {  // nothing was sent, and the communicator can still be used
     refused = error.kind() == ErrorKind::usage;
     if (comm.rank() == 0) std::printf("refused: %s\n", error.what());
   }

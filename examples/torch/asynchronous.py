@@ -1,12 +1,12 @@
-"""Training on several machines that meet only now and then, with checkpoints.
+"""Training on several machines that average their parameters from time to time, with checkpoints.
 
     torchrun --nnodes 2 --node-rank 0 --nproc-per-node 1 --master-addr node7 --master-port 29500 asynchronous.py
     torchrun --nnodes 2 --node-rank 1 --nproc-per-node 1 --master-addr node7 --master-port 29500 asynchronous.py
 
-Each rank takes --period steps by itself; then the parameters are averaged. The average is under way while the next
-steps are taken: what the ranks have moved on by in the meantime is added to it, so that nobody ever waits for the
-slowest, unless he is a whole period behind. A checkpoint (rank 0 writes it, all ranks begin with what it holds by
-broadcast) continues a training that was ended.
+Each rank takes --period steps by itself; then the parameters are averaged. The average is computed while the ranks
+take the next steps, and the progress that a rank makes meanwhile is added to it. So no rank waits for the slowest
+one, unless that is a whole period behind. Rank 0 writes a checkpoint, from which an ended training continues: it
+broadcasts the contents to all ranks.
 """
 
 import argparse
@@ -22,7 +22,7 @@ import tutti.torch  # registers the backend
 
 
 def load(path, model):
-    """The number of steps that the checkpoint has behind it; on every rank what rank 0 has read."""
+    """Loads the checkpoint that rank 0 reads, on every rank, and returns the number of steps done so far."""
     done = torch.zeros(1, dtype=torch.long)
     if dist.get_rank() == 0 and path and os.path.exists(path):
         state = torch.load(path, weights_only=True)
@@ -35,14 +35,14 @@ def load(path, model):
 
 
 def save(path, model, steps):
-    """Whole or not at all: it is renamed once it is written."""
+    """Writes the checkpoint to another file, which replaces `path` once it is complete."""
     if path and dist.get_rank() == 0:
         torch.save({"model": model.state_dict(), "steps": steps}, path + ".new")
         os.replace(path + ".new", path)
 
 
 class Average:
-    """Of the ranks' parameters, under way while they go on."""
+    """Averages the ranks' parameters while the ranks continue."""
 
     def __init__(self, model):
         self.model, self.work = model, None
@@ -66,7 +66,7 @@ class Average:
 def train(arguments):
     rank, ranks = dist.get_rank(), dist.get_world_size()
     training, test = digits.load()
-    images, labels = (each[rank::ranks] for each in training.tensors)  # a share of its own
+    images, labels = (each[rank::ranks] for each in training.tensors)  # each rank has a share of the samples
     torch.manual_seed(3)
     model = digits.network()
     first = load(arguments.checkpoint, model)
@@ -82,7 +82,7 @@ def train(arguments):
             average.finish()
             average.start()
     average.finish()
-    with torch.no_grad():  # at the end all ranks have the same
+    with torch.no_grad():  # at the end all ranks have the same parameters
         last = parameters_to_vector(model.parameters())
         dist.all_reduce(last)
         vector_to_parameters(last / ranks, model.parameters())

@@ -21,13 +21,13 @@ import tutti.torch  # registers the backend
 
 def train(epochs, batch, rate):
     training, test = digits.load()
-    torch.manual_seed(dist.get_rank())  # DDP begins with rank 0's parameters whatever the others have
+    torch.manual_seed(dist.get_rank())  # DDP begins with rank 0's parameters on all ranks
     model = DistributedDataParallel(digits.network())
     optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9)
     sampler = DistributedSampler(training, shuffle=True, seed=1)
     loader = DataLoader(training, batch_size=batch // dist.get_world_size(), sampler=sampler)
     for epoch in range(epochs):
-        sampler.set_epoch(epoch)  # else every epoch has the same order
+        sampler.set_epoch(epoch)  # without it every epoch would have the same order
         total = torch.zeros(2)
         for images, labels in loader:
             optimizer.zero_grad()

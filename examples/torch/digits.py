@@ -1,4 +1,4 @@
-"""Handwritten digits in MNIST's files (IDX, gzip-compressed), as tensors."""
+"""Reads handwritten digits from files in MNIST's format (IDX, gzip-compressed) as tensors."""
 
 import gzip
 import pathlib
@@ -12,7 +12,7 @@ FOLDER = pathlib.Path(__file__).resolve().parent.parent / "data" / "digits"
 
 
 def read_idx(path):
-    """The array in an IDX file of bytes. Raises ValueError where it is none."""
+    """Returns the array of an IDX file of bytes. Raises ValueError if the file is not one."""
     content = bytearray(gzip.open(path).read())
     kind, dimensions = struct.unpack_from(">HBB", content)[1:] if len(content) >= 4 else (None, 0)
     if kind != 8:
@@ -25,7 +25,7 @@ def read_idx(path):
 
 
 def load(folder=FOLDER):
-    """(training set, test set): images as floats from 0 to 1 in rows, and their labels."""
+    """Returns the training set and the test set: images as rows of floats from 0 to 1, and their labels."""
     images = read_idx(pathlib.Path(folder) / "digits-images-idx3-ubyte.gz")
     labels = read_idx(pathlib.Path(folder) / "digits-labels-idx1-ubyte.gz")
     rows = images.flatten(1).float() / images.max()

@@ -1,10 +1,10 @@
-"""One network trained on several ranks in two ways, which come to the same parameters.
+"""Trains one network on several ranks in two ways, which give the same parameters.
 
     torchrun --nproc-per-node 2 two_ways.py
 
-Data parallel: each rank has all of the model and a share of the batch; gradients are averaged. Model parallel: each
-rank has a share of the hidden units and all of the batch; what they add to the output is summed on the way forward,
-and what the first layer's input would need is not there to be summed on the way back, since it is data.
+Data parallel: each rank has the whole model and a share of the batch, and gradients are averaged. Model parallel:
+each rank has a share of the hidden units and the whole batch. The forward pass sums the ranks' contributions to the
+output. The backward pass needs no sum, since the input of the first layer is data, which has no gradient.
 """
 
 import argparse
@@ -26,7 +26,7 @@ def whole_network():
 
 
 def batches(dataset, epochs, size):
-    """The same on every rank: a generator of its own, seeded."""
+    """Yields the same batches on every rank, since it has a seeded generator of its own."""
     order = torch.Generator().manual_seed(11)
     images, labels = dataset.tensors
     for _ in range(epochs):
@@ -49,7 +49,7 @@ def data_parallel(dataset, epochs, size, rate):
 
 
 class SumOfRanks(torch.autograd.Function):
-    """Sums what ranks have; each one's gradient is that of the sum."""
+    """Sums the tensors of all ranks. The gradient of each rank's tensor is that of the sum."""
 
     @staticmethod
     def forward(context, share):
@@ -63,7 +63,7 @@ class SumOfRanks(torch.autograd.Function):
 
 
 class ShareOfHiddenUnits(nn.Module):
-    """This rank's hidden units: rows of the first layer, columns of the second. The last bias is on every rank."""
+    """This rank's hidden units: rows of the first layer and columns of the second. Every rank has the last bias."""
 
     def __init__(self, whole):
         super().__init__()
@@ -80,7 +80,7 @@ class ShareOfHiddenUnits(nn.Module):
 
     @torch.no_grad()
     def gathered(self):
-        """The whole network, on every rank."""
+        """Returns the whole network, on every rank."""
         whole, ranks = whole_network(), dist.get_world_size()
         for share, target, dimension in ((self.rows, whole[0].weight, 0), (self.row_bias, whole[0].bias, 0),
                                          (self.columns, whole[2].weight, 1)):

@@ -1,5 +1,6 @@
-// No library at all, by the method of method.h: two ranks with a non-blocking socket, on which an
-// all_reduce sends the whole buffer and adds what comes. RANK, and MASTER_ADDR of rank 0.
+// Measures two ranks without a library, by the method of method.h. They have one non-blocking
+// socket, on which an all_reduce sends the whole buffer and adds what it receives. Reads RANK, and
+// MASTER_ADDR of rank 0.
 #include <netdb.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -25,7 +26,7 @@ namespace tutti::compare {
 namespace {
 
 constexpr const char* kPort = "29777";
-constexpr std::size_t kMostBytes = 128 << 10;  // of one system call
+constexpr std::size_t kMostBytes = 128 << 10;  // most bytes for one system call
 
 std::string in_environment(const char* name) {
   const char* text = std::getenv(name);
@@ -41,14 +42,15 @@ void check(bool right, const char* what) {
   if (!right) fail(what);
 }
 
-/// By reno, whatever the system has: the pacing of BBR makes the limit vary by ten.
+/// The socket uses reno whatever the system's default is, since the pacing of BBR makes the limit
+/// vary tenfold.
 int new_socket() {
   const int made = ::socket(AF_INET, SOCK_STREAM, 0);
   ::setsockopt(made, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
   return made;
 }
 
-/// Rank 0 listens, rank 1 calls until it does.
+/// Rank 0 listens; rank 1 connects until it succeeds.
 int connect_ranks(int rank) {
   addrinfo hints{};
   hints.ai_family = AF_INET;
@@ -111,7 +113,7 @@ class Bare final : public Library {
   }
 
  private:
-  /// How much it took; 0: not now.
+  /// Returns the number of bytes sent; 0 if none can be sent now.
   std::size_t send_some(const std::byte* data, std::size_t bytes) const {
     const ssize_t sent =
         ::send(socket_, data, std::min(bytes, kMostBytes), MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -133,13 +135,13 @@ class Bare final : public Library {
     for (std::size_t done = 0; done < bytes;) done += receive_some(to + done, bytes - done);
   }
 
-  // The first bytes of an element that has not come whole stay at the front of part_.
+  // The first bytes of an element that has not arrived completely stay at the front of part_.
   void exchange(const Call& call) {
     const auto* input = reinterpret_cast<const std::byte*>(call.input);
     const std::size_t bytes = call.count * sizeof(float);
     std::size_t sent = 0, summed = 0, in_part = 0;
     auto* const part = reinterpret_cast<std::byte*>(part_.data());
-    // In place, what has not gone yet must not be overwritten.
+    // In place, data that has not been sent yet must not be overwritten.
     const bool in_place = call.input == call.output;
     while (sent < bytes || summed * sizeof(float) < bytes) {
       if (sent < bytes) sent += send_some(input + sent, bytes - sent);
@@ -166,7 +168,8 @@ class Bare final : public Library {
 
 int main(int argc, char** argv) {
   try {
-    if (tutti::compare::in_environment("WORLD_SIZE") != "2") return 0;  // it is for two ranks
+    if (tutti::compare::in_environment("WORLD_SIZE") != "2")
+      return 0;  // it measures two ranks only
     tutti::compare::Bare bare;
     return tutti::compare::measure(bare, std::span(argv + 1, argv + argc));
   } catch (const std::exception& error) {

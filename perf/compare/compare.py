@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares tutti with other libraries: f32, shared memory or machines in a box, by one method.
 
-The host of a virtual machine moves its cores about, which changes every time by up to four times. So
+The host of a virtual machine moves its cores about, which changes every time by up to a factor of four. So
 the libraries take turns, the one-way time of a cache line is measured before and after every single
 measurement, and only measurements of one phase are compared.
 """
@@ -29,14 +29,14 @@ BASELINE = ROOT / "perf" / "baseline.json"
 
 
 def short_cells():
-    """All-reduce, and a size of everything else."""
+    """Returns all sizes of all-reduce, and one size of every other operation."""
     cells = [Cell("all_reduce", ranks, size) for ranks in (2, 4) for size in SHORT_SIZES]
     return cells + [Cell(operation, 2, 0 if operation == "barrier" else OTHERS_SIZE)
                     for operation in OPERATIONS if operation != "all_reduce"]
 
 
 def machines_cells(args):
-    """One rank a machine and two."""
+    """Returns cells with one rank and with two ranks on each machine."""
     short = not (args.full or args.operations or args.sizes or args.ranks)
     operations = args.operations or (["all_reduce"] if short else OPERATIONS)
     sizes = args.sizes or [size for size in ([8, KI, 64 * KI, MI, 16 * MI] if short else FULL_SIZES)
@@ -58,7 +58,7 @@ def chosen_cells(args):
 
 
 def chosen_libraries(args):
-    """Those that are here, us first, and lines about those that are not."""
+    """Returns the libraries that are installed, tutti first, and lines about those that are not."""
     fit = [library for library in LIBRARIES if (library.launch if args.machines == 1 else library.across)]
     short = ["openmpi"] if args.machines == 1 else ["bare", "openmpi_tcp"]
     names = args.peers or ([library.name for library in LIBRARIES] if args.full else short)
@@ -74,16 +74,16 @@ def chosen_libraries(args):
 
 
 def say_where(text):
-    """To who watches."""
+    """Shows progress on a terminal."""
     if sys.stderr.isatty():
         print(f"\r{text:60}\r", end="", file=sys.stderr, flush=True)
 
 
 class Measuring:
-    """Rounds of all libraries over all cells."""
+    """Measures all cells with all libraries, in rounds."""
 
     def __init__(self, libraries, args, machines=None):
-        self.machines = machines  # None: this one
+        self.machines = machines  # None: this machine
         self.build, self.rounds, self.limit_s = args.build, args.rounds, args.timeout
         self.suffix = "+written" if args.written else ""
         self.programs = {library: library.build(args.build) for library in libraries}
@@ -93,7 +93,7 @@ class Measuring:
         self.samples, self.failures = [], {}
 
     def run(self, cells):
-        """Until each cell has enough rounds of one phase, or as many again were in vain."""
+        """Ends when each cell has enough rounds of one phase, or after twice the wanted number of rounds."""
         sizes = sorted({limit.size for cell in cells if self.machines is None and (limit := limit_of(cell))})
         for number in range(2 * self.rounds):
             left = self.unfinished(cells)
@@ -103,7 +103,7 @@ class Measuring:
                 self.measure_limits(sizes, number)
             for (operation, ranks), of_sizes in left.items():
                 say_where(f"round {number + 1}: {operation}, {ranks} ranks")
-                # Each goes first in its turn: what follows what is no one's advantage.
+                # The library that goes first changes from round to round, so that the order gives none an advantage.
                 turn = number % len(self.programs)
                 order = [*self.programs][turn:] + [*self.programs][:turn]
                 for library in order:
@@ -111,10 +111,10 @@ class Measuring:
         say_where("")
 
     def unfinished(self, cells):
-        """{(operation, ranks): sizes}: one start of the ranks measures all of these sizes."""
+        """Returns {(operation, ranks): sizes}; one start of the ranks measures all of these sizes."""
         left = {}
         for cell in cells:
-            # Failing, or offering no such operation, ends a library's part in an operation.
+            # A library that fails in an operation, or does not offer it, is no longer measured in it.
             sides = [library.name for library in self.programs
                      if (library.name, cell.operation, cell.ranks) not in self.failures]
             if wants_more(self.samples, cell, sides, self.rounds):
@@ -138,7 +138,7 @@ class Measuring:
                 out = failure.output
                 self.failures[key] = str(failure)
         for line in out.splitlines(keepends=True):
-            if line.endswith("\n"):  # the last one may have been cut short
+            if line.endswith("\n"):  # the last line may have been cut short
                 self.samples.append({"side": library.name, "round": number, "operation": operation, "ranks": ranks,
                                      **json.loads(line)})
 
@@ -166,7 +166,7 @@ def head(about, load, libraries, args):
 
 
 def report(measuring, summaries, libraries, missing, machines):
-    """The table, and what has to be said after it."""
+    """Returns the table and the remarks below it."""
     lost = sum(1 for sample in measuring.samples if not phase_of(sample))
     return "\n".join([
         table(summaries, [library.name for library in libraries], machines), "",
@@ -176,7 +176,7 @@ def report(measuring, summaries, libraries, missing, machines):
 
 
 def check_baseline(args, summaries):
-    """The exit status."""
+    """Returns the exit status."""
     baseline = json.loads(args.baseline.read_text())["cells"]
     compared, worse, skipped = check(summaries, baseline, args.tolerance)
     print("\n".join([f"\nBaseline: {compared} ratios compared, {len(worse)} grew by more than {args.tolerance:.0%}",

@@ -1,5 +1,5 @@
-// Gloo over TCP, its only transport, by the method of method.h: on the loopback, or on the
-// interface COMPARE_INTERFACE. RANK and WORLD_SIZE say who it is, as tutti-run does.
+// Measures Gloo over TCP, its only transport, by the method of method.h: on the loopback, or on the
+// interface COMPARE_INTERFACE. RANK and WORLD_SIZE have the meaning that tutti-run gives them.
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
 #include <gloo/alltoall.h>
@@ -60,7 +60,7 @@ class Gloo final : public Library {
     return value;
   }
 
-  // Options are what Gloo offers to keep from call to call.
+  // Options are the objects that Gloo lets a program keep from call to call.
   std::function<void()> prepare(const Call& call) override {
     const auto n = static_cast<std::size_t>(ranks());
     float *const input = call.input, *const output = call.output;
@@ -68,7 +68,7 @@ class Gloo final : public Library {
     switch (call.operation) {
       case Operation::all_reduce:
       case Operation::all_reduce_in_place: return all_reduce(call);
-      case Operation::reduce_scatter: return {};  // only as a class that overwrites its input
+      case Operation::reduce_scatter: return {};  // Gloo has only a class that overwrites its input
       case Operation::all_gather: {
         auto options = std::make_shared<gloo::AllgatherOptions>(context_);
         options->setInput(input, count);

@@ -1,4 +1,4 @@
-"""The libraries that are compared: a row for each, which says how it is built and started."""
+"""The libraries that are compared. LIBRARIES has a row for each, which says how it is built and started."""
 import dataclasses
 import os
 import pathlib
@@ -14,7 +14,7 @@ HEADERS = [HERE / "method.h", ROOT / "tools/perf/limits.h", ROOT / "tools/perf/c
 
 
 class Failure(Exception):
-    """A command that failed or took too long; `output` is what it had written."""
+    """A command that failed or took too long; `output` is what it had written until then."""
 
     def __init__(self, message, output=""):
         super().__init__(message)
@@ -22,14 +22,15 @@ class Failure(Exception):
 
 
 def start(command):
-    """In a process group of its own: Ctrl-C is for us. In our session: Linux gives each session its own share of the
-    cores (autogroup), and ranks that share one could not make way for each other."""
+    """Starts a command in a process group of its own, since Ctrl-C is for this process. It stays in this session:
+    Linux gives each session its own share of the cores (autogroup), and ranks that share one could not make way for
+    others."""
     return subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                             stdin=subprocess.DEVNULL, text=True, preexec_fn=os.setpgrp)
 
 
 def run_all(commands, limit_s):
-    """Standard output of the first of several commands, which run at the same time; all must succeed."""
+    """Runs several commands at the same time, all of which must succeed. Returns the first one's standard output."""
     others = [start(command) for command in commands[1:]]
     out, why = "", ""
     try:
@@ -50,7 +51,7 @@ def run_all(commands, limit_s):
 
 
 def run(command, limit_s):
-    """Standard output of a command that must succeed."""
+    """Runs a command, which must succeed. Returns its standard output."""
     process = start(command)
     try:
         out, err = process.communicate(timeout=limit_s)
@@ -65,7 +66,7 @@ def run(command, limit_s):
 
 
 def end(process):
-    """Launchers end their ranks when they are asked to. What had been written."""
+    """Asks a launcher to end, which ends its ranks. Returns what it had written."""
     process.terminate()
     try:
         return process.communicate(timeout=10)[0]
@@ -75,7 +76,8 @@ def end(process):
 
 
 def machine_limits(build, size, limit_s):
-    """What tutti-perf --limits says: the one-way time of a cache line in ns; and of `size` in us both ways and one way."""
+    """Returns what tutti-perf --limits prints: the one-way time of a cache line in ns, and two times of `size` in us,
+    for both cores copying and for one direction."""
     out = run([pathlib.Path(build) / "tools/tutti-perf", "--limits", "-b", size, "-e", size], limit_s)
     one_way_ns = float(re.search(r"One way of a cache line: ([0-9.]+) ns", out).group(1))
     return one_way_ns, *map(float, out.split()[-2:])
@@ -90,7 +92,7 @@ def open_mpi(*options):
 
 
 def open_mpi_across(machines, ranks, crowded, build):
-    """Its daemons on other machines are started by a command that machines have in place of ssh."""
+    """Open MPI starts its daemons on other machines with a command that the machines provide instead of ssh."""
     each = ranks // machines.count
     hosts = ",".join(f"{machines.address(machine)}:{each}" for machine in range(machines.count))
     network = ["--mca", "btl_tcp_if_include", "cable", "--mca", "oob_tcp_if_include", "cable"]
@@ -108,7 +110,7 @@ def tutti_run(ranks, crowded, build):
 
 
 def by_variables(machines, ranks, crowded, build):
-    """A command for each rank, as a user's own launcher would start them; ranks of one machine follow each other."""
+    """Returns a command for each rank, as a user's own launcher would start them, machine by machine."""
     each = ranks // machines.count
     common = [f"WORLD_SIZE={ranks}", f"LOCAL_WORLD_SIZE={each}", f"MASTER_ADDR={machines.address(0)}",
               "MASTER_PORT=29500", "TUTTI_TRUST_NETWORK=yes", "COMPARE_INTERFACE=cable"]
@@ -124,23 +126,23 @@ def script(ranks, crowded, build):
 class Library:
     name: str
     title: str
-    needs: tuple    # programs and files that are there when its packages are
+    needs: tuple  # programs and files that exist if its packages are installed
     packages: str
-    compiler: tuple  # empty: built with the project, or a script
+    compiler: tuple  # empty: the project builds it, or it is a script
     source: str
     libraries: tuple
-    launch: object  # (ranks, more ranks than cores, build folder): the words before the program; None: not so
-    version: tuple  # a command whose first line says it
+    launch: object  # (ranks, more ranks than cores, build folder) -> words before the program; None: no such runs
+    version: tuple  # a command that prints the version in its first line
     program: str
-    across: object = None  # (machines, as launch): such words for each command to be started; None: not so
+    across: object = None  # (machines, ...) -> such words for each command; None: not between machines
 
     def missing(self):
-        """The packages to install, or None when it can be compared."""
+        """Returns the packages to install, or None if it can be compared."""
         there = all(pathlib.Path(need).exists() if need[0] == "/" else shutil.which(need) for need in self.needs)
         return None if there else self.packages
 
     def build(self, build):
-        """The program, built again when a source is newer."""
+        """Returns the program, after building it again if a source is newer."""
         if self.source.endswith(".py"):
             return HERE / self.source
         program = build / "perf" / self.program
@@ -162,7 +164,7 @@ class Library:
 MPICXX = {"openmpi": ("mpirun.openmpi", "mpicxx.openmpi"), "mpich": ("mpiexec.mpich", "mpicxx.mpich")}
 OPEN_MPI_PACKAGES = "openmpi-bin and libopenmpi-dev"
 
-# Open MPI's UCX says no to machines without a network card for it, unless it is told that any will do.
+# Open MPI's UCX refuses machines without a suitable network card, unless it is told that any device will do.
 LIBRARIES = [
     Library("tutti", "tutti", (), "", (), "", (), tutti_run, (), "tutti_bench", by_variables),
     Library("bare", "bare sockets", (), "", ("c++",), "bare_bench.cpp", (), None, (), "bare_bench", by_variables),

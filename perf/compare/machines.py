@@ -1,4 +1,4 @@
-"""Machines in a box: network namespaces with a cable between each two neighbours' ends, made and removed here."""
+"""Machines in a box: network namespaces that are joined by cables. They are made and removed here."""
 import os
 import pathlib
 import shutil
@@ -7,14 +7,14 @@ import tempfile
 
 
 def _ip(*words):
-    """Whether it succeeded."""
+    """Returns whether `ip` with these words succeeded."""
     return subprocess.run(["ip", *map(str, words)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                           check=False).returncode == 0
 
 
 class Machines:
-    """Two machines with a cable (veth) between them, or more at a switch (a bridge); each machine's end is `cable`,
-    with the address that address() says. A context manager."""
+    """Two machines with a cable (veth) between them, or more machines at a switch (a bridge). Each machine's end is
+    called `cable` and has the address that address() returns. A context manager."""
 
     def __init__(self, count=2):
         self.count, self._prefix = count, f"tutti-box-{os.getpid()}"
@@ -23,7 +23,7 @@ class Machines:
 
     @staticmethod
     def why_not():
-        """Empty: they can be made here."""
+        """Returns why they cannot be made here, or "" if they can."""
         if os.geteuid() != 0 or not shutil.which("ip"):
             return "network namespaces cannot be made here (root and `ip netns` are needed)"
         name = f"tutti-box-{os.getpid()}-probe"
@@ -39,11 +39,11 @@ class Machines:
         return f"10.76.0.{machine + 1}"
 
     def on(self, machine, command):
-        """The command that runs `command` on that machine."""
+        """Returns the command that runs `command` on that machine."""
         return ["ip", "netns", "exec", self.name(machine), *command]
 
     def remote_shell(self):
-        """A command that takes ssh's place: a machine's address, and what is to run there, under a name of its own."""
+        """Returns a command that replaces ssh: its arguments are a machine's address and the command to run there."""
         if self._shell is None:
             self._shell = tempfile.TemporaryDirectory(prefix="machines-")
             cases = "".join(f"{self.address(machine)}) name={self.name(machine)} ;;\n" for machine in range(self.count))
@@ -88,7 +88,7 @@ class Machines:
             _ip("netns", "del", self._switch)
 
     def impair(self, netem):
-        """Both ways, as `tc qdisc … netem` says it."""
+        """Impairs both directions with the words of `tc qdisc … netem`."""
         for machine in range(self.count):
             subprocess.run(["tc", "-n", self.name(machine), "qdisc", "add", "dev", "cable", "root", "netem",
                             *netem.split()], check=True)

@@ -51,9 +51,8 @@ Operation operation_of(std::string_view name) {
   throw std::invalid_argument("no such operation: " + std::string(name));
 }
 
-/// Where rank 0 measures the machine, which the others must leave alone meanwhile: a rank that
-/// waits in a library's barrier keeps its core busy. So they sleep until a number in a page that
-/// all see has changed.
+/// Measures the machine on rank 0, while the other ranks must leave it alone. A rank that waits in
+/// a library's barrier keeps its core busy, so they sleep until a number in a shared page changes.
 class Machine {
  public:
   Machine(const std::string& folder, int core_a, int core_b) : limits_(core_a, core_b) {
@@ -69,7 +68,7 @@ class Machine {
   Machine(const Machine&) = delete;
   Machine& operator=(const Machine&) = delete;
 
-  /// On rank 0; 0 on the others.
+  /// Returns the time on rank 0, and 0 on the others.
   double one_way_ns(Library& library) {
     library.barrier();
     ++turn_;
@@ -90,7 +89,7 @@ class Machine {
   std::uint32_t turn_ = 0;
 };
 
-/// Starts on a page; touched.
+/// Allocates memory that begins at a page, and touches it.
 std::unique_ptr<float, decltype(&std::free)> allocate(std::size_t count) {
   constexpr std::size_t kPage = 4096;
   const std::size_t bytes = (count * sizeof(float) / kPage + 1) * kPage;
@@ -111,7 +110,7 @@ bool sums(Operation what) {
          what == Operation::reduce || what == Operation::reduce_scatter;
 }
 
-/// One operation at one size, on one rank.
+/// One operation of one size, on one rank.
 class Case {
  public:
   Case(Library& library, Operation what, bool written, std::size_t bytes)
@@ -138,13 +137,14 @@ class Case {
       const double time_us = total_us / static_cast<double>(calls);
       if (total_us >= kLeastUs || calls >= kMostCalls)
         return call_.operation == Operation::send_recv ? time_us / 2 : time_us;
-      // At most tenfold: the first calls are slow, and would promise too much.
+      // The number grows at most tenfold, since the first calls are slow and would overestimate the
+      // time.
       calls = std::clamp(static_cast<long>(1.1 * kLeastUs / std::max(time_us, 1e-3)), calls + 1,
                          std::min(10 * calls, kMostCalls));
     }
   }
 
-  /// Wrong elements of one call, on the rank that has most.
+  /// Returns the number of wrong elements of one call, on the rank that has most.
   long wrong() {
     if (call_.operation == Operation::barrier) return 0;
     std::fill_n(output_.get(), output_count_, -1.0F);
@@ -164,7 +164,7 @@ class Case {
     return what == Operation::all_reduce_in_place || what == Operation::broadcast;
   }
 
-  /// Small integers, so that sums are exact.
+  /// Returns small integers, so that sums are exact.
   static float value(std::size_t i, std::size_t rank) {
     return static_cast<float>((7 * i + 13 * rank) % kPeriod);
   }
@@ -184,7 +184,7 @@ class Case {
     return value(place, peer);
   }
 
-  /// What all ranks' elements come to, which repeats.
+  /// Returns the sums of all ranks' elements, which repeat after kPeriod elements.
   [[nodiscard]] std::array<float, kPeriod> all_sums() const {
     std::array<float, kPeriod> result{};
     for (std::size_t i = 0; i < kPeriod; ++i)
@@ -192,7 +192,7 @@ class Case {
     return result;
   }
 
-  /// Of a broadcast's root it is the output.
+  /// Returns the buffer that this rank sends, which is the output at the root of a broadcast.
   float* source() const {
     return call_.operation == Operation::broadcast && rank_ == 0 ? call_.output : call_.input;
   }
@@ -200,7 +200,7 @@ class Case {
   void write_source() {
     const bool sends = call_.operation != Operation::broadcast || rank_ == 0;
     if (sends) std::fill_n(source(), input_count_, 0.0F);
-    __asm__ volatile("" ::: "memory");  // not once for all calls
+    __asm__ volatile("" ::: "memory");  // keeps the compiler from writing once for all calls
   }
 
   void one_call() {
@@ -208,7 +208,7 @@ class Case {
     run_();
   }
 
-  /// So many, on the slowest rank.
+  /// Returns the time of that many calls on the slowest rank.
   template <typename One>
   double time_calls(long calls, One one) {
     one_call();
@@ -229,7 +229,7 @@ class Case {
   std::array<float, kPeriod> sums_ = all_sums();
 };
 
-// As measure() says.
+// Binds the rank as measure() describes.
 void place(const Library& library, std::span<const int> cores) {
   const auto rank = static_cast<std::size_t>(library.rank());
   const auto ranks = static_cast<std::size_t>(library.ranks());

@@ -1,4 +1,5 @@
-// An MPI library by the method of method.h; the driver builds it with each library's compiler.
+// Measures an MPI library by the method of method.h; the driver builds it with each library's
+// compiler.
 #include <mpi.h>
 
 #include <cstdio>

@@ -4,10 +4,10 @@ import math
 
 from results import OURS, size_text
 
-# Of Okabe and Ito (2008): told apart by colour-blind readers, too.
+# Colours of Okabe and Ito (2008), which colour-blind readers can tell apart.
 COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#999933", "#882255"]
 LIMIT_COLOUR = "#000000"
-WIDTH, HEIGHT, LEFT, TOP, ACROSS, DOWN = 300, 220, 70, 90, 380, 310  # pixels: panels, and from one to the next
+WIDTH, HEIGHT, LEFT, TOP, ACROSS, DOWN = 300, 220, 70, 90, 380, 310  # pixels: panels, and distances between them
 STYLE = """<style>
 text { font-family: "DejaVu Sans", Verdana, Helvetica, sans-serif; font-size: 12px; fill: #222; }
 .head { font-size: 19px; font-weight: bold; }
@@ -22,7 +22,7 @@ polyline { fill: none; stroke-width: 2; stroke-linejoin: round; }
 
 class Panel:
     def __init__(self, left, top, lines):
-        """`lines`: (colour, dashed, [(size, time in us), ...])."""
+        """`lines` are (colour, dashed, [(size, time in us), ...])."""
         self.left, self.top, self.lines = left, top, lines
         points = [point for _, _, line in lines for point in line]
         self.sizes = sorted({size for size, _ in points})
@@ -62,7 +62,7 @@ def dashes(dashed):
 
 
 def lines_of(summaries, sides):
-    """Those of one panel: a line for each side, and the machine's limit where it is known."""
+    """Returns the curves of one panel: one for each side, and the machine's limit if it is known."""
     lines = []
     for colour, side in zip(COLOURS, sides):
         lines.append((colour, False, [(s.cell.size, s.time_us[side]) for s in summaries if side in s.time_us]))
@@ -80,7 +80,8 @@ def legend(entries, top):
 
 
 def to_svg(summaries, titles, subtitle):
-    """`titles`: those of the sides by name, in the order of their colours. None without a line to draw."""
+    """Returns the picture. `titles` are the sides' titles by name, in the order of their colours. Returns None if there
+    is no curve to draw."""
     sides = list(titles)
     assert sides[0] == OURS and len(sides) <= len(COLOURS)
     groups = {}

@@ -1,6 +1,6 @@
-"""What the samples of a comparison say: phases, medians, ratios, goals, baseline. Nothing is run here.
+"""Evaluates the samples of a comparison: phases, medians, ratios, goals, baseline. Nothing is run here.
 
-A sample is what one program measured for one cell, an (operation, ranks, size):
+A sample is the measurement of one cell, an (operation, ranks, size), by one program:
 {"side", "round", "operation", "ranks", "size", "time_us", "one_way_ns": [before, after]}.
 """
 import collections
@@ -8,27 +8,28 @@ import dataclasses
 import statistics
 
 KI, MI = 1024, 1024 * 1024
-OURS, LIMIT = "tutti", "limit"  # sides that are no peer
+OURS, LIMIT = "tutti", "limit"  # sides that are not peers
 Cell = collections.namedtuple("Cell", "operation ranks size")
 
-# Siblings of one core, cores of one L3, or farther: seen on virtual machines at 30, 55-75, 230-280 ns.
+# On virtual machines siblings of one core were seen to take 30 ns, cores of one L3 55-75, cores farther apart 230-280.
 PHASES = [(45, "< 45 ns"), (100, "45-100 ns"), (float("inf"), ">= 100 ns")]
 
-# Time of tutti over that of the best peer to reach, by the least and greatest size.
+# The goals for the ratio of tutti's time to that of the fastest peer, by the least and greatest size, for 2 and more
+# ranks.
 GOALS = [(0, 4 * KI, 0.7, 0.7), (16 * KI, 256 * KI, 0.5, 0.45), (MI, 256 * MI, 0.45, 0.45)]
-GOAL_LIMITS = 1.35  # or so many times the machine's limit
+GOAL_LIMITS = 1.35  # or within this factor of the machine's limit
 
-# An all-reduce's time over the limit to reach with 2 ranks, by size, where a line takes 45 to 100 ns.
+# The goals for an all-reduce with 2 ranks as a multiple of the limit, by size, in the phase of 45 to 100 ns.
 LIMIT_PHASE = "45-100 ns"
 LIMIT_GOALS = {8: 1.7, KI: 3.5, 64 * KI: 1.8, MI: 1.35, 256 * MI: 1.3}
 
-# All-reduce between machines: over Open MPI's time, or over the bare program's where that is more; and from
-# so many bytes on over the bare program's in any case.
+# The goals for an all-reduce between machines: its time over Open MPI's, or over the bare program's if that allows
+# more; from LARGE bytes on, its time over the bare program's has a goal in any case.
 MACHINES_GOAL, BARE, BARE_GOAL, LARGE, LARGE_GOAL = 0.7, "bare", 1.1, 16 * MI, 1 / 0.9
-ONE_WAY_GOAL = 1.15  # send_recv of 8 B, over the bare program's
+ONE_WAY_GOAL = 1.15  # for send_recv of 8 B, over the bare program's time
 
-# What --limits measures of two cores: both copy, half of it written by the other; or one copies what the
-# other wrote. An operation between 2 ranks takes at least that, of so much of its size.
+# --limits measures two things with two cores: both copy, half of it written by the other core; or one core copies what
+# the other has written. An operation between 2 ranks takes at least that time, for the given part of its size.
 EXCHANGE, ONE_WAY = "exchange", "one way"
 LIMITS = {"all_reduce": (EXCHANGE, 1), "all_gather": (EXCHANGE, 1), "all_to_all": (EXCHANGE, 1),
           "reduce_scatter": (ONE_WAY, 2), "broadcast": (ONE_WAY, 1), "reduce": (ONE_WAY, 1), "send_recv": (ONE_WAY, 1)}
@@ -39,7 +40,7 @@ def phase(one_way_ns):
 
 
 def phase_of(sample):
-    """None where it changed under the measurement."""
+    """Returns the phase of a sample; None if it changed during the measurement."""
     phases = {phase(ns) for ns in sample["one_way_ns"]}
     return phases.pop() if len(phases) == 1 else None
 
@@ -49,7 +50,7 @@ def cell_of(sample):
 
 
 def limit_of(cell):
-    """The cell in which its limit is measured; None: it has none."""
+    """Returns the cell in which the limit of `cell` is measured; None if it has none."""
     if cell.ranks != 2 or cell.operation not in LIMITS:
         return None
     kind, part = LIMITS[cell.operation]
@@ -68,7 +69,7 @@ def cell_text(cell):
 
 
 def cell_key(cell):
-    """As the baseline names it."""
+    """Returns the name of a cell in the baseline."""
     return f"{cell.operation} {cell.ranks} {cell.size}"
 
 
@@ -77,9 +78,9 @@ class Summary:
     """Medians of one cell, in the phase in which most sides were measured most often."""
     cell: Cell
     phase: str
-    rounds: int  # of the side that has fewest
+    rounds: int  # of the side that has the fewest
     one_way_ns: float
-    time_us: dict  # by side
+    time_us: dict  # keyed by side
     limit_us: float = None
 
     @property
@@ -88,12 +89,12 @@ class Summary:
 
     @property
     def best_peer(self):
-        """Its name, and our time over its; None without a peer."""
+        """Returns the fastest peer's name, and tutti's time over its time; None if there is no peer."""
         return max(self.ratios.items(), key=lambda item: item[1], default=None)
 
 
 def by_phase(samples):
-    """{phase: {side: [sample, ...]}}, without those in which the phase changed."""
+    """Returns {phase: {side: [sample, ...]}}, without samples in which the phase changed."""
     groups = collections.defaultdict(lambda: collections.defaultdict(list))
     for sample in samples:
         if name := phase_of(sample):
@@ -102,7 +103,7 @@ def by_phase(samples):
 
 
 def summarize(samples, cell):
-    """None when we were never measured within one phase."""
+    """Returns the summary of a cell; None if tutti was never measured within one phase."""
     groups = by_phase(sample for sample in samples if cell_of(sample) == cell)
     groups = {name: sides for name, sides in groups.items() if OURS in sides}
     if not groups:
@@ -118,13 +119,13 @@ def summarize(samples, cell):
 
 
 def wants_more(samples, cell, sides, rounds):
-    """Whether a cell has fewer rounds of one phase than wanted from any of these sides."""
+    """Returns whether a cell has fewer rounds of one phase than wanted from any of these sides."""
     groups = by_phase(sample for sample in samples if cell_of(sample) == cell)
     return not any(all(len(group.get(side, [])) >= rounds for side in sides) for group in groups.values())
 
 
 def goal(cell):
-    """None between the classes of sizes."""
+    """Returns the goal of a cell; None for sizes between the classes."""
     for least, greatest, two_ranks, more_ranks in GOALS:
         if least <= cell.size <= greatest:
             return two_ranks if cell.ranks == 2 else more_ranks
@@ -132,7 +133,7 @@ def goal(cell):
 
 
 def machines_verdict(summary):
-    """As verdict(), of ranks on several machines."""
+    """Returns what verdict() returns, for ranks on several machines."""
     cell, bare = summary.cell, summary.ratios.get(BARE, float("inf"))
     peers = {side: ratio for side, ratio in summary.ratios.items() if side != BARE}
     if cell.operation == "send_recv" and cell.size == 8 and BARE in summary.ratios:
@@ -146,7 +147,7 @@ def machines_verdict(summary):
 
 
 def verdict(summary):
-    """"ok", "ok: near the limit", "MISSED", or "" where there is no goal or no peer."""
+    """Returns "ok", "ok: near the limit" or "MISSED", or "" if there is no goal or no peer."""
     wanted = goal(summary.cell)
     if wanted is None or summary.best_peer is None:
         return ""
@@ -157,7 +158,7 @@ def verdict(summary):
 
 
 def limit_text(summary):
-    """How many times the limit we take, and whether that is the goal."""
+    """Says what multiple of the limit tutti takes, and whether that reaches the goal."""
     if summary.limit_us is None:
         return ""
     times = summary.time_us[OURS] / summary.limit_us
@@ -168,7 +169,7 @@ def limit_text(summary):
 
 
 def number(value):
-    """With two digits after the point, or three of a small number."""
+    """Formats a number with two digits after the point, or three if it is small."""
     if value is None:
         return "-"
     if value >= 100:
@@ -177,7 +178,7 @@ def number(value):
 
 
 def table(summaries, sides, machines=1):
-    """A row for each summary: our time; each peer's with our ratio to it; the goal."""
+    """Returns a row for each summary: tutti's time; each peer's time and tutti's ratio to it; the goal."""
     peers = [side for side in sides if side != OURS]
     lines = ["ranks  operation                size  rounds  phase         tutti us"
              + "".join(f"{peer + ' us':>16} ratio" for peer in peers) + "    limit    best  goal"]
@@ -198,7 +199,7 @@ def table(summaries, sides, machines=1):
 
 
 def behind(summaries):
-    """Lines about what a peer does faster than we do, the worst first."""
+    """Returns lines about cells in which a peer is faster than tutti, the worst first."""
     slower = [one for one in summaries if one.best_peer and one.best_peer[1] > 1]
     return [f"{cell_text(one.cell)}: {number(one.best_peer[1])} times {one.best_peer[0]} "
             f"({number(one.time_us[OURS])} us, {number(one.time_us[one.best_peer[0]])})"
@@ -211,8 +212,8 @@ def to_baseline(summaries):
 
 
 def check(summaries, baseline, tolerance):
-    """(compared, worse, skipped): numbers of ratios, and lines about those that grew beyond tolerance or
-    could not be compared."""
+    """Returns (compared, worse, skipped): the number of ratios compared, lines about those that grew beyond the
+    tolerance, and lines about those that could not be compared."""
     compared, worse, skipped = 0, [], []
     for one in summaries:
         kept = baseline.get(cell_key(one.cell))

@@ -1,4 +1,4 @@
-// tutti by the method of method.h; tutti-run starts its ranks.
+// Measures tutti by the method of method.h; tutti-run starts its ranks.
 #include <cstdio>
 #include <exception>
 #include <span>

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""UCX's own ucx_perftest as a side of the comparison: a message of tagged send and receive there and back.
+"""Makes UCX's own ucx_perftest a side of the comparison: it sends a tagged message there and back.
 
 usage: RANKS=<n> BUILD=<folder> ucx_perftest.py <folder> <operation> <bytes> ...
 
-It measures by its own method, which is ours but for this: results are not checked. What it does not offer
-prints nothing. `one_way_ns` comes from tutti-perf in the build folder.
+It uses its own method, which equals that of method.h except that results are not checked. It prints nothing
+for operations that it does not offer. `one_way_ns` comes from tutti-perf in the build folder.
 """
 import csv
 import json
@@ -16,7 +16,7 @@ import sys
 from libraries import machine_limits
 
 TEST_S = 60
-LEAST_US = 10_000  # as long as the others measure
+LEAST_US = 10_000  # the least time that the other programs measure
 
 
 def one_way_ns():
@@ -30,7 +30,7 @@ def free_port():
 
 
 def time_us(size, calls, cores):
-    """Half of a message there and back: the mean of so many."""
+    """Returns half the time of a message there and back, the mean of `calls`."""
     test = ["ucx_perftest", "-t", "tag_lat", "-s", str(size), "-n", str(calls), "-w", str(max(10, calls // 10)), "-f", "-v"]
     port = str(free_port())
     server = subprocess.Popen(["ucx_perftest", "-p", port, "-c", str(cores[0]), "-f"], stdout=subprocess.DEVNULL,
