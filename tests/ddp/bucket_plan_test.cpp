@@ -32,11 +32,12 @@ std::size_t padded(const Parameter& parameter) {
   return (parameter.count * size_of(parameter.type) + 63) / 64 * 64;
 }
 
-// Everything that is said of a plan; together these leave one plan alone.
+// Checks all properties of a plan; together they determine the plan.
 void expect_good_plan(const std::vector<Parameter>& parameters, const BucketOptions& options) {
   const std::vector<Bucket> buckets = plan_buckets(parameters, options);
   std::set<std::size_t> placed;
-  std::map<DataType, std::pair<const Bucket*, std::size_t>> of_type;  // its last bucket and cap
+  std::map<DataType, std::pair<const Bucket*, std::size_t>>
+      of_type;  // last bucket of the type, and its limit
   std::size_t previous_completion = parameters.size();
   for (const Bucket& bucket : buckets) {
     ASSERT_FALSE(bucket.slots.empty());
@@ -96,7 +97,8 @@ TEST(BucketPlan, GoesFromTheLastParameterToTheFirst) {
 }
 
 TEST(BucketPlan, DefaultsAreOneMebibyteForTheFirstBucketAndTwentyFiveForTheRest) {
-  // 13 gradients of 1 MiB and one of 25 MiB: alone, then 13 together, then the large one.
+  // There are 13 gradients of 1 MiB and one of 25 MiB. The first is alone, 12 are together, and the
+  // large one is alone.
   std::vector<std::size_t> counts(14, kMiB / 4);
   counts[0] = 25 * kMiB / 4;
   const auto plan = plan_buckets(parameters_of(counts, {DataType::f32}));

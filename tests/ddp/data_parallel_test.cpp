@@ -19,7 +19,7 @@ using testing::Each;
 using testing::HasSubstr;
 using testing::Not;
 
-// A model of three layers whose buckets, with caps of 128 B, are {4, 3}, {2, 1}, {0}; the second
+// A model of three layers. With limits of 128 B its buckets are {4, 3}, {2, 1}, {0}; the second one
 // holds doubles.
 struct Model {
   std::vector<float> first = std::vector<float>(100, 0.0f);
@@ -39,7 +39,7 @@ struct Model {
 constexpr std::size_t kParameters = 5;
 const auto small_buckets = [] { return Options{{128, 128}, std::chrono::milliseconds{0}}; };
 
-// Gradient values whose average is exact, and of which a wrong element, step or rank shows.
+// Returns values whose average is exact, and which reveal a wrong element, step or rank.
 double contribution(int rank, int ranks, std::size_t parameter, std::size_t element, int step) {
   return ranks * (rank + 10.0 * static_cast<double>(parameter) + static_cast<double>(element)) +
          ranks * 1000.0 * step;
@@ -105,7 +105,7 @@ TEST(DataParallel, GradientsMayBecomeReadyInAnotherOrderOnEveryRank) {
     DataParallel ddp(communicator, model.parameters(), small_buckets());
     std::vector<std::size_t> order(kParameters);
     std::iota(order.begin(), order.end(), 0u);
-    for (int step = 0; step < 120; ++step) {  // all 120 orders, a different one on each rank
+    for (int step = 0; step < 120; ++step) {  // all 120 orders, and each rank has a different one
       for (int k = 0; k <= communicator.rank(); ++k)
         std::next_permutation(order.begin(), order.end());
       for (const std::size_t i : order) {
@@ -145,7 +145,7 @@ TEST(DataParallel, BucketIsAveragedWhileBackwardGoesOn) {
       fill(ddp, i, communicator.rank(), 2, 0);
       ddp.ready(i);
     }
-    // "Backward": no call of tutti advances the bucket.
+    // This stands for backward: no call of tutti advances the bucket.
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     while (ddp.buckets_done() == 0 && std::chrono::steady_clock::now() < limit)
       std::this_thread::yield();
@@ -232,7 +232,7 @@ TEST(DataParallel, RankWhosePeersLeaveInTheMiddleOfAStepGetsAnErrorThatNamesTheB
                      {{128, 128}, std::chrono::milliseconds{20'000}});
     for (std::size_t i = kParameters; i-- > 0;)
       if (communicator.rank() == 0 || i > 2) ddp.ready(i);
-    ddp.finish();  // rank 1 has forgotten three gradients, and its program ends
+    ddp.finish();  // rank 1 has forgotten three gradients, and ends here
   });
   ASSERT_TRUE(errors[0] && errors[1]);
   EXPECT_EQ(errors[1]->kind(), ErrorKind::usage);
@@ -246,7 +246,7 @@ TEST(DataParallel, EveryCallAfterTheCommunicatorHasFailedThrowsItsError) {
     Model model;
     DataParallel ddp(communicator, model.parameters(), small_buckets());
     if (communicator.rank() == 1) return;
-    const auto step = [&] {  // ready() throws, too, where the end of rank 1 is known by then
+    const auto step = [&] {  // ready() throws, too, if the end of rank 1 is known by then
       for (std::size_t i = 0; i < kParameters; ++i) ddp.ready(i);
       ddp.finish();
     };
@@ -279,7 +279,8 @@ struct Call {
   Options options;
 };
 
-// Builds DataParallel on three ranks, rank 1 with `change` applied; all must throw mismatch.
+// Builds DataParallel on three ranks, with `change` applied on rank 1; all of them must throw
+// mismatch.
 template <typename Change>
 std::string mismatch_message(Change change) {
   std::string first;
@@ -375,7 +376,7 @@ TEST(DataParallel, CheckSeesASingleBitAndNamesTheFirstParameterAndTheRanksThatDi
     Model model;
     DataParallel ddp(communicator, model.parameters(), small_buckets());
     ddp.check_parameters();
-    if (communicator.rank() == 2) model.third_weight[15] = -0.0f;  // equal, but not in its bits
+    if (communicator.rank() == 2) model.third_weight[15] = -0.0f;  // an equal value with other bits
     if (communicator.rank() == 2) model.third_bias[0] = 1.0f;
     ddp.check_parameters();
   });

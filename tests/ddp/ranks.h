@@ -1,4 +1,4 @@
-// Runs a function on several ranks of this process, a thread each.
+// Runs a function on several ranks of this process, one for each thread.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 
 namespace tutti::ddp {
 
-/// Calls `body(communicator)` on each rank; each thread owns its communicator and lets go of it at
+/// Calls `body(communicator)` on each rank. Each thread owns its communicator and destroys it at
 /// the end. Returns each rank's error.
 template <typename Body>
 std::vector<std::optional<Error>> run_ranks(int size, Body body) {
@@ -21,7 +21,7 @@ std::vector<std::optional<Error>> run_ranks(int size, Body body) {
   for (std::size_t r = 0; r < communicators.size(); ++r)
     threads.emplace_back([&body, &error = errors[r], mine = std::move(communicators[r])]() mutable {
       Communicator communicator =
-          std::move(mine);  // let go of when the body ends, not when all have
+          std::move(mine);  // destroyed when this body ends, not when all have ended
       try {
         body(communicator);
       } catch (const Error& thrown) {
@@ -32,7 +32,7 @@ std::vector<std::optional<Error>> run_ranks(int size, Body body) {
   return errors;
 }
 
-/// As above, where no rank may fail.
+/// Does the same for a body that may not fail on any rank.
 template <typename Body>
 void on_ranks(int size, Body body) {
   const auto errors = run_ranks(size, body);
@@ -40,7 +40,7 @@ void on_ranks(int size, Body body) {
     EXPECT_FALSE(errors[r]) << "rank " << r << ": " << errors[r]->what();
 }
 
-/// The message of the error of kind `kind` that `call` must throw.
+/// Returns the message of the error of kind `kind` that `call` must throw.
 template <typename Call>
 std::string message_of(ErrorKind kind, Call call) {
   try {

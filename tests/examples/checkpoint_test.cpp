@@ -92,7 +92,7 @@ TEST_F(CheckpointFile, FileOfAnotherKindOrVersionOrThatIsMissingIsAnError) {
 TEST_F(CheckpointFile, HeaderThatAnnouncesTerabytesCostsNoMemory) {
   save(path, example());
   std::string bytes = read_file(path);
-  bytes[15] = '\x7f';  // the greatest byte of the number of widths
+  bytes[15] = '\x7f';  // the most significant byte of the number of widths
   write_file(path, bytes);
   EXPECT_THAT(message(ErrorKind::corrupt), HasSubstr("cut short"));
 }

@@ -1,4 +1,4 @@
-// A folder that ends with its test, and gzip files in it.
+// A folder that is removed with its test, and gzip files in it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -54,7 +54,7 @@ inline void write_gzip(const std::string& path, std::string_view bytes) {
   EXPECT_EQ(gzclose(file), Z_OK);
 }
 
-/// The message of the error of kind `kind` that `call` must throw.
+/// Returns the message of the error of kind `kind` that `call` must throw.
 template <typename Call>
 std::string message_of(tutti::ErrorKind kind, Call call) {
   try {

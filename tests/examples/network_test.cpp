@@ -13,7 +13,7 @@ namespace {
 
 using testing::ElementsAre;
 
-// Inputs and labels of `samples` samples that differ from each other.
+// Makes inputs and labels of `samples` samples that differ from each other.
 Matrix inputs_of(Eigen::Index width, Eigen::Index samples) {
   Matrix inputs(width, samples);
   for (Eigen::Index i = 0; i < inputs.size(); ++i)
@@ -52,7 +52,7 @@ TEST(Network, GradientsOfEveryParameterAreThoseOfFiniteDifferences) {
 
   for (std::size_t t = 0; t < network.tensors().size(); ++t)
     for (std::size_t i = 0; i < network.values(t).size(); ++i) {
-      constexpr float kStep = 1.0f / 64;  // a power of two: the two steps are exact
+      constexpr float kStep = 1.0f / 64;  // a power of two, so both steps are exact
       float& value = network.values(t)[i];
       const float before = value;
       value = before + kStep;
@@ -60,7 +60,7 @@ TEST(Network, GradientsOfEveryParameterAreThoseOfFiniteDifferences) {
       value = before - kStep;
       const double below = loss();
       value = before;
-      // The third derivative and f32 leave about 1e-4 each.
+      // The third derivative and f32 contribute about 1e-4 each.
       EXPECT_NEAR(gradients.values[t][i], (above - below) / (2 * kStep), 2e-3)
           << network.tensors()[t].name << " " << i;
     }

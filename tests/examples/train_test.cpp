@@ -65,7 +65,7 @@ TEST(Train, TheSameGlobalBatchGivesTheSameLossOnAnyNumberOfRanks) {
 }
 
 TEST(Train, BatchThatTheRanksCannotShareEvenlyCountsEverySampleOnce) {
-  const Dataset data = first_digits(43);  // 35 to train on: batches of 3 end with one of 2
+  const Dataset data = first_digits(43);  // 35 are for training: with batches of 3, the last has 2
   Settings settings;
   settings.epochs = 3;
   settings.batch = 3;
@@ -98,7 +98,7 @@ TEST(Train, ResumedTrainingLeavesTheSameBitsAsOneThatWasNeverInterrupted) {
   EXPECT_EQ(resumed.accuracy, straight.accuracy);
   EXPECT_EQ(read_file(folder / "interrupted"), read_file(folder / "straight"));
 
-  // Nothing is left to do, on any number of ranks.
+  // The training is complete, so another number of ranks has nothing left to do.
   const Result again = train_on_threads(3, data, settings, nullptr);
   EXPECT_LT(relative_difference(again.loss, straight.loss), 1e-6);
 }

@@ -62,7 +62,8 @@ Command::Command(const std::vector<std::string>& arguments, const std::string& s
     ::dup2(in.get(), 0);
     ::dup2(out.write.get(), 1);
     ::dup2(err.write.get(), 2);
-    // Else whoever runs the tests in the background decides what the ranks can trap.
+    // Otherwise the shell that runs the tests in the background decides which signals the ranks can
+    // trap.
     for (const int number : {SIGHUP, SIGINT, SIGQUIT}) ::signal(number, SIG_DFL);
     ::putenv(mark_.data());
     ::execvp(argv[0], argv.data());

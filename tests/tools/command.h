@@ -1,4 +1,4 @@
-// Runs a program as a user would, and watches it from outside.
+// Runs a program as a user would, and observes it from outside.
 #pragma once
 
 #include <sys/types.h>
@@ -11,31 +11,33 @@
 
 namespace tutti::tools {
 
-/// A program that runs, with its output captured. Everything that it starts carries a mark in its
-/// environment, so that what is left of it can be found. Every wait ends after a minute at most.
+/// A program that runs with its output captured. All processes that it starts carry a mark in their
+/// environment, so that those that are left can be found. Every wait ends after a minute at most.
 class Command {
  public:
-  /// Tests of one process run one after the other: `mark` tells this program's processes from those
-  /// of other tests.
+  /// The mark distinguishes this program's processes from those of other tests, and tests of one
+  /// process run one after the other.
   explicit Command(const std::vector<std::string>& arguments, const std::string& stdin_path = "");
   ~Command();
   Command(const Command&) = delete;
   Command& operator=(const Command&) = delete;
 
-  /// Reads until standard output or error holds `text`. False: it ended without.
+  /// Reads until standard output or standard error contains `text`. Returns false if the program
+  /// ends without it.
   [[nodiscard]] bool wait_for_output(std::string_view text);
-  /// As a shell reports it: the exit status, or 128 + signal. -1: it has not ended in time.
+  /// Returns the status that a shell would report: the exit status, or 128 + signal. Returns -1 if
+  /// the program has not ended in time.
   [[nodiscard]] int wait();
   [[nodiscard]] bool has_ended();
-  /// Waits until it is stopped, as by SIGTSTP. False: it ended instead.
+  /// Waits until the program is stopped, as by SIGTSTP. Returns false if it ended instead.
   [[nodiscard]] bool stops() const;
   void signal(int number) const;
-  /// From now on its standard output is not read, as by a pager.
+  /// From now on nobody reads its standard output, as with a pager.
   void leave_output_unread(bool unread = true) noexcept { unread_ = unread; }
-  /// Closes our ends of its output pipes, as a reader that goes away.
+  /// Closes this process's ends of its output pipes, like a reader that goes away.
   void stop_reading();
 
-  /// Whether all processes that carry the mark end, soon.
+  /// Whether all processes that carry the mark end soon.
   [[nodiscard]] bool nothing_is_left() const;
   [[nodiscard]] std::vector<pid_t> marked_processes() const;
 
@@ -52,7 +54,7 @@ class Command {
   Fd out_fd_, err_fd_;
   std::string out_, err_;
   bool unread_ = false;
-  int status_ = -1;  // once it has ended
+  int status_ = -1;  // set when it has ended
 };
 
 }  // namespace tutti::tools

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Each tool's man page says what its --help says.
+"""Checks that each tool's man page says what its --help says.
 
 usage: tests/tools/man_test.py <folder of the tools> <folder of the pages>
 """
@@ -18,7 +18,7 @@ TOOLS = ["tutti-info", "tutti-perf", "tutti-plan", "tutti-run"]
 
 
 def plain(page):
-    """A page's text without its requests, fonts and escapes."""
+    """Returns a page's text without its requests, fonts and escapes."""
     page = re.sub(r"^\.(TP|PP|nf|fi|RS|RE|SH|SS|TH)\b ?", "", page, flags=re.M)
     return page.replace("\\fB", "").replace("\\fR", "").replace("\\-", "-").replace("\\&", "").replace("\\e", "\\")
 

@@ -39,7 +39,8 @@ TEST(PerfOperations, BlocksAreMultiplesOfSixteenBytes) {
 TEST(PerfOperations, AlltoallvSendsMoreToRanksThatAreFurtherAway) {
   const Call first = call_of(Operation::alltoallv, DataType::f32, Op::sum, 0, 6000, {4, 0, 1});
   EXPECT_EQ(first.count, 372u);  // 1500 / 4 = 375, in units of 16 bytes
-  // 372 * 4 * 4 = 5952 bytes: a sixth to the next rank, two to the one after, three beyond it.
+  // 372 * 4 * 4 = 5952 bytes: a sixth goes to the next rank, two sixths to the one after, three
+  // sixths to the one beyond it.
   EXPECT_EQ(first.to, (std::vector<std::size_t>{0, 248, 496, 744}));
   EXPECT_EQ(first.bytes(), 5952u);
   for (int rank = 0; rank < 4; ++rank) {

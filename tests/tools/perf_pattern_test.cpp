@@ -20,7 +20,7 @@ const std::vector<DataType> kTypes{DataType::int8,   DataType::uint8,  DataType:
                                    DataType::bf16,   DataType::f8e4m3, DataType::f8e5m2};
 const std::vector<Op> kFolds{Op::sum, Op::prod, Op::min, Op::max, Op::avg, Op::premul_sum};
 
-/// What two messages at a time make of it: each partial result is rounded to the type.
+/// Reduces two messages at a time, and rounds each partial result to the type.
 std::vector<std::byte> reduce(DataType type, Op op, const Pattern& pattern,
                               const std::vector<int>& ranks) {
   const CombineFunction combine = combine_function(type, op);
@@ -72,9 +72,9 @@ TEST(PerfPattern, AnyOrderOfReductionGivesTheExpectedBits) {
       }
 }
 
-/// 1 or 2 as an element, by its bits.
+/// Returns 1 or 2 as an element, written by its bits.
 std::vector<std::byte> scalar_of(DataType type, int value) {
-  // Both are powers of two: a float's bits are the exponent's alone.
+  // Both are powers of two, so only the exponent bits of a float are set.
   const auto with = [&](auto one, auto two) {
     const auto element = value == 1 ? one : two;
     std::vector<std::byte> bytes(sizeof element);

@@ -43,7 +43,7 @@ TEST(PerfPlot, IsWellFormedAndSaysWhatItShows) {
   EXPECT_THAT(svg, HasSubstr(">512 KiB</text>"));
 }
 
-/// The coordinates of the first line in which `points` appear.
+/// Returns the coordinates of the first line from `from` on that has `points`.
 std::vector<std::pair<double, double>> points_of(const std::string& svg, std::size_t from) {
   const std::size_t begin = svg.find("points=\"", from) + 8, end = svg.find('"', begin);
   std::istringstream text(svg.substr(begin, end - begin));
@@ -89,7 +89,7 @@ TEST(PerfPlot, WhatHasNoInPlaceHasNoLineForIt) {
 
 TEST(PerfPlot, ATableWithoutABandwidthIsAnEmptyPicture) {
   Report report = example();
-  report.rows.resize(1);  // of size 0
+  report.rows.resize(1);  // the row of size 0
   const std::string svg = to_svg(report, Options{});
   EXPECT_EQ(tools::xml_mistake(svg), "");
   EXPECT_THAT(svg, Not(HasSubstr("nan")));

@@ -1,4 +1,4 @@
-// What --explain and --tune make of what was measured.
+// Tests how --explain and --tune evaluate measurements.
 #include "perf/tune.h"
 
 #include <gmock/gmock.h>
@@ -15,7 +15,7 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-/// As if a machine of `costs` had been measured.
+/// Returns samples as if a machine of `costs` had been measured.
 std::vector<Sample> samples_of(const MachineCosts& costs) {
   std::vector<Sample> samples;
   for (const Collective what : {Collective::all_reduce, Collective::broadcast})

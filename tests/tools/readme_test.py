@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""README.md keeps up with what is there.
+"""Checks that README.md agrees with the project.
 
 usage: tests/tools/readme_test.py <the project's folder> <tutti-info>
 """

@@ -1,4 +1,4 @@
-// Drives the real tutti-info.
+// Runs the real tutti-info.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::StartsWith;
 
-/// `variables`: NAME=VALUE, for its environment.
+/// `variables` are NAME=VALUE, for its environment.
 struct Info {
   explicit Info(std::vector<std::string> arguments, std::vector<std::string> variables = {}) {
     arguments.insert(arguments.begin(), TUTTI_INFO);
@@ -65,7 +65,7 @@ TEST(TuttiInfo, PrintsTheSameAsJson) {
   EXPECT_GE(json["config"].size(), 9u);
 }
 
-/// Two packages of one L3 of two cores with two threads: cpus 0 to 7.
+/// Two packages with one L3, two cores and two threads a core: cpus 0 to 7.
 const std::string kTwoPackages = "HWLOC_SYNTHETIC=pack:2 l3:1 l2:2 core:1 pu:2";
 
 TEST(TuttiInfo, ShowsThisMachineWithWhatThisProcessMayUse) {

@@ -1,4 +1,4 @@
-// Drives the real tutti-perf, with ranks of its own and with a launcher's.
+// Runs the real tutti-perf, with ranks that it starts and with a launcher's.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ std::vector<std::string> perf(std::vector<std::string> arguments) {
   return arguments;
 }
 
-/// The fields of each row of the table.
+/// Returns the fields of each row of the table.
 std::vector<std::vector<std::string>> rows(const std::string& output) {
   std::vector<std::vector<std::string>> result;
   std::istringstream lines(output);
@@ -136,7 +136,7 @@ TEST(TuttiPerf, CannotExplainWhatNoAlgorithmServes) {
   EXPECT_THAT(command.err(), HasSubstr("no algorithm is chosen for it"));
 }
 
-/// A folder that is gone with its scope.
+/// A folder that is removed at the end of its scope.
 class Folder {
  public:
   Folder()
@@ -158,7 +158,7 @@ TEST(TuttiPerf, TunesAndKeepsWhatItFoundWhereRanksReadIt) {
   Command command(perf({"--tune", "--tune-file", path, "-n", "2"}));
   const int status = command.wait();
   EXPECT_THAT(command.out(), HasSubstr("Three of four of these"));
-  if (status == 1) {  // two calls each: the machine may have been busy just then
+  if (status == 1) {  // with two calls each, a busy machine may have disturbed it
     EXPECT_THAT(command.out(), HasSubstr("Nothing is kept"));
     EXPECT_FALSE(std::filesystem::exists(path));
     return;
@@ -326,7 +326,7 @@ TEST(TuttiPerf, SplitsItsRanksIntoGroupsThatMeasureSideBySide) {
     EXPECT_THAT(command.out(), HasSubstr("# Out of bounds values : 0 OK\n"));
     const auto table = rows(command.out());
     ASSERT_EQ(table.size(), 1u);
-    // Blocks of 16 bytes for each of the three ranks of rank 0's group.
+    // The size is made of blocks of 16 bytes for each of the three ranks of rank 0's group.
     EXPECT_EQ(table[0][0], "4080");
     EXPECT_EQ(table[0][1], "340");
   }

@@ -1,4 +1,5 @@
-// Drives the real tutti-run: the job is a shell script, the judge is what can be seen from outside.
+// Runs the real tutti-run. The job is a shell script, and the tests check what can be seen from
+// outside.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -33,7 +34,8 @@ std::vector<std::string> job(int ranks, const std::string& script,
   return arguments;
 }
 
-/// Processes that resist: a grandchild that ignores SIGTERM and one in a session of its own.
+/// A job with processes that resist: a grandchild that ignores SIGTERM, and one in a session of its
+/// own.
 const std::string kStubbornGrandchildren =
     "(trap '' TERM INT HUP; sleep 1000; sleep 1000) & setsid sleep 1000 & ";
 
@@ -63,7 +65,7 @@ TEST(TuttiRun, MakesASecretForTheJobUnlessItHasOne) {
   }
 }
 
-/// The cpus of each rank, in order of ranks.
+/// Returns the cpus of each rank, in the order of ranks.
 std::vector<Cpus> cpus_of_ranks(int ranks, const std::vector<std::string>& options) {
   Command command(job(ranks, "sed -n 's/Cpus_allowed_list://p' /proc/self/status", options));
   EXPECT_EQ(command.wait(), 0) << command.err();
@@ -225,7 +227,7 @@ TEST(TuttiRun, NamesARankThatHadToBeKilled) {
   Command command(job(2, "trap '' TERM; if [ $RANK = 1 ]; then exit 4; fi; sleep 1000; sleep 1000",
                       {"--grace", "0.2"}));
   EXPECT_EQ(command.wait(), 4);
-  // Rank 0 may not have set its trap yet: then SIGTERM has ended it, which is as good.
+  // Rank 0 may not have set its trap yet; then SIGTERM has ended it, which is fine, too.
   EXPECT_THAT(command.marked_processes(), ElementsAre());
 }
 

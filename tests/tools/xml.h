@@ -1,4 +1,4 @@
-// Whether a text is well-formed XML: elements, attributes and the five entities.
+// Checks whether a text is well-formed XML, with elements, attributes and the five entities.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace tutti::tools {
 
-/// What is wrong with it; empty: nothing.
+/// Returns what is wrong with it, or "" if it is well-formed.
 std::string xml_mistake(std::string_view text);
 
 }  // namespace tutti::tools

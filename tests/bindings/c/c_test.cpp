@@ -1,4 +1,4 @@
-// The C ABI: what one rank does is written in C (calls.c); here are the ranks.
+// Tests the C ABI. The work of one rank is written in C (calls.c); this file starts the ranks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -34,7 +34,7 @@ tuttiConfig_t quick() {
 
 std::string text(const char* wrong) { return wrong == nullptr ? "" : wrong; }
 
-/// What `body` returned on each of the ranks, each in a thread of its own.
+/// Runs `body` on each rank, each in a thread of its own, and returns what each returned.
 std::vector<std::string> run(int size, RankBody body, const tuttiConfig_t& config = quick()) {
   std::vector<tuttiComm_t> comms(static_cast<std::size_t>(size));
   if (tuttiCommInitInProcess(comms.data(), size, &config) != tuttiSuccess)
@@ -111,7 +111,8 @@ TEST(CAbi, SplitDupAndSubgroupMakeCommunicatorsAndNullForTheRest) {
 
 TEST(CAbi, BuffersAreAllocatedUsedFreedAndNotFreedTwice) { expect_well(buffers_of_a_communicator); }
 
-/// Two ranks, the first of which sums up memory of its communicator, which it destroys meanwhile.
+/// Two ranks, the first of which sums memory of its communicator and destroys that communicator
+/// meanwhile.
 class DestroyedMeanwhile {
  public:
   DestroyedMeanwhile() {
@@ -128,7 +129,7 @@ class DestroyedMeanwhile {
   }
   tuttiComm_t& first() { return comms_[0]; }
   tuttiComm_t second() { return comms_[1]; }
-  /// The second one's part, to its end.
+  /// Makes the second rank's call, and waits for its end.
   void finish() {
     std::vector<float> data(kElements, 2.0F);
     EXPECT_EQ(tuttiAllReduce(data.data(), data.data(), kElements, tuttiFloat32, tuttiSum, comms_[1],
@@ -139,7 +140,8 @@ class DestroyedMeanwhile {
   }
 
  private:
-  static constexpr std::size_t kElements = 1u << 20;  // memory that is given back to the system
+  static constexpr std::size_t kElements =
+      1u << 20;  // so large that the memory is returned to the system when it is freed
   tuttiComm_t comms_[2] = {};
 };
 
@@ -227,7 +229,7 @@ TEST(CAbi, AMissingEnvironmentIsAnErrorWithATextAndANullHandle) {
   EXPECT_THAT(process.outcome(0), AllOf(HasSubstr("usage: null, "), HasSubstr("TUTTI_TIMEOUT_MS")));
 }
 
-// --- the program's own store, over one in memory ---
+// --- The program's own store, over one in memory ---
 
 using Clock = std::chrono::steady_clock;
 Clock::time_point in(std::int64_t ms) { return Clock::now() + std::chrono::milliseconds(ms); }
@@ -235,7 +237,7 @@ std::string_view view(const void* data, std::size_t bytes) {
   return {static_cast<const char*>(data), bytes};
 }
 
-/// Runs `body` on the store, as a C function would report it.
+/// Runs `body` on the store, and reports an exception as a C function would.
 template <typename Body>
 tuttiResult_t reported(void* store, Body&& body) {
   try {
@@ -374,7 +376,8 @@ TEST(CAbi, AStallIsLoggedAndAnAbortEndsTheCallThatAnotherThreadIsIn) {
   while (!reported) std::this_thread::yield();
   EXPECT_EQ(tuttiCommAbort(comms[0], "enough"), tuttiSuccess);
   blocked.join();
-  tuttiBarrier(comms[1], nullptr, nullptr);  // rank 0 had done its part, perhaps
+  tuttiBarrier(comms[1], nullptr,
+               nullptr);  // rank 0 may have taken part in this barrier before the abort
   EXPECT_EQ(tuttiBarrier(comms[1], nullptr, nullptr), tuttiErrorPeerLost);
   EXPECT_EQ(tuttiCommAbort(nullptr, "nobody"), tuttiErrorUsage);
   for (const tuttiComm_t comm : comms) EXPECT_EQ(tuttiCommDestroy(comm), tuttiSuccess);

@@ -55,7 +55,7 @@ const char* gathers_and_scatters(tuttiComm_t comm) {
   return NULL;
 }
 
-/* Rank r has r + 1 elements, and one block apart from the next by a gap of one. */
+/* Rank r contributes r + 1 elements, and the blocks lie one element apart. */
 const char* blocks_of_different_lengths(tuttiComm_t comm) {
   int rank = -1, ranks = -1;
   OK(tuttiCommRank(comm, &rank));
@@ -96,7 +96,7 @@ const char* blocks_of_different_lengths(tuttiComm_t comm) {
   return NULL;
 }
 
-/* All but rank 0 send to it, and it answers each. */
+/* All ranks except rank 0 send to it, and it answers each. */
 const char* sends_and_receives(tuttiComm_t comm) {
   int rank = -1, ranks = -1;
   OK(tuttiCommRank(comm, &rank));
@@ -128,7 +128,8 @@ const char* sends_and_receives(tuttiComm_t comm) {
   return NULL;
 }
 
-/* Around the ring, each rank sends before it receives, messages that no queue keeps. */
+/* Around the ring, each rank sends before it receives. The messages are too long to be kept as
+   unexpected messages. */
 const char* groups_of_calls(tuttiComm_t comm) {
   enum { kLong = 100000 };
   int rank = -1, ranks = -1;
@@ -152,7 +153,7 @@ const char* groups_of_calls(tuttiComm_t comm) {
     CHECK(recv[kLong - 1] == 10 * previous + round);
     CHECK(all == ranks - 1);
   }
-  /* A communicator that went before the end of its group's calls. */
+  /* This communicator is destroyed before the end of the group that has a call of it. */
   tuttiComm_t dup = NULL;
   OK(tuttiCommDup(comm, &dup));
   OK(tuttiBarrier(comm, &options, NULL));
@@ -194,7 +195,7 @@ const char* asynchronous_calls(tuttiComm_t comm) {
   OK(tuttiBarrier(comm, NULL, &works[8]));
   OK(tuttiWorkWaitFor(works[8], 20000, &done));
   CHECK(done == 1);
-  for (int i = 0; i < 9; ++i) { /* they are done in the order in which they were started */
+  for (int i = 0; i < 9; ++i) { /* calls end in the order in which they were started */
     done = 0;
     OK(tuttiWorkTest(works[i], &done));
     CHECK(done == 1);
@@ -234,7 +235,8 @@ const char* callbacks(tuttiComm_t comm) {
   OK(tuttiWorkThen(work, note_the_end, &ended));
   OK(tuttiWorkWait(work));
   CHECK(ended.calls == 1 && ended.result == tuttiSuccess && ended.message[0] == '\0');
-  OK(tuttiWorkThen(work, note_the_end, &ended)); /* done already: at once */
+  OK(tuttiWorkThen(work, note_the_end,
+                   &ended)); /* it is done already, so the callback is called at once */
   CHECK(ended.calls == 2);
   CHECK(tuttiWorkThen(work, NULL, NULL) == tuttiErrorUsage);
   return tuttiWorkFree(work) == tuttiSuccess ? NULL : "free";
@@ -317,11 +319,12 @@ const char* options_of_a_call(tuttiComm_t comm) {
         tuttiErrorUsage);
   CHECK(strstr(tuttiGetLastError(comm), "no_such_algorithm") != NULL);
   options = (tuttiOptions_t)TUTTI_OPTIONS_INITIALIZER;
-  options.size = 0; /* no initializer was used */
+  options.size = 0; /* as if the initializer was not used */
   CHECK(tuttiBarrier(comm, &options, NULL) == tuttiErrorUsage);
   CHECK(strstr(tuttiGetLastError(comm), "options->size is 0") != NULL);
 
-  /* A program that was built with the first tutti, whose options ended before the group. */
+  /* A program that was built with the first version of tutti, whose options ended before the
+     group. */
   options = (tuttiOptions_t)TUTTI_OPTIONS_INITIALIZER;
   options.size = offsetof(tuttiOptions_t, group);
   options.group = (tuttiGroup_t)&value;
@@ -330,7 +333,7 @@ const char* options_of_a_call(tuttiComm_t comm) {
   CHECK(tuttiBarrier(comm, &options, NULL) == tuttiErrorUsage);
   CHECK(strstr(tuttiGetLastError(comm), "options->group") != NULL);
 
-  /* A program that was built with a later tutti, whose options have more. */
+  /* A program that was built with a later version of tutti, whose options have more fields. */
   struct {
     tuttiOptions_t known;
     int64_t later;
@@ -349,7 +352,7 @@ const char* wrong_arguments(tuttiComm_t comm) {
   tuttiWork_t work = (tuttiWork_t)&value;
   tuttiPersistent_t persistent = (tuttiPersistent_t)&value;
   const char* said = tuttiGetLastError(NULL);
-  CHECK(said[0] == '\0'); /* nothing has failed in this thread */
+  CHECK(said[0] == '\0'); /* no call has failed in this thread */
 
   CHECK(tuttiAllReduce(&value, &value, 1, tuttiInt32, tuttiSum, NULL, NULL, &work) ==
         tuttiErrorUsage);
@@ -383,7 +386,7 @@ const char* wrong_arguments(tuttiComm_t comm) {
   CHECK(tuttiBarrier((tuttiComm_t)zeros, NULL, NULL) == tuttiErrorUsage);
   CHECK(strstr(tuttiGetLastError(NULL), "no such handle") != NULL);
 
-  tuttiResult_t failure = tuttiErrorInternal; /* and none of it has done any harm */
+  tuttiResult_t failure = tuttiErrorInternal; /* no wrong call has harmed the communicator */
   OK(tuttiCommGetAsyncError(comm, &failure));
   OK(failure);
   OK(tuttiWorkWait(NULL));
@@ -410,7 +413,7 @@ const char* mismatched_call(tuttiComm_t comm) {
   return NULL;
 }
 
-/* Rank 0 calls nothing until the others have told it what they got. */
+/* Rank 0 makes no call, so the calls of the other ranks time out. */
 const char* late_rank(tuttiComm_t comm) {
   int rank = -1, done = 1;
   OK(tuttiCommRank(comm, &rank));

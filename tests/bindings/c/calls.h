@@ -1,5 +1,5 @@
-/* What one rank does, in C: for each test a function that returns null, or where and how it failed.
- */
+/* The work of one rank in C: for each test a function that returns null, or where and how it
+   failed. */
 #pragma once
 
 #include <tutti/tutti.h>
@@ -32,7 +32,7 @@ const char* wrong_arguments(tuttiComm_t comm);
 const char* mismatched_call(tuttiComm_t comm);
 const char* late_rank(tuttiComm_t comm);
 
-/* Makes its own communicator from the environment; for a process of its own. */
+/* These make their own communicator from the environment, each in a process of its own. */
 const char* rank_of_the_environment(void);
 const char* survivor_of_a_killed_rank(void);
 

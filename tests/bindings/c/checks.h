@@ -1,18 +1,18 @@
-/* What the ranks of these tests send, and how they say what went wrong. */
+/* The data that the ranks of these tests send, and macros that report what went wrong. */
 #pragma once
 
 #include <tutti/tutti.h>
 
 #define TEXT_(x) #x
 #define TEXT(x) TEXT_(x)
-/* The C ABI's callers check codes, not exceptions. */
+/* Callers of the C ABI check codes, not exceptions. */
 #define CHECK(condition) \
   if (!(condition)) return __FILE__ ":" TEXT(__LINE__) ": not true: " #condition
 #define OK(call) CHECK((call) == tuttiSuccess)
 
 enum { kMostRanks = 4, kCount = 3 };
 
-/* Element i of block `block` as rank `rank` sends it. */
+/* Returns element i of block `block` as rank `rank` sends it. */
 static inline int32_t element(int rank, int block, int i) { return 1000 * rank + 10 * block + i; }
 
 static inline void fill(int32_t* data, int rank, int blocks) {
@@ -20,7 +20,7 @@ static inline void fill(int32_t* data, int rank, int blocks) {
     for (int i = 0; i < kCount; ++i) data[block * kCount + i] = element(rank, block, i);
 }
 
-/* The sum over all ranks of element i of a block. */
+/* Returns the sum over all ranks of element i of a block. */
 static inline int32_t sum(int ranks, int block, int i) {
   int32_t all = 0;
   for (int rank = 0; rank < ranks; ++rank) all += element(rank, block, i);

@@ -5,7 +5,7 @@
 #include "calls.h"
 #include "checks.h"
 
-/* Runs them all, or starts and awaits one after the other, or runs them in a group. */
+/* Runs all of them; or starts and awaits one after the other; or runs them in a group. */
 enum Way { kRun, kStart, kGroup, kWays };
 
 static const char* run_all(const tuttiPersistent_t* calls, int count, int way) {
@@ -46,7 +46,7 @@ const char* persistent_calls(tuttiComm_t comm) {
   OK(tuttiScatterInit(send, recv[5], kCount, tuttiInt32, 1, comm, NULL, &calls[6]));
   OK(tuttiAllToAllInit(send, recv[6], kCount, tuttiInt32, comm, NULL, &calls[7]));
   OK(tuttiBarrierInit(comm, NULL, &calls[8]));
-  CHECK(tuttiCommDestroy(comm) == tuttiErrorUsage); /* they would outlive it */
+  CHECK(tuttiCommDestroy(comm) == tuttiErrorUsage); /* they would outlive the communicator */
   for (int round = 0; round < kWays; ++round) {
     fill(send, rank, ranks);
     fill(buffer, rank, 1);
@@ -66,7 +66,7 @@ const char* persistent_calls(tuttiComm_t comm) {
   return NULL;
 }
 
-/* Rank r has r + 1 elements; the lists are forgotten before the calls are run. */
+/* Rank r has r + 1 elements. The lists of counts go out of scope before the calls are run. */
 const char* persistent_blocks_of_different_lengths(tuttiComm_t comm) {
   int rank = -1, ranks = -1;
   OK(tuttiCommRank(comm, &rank));
@@ -114,7 +114,7 @@ const char* persistent_blocks_of_different_lengths(tuttiComm_t comm) {
   return NULL;
 }
 
-/* Around the ring, each rank a message to the next. */
+/* Around the ring, each rank sends a message to the next one. */
 const char* persistent_sends_and_receives(tuttiComm_t comm) {
   int rank = -1, ranks = -1;
   OK(tuttiCommRank(comm, &rank));

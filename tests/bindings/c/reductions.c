@@ -15,7 +15,7 @@ const char* premultipliers_and_accumulation(tuttiComm_t comm) {
   options.premultiplier = &scalar;
   tuttiWork_t work = NULL;
   OK(tuttiAllReduce(&value, &all, 1, tuttiInt32, tuttiPremulSum, comm, &options, &work));
-  scalar = 0; /* it has been read */
+  scalar = 0; /* the call has already read it */
   OK(tuttiWorkWait(work));
   OK(tuttiWorkFree(work));
   CHECK(all == expected);
@@ -25,7 +25,7 @@ const char* premultipliers_and_accumulation(tuttiComm_t comm) {
   CHECK(tuttiAllReduce(&value, &all, 1, tuttiInt32, tuttiSum, comm, &options, NULL) ==
         tuttiErrorUsage);
 
-  /* The algorithm cannot serve f32 over all hops: so it has been asked for. */
+  /* The algorithm cannot serve f32 over several hops, so the error shows that f32 was requested. */
   uint16_t wide[4] = {0};
   options = (tuttiOptions_t)TUTTI_OPTIONS_INITIALIZER;
   options.algorithm = "recursive_doubling";
@@ -43,7 +43,7 @@ const char* premultipliers_and_accumulation(tuttiComm_t comm) {
   return NULL;
 }
 
-/* Its communicator accumulates in f32 where a call does not say. */
+/* The configuration of this communicator says f32 for calls whose options say nothing. */
 const char* accumulation_as_configured(tuttiComm_t comm) {
   uint16_t wide[4] = {0};
   tuttiOptions_t options = TUTTI_OPTIONS_INITIALIZER;
@@ -55,7 +55,7 @@ const char* accumulation_as_configured(tuttiComm_t comm) {
   return NULL;
 }
 
-/* 12 bytes: the larger key wins, and its rank with it. */
+/* An element of 12 bytes. The larger key wins, together with its rank. */
 typedef struct {
   int32_t key, rank, folded;
 } Best;
@@ -73,7 +73,7 @@ static tuttiResult_t keep_best(const void* in, void* inout, size_t count, void* 
 
 enum { kBest = 2 };
 
-/* Of element i, rank i % ranks has the largest key. */
+/* Rank i % ranks has the largest key of element i. */
 static void fill_best(Best* data, int rank, int ranks, int count) {
   for (int i = 0; i < count; ++i) {
     data[i].key = i % ranks == rank ? 100 : rank;
@@ -88,7 +88,7 @@ static int holds_best(const Best* data, int ranks, int first, int count) {
   return 1;
 }
 
-/* kBest elements for each rank, or as many as `counts` say. */
+/* Reduces kBest elements for each rank, or as many as `counts` says. */
 static tuttiResult_t reduce_with(int kind, const Best* send, Best* recv, const size_t* counts,
                                  tuttiReduction_t best, tuttiComm_t comm, tuttiWork_t* work) {
   int ranks = 0;
@@ -149,7 +149,7 @@ const char* own_reductions(tuttiComm_t comm) {
   CHECK(strstr(tuttiGetLastError(comm), "1 to 4096") != NULL);
   OK(tuttiReductionFree(NULL));
 
-  result = tuttiErrorCorrupt; /* whoever reduces ends the call for all */
+  result = tuttiErrorCorrupt; /* the rank that reduces ends the call for all ranks */
   CHECK(tuttiAllReduceWith(send, recv, (size_t)all, best, comm, NULL, NULL) == tuttiErrorUsage);
   CHECK(strstr(tuttiGetLastError(comm), "returned 6 (corrupt)") != NULL);
   return tuttiReductionFree(best) == tuttiSuccess ? NULL : "free";

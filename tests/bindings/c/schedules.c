@@ -5,10 +5,10 @@
 #include "calls.h"
 #include "checks.h"
 
-/* What a planner is told beside its request, and what it has seen. */
+/* The context of a planner: what it is asked to do, and what it has seen. */
 typedef struct {
   int forget, planned, released;
-  int wrong; /* which argument to get wrong */
+  int wrong; /* which argument is wrong */
 } Context;
 
 static void released(void* context) { ++((Context*)context)->released; }
@@ -24,7 +24,7 @@ static tuttiResult_t move(tuttiPlan_t plan, int lane, tuttiOperand_t from, tutti
   return tuttiPlanStep(plan, lane, &step);
 }
 
-/* all_reduce by way of rank 0, which adds everyone's input in the order of ranks. */
+/* An all_reduce through rank 0, which adds everyone's input in the order of ranks. */
 static tuttiResult_t star(const tuttiPlanRequest_t* request, tuttiPlan_t plan, void* context) {
   Context* its = context;
   ++its->planned;
@@ -49,7 +49,8 @@ static tuttiResult_t star(const tuttiPlanRequest_t* request, tuttiPlan_t plan, v
   return tuttiPlanStep(plan, lane, &step);
 }
 
-/* all_gather of each with each, the own block on a lane of its own that waits for the others'. */
+/* An all_gather of each rank with each other. The own block is on a lane of its own, which waits
+   for the other lane. */
 static tuttiResult_t exchange(const tuttiPlanRequest_t* request, tuttiPlan_t plan, void* context) {
   if (request->size < sizeof *request || request->groups != NULL || context != NULL)
     return tuttiErrorInternal;
@@ -85,7 +86,7 @@ static tuttiResult_t exchange(const tuttiPlanRequest_t* request, tuttiPlan_t pla
   return tuttiPlanStep(plan, copies, &step);
 }
 
-/* broadcast from the root to each by itself: docs/embedding.md shows it. */
+/* A broadcast in which the root sends to each rank. docs/embedding.md shows it. */
 static tuttiResult_t flat(const tuttiPlanRequest_t* request, tuttiPlan_t plan, void* context) {
   (void)context;
   if (request->what != tuttiCollectiveBroadcast) return tuttiErrorUnavailable;
@@ -142,14 +143,15 @@ const char* own_algorithms(tuttiComm_t comm) {
   CHECK(tuttiBroadcast(mine, kCount, tuttiInt32, 0, dup, &options, NULL) == tuttiErrorUsage);
   CHECK(strstr(tuttiGetLastError(dup), "returned 2 (unavailable)") != NULL);
 
-  /* Those that are split off know it, and keep it. */
+  /* Communicators that are split off have the algorithm, and keep it. */
   tuttiComm_t part = NULL;
   OK(tuttiCommDup(dup, &part));
   OK(tuttiCommDestroy(dup));
   CHECK(context.released == 0);
   OK(tuttiAllReduce(mine, got, kCount, tuttiInt32, tuttiSum, part, &options, NULL));
   CHECK(holds_sum(got, ranks, 0));
-  CHECK(tuttiCommAddAlgorithm(part, &algorithm) == tuttiErrorUsage); /* it has one of that name */
+  CHECK(tuttiCommAddAlgorithm(part, &algorithm) ==
+        tuttiErrorUsage); /* it already has an algorithm of that name */
   CHECK(context.released == 0);
   OK(tuttiCommDestroy(part));
   CHECK(context.released == 1);
@@ -191,7 +193,7 @@ static tuttiResult_t wrong(const tuttiPlanRequest_t* request, tuttiPlan_t plan, 
   }
   (void)request;
   tuttiPlanStep(plan, lane, &step);
-  return tuttiSuccess; /* what was wrong is told in any case */
+  return tuttiSuccess; /* the wrong argument is reported in any case */
 }
 
 const char* wrong_algorithms(tuttiComm_t comm) {
@@ -225,6 +227,6 @@ const char* wrong_algorithms(tuttiComm_t comm) {
     said = refused("careless", kSaid[careless.wrong], comm);
     if (said != NULL) return said;
   }
-  OK(tuttiBarrier(comm, NULL, NULL)); /* it goes on */
+  OK(tuttiBarrier(comm, NULL, NULL)); /* the communicator can still be used */
   return NULL;
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Stands in for the tests of the Python package where it was not built."""
+"""Replaces the tests of the Python package if the package was not built."""
 
 import unittest
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The Python package: ranks as threads of this process, and as processes that tutti-run starts."""
+"""Tests the Python package, with ranks as threads of this process and as processes that tutti-run starts."""
 
 import array
 import ast
@@ -23,7 +23,7 @@ import tutti
 
 
 def run(size, body, timeout=60.0):
-    """Runs body(communicator) on `size` ranks, each in a thread; raises what the first raised."""
+    """Runs body(communicator) on `size` ranks, each in a thread, and raises the first exception of a rank."""
     outcomes = [None] * size
 
     def rank(comm):
@@ -111,7 +111,7 @@ def asynchronous(comm):
         work.wait(10)
         assert work.done()
         equal(data, numpy.full(10_000, float(k * comm.size)))
-    comm.all_reduce_async(numpy.ones(100_000))  # neither array nor work is kept
+    comm.all_reduce_async(numpy.ones(100_000))  # the test keeps neither the array nor the work
     gc.collect()
     comm.barrier()
 
@@ -125,7 +125,7 @@ def persistent(comm):
     uneven, part = numpy.zeros(sum(counts)), numpy.full(rank + 1, float(rank))
     calls = [comm.all_reduce_init(data), comm.all_gather_init(mine, whole), comm.all_gather_init(part, uneven, counts),
              comm.barrier_init(), comm.broadcast_init(some := numpy.zeros(3, "uint8"), size - 1)]
-    del part  # kept by the call
+    del part  # the call keeps the array
     sent, got = numpy.zeros(3), numpy.zeros(5)
     send = comm.send_init(sent, (rank + 1) % size, 7)
     receive = comm.recv_init(got, (rank - 1) % size)
@@ -152,7 +152,7 @@ def persistent(comm):
         equal(got[:3], numpy.full(3, k * ((rank - 1) % size)))
     calls[0].start()
     gc.collect()
-    comm.close()  # waits for it
+    comm.close()  # waits for the call
     equal(data, numpy.full(1000, 3 * total * size))
     try:
         calls[0].run()
@@ -175,18 +175,18 @@ def buffers(comm):
         memoryview(buffer)[:3] = b"abc"
     comm.broadcast(memoryview(buffer)[:3])
     assert bytes(memoryview(buffer)[:4]) == b"abc" + bytes(memoryview(buffer)[3:4])
-    del buffer  # the array keeps it
+    del buffer  # the array keeps the buffer
     gc.collect()
     data[:] = 1
     comm.all_reduce(data)
     equal(data, numpy.full(10_000, size))
     comm.close()
-    data[:] = 2  # and it outlives the communicator
+    data[:] = 2  # the memory outlives the communicator
     equal(data, numpy.full(10_000, 2))
 
 
 class Shelf:
-    """A store of the program's own: a dictionary that ranks in threads share."""
+    """A store of the program's own: a dictionary that the ranks, which are threads, share."""
 
     def __init__(self):
         self.values, self.changed = {}, threading.Condition()
@@ -295,7 +295,7 @@ class Package(unittest.TestCase):
             run(size, persistent)
 
     def test_a_closed_communicator_ends_its_persistent_calls(self):
-        call = tutti.Communicator.in_process(1)[0].barrier_init()  # which keeps it
+        call = tutti.Communicator.in_process(1)[0].barrier_init()  # the call keeps its communicator
         call.run()
         comm = tutti.Communicator.in_process(1)[0]
         with self.assertRaisesRegex(tutti.UsageError, "add_to"):
@@ -373,7 +373,7 @@ class Package(unittest.TestCase):
             work = comm.all_reduce_async(data)
             work.wait()
             del data, work
-            comm.all_reduce_async(numpy.ones(1)).wait()  # forgets what is done
+            comm.all_reduce_async(numpy.ones(1)).wait()  # releases what finished calls have used
             gc.collect()
             assert gone() is None
 
@@ -395,7 +395,7 @@ class Package(unittest.TestCase):
                         await asyncio.sleep(0.001)
                 else:
                     ticking = asyncio.ensure_future(tick())
-                await comm.all_reduce_async(data)  # on rank 1 the loop goes on while it waits
+                await comm.all_reduce_async(data)  # rank 1's loop continues during the wait
                 equal(data, numpy.full(1000, 2.0))
                 assert await comm.barrier_async() is None
 
@@ -445,7 +445,7 @@ class Package(unittest.TestCase):
         run(2, body)
 
     def test_dlpack(self):
-        class Wrapped:  # offers nothing but DLPack
+        class Wrapped:  # offers only DLPack
             def __init__(self, numbers):
                 self.numbers = numbers
 

@@ -1,4 +1,4 @@
-"""unittest's report with each test's outcome in a line of its own, whatever ranks write in between."""
+"""Reports each unittest's outcome in a line of its own, whatever ranks write in between."""
 
 import collections
 import pathlib
@@ -12,7 +12,7 @@ import watched  # noqa: E402
 class Result(unittest.TestResult):
     def __init__(self):
         super().__init__()
-        self.all = {}  # (outcome, why) by the test's name
+        self.all = {}  # (outcome, why) by the name of the test
 
     def startTest(self, test):
         super().startTest(test)
@@ -49,7 +49,7 @@ class Result(unittest.TestResult):
 
 
 def run(suite):
-    """Runs it and says how it went: by test's name, and as an exit status."""
+    """Runs the suite. Returns the outcomes by the name of the test, and the exit status."""
     result = Result()
     suite.run(result)
     count = collections.Counter(outcome for outcome, _ in result.all.values())

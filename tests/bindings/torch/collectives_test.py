@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every function of torch.distributed on the backend "tutti"."""
+"""Tests every function of torch.distributed on the backend "tutti"."""
 
 import functools
 import operator
@@ -37,7 +37,7 @@ def waited(work):
 
 
 def pattern(rank, count, dtype):
-    """Bytes of every kind, read as `dtype`; another for each rank."""
+    """Returns bytes of every kind, read as `dtype`, which differ between ranks."""
     size = torch.empty(0, dtype=dtype).element_size()
     if dtype == torch.bool:
         return (torch.arange(count) + rank) % 3 == 0
@@ -271,14 +271,14 @@ def sparse_sums():
     works = []
     for each in several:
         works.append(dist.all_reduce(each, async_op=True))
-        dist.all_reduce(dense)  # meanwhile
+        dist.all_reduce(dense)  # a dense sum at the same time
     doubled = works[4].get_future().then(lambda future: future.value()[0].to_dense() * 2)
     for each, work in zip(several, works):
         waited(work)
         expect(each.to_dense().sum(), torch.tensor(float(sum(range(size)))))
     expect(doubled.wait().sum(), torch.tensor(2.0 * sum(range(size))))
     expect(dense, torch.full((10,), float(size) ** 5))
-    if size > 1 and rank == 0:  # it does not block: who waits for a message calls it later
+    if size > 1 and rank == 0:  # the call does not block, since its peer makes it only after it has received a message
         work = dist.all_reduce(several[0], async_op=True)
         dist.send(torch.ones(1), 1)
     elif rank == 1:
@@ -306,7 +306,7 @@ def works_and_futures():
         return dist.all_reduce(future.value()[0], async_op=True).get_future().wait()[0]
 
     expect(dist.all_reduce(torch.ones(5), async_op=True).get_future().then(nested).wait(), torch.full((5,), size**2.0))
-    dist.all_reduce(torch.ones(1_000_000), async_op=True)  # neither tensor nor work is kept
+    dist.all_reduce(torch.ones(1_000_000), async_op=True)  # the test keeps neither the tensor nor the work
     dist.barrier()
 
 
@@ -322,14 +322,14 @@ def memory_that_peers_reach():
         part.fill_(rank + 1)
         dist.all_reduce(part, group=group)
         expect(part, torch.full_like(part, sum(range(1, size + 1))))
-    if rank == 0:  # the others' is memory of another kind
+    if rank == 0:  # the other ranks pass memory of another kind
         mine = data[:50_000].fill_(1)
     else:
         mine = torch.ones(50_000, dtype=torch.float64)
     dist.all_reduce(mine, group=group)
     expect(mine, torch.full_like(mine, size))
     dist.destroy_process_group(group)
-    data.fill_(5)  # it outlives its group
+    data.fill_(5)  # the tensor outlives its group
     expect(data, torch.full_like(data, 5))
     if backend.supports_tensor_alloc(torch.device("cuda", 0)):
         raise AssertionError("tutti has no memory of a GPU")
@@ -358,7 +358,7 @@ def groups():
 
 
 class InThePackage(unittest.TestCase):
-    """PyTorch's tensors in tutti's own Python package."""
+    """Tests PyTorch's tensors in tutti's own Python package."""
 
     def test_tensors_are_taken_where_they_lie(self):
         with tutti.Communicator.in_process(1)[0] as comm:
@@ -380,7 +380,7 @@ class InThePackage(unittest.TestCase):
             work = comm.all_reduce_async(data)
             del data
             work.wait()
-            comm.all_reduce_async(torch.zeros(1)).wait()  # forgets what is done
+            comm.all_reduce_async(torch.zeros(1)).wait()  # releases what finished calls have used
             self.assertIsNone(gone())
 
 

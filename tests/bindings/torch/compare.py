@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares two runs of suite.py: what the first passes, the second must pass as well, or say why not.
+"""Compares two runs of suite.py: the second must pass every test that the first passes, or give a reason.
 
 usage: compare.py <gloo's json> <tutti's json>
 """

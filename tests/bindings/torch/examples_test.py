@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The example programs in PyTorch, as their users start them."""
+"""Runs the example programs in PyTorch as their users start them."""
 
 import os
 import pathlib

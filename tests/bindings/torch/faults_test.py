@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What goes wrong with the backend "tutti" ends in an exception that says so, in time, and leaves nothing behind."""
+"""Tests that faults with the backend "tutti" raise an exception that names them, in time, and leave nothing behind."""
 
 import datetime
 import os
@@ -20,7 +20,7 @@ import report
 
 
 def complaint(call, *arguments, **options):
-    """The words of what `call` raises, after its type."""
+    """Returns the type and the message of the exception that `call` raises."""
     try:
         work = call(*arguments, **options)
         if work is not None:
@@ -44,7 +44,7 @@ def bad_tensors():
     rank = dist.get_rank()
     expanded = torch.zeros(1).expand(5)
     holds(complaint(dist.all_reduce, expanded), "ValueError", "share memory")
-    holds(complaint(dist.broadcast, torch.zeros(3).to_sparse(), 0), "NotImplementedError", "Sparse")  # torch's own
+    holds(complaint(dist.broadcast, torch.zeros(3).to_sparse(), 0), "NotImplementedError", "Sparse")  # from torch
     holds(complaint(backend().allreduce, [torch.zeros(3, device="meta")]), "ValueError", "is on meta", "all_reduce")
     holds(complaint(backend().allocate_tensor, 3, dtype=torch.float32, device=torch.device("meta")), "ValueError", "meta")
     holds(complaint(backend().allreduce, [torch.zeros(3), torch.zeros(3)]), "ValueError", "one tensor a rank")
@@ -59,7 +59,7 @@ def bad_tensors():
     shared = torch.zeros(4)
     holds(complaint(dist.all_gather, [shared[:3], shared[1:]], torch.zeros(3)), "ValueError", "overlap")
     data = torch.full((3,), float(rank))
-    dist.all_reduce(data)  # nothing of that has harmed the group
+    dist.all_reduce(data)  # none of these calls has harmed the group
     if data[0] != 1:
         raise AssertionError(data)
 
@@ -80,7 +80,7 @@ def mismatched_calls():
 
 
 def until_rank_0_is_done(body):
-    """What `body` returns on rank 0; the others call nothing meanwhile."""
+    """Returns what `body` returns on rank 0, while the other ranks make no calls."""
     store = dist.distributed_c10d._get_default_store()
     if dist.get_rank() != 0:
         return store.wait(["rank 0 is done"], datetime.timedelta(minutes=2))
@@ -101,7 +101,7 @@ def waiting_with_a_limit():
         work = dist.irecv(data, 1)
         text = complaint(lambda: work.wait(datetime.timedelta(milliseconds=200)))
         dist.barrier()
-        work.wait()  # the limit ended the waiting alone
+        work.wait()  # the limit has ended only the waiting
         if data[0] != 7:
             raise AssertionError(data)
         return text
@@ -151,7 +151,7 @@ def destroyed_with_calls_under_way():
 
 
 def resized_meanwhile():
-    """What each call's result cannot be copied back to is its work's error, and the group goes on."""
+    """A result that cannot be copied back is the error of its call's work, and the group can still be used."""
     said = []
     if dist.get_rank() == 1:
         for k in range(2):
@@ -312,7 +312,7 @@ class Faults(unittest.TestCase):
                 while "there" not in process.stderr.readline():
                     self.assertIsNone(process.poll())
             while not pathlib.Path(f"/proc/{first.pid}/stat").read_text().rpartition(") ")[2].startswith("S"):
-                time.sleep(0.001)  # it is on its way into the call, where it sleeps
+                time.sleep(0.001)  # waits until the process sleeps in the call
             first.send_signal(signal.SIGINT)
             _, errors = first.communicate(timeout=180)
             self.assertIn("KeyboardInterrupt", errors)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Stands in for the tests of tutti.torch where there is no PyTorch."""
+"""Replaces the tests of tutti.torch if there is no PyTorch."""
 
 import unittest
 

@@ -1,4 +1,4 @@
-"""Ranks for tests: forked from the test, which has imported torch and made no communicator."""
+"""Starts ranks for tests. They are forked from the test, which has imported torch and made no communicator."""
 
 import datetime
 import multiprocessing
@@ -25,7 +25,7 @@ def _rank(body, rank, size, store, backend, limit, pipe, arguments):
         pipe.send((True, body(*arguments)))
         if store is not None and dist.is_initialized():
             dist.destroy_process_group()
-    except BaseException as error:  # what a rank dies of is what the test looks at
+    except BaseException as error:  # the test examines the exception that ended the rank
         pipe.send((False, error))
         sys.exit(1)
 
@@ -51,7 +51,7 @@ def start(size, body, *arguments, backend="tutti", limit=60.0, init=True, pass_r
 
 
 def end(ranks, limit=180.0):
-    """What the ranks returned, or what they died of: the exception, or the exit status."""
+    """Returns what the ranks returned; for a rank that failed, the exception, or one with its exit status."""
     deadline = time.monotonic() + limit
     outcomes = []
     for process, pipe in ranks:
@@ -75,7 +75,7 @@ def end(ranks, limit=180.0):
 
 
 def run(size, body, *arguments, **options):
-    """start() and end(); what went wrong on a rank fails the test."""
+    """Calls start() and end(). An exception on a rank fails the test."""
     outcomes = end(start(size, body, *arguments, **options))
     for rank, outcome in enumerate(outcomes):
         if isinstance(outcome, BaseException):
@@ -84,7 +84,7 @@ def run(size, body, *arguments, **options):
 
 
 def peers_reach(tensor):
-    """Whether its memory is one that the ranks of this machine share."""
+    """Whether the tensor is in memory that the ranks of this machine share."""
     with open("/proc/self/maps", encoding="utf-8") as maps:
         for line in maps:
             begin, end = (int(each, 16) for each in line.split()[0].split("-"))

@@ -3,9 +3,9 @@
 
 usage: BACKEND=tutti WORLD_SIZE=2 suite.py [--json <file>] [name ...]
 
-Names are parts of tests' names; without any, all are run. Ranks are forked, not spawned, so that torch is
-imported once. A test that is skipped is counted as skipped, with its reason. Tests that PyTorch keeps for gloo or MPI by
-their names alone are run with tutti as well: only the name is in their way.
+Names are parts of tests' names; without any, all tests are run. Ranks are forked, not spawned, so that torch is
+imported once. A skipped test is counted as skipped, with its reason. Tests that PyTorch runs only for backends named
+gloo or MPI are run with tutti as well, since nothing but the name excludes it.
 """
 
 import argparse
@@ -20,7 +20,7 @@ import report
 
 
 class Tutti(str):
-    """A backend's name that also passes for those of others, where a test asks for one of them."""
+    """A backend's name that is also equal to the names of other backends for which a test asks."""
 
     def __eq__(self, other):
         return str.__eq__(self, other) or other in ("gloo", "mpi")
@@ -31,10 +31,10 @@ class Tutti(str):
     def __hash__(self):
         return hash(self.found_as)
 
-    found_as = "tutti"  # in sets of names
+    found_as = "tutti"  # sets of names find it by this name
 
 
-# What PyTorch itself, not a test of it, gives to its own backends alone.
+# PyTorch itself, not a test, offers these only to its own backends.
 BY_NAME = {
     "test_monitored_barrier_": "torch.distributed.monitored_barrier is only for a backend named gloo",
     "test_ddp_logging_data_cpu": "DistributedDataParallel logs every other backend's name as custom",
@@ -42,7 +42,7 @@ BY_NAME = {
 
 
 class Environment(collections.ChainMap):
-    """os.environ, with a BACKEND that is no plain string."""
+    """os.environ, with a BACKEND that is not a plain string."""
 
     def copy(self):
         return dict(self)
@@ -52,7 +52,7 @@ def import_tests(backend):
     from torch.testing._internal.common_distributed import DistTestCases
 
     if backend == "tutti":
-        import tutti.torch  # registers it, in the spawned ranks, too
+        import tutti.torch  # registers the backend, in the spawned ranks, too
 
         for feature in ("gpu", "cuda", "ddp", "subgroup", "plugin"):
             DistTestCases.backend_feature[feature].add("tutti")

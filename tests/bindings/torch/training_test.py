@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What people train with, unmodified, on the backend "tutti"."""
+"""Runs unmodified training programs of common kinds on the backend "tutti"."""
 
 import os
 import subprocess
@@ -42,7 +42,7 @@ def share(whole):
 
 
 def trained_alone(steps=4):
-    """What all ranks together must come to: the same on whole batches."""
+    """Returns the result that all ranks together must reach: the same training on whole batches."""
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     for step in range(steps):
@@ -73,7 +73,7 @@ def same_everywhere(model):
 
 
 def data_parallel(options):
-    model = DistributedDataParallel(network(dist.get_rank()), **options)  # rank 0's parameters count
+    model = DistributedDataParallel(network(dist.get_rank()), **options)  # the parameters of rank 0 count
     step_by_step(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
     close(model, trained_alone())
     same_everywhere(model)
@@ -185,7 +185,7 @@ def distributed_tensors():
     whole = torch.arange(24.0).view(6, 4)
     rows = distribute_tensor(whole, mesh, [Shard(0)])
     columns = rows.redistribute(mesh, [Shard(1)])  # an all_to_all
-    product = columns @ distribute_tensor(whole.t().contiguous(), mesh, [Shard(0)])  # sums that are pending
+    product = columns @ distribute_tensor(whole.t().contiguous(), mesh, [Shard(0)])  # pending sums
     result = product.redistribute(mesh, [Replicate()]).to_local()
     if not torch.equal(result, whole @ whole.t()):
         raise AssertionError(result)
