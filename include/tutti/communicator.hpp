@@ -67,8 +67,8 @@ class TUTTI_API Communicator {
 
   /// After a failure, makes a communicator of the ranks that call this function, in their order
   /// here. Waits up to `patience` for each rank that is not known to have ended, and ends by then
-  /// or a little later. A rank that calls it too late gets `timeout`, from every later shrink(),
-  /// too. `usage` for a communicator that was split off or made in_process. See docs/embedding.md.
+  /// or a little later. A rank that calls it too late gets `timeout`, then and from every later
+  /// shrink(). `usage` if this was split off or made in_process. See docs/embedding.md.
   Communicator shrink(std::chrono::milliseconds patience = std::chrono::seconds(10));
 
   /// The bytes that this rank holds for the communicator's messages, status pages and partial

@@ -25,8 +25,7 @@ struct Parameter {
 /// How gradients are grouped into buckets, each of which takes one all-reduce. Must agree among
 /// ranks.
 struct BucketOptions {
-  std::size_t cap_bytes =
-      25u << 20;  ///< Largest size of a bucket that holds more than one gradient.
+  std::size_t cap_bytes = 25u << 20;  ///< Largest size of a bucket with two or more gradients.
   /// The same limit for the first bucket of each data type. It is small, so that communication
   /// starts early.
   std::size_t first_cap_bytes = 1u << 20;
@@ -43,9 +42,8 @@ struct Slot {
 /// Gradients of one data type, which one all-reduce averages.
 struct Bucket {
   DataType type = DataType::f32;
-  std::size_t bytes = 0;  ///< Size, with the padding between gradients; a multiple of 64.
-  std::vector<Slot>
-      slots;  ///< In reverse order of use, the order in which backward completes them.
+  std::size_t bytes = 0;    ///< Size, with the padding between gradients; a multiple of 64.
+  std::vector<Slot> slots;  ///< In reverse order of use, as backward completes them.
 
   bool operator==(const Bucket&) const = default;
 };

@@ -13,7 +13,7 @@
 //       }
 //       return std::move(plan).finish();
 //     }
-//     comm.add_algorithm("star", star);  // proved at its first use
+//     comm.add_algorithm("star", star);  // verified at its first use
 //
 // examples/own_algorithm has the complete program.
 #pragma once
@@ -66,7 +66,7 @@ struct Step {
   std::vector<Operand>
       in;  ///< One is copied; two or more are reduced in the order written, as a left fold.
   std::vector<Operand>
-      out;        ///< All receive the result. A peer stands at most once in `in` and once in `out`.
+      out;        ///< All receive the result. A peer is at most once in `in` and once in `out`.
   int chunk = 0;  ///< First of the chunks whose lengths this step moves (scratch has no lengths of
                   ///< its own), or kAnyChunk.
   int count = 1;  ///< Number of chunks; equal for all operands.

@@ -92,8 +92,8 @@ typedef enum tuttiLogLevel_t TUTTI_ENUM {
 /* A communicator: a group of ranks. Only one thread at a time may call it; different communicators
    are independent of each other. */
 typedef struct tuttiComm* tuttiComm_t;
-/* An asynchronous call. Any thread may use it. A null handle stands for a call that has ended
-   well. */
+/* An asynchronous call. Any thread may use it. Functions treat a null handle as a call that has
+   ended well. */
 typedef struct tuttiWork* tuttiWork_t;
 /* A group of calls that start together. One thread uses it. */
 typedef struct tuttiGroup* tuttiGroup_t;
