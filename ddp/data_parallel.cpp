@@ -144,8 +144,8 @@ DataParallel::Impl::Impl(Communicator& communicator, std::vector<Parameter> para
       buckets_(plan_buckets(parameters_, options.buckets)) {
   agree_on_options();
   agree_on_parameters();
-  for (const Bucket& bucket :
-       buckets_)  // a type that cannot be averaged fails here, not in ready()
+  // A type that cannot be averaged fails here, not in ready().
+  for (const Bucket& bucket : buckets_)
     communicator_.all_reduce(nullptr, nullptr, 0, bucket.type, Op::avg, call_options_);
   place_gradients();
   begin_step();

@@ -30,8 +30,8 @@ inline std::uint64_t digest(std::span<const std::byte> bytes) noexcept {
   if (at < bytes.size()) std::memcpy(words.data(), bytes.data() + at, bytes.size() - at);
   for (std::size_t k = 0; k < 4; ++k) lanes[k] = mix(lanes[k] ^ words[k]);
 
-  std::uint64_t all =
-      mix(bytes.size());  // distinguishes inputs that differ only in the number of zeros at the end
+  // The size distinguishes inputs that differ only in the number of zeros at the end.
+  std::uint64_t all = mix(bytes.size());
   for (const std::uint64_t lane : lanes) all = mix(all ^ lane);
   return all;
 }

@@ -107,9 +107,7 @@ class Backend final : public c10d::Backend {
   /// Returns memory of a tutti::Buffer, which DistributedDataParallel uses for its buckets, so that
   /// collectives on it copy nothing into messages. Returns ordinary memory if there is no such
   /// memory left. The tensor may outlive this object.
-  virtual bool supportsTensorAlloc(c10::DeviceIndex device) {
-    return device < 0;
-  }  // the host's memory
+  virtual bool supportsTensorAlloc(c10::DeviceIndex device) { return device < 0; }  // the host
   virtual at::Tensor allocateTensor(long size, at::TensorOptions options);
 
   void setSequenceNumberForGroup() override {}  // every rank counts the same calls

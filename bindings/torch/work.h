@@ -82,8 +82,7 @@ class Work final : public c10d::Work {
   const std::uint64_t number_;
   tutti::Work handle_;
   std::vector<at::Tensor> held_;
-  std::vector<std::pair<at::Tensor, at::Tensor>>
-      copies_;  // each is copied to the first from the second
+  std::vector<std::pair<at::Tensor, at::Tensor>> copies_;  // destination and source
   std::vector<at::Tensor> result_;
   c10::IValue nested_;  // the future's value if it is not a list of tensors
   Received received_;

@@ -67,8 +67,8 @@ class Reader {
   }
   template <typename T>
   std::vector<T> get_all(std::uint64_t count) {
-    if (count > rest_.size() / sizeof(T))
-      cut_short();  // before memory is allocated for a wrong number
+    // A wrong number must not allocate memory.
+    if (count > rest_.size() / sizeof(T)) cut_short();
     std::vector<T> values(count);
     if (count > 0) std::memcpy(values.data(), take(count * sizeof(T)).data(), count * sizeof(T));
     return values;

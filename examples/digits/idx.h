@@ -13,8 +13,7 @@ struct Dataset {
   std::size_t columns = 0;
   std::vector<std::uint8_t> pixels;  // images one after the other, each row by row
   std::vector<std::uint8_t> labels;  // one for each image
-  std::uint8_t brightest =
-      0;  // greatest of all pixels: 255 in MNIST, 16 in the digits shipped here
+  std::uint8_t brightest = 0;        // greatest pixel: 255 in MNIST, 16 in the digits shipped here
 
   std::size_t size() const { return labels.size(); }
   std::size_t pixels_per_image() const { return rows * columns; }

@@ -27,8 +27,7 @@ Result train_on_threads(int ranks, const Dataset& data, const Settings& settings
   std::vector<std::thread> threads;
   for (std::size_t r = 0; r < communicators.size(); ++r)
     threads.emplace_back([&, r] {
-      tutti::Communicator mine =
-          std::move(communicators[r]);  // its destructor informs the other ranks
+      tutti::Communicator mine = std::move(communicators[r]);  // its end informs the others
       try {
         results[r] = train(mine, data, settings, observer);
       } catch (...) {

@@ -21,7 +21,7 @@ class Communicator;
 /// communicators, other machines and calls with counts by rank it is ordinary memory. A send from
 /// it is copied once.
 ///
-/// Threads: allocate() is a call of the communicator, with its rules. Any thread may read and write
+/// A call of allocate() follows the thread rules of the communicator. Any thread may read and write
 /// the memory, and may destroy the Buffer once the calls that use it have ended. A Buffer may
 /// outlive the communicator. After a call has failed, a peer may still write into the memory for a
 /// while.

@@ -78,11 +78,11 @@ struct Options {
 /// writes, and nothing is copied. To accumulate over several micro-batches, add to the gradients
 /// and call ready() in the last one.
 ///
-/// Thread safety: only the thread that uses the communicator may use this object. Between the first
+/// Only the thread that uses the communicator may use this object. Between the first
 /// ready() of a step and finish(), nobody else may call that communicator. Destroy this object
 /// before the communicator.
 ///
-/// Errors: an operation may throw the communicator's errors. After `usage` nothing has changed:
+/// Every operation may throw the communicator's errors. After `usage` nothing has changed:
 /// correct the call and go on. Every other error has ended the communicator, and every later call
 /// throws it again.
 class TUTTI_API DataParallel {

@@ -21,8 +21,8 @@ typedef enum tuttiCollective_t TUTTI_ENUM {
   tuttiCollectiveAllToAll = 8
 } tuttiCollective_t;
 
-/* What an algorithm is asked for: one rank's schedule. The struct may grow at its end; `size` is
-   the size of this one. */
+/* A request to an algorithm for one rank's schedule. The struct may grow at its end; `size` is the
+   size of this one. */
 typedef struct tuttiPlanRequest_t {
   size_t size;
   tuttiCollective_t what;

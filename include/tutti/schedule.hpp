@@ -57,11 +57,12 @@ struct After {
   auto operator<=>(const After&) const = default;
 };
 
-/// As Step::chunk: the step moves any chunks. Only all_to_all has such steps, between scratch and
-/// messages: there all blocks have one length, so that a message may carry blocks of several pairs.
+/// The value of Step::chunk for a step that moves any chunks. Only all_to_all has such steps,
+/// between scratch and messages: there all blocks have one length, so that a message may carry
+/// blocks of several pairs.
 inline constexpr int kAnyChunk = -1;
 
-/// One step: it combines the operands `in` and hands the result to the operands `out`.
+/// One step, which combines the operands `in` and hands the result to the operands `out`.
 struct Step {
   std::vector<Operand>
       in;  ///< One is copied; two or more are reduced in the order written, as a left fold.
@@ -111,7 +112,7 @@ struct Schedule {
   bool operator==(const Schedule&) const = default;
 };
 
-/// What an algorithm is asked for: one rank's schedule.
+/// A request to an algorithm for one rank's schedule.
 struct PlanRequest {
   Collective what = Collective::all_reduce;
   int rank = 0;
@@ -241,8 +242,8 @@ struct VerifyOptions {
   bool in_place = false;
 };
 
-/// What the verifier found. If `ok` is true, the schedules are proved: lanes are sequential and
-/// channels have one reader and one writer, so every order of execution ends alike (Kahn 1974).
+/// The result of a verification. If `ok` is true, the schedules are proved: lanes are sequential
+/// and channels have one reader and one writer, so every order of execution ends alike (Kahn 1974).
 /// Otherwise `why` is a counter-example that names rank, lane, step and chunk.
 struct Verdict {
   bool ok = true;

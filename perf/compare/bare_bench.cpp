@@ -168,8 +168,7 @@ class Bare final : public Library {
 
 int main(int argc, char** argv) {
   try {
-    if (tutti::compare::in_environment("WORLD_SIZE") != "2")
-      return 0;  // it measures two ranks only
+    if (tutti::compare::in_environment("WORLD_SIZE") != "2") return 0;  // two ranks only
     tutti::compare::Bare bare;
     return tutti::compare::measure(bare, std::span(argv + 1, argv + argc));
   } catch (const std::exception& error) {

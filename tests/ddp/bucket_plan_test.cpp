@@ -36,8 +36,7 @@ std::size_t padded(const Parameter& parameter) {
 void expect_good_plan(const std::vector<Parameter>& parameters, const BucketOptions& options) {
   const std::vector<Bucket> buckets = plan_buckets(parameters, options);
   std::set<std::size_t> placed;
-  std::map<DataType, std::pair<const Bucket*, std::size_t>>
-      of_type;  // last bucket of the type, and its limit
+  std::map<DataType, std::pair<const Bucket*, std::size_t>> of_type;  // last bucket and limit
   std::size_t previous_completion = parameters.size();
   for (const Bucket& bucket : buckets) {
     ASSERT_FALSE(bucket.slots.empty());

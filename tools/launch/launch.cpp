@@ -21,10 +21,9 @@ namespace tutti::tools {
 namespace {
 
 int supervise(const LaunchOptions& options, const sigset_t& mask, Fd guard) {
-  ::setpgid(0, 0);                     // the terminal sends signals to the guard only
-  ::prctl(PR_SET_CHILD_SUBREAPER, 1);  // this is not inherited from the guard
-  ::prctl(PR_SET_NAME, "tutti-job", 0,
-          0);  // `killall -9 tutti-run` spares this process, which cleans up
+  ::setpgid(0, 0);                          // the terminal sends signals to the guard only
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);       // this is not inherited from the guard
+  ::prctl(PR_SET_NAME, "tutti-job", 0, 0);  // `killall -9 tutti-run` spares this process
   try {
     return Supervisor(options, mask, std::move(guard)).run();
   } catch (const std::exception& error) {

@@ -107,8 +107,8 @@ Supervisor::Supervisor(const LaunchOptions& options, const sigset_t& mask, Fd gu
 
 int Supervisor::run() {
   if (options_.timeout > 0ms) timeout_at_ = Clock::now() + options_.timeout;
-  allow_descriptors(3 * ranks_.size() +
-                    64);  // for each rank: standard output, standard error and the pidfd
+  // A rank has three: standard output, standard error and the pidfd.
+  allow_descriptors(3 * ranks_.size() + 64);
   for (int rank = 0; rank < options_.ranks && start(rank); ++rank) {
   }
   const auto is_rank = [this](pid_t pid) {
@@ -181,9 +181,7 @@ void Supervisor::dispatch(Source source, std::size_t index) {
     case Source::rank: return on_rank_ended(ranks_[index]);
     case Source::stream: {
       Stream& stream = ranks_[index / 2].streams[index % 2];
-      if (stream.fd)
-        read_stream(
-            stream);  // otherwise the end of its rank, which was seen before, has drained it
+      if (stream.fd) read_stream(stream);  // otherwise the end of its rank has drained it
       return;
     }
     case Source::sink: return;  // write_outputs() follows
@@ -251,8 +249,8 @@ void Supervisor::on_rank_ended(Rank& rank) {
   assert(info.si_pid == rank.pid && rank.running);
   rank.running = false;
   rank.pidfd.reset();
-  for (Stream& stream : rank.streams)
-    read_to_end(stream);  // the rank's last output comes before the message about its end
+  // The rank's last output comes before the message about its end.
+  for (Stream& stream : rank.streams) read_to_end(stream);
   const int status = exit_status(info);
   if (status == 0 || ending_) return;
   const int others = running();

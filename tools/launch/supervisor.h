@@ -24,8 +24,9 @@ namespace tutti::tools {
 /// Starts ranks, forwards their output and this process's signals, and ends all ranks when one
 /// fails. It waits in one epoll for signals, processes and pipes.
 ///
-/// Invariants: a rank's process is reaped only through its pidfd, so that its process group can be
-/// signalled while `running` is true; a stream is read only while its sink is not full.
+/// Two invariants hold: a rank's process is reaped only through its pidfd, so that its process
+/// group can be signalled while `running` is true; a stream is read only while its sink is not
+/// full.
 ///
 /// Not thread-safe. All signals must be blocked, and this process must be a subreaper.
 class Supervisor {
@@ -89,8 +90,7 @@ class Supervisor {
   Fd epoll_, signals_;
   std::vector<std::string> environment_;
 
-  std::vector<std::unique_ptr<Output>>
-      outputs_;  // stdout and stderr; one if both are the same file
+  std::vector<std::unique_ptr<Output>> outputs_;  // stdout and stderr; one if they are one file
   std::vector<Rank> ranks_;
 
   std::optional<int> status_;  // status of the first failure

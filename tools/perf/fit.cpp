@@ -71,7 +71,7 @@ class Fitting {
     return sum + kLoyalty * static_cast<double>(samples_.size()) * departure(costs);
   }
 
-  // Of several numbers that explain the samples equally well, those near the start are more likely.
+  // If several numbers explain the samples equally well, those near the start are more likely.
   double departure(const MachineCosts& costs) const {
     double sum = 0;
     const auto add = [&](std::int64_t now, std::int64_t then) {

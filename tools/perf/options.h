@@ -20,7 +20,7 @@ enum class Average { rank0 = 0, mean = 1, min = 2, max = 3 };
 /// block.
 enum class Blocking { no = 0, wait_and_barrier = 1, wait = 2, barrier_untimed = 3 };
 
-/// NCCL_TESTS_SPLIT: ranks of one color measure together, and all colors at the same time.
+/// The split of NCCL_TESTS_SPLIT. Ranks of one color measure together, all colors at the same time.
 struct Split {
   enum class By { nothing, bit_and, bit_or, remainder, quotient };
   By by = By::nothing;

@@ -36,8 +36,7 @@ struct Tuned {
   Fit fit;
   std::vector<Sample> checked;       ///< Samples that were not fitted.
   std::vector<double> predicted_us;  ///< Predictions of these.
-  double lost_percent =
-      0;  ///< Loss of the choices against the fastest algorithms, with the tuned costs.
+  double lost_percent = 0;  ///< Loss of the choices against the fastest, with the tuned costs.
   double lost_built_in_percent = 0;  ///< The same with the built-in costs.
 
   /// Whether the choices are no worse than with the built-in costs.

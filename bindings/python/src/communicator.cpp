@@ -20,8 +20,7 @@ constexpr std::chrono::milliseconds kBetweenSignals{100};
 template <typename Held>
 std::shared_ptr<Held> shared(Held held) {
   return {new Held(std::move(held)), [](Held* last) {
-            if (Py_IsInitialized() == 0)
-              return;  // the interpreter has ended, so the object is leaked
+            if (Py_IsInitialized() == 0) return;  // the object is leaked
             const nb::gil_scoped_acquire lock;
             delete last;
           }};

@@ -29,7 +29,7 @@ bool interrupted();
 
 using Arrays = std::vector<Array>;
 
-/// What a receive got, as Python sees it: (source, tag, count).
+/// The message that a receive received, as Python sees it: (source, tag, count).
 using Got = std::tuple<int, int, std::size_t>;
 inline std::optional<Got> got(const Received* received) {
   if (received == nullptr) return std::nullopt;
@@ -132,17 +132,15 @@ class Persistent {
   void run();
   Work start();
   void add_to(Group& group);
-  std::optional<Got> received() const {
-    return got(uses_->received.get());
-  }  ///< Result of the last run.
+  /// The result of the last run.
+  std::optional<Got> received() const { return got(uses_->received.get()); }
 
  private:
   tutti::Persistent& call() const;
 
   const nb::object owner_;  // keeps the communicator alive
   Communicator& communicator_;
-  const std::shared_ptr<std::optional<tutti::Persistent>>
-      call_;  // empty once the communicator is closed
+  const std::shared_ptr<std::optional<tutti::Persistent>> call_;  // empty once closed
   const std::shared_ptr<const Uses> uses_;
 };
 

@@ -22,14 +22,13 @@ struct Exchange {
   Version version;
   const Exchange* previous;  ///< The table of an older major version.
   void* allocator;
-  int (*managed_from_object)(void* object,
-                             Managed** out);  ///< Returns 0, or -1 and sets a Python exception.
+  /// Returns 0, or -1 and sets a Python exception.
+  int (*managed_from_object)(void* object, Managed** out);
 };
 
 inline constexpr std::uint32_t kMajor = 1;
 inline constexpr const char* kAttribute = "__dlpack_c_exchange_api__";  ///< Attribute of the type.
-inline constexpr const char* kExchange =
-    "dlpack_exchange_api";                                     ///< Name of the attribute's capsule.
+inline constexpr const char* kExchange = "dlpack_exchange_api";         ///< Name of its capsule.
 inline constexpr const char* kManaged = "dltensor_versioned";  ///< Name of a tensor's capsule.
 
 }  // namespace tutti::python::dlpack

@@ -1,4 +1,4 @@
-# What the stubs say about the buffer protocol, and about a function that only the package itself
+# The stubs' declarations of the buffer protocol, and of a function that only the package itself
 # calls.
 _core.Buffer.__len__:
     def __len__(self) -> int: ...

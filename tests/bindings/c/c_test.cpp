@@ -140,8 +140,8 @@ class DestroyedMeanwhile {
   }
 
  private:
-  static constexpr std::size_t kElements =
-      1u << 20;  // so large that the memory is returned to the system when it is freed
+  // So large that the memory is returned to the system when it is freed.
+  static constexpr std::size_t kElements = 1u << 20;
   tuttiComm_t comms_[2] = {};
 };
 
@@ -376,8 +376,8 @@ TEST(CAbi, AStallIsLoggedAndAnAbortEndsTheCallThatAnotherThreadIsIn) {
   while (!reported) std::this_thread::yield();
   EXPECT_EQ(tuttiCommAbort(comms[0], "enough"), tuttiSuccess);
   blocked.join();
-  tuttiBarrier(comms[1], nullptr,
-               nullptr);  // rank 0 may have taken part in this barrier before the abort
+  // Rank 0 may have taken part in this barrier before the abort.
+  tuttiBarrier(comms[1], nullptr, nullptr);
   EXPECT_EQ(tuttiBarrier(comms[1], nullptr, nullptr), tuttiErrorPeerLost);
   EXPECT_EQ(tuttiCommAbort(nullptr, "nobody"), tuttiErrorUsage);
   for (const tuttiComm_t comm : comms) EXPECT_EQ(tuttiCommDestroy(comm), tuttiSuccess);

@@ -235,8 +235,7 @@ const char* callbacks(tuttiComm_t comm) {
   OK(tuttiWorkThen(work, note_the_end, &ended));
   OK(tuttiWorkWait(work));
   CHECK(ended.calls == 1 && ended.result == tuttiSuccess && ended.message[0] == '\0');
-  OK(tuttiWorkThen(work, note_the_end,
-                   &ended)); /* it is done already, so the callback is called at once */
+  OK(tuttiWorkThen(work, note_the_end, &ended)); /* called at once, since it is done */
   CHECK(ended.calls == 2);
   CHECK(tuttiWorkThen(work, NULL, NULL) == tuttiErrorUsage);
   return tuttiWorkFree(work) == tuttiSuccess ? NULL : "free";

@@ -150,8 +150,7 @@ const char* own_algorithms(tuttiComm_t comm) {
   CHECK(context.released == 0);
   OK(tuttiAllReduce(mine, got, kCount, tuttiInt32, tuttiSum, part, &options, NULL));
   CHECK(holds_sum(got, ranks, 0));
-  CHECK(tuttiCommAddAlgorithm(part, &algorithm) ==
-        tuttiErrorUsage); /* it already has an algorithm of that name */
+  CHECK(tuttiCommAddAlgorithm(part, &algorithm) == tuttiErrorUsage); /* the name is taken */
   CHECK(context.released == 0);
   OK(tuttiCommDestroy(part));
   CHECK(context.released == 1);
