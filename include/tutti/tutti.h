@@ -166,7 +166,7 @@ typedef struct tuttiStore_t {
 
 /* Joins the job that the variables RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and so on describe
    (tutti-run sets them). Blocks until all ranks have joined or the start-up deadline has passed.
-   `config` may be null. Every function that makes a communicator sets it to null if it fails. */
+   `config` may be null. Every function that makes one communicator sets it to null if it fails. */
 TUTTI_API tuttiResult_t tuttiCommInitFromEnv(tuttiComm_t* comm, const tuttiConfig_t* config);
 /* Joins `ranks` ranks that share `store`, as rank `rank`. */
 TUTTI_API tuttiResult_t tuttiCommInitWithStore(tuttiComm_t* comm, const tuttiStore_t* store,
