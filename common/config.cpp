@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cassert>
 
 #include <tutti/error.hpp>
 
+#include "common/secret.h"
 #include "common/text.h"
 
 namespace tutti {
@@ -19,21 +19,39 @@ using std::chrono::milliseconds;
 constexpr std::string_view kPrefix = "TUTTI_";
 constexpr std::string_view kTestPrefix = "TUTTI_TEST_";
 constexpr std::string_view kFileKnob = "config_file";
+constexpr std::string_view kEnvironment = "environment", kProgram = "program";
 constexpr std::size_t kMessagesInARing = 3;  // fewer, and two might find no room: transport/ring.h
 constexpr std::size_t kLeastMessage = 4 << 10, kMostMessage = 64 << 20, kMostRing = 1 << 30;
 
+constexpr ChoiceKnob<bool>::Choice kSwitch[] = {
+    {"yes", true}, {"no", false}, {"1", true}, {"0", false}};
+constexpr ChoiceKnob<Accumulate>::Choice kAccumulations[] = {
+    {"step", Accumulate::step},
+    {"f32", Accumulate::f32},
+    {"reproducible", Accumulate::reproducible}};
+constexpr ChoiceKnob<LogLevel>::Choice kLogLevels[] = {{"error", LogLevel::error},
+                                                       {"warn", LogLevel::warn},
+                                                       {"info", LogLevel::info},
+                                                       {"debug", LogLevel::debug}};
+constexpr std::string_view kSecretForm = "16 bytes or more";
+static_assert(kLeastSecretBytes == 16);
+constexpr std::string_view kSwitchNames = "yes or no (1 or 0)";
+
 constexpr bool kAgree = true, kOwn = false;
 constexpr std::array kKnobs{
-    Knob{"config_file", PathKnob{&Config::config_file}, kOwn,
+    Knob{"config_file", TextKnob{&Config::config_file, parse_any, "a path"}, kOwn,
          "A file of `name = value` lines, read before the environment."},
-    Knob{"transports", NamesKnob{&Config::transports, true}, kAgree,
+    Knob{"transports",
+         TextKnob{&Config::transports, parse_names, "auto, or names with commas between"}, kAgree,
          "Transports to try, in order of preference."},
-    Knob{"algorithm", NamesKnob{&Config::algorithm, false}, kAgree,
+    Knob{"algorithm", TextKnob{&Config::algorithm, parse_name, "auto, or a name"}, kAgree,
          "One algorithm for every call that knows it."},
-    Knob{"tuning_file", PathKnob{&Config::tuning_file, "auto, none or a path"}, kOwn,
+    Knob{"tuning_file", TextKnob{&Config::tuning_file, parse_any, "auto, none or a path"}, kOwn,
          "What this machine costs, by which algorithms are chosen; auto: where tutti-perf --tune "
          "keeps it. Rank 0's counts."},
-    Knob{"accumulate", AccumulateKnob{&Config::accumulate}, kAgree,
+    Knob{"accumulate",
+         ChoiceKnob<Accumulate>{&Config::accumulate, kAccumulations, "step, f32 or reproducible"},
+         kAgree,
          "Partial sums of floats: rounded in each step; 16- and 8-bit ones in f32 to the end; or "
          "so that no order of ranks and no algorithm changes a bit."},
     Knob{"threads", CountKnob{&Config::threads, 0, 8}, kAgree,
@@ -54,33 +72,39 @@ constexpr std::array kKnobs{
          BytesKnob{&Config::ring_bytes, kMessagesInARing* kLeastMessage, kMostRing, 64}, kAgree,
          "Data bytes of a channel in memory, at least 3 messages; 0: 3/32 of a core's L2 cache "
          "(192K of 2M), shared by its ranks, 96K..768K."},
-    Knob{"bind", BindKnob{&Config::bind}, kAgree,
+    Knob{"bind",
+         TextKnob{&Config::bind, parse_binding, "none, auto, or cpus of each rank, as 0-3,4-7"},
+         kAgree,
          "Cpus of the thread that makes a communicator, and of those it starts from then on."},
-    Knob{"store", StoreKnob{&Config::store}, kOwn,
-         "Where ranks find each other; auto: as the launcher says."},
-    Knob{"interfaces", InterfacesKnob{&Config::interfaces}, kOwn,
+    Knob{"store", TextKnob{&Config::store, parse_store, "auto, tcp://host:port or file:///path"},
+         kOwn, "Where ranks find each other; auto: as the launcher says."},
+    Knob{"interfaces",
+         TextKnob{&Config::interfaces, parse_interfaces,
+                  "auto, or prefixes as eth0,ib or ^docker,lo"},
+         kOwn,
          "Network interfaces for data between machines, by the start of their names; all that are "
          "up."},
-    Knob{"secret", SecretKnob{&Config::secret}, kOwn,
+    Knob{"secret", TextKnob{&Config::secret, parse_secret, kSecretForm, true}, kOwn,
          "What the processes of a job know, to prove themselves to each other between machines."},
-    Knob{"secret_file", PathKnob{&Config::secret_file}, kOwn,
+    Knob{"secret_file", TextKnob{&Config::secret_file, parse_any, "a path"}, kOwn,
          "A file with the secret, where `secret` is not set; others must not be able to read it."},
-    Knob{"trust_network", SwitchKnob{&Config::trust_network}, kOwn,
+    Knob{"trust_network", ChoiceKnob<bool>{&Config::trust_network, kSwitch, kSwitchNames}, kOwn,
          "Without a secret: everybody who reaches the job's ports may join it."},
-    Knob{"checksum", SwitchKnob{&Config::checksum}, kAgree,
+    Knob{"checksum", ChoiceKnob<bool>{&Config::checksum, kSwitch, kSwitchNames}, kAgree,
          "CRC-32C of all data that goes over TCP: bytes that change on their way are an error."},
-    Knob{"tls", SwitchKnob{&Config::tls}, kAgree,
+    Knob{"tls", ChoiceKnob<bool>{&Config::tls, kSwitch, kSwitchNames}, kAgree,
          "TLS 1.3 on all TCP connections of the job, with keys from its secret."},
     Knob{"spin_polls", CountKnob{&Config::spin_polls, -1, 1'000'000'000}, kOwn,
          "Polls before a wait yields; -1: by ranks and cores."},
-    Knob{"log_level", LevelKnob{&Config::log_level}, kOwn,
+    Knob{"log_level",
+         ChoiceKnob<LogLevel>{&Config::log_level, kLogLevels, "error, warn, info or debug"}, kOwn,
          "The least urgent lines that are logged."},
 };
 
-std::optional<std::size_t> row_of(std::string_view name) {
-  for (std::size_t row = 0; row < kKnobs.size(); ++row)
-    if (kKnobs[row].name == name) return row;
-  return std::nullopt;
+const Knob* find_knob(std::string_view name) {
+  const auto found = std::find_if(kKnobs.begin(), kKnobs.end(),
+                                  [&](const Knob& knob) { return knob.name == name; });
+  return found == kKnobs.end() ? nullptr : &*found;
 }
 
 std::string lower(std::string_view text) {
@@ -102,52 +126,59 @@ const Knob& nearest(std::string_view name) {
 
 [[noreturn]] void refuse(const Knob& knob, std::string_view called, std::string_view text,
                          std::string_view source) {
-  throw Error(ErrorKind::usage, fmt::format("{} is {} (from {}); it must be {}", called,
-                                            text.empty()       ? "empty"
-                                            : knob.is_secret() ? "not shown"
-                                                               : shown(text),
-                                            source, knob.range()));
+  throw Error(ErrorKind::usage,
+              fmt::format("{} is {} (from {}); it must be {}", called,
+                          text.empty()       ? "empty"
+                          : knob.is_secret() ? "not shown"
+                                             : shown(text),
+                          source == kProgram ? "the program" : source, knob.range()));
 }
 
-void read_value(std::size_t row, std::string_view called, std::string_view text, std::string source,
-                ResolvedConfig& into) {
-  const Knob& knob = kKnobs[row];
-  const bool good =
-      !text.empty() &&
-      std::visit([&](const auto& kind) { return kind.read(text, into.config); }, knob.kind);
+/// `called`: the setting's name in an error, which may be a variable's.
+void set_from(const Knob& knob, std::string_view called, std::string_view text,
+              std::string_view source, Config& into) {
+  const bool good = !text.empty() &&
+                    std::visit([&](const auto& kind) { return kind.read(text, into); }, knob.kind);
   if (!good) refuse(knob, called, text, source);
-  into.sources[row] = std::move(source);
+  into.origins.insert_or_assign(std::string(knob.name),
+                                Config::Origin{std::string(source), knob.write(into)});
 }
 
-void read_file(const std::string& path, ResolvedConfig& into) {
+/// Where `knob` was set; empty: nowhere yet.
+std::string_view source_of(const Knob& knob, const Config& config) {
+  const auto found = config.origins.find(knob.name);
+  return found == config.origins.end() ? std::string_view() : found->second.source;
+}
+
+void read_file(const std::string& path, Config& into) {
   for (const FileLine& line : read_config_file(path)) {
     const std::string place = fmt::format("{}:{}", path, line.number);
-    const auto row = row_of(line.name);
-    if (!row)
+    const Knob* const knob = find_knob(line.name);
+    if (knob == nullptr)
       throw Error(ErrorKind::usage, fmt::format("{}: unknown setting {}; the nearest is {}", place,
                                                 shown(line.name), nearest(line.name).name));
     if (line.name == kFileKnob)
       throw Error(ErrorKind::usage,
                   fmt::format("{}: a configuration file cannot name another one", place));
-    if (into.sources[*row].starts_with(path))
+    if (const std::string_view before = source_of(*knob, into); !before.empty())
       throw Error(ErrorKind::usage, fmt::format("{}: {} is set already at {}; keep one line", place,
-                                                line.name, into.sources[*row]));
-    read_value(*row, line.name, line.value, place, into);
+                                                line.name, before));
+    set_from(*knob, line.name, line.value, place, into);
   }
 }
 
-void read_environment(Environment environment, ResolvedConfig& into) {
+void read_environment(Environment environment, Config& into) {
   for (const std::string_view entry : environment) {
     if (!entry.starts_with(kPrefix) || entry.starts_with(kTestPrefix)) continue;
     const std::string_view variable = entry.substr(0, entry.find('='));
     const std::string name = lower(variable.substr(kPrefix.size()));
-    const auto row = row_of(name);
-    if (!row || kKnobs[*row].variable() != variable)
+    const Knob* const knob = find_knob(name);
+    if (knob == nullptr || knob->variable() != variable)
       throw Error(ErrorKind::usage,
                   fmt::format("unknown environment variable {}; the nearest that tutti knows is {}",
                               shown(variable), nearest(name).variable()));
-    if (into.sources[*row] == "environment") continue;  // twice: the first counts
-    read_value(*row, variable, entry.substr(variable.size() + 1), "environment", into);
+    if (source_of(*knob, into) == kEnvironment) continue;  // twice: the first counts
+    set_from(*knob, variable, entry.substr(variable.size() + 1), kEnvironment, into);
   }
 }
 
@@ -178,18 +209,30 @@ std::string Knob::range() const {
   return std::visit([](const auto& k) { return k.range(); }, kind);
 }
 
-bool Knob::is_secret() const noexcept { return std::holds_alternative<SecretKnob>(kind); }
+bool Knob::is_secret() const noexcept {
+  const auto* const text = std::get_if<TextKnob>(&kind);
+  return text != nullptr && text->secret;
+}
 
 std::span<const Knob> knobs() noexcept { return kKnobs; }
 
-ResolvedConfig resolve_config(Environment environment) {
-  ResolvedConfig resolved{{}, std::vector<std::string>(kKnobs.size(), "default")};
-  const std::string file_variable = kKnobs[*row_of(kFileKnob)].variable();
+Config& Config::set(std::string_view name, std::string_view text) {
+  const Knob* const knob = find_knob(name);
+  if (knob == nullptr)
+    throw Error(ErrorKind::usage, fmt::format("unknown setting {}; the nearest is {}", shown(name),
+                                              nearest(name).name));
+  set_from(*knob, name, text, kProgram, *this);
+  return *this;
+}
+
+Config resolve_config(Environment environment) {
+  Config config;
+  const std::string file_variable = find_knob(kFileKnob)->variable();
   if (const auto path = find(environment, file_variable); path && !path->empty())
-    read_file(std::string(*path), resolved);
-  read_environment(environment, resolved);
-  check_ring_holds_messages(resolved.config);
-  return resolved;
+    read_file(std::string(*path), config);
+  read_environment(environment, config);
+  check_ring_holds_messages(config);
+  return config;
 }
 
 void check_config(const Config& config) {
@@ -197,7 +240,7 @@ void check_config(const Config& config) {
     Config scratch;
     const std::string text = knob.write(config);
     if (!std::visit([&](const auto& kind) { return kind.read(text, scratch); }, knob.kind))
-      refuse(knob, knob.name, text, "the program");
+      refuse(knob, knob.name, text, kProgram);
   }
   check_ring_holds_messages(config);
 }
@@ -209,20 +252,22 @@ std::string agree_text(const Config& config) {
   return text;
 }
 
-std::vector<Setting> list_settings(const ResolvedConfig& read, const Config& used) {
-  assert(read.sources.size() == kKnobs.size());
+std::vector<Setting> list_settings(const Config& config) {
   std::vector<Setting> settings;
-  for (std::size_t row = 0; row < kKnobs.size(); ++row) {
-    const Knob& knob = kKnobs[row];
-    const std::string value = knob.write(used);
-    settings.push_back({std::string(knob.name), knob.variable(), value, knob.write(Config{}),
-                        knob.range(),
-                        value == knob.write(read.config) ? read.sources[row] : "program",
+  for (const Knob& knob : kKnobs) {
+    const std::string value = knob.write(config), by_default = knob.write(Config{});
+    const auto read = config.origins.find(knob.name);
+    const bool was_read = read != config.origins.end();
+    const bool as_read = value == (was_read ? read->second.value : by_default);
+    settings.push_back({std::string(knob.name), knob.variable(), value, by_default, knob.range(),
+                        !as_read   ? std::string(kProgram)
+                        : was_read ? read->second.source
+                                   : "default",
                         std::string(knob.sentence), knob.agree});
   }
   return settings;
 }
 
-Config Config::from_env() { return resolve_config(process_environment()).config; }
+Config Config::from_env() { return resolve_config(process_environment()); }
 
 }  // namespace tutti

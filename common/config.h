@@ -14,8 +14,9 @@
 
 namespace tutti {
 
-/// To add a knob: its member in tutti::Config, its row in config.cpp, its line in
-/// docs/configuration.md.
+/// To add a knob: its member in tutti::Config, its row in config.cpp, and the line in
+/// docs/configuration.md that a test asks for. Files, the environment, the C ABI and Python take it
+/// from the row.
 struct Knob {
   std::string_view name;  ///< "timeout_ms": so in a file, and TUTTI_TIMEOUT_MS as a variable.
   KnobKind kind;
@@ -30,14 +31,8 @@ struct Knob {
 
 std::span<const Knob> knobs() noexcept;
 
-/// A configuration and where each of its values came from.
-struct ResolvedConfig {
-  Config config;
-  std::vector<std::string> sources;  ///< By row: "default", "/etc/tutti.conf:3" or "environment".
-};
-
 /// Defaults, then the file that TUTTI_CONFIG_FILE names, then the environment. Throws `usage`.
-ResolvedConfig resolve_config(Environment environment);
+Config resolve_config(Environment environment);
 
 /// Throws `usage` for a value out of its range, for a configuration that a program has filled.
 void check_config(const Config& config);
@@ -52,13 +47,14 @@ struct Setting {
   std::string value;
   std::string default_value;
   std::string range;
-  std::string source;  ///< As in ResolvedConfig; "program" where `used` differs from what was read.
+  std::string source;  ///< "default", or as in Config::origins; "program" where the program has
+                       ///< assigned another value than was read.
   std::string sentence;
   bool agree = false;
 };
 
 /// All knobs, in the order of the table.
-std::vector<Setting> list_settings(const ResolvedConfig& read, const Config& used);
+std::vector<Setting> list_settings(const Config& config);
 
 /// One `name = value` line of a configuration file.
 struct FileLine {

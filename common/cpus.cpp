@@ -35,14 +35,12 @@ std::optional<Cpus> parse_range(std::string_view text) {
 /// Parses at least one range; ranges are separated by `separator`.
 std::optional<Cpus> parse_ranges(std::string_view text, char separator) {
   Cpus cpus;
-  while (true) {
-    const std::size_t end = text.find(separator);
-    const auto range = parse_range(trim(text.substr(0, end)));
+  for (const std::string_view part : split(text, separator)) {
+    const auto range = parse_range(trim(part));
     if (!range) return std::nullopt;
     cpus = unite(cpus, *range);
-    if (end == std::string_view::npos) return cpus;
-    text.remove_prefix(end + 1);
   }
+  return cpus;
 }
 
 }  // namespace
@@ -66,14 +64,12 @@ std::optional<Cpus> parse_cpus(std::string_view text) {
 
 std::optional<std::vector<Cpus>> parse_cpus_of_ranks(std::string_view text) {
   std::vector<Cpus> ranks;
-  while (true) {
-    const std::size_t comma = text.find(',');
-    auto cpus = parse_ranges(text.substr(0, comma), '+');
+  for (const std::string_view part : split(text, ',')) {
+    auto cpus = parse_ranges(part, '+');
     if (!cpus) return std::nullopt;
     ranks.push_back(*std::move(cpus));
-    if (comma == std::string_view::npos) return ranks;
-    text.remove_prefix(comma + 1);
   }
+  return ranks;
 }
 
 bool contains(const Cpus& all, const Cpus& some) {

@@ -5,11 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <limits>
-#include <optional>
 
 #include "common/address.h"
 #include "common/cpus.h"
-#include "common/log.h"
 #include "common/secret.h"
 #include "common/text.h"
 
@@ -48,27 +46,61 @@ std::string write_bytes(std::size_t bytes) {
   return fmt::format("{}", bytes);
 }
 
-bool NamesKnob::read(std::string_view text, Config& config) const {
+bool TextKnob::read(std::string_view text, Config& config) const {
+  auto kept = parse(text);
+  if (!kept) return false;
+  config.*member = *std::move(kept);
+  return true;
+}
+
+std::string TextKnob::write(const Config& config) const {
+  constexpr std::string_view kHidden = "(set, not shown)";
+  static_assert(kHidden.size() >= kLeastSecretBytes);
+  const std::string& value = config.*member;
+  return secret && !value.empty() ? std::string(kHidden) : value;
+}
+
+std::optional<std::string> parse_any(std::string_view text) { return std::string(text); }
+
+std::optional<std::string> parse_name(std::string_view text) {
+  const std::string_view name = trim(text);
+  return is_name(name) ? std::optional<std::string>(name) : std::nullopt;
+}
+
+std::optional<std::string> parse_names(std::string_view text) {
   std::string names;
-  for (std::string_view rest = text;;) {
-    const std::size_t comma = several ? rest.find(',') : std::string_view::npos;
-    const std::string_view name = trim(rest.substr(0, comma));
-    if (!is_name(name)) return false;
-    names.append(names.empty() ? "" : ",").append(name);
-    if (comma == std::string_view::npos) break;
-    rest.remove_prefix(comma + 1);
+  for (const std::string_view part : split(text, ',')) {
+    const auto name = parse_name(part);
+    if (!name) return std::nullopt;
+    names.append(names.empty() ? "" : ",").append(*name);
   }
-  config.*member = std::move(names);
-  return true;
+  return names;
 }
 
-std::string NamesKnob::range() const {
-  return several ? "auto, or names with commas between" : "auto, or a name";
+std::optional<std::string> parse_binding(std::string_view text) {
+  if (text != "none" && text != "auto" && !parse_cpus_of_ranks(text)) return std::nullopt;
+  return std::string(text);
 }
 
-bool PathKnob::read(std::string_view text, Config& config) const {
-  config.*member = text;
-  return true;
+std::optional<std::string> parse_store(std::string_view text) {
+  constexpr std::string_view kTcp = "tcp://", kFile = "file:///";
+  const bool tcp =
+      text.starts_with(kTcp) && parse_socket_address(text.substr(kTcp.size())).has_value();
+  const bool file = text.starts_with(kFile) && text.size() > kFile.size();
+  if (text != "auto" && !tcp && !file) return std::nullopt;
+  return std::string(text);
+}
+
+std::optional<std::string> parse_interfaces(std::string_view text) {
+  const auto is_letter = [](char c) { return c > ' ' && c < 127 && c != '/' && c != '^'; };
+  for (const std::string_view name : split(text.substr(text.starts_with('^') ? 1 : 0), ','))
+    if (name.empty() || !std::all_of(name.begin(), name.end(), is_letter)) return std::nullopt;
+  return std::string(text);
+}
+
+std::optional<std::string> parse_secret(std::string_view text) {
+  if (!text.empty() && text.size() < kLeastSecretBytes) return std::nullopt;
+  return std::string(text);
 }
 
 bool TimeKnob::read(std::string_view text, Config& config) const {
@@ -113,96 +145,5 @@ std::string CountKnob::write(const Config& config) const {
 }
 
 std::string CountKnob::range() const { return fmt::format("{}..{}", least, most); }
-
-bool LevelKnob::read(std::string_view text, Config& config) const {
-  for (const LogLevel level : {LogLevel::error, LogLevel::warn, LogLevel::info, LogLevel::debug}) {
-    if (to_string(level) != text) continue;
-    config.*member = level;
-    return true;
-  }
-  return false;
-}
-
-std::string LevelKnob::write(const Config& config) const {
-  return std::string(to_string(config.*member));
-}
-
-namespace {
-
-std::string_view name_of(Accumulate accumulate) {
-  switch (accumulate) {
-    case Accumulate::step: return "step";
-    case Accumulate::f32: return "f32";
-    case Accumulate::reproducible: return "reproducible";
-    case Accumulate::as_configured: break;
-  }
-  return "as_configured";  // which is none here
-}
-
-}  // namespace
-
-bool AccumulateKnob::read(std::string_view text, Config& config) const {
-  for (const Accumulate value : {Accumulate::step, Accumulate::f32, Accumulate::reproducible})
-    if (text == name_of(value)) {
-      config.*member = value;
-      return true;
-    }
-  return false;
-}
-
-std::string AccumulateKnob::write(const Config& config) const {
-  return std::string(name_of(config.*member));
-}
-
-bool BindKnob::read(std::string_view text, Config& config) const {
-  if (text != "none" && text != "auto" && !parse_cpus_of_ranks(text)) return false;
-  config.*member = text;
-  return true;
-}
-
-bool StoreKnob::read(std::string_view text, Config& config) const {
-  constexpr std::string_view kTcp = "tcp://";
-  const bool tcp =
-      text.starts_with(kTcp) && parse_socket_address(text.substr(kTcp.size())).has_value();
-  const bool known = text == "auto" || tcp || (text.starts_with("file:///") && text.size() > 8);
-  if (!known) return false;
-  config.*member = text;
-  return true;
-}
-
-bool InterfacesKnob::read(std::string_view text, Config& config) const {
-  std::string_view rest = text.substr(text.starts_with('^') ? 1 : 0);
-  for (bool more = true; more;) {
-    const std::size_t comma = rest.find(',');
-    const std::string_view name = rest.substr(0, comma);
-    const auto is_letter = [](char c) { return c > ' ' && c < 127 && c != '/' && c != '^'; };
-    if (name.empty() || !std::all_of(name.begin(), name.end(), is_letter)) return false;
-    more = comma != std::string_view::npos;
-    if (more) rest.remove_prefix(comma + 1);
-  }
-  config.*member = text;
-  return true;
-}
-
-bool SecretKnob::read(std::string_view text, Config& config) const {
-  if (!text.empty() && text.size() < kLeastSecretBytes) return false;
-  config.*member = text;
-  return true;
-}
-
-std::string SecretKnob::write(const Config& config) const {
-  constexpr std::string_view kHidden = "(set, not shown)";
-  static_assert(kHidden.size() >= kLeastSecretBytes);
-  return std::string((config.*member).empty() ? "" : kHidden);
-}
-
-std::string SecretKnob::range() const { return fmt::format("{} bytes or more", kLeastSecretBytes); }
-
-bool SwitchKnob::read(std::string_view text, Config& config) const {
-  const bool on = text == "yes" || text == "1";
-  if (!on && text != "no" && text != "0") return false;
-  config.*member = on;
-  return true;
-}
 
 }  // namespace tutti

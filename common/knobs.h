@@ -1,12 +1,14 @@
-// The kinds of knob: how a value of each kind is read, written and bounded.
+// The kinds of setting: how a value of each kind is read, written and bounded.
 //
-// Every kind has the same three functions. read() sets the member from text and says whether the
+// Every kind has the same three functions. read() sets the member from text and returns whether the
 // text is a value within the range; write() gives text that read() takes; range() says in words
 // what read() takes.
 #pragma once
 
 #include <chrono>
 #include <cstddef>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -15,23 +17,57 @@
 
 namespace tutti {
 
-/// One name, or several with commas between them: lower-case letters, digits and underscores.
-struct NamesKnob {
+/// Text of some form: `parse` gives it as it is kept, or nothing for text of another form.
+struct TextKnob {
   std::string Config::*member;
-  bool several;
+  std::optional<std::string> (*parse)(std::string_view text);
+  std::string_view form;
+  bool secret = false;  ///< write() hides the value, in text that read() takes.
 
   bool read(std::string_view text, Config& config) const;
-  std::string write(const Config& config) const { return config.*member; }
-  std::string range() const;
+  std::string write(const Config& config) const;
+  std::string range() const { return std::string(form); }
 };
 
-struct PathKnob {
-  std::string Config::*member;
-  std::string_view allowed = "a path";
+/// Any text that is not empty.
+std::optional<std::string> parse_any(std::string_view text);
+/// One name, or several with commas between them: lower-case letters, digits and underscores.
+std::optional<std::string> parse_name(std::string_view text);
+std::optional<std::string> parse_names(std::string_view text);
+/// What binds ranks: "none", "auto", or the cpus of each rank.
+std::optional<std::string> parse_binding(std::string_view text);
+/// "auto", or where a store is.
+std::optional<std::string> parse_store(std::string_view text);
+/// Prefixes of interfaces' names with commas between them, all of them excluded after a ^.
+std::optional<std::string> parse_interfaces(std::string_view text);
+/// At least kLeastSecretBytes.
+std::optional<std::string> parse_secret(std::string_view text);
 
-  bool read(std::string_view text, Config& config) const;
-  std::string write(const Config& config) const { return config.*member; }
-  std::string range() const { return std::string(allowed); }
+/// One of a few values, each by its name; a value is written by the first of its names.
+template <typename Value>
+struct ChoiceKnob {
+  struct Choice {
+    std::string_view name;
+    Value value;
+  };
+  Value Config::*member;
+  std::span<const Choice> choices;
+  std::string_view names;
+
+  bool read(std::string_view text, Config& config) const {
+    for (const Choice& choice : choices) {
+      if (choice.name != text) continue;
+      config.*member = choice.value;
+      return true;
+    }
+    return false;
+  }
+  std::string write(const Config& config) const {
+    for (const Choice& choice : choices)
+      if (choice.value == config.*member) return std::string(choice.name);
+    return "not one of them";
+  }
+  std::string range() const { return std::string(names); }
 };
 
 struct TimeKnob {
@@ -62,68 +98,8 @@ struct CountKnob {
   std::string range() const;
 };
 
-struct LevelKnob {
-  LogLevel Config::*member;
-
-  bool read(std::string_view text, Config& config) const;
-  std::string write(const Config& config) const;
-  std::string range() const { return "error, warn, info or debug"; }
-};
-
-struct AccumulateKnob {
-  Accumulate Config::*member;
-
-  bool read(std::string_view text, Config& config) const;
-  std::string write(const Config& config) const;
-  std::string range() const { return "step, f32 or reproducible"; }
-};
-
-/// What binds ranks: "none", "auto", or the cpus of each rank.
-struct BindKnob {
-  std::string Config::*member;
-
-  bool read(std::string_view text, Config& config) const;
-  std::string write(const Config& config) const { return config.*member; }
-  std::string range() const { return "none, auto, or cpus of each rank, as 0-3,4-7"; }
-};
-
-struct StoreKnob {
-  std::string Config::*member;
-
-  bool read(std::string_view text, Config& config) const;
-  std::string write(const Config& config) const { return config.*member; }
-  std::string range() const { return "auto, tcp://host:port or file:///path"; }
-};
-
-/// Prefixes of interfaces' names with commas between them, all of them excluded after a ^.
-struct InterfacesKnob {
-  std::string Config::*member;
-
-  bool read(std::string_view text, Config& config) const;
-  std::string write(const Config& config) const { return config.*member; }
-  std::string range() const { return "auto, or prefixes as eth0,ib or ^docker,lo"; }
-};
-
-/// write() hides the value, in text that read() takes.
-struct SecretKnob {
-  std::string Config::*member;
-
-  bool read(std::string_view text, Config& config) const;
-  std::string write(const Config& config) const;
-  std::string range() const;
-};
-
-struct SwitchKnob {
-  bool Config::*member;
-
-  bool read(std::string_view text, Config& config) const;
-  std::string write(const Config& config) const { return config.*member ? "yes" : "no"; }
-  std::string range() const { return "yes or no (1 or 0)"; }
-};
-
-using KnobKind =
-    std::variant<NamesKnob, PathKnob, TimeKnob, BytesKnob, CountKnob, LevelKnob, AccumulateKnob,
-                 BindKnob, StoreKnob, InterfacesKnob, SecretKnob, SwitchKnob>;
+using KnobKind = std::variant<TextKnob, ChoiceKnob<LogLevel>, ChoiceKnob<Accumulate>,
+                              ChoiceKnob<bool>, TimeKnob, BytesKnob, CountKnob>;
 
 /// 65536 as "64K": the largest of K, M and G that divides it.
 std::string write_bytes(std::size_t bytes);

@@ -18,6 +18,9 @@ std::string_view trim(std::string_view text) noexcept;
 /// bytes.
 std::string shown(std::string_view text);
 
+/// Returns the parts of `text` between the separators, empty parts included.
+std::vector<std::string_view> split(std::string_view text, char separator);
+
 /// Returns all `parts`, with `separator` between them.
 std::string join(const std::vector<std::string>& parts, std::string_view separator);
 

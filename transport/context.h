@@ -3,7 +3,8 @@
 
 #include <cstddef>
 #include <memory>
-#include <string>
+
+#include <tutti/config.hpp>
 
 #include "common/clock.h"
 #include "common/log.h"
@@ -35,12 +36,12 @@ struct TransportContext {
   std::shared_ptr<const Doorbell> doorbell;
   bool membarrier() const noexcept { return doorbell != nullptr && doorbell->membarrier(); }
 
-  /// The job's, by which ranks of different machines know each other; none: see trust_network.
+  /// The process's settings; null: the transport has none to read (simulations). What ranks have
+  /// to agree on first (sizes) and what has been read (the secret) stands beside it.
+  const Config* config = nullptr;
+  /// The job's secret, by which ranks of different machines know each other; none: see
+  /// Config::trust_network.
   Secret secret;
-  bool trust_network = false;       ///< Ranks of different machines may do without.
-  bool checksum = false;            ///< TUTTI_CHECKSUM.
-  bool tls = false;                 ///< Data between machines is encrypted.
-  std::string interfaces = "auto";  ///< TUTTI_INTERFACES.
 
   /// Where this rank's status page is already; null: the transport makes one. See
   /// Transport::own_status_page().

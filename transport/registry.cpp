@@ -6,6 +6,7 @@
 
 #include <tutti/error.hpp>
 
+#include "common/text.h"
 #include "transport/local/local.h"
 #include "transport/shm/shm.h"
 #include "transport/tcp/tcp.h"
@@ -38,12 +39,7 @@ std::vector<TransportEntry> transports() {
 std::vector<TransportEntry> parse_transports(std::string_view names) {
   if (names == "auto") return transports();
   std::vector<TransportEntry> chosen;
-  for (bool more = true; more;) {
-    const std::size_t comma = names.find(',');
-    chosen.push_back(find(names.substr(0, comma)));
-    more = comma != std::string_view::npos;
-    if (more) names.remove_prefix(comma + 1);
-  }
+  for (const std::string_view name : split(names, ',')) chosen.push_back(find(name));
   return chosen;
 }
 

@@ -82,6 +82,15 @@ Cpp enumerator(C value, int values, const char* what) {
   return static_cast<Cpp>(number);
 }
 
+/// As a line of a configuration file.
+void set_line(std::string_view line, Config& config) {
+  const std::size_t equals = line.find('=');
+  if (equals == std::string_view::npos)
+    throw Error(ErrorKind::usage,
+                fmt::format("config->settings has '{}', which is not `name=value`", line));
+  config.set(line.substr(0, equals), line.substr(equals + 1));
+}
+
 Accumulate cpp(tuttiAccumulate_t accumulate) {
   constexpr int kAccumulations = static_cast<int>(tuttiAccumulateReproducible) + 1;
   return enumerator<Accumulate>(accumulate, kAccumulations, "accumulation");
@@ -119,15 +128,19 @@ Config read_config(const tuttiConfig_t* config) {
   Config read = Config::from_env();
   if (config == nullptr) return read;
   const auto given = c::read(*config, TUTTI_CONFIG_INITIALIZER, kFirstConfigBytes, "config");
-  if (given.transports != nullptr) read.transports = given.transports;
-  if (given.algorithm != nullptr) read.algorithm = given.algorithm;
-  if (given.timeout_ms != 0) read.timeout = std::chrono::milliseconds(given.timeout_ms);
-  if (given.startup_timeout_ms != 0)
-    read.startup_timeout = std::chrono::milliseconds(given.startup_timeout_ms);
-  if (given.stall_ms != 0)
-    read.stall = std::chrono::milliseconds(std::max<std::int64_t>(given.stall_ms, 0));
-  if (given.message_bytes != 0) read.message_bytes = given.message_bytes;
-  if (given.ring_bytes != 0) read.ring_bytes = given.ring_bytes;
+  for (const char* const* line = given.settings; line != nullptr && *line != nullptr; ++line)
+    set_line(*line, read);
+  const auto set_number = [&read](std::string_view name, auto number) {
+    if (number != 0) read.set(name, fmt::format("{}", number));
+  };
+  if (given.transports != nullptr) read.set("transports", given.transports);
+  if (given.algorithm != nullptr) read.set("algorithm", given.algorithm);
+  set_number("timeout_ms", given.timeout_ms);
+  set_number("startup_timeout_ms", given.startup_timeout_ms);
+  set_number("message_bytes", given.message_bytes);
+  set_number("ring_bytes", given.ring_bytes);
+  set_number("stall_ms", std::max<std::int64_t>(given.stall_ms, 0));
+  if (given.stall_ms < 0) read.set("stall_ms", "0");
   if (given.accumulate != tuttiAccumulateDefault) read.accumulate = cpp(given.accumulate);
   const int level = static_cast<int>(enumerator<tuttiLogLevel_t>(
       given.log_level, static_cast<int>(tuttiLogDebug) + 1, "log level"));

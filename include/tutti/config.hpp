@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 
@@ -82,6 +83,19 @@ struct Config {
   int spin_polls = -1;    ///< Polls before a wait yields; -1: depends on ranks and cores.
   LogLevel log_level = LogLevel::warn;
   LogSink log_sink;  ///< Lines go to standard error if it is empty.
+
+  /// The value that somebody has given a setting, as text.
+  struct Origin {
+    std::string source;  ///< "environment", "/etc/tutti.conf:3" or "program".
+    std::string value;
+  };
+  /// By name: the settings that were read from a file, from the environment or by set().
+  std::map<std::string, Origin, std::less<>> origins;
+
+  /// Sets the setting `name` to the value of `text`, as the line `name = text` in a file does:
+  /// set("timeout_ms", "60000"). Throws `usage` for an unknown name (the message names the
+  /// nearest known one) and for a value that is out of its range.
+  TUTTI_API Config& set(std::string_view name, std::string_view text);
 
   /// Reads the defaults, then the file, then the environment. Throws `usage` for an unknown TUTTI_
   /// variable, with the nearest known name, and for a value out of its range.

@@ -129,11 +129,14 @@ typedef struct tuttiConfig_t {
   void* log_context;
   tuttiAccumulate_t accumulate; /* for calls whose options give none */
   int64_t stall_ms; /* an operation that takes longer is logged; negative: no operation is */
+  /* Any setting of docs/configuration.md, as strings "name=value" with a null behind the last. The
+     fields above take precedence. Null: none. */
+  const char* const* settings;
 } tuttiConfig_t;
 #define TUTTI_CONFIG_INITIALIZER                                                \
   {                                                                             \
     sizeof(tuttiConfig_t), NULL, NULL, 0, 0, 0, 0, tuttiLogDefault, NULL, NULL, \
-        tuttiAccumulateDefault, 0                                               \
+        tuttiAccumulateDefault, 0, NULL                                         \
   }
 
 /* A key-value store of the program, through which the ranks find each other. All ranks share it,

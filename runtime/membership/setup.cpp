@@ -119,10 +119,7 @@ TransportContext context(const CommunicatorParts& parts, const Secret& secret) {
   result.max_message_bytes = message_bytes_in(result.data_bytes, config);
   result.doorbell = parts.shared->doorbell;
   result.secret = secret;
-  result.trust_network = config.trust_network;
-  result.tls = config.tls;
-  result.checksum = config.checksum;
-  result.interfaces = config.interfaces;
+  result.config = &config;
   return result;
 }
 

@@ -27,7 +27,7 @@ using testing::HasSubstr;
 
 using Entries = std::vector<std::string>;
 
-ResolvedConfig resolve(const Entries& entries) {
+Config resolve(const Entries& entries) {
   const std::vector<std::string_view> views(entries.begin(), entries.end());
   return resolve_config(views);
 }
@@ -66,44 +66,43 @@ class TemporaryFile {
   const std::filesystem::path path_;
 };
 
-std::string source_of(const ResolvedConfig& resolved, std::string_view name) {
-  for (const Setting& setting : list_settings(resolved, resolved.config))
+std::string source_of(const Config& resolved, std::string_view name) {
+  for (const Setting& setting : list_settings(resolved))
     if (setting.name == name) return setting.source;
   return "no such setting";
 }
 
 TEST(Config, IsTheDefaultsWhereNothingIsSet) {
-  const ResolvedConfig resolved = resolve({"HOME=/root", "TUTTI=1", "XTUTTI_TIMEOUT_MS=5"});
-  EXPECT_EQ(resolved.config.transports, "auto");
-  EXPECT_EQ(resolved.config.timeout, milliseconds(300'000));
+  const Config resolved = resolve({"HOME=/root", "TUTTI=1", "XTUTTI_TIMEOUT_MS=5"});
+  EXPECT_EQ(resolved.transports, "auto");
+  EXPECT_EQ(resolved.timeout, milliseconds(300'000));
   EXPECT_EQ(source_of(resolved, "timeout_ms"), "default");
 }
 
 TEST(Config, DefaultsAreWithinTheirRanges) { EXPECT_NO_THROW(check_config(Config{})); }
 
 TEST(Config, ReadsEveryKnobFromTheEnvironment) {
-  const ResolvedConfig resolved = resolve({"TUTTI_TRANSPORTS=shm, local",
-                                           "TUTTI_ALGORITHM=ring",
-                                           "TUTTI_TIMEOUT_MS=1",
-                                           "TUTTI_STARTUP_TIMEOUT_MS=86400000",
-                                           "TUTTI_MESSAGE_BYTES=64K",
-                                           "TUTTI_RING_BYTES=1m",
-                                           "TUTTI_SPIN_POLLS=-1",
-                                           "TUTTI_LOG_LEVEL=debug",
-                                           "TUTTI_ACCUMULATE=f32",
-                                           "TUTTI_GROUP_SIZE=4",
-                                           "TUTTI_BIND=0-1,2",
-                                           "TUTTI_STORE=tcp://[::1]:29500",
-                                           "TUTTI_SECRET=0123456789abcdef",
-                                           "TUTTI_SECRET_FILE=/run/secret",
-                                           "TUTTI_TRUST_NETWORK=yes",
-                                           "TUTTI_TLS=1",
-                                           "TUTTI_CHECKSUM=1",
-                                           "TUTTI_TUNING_FILE=/t.json",
-                                           "TUTTI_INTERFACES=^docker,lo",
-                                           "TUTTI_STALL_MS=0",
-                                           "TUTTI_THREADS=4"});
-  const Config& config = resolved.config;
+  const Config config = resolve({"TUTTI_TRANSPORTS=shm, local",
+                                 "TUTTI_ALGORITHM=ring",
+                                 "TUTTI_TIMEOUT_MS=1",
+                                 "TUTTI_STARTUP_TIMEOUT_MS=86400000",
+                                 "TUTTI_MESSAGE_BYTES=64K",
+                                 "TUTTI_RING_BYTES=1m",
+                                 "TUTTI_SPIN_POLLS=-1",
+                                 "TUTTI_LOG_LEVEL=debug",
+                                 "TUTTI_ACCUMULATE=f32",
+                                 "TUTTI_GROUP_SIZE=4",
+                                 "TUTTI_BIND=0-1,2",
+                                 "TUTTI_STORE=tcp://[::1]:29500",
+                                 "TUTTI_SECRET=0123456789abcdef",
+                                 "TUTTI_SECRET_FILE=/run/secret",
+                                 "TUTTI_TRUST_NETWORK=yes",
+                                 "TUTTI_TLS=1",
+                                 "TUTTI_CHECKSUM=1",
+                                 "TUTTI_TUNING_FILE=/t.json",
+                                 "TUTTI_INTERFACES=^docker,lo",
+                                 "TUTTI_STALL_MS=0",
+                                 "TUTTI_THREADS=4"});
   EXPECT_EQ(config.transports, "shm,local");
   EXPECT_EQ(config.algorithm, "ring");
   EXPECT_EQ(config.accumulate, Accumulate::f32);
@@ -125,17 +124,17 @@ TEST(Config, ReadsEveryKnobFromTheEnvironment) {
   EXPECT_TRUE(config.tls);
   EXPECT_TRUE(config.checksum);
   EXPECT_EQ(config.interfaces, "^docker,lo");
-  for (const Setting& setting : list_settings(resolved, config))
+  for (const Setting& setting : list_settings(config))
     EXPECT_EQ(setting.source, setting.name == "config_file" ? "default" : "environment")
         << setting.name;
 }
 
 TEST(Config, ShowsASecretNowhere) {
-  const ResolvedConfig resolved = resolve({"TUTTI_SECRET=0123456789abcdef"});
-  for (const Setting& setting : list_settings(resolved, resolved.config))
+  const Config resolved = resolve({"TUTTI_SECRET=0123456789abcdef"});
+  for (const Setting& setting : list_settings(resolved))
     EXPECT_EQ(setting.value == "(set, not shown)", setting.name == "secret") << setting.name;
-  EXPECT_NO_THROW(check_config(resolved.config));
-  EXPECT_EQ(agree_text(resolved.config), agree_text(Config{}));
+  EXPECT_NO_THROW(check_config(resolved));
+  EXPECT_EQ(agree_text(resolved), agree_text(Config{}));
   const std::string error = usage_error({"TUTTI_SECRET=tooshort"});
   EXPECT_THAT(error, HasSubstr("TUTTI_SECRET is not shown"));
   EXPECT_THAT(error, testing::Not(HasSubstr("tooshort")));
@@ -144,10 +143,10 @@ TEST(Config, ShowsASecretNowhere) {
 TEST(Config, LetsTheEnvironmentOverruleTheFile) {
   const TemporaryFile file(
       "# what we use here\n\n  timeout_ms = 1000  # a second\r\nalgorithm=tree\n");
-  const ResolvedConfig resolved = resolve({"TUTTI_TIMEOUT_MS=2000", file.entry()});
-  EXPECT_EQ(resolved.config.timeout, milliseconds(2000));
-  EXPECT_EQ(resolved.config.algorithm, "tree");
-  EXPECT_EQ(resolved.config.config_file, file.path());
+  const Config resolved = resolve({"TUTTI_TIMEOUT_MS=2000", file.entry()});
+  EXPECT_EQ(resolved.timeout, milliseconds(2000));
+  EXPECT_EQ(resolved.algorithm, "tree");
+  EXPECT_EQ(resolved.config_file, file.path());
   EXPECT_EQ(source_of(resolved, "timeout_ms"), "environment");
   EXPECT_EQ(source_of(resolved, "algorithm"), file.path() + ":4");
 }
@@ -217,7 +216,7 @@ TEST(Config, LeavesVariablesOfTestsAlone) {
 }
 
 TEST(Config, CountsTheFirstOfTwoEntriesOfOneNameAsGetenvDoes) {
-  EXPECT_EQ(resolve({"TUTTI_SPIN_POLLS=1", "TUTTI_SPIN_POLLS=2"}).config.spin_polls, 1);
+  EXPECT_EQ(resolve({"TUTTI_SPIN_POLLS=1", "TUTTI_SPIN_POLLS=2"}).spin_polls, 1);
 }
 
 TEST(Config, NamesKnobValueAndRangeOfWhatIsOutOfRange) {
@@ -278,12 +277,36 @@ TEST(Config, ChecksWhatAProgramHasFilledIn) {
               HasSubstr("it must be step, f32 or reproducible"));
 }
 
+TEST(Config, SetsASettingByItsNameWithTheChecksOfAFile) {
+  Config config;
+  config.set("message_bytes", "64K").set("tls", "yes").set("bind", "0-1,2");
+  EXPECT_EQ(config.message_bytes, 64u << 10);
+  EXPECT_TRUE(config.tls);
+  EXPECT_EQ(config.bind, "0-1,2");
+  EXPECT_EQ(usage_error([&] { config.set("timeout_ms", "soon"); }),
+            "timeout_ms is 'soon' (from the program); it must be 1..86400000 milliseconds");
+  EXPECT_EQ(usage_error([&] { config.set("timeout", "5"); }),
+            "unknown setting 'timeout'; the nearest is timeout_ms");
+  EXPECT_EQ(config.timeout, Config().timeout);
+  for (const Setting& setting : list_settings(Config())) {
+    if (setting.default_value.empty()) continue;
+    EXPECT_NO_THROW(config.set(setting.name, setting.default_value)) << setting.name;
+  }
+}
+
 TEST(Config, SaysWhatTheProgramHasChanged) {
-  const ResolvedConfig resolved = resolve({"TUTTI_SPIN_POLLS=3"});
-  Config used = resolved.config;
-  used.spin_polls = 4;
-  for (const Setting& setting : list_settings(resolved, used))
-    EXPECT_EQ(setting.source, setting.name == "spin_polls" ? "program" : "default");
+  Config config = resolve({"TUTTI_SPIN_POLLS=3", "TUTTI_STALL_MS=7"});
+  config.spin_polls = 4;
+  config.set("group_size", "2");
+  config.checksum = true;
+  for (const Setting& setting : list_settings(config)) {
+    const bool changed =
+        setting.name == "spin_polls" || setting.name == "group_size" || setting.name == "checksum";
+    EXPECT_EQ(setting.source, changed                      ? "program"
+                              : setting.name == "stall_ms" ? "environment"
+                                                           : "default")
+        << setting.name;
+  }
 }
 
 TEST(Config, ComparesAmongRanksTheSettingsThatMustAgreeAndNoOthers) {
@@ -312,8 +335,8 @@ TEST(Knobs, AreListedInTheDocumentationWithTheirDefaultsAndRanges) {
   std::ifstream file(std::string(TUTTI_SOURCE_ROOT) + "/docs/configuration.md");
   std::stringstream text;
   text << file.rdbuf();
-  const ResolvedConfig defaults = resolve({});
-  for (const Setting& s : list_settings(defaults, defaults.config))
+  const Config defaults = resolve({});
+  for (const Setting& s : list_settings(defaults))
     EXPECT_THAT(text.str(),
                 HasSubstr(fmt::format("| `{}` | {} | {} | {} | {} |", s.name, s.default_value,
                                       s.range, s.agree ? "yes" : "", s.sentence)));

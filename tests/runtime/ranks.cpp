@@ -310,6 +310,7 @@ Ranks::Ranks(TransportKind kind, int size, std::uint64_t seed, std::size_t messa
       kind == TransportKind::stream ? stream::make_mesh(size) : std::vector<std::vector<Fd>>{};
   const auto hub = std::make_shared<local::Hub>(size);
   if (kind == TransportKind::lending) hub_ = hub;
+  config_.tls = kind == TransportKind::tls;
   lending_ = kind == TransportKind::lending || kind == TransportKind::stream;
   std::vector<std::string> addresses;
   for (int rank = 0; rank < size; ++rank) {
@@ -322,13 +323,13 @@ Ranks::Ranks(TransportKind kind, int size, std::uint64_t seed, std::size_t messa
     context.max_message_bytes = message_bytes;
     const bool in_process = kind == TransportKind::local || kind == TransportKind::lending;
     if (in_process) context.hub = hub;
-    context.tls = kind == TransportKind::tls;
+    context.config = &config_;
     if (kind == TransportKind::stream)
       transports_.push_back(stream::make(context, std::move(wires[static_cast<std::size_t>(rank)]),
                                          stream::Faults{random_.next()}));
     else
       transports_.push_back(make_transport(in_process    ? "local"
-                                           : context.tls ? "tcp"
+                                           : config_.tls ? "tcp"
                                                          : to_string(kind),
                                            context));
     addresses.push_back(transports_.back()->address());

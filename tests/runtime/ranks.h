@@ -48,6 +48,7 @@ class Ranks {
  private:
   SteadyClock clock_;
   SeededRandom random_;
+  Config config_;
   SystemRandom identities_;  // transports draw from it while they connect, each in its thread
   std::vector<std::unique_ptr<Transport>> transports_;
   std::shared_ptr<local::Hub> hub_;  // of ranks that lend segments

@@ -34,6 +34,7 @@ class TcpTransport : public testing::Test {
     context.size = size;
     context.clock = &clock_;
     context.random = &random_;
+    context.config = &config_;
     context.max_message_bytes = 4096;
     context.secret = Secret(std::move(secret));
     return context;
@@ -94,6 +95,7 @@ class TcpTransport : public testing::Test {
 
   SteadyClock clock_;
   SystemRandom random_;
+  Config config_;  // of all ranks that are made
 };
 
 }  // namespace tutti

@@ -166,12 +166,11 @@ TEST_F(TcpTransport, WhoKnowsAnotherSecretIsRefusedAndTold) {
 
 TEST_F(TcpTransport, BetweenMachinesASecretIsNeededOrANetworkThatIsTrusted) {
   for (const bool trust : {false, true}) {
+    config_.trust_network = trust;
     std::vector<std::unique_ptr<Transport>> ranks;
     std::vector<std::string> addresses;
     for (int rank = 0; rank < 2; ++rank) {
-      TransportContext bare = context(rank, 2, "");
-      bare.trust_network = trust;
-      ranks.push_back(tcp::make(bare));
+      ranks.push_back(tcp::make(context(rank, 2, "")));
       addresses.push_back(ranks.back()->address());
     }
     // As if rank 1 were on another machine that rank 0's loopback reaches.

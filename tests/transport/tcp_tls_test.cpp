@@ -13,14 +13,13 @@ using testing::HasSubstr;
 
 class TcpWithTls : public TcpTransport {
  protected:
-  TransportContext encrypted(int rank, int size, std::string secret = "the secret of this job") {
-    TransportContext with = context(rank, size, std::move(secret));
-    with.tls = true;
-    return with;
+  TcpWithTls() { config_.tls = true; }
+  TransportContext unencrypted(int rank, int size) {
+    TransportContext without = context(rank, size);
+    without.config = &plain_;
+    return without;
   }
-  void make_two() {
-    for (int rank = 0; rank < 2; ++rank) ranks_.push_back(tcp::make(encrypted(rank, 2)));
-  }
+  void make_two() { ranks_ = make(2); }
   /// Sends until the window is full.
   static int fill(SendChannel& sender, std::size_t bytes) {
     int sent = 0;
@@ -28,12 +27,13 @@ class TcpWithTls : public TcpTransport {
     return sent;
   }
 
+  const Config plain_;
   std::vector<std::unique_ptr<Transport>> ranks_;
 };
 
 TEST_F(TcpWithTls, WhoKnowsAnotherSecretIsRefusedAndTold) {
-  ranks_.push_back(tcp::make(encrypted(0, 2)));
-  ranks_.push_back(tcp::make(encrypted(1, 2, "another job's secret")));
+  ranks_.push_back(tcp::make(context(0, 2)));
+  ranks_.push_back(tcp::make(context(1, 2, "another job's secret")));
   const auto ends = connect(ranks_, std::chrono::seconds(1));
   EXPECT_THAT(ends[0], AllOf(HasSubstr("timeout"), HasSubstr("rank 1 never called")));
   EXPECT_THAT(ends[1], AllOf(HasSubstr("mismatch"), HasSubstr("another secret")));
@@ -43,7 +43,7 @@ TEST_F(TcpWithTls, WhereOneEncryptsAndTheOtherDoesNotBothSayWhichAndWhatToDo) {
   for (const bool first : {true, false}) {
     ranks_.clear();
     for (int rank = 0; rank < 2; ++rank)
-      ranks_.push_back(tcp::make((rank == 0) == first ? encrypted(rank, 2) : context(rank, 2)));
+      ranks_.push_back(tcp::make((rank == 0) == first ? context(rank, 2) : unencrypted(rank, 2)));
     const auto ends = connect(ranks_);
     for (int rank = 0; rank < 2; ++rank)
       EXPECT_THAT(ends[rank], AllOf(HasSubstr("mismatch"), HasSubstr("TUTTI_TLS=yes on all ranks"),
@@ -52,11 +52,10 @@ TEST_F(TcpWithTls, WhereOneEncryptsAndTheOtherDoesNotBothSayWhichAndWhatToDo) {
 }
 
 TEST_F(TcpWithTls, WithoutASecretSaysWhatToDo) {
+  config_.trust_network = true;
   std::vector<std::string> addresses;
   for (int rank = 0; rank < 2; ++rank) {
-    TransportContext bare = encrypted(rank, 2, "");
-    bare.trust_network = true;
-    ranks_.push_back(tcp::make(bare));
+    ranks_.push_back(tcp::make(context(rank, 2, "")));
     auto there = tcp::Address::parse(ranks_.back()->address());
     there->host = "machine " + std::to_string(rank);
     there->secret = {};
@@ -90,11 +89,11 @@ TEST_F(TcpWithTls, BytesThatAreChangedOnTheWayAreCorruptForBothEnds) {
 TEST_F(TcpTransport, WithChecksumsABitThatIsChangedIsCorruptForWhoGetsIt) {
   // In the head of a message, in one that lies in memory of the channel's, and in one that goes
   // straight to where it belongs.
+  config_.checksum = true;
   for (const std::size_t at : {3u, 20u, 1'000u, 30'000u}) {
     std::vector<std::unique_ptr<Transport>> ranks;
     for (int rank = 0; rank < 2; ++rank) {
       TransportContext checked = context(rank, 2);
-      checked.checksum = true;
       checked.max_message_bytes = 40'000;
       ranks.push_back(tcp::make(checked));
     }

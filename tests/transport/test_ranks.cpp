@@ -23,12 +23,17 @@ Transports all_local(std::span<const TransportContext> contexts, std::uint64_t) 
   return all;
 }
 
-// Of transports that need nothing but a context, with a switch of it on.
-template <auto kMake, bool TransportContext::*kSwitch = nullptr>
+// Of transports that need nothing but a context, with a switch of the configuration on.
+template <auto kMake, bool Config::*kSwitch = nullptr>
 Transports all(std::span<const TransportContext> contexts, std::uint64_t) {
+  static const Config config = [] {
+    Config switched;
+    if constexpr (kSwitch != nullptr) switched.*kSwitch = true;
+    return switched;
+  }();
   Transports all;
   for (TransportContext context : contexts) {
-    if constexpr (kSwitch != nullptr) context.*kSwitch = true;
+    context.config = &config;
     all.push_back(kMake(context));
   }
   return all;
@@ -69,8 +74,8 @@ std::vector<TransportKind> transport_kinds() {
   return {{"local", true, all_local},
           {"shm", true, all<shm::make>},
           {"tcp", false, all<tcp::make>},
-          {"tls", false, all<tcp::make, &TransportContext::tls>},
-          {"checked_tcp", false, all<tcp::make, &TransportContext::checksum>},
+          {"tls", false, all<tcp::make, &Config::tls>},
+          {"checked_tcp", false, all<tcp::make, &Config::checksum>},
           {"stream", false, all_stream}};
 }
 

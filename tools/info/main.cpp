@@ -36,10 +36,7 @@ constexpr const char* kFooter = R"(Examples:
 Values come from the defaults, then the file that TUTTI_CONFIG_FILE names, then TUTTI_ variables. The exit
 status is 1 where one of them is wrong, with the reason on standard error, and 2 for wrong arguments.)";
 
-std::vector<Setting> read_settings() {
-  const tutti::ResolvedConfig read = tutti::resolve_config(tutti::process_environment());
-  return tutti::list_settings(read, read.config);
-}
+std::vector<Setting> read_settings() { return tutti::list_settings(tutti::Config::from_env()); }
 
 /// Formats rows of equally many cells as columns. The last column is not padded.
 std::string align(const std::vector<std::vector<std::string>>& rows) {

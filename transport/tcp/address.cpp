@@ -92,12 +92,9 @@ bool allows(std::string_view pattern, std::string_view interface) {
   if (pattern == "auto") return true;
   const bool excludes = pattern.starts_with('^');
   if (excludes) pattern.remove_prefix(1);
-  for (;;) {
-    const std::string_view prefix = pattern.substr(0, pattern.find(','));
+  for (const std::string_view prefix : split(pattern, ','))
     if (!prefix.empty() && interface.starts_with(prefix)) return !excludes;
-    if (prefix.size() == pattern.size()) return excludes;
-    pattern.remove_prefix(prefix.size() + 1);
-  }
+  return excludes;
 }
 
 std::vector<std::string> own_hosts(std::string_view pattern) {

@@ -58,7 +58,7 @@ Join::Join(const TransportContext& context, const Secret& secret,
       secret_(secret),
       addresses_(addresses),
       listener_(listener),
-      tls_(context.tls ? std::make_shared<const TlsContext>() : nullptr) {
+      tls_(context.config->tls ? std::make_shared<const TlsContext>() : nullptr) {
   joined_.data.resize(addresses.size());
   if (addresses.size() <= kMostWithLifelines) joined_.lifelines.resize(addresses.size());
   for (const Use use : {Use::data, Use::lifeline}) {
@@ -160,11 +160,11 @@ bool Join::connected(Caller& caller, TimePoint now) {
   caller.connected = true;
   caller.give_up = now + kGreetingLimit;
   rendezvous::tune_data(fd, rendezvous::round_trip_time(fd));
-  caller.proof.emplace(
-      secret_,
-      Claim{Claim::Purpose::data, static_cast<std::uint32_t>(context_.rank),
-            static_cast<std::uint32_t>(caller.rank), address(caller.rank).identity, context_.tls},
-      *context_.random);
+  caller.proof.emplace(secret_,
+                       Claim{Claim::Purpose::data, static_cast<std::uint32_t>(context_.rank),
+                             static_cast<std::uint32_t>(caller.rank), address(caller.rank).identity,
+                             context_.config->tls},
+                       *context_.random);
   caller.awaited = sizeof(AuthChallenge);
   std::string output;
   std::string_view nothing;
@@ -248,7 +248,7 @@ void Join::check_refusals(const Caller& caller) const {
 
 void Join::accept_some(TimePoint now) {
   const Claim claim{Claim::Purpose::data, 0, static_cast<std::uint32_t>(context_.rank),
-                    address(context_.rank).identity, context_.tls};
+                    address(context_.rank).identity, context_.config->tls};
   for (std::size_t i = 0; i < kStrangers; ++i) {
     Fd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket) {

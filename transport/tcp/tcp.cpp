@@ -32,14 +32,15 @@ class TcpTransport final : public Transport {
  public:
   /// The first, which makes the endpoint.
   explicit TcpTransport(const TransportContext& context)
-      : TcpTransport(context,
-                     std::make_shared<Endpoint>(context.size, *context.clock, context.checksum),
-                     whole(context)) {
+      : TcpTransport(
+            context,
+            std::make_shared<Endpoint>(context.size, *context.clock, context.config->checksum),
+            whole(context)) {
     listener_ = rendezvous::listen_tcp({"", 0});
     address_.identity = context.random->next();
     address_.host = host_identity();
     if (!context.secret && context.rank == 0) address_.secret = make_secret(*context.random);
-    for (std::string& host : own_hosts(context.interfaces))
+    for (std::string& host : own_hosts(context.config->interfaces))
       address_.places.push_back({std::move(host), rendezvous::port_of(listener_)});
   }
 
@@ -178,7 +179,7 @@ Secret TcpTransport::secret_for(const std::vector<std::optional<Address>>& peers
   for (std::size_t rank = 0; rank < peers.size(); ++rank) {
     if (!peers[rank] || peers[rank]->host == address_.host) continue;
     one_machine = false;
-    if (!context_.trust_network)
+    if (!context_.config->trust_network)
       throw Error(
           ErrorKind::usage,
           fmt::format(
@@ -188,7 +189,7 @@ Secret TcpTransport::secret_for(const std::vector<std::optional<Address>>& peers
               context_.rank, rank, kHowToMakeSecret));
   }
   Secret secret = one_machine && peers[0] ? peers[0]->secret : Secret();
-  if (context_.tls && !secret) refuse_tls_without_secret(context_.rank);
+  if (context_.config->tls && !secret) refuse_tls_without_secret(context_.rank);
   return secret;
 }
 
@@ -301,10 +302,10 @@ void TcpTransport::close() noexcept {
 }  // namespace
 
 std::string why_not(const TransportContext& context) {
-  if (!own_hosts(context.interfaces).empty()) return {};
-  return context.interfaces == "auto"
-             ? "this machine has no network interface that is up"
-             : fmt::format("no interface that is up fits TUTTI_INTERFACES={}", context.interfaces);
+  if (!own_hosts(context.config->interfaces).empty()) return {};
+  const std::string& wanted = context.config->interfaces;
+  return wanted == "auto" ? "this machine has no network interface that is up"
+                          : fmt::format("no interface that is up fits TUTTI_INTERFACES={}", wanted);
 }
 
 std::unique_ptr<Transport> make(const TransportContext& context) {

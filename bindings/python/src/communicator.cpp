@@ -26,40 +26,39 @@ std::shared_ptr<Held> shared(Held held) {
           }};
 }
 
-struct Settings {
-  std::optional<double> timeout;
-  std::optional<double> startup_timeout;
-  std::optional<std::string> transports;
-  std::optional<std::string> algorithm;
-};
-
-Config config_of(const Settings& settings) {
+// What the environment says, the two deadlines in seconds, and any setting by its name; None leaves
+// one as it is.
+Config config_of(std::optional<double> timeout, std::optional<double> startup_timeout,
+                 const nb::kwargs& settings) {
   Config config = Config::from_env();
-  if (settings.timeout) config.timeout = milliseconds(*settings.timeout);
-  if (settings.startup_timeout) config.startup_timeout = milliseconds(*settings.startup_timeout);
-  if (settings.transports) config.transports = *settings.transports;
-  if (settings.algorithm) config.algorithm = *settings.algorithm;
+  if (timeout) config.timeout = milliseconds(*timeout);
+  if (startup_timeout) config.startup_timeout = milliseconds(*startup_timeout);
+  for (const auto [name, value] : settings)
+    if (PyBool_Check(value.ptr()))
+      config.set(nb::cast<std::string>(name), value.is(Py_True) ? "yes" : "no");
+    else if (!value.is_none())
+      config.set(nb::cast<std::string>(name), nb::str(value).c_str());
   return config;
 }
 
 Communicator create(nb::object store, int rank, int size, std::optional<double> timeout,
-                    std::optional<double> startup_timeout, std::optional<std::string> transports,
-                    std::optional<std::string> algorithm) {
-  const Config config = config_of({timeout, startup_timeout, transports, algorithm});
+                    std::optional<double> startup_timeout, const nb::kwargs& settings) {
+  const Config config = config_of(timeout, startup_timeout, settings);
   const auto shared_store = shared(Store(std::move(store)));
   return unlocked(
       [&] { return Communicator(tutti::Communicator::create(shared_store, rank, size, config)); });
 }
 
 Communicator from_env(std::optional<double> timeout, std::optional<double> startup_timeout,
-                      std::optional<std::string> transports, std::optional<std::string> algorithm) {
-  const Config config = config_of({timeout, startup_timeout, transports, algorithm});
+                      const nb::kwargs& settings) {
+  const Config config = config_of(timeout, startup_timeout, settings);
   const nb::gil_scoped_release unlocked;
   return Communicator(tutti::Communicator::from_env(config));
 }
 
-std::vector<Communicator> in_process(int size, std::optional<double> timeout) {
-  const Config config = config_of({timeout, {}, {}, {}});
+std::vector<Communicator> in_process(int size, std::optional<double> timeout,
+                                     const nb::kwargs& settings) {
+  const Config config = config_of(timeout, {}, settings);
   auto ranks = unlocked([&] { return tutti::Communicator::in_process(size, config); });
   return {std::make_move_iterator(ranks.begin()), std::make_move_iterator(ranks.end())};
 }
@@ -223,14 +222,12 @@ void bind_communicator(nb::module_& module) {
 
   nb::class_<Communicator> type(module, "Communicator");
   type.def_static("from_env", &from_env, nb::kw_only(), nb::arg("timeout") = nb::none(),
-                  nb::arg("startup_timeout") = nb::none(), nb::arg("transports") = nb::none(),
-                  nb::arg("algorithm") = nb::none())
+                  nb::arg("startup_timeout") = nb::none(), nb::arg("settings"))
       .def_static("create", &create, nb::arg("store"), nb::arg("rank"), nb::arg("size"),
                   nb::kw_only(), nb::arg("timeout") = nb::none(),
-                  nb::arg("startup_timeout") = nb::none(), nb::arg("transports") = nb::none(),
-                  nb::arg("algorithm") = nb::none())
+                  nb::arg("startup_timeout") = nb::none(), nb::arg("settings"))
       .def_static("in_process", &in_process, nb::arg("size"), nb::kw_only(),
-                  nb::arg("timeout") = nb::none())
+                  nb::arg("timeout") = nb::none(), nb::arg("settings"))
       .def_prop_ro("rank", [](const Communicator& self) { return self.get().rank(); })
       .def_prop_ro("size", [](const Communicator& self) { return self.get().size(); })
       .def("split", &split, nb::arg("color"), nb::arg("key") = 0)

@@ -459,8 +459,12 @@ const char* survivor_of_a_killed_rank(void) {
 const char* rank_of_the_environment(void) {
   tuttiComm_t comm = NULL;
   tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
-  config.startup_timeout_ms = 20000;
-  config.timeout_ms = 20000;
+  const char* const settings[] = {"startup_timeout_ms=20000", "timeout_ms=20000", NULL};
+  const char* const unknown[] = {"timeout=20000", NULL};
+  config.settings = unknown;
+  CHECK(tuttiCommInitFromEnv(&comm, &config) == tuttiErrorUsage);
+  CHECK(strstr(tuttiGetLastError(NULL), "the nearest is timeout_ms") != NULL);
+  config.settings = settings;
   OK(tuttiCommInitFromEnv(&comm, &config));
   const char* wrong = reductions_and_broadcast(comm);
   if (wrong == NULL) wrong = persistent_calls(comm);

@@ -343,6 +343,12 @@ class Package(unittest.TestCase):
             create(type("", (), {"set": 1, "get": 1, "add": 1})())
         with self.assertRaises(tutti.TimeoutError):
             create(Shelf(), startup_timeout=0.2)
+        with self.assertRaises(tutti.TimeoutError):
+            create(Shelf(), startup_timeout_ms=200, tls=False, algorithm=None)
+        with self.assertRaisesRegex(tutti.UsageError, "spin_polls is 'often' .from the program.; it must be -1"):
+            create(Shelf(), spin_polls="often")
+        with self.assertRaisesRegex(tutti.UsageError, "unknown setting 'spinpolls'; the nearest is spin_polls"):
+            create(Shelf(), spinpolls=3)
         for raised, kind, words in ((OSError("burnt"), tutti.PeerLostError, "burnt"),
                                     (KeyboardInterrupt(), KeyboardInterrupt, "")):
             shelf = Shelf()
