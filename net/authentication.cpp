@@ -13,7 +13,7 @@
 
 #include "common/bytes.h"
 
-namespace tutti {
+namespace tutti::net {
 namespace {
 
 // So that no proof of one role or message is one of another.
@@ -121,6 +121,14 @@ AuthInitiator::State AuthInitiator::advance(std::string_view& input, std::string
   return state_;
 }
 
+std::size_t AuthInitiator::awaited_bytes() const noexcept {
+  switch (state_) {
+    case State::challenge: return sizeof(AuthChallenge);
+    case State::result: return sizeof(AuthResult);
+    default: return 0;
+  }
+}
+
 AuthInitiator::State AuthInitiator::fail(AuthFailure failure) noexcept {
   failure_ = failure;
   return State::failed;
@@ -169,6 +177,14 @@ AuthAcceptor::State AuthAcceptor::advance(std::string_view& input, std::string& 
   return state_;
 }
 
+std::size_t AuthAcceptor::awaited_bytes() const noexcept {
+  switch (state_) {
+    case State::hello: return sizeof(AuthHello);
+    case State::proof: return sizeof(AuthProof);
+    default: return 0;
+  }
+}
+
 AuthAcceptor::State AuthAcceptor::challenge(const AuthHello& hello, std::string& output) {
   if (hello.magic != kAuthMagic) return State::failed;  // no answer helps
   if (expected_.tls && !secret_) return State::failed;
@@ -203,4 +219,4 @@ TlsKey AuthAcceptor::tls_key() const {
   return prove(secret_, kTlsLabel, hello_, challenge_);
 }
 
-}  // namespace tutti
+}  // namespace tutti::net

@@ -24,7 +24,7 @@
 #include "common/secret.h"
 #include "net/tls.h"
 
-namespace tutti {
+namespace tutti::net {
 
 /// What both ends must mean by a connection.
 struct Claim {
@@ -116,7 +116,10 @@ class AuthInitiator {
 
   /// Call it first with no input. done: the other end knows the secret, and has let us in.
   State advance(std::string_view& input, std::string& output);
+  State state() const noexcept { return state_; }
   AuthFailure failure() const noexcept { return failure_; }
+  /// What the next message has: so many bytes belong to the handshake.
+  std::size_t awaited_bytes() const noexcept;
   /// Once done, where the claim says so.
   TlsKey tls_key() const;
 
@@ -146,6 +149,9 @@ class AuthAcceptor {
   /// Once failed: what keeps an initiator out that has proved itself; else none.
   AuthFailure failure() const noexcept { return failure_; }
 
+  /// What the next message has: so many bytes belong to the handshake.
+  std::size_t awaited_bytes() const noexcept;
+
   /// Who the initiator says that it is; true once it has proved itself.
   std::uint32_t initiator() const noexcept { return hello_.initiator; }
   /// Once done, where the claim says so.
@@ -163,4 +169,4 @@ class AuthAcceptor {
   AuthFailure failure_ = AuthFailure::none;
 };
 
-}  // namespace tutti
+}  // namespace tutti::net

@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <limits>
 
-namespace tutti::rendezvous {
+namespace tutti::net {
 namespace {
 
 constexpr std::size_t kReadBytes = 64 << 10;
@@ -23,16 +23,20 @@ void drop_front(std::string& queue, std::size_t& dropped) {
 
 }  // namespace
 
-bool Connection::receive() {
+bool Connection::receive(std::size_t most) {
   drop_front(inbox_, consumed_);
   std::array<char, kReadBytes> buffer;
-  const iovec room{buffer.data(), buffer.size()};
-  ssize_t got = 0;
+  std::size_t got = 0, room = 0;
   do {
-    got = stream_.read({&room, 1});
-    if (got < 0) return not_now(errno);
-    inbox_.append(buffer.data(), static_cast<std::size_t>(got));
-  } while (got == static_cast<ssize_t>(buffer.size()) && stream_.tls() != nullptr);
+    if (inbox_.size() >= most) return true;
+    room = std::min(buffer.size(), most - inbox_.size());
+    const iovec to{buffer.data(), room};
+    const ssize_t result = stream_.read({&to, 1});
+    if (result < 0) return not_now(errno);
+    got = static_cast<std::size_t>(result);
+    assert(got <= room);
+    inbox_.append(buffer.data(), got);
+  } while (got == room && stream_.tls() != nullptr);
   return got != 0;
 }
 
@@ -53,4 +57,4 @@ int poll_milliseconds(TimePoint deadline) {
   return static_cast<int>(std::clamp<std::int64_t>(count, 0, std::numeric_limits<int>::max()));
 }
 
-}  // namespace tutti::rendezvous
+}  // namespace tutti::net

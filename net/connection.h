@@ -1,7 +1,9 @@
 // The two queues of bytes at one end of a non-blocking stream socket.
 #pragma once
 
+#include <cassert>
 #include <cstddef>
+#include <limits>
 #include <string>
 #include <string_view>
 
@@ -9,9 +11,9 @@
 #include "common/fd.h"
 #include "net/stream.h"
 
-namespace tutti::rendezvous {
+namespace tutti::net {
 
-/// One thread at a time. Both sides of a store use it.
+/// One thread at a time.
 class Connection {
  public:
   Connection() = default;
@@ -20,12 +22,15 @@ class Connection {
   int fd() const noexcept { return stream_.fd(); }
   Stream& stream() noexcept { return stream_; }
 
-  /// Takes what has come, at most about 64 KiB a call, all where it is encrypted. False: the other
-  /// end is gone.
-  [[nodiscard]] bool receive();
+  /// Takes what has come, at most about 64 KiB a call, all where it is encrypted; no more than
+  /// makes received() `most` bytes long. False: the other end is gone.
+  [[nodiscard]] bool receive(std::size_t most = std::numeric_limits<std::size_t>::max());
   std::string_view received() const noexcept { return std::string_view(inbox_).substr(consumed_); }
   /// Drops the first `bytes` of received().
-  void consume(std::size_t bytes) noexcept { consumed_ += bytes; }
+  void consume(std::size_t bytes) noexcept {
+    assert(bytes <= received().size());
+    consumed_ += bytes;
+  }
 
   void queue(std::string_view bytes) { outbox_.append(bytes); }
   std::size_t queued_bytes() const noexcept {
@@ -43,4 +48,4 @@ class Connection {
 /// For poll(2) and epoll_wait(2): milliseconds until `deadline`, rounded up; 0 when it has passed.
 int poll_milliseconds(TimePoint deadline);
 
-}  // namespace tutti::rendezvous
+}  // namespace tutti::net

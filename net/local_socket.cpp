@@ -8,13 +8,12 @@
 
 #include <cassert>
 #include <cerrno>
-#include <csignal>
 #include <cstddef>
 #include <cstring>
 
 #include <tutti/error.hpp>
 
-namespace tutti::rendezvous {
+namespace tutti::net {
 namespace {
 
 // SO_PEERPIDFD of Linux 6.5, which older headers do not name. Unlike a number, which another
@@ -37,62 +36,42 @@ Address abstract_address(const std::string& name) {
   return address;
 }
 
-Fd new_socket() {
-  Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+Fd new_socket(LocalKind kind) {
+  const int type = kind == LocalKind::stream ? SOCK_STREAM : SOCK_SEQPACKET;
+  Fd socket(::socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket)
     throw Error(ErrorKind::unavailable,
-                fmt::format("the store gets no socket: {}; raise the limit of open files (ulimit "
-                            "-n) if that is it",
+                fmt::format("no Unix socket: {}; raise the limit of open files (ulimit -n) if "
+                            "that is it",
                             std::strerror(errno)));
   return socket;
 }
 
-bool has_ended(pid_t pid) { return pid != 0 && kill(pid, 0) != 0 && errno == ESRCH; }
-
-[[noreturn]] void refuse_taken_name(const std::string& name) {
-  const Connecting probe = connect_to(name);
-  const PeerProcess owner = probe.socket ? peer_of(probe.socket.get()) : PeerProcess{};
-  if (owner.pid == getpid())
-    throw Error(ErrorKind::usage,
-                "this process hosts a store at this MASTER_PORT already: keep the communicator "
-                "that it belongs to, or destroy it on all ranks before another is made");
-  throw Error(
-      ErrorKind::unavailable,
-      fmt::format("MASTER_PORT is in use: {} hosts the store @{}{}; give each job a port of "
-                  "its own, or end that process",
-                  owner.describe(), name,
-                  has_ended(owner.pid) ? " (it has ended, but not a child that it forked)" : ""));
-}
-
 }  // namespace
 
-Fd listen_at(const std::string& name) {
-  Fd socket = new_socket();
+Fd listen_local(const std::string& name, LocalKind kind) {
+  Fd socket = new_socket(kind);
   const Address address = abstract_address(name);
   if (bind(socket.get(), address.get(), address.bytes) != 0) {
-    if (errno == EADDRINUSE) refuse_taken_name(name);
+    if (errno == EADDRINUSE) return {};
     throw Error(ErrorKind::unavailable,
-                fmt::format("the store cannot bind @{}: {}", name, std::strerror(errno)));
+                fmt::format("cannot bind the Unix socket @{}: {}", name, std::strerror(errno)));
   }
   if (listen(socket.get(), SOMAXCONN) != 0)
-    throw Error(ErrorKind::unavailable,
-                fmt::format("the store cannot listen at @{}: {}", name, std::strerror(errno)));
+    throw Error(ErrorKind::unavailable, fmt::format("cannot listen at the Unix socket @{}: {}",
+                                                    name, std::strerror(errno)));
   return socket;
 }
 
-Connecting connect_to(const std::string& name) {
-  Fd socket = new_socket();
+LocalConnecting connect_local(const std::string& name, LocalKind kind) {
+  Fd socket = new_socket(kind);
   const Address address = abstract_address(name);
-  if (connect(socket.get(), address.get(), address.bytes) == 0) return {std::move(socket), {}};
-  switch (errno) {
-    case ECONNREFUSED: return {{}, "nobody listens there"};
-    case EAGAIN: return {{}, "too many are waiting there"};
-    case EINTR: return {{}, "a signal came"};
-    default:
-      throw Error(ErrorKind::unavailable,
-                  fmt::format("cannot connect to the store @{}: {}", name, std::strerror(errno)));
-  }
+  if (connect(socket.get(), address.get(), address.bytes) == 0) return {std::move(socket), 0};
+  return {{}, errno};
 }
+
+bool LocalConnecting::nobody_listens() const noexcept { return error == ECONNREFUSED; }
+bool LocalConnecting::may_try_again() const noexcept { return error == EAGAIN || error == EINTR; }
 
 std::string PeerProcess::describe() const {
   return pid == 0 ? "a process of another container or machine" : fmt::format("process {}", pid);
@@ -103,8 +82,7 @@ PeerProcess peer_of(int socket) {
   socklen_t bytes = sizeof found;
   if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &found, &bytes) != 0)
     throw Error(ErrorKind::unavailable,
-                fmt::format("the kernel does not say who is at the other end of the store's "
-                            "socket: {}",
+                fmt::format("the kernel does not say who is at the other end of a Unix socket: {}",
                             std::strerror(errno)));
   return {found.pid, found.uid};
 }
@@ -117,4 +95,4 @@ Fd watch_peer(int socket) {
   return Fd(pid == 0 ? -1 : static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
 }
 
-}  // namespace tutti::rendezvous
+}  // namespace tutti::net

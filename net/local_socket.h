@@ -1,26 +1,32 @@
-// Unix-domain stream sockets in the abstract namespace, and who is at their other end.
+// Unix-domain sockets in the abstract namespace (no file, gone with the process), and who is at
+// their other end.
 #pragma once
 
 #include <sys/types.h>
 
 #include <string>
-#include <string_view>
 
 #include "common/fd.h"
 
-namespace tutti::rendezvous {
+namespace tutti::net {
 
-/// A listening, non-blocking socket. Throws `unavailable`, naming the process that has the name if
-/// it can be told; `usage` where that is this process.
-Fd listen_at(const std::string& name);
+/// What goes over a socket: bytes, or packets that stay whole (SOCK_SEQPACKET).
+enum class LocalKind { stream, packets };
 
-struct Connecting {
-  Fd socket;  ///< Non-blocking; none while nobody listens or there is no room: try again.
-  std::string_view why_not;
+/// A listening, non-blocking socket; none where another has the name. Throws `unavailable`.
+Fd listen_local(const std::string& name, LocalKind kind = LocalKind::stream);
+
+struct LocalConnecting {
+  Fd socket;  ///< Non-blocking; none: see `error`.
+  int error;  ///< What connect(2) says; 0: connected.
+
+  bool nobody_listens() const noexcept;
+  bool may_try_again() const noexcept;  ///< There is no room in the listener's queue, or a signal
+                                        ///< came.
 };
 
-/// Throws `unavailable` for what will not get better.
-Connecting connect_to(const std::string& name);
+/// Throws `unavailable` where this process can make no socket.
+LocalConnecting connect_local(const std::string& name, LocalKind kind = LocalKind::stream);
 
 struct PeerProcess {
   pid_t pid = 0;  ///< 0: in a process namespace that this one does not see.
@@ -35,4 +41,4 @@ PeerProcess peer_of(int socket);
 /// A descriptor that is readable once that process has ended; none where the kernel has none.
 Fd watch_peer(int socket);
 
-}  // namespace tutti::rendezvous
+}  // namespace tutti::net

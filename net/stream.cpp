@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-namespace tutti {
+namespace tutti::net {
 
 ssize_t Stream::read(std::span<const iovec> to) {
   if (tls_ != nullptr) return tls_->read(to);
@@ -25,4 +25,4 @@ std::string Stream::describe(int number) const {
   return tls_ != nullptr && !tls_->why().empty() ? tls_->why() : std::strerror(number);
 }
 
-}  // namespace tutti
+}  // namespace tutti::net

@@ -13,7 +13,7 @@
 #include "common/fd.h"
 #include "net/tls.h"
 
-namespace tutti {
+namespace tutti::net {
 
 /// One thread at a time; nothing waits.
 class Stream {
@@ -48,4 +48,4 @@ class Stream {
   std::unique_ptr<Tls> tls_;
 };
 
-}  // namespace tutti
+}  // namespace tutti::net

@@ -21,7 +21,7 @@
 #include "net/connection.h"
 #include "net/this_machine.h"
 
-namespace tutti::rendezvous {
+namespace tutti::net {
 namespace {
 
 constexpr int kKeepIdleS = 10, kKeepIntervalS = 5, kKeepCount = 4;
@@ -265,4 +265,4 @@ void tune_data(int socket, std::chrono::microseconds round_trip_time) {
   set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, kKeepCount);
 }
 
-}  // namespace tutti::rendezvous
+}  // namespace tutti::net

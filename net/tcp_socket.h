@@ -11,7 +11,7 @@
 #include "common/clock.h"
 #include "common/fd.h"
 
-namespace tutti::rendezvous {
+namespace tutti::net {
 
 /// A place as connect(2) takes it.
 struct TcpPlace {
@@ -71,4 +71,4 @@ void tune(int socket);
 /// pace what it sends, whatever the system does (BBR).
 void tune_data(int socket, std::chrono::microseconds round_trip_time);
 
-}  // namespace tutti::rendezvous
+}  // namespace tutti::net

@@ -10,7 +10,7 @@
 #include <cstring>
 #include <memory>
 
-namespace tutti {
+namespace tutti::net {
 namespace {
 
 struct AnyAddress {
@@ -79,4 +79,4 @@ bool is_this_machine(const std::string& address) {
   return parsed.family == AF_UNSPEC ? is_own_name(address) : is_local_interface(parsed);
 }
 
-}  // namespace tutti
+}  // namespace tutti::net

@@ -3,7 +3,7 @@
 
 #include <string>
 
-namespace tutti {
+namespace tutti::net {
 
 /// Whether `address` is reached from this machine alone.
 bool is_loopback(const std::string& address);
@@ -12,4 +12,4 @@ bool is_loopback(const std::string& address);
 /// could take minutes.
 bool is_this_machine(const std::string& address);
 
-}  // namespace tutti
+}  // namespace tutti::net

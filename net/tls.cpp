@@ -14,7 +14,7 @@
 
 #include <tutti/error.hpp>
 
-namespace tutti {
+namespace tutti::net {
 
 namespace {
 
@@ -314,4 +314,4 @@ void Tls::say_goodbye() {
   static_cast<void>(flush());
 }
 
-}  // namespace tutti
+}  // namespace tutti::net

@@ -18,7 +18,7 @@ struct ssl_st;
 struct ssl_ctx_st;
 struct bio_method_st;
 
-namespace tutti {
+namespace tutti::net {
 
 /// Of errno: nothing has happened, ask again.
 inline bool not_now(int number) noexcept {
@@ -111,4 +111,4 @@ class Tls {
   std::string why_;
 };
 
-}  // namespace tutti
+}  // namespace tutti::net

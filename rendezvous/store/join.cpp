@@ -59,14 +59,14 @@ std::optional<Joined> Applicant::try_once() {
 }
 
 std::optional<Answer> Applicant::await_answer(Joined& joined) {
-  Connection& connection = joined.connection;
+  net::Connection& connection = joined.connection;
   for (;;) {
     if (auto answer = fixed_part<Answer>(connection.received())) {
       connection.consume(sizeof *answer);
       return answer;
     }
     pollfd waited{connection.fd(), POLLIN, 0};
-    if (poll(&waited, 1, poll_milliseconds(deadline)) == 0) {
+    if (poll(&waited, 1, net::poll_milliseconds(deadline)) == 0) {
       obstacle = joined.server + " does not answer";
       return std::nullopt;
     }
@@ -105,7 +105,7 @@ void Applicant::refused(const Answer& answer, const std::string& server) const {
       why = fmt::format(
           "has {} as rank {} already, and process {} wants to be it too; give every "
           "process a RANK of its own",
-          PeerProcess{answer.pid, 0}.describe(), rank, getpid());
+          net::PeerProcess{answer.pid, 0}.describe(), rank, getpid());
       break;
     default: why = "gave an answer that this build does not know; run one build on all ranks";
   }

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <cstring>
+
 #include <tutti/error.hpp>
 
 #include "net/local_socket.h"
@@ -22,7 +24,7 @@ class LocalRoute final : public Route {
   std::chrono::milliseconds longest_pause() const override { return std::chrono::milliseconds(50); }
 
  private:
-  void check_server(const PeerProcess& server) const;
+  void check_server(const net::PeerProcess& server) const;
 
   const JobAddress job_;
   const int rank_;
@@ -30,18 +32,22 @@ class LocalRoute final : public Route {
 };
 
 std::optional<Joined> LocalRoute::reach(Store::Deadline, std::string& obstacle) {
-  Connecting connecting = connect_to(job_.socket_name());
+  net::LocalConnecting connecting = net::connect_local(job_.socket_name());
   if (!connecting.socket) {
-    obstacle = connecting.why_not;
+    if (!connecting.nobody_listens() && !connecting.may_try_again())
+      throw Error(ErrorKind::unavailable,
+                  fmt::format("cannot connect to the store @{}: {}", job_.socket_name(),
+                              std::strerror(connecting.error)));
+    obstacle = connecting.nobody_listens() ? "nobody listens there" : "too many are waiting there";
     return std::nullopt;
   }
-  const PeerProcess server = peer_of(connecting.socket.get());
+  const net::PeerProcess server = net::peer_of(connecting.socket.get());
   check_server(server);
-  Fd end = watch_peer(connecting.socket.get());
-  return Joined{Connection(std::move(connecting.socket)), server.describe(), std::move(end)};
+  Fd end = net::watch_peer(connecting.socket.get());
+  return Joined{net::Connection(std::move(connecting.socket)), server.describe(), std::move(end)};
 }
 
-void LocalRoute::check_server(const PeerProcess& server) const {
+void LocalRoute::check_server(const net::PeerProcess& server) const {
   if (server.uid == server_uid_) return;
   throw Error(
       ErrorKind::unavailable,

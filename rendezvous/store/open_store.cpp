@@ -8,7 +8,6 @@
 
 #include "common/random.h"
 #include "common/secret.h"
-#include "net/local_socket.h"
 #include "net/tcp_socket.h"
 #include "net/this_machine.h"
 #include "rendezvous/store/file_store.h"
@@ -41,23 +40,18 @@ struct Way {
                   kHowToMakeSecret));
 }
 
-Listener unix_listener(const JobAddress& job) {
-  return {rendezvous::listen_at(job.socket_name()), std::nullopt};
-}
-
 // By the address that the launcher or the user has given to all ranks.
 Way way_by_address(const LaunchEnvironment& launch, const Secret& secret, bool may_cross, bool tls,
                    Random& random) {
   Way way{{launch.master_port, launch.size, launch.job}, {}, nullptr, {}};
   const SocketAddress place{launch.master_address, launch.master_port};
-  const bool here = is_this_machine(place.host);
-  const bool all_here =
-      !launch.tcp_alone && (is_loopback(place.host) || (here && launch.local_size == launch.size));
+  const bool here = net::is_this_machine(place.host);
+  const bool all_here = !launch.tcp_alone && (net::is_loopback(place.host) ||
+                                              (here && launch.local_size == launch.size));
   if ((launch.tcp_alone || !here) && !may_cross) refuse_without_secret(launch);
   if (launch.rank == 0) {
     if (!launch.tcp_alone) way.listeners.push_back(unix_listener(way.job));
-    if (!all_here && may_cross)
-      way.listeners.push_back({rendezvous::listen_tcp(place), secret, tls});
+    if (!all_here && may_cross) way.listeners.push_back({net::listen_tcp(place), secret, tls});
   }
   if (!launch.tcp_alone && (here || launch.rank == 0))
     way.route = rendezvous::local_route(way.job, launch.rank);
@@ -69,8 +63,8 @@ Way way_by_address(const LaunchEnvironment& launch, const Secret& secret, bool m
 // Where others may reach rank 0, a line each.
 std::string places_of(const Listener& listener) {
   std::string places;
-  const int port = rendezvous::port_of(listener.socket);
-  for (const std::string& host : rendezvous::own_addresses())
+  const int port = net::port_of(listener.socket);
+  for (const std::string& host : net::own_addresses())
     places.append(to_text({host, port})).append("\n");
   if (places.empty())
     throw Error(ErrorKind::unavailable,
@@ -90,7 +84,7 @@ Way way_by_agent(const LaunchEnvironment& launch, const Secret& secret, bool may
     return way;
   }
   way.listeners.push_back(unix_listener(way.job));
-  way.listeners.push_back({rendezvous::listen_tcp({"", 0}), secret, tls});
+  way.listeners.push_back({net::listen_tcp({"", 0}), secret, tls});
   way.route = rendezvous::local_route(way.job, 0);
   torch_agent::leave_word(agent, launch.agent_key, places_of(way.listeners.back()), deadline);
   return way;
@@ -126,7 +120,7 @@ Way way_by_pmix(const LaunchEnvironment& launch, const Config& config, Secret se
   if (launch.rank == 0) {
     const Secret made = secret ? Secret() : make_secret(random);
     if (made) secret = made;
-    way.listeners.push_back({rendezvous::listen_tcp({"", 0}), secret, tls});
+    way.listeners.push_back({net::listen_tcp({"", 0}), secret, tls});
     word.append(made.bytes()).append("\n").append(places_of(way.listeners.back()));
   }
   word = launch.pmix->hear_rank_0(word, deadline);

@@ -22,7 +22,7 @@ namespace tutti::rendezvous {
 
 /// A connection to a server that has shown itself to be this job's.
 struct Joined {
-  Connection connection;
+  net::Connection connection;
   std::string server;  ///< "process 4711", "10.0.0.1:29500".
   Fd server_end;  ///< Readable once the server's process has ended; none where nobody can tell.
 };

@@ -1,7 +1,6 @@
 #include "rendezvous/store/server_loop.h"
 
 #include <fmt/format.h>
-#include <sys/socket.h>
 
 #include <array>
 #include <cassert>
@@ -18,14 +17,13 @@ namespace tutti::rendezvous {
 namespace {
 
 constexpr std::chrono::milliseconds kAcceptPause{50};
-constexpr int kAcceptsATurn = 64;  // a flood must not keep those who have joined waiting
 // A guest that does not read its replies is not read from either.
 constexpr std::size_t kMostQueuedBytes = 4 << 20;
 constexpr std::size_t kOtherDescriptors = 256;  // The program's own.
 
-std::shared_ptr<const TlsContext> context_for(const std::vector<Listener>& listeners) {
+std::shared_ptr<const net::TlsContext> context_for(const std::vector<Listener>& listeners) {
   for (const Listener& listener : listeners)
-    if (listener.tls) return std::make_shared<const TlsContext>();
+    if (listener.tls) return std::make_shared<const net::TlsContext>();
   return nullptr;
 }
 
@@ -43,6 +41,8 @@ ServerLoop::ServerLoop(const JobAddress& job, std::vector<Listener> listeners,
       tls_(context_for(listeners_)),
       service_(
           [this](int fd, const Reply& reply, std::string_view bytes) { send(fd, reply, bytes); }),
+      pending_({static_cast<std::size_t>(job.size), limits.strangers, limits.greeting},
+               [this](Guest& guest) { return hear(guest); }),
       seats_(static_cast<std::size_t>(job.size)) {
   if (!epoll_)
     throw Error(ErrorKind::unavailable,
@@ -58,22 +58,15 @@ void ServerLoop::run() {
   while (!may_end()) {
     const auto deadline = next_deadline();
     const int ready = epoll_wait(epoll_.get(), events.data(), events.size(),
-                                 deadline ? poll_milliseconds(*deadline) : -1);
+                                 deadline ? net::poll_milliseconds(*deadline) : -1);
     for (int i = 0; i < ready; ++i) handle(events[static_cast<std::size_t>(i)]);
-    while (!strangers_.empty() && guests_.at(strangers_.front()).greet_by <= now())
-      cut(strangers_.front());
+    pending_.cut_late(now());
     if (accept_again_ && *accept_again_ <= now()) {
       accept_again_.reset();
       watch_listeners(EPOLLIN);
     }
-    assert(invariants());
+    assert(members_.size() <= seats_.size());
   }
-}
-
-// In every turn of the loop: so nothing that grows with the number of ranks.
-bool ServerLoop::invariants() const {
-  return strangers_.size() + proved_ + taken_ == guests_.size() && taken_ <= seats_.size() &&
-         proved_ <= seats_.size() && strangers_.size() + proved_ <= most_strangers();
 }
 
 void ServerLoop::watch(int operation, int fd, std::uint32_t events) {
@@ -92,7 +85,7 @@ std::optional<TimePoint> ServerLoop::next_deadline() const {
   };
   consider(accept_again_);
   consider(close_by_);
-  if (!strangers_.empty()) consider(guests_.at(strangers_.front()).greet_by);
+  consider(pending_.next_deadline());
   return next;
 }
 
@@ -101,10 +94,12 @@ void ServerLoop::handle(const epoll_event& event) {
   if (fd == stop_fd_) return begin_closing();
   try {
     if (const Listener* listener = listener_of(fd)) return accept_some(*listener);
-    if (guests_.contains(fd)) serve(fd);  // else cut by an earlier event of this turn
-  } catch (const std::exception&) {       // out of memory: the one that asked for it goes
-    if (guests_.contains(fd)) return cut(fd);
-    if (!accept_again_) pause_accepting();
+    // Else it was cut by an earlier event of this turn.
+    if (pending_.contains(fd)) return pending_.hear(fd);
+    if (members_.contains(fd)) serve(fd);
+  } catch (const std::exception&) {  // out of memory: the one that asked for it goes
+    if (members_.contains(fd)) return cut(fd);
+    if (listener_of(fd) != nullptr && !accept_again_) pause_accepting();
   }
 }
 
@@ -115,17 +110,8 @@ const Listener* ServerLoop::listener_of(int fd) const {
 }
 
 void ServerLoop::accept_some(const Listener& listener) {
-  for (int i = 0; i < kAcceptsATurn; ++i) {
-    Fd socket(accept4(listener.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (socket) {
-      admit(listener, std::move(socket));
-    } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-      if (strangers_.empty()) return pause_accepting();
-      cut(strangers_.front());
-    } else if (errno != EINTR && errno != ECONNABORTED) {
-      return;  // EAGAIN: nobody is left
-    }
-  }
+  const auto let_in = [&](Fd socket) { return admit(listener, std::move(socket)); };
+  if (!pending_.accept(listener.socket, now(), let_in)) pause_accepting();
 }
 
 void ServerLoop::watch_listeners(std::uint32_t events) {
@@ -138,128 +124,67 @@ void ServerLoop::pause_accepting() {
   accept_again_ = now() + kAcceptPause;
 }
 
-void ServerLoop::admit(const Listener& listener, Fd socket) {
-  if (!listener.secret && peer_of(socket.get()).uid != limits_.uid) return;  // closes it
-  if (strangers_.size() + proved_ == most_strangers()) {
-    if (strangers_.empty()) return;
-    cut(strangers_.front());
-  }
-  const int fd = socket.get();
-  watch(EPOLL_CTL_ADD, fd, EPOLLIN);
+std::optional<ServerLoop::Guest> ServerLoop::admit(const Listener& listener, Fd socket) {
   Guest guest;
   if (listener.secret) {
-    tune(fd);
-    guest.handshake.emplace(*listener.secret,
-                            Claim{Claim::Purpose::store, 0, 0, job_.job_hash(), listener.tls},
-                            random_);
-    guest.tls = listener.tls;
+    net::tune(socket.get());
+    const net::Claim expected{net::Claim::Purpose::store, 0, 0, job_.job_hash(), listener.tls};
+    guest.handshake.emplace(std::move(socket),
+                            net::AuthAcceptor(*listener.secret, expected, random_),
+                            listener.tls ? tls_ : nullptr);
+  } else {
+    if (net::peer_of(socket.get()).uid != limits_.uid) return std::nullopt;  // closes it
+    guest.connection = net::Connection(std::move(socket));
   }
-  guest.connection = Connection(std::move(socket));
-  guest.greet_by = now() + limits_.greeting;
-  guest.stranger = strangers_.insert(strangers_.end(), fd);
-  guests_.emplace(fd, std::move(guest));
+  watch(EPOLL_CTL_ADD, guest.fd(), EPOLLIN);
+  return guest;
 }
 
-void ServerLoop::serve(int fd) {
-  Guest& guest = guests_.at(fd);
-  const bool was_stranger = guest.rank < 0;
-  bool keep = guest.connection.flush();
-  if (keep && (guest.events & EPOLLIN) != 0) {
-    keep = guest.connection.receive();
-    // What came before the end is still done: a rank may set its last word and leave.
-    if (was_stranger && (!shake_hands(guest) || !greet(guest))) keep = false;
-    if (guest.rank >= 0 && !take_requests(guest)) keep = false;
+// False: it is to be cut, or has become a member.
+bool ServerLoop::hear(Guest& guest) {
+  if (guest.handshake && guest.handshake->state() != Handshake::State::done) {
+    const Handshake::State state = guest.handshake->advance();
+    if (state == Handshake::State::failed) report_refusal(guest.handshake->proof());
+    if (state != Handshake::State::done) return state != Handshake::State::failed;
   }
-  if (!keep) return cut(fd);
-  update_events(guest);
-}
-
-// False: it is to be cut.
-bool ServerLoop::shake_hands(Guest& guest) {
-  if (!guest.handshake) return true;
-  if (guest.handshake->state() != AuthAcceptor::State::done && !authenticate(guest)) return false;
-  return guest.handshake->state() != AuthAcceptor::State::done || encrypt(guest);
-}
-
-bool ServerLoop::authenticate(Guest& guest) {
-  std::string_view input = guest.connection.received();
-  const std::size_t before = input.size();
-  std::string output;
-  const auto state = guest.handshake->advance(input, output);
-  guest.connection.consume(before - input.size());
-  guest.connection.queue(output);
-  const bool open = guest.connection.flush();
-  if (state == AuthAcceptor::State::failed) {
-    report_refusal(*guest.handshake);
-    return false;
-  }
-  if (state == AuthAcceptor::State::done) believe(guest);
-  if (state != AuthAcceptor::State::done || !guest.tls) return open;
-  // Nothing is taken for encrypted that has come before.
-  if (!open || !guest.connection.received().empty()) return false;
-  guest.connection.stream().encrypt(tls_, Tls::Role::server, guest.handshake->tls_key());
-  return true;
-}
-
-// The guest has proved that it knows the secret, so a flood of strangers no longer cuts it.
-void ServerLoop::believe(Guest& guest) {
-  if (proved_ == seats_.size()) return;
-  strangers_.erase(guest.stranger);
-  guest.proved = true;
-  ++proved_;
-}
-
-// The guest has greeted, or is cut before it has.
-void ServerLoop::strike_off(Guest& guest) {
-  assert(guest.rank < 0);
-  if (guest.proved)
-    --proved_;
-  else
-    strangers_.erase(guest.stranger);
-  guest.proved = false;
+  // What came before the end is still done: a rank may set its last word and leave.
+  const bool open = guest.stream().receive();
+  return greet(guest) && open;
 }
 
 // One of the job's ranks that cannot join, ever: those that wait for it are told.
-void ServerLoop::report_refusal(const AuthAcceptor& handshake) {
-  const std::uint32_t rank = handshake.initiator();
-  if (handshake.failure() == AuthFailure::none || rank >= seats_.size() ||
+void ServerLoop::report_refusal(const net::AuthAcceptor& proof) {
+  const std::uint32_t rank = proof.initiator();
+  if (proof.failure() == net::AuthFailure::none || rank >= seats_.size() ||
       seats_[rank].state != Seat::State::free)
     return;
-  service_.refuse_waits(fmt::format("rank {} {}", rank, describe(handshake.failure())));
+  service_.refuse_waits(fmt::format("rank {} {}", rank, describe(proof.failure())));
 }
 
-bool ServerLoop::encrypt(Guest& guest) {
-  if (!guest.tls || guest.encrypted) return true;
-  const Tls::Handshake how = guest.connection.stream().tls()->shake_hands();
-  guest.encrypted = how == Tls::Handshake::done;
-  // What has come behind the handshake may lie there already, and the socket say nothing.
-  if (guest.encrypted) return guest.connection.receive();
-  return how == Tls::Handshake::going_on;
-}
-
-// False: it is to be cut.
+// False: it is to be cut, or has become a member.
 bool ServerLoop::greet(Guest& guest) {
-  if (guest.handshake && guest.handshake->state() != AuthAcceptor::State::done) return true;
-  if (guest.tls && !guest.encrypted) return true;
-  const auto greeting = fixed_part<Greeting>(guest.connection.received());
+  net::Connection& connection = guest.stream();
+  const auto greeting = fixed_part<Greeting>(connection.received());
   if (!greeting) return true;
   // It does not speak our language, or is not who it proved to be: no answer helps.
   if (greeting->magic != kStoreMagic) return false;
-  if (guest.handshake && guest.handshake->initiator() != greeting->rank) return false;
+  if (guest.handshake && guest.handshake->proof().initiator() != greeting->rank) return false;
   Answer answer;
   answer.verdict = judge(*greeting);
   answer.size = static_cast<std::uint32_t>(job_.size);
   if (answer.verdict == Verdict::rank_taken) answer.pid = seats_[greeting->rank].pid;
-  guest.connection.queue(bytes_of(answer));
-  if (!guest.connection.flush() || answer.verdict != Verdict::welcome) return false;
+  connection.queue(bytes_of(answer));
+  if (!connection.flush() || answer.verdict != Verdict::welcome) return false;
 
-  guest.connection.consume(sizeof(Greeting));
-  strike_off(guest);
-  guest.rank = static_cast<int>(greeting->rank);
-  const pid_t pid = guest.handshake ? 0 : peer_of(guest.connection.fd()).pid;
-  seats_[greeting->rank] = {Seat::State::taken, pid};
-  ++taken_;
-  return true;
+  connection.consume(sizeof(Greeting));
+  const int fd = guest.fd();
+  const pid_t pid = guest.handshake ? 0 : net::peer_of(fd).pid;
+  Seat& seat = seats_[greeting->rank];
+  assert(seat.state == Seat::State::free);
+  members_.emplace(fd, Member{std::move(connection), static_cast<int>(greeting->rank)});
+  seat = {Seat::State::taken, pid};
+  serve(fd);  // what came with the greeting, and an end behind it
+  return false;
 }
 
 Verdict ServerLoop::judge(const Greeting& greeting) const {
@@ -274,45 +199,52 @@ Verdict ServerLoop::judge(const Greeting& greeting) const {
   return Verdict::welcome;
 }
 
-bool ServerLoop::take_requests(Guest& guest) {
-  std::string_view input = guest.connection.received();
+void ServerLoop::serve(int fd) {
+  Member& member = members_.at(fd);
+  bool keep = member.connection.flush();
+  if (keep && (member.events & EPOLLIN) != 0) {
+    keep = member.connection.receive();
+    if (!take_requests(member)) keep = false;
+  }
+  if (!keep) return cut(fd);
+  update_events(member);
+}
+
+// False: it sends what makes no sense.
+bool ServerLoop::take_requests(Member& member) {
+  std::string_view input = member.connection.received();
   const std::size_t before = input.size();
-  const bool sane = service_.take(guest.connection.fd(), input);
-  guest.connection.consume(before - input.size());
+  const bool sane = service_.take(member.connection.fd(), input);
+  member.connection.consume(before - input.size());
   return sane;
 }
 
 void ServerLoop::send(int fd, const Reply& reply, std::string_view bytes) {
-  Guest& guest = guests_.at(fd);
-  guest.connection.queue(bytes_of(reply));
-  guest.connection.queue(bytes);
+  Member& member = members_.at(fd);
+  member.connection.queue(bytes_of(reply));
+  member.connection.queue(bytes);
   // One that is gone is cut when epoll says so: it may be the one being served.
-  static_cast<void>(guest.connection.flush());
-  update_events(guest);
+  static_cast<void>(member.connection.flush());
+  update_events(member);
 }
 
-void ServerLoop::update_events(Guest& guest) {
-  const std::size_t queued = guest.connection.queued_bytes();
+void ServerLoop::update_events(Member& member) {
+  const std::size_t queued = member.connection.queued_bytes();
   const std::uint32_t events =
       (queued > kMostQueuedBytes ? 0u : EPOLLIN) | (queued == 0 ? 0u : EPOLLOUT);
-  if (events == guest.events) return;
-  watch(EPOLL_CTL_MOD, guest.connection.fd(), events);
-  guest.events = events;
+  if (events == member.events) return;
+  watch(EPOLL_CTL_MOD, member.connection.fd(), events);
+  member.events = events;
 }
 
 void ServerLoop::cut(int fd) {
-  const auto place = guests_.find(fd);
-  assert(place != guests_.end());
-  if (place->second.rank < 0) {
-    strike_off(place->second);
-  } else {
-    Seat& seat = seats_[static_cast<std::size_t>(place->second.rank)];
-    assert(taken_ > 0 && seat.state == Seat::State::taken);
-    seat.state = Seat::State::left;
-    --taken_;
-    service_.leave(fd);
-  }
-  guests_.erase(place);
+  const auto place = members_.find(fd);
+  assert(place != members_.end());
+  Seat& seat = seats_[static_cast<std::size_t>(place->second.rank)];
+  assert(seat.state == Seat::State::taken);
+  seat.state = Seat::State::left;
+  service_.leave(fd);
+  members_.erase(place);
 }
 
 void ServerLoop::begin_closing() {
@@ -320,6 +252,6 @@ void ServerLoop::begin_closing() {
   watch(EPOLL_CTL_MOD, stop_fd_, 0);
 }
 
-bool ServerLoop::may_end() const { return close_by_ && (taken_ == 0 || *close_by_ <= now()); }
+bool ServerLoop::may_end() const { return close_by_ && (members_.empty() || *close_by_ <= now()); }
 
 }  // namespace tutti::rendezvous

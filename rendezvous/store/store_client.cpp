@@ -91,7 +91,7 @@ StoreClient::Ended StoreClient::pump_until(std::unique_lock<std::mutex>& lock,
 bool StoreClient::poll_all(int events, Store::Deadline deadline) const {
   std::array<pollfd, 2> waited{{{connection_.fd(), static_cast<short>(events), 0},
                                 {server_end_.get(), POLLIN, 0}}};  // poll skips a descriptor of -1
-  return poll(waited.data(), waited.size(), poll_milliseconds(deadline)) > 0 &&
+  return poll(waited.data(), waited.size(), net::poll_milliseconds(deadline)) > 0 &&
          waited[1].revents != 0;
 }
 

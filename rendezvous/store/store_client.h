@@ -51,7 +51,7 @@ class StoreClient {
   std::mutex mutex_;
   std::condition_variable changed_;
   // Guarded by mutex_. The descriptor itself is polled without.
-  Connection connection_;
+  net::Connection connection_;
   bool lost_ = false;
   bool pumping_ = false;
   std::uint64_t next_id_ = 1;

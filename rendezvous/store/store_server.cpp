@@ -4,6 +4,7 @@
 #include <sys/eventfd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <thread>
 
@@ -24,9 +25,27 @@ Fd stop_event() {
   return event;
 }
 
-std::vector<Listener> unix_listener(const JobAddress& job) {
+bool has_ended(pid_t pid) { return pid != 0 && kill(pid, 0) != 0 && errno == ESRCH; }
+
+[[noreturn]] void refuse_taken_name(const std::string& name) {
+  const net::LocalConnecting probe = net::connect_local(name);
+  const net::PeerProcess owner =
+      probe.socket ? net::peer_of(probe.socket.get()) : net::PeerProcess{};
+  if (owner.pid == getpid())
+    throw Error(ErrorKind::usage,
+                "this process hosts a store at this MASTER_PORT already: keep the communicator "
+                "that it belongs to, or destroy it on all ranks before another is made");
+  throw Error(
+      ErrorKind::unavailable,
+      fmt::format("MASTER_PORT is in use: {} hosts the store @{}{}; give each job a port of "
+                  "its own, or end that process",
+                  owner.describe(), name,
+                  has_ended(owner.pid) ? " (it has ended, but not a child that it forked)" : ""));
+}
+
+std::vector<Listener> only(Listener listener) {
   std::vector<Listener> listeners;
-  listeners.push_back({rendezvous::listen_at(job.socket_name()), std::nullopt});
+  listeners.push_back(std::move(listener));
   return listeners;
 }
 
@@ -58,8 +77,14 @@ class StoreServer::Running {
   std::thread thread_;
 };
 
+Listener unix_listener(const JobAddress& job) {
+  Fd socket = net::listen_local(job.socket_name());
+  if (!socket) refuse_taken_name(job.socket_name());
+  return {std::move(socket), std::nullopt};
+}
+
 StoreServer::StoreServer(const JobAddress& job, const ServerLimits& limits)
-    : StoreServer(job, unix_listener(job), limits) {}
+    : StoreServer(job, only(unix_listener(job)), limits) {}
 
 StoreServer::StoreServer(const JobAddress& job, std::vector<Listener> listeners,
                          const ServerLimits& limits)

@@ -33,6 +33,10 @@ struct Listener {
   bool tls = false;  ///< What follows the proof is encrypted.
 };
 
+/// At the Unix socket of `job`. Throws `unavailable`, naming the process that has the address if it
+/// can be told; `usage` where that is this process.
+Listener unix_listener(const JobAddress& job);
+
 /// Serves from construction to destruction. Silent: who is refused is told, and says so itself.
 class StoreServer {
  public:

@@ -5,7 +5,7 @@
 
 #include <tutti/error.hpp>
 
-#include "net/authentication.h"
+#include "net/handshake.h"
 #include "net/tcp_socket.h"
 #include "rendezvous/store/route.h"
 
@@ -20,6 +20,8 @@ constexpr seconds kConnectLimit{3};
 // The server cuts whoever takes longer than this.
 constexpr seconds kHandshakeLimit{5};
 
+using Handshake = net::Handshake<net::AuthInitiator>;
+
 class TcpRoute final : public Route {
  public:
   TcpRoute(JobAddress job, int rank, std::vector<SocketAddress> places, Secret secret,
@@ -29,7 +31,7 @@ class TcpRoute final : public Route {
         places_(std::move(places)),
         secret_(std::move(secret)),
         random_(random),
-        tls_(tls ? std::make_shared<const TlsContext>() : nullptr) {}
+        tls_(tls ? std::make_shared<const net::TlsContext>() : nullptr) {}
 
   std::optional<Joined> reach(Store::Deadline deadline, std::string& obstacle) override;
   std::string place() const override { return to_text(places_.front()); }
@@ -42,101 +44,67 @@ class TcpRoute final : public Route {
   }
 
  private:
-  std::optional<Joined> reach_one(const TcpPlace& place, Store::Deadline deadline,
+  std::optional<Joined> reach_one(const net::TcpPlace& place, Store::Deadline deadline,
                                   std::string& obstacle);
-  AuthFailure authenticate(Connection& connection, Store::Deadline deadline, std::string& obstacle);
-  void encrypt(Connection& connection, const TlsKey& key, Store::Deadline deadline,
-               std::string& obstacle) const;
+  bool shake_hands(Handshake& handshake, Store::Deadline deadline, std::string& obstacle) const;
 
   const JobAddress job_;
   const int rank_;
   const std::vector<SocketAddress> places_;
   const Secret secret_;
   Random& random_;
-  const std::shared_ptr<const TlsContext> tls_;  // null: nothing is encrypted
+  const std::shared_ptr<const net::TlsContext> tls_;  // null: nothing is encrypted
 };
 
 std::optional<Joined> TcpRoute::reach(Store::Deadline deadline, std::string& obstacle) {
   for (const SocketAddress& where : places_) {
-    const Found found = find_places(where, deadline);
+    const net::Found found = net::find_places(where, deadline);
     if (found.places.empty()) obstacle = found.why_not;
-    for (const TcpPlace& place : found.places)
+    for (const net::TcpPlace& place : found.places)
       if (auto joined = reach_one(place, deadline, obstacle)) return joined;
   }
   return std::nullopt;
 }
 
-std::optional<Joined> TcpRoute::reach_one(const TcpPlace& place, Store::Deadline deadline,
+std::optional<Joined> TcpRoute::reach_one(const net::TcpPlace& place, Store::Deadline deadline,
                                           std::string& obstacle) {
-  TcpConnecting connecting =
-      connect_tcp(place, std::min<Store::Deadline>(deadline, steady_clock::now() + kConnectLimit));
+  net::TcpConnecting connecting = net::connect_tcp(
+      place, std::min<Store::Deadline>(deadline, steady_clock::now() + kConnectLimit));
   if (!connecting.socket) {
     obstacle = connecting.why_not;
     return std::nullopt;
   }
-  Joined joined{Connection(std::move(connecting.socket)), place.text(), Fd()};
+  const net::Claim claim{net::Claim::Purpose::store, static_cast<std::uint32_t>(rank_), 0,
+                         job_.job_hash(), tls_ != nullptr};
+  Handshake handshake(std::move(connecting.socket), net::AuthInitiator(secret_, claim, random_),
+                      tls_);
   std::string why_not;
-  const AuthFailure failure = authenticate(
-      joined.connection, std::min<Store::Deadline>(deadline, steady_clock::now() + kHandshakeLimit),
-      why_not);
-  const bool believed = failure == AuthFailure::no_tls_here ||
-                        failure == AuthFailure::no_tls_there || failure == AuthFailure::no_tls_key;
-  if (failure != AuthFailure::none && (places_.size() == 1 || believed))
+  const auto limit = std::min<Store::Deadline>(deadline, steady_clock::now() + kHandshakeLimit);
+  if (shake_hands(handshake, limit, why_not))
+    return Joined{std::move(handshake.connection()), place.text(), Fd()};
+  const net::AuthFailure failure = handshake.proof().failure();
+  const bool believed = failure == net::AuthFailure::no_tls_here ||
+                        failure == net::AuthFailure::no_tls_there ||
+                        failure == net::AuthFailure::no_tls_key;
+  if (failure != net::AuthFailure::none && (places_.size() == 1 || believed))
     throw Error(
-        failure == AuthFailure::not_tutti ? ErrorKind::unavailable : ErrorKind::mismatch,
-        fmt::format("rank {}: the store at {} {}", rank_, joined.server, describe(failure)));
-  if (failure != AuthFailure::none) why_not = describe(failure);
-  if (why_not.empty()) return joined;
-  obstacle = fmt::format("{} {}", joined.server, why_not);
+        failure == net::AuthFailure::not_tutti ? ErrorKind::unavailable : ErrorKind::mismatch,
+        fmt::format("rank {}: the store at {} {}", rank_, place.text(), why_not));
+  obstacle = fmt::format("{} {}", place.text(), why_not);
   return std::nullopt;
 }
 
-// Either fails, or leaves a reason in `obstacle`, or has succeeded.
-AuthFailure TcpRoute::authenticate(Connection& connection, Store::Deadline deadline,
-                                   std::string& obstacle) {
-  AuthInitiator initiator(secret_,
-                          {Claim::Purpose::store, static_cast<std::uint32_t>(rank_), 0,
-                           job_.job_hash(), tls_ != nullptr},
-                          random_);
+bool TcpRoute::shake_hands(Handshake& handshake, Store::Deadline deadline,
+                           std::string& obstacle) const {
   for (;;) {
-    std::string_view input = connection.received();
-    const std::size_t before = input.size();
-    std::string output;
-    const auto state = initiator.advance(input, output);
-    connection.consume(before - input.size());
-    connection.queue(output);
-    if (state == AuthInitiator::State::done) {
-      if (tls_ != nullptr) encrypt(connection, initiator.tls_key(), deadline, obstacle);
-      return AuthFailure::none;
-    }
-    if (state == AuthInitiator::State::failed) return initiator.failure();
-    pollfd waited{connection.fd(), POLLIN, 0};
-    const bool open = connection.flush();
-    if (open && poll(&waited, 1, poll_milliseconds(deadline)) == 0)
+    const Handshake::State state = handshake.advance();
+    if (state == Handshake::State::done) return true;
+    pollfd waited{handshake.fd(), POLLIN, 0};
+    if (state == Handshake::State::failed)
+      obstacle = handshake.why();
+    else if (poll(&waited, 1, net::poll_milliseconds(deadline)) == 0)
       obstacle = "does not answer";
-    else if (!open || (!connection.receive() && connection.received().empty()))
-      obstacle = "closed the connection";
-    if (!obstacle.empty()) return AuthFailure::none;
-  }
-}
-
-void TcpRoute::encrypt(Connection& connection, const TlsKey& key, Store::Deadline deadline,
-                       std::string& obstacle) const {
-  if (!connection.received().empty()) {  // nothing is taken for encrypted that has come before
-    obstacle = "says more than it may before it encrypts";
-    return;
-  }
-  connection.stream().encrypt(tls_, Tls::Role::client, key);
-  Tls& tls = *connection.stream().tls();
-  for (;;) {
-    const Tls::Handshake how = tls.shake_hands();
-    if (how == Tls::Handshake::done) return;
-    pollfd waited{connection.fd(), POLLIN, 0};
-    if (how == Tls::Handshake::failed)
-      obstacle = tls.why();
-    else if (poll(&waited, 1, poll_milliseconds(deadline)) == 0)
-      obstacle = "does not answer";
-    if (!obstacle.empty()) return;
+    if (!obstacle.empty()) return false;
   }
 }
 

@@ -15,7 +15,7 @@
 namespace tutti::torch_agent {
 namespace {
 
-using rendezvous::Connection;
+using net::Connection;
 using rendezvous::Joined;
 using rendezvous::Route;
 using std::chrono::seconds;
@@ -53,13 +53,13 @@ class Agent {
  public:
   Agent(const SocketAddress& where, TimePoint deadline)
       : deadline_(std::min<TimePoint>(deadline, steady_clock::now() + kAttempt)) {
-    const rendezvous::Found found = rendezvous::find_places(where, deadline_);
+    const net::Found found = net::find_places(where, deadline_);
     why_not_ = found.why_not;
-    for (const rendezvous::TcpPlace& place : found.places) {
-      auto connecting = rendezvous::connect_tcp(place, deadline_);
+    for (const net::TcpPlace& place : found.places) {
+      auto connecting = net::connect_tcp(place, deadline_);
       why_not_ = connecting.why_not;
       if (!connecting.socket) continue;
-      connection_ = Connection(std::move(connecting.socket));
+      connection_ = net::Connection(std::move(connecting.socket));
       say(Message(Query::validate).number(kValidation));
       return;
     }
@@ -77,7 +77,7 @@ class Agent {
   std::string hear(std::size_t count) {
     while (why_not_.empty() && connection_.received().size() < count) {
       pollfd waited{connection_.fd(), POLLIN, 0};
-      if (poll(&waited, 1, rendezvous::poll_milliseconds(deadline_)) == 0)
+      if (poll(&waited, 1, net::poll_milliseconds(deadline_)) == 0)
         fail("it does not answer");
       else if (!connection_.receive())
         fail("it closed the connection");
@@ -108,7 +108,7 @@ class Agent {
   void fail(std::string_view why_not) { why_not_.assign(why_not); }
 
   const TimePoint deadline_;
-  Connection connection_;
+  net::Connection connection_;
   std::string why_not_;
 };
 

@@ -24,7 +24,7 @@ using rendezvous::Request;
 using rendezvous::StoreService;
 using rendezvous::Verb;
 
-Claim claim() { return {Claim::Purpose::store, 1, 0, 7}; }
+net::Claim claim() { return {net::Claim::Purpose::store, 1, 0, 7}; }
 Secret secret() { return Secret("0123456789abcdef"); }
 
 template <typename End>
@@ -38,9 +38,9 @@ void feed(End end, std::string_view bytes, std::size_t step) {
     pending.erase(0, pending.size() - input.size());
     assert(state != End::State::done && "nobody gets in who does not know the secret");
     if (state == End::State::failed) break;
-    assert(pending.size() < sizeof(AuthHello) && "a message that is whole is taken");
+    assert(pending.size() < sizeof(net::AuthHello) && "a message that is whole is taken");
   }
-  assert(output.size() <= sizeof(AuthHello) + sizeof(AuthProof) &&
+  assert(output.size() <= sizeof(net::AuthHello) + sizeof(net::AuthProof) &&
          "little is said to somebody who says much");
 }
 
@@ -52,15 +52,15 @@ void run_authentication(std::string_view bytes) {
   SeededRandom random(1);
   const std::size_t step = 1 + choice / 2;
   if (choice % 2 == 0)
-    feed(AuthAcceptor(secret(), claim(), random), bytes, step);
+    feed(net::AuthAcceptor(secret(), claim(), random), bytes, step);
   else
-    feed(AuthInitiator(secret(), claim(), random), bytes, step);
+    feed(net::AuthInitiator(secret(), claim(), random), bytes, step);
 }
 
 std::vector<std::string> authentication_seeds() {
   SeededRandom random(2);
-  AuthInitiator initiator(secret(), claim(), random);
-  AuthAcceptor acceptor(secret(), claim(), random);
+  net::AuthInitiator initiator(secret(), claim(), random);
+  net::AuthAcceptor acceptor(secret(), claim(), random);
   std::string to_acceptor, to_initiator, all_to_acceptor, all_to_initiator;
   for (int turn = 0; turn < 3; ++turn) {
     std::string_view input = to_initiator;
@@ -161,7 +161,7 @@ void run_frames(std::string_view bytes) {
   StatusPage status_page{};
   tcp::Endpoint endpoint(2, clock, choice % 2 == 1);
   Fd peer(ends[1]);  // goes first: nobody waits for what it has not read
-  endpoint.add_peer(1, Stream(Fd(ends[0])));
+  endpoint.add_peer(1, net::Stream(Fd(ends[0])));
   tcp::Connection& connection = *endpoint.peer(1);
   const tcp::GroupContext context{kMostMessage, &status_page, -1};
   tcp::Group group(connection, context, 0);

@@ -11,7 +11,7 @@
 #include "common/bytes.h"
 #include "common/random.h"
 
-namespace tutti {
+namespace tutti::net {
 namespace {
 
 using testing::HasSubstr;
@@ -261,4 +261,4 @@ TEST(Authentication, FailsAtOnceAndSilentlyForBytesThatAreNoHello) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::net

@@ -6,7 +6,7 @@
 #include <array>
 #include <string>
 
-namespace tutti {
+namespace tutti::net {
 namespace {
 
 TEST(ThisMachine, IsKnownByItsNamesAndAddresses) {
@@ -24,4 +24,4 @@ TEST(ThisMachine, IsKnownByItsNamesAndAddresses) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::net

@@ -15,7 +15,7 @@
 #include "common/fd.h"
 #include "common/random.h"
 
-namespace tutti {
+namespace tutti::net {
 namespace {
 
 using testing::HasSubstr;
@@ -262,4 +262,4 @@ TEST_F(TlsEnds, GiveWhatCameBeforeTheEndWithAGoodbyeOrWithout) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::net

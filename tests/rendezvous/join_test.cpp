@@ -92,7 +92,7 @@ TEST(JoinStore, RefusesAServerOfAnotherUser) {
 
 TEST(JoinStore, RefusesASocketThatIsNotOfAStore) {
   const JobAddress job = job_of(2);
-  const Fd listener = rendezvous::listen_at(job.socket_name());
+  const Fd listener = net::listen_local(job.socket_name());
   std::optional<Error> error;
   std::thread rank([&] { error = error_of([&] { join(job, 1); }); });
   pollfd called{listener.get(), POLLIN, 0};
@@ -106,7 +106,7 @@ TEST(JoinStore, RefusesASocketThatIsNotOfAStore) {
 
 TEST(JoinStore, TimesOutAtASocketThatDoesNotAnswer) {
   const JobAddress job = job_of(2);
-  const Fd listener = rendezvous::listen_at(job.socket_name());
+  const Fd listener = net::listen_local(job.socket_name());
   const Error error = error_of([&] { join(job, 1, in(milliseconds(20))); });
   EXPECT_EQ(error.kind(), ErrorKind::timeout);
   EXPECT_THAT(error.what(), HasSubstr("does not answer"));

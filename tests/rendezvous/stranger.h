@@ -41,16 +41,16 @@ class Stranger {
   static std::string first_words(const Venue& venue, int rank) {
     return std::string(venue.kind() == ListenerKind::unix_socket
                            ? bytes_of(greeting(venue.job(), rank))
-                           : bytes_of(AuthHello{}));
+                           : bytes_of(net::AuthHello{}));
   }
 
   /// Proves that it knows the secret, where the listener asks for that.
   Stranger& pass(const Venue& venue, int rank) {
     if (venue.kind() == ListenerKind::unix_socket) return *this;
-    AuthInitiator initiator(Venue::secret(),
-                            {Claim::Purpose::store, static_cast<std::uint32_t>(rank), 0,
-                             venue.job().job_hash(), venue.kind() == ListenerKind::tls},
-                            venue.random());
+    net::AuthInitiator initiator(Venue::secret(),
+                                 {net::Claim::Purpose::store, static_cast<std::uint32_t>(rank), 0,
+                                  venue.job().job_hash(), venue.kind() == ListenerKind::tls},
+                                 venue.random());
     for (;;) {
       std::string output;
       std::string_view input = connection_.received();
@@ -58,24 +58,25 @@ class Stranger {
       const auto state = initiator.advance(input, output);
       connection_.consume(before - input.size());
       say(output);
-      if (state == AuthInitiator::State::done && venue.kind() == ListenerKind::tls)
+      if (state == net::AuthInitiator::State::done && venue.kind() == ListenerKind::tls)
         return encrypt(initiator.tls_key());
-      if (state == AuthInitiator::State::done) return *this;
-      if (state == AuthInitiator::State::failed || !listen()) break;
+      if (state == net::AuthInitiator::State::done) return *this;
+      if (state == net::AuthInitiator::State::failed || !listen()) break;
     }
     ADD_FAILURE() << "the server did not let it pass";
     return *this;
   }
 
-  Stranger& encrypt(const TlsKey& key) {
-    connection_.stream().encrypt(std::make_shared<const TlsContext>(), Tls::Role::client, key);
-    Tls& tls = *connection_.stream().tls();
+  Stranger& encrypt(const net::TlsKey& key) {
+    connection_.stream().encrypt(std::make_shared<const net::TlsContext>(), net::Tls::Role::client,
+                                 key);
+    net::Tls& tls = *connection_.stream().tls();
     auto how = tls.shake_hands();
-    for (; how == Tls::Handshake::going_on; how = tls.shake_hands()) {
+    for (; how == net::Tls::Handshake::going_on; how = tls.shake_hands()) {
       pollfd waited{connection_.fd(), POLLIN, 0};
-      if (poll(&waited, 1, rendezvous::poll_milliseconds(in_time())) <= 0) break;
+      if (poll(&waited, 1, net::poll_milliseconds(in_time())) <= 0) break;
     }
-    EXPECT_EQ(how, Tls::Handshake::done) << tls.why();
+    EXPECT_EQ(how, net::Tls::Handshake::done) << tls.why();
     return *this;
   }
 
@@ -102,12 +103,12 @@ class Stranger {
  private:
   bool listen() {
     pollfd waited{connection_.fd(), POLLIN, 0};
-    if (poll(&waited, 1, rendezvous::poll_milliseconds(in_time())) <= 0) return false;
+    if (poll(&waited, 1, net::poll_milliseconds(in_time())) <= 0) return false;
     cut_ = !connection_.receive();
     return !cut_;
   }
 
-  rendezvous::Connection connection_;
+  net::Connection connection_;
   bool cut_ = false;
 };
 

@@ -201,7 +201,7 @@ TEST_P(ATcpStoreServer, ParsesNoGreetingOfWhoHasNotProvedThatHeKnowsTheSecret) {
   const auto server = venue.serve();
   Stranger hasty(venue);
   hasty.say_struct(Stranger::greeting(venue.job(), 2));  // as at a Unix socket
-  hasty.say(std::string(sizeof(AuthHello), 'x'));
+  hasty.say(std::string(sizeof(net::AuthHello), 'x'));
   hasty.expect_cut();
   expect_that_it_works(venue, 0);
 }
@@ -211,10 +211,10 @@ TEST_P(ATcpStoreServer, CutsWhoAnswersItsChallengeWithAnotherSecretsProof) {
   const auto server = venue.serve();
   for (int i = 0; i < 50; ++i) {
     Stranger liar(venue);
-    liar.say_struct(AuthHello{});
-    liar.hear<AuthChallenge>();
-    liar.say_struct(AuthProof{});
-    EXPECT_EQ(liar.hear<AuthResult>().verdict, AuthVerdict::wrong_secret);
+    liar.say_struct(net::AuthHello{});
+    liar.hear<net::AuthChallenge>();
+    liar.say_struct(net::AuthProof{});
+    EXPECT_EQ(liar.hear<net::AuthResult>().verdict, net::AuthVerdict::wrong_secret);
     liar.expect_cut();
   }
   expect_that_it_works(venue, 0);
@@ -254,7 +254,7 @@ TEST_P(ATcpStoreServer, CutsOneThatSpeaksTooSlowlyThoughItNeverStops) {
   Venue venue(GetParam(), 2);
   const auto server = venue.serve(with_greeting_limit(milliseconds(100)));
   Stranger slow(venue);
-  const AuthHello hello;
+  const net::AuthHello hello;
   for (const char byte : bytes_of(hello)) {
     slow.say({&byte, 1});
     std::this_thread::sleep_for(milliseconds(2));  // it is the one that is slow

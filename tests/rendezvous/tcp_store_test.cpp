@@ -51,7 +51,7 @@ std::shared_ptr<Store> open(const LaunchEnvironment& launch, const Config& confi
 
 /// One that nobody listens at, but by an accident.
 SocketAddress free_place(const std::string& host = "127.0.0.1") {
-  return {host, rendezvous::port_of(rendezvous::listen_tcp({host, 0}))};
+  return {host, net::port_of(net::listen_tcp({host, 0}))};
 }
 
 TEST(TcpStore, BringsProcessesTogetherWhateverTheOrderInWhichTheyStart) {
@@ -165,16 +165,16 @@ TEST(TcpStore, NamesAHostThatNobodyKnows) {
 }
 
 TEST(TcpStore, SaysThatThePortIsInUseAndNamesIt) {
-  const Fd other = rendezvous::listen_tcp({"127.0.0.1", 0});
-  const SocketAddress place{"127.0.0.1", rendezvous::port_of(other)};
+  const Fd other = net::listen_tcp({"127.0.0.1", 0});
+  const SocketAddress place{"127.0.0.1", net::port_of(other)};
   const Error error = error_of([&] { open(launch_of(0, 2, place)); });
   EXPECT_EQ(error.kind(), ErrorKind::unavailable);
   EXPECT_THAT(error.what(), AllOf(HasSubstr(to_text(place)), HasSubstr("in use")));
 }
 
 TEST(TcpStore, SaysThatThePortIsAnotherProgramsWhereOneAnswers) {
-  const Fd web = rendezvous::listen_tcp({"127.0.0.1", 0});
-  const SocketAddress place{"127.0.0.1", rendezvous::port_of(web)};
+  const Fd web = net::listen_tcp({"127.0.0.1", 0});
+  const SocketAddress place{"127.0.0.1", net::port_of(web)};
   std::optional<Error> error;
   std::thread rank([&] { error = error_of([&] { open(launch_of(1, 2, place)); }); });
   pollfd called{web.get(), POLLIN, 0};
@@ -188,8 +188,8 @@ TEST(TcpStore, SaysThatThePortIsAnotherProgramsWhereOneAnswers) {
 }
 
 TEST(TcpStore, WaitsForAnAnswerNoLongerThanItsDeadline) {
-  const Fd silent = rendezvous::listen_tcp({"127.0.0.1", 0});
-  const SocketAddress place{"127.0.0.1", rendezvous::port_of(silent)};
+  const Fd silent = net::listen_tcp({"127.0.0.1", 0});
+  const SocketAddress place{"127.0.0.1", net::port_of(silent)};
   const Error error =
       error_of([&] { open(launch_of(1, 2, place), with_secret(), in(milliseconds(50))); });
   EXPECT_EQ(error.kind(), ErrorKind::timeout);
@@ -224,8 +224,8 @@ TEST(TcpStore, TriesEveryAddressAtWhichRank0MayBeAndPassesStrangersOver) {
   Venue venue(ListenerKind::tcp4, 2);
   const auto server = venue.serve();
   std::vector<Listener> listeners;
-  listeners.push_back({rendezvous::listen_tcp({"127.0.0.1", 0}), Secret("of quite another job")});
-  const SocketAddress strangers{"127.0.0.1", rendezvous::port_of(listeners.front().socket)};
+  listeners.push_back({net::listen_tcp({"127.0.0.1", 0}), Secret("of quite another job")});
+  const SocketAddress strangers{"127.0.0.1", net::port_of(listeners.front().socket)};
   const StoreServer elsewhere(venue.job(), std::move(listeners));
   SystemRandom random;
   const auto route = rendezvous::tcp_route(venue.job(), 1, {free_place(), strangers, venue.place()},
@@ -234,16 +234,16 @@ TEST(TcpStore, TriesEveryAddressAtWhichRank0MayBeAndPassesStrangersOver) {
 }
 
 TEST(TcpStore, AtAllAddressesIsReachedByIpv4AndByIpv6) {
-  const Fd anywhere = rendezvous::listen_tcp({"a-name-that-others-use.invalid", 0});
+  const Fd anywhere = net::listen_tcp({"a-name-that-others-use.invalid", 0});
   for (const std::string host : {"127.0.0.1", "::1"}) {
     try {
-      rendezvous::listen_tcp({host, 0});
+      net::listen_tcp({host, 0});
     } catch (const Error&) {
       continue;  // this machine has no such address
     }
-    const SocketAddress where{host, rendezvous::port_of(anywhere)};
-    const auto found = rendezvous::find_places(where, in_time());
-    EXPECT_TRUE(rendezvous::connect_tcp(found.places.front(), in_time()).socket) << host;
+    const SocketAddress where{host, net::port_of(anywhere)};
+    const auto found = net::find_places(where, in_time());
+    EXPECT_TRUE(net::connect_tcp(found.places.front(), in_time()).socket) << host;
   }
 }
 
@@ -251,9 +251,8 @@ TEST(OpenStore, OpensNoPortWhereAllRanksAreOnThisMachine) {
   LaunchEnvironment launch = launch_of(0, 2, {"localhost", free_place().port});
   launch.tcp_alone = false;
   const auto store = open(launch);
-  const auto probe = rendezvous::connect_tcp(
-      rendezvous::find_places({"127.0.0.1", launch.master_port}, in_time()).places.front(),
-      in_time());
+  const auto probe = net::connect_tcp(
+      net::find_places({"127.0.0.1", launch.master_port}, in_time()).places.front(), in_time());
   EXPECT_FALSE(probe.socket);
 }
 
@@ -268,20 +267,19 @@ std::string congestion_control(int socket) {
 TEST(TcpSocket, PacesOverNoShortLineAndOverALongOneAsTheSystemDoes) {
   const Fd plain(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const std::string system = congestion_control(plain.get());
-  const Fd listener = rendezvous::listen_tcp({"127.0.0.1", 0});
-  const auto found =
-      rendezvous::find_places({"127.0.0.1", rendezvous::port_of(listener)}, in_time());
-  const auto connected = rendezvous::begin_tcp(found.places.at(0));
+  const Fd listener = net::listen_tcp({"127.0.0.1", 0});
+  const auto found = net::find_places({"127.0.0.1", net::port_of(listener)}, in_time());
+  const auto connected = net::begin_tcp(found.places.at(0));
   pollfd ready{listener.get(), POLLIN, 0};
   ASSERT_EQ(poll(&ready, 1, 10'000), 1);
   const Fd accepted(accept(listener.get(), nullptr, nullptr));
   for (const int end : {connected.socket.get(), accepted.get()}) {
-    rendezvous::tune_data(end, std::chrono::microseconds(50));
+    net::tune_data(end, std::chrono::microseconds(50));
     if (system.starts_with("bbr"))
       EXPECT_THAT(congestion_control(end), Not(StartsWith("bbr")));
     else
       EXPECT_EQ(congestion_control(end), system);
-    rendezvous::tune_data(end, std::chrono::milliseconds(20));
+    net::tune_data(end, std::chrono::milliseconds(20));
     EXPECT_EQ(congestion_control(end), system);
   }
 }

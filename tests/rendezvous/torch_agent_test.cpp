@@ -36,7 +36,7 @@ class FakeAgent {
   FakeAgent(const FakeAgent&) = delete;
   FakeAgent& operator=(const FakeAgent&) = delete;
 
-  SocketAddress place() const { return {"127.0.0.1", rendezvous::port_of(listener_)}; }
+  SocketAddress place() const { return {"127.0.0.1", net::port_of(listener_)}; }
 
  private:
   void serve() {
@@ -45,7 +45,7 @@ class FakeAgent {
       poll(&called, 1, -1);
       Fd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (!socket) return;
-      rendezvous::Connection guest(std::move(socket));
+      net::Connection guest(std::move(socket));
       std::string input;
       for (bool open = true; open;) {
         pollfd waited{guest.fd(), POLLIN, 0};
@@ -61,7 +61,7 @@ class FakeAgent {
   }
 
   // A whole query at the start of `input`, if there is one.
-  bool answer(rendezvous::Connection& guest, std::string& input) {
+  bool answer(net::Connection& guest, std::string& input) {
     std::string_view rest = input;
     const auto text = [&rest](std::string& out) {
       const auto bytes = fixed_part<std::uint64_t>(rest);
@@ -100,7 +100,7 @@ class FakeAgent {
   }
 
   const std::string lie_;
-  const Fd listener_ = rendezvous::listen_tcp({"127.0.0.1", 0});
+  const Fd listener_ = net::listen_tcp({"127.0.0.1", 0});
   std::map<std::string, std::string> values_;
   std::thread thread_;
 };

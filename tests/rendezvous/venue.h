@@ -32,11 +32,10 @@ class Venue {
  public:
   Venue(ListenerKind kind, int size) : kind_(kind), job_(job_of(size)) {
     if (kind == ListenerKind::unix_socket) {
-      listeners_.push_back({rendezvous::listen_at(job_.socket_name()), std::nullopt});
+      listeners_.push_back(unix_listener(job_));
     } else {
-      listeners_.push_back(
-          {rendezvous::listen_tcp({host(), 0}), secret(), kind == ListenerKind::tls});
-      place_ = {host(), rendezvous::port_of(listeners_.front().socket)};
+      listeners_.push_back({net::listen_tcp({host(), 0}), secret(), kind == ListenerKind::tls});
+      place_ = {host(), net::port_of(listeners_.front().socket)};
     }
   }
 
@@ -68,9 +67,8 @@ class Venue {
     Fd socket;
     while (!socket && std::chrono::steady_clock::now() < deadline)  // none while its queue is full
       socket = kind_ == ListenerKind::unix_socket
-                   ? rendezvous::connect_to(job_.socket_name()).socket
-                   : rendezvous::connect_tcp(
-                         rendezvous::find_places(place_, deadline).places.front(), deadline)
+                   ? net::connect_local(job_.socket_name()).socket
+                   : net::connect_tcp(net::find_places(place_, deadline).places.front(), deadline)
                          .socket;
     EXPECT_TRUE(socket);
     return socket;
@@ -92,7 +90,7 @@ class AtAnyListener : public testing::TestWithParam<ListenerKind> {
  protected:
   void SetUp() override {
     try {
-      if (GetParam() == ListenerKind::tcp6) rendezvous::listen_tcp({"::1", 0});
+      if (GetParam() == ListenerKind::tcp6) net::listen_tcp({"::1", 0});
     } catch (const Error& error) {
       GTEST_SKIP() << "this machine has no IPv6: " << error.what();
     }

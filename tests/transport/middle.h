@@ -24,10 +24,10 @@ class Middle {
  public:
   explicit Middle(SocketAddress target)
       : target_(std::move(target)),
-        listener_(rendezvous::listen_tcp({"127.0.0.1", 0})),
+        listener_(net::listen_tcp({"127.0.0.1", 0})),
         thread_([this](const std::stop_token& stop) { carry(stop); }) {}
 
-  SocketAddress place() const { return {"127.0.0.1", rendezvous::port_of(listener_)}; }
+  SocketAddress place() const { return {"127.0.0.1", net::port_of(listener_)}; }
 
   /// From now on it changes a bit of the byte that is `skip` bytes ahead, once, on the first
   /// connection, which is the one for data: of what the caller says, or of what it is told.
@@ -65,8 +65,8 @@ class Middle {
     Line line;
     line.ends[0] = Fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     const TimePoint deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
-    const auto found = rendezvous::find_places(target_, deadline);
-    line.ends[1] = std::move(rendezvous::connect_tcp(found.places.front(), deadline).socket);
+    const auto found = net::find_places(target_, deadline);
+    line.ends[1] = std::move(net::connect_tcp(found.places.front(), deadline).socket);
     return line;
   }
   void carry(Line& line, std::size_t from, bool first) {

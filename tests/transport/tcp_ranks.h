@@ -46,8 +46,8 @@ class TcpTransport : public testing::Test {
     return {};
   }
   Fd call(const SocketAddress& place) const {
-    const auto found = rendezvous::find_places(place, clock_.now() + kLong);
-    return std::move(rendezvous::connect_tcp(found.places.front(), clock_.now() + kLong).socket);
+    const auto found = net::find_places(place, clock_.now() + kLong);
+    return std::move(net::connect_tcp(found.places.front(), clock_.now() + kLong).socket);
   }
   static void say(const Fd& socket, std::string_view bytes) {
     static_cast<void>(!send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL));

@@ -91,7 +91,8 @@ TEST_F(TcpTransport, StrangersAtThePortKeepNobodyOutAndTheListenerIsClosedBehind
     strangers.push_back(call(listener));
     if (i % 4 == 1) say(strangers.back(), "GET / HTTP/1.1\r\nHost: you\r\n\r\n");
     if (i % 4 == 2) say(strangers.back(), std::string(100'000, 'x'));
-    if (i % 4 == 3) say(strangers.back(), std::string(bytes_of(AuthHello{})) + std::string(500, 0));
+    if (i % 4 == 3)
+      say(strangers.back(), std::string(bytes_of(net::AuthHello{})) + std::string(500, 0));
   }
   EXPECT_THAT(connect(ranks), ElementsAre("", "", ""));
   EXPECT_FALSE(call(listener)) << "somebody still listens";
@@ -127,7 +128,7 @@ TEST_F(TcpTransport, AFloodTakesABoundedNumberOfPlacesWhileRanksWaitForTheLast) 
   auto first = connected(0), second = connected(1);
   // All stay; most begin a handshake and say a byte of it now and then.
   std::vector<Fd> flood;
-  const std::string hello(bytes_of(AuthHello{}));
+  const std::string hello(bytes_of(net::AuthHello{}));
   for (int i = 0; i < 600; ++i) {
     Fd stranger = call(place_of(*ranks[0]));
     ASSERT_TRUE(stranger);
@@ -278,18 +279,19 @@ class TcpCaller : public TcpTransport {
   Fd prove() {
     const auto own = tcp::Address::parse(rank_->address());
     Fd socket = call(place_of(*rank_));
-    AuthInitiator proof(Secret("the secret of this job"),
-                        {Claim::Purpose::data, 1, 0, own->identity}, random_);
+    net::AuthInitiator proof(Secret("the secret of this job"),
+                             {net::Claim::Purpose::data, 1, 0, own->identity}, random_);
     std::string heard;
     EXPECT_TRUE(socket);
-    for (auto state = AuthInitiator::State::begin;;) {
+    for (auto state = net::AuthInitiator::State::begin;;) {
       std::string output;
       std::string_view input = heard;
       state = proof.advance(input, output);
       heard.erase(0, heard.size() - input.size());
       say(socket, output);
-      EXPECT_NE(state, AuthInitiator::State::failed);
-      if (state == AuthInitiator::State::done || state == AuthInitiator::State::failed) break;
+      EXPECT_NE(state, net::AuthInitiator::State::failed);
+      if (state == net::AuthInitiator::State::done || state == net::AuthInitiator::State::failed)
+        break;
       pollfd readable{socket.get(), POLLIN, 0};
       EXPECT_GT(poll(&readable, 1, 10'000), 0);
       char byte = 0;
@@ -337,7 +339,7 @@ TEST_F(TcpCaller, ThatHasProvedWhoItIsIsNotCutForAFloodNorForBeingSlow) {
     for (int i = 0; i < (flooded ? 200 : 1); ++i) flood.push_back(call(place_of(*rank_)));
     if (!flooded) {
       // Heard, by its answer, before the time is up.
-      say(flood.front(), bytes_of(AuthHello{}));
+      say(flood.front(), bytes_of(net::AuthHello{}));
       pollfd readable{flood.front().get(), POLLIN, 0};
       EXPECT_EQ(poll(&readable, 1, 30'000), 1);
       hands.advance(std::chrono::seconds(10));

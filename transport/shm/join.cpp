@@ -3,9 +3,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/socket.h>
-#include <sys/syscall.h>
-#include <sys/un.h>
 
 #include <algorithm>
 #include <cassert>
@@ -16,9 +13,7 @@
 
 #include <tutti/error.hpp>
 
-#ifndef SO_PEERPIDFD  // since Linux 6.5
-#define SO_PEERPIDFD 77
-#endif
+#include "net/local_socket.h"
 
 namespace tutti::shm {
 
@@ -52,53 +47,16 @@ constexpr int kMostCalls = 32;
 // the last look; and at how many, since each look costs the other rank a connection.
 constexpr milliseconds kLookAgain{1000};
 constexpr int kLooksAtOnce = 4;
-constexpr std::size_t kMaxStrangers = 64;
 
-sockaddr_un abstract(const std::string& name, socklen_t& bytes) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  assert(name.size() < sizeof address.sun_path);
-  std::memcpy(address.sun_path + 1, name.data(), name.size());  // a leading zero: abstract
-  bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  return address;
+// A rank's greeting comes right behind its call, but a rank that has no descriptors to send with it
+// may have to wait: the deadline of the start is the only one.
+constexpr std::chrono::hours kPatience{24};
+
+net::LocalConnecting connect_to(const Address& address) {
+  return net::connect_local(address.socket_name(), net::LocalKind::packets);
 }
 
-Fd make_socket() {
-  Fd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket)
-    throw Error(ErrorKind::unavailable,
-                fmt::format("no Unix socket: {}; raise the limit of open files (ulimit -n) if "
-                            "that is it",
-                            std::strerror(errno)));
-  return socket;
-}
-
-// 0, or what connect(2) says.
-int connect_to(const Fd& socket, const Address& address) {
-  socklen_t bytes = 0;
-  const sockaddr_un name = abstract(address.socket_name(), bytes);
-  return connect(socket.get(), reinterpret_cast<const sockaddr*>(&name), bytes) == 0 ? 0 : errno;
-}
-
-std::optional<ucred> peer_of(const Fd& socket) {
-  ucred peer{};
-  socklen_t bytes = sizeof peer;
-  if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0) return std::nullopt;
-  return peer;
-}
-
-bool is_same_user(const Fd& socket) {
-  const auto peer = peer_of(socket);
-  return peer && peer->uid == geteuid();
-}
-
-// A number may have been given to another process since; the socket's own pidfd cannot.
-Fd process_of(const Fd& socket, pid_t pid) {
-  int fd = -1;
-  socklen_t bytes = sizeof fd;
-  if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERPIDFD, &fd, &bytes) == 0) return Fd(fd);
-  return Fd(pid > 0 ? static_cast<int>(syscall(SYS_pidfd_open, pid, 0)) : -1);
-}
+bool is_same_user(const Fd& socket) { return net::peer_of(socket.get()).uid == geteuid(); }
 
 // Writing to anything else could block, or do harm.
 bool is_bell(const Fd& fd) {
@@ -112,13 +70,10 @@ bool is_bell(const Fd& fd) {
 }  // namespace
 
 Fd listen_at(const Address& address) {
-  Fd listener = make_socket();
-  socklen_t bytes = 0;
-  const sockaddr_un name = abstract(address.socket_name(), bytes);
-  if (bind(listener.get(), reinterpret_cast<const sockaddr*>(&name), bytes) != 0 ||
-      listen(listener.get(), SOMAXCONN) != 0)
+  Fd listener = net::listen_local(address.socket_name(), net::LocalKind::packets);
+  if (!listener)
     throw Error(ErrorKind::unavailable,
-                fmt::format("cannot listen on an abstract Unix socket: {}", std::strerror(errno)));
+                fmt::format("another process listens at @{}", address.socket_name()));
   return listener;
 }
 
@@ -133,7 +88,9 @@ Join::Join(const TransportContext& context, std::span<const Address> addresses, 
       most_calls_(kMostCalls),
       pause_(kFirstPause),
       missing_then_(missing_),
-      next_looked_at_(context.rank + 1) {
+      next_looked_at_(context.rank + 1),
+      pending_({.expected = peers_.size(), .patience = kPatience},
+               [this](Guest& guest) { return hear_guest(guest.socket); }) {
   assert(addresses.size() == static_cast<std::size_t>(context.size));
 }
 
@@ -183,19 +140,18 @@ void Join::back_off(TimePoint now) {
 
 // Connects to a lower rank; returns false where its queue of callers is full now.
 bool Join::call(int rank) {
-  Fd socket = make_socket();
-  const int error = connect_to(socket, addresses_[rank]);
-  if (error == EAGAIN || error == EINTR) return false;
-  if (error == ECONNREFUSED) gone(rank);
-  if (error != 0)
+  net::LocalConnecting connecting = connect_to(addresses_[rank]);
+  if (connecting.may_try_again()) return false;
+  if (connecting.nobody_listens()) gone(rank);
+  if (!connecting.socket)
     throw Error(ErrorKind::unavailable,
                 fmt::format("rank {} cannot connect to {}: {}", context_.rank, named(rank),
-                            std::strerror(error)));
-  if (!is_same_user(socket))
+                            std::strerror(connecting.error)));
+  if (!is_same_user(connecting.socket))
     throw Error(ErrorKind::unavailable,
                 fmt::format("rank {} found another user's process where {} should be",
                             context_.rank, named(rank)));
-  peers_[rank].call = std::move(socket);
+  peers_[rank].call = std::move(connecting.socket);
   peers_[rank].state = Peer::State::called;
   ++calls_;
   return true;
@@ -242,7 +198,7 @@ void Join::look_for_missing(TimePoint now) {
     next_looked_at_ = rank + 1 < context_.size ? rank + 1 : context_.rank + 1;
     if (peers_[rank].state != Peer::State::away) continue;
     ++looks;
-    if (connect_to(make_socket(), addresses_[rank]) == ECONNREFUSED) gone(rank);
+    if (connect_to(addresses_[rank]).nobody_listens()) gone(rank);
   }
 }
 
@@ -258,7 +214,9 @@ TimePoint Join::next_event() const {
 
 void Join::wait_and_hear(TimePoint until) {
   std::vector<pollfd> polled{{listener_.get(), POLLIN, 0}};
-  for (const Fd& guest : guests_) polled.push_back({guest.get(), POLLIN, 0});
+  std::vector<int> guests;
+  pending_.for_each_fd([&](int fd) { guests.push_back(fd); });
+  for (const int guest : guests) polled.push_back({guest, POLLIN, 0});
   for (const Peer& peer : peers_)
     if (peer.call) polled.push_back({peer.call.get(), POLLIN, 0});
   const auto left = std::chrono::ceil<milliseconds>(until - context_.clock->now());
@@ -266,60 +224,40 @@ void Join::wait_and_hear(TimePoint until) {
   if (poll(polled.data(), polled.size(), timeout) <= 0) return;
 
   auto next = polled.begin() + 1;
-  for (Fd& guest : guests_)
-    if ((next++)->revents != 0) hear_guest(guest);
+  for (const int guest : guests)
+    if ((next++)->revents != 0) pending_.hear(guest);
   for (int rank = 0; rank < context_.rank; ++rank)
     if (peers_[rank].call && (next++)->revents != 0) hear_answer(rank);
-  std::erase_if(guests_, [](const Fd& guest) { return !guest; });
-  if (polled.front().revents != 0) accept_guests();
+  const auto admit = [](Fd socket) {
+    return is_same_user(socket) ? std::optional(Guest{std::move(socket)}) : std::nullopt;
+  };
+  if (polled.front().revents != 0 && !pending_.accept(listener_, context_.clock->now(), admit))
+    throw Error(ErrorKind::unavailable,
+                fmt::format("rank {} has too many open files to join {} ranks; raise the limit "
+                            "(ulimit -n)",
+                            context_.rank, context_.size));
 }
 
-void Join::accept_guests() {
-  // The loop is bounded, since a flood must not keep this rank from reading answers to its own
-  // calls.
-  for (std::size_t i = 0; i < kMaxStrangers + peers_.size(); ++i) {
-    Fd guest(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!guest && (errno == EMFILE || errno == ENFILE))
-      throw Error(ErrorKind::unavailable,
-                  fmt::format("rank {} has too many open files to join {} ranks; raise the limit "
-                              "(ulimit -n)",
-                              context_.rank, context_.size));
-    if (!guest && (errno == ECONNABORTED || errno == EINTR)) continue;
-    if (!guest) return;
-    if (!is_same_user(guest)) continue;
-    if (guests_.size() == kMaxStrangers + peers_.size()) make_room();
-    guests_.push_back(std::move(guest));
-    hear_guest(guests_.back());
-    if (!guests_.back()) guests_.pop_back();
-  }
-}
-
-// A rank sends its greeting right after its call, so the oldest caller without a greeting is no
-// rank. Its greeting may be there and not yet read, though.
-void Join::make_room() {
-  hear_guest(guests_.front());
-  guests_.erase(guests_.begin());
-}
-
-void Join::hear_guest(Fd& guest) {
+// False: it has been dropped, or is a rank's.
+bool Join::hear_guest(Fd& socket) {
   Greeting greeting;
   Descriptors descriptors;
-  const Received received = receive_packet(guest, greeting, descriptors);
-  if (received == Received::nothing) return;
-  Fd socket = std::move(guest);
-  if (received == Received::closed) return;  // A rank that looked whether this one still listens.
+  const Received received = receive_packet(socket, greeting, descriptors);
+  if (received == Received::nothing) return true;
+  if (received == Received::closed) return false;  // a rank that looked whether this one listens
   const bool heard = received == Received::packet || received == Received::cut;
   const auto rank = heard ? rank_of(greeting) : std::nullopt;
   if (!rank || *rank <= context_.rank || peers_[*rank].state == Peer::State::joined) {
     if (context_.log != nullptr)
       context_.log->write(LogLevel::info, "rank {}: dropped a caller that is no rank of this job",
                           context_.rank);
-    return;
+    return false;
   }
   link(*rank, std::move(socket), std::move(descriptors), greeting);
   peers_[*rank].state = Peer::State::heard;
   const TimePoint now = context_.clock->now();
   if (now >= speak_again_ && !answer(*rank)) back_off(now);
+  return false;
 }
 
 void Join::hear_answer(int rank) {
@@ -372,8 +310,9 @@ void Join::link(int rank, Fd socket, Descriptors descriptors, const Greeting& gr
   if (has_bell && !is_bell(descriptors.fds[1]))
     throw Error(ErrorKind::corrupt, fmt::format("{} sent a doorbell that is none", named(rank)));
   Link& link = peers_[rank].link;
-  link.pid = peer_of(socket).value_or(ucred{}).pid;
-  link.process = process_of(socket, link.pid);
+  link.pid = net::peer_of(socket.get()).pid;
+  // A number may have been given to another process since; the socket's own pidfd cannot.
+  link.process = net::watch_peer(socket.get());
   link.socket = std::move(socket);
   link.status_page = std::move(descriptors.fds[0]);
   link.bell = std::move(descriptors.fds[1]);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/fd.h"
+#include "net/pending_connections.h"
 #include "transport/context.h"
 #include "transport/shm/address.h"
 #include "transport/shm/packet.h"
@@ -24,7 +25,7 @@ struct Link {
   bool membarrier = false;  ///< As Doorbell::membarrier(), the peer's.
 };
 
-/// A socket that listens under `address`, for why_not() and Join. Throws `unavailable`.
+/// A socket that listens under `address`, for Join. Throws `unavailable`.
 Fd listen_at(const Address& address);
 
 /// One joining, by one thread. Strangers, garbage and callers that say nothing are dropped without
@@ -65,9 +66,7 @@ class Join {
   void look_for_missing(TimePoint now);
   TimePoint next_event() const;
   void wait_and_hear(TimePoint until);
-  void accept_guests();
-  void make_room();
-  void hear_guest(Fd& guest);
+  bool hear_guest(Fd& socket);
   void hear_answer(int rank);
   std::optional<int> rank_of(const Greeting& greeting) const;
   Sent greet(const Fd& socket, int rank) const;
@@ -82,7 +81,6 @@ class Join {
   const Fd& listener_;
   const Fd& status_page_;
   std::vector<Peer> peers_;
-  std::vector<Fd> guests_;  // accepted, not greeted yet; the oldest first
   int missing_;
   int calls_ = 0;  // The number of peers that are called or greeted.
   int most_calls_;
@@ -91,6 +89,13 @@ class Join {
   TimePoint look_again_{};
   int missing_then_;    // How many were missing at the last look.
   int next_looked_at_;  // The rank at which the next look begins.
+
+  struct Guest {  // A caller that has not greeted yet: its greeting is all its proof.
+    Fd socket;
+    int fd() const noexcept { return socket.get(); }
+    static bool has_proved() noexcept { return false; }
+  };
+  net::PendingConnections<Guest> pending_;
 };
 
 }  // namespace tutti::shm

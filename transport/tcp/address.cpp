@@ -79,9 +79,9 @@ std::optional<Address> Address::parse(std::string_view text) {
 }
 
 void reach_from(std::string_view host, Address& peer) {
-  const auto loopback =
-      std::stable_partition(peer.places.begin(), peer.places.end(),
-                            [](const SocketAddress& place) { return !is_loopback(place.host); });
+  const auto loopback = std::stable_partition(
+      peer.places.begin(), peer.places.end(),
+      [](const SocketAddress& place) { return !net::is_loopback(place.host); });
   if (peer.host == host)
     std::rotate(peer.places.begin(), loopback, peer.places.end());
   else

@@ -29,7 +29,7 @@ inline constexpr std::uint32_t kWindow = 64;
 /// enough for 4 Gb/s and 1 ms, and stay in the caches: between two machines in a box 64 take 14 ms
 /// for an all_reduce of 16 MiB, 8 take 7.4.
 constexpr std::uint32_t window_for(std::chrono::microseconds round_trip_time) noexcept {
-  return rendezvous::is_short(round_trip_time) ? 8 : kWindow;
+  return net::is_short(round_trip_time) ? 8 : kWindow;
 }
 /// Releases are told in such numbers, or with the next message the other way: so a sender always
 /// has half a window at least beyond what has been released.

@@ -39,11 +39,11 @@ iovec piece(const void* data, std::size_t bytes) noexcept {
 
 }  // namespace
 
-Connection::Connection(Endpoint& endpoint, const Clock& clock, Stream stream, bool checksum)
+Connection::Connection(Endpoint& endpoint, const Clock& clock, net::Stream stream, bool checksum)
     : endpoint_(endpoint),
       clock_(clock),
       stream_(std::move(stream)),
-      window_(window_for(rendezvous::round_trip_time(socket()))),
+      window_(window_for(net::round_trip_time(socket()))),
       checksum_(checksum),
       inbox_(kInboxBytes) {}
 
@@ -154,7 +154,7 @@ void Connection::read(Read how) {
     const std::array<iovec, 2> to{piece(payload_.next(), straight),
                                   piece(inbox_.data() + inbox_end_, room)};
     const ssize_t got = stream_.read(std::span(to).subspan(straight == 0 ? 1 : 0));
-    if (got < 0 && not_now(errno)) return;
+    if (got < 0 && net::not_now(errno)) return;
     if (got < 0) {
       const End kind = errno == EBADMSG ? End::corrupt : End::lost;
       return end(stream_.describe(errno), kind);
@@ -461,7 +461,8 @@ void Connection::send(Unsent unsent, bool passing) {
 std::size_t Connection::write_now(std::span<const iovec> pieces) {
   const ssize_t put = stream_.write(pieces);
   if (put >= 0) return static_cast<std::size_t>(put);
-  if (!not_now(errno)) why_unwritable_ = stream_.describe(errno);  // what came before is still read
+  if (!net::not_now(errno))
+    why_unwritable_ = stream_.describe(errno);  // what came before is still read
   return 0;
 }
 

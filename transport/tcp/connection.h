@@ -30,7 +30,7 @@ class Endpoint;
 /// before anything newer.
 class Connection {
  public:
-  Connection(Endpoint& endpoint, const Clock& clock, Stream stream, bool checksum);
+  Connection(Endpoint& endpoint, const Clock& clock, net::Stream stream, bool checksum);
 
   int socket() const noexcept { return stream_.fd(); }
   std::uint32_t window() const noexcept { return window_; }
@@ -173,7 +173,7 @@ class Connection {
 
   Endpoint& endpoint_;
   const Clock& clock_;
-  Stream stream_;
+  net::Stream stream_;
   const std::uint32_t window_;  // see window_for()
   const bool checksum_;
   mutable std::mutex mutex_;

@@ -42,7 +42,7 @@ bool throw_away_what_comes(int socket) {
   ssize_t got = 0;
   do got = recv(socket, bytes.data(), bytes.size(), 0);
   while (got > 0);
-  return got < 0 && not_now(errno);
+  return got < 0 && net::not_now(errno);
 }
 
 }  // namespace
@@ -57,7 +57,7 @@ Endpoint::~Endpoint() {
   if (getpid() == owner_) linger();  // a forked child only closes its copies
 }
 
-void Endpoint::add_peer(int rank, Stream stream) {
+void Endpoint::add_peer(int rank, net::Stream stream) {
   auto& peer = peers_[static_cast<std::size_t>(rank)];
   peer = std::make_unique<Connection>(*this, clock_, std::move(stream), checksum_);
   if (!watch(*peer))

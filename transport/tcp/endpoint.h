@@ -25,9 +25,9 @@ class Endpoint {
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;
 
-  void add_peer(int rank, Stream stream);
+  void add_peer(int rank, net::Stream stream);
   /// By rank: beside each peer's connection one that ends with its process.
-  void watch_lives(std::vector<Stream> lifelines) { lifelines_.emplace(std::move(lifelines)); }
+  void watch_lives(std::vector<net::Stream> lifelines) { lifelines_.emplace(std::move(lifelines)); }
   /// Null: this rank itself, or one that it is not connected to.
   Connection* peer(int rank) const noexcept { return peers_[static_cast<std::size_t>(rank)].get(); }
 

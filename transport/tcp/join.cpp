@@ -26,31 +26,9 @@ constexpr seconds kConnectLimit{2};   // of one place, where there may be others
 constexpr seconds kGreetingLimit{5};  // of a handshake
 constexpr milliseconds kPause{20};    // between two rounds through a rank's places
 constexpr int kRoundsRefused = 3;     // then what refuses this rank is believed
-constexpr std::size_t kStrangers = 64;
 constexpr int kLookAgainMs = 1000;
 
 }  // namespace
-
-bool Greeting::read(std::size_t bytes) {
-  assert(input_.size() <= bytes);
-  std::array<char, 128> buffer;
-  while (input_.size() < bytes) {
-    const std::size_t room = std::min(buffer.size(), bytes - input_.size());
-    const iovec to{buffer.data(), room};
-    const ssize_t got = stream_.read({&to, 1});
-    if (got < 0) return not_now(errno);
-    if (got == 0) return false;
-    input_.append(buffer.data(), static_cast<std::size_t>(got));
-  }
-  return true;
-}
-
-// A fresh socket has room for a handshake.
-bool Greeting::write(std::string_view bytes) {
-  const iovec piece{const_cast<char*>(bytes.data()), bytes.size()};
-  return bytes.empty() || (stream_.write({&piece, 1}) == static_cast<ssize_t>(bytes.size()) &&
-                           stream_.unsent_bytes() == 0);
-}
 
 Join::Join(const TransportContext& context, const Secret& secret,
            const std::vector<std::optional<Address>>& addresses, const Fd& listener)
@@ -58,9 +36,10 @@ Join::Join(const TransportContext& context, const Secret& secret,
       secret_(secret),
       addresses_(addresses),
       listener_(listener),
-      tls_(context.config->tls ? std::make_shared<const TlsContext>() : nullptr) {
-  joined_.data.resize(addresses.size());
-  if (addresses.size() <= kMostWithLifelines) joined_.lifelines.resize(addresses.size());
+      tls_(context.config->tls ? std::make_shared<const net::TlsContext>() : nullptr),
+      joined_(addresses.size()),
+      pending_({.expected = joined_.data.size() + joined_.lifelines.size()},
+               [this](Guest& guest) { return hear(guest); }) {
   for (const Use use : {Use::data, Use::lifeline}) {
     if (use == Use::lifeline && !has_lifelines()) break;
     for (int rank = 0; rank < context.rank; ++rank) {
@@ -78,10 +57,11 @@ Connections Join::run(TimePoint deadline) {
     if (now >= deadline) refuse_late();
     for (Caller& caller : callers_)
       if (!joined(caller)) call(caller, now);
-    accept_some(now);
-    strangers_.remove_if([&](Stranger& stranger) {
-      return (now >= stranger.give_up && !stranger.has_proved()) || !go_on(stranger);
-    });
+    // Where there are no descriptors left, wait() looks again by and by.
+    static_cast<void>(pending_.accept(
+        listener_, now, [this](Fd socket) { return std::optional(guest_of(std::move(socket))); }));
+    pending_.cut_late(now);
+    pending_.hear_all();
     if (!complete()) wait(deadline);
   }
   return std::move(joined_);
@@ -98,22 +78,22 @@ void Join::wait(TimePoint deadline) {
   TimePoint until = deadline;
   for (Caller& caller : callers_) {
     if (joined(caller)) continue;
-    until = std::min(until, caller.greeting ? caller.give_up : caller.next_try);
-    if (caller.greeting)
-      fds.push_back(
-          {caller.greeting->fd(), static_cast<short>(caller.connected ? POLLIN : POLLOUT), 0});
+    const bool calls = caller.socket || caller.handshake;
+    until = std::min(until, calls ? caller.give_up : caller.next_try);
+    if (caller.socket) fds.push_back({caller.socket.get(), POLLOUT, 0});
+    if (caller.handshake) fds.push_back({caller.handshake->fd(), POLLIN, 0});
   }
-  for (const Stranger& stranger : strangers_) {
-    if (!stranger.has_proved()) until = std::min(until, stranger.give_up);
-    fds.push_back({stranger.greeting.fd(), POLLIN, 0});
-  }
-  ::poll(fds.data(), fds.size(), std::min(rendezvous::poll_milliseconds(until), kLookAgainMs));
+  pending_.for_each_fd([&](int fd) { fds.push_back({fd, POLLIN, 0}); });
+  until = std::min(until, pending_.next_deadline().value_or(until));
+  ::poll(fds.data(), fds.size(), std::min(net::poll_milliseconds(until), kLookAgainMs));
 }
 
 // --- to lower ranks ---
 
 void Join::call(Caller& caller, TimePoint now) {
-  if (caller.greeting) return go_on(caller, now);
+  if (caller.socket) connect(caller, now);
+  if (caller.handshake) return shake_hands(caller, now);
+  if (caller.socket || joined(caller)) return;
   if (now < caller.next_try) return;
   const std::vector<SocketAddress>& places = address(caller.rank).places;
   if (places.empty()) {
@@ -121,14 +101,13 @@ void Join::call(Caller& caller, TimePoint now) {
     caller.next_try = now + kConnectLimit;
     return;
   }
-  const auto found = rendezvous::find_places(places[caller.place], now);  // numeric: at once
+  const auto found = net::find_places(places[caller.place], now);  // numeric: at once
   std::string why = found.why_not;
   if (!found.places.empty()) {
-    auto connecting = rendezvous::begin_tcp(found.places.front());
+    auto connecting = net::begin_tcp(found.places.front());
     why = connecting.why_not;
     if (connecting.socket) {
-      caller.greeting.emplace(std::move(connecting.socket));
-      caller.connected = false;
+      caller.socket = std::move(connecting.socket);
       caller.give_up = now + kConnectLimit;
       return;
     }
@@ -136,76 +115,34 @@ void Join::call(Caller& caller, TimePoint now) {
   give_up(caller, why, now);
 }
 
-void Join::go_on(Caller& caller, TimePoint now) {
-  if (!caller.connected && !connected(caller, now)) return;
-  if (caller.greeting->stream().tls() != nullptr)
-    encrypt(caller, now);
-  else
-    authenticate(caller, now);
-}
-
-// True: just now, and the handshake has begun.
-bool Join::connected(Caller& caller, TimePoint now) {
-  const int fd = caller.greeting->fd();
+// It may be connected by now; then the handshake begins.
+void Join::connect(Caller& caller, TimePoint now) {
+  const int fd = caller.socket.get();
   pollfd writable{fd, POLLOUT, 0};
   if (::poll(&writable, 1, 0) <= 0) {
     if (now >= caller.give_up)
       give_up(caller, "does not answer: is the machine up, does a firewall drop packets?", now);
-    return false;
-  }
-  if (const std::string why = rendezvous::why_not_connected(fd); !why.empty()) {
-    give_up(caller, why, now);
-    return false;
-  }
-  caller.connected = true;
-  caller.give_up = now + kGreetingLimit;
-  rendezvous::tune_data(fd, rendezvous::round_trip_time(fd));
-  caller.proof.emplace(secret_,
-                       Claim{Claim::Purpose::data, static_cast<std::uint32_t>(context_.rank),
-                             static_cast<std::uint32_t>(caller.rank), address(caller.rank).identity,
-                             context_.config->tls},
-                       *context_.random);
-  caller.awaited = sizeof(AuthChallenge);
-  std::string output;
-  std::string_view nothing;
-  if (caller.proof->advance(nothing, output) == AuthInitiator::State::failed) {
-    caller.refused = caller.proof->failure();
-    give_up(caller, std::string(describe(caller.refused)), now);
-    return false;
-  }
-  static_cast<void>(caller.greeting->write(output));  // where it fails, nothing comes either
-  return true;
-}
-
-void Join::authenticate(Caller& caller, TimePoint now) {
-  const bool open_there = caller.greeting->read(caller.awaited);
-  std::string_view input = caller.greeting->input();
-  if (input.size() < caller.awaited) {
-    if (!open_there) return give_up(caller, "closed the connection", now);
-    if (now >= caller.give_up) give_up(caller, "does not answer", now);
     return;
   }
-  std::string output;
-  const auto state = caller.proof->advance(input, output);
-  caller.greeting->consume();
-  if (state == AuthInitiator::State::failed) {
-    caller.refused = caller.proof->failure();
-    return give_up(caller, std::string(describe(caller.refused)), now);
-  }
-  if (!caller.greeting->write(output)) return give_up(caller, "closed the connection", now);
-  caller.awaited = sizeof(AuthResult);
-  if (state != AuthInitiator::State::done) return;
-  if (tls_ == nullptr) return be_joined(caller, now);
-  caller.greeting->stream().encrypt(tls_, Tls::Role::client, caller.proof->tls_key());
-  encrypt(caller, now);
+  if (const std::string why = net::why_not_connected(fd); !why.empty())
+    return give_up(caller, why, now);
+  caller.give_up = now + kGreetingLimit;
+  net::tune_data(fd, net::round_trip_time(fd));
+  const net::Claim claim{net::Claim::Purpose::data, static_cast<std::uint32_t>(context_.rank),
+                         static_cast<std::uint32_t>(caller.rank), address(caller.rank).identity,
+                         tls_ != nullptr};
+  caller.handshake.emplace(std::move(caller.socket),
+                           net::AuthInitiator(secret_, claim, *context_.random), tls_);
 }
 
-void Join::encrypt(Caller& caller, TimePoint now) {
-  Tls& tls = *caller.greeting->stream().tls();
-  switch (tls.shake_hands()) {
-    case Tls::Handshake::done: return be_joined(caller, now);
-    case Tls::Handshake::failed: return give_up(caller, tls.why(), now);
-    case Tls::Handshake::going_on: break;
+void Join::shake_hands(Caller& caller, TimePoint now) {
+  using State = net::Handshake<net::AuthInitiator>::State;
+  const State state = caller.handshake->advance();
+  if (state == State::done) return be_joined(caller, now);
+  if (state == State::failed) {
+    if (const auto why = caller.handshake->proof().failure(); why != net::AuthFailure::none)
+      caller.refused = why;
+    return give_up(caller, caller.handshake->why(), now);
   }
   if (now >= caller.give_up) give_up(caller, "does not answer", now);
 }
@@ -214,16 +151,21 @@ void Join::be_joined(Caller& caller, TimePoint now) {
   Frame open;
   open.kind = FrameKind::open;
   open.channel = static_cast<std::int32_t>(caller.use);
-  if (!caller.greeting->write(bytes_of(open))) return give_up(caller, "closed the connection", now);
-  joined(caller) = caller.greeting->take();
-  caller.greeting.reset();
+  net::Connection& connection = caller.handshake->connection();
+  connection.queue(bytes_of(open));
+  // A fresh socket has room for it.
+  if (!connection.flush() || connection.queued_bytes() > 0)
+    return give_up(caller, "closed the connection", now);
+  assert(connection.received().empty() && "what follows is the stream's");
+  joined(caller) = std::move(connection.stream());
+  caller.handshake.reset();
 }
 
 void Join::give_up(Caller& caller, std::string why, TimePoint now) {
   const std::vector<SocketAddress>& places = address(caller.rank).places;
   caller.obstacle = fmt::format("{} {}", to_text(places[caller.place]), why);
-  caller.greeting.reset();
-  caller.proof.reset();
+  caller.socket.reset();
+  caller.handshake.reset();
   caller.next_try = now;
   check_refusals(caller);
   if (++caller.place < places.size()) return;
@@ -235,9 +177,9 @@ void Join::give_up(Caller& caller, std::string why, TimePoint now) {
 // One of a rank's places may lead to somebody else; when none has led to it for some rounds, it is
 // not going to. Who has proved that he is that rank is believed at once.
 void Join::check_refusals(const Caller& caller) const {
-  const bool proved =
-      caller.refused == AuthFailure::no_tls_here || caller.refused == AuthFailure::no_tls_there;
-  if (caller.refused == AuthFailure::none || caller.refused == AuthFailure::not_tutti ||
+  const bool proved = caller.refused == net::AuthFailure::no_tls_here ||
+                      caller.refused == net::AuthFailure::no_tls_there;
+  if (caller.refused == net::AuthFailure::none || caller.refused == net::AuthFailure::not_tutti ||
       (caller.rounds < kRoundsRefused && !proved))
     return;
   throw Error(ErrorKind::mismatch, fmt::format("rank {} cannot connect to rank {}: {}",
@@ -246,78 +188,31 @@ void Join::check_refusals(const Caller& caller) const {
 
 // --- from higher ranks, and from anybody ---
 
-void Join::accept_some(TimePoint now) {
-  const Claim claim{Claim::Purpose::data, 0, static_cast<std::uint32_t>(context_.rank),
-                    address(context_.rank).identity, context_.config->tls};
-  for (std::size_t i = 0; i < kStrangers; ++i) {
-    Fd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!socket) {
-      const bool none_left = errno == EMFILE || errno == ENFILE || errno == ENOBUFS;
-      if (!none_left || !make_room()) return;
-      continue;
-    }
-    const bool full =
-        strangers_.size() == kStrangers + joined_.data.size() + joined_.lifelines.size();
-    if (full && !make_room()) return;
-    rendezvous::tune_data(socket.get(), rendezvous::round_trip_time(socket.get()));
-    strangers_.push_back({Greeting(std::move(socket)),
-                          AuthAcceptor(secret_, claim, *context_.random), now + kGreetingLimit});
-  }
+Join::Guest Join::guest_of(Fd socket) {
+  net::tune_data(socket.get(), net::round_trip_time(socket.get()));
+  const net::Claim expected{net::Claim::Purpose::data, 0, static_cast<std::uint32_t>(context_.rank),
+                            address(context_.rank).identity, tls_ != nullptr};
+  return Guest(std::move(socket), net::AuthAcceptor(secret_, expected, *context_.random), tls_);
 }
 
-// Cuts the oldest stranger that has not proved that it is a rank; false where all have.
-bool Join::make_room() {
-  const auto oldest = std::find_if(strangers_.begin(), strangers_.end(),
-                                   [](const Stranger& one) { return !one.has_proved(); });
-  if (oldest == strangers_.end()) return false;
-  strangers_.erase(oldest);
-  return true;
-}
-
-// False: it is to be cut, or has become a peer.
-bool Join::go_on(Stranger& stranger) {
-  for (;;) {
-    const AuthAcceptor::State state = stranger.proof.state();
-    if (state == AuthAcceptor::State::done)
-      return tls_ == nullptr ? open(stranger) : encrypt(stranger);
-    const std::size_t bytes =
-        state == AuthAcceptor::State::hello ? sizeof(AuthHello) : sizeof(AuthProof);
-    if (!stranger.greeting.read(bytes)) return false;
-    std::string_view input = stranger.greeting.input();
-    if (input.size() < bytes) return true;
-    std::string output;
-    const auto next = stranger.proof.advance(input, output);
-    stranger.greeting.consume();
-    const bool written = stranger.greeting.write(output);
-    if (const AuthFailure failure = stranger.proof.failure(); failure != AuthFailure::none)
-      throw Error(ErrorKind::mismatch, fmt::format("rank {}: rank {} {}", context_.rank,
-                                                   stranger.proof.initiator(), describe(failure)));
-    if (!written || next == AuthAcceptor::State::failed) return false;
-    if (next == AuthAcceptor::State::done && tls_ != nullptr)
-      stranger.greeting.stream().encrypt(tls_, Tls::Role::server, stranger.proof.tls_key());
-  }
-}
-
-bool Join::encrypt(Stranger& stranger) {
-  switch (stranger.greeting.stream().tls()->shake_hands()) {
-    case Tls::Handshake::done: return open(stranger);
-    case Tls::Handshake::failed: return false;
-    case Tls::Handshake::going_on: break;
-  }
-  return true;
-}
-
-// An initiator that has given up meanwhile does not say so: what it says is that it has not.
-bool Join::open(Stranger& stranger) {
-  if (!stranger.greeting.read(sizeof(Frame))) return false;
-  const auto frame = fixed_part<Frame>(stranger.greeting.input());
-  if (!frame) return true;
-  const std::uint32_t rank = stranger.proof.initiator();
+// False: it is to be cut, or has become a peer. An initiator that has given up meanwhile does not
+// say so: what it says, in a first frame, is that it has not.
+bool Join::hear(Guest& guest) {
+  if (guest.state() != Guest::State::done) guest.advance();
+  if (const auto failure = guest.proof().failure(); failure != net::AuthFailure::none)
+    throw Error(ErrorKind::mismatch, fmt::format("rank {}: rank {} {}", context_.rank,
+                                                 guest.proof().initiator(), describe(failure)));
+  if (guest.state() != Guest::State::done) return guest.state() != Guest::State::failed;
+  net::Connection& connection = guest.connection();
+  const bool open = connection.receive(sizeof(Frame));
+  const auto frame = fixed_part<Frame>(connection.received());
+  if (!frame) return open;
+  const std::uint32_t rank = guest.proof().initiator();
   auto& joined =
       frame->channel == static_cast<std::int32_t>(Use::data) ? joined_.data : joined_.lifelines;
   const bool expected = rank < joined.size() && static_cast<int>(rank) > context_.rank &&
                         is_peer(rank) && !joined[rank];
-  if (frame->kind == FrameKind::open && expected) joined[rank] = stranger.greeting.take();
+  if (frame->kind == FrameKind::open && expected) joined[rank] = std::move(connection.stream());
   return false;
 }
 

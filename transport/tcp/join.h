@@ -1,14 +1,14 @@
 // How ranks get their connections: of each two, the higher one calls the lower one.
 #pragma once
 
-#include <list>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "common/fd.h"
-#include "net/authentication.h"
+#include "net/handshake.h"
+#include "net/pending_connections.h"
 #include "net/stream.h"
 #include "net/tcp_socket.h"
 #include "transport/context.h"
@@ -17,40 +17,20 @@
 
 namespace tutti::tcp {
 
-/// The far end of a connection that is being made: bytes of the handshake, no more of them than
-/// belong to it.
-class Greeting {
- public:
-  explicit Greeting(Fd socket) : stream_(std::move(socket)) {}
-
-  int fd() const noexcept { return stream_.fd(); }
-  Stream& stream() noexcept { return stream_; }
-  /// Reads until `bytes` have come; false: the other end is gone. What is complete is in input().
-  bool read(std::size_t bytes);
-  std::string_view input() const noexcept { return input_; }
-  void consume() noexcept { input_.clear(); }
-  bool write(std::string_view bytes);
-  Stream take() noexcept { return std::move(stream_); }
-
- private:
-  Stream stream_;
-  std::string input_;
-};
-
-/// By rank.
-struct Connections {
-  std::vector<Stream> data;
-  std::vector<Stream> lifelines;  ///< Empty: there are more ranks than kMostWithLifelines.
-};
-
 /// With two connections a peer and 1024 descriptors, which is what a process often may have, half
 /// are left for other things.
 inline constexpr std::size_t kMostWithLifelines = 256;
 
-/// One use, in one thread. Strangers at this rank's port get 72 bytes parsed and 5 s; there are 64
-/// places for them beside those for the ranks' connections, the oldest goes first. A caller that
-/// has proved that it is a rank is never cut: it may take itself for joined already, and not call
-/// again.
+/// By rank.
+struct Connections {
+  explicit Connections(std::size_t ranks)
+      : data(ranks), lifelines(ranks <= kMostWithLifelines ? ranks : 0) {}
+
+  std::vector<net::Stream> data;
+  std::vector<net::Stream> lifelines;  ///< Empty: there are more ranks than kMostWithLifelines.
+};
+
+/// One use, in one thread. Strangers at this rank's port are bounded by PendingConnections.
 class Join {
  public:
   /// `addresses` by rank; none: there is no connection to that rank. `listener` is this rank's.
@@ -65,38 +45,25 @@ class Join {
   struct Caller {  // to a lower rank
     Use use = Use::data;
     int rank = 0;
-    std::size_t place = 0;  // of its address, at which it is
-    int rounds = 0;         // through all of its places
-    std::optional<Greeting> greeting;
-    bool connected = false;
-    std::optional<AuthInitiator> proof;
-    std::size_t awaited = 0;  // bytes of the next answer
-    TimePoint give_up{};      // this place
+    std::size_t place = 0;                                        // of its address, at which it is
+    int rounds = 0;                                               // through all of its places
+    Fd socket;                                                    // while it is being connected
+    std::optional<net::Handshake<net::AuthInitiator>> handshake;  // once it is connected
+    TimePoint give_up{};                                          // this place
     TimePoint next_try{};
     std::string obstacle;
-    AuthFailure refused = AuthFailure::none;
+    net::AuthFailure refused = net::AuthFailure::none;
   };
-  struct Stranger {
-    Greeting greeting;
-    AuthAcceptor proof;
-    TimePoint give_up{};
-
-    bool has_proved() const noexcept { return proof.state() == AuthAcceptor::State::done; }
-  };
+  using Guest = net::Handshake<net::AuthAcceptor>;
 
   void call(Caller& caller, TimePoint now);
-  void go_on(Caller& caller, TimePoint now);
-  bool connected(Caller& caller, TimePoint now);
-  void authenticate(Caller& caller, TimePoint now);
-  void encrypt(Caller& caller, TimePoint now);
+  void connect(Caller& caller, TimePoint now);
+  void shake_hands(Caller& caller, TimePoint now);
   void be_joined(Caller& caller, TimePoint now);
   void give_up(Caller& caller, std::string why, TimePoint now);
   void check_refusals(const Caller& caller) const;
-  void accept_some(TimePoint now);
-  bool make_room();
-  bool go_on(Stranger& stranger);
-  bool encrypt(Stranger& stranger);
-  bool open(Stranger& stranger);
+  Guest guest_of(Fd socket);
+  bool hear(Guest& guest);
   bool complete() const;
   bool is_peer(std::size_t rank) const {
     return addresses_[rank] && static_cast<int>(rank) != context_.rank;
@@ -105,7 +72,7 @@ class Join {
   bool is_joined(std::size_t rank) const {
     return joined_.data[rank] && (!has_lifelines() || joined_.lifelines[rank]);
   }
-  Stream& joined(const Caller& caller) {
+  net::Stream& joined(const Caller& caller) {
     auto& connections = caller.use == Use::data ? joined_.data : joined_.lifelines;
     return connections[static_cast<std::size_t>(caller.rank)];
   }
@@ -117,10 +84,10 @@ class Join {
   const Secret& secret_;
   const std::vector<std::optional<Address>>& addresses_;
   const Fd& listener_;
-  const std::shared_ptr<const TlsContext> tls_;  // null: nothing is encrypted
+  const std::shared_ptr<const net::TlsContext> tls_;  // null: nothing is encrypted
   std::vector<Caller> callers_;
-  std::list<Stranger> strangers_;  // the oldest first
   Connections joined_;
+  net::PendingConnections<Guest> pending_;
 };
 
 }  // namespace tutti::tcp

@@ -41,7 +41,7 @@ bool has_end(int socket) noexcept {
   ssize_t got = 0;
   do got = syscall(SYS_read, socket, bytes.data(), bytes.size());
   while (got > 0);
-  return got == 0 || !not_now(errno);
+  return got == 0 || !net::not_now(errno);
 }
 
 Fd make_eventfd() {
@@ -52,14 +52,14 @@ Fd make_eventfd() {
 
 }  // namespace
 
-Lifelines::Lifelines(std::vector<Stream> connections)
+Lifelines::Lifelines(std::vector<net::Stream> connections)
     : owner_(getpid()),
       stop_(make_eventfd()),
       connections_(std::move(connections)),
       ended_(connections_.size()) {
   std::vector<pollfd> watched;  // by rank; -1: none, or it has ended; then stop_
   std::vector<int> kept{stop_.get()};
-  for (const Stream& connection : connections_) {
+  for (const net::Stream& connection : connections_) {
     watched.push_back({connection.fd(), POLLIN, 0});
     if (connection) kept.push_back(connection.fd());
   }

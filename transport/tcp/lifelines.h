@@ -24,7 +24,7 @@ namespace tutti::tcp {
 class Lifelines {
  public:
   /// By rank; none: no peer. What is forked while the connections are being made has copies.
-  explicit Lifelines(std::vector<Stream> connections);
+  explicit Lifelines(std::vector<net::Stream> connections);
   ~Lifelines();
   Lifelines(const Lifelines&) = delete;
   Lifelines& operator=(const Lifelines&) = delete;
@@ -39,7 +39,7 @@ class Lifelines {
 
   const pid_t owner_;
   const Fd stop_;                         // an eventfd, in both tables
-  std::vector<Stream> connections_;       // where they are in the process's own table
+  std::vector<net::Stream> connections_;  // where they are in the process's own table
   std::vector<std::atomic<bool>> ended_;  // by rank
   std::thread thread_;
 };

@@ -36,12 +36,12 @@ class TcpTransport final : public Transport {
             context,
             std::make_shared<Endpoint>(context.size, *context.clock, context.config->checksum),
             whole(context)) {
-    listener_ = rendezvous::listen_tcp({"", 0});
+    listener_ = net::listen_tcp({"", 0});
     address_.identity = context.random->next();
     address_.host = host_identity();
     if (!context.secret && context.rank == 0) address_.secret = make_secret(*context.random);
     for (std::string& host : own_hosts(context.config->interfaces))
-      address_.places.push_back({std::move(host), rendezvous::port_of(listener_)});
+      address_.places.push_back({std::move(host), net::port_of(listener_)});
   }
 
   /// `subset` is of the endpoint's ranks.
