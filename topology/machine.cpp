@@ -4,6 +4,18 @@
 
 namespace tutti {
 
+std::string_view to_string(LinkKind link) {
+  switch (link) {
+    case LinkKind::same_core: return "same core";
+    case LinkKind::shared_l2: return "shared L2";
+    case LinkKind::shared_l3: return "shared L3";
+    case LinkKind::same_package: return "same package";
+    case LinkKind::other_package: return "other package";
+    case LinkKind::other_machine: break;
+  }
+  return "other machine";
+}
+
 LinkKind link_between(const Machine& machine, const Cpus& a, const Cpus& b) {
   assert(!machine.nodes.empty());
   const Cpus both = unite(a, b);

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "common/cpus.h"
-#include "common/machine_costs.h"
 #include "topology/cgroup.h"
 
 namespace tutti {
@@ -37,6 +36,11 @@ struct Machine {
 
   const Cpus& cpus() const { return nodes.front().cpus; }
 };
+
+/// The kind of link between two ranks, which is the nearest part of the machine that they share.
+enum class LinkKind { same_core, shared_l2, shared_l3, same_package, other_package, other_machine };
+inline constexpr std::size_t kLinkKinds = 6;
+std::string_view to_string(LinkKind link);
 
 /// Returns the link between a rank that runs anywhere on `a` and one that runs anywhere on `b`:
 /// that of the smallest node which contains all of these cpus. If the machine does not know some of

@@ -1,8 +1,36 @@
 #include "collectives/algorithms/algorithms.h"
 
+#include <algorithm>
 #include <array>
+#include <cassert>
+#include <utility>
+
+#include "collectives/schedule/semantics.h"
 
 namespace tutti {
+namespace {
+
+// Any collective of a single rank: its input is its result.
+Schedule plan_alone(const PlanRequest& request) {
+  ScheduleBuilder plan(request, 1);
+  const StepHandle copied = plan.lane().copy(0);
+  if (collectives::reduces(request.what)) copied.completes();
+  return std::move(plan).finish();
+}
+
+}  // namespace
+
+bool Algorithm::knows(Collective what, int ranks) const {
+  return ranks >= 1 &&
+         std::any_of(plans.begin(), plans.end(), [&](const Plan& one) { return one.what == what; });
+}
+
+Schedule Algorithm::plan(const PlanRequest& request) const {
+  const auto found = std::find_if(plans.begin(), plans.end(),
+                                  [&](const Plan& one) { return one.what == request.what; });
+  assert(found != plans.end() && request.rank >= 0 && request.rank < request.ranks);
+  return request.ranks == 1 ? plan_alone(request) : found->plan(request);
+}
 
 // Each function is defined in the file of its name.
 Algorithm ring_algorithm();

@@ -3,6 +3,7 @@
 
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include <tutti/schedule.hpp>
 
@@ -11,9 +12,14 @@ namespace tutti {
 /// An algorithm. Its schedules must be right in place and out of place alike; the verifier runs
 /// both.
 struct Algorithm {
-  std::string_view name;                 ///< As in TUTTI_ALGORITHM, lower case.
-  bool (*knows)(Collective, int ranks);  ///< Whether plan() may be asked for this.
-  Schedule (*plan)(const PlanRequest&);
+  /// A collective, and the function that plans it for two ranks or more.
+  struct Plan {
+    Collective what;
+    Schedule (*plan)(const PlanRequest&);
+  };
+
+  std::string_view name;    ///< As in TUTTI_ALGORITHM, lower case.
+  std::vector<Plan> plans;  ///< One for each collective that the algorithm implements.
   /// For gather, scatter and all_to_all: each block is sent in a message of its own directly from
   /// its source to its destination. Then only these two ranks need to know the block's length, as
   /// in gatherv, scatterv and all_to_allv.
@@ -23,6 +29,10 @@ struct Algorithm {
   bool rewrites_output = false;
   /// For collectives that reduce, with more than two ranks: see Facts::reduces_at_once.
   bool reduces_at_once = false;
+
+  bool knows(Collective what, int ranks) const;
+  /// This rank's part of a collective that the algorithm knows.
+  Schedule plan(const PlanRequest& request) const;
 };
 
 /// Returns all algorithms. Ranks compare an index in this list (CallSignature::algorithm).

@@ -2,11 +2,10 @@
 // and the results directly back. This takes the latency of one or two messages and sends no more
 // bytes than a ring, which suits middle sizes.
 #include <algorithm>
-#include <cassert>
 
+#include "collectives/algorithms/algorithms.h"
 #include "collectives/schedule/rank_arithmetic.h"
 #include "collectives/schedule/semantics.h"
-#include "collectives/schedule/verbs.h"
 
 namespace tutti {
 namespace {
@@ -129,33 +128,19 @@ Schedule broadcast(const PlanRequest& request) {
   return std::move(plan).finish();
 }
 
-bool knows(Collective what, int ranks) {
-  switch (what) {
-    case Collective::all_reduce:
-    case Collective::broadcast:
-    case Collective::reduce:
-    case Collective::all_gather:
-    case Collective::reduce_scatter:
-    case Collective::all_to_all: return ranks >= 1;
-    default: return false;
-  }
-}
-
-Schedule plan(const PlanRequest& request) {
-  assert(knows(request.what, request.ranks));
-  if (request.ranks == 1) return plan_alone(request);
-  switch (request.what) {
-    case Collective::reduce: return reduce(request);
-    case Collective::reduce_scatter: return reduce_scatter(request);
-    case Collective::all_gather: return all_gather(request);
-    case Collective::broadcast: return broadcast(request);
-    case Collective::all_to_all: return all_to_all(request);
-    default: return all_reduce(request);
-  }
-}
-
 }  // namespace
 
-Algorithm all_pairs_algorithm() { return {"all_pairs", knows, plan, true, false, true}; }
+Algorithm all_pairs_algorithm() {
+  return {"all_pairs",
+          {{Collective::all_reduce, all_reduce},
+           {Collective::broadcast, broadcast},
+           {Collective::reduce, reduce},
+           {Collective::all_gather, all_gather},
+           {Collective::reduce_scatter, reduce_scatter},
+           {Collective::all_to_all, all_to_all}},
+          true,
+          false,
+          true};
+}
 
 }  // namespace tutti

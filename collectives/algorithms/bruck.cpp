@@ -3,11 +3,10 @@
 // algorithms for all-to-all communications. IEEE TPDS 8, 1997.) Blocks are received directly at
 // their places, so no rotation is needed at the beginning or the end.
 #include <algorithm>
-#include <cassert>
 
+#include "collectives/algorithms/algorithms.h"
 #include "collectives/schedule/rank_arithmetic.h"
 #include "collectives/schedule/semantics.h"
-#include "collectives/schedule/verbs.h"
 
 namespace tutti {
 namespace {
@@ -78,18 +77,10 @@ Schedule all_to_all(const PlanRequest& request) {
   return std::move(plan).finish(widest);
 }
 
-bool knows(Collective what, int ranks) {
-  return ranks >= 1 && (what == Collective::all_gather || what == Collective::all_to_all);
-}
-
-Schedule plan(const PlanRequest& request) {
-  assert(knows(request.what, request.ranks));
-  if (request.ranks == 1) return plan_alone(request);
-  return request.what == Collective::all_gather ? all_gather(request) : all_to_all(request);
-}
-
 }  // namespace
 
-Algorithm bruck_algorithm() { return {"bruck", knows, plan}; }
+Algorithm bruck_algorithm() {
+  return {"bruck", {{Collective::all_gather, all_gather}, {Collective::all_to_all, all_to_all}}};
+}
 
 }  // namespace tutti

@@ -30,6 +30,12 @@ Schedule plan(const PlanRequest& request) {
 
 }  // namespace
 
-Algorithm double_binary_tree_algorithm() { return {"double_binary_tree", trees_know, plan}; }
+Algorithm double_binary_tree_algorithm() {
+  return {"double_binary_tree",
+          {{Collective::all_reduce, plan},
+           {Collective::reduce, plan},
+           {Collective::broadcast, plan},
+           {Collective::barrier, plan}}};
+}
 
 }  // namespace tutti

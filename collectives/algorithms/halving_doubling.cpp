@@ -4,7 +4,6 @@
 // ICCS 2004.) If the number of ranks is not a power of two, some ranks form pairs that act as one
 // member of the exchange (Pairing): each of the two reduces half of the buffer, and then one of
 // them communicates for both.
-#include <cassert>
 #include <utility>
 
 #include "collectives/algorithms/stages.h"
@@ -139,18 +138,13 @@ Schedule reduce(const PlanRequest& request) {
   return std::move(plan).finish(exchange.widest());
 }
 
-bool knows(Collective what, int ranks) {
-  return ranks >= 1 && (what == Collective::all_reduce || what == Collective::reduce);
-}
-
-Schedule plan(const PlanRequest& request) {
-  assert(knows(request.what, request.ranks));
-  if (request.ranks == 1) return plan_alone(request);
-  return request.what == Collective::reduce ? reduce(request) : all_reduce(request);
-}
-
 }  // namespace
 
-Algorithm halving_doubling_algorithm() { return {"halving_doubling", knows, plan, false, true}; }
+Algorithm halving_doubling_algorithm() {
+  return {"halving_doubling",
+          {{Collective::all_reduce, all_reduce}, {Collective::reduce, reduce}},
+          false,
+          true};
+}
 
 }  // namespace tutti

@@ -3,7 +3,6 @@
 // Finkler, Serrano, Kung, Hunter: BlueConnect, MLSys 2019; rooted collectives as in Karonis et al.:
 // Exploiting hierarchy in parallel computer networks, IPDPS 2000.)
 #include <algorithm>
-#include <cassert>
 
 #include "collectives/algorithms/grouping.h"
 #include "collectives/algorithms/trees.h"
@@ -83,24 +82,18 @@ Schedule rooted(const PlanRequest& request) {
   return plan_trees(request, {tree});
 }
 
-bool knows(Collective what, int ranks) {
-  return ranks >= 1 && (trees_know(what, ranks) || what == Collective::all_gather ||
-                        what == Collective::reduce_scatter);
-}
-
-Schedule plan(const PlanRequest& request) {
-  assert(knows(request.what, request.ranks));
-  if (request.ranks == 1) return plan_alone(request);
-  switch (request.what) {
-    case Collective::all_reduce: return all_reduce(request);
-    case Collective::all_gather: return all_gather(request);
-    case Collective::reduce_scatter: return reduce_scatter(request);
-    default: return rooted(request);
-  }
-}
-
 }  // namespace
 
-Algorithm hierarchical_algorithm() { return {"hierarchical", knows, plan, false, true}; }
+Algorithm hierarchical_algorithm() {
+  return {"hierarchical",
+          {{Collective::all_reduce, all_reduce},
+           {Collective::all_gather, all_gather},
+           {Collective::reduce_scatter, reduce_scatter},
+           {Collective::reduce, rooted},
+           {Collective::broadcast, rooted},
+           {Collective::barrier, rooted}},
+          false,
+          true};
+}
 
 }  // namespace tutti

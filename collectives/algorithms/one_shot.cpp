@@ -1,10 +1,9 @@
 // one_shot: every rank sends all data that a peer needs to that peer at once. This takes the
 // latency of one message, but reductions and broadcasts move `ranks` times the bytes. It suits tiny
 // messages and few ranks, and gather and scatter of any size.
-#include <cassert>
 
+#include "collectives/algorithms/algorithms.h"
 #include "collectives/schedule/rank_arithmetic.h"
-#include "collectives/schedule/verbs.h"
 
 namespace tutti {
 namespace {
@@ -66,32 +65,19 @@ Schedule scatter(const PlanRequest& request) {
   return std::move(plan).finish();
 }
 
-bool knows(Collective what, int ranks) {
-  switch (what) {
-    case Collective::all_reduce:
-    case Collective::broadcast:
-    case Collective::reduce:
-    case Collective::barrier:
-    case Collective::gather:
-    case Collective::scatter: return ranks >= 1;
-    default: return false;
-  }
-}
-
-Schedule plan(const PlanRequest& request) {
-  assert(knows(request.what, request.ranks));
-  if (request.ranks == 1) return plan_alone(request);
-  switch (request.what) {
-    case Collective::broadcast: return broadcast(request);
-    case Collective::reduce: return reduce(request);
-    case Collective::gather: return gather(request);
-    case Collective::scatter: return scatter(request);
-    default: return all_reduce_or_barrier(request);
-  }
-}
-
 }  // namespace
 
-Algorithm one_shot_algorithm() { return {"one_shot", knows, plan, true, false, true}; }
+Algorithm one_shot_algorithm() {
+  return {"one_shot",
+          {{Collective::broadcast, broadcast},
+           {Collective::reduce, reduce},
+           {Collective::gather, gather},
+           {Collective::scatter, scatter},
+           {Collective::all_reduce, all_reduce_or_barrier},
+           {Collective::barrier, all_reduce_or_barrier}},
+          true,
+          false,
+          true};
+}
 
 }  // namespace tutti

@@ -1,11 +1,10 @@
 // pairwise: in each round the ranks form pairs that exchange blocks; after `ranks` rounds every
 // rank has met every other one. No rank receives from two peers at once, which suits exchanges that
 // use the whole capacity of the machine.
-#include <cassert>
 
+#include "collectives/algorithms/algorithms.h"
 #include "collectives/schedule/rank_arithmetic.h"
 #include "collectives/schedule/semantics.h"
-#include "collectives/schedule/verbs.h"
 
 namespace tutti {
 namespace {
@@ -31,15 +30,10 @@ Schedule all_to_all(const PlanRequest& request) {
   return std::move(plan).finish();
 }
 
-bool knows(Collective what, int ranks) { return ranks >= 1 && what == Collective::all_to_all; }
-
-Schedule plan(const PlanRequest& request) {
-  assert(knows(request.what, request.ranks));
-  return request.ranks == 1 ? plan_alone(request) : all_to_all(request);
-}
-
 }  // namespace
 
-Algorithm pairwise_algorithm() { return {"pairwise", knows, plan, true}; }
+Algorithm pairwise_algorithm() {
+  return {"pairwise", {{Collective::all_to_all, all_to_all}}, true};
+}
 
 }  // namespace tutti

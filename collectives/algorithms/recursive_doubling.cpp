@@ -2,10 +2,9 @@
 // in the round before. This takes log2(ranks) sequential messages, which suits small messages and
 // many ranks. If the number of ranks is not a power of two, there is one more round before and one
 // after (Pairing).
-#include <cassert>
 
+#include "collectives/algorithms/algorithms.h"
 #include "collectives/schedule/rank_arithmetic.h"
-#include "collectives/schedule/verbs.h"
 
 namespace tutti {
 namespace {
@@ -139,31 +138,16 @@ Schedule barrier(const PlanRequest& request) {
   return std::move(plan).finish();
 }
 
-bool knows(Collective what, int ranks) {
-  switch (what) {
-    case Collective::all_reduce:
-    case Collective::all_gather:
-    case Collective::reduce_scatter:
-    case Collective::barrier: return ranks >= 1;
-    default: return false;
-  }
-}
-
-Schedule plan(const PlanRequest& request) {
-  assert(knows(request.what, request.ranks));
-  if (request.ranks == 1) return plan_alone(request);
-  switch (request.what) {
-    case Collective::all_gather: return all_gather(request);
-    case Collective::reduce_scatter: return reduce_scatter(request);
-    case Collective::barrier: return barrier(request);
-    default: return all_reduce(request);
-  }
-}
-
 }  // namespace
 
 Algorithm recursive_doubling_algorithm() {
-  return {"recursive_doubling", knows, plan, false, true};
+  return {"recursive_doubling",
+          {{Collective::all_reduce, all_reduce},
+           {Collective::all_gather, all_gather},
+           {Collective::reduce_scatter, reduce_scatter},
+           {Collective::barrier, barrier}},
+          false,
+          true};
 }
 
 }  // namespace tutti

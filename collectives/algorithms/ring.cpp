@@ -4,7 +4,6 @@
 // worked in stage s - 1. With a lane for each stage, all stages work on different pieces at once.
 // Each lane costs the engine a look at each turn, so beyond kStagedRanks the stages share lanes.
 #include <algorithm>
-#include <cassert>
 
 #include "collectives/algorithms/stages.h"
 #include "collectives/schedule/rank_arithmetic.h"
@@ -138,33 +137,19 @@ Schedule reduce(const PlanRequest& request) {
   return std::move(plan).finish();
 }
 
-bool knows(Collective what, int ranks) {
-  switch (what) {
-    case Collective::all_reduce:
-    case Collective::broadcast:
-    case Collective::reduce:
-    case Collective::all_gather:
-    case Collective::reduce_scatter: return ranks >= 1;
-    default: return false;
-  }
-}
-
-Schedule plan(const PlanRequest& request) {
-  assert(knows(request.what, request.ranks));
-  if (request.ranks == 1) return plan_alone(request);
-  switch (request.what) {
-    case Collective::all_gather: return all_gather(request);
-    case Collective::reduce_scatter: return reduce_scatter(request);
-    case Collective::broadcast: return broadcast(request);
-    case Collective::reduce: return reduce(request);
-    default:
-      return request.ranks <= kStagedRanks ? staged_all_reduce(request)
-                                           : two_lane_all_reduce(request);
-  }
+Schedule all_reduce(const PlanRequest& request) {
+  return request.ranks <= kStagedRanks ? staged_all_reduce(request) : two_lane_all_reduce(request);
 }
 
 }  // namespace
 
-Algorithm ring_algorithm() { return {"ring", knows, plan}; }
+Algorithm ring_algorithm() {
+  return {"ring",
+          {{Collective::all_gather, all_gather},
+           {Collective::reduce_scatter, reduce_scatter},
+           {Collective::broadcast, broadcast},
+           {Collective::reduce, reduce},
+           {Collective::all_reduce, all_reduce}}};
+}
 
 }  // namespace tutti

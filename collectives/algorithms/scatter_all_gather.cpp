@@ -12,8 +12,6 @@ namespace {
 
 using namespace collectives;
 
-bool knows(Collective what, int ranks) { return ranks >= 1 && what == Collective::broadcast; }
-
 /// Chunk c is the share of member c + 1: the root, member 0, needs none.
 int share_of(int member) { return member - 1; }
 
@@ -32,9 +30,7 @@ void scatter(const Verbs& lane, const Group& group) {
         lane.step({peer(parent)}, {peer(group.at(child))}, share_of(owner));
 }
 
-Schedule plan(const PlanRequest& request) {
-  assert(knows(request.what, request.ranks));
-  if (request.ranks == 1) return plan_alone(request);
+Schedule broadcast(const PlanRequest& request) {
   const Group group = Group::all(request, request.root);
   ScheduleBuilder plan(request, request.ranks - 1);
   const Verbs down = plan.lane(0, 0);
@@ -55,6 +51,8 @@ Schedule plan(const PlanRequest& request) {
 
 }  // namespace
 
-Algorithm scatter_all_gather_algorithm() { return {"scatter_all_gather", knows, plan}; }
+Algorithm scatter_all_gather_algorithm() {
+  return {"scatter_all_gather", {{Collective::broadcast, broadcast}}};
+}
 
 }  // namespace tutti

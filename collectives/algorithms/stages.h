@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "collectives/schedule/verbs.h"
+#include "collectives/algorithms/algorithms.h"
 
 namespace tutti::collectives {
 

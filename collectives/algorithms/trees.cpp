@@ -67,14 +67,7 @@ UpAndDown tree_all_reduce(ScheduleBuilder& plan, int channel, std::span<const Ch
   return {up, down};
 }
 
-bool trees_know(Collective what, int ranks) {
-  return ranks >= 1 && (what == Collective::all_reduce || what == Collective::reduce ||
-                        what == Collective::broadcast || what == Collective::barrier);
-}
-
 Schedule plan_trees(const PlanRequest& request, const std::vector<Tree>& trees) {
-  assert(trees_know(request.what, request.ranks));
-  if (request.ranks == 1) return plan_alone(request);
   ScheduleBuilder plan(request, static_cast<int>(trees.size()));
   for (int number = 0; const Tree& tree : trees) {
     const ChunkTree part{number, tree};

@@ -42,12 +42,4 @@ UpAndDown tree_all_reduce(ScheduleBuilder& plan, int channel, std::span<const Ch
 /// all_reduce, reduce, broadcast or barrier, chunk t of a piece over tree t, on lanes of its own.
 Schedule plan_trees(const PlanRequest& request, const std::vector<Tree>& trees);
 
-/// What plan_trees() plans.
-bool trees_know(Collective what, int ranks);
-
-/// Any of these, or gather or scatter, over the k-nomial tree of all ranks. Blocks go up and down
-/// in messages of whole subtrees.
-Schedule plan_knomial(const PlanRequest& request, int radix);
-bool knomial_knows(Collective what, int ranks);
-
 }  // namespace tutti::collectives

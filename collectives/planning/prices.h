@@ -8,8 +8,8 @@
 #include <tuple>
 #include <vector>
 
+#include "collectives/planning/machine_costs.h"
 #include "collectives/planning/select.h"
-#include "common/machine_costs.h"
 
 namespace tutti {
 

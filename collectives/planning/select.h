@@ -4,16 +4,27 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <tutti/types.hpp>
 
-#include "collectives/planning/spread.h"
 #include "collectives/schedule/program.h"
 
 namespace tutti {
+
+/// How a communicator's ranks are spread over machines. All ranks agree on it.
+enum class Spread {
+  one_machine,
+  machines,
+  even_machines,  ///< Each machine has the same number of ranks, more than one, and they are
+                  ///< consecutive.
+};
+
+/// `machines` has a number for each rank's machine.
+Spread spread_over(std::span<const int> machines);
 
 struct Choice {
   std::uint32_t algorithm;    ///< Index in algorithms().

@@ -10,8 +10,8 @@
 #include <span>
 #include <vector>
 
+#include "collectives/planning/machine_costs.h"
 #include "collectives/schedule/program.h"
-#include "common/machine_costs.h"
 
 namespace tutti {
 

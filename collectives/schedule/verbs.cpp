@@ -1,9 +1,7 @@
-#include "collectives/schedule/verbs.h"
-
-#include <cassert>
 #include <utility>
 
 #include <tutti/error.hpp>
+#include <tutti/schedule.hpp>
 
 #include "collectives/schedule/semantics.h"
 
@@ -136,15 +134,4 @@ std::vector<Operand> in_rank_order(const PlanRequest& request, int chunk) {
   return operands;
 }
 
-namespace collectives {
-
-Schedule plan_alone(const PlanRequest& request) {
-  assert(request.ranks == 1);
-  ScheduleBuilder plan(request, 1);
-  const StepHandle copied = plan.lane().copy(0);
-  if (reduces(request.what)) copied.completes();
-  return std::move(plan).finish();
-}
-
-}  // namespace collectives
 }  // namespace tutti

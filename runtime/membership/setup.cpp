@@ -15,6 +15,7 @@
 
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/planning/select.h"
+#include "collectives/planning/tuning_file.h"
 #include "common/config.h"
 #include "common/secret.h"
 #include "common/text.h"
@@ -25,7 +26,6 @@
 #include "topology/caches.h"
 #include "topology/discover.h"
 #include "topology/placement.h"
-#include "topology/tuning_file.h"
 #include "transport/local/local.h"
 #include "transport/registry.h"
 #include "transport/routed.h"

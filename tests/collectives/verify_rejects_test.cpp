@@ -7,7 +7,6 @@
 
 #include <tutti/error.hpp>
 
-#include "collectives/schedule/verbs.h"
 #include "support.h"
 
 namespace tutti::testing {

@@ -10,9 +10,9 @@
 
 #include <tutti/schedule.hpp>
 
+#include "collectives/planning/tuning_file.h"
 #include "processes.h"
 #include "threads.h"
-#include "topology/tuning_file.h"
 
 namespace tutti::test {
 namespace {

@@ -7,7 +7,7 @@
 
 #include <tutti/types.hpp>
 
-#include "common/machine_costs.h"
+#include "collectives/planning/machine_costs.h"
 
 namespace tutti::perf {
 

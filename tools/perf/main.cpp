@@ -23,6 +23,7 @@
 #include <tutti/launch.hpp>
 #include <tutti/tutti.hpp>
 
+#include "collectives/planning/tuning_file.h"
 #include "launch/launch.h"
 #include "perf/bench.h"
 #include "perf/cores.h"
@@ -34,7 +35,6 @@
 #include "perf/table.h"
 #include "perf/tune.h"
 #include "rendezvous/launch/launch_environment.h"
-#include "topology/tuning_file.h"
 
 namespace tutti::perf {
 namespace {

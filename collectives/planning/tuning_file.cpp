@@ -1,4 +1,4 @@
-#include "topology/tuning_file.h"
+#include "collectives/planning/tuning_file.h"
 
 #include <fcntl.h>
 #include <unistd.h>

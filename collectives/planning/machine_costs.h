@@ -10,12 +10,9 @@
 #include <string>
 #include <string_view>
 
-namespace tutti {
+#include "topology/machine.h"
 
-/// The kind of link between two ranks, which is the nearest part of the machine that they share.
-enum class LinkKind { same_core, shared_l2, shared_l3, same_package, other_package, other_machine };
-inline constexpr std::size_t kLinkKinds = 6;
-std::string_view to_string(LinkKind link);
+namespace tutti {
 
 using Picoseconds = std::int64_t;
 

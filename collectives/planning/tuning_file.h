@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <string>
 
+#include "collectives/planning/machine_costs.h"
 #include "common/environment.h"
-#include "common/machine_costs.h"
 
 namespace tutti {
 

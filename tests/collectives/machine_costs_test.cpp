@@ -1,4 +1,4 @@
-#include "common/machine_costs.h"
+#include "collectives/planning/machine_costs.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

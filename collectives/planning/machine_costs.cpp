@@ -1,4 +1,4 @@
-#include "common/machine_costs.h"
+#include "collectives/planning/machine_costs.h"
 
 #include <fmt/format.h>
 
@@ -45,18 +45,6 @@ bool take(std::string_view& text, Record& record, const CostField<Record>& field
 }
 
 }  // namespace
-
-std::string_view to_string(LinkKind link) {
-  switch (link) {
-    case LinkKind::same_core: return "same core";
-    case LinkKind::shared_l2: return "shared L2";
-    case LinkKind::shared_l3: return "shared L3";
-    case LinkKind::same_package: return "same package";
-    case LinkKind::other_package: return "other package";
-    case LinkKind::other_machine: break;
-  }
-  return "other machine";
-}
 
 std::span<const CostField<MachineCosts>> machine_fields() noexcept { return kMachineFields; }
 std::span<const CostField<LinkCosts>> link_fields() noexcept { return kLinkFields; }
