@@ -10,10 +10,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <exception>
 #include <memory>
 #include <span>
 #include <stdexcept>
@@ -101,13 +99,12 @@ class Bare final : public Library {
       case Operation::all_reduce:
       case Operation::all_reduce_in_place: return [this, call] { exchange(call); };
       case Operation::barrier: return [this] { barrier(); };
-      case Operation::send_recv:
-        return [this, call] {
-          const std::size_t bytes = call.count * sizeof(float);
-          if (rank_ == 0) put(call.input, bytes);
-          get(call.output, bytes);
-          if (rank_ == 1) put(call.input, bytes);
-        };
+      case Operation::send_recv: {
+        const std::size_t bytes = call.count * sizeof(float);
+        return round_trip(
+            *this, [=, this](int) { put(call.input, bytes); },
+            [=, this](int) { get(call.output, bytes); });
+      }
       default: return {};
     }
   }
@@ -167,12 +164,9 @@ class Bare final : public Library {
 }  // namespace tutti::compare
 
 int main(int argc, char** argv) {
-  try {
+  return tutti::compare::run_main("bare_bench", [&] {
     if (tutti::compare::in_environment("WORLD_SIZE") != "2") return 0;  // two ranks only
     tutti::compare::Bare bare;
     return tutti::compare::measure(bare, std::span(argv + 1, argv + argc));
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "bare_bench: %s\n", error.what());
-    return 1;
-  }
+  });
 }

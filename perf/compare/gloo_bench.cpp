@@ -13,9 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <cstdlib>
-#include <exception>
 #include <memory>
 #include <span>
 #include <stdexcept>
@@ -88,7 +86,7 @@ class Gloo final : public Library {
         return [options] { gloo::broadcast(*options); };
       }
       case Operation::reduce: return reduce(call);
-      case Operation::send_recv: return round_trip(call);
+      case Operation::send_recv: return exchange(call);
       case Operation::barrier: return [this] { barrier(); };
     }
     return {};
@@ -114,22 +112,20 @@ class Gloo final : public Library {
     return [options] { gloo::reduce(*options); };
   }
 
-  std::function<void()> round_trip(const Call& call) {
-    const int peer = partner(rank(), ranks());
-    if (peer < 0) return [] {};
+  std::function<void()> exchange(const Call& call) {
     const std::size_t bytes = call.count * sizeof(float);
     std::shared_ptr input = context_->createUnboundBuffer(call.input, bytes);
     std::shared_ptr output = context_->createUnboundBuffer(call.output, bytes);
-    const auto send = [input, peer] {
-      input->send(peer, kSlot);
-      input->waitSend();
-    };
-    const auto receive = [output, peer] {
-      output->recv(peer, kSlot);
-      output->waitRecv();
-    };
-    if (rank() < peer) return [=] { send(), receive(); };
-    return [=] { receive(), send(); };
+    return round_trip(
+        *this,
+        [input](int peer) {
+          input->send(peer, kSlot);
+          input->waitSend();
+        },
+        [output](int peer) {
+          output->recv(peer, kSlot);
+          output->waitRecv();
+        });
   }
 
   static constexpr std::uint64_t kSlot = 1U << 20;  // no collective uses it
@@ -140,12 +136,9 @@ class Gloo final : public Library {
 }  // namespace tutti::compare
 
 int main(int argc, char** argv) {
-  try {
+  return tutti::compare::run_main("gloo_bench", [&] {
     if (argc < 2) throw std::invalid_argument("the first argument is a folder that ranks share");
     tutti::compare::Gloo gloo(argv[1]);
     return tutti::compare::measure(gloo, std::span(argv + 1, argv + argc));
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "gloo_bench: %s\n", error.what());
-    return 1;
-  }
+  });
 }

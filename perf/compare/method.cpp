@@ -22,14 +22,11 @@
 #include <vector>
 
 #include "perf/cores.h"
+#include "perf/iterations.h"
 #include "perf/limits.h"
 
 namespace tutti::compare {
 namespace {
-
-constexpr double kLeastUs = 10'000;
-constexpr long kFewestCalls = 5;
-constexpr long kMostCalls = 10'000'000;
 
 constexpr std::pair<std::string_view, Operation> kOperations[] = {
     {"all_reduce", Operation::all_reduce},
@@ -130,17 +127,14 @@ class Case {
   [[nodiscard]] bool offered() const { return static_cast<bool>(run_); }
 
   double mean_us() {
-    long calls = kFewestCalls;
+    std::int64_t calls = perf::kFewestIterations;
     while (true) {
       double total_us = time_calls(calls, [this] { one_call(); });
       if (written_) total_us -= time_calls(calls, [this] { write_source(); });
       const double time_us = total_us / static_cast<double>(calls);
-      if (total_us >= kLeastUs || calls >= kMostCalls)
+      if (perf::is_enough(calls, time_us))
         return call_.operation == Operation::send_recv ? time_us / 2 : time_us;
-      // The number grows at most tenfold, since the first calls are slow and would overestimate the
-      // time.
-      calls = std::clamp(static_cast<long>(1.1 * kLeastUs / std::max(time_us, 1e-3)), calls + 1,
-                         std::min(10 * calls, kMostCalls));
+      calls = perf::more_iterations(calls, time_us);
     }
   }
 
@@ -210,11 +204,11 @@ class Case {
 
   /// Returns the time of that many calls on the slowest rank.
   template <typename One>
-  double time_calls(long calls, One one) {
+  double time_calls(std::int64_t calls, One one) {
     one_call();
     library_.barrier();
     const auto start = std::chrono::steady_clock::now();
-    for (long i = 0; i < calls; ++i) one();
+    for (std::int64_t i = 0; i < calls; ++i) one();
     const auto passed = std::chrono::steady_clock::now() - start;
     return library_.max(std::chrono::duration<double, std::micro>(passed).count());
   }
@@ -247,6 +241,14 @@ void place(const Library& library, std::span<const int> cores) {
 int partner(int rank, int ranks) noexcept {
   const int other = rank ^ 1;
   return other < ranks ? other : -1;
+}
+
+std::function<void()> round_trip(const Library& library, std::function<void(int)> send,
+                                 std::function<void(int)> receive) {
+  const int peer = partner(library.rank(), library.ranks());
+  if (peer < 0) return [] {};
+  if (library.rank() < peer) return [=] { send(peer), receive(peer); };
+  return [=] { receive(peer), send(peer); };
 }
 
 int measure(Library& library, std::span<char* const> arguments) {

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdio>
+#include <exception>
 #include <functional>
 #include <span>
 
@@ -44,6 +46,12 @@ class Library {
   [[nodiscard]] virtual std::function<void()> prepare(const Call& call) = 0;
 };
 
+/// Returns the call of send_recv, made of a function that sends to a peer and one that receives
+/// from it: the lower of two partners sends first. A rank without a partner does nothing.
+[[nodiscard]] std::function<void()> round_trip(const Library& library,
+                                               std::function<void(int)> send,
+                                               std::function<void(int)> receive);
+
 /// Measures a library. `arguments` are a folder that the ranks share, an operation, and sizes in
 /// bytes.
 ///
@@ -61,5 +69,17 @@ class Library {
 ///
 /// Returns the exit status, which is 1 if a result is wrong.
 int measure(Library& library, std::span<char* const> arguments);
+
+/// Returns the exit status of main(): that of `measures`, or 1 after an exception, which is printed
+/// behind `name`.
+template <typename Measures>
+int run_main(const char* name, Measures measures) {
+  try {
+    return measures();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s: %s\n", name, error.what());
+    return 1;
+  }
+}
 
 }  // namespace tutti::compare

@@ -45,26 +45,18 @@ class Mpi final : public Library {
       case Operation::broadcast: return [=] { MPI_Bcast(output, count, MPI_FLOAT, 0, comm); };
       case Operation::reduce:
         return [=] { MPI_Reduce(input, output, count, MPI_FLOAT, MPI_SUM, 0, comm); };
-      case Operation::send_recv: return round_trip(call);
+      case Operation::send_recv:
+        return round_trip(
+            *this, [=](int peer) { MPI_Send(input, count, MPI_FLOAT, peer, 0, comm); },
+            [=](int peer) {
+              MPI_Recv(output, count, MPI_FLOAT, peer, 0, comm, MPI_STATUS_IGNORE);
+            });
       case Operation::barrier: return [=] { MPI_Barrier(comm); };
     }
     return {};
   }
 
  private:
-  [[nodiscard]] std::function<void()> round_trip(const Call& call) const {
-    const int peer = partner(rank_, ranks_), count = static_cast<int>(call.count);
-    if (peer < 0) return [] {};
-    const auto send = [comm = comm_, call, count, peer] {
-      MPI_Send(call.input, count, MPI_FLOAT, peer, 0, comm);
-    };
-    const auto receive = [comm = comm_, call, count, peer] {
-      MPI_Recv(call.output, count, MPI_FLOAT, peer, 0, comm, MPI_STATUS_IGNORE);
-    };
-    if (rank_ < peer) return [=] { send(), receive(); };
-    return [=] { receive(), send(); };
-  }
-
   MPI_Comm comm_ = MPI_COMM_WORLD;
   int rank_ = 0, ranks_ = 0;
 };

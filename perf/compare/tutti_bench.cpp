@@ -1,6 +1,4 @@
 // Measures tutti by the method of method.h; tutti-run starts its ranks.
-#include <cstdio>
-#include <exception>
 #include <span>
 
 #include <tutti/tutti.hpp>
@@ -39,25 +37,16 @@ class Tutti final : public Library {
       case Operation::broadcast: return [=, &comm] { comm.broadcast(output, count, kType, 0); };
       case Operation::reduce:
         return [=, &comm] { comm.reduce(input, output, count, kType, Op::sum, 0); };
-      case Operation::send_recv: return round_trip(call);
+      case Operation::send_recv:
+        return round_trip(
+            *this, [=, &comm](int peer) { comm.send(input, count, kType, peer, 0); },
+            [=, &comm](int peer) { comm.recv(output, count, kType, peer, 0); });
       case Operation::barrier: return [&comm] { comm.barrier(); };
     }
     return {};
   }
 
  private:
-  std::function<void()> round_trip(const Call& call) {
-    constexpr DataType kType = DataType::f32;
-    const int peer = partner(rank(), ranks());
-    if (peer < 0) return [] {};
-    const auto send = [this, call, peer] { comm_.send(call.input, call.count, kType, peer, 0); };
-    const auto receive = [this, call, peer] {
-      comm_.recv(call.output, call.count, kType, peer, 0);
-    };
-    if (rank() < peer) return [=] { send(), receive(); };
-    return [=] { receive(), send(); };
-  }
-
   Communicator comm_ = Communicator::from_env();
 };
 
@@ -65,11 +54,8 @@ class Tutti final : public Library {
 }  // namespace tutti::compare
 
 int main(int argc, char** argv) {
-  try {
+  return tutti::compare::run_main("tutti_bench", [&] {
     tutti::compare::Tutti tutti;
     return tutti::compare::measure(tutti, std::span(argv + 1, argv + argc));
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "tutti_bench: %s\n", error.what());
-    return 1;
-  }
+  });
 }

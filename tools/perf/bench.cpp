@@ -10,12 +10,10 @@
 #include <ctime>
 #include <numeric>
 
+#include "perf/iterations.h"
+
 namespace tutti::perf {
 namespace {
-
-constexpr double kLeastUs = 10'000;  // least time of all iterations if -n gives no number
-constexpr std::int64_t kFewest = 5;  // a single iteration may have been delayed for that long
-constexpr std::int64_t kMost = 10'000'000;
 
 using Clock = std::chrono::steady_clock;
 
@@ -114,18 +112,14 @@ Timing Bench::measure(const Call& call, bool in_place) {
     timing.one_way_ns = from_rank0([&] { return limits_.one_way_ns(); });
   std::int64_t iterations = options_.iterations;
   if (iterations == 0)
-    iterations = std::max<std::int64_t>(kFewest, options_.skipped_iterations + 1);
+    iterations = std::max<std::int64_t>(kFewestIterations, options_.skipped_iterations + 1);
   Mean mean;
   while (true) {
     mean = time_iterations(call, in_place, iterations);
     timing.iterations = iterations;
     const double one_us = mean.passed_us * options_.aggregated;
-    const bool enough = one_us * static_cast<double>(iterations) >= kLeastUs || iterations >= kMost;
-    if (options_.iterations > 0 || enough) break;
-    // The number grows at most tenfold, since the first calls are slow and would overestimate the
-    // time.
-    const auto wanted = static_cast<std::int64_t>(1.1 * kLeastUs / std::max(one_us, 1e-3));
-    iterations = std::clamp(wanted, iterations + 1, std::min(10 * iterations, kMost));
+    if (options_.iterations > 0 || is_enough(iterations, one_us)) break;
+    iterations = more_iterations(iterations, one_us);
   }
   timing.time_us = options_.cpu_time ? mean.processor_us : mean.passed_us;
   if (options_.per_iteration) timing.per_iteration = gather_iterations();
@@ -142,16 +136,14 @@ Timing Bench::measure(const Call& call, bool in_place) {
 double Bench::time_us(const Call& call, std::string_view algorithm, double least_us) {
   call_options_.algorithm = algorithm;
   double times[3] = {};
-  std::int64_t iterations = options_.iterations > 0 ? options_.iterations : kFewest;
+  std::int64_t iterations = options_.iterations > 0 ? options_.iterations : kFewestIterations;
   for (int timed = 0; timed < 3;) {
     times[timed] = time_iterations(call, false, iterations).passed_us;
-    const double all_us = times[timed] * static_cast<double>(iterations);
-    if (all_us >= least_us || iterations >= kMost || options_.iterations > 0) {
+    if (options_.iterations > 0 || is_enough(iterations, times[timed], least_us)) {
       ++timed;
       continue;
     }
-    const auto wanted = static_cast<std::int64_t>(1.1 * least_us / std::max(times[timed], 1e-3));
-    iterations = std::clamp(wanted, iterations + 1, std::min(10 * iterations, kMost));
+    iterations = more_iterations(iterations, times[timed], least_us);
   }
   call_options_.algorithm = {};
   std::sort(std::begin(times), std::end(times));

@@ -5,12 +5,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "perf/iterations.h"
 #include "perf/table.h"
 
 namespace tutti::perf {
 namespace {
-
-constexpr double kLeastUs = 10'000;
 
 const ExplainedAlgorithm& fastest(const Explained& explained) {
   return *std::min_element(
