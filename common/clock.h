@@ -20,14 +20,4 @@ class SteadyClock final : public Clock {
   TimePoint now() const override { return std::chrono::steady_clock::now(); }
 };
 
-/// A clock that changes only when it is told to. Not thread-safe.
-class ManualClock final : public Clock {
- public:
-  TimePoint now() const override { return now_; }
-  void advance(Nanoseconds by) { now_ += by; }
-
- private:
-  TimePoint now_{};
-};
-
 }  // namespace tutti

@@ -7,6 +7,7 @@
 
 #include <tutti/error.hpp>
 
+#include "common/knobs.h"
 #include "common/secret.h"
 #include "common/text.h"
 
@@ -22,6 +23,25 @@ constexpr std::string_view kFileKnob = "config_file";
 constexpr std::string_view kEnvironment = "environment", kProgram = "program";
 constexpr std::size_t kMessagesInARing = 3;  // fewer, and two might find no room: transport/ring.h
 constexpr std::size_t kLeastMessage = 4 << 10, kMostMessage = 64 << 20, kMostRing = 1 << 30;
+
+/// To add a knob: its member in tutti::Config, its row in config.cpp, and the line in
+/// docs/configuration.md that a test asks for. Files, the environment, the C ABI and Python take it
+/// from the row.
+struct Knob {
+  std::string_view name;  ///< "timeout_ms": so in a file, and TUTTI_TIMEOUT_MS as a variable.
+  KnobKind kind;
+  bool agree;  ///< Ranks refuse to start together when their values differ.
+  std::string_view sentence;
+
+  std::string variable() const;
+  std::string write(const Config& config) const {
+    return std::visit([&](const auto& k) { return k.write(config); }, kind);
+  }
+  std::string range() const {
+    return std::visit([](const auto& k) { return k.range(); }, kind);
+  }
+  bool is_secret() const noexcept;  ///< Its value goes into no message; write() hides it.
+};
 
 constexpr ChoiceKnob<bool>::Choice kSwitch[] = {
     {"yes", true}, {"no", false}, {"1", true}, {"0", false}};
@@ -100,6 +120,17 @@ constexpr std::array kKnobs{
          ChoiceKnob<LogLevel>{&Config::log_level, kLogLevels, "error, warn, info or debug"}, kOwn,
          "The least urgent lines that are logged."},
 };
+
+std::string Knob::variable() const {
+  std::string out(kPrefix);
+  for (const char c : name) out += c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+  return out;
+}
+
+bool Knob::is_secret() const noexcept {
+  const auto* const text = std::get_if<TextKnob>(&kind);
+  return text != nullptr && text->secret;
+}
 
 const Knob* find_knob(std::string_view name) {
   const auto found = std::find_if(kKnobs.begin(), kKnobs.end(),
@@ -194,27 +225,6 @@ void check_ring_holds_messages(const Config& config) {
 }
 
 }  // namespace
-
-std::string Knob::variable() const {
-  std::string out(kPrefix);
-  for (const char c : name) out += c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
-  return out;
-}
-
-std::string Knob::write(const Config& config) const {
-  return std::visit([&](const auto& k) { return k.write(config); }, kind);
-}
-
-std::string Knob::range() const {
-  return std::visit([](const auto& k) { return k.range(); }, kind);
-}
-
-bool Knob::is_secret() const noexcept {
-  const auto* const text = std::get_if<TextKnob>(&kind);
-  return text != nullptr && text->secret;
-}
-
-std::span<const Knob> knobs() noexcept { return kKnobs; }
 
 Config& Config::set(std::string_view name, std::string_view text) {
   const Knob* const knob = find_knob(name);

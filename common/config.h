@@ -1,8 +1,7 @@
-// The table behind tutti::Config: one row for each knob, from which reading, checking, agreement
-// and `tutti-info --config` all follow.
+// What the table behind tutti::Config (config.cpp) serves: reading, checking, agreement among ranks
+// and `tutti-info --config`. A setting has one row in that table.
 #pragma once
 
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,26 +9,8 @@
 #include <tutti/config.hpp>
 
 #include "common/environment.h"
-#include "common/knobs.h"
 
 namespace tutti {
-
-/// To add a knob: its member in tutti::Config, its row in config.cpp, and the line in
-/// docs/configuration.md that a test asks for. Files, the environment, the C ABI and Python take it
-/// from the row.
-struct Knob {
-  std::string_view name;  ///< "timeout_ms": so in a file, and TUTTI_TIMEOUT_MS as a variable.
-  KnobKind kind;
-  bool agree;  ///< Ranks refuse to start together when their values differ.
-  std::string_view sentence;
-
-  std::string variable() const;
-  std::string write(const Config& config) const;
-  std::string range() const;
-  bool is_secret() const noexcept;  ///< Its value goes into no message; write() hides it.
-};
-
-std::span<const Knob> knobs() noexcept;
 
 /// Defaults, then the file that TUTTI_CONFIG_FILE names, then the environment. Throws `usage`.
 Config resolve_config(Environment environment);

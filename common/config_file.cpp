@@ -7,6 +7,7 @@
 #include <tutti/error.hpp>
 
 #include "common/config.h"
+#include "common/knobs.h"
 #include "common/text.h"
 
 namespace tutti {

@@ -135,6 +135,7 @@ AuthInitiator::State AuthInitiator::fail(AuthFailure failure) noexcept {
 }
 
 AuthInitiator::State AuthInitiator::answer(const AuthChallenge& challenge, std::string& output) {
+  assert(state_ == State::challenge && failure_ == AuthFailure::none);
   if (challenge.magic != kAuthMagic) return fail(AuthFailure::not_tutti);
   if (challenge.version != kAuthVersion) return fail(AuthFailure::other_version);
   if (secret_ && challenge.has_secret == 0) return fail(AuthFailure::no_secret_there);
@@ -145,6 +146,7 @@ AuthInitiator::State AuthInitiator::answer(const AuthChallenge& challenge, std::
 }
 
 AuthInitiator::State AuthInitiator::judge(const AuthResult& result) {
+  assert(state_ == State::result && failure_ == AuthFailure::none);
   const Proof proof = prove(secret_, kAcceptorLabel, hello_, challenge_, verdict_bytes(result));
   if (!same(proof, result.proof)) return fail(AuthFailure::wrong_secret);
   switch (result.verdict) {
@@ -186,6 +188,7 @@ std::size_t AuthAcceptor::awaited_bytes() const noexcept {
 }
 
 AuthAcceptor::State AuthAcceptor::challenge(const AuthHello& hello, std::string& output) {
+  assert(state_ == State::hello);
   if (hello.magic != kAuthMagic) return State::failed;  // no answer helps
   if (expected_.tls && !secret_) return State::failed;
   output.append(bytes_of(challenge_));  // from which another version learns ours
@@ -195,6 +198,7 @@ AuthAcceptor::State AuthAcceptor::challenge(const AuthHello& hello, std::string&
 }
 
 AuthAcceptor::State AuthAcceptor::judge(const AuthProof& proof, std::string& output) {
+  assert(state_ == State::proof && failure_ == AuthFailure::none);
   AuthResult result;
   if (!same(proof.proof, prove(secret_, kInitiatorLabel, hello_, challenge_))) {
     result.verdict = AuthVerdict::wrong_secret;

@@ -27,7 +27,9 @@ typename Handshake<Proof>::State Handshake<Proof>::prove() {
   connection_.consume(awaited);
   connection_.queue(output);
   const bool written = connection_.flush();  // what is refused is told before it is cut
-  if (next == Proof::State::failed) return fail(std::string(describe(proof_.failure())));
+  if (next == Proof::State::failed)
+    return fail(proof_.failure() == AuthFailure::none ? "has not proved that it belongs to this job"
+                                                      : std::string(describe(proof_.failure())));
   if (!written) return fail("closed the connection");
   if (next != Proof::State::done) return State::proving;
   if (tls_ == nullptr) return State::done;
@@ -39,6 +41,7 @@ typename Handshake<Proof>::State Handshake<Proof>::prove() {
 
 template <typename Proof>
 typename Handshake<Proof>::State Handshake<Proof>::encrypt() {
+  assert(has_proved() && connection_.stream().tls() != nullptr);
   Tls& tls = *connection_.stream().tls();
   switch (tls.shake_hands()) {
     case Tls::Handshake::done: return State::done;
@@ -50,6 +53,7 @@ typename Handshake<Proof>::State Handshake<Proof>::encrypt() {
 
 template <typename Proof>
 typename Handshake<Proof>::State Handshake<Proof>::fail(std::string why) {
+  assert(why_.empty() && !why.empty());
   why_ = std::move(why);
   return State::failed;
 }

@@ -78,6 +78,7 @@ std::string PeerProcess::describe() const {
 }
 
 PeerProcess peer_of(int socket) {
+  assert(socket >= 0);
   ucred found{};
   socklen_t bytes = sizeof found;
   if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &found, &bytes) != 0)

@@ -5,6 +5,7 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
+#include <cassert>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -26,6 +27,7 @@ class Stream {
 
   /// From here on everything goes through TLS, with a handshake first: Tls::shake_hands().
   void encrypt(std::shared_ptr<const TlsContext> context, Tls::Role role, const TlsKey& key) {
+    assert(tls_ == nullptr && fd() >= 0);
     tls_ = std::make_unique<Tls>(std::move(context), role, key, fd());
   }
   /// Null: it is not encrypted.

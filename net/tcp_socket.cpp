@@ -10,6 +10,7 @@
 #include <poll.h>
 
 #include <array>
+#include <cassert>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -178,6 +179,7 @@ Fd listen_tcp(const SocketAddress& where) {
 }
 
 int port_of(const Fd& listener) {
+  assert(listener);
   TcpPlace place;
   place.bytes = sizeof place.address;
   if (getsockname(listener.get(), reinterpret_cast<sockaddr*>(&place.address), &place.bytes) != 0)
@@ -221,6 +223,7 @@ TcpConnecting begin_tcp(const TcpPlace& place) {
 }
 
 std::string why_not_connected(int socket) {
+  assert(socket >= 0);
   int error = 0;
   socklen_t bytes = sizeof error;
   if (getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &bytes) != 0) error = errno;

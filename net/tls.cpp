@@ -69,6 +69,7 @@ struct TlsCallbacks {
         std::min(static_cast<std::size_t>(count), tls.in_end_ - tls.in_begin_);
     std::memcpy(to, tls.in_.get() + tls.in_begin_, bytes);
     tls.in_begin_ += bytes;
+    assert(tls.in_begin_ <= tls.in_end_ && tls.in_end_ <= kReadBytes);
     return static_cast<int>(bytes);
   }
 
@@ -187,6 +188,7 @@ void Tls::fail() {
 }
 
 ssize_t Tls::receive() {
+  assert(in_begin_ == in_end_ && "what has come is taken first");
   const ssize_t got = recv(socket_, in_.get(), kReadBytes, 0);
   in_begin_ = 0;
   in_end_ = got > 0 ? static_cast<std::size_t>(got) : 0;
@@ -247,6 +249,7 @@ ssize_t Tls::read(std::span<const iovec> to) {
 
 // A record of at most kRecordBytes; out_ takes it in any case.
 bool Tls::put(const std::byte* from, std::size_t bytes) {
+  assert(bytes > 0 && bytes <= kRecordBytes);
   ERR_clear_error();
   bytes_with_key_ += bytes;
   if (bytes_with_key_ >= bytes_of_a_key_) {
@@ -302,6 +305,7 @@ bool Tls::flush() {
     const ssize_t put = send(socket_, out_.data() + out_sent_, unsent_bytes(), MSG_NOSIGNAL);
     if (put < 0) return not_now(errno);
     out_sent_ += static_cast<std::size_t>(put);
+    assert(out_sent_ <= out_.size());
   }
   out_.clear();
   out_sent_ = 0;

@@ -181,6 +181,7 @@ bool ServerLoop::greet(Guest& guest) {
   const pid_t pid = guest.handshake ? 0 : net::peer_of(fd).pid;
   Seat& seat = seats_[greeting->rank];
   assert(seat.state == Seat::State::free);
+  assert(!members_.contains(fd));
   members_.emplace(fd, Member{std::move(connection), static_cast<int>(greeting->rank)});
   seat = {Seat::State::taken, pid};
   serve(fd);  // what came with the greeting, and an end behind it
@@ -201,6 +202,7 @@ Verdict ServerLoop::judge(const Greeting& greeting) const {
 
 void ServerLoop::serve(int fd) {
   Member& member = members_.at(fd);
+  assert(seats_[static_cast<std::size_t>(member.rank)].state == Seat::State::taken);
   bool keep = member.connection.flush();
   if (keep && (member.events & EPOLLIN) != 0) {
     keep = member.connection.receive();

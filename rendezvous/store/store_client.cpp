@@ -48,6 +48,7 @@ std::string StoreClient::call(Verb verb, std::string_view key, std::string_view 
   lost_ |= !connection_.flush();
   const Ended how = pump_until(lock, deadline, [&] { return call.status.has_value(); });
 
+  assert(how != Ended::done || call.status);
   const Call result = std::move(call);
   calls_.erase(id);
   if (how == Ended::late && waits_for_key(verb)) {
@@ -106,6 +107,7 @@ void StoreClient::receive_all() {
 }
 
 bool StoreClient::take_reply() {
+  assert(!pumping_ && "one thread takes replies");
   const std::string_view received = connection_.received();
   const auto reply = fixed_part<Reply>(received);
   if (!reply) return false;

@@ -43,12 +43,6 @@ bool has_ended(pid_t pid) { return pid != 0 && kill(pid, 0) != 0 && errno == ESR
                   has_ended(owner.pid) ? " (it has ended, but not a child that it forked)" : ""));
 }
 
-std::vector<Listener> only(Listener listener) {
-  std::vector<Listener> listeners;
-  listeners.push_back(std::move(listener));
-  return listeners;
-}
-
 }  // namespace
 
 class StoreServer::Running {
@@ -82,9 +76,6 @@ Listener unix_listener(const JobAddress& job) {
   if (!socket) refuse_taken_name(job.socket_name());
   return {std::move(socket), std::nullopt};
 }
-
-StoreServer::StoreServer(const JobAddress& job, const ServerLimits& limits)
-    : StoreServer(job, only(unix_listener(job)), limits) {}
 
 StoreServer::StoreServer(const JobAddress& job, std::vector<Listener> listeners,
                          const ServerLimits& limits)

@@ -40,9 +40,7 @@ Listener unix_listener(const JobAddress& job);
 /// Serves from construction to destruction. Silent: who is refused is told, and says so itself.
 class StoreServer {
  public:
-  /// At the job's Unix socket, or at `listeners`. Throws `unavailable` naming the process that has
-  /// the address, and where sockets or threads cannot be had.
-  explicit StoreServer(const JobAddress& job, const ServerLimits& limits = {});
+  /// Throws `unavailable` where sockets or threads cannot be had.
   StoreServer(const JobAddress& job, std::vector<Listener> listeners,
               const ServerLimits& limits = {});
 

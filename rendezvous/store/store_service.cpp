@@ -65,6 +65,7 @@ void StoreService::await(int guest, const Request& request, std::string_view key
                 fmt::format("store: one rank waits for {} keys at once, and no more are allowed; "
                             "wait for {} later",
                             waits, shown(key)));
+  assert(waits < kMaxWaitsOfAGuest && (request.verb == Verb::get || request.verb == Verb::wait));
   waiting_.emplace(key, Waiting{guest, request.id, request.verb});
   ++waits;
 }
@@ -75,7 +76,9 @@ void StoreService::answer_waiting(std::string_view key) {
   const auto [first, last] = waiting_.equal_range(key);
   for (auto at = first; at != last; ++at) {
     const Waiting& waiting = at->second;
-    --waits_of_[waiting.guest];
+    std::size_t& waits = waits_of_[waiting.guest];
+    assert(waits > 0);
+    --waits;
     reply(waiting.guest, waiting.id, waiting.verb == Verb::get ? *value : std::string_view());
   }
   waiting_.erase(first, last);
@@ -100,13 +103,17 @@ template <typename Unwanted>
 void StoreService::drop(Unwanted unwanted) {
   std::erase_if(waiting_, [&](const auto& entry) {
     const bool found = unwanted(entry.second);
-    if (found) --waits_of_[entry.second.guest];
-    return found;
+    if (!found) return false;
+    std::size_t& waits = waits_of_[entry.second.guest];
+    assert(waits > 0);
+    --waits;
+    return true;
   });
 }
 
 void StoreService::leave(int guest) {
   drop([guest](const Waiting& w) { return w.guest == guest; });
+  assert(!waits_of_.contains(guest) || waits_of_[guest] == 0);
   waits_of_.erase(guest);
 }
 

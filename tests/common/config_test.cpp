@@ -17,6 +17,7 @@
 
 #include <tutti/error.hpp>
 
+#include "common/knobs.h"
 #include "common/random.h"
 
 namespace tutti {
@@ -322,12 +323,11 @@ TEST(Config, ComparesAmongRanksTheSettingsThatMustAgreeAndNoOthers) {
 }
 
 TEST(Knobs, HaveNamesOfTheirOwnAndASentenceEach) {
-  std::set<std::string_view> names;
-  for (const Knob& knob : knobs()) {
-    EXPECT_TRUE(names.insert(knob.name).second) << knob.name;
-    EXPECT_FALSE(knob.sentence.empty()) << knob.name;
-    EXPECT_EQ(knob.sentence.back(), '.') << knob.name;
-    EXPECT_FALSE(knob.range().empty()) << knob.name;
+  std::set<std::string> names;
+  for (const Setting& setting : list_settings(Config())) {
+    EXPECT_TRUE(names.insert(setting.name).second) << setting.name;
+    EXPECT_TRUE(setting.sentence.ends_with('.')) << setting.name;
+    EXPECT_FALSE(setting.range.empty()) << setting.name;
   }
 }
 

@@ -187,7 +187,7 @@ TEST(Exchange, WorksAmongProcesses) {
       const auto said = exchange(*store, "p", rank, kRanks, words_of(rank), in_time());
       if (said != roster_of(kRanks).columns) _exit(2);
     }));
-  const StoreServer server(job);
+  const StoreServer server(job, at_unix_socket(job));
   const auto store = join(job, 0);
   EXPECT_EQ(exchange(*store, "p", 0, kRanks, words_of(0), in_time()), roster_of(kRanks).columns);
   for (const auto& other : others) EXPECT_EQ(other->wait(), 0);

@@ -52,7 +52,7 @@ TEST(SocketStore, LosesItsPeerThoughAChildOfTheServerKeepsTheSocketsOpen) {
   int worker_pid[2];
   ASSERT_EQ(pipe(worker_pid), 0);
   Child server([&] {
-    const StoreServer running(job);
+    const StoreServer running(job, at_unix_socket(job));
     char byte = 0;
     join(job, 0)->wait("joined", in_time());
     const pid_t worker = fork();
@@ -98,7 +98,7 @@ TEST(StoreServer, LingersUntilTheRanksThatHaveJoinedHaveLeft) {
   ServerLimits limits;
   limits.linger = std::chrono::hours(1);
   std::optional<SocketStore> rank_0;
-  auto server = std::make_unique<StoreServer>(job, limits);
+  auto server = std::make_unique<StoreServer>(job, at_unix_socket(job), limits);
   rank_0.emplace(join_locally(job, 0, in_time()), 0, std::move(server));
   auto slow = join(job, 1);
   rank_0->set("for rank 1", "still here", in_time());
@@ -112,7 +112,7 @@ TEST(StoreServer, LingersNoLongerThanItsLimit) {
   const JobAddress job = job_of(2);
   ServerLimits limits;
   limits.linger = milliseconds(20);
-  std::optional<StoreServer> server(std::in_place, job, limits);
+  std::optional<StoreServer> server(std::in_place, job, at_unix_socket(job), limits);
   const auto forgetful = join(job, 1);
   server.reset();
   EXPECT_EQ(error_of([&] { forgetful->get("key", in_time()); }).kind(), ErrorKind::peer_lost);
@@ -122,7 +122,7 @@ TEST(StoreServer, LetsNobodyInWhileItLingers) {
   const JobAddress job = job_of(1000);
   ServerLimits limits;
   limits.linger = std::chrono::hours(1);
-  std::optional<StoreServer> server(std::in_place, job, limits);
+  std::optional<StoreServer> server(std::in_place, job, at_unix_socket(job), limits);
   auto last = join(job, 1);
   std::thread ending([&] { server.reset(); });
   std::string why;
@@ -160,7 +160,7 @@ void expect_that_a_child_is_refused_and_the_parent_goes_on(MakeStore make) {
 TEST(SocketStore, RefusesToServeAForkedChildAndGoesOnServingTheParent) {
   expect_that_a_child_is_refused_and_the_parent_goes_on([] {
     const JobAddress job = job_of(2);
-    auto server = std::make_unique<StoreServer>(job);
+    auto server = std::make_unique<StoreServer>(job, at_unix_socket(job));
     return std::make_shared<SocketStore>(join_locally(job, 0, in_time()), 0, std::move(server));
   });
 }

@@ -24,7 +24,7 @@ TEST(JoinStore, WaitsForAServerThatStartsLater) {
   const JobAddress job = job_of(2);
   std::shared_ptr<Store> store;
   std::thread early([&] { store = join(job, 1); });
-  const StoreServer server(job);
+  const StoreServer server(job, at_unix_socket(job));
   early.join();
   store->set("key", "value", in_time());
   store.reset();  // else the server lingers
@@ -48,7 +48,7 @@ TEST(JoinStore, NamesTheProcessThatHasTheSameRank) {
     static_cast<void>(!write(joined[1], "j", 1));
     store->wait("end", in_time());
   });
-  const StoreServer server(job);
+  const StoreServer server(job, at_unix_socket(job));
   const auto other = join(job, 0);
   char byte = 0;
   ASSERT_EQ(read(joined[0], &byte, 1), 1);
@@ -63,7 +63,7 @@ TEST(JoinStore, NamesTheProcessThatHasTheSameRank) {
 
 TEST(JoinStore, RefusesARankOfAJobWithAnotherWorldSize) {
   const JobAddress job = job_of(4);
-  const StoreServer server(job);
+  const StoreServer server(job, at_unix_socket(job));
   JobAddress wrong = job;
   wrong.size = 8;
   const Error error = error_of([&] { join(wrong, 1); });
@@ -74,7 +74,7 @@ TEST(JoinStore, RefusesARankOfAJobWithAnotherWorldSize) {
 
 TEST(JoinStore, RefusesARankOfAJobWithAnotherName) {
   const JobAddress job = job_of(4);
-  const StoreServer server(job);
+  const StoreServer server(job, at_unix_socket(job));
   JobAddress wrong = job;
   wrong.job = "yesterday's";
   const Error error = error_of([&] { join(wrong, 1); });
@@ -84,7 +84,7 @@ TEST(JoinStore, RefusesARankOfAJobWithAnotherName) {
 
 TEST(JoinStore, RefusesAServerOfAnotherUser) {
   const JobAddress job = job_of(2);
-  const StoreServer server(job);
+  const StoreServer server(job, at_unix_socket(job));
   const Error error = error_of([&] { join_locally(job, 1, in_time(), geteuid() + 1); });
   EXPECT_EQ(error.kind(), ErrorKind::unavailable);
   EXPECT_THAT(error.what(), HasSubstr(fmt::format("process {} of user {}", getpid(), geteuid())));
@@ -114,7 +114,7 @@ TEST(JoinStore, TimesOutAtASocketThatDoesNotAnswer) {
 
 TEST(JoinStore, GetsARankThatComesAgainIntoTheNextStoreAndNotTheOldOne) {
   const JobAddress job = job_of(2);
-  std::optional<StoreServer> server(job);
+  std::optional<StoreServer> server(std::in_place, job, at_unix_socket(job));
   join(job, 1)->set("whose", "the old one's", in_time());
   const Error error = error_of([&] { join(job, 1, in(milliseconds(20))); });
   EXPECT_EQ(error.kind(), ErrorKind::timeout);
@@ -122,7 +122,7 @@ TEST(JoinStore, GetsARankThatComesAgainIntoTheNextStoreAndNotTheOldOne) {
   std::shared_ptr<Store> again;
   std::thread rank([&] { again = join(job, 1); });
   server.reset();
-  server.emplace(job);
+  server.emplace(job, at_unix_socket(job));
   rank.join();
   EXPECT_EQ(error_of([&] { again->get("whose", in(milliseconds(20))); }).kind(),
             ErrorKind::timeout);
@@ -133,25 +133,26 @@ TEST(StoreServer, NamesTheProcessThatHasThePort) {
   int ready[2];
   ASSERT_EQ(pipe(ready), 0);
   Child host([&] {
-    const StoreServer server(job);
+    const StoreServer server(job, at_unix_socket(job));
     static_cast<void>(!write(ready[1], "r", 1));
     pause();
   });
   char byte = 0;
   ASSERT_EQ(read(ready[0], &byte, 1), 1);
-  const Error error = error_of([&] { StoreServer second(job); });
+  const Error error = error_of([&] { StoreServer second(job, at_unix_socket(job)); });
   EXPECT_EQ(error.kind(), ErrorKind::unavailable);
   EXPECT_THAT(error.what(), HasSubstr(fmt::format("process {}", host.pid())));
   host.end(SIGKILL);
-  const StoreServer after(job);  // the name went with its owner
+  const StoreServer after(job, at_unix_socket(job));  // the name went with its owner
   close(ready[0]);
   close(ready[1]);
 }
 
 TEST(StoreServer, SaysSoWhenThisVeryProcessHasThePort) {
   const JobAddress job = job_of(2);
-  const StoreServer server(job);
-  EXPECT_EQ(error_of([&] { StoreServer second(job); }).kind(), ErrorKind::usage);
+  const StoreServer server(job, at_unix_socket(job));
+  EXPECT_EQ(error_of([&] { StoreServer second(job, at_unix_socket(job)); }).kind(),
+            ErrorKind::usage);
 }
 
 LaunchEnvironment launch_of(int rank, int size) {

@@ -31,7 +31,7 @@ TwoRanks memory_ranks() {
 
 TwoRanks unix_ranks() {
   const JobAddress job = job_of(2);
-  const auto server = std::make_shared<StoreServer>(job);
+  const auto server = std::make_shared<StoreServer>(job, at_unix_socket(job));
   return {server, join(job, 0), join(job, 1)};
 }
 

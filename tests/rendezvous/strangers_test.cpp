@@ -278,7 +278,7 @@ TEST(StoreServer, LetsNobodyInButTheUserItIsFor) {
   const JobAddress job = job_of(2);
   ServerLimits limits;
   limits.uid = geteuid() + 1;
-  const StoreServer server(job, limits);
+  const StoreServer server(job, at_unix_socket(job), limits);
   const Error error = error_of([&] { join(job, 1, in(milliseconds(50))); });
   EXPECT_EQ(error.kind(), ErrorKind::timeout);
   EXPECT_THAT(error.what(), HasSubstr("closed the connection"));

@@ -37,6 +37,13 @@ inline JobAddress job_of(int size) {
   return {100'000 + getpid() % 1'000'000 * 1000 + static_cast<int>(hash % 1000), size, "test"};
 }
 
+/// The listeners of a server that ranks of this machine alone reach.
+inline std::vector<Listener> at_unix_socket(const JobAddress& job) {
+  std::vector<Listener> listeners;
+  listeners.push_back(unix_listener(job));
+  return listeners;
+}
+
 inline rendezvous::Joined join_by(rendezvous::Route& route, const JobAddress& job, int rank,
                                   Store::Deadline deadline = in_time()) {
   Log log(LogLevel::error, {});

@@ -140,6 +140,7 @@ void Join::back_off(TimePoint now) {
 
 // Connects to a lower rank; returns false where its queue of callers is full now.
 bool Join::call(int rank) {
+  assert(rank < context_.rank && peers_[rank].state == Peer::State::away && calls_ < most_calls_);
   net::LocalConnecting connecting = connect_to(addresses_[rank]);
   if (connecting.may_try_again()) return false;
   if (connecting.nobody_listens()) gone(rank);
@@ -182,6 +183,7 @@ bool Join::answer(int rank) {
 // The peer has cut the call, in favour of strangers perhaps. If it has ended, the next call finds
 // that nobody listens.
 void Join::hang_up(Peer& peer) {
+  assert(calls_ > 0 && peer.call && peer.state != Peer::State::joined);
   peer.call.reset();
   peer.state = Peer::State::away;
   ++peer.unanswered;
@@ -275,6 +277,7 @@ void Join::hear_answer(int rank) {
                             "ranks run the same version?",
                             named(rank), context_.rank));
   link(rank, std::move(peers_[rank].call), std::move(descriptors), greeting);
+  assert(calls_ > 0);
   --calls_;
   be_joined(peers_[rank]);
 }
@@ -310,6 +313,7 @@ void Join::link(int rank, Fd socket, Descriptors descriptors, const Greeting& gr
   if (has_bell && !is_bell(descriptors.fds[1]))
     throw Error(ErrorKind::corrupt, fmt::format("{} sent a doorbell that is none", named(rank)));
   Link& link = peers_[rank].link;
+  assert(peers_[rank].state != Peer::State::joined && socket);
   link.pid = net::peer_of(socket.get()).pid;
   // A number may have been given to another process since; the socket's own pidfd cannot.
   link.process = net::watch_peer(socket.get());
@@ -320,6 +324,7 @@ void Join::link(int rank, Fd socket, Descriptors descriptors, const Greeting& gr
 }
 
 void Join::be_joined(Peer& peer) {
+  assert(missing_ > 0 && peer.state != Peer::State::joined && peer.link.socket && !peer.call);
   peer.state = Peer::State::joined;
   most_calls_ = std::min(kMostCalls, most_calls_ + 1);
   pause_ = kFirstPause;

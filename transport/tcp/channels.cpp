@@ -44,6 +44,7 @@ const std::byte* TcpRecvChannel::fetch(std::byte* to) {
 void TcpRecvChannel::release() {
   assert(has_message());
   released_.store(released_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  assert(unreturned_ < kWindow);
   if (++unreturned_ < kReturnAt) return;
   Frame frame;
   frame.kind = FrameKind::credit;
@@ -69,6 +70,7 @@ bool TcpSendChannel::has_room(std::size_t bytes) {
 
 bool TcpSendChannel::acquire_at(const std::byte* data, std::size_t bytes) {
   if (!has_room(bytes)) return false;
+  assert(data != nullptr || bytes == 0);
   lent_ = data;
   in_hand_ = true;
   acquired_bytes_ = bytes;

@@ -163,6 +163,7 @@ void Connection::read(Read how) {
       return end(why_unwritable_.empty() ? "its process has ended or closed the connection"
                                          : why_unwritable_);
     const auto bytes = static_cast<std::size_t>(got);
+    assert(bytes <= straight + room);
     const std::size_t there = std::min(straight, bytes);
     if (there > 0) {
       payload_.left -= there;
@@ -190,6 +191,7 @@ void Connection::parse() {
 }
 
 void Connection::take_from_inbox() {
+  assert(payload_.left > 0 && inbox_begin_ <= inbox_end_ && inbox_end_ <= inbox_.size());
   const std::size_t bytes = std::min(payload_.left, inbox_end_ - inbox_begin_);
   if (payload_.begin != nullptr) std::memcpy(payload_.next(), inbox_.data() + inbox_begin_, bytes);
   inbox_begin_ += bytes;
@@ -278,6 +280,7 @@ void Connection::fetch(TcpRecvChannel& channel, std::byte* to) {
 }
 
 void Connection::finish_payload() {
+  assert(payload_.left == 0 && !payload_.waits);
   const Header& header = payload_.frame.header;
   if (checksum_ && payload_.begin != nullptr && header.crc != crc32c(payload_.begin, header.length))
     return end(fmt::format("{} bytes do not fit the checksum that came with them", header.length),
@@ -484,7 +487,9 @@ void Connection::write_queue() {
       if (unsent_[i].framed) add(&unsent_[i].frame, sizeof(Frame));
       add(unsent_[i].data, unsent_[i].bytes);
     }
+    assert(count > 0 && asked > 0);
     const std::size_t written = write_now(std::span(pieces).first(count));
+    assert(written <= asked);
     drop_written(written);
     if (written < asked) break;
   }
@@ -503,6 +508,7 @@ void Connection::drop_written(std::size_t bytes) {
     if (gone.channel != nullptr) gone.channel->wrote_one();
     gone.own.reset();
   }
+  assert(head_ <= unsent_.size() && (head_ < unsent_.size() || head_written_ == 0));
   if (head_ == unsent_.size()) {
     unsent_.clear();
     head_ = 0;

@@ -148,6 +148,7 @@ void Join::shake_hands(Caller& caller, TimePoint now) {
 }
 
 void Join::be_joined(Caller& caller, TimePoint now) {
+  assert(caller.rank < context_.rank && !joined(caller));
   Frame open;
   open.kind = FrameKind::open;
   open.channel = static_cast<std::int32_t>(caller.use);
@@ -212,6 +213,7 @@ bool Join::hear(Guest& guest) {
       frame->channel == static_cast<std::int32_t>(Use::data) ? joined_.data : joined_.lifelines;
   const bool expected = rank < joined.size() && static_cast<int>(rank) > context_.rank &&
                         is_peer(rank) && !joined[rank];
+  assert(guest.has_proved() && connection.received().size() == sizeof(Frame));
   if (frame->kind == FrameKind::open && expected) joined[rank] = std::move(connection.stream());
   return false;
 }
