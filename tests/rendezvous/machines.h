@@ -45,6 +45,7 @@ class Machines {
       "network namespaces cannot be made here (root and `ip netns` are needed)";
   bool made() const { return made_; }
   void cut_cable() const { run("ip -n " + name("a") + " link set cable down"); }
+  void mend_cable() const { run("ip -n " + name("a") + " link set cable up"); }
 
   /// The calling process, which has one thread, goes to that machine.
   void enter(const std::string& machine) const {

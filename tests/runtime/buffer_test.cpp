@@ -14,6 +14,7 @@
 #include "collectives/planning/select.h"
 #include "processes.h"
 #include "ranks.h"
+#include "signs.h"
 #include "threads.h"
 
 namespace tutti::test {
@@ -242,6 +243,7 @@ TEST(BufferProcesses, OfAForkedChildAreTheParents) {
 TEST(BufferProcesses, EndWithAnErrorWhenAPeerIsKilledOrFrozen) {
   for (const int signal : {SIGKILL, SIGSTOP}) {
     const int port = unused_port();
+    Sign failed;
     Processes ranks(2, [&](int rank) {
       Communicator comm = join(rank, 2, port);
       std::optional<Buffer> buffer = Buffer::allocate(comm, 64 << 20);
@@ -252,8 +254,11 @@ TEST(BufferProcesses, EndWithAnErrorWhenAPeerIsKilledOrFrozen) {
         }
       });
       buffer.reset();
+      failed.give();
       throw std::runtime_error(outcome);
     });
+    failed.wait();
+    ranks.signal(1, SIGKILL);  // rank 0's store would wait some seconds for it to leave
     EXPECT_THAT(ranks.outcome(0), HasSubstr(signal == SIGKILL ? "peer_lost: " : "timeout: "));
   }
 }

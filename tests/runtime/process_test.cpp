@@ -265,12 +265,20 @@ TEST(Processes, AKernelThatGivesThreadsNoFileTablesOfTheirOwnServesAsWell) {
 
 TEST(Processes, AFrozenRankIsATimeoutThatNamesIt) {
   const int port = unused_port();
+  Sign failed;
   Processes ranks(3, [&](int rank) {
     Communicator comm = join(rank, 3, port, std::chrono::milliseconds(500));
     comm.barrier();
     if (rank == 2) raise(SIGSTOP);
-    sum_for_ever(comm);
+    try {
+      sum_for_ever(comm);
+    } catch (...) {
+      failed.give();
+      throw;
+    }
   });
+  failed.wait(2);
+  ranks.signal(2, SIGKILL);  // rank 0's store would wait some seconds for it to leave
   for (const int rank : {0, 1})
     EXPECT_THAT(ranks.outcome(rank),
                 AllOf(StartsWith("timeout: "), HasSubstr("rank 2 has not called it")));
