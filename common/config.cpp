@@ -63,7 +63,8 @@ constexpr std::array kKnobs{
          "A file of `name = value` lines, read before the environment."},
     Knob{"transports",
          TextKnob{&Config::transports, parse_names, "auto, or names with commas between"}, kAgree,
-         "Transports to try, in order of preference."},
+         "Transports to use, in order of preference; auto: for each two ranks the cheapest that "
+         "joins them."},
     Knob{"algorithm", TextKnob{&Config::algorithm, parse_name, "auto, or a name"}, kAgree,
          "One algorithm for every call that knows it."},
     Knob{"tuning_file", TextKnob{&Config::tuning_file, parse_any, "auto, none or a path"}, kOwn,

@@ -11,9 +11,18 @@ namespace tutti {
 
 std::string_view machine_of(std::string_view host) { return host.substr(0, host.find('/')); }
 
+// Each start asks several times.
+const std::string& boot_id() {
+  static const std::string id = [] {
+    std::string read;
+    std::ifstream("/proc/sys/kernel/random/boot_id") >> read;
+    return read;
+  }();
+  return id;
+}
+
 std::string host_identity() {
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  const std::string& boot = boot_id();
   struct stat network {};
   if (!boot.empty() && stat("/proc/self/ns/net", &network) == 0)
     return fmt::format("{}/{}", boot, network.st_ino);

@@ -9,6 +9,9 @@
 
 namespace tutti {
 
+/// The name that the kernel gave this machine when it last started; empty where it is not known.
+const std::string& boot_id();
+
 /// This machine since its last start, as the kernel numbers it, and the network namespace: the
 /// names of Unix sockets do not reach beyond it.
 std::string host_identity();

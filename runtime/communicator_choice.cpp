@@ -38,8 +38,7 @@ Choice CommunicatorImpl::choose_algorithm(const CallKind& kind, std::string_view
 // from. A program's own algorithm with more channels than a stripe has gets one stripe.
 int CommunicatorImpl::stripes_of(const CallKind& kind, std::uint32_t algorithm) const {
   constexpr std::size_t kLeastStripeBytes = 2u << 20;  // far above what waking a thread costs
-  const std::string_view transport = parts_.transport->name();
-  if (kind.variable || (transport != "shm" && transport != "local")) return 1;
+  if (kind.variable || !parts_.rings) return 1;
   if ((algorithm & kOwnAlgorithm) != 0 &&
       own_algorithms_.facts(algorithm).channels > kStripeChannels)
     return 1;
@@ -93,7 +92,7 @@ SelectRequest CommunicatorImpl::request_of(const CallKind& kind) const {
           .bytes = kind.count * moved,
           .ranks = parts_.size,
           .cores = parts_.cores,
-          .max_message_bytes = parts_.transport->max_message_bytes(),
+          .max_message_bytes = parts_.message_bytes,
           .pair_lengths = kind.variable && only_pairs_know(kind.what),
           .element_bytes = moved,
           .accumulates_f32 = accumulates_f32,

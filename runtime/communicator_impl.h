@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -56,6 +57,9 @@ struct CommunicatorParts {
   std::unique_ptr<Transport> transport;    ///< Connected.
   int rank = 0;
   int size = 1;
+  std::size_t message_bytes = 0;  ///< The largest message of a collective; agreed.
+  std::size_t largest_message = std::numeric_limits<std::size_t>::max();  ///< That all links carry.
+  bool rings = true;               ///< All ranks' links have rings; agreed.
   int cores = 1;                   ///< That its ranks on a machine share, on average; agreed.
   std::vector<int> machines = {};  ///< By rank, the number of its machine; none: all on one.
   Spread spread = Spread::one_machine;

@@ -44,10 +44,17 @@ std::size_t core_cache_bytes(const fs::path& root) {
   return static_cast<std::size_t>(std::max(0L, sysconf(_SC_LEVEL2_CACHE_SIZE)));
 }
 
-std::size_t default_ring_bytes(int ranks) {
-  const auto cores = static_cast<int>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
-  return ring_bytes_of(core_cache_bytes(), static_cast<std::size_t>((ranks + cores - 1) / cores));
+CoreCaches core_caches() {
+  return {core_cache_bytes(), static_cast<int>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)))};
 }
+
+std::size_t ring_bytes_of(const CoreCaches& machine, int ranks) {
+  assert(machine.cores > 0 && ranks > 0);
+  const int ranks_per_core = (ranks - 1) / machine.cores + 1;
+  return ring_bytes_of(machine.cache_bytes, static_cast<std::size_t>(ranks_per_core));
+}
+
+std::size_t default_ring_bytes(int ranks) { return ring_bytes_of(core_caches(), ranks); }
 
 std::size_t ring_bytes_of(std::size_t core_cache_bytes, std::size_t ranks_per_core) {
   assert(ranks_per_core > 0);

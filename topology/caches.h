@@ -12,8 +12,16 @@ namespace tutti {
 /// wherever they run. `root` is the folder that contains sys/.
 std::size_t core_cache_bytes(const std::filesystem::path& root = "/");
 
-/// Returns the data bytes of a channel's ring when `ranks` ranks run on this machine:
-/// ring_bytes_of() with its caches and cores.
+/// The facts of a machine by which the rings of its ranks are sized.
+struct CoreCaches {
+  std::size_t cache_bytes = 0;  ///< As core_cache_bytes() returns it.
+  int cores = 1;                ///< The number of processors that are online.
+};
+CoreCaches core_caches();
+
+/// Returns the data bytes of a channel's ring when `ranks` ranks run on a machine.
+std::size_t ring_bytes_of(const CoreCaches& machine, int ranks);
+/// Returns the same for this machine.
 std::size_t default_ring_bytes(int ranks);
 
 /// Returns the data bytes of a channel's ring: 3/32 of a core's cache (192 KiB of 2 MiB), divided

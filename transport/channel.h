@@ -2,9 +2,9 @@
 // queue pairs or files.
 //
 // A channel is an ordered, one-directional FIFO of messages between two ranks, with a window of at
-// least two messages of max_message_bytes(). Everything here is non-blocking: it says done or not
-// yet, and whoever has to wait does so in runtime/wait.h. A channel and its transport are used by
-// one thread at a time (whoever owns the communicator's engine).
+// least two messages of its link's largest_message. Everything here is non-blocking: it says done
+// or not yet, and whoever has to wait does so in runtime/wait.h. A channel and its transport are
+// used by one thread at a time (whoever owns the communicator's engine).
 #pragma once
 
 #include <cstddef>
@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/capabilities.h"
 #include "common/clock.h"
 #include "common/wire.h"
 #include "transport/segments.h"
@@ -36,8 +37,8 @@ class SendChannel {
   virtual ~SendChannel() = default;
 
   /// Memory for the next message, to be filled and posted; none while the window is full. Asking
-  /// again before post() gives the same memory. Throws `internal` for more than the transport's
-  /// max_message_bytes().
+  /// again before post() gives the same memory. Throws `internal` for more than the link's
+  /// largest_message.
   virtual std::optional<Span> acquire(std::size_t bytes) = 0;
 
   /// As acquire(), for a message that need not be copied: it lies at `data` in this rank's memory,
@@ -138,22 +139,31 @@ class Transport {
  public:
   virtual ~Transport() = default;
 
-  virtual std::string_view name() const = 0;
+  /// What peers need to connect to this rank, as bytes for the store (at most 4 KiB). Empty: they
+  /// need nothing.
+  virtual std::string address() const { return {}; }
 
-  /// What peers need to connect to this rank, as bytes for the store (at most 4 KiB).
-  virtual std::string address() const = 0;
-
-  /// Joins all ranks; `addresses` by rank, or none where nobody's has a byte. Throws `unavailable`
+  /// Connects this rank to its peers. `addresses` has the address() of each rank, or nothing where
+  /// no rank has one; peers whose address is left empty are reached by another transport, and stay
+  /// unconnected here: nothing else is asked of this transport about them. Throws `unavailable`
   /// when a peer cannot be reached this way (and says why), `peer_lost`, or `timeout` naming the
   /// ranks that never came.
   virtual void connect(std::span<const std::string> addresses, TimePoint deadline) = 0;
+
+  /// After connect(): why there is no connection to a peer; empty: there is one. A transport whose
+  /// links may_fail says this of single peers, in place of throwing.
+  virtual std::string why_unconnected(int peer) const {
+    static_cast<void>(peer);
+    return {};
+  }
+
+  /// What the connection to `peer` can do. Constant once connected.
+  virtual const LinkCapabilities& link(int peer) const = 0;
 
   /// The channel `number` to or from `peer`, made when first asked for. Stays valid until the
   /// transport is destroyed. Throws `unavailable` when memory for it cannot be had.
   virtual SendChannel& sender(int peer, int number) = 0;
   virtual RecvChannel& receiver(int peer, int number) = 0;
-
-  virtual std::size_t max_message_bytes() const = 0;
 
   /// Moves what can be moved without waiting: handshakes, bytes, news of peers.
   virtual void progress() = 0;
@@ -209,7 +219,7 @@ class Transport {
   virtual bool takes_memory() const noexcept { return false; }
 
   /// Memory that it holds for messages and status pages, shared with peers or its own, in bytes.
-  virtual std::size_t memory_bytes() const = 0;
+  virtual std::size_t memory_bytes() const { return 0; }
 
   /// Says goodbye: peers see `closed`. Afterwards nobody touches user memory and no message is
   /// sent. Idempotent.

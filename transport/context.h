@@ -31,6 +31,8 @@ struct TransportContext {
   /// Agreed by all ranks. `data_bytes`, of each ring in memory: a multiple of 64, at least 3 * 64.
   std::size_t data_bytes = 1 << 20;
   std::size_t max_message_bytes = 256 << 10;  ///< At most SendRing::max_message_bytes(data_bytes).
+  /// TUTTI_MESSAGE_BYTES. 0: links that are not rings may have larger messages than that.
+  std::size_t message_limit = 0;
 
   /// Null: this rank never sleeps (simulations).
   std::shared_ptr<const Doorbell> doorbell;

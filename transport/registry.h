@@ -1,36 +1,42 @@
-// The list of transports, by name and in order of preference.
+// The list of transports.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "common/capabilities.h"
 #include "transport/channel.h"
 #include "transport/context.h"
 
 namespace tutti {
 
+/// The link that a transport offers between two places.
+struct Reach {
+  std::string why_not;  ///< Why it does not reach from one to the other; empty: it does.
+  LinkCapabilities can;
+};
+
+/// One transport: what ranks have to know of it before they make it.
 struct TransportEntry {
-  std::string_view name;
-  bool across_machines;  ///< Reaches ranks of other machines.
-  /// Why it cannot serve this communicator on this machine, and what would help; empty: it can.
-  std::string (*why_not)(const TransportContext& context);
+  std::string_view name;  ///< Known to users alone: nothing is decided by it.
+  /// Says, in one line, where this rank is as far as the transport is concerned; ranks of one place
+  /// say the same. None where the transport cannot be used here at all. This call is cheap.
+  std::optional<std::string> (*place)(const TransportContext& context);
+  /// Compares what two ranks said; the order of the two does not matter.
+  Reach (*reach)(std::string_view place, std::string_view other);
+  /// Throws `unavailable` where this machine does not let the rank use it.
   std::unique_ptr<Transport> (*make)(const TransportContext& context);
 };
 
-/// All of them, the preferred first.
+/// All of them.
 std::vector<TransportEntry> transports();
 
-/// The transports that `names` lists (comma-separated, the preferred first; "auto": all). Throws
-/// `usage` for an unknown name; the message lists the known ones.
-std::vector<TransportEntry> parse_transports(std::string_view names);
-
-/// Makes the first of `names` that can run; throws `unavailable` with each one's reason when none
-/// can.
-std::unique_ptr<Transport> make_transport(std::string_view names, const TransportContext& context);
-
-/// The first of `names` that reaches other machines; empty: none does.
-std::string_view across_machines(std::string_view names);
+/// The transports that `names` lists (comma-separated; "auto": all), in its order. Throws `usage`
+/// for an unknown name; the message lists the known ones.
+std::vector<TransportEntry> parse_transports(std::string_view names,
+                                             std::vector<TransportEntry> known = transports());
 
 }  // namespace tutti

@@ -7,6 +7,7 @@
 #include <cassert>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include <tutti/error.hpp>
 
@@ -15,141 +16,132 @@
 namespace tutti {
 namespace {
 
-// Readable when one of the two is.
-std::shared_ptr<const Fd> watch_both(const Transport& near, const Transport& far) {
+using Parts = std::vector<std::unique_ptr<Transport>>;
+
+// An epoll that is readable when one of the parts is.
+std::shared_ptr<const Fd> watch_all(const Parts& parts) {
   auto epoll = std::make_shared<const Fd>(epoll_create1(EPOLL_CLOEXEC));
-  for (const int fd : {near.wait_fd(), far.wait_fd()}) {
+  for (const auto& part : parts) {
     epoll_event event{};
     event.events = EPOLLIN;
+    const int fd = part->wait_fd();
     if (fd >= 0 && epoll_ctl(epoll->get(), EPOLL_CTL_ADD, fd, &event) != 0)
       throw Error(ErrorKind::unavailable,
-                  fmt::format("cannot sleep over two transports: {}", std::strerror(errno)));
+                  fmt::format("cannot sleep over several transports: {}", std::strerror(errno)));
   }
   return epoll;
 }
 
-/// Own thread only.
+/// Used by its communicator's thread alone.
 class Routed final : public Transport {
  public:
-  Routed(std::unique_ptr<Transport> near, std::unique_ptr<Transport> far,
-         std::vector<int> near_rank, int rank, std::shared_ptr<const Fd> epoll)
-      : near_(std::move(near)),
-        far_(std::move(far)),
-        near_rank_(std::move(near_rank)),
-        rank_(rank),
-        epoll_(std::move(epoll)),
-        name_(fmt::format("{}+{}", near_->name(), far_->name())) {}
-  ~Routed() override { close(); }
+  Routed(Parts parts, std::vector<std::size_t> route, std::unique_ptr<StatusPage> status_page,
+         std::shared_ptr<const Fd> epoll)
+      : status_page_(std::move(status_page)),
+        parts_(std::move(parts)),
+        route_(std::move(route)),
+        epoll_(std::move(epoll)) {
+    assert(!parts_.empty());
+  }
+  ~Routed() override {
+    close();
+    while (parts_.size() > 1) parts_.pop_back();  // They show the first part's status page.
+  }
 
-  std::string_view name() const override { return name_; }
-  std::string address() const override { return {}; }
-  /// Of a communicator that was split off.
+  /// Called for a communicator that was split off; the first one's parts are connected.
   void connect(std::span<const std::string>, TimePoint deadline) override {
-    near_->connect({}, deadline);
-    far_->connect({}, deadline);
+    for (const auto& part : parts_) part->connect({}, deadline);
   }
+  const LinkCapabilities& link(int peer) const override { return to(peer).link(peer); }
 
-  SendChannel& sender(int peer, int number) override {
-    return is_near(peer) ? near_->sender(near_rank(peer), number) : far_->sender(peer, number);
-  }
-  RecvChannel& receiver(int peer, int number) override {
-    return is_near(peer) ? near_->receiver(near_rank(peer), number) : far_->receiver(peer, number);
-  }
-  std::size_t max_message_bytes() const override {
-    return std::min(near_->max_message_bytes(), far_->max_message_bytes());
-  }
+  SendChannel& sender(int peer, int number) override { return to(peer).sender(peer, number); }
+  RecvChannel& receiver(int peer, int number) override { return to(peer).receiver(peer, number); }
 
   void progress() override {
-    near_->progress();
-    far_->progress();
+    for (const auto& part : parts_) part->progress();
   }
   void arm() override {
-    near_->arm();
-    far_->arm();
+    for (const auto& part : parts_) part->arm();
   }
   void disarm() noexcept override {
-    near_->disarm();
-    far_->disarm();
+    for (const auto& part : parts_) part->disarm();
   }
-  bool leaves_at_once() const override { return false; }
-  bool all_left() override { return near_->all_left() && far_->all_left(); }
+  bool leaves_at_once() const override {
+    return all([](const Transport& part) { return part.leaves_at_once(); });
+  }
+  bool all_left() override {
+    return all([](Transport& part) { return part.all_left(); });
+  }
   int wait_fd() const override { return epoll_->get(); }
-  PeerStatus status(int peer) override {
-    return is_near(peer) ? near_->status(near_rank(peer)) : far_->status(peer);
-  }
-  StatusPage& own_status_page() override { return near_->own_status_page(); }
-  const StatusPage* status_page(int peer) override {
-    return is_near(peer) ? near_->status_page(near_rank(peer)) : far_->status_page(peer);
-  }
+
+  PeerStatus status(int peer) override { return to(peer).status(peer); }
+  StatusPage& own_status_page() override { return parts_.front()->own_status_page(); }
+  const StatusPage* status_page(int peer) override { return to(peer).status_page(peer); }
   const StatusPage* recent_status_page(int peer) override {
-    return is_near(peer) ? near_->recent_status_page(near_rank(peer))
-                         : far_->recent_status_page(peer);
+    return to(peer).recent_status_page(peer);
   }
   bool background_progress() override {
-    return far_->background_progress();
-  }  // near_ has status pages in memory
-  void wake(int peer) override {
-    if (is_near(peer))
-      near_->wake(near_rank(peer));
-    else
-      far_->wake(peer);
+    bool asked = false;
+    for (const auto& part : parts_) asked = part->background_progress() || asked;
+    return asked;
   }
+  void wake(int peer) override { to(peer).wake(peer); }
 
   std::unique_ptr<Transport> split(const Subset& subset) override;
 
-  std::optional<Lent> lend(std::size_t bytes) override { return near_->lend(bytes); }
-  void take_back(std::uint32_t segment) noexcept override { near_->take_back(segment); }
-  const Segments* segments() const noexcept override { return near_->segments(); }
+  std::optional<Lent> lend(std::size_t bytes) override { return parts_.front()->lend(bytes); }
+  void take_back(std::uint32_t segment) noexcept override { parts_.front()->take_back(segment); }
+  const Segments* segments() const noexcept override { return parts_.front()->segments(); }
+  bool takes_memory() const noexcept override {
+    return !all([](const Transport& part) { return !part.takes_memory(); });
+  }
 
-  bool takes_memory() const noexcept override { return far_->takes_memory(); }
-
-  std::size_t memory_bytes() const override { return near_->memory_bytes() + far_->memory_bytes(); }
+  std::size_t memory_bytes() const override {
+    std::size_t bytes = 0;
+    for (const auto& part : parts_) bytes += part->memory_bytes();
+    return bytes;
+  }
   void close() noexcept override {
-    near_->close();
-    far_->close();
+    for (const auto& part : parts_) part->close();
   }
 
  private:
-  int near_rank(int peer) const { return near_rank_[static_cast<std::size_t>(peer)]; }
-  bool is_near(int peer) const { return near_rank(peer) >= 0; }
+  Transport& to(int peer) const { return *parts_[route_[static_cast<std::size_t>(peer)]]; }
+  template <typename Test>
+  bool all(Test&& test) const {
+    return std::all_of(parts_.begin(), parts_.end(), [&](const auto& part) { return test(*part); });
+  }
 
-  const std::unique_ptr<Transport> near_;
-  const std::unique_ptr<Transport> far_;  // goes first: it shows near's status page
-  const std::vector<int> near_rank_;      // by rank
-  const int rank_;
+  const std::unique_ptr<StatusPage> status_page_;  // null: the first part's
+  Parts parts_;
+  const std::vector<std::size_t> route_;   // by peer
   const std::shared_ptr<const Fd> epoll_;  // one for all that are split off each other
-  const std::string name_;
 };
 
+// All parts are split, also those that reach none of the members: who waits in this communicator
+// answers the peers of the others, too.
 std::unique_ptr<Transport> Routed::split(const Subset& subset) {
-  Subset near = subset;
-  near.members.clear();
-  near.numbers.clear();
-  std::vector<int> near_ranks;
-  for (std::size_t member = 0; member < subset.members.size(); ++member) {
-    const int old = near_rank(subset.members[member]);
-    if (subset.members[member] == rank_) near.rank = static_cast<int>(near.members.size());
-    near_ranks.push_back(old < 0 ? old : static_cast<int>(near.members.size()));
-    if (old < 0) continue;
-    near.members.push_back(old);
-    near.numbers.push_back(subset.numbers[member]);
+  Parts parts;
+  auto status_page = status_page_ != nullptr ? std::make_unique<StatusPage>() : nullptr;
+  for (const auto& part : parts_) {
+    Subset own = subset;
+    own.status_page = parts.empty() ? status_page.get() : &parts.front()->own_status_page();
+    parts.push_back(part->split(own));
+    if (parts.back() == nullptr) return nullptr;
   }
-  std::unique_ptr<Transport> near_part = near_->split(near);
-  if (near_part == nullptr) return nullptr;
-  Subset far = subset;  // also where all are near: those who wait in it answer the others as well
-  far.status_page = &near_part->own_status_page();
-  std::unique_ptr<Transport> far_part = far_->split(far);
-  if (far_part == nullptr) return nullptr;
-  return std::make_unique<Routed>(std::move(near_part), std::move(far_part), std::move(near_ranks),
-                                  subset.rank, epoll_);
+  std::vector<std::size_t> route;
+  for (const int member : subset.members) route.push_back(route_[static_cast<std::size_t>(member)]);
+  return std::make_unique<Routed>(std::move(parts), std::move(route), std::move(status_page),
+                                  epoll_);
 }
 
 }  // namespace
 
-std::unique_ptr<Transport> route(std::unique_ptr<Transport> near, std::unique_ptr<Transport> far,
-                                 std::vector<int> near_rank, int rank) {
-  auto epoll = watch_both(*near, *far);
-  return std::make_unique<Routed>(std::move(near), std::move(far), std::move(near_rank), rank,
+std::unique_ptr<Transport> route(std::vector<std::unique_ptr<Transport>> parts,
+                                 std::vector<std::size_t> route,
+                                 std::unique_ptr<StatusPage> status_page) {
+  auto epoll = watch_all(parts);
+  return std::make_unique<Routed>(std::move(parts), std::move(route), std::move(status_page),
                                   std::move(epoll));
 }
 

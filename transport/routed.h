@@ -1,5 +1,4 @@
-// Several machines in one communicator: the ranks of the own one by one transport, all others by
-// another.
+// Several transports in one communicator: each peer is reached by one of them.
 #pragma once
 
 #include <memory>
@@ -9,10 +8,12 @@
 
 namespace tutti {
 
-/// Both are connected: `near` joins this rank and its machine's others, `near_rank` by rank (below
-/// 0: on another machine); `far` has all ranks under their own numbers, reaches those at least
-/// that `near` does not, and shows `near`'s status page.
-std::unique_ptr<Transport> route(std::unique_ptr<Transport> near, std::unique_ptr<Transport> far,
-                                 std::vector<int> near_rank, int rank);
+/// The ranks of a communicator reached by several transports, each of which is connected, knows all
+/// ranks under their own numbers, and reaches some of them. `route` has for each peer the index of
+/// its transport in `parts`, and 0 for this rank. All parts show `status_page`; where it is null
+/// the first one made the page that the others show. The first one lends what this rank lends.
+std::unique_ptr<Transport> route(std::vector<std::unique_ptr<Transport>> parts,
+                                 std::vector<std::size_t> route,
+                                 std::unique_ptr<StatusPage> status_page = nullptr);
 
 }  // namespace tutti

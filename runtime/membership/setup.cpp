@@ -23,19 +23,19 @@
 #include "rendezvous/host.h"
 #include "rendezvous/launch/launch_environment.h"
 #include "rendezvous/store/open_store.h"
+#include "runtime/membership/connect.h"
 #include "topology/caches.h"
 #include "topology/discover.h"
 #include "topology/placement.h"
 #include "transport/local/local.h"
 #include "transport/registry.h"
-#include "transport/routed.h"
 
 namespace tutti {
 namespace {
 
-// Of a channel of a process's first communicators.
-std::size_t first_ring_bytes(const Config& config, int ranks) {
-  return config.ring_bytes != 0 ? config.ring_bytes : default_ring_bytes(ranks);
+// The payload bytes of a ring of a process's first communicators, for so many ranks on a machine.
+std::size_t first_ring_bytes(const Config& config, const CoreCaches& machine, int ranks) {
+  return config.ring_bytes != 0 ? config.ring_bytes : ring_bytes_of(machine, ranks);
 }
 
 // Of a process's many communicators all but the first get this: 13 % slower at 1 and at 16 MiB, and
@@ -117,6 +117,7 @@ TransportContext context(const CommunicatorParts& parts, const Secret& secret) {
                           ? config.ring_bytes
                           : std::max(parts.shared->ring_bytes, least_ring_bytes(parts.size));
   result.max_message_bytes = message_bytes_in(result.data_bytes, config);
+  result.message_limit = config.message_bytes;
   result.doorbell = parts.shared->doorbell;
   result.secret = secret;
   result.config = &config;
@@ -145,22 +146,28 @@ std::uint64_t schedule_table_hash() {
 }
 
 /// What a rank says of itself: a text each.
-enum Said : std::size_t { kSettings, kCosts, kRing, kLocation, kAddress };
+enum Said : std::size_t { kSettings, kCosts, kCaches, kLocation, kOffers, kAddress };
 
-// Each rank sizes its rings by its own caches and cores; the smallest size is what all ranks can
-// use.
-std::size_t least_ring(const Texts& column) {
-  std::size_t least = std::numeric_limits<std::size_t>::max();
+std::string to_text(const CoreCaches& machine) {
+  return fmt::format("{} {}", machine.cache_bytes, machine.cores);
+}
+
+std::vector<CoreCaches> caches_of(const Texts& column) {
+  std::vector<CoreCaches> all;
   for (const std::string& text : column.values()) {
-    const auto bytes = parse_number<std::size_t>(text);
-    if (!bytes || *bytes % kCacheLine != 0 || *bytes < SendRing::least_data_bytes(kCacheLine))
-      throw Error(ErrorKind::corrupt,
-                  fmt::format("a rank says that its rings have {} bytes, which cannot be: is it "
-                              "running the same build of tutti?",
-                              shown(text)));
-    least = std::min(least, *bytes);
+    const std::size_t blank = text.find(' ');
+    const auto bytes = parse_number<std::size_t>(std::string_view(text).substr(0, blank));
+    const auto cores =
+        parse_number<int>(std::string_view(text).substr(std::min(blank, text.size() - 1) + 1));
+    if (!bytes || !cores || *cores < 1)
+      throw Error(
+          ErrorKind::corrupt,
+          fmt::format("a rank says that its caches and cores are {}, which cannot be: is it "
+                      "running the same build of tutti?",
+                      shown(text)));
+    all.push_back({*bytes, *cores});
   }
-  return least;
+  return all;
 }
 
 // By value of the column.
@@ -284,83 +291,48 @@ std::string next_prefix(Store& store, int rank, Store::Deadline deadline) {
   return fmt::format("tutti/{}", store.add(fmt::format("tutti/made/{}", rank), 1, deadline));
 }
 
-// By rank; none where nobody has one.
-std::vector<std::string> addresses_of(const Texts& column) {
-  std::vector<std::string> addresses;
-  if (column.values().size() == 1 && column[0].empty()) return addresses;
-  addresses.reserve(column.size());
-  for (const Texts::Run& run : column.runs()) addresses.resize(run.end, column.values()[run.value]);
-  return addresses;
+// The size of rings on which all ranks agree: each machine's ranks share its caches, and the
+// smallest size is one that all can use.
+std::size_t agreed_ring_bytes(const Config& config, const Texts& caches, const Texts& location,
+                              const std::vector<Location>& locations) {
+  std::map<std::string_view, int> ranks;  // by machine
+  std::uint32_t first = 0;
+  for (const Texts::Run& run : location.runs()) {
+    ranks[machine_of(locations[run.value].host)] += static_cast<int>(run.end - first);
+    first = run.end;
+  }
+  const std::vector<CoreCaches> machines = caches_of(caches);
+  std::size_t least = std::numeric_limits<std::size_t>::max();
+  auto at = location.runs().begin();
+  for (const Texts::Run& run : caches.runs())
+    for (;; ++at) {
+      const int sharing = ranks[machine_of(locations[at->value].host)];
+      least = std::min(least, first_ring_bytes(config, machines[run.value], sharing));
+      if (at->end >= run.end) break;
+    }
+  return least;
 }
 
-// Ranks are on several machines, and the transport that was made joins those of one: another takes
-// its place, for each machine's ranks, and one that reaches the others stands beside it. All ranks
-// come to this by what all have said.
-std::unique_ptr<Transport> connect_machines(CommunicatorParts& parts,
-                                            const std::vector<int>& machines,
-                                            Store::Deadline deadline) {
-  const Config& config = parts.runtime->config();
-  const std::string near_name(parts.transport->name());
-  const std::string far_name(across_machines(config.transports));
-  const int machine = machines[static_cast<std::size_t>(parts.rank)];
-  if (far_name.empty())
-    throw Error(ErrorKind::unavailable,
-                fmt::format("rank {}: some ranks are on other machines (or in other network "
-                            "namespaces), which the transport {} does not reach; add tcp to "
-                            "TUTTI_TRANSPORTS, or leave it out",
-                            parts.rank, near_name));
-  std::vector<int> near_rank;
-  TransportContext near_context = context(parts, parts.secret);
-  near_context.size = 0;
-  for (int rank = 0; rank < parts.size; ++rank) {
-    const bool is_near = machines[static_cast<std::size_t>(rank)] == machine;
-    if (rank == parts.rank) near_context.rank = near_context.size;
-    near_rank.push_back(is_near ? near_context.size++ : -1);
-  }
-  parts.transport.reset();
-  auto near = make_transport(near_name, near_context);
-  TransportContext far_context = context(parts, parts.secret);
-  far_context.status_page = &near->own_status_page();
-  auto far = make_transport(far_name, far_context);
-
-  const std::vector<Texts> said = exchange(*parts.store, parts.name + "/machines", parts.rank,
-                                           parts.size, {near->address(), far->address()}, deadline);
-  const std::vector<std::string> all_near = addresses_of(said[0]);
-  std::vector<std::string> near_addresses, far_addresses = addresses_of(said[1]);
-  for (int rank = 0; rank < parts.size; ++rank) {
-    const auto index = static_cast<std::size_t>(rank);
-    if (near_rank[index] < 0) continue;
-    near_addresses.push_back(all_near[index]);
-    if (rank != parts.rank) far_addresses[index].clear();
-  }
-  near->connect(near_addresses, deadline);
-  far->connect(far_addresses, deadline);
-  return route(std::move(near), std::move(far), std::move(near_rank), parts.rank);
-}
-
-// Ranks that have made their transports for larger rings than agreed make them again; then all
-// ranks exchange their addresses once more.
-std::vector<std::string> meet_again(CommunicatorParts& parts, std::size_t made_bytes,
-                                    Store::Deadline deadline) {
-  const TransportContext agreed = context(parts, parts.secret);
-  if (agreed.data_bytes != made_bytes) {
-    const std::string name(parts.transport->name());
-    parts.transport.reset();
-    parts.transport = make_transport(name, agreed);
-  }
-  return addresses_of(exchange(*parts.store, parts.name + "/rings", parts.rank, parts.size,
-                               {parts.transport->address()}, deadline)[0]);
+// Whether all ranks made their transports for rings of this size, before they knew the others.
+bool all_expected(std::size_t ring_bytes, const Config& config, const Texts& caches) {
+  const std::vector<CoreCaches> machines = caches_of(caches);
+  const auto ranks = static_cast<int>(caches.size());
+  return std::all_of(machines.begin(), machines.end(), [&](const CoreCaches& machine) {
+    return first_ring_bytes(config, machine, ranks) == ring_bytes;
+  });
 }
 
 // As the columns of Said.
-std::vector<std::string> introduction(const CommunicatorParts& parts) {
+std::vector<std::string> introduction(const CommunicatorParts& parts, const CoreCaches& caches,
+                                      const Connecting& connecting) {
   const Config& config = parts.runtime->config();
-  const Transport& transport = *parts.transport;
-  return {fmt::format("tutti's version={}\nthe table of algorithms={:016x}\n{}transport={}\n",
-                      version(), schedule_table_hash(), agree_text(config), transport.name()),
+  return {fmt::format("tutti's version={}\nthe table of algorithms={:016x}\n{}", version(),
+                      schedule_table_hash(), agree_text(config)),
           parts.rank == 0 ? costs_for_all(config, parts.runtime->log()) : "",
-          fmt::format("{}", parts.shared->ring_bytes),
-          to_text(Location{host_identity(), affinity()}), transport.address()};
+          to_text(caches),
+          to_text(Location{host_identity(), affinity()}),
+          connecting.offers(),
+          connecting.address()};
 }
 
 // `name`: the communicator's in the store; empty: the next.
@@ -371,31 +343,34 @@ CommunicatorParts join_named(std::shared_ptr<Store> store, std::string name, int
   PhaseTimer timer(parts.runtime->clock());
   parts.store = std::move(store);
   parts.secret = secret;
-  parts.shared->ring_bytes = first_ring_bytes(config, size);
+  const CoreCaches caches = config.ring_bytes != 0 ? CoreCaches() : core_caches();
+  parts.shared->ring_bytes = first_ring_bytes(config, caches, size);
   TransportContext own_context = context(parts, secret);
   own_context.hub = process.hub;
-  parts.transport = make_transport(config.transports, own_context);
+  Connecting connecting(
+      {parse_transports(config.transports, process.transports), config.transports == "auto"},
+      own_context);
   timer.end(parts.startup, "transport");
 
   parts.name = name.empty() ? next_prefix(*parts.store, rank, deadline) : std::move(name);
-  const std::vector<Texts> said =
-      exchange(*parts.store, parts.name, rank, size, introduction(parts), deadline);
+  const std::vector<Texts> said = exchange(*parts.store, parts.name, rank, size,
+                                           introduction(parts, caches, connecting), deadline);
   check_agreement(said[kSettings], rank);
-  parts.shared->ring_bytes = least_ring(said[kRing]);
   timer.end(parts.startup, "rendezvous");
 
   const std::vector<Location> locations = locations_of(said[kLocation]);
-  std::vector<int> machines = machines_of(said[kLocation], locations);
-  const bool across = !machines.empty();
-  if (across && across_machines(parts.transport->name()) != parts.transport->name()) {
-    parts.transport = connect_machines(parts, machines, deadline);
-  } else {
-    std::vector<std::string> addresses = addresses_of(said[kAddress]);
-    if (said[kRing].values().size() > 1)  // Never among threads, which see the same machine.
-      addresses = meet_again(parts, own_context.data_bytes, deadline);
-    parts.transport->connect(addresses, deadline);
-  }
-  if (across) spread(parts, std::move(machines));
+  parts.shared->ring_bytes = agreed_ring_bytes(config, said[kCaches], said[kLocation], locations);
+  TransportContext agreed = context(parts, secret);
+  agreed.hub = process.hub;
+  const bool expected = all_expected(parts.shared->ring_bytes, config, said[kCaches]);
+  Connecting::Outcome connected = connecting.connect(said[kOffers], said[kAddress], agreed,
+                                                     expected, *parts.store, parts.name, deadline);
+  parts.transport = std::move(connected.transport);
+  parts.rings = connected.links.rings;
+  parts.largest_message = connected.links.largest_message;
+  parts.message_bytes = std::min(agreed.max_message_bytes, parts.largest_message);
+  if (std::vector<int> machines = machines_of(said[kLocation], locations); !machines.empty())
+    spread(parts, std::move(machines));
   share_cores(parts, said[kLocation], locations);
   parts.prices = prices_of(said[kCosts][0]);
   timer.end(parts.startup, "connect");
@@ -409,13 +384,13 @@ TimePoint startup_deadline(const Runtime& runtime) {
 }  // namespace
 
 CommunicatorParts join_store(std::shared_ptr<Store> store, int rank, int size, const Config& config,
-                             const Secret& secret) {
+                             const Secret& secret, std::vector<TransportEntry> known) {
   check_ranks(rank, size);
   check_settings(config);
   if (store == nullptr)
     throw Error(ErrorKind::usage, "a communicator needs a store; this one is null");
   bind_rank(rank, size, config);
-  const Process own{std::make_shared<Runtime>(config), nullptr};
+  const Process own{std::make_shared<Runtime>(config), nullptr, std::move(known)};
   return join_named(std::move(store), {}, rank, size, own, secret, startup_deadline(*own.runtime));
 }
 
@@ -481,11 +456,13 @@ CommunicatorParts join_subset(const CommunicatorParts& whole, Subset subset,
   if (!whole.machines.empty()) spread(parts, of_members(whole.machines));
   subset.data_bytes = std::max(ring_bytes, least_ring_bytes(parts.size));
   subset.max_message_bytes = message_bytes_in(subset.data_bytes, runtime.config());
+  parts.rings = whole.rings;
+  parts.largest_message = whole.largest_message;
+  parts.message_bytes = std::min(subset.max_message_bytes, whole.largest_message);
   parts.transport = whole.transport->split(subset);
   if (parts.transport == nullptr)
     throw Error(ErrorKind::unavailable,
-                fmt::format("the transport {} cannot serve a communicator split off another one",
-                            whole.transport->name()));
+                "a transport of this communicator cannot serve one that is split off it");
   parts.transport->connect({}, runtime.clock().now() + runtime.config().startup_timeout);
   timer.end(parts.startup, "split");
   return parts;
@@ -497,7 +474,7 @@ std::vector<CommunicatorParts> join_in_process(int size, const Config& config) {
   const Process process{std::make_shared<Runtime>(config), std::make_shared<local::Hub>(size)};
   Runtime& runtime = *process.runtime;
   const int cores = static_cast<int>(affinity().size());
-  const std::size_t ring_bytes = first_ring_bytes(config, size);
+  const std::size_t ring_bytes = first_ring_bytes(config, core_caches(), size);
   const auto prices = std::make_shared<PriceList>(machine_costs(config, runtime.log()));
   std::vector<CommunicatorParts> all;
   for (int rank = 0; rank < size; ++rank) {
@@ -505,7 +482,8 @@ std::vector<CommunicatorParts> join_in_process(int size, const Config& config) {
     parts.shared->ring_bytes = ring_bytes;
     TransportContext with_hub = context(parts, {});
     with_hub.hub = process.hub;
-    parts.transport = make_transport("local", with_hub);
+    parts.transport = local::entry().make(with_hub);
+    parts.message_bytes = with_hub.max_message_bytes;
     parts.cores = parts.shared->cores = cores;
     parts.prices = prices;
     all.push_back(std::move(parts));

@@ -7,20 +7,24 @@
 #include "common/secret.h"
 #include "runtime/communicator_impl.h"
 #include "transport/local/local.h"
+#include "transport/registry.h"
 
 namespace tutti {
 
 /// Communicator::from_env.
 CommunicatorParts join_environment(const Config& config);
 
-/// Communicator::create. `secret`: the job's; none: it has none.
+/// Communicator::create. `secret` is the job's, or none where it has none; `known` has the
+/// transports that there are.
 CommunicatorParts join_store(std::shared_ptr<Store> store, int rank, int size, const Config& config,
-                             const Secret& secret);
+                             const Secret& secret,
+                             std::vector<TransportEntry> known = transports());
 
 /// What ranks of one process share.
 struct Process {
   std::shared_ptr<Runtime> runtime;
   std::shared_ptr<local::Hub> hub;  ///< Where all ranks meet; null: not all are of this process.
+  std::vector<TransportEntry> transports = tutti::transports();
 };
 
 /// As Communicator::create, for a rank that is a thread of `process`, as all others are: for jobs

@@ -70,11 +70,7 @@ void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes,
 }  // namespace
 
 PointToPoint::PointToPoint(Transport& transport, int rank, int size, bool shares_cores)
-    : transport_(transport),
-      rank_(rank),
-      shares_cores_(shares_cores),
-      size_(size),
-      eager_bytes_(std::min(kEagerBytes, transport.max_message_bytes() - sizeof(Envelope))) {
+    : transport_(transport), rank_(rank), shares_cores_(shares_cores), size_(size) {
   static_assert(sizeof(Envelope) == 16);
 }
 
@@ -84,6 +80,8 @@ PointToPoint::Peer& PointToPoint::peer(int rank) {
     return *peer;
   auto made = std::make_unique<Peer>();
   if (rank != rank_) {
+    made->largest_message = transport_.link(rank).largest_message;
+    made->eager_bytes = std::min(kEagerBytes, made->largest_message - sizeof(Envelope));
     made->control_out.emplace(rank, transport_.sender(rank, kControlChannel));
     made->control_in.emplace(rank, transport_.receiver(rank, kControlChannel));
   }
@@ -161,7 +159,7 @@ void PointToPoint::start_send(Transfer& send) {
   Peer& to = peer(rank);
   send.id = to.next_id++;
   to.to_announce.push_back(send);
-  while (to.credit < cost_of(std::min(send.call.bytes(), eager_bytes_)) && hear(rank)) continue;
+  while (to.credit < cost_of(std::min(send.call.bytes(), to.eager_bytes)) && hear(rank)) continue;
   announce(rank);
 }
 
@@ -199,7 +197,8 @@ void PointToPoint::start_own_send(Transfer& send) {
   message.tag = call.tag;
   message.type = call.type;
   message.count = call.count;
-  message.eager = call.bytes() <= eager_bytes_ && peer(rank_).credit >= cost_of(call.bytes());
+  message.eager =
+      call.bytes() <= peer(rank_).eager_bytes && peer(rank_).credit >= cost_of(call.bytes());
   if (!message.eager) {
     message.own = &send;
     return;
@@ -279,7 +278,7 @@ bool PointToPoint::hear(int rank) {
   if (!from.control_in->peek(message)) return false;
   const Header& header = message.header;
   if (header.fingerprint != kMark || header.length < sizeof(Envelope) ||
-      header.length > transport_.max_message_bytes())
+      header.length > from.largest_message)
     refuse(rank, fmt::format("has {} bytes and mark {:#x}", header.length, header.fingerprint));
   if (message.away) message.data = from.control_in->fetch(nullptr);
   if (message.data == nullptr) return false;
@@ -301,7 +300,7 @@ bool PointToPoint::hear(int rank) {
 void PointToPoint::take_eager(int rank, const Envelope& envelope, const Message& message) {
   const std::byte* payload = message.data + sizeof envelope;
   const std::size_t bytes = message.header.length - sizeof envelope;
-  if (static_cast<int>(envelope.type) >= kDataTypes || bytes > eager_bytes_ ||
+  if (static_cast<int>(envelope.type) >= kDataTypes || bytes > peer(rank).eager_bytes ||
       envelope.count != bytes / size_of(envelope.type) || bytes % size_of(envelope.type) != 0)
     refuse(rank, fmt::format("claims {} elements in {} bytes", envelope.count, bytes));
   if (Transfer* recv = matching_.take_posted(rank, envelope.tag)) {
@@ -375,7 +374,7 @@ bool PointToPoint::announce(int rank) {
   Peer& to = peer(rank);
   Transfer& send = *to.to_announce.front();
   const TransferCall& call = send.call;
-  const bool eager = call.bytes() <= eager_bytes_ && to.credit >= cost_of(call.bytes());
+  const bool eager = call.bytes() <= to.eager_bytes && to.credit >= cost_of(call.bytes());
   const std::size_t payload = eager ? call.bytes() : 0;
   std::byte* slot = acquire_control(rank, payload);
   if (slot == nullptr) return false;
@@ -429,8 +428,7 @@ bool PointToPoint::send_data(int rank) {
   if (send.moved < all) {
     const bool fetched = to.bulk_out->in_memory() && send.loan.segment == kAllMemory;
     const std::size_t piece =
-        fetched ? kFetchedPieceBytes
-                : piece_bytes(all, transport_.max_message_bytes(), live_receives_ > 0);
+        fetched ? kFetchedPieceBytes : piece_bytes(all, to.largest_message, live_receives_ > 0);
     const std::size_t bytes = std::min(all - send.moved, piece);
     if (!fill(*to.bulk_out, send, bytes)) return false;
     to.bulk_out->post({send.id, kMark, static_cast<std::uint32_t>(bytes), 0});
@@ -453,7 +451,7 @@ bool PointToPoint::receive_data(int rank) {
   const std::size_t left = all - recv.moved;
   // A message that has to be fetched is written to the receive's own buffer, so what is left bounds
   // it. Any other message lies in the ring, where the largest message bounds it, too.
-  const std::size_t most = message.away ? left : std::min(left, transport_.max_message_bytes());
+  const std::size_t most = message.away ? left : std::min(left, from.largest_message);
   if (header.fingerprint != kMark || header.operation != recv.id || header.length == 0 ||
       header.length > most)
     refuse(rank, fmt::format("has {} bytes of number {} where {} of number {} are left, and a "

@@ -65,6 +65,8 @@ class PointToPoint {
   struct Peer {
     std::optional<SendPort> control_out, bulk_out;
     std::optional<RecvPort> control_in, bulk_in;
+    std::size_t largest_message = 0;                  ///< Of the link to it.
+    std::size_t eager_bytes = kEagerBytes;            ///< The longest eager message to it.
     unsigned credit = kCredit;                        ///< For eager messages to it.
     unsigned owed = 0;                                ///< Credit to be given back to it.
     std::uint32_t next_id = 0;                        ///< Of the next message to it.
@@ -107,7 +109,6 @@ class PointToPoint {
   const int rank_;
   const bool shares_cores_;
   const int size_;
-  const std::size_t eager_bytes_;
   std::vector<std::unique_ptr<Peer>> peers_;  // by rank; null: not met yet. None before start()
   std::vector<int> watched_;                  // ranks that have watchers
   int any_watchers_ = 0;                      // receives that wait for any rank

@@ -21,11 +21,12 @@ class Misled final : public Store {
     if (!key.ends_with("/hello/1")) return store_->set(key, value, deadline);
     Roster said = decode_roster(value, 1);  // of rank 1 alone
     Texts& column = said.columns.back();
-    tcp::Address address = tcp::Address::parse(column[0]).value();
+    const std::string made = "tcp\n";  // the transport that was made ahead
+    tcp::Address address = tcp::Address::parse(column[0].substr(made.size())).value();
     for (const SocketAddress& place : address.places)
       if (place.host == "127.0.0.1") middle_.emplace(place);
     address.places = {middle().place()};
-    column = Texts(address.to_string());
+    column = Texts(made + address.to_string());
     store_->set(key, encode(said), deadline);
   }
   std::string get(std::string_view key, Deadline deadline) override {

@@ -320,7 +320,7 @@ Ranks::Ranks(TransportKind kind, int size, std::uint64_t seed, std::size_t messa
     context.clock = &clock_;
     context.random = &identities_;
     context.data_bytes = 3 * message_bytes;
-    context.max_message_bytes = message_bytes;
+    context.max_message_bytes = context.message_limit = message_bytes;
     const bool in_process = kind == TransportKind::local || kind == TransportKind::lending;
     if (in_process) context.hub = hub;
     context.config = &config_;
@@ -328,10 +328,11 @@ Ranks::Ranks(TransportKind kind, int size, std::uint64_t seed, std::size_t messa
       transports_.push_back(stream::make(context, std::move(wires[static_cast<std::size_t>(rank)]),
                                          stream::Faults{random_.next()}));
     else
-      transports_.push_back(make_transport(in_process    ? "local"
-                                           : config_.tls ? "tcp"
-                                                         : to_string(kind),
-                                           context));
+      transports_.push_back(parse_transports(in_process    ? "local"
+                                             : config_.tls ? "tcp"
+                                                           : to_string(kind))
+                                .front()
+                                .make(context));
     addresses.push_back(transports_.back()->address());
   }
   std::vector<std::jthread> threads;  // connect() waits for the others

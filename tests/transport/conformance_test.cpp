@@ -71,7 +71,7 @@ TEST_P(Conformance, MessagesOfEverySizeArriveWholeAndInOrderWithTheirHeaders) {
   TestRanks ranks(GetParam());
   SendChannel& sender = ranks[0].sender(1, 0);
   RecvChannel& receiver = ranks[1].receiver(0, 0);
-  EXPECT_EQ(ranks[0].max_message_bytes(), kMax);
+  EXPECT_EQ(ranks[0].link(1).largest_message, kMax);
   std::uint32_t sent = 0;
   std::uint32_t received = 0;
   const auto size_of_message = [](std::uint32_t n) { return kSizes[n % kSizes.size()]; };

@@ -27,8 +27,8 @@ TransportContext context_of(const std::shared_ptr<local::Hub>& hub, int rank) {
 
 TEST(LocalTransport, OneThreadDrivesBothEndsOfAChannel) {
   const auto hub = std::make_shared<local::Hub>(2);
-  const auto a = make_transport("local", context_of(hub, 0));
-  const auto b = make_transport("auto", context_of(hub, 1));
+  const auto a = local::entry().make(context_of(hub, 0));
+  const auto b = local::entry().make(context_of(hub, 1));
   a->connect({}, TimePoint::max());
   b->connect({}, TimePoint::max());
 
@@ -45,7 +45,7 @@ TEST(LocalTransport, OneThreadDrivesBothEndsOfAChannel) {
 
 TEST(LocalTransport, ConnectNamesTheRanksThatNeverCame) {
   const auto hub = std::make_shared<local::Hub>(3);
-  const auto transport = make_transport("local", context_of(hub, 1));
+  const auto transport = local::entry().make(context_of(hub, 1));
   try {
     transport->connect({}, TimePoint{});
     FAIL() << "connect returned";
@@ -58,9 +58,9 @@ TEST(LocalTransport, ConnectNamesTheRanksThatNeverCame) {
 
 TEST(LocalTransport, TwoThatCallThemselvesTheSameRankAreToldSo) {
   const auto hub = std::make_shared<local::Hub>(2);
-  const auto first = make_transport("local", context_of(hub, 1));
+  const auto first = local::entry().make(context_of(hub, 1));
   try {
-    make_transport("local", context_of(hub, 1));
+    local::entry().make(context_of(hub, 1));
     FAIL() << "both joined";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::usage);
@@ -74,7 +74,7 @@ TEST(LocalTransport, AThousandRanksWithAMebibyteOfRingEachAreMadeAndMoveAMessage
   const auto hub = std::make_shared<local::Hub>(kRanks);
   std::vector<std::unique_ptr<Transport>> ranks;
   for (int rank = 0; rank < kRanks; ++rank)
-    ranks.push_back(make_transport("local", context_of(hub, rank)));
+    ranks.push_back(local::entry().make(context_of(hub, rank)));
   for (const auto& rank : ranks) rank->connect({}, TimePoint{});
   for (int rank = 0; rank < kRanks; ++rank) {
     SendChannel& next = ranks[rank]->sender((rank + 1) % kRanks, 0);
@@ -94,8 +94,8 @@ TEST(LocalTransport, ABellCanBeRungAfterItsRankAndItsRuntimeHaveGone) {
   const auto hub = std::make_shared<local::Hub>(2);
   TransportContext context = context_of(hub, 1);
   context.doorbell = std::make_shared<const Doorbell>();
-  const auto here = make_transport("local", context_of(hub, 0));
-  auto there = make_transport("local", context);
+  const auto here = local::entry().make(context_of(hub, 0));
+  auto there = local::entry().make(context);
   there->own_status_page().sleepers = 1;
   here->connect({}, TimePoint{});
   there.reset();

@@ -89,7 +89,7 @@ class ShmProcesses : public testing::Test {
     if (child_ == 0) {
       line_.become_child();
       try {
-        const auto transport = shm::make(context_of(1, std::make_shared<const Doorbell>()));
+        const auto transport = shm::entry().make(context_of(1, std::make_shared<const Doorbell>()));
         line_.say(transport->address());
         const std::string other = line_.hear();
         transport->connect(std::vector<std::string>{other, transport->address()},
@@ -101,7 +101,7 @@ class ShmProcesses : public testing::Test {
       _exit(0);
     }
     line_.become_parent();
-    transport_ = shm::make(context_of(0, bell_));
+    transport_ = shm::entry().make(context_of(0, bell_));
     line_.say(transport_->address());
     const std::vector<std::string> addresses{transport_->address(), line_.hear()};
     transport_->connect(addresses, clock_.now() + kLimit);
@@ -353,7 +353,7 @@ int join_with_too_many_descriptors_on_their_way() {
     context.size = 3;
     context.clock = &clock;
     context.random = &random;
-    ranks.push_back(shm::make(context));
+    ranks.push_back(shm::entry().make(context));
     addresses.push_back(ranks.back()->address());
   }
   std::atomic<int> failures{0};
@@ -391,8 +391,8 @@ TEST_F(ShmProcesses, RanksThatMayNotHandOverDescriptorsNowDoItWhenOthersHaveArri
 // Whoever knows the name of the socket, but is another user, is hung up on at once.
 TEST_F(ShmProcesses, AnotherUsersCallIsDropped) {
   if (geteuid() != 0) GTEST_SKIP() << "needs to be root, to become another user";
-  const auto here = shm::make(context_of(0, bell_));
-  const auto never = shm::make(context_of(1, bell_));
+  const auto here = shm::entry().make(context_of(0, bell_));
+  const auto never = shm::entry().make(context_of(1, bell_));
   child_ = fork();
   ASSERT_GE(child_, 0);
   if (child_ == 0) {

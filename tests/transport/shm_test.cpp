@@ -49,7 +49,7 @@ class ShmTransport : public testing::Test {
     context.random = &random_;
     context.data_bytes = 192;
     context.max_message_bytes = 64;
-    return make(context);
+    return entry().make(context);
   }
 
   Outcome connect(Transport& transport, const std::vector<std::string>& addresses,
@@ -195,7 +195,7 @@ TEST_F(ShmTransport, ACallThatHasGreetedIsHeardBeforeItIsCutForThoseWhoCameAfter
   context.size = 2;
   context.clock = &of_rank_1;
   context.random = &random_;
-  const auto second = make(context);
+  const auto second = entry().make(context);
   const std::vector<std::string> addresses{first->address(), second->address()};
   std::thread other([&] { EXPECT_EQ(connect(*second, addresses, seconds(60)).text, ""); });
   // In turn it looks how late it is, calls, and looks again how long to wait.
@@ -249,7 +249,7 @@ TEST_F(ShmTransport, AFewOfTheMissingRanksAreLookedAtAtATimeAndInTheEndAll) {
   context.size = 1 + kOthers;
   context.clock = &hurrying;
   context.random = &random_;
-  const auto rank = make(context);
+  const auto rank = entry().make(context);
   std::vector<std::string> addresses{rank->address()};
   std::vector<PlayedRank> missing;
   for (int n = 0; n < kOthers; ++n) {
@@ -285,17 +285,17 @@ TEST_F(ShmTransport, AddressesThatCannotBeReachedSayWhy) {
     change(address);
     return outcome_with(address.to_string());
   };
-  Outcome outcome = changed([](Address& a) { a.machine = "elsewhere"; });
+  Outcome outcome = changed([](Address& a) { a.place.machine = "elsewhere"; });
   EXPECT_EQ(outcome.kind, ErrorKind::unavailable);
   EXPECT_TRUE(has(outcome.text, "rank 1: it runs on another machine (boot id elsewhere"))
       << outcome.text;
-  outcome = changed([](Address& a) { a.network += 1; });
+  outcome = changed([](Address& a) { a.place.network += 1; });
   EXPECT_EQ(outcome.kind, ErrorKind::unavailable);
   EXPECT_TRUE(has(outcome.text, "network namespace")) << outcome.text;
-  outcome = changed([](Address& a) { a.user += 1; });
+  outcome = changed([](Address& a) { a.place.user += 1; });
   EXPECT_EQ(outcome.kind, ErrorKind::unavailable);
   EXPECT_TRUE(has(outcome.text, "as one user")) << outcome.text;
-  for (const char* garbage : {"", "stream", "shm/2 1 2 m 3 4 5", "shm/1 1 2 m 3 4 5 6", "shm/1 x"})
+  for (const char* garbage : {"stream", "shm/2 1 2 m 3 4 5", "shm/1 1 2 m 3 4 5 6", "shm/1 x"})
     EXPECT_EQ(outcome_with(garbage).kind, ErrorKind::mismatch) << garbage;
 }
 
@@ -364,9 +364,9 @@ TEST_F(ShmTransport, LackOfMemoryForARingIsAnErrorThatLeavesTheRestUsable) {
   context.random = &random_;
   context.data_bytes = std::size_t{1} << 40;
   context.max_message_bytes = 4096;
-  const auto first = make(context);
+  const auto first = entry().make(context);
   context.rank = 1;
-  const auto second = make(context);
+  const auto second = entry().make(context);
   const std::vector<std::string> addresses{first->address(), second->address()};
   std::thread other([&] { EXPECT_EQ(connect(*second, addresses, seconds(60)).text, ""); });
   EXPECT_EQ(connect(*first, addresses, seconds(60)).text, "");

@@ -204,6 +204,7 @@ class StreamTransport final : public Transport {
         epoll_(epoll_create1(EPOLL_CLOEXEC)),
         unsent_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
         peers_(wires.size()) {
+    link_.largest_message = context.max_message_bytes;
     watch(unsent_);
     for (int rank = 0; rank < context.size; ++rank) {
       if (rank == context.rank) continue;
@@ -214,14 +215,11 @@ class StreamTransport final : public Transport {
   }
   ~StreamTransport() override { close(); }
 
-  std::string_view name() const override { return "stream"; }
-  std::string address() const override { return "stream"; }
   void connect(std::span<const std::string>, TimePoint) override {}
 
   SendChannel& sender(int peer, int number) override { return send_channel(peer, number); }
   RecvChannel& receiver(int peer, int number) override { return recv_channel(peer, number); }
-  std::size_t memory_bytes() const override { return sizeof(StatusPage); }
-  std::size_t max_message_bytes() const override { return context_.max_message_bytes; }
+  const LinkCapabilities& link(int) const override { return link_; }
   bool takes_memory() const noexcept override { return true; }
 
   void progress() override;
@@ -276,6 +274,7 @@ class StreamTransport final : public Transport {
   void show_unsent();
 
   const TransportContext context_;
+  LinkCapabilities link_;
   Fd epoll_;
   Fd unsent_;  // readable while frames wait: they leave in progress(), so somebody must call it
   bool shown_ = false;
@@ -285,7 +284,7 @@ class StreamTransport final : public Transport {
 };
 
 std::optional<Span> StreamSend::acquire(std::size_t bytes) {
-  if (bytes > transport_.max_message_bytes())
+  if (bytes > transport_.link(peer_).largest_message)
     throw Error(ErrorKind::internal, "a message larger than the largest");
   if (on_their_way_ == kWindow) return std::nullopt;
   staging_.reserve(1);  // memory, for no bytes too

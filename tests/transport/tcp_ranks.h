@@ -35,7 +35,7 @@ class TcpTransport : public testing::Test {
     context.clock = &clock_;
     context.random = &random_;
     context.config = &config_;
-    context.max_message_bytes = 4096;
+    context.max_message_bytes = context.message_limit = 4096;
     context.secret = Secret(std::move(secret));
     return context;
   }
@@ -83,7 +83,7 @@ class TcpTransport : public testing::Test {
   /// Ranks 0 and up to `size`, not connected.
   std::vector<std::unique_ptr<Transport>> make(int size) {
     std::vector<std::unique_ptr<Transport>> ranks;
-    for (int rank = 0; rank < size; ++rank) ranks.push_back(tcp::make(context(rank, size)));
+    for (int rank = 0; rank < size; ++rank) ranks.push_back(tcp::entry().make(context(rank, size)));
     return ranks;
   }
   template <typename What>

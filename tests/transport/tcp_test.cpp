@@ -117,7 +117,7 @@ TEST_F(TcpTransport, AFloodTakesABoundedNumberOfPlacesWhileRanksWaitForTheLast) 
   for (int rank = 0; rank < 3; ++rank) {
     TransportContext still = context(rank, 3);
     if (rank == 0) still.clock = &standing;
-    ranks.push_back(tcp::make(still));
+    ranks.push_back(tcp::entry().make(still));
     addresses.push_back(ranks.back()->address());
   }
   const auto connected = [&](int rank) {
@@ -157,8 +157,8 @@ TEST_F(TcpTransport, AFloodTakesABoundedNumberOfPlacesWhileRanksWaitForTheLast) 
 
 TEST_F(TcpTransport, WhoKnowsAnotherSecretIsRefusedAndTold) {
   std::vector<std::unique_ptr<Transport>> ranks;
-  ranks.push_back(tcp::make(context(0, 2)));
-  ranks.push_back(tcp::make(context(1, 2, "another job's secret")));
+  ranks.push_back(tcp::entry().make(context(0, 2)));
+  ranks.push_back(tcp::entry().make(context(1, 2, "another job's secret")));
   const auto ends = connect(ranks, std::chrono::seconds(1));
   EXPECT_THAT(ends[0], AllOf(HasSubstr("timeout"), HasSubstr("rank 1 never called")));
   EXPECT_THAT(ends[1],
@@ -171,7 +171,7 @@ TEST_F(TcpTransport, BetweenMachinesASecretIsNeededOrANetworkThatIsTrusted) {
     std::vector<std::unique_ptr<Transport>> ranks;
     std::vector<std::string> addresses;
     for (int rank = 0; rank < 2; ++rank) {
-      ranks.push_back(tcp::make(context(rank, 2, "")));
+      ranks.push_back(tcp::entry().make(context(rank, 2, "")));
       addresses.push_back(ranks.back()->address());
     }
     // As if rank 1 were on another machine that rank 0's loopback reaches.
@@ -186,7 +186,7 @@ TEST_F(TcpTransport, BetweenMachinesASecretIsNeededOrANetworkThatIsTrusted) {
 
 TEST_F(TcpTransport, RanksOfOneMachineMakeASecretOfTheirOwn) {
   std::vector<std::unique_ptr<Transport>> ranks;
-  for (int rank = 0; rank < 2; ++rank) ranks.push_back(tcp::make(context(rank, 2, "")));
+  for (int rank = 0; rank < 2; ++rank) ranks.push_back(tcp::entry().make(context(rank, 2, "")));
   EXPECT_THAT(connect(ranks), ElementsAre("", ""));
   EXPECT_TRUE(tcp::Address::parse(ranks[0]->address())->secret);
 }
@@ -209,7 +209,7 @@ TEST_F(TcpTransport, WhoSleepsUntilAMessageHasLeftIsWokenByWhoeverWritesIt) {
     TransportContext large = context(rank, 2);
     large.max_message_bytes = 1 << 20;
     if (rank == 0) large.doorbell = bell;
-    ranks.push_back(tcp::make(large));
+    ranks.push_back(tcp::entry().make(large));
   }
   ASSERT_THAT(connect(ranks), ElementsAre("", ""));
   const std::vector<std::byte> data(1 << 20);
@@ -237,7 +237,7 @@ TEST_F(TcpTransport, OnlyTheCommunicatorWhoseMessagesWaitForAFrozenPeerWaits) {
   for (int rank = 0; rank < 3; ++rank) {
     TransportContext large = context(rank, 3);
     large.max_message_bytes = kBytes;
-    ranks.push_back(tcp::make(large));
+    ranks.push_back(tcp::entry().make(large));
   }
   ASSERT_THAT(connect(ranks), ElementsAre("", "", ""));
   std::vector<std::unique_ptr<Transport>> parts;  // of rank 0 and of the other, twice
@@ -329,8 +329,8 @@ TEST_F(TcpCaller, ThatHasProvedWhoItIsIsNotCutForAFloodNorForBeingSlow) {
     SetClock hands;
     TransportContext by_hand = context(0, 2);
     by_hand.clock = &hands;
-    rank_ = tcp::make(by_hand);
-    const auto other = tcp::make(context(1, 2));
+    rank_ = tcp::entry().make(by_hand);
+    const auto other = tcp::entry().make(context(1, 2));
     const std::vector<std::string> addresses{rank_->address(), other->address()};
     const TimePoint deadline = hands.now() + std::chrono::hours(1);
     auto connected = std::async(std::launch::async, [&] { rank_->connect(addresses, deadline); });

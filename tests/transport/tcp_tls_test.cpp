@@ -32,8 +32,8 @@ class TcpWithTls : public TcpTransport {
 };
 
 TEST_F(TcpWithTls, WhoKnowsAnotherSecretIsRefusedAndTold) {
-  ranks_.push_back(tcp::make(context(0, 2)));
-  ranks_.push_back(tcp::make(context(1, 2, "another job's secret")));
+  ranks_.push_back(tcp::entry().make(context(0, 2)));
+  ranks_.push_back(tcp::entry().make(context(1, 2, "another job's secret")));
   const auto ends = connect(ranks_, std::chrono::seconds(1));
   EXPECT_THAT(ends[0], AllOf(HasSubstr("timeout"), HasSubstr("rank 1 never called")));
   EXPECT_THAT(ends[1], AllOf(HasSubstr("mismatch"), HasSubstr("another secret")));
@@ -43,7 +43,7 @@ TEST_F(TcpWithTls, WhereOneEncryptsAndTheOtherDoesNotBothSayWhichAndWhatToDo) {
   for (const bool first : {true, false}) {
     ranks_.clear();
     for (int rank = 0; rank < 2; ++rank)
-      ranks_.push_back(tcp::make((rank == 0) == first ? context(rank, 2) : unencrypted(rank, 2)));
+      ranks_.push_back(tcp::entry().make((rank == 0) == first ? context(rank, 2) : unencrypted(rank, 2)));
     const auto ends = connect(ranks_);
     for (int rank = 0; rank < 2; ++rank)
       EXPECT_THAT(ends[rank], AllOf(HasSubstr("mismatch"), HasSubstr("TUTTI_TLS=yes on all ranks"),
@@ -55,7 +55,7 @@ TEST_F(TcpWithTls, WithoutASecretSaysWhatToDo) {
   config_.trust_network = true;
   std::vector<std::string> addresses;
   for (int rank = 0; rank < 2; ++rank) {
-    ranks_.push_back(tcp::make(context(rank, 2, "")));
+    ranks_.push_back(tcp::entry().make(context(rank, 2, "")));
     auto there = tcp::Address::parse(ranks_.back()->address());
     there->host = "machine " + std::to_string(rank);
     there->secret = {};
@@ -95,7 +95,7 @@ TEST_F(TcpTransport, WithChecksumsABitThatIsChangedIsCorruptForWhoGetsIt) {
     for (int rank = 0; rank < 2; ++rank) {
       TransportContext checked = context(rank, 2);
       checked.max_message_bytes = 40'000;
-      ranks.push_back(tcp::make(checked));
+      ranks.push_back(tcp::entry().make(checked));
     }
     Middle middle(place_of(*ranks[0]));
     connect_by({middle.place()}, ranks);

@@ -3,6 +3,7 @@
 #include <exception>
 #include <thread>
 
+#include "mail_transport.h"
 #include "stream_transport.h"
 #include "transport/local/local.h"
 #include "transport/shm/shm.h"
@@ -18,13 +19,13 @@ Transports all_local(std::span<const TransportContext> contexts, std::uint64_t) 
   Transports all;
   for (TransportContext context : contexts) {
     context.hub = hub;
-    all.push_back(local::make(context));
+    all.push_back(local::entry().make(context));
   }
   return all;
 }
 
 // Of transports that need nothing but a context, with a switch of the configuration on.
-template <auto kMake, bool Config::*kSwitch = nullptr>
+template <auto kEntry, bool Config::*kSwitch = nullptr>
 Transports all(std::span<const TransportContext> contexts, std::uint64_t) {
   static const Config config = [] {
     Config switched;
@@ -34,7 +35,7 @@ Transports all(std::span<const TransportContext> contexts, std::uint64_t) {
   Transports all;
   for (TransportContext context : contexts) {
     context.config = &config;
-    all.push_back(kMake(context));
+    all.push_back(kEntry().make(context));
   }
   return all;
 }
@@ -72,10 +73,11 @@ void connect_all(Transports& transports, TimePoint deadline) {
 
 std::vector<TransportKind> transport_kinds() {
   return {{"local", true, all_local},
-          {"shm", true, all<shm::make>},
-          {"tcp", false, all<tcp::make>},
-          {"tls", false, all<tcp::make, &Config::tls>},
-          {"checked_tcp", false, all<tcp::make, &Config::checksum>},
+          {"shm", true, all<shm::entry>},
+          {"tcp", false, all<tcp::entry>},
+          {"tls", false, all<tcp::entry, &Config::tls>},
+          {"checked_tcp", false, all<tcp::entry, &Config::checksum>},
+          {"mail", false, all<mail::entry<mail::kAnywhere>>},
           {"stream", false, all_stream}};
 }
 
@@ -88,7 +90,7 @@ TestRanks::TestRanks(const TransportKind& kind, const RanksOptions& options) {
     context.clock = &clock_;
     context.random = &random_;
     context.data_bytes = options.data_bytes;
-    context.max_message_bytes = options.max_message_bytes;
+    context.max_message_bytes = context.message_limit = options.max_message_bytes;
     if (options.bells) {
       bells_.push_back(std::make_shared<const Doorbell>());
       context.doorbell = bells_.back();

@@ -103,6 +103,18 @@ void Hub::FreeRing::operator()(RingMemory* memory) const noexcept {
 
 namespace {
 
+LinkCapabilities link_of(std::size_t largest_message) {
+  LinkCapabilities link;
+  link.memory = MemoryKind::host | MemoryKind::shared;
+  link.rings = true;
+  link.get = true;
+  link.largest_message = largest_message;
+  link.latency_ps = 100'000;
+  link.message_ps = 12'000;
+  link.bytes_per_second = 20'000'000'000;
+  return link;
+}
+
 class LocalTransport final : public Transport {
  public:
   explicit LocalTransport(const TransportContext& context)
@@ -118,8 +130,6 @@ class LocalTransport final : public Transport {
   }
   ~LocalTransport() override { close(); }
 
-  std::string_view name() const override { return "local"; }
-  std::string address() const override { return {}; }
   void connect(std::span<const std::string>, TimePoint deadline) override {
     hub_->wait_for_all(subset_.rank, deadline);
     connected_ = true;
@@ -148,7 +158,7 @@ class LocalTransport final : public Transport {
     return *channel;
   }
 
-  std::size_t max_message_bytes() const override { return subset_.max_message_bytes; }
+  const LinkCapabilities& link(int) const override { return link_; }
   void progress() override {}
 
   std::optional<Lent> lend(std::size_t bytes) override;
@@ -189,6 +199,7 @@ class LocalTransport final : public Transport {
   const std::shared_ptr<Hub> first_;  // of the communicator from which this one was split at first
   const std::shared_ptr<Hub> hub_;
   const Subset subset_;  // without members: of all
+  const LinkCapabilities link_ = link_of(subset_.max_message_bytes);
   // Peers', too. By the kernel: a peer whose call has failed may have freed what is read.
   const PeerMemory own_memory_{getpid(), -1};
   bool connected_ = false;          // until then a peer's bell is not there to ring
@@ -208,14 +219,22 @@ std::optional<Lent> LocalTransport::lend(std::size_t bytes) {
   return Lent{hub_->segments(subset_.rank).add(segment), segment};
 }
 
-}  // namespace
+std::optional<std::string> place(const TransportContext& context) {
+  if (context.hub == nullptr) return std::nullopt;
+  return fmt::format("{} {}", getpid(), static_cast<const void*>(context.hub.get()));
+}
 
-std::string why_not(const TransportContext& context) {
-  return context.hub != nullptr ? "" : "it joins ranks of one process, and these are not";
+Reach reach(std::string_view place, std::string_view other) {
+  if (place != other) return {"it joins ranks of one process, and these are not", {}};
+  return {{}, link_of(LinkCapabilities().largest_message)};
 }
 
 std::unique_ptr<Transport> make(const TransportContext& context) {
   return std::make_unique<LocalTransport>(context);
 }
+
+}  // namespace
+
+TransportEntry entry() { return {"local", place, reach, make}; }
 
 }  // namespace tutti::local

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "transport/channel.h"
-#include "transport/context.h"
+#include "transport/registry.h"
 #include "transport/ring.h"
 
 namespace tutti::local {
@@ -73,8 +73,6 @@ class Hub {
       rings_;  // by from, to, number; guarded by mutex_
 };
 
-/// See TransportEntry.
-std::string why_not(const TransportContext& context);
-std::unique_ptr<Transport> make(const TransportContext& context);
+TransportEntry entry();
 
 }  // namespace tutti::local

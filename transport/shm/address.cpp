@@ -4,9 +4,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <fstream>
 #include <ios>
 #include <sstream>
+
+#include "rendezvous/host.h"
 
 namespace tutti::shm {
 namespace {
@@ -15,9 +16,19 @@ constexpr std::string_view kTag = "shm/1";
 
 }  // namespace
 
+std::string Place::to_string() const { return fmt::format("{} {} {}", machine, network, user); }
+
+std::optional<Place> Place::parse(std::string_view text) {
+  std::istringstream words{std::string(text)};
+  Place place;
+  words >> place.machine >> place.network >> place.user;
+  if (words.fail() || !(words >> std::ws).eof()) return std::nullopt;
+  return place;
+}
+
 std::string Address::to_string() const {
-  return fmt::format("{} {:x} {:x} {} {} {} {}", kTag, identity.high, identity.low, machine,
-                     network, user, process);
+  return fmt::format("{} {:x} {:x} {} {}", kTag, identity.high, identity.low, place.to_string(),
+                     process);
 }
 
 std::optional<Address> Address::parse(std::string_view text) {
@@ -25,7 +36,7 @@ std::optional<Address> Address::parse(std::string_view text) {
   std::string tag;
   Address address;
   words >> tag >> std::hex >> address.identity.high >> address.identity.low >> std::dec >>
-      address.machine >> address.network >> address.user >> address.process;
+      address.place.machine >> address.place.network >> address.place.user >> address.process;
   if (words.fail() || tag != kTag || !(words >> std::ws).eof()) return std::nullopt;
   return address;
 }
@@ -37,16 +48,21 @@ std::string Address::socket_name() const {
 Address own_address(Random& random) {
   Address address;
   address.identity = {random.next(), random.next()};
-  std::ifstream boot("/proc/sys/kernel/random/boot_id");
-  if (!(boot >> address.machine)) address.machine = "unknown";
-  struct stat network {};
-  if (stat("/proc/self/ns/net", &network) == 0) address.network = network.st_ino;
-  address.user = geteuid();
+  address.place = own_place();
   address.process = getpid();
   return address;
 }
 
-std::string why_unreachable(const Address& here, const Address& there) {
+Place own_place() {
+  Place place;
+  place.machine = boot_id().empty() ? "unknown" : boot_id();
+  struct stat network {};
+  if (stat("/proc/self/ns/net", &network) == 0) place.network = network.st_ino;
+  place.user = geteuid();
+  return place;
+}
+
+std::string why_unreachable(const Place& here, const Place& there) {
   if (here.machine != there.machine)
     return fmt::format("it runs on another machine (boot id {}, here {})", there.machine,
                        here.machine);

@@ -22,11 +22,21 @@ struct Identity {
   auto operator<=>(const Identity&) const = default;
 };
 
-struct Address {
-  Identity identity;
+/// Where a rank is, as far as sharing memory is concerned: ranks of one place can.
+struct Place {
   std::string machine;        ///< The kernel's boot id.
   std::uint64_t network = 0;  ///< Inode of the network namespace: abstract sockets live in one.
   uid_t user = 0;
+
+  bool operator==(const Place&) const = default;
+
+  std::string to_string() const;
+  static std::optional<Place> parse(std::string_view text);
+};
+
+struct Address {
+  Identity identity;  ///< Zero: there is no such rank.
+  Place place;
   pid_t process = 0;  ///< As its own namespace counts.
 
   bool operator==(const Address&) const = default;
@@ -40,7 +50,9 @@ struct Address {
 
 Address own_address(Random& random);
 
+Place own_place();
+
 /// Why `there` cannot be reached from `here`; empty: it can.
-std::string why_unreachable(const Address& here, const Address& there);
+std::string why_unreachable(const Place& here, const Place& there);
 
 }  // namespace tutti::shm

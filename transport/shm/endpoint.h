@@ -20,6 +20,9 @@ class Endpoint {
   /// Peers are complete: after the handshake, before the first split().
   void add_peer(const TransportContext& context, int rank, Link link, const Segments& segments);
 
+  /// Whether there is a connection to `rank`, once all have been made.
+  bool has(int rank) const noexcept { return peers_[static_cast<std::size_t>(rank)] != nullptr; }
+
   /// `use(peer)` under the lock.
   template <typename Use>
   std::invoke_result_t<Use, Peer&> with(int rank, Use&& use) {
@@ -34,7 +37,8 @@ class Endpoint {
  private:
   const Fd epoll_;
   mutable std::mutex mutex_;
-  std::vector<std::unique_ptr<Peer>> peers_;  // by rank; the own one, and all until connected: null
+  /// By rank. Null for this rank, for ranks that another transport reaches, and until connected.
+  std::vector<std::unique_ptr<Peer>> peers_;
 };
 
 }  // namespace tutti::shm

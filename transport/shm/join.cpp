@@ -84,7 +84,7 @@ Join::Join(const TransportContext& context, std::span<const Address> addresses, 
       listener_(listener),
       status_page_(status_page),
       peers_(addresses.size()),
-      missing_(context.size - 1),
+      missing_(0),
       most_calls_(kMostCalls),
       pause_(kFirstPause),
       missing_then_(missing_),
@@ -92,6 +92,13 @@ Join::Join(const TransportContext& context, std::span<const Address> addresses, 
       pending_({.expected = peers_.size(), .patience = kPatience},
                [this](Guest& guest) { return hear_guest(guest.socket); }) {
   assert(addresses.size() == static_cast<std::size_t>(context.size));
+  for (int rank = 0; rank < context.size; ++rank) {
+    if (addresses[rank].identity == Identity())
+      peers_[rank].state = Peer::State::joined;  // nobody calls, and nobody is waited for
+    else if (rank != context.rank)
+      ++missing_;
+  }
+  missing_then_ = missing_;
 }
 
 std::vector<Link> Join::run(TimePoint deadline) {

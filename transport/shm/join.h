@@ -34,7 +34,7 @@ Fd listen_at(const Address& address);
 /// again, until the other end no longer listens.
 class Join {
  public:
-  /// `addresses` by rank, this rank's own included.
+  /// `addresses` by rank, this rank's own included. Ranks without an identity are left out.
   Join(const TransportContext& context, std::span<const Address> addresses, const Fd& listener,
        const Fd& status_page);
 

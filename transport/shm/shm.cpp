@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cassert>
 #include <chrono>
 #include <new>
@@ -23,6 +24,18 @@ namespace {
 constexpr std::chrono::milliseconds kGoodbye{1000};
 // Descriptors beside those for peers: the program's own, and those of strangers while ranks join.
 constexpr std::size_t kOtherDescriptors = 256;
+
+LinkCapabilities link_of(std::size_t largest_message) {
+  LinkCapabilities link;
+  link.memory = MemoryKind::host | MemoryKind::shared;
+  link.rings = true;
+  link.get = true;  // by the kernel, where it lets processes read each other
+  link.largest_message = largest_message;
+  link.latency_ps = 150'000;
+  link.message_ps = 12'000;
+  link.bytes_per_second = 15'000'000'000;
+  return link;
+}
 
 /// One communicator's part of an endpoint: a group of each peer. Own thread only.
 class ShmTransport final : public Transport {
@@ -44,6 +57,8 @@ class ShmTransport final : public Transport {
         status_page_(new (status_page_memory_.mapping.data()) StatusPage()) {
     assert(context.clock != nullptr);
     assert(subset_.max_message_bytes <= SendRing::max_message_bytes(subset_.data_bytes));
+    // Peers map the page that this transport makes: no other transport's can be shown in its place.
+    assert(context.status_page == nullptr);
   }
 
   // In a forked child this frees the child's copies of descriptors and mappings, no more: status
@@ -58,7 +73,6 @@ class ShmTransport final : public Transport {
     });
   }
 
-  std::string_view name() const override { return "shm"; }
   std::string address() const override { return address_.to_string(); }
   void connect(std::span<const std::string> addresses, TimePoint deadline) override;
 
@@ -70,7 +84,7 @@ class ShmTransport final : public Transport {
     return with(peer,
                 [&](Peer& p) -> RecvChannel& { return p.receiver(subset_.id_with(peer), number); });
   }
-  std::size_t max_message_bytes() const override { return subset_.max_message_bytes; }
+  const LinkCapabilities& link(int) const override { return link_; }
 
   std::optional<Lent> lend(std::size_t bytes) override;
   void take_back(std::uint32_t segment) noexcept override {
@@ -108,15 +122,18 @@ class ShmTransport final : public Transport {
 
   template <typename Use>
   std::invoke_result_t<Use, Peer&> with(int peer, Use&& use) const {
-    assert(peer >= 0 && peer < size() && peer != subset_.rank);
+    assert(peer >= 0 && peer < size() && is_connected(peer));
     return endpoint_->with(subset_.members[peer], std::forward<Use>(use));
   }
   template <typename Use>
   void for_each_peer(Use&& use) const {
     for (int peer = 0; peer < size(); ++peer)
-      if (peer != subset_.rank) with(peer, [&](Peer& p) { use(peer, p); });
+      if (is_connected(peer)) with(peer, [&](Peer& p) { use(peer, p); });
   }
 
+  bool is_connected(int peer) const {
+    return peer != subset_.rank && endpoint_->has(subset_.members[peer]);
+  }
   int size() const noexcept { return static_cast<int>(subset_.members.size()); }
   void join_endpoint(std::span<const std::string> addresses, TimePoint deadline);
   void join_group(TimePoint deadline);
@@ -126,6 +143,7 @@ class ShmTransport final : public Transport {
   const TransportContext context_;  // of the endpoint's first communicator
   const std::shared_ptr<Endpoint> endpoint_;
   const Subset subset_;
+  const LinkCapabilities link_ = link_of(subset_.max_message_bytes);
   const pid_t owner_ = getpid();
   Address address_;
   Fd listener_;  // until connected
@@ -139,19 +157,20 @@ class ShmTransport final : public Transport {
 
 std::vector<Address> ShmTransport::parse(std::span<const std::string> addresses) const {
   assert(addresses.size() == subset_.members.size());
-  std::vector<Address> parsed;
+  std::vector<Address> parsed(addresses.size());
   for (int rank = 0; rank < context_.size; ++rank) {
+    if (addresses[rank].empty()) continue;  // another transport's
     const auto address = Address::parse(addresses[rank]);
     if (!address)
       throw Error(ErrorKind::mismatch,
                   fmt::format("rank {} does not offer shared memory as rank {} knows it: do all "
                               "ranks run the same version with the same TUTTI_TRANSPORTS?",
                               rank, context_.rank));
-    if (const std::string why = why_unreachable(address_, *address); !why.empty())
+    if (const std::string why = why_unreachable(address_.place, address->place); !why.empty())
       throw Error(
           ErrorKind::unavailable,
           fmt::format("rank {} cannot share memory with rank {}: {}", context_.rank, rank, why));
-    parsed.push_back(*address);
+    parsed[rank] = *address;
   }
   if (parsed[context_.rank] != address_)
     throw Error(ErrorKind::usage,
@@ -179,15 +198,17 @@ void ShmTransport::join_endpoint(std::span<const std::string> addresses, TimePoi
   assert(listener_);
   const std::vector<Address> parsed = parse(addresses);
   // Each peer takes a socket, its doorbell, its process, and its status page until all have joined.
-  const auto peers = static_cast<std::size_t>(size() - 1);
+  const auto peers = static_cast<std::size_t>(
+      std::count_if(parsed.begin(), parsed.end(),
+                    [](const Address& address) { return address.identity != Identity(); }) -
+      1);
   need_descriptors(4 * peers + kOtherDescriptors, 3 * peers,
                    fmt::format("rank {} of {}", subset_.rank, size()),
                    "to join the others over shared memory");
   std::vector<Link> links = Join(context_, parsed, listener_, status_page_memory_.fd).run(deadline);
   listener_.reset();
   for (int rank = 0; rank < size(); ++rank)
-    if (rank != subset_.rank)
-      endpoint_->add_peer(context_, rank, std::move(links[rank]), segments_);
+    if (links[rank].socket) endpoint_->add_peer(context_, rank, std::move(links[rank]), segments_);
   connected_ = true;
 }
 
@@ -249,7 +270,7 @@ void ShmTransport::close() noexcept {
   if (getpid() != owner_ || !status_page_->close() || !connected_) return;
   const auto deadline = std::chrono::steady_clock::now() + kGoodbye;
   for (int peer = 0; peer < size(); ++peer) {
-    if (peer == subset_.rank) continue;
+    if (!is_connected(peer)) continue;
     if (!bells_.empty()) wake(peer);
     int socket = -1;
     const auto handed_over = [&](Peer& p) {
@@ -264,19 +285,20 @@ void ShmTransport::close() noexcept {
   }
 }
 
-}  // namespace
+std::optional<std::string> place(const TransportContext&) { return own_place().to_string(); }
 
-std::string why_not(const TransportContext&) {
-  try {
-    make_memory(sizeof(StatusPage), Access::read, "a first try");
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return {};
+Reach reach(std::string_view place, std::string_view other) {
+  const auto here = Place::parse(place), there = Place::parse(other);
+  if (!here || !there) return {"what a rank says of its place cannot be read", {}};
+  return {why_unreachable(*here, *there), link_of(LinkCapabilities().largest_message)};
 }
 
 std::unique_ptr<Transport> make(const TransportContext& context) {
   return std::make_unique<ShmTransport>(context);
 }
+
+}  // namespace
+
+TransportEntry entry() { return {"shm", place, reach, make}; }
 
 }  // namespace tutti::shm

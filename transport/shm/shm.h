@@ -1,16 +1,10 @@
 // Processes of one user on one machine, over memory that they share.
 #pragma once
 
-#include <memory>
-#include <string>
-
-#include "transport/channel.h"
-#include "transport/context.h"
+#include "transport/registry.h"
 
 namespace tutti::shm {
 
-/// See TransportEntry.
-std::string why_not(const TransportContext& context);
-std::unique_ptr<Transport> make(const TransportContext& context);
+TransportEntry entry();
 
 }  // namespace tutti::shm

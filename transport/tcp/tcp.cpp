@@ -27,6 +27,37 @@ constexpr std::chrono::milliseconds kGoodbye{1000};
 // Descriptors beside those for peers: the program's own, and those of strangers while ranks join.
 constexpr std::size_t kOtherDescriptors = 256;
 
+// Messages of this size keep a wire of 300 Mb/s and 100 ms busy (see kWindow), however small the
+// rings are that ranks of one machine use.
+constexpr std::size_t kLeastLargestMessage = 64 << 10;
+
+LinkCapabilities link_of(bool one_machine) {
+  LinkCapabilities link;
+  link.latency_ps = one_machine ? 8'000'000 : 30'000'000;
+  link.message_ps = 2'000'000;  // a system call
+  link.bytes_per_second = one_machine ? 3'000'000'000 : 1'000'000'000;
+  return link;
+}
+
+LinkCapabilities link_of(const TransportContext& context, const Subset& subset) {
+  LinkCapabilities link = link_of(false);
+  link.largest_message = context.message_limit != 0
+                             ? subset.max_message_bytes
+                             : std::max(subset.max_message_bytes, kLeastLargestMessage);
+  return link;
+}
+
+std::vector<std::string> hosts_of(const TransportContext& context) {
+  const std::string& wanted = context.config->interfaces;
+  std::vector<std::string> hosts = own_hosts(wanted);
+  if (hosts.empty())
+    throw Error(ErrorKind::unavailable,
+                wanted == "auto"
+                    ? "this machine has no network interface that is up"
+                    : fmt::format("no interface that is up fits TUTTI_INTERFACES={}", wanted));
+  return hosts;
+}
+
 /// One communicator's part of an endpoint: the groups of its id. Own thread only.
 class TcpTransport final : public Transport {
  public:
@@ -40,7 +71,7 @@ class TcpTransport final : public Transport {
     address_.identity = context.random->next();
     address_.host = host_identity();
     if (!context.secret && context.rank == 0) address_.secret = make_secret(*context.random);
-    for (std::string& host : own_hosts(context.config->interfaces))
+    for (std::string& host : hosts_of(context))
       address_.places.push_back({std::move(host), net::port_of(listener_)});
   }
 
@@ -51,7 +82,8 @@ class TcpTransport final : public Transport {
         subset_(std::move(subset)),
         own_status_page_(subset_.status_page != nullptr ? nullptr : std::make_unique<StatusPage>()),
         status_page_(subset_.status_page != nullptr ? *subset_.status_page : *own_status_page_),
-        group_{subset_.max_message_bytes, &status_page_,
+        link_(link_of(context_, subset_)),
+        group_{link_.largest_message, &status_page_,
                context.doorbell != nullptr ? context.doorbell->fd() : -1} {}
 
   ~TcpTransport() override {
@@ -60,7 +92,6 @@ class TcpTransport final : public Transport {
       if (groups_[peer] != nullptr) connection(static_cast<int>(peer)).remove(*groups_[peer]);
   }
 
-  std::string_view name() const override { return "tcp"; }
   std::string address() const override { return address_.to_string(); }
   void connect(std::span<const std::string> addresses, TimePoint deadline) override;
 
@@ -70,7 +101,7 @@ class TcpTransport final : public Transport {
   RecvChannel& receiver(int peer, int number) override {
     return connection(peer).receiver(group(peer), number);
   }
-  std::size_t max_message_bytes() const override { return subset_.max_message_bytes; }
+  const LinkCapabilities& link(int) const override { return link_; }
 
   void progress() override { endpoint_->progress(); }
   void arm() override { endpoint_->arm(); }
@@ -145,6 +176,7 @@ class TcpTransport final : public Transport {
   Fd listener_;  // until connected
   const std::unique_ptr<StatusPage> own_status_page_;
   StatusPage& status_page_;
+  const LinkCapabilities link_;
   const GroupContext group_;
   std::vector<std::unique_ptr<Group>> groups_;  // by peer, once connected; null: not by this way
   bool closed_ = false;
@@ -299,17 +331,18 @@ void TcpTransport::close() noexcept {
   }
 }
 
-}  // namespace
+std::optional<std::string> place(const TransportContext&) { return host_identity(); }
 
-std::string why_not(const TransportContext& context) {
-  if (!own_hosts(context.config->interfaces).empty()) return {};
-  const std::string& wanted = context.config->interfaces;
-  return wanted == "auto" ? "this machine has no network interface that is up"
-                          : fmt::format("no interface that is up fits TUTTI_INTERFACES={}", wanted);
+Reach reach(std::string_view place, std::string_view other) {
+  return {{}, link_of(place == other)};
 }
 
 std::unique_ptr<Transport> make(const TransportContext& context) {
   return std::make_unique<TcpTransport>(context);
 }
+
+}  // namespace
+
+TransportEntry entry() { return {"tcp", place, reach, make}; }
 
 }  // namespace tutti::tcp

@@ -1,17 +1,10 @@
-// Ranks on any machines, by TCP.
+// Ranks on any machines, over TCP connections between each two of them.
 #pragma once
 
-#include <memory>
-#include <string>
-
-#include "transport/channel.h"
-#include "transport/context.h"
+#include "transport/registry.h"
 
 namespace tutti::tcp {
 
-/// Empty: it can serve.
-std::string why_not(const TransportContext& context);
-
-std::unique_ptr<Transport> make(const TransportContext& context);
+TransportEntry entry();
 
 }  // namespace tutti::tcp

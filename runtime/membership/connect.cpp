@@ -1,0 +1,298 @@
+#include "runtime/membership/connect.h"
+
+#include <algorithm>
+#include <cassert>
+#include <optional>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <tutti/error.hpp>
+
+#include "common/text.h"
+#include "rendezvous/agreement.h"
+#include "transport/routed.h"
+#include "transport/status_page.h"
+
+namespace tutti {
+namespace {
+
+// What a rank says of a transport in the exchange of addresses begins with one of these. Nothing is
+// said of a transport in which the rank does not take part.
+constexpr char kMade = '+';   // the address follows
+constexpr char kNoUse = '-';  // it could not be made; the reason follows
+
+/// A rank's part where ranks use different transports, or not the one that they made ahead. All
+/// ranks go through the same rounds: they publish the addresses of the transports that they need,
+/// and connect. Where one could not be made or some connection failed, all hear of it, and the
+/// pairs concerned try their next transport in the next round.
+class Rounds {
+ public:
+  Rounds(RouteTable table, const TransportContext& context, Store& store, std::string_view prefix,
+         TimePoint deadline)
+      : table_(std::move(table)),
+        context_(context),
+        store_(store),
+        prefix_(prefix),
+        deadline_(deadline),
+        part_of_(static_cast<std::size_t>(context.size)) {}
+
+  Connecting::Outcome run();
+
+ private:
+  struct Part {
+    std::size_t transport;
+    bool rings = false, may_fail = false;  // links of this rank by it
+    std::unique_ptr<Transport> made = nullptr;
+    std::string refusal = {};  // why it could not be made
+  };
+
+  bool is_connected(int peer) const { return part_of_[index(peer)].has_value(); }
+  static std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
+  template <typename Use>
+  void for_each_missing(Use&& use) const;
+
+  std::vector<Part> needed() const;
+  StatusPage* shown_page(bool may_fail);
+  void make();
+  bool exchange_addresses();
+  void connect();
+  void connect(Part& part);
+  bool exchange_failures();
+  void log_routes() const;
+  std::vector<Texts> exchange_texts(std::string_view what, const std::vector<std::string>& mine);
+
+  RouteTable table_;
+  const TransportContext& context_;
+  Store& store_;
+  const std::string_view prefix_;
+  const TimePoint deadline_;
+  std::unique_ptr<StatusPage> page_;                 // where no part can be sure to stay
+  std::vector<std::unique_ptr<Transport>> parts_;    // connected
+  std::vector<std::optional<std::size_t>> part_of_;  // index in parts_, by peer
+  std::vector<Part> made_;                           // in this round
+  std::vector<Texts> addresses_;                     // of this round, by transport
+  std::vector<int> failed_;                          // peers, in this round
+  int exchanges_ = 0;
+};
+
+template <typename Use>
+void Rounds::for_each_missing(Use&& use) const {
+  for (int peer = 0; peer < context_.size; ++peer)
+    if (peer != context_.rank && !is_connected(peer)) use(peer, table_.link(context_.rank, peer));
+}
+
+// The transports of peers that are not connected yet. Those with rings come first, since they make
+// the status page that the others show; then those that cannot fail.
+std::vector<Rounds::Part> Rounds::needed() const {
+  std::vector<Part> parts;
+  const auto need = [&](const RouteTable::Link& link) {
+    auto part = std::find_if(parts.begin(), parts.end(),
+                             [&](const Part& known) { return known.transport == link.transport; });
+    if (part == parts.end()) part = parts.insert(part, Part{link.transport});
+    part->rings = part->rings || link.can.rings;
+    part->may_fail = part->may_fail || link.can.may_fail;
+  };
+  for_each_missing([&](int, const RouteTable::Link& link) { need(link); });
+  if (context_.size == 1) need(table_.link(0, 0));
+  std::sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) {
+    return std::tuple(!a.rings, a.may_fail, a.transport) <
+           std::tuple(!b.rings, b.may_fail, b.transport);
+  });
+  return parts;
+}
+
+// The page that the next transport shows; null: it makes one.
+StatusPage* Rounds::shown_page(bool may_fail) {
+  if (page_ != nullptr) return page_.get();
+  if (!parts_.empty()) return &parts_.front()->own_status_page();
+  for (const Part& part : made_)
+    if (part.made != nullptr) return &part.made->own_status_page();
+  if (may_fail) page_ = std::make_unique<StatusPage>();
+  return page_.get();
+}
+
+void Rounds::make() {
+  made_.clear();
+  made_ = needed();
+  for (Part& part : made_) {
+    TransportContext context = context_;
+    context.status_page = shown_page(part.may_fail);
+    try {
+      part.made = table_.transports()[part.transport].make(context);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::unavailable) throw;
+      part.refusal = error.what();
+    }
+  }
+}
+
+std::vector<Texts> Rounds::exchange_texts(std::string_view what,
+                                          const std::vector<std::string>& mine) {
+  return exchange(store_, fmt::format("{}/{}/{}", prefix_, what, exchanges_++), context_.rank,
+                  context_.size, mine, deadline_);
+}
+
+// Returns false where a rank could not make a transport that it needs.
+bool Rounds::exchange_addresses() {
+  std::vector<std::string> mine(table_.transports().size());
+  for (const Part& part : made_)
+    mine[part.transport] =
+        part.made != nullptr ? kMade + part.made->address() : kNoUse + part.refusal;
+  addresses_ = exchange_texts("addresses", mine);
+  for (std::size_t transport = 0; transport < addresses_.size(); ++transport) {
+    int first = 0;
+    for (const Texts::Run& run : addresses_[transport].runs()) {
+      const std::string& text = addresses_[transport].values()[run.value];
+      for (int rank = first; text.starts_with(kNoUse) && rank < static_cast<int>(run.end); ++rank)
+        table_.cannot_make(rank, transport, text.substr(1));
+      first = static_cast<int>(run.end);
+    }
+  }
+  return !table_.apply_reports();
+}
+
+void Rounds::connect(Part& part) {
+  std::vector<std::string> addresses(part_of_.size());
+  const auto say = [&](int rank) {
+    addresses[index(rank)] = addresses_[part.transport][index(rank)].substr(1);
+  };
+  say(context_.rank);
+  std::vector<int> peers;
+  for_each_missing([&](int peer, const RouteTable::Link& link) {
+    if (link.transport != part.transport) return;
+    say(peer);
+    peers.push_back(peer);
+  });
+  try {
+    part.made->connect(addresses, deadline_);
+  } catch (const Error& error) {
+    if (!part.may_fail || error.kind() != ErrorKind::unavailable) throw;
+    if (context_.log != nullptr)
+      context_.log->write(LogLevel::info, "rank {}: {} is not used: {}", context_.rank,
+                          table_.transports()[part.transport].name, error.what());
+    failed_.insert(failed_.end(), peers.begin(), peers.end());
+    part.made.reset();
+    return;
+  }
+  for (const int peer : peers) {
+    if (part.made->why_unconnected(peer).empty())
+      part_of_[index(peer)] = parts_.size();
+    else
+      failed_.push_back(peer);
+  }
+  parts_.push_back(std::move(part.made));
+}
+
+void Rounds::connect() {
+  failed_.clear();
+  for (Part& part : made_) connect(part);
+}
+
+// Returns false where two ranks could not connect: either end says so, and both use another link.
+bool Rounds::exchange_failures() {
+  std::vector<std::string> mine;
+  for (const int peer : failed_) mine.push_back(std::to_string(peer));
+  const Texts said = exchange_texts("failures", {join(mine, ",")})[0];
+  for (int rank = 0; rank < context_.size; ++rank) {
+    std::string_view rest = said[index(rank)];
+    while (!rest.empty()) {
+      const auto peer = parse_number<int>(rest.substr(0, rest.find(',')));
+      if (!peer || *peer < 0 || *peer >= context_.size || *peer == rank)
+        throw Error(ErrorKind::corrupt,
+                    fmt::format("rank {} says that it did not connect to {}, which cannot be read",
+                                rank, shown(rest)));
+      table_.cannot_connect(rank, *peer);
+      if (*peer == context_.rank) part_of_[index(rank)].reset();
+      rest.remove_prefix(std::min(rest.find(','), rest.size() - 1) + 1);
+    }
+  }
+  return !table_.apply_reports();
+}
+
+void Rounds::log_routes() const {
+  if (context_.log == nullptr) return;
+  std::vector<int> peers(table_.transports().size());
+  for (int peer = 0; peer < context_.size; ++peer)
+    if (peer != context_.rank) ++peers[table_.link(context_.rank, peer).transport];
+  std::vector<std::string> ways;
+  for (std::size_t transport = 0; transport < peers.size(); ++transport)
+    if (peers[transport] > 0)
+      ways.push_back(
+          fmt::format("{} by {}", peers[transport], table_.transports()[transport].name));
+  context_.log->write(LogLevel::info, "rank {} of {} reaches {} of the others", context_.rank,
+                      context_.size, join(ways, ", "));
+}
+
+Connecting::Outcome Rounds::run() {
+  for (bool connected = false; !connected;) {
+    const bool may_fail = table_.summary().may_fail;  // throws on all ranks where a pair has none
+    make();
+    if (!exchange_addresses()) continue;
+    connect();
+    connected = !may_fail || exchange_failures();
+  }
+  Connecting::Outcome outcome{nullptr, table_.summary()};
+  assert(!parts_.empty());
+  if (parts_.size() == 1 && page_ == nullptr) {
+    outcome.transport = std::move(parts_.front());
+    return outcome;
+  }
+  std::vector<std::size_t> parts;
+  for (const auto& part : part_of_) parts.push_back(part.value_or(0));
+  log_routes();
+  outcome.transport = route(std::move(parts_), std::move(parts), std::move(page_));
+  return outcome;
+}
+
+// Precedes the address of a transport that was made ahead.
+std::string made_ahead_text(const TransportEntry& transport) {
+  return fmt::format("{}\n", transport.name);
+}
+
+// The addresses of all ranks, less the text before each; none where no rank has one.
+std::vector<std::string> addresses_behind(const std::string& prefix, const Texts& column) {
+  std::vector<std::string> addresses;
+  if (column.values().size() == 1 && column[0] == prefix) return addresses;
+  addresses.reserve(column.size());
+  for (const Texts::Run& run : column.runs())
+    addresses.resize(run.end, column.values()[run.value].substr(prefix.size()));
+  return addresses;
+}
+
+}  // namespace
+
+Connecting::Connecting(RouteCandidates candidates, const TransportContext& context)
+    : candidates_(std::move(candidates)), offers_(offers_text(candidates_, context)) {
+  for (const std::size_t transport : RouteTable(candidates_, Texts(offers_)).at_place_of(0)) {
+    try {
+      transport_ = candidates_.transports[transport].make(context);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::unavailable) throw;
+      continue;  // the rounds say why
+    }
+    address_ = made_ahead_text(candidates_.transports[transport]) + transport_->address();
+    return;
+  }
+}
+
+Connecting::Outcome Connecting::connect(const Texts& offers, const Texts& addresses,
+                                        const TransportContext& agreed, bool as_expected,
+                                        Store& store, std::string_view prefix, TimePoint deadline) {
+  RouteTable table(std::move(candidates_), offers);
+  const RouteTable::Summary links = table.summary();
+  if (as_expected && links.only && !links.may_fail) {
+    const std::string made = made_ahead_text(table.transports()[*links.only]);
+    const auto all = [&](const std::string& text) { return text.starts_with(made); };
+    if (std::all_of(addresses.values().begin(), addresses.values().end(), all)) {
+      transport_->connect(addresses_behind(made, addresses), deadline);
+      return {std::move(transport_), links};
+    }
+  }
+  transport_.reset();
+  return Rounds(std::move(table), agreed, store, prefix, deadline).run();
+}
+
+}  // namespace tutti

@@ -1,0 +1,45 @@
+// How the ranks of a new communicator connect: each publishes what transports it offers, and every
+// pair of ranks uses the best one that both have (transport/routes.h).
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include <tutti/store.hpp>
+
+#include "transport/routes.h"
+
+namespace tutti {
+
+/// One rank's part in connecting a communicator, used once. Where all ranks turn out to use the
+/// transport that each made ahead, their first exchange is the only one.
+class Connecting {
+ public:
+  /// Makes the transport that this rank would use for a peer like itself. `context` is what the
+  /// rank expects to be agreed.
+  Connecting(RouteCandidates candidates, const TransportContext& context);
+
+  /// Two texts for the exchange in which ranks introduce themselves.
+  const std::string& offers() const noexcept { return offers_; }
+  const std::string& address() const noexcept { return address_; }
+
+  struct Outcome {
+    std::unique_ptr<Transport> transport;
+    RouteTable::Summary links;
+  };
+  /// Connects this rank to all others. `offers` and `addresses` have the two texts of each rank;
+  /// `agreed` is this rank's context now that all have introduced themselves, and `as_expected`
+  /// says that it is on every rank what that rank expected. Further exchanges go by `store`, under
+  /// keys that begin with `prefix`. Throws what transports, exchange() and RouteTable throw.
+  Outcome connect(const Texts& offers, const Texts& addresses, const TransportContext& agreed,
+                  bool as_expected, Store& store, std::string_view prefix, TimePoint deadline);
+
+ private:
+  RouteCandidates candidates_;
+  std::string offers_, address_;
+  std::unique_ptr<Transport> transport_;  // the one made ahead; null: none could be made
+};
+
+}  // namespace tutti

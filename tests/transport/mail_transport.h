@@ -1,0 +1,37 @@
+// A transport for tests between ranks of one process, of which there can be several kinds with
+// capabilities of their own: there to be routed to beside others, and to be short.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+#include "transport/registry.h"
+
+namespace tutti::mail {
+
+/// What a kind of it can do. Its members are constant while ranks use it.
+struct Kind {
+  std::string_view name;
+  std::int64_t bytes_per_second = 1'000'000'000;
+  std::size_t largest_message = 64 << 10;
+  int ranks_per_island = 1'000'000;  ///< It reaches ranks of the same island: 0 and 1, 2 and 3 ...
+  bool may_fail = false;
+  bool (*connects)(int rank, int peer) = [](int, int) { return true; };
+  bool (*is_made)(int rank) = [](int) { return true; };
+};
+
+std::optional<std::string> place(const Kind& kind, const TransportContext& context);
+Reach reach(const Kind& kind, std::string_view place, std::string_view other);
+std::unique_ptr<Transport> make(const Kind& kind, const TransportContext& context);
+
+template <const Kind& kKind>
+TransportEntry entry() {
+  return {kKind.name, [](const TransportContext& context) { return place(kKind, context); },
+          [](std::string_view a, std::string_view b) { return reach(kKind, a, b); },
+          [](const TransportContext& context) { return make(kKind, context); }};
+}
+
+inline constexpr Kind kAnywhere{"mail"};
+
+}  // namespace tutti::mail
