@@ -20,7 +20,7 @@ struct Buffer::Inside {
   }
 
   std::shared_ptr<Lender> lender;  // null: nothing is lent
-  Lent lent;
+  Registration lent;
 };
 
 namespace {

@@ -128,8 +128,11 @@ void CommunicatorImpl::fail(const Error& error) noexcept {
   failed_.store(true, std::memory_order_seq_cst);
   // Before the caller writes to what was lent: see RecvRing::still_lent().
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  for (int peer = 0; peer < parts_.size; ++peer)
-    if (peer != parts_.rank) parts_.transport->wake(peer);
+  for (int peer = 0; peer < parts_.size; ++peer) {
+    if (peer == parts_.rank) continue;
+    parts_.transport->revoke(peer);
+    parts_.transport->wake(peer);
+  }
   parts_.runtime->log().write(LogLevel::info, "communicator failed: {}", error.what());
 }
 

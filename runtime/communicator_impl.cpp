@@ -49,7 +49,7 @@ CommunicatorImpl::CommunicatorImpl(CommunicatorParts parts)
       wants_background_progress_(parts_.transport->background_progress()),
       own_algorithms_(parts_.request()),
       lender_(std::make_shared<Lender>(*parts_.transport)),
-      segments_(parts_.transport->segments()),
+      segments_(parts_.transport->registered()),
       programs_(*parts_.transport, own_algorithms_, parts_.request()),
       messages_(*parts_.transport, parts_.rank, parts_.size,
                 parts_.shared->ranks > parts_.shared->cores) {

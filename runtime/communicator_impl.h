@@ -92,7 +92,7 @@ class CommunicatorImpl final : public Progressable {
     return parts_.transport->memory_bytes() + programs_.scratch_bytes();
   }
   /// For Buffer: memory that peers reach; none where they reach none.
-  std::optional<Lent> lend(std::size_t bytes);
+  std::optional<Registration> lend(std::size_t bytes);
   const std::shared_ptr<Lender>& lender() const noexcept { return lender_; }
 
   OwnAlgorithms& own_algorithms() noexcept { return own_algorithms_; }

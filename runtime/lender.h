@@ -20,7 +20,7 @@ class Lender {
   }
   void take_back(std::uint32_t segment) noexcept {
     const std::lock_guard lock(mutex_);
-    if (transport_ != nullptr) transport_->take_back(segment);
+    if (transport_ != nullptr) transport_->unregister(segment);
   }
 
  private:

@@ -19,6 +19,7 @@
 #include "common/capabilities.h"
 #include "common/clock.h"
 #include "common/wire.h"
+#include "transport/memory.h"
 #include "transport/segments.h"
 #include "transport/status_page.h"
 
@@ -41,16 +42,17 @@ class SendChannel {
   /// largest_message.
   virtual std::optional<Span> acquire(std::size_t bytes) = 0;
 
-  /// As acquire(), for a message that need not be copied: it lies at `data` in this rank's memory,
-  /// and stays as it is until given_back(). False: full, or it has to be copied.
-  virtual bool acquire_at(const std::byte* data, std::size_t bytes) {
-    static_cast<void>(data), static_cast<void>(bytes);
+  /// The kinds of memory from which this channel sends messages without a copy.
+  virtual MemoryKinds zero_copy() const noexcept { return {}; }
+  /// As acquire(), for a message that is not copied: it is in memory of one of these kinds, and
+  /// stays as it is until zero_copy_done(). False: the window is full, or it has to be copied after
+  /// all.
+  virtual bool acquire_zero_copy(const Memory& message) {
+    static_cast<void>(message);
     return false;
   }
-  /// Whether acquire_at() is worth asking.
-  virtual bool takes_memory() const noexcept { return false; }
-  /// Whether nobody reads any more what acquire_at() was given.
-  virtual bool given_back() const noexcept { return true; }
+  /// Whether nobody reads any more what acquire_zero_copy() was given.
+  virtual bool zero_copy_done() const noexcept { return true; }
 
   /// Sends what acquire() gave out, with `header.length` = its bytes.
   virtual void post(const Header& header) = 0;
@@ -88,8 +90,8 @@ class RecvChannel {
   virtual RecvRing* ring() noexcept { return nullptr; }
 };
 
-/// What Transport::lend() gives: a segment and its number.
-struct Lent {
+/// What Transport::allocate_registered() gives: a segment and its number.
+struct Registration {
   std::uint32_t number = 0;
   Segment segment;
 };
@@ -206,17 +208,25 @@ class Transport {
   /// thread at a time; the connections end with the last of them.
   virtual std::unique_ptr<Transport> split(const Subset&) { return nullptr; }
 
-  /// New memory, all zero, that this rank lends its peers: messages that lie in it need not be
-  /// copied, see SendRing::acquire_at(). None: this transport cannot. Throws `unavailable`.
-  virtual std::optional<Lent> lend(std::size_t) { return std::nullopt; }
-  /// Peers are told, and give it up by and by.
-  virtual void take_back(std::uint32_t) noexcept {}
-  /// All that this rank lends; null: nothing ever.
-  virtual const Segments* segments() const noexcept { return nullptr; }
+  /// New memory, all zero, which is registered with the peers that can map it: they read and write
+  /// it where it lies. None: this transport cannot. Throws `unavailable`. Memory is registered
+  /// until unregister(), or until the transport ends.
+  virtual std::optional<Registration> allocate_registered(std::size_t) { return std::nullopt; }
+  /// Ends a registration. Peers are told and unmap the memory some time later; until then what they
+  /// have mapped stays readable to them, and this rank's own mapping lives as long as its Segment.
+  virtual void unregister(std::uint32_t) noexcept {}
+  /// All that this rank has registered; null: it never has anything.
+  virtual const Segments* registered() const noexcept { return nullptr; }
 
-  /// Whether collectives are to lend what they send, wherever it lies: SendChannel::acquire_at() of
-  /// some channels costs less than a copy.
-  virtual bool takes_memory() const noexcept { return false; }
+  /// Takes memory of this rank's program back from messages to and from `peer` that are under way:
+  /// when it returns, this process reads and writes it no more for them. A peer that reads
+  /// registered memory by itself may go on for a moment, and believes nothing of what it has read
+  /// once this rank's status page says that it has failed; so that has to be said first.
+  virtual void revoke(int peer) noexcept { static_cast<void>(peer); }
+
+  /// Whether collectives should send from host memory without a copy, where some channel can: that
+  /// costs less than the copy.
+  virtual bool prefers_zero_copy() const noexcept { return false; }
 
   /// Memory that it holds for messages and status pages, shared with peers or its own, in bytes.
   virtual std::size_t memory_bytes() const { return 0; }

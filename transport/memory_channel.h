@@ -41,15 +41,18 @@ class MemorySendChannel final : public SendChannel {
     return Span{data, bytes};
   }
 
-  bool acquire_at(const std::byte* data, std::size_t bytes) override {
-    if (bytes <= kInlineBytes || !takes_memory() || !ring_.acquire_at(at_address(data)))
+  MemoryKinds zero_copy() const noexcept override {
+    return ring_.peer_fetches() ? MemoryKind::shared | MemoryKind::host : MemoryKind::shared;
+  }
+  bool acquire_zero_copy(const Memory& message) override {
+    if (message.bytes <= kInlineBytes || !zero_copy().has(message.kind) ||
+        !ring_.acquire_at(origin_of(message)))
       return false;
-    acquired_bytes_ = bytes;
-    last_lent_ = ring_.posted() + 1;
+    acquired_bytes_ = message.bytes;
+    last_zero_copy_ = ring_.posted() + 1;
     return true;
   }
-  bool takes_memory() const noexcept override { return ring_.peer_fetches(); }
-  bool given_back() const noexcept override { return ring_.released(last_lent_); }
+  bool zero_copy_done() const noexcept override { return ring_.released(last_zero_copy_); }
 
   void post(const Header& header) override {
     assert(header.length == acquired_bytes_);
@@ -62,7 +65,7 @@ class MemorySendChannel final : public SendChannel {
   SendRing ring_;
   const std::size_t max_message_bytes_;
   std::size_t acquired_bytes_ = 0;
-  std::uint64_t last_lent_ = 0;  // message, counted from 1
+  std::uint64_t last_zero_copy_ = 0;  // message, counted from 1
 };
 
 class MemoryRecvChannel final : public RecvChannel {

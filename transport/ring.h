@@ -31,6 +31,7 @@
 #include "common/prefetch.h"
 #include "common/wire.h"
 #include "transport/doorbell.h"
+#include "transport/memory.h"
 #include "transport/peer_memory.h"
 #include "transport/segments.h"
 #include "transport/status_page.h"
@@ -64,6 +65,12 @@ static_assert(sizeof(Origin) <= kInlineBytes);
 /// Anywhere in the writer's memory.
 inline Origin at_address(const void* data) noexcept {
   return {0, reinterpret_cast<std::uintptr_t>(data), 0, kAllMemory};
+}
+
+/// A message in memory of its writer, whose answer may be put at `answer`.
+inline Origin origin_of(const Memory& message, const Extent& answer = {}) noexcept {
+  if (message.kind != MemoryKind::shared) return at_address(message.address);
+  return {0, message.offset, 0, message.segment, answer};
 }
 
 struct alignas(kCacheLine) Line {

@@ -89,11 +89,14 @@ class Routed final : public Transport {
 
   std::unique_ptr<Transport> split(const Subset& subset) override;
 
-  std::optional<Lent> lend(std::size_t bytes) override { return parts_.front()->lend(bytes); }
-  void take_back(std::uint32_t segment) noexcept override { parts_.front()->take_back(segment); }
-  const Segments* segments() const noexcept override { return parts_.front()->segments(); }
-  bool takes_memory() const noexcept override {
-    return !all([](const Transport& part) { return !part.takes_memory(); });
+  std::optional<Registration> allocate_registered(std::size_t bytes) override {
+    return parts_.front()->allocate_registered(bytes);
+  }
+  void unregister(std::uint32_t segment) noexcept override { parts_.front()->unregister(segment); }
+  const Segments* registered() const noexcept override { return parts_.front()->registered(); }
+  void revoke(int peer) noexcept override { to(peer).revoke(peer); }
+  bool prefers_zero_copy() const noexcept override {
+    return !all([](const Transport& part) { return !part.prefers_zero_copy(); });
   }
 
   std::size_t memory_bytes() const override {

@@ -54,11 +54,11 @@ using Select = std::function<std::string(const SelectQuery&)>;
 /// The settings. A value is the default below, unless a file (TUTTI_CONFIG_FILE), then a TUTTI_*
 /// variable, then the program sets it. Settings marked "Must agree" must be the same on all ranks.
 struct Config {
-  std::string config_file;          ///< The file that from_env() read; setting it reads nothing.
+  std::string config_file;  ///< The file that from_env() read; setting it reads nothing.
   /// Comma-separated names, in order of preference; auto: the cheapest for each two ranks. Must
   /// agree.
   std::string transports = "auto";
-  std::string algorithm = "auto";   ///< One algorithm for every call that it can serve. Must agree.
+  std::string algorithm = "auto";  ///< One algorithm for every call that it can serve. Must agree.
   Select select;  ///< Takes precedence over `algorithm`; a call's option over both.
   /// File with the measured costs of this machine: a path, none, or auto for where tutti-perf
   /// --tune keeps it. All ranks use rank 0's.

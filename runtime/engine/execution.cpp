@@ -50,12 +50,6 @@ bool RecvPort::peek_channel(Message& message) {
   return found.has_value();
 }
 
-bool SendPort::acquire_memory(const Extent& extent, std::size_t bytes) {
-  if (!channel_->acquire_at(reinterpret_cast<const std::byte*>(extent.offset), bytes)) return false;
-  loan_ = 1;
-  return true;
-}
-
 BoundProgram::BoundProgram(Program compiled, Transport& transport) : program(std::move(compiled)) {
   for (const Program::Port& port : program.sends)
     sends.emplace_back(port.peer, transport.sender(port.peer, port.channel));
@@ -397,7 +391,7 @@ std::vector<int> Execution::waits_for() const {
     if (const int peer = awaited_by(lane); peer >= 0) peers.push_back(peer);
   if (unfinished_ == 0 && lent_)
     for (const SendPort& port : bound_->sends)
-      if (!port.returned()) peers.push_back(port.peer());
+      if (!port.zero_copy_done()) peers.push_back(port.peer());
   std::sort(peers.begin(), peers.end());
   peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
   return peers;

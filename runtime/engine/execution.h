@@ -74,22 +74,22 @@ class SendPort {
   bool acquire_answer(const RecvPort& from) {
     return ring_->acquire_at(from.ring_->place_for_answer());
   }
-  /// For a large message of `bytes` that is lent from `extent`, its answer at `answer`; false:
-  /// full.
-  bool acquire_loan(const Extent& extent, const Extent& answer, std::size_t bytes) {
-    if (ring_ == nullptr) return acquire_memory(extent, bytes);
-    if (!ring_->acquire_at({0, extent.offset, 0, extent.segment, answer})) return false;
-    loan_ = ring_->posted() + 1;
+  /// As acquire(), for a large message that is sent from where it lies, its answer put at `answer`;
+  /// false: the window is full.
+  bool acquire_zero_copy(const Memory& message, const Extent& answer = {}) {
+    if (ring_ != nullptr ? !ring_->acquire_at(origin_of(message, answer))
+                         : !channel_->acquire_zero_copy(message))
+      return false;
+    zero_copy_ = ring_ != nullptr ? ring_->posted() + 1 : 1;
     return true;
   }
-  /// Whether a message may lie in kAllMemory.
-  bool takes_memory() const noexcept {
-    return ring_ != nullptr ? ring_->peer_fetches() : channel_->takes_memory();
-  }
+  /// The kinds of memory from which it sends without a copy.
+  MemoryKinds zero_copy() const noexcept { return channel_->zero_copy(); }
   bool in_memory() const noexcept { return ring_ != nullptr; }
-  /// Whether all that was lent has been given back.
-  bool returned() const noexcept {
-    return loan_ == 0 || (ring_ != nullptr ? ring_->released(loan_) : channel_->given_back());
+  /// Whether nobody reads any more what was sent from where it lies.
+  bool zero_copy_done() const noexcept {
+    return zero_copy_ == 0 ||
+           (ring_ != nullptr ? ring_->released(zero_copy_) : channel_->zero_copy_done());
   }
   void post(const Header& header) {
     if (ring_ != nullptr)
@@ -99,11 +99,9 @@ class SendPort {
   }
 
  private:
-  bool acquire_memory(const Extent& extent, std::size_t bytes);
-
   SendRing* ring_;
   SendChannel* channel_;
-  std::uint64_t loan_ = 0;  // the last message lent, counted from 1; not in a ring: any
+  std::uint64_t zero_copy_ = 0;  // the last such message, counted from 1; not in a ring: any
   int peer_;
 };
 
@@ -157,14 +155,14 @@ struct CallExtras {
   const UserReduction* reduction = nullptr;  ///< A program's own.
 };
 
-/// Where a call's buffers are lent.
+/// The buffers of a call from which messages may be sent without a copy.
 struct LentBuffers {
-  Extent input, output;  ///< Segment 0: not lent.
+  Memory input, output;  ///< Without an address: messages from this buffer are copied.
   bool in_place = false;
   /// Shorter messages are copied: read where they lie they cost a way more between the cores.
   std::size_t least_bytes = 4096;
 
-  const Extent& of(Place place) const { return place == Place::input ? input : output; }
+  const Memory& of(Place place) const { return place == Place::input ? input : output; }
 };
 
 /// The buffers of one call; null where the call has none.
@@ -263,7 +261,7 @@ class Execution {
   bool still_lent(const LaneState& lane) const;
   std::byte* lend(LaneState& lane, const Program::Operand& operand, const Load& load);
   bool can_lend(const LaneState& lane, const Program::Operand& operand, const Load& load) const;
-  Extent extent_of(Place place, const std::byte* data) const;
+  Memory memory_at(Place place, const std::byte* data, std::size_t bytes) const;
   bool leave_out_lent(const LaneState& lane, const Load& load, CombineArgs& args);
   bool all_returned() const noexcept;
   template <Kind kind>

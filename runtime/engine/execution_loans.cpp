@@ -11,10 +11,11 @@ bool Execution::can_lend(const LaneState& lane, const Program::Operand& operand,
   if (lent_->in_place && !operand.lent_in_place) return false;
   const Program::Operand& lender =
       bound_->program.operands[lane.step->first_operand + operand.lender];
-  const std::uint32_t segment = lent_->of(lender.place).segment;
+  const Memory& memory = lent_->of(lender.place);
   const SendPort& port = bound_->sends[operand.port];
-  return segment == kAllMemory ? !port.in_memory() && port.takes_memory()
-                               : segment != 0 && port.in_memory();
+  if (!memory || !port.zero_copy().has(memory.kind)) return false;
+  // What a ring's reader has not mapped the kernel would copy for it, which is no cheaper.
+  return !port.in_memory() || memory.kind == MemoryKind::shared;
 }
 
 // As acquire(): the memory is this rank's own.
@@ -23,14 +24,16 @@ std::byte* Execution::lend(LaneState& lane, const Program::Operand& operand, con
       bound_->program.operands[lane.step->first_operand + operand.lender];
   std::byte* const data = memory_of<Kind::lending>(lane, lender, load);
   Extent answer;
-  if (operand.comes_back && lent_->output.segment != 0 && lent_->output.segment != kAllMemory) {
+  if (operand.comes_back && lent_->output.kind == MemoryKind::shared) {
     Program::Operand output = operand;
     output.place = Place::output;
-    answer = extent_of(Place::output, memory_of<Kind::lending>(lane, output, load));
+    const Memory place =
+        memory_at(Place::output, memory_of<Kind::lending>(lane, output, load), load.bytes);
+    answer = {place.segment, place.offset};
   }
-  const bool posted =
-      bound_->sends[operand.port].acquire_loan(extent_of(lender.place, data), answer, load.bytes);
-  if (!posted) return nullptr;
+  const bool acquired = bound_->sends[operand.port].acquire_zero_copy(
+      memory_at(lender.place, data, load.bytes), answer);
+  if (!acquired) return nullptr;
   ++lane.loans;
   return data;
 }
@@ -47,10 +50,9 @@ const std::byte* Execution::fetch(const LaneState& lane, const Program::Operand&
   return bound_->receives[operand.port].fetch(to);
 }
 
-Extent Execution::extent_of(Place place, const std::byte* data) const {
-  Extent extent = lent_->of(place);
-  extent.offset += static_cast<std::uint64_t>(data - base_[static_cast<std::size_t>(place)]);
-  return extent;
+Memory Execution::memory_at(Place place, const std::byte* data, std::size_t bytes) const {
+  const std::byte* const begin = base_[static_cast<std::size_t>(place)];
+  return lent_->of(place).part(static_cast<std::uint64_t>(data - begin), bytes);
 }
 
 // What is lent is not written, nor is what came back to where it belongs. The others are put
@@ -88,7 +90,7 @@ bool Execution::still_lent(const LaneState& lane) const {
 
 bool Execution::all_returned() const noexcept {
   return std::all_of(bound_->sends.begin(), bound_->sends.end(),
-                     [](const SendPort& port) { return port.returned(); });
+                     [](const SendPort& port) { return port.zero_copy_done(); });
 }
 
 }  // namespace tutti

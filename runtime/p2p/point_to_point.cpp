@@ -342,19 +342,22 @@ void PointToPoint::start_sending(int rank, std::uint32_t id) {
   to.announced.remove(*send);
   if (send->call.bytes() == 0) return end(*send);
   if (!to.bulk_out) to.bulk_out.emplace(rank, transport_.sender(rank, kBulkChannel));
-  send->loan = loan_of(send->call, *to.bulk_out);
+  send->memory = zero_copy_of(send->call, *to.bulk_out);
   to.sending.push_back(*send);
 }
 
-Extent PointToPoint::loan_of(const TransferCall& send, const SendPort& port) const {
-  const Segments* const lent = transport_.segments();
-  if (port.in_memory() && lent != nullptr && !lent->empty())
-    if (const auto extent = lent->extent_of(send.buffer, send.bytes())) return *extent;
+// Without an address: the send's buffer is copied.
+Memory PointToPoint::zero_copy_of(const TransferCall& send, const SendPort& port) const {
+  const MemoryKinds kinds = port.zero_copy();
+  const Segments* const registered = transport_.registered();
+  if (kinds.has(MemoryKind::shared) && registered != nullptr && !registered->empty())
+    if (const auto extent = registered->extent_of(send.buffer, send.bytes()))
+      return {send.buffer, send.bytes(), MemoryKind::shared, extent->segment, extent->offset};
   const bool worth = !port.in_memory() ||
                      (shares_cores_ ? send.bytes() >= kLeastFetchedSharing
                                     : send.bytes() >= kLeastFetchedBytes && live_receives_ > 0);
-  if (!worth || !port.takes_memory()) return {};
-  return {kAllMemory, reinterpret_cast<std::uintptr_t>(send.buffer)};
+  if (!worth || !kinds.has(MemoryKind::host)) return {};
+  return {send.buffer, send.bytes()};
 }
 
 // Memory for an envelope and a payload behind it; null: no room yet.
@@ -411,10 +414,10 @@ void PointToPoint::return_credit(int rank) {
   if (std::byte* slot = acquire_control(rank, 0)) post_control(rank, slot, {}, 0, 0);
 }
 
-// The next message of a send: lent where it lies in a Buffer. False: no room yet.
+// Fills the next message of a send, or sends it from where it lies. False: there is no room yet.
 bool PointToPoint::fill(SendPort& port, const Transfer& send, std::size_t bytes) {
-  if (send.loan.segment != 0 && bytes > kInlineBytes)
-    return port.acquire_loan({send.loan.segment, send.loan.offset + send.moved}, {}, bytes);
+  if (send.memory && bytes > kInlineBytes)
+    return port.acquire_zero_copy(send.memory.part(send.moved, bytes));
   std::byte* slot = port.acquire(bytes);
   if (slot != nullptr) copy_bytes(slot, send.call.buffer + send.moved, bytes, Target::slot);
   return slot != nullptr;
@@ -426,7 +429,8 @@ bool PointToPoint::send_data(int rank) {
   Transfer& send = *to.sending.front();
   const std::size_t all = send.call.bytes();
   if (send.moved < all) {
-    const bool fetched = to.bulk_out->in_memory() && send.loan.segment == kAllMemory;
+    const bool fetched =
+        to.bulk_out->in_memory() && send.memory && send.memory.kind == MemoryKind::host;
     const std::size_t piece =
         fetched ? kFetchedPieceBytes : piece_bytes(all, to.largest_message, live_receives_ > 0);
     const std::size_t bytes = std::min(all - send.moved, piece);
@@ -435,7 +439,7 @@ bool PointToPoint::send_data(int rank) {
     send.moved += bytes;
     if (send.moved < all) return true;
   }
-  if (send.loan.segment != 0 && !to.bulk_out->returned()) return false;
+  if (send.memory && !to.bulk_out->zero_copy_done()) return false;
   to.sending.remove(send);
   end(send);
   return true;

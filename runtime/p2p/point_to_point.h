@@ -81,7 +81,7 @@ class PointToPoint {
   bool announce(int rank);
   bool send_clear(int rank);
   bool send_data(int rank);
-  Extent loan_of(const TransferCall& send, const SendPort& port) const;
+  Memory zero_copy_of(const TransferCall& send, const SendPort& port) const;
   static bool fill(SendPort& port, const Transfer& send, std::size_t bytes);
   bool receive_data(int rank);
   void return_credit(int rank);

@@ -46,7 +46,7 @@ struct Transfer {
   int watched = 0;           ///< The peer whose messages it waits for, or kAnySource.
   std::uint32_t id = 0;      ///< Of the send that it is matched with.
   std::size_t moved = 0;     ///< Bytes.
-  Extent loan;               ///< Of a send: where its buffer is lent, if it is.
+  Memory memory;             ///< A send's buffer, where it is sent without a copy.
   Link<Transfer> live_link;  ///< In the list of all that are under way, or of those that ended.
   Link<Transfer> stage_link;
 };

@@ -284,9 +284,9 @@ void maybe_lend(Ranks& ranks, int rank, Buffers& b) {
   lent.input = ranks.maybe_lend(rank, b.input, b.input_offset);
   if (!b.in_place)
     lent.output = ranks.maybe_lend(rank, b.output, b.output_offset);
-  else if (lent.input.segment != 0)
-    lent.output = {lent.input.segment, lent.input.offset - b.input_offset + b.output_offset};
-  const bool any = lent.input.segment != 0 || lent.output.segment != 0;
+  else if (lent.input)
+    lent.output = lent.input.part(b.output_offset - b.input_offset, b.input.size());
+  const bool any = lent.input || lent.output;
   if (any && b.lists == nullptr) b.lent = lent;
 }
 
@@ -341,12 +341,12 @@ Ranks::Ranks(TransportKind kind, int size, std::uint64_t seed, std::size_t messa
         [&] { transport->connect(addresses, clock_.now() + std::chrono::seconds(30)); });
 }
 
-Extent Ranks::maybe_lend(int rank, std::vector<std::byte>& buffer, std::size_t offset) {
+Memory Ranks::maybe_lend(int rank, std::vector<std::byte>& buffer, std::size_t offset) {
   if (!lending() || random_.next() % 4 == 0) return {};
-  if (hub_ == nullptr)
-    return {kAllMemory, reinterpret_cast<std::uintptr_t>(buffer.data()) + offset};
+  if (hub_ == nullptr) return {buffer.data() + offset, buffer.size() - offset};
   const std::shared_ptr<std::byte> memory(buffer.data(), [](std::byte*) {});
-  return {hub_->segments(rank).add({memory, buffer.size()}), offset};
+  return {buffer.data() + offset, buffer.size() - offset, MemoryKind::shared,
+          hub_->segments(rank).add({memory, buffer.size()}), offset};
 }
 
 bool Ranks::drive(std::size_t operations,

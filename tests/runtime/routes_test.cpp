@@ -1,7 +1,7 @@
 // Communicators over several transports at once: the routes that ranks choose, and fall back to.
 #include <gtest/gtest.h>
 
-#include <numeric>
+#include <algorithm>
 
 #include "../rendezvous/counting_store.h"
 #include "../transport/mail_transport.h"
@@ -107,6 +107,32 @@ TEST(Routes, SharedMemoryStandsBesideWhatIsCheaperForSome) {
     work(std::move(parts));
   });
   EXPECT_THAT(outcomes, Each(IsEmpty()));
+}
+
+// Ranks 0 and 1 use mail, which reads registered memory, and all other pairs shared memory, which
+// both have mapped.
+TEST(Routes, ABufferIsSentWithoutACopyOverEachLinkThatReadsRegisteredMemory) {
+  static constexpr mail::Kind kBest{"best", 900'000'000'000, 64 << 10, 2};
+  std::vector<TransportEntry> known = transports();
+  known.push_back(mail::entry<kBest>());
+  const std::size_t before = mail::registered_bytes();
+  const auto outcomes = start(3, known, [](CommunicatorParts parts) {
+    Communicator comm = CommunicatorImpl::make(std::move(parts));
+    constexpr std::size_t kCount = 100'000;
+    Buffer input = Buffer::allocate(comm, kCount * sizeof(float));
+    Buffer output = Buffer::allocate(comm, kCount * sizeof(float));
+    EXPECT_TRUE(input.shared());
+    auto* in = reinterpret_cast<float*>(input.data());
+    auto* out = reinterpret_cast<float*>(output.data());
+    std::fill(in, in + kCount, static_cast<float>(comm.rank() + 1));
+    for (int round = 0; round < 3; ++round)
+      comm.all_reduce(in, out, kCount, DataType::f32, Op::sum);
+    if (std::count(out, out + kCount, 6.0f) != static_cast<long>(kCount))
+      throw Error(ErrorKind::internal, "a sum");
+    comm.barrier();
+  });
+  EXPECT_THAT(outcomes, Each(IsEmpty()));
+  EXPECT_GT(mail::registered_bytes(), before);
 }
 
 TEST(Routes, PairsThatCannotConnectFallBackAndTheOthersDoNot) {

@@ -204,15 +204,15 @@ TEST_P(Conformance, AMessageMayLieWhereItsSenderHasItUntilItIsGivenBack) {
   TestRanks ranks(GetParam());
   SendChannel& sender = ranks[0].sender(1, 0);
   RecvChannel& receiver = ranks[1].receiver(0, 0);
-  if (!ranks.eventually([&] { return sender.takes_memory(); }))
+  if (!ranks.eventually([&] { return sender.zero_copy().has(MemoryKind::host); }))
     GTEST_SKIP() << "its channels copy all that they send";
   const bool kernel_takes_it = GetParam().name != "stream";
   std::vector<std::byte> data(2000), copy(2000);
   for (std::uint32_t message = 0; message < 20; ++message) {
     for (std::size_t i = 0; i < data.size(); ++i) data[i] = byte_at(message, i);
-    ASSERT_TRUE(sender.acquire_at(data.data(), data.size()));
+    ASSERT_TRUE(sender.acquire_zero_copy({data.data(), data.size()}));
     sender.post(header_of(message, data.size()));
-    EXPECT_TRUE(kernel_takes_it || !sender.given_back());
+    EXPECT_TRUE(kernel_takes_it || !sender.zero_copy_done());
     std::byte* const to = message % 3 == 0 ? nullptr : copy.data();
     const std::byte* got = nullptr;
     ASSERT_TRUE(ranks.eventually([&] {
@@ -222,7 +222,7 @@ TEST_P(Conformance, AMessageMayLieWhereItsSenderHasItUntilItIsGivenBack) {
     }));
     EXPECT_TRUE(std::equal(data.begin(), data.end(), got)) << "message " << message;
     receiver.release();
-    ASSERT_TRUE(ranks.eventually([&] { return sender.given_back(); }));
+    ASSERT_TRUE(ranks.eventually([&] { return sender.zero_copy_done(); }));
   }
 }
 

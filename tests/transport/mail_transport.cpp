@@ -64,6 +64,13 @@ class MailSend final : public SendChannel {
     staging_.resize(bytes);
     return Span{staging_.data(), bytes};
   }
+  MemoryKinds zero_copy() const noexcept override { return MemoryKind::shared; }
+  bool acquire_zero_copy(const Memory& message) override {
+    if (!acquire(message.bytes)) return false;
+    std::memcpy(staging_.data(), message.address, message.bytes);  // as a device would read it
+    registered_bytes().fetch_add(message.bytes);
+    return true;
+  }
   void post(const Header& header) override {
     assert(header.length == staging_.size());
     const std::lock_guard lock(to_.mutex);
@@ -194,6 +201,11 @@ LinkCapabilities link_of(const Kind& kind) {
 }
 
 }  // namespace
+
+std::atomic<std::size_t>& registered_bytes() {
+  static std::atomic<std::size_t> bytes;
+  return bytes;
+}
 
 std::optional<std::string> place(const Kind& kind, const TransportContext& context) {
   return fmt::format("{}", context.rank / kind.ranks_per_island);

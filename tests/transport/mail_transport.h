@@ -21,6 +21,10 @@ struct Kind {
   bool (*is_made)(int rank) = [](int) { return true; };
 };
 
+/// Counts the bytes of messages that were handed over as references to registered memory, by all
+/// ranks of all kinds.
+std::atomic<std::size_t>& registered_bytes();
+
 std::optional<std::string> place(const Kind& kind, const TransportContext& context);
 Reach reach(const Kind& kind, std::string_view place, std::string_view other);
 std::unique_ptr<Transport> make(const Kind& kind, const TransportContext& context);

@@ -187,8 +187,8 @@ TEST_F(ShmProcesses, WhatAPeerHasIsFetchedAsLongAsItIsThere) {
         mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     std::memset(memory, 7, kBytes);
     SendChannel& channel = transport.sender(0, 0);
-    while (!channel.takes_memory()) transport.progress();
-    channel.acquire_at(static_cast<const std::byte*>(memory), kBytes);
+    while (!channel.zero_copy().has(MemoryKind::host)) transport.progress();
+    channel.acquire_zero_copy({static_cast<std::byte*>(memory), kBytes});
     channel.post({1, 2, kBytes, 3});
     line.hear();
     munmap(memory, kBytes);

@@ -144,9 +144,9 @@ class StreamSend final : public SendChannel {
   StreamSend(StreamTransport& transport, int peer, int number)
       : transport_(transport), peer_(peer), number_(number) {}
   std::optional<Span> acquire(std::size_t bytes) override;
-  bool acquire_at(const std::byte* data, std::size_t bytes) override;
-  bool takes_memory() const noexcept override { return true; }
-  bool given_back() const noexcept override { return posted_ - on_their_way_ >= last_lent_; }
+  bool acquire_zero_copy(const Memory& message) override;
+  MemoryKinds zero_copy() const noexcept override { return MemoryKind::host; }
+  bool zero_copy_done() const noexcept override { return posted_ - on_their_way_ >= last_lent_; }
   void post(const Header& header) override;
   void credit() {
     assert(on_their_way_ > 0);
@@ -220,7 +220,7 @@ class StreamTransport final : public Transport {
   SendChannel& sender(int peer, int number) override { return send_channel(peer, number); }
   RecvChannel& receiver(int peer, int number) override { return recv_channel(peer, number); }
   const LinkCapabilities& link(int) const override { return link_; }
-  bool takes_memory() const noexcept override { return true; }
+  bool prefers_zero_copy() const noexcept override { return true; }
 
   void progress() override;
   int wait_fd() const override { return epoll_.get(); }
@@ -292,9 +292,9 @@ std::optional<Span> StreamSend::acquire(std::size_t bytes) {
   return Span{staging_.data(), bytes};
 }
 
-bool StreamSend::acquire_at(const std::byte* data, std::size_t bytes) {
+bool StreamSend::acquire_zero_copy(const Memory& message) {
   if (on_their_way_ == kWindow) return false;
-  lent_ = {data, bytes};
+  lent_ = {message.address, message.bytes};
   return true;
 }
 

@@ -212,10 +212,10 @@ TEST_F(TcpTransport, WhoSleepsUntilAMessageHasLeftIsWokenByWhoeverWritesIt) {
     ranks.push_back(tcp::entry().make(large));
   }
   ASSERT_THAT(connect(ranks), ElementsAre("", ""));
-  const std::vector<std::byte> data(1 << 20);
+  std::vector<std::byte> data(1 << 20);
   for (int number = 0; ranks[0]->all_left(); ++number) {
     SendChannel& sender = ranks[0]->sender(1, number);
-    ASSERT_TRUE(sender.acquire_at(data.data(), data.size()));
+    ASSERT_TRUE(sender.acquire_zero_copy({data.data(), data.size()}));
     sender.post({1, 2, 1 << 20, 0});
   }
   ranks[0]->own_status_page().sleepers = 1;
@@ -232,7 +232,7 @@ TEST_F(TcpTransport, WhoSleepsUntilAMessageHasLeftIsWokenByWhoeverWritesIt) {
 
 TEST_F(TcpTransport, OnlyTheCommunicatorWhoseMessagesWaitForAFrozenPeerWaits) {
   constexpr std::uint32_t kBytes = 1 << 20;
-  const std::vector<std::byte> data(kBytes);
+  std::vector<std::byte> data(kBytes);
   std::vector<std::unique_ptr<Transport>> ranks;
   for (int rank = 0; rank < 3; ++rank) {
     TransportContext large = context(rank, 3);
@@ -254,7 +254,7 @@ TEST_F(TcpTransport, OnlyTheCommunicatorWhoseMessagesWaitForAFrozenPeerWaits) {
   }
   const auto post = [&](Transport& from, int to, int number) {
     SendChannel& sender = from.sender(to, number);
-    ASSERT_TRUE(sender.acquire_at(data.data(), kBytes));
+    ASSERT_TRUE(sender.acquire_zero_copy({data.data(), kBytes}));
     sender.post({1, 2, kBytes, 0});
   };
   // Rank 2 reads no more. What the kernel may still take is less than what follows.

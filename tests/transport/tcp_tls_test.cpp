@@ -43,7 +43,8 @@ TEST_F(TcpWithTls, WhereOneEncryptsAndTheOtherDoesNotBothSayWhichAndWhatToDo) {
   for (const bool first : {true, false}) {
     ranks_.clear();
     for (int rank = 0; rank < 2; ++rank)
-      ranks_.push_back(tcp::entry().make((rank == 0) == first ? context(rank, 2) : unencrypted(rank, 2)));
+      ranks_.push_back(
+          tcp::entry().make((rank == 0) == first ? context(rank, 2) : unencrypted(rank, 2)));
     const auto ends = connect(ranks_);
     for (int rank = 0; rank < 2; ++rank)
       EXPECT_THAT(ends[rank], AllOf(HasSubstr("mismatch"), HasSubstr("TUTTI_TLS=yes on all ranks"),
@@ -101,8 +102,8 @@ TEST_F(TcpTransport, WithChecksumsABitThatIsChangedIsCorruptForWhoGetsIt) {
     connect_by({middle.place()}, ranks);
     middle.flip(true, at);
     SendChannel& sender = ranks[1]->sender(0, 0);
-    const std::vector<std::byte> data(40'000, std::byte{7});
-    ASSERT_TRUE(sender.acquire_at(data.data(), data.size()));
+    std::vector<std::byte> data(40'000, std::byte{7});
+    ASSERT_TRUE(sender.acquire_zero_copy({data.data(), data.size()}));
     sender.post({1, 2, 40'000, 0});
     std::vector<std::byte> copy(40'000);
     RecvChannel& receiver = ranks[0]->receiver(1, 0);

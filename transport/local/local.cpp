@@ -161,11 +161,11 @@ class LocalTransport final : public Transport {
   const LinkCapabilities& link(int) const override { return link_; }
   void progress() override {}
 
-  std::optional<Lent> lend(std::size_t bytes) override;
-  void take_back(std::uint32_t segment) noexcept override {
+  std::optional<Registration> allocate_registered(std::size_t bytes) override;
+  void unregister(std::uint32_t segment) noexcept override {
     hub_->segments(subset_.rank).remove(segment);
   }
-  const Segments* segments() const noexcept override { return &hub_->segments(subset_.rank); }
+  const Segments* registered() const noexcept override { return &hub_->segments(subset_.rank); }
 
   PeerStatus status(int peer) override { return status_on(hub_->status_page(peer)); }
   StatusPage& own_status_page() override { return hub_->status_page(subset_.rank); }
@@ -208,7 +208,7 @@ class LocalTransport final : public Transport {
   std::map<std::pair<int, int>, std::unique_ptr<MemoryRecvChannel>> receivers_;  // by peer, number
 };
 
-std::optional<Lent> LocalTransport::lend(std::size_t bytes) {
+std::optional<Registration> LocalTransport::allocate_registered(std::size_t bytes) {
   constexpr std::align_val_t kPage{4096};
   auto* memory = static_cast<std::byte*>(::operator new(bytes, kPage, std::nothrow));
   if (memory == nullptr)
@@ -216,7 +216,7 @@ std::optional<Lent> LocalTransport::lend(std::size_t bytes) {
                 fmt::format("rank {}: no memory for a buffer of {} bytes", subset_.rank, bytes));
   std::memset(memory, 0, bytes);
   const Segment segment{{memory, [](std::byte* data) { ::operator delete(data, kPage); }}, bytes};
-  return Lent{hub_->segments(subset_.rank).add(segment), segment};
+  return Registration{hub_->segments(subset_.rank).add(segment), segment};
 }
 
 std::optional<std::string> place(const TransportContext& context) {

@@ -86,13 +86,13 @@ class ShmTransport final : public Transport {
   }
   const LinkCapabilities& link(int) const override { return link_; }
 
-  std::optional<Lent> lend(std::size_t bytes) override;
-  void take_back(std::uint32_t segment) noexcept override {
+  std::optional<Registration> allocate_registered(std::size_t bytes) override;
+  void unregister(std::uint32_t segment) noexcept override {
     if (getpid() != owner_) return;  // a forked child: it is the parent's
     segments_.remove(segment);
     for_each_peer([&](int rank, Peer& peer) { peer.take_back(subset_.id_with(rank), segment); });
   }
-  const Segments* segments() const noexcept override { return &segments_; }
+  const Segments* registered() const noexcept override { return &segments_; }
 
   void progress() override { endpoint_->progress(); }
   int wait_fd() const override { return endpoint_->wait_fd(); }
@@ -255,7 +255,7 @@ std::size_t ShmTransport::memory_bytes() const {
   return bytes;
 }
 
-std::optional<Lent> ShmTransport::lend(std::size_t bytes) {
+std::optional<Registration> ShmTransport::allocate_registered(std::size_t bytes) {
   Memory memory =
       make_memory(bytes, Access::write, fmt::format("a buffer of rank {}", subset_.rank));
   const auto mapping = std::make_shared<Mapping>(std::move(memory.mapping));
@@ -263,7 +263,7 @@ std::optional<Lent> ShmTransport::lend(std::size_t bytes) {
   const std::uint32_t number = segments_.add(segment);
   for_each_peer(
       [&](int rank, Peer& peer) { peer.lend(subset_.id_with(rank), number, bytes, memory.fd); });
-  return Lent{number, segment};
+  return Registration{number, segment};
 }
 
 void ShmTransport::close() noexcept {

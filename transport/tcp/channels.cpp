@@ -68,18 +68,18 @@ bool TcpSendChannel::has_room(std::size_t bytes) {
   return !full();
 }
 
-bool TcpSendChannel::acquire_at(const std::byte* data, std::size_t bytes) {
-  if (!has_room(bytes)) return false;
-  assert(data != nullptr || bytes == 0);
-  lent_ = data;
+bool TcpSendChannel::acquire_zero_copy(const Memory& message) {
+  if (!has_room(message.bytes)) return false;
+  assert(message.address != nullptr || message.bytes == 0);
+  in_place_ = message.address;
   in_hand_ = true;
-  acquired_bytes_ = bytes;
+  acquired_bytes_ = message.bytes;
   return true;
 }
 
 std::optional<Span> TcpSendChannel::acquire(std::size_t bytes) {
   if (!has_room(bytes)) return std::nullopt;
-  lent_ = nullptr;
+  in_place_ = nullptr;
   // With nothing on its way to the kernel any memory will do: the one that is still in the cache.
   if (!in_hand_ &&
       written_.load(std::memory_order_acquire) == posted_.load(std::memory_order_relaxed))
@@ -97,12 +97,12 @@ void TcpSendChannel::post(const Header& header) {
   frame.group = group_;
   frame.channel = number_;
   frame.header = header;
-  connection_.seal(frame, lent_ != nullptr ? lent_ : slots_.payload());
+  connection_.seal(frame, in_place_ != nullptr ? in_place_ : slots_.payload());
   const std::uint32_t message = posted_.load(std::memory_order_relaxed) + 1;
   posted_.store(message, std::memory_order_release);
-  if (lent_ != nullptr) {
-    last_lent_ = message;
-    return connection_.put_lent(frame, lent_, *this);
+  if (in_place_ != nullptr) {
+    last_zero_copy_ = message;
+    return connection_.put_lent(frame, in_place_, *this);
   }
   std::byte* const payload = slots_.payload();
   std::memcpy(payload - sizeof frame, &frame, sizeof frame);

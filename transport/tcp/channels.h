@@ -139,10 +139,13 @@ class TcpSendChannel final : public SendChannel {
         slots_(max_bytes) {}
 
   std::optional<Span> acquire(std::size_t bytes) override;
-  bool acquire_at(const std::byte* data, std::size_t bytes) override;
-  bool takes_memory() const noexcept override { return true; }
-  bool given_back() const noexcept override {
-    return static_cast<std::int32_t>(written_.load(std::memory_order_acquire) - last_lent_) >= 0;
+  MemoryKinds zero_copy() const noexcept override {
+    return MemoryKind::host | MemoryKind::shared | MemoryKind::registered;
+  }
+  bool acquire_zero_copy(const Memory& message) override;
+  bool zero_copy_done() const noexcept override {
+    return static_cast<std::int32_t>(written_.load(std::memory_order_acquire) - last_zero_copy_) >=
+           0;
   }
   void post(const Header& header) override;
   std::size_t memory_bytes() const { return slots_.memory_bytes(); }
@@ -167,9 +170,9 @@ class TcpSendChannel final : public SendChannel {
   const std::size_t max_bytes_;
   TcpRecvChannel& answers_;
   Slots slots_;
-  bool in_hand_ = false;             // acquired, and not posted
-  const std::byte* lent_ = nullptr;  // where the message in hand lies, if not here
-  std::uint32_t last_lent_ = 0;      // message, counted from 1
+  bool in_hand_ = false;                 // acquired, and not posted
+  const std::byte* in_place_ = nullptr;  // where the message in hand lies, if not here
+  std::uint32_t last_zero_copy_ = 0;     // message, counted from 1
   std::size_t acquired_bytes_ = 0;
   std::atomic<std::uint32_t> posted_{0};    // messages; own
   std::atomic<std::uint32_t> released_{0};  // by the peer; the reader's

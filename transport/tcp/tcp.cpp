@@ -126,13 +126,9 @@ class TcpTransport final : public Transport {
     endpoint_->background_progress();
     return true;
   }
-  /// Whoever fails says so by this, and gives the program's memory back.
-  void wake(int peer) override {
-    if (status_page_.state.load(std::memory_order_relaxed) != StatusPageState::open)
-      connection(peer).let_go(group(peer));
-    connection(peer).put_status_page(group(peer));
-  }
-  bool takes_memory() const noexcept override { return true; }
+  void wake(int peer) override { connection(peer).put_status_page(group(peer)); }
+  void revoke(int peer) noexcept override { connection(peer).let_go(group(peer)); }
+  bool prefers_zero_copy() const noexcept override { return true; }
 
   std::unique_ptr<Transport> split(const Subset& subset) override {
     Subset of_endpoint = subset;
