@@ -15,6 +15,7 @@
 
 #include "common/log.h"
 #include "rendezvous/store/open_store.h"
+#include "runtime/communicator_impl.h"
 #include "runtime/membership/setup.h"
 
 namespace {

@@ -52,21 +52,22 @@ Communicator Communicator::shrink(std::chrono::milliseconds patience) {
 }
 std::size_t Communicator::memory_bytes() const { return impl_->memory_bytes(); }
 
-int Communicator::rank() const noexcept { return impl_->rank(); }
-int Communicator::size() const noexcept { return impl_->size(); }
+int Communicator::rank() const noexcept { return impl_->parts().rank; }
+int Communicator::size() const noexcept { return impl_->parts().size; }
 std::shared_ptr<Store> Communicator::store() const { return impl_->parts().store; }
 void Communicator::add_algorithm(std::string name, Planner planner) {
-  impl_->own_algorithms().add(std::move(name), std::move(planner));
+  impl_->planner().own_algorithms().add(std::move(name), std::move(planner));
 }
 std::vector<AlgorithmPrice> Communicator::prices(Collective what, std::size_t count, DataType type,
                                                  Op op, int root) {
-  return impl_->prices({.what = what, .type = type, .op = op, .root = root, .count = count});
+  return impl_->planner().prices(
+      {.what = what, .type = type, .op = op, .root = root, .count = count});
 }
 const std::vector<StartupPhase>& Communicator::startup() const noexcept {
   return impl_->parts().startup;
 }
-std::optional<Error> Communicator::failure() const { return impl_->failure(); }
-void Communicator::abort(std::string_view why) { impl_->abort(why); }
+std::optional<Error> Communicator::failure() const { return impl_->failure().error(); }
+void Communicator::abort(std::string_view why) { impl_->failure().abort(why); }
 
 namespace {
 
@@ -110,101 +111,101 @@ TransferCall send_call(const void* buffer, std::size_t count, DataType type, int
 
 void Communicator::all_reduce(const void* input, void* output, std::size_t count, DataType type,
                               Op op, const CallOptions& options) {
-  impl_->run(all_reduce_call(input, output, count, type, op, options));
+  impl_->call(all_reduce_call(input, output, count, type, op, options));
 }
 Work Communicator::all_reduce_async(const void* input, void* output, std::size_t count,
                                     DataType type, Op op, const CallOptions& options) {
-  return impl_->start(all_reduce_call(input, output, count, type, op, options));
+  return impl_->call_async(all_reduce_call(input, output, count, type, op, options));
 }
 Persistent Communicator::all_reduce_init(const void* input, void* output, std::size_t count,
                                          DataType type, Op op, const CallOptions& options) {
-  return impl_->init(all_reduce_call(input, output, count, type, op, options));
+  return impl_->make_persistent(all_reduce_call(input, output, count, type, op, options));
 }
 void Communicator::reduce(const void* input, void* output, std::size_t count, DataType type, Op op,
                           int root, const CallOptions& options) {
-  impl_->run(reduce_call(input, output, count, type, op, root, options));
+  impl_->call(reduce_call(input, output, count, type, op, root, options));
 }
 Work Communicator::reduce_async(const void* input, void* output, std::size_t count, DataType type,
                                 Op op, int root, const CallOptions& options) {
-  return impl_->start(reduce_call(input, output, count, type, op, root, options));
+  return impl_->call_async(reduce_call(input, output, count, type, op, root, options));
 }
 Persistent Communicator::reduce_init(const void* input, void* output, std::size_t count,
                                      DataType type, Op op, int root, const CallOptions& options) {
-  return impl_->init(reduce_call(input, output, count, type, op, root, options));
+  return impl_->make_persistent(reduce_call(input, output, count, type, op, root, options));
 }
 void Communicator::broadcast(void* buffer, std::size_t count, DataType type, int root,
                              const CallOptions& options) {
-  impl_->run(broadcast_call(buffer, count, type, root, options));
+  impl_->call(broadcast_call(buffer, count, type, root, options));
 }
 Work Communicator::broadcast_async(void* buffer, std::size_t count, DataType type, int root,
                                    const CallOptions& options) {
-  return impl_->start(broadcast_call(buffer, count, type, root, options));
+  return impl_->call_async(broadcast_call(buffer, count, type, root, options));
 }
 Persistent Communicator::broadcast_init(void* buffer, std::size_t count, DataType type, int root,
                                         const CallOptions& options) {
-  return impl_->init(broadcast_call(buffer, count, type, root, options));
+  return impl_->make_persistent(broadcast_call(buffer, count, type, root, options));
 }
-void Communicator::barrier(const CallOptions& options) { impl_->run(barrier_call(options)); }
+void Communicator::barrier(const CallOptions& options) { impl_->call(barrier_call(options)); }
 Work Communicator::barrier_async(const CallOptions& options) {
-  return impl_->start(barrier_call(options));
+  return impl_->call_async(barrier_call(options));
 }
 Persistent Communicator::barrier_init(const CallOptions& options) {
-  return impl_->init(barrier_call(options));
+  return impl_->make_persistent(barrier_call(options));
 }
 void Communicator::all_reduce(const void* input, void* output, std::size_t count,
                               const UserReduction& reduction, const CallOptions& options) {
-  impl_->run(own_call_of(Collective::all_reduce, input, output, count, reduction, 0, options));
+  impl_->call(own_call_of(Collective::all_reduce, input, output, count, reduction, 0, options));
 }
 Work Communicator::all_reduce_async(const void* input, void* output, std::size_t count,
                                     const UserReduction& reduction, const CallOptions& options) {
-  return impl_->start(
+  return impl_->call_async(
       own_call_of(Collective::all_reduce, input, output, count, reduction, 0, options));
 }
 Persistent Communicator::all_reduce_init(const void* input, void* output, std::size_t count,
                                          const UserReduction& reduction,
                                          const CallOptions& options) {
-  return impl_->init(
+  return impl_->make_persistent(
       own_call_of(Collective::all_reduce, input, output, count, reduction, 0, options));
 }
 void Communicator::reduce(const void* input, void* output, std::size_t count,
                           const UserReduction& reduction, int root, const CallOptions& options) {
-  impl_->run(own_call_of(Collective::reduce, input, output, count, reduction, root, options));
+  impl_->call(own_call_of(Collective::reduce, input, output, count, reduction, root, options));
 }
 Work Communicator::reduce_async(const void* input, void* output, std::size_t count,
                                 const UserReduction& reduction, int root,
                                 const CallOptions& options) {
-  return impl_->start(
+  return impl_->call_async(
       own_call_of(Collective::reduce, input, output, count, reduction, root, options));
 }
 Persistent Communicator::reduce_init(const void* input, void* output, std::size_t count,
                                      const UserReduction& reduction, int root,
                                      const CallOptions& options) {
-  return impl_->init(
+  return impl_->make_persistent(
       own_call_of(Collective::reduce, input, output, count, reduction, root, options));
 }
 void Communicator::send(const void* buffer, std::size_t count, DataType type, int peer, int tag,
                         const CallOptions& options) {
-  impl_->run(send_call(buffer, count, type, peer, tag, options));
+  impl_->call(send_call(buffer, count, type, peer, tag, options));
 }
 Work Communicator::send_async(const void* buffer, std::size_t count, DataType type, int peer,
                               int tag, const CallOptions& options) {
-  return impl_->start(send_call(buffer, count, type, peer, tag, options));
+  return impl_->call_async(send_call(buffer, count, type, peer, tag, options));
 }
 Persistent Communicator::send_init(const void* buffer, std::size_t count, DataType type, int peer,
                                    int tag, const CallOptions& options) {
-  return impl_->init(send_call(buffer, count, type, peer, tag, options));
+  return impl_->make_persistent(send_call(buffer, count, type, peer, tag, options));
 }
 Received Communicator::recv(void* buffer, std::size_t count, DataType type, int peer, int tag,
                             const CallOptions& options) {
-  return impl_->run(recv_call(buffer, count, type, peer, tag, options));
+  return impl_->call(recv_call(buffer, count, type, peer, tag, options));
 }
 Work Communicator::recv_async(void* buffer, std::size_t count, DataType type, int peer, int tag,
                               const CallOptions& options) {
-  return impl_->start(recv_call(buffer, count, type, peer, tag, options));
+  return impl_->call_async(recv_call(buffer, count, type, peer, tag, options));
 }
 Persistent Communicator::recv_init(void* buffer, std::size_t count, DataType type, int peer,
                                    int tag, const CallOptions& options) {
-  return impl_->init(recv_call(buffer, count, type, peer, tag, options));
+  return impl_->make_persistent(recv_call(buffer, count, type, peer, tag, options));
 }
 
 }  // namespace tutti

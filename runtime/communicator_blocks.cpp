@@ -92,184 +92,186 @@ std::size_t Communicator::block(std::size_t elements, std::size_t all) const {
 
 void Communicator::all_gather(const void* input, void* output, std::size_t count, DataType type,
                               const CallOptions& options) {
-  impl_->run(all_gather_call(input, output, count, type, options));
+  impl_->call(all_gather_call(input, output, count, type, options));
 }
 Work Communicator::all_gather_async(const void* input, void* output, std::size_t count,
                                     DataType type, const CallOptions& options) {
-  return impl_->start(all_gather_call(input, output, count, type, options));
+  return impl_->call_async(all_gather_call(input, output, count, type, options));
 }
 Persistent Communicator::all_gather_init(const void* input, void* output, std::size_t count,
                                          DataType type, const CallOptions& options) {
-  return impl_->init(all_gather_call(input, output, count, type, options));
+  return impl_->make_persistent(all_gather_call(input, output, count, type, options));
 }
 void Communicator::reduce_scatter(const void* input, void* output, std::size_t count, DataType type,
                                   Op op, const CallOptions& options) {
-  impl_->run(reduce_scatter_call(input, output, count, type, op, options));
+  impl_->call(reduce_scatter_call(input, output, count, type, op, options));
 }
 Work Communicator::reduce_scatter_async(const void* input, void* output, std::size_t count,
                                         DataType type, Op op, const CallOptions& options) {
-  return impl_->start(reduce_scatter_call(input, output, count, type, op, options));
+  return impl_->call_async(reduce_scatter_call(input, output, count, type, op, options));
 }
 Persistent Communicator::reduce_scatter_init(const void* input, void* output, std::size_t count,
                                              DataType type, Op op, const CallOptions& options) {
-  return impl_->init(reduce_scatter_call(input, output, count, type, op, options));
+  return impl_->make_persistent(reduce_scatter_call(input, output, count, type, op, options));
 }
 void Communicator::gather(const void* input, void* output, std::size_t count, DataType type,
                           int root, const CallOptions& options) {
-  impl_->run(gather_call(input, output, count, type, root, options));
+  impl_->call(gather_call(input, output, count, type, root, options));
 }
 Work Communicator::gather_async(const void* input, void* output, std::size_t count, DataType type,
                                 int root, const CallOptions& options) {
-  return impl_->start(gather_call(input, output, count, type, root, options));
+  return impl_->call_async(gather_call(input, output, count, type, root, options));
 }
 Persistent Communicator::gather_init(const void* input, void* output, std::size_t count,
                                      DataType type, int root, const CallOptions& options) {
-  return impl_->init(gather_call(input, output, count, type, root, options));
+  return impl_->make_persistent(gather_call(input, output, count, type, root, options));
 }
 void Communicator::scatter(const void* input, void* output, std::size_t count, DataType type,
                            int root, const CallOptions& options) {
-  impl_->run(scatter_call(input, output, count, type, root, options));
+  impl_->call(scatter_call(input, output, count, type, root, options));
 }
 Work Communicator::scatter_async(const void* input, void* output, std::size_t count, DataType type,
                                  int root, const CallOptions& options) {
-  return impl_->start(scatter_call(input, output, count, type, root, options));
+  return impl_->call_async(scatter_call(input, output, count, type, root, options));
 }
 Persistent Communicator::scatter_init(const void* input, void* output, std::size_t count,
                                       DataType type, int root, const CallOptions& options) {
-  return impl_->init(scatter_call(input, output, count, type, root, options));
+  return impl_->make_persistent(scatter_call(input, output, count, type, root, options));
 }
 void Communicator::all_to_all(const void* input, void* output, std::size_t count, DataType type,
                               const CallOptions& options) {
-  impl_->run(all_to_all_call(input, output, count, type, options));
+  impl_->call(all_to_all_call(input, output, count, type, options));
 }
 Work Communicator::all_to_all_async(const void* input, void* output, std::size_t count,
                                     DataType type, const CallOptions& options) {
-  return impl_->start(all_to_all_call(input, output, count, type, options));
+  return impl_->call_async(all_to_all_call(input, output, count, type, options));
 }
 Persistent Communicator::all_to_all_init(const void* input, void* output, std::size_t count,
                                          DataType type, const CallOptions& options) {
-  return impl_->init(all_to_all_call(input, output, count, type, options));
+  return impl_->make_persistent(all_to_all_call(input, output, count, type, options));
 }
 void Communicator::reduce_scatter(const void* input, void* output, std::size_t count,
                                   const UserReduction& reduction, const CallOptions& options) {
-  impl_->run(own_call_of(Collective::reduce_scatter, input, output, count, reduction, 0, options));
+  impl_->call(own_call_of(Collective::reduce_scatter, input, output, count, reduction, 0, options));
 }
 Work Communicator::reduce_scatter_async(const void* input, void* output, std::size_t count,
                                         const UserReduction& reduction,
                                         const CallOptions& options) {
-  return impl_->start(
+  return impl_->call_async(
       own_call_of(Collective::reduce_scatter, input, output, count, reduction, 0, options));
 }
 Persistent Communicator::reduce_scatter_init(const void* input, void* output, std::size_t count,
                                              const UserReduction& reduction,
                                              const CallOptions& options) {
-  return impl_->init(
+  return impl_->make_persistent(
       own_call_of(Collective::reduce_scatter, input, output, count, reduction, 0, options));
 }
 void Communicator::all_gatherv(const void* input, void* output, PerRank counts,
                                PerRank displacements, DataType type, const CallOptions& options) {
-  impl_->run(all_gatherv_call(input, output, counts, displacements, type, options).call);
+  impl_->call(all_gatherv_call(input, output, counts, displacements, type, options).call);
 }
 Work Communicator::all_gatherv_async(const void* input, void* output, PerRank counts,
                                      PerRank displacements, DataType type,
                                      const CallOptions& options) {
-  return impl_->start(all_gatherv_call(input, output, counts, displacements, type, options).call);
+  return impl_->call_async(
+      all_gatherv_call(input, output, counts, displacements, type, options).call);
 }
 Persistent Communicator::all_gatherv_init(const void* input, void* output, PerRank counts,
                                           PerRank displacements, DataType type,
                                           const CallOptions& options) {
-  return impl_->init(all_gatherv_call(input, output, counts, displacements, type, options).call);
+  return impl_->make_persistent(
+      all_gatherv_call(input, output, counts, displacements, type, options).call);
 }
 void Communicator::reduce_scatterv(const void* input, void* output, PerRank counts,
                                    PerRank displacements, DataType type, Op op,
                                    const CallOptions& options) {
-  impl_->run(reduce_scatterv_call(input, output, counts, displacements, type, op, options).call);
+  impl_->call(reduce_scatterv_call(input, output, counts, displacements, type, op, options).call);
 }
 Work Communicator::reduce_scatterv_async(const void* input, void* output, PerRank counts,
                                          PerRank displacements, DataType type, Op op,
                                          const CallOptions& options) {
-  return impl_->start(
+  return impl_->call_async(
       reduce_scatterv_call(input, output, counts, displacements, type, op, options).call);
 }
 Persistent Communicator::reduce_scatterv_init(const void* input, void* output, PerRank counts,
                                               PerRank displacements, DataType type, Op op,
                                               const CallOptions& options) {
-  return impl_->init(
+  return impl_->make_persistent(
       reduce_scatterv_call(input, output, counts, displacements, type, op, options).call);
 }
 void Communicator::reduce_scatterv(const void* input, void* output, PerRank counts,
                                    PerRank displacements, const UserReduction& reduction,
                                    const CallOptions& options) {
-  impl_->run(reduce_scatterv_call(input, output, counts, displacements, reduction, options).call);
+  impl_->call(reduce_scatterv_call(input, output, counts, displacements, reduction, options).call);
 }
 Work Communicator::reduce_scatterv_async(const void* input, void* output, PerRank counts,
                                          PerRank displacements, const UserReduction& reduction,
                                          const CallOptions& options) {
-  return impl_->start(
+  return impl_->call_async(
       reduce_scatterv_call(input, output, counts, displacements, reduction, options).call);
 }
 Persistent Communicator::reduce_scatterv_init(const void* input, void* output, PerRank counts,
                                               PerRank displacements, const UserReduction& reduction,
                                               const CallOptions& options) {
-  return impl_->init(
+  return impl_->make_persistent(
       reduce_scatterv_call(input, output, counts, displacements, reduction, options).call);
 }
 void Communicator::gatherv(const void* input, std::size_t count, void* output, PerRank counts,
                            PerRank displacements, DataType type, int root,
                            const CallOptions& options) {
-  impl_->run(gatherv_call(input, count, output, counts, displacements, type, root, options).call);
+  impl_->call(gatherv_call(input, count, output, counts, displacements, type, root, options).call);
 }
 Work Communicator::gatherv_async(const void* input, std::size_t count, void* output, PerRank counts,
                                  PerRank displacements, DataType type, int root,
                                  const CallOptions& options) {
-  return impl_->start(
+  return impl_->call_async(
       gatherv_call(input, count, output, counts, displacements, type, root, options).call);
 }
 Persistent Communicator::gatherv_init(const void* input, std::size_t count, void* output,
                                       PerRank counts, PerRank displacements, DataType type,
                                       int root, const CallOptions& options) {
-  return impl_->init(
+  return impl_->make_persistent(
       gatherv_call(input, count, output, counts, displacements, type, root, options).call);
 }
 void Communicator::scatterv(const void* input, PerRank counts, PerRank displacements, void* output,
                             std::size_t count, DataType type, int root,
                             const CallOptions& options) {
-  impl_->run(scatterv_call(input, counts, displacements, output, count, type, root, options).call);
+  impl_->call(scatterv_call(input, counts, displacements, output, count, type, root, options).call);
 }
 Work Communicator::scatterv_async(const void* input, PerRank counts, PerRank displacements,
                                   void* output, std::size_t count, DataType type, int root,
                                   const CallOptions& options) {
-  return impl_->start(
+  return impl_->call_async(
       scatterv_call(input, counts, displacements, output, count, type, root, options).call);
 }
 Persistent Communicator::scatterv_init(const void* input, PerRank counts, PerRank displacements,
                                        void* output, std::size_t count, DataType type, int root,
                                        const CallOptions& options) {
-  return impl_->init(
+  return impl_->make_persistent(
       scatterv_call(input, counts, displacements, output, count, type, root, options).call);
 }
 void Communicator::all_to_allv(const void* input, PerRank input_counts, PerRank input_displacements,
                                void* output, PerRank output_counts, PerRank output_displacements,
                                DataType type, const CallOptions& options) {
-  impl_->run(all_to_allv_call(input, input_counts, input_displacements, output, output_counts,
-                              output_displacements, type, options)
-                 .call);
+  impl_->call(all_to_allv_call(input, input_counts, input_displacements, output, output_counts,
+                               output_displacements, type, options)
+                  .call);
 }
 Work Communicator::all_to_allv_async(const void* input, PerRank input_counts,
                                      PerRank input_displacements, void* output,
                                      PerRank output_counts, PerRank output_displacements,
                                      DataType type, const CallOptions& options) {
-  return impl_->start(all_to_allv_call(input, input_counts, input_displacements, output,
-                                       output_counts, output_displacements, type, options)
-                          .call);
+  return impl_->call_async(all_to_allv_call(input, input_counts, input_displacements, output,
+                                            output_counts, output_displacements, type, options)
+                               .call);
 }
 Persistent Communicator::all_to_allv_init(const void* input, PerRank input_counts,
                                           PerRank input_displacements, void* output,
                                           PerRank output_counts, PerRank output_displacements,
                                           DataType type, const CallOptions& options) {
-  return impl_->init(all_to_allv_call(input, input_counts, input_displacements, output,
-                                      output_counts, output_displacements, type, options)
-                         .call);
+  return impl_->make_persistent(all_to_allv_call(input, input_counts, input_displacements, output,
+                                                 output_counts, output_displacements, type, options)
+                                    .call);
 }
 
 }  // namespace tutti

@@ -16,30 +16,6 @@ Group::~Group() = default;
 void Group::end() { calls_->end(); }
 Work Group::end_async() { return calls_->end_async(); }
 
-void CommunicatorImpl::add_to(Group& group, OperationRef operation) {
-  group.calls_->calls.push_back(std::move(operation));
-}
-
-void CommunicatorImpl::add_to(Group& group, const PlannedCall& call) {
-  check_usable(to_string(call.key.signature.what));
-  add_to(group, prepared(call));
-}
-
-void CommunicatorImpl::add_to(Group& group, const TransferCall& call) {
-  check(call);
-  add_to(group, prepared(call));
-}
-
-OperationRef CommunicatorImpl::operation_of_group() {
-  OperationRef operation = pool_->take(this, {});
-  const std::lock_guard lock(mutex_);
-  group_threads_.reserve(static_cast<std::size_t>(groups_) + 1);
-  groups_.fetch_add(1, std::memory_order_relaxed);
-  return operation;
-}
-
-Work CommunicatorImpl::work_of(const OperationRef& operation) { return Work(*operation); }
-
 void refuse_in_group(const Group* group) {
   if (group != nullptr)
     throw Error(ErrorKind::usage,
@@ -62,37 +38,43 @@ void Group::Calls::refuse_destroyed() {
 // Sends and receives of one communicator need nobody else's turn.
 bool Group::Calls::can_run_here() const {
   CommunicatorImpl* owner = calls.front()->owner;
-  return !owner->pending() && std::all_of(calls.begin(), calls.end(), [&](const auto& each) {
-    return each->is_transfer() && each->owner == owner;
-  });
+  return !owner->queue().pending() &&
+         std::all_of(calls.begin(), calls.end(),
+                     [&](const auto& each) { return each->is_transfer() && each->owner == owner; });
 }
 
 void Group::Calls::run_here() {
   started_.swap(calls);
   transfers_.clear();
   for (const OperationRef& each : started_) transfers_.push_back(&each->transfer);
-  started_.front()->owner->run_now(transfers_);
+  started_.front()->owner->transfer_here(transfers_);
 }
 
 void Group::Calls::start() {
   started_.swap(calls);
-  for (const OperationRef& each : started_) each->owner->enqueue(each);
+  for (const OperationRef& each : started_) each->owner->driver().enqueue(each);
 }
 
 // All take their turns while that pays; then one after the other, and the background threads
 // advance the rest.
 void Group::Calls::await() {
-  constexpr int kTurns = 5000;
-  bool all_done = false;
-  for (int turn = 0; turn < kTurns && !all_done; ++turn) {
-    all_done = true;
-    for (const OperationRef& each : started_) {
-      if (!each->done()) each->owner->advance_pending();
-      all_done = all_done && each->done();
-    }
-  }
-  for (const OperationRef& each : started_)
-    if (!each->done()) each->owner->help(*each, TimePoint::max());
+  constexpr WaitPolicy kTurns{5000, 0, std::chrono::microseconds{0}};
+  wait(
+      kTurns, started_.front()->owner->parts().runtime->clock(),
+      [&] {
+        bool all_done = true;
+        for (const OperationRef& each : started_) {
+          if (!each->done()) each->owner->driver().advance_pending();
+          all_done = all_done && each->done();
+        }
+        return all_done;
+      },
+      [] {},
+      [&](auto&&) {
+        for (const OperationRef& each : started_)
+          if (!each->done()) each->owner->driver().help(*each, TimePoint::max());
+        return true;
+      });
 }
 
 void Group::Calls::end() {
@@ -100,7 +82,7 @@ void Group::Calls::end() {
   if (calls.empty()) return;
   refuse_destroyed();
   if (can_run_here()) return run_here();
-  for (const OperationRef& each : calls) each->owner->refuse_in_callback();
+  for (const OperationRef& each : calls) each->owner->queue().refuse_in_callback();
   start();
   await();
   for (const OperationRef& each : started_)
@@ -111,7 +93,7 @@ Work Group::Calls::end_async() {
   started_.clear();
   if (calls.empty()) return {};
   refuse_destroyed();
-  const OperationRef all = calls.front()->owner->operation_of_group();
+  const OperationRef all = calls.front()->owner->queue().operation_of_group();
   all->await_parts(static_cast<int>(calls.size()));
   start();
   for (const OperationRef& each : started_)

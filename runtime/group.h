@@ -10,6 +10,7 @@
 namespace tutti {
 
 struct Group::Calls {
+  void add(OperationRef call) { calls.push_back(std::move(call)); }
   void end();
   Work end_async();
 

@@ -67,9 +67,9 @@ void Operation::part_ended(const Error* error) noexcept {
     if (--parts_ > 0) return;
     first = std::move(part_error_);
   }
-  owner->group_ends();
+  owner->queue().group_ends();
   end(std::move(first));
-  owner->group_ended();
+  owner->queue().group_ended();
   let_go();
 }
 

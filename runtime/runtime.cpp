@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cassert>
 #include <new>
+#include <utility>
 
 #include <tutti/error.hpp>
 
@@ -34,21 +36,23 @@ Runtime::Runtime(Config config)
     : Runtime(std::move(config), std::make_unique<SteadyClock>(),
               std::make_unique<SystemRandom>()) {}
 
-Runtime::Runtime(Config config, std::unique_ptr<Clock> clock, std::unique_ptr<Random> random)
-    : config_(std::move(config)),
+Runtime::Runtime(Config config, std::unique_ptr<Clock> clock, std::unique_ptr<Random> random,
+                 Threads threads)
+    : threads_(threads),
+      config_(std::move(config)),
       clock_(std::move(clock)),
       random_(std::move(random)),
       log_(config_.log_level, config_.log_sink),
       alive_(page_wiped_on_fork()) {
   sleeper_.watch(poke_.fd());
-  thread_ = std::thread([this] { background(); });
+  if (has_thread()) thread_ = std::thread([this] { background(); });
 }
 
 Runtime::~Runtime() {
   if (in_own_process()) {
     stop_ = true;
     poke();
-    thread_.join();
+    if (has_thread()) thread_.join();
   } else {
     // A handle of the parent's thread, which this process can neither join nor detach: forget it.
     new (&thread_) std::thread;
@@ -111,6 +115,33 @@ bool Runtime::take_in_newcomers() noexcept {
   new_background_.clear();
   has_newcomers_ = false;
   return true;
+}
+
+void Runtime::step() {
+  assert(!has_thread());
+  if (turns_ == 0) run_tasks();
+  const Turn turn(*this);
+  take_in_newcomers();
+  if (!progressables_.empty()) {
+    Progressable& drawn = *progressables_[random_->next() % progressables_.size()];
+    constexpr std::uint64_t kStepsPerLook = 4;
+    if (drawn.pending()) {
+      drawn.advance_pending();
+      if (random_->next() % kStepsPerLook == 0 && drawn.pending()) drawn.look_pending();
+    }
+  }
+  background_progress_all();
+}
+
+void Runtime::run_tasks() {
+  for (const auto& task : std::exchange(tasks_, {})) task();
+}
+
+void Runtime::run_apart(std::function<void()> task) {
+  if (has_thread())
+    std::thread(std::move(task)).detach();
+  else
+    tasks_.push_back(std::move(task));
 }
 
 Runtime::Visit::Visit(Runtime& runtime) : runtime_(runtime) {

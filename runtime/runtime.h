@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -37,11 +38,18 @@ class Progressable {
   virtual void background_progress() noexcept = 0;
 };
 
+/// Which threads a runtime has.
+enum class Threads {
+  background,  ///< One that advances what is pending, and others for what must not wait for it.
+  none,        ///< None: step() advances what is pending, and all communicators are of one thread.
+};
+
 /// Thread-safe. Communicators hold it; the last one to go ends the background thread.
 class Runtime {
  public:
   explicit Runtime(Config config);  ///< The steady clock and the kernel's randomness.
-  Runtime(Config config, std::unique_ptr<Clock> clock, std::unique_ptr<Random> random);
+  Runtime(Config config, std::unique_ptr<Clock> clock, std::unique_ptr<Random> random,
+          Threads threads = Threads::background);
   ~Runtime();
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
@@ -57,7 +65,36 @@ class Runtime {
   bool in_own_process() const noexcept { return *alive_ == 1; }
 
   /// Whether the caller is the background thread: in a callback.
-  bool in_background() const noexcept { return std::this_thread::get_id() == thread_.get_id(); }
+  bool in_background() const noexcept {
+    return turns_ > 0 || std::this_thread::get_id() == thread_.get_id();
+  }
+
+  /// Without threads: a communicator is advanced or waited for in this scope, perhaps one in the
+  /// callback of another, so that what is to run apart has to wait for its end. With threads it
+  /// does nothing.
+  class Turn {
+   public:
+    explicit Turn(Runtime& runtime) noexcept : runtime_(runtime.has_thread() ? nullptr : &runtime) {
+      if (runtime_ != nullptr) ++runtime_->turns_;
+    }
+    ~Turn() {
+      if (runtime_ != nullptr) --runtime_->turns_;
+    }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+   private:
+    Runtime* const runtime_;
+  };
+
+  bool has_thread() const noexcept { return threads_ != Threads::none; }
+  /// Without threads: advances one communicator that has operations pending, or looks at it, as
+  /// random() says. A thread that waits calls it, too, so that what it waits for goes on; a program
+  /// that drives all its ranks in one thread calls it until everything is done. Time is clock()'s.
+  void step();
+  /// Calls `task` in a thread of its own, or without threads in a step() when no Turn is under way.
+  /// Throws `std::system_error` where there is no thread to be had.
+  void run_apart(std::function<void()> task);
 
   /// The background thread advances `progressable` while it has operations pending, until remove()
   /// returns. This call never waits for a callback, so that a callback may make it, in the
@@ -92,6 +129,7 @@ class Runtime {
   };
 
   void background() noexcept;
+  void run_tasks();
   bool take_in_newcomers() noexcept;
   // Returns true when there is nothing to wait for, when a thread wants mutex_, or after a
   // newcomer.
@@ -104,6 +142,7 @@ class Runtime {
   bool anything_pending();
   void doze();
 
+  const Threads threads_;
   const Config config_;
   const std::unique_ptr<Clock> clock_;
   const std::unique_ptr<Random> random_;
@@ -132,6 +171,9 @@ class Runtime {
   std::atomic<bool> stop_{false};
   Sleeper sleeper_;  // what it watches is changed under newcomers_mutex_
   std::thread thread_;
+  // Without threads alone, where the one thread uses them.
+  int turns_ = 0;                             // under way, one in another
+  std::vector<std::function<void()>> tasks_;  // of run_apart()
 };
 
 }  // namespace tutti

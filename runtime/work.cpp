@@ -5,6 +5,7 @@
 #include <tutti/work.hpp>
 
 #include "runtime/communicator_impl.h"
+#include "runtime/group.h"
 
 namespace tutti {
 
@@ -12,7 +13,7 @@ namespace {
 
 bool help(const Operation& operation, TimePoint limit) {
   const Operation::Waiter waiter(operation);
-  return !waiter.owner_stays() || operation.owner->help(operation, limit);
+  return !waiter.owner_stays() || operation.owner->driver().help(operation, limit);
 }
 
 }  // namespace
@@ -64,10 +65,10 @@ Persistent::Persistent(Persistent&&) noexcept = default;
 Persistent& Persistent::operator=(Persistent&&) noexcept = default;
 Persistent::~Persistent() = default;
 void Persistent::run() {
-  std::visit([&](const auto& call) { prepared_->communicator.run(call); }, prepared_->call);
+  std::visit([&](const auto& call) { prepared_->communicator.call(call); }, prepared_->call);
 }
 Work Persistent::start() {
-  const auto start = [&](const auto& call) { return prepared_->communicator.start(call); };
+  const auto start = [&](const auto& call) { return prepared_->communicator.call_async(call); };
   return std::visit(start, prepared_->call);
 }
 
@@ -76,13 +77,14 @@ void Persistent::add_to(Group& group) {
              prepared_->call);
 }
 
-Persistent CommunicatorImpl::init(const Call& call) {
+Persistent CommunicatorImpl::make_persistent(const Call& call) {
   return Persistent(
-      std::make_unique<Persistent::Prepared>(Persistent::Prepared{*this, prepare(call)}));
+      std::make_unique<Persistent::Prepared>(Persistent::Prepared{*this, plan_to_repeat(call)}));
 }
-Persistent CommunicatorImpl::init(const TransferCall& call) {
+Persistent CommunicatorImpl::make_persistent(const TransferCall& call) {
+  refuse_in_group(call.group);
   return Persistent(
-      std::make_unique<Persistent::Prepared>(Persistent::Prepared{*this, prepare(call)}));
+      std::make_unique<Persistent::Prepared>(Persistent::Prepared{*this, checked(call)}));
 }
 
 }  // namespace tutti

@@ -31,7 +31,7 @@ using namespace tutti::c;
 using tutti::Communicator;
 
 tuttiComm::tuttiComm(Communicator c) : communicator(std::move(c)) {
-  tutti::CommunicatorImpl::keep(communicator, buffers);
+  tutti::CommunicatorImpl::of(communicator).keep(buffers);
 }
 
 tuttiResult_t tuttiGetVersion(int* version) {

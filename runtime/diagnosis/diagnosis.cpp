@@ -1,7 +1,5 @@
 #include "runtime/diagnosis/diagnosis.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <vector>
 
@@ -13,43 +11,11 @@
 namespace tutti {
 namespace {
 
-// For the status pages of peers that are in a call; and of those that compute.
-constexpr std::chrono::milliseconds kPatience{50}, kPatienceAtTheEnd{700};
 constexpr std::string_view kAdvice = "Make every rank call the same operations in the same order";
 
 std::string heading(const Situation& now) {
   return fmt::format("rank {} of {}: operation #{} {}", now.rank, now.size, now.number,
                      describe(now.call, now.reduction));
-}
-
-// Whether all have answered.
-bool ask_peers_for(const Situation& now, Nanoseconds patience) {
-  const TimePoint until = now.clock.now() + patience;
-  std::vector<int> silent;
-  for (int peer = 0; peer < now.size; ++peer)
-    if (peer != now.rank) silent.push_back(peer);
-  const auto answers = [&](int peer) { return now.transport.status_page(peer) != nullptr; };
-  for (std::erase_if(silent, answers); !silent.empty() && now.clock.now() < until;
-       std::erase_if(silent, answers)) {
-    now.transport.progress();
-    sched_yield();
-  }
-  return silent.empty();
-}
-
-// A status page may have to be fetched from a peer that answers by itself, or not at all; and a
-// copy may be older than a message of operation `entered` - 1.
-const StatusPage* fetch_status_page(const Situation& now, int peer, std::uint64_t entered) {
-  const TimePoint until = now.clock.now() + kPatienceAtTheEnd;
-  const StatusPage* status_page = now.transport.status_page(peer);
-  while (
-      (status_page == nullptr || status_page->entered.load(std::memory_order_acquire) < entered) &&
-      now.clock.now() < until) {
-    now.transport.progress();
-    sched_yield();
-    status_page = now.transport.status_page(peer);
-  }
-  return status_page;
 }
 
 // The number that `truncated` (32 bits, from a header) stands for, near `now`.
@@ -90,7 +56,7 @@ std::string where_it_is(const Situation& now, const StatusPage* status_page, std
 std::optional<Error> diagnose_length(const Situation& now, const MismatchedMessage& message) {
   if (now.call.lengths != kPairLengths || message.found.operation != message.expected.operation)
     return std::nullopt;
-  const StatusPage* status_page = fetch_status_page(now, message.peer, now.number + 1);
+  const StatusPage* status_page = now.transport.status_page(message.peer);
   const auto theirs = status_page != nullptr ? status_page->call(now.number) : std::nullopt;
   if (!theirs || *theirs != now.call) return std::nullopt;
   const auto elements = [&](const Header& header) {
@@ -163,6 +129,17 @@ std::optional<Error> diagnose_peers(const Situation& now) {
   return std::nullopt;
 }
 
+// A copy of the page may be older than the message: then the peer has not entered its operation
+// there.
+bool can_explain(const Situation& now, const MismatchedMessage& message) {
+  if (message.found.operation == message.expected.operation &&
+      message.found.fingerprint == message.expected.fingerprint)
+    return true;
+  const StatusPage* status_page = now.transport.status_page(message.peer);
+  return status_page != nullptr && status_page->entered.load(std::memory_order_acquire) >
+                                       whole_number(now.number, message.found.operation);
+}
+
 Error diagnose_message(const Situation& now, const MismatchedMessage& message) {
   if (message.found.operation == message.expected.operation &&
       message.found.fingerprint == message.expected.fingerprint)
@@ -172,8 +149,7 @@ Error diagnose_message(const Situation& now, const MismatchedMessage& message) {
                     message.peer, message.found.length, message.expected.length));
   if (const auto error = diagnose_length(now, message)) return *error;
   // The peer may have done its part of a wrong call already, and sent a later one's message.
-  const StatusPage* status_page =
-      fetch_status_page(now, message.peer, whole_number(now.number, message.found.operation) + 1);
+  const StatusPage* status_page = now.transport.status_page(message.peer);
   const auto instead = status_page != nullptr ? status_page->call(now.number) : std::nullopt;
   const std::uint64_t theirs = instead && *instead != now.call
                                    ? now.number
@@ -193,7 +169,20 @@ Error diagnose_reduction(const Situation& now, const ReductionThrew& thrown) {
                fmt::format("{}: the reduction's function threw: {}", heading(now), thrown.what));
 }
 
-bool ask_peers(const Situation& now) { return ask_peers_for(now, kPatience); }
+void Inquiry::begin(Reason reason, std::uint64_t operation, int rank, int size, TimePoint until) {
+  asking_ = true;
+  reason_ = reason;
+  operation_ = operation;
+  until_ = until;
+  silent_.clear();
+  for (int peer = 0; peer < size; ++peer)
+    if (peer != rank) silent_.push_back(peer);
+}
+
+bool Inquiry::look(Transport& transport, TimePoint now) {
+  std::erase_if(silent_, [&](int peer) { return transport.status_page(peer) != nullptr; });
+  return all_answered() || now >= until_;
+}
 
 Reporter reporter_of_stall(const Situation& now) {
   Reporter reporter = Reporter::self;
@@ -227,7 +216,6 @@ Error diagnose_deadline(const Situation& now, const Execution& execution, Nanose
   std::string text =
       fmt::format("{} did not end within {} ms", heading(now),
                   std::chrono::duration_cast<std::chrono::milliseconds>(limit).count());
-  ask_peers_for(now, std::clamp<Nanoseconds>(limit, kPatience, kPatienceAtTheEnd));
   for (int peer = 0; peer < now.size; ++peer) {
     if (peer == now.rank) continue;
     const std::string where = where_it_is(now, now.transport.recent_status_page(peer), now.number);

@@ -1,14 +1,38 @@
 #include "runtime/engine/worker_pool.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <chrono>
 #include <new>
 #include <system_error>
 #include <utility>
 
+#include "runtime/engine/wait.h"
+
 namespace tutti {
+namespace {
+
+// Nobody rings for a worker alone: one whose peers are late naps, ever longer.
+template <typename Done>
+void await_worker(Done&& done) {
+  constexpr int kAttemptsPerYield = 64, kYields = 312;
+  constexpr std::chrono::microseconds kShortest{50}, kLongest{1000};
+  auto nap = kShortest;
+  wait(
+      WaitPolicy{1, kYields, std::chrono::microseconds{0}}, SteadyClock(),
+      [&] {
+        for (int attempt = 0; attempt < kAttemptsPerYield; ++attempt)
+          if (done()) return true;
+        return false;
+      },
+      [] {},
+      [&](auto&&) {
+        std::this_thread::sleep_for(nap);
+        nap = std::min(2 * nap, kLongest);
+        return false;
+      });
+}
+
+}  // namespace
 
 WorkerPool::~WorkerPool() {
   stop();
@@ -69,7 +93,8 @@ bool WorkerPool::advance() {
 void WorkerPool::stop() noexcept {
   stop_.store(true, std::memory_order_relaxed);
   for (std::size_t k = 0; in_threads_ && k < busy_; ++k)
-    while (!workers_[k]->through.load(std::memory_order_acquire)) sched_yield();
+    await_worker(
+        [&worker = *workers_[k]] { return worker.through.load(std::memory_order_acquire); });
   for (const auto& worker : workers_) worker->thrown = nullptr;
   stop_.store(false, std::memory_order_relaxed);
   busy_ = 0;
@@ -91,20 +116,10 @@ void WorkerPool::live(Worker& worker) noexcept {
   }
 }
 
-// Nobody rings for a worker alone: one whose peers are late naps, ever longer.
 void WorkerPool::work(Worker& worker) noexcept {
-  constexpr int kAttempts = 20'000;
-  constexpr std::chrono::microseconds kShortest{50}, kLongest{1000};
   try {
-    auto nap = kShortest;
-    while (!stop_.load(std::memory_order_relaxed)) {
-      for (int attempt = 0; attempt < kAttempts; ++attempt) {
-        if (worker.execution.advance()) return;
-        if (attempt % 64 == 63) sched_yield();
-      }
-      std::this_thread::sleep_for(nap);
-      nap = std::min(2 * nap, kLongest);
-    }
+    await_worker(
+        [&] { return stop_.load(std::memory_order_relaxed) || worker.execution.advance(); });
   } catch (...) {
     worker.thrown = std::current_exception();
   }

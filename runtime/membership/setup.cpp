@@ -463,9 +463,14 @@ CommunicatorParts join_subset(const CommunicatorParts& whole, Subset subset,
   if (parts.transport == nullptr)
     throw Error(ErrorKind::unavailable,
                 "a transport of this communicator cannot serve one that is split off it");
-  parts.transport->connect({}, runtime.clock().now() + runtime.config().startup_timeout);
   timer.end(parts.startup, "split");
   return parts;
+}
+
+void connect_subset(CommunicatorParts& part) {
+  PhaseTimer timer(part.runtime->clock());
+  part.transport->connect({}, startup_deadline(*part.runtime));
+  timer.end(part.startup, "connect");
 }
 
 std::vector<CommunicatorParts> join_in_process(int size, const Config& config) {

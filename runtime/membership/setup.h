@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "common/secret.h"
-#include "runtime/communicator_impl.h"
+#include "runtime/communicator_parts.h"
 #include "transport/local/local.h"
 #include "transport/registry.h"
 
@@ -41,9 +41,13 @@ CommunicatorParts join_survivors(const CommunicatorParts& whole, const std::vect
 /// Communicator::in_process.
 std::vector<CommunicatorParts> join_in_process(int size, const Config& config);
 
-/// Communicator::split: of some ranks of `whole`, with rings of `ring_bytes`.
+/// Communicator::split: of some ranks of `whole`, with rings of `ring_bytes`. Its transport is not
+/// connected yet.
 CommunicatorParts join_subset(const CommunicatorParts& whole, Subset subset,
                               std::size_t ring_bytes);
+
+/// Connects its transport: waits for the other members to have made theirs.
+void connect_subset(CommunicatorParts& part);
 
 /// Payload bytes of each ring of one more communicator beside those of `whole`'s shared endpoint:
 /// the first few are fast, and a thousand still fit.

@@ -1,8 +1,8 @@
 #include "runtime/membership/shrink.h"
 
 #include <algorithm>
+#include <cassert>
 #include <sstream>
-#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -125,33 +125,33 @@ class Shrinking::Round {
 
   Survivors outcome() { return parse(store_.get(key("members"), deadline_)); }
 
-  /// This rank has joined the other `members`. Returns whether all of them have: the last one to
-  /// join writes that down, unless a member has given up before, because another ended or did not
-  /// come.
-  bool conclude(Store& watched, std::size_t members) {
-    if (store_.add(key("joined"), 1, soon()) == static_cast<std::int64_t>(members)) say(kMade);
-    try {
-      return watched.get(key("verdict"), deadline_) == kMade;
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::timeout && error.kind() != ErrorKind::peer_lost) throw;
-    }
-    return !give_up();
+  /// This rank has joined the other `members`: the last one to join writes down that all have,
+  /// unless a member has given up before, because another ended or did not come.
+  void joined(std::size_t members, TimePoint now) {
+    if (store_.add(key("joined"), 1, soon(now)) == static_cast<std::int64_t>(members))
+      say(kMade, now);
   }
+  /// Whether it is written down whether all have joined.
+  bool concluded(TimePoint now) { return store_.add(key("said"), 0, soon(now)) > 0; }
+  /// Whether all have joined, once that is written down.
+  bool made(TimePoint now) { return store_.get(key("verdict"), soon(now)) == kMade; }
 
   /// This rank has not joined, or does not know whether all have. Returns false where it is written
   /// down already that all have.
-  bool give_up() {
-    say(kAgain);
-    return store_.get(key("verdict"), soon()) == kAgain;
+  bool give_up(TimePoint now) {
+    say(kAgain, now);
+    return !made(now);
   }
+
+  TimePoint deadline() const noexcept { return deadline_; }
 
  private:
   static constexpr std::string_view kMade = "made", kAgain = "again";
 
-  void say(std::string_view verdict) {
-    if (store_.add(key("said"), 1, soon()) == 1) store_.set(key("verdict"), verdict, soon());
+  void say(std::string_view verdict, TimePoint now) {
+    if (store_.add(key("said"), 1, soon(now)) == 1) store_.set(key("verdict"), verdict, soon(now));
   }
-  TimePoint soon() const { return std::max(deadline_, StoreClock::now() + kGrace); }
+  TimePoint soon(TimePoint now) const { return std::max(deadline_, now + kGrace); }
   std::string key(std::string_view what) const { return fmt::format("{}/{}", place_, what); }
   std::string key(std::string_view what, int rank) const {
     return fmt::format("{}/{}/{}", place_, what, rank);
@@ -163,64 +163,105 @@ class Shrinking::Round {
   std::vector<bool> here_;  // by rank
 };
 
-void Shrinking::run(milliseconds patience, const Lost& lost, const Join& join) {
+Shrinking::Shrinking(std::shared_ptr<Store> store, std::string place, int rank, int size)
+    : store_(std::move(store)), place_(std::move(place)), rank_(rank), size_(size) {}
+Shrinking::~Shrinking() = default;
+
+void Shrinking::begin(TimePoint now, milliseconds patience) {
   if (left_out_) throw *left_out_;
-  const milliseconds to_join = std::max(kLeastToJoin, patience / 4);
-  const TimePoint until = StoreClock::now() + patience;
-  for (;;) {
-    Round round(*store_, fmt::format("{}/{}", place_, rounds_), size_, until + to_join);
-    const bool resumed = std::exchange(under_way_, true);
-    std::optional<Error> why;
-    if (!resumed) {
-      why = attempt(round, until, to_join, lost, join);
-      if (!why) break;
-    } else if (!round.give_up()) {
-      leave_out(round.outcome().members);
-    }
-    under_way_ = false;
-    ++rounds_;
-    if (resumed) continue;
-    const bool passing = why->kind() == ErrorKind::peer_lost || why->kind() == ErrorKind::timeout;
-    if (!passing || StoreClock::now() + to_join > until) throw *why;
+  to_join_ = std::max(kLeastToJoin, patience / 4);
+  until_ = now + patience;
+  if (under_way_) {  // An exception left open how that round ended: this finds out.
+    Round round(*store_, fmt::format("{}/{}", place_, rounds_), size_, until_ + to_join_);
+    if (!round.give_up(now)) leave_out(round.outcome().members);
+    end_round();
   }
+  begin_round(now);
+}
+
+void Shrinking::begin_round(TimePoint now) {
+  under_way_ = true;
+  round_ = std::make_unique<Round>(*store_, fmt::format("{}/{}", place_, rounds_), size_,
+                                   until_ + to_join_);
+  phase_ = Phase::gathering;
+  not_joined_.reset();
+  next_step_ = now;
+  pause_ = kFirstPause;
+  round_->come(rank_);
+}
+
+void Shrinking::end_round() {
   under_way_ = false;
   ++rounds_;
 }
 
-// Returns no error when the new communicator has been made. An exception leaves open how the round
-// ends; the next call of shrink() finds out first.
-std::optional<Error> Shrinking::attempt(Round& round, TimePoint until, milliseconds to_join,
-                                        const Lost& lost, const Join& join) {
-  round.come(rank_);
-  for (milliseconds pause = kFirstPause; !round.decided();
-       pause = std::min(2 * pause, kLongestPause)) {
+bool Shrinking::pause(TimePoint now) {
+  next_step_ = now + pause_;
+  pause_ = std::min(2 * pause_, kLongestPause);
+  return false;
+}
+
+bool Shrinking::step(TimePoint now, const Lost& lost, const Join& join) {
+  assert(under_way_);
+  if (now < next_step_) return false;
+  if (phase_ == Phase::gathering) {
+    if (!gather(now, lost)) return pause(now);
+    join_members(now, lost, join);  // The time has to be asked for anew after it.
+    phase_ = Phase::joining;
+    pause_ = kFirstPause;
+    return false;
+  }
+  if (!not_joined_ && !round_->concluded(now)) {
     const std::vector<bool> gone = lost();
-    if (round.complete(gone) || StoreClock::now() >= until) {
-      round.decide(gone);
-      break;
-    }
-    std::this_thread::sleep_for(pause);
+    const bool all_live = std::none_of(survivors_.members.begin(), survivors_.members.end(),
+                                       [&](int member) { return gone[member]; });
+    if (all_live && now < round_->deadline()) return pause(now);
   }
-  const Survivors survivors = round.outcome();
-  const std::vector<int>& members = survivors.members;
+  return conclude(now);
+}
+
+// Returns true once the members are written down, by this rank or another one.
+bool Shrinking::gather(TimePoint now, const Lost& lost) {
+  if (!round_->decided()) {
+    const std::vector<bool> gone = lost();
+    if (!round_->complete(gone) && now < until_) return false;
+    round_->decide(gone);
+  }
+  survivors_ = round_->outcome();
+  const std::vector<int>& members = survivors_.members;
   if (std::find(members.begin(), members.end(), rank_) == members.end()) leave_out(members);
+  return true;
+}
+
+void Shrinking::join_members(TimePoint now, const Lost& lost, const Join& join) {
+  const std::vector<int>& members = survivors_.members;
   const auto watched = std::make_shared<WatchedStore>(store_, rank_, members, lost);
-  std::optional<Error> why;
   try {
-    join(survivors, watched, std::max(until, StoreClock::now() + to_join));
+    join(survivors_, watched, std::max(until_, now + to_join_));
+    round_->joined(members.size(), now);
   } catch (const Error& error) {
-    why.emplace(error.kind(), fmt::format("rank {} of {}: of the ranks {}, which are left, not all "
-                                          "could join the new communicator ({}); call shrink() "
-                                          "again",
-                                          rank_, size_, list(members), error.what()));
+    not_joined_.emplace(error.kind(),
+                        fmt::format("rank {} of {}: of the ranks {}, which are left, not all could "
+                                    "join the new communicator ({}); call shrink() again",
+                                    rank_, size_, list(members), error.what()));
   }
-  if (!why && round.conclude(*watched, members.size())) return std::nullopt;
-  if (why && !round.give_up()) leave_out(members);
-  if (why) return why;
-  return Error(ErrorKind::peer_lost,
-               fmt::format("rank {} of {}: another of the ranks {} could not join the new "
-                           "communicator; call shrink() again",
-                           rank_, size_, list(members)));
+}
+
+// The round ends. Returns true where all have joined; else another one begins, or it throws.
+bool Shrinking::conclude(TimePoint now) {
+  const bool made = !round_->give_up(now);
+  if (made && not_joined_) leave_out(survivors_.members);
+  end_round();
+  if (made) return true;
+  const Error why = not_joined_.value_or(
+      Error(ErrorKind::peer_lost,
+            fmt::format("rank {} of {}: another of the ranks {} could not join the new "
+                        "communicator; call shrink() again",
+                        rank_, size_, list(survivors_.members))));
+  const bool passing = why.kind() == ErrorKind::peer_lost || why.kind() == ErrorKind::timeout;
+  if (!passing || now + to_join_ > until_) throw why;
+  begin_round(now);
+  return false;
 }
 
 void Shrinking::leave_out(std::vector<int> members) {

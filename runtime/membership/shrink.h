@@ -37,22 +37,38 @@ class Shrinking {
                                   TimePoint deadline)>;
 
   /// `place` is a prefix of keys in `store` that nothing else uses.
-  Shrinking(std::shared_ptr<Store> store, std::string place, int rank, int size)
-      : store_(std::move(store)), place_(std::move(place)), rank_(rank), size_(size) {}
+  Shrinking(std::shared_ptr<Store> store, std::string place, int rank, int size);
+  ~Shrinking();
+  Shrinking(const Shrinking&) = delete;
+  Shrinking& operator=(const Shrinking&) = delete;
 
-  /// Waits, for `patience` at most, for all ranks but those that are lost, and returns when `join`
-  /// has made the new communicator. Where that fails and patience is left, it begins again;
-  /// otherwise it throws, and may be called again. It ends at the latest after `patience` and a
-  /// quarter of it, or two seconds where that is longer. Once the others have gone on without this
-  /// rank, it throws `timeout`, now and at every later call, since a second group beside theirs
-  /// would act as if it were the job.
-  void run(std::chrono::milliseconds patience, const Lost& lost, const Join& join);
+  /// Begins the agreement, which has `patience`. Throws `timeout` once the others have gone on
+  /// without this rank, now and at every later call, since a second group beside theirs would act
+  /// as if it were the job.
+  void begin(TimePoint now, std::chrono::milliseconds patience);
+
+  /// Does what can be done now; returns true when `join` has made the new communicator and all
+  /// have. False: it is to be called again at next_step(). It does not wait but for the answers of
+  /// the store, and in `join`. This rank waits, for its patience at most, for all ranks but those
+  /// that are lost. Where a round fails and patience is left, another one begins; otherwise it
+  /// throws, and begin() may be called again. It ends at the latest after the patience and a
+  /// quarter of it, or two seconds where that is longer.
+  bool step(TimePoint now, const Lost& lost, const Join& join);
+  TimePoint next_step() const noexcept { return next_step_; }
 
  private:
   class Round;
+  enum class Phase {
+    gathering,  ///< Until all are here, or patience has run out, and the members are written down.
+    joining,    ///< The members join each other; then they wait until all have.
+  };
 
-  std::optional<Error> attempt(Round& round, TimePoint until, std::chrono::milliseconds to_join,
-                               const Lost& lost, const Join& join);
+  void begin_round(TimePoint now);
+  void end_round();
+  bool pause(TimePoint now);
+  bool gather(TimePoint now, const Lost& lost);
+  void join_members(TimePoint now, const Lost& lost, const Join& join);
+  bool conclude(TimePoint now);
   [[noreturn]] void leave_out(std::vector<int> members);
 
   const std::shared_ptr<Store> store_;
@@ -61,6 +77,16 @@ class Shrinking {
   int rounds_ = 0;          // The number of rounds that have ended.
   bool under_way_ = false;  // One more round has begun, and this rank does not know how it ended.
   std::optional<Error> left_out_;
+
+  // Of the agreement that is under way.
+  TimePoint until_{};
+  std::chrono::milliseconds to_join_{};
+  TimePoint next_step_{};
+  std::chrono::milliseconds pause_{};
+  std::unique_ptr<Round> round_;
+  Phase phase_ = Phase::gathering;
+  Survivors survivors_;
+  std::optional<Error> not_joined_;  // Why `join` failed.
 };
 
 }  // namespace tutti

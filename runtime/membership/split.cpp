@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include "common/wire.h"
-#include "runtime/communicator_impl.h"
 #include "runtime/membership/setup.h"
 
 namespace tutti {
@@ -94,43 +93,42 @@ SplitCard subgroup_card(std::span<const int> ranks, int rank, int size) {
   return card;
 }
 
-std::optional<CommunicatorParts> split(const CommunicatorParts& whole,
-                                       std::span<const SplitCard> cards) {
-  const SplitCard& own = cards[static_cast<std::size_t>(whole.rank)];
-  check_forms(cards, own.form, whole.rank);
+Splitting::Splitting(const CommunicatorParts& whole, const SplitCard& card)
+    : whole_(whole), card_(card), cards_(static_cast<std::size_t>(whole.size)) {
+  card_.number = next_split(*whole.shared);
+  card_.ring_bytes = ring_bytes_for_one_more(whole);
+}
+
+Call Splitting::exchange() {
+  return Call{{Collective::all_gather, DataType::uint8, Op::sum, 0, sizeof card_},
+              &card_,
+              cards_.data(),
+              {},
+              {}};
+}
+
+std::optional<CommunicatorParts> Splitting::join() const {
+  const SplitCard& own = cards_[static_cast<std::size_t>(whole_.rank)];
+  check_forms(cards_, own.form, whole_.rank);
   if (own.color < 0) return std::nullopt;
 
   Subset subset;
-  subset.members = members_of(cards, own.color);
-  const auto self = std::find(subset.members.begin(), subset.members.end(), whole.rank);
+  subset.members = members_of(cards_, own.color);
+  const auto self = std::find(subset.members.begin(), subset.members.end(), whole_.rank);
   subset.rank = static_cast<int>(self - subset.members.begin());
   std::uint64_t ring_bytes = std::numeric_limits<std::uint64_t>::max();
   for (const int member : subset.members) {
-    if (cards[member].number == 0)
+    if (cards_[member].number == 0)
       throw Error(ErrorKind::unavailable,
                   fmt::format("rank {} has been asked for {} communicators since the start-up, all "
                               "that the connections can tell apart: make one anew",
                               member, std::numeric_limits<std::uint32_t>::max()));
-    subset.numbers.push_back(cards[member].number);
-    ring_bytes = std::min(ring_bytes, cards[member].ring_bytes);
+    subset.numbers.push_back(cards_[member].number);
+    ring_bytes = std::min(ring_bytes, cards_[member].ring_bytes);
   }
-  return join_subset(whole, subset, ring_bytes);
+  return join_subset(whole_, subset, ring_bytes);
 }
 
-std::optional<Communicator> CommunicatorImpl::split(SplitCard card) {
-  card.number = next_split(*parts_.shared);
-  card.ring_bytes = ring_bytes_for_one_more(parts_);
-  std::vector<SplitCard> cards(static_cast<std::size_t>(parts_.size));
-  run(Call{{Collective::all_gather, DataType::uint8, Op::sum, 0, sizeof card},
-           &card,
-           cards.data(),
-           {},
-           {}});
-  auto parts = tutti::split(parts_, cards);
-  if (!parts) return std::nullopt;
-  Communicator part = make(std::move(*parts));
-  part.impl_->own_algorithms_.add_all_of(own_algorithms_);
-  return part;
-}
+void Splitting::connect(CommunicatorParts& part) { connect_subset(part); }
 
 }  // namespace tutti

@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <vector>
 
-#include "runtime/communicator_impl.h"
+#include "runtime/call.h"
+#include "runtime/communicator_parts.h"
 
 namespace tutti {
 
@@ -24,9 +26,24 @@ SplitCard dup_card();
 /// Throws `usage` for a list that names a rank twice, or none of `size`.
 SplitCard subgroup_card(std::span<const int> ranks, int rank, int size);
 
-/// The new communicator's parts, from the `cards` of all ranks of the old one; none: this rank is
-/// in none. Throws `mismatch` where they called different things.
-std::optional<CommunicatorParts> split(const CommunicatorParts& whole,
-                                       std::span<const SplitCard> cards);
+/// One rank's part of a split, in the order of its functions. None of them waits but connect().
+class Splitting {
+ public:
+  /// `whole` outlives it.
+  Splitting(const CommunicatorParts& whole, const SplitCard& card);
+
+  /// The call that tells each other what the ranks of `whole` want. This outlives it.
+  Call exchange();
+  /// After that call: the new communicator's parts, for all but connect(); none: this rank is in
+  /// none. Throws `mismatch` where the ranks called different things.
+  std::optional<CommunicatorParts> join() const;
+  /// Returns when all members have made join().
+  static void connect(CommunicatorParts& part);
+
+ private:
+  const CommunicatorParts& whole_;
+  SplitCard card_;
+  std::vector<SplitCard> cards_;  // by rank
+};
 
 }  // namespace tutti

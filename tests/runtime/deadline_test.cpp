@@ -4,6 +4,7 @@
 
 #include <atomic>
 
+#include "runtime/communicator_impl.h"
 #include "runtime/membership/setup.h"
 #include "threads.h"
 

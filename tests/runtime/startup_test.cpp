@@ -6,6 +6,7 @@
 
 #include "../rendezvous/counting_store.h"
 #include "allocations.h"
+#include "runtime/communicator_impl.h"
 #include "runtime/membership/setup.h"
 #include "threads.h"
 

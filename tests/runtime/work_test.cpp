@@ -14,6 +14,7 @@
 #include "asleep.h"
 #include "common/random.h"
 #include "processes.h"
+#include "runtime/communicator_impl.h"
 #include "runtime/membership/setup.h"
 #include "threads.h"
 #include "transport/local/local.h"

@@ -8,12 +8,12 @@
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/schedule/semantics.h"
 #include "compute/fixed_point.h"
-#include "runtime/communicator_impl.h"
 #include "runtime/engine/variable_blocks.h"
+#include "runtime/planner.h"
 
 namespace tutti {
 
-Choice CommunicatorImpl::choose_algorithm(const CallKind& kind, std::string_view algorithm) {
+Choice CallPlanner::choose_algorithm(const CallKind& kind, std::string_view algorithm) {
   const SelectRequest request = request_of(kind);
   const std::string selected = algorithm.empty() ? this->selected(kind) : std::string();
   if (!selected.empty()) algorithm = selected;
@@ -36,7 +36,7 @@ Choice CommunicatorImpl::choose_algorithm(const CallKind& kind, std::string_view
 
 // Where messages are memory, and each rank has cores of its own: agreed, as all that it follows
 // from. A program's own algorithm with more channels than a stripe has gets one stripe.
-int CommunicatorImpl::stripes_of(const CallKind& kind, std::uint32_t algorithm) const {
+int CallPlanner::stripes_of(const CallKind& kind, std::uint32_t algorithm) const {
   constexpr std::size_t kLeastStripeBytes = 2u << 20;  // far above what waking a thread costs
   if (kind.variable || !parts_.rings) return 1;
   if ((algorithm & kOwnAlgorithm) != 0 &&
@@ -49,13 +49,13 @@ int CommunicatorImpl::stripes_of(const CallKind& kind, std::uint32_t algorithm) 
       bytes / kLeastStripeBytes, 1, static_cast<std::size_t>(std::clamp(most, 1, kMostStripes))));
 }
 
-Accumulate CommunicatorImpl::accumulation_of(const CallKind& kind) const {
+Accumulate CallPlanner::accumulation_of(const CallKind& kind) const {
   return kind.accumulate == Accumulate::as_configured ? parts_.runtime->config().accumulate
                                                       : kind.accumulate;
 }
 
 // Sums of floats do; all else gives the same bits anyway.
-bool CommunicatorImpl::sums_reproducibly(const CallKind& kind) const {
+bool CallPlanner::sums_reproducibly(const CallKind& kind) const {
   if (accumulation_of(kind) != Accumulate::reproducible || !collectives::reduces(kind.what) ||
       kind.reduction != 0 || fixed_point_sum(kind.type) == nullptr)
     return false;
@@ -74,7 +74,7 @@ bool CommunicatorImpl::sums_reproducibly(const CallKind& kind) const {
   return sums;
 }
 
-bool CommunicatorImpl::accumulates_in_f32(const CallKind& kind) const {
+bool CallPlanner::accumulates_in_f32(const CallKind& kind) const {
   if (accumulation_of(kind) != Accumulate::f32 || !collectives::reduces(kind.what) ||
       kind.reduction != 0)
     return false;
@@ -83,7 +83,7 @@ bool CommunicatorImpl::accumulates_in_f32(const CallKind& kind) const {
   return rounds && accumulation_type(kind.type) != kind.type;
 }
 
-SelectRequest CommunicatorImpl::request_of(const CallKind& kind) const {
+SelectRequest CallPlanner::request_of(const CallKind& kind) const {
   const bool accumulates_f32 = accumulates_in_f32(kind);
   const std::size_t moved =
       accumulates_f32 ? size_of(accumulation_type(kind.type)) : element_bytes(kind);
@@ -104,7 +104,7 @@ SelectRequest CommunicatorImpl::request_of(const CallKind& kind) const {
 }
 
 // By the program's own function; empty: it has none, or leaves it to us.
-std::string CommunicatorImpl::selected(const CallKind& kind) const {
+std::string CallPlanner::selected(const CallKind& kind) const {
   const Select& select = parts_.runtime->config().select;
   if (!select) return {};
   try {
@@ -115,7 +115,7 @@ std::string CommunicatorImpl::selected(const CallKind& kind) const {
   }
 }
 
-std::vector<AlgorithmPrice> CommunicatorImpl::prices(const CallKind& kind) {
+std::vector<AlgorithmPrice> CallPlanner::prices(const CallKind& kind) {
   check_kind(kind, parts_.size);
   const SelectRequest request = request_of(kind);
   const Choice choice = choose_algorithm(kind, "");

@@ -1,0 +1,48 @@
+#include "runtime/failure.h"
+
+#include <fmt/format.h>
+
+namespace tutti {
+
+std::optional<Error> Failure::error() const {
+  const std::lock_guard lock(mutex_);
+  return error_;
+}
+
+void Failure::check_usable(std::string_view what) const {
+  if (!parts_.runtime->in_own_process())
+    throw Error(ErrorKind::usage,
+                fmt::format("{}: this process was forked after the communicator was made; make one "
+                            "after the fork",
+                            what));
+  throw_if_any();
+}
+
+void Failure::set(const Error& error) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!error_) error_ = error;
+    StatusPage& page = parts_.transport->own_status_page();
+    if (page.state.load(std::memory_order_relaxed) == StatusPageState::open)
+      page.fail(error.kind(), error.what());
+  }
+  exists_.store(true, std::memory_order_seq_cst);
+  // Before the caller writes to what was lent: see RecvRing::still_lent().
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  for (int peer = 0; peer < parts_.size; ++peer) {
+    if (peer == parts_.rank) continue;
+    parts_.transport->revoke(peer);
+    parts_.transport->wake(peer);
+  }
+  parts_.runtime->log().write(LogLevel::info, "communicator failed: {}", error.what());
+}
+
+void Failure::abort(std::string_view why) {
+  if (!parts_.runtime->in_own_process()) return;
+  set(Error(ErrorKind::peer_lost,
+            fmt::format("rank {} aborted the communicator: {}", parts_.rank, why)));
+  parts_.wake_sleepers();  // they find it failed, or have not yet looked for the last time
+  parts_.runtime->poke();
+}
+
+}  // namespace tutti

@@ -1,0 +1,49 @@
+// The first error of a communicator, which ends every call under way and every later one.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <string_view>
+
+#include <tutti/error.hpp>
+
+#include "runtime/communicator_parts.h"
+
+namespace tutti {
+
+/// Thread-safe. Once there is an error, it stays.
+class Failure {
+ public:
+  /// `parts` outlive it.
+  explicit Failure(const CommunicatorParts& parts) : parts_(parts) {}
+
+  /// Whether calls can be made: nothing has failed, and this is the process that made the
+  /// communicator.
+  bool usable() const noexcept { return parts_.runtime->in_own_process() && !exists(); }
+  /// Throws `usage` or the error, where calls cannot be made. `what` names the call.
+  void check_usable(std::string_view what) const;
+
+  bool exists() const noexcept { return exists_.load(std::memory_order_seq_cst); }
+  std::optional<Error> error() const;
+  /// Throws the error, if there is one.
+  void throw_if_any() const {
+    if (exists()) [[unlikely]]
+      throw *error();
+  }
+
+  /// Ends what is under way on this rank, in whatever thread, and on its peers.
+  void abort(std::string_view why);
+
+  /// Passes `error` on, unless there was one before: to peers by the status page, to later calls
+  /// and to those under way by exists().
+  void set(const Error& error) noexcept;
+
+ private:
+  const CommunicatorParts& parts_;
+  mutable std::mutex mutex_;
+  std::optional<Error> error_;       // guarded by mutex_; set once
+  std::atomic<bool> exists_{false};  // error_ is set
+};
+
+}  // namespace tutti

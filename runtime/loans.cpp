@@ -1,0 +1,38 @@
+#include "runtime/loans.h"
+
+#include "runtime/call.h"
+
+namespace tutti {
+
+bool lends(const CommunicatorParts& parts) noexcept {
+  const Segments* const segments = parts.transport->registered();
+  return (segments != nullptr && !segments->empty()) || parts.transport->prefers_zero_copy();
+}
+
+std::optional<LentBuffers> lent_of(const CommunicatorParts& parts, const CallSignature& call,
+                                   const CallBuffers& buffers) {
+  const Segments* const segments = parts.transport->registered();
+  const auto bytes =
+      static_cast<std::size_t>(call.count) * element_bytes(call.type, call.reduction);
+  const auto [in_bytes, out_bytes] =
+      buffer_sizes(call.what, bytes, parts.rank == call.root, parts.size);
+  const auto memory_of = [&](const std::byte* data, std::size_t of) {
+    Memory memory{const_cast<std::byte*>(data), of};
+    const auto extent = segments != nullptr ? segments->extent_of(data, of) : std::nullopt;
+    if (extent) {
+      memory.kind = MemoryKind::shared;
+      memory.segment = extent->segment;
+      memory.offset = extent->offset;
+    }
+    return extent || parts.transport->prefers_zero_copy() ? memory : Memory();
+  };
+  const Memory input = memory_of(buffers.input, in_bytes);
+  const Memory output = memory_of(buffers.output, out_bytes);
+  if (!input && !output) return std::nullopt;
+  const auto in = reinterpret_cast<std::uintptr_t>(buffers.input);
+  const auto out = reinterpret_cast<std::uintptr_t>(buffers.output);
+  const bool apart = in + in_bytes <= out || out + out_bytes <= in;
+  return LentBuffers{input, output, !apart};
+}
+
+}  // namespace tutti

@@ -1,0 +1,48 @@
+#include "runtime/messages.h"
+
+#include <algorithm>
+
+#include "runtime/diagnosis/transfer_diagnosis.h"
+
+namespace tutti {
+
+Messages::Messages(const CommunicatorParts& parts)
+    : parts_(parts),
+      protocol_(*parts.transport, parts.rank, parts.size,
+                parts.shared->ranks > parts.shared->cores),
+      stalls_(parts.runtime->config().stall) {}
+
+void Messages::look(TimePoint now) {
+  parts_.transport->progress();
+  const TransferSituation here{*parts_.transport, protocol_, parts_.rank, parts_.size};
+  const auto verdict = diagnose_transfers(here, now);
+  if (verdict) {
+    protocol_.advance();  // the last messages of a peer that is gone may just have come
+    if (!verdict->transfer->done) throw verdict->error;
+  } else if (now >= next_look(now, TimePoint::max())) {
+    parts_.runtime->log().write(LogLevel::warn, "{}", describe_stall(here, stalls_.age(now)));
+    stalls_.reported(now);
+  }
+}
+
+// The oldest is watched for a stall.
+TimePoint Messages::next_look(TimePoint now, TimePoint deadline) {
+  const Transfer* const oldest = protocol_.live().front();
+  if (oldest == nullptr) return deadline;
+  const auto id = static_cast<std::uint64_t>(oldest->deadline.time_since_epoch().count());
+  return std::min(deadline, stalls_.due(id, now));
+}
+
+TimePoint Messages::first_deadline() const noexcept {
+  TimePoint first = TimePoint::max();
+  for (const LiveTransfers* list : {&protocol_.live(), &protocol_.ended()})
+    for (const Transfer* each = list->front(); each != nullptr; each = list->next(*each))
+      first = std::min(first, each->deadline);
+  return first;
+}
+
+void report_received(const Transfer& ended) {
+  if (ended.call.received != nullptr) *ended.call.received = ended.received;
+}
+
+}  // namespace tutti

@@ -1,0 +1,253 @@
+#include "runtime/queue.h"
+
+#include <algorithm>
+#include <cassert>
+
+namespace tutti {
+
+Queue::Queue(CommunicatorImpl& owner, const CommunicatorParts& parts, CallPlanner& planner,
+             Collectives& collectives, Messages& messages, Failure& failure)
+    : owner_(owner),
+      parts_(parts),
+      planner_(planner),
+      collectives_(collectives),
+      messages_(messages),
+      failure_(failure) {}
+
+OperationRef Queue::operation_of(PlannedCall call, const BlockTable& blocks) {
+  OperationRef operation = pool_->take(&owner_, std::move(call));
+  const bool variable = operation->call.key.signature.lengths != 0;
+  if (variable && operation->call.blocks == nullptr) operation->own_blocks = blocks;
+  return operation;
+}
+
+OperationRef Queue::operation_of(const TransferCall& call) {
+  OperationRef operation = pool_->take(&owner_, {});
+  operation->transfer.call = call;
+  operation->transfer.operation = operation.get();
+  return operation;
+}
+
+void Queue::push(const OperationRef& operation) {
+  const bool transfers = operation->is_transfer();
+  pending_.fetch_add(1, std::memory_order_seq_cst);
+  (transfers ? transfer_queue_ : collectives_queue_).push(operation);
+}
+
+bool Queue::advance(TimePoint now) {
+  const bool collectives = advance_collectives(now);
+  return advance_transfers(now) || collectives;
+}
+
+void Queue::look(TimePoint now) {
+  if (under_way_) look_collective(now);
+  look_transfers(now);
+}
+
+// Errors end the operation under way and all behind it. Once nothing is pending this touches only
+// the queue: the engine is the calling thread's again. Only one operation begins at `now`, because
+// callbacks may take their time before the next one does.
+bool Queue::advance_collectives(TimePoint now) {
+  while (Operation* const operation = collectives_queue_.front()) {
+    try {
+      failure_.throw_if_any();
+      if (!under_way_) {
+        if (now == kNoTime) return true;
+        begin(*operation, std::exchange(now, kNoTime));
+      }
+      if (collectives_.explaining() || !collectives_.advance()) return false;
+      collectives_.complete();
+    } catch (...) {
+      if (!fail_collective()) return false;
+      continue;
+    }
+    end_front(std::nullopt);
+  }
+  return false;
+}
+
+void Queue::begin(Operation& operation, TimePoint now) {
+  PlannedCall& call = operation.call;
+  if (!call.program) call.program = planner_.bind(call.key);
+  const CallExtras extras = call.extras();
+  CallBuffers buffers = buffers_of(call, extras, &operation.blocks());
+  buffers.scratch = planner_.scratch(*call.program);
+  under_way_ = true;
+  collectives_.begin(*call.program, buffers, call.result_bytes, false);
+  operation.deadline = now + call.timeout;
+  const TimePoint first_look = collectives_.next_look(now, operation.deadline);
+  collective_look_.store(first_look, std::memory_order_seq_cst);
+  parts_.runtime->mind(first_look);
+}
+
+// In a handler: ends the operation at the front with the error that is being handled. False: a peer
+// is to be asked for its words first, by look().
+bool Queue::fail_collective() {
+  collectives_.stop();
+  std::optional<Error> error = collectives_.explain();
+  if (!error) {
+    collective_look_.store(TimePoint::min(), std::memory_order_seq_cst);
+    parts_.runtime->mind(TimePoint::min());
+    return false;
+  }
+  failure_.set(*error);
+  end_front(std::move(error));
+  return true;
+}
+
+void Queue::look_collective(TimePoint now) {
+  const Operation& operation = *collectives_queue_.front();
+  try {
+    failure_.throw_if_any();
+    collectives_.look(now, operation.deadline, operation.call.timeout);
+  } catch (...) {
+    if (fail_collective()) advance_collectives(kNoTime);  // ends what is queued behind it
+    return;
+  }
+  collective_look_.store(collectives_.next_look(now, operation.deadline),
+                         std::memory_order_relaxed);
+}
+
+void Queue::end_front(std::optional<Error> error) {
+  under_way_ = false;
+  collective_look_.store(TimePoint::max(), std::memory_order_relaxed);
+  end(*collectives_queue_.front(), std::move(error));
+  collectives_queue_.pop();
+  one_less_pending();
+}
+
+void Queue::end(Operation& operation, std::optional<Error> error) {
+  callback_thread_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+  operation.end(std::move(error));
+  callback_thread_.store({}, std::memory_order_relaxed);
+}
+
+void Queue::one_less_pending() {
+  pending_.fetch_sub(1, std::memory_order_seq_cst);
+  parts_.wake_sleepers();  // those who wait for their operation, and for the communicator's end
+}
+
+// Only while something is pending: then the messages are not the calling thread's. Callbacks may
+// queue more.
+bool Queue::advance_transfers(TimePoint now) {
+  try {
+    while (pending() && (!messages_.idle() || messages_.first_ended() != nullptr ||
+                         transfer_queue_.front() != nullptr)) {
+      failure_.throw_if_any();
+      if (transfer_queue_.front() != nullptr) {
+        if (now == kNoTime) return true;
+        start_transfers(std::exchange(now, kNoTime));
+      }
+      messages_.advance();
+      if (!end_transfers(kNoTime, std::nullopt)) return false;
+    }
+  } catch (const Error& error) {
+    fail_transfers(error);
+  }
+  return false;
+}
+
+// An operation under way is held once more, until it ends.
+void Queue::start_transfers(TimePoint now) {
+  while (Operation* operation = transfer_queue_.front()) {
+    operation->hold();
+    transfer_queue_.pop();
+    Transfer& transfer = operation->transfer;
+    transfer.deadline = now + transfer.call.timeout;
+    const TimePoint first = transfer_look_.load(std::memory_order_relaxed);
+    transfer_look_.store(std::min(first, transfer.deadline), std::memory_order_seq_cst);
+    parts_.runtime->mind(transfer.deadline);
+    messages_.start(transfer);
+  }
+}
+
+// What has ended by itself ends well, the rest with `error`; returns whether there was any. What
+// was posted has to have left first, until the deadline.
+bool Queue::end_transfers(TimePoint now, const std::optional<Error>& error) {
+  bool any = false;
+  const Transfer* const first = messages_.first_ended();
+  if (first != nullptr && !error && !collectives_.all_left() && now < first->deadline) return false;
+  while (pending()) {
+    Transfer* transfer = messages_.take_ended();
+    if (transfer == nullptr) return any;
+    any = true;
+    Operation& operation = *transfer->operation;
+    if (transfer->done) report_received(*transfer);
+    end(operation, transfer->done ? std::nullopt : error);
+    operation.let_go();
+    one_less_pending();
+  }
+  return any;
+}
+
+void Queue::fail_transfers(const Error& error) {
+  if (!failure_.exists()) failure_.set(error);
+  messages_.abandon();
+  end_transfers(kNoTime, error);
+  while (Operation* operation = transfer_queue_.front()) {
+    transfer_queue_.pop();
+    end(*operation, error);
+    one_less_pending();
+  }
+  transfer_look_.store(TimePoint::max(), std::memory_order_relaxed);
+  advance_collectives(kNoTime);  // ends what is queued there
+}
+
+void Queue::look_transfers(TimePoint now) {
+  try {
+    if (pending() && !messages_.idle()) {
+      failure_.throw_if_any();
+      messages_.look(now);
+    }
+    if (pending()) end_transfers(now, std::nullopt);
+  } catch (const Error& error) {
+    fail_transfers(error);
+  }
+  const TimePoint next =
+      pending() ? messages_.next_look(now, messages_.first_deadline()) : TimePoint::max();
+  transfer_look_.store(next, std::memory_order_relaxed);
+}
+
+bool Queue::in_callback() const noexcept {
+  const std::thread::id here = std::this_thread::get_id();
+  if (callback_thread_.load(std::memory_order_relaxed) == here) return true;
+  if (groups_.load(std::memory_order_relaxed) == 0) return false;
+  const std::lock_guard lock(mutex_);
+  return std::find(group_threads_.begin(), group_threads_.end(), here) != group_threads_.end();
+}
+
+void Queue::refuse_in_callback() const {
+  if (in_callback())
+    throw Error(ErrorKind::usage,
+                "a callback of this communicator's work waits for it: start asynchronous calls "
+                "there, and wait elsewhere");
+}
+
+OperationRef Queue::operation_of_group() {
+  OperationRef operation = pool_->take(&owner_, {});
+  const std::lock_guard lock(mutex_);
+  group_threads_.reserve(static_cast<std::size_t>(groups_) + 1);
+  groups_.fetch_add(1, std::memory_order_relaxed);
+  return operation;
+}
+
+void Queue::group_ends() {
+  const std::lock_guard lock(mutex_);
+  group_threads_.push_back(std::this_thread::get_id());
+}
+
+void Queue::group_ended() {
+  const std::lock_guard alive(mutex_);
+  group_threads_.erase(
+      std::find(group_threads_.begin(), group_threads_.end(), std::this_thread::get_id()));
+  groups_.fetch_sub(1, std::memory_order_seq_cst);
+  parts_.wake_sleepers();
+}
+
+void Queue::await_threads() const noexcept {
+  assert(empty());
+  pool_->await_waiters();
+  const std::lock_guard last_group(mutex_);  // whoever ended it has let go
+}
+
+}  // namespace tutti

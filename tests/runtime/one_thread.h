@@ -1,0 +1,63 @@
+// Whole communicators of several ranks in one thread, over the local transport, driven from a seed:
+// their runtime has no thread, and its clock moves on only by being asked.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <tutti/tutti.hpp>
+
+#include "common/clock.h"
+#include "common/random.h"
+#include "rendezvous/store/memory_store.h"
+#include "runtime/communicator_impl.h"
+#include "transport/local/local.h"
+
+namespace tutti::test {
+
+/// Own thread only.
+class TickingClock final : public Clock {
+ public:
+  TimePoint now() const override { return now_ += std::chrono::microseconds(10); }
+  void advance(Nanoseconds by) { now_ += by; }
+
+ private:
+  mutable TimePoint now_{};
+};
+
+/// Own thread only. Communicators must be gone before it is.
+class OneThread {
+ public:
+  OneThread(std::uint64_t seed, Config config);
+  ~OneThread() { runtime_->step(); }  // what was destroyed in callbacks goes
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+  /// New communicators of `size` ranks, by rank, which can be shrunk.
+  std::vector<std::optional<Communicator>> communicators(int size);
+  /// The parts of one of them, to be connected when all ranks have theirs.
+  CommunicatorParts parts(std::shared_ptr<local::Hub> hub, int rank);
+
+  Runtime& runtime() { return *runtime_; }
+  Random& random() { return random_; }
+  std::size_t draw(std::size_t below) { return random_.next() % below; }
+  TickingClock& clock() { return *clock_; }
+  const std::shared_ptr<MemoryStore>& store() { return store_; }
+
+  /// Advances a communicator, or does one of `others`, whichever the seed says, until `done`.
+  /// Returns false where that takes too long.
+  bool drive(const std::function<bool()>& done,
+             const std::vector<std::function<void()>>& others = {});
+
+ private:
+  SeededRandom random_;
+  TickingClock* clock_;  // the runtime's
+  std::shared_ptr<Runtime> runtime_;
+  const std::shared_ptr<MemoryStore> store_ = std::make_shared<MemoryStore>();
+};
+
+}  // namespace tutti::test
