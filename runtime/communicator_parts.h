@@ -1,7 +1,6 @@
 // What a communicator is made of: what its start-up, a split or a shrink hands to it.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -12,6 +11,7 @@
 
 #include "collectives/planning/prices.h"
 #include "common/secret.h"
+#include "common/sync.h"
 #include "runtime/engine/wait.h"
 #include "runtime/runtime.h"
 #include "transport/channel.h"
@@ -25,8 +25,8 @@ struct SharedEndpoint {
   SleeperPool sleepers;  ///< Over the bell and the transport's wait_fd().
   int ranks = 1;         ///< Of the first communicator that share this machine's cores.
   int cores = 1;         ///< Which they share.
-  std::atomic<int> communicators{0};     ///< Alive.
-  std::atomic<std::uint64_t> splits{0};  ///< Splits of any of them that this rank has begun.
+  sync::Atomic<int> communicators{0};     ///< Alive.
+  sync::Atomic<std::uint64_t> splits{0};  ///< Splits of any of them that this rank has begun.
   std::size_t ring_bytes =
       0;  ///< Of each channel of its first communicators: configured, or by the caches.
 };

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "common/sync.h"
+
 namespace tutti {
 namespace {
 
@@ -49,7 +51,7 @@ void Driver::leave() noexcept {
   --parts_.shared->communicators;
 }
 
-std::atomic<std::uint32_t>& Driver::sleepers() {
+sync::Atomic<std::uint32_t>& Driver::sleepers() {
   return parts_.transport->own_status_page().sleepers;
 }
 

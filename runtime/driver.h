@@ -3,9 +3,9 @@
 #pragma once
 
 #include <chrono>
-#include <mutex>
 #include <span>
 
+#include "common/sync.h"
 #include "runtime/queue.h"
 
 namespace tutti {
@@ -57,7 +57,7 @@ class Driver final : public Progressable {
   }
 
   /// Nobody else advances the communicator while the lock is held.
-  std::unique_lock<std::mutex> own_engine() { return std::unique_lock(engine_mutex_); }
+  std::unique_lock<sync::Mutex> own_engine() { return std::unique_lock(engine_mutex_); }
   /// Nothing is pending, and nothing will be: the runtime forgets it.
   void leave() noexcept;
 
@@ -66,7 +66,7 @@ class Driver final : public Progressable {
   bool advance_pending() noexcept override;
   void look_pending() noexcept override;
   TimePoint next_deadline() const override { return queue_.next_look(); }
-  std::atomic<std::uint32_t>& sleepers() override;
+  sync::Atomic<std::uint32_t>& sleepers() override;
   const Doorbell& doorbell() const override { return *parts_.shared->doorbell; }
   int wait_fd() const override { return parts_.transport->wait_fd(); }
   void arm() override { parts_.transport->arm(); }
@@ -95,7 +95,7 @@ class Driver final : public Progressable {
   const bool wants_background_progress_;  // see Transport::background_progress()
   bool registered_ = false;               // calling thread only: the runtime advances it
   bool (*interrupted_)() = nullptr;       // of the blocking call; calling thread only
-  std::mutex engine_mutex_;               // see above
+  sync::Mutex engine_mutex_;              // see above
 };
 
 }  // namespace tutti

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "common/sync.h"
+
 namespace tutti {
 
 std::optional<Error> Failure::error() const {
@@ -28,7 +30,7 @@ void Failure::set(const Error& error) noexcept {
   }
   exists_.store(true, std::memory_order_seq_cst);
   // Before the caller writes to what was lent: see RecvRing::still_lent().
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  sync::fence(std::memory_order_seq_cst);
   for (int peer = 0; peer < parts_.size; ++peer) {
     if (peer == parts_.rank) continue;
     parts_.transport->revoke(peer);

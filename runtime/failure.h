@@ -1,13 +1,12 @@
 // The first error of a communicator, which ends every call under way and every later one.
 #pragma once
 
-#include <atomic>
-#include <mutex>
 #include <optional>
 #include <string_view>
 
 #include <tutti/error.hpp>
 
+#include "common/sync.h"
 #include "runtime/communicator_parts.h"
 
 namespace tutti {
@@ -41,9 +40,9 @@ class Failure {
 
  private:
   const CommunicatorParts& parts_;
-  mutable std::mutex mutex_;
-  std::optional<Error> error_;       // guarded by mutex_; set once
-  std::atomic<bool> exists_{false};  // error_ is set
+  mutable sync::Mutex mutex_;
+  std::optional<Error> error_;        // guarded by mutex_; set once
+  sync::Atomic<bool> exists_{false};  // error_ is set
 };
 
 }  // namespace tutti

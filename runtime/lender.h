@@ -2,8 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <mutex>
 
+#include "common/sync.h"
 #include "transport/channel.h"
 
 namespace tutti {
@@ -24,7 +24,7 @@ class Lender {
   }
 
  private:
-  std::mutex mutex_;
+  sync::Mutex mutex_;
   Transport* transport_;  // guarded by mutex_
 };
 

@@ -2,6 +2,7 @@
 
 #include <cassert>
 
+#include "common/sync.h"
 #include "runtime/communicator_impl.h"
 
 namespace tutti {
@@ -83,7 +84,7 @@ Operation::Waiter::Waiter(const Operation& operation) noexcept : operation_(oper
 }
 
 Operation::Waiter::~Waiter() {
-  std::atomic<int>& waiters = operation_.pool_->waiters_;
+  sync::Atomic<int>& waiters = operation_.pool_->waiters_;
   if (waiters.fetch_sub(1, std::memory_order_release) == 1) waiters.notify_all();
 }
 

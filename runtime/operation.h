@@ -3,10 +3,8 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstddef>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -14,6 +12,7 @@
 #include <tutti/tutti.hpp>
 
 #include "common/clock.h"
+#include "common/sync.h"
 #include "runtime/engine/program_cache.h"
 #include "runtime/p2p/transfer.h"
 
@@ -87,8 +86,8 @@ class alignas(64) Operation {
   PlannedCall call;
   BlockTable own_blocks;  ///< Of a variable call that is not persistent. Keeps its memory.
   Transfer transfer;      ///< Of a send or receive, in place of `call`.
-  TimePoint deadline = TimePoint::max();        ///< Set when `call` begins, not when it is queued.
-  std::atomic<std::uint32_t> handles_freed{0};  ///< In C, over all its uses: a handle's number.
+  TimePoint deadline = TimePoint::max();         ///< Set when `call` begins, not when it is queued.
+  sync::Atomic<std::uint32_t> handles_freed{0};  ///< In C, over all its uses: a handle's number.
 
  private:
   friend class OperationPool;
@@ -99,11 +98,11 @@ class alignas(64) Operation {
   void call_back(const Work::Callback& callback) noexcept;
 
   std::shared_ptr<OperationPool> pool_;  // while anybody holds it
-  std::atomic<int> references_{0};
-  std::atomic<Operation*> next_{nullptr};  // in the pool or a queue
-  std::optional<Error> error_;             // written before done_
-  std::atomic<bool> done_{false};
-  std::mutex mutex_;
+  sync::Atomic<int> references_{0};
+  sync::Atomic<Operation*> next_{nullptr};  // in the pool or a queue
+  std::optional<Error> error_;              // written before done_
+  sync::Atomic<bool> done_{false};
+  sync::Mutex mutex_;
   bool ended_ = false;                     // guarded by mutex_: callbacks_ takes no more
   int parts_ = 0;                          // guarded by mutex_: still awaited
   std::optional<Error> part_error_;        // guarded by mutex_: the first
@@ -159,10 +158,10 @@ class OperationPool : public std::enable_shared_from_this<OperationPool> {
   Operation* take_free();
   void give_back(Operation* operation) noexcept;
 
-  Operation* free_ = nullptr;                    // calling thread only
-  std::atomic<Operation*> given_back_{nullptr};  // since it looked last
-  std::atomic<bool> abandoned_{false};
-  std::atomic<int> waiters_{0};
+  Operation* free_ = nullptr;                     // calling thread only
+  sync::Atomic<Operation*> given_back_{nullptr};  // since it looked last
+  sync::Atomic<bool> abandoned_{false};
+  sync::Atomic<int> waiters_{0};
 };
 
 /// Operations in the order in which they were issued, without a lock: push() by the calling thread,

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -13,6 +12,7 @@
 #include <tutti/tutti.hpp>
 
 #include "collectives/schedule/program.h"
+#include "common/sync.h"
 
 namespace tutti {
 
@@ -53,7 +53,7 @@ class OwnAlgorithms {
                                int root) const;
 
   const PlanRequest request_;
-  mutable std::mutex mutex_;
+  mutable sync::Mutex mutex_;
   std::map<std::string, Planner, std::less<>> planners_;  // guarded by mutex_
   std::map<Use, std::uint32_t> numbers_;                  // guarded by mutex_
   struct Proved {

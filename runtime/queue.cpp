@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cassert>
 
+#include "common/sync.h"
+
 namespace tutti {
 
 Queue::Queue(CommunicatorImpl& owner, const CommunicatorParts& parts, CallPlanner& planner,
@@ -117,7 +119,7 @@ void Queue::end_front(std::optional<Error> error) {
 }
 
 void Queue::end(Operation& operation, std::optional<Error> error) {
-  callback_thread_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+  callback_thread_.store(sync::this_thread(), std::memory_order_relaxed);
   operation.end(std::move(error));
   callback_thread_.store({}, std::memory_order_relaxed);
 }
@@ -209,7 +211,7 @@ void Queue::look_transfers(TimePoint now) {
 }
 
 bool Queue::in_callback() const noexcept {
-  const std::thread::id here = std::this_thread::get_id();
+  const sync::ThreadId here = sync::this_thread();
   if (callback_thread_.load(std::memory_order_relaxed) == here) return true;
   if (groups_.load(std::memory_order_relaxed) == 0) return false;
   const std::lock_guard lock(mutex_);
@@ -233,13 +235,13 @@ OperationRef Queue::operation_of_group() {
 
 void Queue::group_ends() {
   const std::lock_guard lock(mutex_);
-  group_threads_.push_back(std::this_thread::get_id());
+  group_threads_.push_back(sync::this_thread());
 }
 
 void Queue::group_ended() {
   const std::lock_guard alive(mutex_);
   group_threads_.erase(
-      std::find(group_threads_.begin(), group_threads_.end(), std::this_thread::get_id()));
+      std::find(group_threads_.begin(), group_threads_.end(), sync::this_thread()));
   groups_.fetch_sub(1, std::memory_order_seq_cst);
   parts_.wake_sleepers();
 }

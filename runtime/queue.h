@@ -1,13 +1,11 @@
 // The asynchronous operations of a communicator: who is under way, who waits, and how they end.
 #pragma once
 
-#include <atomic>
 #include <memory>
-#include <mutex>
 #include <optional>
-#include <thread>
 #include <vector>
 
+#include "common/sync.h"
 #include "runtime/collectives.h"
 #include "runtime/failure.h"
 #include "runtime/messages.h"
@@ -113,13 +111,13 @@ class Queue {
   OperationQueue collectives_queue_{pool_->take(nullptr, {})};
   OperationQueue transfer_queue_{pool_->take(nullptr, {})};
   bool under_way_ = false;  // engine's owner: the front of collectives_queue_
-  std::atomic<TimePoint> collective_look_{TimePoint::max()};
-  std::atomic<TimePoint> transfer_look_{TimePoint::max()};
-  std::atomic<int> pending_{0};
-  std::atomic<std::thread::id> callback_thread_{};  // runs callbacks, and so owns the engine
-  std::atomic<int> groups_{0};                      // operations that stand for groups
-  mutable std::mutex mutex_;
-  std::vector<std::thread::id> group_threads_;  // run their callbacks; guarded by mutex_
+  sync::Atomic<TimePoint> collective_look_{TimePoint::max()};
+  sync::Atomic<TimePoint> transfer_look_{TimePoint::max()};
+  sync::Atomic<int> pending_{0};
+  sync::Atomic<sync::ThreadId> callback_thread_{};  // runs callbacks, and so owns the engine
+  sync::Atomic<int> groups_{0};                     // operations that stand for groups
+  mutable sync::Mutex mutex_;
+  std::vector<sync::ThreadId> group_threads_;  // run their callbacks; guarded by mutex_
 };
 
 }  // namespace tutti

@@ -10,6 +10,8 @@
 
 #include <tutti/error.hpp>
 
+#include "common/sync.h"
+
 namespace tutti {
 namespace {
 
@@ -45,7 +47,7 @@ Runtime::Runtime(Config config, std::unique_ptr<Clock> clock, std::unique_ptr<Ra
       log_(config_.log_level, config_.log_sink),
       alive_(page_wiped_on_fork()) {
   sleeper_.watch(poke_.fd());
-  if (has_thread()) thread_ = std::thread([this] { background(); });
+  if (has_thread()) thread_ = sync::Thread([this] { background(); });
 }
 
 Runtime::~Runtime() {
@@ -55,7 +57,7 @@ Runtime::~Runtime() {
     if (has_thread()) thread_.join();
   } else {
     // A handle of the parent's thread, which this process can neither join nor detach: forget it.
-    new (&thread_) std::thread;
+    new (&thread_) sync::Thread;
   }
   munmap(const_cast<std::uint32_t*>(alive_), static_cast<std::size_t>(sysconf(_SC_PAGESIZE)));
 }
@@ -139,7 +141,7 @@ void Runtime::run_tasks() {
 
 void Runtime::run_apart(std::function<void()> task) {
   if (has_thread())
-    std::thread(std::move(task)).detach();
+    sync::Thread(std::move(task)).detach();
   else
     tasks_.push_back(std::move(task));
 }

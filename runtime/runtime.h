@@ -1,11 +1,8 @@
 // What communicators share: configuration, clock, randomness, log, and the one background thread.
 #pragma once
 
-#include <atomic>
 #include <functional>
 #include <memory>
-#include <mutex>
-#include <thread>
 #include <vector>
 
 #include <tutti/config.hpp>
@@ -13,6 +10,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/random.h"
+#include "common/sync.h"
 #include "runtime/engine/wait.h"
 
 namespace tutti {
@@ -29,7 +27,7 @@ class Progressable {
   virtual void look_pending() noexcept = 0;
   virtual bool pending() const noexcept = 0;
   virtual TimePoint next_deadline() const = 0;
-  virtual std::atomic<std::uint32_t>& sleepers() = 0;
+  virtual sync::Atomic<std::uint32_t>& sleepers() = 0;
   virtual const Doorbell& doorbell() const = 0;
   virtual int wait_fd() const = 0;  ///< The same for all with the same doorbell.
   virtual void arm() = 0;           ///< Around a sleep over it: see Transport.
@@ -66,7 +64,7 @@ class Runtime {
 
   /// Whether the caller is the background thread: in a callback.
   bool in_background() const noexcept {
-    return turns_ > 0 || std::this_thread::get_id() == thread_.get_id();
+    return turns_ > 0 || sync::this_thread() == thread_.get_id();
   }
 
   /// Without threads: a communicator is advanced or waited for in this scope, perhaps one in the
@@ -125,7 +123,7 @@ class Runtime {
 
    private:
     Runtime& runtime_;
-    std::unique_lock<std::mutex> lock_;
+    std::unique_lock<sync::Mutex> lock_;
   };
 
   void background() noexcept;
@@ -149,7 +147,7 @@ class Runtime {
   Log log_;
   volatile std::uint32_t* alive_ = nullptr;  // in a page of its own
   Doorbell poke_;
-  std::mutex mutex_;
+  sync::Mutex mutex_;
   std::vector<Progressable*>
       progressables_;  // guarded by mutex_, which the background thread holds, asleep too
   std::vector<Progressable*> background_;  // guarded by mutex_
@@ -157,20 +155,20 @@ class Runtime {
   // Communicators that were added and are not yet in the lists above. This mutex is held for
   // moments only and never while a callback runs, unlike mutex_; where a thread takes both, mutex_
   // comes first.
-  std::mutex newcomers_mutex_;
+  sync::Mutex newcomers_mutex_;
   std::vector<Progressable*> newcomers_;       // guarded by newcomers_mutex_: for progressables_
   std::vector<Progressable*> new_background_;  // guarded by newcomers_mutex_: for background_
-  std::atomic<bool> has_newcomers_{false};
+  sync::Atomic<bool> has_newcomers_{false};
   // Threads that want mutex_: the background thread lets them in, and waits for this to change. Not
   // by a condition variable: a forked child could not destroy one that it waits for.
-  std::atomic<int> visitors_{0};
+  sync::Atomic<int> visitors_{0};
   std::vector<Progressable*> announced_;  // background thread: of sleep_all()
-  std::atomic<bool> asleep_{false};       // or about to: looks once more after it is set
+  sync::Atomic<bool> asleep_{false};      // or about to: looks once more after it is set
   // When the sleep of sleep_all() ends by itself; min while the thread is not in that sleep.
-  std::atomic<TimePoint> wakes_at_{TimePoint::min()};
-  std::atomic<bool> stop_{false};
+  sync::Atomic<TimePoint> wakes_at_{TimePoint::min()};
+  sync::Atomic<bool> stop_{false};
   Sleeper sleeper_;  // what it watches is changed under newcomers_mutex_
-  std::thread thread_;
+  sync::Thread thread_;
   // Without threads alone, where the one thread uses them.
   int turns_ = 0;                             // under way, one in another
   std::vector<std::function<void()>> tasks_;  // of run_apart()

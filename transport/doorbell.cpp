@@ -6,12 +6,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
 
 #include <tutti/error.hpp>
+
+#include "common/sync.h"
 
 namespace tutti {
 namespace {
@@ -33,7 +34,7 @@ Doorbell::Doorbell() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
 Doorbell::~Doorbell() { close(fd_); }
 
 void Doorbell::sleep_barrier() const noexcept {
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  sync::fence(std::memory_order_seq_cst);
   if (membarrier_) membarrier_call(MEMBARRIER_CMD_GLOBAL_EXPEDITED);
 }
 

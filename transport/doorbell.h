@@ -2,8 +2,9 @@
 // without a fence of their own.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
+
+#include "common/sync.h"
 
 namespace tutti {
 
@@ -42,7 +43,7 @@ class Doorbell {
 /// counts itself in, issues membarrier(2), and looks once more before it sleeps. Where membarrier
 /// is missing, `fence` is set.
 struct PeerBell {
-  const std::atomic<std::uint32_t>* sleepers =
+  const sync::Atomic<std::uint32_t>* sleepers =
       nullptr;  ///< Null: nobody ever sleeps (one thread runs all ranks).
   int event_fd = -1;
   bool fence = false;
@@ -50,9 +51,9 @@ struct PeerBell {
   void after_store() const noexcept {
     if (sleepers == nullptr) return;
     if (fence)
-      std::atomic_thread_fence(std::memory_order_seq_cst);
+      sync::fence(std::memory_order_seq_cst);
     else
-      std::atomic_signal_fence(std::memory_order_seq_cst);  // keeps the compiler from looking early
+      sync::compiler_fence(std::memory_order_seq_cst);  // keeps the compiler from looking early
     if (sleepers->load(std::memory_order_relaxed) != 0) [[unlikely]]
       ring();
   }

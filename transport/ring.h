@@ -20,7 +20,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
@@ -29,6 +28,7 @@
 #include <vector>
 
 #include "common/prefetch.h"
+#include "common/sync.h"
 #include "common/wire.h"
 #include "transport/doorbell.h"
 #include "transport/memory.h"
@@ -74,7 +74,7 @@ inline Origin origin_of(const Memory& message, const Extent& answer = {}) noexce
 }
 
 struct alignas(kCacheLine) Line {
-  std::atomic<std::uint64_t> sequence;
+  sync::Atomic<std::uint64_t> sequence;
   Header header;
   std::byte payload[kInlineBytes];
 };
@@ -86,9 +86,9 @@ static_assert(sizeof(Line) == kCacheLine);
 /// KiB all-reduce 10.2 us, against 8.2).
 struct alignas(4096) RingMemory {
   // Written by the reader alone.
-  alignas(kCacheLine) std::atomic<std::uint64_t> released;
-  std::atomic<std::uint64_t> answered;  ///< Those up to the last one answered; before `released`.
-  std::atomic<bool> fetches;            ///< Messages may lie in kAllMemory.
+  alignas(kCacheLine) sync::Atomic<std::uint64_t> released;
+  sync::Atomic<std::uint64_t> answered;  ///< Those up to the last one answered; before `released`.
+  sync::Atomic<bool> fetches;            ///< Messages may lie in kAllMemory.
   // Written by the writer alone.
   alignas(kCacheLine) Line lines[kLines];
   std::uint64_t home;  ///< The address of this in the writer's process; 0: not said.
@@ -269,7 +269,7 @@ class RecvRing {
   bool still_lent() const noexcept {
     if (header().length <= kInlineBytes || !origin().lent() || beyond_.lender == nullptr)
       return true;
-    std::atomic_thread_fence(std::memory_order_acquire);
+    sync::fence(std::memory_order_acquire);
     return beyond_.lender->state.load(std::memory_order_acquire) == StatusPageState::open;
   }
 

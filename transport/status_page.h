@@ -3,13 +3,13 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstring>
 #include <optional>
 #include <string_view>
 
 #include <tutti/error.hpp>
 
+#include "common/sync.h"
 #include "common/wire.h"
 
 namespace tutti {
@@ -26,24 +26,24 @@ struct StatusPage {
   static constexpr std::size_t kFailureBytes = 1024;
 
   struct Call {
-    std::atomic<std::uint64_t> number_plus_one;  ///< 0: never written, or being written.
-    std::atomic<std::uint64_t>
+    sync::Atomic<std::uint64_t> number_plus_one;  ///< 0: never written, or being written.
+    sync::Atomic<std::uint64_t>
         kinds;  ///< what | type << 8 | op << 16 | flags << 24 | algorithm << 32
-    std::atomic<std::uint64_t> root;  ///< root | lengths << 32
-    std::atomic<std::uint64_t> count;
-    std::atomic<std::uint64_t> reduction;  ///< Where the flags have kOwnReduction.
+    sync::Atomic<std::uint64_t> root;  ///< root | lengths << 32
+    sync::Atomic<std::uint64_t> count;
+    sync::Atomic<std::uint64_t> reduction;  ///< Where the flags have kOwnReduction.
   };
   static constexpr std::uint64_t kAccumulatesF32 = 1, kOwnReduction = 2, kReproducible = 4;
 
-  alignas(kCacheLine) std::atomic<std::uint32_t> sleepers;  ///< Threads of the owner asleep: peers
-                                                            ///< ring after a post.
-  std::atomic<StatusPageState> state;
-  std::atomic<std::uint32_t> failure_kind;
-  std::atomic<std::uint32_t> failure_bytes;
-  alignas(kCacheLine) std::atomic<std::uint64_t> entered;  ///< Operations entered.
-  std::atomic<std::uint64_t> completed;                    ///< Operations completed.
-  std::atomic<std::uint64_t> reported;  ///< Of a stall: up to which operation, counted from 1.
-  std::atomic<std::uint64_t> waits;     ///< For which rank for long, as waiting() has it; 0: none.
+  alignas(kCacheLine) sync::Atomic<std::uint32_t> sleepers;  ///< Threads of the owner asleep: peers
+                                                             ///< ring after a post.
+  sync::Atomic<StatusPageState> state;
+  sync::Atomic<std::uint32_t> failure_kind;
+  sync::Atomic<std::uint32_t> failure_bytes;
+  alignas(kCacheLine) sync::Atomic<std::uint64_t> entered;  ///< Operations entered.
+  sync::Atomic<std::uint64_t> completed;                    ///< Operations completed.
+  sync::Atomic<std::uint64_t> reported;  ///< Of a stall: up to which operation, counted from 1.
+  sync::Atomic<std::uint64_t> waits;     ///< For which rank for long, as waiting() has it; 0: none.
   alignas(kCacheLine) std::array<Call, kCalls> calls;
   std::array<char, kFailureBytes>
       failure;  ///< Written before `state` becomes failed, then constant.
@@ -52,7 +52,7 @@ struct StatusPage {
   void record(std::uint64_t number, const CallSignature& call) noexcept {
     Call& c = calls[number % kCalls];
     c.number_plus_one.store(0, std::memory_order_relaxed);
-    std::atomic_signal_fence(std::memory_order_seq_cst);
+    sync::compiler_fence(std::memory_order_seq_cst);
     c.kinds.store(static_cast<std::uint64_t>(call.what) |
                       static_cast<std::uint64_t>(call.type) << 8 |
                       static_cast<std::uint64_t>(call.op) << 16 |

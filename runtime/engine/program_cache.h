@@ -1,13 +1,13 @@
 // Programs kept by everything that they depend on, bounded.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <unordered_map>
 #include <vector>
 
 #include "collectives/algorithms/algorithms.h"
+#include "common/sync.h"
 #include "runtime/engine/execution.h"
 #include "runtime/own_algorithms.h"
 
@@ -69,7 +69,7 @@ class ProgramCache {
   std::unordered_map<CallKey, Entry, Hash> entries_;
   std::uint64_t uses_ = 0;
   std::unique_ptr<std::byte, void (*)(void*)> scratch_{nullptr, nullptr};
-  std::atomic<std::size_t> scratch_bytes_{0};
+  sync::Atomic<std::size_t> scratch_bytes_{0};
 };
 
 }  // namespace tutti

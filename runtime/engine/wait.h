@@ -3,23 +3,20 @@
 // deadline.
 #pragma once
 
-#include <sched.h>
-
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "common/clock.h"
+#include "common/sync.h"
 #include "transport/doorbell.h"
 
 namespace tutti {
 
 struct WaitPolicy {
   int polls = 5000;  ///< Attempts back to back: about 50 us, with cores for all ranks.
-  int yields = 0;    ///< Then so many times sched_yield() and an attempt, if ranks outnumber cores.
+  int yields = 0;    ///< Then so many times yield() and an attempt, if ranks outnumber cores.
   std::chrono::microseconds spin_for{300};  ///< Without yields: polling goes on before sleeping.
 };
 
@@ -58,14 +55,14 @@ class SleeperPool {
   void give_back(std::unique_ptr<Sleeper> sleeper);
 
  private:
-  std::mutex mutex_;
+  sync::Mutex mutex_;
   std::vector<std::unique_ptr<Sleeper>> idle_;  // guarded by mutex_
 };
 
 /// Counts this thread among the sleepers of a status page for as long as it lives.
 class Announced {
  public:
-  Announced(std::atomic<std::uint32_t>& sleepers, const Doorbell& bell) : sleepers_(sleepers) {
+  Announced(sync::Atomic<std::uint32_t>& sleepers, const Doorbell& bell) : sleepers_(sleepers) {
     sleepers_.fetch_add(1, std::memory_order_seq_cst);
     bell.sleep_barrier();
   }
@@ -74,7 +71,7 @@ class Announced {
   Announced& operator=(const Announced&) = delete;
 
  private:
-  std::atomic<std::uint32_t>& sleepers_;
+  sync::Atomic<std::uint32_t>& sleepers_;
 };
 
 /// Waits until `attempt()` is true. `attempt` does what can be done now, and costs no system call.
@@ -91,7 +88,7 @@ void wait(const WaitPolicy& policy, const Clock& clock, Attempt&& attempt, Look&
     if (attempt()) return;
   for (;;) {
     for (int yield = 1; yield <= policy.yields; ++yield) {
-      sched_yield();
+      sync::yield();
       if (attempt()) return;
       if (yield % kYieldsPerLook == 0) look();
     }

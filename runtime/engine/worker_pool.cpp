@@ -6,6 +6,7 @@
 #include <system_error>
 #include <utility>
 
+#include "common/sync.h"
 #include "runtime/engine/wait.h"
 
 namespace tutti {
@@ -26,7 +27,7 @@ void await_worker(Done&& done) {
       },
       [] {},
       [&](auto&&) {
-        std::this_thread::sleep_for(nap);
+        sync::sleep_for(nap);
         nap = std::min(2 * nap, kLongest);
         return false;
       });
@@ -67,7 +68,7 @@ bool WorkerPool::start_threads() {
   try {
     for (std::size_t k = 0; k < busy_; ++k)
       if (Worker& worker = *workers_[k]; !worker.thread.joinable())
-        worker.thread = std::thread([this, &worker] { live(worker); });
+        worker.thread = sync::Thread([this, &worker] { live(worker); });
   } catch (const std::system_error&) {
     return false;
   }
@@ -102,7 +103,7 @@ void WorkerPool::stop() noexcept {
 
 void WorkerPool::forget() noexcept {
   busy_ = 0;
-  for (const auto& worker : workers_) new (&worker->thread) std::thread;
+  for (const auto& worker : workers_) new (&worker->thread) sync::Thread;
 }
 
 void WorkerPool::live(Worker& worker) noexcept {

@@ -2,14 +2,13 @@
 // them all moved at once.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
-#include <thread>
 #include <vector>
 
+#include "common/sync.h"
 #include "runtime/engine/execution.h"
 
 namespace tutti {
@@ -40,9 +39,9 @@ class WorkerPool {
  private:
   struct Worker {
     Execution execution;
-    std::thread thread;
-    std::atomic<std::uint32_t> calls{0};  // started
-    std::atomic<bool> through{false};
+    sync::Thread thread;
+    sync::Atomic<std::uint32_t> calls{0};  // started
+    sync::Atomic<bool> through{false};
     std::exception_ptr thrown;  // read once through
   };
 
@@ -54,8 +53,8 @@ class WorkerPool {
   std::vector<std::unique_ptr<Worker>> workers_;
   std::size_t busy_ = 0;  // of workers_, the first ones
   bool in_threads_ = false;
-  std::atomic<bool> stop_{false};
-  std::atomic<bool> quit_{false};
+  sync::Atomic<bool> stop_{false};
+  sync::Atomic<bool> quit_{false};
 };
 
 }  // namespace tutti
