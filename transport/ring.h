@@ -33,6 +33,7 @@
 #include "transport/doorbell.h"
 #include "transport/memory.h"
 #include "transport/peer_memory.h"
+#include "transport/ring_view.h"
 #include "transport/segments.h"
 #include "transport/status_page.h"
 
@@ -162,6 +163,11 @@ class SendRing {
   /// Whether its messages may lie in kAllMemory.
   bool peer_fetches() const noexcept { return memory_->fetches.load(std::memory_order_acquire); }
 
+  RingView view() noexcept {
+    see_released();
+    return {memory_->lines, &memory_->released, data_, data_bytes_, next_, position_, freed_};
+  }
+
   /// All that payloads have taken up in the ring since it was made, gaps included.
   std::uint64_t payload_bytes() const noexcept { return position_; }
   /// The messages posted, and whether the first `count` of them have been released.
@@ -284,6 +290,11 @@ class RecvRing {
     }
     ++next_;
     if (large || next_ - published_ >= kCreditEvery) publish();
+  }
+
+  RingView view() const noexcept {
+    return {memory_->lines, &memory_->released, memory_->data(), data_bytes_,
+            next_,          position_,          position_};
   }
 
   /// Where the large message that was peeked may be answered; null: not in its place.

@@ -12,35 +12,12 @@
 #include <tutti/error.hpp>
 
 #include "common/random.h"
+#include "test_ring.h"
 #include "transport/doorbell.h"
 #include "transport/memory_channel.h"
 
 namespace tutti {
 namespace {
-
-// A ring of its own, both ends.
-struct TestRing {
-  explicit TestRing(std::size_t data_bytes, PeerBell bell = {})
-      : storage(new (std::align_val_t(alignof(RingMemory)))
-                    std::byte[RingMemory::bytes(data_bytes)]),
-        memory(new (storage.get()) RingMemory()),
-        sender(memory, data_bytes, bell),
-        receiver(memory, data_bytes, bell) {}
-
-  struct Free {
-    void operator()(std::byte* bytes) const {
-      ::operator delete[](bytes, std::align_val_t(alignof(RingMemory)));
-    }
-  };
-  std::unique_ptr<std::byte[], Free> storage;
-  RingMemory* memory;
-  SendRing sender;
-  RecvRing receiver;
-};
-
-Header of_length(std::size_t bytes, std::uint32_t operation = 0) {
-  return {operation, 0, static_cast<std::uint32_t>(bytes), 0};
-}
 
 // By hand: data_bytes D, largest message m <= D / 3. A payload that does not fit before the end
 // skips less than m bytes; after a skip it starts at 0, where two fit. So two use less than 3 m.

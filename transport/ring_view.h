@@ -1,0 +1,35 @@
+// One end of a ring as plain addresses and numbers: what a device needs to use it.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace tutti {
+
+struct Line;
+
+/// Where the lines, the payloads and the credits of a ring are, and how far this end has come. The
+/// addresses are those of this process. Once a view is in use, nobody else uses this end, and a
+/// peer that sleeps is woken by others: a view has no doorbell.
+///
+/// To post message n (`next`), its sender waits until n - *released < kLines, and for a payload
+/// that does not fit in the line until the bytes at place() are free; `freed` are at first. It
+/// writes the payload, the header and, for a large payload, an Origin of zeros into the line, and
+/// last the line's sequence, n + 1, with release order. The receiver waits for that sequence with
+/// acquire order, reads, and stores n + 1 in *released with release order. Bytes are free again
+/// when the message whose payload they held has been released.
+struct RingView {
+  Line* lines = nullptr;
+  std::atomic<std::uint64_t>* released =
+      nullptr;  ///< The messages released; the receiver writes it.
+  std::byte* data = nullptr;
+  std::uint64_t data_bytes = 0;
+  std::uint64_t next = 0;      ///< The messages that this end has posted or released.
+  std::uint64_t position = 0;  ///< Payload bytes that these have taken up, gaps included.
+  std::uint64_t freed = 0;     ///< Of these, the first ones that are free again.
+};
+static_assert(std::is_trivially_copyable_v<RingView> && std::is_standard_layout_v<RingView>);
+
+}  // namespace tutti
