@@ -25,11 +25,17 @@ bool Algorithm::knows(Collective what, int ranks) const {
          std::any_of(plans.begin(), plans.end(), [&](const Plan& one) { return one.what == what; });
 }
 
-Schedule Algorithm::plan(const PlanRequest& request) const {
+collectives::Rounds Algorithm::plan_in_rounds(const PlanRequest& request) const {
   const auto found = std::find_if(plans.begin(), plans.end(),
                                   [&](const Plan& one) { return one.what == request.what; });
   assert(found != plans.end() && request.rank >= 0 && request.rank < request.ranks);
-  return request.ranks == 1 ? plan_alone(request) : found->plan(request);
+  if (request.ranks == 1) return {plan_alone(request)};
+  return found->in_rounds != nullptr ? found->in_rounds(request)
+                                     : collectives::Rounds{found->plan(request)};
+}
+
+Schedule Algorithm::plan(const PlanRequest& request) const {
+  return collectives::expand(plan_in_rounds(request));
 }
 
 // Each function is defined in the file of its name.

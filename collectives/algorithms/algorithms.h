@@ -7,6 +7,8 @@
 
 #include <tutti/schedule.hpp>
 
+#include "collectives/schedule/rounds.h"
+
 namespace tutti {
 
 /// An algorithm. Its schedules must be right in place and out of place alike; the verifier runs
@@ -16,6 +18,8 @@ struct Algorithm {
   struct Plan {
     Collective what;
     Schedule (*plan)(const PlanRequest&);
+    /// In place of `plan`: it says the schedule in rounds.
+    collectives::Rounds (*in_rounds)(const PlanRequest&) = nullptr;
   };
 
   std::string_view name;    ///< As in TUTTI_ALGORITHM, lower case.
@@ -33,6 +37,8 @@ struct Algorithm {
   bool knows(Collective what, int ranks) const;
   /// This rank's part of a collective that the algorithm knows.
   Schedule plan(const PlanRequest& request) const;
+  /// The same in rounds. There are no repeats unless the algorithm says its schedule in rounds.
+  collectives::Rounds plan_in_rounds(const PlanRequest& request) const;
 };
 
 /// Returns all algorithms. Ranks compare an index in this list (CallSignature::algorithm).

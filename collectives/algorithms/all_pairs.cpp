@@ -95,7 +95,7 @@ Schedule all_to_all(const PlanRequest& request) {
   const int rank = request.rank;
   const int ranks = request.ranks;
   const Peers peers = others(rank, ranks);
-  ScheduleBuilder plan(request, ranks * ranks);
+  ScheduleBuilder plan(request, block_count(request.what, ranks));
   const Verbs lane = plan.lane();
   lane.copy(pair_chunk(rank, rank, ranks));
   std::vector<StepHandle> sent;

@@ -51,7 +51,7 @@ Schedule all_to_all(const PlanRequest& request) {
   const auto block = [ranks](int source, int distance) {
     return pair_chunk(wrap(source, ranks), wrap(source + distance, ranks), ranks);
   };
-  ScheduleBuilder plan(request, ranks * ranks);
+  ScheduleBuilder plan(request, block_count(request.what, ranks));
   const Verbs lane = plan.lane();
   // Indexed by distance: where this rank holds the block that travels this far.
   std::vector<Operand> held;

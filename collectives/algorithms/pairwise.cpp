@@ -14,7 +14,7 @@ using namespace collectives;
 Schedule all_to_all(const PlanRequest& request) {
   const int rank = request.rank;
   const int ranks = request.ranks;
-  ScheduleBuilder plan(request, ranks * ranks);
+  ScheduleBuilder plan(request, block_count(request.what, ranks));
   const Verbs sends = plan.lane();
   const Verbs receives = plan.lane();
   for (int round = 0; round < ranks; ++round) {

@@ -2,11 +2,13 @@
 // possible, in about `ranks` (all_gather, reduce_scatter) or twice `ranks` (all_reduce) sequential
 // messages, which suits large buffers. Stage s works on the chunk on which the predecessor has
 // worked in stage s - 1. With a lane for each stage, all stages work on different pieces at once.
-// Each lane costs the engine a look at each turn, so beyond kStagedRanks the stages share lanes.
+// Each lane costs the engine a look at each turn, so beyond kStagedRanks the stages share lanes,
+// and are planned in rounds.
 #include <algorithm>
 
-#include "collectives/algorithms/stages.h"
+#include "collectives/algorithms/algorithms.h"
 #include "collectives/schedule/rank_arithmetic.h"
+#include "collectives/schedule/rounds.h"
 
 namespace tutti {
 namespace {
@@ -54,59 +56,80 @@ Schedule staged_all_reduce(const PlanRequest& request) {
   return std::move(plan).finish();
 }
 
-Schedule two_lane_all_reduce(const PlanRequest& request) {
-  const Group all = Group::all(request);
-  Shares shares;  // chunk c belongs to rank c
-  for (int rank = 0; rank < request.ranks; ++rank) shares.push_back({rank});
-  ScheduleBuilder plan(request, request.ranks);
-  const Verbs reduce = plan.lane(0, 0);
-  ring_reduce_scatter(reduce, all, shares, {Place::input, Place::output, true});
-  const Verbs gather = plan.lane(1, 1);
-  ring_all_gather(gather, all, shares);
-  gather.starts_after(reduce);
-  return std::move(plan).finish();
+/// The first and the last stage are steps of their own; all stages between are rounds of one step.
+Repeat stages_between(const Ring& ring, int lane) {
+  return {.lane = lane, .first = 1, .count = ring.ranks - 2, .shift = {.chunk = -1}};
 }
 
-/// The lanes of a ring's stages: one for each of up to kStagedRanks ranks, otherwise one for all.
+/// reduce_scatter on one lane, then all_gather on another.
+Rounds two_lane_all_reduce(const PlanRequest& request) {
+  const Ring ring(request);
+  const int last = ring.ranks - 1;
+  ScheduleBuilder plan(request, ring.ranks);
+  const Verbs reduce = plan.lane(0, 0);
+  reduce.send(ring.chunk(1), {ring.next});
+  reduce.receive_reduce_send(ring.previous, ring.chunk(2), {ring.next});
+  reduce.receive_reduce(ring.previous, ring.rank).completes();
+  const Verbs gather = plan.lane(1, 1);
+  gather.send_output(ring.rank, {ring.next});
+  gather.receive_send(ring.previous, ring.chunk(1), {ring.next});
+  gather.receive(ring.previous, ring.chunk(last));
+  gather.starts_after(reduce);
+  return {std::move(plan).finish(), {stages_between(ring, 0), stages_between(ring, 1)}};
+}
+
+Rounds all_reduce(const PlanRequest& request) {
+  if (request.ranks <= kStagedRanks) return {staged_all_reduce(request)};
+  return two_lane_all_reduce(request);
+}
+
+/// The lanes of a ring's stages: one for each of up to kStagedRanks ranks, otherwise one for all,
+/// on which the stages between the first and the last are written once.
 class StageLanes {
  public:
-  StageLanes(ScheduleBuilder& plan, int ranks) : plan_(plan), staged_(ranks <= kStagedRanks) {}
+  explicit StageLanes(const PlanRequest& request)
+      : ring_(request), plan_(request, ring_.ranks), staged_(ring_.ranks <= kStagedRanks) {}
 
   Verbs at(int stage) {
     if (staged_) return plan_.lane(std::max(stage - 1, 0), stage);
     if (stage == 0) shared_.push_back(plan_.lane());
     return shared_.front();
   }
+  int last() const { return ring_.ranks - 1; }
+  /// The stages from 1 to before this one are to be written.
+  int written() const { return staged_ ? last() : 2; }
+
+  Rounds finish() && {
+    if (staged_) return {std::move(plan_).finish()};
+    return {std::move(plan_).finish(), {stages_between(ring_, 0)}};
+  }
 
  private:
-  ScheduleBuilder& plan_;
+  const Ring ring_;
+  ScheduleBuilder plan_;
   bool staged_;
   std::vector<Verbs> shared_;
 };
 
-Schedule all_gather(const PlanRequest& request) {
+Rounds all_gather(const PlanRequest& request) {
   const Ring ring(request);
-  const int last = ring.ranks - 1;
-  ScheduleBuilder plan(request, ring.ranks);
-  StageLanes lanes(plan, ring.ranks);
+  StageLanes lanes(request);
   lanes.at(0).copy_send(ring.rank, {ring.next});
-  for (int stage = 1; stage < last; ++stage)
+  for (int stage = 1; stage < lanes.written(); ++stage)
     lanes.at(stage).receive_send(ring.previous, ring.chunk(stage), {ring.next});
-  lanes.at(last).receive(ring.previous, ring.chunk(last));
-  return std::move(plan).finish();
+  lanes.at(lanes.last()).receive(ring.previous, ring.chunk(lanes.last()));
+  return std::move(lanes).finish();
 }
 
 /// Like the first half of all_reduce, one chunk further: the last stage ends with the rank's own.
-Schedule reduce_scatter(const PlanRequest& request) {
+Rounds reduce_scatter(const PlanRequest& request) {
   const Ring ring(request);
-  const int last = ring.ranks - 1;
-  ScheduleBuilder plan(request, ring.ranks);
-  StageLanes lanes(plan, ring.ranks);
+  StageLanes lanes(request);
   lanes.at(0).send(ring.chunk(1), {ring.next});
-  for (int stage = 1; stage < last; ++stage)
+  for (int stage = 1; stage < lanes.written(); ++stage)
     lanes.at(stage).receive_reduce_send(ring.previous, ring.chunk(stage + 1), {ring.next});
-  lanes.at(last).receive_reduce(ring.previous, ring.rank).completes();
-  return std::move(plan).finish();
+  lanes.at(lanes.last()).receive_reduce(ring.previous, ring.rank).completes();
+  return std::move(lanes).finish();
 }
 
 /// A chain from the root around the ring, in which pieces follow each other.
@@ -137,19 +160,15 @@ Schedule reduce(const PlanRequest& request) {
   return std::move(plan).finish();
 }
 
-Schedule all_reduce(const PlanRequest& request) {
-  return request.ranks <= kStagedRanks ? staged_all_reduce(request) : two_lane_all_reduce(request);
-}
-
 }  // namespace
 
 Algorithm ring_algorithm() {
   return {"ring",
-          {{Collective::all_gather, all_gather},
-           {Collective::reduce_scatter, reduce_scatter},
+          {{Collective::all_gather, nullptr, all_gather},
+           {Collective::reduce_scatter, nullptr, reduce_scatter},
            {Collective::broadcast, broadcast},
            {Collective::reduce, reduce},
-           {Collective::all_reduce, all_reduce}}};
+           {Collective::all_reduce, nullptr, all_reduce}}};
 }
 
 }  // namespace tutti

@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "collectives/schedule/semantics.h"
+#include "common/wire.h"
 #include "transport/ring.h"
 
 namespace tutti {
@@ -56,6 +57,19 @@ struct Channel {
     const std::size_t before = seen.size() - window;
     return before < freed.size() ? freed[before] : kNever;
   }
+};
+
+struct ChannelName {
+  int from, to, number;
+
+  bool operator==(const ChannelName&) const = default;
+  struct Hash {
+    std::size_t operator()(const ChannelName& name) const noexcept {
+      const auto ranks =
+          static_cast<std::uint64_t>(name.from) << 32 | static_cast<std::uint32_t>(name.to);
+      return mix(ranks ^ mix(static_cast<std::uint32_t>(name.number)));
+    }
+  };
 };
 
 /// A step with its price; index 1 is for the last piece.
@@ -185,10 +199,8 @@ class Run {
   }
 
   int channel(int from, int to, int number) {
-    const std::uint64_t key = static_cast<std::uint64_t>(from) << 40 |
-                              static_cast<std::uint64_t>(to) << 20 |
-                              static_cast<std::uint64_t>(number);
-    const auto [found, added] = ids_.try_emplace(key, static_cast<int>(channels_.size()));
+    const auto [found, added] =
+        ids_.try_emplace({from, to, number}, static_cast<int>(channels_.size()));
     if (added) {
       const LinkKind link = cluster_.link_between(from, to);
       const bool by_line = link == LinkKind::other_machine;
@@ -364,7 +376,7 @@ class Run {
   std::vector<PricedStep> steps_;
   std::vector<int> channels_of_steps_;
   std::vector<Channel> channels_;
-  std::unordered_map<std::uint64_t, int> ids_;
+  std::unordered_map<ChannelName, int, ChannelName::Hash> ids_;
   // For each piece of each call, the time at which the slowest rank has ended it.
   std::vector<Picoseconds> ends_;
   // For each machine, the time when all that was sent has left its network link.

@@ -28,10 +28,12 @@ constexpr bool has_root(Collective what) {
          what == Collective::gather || what == Collective::scatter;
 }
 
-/// Returns the number of chunks of a call in the blocks layout.
-constexpr int block_count(Collective what, int ranks) {
-  return what == Collective::all_to_all ? ranks * ranks : ranks;
-}
+/// The most ranks whose pairs can be numbered.
+inline constexpr int kMostPairedRanks = 46'340;
+
+/// Returns the number of chunks of a call in the blocks layout. Throws `unavailable` for an
+/// all_to_all of more than kMostPairedRanks.
+int block_count(Collective what, int ranks);
 
 /// Returns the number of all_to_all's chunk from `source` to `destination`.
 constexpr int pair_chunk(int source, int destination, int ranks) {

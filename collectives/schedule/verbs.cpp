@@ -1,4 +1,8 @@
+#include <cstdint>
+#include <limits>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include <tutti/error.hpp>
 #include <tutti/schedule.hpp>
@@ -134,4 +138,20 @@ std::vector<Operand> in_rank_order(const PlanRequest& request, int chunk) {
   return operands;
 }
 
+namespace collectives {
+
+static_assert(std::int64_t{kMostPairedRanks} * kMostPairedRanks <= std::numeric_limits<int>::max());
+
+int block_count(Collective what, int ranks) {
+  if (what != Collective::all_to_all) return ranks;
+  if (ranks > kMostPairedRanks)
+    throw Error(
+        ErrorKind::unavailable,
+        fmt::format("all_to_all: {} ranks have {} blocks, and tutti numbers those of at most "
+                    "{} ranks; split the communicator",
+                    ranks, std::int64_t{ranks} * ranks, kMostPairedRanks));
+  return ranks * ranks;
+}
+
+}  // namespace collectives
 }  // namespace tutti
