@@ -71,7 +71,26 @@ std::string element_name(DataType type, std::uint64_t reduction) {
                         : fmt::format("{} bytes", element_bytes(type, reduction));
 }
 
-void check_reduction(const Call& call) { combine_function(*call.extras.reduction); }
+void take_rare_options(Call& call, const CallOptions& options) {
+  if (options.stream != nullptr) refuse_stream(to_string(call.kind.what));
+  call.kind.type = DataType::uint8;
+  call.kind.op = Op::sum;
+  call.kind.reduction = reduction_id(options.reduction->name, options.reduction->element_bytes);
+  call.extras.reduction = options.reduction;
+}
+
+void refuse_stream(std::string_view operation) {
+  throw Error(ErrorKind::unavailable,
+              fmt::format("{}: CallOptions::stream is set, but this build has no engine for a "
+                          "device; leave it null, and give buffers in host memory",
+                          operation));
+}
+
+void check_reduction(const Call& call) {
+  if (!reduces(call.kind.what))
+    refuse(call.kind, "CallOptions::reduction is for all_reduce, reduce and reduce_scatter alone");
+  combine_function(*call.extras.reduction);
+}
 
 void check_kind(const CallKind& kind, int size) {
   if (static_cast<int>(kind.type) >= kDataTypes)

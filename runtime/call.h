@@ -60,30 +60,31 @@ struct Call {
   bool (*interrupted)() = nullptr;
 };
 
+/// Takes over what few calls give: a reduction of the program's own, in place of the type and op.
+/// Throws `unavailable` for a stream.
+void take_rare_options(Call& call, const CallOptions& options);
+/// Throws `unavailable`: this build has no engine for a device.
+[[noreturn]] void refuse_stream(std::string_view operation);
+
 /// As the public call has it.
 inline Call call_of(Collective what, const void* input, void* output, std::size_t count,
                     DataType type, Op op, int root, const CallOptions& options) {
-  return {.kind = {.what = what,
-                   .type = type,
-                   .op = op,
-                   .root = root,
-                   .count = count,
-                   .premultiplied = options.premultiplier != nullptr,
-                   .accumulate = options.accumulate},
-          .input = input,
-          .output = output,
-          .timeout = options.timeout,
-          .algorithm = options.algorithm,
-          .extras = {options.premultiplier, nullptr},
-          .group = options.group,
-          .interrupted = options.interrupted};
-}
-/// With a reduction of the program's own.
-inline Call own_call_of(Collective what, const void* input, void* output, std::size_t count,
-                        const UserReduction& reduction, int root, const CallOptions& options) {
-  Call made = call_of(what, input, output, count, DataType::uint8, Op::sum, root, options);
-  made.kind.reduction = reduction_id(reduction.name, reduction.element_bytes);
-  made.extras.reduction = &reduction;
+  Call made{.kind = {.what = what,
+                     .type = type,
+                     .op = op,
+                     .root = root,
+                     .count = count,
+                     .premultiplied = options.premultiplier != nullptr,
+                     .accumulate = options.accumulate},
+            .input = input,
+            .output = output,
+            .timeout = options.timeout,
+            .algorithm = options.algorithm,
+            .extras = {options.premultiplier, nullptr},
+            .group = options.group,
+            .interrupted = options.interrupted};
+  if (options.reduction != nullptr || options.stream != nullptr) [[unlikely]]
+    take_rare_options(made, options);
   return made;
 }
 

@@ -88,6 +88,8 @@ Call barrier_call(const CallOptions& options) {
 }
 TransferCall recv_call(void* buffer, std::size_t count, DataType type, int peer, int tag,
                        const CallOptions& options) {
+  if (options.stream != nullptr) [[unlikely]]
+    refuse_stream("recv");
   return {Direction::recv,
           type,
           peer,
@@ -101,6 +103,8 @@ TransferCall recv_call(void* buffer, std::size_t count, DataType type, int peer,
 }
 TransferCall send_call(const void* buffer, std::size_t count, DataType type, int peer, int tag,
                        const CallOptions& options) {
+  if (options.stream != nullptr) [[unlikely]]
+    refuse_stream("send");
   TransferCall call = recv_call(const_cast<void*>(buffer), count, type, peer, tag, options);
   call.direction = Direction::send;  // which only reads
   call.received = nullptr;
@@ -151,37 +155,6 @@ Work Communicator::barrier_async(const CallOptions& options) {
 }
 Persistent Communicator::barrier_init(const CallOptions& options) {
   return impl_->make_persistent(barrier_call(options));
-}
-void Communicator::all_reduce(const void* input, void* output, std::size_t count,
-                              const UserReduction& reduction, const CallOptions& options) {
-  impl_->call(own_call_of(Collective::all_reduce, input, output, count, reduction, 0, options));
-}
-Work Communicator::all_reduce_async(const void* input, void* output, std::size_t count,
-                                    const UserReduction& reduction, const CallOptions& options) {
-  return impl_->call_async(
-      own_call_of(Collective::all_reduce, input, output, count, reduction, 0, options));
-}
-Persistent Communicator::all_reduce_init(const void* input, void* output, std::size_t count,
-                                         const UserReduction& reduction,
-                                         const CallOptions& options) {
-  return impl_->make_persistent(
-      own_call_of(Collective::all_reduce, input, output, count, reduction, 0, options));
-}
-void Communicator::reduce(const void* input, void* output, std::size_t count,
-                          const UserReduction& reduction, int root, const CallOptions& options) {
-  impl_->call(own_call_of(Collective::reduce, input, output, count, reduction, root, options));
-}
-Work Communicator::reduce_async(const void* input, void* output, std::size_t count,
-                                const UserReduction& reduction, int root,
-                                const CallOptions& options) {
-  return impl_->call_async(
-      own_call_of(Collective::reduce, input, output, count, reduction, root, options));
-}
-Persistent Communicator::reduce_init(const void* input, void* output, std::size_t count,
-                                     const UserReduction& reduction, int root,
-                                     const CallOptions& options) {
-  return impl_->make_persistent(
-      own_call_of(Collective::reduce, input, output, count, reduction, root, options));
 }
 void Communicator::send(const void* buffer, std::size_t count, DataType type, int peer, int tag,
                         const CallOptions& options) {

@@ -56,12 +56,6 @@ VariableCall reduce_scatterv_call(const void* input, void* output, PerRank count
   return {call_of(Collective::reduce_scatter, input, output, 0, type, op, 0, options),
           {{counts, displacements}, {}, 0}};
 }
-VariableCall reduce_scatterv_call(const void* input, void* output, PerRank counts,
-                                  PerRank displacements, const UserReduction& reduction,
-                                  const CallOptions& options) {
-  return {own_call_of(Collective::reduce_scatter, input, output, 0, reduction, 0, options),
-          {{counts, displacements}, {}, 0}};
-}
 VariableCall gatherv_call(const void* input, std::size_t count, void* output, PerRank counts,
                           PerRank displacements, DataType type, int root,
                           const CallOptions& options) {
@@ -150,22 +144,6 @@ Persistent Communicator::all_to_all_init(const void* input, void* output, std::s
                                          DataType type, const CallOptions& options) {
   return impl_->make_persistent(all_to_all_call(input, output, count, type, options));
 }
-void Communicator::reduce_scatter(const void* input, void* output, std::size_t count,
-                                  const UserReduction& reduction, const CallOptions& options) {
-  impl_->call(own_call_of(Collective::reduce_scatter, input, output, count, reduction, 0, options));
-}
-Work Communicator::reduce_scatter_async(const void* input, void* output, std::size_t count,
-                                        const UserReduction& reduction,
-                                        const CallOptions& options) {
-  return impl_->call_async(
-      own_call_of(Collective::reduce_scatter, input, output, count, reduction, 0, options));
-}
-Persistent Communicator::reduce_scatter_init(const void* input, void* output, std::size_t count,
-                                             const UserReduction& reduction,
-                                             const CallOptions& options) {
-  return impl_->make_persistent(
-      own_call_of(Collective::reduce_scatter, input, output, count, reduction, 0, options));
-}
 void Communicator::all_gatherv(const void* input, void* output, PerRank counts,
                                PerRank displacements, DataType type, const CallOptions& options) {
   impl_->call(all_gatherv_call(input, output, counts, displacements, type, options).call);
@@ -198,23 +176,6 @@ Persistent Communicator::reduce_scatterv_init(const void* input, void* output, P
                                               const CallOptions& options) {
   return impl_->make_persistent(
       reduce_scatterv_call(input, output, counts, displacements, type, op, options).call);
-}
-void Communicator::reduce_scatterv(const void* input, void* output, PerRank counts,
-                                   PerRank displacements, const UserReduction& reduction,
-                                   const CallOptions& options) {
-  impl_->call(reduce_scatterv_call(input, output, counts, displacements, reduction, options).call);
-}
-Work Communicator::reduce_scatterv_async(const void* input, void* output, PerRank counts,
-                                         PerRank displacements, const UserReduction& reduction,
-                                         const CallOptions& options) {
-  return impl_->call_async(
-      reduce_scatterv_call(input, output, counts, displacements, reduction, options).call);
-}
-Persistent Communicator::reduce_scatterv_init(const void* input, void* output, PerRank counts,
-                                              PerRank displacements, const UserReduction& reduction,
-                                              const CallOptions& options) {
-  return impl_->make_persistent(
-      reduce_scatterv_call(input, output, counts, displacements, reduction, options).call);
 }
 void Communicator::gatherv(const void* input, std::size_t count, void* output, PerRank counts,
                            PerRank displacements, DataType type, int root,

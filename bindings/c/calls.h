@@ -12,8 +12,9 @@ namespace tutti::c {
 template <typename Result, typename... Args>
 using Member = Result (Communicator::*)(decltype(cpp(std::declval<Args>()))..., const CallOptions&);
 
-template <typename Blocked = void, typename... Args>
-tuttiResult_t call(tuttiComm_t comm, const tuttiOptions_t* options, tuttiWork_t* work,
+// `Options` is what read_options() takes.
+template <typename Blocked = void, typename Options, typename... Args>
+tuttiResult_t call(tuttiComm_t comm, Options options, tuttiWork_t* work,
                    std::type_identity_t<Member<Blocked, Args...>> blocking,
                    std::type_identity_t<Member<Work, Args...>> asynchronous,
                    Args... args) noexcept {
@@ -27,8 +28,8 @@ tuttiResult_t call(tuttiComm_t comm, const tuttiOptions_t* options, tuttiWork_t*
   });
 }
 
-template <typename... Args>
-tuttiResult_t init(tuttiComm_t comm, const tuttiOptions_t* options, tuttiPersistent_t* persistent,
+template <typename Options, typename... Args>
+tuttiResult_t init(tuttiComm_t comm, Options options, tuttiPersistent_t* persistent,
                    std::type_identity_t<Member<Persistent, Args...>> member,
                    Args... args) noexcept {
   return guarded([&] {

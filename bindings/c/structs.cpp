@@ -101,10 +101,6 @@ Accumulate cpp(tuttiAccumulate_t accumulate) {
 DataType cpp(tuttiDataType_t type) { return enumerator<DataType>(type, kDataTypes, "data type"); }
 Op cpp(tuttiOp_t op) { return enumerator<Op>(op, kOps, "reduction"); }
 
-const UserReduction& cpp(tuttiReduction_t reduction) {
-  return checked(reduction, "reduction").reduction;
-}
-
 PerRank cpp(Entries list) {
   if (list.first == nullptr) return {};
   const int ranks = checked(list.comm, "comm").communicator.size();
@@ -121,6 +117,13 @@ CallOptions read_options(const tuttiOptions_t* options) {
   read.received = reinterpret_cast<Received*>(given.received);
   read.premultiplier = given.premultiplier;
   read.accumulate = cpp(given.accumulate);
+  read.stream = given.stream;
+  return read;
+}
+
+CallOptions read_options(const With& with) {
+  CallOptions read = read_options(with.options);
+  read.reduction = &checked(with.reduction, "reduction").reduction;
   return read;
 }
 

@@ -31,13 +31,18 @@ Struct read(const Struct& given, const Struct& initial, std::size_t first_bytes,
 }
 
 CallOptions read_options(const tuttiOptions_t* options);
+/// The options of a call with a reduction of the program's own.
+struct With {
+  const tuttiOptions_t* options;
+  tuttiReduction_t reduction;
+};
+CallOptions read_options(const With& with);
 /// Starts from Config::from_env(), and throws `usage` as that does.
 Config read_config(const tuttiConfig_t* config);
 
 /// All of these throw `usage` for a value that does not exist.
 DataType cpp(tuttiDataType_t type);
 Op cpp(tuttiOp_t op);
-const UserReduction& cpp(tuttiReduction_t reduction);
 /// An array with one entry for each rank; a null `first` stands for no array.
 struct Entries {
   const std::size_t* first;

@@ -98,7 +98,8 @@ class TUTTI_API Communicator {
                                      Op op = Op::sum, int root = 0);
 
   /// Sets output[i] to the reduction of input[i] over all ranks, with the same bits on every rank.
-  /// In place: input == output.
+  /// In place: input == output. Every call that reduces takes CallOptions::reduction in place of
+  /// `type` and `op`.
   void all_reduce(const void* input, void* output, std::size_t count, DataType type, Op op,
                   const CallOptions& options = {});
   Work all_reduce_async(const void* input, void* output, std::size_t count, DataType type, Op op,
@@ -218,36 +219,6 @@ class TUTTI_API Communicator {
   Persistent all_to_allv_init(const void* input, PerRank input_counts, PerRank input_displacements,
                               void* output, PerRank output_counts, PerRank output_displacements,
                               DataType type, const CallOptions& options = {});
-
-  /// The following use a reduction and elements of the program's own (tutti/reduction.hpp).
-  /// `reduction` must exist until the call is done or the persistent call destroyed. Ranks compare
-  /// its name and element size. If its function throws, the call is `usage` on this rank and its
-  /// peers, and the communicator has failed.
-  void all_reduce(const void* input, void* output, std::size_t count,
-                  const UserReduction& reduction, const CallOptions& options = {});
-  Work all_reduce_async(const void* input, void* output, std::size_t count,
-                        const UserReduction& reduction, const CallOptions& options = {});
-  Persistent all_reduce_init(const void* input, void* output, std::size_t count,
-                             const UserReduction& reduction, const CallOptions& options = {});
-  void reduce(const void* input, void* output, std::size_t count, const UserReduction& reduction,
-              int root, const CallOptions& options = {});
-  Work reduce_async(const void* input, void* output, std::size_t count,
-                    const UserReduction& reduction, int root, const CallOptions& options = {});
-  Persistent reduce_init(const void* input, void* output, std::size_t count,
-                         const UserReduction& reduction, int root, const CallOptions& options = {});
-  void reduce_scatter(const void* input, void* output, std::size_t count,
-                      const UserReduction& reduction, const CallOptions& options = {});
-  Work reduce_scatter_async(const void* input, void* output, std::size_t count,
-                            const UserReduction& reduction, const CallOptions& options = {});
-  Persistent reduce_scatter_init(const void* input, void* output, std::size_t count,
-                                 const UserReduction& reduction, const CallOptions& options = {});
-  void reduce_scatterv(const void* input, void* output, PerRank counts, PerRank displacements,
-                       const UserReduction& reduction, const CallOptions& options = {});
-  Work reduce_scatterv_async(const void* input, void* output, PerRank counts, PerRank displacements,
-                             const UserReduction& reduction, const CallOptions& options = {});
-  Persistent reduce_scatterv_init(const void* input, void* output, PerRank counts,
-                                  PerRank displacements, const UserReduction& reduction,
-                                  const CallOptions& options = {});
 
   /// Sends to rank `peer` with a tag (0 to INT_MAX). Returns when `buffer` may be written again: at
   /// once, or when a receive has taken it. Messages to one rank are matched in their order.

@@ -16,6 +16,7 @@ namespace tutti {
 class Group;
 struct PlanRequest;
 struct Schedule;
+struct UserReduction;
 
 /// An algorithm of the program's own, written with tutti/schedule.hpp: it returns one rank's
 /// schedule for each request, and must depend on the request alone.
@@ -54,6 +55,15 @@ struct CallOptions {
   /// second while it sleeps; if it returns true, the communicator is aborted. It is for what a
   /// language does between two steps, such as handling Ctrl-C.
   bool (*interrupted)() = nullptr;
+  /// A reduction of the program's own (tutti/reduction.hpp) in place of the call's type and op,
+  /// which then have no meaning: counts and displacements are in elements of this reduction. It is
+  /// used until the call is done; that of a persistent call, as long as the call lives. Ranks
+  /// compare its name and the size of its elements. What its function throws is `usage` here and on
+  /// the peers, and ends the communicator.
+  const UserReduction* reduction = nullptr;
+  /// A device's stream that the call is to be ordered by, such as a cudaStream_t. This build has no
+  /// engine for a device: anything but null is `unavailable`.
+  void* stream = nullptr;
 };
 
 /// The predicted time of a call with one algorithm; see Communicator::prices.

@@ -249,9 +249,11 @@ typedef struct tuttiOptions_t {
   const void* premultiplier; /* for tuttiPremulSum: one element of `dtype`, which multiplies this
                                 rank's input; read before the call returns; ranks may differ */
   tuttiAccumulate_t accumulate; /* the same on every rank */
+  void*
+      stream; /* a device's, that orders the call; null, else tuttiErrorUnavailable in this build */
 } tuttiOptions_t;
 #define TUTTI_OPTIONS_INITIALIZER \
-  { sizeof(tuttiOptions_t), 0, NULL, NULL, NULL, NULL, tuttiAccumulateDefault }
+  { sizeof(tuttiOptions_t), 0, NULL, NULL, NULL, NULL, tuttiAccumulateDefault, NULL }
 
 /* Sets recv[i] to the reduction of send[i] over all ranks, with the same bits on every rank. In
    place: send == recv. */

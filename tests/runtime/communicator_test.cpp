@@ -534,5 +534,26 @@ TEST(ManyRanks, WorkTogetherWithMessagesOfLessThanALineForEach) {
               Each(IsEmpty()));
 }
 
+TEST_P(Communicators, AStreamIsUnavailableWithoutAnEngineForADevice) {
+  EXPECT_THAT(
+      run_ranks(2, config(),
+                [](Communicator& comm) {
+                  int stream = 0;
+                  float value = 1;
+                  const CallOptions ordered{.stream = &stream};
+                  EXPECT_THAT(
+                      outcome_of([&] { comm.all_reduce(std::span(&value, 1), Op::sum, ordered); }),
+                      AllOf(StartsWith("unavailable: all_reduce: CallOptions::stream"),
+                            HasSubstr("no engine for a device")));
+                  EXPECT_THAT(outcome_of([&] { comm.send(std::span(&value, 1), 0, 0, ordered); }),
+                              StartsWith("unavailable: send: CallOptions::stream"));
+                  EXPECT_THAT(outcome_of([&] { comm.recv(std::span(&value, 1), 0, 0, ordered); }),
+                              StartsWith("unavailable: recv: CallOptions::stream"));
+                  comm.all_reduce(std::span(&value, 1), Op::sum);
+                  EXPECT_EQ(value, 2);
+                }),
+      Each(IsEmpty()));
+}
+
 }  // namespace
 }  // namespace tutti::test

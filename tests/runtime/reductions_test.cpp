@@ -143,6 +143,15 @@ void keep_best(const void* in, void* inout, std::size_t count, void*) {
 }
 constexpr UserReduction kBest{"best", sizeof(Best), keep_best};
 
+// What stands for a call's type and op, which have no meaning where options carry a reduction.
+constexpr DataType kNoType = DataType::uint8;
+constexpr Op kNoOp = Op::sum;
+
+CallOptions with(const UserReduction& reduction, CallOptions options = {}) {
+  options.reduction = &reduction;
+  return options;
+}
+
 Best best_of(int rank, std::size_t i) {
   return {static_cast<std::int32_t>((i * 7 + static_cast<std::size_t>(rank) * 5) % 11) * 8 + rank,
           rank, 1};
@@ -174,15 +183,18 @@ TEST_P(Reductions, AReductionOfOnesOwnOnElementsOfOnesOwnWorksByEveryAlgorithm) 
                     for (const std::string& name : serving(Collective::all_reduce, kRanks)) {
                       const CallOptions options{.timeout = {}, .algorithm = name};
                       std::vector<Best> data = bests(comm.rank(), count), out(count);
-                      comm.all_reduce(data.data(), out.data(), count, kBest, options);
+                      comm.all_reduce(data.data(), out.data(), count, kNoType, kNoOp,
+                                      with(kBest, options));
                       EXPECT_EQ(difference(out.data(), 0, count, kRanks), "") << name;
-                      comm.all_reduce_async(data.data(), data.data(), count, kBest, options).wait();
+                      comm.all_reduce_async(data.data(), data.data(), count, kNoType, kNoOp,
+                                            with(kBest, options))
+                          .wait();
                       EXPECT_EQ(difference(data.data(), 0, count, kRanks), "") << name;
                     }
                     for (const std::string& name : serving(Collective::reduce, kRanks)) {
                       std::vector<Best> data = bests(comm.rank(), count);
-                      comm.reduce(data.data(), data.data(), count, kBest, 2,
-                                  {.timeout = {}, .algorithm = name});
+                      comm.reduce(data.data(), data.data(), count, kNoType, kNoOp, 2,
+                                  with(kBest, {.timeout = {}, .algorithm = name}));
                       if (comm.rank() == 2) {
                         EXPECT_EQ(difference(data.data(), 0, count, kRanks), "") << name;
                       }
@@ -192,8 +204,8 @@ TEST_P(Reductions, AReductionOfOnesOwnOnElementsOfOnesOwnWorksByEveryAlgorithm) 
                       std::vector<Best> out(count);
                       const auto first = static_cast<std::size_t>(comm.rank()) * count;
                       Persistent call =
-                          comm.reduce_scatter_init(data.data(), out.data(), count, kBest,
-                                                   {.timeout = {}, .algorithm = name});
+                          comm.reduce_scatter_init(data.data(), out.data(), count, kNoType, kNoOp,
+                                                   with(kBest, {.timeout = {}, .algorithm = name}));
                       call.run();
                       EXPECT_EQ(difference(out.data(), first, count, kRanks), "") << name;
                     }
@@ -216,32 +228,34 @@ Share share(const Communicator& comm) {
 
 TEST_P(Reductions, AReductionOfOnesOwnWorksOnBlocksOfDifferentLengthsByEveryAlgorithm) {
   for (const std::string& name : serving(Collective::reduce_scatter, kShares))
-    EXPECT_THAT(
-        run_ranks(
-            kShares, config(),
-            [&](Communicator& comm) {
-              const std::vector<Best> in = bests(comm.rank(), kEnd);
-              const auto [first, count] = share(comm);
-              const CallOptions options{.timeout = {}, .algorithm = name};
-              std::vector<Best> out(count);
-              comm.reduce_scatterv(in.data(), out.data(), kCounts, kPlaces, kBest, options);
-              EXPECT_EQ(difference(out.data(), first, count, kShares), "") << name;
-              out.assign(count, {});
-              comm.reduce_scatterv_async(in.data(), out.data(), kCounts, kPlaces, kBest, options)
-                  .wait();
-              EXPECT_EQ(difference(out.data(), first, count, kShares), "") << name;
-              out.assign(count, {});
-              comm.reduce_scatterv_init(in.data(), out.data(), kCounts, kPlaces, kBest, options)
-                  .run();
-              EXPECT_EQ(difference(out.data(), first, count, kShares), "") << name;
-              const std::vector<std::size_t> endless(kShares, ~std::size_t{0} / 16);
-              EXPECT_THAT(outcome_of([&] {
-                            comm.reduce_scatterv(in.data(), out.data(), endless, {}, kBest);
+    EXPECT_THAT(run_ranks(kShares, config(),
+                          [&](Communicator& comm) {
+                            const std::vector<Best> in = bests(comm.rank(), kEnd);
+                            const auto [first, count] = share(comm);
+                            const CallOptions options{.timeout = {}, .algorithm = name};
+                            std::vector<Best> out(count);
+                            comm.reduce_scatterv(in.data(), out.data(), kCounts, kPlaces, kNoType,
+                                                 kNoOp, with(kBest, options));
+                            EXPECT_EQ(difference(out.data(), first, count, kShares), "") << name;
+                            out.assign(count, {});
+                            comm.reduce_scatterv_async(in.data(), out.data(), kCounts, kPlaces,
+                                                       kNoType, kNoOp, with(kBest, options))
+                                .wait();
+                            EXPECT_EQ(difference(out.data(), first, count, kShares), "") << name;
+                            out.assign(count, {});
+                            comm.reduce_scatterv_init(in.data(), out.data(), kCounts, kPlaces,
+                                                      kNoType, kNoOp, with(kBest, options))
+                                .run();
+                            EXPECT_EQ(difference(out.data(), first, count, kShares), "") << name;
+                            const std::vector<std::size_t> endless(kShares, ~std::size_t{0} / 16);
+                            EXPECT_THAT(outcome_of([&] {
+                                          comm.reduce_scatterv(in.data(), out.data(), endless, {},
+                                                               kNoType, kNoOp, with(kBest));
+                                        }),
+                                        AllOf(StartsWith("usage: reduce_scatterv: counts[0]: "),
+                                              HasSubstr("elements of 12 bytes")));
                           }),
-                          AllOf(StartsWith("usage: reduce_scatterv: counts[0]: "),
-                                HasSubstr("elements of 12 bytes")));
-            }),
-        Each(IsEmpty()));
+                Each(IsEmpty()));
 }
 
 // Text that is put one behind the other: associative, not commutative. 4096 bytes an element.
@@ -260,37 +274,39 @@ TEST_P(Reductions, TheLargestElementsGoInRankOrderWhereTheAlgorithmSaysSo) {
   const UserReduction appended{"append", sizeof(Text), append};
   Config small = config();
   small.message_bytes = 4096;  // one element: what moves several at a time cannot be chosen
-  EXPECT_THAT(run_ranks(4, small,
-                        [&](Communicator& comm) {
-                          for (const char* algorithm : {"one_shot", "all_pairs"}) {
-                            std::vector<Text> data(5);
-                            for (Text& text : data)
-                              std::strcpy(text.letters, std::to_string(comm.rank()).c_str());
-                            comm.all_reduce(data.data(), data.data(), data.size(), appended,
-                                            {.timeout = {}, .algorithm = algorithm});
-                            for (const Text& text : data)
-                              EXPECT_STREQ(text.letters, "0123") << algorithm;
-                          }
-                          std::vector<Text> blocks(4), own(1);
-                          for (Text& text : blocks)
-                            std::strcpy(text.letters, std::to_string(comm.rank()).c_str());
-                          EXPECT_THAT(outcome_of([&] {
-                                        comm.reduce_scatter(
-                                            blocks.data(), own.data(), 1, appended,
-                                            {.timeout = {}, .algorithm = "recursive_doubling"});
-                                      }),
-                                      AllOf(StartsWith("usage: "), HasSubstr("in one step")));
-                          comm.reduce_scatter(blocks.data(), own.data(), 1, appended);
-                          EXPECT_EQ(std::string(own[0].letters).size(), 4u);
-                        }),
-              Each(IsEmpty()));
+  EXPECT_THAT(
+      run_ranks(4, small,
+                [&](Communicator& comm) {
+                  for (const char* algorithm : {"one_shot", "all_pairs"}) {
+                    std::vector<Text> data(5);
+                    for (Text& text : data)
+                      std::strcpy(text.letters, std::to_string(comm.rank()).c_str());
+                    comm.all_reduce(data.data(), data.data(), data.size(), kNoType, kNoOp,
+                                    with(appended, {.timeout = {}, .algorithm = algorithm}));
+                    for (const Text& text : data) EXPECT_STREQ(text.letters, "0123") << algorithm;
+                  }
+                  std::vector<Text> blocks(4), own(1);
+                  for (Text& text : blocks)
+                    std::strcpy(text.letters, std::to_string(comm.rank()).c_str());
+                  EXPECT_THAT(
+                      outcome_of([&] {
+                        comm.reduce_scatter(
+                            blocks.data(), own.data(), 1, kNoType, kNoOp,
+                            with(appended, {.timeout = {}, .algorithm = "recursive_doubling"}));
+                      }),
+                      AllOf(StartsWith("usage: "), HasSubstr("in one step")));
+                  comm.reduce_scatter(blocks.data(), own.data(), 1, kNoType, kNoOp, with(appended));
+                  EXPECT_EQ(std::string(own[0].letters).size(), 4u);
+                }),
+      Each(IsEmpty()));
 }
 
 TEST_P(Reductions, RanksWithDifferentReductionsGetAMismatchThatNamesTheirs) {
   const auto outcomes = run_ranks(2, config(), [](Communicator& comm) {
     const UserReduction worst{"worst", sizeof(Best), keep_best};
     std::vector<Best> data(3);
-    comm.all_reduce(data.data(), data.data(), 3, comm.rank() == 0 ? kBest : worst);
+    comm.all_reduce(data.data(), data.data(), 3, kNoType, kNoOp,
+                    with(comm.rank() == 0 ? kBest : worst));
   });
   EXPECT_THAT(outcomes, Each(AllOf(StartsWith("mismatch: "), HasSubstr("reduction #"))));
   EXPECT_THAT(outcomes[0], HasSubstr("all_reduce(3 x 12 bytes, reduction 'best' #"));
@@ -301,7 +317,8 @@ TEST_P(Reductions, ElementsOfDifferentSizesAreAMismatch) {
   const auto outcomes = run_ranks(2, config(), [](Communicator& comm) {
     const UserReduction wider{"best", 16, keep_best};
     std::vector<char> data(64);
-    comm.all_reduce(data.data(), data.data(), 3, comm.rank() == 0 ? kBest : wider);
+    comm.all_reduce(data.data(), data.data(), 3, kNoType, kNoOp,
+                    with(comm.rank() == 0 ? kBest : wider));
   });
   EXPECT_THAT(outcomes, Each(AllOf(StartsWith("mismatch: "), HasSubstr("3 x 12 bytes"),
                                    HasSubstr("3 x 16 bytes"))));
@@ -313,8 +330,9 @@ TEST_P(Reductions, AWrongReductionIsRefusedAndTheCommunicatorGoesOn) {
                 [](Communicator& comm) {
                   std::vector<char> data(64);
                   const auto outcome = [&](const UserReduction& reduction) {
-                    return outcome_of(
-                        [&] { comm.all_reduce(data.data(), data.data(), 1, reduction); });
+                    return outcome_of([&] {
+                      comm.all_reduce(data.data(), data.data(), 1, kNoType, kNoOp, with(reduction));
+                    });
                   };
                   EXPECT_THAT(outcome({"none", 8, nullptr}),
                               AllOf(StartsWith("usage: "), HasSubstr("\"none\" has no function")));
@@ -322,11 +340,15 @@ TEST_P(Reductions, AWrongReductionIsRefusedAndTheCommunicatorGoesOn) {
                   EXPECT_THAT(outcome({"huge", 4097, keep_best}), HasSubstr("1 to 4096"));
                   const float scalar = 2;
                   EXPECT_THAT(outcome_of([&] {
-                                comm.all_reduce(
-                                    data.data(), data.data(), 1, kBest,
-                                    {.timeout = {}, .algorithm = {}, .premultiplier = &scalar});
+                                comm.all_reduce(data.data(), data.data(), 1, kNoType, kNoOp,
+                                                with(kBest, {.timeout = {},
+                                                             .algorithm = {},
+                                                             .premultiplier = &scalar}));
                               }),
                               StartsWith("usage: "));
+                  EXPECT_THAT(
+                      outcome_of([&] { comm.broadcast(data.data(), 8, kNoType, 0, with(kBest)); }),
+                      HasSubstr("broadcast: CallOptions::reduction is for all_reduce"));
                   comm.barrier();
                 }),
       Each(IsEmpty()));
@@ -344,9 +366,9 @@ TEST_P(Reductions, WhatTheFunctionThrowsEndsTheCallOnThisRankAndItsPeersAreToldW
                                 &throws};
       std::vector<std::int32_t> data(1000);
       if (asynchronous)
-        comm.all_reduce_async(data.data(), data.data(), 1000, fails).wait();
+        comm.all_reduce_async(data.data(), data.data(), 1000, kNoType, kNoOp, with(fails)).wait();
       else
-        comm.all_reduce(data.data(), data.data(), 1000, fails);
+        comm.all_reduce(data.data(), data.data(), 1000, kNoType, kNoOp, with(fails));
       comm.barrier();
     });
     EXPECT_THAT(outcomes[1], AllOf(StartsWith("usage: rank 1 of 3: operation #0 all_reduce"),
@@ -385,10 +407,12 @@ TEST_P(Reductions, InAGroupEveryCallKeepsItsScalarAndItsReductionUntilTheEnd) {
                             plain.premultiplier = nullptr;
                             comm.all_reduce(std::span(twice), Op::premul_sum, premultiplied);
                             scalar = comm.rank() + 3;
-                            comm.all_reduce(best.data(), best.data(), best.size(), kBest, plain);
+                            comm.all_reduce(best.data(), best.data(), best.size(), kNoType, kNoOp,
+                                            with(kBest, plain));
                             other.all_reduce(std::span(scaled), Op::premul_sum, premultiplied);
                             scalar = 0;
-                            comm.all_reduce(added.data(), added.data(), added.size(), kAdd, plain);
+                            comm.all_reduce(added.data(), added.data(), added.size(), kNoType,
+                                            kNoOp, with(kAdd, plain));
                             EXPECT_THAT(outcome_of([&] {
                                           comm.all_reduce(std::span(twice), Op::premul_sum, plain);
                                         }),
@@ -419,7 +443,8 @@ TEST_P(Reductions, WhatAFunctionThrowsInAGroupEndsItsCommunicatorAlone) {
                           Group group;
                           CallOptions grouped;
                           grouped.group = &group;
-                          comm.all_reduce(data.data(), data.data(), data.size(), fails, grouped);
+                          comm.all_reduce(data.data(), data.data(), data.size(), kNoType, kNoOp,
+                                          with(fails, grouped));
                           other.all_reduce(std::span(whole), Op::sum, grouped);
                           EXPECT_THAT(outcome_of([&] { group.end(); }),
                                       AllOf(StartsWith("usage: "), HasSubstr("out of range")));
@@ -491,8 +516,7 @@ TEST_P(Reductions, InF32OverAllHopsASumIsRoundedOnceAndAlikeOnAllRanks) {
 
 TEST_P(Reductions, InF32OverAllHopsBlocksOfDifferentLengthsAreRoundedOnce) {
   for (const Algorithm& algorithm : algorithms()) {
-    if (!algorithm.knows(Collective::reduce_scatter, kShares) || algorithm.rewrites_output)
-      continue;
+    if (!algorithm.knows(Collective::reduce_scatter, kShares) || algorithm.rewrites_output) continue;
     const CallOptions options{.timeout = {},
                               .algorithm = algorithm.name,
                               .premultiplier = nullptr,

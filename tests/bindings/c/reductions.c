@@ -40,6 +40,13 @@ const char* premultipliers_and_accumulation(tuttiComm_t comm) {
   CHECK(tuttiAllReduce(wide, wide, 4, tuttiBfloat16, tuttiSum, comm, &options, NULL) ==
         tuttiErrorUsage);
   CHECK(strstr(tuttiGetLastError(comm), "accumulation 4") != NULL);
+
+  options = (tuttiOptions_t)TUTTI_OPTIONS_INITIALIZER;
+  options.stream = &options;
+  CHECK(tuttiAllReduce(&value, &all, 1, tuttiInt32, tuttiSum, comm, &options, NULL) ==
+        tuttiErrorUnavailable);
+  options.size = offsetof(tuttiOptions_t, stream); /* as programs of earlier versions say it */
+  OK(tuttiAllReduce(&value, &all, 1, tuttiInt32, tuttiSum, comm, &options, NULL));
   return NULL;
 }
 
