@@ -100,8 +100,8 @@ class UnderPmixWithoutTheSecretOfRank0 : public testing::Test {
     const JobAddress job{0, 2, "a job of PMIx"};
     std::vector<Listener> listeners;
     const bool tls = std::count(settings.begin(), settings.end(), "TUTTI_TLS=yes") > 0;
-    listeners.push_back({rendezvous::listen_tcp({"127.0.0.1", 0}), Secret(), tls});
-    const int port = rendezvous::port_of(listeners.back().socket);
+    listeners.push_back({net::listen_tcp({"127.0.0.1", 0}), Secret(), tls});
+    const int port = net::port_of(listeners.back().socket);
     const StoreServer impostor(job, std::move(listeners));
     std::vector<std::string> command{"env",
                                      "-u",
