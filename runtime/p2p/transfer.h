@@ -10,7 +10,7 @@
 
 #include "common/clock.h"
 #include "common/intrusive_list.h"
-#include "transport/segments.h"
+#include "transport/memory.h"
 
 namespace tutti {
 

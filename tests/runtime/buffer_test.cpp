@@ -290,9 +290,9 @@ TEST_P(LentCalls, CopyNothingIntoMessages) {
     programs.push_back(std::make_unique<BoundProgram>(
         compile(schedule, call, Ranks::kMessageBytes, true), ranks.transport(rank)));
     LentBuffers lent{{}, {}, in_place, kInlineBytes + 1};
-    const auto lend = [&](Extent& extent) {
+    const auto lend = [&](Memory& memory) {
       std::vector<std::byte>& buffer = buffers.emplace_back(n * kBytes);
-      while (extent.segment == 0) extent = ranks.maybe_lend(rank, buffer, 0);
+      while (!memory) memory = ranks.maybe_lend(rank, buffer, 0);
       return buffer.data();
     };
     CallBuffers& buffer = calls.emplace_back();
