@@ -303,7 +303,7 @@ int option_of(const Fd& socket, int option) {
 TEST(VanishedMachines, AreGivenHalfAMinute) {
   const Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   ASSERT_TRUE(socket);
-  rendezvous::tune(socket.get());
+  net::tune(socket.get());
   EXPECT_EQ(option_of(socket, TCP_KEEPIDLE) +
                 option_of(socket, TCP_KEEPINTVL) * option_of(socket, TCP_KEEPCNT),
             30);
