@@ -20,6 +20,7 @@ CommunicatorParts OneThread::parts(std::shared_ptr<local::Hub> hub, int rank) {
   parts.shared->ranks = parts.size = hub->size();
   parts.shared->ring_bytes = 4096;
   parts.rank = rank;
+  parts.message_bytes = 1024;
   TransportContext context;
   context.rank = rank;
   context.size = parts.size;
@@ -29,7 +30,7 @@ CommunicatorParts OneThread::parts(std::shared_ptr<local::Hub> hub, int rank) {
   context.max_message_bytes = 1024;
   context.doorbell = parts.shared->doorbell;
   context.hub = std::move(hub);
-  parts.transport = local::make(context);
+  parts.transport = local::entry().make(context);
   parts.prices = std::make_shared<PriceList>(MachineCosts());
   return parts;
 }

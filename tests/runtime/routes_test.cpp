@@ -5,6 +5,7 @@
 
 #include "../rendezvous/counting_store.h"
 #include "../transport/mail_transport.h"
+#include "runtime/communicator_impl.h"
 #include "runtime/membership/setup.h"
 #include "threads.h"
 
