@@ -64,7 +64,7 @@ class Expander {
 
  private:
   Step in_round(Step step, const Standing& standing, int round) const {
-    const auto [chunk, peer] = standing.shift;
+    const int chunk = standing.shift.chunk, peer = standing.shift.peer;
     const auto move = [&](Operand& operand) {
       if (operand.place == Place::peer)
         operand.index = moved(operand.index, peer, round, written_.ranks);

@@ -54,8 +54,8 @@ void copy_page(const StatusPage& from, StatusPage& to) {
 
 class MailSend final : public SendChannel {
  public:
-  MailSend(Box& to, const Box& own, Box::Channel channel, std::size_t most)
-      : to_(to), own_(own), channel_(channel), most_(most) {}
+  MailSend(Box& to, Box::Channel channel, std::size_t most)
+      : to_(to), channel_(channel), most_(most) {}
   std::optional<Span> acquire(std::size_t bytes) override {
     if (bytes > most_) throw Error(ErrorKind::internal, "a message larger than the largest");
     const std::lock_guard lock(to_.mutex);
@@ -80,7 +80,6 @@ class MailSend final : public SendChannel {
 
  private:
   Box& to_;
-  const Box& own_;
   const Box::Channel channel_;
   const std::size_t most_;
   std::vector<std::byte> staging_;
@@ -137,7 +136,7 @@ class MailTransport final : public Transport {
   SendChannel& sender(int peer, int number) override {
     auto& channel = senders_[{peer, number}];
     if (channel == nullptr)
-      channel = std::make_unique<MailSend>(box_of(peer), *box_, Box::Channel{context_.rank, number},
+      channel = std::make_unique<MailSend>(box_of(peer), Box::Channel{context_.rank, number},
                                            link_.largest_message);
     return *channel;
   }
