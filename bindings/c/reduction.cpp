@@ -44,7 +44,8 @@ tuttiResult_t tuttiReductionFree(tuttiReduction_t reduction) {
   });
 }
 
-// What stands for them has no meaning where options carry a reduction.
+// The type and the operation are ignored when the options carry a reduction, so these two values
+// only fill the arguments.
 constexpr tuttiDataType_t kAnyType = tuttiUint8;
 constexpr tuttiOp_t kAnyOp = tuttiSum;
 

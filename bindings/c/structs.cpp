@@ -82,7 +82,7 @@ Cpp enumerator(C value, int values, const char* what) {
   return static_cast<Cpp>(number);
 }
 
-/// As a line of a configuration file.
+/// Applies one setting, written like a line of a configuration file.
 void set_line(std::string_view line, Config& config) {
   const std::size_t equals = line.find('=');
   if (equals == std::string_view::npos)

@@ -41,8 +41,8 @@ struct Stripe {
 inline constexpr int kStripeChannels = 1 << 12;  ///< From a stripe's channels to the next one's.
 inline constexpr int kMostStripes = 8;
 
-/// What describes a program as a whole. All pieces but the last are of one shape, so where an array
-/// has two numbers, [0] is of a full piece and [1] of the last.
+/// Holds what describes a program as a whole. All pieces but the last are of one shape, so where an
+/// array has two numbers, [0] is of a full piece and [1] of the last.
 struct ProgramHead {
   CallSignature call;
   /// Lengths come with each call, in a BlockTable: of a step are known where its blocks stand in
@@ -89,7 +89,7 @@ struct Program : ProgramHead {
     fixed_point,  ///< All summands that there are are added in fixed point, in any order.
     user,         ///< As `reduce`, by a function that comes with the call.
   };
-  /// What an engine needs to know to choose its kernel for a step.
+  /// The codes by which an engine chooses the kernel of a step.
   struct Kernel {
     Fold fold = Fold::copy;
     DataType type = DataType::uint8;

@@ -24,7 +24,7 @@ STRANGERS = [{"transport", "topology"}, {"ddp", "bindings/c"}]  # side by side, 
 # Limits. They may be tightened; whoever loosens one gives the reason in the commit.
 FUNCTION_LINES = 70
 LONG_FUNCTION_LINES, LONG_FUNCTION_SHARE = 60, 0.005
-SOURCE_LINES, HEADER_LINES, README_LINES = 600, 400, 60
+SOURCE_LINES, HEADER_LINES, README_LINES = 600, 350, 60
 MAIN_HEADER_LINES, MAIN_HEADER_CLOSURE_LINES = 250, 1300
 TRANSPORT_FUNCTIONS = 14
 READING_FILES, READING_LINES = 20, 3500

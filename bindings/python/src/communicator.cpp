@@ -26,8 +26,8 @@ std::shared_ptr<Held> shared(Held held) {
           }};
 }
 
-// What the environment says, the two deadlines in seconds, and any setting by its name; None leaves
-// one as it is.
+// Returns the configuration of the environment, changed by the two deadlines, which are in seconds,
+// and by any setting that the caller names. An argument that is None changes nothing.
 Config config_of(std::optional<double> timeout, std::optional<double> startup_timeout,
                  const nb::kwargs& settings) {
   Config config = Config::from_env();
