@@ -1,5 +1,5 @@
-// What a transport says about the link that it offers between two ranks: a plain record, so that
-// the route table, the engine and topology can read it without knowing the transport.
+// Describes the link that a transport offers between two ranks. This is a plain record, so that the
+// route table, the engine and topology can read it without knowing the transport.
 #pragma once
 
 #include <cstddef>

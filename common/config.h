@@ -1,5 +1,5 @@
-// What the table behind tutti::Config (config.cpp) serves: reading, checking, agreement among ranks
-// and `tutti-info --config`. A setting has one row in that table.
+// The table of settings behind tutti::Config. It serves the reading and checking of settings, the
+// comparison of settings among ranks, and `tutti-info --config`. A setting has one row in it.
 #pragma once
 
 #include <string>

@@ -29,16 +29,18 @@ struct TextKnob {
   std::string range() const { return std::string(form); }
 };
 
-/// Any text that is not empty.
+/// Each of these functions reads the text of one kind of setting and returns it in its normal form,
+/// or none where the text is not of that kind. This one accepts any text that is not empty.
 std::optional<std::string> parse_any(std::string_view text);
-/// One name, or several with commas between them: lower-case letters, digits and underscores.
+/// Accept one name, or several with commas between them: lower-case letters, digits and
+/// underscores.
 std::optional<std::string> parse_name(std::string_view text);
 std::optional<std::string> parse_names(std::string_view text);
-/// What binds ranks: "none", "auto", or the cpus of each rank.
+/// Accepts "none", "auto", or a list of the CPUs of each rank.
 std::optional<std::string> parse_binding(std::string_view text);
-/// "auto", or where a store is.
+/// Accepts "auto", or the address of a store.
 std::optional<std::string> parse_store(std::string_view text);
-/// Prefixes of interfaces' names with commas between them, all of them excluded after a ^.
+/// Accepts prefixes of interface names with commas between them; a leading ^ excludes all of them.
 std::optional<std::string> parse_interfaces(std::string_view text);
 /// At least kLeastSecretBytes.
 std::optional<std::string> parse_secret(std::string_view text);

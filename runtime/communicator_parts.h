@@ -41,7 +41,8 @@ struct CommunicatorParts {
   std::unique_ptr<Transport> transport;    ///< Connected.
   int rank = 0;
   int size = 1;
-  std::size_t message_bytes = 0;  ///< The largest message of a collective, which all ranks agree on.
+  std::size_t message_bytes =
+      0;  ///< The largest message of a collective, which all ranks agree on.
   std::size_t largest_message = std::numeric_limits<std::size_t>::max();  ///< That all links carry.
   bool rings = true;               ///< All ranks' links have rings; agreed.
   int cores = 1;                   ///< That its ranks on a machine share, on average; agreed.

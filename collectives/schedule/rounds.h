@@ -9,7 +9,7 @@
 
 namespace tutti::collectives {
 
-/// What is added to the numbers in a step from one round to the next.
+/// Holds the amounts by which the numbers in a step grow from one round to the next.
 struct Shift {
   int chunk = 0;  ///< To Step::chunk and to operands in input and output, around Schedule::chunks.
   int peer = 0;   ///< To the ranks of peers, around Schedule::ranks.

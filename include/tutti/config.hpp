@@ -91,7 +91,7 @@ struct Config {
     std::string source;  ///< "environment", "/etc/tutti.conf:3" or "program".
     std::string value;
   };
-  /// By name: the settings that were read from a file, from the environment or by set().
+  /// Holds, by name, the settings that a file, the environment or set() has changed.
   std::map<std::string, Origin, std::less<>> origins;
 
   /// Sets the setting `name` to the value of `text`, as the line `name = text` in a file does:

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cassert>
 #include <cerrno>
@@ -171,6 +172,11 @@ bool ServerLoop::greet(Guest& guest) {
   if (guest.handshake && guest.handshake->proof().initiator() != greeting->rank) return false;
   Answer answer;
   answer.verdict = judge(*greeting);
+  if (answer.verdict == Verdict::rank_taken) {
+    // The one that has the rank may have left already: its end is read before this rank is refused.
+    serve(member_of(greeting->rank));
+    answer.verdict = judge(*greeting);
+  }
   answer.size = static_cast<std::uint32_t>(job_.size);
   if (answer.verdict == Verdict::rank_taken) answer.pid = seats_[greeting->rank].pid;
   connection.queue(bytes_of(answer));
@@ -186,6 +192,14 @@ bool ServerLoop::greet(Guest& guest) {
   seat = {Seat::State::taken, pid};
   serve(fd);  // what came with the greeting, and an end behind it
   return false;
+}
+
+int ServerLoop::member_of(std::uint32_t rank) const {
+  const auto place = std::find_if(members_.begin(), members_.end(), [&](const auto& member) {
+    return static_cast<std::uint32_t>(member.second.rank) == rank;
+  });
+  assert(place != members_.end());
+  return place->first;
 }
 
 Verdict ServerLoop::judge(const Greeting& greeting) const {

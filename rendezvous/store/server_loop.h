@@ -66,6 +66,8 @@ class ServerLoop {
   bool hear(Guest& guest);
   void report_refusal(const net::AuthAcceptor& proof);
   bool greet(Guest& guest);
+  /// The descriptor of the member that has taken `rank`.
+  int member_of(std::uint32_t rank) const;
   Verdict judge(const Greeting& greeting) const;
   void serve(int fd);
   bool take_requests(Member& member);

@@ -516,7 +516,8 @@ TEST_P(Reductions, InF32OverAllHopsASumIsRoundedOnceAndAlikeOnAllRanks) {
 
 TEST_P(Reductions, InF32OverAllHopsBlocksOfDifferentLengthsAreRoundedOnce) {
   for (const Algorithm& algorithm : algorithms()) {
-    if (!algorithm.knows(Collective::reduce_scatter, kShares) || algorithm.rewrites_output) continue;
+    if (!algorithm.knows(Collective::reduce_scatter, kShares) || algorithm.rewrites_output)
+      continue;
     const CallOptions options{.timeout = {},
                               .algorithm = algorithm.name,
                               .premultiplier = nullptr,
