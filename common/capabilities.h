@@ -21,7 +21,8 @@ struct MemoryKinds {
   std::uint8_t bits = 0;
 
   constexpr MemoryKinds() = default;
-  constexpr MemoryKinds(MemoryKind kind) noexcept : bits(bit(kind)) {}
+  constexpr MemoryKinds(MemoryKind kind) noexcept  // NOLINT(google-explicit-constructor)
+      : bits(bit(kind)) {}
   constexpr bool has(MemoryKind kind) const noexcept { return (bits & bit(kind)) != 0; }
   friend constexpr MemoryKinds operator|(MemoryKinds a, MemoryKinds b) noexcept {
     a.bits = static_cast<std::uint8_t>(a.bits | b.bits);

@@ -1,6 +1,7 @@
 // A reference to memory of this rank, from which messages may be sent without a copy.
 #pragma once
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 
@@ -18,7 +19,9 @@ struct Memory {
   std::uint64_t offset = 0;   ///< Of the first byte in that segment.
 
   explicit operator bool() const noexcept { return address != nullptr; }
+  /// The `length` bytes that begin `from` bytes behind the first; all of them lie in this memory.
   Memory part(std::uint64_t from, std::size_t length) const noexcept {
+    assert(from <= bytes && length <= bytes - from);
     return {address + from, length, kind, segment, offset + from};
   }
 };

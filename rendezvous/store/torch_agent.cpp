@@ -15,7 +15,6 @@
 namespace tutti::torch_agent {
 namespace {
 
-using net::Connection;
 using rendezvous::Joined;
 using rendezvous::Route;
 using std::chrono::seconds;

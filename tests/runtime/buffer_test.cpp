@@ -292,7 +292,7 @@ TEST_P(LentCalls, CopyNothingIntoMessages) {
     LentBuffers lent{{}, {}, in_place, kInlineBytes + 1};
     const auto lend = [&](Memory& memory) {
       std::vector<std::byte>& buffer = buffers.emplace_back(n * kBytes);
-      while (!memory) memory = ranks.maybe_lend(rank, buffer, 0);
+      while (!memory) memory = ranks.maybe_lend(rank, buffer);
       return buffer.data();
     };
     CallBuffers& buffer = calls.emplace_back();

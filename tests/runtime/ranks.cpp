@@ -281,11 +281,12 @@ void maybe_lend(Ranks& ranks, int rank, Buffers& b) {
   LentBuffers lent;
   lent.least_bytes = kInlineBytes + 1;
   lent.in_place = b.in_place;
-  lent.input = ranks.maybe_lend(rank, b.input, b.input_offset);
-  if (!b.in_place)
-    lent.output = ranks.maybe_lend(rank, b.output, b.output_offset);
-  else if (lent.input)
-    lent.output = lent.input.part(b.output_offset - b.input_offset, b.input.size());
+  const auto from = [](const Memory& whole, std::size_t offset) {
+    return whole ? whole.part(offset, whole.bytes - offset) : whole;
+  };
+  const Memory input = ranks.maybe_lend(rank, b.input);
+  lent.input = from(input, b.input_offset);
+  lent.output = from(b.in_place ? input : ranks.maybe_lend(rank, b.output), b.output_offset);
   const bool any = lent.input || lent.output;
   if (any && b.lists == nullptr) b.lent = lent;
 }
@@ -341,12 +342,12 @@ Ranks::Ranks(TransportKind kind, int size, std::uint64_t seed, std::size_t messa
         [&] { transport->connect(addresses, clock_.now() + std::chrono::seconds(30)); });
 }
 
-Memory Ranks::maybe_lend(int rank, std::vector<std::byte>& buffer, std::size_t offset) {
+Memory Ranks::maybe_lend(int rank, std::vector<std::byte>& buffer) {
   if (!lending() || random_.next() % 4 == 0) return {};
-  if (hub_ == nullptr) return {buffer.data() + offset, buffer.size() - offset};
+  if (hub_ == nullptr) return {buffer.data(), buffer.size()};
   const std::shared_ptr<std::byte> memory(buffer.data(), [](std::byte*) {});
-  return {buffer.data() + offset, buffer.size() - offset, MemoryKind::shared,
-          hub_->segments(rank).add({memory, buffer.size()}), offset};
+  return {buffer.data(), buffer.size(), MemoryKind::shared,
+          hub_->segments(rank).add({memory, buffer.size()})};
 }
 
 bool Ranks::drive(std::size_t operations,

@@ -38,7 +38,7 @@ class Ranks {
   Random& random() { return random_; }
   bool lending() const { return lending_; }
   /// Lends it or not.
-  Memory maybe_lend(int rank, std::vector<std::byte>& buffer, std::size_t offset);
+  Memory maybe_lend(int rank, std::vector<std::byte>& buffer);
 
   /// Runs `operations` operations on each rank, each rank at its own pace, in random order:
   /// `start(rank, k, execution)` starts the rank's k-th. False: nothing moves any more.
