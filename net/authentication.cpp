@@ -16,7 +16,7 @@
 namespace tutti::net {
 namespace {
 
-// So that no proof of one role or message is one of another.
+// The labels make sure that an HMAC made for one role or message is not valid for another.
 constexpr std::string_view kInitiatorLabel = "tutti initiator 1\n";
 constexpr std::string_view kAcceptorLabel = "tutti acceptor 1\n";
 constexpr std::string_view kTlsLabel = "tutti tls 1\n";
@@ -35,7 +35,7 @@ Proof prove(const Secret& secret, std::string_view label, const AuthHello& hello
   Proof proof{};
   unsigned bytes = 0;
   const std::string_view key = secret.bytes();
-  // An empty key must still be a pointer.
+  // HMAC() needs a valid pointer even if the key is empty.
   const auto* made =
       HMAC(EVP_sha256(), key.empty() ? "" : key.data(), static_cast<int>(key.size()),
            reinterpret_cast<const unsigned char*>(said.data()), said.size(), proof.data(), &bytes);
@@ -46,7 +46,7 @@ Proof prove(const Secret& secret, std::string_view label, const AuthHello& hello
   return proof;
 }
 
-// In a time that says nothing about where they differ.
+// Compares in constant time, so that the time does not reveal where the proofs differ.
 bool same(const Proof& a, const Proof& b) noexcept {
   return CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }
@@ -189,9 +189,9 @@ std::size_t AuthAcceptor::awaited_bytes() const noexcept {
 
 AuthAcceptor::State AuthAcceptor::challenge(const AuthHello& hello, std::string& output) {
   assert(state_ == State::hello);
-  if (hello.magic != kAuthMagic) return State::failed;  // no answer helps
+  if (hello.magic != kAuthMagic) return State::failed;  // the other end would not understand us
   if (expected_.tls && !secret_) return State::failed;
-  output.append(bytes_of(challenge_));  // from which another version learns ours
+  output.append(bytes_of(challenge_));  // it also tells an initiator of another version ours
   if (hello.version != kAuthVersion || hello.tls > 1) return State::failed;
   hello_ = hello;
   return State::proof;

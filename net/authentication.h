@@ -1,17 +1,18 @@
-// How the two ends of a connection prove to each other that they belong to one job: both know its
-// secret, and neither sends it. For the store's connections and for those between ranks.
+// Mutual authentication of the two ends of a connection: each proves that it knows the job's secret
+// without sending it. The store's connections and the connections between ranks both use it.
 //
 //   initiator                                    acceptor
-//   AuthHello      who and what for, nonce  ──►
+//   AuthHello      ranks, purpose, nonce    ──►
 //                                           ◄──  AuthChallenge   nonce
 //   AuthProof      HMAC as initiator        ──►
 //                                           ◄──  AuthResult      verdict, HMAC as acceptor
 //
 // Each HMAC (SHA-256, RFC 2104; challenge and response as in ISO/IEC 9798-4, mutual) covers the
-// role of its sender and all that was said before: job, ranks, purpose, both nonces. So a proof
-// serves once, in one direction, for one connection. The initiator goes first: who merely finds an
-// open port is given nothing that was made with the secret. Where both ends mean to encrypt what
-// follows, TLS comes next, with a key that is made of the secret and of all that was said here.
+// role of its sender and all previous messages: job, ranks, purpose, both nonces. A proof is
+// therefore valid once, in one direction, for one connection. The initiator proves itself first, so
+// that a process that merely finds an open port receives nothing computed from the secret. If both
+// ends are to encrypt the connection, TLS comes next, with a key derived from the secret and from
+// the messages of this handshake.
 #pragma once
 
 #include <array>
@@ -26,14 +27,14 @@
 
 namespace tutti::net {
 
-/// What both ends must mean by a connection.
+/// The properties of a connection on which both ends must agree.
 struct Claim {
   enum class Purpose : std::uint32_t { store = 1, data = 2 };
 
   Purpose purpose = Purpose::store;
   std::uint32_t initiator = 0, acceptor = 0;  ///< Ranks.
   std::uint64_t job = 0;                      ///< Hash of the job's name.
-  bool tls = false;                           ///< What follows is encrypted.
+  bool tls = false;                           ///< The connection is encrypted after this handshake.
 
   bool operator==(const Claim&) const = default;
 };
@@ -44,14 +45,14 @@ using Proof = std::array<unsigned char, 32>;
 inline constexpr std::uint64_t kAuthMagic = 0x6874756169747475u;
 inline constexpr std::uint32_t kAuthVersion = 1;
 
-/// Magic and version stay where they are in every version.
+/// Every version of the protocol has the magic and the version number at these offsets.
 struct AuthHello {
   std::uint64_t magic = kAuthMagic;
   std::uint32_t version = kAuthVersion;
-  std::uint32_t has_secret = 0;  ///< 0: the network is trusted, and the HMAC's key is empty.
+  std::uint32_t has_secret = 0;  ///< 0 if the network is trusted; the HMAC's key is then empty.
   Claim::Purpose purpose = Claim::Purpose::store;
   std::uint32_t initiator = 0, acceptor = 0;
-  std::uint32_t tls = 0;  ///< 1: what follows is encrypted.
+  std::uint32_t tls = 0;  ///< 1 if the connection is encrypted after this handshake, else 0.
   std::uint64_t job = 0;
   Nonce nonce{};
 };
@@ -72,10 +73,10 @@ static_assert(sizeof(AuthProof) == 32);
 
 enum class AuthVerdict : std::uint32_t {
   welcome = 1,
-  wrong_secret,  ///< The proof is not one that this secret makes. Said without a proof.
-  other_job,     ///< Another job's name.
-  other_place,   ///< Not that rank, or not for that purpose.
-  other_tls,     ///< One of the two encrypts and the other does not.
+  wrong_secret,  ///< The proof does not match the secret. This result carries no proof itself.
+  other_job,     ///< The job's name differs.
+  other_place,   ///< The acceptor is another rank, or serves another purpose.
+  other_tls,     ///< One end encrypts and the other does not.
 };
 
 struct AuthResult {
@@ -85,42 +86,45 @@ struct AuthResult {
 };
 static_assert(sizeof(AuthResult) == 40);
 
-/// Why a handshake has failed, for the error that says what to do.
+/// Why a handshake has failed; describe() turns it into an error message.
 enum class AuthFailure {
   none,
-  not_tutti,        ///< The other end speaks something else.
-  other_version,    ///< Of this protocol.
+  not_tutti,        ///< The other end does not speak this protocol.
+  other_version,    ///< The other end speaks another version of this protocol.
   no_secret_here,   ///< The other end has a secret; this one trusts the network.
-  no_secret_there,  ///< The other way round: nothing is told to an end that could be anybody.
-  wrong_secret,     ///< Both have one, and they differ.
+  no_secret_there,  ///< This end has a secret; the other one trusts the network.
+  wrong_secret,     ///< Both ends have a secret, and the secrets differ.
   other_job,
   other_place,
-  no_tls_here,   ///< The other end encrypts what follows; this one does not.
-  no_tls_there,  ///< The other way round.
-  no_tls_key,    ///< What follows is to be encrypted, with keys from a secret that is not there.
+  no_tls_here,   ///< The other end encrypts the connection; this one does not.
+  no_tls_there,  ///< This end encrypts the connection; the other one does not.
+  no_tls_key,    ///< The connection is to be encrypted, but there is no secret to derive keys from.
 };
 
-/// "has another secret than this rank": what follows the name of the other end. With what to do.
+/// The predicate of an error message whose subject is the name of the other end, for example "has
+/// another secret than this rank". It also says how to correct the failure.
 std::string_view describe(AuthFailure failure) noexcept;
 
-/// Both ends are state machines: advance() takes of `input` what belongs to the handshake (no byte
-/// more; none while a message is not complete) and appends to `output` what is to be sent. Not
-/// thread-safe.
+/// The initiator's state machine. In both state machines, advance() removes from the front of
+/// `input` the messages of the handshake that are complete, and no byte beyond them, and appends to
+/// `output` the bytes to send. Not thread-safe.
 class AuthInitiator {
  public:
   enum class State { begin, challenge, result, done, failed };
 
-  /// `secret` may be empty where the network is trusted. Where `claim` says that TLS follows, an
-  /// empty secret fails before anything is sent, since anybody could derive the keys from it.
+  /// `secret` may be empty if the network is trusted. If `claim` says that TLS follows, the
+  /// handshake fails with an empty secret before anything is sent, since anybody could derive the
+  /// keys from it.
   AuthInitiator(const Secret& secret, const Claim& claim, Random& random);
 
-  /// Call it first with no input. done: the other end knows the secret, and has let us in.
+  /// The first call takes no input. `done` means that the other end knows the secret and has
+  /// accepted this one.
   State advance(std::string_view& input, std::string& output);
   State state() const noexcept { return state_; }
   AuthFailure failure() const noexcept { return failure_; }
-  /// What the next message has: so many bytes belong to the handshake.
+  /// The size of the next message from the other end in bytes; 0 if none is expected.
   std::size_t awaited_bytes() const noexcept;
-  /// Once done, where the claim says so.
+  /// The key for TLS. It may be called in state `done`, if the claim says that TLS follows.
   TlsKey tls_key() const;
 
  private:
@@ -135,26 +139,29 @@ class AuthInitiator {
   AuthFailure failure_ = AuthFailure::none;
 };
 
+/// The acceptor's state machine. Not thread-safe.
 class AuthAcceptor {
  public:
   enum class State { hello, proof, done, failed };
 
-  /// Lets in whoever knows `secret` and claims `expected`, whichever rank the initiator is. Where
-  /// `expected` says that TLS follows and `secret` is empty, nobody is let in.
+  /// Accepts an initiator that knows `secret` and whose claim equals `expected` in everything but
+  /// the initiator's rank, which may be any. If `expected` says that TLS follows and `secret` is
+  /// empty, no initiator is accepted.
   AuthAcceptor(const Secret& secret, const Claim& expected, Random& random);
 
-  /// failed: send `output`, then close.
+  /// In state `failed`, the caller sends `output` and then closes the connection.
   State advance(std::string_view& input, std::string& output);
   State state() const noexcept { return state_; }
-  /// Once failed: what keeps an initiator out that has proved itself; else none.
+  /// In state `failed`, `no_tls_here` or `no_tls_there` if an initiator that knows the secret was
+  /// refused because only one end encrypts; otherwise `none`.
   AuthFailure failure() const noexcept { return failure_; }
 
-  /// What the next message has: so many bytes belong to the handshake.
+  /// The size of the next message from the initiator in bytes; 0 if none is expected.
   std::size_t awaited_bytes() const noexcept;
 
-  /// Who the initiator says that it is; true once it has proved itself.
+  /// The rank that the initiator claims to be. It can be relied on once the proof was verified.
   std::uint32_t initiator() const noexcept { return hello_.initiator; }
-  /// Once done, where the claim says so.
+  /// The key for TLS. It may be called in state `done`, if the claim says that TLS follows.
   TlsKey tls_key() const;
 
  private:

@@ -11,7 +11,8 @@ namespace {
 
 constexpr std::size_t kReadBytes = 64 << 10;
 
-// A queue that was once long does not keep its memory.
+// Removes the first `dropped` bytes. The memory of a queue that has grown large is freed once the
+// queue is empty.
 void drop_front(std::string& queue, std::size_t& dropped) {
   assert(dropped <= queue.size());
   if (dropped == queue.size() && queue.capacity() > kReadBytes)

@@ -1,4 +1,4 @@
-// The two queues of bytes at one end of a non-blocking stream socket.
+// A non-blocking stream socket with a receive queue and a send queue.
 #pragma once
 
 #include <cassert>
@@ -13,7 +13,7 @@
 
 namespace tutti::net {
 
-/// One thread at a time.
+/// One end of a connection. It may be used by one thread at a time.
 class Connection {
  public:
   Connection() = default;
@@ -22,11 +22,12 @@ class Connection {
   int fd() const noexcept { return stream_.fd(); }
   Stream& stream() noexcept { return stream_; }
 
-  /// Takes what has come, at most about 64 KiB a call, all where it is encrypted; no more than
-  /// makes received() `most` bytes long. False: the other end is gone.
+  /// Appends to received() the bytes that have arrived: at most 64 KiB if the connection is not
+  /// encrypted, and all of them if it is. received() does not grow beyond `most` bytes. Returns
+  /// false if the other end has closed the connection or it has failed.
   [[nodiscard]] bool receive(std::size_t most = std::numeric_limits<std::size_t>::max());
   std::string_view received() const noexcept { return std::string_view(inbox_).substr(consumed_); }
-  /// Drops the first `bytes` of received().
+  /// Removes the first `bytes` bytes of received().
   void consume(std::size_t bytes) noexcept {
     assert(bytes <= received().size());
     consumed_ += bytes;
@@ -36,16 +37,18 @@ class Connection {
   std::size_t queued_bytes() const noexcept {
     return outbox_.size() - sent_ + stream_.unsent_bytes();
   }
-  /// Sends what goes without waiting. False: the other end is gone.
+  /// Sends as much of the queue as the socket takes without blocking. Returns false if the
+  /// connection has failed.
   [[nodiscard]] bool flush();
 
  private:
   Stream stream_;
   std::string inbox_, outbox_;
-  std::size_t consumed_ = 0, sent_ = 0;  // of inbox_, of outbox_
+  std::size_t consumed_ = 0, sent_ = 0;  // bytes at the front of inbox_, of outbox_
 };
 
-/// For poll(2) and epoll_wait(2): milliseconds until `deadline`, rounded up; 0 when it has passed.
+/// The timeout of poll(2) and epoll_wait(2) for `deadline`: the milliseconds until then, rounded
+/// up; 0 once it has passed.
 int poll_milliseconds(TimePoint deadline);
 
 }  // namespace tutti::net

@@ -13,7 +13,8 @@ typename Handshake<Proof>::State Handshake<Proof>::advance() {
   return state_;
 }
 
-// One message of the proof, where it has come: the next one answers what this one answers.
+// Processes one message of the proof if it has arrived. There cannot be a second one, since each
+// message answers the last one of the other end.
 template <typename Proof>
 typename Handshake<Proof>::State Handshake<Proof>::prove() {
   const std::size_t awaited = proof_.awaited_bytes();
@@ -26,7 +27,7 @@ typename Handshake<Proof>::State Handshake<Proof>::prove() {
   assert(input.empty() && "the proof takes a message that is whole");
   connection_.consume(awaited);
   connection_.queue(output);
-  const bool written = connection_.flush();  // what is refused is told before it is cut
+  const bool written = connection_.flush();  // a refusal is sent before the connection is closed
   if (next == Proof::State::failed)
     return fail(proof_.failure() == AuthFailure::none ? "has not proved that it belongs to this job"
                                                       : std::string(describe(proof_.failure())));

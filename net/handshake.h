@@ -1,5 +1,5 @@
-// What both ends of a new connection go through before anything else is said: the proof that they
-// know the job's secret (authentication.h), then TLS where both encrypt.
+// The handshake of a new connection, for both ends: they authenticate each other with the job's
+// secret (authentication.h) and then, if the job encrypts, set up TLS.
 #pragma once
 
 #include <memory>
@@ -13,32 +13,33 @@
 
 namespace tutti::net {
 
-/// A state machine over a connected, non-blocking socket. It takes no byte that belongs to what
-/// follows, so that the stream can be handed on. `Proof`: AuthInitiator or AuthAcceptor. One thread
-/// at a time.
+/// A state machine over a connected, non-blocking socket. It reads no byte beyond the handshake, so
+/// that the connection can be handed on afterwards. `Proof` is AuthInitiator or AuthAcceptor. It
+/// may be used by one thread at a time.
 template <typename Proof>
 class Handshake {
  public:
   enum class State { proving, encrypting, done, failed };
 
-  /// `tls`: null where the proof's claim says that nothing is encrypted.
+  /// `tls` is null if the proof's claim says that the connection is not encrypted.
   Handshake(Fd socket, Proof proof, std::shared_ptr<const TlsContext> tls)
       : connection_(std::move(socket)), proof_(std::move(proof)), tls_(std::move(tls)) {}
 
   int fd() const noexcept { return connection_.fd(); }
 
-  /// Takes what has come and answers. Call it whenever the socket is readable; the initiator's
-  /// first, when it is connected.
+  /// Processes the bytes that have arrived and sends the answer. It is to be called whenever the
+  /// socket is readable; the initiator also calls it once as soon as the socket is connected.
   State advance();
   State state() const noexcept { return state_; }
 
-  /// Whether the proof has succeeded, whatever becomes of the encryption.
+  /// Whether the authentication has succeeded, even if TLS has not been set up or fails later.
   bool has_proved() const noexcept { return proof_.state() == Proof::State::done; }
   const Proof& proof() const noexcept { return proof_; }
-  /// Once failed, what follows the name of the other end: "closed the connection".
+  /// In state `failed`, the predicate of an error message whose subject is the name of the other
+  /// end, for example "closed the connection".
   const std::string& why() const noexcept { return why_; }
 
-  /// Once done: what follows goes over it.
+  /// The connection, for use or to be moved away once the state is `done`.
   Connection& connection() noexcept { return connection_; }
 
  private:

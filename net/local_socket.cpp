@@ -16,8 +16,8 @@
 namespace tutti::net {
 namespace {
 
-// SO_PEERPIDFD of Linux 6.5, which older headers do not name. Unlike a number, which another
-// process may have been given since, it is the very process.
+// The value of SO_PEERPIDFD (Linux 6.5), which older headers do not define. Unlike a process ID,
+// which may have been reused for another process, a pidfd always refers to the same process.
 constexpr int kSoPeerPidfd = 77;
 
 struct Address {
@@ -31,7 +31,7 @@ Address abstract_address(const std::string& name) {
   Address address;
   assert(name.size() < sizeof address.un.sun_path);
   address.un.sun_family = AF_UNIX;
-  std::memcpy(address.un.sun_path + 1, name.data(), name.size());  // a leading 0: abstract
+  std::memcpy(address.un.sun_path + 1, name.data(), name.size());  // a leading 0 means abstract
   address.bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
   return address;
 }

@@ -1,4 +1,4 @@
-// Connections that somebody has opened and that have not shown yet whose they are.
+// Accepted connections that have not finished their handshake.
 #pragma once
 
 #include <sys/socket.h>
@@ -20,30 +20,34 @@
 
 namespace tutti::net {
 
+/// The limits on pending connections.
 struct PendingLimits {
-  std::size_t expected = 0;    ///< Connections that the owner waits for.
-  std::size_t strangers = 64;  ///< So many more may be pending at a time.
-  /// After this time a connection is cut.
+  std::size_t expected = 0;    ///< The number of connections that the owner waits for.
+  std::size_t strangers = 64;  ///< The number of connections beyond `expected` that may be pending.
+  /// The age at which a connection that has not authenticated is closed.
   std::chrono::milliseconds patience{5'000};
 };
 
-/// What anybody can open and leave open is bounded in number and in time: where a connection too
-/// many comes, or one stays too long, the oldest is cut. Whoever has proved to be one of those that
-/// are waited for (at most as many as these are at a time) is never cut: it may take itself for
-/// joined already, and not come again.
+/// A set of pending connections, bounded in number and in age, since anybody may open connections
+/// and leave them open: when there are too many, or one is too old, the oldest is closed. At most
+/// `expected` connections that have authenticated are exempt and never closed, because their peers
+/// may already consider themselves joined and would not connect again.
 ///
-/// `Guest` is the owner's, with `int fd() const` and `bool has_proved() const`. Own thread only.
+/// `Guest` is a pending connection. The owner defines its type, which has `int fd() const` and
+/// `bool has_proved() const`. All functions are called by the owner's thread.
 template <typename Guest>
 class PendingConnections {
  public:
-  /// `hear` takes what has come from a guest; true: the guest goes on to be pending. False: it is
-  /// to be cut, or the owner has moved its connection away. It is called once more before a guest
-  /// is cut in favour of another. If it throws, the guest is cut.
+  /// `hear` processes the bytes that have arrived from a guest. It returns true if the guest stays
+  /// pending, and false if it is to be closed or if the owner has moved its connection away. It is
+  /// called once more before a guest is closed in favour of another. If it throws, the guest is
+  /// closed.
   PendingConnections(const PendingLimits& limits, std::function<bool(Guest&)> hear)
       : limits_(limits), hear_(std::move(hear)) {}
 
-  /// Accepts some of those that wait at `listener`, and hears them; `make` gives a guest for a
-  /// socket, or none for one that is not let in. False: there are no descriptors left for more.
+  /// Accepts at most kAcceptsATurn connections of `listener` and calls `hear` for each. `make`
+  /// turns a socket into a guest, or returns none to refuse it. Returns false if the process has
+  /// run out of descriptors or memory and no pending connection can be closed instead.
   template <typename Make>
   [[nodiscard]] bool accept(const Fd& listener, TimePoint now, Make make) {
     for (int i = 0; i < kAcceptsATurn; ++i) {
@@ -53,7 +57,7 @@ class PendingConnections {
       } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
         if (!cut_oldest()) return false;
       } else if (errno != EINTR && errno != ECONNABORTED) {
-        return true;  // EAGAIN: nobody is left
+        return true;  // EAGAIN: no connection is waiting
       }
     }
     return true;
@@ -65,33 +69,34 @@ class PendingConnections {
     for (auto next = guests_.begin(); next != guests_.end();) hear_at(next++);
   }
 
-  /// Cuts those that have been pending for too long.
+  /// Closes the connections that have been pending for too long.
   void cut_late(TimePoint now) {
     for (auto oldest = oldest_stranger(); oldest != guests_.end() && oldest->cut_at <= now;
          oldest = oldest_stranger())
       cut(oldest);
   }
-  /// When cut_late() will have something to do.
+  /// The time at which cut_late() next has a connection to close; none if there is none.
   std::optional<TimePoint> next_deadline() const {
     const auto oldest = std::find_if(guests_.begin(), guests_.end(), is_stranger);
     return oldest == guests_.end() ? std::nullopt : std::optional(oldest->cut_at);
   }
 
   std::size_t size() const noexcept { return guests_.size(); }
-  /// The descriptors of all, the oldest first.
+  /// Calls `use` with the descriptor of each pending connection, the oldest first.
   template <typename Use>
   void for_each_fd(Use&& use) const {
     for (const Entry& entry : guests_) use(entry.fd);
   }
 
  private:
-  static constexpr int kAcceptsATurn = 64;  // a flood must not keep the owner from its other work
+  // The number is limited so that a flood of connections does not keep the owner from other work.
+  static constexpr int kAcceptsATurn = 64;
 
   struct Entry {
     Guest guest;
-    int fd;  // the guest's, which the owner may have moved away
+    int fd;  // a copy, since the owner may have moved the guest's connection away
     TimePoint cut_at;
-    bool proved = false;  // one of proved_
+    bool proved = false;  // it has authenticated and is counted in proved_
   };
   using Entries = std::list<Entry>;
   using Place = typename Entries::iterator;
@@ -111,7 +116,7 @@ class PendingConnections {
     assert(guests_.size() == places_.size() && proved_ <= limits_.expected);
   }
 
-  // False: all have proved themselves.
+  // Closes the oldest connection that has not authenticated. Returns false if all have.
   bool cut_oldest() {
     for (auto oldest = oldest_stranger(); oldest != guests_.end(); oldest = oldest_stranger()) {
       if (!hear_at(oldest)) return true;
@@ -122,7 +127,7 @@ class PendingConnections {
     return false;
   }
 
-  // False: it is gone.
+  // Returns false if the guest is no longer pending.
   bool hear_at(Place place) {
     bool stays = false;
     try {
@@ -148,9 +153,9 @@ class PendingConnections {
 
   const PendingLimits limits_;
   const std::function<bool(Guest&)> hear_;
-  Entries guests_;               // the oldest first
-  std::map<int, Place> places_;  // by descriptor
-  std::size_t proved_ = 0;       // guests
+  Entries guests_;               // in order of arrival
+  std::map<int, Place> places_;  // indexed by descriptor
+  std::size_t proved_ = 0;       // the number of guests that are exempt from being closed
 };
 
 }  // namespace tutti::net

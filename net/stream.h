@@ -1,5 +1,4 @@
-// A connected, non-blocking socket, or TLS over one: where bytes between two processes leave and
-// come.
+// A connected, non-blocking socket, with or without TLS.
 #pragma once
 
 #include <sys/types.h>
@@ -16,7 +15,7 @@
 
 namespace tutti::net {
 
-/// One thread at a time; nothing waits.
+/// One end of a byte stream. No function blocks. It may be used by one thread at a time.
 class Stream {
  public:
   Stream() = default;
@@ -25,24 +24,26 @@ class Stream {
   int fd() const noexcept { return socket_.get(); }
   explicit operator bool() const noexcept { return static_cast<bool>(socket_); }
 
-  /// From here on everything goes through TLS, with a handshake first: Tls::shake_hands().
+  /// Switches to TLS. The caller completes the TLS handshake (Tls::shake_hands()) before it reads
+  /// or writes.
   void encrypt(std::shared_ptr<const TlsContext> context, Tls::Role role, const TlsKey& key) {
     assert(tls_ == nullptr && fd() >= 0);
     tls_ = std::make_unique<Tls>(std::move(context), role, key, fd());
   }
-  /// Null: it is not encrypted.
+  /// Null if the stream is not encrypted.
   Tls* tls() const noexcept { return tls_.get(); }
 
-  /// As readv(2). It may have bytes while the socket has none, where it is encrypted: whoever waits
-  /// for the socket reads until it gives less than was asked for.
+  /// Reads like readv(2). An encrypted stream may hold bytes while its socket is not readable, so a
+  /// caller that polls the socket first reads until it gets fewer bytes than it asked for.
   ssize_t read(std::span<const iovec> to);
-  /// As writev(2), but that no signal is raised. What was taken may wait to leave: see flush().
+  /// Writes like writev(2), but raises no SIGPIPE. If the stream is encrypted, bytes that it has
+  /// taken may not have been sent yet: see flush().
   ssize_t write(std::span<const iovec> pieces);
-  /// False: it cannot write any more, errno says why.
+  /// Sends buffered bytes without blocking. Returns false with errno set if the socket has failed.
   bool flush() { return tls_ == nullptr || tls_->flush(); }
   std::size_t unsent_bytes() const noexcept { return tls_ == nullptr ? 0 : tls_->unsent_bytes(); }
 
-  /// What a failed call met, `number` being its errno.
+  /// A description of the error of a failed call whose errno is `number`.
   std::string describe(int number) const;
 
  private:

@@ -51,9 +51,10 @@ bool set_congestion_control(int socket, std::string_view name) {
                     static_cast<socklen_t>(name.size())) == 0;
 }
 
-// BBR sends at the rate that it has measured, by timers. Over a short line, where ranks send in
-// bursts and wait for each other, that is too little and too late (docs/performance.md). It has to
-// be left before there is a connection: a socket that has begun to pace goes on.
+// BBR paces packets with timers at the rate that it has measured. At short round-trip times, where
+// ranks send in bursts and wait for each other, that rate is too low and the packets are sent too
+// late (docs/performance.md). It has to be replaced before the socket connects, since a socket that
+// has begun to pace keeps doing so.
 bool is_bbr(std::string_view name) { return name.starts_with("bbr"); }
 
 Fd new_socket(int family) {
@@ -64,7 +65,8 @@ Fd new_socket(int family) {
   return made;
 }
 
-// The system's own: where packets are lost on long lines BBR is far ahead.
+// Restores BBR if it is the system's default: at long round-trip times with packet loss it is by
+// far the fastest.
 void take_system_congestion_control(int socket) {
   const Fd fresh = plain_socket(AF_INET);
   const std::string name = fresh ? congestion_control(fresh.get()) : std::string();
@@ -113,7 +115,7 @@ TcpPlace any_place(int family, int port) {
   return any;
 }
 
-// In order of preference: [::] takes IPv4 as well.
+// The addresses to try, in order of preference. [::] comes first because it accepts IPv4 as well.
 std::vector<TcpPlace> places_to_listen(const SocketAddress& where) {
   const bool localhost = strcasecmp(where.host.c_str(), "localhost") == 0;
   const SocketAddress numeric{localhost ? "127.0.0.1" : where.host, where.port};
@@ -122,8 +124,8 @@ std::vector<TcpPlace> places_to_listen(const SocketAddress& where) {
   return {any_place(AF_INET6, where.port), any_place(AF_INET, where.port)};
 }
 
-// A connection to a free port of this machine may be given that very port as its own, and is then
-// connected to itself.
+// Whether a socket is connected to itself. That happens when a socket connects to a free port of
+// this machine and the kernel assigns the same port to its own end.
 bool is_connected_to_itself(int socket) {
   TcpPlace own, other;
   own.bytes = other.bytes = sizeof own.address;
@@ -132,7 +134,7 @@ bool is_connected_to_itself(int socket) {
          own.bytes == other.bytes && std::memcmp(&own.address, &other.address, own.bytes) == 0;
 }
 
-// What follows the place.
+// The predicate of an error message whose subject is the address.
 std::string why_refused(int error) {
   switch (error) {
     case ECONNREFUSED: return "refuses the connection: nobody listens there";
@@ -160,7 +162,7 @@ Fd listen_tcp(const SocketAddress& where) {
       error = errno;
       continue;
     }
-    set_option(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);  // over the last job's TIME_WAIT
+    set_option(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);  // despite a previous job's TIME_WAIT
     if (place.address.ss_family == AF_INET6) set_option(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
     if (bind(socket.get(), generic(place.address), place.bytes) == 0 &&
         listen(socket.get(), SOMAXCONN) == 0)
@@ -200,7 +202,7 @@ std::vector<std::string> own_addresses() {
     if (at->ifa_addr->sa_family == AF_INET6) place.bytes = sizeof(sockaddr_in6);
     std::memcpy(&place.address, at->ifa_addr, place.bytes);
     const std::string host = place.socket_address().host;
-    // A link-local address means something on its own link alone.
+    // A link-local address is valid on its own link only.
     if (!host.empty() && host.find('%') == std::string::npos) texts.push_back(host);
   }
   return texts;

@@ -22,7 +22,7 @@ struct AnyAddress {
 
 AnyAddress parse_address(const std::string& text) {
   AnyAddress parsed;
-  const std::string bare = text.substr(0, text.find('%'));  // fe80::1%eth0: the same on any link
+  const std::string bare = text.substr(0, text.find('%'));  // without a zone, as in fe80::1%eth0
   for (const int family : {AF_INET, AF_INET6})
     if (inet_pton(family, bare.c_str(), parsed.bytes.data()) == 1) parsed.family = family;
   return parsed;
@@ -54,7 +54,7 @@ bool is_local_interface(const AnyAddress& wanted) {
   return false;
 }
 
-// "node7" is "node7.cluster.org", but two different full names are two machines.
+// A short name matches a full one: "node7" is "node7.cluster.org". Two full names must be equal.
 bool is_own_name(const std::string& name) {
   std::array<char, 256> buffer{};
   if (gethostname(buffer.data(), buffer.size() - 1) != 0) return false;

@@ -19,13 +19,13 @@ namespace tutti::net {
 namespace {
 
 constexpr std::size_t kRecordBytes = SSL3_RT_MAX_PLAIN_LENGTH;  // 16 KiB
-// What one system call takes in or out: with a call for each record the kernel's part costs as much
-// as the cipher's.
+// The bytes that one system call receives or sends. With one call for each record, the system calls
+// would cost as much as the cipher.
 constexpr std::size_t kReadBytes = 128 << 10;
 constexpr std::size_t kWriteBytes = 64 << 10;
 constexpr std::size_t kLargePiece = 8 << 10;
-constexpr std::string_view kIdentity = "tutti";  // which key: there is but one
-// TLS_AES_128_GCM_SHA256, RFC 8446 B.4.
+constexpr std::string_view kIdentity = "tutti";  // the PSK identity; a connection has only one key
+// The cipher suite TLS_AES_128_GCM_SHA256 (RFC 8446, B.4).
 constexpr std::array<unsigned char, 2> kCipher{0x13, 0x01};
 
 std::string openssl_says() {
@@ -43,7 +43,7 @@ std::string openssl_says() {
 
 }  // namespace
 
-// What OpenSSL calls. None of them throws: there is C between.
+// The callbacks that OpenSSL calls. None of them throws, because the caller is C code.
 struct TlsCallbacks {
   static Tls& of(BIO* bio) { return *static_cast<Tls*>(BIO_get_data(bio)); }
   static Tls& of(SSL* ssl) { return *static_cast<Tls*>(SSL_get_ex_data(ssl, 0)); }
@@ -55,8 +55,8 @@ struct TlsCallbacks {
     return -1;
   }
 
-  // OpenSSL asks for a record's head, then for the rest of it. Its own way to read ahead moves all
-  // that it has read to another place for each record.
+  // OpenSSL reads a record's header and then its body, so this function serves both from a buffer.
+  // OpenSSL's own read-ahead is not used because it moves all buffered bytes for each record.
   static int read(BIO* bio, char* to, int count) noexcept {
     BIO_clear_retry_flags(bio);
     Tls& tls = of(bio);
@@ -148,7 +148,7 @@ Tls::Tls(std::shared_ptr<const TlsContext> context, Role role, const TlsKey& key
   SSL_set_bio(ssl_.get(), bio, bio);
   SSL_set_ex_data(ssl_.get(), 0, this);
   role == Role::client ? SSL_set_connect_state(ssl_.get()) : SSL_set_accept_state(ssl_.get());
-  // A server that would rather show a certificate than use the key is trusted by nobody.
+  // A server that presents a certificate instead of using the pre-shared key fails the check.
   if (role == Role::client) SSL_set_verify(ssl_.get(), SSL_VERIFY_PEER, nullptr);
 }
 
@@ -159,17 +159,18 @@ Tls::Handshake Tls::shake_hands() {
   ERR_clear_error();
   const int result = SSL_do_handshake(ssl_.get());
   const int error = SSL_get_error(ssl_.get(), result);
-  // An end that did without the key would be one without a name.
+  // An end that did not use the pre-shared key would not be authenticated.
   if (result == 1 && SSL_session_reused(ssl_.get()) != 1)
     why_ = "does not use the job's secret for its connections";
   else if (result != 1 && error != SSL_ERROR_WANT_READ)
     fail();
-  if (!flush() && why_.empty()) why_ = std::strerror(errno);  // what there is to say of a failure
+  if (!flush() && why_.empty()) why_ = std::strerror(errno);  // it sends alerts, too
   if (!why_.empty()) return Handshake::failed;
   return result == 1 ? Handshake::done : Handshake::going_on;
 }
 
-// What cannot be told apart from here: damage on the way, an end that breaks the rules.
+// Records why OpenSSL has failed. It cannot distinguish between bytes that were damaged on the
+// network and a peer that violates the protocol.
 void Tls::fail() {
   const std::string reason = openssl_says();
   damaged_ = !socket_ended_ && ERR_peek_last_error() != 0;
@@ -197,26 +198,26 @@ ssize_t Tls::receive() {
 }
 
 Tls::Took Tls::take(std::byte* to, std::size_t bytes, std::size_t& taken) {
-  // Most looks find nothing: that takes one system call, and none of what OpenSSL does around it.
+  // Most calls find no bytes. They then cost one system call and do not enter OpenSSL.
   if (in_begin_ == in_end_ && SSL_pending(ssl_.get()) == 0 && receive() < 0 && not_now(errno))
     return Took::nothing_yet;
   ERR_clear_error();
   errno = 0;
   const int result = SSL_read_ex(ssl_.get(), to, bytes, &taken);
   if (result == 1) return Took::bytes;
-  const int number = errno;  // the socket's
+  const int number = errno;  // of the socket
   switch (SSL_get_error(ssl_.get(), result)) {
     case SSL_ERROR_WANT_READ: return Took::nothing_yet;
     case SSL_ERROR_ZERO_RETURN: return Took::end;
     default: break;
   }
-  if (socket_ended_) return Took::end;  // as a process that is killed ends
+  if (socket_ended_) return Took::end;  // without close_notify, as when the peer was killed
   if (ERR_peek_last_error() == 0 && number != 0) {
     errno = number;
     return Took::failure;
   }
   fail();
-  static_cast<void>(flush());  // the other end is told
+  static_cast<void>(flush());  // sends the alert to the other end
   errno = EBADMSG;
   return Took::failure;
 }
@@ -238,7 +239,7 @@ ssize_t Tls::read(std::span<const iovec> to) {
         total += taken;
         continue;
       }
-      // What comes before an end or an error is given out first; the next call meets it again.
+      // Bytes before the end or an error are returned first; the next call reports that again.
       if (total > 0) return static_cast<ssize_t>(total);
       if (took == Took::end) return 0;
       if (took == Took::nothing_yet) errno = EAGAIN;
@@ -247,7 +248,7 @@ ssize_t Tls::read(std::span<const iovec> to) {
   return static_cast<ssize_t>(total);
 }
 
-// A record of at most kRecordBytes; out_ takes it in any case.
+// Encrypts one record of at most kRecordBytes and appends it to out_, however much is unsent.
 bool Tls::put(const std::byte* from, std::size_t bytes) {
   assert(bytes > 0 && bytes <= kRecordBytes);
   ERR_clear_error();
@@ -277,7 +278,7 @@ ssize_t Tls::write(std::span<const iovec> pieces) {
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     const auto* from = static_cast<const std::byte*>(pieces[i].iov_base);
     for (std::size_t left = pieces[i].iov_len; left > 0;) {
-      // Small pieces share a record, large ones are not copied.
+      // Small pieces are gathered into one record; large ones are encrypted in place, not copied.
       const bool alone = left >= kLargePiece || (gathered == 0 && i + 1 == pieces.size());
       if (alone && !put_gathered()) return -1;
       const std::size_t bytes = std::min(left, kRecordBytes - gathered);
@@ -293,7 +294,7 @@ ssize_t Tls::write(std::span<const iovec> pieces) {
       left -= bytes;
       if (unsent_bytes() < kWriteBytes) continue;
       if (!flush()) return -1;
-      if (unsent_bytes() > 0) return static_cast<ssize_t>(total);  // what is gathered not included
+      if (unsent_bytes() > 0) return static_cast<ssize_t>(total);  // without the gathered bytes
     }
   }
   if (!put_gathered() || !flush()) return -1;

@@ -1,5 +1,5 @@
-// TLS 1.3 (RFC 8446) over a connected, non-blocking socket, between two ends that have proved to
-// each other that they know the job's secret (authentication.h).
+// TLS 1.3 (RFC 8446) over a connected, non-blocking socket, between two ends that have
+// authenticated each other with the job's secret (authentication.h).
 #pragma once
 
 #include <sys/types.h>
@@ -13,25 +13,27 @@
 #include <span>
 #include <string>
 
-// OpenSSL's, which stays out of this header.
+// Types of OpenSSL, whose headers are not included here.
 struct ssl_st;
 struct ssl_ctx_st;
 struct bio_method_st;
 
 namespace tutti::net {
 
-/// Of errno: nothing has happened, ask again.
+/// Whether the errno `number` means that a call would have blocked or was interrupted, so that it
+/// can be repeated later.
 inline bool not_now(int number) noexcept {
   return number == EAGAIN || number == EWOULDBLOCK || number == EINTR;
 }
 
-/// One connection's: AuthInitiator::tls_key() and AuthAcceptor's, equal at both ends.
+/// The pre-shared key of one connection. AuthInitiator::tls_key() and AuthAcceptor::tls_key() give
+/// the same key at both ends.
 using TlsKey = std::array<unsigned char, 32>;
 
-/// What the connections of one owner have in common. Thread-safe.
+/// The OpenSSL context that the connections of one owner share. Thread-safe.
 class TlsContext {
  public:
-  /// Throws `unavailable` where OpenSSL cannot do what is needed.
+  /// Throws `unavailable` if OpenSSL does not support TLS 1.3 with AES-128-GCM.
   TlsContext();
 
  private:
@@ -44,19 +46,21 @@ class TlsContext {
   std::unique_ptr<ssl_ctx_st, Freed> context_;
 };
 
-/// One end. One thread at a time; nothing waits. No certificates: both ends have the key (PSK), and
-/// agree on fresh ones by X25519 (psk_dhe_ke), so that who learns the secret later reads nothing of
-/// what was recorded before. AES-128-GCM.
+/// One end of a TLS connection. No function blocks. It may be used by one thread at a time. There
+/// are no certificates: both ends have a pre-shared key and agree on fresh keys with X25519
+/// (psk_dhe_ke), which gives forward secrecy: a secret that leaks later does not decrypt recorded
+/// traffic. The cipher is AES-128-GCM.
 ///
-/// read() and write() are as the socket's own calls. What write() has taken may not have left yet:
-/// flush(). What has come may lie here while the socket is silent: read until it says EAGAIN before
-/// waiting for the socket.
+/// read() and write() behave like the calls of a socket. Bytes that write() has taken may not have
+/// been sent yet: see flush(). Received bytes may be buffered here while the socket is not
+/// readable, so the caller reads until it gets EAGAIN before it polls the socket.
 class Tls {
  public:
   enum class Role { client, server };
   enum class Handshake { going_on, done, failed };
 
-  /// After so many bytes a sender changes its key: a key of AES-GCM is good for 2^24.5 records.
+  /// The number of bytes after which a sender updates its key. An AES-GCM key is safe for 2^24.5
+  /// records.
   static constexpr std::uint64_t kBytesOfAKey = std::uint64_t{64} << 30;
 
   Tls(std::shared_ptr<const TlsContext> context, Role role, const TlsKey& key, int socket,
@@ -65,22 +69,25 @@ class Tls {
   Tls(const Tls&) = delete;
   Tls& operator=(const Tls&) = delete;
 
-  /// Call it until it is no longer going on; failed: why().
+  /// Continues the TLS handshake. It is called until it no longer returns `going_on`; if it returns
+  /// `failed`, why() gives the reason.
   Handshake shake_hands();
 
-  /// As readv(2). -1 with EBADMSG for bytes that the other end did not send, or not so.
+  /// Reads like readv(2). Returns -1 with EBADMSG if the bytes received are not those that the
+  /// other end sent.
   ssize_t read(std::span<const iovec> to);
-  /// As writev(2). Takes nothing while something waits to leave.
+  /// Writes like writev(2). It takes no bytes while earlier ones are still unsent.
   ssize_t write(std::span<const iovec> pieces);
-  /// Sends what waits to leave and goes without waiting. False: it cannot, errno says why.
+  /// Sends unsent bytes as far as possible without blocking. Returns false with errno set if the
+  /// socket has failed.
   bool flush();
   std::size_t unsent_bytes() const noexcept { return out_.size() - out_sent_; }
 
-  /// Tells the other end that nothing more comes: without this an end is one that anybody on the
-  /// way may have made.
+  /// Sends close_notify, which tells the other end that no more bytes follow. Without it the other
+  /// end cannot tell the end of the stream from one forged by somebody on the network.
   void say_goodbye();
 
-  /// What went wrong, where it was not the socket's doing; else empty.
+  /// Why the connection has failed, unless the socket itself failed; else empty.
   const std::string& why() const noexcept { return why_; }
 
  private:
@@ -100,14 +107,14 @@ class Tls {
   const int socket_;
   const std::uint64_t bytes_of_a_key_;
   std::unique_ptr<ssl_st, Freed> ssl_;
-  std::unique_ptr<std::byte[]> in_;  // what the socket had: records, and a part of one
+  std::unique_ptr<std::byte[]> in_;  // encrypted bytes from the socket, not always whole records
   std::size_t in_begin_ = 0, in_end_ = 0;
-  std::string out_;                      // records that wait to leave
-  std::size_t out_sent_ = 0;             // of them
-  std::unique_ptr<std::byte[]> record_;  // a record's bytes, from several pieces
-  std::uint64_t bytes_with_key_ = 0;     // sent
+  std::string out_;                      // encrypted records to be sent
+  std::size_t out_sent_ = 0;             // bytes at the front of out_ that have been sent
+  std::unique_ptr<std::byte[]> record_;  // the plaintext of one record, gathered from small pieces
+  std::uint64_t bytes_with_key_ = 0;     // bytes sent with the current key
   bool socket_ended_ = false;
-  bool damaged_ = false;  // there was no sense in what came
+  bool damaged_ = false;  // received bytes violated the TLS protocol or failed authentication
   std::string why_;
 };
 
