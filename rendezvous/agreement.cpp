@@ -16,10 +16,13 @@
 namespace tutti {
 namespace {
 
-// A job of hundreds can differ in one way: these many ranks are named, the rest counted.
+// The most ranks that an error names; further ones are only counted, since hundreds of ranks may
+// differ in the same way.
 constexpr std::size_t kMostNamed = 16;
 constexpr std::chrono::seconds kGrace{2};
-constexpr std::size_t kPageBytes = 64 << 10;  // what a store holds for each of thousands at once
+// The bytes of one value. A larger one is split into pages, because the store may hold a reply of
+// this size for each of thousands of ranks at once.
+constexpr std::size_t kPageBytes = 64 << 10;
 
 std::string list_ranks(const std::vector<int>& ranks) {
   std::vector<std::string> named;
@@ -30,18 +33,18 @@ std::string list_ranks(const std::vector<int>& ranks) {
   return text;
 }
 
-// Under its key a rank leaves what those say whose root it is: rank 0 what all say. Longer ones go
-// on under further keys.
+// The key under which a rank publishes the roster of its subtree; that of rank 0 covers all ranks.
+// A roster longer than kPageBytes continues under further keys.
 std::string hello_key(std::string_view prefix, int rank, std::size_t page = 0) {
   return page == 0 ? fmt::format("{}/hello/{}", prefix, rank)
                    : fmt::format("{}/hello/{}/{}", prefix, rank, page);
 }
-// Beside it each leaves a 1 under a key of its own, because adding 0 asks for it without waiting.
+// The key under which each rank sets a 1 when it calls. Adding 0 to it reads it without waiting.
 std::string arrival_key(std::string_view prefix, int rank) {
   return fmt::format("{}/here/{}", prefix, rank);
 }
 
-// "name=value" lines; a name that is not there reads "not set".
+// The value of `name` in lines of the form "name=value", or "not set" if there is no such line.
 std::string value_of(const std::string& settings, std::string_view name) {
   std::istringstream lines(settings);
   for (std::string line; std::getline(lines, line);)
@@ -59,7 +62,7 @@ void append_names(const std::string& settings, std::vector<std::string>& names) 
   }
 }
 
-// In words, or empty where they fit.
+// Describes how `settings` differ from those of rank 0; empty if they are equal.
 std::string differences(const std::string& settings, const std::string& first) {
   std::vector<std::string> names, found;
   append_names(first, names);
@@ -72,7 +75,7 @@ std::string differences(const std::string& settings, const std::string& first) {
   return join(found, "; ");
 }
 
-/// What one rank says and hears in one exchange.
+/// One rank's part in one exchange.
 class Exchange {
  public:
   Exchange(Store& store, std::string_view prefix, int rank, int size, Store::Deadline deadline)
@@ -82,7 +85,7 @@ class Exchange {
     store_.add(arrival_key(prefix_, rank_), 1, deadline_);
     try {
       collect(said);
-    } catch (const Error& error) {  // what cannot be read, everybody hears of
+    } catch (const Error& error) {  // the ranks above in the tree, and then all, get the error too
       if (error.kind() == ErrorKind::corrupt) publish({{}, error.what()});
       throw;
     }
@@ -91,8 +94,9 @@ class Exchange {
     return std::move(said.columns);
   }
 
-  // "3 of 8 ranks ...", or empty. The first that asks finds out for all: else thousands of ranks
-  // would ask for thousands each.
+  // Describes which ranks have not called: "3 of 8 ranks ...", or empty if all have. The first rank
+  // that asks finds out for all; otherwise each of thousands of ranks would query thousands of
+  // keys.
   std::string missing_ranks() {
     const auto deadline = std::chrono::steady_clock::now() + kGrace;
     const std::string key = fmt::format("{}/missing", prefix_);
@@ -110,7 +114,7 @@ class Exchange {
   }
 
  private:
-  // To what this rank says, what those below it in the tree say.
+  // Appends to `said` the rosters of this rank's subtrees.
   void collect(Roster& said) const {
     for (int step = 1; rank_ % (2 * step) == 0 && rank_ + step < size_; step *= 2)
       said.append(hear(rank_ + step, std::min(step, size_ - rank_ - step), said.columns.size()));
@@ -123,7 +127,7 @@ class Exchange {
                  std::string_view(text).substr(page * kPageBytes, kPageBytes), deadline_);
   }
 
-  // Of `ranks` ranks from that one on.
+  // Waits for the roster of the `ranks` ranks that begin with `from`.
   Roster hear(int from, int ranks, std::size_t columns) const {
     std::string text = store_.get(hello_key(prefix_, from), deadline_);
     const std::size_t bytes = roster_bytes(text, from);
@@ -157,7 +161,7 @@ std::vector<Texts> exchange(Store& store, std::string_view prefix, int rank, int
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::timeout) throw;
     const std::string missing = exchange.missing_ranks();
-    if (missing.empty()) throw;  // the last came in this moment
+    if (missing.empty()) throw;  // the last rank has called in the meantime
     throw Error(ErrorKind::timeout,
                 fmt::format("rank {}: {}; see whether they started and what they say, or raise "
                             "TUTTI_STARTUP_TIMEOUT_MS",

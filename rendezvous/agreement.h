@@ -1,4 +1,5 @@
-// How ranks meet: each tells the others who it is, and all refuse to start when they do not fit.
+// The exchange of information between all ranks at start-up, and the check that their settings
+// agree.
 #pragma once
 
 #include <string>
@@ -11,17 +12,18 @@
 
 namespace tutti {
 
-/// Publishes `mine` and returns what all ranks say: a column for each of the texts. Collective; all
-/// ranks bring equally many. A rank costs the store log2(`size`) messages and a few: ranks collect
-/// from each other along a binomial tree, whose root has the whole. Keys begin with
-/// "`prefix`/hello/". A prefix serves once. Throws `timeout` naming the ranks that have not come by
-/// the deadline, `corrupt` on every rank, naming one whose words cannot be read, and what the store
-/// throws.
+/// Publishes the texts `mine` and returns those of all ranks, one column for each text. It is a
+/// collective call, in which all ranks pass the same number of texts. Ranks gather along a binomial
+/// tree, whose root then has all texts, so that each rank makes about log2(`size`) requests to the
+/// store. Keys begin with `prefix`, which can be used only once. Throws `timeout`, naming the ranks
+/// that have not called by the deadline; `corrupt` on every rank, naming a rank whose texts cannot
+/// be decoded; and whatever the store throws.
 std::vector<Texts> exchange(Store& store, std::string_view prefix, int rank, int size,
                             const std::vector<std::string>& mine, Store::Deadline deadline);
 
-/// `settings`: "name=value" lines. Throws `mismatch` where they differ: on every rank, naming each
-/// rank that differs from rank 0, and both values of what it differs in.
+/// Checks that all ranks have the same settings, each of which is a line "name=value". Throws
+/// `mismatch` on every rank if they differ, naming the ranks that differ from rank 0 (at most 16,
+/// and the number of others), the settings in which they differ, and both values.
 void check_agreement(const Texts& settings, int rank);
 
 }  // namespace tutti

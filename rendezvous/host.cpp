@@ -11,7 +11,7 @@ namespace tutti {
 
 std::string_view machine_of(std::string_view host) { return host.substr(0, host.find('/')); }
 
-// Each start asks several times.
+// The ID is read once, since each start-up asks for it several times.
 const std::string& boot_id() {
   static const std::string id = [] {
     std::string read;
@@ -26,7 +26,7 @@ std::string host_identity() {
   struct stat network {};
   if (!boot.empty() && stat("/proc/self/ns/net", &network) == 0)
     return fmt::format("{}/{}", boot, network.st_ino);
-  std::array<char, 256> name{};  // no /proc here
+  std::array<char, 256> name{};  // there is no /proc
   gethostname(name.data(), name.size() - 1);
   return name.data();
 }

@@ -1,4 +1,4 @@
-// Where a rank runs, among the machines of a job.
+// The machine and the CPUs on which a rank runs.
 #pragma once
 
 #include <optional>
@@ -9,24 +9,26 @@
 
 namespace tutti {
 
-/// The name that the kernel gave this machine when it last started; empty where it is not known.
+/// The kernel's boot ID, which changes with each start of the machine; empty if it is not known.
 const std::string& boot_id();
 
-/// This machine since its last start, as the kernel numbers it, and the network namespace: the
-/// names of Unix sockets do not reach beyond it.
+/// Identifies this machine and network namespace as "<boot ID>/<namespace>", or by the host name if
+/// there is no /proc. The network namespace is part of it because abstract Unix socket names are
+/// not visible outside of it.
 std::string host_identity();
 
-/// Of a host_identity(): the machine whose cores it has. Containers may share one.
+/// The part of a host_identity() that identifies the machine. Containers may share a machine.
 std::string_view machine_of(std::string_view host);
 
+/// Where a rank runs.
 struct Location {
   std::string host;  ///< host_identity().
-  Cpus cpus;         ///< That the process may run on.
+  Cpus cpus;         ///< The CPUs on which the process may run.
 
   bool operator==(const Location&) const = default;
 };
 std::string to_text(const Location& location);
-/// None for anything that to_text() did not write.
+/// Parses what to_text() wrote; returns none for any other text.
 std::optional<Location> parse_location(std::string_view text);
 
 }  // namespace tutti

@@ -13,9 +13,10 @@
 namespace tutti {
 namespace {
 
-// Numbers as they lie in memory, text with its length before it. The first number tells a roster of
-// another layout from damage, the second is the number of all bytes; then come the refusal and the
-// columns, each its values and its runs.
+// The encoding has 32-bit numbers in the machine's byte order, and texts preceded by their length.
+// The first number identifies the layout, which distinguishes another version from damage; the
+// second is the size of the whole in bytes. Then come the refusal and the columns, each of which
+// has its values and then its runs.
 constexpr std::uint32_t kLayout = 0x7475'0003;
 
 void put(std::string& out, std::size_t value) {
@@ -70,14 +71,15 @@ class RosterReader {
     return taken;
   }
 
-  // Of things that take so many bytes each, at least.
+  // Reads a number of elements, each of which takes at least `bytes` bytes of the input.
   std::size_t count(std::size_t bytes) {
     const std::size_t claimed = number();
     if (claimed > rest_.size() / bytes) refuse("cut short");
     return claimed;
   }
 
-  // Ranks ascend, values are numbered as they first come, and none is left over.
+  // Checks that the runs are in ascending order, that values are numbered in the order in which
+  // they first occur, and that each value is used.
   void check(const Texts& texts) const {
     std::uint32_t end = 0, known = 0;
     for (const Texts::Run& run : texts.runs_) {
@@ -100,11 +102,11 @@ const std::string& Texts::operator[](std::size_t rank) const {
 }
 
 void Texts::append(const Texts& others) {
-  values_.reserve(values_.size() + others.values_.size());  // for `numbers`, which points to them
+  values_.reserve(values_.size() + others.values_.size());  // `numbers` refers to the elements
   std::map<std::string_view, std::uint32_t> numbers;
   for (std::uint32_t number = 0; number < values_.size(); ++number)
     numbers.emplace(values_[number], number);
-  std::vector<std::uint32_t> here;  // by number there
+  std::vector<std::uint32_t> here;  // the index here of each value, by its index in `others`
   for (const std::string& value : others.values_) {
     const auto [place, is_new] = numbers.emplace(value, static_cast<std::uint32_t>(values_.size()));
     if (is_new) values_.push_back(value);
@@ -128,7 +130,7 @@ void Roster::append(const Roster& others) {
 std::string encode(const Roster& roster) {
   std::string out;
   put(out, kLayout);
-  put(out, 0);  // all bytes, known at the end
+  put(out, 0);  // a placeholder for the size, which is filled in at the end
   put(out, roster.refusal);
   put(out, roster.columns.size());
   for (const Texts& texts : roster.columns) {

@@ -1,4 +1,5 @@
-// What ranks say of themselves, as one value for the store: what several say alike is in it once.
+// The texts that ranks publish about themselves, encoded as one value for the store. Equal texts
+// are stored once.
 #pragma once
 
 #include <cstddef>
@@ -9,14 +10,14 @@
 
 namespace tutti {
 
-/// A text of each rank. Equal texts are kept once, and so are neighbours that say the same: what
-/// thousands of ranks agree on costs no more than what one says.
+/// One text for each rank. Equal texts are kept once, and neighbouring ranks with equal texts form
+/// one run, so that a text on which thousands of ranks agree takes no more space than that of one.
 class Texts {
  public:
-  /// Ranks in a row that say the same: those from the run before on, below `end`.
+  /// Consecutive ranks with equal texts. The run begins where the previous one ends.
   struct Run {
-    std::uint32_t end;
-    std::uint32_t value;  ///< Of values().
+    std::uint32_t end;    ///< The rank after the last one of the run.
+    std::uint32_t value;  ///< An index into values().
     bool operator==(const Run&) const = default;
   };
 
@@ -24,12 +25,12 @@ class Texts {
   explicit Texts(std::string of_one_rank) : values_{std::move(of_one_rank)}, runs_{{1, 0}} {}
 
   std::size_t size() const noexcept { return runs_.empty() ? 0 : runs_.back().end; }
-  /// Those that differ, as they first come.
+  /// The distinct texts, in the order in which they first occur.
   const std::vector<std::string>& values() const noexcept { return values_; }
   const std::vector<Run>& runs() const noexcept { return runs_; }
   const std::string& operator[](std::size_t rank) const;
 
-  /// `others` are of the ranks that follow.
+  /// Appends the texts of the ranks that follow.
   void append(const Texts& others);
 
   bool operator==(const Texts&) const = default;
@@ -41,26 +42,29 @@ class Texts {
   std::vector<Run> runs_;
 };
 
-/// Of ranks in a row: what each says is a text in each column.
+/// The texts of consecutive ranks. Each rank has one text in each column.
 struct Roster {
   std::vector<Texts> columns;
-  std::string refusal;  ///< Why there are none: what a rank said could not be read.
+  std::string refusal;  ///< The error if a rank's roster could not be decoded, else empty. There
+                        ///< are no columns then.
 
-  /// `others` are of the ranks that follow, with as many columns.
+  /// Appends the texts of the ranks that follow, which have the same number of columns.
   void append(const Roster& others);
   bool operator==(const Roster&) const = default;
 };
 
 std::string encode(const Roster& roster);
 
-/// As `rank` wrote it. Throws `corrupt`, naming `rank`, for anything that encode() did not write.
-/// Takes memory in proportion to `bytes`.
+/// Decodes what encode() wrote on `rank`. Throws `corrupt`, naming `rank`, for any other bytes. The
+/// memory it takes is proportional to the size of `bytes`.
 Roster decode_roster(std::string_view bytes, int rank);
 
-/// Of the whole of an encoded roster, from its first kRosterHeadBytes. Throws as decode_roster().
+/// The size of a whole encoded roster, read from its first kRosterHeadBytes bytes. Throws
+/// `corrupt` like decode_roster().
 inline constexpr std::size_t kRosterHeadBytes = 8;
 std::size_t roster_bytes(std::string_view head, int rank);
 
+/// Throws `corrupt` for a roster of `rank` that cannot be decoded.
 [[noreturn]] void refuse_roster(int rank, std::string_view why);
 
 }  // namespace tutti

@@ -18,7 +18,7 @@ std::string JobAddress::place() const {
 }
 
 std::uint64_t JobAddress::job_hash() const {
-  std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a: equal in every build, unlike std::hash
+  std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a; unlike std::hash, all builds agree on it
   for (const char c : job) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
   return hash;
 }

@@ -1,4 +1,4 @@
-// Where the ranks of a job find its store on this machine, and how they know that it is theirs.
+// The name under which the ranks of a job find its store on this machine, and the job's identity.
 #pragma once
 
 #include <unistd.h>
@@ -8,17 +8,19 @@
 
 namespace tutti {
 
+/// Identifies a job on this machine.
 struct JobAddress {
-  int port = 0;           ///< MASTER_PORT: only a name here, no TCP port is opened.
-  int size = 0;           ///< Ranks.
+  int port = 0;           ///< MASTER_PORT, used as a name only; 0 if the launcher gives none.
+  int size = 0;           ///< The number of ranks.
   std::string job;        ///< The launcher's name for the job; may be empty.
-  uid_t uid = geteuid();  ///< Whose job: part of the name, and the only user who may join.
+  uid_t uid = geteuid();  ///< The job's user. It is part of the name, and no other user may join.
 
-  /// A name in the abstract namespace: gone with its last socket, so a crash leaves nothing. Where
-  /// there is no port the job's name stands for it.
+  /// The name of the store's Unix socket in the abstract namespace. It disappears with its last
+  /// socket, so that a crash leaves nothing behind. If there is no port, it contains a hash of the
+  /// job's name instead.
   std::string socket_name() const;
-  std::string place_name() const;  ///< "MASTER_PORT", or what stands for it.
-  std::string place() const;       ///< "MASTER_PORT 29500".
+  std::string place_name() const;  ///< "MASTER_PORT", or "job" if there is no port.
+  std::string place() const;       ///< For messages, for example "MASTER_PORT 29500".
   std::uint64_t job_hash() const;
 };
 

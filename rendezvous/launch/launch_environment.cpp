@@ -43,12 +43,12 @@ int rank_number(std::string_view variable, std::string_view text, int size) {
   return value;
 }
 
-// Then PMIx is not asked.
+// Whether the variables of torch.distributed are set; they take precedence over PMIx.
 bool has_variables(Environment environment) {
   return find(environment, "RANK") || find(environment, "WORLD_SIZE");
 }
 
-// Of a tcp:// or file:// store. False: it is none.
+// Sets the address from a tcp:// or file:// store. Returns false if `store` is neither.
 bool take_address(std::string_view store, LaunchEnvironment& launch) {
   constexpr std::string_view kFile = "file://";
   if (store.starts_with(kFile)) launch.file = store.substr(kFile.size());
@@ -56,7 +56,7 @@ bool take_address(std::string_view store, LaunchEnvironment& launch) {
   constexpr std::string_view kTcp = "tcp://";
   if (!store.starts_with(kTcp)) return false;
   const auto address = parse_socket_address(store.substr(kTcp.size()));
-  assert(address);  // else the configuration has refused it
+  assert(address);  // the configuration has checked it
   launch.master_address = address->host;
   launch.master_port = address->port;
   launch.tcp_alone = true;

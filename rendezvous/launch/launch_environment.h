@@ -1,4 +1,4 @@
-// What a launcher tells a rank: in the variables that torch.distributed reads, or by PMIx.
+// Reads what a launcher tells a rank, from the variables that torch.distributed uses or from PMIx.
 #pragma once
 
 #include <memory>
@@ -13,34 +13,39 @@ namespace tutti {
 
 inline constexpr int kMaxRanks = 65'536;
 
+/// What the launcher tells a rank.
 struct LaunchEnvironment {
   int rank = 0;
   int size = 1;
-  int local_rank = 0;          ///< RANK where LOCAL_RANK is not set.
-  int local_size = 0;          ///< LOCAL_WORLD_SIZE: ranks of this machine; 0: not said.
-  std::string master_address;  ///< Empty for one rank, which needs to find nobody.
-  int master_port = 0;         ///< 0 for one rank.
-  bool tcp_alone = false;      ///< A tcp:// store was asked for: no Unix socket, on no machine.
-  std::shared_ptr<const pmix::Client> pmix;  ///< Where there is no address yet: rank 0 says by it.
-  std::string file;                          ///< Of a file:// store; then no address is needed.
-  std::string agent_key;  ///< Where torchrun has MASTER_PORT: the key of rank 0's word there.
-  std::string job;        ///< TORCHELASTIC_RUN_ID: tells jobs with the same port apart.
+  int local_rank = 0;          ///< LOCAL_RANK, or RANK if LOCAL_RANK is not set.
+  int local_size = 0;          ///< LOCAL_WORLD_SIZE, the ranks on this machine; 0 if not known.
+  std::string master_address;  ///< Empty for a job of one rank, which connects to nobody.
+  int master_port = 0;         ///< 0 for a job of one rank.
+  bool tcp_alone = false;      ///< The user chose a tcp:// store: no rank uses a Unix socket.
+  /// Set if PMIx started the job and no address was given: rank 0 broadcasts the address with it.
+  std::shared_ptr<const pmix::Client> pmix;
+  std::string file;  ///< The path of a file:// store, which needs no address; else empty.
+  /// Set if torchrun's agent listens at MASTER_PORT: the key in the agent's store under which rank
+  /// 0 publishes the address of its own store.
+  std::string agent_key;
+  std::string job;  ///< TORCHELASTIC_RUN_ID, which distinguishes jobs that have the same port.
 };
 
-/// `store`: Config::store; what a tcp:// address says counts before MASTER_ADDR and MASTER_PORT.
-/// Throws `usage` naming the variable, its value and what to do.
+/// Reads the variables of torch.distributed. `store` is Config::store; a tcp:// address in it takes
+/// precedence over MASTER_ADDR and MASTER_PORT. Throws `usage`, naming the variable, its value and
+/// how to correct it.
 LaunchEnvironment read_launch_environment(Environment environment, std::string_view store = "auto");
 
-/// The same, or what PMIx says where a launcher that speaks it has started this process and neither
-/// RANK nor WORLD_SIZE is set. Throws what pmix::Client throws, too.
+/// Asks PMIx if a launcher that supports it started this process and neither RANK nor WORLD_SIZE is
+/// set; otherwise calls read_launch_environment(). It also throws what pmix::Client throws.
 LaunchEnvironment find_launch(Environment environment, std::string_view store, TimePoint deadline);
 
-/// Whether there is a launcher that find_launch() hears: this process is a rank. launched() of the
-/// public headers is the same of process_environment().
+/// Whether a launcher that find_launch() supports started this process, so that it is a rank. The
+/// public launched() calls this for process_environment().
 bool is_launched(Environment environment);
 
-/// This rank's number as the launcher's variables have it, for messages before the rank has joined;
-/// empty where no launcher started this process.
+/// This rank's number as the launcher's variables give it, for messages before the rank has joined;
+/// empty if no launcher started this process.
 std::string_view launched_rank(Environment environment);
 
 }  // namespace tutti

@@ -27,7 +27,8 @@ bool has_started(Environment environment) {
 namespace {
 
 constexpr const char* kLibrary = "libpmix.so.2";
-constexpr const char* kWord = "tutti.rank0.";  // and a number: a word does not change
+// The key of a broadcast text, followed by a number, since a value in PMIx cannot be changed.
+constexpr const char* kWord = "tutti.rank0.";
 
 [[noreturn]] void refuse(std::string_view what, std::string_view why) {
   throw Error(ErrorKind::unavailable,
@@ -36,7 +37,7 @@ constexpr const char* kWord = "tutti.rank0.";  // and a number: a word does not 
                           what, why));
 }
 
-/// libpmix, loaded; for good, since it has threads of its own.
+/// The functions of libpmix. The library is never unloaded, since it has threads of its own.
 class Library {
  public:
   Library() : handle_(dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE)) {
@@ -81,7 +82,7 @@ class Client::Session {
  public:
   Session() { library_.check(library_.init(&self_, nullptr, 0), "PMIx_Init"); }
   ~Session() {
-    if (getpid() == owner_) library_.finalize(nullptr, 0);  // in a forked child it is the parent's
+    if (getpid() == owner_) library_.finalize(nullptr, 0);  // not in a forked child
   }
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -106,7 +107,7 @@ class Client::Session {
     return owned.get();
   }
 
-  /// Whether a fence has brought it here already.
+  /// Whether a fence has already delivered this value to this process.
   bool has(std::uint32_t of_rank, const char* key) const {
     const pmix_info_t here = flag(PMIX_OPTIONAL);
     const pmix_proc_t of = proc(of_rank);
@@ -167,8 +168,8 @@ Job job_of(const Session& session) {
   job.rank = session.rank();
   job.name = session.job();
   job.size = session.number(PMIX_RANK_WILDCARD, PMIX_JOB_SIZE);
-  // "0,1,7". It has more direct answers (PMIX_LOCAL_RANK), which are gone when a process comes
-  // again.
+  // The value is a list such as "0,1,7". PMIx has more direct keys (PMIX_LOCAL_RANK), but they are
+  // gone when a process opens a session again.
   std::istringstream peers(session.text(PMIX_RANK_WILDCARD, PMIX_LOCAL_PEERS));
   for (std::string peer; std::getline(peers, peer, ','); ++job.local_size)
     if (peer == std::to_string(job.rank)) job.local_rank = job.local_size;
@@ -193,7 +194,8 @@ Client::Client(TimePoint deadline) {
 
 std::string Client::hear_rank_0(const std::string& word, TimePoint deadline) const {
   const auto heard = call_within(deadline, [session = session_, word] {
-    // The next communicator's key: each rank has come to the fences of all before it.
+    // This finds the first unused key. All ranks find the same one, because each has taken part in
+    // the fences of all earlier communicators.
     std::string key;
     for (int number = 0; number == 0 || session->has(0, key.c_str()); ++number)
       key = fmt::format("{}{}", kWord, number);

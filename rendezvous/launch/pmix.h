@@ -1,6 +1,6 @@
-// What PMIx says of a process's job, and a word of rank 0 to all ranks: for jobs that Open MPI's
-// mpirun, PRRTE's prun or Slurm's srun has started. The library libpmix.so.2 is loaded when such a
-// job is found; nothing else needs it.
+// Asks PMIx for the properties of this process's job and broadcasts a text from rank 0 to all
+// ranks, in jobs that Open MPI's mpirun, PRRTE's prun or Slurm's srun has started. The library
+// libpmix.so.2 is loaded at run time, in such jobs only.
 #pragma once
 
 #include <memory>
@@ -11,28 +11,31 @@
 
 namespace tutti::pmix {
 
-/// Whether such a launcher has started this process.
+/// Whether a launcher that supports PMIx has started this process.
 bool has_started(Environment environment);
 
+/// The job of this process.
 struct Job {
   int rank = 0, size = 1;
-  int local_rank = 0, local_size = 0;  ///< On this machine.
+  int local_rank = 0, local_size = 0;  ///< Among the ranks on this machine.
   std::string name;                    ///< The launcher's name for the job.
 };
 
-/// From PMIx_Init to PMIx_Finalize, which are counted: a program that uses MPI has its own. One
-/// thread at a time. A process that has called the last PMIx_Finalize can ask again, but not hear
-/// rank 0 again: libpmix does not bring it what others say then.
+/// A PMIx session, from PMIx_Init to PMIx_Finalize. PMIx counts these calls, so a program that uses
+/// MPI may have a session of its own. It may be used by one thread at a time. After the last
+/// PMIx_Finalize a process can open a session again, but hear_rank_0() fails in it, because libpmix
+/// then no longer delivers what other processes publish.
 class Client {
  public:
-  /// Asks the launcher's server on this machine. Throws `unavailable` where there is no PMIx, or it
-  /// does not answer by the deadline.
+  /// Connects to the launcher's server on this machine. Throws `unavailable` if there is no PMIx or
+  /// the server does not answer by the deadline.
   explicit Client(TimePoint deadline);
 
   const Job& job() const noexcept { return job_; }
 
-  /// What rank 0 says, on all ranks. `word`: rank 0's, empty on the others. A collective: every
-  /// rank of the job comes. Throws `timeout`, `unavailable`.
+  /// Broadcasts a text from rank 0 and returns it on all ranks. `word` is the text on rank 0 and
+  /// empty on the others. It is a collective call of all ranks of the job. Throws `timeout` if a
+  /// rank does not call by the deadline, and `unavailable`.
   std::string hear_rank_0(const std::string& word, TimePoint deadline) const;
 
  private:
