@@ -25,7 +25,7 @@ using std::chrono::steady_clock;
 
 constexpr milliseconds kFirstPause{1}, kLongestPause{50};
 constexpr std::chrono::seconds kLeaving{5};
-constexpr std::size_t kReadBytes = 4 << 20;  // at once: several of the longest records
+constexpr std::size_t kReadBytes = 4 << 20;  // of one read: several of the longest records fit
 constexpr const char* kLeft = "tutti/left";
 
 struct Record {
@@ -35,7 +35,7 @@ static_assert(sizeof(Record) == 8);
 
 std::string rank_key(int rank) { return fmt::format("tutti/rank/{}", rank); }
 
-// Tries until it has succeeded. False: the deadline has passed.
+// Repeats `attempt` until it returns true, with pauses. Returns false once the deadline has passed.
 bool try_until(Store::Deadline deadline, const std::function<bool()>& attempt) {
   for (milliseconds pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
     if (attempt()) return true;
@@ -47,12 +47,12 @@ bool try_until(Store::Deadline deadline, const std::function<bool()>& attempt) {
 
 }  // namespace
 
-/// The file, and what of it has been read.
+/// The open file, and the table of the records read from it so far.
 class FileStore::File {
  public:
   File(const std::string& path, int rank, int size) : path_(path), rank_(rank), size_(size) {}
 
-  // False: the rank stands in it, or it is about to go.
+  // Returns false if the file already lists the rank, or has just been removed.
   bool join(Deadline deadline) {
     open_file();
     const Lock lock(*this, deadline);
@@ -109,7 +109,7 @@ class FileStore::File {
   const std::string& path() const noexcept { return path_; }
 
  private:
-  // Of the whole file, against other processes.
+  // Locks the whole file against other processes.
   class Lock {
    public:
     Lock(const File& file, Deadline deadline) : fd_(file.fd_.get()) {
@@ -146,14 +146,14 @@ class FileStore::File {
     read_bytes_ = 0;
   }
 
-  // Under the lock. What a rank that was killed has left half written is not read, and goes with
-  // the next record.
+  // Reads all new records. Called under the lock. An incomplete record at the end, which a killed
+  // rank has left, is not read, and the next record overwrites it.
   void catch_up() {
     while (read_some()) {
     }
   }
 
-  // False: nothing whole was left.
+  // Reads some new records. Returns false if there was no complete one.
   bool read_some() {
     struct stat info {};
     if (fstat(fd_.get(), &info) != 0) refuse(ErrorKind::unavailable, std::strerror(errno));
@@ -176,7 +176,7 @@ class FileStore::File {
     return read_bytes_ > before;
   }
 
-  // Under the lock, when all has been read.
+  // Writes a record at the end. Called under the lock, after catch_up().
   void append(std::string_view key, std::string_view value) {
     std::string bytes(bytes_of(
         Record{static_cast<std::uint32_t>(key.size()), static_cast<std::uint32_t>(value.size())}));
@@ -192,7 +192,7 @@ class FileStore::File {
   const std::string path_;
   const int rank_, size_;
   bool joined_ = false;
-  std::mutex mutex_;  // guards what follows, and the file among this process's threads
+  std::mutex mutex_;  // guards the members below, and the file among this process's threads
   Fd fd_;
   KeyTable table_;
   off_t read_bytes_ = 0;

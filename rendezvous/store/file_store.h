@@ -1,5 +1,5 @@
-// A store in a file that all ranks see: for machines with a shared file system and no way in by
-// TCP.
+// A store in a file that all ranks can access, for machines that share a file system but cannot
+// reach each other by TCP.
 #pragma once
 
 #include <sys/types.h>
@@ -16,18 +16,19 @@
 
 namespace tutti {
 
-/// Records (key, value) one after the other, of which the last counts, written and read under a
-/// lock on the file (fcntl's, which NFS passes on). Waiting is looking again and again. Who may
-/// join is who may open the file: it is the user's alone. Nobody notices here that a rank has
-/// ended: calls end by their deadline.
+/// The file is a sequence of records (key, value), of which the last one for a key is valid. They
+/// are read and written under an fcntl lock on the file, which NFS supports. Calls that wait for a
+/// key poll the file. Any process that can open the file may join; only the user's own processes
+/// can. The store does not detect that a rank has ended: calls that wait for it end at their
+/// deadline.
 ///
 /// The last rank to leave removes the file. Thread-safe. In a forked child every call throws
 /// `usage`.
 class FileStore final : public Store {
  public:
-  /// Joins as `rank` of `size`; makes the file where there is none. Throws `usage` for a file that
-  /// is not this user's alone or cannot be had, and `timeout` where `rank` stands in it until the
-  /// deadline: of an earlier job that was killed, or of another process.
+  /// Joins as `rank` of `size`, and creates the file if it does not exist. Throws `usage` if the
+  /// file cannot be opened or other users have access to it, and `timeout` if the file still lists
+  /// `rank` at the deadline, because an earlier job was killed or another process has this rank.
   FileStore(const std::string& path, int rank, int size, Deadline deadline);
   ~FileStore() override;
 

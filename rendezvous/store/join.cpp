@@ -23,12 +23,12 @@ using std::chrono::seconds;
 using std::chrono::steady_clock;
 
 constexpr milliseconds kFirstPause{1};
-// An attempt that had less time may have met nothing but its end: what an earlier one met says
-// more.
+// If the last attempt had less time than this, the error reports the obstacle of the previous one,
+// since the last may have failed for lack of time only.
 constexpr milliseconds kShort{250};
 constexpr seconds kReportAfter{5}, kReportEvery{60};
 
-// One rank that wants to join one job.
+// The attempts of one rank to join one store.
 struct Applicant {
   Route& route;
   const JobAddress& job;
@@ -49,7 +49,7 @@ std::optional<Joined> Applicant::try_once() {
   greeting.size = static_cast<std::uint32_t>(job.size);
   greeting.job = job.job_hash();
   joined->connection.queue(bytes_of(greeting));
-  static_cast<void>(joined->connection.flush());  // where it fails, there is no answer either
+  static_cast<void>(joined->connection.flush());  // if it fails, await_answer() fails, too
   const auto answer = await_answer(*joined);
   if (!answer) return std::nullopt;
   if (answer->verdict == Verdict::welcome) return joined;

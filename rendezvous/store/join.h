@@ -1,4 +1,4 @@
-// How a rank gets into its job's store, once it has reached the server.
+// Joins a rank to its job's store.
 #pragma once
 
 #include <tutti/store.hpp>
@@ -9,9 +9,10 @@
 
 namespace tutti::rendezvous {
 
-/// Joins as `rank`, trying until the deadline while no server is there. Throws `timeout`;
-/// `mismatch` for another job's server, and where a process has joined as this rank already; and
-/// what the route throws. What keeps it waiting for seconds is told to `log`.
+/// Joins as `rank`. It tries again until the deadline while the server cannot be reached, and
+/// writes the reason to `log` if that takes more than a few seconds. Throws `timeout`; `mismatch`
+/// if the server is that of another job, or if another process has already joined as this rank; and
+/// what the route throws.
 Joined join_store(Route& route, const JobAddress& job, int rank, Store::Deadline deadline,
                   Log& log);
 

@@ -1,4 +1,4 @@
-// What a store holds: keys with values, and the rules that hold for every kind of store.
+// The map of keys to values that a store holds, and the limits that hold for every kind of store.
 #pragma once
 
 #include <cstddef>
@@ -17,15 +17,16 @@ inline constexpr std::size_t kMaxValueBytes = 1 << 20;
 void check_key(std::string_view key);
 void check_value(std::string_view key, std::string_view value);
 
-/// One thread at a time.
+/// A map of keys to values. It may be used by one thread at a time.
 class KeyTable {
  public:
   void set(std::string_view key, std::string_view value);
 
-  /// Null where there is none. Valid until the next change.
+  /// The value of `key`, or null if there is none. The pointer is valid until the next change.
   const std::string* find(std::string_view key) const;
 
-  /// Store::add. Throws `usage` where the value is no decimal number or the sum does not fit.
+  /// Implements Store::add. Throws `usage` if the value is not a decimal number or the sum does not
+  /// fit into 64 bits.
   std::int64_t add(std::string_view key, std::int64_t amount);
 
  private:

@@ -8,7 +8,8 @@
 
 namespace tutti {
 
-// Those alone that wait for this key: of thousands of ranks each waits for another one's.
+// Wakes only the threads that wait for this key, since thousands of ranks may wait for different
+// keys.
 void MemoryStore::Shared::wake(std::string_view key) {
   const auto place = waiting.find(key);
   if (place != waiting.end()) place->second.changed.notify_all();

@@ -1,4 +1,4 @@
-// A store within one process: for ranks that are threads, and for a job of one rank.
+// A store within one process, for ranks that are threads and for a job of one rank.
 #pragma once
 
 #include <condition_variable>
@@ -15,7 +15,7 @@
 
 namespace tutti {
 
-/// Thread-safe.
+/// A store in this process's memory. Thread-safe.
 class MemoryStore final : public Store {
  public:
   void set(std::string_view key, std::string_view value, Deadline deadline) override;
@@ -31,9 +31,9 @@ class MemoryStore final : public Store {
   struct Shared {
     std::mutex mutex;
     KeyTable table;                                       // guarded by mutex
-    std::map<std::string, Waiting, std::less<>> waiting;  // by key; guarded by mutex
+    std::map<std::string, Waiting, std::less<>> waiting;  // indexed by key; guarded by mutex
 
-    void wake(std::string_view key);  // with mutex held
+    void wake(std::string_view key);  // the caller holds mutex
   };
   ProcessOwned<Shared> shared_{"the store"};
 };

@@ -21,12 +21,12 @@ namespace {
 
 using rendezvous::Route;
 
-// How this rank gets to the store: on rank 0, through which listeners others come.
+// How this rank connects to the store and, on rank 0, the listeners at which others connect.
 struct Way {
   JobAddress job;
   std::vector<Listener> listeners;
   std::unique_ptr<Route> route;
-  Secret secret;  // the job's
+  Secret secret;  // the job's; only way_by_pmix() sets it
 };
 
 [[noreturn]] void refuse_without_secret(const LaunchEnvironment& launch) {
@@ -40,7 +40,7 @@ struct Way {
                   kHowToMakeSecret));
 }
 
-// By the address that the launcher or the user has given to all ranks.
+// Chooses how this rank connects if the launcher or the user has given all ranks an address.
 Way way_by_address(const LaunchEnvironment& launch, const Secret& secret, bool may_cross, bool tls,
                    Random& random) {
   Way way{{launch.master_port, launch.size, launch.job}, {}, nullptr, {}};
@@ -60,7 +60,7 @@ Way way_by_address(const LaunchEnvironment& launch, const Secret& secret, bool m
   return way;
 }
 
-// Where others may reach rank 0, a line each.
+// The addresses at which others may reach rank 0, one for each line.
 std::string places_of(const Listener& listener) {
   std::string places;
   const int port = net::port_of(listener.socket);
@@ -72,7 +72,8 @@ std::string places_of(const Listener& listener) {
   return places;
 }
 
-// Where torchrun's agent has MASTER_PORT, and rank 0 may be on any machine.
+// Chooses how this rank connects if torchrun's agent listens at MASTER_PORT. Rank 0 may then be on
+// any machine.
 Way way_by_agent(const LaunchEnvironment& launch, const Secret& secret, bool may_cross, bool tls,
                  Store::Deadline deadline, Random& random) {
   if (!may_cross) refuse_without_secret(launch);
@@ -104,9 +105,9 @@ Way way_by_agent(const LaunchEnvironment& launch, const Secret& secret, bool may
                         "ports may join it"));
 }
 
-// Where no address is given, rank 0 chooses one, and a secret where it has none: it says both by
-// PMIx, the secret in the first line. That line is empty where rank 0 was given a secret, which all
-// ranks must then have been given.
+// Chooses how this rank connects if no address is given. Rank 0 then chooses an address, and a
+// secret if it has none, and broadcasts both by PMIx, with the secret in the first line. That line
+// is empty if rank 0 was given a secret; all ranks must then have been given it.
 Way way_by_pmix(const LaunchEnvironment& launch, const Config& config, Secret secret,
                 Store::Deadline deadline, Random& random) {
   const bool tls = config.tls;
@@ -146,8 +147,9 @@ OpenedStore open_store(const LaunchEnvironment& launch, const Config& config,
   SystemRandom random;
   const bool may_cross = secret || config.trust_network;
   const bool by_agent = !launch.agent_key.empty() && launch.local_size != launch.size;
-  // Without a secret this would cross by trust alone. Elsewhere ranks make one, or there is none to
-  // be had and the error says so.
+  // TLS without a secret would protect nothing. It is refused here where the network is trusted.
+  // With PMIx rank 0 makes a secret, and without trust the functions below report that it is
+  // missing.
   if (config.tls && config.trust_network && !secret && !launch.pmix)
     refuse_tls_without_secret(launch.rank);
   Way way = launch.pmix ? way_by_pmix(launch, config, secret, deadline, random)

@@ -1,4 +1,4 @@
-// From what the launcher said to the store that all ranks share.
+// Opens the store that all ranks of a job share, according to the launcher and the settings.
 #pragma once
 
 #include <memory>
@@ -12,21 +12,23 @@
 
 namespace tutti {
 
+/// The result of open_store().
 struct OpenedStore {
   std::shared_ptr<Store> store;
-  Secret secret;  ///< The job's, if it has one: configured, or made by rank 0 under PMIx.
+  Secret secret;  ///< The job's secret: configured, or made by rank 0 under PMIx; may be empty.
 };
 
-/// Rank 0 hosts the store, the others join it; a job of one rank has one of its own.
+/// Opens the job's store: rank 0 hosts it and the other ranks join it. A job of one rank gets a
+/// store in its own memory, and a file:// store is opened by every rank.
 ///
-/// Ranks of rank 0's machine join by a Unix socket, whose other end the kernel vouches for; those
-/// of other machines by TCP at MASTER_PORT, where each end proves that it knows the job's secret.
-/// Rank 0 opens that port only where other machines may have ranks, and where it has a secret or
-/// trusts the network.
+/// Ranks on rank 0's machine join by a Unix socket, at which the kernel identifies the other end;
+/// ranks on other machines join by TCP at MASTER_PORT, where each end proves that it knows the
+/// job's secret. Rank 0 opens that port only if other machines may have ranks, and only if it has a
+/// secret or trusts the network.
 ///
-/// Throws `unavailable`, `mismatch`, `timeout`, `usage`: see join.h and store_server.h; `usage`
-/// also where ranks are to meet across machines without a secret. `log` is used during the call
-/// alone.
+/// Throws `unavailable`, `mismatch`, `timeout` or `usage`, as described in join.h and
+/// store_server.h; `usage` also if ranks on several machines have no secret. `log` is not used
+/// after the call.
 OpenedStore open_store(const LaunchEnvironment& launch, const Config& config,
                        Store::Deadline deadline, Log& log);
 

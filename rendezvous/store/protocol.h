@@ -1,9 +1,9 @@
-// What goes over a store's socket.
+// The messages between a store's client and its server.
 //
 // A connection begins with the client's Greeting and the server's Answer; over TCP the handshake of
-// authentication.h comes first. Then the client sends
-// requests (Request, key, value) and the server replies (Reply, bytes) in any order: a reply names
-// its request. Lengths are checked before memory is taken for what they announce.
+// authentication.h comes first. Then the client sends requests (Request, key, value) and the server
+// replies (Reply, bytes) in any order: a reply has the `id` of its request. Lengths are checked
+// before memory is allocated for the data that they announce.
 #pragma once
 
 #include <sys/types.h>
@@ -17,7 +17,8 @@ namespace tutti::rendezvous {
 inline constexpr std::uint64_t kStoreMagic = 0x65726f7469747475u;
 inline constexpr std::uint32_t kStoreVersion = 1;
 
-/// The first two fields stay where they are in every version.
+/// The client's first message. Every version of the protocol has the first two fields at these
+/// offsets.
 struct Greeting {
   std::uint64_t magic = kStoreMagic;
   std::uint32_t version = kStoreVersion;
@@ -33,25 +34,26 @@ enum class Verdict : std::uint32_t {
   other_version,  ///< Another version of this protocol.
   other_job,      ///< Another job's name.
   other_size,     ///< Another number of ranks.
-  rank_taken,     ///< `pid` has joined with this rank.
-  too_late,  ///< The rank has joined and left, or the store is closing: its successor may come.
+  rank_taken,     ///< The process `pid` has joined with this rank.
+  too_late,  ///< The rank has joined and left, or the store is closing. A new store may follow.
 };
 
+/// The server's first message.
 struct Answer {
   std::uint64_t magic = kStoreMagic;
   std::uint32_t version = kStoreVersion;
   Verdict verdict = Verdict::welcome;
-  std::uint32_t size = 0;  ///< The job's.
-  std::int32_t pid = 0;    ///< For rank_taken.
+  std::uint32_t size = 0;  ///< The job's number of ranks.
+  std::int32_t pid = 0;    ///< Set for `rank_taken`.
 };
 static_assert(sizeof(Answer) == 24);
 
 enum class Verb : std::uint32_t {
   set = 1,
-  get,     ///< Replied to when the key has a value; with the value.
-  wait,    ///< Replied to when the key has a value; with nothing.
-  add,     ///< The amount and the sum as decimal text.
-  forget,  ///< The request `id`, a get or wait, has been given up. No reply.
+  get,     ///< The reply has the value and is sent once the key has one.
+  wait,    ///< The reply is empty and is sent once the key has a value.
+  add,     ///< The value is the amount and the reply is the sum, both as decimal text.
+  forget,  ///< The client has given up the `get` or `wait` with this `id`. There is no reply.
 };
 
 struct Request {
@@ -66,7 +68,7 @@ static_assert(sizeof(Request) == 24);
 enum class Status : std::uint32_t {
   ok = 1,
   usage,     ///< The bytes are the text of a `usage` error.
-  mismatch,  ///< Of a `mismatch`: a rank cannot join, and none is worth waiting for.
+  mismatch,  ///< The bytes are the text of a `mismatch` error: a rank cannot join.
 };
 
 struct Reply {

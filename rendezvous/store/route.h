@@ -1,4 +1,4 @@
-// A rank's way to the server of its job's store.
+// How a rank connects to the server of its job's store.
 #pragma once
 
 #include <chrono>
@@ -20,33 +20,34 @@
 
 namespace tutti::rendezvous {
 
-/// A connection to a server that has shown itself to be this job's.
+/// A connection to a server that has been authenticated.
 struct Joined {
   net::Connection connection;
-  std::string server;  ///< "process 4711", "10.0.0.1:29500".
-  Fd server_end;  ///< Readable once the server's process has ended; none where nobody can tell.
+  std::string server;  ///< Names the server, as "process 4711" or "10.0.0.1:29500".
+  Fd server_end;  ///< Readable once the server's process has ended; empty if that is not detected.
 };
 
+/// A way to connect to the server.
 class Route {
  public:
   virtual ~Route() = default;
 
-  /// None: `obstacle` says why, and it may be gone the next time. Throws for what will not get
-  /// better: `unavailable` for a server that is not this user's or not tutti's, `mismatch` for one
-  /// of another job.
+  /// Connects to the server. Returns none if another attempt may succeed, with the reason in
+  /// `obstacle`. Throws if no attempt can: `unavailable` if the server belongs to another user or
+  /// is not tutti's, `mismatch` if it belongs to another job.
   virtual std::optional<Joined> reach(Store::Deadline deadline, std::string& obstacle) = 0;
 
-  virtual std::string place() const = 0;   ///< "MASTER_PORT 29500", "node7:29500".
-  virtual std::string advice() const = 0;  ///< What to look at where nobody was reached.
-  virtual std::chrono::milliseconds longest_pause() const = 0;  ///< Between two attempts.
+  virtual std::string place() const = 0;   ///< For messages: "MASTER_PORT 29500", "node7:29500".
+  virtual std::string advice() const = 0;  ///< What the user should check if no server was reached.
+  virtual std::chrono::milliseconds longest_pause() const = 0;  ///< The most between two attempts.
 };
 
-/// By the Unix socket of `job` on this machine; `server_uid`: whose server it must be.
+/// Connects to the Unix socket of `job` on this machine. The server must belong to `server_uid`.
 std::unique_ptr<Route> local_route(JobAddress job, int rank, uid_t server_uid = geteuid());
 
-/// By TCP, to the first of `places` at which a server of this job is: with several, they are rank
-/// 0's guesses of how others reach it, and a stranger there is passed over. `tls`: what follows the
-/// proof is encrypted.
+/// Connects by TCP to the first of `places` at which this job's server listens. Several places are
+/// all addresses at which rank 0 might be reached; other servers found there are skipped. `tls`
+/// says that the connection is encrypted after the authentication.
 std::unique_ptr<Route> tcp_route(JobAddress job, int rank, std::vector<SocketAddress> places,
                                  Secret secret, Random& random, bool tls = false);
 

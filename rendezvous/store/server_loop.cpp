@@ -18,9 +18,9 @@ namespace tutti::rendezvous {
 namespace {
 
 constexpr std::chrono::milliseconds kAcceptPause{50};
-// A guest that does not read its replies is not read from either.
+// While more bytes of replies than this are queued for a member, the server reads none from it.
 constexpr std::size_t kMostQueuedBytes = 4 << 20;
-constexpr std::size_t kOtherDescriptors = 256;  // The program's own.
+constexpr std::size_t kOtherDescriptors = 256;  // reserved for the program's own descriptors
 
 std::shared_ptr<const net::TlsContext> context_for(const std::vector<Listener>& listeners) {
   for (const Listener& listener : listeners)
@@ -95,10 +95,10 @@ void ServerLoop::handle(const epoll_event& event) {
   if (fd == stop_fd_) return begin_closing();
   try {
     if (const Listener* listener = listener_of(fd)) return accept_some(*listener);
-    // Else it was cut by an earlier event of this turn.
+    // A descriptor that is none of these was closed by an earlier event of this turn.
     if (pending_.contains(fd)) return pending_.hear(fd);
     if (members_.contains(fd)) serve(fd);
-  } catch (const std::exception&) {  // out of memory: the one that asked for it goes
+  } catch (const std::exception&) {  // out of memory: the connection that needed it is closed
     if (members_.contains(fd)) return cut(fd);
     if (listener_of(fd) != nullptr && !accept_again_) pause_accepting();
   }
@@ -119,7 +119,7 @@ void ServerLoop::watch_listeners(std::uint32_t events) {
   for (const Listener& listener : listeners_) watch(EPOLL_CTL_MOD, listener.socket.get(), events);
 }
 
-// A listener stays readable: without a pause the loop would spin.
+// The listeners stay readable, so the loop would spin without a pause.
 void ServerLoop::pause_accepting() {
   watch_listeners(0);
   accept_again_ = now() + kAcceptPause;
@@ -134,26 +134,27 @@ std::optional<ServerLoop::Guest> ServerLoop::admit(const Listener& listener, Fd 
                             net::AuthAcceptor(*listener.secret, expected, random_),
                             listener.tls ? tls_ : nullptr);
   } else {
-    if (net::peer_of(socket.get()).uid != limits_.uid) return std::nullopt;  // closes it
+    if (net::peer_of(socket.get()).uid != limits_.uid) return std::nullopt;  // closes the socket
     guest.connection = net::Connection(std::move(socket));
   }
   watch(EPOLL_CTL_ADD, guest.fd(), EPOLLIN);
   return guest;
 }
 
-// False: it is to be cut, or has become a member.
+// Returns false if the guest is to be closed, or has become a member.
 bool ServerLoop::hear(Guest& guest) {
   if (guest.handshake && guest.handshake->state() != Handshake::State::done) {
     const Handshake::State state = guest.handshake->advance();
     if (state == Handshake::State::failed) report_refusal(guest.handshake->proof());
     if (state != Handshake::State::done) return state != Handshake::State::failed;
   }
-  // What came before the end is still done: a rank may set its last word and leave.
+  // Bytes that arrived before the end of the stream are still processed, since a rank may set a key
+  // and leave.
   const bool open = guest.stream().receive();
   return greet(guest) && open;
 }
 
-// One of the job's ranks that cannot join, ever: those that wait for it are told.
+// If one of the job's ranks can never join, the ranks that wait for keys get an error.
 void ServerLoop::report_refusal(const net::AuthAcceptor& proof) {
   const std::uint32_t rank = proof.initiator();
   if (proof.failure() == net::AuthFailure::none || rank >= seats_.size() ||
@@ -162,18 +163,19 @@ void ServerLoop::report_refusal(const net::AuthAcceptor& proof) {
   service_.refuse_waits(fmt::format("rank {} {}", rank, describe(proof.failure())));
 }
 
-// False: it is to be cut, or has become a member.
+// Returns false if the guest is to be closed, or has become a member.
 bool ServerLoop::greet(Guest& guest) {
   net::Connection& connection = guest.stream();
   const auto greeting = fixed_part<Greeting>(connection.received());
   if (!greeting) return true;
-  // It does not speak our language, or is not who it proved to be: no answer helps.
+  // A client of another protocol, or one that greets as another rank than it authenticated as, gets
+  // no answer.
   if (greeting->magic != kStoreMagic) return false;
   if (guest.handshake && guest.handshake->proof().initiator() != greeting->rank) return false;
   Answer answer;
   answer.verdict = judge(*greeting);
   if (answer.verdict == Verdict::rank_taken) {
-    // The one that has the rank may have left already: its end is read before this rank is refused.
+    // The member that has the rank may have closed its connection. serve() notices that.
     serve(member_of(greeting->rank));
     answer.verdict = judge(*greeting);
   }
@@ -190,7 +192,7 @@ bool ServerLoop::greet(Guest& guest) {
   assert(!members_.contains(fd));
   members_.emplace(fd, Member{std::move(connection), static_cast<int>(greeting->rank)});
   seat = {Seat::State::taken, pid};
-  serve(fd);  // what came with the greeting, and an end behind it
+  serve(fd);  // requests, or the end of the stream, may have arrived with the greeting
   return false;
 }
 
@@ -208,8 +210,8 @@ Verdict ServerLoop::judge(const Greeting& greeting) const {
   if (greeting.size != seats_.size() || greeting.rank >= seats_.size()) return Verdict::other_size;
   const Seat& seat = seats_[greeting.rank];
   if (seat.state == Seat::State::taken) return Verdict::rank_taken;
-  // A rank joins a store once. One that comes again wants the next store at this address, which its
-  // rank 0 makes when this one has ended: here it would read stale keys.
+  // A rank joins a store once. One that connects again wants the next store at this address, which
+  // its rank 0 creates when this one has ended; in this one it would read stale keys.
   if (seat.state == Seat::State::left || close_by_) return Verdict::too_late;
   return Verdict::welcome;
 }
@@ -226,7 +228,7 @@ void ServerLoop::serve(int fd) {
   update_events(member);
 }
 
-// False: it sends what makes no sense.
+// Returns false if the member violates the protocol.
 bool ServerLoop::take_requests(Member& member) {
   std::string_view input = member.connection.received();
   const std::size_t before = input.size();
@@ -239,7 +241,7 @@ void ServerLoop::send(int fd, const Reply& reply, std::string_view bytes) {
   Member& member = members_.at(fd);
   member.connection.queue(bytes_of(reply));
   member.connection.queue(bytes);
-  // One that is gone is cut when epoll says so: it may be the one being served.
+  // A failed connection is closed later, when epoll reports it: serve() may be using this member.
   static_cast<void>(member.connection.flush());
   update_events(member);
 }

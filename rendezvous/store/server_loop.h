@@ -1,4 +1,4 @@
-// The server's loop over its sockets: who may join, and bytes to and from those who have.
+// The server's epoll loop: it admits ranks and carries their requests and the replies.
 #pragma once
 
 #include <sys/epoll.h>
@@ -21,22 +21,23 @@
 
 namespace tutti::rendezvous {
 
-/// Own thread only. Invariants: a seat is taken while a member has its rank; a connection is
-/// pending or a member's.
+/// The state of a running server. It is used by the server's thread only. Invariants: a seat is
+/// taken while a member has its rank, and each connection is either pending or a member's.
 class ServerLoop {
  public:
   /// `stop_fd` becomes readable when the server is to end.
   ServerLoop(const JobAddress& job, std::vector<Listener> listeners, const ServerLimits& limits,
              int stop_fd);
 
-  /// Returns after the stop, when all ranks have left or have lingered long enough.
+  /// Serves until `stop_fd` is readable and then until all ranks have left, at most
+  /// ServerLimits::linger.
   void run();
 
  private:
   using Handshake = net::Handshake<net::AuthAcceptor>;
-  /// Who has not greeted yet.
+  /// A connection that has not sent its greeting yet.
   struct Guest {
-    /// Over TCP; else `connection`, of which the kernel says who is at the other end.
+    /// Set over TCP. A Unix socket uses `connection` instead, and the kernel identifies its peer.
     std::optional<Handshake> handshake;
     net::Connection connection;
 
@@ -44,15 +45,16 @@ class ServerLoop {
     int fd() const { return handshake ? handshake->fd() : connection.fd(); }
     bool has_proved() const { return handshake && handshake->has_proved(); }
   };
-  /// A rank that has greeted.
+  /// A rank that has joined.
   struct Member {
     net::Connection connection;
     int rank = 0;
-    std::uint32_t events = EPOLLIN;  // what epoll watches it for
+    std::uint32_t events = EPOLLIN;  // the events for which epoll watches the connection
   };
+  /// Whether a rank has joined.
   struct Seat {
     enum class State { free, taken, left } state = State::free;
-    pid_t pid = 0;  // of who took it
+    pid_t pid = 0;  // of the process that joined; 0 over TCP
   };
 
   void watch(int operation, int fd, std::uint32_t events);
@@ -83,12 +85,12 @@ class ServerLoop {
   const Fd epoll_;
   const std::vector<Listener> listeners_;
   SystemRandom random_;
-  const std::shared_ptr<const net::TlsContext> tls_;  // null: no listener needs it
+  const std::shared_ptr<const net::TlsContext> tls_;  // null if no listener uses TLS
   StoreService service_;
   net::PendingConnections<Guest> pending_;
-  std::map<int, Member> members_;          // by descriptor
-  std::vector<Seat> seats_;                // by rank
-  std::optional<TimePoint> accept_again_;  // set while there are no descriptors for new guests
+  std::map<int, Member> members_;          // indexed by descriptor
+  std::vector<Seat> seats_;                // indexed by rank
+  std::optional<TimePoint> accept_again_;  // set while the listeners are paused
   std::optional<TimePoint> close_by_;      // set once the server is to end
 };
 

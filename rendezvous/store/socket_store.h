@@ -1,5 +1,5 @@
-// A rank's store where rank 0 serves it over sockets: Unix ones on its machine, TCP between
-// machines.
+// A rank's access to a store that rank 0 serves over sockets: Unix sockets on its own machine, TCP
+// between machines.
 #pragma once
 
 #include <memory>
@@ -13,11 +13,12 @@
 
 namespace tutti {
 
-/// Thread-safe. In a forked child every call throws `usage`.
+/// A client of the store, and on rank 0 also its server. Thread-safe. In a forked child every call
+/// throws `usage`.
 class SocketStore final : public Store {
  public:
-  /// `server`: on rank 0, the one that it has joined; it ends, lingering, with this store.
-  /// `launcher`: kept as long as this.
+  /// `server` is the server on rank 0 and null on other ranks; it ends with this store and lingers
+  /// (see ~StoreServer()). `launcher` is kept open as long as this store exists.
   SocketStore(rendezvous::Joined joined, int rank, std::unique_ptr<StoreServer> server = nullptr,
               std::shared_ptr<const pmix::Client> launcher = nullptr);
 
@@ -29,7 +30,7 @@ class SocketStore final : public Store {
  private:
   const std::shared_ptr<const pmix::Client> launcher_;
   const std::unique_ptr<StoreServer>
-      server_;  // outlives the client, which leaves before it lingers
+      server_;  // outlives client_, so that this rank leaves before the server lingers
   ProcessOwned<rendezvous::StoreClient> client_;
 };
 

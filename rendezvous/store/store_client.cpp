@@ -17,7 +17,7 @@ namespace tutti::rendezvous {
 
 namespace {
 
-// A reply's bytes are a value or the text of an error, which quotes little of what it was sent.
+// A reply is a value or the text of an error, which quotes only a little of the request.
 constexpr std::size_t kMaxReplyBytes = kMaxValueBytes;
 
 bool waits_for_key(Verb verb) { return verb == Verb::get || verb == Verb::wait; }
@@ -80,7 +80,7 @@ StoreClient::Ended StoreClient::pump_until(std::unique_lock<std::mutex>& lock,
     const bool flushed = connection_.flush();
     if (is_pump) {
       pumping_ = false;
-      receive_all();  // what the server said before it ended still counts
+      receive_all();  // replies that the server sent before it ended are still valid
     }
     lost_ |= server_ended || !flushed;
     changed_.notify_all();
@@ -88,7 +88,8 @@ StoreClient::Ended StoreClient::pump_until(std::unique_lock<std::mutex>& lock,
   return Ended::done;
 }
 
-// Whether the server's process has ended. Its socket may outlive it, in children that it forked.
+// Polls the socket and returns whether the server's process has ended. Its socket may stay open in
+// children that it forked.
 bool StoreClient::poll_all(int events, Store::Deadline deadline) const {
   std::array<pollfd, 2> waited{{{connection_.fd(), static_cast<short>(events), 0},
                                 {server_end_.get(), POLLIN, 0}}};  // poll skips a descriptor of -1
@@ -111,13 +112,13 @@ bool StoreClient::take_reply() {
   const std::string_view received = connection_.received();
   const auto reply = fixed_part<Reply>(received);
   if (!reply) return false;
-  if (reply->bytes > kMaxReplyBytes) {  // not what a server of ours sends
+  if (reply->bytes > kMaxReplyBytes) {  // the server violates the protocol
     lost_ = true;
     return false;
   }
   const std::size_t bytes = sizeof *reply + reply->bytes;
   if (received.size() < bytes) return false;
-  if (const auto place = calls_.find(reply->id); place != calls_.end())  // else it was given up
+  if (const auto place = calls_.find(reply->id); place != calls_.end())  // else the call timed out
     place->second = {reply->status, std::string(received.substr(sizeof *reply, reply->bytes))};
   connection_.consume(bytes);
   return true;

@@ -1,4 +1,4 @@
-// A rank's end of the store's socket, once it has joined.
+// The client of the store's server, for a rank that has joined.
 #pragma once
 
 #include <condition_variable>
@@ -16,23 +16,24 @@
 
 namespace tutti::rendezvous {
 
-/// Thread-safe: a thread that waits for a key does not keep others from asking. No thread holds the
-/// mutex while it blocks; one of those that wait for replies, the pump, polls the socket for all,
-/// and who waits to send polls it beside him.
+/// Sends requests and receives replies. Thread-safe: a thread that waits for a key does not block
+/// the requests of others. No thread holds the mutex while it blocks. One of the threads that wait
+/// for replies, called the pump, polls the socket for all of them; a thread that waits to send
+/// polls the socket as well.
 ///
-/// A call given up at its deadline leaves the connection whole: what of its request has not been
-/// sent goes out before the next one, and a late reply is dropped by its number.
+/// A call that is given up at its deadline leaves the connection intact: the unsent rest of its
+/// request is sent before the next one, and a late reply is recognized by its id and dropped.
 class StoreClient {
  public:
   StoreClient(Joined joined, int rank);
 
-  /// The reply's bytes. Throws as Store says.
+  /// Sends a request and returns the bytes of the reply. Throws the errors of Store.
   std::string call(Verb verb, std::string_view key, std::string_view value,
                    Store::Deadline deadline);
 
  private:
   struct Call {
-    std::optional<Status> status;  // once replied
+    std::optional<Status> status;  // set when the reply has arrived
     std::string bytes;
   };
   enum class Ended { done, late, lost };
@@ -46,16 +47,16 @@ class StoreClient {
 
   const int rank_;
   const std::string server_;
-  const Fd server_end_;  // readable when the server's process has ended; may be none
+  const Fd server_end_;  // readable when the server's process has ended; may be empty
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  // Guarded by mutex_. The descriptor itself is polled without.
+  // The members below are guarded by mutex_, but the descriptor is polled without it.
   net::Connection connection_;
   bool lost_ = false;
   bool pumping_ = false;
   std::uint64_t next_id_ = 1;
-  std::map<std::uint64_t, Call> calls_;  // by id: those that a thread waits for
+  std::map<std::uint64_t, Call> calls_;  // indexed by id: the calls for which a thread waits
 };
 
 }  // namespace tutti::rendezvous

@@ -55,7 +55,8 @@ class StoreServer::Running {
       try {
         loop_->run();
       } catch (const std::exception&) {
-        // The kernel or memory has run out. The sockets close, and every rank sees `peer_lost`.
+        // Memory or kernel resources are exhausted. The sockets close and all ranks get
+        // `peer_lost`.
       }
       loop_.reset();
     });
@@ -67,7 +68,7 @@ class StoreServer::Running {
 
  private:
   const Fd stop_;
-  std::unique_ptr<rendezvous::ServerLoop> loop_;  // own thread only, once that runs
+  std::unique_ptr<rendezvous::ServerLoop> loop_;  // used by thread_ only, once it runs
   std::thread thread_;
 };
 

@@ -1,4 +1,4 @@
-// The server of a job's store: one thread of rank 0, whatever the number of ranks.
+// The server of a job's store, which is one thread of rank 0, whatever the number of ranks.
 #pragma once
 
 #include <unistd.h>
@@ -16,37 +16,40 @@
 
 namespace tutti {
 
+/// The limits on clients and on times.
 struct ServerLimits {
-  uid_t uid = geteuid();                      ///< Who may join.
-  std::chrono::milliseconds greeting{5'000};  ///< A connection that has not greeted by then is cut.
-  std::chrono::milliseconds linger{5'000};    ///< See ~StoreServer().
-  std::size_t strangers = 64;  ///< Connections that have not greeted, beside one for each rank: one
-                               ///< more, and the oldest is cut.
+  uid_t uid = geteuid();  ///< The user whose processes may join.
+  /// The time after which a connection that has sent no greeting is closed.
+  std::chrono::milliseconds greeting{5'000};
+  std::chrono::milliseconds linger{5'000};  ///< See ~StoreServer().
+  std::size_t strangers = 64;  ///< The number of connections without a greeting, beyond one for
+                               ///< each rank. If there are more, the oldest is closed.
 };
 
-/// Where a store's server lets ranks in.
+/// A socket at which a store's server accepts ranks.
 struct Listener {
   Fd socket;
-  /// Whoever comes proves that he knows it, where the network is not trusted (then it is empty).
-  /// Null: a Unix socket, of which the kernel says who is at the other end.
+  /// The secret that a client must know; it is empty if the network is trusted. Not set for a Unix
+  /// socket, at which the kernel identifies the client.
   std::optional<Secret> secret;
-  bool tls = false;  ///< What follows the proof is encrypted.
+  bool tls = false;  ///< Connections are encrypted after the authentication.
 };
 
-/// At the Unix socket of `job`. Throws `unavailable`, naming the process that has the address if it
-/// can be told; `usage` where that is this process.
+/// Listens at the Unix socket of `job`. Throws `unavailable` if the name is in use, naming the
+/// process that has it if that is known, and `usage` if it is this process.
 Listener unix_listener(const JobAddress& job);
 
-/// Serves from construction to destruction. Silent: who is refused is told, and says so itself.
+/// Serves the store from construction to destruction. It writes no log: a rank that is refused gets
+/// the reason and reports it itself.
 class StoreServer {
  public:
-  /// Throws `unavailable` where sockets or threads cannot be had.
+  /// Throws `unavailable` if sockets or threads cannot be created.
   StoreServer(const JobAddress& job, std::vector<Listener> listeners,
               const ServerLimits& limits = {});
 
-  /// Waits, at most ServerLimits::linger, until the ranks that have joined have left: a rank 0 that
-  /// is done early does not cut off those that are still reading. In a forked child it does
-  /// nothing: the server is the parent's.
+  /// Waits, at most ServerLimits::linger, until the ranks that have joined have left, so that a
+  /// rank 0 that finishes early does not cut off ranks that are still reading. In a forked child it
+  /// does nothing, since the server belongs to the parent.
   ~StoreServer();
 
  private:

@@ -1,4 +1,5 @@
-// What a store's server does with requests, without sockets: keys, and who waits for which.
+// Handles the requests to a store's server, without sockets: the keys, and the requests that wait
+// for one.
 #pragma once
 
 #include <cstddef>
@@ -13,32 +14,35 @@
 
 namespace tutti::rendezvous {
 
-/// One thread at a time.
+/// The store's keys and waiting requests. A guest is a client, identified by a number. The service
+/// may be used by one thread at a time.
 class StoreService {
  public:
-  /// A guest that waits for more keys than this at once is refused: it has that many threads in
-  /// get(), or has lost count.
+  /// The most requests of one guest that may wait at once. A guest needs one for each of its
+  /// threads in get(), so one that needs more is assumed to be faulty, and further requests are
+  /// refused.
   static constexpr std::size_t kMaxWaitsOfAGuest = 256;
 
-  /// Takes a reply for `guest`; called from handle(). Must not call the service.
+  /// The callback with which the service sends a reply to `guest`. It must not call the service.
   using Send = std::function<void(int guest, const Reply&, std::string_view bytes)>;
 
   explicit StoreService(Send send) : send_(std::move(send)) {}
 
-  /// Whether a request is one that a client of this version sends: checked before its key and value
-  /// are read.
+  /// Whether a request is valid in this version of the protocol. It is checked before the key and
+  /// the value are read.
   static bool is_sane(const Request& request) noexcept;
 
-  /// Handles the requests that stand whole at the start of `input`, and takes them from it. False:
-  /// what follows is no request of this protocol.
+  /// Handles the complete requests at the front of `input` and removes them from it. Returns false
+  /// if they are followed by something that is not a valid request.
   bool take(int guest, std::string_view& input);
 
   void handle(int guest, const Request& request, std::string_view key, std::string_view value);
 
-  /// From now on nobody waits: who does, or is about to, gets a `mismatch` with this text.
+  /// Replies `mismatch` with this text to all waiting requests, and to all later ones that would
+  /// wait.
   void refuse_waits(std::string_view why);
 
-  /// Forgets all that `guest` waits for.
+  /// Drops all waiting requests of `guest`.
   void leave(int guest);
 
   std::size_t waits() const noexcept { return waiting_.size(); }
@@ -59,9 +63,9 @@ class StoreService {
 
   const Send send_;
   KeyTable table_;
-  std::string why_no_waits_;                                  // empty: they are
+  std::string why_no_waits_;  // the text of refuse_waits(); empty while requests may wait
   std::multimap<std::string, Waiting, std::less<>> waiting_;  // by key, in order of arrival
-  std::map<int, std::size_t> waits_of_;                       // by guest
+  std::map<int, std::size_t> waits_of_;  // the number of waiting requests of each guest
 };
 
 }  // namespace tutti::rendezvous

@@ -15,9 +15,10 @@ namespace {
 using std::chrono::seconds;
 using std::chrono::steady_clock;
 
-// Of one place, where there are others, and where packets that were lost want a new attempt.
+// The limit for one attempt at one place: others may have to be tried, and lost packets may require
+// a new attempt.
 constexpr seconds kConnectLimit{3};
-// The server cuts whoever takes longer than this.
+// The server closes a connection that takes longer than this.
 constexpr seconds kHandshakeLimit{5};
 
 using Handshake = net::Handshake<net::AuthInitiator>;
@@ -53,7 +54,7 @@ class TcpRoute final : public Route {
   const std::vector<SocketAddress> places_;
   const Secret secret_;
   Random& random_;
-  const std::shared_ptr<const net::TlsContext> tls_;  // null: nothing is encrypted
+  const std::shared_ptr<const net::TlsContext> tls_;  // null if connections are not encrypted
 };
 
 std::optional<Joined> TcpRoute::reach(Store::Deadline deadline, std::string& obstacle) {

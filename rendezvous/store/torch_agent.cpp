@@ -20,15 +20,15 @@ using rendezvous::Route;
 using std::chrono::seconds;
 using std::chrono::steady_clock;
 
-// Of torch's TCPStore, as of torch 2.0 to 2.13: a byte for the query, text and lists with a 64-bit
-// length before them, no reply to `set`.
+// The protocol of torch's TCPStore, as in torch 2.0 to 2.13: a query begins with one byte, texts
+// and lists are preceded by a 64-bit length, and `set` has no reply.
 enum class Query : std::uint8_t { validate = 0, set = 1, get = 3, check = 5 };
 constexpr std::uint32_t kValidation = 0x3C85F7CE;
 constexpr char kReady = 0;
 constexpr std::uint64_t kMostWordBytes = 4096;
 constexpr seconds kAttempt{3};
 
-// A query is made of these.
+// Builds the bytes of a query.
 class Message {
  public:
   explicit Message(Query what) { bytes_.push_back(static_cast<char>(what)); }
@@ -47,7 +47,8 @@ class Message {
   std::string bytes_;
 };
 
-// A connection to the agent's store; every call fails softly once one has.
+// A connection to the agent's store. Once a call has failed, why_not() has the reason and all
+// further calls fail without effect.
 class Agent {
  public:
   Agent(const SocketAddress& where, TimePoint deadline)
@@ -72,7 +73,7 @@ class Agent {
     if (!connection_.flush()) fail("it closed the connection");
   }
 
-  // The next `count` bytes; fewer where it fails.
+  // Receives `count` bytes; returns an empty string if that fails.
   std::string hear(std::size_t count) {
     while (why_not_.empty() && connection_.received().size() < count) {
       pollfd waited{connection_.fd(), POLLIN, 0};

@@ -1,6 +1,7 @@
-// The store of torchrun's agent, which keeps MASTER_PORT for itself (TORCHELASTIC_USE_AGENT_STORE):
-// rank 0 leaves word there where its own store is. It speaks the protocol of torch's TCPStore,
-// which has no authentication: what is found there is where to knock, and nothing that is believed.
+// A client of the store of torchrun's agent, which listens at MASTER_PORT itself
+// (TORCHELASTIC_USE_AGENT_STORE): rank 0 publishes there the address of its own store. The agent
+// speaks the protocol of torch's TCPStore, which has no authentication, so the address found there
+// is only used to connect; the server at it still has to authenticate itself.
 #pragma once
 
 #include <memory>
@@ -14,13 +15,13 @@
 
 namespace tutti::torch_agent {
 
-/// Leaves `word` under `key`. Throws `unavailable` where the agent's store does not take it by the
-/// deadline.
+/// Sets `key` to `word` in the agent's store. Throws `unavailable` if the agent has not stored it
+/// by the deadline.
 void leave_word(const SocketAddress& agent, std::string_view key, std::string_view word,
                 TimePoint deadline);
 
-/// By TCP, to where rank 0 has left word that it is, asked anew at each attempt: what is found may
-/// be an earlier communicator's.
+/// A route that connects by TCP to the address that rank 0 has published under `key`. Each attempt
+/// reads the key again, because the address may still be that of an earlier communicator.
 std::unique_ptr<rendezvous::Route> agent_route(JobAddress job, int rank, SocketAddress agent,
                                                std::string key, Secret secret, Random& random,
                                                bool tls = false);
