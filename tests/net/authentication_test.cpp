@@ -1,4 +1,4 @@
-// Both ends of a connection, as state machines: bytes in, bytes out.
+// Tests of the authentication handshake: the state machines of both ends, without sockets.
 #include "net/authentication.h"
 
 #include <gmock/gmock.h>
@@ -24,7 +24,7 @@ const Secret& secret() {
 
 Claim claim() { return {Claim::Purpose::data, 3, 5, 0x4711}; }
 
-/// An initiator and an acceptor, and what each has said.
+/// An initiator and an acceptor, and the bytes on their way to each.
 struct Ends {
   SeededRandom random{1};
   AuthInitiator initiator;
@@ -45,7 +45,7 @@ struct Ends {
     acceptor_state = acceptor.advance(input, to_initiator);
     to_acceptor.erase(0, to_acceptor.size() - input.size());
   }
-  /// Until neither has anything to say.
+  /// Runs both until neither sends anything more.
   Ends& run() {
     for (int turn = 0; turn < 3; ++turn) {
       advance_initiator();
@@ -143,7 +143,7 @@ TEST(Authentication, TakesTwoEndsThatTrustTheNetwork) {
   EXPECT_TRUE(Ends(Secret(), claim(), Secret(), claim()).run().both_done());
 }
 
-// Anybody could make the keys: they come of the secret, and of what went over the network.
+// Without a secret anybody could derive the keys, since all other inputs went over the network.
 TEST(Authentication, RefusesAtEitherEndToEncryptWithKeysOfNoSecret) {
   Claim encrypted = claim();
   encrypted.tls = true;
@@ -215,7 +215,8 @@ TEST(Authentication, TakesNoProofThatServedAnEarlierConnection) {
 }
 
 TEST(Authentication, TakesNoProofThatItsOwnInitiatorHasMade) {
-  // Reflection: what an acceptor's process says as an initiator is handed back to it.
+  // This is a reflection attack: the messages that the acceptor's process sends as an initiator are
+  // sent back to it.
   SeededRandom random(4);
   AuthInitiator initiator(secret(), claim(), random);
   std::string hello, proof;

@@ -1,4 +1,4 @@
-// Two ends of a socket: the proof, the encryption, and what follows them.
+// Tests of the handshake over a socket pair: authentication, TLS, and the bytes that follow.
 #include "net/handshake.h"
 
 #include <gtest/gtest.h>

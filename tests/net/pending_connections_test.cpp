@@ -1,4 +1,4 @@
-// Whoever may connect, and who of them goes first when there are too many.
+// Tests of the limits on pending connections, and of which one is closed when there are too many.
 #include "net/pending_connections.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Says "p" to prove itself, "j" to be taken for joined, "x" to be cut, "!" to make its owner throw.
+// A pending connection. Its peer sends "p" to authenticate, "j" to join, "x" to be closed, and "!"
+// to make the owner throw.
 struct Guest {
   Fd socket;
   bool proved = false;
@@ -40,7 +41,7 @@ class Pending : public testing::Test {
     return pending_.accept(listener_, now_,
                            [](Fd socket) { return std::optional(Guest{std::move(socket)}); });
   }
-  /// Whether its end has been closed.
+  /// Whether the other end has closed the connection.
   static bool is_cut(const Fd& caller) {
     char byte = 0;
     return read(caller.get(), &byte, 1) == 0;

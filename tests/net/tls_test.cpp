@@ -1,4 +1,4 @@
-// Both ends of an encrypted connection, and what somebody on the way can do to it.
+// Tests of both ends of a TLS connection, and of attacks by somebody on the network between them.
 #include "net/tls.h"
 
 #include <gmock/gmock.h>
@@ -33,7 +33,7 @@ std::string some_bytes(std::size_t count) {
   return bytes;
 }
 
-/// A client and a server, each with a socket to the test, which is the network between them.
+/// A client and a server. Each has a socket to the test, which acts as the network between them.
 class TlsEnds : public testing::Test {
  protected:
   void make(const TlsKey& first = key_of(1), const TlsKey& second = key_of(1),
@@ -51,7 +51,7 @@ class TlsEnds : public testing::Test {
                                          bytes_of_a_key);
     }
   }
-  /// Brings what each end has sent to the other one, through change().
+  /// Carries the bytes that each end has sent to the other one. change_() may alter them.
   void carry() {
     std::vector<char> buffer(1 << 20);
     for (int end = 0; end < 2; ++end) {
@@ -75,7 +75,8 @@ class TlsEnds : public testing::Test {
     const iovec piece{const_cast<char*>(bytes.data()), bytes.size()};
     return ends_[end]->write({&piece, 1});
   }
-  /// All that is there; empty with `error_` where reading has failed, and with 0 at the end.
+  /// Reads all bytes that have arrived. Then `error_` is the errno of the last read, or 0 at the
+  /// end of the stream.
   std::string read(int end) {
     std::string bytes;
     std::vector<char> buffer(50'000);
@@ -87,7 +88,8 @@ class TlsEnds : public testing::Test {
       bytes.append(buffer.data(), static_cast<std::size_t>(got));
     }
   }
-  /// From one end to the other, however often the socket is full.
+  /// Sends `bytes` from one end to the other, however often the socket is full, and returns the
+  /// bytes that have arrived.
   std::string move(int from, const std::string& bytes) {
     std::string come;
     for (std::size_t sent = 0; come.size() < bytes.size();) {
@@ -155,7 +157,7 @@ TEST_F(TlsEnds, TakeNoMoreThanTheSocketDoesAndSaySo) {
 TEST_F(TlsEnds, ChangeTheirKeysOnTheWay) {
   make(key_of(1), key_of(1), 20'000);
   ASSERT_TRUE(shake_hands());
-  const std::string bytes = some_bytes(5'000'000);  // 300 keys
+  const std::string bytes = some_bytes(5'000'000);  // about 300 key updates
   for (const int from : {0, 1}) EXPECT_TRUE(move(from, bytes) == bytes);
 }
 
@@ -194,7 +196,7 @@ TEST_F(TlsEnds, NoticeABitOfTheHandshakeThatIsChangedOrDoWithoutIt) {
       const bool through = shake_hands();
       changed += once;
       noticed += once && !through;
-      // A version number of old that nobody reads, for one.
+      // A change may go unnoticed in a field that nobody reads, such as a legacy version number.
       if (!through) continue;
       EXPECT_EQ(move(from, "what was meant"), "what was meant") << at;
     }
@@ -215,7 +217,7 @@ TEST_F(TlsEnds, NoticeAnyByteThatIsChangedAndTellTheOtherEnd) {
     carry();
     const std::string come = read(1);
     EXPECT_TRUE(come.empty()) << at;
-    if (at == 3 || at == 4) continue;  // a length: what is missing may yet come
+    if (at == 3 || at == 4) continue;  // the length: the rest of a longer record may yet arrive
     EXPECT_EQ(error_, EBADMSG) << at;
     EXPECT_THAT(ends_[1]->why(), HasSubstr("changes what is on its way"));
     change_ = [](int, std::string wire) { return wire; };

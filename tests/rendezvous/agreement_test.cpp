@@ -24,7 +24,8 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
-// Everybody says the first, nobody else the second, and few words are the third.
+// The texts of a rank: the first is equal on all ranks, the second is different on each, and the
+// third has one of two values.
 std::vector<std::string> words_of(int rank) {
   return {"algorithm=auto\nmessage_bytes=64K\n", std::string("\0\xff", 2) + std::to_string(rank),
           rank / 3 % 2 == 0 ? "even" : "odd"};
@@ -115,7 +116,7 @@ TEST(Roster, ThatClaimsMoreThanItHasTakesNoMemoryForIt) {
     std::string claims = bytes;
     std::memcpy(claims.data() + at, &many, sizeof many);
     try {
-      EXPECT_LE(decode_roster(claims, 0).columns.size(), 1u);  // a run may end anywhere
+      EXPECT_LE(decode_roster(claims, 0).columns.size(), 1u);  // any end of a run is valid
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::corrupt);
     }
@@ -256,7 +257,7 @@ TEST(Exchange, TellsEveryRankWhoseWordsCannotBeRead) {
   }
 }
 
-// "name=value" lines of each rank.
+// The settings of each rank, in lines of the form "name=value".
 Texts settings_of(const std::vector<std::string>& ranks) {
   Texts all;
   for (const std::string& rank : ranks) all.append(Texts(rank));

@@ -1,11 +1,11 @@
-// A store that counts what is asked of it.
+// A store that counts the requests made to it.
 #pragma once
 
 #include <tutti/store.hpp>
 
 namespace tutti {
 
-/// One thread at a time: a rank's.
+/// The store of one rank. It may be used by one thread at a time.
 class CountingStore final : public Store {
  public:
   explicit CountingStore(Store& store) : store_(store) {}

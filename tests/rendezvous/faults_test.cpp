@@ -1,4 +1,5 @@
-// A server that dies, freezes, lingers; a process that forks; descriptors that must not leak.
+// Tests of servers that are killed, freeze or linger, of processes that fork, and of descriptors
+// that must not leak.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +21,7 @@ using testing::HasSubstr;
 class AStoreOverSockets : public AtAnyListener {};
 INSTANTIATE_TEST_SUITE_P(All, AStoreOverSockets, kAllListeners, listener_name);
 
-/// What a process does that hosts a store until it is killed.
+/// The body of a process that hosts a store until it is killed.
 std::function<void()> hosting(Venue& venue) {
   return [&venue] {
     const auto server = venue.serve();
@@ -31,7 +32,7 @@ std::function<void()> hosting(Venue& venue) {
 TEST_P(AStoreOverSockets, LosesItsPeerAtOnceWhenTheServerIsKilledDuringAGet) {
   Venue venue(GetParam(), 3);
   Child server(hosting(venue));
-  venue.close();  // it alone has the listener
+  venue.close();  // only the server has the listener now
   const auto store = venue.join(1), other = venue.join(2);
   std::vector<std::thread> waiters;
   for (int i = 0; i < 3; ++i)
@@ -74,7 +75,7 @@ TEST(SocketStore, LosesItsPeerThoughAChildOfTheServerKeepsTheSocketsOpen) {
 TEST_P(AStoreOverSockets, EndsCallsToAFrozenServerByTheirDeadlineAndGoesOnWhenItThaws) {
   Venue venue(GetParam(), 2);
   Child server(hosting(venue));
-  venue.close();  // it alone has the listener
+  venue.close();  // only the server has the listener now
   const auto store = venue.join(1);
   store->set("before", "frost", in_time());
   kill(server.pid(), SIGSTOP);
@@ -82,7 +83,7 @@ TEST_P(AStoreOverSockets, EndsCallsToAFrozenServerByTheirDeadlineAndGoesOnWhenIt
   waitpid(server.pid(), &status, WUNTRACED);
   EXPECT_EQ(error_of([&] { store->get("before", in(milliseconds(20))); }).kind(),
             ErrorKind::timeout);
-  const std::string large(kMaxValueBytes, 'x');  // more than the socket takes: sent in part
+  const std::string large(kMaxValueBytes, 'x');  // the socket takes only a part of it
   const Error error = error_of([&] { store->set("large", large, in(milliseconds(20))); });
   EXPECT_EQ(error.kind(), ErrorKind::timeout);
   EXPECT_THAT(error.what(), HasSubstr("may or may not"));
@@ -126,7 +127,7 @@ TEST(StoreServer, LetsNobodyInWhileItLingers) {
   auto last = join(job, 1);
   std::thread ending([&] { server.reset(); });
   std::string why;
-  // Until the thread has come that far.
+  // Ranks join until the thread has made the server linger.
   for (int rank = 2; why.find("earlier") == why.npos && rank < 1000; ++rank) {
     try {
       join(job, rank, in(milliseconds(10)));
@@ -149,7 +150,7 @@ void expect_that_a_child_is_refused_and_the_parent_goes_on(MakeStore make) {
     } catch (const Error& error) {
       const bool clear = error.kind() == ErrorKind::usage &&
                          std::string(error.what()).find("forked") != std::string::npos;
-      store.reset();  // neither hangs nor ends what is the parent's
+      store.reset();  // it must neither hang nor end the parent's server
       _exit(clear ? 7 : 8);
     }
   });

@@ -40,7 +40,7 @@ TEST_F(AFileStore, BringsProcessesTogetherAgainAndAgainAndLeavesNoFile) {
       launch.file = path_;
       for (int time = 0; time < kTimes; ++time) {
         const auto store = open_store(launch, Config{}, in_time(), log).store;
-        if (store->add("came", 1, in_time()) > kRanks) _exit(3);  // an old file
+        if (store->add("came", 1, in_time()) > kRanks) _exit(3);  // the file is a previous one
         store->set(fmt::format("rank {}", rank), std::to_string(time), in_time());
         for (int peer = 0; peer < kRanks; ++peer)
           if (store->get(fmt::format("rank {}", peer), in_time()) != std::to_string(time)) _exit(2);

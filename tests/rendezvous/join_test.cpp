@@ -1,4 +1,4 @@
-// Who gets into a job's store, and what those are told who do not.
+// Tests of which ranks can join a job's store, and of the errors that the others get.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ TEST(JoinStore, WaitsForAServerThatStartsLater) {
   const StoreServer server(job, at_unix_socket(job));
   early.join();
   store->set("key", "value", in_time());
-  store.reset();  // else the server lingers
+  store.reset();  // otherwise the server would linger
 }
 
 TEST(JoinStore, TimesOutNamingThePortWhereNobodyListens) {
@@ -143,7 +143,7 @@ TEST(StoreServer, NamesTheProcessThatHasThePort) {
   EXPECT_EQ(error.kind(), ErrorKind::unavailable);
   EXPECT_THAT(error.what(), HasSubstr(fmt::format("process {}", host.pid())));
   host.end(SIGKILL);
-  const StoreServer after(job, at_unix_socket(job));  // the name went with its owner
+  const StoreServer after(job, at_unix_socket(job));  // the name disappeared with its owner
   close(ready[0]);
   close(ready[1]);
 }

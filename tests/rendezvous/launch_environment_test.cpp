@@ -135,7 +135,7 @@ TEST(LaunchEnvironment, KnowsWhetherAnyLauncherHasStartedThisProcessAndItsRank) 
   EXPECT_EQ(rank_of({}), "none");
   EXPECT_EQ(rank_of({"MASTER_ADDR=here", "LOCAL_RANK=1", "PMIX_RANK=1"}), "none");
   EXPECT_EQ(rank_of({"RANK=2", "WORLD_SIZE=4"}), "rank 2");
-  EXPECT_EQ(rank_of({"WORLD_SIZE=4"}), "rank ");  // which find_launch() refuses
+  EXPECT_EQ(rank_of({"WORLD_SIZE=4"}), "rank ");  // find_launch() refuses this
   EXPECT_EQ(rank_of({"PMIX_RANK=1", "PMIX_NAMESPACE=job"}), "rank 1");
   EXPECT_EQ(rank_of({"RANK=2", "PMIX_RANK=1", "PMIX_NAMESPACE=job"}), "rank 2");
 }

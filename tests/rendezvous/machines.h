@@ -1,5 +1,5 @@
-// Two machines in a box: network namespaces with a cable (veth) between them, made and removed
-// here.
+// Two simulated machines: network namespaces with a virtual cable (veth) between them, which this
+// class creates and removes.
 #pragma once
 
 #include <fcntl.h>
@@ -14,8 +14,8 @@
 
 namespace tutti {
 
-/// "a" has 10.77.0.1 and fd77::1, "b" has .2 and ::2. TUTTI_TEST_CABLE says what ails the cable, as
-/// netem wants it ("delay 20ms loss 1%").
+/// Machine "a" has the addresses 10.77.0.1 and fd77::1, machine "b" has 10.77.0.2 and fd77::2.
+/// TUTTI_TEST_CABLE may hold options of netem for the cable, for example "delay 20ms loss 1%".
 class Machines {
  public:
   Machines() {
@@ -47,7 +47,7 @@ class Machines {
   void cut_cable() const { run("ip -n " + name("a") + " link set cable down"); }
   void mend_cable() const { run("ip -n " + name("a") + " link set cable up"); }
 
-  /// The calling process, which has one thread, goes to that machine.
+  /// Moves the calling process, which must have only one thread, to that machine.
   void enter(const std::string& machine) const {
     const Fd there(open(("/run/netns/" + name(machine)).c_str(), O_RDONLY | O_CLOEXEC));
     if (!there || setns(there.get(), CLONE_NEWNET) != 0) _exit(9);

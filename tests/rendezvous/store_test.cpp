@@ -1,4 +1,4 @@
-// What every store must do, over each of them.
+// Tests that every kind of store must pass.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ using testing::HasSubstr;
 
 /// Two ranks of one job.
 struct TwoRanks {
-  std::shared_ptr<StoreServer> server;  // outlives them; null where there is none
+  std::shared_ptr<StoreServer> server;  // outlives the ranks; null for a store without a server
   std::shared_ptr<Store> first, second;
 };
 
@@ -96,7 +96,7 @@ TEST_P(AnyStore, NamesTheKeyThatNobodySetBeforeTheDeadline) {
 }
 
 TEST_P(AnyStore, CanBeUsedOnAfterACallThatMissedItsDeadline) {
-  for (int i = 0; i < 300; ++i)  // more than one rank may wait for at once
+  for (int i = 0; i < 300; ++i)  // more keys than one rank may wait for at once
     EXPECT_THROW(first_.wait("never", in(milliseconds(0))), Error);
   second_.set("never", "after all", in_time());
   EXPECT_EQ(first_.get("never", in_time()), "after all");

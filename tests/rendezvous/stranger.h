@@ -1,4 +1,4 @@
-// A connection to a store's server that does what it likes.
+// A connection to a store's server that need not follow the protocol.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -37,14 +37,14 @@ class Stranger {
     return greeting;
   }
 
-  /// What a rank says first at this kind of listener.
+  /// The first message of a rank at this kind of listener.
   static std::string first_words(const Venue& venue, int rank) {
     return std::string(venue.kind() == ListenerKind::unix_socket
                            ? bytes_of(greeting(venue.job(), rank))
                            : bytes_of(net::AuthHello{}));
   }
 
-  /// Proves that it knows the secret, where the listener asks for that.
+  /// Authenticates with the secret, if the listener requires that.
   Stranger& pass(const Venue& venue, int rank) {
     if (venue.kind() == ListenerKind::unix_socket) return *this;
     net::AuthInitiator initiator(Venue::secret(),
@@ -80,7 +80,7 @@ class Stranger {
     return *this;
   }
 
-  /// The next message; fails the test where the server cuts the connection or says nothing.
+  /// Receives the next message. The test fails if the server closes the connection or sends none.
   template <typename T>
   T hear() {
     for (;;) {
@@ -94,7 +94,7 @@ class Stranger {
     return {};
   }
 
-  /// Returns once the server has cut the connection; fails the test where it does not.
+  /// Waits until the server has closed the connection. The test fails if it does not.
   void expect_cut() {
     while (listen()) connection_.consume(connection_.received().size());
     EXPECT_TRUE(cut_) << "the server has left the connection open";

@@ -1,5 +1,5 @@
-// Whoever connects to a store's server and is not a rank of its job must not disturb the job, at
-// whichever listener.
+// Tests that connections to a store's server that are not from a rank of its job do not disturb the
+// job, with each kind of listener.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -87,7 +87,7 @@ TEST_P(AStoreServer, CutsARankThatSendsGarbageAfterItsGreetingAndServesTheOthers
     mad.pass(venue, rank).say_struct(Stranger::greeting(venue.job(), rank));
     EXPECT_EQ(mad.hear<Answer>().verdict, Verdict::welcome);
     Request request;
-    request.verb = static_cast<Verb>(5 + random.next() % 1000);  // forget, or nothing known
+    request.verb = static_cast<Verb>(5 + random.next() % 1000);  // `forget` or an unknown verb
     request.key_bytes = static_cast<std::uint32_t>(random.next());
     mad.say_struct(request);
     mad.say(random_bytes(random, 200));
@@ -115,7 +115,7 @@ TEST_P(AStoreServer, CutsTheOldestOfAFloodOfSilentConnections) {
   std::vector<std::unique_ptr<Stranger>> flood;
   for (int i = 0; i < 200; ++i) flood.push_back(std::make_unique<Stranger>(venue));
   expect_that_it_works(venue, 0);
-  const std::size_t kept = limits.strangers + 2;  // one for each rank
+  const std::size_t kept = limits.strangers + 2;  // the job has two ranks
   for (std::size_t i = 0; i < flood.size() - kept; ++i) flood[i]->expect_cut();
 }
 
@@ -200,7 +200,7 @@ TEST_P(ATcpStoreServer, ParsesNoGreetingOfWhoHasNotProvedThatHeKnowsTheSecret) {
   Venue venue(GetParam(), 3);
   const auto server = venue.serve();
   Stranger hasty(venue);
-  hasty.say_struct(Stranger::greeting(venue.job(), 2));  // as at a Unix socket
+  hasty.say_struct(Stranger::greeting(venue.job(), 2));  // as is correct at a Unix socket
   hasty.say(std::string(sizeof(net::AuthHello), 'x'));
   hasty.expect_cut();
   expect_that_it_works(venue, 0);
@@ -230,7 +230,7 @@ TEST_P(ATcpStoreServer, CutsARankThatGreetsAsAnotherThanItProvedToBe) {
   EXPECT_NO_THROW(venue.join(3));
 }
 
-// A rank that is slow, say because there are more of them than cores.
+// A rank may be slow, for example because there are more ranks than cores.
 TEST_P(ATcpStoreServer, CutsNobodyWhoHasProvedThatHeKnowsTheSecretForAFloodOrForBeingSlow) {
   for (const bool flooded : {true, false}) {
     Venue venue(GetParam(), 2);
@@ -242,7 +242,7 @@ TEST_P(ATcpStoreServer, CutsNobodyWhoHasProvedThatHeKnowsTheSecretForAFloodOrFor
     std::vector<std::unique_ptr<Stranger>> others;
     for (int i = 0; i < (flooded ? 30 : 4); ++i)
       others.push_back(std::make_unique<Stranger>(venue));
-    // The oldest are cut first: the rank would have been one of them.
+    // The oldest are closed first, and the rank is older than all of these.
     for (std::size_t i = 0; i < (flooded ? 15 : 4); ++i) others[i]->expect_cut();
     rank.say_struct(Stranger::greeting(venue.job(), 1));
     EXPECT_EQ(rank.hear<Answer>().verdict, Verdict::welcome);
@@ -257,7 +257,7 @@ TEST_P(ATcpStoreServer, CutsOneThatSpeaksTooSlowlyThoughItNeverStops) {
   const net::AuthHello hello;
   for (const char byte : bytes_of(hello)) {
     slow.say({&byte, 1});
-    std::this_thread::sleep_for(milliseconds(2));  // it is the one that is slow
+    std::this_thread::sleep_for(milliseconds(2));  // the delay that is tested
   }
   slow.expect_cut();
   expect_that_it_works(venue, 0);
@@ -268,7 +268,7 @@ TEST_P(ATcpStoreServer, ServesItsRanksWhileAPortScannerComesAndGoes) {
   const auto server = venue.serve();
   for (int i = 0; i < 300; ++i) {
     const Fd scanner = venue.connect();
-    const linger reset{1, 0};  // its end is a reset, as some scanners end
+    const linger reset{1, 0};  // close() then resets the connection, as some scanners do
     if (i % 2 == 0) setsockopt(scanner.get(), SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
   }
   expect_that_it_works(venue, 0);

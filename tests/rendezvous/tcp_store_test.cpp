@@ -1,4 +1,5 @@
-// How ranks of other machines find their way to the store, and what they are told when they do not.
+// Tests of how ranks on other machines connect to the store, and of the errors that they get if
+// they cannot.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -49,7 +50,7 @@ std::shared_ptr<Store> open(const LaunchEnvironment& launch, const Config& confi
   return open_store(launch, config, deadline, log).store;
 }
 
-/// One that nobody listens at, but by an accident.
+/// An address at which nobody listens, unless another process takes the port in the meantime.
 SocketAddress free_place(const std::string& host = "127.0.0.1") {
   return {host, net::port_of(net::listen_tcp({host, 0}))};
 }
@@ -263,7 +264,7 @@ std::string congestion_control(int socket) {
   return name.data();
 }
 
-// BBR does. On a system that has another one, nothing is changed.
+// BBR paces its packets. On a system with another congestion control, nothing is changed.
 TEST(TcpSocket, PacesOverNoShortLineAndOverALongOneAsTheSystemDoes) {
   const Fd plain(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const std::string system = congestion_control(plain.get());

@@ -1,4 +1,5 @@
-// What the tests of this folder share: a job with an address of its own, processes, deadlines.
+// Helpers that the tests of this folder share: a job with an address of its own, child processes
+// and deadlines.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -27,17 +28,18 @@ using std::chrono::seconds;
 
 inline Store::Deadline in(milliseconds time) { return std::chrono::steady_clock::now() + time; }
 
-/// Long enough that reaching it means that something hangs.
+/// A deadline that is reached only if something hangs.
 inline Store::Deadline in_time() { return in(seconds(60)); }
 
-/// An address that no other test on this machine uses: ports beyond 65535 belong to nobody else.
+/// An address that no other test on this machine uses. Its port is beyond 65535, so that no real
+/// job has it.
 inline JobAddress job_of(int size) {
   const testing::TestInfo& test = *testing::UnitTest::GetInstance()->current_test_info();
   const auto hash = std::hash<std::string>()(std::string(test.test_suite_name()) + test.name());
   return {100'000 + getpid() % 1'000'000 * 1000 + static_cast<int>(hash % 1000), size, "test"};
 }
 
-/// The listeners of a server that ranks of this machine alone reach.
+/// The listeners of a server that only ranks on this machine can reach.
 inline std::vector<Listener> at_unix_socket(const JobAddress& job) {
   std::vector<Listener> listeners;
   listeners.push_back(unix_listener(job));
@@ -61,7 +63,7 @@ inline std::shared_ptr<SocketStore> join(const JobAddress& job, int rank,
   return std::make_shared<SocketStore>(join_locally(job, rank, deadline), rank);
 }
 
-/// The error that `call` throws; fails the test where it throws none.
+/// Returns the error that `call` throws. The test fails if it throws none.
 inline Error error_of(const std::function<void()>& call) {
   try {
     call();
@@ -72,7 +74,7 @@ inline Error error_of(const std::function<void()>& call) {
   return Error(ErrorKind::internal, "none");
 }
 
-/// A process that runs `body` and ends; killed with its owner's scope if it has not ended.
+/// A child process that runs `body` and exits. The destructor kills it if it has not exited.
 class Child {
  public:
   explicit Child(const std::function<void()>& body) : pid_(fork()) {
@@ -94,7 +96,7 @@ class Child {
 
   pid_t pid() const noexcept { return pid_; }
 
-  /// The exit status, or 128 + the signal.
+  /// The exit status, or 128 plus the number of the signal that killed the process.
   int wait() {
     int status = 0;
     waitpid(pid_, &status, 0);

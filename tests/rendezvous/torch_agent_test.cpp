@@ -1,4 +1,4 @@
-// A process that answers as the store of torchrun's agent does, or does not.
+// Tests with a fake of the store of torchrun's agent, which may answer correctly or not.
 #include "rendezvous/store/torch_agent.h"
 
 #include <fmt/format.h>
@@ -23,7 +23,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-/// Keys and values as torch's TCPStore serves them, to one connection after the other.
+/// Serves keys and values with the protocol of torch's TCPStore, to one connection at a time.
 class FakeAgent {
  public:
   explicit FakeAgent(std::string lie = {}) : lie_(std::move(lie)) {
@@ -60,7 +60,7 @@ class FakeAgent {
     }
   }
 
-  // A whole query at the start of `input`, if there is one.
+  // Answers the complete query at the front of `input`. Returns false if there is none.
   bool answer(net::Connection& guest, std::string& input) {
     std::string_view rest = input;
     const auto text = [&rest](std::string& out) {

@@ -1,4 +1,4 @@
-// Ranks on two machines.
+// Tests with ranks on two machines.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -22,7 +22,8 @@ class TwoMachines : public testing::Test {
     if (!machines_.made()) GTEST_SKIP() << Machines::kMissing;
   }
 
-  /// Rank `rank` of three, at the store of rank 0 on machine a; `body` may use it.
+  /// Starts rank `rank` of three on `machine`. It joins the store at `master`, which rank 0 serves
+  /// on machine a, and runs `body` with it.
   Child rank(int rank, const std::string& machine, const std::string& master,
              const std::function<void(Store&)>& body) const {
     return Child([=, this] {
@@ -45,7 +46,7 @@ class TwoMachines : public testing::Test {
 void meet(Store& store, int rank) {
   store.set(fmt::format("host {}", rank), host_identity(), in_time());
   const std::string first = store.get("host 0", in_time());
-  const bool here = rank != 1;  // as rank 0
+  const bool here = rank != 1;  // whether it is on rank 0's machine
   if ((first == host_identity()) != here) _exit(2);
   for (int peer = 0; peer < 3; ++peer) store.wait(fmt::format("host {}", peer), in_time());
 }

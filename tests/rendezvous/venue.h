@@ -1,4 +1,4 @@
-// A job's store behind one kind of listener: for tests that must hold at each.
+// A job's store behind one kind of listener, for tests that run with each kind.
 #pragma once
 
 #include <fmt/format.h>
@@ -27,7 +27,8 @@ inline std::string name_of(ListenerKind kind) {
   return "Tls";
 }
 
-/// The listener is open, and whoever comes waits there, from the beginning; serve() once.
+/// A job and the listener of its store. The listener is open from the beginning, so that clients
+/// that connect before serve() wait. serve() may be called once.
 class Venue {
  public:
   Venue(ListenerKind kind, int size) : kind_(kind), job_(job_of(size)) {
@@ -48,7 +49,7 @@ class Venue {
     return std::make_unique<StoreServer>(job_, std::move(listeners_), limits);
   }
 
-  /// This process's copy of the listener, where another one serves.
+  /// Closes this process's copy of the listener, if another process serves.
   void close() { listeners_.clear(); }
 
   std::unique_ptr<rendezvous::Route> route(int rank, const Secret& with = secret()) const {
@@ -61,11 +62,11 @@ class Venue {
     return std::make_shared<SocketStore>(join_by(*route(rank), job_, rank, deadline), rank);
   }
 
-  /// A connection that has said nothing.
+  /// A connection on which nothing has been sent.
   Fd connect() const {
     const Store::Deadline deadline = in_time();
     Fd socket;
-    while (!socket && std::chrono::steady_clock::now() < deadline)  // none while its queue is full
+    while (!socket && std::chrono::steady_clock::now() < deadline)  // fails while the queue is full
       socket = kind_ == ListenerKind::unix_socket
                    ? net::connect_local(job_.socket_name()).socket
                    : net::connect_tcp(net::find_places(place_, deadline).places.front(), deadline)
@@ -85,7 +86,7 @@ class Venue {
   std::unique_ptr<SystemRandom> random_ = std::make_unique<SystemRandom>();
 };
 
-/// Tests that are run at each kind of listener.
+/// Tests that run with each kind of listener.
 class AtAnyListener : public testing::TestWithParam<ListenerKind> {
  protected:
   void SetUp() override {
