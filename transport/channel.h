@@ -1,10 +1,13 @@
-// The seam under which all transports look alike: memory, a peer and a deadline; never sockets,
-// queue pairs or files.
+// The interface of a transport. It speaks of memory, peers and deadlines, and never of sockets,
+// queue pairs or files, so that all transports look alike from above.
 //
-// A channel is an ordered, one-directional FIFO of messages between two ranks, with a window of at
-// least two messages of its link's largest_message. Everything here is non-blocking: it says done
-// or not yet, and whoever has to wait does so in runtime/wait.h. A channel and its transport are
-// used by one thread at a time (whoever owns the communicator's engine).
+// A channel is an ordered, one-directional FIFO of messages between two ranks. Its window is the
+// number of messages that the sender may have posted and the receiver has not yet released; it
+// holds at least two messages of the link's largest_message bytes. No function blocks, except
+// connect(), which waits until its deadline: each reports whether it is done, and a caller that has
+// to wait uses runtime/wait.h. A channel and its transport may be used by one thread at a time,
+// which is the thread that runs the communicator's engine; functions that any thread may call say
+// so.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +32,7 @@ class SendRing;
 class RecvRing;
 
 struct Span {
-  std::byte* data = nullptr;  ///< Never null in what acquire() gives, for no bytes neither.
+  std::byte* data = nullptr;  ///< acquire() never returns null here, not even for zero bytes.
   std::size_t bytes = 0;
 };
 
@@ -37,60 +40,66 @@ class SendChannel {
  public:
   virtual ~SendChannel() = default;
 
-  /// Memory for the next message, to be filled and posted; none while the window is full. Asking
-  /// again before post() gives the same memory. Throws `internal` for more than the link's
-  /// largest_message.
+  /// Returns memory for the next message, which the caller fills and then posts, or none while the
+  /// window is full. A second call before post() returns the same memory. Throws `internal` where
+  /// `bytes` exceeds the link's largest_message.
   virtual std::optional<Span> acquire(std::size_t bytes) = 0;
 
   /// The kinds of memory from which this channel sends messages without a copy.
   virtual MemoryKinds zero_copy() const noexcept { return {}; }
-  /// As acquire(), for a message that is not copied: it is in memory of one of these kinds, and
-  /// stays as it is until zero_copy_done(). False: the window is full, or it has to be copied after
-  /// all.
+  /// Does what acquire() does for a message that is sent without a copy. The message lies in memory
+  /// of one of the kinds that zero_copy() names, and the caller must not change it until
+  /// zero_copy_done(). Returns false where the window is full, or where this message has to be
+  /// copied all the same.
   virtual bool acquire_zero_copy(const Memory& message) {
     static_cast<void>(message);
     return false;
   }
-  /// Whether nobody reads any more what acquire_zero_copy() was given.
+  /// Whether the messages given to acquire_zero_copy() have been read, so that their memory may be
+  /// changed.
   virtual bool zero_copy_done() const noexcept { return true; }
 
-  /// Sends what acquire() gave out, with `header.length` = its bytes.
+  /// Sends the message that was acquired last; `header.length` is its number of bytes.
   virtual void post(const Header& header) = 0;
 
-  /// The channel's ring where it is plain memory, for the engine's path without virtual calls; else
-  /// null.
+  /// Returns the channel's ring where the channel is plain memory, so that the engine can use it
+  /// without virtual calls, and null otherwise.
   virtual SendRing* ring() noexcept { return nullptr; }
 };
 
 struct Message {
-  const std::byte* data = nullptr;  ///< header.length bytes, valid until release().
+  /// Points to header.length bytes, which are valid until release().
+  const std::byte* data = nullptr;
   Header header;
-  bool lent = false;  ///< The sender's own memory: see Transport::lend().
-  bool away = false;  ///< In place of `data`: it has to be fetched.
+  /// Whether `data` is the sender's own memory, which the sender may take back when its call fails:
+  /// see RecvRing::still_lent().
+  bool lent = false;
+  bool away = false;  ///< Whether the payload has to be fetched; `data` is null then.
 };
 
 class RecvChannel {
  public:
   virtual ~RecvChannel() = default;
 
-  /// The oldest message not yet released; none while there is none. Peeking twice gives the same
-  /// message.
+  /// Returns the oldest message that has not been released, or none while there is none. A second
+  /// call returns the same message.
   virtual std::optional<Message> peek() = 0;
 
-  /// Brings the peeked message, which is away, to `to`, or where that is null to memory of the
-  /// channel's. Null: not yet; ask again for the same place.
+  /// Fetches the payload of the peeked message, which is `away`, to `to`, or to memory of the
+  /// channel where `to` is null. Returns where the payload is, or null while it is incomplete; the
+  /// caller then calls again with the same `to`.
   virtual const std::byte* fetch(std::byte* to) {
     static_cast<void>(to);
     return nullptr;
   }
 
-  /// Gives the peeked message's memory back to the sender.
+  /// Releases the peeked message: its memory and its place in the window are the sender's again.
   virtual void release() = 0;
 
   virtual RecvRing* ring() noexcept { return nullptr; }
 };
 
-/// What Transport::allocate_registered() gives: a segment and its number.
+/// The result of Transport::allocate_registered(): a segment and its number.
 struct Registration {
   std::uint32_t number = 0;
   Segment segment;
@@ -99,35 +108,42 @@ struct Registration {
 struct PeerStatus {
   enum class State {
     alive,
-    closed,  ///< Has closed its communicator in good order; what it sent before can still be
-             ///< received.
-    failed,  ///< Says itself that it has failed: its status page says why.
-    lost,    ///< Its process or connection is gone; what it sent before may still be received.
-    corrupt  ///< What comes from it is not what it sent: nothing more is taken.
+    /// The peer has closed its communicator in good order; what it sent before can still be
+    /// received.
+    closed,
+    failed,  ///< The peer says that it has failed; its status page says why.
+    /// The peer's process or connection is gone; what it sent before may still be received.
+    lost,
+    /// What arrives is not what the peer sent; nothing more is received from it.
+    corrupt
   };
   State state = State::alive;
-  std::string why;  ///< For lost and corrupt: what was seen ("process 4711 has ended").
-  /// The peer's process or connection is gone, whatever state its status page showed before that.
+  /// Where the state is lost or corrupt: what was observed ("process 4711 has ended").
+  std::string why;
+  /// Whether the peer's process or connection is gone, whatever state its status page showed
+  /// before.
   bool gone = false;
 };
 
-/// Some of a transport's ranks, for a communicator of their own.
+/// A subset of a transport's ranks, which form a communicator of their own.
 struct Subset {
   std::vector<int>
-      members;   ///< Ranks of the transport that is split, in the order of the new ones.
-  int rank = 0;  ///< This rank's place among `members`.
-  /// For each member, the number that it gives this subset: 1 or more, and different from the
-  /// numbers that it gives all other subsets of these connections. Empty for the ranks that made
-  /// the connections.
+      /// The members as ranks of the transport that is split, indexed by their new ranks.
+      members;
+  int rank = 0;  ///< This rank's index in `members`.
+  /// The number that each member has given this subset. It is at least 1, and differs from the
+  /// numbers that the member has given to all other subsets that share these connections. Empty for
+  /// the communicator that made the connections.
   std::vector<std::uint32_t> numbers;
-  std::size_t data_bytes = 0;  ///< As TransportContext has them.
+  /// The following fields mean what they mean in TransportContext.
+  std::size_t data_bytes = 0;
   std::size_t max_message_bytes = 0;
   StatusPage* status_page = nullptr;
 
-  /// The number by which the connection to `peer` knows this subset: the one that the lower of the
-  /// connection's two ends gave, so that no other subset has it on that connection, whatever other
-  /// threads split at the same time. Other connections may know the subset by other numbers. 0 for
-  /// the ranks that made the connections.
+  /// Returns the number that identifies this subset on the connection to `peer`: the one that the
+  /// lower of the connection's two ends has given. It is therefore unique on that connection,
+  /// whatever other threads split at the same time; other connections may use other numbers for the
+  /// same subset. 0 for the communicator that made the connections.
   std::uint32_t id_with(int peer) const {
     if (numbers.empty()) return 0;
     const auto self = static_cast<std::size_t>(rank), other = static_cast<std::size_t>(peer);
@@ -135,104 +151,117 @@ struct Subset {
   }
 };
 
-/// One way to reach the other ranks of one communicator. Made by the registry; connect() comes
-/// first.
+/// One way to reach the other ranks of one communicator. The registry creates it, and connect() is
+/// called before everything but address().
 class Transport {
  public:
   virtual ~Transport() = default;
 
-  /// What peers need to connect to this rank, as bytes for the store (at most 4 KiB). Empty: they
-  /// need nothing.
+  /// Returns what peers need to connect to this rank, as bytes for the store (at most 4 KiB), or an
+  /// empty string where they need nothing.
   virtual std::string address() const { return {}; }
 
-  /// Connects this rank to its peers. `addresses` has the address() of each rank, or nothing where
-  /// no rank has one; peers whose address is left empty are reached by another transport, and stay
-  /// unconnected here: nothing else is asked of this transport about them. Throws `unavailable`
-  /// when a peer cannot be reached this way (and says why), `peer_lost`, or `timeout` naming the
-  /// ranks that never came.
+  /// Connects this rank to its peers. `addresses` holds the address() of each rank, or is empty
+  /// where no rank has one. Peers whose address is an empty string are reached by another transport
+  /// and stay unconnected here; no other function is called for them. Throws `unavailable` with the
+  /// reason where a peer cannot be reached this way, `peer_lost` where a peer has ended, and
+  /// `timeout` naming the ranks that never came.
   virtual void connect(std::span<const std::string> addresses, TimePoint deadline) = 0;
 
-  /// After connect(): why there is no connection to a peer; empty: there is one. A transport whose
-  /// links may_fail says this of single peers, in place of throwing.
+  /// Returns, after connect(), why there is no connection to a peer, or an empty string where there
+  /// is one. A transport whose links have `may_fail` reports a single failed peer here instead of
+  /// throwing from connect().
   virtual std::string why_unconnected(int peer) const {
     static_cast<void>(peer);
     return {};
   }
 
-  /// What the connection to `peer` can do. Constant once connected.
+  /// Returns what the connection to `peer` can do. Constant once connected.
   virtual const LinkCapabilities& link(int peer) const = 0;
 
-  /// The channel `number` to or from `peer`, made when first asked for. Stays valid until the
-  /// transport is destroyed. Throws `unavailable` when memory for it cannot be had.
+  /// Returns channel `number` to or from `peer`, which is created by the first call and stays valid
+  /// until the transport is destroyed. Throws `unavailable` where there is no memory for it.
   virtual SendChannel& sender(int peer, int number) = 0;
   virtual RecvChannel& receiver(int peer, int number) = 0;
 
-  /// Moves what can be moved without waiting: handshakes, bytes, news of peers.
+  /// Does all work that is possible without waiting: it continues handshakes, moves bytes, and
+  /// notices changes of peers' states. Part of every wait.
   virtual void progress() = 0;
 
-  /// Whether all that was posted has left: it may wait for room that only calls of this transport
-  /// notice. An operation ends when it has, since nothing else may call it for long.
+  /// Whether all posted messages have left this rank. Those that have not wait for room that only
+  /// calls of this transport discover, and after an operation nobody may call it for a long time,
+  /// so an operation ends only when this returns true.
   virtual bool all_left() { return true; }
-  virtual bool leaves_at_once() const { return true; }  ///< all_left() need not be asked.
+  virtual bool leaves_at_once() const {
+    return true;
+  }  ///< Whether all_left() is always true, so that callers need not ask.
 
-  /// A descriptor (itself pollable) that is readable when progress() would find something that no
-  /// doorbell announces: a socket, a peer's end. -1: there is none.
+  /// Returns a pollable descriptor that is readable when progress() has work that no doorbell
+  /// announces (bytes in a socket, the end of a peer), or -1 where there is no such work.
   virtual int wait_fd() const { return -1; }
 
-  /// Around a sleep over wait_fd(): between arm(), which comes before the last look, and disarm()
-  /// it is readable for all that progress() would find. At other times a transport may leave that
-  /// out, since whoever is awake looks for himself. Any thread; each arm() has its disarm().
+  /// Enclose a sleep on wait_fd(): a thread calls arm(), checks its condition a last time, sleeps,
+  /// and calls disarm(). In between, wait_fd() is readable for all that progress() would find; at
+  /// other times it need not be, since a thread that is awake calls progress(). Any thread may call
+  /// them; each arm() is followed by one disarm().
   virtual void arm() {}
   virtual void disarm() noexcept {}
 
   virtual PeerStatus status(int peer) = 0;
 
-  /// This rank's status page, and a peer's: null while it is not here yet (ask again after
-  /// progress()).
+  /// Return this rank's status page and a peer's. A peer's is null while it has not arrived; the
+  /// caller tries again after progress(). It may be a copy that is a few milliseconds old.
   virtual StatusPage& own_status_page() = 0;
   virtual const StatusPage* status_page(int peer) = 0;
 
-  /// A peer's as it was within the last second and a half, without asking for it; null: that is not
-  /// known.
+  /// Returns a peer's status page as it was within the last second and a half, without requesting a
+  /// newer one, or null where it is not known.
   virtual const StatusPage* recent_status_page(int peer) { return status_page(peer); }
 
-  /// For peers who ask while this rank's program computes: what progress() does, from any thread,
-  /// every half second or so. False: nobody asks, now or later.
+  /// Does what progress() does, and may be called by any thread. A background thread calls it about
+  /// every half second, so that peers which request the status page are answered while this rank's
+  /// program computes. Returns false where peers never make such requests.
   virtual bool background_progress() { return false; }
 
-  /// Wakes `peer` if it sleeps: after own_status_page() has changed in a way that it should see.
+  /// Wakes `peer` if it sleeps. Called after own_status_page() has changed in a way that the peer
+  /// should notice.
   virtual void wake(int peer) = 0;
 
-  /// A transport between the members of `subset` over the same connections; its connect() needs no
-  /// addresses. Null: this transport cannot. Both live and are used independently, each by one
-  /// thread at a time; the connections end with the last of them.
+  /// Returns a transport between the members of `subset` over the same connections, or null where
+  /// this transport cannot be split. Its connect() needs no addresses. The two transports may be
+  /// used and destroyed independently, each by one thread at a time; the connections end with the
+  /// last transport that uses them.
   virtual std::unique_ptr<Transport> split(const Subset&) { return nullptr; }
 
-  /// New memory, all zero, which is registered with the peers that can map it: they read and write
-  /// it where it lies. None: this transport cannot. Throws `unavailable`. Memory is registered
-  /// until unregister(), or until the transport ends.
+  /// Allocates zeroed memory and registers it with the peers that can map it, which then read and
+  /// write it in place. Returns none where this transport has no such memory, and throws
+  /// `unavailable` where there is not enough. The memory stays registered until unregister() or
+  /// until the transport is destroyed.
   virtual std::optional<Registration> allocate_registered(std::size_t) { return std::nullopt; }
-  /// Ends a registration. Peers are told and unmap the memory some time later; until then what they
-  /// have mapped stays readable to them, and this rank's own mapping lives as long as its Segment.
+  /// Ends a registration. Peers are told and unmap the memory some time later; until then they can
+  /// still read it. This rank's own mapping lives as long as its Segment.
   virtual void unregister(std::uint32_t) noexcept {}
-  /// All that this rank has registered; null: it never has anything.
+  /// Returns all memory that this rank has registered, or null where the transport never registers
+  /// any.
   virtual const Segments* registered() const noexcept { return nullptr; }
 
-  /// Takes memory of this rank's program back from messages to and from `peer` that are under way:
-  /// when it returns, this process reads and writes it no more for them. A peer that reads
-  /// registered memory by itself may go on for a moment, and believes nothing of what it has read
-  /// once this rank's status page says that it has failed; so that has to be said first.
+  /// Takes the program's memory back from messages to and from `peer` that are under way: once it
+  /// returns, this process neither reads nor writes that memory for them. A peer that reads
+  /// registered memory by itself may go on for a moment, but discards what it has read once this
+  /// rank's status page says that this rank has failed. The status page must therefore say so
+  /// before this call.
   virtual void revoke(int peer) noexcept { static_cast<void>(peer); }
 
-  /// Whether collectives should send from host memory without a copy, where some channel can: that
-  /// costs less than the copy.
+  /// Whether collectives should send from host memory without a copy where a channel can, because
+  /// that costs less than the copy.
   virtual bool prefers_zero_copy() const noexcept { return false; }
 
-  /// Memory that it holds for messages and status pages, shared with peers or its own, in bytes.
+  /// Returns how many bytes of memory the transport holds for messages and status pages, both
+  /// shared with peers and private.
   virtual std::size_t memory_bytes() const { return 0; }
 
-  /// Says goodbye: peers see `closed`. Afterwards nobody touches user memory and no message is
-  /// sent. Idempotent.
+  /// Tells peers that this rank has closed, which they see as State::closed. Afterwards the
+  /// transport sends no message and touches no memory of the program. May be called more than once.
   virtual void close() noexcept = 0;
 };
 

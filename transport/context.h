@@ -1,4 +1,4 @@
-// What a transport is given. Everything pointed to outlives it.
+// What a transport is given when it is made. Everything that it points to outlives the transport.
 #pragma once
 
 #include <cstddef>
@@ -26,30 +26,34 @@ struct TransportContext {
 
   const Clock* clock = nullptr;
   Random* random = nullptr;
-  Log* log = nullptr;  ///< Null: silence.
+  Log* log = nullptr;  ///< May be null; nothing is logged then.
 
-  /// Agreed by all ranks. `data_bytes`, of each ring in memory: a multiple of 64, at least 3 * 64.
+  /// The bytes of payload memory of each ring in memory: a multiple of 64, and at least 3 * 64. All
+  /// ranks agree on the sizes.
   std::size_t data_bytes = 1 << 20;
   std::size_t max_message_bytes = 256 << 10;  ///< At most SendRing::max_message_bytes(data_bytes).
-  /// TUTTI_MESSAGE_BYTES. 0: links that are not rings may have larger messages than that.
+  /// The value of TUTTI_MESSAGE_BYTES. Where it is 0, links that are not rings may have messages
+  /// larger than max_message_bytes.
   std::size_t message_limit = 0;
 
-  /// Null: this rank never sleeps (simulations).
+  /// May be null in simulations, in which a rank never sleeps.
   std::shared_ptr<const Doorbell> doorbell;
   bool membarrier() const noexcept { return doorbell != nullptr && doorbell->membarrier(); }
 
-  /// The process's settings; null: the transport has none to read (simulations). What ranks have
-  /// to agree on first (sizes) and what has been read (the secret) stands beside it.
+  /// The process's settings; null in simulations, whose transports read none. Values on which ranks
+  /// first have to agree (the sizes), and values that have been read from files (the secret), are
+  /// members of this structure instead.
   const Config* config = nullptr;
-  /// The job's secret, by which ranks of different machines know each other; none: see
-  /// Config::trust_network.
+  /// The job's secret, with which ranks on different machines authenticate each other.
+  /// Config::trust_network says what happens without one.
   Secret secret;
 
-  /// Where this rank's status page is already; null: the transport makes one. See
-  /// Transport::own_status_page().
+  /// This rank's status page, where another transport has made one already. Where it is null, this
+  /// transport makes one. See Transport::own_status_page().
   StatusPage* status_page = nullptr;
 
-  std::shared_ptr<local::Hub> hub;  ///< Where ranks of one process meet; null: not in one process.
+  /// Where ranks of one process meet; null where the ranks are not in one process.
+  std::shared_ptr<local::Hub> hub;
 };
 
 }  // namespace tutti

@@ -42,13 +42,13 @@ void Doorbell::ring() const noexcept { PeerBell{nullptr, fd_, false}.ring(); }
 
 void Doorbell::clear() const noexcept {
   std::uint64_t count = 0;
-  [[maybe_unused]] const ssize_t got = read(fd_, &count, sizeof count);  // EAGAIN: was not rung
+  [[maybe_unused]] const ssize_t got = read(fd_, &count, sizeof count);  // EAGAIN: not rung
 }
 
 void PeerBell::ring() const noexcept {
   const std::uint64_t one = 1;
-  // EAGAIN (the counter is at its top) means that the bell is ringing anyway; a peer that is gone
-  // leaves a descriptor that nobody reads. Neither is this rank's business here.
+  // EAGAIN (the counter is at its maximum) means that the doorbell has been rung already. A peer
+  // that is gone leaves a descriptor that nobody reads. Both are ignored.
   [[maybe_unused]] const ssize_t written = write(event_fd, &one, sizeof one);
 }
 

@@ -1,5 +1,5 @@
-// The bell that peers ring to wake this process, and the barrier that lets them look for sleepers
-// without a fence of their own.
+// The doorbell: an eventfd by which peers wake this process, and the barrier that lets them look
+// for sleepers without a fence of their own.
 #pragma once
 
 #include <cstdint>
@@ -8,26 +8,27 @@
 
 namespace tutti {
 
-/// Thread-safe.
+/// The doorbell of this process. Thread-safe.
 ///
-/// How nobody sleeps through a message: a sleeper counts itself in on its status pages, calls
-/// sleep_barrier(), looks once more, and only then waits for fd(). A peer posts, then reads the
-/// count. Either the peer sees the count and rings, or its post came before the barrier and the
-/// last look finds it (a store buffer, Dekker's way, with the whole cost on the sleeper: about
-/// 20 us there against 27 ns for a fence at every post).
+/// The following protocol ensures that no thread sleeps through a message. A thread that is about
+/// to sleep increments `sleepers` on its status pages, calls sleep_barrier(), looks for messages
+/// once more, and only then waits for fd(). A peer posts and then reads `sleepers`. Either the peer
+/// sees the sleeper and rings, or its post came before the barrier and the sleeper's last look
+/// finds it. (This is Dekker's store-buffer pattern with the whole cost on the sleeper: about 20 us
+/// there, against 27 ns for a fence at every post.)
 class Doorbell {
  public:
-  /// Registers the process for membarrier(2). Throws `unavailable` when there is no eventfd.
+  /// Registers the process for membarrier(2). Throws `unavailable` where no eventfd can be made.
   Doorbell();
   ~Doorbell();
   Doorbell(const Doorbell&) = delete;
   Doorbell& operator=(const Doorbell&) = delete;
 
-  /// Readable once somebody has rung since the last clear().
+  /// Returns a descriptor that is readable once a peer or a thread has rung since the last clear().
   int fd() const noexcept { return fd_; }
 
   /// Whether sleep_barrier() reaches other processes. Where it does not (an old kernel, a seccomp
-  /// filter), peers must fence: PeerBell::fence.
+  /// filter), peers must fence, which PeerBell::fence tells them.
   bool membarrier() const noexcept { return membarrier_; }
 
   void sleep_barrier() const noexcept;
@@ -39,12 +40,12 @@ class Doorbell {
   bool membarrier_ = false;
 };
 
-/// Wakes the rank at the other end. `sleepers` is read after every post without a fence: a sleeper
-/// counts itself in, issues membarrier(2), and looks once more before it sleeps. Where membarrier
-/// is missing, `fence` is set.
+/// Wakes the rank at the other end of a channel. `sleepers` is read after every post, without a
+/// fence where both ends have membarrier(2) (see Doorbell); elsewhere `fence` is set.
 struct PeerBell {
-  const sync::Atomic<std::uint32_t>* sleepers =
-      nullptr;  ///< Null: nobody ever sleeps (one thread runs all ranks).
+  /// The count on the peer's status page. Null where nobody ever sleeps, because one thread runs
+  /// all ranks.
+  const sync::Atomic<std::uint32_t>* sleepers = nullptr;
   int event_fd = -1;
   bool fence = false;
 
@@ -53,7 +54,8 @@ struct PeerBell {
     if (fence)
       sync::fence(std::memory_order_seq_cst);
     else
-      sync::compiler_fence(std::memory_order_seq_cst);  // keeps the compiler from looking early
+      sync::compiler_fence(
+          std::memory_order_seq_cst);  // keeps the compiler from reading `sleepers` early
     if (sleepers->load(std::memory_order_relaxed) != 0) [[unlikely]]
       ring();
   }

@@ -1,4 +1,4 @@
-// The channel seam over a ring in memory, for every transport whose channels are plain memory.
+// The channel interface over a ring in memory, for every transport whose channels are plain memory.
 #pragma once
 
 #include <fmt/format.h>
@@ -12,7 +12,7 @@
 
 namespace tutti {
 
-/// What a peer says of itself, where its status page is memory.
+/// Returns the state that a peer's status page shows.
 inline PeerStatus status_on(const StatusPage& status_page) {
   switch (status_page.state.load(std::memory_order_acquire)) {
     case StatusPageState::open: return {PeerStatus::State::alive, {}};
@@ -65,12 +65,12 @@ class MemorySendChannel final : public SendChannel {
   SendRing ring_;
   const std::size_t max_message_bytes_;
   std::size_t acquired_bytes_ = 0;
-  std::uint64_t last_zero_copy_ = 0;  // message, counted from 1
+  std::uint64_t last_zero_copy_ = 0;  // number of the last zero-copy message, counted from 1
 };
 
 class MemoryRecvChannel final : public RecvChannel {
  public:
-  /// Until attach() nothing arrives and there is no ring().
+  /// Makes a channel on which nothing arrives, and which has no ring(), until attach().
   MemoryRecvChannel() = default;
 
   void attach(RingMemory* memory, std::size_t data_bytes, PeerBell peer, int number = 0,
@@ -79,7 +79,7 @@ class MemoryRecvChannel final : public RecvChannel {
     ring_ = RecvRing(memory, data_bytes, peer, number, beyond);
     attached_.store(true, std::memory_order_release);
   }
-  /// Any thread: another communicator's progress may attach it.
+  /// May be called by any thread, since another communicator's progress() may attach the ring.
   bool attached() const noexcept { return attached_.load(std::memory_order_acquire); }
 
   std::optional<Message> peek() override {

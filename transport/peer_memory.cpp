@@ -23,7 +23,8 @@ PeerMemory::Read PeerMemory::read(std::uint64_t address, void* to,
   return alive() ? Read::done : Read::no;
 }
 
-// Else its number may be another's by now, and so what has been read.
+// Where the process has ended, its process id may belong to another process by now, and the data
+// read may be that process's.
 bool PeerMemory::alive() const noexcept {
   if (pidfd_ < 0) return true;
   pollfd end{pidfd_, POLLIN, 0};

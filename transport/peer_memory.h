@@ -1,5 +1,5 @@
-// The memory of another process, read by the kernel (process_vm_readv): all of it, where that
-// process lets us, without a place that both have mapped.
+// Reads the memory of another process with process_vm_readv(2), by which the kernel copies any
+// memory of a process that permits it, whether or not both processes have mapped it.
 #pragma once
 
 #include <sys/types.h>
@@ -9,19 +9,22 @@
 
 namespace tutti {
 
-/// Thread-safe. Whether it may be read shows when it is: ask for something that is known first.
+/// The memory of one process. Thread-safe. Only an attempt shows whether this process may read it,
+/// so callers first read something whose value they know.
 class PeerMemory {
  public:
-  PeerMemory() = default;  ///< Nobody's: reads nothing.
-  /// `pidfd`: of the process, for as long as this lives; -1: it is the own one.
+  PeerMemory() = default;  ///< Refers to no process; read() returns `no`.
+  /// `pidfd` refers to the process and stays open as long as this object; it is -1 for the own
+  /// process.
   PeerMemory(pid_t process, int pidfd) noexcept : process_(process), pidfd_(pidfd) {}
 
   enum class Read {
     done,
-    nothing,  ///< The process has nothing there.
-    no,       ///< It has ended, or may not be read.
+    nothing,  ///< The process has no memory there.
+    no,       ///< The process has ended, or may not be read.
   };
-  /// Copies what the process has at `address`. Unless it is done, what `to` holds means nothing.
+  /// Copies `bytes` from `address` in the process to `to`. Unless it returns `done`, the contents
+  /// of `to` are undefined.
   Read read(std::uint64_t address, void* to, std::size_t bytes) const noexcept;
 
  private:

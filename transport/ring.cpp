@@ -31,7 +31,7 @@ void SendRing::refuse_release() {
 
 namespace {
 
-// Null: the segment is not here. It is kept in `found`.
+// Returns null where the segment is not known here; otherwise `found` keeps it alive.
 std::byte* find(const Segments* segments, const Extent& extent, std::size_t bytes, Segment& found) {
   if (segments == nullptr || extent.segment == 0) return nullptr;
   found = segments->find(extent.segment);

@@ -1,21 +1,25 @@
-// A channel in memory that two ranks share: one line a message, small payloads in the line itself,
-// large ones in a ring of bytes beside it. One writer, one reader, no lock, no read-modify-write.
+// A channel in memory that two ranks share. Each message takes one slot of the size of a cache line
+// (a Line); a small payload lies in the line itself, a large one in a ring of bytes behind the
+// lines. There is one writer and one reader, and neither uses a lock or a read-modify-write
+// operation.
 //
-// Invariants: message n stands in line n % kLines with sequence n + 1, written last (release) and
-// read first (acquire). Both ends compute the same place for a payload (see place()). The reader
-// counts released messages in `released`, after every large message and every kCreditEvery small
-// ones, so a writer always sees room for at least two messages of max_message_bytes() once the
-// reader has released all.
+// Invariants: message n lies in line n % kLines. The line's sequence is n + 1; the writer stores it
+// last (release) and the reader loads it first (acquire). Both ends compute the same place for a
+// payload (see place()). The reader counts released messages in `released`, and stores the count
+// after every large message and every kCreditEvery small ones. The writer therefore finds room for
+// at least two messages of max_message_bytes() once the reader has released all.
 //
-// Answers. A reader that has something as long to say to the writer may say it in the memory of a
-// large message that it has read (see Origin): each line then crosses between the cores once each
-// way, where two rings would let it cross twice (two ranks, 512 KiB round trip: 119 us, with
-// answers 76). The message's memory is free again when its writer has released the answer.
+// Answers. A reader that has to send the writer a message of the same length may write it into the
+// memory of a large message that it has read (see Origin). Each cache line then crosses between the
+// cores once in each direction, where two rings would make it cross twice (two ranks, round trip of
+// 512 KiB: 119 us, with answers 76 us). The message's memory is free again when its writer has
+// released the answer.
 //
-// Lent messages. A large message may lie in memory that its writer lends (segments.h) in place of
-// the ring, and so may its answer: nothing is copied then. Released, it is the writer's again.
-// Where the reader may have the kernel copy all of the writer's memory, it says so (`fetches`), and
-// messages may lie anywhere: the reader fetches them to where they belong.
+// Lent messages. A large message, and its answer, may lie in memory that the writer has registered
+// (segments.h) instead of the ring; nothing is copied then. The memory is the writer's again when
+// the reader has released the message. A reader that may have the kernel copy any memory of the
+// writer's process sets `fetches`; messages may then lie anywhere in that process, and the reader
+// fetches them to their destination.
 #pragma once
 
 #include <algorithm>
@@ -41,7 +45,7 @@ namespace tutti {
 class SendRing {
  public:
   SendRing() = default;
-  /// `data_bytes`: a multiple of 64, at least 3 * 64.
+  /// `data_bytes` is a multiple of 64 and at least 3 * 64.
   SendRing(RingMemory* memory, std::size_t data_bytes, PeerBell peer)
       : memory_(memory), data_(memory->data()), data_bytes_(data_bytes), peer_(peer) {}
 
@@ -52,7 +56,8 @@ class SendRing {
     return 3 * padded(max_message_bytes);
   }
 
-  /// See SendChannel::acquire; null: full. Throws `corrupt` where more has been released than sent.
+  /// Does what SendChannel::acquire() does; returns null while the ring is full. Throws `corrupt`
+  /// where the peer has released more messages than were sent.
   std::byte* acquire(std::size_t bytes) {
     if (next_ - released_ == kLines && !see_released()) return nullptr;
     if (bytes <= kInlineBytes) {
@@ -68,7 +73,8 @@ class SendRing {
     return data_ + at % data_bytes_;
   }
 
-  /// As acquire() for a large message that lies at `origin`; false: full.
+  /// Does what acquire() does for a large message that lies at `origin`; returns false while the
+  /// ring is full.
   bool acquire_at(const Origin& origin) {
     if (next_ - released_ == kLines && !see_released()) return false;
     acquired_end_ = position_;
@@ -82,12 +88,12 @@ class SendRing {
     if (header.length > kInlineBytes) std::memcpy(line.payload, &origin_, sizeof origin_);
     end_[next_ % kLines] = position_ = acquired_end_;
     line.sequence.store(++next_, std::memory_order_release);
-    // A broadcast of 8 B, back to back, takes 66 ns with it and 117 without.
+    // With this prefetch a broadcast of 8 B, back to back, takes 66 ns, and 117 ns without.
     fetch_to_write(&memory_->lines[next_ % kLines]);
     peer_.after_store();
   }
 
-  /// Whether its messages may lie in kAllMemory.
+  /// Whether messages may lie in kAllMemory.
   bool peer_fetches() const noexcept { return memory_->fetches.load(std::memory_order_acquire); }
 
   RingView view() noexcept {
@@ -95,24 +101,26 @@ class SendRing {
     return {memory_->lines, &memory_->released, data_, data_bytes_, next_, position_, freed_};
   }
 
-  /// All that payloads have taken up in the ring since it was made, gaps included.
+  /// The bytes that payloads have taken up in the ring since it was created, gaps included.
   std::uint64_t payload_bytes() const noexcept { return position_; }
-  /// The messages posted, and whether the first `count` of them have been released.
+  /// The number of messages posted, and whether the first `count` of them have been released.
   std::uint64_t posted() const noexcept { return next_; }
   bool released(std::uint64_t count) const noexcept {
     return memory_->released.load(std::memory_order_acquire) >= count;
   }
 
-  /// The payload of an answer of `bytes` at `origin`; null: there can be none.
+  /// Returns the payload of an answer of `bytes` at `origin`, or null where there can be no such
+  /// answer.
   const std::byte* answer(const Origin& origin, std::size_t bytes) const noexcept {
     const bool fits = bytes <= data_bytes_ && origin.offset <= data_bytes_ - bytes;
     return fits && origin.message_plus_one <= next_ ? data_ + origin.offset : nullptr;
   }
-  /// The answer at `origin` has been read: its memory is free.
+  /// Records that the answer at `origin` has been read, so that its memory is free.
   void free_answer(const Origin& origin) noexcept { answers_read_ = origin.message_plus_one; }
 
  private:
-  // While an answer has not been read, only what came before the last one that has been is free.
+  // While some answer has not been read, only the memory of messages up to the one whose answer was
+  // read last is free.
   bool see_released() {
     std::uint64_t released = memory_->released.load(std::memory_order_acquire);
     if (released > next_) [[unlikely]]
@@ -128,33 +136,36 @@ class SendRing {
   RingMemory* memory_ = nullptr;
   std::byte* data_ = nullptr;
   std::size_t data_bytes_ = 0;
-  std::uint64_t next_ = 0;          // messages posted
-  std::uint64_t released_ = 0;      // messages seen released
-  std::uint64_t position_ = 0;      // payload bytes handed out, padding and skipped ends included
+  std::uint64_t next_ = 0;          // number of messages posted
+  std::uint64_t released_ = 0;      // number of messages known to be released
+  std::uint64_t position_ = 0;      // payload bytes handed out, with padding and skipped ends
   std::uint64_t acquired_end_ = 0;  // position_ after the message being filled
-  std::uint64_t freed_ = 0;         // payload bytes seen given back
-  std::uint64_t answers_read_ = 0;  // those up to the last one whose answer has been released
-  Origin origin_;                   // of the large message being filled
+  std::uint64_t freed_ = 0;         // payload bytes known to be free again
+  std::uint64_t answers_read_ = 0;  // number of messages up to the last one whose answer was read
+  Origin origin_;                   // origin of the large message being filled
   std::array<std::uint64_t, kLines> end_{};
   PeerBell peer_;
 };
 
-/// The rings from one rank to a peer, by channel number: the peer's answers lie in them.
+/// The rings from one rank to a peer, by channel number. The peer's answers may lie in them.
 using SendRings = std::map<int, SendRing*>;
 
-/// What a ring's messages may point to beside its own memory; null: none do.
+/// The memory outside a ring in which its messages may lie. A null member means that none lie
+/// there.
 struct Beyond {
-  const SendRings* back = nullptr;     ///< The rings to the peer: its answers lie in them.
-  const Segments* peers = nullptr;     ///< What the peer lends.
-  const Segments* own = nullptr;       ///< What this rank lends: answers lie there, too.
-  const StatusPage* lender = nullptr;  ///< The peer's.
-  const PeerMemory* all = nullptr;     ///< All of the peer's memory; null: it cannot be read.
+  /// The rings to the peer, in which its answers may lie.
+  const SendRings* back = nullptr;
+  const Segments* peers = nullptr;  ///< The memory that the peer has registered.
+  /// The memory that this rank has registered; answers may lie there.
+  const Segments* own = nullptr;
+  const StatusPage* lender = nullptr;  ///< The peer's status page.
+  const PeerMemory* all = nullptr;     ///< All memory of the peer's process, if it can be read.
 };
 
 class RecvRing {
  public:
-  RecvRing() = default;  ///< Not attached yet: peek() finds nothing.
-  /// `number`: of the channel.
+  RecvRing() = default;  ///< Makes a ring without memory, in which peek() finds nothing.
+  /// `number` is the channel's.
   RecvRing(RingMemory* memory, std::size_t data_bytes, PeerBell peer, int number = 0,
            const Beyond& beyond = {})
       : memory_(memory),
@@ -167,13 +178,15 @@ class RecvRing {
     if (beyond.all != nullptr) memory->fetches.store(true, std::memory_order_release);
   }
 
-  /// True once there is a message: then header() and data() are its own until release().
+  /// Returns true once there is a message; header() and data() are then that message's until
+  /// release().
   bool peek() const noexcept {
     return lines_[next_ & mask_].sequence.load(std::memory_order_acquire) == next_ + 1;
   }
   const Header& header() const noexcept { return lines_[next_ & mask_].header; }
-  /// `lent` becomes true where it is the peer's memory: see still_lent(). Null: it is away(), or
-  /// in memory that is not here yet. Throws `corrupt` where there can be no such message.
+  /// Returns the message's payload, and sets `lent` where it lies in the peer's memory: see
+  /// still_lent(). Returns null where the message is away(), or lies in memory that this rank has
+  /// not mapped yet. Throws `corrupt` where there can be no such message.
   const std::byte* data(bool& lent) const {
     const Line& line = lines_[next_ & mask_];
     if (line.header.length <= kInlineBytes) return line.payload;
@@ -186,19 +199,21 @@ class RecvRing {
     return data(lent);
   }
 
-  /// Whether the large message that was peeked has to be fetched.
+  /// Whether the peeked message, which is large, has to be fetched.
   bool away() const noexcept { return origin().segment == kAllMemory; }
-  /// Fetches it to `to`, or where that is null to memory of its own. Null: it is no longer there.
+  /// Fetches the message to `to`, or to memory of the ring where `to` is null. Returns where it is,
+  /// or null where it is no longer there.
   const std::byte* fetch(std::byte* to);
 
-  /// False where the length cannot be true; ask before data() is read, unless its length is known.
+  /// Whether the message's length is possible. Callers that do not know the length check this
+  /// before they read data().
   bool plausible() const noexcept {
     return header().length <= std::max(kInlineBytes, SendRing::max_message_bytes(data_bytes_)) ||
            away();
   }
 
-  /// Of the message peeked, once it has been used: whether it was the message until now. A peer
-  /// takes back what it has lent when its call fails, and says so first.
+  /// Whether the payload was valid until now; asked after the peeked message has been used. A peer
+  /// takes lent memory back when its call fails, and its status page says so first.
   bool still_lent() const noexcept {
     if (header().length <= kInlineBytes || !origin().lent() || beyond_.lender == nullptr)
       return true;
@@ -224,15 +239,16 @@ class RecvRing {
             next_,          position_,          position_};
   }
 
-  /// Where the large message that was peeked may be answered; null: not in its place.
+  /// Returns where an answer to the peeked large message may be written, or null where it cannot be
+  /// answered in place.
   std::byte* answer_data() const;
-  /// The place for that answer.
+  /// Returns the origin of that answer.
   Origin place_for_answer() const noexcept {
     const Origin origin = this->origin();
     if (origin.lent()) return {next_ + 1, origin.answer.offset, number_, origin.answer.segment};
     return {next_ + 1, offset(), number_};
   }
-  /// As release(), after the answer was posted over the message.
+  /// Does what release() does, after an answer has been posted in the message's memory.
   void release_answered() noexcept {
     if (origin().lent()) return release();
     position_ = end();
@@ -242,7 +258,7 @@ class RecvRing {
   }
 
  private:
-  // Of large messages.
+  // Valid for large messages only.
   Origin origin() const noexcept {
     Origin origin;
     std::memcpy(&origin, lines_[next_ & mask_].payload, sizeof origin);
@@ -269,12 +285,13 @@ class RecvRing {
   const std::byte* data_ = nullptr;
   std::size_t data_bytes_ = 0;
   std::uint64_t mask_ = memory_ == nullptr ? 0 : kLines - 1;
-  std::uint64_t next_ = 0;       // messages released
-  std::uint64_t published_ = 0;  // of those, told to the writer
-  std::uint64_t position_ = 0;   // as SendRing::position_, of released messages
+  std::uint64_t next_ = 0;       // number of messages released
+  std::uint64_t published_ = 0;  // the released messages that the writer knows of
+  std::uint64_t position_ = 0;   // as SendRing::position_, up to the last released message
   int number_ = 0;
   Beyond beyond_;
-  // Keep what was found last: it may be taken back while it is read.
+  // These keep the segments that were found last, since the peer may take them back while they are
+  // read.
   mutable Segment lent_;
   mutable Segment answer_;
   std::vector<std::byte> fetched_;

@@ -1,5 +1,5 @@
 // The memory that the two ends of a ring share: its lines, its counters and the rule by which both
-// ends find a payload. ring.h says how a message goes through it.
+// ends find a payload. ring.h describes how a message passes through it.
 #pragma once
 
 #include <cstddef>
@@ -56,17 +56,16 @@ struct alignas(kCacheLine) Line {
 static_assert(sizeof(Line) == kCacheLine);
 
 /// The shared memory of one ring: this record, and `data_bytes` of payload memory behind it. All
-/// bytes are zero at first.
-/// Payloads start on a page, as large user buffers do: 64 bytes further, each load of a copy from a
-/// page-aligned buffer waits for the store before it, whose address ends in the same 12 bits (64
-/// KiB all-reduce 10.2 us, against 8.2).
+/// bytes are zero when it is created. Payloads start on a page, as large user buffers do: 64 bytes
+/// further, each load of a copy from a page-aligned buffer waits for the store before it, whose
+/// address ends in the same 12 bits (64 KiB all-reduce 10.2 us, against 8.2).
 struct alignas(4096) RingMemory {
-  // Written by the reader alone.
+  // Only the reader writes the following three.
   alignas(kCacheLine) sync::Atomic<std::uint64_t> released;
   /// Counts the messages up to the last answered one. It is written before `released`.
   sync::Atomic<std::uint64_t> answered;
   sync::Atomic<bool> fetches;  ///< Says that messages may lie in kAllMemory.
-  // Written by the writer alone.
+  // Only the writer writes the rest.
   alignas(kCacheLine) Line lines[kLines];
   std::uint64_t home;  ///< The address of this record in the writer's process, or 0.
 
@@ -76,8 +75,9 @@ struct alignas(4096) RingMemory {
   std::byte* data() noexcept { return reinterpret_cast<std::byte*>(this + 1); }
 };
 
-/// Where a payload of `bytes` goes when `position` bytes have been handed out: whole, 64-byte
-/// aligned, never across the end. Payloads of at most data_bytes / 3 always find room for two.
+/// Returns the position of a payload of `bytes` when `position` bytes have been handed out. A
+/// payload is contiguous and aligned to 64 bytes, and never wraps around the end of the ring. There
+/// is always room for two payloads of at most data_bytes / 3.
 constexpr std::uint64_t place(std::uint64_t position, std::size_t bytes,
                               std::size_t data_bytes) noexcept {
   const std::uint64_t offset = position % data_bytes;

@@ -22,13 +22,13 @@ struct Line;
 /// when the message whose payload they held has been released.
 struct RingView {
   Line* lines = nullptr;
-  std::atomic<std::uint64_t>* released =
-      nullptr;  ///< The messages released; the receiver writes it.
+  /// Points to the number of messages released, which the receiver writes.
+  std::atomic<std::uint64_t>* released = nullptr;
   std::byte* data = nullptr;
   std::uint64_t data_bytes = 0;
-  std::uint64_t next = 0;      ///< The messages that this end has posted or released.
+  std::uint64_t next = 0;      ///< The number of messages that this end has posted or released.
   std::uint64_t position = 0;  ///< Payload bytes that these have taken up, gaps included.
-  std::uint64_t freed = 0;     ///< Of these, the first ones that are free again.
+  std::uint64_t freed = 0;     ///< How many of these, from the first on, are free again.
 };
 static_assert(std::is_trivially_copyable_v<RingView> && std::is_standard_layout_v<RingView>);
 

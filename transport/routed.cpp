@@ -18,7 +18,7 @@ namespace {
 
 using Parts = std::vector<std::unique_ptr<Transport>>;
 
-// An epoll that is readable when one of the parts is.
+// Returns an epoll descriptor that is readable when one of the parts is.
 std::shared_ptr<const Fd> watch_all(const Parts& parts) {
   auto epoll = std::make_shared<const Fd>(epoll_create1(EPOLL_CLOEXEC));
   for (const auto& part : parts) {
@@ -32,7 +32,7 @@ std::shared_ptr<const Fd> watch_all(const Parts& parts) {
   return epoll;
 }
 
-/// Used by its communicator's thread alone.
+/// Reaches each peer by one of several transports. It is used only by its communicator's thread.
 class Routed final : public Transport {
  public:
   Routed(Parts parts, std::vector<std::size_t> route, std::unique_ptr<StatusPage> status_page,
@@ -48,7 +48,8 @@ class Routed final : public Transport {
     while (parts_.size() > 1) parts_.pop_back();  // They show the first part's status page.
   }
 
-  /// Called for a communicator that was split off; the first one's parts are connected.
+  /// Is called for communicators that were split off; the parts of the first one are connected
+  /// already.
   void connect(std::span<const std::string>, TimePoint deadline) override {
     for (const auto& part : parts_) part->connect({}, deadline);
   }
@@ -115,14 +116,15 @@ class Routed final : public Transport {
     return std::all_of(parts_.begin(), parts_.end(), [&](const auto& part) { return test(*part); });
   }
 
-  const std::unique_ptr<StatusPage> status_page_;  // null: the first part's
+  const std::unique_ptr<StatusPage> status_page_;  // null where the first part made the page
   Parts parts_;
-  const std::vector<std::size_t> route_;   // by peer
-  const std::shared_ptr<const Fd> epoll_;  // one for all that are split off each other
+  const std::vector<std::size_t> route_;  // indexed by peer
+  // Shared by all transports that were split off each other.
+  const std::shared_ptr<const Fd> epoll_;
 };
 
-// All parts are split, also those that reach none of the members: who waits in this communicator
-// answers the peers of the others, too.
+// All parts are split, even those that reach none of the members, because a thread that waits in
+// this communicator also serves the peers of the other parts.
 std::unique_ptr<Transport> Routed::split(const Subset& subset) {
   Parts parts;
   auto status_page = status_page_ != nullptr ? std::make_unique<StatusPage>() : nullptr;

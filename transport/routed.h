@@ -1,4 +1,4 @@
-// Several transports in one communicator: each peer is reached by one of them.
+// A transport made of several transports, each of which reaches some of the peers.
 #pragma once
 
 #include <memory>
@@ -8,10 +8,11 @@
 
 namespace tutti {
 
-/// The ranks of a communicator reached by several transports, each of which is connected, knows all
-/// ranks under their own numbers, and reaches some of them. `route` has for each peer the index of
-/// its transport in `parts`, and 0 for this rank. All parts show `status_page`; where it is null
-/// the first one made the page that the others show. The first one lends what this rank lends.
+/// Returns a transport that reaches each peer by one of `parts`. Each part is connected, numbers
+/// all ranks as the communicator does, and reaches some of them. `route` holds for each peer the
+/// index of its transport in `parts`, and 0 for this rank. All parts show `status_page` to their
+/// peers; where it is null, the first part has made the page that the others show. The first part
+/// registers this rank's memory.
 std::unique_ptr<Transport> route(std::vector<std::unique_ptr<Transport>> parts,
                                  std::vector<std::size_t> route,
                                  std::unique_ptr<StatusPage> status_page = nullptr);

@@ -73,7 +73,7 @@ bool RouteTable::has_failed(int rank, int peer, std::size_t transport) const {
          failures_.connections.contains({ordered(rank, peer), transport});
 }
 
-// The preferred first.
+// Returns the links between two places, the preferred one first.
 std::vector<RouteTable::Link> RouteTable::links_between(std::size_t place,
                                                         std::size_t other) const {
   std::vector<Link> links;
@@ -128,8 +128,8 @@ std::vector<std::size_t> RouteTable::at_place_of(int rank) const {
   return found;
 }
 
-// Calls use(rank, peer) for all pairs of ranks, or where nothing has failed, so that ranks of one
-// place are alike, for one pair of each two places.
+// Calls use(rank, peer) for all pairs of ranks. Where nothing has failed, all ranks at one place
+// are alike, so that it calls it for only one pair of ranks for each pair of places.
 template <typename Use>
 void RouteTable::for_each_pair(Use&& use) const {
   if (offers_.size() == 1) return use(0, 0);  // A single rank uses what it would use with another.
@@ -139,7 +139,7 @@ void RouteTable::for_each_pair(Use&& use) const {
       for (int peer = rank + 1; peer < ranks; ++peer) use(rank, peer);
     return;
   }
-  std::vector<std::vector<int>> ranks(places_.size());  // the first two at each place
+  std::vector<std::vector<int>> ranks(places_.size());  // the first two ranks at each place
   int first = 0;
   for (const Texts::Run& run : offers_.runs()) {
     const auto end = static_cast<int>(run.end);

@@ -25,15 +25,15 @@ namespace tutti {
 /// The transports that ranks choose from.
 struct RouteCandidates {
   std::vector<TransportEntry> transports;
-  bool by_cost = false;  ///< The cheapest is preferred; otherwise the first in the list.
+  bool by_cost = false;  ///< Whether the cheapest is preferred; otherwise the first in the list is.
 };
 
-/// What a rank publishes: a line for each transport that it offers, with its place in it.
+/// Returns what a rank publishes: a line for each transport that it offers, with its place in it.
 std::string offers_text(const RouteCandidates& candidates, const TransportContext& context);
 
-/// All ranks that construct it from the same texts and report the same failures to it have the same
-/// table. Links are computed when they are asked for, since all pairs of a thousand machines
-/// would take much memory.
+/// The transports that join each two ranks. All ranks that construct the table from the same texts
+/// and report the same failures to it have the same table. Links are computed when they are asked
+/// for, since all pairs of a thousand machines would take much memory.
 class RouteTable {
  public:
   /// `offers` holds the offers_text() of each rank. Throws `corrupt` where one cannot be read.
@@ -46,22 +46,24 @@ class RouteTable {
     std::size_t transport;
     LinkCapabilities can;
   };
-  /// The link between two ranks for memory of a kind. Throws `unavailable`, with the reason of each
-  /// transport, where there is none.
+  /// Returns the link between two ranks for memory of a kind. Throws `unavailable`, with the reason
+  /// of each transport, where there is none.
   Link link(int rank, int peer, MemoryKind kind = MemoryKind::host) const;
 
-  /// The transports between two ranks at the place of `rank`, the preferred first: a rank makes the
-  /// first of them before it knows what the others offer.
+  /// Returns the transports between two ranks at the place of `rank`, the preferred one first. A
+  /// rank makes the first of them before it knows what the others offer.
   std::vector<std::size_t> at_place_of(int rank) const;
 
   /// A summary of the links that all pairs of ranks use.
   struct Summary {
-    std::optional<std::size_t> only;  ///< The transport of all pairs; none where pairs differ.
-    bool may_fail = false;            ///< Some link may fail to connect.
-    bool rings = true;                ///< All links have rings.
-    std::size_t largest_message = std::numeric_limits<std::size_t>::max();  ///< The least of all.
+    /// The transport that all pairs use; none where pairs differ.
+    std::optional<std::size_t> only;
+    bool may_fail = false;  ///< Whether some link may fail to connect.
+    bool rings = true;      ///< Whether all links have rings.
+    /// The smallest of all links.
+    std::size_t largest_message = std::numeric_limits<std::size_t>::max();
   };
-  /// Throws as link() where two ranks have no link.
+  /// Returns that summary. Throws as link() does where two ranks have no link.
   Summary summary() const;
 
   /// Reports that `rank` could not make its end of a transport, and why.
@@ -69,14 +71,16 @@ class RouteTable {
   /// Reports that two ranks could not connect over the link between them. Either may report it, or
   /// both.
   void cannot_connect(int rank, int peer);
-  /// Lets the reports since the last call count, so that pairs use their next links; returns false
-  /// where there were none.
+  /// Applies the reports since the last call, so that the pairs concerned use their next links.
+  /// Returns false where there were no reports.
   bool apply_reports();
 
  private:
   struct Failures {
-    std::map<std::pair<int, std::size_t>, std::string> ranks;  // why each could not make which
-    std::set<std::pair<std::pair<int, int>, std::size_t>> connections;  // by which transport
+    // Holds why a rank could not make a transport.
+    std::map<std::pair<int, std::size_t>, std::string> ranks;
+    // Holds pairs of ranks with the transport that did not connect them.
+    std::set<std::pair<std::pair<int, int>, std::size_t>> connections;
 
     bool none() const { return ranks.empty() && connections.empty(); }
   };

@@ -1,4 +1,5 @@
-// Memory that a rank lends its peers, known by numbers: they read and write it where it lies.
+// Memory that a rank lends its peers by registering it. Peers know it by numbers, and read and
+// write it in place.
 #pragma once
 
 #include <atomic>
@@ -11,34 +12,36 @@
 
 namespace tutti {
 
-/// A place in a rank's lent memory, as it travels in messages.
+/// A position in a rank's registered memory, as messages carry it.
 struct Extent {
-  std::uint32_t segment = 0;  ///< Counted from 1; 0: none.
-  std::uint64_t offset = 0;   ///< In kAllMemory: an address.
+  std::uint32_t segment = 0;  ///< Counted from 1; 0 if there is none.
+  std::uint64_t offset = 0;   ///< An address where the segment is kAllMemory.
 };
-/// Any memory of the rank's process: peers do not see it, but may have the kernel copy it.
+/// Stands for any memory of the rank's process. Peers have not mapped it, but may have the kernel
+/// copy it.
 inline constexpr std::uint32_t kAllMemory = ~std::uint32_t{0};
 
 struct Segment {
-  std::shared_ptr<std::byte> memory;  ///< As this process sees it.
+  std::shared_ptr<std::byte> memory;  ///< Its address in this process.
   std::size_t bytes = 0;
 };
 
-/// Of one rank, as it or a peer of its knows them. Thread-safe; the lock is taken for large
-/// messages alone.
+/// The segments of one rank, as that rank or one of its peers knows them. Thread-safe; the lock is
+/// taken only for large messages.
 class Segments {
  public:
-  /// False: the number is taken.
+  /// Adds a segment under a given number; returns false where the number is taken.
   bool add(std::uint32_t number, Segment segment);
-  /// The next number, for the rank that lends.
+  /// Adds a segment under the next free number, which it returns. Called by the rank that lends it.
   std::uint32_t add(Segment segment);
   void remove(std::uint32_t number) noexcept;
 
   bool empty() const noexcept { return count_.load(std::memory_order_relaxed) == 0; }
 
-  /// None: it is not known (yet).
+  /// Returns the segment, or one without memory where the number is not known (yet).
   Segment find(std::uint32_t number) const;
-  /// Where these bytes are lent; none: they are not, or not all of them.
+  /// Returns where these bytes lie in one of the segments, or none where not all of them lie in
+  /// one.
   std::optional<Extent> extent_of(const void* data, std::size_t bytes) const;
 
  private:

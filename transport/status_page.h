@@ -1,5 +1,6 @@
-// What a rank shows its peers beside messages: its last calls, how far it has come, and whether it
-// has failed. In memory that peers can read, so that a frozen or dead rank can still be asked.
+// The status page: what a rank shows its peers beside messages. It holds the rank's latest calls,
+// how far the rank has come, and whether it has failed. It lies in memory that peers can read, so
+// that they can look at a rank that is frozen or dead.
 #pragma once
 
 #include <array>
@@ -18,37 +19,42 @@ inline constexpr std::size_t kCacheLine = 64;
 
 enum class StatusPageState : std::uint32_t { open, failed, closed };
 
-/// One owner writes, any peer reads at any time. All fields are atomics on their own; a record is
-/// valid when its number reads the same before and after the rest (a sequence lock with the number
-/// as the sequence).
+/// The status page of one rank. The owner writes it, and any peer may read it at any time. Every
+/// field but the failure's text is an atomic of its own; the record of a call is valid when its
+/// number reads the same before and after the rest (a sequence lock with the number as the
+/// sequence).
 struct StatusPage {
   static constexpr std::size_t kCalls = 64;
   static constexpr std::size_t kFailureBytes = 1024;
 
   struct Call {
-    sync::Atomic<std::uint64_t> number_plus_one;  ///< 0: never written, or being written.
-    sync::Atomic<std::uint64_t>
-        kinds;  ///< what | type << 8 | op << 16 | flags << 24 | algorithm << 32
-    sync::Atomic<std::uint64_t> root;  ///< root | lengths << 32
+    /// 0 while the record is unused or being written.
+    sync::Atomic<std::uint64_t> number_plus_one;
+    /// Holds what | type << 8 | op << 16 | flags << 24 | algorithm << 32.
+    sync::Atomic<std::uint64_t> kinds;
+    sync::Atomic<std::uint64_t> root;  ///< Holds root | lengths << 32.
     sync::Atomic<std::uint64_t> count;
-    sync::Atomic<std::uint64_t> reduction;  ///< Where the flags have kOwnReduction.
+    sync::Atomic<std::uint64_t> reduction;  ///< Valid where the flags have kOwnReduction.
   };
   static constexpr std::uint64_t kAccumulatesF32 = 1, kOwnReduction = 2, kReproducible = 4;
 
-  alignas(kCacheLine) sync::Atomic<std::uint32_t> sleepers;  ///< Threads of the owner asleep: peers
-                                                             ///< ring after a post.
+  /// The number of the owner's threads that sleep; where it is not 0, peers ring the doorbell after
+  /// they post.
+  alignas(kCacheLine) sync::Atomic<std::uint32_t> sleepers;
   sync::Atomic<StatusPageState> state;
   sync::Atomic<std::uint32_t> failure_kind;
   sync::Atomic<std::uint32_t> failure_bytes;
-  alignas(kCacheLine) sync::Atomic<std::uint64_t> entered;  ///< Operations entered.
-  sync::Atomic<std::uint64_t> completed;                    ///< Operations completed.
-  sync::Atomic<std::uint64_t> reported;  ///< Of a stall: up to which operation, counted from 1.
-  sync::Atomic<std::uint64_t> waits;     ///< For which rank for long, as waiting() has it; 0: none.
+  alignas(kCacheLine) sync::Atomic<std::uint64_t> entered;  ///< The number of operations entered.
+  sync::Atomic<std::uint64_t> completed;                    ///< The number of operations completed.
+  /// The last operation for which a stall has been reported, counted from 1.
+  sync::Atomic<std::uint64_t> reported;
+  /// The rank for which an operation has waited for long, in the form of waiting(); 0 if none.
+  sync::Atomic<std::uint64_t> waits;
   alignas(kCacheLine) std::array<Call, kCalls> calls;
-  std::array<char, kFailureBytes>
-      failure;  ///< Written before `state` becomes failed, then constant.
+  /// The failure's text. It is written before `state` becomes failed and constant from then on.
+  std::array<char, kFailureBytes> failure;
 
-  /// Owner: writes down call `number` before its first message is posted.
+  /// Records call `number`, before its first message is posted. Called by the owner.
   void record(std::uint64_t number, const CallSignature& call) noexcept {
     Call& c = calls[number % kCalls];
     c.number_plus_one.store(0, std::memory_order_relaxed);
@@ -70,7 +76,8 @@ struct StatusPage {
     entered.store(number + 1, std::memory_order_release);
   }
 
-  /// Anyone: call `number`, if it is among the last kCalls and not being overwritten.
+  /// Returns call `number` if it is among the last kCalls and is not being overwritten. Called by
+  /// any rank.
   std::optional<CallSignature> call(std::uint64_t number) const noexcept {
     const Call& c = calls[number % kCalls];
     if (c.number_plus_one.load(std::memory_order_acquire) != number + 1) return std::nullopt;
@@ -92,17 +99,19 @@ struct StatusPage {
     return found;
   }
 
-  /// That operation `number` waits for `peer`.
+  /// Encodes for `waits` that operation `number` waits for `peer`.
   static constexpr std::uint64_t waiting(std::uint64_t number, int peer) noexcept {
     return number << 32 | static_cast<std::uint32_t>(peer + 1);
   }
-  /// Anyone: for whom operation `number` waits; -1: that is not known.
+  /// Returns the rank for which operation `number` waits, or -1 where that is not known. Called by
+  /// any rank.
   int waits_for(std::uint64_t number) const noexcept {
     const std::uint64_t said = waits.load(std::memory_order_acquire);
     return said >> 32 == (number & 0xffffffff) ? static_cast<int>(said & 0xffffffff) - 1 : -1;
   }
 
-  /// Owner, once: says that this rank has failed and why. Peers that wait for it pass the error on.
+  /// Records that this rank has failed, and why; peers that wait for it pass the error on. Called
+  /// once, by the owner.
   void fail(ErrorKind kind, std::string_view why) noexcept {
     const std::size_t bytes = why.size() < kFailureBytes ? why.size() : kFailureBytes;
     std::memcpy(failure.data(), why.data(), bytes);
@@ -111,15 +120,16 @@ struct StatusPage {
     state.store(StatusPageState::failed, std::memory_order_release);
   }
 
-  /// Owner: says goodbye; false when that has been said before. What has failed stays failed, so
-  /// that peers can still ask why.
+  /// Marks the page as closed; returns false where it was closed or failed already. A rank that has
+  /// failed stays failed, so that peers can still read why. Called by the owner.
   bool close() noexcept {
     if (state.load(std::memory_order_relaxed) != StatusPageState::open) return false;
     state.store(StatusPageState::closed, std::memory_order_release);
     return true;
   }
 
-  /// Anyone, once `state` reads failed (with acquire).
+  /// Returns why the rank has failed. Any rank may call it once it has read (with acquire) that
+  /// `state` is failed.
   std::string_view failure_text() const noexcept {
     const std::size_t bytes = failure_bytes.load(std::memory_order_relaxed);
     return {failure.data(), bytes < kFailureBytes ? bytes : kFailureBytes};

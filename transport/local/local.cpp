@@ -84,7 +84,8 @@ RingMemory* Hub::ring(int from, int to, int number, std::size_t data_bytes) {
   const std::lock_guard lock(mutex_);
   auto& memory = rings_[{from, to, number}];
   if (memory == nullptr) {
-    // Only the lines are written here: of payload memory a simulation pays for what it touches.
+    // Only the lines are written here, so that a simulation pays only for the payload memory that
+    // it touches.
     void* raw = ::operator new(RingMemory::bytes(data_bytes), std::align_val_t(alignof(RingMemory)),
                                std::nothrow);
     if (raw == nullptr)
@@ -123,7 +124,7 @@ class LocalTransport final : public Transport {
         subset_{{}, context.rank, {}, context.data_bytes, context.max_message_bytes} {
     hub_->join(context);
   }
-  /// `subset` is of the ranks of `first`.
+  /// The members of `subset` are ranks of `first`.
   LocalTransport(std::shared_ptr<Hub> first, Subset subset)
       : first_(std::move(first)), hub_(Hub::of_subset(first_, subset)), subset_(std::move(subset)) {
     hub_->join(subset_.rank);
@@ -196,16 +197,19 @@ class LocalTransport final : public Transport {
            PeerMemory::Read::done;
   }
 
-  const std::shared_ptr<Hub> first_;  // of the communicator from which this one was split at first
+  // The hub of the communicator from which all others were split.
+  const std::shared_ptr<Hub> first_;
   const std::shared_ptr<Hub> hub_;
-  const Subset subset_;  // without members: of all
+  const Subset subset_;  // no members: all ranks of the first hub
   const LinkCapabilities link_ = link_of(subset_.max_message_bytes);
-  // Peers', too. By the kernel: a peer whose call has failed may have freed what is read.
+  // Reads peers' memory, too, since all ranks share the process. The kernel does the copying
+  // because a peer whose call has failed may have freed the memory that is read.
   const PeerMemory own_memory_{getpid(), -1};
-  bool connected_ = false;          // until then a peer's bell is not there to ring
-  std::map<int, SendRings> rings_;  // of senders_, by peer
-  std::map<std::pair<int, int>, std::unique_ptr<MemorySendChannel>> senders_;    // by peer, number
-  std::map<std::pair<int, int>, std::unique_ptr<MemoryRecvChannel>> receivers_;  // by peer, number
+  bool connected_ = false;          // Peers have doorbells to ring only from then on.
+  std::map<int, SendRings> rings_;  // the rings of senders_, by peer
+  // Both are indexed by peer and number.
+  std::map<std::pair<int, int>, std::unique_ptr<MemorySendChannel>> senders_;
+  std::map<std::pair<int, int>, std::unique_ptr<MemoryRecvChannel>> receivers_;
 };
 
 std::optional<Registration> LocalTransport::allocate_registered(std::size_t bytes) {

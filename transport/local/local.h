@@ -1,4 +1,5 @@
-// Ranks of one process: threads, or thousands of ranks that one thread drives in a simulation.
+// The transport between ranks of one process: threads, or thousands of ranks that one thread drives
+// in a simulation.
 #pragma once
 
 #include <condition_variable>
@@ -15,26 +16,27 @@
 
 namespace tutti::local {
 
-/// Where the ranks of one communicator meet: their status pages, bells and rings. Thread-safe; the
-/// lock is taken to join and to make a ring, never to move a message. Lives as long as any of its
-/// ranks, so what a closed rank has sent can still be received.
+/// Holds the status pages, doorbells and rings of the ranks of one communicator. Thread-safe; the
+/// lock is taken to join and to make a ring, but never to move a message. A hub lives as long as
+/// any of its ranks, so that what a closed rank has sent can still be received.
 class Hub {
  public:
   explicit Hub(int size);
-  /// Of some of the ranks of `first`.
+  /// Makes the hub of some of the ranks of `first`.
   Hub(const Hub& first, const Subset& subset);
   Hub(const Hub&) = delete;
   Hub& operator=(const Hub&) = delete;
 
   int size() const noexcept { return static_cast<int>(ranks_.size()); }
 
-  /// A rank is there. Keeps its bell, which its peers may ring after it has gone.
+  /// Records that a rank is there. Keeps its doorbell, which its peers may ring after the rank has
+  /// gone.
   void join(const TransportContext& context);
 
-  /// As join(), for a rank of a subset.
+  /// Does the same for a rank of a subset.
   void join(int rank);
 
-  /// The hub of a subset of these ranks, made by the first member that asks.
+  /// Returns the hub of a subset of these ranks, which the first member that calls this makes.
   static std::shared_ptr<Hub> of_subset(const std::shared_ptr<Hub>& first, const Subset& subset);
 
   /// Returns when all ranks have joined; throws `timeout` naming those that have not.
@@ -43,18 +45,20 @@ class Hub {
   StatusPage& status_page(int rank) noexcept { return *ranks_[rank].status_page; }
   Segments& segments(int rank) noexcept { return *ranks_[rank].segments; }
 
-  /// How `from` wakes `to`. Both have joined.
+  /// Returns the doorbell by which `from` wakes `to`. Both have joined.
   PeerBell bell(int from, int to) const noexcept;
 
-  /// The ring `number` from one rank to another, made when either first asks.
+  /// Returns ring `number` from one rank to another, which the first call by either rank makes.
   RingMemory* ring(int from, int to, int number, std::size_t data_bytes);
 
  private:
   struct Rank {
     std::unique_ptr<StatusPage> status_page = std::make_unique<StatusPage>();
-    std::unique_ptr<Segments> segments = std::make_unique<Segments>();  // that it lends
-    bool joined = false;  // guarded by mutex_; the rest is written before it and then constant
-    std::shared_ptr<const Doorbell> bell;  // null: never sleeps
+    // The memory that this rank has registered.
+    std::unique_ptr<Segments> segments = std::make_unique<Segments>();
+    // Guarded by mutex_. The other members are written before it and constant from then on.
+    bool joined = false;
+    std::shared_ptr<const Doorbell> bell;  // null if the rank never sleeps
   };
   struct FreeRing {
     void operator()(RingMemory* memory) const noexcept;
@@ -67,10 +71,10 @@ class Hub {
   std::mutex mutex_;
   std::condition_variable all_joined_;
   int joined_ = 0;  // guarded by mutex_
-  std::map<std::pair<int, std::uint32_t>, std::weak_ptr<Hub>>
-      subsets_;  // by the first member and its number for it; guarded by mutex_
-  std::map<std::tuple<int, int, int>, std::unique_ptr<RingMemory, FreeRing>>
-      rings_;  // by from, to, number; guarded by mutex_
+  // Known by the first member and the number that it has given the subset. Guarded by mutex_.
+  std::map<std::pair<int, std::uint32_t>, std::weak_ptr<Hub>> subsets_;
+  // Indexed by from, to and number. Guarded by mutex_.
+  std::map<std::tuple<int, int, int>, std::unique_ptr<RingMemory, FreeRing>> rings_;
 };
 
 TransportEntry entry();
