@@ -1,4 +1,4 @@
-// Where a rank can be called, as it stands in the store.
+// The address of a rank for shared memory, as the store holds it.
 #pragma once
 
 #include <sys/types.h>
@@ -13,8 +13,8 @@
 
 namespace tutti::shm {
 
-/// Random, made for one transport of one process: nobody can guess it or meet it twice, and who
-/// knows it has read the store.
+/// A random number, made for one transport of one process. Nobody can guess it, no two are alike,
+/// and a process that knows it has read the store.
 struct Identity {
   std::uint64_t high = 0;
   std::uint64_t low = 0;
@@ -22,10 +22,12 @@ struct Identity {
   auto operator<=>(const Identity&) const = default;
 };
 
-/// Where a rank is, as far as sharing memory is concerned: ranks of one place can.
+/// The place of a rank as far as shared memory is concerned. Ranks at the same place can share
+/// memory.
 struct Place {
-  std::string machine;        ///< The kernel's boot id.
-  std::uint64_t network = 0;  ///< Inode of the network namespace: abstract sockets live in one.
+  std::string machine;  ///< The kernel's boot id.
+  /// The inode of the network namespace, to which abstract sockets belong.
+  std::uint64_t network = 0;
   uid_t user = 0;
 
   bool operator==(const Place&) const = default;
@@ -35,16 +37,17 @@ struct Place {
 };
 
 struct Address {
-  Identity identity;  ///< Zero: there is no such rank.
+  Identity identity;  ///< Zero if there is no such rank.
   Place place;
-  pid_t process = 0;  ///< As its own namespace counts.
+  pid_t process = 0;  ///< The process id in the process's own namespace.
 
   bool operator==(const Address&) const = default;
 
   std::string to_string() const;
   static std::optional<Address> parse(std::string_view text);
 
-  /// Of its listening socket, in the abstract namespace: no file, gone with the process.
+  /// Returns the name of the rank's listening socket. It is in the abstract namespace, so there is
+  /// no file, and the name ends with the process.
   std::string socket_name() const;
 };
 
@@ -52,7 +55,7 @@ Address own_address(Random& random);
 
 Place own_place();
 
-/// Why `there` cannot be reached from `here`; empty: it can.
+/// Returns why `there` cannot be reached from `here`, or an empty string where it can.
 std::string why_unreachable(const Place& here, const Place& there);
 
 }  // namespace tutti::shm

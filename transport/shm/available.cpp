@@ -35,10 +35,10 @@ std::optional<Bytes> number_in(const std::string& path) {
   std::ifstream file(path);
   std::string text;
   if (!std::getline(file, text)) return std::nullopt;
-  return parse_number<Bytes>(text);  // none for "max"
+  return parse_number<Bytes>(text);  // no number where the file says "max"
 }
 
-// Of lines like "name: 123 kB" or "name 123".
+// Returns the value of a line like "name: 123 kB" or "name 123", or 0 where there is none.
 Bytes field(const std::string& path, std::string_view name) {
   std::ifstream file(path);
   std::string key;
@@ -54,7 +54,8 @@ Bytes field(const std::string& path, std::string_view name) {
 Bytes left_in(const std::string& folder, const CgroupFiles& files) {
   const auto limit = number_in(folder + "/" + files.limit);
   const auto usage = number_in(folder + "/" + files.usage);
-  // Version 1 writes a number of about 2^63 for no limit: whole pages below the greatest.
+  // Where there is no limit, version 1 shows a number of about 2^63 (the greatest number, rounded
+  // down to whole pages).
   if (!limit || !usage || *limit > Bytes{1} << 62) return std::numeric_limits<Bytes>::max();
   const std::string statistics = folder + "/memory.stat";
   const Bytes cache = field(statistics, files.idle_cache) + field(statistics, files.active_cache);
@@ -62,8 +63,9 @@ Bytes left_in(const std::string& folder, const CgroupFiles& files) {
   return *limit - std::min(*limit, used);
 }
 
-// The least over a group and all those above it. Inside a container without a cgroup namespace the
-// path is the host's and only the mount itself, where the walk ends, is there to be read.
+// Returns the smallest number of bytes that are left in a group and in all groups above it. Inside
+// a container without a cgroup namespace the path is the host's and only the mount itself, where
+// the walk ends, is there to be read.
 Bytes left_along(const std::string& root, std::string path, const CgroupFiles& files) {
   Bytes left = std::numeric_limits<Bytes>::max();
   for (;;) {
@@ -81,7 +83,7 @@ bool names_memory(std::string_view controllers) {
 
 std::size_t available_memory(const std::string& root) {
   Bytes left = field(root + "/proc/meminfo", "MemAvailable") * 1024;
-  if (left == 0) left = std::numeric_limits<Bytes>::max();  // no /proc: the kernel decides
+  if (left == 0) left = std::numeric_limits<Bytes>::max();  // without /proc the kernel decides
   std::ifstream groups(root + "/proc/self/cgroup");
   for (std::string line; std::getline(groups, line);) {  // number:controllers:path
     const std::size_t first = line.find(':');

@@ -1,4 +1,4 @@
-// How much memory is left, asked before it is reserved.
+// Finds out how much memory is left, before some is reserved.
 #pragma once
 
 #include <cstddef>
@@ -6,11 +6,12 @@
 
 namespace tutti::shm {
 
-/// Bytes that this process could still take: the least of what the machine has available and what
-/// each memory cgroup (version 1 or 2) above the process has left, page cache counted as free.
+/// Returns how many bytes this process could still take: the smallest of what the machine has
+/// available and what each memory cgroup (version 1 or 2) above the process has left. The page
+/// cache counts as free.
 ///
-/// Asked first because fallocate(2) would not refuse: it takes page after page until the kernel
-/// kills a process. `root` stands before /proc and /sys, for tests.
+/// It is called before memory is reserved, because fallocate(2) does not refuse: it takes page
+/// after page until the kernel kills a process. `root` is a prefix of /proc and /sys, for tests.
 std::size_t available_memory(const std::string& root = "");
 
 }  // namespace tutti::shm

@@ -1,4 +1,5 @@
-// What the communicators of one start share: the connections to all peers of the first of them.
+// An endpoint: the connections to all peers of the first communicator, which all communicators
+// split off it share.
 #pragma once
 
 #include <memory>
@@ -11,33 +12,34 @@
 
 namespace tutti::shm {
 
-/// Thread-safe: communicators that share it are used by different threads. Its ranks are those of
-/// the communicator that made it.
+/// Owns the peers. Thread-safe, because communicators that share it are used by different threads.
+/// Its ranks are numbered as in the communicator that made it.
 class Endpoint {
  public:
   explicit Endpoint(int size);
 
-  /// Peers are complete: after the handshake, before the first split().
+  /// Adds a peer, after the handshake. All peers are added before the first split().
   void add_peer(const TransportContext& context, int rank, Link link, const Segments& segments);
 
   /// Whether there is a connection to `rank`, once all have been made.
   bool has(int rank) const noexcept { return peers_[static_cast<std::size_t>(rank)] != nullptr; }
 
-  /// `use(peer)` under the lock.
+  /// Calls `use(peer)` with the lock held.
   template <typename Use>
   std::invoke_result_t<Use, Peer&> with(int rank, Use&& use) {
     const std::lock_guard lock(mutex_);
     return use(*peers_[static_cast<std::size_t>(rank)]);
   }
 
-  /// Hears what peers have to say.
+  /// Receives what peers have sent, and notices those that have ended.
   void progress();
   int wait_fd() const noexcept { return epoll_.get(); }
 
  private:
   const Fd epoll_;
   mutable std::mutex mutex_;
-  /// By rank. Null for this rank, for ranks that another transport reaches, and until connected.
+  /// Indexed by rank. An entry is null for this rank, for ranks that another transport reaches, and
+  /// until connected.
   std::vector<std::unique_ptr<Peer>> peers_;
 };
 

@@ -40,16 +40,17 @@ using std::chrono::milliseconds;
 constexpr milliseconds kFirstPause{5};
 constexpr milliseconds kLongestPause{200};
 // The most calls under way at a time. Each carries descriptors, which count against the user's
-// limit of descriptors in flight, and a rank that all others call at once has its queue of callers
-// overflow.
+// limit of descriptors in flight; and if all others called a rank at once, its queue of callers
+// would overflow.
 constexpr int kMostCalls = 32;
-// How often a rank looks whether missing higher ranks still listen, where nobody has joined since
-// the last look; and at how many, since each look costs the other rank a connection.
+// How often a rank checks whether missing higher ranks still listen, where none has joined since
+// the last check; and how many it checks at a time, since each check costs the other rank a
+// connection.
 constexpr milliseconds kLookAgain{1000};
 constexpr int kLooksAtOnce = 4;
 
-// A rank's greeting comes right behind its call, but a rank that has no descriptors to send with it
-// may have to wait: the deadline of the start is the only one.
+// The limit for a greeting. A rank sends its greeting right after it connects, but may have to wait
+// for descriptors to send with it, so only the deadline of the start-up counts.
 constexpr std::chrono::hours kPatience{24};
 
 net::LocalConnecting connect_to(const Address& address) {
@@ -58,7 +59,7 @@ net::LocalConnecting connect_to(const Address& address) {
 
 bool is_same_user(const Fd& socket) { return net::peer_of(socket.get()).uid == geteuid(); }
 
-// Writing to anything else could block, or do harm.
+// Whether `fd` is an eventfd. Writing to anything else could block, or do harm.
 bool is_bell(const Fd& fd) {
   std::array<char, 64> target{};
   const std::string link = fmt::format("/proc/self/fd/{}", fd.get());
@@ -94,7 +95,7 @@ Join::Join(const TransportContext& context, std::span<const Address> addresses, 
   assert(addresses.size() == static_cast<std::size_t>(context.size));
   for (int rank = 0; rank < context.size; ++rank) {
     if (addresses[rank].identity == Identity())
-      peers_[rank].state = Peer::State::joined;  // nobody calls, and nobody is waited for
+      peers_[rank].state = Peer::State::joined;  // This rank neither calls it nor waits for it.
     else if (rank != context.rank)
       ++missing_;
   }
@@ -122,8 +123,8 @@ std::vector<Link> Join::run(TimePoint deadline) {
   return links;
 }
 
-// Sends what can be sent now: answers first, then calls, the nearest lower rank first, since
-// otherwise all ranks would begin with rank 0.
+// Sends what can be sent now: first answers, then calls. It calls the nearest lower rank first,
+// since otherwise all ranks would begin with rank 0.
 void Join::speak(TimePoint now) {
   if (now < speak_again_) return;
   bool all = true;
@@ -136,9 +137,9 @@ void Join::speak(TimePoint now) {
   if (!all) back_off(now);
 }
 
-// A queue of callers is full, or the user has as many descriptors in flight as are allowed. From
-// now on fewer calls are made at a time, and the next ones later, so that the others can read what
-// was sent.
+// Handles that a queue of callers is full, or that the user has as many descriptors in flight as
+// are allowed. From now on fewer calls are made at a time, and the next ones later, so that the
+// others can read what was sent.
 void Join::back_off(TimePoint now) {
   most_calls_ = std::max(1, most_calls_ / 2);
   speak_again_ = now + pause_;
@@ -187,8 +188,8 @@ bool Join::answer(int rank) {
   return sent != Sent::later;
 }
 
-// The peer has cut the call, in favour of strangers perhaps. If it has ended, the next call finds
-// that nobody listens.
+// Handles that the peer has closed the call, perhaps to make room for other callers. If the peer
+// has ended, the next call finds that nobody listens.
 void Join::hang_up(Peer& peer) {
   assert(calls_ > 0 && peer.call && peer.state != Peer::State::joined);
   peer.call.reset();
@@ -197,7 +198,8 @@ void Join::hang_up(Peer& peer) {
   --calls_;
 }
 
-// A higher rank that no longer listens has ended or given up, and will not call this rank.
+// Checks whether missing higher ranks still listen. One that does not has ended or given up, and
+// will not call this rank.
 void Join::look_for_missing(TimePoint now) {
   look_again_ = now + kLookAgain;
   if (std::exchange(missing_then_, missing_) != missing_) return;
@@ -247,13 +249,13 @@ void Join::wait_and_hear(TimePoint until) {
                             context_.rank, context_.size));
 }
 
-// False: it has been dropped, or is a rank's.
+// Returns false where the caller has been dropped, or has become a rank's connection.
 bool Join::hear_guest(Fd& socket) {
   Greeting greeting;
   Descriptors descriptors;
   const Received received = receive_packet(socket, greeting, descriptors);
   if (received == Received::nothing) return true;
-  if (received == Received::closed) return false;  // a rank that looked whether this one listens
+  if (received == Received::closed) return false;  // a rank that checked whether this one listens
   const bool heard = received == Received::packet || received == Received::cut;
   const auto rank = heard ? rank_of(greeting) : std::nullopt;
   if (!rank || *rank <= context_.rank || peers_[*rank].state == Peer::State::joined) {
@@ -322,7 +324,7 @@ void Join::link(int rank, Fd socket, Descriptors descriptors, const Greeting& gr
   Link& link = peers_[rank].link;
   assert(peers_[rank].state != Peer::State::joined && socket);
   link.pid = net::peer_of(socket.get()).pid;
-  // A number may have been given to another process since; the socket's own pidfd cannot.
+  // The process id may belong to another process by now; the pidfd of the socket cannot.
   link.process = net::watch_peer(socket.get());
   link.socket = std::move(socket);
   link.status_page = std::move(descriptors.fds[0]);

@@ -1,5 +1,5 @@
-// How the ranks of a communicator find each other: every rank calls the lower ones and is called by
-// the higher ones.
+// The handshake by which the ranks of a communicator connect: every rank connects to the lower
+// ranks and accepts connections of the higher ones.
 #pragma once
 
 #include <optional>
@@ -15,31 +15,34 @@
 
 namespace tutti::shm {
 
-/// What a rank holds of a peer once they have greeted each other.
+/// What a rank holds of a peer after the handshake.
 struct Link {
-  Fd socket;   ///< Stays open: carries rings, and ends with the peer.
-  Fd process;  ///< A pidfd; none where the kernel or a namespace hides the process.
+  /// The connection. It stays open, carries the descriptors of rings, and ends with the peer.
+  Fd socket;
+  Fd process;  ///< A pidfd, or none where the kernel or a namespace hides the process.
   pid_t pid = 0;
-  Fd status_page;           ///< Memory of the peer's status page, for reading.
-  Fd bell;                  ///< The peer's doorbell; none: it never sleeps.
-  bool membarrier = false;  ///< As Doorbell::membarrier(), the peer's.
+  Fd status_page;           ///< The memory of the peer's status page, for reading.
+  Fd bell;                  ///< The peer's doorbell, or none where it never sleeps.
+  bool membarrier = false;  ///< Doorbell::membarrier() of the peer.
 };
 
-/// A socket that listens under `address`, for Join. Throws `unavailable`.
+/// Returns a socket that listens at `address`, for Join. Throws `unavailable`.
 Fd listen_at(const Address& address);
 
-/// One joining, by one thread. Strangers, garbage and callers that say nothing are dropped without
-/// a word to them: only a caller that knows both identities is a rank. A caller's greeting is read
-/// before the caller is dropped in favour of later ones. A call that ends without an answer is made
-/// again, until the other end no longer listens.
+/// Performs the handshake with all peers, once and by one thread. Only a caller that knows both
+/// identities is a rank; other callers, and those that send nothing, are dropped without an answer.
+/// A caller's greeting is read before the caller is dropped in favour of later ones. A call that
+/// ends without an answer is repeated until the other end no longer listens.
 class Join {
  public:
-  /// `addresses` by rank, this rank's own included. Ranks without an identity are left out.
+  /// `addresses` is indexed by rank and includes this rank's own. Ranks without an identity are
+  /// left out.
   Join(const TransportContext& context, std::span<const Address> addresses, const Fd& listener,
        const Fd& status_page);
 
-  /// Links by rank, the own one empty. Throws `timeout` naming the ranks that never came,
-  /// `peer_lost` when one of them has left, `unavailable` where this machine forbids it.
+  /// Returns the links by rank; this rank's own is empty. Throws `timeout` naming the ranks that
+  /// never came, `peer_lost` where one of them has ended, and `unavailable` where this machine does
+  /// not permit it.
   std::vector<Link> run(TimePoint deadline);
 
  private:
@@ -90,7 +93,7 @@ class Join {
   int missing_then_;    // How many were missing at the last look.
   int next_looked_at_;  // The rank at which the next look begins.
 
-  struct Guest {  // A caller that has not greeted yet: its greeting is all its proof.
+  struct Guest {  // A caller that has not sent its greeting, which is what authenticates it.
     Fd socket;
     int fd() const noexcept { return socket.get(); }
     static bool has_proved() noexcept { return false; }

@@ -23,7 +23,7 @@ namespace {
 
 constexpr int kSizeSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 constexpr std::size_t kReserveAtOnce = 1 << 20;  // a signal undoes the fallocate that it interrupts
-constexpr blkcnt_t kBlockBytes = 512;            // of stat(2)
+constexpr blkcnt_t kBlockBytes = 512;            // the unit of st_blocks in stat(2)
 
 [[noreturn]] void refuse(std::size_t bytes, const std::string& what, const std::string& why) {
   throw Error(ErrorKind::unavailable,
@@ -40,7 +40,8 @@ std::string reason_of(int error) {
   }
 }
 
-// Asks what the kernel would not answer with an error but with a signal or a kill.
+// Checks the limits at which the kernel would send a signal or kill a process instead of returning
+// an error.
 void check_limits(std::size_t bytes, const std::string& what) {
   rlimit file{};
   if (getrlimit(RLIMIT_FSIZE, &file) == 0 && file.rlim_cur != RLIM_INFINITY &&
@@ -74,7 +75,8 @@ void reserve(const Fd& file, std::size_t bytes, const std::string& what) {
   }
 }
 
-// Touches all pages now: 0.1 ms for 1 MiB where the first operation would fault for 0.3.
+// Maps the file and touches all pages now: that takes 0.1 ms for 1 MiB, where faults in the first
+// operation would take 0.3 ms.
 Mapping map(const Fd& file, std::size_t bytes, Access access, const std::string& what) {
   const int protection = access == Access::write ? PROT_READ | PROT_WRITE : PROT_READ;
   void* data = mmap(nullptr, bytes, protection, MAP_SHARED | MAP_POPULATE, file.get(), 0);
@@ -94,7 +96,8 @@ Memory make_memory(std::size_t bytes, Access peers, const std::string& what) {
   memory.fd = make_file(bytes, what);
   reserve(memory.fd, bytes, what);
   memory.mapping = map(memory.fd, bytes, Access::write, what);
-  // Sealed after it has been mapped here: F_SEAL_FUTURE_WRITE refuses every later writable mapping.
+  // The file is sealed after it has been mapped here, because F_SEAL_FUTURE_WRITE forbids every
+  // later writable mapping.
   const int seals = kSizeSeals | F_SEAL_SEAL | (peers == Access::read ? F_SEAL_FUTURE_WRITE : 0);
   if (fcntl(memory.fd.get(), F_ADD_SEALS, seals) != 0)
     refuse(bytes, what, fmt::format("its size cannot be sealed: {}", std::strerror(errno)));

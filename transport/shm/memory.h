@@ -1,5 +1,5 @@
-// Memory that processes share: anonymous files, so that a crash leaves nothing behind and the size
-// of /dev/shm does not matter.
+// Memory that processes share. It lies in anonymous files (memfd), so that a crash leaves nothing
+// behind and the size of /dev/shm does not matter.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace tutti::shm {
 
-/// Owns a mapping, not the descriptor behind it.
+/// Owns a mapping, but not the descriptor of the file that is mapped.
 class Mapping {
  public:
   Mapping() = default;
@@ -36,16 +36,17 @@ enum class Access { read, write };
 
 struct Memory {
   Fd fd;
-  Mapping mapping;  ///< For writing.
+  Mapping mapping;  ///< A writable mapping.
 };
 
-/// New memory, all zero, for peers to map with `peers` access. Its pages are reserved and its size
-/// is sealed: whoever maps it can touch all of it without SIGBUS, whatever anybody does later.
-/// Throws `unavailable` with the bytes, `what` it is for, and what to do.
+/// Allocates zeroed memory that peers may map with `peers` access. Its pages are reserved and its
+/// size is sealed, so that any process that maps it can touch all of it without SIGBUS, whatever
+/// happens later. Throws `unavailable` with the number of bytes, `what` they are for, and what to
+/// do.
 Memory make_memory(std::size_t bytes, Access peers, const std::string& what);
 
-/// Maps memory that a peer has handed over, after checking that it is what make_memory() makes.
-/// Throws `corrupt` when it is not, `unavailable` when it cannot be mapped.
+/// Maps memory that a peer has handed over, after checking that make_memory() could have made it.
+/// Throws `corrupt` where it could not, and `unavailable` where the memory cannot be mapped.
 Mapping map_received(const Fd& fd, std::size_t bytes, Access access, const std::string& what);
 
 }  // namespace tutti::shm

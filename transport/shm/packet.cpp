@@ -46,7 +46,7 @@ Sent send_bytes(const Fd& socket, const void* data, std::size_t bytes, std::span
   for (;;) {
     if (sendmsg(socket.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) return Sent::done;
     if (errno == EINTR) continue;
-    // ETOOMANYREFS: as many descriptors as this user may open are on their way already.
+    // ETOOMANYREFS means that as many descriptors as this user may open are in flight already.
     const bool full = errno == EAGAIN || errno == ENOBUFS || errno == ETOOMANYREFS;
     return full ? Sent::later : Sent::broken;
   }
@@ -64,7 +64,8 @@ Received receive_bytes(const Fd& socket, void* data, std::size_t bytes, Descript
   for (;;) {
     const ssize_t got = recvmsg(socket.get(), &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     if (got < 0) {
-      // ECONNRESET: the peer left without reading all. Said once; what it sent comes after.
+      // ECONNRESET means that the peer closed without reading everything. It is reported once, and
+      // what the peer sent can be read afterwards.
       if (errno == EINTR || errno == ECONNRESET) continue;
       return errno == EAGAIN ? Received::nothing : Received::closed;
     }

@@ -1,5 +1,5 @@
-// Packets with descriptors over a Unix socket that keeps them whole (SOCK_SEQPACKET): a packet has
-// come or it has not, there are no halves to put together.
+// Packets with descriptors over a Unix socket of type SOCK_SEQPACKET, which delivers each packet
+// whole or not at all.
 #pragma once
 
 #include <array>
@@ -21,21 +21,21 @@ struct Descriptors {
 
 enum class Sent {
   done,
-  later,   ///< No room: try again when the socket is writable.
+  later,   ///< There is no room; try again when the socket is writable.
   broken,  ///< The peer is gone.
 };
 enum class Received {
   packet,
-  nothing,  ///< Not yet.
-  closed,   ///< The peer is gone; everything it sent has been received.
-  garbage,  ///< A packet of another size.
-  cut,      ///< Descriptors were lost: this process has no room for more (ulimit -n).
+  nothing,  ///< No packet has arrived yet.
+  closed,   ///< The peer is gone, and everything that it sent has been received.
+  garbage,  ///< The packet has another size than expected.
+  cut,      ///< Descriptors were lost, because this process has no room for more (ulimit -n).
 };
 
 Sent send_bytes(const Fd& socket, const void* data, std::size_t bytes, std::span<const int> fds);
 Received receive_bytes(const Fd& socket, void* data, std::size_t bytes, Descriptors& descriptors);
 
-/// Non-blocking, both. `Body` is what both ends of one version agree on.
+/// Neither function blocks. Both ends, which run the same version, use the same `Body`.
 template <typename Body>
 Sent send_packet(const Fd& socket, const Body& body, std::span<const int> fds) {
   static_assert(std::has_unique_object_representations_v<Body>);

@@ -16,7 +16,7 @@
 namespace tutti::shm {
 namespace {
 
-// Instead of a channel's number.
+// These stand in place of a channel's number.
 constexpr std::int32_t kStatusPage = -1;
 constexpr std::int32_t kLend = -2;
 constexpr std::int32_t kTakeBack = -3;
@@ -37,7 +37,7 @@ struct Peer::HandOver {
   static constexpr std::uint64_t kMagic = 0x7475747469726e67;  // "tuttirng"
 
   std::uint64_t magic = kMagic;
-  std::uint64_t bytes = 0;  // of a ring's payload; of a status page; of a segment
+  std::uint64_t bytes = 0;  // of a ring's payload memory, a status page or a segment
   std::uint32_t group = 0;
   std::int32_t number = 0;
   std::uint64_t segment = 0;
@@ -99,8 +99,9 @@ void Peer::leave_group(std::uint32_t id) noexcept {
     if (!left && link_.socket) ended_.insert(id);
     hand_over({id, kLeave, 0, Fd()});
   } catch (const std::exception&) {
-    // There was no memory to remember this. What the peer still hands over then counts as of a
-    // group that is not made here yet, and the peer is not told that this rank has left.
+    // There was no memory to record this. What the peer still hands over is then treated as
+    // belonging to a group that this rank has not made yet, and the peer is not told that this rank
+    // has left.
   }
 }
 
@@ -145,7 +146,7 @@ RecvChannel& Peer::receiver(std::uint32_t id, int number) {
 }
 
 void Peer::hand_over(Waiting what) {
-  if (!link_.socket) return;  // to a peer that is gone: nobody will read it
+  if (!link_.socket) return;  // The peer is gone, so nobody would read it.
   waiting_.push_back(std::move(what));
   if (waiting_.size() == 1 && !flush())
     watch(link_.socket, Source::socket, EPOLLIN | EPOLLOUT, EPOLL_CTL_MOD);
@@ -158,7 +159,7 @@ bool Peer::flush() {
     const int fd = first.memory.get();
     const std::span<const int> fds(&fd, first.memory ? 1 : 0);
     if (send_packet(link_.socket, offer, fds) == Sent::later) return false;
-    waiting_.pop_front();  // broken: hear() finds out and says so
+    waiting_.pop_front();  // Where the socket is broken, hear() finds that out and reports it.
   }
   return true;
 }
@@ -169,9 +170,11 @@ bool Peer::flush(std::uint32_t id) {
 }
 
 void Peer::hear(Source source) {
-  if (!link_.socket) return;  // the other source has said it all, in the same round
+  if (!link_.socket) return;  // An event of the other source in the same round has handled it all.
   if (!waiting_.empty() && flush()) watch(link_.socket, Source::socket, EPOLLIN, EPOLL_CTL_MOD);
-  const bool connected = drain();  // before the end is believed: it may have sent rings
+  // The socket is read before the end is handled, since the peer may have sent rings before it
+  // ended.
+  const bool connected = drain();
   if (!connected || source == Source::process)
     end(fmt::format("process {} of rank {} has ended", link_.pid, rank_));
 }
@@ -198,9 +201,10 @@ bool Peer::drain() {
   }
 }
 
-// What comes for a group that is not here is for one that this rank has left, or for one that it
-// has not made yet, which begins with the status page. The id does not tell which, since threads
-// that split communicators at the same time make their groups in any order.
+// Processes what the peer has handed over. What arrives for an unknown group is for one that this
+// rank has left, or for one that it has not made yet, for which the status page arrives first. The
+// id does not tell which of the two, since threads that split communicators at the same time make
+// their groups in any order.
 void Peer::sort(const HandOver& offer, const Fd& memory) {
   if (const auto group = groups_.find(offer.group); group != groups_.end())
     take(group->second, offer, memory);
@@ -246,7 +250,8 @@ void Peer::take(Group& group, const HandOver& offer, const Fd& memory) {
   notify_all_groups();
 }
 
-// Whether all of the peer's memory can be read: `ring`, for one, is there, too.
+// Whether the kernel lets this rank read the peer's memory. To find out, it reads `ring` at its
+// address in the peer, whose contents it knows.
 bool Peer::all_memory(const RingMemory& ring) const noexcept {
   static constexpr std::size_t kHome = offsetof(RingMemory, home);
   std::uint64_t home = 0;
@@ -275,14 +280,15 @@ void Peer::refuse_offer() const {
                           rank_, context_.rank));
 }
 
-// Taken out of epoll by name: a forked child may hold the same socket, and closing one's own
-// descriptor would then leave it there, readable for ever.
+// Ends the connection. The descriptors are removed from the epoll explicitly: a forked child may
+// hold the same socket, and then it would stay in the epoll, readable for ever, although this
+// process has closed its descriptor.
 void Peer::end(std::string why) {
   assert(!why.empty() && link_.socket);
   why_lost_ = std::move(why);
   for (const Fd* fd : {&link_.socket, &link_.process})
     if (*fd) epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd->get(), nullptr);
-  link_.socket.reset();  // the process is still asked by who reads its memory
+  link_.socket.reset();  // link_.process stays open, since PeerMemory uses it.
   waiting_.clear();
   ended_.clear();
   notify_all_groups();
@@ -294,7 +300,8 @@ void Peer::notify_all_groups() const {
   if (context_.doorbell != nullptr) context_.doorbell->ring();
 }
 
-// The status page comes first: who closed in good order and then ended is closed, not lost.
+// The status page has precedence: a peer that closed in good order and then ended is closed, not
+// lost.
 PeerStatus Peer::status(std::uint32_t id) const {
   PeerStatus status = status_on(*status_page(id));
   status.gone = !why_lost_.empty();

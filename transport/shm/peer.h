@@ -1,5 +1,5 @@
-// One peer after the handshake: its bell, its end, and for each communicator that this rank shares
-// with it a status page and rings.
+// One peer after the handshake: its doorbell, the detection of its end, and a status page and rings
+// for each communicator that this rank shares with it.
 #pragma once
 
 #include <cstdint>
@@ -16,30 +16,32 @@
 
 namespace tutti::shm {
 
-/// One thread at a time (Endpoint's lock); channels belong to their communicator's.
+/// The connection to one peer. It is used by one thread at a time, under the Endpoint's lock; each
+/// channel belongs to its communicator's thread.
 ///
-/// Rings are made by their sender when first used, and handed over through the socket, as status
-/// pages are. What the socket has no room for waits here until it has. A group is one
-/// communicator's part, known by its id: 0 for the one that made the connection, else
-/// Subset::id_with() this peer.
+/// A ring is made by its sender when it is first used, and its descriptor is sent through the
+/// socket, as those of status pages are. What the socket has no room for waits in a queue here. A
+/// group is one communicator's part of the connection. Its id is 0 for the communicator that made
+/// the connection, and Subset::id_with() this peer otherwise.
 ///
 /// When one of the two ranks makes a group before the other, the status page that it hands over is
 /// kept until the other makes it, too. The rank that leaves a group first says so, and drops what
 /// still comes for it until the other rank has left as well.
 class Peer {
  public:
-  /// What `epoll` says of this peer carries event_tag(): `rank` and which of the two it is.
+  /// The events of this peer in `epoll` carry event_tag(), which encodes `rank` and which of the
+  /// two descriptors is ready.
   enum class Source { socket, process };
   static std::uint64_t event_tag(int rank, Source source) {
     return static_cast<std::uint64_t>(rank) * 2 + (source == Source::process ? 1 : 0);
   }
 
-  /// `context`: of group 0, which is there at once.
+  /// `context` is that of group 0, which exists from the start.
   Peer(const TransportContext& context, int rank, Link link, const Fd& epoll,
        const Segments& segments);
 
-  /// Adds group `id`, whose status page here is `status_page`. What the peer has handed over
-  /// already is taken up. `segments`: that this rank lends; they outlive the group.
+  /// Adds group `id`, in which this rank shows `status_page`, and takes up what the peer has handed
+  /// over for it already. `segments` holds the memory that this rank lends, and outlives the group.
   void add_group(std::uint32_t id, const Subset& subset, const Fd& status_page,
                  const Segments& segments);
   /// Frees the group's status page and rings; the peer keeps its own view of them.
@@ -50,37 +52,37 @@ class Peer {
   SendChannel& sender(std::uint32_t id, int number);
   RecvChannel& receiver(std::uint32_t id, int number);
 
-  /// This rank lends the peer memory in group `id`, or takes it back.
+  /// Lend the peer memory of this rank in group `id`, and take it back.
   void lend(std::uint32_t id, std::uint32_t segment, std::size_t bytes, const Fd& memory);
   void take_back(std::uint32_t id, std::uint32_t segment);
 
-  /// The peer's status page in group `id`; null: not here yet.
+  /// Returns the peer's status page in group `id`, or null while it has not arrived.
   const StatusPage* status_page(std::uint32_t id) const;
-  /// How to wake the peer in group `id`, once its status page is here.
+  /// Returns the doorbell that wakes the peer in group `id`, once its status page has arrived.
   PeerBell bell(std::uint32_t id) const;
   std::size_t memory_bytes(std::uint32_t id) const;
 
-  /// The socket or the process has something to say.
+  /// Handles an event of the socket or the process.
   void hear(Source source);
 
-  /// Tries to hand over what waits; true: nothing does.
+  /// Tries to hand over what is queued; returns true when nothing is left in the queue.
   bool flush();
-  /// Tries the same; returns true when nothing of group `id` waits to be handed over.
+  /// Tries the same; returns true when nothing of group `id` is left in the queue.
   bool flush(std::uint32_t id);
   const Fd& socket() const noexcept { return link_.socket; }
 
-  /// In group `id`, whose status page is here.
+  /// Returns the peer's status in group `id`, whose status page has arrived.
   PeerStatus status(std::uint32_t id) const;
-  /// Why the connection has ended; empty: it has not.
+  /// Returns why the connection has ended, or an empty string while it has not.
   const std::string& why_lost() const noexcept { return why_lost_; }
 
  private:
   struct HandOver;
   struct Waiting {
     std::uint32_t id = 0;
-    int number = 0;  // of a channel, or what else it is
+    int number = 0;  // a channel's number, or one of the constants for other things
     std::size_t bytes = 0;
-    Fd memory;  // none: something is taken back, or the group is left
+    Fd memory;  // none where something is taken back or the group is left
     std::uint32_t segment = 0;
   };
   struct Sending {
@@ -92,20 +94,20 @@ class Peer {
     std::unique_ptr<MemoryRecvChannel> channel = std::make_unique<MemoryRecvChannel>();
   };
   struct Group {
-    std::size_t data_bytes = 0;  // 0: this rank has not made it yet, the peer has
+    std::size_t data_bytes = 0;  // 0 while only the peer has made the group
     std::size_t max_message_bytes = 0;
     bool left = false;  // The peer has left, so nothing more comes for the group.
     Mapping status_page;
-    const Segments* lent = nullptr;      // by this rank
-    Segments borrowed;                   // from the peer
-    SendRings rings;                     // of `senders`
+    const Segments* lent = nullptr;      // memory that this rank lends
+    Segments borrowed;                   // memory that the peer lends
+    SendRings rings;                     // the rings of `senders`
     std::map<int, Sending> senders;      // by channel number
     std::map<int, Receiving> receivers;  // by channel number
   };
 
   void watch(const Fd& fd, Source source, std::uint32_t events, int operation);
   void hand_over(Waiting what);
-  bool drain();  // false: the connection has ended
+  bool drain();  // Returns false where the connection has ended.
   void sort(const HandOver& offer, const Fd& memory);
   void take(Group& group, const HandOver& offer, const Fd& memory);
   Group& early_group(std::uint32_t id);

@@ -20,16 +20,17 @@
 namespace tutti::shm {
 namespace {
 
-// How long close() waits for a peer to take rings that were promised to it.
+// How long close() waits for a peer to take what is queued for it.
 constexpr std::chrono::milliseconds kGoodbye{1000};
-// Descriptors beside those for peers: the program's own, and those of strangers while ranks join.
+// The number of descriptors beside those for peers: the program's own, and those of unauthenticated
+// callers while ranks join.
 constexpr std::size_t kOtherDescriptors = 256;
 
 LinkCapabilities link_of(std::size_t largest_message) {
   LinkCapabilities link;
   link.memory = MemoryKind::host | MemoryKind::shared;
   link.rings = true;
-  link.get = true;  // by the kernel, where it lets processes read each other
+  link.get = true;  // done by the kernel, where it lets processes read each other
   link.largest_message = largest_message;
   link.latency_ps = 150'000;
   link.message_ps = 12'000;
@@ -37,17 +38,18 @@ LinkCapabilities link_of(std::size_t largest_message) {
   return link;
 }
 
-/// One communicator's part of an endpoint: a group of each peer. Own thread only.
+/// One communicator's part of an endpoint, which consists of one group of each peer. It is used
+/// only by its communicator's thread.
 class ShmTransport final : public Transport {
  public:
-  /// The first, which makes the endpoint.
+  /// Makes the first transport, and with it the endpoint.
   explicit ShmTransport(const TransportContext& context)
       : ShmTransport(context, std::make_shared<Endpoint>(context.size), whole(context)) {
     address_ = own_address(*context.random);
     listener_ = listen_at(address_);
   }
 
-  /// `subset` is of the endpoint's ranks.
+  /// The members of `subset` are ranks of the endpoint.
   ShmTransport(const TransportContext& context, std::shared_ptr<Endpoint> endpoint, Subset subset)
       : context_(context),
         endpoint_(std::move(endpoint)),
@@ -57,12 +59,13 @@ class ShmTransport final : public Transport {
         status_page_(new (status_page_memory_.mapping.data()) StatusPage()) {
     assert(context.clock != nullptr);
     assert(subset_.max_message_bytes <= SendRing::max_message_bytes(subset_.data_bytes));
-    // Peers map the page that this transport makes: no other transport's can be shown in its place.
+    // Peers map the page that this transport makes, so it cannot show a page that another transport
+    // has made.
     assert(context.status_page == nullptr);
   }
 
-  // In a forked child this frees the child's copies of descriptors and mappings, no more: status
-  // pages, bells and sockets stay the parent's (see close()).
+  // In a forked child this frees only the child's copies of descriptors and mappings; status pages,
+  // doorbells and sockets stay the parent's (see close()).
   ~ShmTransport() override {
     close();
     if (!connected_) return;
@@ -88,7 +91,7 @@ class ShmTransport final : public Transport {
 
   std::optional<Registration> allocate_registered(std::size_t bytes) override;
   void unregister(std::uint32_t segment) noexcept override {
-    if (getpid() != owner_) return;  // a forked child: it is the parent's
+    if (getpid() != owner_) return;  // In a forked child the memory is the parent's.
     segments_.remove(segment);
     for_each_peer([&](int rank, Peer& peer) { peer.take_back(subset_.id_with(rank), segment); });
   }
@@ -140,26 +143,26 @@ class ShmTransport final : public Transport {
   std::vector<int> missing_status_pages();
   std::vector<Address> parse(std::span<const std::string> addresses) const;
 
-  const TransportContext context_;  // of the endpoint's first communicator
+  const TransportContext context_;  // the context of the endpoint's first communicator
   const std::shared_ptr<Endpoint> endpoint_;
   const Subset subset_;
   const LinkCapabilities link_ = link_of(subset_.max_message_bytes);
   const pid_t owner_ = getpid();
   Address address_;
-  Fd listener_;  // until connected
+  Fd listener_;  // open until connected
   Memory status_page_memory_;
   StatusPage* const status_page_;
   Segments segments_;
   bool connected_ = false;
-  std::vector<const StatusPage*> status_pages_;  // by peer, once connected
-  std::vector<PeerBell> bells_;                  // by peer, once connected
+  std::vector<const StatusPage*> status_pages_;  // indexed by peer, once connected
+  std::vector<PeerBell> bells_;                  // indexed by peer, once connected
 };
 
 std::vector<Address> ShmTransport::parse(std::span<const std::string> addresses) const {
   assert(addresses.size() == subset_.members.size());
   std::vector<Address> parsed(addresses.size());
   for (int rank = 0; rank < context_.size; ++rank) {
-    if (addresses[rank].empty()) continue;  // another transport's
+    if (addresses[rank].empty()) continue;  // Another transport reaches it.
     const auto address = Address::parse(addresses[rank]);
     if (!address)
       throw Error(ErrorKind::mismatch,
@@ -197,7 +200,8 @@ void ShmTransport::connect(std::span<const std::string> addresses, TimePoint dea
 void ShmTransport::join_endpoint(std::span<const std::string> addresses, TimePoint deadline) {
   assert(listener_);
   const std::vector<Address> parsed = parse(addresses);
-  // Each peer takes a socket, its doorbell, its process, and its status page until all have joined.
+  // Each peer takes four descriptors: a socket, its doorbell, its process, and its status page
+  // until all have joined.
   const auto peers = static_cast<std::size_t>(
       std::count_if(parsed.begin(), parsed.end(),
                     [](const Address& address) { return address.identity != Identity(); }) -
@@ -275,7 +279,7 @@ void ShmTransport::close() noexcept {
     int socket = -1;
     const auto handed_over = [&](Peer& p) {
       socket = p.socket().get();
-      // What other communicators have for a peer that does not read is not waited for.
+      // It does not wait for what other communicators have queued for a peer that does not read.
       return p.flush(subset_.id_with(peer));
     };
     while (!with(peer, handed_over) && std::chrono::steady_clock::now() < deadline) {

@@ -1,4 +1,4 @@
-// Processes of one user on one machine, over memory that they share.
+// The transport between processes of one user on one machine, over memory that they share.
 #pragma once
 
 #include "transport/registry.h"
