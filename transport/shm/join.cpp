@@ -59,7 +59,7 @@ net::LocalConnecting connect_to(const Address& address) {
 
 bool is_same_user(const Fd& socket) { return net::peer_of(socket.get()).uid == geteuid(); }
 
-// Whether `fd` is an eventfd. Writing to anything else could block, or do harm.
+// Whether `fd` is a non-blocking eventfd. Writing to anything else could block, or do harm.
 bool is_bell(const Fd& fd) {
   std::array<char, 64> target{};
   const std::string link = fmt::format("/proc/self/fd/{}", fd.get());

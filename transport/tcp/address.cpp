@@ -26,7 +26,8 @@ std::string_view take_line(std::string_view& text) {
   return line;
 }
 
-// Numeric; empty for what is no IP address, or means something on its own link alone.
+// Returns the numeric address, or an empty string where it is no IP address or is valid only on its
+// own link.
 std::string host_of(const sockaddr* address) {
   if (address == nullptr) return {};
   const socklen_t bytes = address->sa_family == AF_INET    ? sizeof(sockaddr_in)
@@ -40,7 +41,8 @@ std::string host_of(const sockaddr* address) {
   return text.find('%') == std::string::npos ? text : std::string();
 }
 
-// Of containers and virtual machines of this machine: others rarely come in there.
+// Whether the interface is a bridge for containers or virtual machines of this machine, through
+// which other machines rarely connect.
 bool is_bridge(std::string_view interface) {
   constexpr std::array<std::string_view, 4> kBridges{"docker", "virbr", "br-", "cni"};
   return std::any_of(kBridges.begin(), kBridges.end(),
@@ -101,7 +103,7 @@ std::vector<std::string> own_hosts(std::string_view pattern) {
   ifaddrs* first = nullptr;
   if (getifaddrs(&first) != 0) return {};
   const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> list(first, freeifaddrs);
-  std::vector<std::pair<int, std::string>> found;  // with its place in the order
+  std::vector<std::pair<int, std::string>> found;  // each with its order of preference
   for (const ifaddrs* at = list.get(); at != nullptr; at = at->ifa_next) {
     if ((at->ifa_flags & IFF_UP) == 0 || !allows(pattern, at->ifa_name)) continue;
     std::string host = host_of(at->ifa_addr);

@@ -1,4 +1,4 @@
-// Where a rank's data connections come in, as text for the store.
+// The address at which a rank accepts data connections, as text for the store.
 #pragma once
 
 #include <cstdint>
@@ -13,27 +13,29 @@
 namespace tutti::tcp {
 
 struct Address {
-  std::uint64_t identity = 0;  ///< Random: tells this process from whoever has its port next.
-  std::string host;            ///< host_identity().
-  /// Made by a rank that was given none: for jobs whose store is closed to strangers. May be none.
+  /// A random number that distinguishes this process from a later one with the same port.
+  std::uint64_t identity = 0;
+  std::string host;  ///< The machine's host_identity().
+  /// A secret that a rank without one has made, for jobs whose store only members of the job can
+  /// read. May be empty.
   Secret secret;
-  std::vector<SocketAddress> places;  ///< In order of preference; loopback last.
+  std::vector<SocketAddress> places;  ///< The addresses, in order of preference; loopback is last.
 
   std::string to_string() const;
-  /// None for anything that to_string() did not write.
+  /// Returns none for any text that to_string() did not write.
   static std::optional<Address> parse(std::string_view text);
 };
 
-/// Leaves of `peer`'s places those that a rank on machine `host` can mean by them, the best first:
-/// loopback is the own machine's.
+/// Keeps only those of `peer`'s places that a rank on machine `host` can reach, the best first:
+/// loopback addresses come first for a peer on the same machine, and are removed for any other.
 void reach_from(std::string_view host, Address& peer);
 
-/// More are not offered: an address is at most 4 KiB.
+/// The most places that a rank offers, since an address is at most 4 KiB.
 inline constexpr std::size_t kMostPlaces = 32;
 
-/// This machine's numeric addresses on the interfaces that `pattern` allows (TUTTI_INTERFACES), in
-/// order of preference: bridges of containers behind the rest, loopback last and, by "auto", also
-/// there where others exist (for ranks of one machine).
+/// Returns this machine's numeric addresses on the interfaces that `pattern` (TUTTI_INTERFACES)
+/// allows, in order of preference. Bridges of containers come after the rest, and loopback is last.
+/// With "auto", loopback is included even where other interfaces exist, for ranks of one machine.
 std::vector<std::string> own_hosts(std::string_view pattern);
 
 /// Whether `pattern` ("auto", "eth0,ib", "^docker,lo") allows the interface.

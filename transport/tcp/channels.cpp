@@ -80,7 +80,8 @@ bool TcpSendChannel::acquire_zero_copy(const Memory& message) {
 std::optional<Span> TcpSendChannel::acquire(std::size_t bytes) {
   if (!has_room(bytes)) return std::nullopt;
   in_place_ = nullptr;
-  // With nothing on its way to the kernel any memory will do: the one that is still in the cache.
+  // Where no message waits to be written, all slots are free, and the first one is still in the
+  // cache.
   if (!in_hand_ &&
       written_.load(std::memory_order_acquire) == posted_.load(std::memory_order_relaxed))
     slots_.begin_again();

@@ -1,4 +1,4 @@
-// The two ends of a channel over a connection, with a window of their own.
+// The two ends of a channel over a connection. Each channel has a window of its own.
 #pragma once
 
 #include <array>
@@ -20,35 +20,37 @@ namespace tutti::tcp {
 
 class Connection;
 
-/// The most messages of a channel, of any size, that the receiver has not released: with 64 KiB
-/// each, what 300 Mb/s and 100 ms round trip have on their way. A receiver takes memory for as
-/// many as come, so that all can be taken in: a channel that nobody reads stops no other one of its
-/// connection.
+/// The most messages of a channel, of any size, that the receiver has not released. With 64 KiB
+/// each, that is as much as is in flight at 300 Mb/s and a round-trip time of 100 ms. A receiver
+/// allocates memory for all that arrive, so that a channel that nobody reads does not block other
+/// channels of its connection.
 inline constexpr std::uint32_t kWindow = 64;
-/// Of these a sender uses so many where the way round trip takes so long. 8 of 64 KiB are
-/// enough for 4 Gb/s and 1 ms, and stay in the caches: between two machines in a box 64 take 14 ms
-/// for an all_reduce of 16 MiB, 8 take 7.4.
+/// Returns how many messages of this window a sender uses at a given round-trip time. 8 messages of
+/// 64 KiB are enough for 4 Gb/s and 1 ms, and stay in the caches: between two machines in a box, an
+/// all_reduce of 16 MiB takes 14 ms with 64 messages and 7.4 ms with 8.
 constexpr std::uint32_t window_for(std::chrono::microseconds round_trip_time) noexcept {
   return net::is_short(round_trip_time) ? 8 : kWindow;
 }
-/// Releases are told in such numbers, or with the next message the other way: so a sender always
-/// has half a window at least beyond what has been released.
+/// A receiver returns credits when it has released this many messages, or earlier with the next
+/// message in the other direction. A sender therefore always has at least half a window beyond the
+/// messages that have been released.
 inline constexpr std::uint32_t kReturnAt = 4;
 
-/// Memory for messages, each with room for a frame before it: for as many as were ever there at the
-/// same time, and taken by the kernel page by page, so that channels of small ones stay small.
+/// Memory for messages, each with room for a frame before it. There are as many slots as messages
+/// were ever in use at the same time, and the kernel provides their pages only when they are
+/// touched, so that channels of small messages stay small.
 class Slots {
  public:
   explicit Slots(std::size_t max_message_bytes) : bytes_(max_message_bytes + 2 * kLine) {}
 
-  /// The next one of the window, aligned to a cache line. Throws `unavailable`.
+  /// Returns the payload of the window's next slot, aligned to a cache line. Throws `unavailable`.
   std::byte* payload() {
     if (next_ == memory_.size()) take();
     const auto begin = reinterpret_cast<std::uintptr_t>(memory_[next_].get());
     return memory_[next_].get() + ((begin + sizeof(Frame) + kLine - 1) / kLine * kLine - begin);
   }
   void use() noexcept { next_ = (next_ + 1) % kWindow; }
-  /// All are free: those are next that are still in the cache.
+  /// Restarts at the first slot, which is still in the cache. Called when all slots are free.
   void begin_again() noexcept { next_ = 0; }
   std::size_t memory_bytes() const { return memory_.size() * bytes_; }
 
@@ -56,13 +58,14 @@ class Slots {
   static constexpr std::size_t kLine = 64;
   void take();
 
-  const std::size_t bytes_;  // of one
+  const std::size_t bytes_;  // bytes of one slot
   std::vector<std::unique_ptr<std::byte[]>> memory_;
-  std::size_t next_ = 0;  // at most memory_.size()
+  std::size_t next_ = 0;  // index of the next slot, at most memory_.size()
 };
 
-/// Own thread: its communicator's. What the reader of the connection does is said at each function:
-/// it may be another thread, under the connection's lock.
+/// The receiving end of a channel. Its communicator's thread uses it, except for the functions
+/// marked "Reader". The thread that reads the connection calls those; it may be another thread, and
+/// holds the connection's lock.
 class TcpRecvChannel final : public RecvChannel {
  public:
   TcpRecvChannel(Connection& connection, std::uint32_t group, int number, std::size_t max_bytes)
@@ -72,14 +75,14 @@ class TcpRecvChannel final : public RecvChannel {
   const std::byte* fetch(std::byte* to) override;
   void release() override;
 
-  /// For the next frame to the sender.
+  /// Returns the credits that the next frame to the sender carries.
   std::uint16_t take_unreturned() noexcept {
     return static_cast<std::uint16_t>(std::exchange(unreturned_, 0));
   }
   std::size_t memory_bytes() const { return slots_.memory_bytes(); }
 
-  /// Reader: the next message's header is here; false: the sender had no credit for it. Until
-  /// complete() the message is away.
+  /// Reader: records that the next message's header has arrived. Returns false where the sender had
+  /// no credit for it. The message is `away` until complete().
   [[nodiscard]] bool announce(const Header& header) {
     const std::uint32_t announced = announced_.load(std::memory_order_relaxed);
     if (announced - released_.load(std::memory_order_acquire) == kWindow) return false;
@@ -87,7 +90,7 @@ class TcpRecvChannel final : public RecvChannel {
     announced_.store(announced + 1, std::memory_order_release);
     return true;
   }
-  /// Reader: the channel's own memory for the payload of the message announced last.
+  /// Reader: returns the channel's own memory for the payload of the message announced last.
   std::byte* own_payload() {
     if (announced_.load(std::memory_order_relaxed) - 1 == released_.load(std::memory_order_acquire))
       slots_.begin_again();
@@ -95,13 +98,14 @@ class TcpRecvChannel final : public RecvChannel {
     slots_.use();
     return payload;
   }
-  /// Reader: all of its payload is at `payload`.
+  /// Reader: records that all of that payload is at `payload`.
   void complete(std::byte* payload) {
     const std::uint32_t message = announced_.load(std::memory_order_relaxed);
     payloads_[(message - 1) % kWindow] = payload;
     completed_.store(message, std::memory_order_release);
   }
-  /// Of the oldest message, which is announced: its payload; null: it is away.
+  /// Returns the payload of the oldest message, which has been announced, or null while it is
+  /// `away`.
   const std::byte* payload() const noexcept {
     const std::uint32_t oldest = released_.load(std::memory_order_relaxed);
     if (completed_.load(std::memory_order_acquire) == oldest) return nullptr;
@@ -118,17 +122,21 @@ class TcpRecvChannel final : public RecvChannel {
   const int number_;
   Slots slots_;  // reader
   std::array<Header, kWindow> headers_{};
-  std::array<std::byte*, kWindow> payloads_{};  // of messages that are complete
-  std::atomic<std::uint32_t> announced_{0};     // messages; the reader's
-  std::atomic<std::uint32_t> completed_{0};     // of them, all but the last at least; the reader's
-  std::atomic<std::uint32_t> released_{0};      // of them; own
-  std::uint32_t unreturned_ = 0;                // of them: not told the sender
+  std::array<std::byte*, kWindow> payloads_{};  // payloads of the complete messages
+  std::atomic<std::uint32_t> announced_{0};  // number of messages announced; written by the reader
+  // The number of them that are complete, which is all but the last at least; written by the
+  // reader.
+  std::atomic<std::uint32_t> completed_{0};
+  std::atomic<std::uint32_t> released_{
+      0};                         // number of them released; written by the communicator's thread
+  std::uint32_t unreturned_ = 0;  // number of them of which the sender has not been told
 };
 
-/// As TcpRecvChannel. A message is staged here, and written from here.
+/// The sending end of a channel, with the same threads as TcpRecvChannel. Messages are staged in
+/// its slots and written from there.
 class TcpSendChannel final : public SendChannel {
  public:
-  /// `answers`: the channel of the same number the other way.
+  /// `answers` is the channel of the same number in the other direction.
   TcpSendChannel(Connection& connection, std::uint32_t group, int number, std::size_t max_bytes,
                  TcpRecvChannel& answers)
       : connection_(connection),
@@ -150,14 +158,16 @@ class TcpSendChannel final : public SendChannel {
   void post(const Header& header) override;
   std::size_t memory_bytes() const { return slots_.memory_bytes(); }
 
-  /// Reader: the peer has released so many; false: more than it was sent.
+  /// Reader: records that the peer has released `count` messages; returns false where that is more
+  /// than it was sent.
   [[nodiscard]] bool credit(std::uint32_t count) {
     const std::uint32_t released = released_.load(std::memory_order_relaxed);
     if (count > posted_.load(std::memory_order_acquire) - released) return false;
     released_.store(released + count, std::memory_order_release);
     return true;
   }
-  /// Whoever writes, under the connection's lock: the oldest message that was not is written.
+  /// Records that the oldest unwritten message has been written. Called by the thread that writes,
+  /// which holds the connection's lock.
   void wrote_one() noexcept { written_.fetch_add(1, std::memory_order_release); }
 
  private:
@@ -170,13 +180,13 @@ class TcpSendChannel final : public SendChannel {
   const std::size_t max_bytes_;
   TcpRecvChannel& answers_;
   Slots slots_;
-  bool in_hand_ = false;                 // acquired, and not posted
-  const std::byte* in_place_ = nullptr;  // where the message in hand lies, if not here
-  std::uint32_t last_zero_copy_ = 0;     // message, counted from 1
+  bool in_hand_ = false;                 // whether a message is acquired and not posted
+  const std::byte* in_place_ = nullptr;  // address of the acquired message, if not in a slot
+  std::uint32_t last_zero_copy_ = 0;     // number of the last zero-copy message, counted from 1
   std::size_t acquired_bytes_ = 0;
-  std::atomic<std::uint32_t> posted_{0};    // messages; own
-  std::atomic<std::uint32_t> released_{0};  // by the peer; the reader's
-  std::atomic<std::uint32_t> written_{0};   // to the kernel
+  std::atomic<std::uint32_t> posted_{0};  // number of messages posted, by the communicator's thread
+  std::atomic<std::uint32_t> released_{0};  // number released by the peer; written by the reader
+  std::atomic<std::uint32_t> written_{0};   // number of messages written to the kernel
 };
 
 }  // namespace tutti::tcp

@@ -19,18 +19,20 @@
 namespace tutti::tcp {
 namespace {
 
-// Small messages come in whole, frame and all, by one system call; of a large one so much at most
-// is copied once more.
+// The size of the inbox. A small message and its frame are read by one system call; at most this
+// much of a large message is copied a second time.
 constexpr std::size_t kInboxBytes = 8 << 10;
-constexpr std::size_t kMostPieces = 64;  // of one write
+constexpr std::size_t kMostPieces = 64;  // the most pieces of one write
 constexpr int kMostChannel = 1 << 20;
-// How many others come for something behind a message before it is brought to where they can pass.
+// When this many reads have wanted something behind a message that waits for its destination, the
+// message is read to memory of its channel.
 constexpr int kPatience = 4;
-constexpr std::chrono::milliseconds kFreshFor{2}, kRecentFor{1500};  // a status page
+constexpr std::chrono::milliseconds kFreshFor{2}, kRecentFor{1500};  // ages of a status page
 constexpr std::chrono::seconds kLookEvery{1};
-// What a process has sent before it ended, and the kernel still sends, does not pause for so long.
+// Data that a process sent before it ended is taken to arrive without a pause of this length.
 constexpr std::chrono::milliseconds kLastWords{200};
-// Retransmissions, or probes of a closed window, that nobody has answered: about 25 s.
+// The number of unanswered retransmissions, or probes of a closed window, after which a machine
+// counts as gone. They take about 25 s.
 constexpr unsigned kMostUnanswered = 7;
 
 iovec piece(const void* data, std::size_t bytes) noexcept {
@@ -91,7 +93,7 @@ bool Connection::has_unsent_of(const Group& group) const {
 
 bool Connection::Unsent::is_of(const Group& group) const {
   Frame its = frame;
-  if (!framed) std::memcpy(&its, data, sizeof its);  // what is staged begins with it
+  if (!framed) std::memcpy(&its, data, sizeof its);  // A staged message begins with its frame.
   return its.group == group.id;
 }
 
@@ -126,7 +128,8 @@ void Connection::poll() {
 void Connection::arm() {
   const std::lock_guard lock(mutex_);
   if (ended()) return;
-  // What has been decrypted, or lies there to be, is no news of the socket's.
+  // The socket does not announce bytes that have been read from it already and are decrypted, or
+  // wait to be.
   if (stream_.tls() != nullptr) read(Read::until_empty);
   if (is_armed()) return;
   if (!endpoint_.watch(*this))
@@ -177,7 +180,7 @@ void Connection::read(Read how) {
 
 void Connection::parse() {
   while (!ended()) {
-    if (payload_.waits) return;  // the inbox as it is
+    if (payload_.waits) return;  // The inbox stays as it is.
     if (payload_.left > 0) take_from_inbox();
     if (payload_.left > 0 || inbox_end_ - inbox_begin_ < sizeof(Frame)) break;
     Frame frame;
@@ -206,8 +209,8 @@ Group* Connection::find(std::uint32_t id) {
   return found == groups_.end() ? nullptr : found->second;
 }
 
-// Of an unknown group: of a communicator that has gone here, or is not here yet (which asks for the
-// peer's status page when it is).
+// Begins a frame. An unknown group belongs to a communicator that has been destroyed here, or that
+// has not been made yet (and which requests the peer's status page once it is made).
 void Connection::begin(const Frame& frame) {
   if (checksum_ && frame.check != check_of(frame))
     return end("the head of a message does not fit its checksum", End::corrupt);
@@ -246,7 +249,7 @@ void Connection::begin_message(const Frame& frame, Group& group) {
                            frame.header.length, frame.channel));
   payload_.channel = &group.channel(frame.channel).receiver;
   Header header = frame.header;
-  if (checksum_) header.crc = 0;  // this transport's own
+  if (checksum_) header.crc = 0;  // This transport's checksum is for itself alone.
   if (!payload_.channel->announce(header))
     return end("it sent more messages than there was room for");
   if (payload_.left > inbox_end_ - inbox_begin_) {
@@ -256,7 +259,7 @@ void Connection::begin_message(const Frame& frame, Group& group) {
   place(nullptr);
 }
 
-// Says where the payload goes that has been announced.
+// Sets where the announced payload goes: to `to`, or to memory of the channel where `to` is null.
 void Connection::place(std::byte* to) {
   payload_.waits = false;
   payload_.lent = to != nullptr;
@@ -298,7 +301,7 @@ void Connection::finish_payload() {
   payload_ = {};
 }
 
-// Those of the communicator who sleep: what woke this thread may be theirs.
+// Wakes the threads of the communicator that sleep, since what woke this thread may be for them.
 void Connection::notify(const Group& group) {
   if (group.context.status_page->sleepers.load(std::memory_order_seq_cst) > 0 &&
       group.context.doorbell_fd >= 0)
@@ -309,16 +312,18 @@ void Connection::notify_all_groups() const {
   for (const auto& [id, group] : groups_) notify(*group);
 }
 
-// What this rank has to say about corrupt bytes still goes out.
+// Ends the connection. After corrupt bytes this rank still writes, so that its status page tells
+// the peer why.
 void Connection::end(std::string why, End how) {
   why_ended_ = std::move(why);
   if (how == End::lost) why_unwritable_ = why_ended_;
   inbox_begin_ = inbox_end_ = 0;
   payload_ = {};
   end_.store(how, std::memory_order_release);
-  write_queue();  // drops it
+  write_queue();  // drops the queue where nothing can be written
   if (is_armed()) endpoint_.forget(*this);
-  armed_.store(true, std::memory_order_relaxed);  // for good: there is nothing to be read
+  armed_.store(true,
+               std::memory_order_relaxed);  // It stays so, since there is nothing more to be read.
   notify_all_groups();
 }
 
@@ -346,8 +351,8 @@ void Connection::end_with_process() {
   if (!ended()) end("its process has ended; one that it forked keeps the connection open");
 }
 
-// Whether bytes that are here already may wait for somebody who knows where they go. Who sleeps
-// hears of none but those that the socket has.
+// Whether bytes that have arrived may wait for a thread that knows their destination. With TLS they
+// may not while a thread sleeps, since only bytes in the socket wake it.
 bool Connection::may_leave_bytes() const {
   return stream_.tls() == nullptr || !endpoint_.anybody_asleep();
 }
@@ -411,7 +416,8 @@ void Connection::send_status_page(const Group& group) {
   send(std::move(unsent), true);
 }
 
-// The last that it said is for ever.
+// Whether the page was received within `age`. The last page of a peer that has failed or closed, or
+// whose connection has ended, never becomes too old.
 bool Connection::heard_within(const Group& group, Nanoseconds age) const {
   const bool final =
       group.status_page.state.load(std::memory_order_relaxed) != StatusPageState::open || ended();
@@ -437,7 +443,8 @@ const StatusPage* Connection::status_page(Group& group) {
   return nullptr;
 }
 
-// At once, or behind what waits already; then with a copy of what is `passing`.
+// Writes an entry at once, or queues what the socket does not accept behind the rest. Where
+// `passing`, the data is valid only during this call and is copied when it is queued.
 void Connection::send(Unsent unsent, bool passing) {
   const bool first = head_ == unsent_.size();
   if (first && why_unwritable_.empty()) {
@@ -460,12 +467,12 @@ void Connection::send(Unsent unsent, bool passing) {
     write_queue();
 }
 
-// How much the kernel takes of it now.
+// Writes and returns how many bytes the kernel accepted.
 std::size_t Connection::write_now(std::span<const iovec> pieces) {
   const ssize_t put = stream_.write(pieces);
   if (put >= 0) return static_cast<std::size_t>(put);
   if (!net::not_now(errno))
-    why_unwritable_ = stream_.describe(errno);  // what came before is still read
+    why_unwritable_ = stream_.describe(errno);  // What has arrived before is still read.
   return 0;
 }
 
@@ -496,7 +503,7 @@ void Connection::write_queue() {
   if (!why_unwritable_.empty())
     while (head_ < unsent_.size()) drop_written(unsent_[head_].size() - head_written_);
   set_unsent();
-  // Who sleeps until something has left may not be who writes it.
+  // A thread that sleeps until its messages have left may not be the one that writes them.
   if (unsent_.size() - head_ < queued || has_unsent() != had_unsent) notify_all_groups();
 }
 

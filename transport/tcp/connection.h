@@ -1,4 +1,5 @@
-// One peer's connection after the handshake: frames of all communicators that share it, in and out.
+// The connection to one peer after the handshake. It sends and receives the frames of all
+// communicators that share it.
 #pragma once
 
 #include <sys/types.h>
@@ -23,11 +24,12 @@ namespace tutti::tcp {
 
 class Endpoint;
 
-/// Thread-safe: communicators that share it are used by different threads. Nothing waits.
+/// Thread-safe, because communicators that share it are used by different threads. No function
+/// blocks.
 ///
-/// Whoever waits for a message reads for all: what has come is handed to the channels whose it is,
-/// which have room for it (see kWindow). What the socket does not take is queued, and goes out
-/// before anything newer.
+/// A thread that waits for a message reads for all communicators, and hands each message to its
+/// channel, which has room for it (see kWindow). What the socket does not accept is queued, and is
+/// sent before anything newer.
 class Connection {
  public:
   Connection(Endpoint& endpoint, const Clock& clock, net::Stream stream, bool checksum);
@@ -35,9 +37,10 @@ class Connection {
   int socket() const noexcept { return stream_.fd(); }
   std::uint32_t window() const noexcept { return window_; }
 
-  /// Takes part from now on, until it is removed. The group's id is new.
+  /// Adds a group, whose id is new. It takes part until it is removed.
   void add(Group& group);
-  /// What is still to be written of it goes on its way; the group and its channels may go.
+  /// Removes a group. What remains to be written of it will still be sent; the group and its
+  /// channels may be destroyed.
   void remove(const Group& group);
 
   TcpSendChannel& sender(Group& group, int number) {
@@ -49,47 +52,51 @@ class Connection {
     return group.channel(number).receiver;
   }
 
-  /// For whoever waits for this peer: takes in what has come, unless another thread does so
-  /// already; and what waits to go out to any peer goes on.
+  /// Reads what has arrived, unless another thread is doing so, and writes what is queued for any
+  /// peer. Called by a thread that waits for this peer.
   void poll();
-  /// Goes into the endpoint's epoll. It leaves it when it is polled and nobody sleeps: each packet
-  /// that comes would wake it, and what watches it (0.3 us of the 3 that a small message takes).
+  /// Adds the connection to the endpoint's epoll. poll() removes it again where no thread sleeps,
+  /// because each packet that arrives would otherwise wake the epoll and its watchers (0.3 us of
+  /// the 3 us that a small message takes).
   void arm();
   bool is_armed() const noexcept { return armed_.load(std::memory_order_relaxed); }
 
-  /// For a message of `channel` that is away: reads on, to `to` if nobody else has had to read on
-  /// meanwhile; null: to memory of the channel's.
+  /// Continues to read a message of `channel` that is `away`. It is read to `to`, unless another
+  /// thread has had to read it meanwhile, and to memory of the channel where `to` is null.
   void fetch(TcpRecvChannel& channel, std::byte* to);
-  /// Nothing of the group lies in memory of the program any more, nor is going to come there.
+  /// Moves all messages of the group that are under way out of the program's memory: once it
+  /// returns, none is read from there or written there.
   void let_go(const Group& group);
 
-  /// All that there is to be read and written.
+  /// Reads and writes all that can be read and written.
   void pump();
-  /// Writes what it can of what is queued; true: nothing is left, or nobody is there to take it.
+  /// Writes what it can of the queue; returns true where nothing is left, or where the peer can no
+  /// longer receive it.
   bool flush();
   bool has_unsent() const noexcept { return has_unsent_.load(std::memory_order_relaxed); }
   /// Whether messages of `group` have not left yet. With TLS, bytes that are encrypted already
-  /// count for every group, since they do not tell whose they are.
+  /// count for every group, since they do not tell to which group they belong.
   bool has_unsent_of(const Group& group) const;
 
-  /// What a frame and its payload say of themselves where checksums are asked for.
+  /// Computes the checksums of a frame and its payload where they are enabled.
   void seal(Frame& frame, const std::byte* payload) const noexcept {
     if (!checksum_) return;
     frame.header.crc = crc32c(payload, frame.header.length);
     frame.check = check_of(frame);
   }
-  /// A frame without payload.
+  /// Sends a frame without payload.
   void put(Frame frame);
-  /// A message with its frame before it, of which `channel` is told when it has gone.
+  /// Sends a message that has its frame before it, and tells `channel` when it has been written.
   void put_message(std::span<const std::byte> bytes, TcpSendChannel& channel);
-  /// The same, of a message that lies in the program's memory until it has gone.
+  /// Does the same for a message that stays in the program's memory until it has been written.
   void put_lent(const Frame& frame, const std::byte* data, TcpSendChannel& channel);
   void put_status_page(const Group& group);
-  /// The peer's status page in the group; null: not fresh enough, and asked for.
+  /// Returns the peer's status page in the group. Where it is too old, requests a new one and
+  /// returns null.
   const StatusPage* status_page(Group& group);
-  /// As it last came; null: too long ago.
+  /// Returns the page as it was received last, or null where that was too long ago.
   const StatusPage* recent_status_page(Group& group);
-  /// Whether it has ever come.
+  /// Whether the page has ever been received.
   bool has_status_page(const Group& group) {
     const std::lock_guard lock(mutex_);
     return group.heard_at.has_value();
@@ -97,59 +104,61 @@ class Connection {
 
   std::size_t memory_bytes(const Group& group) const;
 
-  /// Why it has ended; empty: it has not.
+  /// Returns why the connection has ended, or an empty string while it has not.
   std::string why_ended() const {
     const std::lock_guard lock(mutex_);
     return why_ended_;
   }
   bool ended() const noexcept { return end_.load(std::memory_order_acquire) != End::none; }
-  /// Once it has ended: because of bytes that are not those that were sent.
+  /// Whether it has ended because it received other bytes than were sent.
   bool corrupt() const noexcept { return end_.load(std::memory_order_acquire) == End::corrupt; }
-  /// Of a machine that has vanished nothing comes, no end either: ends the connection where the
-  /// peer's has not acknowledged anything for long.
+  /// Ends the connection where the peer's machine has acknowledged nothing for long. A machine that
+  /// has vanished sends nothing, not even the end of the connection.
   void look_whether_alive();
-  /// Its process has ended, although the connection has not: that ends, too, once nothing of what
-  /// it sent before comes any more.
+  /// Handles that the peer's process has ended although the connection has not: ends the connection
+  /// once what the process sent before has stopped arriving.
   void end_with_process();
-  /// The last thing before it goes: nothing more is sent.
+  /// Tells the peer that nothing more is sent. It is called last before the connection is
+  /// destroyed.
   void say_goodbye() noexcept;
 
  private:
-  /// A frame and its payload; or both in `data`, where `channel` has staged them.
+  /// An entry of the queue: a frame and its payload, or both in `data` where `channel` has staged
+  /// them.
   struct Unsent {
     Frame frame;
     const std::byte* data = nullptr;
     std::size_t bytes = 0;
-    TcpSendChannel* channel = nullptr;  // to be told
-    bool framed = true;                 // `frame` goes before `data`
-    std::unique_ptr<std::byte[]> own;   // `data`'s memory, where nobody else keeps it
+    TcpSendChannel* channel = nullptr;  // told when the message has been written
+    bool framed = true;                 // whether `frame` is sent before `data`
+    std::unique_ptr<std::byte[]> own;   // memory of `data` where this entry owns it
 
     std::size_t size() const { return (framed ? sizeof frame : 0) + bytes; }
     bool is_of(const Group& group) const;
     bool is_message_of(const Group& group) const { return channel != nullptr && is_of(group); }
-    void keep();  // `data` in memory of its own
+    void keep();  // Copies `data` to memory of the entry's own.
   };
   /// The payload that is being read.
   struct Payload {
     Frame frame;
-    std::byte* begin = nullptr;  // null: nobody wants it, or nobody has said where it goes
+    std::byte* begin = nullptr;  // null if it is discarded or has no place yet
     std::size_t left = 0;
     Group* group = nullptr;
-    TcpRecvChannel* channel = nullptr;  // of a message
-    bool waits = false;                 // for somebody to say where it goes
-    int passed = 0;                     // by how many who came for something else
-    bool lent = false;                  // to memory of the program
+    TcpRecvChannel* channel = nullptr;  // the channel, where it is a message
+    bool waits = false;                 // whether it waits for fetch() to say where it goes
+    int passed = 0;                     // number of reads for something else meanwhile
+    bool lent = false;                  // whether it goes to the program's memory
 
     std::size_t there() const { return frame.header.length - left; }
     std::byte* next() const { return begin == nullptr ? nullptr : begin + there(); }
   };
 
-  /// until_empty: asks once more than there is to read, so that an end behind it is seen. An event
-  /// of the epoll comes but once for both.
+  /// until_empty reads until the socket has nothing more, so that an end behind the last bytes is
+  /// seen: the epoll reports the two by one event.
   enum class Read { what_is_there, until_empty };
   enum class End { none, lost, corrupt };
 
-  // All of these under mutex_.
+  // All functions below are called with mutex_ held.
   void read(Read how);
   bool may_leave_bytes() const;
   void parse();
@@ -174,22 +183,23 @@ class Connection {
   Endpoint& endpoint_;
   const Clock& clock_;
   net::Stream stream_;
-  const std::uint32_t window_;  // see window_for()
+  const std::uint32_t window_;  // the result of window_for()
   const bool checksum_;
   mutable std::mutex mutex_;
   std::map<std::uint32_t, Group*> groups_;  // by id
-  Group* last_ = nullptr;                   // of groups_: whose frame came last
+  Group* last_ = nullptr;                   // the group of the frame that arrived last
 
-  std::vector<std::byte> inbox_;  // frames and small payloads come in here
+  std::vector<std::byte> inbox_;  // Frames and small payloads are read into it.
   std::size_t inbox_begin_ = 0, inbox_end_ = 0;
   Payload payload_;
   StatusPageBytes status_page_in_{};
 
-  std::vector<Unsent> unsent_;  // from head_ on, the oldest first
+  std::vector<Unsent> unsent_;  // the queue, from head_ on, the oldest first
   std::size_t head_ = 0;
-  std::size_t head_written_ = 0;  // bytes of the first
+  std::size_t head_written_ = 0;  // bytes of its first entry that are written
   std::atomic<bool> has_unsent_{false};
-  std::string why_unwritable_;  // what the kernel said; nothing is written from then on
+  // The kernel's error, after which nothing is written; empty if there was none.
+  std::string why_unwritable_;
   std::atomic<bool> armed_{true};
   std::atomic<End> end_{End::none};
   std::string why_ended_;

@@ -18,7 +18,8 @@
 namespace tutti::tcp {
 namespace {
 
-// Without anything arriving: a packet was lost three times; and at all.
+// How long the destructor waits while nothing arrives (time for a packet to be lost three times),
+// and how long in all.
 constexpr std::chrono::seconds kLinger{2}, kLongestLinger{60};
 constexpr std::chrono::milliseconds kBackgroundProgressPause{100};
 
@@ -29,14 +30,16 @@ Fd make_epoll() {
   return epoll;
 }
 
-// What the peer's machine has not yet of what was written, and of the end.
+// Returns how many bytes of those written, with the end of the connection, the peer's machine has
+// not acknowledged.
 int not_arrived(int socket) {
   int left = 0;
   return ioctl(socket, SIOCOUTQ, &left) != 0 ? 0 : left;
 }
 
-// Unread bytes would turn the end into a reset, which can overtake what was written. False: the
-// peer has ended, too, and reads no more.
+// Discards what has arrived, since unread bytes would turn the end of the connection into a reset,
+// which can overtake what was written. Returns false where the peer has ended, too, and reads no
+// more.
 bool throw_away_what_comes(int socket) {
   std::array<char, 16 << 10> bytes;
   ssize_t got = 0;
@@ -65,7 +68,7 @@ void Endpoint::add_peer(int rank, net::Stream stream) {
                 fmt::format("cannot watch a connection: {}", std::strerror(errno)));
 }
 
-// For edges: nothing need be switched on to write.
+// The epoll is edge-triggered, so that interest in writing need not be switched on and off.
 bool Endpoint::watch(Connection& connection) noexcept {
   epoll_event event{};
   event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
@@ -74,7 +77,8 @@ bool Endpoint::watch(Connection& connection) noexcept {
 }
 
 void Endpoint::arm() {
-  sleepers_.fetch_add(1, std::memory_order_acq_rel);  // first: none leaves any more
+  sleepers_.fetch_add(1, std::memory_order_acq_rel);  // Counted first, so that no connection leaves
+                                                      // the epoll any more.
   for (const auto& peer : peers_)
     if (peer != nullptr) peer->arm();
 }

@@ -1,4 +1,5 @@
-// What the communicators of one start share: the connections to all peers of the first of them.
+// An endpoint: the connections to all peers of the first communicator, which all communicators
+// split off it share.
 #pragma once
 
 #include <atomic>
@@ -13,42 +14,47 @@
 
 namespace tutti::tcp {
 
-/// Thread-safe once its peers are complete: communicators that share it are used by different
-/// threads. Its ranks are those of the communicator that made it.
+/// Owns the connections. Thread-safe once all peers are added, because communicators that share it
+/// are used by different threads. Its ranks are numbered as in the communicator that made it.
 class Endpoint {
  public:
-  /// `checksum`: all frames carry a CRC-32C, and what does not fit it is corrupt.
+  /// Where `checksum` is set, all frames carry a CRC-32C, and a connection whose bytes do not match
+  /// it is corrupt.
   Endpoint(int size, const Clock& clock, bool checksum = false);
-  /// What has been written still arrives: waits until peers' machines have it, or nothing has
+  /// Waits until the peers' machines have received what has been written, or until nothing has
   /// moved for two seconds.
   ~Endpoint();
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;
 
   void add_peer(int rank, net::Stream stream);
-  /// By rank: beside each peer's connection one that ends with its process.
+  /// Adds the lifelines, by rank: beside each peer's connection, one that ends with the peer's
+  /// process.
   void watch_lives(std::vector<net::Stream> lifelines) { lifelines_.emplace(std::move(lifelines)); }
-  /// Null: this rank itself, or one that it is not connected to.
+  /// Returns the connection to a rank, or null for this rank and for ranks to which it has none.
   Connection* peer(int rank) const noexcept { return peers_[static_cast<std::size_t>(rank)].get(); }
 
   /// Reads and writes what can be read and written.
   void progress();
-  /// As progress(), once for all communicators that say so at about the same time.
+  /// Does what progress() does, but only once for all communicators that call it at about the same
+  /// time.
   void background_progress();
-  /// Between arm() and disarm(): readable when progress() would find something.
+  /// Returns a descriptor that is readable, between arm() and disarm(), when progress() would find
+  /// something.
   int wait_fd() const noexcept { return epoll_.get(); }
   void arm();
   void disarm() noexcept { sleepers_.fetch_sub(1, std::memory_order_release); }
-  /// Whether a connection may leave the epoll: who polls it reads for all.
+  /// Whether any thread sleeps. Where none does, a connection may leave the epoll, since the thread
+  /// that polls it reads for all.
   bool anybody_asleep() const noexcept { return sleepers_.load(std::memory_order_acquire) > 0; }
   [[nodiscard]] bool watch(Connection& connection) noexcept;
 
-  /// Frames wait for room in a socket: somebody must flush().
+  /// Whether frames wait for room in a socket, so that some thread must flush().
   bool has_unsent() const noexcept { return unsent_.load(std::memory_order_relaxed) > 0; }
   void count_unsent(int by) noexcept { unsent_.fetch_add(by, std::memory_order_relaxed); }
   void flush();
 
-  /// Of a connection that has ended there is no more news.
+  /// Removes a connection from the epoll, since it is polled or has ended.
   void forget(const Connection& connection) noexcept;
 
  private:
@@ -60,7 +66,7 @@ class Endpoint {
   const Fd epoll_;
   std::vector<std::unique_ptr<Connection>> peers_;  // by rank
   std::optional<Lifelines> lifelines_;
-  std::atomic<int> unsent_{0};  // connections
+  std::atomic<int> unsent_{0};  // number of connections with frames to be written
   std::atomic<int> sleepers_{0};
   std::atomic<TimePoint> background_progress_at_{};
 };

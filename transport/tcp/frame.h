@@ -1,4 +1,4 @@
-// What goes over a connection once both ends are authenticated: frames, one after the other.
+// The frames that make up the data on a connection once both ends are authenticated.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +9,19 @@
 namespace tutti::tcp {
 
 enum class FrameKind : std::uint16_t {
-  open = 1,     ///< The initiator's first: it stays with this connection; `channel` is its Use.
-  message,      ///< Of a channel; `header.length` payload bytes follow.
-  credit,       ///< Nothing but its credits.
-  status_page,  ///< The sender's status page in the group, less its first word.
-  status_page_request,  ///< Wants the peer's.
+  /// The initiator's first frame, which says that it keeps this connection; `channel` is the Use.
+  open = 1,
+  message,  ///< A message of a channel; `header.length` payload bytes follow.
+  credit,   ///< A frame that carries nothing but its credits.
+  /// The sender's status page in the group, without the page's first word.
+  status_page,
+  status_page_request,  ///< A request for the peer's status page.
 };
 
 /// What a connection is for.
 enum class Use : std::int32_t {
   data,
-  lifeline,  ///< Its end says that the process has ended; see lifelines.h.
+  lifeline,  ///< Ends when the process ends; see lifelines.h.
 };
 
 struct Frame {
@@ -29,12 +31,13 @@ struct Frame {
   std::uint16_t credits = 0;
   std::uint32_t group = 0;  ///< The communicator that the frame is for: Subset::id_with().
   std::int32_t channel = 0;
-  std::uint32_t check = 0;  ///< check_of(), where checksums are asked for; else 0.
-  Header header;            ///< Of a message; of the others its length counts, and its crc.
+  /// The check_of() this frame where checksums are enabled, and 0 otherwise.
+  std::uint32_t check = 0;
+  Header header;  ///< The message's header. Frames of other kinds use only its length and crc.
 };
 static_assert(sizeof(Frame) == 32);
 
-/// CRC-32C of a frame less its `check`.
+/// Returns the CRC-32C of a frame with `check` as 0.
 inline std::uint32_t check_of(Frame frame) noexcept {
   frame.check = 0;
   return crc32c(&frame, sizeof frame);

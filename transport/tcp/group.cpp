@@ -21,13 +21,14 @@ Word* words_of(const StatusPage& status_page) {
 StatusPageBytes read_status_page(const StatusPage& status_page) {
   StatusPageBytes bytes;
   Word* const words = words_of(status_page);
-  for (std::size_t i = 0; i < kWords; ++i) {  // the state first: what it says of the rest is there
+  for (std::size_t i = 0; i < kWords;
+       ++i) {  // The state is read first, so that what it says of the rest is valid.
     const Word word = std::atomic_ref(words[i]).load(std::memory_order_acquire);
     std::memcpy(bytes.data() + i * sizeof word, &word, sizeof word);
   }
   const auto* const begin = reinterpret_cast<const std::byte*>(&status_page);
   for (const StatusPage::Call& call :
-       status_page.calls) {  // one that was overwritten meanwhile is none
+       status_page.calls) {  // A record that was overwritten meanwhile is invalid.
     const auto at = static_cast<std::size_t>(
         reinterpret_cast<const std::byte*>(&call.number_plus_one) - begin - kStatusPageSkip);
     std::uint64_t number = call.number_plus_one.load(std::memory_order_acquire);
@@ -40,7 +41,7 @@ StatusPageBytes read_status_page(const StatusPage& status_page) {
 
 void write_status_page(StatusPage& status_page, const StatusPageBytes& bytes) {
   Word* const words = words_of(status_page);
-  for (std::size_t i = kWords; i-- > 0;) {  // the state last
+  for (std::size_t i = kWords; i-- > 0;) {  // The state is written last.
     Word word = 0;
     std::memcpy(&word, bytes.data() + i * sizeof word, sizeof word);
     std::atomic_ref(words[i]).store(word, std::memory_order_release);

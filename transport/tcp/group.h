@@ -1,5 +1,5 @@
-// One communicator's part of one connection: its channels, and what is known of the peer's status
-// page.
+// A group: one communicator's part of one connection, with its channels and what is known of the
+// peer's status page.
 #pragma once
 
 #include <array>
@@ -15,19 +15,22 @@
 
 namespace tutti::tcp {
 
-/// What the groups of one communicator have in common. Outlives them.
+/// What the groups of one communicator have in common. It outlives them.
 struct GroupContext {
   std::size_t max_message_bytes = 0;
-  StatusPage* status_page = nullptr;  ///< This rank's.
-  int doorbell_fd = -1;  ///< To wake those of this communicator who sleep; -1: nobody does.
+  StatusPage* status_page = nullptr;  ///< The status page of this rank.
+  /// The doorbell of the threads that sleep in this communicator, or -1 where none ever does.
+  int doorbell_fd = -1;
 };
 
-/// Under its connection's lock, but for the channels' own functions and `gone`.
+/// Protected by its connection's lock, except for the functions of the channels, which say what
+/// they need.
 struct Group {
   Group(Connection& connection, const GroupContext& its, std::uint32_t its_id)
       : context(its), id(its_id), connection_(connection) {}
 
-  /// Both ends of channel `number`, made when first asked for, or when the first message comes.
+  /// Both ends of channel `number`. They are made when they are first used, or when the first
+  /// message arrives.
   struct Channel {
     Channel(Connection& connection, const Group& group, int number)
         : receiver(connection, group.id, number, group.context.max_message_bytes),
@@ -42,25 +45,25 @@ struct Group {
   }
 
   const GroupContext& context;
-  const std::uint32_t id;  ///< Subset::id_with() of the peer.
+  const std::uint32_t id;  ///< The Subset::id_with() the peer.
   std::map<int, std::unique_ptr<Channel>> channels;
-  StatusPage status_page{};           ///< The peer's, as it last came.
-  std::optional<TimePoint> heard_at;  ///< When that was; none: never.
-  bool asked = false;                 ///< For a newer one.
+  StatusPage status_page{};           ///< The peer's page, as it was received last.
+  std::optional<TimePoint> heard_at;  ///< When that was; none if never.
+  bool asked = false;                 ///< Whether a newer one has been requested.
 
  private:
   Connection& connection_;
 };
 
-/// What a status page is on the wire: all but its first word, since who sleeps is the owner's
-/// business.
+/// The bytes of a status page on the wire. They leave out the first word, which counts sleepers and
+/// concerns only the owner's process.
 inline constexpr std::size_t kStatusPageSkip = sizeof(StatusPage::sleepers);
 inline constexpr std::size_t kStatusPageBytes = sizeof(StatusPage) - kStatusPageSkip;
 using StatusPageBytes = std::array<std::byte, kStatusPageBytes>;
 
-/// What others see of `status_page` at this moment; its owner may be writing to it.
+/// Returns what peers see of `status_page` at this moment. Its owner may be writing to it.
 StatusPageBytes read_status_page(const StatusPage& status_page);
-/// The other way; others may be reading it.
+/// Stores received bytes in `status_page`. Other threads may be reading it.
 void write_status_page(StatusPage& status_page, const StatusPageBytes& bytes);
 
 }  // namespace tutti::tcp

@@ -22,10 +22,10 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr seconds kConnectLimit{2};   // of one place, where there may be others
-constexpr seconds kGreetingLimit{5};  // of a handshake
-constexpr milliseconds kPause{20};    // between two rounds through a rank's places
-constexpr int kRoundsRefused = 3;     // then what refuses this rank is believed
+constexpr seconds kConnectLimit{2};   // to connect to one place
+constexpr seconds kGreetingLimit{5};  // to complete a handshake
+constexpr milliseconds kPause{20};    // between two passes through a rank's places
+constexpr int kRoundsRefused = 3;     // passes after which a refusal is final
 constexpr int kLookAgainMs = 1000;
 
 }  // namespace
@@ -57,7 +57,7 @@ Connections Join::run(TimePoint deadline) {
     if (now >= deadline) refuse_late();
     for (Caller& caller : callers_)
       if (!joined(caller)) call(caller, now);
-    // Where there are no descriptors left, wait() looks again by and by.
+    // Where there are no descriptors left, wait() returns after a while and this is tried again.
     static_cast<void>(pending_.accept(
         listener_, now, [this](Fd socket) { return std::optional(guest_of(std::move(socket))); }));
     pending_.cut_late(now);
@@ -88,7 +88,7 @@ void Join::wait(TimePoint deadline) {
   ::poll(fds.data(), fds.size(), std::min(net::poll_milliseconds(until), kLookAgainMs));
 }
 
-// --- to lower ranks ---
+// --- connections to lower ranks ---
 
 void Join::call(Caller& caller, TimePoint now) {
   if (caller.socket) connect(caller, now);
@@ -101,7 +101,8 @@ void Join::call(Caller& caller, TimePoint now) {
     caller.next_try = now + kConnectLimit;
     return;
   }
-  const auto found = net::find_places(places[caller.place], now);  // numeric: at once
+  // A numeric address is found at once.
+  const auto found = net::find_places(places[caller.place], now);
   std::string why = found.why_not;
   if (!found.places.empty()) {
     auto connecting = net::begin_tcp(found.places.front());
@@ -115,7 +116,7 @@ void Join::call(Caller& caller, TimePoint now) {
   give_up(caller, why, now);
 }
 
-// It may be connected by now; then the handshake begins.
+// Begins the handshake if the socket is connected by now.
 void Join::connect(Caller& caller, TimePoint now) {
   const int fd = caller.socket.get();
   pollfd writable{fd, POLLOUT, 0};
@@ -154,7 +155,7 @@ void Join::be_joined(Caller& caller, TimePoint now) {
   open.channel = static_cast<std::int32_t>(caller.use);
   net::Connection& connection = caller.handshake->connection();
   connection.queue(bytes_of(open));
-  // A fresh socket has room for it.
+  // A new socket has room for the frame.
   if (!connection.flush() || connection.queued_bytes() > 0)
     return give_up(caller, "closed the connection", now);
   assert(connection.received().empty() && "what follows is the stream's");
@@ -175,8 +176,9 @@ void Join::give_up(Caller& caller, std::string why, TimePoint now) {
   ++caller.rounds;
 }
 
-// One of a rank's places may lead to somebody else; when none has led to it for some rounds, it is
-// not going to. Who has proved that he is that rank is believed at once.
+// Throws where a lower rank has refused this one for good. One of a rank's places may lead to
+// another process, so a refusal is final only when no place has led to the rank for some passes, or
+// at once when the refusing end has authenticated as that rank.
 void Join::check_refusals(const Caller& caller) const {
   const bool proved = caller.refused == net::AuthFailure::no_tls_here ||
                       caller.refused == net::AuthFailure::no_tls_there;
@@ -187,7 +189,7 @@ void Join::check_refusals(const Caller& caller) const {
                                                context_.rank, caller.rank, caller.obstacle));
 }
 
-// --- from higher ranks, and from anybody ---
+// --- connections from higher ranks, and from any other process ---
 
 Join::Guest Join::guest_of(Fd socket) {
   net::tune_data(socket.get(), net::round_trip_time(socket.get()));
@@ -196,8 +198,8 @@ Join::Guest Join::guest_of(Fd socket) {
   return Guest(std::move(socket), net::AuthAcceptor(secret_, expected, *context_.random), tls_);
 }
 
-// False: it is to be cut, or has become a peer. An initiator that has given up meanwhile does not
-// say so: what it says, in a first frame, is that it has not.
+// Returns false where the connection is to be closed or has become a peer's. The initiator's first
+// frame says that it has not given up meanwhile; one that has given up says nothing.
 bool Join::hear(Guest& guest) {
   if (guest.state() != Guest::State::done) guest.advance();
   if (const auto failure = guest.proof().failure(); failure != net::AuthFailure::none)

@@ -1,4 +1,4 @@
-// How ranks get their connections: of each two, the higher one calls the lower one.
+// The handshake by which ranks connect: of each two, the higher rank connects to the lower one.
 #pragma once
 
 #include <memory>
@@ -17,39 +17,42 @@
 
 namespace tutti::tcp {
 
-/// With two connections a peer and 1024 descriptors, which is what a process often may have, half
-/// are left for other things.
+/// The most ranks with which there are lifelines. With two connections for each peer, half of the
+/// 1024 descriptors that a process often may have are left for other things.
 inline constexpr std::size_t kMostWithLifelines = 256;
 
-/// By rank.
+/// The connections that have been made, indexed by rank.
 struct Connections {
   explicit Connections(std::size_t ranks)
       : data(ranks), lifelines(ranks <= kMostWithLifelines ? ranks : 0) {}
 
   std::vector<net::Stream> data;
-  std::vector<net::Stream> lifelines;  ///< Empty: there are more ranks than kMostWithLifelines.
+  /// Empty where there are more ranks than kMostWithLifelines.
+  std::vector<net::Stream> lifelines;
 };
 
-/// One use, in one thread. Strangers at this rank's port are bounded by PendingConnections.
+/// Makes the connections to all peers, once and in one thread. PendingConnections limits the number
+/// of unauthenticated callers.
 class Join {
  public:
-  /// `addresses` by rank; none: there is no connection to that rank. `listener` is this rank's.
+  /// `addresses` is indexed by rank; there is no connection to a rank without an address.
+  /// `listener` is this rank's.
   Join(const TransportContext& context, const Secret& secret,
        const std::vector<std::optional<Address>>& addresses, const Fd& listener);
 
-  /// Throws `timeout` naming the ranks that never came and what was met on the way to
-  /// them, `mismatch` where a secret is another one.
+  /// Returns the connections. Throws `timeout` naming the ranks that never came and the obstacles
+  /// met on the way to them, and `mismatch` where a secret differs.
   Connections run(TimePoint deadline);
 
  private:
-  struct Caller {  // to a lower rank
+  struct Caller {  // a connection attempt to a lower rank
     Use use = Use::data;
     int rank = 0;
-    std::size_t place = 0;                                        // of its address, at which it is
-    int rounds = 0;                                               // through all of its places
-    Fd socket;                                                    // while it is being connected
-    std::optional<net::Handshake<net::AuthInitiator>> handshake;  // once it is connected
-    TimePoint give_up{};                                          // this place
+    std::size_t place = 0;  // index of the place that is tried
+    int rounds = 0;         // number of passes through all places
+    Fd socket;              // open while it is being connected
+    std::optional<net::Handshake<net::AuthInitiator>> handshake;  // present once it is connected
+    TimePoint give_up{};                                          // when to give this place up
     TimePoint next_try{};
     std::string obstacle;
     net::AuthFailure refused = net::AuthFailure::none;
@@ -84,7 +87,7 @@ class Join {
   const Secret& secret_;
   const std::vector<std::optional<Address>>& addresses_;
   const Fd& listener_;
-  const std::shared_ptr<const net::TlsContext> tls_;  // null: nothing is encrypted
+  const std::shared_ptr<const net::TlsContext> tls_;  // null where nothing is encrypted
   std::vector<Caller> callers_;
   Connections joined_;
   net::PendingConnections<Guest> pending_;

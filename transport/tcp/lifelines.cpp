@@ -22,8 +22,8 @@ bool close_all(int first, unsigned last, unsigned flags) noexcept {
   return syscall(SYS_close_range, static_cast<unsigned>(first), last, flags) == 0;
 }
 
-// A table of the calling thread's own, with nothing but `kept` in it, which is in order. False: it
-// shares the process's.
+// Gives the calling thread a file table of its own with nothing but `kept`, which is sorted.
+// Returns false where the thread still shares the process's table.
 bool leave_file_table(const std::vector<int>& kept) noexcept {
   if (!close_all(kept.back() + 1, ~0u, CLOSE_RANGE_UNSHARE)) return false;
   int next = 0;
@@ -34,8 +34,9 @@ bool leave_file_table(const std::vector<int>& kept) noexcept {
   return true;
 }
 
-// Nothing is sent but what TLS says to itself. Not by read(2)'s function: the number is of the
-// calling thread's own table, and ThreadSanitizer takes it for the process's.
+// Reads until there is nothing or the end; only TLS's own messages arrive here. It makes the system
+// call itself, since ThreadSanitizer would take a descriptor of this thread's own table, given to
+// read(2)'s function, for one of the process's.
 bool has_end(int socket) noexcept {
   std::array<char, 256> bytes;
   ssize_t got = 0;
@@ -57,7 +58,8 @@ Lifelines::Lifelines(std::vector<net::Stream> connections)
       stop_(make_eventfd()),
       connections_(std::move(connections)),
       ended_(connections_.size()) {
-  std::vector<pollfd> watched;  // by rank; -1: none, or it has ended; then stop_
+  // Indexed by rank, with -1 where there is no peer or it has ended; stop_ comes last.
+  std::vector<pollfd> watched;
   std::vector<int> kept{stop_.get()};
   for (const net::Stream& connection : connections_) {
     watched.push_back({connection.fd(), POLLIN, 0});
@@ -79,7 +81,8 @@ Lifelines::~Lifelines() {
     eventfd_write(stop_.get(), 1);
     thread_.join();
   } else {
-    new (&thread_) std::thread;  // the parent's, which this process can neither join nor detach
+    new (&thread_)
+        std::thread;  // It is the parent's, which this process can neither join nor detach.
   }
 }
 

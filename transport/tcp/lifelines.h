@@ -1,4 +1,4 @@
-// Connections that end with their process, whatever its forked children keep open.
+// Lifelines: connections that end with their process, whatever its forked children keep open.
 #pragma once
 
 #include <poll.h>
@@ -14,22 +14,25 @@
 
 namespace tutti::tcp {
 
-/// One to each peer, beside the one for data, on which nothing is sent.
+/// One lifeline to each peer, beside the connection for data. Nothing is sent on it.
 ///
-/// A forked child has copies of all descriptors in the file table of the thread that forks, and
-/// nothing there can be kept from it: a killed rank's data connections stay open as long as its
-/// children. So these are in the table of a thread of their own (close_range(2) with
-/// CLOSE_RANGE_UNSHARE), which nobody forks, and which goes with its process. Where the kernel
-/// gives no such table they are like the others. Thread-safe.
+/// A forked child gets copies of all descriptors in the file table of the thread that forks, so
+/// that a killed rank's data connections stay open as long as its children live. Lifelines are
+/// therefore in the file table of a thread of their own (made by close_range(2) with
+/// CLOSE_RANGE_UNSHARE), which never forks, and whose table ends with the process. Where the kernel
+/// cannot make such a table, lifelines are in the process's table as other connections are.
+/// Thread-safe.
 class Lifelines {
  public:
-  /// By rank; none: no peer. What is forked while the connections are being made has copies.
+  /// `connections` is indexed by rank, and an entry is empty where there is no peer. Processes that
+  /// are forked while the connections are being made get copies of them.
   explicit Lifelines(std::vector<net::Stream> connections);
   ~Lifelines();
   Lifelines(const Lifelines&) = delete;
   Lifelines& operator=(const Lifelines&) = delete;
 
-  /// The process at the other end has ended; what it sent before by another way may still come.
+  /// Whether the process at the other end has ended. What it sent before on its data connection may
+  /// still arrive.
   bool has_ended(std::size_t rank) const noexcept {
     return ended_[rank].load(std::memory_order_acquire);
   }
@@ -38,8 +41,8 @@ class Lifelines {
   void watch(std::vector<pollfd>& fds) noexcept;
 
   const pid_t owner_;
-  const Fd stop_;                         // an eventfd, in both tables
-  std::vector<net::Stream> connections_;  // where they are in the process's own table
+  const Fd stop_;                         // an eventfd that is in both file tables
+  std::vector<net::Stream> connections_;  // filled where they are in the process's file table
   std::vector<std::atomic<bool>> ended_;  // by rank
   std::thread thread_;
 };

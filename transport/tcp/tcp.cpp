@@ -22,12 +22,13 @@
 namespace tutti::tcp {
 namespace {
 
-// How long close() waits for room for its goodbye.
+// How long close() waits for room in the socket for its status page.
 constexpr std::chrono::milliseconds kGoodbye{1000};
-// Descriptors beside those for peers: the program's own, and those of strangers while ranks join.
+// The number of descriptors beside those for peers: the program's own, and those of unauthenticated
+// callers while ranks join.
 constexpr std::size_t kOtherDescriptors = 256;
 
-// Messages of this size keep a wire of 300 Mb/s and 100 ms busy (see kWindow), however small the
+// Messages of this size keep a network of 300 Mb/s and 100 ms busy (see kWindow), however small the
 // rings are that ranks of one machine use.
 constexpr std::size_t kLeastLargestMessage = 64 << 10;
 
@@ -58,10 +59,11 @@ std::vector<std::string> hosts_of(const TransportContext& context) {
   return hosts;
 }
 
-/// One communicator's part of an endpoint: the groups of its id. Own thread only.
+/// One communicator's part of an endpoint, which consists of one group of each connection. It is
+/// used only by its communicator's thread, except for what Transport permits to any thread.
 class TcpTransport final : public Transport {
  public:
-  /// The first, which makes the endpoint.
+  /// Makes the first transport, and with it the endpoint.
   explicit TcpTransport(const TransportContext& context)
       : TcpTransport(
             context,
@@ -75,7 +77,7 @@ class TcpTransport final : public Transport {
       address_.places.push_back({std::move(host), net::port_of(listener_)});
   }
 
-  /// `subset` is of the endpoint's ranks.
+  /// The members of `subset` are ranks of the endpoint.
   TcpTransport(const TransportContext& context, std::shared_ptr<Endpoint> endpoint, Subset subset)
       : context_(context),
         endpoint_(std::move(endpoint)),
@@ -164,17 +166,18 @@ class TcpTransport final : public Transport {
   void join_endpoint(std::span<const std::string> addresses, TimePoint deadline);
   void await_status_pages(TimePoint deadline);
 
-  const TransportContext context_;  // of the endpoint's first communicator
+  const TransportContext context_;  // the context of the endpoint's first communicator
   const std::shared_ptr<Endpoint> endpoint_;
   const Subset subset_;
   const pid_t owner_ = getpid();
   Address address_;
-  Fd listener_;  // until connected
+  Fd listener_;  // open until connected
   const std::unique_ptr<StatusPage> own_status_page_;
   StatusPage& status_page_;
   const LinkCapabilities link_;
   const GroupContext group_;
-  std::vector<std::unique_ptr<Group>> groups_;  // by peer, once connected; null: not by this way
+  // Indexed by peer, once connected; null where another transport reaches the peer.
+  std::vector<std::unique_ptr<Group>> groups_;
   bool closed_ = false;
 };
 
@@ -199,8 +202,9 @@ std::vector<std::optional<Address>> TcpTransport::parse(
   return parsed;
 }
 
-// Between machines the job's own, or none, where that was said not to be needed. On one machine
-// rank 0's, which only those can have read who may use the job's store.
+// Returns the secret of the handshake. Between machines it is the job's own, or none where the
+// network is trusted. On one machine it is rank 0's, which only processes that may use the job's
+// store can have read.
 Secret TcpTransport::secret_for(const std::vector<std::optional<Address>>& peers) const {
   if (context_.secret) return context_.secret;
   bool one_machine = true;
@@ -256,7 +260,8 @@ void TcpTransport::connect(std::span<const std::string> addresses, TimePoint dea
   if (!subset_.numbers.empty()) await_status_pages(deadline);
 }
 
-// Each tells the others that it is here: who has told cannot be sent to too early.
+// Waits until each peer's status page has arrived. Each rank sends its page once it has made its
+// group, so that no message to it can arrive too early.
 void TcpTransport::await_status_pages(TimePoint deadline) {
   constexpr int kLookAgainMs = 10;
   for (int peer = 0; peer < size(); ++peer)
@@ -301,8 +306,8 @@ std::size_t TcpTransport::memory_bytes() const {
   return bytes;
 }
 
-// Whether all messages of this communicator have left; those of others may wait for a peer that
-// does not read.
+// Whether all messages of this communicator have left. Those of other communicators may wait for a
+// peer that does not read.
 bool TcpTransport::all_left_of_groups() const {
   for (int peer = 0; peer < size(); ++peer)
     if (peer != subset_.rank && is_connected(peer) && connection(peer).has_unsent_of(group(peer)))

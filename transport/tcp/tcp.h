@@ -1,4 +1,4 @@
-// Ranks on any machines, over TCP connections between each two of them.
+// The transport between ranks on any machines, over a TCP connection between each two of them.
 #pragma once
 
 #include "transport/registry.h"
