@@ -1,4 +1,4 @@
-// What every transport must do: the seam of transport/channel.h, sentence by sentence.
+// What every transport must do: the interface in transport/channel.h, sentence by sentence.
 #include <gtest/gtest.h>
 #include <poll.h>
 
@@ -28,7 +28,7 @@ Header header_of(std::uint32_t message, std::size_t bytes) {
   return {message, message * 7 + 1, static_cast<std::uint32_t>(bytes), 0};
 }
 
-// False: the window is full.
+// Returns false where the window is full.
 bool try_send(SendChannel& channel, std::uint32_t message, std::size_t bytes) {
   const auto span = channel.acquire(bytes);
   if (!span) return false;
@@ -38,13 +38,13 @@ bool try_send(SendChannel& channel, std::uint32_t message, std::size_t bytes) {
   return true;
 }
 
-// False: nothing has come. What comes must be `message`, whole.
+// Returns false where nothing has arrived. What arrives must be `message`, complete.
 bool try_receive(RecvChannel& channel, std::uint32_t message, std::size_t bytes) {
   const auto found = channel.peek();
   if (!found) return false;
   EXPECT_EQ(found->header, header_of(message, bytes)) << "message " << message;
   const std::byte* const data = found->away ? channel.fetch(nullptr) : found->data;
-  if (found->away && data == nullptr) return false;  // not yet
+  if (found->away && data == nullptr) return false;  // not complete yet
   for (std::size_t i = 0; i < std::min<std::size_t>(bytes, found->header.length); ++i)
     if (data[i] != byte_at(message, i)) {
       ADD_FAILURE() << "message " << message << " of " << bytes << " bytes differs at " << i;
@@ -92,7 +92,7 @@ TEST_P(Conformance, BothDirectionsAndManyChannelsOfManyPeersDoNotDisturbEachOthe
   struct Flow {
     int from, to, number;
     std::uint32_t sent = 0, received = 0;
-    // Starts apart, so that a message in the wrong flow shows.
+    // The numbers start apart, so that a message in the wrong flow is noticed.
     std::uint32_t id(std::uint32_t n) const {
       return static_cast<std::uint32_t>((from * 10 + to) * 10 + number) * 1000 + n;
     }
@@ -132,8 +132,8 @@ TEST_P(Conformance, AFullChannelDoesNotStopItsNeighbour) {
   }
 }
 
-// The verifier's proofs stand on this: two messages of any size find room, wherever the channel
-// stands, as soon as the receiver has released all before them.
+// The verifier's proofs rely on this: whatever was sent before, there is room for two messages of
+// any size as soon as the receiver has released all earlier ones.
 TEST_P(Conformance, TwoMessagesOfAnySizeFitWheneverAllBeforeAreReleased) {
   TestRanks ranks(GetParam());
   SendChannel& sender = ranks[0].sender(1, 0);
@@ -143,7 +143,7 @@ TEST_P(Conformance, TwoMessagesOfAnySizeFitWheneverAllBeforeAreReleased) {
   for (int round = 0; round < 300; ++round) {
     const std::array<std::size_t, 2> bytes{round % 3 == 0 ? kMax : random.next() % (kMax + 1),
                                            round % 5 == 0 ? kMax : random.next() % (kMax + 1)};
-    // News of releases may be on its way; no further release may be needed.
+    // News of releases may be on its way, but no further release may be needed.
     ASSERT_TRUE(ranks.eventually([&] { return try_send(sender, next, bytes[0]); })) << round;
     ASSERT_TRUE(ranks.eventually([&] { return try_send(sender, next + 1, bytes[1]); })) << round;
     for (const std::size_t size : bytes) {
@@ -159,13 +159,13 @@ TEST_P(Conformance, AFullWindowRefusesAndGoesOnAfterARelease) {
   RecvChannel& receiver = ranks[1].receiver(0, 0);
   for (const std::size_t bytes : {std::size_t{0}, std::size_t{40}, std::size_t{41}, kMax}) {
     std::uint32_t sent = 0;
-    EXPECT_TRUE(ranks.eventually([&] {  // credits of the size before may be on their way
+    EXPECT_TRUE(ranks.eventually([&] {  // credits of the previous size may be on their way
       while (sent < 10'000 && try_send(sender, sent, bytes)) ++sent;
       return sent >= 2;
     }));
     ASSERT_LT(sent, 10'000u) << "the window has no end";
     EXPECT_FALSE(sender.acquire(bytes));
-    // Enough releases for the news of them to travel.
+    // These are enough releases for the sender to be told of them.
     std::uint32_t received = 0;
     ASSERT_TRUE(ranks.eventually([&] {
       if (received < sent && try_receive(receiver, received, bytes)) ++received;
@@ -323,7 +323,8 @@ TEST_P(Conformance, AFailureIsSeenByPeersWithItsKindAndText) {
 TEST_P(Conformance, WhatAPeerSentBeforeItClosedIsReceivedAfterIt) {
   TestRanks ranks(GetParam());
   ASSERT_TRUE(try_send(ranks[0].sender(1, 0), 0, 1000));
-  ASSERT_TRUE(try_send(ranks[0].sender(1, 1), 1, 30));  // a ring that nobody has asked for yet
+  // The receiver has not asked for this ring yet.
+  ASSERT_TRUE(try_send(ranks[0].sender(1, 1), 1, 30));
   ranks[0].close();
   ranks[0].close();
   ranks.destroy(0);
@@ -356,8 +357,8 @@ TEST_P(Conformance, OneRankAloneIsAJobToo) {
   EXPECT_EQ(ranks[0].status(0).state, PeerStatus::State::closed);
 }
 
-// A wait as the runtime does it: count in, barrier, look again, sleep over the bell and wait_fd().
-// False: nothing has woken it in a time in which anything would have.
+// Waits as the runtime does: increments the sleepers, calls the barrier, looks again, and sleeps on
+// the doorbell and wait_fd(). Returns false where nothing has woken it within ample time.
 bool sleep_until(TestRanks& ranks, int rank, const std::function<bool()>& ready) {
   Transport& self = ranks[rank];
   for (;;) {
@@ -379,7 +380,7 @@ bool sleep_until(TestRanks& ranks, int rank, const std::function<bool()>& ready)
   }
 }
 
-// Who has nothing more to wait for still lets go what it has posted.
+// A rank that has nothing more to wait for still sends what it has posted.
 void finish(Transport& transport) {
   while (!transport.all_left()) transport.progress();
   for (pollfd fd{transport.wait_fd(), POLLIN, 0}; fd.fd >= 0 && poll(&fd, 1, 0) > 0;)
@@ -395,7 +396,8 @@ TEST_P(Conformance, RanksThatSleepBetweenMessagesAreAlwaysWoken) {
     SendChannel& sender = ranks[rank].sender(1 - rank, 0);
     RecvChannel& receiver = ranks[rank].receiver(1 - rank, 0);
     for (std::uint32_t n = 0; n < kRounds; ++n) {
-      // Two large ones: the second waits for credits when the first still stands there.
+      // There are two large messages; the second waits for credits while the first has not been
+      // released.
       for (std::uint32_t k = 0; k < 2; ++k)
         if (!sleep_until(ranks, rank, [&] { return try_send(sender, 2 * n + k, kMax); }))
           return static_cast<void>(ADD_FAILURE() << "rank " << rank << " overslept a credit");

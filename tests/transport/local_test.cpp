@@ -68,7 +68,7 @@ TEST(LocalTransport, TwoThatCallThemselvesTheSameRankAreToldSo) {
   }
 }
 
-// A simulation's budget: a ring's payload memory costs nothing until it is touched.
+// A simulation depends on this: a ring's payload memory costs nothing until it is touched.
 TEST(LocalTransport, AThousandRanksWithAMebibyteOfRingEachAreMadeAndMoveAMessage) {
   constexpr int kRanks = 1000;
   const auto hub = std::make_shared<local::Hub>(kRanks);
@@ -89,7 +89,8 @@ TEST(LocalTransport, AThousandRanksWithAMebibyteOfRingEachAreMadeAndMoveAMessage
   }
 }
 
-// Its peers keep its bell: the number of a closed descriptor may be anybody's by now.
+// Peers keep the doorbell of a rank that has gone, because the number of a closed descriptor may be
+// in use for something else.
 TEST(LocalTransport, ABellCanBeRungAfterItsRankAndItsRuntimeHaveGone) {
   const auto hub = std::make_shared<local::Hub>(2);
   TransportContext context = context_of(hub, 1);
@@ -100,7 +101,7 @@ TEST(LocalTransport, ABellCanBeRungAfterItsRankAndItsRuntimeHaveGone) {
   here->connect({}, TimePoint{});
   there.reset();
   context.doorbell.reset();
-  const Doorbell stranger;  // likely to have got the number
+  const Doorbell stranger;  // is likely to get the closed descriptor's number
   here->wake(1);
   pollfd fd{stranger.fd(), POLLIN, 0};
   EXPECT_EQ(poll(&fd, 1, 0), 0);

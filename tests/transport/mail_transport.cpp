@@ -17,9 +17,9 @@
 namespace tutti::mail {
 namespace {
 
-constexpr std::size_t kWindow = 3;  // messages of a channel that are not released
+constexpr std::size_t kWindow = 3;  // unreleased messages of a channel
 
-/// What a rank's peers put there, each under a lock.
+/// A rank's mailbox, into which its peers put messages under a lock.
 struct Box {
   struct Letter {
     Header header;
@@ -29,7 +29,7 @@ struct Box {
 
   std::mutex mutex;
   std::map<Channel, std::deque<Letter>> letters;
-  StatusPage page{};  // as its rank last showed it
+  StatusPage page{};  // as its rank has shown it last
   std::shared_ptr<const Doorbell> bell;
 
   void ring() const {
@@ -37,7 +37,7 @@ struct Box {
   }
 };
 
-// By number, so that an address is a text.
+// Returns the mailboxes of all ranks, which have numbers so that an address can be text.
 struct PostOffice {
   std::mutex mutex;
   std::map<std::uint64_t, std::weak_ptr<Box>> boxes;
@@ -60,7 +60,7 @@ class MailSend final : public SendChannel {
     if (bytes > most_) throw Error(ErrorKind::internal, "a message larger than the largest");
     const std::lock_guard lock(to_.mutex);
     if (to_.letters[channel_].size() == kWindow) return std::nullopt;
-    staging_.reserve(1);  // memory, for no bytes too
+    staging_.reserve(1);  // so that there is memory even for no bytes
     staging_.resize(bytes);
     return Span{staging_.data(), bytes};
   }
@@ -185,7 +185,7 @@ class MailTransport final : public Transport {
   StatusPage& page_;
   const std::shared_ptr<Box> box_ = std::make_shared<Box>();
   std::uint64_t number_ = 0;
-  std::vector<std::shared_ptr<Box>> peers_;  // null: another transport's
+  std::vector<std::shared_ptr<Box>> peers_;  // null where another transport reaches the peer
   std::map<int, StatusPage> pages_;
   std::map<std::pair<int, int>, std::unique_ptr<MailSend>> senders_;
   std::map<std::pair<int, int>, std::unique_ptr<MailRecv>> receivers_;

@@ -1,5 +1,5 @@
-// A transport for tests between ranks of one process, of which there can be several kinds with
-// capabilities of their own: there to be routed to beside others, and to be short.
+// A transport for tests between ranks of one process, of which several kinds can exist, each with
+// its own capabilities. It is short, and tests of routes use it beside other transports.
 #pragma once
 
 #include <atomic>
@@ -10,12 +10,14 @@
 
 namespace tutti::mail {
 
-/// What a kind of it can do. Its members are constant while ranks use it.
+/// What one kind of this transport can do. Its members are constant while ranks use it.
 struct Kind {
   std::string_view name;
   std::int64_t bytes_per_second = 1'000'000'000;
   std::size_t largest_message = 64 << 10;
-  int ranks_per_island = 1'000'000;  ///< It reaches ranks of the same island: 0 and 1, 2 and 3 ...
+  /// The transport reaches ranks of the same island; with 2, these are 0 and 1, 2 and 3 and so on.
+  /// ...
+  int ranks_per_island = 1'000'000;
   bool may_fail = false;
   bool (*connects)(int rank, int peer) = [](int, int) { return true; };
   bool (*is_made)(int rank) = [](int) { return true; };

@@ -1,4 +1,4 @@
-// Somebody on the way between two ranks.
+// A process in the middle between two ranks, which can change bytes on their way.
 #pragma once
 
 #include <poll.h>
@@ -18,8 +18,8 @@
 
 namespace tutti {
 
-/// Takes connections at a port of its own, makes one to `target` for each, and carries bytes both
-/// ways.
+/// Accepts connections at a port of its own, makes one to `target` for each, and carries bytes in
+/// both directions.
 class Middle {
  public:
   explicit Middle(SocketAddress target)
@@ -29,19 +29,20 @@ class Middle {
 
   SocketAddress place() const { return {"127.0.0.1", net::port_of(listener_)}; }
 
-  /// From now on it changes a bit of the byte that is `skip` bytes ahead, once, on the first
-  /// connection, which is the one for data: of what the caller says, or of what it is told.
+  /// Changes, once, a bit of the byte that is `skip` bytes ahead on the first connection, which is
+  /// the one for data: in what the caller sends, or in what it receives.
   void flip(bool from_caller, std::size_t skip = 0) {
     skip_[from_caller ? 0 : 1].store(static_cast<long>(skip), std::memory_order_release);
   }
-  /// When nothing is on its way any more it ends what it carries, without a word of either end.
+  /// Ends the connections that it carries once no bytes are on their way, although neither end has
+  /// asked for it.
   void cut() { cut_.store(true, std::memory_order_release); }
   bool has_flipped() const { return flipped_.load(std::memory_order_acquire); }
 
  private:
   struct Line {
     Fd ends[2];
-    bool ended[2] = {};  // what comes from there
+    bool ended[2] = {};  // whether nothing more arrives from that end
   };
 
   void carry(const std::stop_token& stop) {
@@ -75,8 +76,8 @@ class Middle {
     shutdown(line.ends[1 - from].get(), SHUT_WR);
     if (line.ended[1 - from]) line.ends[0].reset(), line.ends[1].reset();
   }
-  // False: nothing more comes from there. What can no longer be sent is read and dropped: the other
-  // way may still have something to say.
+  // Returns false where nothing more arrives from that end. Bytes that can no longer be sent are
+  // read and dropped, since the other direction may still carry some.
   bool carry(const Fd& from, const Fd& to, std::atomic<long>* skip) {
     std::vector<char> bytes(64 << 10);
     const ssize_t got = recv(from.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
@@ -100,7 +101,7 @@ class Middle {
 
   const SocketAddress target_;
   const Fd listener_;
-  std::atomic<long> skip_[2]{-1, -1};  // -1: nothing is changed
+  std::atomic<long> skip_[2]{-1, -1};  // -1 where nothing is changed
   std::atomic<bool> flipped_{false}, cut_{false};
   std::jthread thread_;
 };

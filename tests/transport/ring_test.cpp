@@ -19,8 +19,9 @@
 namespace tutti {
 namespace {
 
-// By hand: data_bytes D, largest message m <= D / 3. A payload that does not fit before the end
-// skips less than m bytes; after a skip it starts at 0, where two fit. So two use less than 3 m.
+// The proof by hand: let data_bytes be D and the largest message m <= D / 3. A payload that does
+// not fit before the end skips less than m bytes; after a skip it starts at 0, where two fit. Two
+// payloads therefore use less than 3 m.
 TEST(RingPlaces, TwoLargestMessagesFitFromEveryOffsetOfEverySmallRing) {
   for (std::size_t data_bytes = 192; data_bytes <= 64 * 16; data_bytes += 64) {
     const std::size_t most = SendRing::max_message_bytes(data_bytes);
@@ -48,7 +49,7 @@ TEST(RingPlaces, APayloadLiesWholeAlignedAndNotBeforeItsPosition) {
       }
 }
 
-// The model beside the ring: which bytes of it belong to messages that are not released.
+// A model of the ring, which knows which of its bytes belong to messages that are not released.
 TEST(Ring, PayloadsThatAreNotReleasedNeverOverlap) {
   for (std::uint64_t seed = 1; seed <= 200; ++seed) {
     SeededRandom random(seed);
@@ -197,15 +198,16 @@ TEST(Ring, RingsTheBellOnlyForWhoIsCountedAsleep) {
   EXPECT_TRUE(rung()) << "a writer may wait for the credit";
 }
 
-// Two rings between ranks a and b, a channel each way: b answers on `back` what comes on `there`.
+// Two rings between ranks a and b, one for each direction. On `back`, b answers what arrives on
+// `there`.
 struct AnsweredRings {
   explicit AnsweredRings(std::size_t data_bytes) : there(data_bytes), back(data_bytes) {
     back.receiver = RecvRing(back.memory, data_bytes, {}, 1, {.back = &a_sends});
     there.receiver = RecvRing(there.memory, data_bytes, {}, 0, {.back = &b_sends});
   }
 
-  // b: puts `with` over the whole message that it has peeked, as its answer; false: no line is
-  // free.
+  // Lets b answer: writes `with` over the whole message that b has peeked. Returns false where no
+  // line is free.
   bool answer(std::byte with) {
     const Header header = there.receiver.header();
     std::byte* data = there.receiver.answer_data();
@@ -238,7 +240,7 @@ TEST(RingAnswers, LieWhereTheMessageLay) {
 }
 
 TEST(RingAnswers, HoldTheirMemoryUntilTheyAreReleased) {
-  AnsweredRings rings(64 * 6);  // two of the largest, and skipped ends
+  AnsweredRings rings(64 * 6);  // room for two of the largest messages and for skipped ends
   const std::size_t most = SendRing::max_message_bytes(64 * 6);
   const auto send_all = [&] {
     int sent = 0;
@@ -266,7 +268,7 @@ TEST(RingAnswers, ToWhatWasNeverSentAreCorrupt) {
   }
 }
 
-// As AnsweredRings, and a lends 1000 bytes.
+// Has what AnsweredRings has; in addition, a lends 1000 bytes.
 struct LentRings : AnsweredRings {
   LentRings() : AnsweredRings(64 * 6) {
     there.receiver =
@@ -285,8 +287,8 @@ struct LentRings : AnsweredRings {
   }
 
   std::vector<std::byte> memory{1000};
-  Segments lent;             // as a has it
-  Segments borrowed;         // as b has it, which gets to know of segments later
+  Segments lent;             // the memory as a knows it
+  Segments borrowed;         // as b knows it, which learns of segments later
   StatusPage status_page{};  // a's
 };
 
@@ -366,7 +368,8 @@ TEST(RingLoans, KeepTheMemoryThatIsReadWhenItIsTakenBack) {
   EXPECT_TRUE(rings.borrowed.empty());
 }
 
-// Some answered, some (the small ones) not, at full speed; see below.
+// Runs at full speed, as the next test does; some messages are answered, and others (the small
+// ones) are not.
 TEST(RingAnswers, TwoThreadsAnswerRandomSizesAtFullSpeed) {
   constexpr std::uint32_t kMessages = 50'000;
   for (const std::size_t data_bytes : {std::size_t{192}, std::size_t{64 * 100}}) {
@@ -420,8 +423,8 @@ TEST(RingAnswers, TwoThreadsAnswerRandomSizesAtFullSpeed) {
   }
 }
 
-// The order of memory, at full speed: every byte of every message checked. Under ThreadSanitizer
-// this is the proof that payloads need no more than the sequence and the credits.
+// Tests the memory order at full speed and checks every byte of every message. Under
+// ThreadSanitizer it proves that payloads need no synchronisation but the sequence and the credits.
 TEST(Ring, TwoThreadsExchangeRandomSizesAtFullSpeed) {
   constexpr std::uint32_t kMessages = 100'000;
   for (const std::size_t data_bytes : {std::size_t{192}, std::size_t{64 * 100}}) {

@@ -17,7 +17,7 @@
 namespace tutti {
 namespace {
 
-// They use nothing of the ring but the view of their end.
+// These classes use nothing of the ring but the view of their end.
 class ViewSender {
  public:
   explicit ViewSender(const RingView& view) : view_(view), ends_{}, seen_(view.next) {}
@@ -52,8 +52,8 @@ class ViewSender {
   }
 
   RingView view_;
-  std::array<std::uint64_t, kLines> ends_;  // of the payloads, by message
-  std::uint64_t seen_;                      // messages seen released
+  std::array<std::uint64_t, kLines> ends_;  // ends of the payloads, by message
+  std::uint64_t seen_;                      // number of messages known to be released
 };
 
 class ViewReceiver {

@@ -1,4 +1,4 @@
-// Which transport joins each two ranks, by what all of them have published.
+// Tests which transport joins each two ranks, given what all of them have published.
 #include "transport/routes.h"
 
 #include <gmock/gmock.h>
@@ -81,7 +81,7 @@ TEST(RouteTable, WhatFailsIsLeftForTheNextBestByThePairAloneOrByAllOfARank) {
   EXPECT_FALSE(table.apply_reports());
 
   table.cannot_connect(3, 0);
-  table.cannot_connect(0, 3);  // both ends say so
+  table.cannot_connect(0, 3);  // both ends report it
   EXPECT_EQ(name_of(table, 0, 3), "shy") << "until all reports of a round have come";
   EXPECT_TRUE(table.apply_reports());
   EXPECT_EQ(name_of(table, 0, 3), "slow");
@@ -125,7 +125,7 @@ TEST(RouteTable, WhatNoRankCanHavePublishedIsCorrupt) {
     }
 }
 
-// What shared memory, TCP and ranks of one process say of the two places.
+// Tests what shared memory, TCP and the local transport say of two places.
 TEST(RouteTable, TheTransportsOfThisBuildAnswerTheSameInBothDirections) {
   TransportContext context;
   context.hub = nullptr;

@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::size_t kBytes = 10'000;
 
-// The text of the error of this kind that `call` throws.
+// Returns the text of the error of this kind that `call` throws.
 template <typename Call>
 std::string error_of(ErrorKind kind, const Call& call) {
   try {
@@ -77,7 +77,7 @@ TEST(ShmMemory, MoreThanTheMachineHasIsAnErrorThatNamesTheBytesAndWhatToDo) {
   EXPECT_TRUE(has(text, "TUTTI_RING_BYTES")) << text;
 }
 
-// The kernel's own answer would be SIGXFSZ.
+// Without the check the kernel would send SIGXFSZ.
 TEST(ShmMemory, ALimitOnFileSizesIsAnErrorAndNoSignal) {
   const pid_t child = fork();
   if (child == 0) {

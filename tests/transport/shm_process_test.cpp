@@ -1,4 +1,4 @@
-// shm between real processes: killed, frozen, forked.
+// Tests of shm between real processes, which are killed, frozen and forked.
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sched.h>
@@ -34,7 +34,7 @@ namespace {
 constexpr std::chrono::seconds kLimit{60};
 constexpr int kLimitMs = 60'000;
 
-// A pipe that both ends of a test talk over, one text at a time.
+// A pipe over which the two processes of a test exchange texts.
 class Line {
  public:
   Line() {
@@ -62,7 +62,8 @@ class Line {
   Fd child_;
 };
 
-// Rank 0 is the test, rank 1 a process of its own that plays what the test gives it.
+// A pair of ranks: rank 0 is the test, and rank 1 is a process of its own that runs what the test
+// gives it.
 class ShmProcesses : public testing::Test {
  protected:
   using Play = std::function<void(Transport&, Line&)>;
@@ -107,7 +108,7 @@ class ShmProcesses : public testing::Test {
     transport_->connect(addresses, clock_.now() + kLimit);
   }
 
-  // Sleeps over wait_fd() alone until the peer's state is no longer `alive`.
+  // Sleeps on wait_fd() alone until the peer's state is no longer `alive`.
   PeerStatus wait_for_news() {
     while (transport_->status(1).state == PeerStatus::State::alive) {
       pollfd fd{transport_->wait_fd(), POLLIN, 0};
@@ -174,7 +175,7 @@ TEST_F(ShmProcesses, AKilledPeerIsLostByNameAndWhatItSentIsStillReceived) {
   EXPECT_EQ(status.why, "process " + std::to_string(child_) + " of rank 1 has ended");
   EXPECT_EQ(receive_number(*transport_, 1), 4711u);
   EXPECT_TRUE(is_quiet()) << "a dead peer must not keep its survivors awake";
-  send_number(*transport_, 1, 1);  // to nobody
+  send_number(*transport_, 1, 1);  // nobody receives it
   transport_->wake(1);
   EXPECT_EQ(transport_->status_page(1)->state.load(), StatusPageState::open);
 }
@@ -237,7 +238,7 @@ TEST_F(ShmProcesses, AFrozenPeerIsAliveAndGoesOnWhenItThaws) {
   EXPECT_EQ(receive_number(*transport_, 1), 2u);
 }
 
-// The grandchild holds the sockets open: only the pidfd tells.
+// The grandchild holds the sockets open, so that only the pidfd shows the end.
 TEST_F(ShmProcesses, AKilledPeerIsLostEvenWhenItsForkedChildLives) {
   ASSERT_EQ(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
   start([](Transport&, Line& line) {
@@ -300,7 +301,7 @@ TEST_F(ShmProcesses, APeerThatFailsSaysWhyEvenAfterItHasEnded) {
   EXPECT_EQ(transport_->status_page(1)->failure_text(), "a bit flipped on rank 1");
 }
 
-/// Descriptors on their way through a socket, as many as this user may have.
+/// Puts as many descriptors in flight through a socket as this user may have.
 class DescriptorsOnTheirWay {
  public:
   DescriptorsOnTheirWay() {
@@ -324,7 +325,7 @@ class DescriptorsOnTheirWay {
   int sent_ = 0;
 };
 
-/// Lets them arrive when it has been looked at some times.
+/// Lets the descriptors arrive after the clock has been read some times.
 struct DeliveringClock final : Clock {
   explicit DeliveringClock(DescriptorsOnTheirWay& all) : all_(all) {}
   TimePoint now() const override {
@@ -335,15 +336,15 @@ struct DeliveringClock final : Clock {
   mutable std::atomic<int> looks_{0};
 };
 
-// 0: ranks have joined, although for a while none could hand a descriptor to another.
+// Returns 0 where ranks have joined although for a while none could hand a descriptor to another.
 int join_with_too_many_descriptors_on_their_way() {
   constexpr rlim_t kFew = 100;
   const rlimit few{kFew, kFew};
-  // Root may have any number on their way.
+  // Root may have any number in flight.
   if (setrlimit(RLIMIT_NOFILE, &few) != 0 || (geteuid() == 0 && setuid(65534) != 0)) return 2;
   SystemRandom random;
   DescriptorsOnTheirWay all;
-  if (static_cast<rlim_t>(all.sent()) > kFew) return 77;  // the kernel counts otherwise
+  if (static_cast<rlim_t>(all.sent()) > kFew) return 77;  // the kernel counts in another way
   DeliveringClock clock(all);
   std::vector<std::unique_ptr<Transport>> ranks;
   std::vector<std::string> addresses;
@@ -371,8 +372,8 @@ int join_with_too_many_descriptors_on_their_way() {
   return failures;
 }
 
-// As the descriptors of a start of hundreds of ranks: those that a user has on their way are
-// limited.
+// A start of hundreds of ranks meets this limit: a user may have only so many descriptors in
+// flight.
 TEST_F(ShmProcesses, RanksThatMayNotHandOverDescriptorsNowDoItWhenOthersHaveArrived) {
   child_ = fork();
   ASSERT_GE(child_, 0);
@@ -388,7 +389,7 @@ TEST_F(ShmProcesses, RanksThatMayNotHandOverDescriptorsNowDoItWhenOthersHaveArri
   EXPECT_EQ(status, 0);
 }
 
-// Whoever knows the name of the socket, but is another user, is hung up on at once.
+// A caller that knows the name of the socket but is another user is disconnected at once.
 TEST_F(ShmProcesses, AnotherUsersCallIsDropped) {
   if (geteuid() != 0) GTEST_SKIP() << "needs to be root, to become another user";
   const auto here = shm::entry().make(context_of(0, bell_));

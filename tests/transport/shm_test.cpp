@@ -1,4 +1,5 @@
-// shm's way of joining, and what it does when something is wrong, with all ranks in one process.
+// Tests how shm joins ranks and what it does when something is wrong, with all ranks in one
+// process.
 #include "transport/shm/shm.h"
 
 #include <gtest/gtest.h>
@@ -34,7 +35,7 @@ std::ptrdiff_t entries(const char* folder) {
 
 class ShmTransport : public testing::Test {
  protected:
-  // What a rank that failed once has thrown, or an error without a text.
+  // Holds the error that a rank has thrown, or one without a text.
   struct Outcome {
     ErrorKind kind{};
     std::string text;
@@ -78,14 +79,14 @@ class ShmTransport : public testing::Test {
 
   SteadyClock clock_;
   SystemRandom random_;
-  std::shared_ptr<const Doorbell> bell_;  // of ranks made from now on; null: they never sleep
+  std::shared_ptr<const Doorbell> bell_;  // for ranks made from now on; null if they never sleep
 };
 
 bool has(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
 }
 
-// Of two ranks both, as `rank` of them asks for them.
+// Returns the subset of both of two ranks, as `rank` describes it.
 Subset both(int rank, std::uint32_t id) {
   Subset subset;
   subset.members = {0, 1};
@@ -96,7 +97,7 @@ Subset both(int rank, std::uint32_t id) {
   return subset;
 }
 
-// A stranger's socket, connected to where `address` listens.
+// Returns the socket of a stranger that has connected to `address`.
 Fd call(const std::string& address) {
   const std::string name = Address::parse(address)->socket_name();
   sockaddr_un to{};
@@ -166,7 +167,7 @@ TEST_F(ShmTransport, StrangersGarbageAndHalfOpenCallsDoNotDisturbTheJoin) {
     if (n % 3 == 0) send(strangers.back().get(), garbage.data(), garbage.size(), MSG_NOSIGNAL);
     if (n % 3 == 1) strangers.back().reset();
   }
-  // Right in size, and with a descriptor, as a greeting is.
+  // It has the size of a greeting and carries a descriptor, as a greeting does.
   const std::array<std::uint64_t, 8> forged{};
   const int descriptor = eventfd(0, EFD_CLOEXEC);
   EXPECT_EQ(send_packet(strangers.front(), forged, std::span(&descriptor, 1)), Sent::done);
@@ -179,8 +180,8 @@ TEST_F(ShmTransport, StrangersGarbageAndHalfOpenCallsDoNotDisturbTheJoin) {
   EXPECT_EQ(ranks[1]->status(0).state, PeerStatus::State::alive);
 }
 
-// Rank 1 calls while rank 0 is busy, and before rank 0 looks a flood has come that is larger than
-// its list of strangers.
+// Rank 1 calls while rank 0 is busy. Before rank 0 looks, more callers have arrived than its list
+// of unauthenticated callers holds.
 TEST_F(ShmTransport, ACallThatHasGreetedIsHeardBeforeItIsCutForThoseWhoCameAfterIt) {
   struct CountingClock final : Clock {
     TimePoint now() const override {
@@ -198,7 +199,7 @@ TEST_F(ShmTransport, ACallThatHasGreetedIsHeardBeforeItIsCutForThoseWhoCameAfter
   const auto second = entry().make(context);
   const std::vector<std::string> addresses{first->address(), second->address()};
   std::thread other([&] { EXPECT_EQ(connect(*second, addresses, seconds(60)).text, ""); });
-  // In turn it looks how late it is, calls, and looks again how long to wait.
+  // The rank reads the clock, calls, and reads the clock again to find out how long to wait.
   while (of_rank_1.looks < 3) std::this_thread::yield();
   std::vector<Fd> flood;
   for (int n = 0; n < 200; ++n) flood.push_back(call(addresses[0]));
@@ -206,11 +207,11 @@ TEST_F(ShmTransport, ACallThatHasGreetedIsHeardBeforeItIsCutForThoseWhoCameAfter
   other.join();
 }
 
-/// Nobody's rank but the test's, which listens there.
+/// An address that belongs to no rank; the test itself listens there.
 struct PlayedRank {
   explicit PlayedRank(Random& random)
       : address(own_address(random)), listener(listen_at(address)) {}
-  /// None where nobody calls in time.
+  /// Returns none where nobody calls in time.
   Fd accept_call() const {
     pollfd readable{listener.get(), POLLIN, 0};
     return Fd(poll(&readable, 1, 30'000) == 1
@@ -237,10 +238,10 @@ TEST_F(ShmTransport, ACallThatIsCutUnansweredIsMadeAgainUntilNobodyListensThere)
   other.join();
 }
 
-// A rank looks whether others are still there by calling them, which costs those something, too:
-// where all looked at all others at once, hundreds of ranks had no time left to join.
+// A rank checks whether others are still there by calling them, which costs the others time, too.
+// When all ranks checked all others at once, hundreds of ranks had no time left to join.
 TEST_F(ShmTransport, AFewOfTheMissingRanksAreLookedAtAtATimeAndInTheEndAll) {
-  struct HurryingClock final : Clock {  // a look at it takes longer than ranks wait
+  struct HurryingClock final : Clock {  // reading it takes longer than ranks wait
     TimePoint now() const override { return at += milliseconds(1100); }
     mutable TimePoint at = std::chrono::steady_clock::now();
   } hurrying;
@@ -308,7 +309,8 @@ TEST_F(ShmTransport, TwoProcessesThatCallThemselvesTheSameRankAreToldSo) {
   EXPECT_TRUE(has(outcome.text, "both call themselves rank 0")) << outcome.text;
 }
 
-// More than the socket has room for: the rest waits for the peer, and wait_fd() says when to go on.
+// Hands over more than the socket has room for. The rest waits for the peer, and wait_fd() says
+// when to continue.
 TEST_F(ShmTransport, HundredsOfRingsAreHandedOverToAPeerThatIsBusy) {
   constexpr int kRings = 700;
   const std::ptrdiff_t files = entries("/proc/self/fd");
@@ -382,8 +384,8 @@ TEST_F(ShmTransport, LackOfMemoryForARingIsAnErrorThatLeavesTheRestUsable) {
   EXPECT_EQ(second->status(0).state, PeerStatus::State::alive);
 }
 
-// Threads that split communicators at the same time make their groups in any order, and move each
-// other's news.
+// Threads that split communicators at the same time make their groups in any order, and handle each
+// other's events.
 TEST_F(ShmTransport, ABoardThatComesWhileItsGroupIsBeingMadeIsKeptWhateverTheGroupsId) {
   const auto ranks = connected(2);
   std::vector<std::unique_ptr<Transport>> parts;
@@ -408,8 +410,8 @@ TEST_F(ShmTransport, ABoardThatComesWhileItsGroupIsBeingMadeIsKeptWhateverTheGro
   }
 }
 
-// As a thread of one communicator sleeps: over the process's bell and the connections that all
-// communicators share. Both wake it once for each event.
+// Sleeps as a thread of one communicator does: on the process's doorbell and on the connections
+// that all communicators share. Both wake it once for each event.
 class Sleep {
  public:
   Sleep(const Doorbell& bell, const Transport& transport) {
@@ -436,7 +438,8 @@ TEST_F(ShmTransport, WhoeverTakesNewsOfAPeerWakesTheThreadsOfAllCommunicators) {
   EXPECT_EQ(connect(*part, {}, seconds(10)).text, "");
   other.join();
 
-  Sleep sleep(*bell_, *part);  // the whole's threads look first, and take what there is
+  Sleep sleep(*bell_,
+              *part);  // The first communicator's threads look first and take what there is.
   const auto wakes_it = [&](auto&& happens) {
     while (sleep.ends_within(milliseconds(0))) ranks[0]->progress();
     happens();
@@ -466,7 +469,7 @@ class ShmPeer : public testing::Test {
     peer_.emplace(context_, 1, std::move(link), epoll_, lent_);
   }
 
-  // As Peer::HandOver has them.
+  // The fields are those of Peer::HandOver.
   static constexpr std::int32_t kStatusPage = -1, kLeave = -4;
 
   // The peer hands over its status page in `group`, or leaves it.
@@ -508,7 +511,7 @@ TEST_F(ShmPeer, WhatComesForAGroupIsDroppedOnceThisRankHasLeftItUntilThePeerHas)
   say(kGroup, kStatusPage);
   EXPECT_EQ(peer_->status_page(kGroup), nullptr);
   say(kGroup, kLeave);
-  say(kGroup, kStatusPage);  // another group's that has come by the same id
+  say(kGroup, kStatusPage);  // from another group that got the same id
   EXPECT_NE(peer_->status_page(kGroup), nullptr);
 }
 

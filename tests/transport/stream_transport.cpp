@@ -23,7 +23,7 @@
 namespace tutti::stream {
 namespace {
 
-constexpr std::size_t kWindow = 3;  // messages of a channel on their way, of any size
+constexpr std::size_t kWindow = 3;  // messages of a channel in flight, of any size
 constexpr std::size_t kReadBytes = 64 << 10;
 
 enum class Kind : std::uint32_t { message, credit, status_page_request, status_page };
@@ -31,11 +31,11 @@ enum class Kind : std::uint32_t { message, credit, status_page_request, status_p
 struct Frame {
   Kind kind = Kind::message;
   std::int32_t channel = 0;
-  Header header;  // of a message; else only its length counts
+  Header header;  // a message's header; other frames use only its length
 };
 
-// A status page travels without its first word: sleepers are the owner's threads' and no peer's
-// business.
+// A status page travels without its first word, which counts the owner's sleeping threads and does
+// not concern peers.
 constexpr std::size_t kStatusPageSkip = sizeof(StatusPage::sleepers);
 constexpr std::size_t kStatusPageBytes = sizeof(StatusPage) - kStatusPageSkip;
 
@@ -43,17 +43,17 @@ std::span<const std::byte> bytes_of(const StatusPage& status_page) {
   return std::as_bytes(std::span(&status_page, 1)).subspan(kStatusPageSkip);
 }
 
-// One peer's wire: frames in, frames out.
+// The connection to one peer, which sends and receives frames.
 class Wire {
  public:
   Wire(Fd socket, const Faults& faults, std::uint64_t salt)
       : socket_(std::move(socket)), faults_(faults), random_(faults.seed * 1000 + salt) {}
 
   const Fd& socket() const noexcept { return socket_; }
-  bool ended() const noexcept { return ended_; }  // and everything that came has been read
+  bool ended() const noexcept { return ended_; }  // and everything that arrived has been read
   bool idle() const noexcept { return out_.empty(); }
 
-  // What is lent is read when it leaves.
+  // A lent message is read when it leaves.
   void put(const Frame& frame, std::span<const std::byte> payload, bool lent, std::uint64_t now) {
     assert(payload.size() == frame.header.length);
     Outgoing out;
@@ -78,12 +78,12 @@ class Wire {
       const ssize_t sent =
           send(socket_.get(), out.bytes.data() + out.written, most, MSG_NOSIGNAL | MSG_DONTWAIT);
       if (sent < 0 && errno == EAGAIN) return;
-      if (sent < 0) return out_.clear();  // the peer is gone: read() finds the end
+      if (sent < 0) return out_.clear();  // the peer is gone; read() finds the end
       if (sent == 0) break;
       out.written += static_cast<std::size_t>(sent);
       written_ += static_cast<std::uint64_t>(sent);
       if (out.written == out.bytes.size()) out_.pop_front();
-      if (static_cast<std::size_t>(sent) < left) break;  // the rest another time
+      if (static_cast<std::size_t>(sent) < left) break;  // the rest is sent later
     }
     if (written_ == faults_.cut_after_bytes) {
       shutdown(socket_.get(), SHUT_RDWR);
@@ -91,7 +91,7 @@ class Wire {
     }
   }
 
-  // Reads what is there, in small bites.
+  // Reads what has arrived, in small pieces.
   void read() {
     for (;;) {
       const std::size_t before = in_.size();
@@ -104,7 +104,7 @@ class Wire {
     }
   }
 
-  // The next whole frame; its payload is in `payload` until the next call.
+  // Returns the next complete frame, whose payload is in `payload` until the next call.
   std::optional<Frame> take(std::vector<std::byte>& payload) {
     Frame frame;
     if (in_.size() < sizeof frame) return std::nullopt;
@@ -160,7 +160,7 @@ class StreamSend final : public SendChannel {
   std::vector<std::byte> staging_;
   std::span<const std::byte> lent_;  // the next message lies there
   std::size_t posted_ = 0;
-  std::size_t last_lent_ = 0;  // message, counted from 1
+  std::size_t last_lent_ = 0;  // number of the last lent message, counted from 1
   std::size_t on_their_way_ = 0;
 };
 
@@ -183,7 +183,7 @@ class StreamRecv final : public RecvChannel {
   }
 
  private:
-  static constexpr int kAsks = 2;  // until what is away has been fetched
+  static constexpr int kAsks = 2;  // the calls of fetch() that a message takes
   struct Arrived {
     Header header;
     std::vector<std::byte> payload;
@@ -193,7 +193,7 @@ class StreamRecv final : public RecvChannel {
   StreamTransport& transport_;
   const int peer_;
   const int number_;
-  std::uint64_t arrivals_ = 0;  // with a payload
+  std::uint64_t arrivals_ = 0;  // number of messages with a payload
   std::deque<Arrived> arrived_;
 };
 
@@ -239,10 +239,10 @@ class StreamTransport final : public Transport {
 
  private:
   struct Peer {
-    std::unique_ptr<Wire> wire;  // null: this rank itself
+    std::unique_ptr<Wire> wire;  // null for this rank itself
     bool watched = true;
-    bool asked = false;  // for its status page
-    bool known = false;  // its status page has come
+    bool asked = false;  // whether its status page has been requested
+    bool known = false;  // whether its status page has arrived
     StatusPage status_page{};
     std::map<int, std::unique_ptr<StreamSend>> senders;
     std::map<int, std::unique_ptr<StreamRecv>> receivers;
@@ -280,14 +280,14 @@ class StreamTransport final : public Transport {
   bool shown_ = false;
   std::vector<Peer> peers_;
   StatusPage own_status_page_{};
-  std::uint64_t now_ = 0;  // calls of progress()
+  std::uint64_t now_ = 0;  // number of calls of progress()
 };
 
 std::optional<Span> StreamSend::acquire(std::size_t bytes) {
   if (bytes > transport_.link(peer_).largest_message)
     throw Error(ErrorKind::internal, "a message larger than the largest");
   if (on_their_way_ == kWindow) return std::nullopt;
-  staging_.reserve(1);  // memory, for no bytes too
+  staging_.reserve(1);  // so that there is memory even for no bytes
   staging_.resize(bytes);
   return Span{staging_.data(), bytes};
 }

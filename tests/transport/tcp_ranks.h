@@ -1,4 +1,4 @@
-// Ranks over TCP in one process, for tests of what is particular to it.
+// Ranks that use TCP in one process, for tests of what is particular to that transport.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@
 
 namespace tutti {
 
-/// Ranks over TCP, each to be connected by a thread of its own.
+/// Ranks that use TCP, each of which is connected by a thread of its own.
 class TcpTransport : public testing::Test {
  protected:
   static constexpr std::chrono::seconds kLong{30};
@@ -52,7 +52,7 @@ class TcpTransport : public testing::Test {
   static void say(const Fd& socket, std::string_view bytes) {
     static_cast<void>(!send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL));
   }
-  /// What each rank's connect() threw: empty, or its text.
+  /// Returns the text of the error that each rank's connect() threw, empty if none.
   std::vector<std::string> connect(std::vector<std::unique_ptr<Transport>>& ranks,
                                    std::chrono::milliseconds limit = kLong,
                                    std::vector<std::string> addresses = {}) {
@@ -72,7 +72,7 @@ class TcpTransport : public testing::Test {
     for (auto& end : ends) texts.push_back(end.get());
     return texts;
   }
-  /// Connects two; rank 1 calls rank 0 at `places`.
+  /// Connects two ranks; rank 1 connects to rank 0 at `places`.
   void connect_by(std::vector<SocketAddress> places,
                   std::vector<std::unique_ptr<Transport>>& ranks) {
     tcp::Address address = tcp::Address::parse(ranks[0]->address()).value();
@@ -80,7 +80,7 @@ class TcpTransport : public testing::Test {
     ASSERT_THAT(connect(ranks, kLong, {address.to_string(), ranks[1]->address()}),
                 testing::Each(testing::IsEmpty()));
   }
-  /// Ranks 0 and up to `size`, not connected.
+  /// Makes ranks 0 to `size` - 1, which are not connected.
   std::vector<std::unique_ptr<Transport>> make(int size) {
     std::vector<std::unique_ptr<Transport>> ranks;
     for (int rank = 0; rank < size; ++rank) ranks.push_back(tcp::entry().make(context(rank, size)));
@@ -95,7 +95,7 @@ class TcpTransport : public testing::Test {
 
   SteadyClock clock_;
   SystemRandom random_;
-  Config config_;  // of all ranks that are made
+  Config config_;  // the settings of all ranks made here
 };
 
 }  // namespace tutti

@@ -1,4 +1,5 @@
-// What is particular to TCP: who gets in, what strangers can do, and how ends are noticed.
+// Tests of what is particular to TCP: who can connect, what strangers can do, and how the end of a
+// peer is noticed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -102,7 +103,7 @@ TEST_F(TcpTransport, StrangersAtThePortKeepNobodyOutAndTheListenerIsClosedBehind
   EXPECT_TRUE(eventually(*ranks[0], [&] { return ranks[0]->receiver(2, 0).peek().has_value(); }));
 }
 
-/// A clock that stands still until it is set, by any thread.
+/// A clock that stands still until a thread sets it.
 struct SetClock final : Clock {
   TimePoint now() const override { return TimePoint(Nanoseconds(at)); }
   void advance(Nanoseconds by) { at += by.count(); }
@@ -110,7 +111,8 @@ struct SetClock final : Clock {
 };
 
 TEST_F(TcpTransport, AFloodTakesABoundedNumberOfPlacesWhileRanksWaitForTheLast) {
-  // Of rank 0, at whose port the flood is, time stands still: nobody is cut for being slow.
+  // Time stands still for rank 0, at whose port the strangers call, so that nobody is cut for being
+  // slow.
   SetClock standing;
   std::vector<std::unique_ptr<Transport>> ranks;
   std::vector<std::string> addresses;
@@ -126,7 +128,7 @@ TEST_F(TcpTransport, AFloodTakesABoundedNumberOfPlacesWhileRanksWaitForTheLast) 
     });
   };
   auto first = connected(0), second = connected(1);
-  // All stay; most begin a handshake and say a byte of it now and then.
+  // All strangers stay; most begin a handshake and send a byte of it now and then.
   std::vector<Fd> flood;
   const std::string hello(bytes_of(net::AuthHello{}));
   for (int i = 0; i < 600; ++i) {
@@ -146,7 +148,7 @@ TEST_F(TcpTransport, AFloodTakesABoundedNumberOfPlacesWhileRanksWaitForTheLast) 
       return got == 0 || errno != EAGAIN;
     });
   };
-  // 64 places, and two for each rank.
+  // There are 64 places, and two for each rank.
   EXPECT_TRUE(eventually(*ranks[2], [&] { return cut() >= 600 - 64 - 6; })) << cut();
   auto third = connected(2);
   EXPECT_NO_THROW(second.get());
@@ -174,7 +176,7 @@ TEST_F(TcpTransport, BetweenMachinesASecretIsNeededOrANetworkThatIsTrusted) {
       ranks.push_back(tcp::entry().make(context(rank, 2, "")));
       addresses.push_back(ranks.back()->address());
     }
-    // As if rank 1 were on another machine that rank 0's loopback reaches.
+    // This acts as if rank 1 were on another machine, which rank 0's loopback reaches.
     auto other = tcp::Address::parse(addresses[1]);
     other->host = "another machine";
     addresses[1] = other->to_string();
@@ -201,7 +203,7 @@ TEST_F(TcpTransport, ARankThatNeverComesIsNamedByTheDeadline) {
                              HasSubstr("TUTTI_INTERFACES")));
 }
 
-// Communicators share the sockets, and so does the background thread: whoever finds room writes.
+// Communicators and the background thread share the sockets, and whichever finds room writes.
 TEST_F(TcpTransport, WhoSleepsUntilAMessageHasLeftIsWokenByWhoeverWritesIt) {
   const auto bell = std::make_shared<const Doorbell>();
   std::vector<std::unique_ptr<Transport>> ranks;
@@ -240,7 +242,7 @@ TEST_F(TcpTransport, OnlyTheCommunicatorWhoseMessagesWaitForAFrozenPeerWaits) {
     ranks.push_back(tcp::entry().make(large));
   }
   ASSERT_THAT(connect(ranks), ElementsAre("", "", ""));
-  std::vector<std::unique_ptr<Transport>> parts;  // of rank 0 and of the other, twice
+  std::vector<std::unique_ptr<Transport>> parts;  // those of rank 0 and of the other, twice
   for (const int other : {1, 2}) {
     Subset subset;
     subset.members = {0, other};
@@ -275,7 +277,7 @@ TEST_F(TcpTransport, OnlyTheCommunicatorWhoseMessagesWaitForAFrozenPeerWaits) {
 /// Rank 1, played by the test; rank 0 is real.
 class TcpCaller : public TcpTransport {
  protected:
-  /// Proves that it is rank 1, and says no more.
+  /// Authenticates as rank 1 and sends nothing more.
   Fd prove() {
     const auto own = tcp::Address::parse(rank_->address());
     Fd socket = call(place_of(*rank_));
@@ -310,7 +312,7 @@ class TcpCaller : public TcpTransport {
     say_open(socket, use);
     return socket;
   }
-  /// Reads away what has come.
+  /// Reads and discards what has arrived.
   static bool is_cut(const Fd& socket) {
     char bytes[100];
     ssize_t got = 0;
@@ -322,8 +324,8 @@ class TcpCaller : public TcpTransport {
   std::unique_ptr<Transport> rank_;
 };
 
-// With its proof accepted a rank takes itself for joined, and never calls again; but it may be slow
-// to say its first frame.
+// A rank whose proof has been accepted counts itself as joined and never calls again, but it may be
+// slow to send its first frame.
 TEST_F(TcpCaller, ThatHasProvedWhoItIsIsNotCutForAFloodNorForBeingSlow) {
   for (const bool flooded : {true, false}) {
     SetClock hands;
@@ -338,7 +340,7 @@ TEST_F(TcpCaller, ThatHasProvedWhoItIsIsNotCutForAFloodNorForBeingSlow) {
     std::vector<Fd> flood;  // 64 places, and two for each rank
     for (int i = 0; i < (flooded ? 200 : 1); ++i) flood.push_back(call(place_of(*rank_)));
     if (!flooded) {
-      // Heard, by its answer, before the time is up.
+      // Its answer arrives before the time is up.
       say(flood.front(), bytes_of(net::AuthHello{}));
       pollfd readable{flood.front().get(), POLLIN, 0};
       EXPECT_EQ(poll(&readable, 1, 30'000), 1);
@@ -360,7 +362,7 @@ TEST_F(TcpCaller, ThatHasProvedWhoItIsIsNotCutForAFloodNorForBeingSlow) {
   }
 }
 
-/// Rank 1, which has proved that it knows the secret, and now says what it likes.
+/// Rank 1, which has proved that it knows the secret and now sends whatever the test wants.
 class TcpPeer : public TcpCaller {
  protected:
   void SetUp() override {
@@ -390,7 +392,7 @@ class TcpPeer : public TcpCaller {
   Fd socket_, lifeline_;
 };
 
-// 100 Mb/s and 100 ms round trip have 20 messages of 64 KiB on their way.
+// At 100 Mb/s and a round-trip time of 100 ms, 20 messages of 64 KiB are in flight.
 TEST(TcpWindow, FillsALongLineAndStaysInTheCachesOverAShortOne) {
   EXPECT_GE(tcp::window_for(std::chrono::milliseconds(100)), 40u);
   EXPECT_LE(tcp::window_for(std::chrono::microseconds(50)), 8u);
@@ -407,7 +409,7 @@ TEST_F(TcpPeer, ThatEndsIsLostAndWhatItSentBeforeIsReceived) {
   EXPECT_EQ(rank_->receiver(1, 0).peek()->header.length, 3u);
 }
 
-// As of a killed process whose forked child lives: nothing but the lifeline tells.
+// As after the death of a process whose forked child lives, only the lifeline shows the end.
 TEST_F(TcpPeer, WhoseLifelineEndsIsLostAndWhatItSentBeforeIsReceived) {
   say_frame(message(3));
   say(socket_, "abc");
@@ -483,7 +485,7 @@ TEST_F(TcpPeer, ThatSpeaksNoSenseIsLost) {
 
 TEST_F(TcpPeer, OfACommunicatorThatIsNotHereIsNotListenedTo) {
   tcp::Frame other =
-      message(50'000);  // larger than what a look takes in, and than a message may be
+      message(50'000);  // larger than what one read takes in, and than a message may be
   other.group = 77;
   say_frame(other);
   say(socket_, std::string(50'000, 'x'));

@@ -1,4 +1,4 @@
-// Ranks whose connections are encrypted: who gets in, and what somebody on the way can do.
+// Tests of encrypted connections: who can connect, and what a process in the middle can do.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -68,7 +68,7 @@ TEST_F(TcpWithTls, WithoutASecretSaysWhatToDo) {
 }
 
 TEST_F(TcpWithTls, BytesThatAreChangedOnTheWayAreCorruptForBothEnds) {
-  for (const bool from_caller : {true, false}) {  // rank 1 calls
+  for (const bool from_caller : {true, false}) {  // rank 1 is the caller
     ranks_.clear();
     make_two();
     Middle middle(place_of(*ranks_[0]));
@@ -88,8 +88,8 @@ TEST_F(TcpWithTls, BytesThatAreChangedOnTheWayAreCorruptForBothEnds) {
 }
 
 TEST_F(TcpTransport, WithChecksumsABitThatIsChangedIsCorruptForWhoGetsIt) {
-  // In the head of a message, in one that lies in memory of the channel's, and in one that goes
-  // straight to where it belongs.
+  // The changed bit is in the header of a message, in a message that goes to memory of the channel,
+  // and in one that goes straight to its destination.
   config_.checksum = true;
   for (const std::size_t at : {3u, 20u, 1'000u, 30'000u}) {
     std::vector<std::unique_ptr<Transport>> ranks;
@@ -117,7 +117,7 @@ TEST_F(TcpTransport, WithChecksumsABitThatIsChangedIsCorruptForWhoGetsIt) {
       return ranks[0]->status(1).state == PeerStatus::State::corrupt;
     })) << at;
     EXPECT_THAT(ranks[0]->status(1).why, HasSubstr("checksum"));
-    // What it has to say about that still goes out.
+    // Its status page is still sent and tells the peer why.
     ranks[0]->own_status_page().fail(ErrorKind::corrupt, "what came is damaged");
     ranks[0]->wake(1);
     EXPECT_TRUE(eventually(*ranks[1], [&] {
@@ -129,7 +129,7 @@ TEST_F(TcpTransport, WithChecksumsABitThatIsChangedIsCorruptForWhoGetsIt) {
 TEST_F(TcpWithTls, AHandshakeThatIsChangedOnTheWayIsTriedAgainByTheNextWay) {
   make_two();
   Middle middle(place_of(*ranks_[0]));
-  middle.flip(false, 48 + 40 + 60);  // behind the proof, in the first that the server says
+  middle.flip(false, 48 + 40 + 60);  // behind the proof, in the first bytes that the server sends
   connect_by({middle.place(), place_of(*ranks_[0])}, ranks_);
   EXPECT_TRUE(middle.has_flipped());
 }

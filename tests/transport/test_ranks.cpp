@@ -24,7 +24,7 @@ Transports all_local(std::span<const TransportContext> contexts, std::uint64_t) 
   return all;
 }
 
-// Of transports that need nothing but a context, with a switch of the configuration on.
+// Makes transports that need nothing but a context, with one switch of the configuration on.
 template <auto kEntry, bool Config::*kSwitch = nullptr>
 Transports all(std::span<const TransportContext> contexts, std::uint64_t) {
   static const Config config = [] {
@@ -50,7 +50,7 @@ Transports all_stream(std::span<const TransportContext> contexts, std::uint64_t 
   return all;
 }
 
-// All at once: each waits for the others.
+// Connects all ranks at once, since each waits for the others.
 void connect_all(Transports& transports, TimePoint deadline) {
   std::vector<std::string> addresses;
   for (const auto& transport : transports) addresses.push_back(transport->address());

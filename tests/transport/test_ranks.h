@@ -19,8 +19,9 @@ namespace tutti {
 /// A transport that tests run over.
 struct TransportKind {
   std::string name;
-  bool in_memory = true;  ///< Its channels show their rings.
-  /// One transport a rank, not connected yet. The seed is for the faults of those that have some.
+  bool in_memory = true;  ///< Whether its channels have rings.
+  /// Makes one transport for each rank, not connected yet. The seed determines the faults of
+  /// transports that have any.
   std::vector<std::unique_ptr<Transport>> (*make_all)(std::span<const TransportContext> contexts,
                                                       std::uint64_t seed);
 };
@@ -35,19 +36,20 @@ struct RanksOptions {
   std::size_t data_bytes = 3 * 4096;
   std::size_t max_message_bytes = 4096;
   std::uint64_t seed = 1;
-  bool bells = false;  ///< Ranks may sleep; else peers never look for sleepers.
+  bool bells = false;  ///< Whether ranks may sleep; otherwise peers never look for sleepers.
 };
 
 class TestRanks {
  public:
-  /// Connected.
+  /// Returns all ranks, connected.
   explicit TestRanks(const TransportKind& kind, const RanksOptions& options = {});
 
   Transport& operator[](int rank) { return *transports_[rank]; }
   const Doorbell& bell(int rank) const { return *bells_[rank]; }
   void destroy(int rank) { transports_[rank].reset(); }
 
-  /// Lets all ranks progress until `what` is true; false: it did not come in very many turns.
+  /// Lets all ranks progress until `what` is true; returns false where that does not happen in very
+  /// many turns.
   [[nodiscard]] bool eventually(const std::function<bool()>& what);
 
  private:

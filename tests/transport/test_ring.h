@@ -9,7 +9,7 @@
 
 namespace tutti {
 
-// A ring of its own, both ends.
+// Owns a ring's memory and both of its ends.
 struct TestRing {
   explicit TestRing(std::size_t data_bytes, PeerBell bell = {})
       : storage(new (std::align_val_t(alignof(RingMemory)))
