@@ -180,7 +180,8 @@ TEST_F(ShmProcesses, AKilledPeerIsLostByNameAndWhatItSentIsStillReceived) {
   EXPECT_EQ(transport_->status_page(1)->state.load(), StatusPageState::open);
 }
 
-// Once: whole; then its memory is gone, and then it is.
+// The first fetch gets the whole message. The next ones fail: first the peer's memory is gone, then
+// the peer.
 TEST_F(ShmProcesses, WhatAPeerHasIsFetchedAsLongAsItIsThere) {
   constexpr std::size_t kBytes = 1 << 20;
   start([](Transport& transport, Line& line) {
