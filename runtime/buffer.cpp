@@ -1,4 +1,4 @@
-// Buffers: memory that a communicator's transport lends to its peers.
+// Buffers: registered memory, which a communicator's transport lends to its peers.
 #include <tutti/buffer.hpp>
 
 #include <cstring>
@@ -19,7 +19,7 @@ struct Buffer::Inside {
     if (lender != nullptr) lender->take_back(lent.number);
   }
 
-  std::shared_ptr<Lender> lender;  // null: nothing is lent
+  std::shared_ptr<Lender> lender;  // null if the memory is not lent
   Registration lent;
 };
 

@@ -26,7 +26,7 @@ using collectives::has_root;
 using collectives::holds_one_block;
 using collectives::reduces;
 
-// How many times `count` each buffer holds.
+// Returns how many times `count` elements each buffer holds.
 BufferSizes blocks(Collective what, bool is_root, int size) {
   const auto n = static_cast<std::size_t>(size);
   switch (what) {

@@ -1,4 +1,4 @@
-// One call as the program makes it, and the check that it is right by itself.
+// A collective call as the program makes it, and the checks that need no other rank.
 #pragma once
 
 #include <chrono>
@@ -18,34 +18,37 @@ namespace tutti {
 
 class Group;
 
-/// What a loop repeats from call to call: checked once, and planned once.
+/// Holds what a loop repeats from call to call, which is therefore checked once and planned once.
 struct CallKind {
   Collective what = Collective::barrier;
   DataType type = DataType::uint8;
   Op op = Op::sum;
   int root = 0;
-  std::size_t count = 0;  ///< As the public call counts: of the vector, or of one rank's block.
-                          ///< Variable: of the longest block, where all ranks know it, or 0.
-  bool variable = false;  ///< Blocks have lengths of their own.
+  /// Elements, as the public call counts them: of the vector, or of one rank's block. In a variable
+  /// call it is that of the longest block if all ranks know it, else 0.
+  std::size_t count = 0;
+  bool variable = false;       ///< The blocks have different lengths.
   bool premultiplied = false;  ///< A premultiplier was given.
   Accumulate accumulate = Accumulate::as_configured;
-  std::uint64_t reduction = 0;  ///< reduction_id() of a program's own, in place of type and op.
+  std::uint64_t reduction = 0;  ///< The reduction_id() of a program's own reduction, which takes
+                                ///< the place of type and op.
 
   bool operator==(const CallKind&) const = default;
 };
 
-/// A buffer with a block for each rank, as the caller describes it: elements, by rank. No
-/// displacements: one block behind the other.
+/// Describes a buffer with a block for each rank, in elements, indexed by rank. If there are no
+/// displacements, each block begins where the one before it ends.
 struct BlockList {
   std::span<const std::size_t> counts;
   std::span<const std::size_t> displacements;
 };
 
-/// What a variable call adds to a Call.
+/// Holds what a variable call adds to a Call.
 struct VariableBlocks {
-  BlockList input;            ///< Of reduce_scatterv, scatterv, all_to_allv,
-  BlockList output;           ///< of all_gatherv, gatherv, all_to_allv.
-  std::size_t own_count = 0;  ///< Of the one block that gatherv gives and scatterv gets.
+  BlockList input;   ///< Used by reduce_scatterv, scatterv and all_to_allv.
+  BlockList output;  ///< Used by all_gatherv, gatherv and all_to_allv.
+  /// Elements of the one block that gatherv sends or scatterv receives.
+  std::size_t own_count = 0;
 };
 
 struct Call {
@@ -54,19 +57,20 @@ struct Call {
   void* output = nullptr;
   std::chrono::milliseconds timeout{0};
   std::string_view algorithm = {};
-  const VariableBlocks* variable = nullptr;  ///< Of a variable call; valid until it returns.
+  /// Set in a variable call; valid until the call returns.
+  const VariableBlocks* variable = nullptr;
   CallExtras extras = {};
-  Group* group = nullptr;  ///< To be made when it ends.
+  Group* group = nullptr;  ///< If not null, the call is made when the group ends.
   bool (*interrupted)() = nullptr;
 };
 
-/// Takes over what few calls give: a reduction of the program's own, in place of the type and op.
-/// Throws `unavailable` for a stream.
+/// Applies options that few calls give: a program's own reduction replaces the type and op. Throws
+/// `unavailable` for a stream.
 void take_rare_options(Call& call, const CallOptions& options);
-/// Throws `unavailable`: this build has no engine for a device.
+/// Throws `unavailable`, since this build has no engine for a device.
 [[noreturn]] void refuse_stream(std::string_view operation);
 
-/// As the public call has it.
+/// Makes a Call from the arguments of a public call.
 inline Call call_of(Collective what, const void* input, void* output, std::size_t count,
                     DataType type, Op op, int root, const CallOptions& options) {
   Call made{.kind = {.what = what,
@@ -88,7 +92,8 @@ inline Call call_of(Collective what, const void* input, void* output, std::size_
   return made;
 }
 
-/// Of a call's buffers, in bytes, where it has `bytes` as the public call counts.
+/// The sizes of a call's buffers in bytes. `bytes` is the size of the vector or block that the
+/// public call counts.
 struct BufferSizes {
   std::size_t input;
   std::size_t output;
@@ -98,32 +103,32 @@ BufferSizes buffer_sizes(Collective what, std::size_t bytes, bool is_root, int s
 /// Throws `usage`: "all_gatherv: <what>".
 [[noreturn]] void refuse(const CallKind& kind, const std::string& what);
 
-/// All throw `usage` naming the argument, what was given and what is possible. A call that passes
-/// may be numbered.
+/// These checks throw `usage`, with a message that names the argument, what was given and what is
+/// possible. A call that passes may get an operation number.
 void check_kind(const CallKind& kind, int size);
-void check_buffers(const Call& call, int rank, int size);  // of a call that is not variable
+void check_buffers(const Call& call, int rank, int size);  // for a call that is not variable
 void check_timeout(const Call& call);
 
-/// What a call may ask for; 0: what the configuration says.
+/// The longest timeout that a call may ask for. A timeout of 0 stands for the configured one.
 constexpr std::chrono::milliseconds kLongestTimeout = std::chrono::hours(24);
 constexpr bool is_timeout(std::chrono::milliseconds timeout) noexcept {
   return timeout.count() >= 0 && timeout <= kLongestTimeout;
 }
 std::string not_a_timeout(std::chrono::milliseconds timeout);
-void check_reduction(const Call& call);  // of a call that brings its own
+void check_reduction(const Call& call);  // for a call with a program's own reduction
 
-/// "all_gatherv" for all_gather with lengths.
+/// Returns the name for error messages, such as "all_gatherv" for a variable all_gather.
 std::string name_of(Collective what, bool variable);
 
 inline std::size_t element_bytes(const CallKind& kind) {
   return element_bytes(kind.type, kind.reduction);
 }
 
-/// "f32", or "12 bytes" of a program's own.
+/// Returns "f32" for example, or "12 bytes" for the elements of a program's own reduction.
 std::string element_name(DataType type, std::uint64_t reduction);
 
-/// "all_reduce(1024 x f32, sum)", for messages. `reduction`: the program's own that it names, if
-/// that is known.
+/// Returns for example "all_reduce(1024 x f32, sum)", for error messages. `reduction` is the
+/// program's own reduction that the call names, if it is known.
 std::string describe(const CallSignature& call, const UserReduction* reduction = nullptr);
 
 }  // namespace tutti

@@ -1,4 +1,5 @@
-// The collective call of a communicator that is under way: begun, advanced, looked at, explained.
+// The collective call of a communicator that is under way: how it begins, advances, and is
+// diagnosed when it fails or stalls.
 #pragma once
 
 #include <atomic>
@@ -15,44 +16,49 @@
 
 namespace tutti {
 
-/// A state machine of one call at a time: begin(), then advance() until it is true, then
-/// complete(). It never waits and asks no clock: time is handed in. One thread at a time (whoever
-/// owns the communicator's engine) uses it.
+/// A state machine that runs one call at a time: begin(), then advance() until it returns true,
+/// then complete(). It never waits and reads no clock: its callers pass the time. One thread at a
+/// time (the owner of the communicator's engine) uses it.
 ///
-/// The first error ends it. What advance() throws goes to explain(), whose words may need an answer
-/// of a peer: while explaining() is true, look() asks, and throws the error when it is known.
+/// The first error ends the call. An exception of advance() is turned into an error by explain(),
+/// which may need an answer of a peer for its message: while explaining() is true, look() asks the
+/// peer, and throws the error once it is known.
 class Collectives {
  public:
-  /// `parts` outlive it. `worker_done` is called by a thread that has ended its part of a call.
+  /// `parts` outlive it. A worker thread calls `worker_done` when it has ended its part of a call.
   Collectives(const CommunicatorParts& parts, std::function<void()> worker_done);
 
-  /// Takes the next operation number, shows the call to peers and starts it. `in_threads`: other
-  /// threads may move parts of it.
+  /// Takes the next operation number, shows the call to peers and starts it. If `in_threads` is
+  /// true, other threads may move parts of it.
   void begin(BoundProgram& bound, CallBuffers& buffers, std::size_t result_bytes, bool in_threads);
 
-  /// Does what can be done now, and returns true when the call is done. Throws what explain()
-  /// takes.
+  /// Does what can be done now, and returns true when the call is done. Throws exceptions that
+  /// explain() understands.
   bool advance() {
     return execution_.advance() && (!workers_.busy() || workers_.advance()) && all_left();
   }
   bool all_left() { return leaves_at_once_ || transport_.all_left(); }
 
-  /// The call is done: peers may know.
+  /// Shows peers that the call is done.
   void complete() noexcept {
     status_page_.completed.store(next_number_, std::memory_order_release);
   }
-  /// The call has failed: when this returns, nobody touches its buffers any more.
+  /// Stops a call that has failed: once this returns, no thread touches the call's buffers any
+  /// more.
   void stop() noexcept { workers_.stop(); }
-  /// In a forked child, which has none of the threads.
+  /// For a forked child, which has none of the worker threads: neither joins nor waits for them.
   void forget_threads() noexcept { workers_.forget(); }
 
-  /// Does what polling does not: takes news of peers, and reports a call that does not end. Throws
-  /// what keeps the call from ending; `limit` is the time that it had until `deadline`.
+  /// Does what polling does not: it takes news of peers, and reports a call that stalls. Throws the
+  /// error that keeps the call from ending. `limit` is the call's timeout, which ends at
+  /// `deadline`.
   void look(TimePoint now, TimePoint deadline, Nanoseconds limit);
-  /// When look() is due. Peers' news come earlier, by the doorbell or the transport's descriptor.
+  /// Returns when look() is due. News of peers may come earlier, by the doorbell or the transport's
+  /// descriptor.
   TimePoint next_look(TimePoint now, TimePoint deadline);
 
-  /// In a handler of what advance() or look() threw: the error for it; none: explaining().
+  /// Returns the error for the exception that is being handled, which advance() or look() threw.
+  /// Returns none if the error needs a peer's answer; explaining() is then true.
   std::optional<Error> explain();
   bool explaining() const noexcept { return mismatched_.has_value(); }
 
@@ -65,14 +71,14 @@ class Collectives {
 
   const CommunicatorParts& parts_;
   Transport& transport_;
-  StatusPage& status_page_;    // the transport's own
-  const bool leaves_at_once_;  // what is posted; see Transport::all_left()
+  StatusPage& status_page_;    // this rank's own, which the transport shows to peers
+  const bool leaves_at_once_;  // whether posted messages leave at once; see Transport::all_left()
   Execution execution_;
   std::uint64_t next_number_ = 0;
-  WorkerPool workers_;  // for the other stripes of what execution_ runs
+  WorkerPool workers_;  // moves the other stripes of the call that execution_ runs
   StallWatch stalls_;
   Inquiry inquiry_;
-  std::optional<MismatchedMessage> mismatched_;  // while explaining()
+  std::optional<MismatchedMessage> mismatched_;  // set while explaining()
   std::optional<TimePoint> explained_by_;        // set by the first look() while explaining()
 };
 

@@ -1,5 +1,5 @@
-// The public face: each call written down as a Call, and handed to the inside. Those on blocks are
-// in communicator_blocks.cpp.
+// The functions of the public class Communicator, each of which describes its call as a Call and
+// hands it to CommunicatorImpl. Calls on blocks are in communicator_blocks.cpp.
 #include <tutti/communicator.hpp>
 
 #include "runtime/communicator_impl.h"
@@ -106,7 +106,7 @@ TransferCall send_call(const void* buffer, std::size_t count, DataType type, int
   if (options.stream != nullptr) [[unlikely]]
     refuse_stream("send");
   TransferCall call = recv_call(const_cast<void*>(buffer), count, type, peer, tag, options);
-  call.direction = Direction::send;  // which only reads
+  call.direction = Direction::send;  // a send only reads the buffer
   call.received = nullptr;
   return call;
 }

@@ -1,4 +1,5 @@
-// The public face of what moves blocks: gathers, scatters and exchanges, of one length or several.
+// The functions of the public class Communicator that move blocks: gathers, scatters and exchanges,
+// of blocks with equal or different lengths.
 #include <tutti/communicator.hpp>
 
 #include <fmt/format.h>
@@ -30,7 +31,8 @@ Call all_to_all_call(const void* input, void* output, std::size_t count, DataTyp
   return call_of(Collective::all_to_all, input, output, count, type, Op::sum, 0, options);
 }
 
-/// A call whose blocks have lengths of their own, which the inside reads before it returns.
+/// A call whose blocks have different lengths. CommunicatorImpl reads the lengths before the call
+/// returns.
 struct VariableCall {
   VariableCall(const Call& uniform, const VariableBlocks& lengths)
       : blocks(lengths), call(uniform) {

@@ -11,7 +11,7 @@ CommunicatorImpl::CommunicatorImpl(CommunicatorParts parts) : parts_(std::move(p
 CommunicatorImpl::~CommunicatorImpl() {
   lender_->end();
   queue_.abandon();
-  if (!parts_.runtime->in_own_process()) {  // a forked child: the channels are the parent's
+  if (!parts_.runtime->in_own_process()) {  // in a forked child, the channels belong to the parent
     static_cast<void>(parts_.transport.release());
     collectives_.forget_threads();
     return;
@@ -19,7 +19,8 @@ CommunicatorImpl::~CommunicatorImpl() {
   driver_.drain();
   queue_.await_threads();
   driver_.leave();
-  const auto last_owner = driver_.own_engine();  // who ended the last operation has let go
+  const auto last_owner = driver_.own_engine();  // so that the thread that ended the last operation
+                                                 // has released the engine
   parts_.transport->close();
 }
 
@@ -29,13 +30,15 @@ Communicator CommunicatorImpl::make(CommunicatorParts parts) {
 
 void CommunicatorImpl::destroy(std::unique_ptr<CommunicatorImpl> communicator) noexcept {
   if (communicator == nullptr) return;
-  // In the background thread, too: it would wait for itself to let go of the communicator.
+  // The background thread cannot destroy it either, because it would wait for itself to release the
+  // communicator.
   Runtime& runtime = *communicator->parts_.runtime;
   if (!communicator->queue_.in_callback() && !runtime.in_background()) return;
   CommunicatorImpl* const dying = communicator.release();
   try {
     runtime.run_apart([dying] { delete dying; });
-  } catch (const std::system_error& error) {  // better kept than waited for without end
+  } catch (const std::system_error& error) {
+    // A communicator that is kept is better than an endless wait.
     runtime.log().write(LogLevel::warn,
                         "a communicator destroyed in a callback is kept, no thread: {}",
                         error.what());
@@ -44,7 +47,7 @@ void CommunicatorImpl::destroy(std::unique_ptr<CommunicatorImpl> communicator) n
 
 std::optional<Registration> CommunicatorImpl::lend(std::size_t bytes) {
   failure_.check_usable("Buffer::allocate");
-  planner_.forget_last();  // programs for calls that lend are others
+  planner_.forget_last();  // calls that lend memory need other programs
   return parts_.transport->allocate_registered(bytes);
 }
 
@@ -57,7 +60,7 @@ Plan& CommunicatorImpl::checked_plan(const Call& call) {
   return planner_.plan(call);
 }
 
-// In the caller's own thread: nothing is pending, so the engine is free.
+// Runs the call in the caller's own thread; nothing is pending, so the engine is free.
 inline void CommunicatorImpl::execute_here(BoundProgram& bound, CallBuffers&& buffers,
                                            std::size_t result_bytes,
                                            std::chrono::milliseconds timeout) {
@@ -104,7 +107,7 @@ Work CommunicatorImpl::call_async(const Call& call) {
   refuse_in_group(call.group);
   Plan& plan = checked_plan(call);
   if (!plan.program && !queue_.pending())
-    plan.program = planner_.bind(plan.key);  // the engine is free
+    plan.program = planner_.bind(plan.key);  // nothing is pending, so the engine is free
   const OperationRef operation =
       queue_.operation_of(planner_.detached(call, plan), planner_.blocks());
   driver_.enqueue(operation);
@@ -151,9 +154,9 @@ Received CommunicatorImpl::call(const TransferCall& call) {
   return transfer.received;
 }
 
-// In the caller's own thread: nothing is pending, so these are all.
+// Nothing is pending, so these are the only transfers.
 void CommunicatorImpl::transfer_here(std::span<Transfer* const> transfers) {
-  failure_.throw_if_any();  // since a group's were called
+  failure_.throw_if_any();  // the communicator may have failed since the calls of a group were made
   try {
     for (Transfer* transfer : transfers) messages_.start(*transfer);
     if (!messages_.idle()) driver_.await_transfers(transfers);
@@ -170,7 +173,7 @@ PlannedCall CommunicatorImpl::plan_to_repeat(const Call& call) {
   refuse_in_group(call.group);
   const Plan& plan = checked_plan(call);
   queue_.refuse_in_callback();
-  const auto owner = driver_.own_engine();  // the program's channels are the engine's
+  const auto owner = driver_.own_engine();  // the owner of the engine makes the program's channels
   PlannedCall planned = planner_.detached(call, plan);
   planned.program = planner_.bind(plan.key);
   if (!queue_.under_way()) planner_.scratch(*planned.program);

@@ -1,4 +1,5 @@
-// A communicator's inside: its parts, and the calls that the public face makes of them.
+// The implementation of a communicator: its parts, and the calls that the public class makes of
+// them.
 #pragma once
 
 #include <memory>
@@ -22,9 +23,9 @@
 
 namespace tutti {
 
-/// Each part is a member that can be made and tested alone; docs/architecture.md shows who calls
-/// whom. One thread at a time makes calls; the driver says where other threads come in. The
-/// destructor waits for everybody who is inside.
+/// Holds the parts of a communicator. Each part can be made and tested alone; docs/architecture.md
+/// shows which part calls which. One thread at a time makes calls; driver.h says what other threads
+/// do. The destructor waits for all threads that are inside.
 class CommunicatorImpl final {
  public:
   explicit CommunicatorImpl(CommunicatorParts parts);
@@ -34,7 +35,8 @@ class CommunicatorImpl final {
 
   static Communicator make(CommunicatorParts parts);
   static CommunicatorImpl& of(Communicator& communicator) noexcept { return *communicator.impl_; }
-  /// At once; or from a callback, which the end would wait for, apart from it.
+  /// Destroys it at once, or, when called in a callback, in another thread, since the destructor
+  /// waits for callbacks.
   static void destroy(std::unique_ptr<CommunicatorImpl> communicator) noexcept;
 
   const CommunicatorParts& parts() const noexcept { return parts_; }
@@ -46,14 +48,14 @@ class CommunicatorImpl final {
   std::size_t memory_bytes() const {
     return parts_.transport->memory_bytes() + planner_.scratch_bytes();
   }
-  /// For Buffer: memory that peers reach; none where they reach none.
+  /// Allocates registered memory for a Buffer; returns none if the transport has none.
   std::optional<Registration> lend(std::size_t bytes);
   const std::shared_ptr<Lender>& lender() const noexcept { return lender_; }
   /// Keeps `used`, which the communicator's calls use, alive until the last call has ended.
   void keep(std::shared_ptr<void> used) noexcept { kept_ = std::move(used); }
   void callback_threw(const char* what) noexcept;
 
-  // Blocking calls; where the call names a group, it is made when the group ends.
+  // Blocking calls. A call that names a group is made when the group ends.
   void call(const Call& call);
   Received call(const TransferCall& call);
   void call(const PlannedCall& call);
@@ -64,16 +66,16 @@ class CommunicatorImpl final {
   Work call_async(const PlannedCall& call);
   static Work work_of(const OperationRef& operation) { return Work(*operation); }
 
-  // Calls that are checked and planned now, and made any number of times.
+  // Calls that are checked and planned now, and started any number of times.
   Persistent make_persistent(const Call& call);
   Persistent make_persistent(const TransferCall& call);
   void add_to(Group& group, const PlannedCall& call);
   void add_to(Group& group, const TransferCall& call);
 
-  /// Runs them in the calling thread until all are done. With nothing pending.
+  /// Runs the transfers in the calling thread until all are done. Nothing else is pending.
   void transfer_here(std::span<Transfer* const> transfers);
 
-  /// Of those that are alive, see Communicator::shrink().
+  /// Returns a communicator of the ranks that are alive, see Communicator::shrink().
   Communicator shrink(std::chrono::milliseconds patience);
   /// This rank's part of splitting the communicator by `card`; see membership/split.h.
   std::optional<Communicator> split(const SplitCard& card);
@@ -96,7 +98,7 @@ class CommunicatorImpl final {
   Membership membership_{parts_};
   const std::shared_ptr<Lender> lender_ = std::make_shared<Lender>(*parts_.transport);
   Driver driver_{parts_, collectives_, messages_, queue_,
-                 failure_};  // the last: see its constructor
+                 failure_};  // the last member, for the reason in its constructor
 };
 
 }  // namespace tutti

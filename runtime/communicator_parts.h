@@ -1,4 +1,4 @@
-// What a communicator is made of: what its start-up, a split or a shrink hands to it.
+// The parts from which a communicator is constructed, which a start-up, a split or a shrink makes.
 #pragma once
 
 #include <cstdint>
@@ -18,44 +18,51 @@
 
 namespace tutti {
 
-/// What a communicator shares with those that are split off it: one set of connections has one
-/// bell.
+/// Holds what a communicator shares with the communicators that are split off it. They use the same
+/// connections, and therefore the same doorbell.
 struct SharedEndpoint {
   std::shared_ptr<const Doorbell> doorbell = std::make_shared<const Doorbell>();
-  SleeperPool sleepers;  ///< Over the bell and the transport's wait_fd().
-  int ranks = 1;         ///< Of the first communicator that share this machine's cores.
-  int cores = 1;         ///< Which they share.
-  sync::Atomic<int> communicators{0};     ///< Alive.
-  sync::Atomic<std::uint64_t> splits{0};  ///< Splits of any of them that this rank has begun.
-  std::size_t ring_bytes =
-      0;  ///< Of each channel of its first communicators: configured, or by the caches.
+  SleeperPool sleepers;  ///< They watch the doorbell and the transport's wait_fd().
+  /// The number of ranks of the first communicator that share this machine's cores.
+  int ranks = 1;
+  int cores = 1;                       ///< The number of cores that these ranks share.
+  sync::Atomic<int> communicators{0};  ///< The number that exist.
+  /// The number of splits of any of them that this rank has begun.
+  sync::Atomic<std::uint64_t> splits{0};
+  std::size_t ring_bytes = 0;  ///< Ring size of each channel of its first communicators:
+                               ///< configured, or computed from the size of the caches.
 };
 
-/// What a communicator is made of; see membership/setup.h.
+/// Holds the parts from which a communicator is constructed; membership/setup.h makes them.
 struct CommunicatorParts {
   std::shared_ptr<Runtime> runtime;
-  std::shared_ptr<Store> store;            ///< Null in process.
-  std::string name = {};                   ///< In the store; empty: it was split off another.
-  Secret secret = {};                      ///< The job's.
-  std::shared_ptr<SharedEndpoint> shared;  ///< Outlives the transport.
+  std::shared_ptr<Store> store;  ///< Null if all ranks are in this process.
+  /// The prefix of its keys in the store; empty if it was split off another communicator.
+  std::string name = {};
+  Secret secret = {};                      ///< The secret of the job.
+  std::shared_ptr<SharedEndpoint> shared;  ///< It outlives the transport.
   std::unique_ptr<Transport> transport;    ///< Connected.
   int rank = 0;
   int size = 1;
-  std::size_t message_bytes =
-      0;  ///< The largest message of a collective, which all ranks agree on.
-  std::size_t largest_message = std::numeric_limits<std::size_t>::max();  ///< That all links carry.
-  bool rings = true;               ///< All ranks' links have rings; agreed.
-  int cores = 1;                   ///< That its ranks on a machine share, on average; agreed.
-  std::vector<int> machines = {};  ///< By rank, the number of its machine; none: all on one.
+  /// The largest message of a collective, on which all ranks agree.
+  std::size_t message_bytes = 0;
+  /// The largest message that all links carry.
+  std::size_t largest_message = std::numeric_limits<std::size_t>::max();
+  bool rings = true;  ///< Whether the links of all ranks have rings; all ranks agree on it.
+  int cores = 1;  ///< The number of cores that its ranks on a machine share, on average; all ranks
+                  ///< agree on it.
+  std::vector<int> machines = {};  ///< The number of each rank's machine, indexed by rank; empty if
+                                   ///< all ranks are on one machine.
   Spread spread = Spread::one_machine;
-  std::vector<int> groups = {};       ///< As PlanRequest::groups; agreed.
-  std::shared_ptr<PriceList> prices;  ///< Of rank 0's machine; shared by those split off.
+  std::vector<int> groups = {};  ///< The same as PlanRequest::groups; all ranks agree on it.
+  /// The prices on rank 0's machine; communicators that are split off share it.
+  std::shared_ptr<PriceList> prices;
   std::vector<StartupPhase> startup;
 
-  /// What is the same in all that this rank asks of algorithms.
+  /// Returns the fields that are the same in all requests of this rank to algorithms.
   PlanRequest request() const { return {.rank = rank, .ranks = size, .groups = groups}; }
 
-  /// Wakes the threads of this process that sleep until something of this communicator ends.
+  /// Wakes the threads of this process that sleep until an operation of this communicator ends.
   void wake_sleepers() const {
     if (transport->own_status_page().sleepers.load(std::memory_order_seq_cst) > 0)
       shared->doorbell->ring();

@@ -8,7 +8,8 @@
 namespace tutti {
 namespace {
 
-/// The transport's descriptor is readable for all its news while this lives.
+/// While an object of this class exists, every event of the transport makes its descriptor
+/// readable.
 class Armed {
  public:
   explicit Armed(Transport& slept_over) : transport_(slept_over) { transport_.arm(); }
@@ -20,7 +21,8 @@ class Armed {
   Transport& transport_;
 };
 
-// In a runtime without threads nobody else makes progress while this thread polls.
+// In a runtime without threads, no other rank makes progress while this thread polls, so one poll
+// is enough.
 WaitPolicy policy_of(const CommunicatorParts& parts) {
   if (!parts.runtime->has_thread()) return {1, 0, std::chrono::microseconds{0}};
   return wait_policy(parts.shared->ranks, parts.shared->cores, parts.runtime->config().spin_polls);
@@ -38,10 +40,11 @@ Driver::Driver(const CommunicatorParts& parts, Collectives& collectives, Message
       policy_(policy_of(parts)),
       wants_background_progress_(parts.transport->background_progress()) {
   SharedEndpoint& shared = *parts_.shared;
-  if (shared.communicators == 0)  // the first wait that comes to sleep need not make one
+  // The first wait that sleeps should not have to make a sleeper.
+  if (shared.communicators == 0)
     shared.sleepers.give_back(
         shared.sleepers.take(shared.doorbell->fd(), parts_.transport->wait_fd()));
-  // This is the last step that may throw: the runtime calls what it was given, constructed or not.
+  // This is the last step that may throw, because the runtime may call this object from here on.
   if (wants_background_progress_) parts_.runtime->add_background(*this);
   ++shared.communicators;
 }
@@ -55,8 +58,8 @@ sync::Atomic<std::uint32_t>& Driver::sleepers() {
   return parts_.transport->own_status_page().sleepers;
 }
 
-// Without threads, this thread drives those for whom it waits, too. What is to run apart may wait
-// for this wait.
+// In a runtime without threads, this thread also drives the communicators for which it waits. The
+// Turn defers the tasks of run_apart(), which may depend on the end of this wait.
 void Driver::drive_others() {
   const Runtime::Turn turn(*parts_.runtime);
   parts_.runtime->step();
@@ -83,12 +86,12 @@ bool Driver::sleep(Attempt&& attempt, TimePoint deadline) {
 
 void Driver::pause_until(TimePoint time) {
   if (!parts_.runtime->has_thread()) return drive_others();
-  Sleeper().sleep_until(time, clock());  // nobody rings
+  Sleeper().sleep_until(time, clock());  // no doorbell is watched
 }
 
 void Driver::await_call(std::chrono::milliseconds timeout) {
-  std::optional<TimePoint>
-      deadline;  // counted from the first look, so that a short call never reads the clock
+  // Set at the first look, so that a short call never reads the clock.
+  std::optional<TimePoint> deadline;
   try {
     wait(
         policy_, clock(), [this] { return collectives_.advance(); },
@@ -109,7 +112,8 @@ void Driver::await_call(std::chrono::milliseconds timeout) {
   }
 }
 
-// In a handler: the error for what is being handled, for whose words a peer may have to be asked.
+// Called in an exception handler. Returns the error for the exception, for whose message a peer may
+// have to be asked.
 Error Driver::explain_thrown() {
   std::optional<Error> error = collectives_.explain();
   if (error) return *error;
@@ -133,7 +137,7 @@ void Driver::await_transfers(std::span<Transfer* const> transfers) {
   TimePoint deadline = TimePoint::max();
   const auto look = [&] {
     const TimePoint now = clock().now();
-    if (deadline == TimePoint::max())  // from the first look, as for collectives
+    if (deadline == TimePoint::max())  // set at the first look, as in await_call()
       for (Transfer* transfer : transfers) {
         transfer->deadline = now + transfer->call.timeout;
         deadline = std::min(deadline, transfer->deadline);
@@ -153,7 +157,8 @@ void Driver::await_transfers(std::span<Transfer* const> transfers) {
       });
 }
 
-// Until when a blocking call may sleep before it asks again whether it is interrupted.
+// Returns until when a blocking call may sleep before it has to ask again whether it is
+// interrupted.
 TimePoint Driver::next_heed(TimePoint deadline) {
   constexpr std::chrono::milliseconds kEvery{100};
   if (interrupted_ == nullptr) return deadline;
@@ -170,12 +175,14 @@ void Driver::enqueue(const OperationRef& operation) {
   parts_.runtime->poke();
 }
 
-// With the engine. Once nothing is pending it touches only the queue.
+// The caller holds the engine's lock. Once nothing is pending, this function touches only the
+// queue.
 void Driver::advance_owned() {
   while (queue_.advance(queue_.needs_time() ? clock().now() : Queue::kNoTime)) continue;
 }
 
-// Without threads the lock is this thread's own while a callback runs.
+// Returns whether this thread runs a callback in a runtime without threads, and so holds the lock
+// already.
 bool Driver::owned_here() const noexcept {
   return !parts_.runtime->has_thread() && queue_.in_callback();
 }
@@ -200,7 +207,7 @@ void Driver::look_pending() noexcept {
 void Driver::background_progress() noexcept {
   try {
     parts_.transport->background_progress();
-  } catch (...) {  // the next call meets it, too, and has whom to tell
+  } catch (...) {  // the next call meets the same error, and reports it to its caller
     return;
   }
 }
@@ -220,7 +227,7 @@ bool Driver::help_until(Done&& done, TimePoint limit) {
       },
       [&](auto& attempt) { return sleep(attempt, std::min(limit, next_deadline())); });
   if (done()) return true;
-  parts_.runtime->poke();  // the background thread alone minds the deadline now
+  parts_.runtime->poke();  // from here on, the background thread alone watches the deadline
   return false;
 }
 

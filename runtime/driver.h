@@ -1,5 +1,5 @@
-// Drives the parts of a communicator: in the calling thread, in the background thread, and in
-// whatever thread waits. This is where threads meet, and where they wait.
+// Drives the parts of a communicator: in the calling thread, in the background thread, and in every
+// thread that waits. Threads meet and wait here.
 #pragma once
 
 #include <chrono>
@@ -10,40 +10,41 @@
 
 namespace tutti {
 
-/// Threads. A blocking call with nothing pending runs in the caller's thread without a lock: the
-/// contract is one calling thread at a time. Once operations are pending, whoever advances them
-/// (the background thread, any waiter, the next blocking call) holds the engine while it does, and
-/// while it runs callbacks.
+/// Advances a communicator's operations, waits for them, and holds the lock that they need.
+/// Threads: a blocking call with nothing pending runs in the caller's thread without a lock, since
+/// only one thread at a time may call a communicator. Once operations are pending, the thread that
+/// advances them (the background thread, any waiter, the next blocking call) holds the engine's
+/// lock while it does so and while it runs callbacks.
 class Driver final : public Progressable {
  public:
-  /// All outlive it.
+  /// All arguments outlive the driver.
   Driver(const CommunicatorParts& parts, Collectives& collectives, Messages& messages, Queue& queue,
          Failure& failure);
   Driver(const Driver&) = delete;
   Driver& operator=(const Driver&) = delete;
 
-  /// The calling thread: a blocking call begins, which asks `interrupted` (may be null) whether it
-  /// is to end.
+  /// A blocking call begins, which asks `interrupted` (may be null) whether it should end. For the
+  /// calling thread.
   void heed(bool (*interrupted)()) noexcept { interrupted_ = interrupted; }
 
-  /// The calling thread, with nothing pending: advances what was begun until it is done. Throws the
-  /// error that ended it, which the communicator has failed with.
+  /// Advances the collective that was begun until it is done; nothing else is pending. Throws the
+  /// error that ended it, with which the communicator has failed. For the calling thread.
   void await_call(std::chrono::milliseconds timeout);
-  /// The same for messages, until the transport has sent what was posted.
+  /// Does the same for sends and receives, until the transport has sent what was posted.
   void await_transfers(std::span<Transfer* const> transfers);
 
-  /// The calling thread: `operation` goes to its queue, and the background thread hears of it.
+  /// Adds `operation` to its queue, and tells the background thread. For the calling thread.
   void enqueue(const OperationRef& operation);
-  /// Helps until `operation` is done or `limit` has passed; returns false if it has. Throws `usage`
-  /// in a callback, which would wait for itself.
+  /// Advances pending operations until `operation` is done or `limit` has passed; returns false in
+  /// the latter case. Throws `usage` in a callback, which would wait for itself.
   bool help(const Operation& operation, TimePoint limit);
-  /// The same without a limit, for a blocking call that may be interrupted.
+  /// Does the same without a limit, for a blocking call that may be interrupted.
   void help_heeding(const Operation& operation);
-  /// Helps until nothing is pending; returns false if `limit` has passed before.
+  /// Advances operations until none is pending; returns false if `limit` has passed before.
   bool drain(TimePoint limit = TimePoint::max());
 
-  /// The calling thread: calls `step` with the time until it returns true, each time at
-  /// `next_step()` at the latest.
+  /// Calls `step` with the current time until it returns true, and waits between calls until
+  /// `next_step()` at the latest. For the calling thread.
   template <typename Step, typename NextStep>
   void await_steps(Step&& step, NextStep&& next_step) {
     bool done = false;
@@ -58,7 +59,7 @@ class Driver final : public Progressable {
 
   /// Nobody else advances the communicator while the lock is held.
   std::unique_lock<sync::Mutex> own_engine() { return std::unique_lock(engine_mutex_); }
-  /// Nothing is pending, and nothing will be: the runtime forgets it.
+  /// Unregisters the driver from the runtime. Nothing is pending, and nothing will be.
   void leave() noexcept;
 
   // Progressable
@@ -93,9 +94,10 @@ class Driver final : public Progressable {
   Failure& failure_;
   const WaitPolicy policy_;
   const bool wants_background_progress_;  // see Transport::background_progress()
-  bool registered_ = false;               // calling thread only: the runtime advances it
-  bool (*interrupted_)() = nullptr;       // of the blocking call; calling thread only
-  sync::Mutex engine_mutex_;              // see above
+  bool registered_ = false;  // whether the runtime advances it; used by the calling thread alone
+  bool (*interrupted_)() = nullptr;  // given by the blocking call; used by the calling thread alone
+  sync::Mutex engine_mutex_;         // guards the engine, the queue, collectives and messages while
+                                     // operations are pending
 };
 
 }  // namespace tutti

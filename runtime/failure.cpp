@@ -29,7 +29,7 @@ void Failure::set(const Error& error) noexcept {
       page.fail(error.kind(), error.what());
   }
   exists_.store(true, std::memory_order_seq_cst);
-  // Before the caller writes to what was lent: see RecvRing::still_lent().
+  // This comes before the caller writes to memory that it lent: see RecvRing::still_lent().
   sync::fence(std::memory_order_seq_cst);
   for (int peer = 0; peer < parts_.size; ++peer) {
     if (peer == parts_.rank) continue;
@@ -43,7 +43,8 @@ void Failure::abort(std::string_view why) {
   if (!parts_.runtime->in_own_process()) return;
   set(Error(ErrorKind::peer_lost,
             fmt::format("rank {} aborted the communicator: {}", parts_.rank, why)));
-  parts_.wake_sleepers();  // they find it failed, or have not yet looked for the last time
+  parts_.wake_sleepers();  // threads that sleep find the failure now, and others find it at their
+                           // last look before they sleep
   parts_.runtime->poke();
 }
 

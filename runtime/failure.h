@@ -11,16 +11,16 @@
 
 namespace tutti {
 
-/// Thread-safe. Once there is an error, it stays.
+/// Holds the first error of a communicator. Thread-safe. Once there is an error, it stays.
 class Failure {
  public:
-  /// `parts` outlive it.
+  /// `parts` outlive this object.
   explicit Failure(const CommunicatorParts& parts) : parts_(parts) {}
 
-  /// Whether calls can be made: nothing has failed, and this is the process that made the
+  /// Returns whether calls can be made: nothing has failed, and this is the process that made the
   /// communicator.
   bool usable() const noexcept { return parts_.runtime->in_own_process() && !exists(); }
-  /// Throws `usage` or the error, where calls cannot be made. `what` names the call.
+  /// Throws `usage` or the error if calls cannot be made. `what` names the call.
   void check_usable(std::string_view what) const;
 
   bool exists() const noexcept { return exists_.load(std::memory_order_seq_cst); }
@@ -31,18 +31,18 @@ class Failure {
       throw *error();
   }
 
-  /// Ends what is under way on this rank, in whatever thread, and on its peers.
+  /// Ends all calls that are under way on this rank, in any thread, and on its peers.
   void abort(std::string_view why);
 
-  /// Passes `error` on, unless there was one before: to peers by the status page, to later calls
-  /// and to those under way by exists().
+  /// Makes `error` the communicator's error, unless there was one before: the status page tells the
+  /// peers, and exists() tells later calls and those that are under way.
   void set(const Error& error) noexcept;
 
  private:
   const CommunicatorParts& parts_;
   mutable sync::Mutex mutex_;
   std::optional<Error> error_;        // guarded by mutex_; set once
-  sync::Atomic<bool> exists_{false};  // error_ is set
+  sync::Atomic<bool> exists_{false};  // whether error_ is set
 };
 
 }  // namespace tutti

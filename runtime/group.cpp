@@ -24,7 +24,7 @@ void refuse_in_group(const Group* group) {
                 "Work of Group::end_async()");
 }
 
-// What they point to is gone, so that all there is to do is to say so.
+// Throws if the communicator of a call has been destroyed, and with it what the call points to.
 void Group::Calls::refuse_destroyed() {
   if (std::all_of(calls.begin(), calls.end(), [](const auto& each) { return each->owner_lives(); }))
     return;
@@ -35,7 +35,8 @@ void Group::Calls::refuse_destroyed() {
                           dropped));
 }
 
-// Sends and receives of one communicator need nobody else's turn.
+// Sends and receives of one communicator with nothing pending need no other thread, so the caller
+// moves them itself.
 bool Group::Calls::can_run_here() const {
   CommunicatorImpl* owner = calls.front()->owner;
   return !owner->queue().pending() &&
@@ -55,8 +56,8 @@ void Group::Calls::start() {
   for (const OperationRef& each : started_) each->owner->driver().enqueue(each);
 }
 
-// All take their turns while that pays; then one after the other, and the background threads
-// advance the rest.
+// Advances all calls in turn for a number of polls; after that, waits for one call after the other,
+// while the background threads advance the rest.
 void Group::Calls::await() {
   constexpr WaitPolicy kTurns{5000, 0, std::chrono::microseconds{0}};
   wait(

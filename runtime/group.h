@@ -1,4 +1,4 @@
-// Calls that are made together when their group ends.
+// Groups: calls that are started together when their group ends.
 #pragma once
 
 #include <vector>
@@ -14,7 +14,7 @@ struct Group::Calls {
   void end();
   Work end_async();
 
-  std::vector<OperationRef> calls;  ///< Checked, not started.
+  std::vector<OperationRef> calls;  ///< They have been checked, but not started.
 
  private:
   void refuse_destroyed();
@@ -23,11 +23,12 @@ struct Group::Calls {
   void start();
   void await();
 
-  std::vector<OperationRef> started_;  // of the last end: keeps its memory
-  std::vector<Transfer*> transfers_;   // as well
+  std::vector<OperationRef> started_;  // those of the last end(); its memory is reused
+  std::vector<Transfer*> transfers_;   // its memory is reused, too
 };
 
-/// Throws `usage` where an asynchronous call, or one that makes a persistent one, names a group.
+/// Throws `usage` if `group` is not null: neither an asynchronous call nor the making of a
+/// persistent one may name a group.
 void refuse_in_group(const Group* group);
 
 }  // namespace tutti

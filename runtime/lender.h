@@ -1,4 +1,5 @@
-// What Buffers know of the communicator that lends them to its peers, whose end they may outlive.
+// The link from a Buffer to the communicator that lends its memory to peers. A Buffer may outlive
+// that communicator.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +9,12 @@
 
 namespace tutti {
 
-/// Thread-safe.
+/// Takes back the memory of Buffers, as long as their communicator exists. Thread-safe.
 class Lender {
  public:
   explicit Lender(Transport& transport) : transport_(&transport) {}
 
-  /// The communicator ends: nobody hears of what is taken back.
+  /// The communicator ends: take_back() does nothing from now on.
   void end() noexcept {
     const std::lock_guard lock(mutex_);
     transport_ = nullptr;

@@ -1,5 +1,5 @@
-// What a communicator lends its peers: memory of Buffers, and where a transport takes it any
-// memory.
+// Which memory a communicator lends to its peers for zero-copy messages: that of Buffers, and any
+// other memory if a transport can use it.
 #pragma once
 
 #include <optional>
@@ -9,10 +9,10 @@
 
 namespace tutti {
 
-/// Whether this rank lends memory to its peers, perhaps that of the next call.
+/// Returns whether this rank lends memory to its peers, which may include that of the next call.
 bool lends(const CommunicatorParts& parts) noexcept;
 
-/// Where the buffers of `call` are lent, if one of them is.
+/// Returns the buffers of `call` that are lent, or none if no buffer is.
 std::optional<LentBuffers> lent_of(const CommunicatorParts& parts, const CallSignature& call,
                                    const CallBuffers& buffers);
 

@@ -17,7 +17,7 @@ void Messages::look(TimePoint now) {
   const TransferSituation here{*parts_.transport, protocol_, parts_.rank, parts_.size};
   const auto verdict = diagnose_transfers(here, now);
   if (verdict) {
-    protocol_.advance();  // the last messages of a peer that is gone may just have come
+    protocol_.advance();  // the last messages of a peer that has ended may just have arrived
     if (!verdict->transfer->done) throw verdict->error;
   } else if (now >= next_look(now, TimePoint::max())) {
     parts_.runtime->log().write(LogLevel::warn, "{}", describe_stall(here, stalls_.age(now)));
@@ -25,7 +25,7 @@ void Messages::look(TimePoint now) {
   }
 }
 
-// The oldest is watched for a stall.
+// A stall is reported for the oldest transfer.
 TimePoint Messages::next_look(TimePoint now, TimePoint deadline) {
   const Transfer* const oldest = protocol_.live().front();
   if (oldest == nullptr) return deadline;

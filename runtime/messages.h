@@ -1,5 +1,5 @@
-// The sends and receives of a communicator that are under way: their deadlines, and what keeps them
-// from ending.
+// The sends and receives of a communicator that are under way: their progress, their deadlines, and
+// the errors that end them.
 #pragma once
 
 #include <atomic>
@@ -11,8 +11,8 @@
 namespace tutti {
 
 /// A state machine around the protocol (PointToPoint): start(), then advance() until idle(), and
-/// look() from time to time. It never waits and asks no clock: time is handed in. One thread at a
-/// time (whoever owns the communicator's engine) uses it.
+/// look() from time to time. It never waits and reads no clock: its callers pass the time. One
+/// thread at a time (the owner of the communicator's engine) uses it.
 class Messages {
  public:
   /// `parts` outlive it.
@@ -22,19 +22,20 @@ class Messages {
   void advance(const Transfer* awaited = nullptr) { protocol_.advance(awaited); }
   bool idle() const noexcept { return protocol_.idle(); }
 
-  /// Transfers that have ended, one by one, and the one that take_ended() gives next; null: no
-  /// more.
+  /// take_ended() removes and returns the next transfer that has ended, and first_ended() returns
+  /// it without removing it. Both return null if there is none.
   Transfer* take_ended() noexcept { return protocol_.take_ended(); }
   const Transfer* first_ended() const noexcept { return protocol_.ended().front(); }
-  /// Ends all, done or not.
+  /// Ends all transfers, whether or not they are done.
   void abandon() noexcept { protocol_.abandon(); }
 
-  /// Does what polling does not: takes news of peers, and reports messages that do not end. Throws
-  /// what keeps a transfer from ever ending.
+  /// Does what polling does not: it takes news of peers, and reports transfers that stall. Throws
+  /// the error that keeps a transfer from ending.
   void look(TimePoint now);
-  /// When look() is due, with something under way that has until `deadline`.
+  /// Returns when look() is due, if the transfers under way have until `deadline`.
   TimePoint next_look(TimePoint now, TimePoint deadline);
-  /// The first deadline of those that are under way or have ended and were not taken.
+  /// Returns the earliest deadline of the transfers that are under way, or have ended and were not
+  /// taken.
   TimePoint first_deadline() const noexcept;
 
  private:
@@ -43,7 +44,7 @@ class Messages {
   StallWatch stalls_;
 };
 
-/// Tells the program what a receive got, where it asked to be told.
+/// Stores what a receive got where the program asked for it, if it did.
 void report_received(const Transfer& ended);
 
 }  // namespace tutti

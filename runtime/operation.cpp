@@ -20,8 +20,8 @@ void Operation::then(Work::Callback callback) {
   call_back(callback);
 }
 
-// What a callback throws is logged and goes no further, at whichever moment it was given. Once the
-// call has ended its communicator may be destroyed, and then there is no log to write to.
+// An exception of a callback is logged and goes no further, no matter when the callback was given.
+// Once the call has ended, its communicator may be destroyed, and then there is no log to write to.
 void Operation::call_back(const Work::Callback& callback) noexcept {
   const auto log = [this](const char* thrown) {
     const Waiter waiter(*this);
@@ -36,8 +36,8 @@ void Operation::call_back(const Work::Callback& callback) noexcept {
   }
 }
 
-// One after the other, also those that are given meanwhile: the call has ended for then() once none
-// is left.
+// Runs the callbacks one after the other, including those that are added meanwhile. then() regards
+// the call as ended once no callback is left.
 void Operation::end(std::optional<Error> error) noexcept {
   std::unique_lock lock(mutex_);
   error_ = std::move(error);
@@ -107,7 +107,8 @@ OperationPool::~OperationPool() {
     while (each != nullptr) delete std::exchange(each, each->next_.load(std::memory_order_relaxed));
 }
 
-// Several at once: how many are alive at a time depends on who is quicker.
+// Allocates several operations at once, because the number that is in use at a time depends on
+// which rank is faster.
 Operation* OperationPool::take_free() {
   constexpr int kAtOnce = 8;
   if (free_ == nullptr) free_ = given_back_.exchange(nullptr, std::memory_order_acquire);
@@ -147,7 +148,7 @@ void OperationQueue::push(const OperationRef& operation) noexcept {
   last_ = operation.get();
 }
 
-// The reference that push() took becomes that of popped_.
+// The reference that push() took passes to popped_.
 void OperationQueue::pop() noexcept {
   Operation* next = front();
   assert(next != nullptr);

@@ -1,4 +1,4 @@
-// An asynchronous call: counted by those who hold it, and used again, so that in the steady state a
+// An asynchronous call. Operations are reference-counted and reused, so that in the steady state a
 // Work costs no allocation.
 #pragma once
 
@@ -18,18 +18,18 @@
 
 namespace tutti {
 
-/// Of all data types.
+/// The size of an element of the largest data type.
 inline constexpr std::size_t kMostElementBytes = 16;
 
-/// One call, checked, as it waits for its turn or is under way.
+/// Holds a collective call that has been checked, while it waits for its turn or is under way.
 struct PlannedCall {
   CallKey key;
   const void* input = nullptr;
   void* output = nullptr;
   std::chrono::milliseconds timeout{0};
   std::size_t result_bytes = 0;
-  std::shared_ptr<BoundProgram> program;     ///< If it is known; else looked up by `key`.
-  std::shared_ptr<const BlockTable> blocks;  ///< Of a persistent variable call.
+  std::shared_ptr<BoundProgram> program;     ///< May be null; then it is looked up by `key`.
+  std::shared_ptr<const BlockTable> blocks;  ///< The blocks of a persistent variable call.
   const UserReduction* reduction = nullptr;
   alignas(std::max_align_t) std::array<std::byte, kMostElementBytes> premultiplier{};
 
@@ -38,19 +38,21 @@ struct PlannedCall {
 
 class OperationPool;
 
-/// Thread-safe but for the public members: these are constant from take() on, or belong to the
-/// thread that owns the engine once the call has begun. Aligned so that a C handle has bits for its
-/// number.
+/// An asynchronous call, from its start to its end. Thread-safe except for the public members:
+/// these are constant from take() on, or belong to the thread that owns the engine once the call
+/// has begun. The alignment leaves free bits of the address, in which a C handle keeps its number.
 class alignas(64) Operation {
  public:
   Operation();
   bool done() const noexcept { return done_.load(std::memory_order_acquire); }
-  /// Once done.
+  /// Valid once done() is true.
   const std::optional<Error>& error() const noexcept { return error_; }
 
-  /// Calls `callback` when the call has ended: before done() is true, or at once if it is.
+  /// Calls `callback` when the call has ended, before done() becomes true, or at once if it is true
+  /// already.
   void then(Work::Callback callback);
-  /// The engine's owner: the call has ended, with `error` or well. Runs the callbacks, then done().
+  /// Ends the call, successfully or with `error`: runs the callbacks, and then makes done() true.
+  /// For the owner of the engine.
   void end(std::optional<Error> error) noexcept;
 
   const BlockTable& blocks() const noexcept { return call.blocks ? *call.blocks : own_blocks; }
@@ -59,12 +61,13 @@ class alignas(64) Operation {
   void hold() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
   void let_go() noexcept;
 
-  /// Of a group's: ends when `parts` operations have, with the first error.
+  /// For an operation that stands for a group: it ends when `parts` operations have ended, with the
+  /// first of their errors.
   void await_parts(int parts) noexcept;
   void part_ended(const Error* error) noexcept;
 
-  /// Whether the destruction of `owner` has not begun. It may begin at any time, unless the
-  /// operation was not started yet or a Waiter holds it up.
+  /// Returns whether the destruction of `owner` has not begun. It may begin at any time, unless the
+  /// operation was not started yet or a Waiter delays it.
   bool owner_lives() const noexcept;
 
   /// While a Waiter exists, the communicator that started the operation is not destroyed, provided
@@ -82,12 +85,16 @@ class alignas(64) Operation {
     const Operation& operation_;
   };
 
-  CommunicatorImpl* owner = nullptr;  ///< Alive until done, if it was started; see Waiter.
+  /// Alive until the operation is done, if it was started; see Waiter.
+  CommunicatorImpl* owner = nullptr;
   PlannedCall call;
-  BlockTable own_blocks;  ///< Of a variable call that is not persistent. Keeps its memory.
-  Transfer transfer;      ///< Of a send or receive, in place of `call`.
-  TimePoint deadline = TimePoint::max();         ///< Set when `call` begins, not when it is queued.
-  sync::Atomic<std::uint32_t> handles_freed{0};  ///< In C, over all its uses: a handle's number.
+  BlockTable
+      own_blocks;  ///< The blocks of a variable call that is not persistent. Its memory is reused.
+  Transfer transfer;                      ///< A send or receive, which takes the place of `call`.
+  TimePoint deadline = TimePoint::max();  ///< Set when `call` begins, not when it is queued.
+  /// The number of C handles freed over all uses of this object, which is a part of the next
+  /// handle.
+  sync::Atomic<std::uint32_t> handles_freed{0};
 
  private:
   friend class OperationPool;
@@ -97,19 +104,19 @@ class alignas(64) Operation {
 
   void call_back(const Work::Callback& callback) noexcept;
 
-  std::shared_ptr<OperationPool> pool_;  // while anybody holds it
+  std::shared_ptr<OperationPool> pool_;  // set while references_ is above 0
   sync::Atomic<int> references_{0};
-  sync::Atomic<Operation*> next_{nullptr};  // in the pool or a queue
-  std::optional<Error> error_;              // written before done_
+  sync::Atomic<Operation*> next_{nullptr};  // the next one in the pool or in a queue
+  std::optional<Error> error_;              // written before done_ is set
   sync::Atomic<bool> done_{false};
   sync::Mutex mutex_;
-  bool ended_ = false;                     // guarded by mutex_: callbacks_ takes no more
-  int parts_ = 0;                          // guarded by mutex_: still awaited
-  std::optional<Error> part_error_;        // guarded by mutex_: the first
+  bool ended_ = false;               // guarded by mutex_; once true, nothing is added to callbacks_
+  int parts_ = 0;                    // guarded by mutex_; the number of parts that have not ended
+  std::optional<Error> part_error_;  // guarded by mutex_; the first error of a part
   std::vector<Work::Callback> callbacks_;  // guarded by mutex_
 };
 
-/// Holds an operation. Thread-safe as a shared_ptr is.
+/// Holds a reference to an operation. It is as thread-safe as a shared_ptr.
 class OperationRef {
  public:
   OperationRef() = default;
@@ -136,8 +143,9 @@ class OperationRef {
   Operation* operation_ = nullptr;
 };
 
-/// Operations of one communicator that nobody holds: taken by the calling thread, given back by
-/// any, without a lock. Outlives the communicator while a Work of it does.
+/// Keeps the operations of one communicator that are free. The calling thread takes them, and any
+/// thread gives them back, without a lock. The pool outlives the communicator as long as one of its
+/// Works does.
 class OperationPool : public std::enable_shared_from_this<OperationPool> {
  public:
   OperationPool() = default;
@@ -146,7 +154,7 @@ class OperationPool : public std::enable_shared_from_this<OperationPool> {
   OperationPool& operator=(const OperationPool&) = delete;
 
   OperationRef take(CommunicatorImpl* owner, PlannedCall call);
-  /// The communicator goes.
+  /// Marks that the destruction of the communicator has begun.
   void abandon() noexcept { abandoned_.store(true, std::memory_order_seq_cst); }
   bool abandoned() const noexcept { return abandoned_.load(std::memory_order_seq_cst); }
   /// Returns when no Operation::Waiter is left. The communicator's destructor calls it once all
@@ -158,15 +166,16 @@ class OperationPool : public std::enable_shared_from_this<OperationPool> {
   Operation* take_free();
   void give_back(Operation* operation) noexcept;
 
-  Operation* free_ = nullptr;                     // calling thread only
-  sync::Atomic<Operation*> given_back_{nullptr};  // since it looked last
+  Operation* free_ = nullptr;  // used by the calling thread alone
+  // Those given back since the calling thread last took them over.
+  sync::Atomic<Operation*> given_back_{nullptr};
   sync::Atomic<bool> abandoned_{false};
   sync::Atomic<int> waiters_{0};
 };
 
-/// Operations in the order in which they were issued, without a lock: push() by the calling thread,
-/// the rest by the engine's owner. The one that was popped last stays held, as the link to what
-/// comes.
+/// Holds operations in the order in which they were issued, without a lock: the calling thread
+/// calls push(), and the owner of the engine calls the rest. The queue keeps a reference to the
+/// operation that was popped last, because that one links to the next.
 class OperationQueue {
  public:
   explicit OperationQueue(OperationRef before_the_first)
@@ -175,13 +184,13 @@ class OperationQueue {
   OperationQueue& operator=(const OperationQueue&) = delete;
 
   void push(const OperationRef& operation) noexcept;
-  /// The oldest; null: none.
+  /// Returns the oldest operation, or null if the queue is empty.
   Operation* front() const noexcept { return popped_->next_.load(std::memory_order_acquire); }
   void pop() noexcept;
 
  private:
-  OperationRef popped_;  // the engine's owner's
-  Operation* last_;      // the calling thread's
+  OperationRef popped_;  // used by the engine's owner
+  Operation* last_;      // used by the calling thread
 };
 
 }  // namespace tutti

@@ -81,7 +81,8 @@ bool OwnAlgorithms::has(std::string_view name) const {
   return planners_.find(name) != planners_.end();
 }
 
-// Without the mutex: the planner is the program's, and may call anything.
+// The caller does not hold the mutex, because the planner belongs to the program and may call any
+// function.
 std::vector<Schedule> OwnAlgorithms::proved(const std::string& name, const Planner& planner,
                                             Collective what, int root) const {
   std::vector<Schedule> schedules;

@@ -1,4 +1,5 @@
-// The program's own algorithms of one communicator, each proved before it moves a byte.
+// The algorithms that a program has added to a communicator. Each is verified before it moves a
+// byte.
 #pragma once
 
 #include <cstddef>
@@ -16,35 +17,35 @@
 
 namespace tutti {
 
-/// As CallSignature::algorithm: an own one has this bit, and beside it a hash of its name and of
-/// all ranks' schedules, so that ranks whose algorithms differ notice. Those without are indices in
-/// algorithms().
+/// The bit of CallSignature::algorithm that marks a program's own algorithm. The other bits are
+/// then a hash of its name and of all ranks' schedules, so that ranks notice when their algorithms
+/// differ. A number without this bit is an index in algorithms().
 inline constexpr std::uint32_t kOwnAlgorithm = 1u << 31;
 
-/// "algorithm ring", "an algorithm of the program's own (89ab01cd)".
+/// Returns for example "algorithm ring" or "an algorithm of the program's own (89ab01cd)".
 std::string describe_algorithm(std::uint32_t number);
 
-/// Thread-safe.
+/// Holds a program's own algorithms and their schedules. Thread-safe.
 class OwnAlgorithms {
  public:
-  /// `request`: with this communicator's ranks and groups, for any collective.
+  /// `request` has this communicator's ranks and groups; its collective does not matter.
   explicit OwnAlgorithms(PlanRequest request) : request_(std::move(request)) {}
 
-  /// Throws `usage` for a name that is empty or taken, and for no planner.
+  /// Throws `usage` if the name is empty or taken, or if there is no planner.
   void add(std::string name, Planner planner);
-  /// Those of a communicator that this one, which has none yet, was split off: they are proved anew
-  /// for its ranks.
+  /// Adds all algorithms of `whole`, the communicator that this one was split off; this one has
+  /// none yet. They are verified anew for its ranks.
   void add_all_of(const OwnAlgorithms& whole);
   bool has(std::string_view name) const;
 
-  /// The number of `name` for a collective and root. The first time, it plans the schedules of all
-  /// ranks and proves them, in place and out of place: throws `usage` with the counter-example, and
-  /// `unavailable` where messages of `message_bytes` cannot hold its widest step.
+  /// Returns the number of `name` for a collective and root. The first time, it plans the schedules
+  /// of all ranks and verifies them, in place and out of place. Throws `usage` with the
+  /// counter-example, and `unavailable` if messages of `message_bytes` cannot hold the widest step.
   std::uint32_t number(std::string_view name, Collective what, int root, std::size_t message_bytes);
 
-  /// This rank's, for a number that was given out.
+  /// Returns this rank's schedule, for a number that number() has returned.
   const Schedule& schedule(std::uint32_t number) const;
-  /// Those of all ranks' schedules.
+  /// Returns the facts of all ranks' schedules.
   Facts facts(std::uint32_t number) const;
 
  private:
@@ -60,7 +61,7 @@ class OwnAlgorithms {
     Schedule own;
     Facts facts;
   };
-  std::map<std::uint32_t, Proved> proved_;  // guarded by mutex_; entries stay as they are
+  std::map<std::uint32_t, Proved> proved_;  // guarded by mutex_; entries never change
 };
 
 }  // namespace tutti

@@ -1,5 +1,5 @@
-// Which algorithm serves a call: who is asked, in which order (docs/selection.md), and what it has
-// to keep of partial sums.
+// The choice of the algorithm that serves a call (docs/selection.md says in which order it is
+// looked for), of its stripes, and of the type of its partial sums.
 #include <algorithm>
 #include <exception>
 
@@ -34,10 +34,13 @@ Choice CallPlanner::choose_algorithm(const CallKind& kind, std::string_view algo
   return {number, most};
 }
 
-// Where messages are memory, and each rank has cores of its own: agreed, as all that it follows
-// from. A program's own algorithm with more channels than a stripe has gets one stripe.
+// Returns the number of stripes: more than one only if all links have rings, and at most the
+// configured number of threads, or by default the cores that each rank has. All ranks agree on it,
+// since they agree on everything from which it is computed. A program's own algorithm that needs
+// more channels than a stripe has gets one stripe.
 int CallPlanner::stripes_of(const CallKind& kind, std::uint32_t algorithm) const {
-  constexpr std::size_t kLeastStripeBytes = 2u << 20;  // far above what waking a thread costs
+  // Moving it takes far longer than waking a thread.
+  constexpr std::size_t kLeastStripeBytes = 2u << 20;
   if (kind.variable || !parts_.rings) return 1;
   if ((algorithm & kOwnAlgorithm) != 0 &&
       own_algorithms_.facts(algorithm).channels > kStripeChannels)
@@ -54,7 +57,8 @@ Accumulate CallPlanner::accumulation_of(const CallKind& kind) const {
                                                       : kind.accumulate;
 }
 
-// Sums of floats do; all else gives the same bits anyway.
+// Returns whether the call adds in fixed point. Only sums of floating-point numbers need it; all
+// other results have the same bits in any case.
 bool CallPlanner::sums_reproducibly(const CallKind& kind) const {
   if (accumulation_of(kind) != Accumulate::reproducible || !collectives::reduces(kind.what) ||
       kind.reduction != 0 || fixed_point_sum(kind.type) == nullptr)
@@ -103,7 +107,8 @@ SelectRequest CallPlanner::request_of(const CallKind& kind) const {
           .groups = priced ? parts_.groups : std::vector<int>()};
 }
 
-// By the program's own function; empty: it has none, or leaves it to us.
+// Returns the algorithm that the program's own selection function names; empty if there is no such
+// function, or if it leaves the choice to tutti.
 std::string CallPlanner::selected(const CallKind& kind) const {
   const Select& select = parts_.runtime->config().select;
   if (!select) return {};

@@ -46,9 +46,9 @@ void Queue::look(TimePoint now) {
   look_transfers(now);
 }
 
-// Errors end the operation under way and all behind it. Once nothing is pending this touches only
-// the queue: the engine is the calling thread's again. Only one operation begins at `now`, because
-// callbacks may take their time before the next one does.
+// An error ends the operation under way and all operations behind it. Once nothing is pending, this
+// function touches only the queue, because the calling thread may use the engine again. Only one
+// operation begins at `now`, because callbacks may take a long time before the next one begins.
 bool Queue::advance_collectives(TimePoint now) {
   while (Operation* const operation = collectives_queue_.front()) {
     try {
@@ -82,8 +82,8 @@ void Queue::begin(Operation& operation, TimePoint now) {
   parts_.runtime->mind(first_look);
 }
 
-// In a handler: ends the operation at the front with the error that is being handled. False: a peer
-// is to be asked for its words first, by look().
+// Called in an exception handler: ends the operation at the front with the error that is being
+// handled. Returns false if look() has to ask a peer first.
 bool Queue::fail_collective() {
   collectives_.stop();
   std::optional<Error> error = collectives_.explain();
@@ -103,7 +103,7 @@ void Queue::look_collective(TimePoint now) {
     failure_.throw_if_any();
     collectives_.look(now, operation.deadline, operation.call.timeout);
   } catch (...) {
-    if (fail_collective()) advance_collectives(kNoTime);  // ends what is queued behind it
+    if (fail_collective()) advance_collectives(kNoTime);  // ends those queued behind it
     return;
   }
   collective_look_.store(collectives_.next_look(now, operation.deadline),
@@ -126,11 +126,11 @@ void Queue::end(Operation& operation, std::optional<Error> error) {
 
 void Queue::one_less_pending() {
   pending_.fetch_sub(1, std::memory_order_seq_cst);
-  parts_.wake_sleepers();  // those who wait for their operation, and for the communicator's end
+  parts_.wake_sleepers();  // threads that wait for an operation, or for the communicator's end
 }
 
-// Only while something is pending: then the messages are not the calling thread's. Callbacks may
-// queue more.
+// Messages may be touched only while an operation is pending; otherwise they belong to the calling
+// thread. Callbacks may queue more operations.
 bool Queue::advance_transfers(TimePoint now) {
   try {
     while (pending() && (!messages_.idle() || messages_.first_ended() != nullptr ||
@@ -149,7 +149,7 @@ bool Queue::advance_transfers(TimePoint now) {
   return false;
 }
 
-// An operation under way is held once more, until it ends.
+// An operation that is under way has one more reference, until it ends.
 void Queue::start_transfers(TimePoint now) {
   while (Operation* operation = transfer_queue_.front()) {
     operation->hold();
@@ -163,8 +163,9 @@ void Queue::start_transfers(TimePoint now) {
   }
 }
 
-// What has ended by itself ends well, the rest with `error`; returns whether there was any. What
-// was posted has to have left first, until the deadline.
+// Ends the operations of transfers that have ended: successfully if they are done, else with
+// `error`. Returns whether there was any. Posted messages have to leave this rank first, or the
+// deadline has to pass.
 bool Queue::end_transfers(TimePoint now, const std::optional<Error>& error) {
   bool any = false;
   const Transfer* const first = messages_.first_ended();
@@ -192,7 +193,7 @@ void Queue::fail_transfers(const Error& error) {
     one_less_pending();
   }
   transfer_look_.store(TimePoint::max(), std::memory_order_relaxed);
-  advance_collectives(kNoTime);  // ends what is queued there
+  advance_collectives(kNoTime);  // ends the collectives that are queued
 }
 
 void Queue::look_transfers(TimePoint now) {
@@ -249,7 +250,7 @@ void Queue::group_ended() {
 void Queue::await_threads() const noexcept {
   assert(empty());
   pool_->await_waiters();
-  const std::lock_guard last_group(mutex_);  // whoever ended it has let go
+  const std::lock_guard last_group(mutex_);  // the thread that ended it has released the mutex
 }
 
 }  // namespace tutti

@@ -1,4 +1,4 @@
-// The asynchronous operations of a communicator: who is under way, who waits, and how they end.
+// The asynchronous operations of a communicator: which are under way, which wait, and how they end.
 #pragma once
 
 #include <memory>
@@ -14,76 +14,78 @@
 
 namespace tutti {
 
-/// A state machine: collectives run one after the other, sends and receives side by side. It never
-/// waits and asks no clock: time is handed in.
+/// A state machine that runs collectives one after the other, and sends and receives side by side.
+/// It never waits and reads no clock: its callers pass the time.
 ///
-/// Threads. The calling thread makes operations and pushes them. Whoever owns the communicator's
-/// engine advances them, and so runs their callbacks. pending() is for any thread: once it is false
-/// the owner touches the engine no more, and the calling thread may. A group's own operation is
-/// ended by whoever ends its last part.
+/// Threads: the calling thread makes operations and pushes them. The owner of the communicator's
+/// engine advances them and runs their callbacks. Any thread may call pending(): once it returns
+/// false, the owner does not touch the engine any more, and the calling thread may. The operation
+/// that stands for a group is ended by the thread that ends the last of the group's calls.
 class Queue {
  public:
-  /// For advance(), where needs_time() is false.
+  /// The time to pass to advance() when needs_time() is false.
   static constexpr TimePoint kNoTime = TimePoint::min();
 
-  /// All outlive it.
+  /// All arguments outlive the queue.
   Queue(CommunicatorImpl& owner, const CommunicatorParts& parts, CallPlanner& planner,
         Collectives& collectives, Messages& messages, Failure& failure);
 
-  // The calling thread.
+  // Functions for the calling thread.
 
-  /// `blocks` are those of a variable call that brings none.
+  /// `blocks` are the blocks of a variable call, used unless `call` has some of its own.
   OperationRef operation_of(PlannedCall call, const BlockTable& blocks);
   OperationRef operation_of(const TransferCall& call);
   void push(const OperationRef& operation);
 
-  /// Any thread: whether there is an operation that has not ended.
+  /// Returns whether there is an operation that has not ended. Any thread may call it.
   bool pending() const noexcept { return pending_.load(std::memory_order_seq_cst) > 0; }
-  /// Any thread: whether nothing is pending, and no group's operation either.
+  /// Returns whether nothing is pending, and no operation stands for a group. Any thread may call
+  /// it.
   bool empty() const noexcept { return !pending() && groups_.load(std::memory_order_acquire) == 0; }
-  /// Any thread: when look() is due.
+  /// Returns when look() is due. Any thread may call it.
   TimePoint next_look() const noexcept {
     return std::min(collective_look_.load(std::memory_order_seq_cst),
                     transfer_look_.load(std::memory_order_seq_cst));
   }
 
-  // The engine's owner.
+  // Functions for the owner of the engine.
 
-  /// Whether advance() would begin an operation, whose deadline is counted from then.
+  /// Returns whether advance() would begin an operation, which needs the time for its deadline.
   bool needs_time() const noexcept {
     return (!under_way_ && collectives_queue_.front() != nullptr) ||
            transfer_queue_.front() != nullptr;
   }
-  /// Does what can be done now, and begins what can begin at `now`. Returns true when it is to be
-  /// called again at once, because something is to begin at a later time.
+  /// Does what can be done now, and begins what can begin at `now`. Returns true when it should be
+  /// called again at once with a new time, because another operation can begin.
   bool advance(TimePoint now);
-  /// Does what polling does not: takes news of peers, and ends what cannot end by itself.
+  /// Does what polling does not: it takes news of peers, and ends operations that cannot end by
+  /// themselves.
   void look(TimePoint now);
-  /// Whether a collective has begun and not ended.
+  /// Returns whether a collective has begun and not ended.
   bool under_way() const noexcept { return under_way_; }
 
-  // Callbacks.
+  // Functions about callbacks.
 
-  /// Whether the calling thread runs a callback of one of these operations.
+  /// Returns whether the thread that calls this runs a callback of one of these operations.
   bool in_callback() const noexcept;
   /// Throws `usage` in a callback, which would wait for itself.
   void refuse_in_callback() const;
 
-  // For groups.
+  // Functions for groups.
 
-  /// An operation that stands for a group's, and keeps the communicator until group_ended(), from
-  /// any thread.
+  /// Returns an operation that stands for all calls of a group. It keeps the communicator alive
+  /// until group_ended(), which any thread may call.
   OperationRef operation_of_group();
-  /// The calling thread is about to run the callbacks of such an operation, perhaps while it
+  /// Records that this thread is about to run the callbacks of such an operation, perhaps while it
   /// advances another communicator.
   void group_ends();
   void group_ended();
 
-  // The communicator's end.
+  // Functions for the communicator's destructor.
 
-  /// It has begun.
+  /// Marks that the destruction of the communicator has begun.
   void abandon() noexcept { pool_->abandon(); }
-  /// With empty(): returns once no other thread is inside.
+  /// Returns once no other thread is inside this object; empty() must hold.
   void await_threads() const noexcept;
 
  private:
@@ -110,14 +112,17 @@ class Queue {
   const std::shared_ptr<OperationPool> pool_ = std::make_shared<OperationPool>();
   OperationQueue collectives_queue_{pool_->take(nullptr, {})};
   OperationQueue transfer_queue_{pool_->take(nullptr, {})};
-  bool under_way_ = false;  // engine's owner: the front of collectives_queue_
+  // Whether the front of collectives_queue_ has begun; used by the engine's owner.
+  bool under_way_ = false;
   sync::Atomic<TimePoint> collective_look_{TimePoint::max()};
   sync::Atomic<TimePoint> transfer_look_{TimePoint::max()};
   sync::Atomic<int> pending_{0};
-  sync::Atomic<sync::ThreadId> callback_thread_{};  // runs callbacks, and so owns the engine
-  sync::Atomic<int> groups_{0};                     // operations that stand for groups
+  // The thread that runs callbacks, and so owns the engine.
+  sync::Atomic<sync::ThreadId> callback_thread_{};
+  sync::Atomic<int> groups_{0};  // the number of operations that stand for groups
   mutable sync::Mutex mutex_;
-  std::vector<sync::ThreadId> group_threads_;  // run their callbacks; guarded by mutex_
+  // Threads that run callbacks of groups; guarded by mutex_.
+  std::vector<sync::ThreadId> group_threads_;
 };
 
 }  // namespace tutti

@@ -15,8 +15,8 @@
 namespace tutti {
 namespace {
 
-// Gentle: the program's own thread computes meanwhile, and whoever waits for the work advances it
-// too.
+// The background thread polls little, because the program's own thread computes meanwhile, and a
+// thread that waits for an operation advances it as well.
 constexpr WaitPolicy kBackground{20, 50, std::chrono::microseconds{0}};
 constexpr std::chrono::hours kUntilPoked{1};
 constexpr std::chrono::milliseconds kBackgroundProgressEvery{500};
@@ -56,7 +56,8 @@ Runtime::~Runtime() {
     poke();
     if (has_thread()) thread_.join();
   } else {
-    // A handle of the parent's thread, which this process can neither join nor detach: forget it.
+    // This is a handle of the parent's thread, which this process can neither join nor detach, so
+    // it is overwritten.
     new (&thread_) sync::Thread;
   }
   munmap(const_cast<std::uint32_t*>(alive_), static_cast<std::size_t>(sysconf(_SC_PAGESIZE)));
@@ -108,7 +109,8 @@ bool Runtime::take_in_newcomers() noexcept {
     progressables_.reserve(progressables_.size() + newcomers_.size());
     announced_.reserve(progressables_.size() + newcomers_.size());
     background_.reserve(background_.size() + new_background_.size());
-  } catch (const std::bad_alloc&) {  // The next round tries again; waiters advance them meanwhile.
+  } catch (const std::bad_alloc&) {  // The next round tries again; threads that wait advance the
+                                     // newcomers meanwhile.
     return false;
   }
   progressables_.insert(progressables_.end(), newcomers_.begin(), newcomers_.end());
@@ -194,10 +196,10 @@ TimePoint Runtime::first_deadline() const {
   return first;
 }
 
-// Announces the sleep on the status pages of all that have operations pending, looks once more,
-// sleeps. asleep_ is set first. A communicator with nothing pending when it is asked is not
-// announced, so its peers ring for nothing that they send; if it queues an operation after that,
-// its poke ends the sleep.
+// Sets asleep_, announces the sleep on the status pages of all communicators that have operations
+// pending, looks once more, and sleeps. The sleep is not announced for a communicator that has
+// nothing pending, so its peers do not ring the doorbell when they send; if the communicator queues
+// an operation after that, its poke() ends the sleep.
 bool Runtime::sleep_all() {
   asleep_ = true;
   for (Progressable* progressable : progressables_)
@@ -207,7 +209,7 @@ bool Runtime::sleep_all() {
     progressable->arm();
   }
   poke_.sleep_barrier();
-  look_all();  // The last look before a sleep also takes news; wait() gives the reason.
+  look_all();  // The last look before a sleep also takes news of peers; wait() gives the reason.
   const bool ended = advance_all();
   if (!ended) {
     const TimePoint until =
@@ -233,7 +235,7 @@ bool Runtime::anything_pending() {
                      [](const Progressable* progressable) { return progressable->pending(); });
 }
 
-// With nothing pending.
+// Sleeps while nothing is pending.
 void Runtime::doze() {
   asleep_ = true;
   if (!anything_pending() && !stop_ && visitors_ == 0)

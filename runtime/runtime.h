@@ -15,37 +15,39 @@
 
 namespace tutti {
 
-/// Something with asynchronous operations that the background thread advances. Called by that
-/// thread alone.
+/// A communicator as the background thread sees it: something with asynchronous operations that the
+/// thread advances. Only that thread calls these functions.
 class Progressable {
  public:
   virtual ~Progressable() = default;
-  /// Does what can be done now; whether there was progress. Never blocks, never throws: errors go
-  /// to the operations.
+  /// Does what can be done now, and returns whether there was progress. It never blocks and never
+  /// throws: operations that fail hold their errors.
   virtual bool advance_pending() noexcept = 0;
-  /// Sockets, peers' lives, deadlines.
+  /// Checks sockets, whether peers are alive, and deadlines, none of which advance_pending() does.
   virtual void look_pending() noexcept = 0;
   virtual bool pending() const noexcept = 0;
   virtual TimePoint next_deadline() const = 0;
   virtual sync::Atomic<std::uint32_t>& sleepers() = 0;
   virtual const Doorbell& doorbell() const = 0;
-  virtual int wait_fd() const = 0;  ///< The same for all with the same doorbell.
-  virtual void arm() = 0;           ///< Around a sleep over it: see Transport.
+  virtual int wait_fd() const = 0;  ///< Equal for all that have the same doorbell.
+  virtual void arm() = 0;  ///< arm() and disarm() enclose a sleep over wait_fd(), see Transport.
   virtual void disarm() noexcept = 0;
-  /// Every half second, with or without operations pending: see Transport.
+  /// Is called every half second, whether or not operations are pending; see Transport.
   virtual void background_progress() noexcept = 0;
 };
 
-/// Which threads a runtime has.
+/// Says which threads a runtime starts.
 enum class Threads {
-  background,  ///< One that advances what is pending, and others for what must not wait for it.
-  none,        ///< None: step() advances what is pending, and all communicators are of one thread.
+  background,  ///< One thread advances pending operations, and run_apart() starts others.
+  none,  ///< No thread is started: step() advances pending operations, and one thread uses all
+         ///< communicators.
 };
 
-/// Thread-safe. Communicators hold it; the last one to go ends the background thread.
+/// Holds what communicators share. Thread-safe. Communicators hold a reference to it, and the
+/// background thread ends with the last of them.
 class Runtime {
  public:
-  explicit Runtime(Config config);  ///< The steady clock and the kernel's randomness.
+  explicit Runtime(Config config);  ///< Uses the steady clock and the kernel's randomness.
   Runtime(Config config, std::unique_ptr<Clock> clock, std::unique_ptr<Random> random,
           Threads threads = Threads::background);
   ~Runtime();
@@ -57,19 +59,19 @@ class Runtime {
   Random& random() noexcept { return *random_; }
   Log& log() noexcept { return log_; }
 
-  /// False in a process forked from the one that made this runtime: there is no background thread
-  /// there, and the parent's channels are not the child's. One load (the kernel wipes the page in
-  /// the child).
+  /// Returns false in a process that was forked from the one that made this runtime: the child has
+  /// no background thread, and must not use its parent's channels. It costs one load (the kernel
+  /// clears the page in the child).
   bool in_own_process() const noexcept { return *alive_ == 1; }
 
-  /// Whether the caller is the background thread: in a callback.
+  /// Returns whether the caller is the background thread, so that it is in a callback.
   bool in_background() const noexcept {
     return turns_ > 0 || sync::this_thread() == thread_.get_id();
   }
 
-  /// Without threads: a communicator is advanced or waited for in this scope, perhaps one in the
-  /// callback of another, so that what is to run apart has to wait for its end. With threads it
-  /// does nothing.
+  /// Marks a scope in which a communicator is advanced or waited for, in a runtime without threads;
+  /// with threads it does nothing. Scopes may nest, since a callback of one communicator may wait
+  /// for another. Tasks of run_apart() run after the outermost scope has ended.
   class Turn {
    public:
     explicit Turn(Runtime& runtime) noexcept : runtime_(runtime.has_thread() ? nullptr : &runtime) {
@@ -86,24 +88,26 @@ class Runtime {
   };
 
   bool has_thread() const noexcept { return threads_ != Threads::none; }
-  /// Without threads: advances one communicator that has operations pending, or looks at it, as
-  /// random() says. A thread that waits calls it, too, so that what it waits for goes on; a program
-  /// that drives all its ranks in one thread calls it until everything is done. Time is clock()'s.
+  /// For a runtime without threads: advances one communicator that has operations pending, or calls
+  /// its look_pending(); random() decides which. A thread that waits calls it as well, so that the
+  /// operation that it waits for goes on. A program that drives all its ranks in one thread calls
+  /// it until everything is done. Time is that of clock().
   void step();
-  /// Calls `task` in a thread of its own, or without threads in a step() when no Turn is under way.
-  /// Throws `std::system_error` where there is no thread to be had.
+  /// Calls `task` in a thread of its own, or, in a runtime without threads, in a step() outside of
+  /// any Turn. Throws `std::system_error` if no thread can be started.
   void run_apart(std::function<void()> task);
 
-  /// The background thread advances `progressable` while it has operations pending, until remove()
-  /// returns. This call never waits for a callback, so that a callback may make it, in the
-  /// background thread as well.
+  /// Lets the background thread advance `progressable` while it has operations pending, until
+  /// remove() returns. The call never waits for a callback, so that callbacks may make it,
+  /// including those that run in the background thread.
   void add(Progressable& progressable);
-  /// The background thread makes background progress for it from now on. This call waits for
-  /// nothing, as add().
+  /// Lets the background thread call background_progress() of `progressable` from now on. Like
+  /// add(), it never waits for a callback.
   void add_background(Progressable& progressable);
   /// Undoes add() and add_background(). Waits until the background thread is between two rounds.
   void remove(Progressable& progressable) noexcept;
-  /// There is work: wakes the background thread, if it sleeps. No system call where it does not.
+  /// Tells the background thread that there is work, and wakes it if it sleeps. It makes no system
+  /// call if the thread is awake.
   void poke() noexcept {
     if (asleep_.load(std::memory_order_seq_cst)) poke_.ring();
   }
@@ -115,7 +119,7 @@ class Runtime {
   }
 
  private:
-  /// Holds mutex_, and makes the background thread let go of it first.
+  /// Holds mutex_, after it has made the background thread release it.
   class Visit {
    public:
     explicit Visit(Runtime& runtime);
@@ -145,13 +149,13 @@ class Runtime {
   const std::unique_ptr<Clock> clock_;
   const std::unique_ptr<Random> random_;
   Log log_;
-  volatile std::uint32_t* alive_ = nullptr;  // in a page of its own
+  volatile std::uint32_t* alive_ = nullptr;  // it has a page of its own
   Doorbell poke_;
   sync::Mutex mutex_;
-  std::vector<Progressable*>
-      progressables_;  // guarded by mutex_, which the background thread holds, asleep too
+  // Guarded by mutex_, which the background thread holds even while it sleeps.
+  std::vector<Progressable*> progressables_;
   std::vector<Progressable*> background_;  // guarded by mutex_
-  TimePoint background_progress_at_{};     // background thread
+  TimePoint background_progress_at_{};     // used by the background thread alone
   // Communicators that were added and are not yet in the lists above. This mutex is held for
   // moments only and never while a callback runs, unlike mutex_; where a thread takes both, mutex_
   // comes first.
@@ -159,19 +163,21 @@ class Runtime {
   std::vector<Progressable*> newcomers_;       // guarded by newcomers_mutex_: for progressables_
   std::vector<Progressable*> new_background_;  // guarded by newcomers_mutex_: for background_
   sync::Atomic<bool> has_newcomers_{false};
-  // Threads that want mutex_: the background thread lets them in, and waits for this to change. Not
-  // by a condition variable: a forked child could not destroy one that it waits for.
+  // Counts the threads that want mutex_: the background thread releases it for them, and waits for
+  // this number to change. It does not wait on a condition variable, because a forked child could
+  // not destroy one on which a thread waits.
   sync::Atomic<int> visitors_{0};
-  std::vector<Progressable*> announced_;  // background thread: of sleep_all()
-  sync::Atomic<bool> asleep_{false};      // or about to: looks once more after it is set
-  // When the sleep of sleep_all() ends by itself; min while the thread is not in that sleep.
+  std::vector<Progressable*> announced_;  // used by the background thread in sleep_all()
+  sync::Atomic<bool> asleep_{false};      // set before the last look that precedes the sleep
+  // The time at which the sleep of sleep_all() ends by itself; TimePoint::min() while the thread is
+  // not in that sleep.
   sync::Atomic<TimePoint> wakes_at_{TimePoint::min()};
   sync::Atomic<bool> stop_{false};
-  Sleeper sleeper_;  // what it watches is changed under newcomers_mutex_
+  Sleeper sleeper_;  // the set of descriptors that it watches is guarded by newcomers_mutex_
   sync::Thread thread_;
-  // Without threads alone, where the one thread uses them.
-  int turns_ = 0;                             // under way, one in another
-  std::vector<std::function<void()>> tasks_;  // of run_apart()
+  // Used only in a runtime without threads, by its one thread.
+  int turns_ = 0;  // the number of Turns that are under way, one inside another
+  std::vector<std::function<void()>> tasks_;  // tasks of run_apart() that have not run yet
 };
 
 }  // namespace tutti

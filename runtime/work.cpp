@@ -1,4 +1,4 @@
-// Calls under way, and calls that are started many times.
+// The public classes Work (a call under way) and Persistent (a call that is started many times).
 #include <algorithm>
 #include <variant>
 
@@ -54,7 +54,7 @@ void Work::then(Callback callback) {
     operation_->then(std::move(callback));
 }
 
-/// A collective or a send or receive, as the communicator runs it.
+/// Holds a collective, a send or a receive in the form in which the communicator runs it.
 struct Persistent::Prepared {
   CommunicatorImpl& communicator;
   std::variant<PlannedCall, TransferCall> call;
