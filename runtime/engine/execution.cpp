@@ -11,7 +11,8 @@ namespace tutti {
 
 namespace {
 
-// Counts bytes, as a copy does: the engine shifts, and elements are of any size.
+// The engine passes a count of bytes, as for a copy, because elements of any size are possible and
+// the engine only shifts.
 void combine_own(const CombineArgs& args) {
   CombineArgs elements = args;
   elements.count /= args.extras->user->element_bytes;
@@ -72,9 +73,10 @@ BoundProgram::BoundProgram(Program compiled, Transport& transport) : program(std
 
 namespace {
 
-// Messages of at least so many bytes are written to lines that were fetched ahead, from the core
-// that read them last: between two ranks an all_gather of 1 MiB 73 us without, 65 with it, a
-// broadcast 58 and 55. Below, the reader's misses come first: an all_gather of 4 KiB 0.75 and 0.83.
+// The cache lines of messages of at least this size are prefetched before they are written, from
+// the core that read them last. Between two ranks an all_gather of 1 MiB takes 65 us with it and 73
+// us without, a broadcast 55 and 58. For shorter messages the misses of the reader cost more: an
+// all_gather of 4 KiB takes 0.83 us with it and 0.75 us without.
 constexpr std::size_t kFetchedMessageBytes = 16u << 10;
 
 std::uint64_t pieces_of(const Program& program, const BlockTable& table) {
@@ -88,7 +90,7 @@ std::uint64_t pieces_of(const Program& program, const BlockTable& table) {
 void Execution::start(BoundProgram& bound, const CallBuffers& buffers, std::uint32_t operation,
                       ResultStores stores) {
   bound_ = &bound;
-  // Inputs are only read: see combine().
+  // Inputs are only read, see combine().
   base_ = {const_cast<std::byte*>(buffers.input), buffers.output, buffers.scratch};
   assert(bound.program.variable == (buffers.blocks != nullptr));
   blocks_ = buffers.blocks;
@@ -126,7 +128,8 @@ inline bool Execution::order_kept(const LaneState& lane) const noexcept {
   return other.done > (lane.walked - back) * steps + static_cast<std::uint64_t>(after.step);
 }
 
-// The address of the operand's message; false: it is not there yet.
+// Stores the address of the operand's message in `address`; returns false if the message has not
+// arrived.
 inline bool Execution::receive(const LaneState& lane, const Program::Operand& operand,
                                const Load& load, const void*& address) {
   RecvPort& port = bound_->receives[operand.port];
@@ -145,7 +148,7 @@ inline bool Execution::receive(const LaneState& lane, const Program::Operand& op
   return address != nullptr;
 }
 
-// Where a buffer of this rank has the step's chunks.
+// Returns the address of the step's chunks in a buffer of this rank.
 template <Execution::Kind kind>
 inline std::byte* Execution::memory_of(const LaneState& lane, const Program::Operand& operand,
                                        const Load& load) const {
@@ -157,7 +160,7 @@ inline std::byte* Execution::memory_of(const LaneState& lane, const Program::Ope
   return base_[place] + (piece + offset);
 }
 
-// The memory of the message that the operand becomes; null: there is no room yet.
+// Returns the memory of the message that the operand stands for, or null if there is no room yet.
 template <Execution::Kind kind>
 inline std::byte* Execution::acquire(LaneState& lane, const Program::Operand& operand,
                                      const Load& load) {
@@ -174,7 +177,8 @@ inline std::byte* Execution::acquire(LaneState& lane, const Program::Operand& op
   return port.acquire(load.bytes);
 }
 
-// Peeks every message and acquires every slot that the step needs; false: some are not there yet.
+// Peeks every message and acquires every slot that the step needs; returns false if some are
+// missing.
 template <Execution::Kind kind>
 inline bool Execution::in_hand(LaneState& lane, const Load& load) {
   const Program::Step& step = *lane.step;
@@ -225,7 +229,7 @@ void Execution::combine_segments(LaneState& lane, std::size_t last, CombineArgs&
   std::uint64_t left = step.bytes[last];
   for (std::uint32_t segment = 0; segment < step.segments; ++segment) {
     const std::uint64_t bytes = std::min(program.chunk_bytes[last], left);
-    if (bytes == 0) return;  // nor have those behind it any
+    if (bytes == 0) return;  // those behind it have none either
     left -= bytes;
     args.count = bytes >> step.element_shift;
     if (args.count > 0) step.combine(args);
@@ -239,7 +243,7 @@ void Execution::combine_segments(LaneState& lane, std::size_t last, CombineArgs&
   }
 }
 
-// As combine_segments(), where lengths and places are in the table.
+// Does what combine_segments() does, with lengths and offsets from the table of blocks.
 void Execution::combine_blocks(LaneState& lane, CombineArgs& args) {
   const BoundStep& step = *lane.step;
   const Program::Operand* operands = bound_->program.operands.data() + step.first_operand;
@@ -253,7 +257,7 @@ void Execution::combine_blocks(LaneState& lane, CombineArgs& args) {
     for (std::size_t k = 0; k < std::size_t{step.inputs} + step.outputs; ++k) {
       const Place place = operands[k].place;
       const std::size_t block = operands[k].offset[0] + segment;
-      const auto stride = static_cast<std::ptrdiff_t>(  // back, too: blocks lie in any order
+      const auto stride = static_cast<std::ptrdiff_t>(  // may be negative: blocks lie in any order
           place == Place::peer      ? bytes
           : place == Place::scratch ? bound_->program.scratch_stride
                                     : table[block + 1].offset - table[block].offset);
@@ -305,8 +309,9 @@ inline std::uint64_t Execution::part_of(const BlockTable::Block& block,
   return block.bytes > begin ? std::min(block.bytes - begin, bound_->program.piece_bytes) : 0;
 }
 
-// Where only a block's two ends know its length, each message says the whole length in its
-// fingerprint: if the two do not agree, the first message already shows it, and by how much.
+// If only the two ends of a block know its length, the fingerprint of each message has the whole
+// length added to it. If the two do not agree, the first message shows it, and by how much they
+// differ.
 template <Execution::Kind kind>
 inline Execution::Load Execution::load_of(const LaneState& lane) const {
   if constexpr (kind == Kind::variable) {
@@ -326,14 +331,15 @@ template <Execution::Kind kind>
 inline bool Execution::try_step(LaneState& lane) {
   if (!order_kept(lane)) return false;
   const Load load = load_of<kind>(lane);
-  if (load.bytes > 0 || lane.piece == 0) {  // a later empty piece is left out, on both sides
+  // Both sides skip an empty piece, unless it is the first.
+  if (load.bytes > 0 || lane.piece == 0) {
     if (!in_hand<kind>(lane, load)) return false;
     const Program::Step& step = *lane.step;
     const bool ahead = kind == Kind::lending && step.receives == 0 && lane.loans == step.posts;
-    if (ahead) post(lane, load);  // peers read while this rank copies
+    if (ahead) post(lane, load);  // so that peers read while this rank copies
     combine<kind>(lane, load);
     if (borrowed_ && !still_lent(lane)) [[unlikely]]
-      return false;  // the peer has failed, and will be heard
+      return false;  // the peer has failed; its status page will say so
     if (!ahead) post(lane, load);
     release(lane);
   }
@@ -374,7 +380,7 @@ void Execution::refuse(int peer, const Header& found, const Load& load) const {
   throw MismatchedMessage{peer, expected, found};
 }
 
-// -1: nobody.
+// Returns the peer for which the lane waits, or -1 if there is none.
 int Execution::awaited_by(const LaneState& lane) const {
   if (lane.step == lane.end || !order_kept(lane)) return -1;
   const std::size_t all = std::size_t{lane.step->inputs} + lane.step->outputs;

@@ -1,4 +1,5 @@
-// The engine: runs a program's lanes over channels. Never blocks, never allocates once bound.
+// The engine, which runs the lanes of a program over channels. It never blocks, and allocates
+// nothing once a program is bound.
 #pragma once
 
 #include <array>
@@ -18,8 +19,8 @@ namespace tutti {
 
 class SendPort;
 
-/// One end of a channel as the engine uses it: the plain ring where there is one, else through the
-/// seam.
+/// The receiving end of a channel as the engine uses it: it calls the ring directly if the channel
+/// has one, else the channel's virtual functions.
 class RecvPort {
  public:
   RecvPort(int peer, RecvChannel& channel)
@@ -33,13 +34,14 @@ class RecvPort {
     message.data = ring_->data(message.lent);
     return message.data != nullptr || (message.away = ring_->away());
   }
-  /// See RecvChannel.
+  /// See RecvChannel::fetch().
   const std::byte* fetch(std::byte* to) {
     return ring_ != nullptr ? ring_->fetch(to) : channel_->fetch(to);
   }
-  /// Where the large message that was peeked may be answered by `to`; null: not in its place.
+  /// Returns where in the memory of the large message that was peeked `to` may write its answer, or
+  /// null if the answer cannot be written there.
   std::byte* answer_data(const SendPort& to) const;
-  /// See RecvRing.
+  /// See RecvRing::still_lent().
   bool still_lent() const noexcept { return ring_ == nullptr || ring_->still_lent(); }
   void release() {
     if (ring_ != nullptr)
@@ -47,7 +49,7 @@ class RecvPort {
     else
       channel_->release();
   }
-  /// As release(), when the message lies under an answer that was posted.
+  /// Does what release() does, for a message over which a posted answer was written.
   void release_answered() { ring_->release_answered(); }
 
  private:
@@ -70,12 +72,13 @@ class SendPort {
     const auto span = channel_->acquire(bytes);
     return span ? span->data : nullptr;
   }
-  /// As acquire(), for the answer at `place`, which `from` gave out; false: full.
+  /// Acquires the message that was peeked at `from` as the memory of the answer to it; returns
+  /// false if the window is full.
   bool acquire_answer(const RecvPort& from) {
     return ring_->acquire_at(from.ring_->place_for_answer());
   }
-  /// As acquire(), for a large message that is sent from where it lies, its answer put at `answer`;
-  /// false: the window is full.
+  /// Acquires a slot for a large message that is sent zero-copy, whose answer is to be written to
+  /// `answer`; returns false if the window is full.
   bool acquire_zero_copy(const Memory& message, const Extent& answer = {}) {
     if (ring_ != nullptr ? !ring_->acquire_at(origin_of(message, answer))
                          : !channel_->acquire_zero_copy(message))
@@ -83,10 +86,10 @@ class SendPort {
     zero_copy_ = ring_ != nullptr ? ring_->posted() + 1 : 1;
     return true;
   }
-  /// The kinds of memory from which it sends without a copy.
+  /// Returns the kinds of memory from which it sends without a copy.
   MemoryKinds zero_copy() const noexcept { return channel_->zero_copy(); }
   bool in_memory() const noexcept { return ring_ != nullptr; }
-  /// Whether nobody reads any more what was sent from where it lies.
+  /// Returns whether the receiver has read all zero-copy messages.
   bool zero_copy_done() const noexcept {
     return zero_copy_ == 0 ||
            (ring_ != nullptr ? ring_->released(zero_copy_) : channel_->zero_copy_done());
@@ -101,7 +104,8 @@ class SendPort {
  private:
   SendRing* ring_;
   SendChannel* channel_;
-  std::uint64_t zero_copy_ = 0;  // the last such message, counted from 1; not in a ring: any
+  // The number of the last zero-copy message, counted from 1; outside of a ring 1 if there was one.
+  std::uint64_t zero_copy_ = 0;
   int peer_;
 };
 
@@ -109,28 +113,30 @@ inline std::byte* RecvPort::answer_data(const SendPort& to) const {
   return ring_ != nullptr && to.in_memory() ? ring_->answer_data() : nullptr;
 }
 
-/// A step with the kernel that does it on this machine.
+/// A step with the kernel that computes it on this machine.
 struct BoundStep : Program::Step {
   CombineFunction combine;
   int element_shift;  ///< `combine` counts in 2^this bytes.
 };
 
-/// Where a lane of a program under way is.
+/// Holds how far a lane of a program under way has come.
 struct LaneState {
   const BoundStep* first;
   const BoundStep* end;
   const void**
-      addresses;  ///< Of the current step's operands, in hand or not: inputs, then outputs.
+      /// The addresses of all operands of the current step, whether or not they are in hand:
+      /// inputs, then outputs.
+      addresses;
   const BoundStep* step = nullptr;
   std::uint64_t piece = 0;
-  std::uint64_t walked = 0;  ///< Pieces.
-  std::uint64_t done = 0;    ///< Steps done, over all pieces.
-  std::size_t cursor = 0;    ///< Operands of the current step in hand.
-  std::size_t loans = 0;     ///< Of those, messages that are lent.
+  std::uint64_t walked = 0;  ///< The number of pieces that are done.
+  std::uint64_t done = 0;    ///< The number of steps that are done, over all pieces.
+  std::size_t cursor = 0;    ///< The number of operands of the current step that are in hand.
+  std::size_t loans = 0;     ///< The number of those that are lent messages.
 };
 
-/// A program that is bound: its ports to one communicator's channels, its steps to kernels. Holds
-/// the state of its one execution at a time, too. Channels outlive it.
+/// A program whose ports are bound to one communicator's channels, and its steps to kernels. It
+/// also holds the state of its execution; it has one at a time. The channels outlive it.
 struct BoundProgram {
   BoundProgram(Program compiled, Transport& transport);
   BoundProgram(const BoundProgram&) = delete;
@@ -141,46 +147,49 @@ struct BoundProgram {
   std::vector<SendPort> sends;
   std::vector<RecvPort> receives;
   std::vector<LaneState> lanes;
-  std::vector<CombineExtras> extras;  ///< By step, with what the call under way brought; or none.
-  std::vector<void*> written;         ///< By a step of a call that lends.
-  std::vector<std::unique_ptr<BoundProgram>> others;  ///< The call's other stripes.
+  /// Indexed by step, with the extras of the call under way; empty if it has none.
+  std::vector<CombineExtras> extras;
+  std::vector<void*> written;  ///< The addresses that a step of a lending call writes.
+  std::vector<std::unique_ptr<BoundProgram>> others;  ///< The other stripes of the call.
 
  private:
   std::vector<const void*> addresses_;
 };
 
-/// What few calls bring along.
+/// Holds arguments that few calls have.
 struct CallExtras {
-  const void* premultiplier = nullptr;       ///< Of a premultiplied sum: one element.
-  const UserReduction* reduction = nullptr;  ///< A program's own.
+  const void* premultiplier = nullptr;       ///< One element, in a premultiplied sum.
+  const UserReduction* reduction = nullptr;  ///< A program's own reduction.
 };
 
-/// The buffers of a call from which messages may be sent without a copy.
+/// Holds the buffers of a call from which messages may be sent zero-copy.
 struct LentBuffers {
-  Memory input, output;  ///< Without an address: messages from this buffer are copied.
+  Memory input, output;  ///< If it has no address, messages from this buffer are copied.
   bool in_place = false;
-  /// Shorter messages are copied: read where they lie they cost a way more between the cores.
+  /// Shorter messages are copied, because a zero-copy message costs one more transfer between the
+  /// cores.
   std::size_t least_bytes = 4096;
 
   const Memory& of(Place place) const { return place == Place::input ? input : output; }
 };
 
-/// The buffers of one call; null where the call has none.
+/// Holds the buffers of one call, which are null where the call has none.
 struct CallBuffers {
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
   std::byte* scratch = nullptr;
   const BlockTable* blocks = nullptr;  ///< For a variable program; outlives the execution.
-  const CallExtras* extras = nullptr;  ///< Read by start(); what they point to outlives the
-                                       ///< execution.
+  /// Read by start(); the objects to which they point outlive the execution.
+  const CallExtras* extras = nullptr;
   std::optional<LentBuffers> lent = std::nullopt;
 };
 
-/// Where results are expected to be when they are written, and how that is done.
+/// Says where the memory of results is expected to be when it is written, and so how it is written.
 enum class ResultStores {
-  cached,    ///< In a cache of this core.
-  fetched,   ///< In none: their lines are fetched ahead.
-  streamed,  ///< In none, and too large to stay in one: written past the caches.
+  cached,   ///< In a cache of this core, to which results are written as usual.
+  fetched,  ///< In no cache, so that the cache lines are prefetched.
+  /// In no cache, and too large to stay in one, so that results are written past the caches.
+  streamed,
 };
 
 /// Thrown by Execution::advance() when the function of a program's own reduction has thrown.
@@ -195,7 +204,7 @@ struct MismatchedMessage {
   Header found;
 };
 
-/// One operation under way. One thread at a time (whoever owns the communicator's engine).
+/// Runs one operation. One thread at a time (the owner of the communicator's engine) uses it.
 ///
 /// Invariants: a lane's cursor counts the operands of its current step that are in hand (peeked or
 /// acquired); they stay in hand from one advance() to the next. Messages are posted and released
@@ -206,9 +215,10 @@ class Execution {
   void start(BoundProgram& bound, const CallBuffers& buffers, std::uint32_t operation,
              ResultStores stores);
 
-  /// Does what can be done now. Lanes are tried from the first to the last, a step each: what peers
-  /// wait for goes out before what has come in is worked on, else one rank reduces while the other
-  /// waits for its message (64 KiB: 9.5 to 5.3 us). True once all lanes are through.
+  /// Does what can be done now, and returns true once all lanes are done. It tries the lanes from
+  /// the first to the last, one step each, so that messages for which peers wait are sent before
+  /// received ones are processed. Otherwise, one rank reduces while the other waits for its message
+  /// (64 KiB take 9.5 us in place of 5.3).
   bool advance() {
     if (blocks_ != nullptr) return advance_lanes<Kind::variable>();
     if (lent_) [[unlikely]]
@@ -220,27 +230,28 @@ class Execution {
     return blocks_ == nullptr ? bound_->program.call : blocks_->call;
   }
 
-  /// The program's own reduction that it does, or null.
+  /// Returns the program's own reduction that the operation uses, or null.
   const UserReduction* reduction() const noexcept {
     return extras_ == nullptr ? nullptr : extras_->user;
   }
 
-  /// Peers whose message or room a lane waits for, for diagnosis; the first of them, or -1.
+  /// Return, for diagnosis, the peers for whose message or free slot a lane waits; first_awaited()
+  /// returns the first of them, or -1.
   std::vector<int> waits_for() const;
   int first_awaited() const;
 
  private:
-  /// What the messages of a step's one piece carry.
+  /// Describes the messages of one step for one piece.
   struct Load {
-    std::size_t last;  ///< 1 in the last piece, else 0.
+    std::size_t last;  ///< 1 for the last piece, else 0.
     std::uint64_t bytes;
     std::uint32_t fingerprint;
   };
 
-  // Known when compiled, so that plain calls pay nothing for the others.
+  // A template argument, so that plain calls pay nothing for the other kinds.
   enum class Kind {
     plain,
-    variable,  // lengths are in the table of blocks
+    variable,  // lengths come from the table of blocks
     lending,   // some of the buffers are lent
   };
   template <Kind kind>
@@ -280,20 +291,21 @@ class Execution {
   [[noreturn]] void refuse(int peer, const Header& found, const Load& load) const;
 
   BoundProgram* bound_ = nullptr;
-  const BlockTable* blocks_ = nullptr;     // null: all lengths are the program's
-  const CombineExtras* extras_ = nullptr;  // by step; null: the call needs none
+  const BlockTable* blocks_ = nullptr;     // null if all lengths are in the program
+  const CombineExtras* extras_ = nullptr;  // indexed by step; null if the call needs none
   std::uint64_t pieces_ = 1;
-  std::uint32_t pair_mask_ = 0;  // all ones: messages say their block's length, see load_of()
-  // By Place: where a buffer begins, and whether pieces follow each other in it (all ones) or reuse
-  // it (0).
+  // All ones if messages state the length of their block, see load_of().
+  std::uint32_t pair_mask_ = 0;
+  // Indexed by Place: the address at which a buffer begins, and whether pieces lie one after
+  // another in it (all ones) or reuse the same memory (0).
   std::array<std::byte*, 3> base_{};
   static constexpr std::array<std::uint64_t, 3> kPieceMask{~std::uint64_t{0}, ~std::uint64_t{0}, 0};
   Header header_;
   std::optional<LentBuffers> lent_;
-  bool borrowed_ = false;           // messages that peers lend have come
-  std::uint64_t fetched_mask_ = 0;  // of Program::Step::results
+  bool borrowed_ = false;           // whether messages that peers lend have arrived
+  std::uint64_t fetched_mask_ = 0;  // ANDed with Program::Step::results
   std::uint64_t streamed_mask_ = 0;
-  std::size_t unfinished_ = 0;  ///< Lanes that are not through.
+  std::size_t unfinished_ = 0;  ///< The number of lanes that are not done.
 };
 
 }  // namespace tutti

@@ -1,4 +1,5 @@
-// The engine where a call's buffers are lent: messages that lie in them (docs/buffers.md).
+// The part of the engine for zero-copy messages, which lie in buffers that are lent
+// (docs/buffers.md).
 #include <algorithm>
 
 #include "runtime/engine/execution.h"
@@ -14,11 +15,12 @@ bool Execution::can_lend(const LaneState& lane, const Program::Operand& operand,
   const Memory& memory = lent_->of(lender.place);
   const SendPort& port = bound_->sends[operand.port];
   if (!memory || !port.zero_copy().has(memory.kind)) return false;
-  // What a ring's reader has not mapped the kernel would copy for it, which is no cheaper.
+  // Memory that the ring's reader has not mapped would be copied by the kernel, which is no
+  // cheaper.
   return !port.in_memory() || memory.kind == MemoryKind::shared;
 }
 
-// As acquire(): the memory is this rank's own.
+// Does what acquire() does, for a message that lies in this rank's own buffer.
 std::byte* Execution::lend(LaneState& lane, const Program::Operand& operand, const Load& load) {
   const Program::Operand& lender =
       bound_->program.operands[lane.step->first_operand + operand.lender];
@@ -38,7 +40,8 @@ std::byte* Execution::lend(LaneState& lane, const Program::Operand& operand, con
   return data;
 }
 
-// A message that is away is brought to where the step copies it anyway, if it does.
+// Fetches a message that lies in the sender's memory. If the step copies it, it is fetched to where
+// the step would copy it.
 const std::byte* Execution::fetch(const LaneState& lane, const Program::Operand& operand,
                                   const Load& load) {
   const Program::Step& step = *lane.step;
@@ -55,8 +58,8 @@ Memory Execution::memory_at(Place place, const std::byte* data, std::size_t byte
   return lent_->of(place).part(static_cast<std::uint64_t>(data - begin), bytes);
 }
 
-// What is lent is not written, nor is what came back to where it belongs. The others are put
-// together; false: none.
+// Leaves out the outputs that need not be written: lent messages, and results that came back to
+// their place. Moves the other outputs together; returns false if there is none.
 bool Execution::leave_out_lent(const LaneState& lane, const Load& load, CombineArgs& args) {
   const Program::Step& step = *lane.step;
   const Program::Operand* operands = bound_->program.operands.data() + step.first_operand;
@@ -80,7 +83,8 @@ bool Execution::leave_out_lent(const LaneState& lane, const Load& load, CombineA
   return outputs > 0;
 }
 
-// All messages of others' memory that the step has used were still theirs to read.
+// Returns whether the memory of all lent messages that the step has used was still valid when it
+// read them.
 bool Execution::still_lent(const LaneState& lane) const {
   const Program::Operand* operands = bound_->program.operands.data() + lane.step->first_operand;
   return std::all_of(operands, operands + lane.step->inputs, [&](const Program::Operand& operand) {

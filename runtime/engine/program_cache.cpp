@@ -44,7 +44,7 @@ void ProgramCache::drop_least_recent() {
 
 std::byte* ProgramCache::grow(std::size_t scratch_bytes) {
   scratch_ = {static_cast<std::byte*>(std::aligned_alloc(64, scratch_bytes)),
-              std::free};  // a multiple of 64
+              std::free};  // `scratch_bytes` is a multiple of 64
   scratch_bytes_ = scratch_ != nullptr ? scratch_bytes : 0;
   if (scratch_ == nullptr)
     throw Error(ErrorKind::unavailable,

@@ -1,4 +1,4 @@
-// Programs kept by everything that they depend on, bounded.
+// A bounded cache of programs, whose keys have everything on which a program depends.
 #pragma once
 
 #include <cstddef>
@@ -13,36 +13,37 @@
 
 namespace tutti {
 
-/// What a program depends on, beside the communicator. The algorithm and the message size follow
-/// from it.
+/// Holds everything on which a program depends, apart from the communicator.
 struct CallKey {
   CallSignature signature;
   std::size_t message_bytes = 0;
-  bool lends = false;  ///< This rank lends memory, perhaps the call's.
-  int stripes = 1;     ///< Agreed.
+  bool lends = false;  ///< Whether this rank lends memory, which may be that of the call.
+  int stripes = 1;     ///< All ranks agree on it.
 
   bool operator==(const CallKey&) const = default;
 };
 
-/// Own thread only (the engine's owner).
+/// A cache of bound programs, and the scratch memory that they share. For one thread at a time (the
+/// owner of the engine), except where a function says otherwise.
 class ProgramCache {
  public:
   static constexpr std::size_t kMost = 256;
 
-  /// `request`: with this communicator's ranks and groups, for any collective.
+  /// `request` has this communicator's ranks and groups; its collective does not matter.
   ProgramCache(Transport& transport, const OwnAlgorithms& own, PlanRequest request)
       : transport_(transport), own_(own), request_(std::move(request)) {}
 
-  /// The program for `key`, planned, compiled and bound if it is not here. Throws what channels
-  /// throw when they are made (`unavailable`).
+  /// Returns the program for `key`, which is planned, compiled and bound if it is not cached.
+  /// Throws what the creation of channels throws (`unavailable`).
   std::shared_ptr<BoundProgram> get(const CallKey& key);
 
-  /// Scratch for one execution of `program`, 64-byte aligned, that of its stripes side by side.
+  /// Returns scratch for one execution of `bound`, aligned to 64 bytes. The scratch of its stripes
+  /// lies side by side.
   std::byte* scratch(const BoundProgram& bound) {
     const std::size_t bytes = bound.program.scratch_bytes * bound.program.stripe.of;
     return bytes <= scratch_bytes() ? scratch_.get() : grow(bytes);
   }
-  /// Held from execution to execution. Any thread.
+  /// Returns the size of the scratch that is kept between executions. Any thread may call it.
   std::size_t scratch_bytes() const noexcept {
     return scratch_bytes_.load(std::memory_order_relaxed);
   }
@@ -50,7 +51,8 @@ class ProgramCache {
  private:
   struct Entry {
     std::shared_ptr<BoundProgram> bound;
-    std::uint64_t used = 0;  ///< Clock of uses, for choosing whom to drop.
+    /// The value of uses_ at its last use, which decides which entry is dropped.
+    std::uint64_t used = 0;
   };
   struct Hash {
     std::size_t operator()(const CallKey& key) const noexcept {

@@ -16,7 +16,7 @@ namespace {
 
 using Block = BlockTable::Block;
 
-/// One call being checked and written down.
+/// Checks one call and fills its table.
 class Layouter {
  public:
   Layouter(const Call& call, int rank, int size, BlockTable& table)
@@ -54,7 +54,7 @@ class Layouter {
                              rank_, input_[rank_].bytes / width_, output_[rank_].bytes / width_));
         return;
     }
-    // One buffer has all blocks, the other this rank's alone, at its beginning.
+    // One buffer has all blocks, and the other has only this rank's block, at its beginning.
     const auto& all = collectives::holds_one_block(what_, Place::input) ? output_ : input_;
     const auto& one = collectives::holds_one_block(what_, Place::input) ? input_ : output_;
     for (std::size_t peer = 0; peer < size_; ++peer) one[peer] = {all[peer].bytes, 0};
@@ -75,13 +75,13 @@ class Layouter {
   std::size_t output_bytes() const { return held(Place::output).bytes; }
 
  private:
-  /// What a buffer of this rank holds.
+  /// Describes the blocks of a buffer of this rank.
   struct Held {
     std::string_view name;
     const std::byte* base = nullptr;
     std::span<const Block> blocks = {};
-    bool is_list =
-        false;  ///< It has a block for each rank, be it one rank, where displacements say.
+    /// It has a block for each rank, even if there is only one rank, at the given displacements.
+    bool is_list = false;
     std::size_t bytes = 0;
   };
 
@@ -159,7 +159,7 @@ class Layouter {
     std::size_t block = 0;
   };
 
-  // From the first to the last block, if each lies behind the one before.
+  // Returns the range from the first to the last block, if each block lies behind the one before.
   static std::optional<Range> extent(const Held& held) {
     const auto base = reinterpret_cast<std::uintptr_t>(held.base);
     Range all;
@@ -186,7 +186,7 @@ class Layouter {
     const auto before = [](const Range& a, const Range& b) { return a.begin < b.begin; };
     if (!std::is_sorted(ranges.begin(), ranges.end(), before))
       std::sort(ranges.begin(), ranges.end(), before);
-    // The range that reaches farthest, of all and of those written.
+    // The ranges that reach farthest, among all and among those that are written.
     const Range *farthest = nullptr, *farthest_written = nullptr;
     for (const Range& range : ranges) {
       const bool is_written = range.held == &written;
@@ -221,7 +221,7 @@ class Layouter {
   const std::size_t size_;
   const std::size_t width_;
   const bool is_root_;
-  std::span<Block> input_, output_;  // of the table
+  std::span<Block> input_, output_;  // parts of the table
 };
 
 const BlockList& known_to_all(Collective what, const VariableBlocks& blocks) {

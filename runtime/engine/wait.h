@@ -1,6 +1,6 @@
-// The one wait of the program: spin while that pays, yield when there are more ranks than cores,
-// then announce the sleep, look once more, and sleep until a doorbell, a descriptor or the
-// deadline.
+// The one function in which threads wait: they spin for a while, yield if there are more ranks than
+// cores, then announce that they go to sleep, look once more, and sleep until a doorbell rings, a
+// descriptor is ready or the deadline passes.
 #pragma once
 
 #include <chrono>
@@ -15,9 +15,12 @@
 namespace tutti {
 
 struct WaitPolicy {
-  int polls = 5000;  ///< Attempts back to back: about 50 us, with cores for all ranks.
-  int yields = 0;    ///< Then so many times yield() and an attempt, if ranks outnumber cores.
-  std::chrono::microseconds spin_for{300};  ///< Without yields: polling goes on before sleeping.
+  int polls = 5000;  ///< Attempts without a pause: about 50 us if each rank has a core.
+  /// After them, the number of yields, each followed by an attempt, if there are more ranks than
+  /// cores.
+  int yields = 0;
+  /// How long the thread polls on before it sleeps, in a policy without yields.
+  std::chrono::microseconds spin_for{300};
 };
 
 /// `local_ranks` share `cores` on this machine. `spin_polls` >= 0 overrides the number of polls.
@@ -28,7 +31,8 @@ constexpr WaitPolicy wait_policy(int local_ranks, int cores, int spin_polls) {
   return policy;
 }
 
-/// Where one thread sleeps: an epoll over a doorbell and a transport's wait_fd(). Own thread only.
+/// An epoll over a doorbell and a transport's wait_fd(), in which a thread sleeps. One thread at a
+/// time uses it.
 class Sleeper {
  public:
   Sleeper();
@@ -36,8 +40,9 @@ class Sleeper {
   Sleeper(const Sleeper&) = delete;
   Sleeper& operator=(const Sleeper&) = delete;
 
-  /// Wakes at each new event of `fd` from now on (edge-triggered: a doorbell is never cleared, so
-  /// that any number of sleepers may share it, and a dead peer wakes once). -1: nothing.
+  /// Makes each new event of `fd` wake the sleeper from now on. Does nothing if `fd` is -1. Events
+  /// are edge-triggered: a doorbell is never cleared, so that any number of sleepers may share it,
+  /// and a dead peer wakes them once.
   void watch(int fd);
   void forget(int fd) noexcept;
 
@@ -47,10 +52,10 @@ class Sleeper {
   int epoll_fd_ = -1;
 };
 
-/// Sleepers that nobody sleeps in, all over the same descriptors. Thread-safe.
+/// A pool of sleepers that are not in use, all of which watch the same descriptors. Thread-safe.
 class SleeperPool {
  public:
-  /// One over `bell_fd` and `wait_fd`.
+  /// Returns a sleeper that watches `bell_fd` and `wait_fd`.
   std::unique_ptr<Sleeper> take(int bell_fd, int wait_fd);
   void give_back(std::unique_ptr<Sleeper> sleeper);
 
@@ -59,7 +64,7 @@ class SleeperPool {
   std::vector<std::unique_ptr<Sleeper>> idle_;  // guarded by mutex_
 };
 
-/// Counts this thread among the sleepers of a status page for as long as it lives.
+/// Counts this thread among the sleepers of a status page for as long as the object exists.
 class Announced {
  public:
   Announced(sync::Atomic<std::uint32_t>& sleepers, const Doorbell& bell) : sleepers_(sleepers) {
@@ -75,10 +80,11 @@ class Announced {
 };
 
 /// Waits until `attempt()` is true. `attempt` does what can be done now, and costs no system call.
-/// `look` does what polling does not see (sockets, peers' lives, the deadline), and throws when the
-/// wait must end. `sleep(last_look)` announces the sleep and calls `last_look` before it sleeps; it
-/// returns true when that found the end. The last look takes news, too: what another thread took
-/// since the look before woke only threads whose sleep was announced.
+/// `look` checks what polling does not see (sockets, whether peers are alive, the deadline), and
+/// throws when the wait must end. `sleep(last_look)` announces the sleep and calls `last_look`
+/// before it sleeps; it returns true if `last_look` found that the wait has ended. The last look
+/// calls `look` as well, because news that another thread has taken since the previous look woke
+/// only threads that had announced their sleep.
 template <typename Attempt, typename Look, typename Sleep>
 void wait(const WaitPolicy& policy, const Clock& clock, Attempt&& attempt, Look&& look,
           Sleep&& sleep) {

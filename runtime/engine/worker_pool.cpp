@@ -12,7 +12,8 @@
 namespace tutti {
 namespace {
 
-// Nobody rings for a worker alone: one whose peers are late naps, ever longer.
+// No doorbell wakes a worker. A worker whose peers are late sleeps for short times, which get
+// longer and longer.
 template <typename Done>
 void await_worker(Done&& done) {
   constexpr int kAttemptsPerYield = 64, kYields = 312;
@@ -63,7 +64,7 @@ void WorkerPool::start(BoundProgram& bound, const CallBuffers& buffers, std::uin
   }
 }
 
-// False: not all of them can have threads.
+// Returns false if a thread could not be started.
 bool WorkerPool::start_threads() {
   try {
     for (std::size_t k = 0; k < busy_; ++k)
