@@ -1,5 +1,5 @@
-// Which receive gets which message: by (source or any, tag or any), in the order in which they were
-// sent and in which the receives were called.
+// Matches messages with receives, by source (or any) and tag (or any), in the order in which the
+// messages were sent and the receives were called.
 #pragma once
 
 #include <cstddef>
@@ -11,35 +11,38 @@
 
 namespace tutti {
 
-/// A message that came before a receive for it, or the request to send one.
+/// An unexpected message, or a request to send one: it arrived before a receive that matches it.
 struct UnexpectedMessage {
   int source = 0;
   int tag = 0;
   DataType type = DataType::uint8;
   std::size_t count = 0;
-  std::uint32_t id = 0;     ///< Of the sender, which counts its messages to this rank.
-  bool eager = false;       ///< The payload is here; else it comes when it is asked for.
-  Transfer* own = nullptr;  ///< This rank's own send to itself, which waits for its receive.
+  std::uint32_t id = 0;  ///< The sender's number for it; a sender counts its messages to this rank.
+  /// Whether the payload is here; otherwise it is sent when this rank asks for it.
+  bool eager = false;
+  Transfer* own = nullptr;  ///< This rank's send to itself, which waits for its receive; else null.
   std::vector<std::byte> payload;
   Link<UnexpectedMessage> link;
 };
 
-/// Own thread only (the engine's owner). Invariant: no receive that is posted here matches an
-/// unexpected message that is kept here. Lists are searched from the oldest on, as matching by
-/// "any" needs: in linear time, which is one step where programs receive in the order of sending.
+/// Holds posted receives and unexpected messages. One thread at a time (the owner of the engine)
+/// uses it. Invariant: no receive that is posted here matches an unexpected message that is kept
+/// here. Lists are searched from the oldest entry on, since matching by "any" requires it. This
+/// takes linear time, but one step if programs receive in the order of sending.
 class Matching {
  public:
-  /// The oldest receive that waits for such a message; it is no longer posted. Null: none.
+  /// Removes and returns the oldest receive that matches such a message, or returns null.
   Transfer* take_posted(int source, int tag) noexcept;
   void post(Transfer& receive) noexcept { posted_.push_back(receive); }
 
-  /// The oldest unexpected message for `receive`; give it back with forget(). Null: none.
+  /// Removes and returns the oldest unexpected message that matches `receive`, or returns null. The
+  /// caller gives it back with forget().
   UnexpectedMessage* take_unexpected(const TransferCall& receive) noexcept;
-  /// A new one, the youngest, to be filled in.
+  /// Adds a new unexpected message, as the youngest, which the caller fills in.
   UnexpectedMessage& keep();
   void forget(UnexpectedMessage& message) noexcept;
 
-  /// The oldest message kept from `source` (or any), whatever its tag, for diagnosis.
+  /// Returns, for diagnosis, the oldest unexpected message from `source` (or any), with any tag.
   const UnexpectedMessage* oldest_from(int source) const noexcept;
 
   void clear() noexcept;
@@ -50,7 +53,7 @@ class Matching {
   StagedTransfers posted_;
   UnexpectedMessages unexpected_;
   UnexpectedMessages spare_;
-  std::deque<UnexpectedMessage> pool_;  // all of them, for ever: as many as were kept at a time
+  std::deque<UnexpectedMessage> pool_;  // owns all unexpected messages, and never shrinks
 };
 
 }  // namespace tutti

@@ -18,21 +18,22 @@ enum class Kind : std::uint8_t { eager, request_to_send, clear_to_send, credit }
 struct PointToPoint::Envelope {
   Kind kind = Kind::credit;
   DataType type = DataType::uint8;
-  std::uint16_t credit = 0;  ///< That the receiver gives back.
+  std::uint16_t credit = 0;  ///< Credit that the receiver gives back.
   std::int32_t tag = 0;
   std::uint64_t count = 0;
 };
 
 namespace {
 
-constexpr int kNobody = -2;  // is watched: a channel could not be made
+constexpr int kNobody = -2;  // the value of Transfer::watched when a channel could not be made
 
-// In every header's place for a fingerprint: "p2p1".
+// The fingerprint in the header of every message: "p2p1".
 constexpr std::uint32_t kMark = 0x31703270;
 
-// Both ranks copy at the same time, once there are several pieces: 64 KiB whole take 8.2 us, in 8
-// pieces 6.1; 256 KiB in 4 19.8, in 8 17.7, in 16 17.4. Where both send, and so both copy anyway, 8
-// cost more (64 KiB 7.7 us whole, in 8 9.4).
+// Long messages are sent in several pieces, so that both ranks copy at the same time: 64 KiB take
+// 8.2 us in one piece and 6.1 us in 8; 256 KiB take 19.8 us in 4 pieces, 17.7 us in 8, and 17.4 us
+// in 16. If both ranks send, both copy in any case, and 8 pieces are slower (64 KiB take 7.7 us in
+// one piece and 9.4 us in 8).
 constexpr std::size_t kPieces = 8, kPiecesBothWays = 4;
 constexpr std::size_t kLeastPieceBytes = 8192;
 
@@ -42,11 +43,12 @@ std::size_t piece_bytes(std::size_t bytes, std::size_t most, bool both_ways) {
   return std::min(std::max(share, kLeastPieceBytes), most);
 }
 
-// Of messages through a ring: from here on the kernel copies them from buffer to buffer, where the
-// sender has better to do than to copy, too (docs/performance.md, "Copies by the kernel").
+// Messages through a ring of at least this size are copied by the kernel from buffer to buffer, if
+// the sender has something better to do than to copy as well (docs/performance.md, "Copies by the
+// kernel").
 constexpr std::size_t kLeastFetchedBytes = 4u << 20;
 constexpr std::size_t kLeastFetchedSharing = 512u << 10;
-constexpr std::size_t kFetchedPieceBytes = 1u << 20;  // a deadline is looked at in between
+constexpr std::size_t kFetchedPieceBytes = 1u << 20;  // the deadline is checked between two pieces
 
 unsigned cost_of(std::size_t eager_bytes) {
   constexpr std::size_t kPerCredit = PointToPoint::kBytesPerCredit;
@@ -56,8 +58,8 @@ unsigned cost_of(std::size_t eager_bytes) {
 
 enum class Target { here, slot };
 
-// The lines of a slot are where the peer has read them: 64 KiB there and back take 7 % less time
-// when they are fetched ahead.
+// The cache lines of a slot are in the cache of the peer, which has read them: a round trip of 64
+// KiB takes 7 % less time if they are prefetched.
 void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes,
                 Target target = Target::here) {
   const void* in = from;
@@ -182,7 +184,8 @@ void PointToPoint::start_recv(Transfer& recv) {
   matching_.forget(*message);
 }
 
-// Kept like another's message, or handed over where it is received already.
+// A send to this rank itself is kept like an unexpected message, or copied at once to a receive
+// that is posted already.
 void PointToPoint::start_own_send(Transfer& send) {
   const TransferCall& call = send.call;
   const Envelope envelope{Kind::eager, call.type, 0, call.tag, call.count};
@@ -208,7 +211,7 @@ void PointToPoint::start_own_send(Transfer& send) {
   end(send);
 }
 
-// The receive gets this message; throws where it cannot.
+// Matches the receive with this message; throws if the two do not fit.
 void PointToPoint::accept(Transfer& recv, const Envelope& envelope, int source,
                           std::uint32_t id) const {
   const TransferCall& call = recv.call;
@@ -251,7 +254,8 @@ void PointToPoint::advance(const Transfer* awaited) {
   }
 }
 
-// Of those that a transfer waits for, each in its turn; the own rank: nobody.
+// Returns the ranks for which a transfer waits, one after another in turn, or this rank itself if
+// there is none.
 int PointToPoint::next_turn() noexcept {
   const bool any = any_watchers_ > 0;
   const std::size_t among = any ? peers_.size() : watched_.size();
@@ -260,7 +264,7 @@ int PointToPoint::next_turn() noexcept {
   return any ? static_cast<int>(turn_) : watched_[turn_];
 }
 
-// A step of each kind.
+// Does one step of each kind with this peer.
 bool PointToPoint::advance(int rank) {
   Peer& with = peer(rank);
   bool moved = hear(rank);
@@ -346,7 +350,8 @@ void PointToPoint::start_sending(int rank, std::uint32_t id) {
   to.sending.push_back(*send);
 }
 
-// Without an address: the send's buffer is copied.
+// Returns the memory of a send that is to be zero-copy, or one without an address if the buffer has
+// to be copied.
 Memory PointToPoint::zero_copy_of(const TransferCall& send, const SendPort& port) const {
   const MemoryKinds kinds = port.zero_copy();
   const Segments* const registered = transport_.registered();
@@ -360,7 +365,7 @@ Memory PointToPoint::zero_copy_of(const TransferCall& send, const SendPort& port
   return {send.buffer, send.bytes()};
 }
 
-// Memory for an envelope and a payload behind it; null: no room yet.
+// Returns memory for an envelope and a payload behind it, or null if there is no room yet.
 std::byte* PointToPoint::acquire_control(int rank, std::size_t payload_bytes) {
   return peer(rank).control_out->acquire(sizeof(Envelope) + payload_bytes);
 }
@@ -414,7 +419,8 @@ void PointToPoint::return_credit(int rank) {
   if (std::byte* slot = acquire_control(rank, 0)) post_control(rank, slot, {}, 0, 0);
 }
 
-// Fills the next message of a send, or sends it from where it lies. False: there is no room yet.
+// Fills the next message of a send, or acquires it zero-copy. Returns false if there is no room
+// yet.
 bool PointToPoint::fill(SendPort& port, const Transfer& send, std::size_t bytes) {
   if (send.memory && bytes > kInlineBytes)
     return port.acquire_zero_copy(send.memory.part(send.moved, bytes));
@@ -423,7 +429,8 @@ bool PointToPoint::fill(SendPort& port, const Transfer& send, std::size_t bytes)
   return slot != nullptr;
 }
 
-// Data comes in the order in which it was asked for, whole messages one after the other.
+// Messages are sent in the order in which the receiver asked for them, each as a whole before the
+// next one.
 bool PointToPoint::send_data(int rank) {
   Peer& to = peer(rank);
   Transfer& send = *to.sending.front();
@@ -467,7 +474,7 @@ bool PointToPoint::receive_data(int rank) {
   else if (from.bulk_in->fetch(to) == nullptr)
     return false;
   if (message.lent && !from.bulk_in->still_lent())
-    return false;  // the peer's failure will be heard
+    return false;  // the peer has failed; its status page will say so
   from.bulk_in->release();
   recv.moved += header.length;
   if (recv.moved < all) return true;

@@ -1,4 +1,4 @@
-// Sends and receives between two ranks, on channels of their own beside the collectives; see
+// Sends and receives between two ranks, on channels separate from those of collectives; see
 // docs/point-to-point.md for the protocol.
 #pragma once
 
@@ -15,45 +15,46 @@
 
 namespace tutti {
 
-/// One communicator's point-to-point messages. One thread at a time (whoever owns the engine).
-/// Never blocks; allocates only to keep more messages than ever before.
+/// Moves the point-to-point messages of one communicator. One thread at a time (the owner of the
+/// engine) uses it. It never blocks, and allocates only when it has to keep more messages than ever
+/// before.
 ///
 /// Invariants: a transfer under way is in live_, and at one stage: to_announce -> ended (eager), or
 /// to_announce -> announced -> sending -> ended; posted -> ended, or posted -> to_clear ->
-/// receiving
-/// -> ended. What a peer's channels hold is looked at while a transfer of this rank waits for that
-/// peer, or for any: nothing that others wait for can depend on it otherwise.
+/// receiving -> ended. A peer's channels are polled only while a transfer of this rank waits for
+/// that peer, or for any rank: otherwise, no rank can be waiting for something that depends on it.
 class PointToPoint {
  public:
-  /// What eager messages to one peer that no receive has matched yet may cost; more of them are
-  /// announced.
+  /// The credits that the eager messages to one peer may use which no receive has matched yet.
+  /// Further messages are announced by a request to send.
   static constexpr unsigned kCredit = 64;
-  /// A message costs one credit for each so many bytes that it has begun.
+  /// An eager message costs one credit for each started block of this many bytes.
   static constexpr std::size_t kBytesPerCredit = 4096;
-  /// Longer messages are announced, and sent when they are asked for. An announcement costs two
-  /// more ways between the cores, keeping a message costs two more copies of it, and an eager one
-  /// is not copied by both ranks at once: there and back 8 KiB take 1.72 us eager and 2.01
-  /// announced, 16 KiB 2.98 and 2.89.
+  /// Longer messages use the rendezvous protocol: they are announced, and sent when the receiver
+  /// asks for them. An announcement costs two more transfers between the cores, an unexpected
+  /// message is copied twice more, and the two ranks cannot copy an eager message at the same time.
+  /// A round trip of 8 KiB takes 1.72 us eager and 2.01 announced, one of 16 KiB 2.98 and 2.89.
   static constexpr std::size_t kEagerBytes = 8192;
-  /// Channel numbers; collectives count from 0.
+  /// Channel numbers; those of collectives begin at 0.
   static constexpr int kControlChannel = 1 << 16;
   static constexpr int kBulkChannel = kControlChannel + 1;
 
-  /// `shares_cores`: ranks of this machine outnumber its cores.
+  /// `shares_cores` says that this machine has more ranks than cores.
   PointToPoint(Transport& transport, int rank, int size, bool shares_cores = false);
 
-  /// Takes up a checked call, and moves it as far as it goes. Throws as advance() does.
+  /// Starts a checked call, and advances it as far as possible now. Throws what advance() throws.
   void start(Transfer& transfer);
 
-  /// Does all that can be done now, or until `awaited` is done. Throws `mismatch` where a message
-  /// is not what its receive expects, `corrupt` where it makes no sense, `unavailable` where a
-  /// channel cannot be made: then the communicator has failed, and abandon() ends the rest.
+  /// Does all that can be done now, but stops when `awaited` is done. Throws `mismatch` if a
+  /// message is not what its receive expects, `corrupt` if a message is malformed, and
+  /// `unavailable` if a channel cannot be made: then the communicator has failed, and abandon()
+  /// ends the remaining transfers.
   void advance(const Transfer* awaited = nullptr);
 
-  /// Transfers that have ended, one by one; null: no more.
+  /// Removes and returns a transfer that has ended, or returns null if there is none.
   Transfer* take_ended() noexcept { return ended_.pop_front(); }
   const LiveTransfers& ended() const noexcept { return ended_; }
-  /// Ends all, done or not.
+  /// Ends all transfers, whether or not they are done.
   void abandon() noexcept;
 
   bool idle() const noexcept { return live_.empty(); }
@@ -65,12 +66,12 @@ class PointToPoint {
   struct Peer {
     std::optional<SendPort> control_out, bulk_out;
     std::optional<RecvPort> control_in, bulk_in;
-    std::size_t largest_message = 0;                  ///< Of the link to it.
-    std::size_t eager_bytes = kEagerBytes;            ///< The longest eager message to it.
-    unsigned credit = kCredit;                        ///< For eager messages to it.
-    unsigned owed = 0;                                ///< Credit to be given back to it.
-    std::uint32_t next_id = 0;                        ///< Of the next message to it.
-    int watchers = 0;                                 ///< Transfers that wait for it.
+    std::size_t largest_message = 0;        ///< The largest message that the link to it carries.
+    std::size_t eager_bytes = kEagerBytes;  ///< The longest eager message to it.
+    unsigned credit = kCredit;              ///< For eager messages to it.
+    unsigned owed = 0;                      ///< Credit to be given back to it.
+    std::uint32_t next_id = 0;              ///< The number of the next message to it.
+    int watchers = 0;                       ///< Transfers that wait for it.
     StagedTransfers to_announce, announced, sending;  // sends
     StagedTransfers to_clear, receiving;              // receives
   };
@@ -109,13 +110,15 @@ class PointToPoint {
   const int rank_;
   const bool shares_cores_;
   const int size_;
-  std::vector<std::unique_ptr<Peer>> peers_;  // by rank; null: not met yet. None before start()
-  std::vector<int> watched_;                  // ranks that have watchers
-  int any_watchers_ = 0;                      // receives that wait for any rank
-  std::size_t turn_ = 0;                      // of whom was heard last, in watched_ or peers_
+  // Indexed by rank; an entry is null until this rank first communicates with that peer; empty
+  // before start().
+  std::vector<std::unique_ptr<Peer>> peers_;
+  std::vector<int> watched_;  // ranks that have watchers
+  int any_watchers_ = 0;      // receives that wait for any rank
+  std::size_t turn_ = 0;      // index in watched_ or peers_ of the rank that was polled last
   Matching matching_;
   LiveTransfers live_;
-  int live_receives_ = 0;  // of live_
+  int live_receives_ = 0;  // the number of receives in live_
   LiveTransfers ended_;
 };
 

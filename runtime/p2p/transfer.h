@@ -1,4 +1,4 @@
-// One send or receive: what was called, and how far it has come.
+// A send or receive: the arguments of the call, and its progress.
 #pragma once
 
 #include <chrono>
@@ -21,42 +21,44 @@ enum class Direction : std::uint8_t { send, recv };
 struct TransferCall {
   Direction direction = Direction::send;
   DataType type = DataType::uint8;
-  int peer = 0;  ///< kAnySource: any.
-  int tag = 0;   ///< kAnyTag: any.
+  int peer = 0;  ///< May be kAnySource in a receive.
+  int tag = 0;   ///< May be kAnyTag in a receive.
   std::size_t count = 0;
-  std::byte* buffer = nullptr;  ///< Of a send: only read.
+  std::byte* buffer = nullptr;  ///< A send only reads it.
   std::chrono::milliseconds timeout{0};
-  Received* received = nullptr;  ///< Where to tell what a receive got; null: nowhere.
-  Group* group = nullptr;        ///< To be made when it ends.
+  Received* received = nullptr;  ///< Where the result of a receive is stored; may be null.
+  Group* group = nullptr;        ///< If not null, the call is made when the group ends.
   bool (*interrupted)() = nullptr;
 
   std::size_t bytes() const noexcept { return count * size_of(type); }
 };
 
-/// From PointToPoint::start() until it is taken as ended, it belongs to whoever owns the engine.
+/// Holds a transfer and its progress. It belongs to the owner of the engine from
+/// PointToPoint::start() until take_ended() returns it.
 struct Transfer {
   TransferCall call;
   TimePoint deadline = TimePoint::max();
-  Operation* operation = nullptr;  ///< Null: a blocking call waits for it.
+  Operation* operation = nullptr;  ///< Null if a blocking call waits for it.
 
   bool done = false;
-  Received received;  ///< Of a receive, once it is matched.
+  Received received;  ///< The result of a receive, once it is matched.
 
-  // The protocol's own.
-  int watched = 0;           ///< The peer whose messages it waits for, or kAnySource.
-  std::uint32_t id = 0;      ///< Of the send that it is matched with.
-  std::size_t moved = 0;     ///< Bytes.
-  Memory memory;             ///< A send's buffer, where it is sent without a copy.
-  Link<Transfer> live_link;  ///< In the list of all that are under way, or of those that ended.
+  // Members that only the protocol uses.
+  int watched = 0;        ///< The peer whose messages it waits for, or kAnySource.
+  std::uint32_t id = 0;   ///< The number of the send with which it is matched.
+  std::size_t moved = 0;  ///< The number of bytes that have been sent or received.
+  Memory memory;          ///< The buffer of a send that is zero-copy; else it has no address.
+  /// Links it in the list of transfers under way, or of those that have ended.
+  Link<Transfer> live_link;
   Link<Transfer> stage_link;
 };
 using LiveTransfers = IntrusiveList<Transfer, &Transfer::live_link>;
 using StagedTransfers = IntrusiveList<Transfer, &Transfer::stage_link>;
 
-/// Throws `usage` naming the argument, what was given and what is possible.
+/// Throws `usage` with a message that names the argument, what was given and what is possible.
 void check_transfer(const TransferCall& call, int size);
 
-/// "send(8 x f32) to rank 1 with tag 3", for messages.
+/// Returns for example "send(8 x f32) to rank 1 with tag 3", for error messages.
 std::string describe(const TransferCall& call);
 
 }  // namespace tutti
