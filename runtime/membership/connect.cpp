@@ -19,15 +19,15 @@
 namespace tutti {
 namespace {
 
-// What a rank says of a transport in the exchange of addresses begins with one of these. Nothing is
-// said of a transport in which the rank does not take part.
+// A rank's text about a transport in the exchange of addresses begins with one of these characters.
+// There is no text for a transport in which the rank does not take part.
 constexpr char kMade = '+';   // the address follows
 constexpr char kNoUse = '-';  // it could not be made; the reason follows
 
-/// A rank's part where ranks use different transports, or not the one that they made ahead. All
-/// ranks go through the same rounds: they publish the addresses of the transports that they need,
-/// and connect. Where one could not be made or some connection failed, all hear of it, and the
-/// pairs concerned try their next transport in the next round.
+/// One rank's part in connecting ranks that use different transports, or not the one that they made
+/// ahead. All ranks go through the same rounds: they publish the addresses of the transports that
+/// they need, and connect. If a transport could not be made or a connection failed, all ranks learn
+/// it, and the pairs concerned try their next transport in the next round.
 class Rounds {
  public:
   Rounds(RouteTable table, const TransportContext& context, Store& store, std::string_view prefix,
@@ -44,7 +44,7 @@ class Rounds {
  private:
   struct Part {
     std::size_t transport;
-    bool rings = false, may_fail = false;  // links of this rank by it
+    bool rings = false, may_fail = false;  // of the links of this rank that use it
     std::unique_ptr<Transport> made = nullptr;
     std::string refusal = {};  // why it could not be made
   };
@@ -69,12 +69,12 @@ class Rounds {
   Store& store_;
   const std::string_view prefix_;
   const TimePoint deadline_;
-  std::unique_ptr<StatusPage> page_;                 // where no part can be sure to stay
-  std::vector<std::unique_ptr<Transport>> parts_;    // connected
-  std::vector<std::optional<std::size_t>> part_of_;  // index in parts_, by peer
-  std::vector<Part> made_;                           // in this round
-  std::vector<Texts> addresses_;                     // of this round, by transport
-  std::vector<int> failed_;                          // peers, in this round
+  std::unique_ptr<StatusPage> page_;                 // made here if no transport is sure to stay
+  std::vector<std::unique_ptr<Transport>> parts_;    // those that are connected
+  std::vector<std::optional<std::size_t>> part_of_;  // index in parts_, for each peer
+  std::vector<Part> made_;                           // those of this round
+  std::vector<Texts> addresses_;                     // those of this round, indexed by transport
+  std::vector<int> failed_;  // peers to which a connection failed in this round
   int exchanges_ = 0;
 };
 
@@ -104,7 +104,7 @@ std::vector<Rounds::Part> Rounds::needed() const {
   return parts;
 }
 
-// The page that the next transport shows; null: it makes one.
+// Returns the status page that the next transport shows, or null if it makes its own.
 StatusPage* Rounds::shown_page(bool may_fail) {
   if (page_ != nullptr) return page_.get();
   if (!parts_.empty()) return &parts_.front()->own_status_page();
@@ -135,7 +135,7 @@ std::vector<Texts> Rounds::exchange_texts(std::string_view what,
                   context_.size, mine, deadline_);
 }
 
-// Returns false where a rank could not make a transport that it needs.
+// Returns false if a rank could not make a transport that it needs.
 bool Rounds::exchange_addresses() {
   std::vector<std::string> mine(table_.transports().size());
   for (const Part& part : made_)
@@ -191,7 +191,8 @@ void Rounds::connect() {
   for (Part& part : made_) connect(part);
 }
 
-// Returns false where two ranks could not connect: either end says so, and both use another link.
+// Returns false if two ranks could not connect: one of the two reports it, and both use another
+// link.
 bool Rounds::exchange_failures() {
   std::vector<std::string> mine;
   for (const int peer : failed_) mine.push_back(std::to_string(peer));
@@ -228,7 +229,8 @@ void Rounds::log_routes() const {
 
 Connecting::Outcome Rounds::run() {
   for (bool connected = false; !connected;) {
-    const bool may_fail = table_.summary().may_fail;  // throws on all ranks where a pair has none
+    // Throws on all ranks if a pair of ranks has no link.
+    const bool may_fail = table_.summary().may_fail;
     make();
     if (!exchange_addresses()) continue;
     connect();
@@ -252,7 +254,7 @@ std::string made_ahead_text(const TransportEntry& transport) {
   return fmt::format("{}\n", transport.name);
 }
 
-// The addresses of all ranks, less the text before each; none where no rank has one.
+// Returns the addresses of all ranks without the prefix of each; empty if no rank has an address.
 std::vector<std::string> addresses_behind(const std::string& prefix, const Texts& column) {
   std::vector<std::string> addresses;
   if (column.values().size() == 1 && column[0] == prefix) return addresses;
@@ -271,7 +273,7 @@ Connecting::Connecting(RouteCandidates candidates, const TransportContext& conte
       transport_ = candidates_.transports[transport].make(context);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::unavailable) throw;
-      continue;  // the rounds say why
+      continue;  // the rounds report the reason
     }
     address_ = made_ahead_text(candidates_.transports[transport]) + transport_->address();
     return;

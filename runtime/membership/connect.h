@@ -39,7 +39,7 @@ class Connecting {
  private:
   RouteCandidates candidates_;
   std::string offers_, address_;
-  std::unique_ptr<Transport> transport_;  // the one made ahead; null: none could be made
+  std::unique_ptr<Transport> transport_;  // the one made ahead; null if none could be made
 };
 
 }  // namespace tutti

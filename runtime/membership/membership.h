@@ -1,4 +1,5 @@
-// How the ranks of a communicator make another one of some of them, after a failure.
+// The shrinking of a communicator: after a failure, the ranks that are left make a new
+// communicator.
 #pragma once
 
 #include <chrono>
@@ -12,23 +13,23 @@
 
 namespace tutti {
 
-/// A state machine around the agreement on who is left (Shrinking). The calling thread alone uses
-/// it, but for lost().
+/// A state machine around the agreement on the ranks that are left (Shrinking). Only the calling
+/// thread uses it, except for lost().
 class Membership {
  public:
-  /// `parts` outlive it.
+  /// `parts` outlive this object.
   explicit Membership(const CommunicatorParts& parts) : parts_(parts) {}
 
-  /// Throws `usage` where the communicator cannot be shrunk, or not with that patience.
+  /// Throws `usage` if the communicator cannot be shrunk, or not with this patience.
   void check_shrink(std::chrono::milliseconds patience) const;
-  /// As Shrinking::begin().
+  /// See Shrinking::begin().
   void begin_shrink(TimePoint now, std::chrono::milliseconds patience);
-  /// As Shrinking::step(): the new communicator's parts once they are made. `lost` calls lost() as
-  /// whoever owns the engine.
+  /// See Shrinking::step(). Returns the parts of the new communicator once they are made. `lost`
+  /// has to own the engine while it calls lost().
   std::optional<CommunicatorParts> step_shrink(TimePoint now, const Shrinking::Lost& lost);
   TimePoint next_step() const noexcept { return shrinking_->next_step(); }
 
-  /// Whoever owns the engine: by rank, which ranks are known to have ended.
+  /// Returns which ranks are known to have ended, indexed by rank. For the owner of the engine.
   std::vector<bool> lost() const;
 
  private:

@@ -33,17 +33,19 @@
 namespace tutti {
 namespace {
 
-// The payload bytes of a ring of a process's first communicators, for so many ranks on a machine.
+// Returns the payload bytes of each ring of a process's first communicators, for the given number
+// of ranks on a machine.
 std::size_t first_ring_bytes(const Config& config, const CoreCaches& machine, int ranks) {
   return config.ring_bytes != 0 ? config.ring_bytes : ring_bytes_of(machine, ranks);
 }
 
-// Of a process's many communicators all but the first get this: 13 % slower at 1 and at 16 MiB, and
-// a thousand of them fit in the memory of seventy.
+// All communicators of a process except the first few get small rings, which are 13 % slower at 1
+// and at 16 MiB. A thousand of them fit in the memory of seventy with large rings.
 constexpr int kLargeRingCommunicators = 8;
 constexpr std::size_t kSmallRingBytes = 24u << 10;
 
-// A schedule's widest step is at most a chunk of each rank, of a line at least.
+// The widest step of a schedule has at most one chunk for each rank, and a chunk is at least a
+// cache line.
 std::size_t least_ring_bytes(int ranks) {
   return SendRing::least_data_bytes(static_cast<std::size_t>(ranks) * kCacheLine);
 }
@@ -53,8 +55,8 @@ std::size_t message_bytes_in(std::size_t ring_bytes, const Config& config) {
   return config.message_bytes != 0 ? std::min(most, config.message_bytes) : most;
 }
 
-// Where the configuration asks for it: the calling thread, and with it those that it starts from
-// now on, the background thread first.
+// Binds the calling thread, if the configuration asks for it. Threads that it starts from now on,
+// of which the background thread is the first, inherit the binding.
 void bind_rank(int rank, int size, const Config& config) {
   if (config.bind == "none") return;
   Log log(config.log_level, config.log_sink);
@@ -85,7 +87,7 @@ class PhaseTimer {
   TimePoint since_;
 };
 
-// Before anything is made of them.
+// Checks the settings before anything is made from them.
 void check_settings(const Config& config) {
   check_config(config);
   if (config.algorithm.empty() || config.algorithm == "auto") return;
@@ -137,7 +139,8 @@ CommunicatorParts parts_of(const Process& process, int rank, int size) {
   return parts;
 }
 
-// Of everything that makes two ranks' schedules fit: the names in the list, in order.
+// Returns a hash of everything that two ranks must share for their schedules to fit: the names of
+// the algorithms, in order.
 std::uint64_t schedule_table_hash() {
   std::uint64_t hash = 0;
   for (const Algorithm& algorithm : algorithms())
@@ -145,7 +148,7 @@ std::uint64_t schedule_table_hash() {
   return hash;
 }
 
-/// What a rank says of itself: a text each.
+/// The texts by which a rank introduces itself.
 enum Said : std::size_t { kSettings, kCosts, kCaches, kLocation, kOffers, kAddress };
 
 std::string to_text(const CoreCaches& machine) {
@@ -170,7 +173,7 @@ std::vector<CoreCaches> caches_of(const Texts& column) {
   return all;
 }
 
-// By value of the column.
+// Returns a location for each distinct value of the column.
 std::vector<Location> locations_of(const Texts& column) {
   std::vector<Location> locations;
   for (const std::string& text : column.values()) {
@@ -185,7 +188,8 @@ std::vector<Location> locations_of(const Texts& column) {
   return locations;
 }
 
-// By rank, the number of its machine; machines are numbered as they first come. None: there is one.
+// Returns the number of each rank's machine, indexed by rank; machines are numbered in the order of
+// their first ranks. Empty if there is only one machine.
 std::vector<int> machines_of(const Texts& column, const std::vector<Location>& locations) {
   std::map<std::string_view, int> numbers;
   for (const Location& location : locations)
@@ -198,7 +202,8 @@ std::vector<int> machines_of(const Texts& column, const std::vector<Location>& l
   return machines;
 }
 
-// Over several machines, which are numbered as they first come.
+// Records that the ranks are on several machines, which are numbered anew in the order of their
+// first ranks.
 void spread(CommunicatorParts& parts, std::vector<int> machines) {
   std::map<int, int> numbers;
   for (int& machine : machines)
@@ -232,17 +237,18 @@ void share_cores(CommunicatorParts& parts, const Texts& column,
   parts.shared->cores = own->cores();
   int cores = 0;
   for (const auto& [name, machine] : machines) cores += machine.cores();
-  const int hosts =  // more than machines in a box, whose hosts share its cores
-      parts.machines.empty() ? 1
-                             : 1 + *std::max_element(parts.machines.begin(), parts.machines.end());
+  // There may be more hosts than machines, since emulated hosts share the cores of one machine.
+  const int hosts = parts.machines.empty()
+                        ? 1
+                        : 1 + *std::max_element(parts.machines.begin(), parts.machines.end());
   parts.cores = std::max(1, cores / hosts);
 }
 
-constexpr std::string_view kRefused =
-    "refused: ";  // before what is wrong with it, in place of costs
+// Precedes an error message, which takes the place of the costs.
+constexpr std::string_view kRefused = "refused: ";
 
-// A tuning file that the configuration names is right, or an error; one that is merely there is
-// used where it is right.
+// A tuning file that the configuration names must be valid, else this throws. The default tuning
+// file is used only if it is valid.
 MachineCosts machine_costs(const Config& config, Log& log) {
   if (config.tuning_file == "none") return {};
   const bool named = config.tuning_file != "auto";
@@ -265,7 +271,8 @@ MachineCosts machine_costs(const Config& config, Log& log) {
   }
 }
 
-// What is wrong with rank 0's file every rank says, rather than wait for rank 0.
+// If rank 0's file is wrong, the text says why, so that every rank reports it in place of waiting
+// for rank 0.
 std::string costs_for_all(const Config& config, Log& log) {
   try {
     return to_text(machine_costs(config, log));
@@ -274,7 +281,7 @@ std::string costs_for_all(const Config& config, Log& log) {
   }
 }
 
-// As rank 0 says.
+// Returns the prices by the costs that rank 0 has published.
 std::shared_ptr<PriceList> prices_of(const std::string& costs) {
   if (costs.starts_with(kRefused))
     throw Error(ErrorKind::usage, "rank 0: " + costs.substr(kRefused.size()));
@@ -286,7 +293,8 @@ std::shared_ptr<PriceList> prices_of(const std::string& costs) {
   return std::make_shared<PriceList>(*parsed);
 }
 
-// Each communicator made over one store has a number, counted by every rank alike.
+// Each communicator that is made over a store has a number, on which all ranks agree because each
+// counts its own calls.
 std::string next_prefix(Store& store, int rank, Store::Deadline deadline) {
   return fmt::format("tutti/{}", store.add(fmt::format("tutti/made/{}", rank), 1, deadline));
 }
@@ -295,7 +303,7 @@ std::string next_prefix(Store& store, int rank, Store::Deadline deadline) {
 // smallest size is one that all can use.
 std::size_t agreed_ring_bytes(const Config& config, const Texts& caches, const Texts& location,
                               const std::vector<Location>& locations) {
-  std::map<std::string_view, int> ranks;  // by machine
+  std::map<std::string_view, int> ranks;  // the number of ranks on each machine
   std::uint32_t first = 0;
   for (const Texts::Run& run : location.runs()) {
     ranks[machine_of(locations[run.value].host)] += static_cast<int>(run.end - first);
@@ -313,7 +321,8 @@ std::size_t agreed_ring_bytes(const Config& config, const Texts& caches, const T
   return least;
 }
 
-// Whether all ranks made their transports for rings of this size, before they knew the others.
+// Returns whether all ranks made their transports for rings of this size, before they knew each
+// other.
 bool all_expected(std::size_t ring_bytes, const Config& config, const Texts& caches) {
   const std::vector<CoreCaches> machines = caches_of(caches);
   const auto ranks = static_cast<int>(caches.size());
@@ -322,7 +331,7 @@ bool all_expected(std::size_t ring_bytes, const Config& config, const Texts& cac
   });
 }
 
-// As the columns of Said.
+// Returns this rank's text for each column of Said.
 std::vector<std::string> introduction(const CommunicatorParts& parts, const CoreCaches& caches,
                                       const Connecting& connecting) {
   const Config& config = parts.runtime->config();
@@ -335,7 +344,7 @@ std::vector<std::string> introduction(const CommunicatorParts& parts, const Core
           connecting.address()};
 }
 
-// `name`: the communicator's in the store; empty: the next.
+// `name` is the name of the communicator in the store; if it is empty, the next free one is used.
 CommunicatorParts join_named(std::shared_ptr<Store> store, std::string name, int rank, int size,
                              const Process& process, const Secret& secret, TimePoint deadline) {
   CommunicatorParts parts = parts_of(process, rank, size);

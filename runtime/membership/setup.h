@@ -1,4 +1,5 @@
-// How a communicator comes to be: store, hellos, agreement, transport.
+// The start-up of a communicator: the store, the introduction of the ranks, their agreement, and
+// the transport.
 #pragma once
 
 #include <memory>
@@ -11,24 +12,25 @@
 
 namespace tutti {
 
-/// Communicator::from_env.
+/// Implements Communicator::from_env().
 CommunicatorParts join_environment(const Config& config);
 
-/// Communicator::create. `secret` is the job's, or none where it has none; `known` has the
-/// transports that there are.
+/// Implements Communicator::create(). `secret` is that of the job, which may have none; `known`
+/// lists the transports that may be used.
 CommunicatorParts join_store(std::shared_ptr<Store> store, int rank, int size, const Config& config,
                              const Secret& secret,
                              std::vector<TransportEntry> known = transports());
 
-/// What ranks of one process share.
+/// Holds what the ranks of one process share.
 struct Process {
   std::shared_ptr<Runtime> runtime;
-  std::shared_ptr<local::Hub> hub;  ///< Where all ranks meet; null: not all are of this process.
+  /// The hub of the local transport; null if some ranks are in other processes.
+  std::shared_ptr<local::Hub> hub;
   std::vector<TransportEntry> transports = tutti::transports();
 };
 
-/// As Communicator::create, for a rank that is a thread of `process`, as all others are: for jobs
-/// of thousands of ranks on one machine. Called by each thread; as many ranks as the hub has.
+/// Does what Communicator::create() does, if all ranks are threads of `process`: for jobs of
+/// thousands of ranks on one machine. Each thread calls it. The hub determines the number of ranks.
 CommunicatorParts join_threads(std::shared_ptr<Store> store, int rank, const Process& process);
 
 /// For Communicator::shrink(): a communicator of those `members` of `whole` that are alive, known
@@ -38,19 +40,19 @@ CommunicatorParts join_survivors(const CommunicatorParts& whole, const std::vect
                                  std::string name, std::shared_ptr<Store> store,
                                  TimePoint deadline);
 
-/// Communicator::in_process.
+/// Implements Communicator::in_process().
 std::vector<CommunicatorParts> join_in_process(int size, const Config& config);
 
-/// Communicator::split: of some ranks of `whole`, with rings of `ring_bytes`. Its transport is not
-/// connected yet.
+/// For Communicator::split(): makes the parts of a communicator of some ranks of `whole`, with
+/// rings of `ring_bytes`. Its transport is not connected yet.
 CommunicatorParts join_subset(const CommunicatorParts& whole, Subset subset,
                               std::size_t ring_bytes);
 
-/// Connects its transport: waits for the other members to have made theirs.
+/// Connects the transport of `part`, which waits until the other members have made theirs.
 void connect_subset(CommunicatorParts& part);
 
-/// Payload bytes of each ring of one more communicator beside those of `whole`'s shared endpoint:
-/// the first few are fast, and a thousand still fit.
+/// Returns the payload bytes of each ring of one more communicator at the shared endpoint of
+/// `whole`. The first few communicators get fast rings, and a thousand still fit in memory.
 std::size_t ring_bytes_for_one_more(const CommunicatorParts& whole);
 
 }  // namespace tutti

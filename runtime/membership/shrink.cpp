@@ -13,7 +13,8 @@ namespace {
 using std::chrono::milliseconds;
 using StoreClock = std::chrono::steady_clock;  // The clock of the stores' deadlines.
 
-// Between two looks into the store, longer and longer: many ranks ask one server.
+// The pause between two requests to the store, which gets longer and longer, because many ranks ask
+// one server.
 constexpr milliseconds kFirstPause{1}, kLongestPause{50};
 // How often a rank that waits for the store looks whether a member has ended.
 constexpr milliseconds kWatchEvery{100};
@@ -100,7 +101,7 @@ class Shrinking::Round {
 
   void come(int rank) { store_.add(key("here", rank), 1, deadline_); }
 
-  /// Whether all are here but those.
+  /// Returns whether all ranks are here except those that are lost.
   bool complete(const std::vector<bool>& lost) {
     bool all = true;
     for (std::size_t rank = 0; rank < here_.size(); ++rank) {
@@ -113,7 +114,8 @@ class Shrinking::Round {
 
   bool decided() { return store_.add(key("decided"), 0, deadline_) > 0; }
 
-  /// For all, unless another is about to. Who has come and is lost again is not among them.
+  /// Decides for all ranks who the members are, unless another rank is about to. A rank that has
+  /// come and is lost again is not a member.
   void decide(const std::vector<bool>& lost) {
     if (store_.add(key("decided"), 1, deadline_) != 1) return;
     Survivors survivors;
@@ -160,7 +162,7 @@ class Shrinking::Round {
   Store& store_;
   const std::string place_;
   const TimePoint deadline_;
-  std::vector<bool> here_;  // by rank
+  std::vector<bool> here_;  // indexed by rank
 };
 
 Shrinking::Shrinking(std::shared_ptr<Store> store, std::string place, int rank, int size)
@@ -171,7 +173,8 @@ void Shrinking::begin(TimePoint now, milliseconds patience) {
   if (left_out_) throw *left_out_;
   to_join_ = std::max(kLeastToJoin, patience / 4);
   until_ = now + patience;
-  if (under_way_) {  // An exception left open how that round ended: this finds out.
+  // An exception ended step() before this rank knew how that round ended, so it asks now.
+  if (under_way_) {
     Round round(*store_, fmt::format("{}/{}", place_, rounds_), size_, until_ + to_join_);
     if (!round.give_up(now)) leave_out(round.outcome().members);
     end_round();
@@ -206,7 +209,8 @@ bool Shrinking::step(TimePoint now, const Lost& lost, const Join& join) {
   if (now < next_step_) return false;
   if (phase_ == Phase::gathering) {
     if (!gather(now, lost)) return pause(now);
-    join_members(now, lost, join);  // The time has to be asked for anew after it.
+    // Time has passed meanwhile, so the rest is left to the next call.
+    join_members(now, lost, join);
     phase_ = Phase::joining;
     pause_ = kFirstPause;
     return false;

@@ -1,4 +1,5 @@
-// Those ranks of a communicator that are alive agree on a new one, over the store it came from.
+// The agreement by which those ranks of a communicator that are alive make a new one, over the
+// store in which it was made.
 #pragma once
 
 #include <functional>
@@ -14,10 +15,10 @@
 
 namespace tutti {
 
-/// What they have agreed on.
+/// The result of the agreement.
 struct Survivors {
   std::vector<int> members;  ///< Ranks of the old communicator, in order.
-  std::string name;          ///< Of the new one, in the store.
+  std::string name;          ///< The name of the new communicator in the store.
 };
 
 /// One rank's part in the agreements of one communicator's ranks. One thread at a time may use it.
@@ -48,10 +49,10 @@ class Shrinking {
   void begin(TimePoint now, std::chrono::milliseconds patience);
 
   /// Does what can be done now; returns true when `join` has made the new communicator and all
-  /// have. False: it is to be called again at next_step(). It does not wait but for the answers of
-  /// the store, and in `join`. This rank waits, for its patience at most, for all ranks but those
-  /// that are lost. Where a round fails and patience is left, another one begins; otherwise it
-  /// throws, and begin() may be called again. It ends at the latest after the patience and a
+  /// have. If it returns false, it has to be called again at next_step(). It waits only for the
+  /// answers of the store, and in `join`. This rank waits, for its patience at most, for all ranks
+  /// but those that are lost. If a round fails and patience is left, another one begins; otherwise
+  /// it throws, and begin() may be called again. It ends at the latest after the patience and a
   /// quarter of it, or two seconds where that is longer.
   bool step(TimePoint now, const Lost& lost, const Join& join);
   TimePoint next_step() const noexcept { return next_step_; }
@@ -78,7 +79,7 @@ class Shrinking {
   bool under_way_ = false;  // One more round has begun, and this rank does not know how it ended.
   std::optional<Error> left_out_;
 
-  // Of the agreement that is under way.
+  // The state of the agreement that is under way.
   TimePoint until_{};
   std::chrono::milliseconds to_join_{};
   TimePoint next_step_{};

@@ -14,7 +14,7 @@ namespace tutti {
 namespace {
 
 constexpr std::uint64_t kSplit = 1;
-constexpr std::uint64_t kDup = 2;  // above: a subgroup, by its ranks
+constexpr std::uint64_t kDup = 2;  // greater values stand for subgroups, and depend on their ranks
 
 std::string_view name_of(std::uint64_t form) {
   return form == kSplit ? "split" : form == kDup ? "dup" : "subgroup";
@@ -32,7 +32,7 @@ void check_forms(std::span<const SplitCard> cards, std::uint64_t own, int rank) 
   }
 }
 
-// In the order of their new ranks.
+// Returns the members of one color, in the order of their new ranks.
 std::vector<int> members_of(std::span<const SplitCard> cards, int color) {
   std::vector<int> members;
   for (std::size_t rank = 0; rank < cards.size(); ++rank)

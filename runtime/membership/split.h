@@ -1,4 +1,5 @@
-// Communicators of some of a communicator's ranks: no new start-up, the same connections.
+// Splits: communicators of some of a communicator's ranks, which use its connections and need no
+// new start-up.
 #pragma once
 
 #include <cstdint>
@@ -11,39 +12,45 @@
 
 namespace tutti {
 
-/// What one rank says to all others of the communicator that is split.
+/// What each rank sends to all others of the communicator that is split.
 struct SplitCard {
-  std::uint64_t form = 0;  ///< Which call it is, with what must be equal on all ranks.
-  std::int32_t color = 0;  ///< Less than 0: in none of the new communicators.
+  /// Says which call it is, and the arguments that must be equal on all ranks.
+  std::uint64_t form = 0;
+  std::int32_t color = 0;  ///< If it is less than 0, the rank is in none of the new communicators.
   std::int32_t key = 0;
-  std::uint64_t ring_bytes = 0;  ///< That it has room for; 0: as the size says.
-  std::uint32_t number = 0;      ///< As Subset::numbers; 0 when all are used up.
+  /// The ring size for which this rank has room; 0 stands for the size that follows from the number
+  /// of ranks.
+  std::uint64_t ring_bytes = 0;
+  std::uint32_t number = 0;  ///< See Subset::numbers; 0 when all numbers are used up.
   std::uint32_t zero = 0;
 };
 
 SplitCard split_card(int color, int key);  ///< Throws `usage` for a wrong color.
 SplitCard dup_card();
-/// Throws `usage` for a list that names a rank twice, or none of `size`.
+/// Throws `usage` for a list that names a rank twice, or a rank that is not below `size`.
 SplitCard subgroup_card(std::span<const int> ranks, int rank, int size);
 
-/// One rank's part of a split, in the order of its functions. None of them waits but connect().
+/// One rank's part in a split. Its functions are called in the order in which they are declared.
+/// Only connect() waits.
 class Splitting {
  public:
-  /// `whole` outlives it.
+  /// `whole` outlives this object.
   Splitting(const CommunicatorParts& whole, const SplitCard& card);
 
-  /// The call that tells each other what the ranks of `whole` want. This outlives it.
+  /// Returns the call by which the ranks of `whole` exchange their cards. This object outlives the
+  /// call.
   Call exchange();
-  /// After that call: the new communicator's parts, for all but connect(); none: this rank is in
-  /// none. Throws `mismatch` where the ranks called different things.
+  /// After that call: returns the parts of the new communicator, which connect() still has to
+  /// connect, or none if this rank is in no new communicator. Throws `mismatch` if the ranks made
+  /// different calls.
   std::optional<CommunicatorParts> join() const;
-  /// Returns when all members have made join().
+  /// Returns when all members have called join().
   static void connect(CommunicatorParts& part);
 
  private:
   const CommunicatorParts& whole_;
   SplitCard card_;
-  std::vector<SplitCard> cards_;  // by rank
+  std::vector<SplitCard> cards_;  // indexed by rank
 };
 
 }  // namespace tutti
