@@ -18,7 +18,7 @@ std::string heading(const Situation& now) {
                      describe(now.call, now.reduction));
 }
 
-// The number that `truncated` (32 bits, from a header) stands for, near `now`.
+// Returns the operation number near `now` whose low 32 bits are `truncated`, which a header holds.
 std::uint64_t whole_number(std::uint64_t now, std::uint32_t truncated) {
   return now + static_cast<std::uint64_t>(static_cast<std::int64_t>(
                    static_cast<std::int32_t>(truncated - static_cast<std::uint32_t>(now))));
@@ -31,7 +31,7 @@ std::string what_it_called(const Situation& now, const StatusPage* status_page,
               : fmt::format("operation #{} (its arguments are no longer on record)", number);
 }
 
-// What describe() does not show of two calls that differ.
+// Describes differences between two calls that describe() does not show.
 std::string algorithms_apart(const CallSignature& here, const CallSignature& there) {
   CallSignature same = there;
   same.algorithm = here.algorithm;
@@ -51,8 +51,8 @@ std::string where_it_is(const Situation& now, const StatusPage* status_page, std
                      what_it_called(now, status_page, entered - 1));
 }
 
-// The two ends of a block that gave it different lengths in calls that agree in all else: each
-// message's fingerprint is the call's plus its block's bytes.
+// Returns the error if the two ends of a block gave it different lengths in calls that agree
+// otherwise. The fingerprint of each message is that of the call plus the bytes of its block.
 std::optional<Error> diagnose_length(const Situation& now, const MismatchedMessage& message) {
   if (now.call.lengths != kPairLengths || message.found.operation != message.expected.operation)
     return std::nullopt;
@@ -102,7 +102,7 @@ std::optional<Error> diagnose_peers(const Situation& now) {
                                  algorithms_apart(now.call, *theirs), kAdvice));
       if (status_page->completed.load(std::memory_order_acquire) > now.number &&
           status.state != PeerStatus::State::corrupt)
-        continue;  // it has done its part
+        continue;  // the peer has completed the operation
     }
     switch (status.state) {
       case PeerStatus::State::alive: break;
@@ -129,8 +129,8 @@ std::optional<Error> diagnose_peers(const Situation& now) {
   return std::nullopt;
 }
 
-// A copy of the page may be older than the message: then the peer has not entered its operation
-// there.
+// A copy of the page may be older than the message; then the page shows that the peer has not
+// entered the message's operation.
 bool can_explain(const Situation& now, const MismatchedMessage& message) {
   if (message.found.operation == message.expected.operation &&
       message.found.fingerprint == message.expected.fingerprint)
@@ -148,7 +148,8 @@ Error diagnose_message(const Situation& now, const MismatchedMessage& message) {
         fmt::format("{}: a message of rank {} has {} bytes where {} were expected", heading(now),
                     message.peer, message.found.length, message.expected.length));
   if (const auto error = diagnose_length(now, message)) return *error;
-  // The peer may have done its part of a wrong call already, and sent a later one's message.
+  // The peer may have completed a different call under this number already, and have sent the
+  // message of a later call.
   const StatusPage* status_page = now.transport.status_page(message.peer);
   const auto instead = status_page != nullptr ? status_page->call(now.number) : std::nullopt;
   const std::uint64_t theirs = instead && *instead != now.call

@@ -1,5 +1,5 @@
-// What went wrong, from what peers' status pages show: the words of every error that involves a
-// peer.
+// The messages of all errors that involve a peer, which are written from what the peers' status
+// pages show.
 #pragma once
 
 #include <algorithm>
@@ -16,45 +16,50 @@
 
 namespace tutti {
 
-/// The operation under way, as its own rank sees it.
+/// Describes the operation under way, as this rank sees it.
 struct Situation {
   Transport& transport;
   int rank;
   int size;
   std::uint64_t number;
   const CallSignature& call;
-  const UserReduction* reduction = nullptr;  ///< The program's own that the operation does.
+  /// A program's own reduction, if the operation uses one.
+  const UserReduction* reduction = nullptr;
 };
 
-/// Of a peer whose bytes were changed on their way, and what to do.
+/// Returns the message about a peer whose bytes were changed in transit, with advice.
 std::string describe_corrupt(int peer, std::string_view why);
 
-/// "rank 3 has failed and reports: ...": of the rank that failed first, however many passed it on.
+/// Returns for example "rank 3 has failed and reports: ...", which names the rank that failed
+/// first, no matter how many ranks have passed its error on.
 std::string reported_failure(int peer, const StatusPage& status_page);
 
-/// A peer that has failed, gone or called something else, so that the operation cannot end; none:
-/// only time will tell. The caller advances once more before it believes it: the last messages of
-/// the gone may just have come.
+/// Returns the error for a peer that has failed, has ended or has made a different call, so that
+/// the operation cannot end; none if there is no such peer. The caller advances the operation once
+/// more before it throws the error, because the last messages of a peer that has ended may just
+/// have arrived.
 std::optional<Error> diagnose_peers(const Situation& now);
 
-/// How long peers may take to say where they are, when a call that does not end is reported; when
-/// the error for a message needs their words; and when a call has passed its deadline, which had
-/// `limit` until then. Those that compute answer within half a second.
+/// How long peers may take to answer how far they are: for the report of a stall (kStallPatience),
+/// for the error about a message (kExplanationPatience), and for a call with the timeout `limit`
+/// that has passed its deadline (patience_at_deadline()). Peers that compute answer within half a
+/// second.
 constexpr std::chrono::milliseconds kStallPatience{50}, kExplanationPatience{700};
-/// While they do: a copy of a status page that is too old for an answer is fresh for some time, in
-/// which no other one is on its way, and so nothing comes that would wake this rank.
+/// The pause until a peer is asked again. A copy of a status page may be too old for an answer and
+/// yet count as fresh for some time, in which no other copy is requested, so that nothing arrives
+/// that would wake this rank.
 constexpr std::chrono::milliseconds kAskAgainAfter{5};
 constexpr Nanoseconds patience_at_deadline(Nanoseconds limit) {
   return std::clamp<Nanoseconds>(limit, kStallPatience, kExplanationPatience);
 }
 
-/// A question to all peers of an operation: where are they? It takes as many looks as they need to
-/// answer. One thread at a time.
+/// Asks all peers how far they are in an operation, by as many calls of look() as they need to
+/// answer. One thread at a time uses it.
 class Inquiry {
  public:
   enum class Reason { stall, deadline };
 
-  /// Peers may answer until `until`.
+  /// Begins an inquiry, which peers may answer until `until`.
   void begin(Reason reason, std::uint64_t operation, int rank, int size, TimePoint until);
   /// Asks those that have not answered; returns true once all have, or the time is over.
   bool look(Transport& transport, TimePoint now);
@@ -77,32 +82,32 @@ class Inquiry {
   std::vector<int> silent_;
 };
 
-/// Whether the peer's status page shows what diagnose_message() needs; else it is on its way, or
-/// the peer does not answer.
+/// Returns whether the peer's status page shows what diagnose_message() needs; otherwise the page
+/// is still in transit, or the peer does not answer.
 bool can_explain(const Situation& now, const MismatchedMessage& message);
 
-/// The error for a message that belongs to another call: `mismatch` with what both ranks called
-/// (`corrupt` where the calls agree and only the length differs).
+/// Returns the error for a message that belongs to another call: `mismatch` with what both ranks
+/// called (`corrupt` if the calls agree and only the length differs).
 Error diagnose_message(const Situation& now, const MismatchedMessage& message);
 
-/// The error for a program's own reduction that threw.
+/// Returns the error for a program's own reduction that threw an exception.
 Error diagnose_reduction(const Situation& now, const ReductionThrew& thrown);
 
-/// Which rank speaks of an operation that does not end, so that not all of them do.
+/// Says which rank reports a stalled operation, so that not all of them do.
 enum class Reporter {
   self,
-  lower,     ///< A rank below this one that is in the operation, too.
-  reported,  ///< Another has spoken.
+  lower,     ///< A lower rank that is in the operation, too.
+  reported,  ///< Another rank has reported it.
 };
-/// After an Inquiry.
+/// Is called after an Inquiry.
 Reporter reporter_of_stall(const Situation& now);
 
-/// Of an operation that has been under way for `age`: who has not called it, who is in it and for
-/// whom each waits. After an Inquiry.
+/// Describes a stalled operation that has been under way for `age`: which ranks have not called it,
+/// which are in it, and for which rank each of them waits. Is called after an Inquiry.
 std::string describe_stall(const Situation& now, Nanoseconds age);
 
-/// The error for a deadline that passed: who has not called it, who is in it, whom this rank waits
-/// for.
+/// Returns the error for a deadline that has passed: which ranks have not called the operation,
+/// which are in it, and for which ranks this one waits.
 Error diagnose_deadline(const Situation& now, const Execution& execution, Nanoseconds limit);
 
 }  // namespace tutti

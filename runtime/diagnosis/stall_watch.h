@@ -1,4 +1,4 @@
-// When an operation that does not end is to be spoken of.
+// Decides when an operation that does not end is reported in the log.
 #pragma once
 
 #include <array>
@@ -10,14 +10,15 @@
 
 namespace tutti {
 
-/// Of operations of which one is under way at a time. One thread at a time.
+/// Watches operations of which one is under way at a time. One thread at a time uses it.
 class StallWatch {
  public:
-  /// 0: never.
+  /// `first` is the time after which an operation is first reported; 0 turns reports off.
   explicit StallWatch(std::chrono::milliseconds first) noexcept : first_(first) {}
 
-  /// Of operation `id`, which is first seen waiting when it is first asked for: `first` later, then
-  /// each time when it has taken twice as long.
+  /// Returns when operation `id` is due to be reported. Its wait is counted from the first call of
+  /// this function for it; the first report is due `first` later, and each further one when the
+  /// operation has taken twice as long as at the report before.
   TimePoint due(std::uint64_t id, TimePoint now) noexcept {
     if (first_ == Nanoseconds::zero()) return TimePoint::max();
     if (!seen_ || id != id_) {
@@ -30,12 +31,12 @@ class StallWatch {
   }
   Nanoseconds age(TimePoint now) const noexcept { return now - since_; }
 
-  /// It has been spoken of.
+  /// Records that the operation has been reported.
   void reported(TimePoint now) noexcept { set_due(now + age(now)); }
-  /// What it may be put off for, once each: news of ranks that compute, and another rank that is to
-  /// speak first, after the same.
+  /// The reasons to delay a report, each of them once: news of ranks that compute is on its way, or
+  /// another rank, which has waited for the same, should report first.
   enum class For { news, another };
-  /// False: there has been time for that.
+  /// Delays the report for this reason; returns false if it was delayed for it before.
   bool put_off(For reason) noexcept {
     bool& was = put_off_[static_cast<std::size_t>(reason)];
     if (was) return false;

@@ -23,12 +23,13 @@ std::optional<Error> failed_or_lost(const TransferSituation& at, const Transfer&
                  fmt::format("{}: {}", heading(at, transfer), describe_corrupt(peer, status.why)));
   if (status.state != PeerStatus::State::failed) return std::nullopt;
   const StatusPage* status_page = at.transport.status_page(peer);
-  if (status_page == nullptr) return std::nullopt;  // it is on its way
+  if (status_page == nullptr) return std::nullopt;  // the page is still in transit
   return Error(static_cast<ErrorKind>(status_page->failure_kind.load(std::memory_order_relaxed)),
                fmt::format("{}: {}", heading(at, transfer), reported_failure(peer, *status_page)));
 }
 
-// From any rank: one that is lost might have been meant; that all have closed leaves nobody.
+// For a receive from any rank: it fails if one rank is lost, which might have been the source, or
+// if all have closed, which leaves no source.
 std::optional<Error> diagnose_any_source(const TransferSituation& at, const Transfer& transfer) {
   int closed = 0;
   for (int peer = 0; peer < at.size; ++peer) {

@@ -1,4 +1,4 @@
-// What keeps sends and receives from ending: the words of every error that says so.
+// The messages of all errors that keep sends and receives from ending.
 #pragma once
 
 #include <optional>
@@ -12,7 +12,7 @@
 
 namespace tutti {
 
-/// Where transfers are looked at.
+/// Holds what the diagnosis of transfers reads.
 struct TransferSituation {
   Transport& transport;
   const PointToPoint& messages;
@@ -20,17 +20,18 @@ struct TransferSituation {
   int size;
 };
 
-/// Why a transfer under way cannot end.
+/// The reason why a transfer under way cannot end.
 struct TransferVerdict {
   const Transfer* transfer;
   Error error;
 };
 
-/// A transfer whose peer has failed or gone, or whose deadline has passed by `now`; none: go on
-/// waiting. The caller advances once more before it believes it.
+/// Returns a transfer whose peer has failed or ended, or whose deadline has passed by `now`; none
+/// if all can go on waiting. The caller advances the transfers once more before it throws the
+/// error.
 std::optional<TransferVerdict> diagnose_transfers(const TransferSituation& at, TimePoint now);
 
-/// Of transfers of which the oldest has been under way for `age`: what each waits for.
+/// Describes what each transfer waits for; the oldest has been under way for `age`.
 std::string describe_stall(const TransferSituation& at, Nanoseconds age);
 
 }  // namespace tutti
