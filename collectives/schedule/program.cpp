@@ -16,8 +16,8 @@
 namespace tutti {
 namespace {
 
-constexpr std::size_t kAlign =
-    64;  // chunks start on cache lines: no line is written by two ranks' steps
+// Chunks start on cache lines, so that the steps of two ranks never write to the same line.
+constexpr std::size_t kAlign = 64;
 
 constexpr std::uint64_t ceil_div(std::uint64_t a, std::uint64_t b) { return (a + b - 1) / b; }
 constexpr std::uint64_t round_up(std::uint64_t a, std::uint64_t b) { return ceil_div(a, b) * b; }
@@ -31,7 +31,7 @@ std::uint64_t most_elements(std::size_t element_bytes, int widest, std::size_t m
          elements_of_line(element_bytes);
 }
 
-/// The cut where lengths are not known: pieces are as large as messages allow.
+/// Returns the cut if lengths are not known: pieces are as large as messages allow.
 Cut full_pieces(std::size_t element_bytes, int widest, std::size_t message_bytes) {
   const std::uint64_t most = most_elements(element_bytes, widest, message_bytes);
   return {1, most, {most, most}, most};
@@ -95,7 +95,7 @@ class Compiler {
 
   const CallSignature& call() const { return program_.call; }
 
-  // Bytes in a message of chunks [first, first + count) in a full or in the last piece.
+  // Returns the bytes in a message of chunks [first, first + count) in a full or in the last piece.
   std::uint64_t slice_bytes(int first, int count, int last) const {
     if (blocks())
       return static_cast<std::uint64_t>(count) * cut_.chunk_elements[last] * moved_bytes_;
@@ -108,7 +108,7 @@ class Compiler {
     return (end - begin) * moved_bytes_;
   }
 
-  // Offset of a chunk of the first piece.
+  // Returns the offset of a chunk of the first piece.
   std::uint64_t offset(const Operand& operand, int last) const {
     const auto index = static_cast<std::uint64_t>(operand.index);
     if (operand.place == Place::scratch) return index * program_.scratch_stride;
@@ -128,7 +128,7 @@ class Compiler {
                                       (operand.place == Place::output ? schedule_.ranks : 0));
   }
 
-  // Where the table has the length of a step's first chunk.
+  // Returns the position in the table of the length of a step's first chunk.
   std::uint32_t first_block(int chunk) const {
     assert(collectives::length_known(collectives::seat_of(schedule_), chunk));
     const bool given = schedule_.what != Collective::all_to_all ||
@@ -214,7 +214,7 @@ class Compiler {
 
   void pair_answers(const Step& step, Program::Operand* flat) const {
     if (answered_.empty()) return;
-    std::unordered_map<int, std::uint32_t> answers;  // by peer
+    std::unordered_map<int, std::uint32_t> answers;  // indexed by peer
     for (std::size_t k = 0; k < step.out.size(); ++k)
       if (is_peer(step.out[k])) answers[step.out[k].index] = number(step.in.size() + k);
     for (std::size_t k = 0; k < step.in.size(); ++k) {
@@ -238,13 +238,14 @@ class Compiler {
     }
   }
 
-  // A program that had so many of anything would not fit into any machine's memory.
+  // Asserts that a number fits 32 bits: a program with more records of a kind would not fit in the
+  // memory of any machine.
   static std::uint32_t number(std::size_t of) {
     assert(of < Program::kNone);
     return static_cast<std::uint32_t>(of);
   }
 
-  /// The ports of one direction, and where each is by peer and channel.
+  /// The ports of one direction, and the index of each by peer and channel.
   struct Ports {
     std::vector<Program::Port>& list;
     std::unordered_map<std::uint64_t, std::uint32_t> numbers = {};
@@ -271,11 +272,12 @@ class Compiler {
 
   const Schedule& schedule_;
   const bool lends_;
-  std::vector<std::vector<collectives::Loan>> loans_;  // by lane and step, if it lends
-  const std::size_t held_bytes_;                       // of an element in the call's buffers
-  const std::size_t moved_bytes_;                      // in messages and scratch
+  // Indexed by lane and step, if the program lends.
+  std::vector<std::vector<collectives::Loan>> loans_;
+  const std::size_t held_bytes_;   // bytes of an element in the call's buffers
+  const std::size_t moved_bytes_;  // bytes of an element in messages and scratch
   const Cut cut_;
-  std::vector<int> answered_;  // peers, of the lane being compiled
+  std::vector<int> answered_;  // peers whose messages the lane being compiled answers
   Program program_;
   Ports receives_{program_.receives};
   Ports sends_{program_.sends};
@@ -289,12 +291,13 @@ Cut cut(Layout layout, std::uint64_t count, std::size_t element_bytes, int chunk
   const std::uint64_t line = elements_of_line(element_bytes);
   const std::uint64_t chunk_most = most_elements(element_bytes, widest, message_bytes);
   assert(chunk_most > 0);
-  // A piece is `parts` chunks side by side (whole), or the same share of every block (blocks).
+  // A piece is `parts` consecutive chunks (Layout::whole), or the same share of every block
+  // (Layout::blocks).
   const auto parts =
       layout == Layout::whole ? static_cast<std::uint64_t>(chunks) : std::uint64_t{1};
   const std::uint64_t fewest = std::max<std::uint64_t>(1, ceil_div(count, parts * chunk_most));
   Cut result{};
-  // Pieces of equal size, rather than full ones and a small rest.
+  // Pieces have equal sizes, in place of full pieces and a small rest.
   result.piece_elements = std::max(parts * line, round_up(ceil_div(count, fewest), parts * line));
   result.pieces = std::max<std::uint64_t>(1, ceil_div(count, result.piece_elements));
   result.last_elements = count - (result.pieces - 1) * result.piece_elements;

@@ -1,6 +1,6 @@
-// A schedule compiled for one call. A program is plain data: flat records of numbers and codes,
-// without a pointer. An engine binds it to memory, channels and kernels and walks it without
-// planning; a kernel on a GPU can read it as it is.
+// A program: a schedule compiled for one kind of call. It is plain data, flat records of numbers
+// and codes without a pointer. An engine binds it to memory, channels and kernels, and runs it
+// without planning; a kernel on a GPU can read it unchanged.
 #pragma once
 
 #include <array>
@@ -17,9 +17,9 @@
 
 namespace tutti {
 
-/// The blocks of one call whose lengths differ, as this rank knows them. By position in the buffer,
-/// first those of the input, then those of the output. A block that is in one buffer alone has its
-/// length in both places.
+/// Holds the blocks of one variable call, whose lengths differ, as this rank knows them: first
+/// those of the input, then those of the output, each indexed by its position in the buffer. If a
+/// block is in one of the buffers only, both entries have its length.
 struct BlockTable {
   struct Block {
     std::uint64_t bytes;
@@ -27,41 +27,44 @@ struct BlockTable {
   };
   CallSignature call;
   std::uint32_t fingerprint = 0;
-  std::vector<Block> blocks;  ///< Twice as many as ranks.
+  std::vector<Block> blocks;  ///< Two for each rank.
 };
 
-/// A call's share of pieces: each `of`-th, from `number` on, over channels of their own. So stripes
-/// have no byte, no message and no order in common.
+/// A share of a call's pieces: every `of`-th piece, beginning with piece `number`, over channels of
+/// its own. Stripes therefore have no byte, no message and no order in common.
 struct Stripe {
   std::uint64_t number = 0;
   std::uint64_t of = 1;
 
   bool operator==(const Stripe&) const = default;
 };
-inline constexpr int kStripeChannels = 1 << 12;  ///< From a stripe's channels to the next one's.
+/// The distance between the channel numbers of one stripe and those of the next.
+inline constexpr int kStripeChannels = 1 << 12;
 inline constexpr int kMostStripes = 8;
 
-/// Holds what describes a program as a whole. All pieces but the last are of one shape, so where an
-/// array has two numbers, [0] is of a full piece and [1] of the last.
+/// Holds what describes a program as a whole. All pieces except the last have the same shape, so in
+/// an array of two numbers, [0] is for a full piece and [1] for the last one.
 struct ProgramHead {
   CallSignature call;
-  /// Lengths come with each call, in a BlockTable: of a step are known where its blocks stand in
-  /// the table. `pieces` and all bytes but those of scratch and of a full piece mean nothing.
+  /// Lengths come with each call in a BlockTable, and a step knows the positions of its blocks in
+  /// the table. `pieces` and all numbers of bytes have no meaning, except those of scratch and of a
+  /// full piece.
   bool variable = false;
-  bool lends = false;  ///< Some messages may be lent.
+  bool lends = false;  ///< Some messages may be sent zero-copy (lent).
   std::uint32_t fingerprint = 0;
   std::uint64_t pieces = 1;
   Stripe stripe;
-  std::uint64_t piece_bytes = 0;  ///< From one piece to the next in input and output.
-  int widening = 0;  ///< Messages are 2^this times as long as what they carry is in the buffers.
-  // From one segment to the next: in the call's buffers, in messages (packed: the segment itself),
-  // and in scratch, where each chunk has a place of its own whatever the piece, so that what orders
-  // chunks orders bytes.
+  std::uint64_t piece_bytes = 0;  ///< The distance between two pieces in input and output.
+  /// Messages are 2^widening times as long as their contents are in the buffers.
+  int widening = 0;
+  // The distance between two segments: in the call's buffers, in messages (where segments are
+  // packed, so that it is the length of a segment), and in scratch, where each chunk has a place of
+  // its own which is the same for all pieces, so that an order of chunks is an order of bytes.
   std::array<std::uint64_t, 2> segment_stride{};
   std::array<std::uint64_t, 2> chunk_bytes{};
   std::uint64_t scratch_stride = 0;
   std::uint64_t scratch_bytes = 0;
-  std::uint64_t widest_step = 0;  ///< The most operands of a step.
+  std::uint64_t widest_step = 0;  ///< The largest number of operands of a step.
 
   bool operator==(const ProgramHead&) const = default;
 };
@@ -71,13 +74,16 @@ struct Program : ProgramHead {
   static constexpr std::uint32_t kNone = 0xffff'ffff;
   struct Operand {
     Place place;
-    bool lent_in_place = false;  ///< In calls in place, too.
-    bool comes_back = false;     ///< Its answer may be put into the output, at `offset`.
-    std::uint32_t port;  ///< Peer: index in `receives` (as an input) or `sends` (as an output).
-    std::uint32_t partner = kNone;  ///< A message and its answer: the other's number in the step.
-    std::uint32_t lender = kNone;   ///< A message that may be lent: the operand that holds it.
-    std::array<std::uint64_t, 2>
-        offset;  ///< In a variable program's input and output: the block's number in the table.
+    bool lent_in_place = false;  ///< It may be lent in calls in place, too.
+    bool comes_back = false;     ///< Its answer may be written directly to the output, at `offset`.
+    /// If the place is a peer: the index in `receives` (for an input) or `sends` (for an output).
+    std::uint32_t port;
+    /// For a message and its answer: the number of the other one in the step.
+    std::uint32_t partner = kNone;
+    /// For a message that may be lent: the operand in whose memory it lies.
+    std::uint32_t lender = kNone;
+    /// For input and output in a variable program: the number of the block in the table.
+    std::array<std::uint64_t, 2> offset;
 
     bool operator==(const Operand&) const = default;
   };
@@ -86,8 +92,8 @@ struct Program : ProgramHead {
   enum class Fold : std::uint8_t {
     copy,         ///< There is one input, which is copied.
     reduce,       ///< `op` is applied to the inputs from the first to the last.
-    fixed_point,  ///< All summands that there are are added in fixed point, in any order.
-    user,         ///< As `reduce`, by a function that comes with the call.
+    fixed_point,  ///< All summands of the call are added in fixed point, in any order.
+    user,         ///< Like `reduce`, with a function that comes with the call.
   };
   /// The codes by which an engine chooses the kernel of a step.
   struct Kernel {
@@ -107,16 +113,18 @@ struct Program : ProgramHead {
     bool operator==(const Masks&) const = default;
   };
   struct Step {
-    std::uint32_t first_operand;  ///< Inputs, then outputs.
+    std::uint32_t first_operand;  ///< The inputs of the step, then its outputs.
     std::uint32_t inputs;
     std::uint32_t outputs;
-    std::uint32_t receives;   ///< Of the inputs: messages.
-    std::uint32_t posts;      ///< Of the outputs: messages.
-    std::uint32_t segments;   ///< Chunks, where they do not lie side by side everywhere; mostly 1.
-    std::uint32_t divide_by;  ///< Post-operation of a completing step (avg), else 1.
-    std::uint32_t first_block;           ///< Of a variable program: in the table.
-    std::array<std::uint64_t, 2> bytes;  ///< Of the whole slice; a message's length.
-    std::uint64_t results;               ///< Outputs that are the call's result, as bits.
+    std::uint32_t receives;  ///< The number of inputs that are messages.
+    std::uint32_t posts;     ///< The number of outputs that are messages.
+    /// The number of chunks if they are not consecutive everywhere; mostly 1.
+    std::uint32_t segments;
+    std::uint32_t divide_by;    ///< The divisor of the result in a completing step of avg, else 1.
+    std::uint32_t first_block;  ///< The position in the table, in a variable program.
+    /// The bytes of the whole slice, which is the length of a message.
+    std::array<std::uint64_t, 2> bytes;
+    std::uint64_t results;  ///< Bit k is set if output k is a result of the call.
     Kernel kernel;
     After after;
 
@@ -139,7 +147,7 @@ struct Program : ProgramHead {
   std::vector<Lane> lanes;
   std::vector<Step> steps;
   std::vector<Operand> operands;
-  std::vector<Masks> masks;  ///< By step. Empty where no operand is marked.
+  std::vector<Masks> masks;  ///< Indexed by step. Empty if no operand is marked.
   std::vector<Port> receives;
   std::vector<Port> sends;
 
@@ -152,48 +160,55 @@ static_assert(std::is_trivially_copyable_v<ProgramHead> &&
               std::is_trivially_copyable_v<Program::Lane> &&
               std::is_trivially_copyable_v<Program::Port>);
 
-/// How a call's data is cut, from numbers that all ranks know. Both layouts: chunk c of piece p.
+/// Describes how a call's data is cut into pieces and chunks, which follows from numbers that all
+/// ranks know.
 struct Cut {
   std::uint64_t pieces;
   std::uint64_t
-      piece_elements;  ///< Whole: elements of a full piece. Blocks: of a block's share of it.
-  std::array<std::uint64_t, 2>
-      chunk_elements;  ///< Of a chunk in a full and in the last piece, before the end cuts it.
-  std::uint64_t last_elements;  ///< As piece_elements, of the last piece.
+      /// Layout::whole: elements of a full piece. Layout::blocks: elements of a block's share of
+      /// it.
+      piece_elements;
+  /// Elements of a chunk in a full and in the last piece, not counting that the end of the data may
+  /// cut the last chunk.
+  std::array<std::uint64_t, 2> chunk_elements;
+  std::uint64_t last_elements;  ///< Like piece_elements, for the last piece.
 };
 
-/// What the smallest chunk takes up in a message: chunks are whole cache lines, but elements that
-/// do not divide one are not aligned.
+/// Returns the bytes of the smallest chunk in a message. Chunks are whole cache lines, except that
+/// chunks of elements whose size does not divide a cache line are not aligned.
 std::size_t least_chunk_bytes(std::size_t element_bytes);
 
-/// `count`: elements of the vector (whole) or of one block (blocks). Messages are at most
-/// `message_bytes`, which must be at least least_chunk_bytes() * widest.
+/// Computes the cut of a call. `count` is the elements of the vector (Layout::whole) or of one
+/// block (Layout::blocks). Messages have at most `message_bytes`, which must be at least
+/// least_chunk_bytes() * widest.
 Cut cut(Layout layout, std::uint64_t count, std::size_t element_bytes, int chunks, int widest,
         std::size_t message_bytes);
 
-/// Compiles one rank's schedule for one call; where `call` says that lengths differ, for all calls
-/// that differ in `count` and `lengths` alone. `lends`: messages may be lent. Throws `unavailable`
-/// where messages are too small for the schedule's widest step.
+/// Compiles one rank's schedule for one call or, if `call` says that lengths differ, for all calls
+/// that differ in `count` and `lengths` alone. `lends` says whether messages may be lent. Throws
+/// `unavailable` if messages are too small for the schedule's widest step.
 Program compile(const Schedule& schedule, const CallSignature& call, std::size_t message_bytes,
                 bool lends = false, Stripe stripe = {});
 
-/// The most operands on a side of a step of a premultiplied sum, or with accumulate = f32.
+/// The largest number of inputs, and of outputs, of a step in a premultiplied sum or with
+/// accumulate = f32.
 inline constexpr std::size_t kMostMarked = 64;
 
-/// What decides whether ranks' schedules can serve a call of a rare kind.
+/// Holds the properties of all ranks' schedules which decide whether they can serve a call of a
+/// rare kind.
 struct Facts {
   int widest = 1;
-  int channels = 1;               ///< All channel numbers are below it.
-  std::size_t most_operands = 0;  ///< On a side of a step.
+  int channels = 1;               ///< All channel numbers are below this number.
+  std::size_t most_operands = 0;  ///< The largest number of inputs or of outputs of a step.
   /// Some chunk of an output is written more than once, so that it holds a partial result for a
-  /// while. With accumulate = f32 that would be rounded, and not on all ranks alike.
+  /// while. With accumulate = f32 the partial result would be rounded, and not on all ranks alike.
   bool rewrites_output = false;
-  /// What a step reduces or completes are all the summands that there are.
+  /// Each step that reduces or completes has all summands as its inputs.
   bool reduces_at_once = true;
 };
 Facts facts_of(std::span<const Schedule> schedules);
 
-/// Bytes of an element in messages and scratch.
+/// Returns the bytes of an element in messages and scratch.
 std::size_t moved_bytes(const CallSignature& call);
 
 }  // namespace tutti

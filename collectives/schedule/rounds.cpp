@@ -9,10 +9,10 @@
 namespace tutti::collectives {
 namespace {
 
-/// Where a written step stands among the expanded steps of its lane.
+/// The positions of a written step among the expanded steps of its lane.
 struct Standing {
-  int first;      ///< In the first round.
-  int apart = 0;  ///< From one round to the next.
+  int first;      ///< Its position in the first round.
+  int apart = 0;  ///< The distance from one round to the next.
   int rounds = 1;
   Shift shift = {};
 
@@ -83,7 +83,7 @@ class Expander {
   }
 
   const Schedule& written_;
-  std::vector<std::vector<Standing>> standings_;  // by lane and written step
+  std::vector<std::vector<Standing>> standings_;  // indexed by lane and written step
 };
 
 }  // namespace
