@@ -37,7 +37,7 @@ class Abort : public testing::TestWithParam<const char*> {
   void ends_in(const std::function<void(Communicator&, Sign&)>& call) const {
     std::atomic<bool> aborted = false;
     Config config = quick_config(GetParam());
-    config.spin_polls = 0;  // who waits falls asleep at once
+    config.spin_polls = 0;  // a thread that waits falls asleep at once
     const auto outcomes = run_ranks(2, config, [&](Communicator& comm) {
       if (comm.rank() == 1) {
         aborted.wait(false);
@@ -62,7 +62,7 @@ class Abort : public testing::TestWithParam<const char*> {
     EXPECT_THAT(outcomes, Each(IsEmpty()));
   }
 
-  // As ends_in(), of a call in which its thread falls asleep.
+  // Does what ends_in() does, for a call in which its thread falls asleep.
   void ends_asleep_in(const std::function<void(Communicator&)>& call) const {
     ends_in([&](Communicator& comm, Sign& called) {
       Sign calls;
@@ -83,7 +83,8 @@ class Abort : public testing::TestWithParam<const char*> {
     });
   }
 
-  // As ends_in(), of a blocking call. Over TCP it need not be seen asleep: it may poll the sockets.
+  // Does what ends_in() does, for a blocking call. Over TCP the thread need not fall asleep,
+  // because it may poll the sockets.
   void ends_waiting_in(const std::function<void(Communicator&, const CallOptions&)>& call) const {
     if (std::string_view(GetParam()) != "tcp")
       return ends_asleep_in([&](Communicator& comm) { call(comm, {}); });
@@ -137,7 +138,7 @@ TEST_P(Abort, LetsADestructorGoThatWouldWaitForPeers) {
   EXPECT_THAT(outcomes, Each(IsEmpty()));
 }
 
-// Asked 3 times before it says so: once before each sleep.
+// Returns true at the third call; it is called once before each sleep.
 bool interrupted_soon() {
   static std::atomic<int> asked{0};
   return ++asked % 3 == 0;
@@ -147,7 +148,7 @@ TEST_P(Abort, ABlockingCallThatIsInterruptedEndsBeforeItsDeadline) {
   const std::vector<std::function<void(Communicator&, const CallOptions&)>> calls = {
       [](Communicator& comm, const CallOptions& options) { comm.barrier(options); },
       [](Communicator& comm, const CallOptions& options) { receive(comm, 1, options); },
-      [](Communicator& comm, const CallOptions& options) {  // behind one that is pending
+      [](Communicator& comm, const CallOptions& options) {  // a blocking call behind a pending one
         const Work work = comm.barrier_async();
         comm.barrier(options);
       }};

@@ -8,15 +8,16 @@
 
 namespace tutti::test {
 
-/// Since the process started, of all threads.
+/// Returns the number of allocations of all threads since the process started.
 std::uint64_t allocations() noexcept;
-/// Their bytes, with those that have been given back.
+/// Returns the bytes of these allocations, including those that have been freed.
 std::uint64_t allocated_bytes() noexcept;
 
-/// What 300 calls of `round` allocate on all ranks in the steady state. What is made once
-/// (programs, operations, sleepers, a slot for each message that was under way at once, of which
-/// there are more the further one rank runs ahead) is made in the stretches before: as many as it
-/// takes, at most twenty. What each call allocates is in every stretch.
+/// Returns the number of allocations that 300 calls of `round` make on all ranks in the steady
+/// state. Objects that are made once (programs, operations, sleepers, a slot for each message that
+/// is under way at a time, whose number grows with the distance by which one rank runs ahead) are
+/// made in earlier stretches of 300 calls, of which there are at most twenty. An allocation that
+/// each call makes is in every stretch.
 template <typename Round>
 std::uint64_t steady_state_allocations(Communicator& comm, Round&& round) {
   std::uint64_t allocated = 0;

@@ -1,4 +1,4 @@
-// When another thread has come to where it waits.
+// Finds out when another thread has gone to sleep.
 #pragma once
 
 #include <sched.h>
@@ -11,12 +11,12 @@
 
 namespace tutti::test {
 
-/// The state of a thread, or of a process's first one, as proc(5) has it: 'S' sleeps; 0: it has
-/// ended.
+/// Returns the state of a thread, or of the first thread of a process, in the letters of proc(5):
+/// 'S' if it sleeps. Returns 0 if it has ended.
 inline char state_of(pid_t thread) {
   std::ifstream file("/proc/" + std::to_string(thread) + "/stat");
   const std::string stat{std::istreambuf_iterator<char>(file), {}};
-  const auto name_end = stat.rfind(") ");  // a thread may be named anything
+  const auto name_end = stat.rfind(") ");  // a thread's name may contain any characters
   return name_end == std::string::npos ? '\0' : stat[name_end + 2];
 }
 

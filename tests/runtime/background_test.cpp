@@ -11,7 +11,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// A communicator's place in the runtime. What it has pending is up to the classes below.
+/// Stands for a communicator in the runtime. The classes below decide what is pending.
 class Fake : public Progressable {
  public:
   bool advance_pending() noexcept override { return true; }

@@ -19,7 +19,8 @@ struct Case {
 
 class Conformance : public testing::TestWithParam<Case> {};
 
-// In elements of 4 bytes: nothing, one, odd, a message and one more or less, several pieces.
+// In elements of 4 bytes: none, one, an odd number, one message and one element more or less,
+// several pieces.
 constexpr std::size_t kCounts[] = {0, 1, 17, 255, 256, 257, 3001};
 constexpr DataType kTypes[] = {DataType::f32, DataType::bf16, DataType::int32};
 constexpr Op kOpsOfAll[] = {Op::sum, Op::prod, Op::min, Op::max, Op::avg};

@@ -5,9 +5,10 @@
 
 namespace tutti::test {
 
-/// By the calling thread, since it started; try_lock does not count.
+/// Returns how many mutexes the calling thread has locked since it started; try_lock does not
+/// count.
 std::uint64_t locks_of_this_thread() noexcept;
-/// False where ThreadSanitizer must see the locks itself.
+/// Returns false under ThreadSanitizer, which must see the locks itself.
 bool counts_locks() noexcept;
 
 }  // namespace tutti::test

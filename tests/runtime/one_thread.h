@@ -1,5 +1,5 @@
 // Whole communicators of several ranks in one thread, over the local transport, driven from a seed:
-// their runtime has no thread, and its clock moves on only by being asked.
+// their runtime has no thread, and its clock advances only when it is read.
 #pragma once
 
 #include <cstdint>
@@ -33,13 +33,13 @@ class TickingClock final : public Clock {
 class OneThread {
  public:
   OneThread(std::uint64_t seed, Config config);
-  ~OneThread() { runtime_->step(); }  // what was destroyed in callbacks goes
+  ~OneThread() { runtime_->step(); }  // deletes communicators that were destroyed in callbacks
   OneThread(const OneThread&) = delete;
   OneThread& operator=(const OneThread&) = delete;
 
-  /// New communicators of `size` ranks, by rank, which can be shrunk.
+  /// Returns new communicators of `size` ranks, indexed by rank, which can be shrunk.
   std::vector<std::optional<Communicator>> communicators(int size);
-  /// The parts of one of them, to be connected when all ranks have theirs.
+  /// Returns the parts of one of them, which are to be connected when all ranks have theirs.
   CommunicatorParts parts(std::shared_ptr<local::Hub> hub, int rank);
 
   Runtime& runtime() { return *runtime_; }
@@ -48,8 +48,8 @@ class OneThread {
   TickingClock& clock() { return *clock_; }
   const std::shared_ptr<MemoryStore>& store() { return store_; }
 
-  /// Advances a communicator, or does one of `others`, whichever the seed says, until `done`.
-  /// Returns false where that takes too long.
+  /// Advances a communicator or calls one of `others`, as the seed decides, until `done` returns
+  /// true. Returns false if that takes too long.
   bool drive(const std::function<bool()>& done,
              const std::vector<std::function<void()>>& others = {});
 

@@ -11,11 +11,11 @@
 
 namespace tutti::test {
 
-/// Forked ranks. Own thread only; make it while the process has no other threads. Kills what is
-/// left at the end.
+/// Forked ranks. One thread uses it, and constructs it while the process has no other threads. The
+/// destructor kills the ranks that are left.
 class Processes {
  public:
-  /// Each rank runs `body` and reports how it ended, as outcome_of().
+  /// Each rank runs `body` and reports how it ended, in the form of outcome_of().
   Processes(int size, const std::function<void(int rank)>& body);
   ~Processes();
   Processes(const Processes&) = delete;
@@ -24,8 +24,8 @@ class Processes {
   pid_t pid(int rank) const { return ranks_[static_cast<std::size_t>(rank)].pid; }
   void signal(int rank, int number) const;
 
-  /// What a rank wrote down at its end; "ended by signal N" for one that could not. Bounded by a
-  /// minute.
+  /// Returns what a rank reported at its end, or "ended by signal N" if it could not report. Waits
+  /// for a minute at most.
   std::string outcome(int rank);
 
  private:
@@ -36,10 +36,11 @@ class Processes {
   std::vector<Rank> ranks_;
 };
 
-/// Sets what from_env() reads. In a forked rank, before it has threads.
+/// Sets the environment variables that from_env() reads. Called in a forked rank before it has
+/// threads.
 void set_environment(int rank, int size, int port);
 
-/// A number that no other job on this machine is likely to use, different at each call.
+/// Returns a port that no other job on this machine is likely to use, a different one at each call.
 int unused_port();
 
 }  // namespace tutti::test

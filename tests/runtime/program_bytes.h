@@ -1,4 +1,4 @@
-// A program as bytes, and back: what a program is made of holds no pointer.
+// Converts a program to bytes and back, which is possible because its records hold no pointers.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace tutti::test {
 
-/// All of a program's parts, in a fixed order; `use` gets the head and the vectors.
+/// Calls `use` with the head and the vectors of a program, in a fixed order.
 template <typename AnyProgram, typename Use>
 void for_each_part(AnyProgram& program, Use&& use) {
   use(static_cast<std::conditional_t<std::is_const_v<AnyProgram>, const ProgramHead, ProgramHead>&>(

@@ -1,4 +1,4 @@
-// How a call's data is cut and addressed: pure functions, tested over their whole range.
+// Tests of how a call's data is cut and addressed: pure functions, tested over their whole range.
 #include <gtest/gtest.h>
 
 #include <tutti/error.hpp>

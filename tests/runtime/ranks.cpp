@@ -101,14 +101,14 @@ T reduced(const Trial& trial, int ranks, std::size_t index) {
   return reference::from_work<T>(reference::reduce<Work>(trial.op, operands, divide_by));
 }
 
-// One chunk's place in one of a rank's buffers, in elements.
+// The position of a chunk in one of a rank's buffers, in elements.
 struct Slot {
   int chunk;
   std::size_t offset;
   std::size_t length;
 };
 
-// What a buffer holds, in order; whole vectors are one chunk.
+// Returns the chunks of a buffer in order; a whole vector is one chunk.
 std::vector<Slot> slots(const Trial& trial, const collectives::Seat& seat, Place place) {
   using namespace collectives;
   if (trial.what == Collective::barrier) return {};
@@ -130,7 +130,7 @@ std::size_t extent(const std::vector<Slot>& held) {
   return held.empty() ? 0 : held.back().offset + held.back().length;
 }
 
-// What a caller of the variable call would give.
+// The counts and displacements that a caller of the variable call would give.
 struct Lists {
   Lists(const Trial& trial, const collectives::Seat& seat) {
     const auto add = [](const std::vector<Slot>& held, auto& counts, auto& displacements) {
@@ -152,7 +152,7 @@ struct Lists {
   VariableBlocks blocks;
 };
 
-// Element `index` of all that a call moves.
+// Returns the number of an element among all elements that a call moves.
 std::size_t number_of(const Slot& slot, std::size_t index) {
   return static_cast<std::size_t>(slot.chunk) * 100'000 + index;
 }
@@ -171,7 +171,7 @@ struct Buffers {
   std::optional<LentBuffers> lent;
 };
 
-// Where the smaller buffer begins in the larger one, in elements.
+// Returns where the smaller buffer begins in the larger one, in elements.
 std::size_t own_offset(const std::vector<Slot>& larger, int rank) {
   for (const Slot& slot : larger)
     if (slot.chunk == rank) return slot.offset;
@@ -276,7 +276,7 @@ std::string difference(const Buffers& b) {
   return in.empty() ? difference("output", b.output, b.expected_output) : in;
 }
 
-// As a communicator does for buffers that it lends; short messages, too.
+// Lends buffers as a communicator does, but for short messages, too.
 void maybe_lend(Ranks& ranks, int rank, Buffers& b) {
   LentBuffers lent;
   lent.least_bytes = kInlineBytes + 1;
@@ -406,7 +406,7 @@ std::string run(Ranks& ranks, std::span<const Trial> trials, std::uint32_t numbe
           algorithms()[trial.algorithm].plan({trial.what, rank, ranks.size(), trial.root});
       const Program program =
           compile(schedule, signature_of(trial), Ranks::kMessageBytes, ranks.lending());
-      // What was only bytes meanwhile holds no pointer.
+      // The program is converted to bytes and back, which shows that it holds no pointer.
       auto bound =
           std::make_unique<BoundProgram>(from_bytes(to_bytes(program)), ranks.transport(rank));
       const std::size_t scratch_bytes = bound->program.scratch_bytes;

@@ -17,15 +17,16 @@ namespace tutti::test {
 
 enum class TransportKind {
   local,
-  lending,  ///< local, and ranks lend some of their buffers, at random.
+  lending,  ///< local, with ranks that lend some of their buffers, at random.
   shm,
   tcp,
   tls,     ///< tcp, encrypted.
-  stream,  ///< Ranks lend some of their buffers as they are.
+  stream,  ///< A byte stream, whose ranks lend some of their buffers without registering them.
 };
 std::string_view to_string(TransportKind kind);
 
-/// Connected transports, by rank. Messages are small, so that small buffers have many pieces.
+/// Connected transports, indexed by rank. Messages are small, so that small buffers have many
+/// pieces.
 class Ranks {
  public:
   static constexpr std::size_t kMessageBytes = 1024;
@@ -37,11 +38,11 @@ class Ranks {
   Transport& transport(int rank) { return *transports_[static_cast<std::size_t>(rank)]; }
   Random& random() { return random_; }
   bool lending() const { return lending_; }
-  /// Lends it or not.
+  /// Lends the buffer or not, at random.
   Memory maybe_lend(int rank, std::vector<std::byte>& buffer);
 
   /// Runs `operations` operations on each rank, each rank at its own pace, in random order:
-  /// `start(rank, k, execution)` starts the rank's k-th. False: nothing moves any more.
+  /// `start(rank, k, execution)` starts the rank's k-th. Returns false if nothing moves any more.
   bool drive(std::size_t operations,
              const std::function<void(int, std::size_t, Execution&)>& start);
 
@@ -66,15 +67,15 @@ struct Trial {
   std::size_t count = 0;
   int root = 0;
   bool in_place = false;
-  std::vector<std::size_t> lengths = {};  ///< By block, of a variable call; else empty.
+  std::vector<std::size_t> lengths = {};  ///< Indexed by block in a variable call; else empty.
   std::size_t gap = 0;                    ///< Elements between its blocks.
   bool accumulates_f32 = false;           ///< accumulate = f32.
 };
 std::string describe(const Trial& trial, int ranks);
 
 /// Runs `trials` one after the other without a barrier between them, as operations `number` and up
-/// of all ranks; the first difference from what must come out, or empty. Also checks that inputs
-/// and the bytes around the outputs are untouched.
+/// of all ranks; returns the first difference from the expected result, or an empty string. Also
+/// checks that inputs and the bytes around the outputs are untouched.
 std::string run(Ranks& ranks, std::span<const Trial> trials, std::uint32_t number);
 
 }  // namespace tutti::test

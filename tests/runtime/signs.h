@@ -1,4 +1,5 @@
-// What tests wait for, in place of a time in which it may have happened.
+// Signs, for which tests wait in place of sleeping for a time in which an event has probably
+// happened.
 #pragma once
 
 #include <sys/types.h>
@@ -8,8 +9,8 @@
 
 namespace tutti::test {
 
-/// Something that has happened, once or several times. Between threads, and between processes that
-/// were forked after it was made. Thread-safe.
+/// An event that happens once or several times. It is visible to other threads, and to processes
+/// that are forked after it was made. Thread-safe.
 class Sign {
  public:
   Sign();
@@ -18,15 +19,15 @@ class Sign {
   Sign& operator=(const Sign&) = delete;
 
   void give() noexcept;
-  /// Until it was given so often. Throws after a minute.
+  /// Waits until it was given `times` times. Throws after a minute.
   void wait(std::uint32_t times = 1) const;
 
  private:
   std::atomic<std::uint32_t>& given_;  // in a page that forked processes share
 };
 
-/// Until a thread, or a process's first one, sleeps in the kernel: where it has said that it goes
-/// on to wait for something, it now does. Throws after a minute.
+/// Waits until a thread, or the first thread of a process, sleeps in the kernel. If it has given a
+/// sign that it is going to wait for something, it waits now. Throws after a minute.
 void wait_until_asleep(pid_t thread);
 
 }  // namespace tutti::test

@@ -1,4 +1,4 @@
-// Operations that do not end are spoken of before their deadline, by themselves.
+// Reports of stalled operations, which are written to the log before the deadline.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -39,7 +39,7 @@ TEST(StallWatch, IsDueAfterTheFirstTimeAndThenEachTimeTheAgeHasDoubled) {
   EXPECT_EQ(StallWatch(0s).due(1, start), TimePoint::max());
 }
 
-// What all ranks of one process log.
+// Collects what all ranks of one process log.
 class Heard {
  public:
   Config config(std::string transports) {

@@ -25,7 +25,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::StartsWith;
 
-/// A configuration for tests: nothing waits longer than a test may.
+/// Returns a configuration for tests, in which no wait lasts longer than a test may.
 inline Config quick_config(std::string transports = "auto") {
   Config config;
   config.transports = std::move(transports);
@@ -34,7 +34,7 @@ inline Config quick_config(std::string transports = "auto") {
   return config;
 }
 
-/// What each rank's thread ended with: empty, or "kind: message" of what it threw.
+/// How each rank's thread ended: an empty string, or "kind: message" of the error that it threw.
 using Outcomes = std::vector<std::string>;
 
 inline std::string outcome_of(const std::function<void()>& body) {

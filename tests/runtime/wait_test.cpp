@@ -1,4 +1,4 @@
-// The one wait, with what happens in between made to happen.
+// Tests of wait() in which events are made to happen between its steps.
 #include "runtime/engine/wait.h"
 
 #include <gtest/gtest.h>
@@ -10,8 +10,8 @@ namespace {
 
 struct PeerIsLost {};
 
-// Looking takes the news from a connection that communicators share: another thread may do it
-// between this one's look and its sleep, and rings only for those who have announced theirs.
+// A look takes news from a connection that communicators share. Another thread may do so between
+// this thread's look and its sleep, and it wakes only threads that have announced their sleep.
 TEST(Wait, LooksOnceMoreForTheNewsOfAPeersEndAfterTheSleepIsAnnounced) {
   const SteadyClock clock;
   bool lost = false;
