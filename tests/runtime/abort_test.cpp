@@ -1,4 +1,5 @@
-// Communicators that a rank ends itself, and blocking calls that ask whether to go on.
+// Tests of communicators that a rank aborts, and of blocking calls whose interrupt callback is
+// asked whether to go on.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -23,7 +24,8 @@ void receive(Communicator& comm, int from, const CallOptions& options = {}) {
   comm.recv(std::span(&data, 1), from, 0, options);
 }
 
-// What a blocking call asks in its thread when it has polled in vain.
+// The interrupt callback of a blocking call, which runs in the thread of the call after it has
+// polled in vain.
 thread_local Sign* asked_sign = nullptr;
 bool give_sign() {
   asked_sign->give();
@@ -32,12 +34,12 @@ bool give_sign() {
 
 class Abort : public testing::TestWithParam<const char*> {
  protected:
-  // Rank 0 is in `call`, which gives a sign when it is, when another thread aborts; rank 1 calls
+  // Rank 0 is in `call`, which gives a sign once it runs, when another thread aborts. Rank 1 calls
   // nothing until then.
   void ends_in(const std::function<void(Communicator&, Sign&)>& call) const {
     std::atomic<bool> aborted = false;
     Config config = quick_config(GetParam());
-    config.spin_polls = 0;  // a thread that waits falls asleep at once
+    config.spin_polls = 0;  // A thread that waits falls asleep at once.
     const auto outcomes = run_ranks(2, config, [&](Communicator& comm) {
       if (comm.rank() == 1) {
         aborted.wait(false);
@@ -53,7 +55,7 @@ class Abort : public testing::TestWithParam<const char*> {
       });
       const std::string outcome = outcome_of([&] { call(comm, called); });
       other.join();
-      // Perhaps by way of rank 1, which has heard of it.
+      // The error may also arrive through rank 1, which has been notified of the abort.
       EXPECT_THAT(outcome, AllOf(StartsWith("peer_lost: "),
                                  HasSubstr("rank 0 aborted the communicator: enough")));
       EXPECT_THAT(outcome_of([&] { comm.barrier(); }), StartsWith("peer_lost: rank 0 aborted"));
@@ -125,7 +127,8 @@ TEST_P(Abort, EndsAnAsynchronousReceiveThatNobodyWaitsFor) {
 }
 
 TEST_P(Abort, LetsADestructorGoThatWouldWaitForPeers) {
-  std::vector<float> data(100);  // the call's until its communicator has ended
+  // The call uses it until its communicator has ended.
+  std::vector<float> data(100);
   const auto outcomes = run_ranks(2, quick_config(GetParam()), [&](Communicator& comm) {
     comm.barrier();
     if (comm.rank() == 0) {
@@ -148,7 +151,7 @@ TEST_P(Abort, ABlockingCallThatIsInterruptedEndsBeforeItsDeadline) {
   const std::vector<std::function<void(Communicator&, const CallOptions&)>> calls = {
       [](Communicator& comm, const CallOptions& options) { comm.barrier(options); },
       [](Communicator& comm, const CallOptions& options) { receive(comm, 1, options); },
-      [](Communicator& comm, const CallOptions& options) {  // a blocking call behind a pending one
+      [](Communicator& comm, const CallOptions& options) {  // A blocking call behind a pending one.
         const Work work = comm.barrier_async();
         comm.barrier(options);
       }};

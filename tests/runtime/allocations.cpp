@@ -18,7 +18,7 @@ std::uint64_t tutti::test::allocated_bytes() noexcept {
   return total_bytes.load(std::memory_order_relaxed);
 }
 
-// The sanitizers have their own operator new, and tell of what it does.
+// The sanitizers have their own operator new and call these hooks for each allocation.
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 #define SANITIZED

@@ -1,4 +1,4 @@
-// The background thread, by operations of the test's own.
+// Tests of the background thread, with operations that the test defines.
 #include <gtest/gtest.h>
 
 #include <condition_variable>
@@ -31,8 +31,9 @@ class Fake : public Progressable {
   Doorbell bell_;
 };
 
-/// Pending until told to end. Knows what the background thread is about: once it has been advanced,
-/// it is asked whether it is still pending, and if it is asked again, that is before a sleep.
+/// It is pending until end() is called. It knows what the background thread is doing: after the
+/// thread has advanced it, the thread asks whether it is still pending, and asks a second time only
+/// before it sleeps.
 class Busy final : public Fake {
  public:
   Busy() { pending_ = true; }
@@ -52,9 +53,9 @@ class Busy final : public Fake {
   mutable int asked_ = 0;  // background thread only
 };
 
-/// Queues its operation right after the background thread, about to sleep, has found none. The
-/// message that ends it comes right after the next time that it is advanced, from a peer that rings
-/// for whoever is announced as a sleeper.
+/// Queues its operation right after the background thread, which is about to sleep, has found none.
+/// The message that ends the operation arrives right after the next time that the background thread
+/// advances it. It comes from a peer that rings the bell if a sleeper has been announced.
 class Late final : public Fake {
  public:
   explicit Late(const Busy& before) : before_(before) {}
@@ -101,7 +102,7 @@ TEST(Background, AnOperationThatIsQueuedWhileTheThreadGoesToSleepIsNotSleptOver)
   Runtime runtime{Config()};
   late.poked_by(runtime);
   runtime.add(busy);
-  runtime.add(late);  // which is asked after it
+  runtime.add(late);  // The background thread asks it after `busy`.
   EXPECT_TRUE(late.ends_within(10s)) << "the thread sleeps, and its peer sees nobody to ring for";
   busy.end();
   runtime.remove(late);

@@ -1,4 +1,4 @@
-// Buffers: memory that peers read and write where it lies.
+// Tests of buffers, which are memory that peers read and write without a copy.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +25,8 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::StartsWith;
 
-constexpr std::size_t kCount = 50'000;  // of each rank's block: many messages
+// The number of elements of each rank's block, which takes many messages.
+constexpr std::size_t kCount = 50'000;
 
 void expect(bool condition, const char* what) {
   if (!condition) throw Error(ErrorKind::internal, what);
@@ -36,7 +37,7 @@ void fill(std::span<float> data, int rank) {
     data[i] = static_cast<float>(i % 97) + static_cast<float>(rank);
 }
 
-// The sum over all ranks of what fill() wrote.
+// Returns the sum over all ranks of the values that fill() wrote.
 float sum_at(std::size_t i, int ranks) {
   return static_cast<float>(ranks) * static_cast<float>(i % 97) +
          static_cast<float>(ranks * (ranks - 1) / 2);
@@ -114,7 +115,8 @@ TEST_P(Buffers, MixWithOrdinaryMemory) {
   EXPECT_THAT(outcomes, Each(IsEmpty()));
 }
 
-// Blocking and not, both ways at once, and to ordinary memory.
+// Buffers are sent by blocking and asynchronous calls, in both directions at once, and to ordinary
+// memory.
 TEST_P(Buffers, AreSentAndReceived) {
   const auto outcomes = run_ranks(2, config(), [&](Communicator& comm) {
     Pair shared(comm, kCount, kCount);
@@ -125,7 +127,7 @@ TEST_P(Buffers, AreSentAndReceived) {
       fill(shared.input(), comm.rank() + k);
       Work received = comm.recv_async(into, peer, k);
       comm.send(shared.input(), peer, k);
-      shared.input()[7] = -1;  // the buffer is this rank's again
+      shared.input()[7] = -1;  // The rank owns the buffer again.
       received.wait();
       for (std::size_t i = 0; i < kCount; ++i)
         expect(into[i] == static_cast<float>(i % 97) + static_cast<float>(peer + k), "wrong data");
@@ -239,7 +241,7 @@ TEST(BufferProcesses, OfAForkedChildAreTheParents) {
   for (const int rank : {0, 1}) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
 }
 
-// A peer that dies, or stops, in the middle of reading what it was lent.
+// A peer is killed, or stops, in the middle of a zero-copy read.
 TEST(BufferProcesses, EndWithAnErrorWhenAPeerIsKilledOrFrozen) {
   for (const int signal : {SIGKILL, SIGSTOP}) {
     const int port = unused_port();
@@ -258,7 +260,7 @@ TEST(BufferProcesses, EndWithAnErrorWhenAPeerIsKilledOrFrozen) {
       throw std::runtime_error(outcome);
     });
     failed.wait();
-    ranks.signal(1, SIGKILL);  // rank 0's store would wait some seconds for it to leave
+    ranks.signal(1, SIGKILL);  // Otherwise rank 0's store would wait some seconds for it to leave.
     EXPECT_THAT(ranks.outcome(0), HasSubstr(signal == SIGKILL ? "peer_lost: " : "timeout: "));
   }
 }
@@ -272,11 +274,11 @@ struct LentCall {
 
 class LentCalls : public testing::TestWithParam<LentCall> {};
 
-// Each byte is read where a rank holds it and written where a rank wants it: no payload takes room
-// in a ring.
+// Each byte is read from a buffer of the rank that holds it and written to a buffer of the rank
+// that receives it: no payload takes room in a ring.
 TEST_P(LentCalls, CopyNothingIntoMessages) {
   const auto [what, algorithm, size, in_place] = GetParam();
-  constexpr std::size_t kBytes = 20'000;  // many messages of Ranks::kMessageBytes
+  constexpr std::size_t kBytes = 20'000;  // These are many messages of Ranks::kMessageBytes.
   Ranks ranks(TransportKind::lending, size, 1);
   const std::uint32_t number = algorithm_index(algorithm);
   std::vector<std::unique_ptr<BoundProgram>> programs;

@@ -1,4 +1,5 @@
-// The public API as a program uses it: blocking, asynchronous, and every wrong argument.
+// Tests of the public API as a program uses it: blocking and asynchronous calls, and every wrong
+// argument.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -62,7 +63,7 @@ TEST_P(Communicators, EveryOperationWorksOnOneRank) {
               Each(IsEmpty()));
 }
 
-// Element i of what rank `from` has for rank `to`.
+// Returns element i of the block that rank `from` has for rank `to`.
 std::int32_t element(int from, int to, int i) { return from * 1'000'000 + to * 10'000 + i; }
 
 TEST_P(Communicators, AScatterIsUndoneByAGatherInPlaceAndOutOfPlaceBlockingAndAsynchronous) {
@@ -178,34 +179,36 @@ TEST_P(Communicators, UnalignedBuffersGiveTheSameResult) {
 }
 
 TEST_P(Communicators, AsynchronousCallsRunInIssueOrderAndAnyOfThemCanBeWaitedFor) {
-  EXPECT_THAT(
-      run_ranks(2, config(),
-                [](Communicator& comm) {
-                  std::vector<std::vector<std::int64_t>> data(
-                      20, std::vector<std::int64_t>(10'000, comm.rank() + 1));
-                  std::vector<Work> works;
-                  for (auto& each : data) works.push_back(comm.all_reduce_async(std::span(each)));
-                  comm.barrier();  // a blocking call behind asynchronous ones waits for its turn
-                  for (const Work& work : works) EXPECT_TRUE(work.done());
-                  for (Work& work : works) work.wait();
-                  for (const auto& each : data) EXPECT_THAT(each, Each(3));
-                }),
-      Each(IsEmpty()));
+  EXPECT_THAT(run_ranks(2, config(),
+                        [](Communicator& comm) {
+                          std::vector<std::vector<std::int64_t>> data(
+                              20, std::vector<std::int64_t>(10'000, comm.rank() + 1));
+                          std::vector<Work> works;
+                          for (auto& each : data)
+                            works.push_back(comm.all_reduce_async(std::span(each)));
+                          // A blocking call behind asynchronous ones waits for its turn.
+                          comm.barrier();
+                          for (const Work& work : works) EXPECT_TRUE(work.done());
+                          for (Work& work : works) work.wait();
+                          for (const auto& each : data) EXPECT_THAT(each, Each(3));
+                        }),
+              Each(IsEmpty()));
 }
 
 TEST_P(Communicators, AnAsynchronousCallEndsWhileTheProgramComputes) {
-  EXPECT_THAT(
-      run_ranks(2, config(),
-                [](Communicator& comm) {
-                  std::vector<float> data(100'000, 1);
-                  const Work work = comm.all_reduce_async(std::span(data));
-                  const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-                  while (!work.done() && std::chrono::steady_clock::now() < patience)
-                    std::this_thread::yield();
-                  EXPECT_TRUE(work.done());  // nobody waited for it: the background thread did it
-                  EXPECT_THAT(data, Each(2.0F));
-                }),
-      Each(IsEmpty()));
+  EXPECT_THAT(run_ranks(2, config(),
+                        [](Communicator& comm) {
+                          std::vector<float> data(100'000, 1);
+                          const Work work = comm.all_reduce_async(std::span(data));
+                          const auto patience =
+                              std::chrono::steady_clock::now() + std::chrono::seconds(20);
+                          while (!work.done() && std::chrono::steady_clock::now() < patience)
+                            std::this_thread::yield();
+                          // No thread waited for the work: the background thread completed it.
+                          EXPECT_TRUE(work.done());
+                          EXPECT_THAT(data, Each(2.0F));
+                        }),
+              Each(IsEmpty()));
 }
 
 TEST_P(Communicators, WaitingForALimitedTimeEndsOnlyTheWaiting) {
@@ -325,7 +328,7 @@ TEST_P(Communicators, DifferentTypesAreReportedOnBothRanks) {
                                    HasSubstr("64 x int32"))));
 }
 
-// Both others have done their part, as they see it, and left.
+// Rank 1 and rank 2 have completed their parts, as far as they can know, and have left.
 TEST_P(Communicators, ARankThatNamedAnotherRootAndLeftIsNoticedAtOnce) {
   const auto outcomes = run_ranks(3, config(), [](Communicator& comm) {
     std::vector<float> data(100, 1), sum(100);
@@ -336,13 +339,16 @@ TEST_P(Communicators, ARankThatNamedAnotherRootAndLeftIsNoticedAtOnce) {
 }
 
 TEST_P(Communicators, ARankThatNeverCallsIsNamedAtTheDeadlineAndTheFailureSticks) {
-  const bool asks = std::string_view(GetParam()) == "tcp";  // and is answered within half a second
+  // Over TCP a rank that waits asks its peers for their state and has the answer within half a
+  // second.
+  const bool asks = std::string_view(GetParam()) == "tcp";
   std::atomic<int> given_up = 0;
   const Outcomes outcomes = run_ranks(3, config(), [&](Communicator& comm) {
     std::vector<float> data(8, 1);
     comm.all_reduce(std::span(data));
     if (comm.rank() == 2) {
-      // Comes when the others have given up: it is told so, at the latest by the next call.
+      // This rank calls only after the others have given up. It is notified of that, at the latest
+      // in its next call.
       for (int seen = given_up; seen < 2; seen = given_up) given_up.wait(seen);
       comm.all_reduce(std::span(data));
       comm.barrier();
@@ -501,7 +507,8 @@ TEST(Communicator, SeveralCommunicatorsOverOneStoreDoNotMeet) {
   EXPECT_THAT(outcomes, Each(IsEmpty()));
 }
 
-// Each chunk is a line at least: what moves one of each rank in a message cannot be chosen.
+// Each chunk takes at least a cache line, so that no algorithm can be chosen that puts one chunk of
+// each rank into a message.
 TEST(ManyRanks, WorkTogetherWithMessagesOfLessThanALineForEach) {
   constexpr int kRanks = 65;
   Config config = quick_config();

@@ -1,5 +1,5 @@
-// Every transport x collective x algorithm x ranks x sizes x in and out of place, on the real
-// engine, from a seed.
+// Tests of every transport x collective x algorithm x ranks x sizes x in and out of place, on the
+// real engine, with random choices from a seed.
 #include <gtest/gtest.h>
 
 #include "collectives/algorithms/algorithms.h"
@@ -19,8 +19,8 @@ struct Case {
 
 class Conformance : public testing::TestWithParam<Case> {};
 
-// In elements of 4 bytes: none, one, an odd number, one message and one element more or less,
-// several pieces.
+// The unit is elements of 4 bytes: no element, one, an odd number, one message and one element more
+// or less, and several pieces.
 constexpr std::size_t kCounts[] = {0, 1, 17, 255, 256, 257, 3001};
 constexpr DataType kTypes[] = {DataType::f32, DataType::bf16, DataType::int32};
 constexpr Op kOpsOfAll[] = {Op::sum, Op::prod, Op::min, Op::max, Op::avg};
@@ -52,7 +52,8 @@ TEST_P(Conformance, EveryAlgorithmGivesExactResultsInAndOutOfPlace) {
     }
 }
 
-// Random, zeros and equal ones among them; in place, what goes to a rank is as long as what comes.
+// Returns random lengths, among them zeros and equal ones. In place, the block that goes to a rank
+// is as long as the one that comes from it.
 std::vector<std::size_t> random_lengths(Random& random, Collective what, int ranks, bool in_place) {
   const int blocks = collectives::block_count(what, ranks);
   std::vector<std::size_t> lengths(static_cast<std::size_t>(blocks));
@@ -142,7 +143,8 @@ bool exists(DataType type, Op op) {
   }
 }
 
-// Of all types and reductions that there are, in f32 over all hops where that makes a difference.
+// Draws from all types and reductions. Some trials accumulate in f32 over all hops, where that
+// makes a difference.
 Trial random_reduction(Random& random, int size) {
   const auto pick = [&](std::size_t below) { return random.next() % below; };
   constexpr Collective kReducing[] = {Collective::all_reduce, Collective::reduce,

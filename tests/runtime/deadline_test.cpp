@@ -1,4 +1,4 @@
-// From when deadlines run, by a clock that the test turns forward.
+// Tests of the moment from which deadlines run, with a clock that the test advances.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,11 +31,12 @@ struct Form {
 
 class QueuedCall : public testing::TestWithParam<Form> {};
 
-// Rank 0 queues two calls, and more time than the second has goes by before rank 1 makes the first.
+// Rank 0 queues two calls. More time than the second one has passes before rank 1 makes the first
+// one.
 TEST_P(QueuedCall, HasItsTimeFromWhenItBeginsAndNotFromWhenItWasQueued) {
   const auto store = std::make_shared<MemoryStore>();
   const auto hub = std::make_shared<local::Hub>(2);
-  std::atomic<int> may_make = 0;  // so many calls: rank 1
+  std::atomic<int> may_make = 0;  // The number of calls that rank 1 may make.
   const auto join = [&](int rank, JumpingClock*& clock) {
     auto own = std::make_unique<JumpingClock>();
     clock = own.get();
@@ -67,7 +68,7 @@ TEST_P(QueuedCall, HasItsTimeFromWhenItBeginsAndNotFromWhenItWasQueued) {
               clock->jump(1min);
               may_make = 1;
               before.wait();
-              for (int look = 0; look < 3; ++look)  // at its deadline, too
+              for (int look = 0; look < 3; ++look)  // Each wait is at its deadline as it begins.
                 EXPECT_THAT(outcome_of([&] { queued.wait(0ms); }),
                             StartsWith("timeout: the operation had not ended"));
               may_make = 2;

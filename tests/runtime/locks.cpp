@@ -23,7 +23,7 @@ bool tutti::test::counts_locks() noexcept { return false; }
 
 bool tutti::test::counts_locks() noexcept { return true; }
 
-// In place of the C library's, which it calls.
+// Replaces the function of the C library, which it calls.
 extern "C" int pthread_mutex_lock(pthread_mutex_t* mutex) noexcept {
   using Lock = int (*)(pthread_mutex_t*);
   static const auto real = reinterpret_cast<Lock>(dlsym(RTLD_NEXT, "pthread_mutex_lock"));

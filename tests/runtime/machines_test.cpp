@@ -1,4 +1,5 @@
-// Real processes on two machines, each with one rank or several: started, killed, frozen, cut off.
+// Tests of real processes on two machines, each with one rank or several, which are started,
+// killed, frozen and disconnected.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -28,8 +29,8 @@ namespace {
 int seconds_of_silence_are_divided_by = 1;
 }  // namespace
 
-/// The C library's, for this whole program: a test may have the kernel take a peer that is silent
-/// for lost sooner than the library asks for.
+/// Replaces the function of the C library in this whole program, so that a test can have the kernel
+/// declare a silent peer lost sooner than the library asks for.
 extern "C" int setsockopt(int socket, int level, int option, const void* value,
                           socklen_t bytes) noexcept {
   int divided = 0;
@@ -53,7 +54,7 @@ class TwoMachines : public testing::Test {
     if (!machines_.made()) GTEST_SKIP() << Machines::kMissing;
   }
 
-  /// In a forked process: goes to its machine and joins.
+  /// Moves the forked process that calls it to its machine, and joins.
   Communicator join(int rank, const std::string& placement, const Config& config) const {
     const auto size = static_cast<int>(placement.size());
     machines_.enter(placement.substr(static_cast<std::size_t>(rank), 1));
@@ -77,7 +78,7 @@ void expect(bool what, const char* name) {
   if (!what) throw Error(ErrorKind::internal, name);
 }
 
-// Sums of every size, parts of the communicator within and across the machines, and messages.
+// Runs sums of every size, communicators split within and across the machines, and messages.
 void work(Communicator& comm, const std::string& placement) {
   const int ranks = comm.size();
   for (const std::size_t count : {1u, 100u, 5'000u, 300'000u}) {
@@ -116,15 +117,15 @@ TEST_F(TwoMachines, RanksReduceGatherSplitAndSendWhereverTheyAre) {
   }
 }
 
-/// What the kernel tells of a core's second-level cache, told otherwise to one process.
+/// Changes, for one process, the size of a core's second-level cache that the kernel reports.
 class OtherCaches {
  public:
-  /// In a process of its own, whether that can be done here.
+  /// Returns whether that is possible here, which it tries in a process of its own.
   static bool possible() {
     Processes trial(1, [](int) { tell(); });
     return trial.outcome(0).empty();
   }
-  /// In a forked process with one thread: from now on rings have another size by default.
+  /// Called in a forked process with one thread. From then on rings have another size by default.
   static void tell() {
     const std::size_t before = default_ring_bytes(2);
     for (const char* size : {"8192K\n", "1024K\n"}) {
@@ -164,7 +165,7 @@ TEST_F(TwoMachines, WhoseCachesDifferStartWithMessagesThatAllCanSend) {
   }
 }
 
-// In containers, say, of which one sees fewer cores than the other.
+// This happens for example in containers, one of which sees fewer cores than the other.
 TEST_F(TwoMachines, RanksOfOneMachineThatSeeItDifferentlyStartTogetherToo) {
   if (!OtherCaches::possible())
     GTEST_SKIP() << "a process cannot be told of other caches here (root and mounts are needed)";
@@ -227,7 +228,7 @@ TEST_F(TwoMachines, WithoutASecretSayWhatToDoUnlessTheNetworkIsTrusted) {
   Processes trusted(4, [&](int rank) { join(rank, "aabb", trusting).barrier(); });
   for (int rank = 0; rank < 4; ++rank) EXPECT_THAT(trusted.outcome(rank), IsEmpty());
 
-  // Where the store needs none, being a file that both machines have, the ranks still do.
+  // A store that is a file on both machines needs no secret, but the ranks still do.
   Config open = trusting;
   open.trust_network = false;
   open.store = "file:///tmp/tutti-test-" + std::to_string(getpid()) + "-machines";
@@ -237,7 +238,7 @@ TEST_F(TwoMachines, WithoutASecretSayWhatToDoUnlessTheNetworkIsTrusted) {
   unlink(open.store.substr(7).c_str());
 }
 
-// All have joined who have given their sign.
+// A rank gives its sign when it has joined.
 void sum_for_ever(Communicator& comm, Sign& joined) {
   std::vector<float> data(1'000'000, 0);
   comm.all_reduce(std::span(data));
@@ -281,7 +282,8 @@ TEST_F(TwoMachines, AFrozenRankAndACutCableAreReportedByTheDeadline) {
       machines_.cut_cable();
     else
       ranks.signal(1, SIGSTOP);
-    // Both have failed by themselves; rank 0's store would wait some seconds for rank 1 to leave.
+    // The test waits until the ranks have failed by themselves: rank 0's store would wait some
+    // seconds for rank 1 to leave.
     failed.wait(cut ? 2 : 1);
     if (cut)
       machines_.mend_cable();
@@ -310,9 +312,9 @@ TEST(VanishedMachines, AreGivenHalfAMinute) {
   EXPECT_EQ(option_of(socket, TCP_USER_TIMEOUT), 30'000);
 }
 
-// Three jobs at once: one with bytes on their way when the cable goes, one with none, and one that
-// no cable is cut of, whose receiver computes for longer than a vanished machine is given. That is
-// a fifth of half a minute here.
+// Three jobs run at once. The first has bytes under way when the cable is cut, and the second has
+// none. The third loses no cable, and its receiver computes for longer than the time after which a
+// vanished machine is lost. That time is a fifth of half a minute here.
 TEST_F(TwoMachines, AVanishedOneIsLostLongBeforeTheDeadlineAndAPeerThatComputesIsNot) {
   watchdog::allow(std::chrono::minutes(3));
   seconds_of_silence_are_divided_by = 5;
@@ -336,14 +338,14 @@ TEST_F(TwoMachines, AVanishedOneIsLostLongBeforeTheDeadlineAndAPeerThatComputesI
     comm.barrier();
     joined.give();
     int word = 0;
-    comm.recv(std::span(&word, 1), 1 - rank);  // that nobody sends
+    comm.recv(std::span(&word, 1), 1 - rank);  // Nobody sends this message.
   });
   Processes computing(2, [&, port = unused_port()](int rank) {
     Communicator comm = job(rank, "aa", port, "tcp");
     comm.barrier();
     joined.give();
     std::vector<float> data(16 << 20, 1);
-    // The time is what is tested.
+    // The test is about the time that passes here.
     if (rank == 1) std::this_thread::sleep_for(kComputes);
     comm.all_reduce(std::span(data));
     expect(data.back() == 2, "a sum");

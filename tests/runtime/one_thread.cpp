@@ -41,7 +41,7 @@ std::vector<std::optional<Communicator>> OneThread::communicators(int size) {
   for (int rank = 0; rank < size; ++rank) all.push_back(parts(hub, rank));
   std::vector<std::optional<Communicator>> made;
   for (CommunicatorParts& one : all) {
-    one.transport->connect({}, TimePoint());  // all are there
+    one.transport->connect({}, TimePoint());  // All ranks exist already.
     made.emplace_back(CommunicatorImpl::make(std::move(one)));
   }
   return made;

@@ -1,5 +1,5 @@
-// Whole communicators of several ranks in one thread, over the local transport, driven from a seed:
-// their runtime has no thread, and its clock advances only when it is read.
+// Runs whole communicators of several ranks in one thread, over the local transport, in an order
+// drawn from a seed. Their runtime has no thread, and its clock advances only when it is read.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,8 @@
 
 namespace tutti::test {
 
-/// Own thread only.
+/// A clock that advances by 10 microseconds each time that it is read. It is used in one thread
+/// only.
 class TickingClock final : public Clock {
  public:
   TimePoint now() const override { return now_ += std::chrono::microseconds(10); }
@@ -29,7 +30,7 @@ class TickingClock final : public Clock {
   mutable TimePoint now_{};
 };
 
-/// Own thread only. Communicators must be gone before it is.
+/// Used in one thread only. The communicators must be destroyed before it is.
 class OneThread {
  public:
   OneThread(std::uint64_t seed, Config config);
@@ -55,7 +56,7 @@ class OneThread {
 
  private:
   SeededRandom random_;
-  TickingClock* clock_;  // the runtime's
+  TickingClock* clock_;  // The runtime owns it.
   std::shared_ptr<Runtime> runtime_;
   const std::shared_ptr<MemoryStore> store_ = std::make_shared<MemoryStore>();
 };

@@ -1,5 +1,5 @@
-// Whole communicators of several ranks in one thread, in an order drawn from a seed: queues,
-// groups, splits, shrinks, ends and callbacks.
+// Tests of whole communicators of several ranks in one thread, in an order drawn from a seed:
+// queues, groups, splits, shrinks, destruction and callbacks.
 #include "one_thread.h"
 
 #include <gmock/gmock.h>
@@ -24,7 +24,7 @@ Config config_of_tests() {
   return config;
 }
 
-/// One thing that a rank does, once it can.
+/// One action of a rank, and the condition under which it is possible.
 struct Action {
   std::function<bool()> possible;
   std::function<void()> make;
@@ -56,9 +56,10 @@ struct Rank {
   }
 };
 
-constexpr std::size_t kElements = 700;  // several messages
+constexpr std::size_t kElements = 700;  // These take several messages.
 
-/// A job whose ranks call collectives, messages and groups, split, call on the parts and end.
+/// A job whose ranks call collectives, messages and groups, split the communicator, call on its
+/// parts and end.
 class Job {
  public:
   Job(int size, std::uint64_t seed) : world_(seed, config_of_tests()), ranks_(size) {
@@ -70,7 +71,8 @@ class Job {
     }
   }
 
-  // Returns the order in which the ranks made their calls and callbacks came; empty: it hangs.
+  // Returns the order in which the ranks made their calls and their callbacks ran, or an empty
+  // string if the job hangs.
   std::string run() {
     std::vector<std::function<void()>> turns;
     for (Rank& rank : ranks_) turns.emplace_back([&rank] { rank.act(); });
@@ -85,7 +87,8 @@ class Job {
  private:
   int size() const { return static_cast<int>(ranks_.size()); }
   void note(int rank, char what) { trace_ += fmt::format("{}{} ", rank, what); }
-  int members(int rank) const { return (size() + 1 - rank % 2) / 2; }  // those of its parity
+  // Returns the number of ranks of the same parity.
+  int members(int rank) const { return (size() + 1 - rank % 2) / 2; }
 
   void plan(int rank) {
     Rank& self = ranks_[rank];
@@ -221,7 +224,7 @@ TEST_P(OneThreadSeeds, TheSameSeedGivesTheSameOrderAndAnotherOneAnother) {
 INSTANTIATE_TEST_SUITE_P(Ranks, OneThreadSeeds, testing::Values(2, 3, 5),
                          [](const auto& param) { return std::to_string(param.param); });
 
-// A blocking call drives the others, which have made theirs.
+// A blocking call also drives the other ranks, which have made their calls.
 TEST(OneThread, ABlockingCallEndsWhereTheOtherRanksAreUnderWay) {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     OneThread world(seed, config_of_tests());
@@ -253,7 +256,7 @@ TEST(OneThread, TheEndOfACommunicatorWaitsForWhatIsPending) {
   }
 }
 
-// While the callback waits for another communicator, what it destroyed has to stay.
+// While the callback waits for another communicator, the one that it destroyed must stay in memory.
 TEST(OneThread, ACallbackDestroysItsCommunicatorAndThenBlocksOnAnother) {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     OneThread world(seed, config_of_tests());

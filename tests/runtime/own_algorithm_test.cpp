@@ -1,4 +1,5 @@
-// Algorithms of the program's own: proved and run, or refused on every rank.
+// Tests of algorithms that the program defines: they are verified and run, or refused on every
+// rank.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,7 +12,7 @@
 namespace tutti::test {
 namespace {
 
-/// Everything goes to rank `centre`, is reduced there in the order of ranks, and comes back.
+/// All data goes to rank `centre`, is reduced there in the order of ranks, and comes back.
 Schedule star_around(int centre, const PlanRequest& request) {
   ScheduleBuilder plan(request, 1);
   const Verbs lane = plan.lane();
@@ -30,7 +31,7 @@ Schedule star_around(int centre, const PlanRequest& request) {
 
 Schedule star(const PlanRequest& request) { return star_around(0, request); }
 
-/// A reduce to the last rank, each adding its input to what it gets.
+/// A reduce to the last rank, in which each rank adds its input to the data that it receives.
 Schedule chain(const PlanRequest& request) {
   ScheduleBuilder plan(request, 1);
   const Verbs lane = plan.lane();
@@ -43,7 +44,7 @@ Schedule chain(const PlanRequest& request) {
   return std::move(plan).finish();
 }
 
-/// Both of a pair wait for the other's message before they send theirs.
+/// Both ranks of a pair wait for the other's message before they send theirs.
 Schedule polite(const PlanRequest& request) {
   ScheduleBuilder plan(request, 1);
   const Verbs lane = plan.lane();
@@ -69,7 +70,7 @@ TEST_P(OwnAlgorithm, ServesReproducibleSumsWhereItAddsUpAllInOneStep) {
                   const auto exactly_by = [](std::string_view name) {
                     return CallOptions{{}, name, nullptr, Accumulate::reproducible};
                   };
-                  // One after the other, in any order, these give 0, 1 or 2.
+                  // Added one after the other, these give 0, 1 or 2, depending on the order.
                   std::vector<float> data(
                       50, std::array{1e8F, 2.0F, -1e8F}[static_cast<std::size_t>(comm.rank())]);
                   comm.all_reduce(std::span(data), Op::sum, exactly_by("star"));
@@ -134,7 +135,8 @@ TEST_P(OwnAlgorithm, IsProvedAtItsFirstUseAloneAndPlannedForEveryRank) {
                           });
                           EXPECT_EQ(planned, 0);
                           std::vector<float> data(100);
-                          for (int i = 1; i <= 600; ++i)  // more programs than are kept
+                          // This is more programs than the cache keeps.
+                          for (int i = 1; i <= 600; ++i)
                             comm.all_reduce(
                                 std::span(data).first(static_cast<std::size_t>(i) % 100),
                                 i % 2 == 0 ? Op::sum : Op::max, by("star"));
@@ -264,7 +266,7 @@ TEST_P(OwnAlgorithm, ThatDiffersBetweenRanksIsAMismatchInWhatIsSplitOffAlone) {
 }
 
 TEST_P(OwnAlgorithm, IsToldTheGroupsThatTheConfigurationSaysAndSoAreTheBuiltInOnes) {
-  constexpr float kBig = 1e8F;  // beside which 1 is lost
+  constexpr float kBig = 1e8F;  // A 1 added to it is lost.
   const auto with_groups_of = [&](int ranks) {
     Config grouped = config();
     grouped.group_size = ranks;
@@ -287,7 +289,7 @@ TEST_P(OwnAlgorithm, IsToldTheGroupsThatTheConfigurationSaysAndSoAreTheBuiltInOn
   EXPECT_THAT(run_ranks(4, with_groups_of(2),
                         [&](Communicator& comm) {
                           EXPECT_THAT(sums(comm, {kBig, 1, -kBig, 1}), Each(0)) << "pair by pair";
-                          // In another order, groups go with their ranks.
+                          // If the ranks are in another order, the groups move with them.
                           auto crossed = comm.split(0, comm.rank() % 2);
                           EXPECT_THAT(sums(*crossed, {kBig, -kBig, 1, 1}), Each(0));
                           EXPECT_EQ(groups_of(*crossed), (std::vector{0, 1, 0, 1}));
@@ -343,7 +345,8 @@ TEST(OwnAlgorithms, WhatIsNoAlgorithmIsRefused) {
       Each(IsEmpty()));
 }
 
-// Each stripe has channels of its own, numbered from the stripe's first: these have no room there.
+// Each stripe has channels of its own, numbered from the stripe's first. The channels of these
+// algorithms are too high for a second stripe.
 TEST_P(OwnAlgorithm, OnHighChannelsServesLargeCallsThatThreadsWouldShare) {
   Config config = this->config();
   config.threads = 2;
@@ -361,7 +364,8 @@ TEST_P(OwnAlgorithm, OnHighChannelsServesLargeCallsThatThreadsWouldShare) {
                             std::vector<float> data(4 << 20, static_cast<float>(comm.rank() + 1));
                             comm.all_reduce(std::span(data), Op::sum, by(name));
                             EXPECT_EQ(data, std::vector<float>(data.size(), 3)) << name;
-                            comm.all_reduce(std::span(data));  // by threads, on the same channels
+                            // This call is shared by threads, and uses the same channels.
+                            comm.all_reduce(std::span(data));
                             EXPECT_EQ(data, std::vector<float>(data.size(), 6)) << name;
                           }
                         }),

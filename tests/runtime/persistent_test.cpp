@@ -1,4 +1,5 @@
-// Persistent calls: planned once, started many times, and what a start costs.
+// Tests of persistent calls, which are planned once and started many times, and of the cost of a
+// start.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +19,7 @@ constexpr DataType kType = DataType::int32;
 
 class PersistentCalls : public testing::TestWithParam<const char*> {
  protected:
-  // What the threads of two ranks ended with.
+  // Runs `body` on two ranks and expects that it ends without an error.
   void on_two_ranks(const std::function<void(Communicator&)>& body) const {
     EXPECT_THAT(run_ranks(2, quick_config(GetParam()), body), Each(IsEmpty()));
   }
@@ -62,7 +63,8 @@ TEST_P(PersistentCalls, MayBeStartedAgainBeforeTheyAreDone) {
       Persistent sum =
           comm.all_reduce_init(data.data(), data.data(), data.size(), DataType::int64, Op::sum);
       for (int round = 0; round < 10; ++round) works.push_back(sum.start());
-    }  // what has been started goes on
+    }
+    // The destructor does not end operations that have been started.
     for (Work& work : works) work.wait();
     EXPECT_THAT(data, Each(1024));
   });
@@ -118,10 +120,11 @@ TEST_P(PersistentCalls, AWrongOneIsRefusedWhenItIsMade) {
 // --- blocks of different lengths ---
 
 /// Every call on blocks of different lengths, between rank 0 with one element and rank 1 with two.
-/// Lengths and places are forgotten as soon as the calls are made.
+/// The lists of lengths and displacements are destroyed as soon as the calls are made.
 struct VariableCalls {
   explicit VariableCalls(Communicator& communicator) : comm(communicator) {
-    const Counts counts{1, 2}, gaps{0, 2};  // the second element of three is no one's
+    // The second element of three belongs to no block.
+    const Counts counts{1, 2}, gaps{0, 2};
     const Counts mine(2, own());
     calls.push_back(comm.all_gatherv_init(in.data(), gathered.data(), counts, gaps, kType));
     calls.push_back(
@@ -278,7 +281,7 @@ TEST_P(PersistentCalls, OfAllKindsRunInAGroupEachTimeTheyAreAddedToIt) {
     variable.calls.clear();
     messages.clear();
     doubled = comm.barrier_init();
-    group.end();  // what was added goes on
+    group.end();  // Calls that were added complete.
     variable.check(9);
     EXPECT_THAT(sum, Each(8));
   });
@@ -324,13 +327,14 @@ TEST_P(PersistentCalls, AllocateNothingInTheSteadyState) {
       send.add_to(group);
       recv.add_to(group);
       group.end();
-      comm.barrier();  // else messages that are not received yet would have to be kept
+      // Without it, messages that are not received yet would have to be kept.
+      comm.barrier();
     };
     EXPECT_EQ(steady_state_allocations(comm, round), 0u);
   });
 }
 
-// With one rank, nothing that is run ever waits.
+// With one rank, no call that is run ever waits.
 TEST_P(PersistentCalls, LockNothingWhenTheyAreRunOrStarted) {
   if (!counts_locks()) GTEST_SKIP() << "ThreadSanitizer must see the locks itself";
   EXPECT_THAT(

@@ -1,5 +1,5 @@
-// Point-to-point messages of all ranks in one thread, in an order drawn from a seed, over every
-// transport.
+// Tests of point-to-point messages of all ranks in one thread, in an order drawn from a seed, over
+// every transport.
 #include "runtime/p2p/point_to_point.h"
 
 #include <fmt/format.h>
@@ -14,7 +14,8 @@
 namespace tutti::test {
 namespace {
 
-constexpr std::size_t kEager = Ranks::kMessageBytes - 16;  // with the small messages of the tests
+// The largest eager message, with the small messages of the tests.
+constexpr std::size_t kEager = Ranks::kMessageBytes - 16;
 
 std::byte* at(std::vector<std::byte>& bytes) { return bytes.data(); }
 
@@ -25,8 +26,8 @@ TransferCall recv_call(int from, int tag, std::vector<std::byte>& data) {
   return {Direction::recv, DataType::uint8, from, tag, data.size(), at(data)};
 }
 
-// How the receives of one rank name what they want. All of a rank's do it the same way: so every
-// message has a receive, whatever the order.
+// How the receives of one rank match messages. All receives of a rank do it the same way, so that
+// every message has a receive, whatever the order.
 enum class Wants { source_and_tag, any_source, any_tag, anything };
 
 struct Sent {
@@ -53,7 +54,7 @@ std::size_t random_bytes(Random& random) {
   return kSizes[random.next() % std::size(kSizes)];
 }
 
-// A job of random messages: what each rank sends and receives, in which order.
+// A job of random messages, with the sends and receives of each rank and their order.
 class Job {
  public:
   Job(Ranks& ranks, std::vector<std::unique_ptr<PointToPoint>>& all, std::size_t messages)
@@ -66,7 +67,7 @@ class Job {
     for (int rank = 0; rank < ranks.size(); ++rank) scripts_.push_back(script(rank));
   }
 
-  // What is wrong with how it ended; empty: nothing.
+  // Returns what is wrong with the result, or an empty string.
   std::string run() {
     std::size_t idle = 0;
     while (left_ > 0) {
@@ -109,8 +110,9 @@ class Job {
     wanted_.push_back(std::move(wanted));
   }
 
-  // Sends in their order; receives anywhere, those of one (source, tag) in order so that the sizes
-  // fit. Blocking sends come after all receives, else they would rightly wait for ever.
+  // Puts the sends in their order and the receives anywhere, but the receives of one (source, tag)
+  // in order so that the sizes fit. Blocking sends come after all receives: otherwise they would
+  // rightly wait for ever.
   std::vector<Transfer*> script(int rank) {
     std::vector<Transfer*> sends, receives, both;
     for (auto& sent : sent_)
@@ -163,7 +165,7 @@ class Job {
              sent->data.size() == got.count &&
              std::equal(sent->data.begin(), sent->data.end(), wanted.data.begin());
     };
-    // Empty messages look alike: the first that nobody has.
+    // Empty messages cannot be told apart, so this takes the first one that no receive has.
     for (auto& sent : sent_)
       if (fits(sent) && std::none_of(wanted_.begin(), wanted_.end(),
                                      [&](const auto& other) { return other->got == sent.get(); })) {
@@ -180,7 +182,7 @@ class Job {
                                     script.begin());
   }
 
-  // Of two messages of one rank that a receive could have got, it got the one sent first.
+  // Checks that of two messages of one rank that a receive matched, it got the one sent first.
   std::string overtaken() const {
     for (const auto& early : wanted_)
       for (const auto& late : wanted_) {
@@ -228,7 +230,8 @@ TEST_P(RandomMessages, AreAllReceivedOnceAndInOrderWhateverTheOrderOfCalls) {
   Ranks ranks(kind, size, 4711);
   auto all = make_all(ranks);
   for (int job = 0; job < jobs; ++job) {
-    const std::size_t messages = job % 10 == 0 ? 400 : 40;  // 400: beyond all credit
+    // 400 messages need more credit than there is.
+    const std::size_t messages = job % 10 == 0 ? 400 : 40;
     ASSERT_EQ(Job(ranks, all, messages).run(), "") << "job " << job;
     for (const auto& each : all) ASSERT_TRUE(each->idle());
   }
@@ -244,13 +247,13 @@ INSTANTIATE_TEST_SUITE_P(
       return std::string(to_string(tested.param.kind)) + std::to_string(tested.param.ranks);
     });
 
-// Two ranks that a test moves step by step.
+// Two ranks that a test advances step by step.
 class TwoRanks : public testing::Test {
  protected:
   explicit TwoRanks(std::size_t message_bytes = Ranks::kMessageBytes)
       : ranks_(TransportKind::local, 2, 1, message_bytes) {}
 
-  // Until nothing moves.
+  // Advances both ranks until nothing changes.
   void settle() {
     for (int turn = 0; turn < 100; ++turn)
       for (auto& rank : all_) rank->advance();
@@ -262,7 +265,8 @@ class TwoRanks : public testing::Test {
 };
 
 struct EagerCase {
-  std::size_t bytes, fit;  ///< Of a message; how many of them the credit is good for.
+  /// The bytes of a message, and the number of such messages that the credit suffices for.
+  std::size_t bytes, fit;
 };
 
 class EagerSends : public TwoRanks, public testing::WithParamInterface<EagerCase> {
@@ -296,7 +300,7 @@ TEST_P(EagerSends, EndAtOnceUntilTheCreditIsUsedUpAndNoMessageIsKeptBeyondIt) {
   settle();
   for (const Transfer& send : sends) EXPECT_TRUE(send.done);
   for (const Transfer& recv : receives) EXPECT_TRUE(recv.done);
-  // The credit has come back: the next is eager again.
+  // The credit has been returned, so the next message is eager again.
   Transfer again;
   again.call = send_call(1, 0, data);
   rank(0).start(again);
@@ -353,7 +357,8 @@ std::string refusal(const std::function<void()>& call) {
 }
 
 TEST_F(TwoRanks, AnotherTypeIsAMismatchThatSaysWhatBothCalled) {
-  for (const std::size_t count : {2u, 2000u}) {  // eager, and announced
+  // The first message is eager, the second uses the rendezvous protocol.
+  for (const std::size_t count : {2u, 2000u}) {
     ranks_ = Ranks(TransportKind::local, 2, 1);
     Ranks ranks(TransportKind::local, 2, 1);
     all_ = make_all(ranks);
@@ -384,7 +389,7 @@ TEST_F(TwoRanks, AMessageLongerThanItsReceiveIsAMismatchAlsoWhenItCameFirst) {
   Transfer send, other, recv;
   send.call = send_call(1, 1, data);
   rank(0).start(send);
-  other.call = recv_call(0, 2, out);  // looks at what has come, and keeps it
+  other.call = recv_call(0, 2, out);  // It keeps the unexpected message.
   rank(1).start(other);
   settle();
   recv.call = recv_call(0, 1, out);
@@ -431,18 +436,18 @@ TEST_F(TwoRanks, DamagedMessagesAreRefusedAsCorrupt) {
   EXPECT_THAT(heard(), HasSubstr("asks for number 77"));
   post({0, kMark, 0, 0}, {3, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0});
   EXPECT_THAT(heard(), HasSubstr("more credit than there is"));
-  // An int32 and 3 bytes more, which would come to lie behind the buffer.
+  // The message holds an int32 and 3 bytes more, which would be written behind the buffer.
   post({0, kMark, 0, 0}, {0, 4, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 7, 7, 7, 7, 7, 7, 7});
   EXPECT_THAT(heard(), HasSubstr("claims 1 elements in 7 bytes"));
 }
 
-/// The rings of two processes, which a damaged length would leave.
+/// The rings of two processes, beyond whose end a damaged length would lead.
 class DamagedLength : public testing::Test {
  protected:
   static constexpr std::size_t kBuffer = 64 << 20;
   static constexpr std::uint32_t kMark = 0x31703270;
 
-  // As a message whose header has been damaged since it was posted.
+  // Posts the bytes as a message whose header has been damaged since it was posted.
   void post(int channel, Header header, std::span<const std::uint8_t> bytes) {
     SendRing& ring = *ranks_.transport(0).sender(1, channel).ring();
     std::byte* const slot = ring.acquire(bytes.size());
@@ -450,10 +455,10 @@ class DamagedLength : public testing::Test {
     std::memcpy(slot, bytes.data(), bytes.size());
     ring.post(header);
   }
-  // What rank 1 throws, which receives a large message of rank 0.
+  // Returns what rank 1 throws while it receives a large message of rank 0.
   std::string heard() {
     for (const TimePoint until = clock_.now() + std::chrono::seconds(10); clock_.now() < until;) {
-      ranks_.transport(1).progress();  // attaches the ring
+      ranks_.transport(1).progress();  // This attaches the ring.
       const std::string text = refusal([&] { rank_.advance(); });
       if (!text.empty()) return text;
     }
@@ -470,7 +475,8 @@ TEST_F(DamagedLength, OfAPieceIsCorruptAndNotReadBeyondTheRing) {
   Transfer recv;
   recv.call = recv_call(0, 0, out_);
   rank_.start(recv);
-  const std::uint8_t request[16] = {1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4};  // of 64 MiB
+  // A request to send 64 MiB.
+  const std::uint8_t request[16] = {1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4};
   post(PointToPoint::kControlChannel, {0, kMark, sizeof request, 0}, request);
   const std::vector<std::uint8_t> piece(Ranks::kMessageBytes);
   post(PointToPoint::kBulkChannel, {0, kMark, kBuffer, 0}, piece);
@@ -479,7 +485,7 @@ TEST_F(DamagedLength, OfAPieceIsCorruptAndNotReadBeyondTheRing) {
   rank_.abandon();
 }
 
-// It says that it lies in memory of the sender's, from where the kernel would fetch 4 GiB.
+// The envelope claims to lie in memory of the sender, from which the kernel would read 4 GiB.
 TEST_F(DamagedLength, OfAnEnvelopeThatIsAwayIsCorruptAndNotFetched) {
   Transfer recv;
   recv.call = recv_call(0, 0, out_);

@@ -1,4 +1,5 @@
-// Real processes over shm: started by the environment, killed, frozen, left idle.
+// Tests of real processes over shm, which are started by the environment, killed, frozen and left
+// idle.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <linux/filter.h>
@@ -39,7 +40,7 @@ Communicator join(int rank, int size, int port,
   return Communicator::from_env(config);
 }
 
-// Sums until the communicator fails.
+// Calls all_reduce until the communicator fails.
 void sum_for_ever(Communicator& comm) {
   std::vector<float> data(50'000, 0);
   for (;;) comm.all_reduce(std::span(data));
@@ -56,7 +57,7 @@ TEST(Processes, RanksStartedByTheEnvironmentReduceTogether) {
   for (int rank = 0; rank < 4; ++rank) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
 }
 
-// What a rank is bound to, in its calling thread and in those of the runtime.
+// Returns the cpus to which a rank is bound, in its calling thread and in a thread that it starts.
 std::vector<Cpus> bound_by(const std::string& bind, int rank, int port) {
   set_environment(rank, 2, port);
   Config config = quick_config();
@@ -89,7 +90,7 @@ TEST(Processes, CpusThatARankMayNotUseAreAUsageErrorThere) {
   const int port = unused_port();
   Processes ranks(2, [&](int rank) { bound_by("0-65535,0-65535", rank, port); });
   EXPECT_THAT(ranks.outcome(0), HasSubstr("this process may use"));
-  // The store goes with rank 0, perhaps before rank 1 has come that far.
+  // The store ends with rank 0, perhaps before rank 1 has come that far.
   EXPECT_THAT(ranks.outcome(1), AnyOf(HasSubstr("this process may use"), HasSubstr("store")));
 }
 
@@ -106,7 +107,8 @@ TEST(Processes, AKilledRankIsReportedByAllOthersWithinASecond) {
   const auto start = std::chrono::steady_clock::now();
   for (const int rank : {0, 2})
     EXPECT_THAT(ranks.outcome(rank), AllOf(StartsWith("peer_lost: "), HasSubstr("rank 1")));
-  // Far beyond what it takes, far below any deadline: the news did not wait for one.
+  // The limit is far above the time that a report takes and far below any deadline, which shows
+  // that the report did not wait for a deadline.
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
 }
 
@@ -129,7 +131,7 @@ TEST(Processes, AKilledRankIsReportedToARankThatSleeps) {
   EXPECT_THAT(ranks.outcome(0), AllOf(StartsWith("peer_lost: "), HasSubstr("rank 1")));
 }
 
-// Whether each of a process's threads is asleep, and there are so many at least.
+// Returns whether each thread of a process is asleep and there are at least `least` threads.
 bool all_sleep(const std::string& process, std::size_t least) {
   std::size_t threads = 0;
   for (const auto& task : std::filesystem::directory_iterator("/proc/" + process + "/task")) {
@@ -147,8 +149,8 @@ class ManyCommunicators : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Over, ManyCommunicators, testing::Values("shm", "tcp"),
                          [](const auto& transport) { return std::string(transport.param); });
 
-// Only one thread takes the news from the connection that all share. Nothing but that ends these
-// calls before their deadline.
+// Only one thread receives the report of the loss from the connection that all communicators share.
+// Nothing else ends these calls before their deadline.
 TEST_P(ManyCommunicators, OfAProcessAllHearOfAKilledRankWhoeverOfThemTakesTheNews) {
   constexpr std::size_t kCommunicators = 24;
   const int port = unused_port();
@@ -156,7 +158,8 @@ TEST_P(ManyCommunicators, OfAProcessAllHearOfAKilledRankWhoeverOfThemTakesTheNew
     set_environment(rank, 2, port);
     Config config = quick_config(GetParam());
     config.stall = std::chrono::milliseconds(0);
-    config.timeout = std::chrono::minutes(10);  // beyond what the test waits for a rank
+    // This is longer than the test waits for a rank.
+    config.timeout = std::chrono::minutes(10);
     Communicator comm = Communicator::from_env(config);
     std::vector<Communicator> parts;
     for (std::size_t i = 0; i < kCommunicators; ++i) parts.push_back(comm.dup());
@@ -180,10 +183,10 @@ TEST_P(ManyCommunicators, OfAProcessAllHearOfAKilledRankWhoeverOfThemTakesTheNew
   EXPECT_THAT(ranks.outcome(0), IsEmpty());
 }
 
-// "shm", "tcp" or "tls".
+// The parameter is "shm", "tcp" or "tls".
 class ForkingProcesses : public testing::TestWithParam<const char*> {
  protected:
-  /// Readable by all ranks: the process that one of them has forked.
+  /// Returns a page that all ranks share, for the process that one of them has forked.
   static std::atomic<pid_t>& shared_pid() {
     void* const page = mmap(nullptr, sizeof(std::atomic<pid_t>), PROT_READ | PROT_WRITE,
                             MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -192,7 +195,7 @@ class ForkingProcesses : public testing::TestWithParam<const char*> {
   }
 };
 
-// As a data loader's worker does: it has copies of all descriptors of its parent.
+// A data loader's worker is such a process: it has copies of all descriptors of its parent.
 TEST_P(ForkingProcesses, AKilledRankIsLostAlthoughAProcessThatItForkedLives) {
   ASSERT_EQ(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
   const bool tls = std::string_view(GetParam()) == "tls";
@@ -230,7 +233,7 @@ TEST_P(ForkingProcesses, AKilledRankIsLostAlthoughAProcessThatItForkedLives) {
 INSTANTIATE_TEST_SUITE_P(Over, ForkingProcesses, testing::Values("shm", "tcp", "tls"),
                          [](const auto& param) { return std::string(param.param); });
 
-// As a kernel before 5.9, or a container's filter, does.
+// Makes close_range fail, as a kernel before 5.9, or the filter of a container, does.
 void refuse_close_range() {
   sock_filter program[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
@@ -252,7 +255,7 @@ TEST(Processes, AKernelThatGivesThreadsNoFileTablesOfTheirOwnServesAsWell) {
     set_environment(rank, 3, port);
     Communicator comm = Communicator::from_env(quick_config("tcp"));
     comm.barrier();
-    // The time is what is tested: in it all are looked at, and alive.
+    // The test is about this time, in which all peers are checked and found alive.
     std::this_thread::sleep_for(std::chrono::seconds(1));
     comm.barrier();
     if (rank == 2) raise(SIGKILL);
@@ -278,14 +281,14 @@ TEST(Processes, AFrozenRankIsATimeoutThatNamesIt) {
     }
   });
   failed.wait(2);
-  ranks.signal(2, SIGKILL);  // rank 0's store would wait some seconds for it to leave
+  ranks.signal(2, SIGKILL);  // Otherwise rank 0's store would wait some seconds for it to leave.
   for (const int rank : {0, 1})
     EXPECT_THAT(ranks.outcome(rank),
                 AllOf(StartsWith("timeout: "), HasSubstr("rank 2 has not called it")));
 }
 
-/// Makes the call, and throws where `waits`, for a second, and uses the processor for longer than
-/// polling may last.
+/// Makes the call. If `waits`, the call takes a second, and this function throws if it has used the
+/// processor for longer than polling may last.
 void expect_sleep_of(bool waits, const std::function<void()>& call) {
   rusage before{}, after{};
   getrusage(RUSAGE_SELF, &before);
@@ -294,7 +297,7 @@ void expect_sleep_of(bool waits, const std::function<void()>& call) {
   const auto micros = [](const timeval& t) { return t.tv_sec * 1'000'000L + t.tv_usec; };
   const long used = micros(after.ru_utime) + micros(after.ru_stime) - micros(before.ru_utime) -
                     micros(before.ru_stime);
-  if (waits && used > 50'000)  // polling ends after 400 us, but under a sanitizer
+  if (waits && used > 50'000)  // Polling ends after 400 us, but under a sanitizer it takes longer.
     throw Error(ErrorKind::internal, "used " + std::to_string(used) + " us in a second of waiting");
 }
 
@@ -303,7 +306,7 @@ TEST(Processes, ARankThatSleepsUsesNoProcessorTime) {
   Processes ranks(2, [&](int rank) {
     Communicator comm = join(rank, 2, port);
     comm.barrier();
-    // The time is what is tested: rank 0 waits for so long.
+    // The test is about the time that rank 0 waits here.
     if (rank == 1) std::this_thread::sleep_for(std::chrono::seconds(1));
     expect_sleep_of(rank == 0, [&] { comm.barrier(); });
   });
@@ -320,7 +323,7 @@ TEST(Processes, NorDoesOneWhoseMessagesHadADeadlineThatHasPassedSince) {
     Work message = rank == 0 ? comm.recv_async(std::span(&value, 1), 1, 0, soon)
                              : comm.send_async(std::span(&value, 1), 0, 0, soon);
     message.wait();
-    // The time is what is tested: the deadline passes, then rank 0 waits for a second.
+    // The test is about this time: the deadline passes, and then rank 0 waits for a second.
     std::this_thread::sleep_for(std::chrono::milliseconds(rank == 0 ? 400 : 1400));
     expect_sleep_of(rank == 0, [&] { comm.barrier_async().wait(); });
   });
@@ -336,7 +339,7 @@ TEST(Processes, NoWakeUpIsLostWhenRanksSleepBetweenMessages) {
     Communicator comm = Communicator::from_env(config);
     std::vector<float> data(1000, 1);
     for (int i = 0; i < 300; ++i) {
-      // What is tested: the other goes to sleep, or is about to. Either way it must wake up.
+      // The other rank goes to sleep in this time, or is about to. It must wake up in both cases.
       if (i % 2 == rank) std::this_thread::sleep_for(std::chrono::microseconds(500));
       comm.all_reduce(std::span(data).first(i % 2 == 0 ? 2 : 1000), Op::max);
     }
@@ -349,7 +352,7 @@ TEST(Processes, TwoRanksWithTheSameNumberAreAMismatch) {
   Sign runs;
   Processes ranks(3, [&](int process) {
     runs.give();
-    runs.wait(3);  // the time for the start is short, since rank 0 waits it out
+    runs.wait(3);  // The start-up timeout is short, because rank 0 waits until it has passed.
     set_environment(process == 0 ? 0 : 1, 3, port);
     Config config = quick_config();
     config.startup_timeout = std::chrono::milliseconds(3000);

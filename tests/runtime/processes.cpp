@@ -72,8 +72,8 @@ void set_environment(int rank, int size, int port) {
 }
 
 int unused_port() {
-  static int calls =
-      0;  // rendezvous names are per port: any number will do that no other test process takes
+  // Names of the rendezvous contain the port, so any number serves that no other test process uses.
+  static int calls = 0;
   // Processes with neighbouring numbers, which run parts of one suite side by side, are far apart.
   return 20'000 + static_cast<int>((std::int64_t{getpid()} * 7'919 + calls++) % 40'000);
 }

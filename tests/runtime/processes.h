@@ -31,7 +31,7 @@ class Processes {
  private:
   struct Rank {
     pid_t pid = -1;
-    int report = -1;  // read end
+    int report = -1;  // The read end of a pipe.
   };
   std::vector<Rank> ranks_;
 };

@@ -161,12 +161,12 @@ std::size_t number_of(const Slot& slot, std::size_t index) {
 // `input` serves for both.
 struct Buffers {
   std::vector<std::byte> input, output, scratch, expected_input, expected_output;
-  std::size_t input_offset = 0;  // of the call's buffers, in bytes
+  std::size_t input_offset = 0;  // Where the call's buffers begin, in bytes.
   std::size_t output_offset = 0;
   bool in_place = false;
   alignas(16) std::array<std::byte, 16> premultiplier{};
   CallExtras extras;
-  std::unique_ptr<Lists> lists;  // of a variable call
+  std::unique_ptr<Lists> lists;  // Null unless the call is a variable one.
   BlockTable table;
   std::optional<LentBuffers> lent;
 };
@@ -352,7 +352,7 @@ Memory Ranks::maybe_lend(int rank, std::vector<std::byte>& buffer) {
 
 bool Ranks::drive(std::size_t operations,
                   const std::function<void(int, std::size_t, Execution&)>& start) {
-  // A transport may need many turns before anything is seen to move, and a network long.
+  // A transport may need many turns until progress is visible, and a network much time.
   constexpr int kIdleTurnsPerRank = 20'000;
   constexpr std::chrono::seconds kIdleTime{20};
   TimePoint give_up = TimePoint::max();

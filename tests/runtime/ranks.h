@@ -1,4 +1,5 @@
-// All ranks of a communicator's engine in one thread, over any transport, driven from a seed.
+// Runs the engines of all ranks of a communicator in one thread, over any transport, in an order
+// drawn from a seed.
 #pragma once
 
 #include <functional>
@@ -17,11 +18,13 @@ namespace tutti::test {
 
 enum class TransportKind {
   local,
-  lending,  ///< local, with ranks that lend some of their buffers, at random.
+  /// Like local, with ranks that register some of their buffers for zero-copy, at random.
+  lending,
   shm,
   tcp,
-  tls,     ///< tcp, encrypted.
-  stream,  ///< A byte stream, whose ranks lend some of their buffers without registering them.
+  tls,  ///< Encrypted tcp.
+  /// A byte stream, whose ranks use zero-copy for some of their buffers without registering them.
+  stream,
 };
 std::string_view to_string(TransportKind kind);
 
@@ -38,7 +41,7 @@ class Ranks {
   Transport& transport(int rank) { return *transports_[static_cast<std::size_t>(rank)]; }
   Random& random() { return random_; }
   bool lending() const { return lending_; }
-  /// Lends the buffer or not, at random.
+  /// Registers the buffer for zero-copy or does not, at random.
   Memory maybe_lend(int rank, std::vector<std::byte>& buffer);
 
   /// Runs `operations` operations on each rank, each rank at its own pace, in random order:
@@ -50,9 +53,9 @@ class Ranks {
   SteadyClock clock_;
   SeededRandom random_;
   Config config_;
-  SystemRandom identities_;  // transports draw from it while they connect, each in its thread
+  SystemRandom identities_;  // Transports draw from it while they connect, each in its thread.
   std::vector<std::unique_ptr<Transport>> transports_;
-  std::shared_ptr<local::Hub> hub_;  // of ranks that lend segments
+  std::shared_ptr<local::Hub> hub_;  // Belongs to ranks that register segments.
   bool lending_ = false;
   bool over_network_;
 };
@@ -67,9 +70,9 @@ struct Trial {
   std::size_t count = 0;
   int root = 0;
   bool in_place = false;
-  std::vector<std::size_t> lengths = {};  ///< Indexed by block in a variable call; else empty.
-  std::size_t gap = 0;                    ///< Elements between its blocks.
-  bool accumulates_f32 = false;           ///< accumulate = f32.
+  std::vector<std::size_t> lengths = {};  ///< Indexed by block; empty unless the call is variable.
+  std::size_t gap = 0;                    ///< The elements between the blocks of a variable call.
+  bool accumulates_f32 = false;           ///< Whether accumulate is f32.
 };
 std::string describe(const Trial& trial, int ranks);
 

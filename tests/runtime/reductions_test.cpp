@@ -1,5 +1,5 @@
-// Premultiplied sums, reductions of the program's own and accumulate = f32, as a program calls
-// them.
+// Tests of premultiplied sums, reductions that the program defines, and accumulate = f32, through
+// the public API.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -99,7 +99,7 @@ TEST_P(Reductions, AMissingOrNeedlessScalarIsRefusedAndMayBeCorrected) {
       Each(IsEmpty()));
 }
 
-// Every rank must round a product as the others see it.
+// Every rank must round a product in the same way.
 TEST_P(Reductions, APremultipliedSumOf16BitsHasTheSameBitsOnAllRanksByEveryAlgorithm) {
   constexpr std::size_t kCount = 777;
   for (const std::string& algorithm : serving(Collective::all_reduce, 4)) {
@@ -126,9 +126,9 @@ TEST_P(Reductions, APremultipliedSumOf16BitsHasTheSameBitsOnAllRanksByEveryAlgor
   }
 }
 
-// --- a reduction of the program's own ---
+// --- a reduction that the program defines ---
 
-// 12 bytes, which divide no cache line: the larger key wins, and its owner with it.
+// It has 12 bytes, which divide no cache line. The larger key wins, and its owner with it.
 struct Best {
   std::int32_t key, owner, count;
 };
@@ -143,7 +143,7 @@ void keep_best(const void* in, void* inout, std::size_t count, void*) {
 }
 constexpr UserReduction kBest{"best", sizeof(Best), keep_best};
 
-// What stands for a call's type and op, which have no meaning where options carry a reduction.
+// Placeholders for a call's type and op, which have no meaning where options carry a reduction.
 constexpr DataType kNoType = DataType::uint8;
 constexpr Op kNoOp = Op::sum;
 
@@ -214,7 +214,7 @@ TEST_P(Reductions, AReductionOfOnesOwnOnElementsOfOnesOwnWorksByEveryAlgorithm) 
       Each(IsEmpty()));
 }
 
-// Blocks of different lengths, in another order than that of the ranks.
+// The blocks have different lengths and another order than the ranks.
 constexpr int kShares = 4;
 constexpr std::array<std::size_t, kShares> kCounts{3001, 0, 7, 100}, kPlaces{110, 0, 101, 0};
 constexpr std::size_t kEnd = 3111;
@@ -258,7 +258,7 @@ TEST_P(Reductions, AReductionOfOnesOwnWorksOnBlocksOfDifferentLengthsByEveryAlgo
                 Each(IsEmpty()));
 }
 
-// Text that is put one behind the other: associative, not commutative. 4096 bytes an element.
+// Texts of 4096 bytes that are concatenated, which is associative but not commutative.
 struct Text {
   char letters[4096];
 };
@@ -273,7 +273,8 @@ void append(const void* in, void* inout, std::size_t count, void*) {
 TEST_P(Reductions, TheLargestElementsGoInRankOrderWhereTheAlgorithmSaysSo) {
   const UserReduction appended{"append", sizeof(Text), append};
   Config small = config();
-  small.message_bytes = 4096;  // one element: what moves several at a time cannot be chosen
+  // This is one element: an algorithm that puts several into a message cannot be chosen.
+  small.message_bytes = 4096;
   EXPECT_THAT(
       run_ranks(4, small,
                 [&](Communicator& comm) {
@@ -458,15 +459,15 @@ TEST_P(Reductions, WhatAFunctionThrowsInAGroupEndsItsCommunicatorAlone) {
 
 // --- accumulate = f32 ---
 
-// 1 and then ranks - 1 times a little more than half of a unit of the last place: rounded at each
-// hop it grows too much or not at all.
+// Rank 0 has 1, the others a little more or less than half of a unit of the last place. A sum that
+// is rounded at each hop grows too much or not at all.
 template <typename T>
 float addend(int rank, std::size_t i) {
   const float last_place = std::ldexp(1.0F, -reference::kFormat<T>.mantissa_bits);
   return rank == 0 ? 1.0F : last_place * (i % 2 == 0 ? 0.4375F : 0.5625F);
 }
 
-// Their sum or average, which f32 holds exactly: few bits apart.
+// Returns their sum or average, which f32 holds exactly because they are few bits apart.
 template <typename T>
 T rounded_once(int ranks, std::size_t i, Op op) {
   float sum = 0;
@@ -563,7 +564,7 @@ TEST_P(Reductions, TheConfigurationMayAskForF32AndACallForTheOther) {
           2, accumulates_f32,
           [](Communicator& comm) {
             std::vector<bfloat16> data(8);
-            // The algorithm cannot serve it: so the configuration has been heard.
+            // The algorithm cannot serve it, which shows that the configuration is in effect.
             const std::string_view rewrites = "recursive_doubling";
             EXPECT_THAT(outcome_of([&] {
                           comm.all_reduce(std::span(data), Op::sum, {{}, rewrites});

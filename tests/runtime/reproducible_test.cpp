@@ -1,4 +1,5 @@
-// accumulate = reproducible: sums are functions of the multiset of their summands alone.
+// Tests of accumulate = reproducible, where sums are functions of the multiset of their summands
+// alone.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -30,7 +31,7 @@ T number(double value) {
     return static_cast<T>(value);
 }
 
-/// `summands` numbers for each element, whose sum depends on the order of additions.
+/// Returns `summands` numbers for each element, whose sum depends on the order of additions.
 template <typename T>
 std::vector<std::vector<T>> multisets(std::size_t count, std::size_t summands) {
   std::mt19937 random(static_cast<std::uint32_t>(count));
@@ -42,8 +43,8 @@ std::vector<std::vector<T>> multisets(std::size_t count, std::size_t summands) {
   return all;
 }
 
-/// The rank's input: its summand of each element, dealt out anew for every `seed`. Ranks beyond the
-/// summands add zero.
+/// Returns the rank's input, which is its summand of each element, dealt out anew for every `seed`.
+/// Ranks beyond the number of summands add zero.
 template <typename T>
 std::vector<T> dealt(std::vector<std::vector<T>> elements, int rank, int ranks, unsigned seed) {
   std::mt19937 random(seed);
@@ -71,7 +72,7 @@ class Reproducible : public testing::TestWithParam<const char*> {
     EXPECT_THAT(run_ranks(ranks, config, body), Each(IsEmpty()));
   }
 
-  /// Of up to `ranks` summands an element.
+  /// Returns the sum of up to `ranks` summands for each element.
   template <typename T>
   std::vector<T> all_reduced(const std::vector<std::vector<T>>& elements, int ranks, unsigned seed,
                              std::size_t message_bytes = 0, std::string_view algorithm = "") const {
@@ -91,7 +92,7 @@ class Reproducible : public testing::TestWithParam<const char*> {
 };
 
 TEST_P(Reproducible, BitsDependNeitherOnTheRanksNorOnWhoHasWhichSummand) {
-  // Few enough that every rank adds up all, and more.
+  // The first count is small enough that every rank adds up all elements. The second is larger.
   for (const std::size_t count : {777, 20'001}) {
     const auto elements = multisets<float>(count, 5);
     const auto expected = all_reduced(elements, 5, 1);
@@ -102,7 +103,7 @@ TEST_P(Reproducible, BitsDependNeitherOnTheRanksNorOnWhoHasWhichSummand) {
   }
 }
 
-// What the test above would find of a sum in the usual way.
+// The test above would find these differences in ordinary sums.
 TEST_P(Reproducible, OrdinarySumsOfTheSameSummandsDiffer) {
   const auto elements = multisets<float>(777, 5);
   std::vector<float> sums[2];
@@ -157,7 +158,7 @@ TYPED_TEST(ReproducibleTypes, HoldsForEveryFloat) {
 
 TEST_P(Reproducible, ReduceAndReduceScatterGiveWhatAllReduceDoes) {
   constexpr int kRanks = 3;
-  constexpr std::size_t kBlock = 30'001;  // more than a piece of each block
+  constexpr std::size_t kBlock = 30'001;  // Each block has more than one piece.
   const auto elements = multisets<float>(kRanks * kBlock, kRanks);
   const auto expected = all_reduced(elements, kRanks, 4);
   on_ranks(kRanks, [&](Communicator& comm) {
@@ -259,7 +260,8 @@ TEST_P(Reproducible, EveryWayOfCallingGivesTheSame) {
   });
 }
 
-// Which may leave the program of an ordinary sum behind, for whoever calls the same again.
+// The call may leave the program of an ordinary sum behind, which the next call of its kind must
+// not use.
 TEST_P(Reproducible, ABlockingCallAfterAnAsynchronousOneOfItsKindIsToo) {
   const auto elements = multisets<float>(777, 5);
   const auto expected = all_reduced(elements, 5, 1);
@@ -326,7 +328,8 @@ TEST_P(Reproducible, AnAlgorithmThatAddsUpPartialSumsIsRefusedAndTheCommunicator
 }
 
 TEST_P(Reproducible, APremultipliedSumHasAMostOfRanksThatItNames) {
-  if (GetParam() != std::string_view("local")) return;  // 65 processes or sockets say no more
+  // 65 processes or sockets would show nothing else.
+  if (GetParam() != std::string_view("local")) return;
   on_ranks(65, [](Communicator& comm) {
     std::vector<float> data(4, 1);
     const float half = 0.5F;
@@ -341,7 +344,8 @@ TEST_P(Reproducible, APremultipliedSumHasAMostOfRanksThatItNames) {
 
 TEST_P(Reproducible, TheSumOfOneSummandIsNoCopy) {
   on_ranks(1, [](Communicator& comm) {
-    std::vector<float> zeros(2, -0.0F);  // among zeros of both signs it could not be told
+    // In a sum of zeros of both signs the difference would not show.
+    std::vector<float> zeros(2, -0.0F);
     comm.all_reduce(std::span(zeros));
     EXPECT_FALSE(std::signbit(zeros[0]));
   });

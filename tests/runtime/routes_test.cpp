@@ -1,4 +1,5 @@
-// Communicators over several transports at once: the routes that ranks choose, and fall back to.
+// Tests of communicators over several transports at once: the routes that ranks choose, and those
+// to which they fall back.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,7 +14,7 @@ namespace tutti::test {
 namespace {
 
 constexpr mail::Kind kSlow{"slow", 1'000'000'000};
-constexpr mail::Kind kFast{"fast", 9'000'000'000, 8192, 2};  // within islands of two ranks
+constexpr mail::Kind kFast{"fast", 9'000'000'000, 8192, 2};  // It connects islands of two ranks.
 constexpr mail::Kind kShy{"shy",    50'000'000'000,
                           16 << 10, 1'000'000,
                           true,     [](int rank, int peer) { return rank + peer != 3; }};
@@ -29,7 +30,7 @@ std::int64_t rate_to(const CommunicatorParts& parts, int peer) {
   return parts.transport->link(peer).bytes_per_second;
 }
 
-/// What each of `size` ranks ends with that start with these transports, and then run `body`.
+/// Starts `size` ranks with these transports, runs `body` on each and returns their outcomes.
 Outcomes start(int size, const std::vector<TransportEntry>& known,
                const std::function<void(CommunicatorParts)>& body, int* most_calls = nullptr) {
   MemoryStore store;
@@ -49,7 +50,7 @@ Outcomes start(int size, const std::vector<TransportEntry>& known,
   return outcomes;
 }
 
-// Sums of every size, and messages between all ranks.
+// Runs sums of every size, and messages between all ranks.
 void work(CommunicatorParts parts) {
   Communicator comm = CommunicatorImpl::make(std::move(parts));
   const int ranks = comm.size();
@@ -110,8 +111,8 @@ TEST(Routes, SharedMemoryStandsBesideWhatIsCheaperForSome) {
   EXPECT_THAT(outcomes, Each(IsEmpty()));
 }
 
-// Ranks 0 and 1 use mail, which reads registered memory, and all other pairs shared memory, which
-// both have mapped.
+// Ranks 0 and 1 use the mail transport, which reads registered memory. All other pairs use shared
+// memory that both have mapped.
 TEST(Routes, ABufferIsSentWithoutACopyOverEachLinkThatReadsRegisteredMemory) {
   static constexpr mail::Kind kBest{"best", 900'000'000'000, 64 << 10, 2};
   std::vector<TransportEntry> known = transports();
@@ -172,7 +173,7 @@ TEST(Routes, WhereNothingIsLeftEveryRankSaysWhichPairAndWhy) {
                                HasSubstr("shy: it did not connect them"))));
 }
 
-// What a start costs that most jobs have: one transport for all.
+// Most jobs have one transport for all pairs, and pay the cost of this start.
 TEST(Routes, OneTransportForAllTakesOneExchange) {
   int one = 0, two = 0;
   EXPECT_THAT(start(4, {mail::entry<kSlow>()}, work, &one), Each(IsEmpty()));

@@ -1,4 +1,4 @@
-// Who chooses algorithms, through the public API.
+// Tests of the choice of algorithms, through the public API.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -41,7 +41,7 @@ class Selection : public testing::Test {
     return folder_ / name;
   }
 
-  /// Ranks over one store, each with a configuration of its own.
+  /// Runs `body` on ranks that share a store, each with a configuration of its own.
   static Outcomes run_each(const std::vector<Config>& configs,
                            const std::function<void(Communicator&)>& body) {
     Outcomes outcomes(configs.size());
@@ -126,7 +126,7 @@ TEST_F(Selection, FileThatIsMerelyThereAndWrongIsAWarning) {
   EXPECT_THAT(log, AllOf(HasSubstr("built-in costs"), HasSubstr("lacks the field \"format\"")));
 }
 
-// A service's home that it may not look into, and a home that leads to itself.
+// One home is a folder that a service may not read, the other is a link to itself.
 TEST_F(Selection, HomeThatCannotBeReadIsAsGoodAsOneWithoutAFile) {
   const fs::path locked = folder_ / "locked", circle = folder_ / "circle";
   fs::create_directories(locked);
@@ -136,7 +136,7 @@ TEST_F(Selection, HomeThatCannotBeReadIsAsGoodAsOneWithoutAFile) {
     Processes ranks(2, [&, port = unused_port()](int rank) {
       unsetenv("XDG_CACHE_HOME");
       setenv("HOME", home.c_str(), 1);
-      if (geteuid() == 0 && setuid(65534) != 0) _exit(9);  // root may read all
+      if (geteuid() == 0 && setuid(65534) != 0) _exit(9);  // Root may read everything.
       set_environment(rank, 2, port);
       Communicator::from_env(quick_config()).barrier();
     });

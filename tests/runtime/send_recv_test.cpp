@@ -1,4 +1,5 @@
-// Sends, receives and groups as a program uses them: blocking, asynchronous, and every wrong use.
+// Tests of sends, receives and groups as a program uses them: blocking and asynchronous calls, and
+// every wrong use.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -67,7 +68,7 @@ TEST_P(SendRecv, MessagesAreReceivedByTagInAnyOrderAndFromAnyRank) {
                     static_cast<float>(10 * got.source + tag) + static_cast<float>(got.count - 1));
           sources += got.source;
         }
-        EXPECT_EQ(sources, 3);  // each once
+        EXPECT_EQ(sources, 3);  // Each one was received once.
       }
     }
     for (Work& work : works) work.wait();
@@ -113,7 +114,7 @@ TEST_P(SendRecv, MessagesThatTheKernelCopiesAreWholeAndAreTheSendersAgainAfterwa
 TEST_P(SendRecv, ARankSendsToItself) {
   run(2, [](Communicator& comm) {
     std::vector<float> small = numbers(2, 1), large = numbers(kLarge, 2), out(kLarge);
-    comm.send(std::span(small), comm.rank(), 4);  // is kept
+    comm.send(std::span(small), comm.rank(), 4);  // It is kept as an unexpected message.
     EXPECT_EQ(comm.recv(std::span(out), comm.rank(), kAnyTag).count, 2u);
     Received got;
     Work work = comm.recv_async(std::span(out), kAnySource, 5, {.received = &got});
@@ -131,8 +132,8 @@ TEST_P(SendRecv, ARankSendsToItself) {
 }
 
 TEST_P(SendRecv, ManyMoreMessagesThanAnyBufferHoldsArriveInOrder) {
-  watchdog::allow(
-      std::chrono::minutes(3));  // a message is a wake-up, on busy cores of a millisecond
+  // Each message takes a wake-up, which lasts a millisecond on busy cores.
+  watchdog::allow(std::chrono::minutes(3));
   run(2, [](Communicator& comm) {
     constexpr int kMessages = 20'000;
     for (int k = 0; k < kMessages; ++k) {
@@ -170,7 +171,7 @@ TEST_P(SendRecv, AnAsynchronousReceiveEndsWhileTheProgramComputes) {
     work.then([&](const Error* error) { reported = error == nullptr; });
     const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     while (!work.done() && std::chrono::steady_clock::now() < patience) std::this_thread::yield();
-    EXPECT_TRUE(work.done() && reported);  // nobody waited for it: the background thread did it
+    EXPECT_TRUE(work.done() && reported);  // No thread waited: the background thread completed it.
     EXPECT_EQ(out, data);
   });
 }
@@ -196,7 +197,7 @@ TEST_P(SendRecv, AWrongArgumentIsRefusedBeforeAnythingHappens) {
     Group group;
     refused("Group::end_async()", [&] { comm.send_async(&x, 1, f32, 0, 0, {.group = &group}); });
     refused("peer 9", [&] { comm.send(&x, 1, f32, 9, 0, {.group = &group}); });
-    group.end();  // of nothing
+    group.end();  // The group is empty.
     EXPECT_FALSE(comm.failure().has_value());
     comm.barrier();
   });
@@ -258,7 +259,7 @@ TEST_P(SendRecv, ARankThatHasClosedIsReportedToThoseWhoWaitForIt) {
   const Outcomes outcomes = run_ranks(2, config(), [](Communicator& comm) {
     std::vector<float> data(4);
     if (comm.rank() == 1) return comm.send(std::span(data), 0, 1);
-    comm.recv(std::span(data), 1, 1);  // what it sent before it left still comes
+    comm.recv(std::span(data), 1, 1);  // Messages sent before it left still arrive.
     comm.recv(std::span(data), kAnySource, 1);
   });
   EXPECT_THAT(outcomes[0], AllOf(StartsWith("peer_lost: "), HasSubstr("closed")));
@@ -430,7 +431,7 @@ TEST(SendRecvProcesses, NoWakeUpIsLostWhenRanksSleepBetweenMessages) {
     Communicator comm = Communicator::from_env(config);
     std::vector<float> data(kLarge, 1);
     for (int i = 0; i < 300; ++i) {
-      // What is tested: the other goes to sleep, or is about to. Either way it must wake up.
+      // The other rank goes to sleep in this time, or is about to. It must wake up in both cases.
       if (i % 2 == rank) std::this_thread::sleep_for(std::chrono::microseconds(500));
       const auto part = std::span(data).first(i % 3 == 0 ? kLarge : 2);
       rank == 0 ? comm.send(part, 1) : void(comm.recv(part, kAnySource));

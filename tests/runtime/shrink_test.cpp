@@ -1,4 +1,5 @@
-// After a failure: a new communicator of the same ranks, or of those that are alive.
+// Tests of shrink() after a failure, which makes a new communicator of the same ranks, or of those
+// that are alive.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -26,7 +27,7 @@ void sum(Communicator& comm) {
   comm.all_reduce(std::span(data));
 }
 
-// Sums until that fails, which it has to.
+// Calls all_reduce until it fails, as it must.
 void sum_until_it_fails(Communicator& comm) {
   try {
     for (;;) sum(comm);
@@ -35,7 +36,7 @@ void sum_until_it_fails(Communicator& comm) {
   }
 }
 
-// The ranks of `comm`, each by the number that it had at the start.
+// Returns the ranks of `comm`, each by the number that it had at the start.
 std::vector<int> who(Communicator& comm, int own) {
   std::vector<int> all(static_cast<std::size_t>(comm.size()));
   comm.all_gather(std::span<const int>(&own, 1), std::span(all));
@@ -56,15 +57,15 @@ class Shrink : public testing::TestWithParam<const char*> {
 INSTANTIATE_TEST_SUITE_P(Transports, Shrink, testing::Values("shm", "tcp"),
                          [](const auto& tested) { return std::string(tested.param); });
 
-// The last of the survivors is killed, one after the other, until two are left.
+// In each round the last of the survivors is killed, until two are left.
 TEST_P(Shrink, RanksThatAreKilledOneByOneLeaveTheOthersTogether) {
   constexpr int kRanks = 5;
   Processes ranks(kRanks, [&](int rank) {
     Communicator comm = join(rank, kRanks);
     for (int left = kRanks - 1; left >= 2; --left) {
       if (rank == left) {
-        sum(comm);  // with all others, who therefore need nothing of it any more for what came
-                    // before
+        // All other ranks take part and therefore need nothing more of this rank for earlier calls.
+        sum(comm);
         raise(SIGKILL);
       }
       sum_until_it_fails(comm);
@@ -113,7 +114,8 @@ TEST_P(Shrink, GoesOnWithoutAFrozenRankWhenPatienceHasRunOutWhichIsToldSoLater) 
     expect(who(again, rank) == std::vector<int>{0, 1}, "without the frozen one");
     again.barrier();
   });
-  // Rank 0 keeps the store until the late one has left it: the test thaws it once they have ended.
+  // Rank 0 keeps the store until the late rank has left it. The test continues that rank once the
+  // others have ended.
   EXPECT_THAT(ranks.outcome(1), IsEmpty());
   ranks.signal(2, SIGCONT);
   EXPECT_THAT(ranks.outcome(2), AllOf(StartsWith("timeout"), HasSubstr("without this rank")));
@@ -138,7 +140,8 @@ TEST_P(Shrink, ARankThatWasLeftOutOnceGetsTheSameErrorForEverAndNoGroupOfItsOwn)
   EXPECT_THAT(ranks.outcome(0), IsEmpty());
 }
 
-// Another store, but that the rank gets a signal when it begins to join the new communicator.
+// Forwards to another store, and sends the rank a signal when it begins to join the new
+// communicator.
 class EndsInTheJoin final : public Store {
  public:
   EndsInTheJoin(std::shared_ptr<Store> store, int signal)
@@ -162,7 +165,7 @@ class EndsInTheJoin final : public Store {
 };
 
 /// Rank 2 of three gets `signal` while it joins the others' new communicator. The start-up timeout
-/// is a job's, far beyond the patience that they have.
+/// is that of a job, which is far longer than the others' patience.
 class ShrinkInWhichARankEnds : public Shrink {
  protected:
   Communicator join(int rank, int signal) const {

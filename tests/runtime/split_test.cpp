@@ -1,4 +1,4 @@
-// Communicators split off others: who is in them, and that they live on their own.
+// Tests of communicators that are split off others: their members, and their independence.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,14 +14,15 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// The ranks of `comm`, as numbers that their threads know: each gives its own.
+// Returns the ranks of `comm` as numbers that their threads know: each rank contributes its own.
 std::vector<int> who(Communicator& comm, int own) {
   std::vector<int> all(static_cast<std::size_t>(comm.size()));
   comm.all_gather(&own, all.data(), 1, DataType::int32);
   return all;
 }
 
-// By each of the three ways in turn: all ranks, those of one parity, and all but the last.
+// Makes a communicator in one of three ways by turns: of all ranks, of those of one parity, and of
+// all but the last.
 std::optional<Communicator> child_of(Communicator& comm, int round) {
   std::vector<int> but_last(static_cast<std::size_t>(comm.size() - 1));
   std::iota(but_last.begin(), but_last.end(), 0);
@@ -140,7 +141,8 @@ TEST_P(Split, DifferentFormsOnDifferentRanksAreAMismatchOnAll) {
   });
 }
 
-// Each thread has its communicator; their order differs from rank to rank as the scheduler likes.
+// Each thread uses its own communicator. Their order differs from rank to rank, as the scheduler
+// decides.
 TEST_P(Split, ManyCommunicatorsAreUsedByManyThreadsAtOnce) {
   constexpr int kThreads = 6;
   on_ranks(3, [](Communicator& comm) {
@@ -165,8 +167,8 @@ TEST_P(Split, ManyCommunicatorsAreUsedByManyThreadsAtOnce) {
   });
 }
 
-// Each thread makes one communicator after the other of its own, while others make theirs: which of
-// them comes first differs from rank to rank.
+// Each thread makes one communicator after the other from its own, while other threads make theirs.
+// Which of them comes first differs from rank to rank.
 TEST_P(Split, ThreadsMakeCommunicatorsOfSiblingsAtTheSameTime) {
   constexpr int kThreads = 4, kRounds = 100;
   on_ranks(3, [](Communicator& comm) {
@@ -177,7 +179,7 @@ TEST_P(Split, ThreadsMakeCommunicatorsOfSiblingsAtTheSameTime) {
     for (int k = 0; k < kThreads; ++k)
       threads.emplace_back([&, k] {
         outcomes[k] = outcome_of([&] {
-          std::optional<Communicator> before;  // goes when its successor is there
+          std::optional<Communicator> before;  // It lives until its successor exists.
           for (int round = 0; round < kRounds; ++round) {
             std::optional<Communicator> made = child_of(siblings[k], round);
             if (!made) continue;
@@ -194,7 +196,8 @@ TEST_P(Split, ThreadsMakeCommunicatorsOfSiblingsAtTheSameTime) {
   });
 }
 
-// What has gone leaves nothing behind, and late news of it disturb nobody.
+// A communicator that has been destroyed leaves nothing behind, and late messages for it disturb no
+// other.
 TEST_P(Split, ManyComeAndGo) {
   on_ranks(2, [](Communicator& comm) {
     for (int round = 0; round < 200; ++round) {

@@ -44,7 +44,8 @@ class Heard {
  public:
   Config config(std::string transports) {
     Config config = quick_config(std::move(transports));
-    config.stall = 1s;  // in which all others have come that will, and say for whom they wait
+    // In this time all other ranks call, and say for which rank they wait.
+    config.stall = 1s;
     config.log_sink = [this](LogLevel level, std::string_view line) {
       const std::lock_guard lock(mutex_);
       if (level == LogLevel::warn) lines_.emplace_back(line);
@@ -105,7 +106,8 @@ TEST_P(Stalls, ABlockedCallIsToldOnceByOneRankAndEndsWell) {
 TEST_P(Stalls, AnAsynchronousCallIsToldWhileTheProgramComputes) {
   EXPECT_THAT(heard([](Communicator& comm, std::span<float> data) {
                 Work work = comm.all_reduce_async(data, Op::max);
-                while (!work.done()) std::this_thread::yield();  // to the background threads
+                // The background threads need the processor.
+                while (!work.done()) std::this_thread::yield();
               }),
               one_report());
 }
@@ -134,7 +136,7 @@ TEST_P(Stalls, NothingIsToldWhereThatIsNotWanted) {
   Config config = heard.config(GetParam());
   config.stall = 0ms;
   const auto outcomes = run_ranks(2, config, [&](Communicator& comm) {
-    // The time is what is tested: nothing is told in it.
+    // The test is about this time, in which nothing may be reported.
     if (comm.rank() == 1) std::this_thread::sleep_for(500ms);
     comm.barrier();
   });
@@ -145,7 +147,7 @@ TEST_P(Stalls, NothingIsToldWhereThatIsNotWanted) {
 INSTANTIATE_TEST_SUITE_P(Over, Stalls, testing::Values("local", "shm", "tcp"),
                          [](const auto& param) { return std::string(param.param); });
 
-// The lowest rank would tell, but it is stopped: the next one does.
+// The lowest rank would report, but it is stopped, so the next rank does.
 TEST(StallProcesses, AFrozenRankIsToldByAnother) {
   const int port = unused_port();
   Sign one_has_reported;

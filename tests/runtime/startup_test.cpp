@@ -1,4 +1,4 @@
-// What a start of many ranks costs each of them.
+// Tests of what a start of many ranks costs each of them.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
@@ -13,15 +13,15 @@
 namespace tutti::test {
 namespace {
 
-/// Ranks of one process that meet by a store, each in a thread.
+/// Starts ranks of one process, each in a thread, which meet through a store.
 class Startup : public testing::Test {
  protected:
   struct Cost {
-    int most_calls = 0;  // of the store, by one rank
+    int most_calls = 0;  // The most calls of the store by one rank.
     std::size_t bytes_a_rank = 0;
   };
 
-  // A rank has a bell and a place to sleep: two descriptors.
+  // A rank has a doorbell and a place to sleep, which are two descriptors.
   static void SetUpTestSuite() {
     rlimit files{};
     getrlimit(RLIMIT_NOFILE, &files);

@@ -1,4 +1,4 @@
-// Ranks as threads, through the public API.
+// Runs ranks as threads, through the public API.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -34,7 +34,8 @@ inline Config quick_config(std::string transports = "auto") {
   return config;
 }
 
-/// How each rank's thread ended: an empty string, or "kind: message" of the error that it threw.
+/// The outcome of each rank's thread: an empty string, or "kind: message" of the error that it
+/// threw.
 using Outcomes = std::vector<std::string>;
 
 inline std::string outcome_of(const std::function<void()>& body) {
@@ -48,8 +49,8 @@ inline std::string outcome_of(const std::function<void()>& body) {
   }
 }
 
-/// Runs `body` on `size` threads, each with its communicator: in process, or over shm or tcp with a
-/// store in memory.
+/// Runs `body` on `size` threads, each with its communicator, either in process, or over shm or tcp
+/// with a store in memory.
 inline Outcomes run_ranks(int size, const Config& config,
                           const std::function<void(Communicator&)>& body) {
   Outcomes outcomes(static_cast<std::size_t>(size));

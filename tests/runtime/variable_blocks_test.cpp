@@ -1,5 +1,5 @@
-// all_gatherv, reduce_scatterv, gatherv, scatterv and all_to_allv as a program calls them: right,
-// wrong by themselves, and wrong between ranks.
+// Tests of all_gatherv, reduce_scatterv, gatherv, scatterv and all_to_allv as a program uses them:
+// correct calls, calls that are wrong by themselves, and calls that differ between ranks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ class VariableBlocks : public testing::TestWithParam<const char*> {
   Config config() const { return quick_config(GetParam()); }
 };
 
-// Element i of what rank `from` has for rank `to`.
+// Returns element i of the block that rank `from` has for rank `to`.
 std::int32_t element(int from, int to, std::size_t i) {
   return from * 1'000'000 + to * 100'000 + static_cast<std::int32_t>(i);
 }
@@ -26,10 +26,11 @@ std::size_t length(int from, int to) {
   return static_cast<std::size_t>(from * 700 + to * 13 + 7) % 1500;
 }
 
-/// From one rank on, where a list has one entry and its one block may still lie anywhere.
+/// The numbers of ranks include one rank, where a list has one entry and its one block may still
+/// lie anywhere.
 constexpr int kSizes[] = {1, 2, 3, 5};
 
-/// Runs `body` on ranks of each number.
+/// Runs `body` on each of these numbers of ranks.
 void on_any_number_of_ranks(const Config& config, const std::function<void(Communicator&)>& body) {
   for (const int size : kSizes) {
     SCOPED_TRACE(size);
@@ -37,7 +38,8 @@ void on_any_number_of_ranks(const Config& config, const std::function<void(Commu
   }
 }
 
-/// A block for each rank, of 4, 5, … elements, that of rank 0 last; a gap before each.
+/// The places of one block for each rank, of 4, 5, … elements. The block of rank 0 is the last, and
+/// there is a gap before each.
 struct Places {
   explicit Places(int size) {
     for (int rank = size - 1; rank >= 0; --rank) {
@@ -47,7 +49,8 @@ struct Places {
       elements += 3 + count;
     }
   }
-  /// What a buffer holds: the rank's number and one in its block, `gap` between blocks.
+  /// Returns the contents of a buffer: a block holds its rank's number plus one, and `gap` lies
+  /// between blocks.
   std::vector<std::int32_t> filled(std::int32_t gap) const {
     std::vector<std::int32_t> all(elements, gap);
     for (std::size_t rank = 0; rank < counts.size(); ++rank)
@@ -107,7 +110,8 @@ TEST_P(VariableBlocks, ABlockInPlaceIsWhereItsDisplacementSays) {
   });
 }
 
-// One rank, too: of 100 000 elements shifted onto themselves by 1000, thousands came out wrong.
+// One rank is tested too: of 100 000 elements shifted onto themselves by 1000, thousands were
+// wrong.
 TEST_P(VariableBlocks, BlocksThatOverlapWithoutBeingInPlaceAreRefused) {
   on_any_number_of_ranks(config(), [](Communicator& comm) {
     constexpr std::size_t kCount = 100'000, kShift = 1000;
@@ -174,7 +178,7 @@ TEST_P(VariableBlocks, ScattervIsUndoneByGathervInPlace) {
     comm.scatterv(all.data(), list, {}, at, own, DataType::int32, root);
     EXPECT_EQ(own == 0 ? 0 : at[own - 1],
               own == 0 ? 0 : static_cast<std::int32_t>(begin + own - 1));
-    // What others have comes back.
+    // The blocks of the other ranks come back.
     for (std::size_t i = 0; i < all.size(); ++i)
       if (i < begin || i >= begin + own) all[i] = -1;
     comm.gatherv_async(at, own, all.data(), list, {}, DataType::int32, root).wait();
@@ -197,7 +201,8 @@ void exchange_random_lengths(Communicator& comm) {
   std::vector<std::int32_t> out(expected.size());
   Work work;
   {
-    const Counts to_be_forgotten = to;  // counts are read before the call returns
+    // The counts are read before the call returns.
+    const Counts to_be_forgotten = to;
     work = comm.all_to_allv_async(in.data(), to_be_forgotten, {}, out.data(), from, {},
                                   DataType::int32);
   }

@@ -1,4 +1,4 @@
-// Work: callbacks, and what a call allocates.
+// Tests of Work: its callbacks, and the allocations of calls.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -26,7 +26,7 @@ using namespace std::chrono_literals;
 
 class Works : public testing::TestWithParam<const char*> {
  protected:
-  // What the threads of two ranks ended with.
+  // Runs `body` on two ranks and expects that it ends without an error.
   void on_two_ranks(const std::function<void(Communicator&)>& body) const {
     EXPECT_THAT(run_ranks(2, quick_config(GetParam()), body), Each(IsEmpty()));
   }
@@ -66,8 +66,8 @@ TEST_P(Works, ACallbackMayStartTheNextCallAndMustNotWait) {
     std::vector<float> first(100, 1);
     std::vector<float> second(100, 2);
     std::int32_t sign = 0;
-    if (comm.rank() ==
-        1) {  // It takes part once rank 0 has a callback: the call is not done before.
+    // Rank 1 takes part once rank 0 has a callback: the call is not done before.
+    if (comm.rank() == 1) {
       comm.recv(std::span(&sign, 1), 0);
       comm.all_reduce(std::span(first));
       comm.all_reduce(std::span(second));
@@ -94,7 +94,8 @@ TEST_P(Works, ACallbackMayStartTheNextCallAndMustNotWait) {
   });
 }
 
-// In a process of its own, which an alarm ends if its background thread waits for itself.
+// The test runs in a process of its own, which an alarm ends if its background thread waits for
+// itself.
 TEST_P(Works, ACallbackInTheBackgroundMayStartTheFirstCallOfAnotherCommunicator) {
   Processes process(1, [&](int) {
     alarm(10);
@@ -103,7 +104,8 @@ TEST_P(Works, ACallbackInTheBackgroundMayStartTheFirstCallOfAnotherCommunicator)
       float sum = 1;
       std::int32_t called = 0;
       std::promise<Work> next;
-      if (comm.rank() == 0) {  // nobody waits for the work, so the background thread ends it
+      // No thread waits for the work, so the background thread completes it.
+      if (comm.rank() == 0) {
         comm.barrier_async().then([&](const Error*) {
           next.set_value(other.all_reduce_async(&sum, &sum, 1, DataType::f32, Op::sum));
         });
@@ -226,7 +228,7 @@ TEST_P(Works, OutliveTheirCommunicator) {
   kept.wait();
 }
 
-/// Keeps this thread, and those that it starts, on one processor.
+/// Keeps this thread, and the threads that it starts, on one processor.
 class OneProcessor {
  public:
   OneProcessor() {
@@ -244,7 +246,8 @@ class OneProcessor {
   cpu_set_t before_;
 };
 
-/// Whose background thread runs only while nobody else wants the processor.
+/// Returns a communicator whose background thread runs only while no other thread wants the
+/// processor.
 Communicator idle_in_background(const Config& config) {
   const sched_param none{};
   EXPECT_EQ(sched_setscheduler(0, SCHED_IDLE, &none), 0);
@@ -253,8 +256,8 @@ Communicator idle_in_background(const Config& config) {
   return std::move(comms.front());
 }
 
-// The background thread tells this one, is pushed aside by it at each ring, and still has to say
-// that nothing is pending.
+// The background thread notifies this thread, is preempted by it at each ring of the bell, and only
+// later declares that nothing is pending.
 TEST(WorksInTheBackground, TheCommunicatorsEndIsWokenByItsLastOperation) {
   const OneProcessor here;
   for (int round = 0; round < 10; ++round) {
@@ -296,7 +299,7 @@ TEST(WorksInTheBackground, WhatACallbackOfADoneWorkThrowsIsIgnoredWhereTheCommun
   }));
 }
 
-/// The steady clock, in which one thread is kept when it asks for the time.
+/// The steady clock, which holds one thread when it asks for the time.
 class KeepingClock final : public Clock {
  public:
   TimePoint now() const override {
@@ -320,8 +323,8 @@ class KeepingClock final : public Clock {
   std::atomic<bool> open_ = false;
 };
 
-// Whoever waits advances the communicator: it is inside when the operation ends, and for a while
-// after.
+// A thread that waits advances the communicator: it is inside when the operation ends, and for a
+// while after.
 TEST(WorksInTheBackground, TheCommunicatorsEndWaitsForAThreadThatWaitsForItsWork) {
   auto clock = std::make_unique<KeepingClock>();
   KeepingClock& kept = *clock;
@@ -332,8 +335,8 @@ TEST(WorksInTheBackground, TheCommunicatorsEndWaitsForAThreadThatWaitsForItsWork
   std::int32_t got = 0;
   const std::int32_t sent = 7;
   Work work = comm->recv_async(std::span(&got, 1), 0);
-  // It has begun once one that is queued behind it has ended: nobody asks for the time under a lock
-  // any more.
+  // The operation has begun once the one that is queued behind it has ended. From then on no thread
+  // asks for the time under a lock.
   std::int32_t behind = 0;
   Work next = comm->recv_async(std::span(&behind, 1), 0, 1);
   comm->send(std::span(&sent, 1), 0, 1);
@@ -360,14 +363,15 @@ TEST(WorksInTheBackground, TheCommunicatorsEndWaitsForAThreadThatWaitsForItsWork
   EXPECT_EQ(got, sent);
 }
 
-// The waiter of the first call begins the second, and is kept at the moment from which that has its
-// time; the background thread, which the end of the first has woken, goes back to sleep meanwhile.
+// The waiter of the first call begins the second one, and is held when it reads the time from which
+// the second's timeout runs. Meanwhile the background thread, which the end of the first call has
+// woken, goes back to sleep.
 TEST(WorksInTheBackground, ACallThatAWaiterBeginsAndNobodyWaitsForEndsAtItsDeadline) {
   for (std::atomic<bool> by_waiter = false; !by_waiter;) {
     auto clock = std::make_unique<KeepingClock>();
     KeepingClock& kept = *clock;
     Config config = quick_config("local");
-    config.spin_polls = 1'000'000;  // the waiter's
+    config.spin_polls = 1'000'000;  // These are for the waiter.
     const Process process{
         std::make_shared<Runtime>(config, std::move(clock), std::make_unique<SystemRandom>()),
         std::make_shared<local::Hub>(2)};
@@ -414,7 +418,7 @@ TEST(WorksInTheBackground, ACallThatAWaiterBeginsAndNobodyWaitsForEndsAtItsDeadl
   }
 }
 
-// The thread that ended the work must leave the messages to the caller's.
+// The thread that ended the work must leave messages to the thread that calls.
 TEST_P(Works, BlockingMessagesMayFollowADoneWorkAtOnce) {
   on_two_ranks([](Communicator& comm) {
     for (std::int32_t round = 0; round < 300; ++round) {
@@ -454,7 +458,8 @@ TEST_P(Works, SendsReceivesAndGroupsAllocateNothingInTheSteadyState) {
     const int peer = 1 - comm.rank();
     Group group;
     const auto round = [&] {
-      Work later = comm.recv_async(std::span(out), peer, 1);  // all that comes first is kept
+      // All messages that arrive before it matches are kept.
+      Work later = comm.recv_async(std::span(out), peer, 1);
       comm.send(std::span(small), peer, 0);
       comm.send(std::span(small), peer, 1);
       comm.recv(std::span(out), kAnySource, 0);
@@ -464,9 +469,11 @@ TEST_P(Works, SendsReceivesAndGroupsAllocateNothingInTheSteadyState) {
       group.end();
     };
     for (int k = 0; k < 17; ++k) comm.send(std::span(small), peer, k / 16);
-    for (int k = 16; k >= 0; --k) comm.recv(std::span(out), peer, k / 16);  // 16 are kept
-    for (int k = 0; k < 2; ++k) comm.barrier();                             // its rings are made
-    std::vector<Work> many;  // more operations at a time than the rounds can have
+    // Here 16 messages are kept.
+    for (int k = 16; k >= 0; --k) comm.recv(std::span(out), peer, k / 16);
+    for (int k = 0; k < 2; ++k) comm.barrier();  // This makes the rings of the barrier.
+    // These are more operations at a time than the rounds can have.
+    std::vector<Work> many;
     for (int k = 0; k < 8; ++k) many.push_back(comm.recv_async(std::span(out), peer, 3));
     for (int k = 0; k < 8; ++k) comm.send(std::span(small), peer, 3);
     for (Work& work : many) work.wait();

@@ -1,4 +1,5 @@
-// Large calls whose stripes several threads of a rank move: what each touches, and how they end.
+// Tests of large calls whose stripes are moved by several threads of a rank: the memory that each
+// touches, and how they end.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -26,7 +27,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Which cache lines a thread has read and written.
+// The cache lines that a thread has read and written.
 struct Touched {
   std::vector<std::uintptr_t> read, written;
 };
@@ -59,7 +60,7 @@ Lines lines_of(std::size_t count) {
   return Lines(static_cast<float*>(std::aligned_alloc(kCacheLine, count * sizeof(float))));
 }
 
-// One rank's part: its stripes, each with what its thread touches.
+// The part of one rank: its stripes, and the memory that the thread of each touches.
 struct Part {
   Lines input, output;
   std::size_t inputs, outputs;
@@ -105,7 +106,7 @@ void run(Part& part, std::size_t stripe, std::vector<std::byte>& scratch) {
   while (!execution.advance()) std::this_thread::yield();
 }
 
-// Within one buffer: by how many threads each line was touched, and how often at most.
+// Expects that each cache line of a buffer was touched once, over all threads.
 void expect_once(const Part& part, const float* buffer, std::size_t count,
                  std::vector<std::uintptr_t> Touched::*kind, const char* name) {
   const std::uintptr_t first = reinterpret_cast<std::uintptr_t>(buffer) / kCacheLine;
@@ -125,13 +126,14 @@ struct Striped {
 
 class Stripes : public testing::TestWithParam<Striped> {};
 
-// Over all threads each line of the input is read once, and each of the output written once: no
-// line twice, none by two threads.
+// Over all threads, each cache line of the input is read once and each of the output is written
+// once: no line twice, none by two threads.
 TEST_P(Stripes, TouchEachLineOnceAndNoneInTwoThreads) {
   const auto [what, algorithm, size] = GetParam();
   Ranks ranks(TransportKind::local, size, 1);
   std::vector<Part> parts;
-  constexpr std::size_t kCount = 16 * 997;  // elements: whole lines, a prime number of them
+  // The elements fill whole cache lines, whose number is a prime.
+  constexpr std::size_t kCount = 16 * 997;
   for (int rank = 0; rank < size; ++rank)
     parts.push_back(part_of(ranks, rank, what, algorithm, kCount));
   std::vector<std::vector<std::byte>> scratch(parts.size() * kStripes);
@@ -164,7 +166,7 @@ INSTANTIATE_TEST_SUITE_P(Over, Stripes,
                                               param.param.algorithm, param.param.ranks);
                          });
 
-constexpr std::size_t kLarge = (7u << 20) / sizeof(float) + 5;  // three stripes
+constexpr std::size_t kLarge = (7u << 20) / sizeof(float) + 5;  // It has three stripes.
 
 Config threaded(const char* transports, int threads) {
   Config config = quick_config(transports);
@@ -174,7 +176,7 @@ Config threaded(const char* transports, int threads) {
 
 class WorkerPools : public testing::TestWithParam<const char*> {};
 
-// With any number of threads the same bits, blocking or not.
+// The bits are the same with any number of threads, in blocking and asynchronous calls.
 TEST_P(WorkerPools, EveryLargeCallGivesTheSameBitsAsOneThreadDoes) {
   std::vector<std::vector<float>> bits;
   for (const int threads : {1, 3}) {
