@@ -21,16 +21,19 @@ constexpr std::string_view kPrefix = "TUTTI_";
 constexpr std::string_view kTestPrefix = "TUTTI_TEST_";
 constexpr std::string_view kFileKnob = "config_file";
 constexpr std::string_view kEnvironment = "environment", kProgram = "program";
-constexpr std::size_t kMessagesInARing = 3;  // fewer, and two might find no room: transport/ring.h
+// With fewer, two messages might not fit; see transport/ring.h.
+constexpr std::size_t kMessagesInARing = 3;
 constexpr std::size_t kLeastMessage = 4 << 10, kMostMessage = 64 << 20, kMostRing = 1 << 30;
 
-/// To add a knob: its member in tutti::Config, its row in config.cpp, and the line in
-/// docs/configuration.md that a test asks for. Files, the environment, the C ABI and Python take it
-/// from the row.
+/// A row of the table. To add a setting, add its member to tutti::Config, its row here, and its
+/// line in docs/configuration.md, for which a test asks. Files, the environment, the C ABI and
+/// Python take the setting from the row.
 struct Knob {
-  std::string_view name;  ///< "timeout_ms": so in a file, and TUTTI_TIMEOUT_MS as a variable.
+  /// For example "timeout_ms", which is the name in a file; the environment variable is
+  /// TUTTI_TIMEOUT_MS.
+  std::string_view name;
   KnobKind kind;
-  bool agree;  ///< Ranks refuse to start together when their values differ.
+  bool agree;  ///< Ranks refuse to start together if their values differ.
   std::string_view sentence;
 
   std::string variable() const;
@@ -40,7 +43,8 @@ struct Knob {
   std::string range() const {
     return std::visit([](const auto& k) { return k.range(); }, kind);
   }
-  bool is_secret() const noexcept;  ///< Its value goes into no message; write() hides it.
+  /// Returns whether the value must not appear in any message; write() hides it.
+  bool is_secret() const noexcept;
 };
 
 constexpr ChoiceKnob<bool>::Choice kSwitch[] = {
@@ -146,7 +150,8 @@ std::string lower(std::string_view text) {
   return out;
 }
 
-// A name that was cut short is nearest to the whole.
+// Returns the setting with the nearest name. If `name` is the beginning of a setting's name, that
+// one is the nearest.
 const Knob& nearest(std::string_view name) {
   const auto distance = [&](const Knob& knob) {
     const bool cut = !name.empty() && knob.name.starts_with(name);
@@ -166,7 +171,7 @@ const Knob& nearest(std::string_view name) {
                           source == kProgram ? "the program" : source, knob.range()));
 }
 
-/// `called`: the setting's name in an error, which may be a variable's.
+/// `called` is the setting's name in an error, which may be that of the environment variable.
 void set_from(const Knob& knob, std::string_view called, std::string_view text,
               std::string_view source, Config& into) {
   const bool good = !text.empty() &&
@@ -176,7 +181,7 @@ void set_from(const Knob& knob, std::string_view called, std::string_view text,
                                 Config::Origin{std::string(source), knob.write(into)});
 }
 
-/// Where `knob` was set; empty: nowhere yet.
+/// Returns where `knob` was set, or an empty text if it has not been set yet.
 std::string_view source_of(const Knob& knob, const Config& config) {
   const auto found = config.origins.find(knob.name);
   return found == config.origins.end() ? std::string_view() : found->second.source;
@@ -209,12 +214,13 @@ void read_environment(Environment environment, Config& into) {
       throw Error(ErrorKind::usage,
                   fmt::format("unknown environment variable {}; the nearest that tutti knows is {}",
                               shown(variable), nearest(name).variable()));
-    if (source_of(*knob, into) == kEnvironment) continue;  // twice: the first counts
+    // If a variable occurs twice, the first entry counts.
+    if (source_of(*knob, into) == kEnvironment) continue;
     set_from(*knob, variable, entry.substr(variable.size() + 1), kEnvironment, into);
   }
 }
 
-// The one rule that ties two knobs together.
+// Checks the only rule that concerns two settings.
 void check_ring_holds_messages(const Config& config) {
   if (config.ring_bytes == 0 || config.message_bytes == 0) return;
   if (config.ring_bytes / kMessagesInARing >= config.message_bytes) return;

@@ -12,40 +12,43 @@
 
 namespace tutti {
 
-/// Defaults, then the file that TUTTI_CONFIG_FILE names, then the environment. Throws `usage`.
+/// Reads the defaults, then the file that TUTTI_CONFIG_FILE names, then the environment. Throws
+/// `usage`.
 Config resolve_config(Environment environment);
 
-/// Throws `usage` for a value out of its range, for a configuration that a program has filled.
+/// Checks a configuration that a program has filled. Throws `usage` for a value out of its range.
 void check_config(const Config& config);
 
-/// The settings that must agree, as "name=value" lines in the order of the table.
+/// Returns the settings that must agree among ranks, as "name=value" lines in the order of the
+/// table.
 std::string agree_text(const Config& config);
 
-/// One knob as a person wants to see it.
+/// A setting in the form in which it is shown to users.
 struct Setting {
   std::string name;
   std::string variable;
   std::string value;
   std::string default_value;
   std::string range;
-  std::string source;  ///< "default", or as in Config::origins; "program" where the program has
-                       ///< assigned another value than was read.
+  /// Either "default" or a text as in Config::origins, or "program" if the program has assigned
+  /// another value than the one that was read.
+  std::string source;
   std::string sentence;
   bool agree = false;
 };
 
-/// All knobs, in the order of the table.
+/// Returns all settings, in the order of the table.
 std::vector<Setting> list_settings(const Config& config);
 
-/// One `name = value` line of a configuration file.
+/// A `name = value` line of a configuration file.
 struct FileLine {
   int number;
   std::string name;
   std::string value;
 };
 
-/// The lines of the file at `path` that are not empty and no comments (from '#' on). Throws `usage`
-/// naming file and line.
+/// Returns the lines of the file at `path` that are neither empty nor comments, which begin with
+/// '#'. Throws `usage`, naming the file and the line.
 std::vector<FileLine> read_config_file(const std::string& path);
 
 }  // namespace tutti

@@ -1,8 +1,8 @@
-// The kinds of setting: how a value of each kind is read, written and bounded.
+// The kinds of settings, which define how a value is read, written and checked.
 //
 // Every kind has the same three functions. read() sets the member from text and returns whether the
-// text is a value within the range; write() gives text that read() takes; range() says in words
-// what read() takes.
+// text is a value within the range; write() returns text that read() accepts; range() describes
+// what read() accepts.
 #pragma once
 
 #include <chrono>
@@ -17,12 +17,14 @@
 
 namespace tutti {
 
-/// Text of some form: `parse` gives it as it is kept, or nothing for text of another form.
+/// A text of a certain form. `parse` returns the text in the form in which it is kept, or none if
+/// the text has another form.
 struct TextKnob {
   std::string Config::*member;
   std::optional<std::string> (*parse)(std::string_view text);
   std::string_view form;
-  bool secret = false;  ///< write() hides the value, in text that read() takes.
+  /// Whether write() hides the value; it then returns another text that read() accepts.
+  bool secret = false;
 
   bool read(std::string_view text, Config& config) const;
   std::string write(const Config& config) const;
@@ -32,7 +34,7 @@ struct TextKnob {
 /// Each of these functions reads the text of one kind of setting and returns it in its normal form,
 /// or none where the text is not of that kind. This one accepts any text that is not empty.
 std::optional<std::string> parse_any(std::string_view text);
-/// Accept one name, or several with commas between them: lower-case letters, digits and
+/// These accept one name, or several separated by commas, of lower-case letters, digits and
 /// underscores.
 std::optional<std::string> parse_name(std::string_view text);
 std::optional<std::string> parse_names(std::string_view text);
@@ -42,10 +44,11 @@ std::optional<std::string> parse_binding(std::string_view text);
 std::optional<std::string> parse_store(std::string_view text);
 /// Accepts prefixes of interface names with commas between them; a leading ^ excludes all of them.
 std::optional<std::string> parse_interfaces(std::string_view text);
-/// At least kLeastSecretBytes.
+/// Accepts a secret of at least kLeastSecretBytes.
 std::optional<std::string> parse_secret(std::string_view text);
 
-/// One of a few values, each by its name; a value is written by the first of its names.
+/// One of a few values, each of which has one or more names; a value is written by the first of its
+/// names.
 template <typename Value>
 struct ChoiceKnob {
   struct Choice {
@@ -81,7 +84,7 @@ struct TimeKnob {
   std::string range() const;
 };
 
-/// A size, with or without K, M or G (powers of 1024); 0 leaves it to tutti.
+/// A size, with or without K, M or G (powers of 1024); 0 stands for tutti's own choice.
 struct BytesKnob {
   std::size_t Config::*member;
   std::size_t least, most, multiple;
@@ -103,7 +106,7 @@ struct CountKnob {
 using KnobKind = std::variant<TextKnob, ChoiceKnob<LogLevel>, ChoiceKnob<Accumulate>,
                               ChoiceKnob<bool>, TimeKnob, BytesKnob, CountKnob>;
 
-/// 65536 as "64K": the largest of K, M and G that divides it.
+/// Returns 65536 as "64K": it uses the largest of K, M and G that divides the size.
 std::string write_bytes(std::size_t bytes);
 
 }  // namespace tutti

@@ -5,8 +5,8 @@ usage: tests/count.py <build folder>
 
 Prints one line to standard output, "<passed> <failed> <skipped>", and to standard error the cases
 that failed or were skipped, with the reason. Cases are those of GoogleTest (its XML) and of Python's
-unittest (its closing lines); any other test is one case. What meson calls a failure and no case owns
-up to (a crash, a timeout, a leak found at exit) is one failed case more.
+unittest (its closing lines); any other test is one case. A failure that meson reports but no case
+does (a crash, a timeout, a leak found at exit) counts as one more failed case.
 """
 
 import json
@@ -43,7 +43,7 @@ def unittest_cases(text):
 
 
 def cases_of(test, folder):
-    """The cases of one line of meson's testlog.json."""
+    """Returns the cases of a line of meson's testlog.json."""
     name = test["name"].rpartition(" / ")[2]  # meson puts project and suite before it
     report = folder / f"{name}.xml"
     cases = []

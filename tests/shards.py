@@ -3,8 +3,8 @@
 
 usage: tests/shards.py <number> <program> [--gtest_output=xml:<file>] [argument of the program ...]
 
-What the processes print comes one after the other, and their reports become the one that was asked for.
-The exit status is 0 where it is for all of them.
+The outputs of the processes are printed one after the other, and their reports are merged into the requested one.
+The exit status is 0 if that of all processes is.
 """
 
 import os
@@ -18,7 +18,7 @@ OUTPUT = "--gtest_output=xml:"
 
 
 def merge(reports, path):
-    """Writes the reports' suites and the sums of what they count into one report."""
+    """Writes the suites of all reports, and the sums of their counts, into one report."""
     roots = [xml.parse(report).getroot() for report in reports if report.exists()]
     if not roots:
         return

@@ -1,4 +1,4 @@
-// Schedules said in rounds: what they expand to, and how little they take.
+// Tests of schedules in the form of rounds: what they expand to, and how little memory they take.
 #include "collectives/schedule/rounds.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ std::size_t steps_written(const Rounds& rounds) {
   return steps;
 }
 
-/// How many steps it expands to.
+/// Returns the number of steps to which the rounds expand.
 std::int64_t steps_said(const Rounds& rounds) {
   auto steps = static_cast<std::int64_t>(steps_written(rounds));
   for (const Repeat& repeat : rounds.repeats)
@@ -32,7 +32,7 @@ std::int64_t steps_said(const Rounds& rounds) {
   return steps;
 }
 
-/// What it holds in memory.
+/// Returns the bytes of memory that the rounds hold.
 std::size_t bytes_of(const Rounds& rounds) {
   std::size_t bytes = sizeof rounds + rounds.repeats.size() * sizeof(Repeat) +
                       rounds.written.lanes.size() * sizeof(Lane);
@@ -42,7 +42,8 @@ std::size_t bytes_of(const Rounds& rounds) {
   return bytes;
 }
 
-/// One rank's schedule of a ring with more ranks than have stages of their own, step by step.
+/// Returns one rank's schedule of a ring, written step by step, with more ranks than have stages of
+/// their own.
 Schedule plain_ring(const PlanRequest& request) {
   using namespace collectives;
   const Group all = Group::all(request);
@@ -135,7 +136,7 @@ TEST(Rounds, MoveChunksAndPeersAroundAndOrdersToTheSameRound) {
   EXPECT_EQ(expand(rounds), std::move(expected).finish());
 }
 
-// Whatever numbers ranks, chunks, steps or operands has room for more than 16 bits can say.
+// Every type that holds a number of ranks, chunks, steps or operands has more than 16 bits.
 TEST(ManyRanks, EveryAlgorithmPlansAndCompilesOneOfAHundredThousand) {
   constexpr int kRanks = 100'000, kRank = 70'001;
   for (const Algorithm& algorithm : algorithms())

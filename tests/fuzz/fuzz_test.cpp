@@ -1,4 +1,5 @@
-// Every fuzz target over its seeds, changed at random: what libFuzzer does, for a moment.
+// Runs every fuzz target on its seeds and on random changes of them, as libFuzzer does, but only
+// for a moment.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -1,4 +1,4 @@
-// One target under libFuzzer: the one that TARGET names.
+// Runs one target under libFuzzer: the one that TARGET names.
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
@@ -17,7 +17,7 @@ const tutti::fuzz::Target& target() {
 
 }  // namespace
 
-// The first argument is the folder of the corpus: the seeds go there.
+// The first argument is the folder of the corpus, to which the seeds are written.
 extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv) {
   if (*argc < 2) return 0;
   const std::filesystem::path folder((*argv)[1]);

@@ -44,7 +44,8 @@ void feed(End end, std::string_view bytes, std::size_t step) {
          "little is said to somebody who says much");
 }
 
-// The first byte chooses the end and how the others are cut.
+// The first byte chooses the end of the handshake, and the size of the pieces in which the other
+// bytes arrive.
 void run_authentication(std::string_view bytes) {
   if (bytes.empty()) return;
   const auto choice = static_cast<unsigned char>(bytes.front());
@@ -148,8 +149,9 @@ std::vector<std::string> roster_seeds() {
 
 constexpr std::size_t kMostMessage = 256;
 
-// What a peer says that has proved itself. The first byte chooses whether frames carry checksums,
-// how the others are cut, and who takes them in.
+// Receives the bytes of a peer that has authenticated. The first byte chooses whether frames carry
+// checksums, the size of the pieces in which the other bytes arrive, and whether messages are
+// received into memory of the caller.
 void run_frames(std::string_view bytes) {
   int ends[2];
   if (bytes.empty() ||
@@ -160,7 +162,8 @@ void run_frames(std::string_view bytes) {
   const SteadyClock clock;
   StatusPage status_page{};
   tcp::Endpoint endpoint(2, clock, choice % 2 == 1);
-  Fd peer(ends[1]);  // goes first: nobody waits for what it has not read
+  // The peer is destroyed first, so that nobody waits for data that it has not read.
+  Fd peer(ends[1]);
   endpoint.add_peer(1, net::Stream(Fd(ends[0])));
   tcp::Connection& connection = *endpoint.peer(1);
   const tcp::GroupContext context{kMostMessage, &status_page, -1};

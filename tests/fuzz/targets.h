@@ -1,5 +1,5 @@
-// What parses bytes that come from outside, each as a function of bytes: for libFuzzer, which looks
-// for bytes that break it, and for the test that runs it over bytes from a seed.
+// The parsers of bytes that come from outside, each as a function of bytes. libFuzzer searches for
+// bytes that break them, and a test runs them on bytes drawn from a seed.
 #pragma once
 
 #include <span>
@@ -11,9 +11,9 @@ namespace tutti::fuzz {
 
 struct Target {
   std::string_view name;
-  /// Crashes where something is wrong.
+  /// Runs the parser, and crashes if anything is wrong.
   void (*run)(std::string_view bytes);
-  /// Well-formed bytes to begin with.
+  /// Returns well-formed inputs with which the search begins.
   std::vector<std::string> (*seeds)();
 };
 

@@ -1,4 +1,4 @@
-// A program outside the tree: what `pkg-config tutti` says is all that it knows.
+// A program outside the tree, which is built with nothing but the flags of `pkg-config tutti`.
 #include <cstdio>
 #include <thread>
 #include <vector>

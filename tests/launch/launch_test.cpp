@@ -1,4 +1,5 @@
-// Ranks started by the launchers that users have: the real ones, where they are installed.
+// Tests of ranks started by the launchers that users have. They use the real launchers, if these
+// are installed.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -28,7 +29,7 @@ bool is_installed(const std::string& program) {
   return false;
 }
 
-/// What ranks say, each so many times.
+/// Returns the lines that all ranks print, each of them `times` times.
 std::vector<std::string> words_of(int ranks, int times = 1) {
   std::vector<std::string> words;
   for (int rank = 0; rank < ranks; ++rank)
@@ -37,13 +38,14 @@ std::vector<std::string> words_of(int ranks, int times = 1) {
   return words;
 }
 
-/// What libpmix leaves behind is not ours: a leak checker that is built in looks away.
+/// Returns the variable that turns a built-in leak checker off, because libpmix leaks memory.
 std::string looking_away() {
   const char* options = std::getenv("ASAN_OPTIONS");
   return fmt::format("ASAN_OPTIONS={}:detect_leaks=0", options == nullptr ? "" : options);
 }
 
-/// No variable of a launcher around these tests, nor of torch's, reaches the ranks.
+/// Returns the command without the variables of torch and of a launcher that may have started these
+/// tests.
 std::vector<std::string> in_clean_environment(std::vector<std::string> command) {
   const std::vector<std::string> clean{
       "env",         "-u", "RANK",       "-u", "WORLD_SIZE",      "-u", "MASTER_ADDR", "-u",
@@ -88,8 +90,8 @@ TEST_F(OpenMpi, LeavesRanksWithVariablesOfTheirOwnToThem) {
   EXPECT_THAT(command.err(), HasSubstr("WORLD_SIZE is not set"));
 }
 
-/// Rank 1 of two on different machines, started by a launcher that did not carry the secret that
-/// rank 0 has, and an impostor where rank 0 should be.
+/// Starts rank 1 of two on different machines, without the secret that rank 0 has, because the
+/// launcher did not carry it. An impostor listens in place of rank 0.
 class UnderPmixWithoutTheSecretOfRank0 : public testing::Test {
  protected:
   void SetUp() override {
@@ -132,12 +134,13 @@ TEST_F(UnderPmixWithoutTheSecretOfRank0, ARankThatEncryptsTakesNoImpostorEvenInA
   EXPECT_THAT(error_with({"TUTTI_TLS=yes", "TUTTI_TRUST_NETWORK=yes"}), refused);
 }
 
-// It is what was asked for: whoever answers there may be rank 0.
+// The setting asks for this: any process that answers may be rank 0.
 TEST_F(UnderPmixWithoutTheSecretOfRank0, ARankInATrustedNetworkJoinsWhoeverIsThere) {
   EXPECT_THAT(error_with({"TUTTI_TRUST_NETWORK=yes"}), HasSubstr("1 of 2 ranks did not come"));
 }
 
-/// tutti-perf and the example of digits, told to be quick, and what one job of each says once.
+/// tutti-perf and the example of digits, with options for a short run, and a text that one job of
+/// each prints once.
 struct Tool {
   std::vector<std::string> command;
   std::string said_once;
@@ -152,7 +155,7 @@ std::vector<Tool> tools_and_examples() {
   return all;
 }
 
-/// One job, and not one of each process.
+/// Expects that the processes form one job, and not one job each.
 void expect_one_job(const std::vector<std::string>& command_line, const std::string& said_once) {
   Command command(command_line);
   EXPECT_EQ(command.wait(), 0) << command.err();

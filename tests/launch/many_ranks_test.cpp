@@ -1,4 +1,5 @@
-// As many ranks on one machine as nobody starts on two cores, but on three hundred.
+// Starts more ranks on this machine than it has cores for: as many as a machine with three hundred
+// cores may run.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -26,15 +27,16 @@ namespace {
 using testing::IsEmpty;
 
 #ifdef SANITIZED
-constexpr int kRanks = 64;  // of which each takes as much memory as ten
+constexpr int kRanks = 64;  // Each of them takes as much memory as ten ordinary ranks.
 #else
 constexpr int kRanks = 600;
 #endif
 constexpr int kMinutes = 4;
 
-// With as many descriptors as a process may have where nobody has said anything.
+// The limit of 1024 descriptors for a process is the usual default.
 TEST(ManyRanks, StartOnOneMachineWithTheUsualSoftLimitOfDescriptors) {
-  watchdog::allow(std::chrono::minutes(kMinutes));  // a machine that compiles takes over a minute
+  // It takes over a minute on a machine that compiles.
+  watchdog::allow(std::chrono::minutes(kMinutes));
   Command command({"sh", "-c", "ulimit -Sn 1024 && exec \"$0\" \"$@\"", TUTTI_RUN, "-n",
                    std::to_string(kRanks), "--", TUTTI_RANK});
   int status = -1;

@@ -1,5 +1,5 @@
-// In place of libpmix.so.2 (by LD_LIBRARY_PATH): the one process that it serves is rank PMIX_RANK
-// of two, each on a machine of its own, and rank 0 has said what stands in STAND_IN_WORD.
+// Replaces libpmix.so.2, by LD_LIBRARY_PATH. The process that it serves is rank PMIX_RANK of two,
+// each on a machine of its own, and rank 0 has published the text in STAND_IN_WORD.
 #include <pmix.h>
 
 #include <cstdlib>
@@ -49,7 +49,8 @@ pmix_status_t PMIx_Get(const pmix_proc_t*, const char* key, const pmix_info_t*, 
   } else if (infos == 0 && wanted == "tutti.rank0.0") {
     *value = make_text(variable("STAND_IN_WORD"));
   } else {
-    return PMIX_ERR_NOT_FOUND;  // with PMIX_OPTIONAL: no fence has brought it yet
+    // This answers requests with PMIX_OPTIONAL: no fence has brought the value yet.
+    return PMIX_ERR_NOT_FOUND;
   }
   return PMIX_SUCCESS;
 }

@@ -1,6 +1,7 @@
-// A rank as a user writes it: joins the job that its launcher describes, sums, says who it is.
+// A rank as a user writes it. It joins the job that its launcher describes, sums, and prints its
+// rank.
 //
-// usage: rank [times]   joins so many times, one communicator after the other
+// usage: rank [times]   joins that often, one communicator after the other
 #include <cstdio>
 #include <cstdlib>
 #include <vector>

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""The manifest of docs/launching.md: its pods as machines in a box, with what Kubernetes gives each.
+"""Tests the manifest of docs/launching.md, with pods as machines in a box that have what Kubernetes gives to each pod.
 
 usage: tests/network/kubernetes_test.py <rank>
 
-A pod has its own network, host name and name server's answers, JOB_COMPLETION_INDEX, and a secret's file behind two links.
+A pod has its own network, host name and answers of the name server, JOB_COMPLETION_INDEX, and the file of a secret behind
+two links.
 """
 import json
 import os
@@ -26,13 +27,13 @@ IN_POD = 'hostname "$1" && mount --bind hosts /etc/hosts && shift && exec "$@"'
 
 
 def manifest():
-    """Its text in the page."""
+    """Returns the text of the manifest in the page."""
     return re.search(r"```yaml\n(.*?)```", (ROOT / "docs" / "launching.md").read_text(), re.S).group(1)
 
 
 class Kubernetes(unittest.TestCase):
     def pods(self, machines, folder, text):
-        """The commands of all pods."""
+        """Yields the command of each pod."""
         command = json.loads(re.search(r"command: (\[.*\])", text).group(1))
         variables = dict(re.findall(r"- \{name: (\w+), value: \"?([^\"}]+)\"?\}", text))
         mounted_at = re.search(r"mountPath: (\S+),", text).group(1)
@@ -49,7 +50,7 @@ class Kubernetes(unittest.TestCase):
 
     @staticmethod
     def mount_secret(folder):
-        """As the kubelet does: the file's name leads to a folder's, which leads to that of the version."""
+        """Makes the links that the kubelet makes: the file's name leads to a folder, which is a link to its version."""
         version = folder / "secret" / "..2026_11_21"
         version.mkdir(parents=True)
         (version / "job").write_text("0123456789abcdef" * 4)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Ranks over networks that lose packets and take long, by netem.
+"""Tests ranks over networks that lose packets and have long delays, which netem simulates.
 
 usage: tests/network/network_test.py <test_runtime> <tutti-perf>
 
-Where this kernel has no netem, TUTTI_TEST_NETEM names a command that runs another on one that has.
+If this kernel has no netem, TUTTI_TEST_NETEM names a command that runs another command on a kernel that has it.
 """
 import os
 import pathlib
@@ -33,7 +33,7 @@ def netem_works():
 
 
 def run(command, **environment):
-    """Its output; raises where it fails."""
+    """Runs a command and returns its output. Raises an exception if it fails."""
     done = subprocess.run(command, env=dict(os.environ, **environment), capture_output=True, text=True, timeout=200,
                           check=False)
     if done.returncode != 0:
@@ -42,7 +42,7 @@ def run(command, **environment):
 
 
 def run_ranks(machines, program):
-    """Output of rank 0, one rank a machine."""
+    """Runs a program with one rank on each machine, and returns the output of rank 0."""
     environment = dict(os.environ, WORLD_SIZE=str(machines.count), MASTER_ADDR=machines.address(0), MASTER_PORT="29500",
                        TUTTI_TRUST_NETWORK="yes", LOCAL_RANK="0")
     ranks = [subprocess.Popen(machines.on(rank, program), env=dict(environment, RANK=str(rank)), text=True,
@@ -91,5 +91,5 @@ if __name__ == "__main__":
     prefix = os.environ.pop(ELSEWHERE, "").split()
     if prefix and not netem_works():
         os.execvp(prefix[0], [*prefix, sys.executable, os.path.abspath(__file__), TEST_RUNTIME, TUTTI_PERF])
-    watched.PATIENCE_S = 400  # each run has 200, on a virtual machine perhaps
+    watched.PATIENCE_S = 400  # each run has 200 s, perhaps on a virtual machine
     watched.main()

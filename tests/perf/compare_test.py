@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""What perf/compare says of samples, and that our own side of it measures: <tutti-run> <tutti_bench>."""
+"""Tests how perf/compare evaluates samples, and that tutti's own side of it measures.
+
+usage: tests/perf/compare_test.py <tutti-run> <tutti_bench>
+"""
 
 import json
 import pathlib
@@ -198,7 +201,7 @@ class Plot(unittest.TestCase):
         self.assertIn("Open MPI <vader>", texts)
         lines = list(tree.iter("{http://www.w3.org/2000/svg}polyline"))
         dashed = [line for line in lines if line.get("stroke-dasharray")]
-        self.assertEqual((len(lines), len(dashed)), (5 + 3, 1 + 1))  # with the legend's
+        self.assertEqual((len(lines), len(dashed)), (5 + 3, 1 + 1))  # including the legend
 
     def test_there_is_none_of_single_sizes(self):
         self.assertIsNone(plot.to_svg([summary_of(4, {"openmpi": 10})], self.TITLES, ""))

@@ -32,7 +32,7 @@ struct Action {
 
 bool always() { return true; }
 
-/// A rank that makes its calls one after the other, each when the seed says so.
+/// A rank that makes its calls one after the other, each at a time that the seed determines.
 struct Rank {
   std::vector<Action> actions;
   std::size_t next = 0;

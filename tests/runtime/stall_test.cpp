@@ -44,7 +44,7 @@ class Heard {
  public:
   Config config(std::string transports) {
     Config config = quick_config(std::move(transports));
-    // In this time all other ranks call, and say for which rank they wait.
+    // In this time all other ranks call, and report for which rank they wait.
     config.stall = 1s;
     config.log_sink = [this](LogLevel level, std::string_view line) {
       const std::lock_guard lock(mutex_);

@@ -16,10 +16,10 @@ import statistics
 import subprocess
 import sys
 
-# The rooms of the library, from the ground up: one may include itself and those before it.
+# The rooms of the library, from the ground up. A room may include itself and those before it.
 FLOORS = ["common", "compute", "net", "rendezvous", "transport", "topology", "collectives", "runtime", "ddp",
           "bindings/c"]
-STRANGERS = [{"transport", "topology"}, {"ddp", "bindings/c"}]  # side by side, which do not include each other
+STRANGERS = [{"transport", "topology"}, {"ddp", "bindings/c"}]  # neighbours that do not include each other
 
 # Limits. They may be tightened; whoever loosens one gives the reason in the commit.
 FUNCTION_LINES = 70
@@ -30,12 +30,12 @@ TRANSPORT_FUNCTIONS = 14
 READING_FILES, READING_LINES = 20, 3500
 
 C_HEADERS = {"<stddef.h>", "<stdint.h>"}  # what the C ABI needs
-# C has no exception to carry an error's text: it is kept for the thread, as errno is.
+# C has no exception that carries the text of an error, so the text is kept for each thread, as errno is.
 LAST_ERROR = "tutti::c::(anonymous namespace)::last_error"
 MAIN_HEADER = "include/tutti/tutti.hpp"
 SEAM = "transport/channel.h"
 READING = "docs/architecture.md"  # its numbered list names the files through which an all-reduce goes
-OUTSIDE = ["include", "bindings", "tools", "examples", "perf", "tests"]  # what stands beside the library's rooms
+OUTSIDE = ["include", "bindings", "tools", "examples", "perf", "tests"]  # the folders beside the library's rooms
 LIBRARY = ("include/", *(f"{floor}/" for floor in FLOORS))
 CPP = {".cpp", ".h", ".hpp"}
 HEADERS = {".h", ".hpp"}
@@ -84,7 +84,7 @@ class File:
 
 
 class Tree:
-    """The files of a source tree by path, and what each includes of them."""
+    """The files of a source tree by path, and which of them each file includes."""
 
     def __init__(self, root):
         folders = [p for p in root.iterdir() if p.is_dir() and p.name != "build" and not p.name.startswith(".")]
@@ -99,7 +99,7 @@ class Tree:
         self.edges = {path: self._resolve(file) for path, file in self.files.items()}
 
     def _resolve(self, file):
-        """The (line, path) of each include that is a file of this tree."""
+        """Returns the (line, path) of each include that is a file of this tree."""
         found = []
         here = file.path.rsplit("/", 1)[0]
         top = file.path.split("/", 1)[0]
@@ -125,7 +125,7 @@ class Tree:
 
 
 def functions(file):
-    """The functions of a file, by braces: a block at namespace or class scope whose head has a '('."""
+    """Returns the functions of a file: blocks at namespace or class scope whose head has a '('."""
     code, found = file.code, []
     start, parens, i = 0, 0, 0
     while i < len(code):
@@ -140,7 +140,7 @@ def functions(file):
                 start = i + 1
             else:
                 end = closing_brace(code, i)
-                if not re.match(r"\s*[,{]", code[end + 1:]):  # else a member initialiser: Type() : a_{1} {
+                if not re.match(r"\s*[,{]", code[end + 1:]):  # otherwise it is a member initialiser: Type() : a_{1} {
                     if "(" in head:
                         found.append(function(file, start, end, head))
                     start = end + 1
@@ -168,7 +168,7 @@ def closing_brace(code, opening):
 
 
 def is_container(head):
-    """Whether a block opens a namespace or a type, so that functions may stand in it."""
+    """Returns whether a block opens a namespace or a type, in which functions may stand."""
     head = re.sub(r"\[\[.*?\]\]|alignas\s*\([^)]*\)|template\s*<[^{]*?>\s*(?=\w)", " ", head, flags=re.S)
     head = re.sub(r"^(\s|(public|private|protected)\s*:)+", "", head)
     if re.match(r"(inline\s+)?namespace\b|extern\s*$", head):
@@ -206,7 +206,7 @@ def check_transports(tree):
 
 
 def check_public(tree):
-    """Public headers include public headers and the standard library; examples see only those."""
+    """Checks that public headers and examples include only public headers and the standard library."""
     for file in tree.cpp("include/"):
         for line, name in file.includes:
             public = name[0] == "<" and (name[1:-1].startswith("tutti/") or "." not in name or name in C_HEADERS)
@@ -219,7 +219,7 @@ def check_public(tree):
 
 
 def cycles(edges):
-    """One cycle through each node that is on one, as a list of nodes; each set of nodes once."""
+    """Returns a cycle through each node that is on one, as a list of nodes; each set of nodes occurs once."""
     found = {}
     for origin in sorted(edges):
         paths = collections.deque([[origin]])
@@ -280,7 +280,7 @@ def check_readmes(tree):
 
 
 def check_mutable(tree, objects):
-    """Variables that can change, from the writable sections of built objects; ours, by name."""
+    """Finds the variables that can change, in the writable sections of built objects. Names tell ours from others'."""
     foreign = re.compile(r"(std|__gnu_cxx|spdlog|fmt|hwy|testing|nlohmann|CLI)(::|\[)|guard variable for |DW\.ref\.")
     path = "objects"
     for line in read_symbols(objects):
@@ -305,14 +305,14 @@ def read_symbols(objects):
 
 
 def source_of(tree, member):
-    """The source of an object that meson named common_log.cpp.o, or the object's own name."""
+    """Returns the source of an object that meson named common_log.cpp.o, or the object's own name."""
     name = pathlib.PurePath(member).name.removesuffix(".o")
     return next((p for p in tree.files if p.replace("/", "_") == name), member)
 
 
 def declaration(tree, path, name):
-    """The line that declares a variable, and whether it says const: constants that need relocation or
-    initialisation lie in writable sections, too."""
+    """Returns the line that declares a variable and whether it is const, since constants that need relocation or
+    initialisation are in writable sections, too."""
     word = re.escape(name.split("::")[-1].split("[")[0])
     code = tree.files[path].code if path in tree.files else ""
     for match in re.finditer(rf"\b{word}\b\s*[\[{{=(;]", code):
@@ -326,7 +326,7 @@ def declaration(tree, path, name):
 
 
 def figures(tree, mutable):
-    """(what, measured, limit) for people; what binds is in the checks above."""
+    """Yields (what, measured, limit) to be read by people; the checks above enforce the limits."""
     ours = [f for file in tree.cpp(*LIBRARY, "tools/", "examples/", "perf/") for f in functions(file)]
     library = [f for f in ours if f.path.startswith(LIBRARY)]
     every = ours + [f for file in tree.cpp("tests/") for f in functions(file)]
@@ -367,7 +367,7 @@ def reading_lines(tree):
 
 
 def check_figures(tree):
-    """Limits on the tree as a whole."""
+    """Checks the limits on the tree as a whole."""
     every = [f for file in tree.files.values() for f in functions(file)]
     long = [f for f in every if f.lines > LONG_FUNCTION_LINES]
     if len(long) > LONG_FUNCTION_SHARE * len(every) and len(long) > 1:

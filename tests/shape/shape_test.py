@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The shape check must be able to fail: each test breaks one rule of a small sound tree."""
+"""Tests that the shape check can fail: each test breaks one rule of a small sound tree."""
 
 import pathlib
 import subprocess
@@ -31,7 +31,7 @@ SOUND = {
 
 class Shape(unittest.TestCase):
     def check(self, changes, objects=()):
-        """Exit status and output of the check on the sound tree with `changes`."""
+        """Returns the exit status and output of the check on the sound tree with `changes`."""
         with tempfile.TemporaryDirectory() as folder:
             root = pathlib.Path(folder)
             for path, text in {**SOUND, **changes}.items():

@@ -1,4 +1,4 @@
-// What every transport must do: the interface in transport/channel.h, sentence by sentence.
+// Tests that every transport fulfils the interface in transport/channel.h, sentence by sentence.
 #include <gtest/gtest.h>
 #include <poll.h>
 
@@ -143,7 +143,7 @@ TEST_P(Conformance, TwoMessagesOfAnySizeFitWheneverAllBeforeAreReleased) {
   for (int round = 0; round < 300; ++round) {
     const std::array<std::size_t, 2> bytes{round % 3 == 0 ? kMax : random.next() % (kMax + 1),
                                            round % 5 == 0 ? kMax : random.next() % (kMax + 1)};
-    // News of releases may be on its way, but no further release may be needed.
+    // Information about releases may be on its way, but no further release may be needed.
     ASSERT_TRUE(ranks.eventually([&] { return try_send(sender, next, bytes[0]); })) << round;
     ASSERT_TRUE(ranks.eventually([&] { return try_send(sender, next + 1, bytes[1]); })) << round;
     for (const std::size_t size : bytes) {
@@ -165,7 +165,7 @@ TEST_P(Conformance, AFullWindowRefusesAndGoesOnAfterARelease) {
     }));
     ASSERT_LT(sent, 10'000u) << "the window has no end";
     EXPECT_FALSE(sender.acquire(bytes));
-    // These are enough releases for the sender to be told of them.
+    // These are enough releases for the sender to learn of them.
     std::uint32_t received = 0;
     ASSERT_TRUE(ranks.eventually([&] {
       if (received < sent && try_receive(receiver, received, bytes)) ++received;

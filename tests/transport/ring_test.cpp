@@ -268,7 +268,7 @@ TEST(RingAnswers, ToWhatWasNeverSentAreCorrupt) {
   }
 }
 
-// Has what AnsweredRings has; in addition, a lends 1000 bytes.
+// Extends AnsweredRings: rank a has 1000 bytes of registered memory for zero-copy messages.
 struct LentRings : AnsweredRings {
   LentRings() : AnsweredRings(64 * 6) {
     there.receiver =
@@ -288,7 +288,7 @@ struct LentRings : AnsweredRings {
 
   std::vector<std::byte> memory{1000};
   Segments lent;             // the memory as a knows it
-  Segments borrowed;         // as b knows it, which learns of segments later
+  Segments borrowed;         // the memory as b knows it, which learns of segments later
   StatusPage status_page{};  // a's
 };
 

@@ -1,4 +1,4 @@
-// A ring through the views of its ends, as a device uses it.
+// Tests of a ring through the views of its ends, as a device uses it.
 #include "transport/ring_view.h"
 
 #include <gtest/gtest.h>

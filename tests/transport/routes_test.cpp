@@ -125,7 +125,7 @@ TEST(RouteTable, WhatNoRankCanHavePublishedIsCorrupt) {
     }
 }
 
-// Tests what shared memory, TCP and the local transport say of two places.
+// Tests what shared memory, TCP and the local transport answer for two places.
 TEST(RouteTable, TheTransportsOfThisBuildAnswerTheSameInBothDirections) {
   TransportContext context;
   context.hub = nullptr;

@@ -127,7 +127,7 @@ TEST(ShmMemory, WhatIsHandedOverIsCheckedBeforeItIsMapped) {
   EXPECT_TRUE(has(refused(shorter.fd), "it has 9999"));
 }
 
-// A made-up /proc and /sys.
+// Tests with a made-up /proc and /sys.
 class AvailableMemory : public testing::Test {
  protected:
   AvailableMemory() {

@@ -50,10 +50,11 @@ class Wire {
       : socket_(std::move(socket)), faults_(faults), random_(faults.seed * 1000 + salt) {}
 
   const Fd& socket() const noexcept { return socket_; }
-  bool ended() const noexcept { return ended_; }  // and everything that arrived has been read
+  // Returns whether the connection has ended and everything that arrived has been read.
+  bool ended() const noexcept { return ended_; }
   bool idle() const noexcept { return out_.empty(); }
 
-  // A lent message is read when it leaves.
+  // The payload of a zero-copy message is read when it leaves.
   void put(const Frame& frame, std::span<const std::byte> payload, bool lent, std::uint64_t now) {
     assert(payload.size() == frame.header.length);
     Outgoing out;
@@ -158,9 +159,9 @@ class StreamSend final : public SendChannel {
   const int peer_;
   const int number_;
   std::vector<std::byte> staging_;
-  std::span<const std::byte> lent_;  // the next message lies there
+  std::span<const std::byte> lent_;  // The payload of the next message, if it is zero-copy.
   std::size_t posted_ = 0;
-  std::size_t last_lent_ = 0;  // number of the last lent message, counted from 1
+  std::size_t last_lent_ = 0;  // Number of the last zero-copy message, counted from 1.
   std::size_t on_their_way_ = 0;
 };
 

@@ -409,7 +409,7 @@ TEST_F(TcpPeer, ThatEndsIsLostAndWhatItSentBeforeIsReceived) {
   EXPECT_EQ(rank_->receiver(1, 0).peek()->header.length, 3u);
 }
 
-// As after the death of a process whose forked child lives, only the lifeline shows the end.
+// Only the lifeline shows the end, as after the death of a process whose forked child lives.
 TEST_F(TcpPeer, WhoseLifelineEndsIsLostAndWhatItSentBeforeIsReceived) {
   say_frame(message(3));
   say(socket_, "abc");

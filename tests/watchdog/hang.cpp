@@ -1,4 +1,4 @@
-// What watchdog_test.py runs: tests that hang, in ways that the stacks must show.
+// The program that watchdog_test.py runs: tests that hang in ways that the stacks must show.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -10,7 +10,7 @@
 
 #include "watchdog.h"
 
-// No lambdas, and outside of unnamed namespaces: their names are looked for.
+// These are neither lambdas nor in an unnamed namespace, because the test looks for their names.
 [[gnu::noinline]] void hangs_in_a_thread() {
   for (;;) pause();
 }
@@ -28,15 +28,15 @@ TEST(Hangs, InAThreadInAChildAndInOneThatIsStopped) {
   for (const auto body : {hangs_in_a_child, is_stopped}) {
     const pid_t child = fork();
     if (child == 0) body();
-    // Its number, and what tells those that were still there from those that the watchdog has
-    // ended.
+    // The test needs the number of the child, and uses it to tell children that were still alive
+    // from those that the watchdog has ended.
     printf("child %d\n", static_cast<int>(child));
   }
   fflush(stdout);
   thread.join();
 }
 
-// The process that hangs has no parent any more.
+// The parent of the process that hangs has ended.
 TEST(Hangs, InAProgramWhoseParentHasEnded) {
   const pid_t child = fork();
   if (child == 0) {
@@ -48,14 +48,14 @@ TEST(Hangs, InAProgramWhoseParentHasEnded) {
 }
 
 TEST(Hangs, InsideMallocWithItsLock) {
-  // A buffer of standard output that is being written to is locked, as malloc's arenas are.
+  // While a buffer of standard output is written to, it is locked, as the arenas of malloc are.
   flockfile(stdout);
   std::thread([] { printf("never"); }).join();
 }
 
 TEST(Passes, AlthoughItTakesLongerThanOthersAsItSays) {
   tutti::watchdog::allow(std::chrono::seconds(60));
-  usleep(1'500'000);  // longer than the patience that watchdog_test.py gives
+  usleep(1'500'000);  // It is longer than the limit that watchdog_test.py sets.
 }
 
 TEST(Passes, AndWritesStacksWhenItWants) { tutti::watchdog::write_stacks(); }

@@ -3,9 +3,10 @@
 
 usage: tests/watchdog/stacks.py --show|--kill|--watch <process> [<why>]
 
---kill then ends those that it has started, not itself. --watch reads lines "<seconds> <what>" from standard input, each of
-which replaces the one before, and ends when the process does; when one's time is over, it does as --kill, and ends the
-process, too. Those that run Python are ended by SIGABRT first, by which their faulthandler says where their Python code is.
+With --kill, it then ends the processes that the process has started, but not the process itself. With --watch, it reads
+lines "<seconds> <what>" from standard input, each of which replaces the one before, and ends when the process does. If the
+time of a line passes, it does what --kill does and ends the process, too. Processes that run Python are ended by SIGABRT
+first, so that their faulthandler writes where their Python code is.
 """
 
 import os
@@ -17,12 +18,12 @@ import subprocess
 import sys
 import time
 
-TOOLS = {  # by what unwinds a process; both are short of symbols where these were stripped, not of stacks
+TOOLS = {  # programs that unwind a process; in stripped programs, both miss the symbols but not the stacks
     "eu-stack": ["-p"],
     "gdb": ["-nx", "-batch", "-iex", "set debuginfod enabled off", "-ex", "thread apply all backtrace", "-p"],
 }
 MARK = "TUTTI_TEST_WATCHED"
-PATIENCE_S, ALL_S, MOST = 10, 60, 32  # for one process, for all, and how many
+PATIENCE_S, ALL_S, MOST = 10, 60, 32  # the time for one process, the time for all, and the number of processes
 
 
 def say(text):
@@ -33,12 +34,12 @@ def say(text):
 def read(pid, name):
     try:
         return pathlib.Path(f"/proc/{pid}/{name}").read_bytes().decode(errors="replace")
-    except OSError:  # it has just ended, or is another user's
+    except OSError:  # the process has just ended, or belongs to another user
         return ""
 
 
 def processes():
-    """Parents by process, less this one and zombies."""
+    """Returns the parent of each process, without this process and zombies."""
     found = {}
     for entry in os.listdir("/proc"):
         fields = read(entry, "stat").rpartition(")")[2].split() if entry.isdigit() else []
@@ -48,7 +49,7 @@ def processes():
 
 
 def started_by(root):
-    """Its descendants, and those that carry its mark because their parents have ended."""
+    """Returns the descendants of a process, and the processes with its mark whose parents have ended."""
     parents = processes()
     family = {root}
     family |= {pid for pid in parents if f"{MARK}={root}" in read(pid, "environ").split("\0")}
@@ -95,17 +96,17 @@ def kill(pids, number):
     for pid in pids:
         try:
             os.kill(pid, number)
-        except OSError:  # it has ended
+        except OSError:  # the process has ended
             pass
 
 
 def has_ended(pid):
-    """Also true of a zombie, whose parent has not waited for it yet."""
+    """Returns whether the process has ended, which is also true of a zombie, whose parent has not waited for it yet."""
     return read(pid, "stat").rpartition(")")[2].split()[:1] in ([], ["Z"])
 
 
 def end_all(pids):
-    """Python processes are ended one after the other: each writes its stacks, and they would mix in the output."""
+    """Ends processes, those that run Python one after the other, because each writes its stacks and they would mix."""
     end = time.monotonic() + 5
     for pid in pids:
         if "python" not in os.path.basename(read(pid, "cmdline").split("\0")[0]):
@@ -119,7 +120,7 @@ def end_all(pids):
 def watch(root):
     try:
         process, lines = os.pidfd_open(root), sys.stdin.fileno()
-    except ProcessLookupError:  # it has ended already
+    except ProcessLookupError:  # the process has ended already
         return
     end, what, text = None, "", b""
     while True:
@@ -135,7 +136,7 @@ def watch(root):
                 seconds, _, what = whole[-1].decode(errors="replace").partition(" ")
                 end = time.monotonic() + float(seconds)
         elif end is not None and time.monotonic() >= end:
-            end_all([root, *show_all(root, what)])  # it first: its children's end would let it go on
+            end_all([root, *show_all(root, what)])  # the root first: the end of its children would let it go on
             return
 
 

@@ -1,6 +1,6 @@
-// A timer of the process, and no thread: tests fork, and count threads. What happens when it goes
-// off is done by a program of its own, stacks.py: the thread that gets the signal may hold any
-// lock.
+// Implements the watchdog with a timer of the process and not with a thread, because tests fork and
+// count threads. When the timer fires, a separate program, stacks.py, does the work, because the
+// thread that gets the signal may hold any lock.
 #include "watchdog.h"
 
 #include <fcntl.h>
@@ -37,14 +37,16 @@ constexpr int kSlower = 1;
 constexpr int kSlower = 1;
 #endif
 
-constexpr int kSignalsBeforeLast = 3;  // SIGRTMAX itself is a program's own first choice
+constexpr int kSignalsBeforeLast = 3;  // A program would choose SIGRTMAX itself first.
 
-/// Made once, by main(), and never destroyed: the signal handler reads it.
+/// The state of the watchdog. main() makes it once, and it is never destroyed, because the signal
+/// handler reads it.
 struct Watch {
   std::chrono::seconds patience = kPatience * kSlower;
   bool is_on = false;
   timer_t timer = {};
-  int error_fd = -1;  // standard error as it was at the start: a test may capture it
+  // Standard error as it was at the start, because a test may capture it.
+  int error_fd = -1;
   std::array<char, 256> what{};
   std::array<char, 16> pid{};
 };
@@ -54,8 +56,8 @@ Watch& watch() {
   return made;
 }
 
-// Only what a signal handler may: the interrupted thread can be anywhere, in malloc() or fork()
-// too.
+// Calls only functions that a signal handler may call: the interrupted thread can be anywhere, also
+// in malloc() or fork().
 void run_stacks(bool ends) {
   Watch& mine = watch();
   const char* const arguments[] = {TUTTI_TEST_PYTHON, TUTTI_TEST_STACKS, ends ? "--kill" : "--show",
@@ -68,7 +70,7 @@ void run_stacks(bool ends) {
     [[maybe_unused]] const ssize_t reported = write(STDERR_FILENO, kNone, sizeof kNone - 1);
     _exit(1);
   }
-  // It gives each process some seconds, and all together a minute.
+  // stacks.py spends a few seconds on each process, and at most a minute on all of them.
   constexpr timespec kLook{0, 50'000'000};
   int status = 0;
   for (int look = 0; child > 0 && look < 1800 && waitpid(child, &status, WNOHANG) == 0; ++look)
@@ -89,9 +91,9 @@ void set_up() {
   if (const char* const said = std::getenv("TUTTI_TEST_PATIENCE"))
     mine.patience = std::chrono::seconds(std::atoi(said));
   std::snprintf(mine.pid.data(), mine.pid.size(), "%d", static_cast<int>(getpid()));
-  // By this, those are found whose parents have ended.
+  // This variable identifies processes whose parents have ended.
   setenv("TUTTI_TEST_WATCHED", mine.pid.data(), 1);
-  // Yama allows it to parents alone, and stacks.py is none.
+  // Yama allows only ancestors to trace a process, and stacks.py is none.
   let_anybody_trace();
   pthread_atfork(nullptr, nullptr, let_anybody_trace);
   mine.error_fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 200);
@@ -106,7 +108,7 @@ void set_up() {
   mine.is_on = true;
 }
 
-/// From now on; the last call counts.
+/// Starts the time limit. A later call replaces it.
 void start(std::chrono::seconds patience, const std::string& what) {
   Watch& mine = watch();
   std::snprintf(mine.what.data(), mine.what.size(), "%s has taken more than %lld s", what.c_str(),

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests that hang on purpose: each must end soon, with the stacks of all that hung.
+"""Runs tests that hang on purpose. Each must end soon, with the stacks of all threads and processes that hung.
 
 usage: tests/watchdog/watchdog_test.py <hang>
 """
@@ -33,7 +33,7 @@ watched.main()
 
 
 def run(command, **environment):
-    """How it ended, and all that it has written."""
+    """Runs a command. Returns its exit status and its output."""
     done = subprocess.run(command, env=dict(os.environ, TUTTI_TEST_PATIENCE="1", **environment), stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, timeout=150, check=False)
     return done.returncode, done.stdout

@@ -1,4 +1,4 @@
-"""The watchdog of Python's tests: where one takes too long, stacks.py writes all stacks, and ends it."""
+"""The watchdog of tests in Python: if a test takes too long, stacks.py writes all stacks and ends it."""
 
 import atexit
 import faulthandler
@@ -8,7 +8,7 @@ import subprocess
 import sys
 import unittest
 
-PATIENCE_S = 180  # TUTTI_TEST_PATIENCE says other seconds; 0: for ever
+PATIENCE_S = 180  # TUTTI_TEST_PATIENCE sets another number of seconds; 0 means no limit
 
 _watcher = None
 
@@ -24,7 +24,7 @@ def _start():
 
 
 def begins(what):
-    """`what` has as long from now on; the last call counts."""
+    """Starts the time limit of `what`. A later call replaces it."""
     seconds = int(os.environ.get("TUTTI_TEST_PATIENCE", PATIENCE_S))
     if seconds == 0:
         return

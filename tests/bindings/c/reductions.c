@@ -45,12 +45,12 @@ const char* premultipliers_and_accumulation(tuttiComm_t comm) {
   options.stream = &options;
   CHECK(tuttiAllReduce(&value, &all, 1, tuttiInt32, tuttiSum, comm, &options, NULL) ==
         tuttiErrorUnavailable);
-  options.size = offsetof(tuttiOptions_t, stream); /* as programs of earlier versions say it */
+  options.size = offsetof(tuttiOptions_t, stream); /* as in programs of earlier versions */
   OK(tuttiAllReduce(&value, &all, 1, tuttiInt32, tuttiSum, comm, &options, NULL));
   return NULL;
 }
 
-/* The configuration of this communicator says f32 for calls whose options say nothing. */
+/* The configuration of this communicator sets f32 for calls whose options set nothing. */
 const char* accumulation_as_configured(tuttiComm_t comm) {
   uint16_t wide[4] = {0};
   tuttiOptions_t options = TUTTI_OPTIONS_INITIALIZER;

@@ -1,4 +1,4 @@
-"""Reports each unittest's outcome in a line of its own, whatever ranks write in between."""
+"""Reports the outcome of each unittest in a line of its own, even if ranks write in between."""
 
 import collections
 import pathlib

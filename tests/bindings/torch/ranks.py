@@ -84,7 +84,7 @@ def run(size, body, *arguments, **options):
 
 
 def peers_reach(tensor):
-    """Whether the tensor is in memory that the ranks of this machine share."""
+    """Returns whether the tensor is in memory that the ranks of this machine share."""
     with open("/proc/self/maps", encoding="utf-8") as maps:
         for line in maps:
             begin, end = (int(each, 16) for each in line.split()[0].split("-"))
