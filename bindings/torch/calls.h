@@ -27,7 +27,8 @@ Terms terms(const Options& options, const Reduction& how) {
 
 }  // namespace tutti::pytorch
 
-// For Backend::issue(): a call of a Communicator's function by name, in one of its two forms.
+// The argument of Backend::issue(), which calls a Communicator's function by name in one of its two
+// forms.
 #define TUTTI_CALL(name, ...)                                    \
   [&](Communicator& comm, const CallOptions& told, bool async) { \
     if (async) return comm.name##_async(__VA_ARGS__, told);      \

@@ -14,7 +14,7 @@ class Reduction {
  public:
   Reduction(const char* what, const c10d::ReduceOp& asked, const at::Tensor& like);
 
-  /// For CallOptions::premultiplier; null if there is no factor.
+  /// Returns the factor for CallOptions::premultiplier, or null if there is none.
   const void* factor() const { return factor_.defined() ? factor_.const_data_ptr() : nullptr; }
 
   const DataType type;

@@ -25,8 +25,8 @@ namespace tutti::pytorch {
 /// Interval at which a thread that waits checks for Ctrl-C.
 inline constexpr std::chrono::milliseconds kBetweenSignals{100};
 
-/// For CallOptions::interrupted: whether Python has an exception to raise in this thread, Ctrl-C
-/// for example. raise_interruption() then throws it.
+/// Returns whether Python has an exception to raise in this thread, for example because of Ctrl-C,
+/// as CallOptions::interrupted asks. raise_interruption() then throws it.
 bool interrupted() noexcept;
 void raise_interruption();
 

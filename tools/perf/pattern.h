@@ -31,10 +31,10 @@ class Pattern {
   /// values.
   static constexpr std::size_t kPeriod = 65537;
 
-  /// For calls of at most `count` elements.
+  /// Makes the contributions for calls of at most `count` elements.
   Pattern(DataType type, Op op, int ranks, std::uint64_t seed, std::size_t count);
 
-  /// For premul_sum: the factor of the contribution of `rank`, as a number and as an element of
+  /// The factor of the contribution of `rank` in a premul_sum, as a number and as an element of
   /// `type`.
   [[nodiscard]] static int scalar(int rank) noexcept { return 1 + rank % 2; }
   using Element = std::array<std::byte, 8>;

@@ -23,8 +23,8 @@ namespace tutti::python {
 
 namespace nb = nanobind;
 
-/// For CallOptions::interrupted: whether Python has an exception to raise in this thread (Ctrl-C).
-/// The interpreter's lock must not be held.
+/// Returns whether Python has an exception to raise in this thread (Ctrl-C), as
+/// CallOptions::interrupted asks. The interpreter's lock must not be held.
 bool interrupted();
 
 using Arrays = std::vector<Array>;
