@@ -241,7 +241,7 @@ void Backend::shutdown() {
     left.swap(communicator_);
     sparse_.reset();
   }
-  left.reset();  // ends its calls
+  left.reset();  // This ends its calls.
   std::unique_lock lock(under_way_mutex_);
   none_under_way_.wait(lock,
                        [&] { return under_way_ == 0; });  // sparse sums end by their deadlines

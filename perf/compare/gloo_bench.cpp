@@ -128,7 +128,7 @@ class Gloo final : public Library {
         });
   }
 
-  static constexpr std::uint64_t kSlot = 1U << 20;  // no collective uses it
+  static constexpr std::uint64_t kSlot = 1U << 20;  // No collective uses this slot.
   std::shared_ptr<gloo::rendezvous::Context> context_;
 };
 

@@ -84,7 +84,7 @@ TEST(UserReduction, GetsItsContextAndAFewKibibytesAtATime) {
   counted.context = &calls;
   std::vector<Affine> a(1000, {1, 2}), b(1000, {3, 4}), c(1000);
   call(counted, {a.data(), b.data()}, {c.data()}, c.size());
-  EXPECT_EQ(calls, 4);  // of 256 elements each, except the last
+  EXPECT_EQ(calls, 4);  // Each call has 256 elements, except the last.
 }
 
 TEST(UserReduction, ElementsMayHaveAnySizeUpToTheGreatest) {

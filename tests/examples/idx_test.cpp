@@ -100,7 +100,8 @@ TEST_F(Idx, FileCutShortAnywhereIsAnErrorThatSaysSo) {
 TEST_F(Idx, DamagedFileIsAnError) {
   load_gzip(images_of(3, 5, 5, 75), labels_of(3, 3));
   std::string bytes = read_file(images);
-  bytes[bytes.size() - 6] = static_cast<char>(bytes[bytes.size() - 6] ^ 1);  // in the checksum
+  // This byte is a part of the checksum.
+  bytes[bytes.size() - 6] = static_cast<char>(bytes[bytes.size() - 6] ^ 1);
   write_file(images, bytes);
   EXPECT_THAT(message(ErrorKind::corrupt), AllOf(HasSubstr(images), HasSubstr("damaged")));
 }

@@ -96,7 +96,7 @@ TEST_P(AnyStore, NamesTheKeyThatNobodySetBeforeTheDeadline) {
 }
 
 TEST_P(AnyStore, CanBeUsedOnAfterACallThatMissedItsDeadline) {
-  for (int i = 0; i < 300; ++i)  // more keys than one rank may wait for at once
+  for (int i = 0; i < 300; ++i)  // These are more keys than one rank may wait for at once.
     EXPECT_THROW(first_.wait("never", in(milliseconds(0))), Error);
   second_.set("never", "after all", in_time());
   EXPECT_EQ(first_.get("never", in_time()), "after all");

@@ -200,7 +200,7 @@ TEST_P(ATcpStoreServer, ParsesNoGreetingOfWhoHasNotProvedThatHeKnowsTheSecret) {
   Venue venue(GetParam(), 3);
   const auto server = venue.serve();
   Stranger hasty(venue);
-  hasty.say_struct(Stranger::greeting(venue.job(), 2));  // as is correct at a Unix socket
+  hasty.say_struct(Stranger::greeting(venue.job(), 2));  // This is correct at a Unix socket.
   hasty.say(std::string(sizeof(net::AuthHello), 'x'));
   hasty.expect_cut();
   expect_that_it_works(venue, 0);

@@ -23,7 +23,7 @@ class Sign {
   void wait(std::uint32_t times = 1) const;
 
  private:
-  std::atomic<std::uint32_t>& given_;  // in a page that forked processes share
+  std::atomic<std::uint32_t>& given_;  // Its page is shared with forked processes.
 };
 
 /// Waits until a thread, or the first thread of a process, sleeps in the kernel. If it has given a

@@ -158,7 +158,7 @@ TEST(TuttiPerf, TunesAndKeepsWhatItFoundWhereRanksReadIt) {
   Command command(perf({"--tune", "--tune-file", path, "-n", "2"}));
   const int status = command.wait();
   EXPECT_THAT(command.out(), HasSubstr("Three of four of these"));
-  if (status == 1) {  // with two calls each, a busy machine may have disturbed it
+  if (status == 1) {  // With two calls each, a busy machine may have disturbed it.
     EXPECT_THAT(command.out(), HasSubstr("Nothing is kept"));
     EXPECT_FALSE(std::filesystem::exists(path));
     return;

@@ -21,7 +21,7 @@ void write_cache(Tree& tree, const std::string& index, const std::string& level,
 
 TEST(RingBytes, Are192KiBOfTwoMiBWhichIsWhatWasMeasured) {
   EXPECT_EQ(ring_bytes_of(2048_KiB, 1), 192_KiB);
-  EXPECT_EQ(ring_bytes_of(0, 1), 192_KiB);  // if the size is unknown
+  EXPECT_EQ(ring_bytes_of(0, 1), 192_KiB);  // A size of 0 stands for an unknown one.
 }
 
 TEST(RingBytes, AreSharedByTheRanksOfACoreAndFollowTheCacheWithinTheMeasuredRange) {

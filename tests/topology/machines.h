@@ -16,7 +16,7 @@ namespace tutti {
 inline Machine described(const std::string& synthetic) {
   auto machine = describe(synthetic);
   EXPECT_TRUE(machine) << synthetic;
-  machine->described = false;  // as if the test ran on it
+  machine->described = false;  // The test acts as if it ran on this machine.
   return *machine;
 }
 

@@ -44,7 +44,7 @@ bool try_receive(RecvChannel& channel, std::uint32_t message, std::size_t bytes)
   if (!found) return false;
   EXPECT_EQ(found->header, header_of(message, bytes)) << "message " << message;
   const std::byte* const data = found->away ? channel.fetch(nullptr) : found->data;
-  if (found->away && data == nullptr) return false;  // not complete yet
+  if (found->away && data == nullptr) return false;  // It is not complete yet.
   for (std::size_t i = 0; i < std::min<std::size_t>(bytes, found->header.length); ++i)
     if (data[i] != byte_at(message, i)) {
       ADD_FAILURE() << "message " << message << " of " << bytes << " bytes differs at " << i;

@@ -101,7 +101,7 @@ TEST(LocalTransport, ABellCanBeRungAfterItsRankAndItsRuntimeHaveGone) {
   here->connect({}, TimePoint{});
   there.reset();
   context.doorbell.reset();
-  const Doorbell stranger;  // is likely to get the closed descriptor's number
+  const Doorbell stranger;  // It is likely to get the closed descriptor's number.
   here->wake(1);
   pollfd fd{stranger.fd(), POLLIN, 0};
   EXPECT_EQ(poll(&fd, 1, 0), 0);

@@ -29,7 +29,7 @@ struct Box {
 
   std::mutex mutex;
   std::map<Channel, std::deque<Letter>> letters;
-  StatusPage page{};  // as its rank has shown it last
+  StatusPage page{};  // The page that its rank has shown last.
   std::shared_ptr<const Doorbell> bell;
 
   void ring() const {
@@ -60,14 +60,15 @@ class MailSend final : public SendChannel {
     if (bytes > most_) throw Error(ErrorKind::internal, "a message larger than the largest");
     const std::lock_guard lock(to_.mutex);
     if (to_.letters[channel_].size() == kWindow) return std::nullopt;
-    staging_.reserve(1);  // so that there is memory even for no bytes
+    staging_.reserve(1);  // There must be memory even for no bytes.
     staging_.resize(bytes);
     return Span{staging_.data(), bytes};
   }
   MemoryKinds zero_copy() const noexcept override { return MemoryKind::shared; }
   bool acquire_zero_copy(const Memory& message) override {
     if (!acquire(message.bytes)) return false;
-    std::memcpy(staging_.data(), message.address, message.bytes);  // as a device would read it
+    // A device would read it in this way.
+    std::memcpy(staging_.data(), message.address, message.bytes);
     registered_bytes().fetch_add(message.bytes);
     return true;
   }

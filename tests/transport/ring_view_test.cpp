@@ -52,8 +52,8 @@ class ViewSender {
   }
 
   RingView view_;
-  std::array<std::uint64_t, kLines> ends_;  // ends of the payloads, by message
-  std::uint64_t seen_;                      // number of messages known to be released
+  std::array<std::uint64_t, kLines> ends_;  // The ends of the payloads, indexed by message.
+  std::uint64_t seen_;                      // The number of messages known to be released.
 };
 
 class ViewReceiver {

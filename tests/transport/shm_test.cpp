@@ -79,7 +79,8 @@ class ShmTransport : public testing::Test {
 
   SteadyClock clock_;
   SystemRandom random_;
-  std::shared_ptr<const Doorbell> bell_;  // for ranks made from now on; null if they never sleep
+  // The doorbell of ranks that are made from now on; null if they never sleep.
+  std::shared_ptr<const Doorbell> bell_;
 };
 
 bool has(const std::string& text, std::string_view part) {
@@ -397,7 +398,7 @@ TEST_F(ShmTransport, ABoardThatComesWhileItsGroupIsBeingMadeIsKeptWhateverTheGro
     parts.push_back(ranks[0]->split(both(0, id)));
     pollfd news{ranks[0]->wait_fd(), POLLIN, 0};
     EXPECT_EQ(poll(&news, 1, 10'000), 1);
-    ranks[0]->progress();  // as another communicator's thread does
+    ranks[0]->progress();  // A thread of another communicator does this.
     EXPECT_EQ(connect(*parts.back(), {}, seconds(10)).text, "") << "group " << id;
     other.join();
     SendChannel& channel = parts.back()->sender(1, 0);
@@ -511,7 +512,7 @@ TEST_F(ShmPeer, WhatComesForAGroupIsDroppedOnceThisRankHasLeftItUntilThePeerHas)
   say(kGroup, kStatusPage);
   EXPECT_EQ(peer_->status_page(kGroup), nullptr);
   say(kGroup, kLeave);
-  say(kGroup, kStatusPage);  // from another group that got the same id
+  say(kGroup, kStatusPage);  // It comes from another group that got the same id.
   EXPECT_NE(peer_->status_page(kGroup), nullptr);
 }
 
@@ -550,7 +551,7 @@ TEST_F(ShmPeer, ARingOfTheRightShapeIsTakenOnceOnly) {
     std::uint64_t segment;
   } offer{0x7475747469726e67, context_.data_bytes, 0, 3, 0};
   EXPECT_EQ(send_packet(theirs_, offer, {}), Sent::done);
-  expect_corrupt();  // no descriptor
+  expect_corrupt();  // The packet has no descriptor.
   const Memory ring = make_memory(RingMemory::bytes(context_.data_bytes), Access::write, "a ring");
   const int fd = ring.fd.get();
   EXPECT_EQ(send_packet(theirs_, offer, std::span(&fd, 1)), Sent::done);

@@ -288,7 +288,7 @@ std::optional<Span> StreamSend::acquire(std::size_t bytes) {
   if (bytes > transport_.link(peer_).largest_message)
     throw Error(ErrorKind::internal, "a message larger than the largest");
   if (on_their_way_ == kWindow) return std::nullopt;
-  staging_.reserve(1);  // so that there is memory even for no bytes
+  staging_.reserve(1);  // There must be memory even for no bytes.
   staging_.resize(bytes);
   return Span{staging_.data(), bytes};
 }

@@ -87,7 +87,7 @@ TEST(TcpAddress, LoopbackIsMeantForTheOwnMachineAlone) {
 TEST_F(TcpTransport, StrangersAtThePortKeepNobodyOutAndTheListenerIsClosedBehindTheLast) {
   auto ranks = make(3);
   const SocketAddress listener = place_of(*ranks[0]);
-  std::vector<Fd> strangers;  // stay, silent or after garbage
+  std::vector<Fd> strangers;  // They stay connected, silent or after garbage.
   for (int i = 0; i < 200; ++i) {
     strangers.push_back(call(listener));
     if (i % 4 == 1) say(strangers.back(), "GET / HTTP/1.1\r\nHost: you\r\n\r\n");

@@ -44,7 +44,7 @@ class Supervisor {
   struct Output {
     Sink sink;
     bool watched = false;  // epoll watches it for room to write
-    bool paused = false;   // its streams are not read, since the sink is full
+    bool paused = false;   // Whether its streams are not read because the sink is full.
   };
   struct Stream {
     Fd fd;

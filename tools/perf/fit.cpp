@@ -20,7 +20,7 @@ constexpr double kLoyalty =
     0.004;  // a departure from the start by a factor of e counts like this error in each sample
 
 std::vector<Program> programs_of(const Sample& sample) {
-  CallSignature call;  // on bytes
+  CallSignature call;  // The elements are bytes.
   call.what = sample.what;
   call.count = sample.bytes;
   const Algorithm& algorithm = algorithms()[algorithm_index(sample.algorithm)];

@@ -188,7 +188,7 @@ void declare_output(CLI::App& app, Options& options) {
   app.add_option("--tune-file", options.tune_file,
                  "Where --tune keeps it, for TUTTI_TUNING_FILE (default: where tutti looks for it, "
                  "~/.cache/tutti/tuning.json)");
-  app.add_option("--tune-samples", options.samples_path)->group("");  // for ranks of --tune
+  app.add_option("--tune-samples", options.samples_path)->group("");  // It is for ranks of --tune.
   app.add_flag("--show-limits", options.show_limits, "Add that limit to each row");
   app.add_flag(
       "--phase", options.show_phase,

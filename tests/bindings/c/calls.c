@@ -318,7 +318,7 @@ const char* options_of_a_call(tuttiComm_t comm) {
         tuttiErrorUsage);
   CHECK(strstr(tuttiGetLastError(comm), "no_such_algorithm") != NULL);
   options = (tuttiOptions_t)TUTTI_OPTIONS_INITIALIZER;
-  options.size = 0; /* as if the initializer was not used */
+  options.size = 0; /* this is the size if the initializer was not used */
   CHECK(tuttiBarrier(comm, &options, NULL) == tuttiErrorUsage);
   CHECK(strstr(tuttiGetLastError(comm), "options->size is 0") != NULL);
 
