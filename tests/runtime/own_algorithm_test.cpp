@@ -345,8 +345,8 @@ TEST(OwnAlgorithms, WhatIsNoAlgorithmIsRefused) {
       Each(IsEmpty()));
 }
 
-// Each stripe has channels of its own, numbered from the stripe's first. The channels of these
-// algorithms are too high for a second stripe.
+// Each stripe has 4096 channels of its own, numbered from the stripe's first. An algorithm that
+// uses a higher channel has only one stripe.
 TEST_P(OwnAlgorithm, OnHighChannelsServesLargeCallsThatThreadsWouldShare) {
   Config config = this->config();
   config.threads = 2;
