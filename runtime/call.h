@@ -12,7 +12,7 @@
 #include <tutti/types.hpp>
 
 #include "common/wire.h"
-#include "runtime/engine/execution.h"
+#include "runtime/engine/engine.h"
 
 namespace tutti {
 

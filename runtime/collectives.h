@@ -2,8 +2,7 @@
 // diagnosed when it fails or stalls.
 #pragma once
 
-#include <atomic>
-#include <functional>
+#include <cassert>
 #include <optional>
 
 #include <tutti/error.hpp>
@@ -11,43 +10,40 @@
 #include "runtime/communicator_parts.h"
 #include "runtime/diagnosis/diagnosis.h"
 #include "runtime/diagnosis/stall_watch.h"
-#include "runtime/engine/execution.h"
-#include "runtime/engine/worker_pool.h"
+#include "runtime/engine/engine.h"
+#include "runtime/loans.h"
 
 namespace tutti {
 
-/// A state machine that runs one call at a time: begin(), then advance() until it returns true,
-/// then complete(). It never waits and reads no clock: its callers pass the time. One thread at a
-/// time (the owner of the communicator's engine) uses it.
+/// A state machine that runs one call at a time: begin(), then advance() until one of them returns
+/// true. It never waits and reads no clock: its callers pass the time. One thread at a time (the
+/// owner of the communicator's engine) uses it.
 ///
 /// The first error ends the call. An exception of advance() is turned into an error by explain(),
 /// which may need an answer of a peer for its message: while explaining() is true, look() asks the
 /// peer, and throws the error once it is known.
 class Collectives {
  public:
-  /// `parts` outlive it. A worker thread calls `worker_done` when it has ended its part of a call.
-  Collectives(const CommunicatorParts& parts, std::function<void()> worker_done);
+  /// `parts` and `engine` outlive it.
+  Collectives(const CommunicatorParts& parts, Engine& engine);
 
-  /// Takes the next operation number, shows the call to peers and starts it. If `in_threads` is
-  /// true, other threads may move parts of it.
-  void begin(BoundProgram& bound, CallBuffers& buffers, std::size_t result_bytes, bool in_threads);
-
-  /// Does what can be done now, and returns true when the call is done. Throws exceptions that
-  /// explain() understands.
-  bool advance() {
-    return execution_.advance() && (!workers_.busy() || workers_.advance()) && all_left();
+  /// Starts a call and advances it, see Engine::start().
+  bool begin(BoundProgram& bound, CallBuffers& buffers, bool in_threads, int attempts) {
+    assert(!explaining());
+    if (bound.program.lends) [[unlikely]]
+      buffers.lent = lent_of(parts_, bound.program.call, buffers);
+    return engine_.start(bound, buffers, in_threads, attempts);
   }
+
+  /// Does what can be done now, `attempts` times at most, and returns true when the call is done.
+  /// Throws exceptions that explain() understands.
+  bool advance(int attempts) { return engine_.advance(attempts); }
+  /// Returns whether the transport has sent everything that was posted.
   bool all_left() { return leaves_at_once_ || transport_.all_left(); }
 
-  /// Shows peers that the call is done.
-  void complete() noexcept {
-    status_page_.completed.store(next_number_, std::memory_order_release);
-  }
   /// Stops a call that has failed: once this returns, no thread touches the call's buffers any
   /// more.
-  void stop() noexcept { workers_.stop(); }
-  /// For a forked child, which has none of the worker threads: neither joins nor waits for them.
-  void forget_threads() noexcept { workers_.forget(); }
+  void stop() noexcept { engine_.stop(); }
 
   /// Does what polling does not: it takes news of peers, and reports a call that stalls. Throws the
   /// error that keeps the call from ending. `limit` is the call's timeout, which ends at
@@ -63,7 +59,7 @@ class Collectives {
   bool explaining() const noexcept { return mismatched_.has_value(); }
 
  private:
-  std::uint64_t number() const noexcept { return next_number_ - 1; }
+  std::uint64_t number() const noexcept { return engine_.number(); }
   Situation situation() const;
   void look_for_explanation(TimePoint now);
   void report_stall(TimePoint now);
@@ -73,9 +69,7 @@ class Collectives {
   Transport& transport_;
   StatusPage& status_page_;    // this rank's own, which the transport shows to peers
   const bool leaves_at_once_;  // whether posted messages leave at once; see Transport::all_left()
-  Execution execution_;
-  std::uint64_t next_number_ = 0;
-  WorkerPool workers_;  // moves the other stripes of the call that execution_ runs
+  Engine& engine_;
   StallWatch stalls_;
   Inquiry inquiry_;
   std::optional<MismatchedMessage> mismatched_;  // set while explaining()

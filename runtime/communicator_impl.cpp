@@ -13,7 +13,7 @@ CommunicatorImpl::~CommunicatorImpl() {
   queue_.abandon();
   if (!parts_.runtime->in_own_process()) {  // in a forked child, the channels belong to the parent
     static_cast<void>(parts_.transport.release());
-    collectives_.forget_threads();
+    engine_->forget_threads();
     return;
   }
   driver_.drain();
@@ -60,16 +60,6 @@ Plan& CommunicatorImpl::checked_plan(const Call& call) {
   return planner_.plan(call);
 }
 
-// Runs the call in the caller's own thread; nothing is pending, so the engine is free.
-inline void CommunicatorImpl::execute_here(BoundProgram& bound, CallBuffers&& buffers,
-                                           std::size_t result_bytes,
-                                           std::chrono::milliseconds timeout) {
-  buffers.scratch = planner_.scratch(bound);
-  collectives_.begin(bound, buffers, result_bytes, true);
-  driver_.await_call(timeout);
-  collectives_.complete();
-}
-
 void CommunicatorImpl::call(const Call& call) {
   driver_.heed(call.interrupted);
   Plan& plan = failure_.usable() && planner_.repeats(call) ? planner_.last() : checked_plan(call);
@@ -81,8 +71,8 @@ void CommunicatorImpl::call(const Call& call) {
         queue_.operation_of(planner_.detached(call, plan), planner_.blocks()));
   if (!plan.program) [[unlikely]]
     plan.program = planner_.bind(plan.key);
-  execute_here(*plan.program, buffers_of(plan, call.extras, &planner_.blocks()), plan.result_bytes,
-               planner_.timeout_of(call));
+  driver_.execute(*plan.program, buffers_of(plan, call.extras, &planner_.blocks()),
+                  planner_.timeout_of(call));
 }
 
 void CommunicatorImpl::call(const PlannedCall& call) {
@@ -92,8 +82,7 @@ void CommunicatorImpl::call(const PlannedCall& call) {
   if (queue_.pending()) [[unlikely]]
     return await_behind_others(queue_.operation_of(call, planner_.blocks()));
   const CallExtras extras = call.extras();
-  execute_here(*call.program, buffers_of(call, extras, call.blocks.get()), call.result_bytes,
-               call.timeout);
+  driver_.execute(*call.program, buffers_of(call, extras, call.blocks.get()), call.timeout);
 }
 
 void CommunicatorImpl::await_behind_others(const OperationRef& operation) {
@@ -176,7 +165,6 @@ PlannedCall CommunicatorImpl::plan_to_repeat(const Call& call) {
   const auto owner = driver_.own_engine();  // the owner of the engine makes the program's channels
   PlannedCall planned = planner_.detached(call, plan);
   planned.program = planner_.bind(plan.key);
-  if (!queue_.under_way()) planner_.scratch(*planned.program);
   if (call.variable != nullptr)
     planned.blocks = std::make_shared<const BlockTable>(planner_.blocks());
   return planned;

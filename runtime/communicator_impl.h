@@ -13,6 +13,7 @@
 #include "runtime/collectives.h"
 #include "runtime/communicator_parts.h"
 #include "runtime/driver.h"
+#include "runtime/engine/engine.h"
 #include "runtime/failure.h"
 #include "runtime/lender.h"
 #include "runtime/membership/membership.h"
@@ -46,7 +47,7 @@ class CommunicatorImpl final {
   Driver& driver() noexcept { return driver_; }
 
   std::size_t memory_bytes() const {
-    return parts_.transport->memory_bytes() + planner_.scratch_bytes();
+    return parts_.transport->memory_bytes() + engine_->memory_bytes();
   }
   /// Allocates registered memory for a Buffer; returns none if the transport has none.
   std::optional<Registration> lend(std::size_t bytes);
@@ -84,15 +85,15 @@ class CommunicatorImpl final {
   Plan& checked_plan(const Call& call);
   TransferCall checked(const TransferCall& call) const;
   PlannedCall plan_to_repeat(const Call& call);
-  void execute_here(BoundProgram& bound, CallBuffers&& buffers, std::size_t result_bytes,
-                    std::chrono::milliseconds timeout);
   void await_behind_others(const OperationRef& operation);
 
   std::shared_ptr<void> kept_;  // The first member, so that it is destroyed last.
   CommunicatorParts parts_;
   Failure failure_{parts_};
-  CallPlanner planner_{parts_};
-  Collectives collectives_{parts_, [this] { parts_.wake_sleepers(); }};
+  const std::unique_ptr<Engine> engine_ =
+      make_host_engine(*parts_.transport, [this] { parts_.wake_sleepers(); });
+  CallPlanner planner_{parts_, *engine_};
+  Collectives collectives_{parts_, *engine_};
   Messages messages_{parts_};
   Queue queue_{*this, parts_, planner_, collectives_, messages_, failure_};
   Membership membership_{parts_};

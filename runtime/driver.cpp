@@ -89,12 +89,15 @@ void Driver::pause_until(TimePoint time) {
   Sleeper().sleep_until(time, clock());  // no doorbell is watched
 }
 
+// Continues a call that the first polls did not complete.
 void Driver::await_call(std::chrono::milliseconds timeout) {
   // Set at the first look, so that a short call never reads the clock.
   std::optional<TimePoint> deadline;
   try {
+    WaitPolicy policy = policy_;
+    policy.polls = 0;
     wait(
-        policy_, clock(), [this] { return collectives_.advance(); },
+        policy, clock(), [this] { return collectives_.advance(1); },
         [&] {
           failure_.throw_if_any();
           const TimePoint now = clock().now();
@@ -105,11 +108,16 @@ void Driver::await_call(std::chrono::milliseconds timeout) {
           return sleep(attempt, collectives_.next_look(clock().now(), next_heed(*deadline)));
         });
   } catch (...) {
-    collectives_.stop();
-    const Error error = explain_thrown();
-    failure_.set(error);
-    throw error;
+    fail_call();
   }
+}
+
+// Called in an exception handler for what begin() or advance() threw.
+void Driver::fail_call() {
+  collectives_.stop();
+  const Error error = explain_thrown();
+  failure_.set(error);
+  throw error;
 }
 
 // Called in an exception handler. Returns the error for the exception, for whose message a peer may

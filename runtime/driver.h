@@ -27,10 +27,17 @@ class Driver final : public Progressable {
   /// calling thread.
   void heed(bool (*interrupted)()) noexcept { interrupted_ = interrupted; }
 
-  /// Advances the collective that was begun until it is done; nothing else is pending. Throws the
-  /// error that ended it, with which the communicator has failed. For the calling thread.
-  void await_call(std::chrono::milliseconds timeout);
-  /// Does the same for sends and receives, until the transport has sent what was posted.
+  /// Executes a call; nothing else is pending, so the engine is free. Throws the error that ended
+  /// the call, with which the communicator has failed. For the calling thread.
+  void execute(BoundProgram& bound, CallBuffers&& buffers, std::chrono::milliseconds timeout) {
+    try {
+      if (collectives_.begin(bound, buffers, true, policy_.polls)) return;  // most short calls
+    } catch (...) {
+      fail_call();
+    }
+    await_call(timeout);
+  }
+  /// Waits in the same way for sends and receives, until the transport has sent what was posted.
   void await_transfers(std::span<Transfer* const> transfers);
 
   /// Adds `operation` to its queue, and tells the background thread. For the calling thread.
@@ -81,6 +88,8 @@ class Driver final : public Progressable {
   void drive_others();
   void pause_until(TimePoint time);
   TimePoint next_heed(TimePoint deadline);
+  void await_call(std::chrono::milliseconds timeout);
+  [[noreturn]] void fail_call();
   Error explain_thrown();
   template <typename Attempt>
   bool sleep(Attempt&& attempt, TimePoint deadline);

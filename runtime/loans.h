@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "runtime/communicator_parts.h"
-#include "runtime/engine/execution.h"
+#include "runtime/engine/engine.h"
 
 namespace tutti {
 

@@ -15,10 +15,10 @@ std::size_t blocks_moved(Collective what, int size) {
 
 }  // namespace
 
-CallPlanner::CallPlanner(const CommunicatorParts& parts)
+CallPlanner::CallPlanner(const CommunicatorParts& parts, Engine& engine)
     : parts_(parts),
       own_algorithms_(parts.request()),
-      programs_(*parts.transport, own_algorithms_, parts.request()) {}
+      programs_(engine, own_algorithms_, parts.request()) {}
 
 Plan& CallPlanner::plan(const Call& call) {
   if (call.extras.reduction != nullptr) check_reduction(call);

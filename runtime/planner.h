@@ -35,11 +35,11 @@ struct Plan {
 /// because loops repeat a call. It only decides, and sends nothing.
 ///
 /// Threads: only the calling thread uses it, except that the owner of the communicator's engine
-/// calls bind() and scratch(), and any thread may call scratch_bytes().
+/// calls bind().
 class CallPlanner {
  public:
-  /// `parts` outlive the planner.
-  explicit CallPlanner(const CommunicatorParts& parts);
+  /// `parts` and `engine` outlive the planner.
+  CallPlanner(const CommunicatorParts& parts, Engine& engine);
 
   OwnAlgorithms& own_algorithms() noexcept { return own_algorithms_; }
   std::vector<AlgorithmPrice> prices(const CallKind& kind);
@@ -65,11 +65,9 @@ class CallPlanner {
   /// Returns the planned call in a form that outlives what `call` points to, but not blocks().
   PlannedCall detached(const Call& call, const Plan& plan) const;
 
-  /// Returns the program for `key`, bound to channels. Throws what the creation of channels throws.
+  /// Returns the program for `key`, which the engine has bound. Throws what the creation of
+  /// channels throws.
   std::shared_ptr<BoundProgram> bind(const CallKey& key) { return programs_.get(key); }
-  /// Returns scratch memory for one execution of `bound`.
-  std::byte* scratch(const BoundProgram& bound) { return programs_.scratch(bound); }
-  std::size_t scratch_bytes() const noexcept { return programs_.scratch_bytes(); }
 
  private:
   Plan plan_kind(const CallKind& kind, std::string_view algorithm);
@@ -89,12 +87,15 @@ class CallPlanner {
   BlockTable blocks_;
 };
 
-/// Returns the buffers of a Plan or PlannedCall, without scratch; `blocks` are those of a variable
-/// call.
+/// Returns the buffers of a Plan or PlannedCall; `blocks` are those of a variable call.
 template <typename AnyCall>
 CallBuffers buffers_of(const AnyCall& call, const CallExtras& extras, const BlockTable* blocks) {
-  return {static_cast<const std::byte*>(call.input), static_cast<std::byte*>(call.output), nullptr,
-          blocks, &extras};
+  return {.input = static_cast<const std::byte*>(call.input),
+          .output = static_cast<std::byte*>(call.output),
+          .scratch = nullptr,
+          .blocks = blocks,
+          .extras = &extras,
+          .result_bytes = call.result_bytes};
 }
 
 }  // namespace tutti

@@ -57,8 +57,7 @@ bool Queue::advance_collectives(TimePoint now) {
         if (now == kNoTime) return true;
         begin(*operation, std::exchange(now, kNoTime));
       }
-      if (collectives_.explaining() || !collectives_.advance()) return false;
-      collectives_.complete();
+      if (collectives_.explaining() || !collectives_.advance(1)) return false;
     } catch (...) {
       if (!fail_collective()) return false;
       continue;
@@ -73,9 +72,8 @@ void Queue::begin(Operation& operation, TimePoint now) {
   if (!call.program) call.program = planner_.bind(call.key);
   const CallExtras extras = call.extras();
   CallBuffers buffers = buffers_of(call, extras, &operation.blocks());
-  buffers.scratch = planner_.scratch(*call.program);
   under_way_ = true;
-  collectives_.begin(*call.program, buffers, call.result_bytes, false);
+  collectives_.begin(*call.program, buffers, false, 0);
   operation.deadline = now + call.timeout;
   const TimePoint first_look = collectives_.next_look(now, operation.deadline);
   collective_look_.store(first_look, std::memory_order_seq_cst);

@@ -213,7 +213,7 @@ std::string describe_stall(const Situation& now, Nanoseconds age) {
   return text;
 }
 
-Error diagnose_deadline(const Situation& now, const Execution& execution, Nanoseconds limit) {
+Error diagnose_deadline(const Situation& now, const Engine& engine, Nanoseconds limit) {
   std::string text =
       fmt::format("{} did not end within {} ms", heading(now),
                   std::chrono::duration_cast<std::chrono::milliseconds>(limit).count());
@@ -224,7 +224,7 @@ Error diagnose_deadline(const Situation& now, const Execution& execution, Nanose
       text += fmt::format("; rank {} {}", peer, where);
   }
   std::string awaited;
-  for (const int peer : execution.waits_for())
+  for (int peer = engine.awaited(-1); peer >= 0; peer = engine.awaited(peer))
     awaited += fmt::format("{}{}", awaited.empty() ? "; this rank waits for rank " : ", ", peer);
   text += awaited + ". Find out what keeps it, or raise TUTTI_TIMEOUT_MS";
   return Error(ErrorKind::timeout, text);

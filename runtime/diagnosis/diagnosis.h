@@ -11,7 +11,7 @@
 
 #include <tutti/error.hpp>
 
-#include "runtime/engine/execution.h"
+#include "runtime/engine/engine.h"
 #include "transport/channel.h"
 
 namespace tutti {
@@ -108,6 +108,6 @@ std::string describe_stall(const Situation& now, Nanoseconds age);
 
 /// Returns the error for a deadline that has passed: which ranks have not called the operation,
 /// which are in it, and for which ranks this one waits.
-Error diagnose_deadline(const Situation& now, const Execution& execution, Nanoseconds limit);
+Error diagnose_deadline(const Situation& now, const Engine& engine, Nanoseconds limit);
 
 }  // namespace tutti

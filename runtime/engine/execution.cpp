@@ -35,6 +35,31 @@ CombineFunction function_of(const Program::Kernel& kernel) {
   return combine_function(kernel.type, kernel.op, kernel.accumulate);
 }
 
+// Returns whether the records of a program keep within each other's bounds, which the engine takes
+// for granted.
+[[maybe_unused]] bool is_sound(const Program& program) {
+  const auto is_sound_step = [&](const Program::Step& step) {
+    const std::size_t all = std::size_t{step.inputs} + step.outputs;
+    if (step.first_operand + all > program.operands.size() || all > program.widest_step ||
+        step.inputs == 0 || step.receives > step.inputs || step.posts > step.outputs)
+      return false;
+    for (std::size_t k = 0; k < all; ++k) {
+      const Program::Operand& operand = program.operands[step.first_operand + k];
+      const auto& ports = k < step.inputs ? program.receives : program.sends;
+      if (operand.place == Place::peer && operand.port >= ports.size()) return false;
+      if (operand.partner != Program::kNone && operand.partner >= all) return false;
+      if (operand.lender != Program::kNone && operand.lender >= all) return false;
+    }
+    return true;
+  };
+  const auto is_sound_lane = [&](const Program::Lane& lane) {
+    return std::size_t{lane.first_step} + lane.steps <= program.steps.size();
+  };
+  return std::all_of(program.steps.begin(), program.steps.end(), is_sound_step) &&
+         std::all_of(program.lanes.begin(), program.lanes.end(), is_sound_lane) &&
+         (program.masks.empty() || program.masks.size() == program.steps.size());
+}
+
 BoundStep bound(const Program::Step& step, const CallSignature& call) {
   const bool in_bytes =
       step.kernel.fold == Program::Fold::copy || step.kernel.fold == Program::Fold::user;
@@ -51,7 +76,9 @@ bool RecvPort::peek_channel(Message& message) {
   return found.has_value();
 }
 
-BoundProgram::BoundProgram(Program compiled, Transport& transport) : program(std::move(compiled)) {
+HostProgram::HostProgram(Program compiled, Transport& transport)
+    : BoundProgram(std::move(compiled)) {
+  assert(is_sound(program));
   for (const Program::Port& port : program.sends)
     sends.emplace_back(port.peer, transport.sender(port.peer, port.channel));
   for (const Program::Port& port : program.receives)
@@ -87,7 +114,7 @@ std::uint64_t pieces_of(const Program& program, const BlockTable& table) {
 
 }  // namespace
 
-void Execution::start(BoundProgram& bound, const CallBuffers& buffers, std::uint32_t operation,
+void Execution::start(HostProgram& bound, const CallBuffers& buffers, std::uint32_t operation,
                       ResultStores stores) {
   bound_ = &bound;
   // Inputs are only read, see combine().
@@ -385,28 +412,23 @@ int Execution::awaited_by(const LaneState& lane) const {
   if (lane.step == lane.end || !order_kept(lane)) return -1;
   const std::size_t all = std::size_t{lane.step->inputs} + lane.step->outputs;
   if (lane.cursor >= all) return -1;
-  const Program::Operand& operand = program().operands[lane.step->first_operand + lane.cursor];
+  const Program::Operand& operand =
+      bound_->program.operands[lane.step->first_operand + lane.cursor];
   if (operand.place != Place::peer) return -1;
   return lane.cursor < lane.step->inputs ? bound_->receives[operand.port].peer()
                                          : bound_->sends[operand.port].peer();
 }
 
-std::vector<int> Execution::waits_for() const {
-  std::vector<int> peers;
-  for (const LaneState& lane : bound_->lanes)
-    if (const int peer = awaited_by(lane); peer >= 0) peers.push_back(peer);
+int Execution::awaited(int above) const {
+  int lowest = -1;
+  const auto note = [&](int peer) {
+    if (peer > above && (lowest < 0 || peer < lowest)) lowest = peer;
+  };
+  for (const LaneState& lane : bound_->lanes) note(awaited_by(lane));
   if (unfinished_ == 0 && lent_)
     for (const SendPort& port : bound_->sends)
-      if (!port.zero_copy_done()) peers.push_back(port.peer());
-  std::sort(peers.begin(), peers.end());
-  peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
-  return peers;
-}
-
-int Execution::first_awaited() const {
-  for (const LaneState& lane : bound_->lanes)
-    if (const int peer = awaited_by(lane); peer >= 0) return peer;
-  return -1;
+      if (!port.zero_copy_done()) note(port.peer());
+  return lowest;
 }
 
 }  // namespace tutti

@@ -7,11 +7,11 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "collectives/schedule/program.h"
 #include "compute/combine.h"
+#include "runtime/engine/engine.h"
 #include "transport/channel.h"
 #include "transport/ring.h"
 
@@ -137,12 +137,9 @@ struct LaneState {
 
 /// A program whose ports are bound to one communicator's channels, and its steps to kernels. It
 /// also holds the state of its execution; it has one at a time. The channels outlive it.
-struct BoundProgram {
-  BoundProgram(Program compiled, Transport& transport);
-  BoundProgram(const BoundProgram&) = delete;
-  BoundProgram& operator=(const BoundProgram&) = delete;
+struct HostProgram final : BoundProgram {
+  HostProgram(Program compiled, Transport& transport);
 
-  const Program program;
   std::vector<BoundStep> steps;
   std::vector<SendPort> sends;
   std::vector<RecvPort> receives;
@@ -150,38 +147,10 @@ struct BoundProgram {
   /// Indexed by step, with the extras of the call under way; empty if it has none.
   std::vector<CombineExtras> extras;
   std::vector<void*> written;  ///< The addresses that a step of a lending call writes.
-  std::vector<std::unique_ptr<BoundProgram>> others;  ///< The other stripes of the call.
+  std::vector<std::unique_ptr<HostProgram>> others;  ///< The other stripes of the call.
 
  private:
   std::vector<const void*> addresses_;
-};
-
-/// Holds arguments that few calls have.
-struct CallExtras {
-  const void* premultiplier = nullptr;       ///< One element, in a premultiplied sum.
-  const UserReduction* reduction = nullptr;  ///< A program's own reduction.
-};
-
-/// Holds the buffers of a call from which messages may be sent zero-copy.
-struct LentBuffers {
-  Memory input, output;  ///< If it has no address, messages from this buffer are copied.
-  bool in_place = false;
-  /// Shorter messages are copied, because a zero-copy message costs one more transfer between the
-  /// cores.
-  std::size_t least_bytes = 4096;
-
-  const Memory& of(Place place) const { return place == Place::input ? input : output; }
-};
-
-/// Holds the buffers of one call, which are null where the call has none.
-struct CallBuffers {
-  const std::byte* input = nullptr;
-  std::byte* output = nullptr;
-  std::byte* scratch = nullptr;
-  const BlockTable* blocks = nullptr;  ///< For a variable program; outlives the execution.
-  /// Read by start(); the objects to which they point outlive the execution.
-  const CallExtras* extras = nullptr;
-  std::optional<LentBuffers> lent = std::nullopt;
 };
 
 /// Says where the memory of results is expected to be when it is written, and so how it is written.
@@ -192,18 +161,6 @@ enum class ResultStores {
   streamed,
 };
 
-/// Thrown by Execution::advance() when the function of a program's own reduction has thrown.
-struct ReductionThrew {
-  std::string what;
-};
-
-/// Thrown by Execution::advance() when a message is not the one that this operation expects.
-struct MismatchedMessage {
-  int peer;
-  Header expected;
-  Header found;
-};
-
 /// Runs one operation. One thread at a time (the owner of the communicator's engine) uses it.
 ///
 /// Invariants: a lane's cursor counts the operands of its current step that are in hand (peeked or
@@ -212,7 +169,7 @@ struct MismatchedMessage {
 class Execution {
  public:
   /// `bound` outlives the execution.
-  void start(BoundProgram& bound, const CallBuffers& buffers, std::uint32_t operation,
+  void start(HostProgram& bound, const CallBuffers& buffers, std::uint32_t operation,
              ResultStores stores);
 
   /// Does what can be done now, and returns true once all lanes are done. It tries the lanes from
@@ -225,7 +182,6 @@ class Execution {
       return advance_lanes<Kind::lending>() && all_returned();
     return advance_lanes<Kind::plain>();
   }
-  const Program& program() const noexcept { return bound_->program; }
   const CallSignature& call() const noexcept {
     return blocks_ == nullptr ? bound_->program.call : blocks_->call;
   }
@@ -235,10 +191,9 @@ class Execution {
     return extras_ == nullptr ? nullptr : extras_->user;
   }
 
-  /// Return, for diagnosis, the peers for whose message or free slot a lane waits; first_awaited()
-  /// returns the first of them, or -1.
-  std::vector<int> waits_for() const;
-  int first_awaited() const;
+  /// Returns, for diagnosis, the lowest rank above `above` for whose message or free slot a lane
+  /// waits, or -1 if there is none.
+  int awaited(int above) const;
 
  private:
   /// Describes the messages of one step for one piece.
@@ -290,7 +245,7 @@ class Execution {
   int awaited_by(const LaneState& lane) const;
   [[noreturn]] void refuse(int peer, const Header& found, const Load& load) const;
 
-  BoundProgram* bound_ = nullptr;
+  HostProgram* bound_ = nullptr;
   const BlockTable* blocks_ = nullptr;     // null if all lengths are in the program
   const CombineExtras* extras_ = nullptr;  // indexed by step; null if the call needs none
   std::uint64_t pieces_ = 1;

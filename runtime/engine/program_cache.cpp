@@ -1,11 +1,7 @@
 #include "runtime/engine/program_cache.h"
 
 #include <algorithm>
-#include <cstdlib>
-
-#include <fmt/format.h>
-
-#include <tutti/error.hpp>
+#include <utility>
 
 namespace tutti {
 
@@ -24,12 +20,10 @@ std::shared_ptr<BoundProgram> ProgramCache::get(const CallKey& key) {
     const CallSignature& call = key.signature;
     const Schedule schedule = plan(call);
     const auto stripes = static_cast<std::uint64_t>(key.stripes);
-    const auto stripe = [&](std::uint64_t number) {
-      return compile(schedule, call, key.message_bytes, key.lends, {number, stripes});
-    };
-    auto bound = std::make_shared<BoundProgram>(stripe(0), transport_);
-    for (std::uint64_t number = 1; number < stripes; ++number)
-      bound->others.push_back(std::make_unique<BoundProgram>(stripe(number), transport_));
+    std::vector<Program> programs;
+    for (std::uint64_t number = 0; number < stripes; ++number)
+      programs.push_back(compile(schedule, call, key.message_bytes, key.lends, {number, stripes}));
+    auto bound = engine_.bind(std::move(programs));
     found = entries_.emplace(key, Entry{std::move(bound)}).first;
   }
   found->second.used = ++uses_;
@@ -40,16 +34,6 @@ void ProgramCache::drop_least_recent() {
   entries_.erase(
       std::min_element(entries_.begin(), entries_.end(),
                        [](const auto& a, const auto& b) { return a.second.used < b.second.used; }));
-}
-
-std::byte* ProgramCache::grow(std::size_t scratch_bytes) {
-  scratch_ = {static_cast<std::byte*>(std::aligned_alloc(64, scratch_bytes)),
-              std::free};  // `scratch_bytes` is a multiple of 64
-  scratch_bytes_ = scratch_ != nullptr ? scratch_bytes : 0;
-  if (scratch_ == nullptr)
-    throw Error(ErrorKind::unavailable,
-                fmt::format("no memory for {} bytes of scratch", scratch_bytes));
-  return scratch_.get();
 }
 
 }  // namespace tutti

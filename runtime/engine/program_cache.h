@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "collectives/algorithms/algorithms.h"
-#include "common/sync.h"
-#include "runtime/engine/execution.h"
+#include "common/capabilities.h"
+#include "runtime/engine/engine.h"
 #include "runtime/own_algorithms.h"
 
 namespace tutti {
@@ -19,6 +19,7 @@ struct CallKey {
   std::size_t message_bytes = 0;
   bool lends = false;  ///< Whether this rank lends memory, which may be that of the call.
   int stripes = 1;     ///< All ranks agree on it.
+  MemoryKind memory = MemoryKind::host;  ///< Of the call's buffers.
 
   bool operator==(const CallKey&) const = default;
 };
@@ -29,24 +30,14 @@ class ProgramCache {
  public:
   static constexpr std::size_t kMost = 256;
 
-  /// `request` has this communicator's ranks and groups; its collective does not matter.
-  ProgramCache(Transport& transport, const OwnAlgorithms& own, PlanRequest request)
-      : transport_(transport), own_(own), request_(std::move(request)) {}
+  /// `request` has this communicator's ranks and groups; its collective does not matter. `engine`
+  /// and `own` outlive the cache.
+  ProgramCache(Engine& engine, const OwnAlgorithms& own, PlanRequest request)
+      : engine_(engine), own_(own), request_(std::move(request)) {}
 
   /// Returns the program for `key`, which is planned, compiled and bound if it is not cached.
   /// Throws what the creation of channels throws (`unavailable`).
   std::shared_ptr<BoundProgram> get(const CallKey& key);
-
-  /// Returns scratch for one execution of `bound`, aligned to 64 bytes. The scratch of its stripes
-  /// lies side by side.
-  std::byte* scratch(const BoundProgram& bound) {
-    const std::size_t bytes = bound.program.scratch_bytes * bound.program.stripe.of;
-    return bytes <= scratch_bytes() ? scratch_.get() : grow(bytes);
-  }
-  /// Returns the size of the scratch that is kept between executions. Any thread may call it.
-  std::size_t scratch_bytes() const noexcept {
-    return scratch_bytes_.load(std::memory_order_relaxed);
-  }
 
  private:
   struct Entry {
@@ -61,17 +52,14 @@ class ProgramCache {
   };
 
   void drop_least_recent();
-  std::byte* grow(std::size_t scratch_bytes);
 
   Schedule plan(const CallSignature& call) const;
 
-  Transport& transport_;
+  Engine& engine_;
   const OwnAlgorithms& own_;
   const PlanRequest request_;
   std::unordered_map<CallKey, Entry, Hash> entries_;
   std::uint64_t uses_ = 0;
-  std::unique_ptr<std::byte, void (*)(void*)> scratch_{nullptr, nullptr};
-  sync::Atomic<std::size_t> scratch_bytes_{0};
 };
 
 }  // namespace tutti

@@ -1,6 +1,7 @@
 #include "runtime/engine/worker_pool.h"
 
 #include <algorithm>
+#include <cassert>
 #include <chrono>
 #include <new>
 #include <system_error>
@@ -47,8 +48,9 @@ WorkerPool::~WorkerPool() {
   }
 }
 
-void WorkerPool::start(BoundProgram& bound, const CallBuffers& buffers, std::uint32_t operation,
+void WorkerPool::start(HostProgram& bound, const CallBuffers& buffers, std::uint32_t operation,
                        ResultStores stores, bool in_threads) {
+  assert(!busy() && "the stripes of one call at a time");
   busy_ = bound.others.size();
   while (workers_.size() < busy_) workers_.push_back(std::make_unique<Worker>());
   in_threads_ = in_threads && start_threads();

@@ -26,7 +26,7 @@ class WorkerPool {
 
   /// Calls Execution::start() for each of bound.others. If `in_threads` is true, they run in
   /// threads, provided that these can be started.
-  void start(BoundProgram& bound, const CallBuffers& buffers, std::uint32_t operation,
+  void start(HostProgram& bound, const CallBuffers& buffers, std::uint32_t operation,
              ResultStores stores, bool in_threads);
   /// Returns true once all stripes are done. Throws what Execution::advance() throws.
   bool advance();

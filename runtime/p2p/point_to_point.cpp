@@ -373,6 +373,8 @@ std::byte* PointToPoint::acquire_control(int rank, std::size_t payload_bytes) {
 void PointToPoint::post_control(int rank, std::byte* slot, Envelope envelope, std::uint32_t id,
                                 std::size_t payload_bytes) {
   Peer& to = peer(rank);
+  static_assert(kCredit <= 0xffff);
+  assert(to.owed <= kCredit && "no more is owed than was lent");
   envelope.credit = static_cast<std::uint16_t>(std::exchange(to.owed, 0));
   std::memcpy(slot, &envelope, sizeof envelope);
   to.control_out->post({id, kMark, static_cast<std::uint32_t>(sizeof envelope + payload_bytes), 0});

@@ -281,7 +281,7 @@ TEST_P(LentCalls, CopyNothingIntoMessages) {
   constexpr std::size_t kBytes = 20'000;  // These are many messages of Ranks::kMessageBytes.
   Ranks ranks(TransportKind::lending, size, 1);
   const std::uint32_t number = algorithm_index(algorithm);
-  std::vector<std::unique_ptr<BoundProgram>> programs;
+  std::vector<std::unique_ptr<HostProgram>> programs;
   std::vector<std::vector<std::byte>> buffers;
   std::vector<CallBuffers> calls;
   const auto n = static_cast<std::size_t>(size);
@@ -289,7 +289,7 @@ TEST_P(LentCalls, CopyNothingIntoMessages) {
   for (int rank = 0; rank < size; ++rank) {
     const CallSignature call{what, DataType::f32, Op::sum, 0, kBytes / 4, number};
     const Schedule schedule = algorithms()[number].plan({what, rank, size, 0});
-    programs.push_back(std::make_unique<BoundProgram>(
+    programs.push_back(std::make_unique<HostProgram>(
         compile(schedule, call, Ranks::kMessageBytes, true), ranks.transport(rank)));
     LentBuffers lent{{}, {}, in_place, kInlineBytes + 1};
     const auto lend = [&](Memory& memory) {

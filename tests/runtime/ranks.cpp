@@ -395,7 +395,7 @@ std::string describe(const Trial& trial, int ranks) {
 
 std::string run(Ranks& ranks, std::span<const Trial> trials, std::uint32_t number) {
   struct Part {
-    std::unique_ptr<BoundProgram> bound;
+    std::unique_ptr<HostProgram> bound;
     Buffers buffers;
   };
   std::vector<std::vector<Part>> parts(trials.size());
@@ -408,7 +408,7 @@ std::string run(Ranks& ranks, std::span<const Trial> trials, std::uint32_t numbe
           compile(schedule, signature_of(trial), Ranks::kMessageBytes, ranks.lending());
       // The program is converted to bytes and back, which shows that it holds no pointer.
       auto bound =
-          std::make_unique<BoundProgram>(from_bytes(to_bytes(program)), ranks.transport(rank));
+          std::make_unique<HostProgram>(from_bytes(to_bytes(program)), ranks.transport(rank));
       const std::size_t scratch_bytes = bound->program.scratch_bytes;
       parts[k].push_back(
           {std::move(bound), make_buffers(trial, rank, ranks.size(), scratch_bytes)});

@@ -64,7 +64,7 @@ Lines lines_of(std::size_t count) {
 struct Part {
   Lines input, output;
   std::size_t inputs, outputs;
-  std::vector<std::unique_ptr<BoundProgram>> stripes;
+  std::vector<std::unique_ptr<HostProgram>> stripes;
   std::vector<Touched> touched;
 };
 
@@ -85,7 +85,7 @@ Part part_of(Ranks& ranks, int rank, Collective what, const std::string& algorit
   for (std::uint64_t k = 0; k < kStripes; ++k) {
     Program program = compile(schedule, call, Ranks::kMessageBytes, false, {k, kStripes});
     part.stripes.push_back(
-        std::make_unique<BoundProgram>(std::move(program), ranks.transport(rank)));
+        std::make_unique<HostProgram>(std::move(program), ranks.transport(rank)));
     for (BoundStep& step : part.stripes.back()->steps)
       step.combine = step.copies() ? noted_copy : noted_sum;
   }

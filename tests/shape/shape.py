@@ -19,7 +19,8 @@ import sys
 # The rooms of the library, from the ground up. A room may include itself and those before it.
 FLOORS = ["common", "compute", "net", "rendezvous", "transport", "topology", "collectives", "runtime", "ddp",
           "bindings/c"]
-STRANGERS = [{"transport", "topology"}, {"ddp", "bindings/c"}]  # neighbours that do not include each other
+# Pairs of rooms of which neither includes the other.
+SEPARATE_ROOMS = [{"transport", "topology"}, {"compute", "collectives"}, {"ddp", "bindings/c"}]
 
 # Limits. They may be tightened; whoever loosens one gives the reason in the commit.
 FUNCTION_LINES = 70
@@ -189,7 +190,7 @@ def check_floors(tree):
                 continue
             if FLOORS.index(other) > FLOORS.index(floor):
                 yield Finding(file.path, line, f"{floor} includes {target}, which is above it")
-            elif {floor, other} in STRANGERS:
+            elif {floor, other} in SEPARATE_ROOMS:
                 yield Finding(file.path, line, f"{floor} and {other} do not include each other")
 
 

@@ -1,0 +1,88 @@
+#include "runtime/engine/host_engine.h"
+
+#include <cassert>
+#include <cstdlib>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <tutti/error.hpp>
+
+namespace tutti {
+namespace {
+
+// Results of at least this size are in no cache when they are written, so their cache lines are
+// prefetched: 16 MiB take 4.6 ms in place of 5.3 on two cores of Cascade Lake, and 1 MiB takes 100
+// us in place of 103 on Sapphire Rapids. Smaller results get slower (64 KiB take 9.8 us in place of
+// 8.2).
+constexpr std::size_t kFetchedBytes = 1u << 20;
+// Results of at least this size are streamed past the caches, unless their lines have just been
+// read: 64 MiB take 10.5 ms in place of 12.1; in place, they would take 10.7 ms, not 7.9.
+constexpr std::size_t kStreamedBytes = 32u << 20;
+
+ResultStores stores_for(std::size_t result_bytes, const void* input, const void* output) {
+  if (result_bytes < kFetchedBytes) return ResultStores::cached;
+  const auto in = reinterpret_cast<std::uintptr_t>(input);
+  const auto out = reinterpret_cast<std::uintptr_t>(output);
+  const bool apart = in + result_bytes <= out || out + result_bytes <= in;
+  return apart && result_bytes >= kStreamedBytes ? ResultStores::streamed : ResultStores::fetched;
+}
+
+}  // namespace
+
+std::unique_ptr<Engine> make_host_engine(Transport& transport, std::function<void()> worker_done) {
+  return std::make_unique<HostEngine>(transport, std::move(worker_done));
+}
+
+HostEngine::HostEngine(Transport& transport, std::function<void()> worker_done)
+    : Engine(transport.own_status_page()),
+      transport_(transport),
+      leaves_at_once_(transport.leaves_at_once()),
+      workers_(std::move(worker_done)) {}
+
+// Allocates the scratch as well if no call is under way, so that starting the call allocates
+// nothing.
+std::shared_ptr<BoundProgram> HostEngine::bind(std::vector<Program> stripes) {
+  assert(!stripes.empty());
+  auto bound = std::make_shared<HostProgram>(std::move(stripes[0]), transport_);
+  for (std::size_t number = 1; number < stripes.size(); ++number)
+    bound->others.push_back(std::make_unique<HostProgram>(std::move(stripes[number]), transport_));
+  if (idle()) scratch(bound->program);
+  return bound;
+}
+
+std::byte* HostEngine::grow_scratch(std::size_t bytes) {
+  scratch_ = {static_cast<std::byte*>(std::aligned_alloc(64, bytes)),
+              std::free};  // `bytes` is a multiple of 64
+  scratch_bytes_ = scratch_ != nullptr ? bytes : 0;
+  if (scratch_ == nullptr)
+    throw Error(ErrorKind::unavailable, fmt::format("no memory for {} bytes of scratch", bytes));
+  return scratch_.get();
+}
+
+bool HostEngine::start(BoundProgram& bound, CallBuffers& buffers, bool in_threads, int attempts) {
+  auto& host = static_cast<HostProgram&>(bound);
+  const Program& program = host.program;
+  buffers.scratch = scratch(program);
+  if (!program.variable) buffers.blocks = nullptr;
+  const auto number =
+      static_cast<std::uint32_t>(enter(program.variable ? buffers.blocks->call : program.call));
+  const ResultStores stores = stores_for(buffers.result_bytes, buffers.input, buffers.output);
+  execution_.start(host, buffers, number, stores);
+  if (!host.others.empty()) [[unlikely]]
+    workers_.start(host, buffers, number, stores, in_threads);
+  return advance(attempts);
+}
+
+bool HostEngine::advance(int attempts) {
+  for (; attempts > 0; --attempts)
+    if (execution_.advance() && (!workers_.busy() || workers_.advance()) && all_left()) {
+      complete();
+      return true;
+    }
+  return false;
+}
+
+void HostEngine::stop() noexcept { workers_.stop(); }
+
+}  // namespace tutti
