@@ -1,4 +1,4 @@
-// Buffers: registered memory, which a communicator's transport lends to its peers.
+// Buffers: registered memory, which a communicator's peers read and write in place.
 #include <tutti/buffer.hpp>
 
 #include <cstring>
@@ -16,11 +16,11 @@ namespace tutti {
 
 struct Buffer::Inside {
   ~Inside() {
-    if (lender != nullptr) lender->take_back(lent.number);
+    if (registrar != nullptr) registrar->unregister(registration.number);
   }
 
-  std::shared_ptr<Lender> lender;  // null if the memory is not lent
-  Registration lent;
+  std::shared_ptr<Registrar> registrar;  // null if the memory is not registered
+  Registration registration;
 };
 
 namespace {
@@ -39,12 +39,12 @@ Segment own_memory(std::size_t bytes) {
 Buffer Buffer::allocate(Communicator& communicator, std::size_t bytes) {
   auto inside = std::make_unique<Inside>();
   if (bytes == 0) return Buffer(std::move(inside));
-  const std::shared_ptr<Lender> lender = communicator.impl_->lender();
-  if (auto lent = communicator.impl_->lend(bytes)) {
-    inside->lent = std::move(*lent);
-    inside->lender = lender;
+  const std::shared_ptr<Registrar> registrar = communicator.impl_->registrar();
+  if (auto registered = communicator.impl_->allocate_registered(bytes)) {
+    inside->registration = std::move(*registered);
+    inside->registrar = registrar;
   } else {
-    inside->lent.segment = own_memory(bytes);
+    inside->registration.segment = own_memory(bytes);
   }
   return Buffer(std::move(inside));
 }
@@ -55,11 +55,11 @@ Buffer& Buffer::operator=(Buffer&&) noexcept = default;
 Buffer::~Buffer() = default;
 
 std::byte* Buffer::data() const noexcept {
-  return inside_ != nullptr ? inside_->lent.segment.memory.get() : nullptr;
+  return inside_ != nullptr ? inside_->registration.segment.memory.get() : nullptr;
 }
 std::size_t Buffer::bytes() const noexcept {
-  return inside_ != nullptr ? inside_->lent.segment.bytes : 0;
+  return inside_ != nullptr ? inside_->registration.segment.bytes : 0;
 }
-bool Buffer::shared() const noexcept { return inside_ != nullptr && inside_->lender != nullptr; }
+bool Buffer::shared() const noexcept { return inside_ != nullptr && inside_->registrar != nullptr; }
 
 }  // namespace tutti

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "runtime/call.h"
-#include "runtime/loans.h"
+#include "runtime/zero_copy.h"
 
 namespace tutti {
 

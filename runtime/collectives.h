@@ -11,7 +11,7 @@
 #include "runtime/diagnosis/diagnosis.h"
 #include "runtime/diagnosis/stall_watch.h"
 #include "runtime/engine/engine.h"
-#include "runtime/loans.h"
+#include "runtime/zero_copy.h"
 
 namespace tutti {
 
@@ -30,8 +30,8 @@ class Collectives {
   /// Starts a call and advances it, see Engine::start().
   bool begin(BoundProgram& bound, CallBuffers& buffers, bool in_threads, int attempts) {
     assert(!explaining());
-    if (bound.program.lends) [[unlikely]]
-      buffers.lent = lent_of(parts_, bound.program.call, buffers);
+    if (bound.program.zero_copy) [[unlikely]]
+      buffers.zero_copy = zero_copy_of(parts_, bound.program.call, buffers);
     return engine_.start(bound, buffers, in_threads, attempts);
   }
 

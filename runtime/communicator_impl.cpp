@@ -9,7 +9,7 @@ namespace tutti {
 CommunicatorImpl::CommunicatorImpl(CommunicatorParts parts) : parts_(std::move(parts)) {}
 
 CommunicatorImpl::~CommunicatorImpl() {
-  lender_->end();
+  registrar_->end();
   queue_.abandon();
   if (!parts_.runtime->in_own_process()) {  // in a forked child, the channels belong to the parent
     static_cast<void>(parts_.transport.release());
@@ -45,9 +45,9 @@ void CommunicatorImpl::destroy(std::unique_ptr<CommunicatorImpl> communicator) n
   }
 }
 
-std::optional<Registration> CommunicatorImpl::lend(std::size_t bytes) {
+std::optional<Registration> CommunicatorImpl::allocate_registered(std::size_t bytes) {
   failure_.check_usable("Buffer::allocate");
-  planner_.forget_last();  // calls that lend memory need other programs
+  planner_.forget_last();  // calls with registered memory need other programs
   return parts_.transport->allocate_registered(bytes);
 }
 

@@ -15,12 +15,12 @@
 #include "runtime/driver.h"
 #include "runtime/engine/engine.h"
 #include "runtime/failure.h"
-#include "runtime/lender.h"
 #include "runtime/membership/membership.h"
 #include "runtime/membership/split.h"
 #include "runtime/messages.h"
 #include "runtime/planner.h"
 #include "runtime/queue.h"
+#include "runtime/registrar.h"
 
 namespace tutti {
 
@@ -50,8 +50,8 @@ class CommunicatorImpl final {
     return parts_.transport->memory_bytes() + engine_->memory_bytes();
   }
   /// Allocates registered memory for a Buffer; returns none if the transport has none.
-  std::optional<Registration> lend(std::size_t bytes);
-  const std::shared_ptr<Lender>& lender() const noexcept { return lender_; }
+  std::optional<Registration> allocate_registered(std::size_t bytes);
+  const std::shared_ptr<Registrar>& registrar() const noexcept { return registrar_; }
   /// Keeps `used`, which the communicator's calls use, alive until the last call has ended.
   void keep(std::shared_ptr<void> used) noexcept { kept_ = std::move(used); }
   void callback_threw(const char* what) noexcept;
@@ -97,7 +97,7 @@ class CommunicatorImpl final {
   Messages messages_{parts_};
   Queue queue_{*this, parts_, planner_, collectives_, messages_, failure_};
   Membership membership_{parts_};
-  const std::shared_ptr<Lender> lender_ = std::make_shared<Lender>(*parts_.transport);
+  const std::shared_ptr<Registrar> registrar_ = std::make_shared<Registrar>(*parts_.transport);
   Driver driver_{parts_, collectives_, messages_, queue_,
                  failure_};  // the last member, for the reason in its constructor
 };

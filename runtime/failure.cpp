@@ -29,7 +29,7 @@ void Failure::set(const Error& error) noexcept {
       page.fail(error.kind(), error.what());
   }
   exists_.store(true, std::memory_order_seq_cst);
-  // This comes before the caller writes to memory that it lent: see RecvRing::still_lent().
+  // This comes before the caller writes to the memory of its messages: see RecvRing::still_valid().
   sync::fence(std::memory_order_seq_cst);
   for (int peer = 0; peer < parts_.size; ++peer) {
     if (peer == parts_.rank) continue;

@@ -4,7 +4,7 @@
 
 #include "collectives/schedule/semantics.h"
 #include "runtime/engine/variable_blocks.h"
-#include "runtime/loans.h"
+#include "runtime/zero_copy.h"
 
 namespace tutti {
 namespace {
@@ -43,7 +43,7 @@ CallKey CallPlanner::key_of(const CallKind& kind, std::string_view algorithm) {
            choice.algorithm, kind.variable ? kPairLengths : 0, kind.reduction,
            accumulates_in_f32(kind), sums_reproducibly(kind)},
           choice.message_bytes,
-          lends(parts_),
+          sends_zero_copy(parts_),
           stripes_of(kind, choice.algorithm)};
 }
 

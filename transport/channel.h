@@ -72,9 +72,10 @@ struct Message {
   const std::byte* data = nullptr;
   Header header;
   /// Whether `data` is the sender's own memory, which the sender may take back when its call fails:
-  /// see RecvRing::still_lent().
-  bool lent = false;
-  bool away = false;  ///< Whether the payload has to be fetched; `data` is null then.
+  /// see RecvRing::still_valid().
+  bool zero_copy = false;
+  /// Whether the payload is not at this rank yet; `data` is null then. See RecvChannel::get().
+  bool remote = false;
 };
 
 class RecvChannel {
@@ -85,11 +86,16 @@ class RecvChannel {
   /// call returns the same message.
   virtual std::optional<Message> peek() = 0;
 
-  /// Fetches the payload of the peeked message, which is `away`, to `to`, or to memory of the
-  /// channel where `to` is null. Returns where the payload is, or null while it is incomplete; the
-  /// caller then calls again with the same `to`.
-  virtual const std::byte* fetch(std::byte* to) {
-    static_cast<void>(to);
+  /// Brings the payload of the oldest message to `place`, or to memory of the channel where `place`
+  /// has no address. Returns where the payload is, or null while it is not complete; the caller
+  /// then calls again with the same place. `place` has at least the bytes of the message.
+  ///
+  /// A caller that knows how long the next message will be may call this before peek() finds the
+  /// message. A channel that can then receives the payload at `place`, and peek() returns it there;
+  /// other channels ignore the call. Gets of several channels proceed at the same time. The channel
+  /// may write to `place` until the message is released or Transport::revoke() is called.
+  virtual const std::byte* get(const Memory& place) {
+    static_cast<void>(place);
     return nullptr;
   }
 

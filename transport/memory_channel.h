@@ -19,7 +19,7 @@ inline PeerStatus status_on(const StatusPage& status_page) {
     case StatusPageState::failed: return {PeerStatus::State::failed, {}};
     case StatusPageState::closed: return {PeerStatus::State::closed, {}};
   }
-  return {PeerStatus::State::lost, "its board is damaged"};
+  return {PeerStatus::State::lost, "its status page is damaged"};
 }
 
 class MemorySendChannel final : public SendChannel {
@@ -42,7 +42,7 @@ class MemorySendChannel final : public SendChannel {
   }
 
   MemoryKinds zero_copy() const noexcept override {
-    return ring_.peer_fetches() ? MemoryKind::shared | MemoryKind::host : MemoryKind::shared;
+    return ring_.peer_gets() ? MemoryKind::shared | MemoryKind::host : MemoryKind::shared;
   }
   bool acquire_zero_copy(const Memory& message) override {
     if (message.bytes <= kInlineBytes || !zero_copy().has(message.kind) ||
@@ -74,9 +74,9 @@ class MemoryRecvChannel final : public RecvChannel {
   MemoryRecvChannel() = default;
 
   void attach(RingMemory* memory, std::size_t data_bytes, PeerBell peer, int number = 0,
-              const Beyond& beyond = {}) {
+              const OutsideMemory& outside = {}) {
     assert(!attached());
-    ring_ = RecvRing(memory, data_bytes, peer, number, beyond);
+    ring_ = RecvRing(memory, data_bytes, peer, number, outside);
     attached_.store(true, std::memory_order_release);
   }
   /// May be called by any thread, since another communicator's progress() may attach the ring.
@@ -90,12 +90,15 @@ class MemoryRecvChannel final : public RecvChannel {
                               "sender's memory is damaged or it runs another version",
                               ring_.header().length));
     Message message{nullptr, ring_.header()};
-    message.data = ring_.data(message.lent);
-    if (message.data == nullptr && !(message.away = ring_.away())) return std::nullopt;
+    message.data = ring_.data(message.zero_copy);
+    if (message.data == nullptr && !(message.remote = ring_.remote())) return std::nullopt;
     return message;
   }
 
-  const std::byte* fetch(std::byte* to) override { return ring_.fetch(to); }
+  const std::byte* get(const Memory& place) override {
+    if (!attached() || !ring_.peek()) return nullptr;
+    return ring_.remote() ? ring_.get(place.address) : ring_.data();
+  }
 
   void release() override {
     assert(ring_.peek());

@@ -7,9 +7,9 @@
 namespace tutti {
 
 SendRing* RecvRing::ring_of(const Origin& origin) const noexcept {
-  if (beyond_.back == nullptr) return nullptr;
-  const auto found = beyond_.back->find(origin.channel);
-  return found == beyond_.back->end() ? nullptr : found->second;
+  if (outside_.back == nullptr) return nullptr;
+  const auto found = outside_.back->find(origin.channel);
+  return found == outside_.back->end() ? nullptr : found->second;
 }
 
 namespace {
@@ -43,41 +43,42 @@ std::byte* find(const Segments* segments, const Extent& extent, std::size_t byte
 
 }  // namespace
 
-const std::byte* RecvRing::elsewhere(const Origin& origin, bool& lent) const {
+const std::byte* RecvRing::outside_ring(const Origin& origin, bool& zero_copy) const {
   const std::size_t bytes = header().length;
   const Extent extent{origin.segment, origin.offset};
-  if (origin.lent() && beyond_.peers != nullptr) {
-    lent = true;
-    if (away()) return nullptr;
-    return find(beyond_.peers, extent, bytes, lent_);
+  if (origin.zero_copy() && outside_.peers != nullptr) {
+    zero_copy = true;
+    if (remote()) return nullptr;
+    return find(outside_.peers, extent, bytes, message_);
   }
   const std::byte* data = nullptr;
   if (!origin.answers_ring())
-    data = find(beyond_.own, extent, bytes, lent_);
+    data = find(outside_.own, extent, bytes, message_);
   else if (const SendRing* ring = ring_of(origin))
     data = ring->answer(origin, bytes);
   if (data == nullptr) refuse("answer one that was never sent");
   return data;
 }
 
-const std::byte* RecvRing::fetch(std::byte* to) {
+const std::byte* RecvRing::get(std::byte* to) {
+  assert(peek() && remote());
   const std::size_t bytes = header().length;
-  if (beyond_.all == nullptr) refuse("lie where this rank cannot read");
+  if (outside_.all == nullptr) refuse("lie where this rank cannot read");
   if (to == nullptr) {
-    fetched_.resize(bytes);
-    to = fetched_.data();
+    copy_.resize(bytes);
+    to = copy_.data();
   }
-  const PeerMemory::Read read = beyond_.all->read(origin().offset, to, bytes);
-  if (read == PeerMemory::Read::nothing && still_lent())
+  const PeerMemory::Read read = outside_.all->read(origin().offset, to, bytes);
+  if (read == PeerMemory::Read::nothing && still_valid())
     refuse("lie where its sender has no memory: a buffer that was given back during its call");
   return read == PeerMemory::Read::done ? to : nullptr;
 }
 
 std::byte* RecvRing::answer_data() const {
   const Origin origin = this->origin();
-  if (away()) return nullptr;
-  if (origin.lent()) return find(beyond_.peers, origin.answer, header().length, answer_);
-  if (origin.elsewhere() || beyond_.back == nullptr) return nullptr;
+  if (remote()) return nullptr;
+  if (origin.zero_copy()) return find(outside_.peers, origin.answer, header().length, answer_);
+  if (origin.outside_ring() || outside_.back == nullptr) return nullptr;
   return const_cast<std::byte*>(data_) + offset();
 }
 

@@ -15,11 +15,11 @@
 // 512 KiB: 119 us, with answers 76 us). The message's memory is free again when its writer has
 // released the answer.
 //
-// Lent messages. A large message, and its answer, may lie in memory that the writer has registered
-// (segments.h) instead of the ring; nothing is copied then. The memory is the writer's again when
-// the reader has released the message. A reader that may have the kernel copy any memory of the
-// writer's process sets `fetches`; messages may then lie anywhere in that process, and the reader
-// fetches them to their destination.
+// Zero-copy messages. A large message, and its answer, may lie in memory that the writer has
+// registered (segments.h) instead of the ring; nothing is copied then. The memory is the writer's
+// again when the reader has released the message. A reader that may have the kernel copy any memory
+// of the writer's process sets `gets`; messages may then lie anywhere in that process. They are
+// remote, and the reader gets them to their destination.
 #pragma once
 
 #include <algorithm>
@@ -94,7 +94,7 @@ class SendRing {
   }
 
   /// Whether messages may lie in kAllMemory.
-  bool peer_fetches() const noexcept { return memory_->fetches.load(std::memory_order_acquire); }
+  bool peer_gets() const noexcept { return memory_->gets.load(std::memory_order_acquire); }
 
   RingView view() noexcept {
     see_released();
@@ -152,14 +152,14 @@ using SendRings = std::map<int, SendRing*>;
 
 /// The memory outside a ring in which its messages may lie. A null member means that none lie
 /// there.
-struct Beyond {
+struct OutsideMemory {
   /// The rings to the peer, in which its answers may lie.
   const SendRings* back = nullptr;
   const Segments* peers = nullptr;  ///< The memory that the peer has registered.
   /// The memory that this rank has registered; answers may lie there.
   const Segments* own = nullptr;
-  const StatusPage* lender = nullptr;  ///< The peer's status page.
-  const PeerMemory* all = nullptr;     ///< All memory of the peer's process, if it can be read.
+  const StatusPage* page = nullptr;  ///< The peer's status page.
+  const PeerMemory* all = nullptr;   ///< All memory of the peer's process, if it can be read.
 };
 
 class RecvRing {
@@ -167,15 +167,15 @@ class RecvRing {
   RecvRing() = default;  ///< Makes a ring without memory, in which peek() finds nothing.
   /// `number` is the channel's.
   RecvRing(RingMemory* memory, std::size_t data_bytes, PeerBell peer, int number = 0,
-           const Beyond& beyond = {})
+           const OutsideMemory& outside = {})
       : memory_(memory),
         lines_(memory->lines),
         data_(memory->data()),
         data_bytes_(data_bytes),
         number_(number),
-        beyond_(beyond),
+        outside_(outside),
         peer_(peer) {
-    if (beyond.all != nullptr) memory->fetches.store(true, std::memory_order_release);
+    if (outside.all != nullptr) memory->gets.store(true, std::memory_order_release);
   }
 
   /// Returns true once there is a message; header() and data() are then that message's until
@@ -184,48 +184,48 @@ class RecvRing {
     return lines_[next_ & mask_].sequence.load(std::memory_order_acquire) == next_ + 1;
   }
   const Header& header() const noexcept { return lines_[next_ & mask_].header; }
-  /// Returns the message's payload, and sets `lent` where it lies in the peer's memory: see
-  /// still_lent(). Returns null where the message is away(), or lies in memory that this rank has
-  /// not mapped yet. Throws `corrupt` where there can be no such message.
-  const std::byte* data(bool& lent) const {
+  /// Returns the message's payload, and sets `zero_copy` where it lies in the peer's memory: see
+  /// still_valid(). Returns null where the message is remote(), or lies in memory that this rank
+  /// has not mapped yet. Throws `corrupt` where there can be no such message.
+  const std::byte* data(bool& zero_copy) const {
     const Line& line = lines_[next_ & mask_];
     if (line.header.length <= kInlineBytes) return line.payload;
     const Origin origin = this->origin();
-    if (origin.elsewhere()) return elsewhere(origin, lent);
+    if (origin.outside_ring()) return outside_ring(origin, zero_copy);
     return data_ + offset();
   }
   const std::byte* data() const {
-    bool lent = false;
-    return data(lent);
+    bool zero_copy = false;
+    return data(zero_copy);
   }
 
-  /// Whether the peeked message, which is large, has to be fetched.
-  bool away() const noexcept { return origin().segment == kAllMemory; }
-  /// Fetches the message to `to`, or to memory of the ring where `to` is null. Returns where it is,
-  /// or null where it is no longer there.
-  const std::byte* fetch(std::byte* to);
+  /// Whether the peeked message, which is large, has to be brought here by get().
+  bool remote() const noexcept { return origin().segment == kAllMemory; }
+  /// Copies the remote message to `to`, or to memory of this end where `to` is null. Returns where
+  /// the copy is, or null where the message is no longer there.
+  const std::byte* get(std::byte* to);
 
   /// Whether the message's length is possible. Callers that do not know the length check this
   /// before they read data().
   bool plausible() const noexcept {
     return header().length <= std::max(kInlineBytes, SendRing::max_message_bytes(data_bytes_)) ||
-           away();
+           remote();
   }
 
   /// Whether the payload was valid until now; asked after the peeked message has been used. A peer
-  /// takes lent memory back when its call fails, and its status page says so first.
-  bool still_lent() const noexcept {
-    if (header().length <= kInlineBytes || !origin().lent() || beyond_.lender == nullptr)
+  /// takes the memory of its messages back when its call fails, and its status page says so first.
+  bool still_valid() const noexcept {
+    if (header().length <= kInlineBytes || !origin().zero_copy() || outside_.page == nullptr)
       return true;
     sync::fence(std::memory_order_acquire);
-    return beyond_.lender->state.load(std::memory_order_acquire) == StatusPageState::open;
+    return outside_.page->state.load(std::memory_order_acquire) == StatusPageState::open;
   }
 
   void release() noexcept {
     const bool large = header().length > kInlineBytes;
     if (large) {
       const Origin origin = this->origin();
-      if (!origin.elsewhere())
+      if (!origin.outside_ring())
         position_ = end();
       else if (origin.answers_ring())
         ring_of(origin)->free_answer(origin);
@@ -245,12 +245,13 @@ class RecvRing {
   /// Returns the origin of that answer.
   Origin place_for_answer() const noexcept {
     const Origin origin = this->origin();
-    if (origin.lent()) return {next_ + 1, origin.answer.offset, number_, origin.answer.segment};
+    if (origin.zero_copy())
+      return {next_ + 1, origin.answer.offset, number_, origin.answer.segment};
     return {next_ + 1, offset(), number_};
   }
   /// Does what release() does, after an answer has been posted in the message's memory.
   void release_answered() noexcept {
-    if (origin().lent()) return release();
+    if (origin().zero_copy()) return release();
     position_ = end();
     ++next_;
     memory_->answered.store(next_, std::memory_order_relaxed);
@@ -265,7 +266,7 @@ class RecvRing {
     return origin;
   }
   SendRing* ring_of(const Origin& origin) const noexcept;
-  const std::byte* elsewhere(const Origin& origin, bool& lent) const;
+  const std::byte* outside_ring(const Origin& origin, bool& zero_copy) const;
   std::uint64_t offset() const noexcept {
     return place(position_, header().length, data_bytes_) % data_bytes_;
   }
@@ -289,12 +290,12 @@ class RecvRing {
   std::uint64_t published_ = 0;  // the released messages that the writer knows of
   std::uint64_t position_ = 0;   // as SendRing::position_, up to the last released message
   int number_ = 0;
-  Beyond beyond_;
-  // These keep the segments that were found last, since the peer may take them back while they are
+  OutsideMemory outside_;
+  // These keep the segments that were found last, since the peer may unregister them while they are
   // read.
-  mutable Segment lent_;
+  mutable Segment message_;
   mutable Segment answer_;
-  std::vector<std::byte> fetched_;
+  std::vector<std::byte> copy_;  // memory of remote messages that have no other place
   PeerBell peer_;
 };
 

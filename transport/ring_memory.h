@@ -22,7 +22,7 @@ inline constexpr std::uint64_t kCreditEvery = 16;
 /// payload begins `offset` bytes into
 /// - the data of message `message_plus_one` - 1 of the ring `channel` of the other direction, which
 ///   it answers; or
-/// - the writer's lent `segment`, and then the answer may be written at `answer`; or
+/// - the writer's registered `segment`, and then the answer may be written at `answer`; or
 /// - the reader's own `segment`, for such an answer (with any `message_plus_one`).
 struct Origin {
   std::uint64_t message_plus_one = 0;
@@ -31,9 +31,9 @@ struct Origin {
   std::uint32_t segment = 0;  ///< Is 0 where the payload lies in no segment.
   Extent answer = {};
 
-  bool elsewhere() const noexcept { return (message_plus_one | segment) != 0; }
+  bool outside_ring() const noexcept { return (message_plus_one | segment) != 0; }
   bool answers_ring() const noexcept { return message_plus_one != 0 && segment == 0; }
-  bool lent() const noexcept { return message_plus_one == 0 && segment != 0; }
+  bool zero_copy() const noexcept { return message_plus_one == 0 && segment != 0; }
 };
 static_assert(sizeof(Origin) <= kInlineBytes);
 
@@ -64,7 +64,7 @@ struct alignas(4096) RingMemory {
   alignas(kCacheLine) sync::Atomic<std::uint64_t> released;
   /// Counts the messages up to the last answered one. It is written before `released`.
   sync::Atomic<std::uint64_t> answered;
-  sync::Atomic<bool> fetches;  ///< Says that messages may lie in kAllMemory.
+  sync::Atomic<bool> gets;  ///< Says that messages may lie in kAllMemory.
   // Only the writer writes the rest.
   alignas(kCacheLine) Line lines[kLines];
   std::uint64_t home;  ///< The address of this record in the writer's process, or 0.

@@ -1,4 +1,4 @@
-// Memory that a rank lends its peers by registering it. Peers know it by numbers, and read and
+// Memory that a rank has registered with its peers. Peers know it by numbers, and read and
 // write it in place.
 #pragma once
 
@@ -32,7 +32,8 @@ class Segments {
  public:
   /// Adds a segment under a given number; returns false where the number is taken.
   bool add(std::uint32_t number, Segment segment);
-  /// Adds a segment under the next free number, which it returns. Called by the rank that lends it.
+  /// Adds a segment under the next free number, which it returns. Called by the rank that registers
+  /// it.
   std::uint32_t add(Segment segment);
   void remove(std::uint32_t number) noexcept;
 

@@ -33,7 +33,7 @@ class Exchange {
   }
 
   /// A passive rank receives the result from its partner, which has communicated for both.
-  void take_back(const Verbs& lane) const {
+  void unregister(const Verbs& lane) const {
     lane.receive(group_.next(), lower());
     lane.receive(group_.next(), upper());
   }
@@ -112,7 +112,7 @@ Schedule all_reduce(const PlanRequest& request) {
   const Verbs doubling = plan.lane(1, 1);
   if (exchange.passive()) {
     exchange.give(halving);
-    exchange.take_back(doubling);
+    exchange.unregister(doubling);
   } else {
     exchange.halve(halving, Place::output);
     exchange.collect(doubling);

@@ -10,8 +10,8 @@
 #include <tutti/error.hpp>
 
 #include "collectives/schedule/answers.h"
-#include "collectives/schedule/loans.h"
 #include "collectives/schedule/semantics.h"
+#include "collectives/schedule/zero_copy.h"
 
 namespace tutti {
 namespace {
@@ -52,9 +52,9 @@ bool is_of_call(const Operand& operand) {
 class Compiler {
  public:
   Compiler(const Schedule& schedule, const CallSignature& call, std::size_t message_bytes,
-           bool lends, Stripe stripe)
+           bool zero_copy, Stripe stripe)
       : schedule_(schedule),
-        lends_(lends && call.lengths == 0 && !call.accumulates_f32),
+        zero_copy_(zero_copy && call.lengths == 0 && !call.accumulates_f32),
         held_bytes_(element_bytes(call.type, call.reduction)),
         moved_bytes_(moved_bytes(call)),
         cut_(call.lengths == 0 ? tutti::cut(schedule.layout, call.count, moved_bytes_,
@@ -62,7 +62,7 @@ class Compiler {
                                : full_pieces(moved_bytes_, schedule.widest, message_bytes)) {
     program_.call = call;
     program_.variable = call.lengths != 0;
-    program_.lends = lends_;
+    program_.zero_copy = zero_copy_;
     program_.stripe = stripe;
     program_.fingerprint = fingerprint(call);
     program_.pieces = cut_.pieces;
@@ -80,7 +80,7 @@ class Compiler {
   }
 
   Program run() {
-    if (lends_) loans_ = collectives::loans(schedule_);
+    if (zero_copy_) sources_ = collectives::zero_copy_sources(schedule_);
     for (const Lane& lane : schedule_.lanes) {
       program_.lanes.push_back({static_cast<std::uint32_t>(program_.steps.size()),
                                 static_cast<std::uint32_t>(lane.steps.size())});
@@ -168,11 +168,11 @@ class Compiler {
       add(operand, sends_, lane.sends_on);
     }
     pair_answers(step, &program_.operands[flat.first_operand]);
-    if (lends_ && flat.segments == 1) {
+    if (zero_copy_ && flat.segments == 1) {
       const std::size_t number = program_.steps.size() - program_.lanes.back().first_step;
-      const collectives::Loan& loan = loans_[program_.lanes.size() - 1][number];
-      const bool from_output = loan.operand >= static_cast<int>(flat.inputs);
-      if (from_output || (loan.operand >= 0 && !computes)) lend(loan, step, flat);
+      const collectives::ZeroCopySource& source = sources_[program_.lanes.size() - 1][number];
+      const bool from_output = source.operand >= static_cast<int>(flat.inputs);
+      if (from_output || (source.operand >= 0 && !computes)) mark_zero_copy(source, step, flat);
     }
     program_.widest_step =
         std::max<std::uint64_t>(program_.widest_step, step.in.size() + step.out.size());
@@ -226,15 +226,16 @@ class Compiler {
     }
   }
 
-  void lend(const collectives::Loan& loan, const Step& step, const Program::Step& flat) {
+  void mark_zero_copy(const collectives::ZeroCopySource& source, const Step& step,
+                      const Program::Step& flat) {
     for (std::size_t k = 0; k < step.out.size(); ++k) {
       if (!is_peer(step.out[k])) continue;
       Program::Operand& message = program_.operands[flat.first_operand + flat.inputs + k];
-      message.lender = static_cast<std::uint32_t>(loan.operand);
-      message.lent_in_place = loan.in_place;
-      message.comes_back = loan.answered;
+      message.source = static_cast<std::uint32_t>(source.operand);
+      message.zero_copy_in_place = source.in_place;
+      message.comes_back = source.answered;
       const Operand output{Place::output, step.chunk};
-      if (loan.answered) message.offset = {offset(output, 0), offset(output, 1)};
+      if (source.answered) message.offset = {offset(output, 0), offset(output, 1)};
     }
   }
 
@@ -271,9 +272,9 @@ class Compiler {
   }
 
   const Schedule& schedule_;
-  const bool lends_;
-  // Indexed by lane and step, if the program lends.
-  std::vector<std::vector<collectives::Loan>> loans_;
+  const bool zero_copy_;
+  // Indexed by lane and step, if messages may be sent zero-copy.
+  std::vector<std::vector<collectives::ZeroCopySource>> sources_;
   const std::size_t held_bytes_;   // bytes of an element in the call's buffers
   const std::size_t moved_bytes_;  // bytes of an element in messages and scratch
   const Cut cut_;
@@ -341,14 +342,14 @@ Facts facts_of(std::span<const Schedule> schedules) {
 }
 
 Program compile(const Schedule& schedule, const CallSignature& call, std::size_t message_bytes,
-                bool lends, Stripe stripe) {
+                bool zero_copy, Stripe stripe) {
   const std::size_t room = message_bytes / least_chunk_bytes(moved_bytes(call));
   if (static_cast<std::size_t>(schedule.widest) > room)
     throw Error(ErrorKind::unavailable,
                 fmt::format("{}: a step moves {} chunks, but messages of {} bytes hold {}; raise "
                             "TUTTI_MESSAGE_BYTES and TUTTI_RING_BYTES, or leave them out",
                             to_string(schedule.what), schedule.widest, message_bytes, room));
-  return Compiler(schedule, call, message_bytes, lends, stripe).run();
+  return Compiler(schedule, call, message_bytes, zero_copy, stripe).run();
 }
 
 }  // namespace tutti

@@ -50,7 +50,7 @@ struct ProgramHead {
   /// the table. `pieces` and all numbers of bytes have no meaning, except those of scratch and of a
   /// full piece.
   bool variable = false;
-  bool lends = false;  ///< Some messages may be sent zero-copy (lent).
+  bool zero_copy = false;  ///< Whether some messages may be sent zero-copy.
   std::uint32_t fingerprint = 0;
   std::uint64_t pieces = 1;
   Stripe stripe;
@@ -74,14 +74,14 @@ struct Program : ProgramHead {
   static constexpr std::uint32_t kNone = 0xffff'ffff;
   struct Operand {
     Place place;
-    bool lent_in_place = false;  ///< It may be lent in calls in place, too.
-    bool comes_back = false;     ///< Its answer may be written directly to the output, at `offset`.
+    bool zero_copy_in_place = false;  ///< It may be sent zero-copy in place, too.
+    bool comes_back = false;  ///< Its answer may be written directly to the output, at `offset`.
     /// If the place is a peer: the index in `receives` (for an input) or `sends` (for an output).
     std::uint32_t port;
     /// For a message and its answer: the number of the other one in the step.
     std::uint32_t partner = kNone;
-    /// For a message that may be lent: the operand in whose memory it lies.
-    std::uint32_t lender = kNone;
+    /// For a message that may be sent zero-copy: the operand in whose memory it lies.
+    std::uint32_t source = kNone;
     /// For input and output in a variable program: the number of the block in the table.
     std::array<std::uint64_t, 2> offset;
 
@@ -185,10 +185,10 @@ Cut cut(Layout layout, std::uint64_t count, std::size_t element_bytes, int chunk
         std::size_t message_bytes);
 
 /// Compiles one rank's schedule for one call or, if `call` says that lengths differ, for all calls
-/// that differ in `count` and `lengths` alone. `lends` says whether messages may be lent. Throws
-/// `unavailable` if messages are too small for the schedule's widest step.
+/// that differ in `count` and `lengths` alone. `zero_copy` says whether messages may be sent
+/// zero-copy. Throws `unavailable` if messages are too small for the schedule's widest step.
 Program compile(const Schedule& schedule, const CallSignature& call, std::size_t message_bytes,
-                bool lends = false, Stripe stripe = {});
+                bool zero_copy = false, Stripe stripe = {});
 
 /// The largest number of inputs, and of outputs, of a step in a premultiplied sum or with
 /// accumulate = f32.

@@ -32,7 +32,7 @@ struct CallExtras {
 };
 
 /// Holds the buffers of a call from which messages may be sent zero-copy.
-struct LentBuffers {
+struct ZeroCopyBuffers {
   Memory input, output;  ///< If it has no address, messages from this buffer are copied.
   bool in_place = false;
   /// Shorter messages are copied, because a zero-copy message costs one more transfer between the
@@ -52,7 +52,7 @@ struct CallBuffers {
   const CallExtras* extras = nullptr;
   std::size_t result_bytes = 0;  ///< The number of bytes that are written to the output.
   /// The last member: otherwise GCC 12 clears the whole record when one is made, which takes 3 ns.
-  std::optional<LentBuffers> lent = std::nullopt;
+  std::optional<ZeroCopyBuffers> zero_copy = std::nullopt;
 };
 
 /// Thrown by Engine::advance() when the function of a program's own reduction has thrown.

@@ -48,7 +48,7 @@ CombineFunction function_of(const Program::Kernel& kernel) {
       const auto& ports = k < step.inputs ? program.receives : program.sends;
       if (operand.place == Place::peer && operand.port >= ports.size()) return false;
       if (operand.partner != Program::kNone && operand.partner >= all) return false;
-      if (operand.lender != Program::kNone && operand.lender >= all) return false;
+      if (operand.source != Program::kNone && operand.source >= all) return false;
     }
     return true;
   };
@@ -121,8 +121,8 @@ void Execution::start(HostProgram& bound, const CallBuffers& buffers, std::uint3
   base_ = {const_cast<std::byte*>(buffers.input), buffers.output, buffers.scratch};
   assert(bound.program.variable == (buffers.blocks != nullptr));
   blocks_ = buffers.blocks;
-  lent_ = buffers.lent;
-  borrowed_ = false;
+  zero_copy_ = buffers.zero_copy;
+  got_zero_copy_ = false;
   pieces_ = blocks_ == nullptr ? bound.program.pieces : pieces_of(bound.program, *blocks_);
   header_ = {operation, blocks_ == nullptr ? bound.program.fingerprint : blocks_->fingerprint, 0,
              0};
@@ -138,7 +138,7 @@ void Execution::start(HostProgram& bound, const CallBuffers& buffers, std::uint3
   for (LaneState& lane : bound.lanes) {
     lane.step = lane.first;
     lane.piece = bound.program.stripe.number;
-    lane.walked = lane.done = lane.cursor = lane.loans = 0;
+    lane.walked = lane.done = lane.cursor = lane.zero_copies = 0;
     if (lane.piece >= pieces_) lane.step = lane.end;
     if (lane.step == lane.end) --unfinished_;
   }
@@ -161,17 +161,21 @@ inline bool Execution::receive(const LaneState& lane, const Program::Operand& op
                                const Load& load, const void*& address) {
   RecvPort& port = bound_->receives[operand.port];
   Message found;
-  if (!port.peek(found)) return false;
+  if (!port.peek(found)) {
+    if (zero_copy_) [[unlikely]]
+      expect(lane, operand, load);
+    return false;
+  }
   const Header& header = found.header;
   if (header.operation != header_.operation || header.fingerprint != load.fingerprint ||
       header.length != load.bytes) [[unlikely]]
     refuse(port.peer(), header, load);
-  if (found.lent) [[unlikely]]
-    borrowed_ = true;
+  if (found.zero_copy) [[unlikely]]
+    got_zero_copy_ = true;
   address = found.data;
-  if (!found.away) [[likely]]
+  if (!found.remote) [[likely]]
     return true;
-  address = fetch(lane, operand, load);
+  address = get(lane, operand, load);
   return address != nullptr;
 }
 
@@ -199,8 +203,8 @@ inline std::byte* Execution::acquire(LaneState& lane, const Program::Operand& op
     if (std::byte* const place = from.answer_data(port))
       return port.acquire_answer(from) ? place : nullptr;
   }
-  if constexpr (kind == Kind::lending)
-    if (can_lend(lane, operand, load)) return lend(lane, operand, load);
+  if constexpr (kind == Kind::zero_copy)
+    if (can_send_zero_copy(lane, operand, load)) return acquire_zero_copy(lane, operand, load);
   return port.acquire(load.bytes);
 }
 
@@ -217,7 +221,10 @@ inline bool Execution::in_hand(LaneState& lane, const Load& load) {
     if (operand.place != Place::peer) {
       address = memory_of<kind>(lane, operand, load);
     } else if (lane.cursor < step.inputs) {
-      if (!receive(lane, operand, load, address)) return false;
+      if (!receive(lane, operand, load, address)) {
+        if constexpr (kind == Kind::zero_copy) get_others(lane, load);
+        return false;
+      }
     } else {
       address = acquire<kind>(lane, operand, load);
       if (address == nullptr) return false;
@@ -242,55 +249,12 @@ inline void Execution::combine(LaneState& lane, const Load& load) {
   args.stream_outputs = step.results & streamed_mask_;
   if (extras_ != nullptr) [[unlikely]]
     args.extras = extras_ + (lane.step - bound_->steps.data());
-  if (kind == Kind::lending && step.segments == 1 && !leave_out_lent(lane, load, args)) return;
+  if (kind == Kind::zero_copy && step.segments == 1 && !leave_out_zero_copy(lane, load, args))
+    return;
   if (step.segments > 1)
     return kind == Kind::variable ? combine_blocks(lane, args)
                                   : combine_segments(lane, load.last, args);
   if (args.count > 0) step.combine(args);
-}
-
-void Execution::combine_segments(LaneState& lane, std::size_t last, CombineArgs& args) {
-  const Program& program = bound_->program;
-  const BoundStep& step = *lane.step;
-  const Program::Operand* operands = program.operands.data() + step.first_operand;
-  std::uint64_t left = step.bytes[last];
-  for (std::uint32_t segment = 0; segment < step.segments; ++segment) {
-    const std::uint64_t bytes = std::min(program.chunk_bytes[last], left);
-    if (bytes == 0) return;  // those behind it have none either
-    left -= bytes;
-    args.count = bytes >> step.element_shift;
-    if (args.count > 0) step.combine(args);
-    for (std::size_t k = 0; k < std::size_t{step.inputs} + step.outputs; ++k) {
-      const Place place = operands[k].place;
-      const std::uint64_t stride = place == Place::peer      ? program.chunk_bytes[last]
-                                   : place == Place::scratch ? program.scratch_stride
-                                                             : program.segment_stride[last];
-      lane.addresses[k] = static_cast<const std::byte*>(lane.addresses[k]) + stride;
-    }
-  }
-}
-
-// Does what combine_segments() does, with lengths and offsets from the table of blocks.
-void Execution::combine_blocks(LaneState& lane, CombineArgs& args) {
-  const BoundStep& step = *lane.step;
-  const Program::Operand* operands = bound_->program.operands.data() + step.first_operand;
-  const BlockTable::Block* table = blocks_->blocks.data();
-  for (std::uint32_t segment = 0; segment < step.segments; ++segment) {
-    const std::uint64_t bytes = part_of(table[step.first_block + segment], lane.piece)
-                                << bound_->program.widening;
-    args.count = bytes >> step.element_shift;
-    if (args.count > 0) step.combine(args);
-    if (segment + 1 == step.segments) break;
-    for (std::size_t k = 0; k < std::size_t{step.inputs} + step.outputs; ++k) {
-      const Place place = operands[k].place;
-      const std::size_t block = operands[k].offset[0] + segment;
-      const auto stride = static_cast<std::ptrdiff_t>(  // may be negative: blocks lie in any order
-          place == Place::peer      ? bytes
-          : place == Place::scratch ? bound_->program.scratch_stride
-                                    : table[block + 1].offset - table[block].offset);
-      lane.addresses[k] = static_cast<const std::byte*>(lane.addresses[k]) + stride;
-    }
-  }
 }
 
 inline void Execution::post(const LaneState& lane, const Load& load) {
@@ -320,7 +284,7 @@ inline void Execution::release(const LaneState& lane) {
 }
 
 inline void Execution::next_step(LaneState& lane) {
-  lane.cursor = lane.loans = 0;
+  lane.cursor = lane.zero_copies = 0;
   ++lane.done;
   if (++lane.step != lane.end) return;
   ++lane.walked;
@@ -328,12 +292,6 @@ inline void Execution::next_step(LaneState& lane) {
     lane.step = lane.first;
   else
     --unfinished_;
-}
-
-inline std::uint64_t Execution::part_of(const BlockTable::Block& block,
-                                        std::uint64_t piece) const noexcept {
-  const std::uint64_t begin = piece * bound_->program.piece_bytes;
-  return block.bytes > begin ? std::min(block.bytes - begin, bound_->program.piece_bytes) : 0;
 }
 
 // If only the two ends of a block know its length, the fingerprint of each message has the whole
@@ -362,10 +320,11 @@ inline bool Execution::try_step(LaneState& lane) {
   if (load.bytes > 0 || lane.piece == 0) {
     if (!in_hand<kind>(lane, load)) return false;
     const Program::Step& step = *lane.step;
-    const bool ahead = kind == Kind::lending && step.receives == 0 && lane.loans == step.posts;
+    const bool ahead =
+        kind == Kind::zero_copy && step.receives == 0 && lane.zero_copies == step.posts;
     if (ahead) post(lane, load);  // so that peers read while this rank copies
     combine<kind>(lane, load);
-    if (borrowed_ && !still_lent(lane)) [[unlikely]]
+    if (got_zero_copy_ && !still_valid(lane)) [[unlikely]]
       return false;  // the peer has failed; its status page will say so
     if (!ahead) post(lane, load);
     release(lane);
@@ -393,12 +352,12 @@ bool Execution::advance_lanes() {
   return unfinished_ == 0;
 }
 
-template std::byte* Execution::memory_of<Execution::Kind::lending>(const LaneState&,
-                                                                   const Program::Operand&,
-                                                                   const Load&) const;
+template std::byte* Execution::memory_of<Execution::Kind::zero_copy>(const LaneState&,
+                                                                     const Program::Operand&,
+                                                                     const Load&) const;
 template bool Execution::advance_lanes<Execution::Kind::plain>();
 template bool Execution::advance_lanes<Execution::Kind::variable>();
-template bool Execution::advance_lanes<Execution::Kind::lending>();
+template bool Execution::advance_lanes<Execution::Kind::zero_copy>();
 
 void Execution::refuse(int peer, const Header& found, const Load& load) const {
   Header expected = header_;
@@ -425,7 +384,7 @@ int Execution::awaited(int above) const {
     if (peer > above && (lowest < 0 || peer < lowest)) lowest = peer;
   };
   for (const LaneState& lane : bound_->lanes) note(awaited_by(lane));
-  if (unfinished_ == 0 && lent_)
+  if (unfinished_ == 0 && zero_copy_)
     for (const SendPort& port : bound_->sends)
       if (!port.zero_copy_done()) note(port.peer());
   return lowest;

@@ -2,6 +2,7 @@
 // nothing once a program is bound.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -31,18 +32,17 @@ class RecvPort {
     if (ring_ == nullptr) return peek_channel(message);
     if (!ring_->peek()) return false;
     message.header = ring_->header();
-    message.data = ring_->data(message.lent);
-    return message.data != nullptr || (message.away = ring_->away());
+    message.data = ring_->data(message.zero_copy);
+    return message.data != nullptr || (message.remote = ring_->remote());
   }
-  /// See RecvChannel::fetch().
-  const std::byte* fetch(std::byte* to) {
-    return ring_ != nullptr ? ring_->fetch(to) : channel_->fetch(to);
-  }
+  /// See RecvChannel::get().
+  const std::byte* get(const Memory& place) { return channel_->get(place); }
   /// Returns where in the memory of the large message that was peeked `to` may write its answer, or
   /// null if the answer cannot be written there.
   std::byte* answer_data(const SendPort& to) const;
-  /// See RecvRing::still_lent().
-  bool still_lent() const noexcept { return ring_ == nullptr || ring_->still_lent(); }
+  bool in_memory() const noexcept { return ring_ != nullptr; }
+  /// See RecvRing::still_valid().
+  bool still_valid() const noexcept { return ring_ == nullptr || ring_->still_valid(); }
   void release() {
     if (ring_ != nullptr)
       ring_->release();
@@ -129,10 +129,10 @@ struct LaneState {
       addresses;
   const BoundStep* step = nullptr;
   std::uint64_t piece = 0;
-  std::uint64_t walked = 0;  ///< The number of pieces that are done.
-  std::uint64_t done = 0;    ///< The number of steps that are done, over all pieces.
-  std::size_t cursor = 0;    ///< The number of operands of the current step that are in hand.
-  std::size_t loans = 0;     ///< The number of those that are lent messages.
+  std::uint64_t walked = 0;     ///< The number of pieces that are done.
+  std::uint64_t done = 0;       ///< The number of steps that are done, over all pieces.
+  std::size_t cursor = 0;       ///< The number of operands of the current step that are in hand.
+  std::size_t zero_copies = 0;  ///< The number of those that are zero-copy messages.
 };
 
 /// A program whose ports are bound to one communicator's channels, and its steps to kernels. It
@@ -146,7 +146,7 @@ struct HostProgram final : BoundProgram {
   std::vector<LaneState> lanes;
   /// Indexed by step, with the extras of the call under way; empty if it has none.
   std::vector<CombineExtras> extras;
-  std::vector<void*> written;  ///< The addresses that a step of a lending call writes.
+  std::vector<void*> written;  ///< The addresses that a step of a zero-copy call writes.
   std::vector<std::unique_ptr<HostProgram>> others;  ///< The other stripes of the call.
 
  private:
@@ -178,8 +178,8 @@ class Execution {
   /// (64 KiB take 9.5 us in place of 5.3).
   bool advance() {
     if (blocks_ != nullptr) return advance_lanes<Kind::variable>();
-    if (lent_) [[unlikely]]
-      return advance_lanes<Kind::lending>() && all_returned();
+    if (zero_copy_) [[unlikely]]
+      return advance_lanes<Kind::zero_copy>() && zero_copy_done();
     return advance_lanes<Kind::plain>();
   }
   const CallSignature& call() const noexcept {
@@ -206,8 +206,8 @@ class Execution {
   // A template argument, so that plain calls pay nothing for the other kinds.
   enum class Kind {
     plain,
-    variable,  // lengths come from the table of blocks
-    lending,   // some of the buffers are lent
+    variable,   // lengths come from the table of blocks
+    zero_copy,  // messages may lie in the call's buffers
   };
   template <Kind kind>
   bool run_lane(LaneState& lane);
@@ -223,13 +223,16 @@ class Execution {
   void combine(LaneState& lane, const Load& load);
   bool receive(const LaneState& lane, const Program::Operand& operand, const Load& load,
                const void*& address);
-  const std::byte* fetch(const LaneState& lane, const Program::Operand& operand, const Load& load);
-  bool still_lent(const LaneState& lane) const;
-  std::byte* lend(LaneState& lane, const Program::Operand& operand, const Load& load);
-  bool can_lend(const LaneState& lane, const Program::Operand& operand, const Load& load) const;
+  const std::byte* get(const LaneState& lane, const Program::Operand& operand, const Load& load);
+  void expect(const LaneState& lane, const Program::Operand& operand, const Load& load);
+  void get_others(const LaneState& lane, const Load& load);
+  bool still_valid(const LaneState& lane) const;
+  std::byte* acquire_zero_copy(LaneState& lane, const Program::Operand& operand, const Load& load);
+  bool can_send_zero_copy(const LaneState& lane, const Program::Operand& operand,
+                          const Load& load) const;
   Memory memory_at(Place place, const std::byte* data, std::size_t bytes) const;
-  bool leave_out_lent(const LaneState& lane, const Load& load, CombineArgs& args);
-  bool all_returned() const noexcept;
+  bool leave_out_zero_copy(const LaneState& lane, const Load& load, CombineArgs& args);
+  bool zero_copy_done() const noexcept;
   template <Kind kind>
   std::byte* memory_of(const LaneState& lane, const Program::Operand& operand,
                        const Load& load) const;
@@ -237,7 +240,10 @@ class Execution {
   std::byte* acquire(LaneState& lane, const Program::Operand& operand, const Load& load);
   void combine_segments(LaneState& lane, std::size_t last, CombineArgs& args);
   void combine_blocks(LaneState& lane, CombineArgs& args);
-  std::uint64_t part_of(const BlockTable::Block& block, std::uint64_t piece) const noexcept;
+  std::uint64_t part_of(const BlockTable::Block& block, std::uint64_t piece) const noexcept {
+    const std::uint64_t begin = piece * bound_->program.piece_bytes;
+    return block.bytes > begin ? std::min(block.bytes - begin, bound_->program.piece_bytes) : 0;
+  }
   void post(const LaneState& lane, const Load& load);
   void release(const LaneState& lane);
   void next_step(LaneState& lane);
@@ -256,8 +262,8 @@ class Execution {
   std::array<std::byte*, 3> base_{};
   static constexpr std::array<std::uint64_t, 3> kPieceMask{~std::uint64_t{0}, ~std::uint64_t{0}, 0};
   Header header_;
-  std::optional<LentBuffers> lent_;
-  bool borrowed_ = false;           // whether messages that peers lend have arrived
+  std::optional<ZeroCopyBuffers> zero_copy_;
+  bool got_zero_copy_ = false;      // whether messages have arrived that lie in a peer's memory
   std::uint64_t fetched_mask_ = 0;  // ANDed with Program::Step::results
   std::uint64_t streamed_mask_ = 0;
   std::size_t unfinished_ = 0;  ///< The number of lanes that are not done.

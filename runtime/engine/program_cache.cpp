@@ -22,7 +22,8 @@ std::shared_ptr<BoundProgram> ProgramCache::get(const CallKey& key) {
     const auto stripes = static_cast<std::uint64_t>(key.stripes);
     std::vector<Program> programs;
     for (std::uint64_t number = 0; number < stripes; ++number)
-      programs.push_back(compile(schedule, call, key.message_bytes, key.lends, {number, stripes}));
+      programs.push_back(
+          compile(schedule, call, key.message_bytes, key.zero_copy, {number, stripes}));
     auto bound = engine_.bind(std::move(programs));
     found = entries_.emplace(key, Entry{std::move(bound)}).first;
   }

@@ -17,8 +17,8 @@ namespace tutti {
 struct CallKey {
   CallSignature signature;
   std::size_t message_bytes = 0;
-  bool lends = false;  ///< Whether this rank lends memory, which may be that of the call.
-  int stripes = 1;     ///< All ranks agree on it.
+  bool zero_copy = false;                ///< Whether messages may lie in the call's buffers.
+  int stripes = 1;                       ///< All ranks agree on it.
   MemoryKind memory = MemoryKind::host;  ///< Of the call's buffers.
 
   bool operator==(const CallKey&) const = default;

@@ -48,7 +48,7 @@ std::size_t piece_bytes(std::size_t bytes, std::size_t most, bool both_ways) {
 // kernel").
 constexpr std::size_t kLeastFetchedBytes = 4u << 20;
 constexpr std::size_t kLeastFetchedSharing = 512u << 10;
-constexpr std::size_t kFetchedPieceBytes = 1u << 20;  // the deadline is checked between two pieces
+constexpr std::size_t kRemotePieceBytes = 1u << 20;  // the deadline is checked between two pieces
 
 unsigned cost_of(std::size_t eager_bytes) {
   constexpr std::size_t kPerCredit = PointToPoint::kBytesPerCredit;
@@ -284,7 +284,7 @@ bool PointToPoint::hear(int rank) {
   if (header.fingerprint != kMark || header.length < sizeof(Envelope) ||
       header.length > from.largest_message)
     refuse(rank, fmt::format("has {} bytes and mark {:#x}", header.length, header.fingerprint));
-  if (message.away) message.data = from.control_in->fetch(nullptr);
+  if (message.remote) message.data = from.control_in->get({});
   if (message.data == nullptr) return false;
   Envelope envelope;
   std::memcpy(&envelope, message.data, sizeof envelope);
@@ -374,7 +374,7 @@ void PointToPoint::post_control(int rank, std::byte* slot, Envelope envelope, st
                                 std::size_t payload_bytes) {
   Peer& to = peer(rank);
   static_assert(kCredit <= 0xffff);
-  assert(to.owed <= kCredit && "no more is owed than was lent");
+  assert(to.owed <= kCredit && "no more is owed than was given");
   envelope.credit = static_cast<std::uint16_t>(std::exchange(to.owed, 0));
   std::memcpy(slot, &envelope, sizeof envelope);
   to.control_out->post({id, kMark, static_cast<std::uint32_t>(sizeof envelope + payload_bytes), 0});
@@ -438,10 +438,10 @@ bool PointToPoint::send_data(int rank) {
   Transfer& send = *to.sending.front();
   const std::size_t all = send.call.bytes();
   if (send.moved < all) {
-    const bool fetched =
+    const bool remote =
         to.bulk_out->in_memory() && send.memory && send.memory.kind == MemoryKind::host;
     const std::size_t piece =
-        fetched ? kFetchedPieceBytes : piece_bytes(all, to.largest_message, live_receives_ > 0);
+        remote ? kRemotePieceBytes : piece_bytes(all, to.largest_message, live_receives_ > 0);
     const std::size_t bytes = std::min(all - send.moved, piece);
     if (!fill(*to.bulk_out, send, bytes)) return false;
     to.bulk_out->post({send.id, kMark, static_cast<std::uint32_t>(bytes), 0});
@@ -458,24 +458,26 @@ bool PointToPoint::receive_data(int rank) {
   Peer& from = peer(rank);
   Transfer& recv = *from.receiving.front();
   Message message;
-  if (!from.bulk_in->peek(message)) return false;
-  const Header& header = message.header;
   const std::size_t all = recv.received.count * size_of(recv.call.type);
   const std::size_t left = all - recv.moved;
-  // A message that has to be fetched is written to the receive's own buffer, so what is left bounds
-  // it. Any other message lies in the ring, where the largest message bounds it, too.
-  const std::size_t most = message.away ? left : std::min(left, from.largest_message);
+  std::byte* const to = recv.call.buffer + recv.moved;
+  if (!from.bulk_in->peek(message)) {
+    if (!from.bulk_in->in_memory()) from.bulk_in->get({to, left});
+    return false;
+  }
+  const Header& header = message.header;
+  // A remote message is brought to the receive's own buffer, so what is left bounds it. Any other
+  // message lies in the ring, where the largest message bounds it, too.
+  const std::size_t most = message.remote ? left : std::min(left, from.largest_message);
   if (header.fingerprint != kMark || header.operation != recv.id || header.length == 0 ||
       header.length > most)
     refuse(rank, fmt::format("has {} bytes of number {} where {} of number {} are left, and a "
                              "message has {} at most",
                              header.length, header.operation, left, recv.id, most));
-  std::byte* const to = recv.call.buffer + recv.moved;
-  if (!message.away)
-    copy_bytes(to, message.data, header.length);
-  else if (from.bulk_in->fetch(to) == nullptr)
-    return false;
-  if (message.lent && !from.bulk_in->still_lent())
+  if (message.remote) message.data = from.bulk_in->get({to, left});
+  if (message.data == nullptr) return false;
+  if (message.data != to) copy_bytes(to, message.data, header.length);
+  if (message.zero_copy && !from.bulk_in->still_valid())
     return false;  // the peer has failed; its status page will say so
   from.bulk_in->release();
   recv.moved += header.length;

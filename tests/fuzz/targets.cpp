@@ -175,11 +175,12 @@ void run_frames(std::string_view bytes) {
   for (std::size_t at = 0; at < bytes.size() && !connection.ended(); at += step) {
     const std::string_view piece = bytes.substr(at, step);
     if (send(peer.get(), piece.data(), piece.size(), MSG_NOSIGNAL) < 0) break;
+    const Memory to{choice % 4 < 2 ? place.data() : nullptr, place.size()};
+    if (choice % 8 < 4 && !receiver.peek()) receiver.get(to);
     endpoint.progress();
     while (const auto message = receiver.peek()) {
       assert(message->header.length <= kMostMessage);
-      if (message->away && receiver.fetch(choice % 4 < 2 ? place.data() : nullptr) == nullptr)
-        break;
+      if (message->remote && receiver.get(to) == nullptr) break;
       receiver.release();
     }
   }

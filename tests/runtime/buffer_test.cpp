@@ -265,21 +265,21 @@ TEST(BufferProcesses, EndWithAnErrorWhenAPeerIsKilledOrFrozen) {
   }
 }
 
-struct LentCall {
+struct ZeroCopyCall {
   Collective what;
   const char* algorithm;
   int ranks;
   bool in_place;
 };
 
-class LentCalls : public testing::TestWithParam<LentCall> {};
+class ZeroCopyCalls : public testing::TestWithParam<ZeroCopyCall> {};
 
 // Each byte is read from a buffer of the rank that holds it and written to a buffer of the rank
 // that receives it: no payload takes room in a ring.
-TEST_P(LentCalls, CopyNothingIntoMessages) {
+TEST_P(ZeroCopyCalls, CopyNothingIntoMessages) {
   const auto [what, algorithm, size, in_place] = GetParam();
   constexpr std::size_t kBytes = 20'000;  // These are many messages of Ranks::kMessageBytes.
-  Ranks ranks(TransportKind::lending, size, 1);
+  Ranks ranks(TransportKind::zero_copy, size, 1);
   const std::uint32_t number = algorithm_index(algorithm);
   std::vector<std::unique_ptr<HostProgram>> programs;
   std::vector<std::vector<std::byte>> buffers;
@@ -291,17 +291,17 @@ TEST_P(LentCalls, CopyNothingIntoMessages) {
     const Schedule schedule = algorithms()[number].plan({what, rank, size, 0});
     programs.push_back(std::make_unique<HostProgram>(
         compile(schedule, call, Ranks::kMessageBytes, true), ranks.transport(rank)));
-    LentBuffers lent{{}, {}, in_place, kInlineBytes + 1};
-    const auto lend = [&](Memory& memory) {
+    ZeroCopyBuffers zero_copy{{}, {}, in_place, kInlineBytes + 1};
+    const auto registered = [&](Memory& memory) {
       std::vector<std::byte>& buffer = buffers.emplace_back(n * kBytes);
-      while (!memory) memory = ranks.maybe_lend(rank, buffer);
+      while (!memory) memory = ranks.maybe_register(rank, buffer);
       return buffer.data();
     };
     CallBuffers& buffer = calls.emplace_back();
-    buffer.input = lend(lent.input);
-    buffer.output = in_place ? const_cast<std::byte*>(buffer.input) : lend(lent.output);
-    if (in_place) lent.output = lent.input;
-    buffer.lent = lent;
+    buffer.input = registered(zero_copy.input);
+    buffer.output = in_place ? const_cast<std::byte*>(buffer.input) : registered(zero_copy.output);
+    if (in_place) zero_copy.output = zero_copy.input;
+    buffer.zero_copy = zero_copy;
   }
   ASSERT_TRUE(ranks.drive(1, [&](int rank, std::size_t, Execution& execution) {
     const auto r = static_cast<std::size_t>(rank);
@@ -315,21 +315,21 @@ TEST_P(LentCalls, CopyNothingIntoMessages) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Algorithms, LentCalls,
-                         testing::Values(LentCall{Collective::all_reduce, "ring", 2, false},
-                                         LentCall{Collective::all_reduce, "ring", 2, true},
-                                         LentCall{Collective::all_reduce, "all_pairs", 4, false},
-                                         LentCall{Collective::all_reduce, "all_pairs", 4, true},
-                                         LentCall{Collective::all_gather, "all_pairs", 4, false},
-                                         LentCall{Collective::reduce_scatter, "all_pairs", 4,
-                                                  false},
-                                         LentCall{Collective::broadcast, "one_shot", 4, true},
-                                         LentCall{Collective::all_to_all, "pairwise", 4, false}),
-                         [](const auto& tested) {
-                           const LentCall& call = tested.param;
-                           return std::string(to_string(call.what)) + "_" + call.algorithm +
-                                  std::to_string(call.ranks) + (call.in_place ? "_in_place" : "");
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Algorithms, ZeroCopyCalls,
+    testing::Values(ZeroCopyCall{Collective::all_reduce, "ring", 2, false},
+                    ZeroCopyCall{Collective::all_reduce, "ring", 2, true},
+                    ZeroCopyCall{Collective::all_reduce, "all_pairs", 4, false},
+                    ZeroCopyCall{Collective::all_reduce, "all_pairs", 4, true},
+                    ZeroCopyCall{Collective::all_gather, "all_pairs", 4, false},
+                    ZeroCopyCall{Collective::reduce_scatter, "all_pairs", 4, false},
+                    ZeroCopyCall{Collective::broadcast, "one_shot", 4, true},
+                    ZeroCopyCall{Collective::all_to_all, "pairwise", 4, false}),
+    [](const auto& tested) {
+      const ZeroCopyCall& call = tested.param;
+      return std::string(to_string(call.what)) + "_" + call.algorithm + std::to_string(call.ranks) +
+             (call.in_place ? "_in_place" : "");
+    });
 
 }  // namespace
 }  // namespace tutti::test

@@ -4,7 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstring>
+#include <map>
 #include <memory>
+#include <optional>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "collectives/algorithms/algorithms.h"
@@ -85,6 +90,89 @@ TEST(HostEngine, HoldsTheScratchOfItsLargestProgramOnceThatIsBound) {
   const auto bound = engine->bind({program});
   EXPECT_EQ(bound->program, program);
   EXPECT_EQ(engine->memory_bytes(), program.scratch_bytes);
+}
+
+// A transport between nobody, whose channels all have one remote message, and count what is asked
+// of them.
+class RemoteMessages final : public Transport {
+ public:
+  struct Recv final : RecvChannel {
+    std::optional<Message> peek() override {
+      return Message{ready ? payload.data() : nullptr, header, false, !ready};
+    }
+    const std::byte* get(const Memory& place) override {
+      ++gets;
+      EXPECT_FALSE(place) << "the step computes, so the payload has no place of its own";
+      return ready ? payload.data() : nullptr;
+    }
+    void release() override { released = true; }
+
+    Header header;
+    std::vector<std::byte> payload;
+    bool ready = false, released = false;
+    int gets = 0;
+  };
+  struct Send final : SendChannel {
+    std::optional<Span> acquire(std::size_t bytes) override {
+      payload.resize(bytes);
+      return Span{payload.data(), bytes};
+    }
+    void post(const Header&) override {}
+    std::vector<std::byte> payload;
+  };
+
+  void connect(std::span<const std::string>, TimePoint) override {}
+  const LinkCapabilities& link(int) const override { return link_; }
+  SendChannel& sender(int peer, int) override { return senders[peer]; }
+  RecvChannel& receiver(int peer, int) override { return receivers[peer]; }
+  void progress() override {}
+  PeerStatus status(int) override { return {}; }
+  StatusPage& own_status_page() override { return page_; }
+  const StatusPage* status_page(int) override { return &page_; }
+  void wake(int) override {}
+  void close() noexcept override {}
+
+  std::map<int, Recv> receivers;
+  std::map<int, Send> senders;
+
+ private:
+  LinkCapabilities link_;
+  StatusPage page_{};
+};
+
+TEST(HostEngine, BringsAllRemoteMessagesOfAStepAtTheSameTime) {
+  constexpr int kRanks = 4;
+  constexpr std::size_t kCount = 2048;
+  RemoteMessages transport;
+  const std::unique_ptr<Engine> engine = make_host_engine(transport, [] {});
+  const CallSignature call{Collective::all_reduce,     DataType::f32, Op::sum, 0, kCount,
+                           algorithm_index("one_shot")};
+  const Schedule schedule = algorithms()[call.algorithm].plan({call.what, 0, kRanks, 0});
+  const auto bound =
+      engine->bind({compile(schedule, call, kCount * sizeof(float), /*zero_copy=*/true)});
+  std::vector<float> values(kCount, 1);
+  CallBuffers buffers;
+  buffers.input = buffers.output = reinterpret_cast<std::byte*>(values.data());
+  const CallExtras extras;
+  buffers.extras = &extras;
+  buffers.zero_copy.emplace();
+  for (int peer = 1; peer < kRanks; ++peer) {
+    auto& from = transport.receivers[peer];
+    from.header = {0, bound->program.fingerprint, kCount * sizeof(float), 0};
+    from.payload.resize(kCount * sizeof(float));
+    const std::vector<float> theirs(kCount, static_cast<float>(peer));
+    std::memcpy(from.payload.data(), theirs.data(), from.payload.size());
+  }
+  EXPECT_FALSE(engine->start(*bound, buffers, false, 1));
+  for (int peer = 1; peer < kRanks; ++peer)
+    EXPECT_EQ(transport.receivers[peer].gets, 1) << "from rank " << peer;
+  for (int peer = kRanks - 1; peer > 0; --peer) {  // They arrive in the other order.
+    EXPECT_FALSE(engine->advance(1));
+    transport.receivers[peer].ready = true;
+  }
+  EXPECT_TRUE(engine->advance(1));
+  EXPECT_EQ(values, std::vector<float>(kCount, 1 + 1 + 2 + 3));
+  for (int peer = 1; peer < kRanks; ++peer) EXPECT_TRUE(transport.receivers[peer].released);
 }
 
 }  // namespace

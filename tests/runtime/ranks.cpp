@@ -168,7 +168,7 @@ struct Buffers {
   CallExtras extras;
   std::unique_ptr<Lists> lists;  // Null unless the call is a variable one.
   BlockTable table;
-  std::optional<LentBuffers> lent;
+  std::optional<ZeroCopyBuffers> zero_copy;
 };
 
 // Returns where the smaller buffer begins in the larger one, in elements.
@@ -231,7 +231,7 @@ CallBuffers addresses(Buffers& b) {
   if (b.lists != nullptr) call.blocks = &b.table;
   b.extras.premultiplier = b.premultiplier.data();
   call.extras = &b.extras;
-  call.lent = b.lent;
+  call.zero_copy = b.zero_copy;
   return call;
 }
 
@@ -276,19 +276,20 @@ std::string difference(const Buffers& b) {
   return in.empty() ? difference("output", b.output, b.expected_output) : in;
 }
 
-// Lends buffers as a communicator does, but for short messages, too.
-void maybe_lend(Ranks& ranks, int rank, Buffers& b) {
-  LentBuffers lent;
-  lent.least_bytes = kInlineBytes + 1;
-  lent.in_place = b.in_place;
+// Offers buffers for zero-copy as a communicator does, but for short messages, too.
+void maybe_register(Ranks& ranks, int rank, Buffers& b) {
+  ZeroCopyBuffers zero_copy;
+  zero_copy.least_bytes = kInlineBytes + 1;
+  zero_copy.in_place = b.in_place;
   const auto from = [](const Memory& whole, std::size_t offset) {
     return whole ? whole.part(offset, whole.bytes - offset) : whole;
   };
-  const Memory input = ranks.maybe_lend(rank, b.input);
-  lent.input = from(input, b.input_offset);
-  lent.output = from(b.in_place ? input : ranks.maybe_lend(rank, b.output), b.output_offset);
-  const bool any = lent.input || lent.output;
-  if (any && b.lists == nullptr) b.lent = lent;
+  const Memory input = ranks.maybe_register(rank, b.input);
+  zero_copy.input = from(input, b.input_offset);
+  zero_copy.output =
+      from(b.in_place ? input : ranks.maybe_register(rank, b.output), b.output_offset);
+  const bool any = zero_copy.input || zero_copy.output;
+  if (any && b.lists == nullptr) b.zero_copy = zero_copy;
 }
 
 }  // namespace
@@ -296,7 +297,7 @@ void maybe_lend(Ranks& ranks, int rank, Buffers& b) {
 std::string_view to_string(TransportKind kind) {
   switch (kind) {
     case TransportKind::local: return "local";
-    case TransportKind::lending: return "lending";
+    case TransportKind::zero_copy: return "zero_copy";
     case TransportKind::shm: return "shm";
     case TransportKind::tcp: return "tcp";
     case TransportKind::tls: return "tls";
@@ -310,9 +311,9 @@ Ranks::Ranks(TransportKind kind, int size, std::uint64_t seed, std::size_t messa
   auto wires =
       kind == TransportKind::stream ? stream::make_mesh(size) : std::vector<std::vector<Fd>>{};
   const auto hub = std::make_shared<local::Hub>(size);
-  if (kind == TransportKind::lending) hub_ = hub;
+  if (kind == TransportKind::zero_copy) hub_ = hub;
   config_.tls = kind == TransportKind::tls;
-  lending_ = kind == TransportKind::lending || kind == TransportKind::stream;
+  zero_copy_ = kind == TransportKind::zero_copy || kind == TransportKind::stream;
   std::vector<std::string> addresses;
   for (int rank = 0; rank < size; ++rank) {
     TransportContext context;
@@ -322,7 +323,7 @@ Ranks::Ranks(TransportKind kind, int size, std::uint64_t seed, std::size_t messa
     context.random = &identities_;
     context.data_bytes = 3 * message_bytes;
     context.max_message_bytes = context.message_limit = message_bytes;
-    const bool in_process = kind == TransportKind::local || kind == TransportKind::lending;
+    const bool in_process = kind == TransportKind::local || kind == TransportKind::zero_copy;
     if (in_process) context.hub = hub;
     context.config = &config_;
     if (kind == TransportKind::stream)
@@ -342,8 +343,8 @@ Ranks::Ranks(TransportKind kind, int size, std::uint64_t seed, std::size_t messa
         [&] { transport->connect(addresses, clock_.now() + std::chrono::seconds(30)); });
 }
 
-Memory Ranks::maybe_lend(int rank, std::vector<std::byte>& buffer) {
-  if (!lending() || random_.next() % 4 == 0) return {};
+Memory Ranks::maybe_register(int rank, std::vector<std::byte>& buffer) {
+  if (!zero_copy() || random_.next() % 4 == 0) return {};
   if (hub_ == nullptr) return {buffer.data(), buffer.size()};
   const std::shared_ptr<std::byte> memory(buffer.data(), [](std::byte*) {});
   return {buffer.data(), buffer.size(), MemoryKind::shared,
@@ -405,7 +406,7 @@ std::string run(Ranks& ranks, std::span<const Trial> trials, std::uint32_t numbe
       const Schedule schedule =
           algorithms()[trial.algorithm].plan({trial.what, rank, ranks.size(), trial.root});
       const Program program =
-          compile(schedule, signature_of(trial), Ranks::kMessageBytes, ranks.lending());
+          compile(schedule, signature_of(trial), Ranks::kMessageBytes, ranks.zero_copy());
       // The program is converted to bytes and back, which shows that it holds no pointer.
       auto bound =
           std::make_unique<HostProgram>(from_bytes(to_bytes(program)), ranks.transport(rank));
@@ -413,7 +414,7 @@ std::string run(Ranks& ranks, std::span<const Trial> trials, std::uint32_t numbe
       parts[k].push_back(
           {std::move(bound), make_buffers(trial, rank, ranks.size(), scratch_bytes)});
       write_table(trial, rank, ranks.size(), parts[k].back().buffers);
-      maybe_lend(ranks, rank, parts[k].back().buffers);
+      maybe_register(ranks, rank, parts[k].back().buffers);
     }
   const bool ended = ranks.drive(trials.size(), [&](int rank, std::size_t k, Execution& execution) {
     Part& part = parts[k][static_cast<std::size_t>(rank)];

@@ -19,7 +19,7 @@ namespace tutti::test {
 enum class TransportKind {
   local,
   /// Like local, with ranks that register some of their buffers for zero-copy, at random.
-  lending,
+  zero_copy,
   shm,
   tcp,
   tls,  ///< Encrypted tcp.
@@ -40,9 +40,9 @@ class Ranks {
   int size() const { return static_cast<int>(transports_.size()); }
   Transport& transport(int rank) { return *transports_[static_cast<std::size_t>(rank)]; }
   Random& random() { return random_; }
-  bool lending() const { return lending_; }
+  bool zero_copy() const { return zero_copy_; }
   /// Registers the buffer for zero-copy or does not, at random.
-  Memory maybe_lend(int rank, std::vector<std::byte>& buffer);
+  Memory maybe_register(int rank, std::vector<std::byte>& buffer);
 
   /// Runs `operations` operations on each rank, each rank at its own pace, in random order:
   /// `start(rank, k, execution)` starts the rank's k-th. Returns false if nothing moves any more.
@@ -56,7 +56,7 @@ class Ranks {
   SystemRandom identities_;  // Transports draw from it while they connect, each in its thread.
   std::vector<std::unique_ptr<Transport>> transports_;
   std::shared_ptr<local::Hub> hub_;  // Belongs to ranks that register segments.
-  bool lending_ = false;
+  bool zero_copy_ = false;
   bool over_network_;
 };
 

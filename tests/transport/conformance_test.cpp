@@ -43,8 +43,8 @@ bool try_receive(RecvChannel& channel, std::uint32_t message, std::size_t bytes)
   const auto found = channel.peek();
   if (!found) return false;
   EXPECT_EQ(found->header, header_of(message, bytes)) << "message " << message;
-  const std::byte* const data = found->away ? channel.fetch(nullptr) : found->data;
-  if (found->away && data == nullptr) return false;  // It is not complete yet.
+  const std::byte* const data = found->remote ? channel.get({}) : found->data;
+  if (found->remote && data == nullptr) return false;  // It is not complete yet.
   for (std::size_t i = 0; i < std::min<std::size_t>(bytes, found->header.length); ++i)
     if (data[i] != byte_at(message, i)) {
       ADD_FAILURE() << "message " << message << " of " << bytes << " bytes differs at " << i;
@@ -213,17 +213,57 @@ TEST_P(Conformance, AMessageMayLieWhereItsSenderHasItUntilItIsGivenBack) {
     ASSERT_TRUE(sender.acquire_zero_copy({data.data(), data.size()}));
     sender.post(header_of(message, data.size()));
     EXPECT_TRUE(kernel_takes_it || !sender.zero_copy_done());
-    std::byte* const to = message % 3 == 0 ? nullptr : copy.data();
+    const Memory to{message % 3 == 0 ? nullptr : copy.data(), copy.size()};
     const std::byte* got = nullptr;
     ASSERT_TRUE(ranks.eventually([&] {
       const auto found = receiver.peek();
-      if (found) got = found->away ? receiver.fetch(to) : found->data;
+      if (found) got = found->remote ? receiver.get(to) : found->data;
       return got != nullptr;
     }));
     EXPECT_TRUE(std::equal(data.begin(), data.end(), got)) << "message " << message;
     receiver.release();
     ASSERT_TRUE(ranks.eventually([&] { return sender.zero_copy_done(); }));
   }
+}
+
+TEST_P(Conformance, AMessageMayGoToAPlaceThatIsNamedBeforeItArrives) {
+  TestRanks ranks(GetParam());
+  SendChannel& sender = ranks[0].sender(1, 0);
+  RecvChannel& receiver = ranks[1].receiver(0, 0);
+  const bool takes_places = !GetParam().in_memory && GetParam().name != "mail";
+  std::vector<std::byte> place(kMax);
+  for (std::uint32_t message = 0; message < 40; ++message) {
+    // Some messages are larger than the place, and go elsewhere.
+    const std::size_t bytes = 1 + message * 997 % kMax, room = message % 5 == 4 ? bytes - 1 : kMax;
+    const bool own = message % 5 == 3;
+    for (int again = 0; again < 3; ++again) {
+      ASSERT_FALSE(receiver.peek());
+      ASSERT_EQ(receiver.get({own ? nullptr : place.data(), room}), nullptr);
+    }
+    ASSERT_TRUE(ranks.eventually([&] { return try_send(sender, message, bytes); }));
+    ASSERT_TRUE(ranks.eventually([&] {
+      const auto found = receiver.peek();
+      if (found && !found->remote && !own && room == kMax && takes_places) {
+        EXPECT_EQ(found->data, place.data()) << "message " << message;
+      }
+      return try_receive(receiver, message, bytes);
+    }));
+  }
+}
+
+TEST_P(Conformance, NothingIsWrittenToAPlaceThatHasBeenRevoked) {
+  TestRanks ranks(GetParam());
+  SendChannel& sender = ranks[0].sender(1, 0);
+  RecvChannel& receiver = ranks[1].receiver(0, 0);
+  std::vector<std::byte> place(kMax, std::byte{0x5a});
+  const std::vector<std::byte> before = place;
+  ASSERT_FALSE(receiver.peek());
+  ASSERT_EQ(receiver.get({place.data(), place.size()}), nullptr);
+  ranks[1].own_status_page().fail(ErrorKind::timeout, "a test");
+  ranks[1].revoke(0);
+  ASSERT_TRUE(ranks.eventually([&] { return try_send(sender, 7, kMax); }));
+  ASSERT_TRUE(ranks.eventually([&] { return try_receive(receiver, 7, kMax); }));
+  EXPECT_EQ(place, before);
 }
 
 TEST_P(Conformance, AMessageLargerThanTheLargestIsABugAndSaysSo) {

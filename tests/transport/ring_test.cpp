@@ -269,54 +269,55 @@ TEST(RingAnswers, ToWhatWasNeverSentAreCorrupt) {
 }
 
 // Extends AnsweredRings: rank a has 1000 bytes of registered memory for zero-copy messages.
-struct LentRings : AnsweredRings {
-  LentRings() : AnsweredRings(64 * 6) {
+struct ZeroCopyRings : AnsweredRings {
+  ZeroCopyRings() : AnsweredRings(64 * 6) {
     there.receiver =
-        RecvRing(there.memory, 64 * 6, {}, 0, {&b_sends, &borrowed, nullptr, &status_page});
-    back.receiver = RecvRing(back.memory, 64 * 6, {}, 1, {&a_sends, nullptr, &lent, nullptr});
-    lent.add(segment());
+        RecvRing(there.memory, 64 * 6, {}, 0, {&b_sends, &peer_segments, nullptr, &status_page});
+    back.receiver =
+        RecvRing(back.memory, 64 * 6, {}, 1, {&a_sends, nullptr, &own_segments, nullptr});
+    own_segments.add(segment());
   }
   Segment segment() {
     return {{memory.data(), [](std::byte*) {}}, memory.size()};
   }
 
-  void lend(const Extent& extent, std::size_t bytes, const Extent& answer = {}) {
+  void send_zero_copy(const Extent& extent, std::size_t bytes, const Extent& answer = {}) {
     ASSERT_TRUE(there.sender.acquire_at({0, extent.offset, 0, extent.segment, answer}));
     there.sender.post(of_length(bytes));
     ASSERT_TRUE(there.receiver.peek());
   }
 
   std::vector<std::byte> memory{1000};
-  Segments lent;             // the memory as a knows it
-  Segments borrowed;         // the memory as b knows it, which learns of segments later
+  Segments own_segments;     // the memory as a knows it
+  Segments peer_segments;    // the memory as b knows it, which learns of segments later
   StatusPage status_page{};  // a's
 };
 
-TEST(RingLoans, AreReadWhereTheyLieOnceTheirSegmentIsKnown) {
-  LentRings rings;
-  rings.lend({1, 100}, 200);
-  bool lent = false;
-  EXPECT_EQ(rings.there.receiver.data(lent), nullptr) << "not here yet";
-  rings.borrowed.add(1, rings.segment());
-  EXPECT_EQ(rings.there.receiver.data(lent), rings.memory.data() + 100);
-  EXPECT_TRUE(lent);
+TEST(RingZeroCopy, AreReadWhereTheyLieOnceTheirSegmentIsKnown) {
+  ZeroCopyRings rings;
+  rings.send_zero_copy({1, 100}, 200);
+  bool zero_copy = false;
+  EXPECT_EQ(rings.there.receiver.data(zero_copy), nullptr) << "not here yet";
+  rings.peer_segments.add(1, rings.segment());
+  EXPECT_EQ(rings.there.receiver.data(zero_copy), rings.memory.data() + 100);
+  EXPECT_TRUE(zero_copy);
   EXPECT_EQ(rings.there.receiver.answer_data(), nullptr) << "it offers no place";
   EXPECT_FALSE(rings.there.sender.released(1));
   rings.there.receiver.release();
   EXPECT_TRUE(rings.there.sender.released(1));
 }
 
-TEST(RingLoans, TakeNoRoomInTheRing) {
-  LentRings rings;
-  rings.borrowed.add(1, rings.segment());
-  for (int n = 0; n < 20; ++n) rings.lend({1, 0}, 900);
+TEST(RingZeroCopy, TakeNoRoomInTheRing) {
+  ZeroCopyRings rings;
+  rings.peer_segments.add(1, rings.segment());
+  for (int n = 0; n < 20; ++n) rings.send_zero_copy({1, 0}, 900);
   for (int n = 0; n < 20; ++n) rings.there.receiver.release();
 }
 
-TEST(RingLoans, AreAnsweredWhereTheirSenderSays) {
-  LentRings rings;
-  rings.borrowed.add(1, rings.segment());
-  rings.lend({1, 0}, 200, {1, 500});
+TEST(RingZeroCopy, AreAnsweredWhereTheirSenderSays) {
+  ZeroCopyRings rings;
+  rings.peer_segments.add(1, rings.segment());
+  rings.send_zero_copy({1, 0}, 200, {1, 500});
   RecvRing& receiver = rings.there.receiver;
   EXPECT_EQ(receiver.answer_data(), rings.memory.data() + 500);
   ASSERT_TRUE(rings.back.sender.acquire_at(receiver.place_for_answer()));
@@ -324,20 +325,20 @@ TEST(RingLoans, AreAnsweredWhereTheirSenderSays) {
   receiver.release_answered();
   EXPECT_TRUE(rings.there.sender.released(1));
   ASSERT_TRUE(rings.back.receiver.peek());
-  bool lent = false;
-  EXPECT_EQ(rings.back.receiver.data(lent), rings.memory.data() + 500);
-  EXPECT_FALSE(lent) << "it is the reader's own";
+  bool zero_copy = false;
+  EXPECT_EQ(rings.back.receiver.data(zero_copy), rings.memory.data() + 500);
+  EXPECT_FALSE(zero_copy) << "it is the reader's own";
   EXPECT_EQ(rings.back.receiver.answer_data(), nullptr);
   rings.back.receiver.release();
 }
 
-TEST(RingLoans, BeyondTheirSegmentAreCorrupt) {
+TEST(RingZeroCopy, BeyondTheirSegmentAreCorrupt) {
   for (const auto& [extent, answer] :
        {std::pair{Extent{1, 801}, Extent{1, 0}}, std::pair{Extent{1, ~0ull}, Extent{1, 0}},
         std::pair{Extent{1, 0}, Extent{1, 801}}}) {
-    LentRings rings;
-    rings.borrowed.add(1, rings.segment());
-    rings.lend(extent, 200, answer);
+    ZeroCopyRings rings;
+    rings.peer_segments.add(1, rings.segment());
+    rings.send_zero_copy(extent, 200, answer);
     const auto both = [&] {
       rings.there.receiver.data();
       rings.there.receiver.answer_data();
@@ -346,26 +347,26 @@ TEST(RingLoans, BeyondTheirSegmentAreCorrupt) {
   }
 }
 
-TEST(RingLoans, EndWithTheFailureOfTheirLender) {
-  LentRings rings;
-  rings.borrowed.add(1, rings.segment());
-  rings.lend({1, 0}, 200);
-  EXPECT_TRUE(rings.there.receiver.still_lent());
+TEST(RingZeroCopy, EndWithTheFailureOfTheirLender) {
+  ZeroCopyRings rings;
+  rings.peer_segments.add(1, rings.segment());
+  rings.send_zero_copy({1, 0}, 200);
+  EXPECT_TRUE(rings.there.receiver.still_valid());
   rings.status_page.fail(ErrorKind::timeout, "too late");
-  EXPECT_FALSE(rings.there.receiver.still_lent());
+  EXPECT_FALSE(rings.there.receiver.still_valid());
 }
 
-TEST(RingLoans, KeepTheMemoryThatIsReadWhenItIsTakenBack) {
-  LentRings rings;
+TEST(RingZeroCopy, KeepTheMemoryThatIsReadWhenItIsTakenBack) {
+  ZeroCopyRings rings;
   auto memory = std::make_shared<std::vector<std::byte>>(300);
   const std::weak_ptr<std::vector<std::byte>> alive = memory;
-  rings.borrowed.add(2, {{memory, memory->data()}, 300});
+  rings.peer_segments.add(2, {{memory, memory->data()}, 300});
   memory.reset();
-  rings.lend({2, 0}, 300);
+  rings.send_zero_copy({2, 0}, 300);
   EXPECT_NE(rings.there.receiver.data(), nullptr);
-  rings.borrowed.remove(2);
+  rings.peer_segments.remove(2);
   EXPECT_FALSE(alive.expired());
-  EXPECT_TRUE(rings.borrowed.empty());
+  EXPECT_TRUE(rings.peer_segments.empty());
 }
 
 // Runs at full speed, as the next test does; some messages are answered, and others (the small

@@ -200,14 +200,14 @@ TEST_F(ShmProcesses, WhatAPeerHasIsFetchedAsLongAsItIsThere) {
   RecvChannel& channel = transport_->receiver(1, 0);
   std::optional<Message> message;
   while (!(message = channel.peek())) transport_->progress();
-  ASSERT_TRUE(message->away);
+  ASSERT_TRUE(message->remote);
   std::vector<std::byte> copy(kBytes);
-  ASSERT_EQ(channel.fetch(copy.data()), copy.data());
+  ASSERT_EQ(channel.get({copy.data(), copy.size()}), copy.data());
   EXPECT_EQ(copy, std::vector<std::byte>(kBytes, std::byte{7}));
   line_.say("enough");
   EXPECT_EQ(line_.hear(), "gone");
   try {
-    channel.fetch(copy.data());
+    channel.get({copy.data(), copy.size()});
     FAIL() << "it was fetched";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::corrupt);
@@ -215,7 +215,7 @@ TEST_F(ShmProcesses, WhatAPeerHasIsFetchedAsLongAsItIsThere) {
   }
   ASSERT_EQ(kill(child_, SIGKILL), 0);
   EXPECT_EQ(wait_for_news().state, PeerStatus::State::lost);
-  EXPECT_EQ(channel.fetch(copy.data()), nullptr);
+  EXPECT_EQ(channel.get({copy.data(), copy.size()}), nullptr);
 }
 
 TEST_F(ShmProcesses, AProcessThatEndsWithoutAGoodbyeIsLost) {

@@ -55,13 +55,14 @@ class Wire {
   bool idle() const noexcept { return out_.empty(); }
 
   // The payload of a zero-copy message is read when it leaves.
-  void put(const Frame& frame, std::span<const std::byte> payload, bool lent, std::uint64_t now) {
+  void put(const Frame& frame, std::span<const std::byte> payload, bool zero_copy,
+           std::uint64_t now) {
     assert(payload.size() == frame.header.length);
     Outgoing out;
     out.bytes.resize(sizeof frame);
     std::memcpy(out.bytes.data(), &frame, sizeof frame);
-    if (lent)
-      out.lent = payload;
+    if (zero_copy)
+      out.zero_copy = payload;
     else
       out.bytes.insert(out.bytes.end(), payload.begin(), payload.end());
     out.leaves_at = now + random_.next() % (faults_.max_delay + 1);
@@ -72,8 +73,8 @@ class Wire {
   void write(std::uint64_t now) {
     while (!out_.empty() && out_.front().leaves_at <= now) {
       Outgoing& out = out_.front();
-      out.bytes.insert(out.bytes.end(), out.lent.begin(), out.lent.end());
-      out.lent = {};
+      out.bytes.insert(out.bytes.end(), out.zero_copy.begin(), out.zero_copy.end());
+      out.zero_copy = {};
       const std::size_t left = out.bytes.size() - out.written;
       const std::size_t most = std::min(shortened(left), faults_.cut_after_bytes - written_);
       const ssize_t sent =
@@ -120,7 +121,7 @@ class Wire {
  private:
   struct Outgoing {
     std::vector<std::byte> bytes;
-    std::span<const std::byte> lent;
+    std::span<const std::byte> zero_copy;
     std::size_t written = 0;
     std::uint64_t leaves_at = 0;
   };
@@ -147,7 +148,9 @@ class StreamSend final : public SendChannel {
   std::optional<Span> acquire(std::size_t bytes) override;
   bool acquire_zero_copy(const Memory& message) override;
   MemoryKinds zero_copy() const noexcept override { return MemoryKind::host; }
-  bool zero_copy_done() const noexcept override { return posted_ - on_their_way_ >= last_lent_; }
+  bool zero_copy_done() const noexcept override {
+    return posted_ - on_their_way_ >= last_zero_copy_;
+  }
   void post(const Header& header) override;
   void credit() {
     assert(on_their_way_ > 0);
@@ -159,9 +162,9 @@ class StreamSend final : public SendChannel {
   const int peer_;
   const int number_;
   std::vector<std::byte> staging_;
-  std::span<const std::byte> lent_;  // The payload of the next message, if it is zero-copy.
+  std::span<const std::byte> zero_copy_;  // The payload of the next message, if it is zero-copy.
   std::size_t posted_ = 0;
-  std::size_t last_lent_ = 0;  // Number of the last zero-copy message, counted from 1.
+  std::size_t last_zero_copy_ = 0;  // Number of the last zero-copy message, counted from 1.
   std::size_t on_their_way_ = 0;
 };
 
@@ -172,23 +175,31 @@ class StreamRecv final : public RecvChannel {
   std::optional<Message> peek() override {
     if (arrived_.empty()) return std::nullopt;
     const Arrived& next = arrived_.front();
-    const bool away = next.asked < kAsks;
-    return Message{away ? nullptr : next.payload.data(), next.header, false, away};
+    const bool remote = next.asked < kAsks;
+    const std::byte* const data = next.place != nullptr ? next.place : next.payload.data();
+    return Message{remote ? nullptr : data, next.header, false, remote};
   }
-  const std::byte* fetch(std::byte* to) override;
+  const std::byte* get(const Memory& place) override;
   void release() override;
   void arrive(const Header& header, std::vector<std::byte> payload) {
     assert(arrived_.size() < kWindow);
-    const bool away = !payload.empty() && ++arrivals_ % 2 == 0;
-    arrived_.push_back({header, std::move(payload), away ? 0 : kAsks});
+    const Memory expected = std::exchange(expected_, {});
+    if (expected && payload.size() <= expected.bytes) {
+      std::copy(payload.begin(), payload.end(), expected.address);
+      return arrived_.push_back({header, {}, kAsks, expected.address});
+    }
+    const bool remote = !payload.empty() && ++arrivals_ % 2 == 0;
+    arrived_.push_back({header, std::move(payload), remote ? 0 : kAsks});
   }
+  void revoke() noexcept { expected_ = {}; }
 
  private:
-  static constexpr int kAsks = 2;  // the calls of fetch() that a message takes
+  static constexpr int kAsks = 2;  // the calls of get() that a remote message takes
   struct Arrived {
     Header header;
     std::vector<std::byte> payload;
     int asked;
+    std::byte* place = nullptr;  // where the receiver wanted it, or null
   };
 
   StreamTransport& transport_;
@@ -196,6 +207,7 @@ class StreamRecv final : public RecvChannel {
   const int number_;
   std::uint64_t arrivals_ = 0;  // number of messages with a payload
   std::deque<Arrived> arrived_;
+  Memory expected_;  // where the next message may go
 };
 
 class StreamTransport final : public Transport {
@@ -230,11 +242,14 @@ class StreamTransport final : public Transport {
   StatusPage& own_status_page() override { return own_status_page_; }
   const StatusPage* status_page(int peer) override;
   void wake(int peer) override { put_status_page(peer); }
+  void revoke(int peer) noexcept override {
+    for (const auto& [number, channel] : peers_[peer].receivers) channel->revoke();
+  }
   void close() noexcept override;
 
   void put(int peer, const Frame& frame, std::span<const std::byte> payload = {},
-           bool lent = false) {
-    peers_[peer].wire->put(frame, payload, lent, now_);
+           bool zero_copy = false) {
+    peers_[peer].wire->put(frame, payload, zero_copy, now_);
     show_unsent();
   }
 
@@ -295,26 +310,32 @@ std::optional<Span> StreamSend::acquire(std::size_t bytes) {
 
 bool StreamSend::acquire_zero_copy(const Memory& message) {
   if (on_their_way_ == kWindow) return false;
-  lent_ = {message.address, message.bytes};
+  zero_copy_ = {message.address, message.bytes};
   return true;
 }
 
 void StreamSend::post(const Header& header) {
-  const bool lent = lent_.data() != nullptr;
-  const std::span<const std::byte> payload = lent ? std::exchange(lent_, {}) : staging_;
+  const bool zero_copy = zero_copy_.data() != nullptr;
+  const std::span<const std::byte> payload = zero_copy ? std::exchange(zero_copy_, {}) : staging_;
   assert(header.length == payload.size());
   ++on_their_way_;
   ++posted_;
-  if (lent) last_lent_ = posted_;
-  transport_.put(peer_, Frame{Kind::message, number_, header}, payload, lent);
+  if (zero_copy) last_zero_copy_ = posted_;
+  transport_.put(peer_, Frame{Kind::message, number_, header}, payload, zero_copy);
 }
 
-const std::byte* StreamRecv::fetch(std::byte* to) {
+const std::byte* StreamRecv::get(const Memory& place) {
+  if (arrived_.empty()) {
+    expected_ = place;
+    return nullptr;
+  }
   Arrived& next = arrived_.front();
   if (++next.asked < kAsks) return nullptr;
-  if (to == nullptr) return next.payload.data();
-  std::memcpy(to, next.payload.data(), next.payload.size());
-  return to;
+  if (next.place != nullptr) return next.place;
+  if (!place) return next.payload.data();
+  assert(next.payload.size() <= place.bytes);
+  std::memcpy(place.address, next.payload.data(), next.payload.size());
+  return place.address;
 }
 
 void StreamRecv::release() {

@@ -110,9 +110,9 @@ TEST_F(TcpTransport, WithChecksumsABitThatIsChangedIsCorruptForWhoGetsIt) {
     EXPECT_TRUE(eventually(*ranks[0], [&] {
       static_cast<void>(ranks[1]->all_left());
       const auto found = receiver.peek();
-      EXPECT_TRUE(!found || found->away);
+      EXPECT_TRUE(!found || found->remote);
       if (found) {
-        EXPECT_EQ(receiver.fetch(copy.data()), nullptr);
+        EXPECT_EQ(receiver.get({copy.data(), copy.size()}), nullptr);
       }
       return ranks[0]->status(1).state == PeerStatus::State::corrupt;
     })) << at;

@@ -131,7 +131,7 @@ void Join::speak(TimePoint now) {
   for (int rank = context_.rank + 1; all && rank < context_.size; ++rank)
     if (peers_[rank].state == Peer::State::heard) all = answer(rank);
   for (int rank = context_.rank - 1; all && rank >= 0; --rank) {
-    if (peers_[rank].state == Peer::State::away && calls_ < most_calls_) all = call(rank);
+    if (peers_[rank].state == Peer::State::absent && calls_ < most_calls_) all = call(rank);
     if (peers_[rank].state == Peer::State::called) all = greet_called(rank);
   }
   if (!all) back_off(now);
@@ -148,7 +148,7 @@ void Join::back_off(TimePoint now) {
 
 // Connects to a lower rank; returns false where its queue of callers is full now.
 bool Join::call(int rank) {
-  assert(rank < context_.rank && peers_[rank].state == Peer::State::away && calls_ < most_calls_);
+  assert(rank < context_.rank && peers_[rank].state == Peer::State::absent && calls_ < most_calls_);
   net::LocalConnecting connecting = connect_to(addresses_[rank]);
   if (connecting.may_try_again()) return false;
   if (connecting.nobody_listens()) gone(rank);
@@ -183,7 +183,7 @@ bool Join::answer(int rank) {
   if (sent == Sent::done) be_joined(peer);
   if (sent == Sent::broken) {  // The peer calls again, or is found to have ended.
     peer.link = {};
-    peer.state = Peer::State::away;
+    peer.state = Peer::State::absent;
   }
   return sent != Sent::later;
 }
@@ -193,7 +193,7 @@ bool Join::answer(int rank) {
 void Join::hang_up(Peer& peer) {
   assert(calls_ > 0 && peer.call && peer.state != Peer::State::joined);
   peer.call.reset();
-  peer.state = Peer::State::away;
+  peer.state = Peer::State::absent;
   ++peer.unanswered;
   --calls_;
 }
@@ -207,7 +207,7 @@ void Join::look_for_missing(TimePoint now) {
   for (int i = 0, looks = 0; i < higher && looks < kLooksAtOnce; ++i) {
     const int rank = next_looked_at_;
     next_looked_at_ = rank + 1 < context_.size ? rank + 1 : context_.rank + 1;
-    if (peers_[rank].state != Peer::State::away) continue;
+    if (peers_[rank].state != Peer::State::absent) continue;
     ++looks;
     if (connect_to(addresses_[rank]).nobody_listens()) gone(rank);
   }
@@ -217,7 +217,7 @@ TimePoint Join::next_event() const {
   const auto waits = [this](const Peer& peer) {
     const bool lower = &peer < &peers_[context_.rank];
     return peer.state == Peer::State::called || peer.state == Peer::State::heard ||
-           (lower && peer.state == Peer::State::away && calls_ < most_calls_);
+           (lower && peer.state == Peer::State::absent && calls_ < most_calls_);
   };
   const bool any = std::any_of(peers_.begin(), peers_.end(), waits);
   return any ? std::min(look_again_, speak_again_) : look_again_;
@@ -346,7 +346,7 @@ std::string Join::missing_ranks() const {
   for (int rank = 0; rank < context_.size; ++rank) {
     const Peer& peer = peers_[rank];
     if (rank == context_.rank || peer.state == Peer::State::joined) continue;
-    if (rank < context_.rank && peer.state == Peer::State::away && peer.unanswered == 0) {
+    if (rank < context_.rank && peer.state == Peer::State::absent && peer.unanswered == 0) {
       ++not_called;
       continue;
     }

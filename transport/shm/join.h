@@ -49,12 +49,12 @@ class Join {
   struct Greeting;
   struct Peer {
     enum class State {
-      away,
+      absent,
       called,   // A lower rank with a connection, to which no greeting could be sent yet.
       greeted,  // A lower rank that has not answered yet.
       heard,    // A higher rank that has greeted and could not be answered yet.
       joined,
-    } state = State::away;
+    } state = State::absent;
     Fd call;             // Open while the peer is called or greeted.
     Link link;           // Filled once the peer is heard or joined.
     int unanswered = 0;  // The number of calls that it closed without an answer.

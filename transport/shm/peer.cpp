@@ -18,7 +18,7 @@ namespace {
 
 // These stand in place of a channel's number.
 constexpr std::int32_t kStatusPage = -1;
-constexpr std::int32_t kLend = -2;
+constexpr std::int32_t kRegister = -2;
 constexpr std::int32_t kTakeBack = -3;
 constexpr std::int32_t kLeave = -4;
 
@@ -49,7 +49,7 @@ Peer::Peer(const TransportContext& context, int rank, Link link, const Fd& epoll
   Group& first = groups_[0];
   first.data_bytes = context.data_bytes;
   first.max_message_bytes = context.max_message_bytes;
-  first.lent = &segments;
+  first.own_segments = &segments;
   first.status_page = map_received(link_.status_page, sizeof(StatusPage), Access::read,
                                    fmt::format("the board of rank {}", rank));
   link_.status_page.reset();
@@ -74,18 +74,19 @@ void Peer::add_group(std::uint32_t id, const Subset& subset, const Fd& status_pa
   assert(group.data_bytes == 0);
   group.data_bytes = subset.data_bytes;
   group.max_message_bytes = subset.max_message_bytes;
-  group.lent = &segments;
+  group.own_segments = &segments;
   std::erase(early_, id);
   for (const auto& [number, receiving] : group.receivers)
     check_size(group, receiving.memory.bytes() - RingMemory::bytes(0));
   hand_over({id, kStatusPage, sizeof(StatusPage), duplicate(status_page)});
 }
 
-void Peer::lend(std::uint32_t id, std::uint32_t segment, std::size_t bytes, const Fd& memory) {
-  hand_over({id, kLend, bytes, duplicate(memory), segment});
+void Peer::register_segment(std::uint32_t id, std::uint32_t segment, std::size_t bytes,
+                            const Fd& memory) {
+  hand_over({id, kRegister, bytes, duplicate(memory), segment});
 }
 
-void Peer::take_back(std::uint32_t id, std::uint32_t segment) {
+void Peer::unregister(std::uint32_t id, std::uint32_t segment) {
   hand_over({id, kTakeBack, 0, Fd(), segment});
 }
 
@@ -234,9 +235,9 @@ void Peer::take(Group& group, const HandOver& offer, const Fd& memory) {
                                      fmt::format("the board of rank {}", rank_));
     return;
   }
-  if (offer.number == kLend) return borrow(group, offer, memory);
+  if (offer.number == kRegister) return map_segment(group, offer, memory);
   if (offer.number == kTakeBack)
-    return group.borrowed.remove(static_cast<std::uint32_t>(offer.segment));
+    return group.peer_segments.remove(static_cast<std::uint32_t>(offer.segment));
   Receiving& receiving = group.receivers[offer.number];
   if (receiving.channel->attached() || group.status_page.data() == nullptr) refuse_offer();
   check_size(group, offer.bytes);
@@ -245,8 +246,8 @@ void Peer::take(Group& group, const HandOver& offer, const Fd& memory) {
       fmt::format("ring {} from rank {} to rank {}", offer.number, rank_, context_.rank));
   auto* ring = static_cast<RingMemory*>(receiving.memory.data());
   receiving.channel->attach(ring, offer.bytes, bell(offer.group), offer.number,
-                            {&group.rings, &group.borrowed, group.lent, status_page(offer.group),
-                             all_memory(*ring) ? &memory_ : nullptr});
+                            {&group.rings, &group.peer_segments, group.own_segments,
+                             status_page(offer.group), all_memory(*ring) ? &memory_ : nullptr});
   notify_all_groups();
 }
 
@@ -260,12 +261,12 @@ bool Peer::all_memory(const RingMemory& ring) const noexcept {
          home == ring.home;
 }
 
-void Peer::borrow(Group& group, const HandOver& offer, const Fd& memory) const {
+void Peer::map_segment(Group& group, const HandOver& offer, const Fd& memory) const {
   const auto mapping = std::make_shared<Mapping>(
       map_received(memory, offer.bytes, Access::write,
                    fmt::format("a buffer of rank {} for rank {}", rank_, context_.rank)));
   const std::shared_ptr<std::byte> data(mapping, static_cast<std::byte*>(mapping->data()));
-  if (!group.borrowed.add(static_cast<std::uint32_t>(offer.segment), {data, offer.bytes}))
+  if (!group.peer_segments.add(static_cast<std::uint32_t>(offer.segment), {data, offer.bytes}))
     refuse_offer();
 }
 

@@ -41,7 +41,8 @@ class Peer {
        const Segments& segments);
 
   /// Adds group `id`, in which this rank shows `status_page`, and takes up what the peer has handed
-  /// over for it already. `segments` holds the memory that this rank lends, and outlives the group.
+  /// over for it already. `segments` holds the memory that this rank has registered, and outlives
+  /// the group.
   void add_group(std::uint32_t id, const Subset& subset, const Fd& status_page,
                  const Segments& segments);
   /// Frees the group's status page and rings; the peer keeps its own view of them.
@@ -52,9 +53,10 @@ class Peer {
   SendChannel& sender(std::uint32_t id, int number);
   RecvChannel& receiver(std::uint32_t id, int number);
 
-  /// Lend the peer memory of this rank in group `id`, and take it back.
-  void lend(std::uint32_t id, std::uint32_t segment, std::size_t bytes, const Fd& memory);
-  void take_back(std::uint32_t id, std::uint32_t segment);
+  /// Register memory of this rank with the peer in group `id`, and unregister it.
+  void register_segment(std::uint32_t id, std::uint32_t segment, std::size_t bytes,
+                        const Fd& memory);
+  void unregister(std::uint32_t id, std::uint32_t segment);
 
   /// Returns the peer's status page in group `id`, or null while it has not arrived.
   const StatusPage* status_page(std::uint32_t id) const;
@@ -98,11 +100,11 @@ class Peer {
     std::size_t max_message_bytes = 0;
     bool left = false;  // The peer has left, so nothing more comes for the group.
     Mapping status_page;
-    const Segments* lent = nullptr;      // memory that this rank lends
-    Segments borrowed;                   // memory that the peer lends
-    SendRings rings;                     // the rings of `senders`
-    std::map<int, Sending> senders;      // by channel number
-    std::map<int, Receiving> receivers;  // by channel number
+    const Segments* own_segments = nullptr;  // memory that this rank has registered
+    Segments peer_segments;                  // memory that the peer has registered
+    SendRings rings;                         // the rings of `senders`
+    std::map<int, Sending> senders;          // by channel number
+    std::map<int, Receiving> receivers;      // by channel number
   };
 
   void watch(const Fd& fd, Source source, std::uint32_t events, int operation);
@@ -111,7 +113,7 @@ class Peer {
   void sort(const HandOver& offer, const Fd& memory);
   void take(Group& group, const HandOver& offer, const Fd& memory);
   Group& early_group(std::uint32_t id);
-  void borrow(Group& group, const HandOver& offer, const Fd& memory) const;
+  void map_segment(Group& group, const HandOver& offer, const Fd& memory) const;
   bool all_memory(const RingMemory& ring) const noexcept;
   void check_size(const Group& group, std::size_t data_bytes) const;
   [[noreturn]] void refuse_offer() const;

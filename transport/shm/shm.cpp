@@ -93,7 +93,7 @@ class ShmTransport final : public Transport {
   void unregister(std::uint32_t segment) noexcept override {
     if (getpid() != owner_) return;  // In a forked child the memory is the parent's.
     segments_.remove(segment);
-    for_each_peer([&](int rank, Peer& peer) { peer.take_back(subset_.id_with(rank), segment); });
+    for_each_peer([&](int rank, Peer& peer) { peer.unregister(subset_.id_with(rank), segment); });
   }
   const Segments* registered() const noexcept override { return &segments_; }
 
@@ -265,8 +265,9 @@ std::optional<Registration> ShmTransport::allocate_registered(std::size_t bytes)
   const auto mapping = std::make_shared<Mapping>(std::move(memory.mapping));
   const Segment segment{{mapping, static_cast<std::byte*>(mapping->data())}, bytes};
   const std::uint32_t number = segments_.add(segment);
-  for_each_peer(
-      [&](int rank, Peer& peer) { peer.lend(subset_.id_with(rank), number, bytes, memory.fd); });
+  for_each_peer([&](int rank, Peer& peer) {
+    peer.register_segment(subset_.id_with(rank), number, bytes, memory.fd);
+  });
   return Registration{number, segment};
 }
 

@@ -32,13 +32,20 @@ std::optional<Message> TcpRecvChannel::peek() {
   return Message{data, headers_[oldest % kWindow], false, data == nullptr};
 }
 
-const std::byte* TcpRecvChannel::fetch(std::byte* to) {
-  assert(has_message());
-  if (payload() == nullptr) connection_.fetch(*this, to);
+const std::byte* TcpRecvChannel::get(const Memory& place) {
+  const std::uint32_t oldest = released_.load(std::memory_order_relaxed);
+  if (!has_message()) {
+    // A caller that waits asks again and again; the connection is told once for each message.
+    if (std::exchange(told_, oldest + 1) != oldest + 1) connection_.expect(*this, place);
+    return nullptr;
+  }
+  if (payload() == nullptr) connection_.get(*this, place);
   const std::byte* const data = payload();
-  if (data == nullptr || to == nullptr || data == to) return data;
-  std::memcpy(to, data, headers_[released_.load(std::memory_order_relaxed) % kWindow].length);
-  return to;
+  if (data == nullptr || place.address == nullptr || data == place.address) return data;
+  const std::size_t bytes = headers_[oldest % kWindow].length;
+  assert(bytes <= place.bytes);
+  std::memcpy(place.address, data, bytes);
+  return place.address;
 }
 
 void TcpRecvChannel::release() {
@@ -103,7 +110,7 @@ void TcpSendChannel::post(const Header& header) {
   posted_.store(message, std::memory_order_release);
   if (in_place_ != nullptr) {
     last_zero_copy_ = message;
-    return connection_.put_lent(frame, in_place_, *this);
+    return connection_.put_zero_copy(frame, in_place_, *this);
   }
   std::byte* const payload = slots_.payload();
   std::memcpy(payload - sizeof frame, &frame, sizeof frame);

@@ -72,7 +72,7 @@ class TcpRecvChannel final : public RecvChannel {
       : connection_(connection), group_(group), number_(number), slots_(max_bytes) {}
 
   std::optional<Message> peek() override;
-  const std::byte* fetch(std::byte* to) override;
+  const std::byte* get(const Memory& place) override;
   void release() override;
 
   /// Returns the credits that the next frame to the sender carries.
@@ -82,7 +82,7 @@ class TcpRecvChannel final : public RecvChannel {
   std::size_t memory_bytes() const { return slots_.memory_bytes(); }
 
   /// Reader: records that the next message's header has arrived. Returns false where the sender had
-  /// no credit for it. The message is `away` until complete().
+  /// no credit for it. The message is remote until complete().
   [[nodiscard]] bool announce(const Header& header) {
     const std::uint32_t announced = announced_.load(std::memory_order_relaxed);
     if (announced - released_.load(std::memory_order_acquire) == kWindow) return false;
@@ -98,14 +98,30 @@ class TcpRecvChannel final : public RecvChannel {
     slots_.use();
     return payload;
   }
+  /// Reader: records where the payload of the next message that is announced may go, or, with none,
+  /// that it may go nowhere but to the channel's own memory once get() asks for it.
+  void expect(std::optional<Memory> place) noexcept { expected_ = place; }
+  /// Reader: returns that place for the message announced last, if there is one and the message
+  /// fits. It serves one message.
+  std::optional<Memory> take_expected() noexcept {
+    const std::optional<Memory> place = std::exchange(expected_, std::nullopt);
+    const std::uint32_t last = announced_.load(std::memory_order_relaxed) - 1;
+    const bool fits =
+        place && (place->address == nullptr || headers_[last % kWindow].length <= place->bytes);
+    return fits ? place : std::nullopt;
+  }
   /// Reader: records that all of that payload is at `payload`.
   void complete(std::byte* payload) {
     const std::uint32_t message = announced_.load(std::memory_order_relaxed);
     payloads_[(message - 1) % kWindow] = payload;
     completed_.store(message, std::memory_order_release);
   }
+  /// Whether a message has been announced that is not released. For the communicator's thread.
+  bool has_message() const noexcept {
+    return announced_.load(std::memory_order_acquire) != released_.load(std::memory_order_relaxed);
+  }
   /// Returns the payload of the oldest message, which has been announced, or null while it is
-  /// `away`.
+  /// remote.
   const std::byte* payload() const noexcept {
     const std::uint32_t oldest = released_.load(std::memory_order_relaxed);
     if (completed_.load(std::memory_order_acquire) == oldest) return nullptr;
@@ -113,10 +129,6 @@ class TcpRecvChannel final : public RecvChannel {
   }
 
  private:
-  bool has_message() const noexcept {
-    return announced_.load(std::memory_order_acquire) != released_.load(std::memory_order_relaxed);
-  }
-
   Connection& connection_;
   const std::uint32_t group_;
   const int number_;
@@ -130,6 +142,8 @@ class TcpRecvChannel final : public RecvChannel {
   std::atomic<std::uint32_t> released_{
       0};                         // number of them released; written by the communicator's thread
   std::uint32_t unreturned_ = 0;  // number of them of which the sender has not been told
+  std::uint32_t told_ = 0;  // number of the last message, from 1, that get() asked for too early
+  std::optional<Memory> expected_;  // reader
 };
 
 /// The sending end of a channel, with the same threads as TcpRecvChannel. Messages are staged in

@@ -71,9 +71,10 @@ void Connection::remove(const Group& group) {
     }
 }
 
-void Connection::let_go(const Group& group) {
+void Connection::revoke(Group& group) {
   const std::lock_guard lock(mutex_);
-  if (payload_.group == &group && payload_.lent) {
+  for (const auto& [number, channel] : group.channels) channel->receiver.expect(std::nullopt);
+  if (payload_.group == &group && payload_.to_program) {
     const std::byte* const begin = payload_.begin;
     place(nullptr);
     if (payload_.begin != nullptr) std::memcpy(payload_.begin, begin, payload_.there());
@@ -252,17 +253,18 @@ void Connection::begin_message(const Frame& frame, Group& group) {
   if (checksum_) header.crc = 0;  // This transport's checksum is for itself alone.
   if (!payload_.channel->announce(header))
     return end("it sent more messages than there was room for");
-  if (payload_.left > inbox_end_ - inbox_begin_) {
+  const std::optional<Memory> expected = payload_.channel->take_expected();
+  if (payload_.left > inbox_end_ - inbox_begin_ && !expected) {
     payload_.waits = true;
     return notify(group);
   }
-  place(nullptr);
+  place(expected ? expected->address : nullptr);
 }
 
 // Sets where the announced payload goes: to `to`, or to memory of the channel where `to` is null.
 void Connection::place(std::byte* to) {
   payload_.waits = false;
-  payload_.lent = to != nullptr;
+  payload_.to_program = to != nullptr;
   try {
     payload_.begin = to != nullptr ? to : payload_.channel->own_payload();
   } catch (const Error& error) {
@@ -271,12 +273,19 @@ void Connection::place(std::byte* to) {
   if (payload_.left == 0) finish_payload();
 }
 
-void Connection::fetch(TcpRecvChannel& channel, std::byte* to) {
+void Connection::expect(TcpRecvChannel& channel, const Memory& place) {
+  const std::lock_guard lock(mutex_);
+  // Another thread may have read the announcement meanwhile; the caller will find it.
+  if (channel.has_message()) return;
+  channel.expect(place);
+}
+
+void Connection::get(TcpRecvChannel& channel, const Memory& place) {
   if (endpoint_.has_unsent()) endpoint_.flush();
   const std::lock_guard lock(mutex_);
   if (channel.payload() != nullptr || ended()) return;
   if (payload_.waits && payload_.channel == &channel) {
-    place(to);
+    this->place(place.address);
     parse();
   }
   if (channel.payload() == nullptr) read(Read::what_is_there);
@@ -389,7 +398,7 @@ void Connection::put_message(std::span<const std::byte> bytes, TcpSendChannel& c
   send(std::move(unsent));
 }
 
-void Connection::put_lent(const Frame& frame, const std::byte* data, TcpSendChannel& channel) {
+void Connection::put_zero_copy(const Frame& frame, const std::byte* data, TcpSendChannel& channel) {
   const std::lock_guard lock(mutex_);
   Unsent unsent;
   unsent.frame = frame;

@@ -61,12 +61,15 @@ class Connection {
   void arm();
   bool is_armed() const noexcept { return armed_.load(std::memory_order_relaxed); }
 
-  /// Continues to read a message of `channel` that is `away`. It is read to `to`, unless another
-  /// thread has had to read it meanwhile, and to memory of the channel where `to` is null.
-  void fetch(TcpRecvChannel& channel, std::byte* to);
+  /// Continues to read a message of `channel` that is remote. It is read to `place`, unless another
+  /// thread has had to read it meanwhile, and to memory of the channel where `place` has no
+  /// address.
+  void get(TcpRecvChannel& channel, const Memory& place);
+  /// Says where the next message of `channel`, which has not been announced, may be read to.
+  void expect(TcpRecvChannel& channel, const Memory& place);
   /// Moves all messages of the group that are under way out of the program's memory: once it
   /// returns, none is read from there or written there.
-  void let_go(const Group& group);
+  void revoke(Group& group);
 
   /// Reads and writes all that can be read and written.
   void pump();
@@ -89,7 +92,7 @@ class Connection {
   /// Sends a message that has its frame before it, and tells `channel` when it has been written.
   void put_message(std::span<const std::byte> bytes, TcpSendChannel& channel);
   /// Does the same for a message that stays in the program's memory until it has been written.
-  void put_lent(const Frame& frame, const std::byte* data, TcpSendChannel& channel);
+  void put_zero_copy(const Frame& frame, const std::byte* data, TcpSendChannel& channel);
   void put_status_page(const Group& group);
   /// Returns the peer's status page in the group. Where it is too old, requests a new one and
   /// returns null.
@@ -145,9 +148,9 @@ class Connection {
     std::size_t left = 0;
     Group* group = nullptr;
     TcpRecvChannel* channel = nullptr;  // the channel, where it is a message
-    bool waits = false;                 // whether it waits for fetch() to say where it goes
+    bool waits = false;                 // whether it waits for get() to say where it goes
     int passed = 0;                     // number of reads for something else meanwhile
-    bool lent = false;                  // whether it goes to the program's memory
+    bool to_program = false;            // whether it goes to the program's memory
 
     std::size_t there() const { return frame.header.length - left; }
     std::byte* next() const { return begin == nullptr ? nullptr : begin + there(); }

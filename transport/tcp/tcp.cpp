@@ -129,7 +129,7 @@ class TcpTransport final : public Transport {
     return true;
   }
   void wake(int peer) override { connection(peer).put_status_page(group(peer)); }
-  void revoke(int peer) noexcept override { connection(peer).let_go(group(peer)); }
+  void revoke(int peer) noexcept override { connection(peer).revoke(group(peer)); }
   bool prefers_zero_copy() const noexcept override { return true; }
 
   std::unique_ptr<Transport> split(const Subset& subset) override {
@@ -323,7 +323,7 @@ void TcpTransport::close() noexcept {
   for (std::size_t rank = 0; rank < groups_.size(); ++rank) {
     if (groups_[rank] == nullptr) continue;
     Connection& to = connection(static_cast<int>(rank));
-    to.let_go(*groups_[rank]);
+    to.revoke(*groups_[rank]);
     to.put_status_page(*groups_[rank]);
     while (!to.flush() && std::chrono::steady_clock::now() < deadline) {
       pollfd writable{to.socket(), POLLOUT, 0};

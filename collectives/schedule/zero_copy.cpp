@@ -1,4 +1,4 @@
-#include "collectives/schedule/loans.h"
+#include "collectives/schedule/zero_copy.h"
 
 #include <algorithm>
 
@@ -16,9 +16,9 @@ int peers_in(const std::vector<Operand>& operands) {
 /// Whether the step has a message as its only input, so that it only keeps it or passes it on.
 bool only_receives(const Step& step) { return step.in.size() == 1 && is_peer(step.in[0]); }
 
-class Lending {
+class ZeroCopyAnalysis {
  public:
-  explicit Lending(const Schedule& schedule)
+  explicit ZeroCopyAnalysis(const Schedule& schedule)
       : schedule_(schedule),
         positions_(positions(schedule.what, schedule.ranks, schedule.chunks)),
         uses_(2 * static_cast<std::size_t>(positions_)) {
@@ -27,7 +27,7 @@ class Lending {
         note({static_cast<int>(lane), static_cast<int>(step)});
   }
 
-  Loan loan(int lane, int number) const {
+  ZeroCopySource source_of(int lane, int number) const {
     const Moment moment{lane, number};
     const Step& step = at(moment);
     if (peers_in(step.out) == 0 || step.chunk == kAnyChunk) return {};
@@ -159,14 +159,14 @@ class Lending {
 
 }  // namespace
 
-std::vector<std::vector<Loan>> loans(const Schedule& schedule) {
-  std::vector<std::vector<Loan>> all;
+std::vector<std::vector<ZeroCopySource>> zero_copy_sources(const Schedule& schedule) {
+  std::vector<std::vector<ZeroCopySource>> all;
   for (const Lane& lane : schedule.lanes) all.emplace_back(lane.steps.size());
-  if (schedule.ranks > kMostLendingRanks) return all;
-  const Lending lending(schedule);
+  if (schedule.ranks > kMostZeroCopyRanks) return all;
+  const ZeroCopyAnalysis analysis(schedule);
   for (std::size_t lane = 0; lane < all.size(); ++lane)
     for (std::size_t step = 0; step < all[lane].size(); ++step)
-      all[lane][step] = lending.loan(static_cast<int>(lane), static_cast<int>(step));
+      all[lane][step] = analysis.source_of(static_cast<int>(lane), static_cast<int>(step));
   return all;
 }
 

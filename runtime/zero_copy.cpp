@@ -1,16 +1,16 @@
-#include "runtime/loans.h"
+#include "runtime/zero_copy.h"
 
 #include "runtime/call.h"
 
 namespace tutti {
 
-bool lends(const CommunicatorParts& parts) noexcept {
+bool sends_zero_copy(const CommunicatorParts& parts) noexcept {
   const Segments* const segments = parts.transport->registered();
   return (segments != nullptr && !segments->empty()) || parts.transport->prefers_zero_copy();
 }
 
-std::optional<LentBuffers> lent_of(const CommunicatorParts& parts, const CallSignature& call,
-                                   const CallBuffers& buffers) {
+std::optional<ZeroCopyBuffers> zero_copy_of(const CommunicatorParts& parts,
+                                            const CallSignature& call, const CallBuffers& buffers) {
   const Segments* const segments = parts.transport->registered();
   const auto bytes =
       static_cast<std::size_t>(call.count) * element_bytes(call.type, call.reduction);
@@ -32,7 +32,7 @@ std::optional<LentBuffers> lent_of(const CommunicatorParts& parts, const CallSig
   const auto in = reinterpret_cast<std::uintptr_t>(buffers.input);
   const auto out = reinterpret_cast<std::uintptr_t>(buffers.output);
   const bool apart = in + in_bytes <= out || out + out_bytes <= in;
-  return LentBuffers{input, output, !apart};
+  return ZeroCopyBuffers{input, output, !apart};
 }
 
 }  // namespace tutti

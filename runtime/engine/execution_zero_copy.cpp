@@ -1,0 +1,120 @@
+// The part of the engine for zero-copy messages, which lie in the buffers of a call
+// (docs/buffers.md).
+#include <algorithm>
+
+#include "runtime/engine/execution.h"
+
+namespace tutti {
+
+bool Execution::can_send_zero_copy(const LaneState& lane, const Program::Operand& operand,
+                                   const Load& load) const {
+  if (operand.source == Program::kNone || load.bytes < zero_copy_->least_bytes) return false;
+  if (zero_copy_->in_place && !operand.zero_copy_in_place) return false;
+  const Program::Operand& source =
+      bound_->program.operands[lane.step->first_operand + operand.source];
+  const Memory& memory = zero_copy_->of(source.place);
+  const SendPort& port = bound_->sends[operand.port];
+  if (!memory || !port.zero_copy().has(memory.kind)) return false;
+  // Memory that the ring's reader has not mapped would be copied by the kernel, which is no
+  // cheaper.
+  return !port.in_memory() || memory.kind == MemoryKind::shared;
+}
+
+// Does what acquire() does, for a message that lies in this rank's own buffer.
+std::byte* Execution::acquire_zero_copy(LaneState& lane, const Program::Operand& operand,
+                                        const Load& load) {
+  const Program::Operand& source =
+      bound_->program.operands[lane.step->first_operand + operand.source];
+  std::byte* const data = memory_of<Kind::zero_copy>(lane, source, load);
+  Extent answer;
+  if (operand.comes_back && zero_copy_->output.kind == MemoryKind::shared) {
+    Program::Operand output = operand;
+    output.place = Place::output;
+    const Memory place =
+        memory_at(Place::output, memory_of<Kind::zero_copy>(lane, output, load), load.bytes);
+    answer = {place.segment, place.offset};
+  }
+  const bool acquired = bound_->sends[operand.port].acquire_zero_copy(
+      memory_at(source.place, data, load.bytes), answer);
+  if (!acquired) return nullptr;
+  ++lane.zero_copies;
+  return data;
+}
+
+// Brings the payload of a message to this rank. If the step copies the message, it is brought to
+// where the step would copy it.
+const std::byte* Execution::get(const LaneState& lane, const Program::Operand& operand,
+                                const Load& load) {
+  const Program::Step& step = *lane.step;
+  const Program::Operand* operands = bound_->program.operands.data() + step.first_operand;
+  Memory place{nullptr, load.bytes};
+  if (zero_copy_ && step.copies() && step.segments == 1)
+    for (std::size_t k = step.inputs; !place && k < step.inputs + step.outputs; ++k) {
+      if (operands[k].place == Place::peer) continue;
+      std::byte* const data = memory_of<Kind::zero_copy>(lane, operands[k], load);
+      const bool registered = operands[k].place == Place::output && zero_copy_->output;
+      place = registered ? memory_at(Place::output, data, load.bytes) : Memory{data, load.bytes};
+    }
+  return bound_->receives[operand.port].get(place);
+}
+
+// Says where a message may go that has not arrived. Messages in a ring stay where they are.
+void Execution::expect(const LaneState& lane, const Program::Operand& operand, const Load& load) {
+  if (load.bytes >= zero_copy_->least_bytes && !bound_->receives[operand.port].in_memory())
+    get(lane, operand, load);
+}
+
+// Begins to bring the messages behind the one for which the step waits, so that all of them are on
+// their way at the same time.
+void Execution::get_others(const LaneState& lane, const Load& load) {
+  const Program::Step& step = *lane.step;
+  const Program::Operand* operands = bound_->program.operands.data() + step.first_operand;
+  for (std::size_t k = lane.cursor + 1; k < step.inputs; ++k)
+    if (operands[k].place == Place::peer) expect(lane, operands[k], load);
+}
+
+Memory Execution::memory_at(Place place, const std::byte* data, std::size_t bytes) const {
+  const std::byte* const begin = base_[static_cast<std::size_t>(place)];
+  return zero_copy_->of(place).part(static_cast<std::uint64_t>(data - begin), bytes);
+}
+
+// Leaves out the outputs that need not be written: zero-copy messages, and results that came back
+// to their place. Moves the other outputs together; returns false if there is none.
+bool Execution::leave_out_zero_copy(const LaneState& lane, const Load& load, CombineArgs& args) {
+  const Program::Step& step = *lane.step;
+  const Program::Operand* operands = bound_->program.operands.data() + step.first_operand;
+  int outputs = 0;
+  std::uint64_t results = 0;
+  for (std::size_t k = 0; k < step.outputs; ++k) {
+    const Program::Operand& operand = operands[step.inputs + k];
+    void* const data = args.out[k];
+    const bool zero_copy = operand.source != Program::kNone &&
+                           data == memory_of<Kind::zero_copy>(lane, operands[operand.source], load);
+    if (zero_copy || (step.copies() && data == args.in[0])) continue;
+    const bool answer = operand.partner != Program::kNone;
+    if (outputs < 64 && ((step.results >> k & 1) != 0 || answer))
+      results |= std::uint64_t{1} << outputs;
+    bound_->written[static_cast<std::size_t>(outputs++)] = data;
+  }
+  args.out = bound_->written.data();
+  args.outputs = outputs;
+  args.fetch_outputs = results & fetched_mask_;
+  args.stream_outputs = results & streamed_mask_;
+  return outputs > 0;
+}
+
+// Returns whether the memory of all zero-copy messages that the step has used was still valid when
+// it read them.
+bool Execution::still_valid(const LaneState& lane) const {
+  const Program::Operand* operands = bound_->program.operands.data() + lane.step->first_operand;
+  return std::all_of(operands, operands + lane.step->inputs, [&](const Program::Operand& operand) {
+    return operand.place != Place::peer || bound_->receives[operand.port].still_valid();
+  });
+}
+
+bool Execution::zero_copy_done() const noexcept {
+  return std::all_of(bound_->sends.begin(), bound_->sends.end(),
+                     [](const SendPort& port) { return port.zero_copy_done(); });
+}
+
+}  // namespace tutti
