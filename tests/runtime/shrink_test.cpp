@@ -57,6 +57,9 @@ class Shrink : public testing::TestWithParam<const char*> {
 INSTANTIATE_TEST_SUITE_P(Transports, Shrink, testing::Values("shm", "tcp"),
                          [](const auto& tested) { return std::string(tested.param); });
 
+// Long enough for two ranks that begin to shrink at about the same time, on a busy machine.
+constexpr std::chrono::seconds kPatience{2};
+
 // In each round the last of the survivors is killed, until two are left.
 TEST_P(Shrink, RanksThatAreKilledOneByOneLeaveTheOthersTogether) {
   constexpr int kRanks = 5;
@@ -110,7 +113,7 @@ TEST_P(Shrink, GoesOnWithoutAFrozenRankWhenPatienceHasRunOutWhichIsToldSoLater) 
     if (rank == 2) raise(SIGSTOP);
     if (rank == 1) comm.abort("rank 2 is frozen");
     sum_until_it_fails(comm);
-    Communicator again = comm.shrink(milliseconds(300));
+    Communicator again = comm.shrink(kPatience);
     expect(who(again, rank) == std::vector<int>{0, 1}, "without the frozen one");
     again.barrier();
   });
@@ -128,7 +131,7 @@ TEST_P(Shrink, ARankThatWasLeftOutOnceGetsTheSameErrorForEverAndNoGroupOfItsOwn)
     if (rank == 2) raise(SIGSTOP);
     if (rank == 1) comm.abort("rank 2 is frozen");
     sum_until_it_fails(comm);
-    if (rank != 2) return comm.shrink(milliseconds(300)).barrier();
+    if (rank != 2) return comm.shrink(kPatience).barrier();
     const std::string first = outcome_of([&] { comm.shrink(); });
     expect(first.find("without this rank") != std::string::npos, first.c_str());
     for (int again = 0; again < 3; ++again)
@@ -198,7 +201,6 @@ TEST_P(ShrinkInWhichARankEnds, BeginsAgainWithoutIt) {
 }
 
 TEST_P(ShrinkInWhichARankEnds, EndsWithItsPatienceWhereThatIsFrozenAndLeavesItOutTheNextTime) {
-  constexpr std::chrono::seconds kPatience{2};
   Processes ranks(3, [&](int rank) {
     Communicator comm = join(rank, SIGSTOP);
     if (rank == 1) comm.abort("the program's own reason");
