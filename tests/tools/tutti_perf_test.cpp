@@ -110,6 +110,18 @@ TEST(TuttiPerf, JoinsTheRanksOfALauncher) {
   EXPECT_THAT(command.out(), testing::Not(HasSubstr("[1]"))) << "rank 0 alone writes";
 }
 
+TEST(TuttiPerf, RefusesAnotherNumberOfRanksThanTheLauncherStarted) {
+  const auto under_launcher = [](const std::string& ranks) {
+    return Command({TUTTI_RUN, "-n", "2", "--no-tag", "--", TUTTI_PERF, "all_reduce", "-b", "8",
+                    "-e", "8", "--ranks", ranks});
+  };
+  Command refused = under_launcher("4");
+  EXPECT_EQ(refused.wait(), 2) << refused.err();
+  EXPECT_THAT(refused.err(), HasSubstr("usage: --ranks 4: a launcher started 2 ranks"));
+  Command equal = under_launcher("2");
+  EXPECT_EQ(equal.wait(), 0) << equal.err();
+}
+
 TEST(TuttiPerf, ExplainsWhatEachAlgorithmWouldTakeAndTakes) {
   for (const char* operation : {"all_reduce", "alltoall"}) {
     Command command(perf(

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include <tutti/tutti.hpp>
+
 #include "command.h"
 
 namespace tutti::tools {
@@ -20,6 +22,12 @@ TEST(TuttiPlan, WithoutArgumentsShowsWhichAlgorithmKnowsWhat) {
   EXPECT_EQ(command.wait(), 0) << command.err();
   EXPECT_THAT(command.out(), AllOf(HasSubstr("all_reduce"), HasSubstr("reduce_scatter"),
                                    HasSubstr("\nbinomial_tree"), HasSubstr("\nring")));
+}
+
+TEST(TuttiPlan, SaysItsVersion) {
+  Command command({TUTTI_PLAN, "--version"});
+  EXPECT_EQ(command.wait(), 0) << command.err();
+  EXPECT_EQ(command.out(), std::string(version()) + "\n");
 }
 
 TEST(TuttiPlan, ShowsEveryRanksScheduleAndProvesIt) {

@@ -14,6 +14,8 @@
 #include <string>
 #include <vector>
 
+#include <tutti/tutti.hpp>
+
 #include "command.h"
 #include "topology/discover.h"
 #include "topology/placement.h"
@@ -38,6 +40,15 @@ std::vector<std::string> job(int ranks, const std::string& script,
 /// own.
 const std::string kStubbornGrandchildren =
     "(trap '' TERM INT HUP; sleep 1000; sleep 1000) & setsid sleep 1000 & ";
+
+TEST(TuttiRun, SaysItsVersionAndLeavesThatOptionOfTheProgramAlone) {
+  Command own({TUTTI_RUN, "--version"});
+  EXPECT_EQ(own.wait(), 0) << own.err();
+  EXPECT_EQ(own.out(), std::string(version()) + "\n");
+  Command programs({TUTTI_RUN, "-n", "1", "--no-tag", "echo", "--version", "x"});
+  EXPECT_EQ(programs.wait(), 0) << programs.err();
+  EXPECT_THAT(programs.out(), HasSubstr("x"));
+}
 
 TEST(TuttiRun, GivesEachRankItsPlaceInTheJob) {
   Command command(job(2, "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $MASTER_ADDR $A $B",

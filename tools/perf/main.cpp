@@ -192,6 +192,12 @@ int run_process(const Options& options, const std::vector<std::string>& argument
                             options.threads));
   const Config config = configured(options);
   Communicator comm = Communicator::from_env(config);
+  if (options.ranks_given && options.ranks != comm.size())
+    throw Error(
+        ErrorKind::usage,
+        fmt::format("--ranks {}: a launcher started {} ranks; tell the launcher how many to "
+                    "start, and leave --ranks out",
+                    options.ranks, comm.size()));
   // This must come after the communicator is made, which holds PMIx: see pmix::Client.
   const LaunchEnvironment launch = find_launch(process_environment(), config.store,
                                                SteadyClock().now() + config.startup_timeout);

@@ -268,13 +268,13 @@ void interpret_what(Options& options, const Texts& texts) {
   options.root = root_option(texts.root);
 }
 
-void interpret_ranks(Options& options, const Texts& texts, bool ranks_given) {
+void interpret_ranks(Options& options, const Texts& texts) {
   if (texts.gpus > 1)
     throw Error(ErrorKind::unavailable,
                 fmt::format("-g {0}: a thread drives one device here, since tutti's ranks are on "
                             "CPUs; -t {0} makes as many ranks of threads, --ranks {0} of processes",
                             texts.gpus));
-  if (!ranks_given && (texts.as_nccl_tests || options.threads > 1)) options.ranks = 1;
+  if (!options.ranks_given && (texts.as_nccl_tests || options.threads > 1)) options.ranks = 1;
   if (options.threads > 1 && options.ranks > 1)
     throw Error(ErrorKind::unavailable,
                 fmt::format("-t {} --ranks {}: ranks are threads of one process or processes of "
@@ -485,7 +485,8 @@ std::optional<Options> parse(const std::vector<std::string>& arguments) {
     return std::nullopt;
   }
   interpret_what(options, texts);
-  interpret_ranks(options, texts, app.count("--ranks") > 0);
+  options.ranks_given = app.count("--ranks") > 0;
+  interpret_ranks(options, texts);
   interpret_measuring(options, texts);
   read_environment(options);
   return options;

@@ -32,8 +32,9 @@ struct Split {
 
 struct Options {
   Operation what = Operation::all_reduce;
-  int ranks = 2;    ///< Processes to start; under a launcher, the number that it started.
-  int threads = 1;  ///< If more than one, ranks are threads of this process.
+  int ranks = 2;             ///< Processes to start, unless a launcher has started them.
+  bool ranks_given = false;  ///< Whether the command line says how many.
+  int threads = 1;           ///< If more than one, ranks are threads of this process.
   std::size_t min_bytes = 32u << 20, max_bytes = 32u << 20, step_bytes = 1u << 20;
   std::size_t step_factor = 1;  ///< If 1, the size grows by step_bytes.
   int unalign = 0;              ///< Number of the first element in a buffer.

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include <tutti/tutti.hpp>
+
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/schedule/semantics.h"
 
@@ -49,6 +51,7 @@ void declare(CLI::App& app, Arguments& arguments) {
   app.add_flag("--dot", arguments.dot, "Print a picture in Graphviz's language: pipe to dot -Tsvg")
       ->excludes(json);
   app.add_flag("-q,--quiet", arguments.quiet, "Prove only");
+  app.set_version_flag("--version", std::string(tutti::version()));
   app.footer(kFooter);
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <tutti/error.hpp>
+#include <tutti/tutti.hpp>
 
 #include "launch/launch.h"
 #include "topology/discover.h"
@@ -64,6 +65,7 @@ void declare(CLI::App& app, Arguments& arguments) {
       ->check(CLI::Range(0.0, 1e6));
   app.add_option("--port", launch.port, "MASTER_PORT; by default one that is free")
       ->check(CLI::Range(1, 65535));
+  app.set_version_flag("--version", std::string(tutti::version()));
   app.footer(kFooter);
   app.prefix_command();
 }
