@@ -160,7 +160,8 @@ void ServerLoop::report_refusal(const net::AuthAcceptor& proof) {
   if (proof.failure() == net::AuthFailure::none || rank >= seats_.size() ||
       seats_[rank].state != Seat::State::free)
     return;
-  service_.refuse_waits(fmt::format("rank {} {}", rank, describe(proof.failure())));
+  service_.refuse_waits(Status::mismatch,
+                        fmt::format("rank {} {}", rank, describe(proof.failure())));
 }
 
 // Returns false if the guest is to be closed, or has become a member.
@@ -261,8 +262,17 @@ void ServerLoop::cut(int fd) {
   Seat& seat = seats_[static_cast<std::size_t>(place->second.rank)];
   assert(seat.state == Seat::State::taken);
   seat.state = Seat::State::left;
+  const int rank = place->second.rank;
+  const bool has_set = service_.has_set(fd);
   service_.leave(fd);
   members_.erase(place);
+  // Each rank publishes what the others need for their start before it leaves.
+  if (!has_set)
+    service_.refuse_waits(
+        Status::lost,
+        fmt::format("rank {} has left the store before it told the others of itself: it has ended, "
+                    "or its start-up has failed; see what it says, and start the job again",
+                    rank));
 }
 
 void ServerLoop::begin_closing() {

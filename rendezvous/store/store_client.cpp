@@ -20,6 +20,14 @@ namespace {
 // A reply is a value or the text of an error, which quotes only a little of the request.
 constexpr std::size_t kMaxReplyBytes = kMaxValueBytes;
 
+ErrorKind kind_of(Status refusal) {
+  switch (refusal) {
+    case Status::usage: return ErrorKind::usage;
+    case Status::lost: return ErrorKind::peer_lost;
+    default: return ErrorKind::mismatch;
+  }
+}
+
 bool waits_for_key(Verb verb) { return verb == Verb::get || verb == Verb::wait; }
 
 }  // namespace
@@ -57,8 +65,7 @@ std::string StoreClient::call(Verb verb, std::string_view key, std::string_view 
   }
   if (how != Ended::done) refuse(how, verb, key);
   if (*result.status != Status::ok)
-    throw Error(*result.status == Status::usage ? ErrorKind::usage : ErrorKind::mismatch,
-                fmt::format("rank {}: {}", rank_, result.bytes));
+    throw Error(kind_of(*result.status), fmt::format("rank {}: {}", rank_, result.bytes));
   return result.bytes;
 }
 

@@ -37,6 +37,7 @@ void StoreService::handle(int guest, const Request& request, std::string_view ke
     switch (request.verb) {
       case Verb::set:
         table_.set(key, value);
+        setters_.insert(guest);
         reply(guest, request.id, {});
         return answer_waiting(key);
       case Verb::add: {
@@ -58,7 +59,7 @@ void StoreService::handle(int guest, const Request& request, std::string_view ke
 void StoreService::await(int guest, const Request& request, std::string_view key) {
   if (const std::string* value = table_.find(key))
     return reply(guest, request.id, request.verb == Verb::get ? *value : std::string_view());
-  if (!why_no_waits_.empty()) return refuse(guest, request.id, Status::mismatch, why_no_waits_);
+  if (!why_no_waits_.empty()) return refuse(guest, request.id, no_waits_, why_no_waits_);
   std::size_t& waits = waits_of_[guest];
   if (waits == kMaxWaitsOfAGuest)
     throw Error(ErrorKind::usage,
@@ -84,10 +85,11 @@ void StoreService::answer_waiting(std::string_view key) {
   waiting_.erase(first, last);
 }
 
-void StoreService::refuse_waits(std::string_view why) {
+void StoreService::refuse_waits(Status how, std::string_view why) {
+  no_waits_ = how;
   why_no_waits_ = why;
   for (const auto& [key, waiting] : waiting_)
-    refuse(waiting.guest, waiting.id, Status::mismatch, why_no_waits_);
+    refuse(waiting.guest, waiting.id, no_waits_, why_no_waits_);
   drop([](const Waiting&) { return true; });
 }
 
@@ -115,6 +117,7 @@ void StoreService::leave(int guest) {
   drop([guest](const Waiting& w) { return w.guest == guest; });
   assert(!waits_of_.contains(guest) || waits_of_[guest] == 0);
   waits_of_.erase(guest);
+  setters_.erase(guest);
 }
 
 }  // namespace tutti::rendezvous

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -38,10 +39,11 @@ class StoreService {
 
   void handle(int guest, const Request& request, std::string_view key, std::string_view value);
 
-  /// Replies `mismatch` with this text to all waiting requests, and to all later ones that would
-  /// wait.
-  void refuse_waits(std::string_view why);
+  /// Replies `how` with this text to all waiting requests, and to all later ones that would wait.
+  void refuse_waits(Status how, std::string_view why);
 
+  /// Whether `guest` has set a key.
+  bool has_set(int guest) const { return setters_.contains(guest); }
   /// Drops all waiting requests of `guest`.
   void leave(int guest);
 
@@ -63,7 +65,9 @@ class StoreService {
 
   const Send send_;
   KeyTable table_;
-  std::string why_no_waits_;  // the text of refuse_waits(); empty while requests may wait
+  std::string why_no_waits_;      // the text of refuse_waits(); empty while requests may wait
+  Status no_waits_ = Status::ok;  // the status with that text
+  std::set<int> setters_;         // guests that have set a key
   std::multimap<std::string, Waiting, std::less<>> waiting_;  // by key, in order of arrival
   std::map<int, std::size_t> waits_of_;  // the number of waiting requests of each guest
 };

@@ -48,6 +48,27 @@ TEST_P(AStoreOverSockets, LosesItsPeerAtOnceWhenTheServerIsKilledDuringAGet) {
   EXPECT_EQ(error_of([&] { other->add("sum", 1, in_time()); }).kind(), ErrorKind::peer_lost);
 }
 
+TEST_P(AStoreOverSockets, TellsThoseWhoWaitThatARankHasLeftWithoutSettingAKey) {
+  Venue venue(GetParam(), 4);
+  const auto server = venue.serve();
+  const auto store = venue.join(1);
+  auto good = venue.join(2), bad = venue.join(3);
+  good->set("key", "value", in_time());
+  good.reset();
+  EXPECT_EQ(error_of([&] { store->get("never", in(milliseconds(50))); }).kind(),
+            ErrorKind::timeout);
+  std::thread waiter([&] {
+    const Error error = error_of([&] { store->get("never", in_time()); });
+    EXPECT_EQ(error.kind(), ErrorKind::peer_lost);
+    EXPECT_THAT(error.what(), HasSubstr("rank 1: rank 3 has left the store"));
+  });
+  bad->add("here", 1, in_time());
+  bad.reset();  // the server sees what it sees when the process is killed
+  waiter.join();
+  EXPECT_EQ(error_of([&] { store->wait("never", in_time()); }).kind(), ErrorKind::peer_lost);
+  EXPECT_EQ(store->get("key", in_time()), "value");
+}
+
 TEST(SocketStore, LosesItsPeerThoughAChildOfTheServerKeepsTheSocketsOpen) {
   const JobAddress job = job_of(2);
   int worker_pid[2];
