@@ -151,10 +151,10 @@ void CommunicatorImpl::transfer_here(std::span<Transfer* const> transfers) {
     if (!messages_.idle()) driver_.await_transfers(transfers);
     while (const Transfer* ended = messages_.take_ended()) report_received(*ended);
   } catch (const Error& error) {
-    failure_.set(error);
+    const Error first = failure_.set(error);
     messages_.abandon();
     while (messages_.take_ended() != nullptr) continue;
-    throw;
+    throw first;
   }
 }
 

@@ -115,9 +115,7 @@ void Driver::await_call(std::chrono::milliseconds timeout) {
 // Called in an exception handler for what begin() or advance() threw.
 void Driver::fail_call() {
   collectives_.stop();
-  const Error error = explain_thrown();
-  failure_.set(error);
-  throw error;
+  throw failure_.set(explain_thrown());
 }
 
 // Called in an exception handler. Returns the error for the exception, for whose message a peer may

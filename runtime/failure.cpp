@@ -20,7 +20,7 @@ void Failure::check_usable(std::string_view what) const {
   throw_if_any();
 }
 
-void Failure::set(const Error& error) noexcept {
+const Error& Failure::set(const Error& error) noexcept {
   {
     const std::lock_guard lock(mutex_);
     if (!error_) error_ = error;
@@ -37,6 +37,7 @@ void Failure::set(const Error& error) noexcept {
     parts_.transport->wake(peer);
   }
   parts_.runtime->log().write(LogLevel::info, "communicator failed: {}", error.what());
+  return *error_;  // constant once it is set
 }
 
 void Failure::abort(std::string_view why) {

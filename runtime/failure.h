@@ -35,8 +35,10 @@ class Failure {
   void abort(std::string_view why);
 
   /// Makes `error` the communicator's error, unless there was one before: the status page tells the
-  /// peers, and exists() tells later calls and those that are under way.
-  void set(const Error& error) noexcept;
+  /// peers, and exists() tells later calls and those that are under way. Returns the communicator's
+  /// error, which every call that ends with an error should say: an error that a peer reports may
+  /// be an echo of this rank's own.
+  const Error& set(const Error& error) noexcept;
 
  private:
   const CommunicatorParts& parts_;

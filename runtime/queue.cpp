@@ -90,8 +90,7 @@ bool Queue::fail_collective() {
     parts_.runtime->mind(TimePoint::min());
     return false;
   }
-  failure_.set(*error);
-  end_front(std::move(error));
+  end_front(failure_.set(*error));
   return true;
 }
 
@@ -181,8 +180,8 @@ bool Queue::end_transfers(TimePoint now, const std::optional<Error>& error) {
   return any;
 }
 
-void Queue::fail_transfers(const Error& error) {
-  if (!failure_.exists()) failure_.set(error);
+void Queue::fail_transfers(const Error& found) {
+  const Error error = failure_.exists() ? *failure_.error() : failure_.set(found);
   messages_.abandon();
   end_transfers(kNoTime, error);
   while (Operation* operation = transfer_queue_.front()) {

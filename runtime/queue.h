@@ -97,7 +97,7 @@ class Queue {
   bool advance_transfers(TimePoint now);
   void start_transfers(TimePoint now);
   bool end_transfers(TimePoint now, const std::optional<Error>& error);
-  void fail_transfers(const Error& error);
+  void fail_transfers(const Error& found);
   void look_transfers(TimePoint now);
   void end(Operation& operation, std::optional<Error> error);
   void one_less_pending();
