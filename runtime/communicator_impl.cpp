@@ -66,7 +66,7 @@ void CommunicatorImpl::call(const Call& call) {
   if (call.group != nullptr) [[unlikely]]
     return call.group->calls_->add(
         queue_.operation_of(planner_.detached(call, plan), planner_.blocks()));
-  if (queue_.pending()) [[unlikely]]
+  if (queue_.others_first()) [[unlikely]]
     return await_behind_others(
         queue_.operation_of(planner_.detached(call, plan), planner_.blocks()));
   if (!plan.program) [[unlikely]]
@@ -79,14 +79,13 @@ void CommunicatorImpl::call(const PlannedCall& call) {
   driver_.heed(nullptr);
   if (!failure_.usable()) [[unlikely]]
     failure_.check_usable(to_string(call.key.signature.what));
-  if (queue_.pending()) [[unlikely]]
+  if (queue_.others_first()) [[unlikely]]
     return await_behind_others(queue_.operation_of(call, planner_.blocks()));
   const CallExtras extras = call.extras();
   driver_.execute(*call.program, buffers_of(call, extras, call.blocks.get()), call.timeout);
 }
 
 void CommunicatorImpl::await_behind_others(const OperationRef& operation) {
-  queue_.refuse_in_callback();
   driver_.enqueue(operation);
   driver_.help_heeding(*operation);
   if (operation->error()) throw *operation->error();
@@ -133,7 +132,7 @@ Received CommunicatorImpl::call(const TransferCall& call) {
     call.group->calls_->add(queue_.operation_of(transfer.call));
     return {};
   }
-  if (queue_.pending()) [[unlikely]] {
+  if (queue_.others_first()) [[unlikely]] {
     const OperationRef operation = queue_.operation_of(transfer.call);
     await_behind_others(operation);
     return operation->transfer.received;

@@ -36,10 +36,10 @@ void Group::Calls::refuse_destroyed() {
 }
 
 // Sends and receives of one communicator with nothing pending need no other thread, so the caller
-// moves them itself.
+// moves them itself. Throws `usage` in a callback.
 bool Group::Calls::can_run_here() const {
   CommunicatorImpl* owner = calls.front()->owner;
-  return !owner->queue().pending() &&
+  return !owner->queue().others_first() &&
          std::all_of(calls.begin(), calls.end(),
                      [&](const auto& each) { return each->is_transfer() && each->owner == owner; });
 }
@@ -47,8 +47,14 @@ bool Group::Calls::can_run_here() const {
 void Group::Calls::run_here() {
   started_.swap(calls);
   transfers_.clear();
-  for (const OperationRef& each : started_) transfers_.push_back(&each->transfer);
-  started_.front()->owner->transfer_here(transfers_);
+  bool (*interrupted)() = nullptr;
+  for (const OperationRef& each : started_) {
+    transfers_.push_back(&each->transfer);
+    if (interrupted == nullptr) interrupted = each->transfer.call.interrupted;
+  }
+  CommunicatorImpl& owner = *started_.front()->owner;
+  owner.driver().heed(interrupted);
+  owner.transfer_here(transfers_);
 }
 
 void Group::Calls::start() {

@@ -32,7 +32,7 @@ OperationRef Queue::operation_of(const TransferCall& call) {
 
 void Queue::push(const OperationRef& operation) {
   const bool transfers = operation->is_transfer();
-  pending_.fetch_add(1, std::memory_order_seq_cst);
+  unended_.fetch_add(1, std::memory_order_seq_cst);
   (transfers ? transfer_queue_ : collectives_queue_).push(operation);
 }
 
@@ -122,7 +122,7 @@ void Queue::end(Operation& operation, std::optional<Error> error) {
 }
 
 void Queue::one_less_pending() {
-  pending_.fetch_sub(1, std::memory_order_seq_cst);
+  unended_.fetch_sub(1, std::memory_order_seq_cst);
   parts_.wake_sleepers();  // threads that wait for an operation, or for the communicator's end
 }
 
@@ -211,7 +211,7 @@ void Queue::look_transfers(TimePoint now) {
 bool Queue::in_callback() const noexcept {
   const sync::ThreadId here = sync::this_thread();
   if (callback_thread_.load(std::memory_order_relaxed) == here) return true;
-  if (groups_.load(std::memory_order_relaxed) == 0) return false;
+  if (unended_.load(std::memory_order_relaxed) < kOneGroup) return false;
   const std::lock_guard lock(mutex_);
   return std::find(group_threads_.begin(), group_threads_.end(), here) != group_threads_.end();
 }
@@ -226,8 +226,8 @@ void Queue::refuse_in_callback() const {
 OperationRef Queue::operation_of_group() {
   OperationRef operation = pool_->take(&owner_, {});
   const std::lock_guard lock(mutex_);
-  group_threads_.reserve(static_cast<std::size_t>(groups_) + 1);
-  groups_.fetch_add(1, std::memory_order_relaxed);
+  group_threads_.reserve(unended_.load(std::memory_order_relaxed) / kOneGroup + 1);
+  unended_.fetch_add(kOneGroup, std::memory_order_relaxed);
   return operation;
 }
 
@@ -240,7 +240,7 @@ void Queue::group_ended() {
   const std::lock_guard alive(mutex_);
   group_threads_.erase(
       std::find(group_threads_.begin(), group_threads_.end(), sync::this_thread()));
-  groups_.fetch_sub(1, std::memory_order_seq_cst);
+  unended_.fetch_sub(kOneGroup, std::memory_order_seq_cst);
   parts_.wake_sleepers();
 }
 

@@ -1,6 +1,7 @@
 // The asynchronous operations of a communicator: which are under way, which wait, and how they end.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -36,12 +37,22 @@ class Queue {
   OperationRef operation_of(PlannedCall call, const BlockTable& blocks);
   OperationRef operation_of(const TransferCall& call);
   void push(const OperationRef& operation);
+  /// Returns whether a blocking call has to wait behind operations that are pending. Throws `usage`
+  /// in a callback, which would wait for itself.
+  bool others_first() const {
+    if (empty()) [[likely]]
+      return false;
+    refuse_in_callback();
+    return pending();
+  }
 
   /// Returns whether there is an operation that has not ended. Any thread may call it.
-  bool pending() const noexcept { return pending_.load(std::memory_order_seq_cst) > 0; }
+  bool pending() const noexcept {
+    return (unended_.load(std::memory_order_seq_cst) & (kOneGroup - 1)) > 0;
+  }
   /// Returns whether nothing is pending, and no operation stands for a group. Any thread may call
   /// it.
-  bool empty() const noexcept { return !pending() && groups_.load(std::memory_order_acquire) == 0; }
+  bool empty() const noexcept { return unended_.load(std::memory_order_seq_cst) == 0; }
   /// Returns when look() is due. Any thread may call it.
   TimePoint next_look() const noexcept {
     return std::min(collective_look_.load(std::memory_order_seq_cst),
@@ -116,10 +127,12 @@ class Queue {
   bool under_way_ = false;
   sync::Atomic<TimePoint> collective_look_{TimePoint::max()};
   sync::Atomic<TimePoint> transfer_look_{TimePoint::max()};
-  sync::Atomic<int> pending_{0};
+  // The number of operations that are pending, and kOneGroup for each operation that stands for a
+  // group: a blocking call asks for both with one load.
+  static constexpr std::uint64_t kOneGroup = std::uint64_t{1} << 32;
+  sync::Atomic<std::uint64_t> unended_{0};
   // The thread that runs callbacks, and so owns the engine.
   sync::Atomic<sync::ThreadId> callback_thread_{};
-  sync::Atomic<int> groups_{0};  // the number of operations that stand for groups
   mutable sync::Mutex mutex_;
   // Threads that run callbacks of groups; guarded by mutex_.
   std::vector<sync::ThreadId> group_threads_;

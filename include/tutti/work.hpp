@@ -40,10 +40,11 @@ class TUTTI_API Work {
   /// that ends it (tutti's background thread, a thread that waits, or one that makes a later call).
   /// If the call is already done, calls it at once in this thread. Several callbacks are called in
   /// the order in which they were given. A callback may start asynchronous calls if no other thread
-  /// is calling that communicator; a blocking call or wait() on its own communicator is `usage`,
-  /// since it would wait for itself. If it destroys the communicator, the communicator is freed a
-  /// little later, in a thread of its own. Exceptions that it throws are logged and ignored. A
-  /// callback delays all calls behind it, so it should be short.
+  /// is calling that communicator; a blocking call or wait() on its own communicator (for a group,
+  /// that of its first call) is `usage`, since it would wait for itself. If it destroys the
+  /// communicator, the communicator is freed a little later, in a thread of its own. Exceptions
+  /// that it throws are logged and ignored. A callback delays all calls behind it, so it should be
+  /// short.
   void then(Callback callback);
 
  private:

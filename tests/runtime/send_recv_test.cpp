@@ -3,10 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
+#include <atomic>
 #include <csignal>
 #include <numeric>
 
 #include "processes.h"
+#include "runtime/communicator_impl.h"
+#include "signs.h"
 #include "threads.h"
 #include "watchdog.h"
 
@@ -322,6 +327,95 @@ TEST_P(SendRecv, AWrongGroupTellsItsFirstErrorAfterAllHaveEnded) {
 
 INSTANTIATE_TEST_SUITE_P(Transports, SendRecv, testing::Values("local", "shm", "tcp"),
                          [](const auto& tested) { return std::string(tested.param); });
+
+// The call on the first communicator ends before the one on the second, in which the callback runs.
+TEST(Groups, ACallbackOfTheirWorkMustNotBlockOnTheFirstCommunicatorThoughItsCallsHaveEnded) {
+  std::vector<Communicator> first = Communicator::in_process(2, quick_config());
+  std::vector<Communicator> second = Communicator::in_process(2, quick_config());
+  std::vector<float> sent(1), received(1), grouped(1);
+  Group group, within;
+  first[0].send(std::span(sent), 1, 0, {.group = &group});
+  second[0].recv(std::span(received), 1, 0, {.group = &group});
+  Persistent barrier = first[0].barrier_init();
+  std::vector<std::string> outcomes;
+  Work work = group.end_async();
+  work.then([&](const Error*) {
+    outcomes.push_back(outcome_of([&] { first[0].barrier(); }));
+    outcomes.push_back(outcome_of([&] { first[0].recv(std::span(received), 1); }));
+    outcomes.push_back(outcome_of([&] { barrier.run(); }));
+    outcomes.push_back(outcome_of([&] {
+      first[0].send(std::span(grouped), 1, 0, {.group = &within});
+      within.end();
+    }));
+  });
+  Work theirs = first[1].recv_async(std::span(received), 0);
+  while (CommunicatorImpl::of(first[0]).queue().pending()) std::this_thread::yield();
+  theirs.wait();
+  Work last = second[1].send_async(std::span(sent), 0);
+  work.wait();
+  last.wait();
+  EXPECT_THAT(outcomes, testing::ElementsAre(
+                            StartsWith("usage: a callback"), StartsWith("usage: a callback"),
+                            StartsWith("usage: a callback"), StartsWith("usage: a callback")));
+  Work there = first[1].barrier_async();
+  first[0].barrier();
+  there.wait();
+}
+
+std::atomic<int> asked{0};
+bool count_the_question() {
+  ++asked;
+  return false;
+}
+bool interrupt() { return true; }
+
+Config config_that_sleeps_at_once() {
+  Config config = quick_config();
+  config.spin_polls = 0;
+  config.stall = std::chrono::milliseconds(0);
+  return config;
+}
+
+TEST(Groups, OfPersistentMessagesDoNotAskWhetherThePreviousCallIsInterrupted) {
+  Sign waits;
+  std::atomic<pid_t> receiver = 0;
+  const auto outcomes = run_ranks(2, config_that_sleeps_at_once(), [&](Communicator& comm) {
+    std::vector<float> data(1);
+    if (comm.rank() == 1) {
+      comm.barrier();
+      waits.wait();
+      wait_until_asleep(receiver);
+      comm.send(std::span(data), 0);
+      return;
+    }
+    comm.barrier({.interrupted = count_the_question});
+    Persistent message = comm.recv_init(data.data(), 1, DataType::f32, 1, 0);
+    Group group;
+    message.add_to(group);
+    asked = 0;
+    receiver = gettid();
+    waits.give();
+    group.end();
+    EXPECT_EQ(asked, 0);
+  });
+  EXPECT_THAT(outcomes, Each(IsEmpty()));
+}
+
+TEST(Groups, AskWhetherTheirOwnMessagesAreInterruptedWhateverWasCalledSince) {
+  const auto outcomes = run_ranks(2, config_that_sleeps_at_once(), [&](Communicator& comm) {
+    std::vector<float> data(1);
+    Group group;
+    if (comm.rank() == 0)
+      comm.recv(std::span(data), 1, 0, {.group = &group, .interrupted = interrupt});
+    comm.barrier();
+    if (comm.rank() == 0)
+      EXPECT_THAT(outcome_of([&] { group.end(); }),
+                  HasSubstr("rank 0 aborted the communicator: interrupted"));
+    else
+      EXPECT_THAT(outcome_of([&] { comm.recv(std::span(data), 0); }), HasSubstr("interrupted"));
+  });
+  EXPECT_THAT(outcomes, Each(IsEmpty()));
+}
 
 TEST(Groups, OverTwoCommunicatorsMayNameThemInAnyOrder) {
   std::vector<Communicator> first = Communicator::in_process(2, quick_config());
