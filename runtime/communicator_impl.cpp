@@ -178,40 +178,4 @@ void CommunicatorImpl::add_to(Group& group, const TransferCall& call) {
   group.calls_->add(queue_.operation_of(checked(call)));
 }
 
-Communicator CommunicatorImpl::shrink(std::chrono::milliseconds patience) {
-  membership_.check_shrink(patience);
-  queue_.refuse_in_callback();
-  const TimePoint until = parts_.runtime->clock().now() + patience;
-  if (!driver_.drain(until)) {
-    failure_.abort("it called shrink() with calls under way that did not end");
-    driver_.drain();
-  }
-  const auto lost = [this] {
-    const auto owned = driver_.own_engine();
-    return membership_.lost();
-  };
-  const TimePoint now = parts_.runtime->clock().now();
-  membership_.begin_shrink(
-      now, std::chrono::ceil<std::chrono::milliseconds>(until - std::min(until, now)));
-  std::optional<CommunicatorParts> made;
-  driver_.await_steps(
-      [&](TimePoint at) {
-        made = membership_.step_shrink(at, lost);
-        return made.has_value();
-      },
-      [this] { return membership_.next_step(); });
-  return make(std::move(*made));
-}
-
-std::optional<Communicator> CommunicatorImpl::split(const SplitCard& card) {
-  Splitting splitting(parts_, card);
-  call(splitting.exchange());
-  std::optional<CommunicatorParts> parts = splitting.join();
-  if (!parts) return std::nullopt;
-  splitting.connect(*parts);
-  Communicator part = make(std::move(*parts));
-  of(part).planner_.own_algorithms().add_all_of(planner_.own_algorithms());
-  return part;
-}
-
 }  // namespace tutti

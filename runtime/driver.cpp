@@ -163,6 +163,22 @@ void Driver::await_transfers(std::span<Transfer* const> transfers) {
       });
 }
 
+void Driver::await_peers(const std::function<bool()>& attempt,
+                         const std::function<void(TimePoint)>& look) {
+  // Without a descriptor that announces news, the peers are threads of this process, which come
+  // while this one yields; otherwise a sleep ends sooner where other processes use the cores.
+  const int yields = wait_fd() < 0 ? policy_.yields : 0;
+  // Another thread of the process may take the news for which this one sleeps.
+  constexpr std::chrono::milliseconds kLookAgain{10};
+  wait(
+      WaitPolicy{0, yields, std::chrono::microseconds{0}}, clock(), attempt,
+      [&] {
+        failure_.throw_if_any();
+        look(clock().now());
+      },
+      [&](auto& last_look) { return sleep(last_look, clock().now() + kLookAgain); });
+}
+
 // Returns until when a blocking call may sleep before it has to ask again whether it is
 // interrupted.
 TimePoint Driver::next_heed(TimePoint deadline) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <span>
 
 #include "common/sync.h"
@@ -64,8 +65,18 @@ class Driver final : public Progressable {
         });
   }
 
+  /// Waits until `attempt` returns true, for something else than calls of this communicator, for
+  /// which the ranks need its connections. `look` is called now and then, with the current time.
+  /// Throws the communicator's failure, and what the two throw. For the calling thread.
+  void await_peers(const std::function<bool()>& attempt,
+                   const std::function<void(TimePoint)>& look);
+
   /// Nobody else advances the communicator while the lock is held.
   std::unique_lock<sync::Mutex> own_engine() { return std::unique_lock(engine_mutex_); }
+  /// Does the same if no other thread holds the lock.
+  std::unique_lock<sync::Mutex> try_own_engine() {
+    return std::unique_lock(engine_mutex_, std::try_to_lock);
+  }
   /// Unregisters the driver from the runtime. Nothing is pending, and nothing will be.
   void leave() noexcept;
 

@@ -234,10 +234,17 @@ class Transport {
   virtual void wake(int peer) = 0;
 
   /// Returns a transport between the members of `subset` over the same connections, or null where
-  /// this transport cannot be split. Its connect() needs no addresses. The two transports may be
-  /// used and destroyed independently, each by one thread at a time; the connections end with the
-  /// last transport that uses them.
+  /// this transport cannot be split. join() connects it, in place of connect(). The two transports
+  /// may be used and destroyed independently, each by one thread at a time; the connections end
+  /// with the last transport that uses them.
   virtual std::unique_ptr<Transport> split(const Subset&) { return nullptr; }
+
+  /// For a transport that split() has returned: the first call tells the other members that this
+  /// rank has made its part. Returns the members that have not made theirs yet, as ranks of this
+  /// transport. The caller calls it again after progress() until it returns none; the transport is
+  /// connected from then on. It does not notice that a member will never come: its caller asks the
+  /// transport that was split for the status of the missing members.
+  virtual std::vector<int> join() { return {}; }
 
   /// Allocates zeroed memory and registers it with the peers that can map it, which then read and
   /// write it in place. Returns none where this transport has no such memory, and throws

@@ -7,6 +7,7 @@
 #include <cassert>
 #include <cerrno>
 #include <cstring>
+#include <set>
 #include <utility>
 
 #include <tutti/error.hpp>
@@ -48,11 +49,10 @@ class Routed final : public Transport {
     while (parts_.size() > 1) parts_.pop_back();  // They show the first part's status page.
   }
 
-  /// Is called for communicators that were split off; the parts of the first one are connected
-  /// already.
-  void connect(std::span<const std::string>, TimePoint deadline) override {
-    for (const auto& part : parts_) part->connect({}, deadline);
-  }
+  /// Is never called: the parts of the first communicator are connected already, and join()
+  /// connects those of communicators that were split off.
+  void connect(std::span<const std::string>, TimePoint) override { assert(false); }
+  std::vector<int> join() override;
   const LinkCapabilities& link(int peer) const override { return to(peer).link(peer); }
 
   SendChannel& sender(int peer, int number) override { return to(peer).sender(peer, number); }
@@ -122,6 +122,13 @@ class Routed final : public Transport {
   // Shared by all transports that were split off each other.
   const std::shared_ptr<const Fd> epoll_;
 };
+
+std::vector<int> Routed::join() {
+  std::set<int> missing;
+  for (const auto& part : parts_)
+    for (const int member : part->join()) missing.insert(member);
+  return {missing.begin(), missing.end()};
+}
 
 // All parts are split, even those that reach none of the members, because a thread that waits in
 // this communicator also serves the peers of the other parts.

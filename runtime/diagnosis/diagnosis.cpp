@@ -88,6 +88,30 @@ std::string reported_failure(int peer, const StatusPage& status_page) {
   return fmt::format("rank {}{}{}", peer, kReports, text);
 }
 
+std::optional<Error> diagnose_state(std::string_view heading, Transport& transport, int peer,
+                                    const PeerStatus& status) {
+  switch (status.state) {
+    case PeerStatus::State::alive:
+    case PeerStatus::State::closed: break;
+    case PeerStatus::State::failed:
+      if (const StatusPage* status_page = transport.status_page(peer))
+        return Error(
+            static_cast<ErrorKind>(status_page->failure_kind.load(std::memory_order_relaxed)),
+            fmt::format("{}: {}", heading, reported_failure(peer, *status_page)));
+      break;
+    case PeerStatus::State::lost:
+      return Error(
+          ErrorKind::peer_lost,
+          fmt::format(
+              "{}: rank {} is lost: {}. Restart the job, or make a new communicator without it",
+              heading, peer, status.why));
+    case PeerStatus::State::corrupt:
+      return Error(ErrorKind::corrupt,
+                   fmt::format("{}: {}", heading, describe_corrupt(peer, status.why)));
+  }
+  return std::nullopt;
+}
+
 std::optional<Error> diagnose_peers(const Situation& now) {
   for (int peer = 0; peer < now.size; ++peer) {
     if (peer == now.rank) continue;
@@ -111,19 +135,9 @@ std::optional<Error> diagnose_peers(const Situation& now) {
                      fmt::format("{}: rank {} has closed its communicator and {}", heading(now),
                                  peer, where_it_is(now, status_page, now.number)));
       case PeerStatus::State::failed:
-        if (status_page == nullptr) break;
-        return Error(
-            static_cast<ErrorKind>(status_page->failure_kind.load(std::memory_order_relaxed)),
-            fmt::format("{}: {}", heading(now), reported_failure(peer, *status_page)));
       case PeerStatus::State::lost:
-        return Error(
-            ErrorKind::peer_lost,
-            fmt::format(
-                "{}: rank {} is lost: {}. Restart the job, or make a new communicator without it",
-                heading(now), peer, status.why));
       case PeerStatus::State::corrupt:
-        return Error(ErrorKind::corrupt,
-                     fmt::format("{}: {}", heading(now), describe_corrupt(peer, status.why)));
+        if (auto error = diagnose_state(heading(now), now.transport, peer, status)) return error;
     }
   }
   return std::nullopt;

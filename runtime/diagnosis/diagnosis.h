@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <tutti/error.hpp>
@@ -33,6 +34,12 @@ std::string describe_corrupt(int peer, std::string_view why);
 /// Returns for example "rank 3 has failed and reports: ...", which names the rank that failed
 /// first, no matter how many ranks have passed its error on.
 std::string reported_failure(int peer, const StatusPage& status_page);
+
+/// Returns the error for a peer whose `status` says that it has failed or is lost, or that its
+/// bytes were changed in transit; `heading` begins its message. None in any other state, and while
+/// the peer's reason is still in transit.
+std::optional<Error> diagnose_state(std::string_view heading, Transport& transport, int peer,
+                                    const PeerStatus& status);
 
 /// Returns the error for a peer that has failed, has ended or has made a different call, so that
 /// the operation cannot end; none if there is no such peer. The caller advances the operation once

@@ -13,19 +13,9 @@ std::string heading(const TransferSituation& at, const Transfer& transfer) {
 
 std::optional<Error> failed_or_lost(const TransferSituation& at, const Transfer& transfer, int peer,
                                     const PeerStatus& status) {
-  if (status.state == PeerStatus::State::lost)
-    return Error(ErrorKind::peer_lost,
-                 fmt::format("{}: rank {} is lost: {}. Restart the job, or make a new communicator "
-                             "without it",
-                             heading(at, transfer), peer, status.why));
-  if (status.state == PeerStatus::State::corrupt)
-    return Error(ErrorKind::corrupt,
-                 fmt::format("{}: {}", heading(at, transfer), describe_corrupt(peer, status.why)));
-  if (status.state != PeerStatus::State::failed) return std::nullopt;
-  const StatusPage* status_page = at.transport.status_page(peer);
-  if (status_page == nullptr) return std::nullopt;  // the page is still in transit
-  return Error(static_cast<ErrorKind>(status_page->failure_kind.load(std::memory_order_relaxed)),
-               fmt::format("{}: {}", heading(at, transfer), reported_failure(peer, *status_page)));
+  if (status.state == PeerStatus::State::alive || status.state == PeerStatus::State::closed)
+    return std::nullopt;
+  return diagnose_state(heading(at, transfer), at.transport, peer, status);
 }
 
 // For a receive from any rank: it fails if one rank is lost, which might have been the source, or

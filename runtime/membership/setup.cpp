@@ -443,8 +443,8 @@ std::size_t ring_bytes_for_one_more(const CommunicatorParts& whole) {
   return large ? whole.shared->ring_bytes : kSmallRingBytes;
 }
 
-CommunicatorParts join_subset(const CommunicatorParts& whole, Subset subset,
-                              std::size_t ring_bytes) {
+CommunicatorParts parts_of_subset(const CommunicatorParts& whole, Subset subset,
+                                  std::size_t ring_bytes) {
   const Runtime& runtime = *whole.runtime;
   PhaseTimer timer(runtime.clock());
   CommunicatorParts parts;
@@ -474,12 +474,6 @@ CommunicatorParts join_subset(const CommunicatorParts& whole, Subset subset,
                 "a transport of this communicator cannot serve one that is split off it");
   timer.end(parts.startup, "split");
   return parts;
-}
-
-void connect_subset(CommunicatorParts& part) {
-  PhaseTimer timer(part.runtime->clock());
-  part.transport->connect({}, startup_deadline(*part.runtime));
-  timer.end(part.startup, "connect");
 }
 
 std::vector<CommunicatorParts> join_in_process(int size, const Config& config) {

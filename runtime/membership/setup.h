@@ -44,12 +44,9 @@ CommunicatorParts join_survivors(const CommunicatorParts& whole, const std::vect
 std::vector<CommunicatorParts> join_in_process(int size, const Config& config);
 
 /// For Communicator::split(): makes the parts of a communicator of some ranks of `whole`, with
-/// rings of `ring_bytes`. Its transport is not connected yet.
-CommunicatorParts join_subset(const CommunicatorParts& whole, Subset subset,
-                              std::size_t ring_bytes);
-
-/// Connects the transport of `part`, which waits until the other members have made theirs.
-void connect_subset(CommunicatorParts& part);
+/// rings of `ring_bytes`. Its transport is not connected yet: see Transport::join().
+CommunicatorParts parts_of_subset(const CommunicatorParts& whole, Subset subset,
+                                  std::size_t ring_bytes);
 
 /// Returns the payload bytes of each ring of one more communicator at the shared endpoint of
 /// `whole`. The first few communicators get fast rings, and a thousand still fit in memory.

@@ -1,13 +1,16 @@
 #include "runtime/membership/split.h"
 
 #include <algorithm>
+#include <cassert>
 #include <limits>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "common/wire.h"
+#include "runtime/diagnosis/diagnosis.h"
 #include "runtime/membership/setup.h"
 
 namespace tutti {
@@ -107,28 +110,87 @@ Call Splitting::exchange() {
               {}};
 }
 
-std::optional<CommunicatorParts> Splitting::join() const {
+bool Splitting::compare() {
   const SplitCard& own = cards_[static_cast<std::size_t>(whole_.rank)];
   check_forms(cards_, own.form, whole_.rank);
-  if (own.color < 0) return std::nullopt;
+  if (own.color < 0) return false;
 
-  Subset subset;
-  subset.members = members_of(cards_, own.color);
-  const auto self = std::find(subset.members.begin(), subset.members.end(), whole_.rank);
-  subset.rank = static_cast<int>(self - subset.members.begin());
-  std::uint64_t ring_bytes = std::numeric_limits<std::uint64_t>::max();
-  for (const int member : subset.members) {
+  subset_.members = members_of(cards_, own.color);
+  const auto self = std::find(subset_.members.begin(), subset_.members.end(), whole_.rank);
+  subset_.rank = static_cast<int>(self - subset_.members.begin());
+  ring_bytes_ = std::numeric_limits<std::uint64_t>::max();
+  for (const int member : subset_.members) {
     if (cards_[member].number == 0)
       throw Error(ErrorKind::unavailable,
                   fmt::format("rank {} has been asked for {} communicators since the start-up, all "
                               "that the connections can tell apart: make one anew",
                               member, std::numeric_limits<std::uint32_t>::max()));
-    subset.numbers.push_back(cards_[member].number);
-    ring_bytes = std::min(ring_bytes, cards_[member].ring_bytes);
+    subset_.numbers.push_back(cards_[member].number);
+    ring_bytes_ = std::min(ring_bytes_, cards_[member].ring_bytes);
   }
-  return join_subset(whole_, subset, ring_bytes);
+  return true;
 }
 
-void Splitting::connect(CommunicatorParts& part) { connect_subset(part); }
+void Splitting::make(TimePoint deadline) {
+  assert(!subset_.members.empty() && !parts_);
+  deadline_ = deadline;
+  parts_ = parts_of_subset(whole_, subset_, ring_bytes_);
+  missing_ = parts_->transport->join();
+  made_ = whole_.runtime->clock().now();
+}
+
+bool Splitting::joined() {
+  assert(parts_);
+  missing_ = parts_->transport->join();
+  return missing_.empty();
+}
+
+void Splitting::look(TimePoint now, bool owns_engine) {
+  assert(parts_);
+  const std::optional<Error> error = owns_engine ? why_hopeless() : std::nullopt;
+  parts_->transport->progress();
+  if (joined()) return;
+  if (error) throw *error;
+  if (now < deadline_) return;
+  std::string ranks;
+  for (const int member : missing_)
+    ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", subset_.members[member]);
+  throw Error(ErrorKind::timeout,
+              fmt::format("{}: {} of the {} ranks of the new communicator did not come within the "
+                          "start-up timeout: rank {}. Find out what keeps them, or raise "
+                          "TUTTI_STARTUP_TIMEOUT_MS",
+                          heading(), missing_.size(), subset_.members.size(), ranks));
+}
+
+CommunicatorParts Splitting::take_parts(TimePoint now) {
+  assert(parts_ && missing_.empty());
+  parts_->startup.push_back({"connect", now - made_});
+  return *std::exchange(parts_, std::nullopt);
+}
+
+// Returns why the members will not all come. The caller looks for them once more before it throws
+// the error: a member may have made its part before it ended.
+std::optional<Error> Splitting::why_hopeless() const {
+  for (int peer = 0; peer < whole_.size; ++peer) {
+    if (peer == whole_.rank) continue;
+    const PeerStatus status = whole_.transport->status(peer);
+    if (status.state != PeerStatus::State::failed && !is_missing(peer)) continue;
+    if (auto error = diagnose_state(heading(), *whole_.transport, peer, status)) return error;
+    if (status.state == PeerStatus::State::closed && status.gone)
+      return Error(
+          ErrorKind::peer_lost,
+          fmt::format("{}: rank {} has closed its communicator and ended", heading(), peer));
+  }
+  return std::nullopt;
+}
+
+std::string Splitting::heading() const {
+  return fmt::format("rank {} of {}: {}", whole_.rank, whole_.size, name_of(card_.form));
+}
+
+bool Splitting::is_missing(int rank) const {
+  return std::any_of(missing_.begin(), missing_.end(),
+                     [&](int member) { return subset_.members[member] == rank; });
+}
 
 }  // namespace tutti

@@ -5,7 +5,10 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
+
+#include <tutti/error.hpp>
 
 #include "runtime/call.h"
 #include "runtime/communicator_parts.h"
@@ -30,8 +33,8 @@ SplitCard dup_card();
 /// Throws `usage` for a list that names a rank twice, or a rank that is not below `size`.
 SplitCard subgroup_card(std::span<const int> ranks, int rank, int size);
 
-/// One rank's part in a split. Its functions are called in the order in which they are declared.
-/// Only connect() waits.
+/// One rank's part in a split: a state machine, which never waits. Its functions are called in the
+/// order in which they are declared.
 class Splitting {
  public:
   /// `whole` outlives this object.
@@ -40,17 +43,36 @@ class Splitting {
   /// Returns the call by which the ranks of `whole` exchange their cards. This object outlives the
   /// call.
   Call exchange();
-  /// After that call: returns the parts of the new communicator, which connect() still has to
-  /// connect, or none if this rank is in no new communicator. Throws `mismatch` if the ranks made
-  /// different calls.
-  std::optional<CommunicatorParts> join() const;
-  /// Returns when all members have called join().
-  static void connect(CommunicatorParts& part);
+  /// After that call: compares the cards. Returns false if this rank is in no new communicator.
+  /// Throws `mismatch` if the ranks made different calls. All members of a new communicator come to
+  /// the same result.
+  bool compare();
+  /// Makes this rank's part of the new communicator, in which it has until `deadline` to join the
+  /// other members. If this, joined() or look() throws, the other members wait until they see that
+  /// the communicator that is split has failed.
+  void make(TimePoint deadline);
+  /// Returns whether all members have made their parts.
+  bool joined();
+  /// Does what can be done until they have. Throws if the communicator that is split has failed on
+  /// a rank, if a member that is missing has ended, and after the deadline. `owns_engine` says
+  /// whether the caller owns the engine of that communicator; its peers are looked at only then.
+  void look(TimePoint now, bool owns_engine);
+  /// Returns the parts of the new communicator, once joined() has returned true.
+  CommunicatorParts take_parts(TimePoint now);
 
  private:
+  std::optional<Error> why_hopeless() const;
+  std::string heading() const;
+  bool is_missing(int rank) const;
+
   const CommunicatorParts& whole_;
   SplitCard card_;
   std::vector<SplitCard> cards_;  // indexed by rank
+  Subset subset_;
+  std::uint64_t ring_bytes_ = 0;
+  std::optional<CommunicatorParts> parts_;
+  TimePoint made_{}, deadline_{};
+  std::vector<int> missing_;  // ranks of the new communicator
 };
 
 }  // namespace tutti

@@ -40,7 +40,6 @@ struct Rank {
   std::optional<Communicator> comm;
   std::optional<Communicator> part;
   std::unique_ptr<Splitting> splitting;
-  std::optional<CommunicatorParts> parts;
   Group group;
   std::vector<Work> works;
   std::vector<std::int64_t> sums, copies, part_sums;
@@ -104,14 +103,18 @@ class Job {
     does('g', [this, rank] { end_a_group(rank); });
     does('s', [this, rank] { begin_split(rank); });
     does(
-        'j', [&] { self.parts = self.splitting->join(); }, done);
-    const auto all_joined = [this, rank] {
-      return std::all_of(ranks_.begin(), ranks_.end(), [&](const Rank& other) {
-        return (&other - ranks_.data() - rank) % 2 != 0 || other.parts || other.part;
-      });
-    };
+        'j',
+        [&] {
+          EXPECT_TRUE(self.splitting->compare());
+          self.splitting->make(world_.clock().now() + 10min);
+        },
+        done);
     does(
-        'c', [this, rank] { make_part(rank); }, all_joined);
+        'c', [this, rank] { take_part(rank); },
+        [&] {
+          self.splitting->look(world_.clock().now(), true);
+          return self.splitting->joined();
+        });
     does('p', [this, rank] { call_on_part(rank); });
     does(
         'w', [&] { self.works.clear(); },
@@ -156,10 +159,9 @@ class Job {
     self.works.push_back(inside.call_async(self.splitting->exchange()));
   }
 
-  void make_part(int rank) {
+  void take_part(int rank) {
     Rank& self = ranks_[rank];
-    Splitting::connect(*self.parts);
-    self.part = CommunicatorImpl::make(std::move(*self.parts));
+    self.part = CommunicatorImpl::make(self.splitting->take_parts(world_.clock().now()));
     EXPECT_EQ(self.part->size(), members(rank));
   }
 
@@ -238,6 +240,85 @@ TEST(OneThread, ABlockingCallEndsWhereTheOtherRanksAreUnderWay) {
     for (Work& work : works) work.wait();
     EXPECT_EQ(data, std::vector<float>(3, 3));
   }
+}
+
+/// Rank 0 of two calls dup(), which blocks and drives rank 1, whose part consists of callbacks.
+class DupInOneThread {
+ public:
+  explicit DupInOneThread(std::uint64_t seed)
+      : world_(seed, config_of_tests()), comms_(world_.communicators(2)) {}
+
+  /// Calls `then` as soon as rank 1 has all cards.
+  Communicator dup(const std::function<void(Splitting&)>& then) {
+    CommunicatorImpl& other = CommunicatorImpl::of(*comms_[1]);
+    splitting_ = std::make_unique<Splitting>(other.parts(), dup_card());
+    Work exchanged = other.call_async(splitting_->exchange());
+    exchanged.then([this, then](const Error* error) {
+      EXPECT_EQ(error, nullptr);
+      EXPECT_TRUE(splitting_->compare());
+      then(*splitting_);
+    });
+    return comms_[0]->dup();
+  }
+  OneThread& world() { return world_; }
+  Communicator& comm(int rank) { return *comms_[rank]; }
+
+ private:
+  OneThread world_;
+  std::vector<std::optional<Communicator>> comms_;
+  std::unique_ptr<Splitting> splitting_;
+};
+
+// Before the blocking call looks again, rank 0 aborts, and a message that does not match arrives.
+TEST(OneThread, ACallThatAnAbortEndsSaysSoAlthoughItMeetsAnotherError) {
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    OneThread world(seed, config_of_tests());
+    auto comms = world.communicators(2), others = world.communicators(2);
+    std::vector<float> data(2, 1), theirs(2, 1);
+    Work mismatched, first = others[1]->barrier_async(), last = others[0]->barrier_async();
+    last.then([&](const Error*) {
+      mismatched = comms[1]->all_reduce_async(std::span(theirs), Op::sum);
+      for (int turn = 0; turn < 200; ++turn) world.runtime().step();
+      comms[0]->abort("enough");
+    });
+    EXPECT_EQ(outcome_of([&] { comms[0]->all_reduce(std::span(data).first(1), Op::sum); }),
+              "peer_lost: rank 0 aborted the communicator: enough");
+    first.wait();
+    EXPECT_TRUE(world.drive([&] { return mismatched.done(); }));
+  }
+}
+
+TEST(OneThread, ASplitThatBlocksEndsOnceTheOtherRanksHaveMadeTheirParts) {
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    DupInOneThread ranks(seed);
+    Splitting* theirs = nullptr;
+    Communicator ours = ranks.dup([&](Splitting& splitting) {
+      splitting.make(ranks.world().clock().now() + 10min);
+      theirs = &splitting;
+    });
+    ASSERT_TRUE(theirs->joined());
+    Communicator other = CommunicatorImpl::make(theirs->take_parts(ranks.world().clock().now()));
+    Work work = other.barrier_async();
+    ours.barrier();
+    work.wait();
+  }
+}
+
+TEST(OneThread, ASplitThatBlocksEndsWithAnAbortOfARankThatMakesNoPart) {
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    DupInOneThread ranks(seed);
+    EXPECT_THAT(outcome_of([&] { ranks.dup([&](Splitting&) { ranks.comm(1).abort("enough"); }); }),
+                AllOf(StartsWith("peer_lost: rank 0 of 2: dup: rank 1 has failed"),
+                      HasSubstr("rank 1 aborted the communicator: enough")));
+    EXPECT_TRUE(ranks.comm(0).failure());
+  }
+}
+
+TEST(OneThread, ASplitWhoseMemberNeverComesEndsAtTheDeadlineAndNamesIt) {
+  DupInOneThread ranks(1);
+  EXPECT_THAT(
+      outcome_of([&] { ranks.dup([&](Splitting&) { ranks.world().clock().advance(19s); }); }),
+      AllOf(StartsWith("timeout: rank 0 of 2: dup: "), HasSubstr("rank 1")));
 }
 
 TEST(OneThread, TheEndOfACommunicatorWaitsForWhatIsPending) {

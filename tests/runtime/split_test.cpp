@@ -2,11 +2,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <array>
 #include <atomic>
+#include <csignal>
+#include <filesystem>
 #include <mutex>
 #include <numeric>
 
+#include "processes.h"
+#include "runtime/communicator_impl.h"
+#include "signs.h"
 #include "threads.h"
 
 namespace tutti::test {
@@ -209,7 +217,129 @@ TEST_P(Split, ManyComeAndGo) {
   });
 }
 
+constexpr int kForms = 3;  // those of child_of()
+
+// Gives this rank's card for child_of(comm, form), as a rank that then makes no part of the new
+// communicator.
+void give_card(Communicator& comm, int form) {
+  CommunicatorImpl& inside = CommunicatorImpl::of(comm);
+  std::vector<int> but_last(static_cast<std::size_t>(comm.size() - 1));
+  std::iota(but_last.begin(), but_last.end(), 0);
+  const SplitCard card = form == 0   ? dup_card()
+                         : form == 1 ? split_card(comm.rank() % 2, 0)
+                                     : subgroup_card(but_last, comm.rank(), comm.size());
+  Splitting splitting(inside.parts(), card);
+  inside.call(splitting.exchange());
+}
+
+// Returns once this rank's all_gather of the cards, its first call, has ended.
+void await_cards(Communicator& comm) {
+  const StatusPage& page = CommunicatorImpl::of(comm).parts().transport->own_status_page();
+  while (page.completed.load() == 0) std::this_thread::yield();
+}
+
+// The number of descriptors that this process has open.
+std::ptrdiff_t open_descriptors() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/fd"),
+                       std::filesystem::directory_iterator());
+}
+
+// Of 5 ranks, rank 2 makes no part of the new communicator. Rank 0, which waits for it, aborts.
+TEST_P(Split, AnAbortEndsItOnAllRanksThatWaitForAMember) {
+  const std::ptrdiff_t before = open_descriptors();
+  for (int form = 0; form < kForms; ++form) {
+    Sign ended;
+    on_ranks(5, [&](Communicator& comm) {
+      if (comm.rank() == 2) {
+        give_card(comm, form);
+        return ended.wait(form == 1 ? 2 : form == 2 ? 3 : 4);
+      }
+      const bool with_rank_2 = form == 0 || (form == 1 ? comm.rank() % 2 == 0 : comm.rank() < 4);
+      std::optional<std::thread> other;
+      if (comm.rank() == 0)
+        other.emplace([&] {
+          await_cards(comm);
+          comm.abort("enough");
+        });
+      const std::string outcome = outcome_of([&] { child_of(comm, form); });
+      if (other) other->join();
+      if (!with_rank_2) return;
+      ended.give();
+      EXPECT_THAT(outcome,
+                  AllOf(StartsWith(comm.rank() == 0 ? "peer_lost: rank 0 aborted" : "peer_lost: "),
+                        HasSubstr("rank 0 aborted the communicator: enough")));
+      EXPECT_TRUE(comm.failure());
+    });
+  }
+  EXPECT_EQ(open_descriptors(), before);
+}
+
+TEST_P(Split, AMemberThatCannotMakeItsPartEndsItOnTheOthersWithItsError) {
+  Sign ended;
+  on_ranks(3, [&](Communicator& comm) {
+    if (comm.rank() == 1) {
+      give_card(comm, 0);
+      CommunicatorImpl::of(comm).failure().set(Error(ErrorKind::unavailable, "no memory here"));
+      return ended.wait(2);
+    }
+    EXPECT_THAT(outcome_of([&] { comm.dup(); }),
+                AllOf(StartsWith("unavailable: "), HasSubstr("of 3: dup: "),
+                      HasSubstr("rank 1 has failed and reports: no memory here")));
+    ended.give();
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Over, Split, testing::Values("local", "shm", "tcp"));
+
+class SplitOfProcesses : public testing::TestWithParam<const char*> {
+ protected:
+  Communicator join(int rank, int size) const {
+    set_environment(rank, size, port_);
+    return Communicator::from_env(quick_config(GetParam()));
+  }
+  const int port_ = unused_port();
+};
+
+// Rank 1 is frozen, and rank 2 is killed, both after they gave their cards.
+TEST_P(SplitOfProcesses, AMemberThatIsKilledEndsItOnTheOthersWhomeverElseTheyWaitFor) {
+  Processes ranks(4, [&](int rank) {
+    Communicator comm = join(rank, 4);
+    if (rank == 1 || rank == 2) {
+      give_card(comm, 0);
+      raise(rank == 1 ? SIGSTOP : SIGKILL);
+    }
+    comm.dup();
+  });
+  EXPECT_EQ(ranks.outcome(2), "ended by signal 9");
+  for (const int rank : {0, 3})
+    EXPECT_THAT(ranks.outcome(rank), AllOf(StartsWith("peer_lost: "), HasSubstr("rank 2 is lost")));
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, SplitOfProcesses, testing::Values("shm", "tcp"));
+
+// The second dup() of rank 1 needs descriptors for the memory of its status page.
+TEST(SplitWithoutDescriptors, EndsOnAllRanksWithTheErrorOfTheOneThatHasNone) {
+  const int port = unused_port();
+  Processes ranks(3, [&](int rank) {
+    set_environment(rank, 3, port);
+    Communicator comm = Communicator::from_env(quick_config("shm"));
+    const Communicator first = comm.dup();
+    if (rank == 1) {
+      const int next = dup(0);
+      close(next);
+      rlimit limit{};
+      getrlimit(RLIMIT_NOFILE, &limit);
+      limit.rlim_cur = static_cast<rlim_t>(next);
+      setrlimit(RLIMIT_NOFILE, &limit);
+    }
+    comm.dup();
+  });
+  const std::string outcome = ranks.outcome(1);
+  EXPECT_THAT(outcome, StartsWith("unavailable: "));
+  for (const int rank : {0, 2})
+    EXPECT_THAT(ranks.outcome(rank),
+                AllOf(StartsWith("unavailable: "), HasSubstr("rank 1 has failed and reports: ")));
+}
 
 TEST(SplitMemory, AThousandCommunicatorsOfTwoRanksFitInAQuarterOfAGibibyte) {
   std::atomic<std::size_t> held = 0;

@@ -392,15 +392,15 @@ TEST_F(ShmTransport, ABoardThatComesWhileItsGroupIsBeingMadeIsKeptWhateverTheGro
   std::vector<std::unique_ptr<Transport>> parts;
   for (const std::uint32_t id : {7u, 3u, 4'000'000'000u}) {
     parts.push_back(ranks[1]->split(both(1, id)));
-    std::thread other([&, theirs = parts.back().get()] {
-      EXPECT_EQ(connect(*theirs, {}, seconds(10)).text, "");
-    });
+    Transport& theirs = *parts.back();
+    EXPECT_EQ(theirs.join(), std::vector<int>{0});
     parts.push_back(ranks[0]->split(both(0, id)));
     pollfd news{ranks[0]->wait_fd(), POLLIN, 0};
     EXPECT_EQ(poll(&news, 1, 10'000), 1);
     ranks[0]->progress();  // A thread of another communicator does this.
-    EXPECT_EQ(connect(*parts.back(), {}, seconds(10)).text, "") << "group " << id;
-    other.join();
+    EXPECT_EQ(parts.back()->join(), std::vector<int>()) << "group " << id;
+    theirs.progress();
+    EXPECT_EQ(theirs.join(), std::vector<int>());
     SendChannel& channel = parts.back()->sender(1, 0);
     ASSERT_TRUE(channel.acquire(0));
     channel.post({id, 0, 0, 0});
@@ -435,9 +435,12 @@ TEST_F(ShmTransport, WhoeverTakesNewsOfAPeerWakesTheThreadsOfAllCommunicators) {
   bell_ = std::make_shared<const Doorbell>();
   auto ranks = connected(2);
   auto part = ranks[0]->split(both(0, 1)), peers_part = ranks[1]->split(both(1, 1));
-  std::thread other([&] { EXPECT_EQ(connect(*peers_part, {}, seconds(10)).text, ""); });
-  EXPECT_EQ(connect(*part, {}, seconds(10)).text, "");
-  other.join();
+  EXPECT_EQ(part->join(), std::vector<int>{1});
+  EXPECT_EQ(peers_part->join(), std::vector<int>{0});
+  for (Transport* each : {part.get(), peers_part.get()}) {
+    each->progress();
+    EXPECT_EQ(each->join(), std::vector<int>());
+  }
 
   Sleep sleep(*bell_,
               *part);  // The first communicator's threads look first and take what there is.

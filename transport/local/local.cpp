@@ -1,6 +1,7 @@
 #include "transport/local/local.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -36,6 +37,14 @@ void Hub::join(const TransportContext& context) {
 void Hub::join(int rank) {
   const std::lock_guard lock(mutex_);
   seat(ranks_[rank]);
+  if (joined_ < size()) return;
+  for (const Rank& each : ranks_)
+    if (each.bell != nullptr) each.bell->ring();
+}
+
+std::vector<int> Hub::missing() {
+  const std::lock_guard lock(mutex_);
+  return missing_ranks();
 }
 
 void Hub::seat(Rank& rank) {
@@ -60,13 +69,14 @@ void Hub::wait_for_all(int rank, TimePoint deadline) {
         ErrorKind::timeout,
         fmt::format("rank {} of {} waited in this process for ranks that never came: {}; make all "
                     "of them, or raise the start-up timeout",
-                    rank, size(), missing_ranks()));
+                    rank, size(), fmt::join(missing_ranks(), ", ")));
 }
 
-std::string Hub::missing_ranks() const {
-  std::string missing;
+std::vector<int> Hub::missing_ranks() const {
+  std::vector<int> missing;
+  if (joined_ == size()) return missing;
   for (int rank = 0; rank < size(); ++rank)
-    if (!ranks_[rank].joined) missing += fmt::format("{}{}", missing.empty() ? "" : ", ", rank);
+    if (!ranks_[rank].joined) missing.push_back(rank);
   return missing;
 }
 
@@ -134,6 +144,12 @@ class LocalTransport final : public Transport {
   void connect(std::span<const std::string>, TimePoint deadline) override {
     hub_->wait_for_all(subset_.rank, deadline);
     connected_ = true;
+  }
+  // The constructor has told the others.
+  std::vector<int> join() override {
+    std::vector<int> missing = hub_->missing();
+    connected_ = missing.empty();
+    return missing;
   }
 
   SendChannel& sender(int peer, int number) override {

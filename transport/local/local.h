@@ -33,8 +33,10 @@ class Hub {
   /// gone.
   void join(const TransportContext& context);
 
-  /// Does the same for a rank of a subset.
+  /// Does the same for a rank of a subset. The last rank to join wakes the threads of the others.
   void join(int rank);
+  /// Returns the ranks that have not joined.
+  std::vector<int> missing();
 
   /// Returns the hub of a subset of these ranks, which the first member that calls this makes.
   static std::shared_ptr<Hub> of_subset(const std::shared_ptr<Hub>& first, const Subset& subset);
@@ -64,8 +66,8 @@ class Hub {
     void operator()(RingMemory* memory) const noexcept;
   };
 
-  void seat(Rank& rank);              // with mutex_ held
-  std::string missing_ranks() const;  // with mutex_ held
+  void seat(Rank& rank);                   // with mutex_ held
+  std::vector<int> missing_ranks() const;  // with mutex_ held
 
   std::vector<Rank> ranks_;
   std::mutex mutex_;

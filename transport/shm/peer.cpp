@@ -233,7 +233,7 @@ void Peer::take(Group& group, const HandOver& offer, const Fd& memory) {
     if (offer.bytes != sizeof(StatusPage) || group.status_page.data() != nullptr) refuse_offer();
     group.status_page = map_received(memory, sizeof(StatusPage), Access::read,
                                      fmt::format("the board of rank {}", rank_));
-    return;
+    return notify_all_groups();
   }
   if (offer.number == kRegister) return map_segment(group, offer, memory);
   if (offer.number == kTakeBack)

@@ -78,6 +78,7 @@ class ShmTransport final : public Transport {
 
   std::string address() const override { return address_.to_string(); }
   void connect(std::span<const std::string> addresses, TimePoint deadline) override;
+  std::vector<int> join() override;
 
   SendChannel& sender(int peer, int number) override {
     return with(peer,
@@ -139,8 +140,7 @@ class ShmTransport final : public Transport {
   }
   int size() const noexcept { return static_cast<int>(subset_.members.size()); }
   void join_endpoint(std::span<const std::string> addresses, TimePoint deadline);
-  void join_group(TimePoint deadline);
-  std::vector<int> missing_status_pages();
+  void take_status_pages();
   std::vector<Address> parse(std::span<const std::string> addresses) const;
 
   const TransportContext context_;  // the context of the endpoint's first communicator
@@ -184,10 +184,12 @@ std::vector<Address> ShmTransport::parse(std::span<const std::string> addresses)
 }
 
 void ShmTransport::connect(std::span<const std::string> addresses, TimePoint deadline) {
-  if (subset_.numbers.empty())
-    join_endpoint(addresses, deadline);
-  else
-    join_group(deadline);
+  assert(subset_.numbers.empty());
+  join_endpoint(addresses, deadline);
+  take_status_pages();
+}
+
+void ShmTransport::take_status_pages() {
   status_page_memory_.fd.reset();
   status_pages_.resize(subset_.members.size());
   bells_.resize(subset_.members.size());
@@ -216,33 +218,19 @@ void ShmTransport::join_endpoint(std::span<const std::string> addresses, TimePoi
   connected_ = true;
 }
 
-void ShmTransport::join_group(TimePoint deadline) {
-  constexpr int kLookAgainMs = 10;
-  connected_ = true;
-  for_each_peer([&](int rank, Peer& peer) {
-    peer.add_group(subset_.id_with(rank), subset_, status_page_memory_.fd, segments_);
-  });
-  for (auto missing = missing_status_pages(); !missing.empty(); missing = missing_status_pages()) {
-    const int peer = missing.front();
-    if (const std::string why = with(peer, [](Peer& p) { return p.why_lost(); }); !why.empty())
-      throw Error(ErrorKind::peer_lost,
-                  fmt::format("rank {} cannot join the new communicator: {}", peer, why));
-    if (context_.clock->now() >= deadline)
-      throw Error(ErrorKind::timeout,
-                  fmt::format("rank {} of a new communicator waited for {} of its {} ranks, the "
-                              "first of them rank {}",
-                              subset_.rank, missing.size(), size(), peer));
-    pollfd readable{endpoint_->wait_fd(), POLLIN, 0};
-    poll(&readable, 1, kLookAgainMs);
-    progress();
+std::vector<int> ShmTransport::join() {
+  assert(!subset_.numbers.empty());
+  if (!connected_) {
+    connected_ = true;
+    for_each_peer([&](int rank, Peer& peer) {
+      peer.add_group(subset_.id_with(rank), subset_, status_page_memory_.fd, segments_);
+    });
   }
-}
-
-std::vector<int> ShmTransport::missing_status_pages() {
   std::vector<int> missing;
   for_each_peer([&](int rank, const Peer& peer) {
     if (peer.status_page(subset_.id_with(rank)) == nullptr) missing.push_back(rank);
   });
+  if (missing.empty() && status_pages_.empty()) take_status_pages();
   return missing;
 }
 

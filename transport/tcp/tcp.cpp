@@ -96,6 +96,7 @@ class TcpTransport final : public Transport {
 
   std::string address() const override { return address_.to_string(); }
   void connect(std::span<const std::string> addresses, TimePoint deadline) override;
+  std::vector<int> join() override;
 
   SendChannel& sender(int peer, int number) override {
     return connection(peer).sender(group(peer), number);
@@ -164,7 +165,7 @@ class TcpTransport final : public Transport {
   std::vector<std::optional<Address>> parse(std::span<const std::string> addresses) const;
   Secret secret_for(const std::vector<std::optional<Address>>& peers) const;
   void join_endpoint(std::span<const std::string> addresses, TimePoint deadline);
-  void await_status_pages(TimePoint deadline);
+  void add_groups();
 
   const TransportContext context_;  // the context of the endpoint's first communicator
   const std::shared_ptr<Endpoint> endpoint_;
@@ -247,7 +248,12 @@ void TcpTransport::join_endpoint(std::span<const std::string> addresses, TimePoi
 }
 
 void TcpTransport::connect(std::span<const std::string> addresses, TimePoint deadline) {
-  if (subset_.numbers.empty()) join_endpoint(addresses, deadline);
+  assert(subset_.numbers.empty());
+  join_endpoint(addresses, deadline);
+  add_groups();
+}
+
+void TcpTransport::add_groups() {
   groups_.resize(subset_.members.size());
   for (int peer = 0; peer < size(); ++peer) {
     if (peer == subset_.rank) continue;
@@ -257,33 +263,24 @@ void TcpTransport::connect(std::span<const std::string> addresses, TimePoint dea
         std::make_unique<Group>(*to, group_, subset_.id_with(peer));
     to->add(group(peer));
   }
-  if (!subset_.numbers.empty()) await_status_pages(deadline);
 }
 
-// Waits until each peer's status page has arrived. Each rank sends its page once it has made its
-// group, so that no message to it can arrive too early.
-void TcpTransport::await_status_pages(TimePoint deadline) {
-  constexpr int kLookAgainMs = 10;
-  for (int peer = 0; peer < size(); ++peer)
-    if (peer != subset_.rank && is_connected(peer)) {
+// Each rank sends its status page once it has made its groups, so that no message to it can arrive
+// too early.
+std::vector<int> TcpTransport::join() {
+  assert(!subset_.numbers.empty());
+  const bool first = groups_.empty();
+  if (first) add_groups();
+  std::vector<int> missing;
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer == subset_.rank || !is_connected(peer)) continue;
+    if (first) {
       connection(peer).put_status_page(group(peer));
       connection(peer).status_page(group(peer));
     }
-  for (int peer = 0; peer < size(); ++peer) {
-    if (peer == subset_.rank || !is_connected(peer)) continue;
-    for (; !connection(peer).has_status_page(group(peer)); progress()) {
-      if (connection(peer).ended())
-        throw Error(ErrorKind::peer_lost,
-                    fmt::format("rank {} cannot join the new communicator: {}", peer,
-                                connection(peer).why_ended()));
-      if (context_.clock->now() >= deadline)
-        throw Error(ErrorKind::timeout,
-                    fmt::format("rank {} of a new communicator of {} ranks waited for rank {}",
-                                subset_.rank, size(), peer));
-      pollfd readable{endpoint_->wait_fd(), POLLIN, 0};
-      ::poll(&readable, 1, kLookAgainMs);
-    }
+    if (!connection(peer).has_status_page(group(peer))) missing.push_back(peer);
   }
+  return missing;
 }
 
 PeerStatus TcpTransport::status(int peer) {
