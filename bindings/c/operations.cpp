@@ -1,108 +1,72 @@
-// Implements each operation of the C ABI, blocking and asynchronous, and groups.
+// Implements each operation of the C ABI (blocking, asynchronous and persistent), and groups.
+#include <tutti/persistent.h>
+
 #include "bindings/c/calls.h"
 
 using namespace tutti::c;
 using C = tutti::Communicator;
 
-tuttiResult_t tuttiAllReduce(const void* send, void* recv, size_t count, tuttiDataType_t dtype,
-                             tuttiOp_t op, tuttiComm_t comm, const tuttiOptions_t* options,
-                             tuttiWork_t* work) {
-  return call(comm, options, work, &C::all_reduce, &C::all_reduce_async, send, recv, count, dtype,
-              op);
-}
+TUTTI_OPERATION(AllReduce, all_reduce,
+                (const void* send, void* recv, size_t count, tuttiDataType_t dtype, tuttiOp_t op),
+                send, recv, count, dtype, op)
+TUTTI_OPERATION(Reduce, reduce,
+                (const void* send, void* recv, size_t count, tuttiDataType_t dtype, tuttiOp_t op,
+                 int root),
+                send, recv, count, dtype, op, root)
+TUTTI_OPERATION(Broadcast, broadcast, (void* buffer, size_t count, tuttiDataType_t dtype, int root),
+                buffer, count, dtype, root)
+TUTTI_OPERATION(AllGather, all_gather,
+                (const void* send, void* recv, size_t count, tuttiDataType_t dtype), send, recv,
+                count, dtype)
+TUTTI_OPERATION(ReduceScatter, reduce_scatter,
+                (const void* send, void* recv, size_t count, tuttiDataType_t dtype, tuttiOp_t op),
+                send, recv, count, dtype, op)
+TUTTI_OPERATION(Gather, gather,
+                (const void* send, void* recv, size_t count, tuttiDataType_t dtype, int root), send,
+                recv, count, dtype, root)
+TUTTI_OPERATION(Scatter, scatter,
+                (const void* send, void* recv, size_t count, tuttiDataType_t dtype, int root), send,
+                recv, count, dtype, root)
+TUTTI_OPERATION(AllToAll, all_to_all,
+                (const void* send, void* recv, size_t count, tuttiDataType_t dtype), send, recv,
+                count, dtype)
+TUTTI_OPERATION(AllGatherV, all_gatherv,
+                (const void* send, void* recv, const size_t* counts, const size_t* displs,
+                 tuttiDataType_t dtype),
+                send, recv, Entries{counts, comm}, Entries{displs, comm}, dtype)
+TUTTI_OPERATION(ReduceScatterV, reduce_scatterv,
+                (const void* send, void* recv, const size_t* counts, const size_t* displs,
+                 tuttiDataType_t dtype, tuttiOp_t op),
+                send, recv, Entries{counts, comm}, Entries{displs, comm}, dtype, op)
+TUTTI_OPERATION(GatherV, gatherv,
+                (const void* send, size_t send_count, void* recv, const size_t* counts,
+                 const size_t* displs, tuttiDataType_t dtype, int root),
+                send, send_count, recv, Entries{counts, comm}, Entries{displs, comm}, dtype, root)
+TUTTI_OPERATION(ScatterV, scatterv,
+                (const void* send, const size_t* counts, const size_t* displs, void* recv,
+                 size_t recv_count, tuttiDataType_t dtype, int root),
+                send, Entries{counts, comm}, Entries{displs, comm}, recv, recv_count, dtype, root)
+TUTTI_OPERATION(AllToAllV, all_to_allv,
+                (const void* send, const size_t* send_counts, const size_t* send_displs, void* recv,
+                 const size_t* recv_counts, const size_t* recv_displs, tuttiDataType_t dtype),
+                send, Entries{send_counts, comm}, Entries{send_displs, comm}, recv,
+                Entries{recv_counts, comm}, Entries{recv_displs, comm}, dtype)
+TUTTI_OPERATION(Barrier, barrier, ())
+TUTTI_OPERATION(Send, send,
+                (const void* buffer, size_t count, tuttiDataType_t dtype, int peer, int tag),
+                buffer, count, dtype, peer, tag)
 
-tuttiResult_t tuttiReduce(const void* send, void* recv, size_t count, tuttiDataType_t dtype,
-                          tuttiOp_t op, int root, tuttiComm_t comm, const tuttiOptions_t* options,
-                          tuttiWork_t* work) {
-  return call(comm, options, work, &C::reduce, &C::reduce_async, send, recv, count, dtype, op,
-              root);
-}
-
-tuttiResult_t tuttiBroadcast(void* buffer, size_t count, tuttiDataType_t dtype, int root,
-                             tuttiComm_t comm, const tuttiOptions_t* options, tuttiWork_t* work) {
-  return call(comm, options, work, &C::broadcast, &C::broadcast_async, buffer, count, dtype, root);
-}
-
-tuttiResult_t tuttiAllGather(const void* send, void* recv, size_t count, tuttiDataType_t dtype,
-                             tuttiComm_t comm, const tuttiOptions_t* options, tuttiWork_t* work) {
-  return call(comm, options, work, &C::all_gather, &C::all_gather_async, send, recv, count, dtype);
-}
-
-tuttiResult_t tuttiReduceScatter(const void* send, void* recv, size_t count, tuttiDataType_t dtype,
-                                 tuttiOp_t op, tuttiComm_t comm, const tuttiOptions_t* options,
-                                 tuttiWork_t* work) {
-  return call(comm, options, work, &C::reduce_scatter, &C::reduce_scatter_async, send, recv, count,
-              dtype, op);
-}
-
-tuttiResult_t tuttiGather(const void* send, void* recv, size_t count, tuttiDataType_t dtype,
-                          int root, tuttiComm_t comm, const tuttiOptions_t* options,
-                          tuttiWork_t* work) {
-  return call(comm, options, work, &C::gather, &C::gather_async, send, recv, count, dtype, root);
-}
-
-tuttiResult_t tuttiScatter(const void* send, void* recv, size_t count, tuttiDataType_t dtype,
-                           int root, tuttiComm_t comm, const tuttiOptions_t* options,
-                           tuttiWork_t* work) {
-  return call(comm, options, work, &C::scatter, &C::scatter_async, send, recv, count, dtype, root);
-}
-
-tuttiResult_t tuttiAllToAll(const void* send, void* recv, size_t count, tuttiDataType_t dtype,
-                            tuttiComm_t comm, const tuttiOptions_t* options, tuttiWork_t* work) {
-  return call(comm, options, work, &C::all_to_all, &C::all_to_all_async, send, recv, count, dtype);
-}
-
-tuttiResult_t tuttiAllGatherV(const void* send, void* recv, const size_t* counts,
-                              const size_t* displs, tuttiDataType_t dtype, tuttiComm_t comm,
-                              const tuttiOptions_t* options, tuttiWork_t* work) {
-  return call(comm, options, work, &C::all_gatherv, &C::all_gatherv_async, send, recv,
-              Entries{counts, comm}, Entries{displs, comm}, dtype);
-}
-
-tuttiResult_t tuttiReduceScatterV(const void* send, void* recv, const size_t* counts,
-                                  const size_t* displs, tuttiDataType_t dtype, tuttiOp_t op,
-                                  tuttiComm_t comm, const tuttiOptions_t* options,
-                                  tuttiWork_t* work) {
-  return call(comm, options, work, &C::reduce_scatterv, &C::reduce_scatterv_async, send, recv,
-              Entries{counts, comm}, Entries{displs, comm}, dtype, op);
-}
-
-tuttiResult_t tuttiGatherV(const void* send, size_t send_count, void* recv, const size_t* counts,
-                           const size_t* displs, tuttiDataType_t dtype, int root, tuttiComm_t comm,
-                           const tuttiOptions_t* options, tuttiWork_t* work) {
-  return call(comm, options, work, &C::gatherv, &C::gatherv_async, send, send_count, recv,
-              Entries{counts, comm}, Entries{displs, comm}, dtype, root);
-}
-
-tuttiResult_t tuttiScatterV(const void* send, const size_t* counts, const size_t* displs,
-                            void* recv, size_t recv_count, tuttiDataType_t dtype, int root,
-                            tuttiComm_t comm, const tuttiOptions_t* options, tuttiWork_t* work) {
-  return call(comm, options, work, &C::scatterv, &C::scatterv_async, send, Entries{counts, comm},
-              Entries{displs, comm}, recv, recv_count, dtype, root);
-}
-
-tuttiResult_t tuttiAllToAllV(const void* send, const size_t* send_counts, const size_t* send_displs,
-                             void* recv, const size_t* recv_counts, const size_t* recv_displs,
-                             tuttiDataType_t dtype, tuttiComm_t comm, const tuttiOptions_t* options,
-                             tuttiWork_t* work) {
-  return call(comm, options, work, &C::all_to_allv, &C::all_to_allv_async, send,
-              Entries{send_counts, comm}, Entries{send_displs, comm}, recv,
-              Entries{recv_counts, comm}, Entries{recv_displs, comm}, dtype);
-}
-
-tuttiResult_t tuttiBarrier(tuttiComm_t comm, const tuttiOptions_t* options, tuttiWork_t* work) {
-  return call(comm, options, work, &C::barrier, &C::barrier_async);
-}
-
-tuttiResult_t tuttiSend(const void* buffer, size_t count, tuttiDataType_t dtype, int peer, int tag,
-                        tuttiComm_t comm, const tuttiOptions_t* options, tuttiWork_t* work) {
-  return call(comm, options, work, &C::send, &C::send_async, buffer, count, dtype, peer, tag);
-}
-
+// A blocking receive returns what it has received, which the options give to C.
 tuttiResult_t tuttiRecv(void* buffer, size_t count, tuttiDataType_t dtype, int peer, int tag,
                         tuttiComm_t comm, const tuttiOptions_t* options, tuttiWork_t* work) {
   return call<tutti::Received>(comm, options, work, &C::recv, &C::recv_async, buffer, count, dtype,
                                peer, tag);
+}
+
+tuttiResult_t tuttiRecvInit(void* buffer, size_t count, tuttiDataType_t dtype, int peer, int tag,
+                            tuttiComm_t comm, const tuttiOptions_t* options,
+                            tuttiPersistent_t* persistent) {
+  return init(comm, options, persistent, &C::recv_init, buffer, count, dtype, peer, tag);
 }
 
 tuttiResult_t tuttiGroupCreate(tuttiGroup_t* group) {

@@ -7,7 +7,6 @@
 #include "compute/combine.h"
 
 using namespace tutti::c;
-using C = tutti::Communicator;
 
 namespace {
 
@@ -44,66 +43,17 @@ tuttiResult_t tuttiReductionFree(tuttiReduction_t reduction) {
   });
 }
 
-// The type and the operation are ignored when the options carry a reduction, so these two values
-// only fill the arguments.
-constexpr tuttiDataType_t kAnyType = tuttiUint8;
-constexpr tuttiOp_t kAnyOp = tuttiSum;
-
-tuttiResult_t tuttiAllReduceWith(const void* send, void* recv, size_t count,
-                                 tuttiReduction_t reduction, tuttiComm_t comm,
-                                 const tuttiOptions_t* options, tuttiWork_t* work) {
-  return call(comm, With{options, reduction}, work, &C::all_reduce, &C::all_reduce_async, send,
-              recv, count, kAnyType, kAnyOp);
-}
-
-tuttiResult_t tuttiReduceWith(const void* send, void* recv, size_t count,
-                              tuttiReduction_t reduction, int root, tuttiComm_t comm,
-                              const tuttiOptions_t* options, tuttiWork_t* work) {
-  return call(comm, With{options, reduction}, work, &C::reduce, &C::reduce_async, send, recv, count,
-              kAnyType, kAnyOp, root);
-}
-
-tuttiResult_t tuttiReduceScatterWith(const void* send, void* recv, size_t count,
-                                     tuttiReduction_t reduction, tuttiComm_t comm,
-                                     const tuttiOptions_t* options, tuttiWork_t* work) {
-  return call(comm, With{options, reduction}, work, &C::reduce_scatter, &C::reduce_scatter_async,
-              send, recv, count, kAnyType, kAnyOp);
-}
-
-tuttiResult_t tuttiReduceScatterVWith(const void* send, void* recv, const size_t* counts,
-                                      const size_t* displs, tuttiReduction_t reduction,
-                                      tuttiComm_t comm, const tuttiOptions_t* options,
-                                      tuttiWork_t* work) {
-  return call(comm, With{options, reduction}, work, &C::reduce_scatterv, &C::reduce_scatterv_async,
-              send, recv, Entries{counts, comm}, Entries{displs, comm}, kAnyType, kAnyOp);
-}
-
-tuttiResult_t tuttiAllReduceWithInit(const void* send, void* recv, size_t count,
-                                     tuttiReduction_t reduction, tuttiComm_t comm,
-                                     const tuttiOptions_t* options, tuttiPersistent_t* persistent) {
-  return init(comm, With{options, reduction}, persistent, &C::all_reduce_init, send, recv, count,
-              kAnyType, kAnyOp);
-}
-
-tuttiResult_t tuttiReduceWithInit(const void* send, void* recv, size_t count,
-                                  tuttiReduction_t reduction, int root, tuttiComm_t comm,
-                                  const tuttiOptions_t* options, tuttiPersistent_t* persistent) {
-  return init(comm, With{options, reduction}, persistent, &C::reduce_init, send, recv, count,
-              kAnyType, kAnyOp, root);
-}
-
-tuttiResult_t tuttiReduceScatterWithInit(const void* send, void* recv, size_t count,
-                                         tuttiReduction_t reduction, tuttiComm_t comm,
-                                         const tuttiOptions_t* options,
-                                         tuttiPersistent_t* persistent) {
-  return init(comm, With{options, reduction}, persistent, &C::reduce_scatter_init, send, recv,
-              count, kAnyType, kAnyOp);
-}
-
-tuttiResult_t tuttiReduceScatterVWithInit(const void* send, void* recv, const size_t* counts,
-                                          const size_t* displs, tuttiReduction_t reduction,
-                                          tuttiComm_t comm, const tuttiOptions_t* options,
-                                          tuttiPersistent_t* persistent) {
-  return init(comm, With{options, reduction}, persistent, &C::reduce_scatterv_init, send, recv,
-              Entries{counts, comm}, Entries{displs, comm}, kAnyType, kAnyOp);
-}
+TUTTI_OPERATION_WITH(AllReduce, all_reduce,
+                     (const void* send, void* recv, size_t count, tuttiReduction_t reduction), send,
+                     recv, count, tuttiUint8, tuttiSum)
+TUTTI_OPERATION_WITH(Reduce, reduce,
+                     (const void* send, void* recv, size_t count, tuttiReduction_t reduction,
+                      int root),
+                     send, recv, count, tuttiUint8, tuttiSum, root)
+TUTTI_OPERATION_WITH(ReduceScatter, reduce_scatter,
+                     (const void* send, void* recv, size_t count, tuttiReduction_t reduction), send,
+                     recv, count, tuttiUint8, tuttiSum)
+TUTTI_OPERATION_WITH(ReduceScatterV, reduce_scatterv,
+                     (const void* send, void* recv, const size_t* counts, const size_t* displs,
+                      tuttiReduction_t reduction),
+                     send, recv, Entries{counts, comm}, Entries{displs, comm}, tuttiUint8, tuttiSum)
