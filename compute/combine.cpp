@@ -1,6 +1,7 @@
 #include "compute/combine.h"
 
 #include <array>
+#include <cassert>
 #include <string>
 #include <utility>
 
@@ -12,29 +13,19 @@
 namespace tutti {
 namespace {
 
-struct TypeRow {
-  DataType type;
-  OpKernels (*kernels)();
-};
-constexpr std::array<TypeRow, kDataTypes> kRows{{
-    {DataType::int8, int8_kernels},
-    {DataType::uint8, uint8_kernels},
-    {DataType::int16, int16_kernels},
-    {DataType::uint16, uint16_kernels},
-    {DataType::int32, int32_kernels},
-    {DataType::uint32, uint32_kernels},
-    {DataType::int64, int64_kernels},
-    {DataType::uint64, uint64_kernels},
-    {DataType::f16, f16_kernels},
-    {DataType::bf16, bf16_kernels},
-    {DataType::f32, f32_kernels},
-    {DataType::f64, f64_kernels},
-    {DataType::f8e4m3, f8e4m3_kernels},
-    {DataType::f8e5m2, f8e5m2_kernels},
-    {DataType::complex64, complex64_kernels},
-    {DataType::complex128, complex128_kernels},
-    {DataType::boolean, bool_kernels},
-}};
+OpKernels kernels_of(DataType type) {
+  switch (type) {
+    case DataType::f32:
+    case DataType::f64:
+    case DataType::complex64:
+    case DataType::complex128: return float_kernels(type);
+    case DataType::f16:
+    case DataType::bf16:
+    case DataType::f8e4m3:
+    case DataType::f8e5m2: return narrow_kernels(type);
+    default: return integer_kernels(type);
+  }
+}
 
 // A pair without a kernel of its own is computed in f32, or from a sum.
 bool has_reduction(DataType type, Op op) {
@@ -69,13 +60,8 @@ constexpr auto kBlocks = all_blocks(std::make_index_sequence<kDataTypes * kOps>(
 }  // namespace
 
 CombineFunction direct_kernel(DataType type, Op op) {
-  const TypeRow& row = kRows[static_cast<std::size_t>(type)];
-  static_assert([] {
-    for (std::size_t t = 0; t < kRows.size(); ++t)
-      if (kRows[t].type != static_cast<DataType>(t)) return false;
-    return true;
-  }());
-  return row.kernels()[static_cast<std::size_t>(op)];
+  assert(static_cast<int>(type) < kDataTypes && static_cast<int>(op) < kOps);
+  return kernels_of(type)[static_cast<std::size_t>(op)];
 }
 
 CombineFunction combine_function(DataType type, Op op) {

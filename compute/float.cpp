@@ -36,7 +36,7 @@ void parts(const CombineArgs& args) {
 }
 
 template <class T>
-OpKernels float_kernels() {
+OpKernels real_kernels() {
   return {sum_kernel<Direct<T, Sum>>, kernel<T, Prod>, least_or_greatest<T, false>,
           least_or_greatest<T, true>, average<T>};
 }
@@ -48,10 +48,15 @@ OpKernels complex_kernels() {
 
 }  // namespace
 
-OpKernels f32_kernels() { return float_kernels<float>(); }
-OpKernels f64_kernels() { return float_kernels<double>(); }
-OpKernels complex64_kernels() { return complex_kernels<float>(); }
-OpKernels complex128_kernels() { return complex_kernels<double>(); }
+OpKernels float_kernels(DataType type) {
+  switch (type) {
+    case DataType::f32: return real_kernels<float>();
+    case DataType::f64: return real_kernels<double>();
+    case DataType::complex64: return complex_kernels<float>();
+    case DataType::complex128: return complex_kernels<double>();
+    default: return {};
+  }
+}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace tutti
@@ -60,14 +65,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tutti {
 
-HWY_EXPORT(f32_kernels);
-HWY_EXPORT(f64_kernels);
-HWY_EXPORT(complex64_kernels);
-HWY_EXPORT(complex128_kernels);
-OpKernels f32_kernels() { return HWY_DYNAMIC_DISPATCH(f32_kernels)(); }
-OpKernels f64_kernels() { return HWY_DYNAMIC_DISPATCH(f64_kernels)(); }
-OpKernels complex64_kernels() { return HWY_DYNAMIC_DISPATCH(complex64_kernels)(); }
-OpKernels complex128_kernels() { return HWY_DYNAMIC_DISPATCH(complex128_kernels)(); }
+HWY_EXPORT(float_kernels);
+OpKernels float_kernels(DataType type) { return HWY_DYNAMIC_DISPATCH(float_kernels)(type); }
 
 }  // namespace tutti
 #endif

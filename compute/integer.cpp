@@ -65,7 +65,7 @@ constexpr CombineFunction product() {
 }
 
 template <class T>
-OpKernels integer_kernels() {
+OpKernels kernels_of() {
   using U = std::make_unsigned_t<T>;
   return {kernel<U, Sum>,
           product<U>(),
@@ -80,23 +80,29 @@ OpKernels integer_kernels() {
           logical<T, false>};
 }
 
-}  // namespace
-
-OpKernels int8_kernels() { return integer_kernels<std::int8_t>(); }
-OpKernels uint8_kernels() { return integer_kernels<std::uint8_t>(); }
-OpKernels int16_kernels() { return integer_kernels<std::int16_t>(); }
-OpKernels uint16_kernels() { return integer_kernels<std::uint16_t>(); }
-OpKernels int32_kernels() { return integer_kernels<std::int32_t>(); }
-OpKernels uint32_kernels() { return integer_kernels<std::uint32_t>(); }
-OpKernels int64_kernels() { return integer_kernels<std::int64_t>(); }
-OpKernels uint64_kernels() { return integer_kernels<std::uint64_t>(); }
-
 // For truth values, sum, max and bit_or are `or`; prod, min and bit_and are `and`.
 OpKernels bool_kernels() {
   constexpr CombineFunction kOr = logical<std::uint8_t, false>;
   constexpr CombineFunction kAnd = logical<std::uint8_t, true>;
   constexpr CombineFunction kXor = kernel<std::uint8_t, LogicalXor<std::uint8_t>>;
   return {kOr, kAnd, kAnd, kOr, nullptr, nullptr, kAnd, kOr, kXor, kAnd, kOr};
+}
+
+}  // namespace
+
+OpKernels integer_kernels(DataType type) {
+  switch (type) {
+    case DataType::int8: return kernels_of<std::int8_t>();
+    case DataType::uint8: return kernels_of<std::uint8_t>();
+    case DataType::int16: return kernels_of<std::int16_t>();
+    case DataType::uint16: return kernels_of<std::uint16_t>();
+    case DataType::int32: return kernels_of<std::int32_t>();
+    case DataType::uint32: return kernels_of<std::uint32_t>();
+    case DataType::int64: return kernels_of<std::int64_t>();
+    case DataType::uint64: return kernels_of<std::uint64_t>();
+    case DataType::boolean: return bool_kernels();
+    default: return {};
+  }
 }
 
 }  // namespace HWY_NAMESPACE
@@ -106,24 +112,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tutti {
 
-HWY_EXPORT(int8_kernels);
-HWY_EXPORT(uint8_kernels);
-HWY_EXPORT(int16_kernels);
-HWY_EXPORT(uint16_kernels);
-HWY_EXPORT(int32_kernels);
-HWY_EXPORT(uint32_kernels);
-HWY_EXPORT(int64_kernels);
-HWY_EXPORT(uint64_kernels);
-HWY_EXPORT(bool_kernels);
-OpKernels int8_kernels() { return HWY_DYNAMIC_DISPATCH(int8_kernels)(); }
-OpKernels uint8_kernels() { return HWY_DYNAMIC_DISPATCH(uint8_kernels)(); }
-OpKernels int16_kernels() { return HWY_DYNAMIC_DISPATCH(int16_kernels)(); }
-OpKernels uint16_kernels() { return HWY_DYNAMIC_DISPATCH(uint16_kernels)(); }
-OpKernels int32_kernels() { return HWY_DYNAMIC_DISPATCH(int32_kernels)(); }
-OpKernels uint32_kernels() { return HWY_DYNAMIC_DISPATCH(uint32_kernels)(); }
-OpKernels int64_kernels() { return HWY_DYNAMIC_DISPATCH(int64_kernels)(); }
-OpKernels uint64_kernels() { return HWY_DYNAMIC_DISPATCH(uint64_kernels)(); }
-OpKernels bool_kernels() { return HWY_DYNAMIC_DISPATCH(bool_kernels)(); }
+HWY_EXPORT(integer_kernels);
+OpKernels integer_kernels(DataType type) { return HWY_DYNAMIC_DISPATCH(integer_kernels)(type); }
 
 }  // namespace tutti
 #endif

@@ -1,6 +1,6 @@
 // The kernels of each element type, from which combine_function chooses: one kernel for each Op,
-// for this machine's best instruction set. A new type adds one of these functions and its row in
-// combine.cpp.
+// for this machine's best instruction set. A new type adds its case to the function of its file and to
+// kernels_of() in combine.cpp.
 #pragma once
 
 #include <array>
@@ -13,23 +13,11 @@ namespace tutti {
 /// kernels in blocks.cpp, or if the type has no such reduction.
 using OpKernels = std::array<CombineFunction, kOps>;
 
-OpKernels int8_kernels();
-OpKernels uint8_kernels();
-OpKernels int16_kernels();
-OpKernels uint16_kernels();
-OpKernels int32_kernels();
-OpKernels uint32_kernels();
-OpKernels int64_kernels();
-OpKernels uint64_kernels();
-OpKernels f16_kernels();
-OpKernels bf16_kernels();
-OpKernels f32_kernels();
-OpKernels f64_kernels();
-OpKernels f8e4m3_kernels();
-OpKernels f8e5m2_kernels();
-OpKernels complex64_kernels();
-OpKernels complex128_kernels();
-OpKernels bool_kernels();
+/// Each of these functions gives the kernels of the types that its file computes, and no kernels
+/// for any other type.
+OpKernels integer_kernels(DataType type);  ///< Integers and truth values.
+OpKernels float_kernels(DataType type);    ///< f32, f64, complex64 and complex128.
+OpKernels narrow_kernels(DataType type);   ///< 16- and 8-bit floats.
 
 /// Conversion of 16- and 8-bit floats to f32 (`widen`) and back (`narrow`). Elements of the narrow
 /// type may lie at any address. Whole vectors of f32 are written: an f32 buffer must extend to a

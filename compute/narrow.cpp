@@ -60,10 +60,15 @@ void kernel_of(const CombineArgs& args) {
 
 }  // namespace
 
-OpKernels f16_kernels() { return {sum_kernel<Narrow<Float16, Sum>>}; }
-OpKernels bf16_kernels() { return {sum_kernel<SumBfloat16>}; }
-OpKernels f8e4m3_kernels() { return {kernel_of<Sum8<E4M3>>}; }
-OpKernels f8e5m2_kernels() { return {kernel_of<Sum8<E5M2>>}; }
+OpKernels narrow_kernels(DataType type) {
+  switch (type) {
+    case DataType::f16: return {sum_kernel<Narrow<Float16, Sum>>};
+    case DataType::bf16: return {sum_kernel<SumBfloat16>};
+    case DataType::f8e4m3: return {kernel_of<Sum8<E4M3>>};
+    case DataType::f8e5m2: return {kernel_of<Sum8<E5M2>>};
+    default: return {};
+  }
+}
 
 Conversion conversion_of(DataType type) {
   switch (type) {
@@ -82,15 +87,9 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tutti {
 
-HWY_EXPORT(f16_kernels);
-HWY_EXPORT(bf16_kernels);
-HWY_EXPORT(f8e4m3_kernels);
-HWY_EXPORT(f8e5m2_kernels);
+HWY_EXPORT(narrow_kernels);
 HWY_EXPORT(conversion_of);
-OpKernels f16_kernels() { return HWY_DYNAMIC_DISPATCH(f16_kernels)(); }
-OpKernels bf16_kernels() { return HWY_DYNAMIC_DISPATCH(bf16_kernels)(); }
-OpKernels f8e4m3_kernels() { return HWY_DYNAMIC_DISPATCH(f8e4m3_kernels)(); }
-OpKernels f8e5m2_kernels() { return HWY_DYNAMIC_DISPATCH(f8e5m2_kernels)(); }
+OpKernels narrow_kernels(DataType type) { return HWY_DYNAMIC_DISPATCH(narrow_kernels)(type); }
 Conversion conversion_of(DataType type) { return HWY_DYNAMIC_DISPATCH(conversion_of)(type); }
 
 }  // namespace tutti
