@@ -6,7 +6,6 @@
 // It counts the bytes that the program reads and writes. A plain store also reads its cache line
 // from memory; a streaming store does not.
 #include <cstring>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -15,11 +14,10 @@
 #include <tutti/error.hpp>
 
 #include "compute/combine.h"
+#include "tools/perf/pages.h"
 
 namespace tutti {
 namespace {
-
-constexpr std::size_t kAlignment = 4096;
 
 // Buffers of `bytes` each, which are written once, so that they have pages of their own.
 class Buffers {
@@ -28,19 +26,15 @@ class Buffers {
     for (int i = 0; i < number; ++i) {
       // They start at different places of a page, since they would otherwise compete for the same
       // cache sets.
-      owned_.emplace_back(static_cast<std::byte*>(
-          std::aligned_alloc(kAlignment, (bytes / kAlignment + 4) * kAlignment)));
-      pointers_.push_back(owned_.back().get() + 256 * static_cast<std::size_t>(i));
-      std::memset(pointers_.back(), 0, bytes);
+      const std::size_t offset = 256 * static_cast<std::size_t>(i);
+      owned_.push_back(perf::allocate_pages(bytes + offset));
+      pointers_.push_back(owned_.back().get() + offset);
     }
   }
   void* const* data() { return pointers_.data(); }
 
  private:
-  struct Free {
-    void operator()(std::byte* memory) const { std::free(memory); }
-  };
-  std::vector<std::unique_ptr<std::byte, Free>> owned_;
+  std::vector<perf::Pages> owned_;
   std::vector<void*> pointers_;
 };
 

@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/descriptors.h"
 #include "common/log.h"
 #include "rendezvous/store/open_store.h"
 #include "runtime/communicator_impl.h"
@@ -106,18 +107,12 @@ class Ranks {
   std::atomic<int> reached_{0}, phase_{0};
 };
 
-// A rank has four descriptors: both ends of its connection to the store, a doorbell, and an epoll
-// to sleep in.
-void raise_limit_of_files() {
-  rlimit files{};
-  getrlimit(RLIMIT_NOFILE, &files);
-  files.rlim_cur = files.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &files);
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  raise_limit_of_files();
-  Ranks(argc > 1 ? std::atoi(argv[1]) : 4096).run();
+  const int ranks = argc > 1 ? std::atoi(argv[1]) : 4096;
+  // A rank has four descriptors: both ends of its connection to the store, a doorbell, and an epoll
+  // to sleep in.
+  tutti::allow_descriptors(5 * static_cast<std::size_t>(ranks));
+  Ranks(ranks).run();
 }

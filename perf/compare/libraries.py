@@ -10,7 +10,7 @@ import sys
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 COMMON = [HERE / "method.cpp", ROOT / "tools/perf/limits.cpp", ROOT / "tools/perf/cores.cpp"]
-HEADERS = [HERE / "method.h", ROOT / "tools/perf/iterations.h", ROOT / "tools/perf/limits.h", ROOT / "tools/perf/cores.h"]
+HEADERS = [HERE / "method.h", *(ROOT / f"tools/perf/{name}.h" for name in ("cores", "iterations", "limits", "pages"))]
 
 
 class Failure(Exception):

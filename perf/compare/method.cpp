@@ -12,7 +12,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -24,6 +23,7 @@
 #include "perf/cores.h"
 #include "perf/iterations.h"
 #include "perf/limits.h"
+#include "perf/pages.h"
 
 namespace tutti::compare {
 namespace {
@@ -86,16 +86,6 @@ class Machine {
   std::uint32_t turn_ = 0;
 };
 
-/// Allocates memory that begins at a page, and touches it.
-std::unique_ptr<float, decltype(&std::free)> allocate(std::size_t count) {
-  constexpr std::size_t kPage = 4096;
-  const std::size_t bytes = (count * sizeof(float) / kPage + 1) * kPage;
-  auto* memory = static_cast<float*>(std::aligned_alloc(kPage, bytes));
-  if (memory == nullptr) throw std::bad_alloc();
-  std::memset(memory, 0, bytes);
-  return {memory, &std::free};
-}
-
 bool splits_input(Operation what) {
   return what == Operation::reduce_scatter || what == Operation::all_to_all;
 }
@@ -119,9 +109,9 @@ class Case {
             1, bytes / sizeof(float) / (splits_input(what) || splits_output(what) ? ranks_ : 1))),
         input_count_(count_ * (splits_input(what) ? ranks_ : 1)),
         output_count_(count_ * (splits_output(what) ? ranks_ : 1)),
-        input_(allocate(input_count_)),
-        output_(allocate(output_count_)),
-        call_{what, in_place(what) ? output_.get() : input_.get(), output_.get(), count_},
+        input_(perf::allocate_pages(input_count_ * sizeof(float))),
+        output_(perf::allocate_pages(output_count_ * sizeof(float))),
+        call_{what, floats(in_place(what) ? output_ : input_), floats(output_), count_},
         run_(library.prepare(call_)) {}
 
   [[nodiscard]] bool offered() const { return static_cast<bool>(run_); }
@@ -141,13 +131,13 @@ class Case {
   /// Returns the number of wrong elements of one call, on the rank that has most.
   long wrong() {
     if (call_.operation == Operation::barrier) return 0;
-    std::fill_n(output_.get(), output_count_, -1.0F);
+    std::fill_n(call_.output, output_count_, -1.0F);
     for (std::size_t i = 0; i < input_count_; ++i) source()[i] = value(i, rank_);
     run_();
     long wrong = 0;
     if (has_result())
       for (std::size_t i = 0; i < output_count_; ++i)
-        wrong += output_.get()[i] != expected(i) ? 1 : 0;
+        wrong += call_.output[i] != expected(i) ? 1 : 0;
     return static_cast<long>(library_.max(static_cast<double>(wrong)));
   }
 
@@ -157,6 +147,8 @@ class Case {
   static bool in_place(Operation what) {
     return what == Operation::all_reduce_in_place || what == Operation::broadcast;
   }
+
+  static float* floats(const perf::Pages& pages) { return reinterpret_cast<float*>(pages.get()); }
 
   /// Returns small integers, so that sums are exact.
   static float value(std::size_t i, std::size_t rank) {
@@ -217,7 +209,7 @@ class Case {
   bool written_;
   std::size_t rank_, ranks_;
   std::size_t count_, input_count_, output_count_;
-  std::unique_ptr<float, decltype(&std::free)> input_, output_;
+  perf::Pages input_, output_;
   Call call_;
   std::function<void()> run_;
   std::array<float, kPeriod> sums_ = all_sums();

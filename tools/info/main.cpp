@@ -3,10 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <exception>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -16,13 +13,12 @@
 #include "common/build_info.h"
 #include "common/config.h"
 #include "info/topology.h"
+#include "tools/command.h"
 #include "topology/print.h"
 
 namespace {
 
 using tutti::Setting;
-
-constexpr int kUsageStatus = 2;
 
 constexpr const char* kFooter = R"(Examples:
   tutti-info                                what this build is
@@ -131,18 +127,9 @@ int main(int argc, char** argv) {
       ->excludes(json);
   app.set_version_flag("--version", std::string(tutti::version()));
   app.footer(kFooter);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);
-    std::fprintf(stderr, "tutti-info: %s\nTry `tutti-info --help`.\n", error.what());
-    return kUsageStatus;
-  }
-  try {
+  const auto body = [&] {
     print(arguments);
     return 0;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "tutti-info: %s\n", error.what());
-    return 1;
-  }
+  };
+  return tutti::tools::run_command(app, argc, argv, body, [](const std::exception&) { return 1; });
 }

@@ -5,12 +5,13 @@
 #include <algorithm>
 #include <cassert>
 #include <chrono>
-#include <cmath>
 #include <cstring>
 #include <ctime>
+#include <new>
 #include <numeric>
 
 #include "perf/iterations.h"
+#include "perf/pages.h"
 
 namespace tutti::perf {
 namespace {
@@ -42,19 +43,17 @@ Bench::Bench(Communicator& all, Communicator& group, const Options& options, Lim
       output_(allocate()) {}
 
 Bench::Memory Bench::allocate() const {
-  constexpr std::size_t kPage = 4096;
-  const std::size_t bytes = (buffer_bytes_ / kPage + 1) * kPage;
   if (options_.shared_buffers > 0) {
-    const auto buffer = std::make_shared<Buffer>(Buffer::allocate(comm_, bytes));
+    const auto buffer = std::make_shared<Buffer>(Buffer::allocate(comm_, buffer_bytes_));
     return {buffer, buffer->data()};
   }
-  Memory memory(static_cast<std::byte*>(std::aligned_alloc(kPage, bytes)), std::free);
-  if (!memory)
+  try {
+    return allocate_pages(buffer_bytes_);
+  } catch (const std::bad_alloc&) {
     throw Error(ErrorKind::unavailable,
                 fmt::format("rank {}: no memory for two buffers of {} bytes; choose a smaller -e",
-                            all_.rank(), bytes));
-  std::memset(memory.get(), 0, bytes);
-  return memory;
+                            all_.rank(), buffer_bytes_));
+  }
 }
 
 Summary Bench::run(const std::function<void(const Row&)>& report) {
@@ -193,7 +192,7 @@ void Bench::iterate(const Call& call, bool in_place, std::int64_t iteration, con
     works_.clear();
   };
   for (int i = 0; i < options_.aggregated; ++i) {
-    perf::start(comm_, call, buffers_of(i), call_options_, works_);
+    perf::run(comm_, call, buffers_of(i), call_options_, &works_);
     if (barrier || options_.blocking == Blocking::wait) wait_for_all();
     if (barrier) all_.barrier();
   }

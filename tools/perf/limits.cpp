@@ -5,9 +5,7 @@
 #include <cassert>
 #include <chrono>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
-#include <new>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -17,6 +15,7 @@
 #endif
 
 #include "perf/cores.h"
+#include "perf/pages.h"
 
 namespace tutti::perf {
 namespace {
@@ -91,27 +90,14 @@ void copy_streaming(std::byte* to, const std::byte* from, std::size_t bytes) {
   copy_plain(to + i, from + i, bytes - i);
 }
 
-struct FreeDeleter {
-  void operator()(std::byte* memory) const { std::free(memory); }
-};
-using Memory = std::unique_ptr<std::byte, FreeDeleter>;
-
-Memory allocate(std::size_t bytes) {
-  constexpr std::size_t kPage = 4096;
-  auto* memory = static_cast<std::byte*>(std::aligned_alloc(kPage, (bytes / kPage + 1) * kPage));
-  if (memory == nullptr) throw std::bad_alloc();
-  std::memset(memory, 1, bytes);
-  return Memory(memory);
-}
-
 /// Each core has two generations of a buffer, and copies each generation from the one before, half
 /// from its own and half from the other core's buffer. Returns the time of the slower core. It is
 /// the lower quartile, since delays on a busy machine are not part of the limit.
 template <typename CopyFunction>
 double copy_us(const int (&cores)[2], std::size_t bytes, CopyFunction copy) {
-  Memory memory[2][2];  // indexed by core and generation
+  Pages memory[2][2];  // indexed by core and generation
   for (auto& of_core : memory)
-    for (Memory& generation : of_core) generation = allocate(bytes);
+    for (Pages& generation : of_core) generation = allocate_pages(bytes);
   const std::size_t half = bytes / 2 / 64 * 64;
   Line lines[2];
   std::vector<double> times[2];
@@ -137,7 +123,7 @@ double copy_us(const int (&cores)[2], std::size_t bytes, CopyFunction copy) {
 /// One core writes and the other copies. Returns the time of the copy, the lower quartile.
 template <typename CopyFunction>
 double take_over_us(const int (&cores)[2], std::size_t bytes, CopyFunction copy) {
-  const Memory from = allocate(bytes), to = allocate(bytes);
+  const Pages from = allocate_pages(bytes), to = allocate_pages(bytes);
   Line lines[2];
   std::vector<double> times;
   std::atomic<bool> enough{false};

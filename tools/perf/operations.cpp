@@ -111,20 +111,18 @@ void copy_at_root(const Communicator& comm, const Call& call, const Buffers& buf
     std::memcpy(buffers.output, buffers.input, call.bytes());
 }
 
-struct Neighbours {
-  int before, after;
-};
-Neighbours neighbours(const Communicator& comm) {
-  const int rank = comm.rank(), ranks = comm.size();
-  return {(rank + ranks - 1) % ranks, (rank + 1) % ranks};
-}
-
+/// Receives from the rank before and sends to the one after; with `works`, without waiting.
 void send_and_receive(Communicator& comm, const Call& call, const Buffers& buffers,
-                      const CallOptions& options) {
-  const auto [before, after] = neighbours(comm);
+                      const CallOptions& options, std::vector<Work>* works) {
+  const int rank = comm.rank(), ranks = comm.size();
+  const int before = (rank + ranks - 1) % ranks, after = (rank + 1) % ranks;
   Work received = comm.recv_async(buffers.output, call.count, call.type, before, 0, options);
-  comm.send(buffers.input, call.count, call.type, after, 0, options);
-  received.wait();
+  if (works == nullptr) {
+    comm.send(buffers.input, call.count, call.type, after, 0, options);
+    return received.wait();
+  }
+  works->push_back(std::move(received));
+  works->push_back(comm.send_async(buffers.input, call.count, call.type, after, 0, options));
 }
 
 /// Runs an all_gather in rounds, each of which doubles the blocks that a rank has.
@@ -148,61 +146,36 @@ void exchange_over_hypercube(Communicator& comm, const Call& call, const Buffers
 
 }  // namespace
 
-void run(Communicator& comm, const Call& call, const Buffers& buffers, const CallOptions& options) {
+// Calls a function of `comm` by its name, or its asynchronous form if there are `works`.
+#define TUTTI_CALL(name, ...)                         \
+  (works == nullptr ? comm.name(__VA_ARGS__, options) \
+                    : works->push_back(comm.name##_async(__VA_ARGS__, options)))
+
+void run(Communicator& comm, const Call& call, const Buffers& buffers, const CallOptions& options,
+         std::vector<Work>* works) {
   const auto& [what, type, op, root, count, input_count, output_count, to, from] = call;
   const auto& [input, output] = buffers;
   switch (what) {
-    case Operation::all_reduce: return comm.all_reduce(input, output, count, type, op, options);
-    case Operation::reduce: return comm.reduce(input, output, count, type, op, root, options);
+    case Operation::all_reduce: return TUTTI_CALL(all_reduce, input, output, count, type, op);
+    case Operation::reduce: return TUTTI_CALL(reduce, input, output, count, type, op, root);
     case Operation::broadcast:
       copy_at_root(comm, call, buffers);
-      return comm.broadcast(output, count, type, root, options);
-    case Operation::all_gather: return comm.all_gather(input, output, count, type, options);
+      return TUTTI_CALL(broadcast, output, count, type, root);
+    case Operation::all_gather: return TUTTI_CALL(all_gather, input, output, count, type);
     case Operation::reduce_scatter:
-      return comm.reduce_scatter(input, output, count, type, op, options);
-    case Operation::gather: return comm.gather(input, output, count, type, root, options);
-    case Operation::scatter: return comm.scatter(input, output, count, type, root, options);
-    case Operation::alltoall: return comm.all_to_all(input, output, count, type, options);
+      return TUTTI_CALL(reduce_scatter, input, output, count, type, op);
+    case Operation::gather: return TUTTI_CALL(gather, input, output, count, type, root);
+    case Operation::scatter: return TUTTI_CALL(scatter, input, output, count, type, root);
+    case Operation::alltoall: return TUTTI_CALL(all_to_all, input, output, count, type);
     case Operation::alltoallv:
-      return comm.all_to_allv(input, to, {}, output, from, {}, type, options);
-    case Operation::sendrecv: return send_and_receive(comm, call, buffers, options);
+      return TUTTI_CALL(all_to_allv, input, to, {}, output, from, {}, type);
+    case Operation::sendrecv: return send_and_receive(comm, call, buffers, options, works);
     case Operation::hypercube: return exchange_over_hypercube(comm, call, buffers, options);
   }
   assert(false);
 }
 
-void start(Communicator& comm, const Call& call, const Buffers& buffers, const CallOptions& options,
-           std::vector<Work>& works) {
-  const auto& [what, type, op, root, count, input_count, output_count, to, from] = call;
-  const auto& [input, output] = buffers;
-  const auto add = [&](Work work) { works.push_back(std::move(work)); };
-  switch (what) {
-    case Operation::all_reduce:
-      return add(comm.all_reduce_async(input, output, count, type, op, options));
-    case Operation::reduce:
-      return add(comm.reduce_async(input, output, count, type, op, root, options));
-    case Operation::broadcast:
-      copy_at_root(comm, call, buffers);
-      return add(comm.broadcast_async(output, count, type, root, options));
-    case Operation::all_gather:
-      return add(comm.all_gather_async(input, output, count, type, options));
-    case Operation::reduce_scatter:
-      return add(comm.reduce_scatter_async(input, output, count, type, op, options));
-    case Operation::gather:
-      return add(comm.gather_async(input, output, count, type, root, options));
-    case Operation::scatter:
-      return add(comm.scatter_async(input, output, count, type, root, options));
-    case Operation::alltoall:
-      return add(comm.all_to_all_async(input, output, count, type, options));
-    case Operation::alltoallv:
-      return add(comm.all_to_allv_async(input, to, {}, output, from, {}, type, options));
-    case Operation::sendrecv:
-      add(comm.recv_async(output, count, type, neighbours(comm).before, 0, options));
-      return add(comm.send_async(input, count, type, neighbours(comm).after, 0, options));
-    case Operation::hypercube: return exchange_over_hypercube(comm, call, buffers, options);
-  }
-  assert(false);
-}
+#undef TUTTI_CALL
 
 double algorithm_gb_s(const Call& call, double time_us, int ranks) {
   const auto count_bytes = static_cast<double>(call.count * size_of(call.type));

@@ -68,11 +68,10 @@ struct Buffers {
 /// Returns the input and the output inside `memory` where a call in place expects them.
 [[nodiscard]] Buffers in_place(const Call& call, std::byte* memory, int rank);
 
-void run(Communicator& comm, const Call& call, const Buffers& buffers, const CallOptions& options);
-/// Starts the call without waiting, and appends its works. The rounds of a hypercube depend on each
-/// other, so that operation blocks.
-void start(Communicator& comm, const Call& call, const Buffers& buffers, const CallOptions& options,
-           std::vector<Work>& works);
+/// Makes the call. It is blocking or, if there are `works`, it is only started, and its works are
+/// appended. The rounds of a hypercube depend on each other, so that operation always blocks.
+void run(Communicator& comm, const Call& call, const Buffers& buffers, const CallOptions& options,
+         std::vector<Work>* works = nullptr);
 
 /// Returns the bandwidth in GB/s of the bytes that the algorithm has to move, as
 /// docs/PERFORMANCE.md of nccl-tests defines it.

@@ -1,8 +1,6 @@
 // Implements --tune: measures the costs of this machine.
 #pragma once
 
-#include <filesystem>
-#include <functional>
 #include <string>
 #include <vector>
 

@@ -12,13 +12,13 @@
 
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/schedule/semantics.h"
+#include "tools/command.h"
 
 namespace {
 
 using namespace tutti;
 
 constexpr int kRejectedStatus = 1;
-constexpr int kUsageStatus = 2;
 
 constexpr const char* kFooter = R"(Without a collective: which algorithm knows which.
 
@@ -149,17 +149,11 @@ int main(int argc, char** argv) {
   CLI::App app("Shows the schedules that an algorithm writes, and proves them.", "tutti-plan");
   Arguments arguments;
   declare(app, arguments);
-  try {
-    app.parse(argc, argv);
+  const auto body = [&] {
     if (!arguments.collective.empty()) return plan(arguments);
     print_matrix(arguments.ranks);
     return 0;
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);
-    fmt::print(stderr, "tutti-plan: {}\nTry `tutti-plan --help`.\n", error.what());
-    return kUsageStatus;
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "tutti-plan: {}\n", error.what());
-    return kUsageStatus;
-  }
+  };
+  return tools::run_command(app, argc, argv, body,
+                            [](const std::exception&) { return tools::kUsageStatus; });
 }

@@ -1,21 +1,17 @@
 // tutti-run: starts the ranks of a job on this machine.
 #include <CLI/CLI.hpp>
-#include <cstdio>
 #include <exception>
-#include <iterator>
 #include <string>
-#include <vector>
 
 #include <tutti/error.hpp>
 #include <tutti/tutti.hpp>
 
 #include "launch/launch.h"
+#include "tools/command.h"
 #include "topology/discover.h"
 #include "topology/placement.h"
 
 namespace {
-
-constexpr int kUsageStatus = 2;
 
 constexpr const char* kFooter = R"(Usage: tutti-run -n N [options] -- program [arguments]
 
@@ -100,25 +96,17 @@ int main(int argc, char** argv) {
   CLI::App app("Starts N ranks of a program on this machine and sees them through.", "tutti-run");
   Arguments arguments;
   declare(app, arguments);
-  try {
-    app.parse(argc, argv);
+  const auto body = [&] {
     take_command(app, arguments.launch);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);
-    std::fprintf(stderr, "tutti-run: %s\nTry `tutti-run --help`.\n", error.what());
-    return kUsageStatus;
-  }
-  const auto ms = [](double s) { return std::chrono::milliseconds(static_cast<long>(s * 1000)); };
-  arguments.launch.timeout = ms(arguments.timeout_s);
-  arguments.launch.grace = ms(arguments.grace_s);
-  try {
+    const auto ms = [](double s) { return std::chrono::milliseconds(static_cast<long>(s * 1000)); };
+    arguments.launch.timeout = ms(arguments.timeout_s);
+    arguments.launch.grace = ms(arguments.grace_s);
     bind(arguments.launch.ranks, arguments.bind, arguments.launch);
     return tutti::tools::launch(arguments.launch);
-  } catch (const tutti::Error& error) {
-    std::fprintf(stderr, "tutti-run: %s\n", error.what());
-    return error.kind() == tutti::ErrorKind::usage ? kUsageStatus : 1;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "tutti-run: %s\n", error.what());
-    return 1;
-  }
+  };
+  return tutti::tools::run_command(app, argc, argv, body, [](const std::exception& error) {
+    const auto* refused = dynamic_cast<const tutti::Error*>(&error);
+    const bool usage = refused != nullptr && refused->kind() == tutti::ErrorKind::usage;
+    return usage ? tutti::tools::kUsageStatus : 1;
+  });
 }

@@ -1,0 +1,32 @@
+// The main function of a tool whose arguments CLI11 reads.
+#pragma once
+
+#include <cstdio>
+#include <exception>
+
+#include <CLI/CLI.hpp>
+
+namespace tutti::tools {
+
+inline constexpr int kUsageStatus = 2;
+
+/// Reads the arguments and calls `body`, which returns the exit status. An exception is printed on
+/// standard error: for wrong arguments (CLI::ParseError) the status is kUsageStatus, and for every
+/// other exception it is `status_of(exception)`.
+template <typename Body, typename StatusOf>
+int run_command(CLI::App& app, int argc, char** argv, Body body, StatusOf status_of) {
+  const std::string name = app.get_name();
+  try {
+    app.parse(argc, argv);
+    return body();
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);
+    std::fprintf(stderr, "%s: %s\nTry `%s --help`.\n", name.c_str(), error.what(), name.c_str());
+    return kUsageStatus;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s: %s\n", name.c_str(), error.what());
+    return status_of(error);
+  }
+}
+
+}  // namespace tutti::tools
