@@ -103,21 +103,6 @@ std::optional<std::string> parse_secret(std::string_view text) {
   return std::string(text);
 }
 
-bool TimeKnob::read(std::string_view text, Config& config) const {
-  const auto count = parse_number<std::int64_t>(text);
-  if (!count || *count < least.count() || *count > most.count()) return false;
-  config.*member = std::chrono::milliseconds(*count);
-  return true;
-}
-
-std::string TimeKnob::write(const Config& config) const {
-  return fmt::format("{}", (config.*member).count());
-}
-
-std::string TimeKnob::range() const {
-  return fmt::format("{}..{} milliseconds", least.count(), most.count());
-}
-
 bool BytesKnob::read(std::string_view text, Config& config) const {
   const auto bytes = parse_bytes(text);
   if (!bytes) return false;
@@ -132,18 +117,5 @@ std::string BytesKnob::range() const {
   return fmt::format("0 or {}..{}, a multiple of {}", write_bytes(least), write_bytes(most),
                      multiple);
 }
-
-bool CountKnob::read(std::string_view text, Config& config) const {
-  const auto count = parse_number<int>(text);
-  if (!count || *count < least || *count > most) return false;
-  config.*member = *count;
-  return true;
-}
-
-std::string CountKnob::write(const Config& config) const {
-  return fmt::format("{}", config.*member);
-}
-
-std::string CountKnob::range() const { return fmt::format("{}..{}", least, most); }
 
 }  // namespace tutti

@@ -7,13 +7,17 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <variant>
 
 #include <tutti/config.hpp>
+
+#include "common/text.h"
 
 namespace tutti {
 
@@ -75,28 +79,36 @@ struct ChoiceKnob {
   std::string range() const { return std::string(names); }
 };
 
-struct TimeKnob {
-  std::chrono::milliseconds Config::*member;
-  std::chrono::milliseconds least, most;
+/// A number within a range: a count, or a time in milliseconds.
+template <typename Value>
+struct NumberKnob {
+  Value Config::*member;
+  Value least, most;
 
-  bool read(std::string_view text, Config& config) const;
-  std::string write(const Config& config) const;
-  std::string range() const;
+  bool read(std::string_view text, Config& config) const {
+    const auto count = parse_number<std::int64_t>(text);
+    if (!count || *count < number(least) || *count > number(most)) return false;
+    config.*member = static_cast<Value>(*count);
+    return true;
+  }
+  std::string write(const Config& config) const { return std::to_string(number(config.*member)); }
+  std::string range() const {
+    return std::to_string(number(least)) + ".." + std::to_string(number(most)) + kUnit;
+  }
+
+ private:
+  static constexpr bool kTime = !std::is_integral_v<Value>;
+  static constexpr const char* kUnit = kTime ? " milliseconds" : "";
+  // The quotient of two times is a plain number.
+  static constexpr std::int64_t number(Value value) { return value / Value{1}; }
 };
+using TimeKnob = NumberKnob<std::chrono::milliseconds>;
+using CountKnob = NumberKnob<int>;
 
 /// A size, with or without K, M or G (powers of 1024); 0 stands for tutti's own choice.
 struct BytesKnob {
   std::size_t Config::*member;
   std::size_t least, most, multiple;
-
-  bool read(std::string_view text, Config& config) const;
-  std::string write(const Config& config) const;
-  std::string range() const;
-};
-
-struct CountKnob {
-  int Config::*member;
-  int least, most;
 
   bool read(std::string_view text, Config& config) const;
   std::string write(const Config& config) const;

@@ -25,7 +25,7 @@ void average(const CombineArgs& args) {
   assert(args.divide_by >= 1);
   if (args.divide_by == 1) return sum_kernel<Direct<T, Sum>>(args);
   using Avg = FloatAvg<T>;
-  reduce(args, Direct<T, Avg>{Avg{static_cast<T>(args.divide_by)}});
+  reduce(args, Direct<T, Avg>{Avg{{}, static_cast<T>(args.divide_by)}});
 }
 
 template <class T, CombineFunction kOfParts>

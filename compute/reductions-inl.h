@@ -128,15 +128,7 @@ struct LogicalXor : LogicalOr<T> {
 };
 
 template <class T>
-struct FloatAvg {
-  template <class V>
-  HWY_INLINE V prepare(V input) const {
-    return input;
-  }
-  template <class V>
-  HWY_INLINE V fold(V a, V b) const {
-    return hn::Add(a, b);
-  }
+struct FloatAvg : Sum {
   template <class V>
   HWY_INLINE V result(V sum) const {
     return hn::Div(sum, hn::Set(hn::DFromV<V>(), divisor));

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <cassert>
-#include <cstring>
 
 namespace tutti::ddp {
 

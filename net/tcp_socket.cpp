@@ -97,31 +97,16 @@ Found look_up(const SocketAddress& where, int flags) {
   return found;
 }
 
-TcpPlace any_place(int family, int port) {
-  TcpPlace any;
-  if (family == AF_INET6) {
-    sockaddr_in6 v6{};
-    v6.sin6_family = AF_INET6;
-    v6.sin6_port = htons(static_cast<std::uint16_t>(port));
-    any.bytes = sizeof v6;
-    std::memcpy(&any.address, &v6, sizeof v6);
-  } else {
-    sockaddr_in v4{};
-    v4.sin_family = AF_INET;
-    v4.sin_port = htons(static_cast<std::uint16_t>(port));
-    any.bytes = sizeof v4;
-    std::memcpy(&any.address, &v4, sizeof v4);
-  }
-  return any;
-}
-
 // The addresses to try, in order of preference. [::] comes first because it accepts IPv4 as well.
 std::vector<TcpPlace> places_to_listen(const SocketAddress& where) {
   const bool localhost = strcasecmp(where.host.c_str(), "localhost") == 0;
   const SocketAddress numeric{localhost ? "127.0.0.1" : where.host, where.port};
   Found found = look_up(numeric, AI_NUMERICHOST);
   if (!found.places.empty() && is_this_machine(numeric.host)) return found.places;
-  return {any_place(AF_INET6, where.port), any_place(AF_INET, where.port)};
+  std::vector<TcpPlace> any = look_up({"::", where.port}, AI_NUMERICHOST).places;
+  const std::vector<TcpPlace> any_v4 = look_up({"0.0.0.0", where.port}, AI_NUMERICHOST).places;
+  any.insert(any.end(), any_v4.begin(), any_v4.end());
+  return any;
 }
 
 // Whether a socket is connected to itself. That happens when a socket connects to a free port of

@@ -6,7 +6,6 @@
 #include <cassert>
 #include <cstring>
 #include <map>
-#include <utility>
 
 #include <tutti/error.hpp>
 

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <fstream>
-#include <sstream>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "common/text.h"
@@ -24,24 +22,18 @@ struct Mount {
   std::string controllers;  // "cpu,cpuacct"; empty for version 2
 };
 
-std::vector<std::string> words(const std::string& line, char separator = ' ') {
-  std::istringstream stream(line);
-  std::vector<std::string> found;
-  for (std::string word; std::getline(stream, word, separator);) found.push_back(word);
-  return found;
-}
-
 /// Reads /proc/self/mountinfo, whose lines are "31 23 0:28 <root> <folder> <options> … - <type>
 /// <source> <super options>".
 std::vector<Mount> read_mounts(const fs::path& root) {
   std::ifstream file(root / "proc/self/mountinfo");
   std::vector<Mount> mounts;
   for (std::string line; std::getline(file, line);) {
-    const std::vector<std::string> fields = words(line);
+    const std::vector<std::string_view> fields = split(line, ' ');
     const auto dash = std::find(fields.begin(), fields.end(), "-");
     if (fields.end() - dash < 4 || dash - fields.begin() < 6) continue;
-    if (dash[1] == "cgroup2") mounts.push_back({fields[3], fields[4], ""});
-    if (dash[1] == "cgroup") mounts.push_back({fields[3], fields[4], dash[3]});
+    const std::string group(fields[3]), folder(fields[4]);
+    if (dash[1] == "cgroup2") mounts.push_back({group, folder, ""});
+    if (dash[1] == "cgroup") mounts.push_back({group, folder, std::string(dash[3])});
   }
   return mounts;
 }
@@ -51,9 +43,9 @@ std::vector<Mount> read_mounts(const fs::path& root) {
 bool serves(const Mount& mount, const std::string& controllers) {
   if (controllers.empty() || mount.controllers.empty())
     return controllers.empty() && mount.controllers.empty();
-  const std::vector<std::string> options = words(mount.controllers, ',');
-  const std::vector<std::string> wanted = words(controllers, ',');
-  return std::all_of(wanted.begin(), wanted.end(), [&](const std::string& name) {
+  const std::vector<std::string_view> options = split(mount.controllers, ',');
+  const std::vector<std::string_view> wanted = split(controllers, ',');
+  return std::all_of(wanted.begin(), wanted.end(), [&](std::string_view name) {
     return std::find(options.begin(), options.end(), name) != options.end();
   });
 }
@@ -72,7 +64,7 @@ void tighten(std::optional<T>& limit, T found) {
   limit = limit ? std::min(*limit, found) : found;
 }
 
-void read_quota(const std::string& quota, const std::string& period, CgroupLimits& into) {
+void read_quota(std::string_view quota, std::string_view period, CgroupLimits& into) {
   const auto used = parse_number<long>(quota), of = parse_number<long>(period);
   if (used && of && *used > 0 && *of > 0)
     tighten(into.cpu_quota, static_cast<double>(*used) / static_cast<double>(*of));
@@ -80,8 +72,9 @@ void read_quota(const std::string& quota, const std::string& period, CgroupLimit
 
 /// Reads the limits of one group. The files have different names in versions 1 and 2.
 void read_group(const fs::path& folder, CgroupLimits& into) {
-  const std::vector<std::string> cpu_max = words(first_line(folder / "cpu.max"));
-  if (cpu_max.size() == 2) read_quota(cpu_max[0], cpu_max[1], into);
+  const std::string cpu_max = first_line(folder / "cpu.max");
+  const std::vector<std::string_view> quota = split(cpu_max, ' ');
+  if (quota.size() == 2) read_quota(quota[0], quota[1], into);
   read_quota(first_line(folder / "cpu.cfs_quota_us"), first_line(folder / "cpu.cfs_period_us"),
              into);
   for (const char* name : {"memory.max", "memory.limit_in_bytes"})

@@ -5,7 +5,6 @@
 #include <tutti/tutti.h>
 
 #include <cstring>
-#include <span>
 #include <tutti/tutti.hpp>
 
 namespace tutti::c {

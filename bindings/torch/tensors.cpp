@@ -1,7 +1,5 @@
 #include "tensors.h"
 
-#include <cstdint>
-#include <limits>
 #include <optional>
 
 #include <ATen/MemoryOverlap.h>

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "collectives/algorithms/algorithms.h"
+#include "collectives/algorithms/stages.h"
 #include "collectives/schedule/rank_arithmetic.h"
 #include "collectives/schedule/semantics.h"
 
@@ -12,15 +13,6 @@ namespace tutti {
 namespace {
 
 using namespace collectives;
-
-/// Returns the blocks of `count` ranks from `first` on, as two slices if the run wraps around the
-/// last rank.
-std::vector<Slice> run_of_blocks(int first, int count, int ranks) {
-  const int before_wrap = std::min(count, ranks - first);
-  std::vector<Slice> run{{first, before_wrap}};
-  if (count > before_wrap) run.push_back({0, count - before_wrap});
-  return run;
-}
 
 /// Before each round a rank holds the blocks of `held` ranks, beginning with its own, and sends
 /// them to the rank `held` places before it. Each round doubles `held`.
@@ -34,9 +26,9 @@ Schedule all_gather(const PlanRequest& request) {
   for (int held = 1; held < ranks; held *= 2) {
     const int count = std::min(held, ranks - held);
     const int source = wrap(rank + held, ranks);
-    for (const Slice& slice : run_of_blocks(rank, count, ranks))
+    for (const Slice& slice : blocks_around(rank, count, ranks))
       lane.send_output(slice, {wrap(rank - held, ranks)});
-    for (const Slice& slice : run_of_blocks(source, count, ranks)) lane.receive(source, slice);
+    for (const Slice& slice : blocks_around(source, count, ranks)) lane.receive(source, slice);
     widest = std::max(widest, count);
   }
   return std::move(plan).finish(widest);

@@ -74,15 +74,10 @@ class BlockTree {
     return knomial_children(group_.index(), radix_, group_.size());
   }
 
-  /// Returns the blocks of a member's subtree, as two runs if the subtree wraps around the last
-  /// rank.
+  /// Returns the blocks of a member's subtree.
   std::vector<Slice> blocks(int member) const {
-    const int size = knomial_size(member, radix_, request_.ranks);
-    const int first = group_.at(member);
-    const int before_the_end = std::min(size, request_.ranks - first);
-    std::vector<Slice> runs{{first, before_the_end}};
-    if (before_the_end < size) runs.emplace_back(0, size - before_the_end);
-    return runs;
+    return blocks_around(group_.at(member), knomial_size(member, radix_, request_.ranks),
+                         request_.ranks);
   }
 
   /// Returns the greatest number of blocks in a message of any member, which is the same on every

@@ -2,7 +2,6 @@
 // their shares around a ring. The root sends the buffer only once, which suits large buffers.
 // (Barnett, Shuler, van de Geijn, Gupta, Payne, Watts: Interprocessor collective communication
 // library. SHPCC 1994.)
-#include <cassert>
 
 #include "collectives/algorithms/stages.h"
 #include "collectives/schedule/rank_arithmetic.h"

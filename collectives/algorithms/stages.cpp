@@ -33,6 +33,14 @@ Group Group::all(const PlanRequest& request, int first) {
 
 int Group::at(int index) const { return ranks_[wrap(index, size())]; }
 
+std::vector<Slice> blocks_around(int first, int count, int ranks) {
+  assert(0 <= first && first < ranks && 1 <= count && count <= ranks);
+  const int before_wrap = std::min(count, ranks - first);
+  std::vector<Slice> blocks{{first, before_wrap}};
+  if (count > before_wrap) blocks.push_back({0, count - before_wrap});
+  return blocks;
+}
+
 void ring_reduce_scatter(const Verbs& lane, const Group& group, const Shares& shares,
                          const Between& places) {
   const int last = group.size() - 1;

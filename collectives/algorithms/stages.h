@@ -32,6 +32,10 @@ class Group {
 /// all_gather. Members may have different numbers of chunks, or none.
 using Shares = std::vector<std::vector<int>>;
 
+/// Returns the blocks of `count` ranks from `first` on, as two slices if they wrap around the last
+/// of `ranks` ranks.
+std::vector<Slice> blocks_around(int first, int count, int ranks);
+
 /// Where a stage reads this rank's values and where it leaves its results. Chunk c is at index c in
 /// both.
 struct Between {

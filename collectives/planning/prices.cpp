@@ -34,33 +34,17 @@ std::size_t size_class(std::size_t bytes) {
   return bytes & ~(lowest - 1);
 }
 
-PriceList::Key PriceList::key_of(const SelectRequest& request) {
-  return {request.what,
-          request.bytes,
-          request.ranks,
-          request.cores,
-          request.max_message_bytes,
-          request.element_bytes,
-          request.accumulates_f32,
-          request.reproducible,
-          request.marked,
-          request.spread,
-          request.machines,
-          request.groups};
-}
-
 std::vector<Candidate> PriceList::candidates(const SelectRequest& request) {
   if (request.ranks > kMostPricedRanks || request.ranks < 2 || request.pair_lengths ||
       (request.spread != Spread::one_machine && request.machines.empty()))
     return {};
   SelectRequest priced_as = request;
   priced_as.bytes = size_class(std::min(request.bytes, kMostPricedBytes));
-  const Key key = key_of(priced_as);
   const std::lock_guard lock(mutex_);
-  const auto found = priced_.find(key);
+  const auto found = priced_.find(priced_as);
   if (found != priced_.end()) return found->second;
   if (priced_.size() >= kMostKept) priced_.clear();
-  return priced_[key] = priced(priced_as);
+  return priced_[priced_as] = priced(priced_as);
 }
 
 std::vector<Candidate> PriceList::priced(const SelectRequest& request) const {
@@ -124,16 +108,15 @@ Choice PriceList::choose(const SelectRequest& request, std::string_view forced, 
     if (named.algorithm == algorithm_index(forced)) return sized(named, candidates(request));
   }
   if (request.pair_lengths) return tutti::choose(request, "");
-  const Key key = key_of(request);
   {
     const std::lock_guard lock(mutex_);
-    const auto found = chosen_.find(key);
+    const auto found = chosen_.find(request);
     if (found != chosen_.end()) return found->second;
   }
   const Choice choice = cheapest(request);
   const std::lock_guard lock(mutex_);
   if (chosen_.size() >= kMostKept) chosen_.clear();
-  return chosen_[key] = choice;
+  return chosen_[request] = choice;
 }
 
 Choice PriceList::cheapest(const SelectRequest& request) {

@@ -5,7 +5,6 @@
 #include <map>
 #include <mutex>
 #include <string_view>
-#include <tuple>
 #include <vector>
 
 #include "collectives/planning/machine_costs.h"
@@ -47,9 +46,6 @@ class PriceList {
   Choice choose(const SelectRequest& request, std::string_view forced, bool by_call = false);
 
  private:
-  using Key = std::tuple<Collective, std::size_t, int, int, std::size_t, std::size_t, bool, bool,
-                         bool, Spread, std::vector<int>, std::vector<int>>;
-  static Key key_of(const SelectRequest& request);
   static constexpr std::size_t kMostKept = 1024;
 
   Choice cheapest(const SelectRequest& request);
@@ -61,8 +57,10 @@ class PriceList {
 
   const MachineCosts costs_;
   std::mutex mutex_;
-  std::map<Key, std::vector<Candidate>> priced_;  // prices by size class; guarded by mutex_
-  std::map<Key, Choice> chosen_;  // choices for calls that name no algorithm; guarded by mutex_
+  std::map<SelectRequest, std::vector<Candidate>>
+      priced_;  // prices by size class; guarded by mutex_
+  std::map<SelectRequest, Choice>
+      chosen_;  // choices for calls that name no algorithm; guarded by mutex_
 };
 
 }  // namespace tutti

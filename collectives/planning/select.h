@@ -46,11 +46,13 @@ struct SelectRequest {
   Spread spread = Spread::one_machine;
   std::vector<int> machines = {};  ///< The number of each rank's machine, from 0, if it is known.
   std::vector<int> groups = {};    ///< See PlanRequest::groups.
+
+  auto operator<=>(const SelectRequest&) const = default;
 };
 
 /// Returns why schedules with these facts cannot serve the call ("keeps ..."), or an empty text if
 /// they can.
-std::string unfit(const Facts& facts, const SelectRequest& request);
+std::string why_unsuitable(const Facts& facts, const SelectRequest& request);
 
 /// Returns whether algorithm `index` implements the collective and can serve the call.
 bool can_serve(std::uint32_t index, const SelectRequest& request);
@@ -58,7 +60,7 @@ bool can_serve(std::uint32_t index, const SelectRequest& request);
 /// Chooses by the table of measurements in select.cpp. `forced` (a name, or empty or "auto") takes
 /// precedence for the collectives that the named algorithm implements; with `by_call` it is an
 /// error if that algorithm does not implement the collective. Throws `usage` for a name that is
-/// unknown or cannot serve the call (see unfit()).
+/// unknown or cannot serve the call (see why_unsuitable()).
 Choice choose(const SelectRequest& request, std::string_view forced, bool by_call = false);
 
 /// Returns the index of an algorithm by its name; throws `usage`, listing the known names.

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdint>
 
 #include "collectives/formats/print.h"
 #include "collectives/schedule/semantics.h"

@@ -2,10 +2,6 @@
 // reach each other by TCP.
 #pragma once
 
-#include <sys/types.h>
-
-#include <memory>
-#include <mutex>
 #include <string>
 
 #include <tutti/store.hpp>

@@ -6,8 +6,6 @@
 // before memory is allocated for the data that they announce.
 #pragma once
 
-#include <sys/types.h>
-
 #include <cstdint>
 
 #include "common/bytes.h"
