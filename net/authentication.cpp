@@ -30,15 +30,15 @@ Nonce make_nonce(Random& random) {
 
 Proof prove(const Secret& secret, std::string_view label, const AuthHello& hello,
             const AuthChallenge& challenge, std::string_view more = {}) {
-  std::string said(label);
-  said.append(bytes_of(hello)).append(bytes_of(challenge)).append(more);
+  std::string transcript(label);
+  transcript.append(bytes_of(hello)).append(bytes_of(challenge)).append(more);
   Proof proof{};
   unsigned bytes = 0;
   const std::string_view key = secret.bytes();
   // HMAC() needs a valid pointer even if the key is empty.
-  const auto* made =
-      HMAC(EVP_sha256(), key.empty() ? "" : key.data(), static_cast<int>(key.size()),
-           reinterpret_cast<const unsigned char*>(said.data()), said.size(), proof.data(), &bytes);
+  const auto* made = HMAC(EVP_sha256(), key.empty() ? "" : key.data(), static_cast<int>(key.size()),
+                          reinterpret_cast<const unsigned char*>(transcript.data()),
+                          transcript.size(), proof.data(), &bytes);
   if (made == nullptr || bytes != proof.size())
     throw Error(ErrorKind::unavailable,
                 "OpenSSL has no HMAC-SHA-256: connections to other ranks "

@@ -9,7 +9,6 @@
 #include <chrono>
 #include <cstddef>
 #include <functional>
-#include <iterator>
 #include <list>
 #include <map>
 #include <optional>
@@ -22,8 +21,9 @@ namespace tutti::net {
 
 /// The limits on pending connections.
 struct PendingLimits {
-  std::size_t expected = 0;    ///< The number of connections that the owner waits for.
-  std::size_t strangers = 64;  ///< The number of connections beyond `expected` that may be pending.
+  std::size_t expected = 0;  ///< The number of connections that the owner waits for.
+  /// The number of connections beyond `expected` that may be pending.
+  std::size_t unauthenticated = 64;
   /// The age at which a connection that has not authenticated is closed.
   std::chrono::milliseconds patience{5'000};
 };
@@ -33,29 +33,30 @@ struct PendingLimits {
 /// `expected` connections that have authenticated are exempt and never closed, because their peers
 /// may already consider themselves joined and would not connect again.
 ///
-/// `Guest` is a pending connection. The owner defines its type, which has `int fd() const` and
+/// `Pending` is a pending connection. The owner defines its type, which has `int fd() const` and
 /// `bool has_proved() const`. All functions are called by the owner's thread.
-template <typename Guest>
+template <typename Pending>
 class PendingConnections {
  public:
-  /// `hear` processes the bytes that have arrived from a guest. It returns true if the guest stays
-  /// pending, and false if it is to be closed or if the owner has moved its connection away. It is
-  /// called once more before a guest is closed in favour of another. If it throws, the guest is
-  /// closed.
-  PendingConnections(const PendingLimits& limits, std::function<bool(Guest&)> hear)
-      : limits_(limits), hear_(std::move(hear)) {}
+  /// `serve` processes the bytes that have arrived from a connection. It returns true if the
+  /// connection stays pending, and false if it is to be closed or if the owner has moved its
+  /// connection away. It is called once more before a connection is closed in favour of another. If
+  /// it throws, the connection is closed.
+  PendingConnections(const PendingLimits& limits, std::function<bool(Pending&)> serve)
+      : limits_(limits), serve_(std::move(serve)) {}
 
-  /// Accepts at most kAcceptsATurn connections of `listener` and calls `hear` for each. `make`
-  /// turns a socket into a guest, or returns none to refuse it. Returns false if the process has
-  /// run out of descriptors or memory and no pending connection can be closed instead.
+  /// Accepts at most kAcceptsATurn connections of `listener` and calls `serve` for each. `make`
+  /// turns a socket into a connection, or returns none to refuse it. Returns false if the process
+  /// has run out of descriptors or memory and no pending connection can be closed instead.
   template <typename Make>
   [[nodiscard]] bool accept(const Fd& listener, TimePoint now, Make make) {
     for (int i = 0; i < kAcceptsATurn; ++i) {
       Fd socket(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (socket) {
-        if (std::optional<Guest> guest = make(std::move(socket))) admit(*std::move(guest), now);
+        if (std::optional<Pending> connection = make(std::move(socket)))
+          admit(*std::move(connection), now);
       } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-        if (!cut_oldest()) return false;
+        if (!close_oldest()) return false;
       } else if (errno != EINTR && errno != ECONNABORTED) {
         return true;  // EAGAIN: no connection is waiting
       }
@@ -64,28 +65,29 @@ class PendingConnections {
   }
 
   bool contains(int fd) const { return places_.contains(fd); }
-  void hear(int fd) { hear_at(places_.at(fd)); }
-  void hear_all() {
-    for (auto next = guests_.begin(); next != guests_.end();) hear_at(next++);
+  void serve(int fd) { serve_at(places_.at(fd)); }
+  void serve_all() {
+    for (auto next = connections_.begin(); next != connections_.end();) serve_at(next++);
   }
 
   /// Closes the connections that have been pending for too long.
-  void cut_late(TimePoint now) {
-    for (auto oldest = oldest_stranger(); oldest != guests_.end() && oldest->cut_at <= now;
-         oldest = oldest_stranger())
-      cut(oldest);
+  void close_expired(TimePoint now) {
+    for (auto oldest = oldest_unauthenticated();
+         oldest != connections_.end() && oldest->expires_at <= now;
+         oldest = oldest_unauthenticated())
+      close(oldest);
   }
-  /// The time at which cut_late() next has a connection to close; none if there is none.
+  /// The time at which close_expired() next has a connection to close; none if there is none.
   std::optional<TimePoint> next_deadline() const {
-    const auto oldest = std::find_if(guests_.begin(), guests_.end(), is_stranger);
-    return oldest == guests_.end() ? std::nullopt : std::optional(oldest->cut_at);
+    const auto oldest = std::find_if(connections_.begin(), connections_.end(), is_unauthenticated);
+    return oldest == connections_.end() ? std::nullopt : std::optional(oldest->expires_at);
   }
 
-  std::size_t size() const noexcept { return guests_.size(); }
+  std::size_t size() const noexcept { return connections_.size(); }
   /// Calls `use` with the descriptor of each pending connection, the oldest first.
   template <typename Use>
   void for_each_fd(Use&& use) const {
-    for (const Entry& entry : guests_) use(entry.fd);
+    for (const Entry& entry : connections_) use(entry.fd);
   }
 
  private:
@@ -93,69 +95,73 @@ class PendingConnections {
   static constexpr int kAcceptsATurn = 64;
 
   struct Entry {
-    Guest guest;
-    int fd;  // a copy, since the owner may have moved the guest's connection away
-    TimePoint cut_at;
+    Pending connection;
+    int fd;  // a copy, since the owner may have moved the socket away
+    TimePoint expires_at;
     bool proved = false;  // it has authenticated and is counted in proved_
   };
   using Entries = std::list<Entry>;
   using Place = typename Entries::iterator;
 
-  static bool is_stranger(const Entry& entry) { return !entry.proved; }
-  Place oldest_stranger() { return std::find_if(guests_.begin(), guests_.end(), is_stranger); }
+  static bool is_unauthenticated(const Entry& entry) { return !entry.proved; }
+  Place oldest_unauthenticated() {
+    return std::find_if(connections_.begin(), connections_.end(), is_unauthenticated);
+  }
 
-  void admit(Guest guest, TimePoint now) {
-    if (guests_.size() == limits_.expected + limits_.strangers && !cut_oldest()) return;
-    const int fd = guest.fd();
-    const Place place =
-        guests_.insert(guests_.end(), Entry{std::move(guest), fd, now + limits_.patience});
+  void admit(Pending connection, TimePoint now) {
+    if (connections_.size() == limits_.expected + limits_.unauthenticated && !close_oldest())
+      return;
+    const int fd = connection.fd();
+    const Place place = connections_.insert(
+        connections_.end(), Entry{std::move(connection), fd, now + limits_.patience});
     const bool is_new = places_.emplace(fd, place).second;
     assert(is_new);
     static_cast<void>(is_new);
-    hear_at(place);
-    assert(guests_.size() == places_.size() && proved_ <= limits_.expected);
+    serve_at(place);
+    assert(connections_.size() == places_.size() && proved_ <= limits_.expected);
   }
 
   // Closes the oldest connection that has not authenticated. Returns false if all have.
-  bool cut_oldest() {
-    for (auto oldest = oldest_stranger(); oldest != guests_.end(); oldest = oldest_stranger()) {
-      if (!hear_at(oldest)) return true;
+  bool close_oldest() {
+    for (auto oldest = oldest_unauthenticated(); oldest != connections_.end();
+         oldest = oldest_unauthenticated()) {
+      if (!serve_at(oldest)) return true;
       if (oldest->proved) continue;
-      cut(oldest);
+      close(oldest);
       return true;
     }
     return false;
   }
 
-  // Returns false if the guest is no longer pending.
-  bool hear_at(Place place) {
+  // Returns false if the connection is no longer pending.
+  bool serve_at(Place place) {
     bool stays = false;
     try {
-      stays = hear_(place->guest);
+      stays = serve_(place->connection);
     } catch (...) {
-      cut(place);
+      close(place);
       throw;
     }
     if (!stays)
-      cut(place);
-    else if (!place->proved && proved_ < limits_.expected && place->guest.has_proved())
+      close(place);
+    else if (!place->proved && proved_ < limits_.expected && place->connection.has_proved())
       place->proved = true, ++proved_;
     return stays;
   }
 
-  void cut(Place place) {
+  void close(Place place) {
     if (place->proved) --proved_;
     const std::size_t erased = places_.erase(place->fd);
     assert(erased == 1);
     static_cast<void>(erased);
-    guests_.erase(place);
+    connections_.erase(place);
   }
 
   const PendingLimits limits_;
-  const std::function<bool(Guest&)> hear_;
-  Entries guests_;               // in order of arrival
+  const std::function<bool(Pending&)> serve_;
+  Entries connections_;          // in order of arrival
   std::map<int, Place> places_;  // indexed by descriptor
-  std::size_t proved_ = 0;       // the number of guests that are exempt from being closed
+  std::size_t proved_ = 0;       // the number of connections that are exempt from being closed
 };
 
 }  // namespace tutti::net

@@ -313,7 +313,7 @@ bool Tls::flush() {
   return true;
 }
 
-void Tls::say_goodbye() {
+void Tls::send_close_notify() {
   ERR_clear_error();
   if (why_.empty() && SSL_is_init_finished(ssl_.get()) == 1) SSL_shutdown(ssl_.get());
   static_cast<void>(flush());

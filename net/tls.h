@@ -85,7 +85,7 @@ class Tls {
 
   /// Sends close_notify, which tells the other end that no more bytes follow. Without it the other
   /// end cannot tell the end of the stream from one forged by somebody on the network.
-  void say_goodbye();
+  void send_close_notify();
 
   /// Why the connection has failed, unless the socket itself failed; else empty.
   const std::string& why() const noexcept { return why_; }

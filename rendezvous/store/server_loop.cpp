@@ -42,13 +42,13 @@ ServerLoop::ServerLoop(const JobAddress& job, std::vector<Listener> listeners,
       tls_(context_for(listeners_)),
       service_(
           [this](int fd, const Reply& reply, std::string_view bytes) { send(fd, reply, bytes); }),
-      pending_({static_cast<std::size_t>(job.size), limits.strangers, limits.greeting},
-               [this](Guest& guest) { return hear(guest); }),
+      pending_({static_cast<std::size_t>(job.size), limits.unauthenticated, limits.greeting},
+               [this](Pending& pending) { return advance(pending); }),
       seats_(static_cast<std::size_t>(job.size)) {
   if (!epoll_)
     throw Error(ErrorKind::unavailable,
                 fmt::format("the store gets no epoll: {}", std::strerror(errno)));
-  need_descriptors(2 * seats_.size() + limits_.strangers + kOtherDescriptors, seats_.size(),
+  need_descriptors(2 * seats_.size() + limits_.unauthenticated + kOtherDescriptors, seats_.size(),
                    "rank 0", fmt::format("to serve the store of {} ranks", seats_.size()));
   watch(EPOLL_CTL_ADD, stop_fd_, EPOLLIN);
   for (const Listener& listener : listeners_) watch(EPOLL_CTL_ADD, listener.socket.get(), EPOLLIN);
@@ -61,7 +61,7 @@ void ServerLoop::run() {
     const int ready = epoll_wait(epoll_.get(), events.data(), events.size(),
                                  deadline ? net::poll_milliseconds(*deadline) : -1);
     for (int i = 0; i < ready; ++i) handle(events[static_cast<std::size_t>(i)]);
-    pending_.cut_late(now());
+    pending_.close_expired(now());
     if (accept_again_ && *accept_again_ <= now()) {
       accept_again_.reset();
       watch_listeners(EPOLLIN);
@@ -96,10 +96,10 @@ void ServerLoop::handle(const epoll_event& event) {
   try {
     if (const Listener* listener = listener_of(fd)) return accept_some(*listener);
     // A descriptor that is none of these was closed by an earlier event of this turn.
-    if (pending_.contains(fd)) return pending_.hear(fd);
+    if (pending_.contains(fd)) return pending_.serve(fd);
     if (members_.contains(fd)) serve(fd);
   } catch (const std::exception&) {  // out of memory: the connection that needed it is closed
-    if (members_.contains(fd)) return cut(fd);
+    if (members_.contains(fd)) return disconnect(fd);
     if (listener_of(fd) != nullptr && !accept_again_) pause_accepting();
   }
 }
@@ -125,33 +125,33 @@ void ServerLoop::pause_accepting() {
   accept_again_ = now() + kAcceptPause;
 }
 
-std::optional<ServerLoop::Guest> ServerLoop::admit(const Listener& listener, Fd socket) {
-  Guest guest;
+std::optional<ServerLoop::Pending> ServerLoop::admit(const Listener& listener, Fd socket) {
+  Pending pending;
   if (listener.secret) {
     net::tune(socket.get());
     const net::Claim expected{net::Claim::Purpose::store, 0, 0, job_.job_hash(), listener.tls};
-    guest.handshake.emplace(std::move(socket),
-                            net::AuthAcceptor(*listener.secret, expected, random_),
-                            listener.tls ? tls_ : nullptr);
+    pending.handshake.emplace(std::move(socket),
+                              net::AuthAcceptor(*listener.secret, expected, random_),
+                              listener.tls ? tls_ : nullptr);
   } else {
     if (net::peer_of(socket.get()).uid != limits_.uid) return std::nullopt;  // closes the socket
-    guest.connection = net::Connection(std::move(socket));
+    pending.connection = net::Connection(std::move(socket));
   }
-  watch(EPOLL_CTL_ADD, guest.fd(), EPOLLIN);
-  return guest;
+  watch(EPOLL_CTL_ADD, pending.fd(), EPOLLIN);
+  return pending;
 }
 
-// Returns false if the guest is to be closed, or has become a member.
-bool ServerLoop::hear(Guest& guest) {
-  if (guest.handshake && guest.handshake->state() != Handshake::State::done) {
-    const Handshake::State state = guest.handshake->advance();
-    if (state == Handshake::State::failed) report_refusal(guest.handshake->proof());
+// Returns false if the pending is to be closed, or has become a member.
+bool ServerLoop::advance(Pending& pending) {
+  if (pending.handshake && pending.handshake->state() != Handshake::State::done) {
+    const Handshake::State state = pending.handshake->advance();
+    if (state == Handshake::State::failed) report_refusal(pending.handshake->proof());
     if (state != Handshake::State::done) return state != Handshake::State::failed;
   }
   // Bytes that arrived before the end of the stream are still processed, since a rank may set a key
   // and leave.
-  const bool open = guest.stream().receive();
-  return greet(guest) && open;
+  const bool open = pending.stream().receive();
+  return greet(pending) && open;
 }
 
 // If one of the job's ranks can never join, the ranks that wait for keys get an error.
@@ -164,15 +164,15 @@ void ServerLoop::report_refusal(const net::AuthAcceptor& proof) {
                         fmt::format("rank {} {}", rank, describe(proof.failure())));
 }
 
-// Returns false if the guest is to be closed, or has become a member.
-bool ServerLoop::greet(Guest& guest) {
-  net::Connection& connection = guest.stream();
+// Returns false if the pending is to be closed, or has become a member.
+bool ServerLoop::greet(Pending& pending) {
+  net::Connection& connection = pending.stream();
   const auto greeting = fixed_part<Greeting>(connection.received());
   if (!greeting) return true;
   // A client of another protocol, or one that greets as another rank than it authenticated as, gets
   // no answer.
   if (greeting->magic != kStoreMagic) return false;
-  if (guest.handshake && guest.handshake->proof().initiator() != greeting->rank) return false;
+  if (pending.handshake && pending.handshake->proof().initiator() != greeting->rank) return false;
   Answer answer;
   answer.verdict = judge(*greeting);
   if (answer.verdict == Verdict::rank_taken) {
@@ -186,8 +186,8 @@ bool ServerLoop::greet(Guest& guest) {
   if (!connection.flush() || answer.verdict != Verdict::welcome) return false;
 
   connection.consume(sizeof(Greeting));
-  const int fd = guest.fd();
-  const pid_t pid = guest.handshake ? 0 : net::peer_of(fd).pid;
+  const int fd = pending.fd();
+  const pid_t pid = pending.handshake ? 0 : net::peer_of(fd).pid;
   Seat& seat = seats_[greeting->rank];
   assert(seat.state == Seat::State::free);
   assert(!members_.contains(fd));
@@ -225,7 +225,7 @@ void ServerLoop::serve(int fd) {
     keep = member.connection.receive();
     if (!take_requests(member)) keep = false;
   }
-  if (!keep) return cut(fd);
+  if (!keep) return disconnect(fd);
   update_events(member);
 }
 
@@ -256,7 +256,7 @@ void ServerLoop::update_events(Member& member) {
   member.events = events;
 }
 
-void ServerLoop::cut(int fd) {
+void ServerLoop::disconnect(int fd) {
   const auto place = members_.find(fd);
   assert(place != members_.end());
   Seat& seat = seats_[static_cast<std::size_t>(place->second.rank)];

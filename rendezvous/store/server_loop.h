@@ -36,7 +36,7 @@ class ServerLoop {
  private:
   using Handshake = net::Handshake<net::AuthAcceptor>;
   /// A connection that has not sent its greeting yet.
-  struct Guest {
+  struct Pending {
     /// Set over TCP. A Unix socket uses `connection` instead, and the kernel identifies its peer.
     std::optional<Handshake> handshake;
     net::Connection connection;
@@ -64,10 +64,10 @@ class ServerLoop {
   void watch_listeners(std::uint32_t events);
   void pause_accepting();
   void accept_some(const Listener& listener);
-  std::optional<Guest> admit(const Listener& listener, Fd socket);
-  bool hear(Guest& guest);
+  std::optional<Pending> admit(const Listener& listener, Fd socket);
+  bool advance(Pending& pending);
   void report_refusal(const net::AuthAcceptor& proof);
-  bool greet(Guest& guest);
+  bool greet(Pending& pending);
   /// The descriptor of the member that has taken `rank`.
   int member_of(std::uint32_t rank) const;
   Verdict judge(const Greeting& greeting) const;
@@ -75,7 +75,7 @@ class ServerLoop {
   bool take_requests(Member& member);
   void send(int fd, const Reply& reply, std::string_view bytes);
   void update_events(Member& member);
-  void cut(int fd);
+  void disconnect(int fd);
   void begin_closing();
   bool may_end() const;
 
@@ -87,7 +87,7 @@ class ServerLoop {
   SystemRandom random_;
   const std::shared_ptr<const net::TlsContext> tls_;  // null if no listener uses TLS
   StoreService service_;
-  net::PendingConnections<Guest> pending_;
+  net::PendingConnections<Pending> pending_;
   std::map<int, Member> members_;          // indexed by descriptor
   std::vector<Seat> seats_;                // indexed by rank
   std::optional<TimePoint> accept_again_;  // set while the listeners are paused

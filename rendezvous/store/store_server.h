@@ -5,7 +5,6 @@
 
 #include <chrono>
 #include <cstddef>
-#include <memory>
 #include <optional>
 #include <vector>
 
@@ -22,8 +21,8 @@ struct ServerLimits {
   /// The time after which a connection that has sent no greeting is closed.
   std::chrono::milliseconds greeting{5'000};
   std::chrono::milliseconds linger{5'000};  ///< See ~StoreServer().
-  std::size_t strangers = 64;  ///< The number of connections without a greeting, beyond one for
-                               ///< each rank. If there are more, the oldest is closed.
+  std::size_t unauthenticated = 64;  ///< The number of connections without a greeting, beyond one
+                                     ///< for each rank. If there are more, the oldest is closed.
 };
 
 /// A socket at which a store's server accepts ranks.

@@ -61,8 +61,9 @@ class Pending : public testing::Test {
   const Fd listener_ = listen_local(name_);
   TimePoint now_{};
   std::vector<Fd> joined_;
-  PendingConnections<Guest> pending_{{.expected = 2, .strangers = 3, .patience = milliseconds(100)},
-                                     [this](Guest& guest) { return hear(guest); }};
+  PendingConnections<Guest> pending_{
+      {.expected = 2, .unauthenticated = 3, .patience = milliseconds(100)},
+      [this](Guest& guest) { return hear(guest); }};
   std::vector<Fd> callers_;
 };
 
@@ -80,7 +81,7 @@ TEST_F(Pending, NeverCutsWhoHasProvedItselfWhateverComesAfter) {
   call_all(20);
   EXPECT_TRUE(accept());
   now_ += milliseconds(1000);
-  pending_.cut_late(now_);
+  pending_.close_expired(now_);
   for (std::size_t i = 0; i < callers_.size(); ++i) EXPECT_EQ(is_cut(callers_[i]), i >= 2) << i;
   EXPECT_FALSE(pending_.next_deadline());
 }
@@ -115,7 +116,7 @@ TEST_F(Pending, CutsWhoStaysTooLongTheOldestFirst) {
   call_all(1);
   EXPECT_TRUE(accept());
   now_ += milliseconds(40);
-  pending_.cut_late(now_);
+  pending_.close_expired(now_);
   EXPECT_TRUE(is_cut(callers_[0]));
   EXPECT_FALSE(is_cut(callers_[1]));
   EXPECT_EQ(pending_.next_deadline(), now_ + milliseconds(60));
@@ -126,7 +127,7 @@ TEST_F(Pending, ForgetsAGuestThatLeavesOrMakesItsOwnerThrow) {
   EXPECT_TRUE(accept());
   say(callers_[0], 'x');
   say(callers_[1], '!');
-  EXPECT_THROW(pending_.hear_all(), std::runtime_error);
+  EXPECT_THROW(pending_.serve_all(), std::runtime_error);
   EXPECT_EQ(pending_.size(), 1u);
   EXPECT_TRUE(is_cut(callers_[0]) && is_cut(callers_[1]));
   EXPECT_FALSE(is_cut(callers_[2]));

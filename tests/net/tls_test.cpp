@@ -255,7 +255,7 @@ TEST_F(TlsEnds, GiveWhatCameBeforeTheEndWithAGoodbyeOrWithout) {
     make();
     ASSERT_TRUE(shake_hands());
     write(0, "the last words");
-    if (goodbye) ends_[0]->say_goodbye();
+    if (goodbye) ends_[0]->send_close_notify();
     carry();
     network_[1].reset();
     EXPECT_EQ(read(1), "the last words");

@@ -110,12 +110,12 @@ TEST_P(AStoreServer, TakesNoMemoryForALengthBeyondTheLimits) {
 TEST_P(AStoreServer, CutsTheOldestOfAFloodOfSilentConnections) {
   Venue venue(GetParam(), 2);
   ServerLimits limits = with_greeting_limit(seconds(3600));
-  limits.strangers = 8;
+  limits.unauthenticated = 8;
   const auto server = venue.serve(limits);
   std::vector<std::unique_ptr<Stranger>> flood;
   for (int i = 0; i < 200; ++i) flood.push_back(std::make_unique<Stranger>(venue));
   expect_that_it_works(venue, 0);
-  const std::size_t kept = limits.strangers + 2;  // the job has two ranks
+  const std::size_t kept = limits.unauthenticated + 2;  // the job has two ranks
   for (std::size_t i = 0; i < flood.size() - kept; ++i) flood[i]->expect_cut();
 }
 
@@ -235,7 +235,7 @@ TEST_P(ATcpStoreServer, CutsNobodyWhoHasProvedThatHeKnowsTheSecretForAFloodOrFor
   for (const bool flooded : {true, false}) {
     Venue venue(GetParam(), 2);
     ServerLimits limits = with_greeting_limit(flooded ? seconds(3600) : seconds(1));
-    limits.strangers = 8;
+    limits.unauthenticated = 8;
     const auto server = venue.serve(limits);
     Stranger rank(venue);
     rank.pass(venue, 1);

@@ -236,7 +236,7 @@ void Join::wait_and_hear(TimePoint until) {
 
   auto next = polled.begin() + 1;
   for (const int guest : guests)
-    if ((next++)->revents != 0) pending_.hear(guest);
+    if ((next++)->revents != 0) pending_.serve(guest);
   for (int rank = 0; rank < context_.rank; ++rank)
     if (peers_[rank].call && (next++)->revents != 0) hear_answer(rank);
   const auto admit = [](Fd socket) {

@@ -367,7 +367,7 @@ bool Connection::may_leave_bytes() const {
 }
 
 void Connection::say_goodbye() noexcept {
-  if (stream_.tls() != nullptr) stream_.tls()->say_goodbye();
+  if (stream_.tls() != nullptr) stream_.tls()->send_close_notify();
   shutdown(socket(), SHUT_WR);
 }
 

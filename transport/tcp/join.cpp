@@ -60,8 +60,8 @@ Connections Join::run(TimePoint deadline) {
     // Where there are no descriptors left, wait() returns after a while and this is tried again.
     static_cast<void>(pending_.accept(
         listener_, now, [this](Fd socket) { return std::optional(guest_of(std::move(socket))); }));
-    pending_.cut_late(now);
-    pending_.hear_all();
+    pending_.close_expired(now);
+    pending_.serve_all();
     if (!complete()) wait(deadline);
   }
   return std::move(joined_);
