@@ -81,17 +81,17 @@ class Exchange {
   Exchange(Store& store, std::string_view prefix, int rank, int size, Store::Deadline deadline)
       : store_(store), prefix_(prefix), rank_(rank), size_(size), deadline_(deadline) {}
 
-  std::vector<Texts> run(Roster said) {
+  std::vector<Texts> run(Roster roster) {
     store_.add(arrival_key(prefix_, rank_), 1, deadline_);
     try {
-      collect(said);
+      collect(roster);
     } catch (const Error& error) {  // the ranks above in the tree, and then all, get the error too
       if (error.kind() == ErrorKind::corrupt) publish({{}, error.what()});
       throw;
     }
-    publish(said);
-    if (rank_ != 0) said = hear(0, size_, said.columns.size());
-    return std::move(said.columns);
+    publish(roster);
+    if (rank_ != 0) roster = receive(0, size_, roster.columns.size());
+    return std::move(roster.columns);
   }
 
   // Describes which ranks have not called: "3 of 8 ranks ...", or empty if all have. The first rank
@@ -114,10 +114,11 @@ class Exchange {
   }
 
  private:
-  // Appends to `said` the rosters of this rank's subtrees.
-  void collect(Roster& said) const {
+  // Appends to `roster` the rosters of this rank's subtrees.
+  void collect(Roster& roster) const {
     for (int step = 1; rank_ % (2 * step) == 0 && rank_ + step < size_; step *= 2)
-      said.append(hear(rank_ + step, std::min(step, size_ - rank_ - step), said.columns.size()));
+      roster.append(
+          receive(rank_ + step, std::min(step, size_ - rank_ - step), roster.columns.size()));
   }
 
   void publish(const Roster& roster) {
@@ -128,7 +129,7 @@ class Exchange {
   }
 
   // Waits for the roster of the `ranks` ranks that begin with `from`.
-  Roster hear(int from, int ranks, std::size_t columns) const {
+  Roster receive(int from, int ranks, std::size_t columns) const {
     std::string text = store_.get(hello_key(prefix_, from), deadline_);
     const std::size_t bytes = roster_bytes(text, from);
     for (std::size_t page = 1; page * kPageBytes < bytes; ++page)

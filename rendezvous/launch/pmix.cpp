@@ -28,7 +28,7 @@ namespace {
 
 constexpr const char* kLibrary = "libpmix.so.2";
 // The key of a broadcast text, followed by a number, since a value in PMIx cannot be changed.
-constexpr const char* kWord = "tutti.rank0.";
+constexpr const char* kKey = "tutti.rank0.";
 
 [[noreturn]] void refuse(std::string_view what, std::string_view why) {
   throw Error(ErrorKind::unavailable,
@@ -192,14 +192,14 @@ Client::Client(TimePoint deadline) {
   job_ = opened->job;
 }
 
-std::string Client::hear_rank_0(const std::string& word, TimePoint deadline) const {
-  const auto heard = call_within(deadline, [session = session_, word] {
+std::string Client::broadcast_from_rank_0(const std::string& text, TimePoint deadline) const {
+  const auto received = call_within(deadline, [session = session_, text] {
     // This finds the first unused key. All ranks find the same one, because each has taken part in
     // the fences of all earlier communicators.
     std::string key;
     for (int number = 0; number == 0 || session->has(0, key.c_str()); ++number)
-      key = fmt::format("{}{}", kWord, number);
-    if (!word.empty()) session->publish(key.c_str(), word);
+      key = fmt::format("{}{}", kKey, number);
+    if (!text.empty()) session->publish(key.c_str(), text);
     try {
       session->fence();
       return session->text(0, key.c_str());
@@ -210,12 +210,12 @@ std::string Client::hear_rank_0(const std::string& word, TimePoint deadline) con
                               error.what()));
     }
   });
-  if (!heard)
+  if (!received)
     throw Error(ErrorKind::timeout,
                 fmt::format("rank {}: not all {} ranks of the job {} came to PMIx's fence before "
                             "the start-up deadline; see whether they started and what they say",
                             job_.rank, job_.size, job_.name));
-  return *heard;
+  return *received;
 }
 
 #else
@@ -231,7 +231,7 @@ namespace {
 }  // namespace
 
 Client::Client(TimePoint) { refuse(); }
-std::string Client::hear_rank_0(const std::string&, TimePoint) const { refuse(); }
+std::string Client::broadcast_from_rank_0(const std::string&, TimePoint) const { refuse(); }
 
 #endif
 

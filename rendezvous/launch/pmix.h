@@ -23,8 +23,8 @@ struct Job {
 
 /// A PMIx session, from PMIx_Init to PMIx_Finalize. PMIx counts these calls, so a program that uses
 /// MPI may have a session of its own. It may be used by one thread at a time. After the last
-/// PMIx_Finalize a process can open a session again, but hear_rank_0() fails in it, because libpmix
-/// then no longer delivers what other processes publish.
+/// PMIx_Finalize a process can open a session again, but broadcast_from_rank_0() fails in it,
+/// because libpmix then no longer delivers what other processes publish.
 class Client {
  public:
   /// Connects to the launcher's server on this machine. Throws `unavailable` if there is no PMIx or
@@ -33,10 +33,10 @@ class Client {
 
   const Job& job() const noexcept { return job_; }
 
-  /// Broadcasts a text from rank 0 and returns it on all ranks. `word` is the text on rank 0 and
+  /// Broadcasts a text from rank 0 and returns it on all ranks. `text` is the text on rank 0 and
   /// empty on the others. It is a collective call of all ranks of the job. Throws `timeout` if a
   /// rank does not call by the deadline, and `unavailable`.
-  std::string hear_rank_0(const std::string& word, TimePoint deadline) const;
+  std::string broadcast_from_rank_0(const std::string& text, TimePoint deadline) const;
 
  private:
   class Session;

@@ -22,11 +22,11 @@ namespace {
 using rendezvous::Route;
 
 // How this rank connects to the store and, on rank 0, the listeners at which others connect.
-struct Way {
+struct StoreAccess {
   JobAddress job;
   std::vector<Listener> listeners;
   std::unique_ptr<Route> route;
-  Secret secret;  // the job's; only way_by_pmix() sets it
+  Secret secret;  // the job's; only access_by_pmix() sets it
 };
 
 [[noreturn]] void refuse_without_secret(const LaunchEnvironment& launch) {
@@ -41,23 +41,23 @@ struct Way {
 }
 
 // Chooses how this rank connects if the launcher or the user has given all ranks an address.
-Way way_by_address(const LaunchEnvironment& launch, const Secret& secret, bool may_cross, bool tls,
-                   Random& random) {
-  Way way{{launch.master_port, launch.size, launch.job}, {}, nullptr, {}};
+StoreAccess access_by_address(const LaunchEnvironment& launch, const Secret& secret, bool may_cross,
+                              bool tls, Random& random) {
+  StoreAccess access{{launch.master_port, launch.size, launch.job}, {}, nullptr, {}};
   const SocketAddress place{launch.master_address, launch.master_port};
   const bool here = net::is_this_machine(place.host);
   const bool all_here = !launch.tcp_alone && (net::is_loopback(place.host) ||
                                               (here && launch.local_size == launch.size));
   if ((launch.tcp_alone || !here) && !may_cross) refuse_without_secret(launch);
   if (launch.rank == 0) {
-    if (!launch.tcp_alone) way.listeners.push_back(unix_listener(way.job));
-    if (!all_here && may_cross) way.listeners.push_back({net::listen_tcp(place), secret, tls});
+    if (!launch.tcp_alone) access.listeners.push_back(unix_listener(access.job));
+    if (!all_here && may_cross) access.listeners.push_back({net::listen_tcp(place), secret, tls});
   }
   if (!launch.tcp_alone && (here || launch.rank == 0))
-    way.route = rendezvous::local_route(way.job, launch.rank);
+    access.route = rendezvous::local_route(access.job, launch.rank);
   else
-    way.route = rendezvous::tcp_route(way.job, launch.rank, {place}, secret, random, tls);
-  return way;
+    access.route = rendezvous::tcp_route(access.job, launch.rank, {place}, secret, random, tls);
+  return access;
 }
 
 // The addresses at which others may reach rank 0, one for each line.
@@ -74,21 +74,22 @@ std::string places_of(const Listener& listener) {
 
 // Chooses how this rank connects if torchrun's agent listens at MASTER_PORT. Rank 0 may then be on
 // any machine.
-Way way_by_agent(const LaunchEnvironment& launch, const Secret& secret, bool may_cross, bool tls,
-                 Store::Deadline deadline, Random& random) {
+StoreAccess access_by_agent(const LaunchEnvironment& launch, const Secret& secret, bool may_cross,
+                            bool tls, Store::Deadline deadline, Random& random) {
   if (!may_cross) refuse_without_secret(launch);
-  Way way{{launch.master_port, launch.size, launch.job}, {}, nullptr, {}};
+  StoreAccess access{{launch.master_port, launch.size, launch.job}, {}, nullptr, {}};
   const SocketAddress agent{launch.master_address, launch.master_port};
   if (launch.rank != 0) {
-    way.route = torch_agent::agent_route(way.job, launch.rank, agent, launch.agent_key, secret,
-                                         random, tls);
-    return way;
+    access.route = torch_agent::agent_route(access.job, launch.rank, agent, launch.agent_key,
+                                            secret, random, tls);
+    return access;
   }
-  way.listeners.push_back(unix_listener(way.job));
-  way.listeners.push_back({net::listen_tcp({"", 0}), secret, tls});
-  way.route = rendezvous::local_route(way.job, 0);
-  torch_agent::leave_word(agent, launch.agent_key, places_of(way.listeners.back()), deadline);
-  return way;
+  access.listeners.push_back(unix_listener(access.job));
+  access.listeners.push_back({net::listen_tcp({"", 0}), secret, tls});
+  access.route = rendezvous::local_route(access.job, 0);
+  torch_agent::publish_address(agent, launch.agent_key, places_of(access.listeners.back()),
+                               deadline);
+  return access;
 }
 
 // Throws the error for a rank to which the launcher has not carried the secret that rank 0 has.
@@ -108,32 +109,34 @@ Way way_by_agent(const LaunchEnvironment& launch, const Secret& secret, bool may
 // Chooses how this rank connects if no address is given. Rank 0 then chooses an address, and a
 // secret if it has none, and broadcasts both by PMIx, with the secret in the first line. That line
 // is empty if rank 0 was given a secret; all ranks must then have been given it.
-Way way_by_pmix(const LaunchEnvironment& launch, const Config& config, Secret secret,
-                Store::Deadline deadline, Random& random) {
+StoreAccess access_by_pmix(const LaunchEnvironment& launch, const Config& config, Secret secret,
+                           Store::Deadline deadline, Random& random) {
   const bool tls = config.tls;
-  Way way{{0, launch.size, launch.job}, {}, nullptr, {}};
-  if (launch.rank == 0) way.listeners.push_back(unix_listener(way.job));
+  StoreAccess access{{0, launch.size, launch.job}, {}, nullptr, {}};
+  if (launch.rank == 0) access.listeners.push_back(unix_listener(access.job));
   if (launch.rank == 0 || launch.local_size == launch.size)
-    way.route = rendezvous::local_route(way.job, launch.rank);
-  if (launch.local_size == launch.size) return way;
+    access.route = rendezvous::local_route(access.job, launch.rank);
+  if (launch.local_size == launch.size) return access;
 
-  std::string word;
+  std::string announcement;
   if (launch.rank == 0) {
     const Secret made = secret ? Secret() : make_secret(random);
     if (made) secret = made;
-    way.listeners.push_back({net::listen_tcp({"", 0}), secret, tls});
-    word.append(made.bytes()).append("\n").append(places_of(way.listeners.back()));
+    access.listeners.push_back({net::listen_tcp({"", 0}), secret, tls});
+    announcement.append(made.bytes()).append("\n").append(places_of(access.listeners.back()));
   }
-  word = launch.pmix->hear_rank_0(word, deadline);
-  const std::size_t line = std::min(word.find('\n'), word.size());
-  if (!secret) secret = Secret(word.substr(0, line));
+  announcement = launch.pmix->broadcast_from_rank_0(announcement, deadline);
+  const std::size_t line = std::min(announcement.find('\n'), announcement.size());
+  if (!secret) secret = Secret(announcement.substr(0, line));
   if (!secret && (tls || !config.trust_network))
     refuse_without_the_secret_of_rank_0(launch.rank, tls);
-  std::vector<SocketAddress> places = parse_socket_addresses(std::string_view(word).substr(line));
-  if (!way.route)
-    way.route = rendezvous::tcp_route(way.job, launch.rank, std::move(places), secret, random, tls);
-  way.secret = std::move(secret);
-  return way;
+  std::vector<SocketAddress> places =
+      parse_socket_addresses(std::string_view(announcement).substr(line));
+  if (!access.route)
+    access.route =
+        rendezvous::tcp_route(access.job, launch.rank, std::move(places), secret, random, tls);
+  access.secret = std::move(secret);
+  return access;
 }
 
 }  // namespace
@@ -152,18 +155,20 @@ OpenedStore open_store(const LaunchEnvironment& launch, const Config& config,
   // missing.
   if (config.tls && config.trust_network && !secret && !launch.pmix)
     refuse_tls_without_secret(launch.rank);
-  Way way = launch.pmix ? way_by_pmix(launch, config, secret, deadline, random)
-            : by_agent  ? way_by_agent(launch, secret, may_cross, config.tls, deadline, random)
-                        : way_by_address(launch, secret, may_cross, config.tls, random);
+  StoreAccess access =
+      launch.pmix ? access_by_pmix(launch, config, secret, deadline, random)
+      : by_agent  ? access_by_agent(launch, secret, may_cross, config.tls, deadline, random)
+                  : access_by_address(launch, secret, may_cross, config.tls, random);
   std::unique_ptr<StoreServer> server;
-  if (launch.rank == 0) server = std::make_unique<StoreServer>(way.job, std::move(way.listeners));
+  if (launch.rank == 0)
+    server = std::make_unique<StoreServer>(access.job, std::move(access.listeners));
   rendezvous::Joined joined =
-      rendezvous::join_store(*way.route, way.job, launch.rank, deadline, log);
+      rendezvous::join_store(*access.route, access.job, launch.rank, deadline, log);
   log.write(LogLevel::debug, "rank {} of {}: joined the store of {} at {}", launch.rank,
-            launch.size, joined.server, way.route->place());
+            launch.size, joined.server, access.route->place());
   return {
       std::make_shared<SocketStore>(std::move(joined), launch.rank, std::move(server), launch.pmix),
-      way.secret ? way.secret : secret};
+      access.secret ? access.secret : secret};
 }
 
 }  // namespace tutti

@@ -67,7 +67,7 @@ enum class Status : std::uint32_t {
   ok = 1,
   usage,     ///< The bytes are the text of a `usage` error.
   mismatch,  ///< The bytes are the text of a `mismatch` error: a rank cannot join.
-  lost,  ///< The bytes are the text of a `peer_lost` error: a rank has left before it set a key.
+  lost,  ///< The bytes are the text of a `peer_lost` error: a rank has left before it took part.
 };
 
 struct Reply {

@@ -263,11 +263,11 @@ void ServerLoop::disconnect(int fd) {
   assert(seat.state == Seat::State::taken);
   seat.state = Seat::State::left;
   const int rank = place->second.rank;
-  const bool has_set = service_.has_set(fd);
+  const bool took_part = service_.has_taken_part(fd);
   service_.leave(fd);
   members_.erase(place);
-  // Each rank publishes what the others need for their start before it leaves.
-  if (!has_set)
+  // A rank that starts publishes what the others need before it asks for what they publish.
+  if (!took_part)
     service_.refuse_waits(
         Status::lost,
         fmt::format("rank {} has left the store before it told the others of itself: it has ended, "

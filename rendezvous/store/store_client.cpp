@@ -5,8 +5,6 @@
 
 #include <array>
 #include <cassert>
-#include <cerrno>
-#include <cstring>
 
 #include <tutti/error.hpp>
 

@@ -17,57 +17,58 @@ bool StoreService::is_sane(const Request& request) noexcept {
          request.value_bytes <= (has_value ? kMaxValueBytes : 0);
 }
 
-bool StoreService::take(int guest, std::string_view& input) {
+bool StoreService::take(int client, std::string_view& input) {
   for (;;) {
     const auto request = fixed_part<Request>(input);
     if (!request) return true;
     if (!is_sane(*request)) return false;
     const std::size_t bytes = sizeof *request + request->key_bytes + request->value_bytes;
     if (input.size() < bytes) return true;
-    handle(guest, *request, input.substr(sizeof *request, request->key_bytes),
+    handle(client, *request, input.substr(sizeof *request, request->key_bytes),
            input.substr(sizeof *request + request->key_bytes, request->value_bytes));
     input.remove_prefix(bytes);
   }
 }
 
-void StoreService::handle(int guest, const Request& request, std::string_view key,
+void StoreService::handle(int client, const Request& request, std::string_view key,
                           std::string_view value) {
   assert(is_sane(request) && key.size() == request.key_bytes);
   try {
     switch (request.verb) {
       case Verb::set:
         table_.set(key, value);
-        setters_.insert(guest);
-        reply(guest, request.id, {});
+        participants_.insert(client);
+        reply(client, request.id, {});
         return answer_waiting(key);
       case Verb::add: {
         const auto amount = parse_number<std::int64_t>(value);
         if (!amount) throw Error(ErrorKind::usage, "store: the amount to add is no number");
-        reply(guest, request.id, fmt::format("{}", table_.add(key, *amount)));
+        reply(client, request.id, fmt::format("{}", table_.add(key, *amount)));
         return answer_waiting(key);
       }
       case Verb::get:
-      case Verb::wait: return await(guest, request, key);
+      case Verb::wait: return await(client, request, key);
       case Verb::forget:
-        return drop([&](const Waiting& w) { return w.guest == guest && w.id == request.id; });
+        return drop([&](const Waiting& w) { return w.client == client && w.id == request.id; });
     }
   } catch (const Error& error) {
-    refuse(guest, request.id, Status::usage, error.what());
+    refuse(client, request.id, Status::usage, error.what());
   }
 }
 
-void StoreService::await(int guest, const Request& request, std::string_view key) {
+void StoreService::await(int client, const Request& request, std::string_view key) {
+  participants_.insert(client);
   if (const std::string* value = table_.find(key))
-    return reply(guest, request.id, request.verb == Verb::get ? *value : std::string_view());
-  if (!why_no_waits_.empty()) return refuse(guest, request.id, no_waits_, why_no_waits_);
-  std::size_t& waits = waits_of_[guest];
-  if (waits == kMaxWaitsOfAGuest)
+    return reply(client, request.id, request.verb == Verb::get ? *value : std::string_view());
+  if (!why_no_waits_.empty()) return refuse(client, request.id, no_waits_, why_no_waits_);
+  std::size_t& waits = waits_of_[client];
+  if (waits == kMaxWaitsOfAClient)
     throw Error(ErrorKind::usage,
                 fmt::format("store: one rank waits for {} keys at once, and no more are allowed; "
                             "wait for {} later",
                             waits, shown(key)));
-  assert(waits < kMaxWaitsOfAGuest && (request.verb == Verb::get || request.verb == Verb::wait));
-  waiting_.emplace(key, Waiting{guest, request.id, request.verb});
+  assert(waits < kMaxWaitsOfAClient && (request.verb == Verb::get || request.verb == Verb::wait));
+  waiting_.emplace(key, Waiting{client, request.id, request.verb});
   ++waits;
 }
 
@@ -77,10 +78,10 @@ void StoreService::answer_waiting(std::string_view key) {
   const auto [first, last] = waiting_.equal_range(key);
   for (auto at = first; at != last; ++at) {
     const Waiting& waiting = at->second;
-    std::size_t& waits = waits_of_[waiting.guest];
+    std::size_t& waits = waits_of_[waiting.client];
     assert(waits > 0);
     --waits;
-    reply(waiting.guest, waiting.id, waiting.verb == Verb::get ? *value : std::string_view());
+    reply(waiting.client, waiting.id, waiting.verb == Verb::get ? *value : std::string_view());
   }
   waiting_.erase(first, last);
 }
@@ -89,16 +90,16 @@ void StoreService::refuse_waits(Status how, std::string_view why) {
   no_waits_ = how;
   why_no_waits_ = why;
   for (const auto& [key, waiting] : waiting_)
-    refuse(waiting.guest, waiting.id, no_waits_, why_no_waits_);
+    refuse(waiting.client, waiting.id, no_waits_, why_no_waits_);
   drop([](const Waiting&) { return true; });
 }
 
-void StoreService::refuse(int guest, std::uint64_t id, Status how, std::string_view text) {
-  send_(guest, {id, how, static_cast<std::uint32_t>(text.size())}, text);
+void StoreService::refuse(int client, std::uint64_t id, Status how, std::string_view text) {
+  send_(client, {id, how, static_cast<std::uint32_t>(text.size())}, text);
 }
 
-void StoreService::reply(int guest, std::uint64_t id, std::string_view bytes) {
-  send_(guest, {id, Status::ok, static_cast<std::uint32_t>(bytes.size())}, bytes);
+void StoreService::reply(int client, std::uint64_t id, std::string_view bytes) {
+  send_(client, {id, Status::ok, static_cast<std::uint32_t>(bytes.size())}, bytes);
 }
 
 template <typename Unwanted>
@@ -106,18 +107,18 @@ void StoreService::drop(Unwanted unwanted) {
   std::erase_if(waiting_, [&](const auto& entry) {
     const bool found = unwanted(entry.second);
     if (!found) return false;
-    std::size_t& waits = waits_of_[entry.second.guest];
+    std::size_t& waits = waits_of_[entry.second.client];
     assert(waits > 0);
     --waits;
     return true;
   });
 }
 
-void StoreService::leave(int guest) {
-  drop([guest](const Waiting& w) { return w.guest == guest; });
-  assert(!waits_of_.contains(guest) || waits_of_[guest] == 0);
-  waits_of_.erase(guest);
-  setters_.erase(guest);
+void StoreService::leave(int client) {
+  drop([client](const Waiting& w) { return w.client == client; });
+  assert(!waits_of_.contains(client) || waits_of_[client] == 0);
+  waits_of_.erase(client);
+  participants_.erase(client);
 }
 
 }  // namespace tutti::rendezvous

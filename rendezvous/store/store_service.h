@@ -15,17 +15,17 @@
 
 namespace tutti::rendezvous {
 
-/// The store's keys and waiting requests. A guest is a client, identified by a number. The service
+/// The store's keys and waiting requests. A client is a client, identified by a number. The service
 /// may be used by one thread at a time.
 class StoreService {
  public:
-  /// The most requests of one guest that may wait at once. A guest needs one for each of its
+  /// The most requests of one client that may wait at once. A client needs one for each of its
   /// threads in get(), so one that needs more is assumed to be faulty, and further requests are
   /// refused.
-  static constexpr std::size_t kMaxWaitsOfAGuest = 256;
+  static constexpr std::size_t kMaxWaitsOfAClient = 256;
 
-  /// The callback with which the service sends a reply to `guest`. It must not call the service.
-  using Send = std::function<void(int guest, const Reply&, std::string_view bytes)>;
+  /// The callback with which the service sends a reply to `client`. It must not call the service.
+  using Send = std::function<void(int client, const Reply&, std::string_view bytes)>;
 
   explicit StoreService(Send send) : send_(std::move(send)) {}
 
@@ -35,31 +35,32 @@ class StoreService {
 
   /// Handles the complete requests at the front of `input` and removes them from it. Returns false
   /// if they are followed by something that is not a valid request.
-  bool take(int guest, std::string_view& input);
+  bool take(int client, std::string_view& input);
 
-  void handle(int guest, const Request& request, std::string_view key, std::string_view value);
+  void handle(int client, const Request& request, std::string_view key, std::string_view value);
 
   /// Replies `how` with this text to all waiting requests, and to all later ones that would wait.
   void refuse_waits(Status how, std::string_view why);
 
-  /// Whether `guest` has set a key.
-  bool has_set(int guest) const { return setters_.contains(guest); }
-  /// Drops all waiting requests of `guest`.
-  void leave(int guest);
+  /// Whether `client` has set a key or asked for one: it has got so far that others need not wait
+  /// for it in vain.
+  bool has_taken_part(int client) const { return participants_.contains(client); }
+  /// Drops all waiting requests of `client`.
+  void leave(int client);
 
   std::size_t waits() const noexcept { return waiting_.size(); }
 
  private:
   struct Waiting {
-    int guest;
+    int client;
     std::uint64_t id;
     Verb verb;
   };
 
-  void await(int guest, const Request& request, std::string_view key);
+  void await(int client, const Request& request, std::string_view key);
   void answer_waiting(std::string_view key);
-  void reply(int guest, std::uint64_t id, std::string_view bytes);
-  void refuse(int guest, std::uint64_t id, Status how, std::string_view text);
+  void reply(int client, std::uint64_t id, std::string_view bytes);
+  void refuse(int client, std::uint64_t id, Status how, std::string_view text);
   template <typename Unwanted>
   void drop(Unwanted unwanted);
 
@@ -67,9 +68,9 @@ class StoreService {
   KeyTable table_;
   std::string why_no_waits_;      // the text of refuse_waits(); empty while requests may wait
   Status no_waits_ = Status::ok;  // the status with that text
-  std::set<int> setters_;         // guests that have set a key
+  std::set<int> participants_;    // see has_taken_part()
   std::multimap<std::string, Waiting, std::less<>> waiting_;  // by key, in order of arrival
-  std::map<int, std::size_t> waits_of_;  // the number of waiting requests of each guest
+  std::map<int, std::size_t> waits_of_;  // the number of waiting requests of each client
 };
 
 }  // namespace tutti::rendezvous

@@ -25,7 +25,7 @@ using std::chrono::steady_clock;
 enum class Query : std::uint8_t { validate = 0, set = 1, get = 3, check = 5 };
 constexpr std::uint32_t kValidation = 0x3C85F7CE;
 constexpr char kReady = 0;
-constexpr std::uint64_t kMostWordBytes = 4096;
+constexpr std::uint64_t kMostAddressBytes = 4096;
 constexpr seconds kAttempt{3};
 
 // Builds the bytes of a query.
@@ -60,21 +60,21 @@ class Agent {
       why_not_ = connecting.why_not;
       if (!connecting.socket) continue;
       connection_ = net::Connection(std::move(connecting.socket));
-      say(Message(Query::validate).number(kValidation));
+      send(Message(Query::validate).number(kValidation));
       return;
     }
   }
 
   const std::string& why_not() const { return why_not_; }
 
-  void say(const Message& message) {
+  void send(const Message& message) {
     if (!why_not_.empty()) return;
     connection_.queue(message.bytes());
     if (!connection_.flush()) fail("it closed the connection");
   }
 
   // Receives `count` bytes; returns an empty string if that fails.
-  std::string hear(std::size_t count) {
+  std::string receive(std::size_t count) {
     while (why_not_.empty() && connection_.received().size() < count) {
       pollfd waited{connection_.fd(), POLLIN, 0};
       if (poll(&waited, 1, net::poll_milliseconds(deadline_)) == 0)
@@ -83,25 +83,25 @@ class Agent {
         fail("it closed the connection");
     }
     if (!why_not_.empty()) return {};
-    std::string heard(connection_.received().substr(0, count));
+    std::string received(connection_.received().substr(0, count));
     connection_.consume(count);
-    return heard;
+    return received;
   }
 
   std::optional<std::string> get(std::string_view key) {
-    say(Message(Query::check).number(std::uint64_t{1}).text(key));
-    const std::string there = hear(1);
+    send(Message(Query::check).number(std::uint64_t{1}).text(key));
+    const std::string there = receive(1);
     if (!why_not_.empty()) return std::nullopt;
     if (there.front() != kReady) {
       fail("rank 0 has not said yet where its store is");
       return std::nullopt;
     }
-    say(Message(Query::get).text(key));
-    const auto length = fixed_part<std::uint64_t>(hear(sizeof(std::uint64_t)));
-    if (length && *length > kMostWordBytes) fail("it says what rank 0 never said");
+    send(Message(Query::get).text(key));
+    const auto length = fixed_part<std::uint64_t>(receive(sizeof(std::uint64_t)));
+    if (length && *length > kMostAddressBytes) fail("it says what rank 0 never said");
     if (!length || !why_not_.empty()) return std::nullopt;
-    std::string word = hear(*length);
-    return why_not_.empty() ? std::optional(std::move(word)) : std::nullopt;
+    std::string address = receive(*length);
+    return why_not_.empty() ? std::optional(std::move(address)) : std::nullopt;
   }
 
  private:
@@ -126,13 +126,13 @@ class AgentRoute final : public Route {
 
   std::optional<Joined> reach(Store::Deadline deadline, std::string& obstacle) override {
     Agent agent(agent_, deadline);
-    const auto word = agent.get(key_);
-    const auto places = parse_socket_addresses(word.value_or(""));
+    const auto address = agent.get(key_);
+    const auto places = parse_socket_addresses(address.value_or(""));
     if (!places.empty())
       return rendezvous::tcp_route(job_, rank_, places, secret_, random_, tls_)
           ->reach(deadline, obstacle);
     const std::string_view why_not =
-        word ? "what stands there is no address" : std::string_view(agent.why_not());
+        address ? "what stands there is no address" : std::string_view(agent.why_not());
     obstacle = fmt::format("torchrun's agent at {}: {}", to_text(agent_), why_not);
     return std::nullopt;
   }
@@ -158,13 +158,13 @@ class AgentRoute final : public Route {
 
 }  // namespace
 
-void leave_word(const SocketAddress& where, std::string_view key, std::string_view word,
-                TimePoint deadline) {
+void publish_address(const SocketAddress& where, std::string_view key, std::string_view address,
+                     TimePoint deadline) {
   std::string why_not;
   do {
     Agent agent(where, deadline);
-    agent.say(Message(Query::set).text(key).text(word));
-    if (agent.get(key) == word) return;
+    agent.send(Message(Query::set).text(key).text(address));
+    if (agent.get(key) == address) return;
     why_not = agent.why_not().empty() ? fmt::format("it holds another word") : agent.why_not();
   } while (steady_clock::now() < deadline && poll(nullptr, 0, 100) == 0);
   throw Error(

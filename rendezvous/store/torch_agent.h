@@ -5,7 +5,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 
@@ -15,10 +14,10 @@
 
 namespace tutti::torch_agent {
 
-/// Sets `key` to `word` in the agent's store. Throws `unavailable` if the agent has not stored it
-/// by the deadline.
-void leave_word(const SocketAddress& agent, std::string_view key, std::string_view word,
-                TimePoint deadline);
+/// Sets `key` to `address` in the agent's store. Throws `unavailable` if the agent has not stored
+/// it by the deadline.
+void publish_address(const SocketAddress& agent, std::string_view key, std::string_view address,
+                     TimePoint deadline);
 
 /// A route that connects by TCP to the address that rank 0 has published under `key`. Each attempt
 /// reads the key again, because the address may still be that of an earlier communicator.

@@ -72,7 +72,7 @@ TEST_F(AStoreService, ForgetsAllThatAGuestWaitedForWhenItLeaves) {
 }
 
 TEST_F(AStoreService, RefusesAGuestThatWaitsForTooMuchAtOnce) {
-  for (std::uint64_t i = 0; i < StoreService::kMaxWaitsOfAGuest; ++i)
+  for (std::uint64_t i = 0; i < StoreService::kMaxWaitsOfAClient; ++i)
     ask(1, i, Verb::get, fmt::format("{}", i));
   EXPECT_THAT(said_, IsEmpty());
   ask(1, 999, Verb::get, "one more");
@@ -83,7 +83,7 @@ TEST_F(AStoreService, RefusesAGuestThatWaitsForTooMuchAtOnce) {
 }
 
 TEST_F(AStoreService, CountsNoWaitTwiceThatHasEnded) {
-  for (std::uint64_t i = 0; i < 3 * StoreService::kMaxWaitsOfAGuest; ++i) {
+  for (std::uint64_t i = 0; i < 3 * StoreService::kMaxWaitsOfAClient; ++i) {
     ask(1, i, Verb::get, "never");
     ask(1, i, Verb::forget, "");
     ask(1, i, Verb::wait, fmt::format("{}", i));

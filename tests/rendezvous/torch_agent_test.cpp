@@ -118,7 +118,7 @@ TEST(TorchAgent, TellsOthersWhereRank0Is) {
     const auto route = route_by(agent, venue);
     EXPECT_NO_THROW(join_by(*route, venue.job(), 1));
   });
-  torch_agent::leave_word(agent.place(), "key", to_text(venue.place()) + "\n", in_time());
+  torch_agent::publish_address(agent.place(), "key", to_text(venue.place()) + "\n", in_time());
   late.join();
 }
 
@@ -152,7 +152,7 @@ TEST(TorchAgent, IsNotBelieved) {
 TEST(TorchAgent, ThatDoesNotTakeRank0sWordIsAnErrorThatSaysWhatToDo) {
   const FakeAgent agent("another word");
   const Error error = error_of(
-      [&] { torch_agent::leave_word(agent.place(), "key", "word", in(milliseconds(100))); });
+      [&] { torch_agent::publish_address(agent.place(), "key", "word", in(milliseconds(100))); });
   EXPECT_EQ(error.kind(), ErrorKind::unavailable);
   EXPECT_THAT(error.what(),
               AllOf(HasSubstr(to_text(agent.place())), HasSubstr("TUTTI_STORE=tcp://")));
