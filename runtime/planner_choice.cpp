@@ -29,7 +29,7 @@ Choice CallPlanner::choose_algorithm(const CallKind& kind, std::string_view algo
                                  !algorithm.empty());
   const std::size_t most = request.max_message_bytes;
   const std::uint32_t number = own_algorithms_.number(algorithm, kind.what, kind.root, most);
-  const std::string why = unfit(own_algorithms_.facts(number), request);
+  const std::string why = why_unsuitable(own_algorithms_.facts(number), request);
   if (!why.empty()) refuse(kind, fmt::format("algorithm '{}' {}", algorithm, why));
   return {number, most};
 }

@@ -17,7 +17,7 @@ constexpr std::array<CostField<MachineCosts>, 10> kMachineFields{{
     {"reduce_ps_per_kib", &MachineCosts::reduce_kib, 0, kMostRate},
     {"far_ps_per_kib", &MachineCosts::far_kib, 0, kMostRate},
     {"yield_ps", &MachineCosts::yield, 1, kMostTime},
-    {"line_ps_per_kib", &MachineCosts::line_kib, 0, kMostRate},
+    {"network_ps_per_kib", &MachineCosts::network_kib, 0, kMostRate, "line_ps_per_kib"},
     {"cache_bytes", &MachineCosts::cache_bytes, 1 << 10, std::int64_t{1} << 40},
     {"error_percent", &MachineCosts::error_percent, 0, 1000},
 }};

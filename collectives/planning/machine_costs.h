@@ -46,7 +46,7 @@ struct MachineCosts {
   /// A turn of a rank that shares its core and finds nothing to do.
   Picoseconds yield = 1'120'000;
   /// The network link to other machines, in each direction; all ranks of a machine share it.
-  Picoseconds line_kib = 80'000;
+  Picoseconds network_kib = 80'000;
   std::int64_t cache_bytes = 2 << 20;  ///< The size of a core's cache.
   /// The error of predictions in percent; smaller differences decide nothing.
   std::int64_t error_percent = 43;
@@ -69,6 +69,8 @@ struct CostField {
   std::string_view name;
   std::int64_t Record::*member;
   std::int64_t least, most;
+  std::string_view former_name =
+      {};  ///< In tuning files of earlier versions; empty if it is the same.
 };
 std::span<const CostField<MachineCosts>> machine_fields() noexcept;
 std::span<const CostField<LinkCosts>> link_fields() noexcept;

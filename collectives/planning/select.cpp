@@ -82,9 +82,9 @@ bool serves(const Algorithm& algorithm, const SelectRequest& request) {
          (algorithm.direct || !request.pair_lengths);
 }
 
-/// Does what unfit() does, for one algorithm. It plans only if that can matter: no step moves more
-/// than a chunk of each rank, and rank 0 as root has the most operands in a step.
-std::string unfit(const Algorithm& algorithm, const SelectRequest& request) {
+/// Does what why_unsuitable() does, for one algorithm. It plans only if that can matter: no step
+/// moves more than a chunk of each rank, and rank 0 as root has the most operands in a step.
+std::string why_unsuitable(const Algorithm& algorithm, const SelectRequest& request) {
   const std::size_t chunk = least_chunk_bytes(request.element_bytes);
   const bool all_fit =
       chunk <= 64 && request.max_message_bytes / chunk >= static_cast<std::size_t>(request.ranks);
@@ -95,7 +95,7 @@ std::string unfit(const Algorithm& algorithm, const SelectRequest& request) {
   Facts facts = facts_of({&plan, 1});
   facts.rewrites_output = algorithm.rewrites_output && plan.layout == Layout::whole;
   if (request.ranks > 2) facts.reduces_at_once = algorithm.reduces_at_once;
-  return unfit(facts, request);
+  return why_unsuitable(facts, request);
 }
 
 }  // namespace
@@ -115,7 +115,7 @@ Spread spread_over(std::span<const int> machines) {
   return Spread::even_machines;
 }
 
-std::string unfit(const Facts& facts, const SelectRequest& request) {
+std::string why_unsuitable(const Facts& facts, const SelectRequest& request) {
   if (request.accumulates_f32 && facts.rewrites_output)
     return "keeps partial results in the output, where accumulate = f32 would round them";
   if (request.reproducible && !facts.reduces_at_once)
@@ -133,7 +133,7 @@ std::string unfit(const Facts& facts, const SelectRequest& request) {
 
 bool can_serve(std::uint32_t index, const SelectRequest& request) {
   const Algorithm& algorithm = algorithms()[index];
-  return serves(algorithm, request) && unfit(algorithm, request).empty();
+  return serves(algorithm, request) && why_unsuitable(algorithm, request).empty();
 }
 
 std::uint32_t algorithm_index(std::string_view name) {
@@ -149,7 +149,7 @@ Choice choose(const SelectRequest& request, std::string_view forced, bool by_cal
   if (!forced.empty() && forced != "auto") {
     const std::uint32_t index = algorithm_index(forced);
     if (serves(algorithms()[index], request)) {
-      const std::string why = unfit(algorithms()[index], request);
+      const std::string why = why_unsuitable(algorithms()[index], request);
       if (!why.empty())
         throw Error(ErrorKind::usage, fmt::format("{}: algorithm '{}' {}; leave the choice to auto",
                                                   to_string(request.what), forced, why));
@@ -170,7 +170,7 @@ Choice choose(const SelectRequest& request, std::string_view forced, bool by_cal
         request.spread < row.least_spread || bytes > row.most_bytes)
       continue;
     const std::uint32_t index = algorithm_index(row.algorithm);
-    if (unfit(algorithms()[index], request).empty()) return {index, message};
+    if (why_unsuitable(algorithms()[index], request).empty()) return {index, message};
   }
   throw Error(ErrorKind::internal, fmt::format("no algorithm for {} of {} ranks",
                                                to_string(request.what), request.ranks));

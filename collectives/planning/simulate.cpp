@@ -15,8 +15,8 @@ namespace tutti {
 namespace {
 
 constexpr Picoseconds kNever = std::numeric_limits<Picoseconds>::max();
-constexpr std::uint64_t kMostPieces = 6;  // the number of pieces of a call that are simulated
-constexpr std::size_t kLineWindow = 8;    // messages, over TCP with a short round-trip time
+constexpr std::uint64_t kMostPieces = 6;   // the number of pieces of a call that are simulated
+constexpr std::size_t kNetworkWindow = 8;  // messages, over TCP with a short round-trip time
 
 Picoseconds moving(std::uint64_t bytes, Picoseconds kib) {
   return static_cast<Picoseconds>(bytes) * kib / 1024;
@@ -43,8 +43,8 @@ std::uint64_t touched_bytes(const Program& program) {
 struct Channel {
   int from, to;
   LinkCosts costs;
-  bool by_line;        // the channel joins two machines
-  std::size_t window;  // messages
+  bool crosses_network;  // the channel joins two machines
+  std::size_t window;    // messages
   // The channel of the messages over which this channel's messages are written, or -1.
   int answers = -1;
   bool answered = false;  // the room of its messages is free when their answers have been read
@@ -118,7 +118,8 @@ class Run {
       add_rank(programs[rank]);
     }
     ends_.assign(static_cast<std::size_t>(calls_) * pieces_, 0);
-    lines_.assign(1 + *std::max_element(cluster.machine_of.begin(), cluster.machine_of.end()), 0);
+    network_free_at_.assign(
+        1 + *std::max_element(cluster.machine_of.begin(), cluster.machine_of.end()), 0);
   }
 
   Picoseconds run(std::uint64_t all_pieces) {
@@ -174,7 +175,7 @@ class Run {
         channels_of_steps_.push_back(id);
         widen(channels_[id], std::max(step.bytes[0], step.bytes[1]));
         const LinkCosts& link = channels_[id].costs;
-        const bool answers = operand.partner != Program::kNone && !channels_[id].by_line;
+        const bool answers = operand.partner != Program::kNone && !channels_[id].crosses_network;
         if (!in && answers) pair(program, operands, k, self, id);
         kib = in ? link.read_kib : answers ? costs.copy_kib : link.write_kib;
         for (Picoseconds& of : cost) of += costs.message + link.message;
@@ -203,15 +204,15 @@ class Run {
         ids_.try_emplace({from, to, number}, static_cast<int>(channels_.size()));
     if (added) {
       const LinkKind link = cluster_.link_between(from, to);
-      const bool by_line = link == LinkKind::other_machine;
-      channels_.push_back(
-          {from, to, cluster_.costs.link(link), by_line, by_line ? kLineWindow : kLines});
+      const bool crosses_network = link == LinkKind::other_machine;
+      channels_.push_back({from, to, cluster_.costs.link(link), crosses_network,
+                           crosses_network ? kNetworkWindow : kLines});
     }
     return found->second;
   }
 
   void widen(Channel& channel, std::uint64_t bytes) const {
-    if (bytes <= kInlineBytes || channel.by_line) return;
+    if (bytes <= kInlineBytes || channel.crosses_network) return;
     channel.window =
         std::min(channel.window, std::max<std::size_t>(2, cluster_.ring_bytes / padded(bytes)));
   }
@@ -353,9 +354,9 @@ class Run {
     for (std::uint32_t k = step.receives; k < step.receives + step.sends; ++k) {
       Channel& channel = channels_[channels[k]];
       Picoseconds gone = now;
-      if (channel.by_line) {  // the message follows those that were sent before
-        Picoseconds& line = lines_[cluster_.machine_of[channel.from]];
-        gone = line = std::max(line, now) + moving(step.bytes[last], cluster_.costs.line_kib);
+      if (channel.crosses_network) {  // the message follows those that were sent before
+        Picoseconds& line = network_free_at_[cluster_.machine_of[channel.from]];
+        gone = line = std::max(line, now) + moving(step.bytes[last], cluster_.costs.network_kib);
       }
       channel.seen.push_back(gone + channel.costs.latency + (large ? channel.costs.payload : 0));
       wake(channel.to, channel.seen.back());
@@ -380,7 +381,7 @@ class Run {
   // For each piece of each call, the time at which the slowest rank has ended it.
   std::vector<Picoseconds> ends_;
   // For each machine, the time when all that was sent has left its network link.
-  std::vector<Picoseconds> lines_;
+  std::vector<Picoseconds> network_free_at_;
 };
 
 }  // namespace

@@ -76,8 +76,11 @@ class Reader {
   template <typename Record>
   void numbers(const Json& within, std::span<const CostField<Record>> fields, Record& record,
                std::size_t from) const {
-    for (const CostField<Record>& field : fields)
-      record.*field.member = number(within, field.name, field.least, field.most, from);
+    for (const CostField<Record>& field : fields) {
+      const bool former = !field.former_name.empty() && within.contains(field.former_name);
+      record.*field.member =
+          number(within, former ? field.former_name : field.name, field.least, field.most, from);
+    }
   }
 
   [[noreturn]] void refuse(std::size_t position, const std::string& why) const {
@@ -106,14 +109,14 @@ LinkKind link_named(const Reader& reader) {
 }
 
 void check_machine(const Reader& reader, const MachineId& machine) {
-  const Json& said = reader.field(reader.all(), "machine", 0);
+  const Json& recorded = reader.field(reader.all(), "machine", 0);
   const std::size_t at = reader.place("machine", 0);
   MachineId of;
-  const Json& model = reader.field(said, "model", at);
+  const Json& model = reader.field(recorded, "model", at);
   of.model = model.is_string() ? model.get<std::string>() : model.dump();
-  of.cpus = static_cast<int>(reader.number(said, "cpus", 1, 1 << 20, at));
-  of.cache_bytes =
-      static_cast<std::size_t>(reader.number(said, "cache_bytes", 0, std::int64_t{1} << 40, at));
+  of.cpus = static_cast<int>(reader.number(recorded, "cpus", 1, 1 << 20, at));
+  of.cache_bytes = static_cast<std::size_t>(
+      reader.number(recorded, "cache_bytes", 0, std::int64_t{1} << 40, at));
   if (of != machine)
     reader.refuse(at, fmt::format("is of another machine ({}; this one is {})", to_text(of),
                                   to_text(machine)));

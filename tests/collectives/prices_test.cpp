@@ -113,7 +113,7 @@ TEST(Prices, RanksOfSeveralMachinesArePricedByWhereTheyRun) {
   EXPECT_EQ(name_of(prices.choose(across(32 << 10, even, 1), "")), "hierarchical");
   // The table covers only machines with the same number of consecutive ranks each.
   MachineCosts slow;
-  slow.line_kib = 800'000;  // 10 Gb/s
+  slow.network_kib = 800'000;  // 10 Gb/s
   PriceList by_line(slow);
   const auto chosen = [&](std::vector<int> machines) {
     return name_of(by_line.choose(across(1 << 20, std::move(machines), 4), ""));

@@ -169,9 +169,9 @@ Picoseconds price_across(const MachineCosts& costs, std::vector<int> machines) {
 
 TEST(Simulate, MessagesOfAMachineFollowEachOtherOnItsLine) {
   MachineCosts costs = simple();
-  costs.line_kib = 0;
+  costs.network_kib = 0;
   const Picoseconds free = price_across(costs, {0, 1, 1});
-  costs.line_kib = 1'000'000;
+  costs.network_kib = 1'000'000;
   // Each call sends 2 KiB: the second message of the eighth call has left after 16 times the cost
   // of 1 KiB.
   EXPECT_NEAR(static_cast<double>(price_across(costs, {0, 1, 1})), 2e6, 0.02 * 2e6);
@@ -181,7 +181,7 @@ TEST(Simulate, MessagesOfAMachineFollowEachOtherOnItsLine) {
 
 TEST(Simulate, SystemCallsOfAMessageCountAtBothEnds) {
   MachineCosts costs = simple();
-  costs.line_kib = 0;
+  costs.network_kib = 0;
   const Picoseconds before = price_across(costs, {0, 1, 1});
   costs.links[static_cast<std::size_t>(LinkKind::other_machine)].message = 8000;
   // The root's calls follow each other, each with two messages; the last message is then received.

@@ -71,6 +71,11 @@ TEST_F(TuningFile, KeepsWhatWasWritten) {
       << "nothing else is left there";
 }
 
+TEST_F(TuningFile, ReadsTheNamesOfEarlierVersions) {
+  damage("\"network_ps_per_kib\": 80000", "\"line_ps_per_kib\": 4711");
+  EXPECT_EQ(read_tuning_file(path(), kMachine).network_kib, 4711);
+}
+
 TEST_F(TuningFile, DamageIsToldWithItsLine) {
   damage("\"call_ps\": 30000,", "\"call_ps\": 30000");
   EXPECT_THAT(reading_error(), AllOf(HasSubstr(path().string() + ":12:"), HasSubstr("no JSON")));

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstdint>
 #include <span>
-#include <utility>
 
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/planning/select.h"
@@ -89,7 +88,7 @@ class Fitting {
     bool better = false;
     for (const auto& field : machine_fields()) {
       if (field.member == &MachineCosts::cache_bytes ||
-          field.member == &MachineCosts::error_percent || field.member == &MachineCosts::line_kib)
+          field.member == &MachineCosts::error_percent || field.member == &MachineCosts::network_kib)
         continue;
       const auto number = [&](MachineCosts& c) -> std::int64_t& { return c.*field.member; };
       if (improve(number, field.least, field.most, factor, error)) better = true;
