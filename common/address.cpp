@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cctype>
 
 #include "common/text.h"
@@ -35,6 +36,7 @@ std::optional<SocketAddress> parse_socket_address(std::string_view text) {
 }
 
 std::string to_text(const SocketAddress& address) {
+  assert(0 <= address.port && address.port <= 65'535);
   const bool is_v6 = address.host.find(':') != std::string::npos;
   return fmt::format("{}{}{}:{}", is_v6 ? "[" : "", address.host, is_v6 ? "]" : "", address.port);
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 
 #include <tutti/error.hpp>
 
@@ -125,6 +126,13 @@ constexpr std::array kKnobs{
          ChoiceKnob<LogLevel>{&Config::log_level, kLogLevels, "error, warn, info or debug"}, kOwn,
          "The least urgent lines that are logged."},
 };
+// Each name stands for one setting.
+static_assert([] {
+  for (std::size_t i = 0; i < kKnobs.size(); ++i)
+    for (std::size_t j = 0; j < i; ++j)
+      if (kKnobs[i].name == kKnobs[j].name) return false;
+  return true;
+}());
 
 std::string Knob::variable() const {
   std::string out(kPrefix);

@@ -73,16 +73,19 @@ std::optional<std::vector<Cpus>> parse_cpus_of_ranks(std::string_view text) {
 }
 
 bool contains(const Cpus& all, const Cpus& some) {
+  assert(std::is_sorted(all.begin(), all.end()) && std::is_sorted(some.begin(), some.end()));
   return std::includes(all.begin(), all.end(), some.begin(), some.end());
 }
 
 Cpus unite(const Cpus& a, const Cpus& b) {
+  assert(std::is_sorted(a.begin(), a.end()) && std::is_sorted(b.begin(), b.end()));
   Cpus both;
   std::set_union(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(both));
   return both;
 }
 
 Cpus intersect(const Cpus& a, const Cpus& b) {
+  assert(std::is_sorted(a.begin(), a.end()) && std::is_sorted(b.begin(), b.end()));
   Cpus common;
   std::set_intersection(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(common));
   return common;

@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <cassert>
 
 #include <tutti/error.hpp>
 
@@ -27,6 +28,7 @@ std::size_t allow_descriptors(std::size_t wanted) noexcept {
 
 void need_descriptors(std::size_t wanted, std::size_t least, const std::string& who,
                       const std::string& what) {
+  assert(least <= wanted);
   const std::size_t allowed = allow_descriptors(wanted);
   if (allowed >= least) return;
   throw Error(ErrorKind::unavailable,

@@ -29,6 +29,7 @@ class IntrusiveList {
     element.*link = {last_, nullptr};
     (last_ != nullptr ? (last_->*link).next : first_) = &element;
     last_ = &element;
+    assert(first_ != nullptr && (last_->*link).next == nullptr);
   }
 
   void remove(T& element) noexcept {
@@ -37,6 +38,7 @@ class IntrusiveList {
     (at.previous != nullptr ? (at.previous->*link).next : first_) = at.next;
     (at.next != nullptr ? (at.next->*link).previous : last_) = at.previous;
     element.*link = {};
+    assert((first_ == nullptr) == (last_ == nullptr));
   }
 
   /// Returns null if the list is empty.

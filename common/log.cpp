@@ -4,12 +4,14 @@
 #include <spdlog/sinks/stdout_sinks.h>
 
 #include <array>
+#include <cassert>
 #include <memory>
 
 namespace tutti {
 namespace {
 
 constexpr std::array<std::string_view, 4> kLevelNames{"error", "warn", "info", "debug"};
+static_assert(kLevelNames.size() == static_cast<std::size_t>(LogLevel::debug) + 1);
 
 // The library has a logger of its own, since spdlog's registry and default logger belong to the
 // program.

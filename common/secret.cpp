@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <array>
+#include <cassert>
 #include <cerrno>
 #include <cstring>
 
@@ -48,6 +49,7 @@ void refuse_tls_without_secret(int rank) {
 Secret make_secret(Random& random) {
   std::string text;
   for (int i = 0; i < 4; ++i) text += fmt::format("{:016x}", random.next());
+  assert(text.size() >= kLeastSecretBytes);
   return Secret(std::move(text));
 }
 

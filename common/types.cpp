@@ -1,6 +1,7 @@
 #include <tutti/types.hpp>
 
 #include <array>
+#include <cassert>
 
 namespace tutti {
 namespace {
@@ -34,6 +35,9 @@ constexpr std::array<std::string_view, kOps> kOpNames{
 constexpr std::array<std::string_view, kCollectives> kCollectiveNames{
     "all_reduce", "broadcast", "reduce",  "all_gather", "reduce_scatter",
     "barrier",    "gather",    "scatter", "all_to_all"};
+// A value without a row would have an empty name.
+static_assert(kTypes.back().bytes > 0 && !kOpNames.back().empty() &&
+              !kCollectiveNames.back().empty());
 
 // A value may come from a peer's memory, so a number without a name must be printable.
 template <typename E, typename Table>

@@ -1,6 +1,6 @@
 // The kernels of each element type, from which combine_function chooses: one kernel for each Op,
-// for this machine's best instruction set. A new type adds its case to the function of its file and to
-// kernels_of() in combine.cpp.
+// for this machine's best instruction set. A new type adds its case to the function of its file and
+// to kernels_of() in combine.cpp.
 #pragma once
 
 #include <array>

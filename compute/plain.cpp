@@ -15,6 +15,7 @@ namespace {
 // Folds one block at a time in local arrays, so that the compiler knows that they do not overlap.
 template <class T, class Fold, class Finish>
 void fold_plainly(const CombineArgs& args, Fold fold, Finish finish) {
+  assert(args.inputs >= 1 && args.outputs >= 1);
   constexpr std::size_t kBlock = 2048 / sizeof(T);
   T folded[kBlock], operand[kBlock];
   for (std::size_t begin = 0, n = 0; begin < args.count; begin += n) {
@@ -112,6 +113,7 @@ T times(T a, T b) {
 
 template <class T>
 void scale(const void* from, void* to, std::size_t count, const void* scalar) {
+  assert(scalar != nullptr && (count == 0 || (from != nullptr && to != nullptr)));
   T by;
   std::memcpy(&by, scalar, sizeof by);
   for (std::size_t i = 0; i < count; ++i) {

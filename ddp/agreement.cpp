@@ -58,6 +58,7 @@ std::string by_rank(std::span<const std::string> texts) {
       if (++members <= kNamed) ranks += fmt::format("{}{}", members == 1 ? "" : ", ", r);
     }
     if (members > kNamed) ranks += fmt::format(" and {} more", members - kNamed);
+    assert(members > 0);
     result += fmt::format("{}rank{} {}: {}", result.empty() ? "" : "; ", members == 1 ? "" : "s",
                           ranks, texts[first]);
   }

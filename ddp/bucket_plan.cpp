@@ -64,6 +64,7 @@ std::vector<Bucket> plan_buckets(std::span<const Parameter> parameters,
       buckets.push_back({parameters[i].type, 0, {}});
     }
     Bucket& bucket = buckets[*open.bucket];
+    assert(bucket.type == parameters[i].type && bytes % kAlignment == 0);
     bucket.slots.push_back({i, bucket.bytes});
     bucket.bytes += bytes;
   }

@@ -173,6 +173,7 @@ void DataParallel::Impl::place_gradients() {
       gradients_[slot.parameter] = {next + slot.offset_bytes, b, false};
     next += buckets_[b].bytes;
   }
+  assert(next == memory_.get() + total);
 }
 
 void DataParallel::Impl::agree_on_options() {
@@ -277,6 +278,7 @@ void DataParallel::Impl::finish() {
 
 // Waits for the buckets that have started, and throws the first error, with its bucket's name.
 void DataParallel::Impl::await_buckets() {
+  assert(works_.size() <= buckets_.size());
   std::optional<Error> first_error;
   for (std::size_t b = 0; b < works_.size(); ++b) {
     try {

@@ -53,6 +53,7 @@ bool same(const Proof& a, const Proof& b) noexcept {
 
 template <typename Message>
 std::optional<Message> take(std::string_view& input) {
+  static_assert(std::is_trivially_copyable_v<Message>);
   const auto message = fixed_part<Message>(input);
   if (message) input.remove_prefix(sizeof *message);
   return message;
@@ -118,6 +119,7 @@ AuthInitiator::State AuthInitiator::advance(std::string_view& input, std::string
     if (const auto challenge = take<AuthChallenge>(input)) state_ = answer(*challenge, output);
   if (state_ == State::result)
     if (const auto result = take<AuthResult>(input)) state_ = judge(*result);
+  assert((state_ == State::failed) == (failure_ != AuthFailure::none));
   return state_;
 }
 
@@ -130,6 +132,7 @@ std::size_t AuthInitiator::awaited_bytes() const noexcept {
 }
 
 AuthInitiator::State AuthInitiator::fail(AuthFailure failure) noexcept {
+  assert(failure != AuthFailure::none && failure_ == AuthFailure::none);
   failure_ = failure;
   return State::failed;
 }
@@ -176,6 +179,7 @@ AuthAcceptor::State AuthAcceptor::advance(std::string_view& input, std::string& 
     if (const auto hello = take<AuthHello>(input)) state_ = challenge(*hello, output);
   if (state_ == State::proof)
     if (const auto proof = take<AuthProof>(input)) state_ = judge(*proof, output);
+  assert(failure_ == AuthFailure::none || state_ == State::failed);
   return state_;
 }
 

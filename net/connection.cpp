@@ -25,6 +25,7 @@ void drop_front(std::string& queue, std::size_t& dropped) {
 }  // namespace
 
 bool Connection::receive(std::size_t most) {
+  assert(fd() >= 0);
   drop_front(inbox_, consumed_);
   std::array<char, kReadBytes> buffer;
   std::size_t got = 0, room = 0;
@@ -47,6 +48,7 @@ bool Connection::flush() {
     const ssize_t put = stream_.write({&piece, 1});
     if (put < 0) return not_now(errno);
     sent_ += static_cast<std::size_t>(put);
+    assert(sent_ <= outbox_.size());
   }
   drop_front(outbox_, sent_);
   return stream_.flush();

@@ -10,6 +10,7 @@ template <typename Proof>
 typename Handshake<Proof>::State Handshake<Proof>::advance() {
   if (state_ == State::proving) state_ = prove();
   if (state_ == State::encrypting) state_ = encrypt();
+  assert((state_ == State::failed) == !why_.empty());
   return state_;
 }
 
@@ -17,6 +18,7 @@ typename Handshake<Proof>::State Handshake<Proof>::advance() {
 // message answers the last one of the other end.
 template <typename Proof>
 typename Handshake<Proof>::State Handshake<Proof>::prove() {
+  assert(state_ == State::proving && !has_proved());
   const std::size_t awaited = proof_.awaited_bytes();
   const bool open = connection_.receive(awaited);
   std::string_view input = connection_.received();

@@ -50,6 +50,7 @@ Fd new_socket(LocalKind kind) {
 }  // namespace
 
 Fd listen_local(const std::string& name, LocalKind kind) {
+  assert(!name.empty());
   Fd socket = new_socket(kind);
   const Address address = abstract_address(name);
   if (bind(socket.get(), address.get(), address.bytes) != 0) {
@@ -64,6 +65,7 @@ Fd listen_local(const std::string& name, LocalKind kind) {
 }
 
 LocalConnecting connect_local(const std::string& name, LocalKind kind) {
+  assert(!name.empty());
   Fd socket = new_socket(kind);
   const Address address = abstract_address(name);
   if (connect(socket.get(), address.get(), address.bytes) == 0) return {std::move(socket), 0};
@@ -89,6 +91,7 @@ PeerProcess peer_of(int socket) {
 }
 
 Fd watch_peer(int socket) {
+  assert(socket >= 0);
   int fd = -1;
   socklen_t bytes = sizeof fd;
   if (getsockopt(socket, SOL_SOCKET, kSoPeerPidfd, &fd, &bytes) == 0) return Fd(fd);

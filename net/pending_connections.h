@@ -43,7 +43,9 @@ class PendingConnections {
   /// connection away. It is called once more before a connection is closed in favour of another. If
   /// it throws, the connection is closed.
   PendingConnections(const PendingLimits& limits, std::function<bool(Pending&)> serve)
-      : limits_(limits), serve_(std::move(serve)) {}
+      : limits_(limits), serve_(std::move(serve)) {
+    assert(serve_ != nullptr);
+  }
 
   /// Accepts at most kAcceptsATurn connections of `listener` and calls `serve` for each. `make`
   /// turns a socket into a connection, or returns none to refuse it. Returns false if the process
@@ -135,6 +137,7 @@ class PendingConnections {
 
   // Returns false if the connection is no longer pending.
   bool serve_at(Place place) {
+    assert(proved_ <= limits_.expected && places_.size() == connections_.size());
     bool stays = false;
     try {
       stays = serve_(place->connection);
@@ -150,6 +153,7 @@ class PendingConnections {
   }
 
   void close(Place place) {
+    assert(!place->proved || proved_ > 0);
     if (place->proved) --proved_;
     const std::size_t erased = places_.erase(place->fd);
     assert(erased == 1);

@@ -32,6 +32,7 @@ const sockaddr* generic(const sockaddr_storage& address) noexcept {
 }
 
 void set_option(int socket, int level, int option, int value) {
+  assert(socket >= 0);
   static_cast<void>(setsockopt(socket, level, option, &value, sizeof value));
 }
 
@@ -131,6 +132,7 @@ std::string why_refused(int error) {
 }  // namespace
 
 SocketAddress TcpPlace::socket_address() const {
+  assert(bytes <= sizeof address);
   std::array<char, NI_MAXHOST> host{};
   std::array<char, NI_MAXSERV> port{};
   if (getnameinfo(generic(address), bytes, host.data(), host.size(), port.data(), port.size(),
@@ -140,6 +142,7 @@ SocketAddress TcpPlace::socket_address() const {
 }
 
 Fd listen_tcp(const SocketAddress& where) {
+  assert(0 <= where.port && where.port <= 65'535);
   int error = 0;
   for (const TcpPlace& place : places_to_listen(where)) {
     Fd socket = new_socket(place.address.ss_family);
@@ -201,6 +204,7 @@ Found find_places(const SocketAddress& where, TimePoint deadline) {
 }
 
 TcpConnecting begin_tcp(const TcpPlace& place) {
+  assert(0 < place.bytes && place.bytes <= sizeof place.address);
   Fd socket = new_socket(place.address.ss_family);
   if (!socket) return {{}, why_refused(errno)};
   if (connect(socket.get(), generic(place.address), place.bytes) != 0 && errno != EINPROGRESS &&
@@ -240,6 +244,7 @@ void tune(int socket) {
 }
 
 std::chrono::microseconds round_trip_time(int socket) noexcept {
+  assert(socket >= 0);
   tcp_info info{};
   socklen_t bytes = sizeof info;
   if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) return {};

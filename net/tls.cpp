@@ -141,6 +141,7 @@ Tls::Tls(std::shared_ptr<const TlsContext> context, Role role, const TlsKey& key
       ssl_(SSL_new(context_->context_.get())),
       in_(std::make_unique_for_overwrite<std::byte[]>(kReadBytes)),
       record_(std::make_unique_for_overwrite<std::byte[]>(kRecordBytes)) {
+  assert(socket_ >= 0 && bytes_of_a_key_ > 0);
   BIO* const bio = ssl_ == nullptr ? nullptr : BIO_new(context_->method_.get());
   if (bio == nullptr) refuse("makes no connection");
   BIO_set_data(bio, this);
@@ -159,6 +160,7 @@ Tls::Handshake Tls::shake_hands() {
   ERR_clear_error();
   const int result = SSL_do_handshake(ssl_.get());
   const int error = SSL_get_error(ssl_.get(), result);
+  assert(result != 1 || error == SSL_ERROR_NONE);
   // An end that did not use the pre-shared key would not be authenticated.
   if (result == 1 && SSL_session_reused(ssl_.get()) != 1)
     why_ = "does not use the job's secret for its connections";
@@ -198,6 +200,7 @@ ssize_t Tls::receive() {
 }
 
 Tls::Took Tls::take(std::byte* to, std::size_t bytes, std::size_t& taken) {
+  assert(to != nullptr && bytes > 0 && why_.empty());
   // Most calls find no bytes. They then cost one system call and do not enter OpenSSL.
   if (in_begin_ == in_end_ && SSL_pending(ssl_.get()) == 0 && receive() < 0 && not_now(errno))
     return Took::nothing_yet;
@@ -298,6 +301,7 @@ ssize_t Tls::write(std::span<const iovec> pieces) {
     }
   }
   if (!put_gathered() || !flush()) return -1;
+  assert(gathered == 0);
   return static_cast<ssize_t>(total);
 }
 

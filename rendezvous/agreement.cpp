@@ -36,6 +36,7 @@ std::string list_ranks(const std::vector<int>& ranks) {
 // The key under which a rank publishes the roster of its subtree; that of rank 0 covers all ranks.
 // A roster longer than kPageBytes continues under further keys.
 std::string hello_key(std::string_view prefix, int rank, std::size_t page = 0) {
+  assert(rank >= 0);
   return page == 0 ? fmt::format("{}/hello/{}", prefix, rank)
                    : fmt::format("{}/hello/{}/{}", prefix, rank, page);
 }
@@ -91,6 +92,9 @@ class Exchange {
     }
     publish(roster);
     if (rank_ != 0) roster = receive(0, size_, roster.columns.size());
+    assert(std::all_of(roster.columns.begin(), roster.columns.end(), [this](const Texts& column) {
+      return column.size() == static_cast<std::size_t>(size_);
+    }));
     return std::move(roster.columns);
   }
 
@@ -122,6 +126,7 @@ class Exchange {
   }
 
   void publish(const Roster& roster) {
+    assert(roster.refusal.empty() || roster.columns.empty());
     const std::string text = encode(roster);
     for (std::size_t page = 0; page * kPageBytes < text.size(); ++page)
       store_.set(hello_key(prefix_, rank_, page),
@@ -130,6 +135,7 @@ class Exchange {
 
   // Waits for the roster of the `ranks` ranks that begin with `from`.
   Roster receive(int from, int ranks, std::size_t columns) const {
+    assert(0 <= from && from != rank_ && ranks > 0 && from + ranks <= size_);
     std::string text = store_.get(hello_key(prefix_, from), deadline_);
     const std::size_t bytes = roster_bytes(text, from);
     for (std::size_t page = 1; page * kPageBytes < bytes; ++page)
@@ -171,6 +177,7 @@ std::vector<Texts> exchange(Store& store, std::string_view prefix, int rank, int
 }
 
 void check_agreement(const Texts& settings, int rank) {
+  assert(0 <= rank && static_cast<std::size_t>(rank) < settings.size());
   std::string text;
   std::vector<int> differing;
   std::uint32_t peer = 0;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cstring>
+#include <limits>
 #include <map>
 
 #include <tutti/error.hpp>
@@ -19,6 +20,7 @@ namespace {
 constexpr std::uint32_t kLayout = 0x7475'0003;
 
 void put(std::string& out, std::size_t value) {
+  assert(value <= std::numeric_limits<std::uint32_t>::max());
   const auto number = static_cast<std::uint32_t>(value);
   out.append(reinterpret_cast<const char*>(&number), sizeof number);
 }
@@ -111,6 +113,7 @@ void Texts::append(const Texts& others) {
     if (is_new) values_.push_back(value);
     here.push_back(place->second);
   }
+  assert(here.size() == others.values_.size());
   const auto before = static_cast<std::uint32_t>(size());
   for (const Run& run : others.runs_) {
     const Run added{before + run.end, here[run.value]};
@@ -119,6 +122,7 @@ void Texts::append(const Texts& others) {
     else
       runs_.push_back(added);
   }
+  assert(size() == before + others.size());
 }
 
 void Roster::append(const Roster& others) {
@@ -127,6 +131,7 @@ void Roster::append(const Roster& others) {
 }
 
 std::string encode(const Roster& roster) {
+  assert(roster.refusal.empty() || roster.columns.empty());
   std::string out;
   put(out, kLayout);
   put(out, 0);  // a placeholder for the size, which is filled in at the end

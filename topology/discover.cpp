@@ -3,6 +3,7 @@
 #include <hwloc.h>
 #include <unistd.h>
 
+#include <cassert>
 #include <memory>
 #include <type_traits>
 
@@ -44,6 +45,7 @@ class Walk {
 
  private:
   int add(hwloc_obj_t object, NodeKind kind, int parent) {
+    assert(-1 <= parent && parent < static_cast<int>(nodes.size()));
     Node node{kind, parent, number_of(object), 0, 0, cpus_of(object->cpuset)};
     if (kind == NodeKind::cache) {
       node.level = static_cast<int>(object->attr->cache.depth);
@@ -114,6 +116,7 @@ std::optional<Machine> describe(const std::string& synthetic) {
 }
 
 Machine plain_machine(const Cpus& cpus) {
+  assert(!cpus.empty());
   Machine machine{{}, cpus, {}, "sysconf"};
   machine.nodes.push_back({NodeKind::machine, -1, 0, 0, 0, cpus});
   machine.nodes.push_back({NodeKind::package, 0, 0, 0, 0, cpus});

@@ -24,6 +24,7 @@ LinkKind link_between(const Machine& machine, const Cpus& a, const Cpus& b) {
     if (contains(machine.nodes[i].cpus, both)) at = static_cast<int>(i);
   for (; at >= 0; at = machine.nodes[static_cast<std::size_t>(at)].parent) {
     const Node& node = machine.nodes[static_cast<std::size_t>(at)];
+    assert(node.parent < at && "parents come before their children");
     if (node.kind == NodeKind::core) return LinkKind::same_core;
     if (node.kind == NodeKind::cache)
       return node.level <= 2 ? LinkKind::shared_l2 : LinkKind::shared_l3;

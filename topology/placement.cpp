@@ -14,6 +14,7 @@ namespace {
 
 /// Returns the reason why ranks should not be bound, or an empty string if they should.
 std::string why_not(const Machine& machine, int ranks, std::size_t cores) {
+  assert(ranks >= 1);
   const Cpus offered = intersect(machine.limits.cpus.value_or(machine.cpus()), machine.cpus());
   if (ranks == 1) return "one rank may use all that the process may";
   if (machine.described) return "this is a description of another machine";
@@ -30,6 +31,7 @@ std::string why_not(const Machine& machine, int ranks, std::size_t cores) {
 /// Divides c cores among n ranks: rank i gets the cores from i·c/n to (i+1)·c/n, so each core
 /// belongs to one rank.
 std::vector<Cpus> shares(const std::vector<Cpus>& cores, std::size_t ranks) {
+  assert(ranks > 0);
   assert(ranks <= cores.size());
   std::vector<Cpus> result(ranks);
   for (std::size_t rank = 0; rank < ranks; ++rank)
@@ -67,6 +69,7 @@ Placement place(const Machine& machine, int ranks, std::string_view bind) {
 }
 
 void check_usable(const Machine& machine, const Cpus& cpus, int rank) {
+  assert(rank >= 0 && !cpus.empty());
   if (contains(machine.allowed, cpus)) return;
   throw Error(ErrorKind::usage, fmt::format("bind gives rank {} the cpus {}, and this process may "
                                             "use {} alone",

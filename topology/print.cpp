@@ -22,6 +22,7 @@ class Printer {
   }
 
   void text(std::size_t at, std::size_t depth) {
+    assert(at < children_.size());
     std::string line = to_text(machine_.nodes[at]);
     for (; children_[at].size() == 1; line += ", " + to_text(machine_.nodes[at]))
       at = children_[at].front();
@@ -32,6 +33,7 @@ class Printer {
   }
 
   void dot(std::size_t at, std::size_t depth) {
+    assert(at < children_.size());
     const Node& node = machine_.nodes[at];
     const std::size_t indent = 2 * depth;
     if (children_[at].empty()) {
@@ -117,6 +119,7 @@ std::string to_dot(const Machine& machine) {
 }
 
 std::string links_text(const Machine& machine, const std::vector<Cpus>& ranks) {
+  assert(!ranks.empty());
   const int width = static_cast<int>(fmt::formatted_size("{}", ranks.size())) + 1;
   std::string text = fmt::format("{:8}", "links");
   for (std::size_t b = 0; b < ranks.size(); ++b) text += fmt::format("{:>{}}", b, width);

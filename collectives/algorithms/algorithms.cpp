@@ -12,6 +12,7 @@ namespace {
 
 // Any collective of a single rank: its input is its result.
 Schedule plan_alone(const PlanRequest& request) {
+  assert(request.ranks == 1 && request.rank == 0);
   ScheduleBuilder plan(request, 1);
   const StepHandle copied = plan.lane().copy(0);
   if (collectives::reduces(request.what)) copied.completes();

@@ -2,6 +2,7 @@
 // and the results directly back. This takes the latency of one or two messages and sends no more
 // bytes than a ring, which suits middle sizes.
 #include <algorithm>
+#include <cassert>
 
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/schedule/rank_arithmetic.h"
@@ -20,6 +21,7 @@ constexpr int kReceiveLanes = 8;
 class ReceiveLanes {
  public:
   ReceiveLanes(ScheduleBuilder& plan, int peers, int channel) {
+    assert(peers >= 0 && channel >= 0);
     for (int lane = 0; lane < std::min(peers, kReceiveLanes); ++lane)
       lanes_.push_back(plan.lane(channel));
   }
@@ -33,6 +35,7 @@ class ReceiveLanes {
 
 /// Sends to each of `peers` its share of this rank's input, on channel 0, and returns the steps.
 std::vector<StepHandle> spread_shares(ScheduleBuilder& plan, const Peers& peers) {
+  assert(!peers.empty());
   const Verbs lane = plan.lane();
   std::vector<StepHandle> sent;
   for (const int owner : peers) sent.push_back(lane.send(owner, {owner}));
@@ -42,6 +45,7 @@ std::vector<StepHandle> spread_shares(ScheduleBuilder& plan, const Peers& peers)
 /// Receives the finished shares of `peers` on channel 1. In place they overwrite the input, which
 /// therefore must have been sent before.
 void gather_shares(ScheduleBuilder& plan, const Peers& peers, const std::vector<StepHandle>& sent) {
+  assert(sent.size() == peers.size());
   ReceiveLanes lanes(plan, static_cast<int>(peers.size()), 1);
   for (std::size_t i = 0; i < peers.size(); ++i)
     lanes.next().receive(peers[i], peers[i]).after(sent[i]);
@@ -122,6 +126,7 @@ Schedule broadcast(const PlanRequest& request) {
   }
   Peers fellows = peers;
   std::erase(fellows, request.root);
+  assert(fellows.size() + 1 == peers.size());
   plan.lane().receive_send(request.root, share_of(request.rank), fellows);
   ReceiveLanes gather(plan, request.ranks - 2, 0);
   for (const int owner : fellows) gather.next().receive(owner, share_of(owner));

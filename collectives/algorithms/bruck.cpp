@@ -3,6 +3,7 @@
 // algorithms for all-to-all communications. IEEE TPDS 8, 1997.) Blocks are received directly at
 // their places, so no rotation is needed at the beginning or the end.
 #include <algorithm>
+#include <cassert>
 
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/algorithms/stages.h"
@@ -57,6 +58,7 @@ Schedule all_to_all(const PlanRequest& request) {
       held[distance] = scratch(packed++);
     }
     const Slice all{kAnyChunk, packed - first};
+    assert(all.count > 0 && "some block hops in every round");
     lane.step({scratch(first)}, {peer(wrap(rank + hop, ranks))}, all);
     lane.step({peer(wrap(rank - hop, ranks))}, {scratch(first)}, all);
     widest = std::max(widest, all.count);

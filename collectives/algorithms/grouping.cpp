@@ -40,16 +40,19 @@ Grouping::Grouping(const PlanRequest& request) : rank_(request.rank) {
     if (rank == rank_) own_group_ = group;
   }
   for (const auto& group : groups_) columns_ = std::max(columns_, static_cast<int>(group.size()));
+  assert(columns_ >= 1 && contains(own(), rank_));
 }
 
 std::vector<int> Grouping::own_columns() const {
   std::vector<int> columns;
   for (int column = 0; column < columns_; ++column)
     if (holder(own(), column) == rank_) columns.push_back(column);
+  assert(!columns.empty() && "each member stands in for at least one column");
   return columns;
 }
 
 Group Grouping::column(int column) const {
+  assert(0 <= column && column < columns_);
   std::vector<int> ranks;
   for (const auto& group : groups_) ranks.push_back(holder(group, column));
   return {ranks, rank_};
@@ -72,6 +75,7 @@ Shares Grouping::local_blocks() const {
 }
 
 Shares Grouping::column_blocks(int column) const {
+  assert(0 <= column && column < columns_);
   Shares shares;
   for (const auto& group : groups_) {
     auto& share = shares.emplace_back();
@@ -84,6 +88,7 @@ std::vector<int> Grouping::leaders(int root) const {
   std::vector<int> leaders{root};
   for (const auto& group : groups_)
     if (!contains(group, root)) leaders.push_back(group.front());
+  assert(leaders.size() == groups_.size());
   return leaders;
 }
 

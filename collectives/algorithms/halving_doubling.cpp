@@ -4,6 +4,7 @@
 // ICCS 2004.) If the number of ranks is not a power of two, some ranks form pairs that act as one
 // member of the exchange (Pairing): each of the two reduces half of the buffer, and then one of
 // them communicates for both.
+#include <cassert>
 #include <utility>
 
 #include "collectives/algorithms/stages.h"
@@ -27,19 +28,22 @@ class Exchange {
   /// A passive rank sends the upper half of its input to its partner in the pair, reduces the lower
   /// half, and sends that.
   void give(const Verbs& lane) const {
+    assert(passive());
     const int fellow = group_.next();
     lane.send(upper(), {fellow});
     lane.reduce_send({input(0), peer(fellow)}, lower(), {fellow});
   }
 
   /// A passive rank receives the result from its partner, which has communicated for both.
-  void unregister(const Verbs& lane) const {
+  void receive_result(const Verbs& lane) const {
+    assert(passive());
     lane.receive(group_.next(), lower());
     lane.receive(group_.next(), upper());
   }
 
   /// Each member ends with its own chunk, completed, in `to`.
   void halve(const Verbs& lane, Place to) const {
+    assert(!passive() && to != Place::input);
     Place held = Place::input;
     if (pairing_.speaks_for_two(index_)) {
       const int fellow = group_.previous();
@@ -64,6 +68,7 @@ class Exchange {
   /// Every member ends with all chunks, and sends them to the passive rank of its pair, if there is
   /// one.
   void collect(const Verbs& lane) const {
+    assert(!passive());
     for (int round = 0; round < pairing_.rounds(); ++round) {
       const int partner = partner_of(round);
       lane.send_output(slice_of(index_, round), {group_.at(partner)});
@@ -77,6 +82,7 @@ class Exchange {
   /// The last member ends with all chunks: in each round a member whose bit is 0 sends the chunks
   /// that it has gathered.
   void gather(const Verbs& lane, Place held) const {
+    assert(!passive() && held != Place::input);
     for (int round = 0; round < pairing_.rounds(); ++round) {
       const int partner = partner_of(round);
       const Slice ours = slice_of(index_, round);
@@ -96,6 +102,7 @@ class Exchange {
   /// Returns the chunks of the members that differ from the member of `index` only in the lowest
   /// `round` bits.
   Slice slice_of(int index, int round) const {
+    assert(0 <= round && round < pairing_.rounds());
     return {pairing_.member(index) >> round << round, 1 << round};
   }
 
@@ -112,7 +119,7 @@ Schedule all_reduce(const PlanRequest& request) {
   const Verbs doubling = plan.lane(1, 1);
   if (exchange.passive()) {
     exchange.give(halving);
-    exchange.unregister(doubling);
+    exchange.receive_result(doubling);
   } else {
     exchange.halve(halving, Place::output);
     exchange.collect(doubling);

@@ -3,6 +3,7 @@
 // Finkler, Serrano, Kung, Hunter: BlueConnect, MLSys 2019; rooted collectives as in Karonis et al.:
 // Exploiting hierarchy in parallel computer networks, IPDPS 2000.)
 #include <algorithm>
+#include <cassert>
 
 #include "collectives/algorithms/grouping.h"
 #include "collectives/algorithms/trees.h"
@@ -72,6 +73,7 @@ Schedule rooted(const PlanRequest& request) {
   std::vector<int> below;  // the ranks of the group, its leader first
   for (int i = 0; i < local.size(); ++i)
     below.insert(leads(local.at(i)) ? below.begin() : below.end(), local.at(i));
+  assert(!below.empty() && leads(below.front()));
 
   Tree tree = knomial_tree({below, request.rank}, 2);
   if (leads(request.rank)) {

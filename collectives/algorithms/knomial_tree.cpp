@@ -9,6 +9,7 @@
 // gather and scatter: an inner node collects the blocks of its subtree in scratch memory, or
 // distributes them from there.
 #include <algorithm>
+#include <cassert>
 
 #include "collectives/algorithms/trees.h"
 #include "collectives/schedule/rank_arithmetic.h"
@@ -21,7 +22,9 @@ using namespace collectives;
 class BlockTree {
  public:
   BlockTree(const PlanRequest& request, int radix)
-      : request_(request), group_(Group::all(request, request.root)), radix_(radix) {}
+      : request_(request), group_(Group::all(request, request.root)), radix_(radix) {
+    assert(radix >= 2 && request.ranks >= 2);
+  }
 
   Schedule gather() const {
     ScheduleBuilder plan(request_, request_.ranks);
@@ -76,6 +79,7 @@ class BlockTree {
 
   /// Returns the blocks of a member's subtree.
   std::vector<Slice> blocks(int member) const {
+    assert(0 <= member && member < request_.ranks);
     return blocks_around(group_.at(member), knomial_size(member, radix_, request_.ranks),
                          request_.ranks);
   }

@@ -3,6 +3,8 @@
 // many ranks. If the number of ranks is not a power of two, there is one more round before and one
 // after (Pairing).
 
+#include <cassert>
+
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/schedule/rank_arithmetic.h"
 
@@ -16,6 +18,7 @@ Slice slice_of(const RankRange& range) { return {range.first, range.count}; }
 /// Returns the message from `from` and the operand `held` of this rank, with that of the lower rank
 /// first, so that both ends of an exchange compute the same bits.
 std::vector<Operand> lower_first(int from, int rank, Operand held) {
+  assert(from != rank);
   if (from < rank) return {peer(from), held};
   return {held, peer(from)};
 }

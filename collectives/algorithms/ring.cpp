@@ -5,6 +5,7 @@
 // Each lane costs the engine a look at each turn, so beyond kStagedRanks the stages share lanes,
 // and are planned in rounds.
 #include <algorithm>
+#include <cassert>
 
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/schedule/rank_arithmetic.h"
@@ -22,7 +23,9 @@ struct Ring {
       : rank(request.rank),
         ranks(request.ranks),
         previous(ring_previous(rank, ranks)),
-        next(ring_next(rank, ranks)) {}
+        next(ring_next(rank, ranks)) {
+    assert(ranks >= 2 && 0 <= rank && rank < ranks);
+  }
 
   int chunk(int stage) const { return ring_chunk(rank, stage, ranks); }
 
@@ -58,6 +61,7 @@ Schedule staged_all_reduce(const PlanRequest& request) {
 
 /// The first and the last stage are steps of their own; all stages between are rounds of one step.
 Repeat stages_between(const Ring& ring, int lane) {
+  assert(ring.ranks > kStagedRanks);
   return {.lane = lane, .first = 1, .count = ring.ranks - 2, .shift = {.chunk = -1}};
 }
 
@@ -91,6 +95,7 @@ class StageLanes {
       : ring_(request), plan_(request, ring_.ranks), staged_(ring_.ranks <= kStagedRanks) {}
 
   Verbs at(int stage) {
+    assert(0 <= stage && stage <= last());
     if (staged_) return plan_.lane(std::max(stage - 1, 0), stage);
     if (stage == 0) shared_.push_back(plan_.lane());
     return shared_.front();

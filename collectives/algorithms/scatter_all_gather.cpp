@@ -3,6 +3,8 @@
 // (Barnett, Shuler, van de Geijn, Gupta, Payne, Watts: Interprocessor collective communication
 // library. SHPCC 1994.)
 
+#include <cassert>
+
 #include "collectives/algorithms/stages.h"
 #include "collectives/schedule/rank_arithmetic.h"
 
@@ -12,7 +14,10 @@ namespace {
 using namespace collectives;
 
 /// Chunk c is the share of member c + 1: the root, member 0, needs none.
-int share_of(int member) { return member - 1; }
+int share_of(int member) {
+  assert(member >= 1 && "the root owns no share");
+  return member - 1;
+}
 
 /// Sends every chunk down from the root to its owner, this rank's own chunk first. A node on the
 /// path passes a chunk on as it arrives.

@@ -43,6 +43,7 @@ std::vector<Slice> blocks_around(int first, int count, int ranks) {
 
 void ring_reduce_scatter(const Verbs& lane, const Group& group, const Shares& shares,
                          const Between& places) {
+  assert(shares.size() == static_cast<std::size_t>(group.size()));
   const int last = group.size() - 1;
   for (std::size_t round = 0; round < rounds(shares); ++round)
     for (int stage = 0; stage <= last; ++stage) {
@@ -58,6 +59,7 @@ void ring_reduce_scatter(const Verbs& lane, const Group& group, const Shares& sh
 }
 
 void ring_all_gather(const Verbs& lane, const Group& group, const Shares& shares) {
+  assert(shares.size() == static_cast<std::size_t>(group.size()));
   const int last = group.size() - 1;
   if (last == 0) return;
   for (std::size_t round = 0; round < rounds(shares); ++round)

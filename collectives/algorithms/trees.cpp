@@ -39,6 +39,7 @@ void broadcast(const Verbs& lane, const ChunkTree& part) {
 }  // namespace
 
 Tree knomial_tree(const Group& group, int radix) {
+  assert(radix >= 2);
   Tree tree;
   if (group.index() > 0) tree.parent = group.at(knomial_parent(group.index(), radix));
   for (const int child : knomial_children(group.index(), radix, group.size()))
@@ -48,6 +49,7 @@ Tree knomial_tree(const Group& group, int radix) {
 
 UpAndDown tree_all_reduce(ScheduleBuilder& plan, int channel, std::span<const ChunkTree> trees,
                           Place from) {
+  assert(!trees.empty() && channel >= 0);
   const bool is_root = !trees[0].tree.parent;
   const Verbs up = plan.lane(channel, channel);
   if (is_root) {
@@ -68,6 +70,7 @@ UpAndDown tree_all_reduce(ScheduleBuilder& plan, int channel, std::span<const Ch
 }
 
 Schedule plan_trees(const PlanRequest& request, const std::vector<Tree>& trees) {
+  assert(!trees.empty());
   ScheduleBuilder plan(request, static_cast<int>(trees.size()));
   for (int number = 0; const Tree& tree : trees) {
     const ChunkTree part{number, tree};

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cassert>
+
 #include "common/text.h"
 
 namespace tutti {
@@ -29,9 +31,25 @@ constexpr std::array<CostField<LinkCosts>, 5> kLinkFields{{
     {"message_ps", &LinkCosts::message, 0, kMostTime},
 }};
 
+template <typename Record, std::size_t kFields>
+constexpr bool in_range(const std::array<CostField<Record>, kFields>& fields,
+                        const Record& record) {
+  for (const auto& field : fields)
+    if (record.*field.member < field.least || record.*field.member > field.most) return false;
+  return true;
+}
+static_assert(in_range(kMachineFields, MachineCosts{}));
+static_assert([] {
+  for (const LinkCosts& link : MachineCosts{}.links)
+    if (!in_range(kLinkFields, link)) return false;
+  return true;
+}());
+static_assert(sizeof(LinkCosts) == kLinkFields.size() * sizeof(Picoseconds), "a field is missing");
+
 // Removes the number at the front of `text`. Returns false if there is none, or if it is out of
 // range.
 bool take(std::string_view& text, std::int64_t& number, std::int64_t least, std::int64_t most) {
+  assert(least <= most);
   const std::size_t end = text.find(' ');
   const auto value = parse_number<std::int64_t>(text.substr(0, end));
   if (!value || *value < least || *value > most) return false;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cassert>
 
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/planning/simulate.h"
@@ -66,6 +67,7 @@ std::vector<Candidate> PriceList::priced(const SelectRequest& request) const {
 
 // With smaller messages the ranks begin to overlap sooner, but the number of messages grows.
 Candidate PriceList::cheapest_size(Candidate candidate, const SelectRequest& request) const {
+  assert(candidate.message_bytes == request.max_message_bytes);
   SelectRequest smaller = request;
   for (const int parts : {2, 4}) {
     smaller.max_message_bytes = request.max_message_bytes / parts & ~std::size_t{63};
@@ -81,6 +83,8 @@ Candidate PriceList::cheapest_size(Candidate candidate, const SelectRequest& req
 
 Picoseconds PriceList::price(std::uint32_t algorithm, std::size_t message_bytes,
                              const SelectRequest& request) const {
+  assert(algorithm < algorithms().size() && message_bytes > 0);
+  assert(2 <= request.ranks && request.ranks <= kMostPricedRanks && !request.pair_lengths);
   // A call on bytes, since the model does not distinguish the kernels of the types.
   CallSignature call;
   call.what = request.what;
@@ -99,6 +103,7 @@ Picoseconds PriceList::price(std::uint32_t algorithm, std::size_t message_bytes,
 }
 
 bool PriceList::clearly_less(Picoseconds a, Picoseconds b) const {
+  assert(a >= 0 && b >= 0);
   return a * (100 + costs_.error_percent) < b * 100;
 }
 

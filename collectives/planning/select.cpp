@@ -1,6 +1,7 @@
 #include "collectives/planning/select.h"
 
 #include <algorithm>
+#include <cassert>
 #include <functional>
 #include <limits>
 #include <set>
@@ -77,6 +78,17 @@ constexpr Row kTable[] = {
     {Collective::all_to_all, kAnyRanks, kAnyBytes, "pairwise"},
 };
 
+// Every collective has a row for calls of any size, so that choose() finds one.
+static_assert([] {
+  for (int what = 0; what < kCollectives; ++what)
+    if (std::none_of(std::begin(kTable), std::end(kTable), [&](const Row& row) {
+          return row.what == static_cast<Collective>(what) && row.most_ranks == kAnyRanks &&
+                 row.most_bytes == kAnyBytes && row.least_spread == Spread::one_machine;
+        }))
+      return false;
+  return true;
+}());
+
 bool serves(const Algorithm& algorithm, const SelectRequest& request) {
   return algorithm.knows(request.what, request.ranks) &&
          (algorithm.direct || !request.pair_lengths);
@@ -132,6 +144,7 @@ std::string why_unsuitable(const Facts& facts, const SelectRequest& request) {
 }
 
 bool can_serve(std::uint32_t index, const SelectRequest& request) {
+  assert(index < algorithms().size());
   const Algorithm& algorithm = algorithms()[index];
   return serves(algorithm, request) && why_unsuitable(algorithm, request).empty();
 }
@@ -145,6 +158,7 @@ std::uint32_t algorithm_index(std::string_view name) {
 }
 
 Choice choose(const SelectRequest& request, std::string_view forced, bool by_call) {
+  assert(request.ranks >= 1);
   const std::size_t message = request.max_message_bytes;
   if (!forced.empty() && forced != "auto") {
     const std::uint32_t index = algorithm_index(forced);

@@ -19,6 +19,7 @@ constexpr std::uint64_t kMostPieces = 6;   // the number of pieces of a call tha
 constexpr std::size_t kNetworkWindow = 8;  // messages, over TCP with a short round-trip time
 
 Picoseconds moving(std::uint64_t bytes, Picoseconds kib) {
+  assert(kib >= 0);
   return static_cast<Picoseconds>(bytes) * kib / 1024;
 }
 
@@ -112,6 +113,7 @@ class Run {
                : pieces_ <= 3 ? 4
                               : 2) {
     assert(cluster.core_of.size() == programs.size());
+    assert(cluster.machine_of.size() == programs.size());
     cores_.resize(1 + *std::max_element(cluster.core_of.begin(), cluster.core_of.end()));
     for (std::size_t rank = 0; rank < programs.size(); ++rank) {
       cores_[cluster.core_of[rank]].ranks.push_back(static_cast<int>(rank));
@@ -128,6 +130,7 @@ class Run {
     for ([[maybe_unused]] const RankState& rank : ranks_)
       assert(rank.calls == calls_ && "a schedule that was proved comes to its end");
     const Picoseconds call = ends_.back() / calls_;
+    assert(call >= 0 && all_pieces >= pieces_);
     if (all_pieces == pieces_) return call;
     // A rank that runs ahead of others on its core would seem to take no time in the last call.
     Picoseconds busiest = 0;
@@ -200,6 +203,7 @@ class Run {
   }
 
   int channel(int from, int to, int number) {
+    assert(from != to && number >= 0);
     const auto [found, added] =
         ids_.try_emplace({from, to, number}, static_cast<int>(channels_.size()));
     if (added) {
@@ -246,6 +250,7 @@ class Run {
 
   // Lets the core's next rank that can do a step do it, or lets the core wait.
   void turn(Core& core) {
+    assert(core.time != kNever && !core.ranks.empty());
     const std::size_t sharers = core.ranks.size();
     if (core.waits && sharers > 1) {  // the ranks have taken turns meanwhile
       const Picoseconds turns = (core.time - core.since) / cluster_.costs.yield;
@@ -316,12 +321,14 @@ class Run {
   }
 
   static void pass(Core& core, Picoseconds time) {
+    assert(time >= 0 && "time does not run backwards");
     core.time += time;
     core.busy += time;
   }
 
   void perform(RankState& rank, std::size_t number, Core& core) {
     LaneState& lane = lanes_[number];
+    assert(!ended(lane) && rank.busy_lanes > 0);
     if (moves(lane)) {
       pass(core, step_of(lane).cost[last(lane)]);
       move_messages(step_of(lane), last(lane), core.time);
@@ -344,6 +351,7 @@ class Run {
     for (std::uint32_t k = 0; k < step.receives; ++k) {
       Channel& channel = channels_[channels[k]];
       ++channel.received;
+      assert(channel.received <= channel.seen.size());
       if (channel.answers >= 0)
         // The answer lay over a message of this rank, whose room is now free.
         channels_[channel.answers].freed.push_back(now);
@@ -364,6 +372,7 @@ class Run {
   }
 
   void wake(int rank, Picoseconds time) {
+    assert(time >= 0);
     Core& core = cores_[cluster_.core_of[rank]];
     if (core.waits) core.time = std::min(core.time, std::max(core.since, time));
   }
@@ -387,6 +396,7 @@ class Run {
 }  // namespace
 
 LinkKind Cluster::link_between(int a, int b) const {
+  assert(a != b && core_of.size() == machine_of.size());
   if (machine_of[a] != machine_of[b]) return LinkKind::other_machine;
   return core_of[a] == core_of[b] ? LinkKind::same_core : link;
 }
@@ -412,6 +422,7 @@ Cluster one_machine(const MachineCosts& costs, int ranks, int cores, LinkKind li
 }
 
 Picoseconds simulate(std::span<const Program> programs, const Cluster& cluster) {
+  assert(!programs.empty() && cluster.costs.cache_bytes >= 1024 && cluster.costs.yield > 0);
   return Run(programs, cluster).run(programs[0].pieces);
 }
 

@@ -68,6 +68,7 @@ Value Expressions::fold(std::span<const Value> operands, bool completes) {
   for (const Value operand : operands)
     add_ranks(operand, {ranks_in_.data() + ranks_in_.size() - words_, std::size_t(words_)});
   if (2 * nodes_.size() > table_.size()) grow_table();
+  assert(2 * nodes_.size() <= table_.size());
   return value;
 }
 
@@ -100,6 +101,7 @@ int Expressions::counted_twice(std::span<const Value> operands) {
 }
 
 int Expressions::missing(Value value) const {
+  assert(value >= 0);
   std::vector<std::uint64_t> ranks(words_);
   add_ranks(value, ranks);
   for (int rank = 0; rank < ranks_; ++rank)

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
 
 #include "collectives/formats/print.h"
 #include "collectives/schedule/semantics.h"
@@ -26,7 +27,9 @@ class RaceCheck {
         clocks_(lanes_, Clock(lanes_)),
         history_(lanes_),
         writes_(std::size_t(pieces_) * 2 * positions_ + schedule.scratch_chunks),
-        read_times_(writes_.size() * lanes_) {}
+        read_times_(writes_.size() * lanes_) {
+    assert(pieces_ >= 1 && lanes_ >= 1);
+  }
 
   void run() {
     for (bool progress = true; progress;) {
@@ -58,6 +61,7 @@ class RaceCheck {
   bool advance(int lane) {
     const int steps = steps_of(lane);
     const int done = steps_done(lane);
+    assert(done <= pieces_ * steps);
     if (done == pieces_ * steps) return false;
     const int piece = done / steps;
     const Step& step = schedule_.lanes[lane].steps[done % steps];

@@ -143,6 +143,7 @@ class Run {
   }
 
   void end_operation(int number) {
+    assert(ranks_[number].busy_lanes == 0);
     memory_.check_results(number, ranks_[number].operation,
                           [&](int chunk) { return writer_of(ranks_[number], chunk); });
     ++ranks_[number].operation;
@@ -175,6 +176,7 @@ class Run {
   }
 
   const LaneState& predecessor(const LaneState& lane) const {
+    assert(lane.current().after.lane >= 0);
     return lanes_[ranks_[lane.rank].first_lane + lane.current().after.lane];
   }
 
@@ -212,6 +214,7 @@ class Run {
       if (freed.answered >= 0) wake(channels_[freed.answered].sender);
     }
     ++lane.done;
+    assert(rank.busy_lanes > 0 && lane.done <= options_.pieces * lane.step_count());
     for (const int follower : lane.followers) wake(follower);
     if (ended(lane) && --rank.busy_lanes == 0) {
       end_operation(lane.rank);
@@ -378,6 +381,7 @@ class Run {
 }  // namespace
 
 void check_run(std::span<const Schedule> schedules, const VerifyOptions& options) {
+  assert(!schedules.empty() && "check_shape() has passed");
   const auto leaves = std::int64_t{schedules[0].chunks} *
                       static_cast<std::int64_t>(schedules.size()) * options.pieces *
                       options.operations;

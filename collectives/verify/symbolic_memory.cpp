@@ -100,6 +100,7 @@ void SymbolicMemory::check_results(int rank, int operation,
 }
 
 void SymbolicMemory::check_result(int item, Value value) {
+  assert(item >= 0);
   if (value == kNothing) throw Rejected{"is never written"};
   if (!reduces(what_) && what_ != Collective::barrier) {
     const int source = source_of(seat(0), item % chunks_);
@@ -118,6 +119,7 @@ void SymbolicMemory::check_result(int item, Value value) {
 }
 
 std::string SymbolicMemory::item_text(int item) const {
+  assert(item >= 0);
   const int moment = item / chunks_;
   return fmt::format("chunk {} of {}", item % chunks_,
                      moment_text(moment / options_.pieces, moment % options_.pieces));

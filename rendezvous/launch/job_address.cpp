@@ -2,11 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <cassert>
+
 #include "common/text.h"
 
 namespace tutti {
 
 std::string JobAddress::socket_name() const {
+  assert(port >= 0 && size >= 1);
   return port != 0 ? fmt::format("tutti-{}-{}", uid, port)
                    : fmt::format("tutti-{}-job-{:016x}", uid, job_hash());
 }

@@ -27,6 +27,7 @@ std::string_view require(Environment environment, std::string_view variable) {
 }
 
 int number(std::string_view variable, std::string_view text, int least, int most) {
+  assert(least <= most);
   const auto value = parse_number<int>(text);
   if (!value || *value < least || *value > most)
     throw Error(ErrorKind::usage, fmt::format("{} is {}; it must be a number in {}..{}; {}",
@@ -35,6 +36,7 @@ int number(std::string_view variable, std::string_view text, int least, int most
 }
 
 int rank_number(std::string_view variable, std::string_view text, int size) {
+  assert(1 <= size && size <= kMaxRanks);
   const int value = number(variable, text, 0, kMaxRanks - 1);
   if (value >= size)
     throw Error(ErrorKind::usage,
@@ -77,6 +79,7 @@ LaunchEnvironment read_launch_environment(Environment environment, std::string_v
     launch.local_size =
         number("LOCAL_WORLD_SIZE", require(environment, "LOCAL_WORLD_SIZE"), 1, launch.size);
   if (launch.size == 1) return launch;
+  assert(launch.rank < launch.size && launch.local_rank < launch.size);
 
   if (take_address(store, launch)) return launch;
   launch.master_address = require(environment, "MASTER_ADDR");

@@ -9,6 +9,7 @@
 #include <pmix.h>
 #include <unistd.h>
 
+#include <cassert>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -119,6 +120,7 @@ class Client::Session {
   }
 
   void publish(const char* key, std::string text) const {
+    assert(key != nullptr && !text.empty());
     pmix_value_t value{};
     value.type = PMIX_STRING;
     value.data.string = text.data();
@@ -193,6 +195,7 @@ Client::Client(TimePoint deadline) {
 }
 
 std::string Client::broadcast_from_rank_0(const std::string& text, TimePoint deadline) const {
+  assert(session_ != nullptr && (job_.rank == 0) == !text.empty());
   const auto received = call_within(deadline, [session = session_, text] {
     // This finds the first unused key. All ranks find the same one, because each has taken part in
     // the fences of all earlier communicators.

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -37,6 +38,7 @@ std::string rank_key(int rank) { return fmt::format("tutti/rank/{}", rank); }
 
 // Repeats `attempt` until it returns true, with pauses. Returns false once the deadline has passed.
 bool try_until(Store::Deadline deadline, const std::function<bool()>& attempt) {
+  assert(attempt != nullptr);
   for (milliseconds pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
     if (attempt()) return true;
     const auto now = steady_clock::now();
@@ -54,6 +56,7 @@ class FileStore::File {
 
   // Returns false if the file already lists the rank, or has just been removed.
   bool join(Deadline deadline) {
+    assert(!joined_ && 0 <= rank_ && rank_ < size_);
     open_file();
     const Lock lock(*this, deadline);
     struct stat info {};
@@ -149,6 +152,7 @@ class FileStore::File {
   // Reads all new records. Called under the lock. An incomplete record at the end, which a killed
   // rank has left, is not read, and the next record overwrites it.
   void catch_up() {
+    assert(fd_ && read_bytes_ >= 0);
     while (read_some()) {
     }
   }
@@ -178,6 +182,7 @@ class FileStore::File {
 
   // Writes a record at the end. Called under the lock, after catch_up().
   void append(std::string_view key, std::string_view value) {
+    assert(fd_ && key.size() <= kMaxKeyBytes && value.size() <= kMaxValueBytes);
     std::string bytes(bytes_of(
         Record{static_cast<std::uint32_t>(key.size()), static_cast<std::uint32_t>(value.size())}));
     bytes.append(key).append(value);

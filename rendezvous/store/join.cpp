@@ -4,6 +4,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <cassert>
 #include <chrono>
 #include <optional>
 #include <string>
@@ -78,6 +79,7 @@ std::optional<Answer> Applicant::await_answer(Joined& joined) {
 }
 
 void Applicant::refused(const Answer& answer, const std::string& server) const {
+  assert(answer.verdict != Verdict::welcome && answer.verdict != Verdict::too_late);
   const std::string who =
       fmt::format("rank {}: the store of {} at {}", rank, server, route.place());
   if (answer.magic != kStoreMagic)
@@ -116,6 +118,7 @@ void Applicant::refused(const Answer& answer, const std::string& server) const {
 
 Joined join_store(Route& route, const JobAddress& job, int rank, Store::Deadline deadline,
                   Log& log) {
+  assert(0 <= rank && rank < job.size);
   Applicant applicant{route, job, rank, deadline, {}};
   auto report_at = steady_clock::now() + kReportAfter;
   for (milliseconds pause = kFirstPause;; pause = std::min(2 * pause, route.longest_pause())) {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cassert>
+
 #include <tutti/error.hpp>
 
 #include "common/text.h"
@@ -22,6 +24,7 @@ void check_value(std::string_view key, std::string_view value) {
 }
 
 void KeyTable::set(std::string_view key, std::string_view value) {
+  assert(key.size() <= kMaxKeyBytes && value.size() <= kMaxValueBytes);
   const auto place = values_.find(key);
   if (place != values_.end())
     place->second = value;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cassert>
+
 #include <tutti/error.hpp>
 
 #include "common/text.h"
@@ -34,6 +36,7 @@ std::string MemoryStore::get(std::string_view key, Deadline deadline) {
     const auto place = shared.waiting.try_emplace(std::string(key)).first;
     ++place->second.threads;
     place->second.changed.wait_until(lock, deadline, there);
+    assert(place->second.threads > 0);
     if (--place->second.threads == 0) shared.waiting.erase(place);
   }
   if (value == nullptr)

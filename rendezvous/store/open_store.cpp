@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
 
 #include <tutti/error.hpp>
 
@@ -62,6 +63,7 @@ StoreAccess access_by_address(const LaunchEnvironment& launch, const Secret& sec
 
 // The addresses at which others may reach rank 0, one for each line.
 std::string places_of(const Listener& listener) {
+  assert(listener.socket);
   std::string places;
   const int port = net::port_of(listener.socket);
   for (const std::string& host : net::own_addresses())
@@ -143,6 +145,7 @@ StoreAccess access_by_pmix(const LaunchEnvironment& launch, const Config& config
 
 OpenedStore open_store(const LaunchEnvironment& launch, const Config& config,
                        Store::Deadline deadline, Log& log) {
+  assert(0 <= launch.rank && launch.rank < launch.size);
   if (launch.size == 1) return {std::make_shared<MemoryStore>(), {}};
   const Secret secret = configured_secret(config);
   if (!launch.file.empty())
@@ -160,6 +163,7 @@ OpenedStore open_store(const LaunchEnvironment& launch, const Config& config,
       : by_agent  ? access_by_agent(launch, secret, may_cross, config.tls, deadline, random)
                   : access_by_address(launch, secret, may_cross, config.tls, random);
   std::unique_ptr<StoreServer> server;
+  assert(access.route != nullptr && (launch.rank == 0 || access.listeners.empty()));
   if (launch.rank == 0)
     server = std::make_unique<StoreServer>(access.job, std::move(access.listeners));
   rendezvous::Joined joined =

@@ -71,6 +71,7 @@ void ServerLoop::run() {
 }
 
 void ServerLoop::watch(int operation, int fd, std::uint32_t events) {
+  assert(fd >= 0);
   epoll_event event{};
   event.events = events;
   event.data.fd = fd;
@@ -126,6 +127,7 @@ void ServerLoop::pause_accepting() {
 }
 
 std::optional<ServerLoop::Pending> ServerLoop::admit(const Listener& listener, Fd socket) {
+  assert(socket);
   Pending pending;
   if (listener.secret) {
     net::tune(socket.get());
@@ -193,6 +195,7 @@ bool ServerLoop::greet(Pending& pending) {
   assert(!members_.contains(fd));
   members_.emplace(fd, Member{std::move(connection), static_cast<int>(greeting->rank)});
   seat = {Seat::State::taken, pid};
+  assert(members_.size() <= seats_.size());
   serve(fd);  // requests, or the end of the stream, may have arrived with the greeting
   return false;
 }

@@ -34,7 +34,9 @@ StoreClient::StoreClient(Joined joined, int rank)
     : rank_(rank),
       server_(std::move(joined.server)),
       server_end_(std::move(joined.server_end)),
-      connection_(std::move(joined.connection)) {}
+      connection_(std::move(joined.connection)) {
+  assert(rank_ >= 0 && connection_.fd() >= 0);
+}
 
 std::string StoreClient::call(Verb verb, std::string_view key, std::string_view value,
                               Store::Deadline deadline) {
@@ -46,6 +48,7 @@ std::string StoreClient::call(Verb verb, std::string_view key, std::string_view 
     refuse(how, verb, key);
 
   const std::uint64_t id = next_id_++;
+  assert(!calls_.contains(id));
   Call& call = calls_[id];
   connection_.queue(bytes_of(Request{id, verb, static_cast<std::uint32_t>(key.size()),
                                      static_cast<std::uint32_t>(value.size()), 0}));
@@ -70,6 +73,7 @@ std::string StoreClient::call(Verb verb, std::string_view key, std::string_view 
 template <typename Done>
 StoreClient::Ended StoreClient::pump_until(std::unique_lock<std::mutex>& lock,
                                            Store::Deadline deadline, Done done) {
+  assert(lock.owns_lock());
   while (!done()) {
     if (lost_) return Ended::lost;
     if (std::chrono::steady_clock::now() >= deadline) return Ended::late;
@@ -84,6 +88,7 @@ StoreClient::Ended StoreClient::pump_until(std::unique_lock<std::mutex>& lock,
     lock.lock();
     const bool flushed = connection_.flush();
     if (is_pump) {
+      assert(pumping_ && "another thread took the pump's turn");
       pumping_ = false;
       receive_all();  // replies that the server sent before it ended are still valid
     }

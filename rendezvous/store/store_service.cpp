@@ -87,18 +87,22 @@ void StoreService::answer_waiting(std::string_view key) {
 }
 
 void StoreService::refuse_waits(Status how, std::string_view why) {
+  assert(how != Status::ok && !why.empty());
   no_waits_ = how;
   why_no_waits_ = why;
   for (const auto& [key, waiting] : waiting_)
     refuse(waiting.client, waiting.id, no_waits_, why_no_waits_);
   drop([](const Waiting&) { return true; });
+  assert(waiting_.empty());
 }
 
 void StoreService::refuse(int client, std::uint64_t id, Status how, std::string_view text) {
+  assert(how != Status::ok && !text.empty());
   send_(client, {id, how, static_cast<std::uint32_t>(text.size())}, text);
 }
 
 void StoreService::reply(int client, std::uint64_t id, std::string_view bytes) {
+  assert(bytes.size() <= kMaxValueBytes);
   send_(client, {id, Status::ok, static_cast<std::uint32_t>(bytes.size())}, bytes);
 }
 

@@ -2,6 +2,7 @@
 // for one.
 #pragma once
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -27,7 +28,7 @@ class StoreService {
   /// The callback with which the service sends a reply to `client`. It must not call the service.
   using Send = std::function<void(int client, const Reply&, std::string_view bytes)>;
 
-  explicit StoreService(Send send) : send_(std::move(send)) {}
+  explicit StoreService(Send send) : send_(std::move(send)) { assert(send_ != nullptr); }
 
   /// Whether a request is valid in this version of the protocol. It is checked before the key and
   /// the value are read.

@@ -2,6 +2,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <cassert>
 
 #include <tutti/error.hpp>
 
@@ -32,7 +33,9 @@ class TcpRoute final : public Route {
         places_(std::move(places)),
         secret_(std::move(secret)),
         random_(random),
-        tls_(tls ? std::make_shared<const net::TlsContext>() : nullptr) {}
+        tls_(tls ? std::make_shared<const net::TlsContext>() : nullptr) {
+    assert(rank_ >= 0 && !places_.empty());
+  }
 
   std::optional<Joined> reach(Store::Deadline deadline, std::string& obstacle) override;
   std::string place() const override { return to_text(places_.front()); }

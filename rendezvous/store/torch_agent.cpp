@@ -4,6 +4,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cstdint>
 #include <string_view>
 
@@ -122,7 +123,9 @@ class AgentRoute final : public Route {
         key_(std::move(key)),
         secret_(std::move(secret)),
         random_(random),
-        tls_(tls) {}
+        tls_(tls) {
+    assert(rank_ >= 0 && !key_.empty());
+  }
 
   std::optional<Joined> reach(Store::Deadline deadline, std::string& obstacle) override {
     Agent agent(agent_, deadline);

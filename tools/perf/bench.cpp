@@ -150,6 +150,7 @@ double Bench::time_us(const Call& call, std::string_view algorithm, double least
 }
 
 Bench::Mean Bench::time_iterations(const Call& call, bool in_place, std::int64_t iterations) {
+  assert(iterations > 0);
   const bool each = options_.per_iteration || options_.blocking == Blocking::barrier_untimed;
   const Buffers same = buffers(call, in_place, 0);
   iterations_us_.clear();

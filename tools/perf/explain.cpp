@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 
 #include "perf/iterations.h"
@@ -12,12 +13,14 @@ namespace tutti::perf {
 namespace {
 
 const ExplainedAlgorithm& fastest(const Explained& explained) {
+  assert(!explained.algorithms.empty());
   return *std::min_element(
       explained.algorithms.begin(), explained.algorithms.end(),
       [](const auto& a, const auto& b) { return a.measured_us < b.measured_us; });
 }
 
 double error_percent(const ExplainedAlgorithm& of) {
+  assert(of.predicted_us && of.measured_us > 0);
   return 100 * (*of.predicted_us / of.measured_us - 1);
 }
 

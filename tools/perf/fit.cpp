@@ -37,6 +37,7 @@ double predict(const Sample& sample, std::span<const Program> programs, const Ma
 }
 
 double error(double predicted_us, const Sample& sample) {
+  assert(sample.measured_us > 0);
   return std::abs(std::log(std::max(predicted_us, 1e-6) / sample.measured_us));
 }
 
@@ -88,7 +89,8 @@ class Fitting {
     bool better = false;
     for (const auto& field : machine_fields()) {
       if (field.member == &MachineCosts::cache_bytes ||
-          field.member == &MachineCosts::error_percent || field.member == &MachineCosts::network_kib)
+          field.member == &MachineCosts::error_percent ||
+          field.member == &MachineCosts::network_kib)
         continue;
       const auto number = [&](MachineCosts& c) -> std::int64_t& { return c.*field.member; };
       if (improve(number, field.least, field.most, factor, error)) better = true;
@@ -107,6 +109,7 @@ class Fitting {
   // Tries a greater and a smaller number, and keeps one that reduces the error.
   template <typename Number>
   bool improve(Number number, std::int64_t least, std::int64_t most, double factor, double& error) {
+    assert(least <= most && factor > 1);
     constexpr double kLeastChange = 0.9999;
     for (const double by : {factor, 1 / factor}) {
       MachineCosts tried = costs_;

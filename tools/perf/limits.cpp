@@ -47,6 +47,7 @@ void wait_for(const Line& line, std::uint32_t value) {
 
 /// A barrier of two threads. `round` counts up from 1.
 void meet(Line (&lines)[2], int self, std::uint32_t round) {
+  assert((self == 0 || self == 1) && round > lines[self].value.load(std::memory_order_relaxed));
   lines[self].value.store(round, std::memory_order_release);
   wait_for(lines[1 - self], round);
 }

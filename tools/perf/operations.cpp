@@ -58,6 +58,7 @@ bool splits(Operation what) noexcept { return splits_input(what) || splits_outpu
 /// Returns the elements that a rank sends to the one that is `distance` ranks after it, by the
 /// formula of nccl-tests.
 std::size_t sent_over(int distance, std::size_t total_bytes, const Ranks& ranks, DataType type) {
+  assert(0 <= distance && distance < ranks.count);
   const auto total = static_cast<double>(total_bytes);
   const double same = total / ranks.count;
   const double distances = ranks.count * (ranks.count - 1) / 2.0;
@@ -97,6 +98,7 @@ Call call_of(Operation what, DataType type, Op op, int root, std::size_t bytes,
 }
 
 Buffers in_place(const Call& call, std::byte* memory, int rank) {
+  assert(memory != nullptr && rank >= 0);
   std::byte* own = memory + static_cast<std::size_t>(rank) * call.count * size_of(call.type);
   if (splits_output(call.what) && !splits_input(call.what)) return {own, memory};
   if (splits_input(call.what) && !splits_output(call.what)) return {memory, own};
@@ -178,6 +180,7 @@ void run(Communicator& comm, const Call& call, const Buffers& buffers, const Cal
 #undef TUTTI_CALL
 
 double algorithm_gb_s(const Call& call, double time_us, int ranks) {
+  assert(ranks >= 1);
   const auto count_bytes = static_cast<double>(call.count * size_of(call.type));
   double bytes = count_bytes;
   if (call.what == Operation::alltoallv)
@@ -190,6 +193,7 @@ double algorithm_gb_s(const Call& call, double time_us, int ranks) {
 }
 
 double bus_factor(Operation what, int ranks) {
+  assert(ranks >= 1);
   const double others = static_cast<double>(ranks - 1) / ranks;
   if (what == Operation::all_reduce) return 2 * others;
   if (what == Operation::hypercube) return 1;

@@ -25,6 +25,7 @@ std::uint64_t draw(std::uint64_t seed, std::size_t element, int stream) {
 /// Returns a number in [-most, most] for (seed, element, stream).
 std::int64_t draw_around_zero(std::uint64_t seed, std::size_t element, int stream,
                               std::int64_t most) {
+  assert(most >= 0);
   return static_cast<std::int64_t>(draw(seed, element, stream) %
                                    static_cast<std::uint64_t>(2 * most + 1)) -
          most;
@@ -93,6 +94,7 @@ struct Recipe {
 /// `most`. If there are more ranks than that, most ranks contribute 0 to an element, and each
 /// contributes to some elements.
 std::int64_t share_of(const Recipe& r, std::size_t i, int rank, std::int64_t most) {
+  assert(0 <= rank && rank < r.ranks && most >= 1);
   const std::int64_t share = std::max<std::int64_t>(1, most / r.ranks);
   const std::int64_t givers = most / share;
   if (givers < r.ranks) {

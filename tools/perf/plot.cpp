@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <string_view>
 #include <vector>
@@ -60,7 +61,9 @@ class Axis {
   Axis(double base, double least, double greatest)
       : base_(base),
         first_(std::floor(std::log(least) / std::log(base) + 1e-9)),
-        last_(std::max(first_ + 1, std::ceil(std::log(greatest) / std::log(base) - 1e-9))) {}
+        last_(std::max(first_ + 1, std::ceil(std::log(greatest) / std::log(base) - 1e-9))) {
+    assert(base > 1 && 0 < least && least <= greatest);
+  }
 
   /// Returns the position of a value on the axis, from 0 to 1.
   [[nodiscard]] double position(double value) const {
