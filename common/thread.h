@@ -1,11 +1,8 @@
 // Starts the library's own threads.
 #pragma once
 
-#include <condition_variable>
 #include <csignal>
-#include <exception>
-#include <memory>
-#include <mutex>
+#include <future>
 #include <optional>
 #include <string>
 #include <system_error>
@@ -46,33 +43,15 @@ std::thread start_without_signals(Function function) {
 /// So `function` must own everything that it uses.
 template <typename Function>
 auto call_within(TimePoint deadline, Function function) -> std::optional<decltype(function())> {
-  struct Outcome {
-    std::mutex mutex;
-    std::condition_variable changed;
-    std::optional<decltype(function())> value;  // `value` and `error` are guarded by `mutex`
-    std::exception_ptr error;
-  };
-  const auto outcome = std::make_shared<Outcome>();
-  start_without_signals([outcome, function = std::move(function)]() mutable {
-    std::optional<decltype(function())> value;
-    std::exception_ptr error;
-    try {
-      // The function and all that it owns are destroyed before the caller learns that it has ended.
-      const auto call = std::move(function);
-      value = call();
-    } catch (...) {
-      error = std::current_exception();
-    }
-    const std::lock_guard lock(outcome->mutex);
-    outcome->value = std::move(value);
-    outcome->error = error;
-    outcome->changed.notify_all();
-  }).detach();
-  std::unique_lock lock(outcome->mutex);
-  outcome->changed.wait_until(lock, deadline,
-                              [&] { return outcome->value.has_value() || outcome->error; });
-  if (outcome->error) std::rethrow_exception(outcome->error);
-  return std::move(outcome->value);
+  std::packaged_task<decltype(function())()> task([function = std::move(function)]() mutable {
+    // The function and all that it owns are destroyed before the caller learns that it has ended.
+    const auto call = std::move(function);
+    return call();
+  });
+  auto result = task.get_future();
+  start_without_signals(std::move(task)).detach();
+  if (result.wait_until(deadline) != std::future_status::ready) return std::nullopt;
+  return result.get();
 }
 
 }  // namespace tutti

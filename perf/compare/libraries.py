@@ -9,8 +9,9 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-COMMON = [HERE / "method.cpp", ROOT / "tools/perf/limits.cpp", ROOT / "tools/perf/cores.cpp"]
-HEADERS = [HERE / "method.h", *(ROOT / f"tools/perf/{name}.h" for name in ("cores", "iterations", "limits", "pages"))]
+COMMON = [HERE / "method.cpp", *(ROOT / f"tools/perf/{name}.cpp" for name in ("cores", "limits", "pattern")),
+          ROOT / "common/types.cpp"]
+HEADERS = [HERE / "method.h", *(ROOT / f"tools/perf/{name}.h" for name in ("cores", "iterations", "limits", "pages", "pattern"))]
 
 
 class Failure(Exception):
@@ -153,7 +154,7 @@ class Library:
         sources = [HERE / self.source, *COMMON]
         newest = max(path.stat().st_mtime for path in [*sources, *HEADERS])
         if not program.exists() or program.stat().st_mtime < newest:
-            run([*self.compiler, "-std=c++20", "-O3", "-I", ROOT / "tools", *sources, "-o", program,
+            run([*self.compiler, "-std=c++20", "-O3", "-I", ROOT / "tools", "-I", ROOT / "include", *sources, "-o", program,
                  *self.libraries, "-lfmt", "-pthread"], 300)
         return program
 

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -24,6 +23,7 @@
 #include "perf/iterations.h"
 #include "perf/limits.h"
 #include "perf/pages.h"
+#include "perf/pattern.h"
 
 namespace tutti::compare {
 namespace {
@@ -131,29 +131,21 @@ class Case {
   /// Returns the number of wrong elements of one call, on the rank that has most.
   long wrong() {
     if (call_.operation == Operation::barrier) return 0;
-    std::fill_n(call_.output, output_count_, -1.0F);
-    for (std::size_t i = 0; i < input_count_; ++i) source()[i] = value(i, rank_);
+    const perf::Pattern pattern(DataType::f32, sums(call_.operation) ? Op::sum : Op::max,
+                                static_cast<int>(ranks_), 1, std::max(input_count_, output_count_));
+    std::memset(output_.get(), 0xff, output_count_ * sizeof(float));  // not a number
+    pattern.write(reinterpret_cast<std::byte*>(source()), 0, input_count_, library_.rank());
     run_();
-    long wrong = 0;
-    if (has_result())
-      for (std::size_t i = 0; i < output_count_; ++i)
-        wrong += call_.output[i] != expected(i) ? 1 : 0;
+    const std::size_t wrong = has_result() ? wrong_elements(pattern) : 0;
     return static_cast<long>(library_.max(static_cast<double>(wrong)));
   }
 
  private:
-  static constexpr std::size_t kPeriod = 101;
-
   static bool in_place(Operation what) {
     return what == Operation::all_reduce_in_place || what == Operation::broadcast;
   }
 
   static float* floats(const perf::Pages& pages) { return reinterpret_cast<float*>(pages.get()); }
-
-  /// Returns small integers, so that sums are exact.
-  static float value(std::size_t i, std::size_t rank) {
-    return static_cast<float>((7 * i + 13 * rank) % kPeriod);
-  }
 
   [[nodiscard]] bool has_result() const {
     if (call_.operation == Operation::reduce) return rank_ == 0;
@@ -161,21 +153,18 @@ class Case {
            partner(library_.rank(), library_.ranks()) >= 0;
   }
 
-  [[nodiscard]] float expected(std::size_t i) const {
-    const std::size_t peer = i / count_, first = splits_input(call_.operation) ? rank_ * count_ : 0;
-    const std::size_t place = first + i % count_;
-    if (sums(call_.operation)) return sums_[place % kPeriod];
-    if (call_.operation == Operation::broadcast) return value(i, 0);
-    if (call_.operation == Operation::send_recv) return value(i, rank_ ^ 1);
-    return value(place, peer);
-  }
-
-  /// Returns the sums of all ranks' elements, which repeat after kPeriod elements.
-  [[nodiscard]] std::array<float, kPeriod> all_sums() const {
-    std::array<float, kPeriod> result{};
-    for (std::size_t i = 0; i < kPeriod; ++i)
-      for (std::size_t peer = 0; peer < ranks_; ++peer) result[i] += value(i, peer);
-    return result;
+  [[nodiscard]] std::size_t wrong_elements(const perf::Pattern& pattern) const {
+    const Operation what = call_.operation;
+    const std::byte* output = output_.get();
+    const std::size_t first = splits_input(what) ? rank_ * count_ : 0;  // of this rank's block
+    if (sums(what)) return pattern.wrong_reduced(output, first, count_);
+    if (what == Operation::broadcast) return pattern.wrong_copied(output, 0, count_, 0);
+    if (what == Operation::send_recv)
+      return pattern.wrong_copied(output, 0, count_, partner(library_.rank(), library_.ranks()));
+    std::size_t wrong = 0;
+    for (int peer = 0; peer < library_.ranks(); ++peer, output += count_ * sizeof(float))
+      wrong += pattern.wrong_copied(output, first, count_, peer);
+    return wrong;
   }
 
   /// Returns the buffer that this rank sends, which is the output at the root of a broadcast.
@@ -212,7 +201,6 @@ class Case {
   perf::Pages input_, output_;
   Call call_;
   std::function<void()> run_;
-  std::array<float, kPeriod> sums_ = all_sums();
 };
 
 // Binds the rank as measure() describes.

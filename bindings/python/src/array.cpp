@@ -1,5 +1,6 @@
 #include "array.h"
 
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -16,34 +17,27 @@ namespace {
 
 enum class Kind { integer, natural, real, brain, complex, boolean, f8e4m3, f8e5m2, none };
 
+struct Row {
+  Kind kind;
+  std::size_t bytes;
+  DataType type;
+};
+constexpr Row kRows[] = {
+    {Kind::integer, 1, DataType::int8},      {Kind::integer, 2, DataType::int16},
+    {Kind::integer, 4, DataType::int32},     {Kind::integer, 8, DataType::int64},
+    {Kind::natural, 1, DataType::uint8},     {Kind::natural, 2, DataType::uint16},
+    {Kind::natural, 4, DataType::uint32},    {Kind::natural, 8, DataType::uint64},
+    {Kind::real, 2, DataType::f16},          {Kind::real, 4, DataType::f32},
+    {Kind::real, 8, DataType::f64},          {Kind::brain, 2, DataType::bf16},
+    {Kind::complex, 8, DataType::complex64}, {Kind::complex, 16, DataType::complex128},
+    {Kind::boolean, 1, DataType::boolean},   {Kind::f8e4m3, 1, DataType::f8e4m3},
+    {Kind::f8e5m2, 1, DataType::f8e5m2},
+};
+static_assert(std::size(kRows) == kDataTypes, "a data type is missing here");
+
 std::optional<DataType> type_of(Kind kind, std::size_t bytes) {
-  constexpr DataType kIntegers[] = {DataType::int8, DataType::int16, DataType::int32,
-                                    DataType::int64};
-  constexpr DataType kNaturals[] = {DataType::uint8, DataType::uint16, DataType::uint32,
-                                    DataType::uint64};
-  const int power = bytes == 1 ? 0 : bytes == 2 ? 1 : bytes == 4 ? 2 : bytes == 8 ? 3 : -1;
-  switch (kind) {
-    case Kind::integer:
-      if (power >= 0) return kIntegers[power];
-      break;
-    case Kind::natural:
-      if (power >= 0) return kNaturals[power];
-      break;
-    case Kind::real:
-      if (bytes == 2) return DataType::f16;
-      if (bytes == 4) return DataType::f32;
-      if (bytes == 8) return DataType::f64;
-      break;
-    case Kind::complex:
-      if (bytes == 8) return DataType::complex64;
-      if (bytes == 16) return DataType::complex128;
-      break;
-    case Kind::brain: return DataType::bf16;
-    case Kind::boolean: return DataType::boolean;
-    case Kind::f8e4m3: return DataType::f8e4m3;
-    case Kind::f8e5m2: return DataType::f8e5m2;
-    case Kind::none: break;
-  }
+  for (const Row& row : kRows)
+    if (row.kind == kind && row.bytes == bytes) return row.type;
   return std::nullopt;
 }
 
