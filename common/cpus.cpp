@@ -100,6 +100,7 @@ Cpus affinity() {
         cpus.push_back(static_cast<int>(i) * kWordBits + std::countr_zero(word));
   if (cpus.empty())  // a sandbox does not permit the system call
     for (int cpu = 0; cpu < std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)); ++cpu) cpus.push_back(cpu);
+  assert(!cpus.empty() && std::is_sorted(cpus.begin(), cpus.end()));
   return cpus;
 }
 

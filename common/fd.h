@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <cassert>
 #include <utility>
 
 namespace tutti {
@@ -22,6 +23,7 @@ class Fd {
   explicit operator bool() const noexcept { return fd_ >= 0; }
   int release() noexcept { return std::exchange(fd_, -1); }
   void reset(int fd = -1) noexcept {
+    assert((fd < 0 || fd != fd_) && "it would own a closed descriptor");
     if (fd_ >= 0) close(fd_);
     fd_ = fd;
   }

@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <cassert>
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -33,6 +34,7 @@ class ProcessOwned {
 
   T& get() const {
     if (getpid() != owner_) refuse_other_process(what_, owner_);
+    assert(value_ != nullptr);
     return *value_;
   }
 

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <type_traits>
 
 #include <tutti/types.hpp>
 
@@ -22,6 +23,7 @@ struct Header {
   bool operator==(const Header&) const = default;
 };
 static_assert(sizeof(Header) == 16);
+static_assert(std::is_trivially_copyable_v<Header>);
 
 /// Value of CallSignature::lengths if only the two ranks that exchange a block know its length.
 inline constexpr std::uint32_t kPairLengths = 1;

@@ -53,7 +53,6 @@ bool same(const Proof& a, const Proof& b) noexcept {
 
 template <typename Message>
 std::optional<Message> take(std::string_view& input) {
-  static_assert(std::is_trivially_copyable_v<Message>);
   const auto message = fixed_part<Message>(input);
   if (message) input.remove_prefix(sizeof *message);
   return message;

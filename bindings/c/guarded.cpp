@@ -1,6 +1,7 @@
 #include "bindings/c/guarded.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 
 namespace tutti::c {
@@ -14,6 +15,7 @@ thread_local char last_error[kLongestMessage + 1];
 }  // namespace
 
 void remember(const char* message) noexcept {
+  assert(message != nullptr);
   const std::size_t bytes = std::min(std::strlen(message), kLongestMessage);
   std::memmove(last_error, message, bytes);
   last_error[bytes] = '\0';

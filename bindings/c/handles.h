@@ -7,6 +7,7 @@
 #include <tutti/tutti.h>
 
 #include <atomic>
+#include <cassert>
 #include <map>
 #include <tutti/tutti.hpp>
 
@@ -66,7 +67,10 @@ struct tuttiPersistent : tutti::c::Marked<0x50455253> {
   tuttiPersistent(tuttiComm& c, tutti::Persistent p) : comm(c), persistent(std::move(p)) {
     ++comm.persistent_calls;
   }
-  ~tuttiPersistent() { --comm.persistent_calls; }
+  ~tuttiPersistent() {
+    assert(comm.is_whole() && comm.persistent_calls > 0);
+    --comm.persistent_calls;
+  }
 
   tuttiComm& comm;
   tutti::Persistent persistent;

@@ -4,8 +4,10 @@
 #include <tutti/reduction.h>
 #include <tutti/tutti.h>
 
+#include <cassert>
 #include <cstring>
 #include <tutti/tutti.hpp>
+#include <type_traits>
 
 namespace tutti::c {
 
@@ -14,6 +16,8 @@ namespace tutti::c {
 /// be zero. `first_bytes` is the size of the first version. Throws `usage`.
 template <typename Struct>
 Struct read(const Struct& given, const Struct& initial, std::size_t first_bytes, const char* name) {
+  static_assert(std::is_trivially_copyable_v<Struct>);
+  assert(first_bytes <= sizeof(Struct) && initial.size == sizeof(Struct));
   const std::size_t size = given.size;
   if (size < first_bytes)
     throw Error(ErrorKind::usage, std::string(name) + "->size is " + std::to_string(size) +

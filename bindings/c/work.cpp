@@ -1,6 +1,7 @@
 // Implements asynchronous calls of the C ABI.
 #include "bindings/c/work.h"
 
+#include <cassert>
 #include <utility>
 
 #include "bindings/c/guarded.h"
@@ -45,6 +46,7 @@ tuttiWork_t handle(Work work) noexcept {
   Operation* operation = WorkHandle::release(work);
   if (operation == nullptr) return nullptr;
   const std::uintptr_t number = operation->handles_freed.load(std::memory_order_relaxed);
+  assert((reinterpret_cast<std::uintptr_t>(operation) & kNumberBits) == 0);
   return reinterpret_cast<tuttiWork_t>(reinterpret_cast<std::uintptr_t>(operation) |
                                        (number & kNumberBits));
 }

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cassert>
 #include <utility>
 
 #include <torch/csrc/utils/pybind.h>
@@ -100,6 +101,7 @@ void Backend::begins() {
 
 void Backend::ends() {
   const std::lock_guard lock(under_way_mutex_);
+  assert(under_way_ > 0);
   if (--under_way_ == 0) none_under_way_.notify_all();
 }
 

@@ -1,5 +1,6 @@
 #include "completions.h"
 
+#include <cassert>
 #include <utility>
 
 namespace tutti::pytorch {
@@ -25,6 +26,7 @@ void Completions::run(std::size_t level, Task task) {
     added.thread = thread.get_id();
     thread.detach();
   }
+  assert(level < shared_->levels.size());
   shared_->levels[level]->tasks.push_back(std::move(task));
   shared_->changed.notify_all();
 }

@@ -1,5 +1,6 @@
 #include "tensors.h"
 
+#include <cassert>
 #include <optional>
 
 #include <ATen/MemoryOverlap.h>
@@ -92,6 +93,7 @@ Blocks blocks_of(const char* what, const std::vector<at::Tensor>& tensors, DataT
     blocks.counts.push_back(count);
     blocks.displacements.push_back(apart / bytes);
   }
+  assert(blocks.counts.size() == tensors.size());
   return blocks;
 }
 

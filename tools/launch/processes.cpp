@@ -141,11 +141,13 @@ Spawned spawn(const SpawnRequest& request) {
   }
   if (result.error != 0) ::waitpid(result.pid, nullptr, 0);
   result.out = std::move(out.read);
+  assert(result.error != 0 || result.pidfd);
   result.err = std::move(err.read);
   return result;
 }
 
 void signal_descendants(int signal) {
+  assert(signal > 0);
   const pid_t self = ::getpid();
   const auto all = parents();
   for (const auto& [pid, parent] : all)

@@ -22,7 +22,9 @@ int open_again_nonblocking(int fd) {
 
 }  // namespace
 
-Sink::Sink(int fd) : own_(open_again_nonblocking(fd)), fd_(own_ ? own_.get() : fd) {}
+Sink::Sink(int fd) : own_(open_again_nonblocking(fd)), fd_(own_ ? own_.get() : fd) {
+  assert(fd_ >= 0);
+}
 
 void Sink::flush() {
   while (!broken_ && !empty()) {

@@ -125,6 +125,7 @@ int Supervisor::run() {
 }
 
 bool Supervisor::start(int number) {
+  assert(0 <= number && number < options_.ranks);
   SpawnRequest request{options_.command, environment_, mask_, false, options_.tag, {}};
   if (options_.prepare) request.prepare = [this, number] { return options_.prepare(number); };
   set_variable(request.environment, fmt::format("RANK={}", number));
@@ -154,6 +155,7 @@ bool Supervisor::start(int number) {
 }
 
 void Supervisor::watch(int fd, Source source, std::size_t index, std::uint32_t events) {
+  assert(fd >= 0 && index <= std::numeric_limits<std::uint32_t>::max());
   epoll_event event{};
   event.events = events;
   event.data.u64 = std::uint64_t{static_cast<std::uint32_t>(source)} << 32 | index;
@@ -174,6 +176,8 @@ void Supervisor::wait() {
 }
 
 void Supervisor::dispatch(Source source, std::size_t index) {
+  assert((source != Source::rank || index < ranks_.size()) &&
+         (source != Source::stream || index / 2 < ranks_.size()));
   switch (source) {
     case Source::signal: return on_signal();
     case Source::guard: return on_guard_ended();
@@ -258,6 +262,7 @@ void Supervisor::on_rank_ended(Rank& rank) {
 }
 
 void Supervisor::read_stream(Stream& stream) {
+  assert(stream.fd && stream.output != nullptr);
   char bytes[64 * 1024];
   const ssize_t got = ::read(stream.fd.get(), bytes, sizeof bytes);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
@@ -331,6 +336,7 @@ void Supervisor::finish_output() {
 }
 
 void Supervisor::fail(int status, const std::string& reason) {
+  assert(status != 0 && !reason.empty());
   if (!status_) status_ = status;
   say(reason);
   begin_ending();

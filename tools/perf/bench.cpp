@@ -202,6 +202,7 @@ void Bench::iterate(const Call& call, bool in_place, std::int64_t iteration, con
 
 IterationTimes Bench::gather_iterations() {
   const std::size_t n = iterations_us_.size();
+  assert(n > 0 && options_.per_iteration);
   const auto ranks = static_cast<std::size_t>(all_.size());
   std::vector<double> all(n * ranks);
   all_.all_gather(iterations_us_.data(), all.data(), n, DataType::f64);

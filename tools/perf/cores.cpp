@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 #include <fstream>
 #include <system_error>
@@ -34,6 +35,7 @@ std::vector<int> allowed_cores() {
 }
 
 void pin(std::span<const int> cores) {
+  assert(!cores.empty());
   cpu_set_t set;
   CPU_ZERO(&set);
   for (const int core : cores) CPU_SET(core, &set);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -66,6 +67,7 @@ int start_ranks(const Options& options, const std::vector<std::string>& argument
 /// Binds this rank to a core of its own if there are enough cores, unless a launcher has bound it
 /// to one. Returns the core, or none.
 std::optional<int> take_core(int local_rank, int local_ranks) {
+  assert(0 <= local_rank && local_rank < local_ranks);
   const std::vector<int> cores = allowed_cores();
   if (cores.size() == 1) return cores.front();
   if (static_cast<std::size_t>(local_ranks) > cores.size()) return std::nullopt;

@@ -305,6 +305,7 @@ std::optional<double> number_in_environment(const char* name) {
 }
 
 std::optional<unsigned> whole_number(std::string_view digits, int base) {
+  assert(2 <= base && base <= 16);
   unsigned number = 0;
   const auto [stop, error] =
       std::from_chars(digits.data(), digits.data() + digits.size(), number, base);
@@ -448,6 +449,7 @@ void require_ranks_of_a_group(const Options& options, int ranks) {
 }  // namespace
 
 void require_ranks(const Options& options, int ranks) {
+  assert(ranks >= 1);
   std::map<int, int> sizes;  // indexed by color
   for (int rank = 0; rank < ranks; ++rank) ++sizes[options.split.color(rank)];
   for (const auto& [color, size] : sizes) {

@@ -47,6 +47,7 @@ std::string time_now() {
 }
 
 Statistics statistics(const IterationTimes& times) {
+  assert(0 <= times.skipped && static_cast<std::size_t>(times.skipped) < times.slowest_us.size());
   std::vector<double> sorted(times.slowest_us.begin() + times.skipped, times.slowest_us.end());
   assert(!sorted.empty());
   std::sort(sorted.begin(), sorted.end());

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <map>
 #include <set>
@@ -65,6 +66,7 @@ std::vector<TuneCall> tune_calls() {
 }
 
 std::vector<int> tune_ranks(int cores) {
+  assert(cores >= 1);
   std::set<int> counts{2, std::clamp(cores, 2, 8)};
   if (2 * cores <= 8) counts.insert(2 * cores);
   return {counts.begin(), counts.end()};

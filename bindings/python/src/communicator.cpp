@@ -2,6 +2,7 @@
 #include "store.h"
 
 #include <algorithm>
+#include <cassert>
 #include <chrono>
 
 #include <nanobind/stl/optional.h>
@@ -152,6 +153,7 @@ tutti::Communicator& Communicator::get() const {
 }
 
 Work Communicator::keep(tutti::Work work, std::shared_ptr<const Uses> uses) {
+  assert(uses != nullptr);
   while (!pending_.empty() && pending_.front().work.done()) pending_.pop_front();
   pending_.push_back({work, uses});
   return {std::move(work), uses->received};
@@ -163,12 +165,14 @@ Persistent::Persistent(Communicator& communicator, tutti::Persistent call,
       communicator_(communicator),
       call_(std::make_shared<std::optional<tutti::Persistent>>(std::move(call))),
       uses_(std::move(uses)) {
+  assert(uses_ != nullptr);
   std::erase_if(communicator.persistent_, [](const auto& each) { return each.expired(); });
   communicator.persistent_.emplace_back(call_);
 }
 
 tutti::Persistent& Persistent::call() const {
   communicator_.get();
+  assert(call_->has_value() && "close() ends the calls of a communicator");
   return **call_;
 }
 
