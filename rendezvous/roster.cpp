@@ -103,6 +103,7 @@ const std::string& Texts::operator[](std::size_t rank) const {
 }
 
 void Texts::append(const Texts& others) {
+  assert(others.size() <= std::numeric_limits<std::uint32_t>::max() - size());
   values_.reserve(values_.size() + others.values_.size());  // `numbers` refers to the elements
   std::map<std::string_view, std::uint32_t> numbers;
   for (std::uint32_t number = 0; number < values_.size(); ++number)
@@ -131,7 +132,6 @@ void Roster::append(const Roster& others) {
 }
 
 std::string encode(const Roster& roster) {
-  assert(roster.refusal.empty() || roster.columns.empty());
   std::string out;
   put(out, kLayout);
   put(out, 0);  // a placeholder for the size, which is filled in at the end

@@ -129,7 +129,8 @@ void run_roster(std::string_view bytes) {
       if (column.size() != 0) assert(&column[column.size() - 1] <= &column.values().back());
     }
     assert(texts <= bytes.size() && "memory is taken for what is there");
-    if (roster.columns.empty()) return;
+    // A rank knows how many ranks to expect, and appends no roster of more.
+    if (roster.columns.empty() || roster.columns.front().size() > (1u << 31) - 1) return;
     Texts twice = roster.columns.front();
     twice.append(roster.columns.front());
     assert(twice.values().size() <= roster.columns.front().values().size());
