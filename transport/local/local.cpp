@@ -1,13 +1,13 @@
 #include "transport/local/local.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <new>
+#include <string>
 #include <utility>
 
 #include <tutti/error.hpp>
@@ -64,12 +64,15 @@ std::shared_ptr<Hub> Hub::of_subset(const std::shared_ptr<Hub>& first, const Sub
 
 void Hub::wait_for_all(int rank, TimePoint deadline) {
   std::unique_lock lock(mutex_);
-  if (!all_joined_.wait_until(lock, deadline, [this] { return joined_ == size(); }))
-    throw Error(
-        ErrorKind::timeout,
-        fmt::format("rank {} of {} waited in this process for ranks that never came: {}; make all "
-                    "of them, or raise the start-up timeout",
-                    rank, size(), fmt::join(missing_ranks(), ", ")));
+  if (all_joined_.wait_until(lock, deadline, [this] { return joined_ == size(); })) return;
+  std::string missing;
+  for (const int other : missing_ranks())
+    missing += fmt::format("{}{}", missing.empty() ? "" : ", ", other);
+  throw Error(
+      ErrorKind::timeout,
+      fmt::format("rank {} of {} waited in this process for ranks that never came: {}; make all "
+                  "of them, or raise the start-up timeout",
+                  rank, size(), missing));
 }
 
 std::vector<int> Hub::missing_ranks() const {
