@@ -71,12 +71,15 @@ std::string element_name(DataType type, std::uint64_t reduction) {
                         : fmt::format("{} bytes", element_bytes(type, reduction));
 }
 
-void take_rare_options(Call& call, const CallOptions& options) {
-  if (options.stream != nullptr) refuse_stream(to_string(call.kind.what));
-  call.kind.type = DataType::uint8;
-  call.kind.op = Op::sum;
+Call call_with_rare_options(Collective what, const void* input, void* output, std::size_t count,
+                            int root, const CallOptions& options) {
+  if (options.stream != nullptr) refuse_stream(to_string(what));
+  CallOptions common = options;
+  common.reduction = nullptr;
+  Call call = call_of(what, input, output, count, DataType::uint8, Op::sum, root, common);
   call.kind.reduction = reduction_id(options.reduction->name, options.reduction->element_bytes);
   call.extras.reduction = options.reduction;
+  return call;
 }
 
 void refuse_stream(std::string_view operation) {
