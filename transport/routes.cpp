@@ -115,10 +115,12 @@ void RouteTable::refuse(int rank, int peer) const {
       why = transports()[transport].reach(*one, *other).why_not;
     reasons += fmt::format("\n  {}: {}", transports()[transport].name, why);
   }
-  throw Error(ErrorKind::unavailable,
-              fmt::format("no transport joins rank {} and rank {}; add one that does to "
-                          "TUTTI_TRANSPORTS, or leave it out:{}",
-                          rank, peer, reasons));
+  const std::string what = rank == peer
+                               ? fmt::format("no transport can be used by rank {}", rank)
+                               : fmt::format("no transport joins rank {} and rank {}", rank, peer);
+  throw Error(
+      ErrorKind::unavailable,
+      fmt::format("{}; add one that does to TUTTI_TRANSPORTS, or leave it out:{}", what, reasons));
 }
 
 std::vector<std::size_t> RouteTable::at_place_of(int rank) const {
