@@ -10,6 +10,7 @@
 // so.
 #pragma once
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -152,6 +153,8 @@ struct Subset {
   /// same subset. 0 for the communicator that made the connections.
   std::uint32_t id_with(int peer) const {
     if (numbers.empty()) return 0;
+    assert(numbers.size() == members.size() && peer != rank);
+    assert(peer >= 0 && static_cast<std::size_t>(peer) < members.size());
     const auto self = static_cast<std::size_t>(rank), other = static_cast<std::size_t>(peer);
     return numbers[members[self] < members[other] ? self : other];
   }

@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cassert>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
@@ -38,7 +39,10 @@ void Doorbell::sleep_barrier() const noexcept {
   if (membarrier_) membarrier_call(MEMBARRIER_CMD_GLOBAL_EXPEDITED);
 }
 
-void Doorbell::ring() const noexcept { PeerBell{nullptr, fd_, false}.ring(); }
+void Doorbell::ring() const noexcept {
+  assert(fd_ >= 0);
+  PeerBell{nullptr, fd_, false}.ring();
+}
 
 void Doorbell::clear() const noexcept {
   std::uint64_t count = 0;
@@ -46,6 +50,7 @@ void Doorbell::clear() const noexcept {
 }
 
 void PeerBell::ring() const noexcept {
+  assert(event_fd >= 0);
   const std::uint64_t one = 1;
   // EAGAIN (the counter is at its maximum) means that the doorbell has been rung already. A peer
   // that is gone leaves a descriptor that nobody reads. Both are ignored.

@@ -4,6 +4,7 @@
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "common/capabilities.h"
 
@@ -26,5 +27,6 @@ struct Memory {
     return {address + from, length, kind, segment, offset + from};
   }
 };
+static_assert(std::is_trivially_copyable_v<Memory> && sizeof(Memory) == 32);
 
 }  // namespace tutti

@@ -48,6 +48,7 @@ class MemorySendChannel final : public SendChannel {
     if (message.bytes <= kInlineBytes || !zero_copy().has(message.kind) ||
         !ring_.acquire_at(origin_of(message)))
       return false;
+    assert(message.kind != MemoryKind::shared || message.segment != 0);
     acquired_bytes_ = message.bytes;
     last_zero_copy_ = ring_.posted() + 1;
     return true;
@@ -75,7 +76,7 @@ class MemoryRecvChannel final : public RecvChannel {
 
   void attach(RingMemory* memory, std::size_t data_bytes, PeerBell peer, int number = 0,
               const OutsideMemory& outside = {}) {
-    assert(!attached());
+    assert(!attached() && memory != nullptr && number >= 0);
     ring_ = RecvRing(memory, data_bytes, peer, number, outside);
     attached_.store(true, std::memory_order_release);
   }

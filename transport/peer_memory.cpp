@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sys/uio.h>
 
+#include <cassert>
 #include <cerrno>
 
 namespace tutti {
@@ -10,12 +11,14 @@ namespace tutti {
 PeerMemory::Read PeerMemory::read(std::uint64_t address, void* to,
                                   std::size_t bytes) const noexcept {
   if (process_ <= 0) return Read::no;
+  assert(to != nullptr || bytes == 0);
   auto* place = static_cast<std::byte*>(to);
   while (bytes > 0) {
     const iovec here{place, bytes};
     const iovec there{reinterpret_cast<void*>(address), bytes};
     const ssize_t copied = process_vm_readv(process_, &here, 1, &there, 1, 0);
     if (copied <= 0) return errno == EFAULT ? Read::nothing : Read::no;
+    assert(static_cast<std::size_t>(copied) <= bytes);
     place += copied;
     address += static_cast<std::uint64_t>(copied);
     bytes -= static_cast<std::size_t>(copied);

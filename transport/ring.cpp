@@ -6,7 +6,12 @@
 
 namespace tutti {
 
+static_assert(SendRing::max_message_bytes(SendRing::least_data_bytes(1)) >= 1);
+static_assert(SendRing::max_message_bytes(SendRing::least_data_bytes(100'000)) >= 100'000);
+static_assert(SendRing::least_data_bytes(1) == 3 * kCacheLine, "the smallest ring");
+
 SendRing* RecvRing::ring_of(const Origin& origin) const noexcept {
+  assert(origin.answers_ring());
   if (outside_.back == nullptr) return nullptr;
   const auto found = outside_.back->find(origin.channel);
   return found == outside_.back->end() ? nullptr : found->second;
@@ -44,6 +49,7 @@ std::byte* find(const Segments* segments, const Extent& extent, std::size_t byte
 }  // namespace
 
 const std::byte* RecvRing::outside_ring(const Origin& origin, bool& zero_copy) const {
+  assert(origin.outside_ring());
   const std::size_t bytes = header().length;
   const Extent extent{origin.segment, origin.offset};
   if (origin.zero_copy() && outside_.peers != nullptr) {

@@ -47,7 +47,9 @@ class SendRing {
   SendRing() = default;
   /// `data_bytes` is a multiple of 64 and at least 3 * 64.
   SendRing(RingMemory* memory, std::size_t data_bytes, PeerBell peer)
-      : memory_(memory), data_(memory->data()), data_bytes_(data_bytes), peer_(peer) {}
+      : memory_(memory), data_(memory->data()), data_bytes_(data_bytes), peer_(peer) {
+    assert(data_bytes % kCacheLine == 0 && data_bytes >= 3 * kCacheLine);
+  }
 
   static constexpr std::size_t max_message_bytes(std::size_t data_bytes) {
     return data_bytes / 3 & ~(kCacheLine - 1);

@@ -2,8 +2,10 @@
 // ends find a payload. ring.h describes how a message passes through it.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "common/prefetch.h"
 #include "common/sync.h"
@@ -35,7 +37,10 @@ struct Origin {
   bool answers_ring() const noexcept { return message_plus_one != 0 && segment == 0; }
   bool zero_copy() const noexcept { return message_plus_one == 0 && segment != 0; }
 };
-static_assert(sizeof(Origin) <= kInlineBytes);
+static_assert(sizeof(Origin) == 40 && sizeof(Origin) <= kInlineBytes);
+static_assert(std::is_trivially_copyable_v<Origin>, "it is copied into a line byte by byte");
+static_assert(std::has_single_bit(kLines), "a ring finds a message's line with a mask");
+static_assert(2 * kCreditEvery <= kLines, "a sender learns of free lines before it needs them");
 
 /// The origin of a message that lies anywhere in the writer's memory.
 inline Origin at_address(const void* data) noexcept {
@@ -53,7 +58,9 @@ struct alignas(kCacheLine) Line {
   Header header;
   std::byte payload[kInlineBytes];
 };
-static_assert(sizeof(Line) == kCacheLine);
+static_assert(sizeof(Line) == kCacheLine && alignof(Line) == kCacheLine);
+static_assert(offsetof(Line, sequence) == 0 && offsetof(Line, header) == 8);
+static_assert(offsetof(Line, payload) + kInlineBytes == kCacheLine);
 
 /// The shared memory of one ring: this record, and `data_bytes` of payload memory behind it. All
 /// bytes are zero when it is created. Payloads start on a page, as large user buffers do: 64 bytes
@@ -75,6 +82,11 @@ struct alignas(4096) RingMemory {
   std::byte* data() noexcept { return reinterpret_cast<std::byte*>(this + 1); }
 };
 
+static_assert(sizeof(RingMemory) % 4096 == 0, "payloads start on a page");
+static_assert(offsetof(RingMemory, released) == 0 && offsetof(RingMemory, lines) == kCacheLine,
+              "the reader and the writer store to lines of their own");
+static_assert(offsetof(RingMemory, home) == (1 + kLines) * kCacheLine);
+
 /// Returns the position of a payload of `bytes` when `position` bytes have been handed out. A
 /// payload is contiguous and aligned to 64 bytes, and never wraps around the end of the ring. There
 /// is always room for two payloads of at most data_bytes / 3.
@@ -86,5 +98,7 @@ constexpr std::uint64_t place(std::uint64_t position, std::size_t bytes,
 constexpr std::size_t padded(std::size_t bytes) noexcept {
   return (bytes + kCacheLine - 1) & ~(kCacheLine - 1);
 }
+static_assert(padded(0) == 0 && padded(1) == kCacheLine && padded(kCacheLine) == kCacheLine);
+static_assert(place(64, 128, 192) == 64 && place(128, 128, 192) == 192, "no payload wraps around");
 
 }  // namespace tutti

@@ -31,5 +31,8 @@ struct RingView {
   std::uint64_t freed = 0;     ///< How many of these, from the first on, are free again.
 };
 static_assert(std::is_trivially_copyable_v<RingView> && std::is_standard_layout_v<RingView>);
+static_assert(sizeof(RingView) == 56 && offsetof(RingView, data_bytes) == 24 &&
+                  offsetof(RingView, freed) == 48,
+              "a device reads it by these offsets");
 
 }  // namespace tutti

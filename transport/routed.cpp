@@ -42,7 +42,9 @@ class Routed final : public Transport {
         parts_(std::move(parts)),
         route_(std::move(route)),
         epoll_(std::move(epoll)) {
-    assert(!parts_.empty());
+    assert(!parts_.empty() && epoll_ != nullptr);
+    assert(std::all_of(route_.begin(), route_.end(),
+                       [&](std::size_t part) { return part < parts_.size(); }));
   }
   ~Routed() override {
     close();
@@ -110,7 +112,10 @@ class Routed final : public Transport {
   }
 
  private:
-  Transport& to(int peer) const { return *parts_[route_[static_cast<std::size_t>(peer)]]; }
+  Transport& to(int peer) const {
+    assert(peer >= 0 && static_cast<std::size_t>(peer) < route_.size());
+    return *parts_[route_[static_cast<std::size_t>(peer)]];
+  }
   template <typename Test>
   bool all(Test&& test) const {
     return std::all_of(parts_.begin(), parts_.end(), [&](const auto& part) { return test(*part); });
@@ -133,6 +138,7 @@ std::vector<int> Routed::join() {
 // All parts are split, even those that reach none of the members, because a thread that waits in
 // this communicator also serves the peers of the other parts.
 std::unique_ptr<Transport> Routed::split(const Subset& subset) {
+  assert(subset.numbers.size() == subset.members.size());
   Parts parts;
   auto status_page = status_page_ != nullptr ? std::make_unique<StatusPage>() : nullptr;
   for (const auto& part : parts_) {

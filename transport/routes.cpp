@@ -55,6 +55,7 @@ RouteTable::RouteTable(RouteCandidates candidates, const Texts& offers)
     : candidates_(std::move(candidates)), offers_(offers) {
   for (const std::string& text : offers_.values())
     places_.push_back(parse_offers(text, transports()));
+  assert(places_.size() == offers_.values().size());
 }
 
 std::size_t RouteTable::place_of(int rank) const {
@@ -63,10 +64,12 @@ std::size_t RouteTable::place_of(int rank) const {
   const auto run = std::upper_bound(
       runs.begin(), runs.end(), static_cast<std::uint32_t>(rank),
       [](std::uint32_t wanted, const Texts::Run& candidate) { return wanted < candidate.end; });
+  assert(run != runs.end() && run->value < places_.size());
   return run->value;
 }
 
 bool RouteTable::has_failed(int rank, int peer, std::size_t transport) const {
+  assert(transport < transports().size());
   if (failures_.none()) return false;
   return failures_.ranks.contains({rank, transport}) ||
          failures_.ranks.contains({peer, transport}) ||
@@ -76,6 +79,7 @@ bool RouteTable::has_failed(int rank, int peer, std::size_t transport) const {
 // Returns the links between two places, the preferred one first.
 std::vector<RouteTable::Link> RouteTable::links_between(std::size_t place,
                                                         std::size_t other) const {
+  assert(place < places_.size() && other < places_.size());
   std::vector<Link> links;
   for (std::size_t transport = 0; transport < transports().size(); ++transport) {
     const auto &here = places_[place][transport], &there = places_[other][transport];
@@ -134,6 +138,7 @@ std::vector<std::size_t> RouteTable::at_place_of(int rank) const {
 // are alike, so that it calls it for only one pair of ranks for each pair of places.
 template <typename Use>
 void RouteTable::for_each_pair(Use&& use) const {
+  assert(offers_.size() >= 1);
   if (offers_.size() == 1) return use(0, 0);  // A single rank uses what it would use with another.
   if (!failures_.none()) {
     const auto ranks = static_cast<int>(offers_.size());
@@ -167,14 +172,17 @@ RouteTable::Summary RouteTable::summary() const {
     all.rings = all.rings && used.can.rings;
     all.largest_message = std::min(all.largest_message, used.can.largest_message);
   });
+  assert(!first && "every communicator has a pair of ranks, or a single rank");
   return all;
 }
 
 void RouteTable::cannot_make(int rank, std::size_t transport, std::string why) {
+  assert(rank >= 0 && transport < transports().size());
   reports_.ranks.emplace(std::pair(rank, transport), std::move(why));
 }
 
 void RouteTable::cannot_connect(int rank, int peer) {
+  assert(rank != peer);
   reports_.connections.emplace(ordered(rank, peer), link(rank, peer).transport);
 }
 

@@ -1,11 +1,13 @@
 #include "transport/segments.h"
 
+#include <cassert>
 #include <utility>
 
 namespace tutti {
 
 bool Segments::add(std::uint32_t number, Segment segment) {
   const std::lock_guard lock(mutex_);
+  assert(segment.memory != nullptr);
   const bool added = segments_.emplace(number, std::move(segment)).second;
   count_.store(segments_.size(), std::memory_order_relaxed);
   return added;
@@ -13,7 +15,9 @@ bool Segments::add(std::uint32_t number, Segment segment) {
 
 std::uint32_t Segments::add(Segment segment) {
   const std::lock_guard lock(mutex_);
-  segments_.emplace(++last_, std::move(segment));
+  assert(segment.memory != nullptr && segment.bytes > 0);
+  [[maybe_unused]] const bool added = segments_.emplace(++last_, std::move(segment)).second;
+  assert(added && "a number is given to one segment");
   count_.store(segments_.size(), std::memory_order_relaxed);
   return last_;
 }

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <type_traits>
 
 namespace tutti {
 
@@ -20,6 +21,7 @@ struct Extent {
 /// Stands for any memory of the rank's process. Peers have not mapped it, but may have the kernel
 /// copy it.
 inline constexpr std::uint32_t kAllMemory = ~std::uint32_t{0};
+static_assert(std::is_trivially_copyable_v<Extent> && sizeof(Extent) == 16);
 
 struct Segment {
   std::shared_ptr<std::byte> memory;  ///< Its address in this process.

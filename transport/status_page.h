@@ -4,6 +4,8 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <optional>
 #include <string_view>
@@ -135,5 +137,16 @@ struct StatusPage {
     return {failure.data(), bytes < kFailureBytes ? bytes : kFailureBytes};
   }
 };
+static_assert(sizeof(StatusPage) == 3712 && sizeof(StatusPage::Call) == 40,
+              "both ends of a connection agree on the page");
+static_assert(offsetof(StatusPage, sleepers) == 0 && offsetof(StatusPage, state) == 4);
+static_assert(offsetof(StatusPage, entered) == kCacheLine &&
+                  offsetof(StatusPage, calls) == 2 * kCacheLine,
+              "what changes with each call shares no cache line with `sleepers`");
+static_assert(kCollectives <= 256 && kDataTypes <= 256 && kOps <= 256,
+              "a record has 8 bits for each");
+static_assert((StatusPage::kAccumulatesF32 | StatusPage::kOwnReduction |
+               StatusPage::kReproducible) <= 0xff);
+static_assert(StatusPage::waiting(1, -1) == std::uint64_t{1} << 32);
 
 }  // namespace tutti

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 #include <cstring>
 #include <new>
@@ -19,8 +20,11 @@ namespace tutti::local {
 Hub::Hub(int size) : ranks_(static_cast<std::size_t>(size)) { assert(size > 0); }
 
 Hub::Hub(const Hub& first, const Subset& subset) : ranks_(subset.members.size()) {
-  for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
+  assert(!subset.members.empty() && subset.members.size() <= first.ranks_.size());
+  for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+    assert(subset.members[rank] >= 0 && subset.members[rank] < first.size());
     ranks_[rank].bell = first.ranks_[subset.members[rank]].bell;
+  }
 }
 
 void Hub::join(const TransportContext& context) {
@@ -35,6 +39,7 @@ void Hub::join(const TransportContext& context) {
 }
 
 void Hub::join(int rank) {
+  assert(rank >= 0 && rank < size());
   const std::lock_guard lock(mutex_);
   seat(ranks_[rank]);
   if (joined_ < size()) return;
@@ -51,14 +56,17 @@ void Hub::seat(Rank& rank) {
   assert(!rank.joined);
   rank.joined = true;
   if (++joined_ == size()) all_joined_.notify_all();
+  assert(joined_ <= size());
 }
 
 std::shared_ptr<Hub> Hub::of_subset(const std::shared_ptr<Hub>& first, const Subset& subset) {
+  assert(subset.numbers.size() == subset.members.size());
   const std::lock_guard lock(first->mutex_);
   std::erase_if(first->subsets_, [](const auto& entry) { return entry.second.expired(); });
   auto& known = first->subsets_[{subset.members.front(), subset.numbers.front()}];
   std::shared_ptr<Hub> hub = known.lock();
   if (hub == nullptr) known = hub = std::make_shared<Hub>(*first, subset);
+  assert(hub->ranks_.size() == subset.members.size() && "a name stands for one subset");
   return hub;
 }
 
@@ -84,6 +92,7 @@ std::vector<int> Hub::missing_ranks() const {
 }
 
 PeerBell Hub::bell(int from, int to) const noexcept {
+  assert(from >= 0 && from < size() && to >= 0 && to < size());
   const Rank& peer = ranks_[to];
   if (peer.bell == nullptr) return {};
   const auto has_membarrier = [&](int rank) {
@@ -94,6 +103,7 @@ PeerBell Hub::bell(int from, int to) const noexcept {
 }
 
 RingMemory* Hub::ring(int from, int to, int number, std::size_t data_bytes) {
+  assert(from >= 0 && from < size() && to >= 0 && to < size() && number >= 0);
   const std::lock_guard lock(mutex_);
   auto& memory = rings_[{from, to, number}];
   if (memory == nullptr) {
@@ -208,6 +218,7 @@ class LocalTransport final : public Transport {
 
  private:
   int rank_of_first(int rank) const {
+    assert(rank >= 0 && rank < hub_->size());
     return subset_.members.empty() ? rank : subset_.members[rank];
   }
   bool own_memory_readable() const noexcept {
@@ -232,6 +243,7 @@ class LocalTransport final : public Transport {
 };
 
 std::optional<Registration> LocalTransport::allocate_registered(std::size_t bytes) {
+  assert(bytes > 0);
   constexpr std::align_val_t kPage{4096};
   auto* memory = static_cast<std::byte*>(::operator new(bytes, kPage, std::nothrow));
   if (memory == nullptr)

@@ -2,6 +2,7 @@
 // in a simulation.
 #pragma once
 
+#include <cassert>
 #include <condition_variable>
 #include <map>
 #include <memory>
@@ -44,8 +45,14 @@ class Hub {
   /// Returns when all ranks have joined; throws `timeout` naming those that have not.
   void wait_for_all(int rank, TimePoint deadline);
 
-  StatusPage& status_page(int rank) noexcept { return *ranks_[rank].status_page; }
-  Segments& segments(int rank) noexcept { return *ranks_[rank].segments; }
+  StatusPage& status_page(int rank) noexcept {
+    assert(rank >= 0 && rank < size());
+    return *ranks_[rank].status_page;
+  }
+  Segments& segments(int rank) noexcept {
+    assert(rank >= 0 && rank < size());
+    return *ranks_[rank].segments;
+  }
 
   /// Returns the doorbell by which `from` wakes `to`. Both have joined.
   PeerBell bell(int from, int to) const noexcept;

@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
+#include <cassert>
 #include <ios>
 #include <sstream>
 
@@ -42,7 +44,9 @@ std::optional<Address> Address::parse(std::string_view text) {
 }
 
 std::string Address::socket_name() const {
-  return fmt::format("tutti-shm-{:016x}{:016x}", identity.high, identity.low);
+  std::string name = fmt::format("tutti-shm-{:016x}{:016x}", identity.high, identity.low);
+  assert(name.size() + 1 < sizeof(sockaddr_un::sun_path));
+  return name;
 }
 
 Address own_address(Random& random) {

@@ -21,6 +21,7 @@ struct Identity {
 
   auto operator<=>(const Identity&) const = default;
 };
+static_assert(sizeof(Identity) == 16, "greetings carry it byte by byte");
 
 /// The place of a rank as far as shared memory is concerned. Ranks at the same place can share
 /// memory.

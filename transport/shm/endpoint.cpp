@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <cerrno>
 #include <cstring>
 
@@ -22,10 +23,13 @@ Fd make_epoll() {
 
 }  // namespace
 
-Endpoint::Endpoint(int size) : epoll_(make_epoll()), peers_(static_cast<std::size_t>(size)) {}
+Endpoint::Endpoint(int size) : epoll_(make_epoll()), peers_(static_cast<std::size_t>(size)) {
+  assert(size > 0);
+}
 
 void Endpoint::add_peer(const TransportContext& context, int rank, Link link,
                         const Segments& segments) {
+  assert(rank >= 0 && rank < context.size && rank != context.rank && !has(rank));
   const std::lock_guard lock(mutex_);
   peers_[static_cast<std::size_t>(rank)] =
       std::make_unique<Peer>(context, rank, std::move(link), epoll_, segments);
@@ -38,6 +42,7 @@ void Endpoint::progress() {
     const int count = epoll_wait(epoll_.get(), events.data(), events.size(), 0);
     for (int i = 0; i < count; ++i) {
       const std::uint64_t tag = events[i].data.u64;
+      assert(tag / 2 < peers_.size() && peers_[tag / 2] != nullptr);
       peers_[tag / 2]->hear(tag % 2 == 0 ? Peer::Source::socket : Peer::Source::process);
     }
     if (count < static_cast<int>(events.size())) return;

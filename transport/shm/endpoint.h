@@ -2,6 +2,7 @@
 // split off it share.
 #pragma once
 
+#include <cassert>
 #include <memory>
 #include <mutex>
 #include <type_traits>
@@ -22,11 +23,15 @@ class Endpoint {
   void add_peer(const TransportContext& context, int rank, Link link, const Segments& segments);
 
   /// Whether there is a connection to `rank`, once all have been made.
-  bool has(int rank) const noexcept { return peers_[static_cast<std::size_t>(rank)] != nullptr; }
+  bool has(int rank) const noexcept {
+    assert(rank >= 0 && static_cast<std::size_t>(rank) < peers_.size());
+    return peers_[static_cast<std::size_t>(rank)] != nullptr;
+  }
 
   /// Calls `use(peer)` with the lock held.
   template <typename Use>
   std::invoke_result_t<Use, Peer&> with(int rank, Use&& use) {
+    assert(has(rank));
     const std::lock_guard lock(mutex_);
     return use(*peers_[static_cast<std::size_t>(rank)]);
   }

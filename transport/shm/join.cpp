@@ -48,6 +48,7 @@ constexpr int kMostCalls = 32;
 // connection.
 constexpr milliseconds kLookAgain{1000};
 constexpr int kLooksAtOnce = 4;
+static_assert(kFirstPause < kLongestPause && kLongestPause < kLookAgain && kMostCalls >= 1);
 
 // The limit for a greeting. A rank sends its greeting right after it connects, but may have to wait
 // for descriptors to send with it, so only the deadline of the start-up counts.
@@ -100,12 +101,30 @@ Join::Join(const TransportContext& context, std::span<const Address> addresses, 
       ++missing_;
   }
   missing_then_ = missing_;
+  assert(is_sound());
+}
+
+// Whether the numbers of calls and of missing ranks are those of the ranks' states, and each rank
+// has the connection that its state says.
+bool Join::is_sound() const {
+  int calls = 0, missing = 0;
+  for (int rank = 0; rank < context_.size; ++rank) {
+    const Peer& peer = peers_[rank];
+    const bool calling = peer.state == Peer::State::called || peer.state == Peer::State::greeted;
+    if (calling) ++calls;
+    if (rank != context_.rank && peer.state != Peer::State::joined) ++missing;
+    if (calling != static_cast<bool>(peer.call) || (calling && rank >= context_.rank)) return false;
+    if (peer.state == Peer::State::heard && (!peer.link.socket || rank <= context_.rank))
+      return false;
+  }
+  return calls == calls_ && missing == missing_ && calls_ <= kMostCalls;
 }
 
 std::vector<Link> Join::run(TimePoint deadline) {
   const TimePoint start = context_.clock->now();
   look_again_ = start + kLookAgain;
   while (missing_ > 0) {
+    assert(is_sound());
     const TimePoint now = context_.clock->now();
     if (now >= deadline)
       throw Error(
@@ -118,6 +137,7 @@ std::vector<Link> Join::run(TimePoint deadline) {
     if (now >= look_again_) look_for_missing(now);
     wait_and_hear(std::min(deadline, next_event()));
   }
+  assert(is_sound() && calls_ == 0);
   std::vector<Link> links;
   for (Peer& peer : peers_) links.push_back(std::move(peer.link));
   return links;
@@ -144,6 +164,7 @@ void Join::back_off(TimePoint now) {
   most_calls_ = std::max(1, most_calls_ / 2);
   speak_again_ = now + pause_;
   pause_ = std::min(2 * pause_, kLongestPause);
+  assert(most_calls_ >= 1 && most_calls_ <= kMostCalls);
 }
 
 // Connects to a lower rank; returns false where its queue of callers is full now.
@@ -170,6 +191,7 @@ bool Join::call(int rank) {
 // now.
 bool Join::greet_called(int rank) {
   Peer& peer = peers_[rank];
+  assert(rank < context_.rank && peer.state == Peer::State::called && peer.call);
   const Sent sent = greet(peer.call, rank);
   if (sent == Sent::done) peer.state = Peer::State::greeted;
   if (sent == Sent::broken) hang_up(peer);
@@ -179,6 +201,7 @@ bool Join::greet_called(int rank) {
 // Answers a rank that has greeted this one; returns false where that cannot be done now.
 bool Join::answer(int rank) {
   Peer& peer = peers_[rank];
+  assert(rank > context_.rank && peer.state == Peer::State::heard && peer.link.socket);
   const Sent sent = greet(peer.link.socket, rank);
   if (sent == Sent::done) be_joined(peer);
   if (sent == Sent::broken) {  // The peer calls again, or is found to have ended.
@@ -206,6 +229,7 @@ void Join::look_for_missing(TimePoint now) {
   const int higher = context_.size - 1 - context_.rank;
   for (int i = 0, looks = 0; i < higher && looks < kLooksAtOnce; ++i) {
     const int rank = next_looked_at_;
+    assert(rank > context_.rank && rank < context_.size);
     next_looked_at_ = rank + 1 < context_.size ? rank + 1 : context_.rank + 1;
     if (peers_[rank].state != Peer::State::absent) continue;
     ++looks;
@@ -239,6 +263,7 @@ void Join::wait_and_hear(TimePoint until) {
     if ((next++)->revents != 0) pending_.serve(guest);
   for (int rank = 0; rank < context_.rank; ++rank)
     if (peers_[rank].call && (next++)->revents != 0) hear_answer(rank);
+  assert(next == polled.end());
   const auto admit = [](Fd socket) {
     return is_same_user(socket) ? std::optional(Guest{std::move(socket)}) : std::nullopt;
   };
@@ -272,6 +297,7 @@ bool Join::hear_guest(Fd& socket) {
 }
 
 void Join::hear_answer(int rank) {
+  assert(rank < context_.rank && peers_[rank].call && calls_ > 0);
   Greeting greeting;
   Descriptors descriptors;
   const Received received = receive_packet(peers_[rank].call, greeting, descriptors);
@@ -286,7 +312,6 @@ void Join::hear_answer(int rank) {
                             "ranks run the same version?",
                             named(rank), context_.rank));
   link(rank, std::move(peers_[rank].call), std::move(descriptors), greeting);
-  assert(calls_ > 0);
   --calls_;
   be_joined(peers_[rank]);
 }
@@ -301,6 +326,9 @@ std::optional<int> Join::rank_of(const Greeting& greeting) const {
 }
 
 Sent Join::greet(const Fd& socket, int rank) const {
+  static_assert(sizeof(Greeting) == 56 && offsetof(Greeting, from) == 16 &&
+                offsetof(Greeting, powers) == 48);
+  assert(rank != context_.rank && status_page_);
   Greeting greeting;
   greeting.rank = context_.rank;
   greeting.from = addresses_[context_.rank].identity;
@@ -322,7 +350,7 @@ void Join::link(int rank, Fd socket, Descriptors descriptors, const Greeting& gr
   if (has_bell && !is_bell(descriptors.fds[1]))
     throw Error(ErrorKind::corrupt, fmt::format("{} sent a doorbell that is none", named(rank)));
   Link& link = peers_[rank].link;
-  assert(peers_[rank].state != Peer::State::joined && socket);
+  assert(rank != context_.rank && peers_[rank].state != Peer::State::joined && socket);
   link.pid = net::peer_of(socket.get()).pid;
   // The process id may belong to another process by now; the pidfd of the socket cannot.
   link.process = net::watch_peer(socket.get());

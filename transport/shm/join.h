@@ -60,6 +60,7 @@ class Join {
     int unanswered = 0;  // The number of calls that it closed without an answer.
   };
 
+  [[maybe_unused]] bool is_sound() const;
   void speak(TimePoint now);
   void back_off(TimePoint now);
   bool call(int rank);

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 #include <cstring>
 
@@ -24,6 +25,7 @@ namespace {
 constexpr int kSizeSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 constexpr std::size_t kReserveAtOnce = 1 << 20;  // a signal undoes the fallocate that it interrupts
 constexpr blkcnt_t kBlockBytes = 512;            // the unit of st_blocks in stat(2)
+static_assert(kReserveAtOnce % 4096 == 0, "whole pages");
 
 [[noreturn]] void refuse(std::size_t bytes, const std::string& what, const std::string& why) {
   throw Error(ErrorKind::unavailable,
@@ -87,10 +89,12 @@ Mapping map(const Fd& file, std::size_t bytes, Access access, const std::string&
 }  // namespace
 
 Mapping::~Mapping() {
+  assert((data_ == nullptr) == (bytes_ == 0));
   if (data_ != nullptr) munmap(data_, bytes_);
 }
 
 Memory make_memory(std::size_t bytes, Access peers, const std::string& what) {
+  assert(bytes > 0 && !what.empty());
   check_limits(bytes, what);
   Memory memory;
   memory.fd = make_file(bytes, what);
@@ -105,6 +109,7 @@ Memory make_memory(std::size_t bytes, Access peers, const std::string& what) {
 }
 
 Mapping map_received(const Fd& fd, std::size_t bytes, Access access, const std::string& what) {
+  assert(fd);
   const auto check = [&](bool good, const std::string& found) {
     if (!good)
       throw Error(ErrorKind::corrupt,

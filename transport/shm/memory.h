@@ -2,6 +2,7 @@
 // behind and the size of /dev/shm does not matter.
 #pragma once
 
+#include <cassert>
 #include <cstddef>
 #include <string>
 #include <utility>
@@ -14,7 +15,9 @@ namespace tutti::shm {
 class Mapping {
  public:
   Mapping() = default;
-  Mapping(void* data, std::size_t bytes) noexcept : data_(data), bytes_(bytes) {}
+  Mapping(void* data, std::size_t bytes) noexcept : data_(data), bytes_(bytes) {
+    assert(data != nullptr && bytes > 0);
+  }
   Mapping(Mapping&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
   Mapping& operator=(Mapping&& other) noexcept {

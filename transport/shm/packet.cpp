@@ -2,6 +2,7 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cassert>
 #include <cerrno>
 #include <cstring>
@@ -10,6 +11,7 @@ namespace tutti::shm {
 namespace {
 
 constexpr std::size_t kControlBytes = CMSG_SPACE(kMaxDescriptors * sizeof(int));
+static_assert(kMaxDescriptors >= 2, "a greeting carries a status page and a doorbell");
 
 void take_descriptors(msghdr& message, Descriptors& descriptors) {
   for (cmsghdr* c = CMSG_FIRSTHDR(&message); c != nullptr; c = CMSG_NXTHDR(&message, c)) {
@@ -28,7 +30,8 @@ void take_descriptors(msghdr& message, Descriptors& descriptors) {
 }  // namespace
 
 Sent send_bytes(const Fd& socket, const void* data, std::size_t bytes, std::span<const int> fds) {
-  assert(fds.size() <= kMaxDescriptors);
+  assert(socket && data != nullptr && bytes > 0 && fds.size() <= kMaxDescriptors);
+  assert(std::all_of(fds.begin(), fds.end(), [](int fd) { return fd >= 0; }));
   alignas(cmsghdr) std::array<char, kControlBytes> control{};
   iovec body{const_cast<void*>(data), bytes};
   msghdr message{};
@@ -53,6 +56,7 @@ Sent send_bytes(const Fd& socket, const void* data, std::size_t bytes, std::span
 }
 
 Received receive_bytes(const Fd& socket, void* data, std::size_t bytes, Descriptors& descriptors) {
+  assert(socket && data != nullptr && bytes > 0);
   alignas(cmsghdr) std::array<char, kControlBytes> control{};
   iovec body{data, bytes};
   msghdr message{};
@@ -70,6 +74,7 @@ Received receive_bytes(const Fd& socket, void* data, std::size_t bytes, Descript
       return errno == EAGAIN ? Received::nothing : Received::closed;
     }
     take_descriptors(message, descriptors);
+    assert(descriptors.count <= kMaxDescriptors && static_cast<std::size_t>(got) <= bytes);
     if ((message.msg_flags & MSG_CTRUNC) != 0) return Received::cut;
     if (got == 0) return Received::closed;
     const bool whole =

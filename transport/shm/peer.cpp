@@ -21,6 +21,8 @@ constexpr std::int32_t kStatusPage = -1;
 constexpr std::int32_t kRegister = -2;
 constexpr std::int32_t kTakeBack = -3;
 constexpr std::int32_t kLeave = -4;
+static_assert(kStatusPage < 0 && kRegister < 0 && kTakeBack < 0 && kLeave < 0,
+              "numbers of channels are not negative");
 
 bool brings_memory(std::int32_t number) { return number != kTakeBack && number != kLeave; }
 
@@ -46,6 +48,9 @@ struct Peer::HandOver {
 Peer::Peer(const TransportContext& context, int rank, Link link, const Fd& epoll,
            const Segments& segments)
     : context_(context), rank_(rank), epoll_(epoll), link_(std::move(link)) {
+  static_assert(sizeof(HandOver) == 32 && offsetof(HandOver, group) == 16 &&
+                offsetof(HandOver, segment) == 24);
+  assert(rank != context.rank && link_.socket && link_.status_page);
   Group& first = groups_[0];
   first.data_bytes = context.data_bytes;
   first.max_message_bytes = context.max_message_bytes;
@@ -59,7 +64,15 @@ Peer::Peer(const TransportContext& context, int rank, Link link, const Fd& epoll
   memory_ = PeerMemory(link_.pid, link_.process.get());
 }
 
+// Whether nothing waits for a peer that is gone, and why_lost_ says why it is gone.
+bool Peer::is_sound() const {
+  const bool connected = static_cast<bool>(link_.socket);
+  return connected == why_lost_.empty() && (connected || waiting_.empty()) &&
+         early_.size() <= kMostEarlyGroups;
+}
+
 void Peer::watch(const Fd& fd, Source source, std::uint32_t events, int operation) {
+  assert(fd);
   epoll_event event{};
   event.events = events;
   event.data.u64 = event_tag(rank_, source);
@@ -70,6 +83,7 @@ void Peer::watch(const Fd& fd, Source source, std::uint32_t events, int operatio
 
 void Peer::add_group(std::uint32_t id, const Subset& subset, const Fd& status_page,
                      const Segments& segments) {
+  assert(id != 0 && subset.data_bytes > 0);
   Group& group = groups_[id];
   assert(group.data_bytes == 0);
   group.data_bytes = subset.data_bytes;
@@ -83,10 +97,12 @@ void Peer::add_group(std::uint32_t id, const Subset& subset, const Fd& status_pa
 
 void Peer::register_segment(std::uint32_t id, std::uint32_t segment, std::size_t bytes,
                             const Fd& memory) {
+  assert(segment != 0 && segment != kAllMemory && bytes > 0);
   hand_over({id, kRegister, bytes, duplicate(memory), segment});
 }
 
 void Peer::unregister(std::uint32_t id, std::uint32_t segment) {
+  assert(segment != 0);
   hand_over({id, kTakeBack, 0, Fd(), segment});
 }
 
@@ -127,6 +143,7 @@ std::size_t Peer::memory_bytes(std::uint32_t id) const {
 
 SendChannel& Peer::sender(std::uint32_t id, int number) {
   Group& group = groups_.at(id);
+  assert(number >= 0 && group.data_bytes > 0);
   if (const auto found = group.senders.find(number); found != group.senders.end())
     return *found->second.channel;
   Memory memory = make_memory(RingMemory::bytes(group.data_bytes), Access::write,
@@ -143,6 +160,7 @@ SendChannel& Peer::sender(std::uint32_t id, int number) {
 }
 
 RecvChannel& Peer::receiver(std::uint32_t id, int number) {
+  assert(number >= 0);
   return *groups_.at(id).receivers[number].channel;
 }
 
@@ -154,6 +172,7 @@ void Peer::hand_over(Waiting what) {
 }
 
 bool Peer::flush() {
+  assert(is_sound());
   while (!waiting_.empty()) {
     const Waiting& first = waiting_.front();
     const HandOver offer{HandOver::kMagic, first.bytes, first.id, first.number, first.segment};
@@ -178,6 +197,7 @@ void Peer::hear(Source source) {
   const bool connected = drain();
   if (!connected || source == Source::process)
     end(fmt::format("process {} of rank {} has ended", link_.pid, rank_));
+  assert(is_sound());
 }
 
 bool Peer::drain() {
@@ -220,6 +240,7 @@ Peer::Group& Peer::early_group(std::uint32_t id) {
     groups_.erase(early_.front());
     early_.pop_front();
   }
+  assert(early_.size() < kMostEarlyGroups && !groups_.contains(id) && !ended_.contains(id));
   early_.push_back(id);
   return groups_[id];
 }
@@ -265,6 +286,7 @@ void Peer::map_segment(Group& group, const HandOver& offer, const Fd& memory) co
   const auto mapping = std::make_shared<Mapping>(
       map_received(memory, offer.bytes, Access::write,
                    fmt::format("a buffer of rank {} for rank {}", rank_, context_.rank)));
+  assert(mapping->bytes() == offer.bytes);
   const std::shared_ptr<std::byte> data(mapping, static_cast<std::byte*>(mapping->data()));
   if (!group.peer_segments.add(static_cast<std::uint32_t>(offer.segment), {data, offer.bytes}))
     refuse_offer();
@@ -304,6 +326,7 @@ void Peer::notify_all_groups() const {
 // The status page has precedence: a peer that closed in good order and then ended is closed, not
 // lost.
 PeerStatus Peer::status(std::uint32_t id) const {
+  assert(status_page(id) != nullptr);
   PeerStatus status = status_on(*status_page(id));
   status.gone = !why_lost_.empty();
   if (status.state == PeerStatus::State::alive && status.gone) {

@@ -107,6 +107,7 @@ class Peer {
     std::map<int, Receiving> receivers;      // by channel number
   };
 
+  [[maybe_unused]] bool is_sound() const;
   void watch(const Fd& fd, Source source, std::uint32_t events, int operation);
   void hand_over(Waiting what);
   bool drain();  // Returns false where the connection has ended.

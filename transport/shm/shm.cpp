@@ -106,7 +106,10 @@ class ShmTransport final : public Transport {
   const StatusPage* status_page(int peer) override {
     return peer == subset_.rank ? status_page_ : status_pages_[static_cast<std::size_t>(peer)];
   }
-  void wake(int peer) override { bells_[static_cast<std::size_t>(peer)].after_store(); }
+  void wake(int peer) override {
+    assert(peer >= 0 && static_cast<std::size_t>(peer) < bells_.size());
+    bells_[static_cast<std::size_t>(peer)].after_store();
+  }
 
   std::unique_ptr<Transport> split(const Subset& subset) override {
     Subset of_endpoint = subset;
@@ -256,6 +259,7 @@ std::optional<Registration> ShmTransport::allocate_registered(std::size_t bytes)
   for_each_peer([&](int rank, Peer& peer) {
     peer.register_segment(subset_.id_with(rank), number, bytes, memory.fd);
   });
+  assert(number != 0 && number != kAllMemory);
   return Registration{number, segment};
 }
 

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <memory>
 
 #include "common/text.h"
@@ -19,6 +20,7 @@ namespace {
 
 constexpr std::string_view kTitle = "tutti tcp 1";
 constexpr std::string_view kNothing = "-";
+static_assert(kMostPlaces * (INET6_ADDRSTRLEN + 8) < 4096, "a transport's longest address");
 
 std::string_view take_line(std::string_view& text) {
   const std::string_view line = text.substr(0, text.find('\n'));
@@ -116,6 +118,7 @@ std::vector<std::string> own_hosts(std::string_view pattern) {
   if (found.size() > kMostPlaces) found.resize(kMostPlaces);
   std::vector<std::string> hosts;
   for (auto& [order, host] : found) hosts.push_back(std::move(host));
+  assert(hosts.size() <= kMostPlaces);
   return hosts;
 }
 

@@ -12,6 +12,7 @@
 namespace tutti::tcp {
 
 void Slots::take() {
+  assert(memory_.size() < kWindow);
   try {
     memory_.push_back(std::make_unique_for_overwrite<std::byte[]>(bytes_));
   } catch (const std::bad_alloc&) {
@@ -107,6 +108,7 @@ void TcpSendChannel::post(const Header& header) {
   frame.header = header;
   connection_.seal(frame, in_place_ != nullptr ? in_place_ : slots_.payload());
   const std::uint32_t message = posted_.load(std::memory_order_relaxed) + 1;
+  assert(message - released_.load(std::memory_order_relaxed) <= kWindow);
   posted_.store(message, std::memory_order_release);
   if (in_place_ != nullptr) {
     last_zero_copy_ = message;

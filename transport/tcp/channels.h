@@ -3,6 +3,7 @@
 
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cassert>
 #include <chrono>
 #include <cstddef>
@@ -35,6 +36,10 @@ constexpr std::uint32_t window_for(std::chrono::microseconds round_trip_time) no
 /// message in the other direction. A sender therefore always has at least half a window beyond the
 /// messages that have been released.
 inline constexpr std::uint32_t kReturnAt = 4;
+static_assert(2 * kReturnAt <= window_for(std::chrono::microseconds{0}) &&
+              2 * kReturnAt <= window_for(std::chrono::seconds{1}));
+static_assert(std::has_single_bit(kWindow), "32-bit counts of messages may wrap around");
+static_assert(kWindow <= 0xffff, "a frame has 16 bits for credits");
 
 /// Memory for messages, each with room for a frame before it. There are as many slots as messages
 /// were ever in use at the same time, and the kernel provides their pages only when they are
@@ -45,6 +50,7 @@ class Slots {
 
   /// Returns the payload of the window's next slot, aligned to a cache line. Throws `unavailable`.
   std::byte* payload() {
+    assert(next_ <= memory_.size() && memory_.size() <= kWindow);
     if (next_ == memory_.size()) take();
     const auto begin = reinterpret_cast<std::uintptr_t>(memory_[next_].get());
     return memory_[next_].get() + ((begin + sizeof(Frame) + kLine - 1) / kLine * kLine - begin);
@@ -94,6 +100,7 @@ class TcpRecvChannel final : public RecvChannel {
   std::byte* own_payload() {
     if (announced_.load(std::memory_order_relaxed) - 1 == released_.load(std::memory_order_acquire))
       slots_.begin_again();
+    assert(has_message());
     std::byte* const payload = slots_.payload();
     slots_.use();
     return payload;
@@ -106,6 +113,7 @@ class TcpRecvChannel final : public RecvChannel {
   std::optional<Memory> take_expected() noexcept {
     const std::optional<Memory> place = std::exchange(expected_, std::nullopt);
     const std::uint32_t last = announced_.load(std::memory_order_relaxed) - 1;
+    assert(completed_.load(std::memory_order_relaxed) == last);
     const bool fits =
         place && (place->address == nullptr || headers_[last % kWindow].length <= place->bytes);
     return fits ? place : std::nullopt;
@@ -113,6 +121,7 @@ class TcpRecvChannel final : public RecvChannel {
   /// Reader: records that all of that payload is at `payload`.
   void complete(std::byte* payload) {
     const std::uint32_t message = announced_.load(std::memory_order_relaxed);
+    assert(completed_.load(std::memory_order_relaxed) + 1 == message);
     payloads_[(message - 1) % kWindow] = payload;
     completed_.store(message, std::memory_order_release);
   }
@@ -182,7 +191,10 @@ class TcpSendChannel final : public SendChannel {
   }
   /// Records that the oldest unwritten message has been written. Called by the thread that writes,
   /// which holds the connection's lock.
-  void wrote_one() noexcept { written_.fetch_add(1, std::memory_order_release); }
+  void wrote_one() noexcept {
+    assert(written_.load(std::memory_order_relaxed) != posted_.load(std::memory_order_relaxed));
+    written_.fetch_add(1, std::memory_order_release);
+  }
 
  private:
   bool has_room(std::size_t bytes);

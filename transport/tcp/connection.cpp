@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 
 #include <tutti/error.hpp>
@@ -34,6 +35,9 @@ constexpr std::chrono::milliseconds kLastWords{200};
 // The number of unanswered retransmissions, or probes of a closed window, after which a machine
 // counts as gone. They take about 25 s.
 constexpr unsigned kMostUnanswered = 7;
+static_assert(kInboxBytes >= sizeof(Frame) + kStatusPageBytes);
+static_assert(kMostPieces >= 2 && kMostPieces <= IOV_MAX, "a frame and its payload go together");
+static_assert(kFreshFor < kRecentFor);
 
 iovec piece(const void* data, std::size_t bytes) noexcept {
   return {const_cast<void*>(data), bytes};
@@ -47,7 +51,19 @@ Connection::Connection(Endpoint& endpoint, const Clock& clock, net::Stream strea
       stream_(std::move(stream)),
       window_(window_for(net::round_trip_time(socket()))),
       checksum_(checksum),
-      inbox_(kInboxBytes) {}
+      inbox_(kInboxBytes) {
+  assert(stream_ && window_ >= 2 * kReturnAt && window_ <= kWindow);
+}
+
+// Whether the inbox, the payload that is being read and the queue are consistent.
+bool Connection::is_sound() const {
+  const bool inbox = inbox_begin_ <= inbox_end_ && inbox_end_ <= inbox_.size();
+  const bool payload = payload_.left <= payload_.frame.header.length &&
+                       (payload_.channel == nullptr || payload_.group != nullptr) &&
+                       (!payload_.waits || (payload_.channel != nullptr && payload_.left > 0));
+  const bool queue = head_ <= unsent_.size() && (head_ < unsent_.size() || head_written_ == 0);
+  return inbox && payload && queue && ended() == !why_ended_.empty();
+}
 
 void Connection::add(Group& group) {
   const std::lock_guard lock(mutex_);
@@ -59,6 +75,7 @@ void Connection::add(Group& group) {
 void Connection::remove(const Group& group) {
   const std::lock_guard lock(mutex_);
   groups_.erase(group.id);
+  assert(is_sound());
   if (last_ == &group) last_ = nullptr;
   if (payload_.group == &group) {
     payload_ = {payload_.frame, nullptr, payload_.left};
@@ -93,6 +110,7 @@ bool Connection::has_unsent_of(const Group& group) const {
 }
 
 bool Connection::Unsent::is_of(const Group& group) const {
+  assert(framed || bytes >= sizeof(Frame));
   Frame its = frame;
   if (!framed) std::memcpy(&its, data, sizeof its);  // A staged message begins with its frame.
   return its.group == group.id;
@@ -192,6 +210,7 @@ void Connection::parse() {
   std::memmove(inbox_.data(), inbox_.data() + inbox_begin_, inbox_end_ - inbox_begin_);
   inbox_end_ -= inbox_begin_;
   inbox_begin_ = 0;
+  assert(is_sound());
 }
 
 void Connection::take_from_inbox() {
@@ -263,6 +282,7 @@ void Connection::begin_message(const Frame& frame, Group& group) {
 
 // Sets where the announced payload goes: to `to`, or to memory of the channel where `to` is null.
 void Connection::place(std::byte* to) {
+  assert(payload_.channel != nullptr && !ended());
   payload_.waits = false;
   payload_.to_program = to != nullptr;
   try {
@@ -293,6 +313,8 @@ void Connection::get(TcpRecvChannel& channel, const Memory& place) {
 
 void Connection::finish_payload() {
   assert(payload_.left == 0 && !payload_.waits);
+  assert(payload_.group == nullptr || payload_.channel != nullptr ||
+         payload_.frame.kind == FrameKind::status_page);
   const Header& header = payload_.frame.header;
   if (checksum_ && payload_.begin != nullptr && header.crc != crc32c(payload_.begin, header.length))
     return end(fmt::format("{} bytes do not fit the checksum that came with them", header.length),
@@ -324,6 +346,7 @@ void Connection::notify_all_groups() const {
 // Ends the connection. After corrupt bytes this rank still writes, so that its status page tells
 // the peer why.
 void Connection::end(std::string why, End how) {
+  assert(!ended() && !why.empty() && how != End::none);
   why_ended_ = std::move(why);
   if (how == End::lost) why_unwritable_ = why_ended_;
   inbox_begin_ = inbox_end_ = 0;
@@ -455,12 +478,15 @@ const StatusPage* Connection::status_page(Group& group) {
 // Writes an entry at once, or queues what the socket does not accept behind the rest. Where
 // `passing`, the data is valid only during this call and is copied when it is queued.
 void Connection::send(Unsent unsent, bool passing) {
+  assert(unsent.framed || unsent.bytes >= sizeof(Frame));
+  assert(unsent.data != nullptr || unsent.bytes == 0);
   const bool first = head_ == unsent_.size();
   if (first && why_unwritable_.empty()) {
     std::array<iovec, 2> pieces{piece(&unsent.frame, sizeof unsent.frame),
                                 piece(unsent.data, unsent.bytes)};
     const std::size_t written =
         write_now(std::span(pieces).subspan(unsent.framed ? 0 : 1, unsent.framed ? 2 : 1));
+    assert(written <= unsent.size());
     if (written == unsent.size()) {
       if (unsent.channel != nullptr) unsent.channel->wrote_one();
       if (stream_.tls() != nullptr) set_unsent();
@@ -517,6 +543,7 @@ void Connection::write_queue() {
 }
 
 void Connection::drop_written(std::size_t bytes) {
+  assert(is_sound());
   head_written_ += bytes;
   while (head_ < unsent_.size() && head_written_ >= unsent_[head_].size()) {
     Unsent& gone = unsent_[head_++];

@@ -162,6 +162,7 @@ class Connection {
   enum class End { none, lost, corrupt };
 
   // All functions below are called with mutex_ held.
+  [[maybe_unused]] bool is_sound() const;
   void read(Read how);
   bool may_leave_bytes() const;
   void parse();

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -54,13 +55,16 @@ Endpoint::Endpoint(int size, const Clock& clock, bool checksum)
     : clock_(clock),
       checksum_(checksum),
       epoll_(make_epoll()),
-      peers_(static_cast<std::size_t>(size)) {}
+      peers_(static_cast<std::size_t>(size)) {
+  assert(size > 0);
+}
 
 Endpoint::~Endpoint() {
   if (getpid() == owner_) linger();  // a forked child only closes its copies
 }
 
 void Endpoint::add_peer(int rank, net::Stream stream) {
+  assert(this->peer(rank) == nullptr && stream);
   auto& peer = peers_[static_cast<std::size_t>(rank)];
   peer = std::make_unique<Connection>(*this, clock_, std::move(stream), checksum_);
   if (!watch(*peer))

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <cassert>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -30,9 +31,15 @@ class Endpoint {
   void add_peer(int rank, net::Stream stream);
   /// Adds the lifelines, by rank: beside each peer's connection, one that ends with the peer's
   /// process.
-  void watch_lives(std::vector<net::Stream> lifelines) { lifelines_.emplace(std::move(lifelines)); }
+  void watch_lives(std::vector<net::Stream> lifelines) {
+    assert(!lifelines_ && lifelines.size() == peers_.size());
+    lifelines_.emplace(std::move(lifelines));
+  }
   /// Returns the connection to a rank, or null for this rank and for ranks to which it has none.
-  Connection* peer(int rank) const noexcept { return peers_[static_cast<std::size_t>(rank)].get(); }
+  Connection* peer(int rank) const noexcept {
+    assert(rank >= 0 && static_cast<std::size_t>(rank) < peers_.size());
+    return peers_[static_cast<std::size_t>(rank)].get();
+  }
 
   /// Reads and writes what can be read and written.
   void progress();
@@ -43,7 +50,10 @@ class Endpoint {
   /// something.
   int wait_fd() const noexcept { return epoll_.get(); }
   void arm();
-  void disarm() noexcept { sleepers_.fetch_sub(1, std::memory_order_release); }
+  void disarm() noexcept {
+    [[maybe_unused]] const int sleepers = sleepers_.fetch_sub(1, std::memory_order_release);
+    assert(sleepers > 0);
+  }
   /// Whether any thread sleeps. Where none does, a connection may leave the epoll, since the thread
   /// that polls it reads for all.
   bool anybody_asleep() const noexcept { return sleepers_.load(std::memory_order_acquire) > 0; }
@@ -51,7 +61,10 @@ class Endpoint {
 
   /// Whether frames wait for room in a socket, so that some thread must flush().
   bool has_unsent() const noexcept { return unsent_.load(std::memory_order_relaxed) > 0; }
-  void count_unsent(int by) noexcept { unsent_.fetch_add(by, std::memory_order_relaxed); }
+  void count_unsent(int by) noexcept {
+    [[maybe_unused]] const int before = unsent_.fetch_add(by, std::memory_order_relaxed);
+    assert(before + by >= 0 && before + by <= static_cast<int>(peers_.size()));
+  }
   void flush();
 
   /// Removes a connection from the epoll, since it is polled or has ended.

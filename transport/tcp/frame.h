@@ -1,7 +1,9 @@
 // The frames that make up the data on a connection once both ends are authenticated.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "common/crc32c.h"
 #include "common/wire.h"
@@ -35,7 +37,10 @@ struct Frame {
   std::uint32_t check = 0;
   Header header;  ///< The message's header. Frames of other kinds use only its length and crc.
 };
-static_assert(sizeof(Frame) == 32);
+static_assert(sizeof(Frame) == 32 && sizeof(FrameKind) == 2 && sizeof(Use) == 4);
+static_assert(offsetof(Frame, group) == 4 && offsetof(Frame, check) == 12 &&
+              offsetof(Frame, header) == 16);
+static_assert(std::has_unique_object_representations_v<Frame>, "its checksum covers every byte");
 
 /// Returns the CRC-32C of a frame with `check` as 0.
 inline std::uint32_t check_of(Frame frame) noexcept {

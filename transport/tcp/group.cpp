@@ -1,6 +1,8 @@
 #include "transport/tcp/group.h"
 
 #include <atomic>
+#include <cassert>
+#include <cstddef>
 #include <cstring>
 
 namespace tutti::tcp {
@@ -9,6 +11,8 @@ namespace {
 using Word = std::uint32_t;
 constexpr std::size_t kWords = kStatusPageBytes / sizeof(Word);
 static_assert(kStatusPageBytes % sizeof(Word) == 0 && kStatusPageSkip == sizeof(Word));
+static_assert(offsetof(StatusPage, state) == kStatusPageSkip, "the first word that is read");
+static_assert(sizeof(StatusPageBytes) == kStatusPageBytes && alignof(StatusPage) >= alignof(Word));
 
 // All of a status page's fields are atomic words, or are read only where one of them says so.
 Word* words_of(const StatusPage& status_page) {
@@ -32,6 +36,7 @@ StatusPageBytes read_status_page(const StatusPage& status_page) {
     const auto at = static_cast<std::size_t>(
         reinterpret_cast<const std::byte*>(&call.number_plus_one) - begin - kStatusPageSkip);
     std::uint64_t number = call.number_plus_one.load(std::memory_order_acquire);
+    assert(at + sizeof number <= bytes.size());
     if (std::memcmp(bytes.data() + at, &number, sizeof number) == 0) continue;
     number = 0;
     std::memcpy(bytes.data() + at, &number, sizeof number);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -39,6 +40,7 @@ struct Group {
     TcpSendChannel sender;
   };
   Channel& channel(int number) {
+    assert(number >= 0);
     std::unique_ptr<Channel>& made = channels[number];
     if (made == nullptr) made = std::make_unique<Channel>(connection_, *this, number);
     return *made;

@@ -27,6 +27,7 @@ constexpr seconds kGreetingLimit{5};  // to complete a handshake
 constexpr milliseconds kPause{20};    // between two passes through a rank's places
 constexpr int kRoundsRefused = 3;     // passes after which a refusal is final
 constexpr int kLookAgainMs = 1000;
+static_assert(kPause < kConnectLimit && kConnectLimit < kGreetingLimit);
 
 }  // namespace
 
@@ -40,6 +41,7 @@ Join::Join(const TransportContext& context, const Secret& secret,
       joined_(addresses.size()),
       pending_({.expected = joined_.data.size() + joined_.lifelines.size()},
                [this](Guest& guest) { return hear(guest); }) {
+  assert(addresses.size() == static_cast<std::size_t>(context.size) && listener);
   for (const Use use : {Use::data, Use::lifeline}) {
     if (use == Use::lifeline && !has_lifelines()) break;
     for (int rank = 0; rank < context.rank; ++rank) {
@@ -64,6 +66,7 @@ Connections Join::run(TimePoint deadline) {
     pending_.serve_all();
     if (!complete()) wait(deadline);
   }
+  assert(!joined_.data[static_cast<std::size_t>(context_.rank)]);
   return std::move(joined_);
 }
 
@@ -91,6 +94,7 @@ void Join::wait(TimePoint deadline) {
 // --- connections to lower ranks ---
 
 void Join::call(Caller& caller, TimePoint now) {
+  assert(caller.rank < context_.rank && !(caller.socket && caller.handshake));
   if (caller.socket) connect(caller, now);
   if (caller.handshake) return shake_hands(caller, now);
   if (caller.socket || joined(caller)) return;
@@ -101,6 +105,7 @@ void Join::call(Caller& caller, TimePoint now) {
     caller.next_try = now + kConnectLimit;
     return;
   }
+  assert(caller.place < places.size());
   // A numeric address is found at once.
   const auto found = net::find_places(places[caller.place], now);
   std::string why = found.why_not;
@@ -132,6 +137,7 @@ void Join::connect(Caller& caller, TimePoint now) {
   const net::Claim claim{net::Claim::Purpose::data, static_cast<std::uint32_t>(context_.rank),
                          static_cast<std::uint32_t>(caller.rank), address(caller.rank).identity,
                          tls_ != nullptr};
+  assert(!caller.handshake);
   caller.handshake.emplace(std::move(caller.socket),
                            net::AuthInitiator(secret_, claim, *context_.random), tls_);
 }
@@ -166,6 +172,7 @@ void Join::be_joined(Caller& caller, TimePoint now) {
 void Join::give_up(Caller& caller, std::string why, TimePoint now) {
   const std::vector<SocketAddress>& places = address(caller.rank).places;
   caller.obstacle = fmt::format("{} {}", to_text(places[caller.place]), why);
+  assert(!joined(caller));
   caller.socket.reset();
   caller.handshake.reset();
   caller.next_try = now;

@@ -1,6 +1,7 @@
 // The handshake by which ranks connect: of each two, the higher rank connects to the lower one.
 #pragma once
 
+#include <cassert>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,6 +21,7 @@ namespace tutti::tcp {
 /// The most ranks with which there are lifelines. With two connections for each peer, half of the
 /// 1024 descriptors that a process often may have are left for other things.
 inline constexpr std::size_t kMostWithLifelines = 256;
+static_assert(2 * kMostWithLifelines <= 1024 / 2);
 
 /// The connections that have been made, indexed by rank.
 struct Connections {
@@ -81,7 +83,10 @@ class Join {
   }
   void wait(TimePoint deadline);
   [[noreturn]] void refuse_late();
-  const Address& address(int rank) const { return *addresses_[static_cast<std::size_t>(rank)]; }
+  const Address& address(int rank) const {
+    assert(rank >= 0 && addresses_[static_cast<std::size_t>(rank)].has_value());
+    return *addresses_[static_cast<std::size_t>(rank)];
+  }
 
   const TransportContext& context_;
   const Secret& secret_;

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <cerrno>
 #include <future>
 #include <new>
@@ -25,6 +26,7 @@ bool close_all(int first, unsigned last, unsigned flags) noexcept {
 // Gives the calling thread a file table of its own with nothing but `kept`, which is sorted.
 // Returns false where the thread still shares the process's table.
 bool leave_file_table(const std::vector<int>& kept) noexcept {
+  assert(!kept.empty() && kept.front() >= 0 && std::is_sorted(kept.begin(), kept.end()));
   if (!close_all(kept.back() + 1, ~0u, CLOSE_RANGE_UNSHARE)) return false;
   int next = 0;
   for (const int fd : kept) {
@@ -87,6 +89,7 @@ Lifelines::~Lifelines() {
 }
 
 void Lifelines::watch(std::vector<pollfd>& fds) noexcept {
+  assert(fds.size() == ended_.size() + 1);
   for (;;) {
     if (poll(fds.data(), fds.size(), -1) < 0) continue;
     if (fds.back().revents != 0) return;

@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <atomic>
+#include <cassert>
 #include <cstddef>
 #include <thread>
 #include <vector>
@@ -34,6 +35,7 @@ class Lifelines {
   /// Whether the process at the other end has ended. What it sent before on its data connection may
   /// still arrive.
   bool has_ended(std::size_t rank) const noexcept {
+    assert(rank < ended_.size());
     return ended_[rank].load(std::memory_order_acquire);
   }
 

@@ -31,6 +31,7 @@ constexpr std::size_t kOtherDescriptors = 256;
 // Messages of this size keep a network of 300 Mb/s and 100 ms busy (see kWindow), however small the
 // rings are that ranks of one machine use.
 constexpr std::size_t kLeastLargestMessage = 64 << 10;
+static_assert(kLeastLargestMessage % kCacheLine == 0);
 
 LinkCapabilities link_of(bool one_machine) {
   LinkCapabilities link;
@@ -45,6 +46,7 @@ LinkCapabilities link_of(const TransportContext& context, const Subset& subset) 
   link.largest_message = context.message_limit != 0
                              ? subset.max_message_bytes
                              : std::max(subset.max_message_bytes, kLeastLargestMessage);
+  assert(link.largest_message >= subset.max_message_bytes);
   return link;
 }
 
@@ -158,7 +160,10 @@ class TcpTransport final : public Transport {
     assert(found != nullptr);
     return *found;
   }
-  Group& group(int peer) const { return *groups_[static_cast<std::size_t>(peer)]; }
+  Group& group(int peer) const {
+    assert(is_connected(peer));
+    return *groups_[static_cast<std::size_t>(peer)];
+  }
   bool is_connected(int peer) const { return groups_[static_cast<std::size_t>(peer)] != nullptr; }
   bool all_left_of_groups() const;
 
