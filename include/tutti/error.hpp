@@ -23,6 +23,8 @@ enum class ErrorKind {
 };
 
 /// Returns the kind's name as written above, for example "peer_lost".
+static_assert(static_cast<int>(ErrorKind::internal) == 7, "status pages and the C ABI carry it");
+
 TUTTI_API std::string_view to_string(ErrorKind kind) noexcept;
 
 /// Every error that tutti throws. The message names the rank, the peer, the operation and its

@@ -28,6 +28,7 @@ using PerRank = std::span<const std::size_t>;
 /// Makes recv accept a message from any rank, or with any tag.
 inline constexpr int kAnySource = -1;
 inline constexpr int kAnyTag = -1;
+static_assert(kAnySource < 0 && kAnyTag < 0, "neither is a rank or a tag");
 
 /// The message that a recv received.
 struct Received {
@@ -82,5 +83,6 @@ struct StartupPhase {
 
 /// Passed to Communicator::split by a rank that belongs to none of the new communicators.
 inline constexpr int kNoColor = -1;
+static_assert(kNoColor < 0, "colors are not negative");
 
 }  // namespace tutti

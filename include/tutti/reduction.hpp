@@ -24,5 +24,6 @@ struct UserReduction {
   void* context = nullptr;  ///< Passed to the function.
 };
 inline constexpr std::size_t kMaxUserElementBytes = 4096;
+static_assert(kMaxUserElementBytes <= 0xffff'ffff, "ranks compare it as 32 bits");
 
 }  // namespace tutti

@@ -61,6 +61,7 @@ struct After {
 /// between scratch and messages: there all blocks have one length, so that a message may carry
 /// blocks of several pairs.
 inline constexpr int kAnyChunk = -1;
+static_assert(kAnyChunk < 0, "chunks have numbers from 0 on");
 
 /// One step, which combines the operands `in` and hands the result to the operands `out`.
 struct Step {

@@ -33,6 +33,7 @@ enum class DataType : std::uint8_t {
   boolean,
 };
 inline constexpr int kDataTypes = 17;
+static_assert(static_cast<int>(DataType::boolean) + 1 == kDataTypes);
 
 /// Reductions. Append only: values are part of the ABI and of the wire format. docs/numerics.md
 /// says how each one rounds, wraps and treats NaN.
@@ -50,6 +51,7 @@ enum class Op : std::uint8_t {
   logical_or,
 };
 inline constexpr int kOps = 11;
+static_assert(static_cast<int>(Op::logical_or) + 1 == kOps);
 
 /// Collectives. Append only: values are part of the wire format.
 enum class Collective : std::uint8_t {
@@ -64,6 +66,7 @@ enum class Collective : std::uint8_t {
   all_to_all,
 };
 inline constexpr int kCollectives = 9;
+static_assert(static_cast<int>(Collective::all_to_all) + 1 == kCollectives);
 
 TUTTI_API std::string_view to_string(DataType type) noexcept;
 TUTTI_API std::string_view to_string(Op op) noexcept;
@@ -90,6 +93,11 @@ struct float8_e4m3 {
 struct float8_e5m2 {
   std::uint8_t bits;
 };
+
+static_assert(sizeof(float16) == 2 && sizeof(bfloat16) == 2);
+static_assert(sizeof(float8_e4m3) == 1 && sizeof(float8_e5m2) == 1);
+static_assert(sizeof(bool) == 1, "a DataType::boolean is one byte");
+static_assert(sizeof(std::complex<float>) == 8 && sizeof(std::complex<double>) == 16);
 
 /// The input of a typed call: any contiguous range of T, const or not. T is deduced from the
 /// output.
