@@ -11,6 +11,7 @@ namespace tutti {
 namespace {
 
 constexpr std::size_t kBlockBytes = 4096;
+static_assert(kBlockBytes >= kMaxUserElementBytes && kBlockBytes % 64 == 0);
 struct alignas(64) Block {
   std::byte bytes[kBlockBytes];
 };
@@ -159,6 +160,7 @@ class Blocks {
 }  // namespace
 
 void copy_elements(const CombineArgs& args, std::size_t element_bytes) {
+  assert(element_bytes > 0 && args.inputs == 1);
   CombineArgs bytes = args;
   bytes.count *= element_bytes;
   combine_copy(bytes);

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include <tutti/reduction.hpp>
 #include <tutti/types.hpp>
@@ -47,6 +48,8 @@ struct CombineArgs {
   std::uint64_t fetch_outputs = 0;
   const CombineExtras* extras = nullptr;  ///< May be null; combine_user needs it.
 };
+static_assert(std::is_trivially_copyable_v<CombineArgs> &&
+              std::is_trivially_copyable_v<CombineExtras>);
 using CombineFunction = void (*)(const CombineArgs&);
 
 /// Returns the kernel for this machine's instruction set, which is chosen once per process. Throws

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cassert>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -28,6 +29,8 @@ namespace HWY_NAMESPACE {
 // each positive one adds 1, each negative one adds 2^16, and a NaN counts as one of each.
 constexpr std::int64_t kPositive = 1, kNegative = 1 << 16;
 constexpr std::size_t kBlock = 512;
+static_assert(kNegative > kMostSummands * kPositive, "a count of infinities never carries");
+static_assert((kNegative + kPositive) * kMostSummands <= std::numeric_limits<std::int32_t>::max());
 
 constexpr double power_of_two(std::int64_t exponent) {
   return std::bit_cast<double>(static_cast<std::uint64_t>(1023 + exponent) << 52);
@@ -48,6 +51,7 @@ struct Single {
   using Digit = Integer;
   static constexpr int kBits = sizeof(Digit) == 8 ? 48 : 17;
   static constexpr int kDigits = 1;
+  static_assert(kBits + std::bit_width(unsigned{kMostSummands} - 1) + 1 <= 8 * sizeof(Digit));
   static constexpr std::uint8_t kSpecial = 255;
   using Value = float;
   using Exponent = std::uint8_t;
@@ -243,6 +247,8 @@ class Operands {
 
 template <DataType kType, std::size_t kBytes, class Format, std::size_t kParts = 1>
 void sum(const CombineArgs& args) {
+  static_assert(kBlock % kParts == 0);
+  assert(args.inputs >= 1 && args.inputs <= kMostSummands && args.outputs >= 1);
   Operands<kType, kBytes, typename Format::Value, kParts> operands(args);
   // These arrays are not members of one struct: GCC 12 then drops stores to `values` (it gets the
   // aliasing of strides that differ wrong).

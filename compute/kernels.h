@@ -12,6 +12,7 @@ namespace tutti {
 /// The kernels of a type, indexed by Op. An entry is null if the reduction is made from other
 /// kernels in blocks.cpp, or if the type has no such reduction.
 using OpKernels = std::array<CombineFunction, kOps>;
+static_assert(std::tuple_size_v<OpKernels> == static_cast<std::size_t>(Op::logical_or) + 1);
 
 /// Each of these functions gives the kernels of the types that its file computes, and no kernels
 /// for any other type.

@@ -17,6 +17,8 @@ template <class T, class Fold, class Finish>
 void fold_plainly(const CombineArgs& args, Fold fold, Finish finish) {
   assert(args.inputs >= 1 && args.outputs >= 1);
   constexpr std::size_t kBlock = 2048 / sizeof(T);
+  static_assert(std::is_trivially_copyable_v<T> && kBlock > 0);
+  assert(args.inputs >= 1 && args.outputs >= 1);
   T folded[kBlock], operand[kBlock];
   for (std::size_t begin = 0, n = 0; begin < args.count; begin += n) {
     n = std::min(kBlock, args.count - begin);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cassert>
 
 namespace tutti::ddp {
@@ -21,6 +22,7 @@ std::vector<std::size_t> differences(Communicator& communicator,
   std::vector<std::size_t> found;
   for (std::size_t i = 0; i < count; ++i)
     if (ends[i] != ~ends[count + i]) found.push_back(i);
+  assert(std::is_sorted(found.begin(), found.end()) && found.size() <= count);
   return found;
 }
 
@@ -41,6 +43,7 @@ std::string by_rank(Communicator& communicator, std::string_view mine, const Cal
     const std::string_view field = std::string_view(all).substr(r * width, width);
     texts.emplace_back(field.substr(0, field.find('\0')));
   }
+  assert(texts.size() == ranks && texts[static_cast<std::size_t>(communicator.rank())] == mine);
   return by_rank(texts);
 }
 

@@ -167,6 +167,7 @@ void DataParallel::Impl::place_gradients() {
   memory_ = zeroed(total, communicator_.rank());
   gradients_.resize(parameters_.size());
   std::byte* next = memory_.get();
+  assert(bucket_memory_.empty() && reinterpret_cast<std::uintptr_t>(next) % 64 == 0);
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     bucket_memory_.push_back(next);
     for (const Slot& slot : buckets_[b].slots)
@@ -221,6 +222,7 @@ void* DataParallel::Impl::gradient(std::size_t index, DataType type) const {
     throw Error(ErrorKind::usage,
                 fmt::format("rank {}: gradient() of {} as {}: ask for it by its own type",
                             communicator_.rank(), describe(parameter), to_string(type)));
+  assert(reinterpret_cast<std::uintptr_t>(gradients_[index].memory) % 64 == 0);
   return gradients_[index].memory;
 }
 
@@ -247,6 +249,7 @@ void DataParallel::Impl::start_buckets() {
   while (works_.size() < buckets_.size() && not_ready_[works_.size()] == 0) {
     const Bucket& bucket = buckets_[works_.size()];
     std::byte* const memory = bucket_memory_[works_.size()];
+    assert(bucket.bytes % size_of(bucket.type) == 0);
     try {
       works_.push_back(communicator_.all_reduce_async(memory, memory,
                                                       bucket.bytes / size_of(bucket.type),

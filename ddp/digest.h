@@ -21,6 +21,7 @@ inline std::uint64_t digest(std::span<const std::byte> bytes) noexcept {
   std::array<std::uint64_t, 4> lanes{1, 2, 3, 4};
   std::array<std::uint64_t, 4> words{};
   constexpr std::size_t kStripe = sizeof words;
+  static_assert(kStripe == 32 && sizeof words == sizeof lanes);
   std::size_t at = 0;
   for (; bytes.size() - at >= kStripe; at += kStripe) {
     std::memcpy(words.data(), bytes.data() + at, kStripe);

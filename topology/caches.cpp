@@ -20,6 +20,8 @@ namespace fs = std::filesystem;
 // measurement.
 constexpr std::size_t kMeasuredCache = 2 << 20;
 constexpr std::size_t kLeastRing = 96 << 10, kMostRing = 768 << 10, kPage = 4096;
+static_assert(kLeastRing % kPage == 0 && kMostRing % kPage == 0 && kLeastRing < kMostRing);
+static_assert(kMeasuredCache / 32 * 3 == 192 << 10);
 
 /// Parses a size such as "2048K". Returns 0 for anything else.
 std::size_t parse_cache_size(std::string_view text) {

@@ -53,6 +53,7 @@ class Walk {
     }
     if (kind == NodeKind::numa)
       node.bytes = static_cast<std::size_t>(object->attr->numanode.local_memory);
+    assert(parent < static_cast<int>(nodes.size()));
     nodes.push_back(std::move(node));
     return static_cast<int>(nodes.size()) - 1;
   }
@@ -105,6 +106,7 @@ std::optional<Machine> ask_hwloc(const char* synthetic) {
   walk.visit(hwloc_get_root_obj(raw), -1);
   Machine machine{std::move(walk.nodes), {}, {}, "hwloc", hwloc_topology_is_thissystem(raw) == 0};
   if (machine.nodes.empty() || machine.cpus().empty()) return std::nullopt;
+  assert(machine.is_sound());
   machine.allowed = machine.cpus();
   return machine;
 }
@@ -121,6 +123,7 @@ Machine plain_machine(const Cpus& cpus) {
   machine.nodes.push_back({NodeKind::machine, -1, 0, 0, 0, cpus});
   machine.nodes.push_back({NodeKind::package, 0, 0, 0, 0, cpus});
   for (const int cpu : cpus) machine.nodes.push_back({NodeKind::core, 1, cpu, 0, 0, {cpu}});
+  assert(machine.is_sound() && cores_within(machine, cpus).size() == cpus.size());
   return machine;
 }
 
@@ -133,6 +136,7 @@ Machine discover() {
     for (int cpu = 0; cpu < sysconf(_SC_NPROCESSORS_ONLN); ++cpu) online.push_back(cpu);
     found = plain_machine(unite(online, mine));
   }
+  assert(found->is_sound() && contains(found->cpus(), mine));
   found->allowed = mine;
   found->limits = read_cgroup_limits();
   return *std::move(found);

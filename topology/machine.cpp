@@ -4,6 +4,13 @@
 
 namespace tutti {
 
+bool Machine::is_sound() const {
+  if (nodes.empty() || nodes.front().parent != -1) return false;
+  for (std::size_t i = 1; i < nodes.size(); ++i)
+    if (nodes[i].parent < 0 || static_cast<std::size_t>(nodes[i].parent) >= i) return false;
+  return true;
+}
+
 std::string_view to_string(LinkKind link) {
   switch (link) {
     case LinkKind::same_core: return "same core";
@@ -17,7 +24,7 @@ std::string_view to_string(LinkKind link) {
 }
 
 LinkKind link_between(const Machine& machine, const Cpus& a, const Cpus& b) {
-  assert(!machine.nodes.empty());
+  assert(machine.is_sound());
   const Cpus both = unite(a, b);
   int at = -1;  // the smallest node that contains both comes last
   for (std::size_t i = 0; i < machine.nodes.size(); ++i)
@@ -34,6 +41,7 @@ LinkKind link_between(const Machine& machine, const Cpus& a, const Cpus& b) {
 }
 
 std::vector<Cpus> cores_within(const Machine& machine, const Cpus& cpus) {
+  assert(machine.is_sound());
   std::vector<Cpus> cores;
   for (const Node& node : machine.nodes) {
     if (node.kind != NodeKind::core) continue;

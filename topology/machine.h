@@ -13,6 +13,8 @@ namespace tutti {
 /// The kinds of nodes. Devices other than processors (GPU, NIC) will be kinds of their own, with
 /// the cpus near them.
 enum class NodeKind { machine, package, numa, cache, core };
+static_assert(NodeKind::package < NodeKind::numa && NodeKind::numa < NodeKind::cache,
+              "discovery puts NUMA nodes between packages and caches");
 
 struct Node {
   NodeKind kind = NodeKind::machine;
@@ -35,11 +37,14 @@ struct Machine {
   bool described = false;
 
   const Cpus& cpus() const { return nodes.front().cpus; }
+  /// Returns whether the nodes are a tree, with parents before their children.
+  bool is_sound() const;
 };
 
 /// The kind of link between two ranks, which is the nearest part of the machine that they share.
 enum class LinkKind { same_core, shared_l2, shared_l3, same_package, other_package, other_machine };
 inline constexpr std::size_t kLinkKinds = 6;
+static_assert(static_cast<std::size_t>(LinkKind::other_machine) + 1 == kLinkKinds);
 std::string_view to_string(LinkKind link);
 
 /// Returns the link between a rank that runs anywhere on `a` and one that runs anywhere on `b`:

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cassert>
 #include <utility>
 
@@ -37,6 +38,7 @@ std::vector<Cpus> shares(const std::vector<Cpus>& cores, std::size_t ranks) {
   for (std::size_t rank = 0; rank < ranks; ++rank)
     for (std::size_t i = rank * cores.size() / ranks; i < (rank + 1) * cores.size() / ranks; ++i)
       result[rank] = unite(result[rank], cores[i]);
+  assert(std::none_of(result.begin(), result.end(), [](const Cpus& own) { return own.empty(); }));
   return result;
 }
 
@@ -59,6 +61,7 @@ std::vector<Cpus> listed(std::size_t ranks, std::string_view bind) {
 
 Placement place(const Machine& machine, int ranks, std::string_view bind) {
   assert(ranks >= 1);
+  assert(machine.is_sound());
   if (bind == "none") return {{}, "bind is none"};
   const auto count = static_cast<std::size_t>(ranks);
   if (bind != "auto") return {listed(count, bind), ""};

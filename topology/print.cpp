@@ -14,9 +14,9 @@ namespace {
 class Printer {
  public:
   explicit Printer(const Machine& machine) : machine_(machine), children_(machine.nodes.size()) {
+    assert(machine.is_sound());
     for (std::size_t i = 1; i < machine.nodes.size(); ++i) {
       const int parent = machine.nodes[i].parent;
-      assert(0 <= parent && static_cast<std::size_t>(parent) < i);
       children_[static_cast<std::size_t>(parent)].push_back(i);
     }
   }
