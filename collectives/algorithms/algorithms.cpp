@@ -19,6 +19,36 @@ Schedule plan_alone(const PlanRequest& request) {
   return std::move(plan).finish();
 }
 
+// Asserts that an operand of one of tutti's own algorithms names chunks or a peer that exist.
+void assert_sound(const Schedule& schedule, const Step& step, const Operand& operand) {
+  assert(operand.index >= 0);
+  switch (operand.place) {
+    case Place::input:
+    case Place::output: assert(operand.index + step.count <= schedule.chunks); break;
+    case Place::scratch: assert(operand.index + step.count <= schedule.scratch_chunks); break;
+    case Place::peer: assert(operand.index < schedule.ranks && operand.index != schedule.rank);
+  }
+}
+
+// Asserts what can be seen in one rank's schedule alone; the verifier, which tests run for all
+// ranks, proves the rest.
+void assert_sound(const Schedule& schedule, const PlanRequest& request) {
+  assert(schedule.what == request.what && schedule.ranks == request.ranks);
+  assert(schedule.rank == request.rank && schedule.chunks >= 1 && schedule.scratch_chunks >= 0);
+  assert(schedule.layout == collectives::layout_of(request.what) && schedule.widest >= 1);
+  assert(schedule.root == (collectives::has_root(request.what) ? request.root : 0));
+  for (const Lane& lane : schedule.lanes) {
+    assert(lane.receives_on >= 0 && lane.sends_on >= 0);
+    for (const Step& step : lane.steps) {
+      assert(step.count >= 1 && step.count <= schedule.widest && !step.in.empty());
+      assert(step.chunk == kAnyChunk || (step.chunk >= 0 && step.chunk < schedule.chunks));
+      assert(step.after.lane < static_cast<int>(schedule.lanes.size()));
+      for (const Operand& operand : step.in) assert_sound(schedule, step, operand);
+      for (const Operand& operand : step.out) assert_sound(schedule, step, operand);
+    }
+  }
+}
+
 }  // namespace
 
 bool Algorithm::knows(Collective what, int ranks) const {
@@ -30,13 +60,17 @@ collectives::Rounds Algorithm::plan_in_rounds(const PlanRequest& request) const 
   const auto found = std::find_if(plans.begin(), plans.end(),
                                   [&](const Plan& one) { return one.what == request.what; });
   assert(found != plans.end() && request.rank >= 0 && request.rank < request.ranks);
+  assert(!collectives::has_root(request.what) ||
+         (request.root >= 0 && request.root < request.ranks));
   if (request.ranks == 1) return {plan_alone(request)};
   return found->in_rounds != nullptr ? found->in_rounds(request)
                                      : collectives::Rounds{found->plan(request)};
 }
 
 Schedule Algorithm::plan(const PlanRequest& request) const {
-  return collectives::expand(plan_in_rounds(request));
+  Schedule schedule = collectives::expand(plan_in_rounds(request));
+  assert_sound(schedule, request);
+  return schedule;
 }
 
 // Each function is defined in the file of its name.
@@ -68,6 +102,7 @@ std::span<const Algorithm> algorithms() {
       hierarchical_algorithm(),
       pairwise_algorithm(),
   };
+  static_assert(list.size() < 1u << 31, "the highest bit marks a program's own algorithm");
   return list;
 }
 

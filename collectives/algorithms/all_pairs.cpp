@@ -26,7 +26,10 @@ class ReceiveLanes {
       lanes_.push_back(plan.lane(channel));
   }
 
-  const Verbs& next() { return lanes_[turn_++ % lanes_.size()]; }
+  const Verbs& next() {
+    assert(!lanes_.empty());
+    return lanes_[turn_++ % lanes_.size()];
+  }
 
  private:
   std::vector<Verbs> lanes_;
@@ -115,6 +118,7 @@ Schedule all_to_all(const PlanRequest& request) {
 /// that it sends the buffer only once. Chunk c belongs to the rank c + 1 behind the root.
 Schedule broadcast(const PlanRequest& request) {
   const auto share_of = [&](int rank) {
+    assert(rank != request.root && "the root owns no share");
     return relative_rank(rank, request.root, request.ranks) - 1;
   };
   const Peers peers = others(request.rank, request.ranks);

@@ -3,6 +3,8 @@
 // a ring, in log2(ranks) messages, which suits large buffers and many ranks. (Sanders, Speck,
 // Träff: Two-tree algorithms for full bandwidth broadcast, reduction and scan. Parallel Computing
 // 35, 2009.)
+#include <cassert>
+
 #include "collectives/algorithms/trees.h"
 #include "collectives/schedule/rank_arithmetic.h"
 
@@ -15,11 +17,13 @@ using namespace collectives;
 /// continues with the ranks behind it in order.
 Tree tree_of(const Group& group, bool second) {
   const TwoTrees trees{group.size()};
+  assert(group.size() >= 2);
   const auto rank_of = [&](int index) { return group.at(index); };
   Tree tree;
   if (group.index() > 0) tree.parent = rank_of(trees.parent(group.index(), second));
   for (const int child : trees.children(group.index(), second))
     tree.children.push_back(rank_of(child));
+  assert(tree.parent.has_value() == (group.index() > 0) && tree.children.size() <= 2);
   return tree;
 }
 

@@ -73,7 +73,7 @@ Schedule rooted(const PlanRequest& request) {
   std::vector<int> below;  // the ranks of the group, its leader first
   for (int i = 0; i < local.size(); ++i)
     below.insert(leads(local.at(i)) ? below.begin() : below.end(), local.at(i));
-  assert(!below.empty() && leads(below.front()));
+  assert(static_cast<int>(below.size()) == local.size() && leads(below.front()));
 
   Tree tree = knomial_tree({below, request.rank}, 2);
   if (leads(request.rank)) {

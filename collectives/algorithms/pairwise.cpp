@@ -1,6 +1,7 @@
 // pairwise: in each round the ranks form pairs that exchange blocks; after `ranks` rounds every
 // rank has met every other one. No rank receives from two peers at once, which suits exchanges that
 // use the whole capacity of the machine.
+#include <cassert>
 
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/schedule/rank_arithmetic.h"
@@ -19,6 +20,7 @@ Schedule all_to_all(const PlanRequest& request) {
   const Verbs receives = plan.lane();
   for (int round = 0; round < ranks; ++round) {
     const int partner = swap_partner(rank, round, ranks);
+    assert(swap_partner(partner, round, ranks) == rank);
     if (partner == rank) {
       sends.copy(pair_chunk(rank, rank, ranks));
       continue;

@@ -9,6 +9,7 @@ namespace tutti {
 namespace {
 
 std::string_view name_of(Place place) {
+  static_assert(static_cast<int>(Place::peer) == 3, "each place has a name");
   switch (place) {
     case Place::input: return "input";
     case Place::output: return "output";
@@ -19,6 +20,7 @@ std::string_view name_of(Place place) {
 }
 
 std::string_view name_of(Layout layout) {
+  static_assert(static_cast<int>(Layout::blocks) == 1, "each layout has a name");
   switch (layout) {
     case Layout::whole: return "whole";
     case Layout::blocks: return "blocks";

@@ -1,6 +1,7 @@
 #include "collectives/schedule/answers.h"
 
 #include <algorithm>
+#include <cassert>
 #include <map>
 
 namespace tutti::collectives {
@@ -24,6 +25,7 @@ std::vector<int> answered_peers(const Lane& lane) {
   std::vector<int> peers;
   for (const auto& [peer, always] : answered)
     if (always) peers.push_back(peer);
+  assert(std::is_sorted(peers.begin(), peers.end()));
   return peers;
 }
 

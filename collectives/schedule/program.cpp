@@ -306,6 +306,7 @@ Cut cut(Layout layout, std::uint64_t count, std::size_t element_bytes, int chunk
   result.chunk_elements[1] = layout == Layout::whole
                                  ? round_up(ceil_div(result.last_elements, parts), line)
                                  : result.last_elements;
+  assert(result.pieces >= 1 && result.last_elements <= result.piece_elements);
   return result;
 }
 
@@ -343,6 +344,7 @@ Facts facts_of(std::span<const Schedule> schedules) {
 
 Program compile(const Schedule& schedule, const CallSignature& call, std::size_t message_bytes,
                 bool zero_copy, Stripe stripe) {
+  assert(stripe.number < stripe.of && stripe.of <= static_cast<std::uint64_t>(kMostStripes));
   const std::size_t room = message_bytes / least_chunk_bytes(moved_bytes(call));
   if (static_cast<std::size_t>(schedule.widest) > room)
     throw Error(ErrorKind::unavailable,

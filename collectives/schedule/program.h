@@ -159,6 +159,8 @@ static_assert(std::is_trivially_copyable_v<ProgramHead> &&
               std::is_trivially_copyable_v<Program::Step> &&
               std::is_trivially_copyable_v<Program::Lane> &&
               std::is_trivially_copyable_v<Program::Port>);
+static_assert(sizeof(Program::Operand) == 32 && sizeof(Program::Step) == 72);
+static_assert(sizeof(Program::Kernel) == 4 && sizeof(Program::Lane) == 8);
 
 /// Describes how a call's data is cut into pieces and chunks, which follows from numbers that all
 /// ranks know.

@@ -20,6 +20,7 @@ struct Standing {
 };
 
 int moved(int number, int shift, int round, int around) {
+  assert(around > 0);
   const std::int64_t sum = number + std::int64_t{round} * shift;
   return static_cast<int>((sum % around + around) % around);
 }
@@ -51,6 +52,7 @@ class Expander {
   std::vector<Step> lane(std::size_t lane) const {
     const std::vector<Step>& written = written_.lanes[lane].steps;
     const std::vector<Standing>& standings = standings_[lane];
+    assert(standings.size() == written.size());
     std::vector<Step> steps;
     for (std::size_t first = 0; first < written.size();) {
       const Standing& standing = standings[first];

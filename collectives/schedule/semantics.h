@@ -39,6 +39,7 @@ int block_count(Collective what, int ranks);
 constexpr int pair_chunk(int source, int destination, int ranks) {
   return source * ranks + destination;
 }
+static_assert(pair_chunk(2, 1, 4) / 4 == 2 && pair_chunk(2, 1, 4) % 4 == 1);
 
 /// A call from the point of view of rank `rank`.
 struct Seat {
@@ -74,6 +75,8 @@ constexpr bool output_exists(const Seat& seat, int chunk) {
     default: return true;
   }
 }
+static_assert(input_exists({Collective::all_to_all, 2, 4, 0}, pair_chunk(2, 1, 4)) &&
+              output_exists({Collective::all_to_all, 1, 4, 0}, pair_chunk(2, 1, 4)));
 
 /// Returns whether this rank knows the length of chunk `chunk`, where lengths differ. In gather,
 /// scatter and all_to_all only the two ends of a block know its length; so a root knows all
@@ -100,6 +103,8 @@ constexpr int position(Collective what, int ranks, const Operand& operand) {
   if (what != Collective::all_to_all || operand.place == Place::scratch) return operand.index;
   return operand.place == Place::input ? operand.index % ranks : operand.index / ranks;
 }
+static_assert(position(Collective::all_to_all, 4, {Place::input, pair_chunk(2, 1, 4)}) == 1 &&
+              position(Collective::all_to_all, 4, {Place::output, pair_chunk(2, 1, 4)}) == 2);
 
 /// Returns the number of positions of a buffer of `chunks` chunks.
 constexpr int positions(Collective what, int ranks, int chunks) {

@@ -1,6 +1,7 @@
 #include "collectives/schedule/zero_copy.h"
 
 #include <algorithm>
+#include <cassert>
 
 #include "collectives/schedule/semantics.h"
 
@@ -33,6 +34,7 @@ class ZeroCopyAnalysis {
     if (peers_in(step.out) == 0 || step.chunk == kAnyChunk) return {};
     const int operand = source(step);
     if (operand < 0) return {};
+    assert(operand < static_cast<int>(step.in.size() + step.out.size()));
     const Operand& held = operand == 0 ? step.in[0] : step.out[operand - step.in.size()];
     if (!stays(moment, held, false)) return {};
     return {operand, stays(moment, held, true), comes_back(moment, held)};
@@ -70,6 +72,7 @@ class ZeroCopyAnalysis {
   // the same memory.
   std::size_t cell(const Operand& operand, int k) const {
     const int at = position(schedule_.what, schedule_.ranks, operand) + k;
+    assert(0 <= at && at < positions_);
     return static_cast<std::size_t>(operand.place == Place::output ? positions_ + at : at);
   }
   template <typename Holds>
@@ -163,6 +166,7 @@ std::vector<std::vector<ZeroCopySource>> zero_copy_sources(const Schedule& sched
   std::vector<std::vector<ZeroCopySource>> all;
   for (const Lane& lane : schedule.lanes) all.emplace_back(lane.steps.size());
   if (schedule.ranks > kMostZeroCopyRanks) return all;
+  assert(all.size() == schedule.lanes.size());
   const ZeroCopyAnalysis analysis(schedule);
   for (std::size_t lane = 0; lane < all.size(); ++lane)
     for (std::size_t step = 0; step < all[lane].size(); ++step)
