@@ -1,6 +1,7 @@
 // Buffers: registered memory, which a communicator's peers read and write in place.
 #include <tutti/buffer.hpp>
 
+#include <cassert>
 #include <cstring>
 #include <new>
 #include <utility>
@@ -26,6 +27,7 @@ struct Buffer::Inside {
 namespace {
 
 Segment own_memory(std::size_t bytes) {
+  assert(bytes > 0);
   constexpr std::align_val_t kPage{4096};
   auto* memory = static_cast<std::byte*>(::operator new(bytes, kPage, std::nothrow));
   if (memory == nullptr)
@@ -46,6 +48,8 @@ Buffer Buffer::allocate(Communicator& communicator, std::size_t bytes) {
   } else {
     inside->registration.segment = own_memory(bytes);
   }
+  assert(inside->registration.segment.memory != nullptr);
+  assert(inside->registration.segment.bytes == bytes);
   return Buffer(std::move(inside));
 }
 

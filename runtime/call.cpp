@@ -1,5 +1,6 @@
 #include "runtime/call.h"
 
+#include <cassert>
 #include <cstdint>
 #include <limits>
 
@@ -28,6 +29,8 @@ using collectives::reduces;
 
 // Returns how many times `count` elements each buffer holds.
 BufferSizes blocks(Collective what, bool is_root, int size) {
+  static_assert(kCollectives == 9, "each has a case below");
+  assert(size >= 1);
   const auto n = static_cast<std::size_t>(size);
   switch (what) {
     case Collective::all_reduce: return {1, 1};
@@ -74,6 +77,7 @@ std::string element_name(DataType type, std::uint64_t reduction) {
 Call call_with_rare_options(Collective what, const void* input, void* output, std::size_t count,
                             int root, const CallOptions& options) {
   if (options.stream != nullptr) refuse_stream(to_string(what));
+  assert(options.reduction != nullptr);
   CallOptions common = options;
   common.reduction = nullptr;
   Call call = call_of(what, input, output, count, DataType::uint8, Op::sum, root, common);
@@ -90,12 +94,14 @@ void refuse_stream(std::string_view operation) {
 }
 
 void check_reduction(const Call& call) {
+  assert(call.extras.reduction != nullptr);
   if (!reduces(call.kind.what))
     refuse(call.kind, "CallOptions::reduction is for all_reduce, reduce and reduce_scatter alone");
   combine_function(*call.extras.reduction);
 }
 
 void check_kind(const CallKind& kind, int size) {
+  assert(size >= 1 && (!kind.variable || kind.what != Collective::all_reduce));
   if (static_cast<int>(kind.type) >= kDataTypes)
     refuse(kind, fmt::format("there is no data type {}", static_cast<int>(kind.type)));
   if (static_cast<int>(kind.op) >= kOps)
@@ -134,6 +140,7 @@ BufferSizes buffer_sizes(Collective what, std::size_t bytes, bool is_root, int s
 
 void check_buffers(const Call& call, int rank, int size) {
   const CallKind& kind = call.kind;
+  assert(rank >= 0 && rank < size && !kind.variable && call.variable == nullptr);
   check_timeout(call);
   const std::size_t bytes = kind.count * element_bytes(kind);
   const auto [in_bytes, out_bytes] = buffer_sizes(kind.what, bytes, rank == kind.root, size);

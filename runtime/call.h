@@ -115,6 +115,8 @@ constexpr std::chrono::milliseconds kLongestTimeout = std::chrono::hours(24);
 constexpr bool is_timeout(std::chrono::milliseconds timeout) noexcept {
   return timeout.count() >= 0 && timeout <= kLongestTimeout;
 }
+static_assert(is_timeout(kLongestTimeout) && is_timeout(std::chrono::milliseconds{0}));
+static_assert(!is_timeout(kLongestTimeout + std::chrono::milliseconds{1}));
 std::string not_a_timeout(std::chrono::milliseconds timeout);
 void check_reduction(const Call& call);  // for a call with a program's own reduction
 

@@ -46,6 +46,7 @@ bool Collectives::asked(Inquiry::Reason reason, TimePoint now, Nanoseconds patie
 
 void Collectives::report_stall(TimePoint now) {
   if (!asked(Inquiry::Reason::stall, now, kStallPatience)) return;
+  assert(inquiry_.is_about(Inquiry::Reason::stall, number()));
   const bool all_answered = inquiry_.all_answered();
   inquiry_.end();
   if (!all_answered && stalls_.put_off(StallWatch::For::news)) return;
@@ -69,6 +70,7 @@ std::optional<Error> Collectives::explain() {
     throw;
   } catch (const MismatchedMessage& message) {
     if (can_explain(situation(), message)) return diagnose_message(situation(), message);
+    assert(!explaining() && message.peer != parts_.rank);
     mismatched_ = message;
     explained_by_.reset();
     return std::nullopt;
@@ -83,6 +85,7 @@ std::optional<Error> Collectives::explain() {
 // once the time for that is over: a page may have to be fetched over the network, and the peer may
 // not answer.
 void Collectives::look_for_explanation(TimePoint now) {
+  assert(explaining());
   if (!explained_by_) explained_by_ = now + kExplanationPatience;
   if (!can_explain(situation(), *mismatched_) && now < *explained_by_) return;
   const auto message = std::exchange(mismatched_, std::nullopt);

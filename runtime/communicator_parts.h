@@ -62,6 +62,15 @@ struct CommunicatorParts {
   /// Returns the fields that are the same in all requests of this rank to algorithms.
   PlanRequest request() const { return {.rank = rank, .ranks = size, .groups = groups}; }
 
+  /// Returns whether the parts are there and fit together.
+  bool is_sound() const {
+    const auto each = static_cast<std::size_t>(size);
+    return runtime != nullptr && shared != nullptr && transport != nullptr && rank >= 0 &&
+           rank < size && message_bytes <= largest_message && cores >= 1 && shared->ranks >= 1 &&
+           (machines.empty() || machines.size() == each) &&
+           (groups.empty() || groups.size() == each);
+  }
+
   /// Wakes the threads of this process that sleep until an operation of this communicator ends.
   void wake_sleepers() const {
     if (transport->own_status_page().sleepers.load(std::memory_order_seq_cst) > 0)

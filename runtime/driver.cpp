@@ -1,6 +1,7 @@
 #include "runtime/driver.h"
 
 #include <algorithm>
+#include <cassert>
 #include <optional>
 
 #include "common/sync.h"
@@ -50,6 +51,7 @@ Driver::Driver(const CommunicatorParts& parts, Collectives& collectives, Message
 }
 
 void Driver::leave() noexcept {
+  assert(queue_.empty() && parts_.shared->communicators > 0);
   if (registered_ || wants_background_progress_) parts_.runtime->remove(*this);
   --parts_.shared->communicators;
 }
@@ -139,6 +141,7 @@ Error Driver::explain_thrown() {
 }
 
 void Driver::await_transfers(std::span<Transfer* const> transfers) {
+  assert(!transfers.empty());
   const Transfer* awaited = transfers.size() == 1 ? transfers.front() : nullptr;
   TimePoint deadline = TimePoint::max();
   const auto look = [&] {

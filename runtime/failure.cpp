@@ -1,5 +1,7 @@
 #include "runtime/failure.h"
 
+#include <cassert>
+
 #include <fmt/format.h>
 
 #include "common/sync.h"
@@ -27,6 +29,7 @@ const Error& Failure::set(const Error& error) noexcept {
     StatusPage& page = parts_.transport->own_status_page();
     if (page.state.load(std::memory_order_relaxed) == StatusPageState::open)
       page.fail(error.kind(), error.what());
+    assert(error_ && page.state.load(std::memory_order_relaxed) != StatusPageState::open);
   }
   exists_.store(true, std::memory_order_seq_cst);
   // This comes before the caller writes to the memory of its messages: see RecvRing::still_valid().

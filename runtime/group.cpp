@@ -45,6 +45,7 @@ bool Group::Calls::can_run_here() const {
 }
 
 void Group::Calls::run_here() {
+  assert(started_.empty() && !calls.empty());
   started_.swap(calls);
   transfers_.clear();
   bool (*interrupted)() = nullptr;
@@ -58,6 +59,7 @@ void Group::Calls::run_here() {
 }
 
 void Group::Calls::start() {
+  assert(started_.empty() && !calls.empty());
   started_.swap(calls);
   for (const OperationRef& each : started_) each->owner->driver().enqueue(each);
 }

@@ -1,6 +1,7 @@
 // Groups: calls that are started together when their group ends.
 #pragma once
 
+#include <cassert>
 #include <vector>
 
 #include <tutti/tutti.hpp>
@@ -10,7 +11,10 @@
 namespace tutti {
 
 struct Group::Calls {
-  void add(OperationRef call) { calls.push_back(std::move(call)); }
+  void add(OperationRef call) {
+    assert(call && !call->done());
+    calls.push_back(std::move(call));
+  }
   void end();
   Work end_async();
 

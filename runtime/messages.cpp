@@ -1,6 +1,7 @@
 #include "runtime/messages.h"
 
 #include <algorithm>
+#include <cassert>
 
 #include "runtime/diagnosis/transfer_diagnosis.h"
 
@@ -42,6 +43,7 @@ TimePoint Messages::first_deadline() const noexcept {
 }
 
 void report_received(const Transfer& ended) {
+  assert(ended.done && ended.received.count <= ended.call.count);
   if (ended.call.received != nullptr) *ended.call.received = ended.received;
 }
 

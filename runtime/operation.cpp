@@ -40,6 +40,7 @@ void Operation::call_back(const Work::Callback& callback) noexcept {
 // the call as ended once no callback is left.
 void Operation::end(std::optional<Error> error) noexcept {
   std::unique_lock lock(mutex_);
+  assert(!ended_ && !done() && "a call ends once");
   error_ = std::move(error);
   for (std::size_t next = 0; next < callbacks_.size(); ++next) {
     const Work::Callback callback = std::move(callbacks_[next]);
@@ -56,6 +57,7 @@ void Operation::end(std::optional<Error> error) noexcept {
 void Operation::await_parts(int parts) noexcept {
   hold();
   const std::lock_guard lock(mutex_);
+  assert(parts > 0 && parts_ == 0 && !ended_);
   parts_ = parts;
   part_error_.reset();
 }
@@ -64,6 +66,7 @@ void Operation::part_ended(const Error* error) noexcept {
   std::optional<Error> first;
   {
     const std::lock_guard lock(mutex_);
+    assert(parts_ > 0 && !ended_);
     if (error != nullptr && !part_error_) part_error_ = *error;
     if (--parts_ > 0) return;
     first = std::move(part_error_);
@@ -85,7 +88,9 @@ Operation::Waiter::Waiter(const Operation& operation) noexcept : operation_(oper
 
 Operation::Waiter::~Waiter() {
   sync::Atomic<int>& waiters = operation_.pool_->waiters_;
-  if (waiters.fetch_sub(1, std::memory_order_release) == 1) waiters.notify_all();
+  const int before = waiters.fetch_sub(1, std::memory_order_release);
+  assert(before > 0);
+  if (before == 1) waiters.notify_all();
 }
 
 bool Operation::Waiter::owner_stays() const noexcept {
@@ -97,7 +102,10 @@ void OperationPool::await_waiters() const noexcept {
 }
 
 void Operation::let_go() noexcept {
-  if (references_.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
+  const int references = references_.fetch_sub(1, std::memory_order_acq_rel);
+  assert(references > 0);
+  if (references > 1) return;
+  assert(pool_ != nullptr);
   const std::shared_ptr<OperationPool> pool = std::move(pool_);
   pool->give_back(this);
 }
@@ -122,6 +130,8 @@ Operation* OperationPool::take_free() {
 
 OperationRef OperationPool::take(CommunicatorImpl* owner, PlannedCall call) {
   Operation* operation = take_free();
+  assert(operation->references_.load(std::memory_order_relaxed) == 0);
+  assert(operation->pool_ == nullptr && operation->callbacks_.empty());
   operation->pool_ = shared_from_this();
   operation->owner = owner;
   operation->call = std::move(call);
@@ -134,6 +144,7 @@ OperationRef OperationPool::take(CommunicatorImpl* owner, PlannedCall call) {
 }
 
 void OperationPool::give_back(Operation* operation) noexcept {
+  assert(operation->references_.load(std::memory_order_relaxed) == 0);
   operation->call.program.reset();
   operation->call.blocks.reset();
   Operation* next = given_back_.load(std::memory_order_relaxed);
@@ -143,6 +154,7 @@ void OperationPool::give_back(Operation* operation) noexcept {
 }
 
 void OperationQueue::push(const OperationRef& operation) noexcept {
+  assert(operation && operation->next_.load(std::memory_order_relaxed) == nullptr);
   operation->hold();
   last_->next_.store(operation.get(), std::memory_order_release);
   last_ = operation.get();

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <complex>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -20,6 +21,7 @@ namespace tutti {
 
 /// The size of an element of the largest data type.
 inline constexpr std::size_t kMostElementBytes = 16;
+static_assert(kMostElementBytes == sizeof(std::complex<double>));
 
 /// Holds a collective call that has been checked, while it waits for its turn or is under way.
 struct PlannedCall {
@@ -115,6 +117,8 @@ class alignas(64) Operation {
   std::optional<Error> part_error_;  // guarded by mutex_; the first error of a part
   std::vector<Work::Callback> callbacks_;  // guarded by mutex_
 };
+
+static_assert(alignof(Operation) == 64 && sizeof(Operation) % 64 == 0);
 
 /// Holds a reference to an operation. It is as thread-safe as a shared_ptr.
 class OperationRef {

@@ -71,6 +71,7 @@ void OwnAlgorithms::add(std::string name, Planner planner) {
 }
 
 void OwnAlgorithms::add_all_of(const OwnAlgorithms& whole) {
+  assert(&whole != this);
   const std::scoped_lock both(mutex_, whole.mutex_);
   assert(planners_.empty());
   planners_ = whole.planners_;
@@ -91,6 +92,7 @@ std::vector<Schedule> OwnAlgorithms::proved(const std::string& name, const Plann
   request.root = root;
   for (request.rank = 0; request.rank < request.ranks; ++request.rank)
     schedules.push_back(planned(name, planner, request));
+  assert(schedules.size() == static_cast<std::size_t>(request_.ranks));
   for (const bool in_place : {false, true}) {
     const Verdict verdict = verify(schedules, {.in_place = in_place});
     if (!verdict.ok)
@@ -128,11 +130,13 @@ std::uint32_t OwnAlgorithms::number(std::string_view name, Collective what, int 
 }
 
 const Schedule& OwnAlgorithms::schedule(std::uint32_t number) const {
+  assert((number & kOwnAlgorithm) != 0);
   const std::lock_guard lock(mutex_);
   return proved_.at(number).own;
 }
 
 Facts OwnAlgorithms::facts(std::uint32_t number) const {
+  assert((number & kOwnAlgorithm) != 0);
   const std::lock_guard lock(mutex_);
   return proved_.at(number).facts;
 }

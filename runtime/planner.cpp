@@ -1,5 +1,6 @@
 #include "runtime/planner.h"
 
+#include <cassert>
 #include <cstring>
 
 #include "collectives/schedule/semantics.h"
@@ -57,6 +58,7 @@ Plan CallPlanner::plan_kind(const CallKind& kind, std::string_view algorithm) {
 PlannedCall CallPlanner::detached(const Call& call, const Plan& plan) const {
   PlannedCall detached{plan.key,          call.input,   call.output, timeout_of(call),
                        plan.result_bytes, plan.program, nullptr,     call.extras.reduction};
+  assert(size_of(call.kind.type) <= detached.premultiplier.size());
   if (call.extras.premultiplier != nullptr)
     std::memcpy(detached.premultiplier.data(), call.extras.premultiplier, size_of(call.kind.type));
   return detached;

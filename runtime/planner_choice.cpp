@@ -1,6 +1,7 @@
 // The choice of the algorithm that serves a call (docs/selection.md says in which order it is
 // looked for), of its stripes, and of the type of its partial sums.
 #include <algorithm>
+#include <cassert>
 #include <exception>
 
 #include <fmt/format.h>
@@ -31,6 +32,7 @@ Choice CallPlanner::choose_algorithm(const CallKind& kind, std::string_view algo
   const std::uint32_t number = own_algorithms_.number(algorithm, kind.what, kind.root, most);
   const std::string why = why_unsuitable(own_algorithms_.facts(number), request);
   if (!why.empty()) refuse(kind, fmt::format("algorithm '{}' {}", algorithm, why));
+  assert((number & kOwnAlgorithm) != 0 && most == parts_.message_bytes);
   return {number, most};
 }
 
@@ -45,6 +47,8 @@ int CallPlanner::stripes_of(const CallKind& kind, std::uint32_t algorithm) const
   if ((algorithm & kOwnAlgorithm) != 0 &&
       own_algorithms_.facts(algorithm).channels > kStripeChannels)
     return 1;
+  static_assert(kMostStripes >= 1 && kMostStripes <= 64);
+  assert(parts_.shared->ranks >= 1 && parts_.shared->cores >= 1);
   const int threads = parts_.runtime->config().threads;
   const int most = threads != 0 ? threads : parts_.shared->cores / parts_.shared->ranks;
   const std::size_t bytes = kind.count * element_bytes(kind);

@@ -31,6 +31,7 @@ OperationRef Queue::operation_of(const TransferCall& call) {
 }
 
 void Queue::push(const OperationRef& operation) {
+  assert(operation && !operation->done());
   const bool transfers = operation->is_transfer();
   unended_.fetch_add(1, std::memory_order_seq_cst);
   (transfers ? transfer_queue_ : collectives_queue_).push(operation);
@@ -42,6 +43,7 @@ bool Queue::advance(TimePoint now) {
 }
 
 void Queue::look(TimePoint now) {
+  assert(!under_way_ || collectives_queue_.front() != nullptr);
   if (under_way_) look_collective(now);
   look_transfers(now);
 }
@@ -68,6 +70,7 @@ bool Queue::advance_collectives(TimePoint now) {
 }
 
 void Queue::begin(Operation& operation, TimePoint now) {
+  assert(!under_way_ && &operation == collectives_queue_.front() && now != kNoTime);
   PlannedCall& call = operation.call;
   if (!call.program) call.program = planner_.bind(call.key);
   const CallExtras extras = call.extras();
@@ -95,6 +98,7 @@ bool Queue::fail_collective() {
 }
 
 void Queue::look_collective(TimePoint now) {
+  assert(under_way_ && pending());
   const Operation& operation = *collectives_queue_.front();
   try {
     failure_.throw_if_any();
@@ -108,6 +112,7 @@ void Queue::look_collective(TimePoint now) {
 }
 
 void Queue::end_front(std::optional<Error> error) {
+  assert(collectives_queue_.front() != nullptr);
   under_way_ = false;
   collective_look_.store(TimePoint::max(), std::memory_order_relaxed);
   end(*collectives_queue_.front(), std::move(error));
@@ -122,6 +127,7 @@ void Queue::end(Operation& operation, std::optional<Error> error) {
 }
 
 void Queue::one_less_pending() {
+  assert(pending());
   unended_.fetch_sub(1, std::memory_order_seq_cst);
   parts_.wake_sleepers();  // threads that wait for an operation, or for the communicator's end
 }
@@ -149,6 +155,7 @@ bool Queue::advance_transfers(TimePoint now) {
 // An operation that is under way has one more reference, until it ends.
 void Queue::start_transfers(TimePoint now) {
   while (Operation* operation = transfer_queue_.front()) {
+    assert(operation->is_transfer() && pending());
     operation->hold();
     transfer_queue_.pop();
     Transfer& transfer = operation->transfer;
@@ -171,6 +178,7 @@ bool Queue::end_transfers(TimePoint now, const std::optional<Error>& error) {
     Transfer* transfer = messages_.take_ended();
     if (transfer == nullptr) return any;
     any = true;
+    assert(transfer->operation != nullptr && (transfer->done || error));
     Operation& operation = *transfer->operation;
     if (transfer->done) report_received(*transfer);
     end(operation, transfer->done ? std::nullopt : error);
@@ -183,6 +191,7 @@ bool Queue::end_transfers(TimePoint now, const std::optional<Error>& error) {
 void Queue::fail_transfers(const Error& found) {
   const Error error = failure_.exists() ? *failure_.error() : failure_.set(found);
   messages_.abandon();
+  assert(messages_.idle() && failure_.exists());
   end_transfers(kNoTime, error);
   while (Operation* operation = transfer_queue_.front()) {
     transfer_queue_.pop();

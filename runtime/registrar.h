@@ -2,6 +2,7 @@
 // Buffer may outlive that communicator.
 #pragma once
 
+#include <cassert>
 #include <cstdint>
 
 #include "common/sync.h"
@@ -20,6 +21,7 @@ class Registrar {
     transport_ = nullptr;
   }
   void unregister(std::uint32_t segment) noexcept {
+    assert(segment != 0);
     const std::lock_guard lock(mutex_);
     if (transport_ != nullptr) transport_->unregister(segment);
   }

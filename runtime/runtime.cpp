@@ -46,6 +46,7 @@ Runtime::Runtime(Config config, std::unique_ptr<Clock> clock, std::unique_ptr<Ra
       random_(std::move(random)),
       log_(config_.log_level, config_.log_sink),
       alive_(page_wiped_on_fork()) {
+  assert(clock_ != nullptr && random_ != nullptr && in_own_process());
   sleeper_.watch(poke_.fd());
   if (has_thread()) thread_ = sync::Thread([this] { background(); });
 }
@@ -55,6 +56,7 @@ Runtime::~Runtime() {
     stop_ = true;
     poke();
     if (has_thread()) thread_.join();
+    assert(announced_.empty() && visitors_ == 0 && turns_ == 0);
   } else {
     // This is a handle of the parent's thread, which this process can neither join nor detach, so
     // it is overwritten.
@@ -66,6 +68,7 @@ Runtime::~Runtime() {
 void Runtime::add(Progressable& progressable) {
   {
     const std::lock_guard lock(newcomers_mutex_);
+    assert(std::find(newcomers_.begin(), newcomers_.end(), &progressable) == newcomers_.end());
     sleeper_.watch(progressable.doorbell().fd());
     sleeper_.watch(progressable.wait_fd());
     newcomers_.push_back(&progressable);
@@ -115,6 +118,7 @@ bool Runtime::take_in_newcomers() noexcept {
   }
   progressables_.insert(progressables_.end(), newcomers_.begin(), newcomers_.end());
   background_.insert(background_.end(), new_background_.begin(), new_background_.end());
+  assert(announced_.capacity() >= progressables_.size() && "sleep_all() allocates nothing");
   newcomers_.clear();
   new_background_.clear();
   has_newcomers_ = false;
@@ -138,10 +142,12 @@ void Runtime::step() {
 }
 
 void Runtime::run_tasks() {
+  assert(!has_thread() && turns_ == 0);
   for (const auto& task : std::exchange(tasks_, {})) task();
 }
 
 void Runtime::run_apart(std::function<void()> task) {
+  assert(task);
   if (has_thread())
     sync::Thread(std::move(task)).detach();
   else
@@ -155,6 +161,7 @@ Runtime::Visit::Visit(Runtime& runtime) : runtime_(runtime) {
 }
 
 Runtime::Visit::~Visit() {
+  assert(runtime_.visitors_ > 0 && lock_.owns_lock());
   --runtime_.visitors_;
   lock_.unlock();
   runtime_.visitors_.notify_one();
@@ -201,6 +208,7 @@ TimePoint Runtime::first_deadline() const {
 // nothing pending, so its peers do not ring the doorbell when they send; if the communicator queues
 // an operation after that, its poke() ends the sleep.
 bool Runtime::sleep_all() {
+  assert(announced_.empty() && !asleep_);
   asleep_ = true;
   for (Progressable* progressable : progressables_)
     if (progressable->pending()) announced_.push_back(progressable);
@@ -237,6 +245,7 @@ bool Runtime::anything_pending() {
 
 // Sleeps while nothing is pending.
 void Runtime::doze() {
+  assert(!asleep_);
   asleep_ = true;
   if (!anything_pending() && !stop_ && visitors_ == 0)
     sleeper_.sleep_until(std::min(clock_->now() + kUntilPoked, next_background_progress()),

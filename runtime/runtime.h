@@ -1,6 +1,7 @@
 // What communicators share: configuration, clock, randomness, log, and the one background thread.
 #pragma once
 
+#include <cassert>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -78,6 +79,7 @@ class Runtime {
       if (runtime_ != nullptr) ++runtime_->turns_;
     }
     ~Turn() {
+      assert(runtime_ == nullptr || runtime_->turns_ > 0);
       if (runtime_ != nullptr) --runtime_->turns_;
     }
     Turn(const Turn&) = delete;

@@ -1,5 +1,6 @@
 // The public classes Work (a call under way) and Persistent (a call that is started many times).
 #include <algorithm>
+#include <cassert>
 #include <variant>
 
 #include <tutti/work.hpp>
@@ -12,6 +13,7 @@ namespace tutti {
 namespace {
 
 bool help(const Operation& operation, TimePoint limit) {
+  assert(operation.owner != nullptr);
   const Operation::Waiter waiter(operation);
   return !waiter.owner_stays() || operation.owner->driver().help(operation, limit);
 }

@@ -1,5 +1,7 @@
 #include "runtime/zero_copy.h"
 
+#include <cassert>
+
 #include "runtime/call.h"
 
 namespace tutti {
@@ -11,6 +13,7 @@ bool sends_zero_copy(const CommunicatorParts& parts) noexcept {
 
 std::optional<ZeroCopyBuffers> zero_copy_of(const CommunicatorParts& parts,
                                             const CallSignature& call, const CallBuffers& buffers) {
+  assert(call.lengths == 0 && !call.accumulates_f32);
   const Segments* const segments = parts.transport->registered();
   const auto bytes =
       static_cast<std::size_t>(call.count) * element_bytes(call.type, call.reduction);
@@ -23,6 +26,7 @@ std::optional<ZeroCopyBuffers> zero_copy_of(const CommunicatorParts& parts,
       memory.kind = MemoryKind::shared;
       memory.segment = extent->segment;
       memory.offset = extent->offset;
+      assert(extent->segment != 0 && extent->segment != kAllMemory);
     }
     return extent || parts.transport->prefers_zero_copy() ? memory : Memory();
   };

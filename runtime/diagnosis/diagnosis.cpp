@@ -1,6 +1,7 @@
 #include "runtime/diagnosis/diagnosis.h"
 
 #include <algorithm>
+#include <cassert>
 #include <vector>
 
 #include <fmt/format.h>
@@ -54,6 +55,7 @@ std::string where_it_is(const Situation& now, const StatusPage* status_page, std
 // Returns the error if the two ends of a block gave it different lengths in calls that agree
 // otherwise. The fingerprint of each message is that of the call plus the bytes of its block.
 std::optional<Error> diagnose_length(const Situation& now, const MismatchedMessage& message) {
+  assert(message.peer >= 0 && message.peer < now.size && message.peer != now.rank);
   if (now.call.lengths != kPairLengths || message.found.operation != message.expected.operation)
     return std::nullopt;
   const StatusPage* status_page = now.transport.status_page(message.peer);
@@ -113,6 +115,7 @@ std::optional<Error> diagnose_state(std::string_view heading, Transport& transpo
 }
 
 std::optional<Error> diagnose_peers(const Situation& now) {
+  assert(now.rank >= 0 && now.rank < now.size);
   for (int peer = 0; peer < now.size; ++peer) {
     if (peer == now.rank) continue;
     const PeerStatus status = now.transport.status(peer);
@@ -192,9 +195,11 @@ void Inquiry::begin(Reason reason, std::uint64_t operation, int rank, int size, 
   silent_.clear();
   for (int peer = 0; peer < size; ++peer)
     if (peer != rank) silent_.push_back(peer);
+  assert(static_cast<int>(silent_.size()) == size - 1);
 }
 
 bool Inquiry::look(Transport& transport, TimePoint now) {
+  assert(asking_);
   std::erase_if(silent_, [&](int peer) { return transport.status_page(peer) != nullptr; });
   return all_answered() || now >= until_;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cassert>
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -56,6 +57,7 @@ constexpr std::chrono::milliseconds kStallPatience{50}, kExplanationPatience{700
 /// yet count as fresh for some time, in which no other copy is requested, so that nothing arrives
 /// that would wake this rank.
 constexpr std::chrono::milliseconds kAskAgainAfter{5};
+static_assert(kAskAgainAfter < kStallPatience && kStallPatience < kExplanationPatience);
 constexpr Nanoseconds patience_at_deadline(Nanoseconds limit) {
   return std::clamp<Nanoseconds>(limit, kStallPatience, kExplanationPatience);
 }
@@ -70,7 +72,10 @@ class Inquiry {
   void begin(Reason reason, std::uint64_t operation, int rank, int size, TimePoint until);
   /// Asks those that have not answered; returns true once all have, or the time is over.
   bool look(Transport& transport, TimePoint now);
-  void end() noexcept { asking_ = false; }
+  void end() noexcept {
+    assert(asking_);
+    asking_ = false;
+  }
 
   bool is_about(std::uint64_t operation) const noexcept {
     return asking_ && operation == operation_;

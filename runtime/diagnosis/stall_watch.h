@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cassert>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -32,12 +33,17 @@ class StallWatch {
   Nanoseconds age(TimePoint now) const noexcept { return now - since_; }
 
   /// Records that the operation has been reported.
-  void reported(TimePoint now) noexcept { set_due(now + age(now)); }
+  void reported(TimePoint now) noexcept {
+    assert(seen_ && now >= since_);
+    set_due(now + age(now));
+  }
   /// The reasons to delay a report, each of them once: news of ranks that compute is on its way, or
   /// another rank, which has waited for the same, should report first.
   enum class For { news, another };
   /// Delays the report for this reason; returns false if it was delayed for it before.
   bool put_off(For reason) noexcept {
+    static_assert(static_cast<std::size_t>(For::another) + 1 == kReasons);
+    assert(seen_);
     bool& was = put_off_[static_cast<std::size_t>(reason)];
     if (was) return false;
     was = true;
@@ -51,12 +57,14 @@ class StallWatch {
     put_off_ = {};
   }
 
+  static constexpr std::size_t kReasons = 2;
+
   const Nanoseconds first_;
   bool seen_ = false;
   std::uint64_t id_ = 0;
   TimePoint since_{};
   TimePoint due_{};
-  std::array<bool, 2> put_off_{};
+  std::array<bool, kReasons> put_off_{};
 };
 
 }  // namespace tutti

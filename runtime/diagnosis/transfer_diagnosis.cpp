@@ -1,5 +1,7 @@
 #include "runtime/diagnosis/transfer_diagnosis.h"
 
+#include <cassert>
+
 #include <fmt/format.h>
 
 #include "runtime/diagnosis/diagnosis.h"
@@ -37,6 +39,7 @@ std::optional<Error> diagnose_any_source(const TransferSituation& at, const Tran
 std::optional<Error> diagnose_peer(const TransferSituation& at, const Transfer& transfer) {
   const int peer = transfer.watched;
   if (peer == kAnySource) return diagnose_any_source(at, transfer);
+  assert(peer >= 0 && peer < at.size);
   if (peer == at.rank) return std::nullopt;
   const PeerStatus status = at.transport.status(peer);
   if (status.state != PeerStatus::State::closed) return failed_or_lost(at, transfer, peer, status);
@@ -77,6 +80,7 @@ Error passed_deadline(const TransferSituation& at, const Transfer& transfer) {
 std::optional<TransferVerdict> diagnose_transfers(const TransferSituation& at, TimePoint now) {
   const LiveTransfers& live = at.messages.live();
   for (const Transfer* each = live.front(); each != nullptr; each = live.next(*each)) {
+    assert(!each->done);
     if (auto error = diagnose_peer(at, *each)) return TransferVerdict{each, *error};
     if (now >= each->deadline) return TransferVerdict{each, passed_deadline(at, *each)};
   }

@@ -63,6 +63,7 @@ CombineFunction function_of(const Program::Kernel& kernel) {
 BoundStep bound(const Program::Step& step, const CallSignature& call) {
   const bool in_bytes =
       step.kernel.fold == Program::Fold::copy || step.kernel.fold == Program::Fold::user;
+  assert(in_bytes || std::has_single_bit(moved_bytes(call)));
   return {step, function_of(step.kernel), in_bytes ? 0 : std::countr_zero(moved_bytes(call))};
 }
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <type_traits>
 #include <vector>
 
 #include "collectives/schedule/program.h"
@@ -134,6 +135,7 @@ struct LaneState {
   std::size_t cursor = 0;       ///< The number of operands of the current step that are in hand.
   std::size_t zero_copies = 0;  ///< The number of those that are zero-copy messages.
 };
+static_assert(std::is_trivially_copyable_v<BoundStep> && std::is_trivially_copyable_v<LaneState>);
 
 /// A program whose ports are bound to one communicator's channels, and its steps to kernels. It
 /// also holds the state of its execution; it has one at a time. The channels outlive it.
@@ -260,6 +262,7 @@ class Execution {
   // Indexed by Place: the address at which a buffer begins, and whether pieces lie one after
   // another in it (all ones) or reuse the same memory (0).
   std::array<std::byte*, 3> base_{};
+  static_assert(static_cast<int>(Place::scratch) == 2 && static_cast<int>(Place::peer) == 3);
   static constexpr std::array<std::uint64_t, 3> kPieceMask{~std::uint64_t{0}, ~std::uint64_t{0}, 0};
   Header header_;
   std::optional<ZeroCopyBuffers> zero_copy_;

@@ -1,6 +1,7 @@
 // The part of the host engine for steps of several segments: chunks that do not lie next to each
 // other, as in all_to_all, and blocks whose lengths differ.
 #include <algorithm>
+#include <cassert>
 
 #include "runtime/engine/execution.h"
 
@@ -10,6 +11,7 @@ void Execution::combine_segments(LaneState& lane, std::size_t last, CombineArgs&
   const Program& program = bound_->program;
   const BoundStep& step = *lane.step;
   const Program::Operand* operands = program.operands.data() + step.first_operand;
+  assert(step.segments > 1 && last < step.bytes.size());
   std::uint64_t left = step.bytes[last];
   for (std::uint32_t segment = 0; segment < step.segments; ++segment) {
     const std::uint64_t bytes = std::min(program.chunk_bytes[last], left);
@@ -25,6 +27,7 @@ void Execution::combine_segments(LaneState& lane, std::size_t last, CombineArgs&
       lane.addresses[k] = static_cast<const std::byte*>(lane.addresses[k]) + stride;
     }
   }
+  assert(left == 0 && "the segments are the whole slice");
 }
 
 // Does what combine_segments() does, with lengths and offsets from the table of blocks.
@@ -32,6 +35,7 @@ void Execution::combine_blocks(LaneState& lane, CombineArgs& args) {
   const BoundStep& step = *lane.step;
   const Program::Operand* operands = bound_->program.operands.data() + step.first_operand;
   const BlockTable::Block* table = blocks_->blocks.data();
+  assert(std::size_t{step.first_block} + step.segments <= blocks_->blocks.size());
   for (std::uint32_t segment = 0; segment < step.segments; ++segment) {
     const std::uint64_t bytes = part_of(table[step.first_block + segment], lane.piece)
                                 << bound_->program.widening;

@@ -1,6 +1,7 @@
 // The part of the engine for zero-copy messages, which lie in the buffers of a call
 // (docs/buffers.md).
 #include <algorithm>
+#include <cassert>
 
 #include "runtime/engine/execution.h"
 
@@ -8,6 +9,7 @@ namespace tutti {
 
 bool Execution::can_send_zero_copy(const LaneState& lane, const Program::Operand& operand,
                                    const Load& load) const {
+  assert(zero_copy_ && operand.place == Place::peer);
   if (operand.source == Program::kNone || load.bytes < zero_copy_->least_bytes) return false;
   if (zero_copy_->in_place && !operand.zero_copy_in_place) return false;
   const Program::Operand& source =
@@ -25,6 +27,7 @@ std::byte* Execution::acquire_zero_copy(LaneState& lane, const Program::Operand&
                                         const Load& load) {
   const Program::Operand& source =
       bound_->program.operands[lane.step->first_operand + operand.source];
+  assert(source.place == Place::input || source.place == Place::output);
   std::byte* const data = memory_of<Kind::zero_copy>(lane, source, load);
   Extent answer;
   if (operand.comes_back && zero_copy_->output.kind == MemoryKind::shared) {
@@ -38,6 +41,7 @@ std::byte* Execution::acquire_zero_copy(LaneState& lane, const Program::Operand&
       memory_at(source.place, data, load.bytes), answer);
   if (!acquired) return nullptr;
   ++lane.zero_copies;
+  assert(lane.zero_copies <= lane.step->posts);
   return data;
 }
 
@@ -47,6 +51,7 @@ const std::byte* Execution::get(const LaneState& lane, const Program::Operand& o
                                 const Load& load) {
   const Program::Step& step = *lane.step;
   const Program::Operand* operands = bound_->program.operands.data() + step.first_operand;
+  assert(operand.place == Place::peer);
   Memory place{nullptr, load.bytes};
   if (zero_copy_ && step.copies() && step.segments == 1)
     for (std::size_t k = step.inputs; !place && k < step.inputs + step.outputs; ++k) {
@@ -75,6 +80,7 @@ void Execution::get_others(const LaneState& lane, const Load& load) {
 
 Memory Execution::memory_at(Place place, const std::byte* data, std::size_t bytes) const {
   const std::byte* const begin = base_[static_cast<std::size_t>(place)];
+  assert(begin <= data && "the part lies behind the beginning of its buffer");
   return zero_copy_->of(place).part(static_cast<std::uint64_t>(data - begin), bytes);
 }
 
@@ -96,6 +102,7 @@ bool Execution::leave_out_zero_copy(const LaneState& lane, const Load& load, Com
       results |= std::uint64_t{1} << outputs;
     bound_->written[static_cast<std::size_t>(outputs++)] = data;
   }
+  assert(static_cast<std::size_t>(outputs) <= bound_->written.size());
   args.out = bound_->written.data();
   args.outputs = outputs;
   args.fetch_outputs = results & fetched_mask_;

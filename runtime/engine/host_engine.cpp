@@ -52,8 +52,8 @@ std::shared_ptr<BoundProgram> HostEngine::bind(std::vector<Program> stripes) {
 }
 
 std::byte* HostEngine::grow_scratch(std::size_t bytes) {
-  scratch_ = {static_cast<std::byte*>(std::aligned_alloc(64, bytes)),
-              std::free};  // `bytes` is a multiple of 64
+  assert(bytes > memory_bytes() && bytes % 64 == 0);
+  scratch_ = {static_cast<std::byte*>(std::aligned_alloc(64, bytes)), std::free};
   scratch_bytes_ = scratch_ != nullptr ? bytes : 0;
   if (scratch_ == nullptr)
     throw Error(ErrorKind::unavailable, fmt::format("no memory for {} bytes of scratch", bytes));

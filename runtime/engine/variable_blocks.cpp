@@ -1,6 +1,7 @@
 #include "runtime/engine/variable_blocks.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cstdint>
 #include <limits>
 #include <numeric>
@@ -26,6 +27,7 @@ class Layouter {
         size_(static_cast<std::size_t>(size)),
         width_(element_bytes(call.kind)),
         is_root_(rank == call.kind.root) {
+    assert(rank >= 0 && rank < size && call.variable != nullptr && width_ > 0);
     table.blocks.assign(2 * size_, {0, 0});
     input_ = {table.blocks.data(), size_};
     output_ = {table.blocks.data() + size_, size_};
@@ -100,6 +102,7 @@ class Layouter {
   }
 
   void write(const BlockList& list, std::span<Block> blocks, std::string_view prefix) const {
+    assert(blocks.size() == size_);
     const auto expect = [&](std::string_view name, std::size_t entries) {
       if (entries != size_)
         refuse(call_.kind, fmt::format("{}{} has {} entries, one for each of {} ranks is needed",
@@ -150,6 +153,7 @@ class Layouter {
     }
     const Held& all = in.is_list ? in : out;
     const Held& one = in.is_list ? out : in;
+    assert(all.is_list && !one.is_list && all.blocks.size() == size_);
     return one.base == all.base + all.blocks[rank_].offset;
   }
 
@@ -231,6 +235,7 @@ const BlockList& known_to_all(Collective what, const VariableBlocks& blocks) {
 }  // namespace
 
 std::size_t longest_known(Collective what, const VariableBlocks& blocks) {
+  static_assert(kPairLengths != 0, "0 stands for blocks of one length");
   if (only_pairs_know(what)) return 0;
   const auto& counts = known_to_all(what, blocks).counts;
   return counts.empty() ? 0 : *std::max_element(counts.begin(), counts.end());
@@ -238,6 +243,7 @@ std::size_t longest_known(Collective what, const VariableBlocks& blocks) {
 
 std::size_t lay_out(const Call& call, int rank, int size, const CallSignature& like,
                     BlockTable& table) {
+  assert(like.lengths == kPairLengths && like.count == 0);
   Layouter layouter(call, rank, size, table);
   layouter.write();
   layouter.check_memory();
@@ -249,6 +255,7 @@ std::size_t lay_out(const Call& call, int rank, int size, const CallSignature& l
     for (const std::size_t count : counts) hash = mix(hash ^ count) + 1;
     table.call.lengths = std::max(kPairLengths + 1, static_cast<std::uint32_t>(hash >> 32));
   }
+  assert(table.call.lengths >= kPairLengths && table.blocks.size() % 2 == 0);
   table.fingerprint = fingerprint(table.call);
   return layouter.output_bytes();
 }

@@ -5,13 +5,18 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <cerrno>
+#include <limits>
 
 #include <fmt/format.h>
 
 #include <tutti/error.hpp>
 
 namespace tutti {
+
+static_assert(wait_policy(2, 2, -1).yields == 0 && wait_policy(3, 2, -1).yields > 0);
+static_assert(wait_policy(2, 2, 7).polls == 7 && wait_policy(3, 2, 0).polls == 0);
 
 Sleeper::Sleeper() : epoll_fd_(epoll_create1(EPOLL_CLOEXEC)) {
   if (epoll_fd_ < 0)
@@ -41,6 +46,7 @@ void Sleeper::sleep_until(TimePoint deadline, const Clock& clock) {
   using std::chrono::milliseconds;
   const auto left = std::chrono::ceil<milliseconds>(deadline - clock.now());
   constexpr milliseconds kLongest{3'600'000};  // epoll counts in int milliseconds
+  static_assert(kLongest.count() <= std::numeric_limits<int>::max());
   std::array<epoll_event, 8> events;
   epoll_wait(epoll_fd_, events.data(), events.size(),
              static_cast<int>(std::clamp(left, milliseconds{0}, kLongest).count()));
@@ -62,6 +68,7 @@ std::unique_ptr<Sleeper> SleeperPool::take(int bell_fd, int wait_fd) {
 }
 
 void SleeperPool::give_back(std::unique_ptr<Sleeper> sleeper) {
+  assert(sleeper != nullptr);
   const std::lock_guard lock(mutex_);
   idle_.push_back(std::move(sleeper));
 }

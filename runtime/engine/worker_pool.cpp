@@ -39,6 +39,7 @@ void await_worker(Done&& done) {
 
 WorkerPool::~WorkerPool() {
   stop();
+  assert(!busy() && !quit_);
   quit_ = true;
   for (const auto& worker : workers_) {
     if (!worker->thread.joinable()) continue;
@@ -52,6 +53,7 @@ void WorkerPool::start(HostProgram& bound, const CallBuffers& buffers, std::uint
                        ResultStores stores, bool in_threads) {
   assert(!busy() && "the stripes of one call at a time");
   busy_ = bound.others.size();
+  assert(busy_ < static_cast<std::size_t>(kMostStripes));
   while (workers_.size() < busy_) workers_.push_back(std::make_unique<Worker>());
   in_threads_ = in_threads && start_threads();
   CallBuffers own = buffers;
@@ -79,6 +81,7 @@ bool WorkerPool::start_threads() {
 }
 
 bool WorkerPool::advance() {
+  assert(busy_ <= workers_.size());
   bool all = true;
   for (std::size_t k = 0; k < busy_; ++k) {
     Worker& worker = *workers_[k];

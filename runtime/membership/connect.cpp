@@ -23,6 +23,7 @@ namespace {
 // There is no text for a transport in which the rank does not take part.
 constexpr char kMade = '+';   // the address follows
 constexpr char kNoUse = '-';  // it could not be made; the reason follows
+static_assert(kMade != kNoUse);
 
 /// One rank's part in connecting ranks that use different transports, or not the one that they made
 /// ahead. All ranks go through the same rounds: they publish the addresses of the transports that
@@ -37,7 +38,9 @@ class Rounds {
         store_(store),
         prefix_(prefix),
         deadline_(deadline),
-        part_of_(static_cast<std::size_t>(context.size)) {}
+        part_of_(static_cast<std::size_t>(context.size)) {
+    assert(context.rank >= 0 && context.rank < context.size);
+  }
 
   Connecting::Outcome run();
 
@@ -155,6 +158,7 @@ bool Rounds::exchange_addresses() {
 }
 
 void Rounds::connect(Part& part) {
+  assert(part.made != nullptr && part.refusal.empty());
   std::vector<std::string> addresses(part_of_.size());
   const auto say = [&](int rank) {
     addresses[index(rank)] = addresses_[part.transport][index(rank)].substr(1);
@@ -178,6 +182,7 @@ void Rounds::connect(Part& part) {
     return;
   }
   for (const int peer : peers) {
+    assert(peer != context_.rank && !is_connected(peer));
     if (part.made->why_unconnected(peer).empty())
       part_of_[index(peer)] = parts_.size();
     else
@@ -242,6 +247,8 @@ Connecting::Outcome Rounds::run() {
     outcome.transport = std::move(parts_.front());
     return outcome;
   }
+  assert(std::count(part_of_.begin(), part_of_.end(), std::nullopt) == 1 &&
+         !is_connected(context_.rank) && "all peers are connected");
   std::vector<std::size_t> parts;
   for (const auto& part : part_of_) parts.push_back(part.value_or(0));
   log_routes();
@@ -288,7 +295,8 @@ Connecting::Outcome Connecting::connect(const Texts& offers, const Texts& addres
   if (as_expected && links.only && !links.may_fail) {
     const std::string made = made_ahead_text(table.transports()[*links.only]);
     const auto all = [&](const std::string& text) { return text.starts_with(made); };
-    if (std::all_of(addresses.values().begin(), addresses.values().end(), all)) {
+    if (transport_ != nullptr &&
+        std::all_of(addresses.values().begin(), addresses.values().end(), all)) {
       transport_->connect(addresses_behind(made, addresses), deadline);
       return {std::move(transport_), links};
     }

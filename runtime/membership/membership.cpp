@@ -1,5 +1,7 @@
 #include "runtime/membership/membership.h"
 
+#include <cassert>
+
 #include <tutti/error.hpp>
 
 #include "runtime/call.h"
@@ -29,11 +31,14 @@ std::optional<CommunicatorParts> Membership::step_shrink(TimePoint now,
     made_.reset();
     made_ = join_survivors(parts_, survivors.members, survivors.name, std::move(store), deadline);
   };
+  assert(shrinking_ != nullptr);
   if (!shrinking_->step(now, lost, join)) return std::nullopt;
+  assert(made_ && made_->transport != nullptr);
   return std::exchange(made_, std::nullopt);
 }
 
 std::vector<bool> Membership::lost() const {
+  assert(parts_.rank >= 0 && parts_.rank < parts_.size);
   parts_.transport->progress();
   std::vector<bool> gone(static_cast<std::size_t>(parts_.size));
   for (int peer = 0; peer < parts_.size; ++peer) {

@@ -43,6 +43,7 @@ std::size_t first_ring_bytes(const Config& config, const CoreCaches& machine, in
 // and at 16 MiB. A thousand of them fit in the memory of seventy with large rings.
 constexpr int kLargeRingCommunicators = 8;
 constexpr std::size_t kSmallRingBytes = 24u << 10;
+static_assert(kSmallRingBytes % kCacheLine == 0 && kSmallRingBytes >= 3 * kCacheLine);
 
 // The widest step of a schedule has at most one chunk for each rank, and a chunk is at least a
 // cache line.
@@ -52,6 +53,7 @@ std::size_t least_ring_bytes(int ranks) {
 
 std::size_t message_bytes_in(std::size_t ring_bytes, const Config& config) {
   const std::size_t most = SendRing::max_message_bytes(ring_bytes);
+  assert(most >= kCacheLine);
   return config.message_bytes != 0 ? std::min(most, config.message_bytes) : most;
 }
 
@@ -127,6 +129,7 @@ TransportContext context(const CommunicatorParts& parts, const Secret& secret) {
 }
 
 CommunicatorParts parts_of(const Process& process, int rank, int size) {
+  assert(process.runtime != nullptr && rank >= 0 && rank < size);
   CommunicatorParts parts;
   parts.runtime = process.runtime;
   parts.shared = std::make_shared<SharedEndpoint>();
@@ -199,12 +202,14 @@ std::vector<int> machines_of(const Texts& column, const std::vector<Location>& l
   machines.reserve(column.size());
   for (const Texts::Run& run : column.runs())
     machines.resize(run.end, numbers.at(locations[run.value].host));
+  assert(machines.size() == column.size());
   return machines;
 }
 
 // Records that the ranks are on several machines, which are numbered anew in the order of their
 // first ranks.
 void spread(CommunicatorParts& parts, std::vector<int> machines) {
+  assert(machines.size() == static_cast<std::size_t>(parts.size));
   std::map<int, int> numbers;
   for (int& machine : machines)
     machine = numbers.try_emplace(machine, static_cast<int>(numbers.size())).first->second;
@@ -233,6 +238,7 @@ void share_cores(CommunicatorParts& parts, const Texts& column,
     if (own == nullptr && static_cast<std::uint32_t>(parts.rank) < run.end) own = &machine;
     first = run.end;
   }
+  assert(own != nullptr && own->ranks >= 1);
   parts.shared->ranks = own->ranks;
   parts.shared->cores = own->cores();
   int cores = 0;
@@ -446,6 +452,7 @@ std::size_t ring_bytes_for_one_more(const CommunicatorParts& whole) {
 CommunicatorParts parts_of_subset(const CommunicatorParts& whole, Subset subset,
                                   std::size_t ring_bytes) {
   const Runtime& runtime = *whole.runtime;
+  assert(subset.members[static_cast<std::size_t>(subset.rank)] == whole.rank);
   PhaseTimer timer(runtime.clock());
   CommunicatorParts parts;
   parts.runtime = whole.runtime;

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <cassert>
+#include <functional>
 #include <sstream>
 #include <utility>
 
 #include <fmt/format.h>
+
+#include "common/text.h"
 
 namespace tutti {
 namespace {
@@ -23,6 +26,7 @@ constexpr milliseconds kGrace{1000};
 // The least time in which the members must join each other, where waiting for the others has used
 // up all patience.
 constexpr milliseconds kLeastToJoin{2000};
+static_assert(kFirstPause < kLongestPause && kLongestPause < kWatchEvery && kGrace < kLeastToJoin);
 
 std::string list(const std::vector<int>& ranks) {
   std::string text;
@@ -76,6 +80,7 @@ class WatchedStore final : public Store {
  private:
   void check_members() const {
     const std::vector<bool> lost = lost_();
+    assert(members_.empty() || static_cast<std::size_t>(members_.back()) < lost.size());
     for (const int member : members_)
       if (lost[static_cast<std::size_t>(member)])
         throw Error(ErrorKind::peer_lost,
@@ -103,6 +108,7 @@ class Shrinking::Round {
 
   /// Returns whether all ranks are here except those that are lost.
   bool complete(const std::vector<bool>& lost) {
+    assert(lost.size() == here_.size());
     bool all = true;
     for (std::size_t rank = 0; rank < here_.size(); ++rank) {
       if (!here_[rank] && !lost[rank])
@@ -122,10 +128,24 @@ class Shrinking::Round {
     survivors.name = fmt::format("tutti/again/{}", store_.add("tutti/again", 1, deadline_));
     for (std::size_t rank = 0; rank < here_.size(); ++rank)
       if (here_[rank] && !lost[rank]) survivors.members.push_back(static_cast<int>(rank));
+    assert(!survivors.members.empty() && "this rank has come, and is not lost to itself");
     store_.set(key("members"), to_text(survivors), deadline_);
   }
 
-  Survivors outcome() { return parse(store_.get(key("members"), deadline_)); }
+  Survivors outcome() {
+    const std::string text = store_.get(key("members"), deadline_);
+    Survivors survivors = parse(text);
+    const std::vector<int>& members = survivors.members;
+    // Ascending, and each once.
+    const bool ordered =
+        std::adjacent_find(members.begin(), members.end(), std::greater_equal<>()) == members.end();
+    if (members.empty() || !ordered || members.front() < 0 ||
+        static_cast<std::size_t>(members.back()) >= here_.size())
+      throw Error(ErrorKind::corrupt, fmt::format("the store says that {} are the ranks that are "
+                                                  "left, which cannot be",
+                                                  shown(text)));
+    return survivors;
+  }
 
   /// This rank has joined the other `members`: the last one to join writes down that all have,
   /// unless a member has given up before, because another ended or did not come.
@@ -166,7 +186,9 @@ class Shrinking::Round {
 };
 
 Shrinking::Shrinking(std::shared_ptr<Store> store, std::string place, int rank, int size)
-    : store_(std::move(store)), place_(std::move(place)), rank_(rank), size_(size) {}
+    : store_(std::move(store)), place_(std::move(place)), rank_(rank), size_(size) {
+  assert(store_ != nullptr && !place_.empty() && rank >= 0 && rank < size);
+}
 Shrinking::~Shrinking() = default;
 
 void Shrinking::begin(TimePoint now, milliseconds patience) {
@@ -183,6 +205,7 @@ void Shrinking::begin(TimePoint now, milliseconds patience) {
 }
 
 void Shrinking::begin_round(TimePoint now) {
+  assert(!under_way_ && !left_out_);
   under_way_ = true;
   round_ = std::make_unique<Round>(*store_, fmt::format("{}/{}", place_, rounds_), size_,
                                    until_ + to_join_);
@@ -194,6 +217,7 @@ void Shrinking::begin_round(TimePoint now) {
 }
 
 void Shrinking::end_round() {
+  assert(under_way_);
   under_way_ = false;
   ++rounds_;
 }
@@ -201,6 +225,7 @@ void Shrinking::end_round() {
 bool Shrinking::pause(TimePoint now) {
   next_step_ = now + pause_;
   pause_ = std::min(2 * pause_, kLongestPause);
+  assert(next_step_ > now && pause_ <= kLongestPause);
   return false;
 }
 
@@ -226,6 +251,7 @@ bool Shrinking::step(TimePoint now, const Lost& lost, const Join& join) {
 
 // Returns true once the members are written down, by this rank or another one.
 bool Shrinking::gather(TimePoint now, const Lost& lost) {
+  assert(phase_ == Phase::gathering && round_ != nullptr);
   if (!round_->decided()) {
     const std::vector<bool> gone = lost();
     if (!round_->complete(gone) && now < until_) return false;
@@ -239,6 +265,7 @@ bool Shrinking::gather(TimePoint now, const Lost& lost) {
 
 void Shrinking::join_members(TimePoint now, const Lost& lost, const Join& join) {
   const std::vector<int>& members = survivors_.members;
+  assert(std::find(members.begin(), members.end(), rank_) != members.end() && !not_joined_);
   const auto watched = std::make_shared<WatchedStore>(store_, rank_, members, lost);
   try {
     join(survivors_, watched, std::max(until_, now + to_join_));
@@ -253,6 +280,7 @@ void Shrinking::join_members(TimePoint now, const Lost& lost, const Join& join) 
 
 // The round ends. Returns true where all have joined; else another one begins, or it throws.
 bool Shrinking::conclude(TimePoint now) {
+  assert(phase_ == Phase::joining && under_way_);
   const bool made = !round_->give_up(now);
   if (made && not_joined_) leave_out(survivors_.members);
   end_round();

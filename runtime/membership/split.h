@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <tutti/error.hpp>
@@ -27,6 +28,8 @@ struct SplitCard {
   std::uint32_t number = 0;  ///< See Subset::numbers; 0 when all numbers are used up.
   std::uint32_t zero = 0;
 };
+static_assert(sizeof(SplitCard) == 32 && std::has_unique_object_representations_v<SplitCard>,
+              "ranks exchange it byte by byte");
 
 SplitCard split_card(int color, int key);  ///< Throws `usage` for a wrong color.
 SplitCard dup_card();

@@ -1,5 +1,7 @@
 #include "runtime/p2p/matching.h"
 
+#include <cassert>
+
 namespace tutti {
 namespace {
 
@@ -11,6 +13,7 @@ bool matches(const TransferCall& receive, int source, int tag) noexcept {
 }  // namespace
 
 Transfer* Matching::take_posted(int source, int tag) noexcept {
+  assert(source >= 0);
   for (Transfer* receive = posted_.front(); receive != nullptr; receive = posted_.next(*receive))
     if (matches(receive->call, source, tag)) {
       posted_.remove(*receive);
@@ -38,9 +41,13 @@ UnexpectedMessage& Matching::keep() {
   return *message;
 }
 
-void Matching::forget(UnexpectedMessage& message) noexcept { spare_.push_back(message); }
+void Matching::forget(UnexpectedMessage& message) noexcept {
+  assert(message.link.previous == nullptr && message.link.next == nullptr);
+  spare_.push_back(message);
+}
 
 const UnexpectedMessage* Matching::oldest_from(int source) const noexcept {
+  assert(source >= 0 || source == kAnySource);
   const UnexpectedMessage* message = unexpected_.front();
   while (message != nullptr && source != kAnySource && message->source != source)
     message = unexpected_.next(*message);
@@ -50,6 +57,7 @@ const UnexpectedMessage* Matching::oldest_from(int source) const noexcept {
 void Matching::clear() noexcept {
   posted_.clear();
   while (UnexpectedMessage* message = unexpected_.pop_front()) spare_.push_back(*message);
+  assert(posted_.empty() && unexpected_.empty());
 }
 
 }  // namespace tutti

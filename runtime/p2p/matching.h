@@ -2,6 +2,7 @@
 // messages were sent and the receives were called.
 #pragma once
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -33,7 +34,10 @@ class Matching {
  public:
   /// Removes and returns the oldest receive that matches such a message, or returns null.
   Transfer* take_posted(int source, int tag) noexcept;
-  void post(Transfer& receive) noexcept { posted_.push_back(receive); }
+  void post(Transfer& receive) noexcept {
+    assert(receive.call.direction == Direction::recv && !receive.done);
+    posted_.push_back(receive);
+  }
 
   /// Removes and returns the oldest unexpected message that matches `receive`, or returns null. The
   /// caller gives it back with forget().

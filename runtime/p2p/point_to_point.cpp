@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cstddef>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -26,6 +28,7 @@ struct PointToPoint::Envelope {
 namespace {
 
 constexpr int kNobody = -2;  // the value of Transfer::watched when a channel could not be made
+static_assert(kNobody < 0 && kNobody != kAnySource);
 
 // The fingerprint in the header of every message: "p2p1".
 constexpr std::uint32_t kMark = 0x31703270;
@@ -36,6 +39,7 @@ constexpr std::uint32_t kMark = 0x31703270;
 // one piece and 9.4 us in 8).
 constexpr std::size_t kPieces = 8, kPiecesBothWays = 4;
 constexpr std::size_t kLeastPieceBytes = 8192;
+static_assert(kPiecesBothWays <= kPieces && kLeastPieceBytes % kCacheLine == 0);
 
 std::size_t piece_bytes(std::size_t bytes, std::size_t most, bool both_ways) {
   const std::size_t pieces = both_ways ? kPiecesBothWays : kPieces;
@@ -49,6 +53,7 @@ std::size_t piece_bytes(std::size_t bytes, std::size_t most, bool both_ways) {
 constexpr std::size_t kLeastFetchedBytes = 4u << 20;
 constexpr std::size_t kLeastFetchedSharing = 512u << 10;
 constexpr std::size_t kRemotePieceBytes = 1u << 20;  // the deadline is checked between two pieces
+static_assert(kLeastFetchedSharing <= kLeastFetchedBytes);
 
 unsigned cost_of(std::size_t eager_bytes) {
   constexpr std::size_t kPerCredit = PointToPoint::kBytesPerCredit;
@@ -73,16 +78,28 @@ void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes,
 
 PointToPoint::PointToPoint(Transport& transport, int rank, int size, bool shares_cores)
     : transport_(transport), rank_(rank), shares_cores_(shares_cores), size_(size) {
-  static_assert(sizeof(Envelope) == 16);
+  static_assert(sizeof(Envelope) == 16 && std::has_unique_object_representations_v<Envelope>);
+  static_assert(offsetof(Envelope, tag) == 4 && offsetof(Envelope, count) == 8);
+  static_assert(sizeof(Envelope) + 24 <= kInlineBytes, "24 bytes of payload fit into its line");
+  assert(rank >= 0 && rank < size);
+}
+
+// Whether the counts of watchers and of receives fit the lists.
+bool PointToPoint::is_sound() const noexcept {
+  return any_watchers_ >= 0 && live_receives_ >= 0 && any_watchers_ <= live_receives_ &&
+         watched_.size() <= peers_.size() && (live_receives_ == 0 || !live_.empty()) &&
+         (!live_.empty() || (watched_.empty() && any_watchers_ == 0));
 }
 
 PointToPoint::Peer& PointToPoint::peer(int rank) {
   std::unique_ptr<Peer>& peer = peers_[static_cast<std::size_t>(rank)];
   if (peer != nullptr) [[likely]]
     return *peer;
+  assert(rank >= 0 && rank < size_);
   auto made = std::make_unique<Peer>();
   if (rank != rank_) {
     made->largest_message = transport_.link(rank).largest_message;
+    assert(made->largest_message > sizeof(Envelope));
     made->eager_bytes = std::min(kEagerBytes, made->largest_message - sizeof(Envelope));
     made->control_out.emplace(rank, transport_.sender(rank, kControlChannel));
     made->control_in.emplace(rank, transport_.receiver(rank, kControlChannel));
@@ -99,6 +116,7 @@ void PointToPoint::refuse(int rank, const std::string& what) const {
 }
 
 void PointToPoint::watch(Transfer& transfer, int rank) {
+  assert(rank == kAnySource || (rank >= 0 && rank < size_));
   if (rank == kAnySource)
     ++any_watchers_;
   else if (peer(rank).watchers++ == 0)
@@ -108,6 +126,7 @@ void PointToPoint::watch(Transfer& transfer, int rank) {
 
 void PointToPoint::unwatch(const Transfer& transfer) {
   if (transfer.watched == kNobody) return;
+  assert(transfer.watched == kAnySource ? any_watchers_ > 0 : peer(transfer.watched).watchers > 0);
   if (transfer.watched == kAnySource)
     --any_watchers_;
   else if (--peer(transfer.watched).watchers == 0)
@@ -120,6 +139,7 @@ void PointToPoint::end(Transfer& transfer) {
   live_.remove(transfer);
   ended_.push_back(transfer);
   transfer.done = true;
+  assert(is_sound());
 }
 
 void PointToPoint::abandon() noexcept {
@@ -134,9 +154,11 @@ void PointToPoint::abandon() noexcept {
     unwatch(*transfer);
     ended_.push_back(*transfer);
   }
+  assert(is_sound() && idle());
 }
 
 void PointToPoint::start(Transfer& transfer) {
+  assert(transfer.live_link.next == nullptr && transfer.stage_link.next == nullptr);
   if (peers_.empty()) [[unlikely]] {
     peers_.resize(static_cast<std::size_t>(size_));
     watched_.reserve(peers_.size());
@@ -159,6 +181,7 @@ void PointToPoint::start(Transfer& transfer) {
 void PointToPoint::start_send(Transfer& send) {
   const int rank = send.call.peer;
   Peer& to = peer(rank);
+  assert(rank != rank_ && to.credit <= kCredit);
   send.id = to.next_id++;
   to.to_announce.push_back(send);
   while (to.credit < cost_of(std::min(send.call.bytes(), to.eager_bytes)) && hear(rank)) continue;
@@ -171,6 +194,7 @@ void PointToPoint::start_recv(Transfer& recv) {
   accept(recv, *message);
   const int source = message->source;
   if (Transfer* own = message->own) {
+    assert(source == rank_ && !message->eager && !own->done);
     copy_bytes(recv.call.buffer, own->call.buffer, own->call.bytes());
     end(*own);
     end(recv);
@@ -188,6 +212,7 @@ void PointToPoint::start_recv(Transfer& recv) {
 // that is posted already.
 void PointToPoint::start_own_send(Transfer& send) {
   const TransferCall& call = send.call;
+  assert(call.peer == rank_ && call.direction == Direction::send);
   const Envelope envelope{Kind::eager, call.type, 0, call.tag, call.count};
   if (Transfer* recv = matching_.take_posted(rank_, call.tag)) {
     accept(*recv, envelope, rank_, 0);
@@ -224,6 +249,7 @@ void PointToPoint::accept(Transfer& recv, const Envelope& envelope, int source,
                     envelope.type != call.type ? "Receive the type that is sent"
                                                : "Receive at least as many elements as are sent"));
   }
+  assert(call.peer == kAnySource || call.peer == source);
   recv.received = {source, envelope.tag, static_cast<std::size_t>(envelope.count)};
   recv.id = id;
 }
@@ -234,6 +260,7 @@ void PointToPoint::accept(Transfer& recv, const UnexpectedMessage& message) cons
 }
 
 void PointToPoint::ask_for(Transfer& recv, int source) {
+  assert(source != rank_ && recv.received.source == source && recv.moved == 0);
   if (recv.watched != source) {
     unwatch(recv);
     watch(recv, source);
@@ -307,10 +334,13 @@ void PointToPoint::take_eager(int rank, const Envelope& envelope, const Message&
   if (static_cast<int>(envelope.type) >= kDataTypes || bytes > peer(rank).eager_bytes ||
       envelope.count != bytes / size_of(envelope.type) || bytes % size_of(envelope.type) != 0)
     refuse(rank, fmt::format("claims {} elements in {} bytes", envelope.count, bytes));
+  Peer& from = peer(rank);
+  from.used += cost_of(bytes);
+  if (from.used > kCredit) refuse(rank, "uses more credit than there is");
   if (Transfer* recv = matching_.take_posted(rank, envelope.tag)) {
     accept(*recv, envelope, rank, message.header.operation);
     copy_bytes(recv->call.buffer, payload, bytes);
-    peer(rank).owed += cost_of(bytes);
+    from.owed += cost_of(bytes);
     return end(*recv);
   }
   UnexpectedMessage& kept = matching_.keep();
@@ -343,6 +373,7 @@ void PointToPoint::start_sending(int rank, std::uint32_t id) {
   Transfer* send = to.announced.front();
   while (send != nullptr && send->id != id) send = to.announced.next(*send);
   if (send == nullptr) refuse(rank, fmt::format("asks for number {}, which is not on offer", id));
+  assert(send->call.direction == Direction::send && send->moved == 0);
   to.announced.remove(*send);
   if (send->call.bytes() == 0) return end(*send);
   if (!to.bulk_out) to.bulk_out.emplace(rank, transport_.sender(rank, kBulkChannel));
@@ -374,7 +405,8 @@ void PointToPoint::post_control(int rank, std::byte* slot, Envelope envelope, st
                                 std::size_t payload_bytes) {
   Peer& to = peer(rank);
   static_assert(kCredit <= 0xffff);
-  assert(to.owed <= kCredit && "no more is owed than was given");
+  assert(to.owed <= to.used && to.used <= kCredit && "no more is owed than was given");
+  to.used -= to.owed;
   envelope.credit = static_cast<std::uint16_t>(std::exchange(to.owed, 0));
   std::memcpy(slot, &envelope, sizeof envelope);
   to.control_out->post({id, kMark, static_cast<std::uint32_t>(sizeof envelope + payload_bytes), 0});
@@ -397,6 +429,7 @@ bool PointToPoint::announce(int rank) {
     to.announced.push_back(send);
     return true;
   }
+  assert(to.credit >= cost_of(payload));
   to.credit -= cost_of(payload);
   end(send);
   return true;
@@ -424,6 +457,7 @@ void PointToPoint::return_credit(int rank) {
 // Fills the next message of a send, or acquires it zero-copy. Returns false if there is no room
 // yet.
 bool PointToPoint::fill(SendPort& port, const Transfer& send, std::size_t bytes) {
+  assert(bytes > 0 && send.moved + bytes <= send.call.bytes());
   if (send.memory && bytes > kInlineBytes)
     return port.acquire_zero_copy(send.memory.part(send.moved, bytes));
   std::byte* slot = port.acquire(bytes);
@@ -437,6 +471,7 @@ bool PointToPoint::send_data(int rank) {
   Peer& to = peer(rank);
   Transfer& send = *to.sending.front();
   const std::size_t all = send.call.bytes();
+  assert(send.moved <= all && all > 0);
   if (send.moved < all) {
     const bool remote =
         to.bulk_out->in_memory() && send.memory && send.memory.kind == MemoryKind::host;
@@ -459,6 +494,7 @@ bool PointToPoint::receive_data(int rank) {
   Transfer& recv = *from.receiving.front();
   Message message;
   const std::size_t all = recv.received.count * size_of(recv.call.type);
+  assert(recv.moved < all && all <= recv.call.bytes());
   const std::size_t left = all - recv.moved;
   std::byte* const to = recv.call.buffer + recv.moved;
   if (!from.bulk_in->peek(message)) {

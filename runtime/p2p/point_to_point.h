@@ -38,6 +38,8 @@ class PointToPoint {
   /// Channel numbers; those of collectives begin at 0.
   static constexpr int kControlChannel = 1 << 16;
   static constexpr int kBulkChannel = kControlChannel + 1;
+  static_assert(kControlChannel >= kMostStripes * kStripeChannels);
+  static_assert(kEagerBytes <= kCredit / 2 * kBytesPerCredit, "one message never takes all credit");
 
   /// `shares_cores` says that this machine has more ranks than cores.
   PointToPoint(Transport& transport, int rank, int size, bool shares_cores = false);
@@ -70,12 +72,14 @@ class PointToPoint {
     std::size_t eager_bytes = kEagerBytes;  ///< The longest eager message to it.
     unsigned credit = kCredit;              ///< For eager messages to it.
     unsigned owed = 0;                      ///< Credit to be given back to it.
+    unsigned used = 0;                      ///< Credit of its messages that are kept, and `owed`.
     std::uint32_t next_id = 0;              ///< The number of the next message to it.
     int watchers = 0;                       ///< Transfers that wait for it.
     StagedTransfers to_announce, announced, sending;  // sends
     StagedTransfers to_clear, receiving;              // receives
   };
 
+  [[maybe_unused]] bool is_sound() const noexcept;
   int next_turn() noexcept;
   bool advance(int rank);
   bool hear(int rank);

@@ -1,5 +1,6 @@
 #include "runtime/p2p/transfer.h"
 
+#include <cassert>
 #include <cstdint>
 #include <limits>
 
@@ -21,6 +22,7 @@ std::string_view name(Direction direction) {
 }  // namespace
 
 void check_transfer(const TransferCall& call, int size) {
+  assert(size >= 1);
   const bool receives = call.direction == Direction::recv;
   if (static_cast<int>(call.type) >= kDataTypes)
     refuse(call, fmt::format("there is no data type {}", static_cast<int>(call.type)));

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <type_traits>
 
 #include <tutti/tutti.hpp>
 
@@ -32,6 +33,7 @@ struct TransferCall {
 
   std::size_t bytes() const noexcept { return count * size_of(type); }
 };
+static_assert(std::is_trivially_copyable_v<TransferCall>);
 
 /// Holds a transfer and its progress. It belongs to the owner of the engine from
 /// PointToPoint::start() until take_ended() returns it.

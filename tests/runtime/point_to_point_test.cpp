@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "ranks.h"
@@ -439,6 +440,29 @@ TEST_F(TwoRanks, DamagedMessagesAreRefusedAsCorrupt) {
   // The message holds an int32 and 3 bytes more, which would be written behind the buffer.
   post({0, kMark, 0, 0}, {0, 4, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 7, 7, 7, 7, 7, 7, 7});
   EXPECT_THAT(heard(), HasSubstr("claims 1 elements in 7 bytes"));
+}
+
+TEST_F(TwoRanks, MessagesThatUseMoreCreditThanThereIsAreRefusedAsCorrupt) {
+  constexpr std::uint32_t kMark = 0x31703270;
+  SendChannel& channel = ranks_.transport(0).sender(1, PointToPoint::kControlChannel);
+  const auto post = [&] {  // an eager message of no bytes with tag 7
+    const std::array<std::uint8_t, 16> bytes{0, 1, 0, 0, 7};
+    const auto slot = channel.acquire(bytes.size());
+    ASSERT_TRUE(slot);
+    std::memcpy(slot->data, bytes.data(), bytes.size());
+    channel.post({0, kMark, static_cast<std::uint32_t>(bytes.size()), 0});
+  };
+  std::vector<std::byte> out(8);
+  Transfer recv;
+  recv.call = recv_call(0, 1, out);  // It takes none of them.
+  rank(1).start(recv);
+  for (unsigned message = 0; message < PointToPoint::kCredit; ++message) {
+    post();
+    rank(1).advance();
+  }
+  post();
+  EXPECT_THAT(refusal([&] { rank(1).advance(); }),
+              testing::HasSubstr("uses more credit than there is"));
 }
 
 /// The rings of two processes, beyond whose end a damaged length would lead.
