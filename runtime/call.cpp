@@ -102,6 +102,8 @@ void check_reduction(const Call& call) {
 
 void check_kind(const CallKind& kind, int size) {
   assert(size >= 1 && (!kind.variable || kind.what != Collective::all_reduce));
+  if (static_cast<int>(kind.what) >= kCollectives)
+    refuse(kind, fmt::format("there is no collective {}", static_cast<int>(kind.what)));
   if (static_cast<int>(kind.type) >= kDataTypes)
     refuse(kind, fmt::format("there is no data type {}", static_cast<int>(kind.type)));
   if (static_cast<int>(kind.op) >= kOps)

@@ -23,9 +23,11 @@ void Failure::check_usable(std::string_view what) const {
 }
 
 const Error& Failure::set(const Error& error) noexcept {
+  bool first = false;
   {
     const std::lock_guard lock(mutex_);
-    if (!error_) error_ = error;
+    first = !error_;
+    if (first) error_ = error;
     StatusPage& page = parts_.transport->own_status_page();
     if (page.state.load(std::memory_order_relaxed) == StatusPageState::open)
       page.fail(error.kind(), error.what());
@@ -39,7 +41,7 @@ const Error& Failure::set(const Error& error) noexcept {
     parts_.transport->revoke(peer);
     parts_.transport->wake(peer);
   }
-  parts_.runtime->log().write(LogLevel::info, "communicator failed: {}", error.what());
+  if (first) parts_.runtime->log().write(LogLevel::info, "communicator failed: {}", error.what());
   return *error_;  // constant once it is set
 }
 

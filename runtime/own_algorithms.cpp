@@ -46,6 +46,8 @@ Schedule planned(const std::string& name, const Planner& planner, const PlanRequ
     throw;
   } catch (const std::exception& error) {
     failed(error.what());
+  } catch (...) {
+    failed("it threw something that is no std::exception");
   }
   assert(false);
   return {};

@@ -121,6 +121,8 @@ std::string CallPlanner::selected(const CallKind& kind) const {
                    kind.count * element_bytes(kind), parts_.size, accumulation_of(kind)});
   } catch (const std::exception& thrown) {
     refuse(kind, fmt::format("Config::select threw: {}", thrown.what()));
+  } catch (...) {
+    refuse(kind, "Config::select threw something that is no std::exception");
   }
 }
 

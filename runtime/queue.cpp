@@ -189,7 +189,9 @@ bool Queue::end_transfers(TimePoint now, const std::optional<Error>& error) {
 }
 
 void Queue::fail_transfers(const Error& found) {
-  const Error error = failure_.exists() ? *failure_.error() : failure_.set(found);
+  // Where another thread has set the failure, it may not have revoked the buffers yet, and this
+  // thread may have named places since. The program has its buffers back once the transfers end.
+  const Error error = failure_.set(found);
   messages_.abandon();
   assert(messages_.idle() && failure_.exists());
   end_transfers(kNoTime, error);

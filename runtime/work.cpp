@@ -43,9 +43,9 @@ void Work::wait() {
 void Work::wait(std::chrono::milliseconds limit) {
   const auto until = std::chrono::steady_clock::now() + std::min(limit, kLongestTimeout);
   if (!done() && !help(*operation_, until))
-    throw Error(ErrorKind::timeout, "the operation had not ended after " +
-                                        std::to_string(limit.count()) +
-                                        " ms of waiting; it goes on, and can be waited for again");
+    throw Error(ErrorKind::timeout,
+                "the operation had not ended within the time that was given to wait for it; it "
+                "goes on, and can be waited for again");
   wait();
 }
 

@@ -89,7 +89,8 @@ class RecvChannel {
 
   /// Brings the payload of the oldest message to `place`, or to memory of the channel where `place`
   /// has no address. Returns where the payload is, or null while it is not complete; the caller
-  /// then calls again with the same place. `place` has at least the bytes of the message.
+  /// then calls again with the same place. A message that is longer than `place` is not brought:
+  /// peek() shows it.
   ///
   /// A caller that knows how long the next message will be may call this before peek() finds the
   /// message. A channel that can then receives the payload at `place`, and peek() returns it there;

@@ -97,7 +97,8 @@ class MemoryRecvChannel final : public RecvChannel {
   }
 
   const std::byte* get(const Memory& place) override {
-    if (!attached() || !ring_.peek()) return nullptr;
+    if (!attached() || !ring_.peek() || !ring_.plausible()) return nullptr;
+    if (place.address != nullptr && ring_.header().length > place.bytes) return nullptr;
     return ring_.remote() ? ring_.get(place.address) : ring_.data();
   }
 

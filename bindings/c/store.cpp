@@ -6,6 +6,7 @@
 
 #include "bindings/c/handles.h"
 #include "bindings/c/structs.h"
+#include "rendezvous/store/key_table.h"
 
 namespace tutti::c {
 namespace {
@@ -40,6 +41,11 @@ class ProgramStore final : public Store {
       check(f_.get(f_.context, key.data(), key.size(), value.data(), value.size(), &bytes,
                    left_ms(deadline)),
             "get", key);
+      if (bytes > kMaxValueBytes)
+        throw Error(ErrorKind::usage,
+                    fmt::format("the store's get() says that the value of {} has {} bytes; a value "
+                                "has at most {}",
+                                key, bytes, kMaxValueBytes));
       const bool whole = bytes <= value.size();
       value.resize(bytes);
       if (whole) return value;

@@ -26,6 +26,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr int kFormat = 2;
+constexpr std::uintmax_t kMostBytes = 1 << 20;
 
 int line_of(const std::string& text, std::size_t position) {
   const auto end = text.begin() + static_cast<std::ptrdiff_t>(std::min(position, text.size()));
@@ -36,11 +37,24 @@ int line_of(const std::string& text, std::size_t position) {
 class Reader {
  public:
   explicit Reader(const fs::path& path) : path_(path) {
+    const auto unreadable = [&](std::string_view why) {
+      throw Error(ErrorKind::usage,
+                  fmt::format("the tuning file {} cannot be read: {}", path.string(), why));
+    };
+    // Opening a pipe could block forever, and reading a device need not end.
+    std::error_code failed;
+    const fs::file_status status = fs::status(path, failed);
+    if (status.type() == fs::file_type::not_found) unreadable("No such file or directory");
+    if (failed) unreadable(failed.message());
+    if (!fs::is_regular_file(status)) unreadable("it is not a plain file");
+    const std::uintmax_t bytes = fs::file_size(path, failed);
+    if (failed) unreadable(failed.message());
+    if (bytes > kMostBytes) unreadable("it has more than 1 MiB");
     std::ifstream file(path, std::ios::binary);
-    text_.assign(std::istreambuf_iterator<char>(file), {});
-    if (!file.is_open() || file.bad())
-      throw Error(ErrorKind::usage, fmt::format("the tuning file {} cannot be read: {}",
-                                                path.string(), std::strerror(errno)));
+    if (!file.is_open()) unreadable(std::strerror(errno));
+    text_.resize(bytes);
+    file.read(text_.data(), static_cast<std::streamsize>(bytes));
+    text_.resize(static_cast<std::size_t>(file.gcount()));
     try {
       json_ = Json::parse(text_);
     } catch (const Json::parse_error& error) {

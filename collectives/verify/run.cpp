@@ -386,6 +386,7 @@ void check_run(std::span<const Schedule> schedules, const VerifyOptions& options
                       static_cast<std::int64_t>(schedules.size()) * options.pieces *
                       options.operations;
   if (leaves > 1 << 28) throw Rejected{"too many chunks, pieces and operations to verify at once"};
+  if (options.window > 1 << 16) throw Rejected{"a window of more than 65536 messages to verify"};
   Run(schedules, options).run();
 }
 

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -87,6 +88,20 @@ TEST_F(TuningFile, DamageIsToldWithItsLine) {
 
 TEST_F(TuningFile, FileThatIsNotThereIsToldByItsName) {
   EXPECT_THAT(reading_error(), AllOf(HasSubstr(path().string()), HasSubstr("No such file")));
+}
+
+TEST_F(TuningFile, OnlyAPlainFileOfLimitedSizeIsRead) {
+  fs::create_directory(path());
+  EXPECT_THAT(reading_error(), AllOf(HasSubstr(path().string()), HasSubstr("not a plain file")));
+  fs::remove(path());
+  ASSERT_EQ(mkfifo(path().c_str(), 0600), 0);
+  EXPECT_THAT(reading_error(), HasSubstr("not a plain file"));
+  fs::remove(path());
+  fs::create_symlink("/dev/zero", path());
+  EXPECT_THAT(reading_error(), HasSubstr("not a plain file"));
+  fs::remove(path());
+  std::ofstream(path()) << std::string((1 << 20) + 1, ' ');
+  EXPECT_THAT(reading_error(), HasSubstr("more than 1 MiB"));
 }
 
 TEST_F(TuningFile, NumberOutOfItsRangeIsToldWithFieldAndLine) {

@@ -4,9 +4,13 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <exception>
+#include <span>
+#include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -171,6 +175,48 @@ TEST_P(Abort, ABlockingCallThatIsInterruptedEndsBeforeItsDeadline) {
 
 INSTANTIATE_TEST_SUITE_P(Transports, Abort, testing::Values("local", "shm", "tcp"),
                          [](const auto& tested) { return std::string(tested.param); });
+
+// Another communicator's thread reads the connection meanwhile.
+TEST_P(Abort, NothingIsWrittenToABufferOnceItsReceiveHasEnded) {
+  constexpr std::size_t kBytes = 4 << 20;
+  constexpr int kRounds = 60;
+  const auto outcomes = run_ranks(2, quick_config(GetParam()), [](Communicator& comm) {
+    Communicator busy = comm.dup();
+    std::atomic<bool> stop = false;
+    std::thread other([&, rank = comm.rank()] {
+      for (float last = 0; last == 0;) {
+        last = rank == 0 && stop ? 1 : 0;
+        busy.all_reduce(std::span(&last, 1));
+      }
+    });
+    std::vector<std::byte> data(kBytes);
+    for (int round = 0; round < kRounds; ++round) {
+      Communicator ended = comm.dup();
+      std::fill(data.begin(), data.end(), std::byte{0x77});
+      comm.barrier();
+      if (comm.rank() == 0) {
+        outcome_of([&] { ended.send_async(data.data(), kBytes, DataType::uint8, 1, 0).wait(); });
+      } else {
+        std::thread aborting([&] {
+          std::this_thread::sleep_for(std::chrono::microseconds(200 + round * 37 % 2000));
+          ended.abort("enough");
+        });
+        const std::string outcome = outcome_of(
+            [&] { ended.recv_async(data.data(), kBytes, DataType::uint8, 0, 0).wait(); });
+        if (!outcome.empty()) std::fill(data.begin(), data.end(), std::byte{0x11});
+        aborting.join();
+        comm.barrier();  // what was on its way arrives before this
+        EXPECT_TRUE(outcome.empty() || std::count(data.begin(), data.end(), std::byte{0x11}) ==
+                                           static_cast<std::ptrdiff_t>(kBytes))
+            << "round " << round << ": " << outcome;
+      }
+      if (comm.rank() == 0) comm.barrier();
+    }
+    stop = true;
+    other.join();
+  });
+  EXPECT_THAT(outcomes, Each(IsEmpty()));
+}
 
 }  // namespace
 }  // namespace tutti::test

@@ -197,6 +197,7 @@ TEST_F(Selection, NameThatIsUnknownAndAFunctionThatThrowsAreUsage) {
   Config wrong = config();
   wrong.select = [](const SelectQuery& query) -> std::string {
     if (query.what == Collective::barrier) throw std::runtime_error("no idea");
+    if (query.what == Collective::broadcast) throw 5;
     return "rong";
   };
   EXPECT_THAT(run_ranks(2, wrong,
@@ -207,6 +208,13 @@ TEST_F(Selection, NameThatIsUnknownAndAFunctionThatThrowsAreUsage) {
                           EXPECT_THAT(reduced, AllOf(StartsWith("usage: "), HasSubstr("'rong'")));
                           EXPECT_THAT(outcome_of([&] { comm.barrier(); }),
                                       AllOf(StartsWith("usage: barrier"), HasSubstr("no idea")));
+                          EXPECT_THAT(outcome_of([&] { comm.broadcast(std::span(data), 0); }),
+                                      AllOf(StartsWith("usage: broadcast"),
+                                            HasSubstr("something that is no std::exception")));
+                          EXPECT_THAT(outcome_of([&] {
+                                        comm.prices(static_cast<Collective>(99), 4, DataType::f32);
+                                      }),
+                                      AllOf(StartsWith("usage"), HasSubstr("no collective 99")));
                         }),
               Each(IsEmpty()));
 }

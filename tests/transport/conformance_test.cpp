@@ -251,6 +251,25 @@ TEST_P(Conformance, AMessageMayGoToAPlaceThatIsNamedBeforeItArrives) {
   }
 }
 
+TEST_P(Conformance, AMessageThatIsLongerThanItsPlaceIsNotBrought) {
+  TestRanks ranks(GetParam());
+  SendChannel& sender = ranks[0].sender(1, 0);
+  RecvChannel& receiver = ranks[1].receiver(0, 0);
+  std::vector<std::byte> place(kMax, std::byte{0x5a});
+  const std::vector<std::byte> before = place;
+  for (std::uint32_t message = 0; message < 4; ++message) {
+    ASSERT_TRUE(ranks.eventually([&] { return try_send(sender, message, kMax); }));
+    // The receiver has not looked at the message when it names the place.
+    for (int turn = 0; turn < 100; ++turn) {
+      for (int rank : {0, 1}) ranks[rank].progress();
+      const std::byte* const data = receiver.get({place.data(), kMax / 2});
+      ASSERT_NE(data, place.data());
+      ASSERT_EQ(place, before);
+    }
+    ASSERT_TRUE(ranks.eventually([&] { return try_receive(receiver, message, kMax); }));
+  }
+}
+
 TEST_P(Conformance, NothingIsWrittenToAPlaceThatHasBeenRevoked) {
   TestRanks ranks(GetParam());
   SendChannel& sender = ranks[0].sender(1, 0);

@@ -118,7 +118,6 @@ int main(int argc, char** argv) {
       ->needs(topology)
       ->check(CLI::Range(1, 4096));
   app.add_option("--bind", arguments.bind, "With --topology: as tutti-run's")
-      ->needs(topology)
       ->capture_default_str()
       ->envname("TUTTI_BIND");
   auto* json = app.add_flag("--json", arguments.json, "As JSON");

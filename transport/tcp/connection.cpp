@@ -305,6 +305,7 @@ void Connection::get(TcpRecvChannel& channel, const Memory& place) {
   const std::lock_guard lock(mutex_);
   if (channel.payload() != nullptr || ended()) return;
   if (payload_.waits && payload_.channel == &channel) {
+    assert(place.address == nullptr || payload_.left <= place.bytes);
     this->place(place.address);
     parse();
   }

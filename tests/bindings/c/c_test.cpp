@@ -293,6 +293,20 @@ TEST(CAbi, RanksJoinByTheProgramsOwnStore) {
   EXPECT_THAT(said, Each(IsEmpty()));
 }
 
+TEST(CAbi, AStoreWhoseValueHasAnImpossibleSizeIsAnErrorOfUse) {
+  MemoryStore store;
+  tuttiStore_t functions = functions_of(store);
+  functions.get = [](void*, const void*, std::size_t, void*, std::size_t, std::size_t* value_bytes,
+                     std::int64_t) {
+    *value_bytes = SIZE_MAX;
+    return tuttiSuccess;
+  };
+  const tuttiConfig_t config = quick();
+  tuttiComm_t comm = nullptr;
+  EXPECT_EQ(tuttiCommInitWithStore(&comm, &functions, 1, 2, &config), tuttiErrorUsage);
+  EXPECT_THAT(tuttiGetLastError(nullptr), HasSubstr("bytes; a value has at most 1048576"));
+}
+
 TEST(CAbi, AStoreThatFailsPassesItsResultOnAndIsReleasedOnce) {
   struct Counted {
     int releases = 0;
