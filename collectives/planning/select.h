@@ -47,7 +47,8 @@ struct SelectRequest {
   std::vector<int> machines = {};  ///< The number of each rank's machine, from 0, if it is known.
   std::vector<int> groups = {};    ///< See PlanRequest::groups.
 
-  auto operator<=>(const SelectRequest&) const = default;
+  // clang-tidy 14 takes the 0 of the generated comparisons for a pointer.
+  auto operator<=>(const SelectRequest&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
 /// Returns why schedules with these facts cannot serve the call ("keeps ..."), or an empty text if
