@@ -171,7 +171,7 @@ class OperationPool : public std::enable_shared_from_this<OperationPool> {
   void give_back(Operation* operation) noexcept;
 
   Operation* free_ = nullptr;  // used by the calling thread alone
-  // Those given back since the calling thread last took them over.
+  // The list of operations that were given back since the calling thread last took them over.
   sync::Atomic<Operation*> given_back_{nullptr};
   sync::Atomic<bool> abandoned_{false};
   sync::Atomic<int> waiters_{0};

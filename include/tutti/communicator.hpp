@@ -50,6 +50,7 @@ class TUTTI_API Communicator {
   static std::vector<Communicator> in_process(int size);
   static std::vector<Communicator> in_process(int size, const Config& config);
 
+  /// A communicator that was moved from may only be destroyed or assigned to.
   Communicator(Communicator&&) noexcept;
   Communicator& operator=(Communicator&&) noexcept;
   ~Communicator();  ///< Waits for asynchronous calls, to their deadlines; then leaves its peers.

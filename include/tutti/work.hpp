@@ -38,13 +38,14 @@ class TUTTI_API Work {
 
   /// Calls `callback` once when the call has ended, just before done() becomes true, in the thread
   /// that ends it (tutti's background thread, a thread that waits, or one that makes a later call).
-  /// If the call is already done, calls it at once in this thread. Several callbacks are called in
-  /// the order in which they were given. A callback may start asynchronous calls if no other thread
-  /// is calling that communicator; a blocking call or wait() on its own communicator (for a group,
-  /// that of its first call) is `usage`, since it would wait for itself. If it destroys the
-  /// communicator, the communicator is freed a little later, in a thread of its own. Exceptions
-  /// that it throws are logged and ignored. A callback delays all calls behind it, so it should be
-  /// short.
+  /// If the call is already done, calls it at once in this thread, where blocking calls are
+  /// allowed: so a callback that makes them works or is `usage` depending on timing. Several
+  /// callbacks are called in the order in which they were given. A callback may start asynchronous
+  /// calls if no other thread is calling that communicator; a blocking call or wait() on its own
+  /// communicator (for a group, that of its first call) is `usage`, since it would wait for itself.
+  /// If it destroys the communicator, the communicator is freed a little later, in a thread of its
+  /// own. Exceptions that it throws are logged and ignored. A callback delays all calls behind it,
+  /// so it should be short.
   void then(Callback callback);
 
  private:

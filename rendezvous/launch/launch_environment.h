@@ -13,7 +13,7 @@ namespace tutti {
 
 inline constexpr int kMaxRanks = 65'536;
 
-/// What the launcher tells a rank.
+/// The facts that a launcher passes to a rank.
 struct LaunchEnvironment {
   int rank = 0;
   int size = 1;

@@ -16,7 +16,7 @@
 
 namespace tutti {
 
-/// What each rank sends to all others of the communicator that is split.
+/// The record that each rank sends to all others of the communicator that is split.
 struct SplitCard {
   /// Says which call it is, and the arguments that must be equal on all ranks.
   std::uint64_t form = 0;

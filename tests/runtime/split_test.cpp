@@ -244,7 +244,8 @@ std::ptrdiff_t open_descriptors() {
                        std::filesystem::directory_iterator());
 }
 
-// Of 5 ranks, rank 2 makes no part of the new communicator. Rank 0, which waits for it, aborts.
+// There are 5 ranks. Rank 2 makes no part of the new communicator, and rank 0, which waits for it,
+// aborts.
 TEST_P(Split, AnAbortEndsItOnAllRanksThatWaitForAMember) {
   const std::ptrdiff_t before = open_descriptors();
   for (int form = 0; form < kForms; ++form) {

@@ -10,7 +10,7 @@
 
 namespace tutti::mail {
 
-/// What one kind of this transport can do. Its members are constant while ranks use it.
+/// The capabilities of one kind of this transport. Its members are constant while ranks use it.
 struct Kind {
   std::string_view name;
   std::int64_t bytes_per_second = 1'000'000'000;
