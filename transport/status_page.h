@@ -56,23 +56,30 @@ struct StatusPage {
   /// The failure's text. It is written before `state` becomes failed and constant from then on.
   std::array<char, kFailureBytes> failure;
 
+  /// A call in the words in which a page records it. They are made once for all calls of a program.
+  struct Entry {
+    std::uint64_t kinds, root, count, reduction;
+  };
+  static constexpr Entry entry_of(const CallSignature& call) noexcept {
+    return {static_cast<std::uint64_t>(call.what) | static_cast<std::uint64_t>(call.type) << 8 |
+                static_cast<std::uint64_t>(call.op) << 16 |
+                static_cast<std::uint64_t>(call.accumulates_f32) * (kAccumulatesF32 << 24) |
+                static_cast<std::uint64_t>(call.reduction != 0) * (kOwnReduction << 24) |
+                static_cast<std::uint64_t>(call.reproducible) * (kReproducible << 24) |
+                static_cast<std::uint64_t>(call.algorithm) << 32,
+            static_cast<std::uint64_t>(static_cast<std::uint32_t>(call.root)) |
+                static_cast<std::uint64_t>(call.lengths) << 32,
+            call.count, call.reduction};
+  }
+
   /// Records call `number`, before its first message is posted. Called by the owner.
-  void record(std::uint64_t number, const CallSignature& call) noexcept {
+  void record(std::uint64_t number, const Entry& call) noexcept {
     Call& c = calls[number % kCalls];
     c.number_plus_one.store(0, std::memory_order_relaxed);
     sync::compiler_fence(std::memory_order_seq_cst);
-    c.kinds.store(static_cast<std::uint64_t>(call.what) |
-                      static_cast<std::uint64_t>(call.type) << 8 |
-                      static_cast<std::uint64_t>(call.op) << 16 |
-                      static_cast<std::uint64_t>(call.accumulates_f32) * (kAccumulatesF32 << 24) |
-                      static_cast<std::uint64_t>(call.reduction != 0) * (kOwnReduction << 24) |
-                      static_cast<std::uint64_t>(call.reproducible) * (kReproducible << 24) |
-                      static_cast<std::uint64_t>(call.algorithm) << 32,
-                  std::memory_order_release);
+    c.kinds.store(call.kinds, std::memory_order_release);
     if (call.reduction != 0) c.reduction.store(call.reduction, std::memory_order_release);
-    c.root.store(static_cast<std::uint64_t>(static_cast<std::uint32_t>(call.root)) |
-                     static_cast<std::uint64_t>(call.lengths) << 32,
-                 std::memory_order_release);
+    c.root.store(call.root, std::memory_order_release);
     c.count.store(call.count, std::memory_order_release);
     c.number_plus_one.store(number + 1, std::memory_order_release);
     entered.store(number + 1, std::memory_order_release);

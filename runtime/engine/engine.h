@@ -69,11 +69,13 @@ struct MismatchedMessage {
 
 /// A program that an engine has bound. The engine that made it derives from this its own record.
 struct BoundProgram {
-  explicit BoundProgram(Program compiled) : program(std::move(compiled)) {}
+  explicit BoundProgram(Program compiled)
+      : program(std::move(compiled)), entry(StatusPage::entry_of(program.call)) {}
   BoundProgram(const BoundProgram&) = delete;
   BoundProgram& operator=(const BoundProgram&) = delete;
 
   const Program program;
+  const StatusPage::Entry entry;  ///< What the status page shows of its calls, unless they vary.
 
  protected:
   ~BoundProgram() = default;
@@ -124,7 +126,7 @@ class Engine {
 
  protected:
   /// Draws the number of a call, and records the call on the status page, where peers can read it.
-  std::uint64_t enter(const CallSignature& call) noexcept {
+  std::uint64_t enter(const StatusPage::Entry& call) noexcept {
     page_.record(next_number_, call);
     return next_number_++;
   }

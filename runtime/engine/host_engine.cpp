@@ -65,8 +65,8 @@ bool HostEngine::start(BoundProgram& bound, CallBuffers& buffers, bool in_thread
   const Program& program = host.program;
   buffers.scratch = scratch(program);
   if (!program.variable) buffers.blocks = nullptr;
-  const auto number =
-      static_cast<std::uint32_t>(enter(program.variable ? buffers.blocks->call : program.call));
+  const auto number = static_cast<std::uint32_t>(
+      program.variable ? enter(StatusPage::entry_of(buffers.blocks->call)) : enter(host.entry));
   const ResultStores stores = stores_for(buffers.result_bytes, buffers.input, buffers.output);
   execution_.start(host, buffers, number, stores);
   if (!host.others.empty()) [[unlikely]]

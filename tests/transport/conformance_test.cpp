@@ -350,7 +350,7 @@ TEST_P(Conformance, MillionsOfBytesOfRandomSizesWrapAroundWithoutALoss) {
 TEST_P(Conformance, ABoardShowsThePeersCalls) {
   TestRanks ranks(GetParam());
   const CallSignature call{Collective::reduce, DataType::bf16, Op::max, 1, 12345, 3};
-  ranks[0].own_status_page().record(70, call);
+  ranks[0].own_status_page().record(70, StatusPage::entry_of(call));
   const StatusPage* status_page = nullptr;
   ASSERT_TRUE(ranks.eventually([&] {
     status_page = ranks[1].status_page(0);
