@@ -122,7 +122,7 @@ struct PeerStatus {
     failed,  ///< The peer says that it has failed; its status page says why.
     /// The peer's process or connection is gone; what it sent before may still be received.
     lost,
-    /// What arrives is not what the peer sent; nothing more is received from it.
+    /// Other bytes arrive than the peer sent, so nothing more is received from it.
     corrupt
   };
   State state = State::alive;

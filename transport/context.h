@@ -1,4 +1,4 @@
-// What a transport is given when it is made. Everything that it points to outlives the transport.
+// The arguments with which a transport is made. Everything to which they point outlives it.
 #pragma once
 
 #include <cstddef>

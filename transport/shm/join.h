@@ -15,7 +15,7 @@
 
 namespace tutti::shm {
 
-/// What a rank holds of a peer after the handshake.
+/// The descriptors and memory that a rank holds of a peer after the handshake.
 struct Link {
   /// The connection. It stays open, carries the descriptors of rings, and ends with the peer.
   Fd socket;

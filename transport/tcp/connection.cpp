@@ -508,7 +508,7 @@ std::size_t Connection::write_now(std::span<const iovec> pieces) {
   const ssize_t put = stream_.write(pieces);
   if (put >= 0) return static_cast<std::size_t>(put);
   if (!net::not_now(errno))
-    why_unwritable_ = stream_.describe(errno);  // What has arrived before is still read.
+    why_unwritable_ = stream_.describe(errno);  // Bytes that arrived before are still read.
   return 0;
 }
 

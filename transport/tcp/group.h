@@ -16,7 +16,7 @@
 
 namespace tutti::tcp {
 
-/// What the groups of one communicator have in common. It outlives them.
+/// The members that the groups of one communicator share. This record outlives the groups.
 struct GroupContext {
   std::size_t max_message_bytes = 0;
   StatusPage* status_page = nullptr;  ///< The status page of this rank.
