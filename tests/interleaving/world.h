@@ -1,0 +1,50 @@
+// The ranks of a communicator for a scenario, with runtimes whose background threads the scheduler
+// runs and whose time it simulates.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include <tutti/tutti.hpp>
+
+#include "common/sync.h"
+#include "runtime/communicator_impl.h"
+#include "tests/interleaving/scheduler.h"
+
+namespace tutti::interleaving {
+
+/// A communicator of a rank, which a scenario may destroy before the world.
+using Member = std::optional<Communicator>;
+
+/// Over what the ranks are connected, and whether they share a runtime.
+enum class World {
+  in_process,  ///< The local transport and one runtime, as of Communicator::in_process().
+  local,       ///< The local transport, and a runtime for each rank, as in a process of its own.
+  shm,         ///< Shared memory, and a runtime for each rank.
+  tcp,         ///< TCP, and a runtime for each rank.
+};
+inline constexpr World kWorlds[] = {World::in_process, World::local, World::shm, World::tcp};
+std::string_view to_string(World world);
+/// The number of seeds for a scenario over a world: runs over sockets take longer.
+constexpr std::uint64_t seeds_over(World world, std::uint64_t seeds) {
+  return world == World::tcp ? seeds / 10 : world == World::shm ? seeds / 3 : seeds;
+}
+
+/// Returns new communicators of `ranks` ranks, indexed by rank. Their waits sleep after few polls,
+/// no deadline ever passes, and the log is empty. Making them is no part of the interleaving.
+std::vector<Member> make_members(Scheduler& scheduler, int ranks, World world);
+
+/// Calls the bodies side by side, each in a thread of its own, and returns when all have returned.
+void together(const std::vector<std::function<void()>>& bodies);
+/// Calls `body` with each rank's communicator, side by side.
+void on_each(std::vector<Member>& members, const std::function<void(Communicator&)>& body);
+
+/// Checks that a blocking sum over all ranks is right.
+void check_sum(Scheduler& scheduler, Communicator& communicator);
+/// Calls `call`, and returns the kind of the error that it throws; none where it returns.
+std::optional<ErrorKind> error_of(const std::function<void()>& call);
+
+}  // namespace tutti::interleaving
