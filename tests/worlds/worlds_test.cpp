@@ -1,0 +1,154 @@
+// Tests that worlds of ranks drawn from seeds do what the reference model says, and that the model
+// and the tools around it can be trusted.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+
+#include "ground.h"
+#include "model.h"
+#include "runtime/communicator_impl.h"
+#include "world.h"
+
+namespace tutti::worlds {
+namespace {
+
+struct Share {
+  const char* transport;
+  std::uint64_t seeds;
+};
+std::ostream& operator<<(std::ostream& out, const Share& share) { return out << share.transport; }
+
+class Worlds : public testing::TestWithParam<Share> {};
+
+TEST_P(Worlds, EveryCallOfEverySeedEndsAsTheModelSays) {
+  const auto& [transport, seeds] = GetParam();
+  std::uint64_t calls = 0, errors = 0;
+  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+    const Outcome outcome = run(plan_of(seed, transport));
+    calls += outcome.calls;
+    errors += outcome.errors;
+    if (outcome.wrong.empty()) continue;
+    const Plan least = shrunk(plan_of(seed, transport));
+    FAIL() << outcome.wrong << "\nreplay: worlds --seed " << seed << " --transport " << transport
+           << "\nthe smallest world that was found to fail:\n"
+           << describe(least) << run(least).wrong;
+  }
+  EXPECT_GT(calls, 20 * seeds);
+  EXPECT_GT(errors, seeds / 2) << "worlds without errors show little";
+}
+
+// How many of each transport is a matter of time: about 20 s for all.
+INSTANTIATE_TEST_SUITE_P(Transports, Worlds,
+                         testing::Values(Share{"local", 1000}, Share{"faulty_local", 1500},
+                                         Share{"stream", 25}, Share{"faulty_stream", 12},
+                                         Share{"shm", 100}, Share{"faulty_shm", 100},
+                                         Share{"tcp", 30}, Share{"faulty_tcp", 40}),
+                         [](const auto& param) { return std::string(param.param.transport); });
+
+// Every second message of this transport is announced, and its payload takes two calls of
+// RecvChannel::get(). A receive failed with "has closed its communicator without sending it" where
+// its rank looked at its peer in between.
+TEST(Worlds, AMessageWhosePayloadIsOnItsWayIsReceivedAlthoughItsSenderHasClosed) {
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    Plan plan;
+    plan.seed = seed;
+    plan.transport = "stream";
+    plan.timeout = std::chrono::seconds(2);
+    Ground ground(plan);
+    std::vector<std::optional<Communicator>> comms;
+    for (CommunicatorParts& parts : ground.base(0))
+      comms.emplace_back(CommunicatorImpl::make(std::move(parts)));
+    std::vector<int> sent(100, 7), got(100), again(100);
+    std::vector<Work> received;
+    for (auto* const to : {&got, &again})
+      received.push_back(comms[1]->recv_async(std::span(*to), 0, to == &again ? 2 : 1));
+    Work first = comms[0]->send_async(std::span(sent), 1, 1);
+    Work second = comms[0]->send_async(std::span(sent), 1, 2);
+    comms[0].reset();
+    for (Work& work : received) EXPECT_NO_THROW(work.wait()) << "seed " << seed;
+    EXPECT_EQ(again, sent);
+  }
+}
+
+// It polled 5000 times before. Each poll of this transport reads the clock, which costs a
+// microsecond.
+TEST(Worlds, AGroupThatBlocksLetsTheOtherRanksGoOnAtOnceInARuntimeWithoutThreads) {
+  Plan plan;
+  plan.transport = "local";
+  plan.decorated = true;
+  plan.timeout = std::chrono::seconds(2);
+  Ground ground(plan);
+  std::vector<Communicator> comms;
+  for (CommunicatorParts& parts : ground.base(0))
+    comms.push_back(CommunicatorImpl::make(std::move(parts)));
+  std::vector<int> ones(2, 1);
+  Work other = comms[1].all_reduce_async(std::span(&ones[1], 1), Op::sum);
+  Group group;
+  comms[0].all_reduce(std::span(ones.data(), 1), Op::sum, {.group = &group});
+  const TimePoint begun = ground.clock().now();
+  group.end();
+  EXPECT_LT(ground.clock().now() - begun, std::chrono::milliseconds(2));
+  other.wait();
+  EXPECT_EQ(ones, std::vector<int>(2, 2));
+}
+
+TEST(Worlds, TheSameSeedGivesTheSameWorldAndAnotherOneAnother) {
+  const Plan plan = plan_of(7, "faulty-local");
+  const Outcome first = run(plan), again = run(plan);
+  EXPECT_EQ(first.calls, again.calls);
+  EXPECT_EQ(first.errors, again.errors);
+  EXPECT_EQ(first.ended_at, again.ended_at);
+  EXPECT_EQ(describe(plan), describe(plan_of(7, "faulty-local")));
+  EXPECT_NE(describe(plan), describe(plan_of(8, "faulty-local")));
+}
+
+TEST(Worlds, SmallerPlansLeaveOutRanksFaultsAndStepsWithWhatDependsOnThem) {
+  Plan plan;
+  plan.ranks = 5;
+  plan.slots = 3;
+  plan.steps = {{.what = What::split, .slot = 0, .child = 1, .colors = 2},
+                {.what = What::split, .slot = 1, .child = 2, .colors = 1},
+                {.what = What::collective, .slot = 2},
+                {.what = What::collective, .slot = 0}};
+  plan.faults.events = {{.rank = 4, .peer = 1}};
+  const std::vector<Plan> less = smaller(plan);
+  EXPECT_TRUE(std::any_of(less.begin(), less.end(), [](const Plan& each) {
+    return each.ranks == 2 && each.faults.events.empty();
+  }));
+  EXPECT_TRUE(std::any_of(less.begin(), less.end(), [](const Plan& each) {
+    return each.ranks == 5 && each.steps.size() == 1;
+  })) << "without the first split, nothing is left of its communicators";
+}
+
+TEST(Worlds, TheModelNamesAByteThatIsWrongInTheOutputInTheInputAndInAGuard) {
+  const Step step{.collective = Collective::all_reduce, .count = 4};
+  const std::vector<int> members{0, 1, 2};
+  Memory memory = memory_of_collective(step, members, 1);
+  EXPECT_NE(memory.wrong(true), "") << "the output is not there yet";
+  EXPECT_EQ(memory.wrong(false), "");
+  memory.bytes = memory.after;
+  EXPECT_EQ(memory.wrong(true), "");
+  for (const std::size_t at : {std::size_t{0}, memory.input, memory.bytes.size() - 1}) {
+    memory.bytes = memory.after;
+    memory.bytes[at] ^= std::byte{1};
+    EXPECT_NE(memory.wrong(true), "") << at;
+    EXPECT_NE(memory.wrong(false), "") << at;
+  }
+}
+
+TEST(Worlds, TheModelAllowsAnErrorOnlyWhereAFaultConcernsTheCommunicatorAndHasBegun) {
+  Plan plan;
+  plan.ranks = 3;
+  plan.faults.events = {{.at = TimePoint(std::chrono::milliseconds(5)), .rank = 0, .peer = 2}};
+  const Happened nothing;
+  const TimePoint before{}, later(std::chrono::milliseconds(6));
+  EXPECT_TRUE(allowed(plan, nothing, 0, 1, before).empty());
+  EXPECT_EQ(allowed(plan, nothing, 0, 1, later), std::set{ErrorKind::peer_lost});
+  plan.faults.events.front().peer = 3;  // not a rank of this world
+  EXPECT_TRUE(allowed(plan, nothing, 0, 1, later).empty());
+}
+
+}  // namespace
+}  // namespace tutti::worlds
