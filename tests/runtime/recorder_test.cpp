@@ -1,0 +1,335 @@
+// The flight recorder: what it keeps, what other threads and processes read of it, and dumps.
+#include "runtime/diagnosis/recorder.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <tutti/tutti.hpp>
+
+#include "runtime/communicator_impl.h"
+
+namespace tutti::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+using testing::HasSubstr;
+
+StatusPage::Entry entry(std::uint64_t count) {
+  CallSignature call;
+  call.what = Collective::all_reduce;
+  call.type = DataType::f32;
+  call.count = count;
+  return StatusPage::entry_of(call);
+}
+
+// Reads all records of the n-th ring as another process does: through the file.
+std::vector<ReadRecord> records_of(const TraceMemory& memory, std::size_t extent = 0) {
+  std::vector<Record> copy(memory.capacity());
+  const std::size_t offset = extent_offset(extent, memory.capacity()) + kRingHeadBytes;
+  EXPECT_GE(
+      pread(memory.fd(), copy.data(), copy.size() * sizeof(Record), static_cast<off_t>(offset)), 0);
+  std::vector<ReadRecord> found;
+  for (const Record& each : copy)
+    if (ReadRecord record; read(each, record)) found.push_back(record);
+  std::sort(found.begin(), found.end(),
+            [](const ReadRecord& a, const ReadRecord& b) { return a.sequence < b.sequence; });
+  return found;
+}
+
+std::vector<std::uint64_t> numbers_of(const std::vector<ReadRecord>& records) {
+  std::vector<std::uint64_t> numbers;
+  for (const ReadRecord& each : records) numbers.push_back(each.number);
+  return numbers;
+}
+
+TEST(Recorder, KeepsTheLastOperations) {
+  TraceMemory memory(64);
+  Recorder recorder(memory, {7, "it", 2}, 1, 3);
+  for (std::uint64_t number = 0; number < 100; ++number)
+    recorder.begin_run(nullptr, entry(number), number, ticks());
+  const auto records = records_of(memory);
+  ASSERT_EQ(records.size(), 64u);
+  EXPECT_EQ(records.front().number, 36u);
+  EXPECT_EQ(records.back().number, 99u);
+  for (const ReadRecord& each : records) EXPECT_EQ(each.count, each.number);
+}
+
+TEST(Recorder, KeepsShortCallsOfTheSameKindInOneRecordUntilTheClockIsDueAgain) {
+  TraceMemory memory(64);
+  Recorder recorder(memory, {}, 0, 2);
+  const int kind = 0, another = 0;
+  EXPECT_FALSE(recorder.repeats(&kind));
+  recorder.begin_run(&kind, entry(1), 10, ticks());
+  for (std::uint64_t more = 1; more <= Record::kMore; ++more) {
+    EXPECT_TRUE(recorder.repeats(&kind));
+    EXPECT_TRUE(recorder.has(10 + more));
+    EXPECT_FALSE(recorder.has(9 + more));
+  }
+  EXPECT_FALSE(recorder.repeats(&kind));
+  recorder.begin_run(&kind, entry(1), 11 + Record::kMore, ticks());
+  EXPECT_FALSE(recorder.repeats(&another));
+  EXPECT_TRUE(recorder.repeats(&kind));
+  recorder.begin_transfer(Record::kSend, DataType::f32, 1, 1, 0, 0);
+  EXPECT_FALSE(recorder.repeats(&kind));  // its record may be overwritten by what follows
+  const auto records = records_of(memory);
+  ASSERT_EQ(records.size(), 3u);
+  EXPECT_EQ(records[0].more, Record::kMore);
+  EXPECT_EQ(records[1].more, 1u);
+  EXPECT_EQ(records[1].ended, Record::kSoon);
+}
+
+TEST(Recorder, RoundsItsCapacityUpToAPowerOfTwo) {
+  EXPECT_EQ(TraceMemory(65).capacity(), 128u);
+  EXPECT_EQ(TraceMemory(1).capacity(), 64u);
+}
+
+TEST(Recorder, DoesNotOverwriteWhatIsUnderWay) {
+  TraceMemory memory(64);
+  Recorder recorder(memory, {}, 0, 2);
+  recorder.begin(entry(1), 100, ticks());
+  for (int i = 0; i < 500; ++i)
+    recorder.end(recorder.begin_transfer(Record::kSend, DataType::f32, 1, 1, 0, 0), Record::kGood);
+  const auto records = records_of(memory);
+  ASSERT_EQ(records.size(), 64u);
+  EXPECT_EQ(records.front().number, 100u);
+  EXPECT_EQ(records.front().ended, Record::kUnderWay);
+  EXPECT_EQ(records.back().number, 499u);
+}
+
+TEST(Recorder, OverwritesTheOldestIfAllAreUnderWay) {
+  TraceMemory memory(64);
+  Recorder recorder(memory, {}, 0, 2);
+  std::vector<std::uint64_t> positions;
+  for (int i = 0; i < 66; ++i)
+    positions.push_back(recorder.begin_transfer(Record::kReceive, DataType::uint8, 1, 1, i, 0));
+  const auto numbers = numbers_of(records_of(memory));
+  ASSERT_EQ(numbers.size(), 64u);
+  EXPECT_EQ(numbers.front(), 2u);
+  EXPECT_EQ(numbers.back(), 65u);
+  recorder.end(positions[0], Record::kGood);  // its record is another operation's by now
+  for (const ReadRecord& each : records_of(memory)) EXPECT_EQ(each.ended, Record::kUnderWay);
+}
+
+TEST(Recorder, SaysHowAnOperationEnded) {
+  TraceMemory memory(64);
+  Recorder recorder(memory, {}, 0, 2);
+  recorder.begin(entry(1), 0, ticks());
+  recorder.end();
+  recorder.begin(entry(1), 1, ticks());
+  recorder.fail(ErrorKind::timeout);
+  recorder.fail(ErrorKind::peer_lost);  // of a call that never began
+  const auto records = records_of(memory);
+  ASSERT_EQ(records.size(), 2u);
+  EXPECT_EQ(records[0].outcome, Record::kGood);
+  EXPECT_GE(records[0].ended, records[0].began);
+  EXPECT_EQ(records[1].outcome, static_cast<std::uint32_t>(ErrorKind::timeout));
+}
+
+TEST(Recorder, SaysForWhomAnOperationWaitedLongest) {
+  TraceMemory memory(64);
+  Recorder recorder(memory, {}, 0, 4);
+  const TimePoint start{std::chrono::seconds(1)};
+  const auto waits_for = [&] { return records_of(memory).back().waits_for; };
+  recorder.begin(entry(1), 0, ticks());
+  EXPECT_EQ(waits_for(), -1);
+  recorder.waits(3, start);
+  EXPECT_EQ(waits_for(), 3);
+  recorder.waits(2, start + std::chrono::seconds(5));
+  EXPECT_EQ(waits_for(), 2);
+  recorder.waits(-1, start + std::chrono::seconds(6));
+  EXPECT_EQ(waits_for(), 3);
+  recorder.end();
+  recorder.begin(entry(1), 1, ticks());
+  recorder.waits(1, start + std::chrono::seconds(7));
+  EXPECT_EQ(waits_for(), 1);
+}
+
+TEST(Recorder, KeepsHowLongACallWasQueued) {
+  TraceMemory memory(64);
+  Recorder recorder(memory, {}, 0, 2);
+  recorder.begin(entry(1), 0, 1'000'000);
+  recorder.queued(1'000'000 - 5 * Record::kQueuedTicks);
+  EXPECT_EQ(records_of(memory)[0].more, 5u);
+  recorder.queued(1'000'001);  // it cannot have been called later
+  EXPECT_EQ(records_of(memory)[0].more, 0u);
+}
+
+// Every record is written with equal members, so that a torn one is noticed.
+TEST(Recorder, ShowsNoTornRecordToAReaderBesideTheWriter) {
+  TraceMemory memory(64);
+  const TraceMemory::Ring ring = memory.take({}, 0, 1);
+  Recorder recorder(memory, {}, 0, 1);
+  const fs::path path = fs::path(testing::TempDir()) / fmt::format("torn.{}", getpid());
+  std::atomic<bool> stop = false;
+  std::thread writer([&] {
+    for (std::uint64_t number = 1; !stop; ++number) recorder.begin(entry(number), number, number);
+  });
+  std::uint64_t valid = 0;
+  for (int dump = 0; dump < 200 || valid == 0; ++dump) {
+    memory.dump(path);
+    const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    std::vector<Record> copy(64);
+    EXPECT_GE(pread(file, copy.data(), 64 * sizeof(Record),
+                    static_cast<off_t>(extent_offset(1, 64) + kRingHeadBytes)),
+              0);
+    close(file);
+    for (const Record& each : copy) {
+      ReadRecord record;
+      if (!read(each, record)) continue;
+      ++valid;
+      EXPECT_EQ(record.count, record.number);
+      EXPECT_EQ(record.began, record.number);
+      EXPECT_EQ(record.sequence, record.number);
+    }
+  }
+  stop = true;
+  writer.join();
+  memory.give_back(ring);
+  fs::remove(path);
+}
+
+TEST(Recorder, TellsCommunicatorsApartAndUsesTheRingOfOneThatEndedAgain) {
+  TraceMemory memory(64);
+  Recorder first(memory, {1, "first"}, 0, 2);
+  {
+    Recorder second(memory, {2, "second"}, 1, 2);
+    second.begin(entry(5), 5, ticks());
+    first.begin(entry(6), 6, ticks());
+    EXPECT_EQ(numbers_of(records_of(memory, 0)), (std::vector<std::uint64_t>{6}));
+    EXPECT_EQ(numbers_of(records_of(memory, 1)), (std::vector<std::uint64_t>{5}));
+  }
+  EXPECT_EQ(numbers_of(records_of(memory, 1)), (std::vector<std::uint64_t>{5}));
+  Recorder third(memory, {3, "third"}, 0, 2);
+  EXPECT_TRUE(records_of(memory, 1).empty());
+  EXPECT_EQ(fs::file_size(fmt::format("/proc/self/fd/{}", memory.fd())),
+            extent_offset(2, memory.capacity()));
+}
+
+TEST(Recorder, IsNotChangedByAForkedChild) {
+  TraceMemory memory(64);
+  auto recorder = std::make_unique<Recorder>(memory, RecordedName{1, "parent's"}, 0, 2);
+  const pid_t child = fork();
+  if (child == 0) {
+    recorder.reset();
+    _exit(0);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  RingState state{};
+  ASSERT_EQ(pread(memory.fd(), &state, sizeof state,
+                  static_cast<off_t>(kTraceHeadBytes + offsetof(RingHead, state))),
+            static_cast<ssize_t>(sizeof state));
+  EXPECT_EQ(state, RingState::open);
+}
+
+TEST(Recorder, DumpsIntoNoFolderThatIsMissing) {
+  const TraceMemory memory(64);
+  try {
+    memory.dump("/proc/no such folder/trace");
+    FAIL() << "it was written";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::unavailable);
+    EXPECT_THAT(error.what(), HasSubstr("no such folder"));
+  }
+}
+
+// The calls of a communicator, as it fails: the folder holds one complete file.
+TEST(Recorder, DumpsTheCallsOfACommunicatorThatFails) {
+  const fs::path folder = fs::path(testing::TempDir()) / fmt::format("dumps.{}", getpid());
+  fs::create_directory(folder);
+  Config config;
+  config.trace_dir = folder;
+  auto ranks = Communicator::in_process(2, config);
+  std::vector<float> values(2, 1);
+  const CallOptions soon{.timeout = std::chrono::milliseconds(20)};
+  EXPECT_THROW(ranks[0].all_reduce(std::span(values), Op::sum, soon), Error);
+  std::vector<fs::path> files;
+  for (const auto& each : fs::directory_iterator(folder)) files.push_back(each.path());
+  ASSERT_EQ(files.size(), 1u);
+  EXPECT_EQ(files[0].extension(), ".tuttitrace");
+  std::ifstream file(files[0], std::ios::binary);
+  const std::string bytes((std::istreambuf_iterator<char>(file)), {});
+  EXPECT_EQ(bytes.size(), extent_offset(2, 4096));
+  EXPECT_NE(bytes.find("rank 1 has not called it"), std::string::npos);
+  fs::remove_all(folder);
+}
+
+void own_handler(int) {}
+
+TEST(Recorder, LeavesTheProgramItsOwnSignalHandler) {
+  struct sigaction own {
+  }, before{}, after{};
+  own.sa_handler = own_handler;
+  ASSERT_EQ(sigaction(SIGUSR1, &own, &before), 0);
+  std::string said;
+  Config config;
+  config.trace_dir = testing::TempDir();
+  config.trace_signal = "USR1";
+  config.log_sink = [&](LogLevel, std::string_view line) { said += line; };
+  Communicator::in_process(1, config);
+  ASSERT_EQ(sigaction(SIGUSR1, &before, &after), 0);
+  EXPECT_EQ(after.sa_handler, own_handler);
+  EXPECT_THAT(said, HasSubstr("the program handles SIGUSR1 itself"));
+}
+
+TEST(Recorder, NeedsAFolderForASignal) {
+  Config config;
+  config.trace_signal = "USR1";
+  EXPECT_THROW(Communicator::in_process(1, config), Error);
+}
+
+TEST(Recorder, RecordsTheCallsOfACommunicator) {
+  auto ranks = Communicator::in_process(1);
+  std::vector<float> values(2, 1), more(1000, 1);
+  ranks[0].all_reduce(std::span(values));
+  ranks[0].all_reduce_async(std::span(values)).wait();
+  ranks[0].all_reduce(std::span(more), Op::max);
+  ranks[0].barrier();
+  const auto records = records_of(CommunicatorImpl::of(ranks[0]).parts().runtime->trace_memory());
+  ASSERT_EQ(records.size(), 4u);
+  EXPECT_EQ(numbers_of(records), (std::vector<std::uint64_t>{0, 1, 2, 3}));
+  EXPECT_EQ(records[0].ended, Record::kSoon);
+  EXPECT_EQ(records[0].more, 0u);
+  EXPECT_GE(records[1].ended, records[1].began);
+  EXPECT_GE(records[2].ended, records[2].began);
+  EXPECT_EQ(records[2].count, 1000u);
+  EXPECT_EQ(records[3].kinds & 0xff, static_cast<std::uint64_t>(Collective::barrier));
+  for (std::size_t i = 1; i < records.size(); ++i)
+    EXPECT_GE(records[i].began, records[i - 1].began);
+}
+
+TEST(Recorder, RecordsSendsAndReceives) {
+  auto ranks = Communicator::in_process(2);
+  int sent = 5, got = 0;
+  auto work = ranks[1].recv_async(std::span(&got, 1), 0, 7);
+  ranks[0].send(std::span(&sent, 1), 1, 7);
+  work.wait();
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    const auto records =
+        records_of(CommunicatorImpl::of(ranks[0]).parts().runtime->trace_memory(), rank);
+    ASSERT_EQ(records.size(), 1u);
+    EXPECT_EQ(records[0].kinds & 0xff, rank == 0 ? Record::kSend : Record::kReceive);
+    EXPECT_EQ(records[0].kinds >> 32, 7u);
+    EXPECT_EQ(records[0].peer, rank == 0 ? 1 : 0);
+    EXPECT_GE(records[0].ended, records[0].began);
+    EXPECT_EQ(records[0].outcome, Record::kGood);
+  }
+}
+
+}  // namespace
+}  // namespace tutti::test

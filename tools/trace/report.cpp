@@ -1,0 +1,338 @@
+#include "trace/report.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace tutti::tools {
+namespace {
+
+using Member = TracedCommunicator::Member;
+
+// Ranks are called stragglers where they have kept the others waiting for so long in all, and for a
+// tenth of the time in which any rank did.
+constexpr std::int64_t kWorthTelling = 1'000'000;
+
+std::string numbered(const TracedOperation& operation) {
+  return operation.is_transfer()
+             ? describe(operation)
+             : fmt::format("#{} {}", operation.last_number(), describe(operation));
+}
+
+const TracedOperation* last_under_way(const TracedRank& rank) {
+  const TracedOperation* found = nullptr;
+  for (const TracedOperation& each : rank.operations)
+    if (each.under_way() && (found == nullptr || each.began < found->began)) found = &each;
+  return found;
+}
+
+// Returns the number of the last collective that the rank has begun, or -1.
+std::int64_t last_number(const TracedRank& rank) {
+  const TracedOperation* const last = rank.last_collective();
+  return last == nullptr ? -1 : static_cast<std::int64_t>(last->last_number());
+}
+
+std::string heading(const TracedCommunicator& communicator) {
+  return fmt::format("communicator {} of {} rank{} ({:016x})",
+                     communicator.name.empty() ? "without a name" : communicator.name,
+                     communicator.members.size(), communicator.members.size() == 1 ? "" : "s",
+                     communicator.identity);
+}
+
+// Groups ranks of which the same is to be said.
+std::string places(const TracedCommunicator& communicator) {
+  std::vector<std::pair<std::string, std::vector<int>>> groups;
+  for (std::size_t rank = 0; rank < communicator.members.size(); ++rank) {
+    const Member& member = communicator.members[rank];
+    std::string where = "no record: the process has ended, or its trace was not read";
+    if (member.trace != nullptr) {
+      where = where_now(*member.trace, member.process->read_at);
+      if (member.process->stopped) where += "; the process is stopped by a signal";
+    }
+    const auto same = std::find_if(groups.begin(), groups.end(),
+                                   [&](const auto& group) { return group.first == where; });
+    if (same != groups.end())
+      same->second.push_back(static_cast<int>(rank));
+    else
+      groups.push_back({where, {static_cast<int>(rank)}});
+  }
+  std::string text;
+  for (const auto& [where, ranks] : groups)
+    text += fmt::format("  {}: {}\n", show_ranks(ranks), where);
+  return text;
+}
+
+std::string absent(const TracedCommunicator& communicator) {
+  std::int64_t furthest = -1;
+  const TracedOperation* awaited = nullptr;
+  for (const Member& member : communicator.members)
+    if (member.trace != nullptr && last_number(*member.trace) > furthest) {
+      furthest = last_number(*member.trace);
+      awaited = member.trace->last_collective();
+    }
+  if (awaited == nullptr) return {};
+  std::vector<int> behind;
+  for (std::size_t rank = 0; rank < communicator.members.size(); ++rank) {
+    const Member& member = communicator.members[rank];
+    if (member.trace != nullptr && last_number(*member.trace) < furthest)
+      behind.push_back(static_cast<int>(rank));
+  }
+  if (behind.empty()) return {};
+  return fmt::format("  Never came: {} {} not called {}, in which other ranks are or were.\n",
+                     show_ranks(behind), behind.size() == 1 ? "has" : "have", numbered(*awaited));
+}
+
+std::string mismatch_text(const TracedCommunicator& communicator) {
+  const auto mismatch = find_mismatch(communicator);
+  if (!mismatch) return {};
+  std::string text =
+      fmt::format("  Mismatch: under number {} ranks called different things:\n", mismatch->number);
+  for (const Mismatch::Call& call : mismatch->calls)
+    text += fmt::format("    {}: {}\n", show_ranks(call.ranks), call.call);
+  return text;
+}
+
+std::string stragglers_text(const TracedCommunicator& communicator) {
+  const Stragglers found = find_stragglers(communicator);
+  if (found.operations == 0) return {};
+  std::string text;
+  std::int64_t all = 0;
+  for (const Lateness& late : found.ranks) all += late.total;
+  for (const Lateness& late : found.ranks) {
+    if (late.total < std::max(kWorthTelling, all / 10)) break;
+    text += fmt::format(
+        "  Straggler: rank {} entered last in {} of {} operations, {} later than the median rank "
+        "on "
+        "average and {} at most (#{}); that is {} in all.\n",
+        late.rank, late.last, found.operations, show_duration(late.total / late.last),
+        show_duration(late.worst), late.worst_number, show_duration(late.total));
+  }
+  if (text.empty())
+    text = fmt::format("  No straggler in the last {} operations.\n", found.operations);
+  return text;
+}
+
+std::string waits_text(const TracedJob& job) {
+  const std::vector<Wait> waits = find_waits(job);
+  if (waits.empty()) return {};
+  std::string text = "Who waits for whom:\n";
+  for (const Wait& wait : waits)
+    text += fmt::format("  {}: rank {} waits for rank {} in {}, for {}\n",
+                        wait.communicator->name.empty() ? "-" : wait.communicator->name, wait.from,
+                        wait.to, wait.in, show_duration(wait.for_ns));
+  const std::vector<Wait> cycle = find_cycle(waits);
+  if (!cycle.empty()) {
+    text += "  Deadlock: ";
+    for (const Wait& wait : cycle)
+      text += fmt::format("rank {} waits for rank {}{}", wait.from, wait.to,
+                          &wait == &cycle.back() ? ".\n" : ", ");
+    return text;
+  }
+  // The ranks for which others wait and which wait for nobody are where a chain ends.
+  std::set<std::pair<const TracedCommunicator*, int>> ends;
+  for (const Wait& wait : waits) ends.insert({wait.communicator, wait.to});
+  for (const Wait& wait : waits) ends.erase({wait.communicator, wait.from});
+  for (const auto& [communicator, rank] : ends) {
+    const Member& member = communicator->members[static_cast<std::size_t>(rank)];
+    text +=
+        fmt::format("  All that waits there ends at rank {} of {}: {}\n", rank, communicator->name,
+                    member.trace == nullptr ? "there is no record of it"
+                                            : where_now(*member.trace, member.process->read_at));
+  }
+  return text;
+}
+
+std::string clocks_text(const TracedJob& job) {
+  if (job.clocks.size() < 2) return {};
+  std::string text = "Clocks of the machines:\n";
+  for (const auto& [machine, clock] : job.clocks)
+    text += clock.exact_to
+                ? fmt::format("  {}: exact to {}\n", clock.host, show_duration(*clock.exact_to))
+                : fmt::format(
+                      "  {}: by its calendar alone, since no operation of its ranks ended on "
+                      "all ranks\n",
+                      clock.host);
+  return text;
+}
+
+// A rank's process, as a node of the graph of waits: a rank waits in all its communicators at once.
+using Node = std::pair<const TracedProcess*, int>;
+
+std::optional<Node> node_of(const TracedCommunicator& communicator, int rank) {
+  if (rank < 0 || static_cast<std::size_t>(rank) >= communicator.members.size())
+    return std::nullopt;
+  const Member& member = communicator.members[static_cast<std::size_t>(rank)];
+  if (member.trace == nullptr) return std::nullopt;
+  return Node{member.process, member.trace->world_rank};
+}
+
+void add_waits(const TracedCommunicator& communicator, int rank, std::vector<Wait>& waits) {
+  const Member& member = communicator.members[static_cast<std::size_t>(rank)];
+  for (const TracedOperation& each : member.trace->operations) {
+    if (!each.under_way()) continue;
+    const auto add = [&](int peer) {
+      waits.push_back({&communicator, rank, peer, numbered(each), member.job_time(each.began),
+                       each.ended - each.began});
+    };
+    const auto size = static_cast<int>(communicator.members.size());
+    if (each.is_transfer()) {
+      if (each.record.peer >= 0 && each.record.peer < size && each.record.peer != rank)
+        add(each.record.peer);
+      continue;
+    }
+    const auto number = static_cast<std::int64_t>(each.record.number);
+    bool any = false;
+    for (int peer = 0; peer < size; ++peer) {
+      const Member& other = communicator.members[static_cast<std::size_t>(peer)];
+      if (peer == rank || (other.trace != nullptr && last_number(*other.trace) >= number)) continue;
+      add(peer);
+      any = true;
+    }
+    if (!any && each.record.waits_for >= 0 && each.record.waits_for < size)
+      add(each.record.waits_for);
+  }
+}
+
+}  // namespace
+
+Stragglers find_stragglers(const TracedCommunicator& communicator, std::int64_t since) {
+  struct Entry {
+    std::int64_t began;
+    int rank;
+  };
+  std::map<std::uint64_t, std::vector<Entry>> by_number;
+  for (std::size_t rank = 0; rank < communicator.members.size(); ++rank) {
+    const Member& member = communicator.members[rank];
+    if (member.trace == nullptr) continue;
+    for (const TracedOperation& each : member.trace->operations)
+      if (!each.is_transfer() && member.job_time(each.began) > since)
+        by_number[each.record.number].push_back(
+            {member.job_time(each.began), static_cast<int>(rank)});
+  }
+  Stragglers found;
+  std::map<int, Lateness> late;
+  for (auto& [number, entries] : by_number) {
+    if (entries.size() < 2) continue;
+    ++found.operations;
+    std::sort(entries.begin(), entries.end(),
+              [](const Entry& a, const Entry& b) { return a.began < b.began; });
+    const Entry& last = entries.back();
+    const std::int64_t by = last.began - entries[(entries.size() - 1) / 2].began;
+    Lateness& rank = late[last.rank];
+    rank.rank = last.rank;
+    ++rank.last;
+    rank.total += by;
+    if (by > rank.worst) rank.worst_number = number;
+    rank.worst = std::max(rank.worst, by);
+  }
+  for (const auto& [rank, each] : late) found.ranks.push_back(each);
+  std::stable_sort(found.ranks.begin(), found.ranks.end(),
+                   [](const Lateness& a, const Lateness& b) { return a.total > b.total; });
+  return found;
+}
+
+std::optional<Mismatch> find_mismatch(const TracedCommunicator& communicator) {
+  std::map<std::uint64_t, std::map<std::string, std::vector<int>>> by_number;
+  for (std::size_t rank = 0; rank < communicator.members.size(); ++rank) {
+    const TracedRank* const trace = communicator.members[rank].trace;
+    if (trace == nullptr) continue;
+    for (const TracedOperation& each : trace->operations)
+      if (!each.is_transfer())
+        for (std::uint64_t call = 0; call < each.calls(); ++call)
+          by_number[each.record.number + call][describe(each) + ", " + algorithm_of(each)]
+              .push_back(static_cast<int>(rank));
+  }
+  for (const auto& [number, calls] : by_number) {
+    if (calls.size() < 2) continue;
+    Mismatch mismatch{number, {}};
+    for (const auto& [call, ranks] : calls) mismatch.calls.push_back({call, ranks});
+    return mismatch;
+  }
+  return std::nullopt;
+}
+
+std::vector<Wait> find_waits(const TracedJob& job) {
+  std::vector<Wait> waits;
+  for (const TracedCommunicator& communicator : job.communicators)
+    for (std::size_t rank = 0; rank < communicator.members.size(); ++rank)
+      if (communicator.members[rank].trace != nullptr)
+        add_waits(communicator, static_cast<int>(rank), waits);
+  return waits;
+}
+
+std::vector<Wait> find_cycle(const std::vector<Wait>& waits) {
+  std::map<Node, std::vector<const Wait*>> out;
+  for (const Wait& wait : waits)
+    if (const auto node = node_of(*wait.communicator, wait.from)) out[*node].push_back(&wait);
+  std::set<Node> closed;  // from which no cycle is reached
+  for (const auto& [start, unused] : out) {
+    struct Step {
+      Node node;
+      std::size_t next = 0;
+    };
+    std::vector<Step> path{{start}};
+    std::vector<Wait> taken;
+    while (!path.empty()) {
+      Step& step = path.back();
+      const auto edges = out.find(step.node);
+      if (closed.contains(step.node) || edges == out.end() || step.next == edges->second.size()) {
+        closed.insert(step.node);
+        path.pop_back();
+        if (!taken.empty()) taken.pop_back();
+        continue;
+      }
+      const Wait& wait = *edges->second[step.next++];
+      const auto target = node_of(*wait.communicator, wait.to);
+      if (!target) continue;
+      taken.push_back(wait);
+      const auto before = std::find_if(path.begin(), path.end(),
+                                       [&](const Step& each) { return each.node == *target; });
+      if (before != path.end()) return {taken.begin() + (before - path.begin()), taken.end()};
+      path.push_back({*target});
+    }
+  }
+  return {};
+}
+
+std::string where_now(const TracedRank& rank, std::int64_t read_at) {
+  if (rank.state == RingState::failed) return "failed: " + rank.failure;
+  if (rank.operations.empty())
+    return rank.state == RingState::closed ? "closed" : "has called nothing yet";
+  if (const TracedOperation* const now = last_under_way(rank)) {
+    const auto waits = now->record.waits_for;
+    return fmt::format("in {} for {}{}", numbered(*now), show_duration(read_at - now->began),
+                       waits < 0 ? "" : fmt::format(", waits for rank {}", waits));
+  }
+  const TracedOperation& last = rank.operations.back();
+  // Of a run of short calls, the time of the first is known.
+  return fmt::format("{}; the last call was {}, which ended {}{} ago ({})",
+                     rank.state == RingState::closed ? "closed" : "in no operation", numbered(last),
+                     last.calls() > 1 ? "less than " : "", show_duration(read_at - last.ended),
+                     outcome_of(last));
+}
+
+std::string list(const std::vector<TracedProcess>& processes) {
+  std::string text;
+  for (const TracedProcess& process : processes) {
+    text += fmt::format("{} on {}: {}{}\n", process.source, process.host, process.command,
+                        process.stopped ? "  (stopped by a signal)" : "");
+    for (const TracedRank& rank : process.ranks)
+      text += fmt::format("  {} rank {} of {}: {}\n", rank.name.empty() ? "-" : rank.name,
+                          rank.rank, rank.size, where_now(rank, process.read_at));
+  }
+  return text;
+}
+
+std::string report(const TracedJob& job) {
+  std::string text;
+  for (const TracedCommunicator& communicator : job.communicators)
+    text += fmt::format("{}\n{}{}{}{}", heading(communicator), places(communicator),
+                        mismatch_text(communicator), absent(communicator),
+                        stragglers_text(communicator));
+  return text + waits_text(job) + clocks_text(job);
+}
+
+}  // namespace tutti::tools
