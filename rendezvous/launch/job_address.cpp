@@ -8,6 +8,10 @@
 
 namespace tutti {
 
+std::string describe_rank(int rank) {
+  return rank >= kFirstNewcomer ? "a newcomer" : fmt::format("rank {}", rank);
+}
+
 std::string JobAddress::socket_name() const {
   assert(port >= 0 && size >= 1);
   return port != 0 ? fmt::format("tutti-{}-{}", uid, port)

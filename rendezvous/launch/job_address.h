@@ -8,6 +8,12 @@
 
 namespace tutti {
 
+/// Where a process has a number from this one on in place of a rank, it is a newcomer, which comes
+/// to a running job and has no rank yet.
+inline constexpr int kFirstNewcomer = 1 << 30;
+/// For messages: "rank 3", or "a newcomer".
+std::string describe_rank(int rank);
+
 /// Identifies a job on this machine.
 struct JobAddress {
   int port = 0;           ///< MASTER_PORT, used as a name only; 0 if the launcher gives none.

@@ -8,7 +8,9 @@
 #include <tutti/launch.hpp>
 
 #include "common/address.h"
+#include "common/random.h"
 #include "common/text.h"
+#include "rendezvous/launch/job_address.h"
 
 namespace tutti {
 namespace {
@@ -18,11 +20,16 @@ constexpr std::string_view kAdvice =
     "LOCAL_RANK, MASTER_ADDR and MASTER_PORT, or with a launcher that speaks PMIx (mpirun of Open "
     "MPI, srun, prun)";
 
-std::string_view require(Environment environment, std::string_view variable) {
+constexpr std::string_view kNewcomersAdvice =
+    "a process that comes to a running job needs MASTER_ADDR and MASTER_PORT of that job, or "
+    "TUTTI_STORE=tcp://... or file://... as the job has it";
+
+std::string_view require(Environment environment, std::string_view variable,
+                         std::string_view advice = kAdvice) {
   const auto value = find(environment, variable);
   if (!value || value->empty())
-    throw Error(ErrorKind::usage, fmt::format("{} is {}; {}", variable,
-                                              value ? "set but empty" : "not set", kAdvice));
+    throw Error(ErrorKind::usage,
+                fmt::format("{} is {}; {}", variable, value ? "set but empty" : "not set", advice));
   return *value;
 }
 
@@ -87,6 +94,17 @@ LaunchEnvironment read_launch_environment(Environment environment, std::string_v
   if (find(environment, "TORCHELASTIC_USE_AGENT_STORE") == "True")
     launch.agent_key = fmt::format("tutti/{}/{}", launch.job,
                                    find(environment, "TORCHELASTIC_RESTART_COUNT").value_or("0"));
+  return launch;
+}
+
+LaunchEnvironment read_newcomer_environment(Environment environment, std::string_view store) {
+  LaunchEnvironment launch;
+  launch.rank = kFirstNewcomer + static_cast<int>(SystemRandom().next() % kFirstNewcomer);
+  launch.job = find(environment, "TORCHELASTIC_RUN_ID").value_or("");
+  if (take_address(store, launch)) return launch;
+  launch.master_address = require(environment, "MASTER_ADDR", kNewcomersAdvice);
+  launch.master_port =
+      number("MASTER_PORT", require(environment, "MASTER_PORT", kNewcomersAdvice), 1, 65'535);
   return launch;
 }
 

@@ -36,6 +36,12 @@ struct LaunchEnvironment {
 /// how to correct it.
 LaunchEnvironment read_launch_environment(Environment environment, std::string_view store = "auto");
 
+/// Reads where the job is to which this process comes as a newcomer: from `store`, which is
+/// Config::store, or MASTER_ADDR and MASTER_PORT. The rank is one of kFirstNewcomer and up, drawn
+/// by chance, and the size is 1. Throws like read_launch_environment().
+LaunchEnvironment read_newcomer_environment(Environment environment,
+                                            std::string_view store = "auto");
+
 /// Asks PMIx if a launcher that supports it started this process and neither RANK nor WORLD_SIZE is
 /// set; otherwise calls read_launch_environment(). It also throws what pmix::Client throws.
 LaunchEnvironment find_launch(Environment environment, std::string_view store, TimePoint deadline);

@@ -17,6 +17,7 @@
 
 #include "common/bytes.h"
 #include "common/text.h"
+#include "rendezvous/launch/job_address.h"
 
 namespace tutti {
 namespace {
@@ -53,11 +54,18 @@ bool try_until(Store::Deadline deadline, const std::function<bool()>& attempt) {
 class FileStore::File {
  public:
   File(const std::string& path, int rank, int size) : path_(path), rank_(rank), size_(size) {}
+  explicit File(const std::string& path) : File(path, kFirstNewcomer, 0) {}
+
+  // Returns false if there is no file.
+  bool join_as_newcomer() {
+    assert(rank_ == kFirstNewcomer);
+    return open_file(0);
+  }
 
   // Returns false if the file already lists the rank, or has just been removed.
   bool join(Deadline deadline) {
     assert(!joined_ && 0 <= rank_ && rank_ < size_);
-    open_file();
+    open_file(O_CREAT);
     const Lock lock(*this, deadline);
     struct stat info {};
     if (fstat(fd_.get(), &info) != 0 || info.st_nlink == 0) return false;
@@ -118,8 +126,8 @@ class FileStore::File {
     Lock(const File& file, Deadline deadline) : fd_(file.fd_.get()) {
       if (!try_until(deadline, [this] { return change(F_WRLCK); }))
         throw Error(ErrorKind::timeout,
-                    fmt::format("rank {}: the store {} was locked by others until the deadline",
-                                file.rank_, file.path_));
+                    fmt::format("{}: the store {} was locked by others until the deadline",
+                                describe_rank(file.rank_), file.path_));
     }
     ~Lock() { change(F_UNLCK); }
     Lock(const Lock&) = delete;
@@ -136,17 +144,20 @@ class FileStore::File {
   };
 
   [[noreturn]] void refuse(ErrorKind kind, std::string_view why) const {
-    throw Error(kind, fmt::format("rank {}: the store {}: {}", rank_, path_, why));
+    throw Error(kind, fmt::format("{}: the store {}: {}", describe_rank(rank_), path_, why));
   }
 
-  void open_file() {
-    fd_ = Fd(open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  // Returns false if there is no file and none is to be created.
+  bool open_file(int create) {
+    fd_ = Fd(open(path_.c_str(), O_RDWR | create | O_CLOEXEC | O_NOFOLLOW, 0600));
     struct stat info {};
+    if (!fd_ && errno == ENOENT && create == 0) return false;
     if (!fd_ || fstat(fd_.get(), &info) != 0) refuse(ErrorKind::usage, std::strerror(errno));
     if (!S_ISREG(info.st_mode) || info.st_uid != geteuid() || (info.st_mode & 077) != 0)
       refuse(ErrorKind::usage, "it is not a file of this user's alone (chmod 600)");
     table_ = KeyTable();
     read_bytes_ = 0;
+    return true;
   }
 
   // Reads all new records. Called under the lock. An incomplete record at the end, which a killed
@@ -213,6 +224,15 @@ FileStore::FileStore(const std::string& path, int rank, int size, Deadline deadl
                           rank, path));
 }
 
+FileStore::FileStore(const std::string& path, Deadline deadline) : file_("the store", path) {
+  File& file = file_.get();
+  if (!try_until(deadline, [&] { return file.join_as_newcomer(); }))
+    throw Error(ErrorKind::timeout,
+                fmt::format("a newcomer found no store {} before the deadline: see whether the job "
+                            "has started, with the same TUTTI_STORE",
+                            path));
+}
+
 FileStore::~FileStore() = default;
 
 void FileStore::set(std::string_view key, std::string_view value, Deadline deadline) {
@@ -228,8 +248,8 @@ std::string FileStore::get(std::string_view key, Deadline deadline) {
   const auto lock_by = std::max<Deadline>(deadline, steady_clock::now() + kLongestPause);
   if (!try_until(deadline, [&] { return file.look(key, lock_by, value); }))
     throw Error(ErrorKind::timeout,
-                fmt::format("rank {}: nobody has set {} in the store {} before the deadline",
-                            file.rank(), shown(key), file.path()));
+                fmt::format("{}: nobody has set {} in the store {} before the deadline",
+                            describe_rank(file.rank()), shown(key), file.path()));
   return value;
 }
 

@@ -18,14 +18,17 @@ namespace tutti {
 /// can. The store does not detect that a rank has ended: calls that wait for it end at their
 /// deadline.
 ///
-/// The last rank to leave removes the file. Thread-safe. In a forked child every call throws
-/// `usage`.
+/// The last rank to leave, not counting newcomers, removes the file. Thread-safe. In a forked child
+/// every call throws `usage`.
 class FileStore final : public Store {
  public:
   /// Joins as `rank` of `size`, and creates the file if it does not exist. Throws `usage` if the
   /// file cannot be opened or other users have access to it, and `timeout` if the file still lists
   /// `rank` at the deadline, because an earlier job was killed or another process has this rank.
   FileStore(const std::string& path, int rank, int size, Deadline deadline);
+  /// Joins the store of a running job as a newcomer, once the file exists. Throws `usage` like the
+  /// above, and `timeout` if there is no file at the deadline.
+  FileStore(const std::string& path, Deadline deadline);
   ~FileStore() override;
 
   void set(std::string_view key, std::string_view value, Deadline deadline) override;

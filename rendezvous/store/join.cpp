@@ -81,7 +81,7 @@ std::optional<Answer> Applicant::await_answer(Joined& joined) {
 void Applicant::refused(const Answer& answer, const std::string& server) const {
   assert(answer.verdict != Verdict::welcome && answer.verdict != Verdict::too_late);
   const std::string who =
-      fmt::format("rank {}: the store of {} at {}", rank, server, route.place());
+      fmt::format("{}: the store of {} at {}", describe_rank(rank), server, route.place());
   if (answer.magic != kStoreMagic)
     throw Error(ErrorKind::unavailable,
                 fmt::format("{} is not tutti's; choose another MASTER_PORT", who));
@@ -118,7 +118,7 @@ void Applicant::refused(const Answer& answer, const std::string& server) const {
 
 Joined join_store(Route& route, const JobAddress& job, int rank, Store::Deadline deadline,
                   Log& log) {
-  assert(0 <= rank && rank < job.size);
+  assert((0 <= rank && rank < job.size) || rank >= kFirstNewcomer);
   Applicant applicant{route, job, rank, deadline, {}};
   auto report_at = steady_clock::now() + kReportAfter;
   for (milliseconds pause = kFirstPause;; pause = std::min(2 * pause, route.longest_pause())) {
@@ -131,16 +131,16 @@ Joined join_store(Route& route, const JobAddress& job, int rank, Store::Deadline
       break;
     }
     if (now >= report_at) {
-      log.write(LogLevel::warn, "rank {} waits for the store at {}: {}; it goes on trying for {} s",
-                rank, route.place(), applicant.obstacle,
+      log.write(LogLevel::warn, "{} waits for the store at {}: {}; it goes on trying for {} s",
+                describe_rank(rank), route.place(), applicant.obstacle,
                 std::chrono::ceil<seconds>(deadline - now).count());
       report_at = now + kReportEvery;
     }
     std::this_thread::sleep_until(std::min(deadline, now + pause));
   }
   throw Error(ErrorKind::timeout,
-              fmt::format("rank {} could not join the store at {} before the deadline ({}); {}",
-                          rank, route.place(), applicant.obstacle, route.advice()));
+              fmt::format("{} could not join the store at {} before the deadline ({}); {}",
+                          describe_rank(rank), route.place(), applicant.obstacle, route.advice()));
 }
 
 }  // namespace tutti::rendezvous

@@ -49,11 +49,11 @@ std::optional<Joined> LocalRoute::reach(Store::Deadline, std::string& obstacle) 
 
 void LocalRoute::check_server(const net::PeerProcess& server) const {
   if (server.uid == server_uid_) return;
-  throw Error(
-      ErrorKind::unavailable,
-      fmt::format("rank {}: the store at {} is that of {} of user {}, and this rank runs as "
-                  "user {}; choose another {}",
-                  rank_, place(), server.describe(), server.uid, server_uid_, job_.place_name()));
+  throw Error(ErrorKind::unavailable,
+              fmt::format("{}: the store at {} is that of {} of user {}, and this rank runs as "
+                          "user {}; choose another {}",
+                          describe_rank(rank_), place(), server.describe(), server.uid, server_uid_,
+                          job_.place_name()));
 }
 
 }  // namespace

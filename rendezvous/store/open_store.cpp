@@ -33,11 +33,11 @@ struct StoreAccess {
 [[noreturn]] void refuse_without_secret(const LaunchEnvironment& launch) {
   throw Error(
       ErrorKind::usage,
-      fmt::format("rank {}: the store is at {}, to be reached over the network, and this rank has "
+      fmt::format("{}: the store is at {}, to be reached over the network, and this rank has "
                   "no secret to prove itself with. {}; or set TUTTI_TRUST_NETWORK=yes where "
                   "everybody who reaches that port may join the job. Ranks of one machine need "
                   "neither: MASTER_ADDR=localhost",
-                  launch.rank, to_text({launch.master_address, launch.master_port}),
+                  describe_rank(launch.rank), to_text({launch.master_address, launch.master_port}),
                   kHowToMakeSecret));
 }
 
@@ -142,6 +142,27 @@ StoreAccess access_by_pmix(const LaunchEnvironment& launch, const Config& config
 }
 
 }  // namespace
+
+OpenedStore open_store_as_newcomer(const LaunchEnvironment& launch, const Config& config,
+                                   Store::Deadline deadline, Log& log) {
+  assert(launch.rank >= kFirstNewcomer && launch.size == 1);
+  const Secret secret = configured_secret(config);
+  if (!launch.file.empty()) return {std::make_shared<FileStore>(launch.file, deadline), secret};
+  SystemRandom random;
+  const bool may_cross = secret || config.trust_network;
+  if (config.tls && config.trust_network && !secret)
+    throw Error(ErrorKind::usage,
+                fmt::format("a newcomer: TUTTI_TLS=yes takes its keys from the job's secret, and "
+                            "this process has none. {}",
+                            kHowToMakeSecret));
+  StoreAccess access = access_by_address(launch, secret, may_cross, config.tls, random);
+  assert(access.route != nullptr && access.listeners.empty());
+  rendezvous::Joined joined =
+      rendezvous::join_store(*access.route, access.job, launch.rank, deadline, log);
+  log.write(LogLevel::debug, "a newcomer joined the store of {} at {}", joined.server,
+            access.route->place());
+  return {std::make_shared<SocketStore>(std::move(joined), launch.rank), secret};
+}
 
 OpenedStore open_store(const LaunchEnvironment& launch, const Config& config,
                        Store::Deadline deadline, Log& log) {

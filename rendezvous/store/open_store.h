@@ -32,4 +32,9 @@ struct OpenedStore {
 OpenedStore open_store(const LaunchEnvironment& launch, const Config& config,
                        Store::Deadline deadline, Log& log);
 
+/// Opens the store of a running job for a newcomer, see read_newcomer_environment(). Waits until
+/// `deadline` for the store to be there. Throws what open_store() throws.
+OpenedStore open_store_as_newcomer(const LaunchEnvironment& launch, const Config& config,
+                                   Store::Deadline deadline, Log& log);
+
 }  // namespace tutti

@@ -7,6 +7,7 @@
 #include <cassert>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 
 #include <tutti/error.hpp>
 
@@ -20,6 +21,8 @@ namespace {
 constexpr std::chrono::milliseconds kAcceptPause{50};
 // While more bytes of replies than this are queued for a member, the server reads none from it.
 constexpr std::size_t kMostQueuedBytes = 4 << 20;
+// The greatest number of a newcomer.
+constexpr std::uint32_t kLastNewcomer = std::numeric_limits<int>::max();
 constexpr std::size_t kOtherDescriptors = 256;  // reserved for the program's own descriptors
 
 std::shared_ptr<const net::TlsContext> context_for(const std::vector<Listener>& listeners) {
@@ -66,7 +69,6 @@ void ServerLoop::run() {
       accept_again_.reset();
       watch_listeners(EPOLLIN);
     }
-    assert(members_.size() <= seats_.size());
   }
 }
 
@@ -190,12 +192,11 @@ bool ServerLoop::greet(Pending& pending) {
   connection.consume(sizeof(Greeting));
   const int fd = pending.fd();
   const pid_t pid = pending.handshake ? 0 : net::peer_of(fd).pid;
-  Seat& seat = seats_[greeting->rank];
-  assert(seat.state == Seat::State::free);
   assert(!members_.contains(fd));
-  members_.emplace(fd, Member{std::move(connection), static_cast<int>(greeting->rank)});
-  seat = {Seat::State::taken, pid};
-  assert(members_.size() <= seats_.size());
+  const std::uint32_t rank = greeting->rank;
+  members_.emplace(fd, Member{std::move(connection), static_cast<int>(rank)});
+  assert(is_newcomer(rank) || seats_[rank].state == Seat::State::free);
+  if (!is_newcomer(rank)) seats_[rank] = {Seat::State::taken, pid};
   serve(fd);  // requests, or the end of the stream, may have arrived with the greeting
   return false;
 }
@@ -211,6 +212,9 @@ int ServerLoop::member_of(std::uint32_t rank) const {
 Verdict ServerLoop::judge(const Greeting& greeting) const {
   if (greeting.version != kStoreVersion) return Verdict::other_version;
   if (greeting.job != job_.job_hash()) return Verdict::other_job;
+  // One without a rank leaves and comes as often as it likes: no key is its own.
+  if (greeting.rank <= kLastNewcomer && is_newcomer(greeting.rank))
+    return close_by_ ? Verdict::too_late : Verdict::welcome;
   if (greeting.size != seats_.size() || greeting.rank >= seats_.size()) return Verdict::other_size;
   const Seat& seat = seats_[greeting.rank];
   if (seat.state == Seat::State::taken) return Verdict::rank_taken;
@@ -222,7 +226,8 @@ Verdict ServerLoop::judge(const Greeting& greeting) const {
 
 void ServerLoop::serve(int fd) {
   Member& member = members_.at(fd);
-  assert(seats_[static_cast<std::size_t>(member.rank)].state == Seat::State::taken);
+  assert(is_newcomer(static_cast<std::uint32_t>(member.rank)) ||
+         seats_[static_cast<std::size_t>(member.rank)].state == Seat::State::taken);
   bool keep = member.connection.flush();
   if (keep && (member.events & EPOLLIN) != 0) {
     keep = member.connection.receive();
@@ -262,11 +267,11 @@ void ServerLoop::update_events(Member& member) {
 void ServerLoop::disconnect(int fd) {
   const auto place = members_.find(fd);
   assert(place != members_.end());
-  Seat& seat = seats_[static_cast<std::size_t>(place->second.rank)];
-  assert(seat.state == Seat::State::taken);
-  seat.state = Seat::State::left;
   const int rank = place->second.rank;
-  const bool took_part = service_.has_taken_part(fd);
+  const bool newcomer = is_newcomer(static_cast<std::uint32_t>(rank));
+  assert(newcomer || seats_[static_cast<std::size_t>(rank)].state == Seat::State::taken);
+  if (!newcomer) seats_[static_cast<std::size_t>(rank)].state = Seat::State::left;
+  const bool took_part = newcomer || service_.has_taken_part(fd);
   service_.leave(fd);
   members_.erase(place);
   // A rank that starts publishes what the others need before it asks for what they publish.

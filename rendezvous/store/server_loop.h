@@ -22,7 +22,8 @@
 namespace tutti::rendezvous {
 
 /// The state of a running server. It is used by the server's thread only. Invariants: a seat is
-/// taken while a member has its rank, and each connection is either pending or a member's.
+/// taken while a member has its rank, newcomers have none, and each connection is either pending or
+/// a member's.
 class ServerLoop {
  public:
   /// `stop_fd` becomes readable when the server is to end.
@@ -51,7 +52,7 @@ class ServerLoop {
     int rank = 0;
     std::uint32_t events = EPOLLIN;  // the events for which epoll watches the connection
   };
-  /// Whether a rank has joined.
+  /// Whether a rank has joined. Newcomers have no seats.
   struct Seat {
     enum class State { free, taken, left } state = State::free;
     pid_t pid = 0;  // of the process that joined; 0 over TCP
@@ -68,6 +69,7 @@ class ServerLoop {
   bool advance(Pending& pending);
   void report_refusal(const net::AuthAcceptor& proof);
   bool greet(Pending& pending);
+  static bool is_newcomer(std::uint32_t rank) { return rank >= kFirstNewcomer; }
   /// The descriptor of the member that has taken `rank`.
   int member_of(std::uint32_t rank) const;
   Verdict judge(const Greeting& greeting) const;

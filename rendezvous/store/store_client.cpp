@@ -9,6 +9,7 @@
 #include <tutti/error.hpp>
 
 #include "common/text.h"
+#include "rendezvous/launch/job_address.h"
 #include "rendezvous/store/key_table.h"
 
 namespace tutti::rendezvous {
@@ -66,7 +67,7 @@ std::string StoreClient::call(Verb verb, std::string_view key, std::string_view 
   }
   if (how != Ended::done) refuse(how, verb, key);
   if (*result.status != Status::ok)
-    throw Error(kind_of(*result.status), fmt::format("rank {}: {}", rank_, result.bytes));
+    throw Error(kind_of(*result.status), fmt::format("{}: {}", describe_rank(rank_), result.bytes));
   return result.bytes;
 }
 
@@ -138,18 +139,18 @@ void StoreClient::refuse(Ended how, Verb verb, std::string_view key) const {
   assert(how != Ended::done);
   if (how == Ended::lost)
     throw Error(ErrorKind::peer_lost,
-                fmt::format("rank {}: the store is gone: rank 0 ({}) has ended or closed it; start "
+                fmt::format("{}: the store is gone: rank 0 ({}) has ended or closed it; start "
                             "the job again (this call was for {})",
-                            rank_, server_, shown(key)));
+                            describe_rank(rank_), server_, shown(key)));
   if (waits_for_key(verb))
     throw Error(ErrorKind::timeout,
-                fmt::format("rank {}: nobody has set {} in the store of rank 0 ({}) before the "
+                fmt::format("{}: nobody has set {} in the store of rank 0 ({}) before the "
                             "deadline",
-                            rank_, shown(key), server_));
+                            describe_rank(rank_), shown(key), server_));
   throw Error(ErrorKind::timeout,
-              fmt::format("rank {}: the store of rank 0 ({}) did not confirm {} before the "
+              fmt::format("{}: the store of rank 0 ({}) did not confirm {} before the "
                           "deadline: it may or may not have been changed",
-                          rank_, server_, shown(key)));
+                          describe_rank(rank_), server_, shown(key)));
 }
 
 }  // namespace tutti::rendezvous

@@ -93,7 +93,7 @@ std::optional<Joined> TcpRoute::reach_one(const net::TcpPlace& place, Store::Dea
   if (failure != net::AuthFailure::none && (places_.size() == 1 || believed))
     throw Error(
         failure == net::AuthFailure::not_tutti ? ErrorKind::unavailable : ErrorKind::mismatch,
-        fmt::format("rank {}: the store at {} {}", rank_, place.text(), why_not));
+        fmt::format("{}: the store at {} {}", describe_rank(rank_), place.text(), why_not));
   obstacle = fmt::format("{} {}", place.text(), why_not);
   return std::nullopt;
 }

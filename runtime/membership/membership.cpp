@@ -1,40 +1,80 @@
 #include "runtime/membership/membership.h"
 
 #include <cassert>
+#include <utility>
+
+#include <fmt/format.h>
 
 #include <tutti/error.hpp>
 
+#include "rendezvous/launch/launch_environment.h"
 #include "runtime/call.h"
 #include "runtime/membership/setup.h"
 
 namespace tutti {
 
-void Membership::check_shrink(std::chrono::milliseconds patience) const {
+void Membership::check(std::string_view call, std::chrono::milliseconds patience) const {
   if (parts_.name.empty())
     throw Error(ErrorKind::usage,
-                "shrink: this communicator was split off another or made in one process; shrink "
-                "the one that came from the environment or from a store, and split that");
-  if (!is_timeout(patience)) throw Error(ErrorKind::usage, "shrink: " + not_a_timeout(patience));
+                fmt::format("{0}: this communicator was split off another or made in one process; "
+                            "{0} the one that came from the environment or from a store, and split "
+                            "that",
+                            call));
+  if (!is_timeout(patience))
+    throw Error(ErrorKind::usage, fmt::format("{}: {}", call, not_a_timeout(patience)));
 }
 
-void Membership::begin_shrink(TimePoint now, std::chrono::milliseconds patience) {
-  if (!shrinking_)
-    shrinking_ = std::make_unique<Shrinking>(parts_.store, parts_.name + "/shrink", parts_.rank,
-                                             parts_.size);
-  shrinking_->begin(now, patience);
+void Membership::check_shrink(std::chrono::milliseconds patience, int least) const {
+  check("shrink", patience);
+  if (least < 1 || least > parts_.size)
+    throw Error(
+        ErrorKind::usage,
+        fmt::format("shrink: at least {} ranks are to go on; there are {}", least, parts_.size));
 }
 
-std::optional<CommunicatorParts> Membership::step_shrink(TimePoint now,
-                                                         const Shrinking::Lost& lost) {
-  const auto join = [this](const Survivors& survivors, std::shared_ptr<Store> store,
+void Membership::check_grow(std::chrono::milliseconds patience, int newcomers) const {
+  check("grow", patience);
+  if (newcomers < 1 || newcomers > kMaxRanks - parts_.size)
+    throw Error(ErrorKind::usage, fmt::format("grow: {} newcomers; there can be 1 to {}", newcomers,
+                                              kMaxRanks - parts_.size));
+}
+
+void Membership::check_agree(std::chrono::milliseconds patience) const { check("agree", patience); }
+
+void Membership::begin(std::unique_ptr<Regrouping>& what, std::string_view call, TimePoint now,
+                       std::chrono::milliseconds patience, const Demands& demands) {
+  if (!what)
+    what = std::make_unique<Regrouping>(parts_.store, fmt::format("{}/{}", parts_.name, call),
+                                        parts_.rank, parts_.size, std::string(call));
+  under_way_ = what.get();
+  what->begin(now, patience, demands);
+}
+
+void Membership::begin_shrink(TimePoint now, std::chrono::milliseconds patience, int least) {
+  begin(shrinking_, "shrink", now, patience, {least, 0});
+}
+
+void Membership::begin_grow(TimePoint now, std::chrono::milliseconds patience, int newcomers) {
+  begin(growing_, "grow", now, patience, {parts_.size, newcomers});
+}
+
+std::optional<CommunicatorParts> Membership::step(TimePoint now, const Regrouping::Lost& lost) {
+  const auto join = [this](const Regrouped& members, std::shared_ptr<Store> store,
                            TimePoint deadline) {
     made_.reset();
-    made_ = join_survivors(parts_, survivors.members, survivors.name, std::move(store), deadline);
+    made_ = join_regrouped(parts_, members, std::move(store), deadline);
   };
-  assert(shrinking_ != nullptr);
-  if (!shrinking_->step(now, lost, join)) return std::nullopt;
+  assert(under_way_ != nullptr);
+  if (!under_way_->step(now, lost, join)) return std::nullopt;
   assert(made_ && made_->transport != nullptr);
   return std::exchange(made_, std::nullopt);
+}
+
+Agreeing& Membership::agreeing() {
+  if (!agreeing_)
+    agreeing_ =
+        std::make_unique<Agreeing>(parts_.store, parts_.name + "/agree", parts_.rank, parts_.size);
+  return *agreeing_;
 }
 
 std::vector<bool> Membership::lost() const {

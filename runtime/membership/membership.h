@@ -1,40 +1,56 @@
-// The shrinking of a communicator: after a failure, the ranks that are left make a new
-// communicator.
+// The shrinking and growing of a communicator, whose ranks make a new one, and what they agree on.
 #pragma once
 
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "runtime/communicator_parts.h"
-#include "runtime/membership/shrink.h"
+#include "runtime/membership/agree.h"
+#include "runtime/membership/regroup.h"
 #include "runtime/membership/split.h"
 
 namespace tutti {
 
-/// A state machine around the agreement on the ranks that are left (Shrinking). Only the calling
-/// thread uses it, except for lost().
+/// A state machine around the agreements of a communicator's ranks: on those that are left, with
+/// newcomers or without (Regrouping), and on flags (Agreeing). Only the calling thread uses it,
+/// except for lost().
 class Membership {
  public:
   /// `parts` outlive this object.
   explicit Membership(const CommunicatorParts& parts) : parts_(parts) {}
 
-  /// Throws `usage` if the communicator cannot be shrunk, or not with this patience.
-  void check_shrink(std::chrono::milliseconds patience) const;
-  /// See Shrinking::begin().
-  void begin_shrink(TimePoint now, std::chrono::milliseconds patience);
-  /// See Shrinking::step(). Returns the parts of the new communicator once they are made. `lost`
-  /// has to own the engine while it calls lost().
-  std::optional<CommunicatorParts> step_shrink(TimePoint now, const Shrinking::Lost& lost);
-  TimePoint next_step() const noexcept { return shrinking_->next_step(); }
+  /// Throw `usage` if the communicator cannot make the call, or not with these arguments.
+  void check_shrink(std::chrono::milliseconds patience, int least) const;
+  void check_grow(std::chrono::milliseconds patience, int newcomers) const;
+  void check_agree(std::chrono::milliseconds patience) const;
+
+  /// See Regrouping::begin().
+  void begin_shrink(TimePoint now, std::chrono::milliseconds patience, int least);
+  void begin_grow(TimePoint now, std::chrono::milliseconds patience, int newcomers);
+  /// Advances what was begun last, see Regrouping::step(). Returns the parts of the new
+  /// communicator once they are made. `lost` has to own the engine while it calls lost().
+  std::optional<CommunicatorParts> step(TimePoint now, const Regrouping::Lost& lost);
+  TimePoint next_step() const noexcept { return under_way_->next_step(); }
+
+  /// Returns the agreements on flags, for a caller that has called check_agree().
+  Agreeing& agreeing();
 
   /// Returns which ranks are known to have ended, indexed by rank. For the owner of the engine.
   std::vector<bool> lost() const;
 
  private:
+  void check(std::string_view call, std::chrono::milliseconds patience) const;
+  void begin(std::unique_ptr<Regrouping>& what, std::string_view call, TimePoint now,
+             std::chrono::milliseconds patience, const Demands& demands);
+
   const CommunicatorParts& parts_;
-  std::unique_ptr<Shrinking> shrinking_;  // null before the first begin_shrink()
+  // Null before the first call.
+  std::unique_ptr<Regrouping> shrinking_, growing_;
+  std::unique_ptr<Agreeing> agreeing_;
+  Regrouping* under_way_ = nullptr;  // one of these two
   std::optional<CommunicatorParts> made_;
 };
 

@@ -19,11 +19,13 @@
 #include "common/config.h"
 #include "common/secret.h"
 #include "common/text.h"
+#include "common/ticks.h"
 #include "rendezvous/agreement.h"
 #include "rendezvous/host.h"
 #include "rendezvous/launch/launch_environment.h"
 #include "rendezvous/store/open_store.h"
 #include "runtime/membership/connect.h"
+#include "runtime/membership/newcomer.h"
 #include "topology/caches.h"
 #include "topology/discover.h"
 #include "topology/placement.h"
@@ -57,24 +59,6 @@ std::size_t message_bytes_in(std::size_t ring_bytes, const Config& config) {
   return config.message_bytes != 0 ? std::min(most, config.message_bytes) : most;
 }
 
-// Binds the calling thread, if the configuration asks for it. Threads that it starts from now on,
-// of which the background thread is the first, inherit the binding.
-void bind_rank(int rank, int size, const Config& config) {
-  if (config.bind == "none") return;
-  Log log(config.log_level, config.log_sink);
-  const Machine machine = discover();
-  const Placement placement = place(machine, size, config.bind);
-  if (placement.ranks.empty())
-    return log.write(LogLevel::info, "rank {} is not bound: {}", rank, placement.reason);
-  const Cpus& cpus = placement.ranks[static_cast<std::size_t>(rank)];
-  check_usable(machine, cpus, rank);
-  if (!bind_thread(cpus))
-    throw Error(ErrorKind::unavailable,
-                fmt::format("rank {} cannot be bound to cpus {}: {}; set TUTTI_BIND=none", rank,
-                            to_text(cpus), std::strerror(errno)));
-  log.write(LogLevel::info, "rank {} is bound to cpus {}", rank, to_text(cpus));
-}
-
 class PhaseTimer {
  public:
   explicit PhaseTimer(const Clock& clock) : clock_(clock), since_(clock.now()) {}
@@ -88,17 +72,6 @@ class PhaseTimer {
   const Clock& clock_;
   TimePoint since_;
 };
-
-// Checks the settings before anything is made from them.
-void check_settings(const Config& config) {
-  check_config(config);
-  if (config.algorithm.empty() || config.algorithm == "auto") return;
-  try {
-    algorithm_index(config.algorithm);
-  } catch (const Error& error) {
-    throw Error(error.kind(), fmt::format("TUTTI_ALGORITHM (Config::algorithm): {}", error.what()));
-  }
-}
 
 void check_ranks(int rank, int size) {
   if (size < 1 || size > kMaxRanks)
@@ -350,7 +323,65 @@ std::vector<std::string> introduction(const CommunicatorParts& parts, const Core
           connecting.address()};
 }
 
-// `name` is the name of the communicator in the store; if it is empty, the next free one is used.
+// Returns a number that all ranks of a communicator compute, and no others: the addresses of the
+// ranks are of their own.
+std::uint64_t identity_of(const std::string& name, const std::vector<Texts>& said) {
+  std::uint64_t hash = 0;
+  const auto add = [&hash](const std::string& text) {
+    for (const char letter : text) hash = mix(hash ^ static_cast<unsigned char>(letter));
+  };
+  add(name);
+  for (const std::size_t column : {kLocation, kAddress}) {
+    for (const std::string& text : said[column].values()) add(text);
+    for (const Texts::Run& run : said[column].runs()) hash = mix(hash ^ run.end ^ run.value);
+  }
+  return hash;
+}
+
+// The members know the name without asking each other: it follows from who they are, and from the
+// number of the split on each of them.
+RecordedName recorded_name(const CommunicatorParts& whole, const Subset& subset) {
+  const RecordedName& before = whole.recorded;
+  std::uint64_t identity = before.identity;
+  for (std::size_t i = 0; i < subset.members.size(); ++i)
+    identity = mix(identity ^ mix(static_cast<std::uint64_t>(subset.members[i]) << 32 ^
+                                  static_cast<std::uint64_t>(subset.numbers[i])));
+  return {identity, fmt::format("{}.{}", before.name, subset.numbers.front()),
+          before.world_rank < 0 ? whole.rank : before.world_rank};
+}
+
+TimePoint startup_deadline(const Runtime& runtime) {
+  return runtime.clock().now() + runtime.config().startup_timeout;
+}
+
+}  // namespace
+
+void check_settings(const Config& config) {
+  check_config(config);
+  if (config.algorithm.empty() || config.algorithm == "auto") return;
+  try {
+    algorithm_index(config.algorithm);
+  } catch (const Error& error) {
+    throw Error(error.kind(), fmt::format("TUTTI_ALGORITHM (Config::algorithm): {}", error.what()));
+  }
+}
+
+void bind_rank(int rank, int size, const Config& config) {
+  if (config.bind == "none") return;
+  Log log(config.log_level, config.log_sink);
+  const Machine machine = discover();
+  const Placement placement = place(machine, size, config.bind);
+  if (placement.ranks.empty())
+    return log.write(LogLevel::info, "rank {} is not bound: {}", rank, placement.reason);
+  const Cpus& cpus = placement.ranks[static_cast<std::size_t>(rank)];
+  check_usable(machine, cpus, rank);
+  if (!bind_thread(cpus))
+    throw Error(ErrorKind::unavailable,
+                fmt::format("rank {} cannot be bound to cpus {}: {}; set TUTTI_BIND=none", rank,
+                            to_text(cpus), std::strerror(errno)));
+  log.write(LogLevel::info, "rank {} is bound to cpus {}", rank, to_text(cpus));
+}
+
 CommunicatorParts join_named(std::shared_ptr<Store> store, std::string name, int rank, int size,
                              const Process& process, const Secret& secret, TimePoint deadline) {
   CommunicatorParts parts = parts_of(process, rank, size);
@@ -371,6 +402,7 @@ CommunicatorParts join_named(std::shared_ptr<Store> store, std::string name, int
   const std::vector<Texts> said = exchange(*parts.store, parts.name, rank, size,
                                            introduction(parts, caches, connecting), deadline);
   check_agreement(said[kSettings], rank);
+  parts.recorded = {identity_of(parts.name, said), parts.name};
   timer.end(parts.startup, "rendezvous");
 
   const std::vector<Location> locations = locations_of(said[kLocation]);
@@ -392,12 +424,6 @@ CommunicatorParts join_named(std::shared_ptr<Store> store, std::string name, int
   return parts;
 }
 
-TimePoint startup_deadline(const Runtime& runtime) {
-  return runtime.clock().now() + runtime.config().startup_timeout;
-}
-
-}  // namespace
-
 CommunicatorParts join_store(std::shared_ptr<Store> store, int rank, int size, const Config& config,
                              const Secret& secret, std::vector<TransportEntry> known) {
   check_ranks(rank, size);
@@ -415,17 +441,29 @@ CommunicatorParts join_threads(std::shared_ptr<Store> store, int rank, const Pro
                     startup_deadline(*process.runtime));
 }
 
-CommunicatorParts join_survivors(const CommunicatorParts& whole, const std::vector<int>& members,
-                                 std::string name, std::shared_ptr<Store> store,
-                                 TimePoint deadline) {
-  const auto own = std::find(members.begin(), members.end(), whole.rank);
-  assert(own != members.end());
+CommunicatorParts join_regrouped(const CommunicatorParts& whole, const Regrouped& members,
+                                 std::shared_ptr<Store> store, TimePoint deadline) {
+  const auto own = std::find(members.members.begin(), members.members.end(), whole.rank);
+  assert(own != members.members.end());
   const Process process{std::make_shared<Runtime>(whole.runtime->config()), nullptr};
   CommunicatorParts parts =
-      join_named(std::move(store), std::move(name), static_cast<int>(own - members.begin()),
+      join_named(std::move(store), members.name, static_cast<int>(own - members.members.begin()),
                  static_cast<int>(members.size()), process, whole.secret,
                  std::min(deadline, startup_deadline(*process.runtime)));
   parts.store = whole.store;
+  return parts;
+}
+
+CommunicatorParts join_running_job(const Config& config) {
+  check_settings(config);
+  const auto start = std::chrono::steady_clock::now();
+  const TimePoint deadline = start + config.startup_timeout;
+  const LaunchEnvironment launch = read_newcomer_environment(process_environment(), config.store);
+  Log log(config.log_level, config.log_sink);
+  OpenedStore opened = open_store_as_newcomer(launch, config, deadline, log);
+  const auto joined = std::chrono::steady_clock::now();
+  CommunicatorParts parts = join_as_newcomer(opened.store, config, opened.secret, deadline);
+  parts.startup.insert(parts.startup.begin(), {"store", joined - start});
   return parts;
 }
 
@@ -469,6 +507,7 @@ CommunicatorParts parts_of_subset(const CommunicatorParts& whole, Subset subset,
     return own;
   };
   parts.groups = of_members(whole.groups);
+  parts.recorded = recorded_name(whole, subset);
   if (!whole.machines.empty()) spread(parts, of_members(whole.machines));
   subset.data_bytes = std::max(ring_bytes, least_ring_bytes(parts.size));
   subset.max_message_bytes = message_bytes_in(subset.data_bytes, runtime.config());
@@ -491,6 +530,7 @@ std::vector<CommunicatorParts> join_in_process(int size, const Config& config) {
   const int cores = static_cast<int>(affinity().size());
   const std::size_t ring_bytes = first_ring_bytes(config, core_caches(), size);
   const auto prices = std::make_shared<PriceList>(machine_costs(config, runtime.log()));
+  const std::uint64_t identity = mix(static_cast<std::uint64_t>(getpid()) ^ mix(ticks()));
   std::vector<CommunicatorParts> all;
   for (int rank = 0; rank < size; ++rank) {
     CommunicatorParts parts = parts_of(process, rank, size);
@@ -501,6 +541,7 @@ std::vector<CommunicatorParts> join_in_process(int size, const Config& config) {
     parts.message_bytes = with_hub.max_message_bytes;
     parts.cores = parts.shared->cores = cores;
     parts.prices = prices;
+    parts.recorded = {identity, "threads"};
     all.push_back(std::move(parts));
   }
   PhaseTimer timer(runtime.clock());

@@ -7,6 +7,7 @@
 
 #include "common/secret.h"
 #include "runtime/communicator_parts.h"
+#include "runtime/membership/round.h"
 #include "transport/local/local.h"
 #include "transport/registry.h"
 
@@ -33,12 +34,24 @@ struct Process {
 /// thousands of ranks on one machine. Each thread calls it. The hub determines the number of ranks.
 CommunicatorParts join_threads(std::shared_ptr<Store> store, int rank, const Process& process);
 
-/// For Communicator::shrink(): a communicator of those `members` of `whole` that are alive, known
-/// as `name` in the store of `whole`. The members join by `deadline`, over `store`, which wraps
-/// that store.
-CommunicatorParts join_survivors(const CommunicatorParts& whole, const std::vector<int>& members,
-                                 std::string name, std::shared_ptr<Store> store,
-                                 TimePoint deadline);
+/// For Communicator::shrink() and grow(): a communicator of some ranks of `whole` and of newcomers.
+/// The members join by `deadline`, over `store`, which wraps the store of `whole`.
+CommunicatorParts join_regrouped(const CommunicatorParts& whole, const Regrouped& members,
+                                 std::shared_ptr<Store> store, TimePoint deadline);
+
+/// Joins the communicator that has this name in the store, as one of its ranks; if the name is
+/// empty, the next free one is used.
+CommunicatorParts join_named(std::shared_ptr<Store> store, std::string name, int rank, int size,
+                             const Process& process, const Secret& secret, TimePoint deadline);
+
+/// Implements Communicator::join() for the environment's job.
+CommunicatorParts join_running_job(const Config& config);
+
+/// Throws `usage` for settings that cannot be; called before anything is made from them.
+void check_settings(const Config& config);
+/// Binds the calling thread, if the configuration asks for it. Threads that it starts from now on,
+/// of which the background thread is the first, inherit the binding.
+void bind_rank(int rank, int size, const Config& config);
 
 /// Implements Communicator::in_process().
 std::vector<CommunicatorParts> join_in_process(int size, const Config& config);

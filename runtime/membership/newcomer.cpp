@@ -1,0 +1,214 @@
+#include "runtime/membership/newcomer.h"
+
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cerrno>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <tutti/error.hpp>
+
+#include "common/fd.h"
+#include "common/text.h"
+#include "rendezvous/host.h"
+#include "rendezvous/launch/launch_environment.h"
+#include "runtime/call.h"
+#include "runtime/membership/pauses.h"
+#include "runtime/membership/setup.h"
+
+namespace tutti {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::string_view kNumbers = "tutti/newcomers";
+
+std::string key(std::int64_t newcomer, std::string_view what) {
+  return fmt::format("tutti/newcomer/{}/{}", newcomer, what);
+}
+
+// The values of a newcomer's state, which is only added to. One that does not wait any more has
+// been called or has gone.
+constexpr std::int64_t kWaits = 1;
+
+// Identifies a process, as far as others of its machine can find it; containers may have numbers
+// for processes of their own.
+std::string this_process() {
+  char space[64] = {};
+  if (readlink("/proc/self/ns/pid", space, sizeof space - 1) < 0) return "unknown";
+  return fmt::format("{} {} {}", host_identity(), space, getpid());
+}
+
+bool process_has_ended(pid_t pid) {
+  const Fd process(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+  if (!process) return errno == ESRCH;
+  pollfd ended{process.get(), POLLIN, 0};
+  return poll(&ended, 1, 0) > 0;
+}
+
+/// Where a newcomer has been called to.
+struct CalledTo {
+  std::string name, round;   // of the new communicator, and of the round in which it is made
+  int rank = 0, size = 0;    // in the new communicator
+  int ranks = 0;             // of the communicator that grows
+  std::int64_t to_join = 0;  // in milliseconds
+};
+
+std::string to_text(const CalledTo& place) {
+  return fmt::format("{} {} {} {} {} {}", place.name, place.round, place.rank, place.size,
+                     place.ranks, place.to_join);
+}
+
+CalledTo parse(const std::string& text) {
+  CalledTo place;
+  std::istringstream words(text);
+  words >> place.name >> place.round >> place.rank >> place.size >> place.ranks >> place.to_join;
+  const bool sane = !words.fail() && place.ranks >= 1 && place.rank >= 0 &&
+                    place.rank < place.size && place.ranks <= kMaxRanks &&
+                    place.size <= kMaxRanks && place.to_join >= 0 &&
+                    is_timeout(milliseconds(place.to_join));
+  if (!sane)
+    throw Error(ErrorKind::corrupt,
+                fmt::format("the store calls a newcomer to {}, which cannot be", shown(text)));
+  return place;
+}
+
+/// One coming of a newcomer.
+class Coming {
+ public:
+  Coming(const std::shared_ptr<Store>& store, TimePoint deadline)
+      : store_(store), deadline_(deadline), number_(store->add(kNumbers, 1, soon())) {
+    store_->set(key(number_, "process"), this_process(), soon());
+    store_->add(key(number_, "state"), kWaits, soon());
+  }
+  ~Coming() {
+    if (called_) return;
+    try {
+      store_->add(key(number_, "state"), 1, soon());
+    } catch (const std::exception&) {  // it is called in vain, which the next round mends
+    }
+  }
+  Coming(const Coming&) = delete;
+  Coming& operator=(const Coming&) = delete;
+
+  CalledTo await_call() {
+    try {
+      const std::string text = store_->get(key(number_, "place"), deadline_);
+      called_ = true;
+      return parse(text);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::timeout) throw;
+    }
+    throw Error(ErrorKind::timeout,
+                fmt::format("newcomer {} has waited in vain for the ranks of the job: they take "
+                            "newcomers in when all of them call Communicator::grow(), and have "
+                            "not called this one; let them, or raise TUTTI_STARTUP_TIMEOUT_MS",
+                            number_));
+  }
+
+ private:
+  static Store::Deadline soon() { return std::chrono::steady_clock::now() + kStoreGrace; }
+
+  const std::shared_ptr<Store>& store_;
+  const TimePoint deadline_;
+  const std::int64_t number_;
+  bool called_ = false;
+};
+
+// Waits until it is decided whether the round counts.
+bool await_verdict(Round& round, int size, bool joined) {
+  for (milliseconds pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+    const TimePoint now = std::chrono::steady_clock::now();
+    std::optional<bool> made = round.verdict(now);
+    if (!made && joined && round.all_joined(static_cast<std::size_t>(size), now))
+      made = round.conclude(true, now);
+    else if (!made && (!joined || now >= round.deadline()))
+      made = round.conclude(false, now);
+    if (made) return *made;
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+// Returns the parts of the new communicator, or none where the round does not count and another one
+// may.
+std::optional<CommunicatorParts> join_at(const CalledTo& place, const std::shared_ptr<Store>& store,
+                                         const Config& config, const Secret& secret) {
+  const TimePoint until = std::chrono::steady_clock::now() + milliseconds(place.to_join);
+  Round round(*store, place.round, place.ranks, until);
+  const auto check = [&round] {
+    if (round.verdict(std::chrono::steady_clock::now()))
+      throw Error(ErrorKind::peer_lost, "the ranks of the job have given up");
+  };
+  std::optional<CommunicatorParts> parts;
+  std::optional<Error> not_joined;
+  try {
+    bind_rank(place.rank, place.size, config);
+    const Process process{std::make_shared<Runtime>(config), nullptr};
+    parts = join_named(std::make_shared<WatchedStore>(store, check), place.name, place.rank,
+                       place.size, process, secret, until);
+    parts->store = store;
+    round.join(std::chrono::steady_clock::now());
+  } catch (const Error& error) {
+    not_joined = error;
+  }
+  const bool made = await_verdict(round, place.size, !not_joined);
+  if (made && !not_joined) return parts;
+  const bool passing = !not_joined || not_joined->kind() == ErrorKind::peer_lost ||
+                       not_joined->kind() == ErrorKind::timeout;
+  if (made || !passing) throw not_joined.value();
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::vector<std::int64_t> waiting_newcomers(Store& store, Store::Deadline deadline) {
+  std::vector<std::int64_t> all;
+  const std::int64_t numbers = store.add(kNumbers, 0, deadline);
+  for (std::int64_t newcomer = 1; newcomer <= numbers; ++newcomer)
+    if (store.add(key(newcomer, "state"), 0, deadline) == kWaits &&
+        !newcomer_has_ended(store, newcomer, deadline))
+      all.push_back(newcomer);
+  return all;
+}
+
+bool newcomer_has_ended(Store& store, std::int64_t newcomer, Store::Deadline deadline) {
+  const std::string process = store.get(key(newcomer, "process"), deadline);
+  const std::string own = this_process();
+  const std::size_t pid_at = process.rfind(' ') + 1;
+  const auto pid = parse_number<pid_t>(std::string_view(process).substr(pid_at));
+  return pid && own.substr(0, own.rfind(' ') + 1) == process.substr(0, pid_at) &&
+         process_has_ended(*pid);
+}
+
+void call_newcomers(Store& store, const Regrouped& all, const std::string& round, int ranks,
+                    milliseconds to_join, Store::Deadline deadline) {
+  auto rank = static_cast<int>(all.members.size());
+  for (const std::int64_t newcomer : all.newcomers) {
+    const CalledTo place{all.name, round,          rank++, static_cast<int>(all.size()),
+                         ranks,    to_join.count()};
+    store.set(key(newcomer, "place"), to_text(place), deadline);
+    store.add(key(newcomer, "state"), 1, deadline);
+  }
+}
+
+CommunicatorParts join_as_newcomer(const std::shared_ptr<Store>& store, const Config& config,
+                                   const Secret& secret, TimePoint deadline) {
+  check_settings(config);
+  if (store == nullptr)
+    throw Error(ErrorKind::usage, "a newcomer needs the store of the job; this one is null");
+  for (;;) {
+    Coming coming(store, deadline);
+    if (auto parts = join_at(coming.await_call(), store, config, secret)) return *std::move(parts);
+  }
+}
+
+}  // namespace tutti

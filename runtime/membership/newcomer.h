@@ -1,0 +1,38 @@
+// Newcomers: processes that come to a running job. They take numbers from its store, and wait there
+// until the ranks of a communicator that grows call them.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <tutti/config.hpp>
+#include <tutti/store.hpp>
+
+#include "common/clock.h"
+#include "common/secret.h"
+#include "runtime/communicator_parts.h"
+#include "runtime/membership/round.h"
+
+namespace tutti {
+
+/// Returns the numbers of the newcomers that wait, in ascending order, without those that are known
+/// to have ended. Throws what the store throws, like all functions here.
+std::vector<std::int64_t> waiting_newcomers(Store& store, Store::Deadline deadline);
+
+/// Whether the newcomer is known to have ended. Only a process on its machine can know.
+bool newcomer_has_ended(Store& store, std::int64_t newcomer, Store::Deadline deadline);
+
+/// Calls the newcomers of `all` into the round at `round`, where they have `to_join`. `ranks` is
+/// the number of ranks of the communicator that grows. They do not wait any more after that.
+void call_newcomers(Store& store, const Regrouped& all, const std::string& round, int ranks,
+                    std::chrono::milliseconds to_join, Store::Deadline deadline);
+
+/// Implements Communicator::join() over the store of the job, whose secret is `secret`: waits until
+/// this process is called, and joins the new communicator. It comes again where not all could join.
+/// Throws `timeout` where nobody has called it by the deadline.
+CommunicatorParts join_as_newcomer(const std::shared_ptr<Store>& store, const Config& config,
+                                   const Secret& secret, TimePoint deadline);
+
+}  // namespace tutti

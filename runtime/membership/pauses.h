@@ -1,0 +1,17 @@
+// The times of the agreements over a store.
+#pragma once
+
+#include <chrono>
+
+namespace tutti {
+
+// The pause between two requests to the store, which gets longer and longer, because many ranks ask
+// one server.
+inline constexpr std::chrono::milliseconds kFirstPause{1}, kLongestPause{50};
+// How often a rank that waits for the store looks whether a member has ended.
+inline constexpr std::chrono::milliseconds kWatchEvery{100};
+// The time that a rank has for its requests to the store after its patience has ended.
+inline constexpr std::chrono::milliseconds kStoreGrace{1000};
+static_assert(kFirstPause < kLongestPause && kLongestPause < kWatchEvery);
+
+}  // namespace tutti

@@ -1,0 +1,106 @@
+// One round of an agreement on a new communicator, as one rank sees it in the store.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <tutti/store.hpp>
+
+#include "common/clock.h"
+#include "rendezvous/decision.h"
+
+namespace tutti {
+
+/// The members of a new communicator: ranks of the old one, then newcomers.
+struct Regrouped {
+  std::vector<int> members;  ///< Ranks of the old communicator, in order.
+  /// The newcomers by the numbers that they took from the store, in order.
+  std::vector<std::int64_t> newcomers;
+  std::string name;  ///< The name of the new communicator in the store; empty if these are too few.
+
+  bool too_few() const noexcept { return name.empty(); }
+  std::size_t size() const noexcept { return members.size() + newcomers.size(); }
+  bool includes(int rank) const noexcept;
+};
+
+/// What a rank demands of the new communicator.
+struct Demands {
+  int least = 1;      ///< The fewest ranks of the old communicator with which it goes on.
+  int newcomers = 0;  ///< The exact number of newcomers.
+};
+
+/// The keys of one round. Throws what the store throws, and `corrupt` where it holds something
+/// else. One thread at a time may use it.
+class Round {
+ public:
+  /// `place` is a prefix of keys in `store`, which outlives this object, that nothing else uses.
+  /// `size` is the number of ranks of the old communicator. Requests have until `deadline`, or a
+  /// second from now where that is later.
+  Round(Store& store, std::string place, int size, TimePoint deadline);
+
+  /// This rank is here, and demands what all ranks demand, except for `least`.
+  void come(int rank, const Demands& demands, TimePoint now);
+  /// Looks who is here. Returns whether all ranks are except those that are lost. Throws `mismatch`
+  /// if ranks demand different numbers of newcomers.
+  bool complete(const std::vector<bool>& lost, TimePoint now);
+  /// Returns whether those that are here and not lost are as many as each of them demands.
+  bool enough(const std::vector<bool>& lost) const;
+
+  /// Returns who the members are, once that is decided.
+  std::optional<Regrouped> outcome(TimePoint now);
+  /// Has it decided that those that are here and not lost are the members, or that they are too
+  /// few. A rank that has come and is lost again is not a member. Returns none if others are at it.
+  std::optional<Regrouped> decide(const std::vector<bool>& lost, TimePoint now);
+
+  /// This rank has joined the other members.
+  void join(TimePoint now);
+  bool all_joined(std::size_t members, TimePoint now);
+  /// Returns whether the round counts, because all members have joined, once that is decided.
+  std::optional<bool> verdict(TimePoint now);
+  /// Has it decided that the round counts, or that it does not. Returns none if others are at it.
+  std::optional<bool> conclude(bool made, TimePoint now);
+
+  TimePoint deadline() const noexcept { return deadline_; }
+  const std::string& place() const noexcept { return place_; }
+
+ private:
+  bool is_here(std::size_t rank) const { return least_[rank] > 0; }
+  void look_for_newcomers(TimePoint now);
+  Regrouped present(const std::vector<bool>& lost) const;
+  std::optional<Regrouped> parsed(const std::optional<std::string>& text) const;
+  TimePoint soon(TimePoint now) const;
+  std::string key(std::string_view what) const;
+  std::string key(std::string_view what, int rank) const;
+
+  Store& store_;
+  const std::string place_;
+  const TimePoint deadline_;
+  Demands demands_;
+  std::vector<std::int64_t> least_;      // indexed by rank: what it demands; 0 if it is not here
+  std::vector<std::int64_t> newcomers_;  // those that wait
+  std::string name_;                     // the name that this rank proposes
+  Decision members_, verdict_;
+};
+
+/// A store whose waits call `check` now and then, which throws where waiting is in vain.
+class WatchedStore final : public Store {
+ public:
+  WatchedStore(std::shared_ptr<Store> store, std::function<void()> check)
+      : store_(std::move(store)), check_(std::move(check)) {}
+
+  void set(std::string_view key, std::string_view value, Deadline deadline) override;
+  std::int64_t add(std::string_view key, std::int64_t amount, Deadline deadline) override;
+  void wait(std::string_view key, Deadline deadline) override;
+  std::string get(std::string_view key, Deadline deadline) override;
+
+ private:
+  const std::shared_ptr<Store> store_;
+  const std::function<void()> check_;
+};
+
+}  // namespace tutti
