@@ -122,6 +122,13 @@ constexpr std::array kKnobs{
          "TLS 1.3 on all TCP connections of the job, with keys from its secret."},
     Knob{"spin_polls", CountKnob{&Config::spin_polls, -1, 1'000'000'000}, kOwn,
          "Polls before a wait yields; -1: by ranks and cores."},
+    Knob{"trace_operations", CountKnob{&Config::trace_operations, 64, 1 << 20}, kOwn,
+         "Operations of each communicator that the flight recorder keeps, up to a power of two."},
+    Knob{"trace_dir", TextKnob{&Config::trace_dir, parse_any, "a path"}, kOwn,
+         "A folder, for the last operations of each rank when a communicator fails; tutti-trace "
+         "reads them."},
+    Knob{"trace_signal", TextKnob{&Config::trace_signal, parse_signal, "none, USR1 or USR2"}, kOwn,
+         "A signal that dumps them while the program runs, unless the program handles it itself."},
     Knob{"log_level",
          ChoiceKnob<LogLevel>{&Config::log_level, kLogLevels, "error, warn, info or debug"}, kOwn,
          "The least urgent lines that are logged."},
@@ -228,7 +235,6 @@ void read_environment(Environment environment, Config& into) {
   }
 }
 
-// Checks the only rule that concerns two settings.
 void check_ring_holds_messages(const Config& config) {
   if (config.ring_bytes == 0 || config.message_bytes == 0) return;
   if (config.ring_bytes / kMessagesInARing >= config.message_bytes) return;
@@ -237,6 +243,14 @@ void check_ring_holds_messages(const Config& config) {
                           "make ring_bytes at least {}, or leave one of them 0",
                           write_bytes(config.ring_bytes), write_bytes(config.message_bytes),
                           kMessagesInARing, write_bytes(kMessagesInARing * config.message_bytes)));
+}
+
+void check_signal_has_folder(const Config& config) {
+  if (config.trace_signal != "none" && config.trace_dir.empty())
+    throw Error(ErrorKind::usage,
+                fmt::format("trace_signal is {}, and trace_dir is empty: say into which folder the "
+                            "signal dumps the last operations",
+                            config.trace_signal));
 }
 
 }  // namespace
@@ -257,6 +271,7 @@ Config resolve_config(Environment environment) {
     read_file(std::string(*path), config);
   read_environment(environment, config);
   check_ring_holds_messages(config);
+  check_signal_has_folder(config);
   return config;
 }
 
@@ -268,6 +283,7 @@ void check_config(const Config& config) {
       refuse(knob, knob.name, text, kProgram);
   }
   check_ring_holds_messages(config);
+  check_signal_has_folder(config);
 }
 
 std::string agree_text(const Config& config) {

@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 
-TOOLS = ["tutti-info", "tutti-perf", "tutti-plan", "tutti-run"]
+TOOLS = ["tutti-info", "tutti-perf", "tutti-plan", "tutti-run", "tutti-trace"]
 SECTIONS = {"Positionals:": ".SH ARGUMENTS", "Options:": ".SH OPTIONS"}
 
 

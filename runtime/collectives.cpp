@@ -24,13 +24,15 @@ Situation Collectives::situation() const {
 void Collectives::look(TimePoint now, TimePoint deadline, Nanoseconds limit) {
   transport_.progress();
   if (explaining()) return look_for_explanation(now);
-  status_page_.waits.store(StatusPage::waiting(number(), engine_.awaited(-1)),
-                           std::memory_order_release);
+  const int awaited = engine_.awaited(-1);
+  status_page_.waits.store(StatusPage::waiting(number(), awaited), std::memory_order_release);
+  parts_.recorder->waits(awaited, now);
   const std::optional<Error> verdict = diagnose_peers(situation());
   if (!verdict && now < deadline) {
     if (now >= stalls_.due(number(), now)) report_stall(now);
     return;
   }
+  if (verdict) transport_.progress();  // the last channel of a peer may just have arrived
   if (advance(1)) return;
   if (verdict) throw *verdict;
   if (asked(Inquiry::Reason::deadline, now, patience_at_deadline(limit)))
@@ -66,6 +68,12 @@ TimePoint Collectives::next_look(TimePoint now, TimePoint deadline) {
 }
 
 std::optional<Error> Collectives::explain() {
+  std::optional<Error> error = explain_thrown();
+  if (error) engine_.record_failure(error->kind());
+  return error;
+}
+
+std::optional<Error> Collectives::explain_thrown() {
   try {
     throw;
   } catch (const MismatchedMessage& message) {

@@ -61,6 +61,7 @@ class Collectives {
  private:
   std::uint64_t number() const noexcept { return engine_.number(); }
   Situation situation() const;
+  std::optional<Error> explain_thrown();
   void look_for_explanation(TimePoint now);
   void report_stall(TimePoint now);
   bool asked(Inquiry::Reason reason, TimePoint now, Nanoseconds patience);

@@ -1,10 +1,9 @@
 // The functions of the public class Communicator, each of which describes its call as a Call and
-// hands it to CommunicatorImpl. Calls on blocks are in communicator_blocks.cpp.
+// hands it to CommunicatorImpl. Calls on blocks are in communicator_blocks.cpp,
+// those that make communicators in communicator_membership.cpp.
 #include <tutti/communicator.hpp>
 
 #include "runtime/communicator_impl.h"
-#include "runtime/membership/setup.h"
-#include "runtime/membership/split.h"
 
 namespace tutti {
 
@@ -16,40 +15,6 @@ Communicator& Communicator::operator=(Communicator&& other) noexcept {
 }
 Communicator::~Communicator() { CommunicatorImpl::destroy(std::move(impl_)); }
 
-Communicator Communicator::from_env() { return from_env(Config::from_env()); }
-Communicator Communicator::from_env(const Config& config) {
-  return CommunicatorImpl::make(join_environment(config));
-}
-
-Communicator Communicator::create(std::shared_ptr<Store> store, int rank, int size) {
-  return create(std::move(store), rank, size, Config::from_env());
-}
-Communicator Communicator::create(std::shared_ptr<Store> store, int rank, int size,
-                                  const Config& config) {
-  return CommunicatorImpl::make(
-      join_store(std::move(store), rank, size, config, configured_secret(config)));
-}
-
-std::vector<Communicator> Communicator::in_process(int size) {
-  return in_process(size, Config::from_env());
-}
-std::vector<Communicator> Communicator::in_process(int size, const Config& config) {
-  std::vector<Communicator> ranks;
-  for (CommunicatorParts& parts : join_in_process(size, config))
-    ranks.push_back(CommunicatorImpl::make(std::move(parts)));
-  return ranks;
-}
-
-std::optional<Communicator> Communicator::split(int color, int key) {
-  return impl_->split(split_card(color, key));
-}
-Communicator Communicator::dup() { return std::move(*impl_->split(dup_card())); }
-std::optional<Communicator> Communicator::subgroup(std::span<const int> ranks) {
-  return impl_->split(subgroup_card(ranks, rank(), size()));
-}
-Communicator Communicator::shrink(std::chrono::milliseconds patience) {
-  return impl_->shrink(patience);
-}
 std::size_t Communicator::memory_bytes() const { return impl_->memory_bytes(); }
 
 int Communicator::rank() const noexcept { return impl_->parts().rank; }

@@ -1,15 +1,12 @@
 #include "runtime/communicator_impl.h"
 
-#include <cassert>
 #include <system_error>
 
 #include "runtime/group.h"
 
 namespace tutti {
 
-CommunicatorImpl::CommunicatorImpl(CommunicatorParts parts) : parts_(std::move(parts)) {
-  assert(parts_.is_sound());
-}
+CommunicatorImpl::CommunicatorImpl(CommunicatorParts parts) : parts_(recorded(std::move(parts))) {}
 
 CommunicatorImpl::~CommunicatorImpl() {
   registrar_->end();

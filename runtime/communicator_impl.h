@@ -77,7 +77,11 @@ class CommunicatorImpl final {
   void transfer_here(std::span<Transfer* const> transfers);
 
   /// Returns a communicator of the ranks that are alive, see Communicator::shrink().
-  Communicator shrink(std::chrono::milliseconds patience);
+  Communicator shrink(std::chrono::milliseconds patience, int least);
+  /// Returns one of all ranks and of newcomers, see Communicator::grow().
+  Communicator grow(int newcomers, std::chrono::milliseconds patience);
+  /// See Communicator::agree().
+  Agreement agree(std::uint64_t flags, std::chrono::milliseconds patience);
   /// This rank's part of splitting the communicator by `card`; see membership/split.h.
   std::optional<Communicator> split(const SplitCard& card);
 
@@ -86,12 +90,14 @@ class CommunicatorImpl final {
   TransferCall checked(const TransferCall& call) const;
   PlannedCall plan_to_repeat(const Call& call);
   void await_behind_others(const OperationRef& operation);
+  Regrouping::Lost lost();
+  Communicator await_regrouped();
 
   std::shared_ptr<void> kept_;  // The first member, so that it is destroyed last.
   CommunicatorParts parts_;
   Failure failure_{parts_};
   const std::unique_ptr<Engine> engine_ =
-      make_host_engine(*parts_.transport, [this] { parts_.wake_sleepers(); });
+      make_host_engine(*parts_.transport, *parts_.recorder, [this] { parts_.wake_sleepers(); });
   CallPlanner planner_{parts_, *engine_};
   Collectives collectives_{parts_, *engine_};
   Messages messages_{parts_};

@@ -1,4 +1,4 @@
-// The calls of a communicator that make another one: shrink and split.
+// The calls that make communicators: by start-up, split, shrink and grow; and agree.
 #include <algorithm>
 #include <chrono>
 #include <new>
@@ -7,33 +7,67 @@
 
 #include <fmt/format.h>
 
+#include "common/secret.h"
 #include "runtime/communicator_impl.h"
+#include "runtime/membership/newcomer.h"
+#include "runtime/membership/setup.h"
 
 namespace tutti {
 
-Communicator CommunicatorImpl::shrink(std::chrono::milliseconds patience) {
-  membership_.check_shrink(patience);
+// Returns which ranks are known to have ended, for another thread than the engine's owner.
+Regrouping::Lost CommunicatorImpl::lost() {
+  return [this] {
+    const auto owned = driver_.own_engine();
+    return membership_.lost();
+  };
+}
+
+Communicator CommunicatorImpl::await_regrouped() {
+  std::optional<CommunicatorParts> made;
+  driver_.await_steps(
+      [&](TimePoint at) {
+        made = membership_.step(at, lost());
+        return made.has_value();
+      },
+      [this] { return membership_.next_step(); });
+  return make(std::move(*made));
+}
+
+Communicator CommunicatorImpl::shrink(std::chrono::milliseconds patience, int least) {
+  membership_.check_shrink(patience, least);
   queue_.refuse_in_callback();
   const TimePoint until = parts_.runtime->clock().now() + patience;
   if (!driver_.drain(until)) {
     failure_.abort("it called shrink() with calls under way that did not end");
     driver_.drain();
   }
-  const auto lost = [this] {
-    const auto owned = driver_.own_engine();
-    return membership_.lost();
-  };
   const TimePoint now = parts_.runtime->clock().now();
   membership_.begin_shrink(
-      now, std::chrono::ceil<std::chrono::milliseconds>(until - std::min(until, now)));
-  std::optional<CommunicatorParts> made;
+      now, std::chrono::ceil<std::chrono::milliseconds>(until - std::min(until, now)), least);
+  return await_regrouped();
+}
+
+Communicator CommunicatorImpl::grow(int newcomers, std::chrono::milliseconds patience) {
+  membership_.check_grow(patience, newcomers);
+  queue_.refuse_in_callback();
+  failure_.throw_if_any();
+  membership_.begin_grow(parts_.runtime->clock().now(), patience, newcomers);
+  return await_regrouped();
+}
+
+Agreement CommunicatorImpl::agree(std::uint64_t flags, std::chrono::milliseconds patience) {
+  membership_.check_agree(patience);
+  queue_.refuse_in_callback();
+  Agreeing& agreeing = membership_.agreeing();
+  agreeing.begin(parts_.runtime->clock().now(), flags, patience);
+  std::optional<Agreement> agreed;
   driver_.await_steps(
       [&](TimePoint at) {
-        made = membership_.step_shrink(at, lost);
-        return made.has_value();
+        agreed = agreeing.step(at, lost());
+        return agreed.has_value();
       },
-      [this] { return membership_.next_step(); });
-  return make(std::move(*made));
+      [&] { return agreeing.next_step(); });
+  return *agreed;
 }
 
 std::optional<Communicator> CommunicatorImpl::split(const SplitCard& card) {
@@ -60,6 +94,57 @@ std::optional<Communicator> CommunicatorImpl::split(const SplitCard& card) {
         Error(ErrorKind::unavailable,
               fmt::format("rank {}: no memory for a new communicator", parts_.rank)));
   }
+}
+
+Communicator Communicator::from_env() { return from_env(Config::from_env()); }
+Communicator Communicator::from_env(const Config& config) {
+  return CommunicatorImpl::make(join_environment(config));
+}
+
+Communicator Communicator::create(std::shared_ptr<Store> store, int rank, int size) {
+  return create(std::move(store), rank, size, Config::from_env());
+}
+Communicator Communicator::create(std::shared_ptr<Store> store, int rank, int size,
+                                  const Config& config) {
+  return CommunicatorImpl::make(
+      join_store(std::move(store), rank, size, config, configured_secret(config)));
+}
+
+Communicator Communicator::join() { return join(Config::from_env()); }
+Communicator Communicator::join(const Config& config) {
+  return CommunicatorImpl::make(join_running_job(config));
+}
+Communicator Communicator::join(const std::shared_ptr<Store>& store, const Config& config) {
+  return CommunicatorImpl::make(
+      join_as_newcomer(store, config, configured_secret(config),
+                       std::chrono::steady_clock::now() + config.startup_timeout));
+}
+
+std::vector<Communicator> Communicator::in_process(int size) {
+  return in_process(size, Config::from_env());
+}
+std::vector<Communicator> Communicator::in_process(int size, const Config& config) {
+  std::vector<Communicator> ranks;
+  for (CommunicatorParts& parts : join_in_process(size, config))
+    ranks.push_back(CommunicatorImpl::make(std::move(parts)));
+  return ranks;
+}
+
+std::optional<Communicator> Communicator::split(int color, int key) {
+  return impl_->split(split_card(color, key));
+}
+Communicator Communicator::dup() { return std::move(*impl_->split(dup_card())); }
+std::optional<Communicator> Communicator::subgroup(std::span<const int> ranks) {
+  return impl_->split(subgroup_card(ranks, rank(), size()));
+}
+Communicator Communicator::shrink(std::chrono::milliseconds patience, int least) {
+  return impl_->shrink(patience, least);
+}
+Communicator Communicator::grow(int newcomers, std::chrono::milliseconds patience) {
+  return impl_->grow(newcomers, patience);
+}
+Agreement Communicator::agree(std::uint64_t flags, std::chrono::milliseconds patience) {
+  return impl_->agree(flags, patience);
 }
 
 }  // namespace tutti

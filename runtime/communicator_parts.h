@@ -1,6 +1,7 @@
 // The parts from which a communicator is constructed, which a start-up, a split or a shrink makes.
 #pragma once
 
+#include <cassert>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -12,6 +13,7 @@
 #include "collectives/planning/prices.h"
 #include "common/secret.h"
 #include "common/sync.h"
+#include "runtime/diagnosis/recorder.h"
 #include "runtime/engine/wait.h"
 #include "runtime/runtime.h"
 #include "transport/channel.h"
@@ -58,6 +60,9 @@ struct CommunicatorParts {
   /// The prices on rank 0's machine; communicators that are split off share it.
   std::shared_ptr<PriceList> prices;
   std::vector<StartupPhase> startup;
+  RecordedName recorded = {};  ///< How the flight recorder calls the communicator.
+  /// Records the operations; null until the communicator is made.
+  std::unique_ptr<Recorder> recorder = nullptr;
 
   /// Returns the fields that are the same in all requests of this rank to algorithms.
   PlanRequest request() const { return {.rank = rank, .ranks = size, .groups = groups}; }
@@ -77,5 +82,13 @@ struct CommunicatorParts {
       shared->doorbell->ring();
   }
 };
+
+/// Adds the recorder. Throws `unavailable` if there is no memory for it.
+inline CommunicatorParts recorded(CommunicatorParts parts) {
+  assert(parts.is_sound() && parts.recorder == nullptr);
+  parts.recorder = std::make_unique<Recorder>(parts.runtime->trace_memory(), parts.recorded,
+                                              parts.rank, parts.size);
+  return parts;
+}
 
 }  // namespace tutti

@@ -142,6 +142,7 @@ Error Driver::explain_thrown() {
 
 void Driver::await_transfers(std::span<Transfer* const> transfers) {
   assert(!transfers.empty());
+  count_call();
   const Transfer* awaited = transfers.size() == 1 ? transfers.front() : nullptr;
   TimePoint deadline = TimePoint::max();
   const auto look = [&] {
@@ -203,6 +204,8 @@ void Driver::enqueue(const OperationRef& operation) {
 // The caller holds the engine's lock. Once nothing is pending, this function touches only the
 // queue.
 void Driver::advance_owned() {
+  if (++advances_ % kAdvancesPerLook == 0) [[unlikely]]
+    failure_.notice_failed_peers();
   while (queue_.advance(queue_.needs_time() ? clock().now() : Queue::kNoTime)) continue;
 }
 

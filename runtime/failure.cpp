@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "common/sync.h"
+#include "runtime/diagnosis/diagnosis.h"
 
 namespace tutti {
 
@@ -41,8 +42,22 @@ const Error& Failure::set(const Error& error) noexcept {
     parts_.transport->revoke(peer);
     parts_.transport->wake(peer);
   }
-  if (first) parts_.runtime->log().write(LogLevel::info, "communicator failed: {}", error.what());
+  if (first) {
+    parts_.recorder->failed(error.kind(), error.what());
+    parts_.runtime->log().write(LogLevel::info, "communicator failed: {}", error.what());
+    parts_.runtime->dump_trace();
+  }
   return *error_;  // constant once it is set
+}
+
+void Failure::notice_failed_peers() noexcept {
+  if (exists()) return;
+  try {
+    if (const auto error = diagnose_failed(*parts_.transport, parts_.rank, parts_.size))
+      set(*error);
+  } catch (...) {  // the next call meets the same error, and reports it to its caller
+    return;
+  }
 }
 
 void Failure::abort(std::string_view why) {

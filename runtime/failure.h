@@ -34,6 +34,10 @@ class Failure {
   /// Ends all calls that are under way on this rank, in any thread, and on its peers.
   void abort(std::string_view why);
 
+  /// Looks whether a peer has failed, and makes its error the communicator's. It makes no system
+  /// call: polls and the background thread have read what peers told. For the owner of the engine.
+  void notice_failed_peers() noexcept;
+
   /// Makes `error` the communicator's error, unless there was one before: the status page tells the
   /// peers, and exists() tells later calls and those that are under way. Returns the communicator's
   /// error, which every call that ends with an error should say: an error that a peer reports may

@@ -65,11 +65,13 @@ void Group::Calls::start() {
 }
 
 // Advances all calls in turn for a number of polls; after that, waits for one call after the other,
-// while the background threads advance the rest.
+// while the background threads advance the rest. In a runtime without threads, no other rank makes
+// progress while this thread polls.
 void Group::Calls::await() {
-  constexpr WaitPolicy kTurns{5000, 0, std::chrono::microseconds{0}};
+  const Runtime& runtime = *started_.front()->owner->parts().runtime;
+  const int polls = runtime.has_thread() ? 5000 : 1;
   wait(
-      kTurns, started_.front()->owner->parts().runtime->clock(),
+      WaitPolicy{polls, 0, std::chrono::microseconds{0}}, runtime.clock(),
       [&] {
         bool all_done = true;
         for (const OperationRef& each : started_) {

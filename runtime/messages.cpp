@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 
+#include "runtime/diagnosis/diagnosis.h"
 #include "runtime/diagnosis/transfer_diagnosis.h"
 
 namespace tutti {
@@ -13,13 +14,26 @@ Messages::Messages(const CommunicatorParts& parts)
                 parts.shared->ranks > parts.shared->cores),
       stalls_(parts.runtime->config().stall) {}
 
+void Messages::start(Transfer& transfer) {
+  const TransferCall& call = transfer.call;
+  transfer.recorded = parts_.recorder->begin_transfer(
+      call.direction == Direction::send ? Record::kSend : Record::kReceive, call.type, call.count,
+      call.peer, call.tag, transfer.called);
+  protocol_.start(transfer);
+}
+
 void Messages::look(TimePoint now) {
   parts_.transport->progress();
   const TransferSituation here{*parts_.transport, protocol_, parts_.rank, parts_.size};
   const auto verdict = diagnose_transfers(here, now);
   if (verdict) {
-    protocol_.advance();  // the last messages of a peer that has ended may just have arrived
+    // The last messages of a peer that has ended may just have arrived, and its last channel.
+    parts_.transport->progress();
+    protocol_.advance();
     if (!verdict->transfer->done) throw verdict->error;
+  } else if (const auto failed = diagnose_failed(*parts_.transport, parts_.rank, parts_.size,
+                                                 ": sends and receives")) {
+    throw *failed;  // a peer that no transfer waits for has failed, and the communicator with it
   } else if (now >= next_look(now, TimePoint::max())) {
     parts_.runtime->log().write(LogLevel::warn, "{}", describe_stall(here, stalls_.age(now)));
     stalls_.reported(now);

@@ -18,13 +18,18 @@ class Messages {
   /// `parts` outlive it.
   explicit Messages(const CommunicatorParts& parts);
 
-  void start(Transfer& transfer) { protocol_.start(transfer); }
+  void start(Transfer& transfer);
   void advance(const Transfer* awaited = nullptr) { protocol_.advance(awaited); }
   bool idle() const noexcept { return protocol_.idle(); }
 
   /// take_ended() removes and returns the next transfer that has ended, and first_ended() returns
   /// it without removing it. Both return null if there is none.
-  Transfer* take_ended() noexcept { return protocol_.take_ended(); }
+  Transfer* take_ended() noexcept {
+    Transfer* const ended = protocol_.take_ended();
+    if (ended != nullptr)
+      parts_.recorder->end(ended->recorded, ended->done ? Record::kGood : Record::kAbandoned);
+    return ended;
+  }
   const Transfer* first_ended() const noexcept { return protocol_.ended().front(); }
   /// Ends all transfers, whether or not they are done.
   void abandon() noexcept { protocol_.abandon(); }

@@ -26,12 +26,14 @@ OperationRef Queue::operation_of(PlannedCall call, const BlockTable& blocks) {
 OperationRef Queue::operation_of(const TransferCall& call) {
   OperationRef operation = pool_->take(&owner_, {});
   operation->transfer.call = call;
+  operation->transfer.called = 0;
   operation->transfer.operation = operation.get();
   return operation;
 }
 
 void Queue::push(const OperationRef& operation) {
   assert(operation && !operation->done());
+  operation->called = ticks();
   const bool transfers = operation->is_transfer();
   unended_.fetch_add(1, std::memory_order_seq_cst);
   (transfers ? transfer_queue_ : collectives_queue_).push(operation);
@@ -77,6 +79,7 @@ void Queue::begin(Operation& operation, TimePoint now) {
   CallBuffers buffers = buffers_of(call, extras, &operation.blocks());
   under_way_ = true;
   collectives_.begin(*call.program, buffers, false, 0);
+  parts_.recorder->queued(operation.called);
   operation.deadline = now + call.timeout;
   const TimePoint first_look = collectives_.next_look(now, operation.deadline);
   collective_look_.store(first_look, std::memory_order_seq_cst);
@@ -159,6 +162,7 @@ void Queue::start_transfers(TimePoint now) {
     operation->hold();
     transfer_queue_.pop();
     Transfer& transfer = operation->transfer;
+    transfer.called = operation->called;
     transfer.deadline = now + transfer.call.timeout;
     const TimePoint first = transfer_look_.load(std::memory_order_relaxed);
     transfer_look_.store(std::min(first, transfer.deadline), std::memory_order_seq_cst);

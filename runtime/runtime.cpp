@@ -11,6 +11,7 @@
 #include <tutti/error.hpp>
 
 #include "common/sync.h"
+#include "runtime/diagnosis/dump_signal.h"
 
 namespace tutti {
 namespace {
@@ -45,9 +46,11 @@ Runtime::Runtime(Config config, std::unique_ptr<Clock> clock, std::unique_ptr<Ra
       clock_(std::move(clock)),
       random_(std::move(random)),
       log_(config_.log_level, config_.log_sink),
+      trace_memory_(static_cast<std::size_t>(config_.trace_operations)),
       alive_(page_wiped_on_fork()) {
   assert(clock_ != nullptr && random_ != nullptr && in_own_process());
   sleeper_.watch(poke_.fd());
+  if (config_.trace_signal != "none") listen_for_dump_signal();
   if (has_thread()) thread_ = sync::Thread([this] { background(); });
 }
 
@@ -63,6 +66,34 @@ Runtime::~Runtime() {
     new (&thread_) sync::Thread;
   }
   munmap(const_cast<std::uint32_t*>(alive_), static_cast<std::size_t>(sysconf(_SC_PAGESIZE)));
+}
+
+void Runtime::listen_for_dump_signal() {
+  dumps_done_ = dumps_asked_for();
+  if (tutti::listen_for_dump_signal(config_.trace_signal))
+    sleeper_.watch(dump_signal_fd());
+  else
+    log_.write(LogLevel::warn, "trace_signal: the program handles SIG{} itself, and keeps it",
+               config_.trace_signal);
+}
+
+void Runtime::dump_if_asked() noexcept {
+  if (config_.trace_signal == "none" || dumps_asked_for() == dumps_done_) return;
+  dumps_done_ = dumps_asked_for();
+  dump_trace();
+}
+
+void Runtime::dump_trace() noexcept {
+  if (config_.trace_dir.empty()) return;
+  try {
+    const std::string path = trace_memory_.dump_into(config_.trace_dir);
+    log_.write(LogLevel::info, "the last operations are in {}", path);
+  } catch (const std::exception& error) {
+    try {
+      log_.write(LogLevel::warn, "the last operations were not dumped: {}", error.what());
+    } catch (const std::exception&) {  // no memory for the line
+    }
+  }
 }
 
 void Runtime::add(Progressable& progressable) {
@@ -128,6 +159,7 @@ bool Runtime::take_in_newcomers() noexcept {
 void Runtime::step() {
   assert(!has_thread());
   if (turns_ == 0) run_tasks();
+  dump_if_asked();
   const Turn turn(*this);
   take_in_newcomers();
   if (!progressables_.empty()) {
@@ -179,6 +211,7 @@ bool Runtime::advance_all() {
 }
 
 void Runtime::look_all() {
+  dump_if_asked();
   for (Progressable* progressable : progressables_)
     if (progressable->pending()) progressable->look_pending();
   background_progress_all();
@@ -247,6 +280,7 @@ bool Runtime::anything_pending() {
 void Runtime::doze() {
   assert(!asleep_);
   asleep_ = true;
+  dump_if_asked();
   if (!anything_pending() && !stop_ && visitors_ == 0)
     sleeper_.sleep_until(std::min(clock_->now() + kUntilPoked, next_background_progress()),
                          *clock_);

@@ -12,6 +12,7 @@
 #include "common/log.h"
 #include "common/random.h"
 #include "common/sync.h"
+#include "runtime/diagnosis/recorder.h"
 #include "runtime/engine/wait.h"
 
 namespace tutti {
@@ -59,6 +60,11 @@ class Runtime {
   const Clock& clock() const noexcept { return *clock_; }
   Random& random() noexcept { return *random_; }
   Log& log() noexcept { return log_; }
+  /// The flight recorder's memory, in which each communicator has a ring.
+  TraceMemory& trace_memory() noexcept { return trace_memory_; }
+  /// Writes the records of all communicators into the folder that the configuration names, if it
+  /// names one. An error is logged.
+  void dump_trace() noexcept;
 
   /// Returns false in a process that was forked from the one that made this runtime: the child has
   /// no background thread, and must not use its parent's channels. It costs one load (the kernel
@@ -133,6 +139,8 @@ class Runtime {
   };
 
   void background() noexcept;
+  void listen_for_dump_signal();
+  void dump_if_asked() noexcept;
   void run_tasks();
   bool take_in_newcomers() noexcept;
   // Returns true when there is nothing to wait for, when a thread wants mutex_, or after a
@@ -151,8 +159,10 @@ class Runtime {
   const std::unique_ptr<Clock> clock_;
   const std::unique_ptr<Random> random_;
   Log log_;
+  TraceMemory trace_memory_;
   volatile std::uint32_t* alive_ = nullptr;  // it has a page of its own
   Doorbell poke_;
+  std::uint32_t dumps_done_ = 0;  // used by the background thread alone
   sync::Mutex mutex_;
   // Guarded by mutex_, which the background thread holds even while it sleeps.
   std::vector<Progressable*> progressables_;

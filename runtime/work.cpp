@@ -1,6 +1,8 @@
 // The public classes Work (a call under way) and Persistent (a call that is started many times).
 #include <algorithm>
 #include <cassert>
+#include <chrono>
+#include <optional>
 #include <variant>
 
 #include <tutti/work.hpp>
@@ -12,10 +14,14 @@ namespace tutti {
 
 namespace {
 
-bool help(const Operation& operation, TimePoint limit) {
+// Helps for at most `limit`, or without an end, in the time of the runtime.
+bool help(const Operation& operation, std::optional<std::chrono::milliseconds> limit = {}) {
   assert(operation.owner != nullptr);
   const Operation::Waiter waiter(operation);
-  return !waiter.owner_stays() || operation.owner->driver().help(operation, limit);
+  if (!waiter.owner_stays()) return true;
+  CommunicatorImpl& owner = *operation.owner;
+  const TimePoint until = limit ? owner.parts().runtime->clock().now() + *limit : TimePoint::max();
+  return owner.driver().help(operation, until);
 }
 
 }  // namespace
@@ -36,13 +42,12 @@ Work::~Work() {
 bool Work::done() const noexcept { return operation_ == nullptr || operation_->done(); }
 
 void Work::wait() {
-  if (!done()) help(*operation_, TimePoint::max());
+  if (!done()) help(*operation_);
   if (operation_ != nullptr && operation_->error()) throw *operation_->error();
 }
 
 void Work::wait(std::chrono::milliseconds limit) {
-  const auto until = std::chrono::steady_clock::now() + std::min(limit, kLongestTimeout);
-  if (!done() && !help(*operation_, until))
+  if (!done() && !help(*operation_, std::min(limit, kLongestTimeout)))
     throw Error(ErrorKind::timeout,
                 "the operation had not ended within the time that was given to wait for it; it "
                 "goes on, and can be waited for again");

@@ -36,7 +36,9 @@ Doorbell::~Doorbell() { close(fd_); }
 
 void Doorbell::sleep_barrier() const noexcept {
   sync::fence(std::memory_order_seq_cst);
-  if (membarrier_) membarrier_call(MEMBARRIER_CMD_GLOBAL_EXPEDITED);
+  if (!membarrier_) return;
+  membarrier_call(MEMBARRIER_CMD_GLOBAL_EXPEDITED);
+  sync::fenced_all_threads();
 }
 
 void Doorbell::ring() const noexcept {
@@ -51,10 +53,9 @@ void Doorbell::clear() const noexcept {
 
 void PeerBell::ring() const noexcept {
   assert(event_fd >= 0);
-  const std::uint64_t one = 1;
-  // EAGAIN (the counter is at its maximum) means that the doorbell has been rung already. A peer
-  // that is gone leaves a descriptor that nobody reads. Both are ignored.
-  [[maybe_unused]] const ssize_t written = write(event_fd, &one, sizeof one);
+  // A counter at its maximum means that the doorbell has been rung already, and a peer that is gone
+  // leaves a descriptor that nobody reads.
+  sync::signal_event(event_fd);
 }
 
 }  // namespace tutti

@@ -7,6 +7,7 @@
 
 #include <tutti/error.hpp>
 
+#include "common/sync.h"
 #include "transport/channel.h"
 #include "transport/ring.h"
 
@@ -111,7 +112,7 @@ class MemoryRecvChannel final : public RecvChannel {
 
  private:
   RecvRing ring_;
-  std::atomic<bool> attached_{false};
+  sync::Atomic<bool> attached_{false};
 };
 
 }  // namespace tutti

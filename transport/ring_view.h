@@ -1,10 +1,11 @@
 // One end of a ring as plain addresses and numbers: what a device needs to use it.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
+
+#include "common/sync.h"
 
 namespace tutti {
 
@@ -23,7 +24,7 @@ struct Line;
 struct RingView {
   Line* lines = nullptr;
   /// Points to the number of messages released, which the receiver writes.
-  std::atomic<std::uint64_t>* released = nullptr;
+  sync::Atomic<std::uint64_t>* released = nullptr;
   std::byte* data = nullptr;
   std::uint64_t data_bytes = 0;
   std::uint64_t next = 0;      ///< The number of messages that this end has posted or released.

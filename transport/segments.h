@@ -2,14 +2,14 @@
 // write it in place.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <type_traits>
+
+#include "common/sync.h"
 
 namespace tutti {
 
@@ -48,8 +48,8 @@ class Segments {
   std::optional<Extent> extent_of(const void* data, std::size_t bytes) const;
 
  private:
-  std::atomic<std::size_t> count_{0};
-  mutable std::mutex mutex_;
+  sync::Atomic<std::size_t> count_{0};
+  mutable sync::Mutex mutex_;
   std::map<std::uint32_t, Segment> segments_;  // guarded by mutex_
   std::uint32_t last_ = 0;                     // guarded by mutex_
 };

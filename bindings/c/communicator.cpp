@@ -1,4 +1,7 @@
 // Implements versions, errors and communicators of the C ABI.
+#include <algorithm>
+#include <chrono>
+
 #include "bindings/c/guarded.h"
 #include "bindings/c/handles.h"
 #include "bindings/c/store.h"
@@ -23,6 +26,11 @@ tuttiComm_t handle(std::optional<Communicator> comm) {
 }
 
 Communicator& communicator(tuttiComm_t comm) { return checked(comm, "comm").communicator; }
+
+std::chrono::milliseconds patience(std::int64_t milliseconds) {
+  constexpr std::chrono::seconds kDefault{10};
+  return milliseconds == 0 ? kDefault : std::chrono::milliseconds(milliseconds);
+}
 
 }  // namespace
 }  // namespace tutti::c
@@ -106,10 +114,40 @@ tuttiResult_t tuttiCommSubgroup(tuttiComm_t comm, const int* ranks, int count, t
 }
 
 tuttiResult_t tuttiCommShrink(tuttiComm_t comm, int64_t patience_ms, tuttiComm_t* rest) {
-  return make_comm(rest, [&] {
-    tutti::Communicator& whole = communicator(comm);
-    return handle(patience_ms == 0 ? whole.shrink()
-                                   : whole.shrink(std::chrono::milliseconds(patience_ms)));
+  return tuttiCommShrinkToLeast(comm, patience_ms, 1, rest);
+}
+
+tuttiResult_t tuttiCommShrinkToLeast(tuttiComm_t comm, int64_t patience_ms, int least,
+                                     tuttiComm_t* rest) {
+  return make_comm(rest,
+                   [&] { return handle(communicator(comm).shrink(patience(patience_ms), least)); });
+}
+
+tuttiResult_t tuttiCommGrow(tuttiComm_t comm, int newcomers, int64_t patience_ms,
+                            tuttiComm_t* grown) {
+  return make_comm(
+      grown, [&] { return handle(communicator(comm).grow(newcomers, patience(patience_ms))); });
+}
+
+tuttiResult_t tuttiCommJoin(tuttiComm_t* comm, const tuttiConfig_t* config) {
+  return make_comm(comm, [&] { return handle(Communicator::join(read_config(config))); });
+}
+
+tuttiResult_t tuttiCommJoinWithStore(tuttiComm_t* comm, const tuttiStore_t* store,
+                                     const tuttiConfig_t* config) {
+  return make_comm(comm,
+                   [&] { return handle(Communicator::join(wrap(store), read_config(config))); });
+}
+
+tuttiResult_t tuttiCommAgree(tuttiComm_t comm, uint64_t* flags, int64_t patience_ms, int* present) {
+  return guarded([&] {
+    Communicator& ranks = communicator(comm);
+    std::uint64_t& agreed = result(flags, "flags");
+    const tutti::Agreement agreement = ranks.agree(agreed, patience(patience_ms));
+    agreed = agreement.flags;
+    if (present == nullptr) return;
+    std::fill_n(present, ranks.size(), 1);
+    for (const int rank : agreement.absent) present[rank] = 0;
   });
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -21,6 +22,12 @@
 namespace tutti {
 
 class CommunicatorImpl;
+
+/// The result of Communicator::agree(), the same on every rank that gets one.
+struct Agreement {
+  std::uint64_t flags = 0;  ///< The bitwise AND of the flags of the ranks that took part.
+  std::vector<int> absent;  ///< The ranks that did not take part, in ascending order.
+};
 
 /// A group of ranks. Movable. One thread at a time calls a communicator, in the same order on every
 /// rank; different communicators, related or not, are independent.
@@ -46,6 +53,15 @@ class TUTTI_API Communicator {
   static Communicator create(std::shared_ptr<Store> store, int rank, int size,
                              const Config& config);
 
+  /// Comes to a running job, whose ranks call grow(), and returns the communicator that they get.
+  /// The process needs no rank: MASTER_ADDR and MASTER_PORT, or a store in the configuration, say
+  /// where the job is (docs/launching.md). Waits for grow() up to the start-up timeout, else throws
+  /// `timeout`; throws what from_env() throws where it does not fit the job.
+  static Communicator join();
+  static Communicator join(const Config& config);
+  /// Does the same over `store`, which is that of the job's ranks.
+  static Communicator join(const std::shared_ptr<Store>& store, const Config& config);
+
   /// Makes communicators for `size` ranks of this process, in the order of ranks, one a thread.
   static std::vector<Communicator> in_process(int size);
   static std::vector<Communicator> in_process(int size, const Config& config);
@@ -68,9 +84,23 @@ class TUTTI_API Communicator {
 
   /// After a failure, makes a communicator of the ranks that call this function, in their order
   /// here. Waits up to `patience` for each rank that is not known to have ended, and ends by then
-  /// or a little later. A rank that calls it too late gets `timeout`, then and from every later
-  /// shrink(). `usage` if this was split off or made in_process. See docs/embedding.md.
-  Communicator shrink(std::chrono::milliseconds patience = std::chrono::seconds(10));
+  /// or a little later. Fewer ranks than `least` do not go on: they get `timeout`, and may call it
+  /// again. A rank that calls it too late gets `timeout`, then and from every later shrink().
+  /// `usage` if this was split off or made in_process. See docs/embedding.md.
+  Communicator shrink(std::chrono::milliseconds patience = std::chrono::seconds(10), int least = 1);
+
+  /// Makes a communicator of all ranks, in their order, followed by `newcomers` processes that have
+  /// called join() or do so within `patience`. All ranks call it with the same number. All get it,
+  /// or none does: `timeout` where too few came, `peer_lost` where a rank has ended (call shrink()
+  /// first), `mismatch` where one has other settings; this communicator stays as it is, and grow()
+  /// may be called again. `usage` where shrink() is. See docs/embedding.md.
+  Communicator grow(int newcomers, std::chrono::milliseconds patience = std::chrono::seconds(10));
+  /// Agrees with the other ranks on the bitwise AND of their `flags`, and on who took part. All
+  /// ranks call it, as they do a collective, also after a failure. Waits up to `patience` for each
+  /// rank that is not known to have ended. All that return get the same, and one that comes too
+  /// late does, too. `peer_lost` where the store is lost. `usage` where shrink() is.
+  Agreement agree(std::uint64_t flags,
+                  std::chrono::milliseconds patience = std::chrono::seconds(10));
 
   /// The bytes that this rank holds for the communicator's messages, status pages and partial
   /// results. They grow with the channels and the scratch memory that its calls have used.

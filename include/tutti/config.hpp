@@ -80,9 +80,12 @@ struct Config {
   std::string secret_file;  ///< A file with the secret; used if `secret` is empty.
   /// Lets every process that can reach the job's ports join it, if there is no secret.
   bool trust_network = false;
-  bool checksum = false;  ///< Protects all data over TCP with CRC-32C. Must agree.
-  bool tls = false;       ///< Uses TLS 1.3 on all TCP connections. Must agree.
-  int spin_polls = -1;    ///< Polls before a wait yields; -1: depends on ranks and cores.
+  bool checksum = false;        ///< Protects all data over TCP with CRC-32C. Must agree.
+  bool tls = false;             ///< Uses TLS 1.3 on all TCP connections. Must agree.
+  int spin_polls = -1;          ///< Polls before a wait yields; -1: depends on ranks and cores.
+  int trace_operations = 4096;  ///< Operations of each communicator that the flight recorder keeps.
+  std::string trace_dir;  ///< The folder for the records of a communicator that fails; empty: none.
+  std::string trace_signal = "none";  ///< USR1 or USR2: the signal that asks for such records.
   LogLevel log_level = LogLevel::warn;
   LogSink log_sink;  ///< Lines go to standard error if it is empty.
 

@@ -137,6 +137,28 @@ TUTTI_API tuttiResult_t tuttiCommSubgroup(tuttiComm_t comm, const int* ranks, in
    ranks in `comm`. Waits up to patience_ms (0 means 10 s) for each rank that is not known to have
    ended. docs/embedding.md has the details. */
 TUTTI_API tuttiResult_t tuttiCommShrink(tuttiComm_t comm, int64_t patience_ms, tuttiComm_t* rest);
+/* Does the same where at least `least` ranks are left; fewer get tuttiErrorTimeout, and may call it
+   again. */
+TUTTI_API tuttiResult_t tuttiCommShrinkToLeast(tuttiComm_t comm, int64_t patience_ms, int least,
+                                               tuttiComm_t* rest);
+/* Makes a communicator of all ranks of `comm`, in their order, followed by `newcomers` processes
+   that have called tuttiCommJoin or do so within patience_ms (0 means 10 s). All ranks call it with
+   the same number, and all get the communicator or none does. */
+TUTTI_API tuttiResult_t tuttiCommGrow(tuttiComm_t comm, int newcomers, int64_t patience_ms,
+                                      tuttiComm_t* grown);
+/* Comes to a running job, whose ranks call tuttiCommGrow, and waits for them up to the start-up
+   timeout. The process needs no rank: MASTER_ADDR and MASTER_PORT, or a store in the configuration,
+   say where the job is. */
+TUTTI_API tuttiResult_t tuttiCommJoin(tuttiComm_t* comm, const tuttiConfig_t* config);
+/* Does the same over `store`, which is that of the job's ranks. */
+TUTTI_API tuttiResult_t tuttiCommJoinWithStore(tuttiComm_t* comm, const tuttiStore_t* store,
+                                               const tuttiConfig_t* config);
+/* Agrees with the other ranks on the bitwise AND of their *flags, which replaces *flags. All ranks
+   call it, also after a failure. Waits up to patience_ms (0 means 10 s) for each rank that is not
+   known to have ended. Writes 1 to present[r] if rank r took part, else 0; `present` has an element
+   for each rank, or is null. All that return get the same. */
+TUTTI_API tuttiResult_t tuttiCommAgree(tuttiComm_t comm, uint64_t* flags, int64_t patience_ms,
+                                       int* present);
 TUTTI_API tuttiResult_t tuttiCommRank(tuttiComm_t comm, int* rank);
 TUTTI_API tuttiResult_t tuttiCommSize(tuttiComm_t comm, int* ranks);
 /* Writes how many bytes this rank holds for the communicator's messages, status pages and partial

@@ -114,6 +114,18 @@ std::optional<Error> diagnose_state(std::string_view heading, Transport& transpo
   return std::nullopt;
 }
 
+std::optional<Error> diagnose_failed(Transport& transport, int rank, int size,
+                                     std::string_view what) {
+  for (int peer = 0; peer < size; ++peer) {
+    if (peer == rank) continue;
+    const PeerStatus status = transport.status(peer);
+    if (status.state != PeerStatus::State::failed) continue;
+    const std::string heading = fmt::format("rank {} of {}{}", rank, size, what);
+    if (auto error = diagnose_state(heading, transport, peer, status)) return error;
+  }
+  return std::nullopt;
+}
+
 std::optional<Error> diagnose_peers(const Situation& now) {
   assert(now.rank >= 0 && now.rank < now.size);
   for (int peer = 0; peer < now.size; ++peer) {

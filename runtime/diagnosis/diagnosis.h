@@ -42,6 +42,11 @@ std::string reported_failure(int peer, const StatusPage& status_page);
 std::optional<Error> diagnose_state(std::string_view heading, Transport& transport, int peer,
                                     const PeerStatus& status);
 
+/// Returns the error for any peer that has failed or aborted the communicator, whether or not this
+/// rank waits for it; none if there is no such peer. `what` follows the rank in the message.
+std::optional<Error> diagnose_failed(Transport& transport, int rank, int size,
+                                     std::string_view what = {});
+
 /// Returns the error for a peer that has failed, has ended or has made a different call, so that
 /// the operation cannot end; none if there is no such peer. The caller advances the operation once
 /// more before it throws the error, because the last messages of a peer that has ended may just

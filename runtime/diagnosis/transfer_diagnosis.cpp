@@ -20,6 +20,12 @@ std::optional<Error> failed_or_lost(const TransferSituation& at, const Transfer&
   return diagnose_state(heading(at, transfer), at.transport, peer, status);
 }
 
+// Whether the peer has closed its communicator, and all that it sent before has been taken. The
+// payload of a message may take several calls of RecvChannel::get().
+bool has_nothing_left(const TransferSituation& at, int peer, const PeerStatus& status) {
+  return status.state == PeerStatus::State::closed && !at.messages.has_arrived(peer);
+}
+
 // For a receive from any rank: it fails if one rank is lost, which might have been the source, or
 // if all have closed, which leaves no source.
 std::optional<Error> diagnose_any_source(const TransferSituation& at, const Transfer& transfer) {
@@ -28,7 +34,7 @@ std::optional<Error> diagnose_any_source(const TransferSituation& at, const Tran
     if (peer == at.rank) continue;
     const PeerStatus status = at.transport.status(peer);
     if (auto error = failed_or_lost(at, transfer, peer, status)) return error;
-    if (status.state == PeerStatus::State::closed) ++closed;
+    if (has_nothing_left(at, peer, status)) ++closed;
   }
   if (closed == 0 || closed + 1 < at.size) return std::nullopt;
   return Error(ErrorKind::peer_lost, fmt::format("{}: all other ranks have closed their "
@@ -43,6 +49,7 @@ std::optional<Error> diagnose_peer(const TransferSituation& at, const Transfer& 
   if (peer == at.rank) return std::nullopt;
   const PeerStatus status = at.transport.status(peer);
   if (status.state != PeerStatus::State::closed) return failed_or_lost(at, transfer, peer, status);
+  if (!has_nothing_left(at, peer, status)) return std::nullopt;
   const bool sends = transfer.call.direction == Direction::send;
   return Error(ErrorKind::peer_lost,
                fmt::format("{}: rank {} has closed its communicator without {} it",

@@ -20,6 +20,7 @@
 
 #include "collectives/schedule/program.h"
 #include "common/wire.h"
+#include "runtime/diagnosis/recorder.h"
 #include "transport/channel.h"
 #include "transport/memory.h"
 
@@ -85,7 +86,8 @@ struct BoundProgram {
 /// the communicator's engine) uses it.
 class Engine {
  public:
-  explicit Engine(StatusPage& page) : page_(page) {}
+  /// The arguments outlive the engine.
+  Engine(StatusPage& page, Recorder& recorder) : recorder_(recorder), page_(page) {}
   virtual ~Engine() = default;
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -108,6 +110,8 @@ class Engine {
   /// Stops a call that has failed: once this returns, no thread touches the call's buffers any
   /// more.
   virtual void stop() noexcept = 0;
+  /// Records the error with which the call under way has ended; does nothing if there is none.
+  void record_failure(ErrorKind kind) noexcept;
   /// For a forked child, which has none of the engine's threads: neither joins nor waits for them.
   virtual void forget_threads() noexcept = 0;
 
@@ -136,13 +140,22 @@ class Engine {
   }
   void complete() noexcept { page_.completed.store(next_number_, std::memory_order_release); }
 
+  void record() noexcept;  ///< Records that the call has begun.
+  /// Records that the call has ended, soon after it began. It is no part of the path of a call that
+  /// repeats.
+  void record_soon(const void* kind, const StatusPage::Entry& entry) noexcept;
+
+  Recorder& recorder_;
+
  private:
   StatusPage& page_;
   std::uint64_t next_number_ = 0;
 };
 
 /// Makes the engine for calls whose buffers are in host memory. A worker thread of the engine calls
-/// `worker_done` when it has ended its part of a call. `transport` outlives the engine.
-std::unique_ptr<Engine> make_host_engine(Transport& transport, std::function<void()> worker_done);
+/// `worker_done` when it has ended its part of a call. `transport` and `recorder` outlive the
+/// engine.
+std::unique_ptr<Engine> make_host_engine(Transport& transport, Recorder& recorder,
+                                         std::function<void()> worker_done);
 
 }  // namespace tutti

@@ -151,6 +151,9 @@ struct HostProgram final : BoundProgram {
   std::vector<void*> written;  ///< The addresses that a step of a zero-copy call writes.
   std::vector<std::unique_ptr<HostProgram>> others;  ///< The other stripes of the call.
 
+  /// Whether its calls end within two microseconds if they wait for nobody.
+  const bool soon = !program.variable && program.call.reduction == 0 && program.call.count <= 512;
+
  private:
   std::vector<const void*> addresses_;
 };

@@ -1,5 +1,6 @@
 #include "runtime/engine/host_engine.h"
 
+#include <algorithm>
 #include <cassert>
 #include <cstdlib>
 #include <utility>
@@ -30,12 +31,13 @@ ResultStores stores_for(std::size_t result_bytes, const void* input, const void*
 
 }  // namespace
 
-std::unique_ptr<Engine> make_host_engine(Transport& transport, std::function<void()> worker_done) {
-  return std::make_unique<HostEngine>(transport, std::move(worker_done));
+std::unique_ptr<Engine> make_host_engine(Transport& transport, Recorder& recorder,
+                                         std::function<void()> worker_done) {
+  return std::make_unique<HostEngine>(transport, recorder, std::move(worker_done));
 }
 
-HostEngine::HostEngine(Transport& transport, std::function<void()> worker_done)
-    : Engine(transport.own_status_page()),
+HostEngine::HostEngine(Transport& transport, Recorder& recorder, std::function<void()> worker_done)
+    : Engine(transport.own_status_page(), recorder),
       transport_(transport),
       leaves_at_once_(transport.leaves_at_once()),
       workers_(std::move(worker_done)) {}
@@ -48,6 +50,7 @@ std::shared_ptr<BoundProgram> HostEngine::bind(std::vector<Program> stripes) {
   for (std::size_t number = 1; number < stripes.size(); ++number)
     bound->others.push_back(std::make_unique<HostProgram>(std::move(stripes[number]), transport_));
   if (idle()) scratch(bound->program);
+  recorder_.end_run();  // the address of a program tells which calls repeat
   return bound;
 }
 
@@ -71,18 +74,24 @@ bool HostEngine::start(BoundProgram& bound, CallBuffers& buffers, bool in_thread
   execution_.start(host, buffers, number, stores);
   if (!host.others.empty()) [[unlikely]]
     workers_.start(host, buffers, number, stores, in_threads);
-  return advance(attempts);
+  const int soon = host.soon ? std::min(attempts, Record::kSoonPolls) : 0;
+  for (int polls = 0; polls < soon; ++polls) {
+    if (!attempt()) continue;
+    // A call that waited for nobody may be late, and one that waited for a moment is not.
+    if (polls == 0 || !recorder_.repeats(&host)) record_soon(&host, host.entry);
+    return true;
+  }
+  record();
+  return advance(attempts - soon);
 }
 
 bool HostEngine::advance(int attempts) {
   for (; attempts > 0; --attempts)
-    if (execution_.advance() && (!workers_.busy() || workers_.advance()) && all_left()) {
-      complete();
+    if (attempt()) {
+      recorder_.end();
       return true;
     }
   return false;
 }
-
-void HostEngine::stop() noexcept { workers_.stop(); }
 
 }  // namespace tutti

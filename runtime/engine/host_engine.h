@@ -15,12 +15,12 @@ namespace tutti {
 
 class HostEngine final : public Engine {
  public:
-  HostEngine(Transport& transport, std::function<void()> worker_done);
+  HostEngine(Transport& transport, Recorder& recorder, std::function<void()> worker_done);
 
   std::shared_ptr<BoundProgram> bind(std::vector<Program> stripes) override;
   bool start(BoundProgram& bound, CallBuffers& buffers, bool in_threads, int attempts) override;
   bool advance(int attempts) override;
-  void stop() noexcept override;
+  void stop() noexcept override { workers_.stop(); }
   void forget_threads() noexcept override { workers_.forget(); }
   const CallSignature& call() const override { return execution_.call(); }
   const UserReduction* reduction() const override { return execution_.reduction(); }
@@ -35,6 +35,13 @@ class HostEngine final : public Engine {
     return bytes <= memory_bytes() ? scratch_.get() : grow_scratch(bytes);
   }
   std::byte* grow_scratch(std::size_t bytes);
+  // Advances the call once, and returns whether it is done.
+  bool attempt() {
+    if (!execution_.advance() || (workers_.busy() && !workers_.advance()) || !all_left())
+      return false;
+    complete();
+    return true;
+  }
   bool all_left() { return leaves_at_once_ || transport_.all_left(); }
 
   Transport& transport_;

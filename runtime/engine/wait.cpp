@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cassert>
 #include <cerrno>
 #include <limits>
@@ -47,9 +46,7 @@ void Sleeper::sleep_until(TimePoint deadline, const Clock& clock) {
   const auto left = std::chrono::ceil<milliseconds>(deadline - clock.now());
   constexpr milliseconds kLongest{3'600'000};  // epoll counts in int milliseconds
   static_assert(kLongest.count() <= std::numeric_limits<int>::max());
-  std::array<epoll_event, 8> events;
-  epoll_wait(epoll_fd_, events.data(), events.size(),
-             static_cast<int>(std::clamp(left, milliseconds{0}, kLongest).count()));
+  sync::await_event(epoll_fd_, std::clamp(left, milliseconds{0}, kLongest));
 }
 
 std::unique_ptr<Sleeper> SleeperPool::take(int bell_fd, int wait_fd) {

@@ -108,6 +108,15 @@ PointToPoint::Peer& PointToPoint::peer(int rank) {
   return *peer;
 }
 
+bool PointToPoint::has_arrived(int rank) const {
+  assert(rank != rank_);
+  if (peers_.empty() || peers_[static_cast<std::size_t>(rank)] == nullptr) return false;
+  Peer& from = *peers_[static_cast<std::size_t>(rank)];
+  Message message;
+  return (from.control_in && from.control_in->peek(message)) ||
+         (from.bulk_in && from.bulk_in->peek(message));
+}
+
 void PointToPoint::refuse(int rank, const std::string& what) const {
   throw Error(ErrorKind::corrupt,
               fmt::format("rank {}: a point-to-point message of rank {} {}: its memory is damaged "

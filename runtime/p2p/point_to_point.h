@@ -59,6 +59,10 @@ class PointToPoint {
   /// Ends all transfers, whether or not they are done.
   void abandon() noexcept;
 
+  /// Whether a message of `rank`, which is not this rank, has arrived and is not taken yet: its
+  /// payload may still be on its way, see RecvChannel::get().
+  bool has_arrived(int rank) const;
+
   bool idle() const noexcept { return live_.empty(); }
   const LiveTransfers& live() const noexcept { return live_; }
   const Matching& matching() const noexcept { return matching_; }

@@ -41,6 +41,8 @@ struct Transfer {
   TransferCall call;
   TimePoint deadline = TimePoint::max();
   Operation* operation = nullptr;  ///< Null if a blocking call waits for it.
+  std::uint64_t called = 0;    ///< When the program called it, in ticks; 0 if it starts at once.
+  std::uint64_t recorded = 0;  ///< The position of its record, once it has started.
 
   bool done = false;
   Received received;  ///< The result of a receive, once it is matched.

@@ -103,7 +103,10 @@ TEST(Config, ReadsEveryKnobFromTheEnvironment) {
                                  "TUTTI_TUNING_FILE=/t.json",
                                  "TUTTI_INTERFACES=^docker,lo",
                                  "TUTTI_STALL_MS=0",
-                                 "TUTTI_THREADS=4"});
+                                 "TUTTI_THREADS=4",
+                                 "TUTTI_TRACE_OPERATIONS=64",
+                                 "TUTTI_TRACE_DIR=/traces",
+                                 "TUTTI_TRACE_SIGNAL=USR2"});
   EXPECT_EQ(config.transports, "shm,local");
   EXPECT_EQ(config.algorithm, "ring");
   EXPECT_EQ(config.accumulate, Accumulate::f32);
@@ -111,6 +114,9 @@ TEST(Config, ReadsEveryKnobFromTheEnvironment) {
   EXPECT_EQ(config.startup_timeout, std::chrono::hours(24));
   EXPECT_EQ(config.stall, milliseconds(0));
   EXPECT_EQ(config.threads, 4);
+  EXPECT_EQ(config.trace_operations, 64);
+  EXPECT_EQ(config.trace_dir, "/traces");
+  EXPECT_EQ(config.trace_signal, "USR2");
   EXPECT_EQ(config.group_size, 4);
   EXPECT_EQ(config.message_bytes, 64u << 10);
   EXPECT_EQ(config.ring_bytes, 1u << 20);

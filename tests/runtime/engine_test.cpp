@@ -22,7 +22,7 @@ namespace {
 // Holds the engine of one rank, with a program and the buffers of its calls.
 struct Part {
   Part(Ranks& ranks, int rank, std::uint64_t stripes)
-      : transport(ranks.transport(rank)), engine(make_host_engine(transport, [] {})) {
+      : transport(ranks.transport(rank)), engine(make_host_engine(transport, recorder, [] {})) {
     const std::uint32_t number = algorithm_index("ring");
     const CallSignature call{Collective::all_reduce, DataType::f32, Op::sum, 0,
                              values.size(),          number};
@@ -44,6 +44,7 @@ struct Part {
   }
 
   Transport& transport;
+  Recorder recorder;
   std::unique_ptr<Engine> engine;
   std::shared_ptr<BoundProgram> bound;
   CallExtras extras;
@@ -80,7 +81,8 @@ TEST(HostEngine, DrawsTheNumberOfEachCallAndShowsPeersWhenItBeginsAndEnds) {
 
 TEST(HostEngine, HoldsTheScratchOfItsLargestProgramOnceThatIsBound) {
   Ranks ranks(TransportKind::local, 3, 1);
-  const std::unique_ptr<Engine> engine = make_host_engine(ranks.transport(0), [] {});
+  Recorder recorder;
+  const std::unique_ptr<Engine> engine = make_host_engine(ranks.transport(0), recorder, [] {});
   EXPECT_EQ(engine->memory_bytes(), 0u);
   const CallSignature call{Collective::all_to_all,  DataType::uint8, Op::sum, 0, 100,
                            algorithm_index("bruck")};
@@ -144,7 +146,8 @@ TEST(HostEngine, BringsAllRemoteMessagesOfAStepAtTheSameTime) {
   constexpr int kRanks = 4;
   constexpr std::size_t kCount = 2048;
   RemoteMessages transport;
-  const std::unique_ptr<Engine> engine = make_host_engine(transport, [] {});
+  Recorder recorder;
+  const std::unique_ptr<Engine> engine = make_host_engine(transport, recorder, [] {});
   const CallSignature call{Collective::all_reduce,     DataType::f32, Op::sum, 0, kCount,
                            algorithm_index("one_shot")};
   const Schedule schedule = algorithms()[call.algorithm].plan({call.what, 0, kRanks, 0});

@@ -375,9 +375,9 @@ struct Survivor {
   explicit Survivor(CommunicatorImpl& failed, OneThread& world,
                     std::map<std::string, std::shared_ptr<local::Hub>>& known)
       : membership(failed.parts()),
-        shrinking(world.store(), "shrink", failed.parts().rank, failed.parts().size) {
+        shrinking(world.store(), "shrink", failed.parts().rank, failed.parts().size, "shrink") {
     const int rank = failed.parts().rank;
-    join = [this, &world, &known, rank](const Survivors& survivors, const auto&, TimePoint) {
+    join = [this, &world, &known, rank](const Regrouped& survivors, const auto&, TimePoint) {
       const std::vector<int>& members = survivors.members;
       auto& hub = known[survivors.name];
       if (hub == nullptr) hub = std::make_shared<local::Hub>(static_cast<int>(members.size()));
@@ -392,8 +392,8 @@ struct Survivor {
   }
 
   Membership membership;
-  Shrinking shrinking;
-  Shrinking::Join join;
+  Regrouping shrinking;
+  Regrouping::Join join;
   std::optional<CommunicatorParts> made;
   bool done = false;
 };
@@ -417,7 +417,7 @@ TEST(OneThread, AfterARankHasEndedTheOthersAgreeOnACommunicatorOfTheirOwn) {
       survivors.push_back(
           std::make_unique<Survivor>(CommunicatorImpl::of(*comms[rank]), world, hubs));
       Survivor& survivor = *survivors.back();
-      survivor.shrinking.begin(world.clock().now(), 10s);
+      survivor.shrinking.begin(world.clock().now(), 10s, {});
       turns.emplace_back([&] { survivor.step(world.clock().now()); });
     }
     const auto all_done = [&] {

@@ -10,9 +10,10 @@
 
 #include "../rendezvous/machines.h"
 #include "processes.h"
+#include "rendezvous/decision.h"
 #include "rendezvous/store/file_store.h"
 #include "rendezvous/store/memory_store.h"
-#include "runtime/membership/shrink.h"
+#include "runtime/membership/regroup.h"
 #include "threads.h"
 
 namespace tutti::test {
@@ -270,12 +271,12 @@ TEST(ShrinkOfAPart, IsUsageThatSaysWhatToDo) {
 
 TEST(ShrinkOverADamagedStore, IsCorruptWhereTheMembersCannotBeRanks) {
   const TimePoint now = std::chrono::steady_clock::now();
-  for (const char* const members : {"again/1 0 2", "again/1 -1 0", "again/1 1 0", "again/1"}) {
+  for (const char* const members : {"again/1 0 2 +", "again/1 -1 0 +", "again/1 1 0 +", "again/1 +",
+                                    "again/1 0", "again/1 0 + x", "again/1 0 + 2 1"}) {
     const auto store = std::make_shared<MemoryStore>();
-    store->add("shrink/0/decided", 1, now);
-    store->set("shrink/0/members", members, now);
-    Shrinking shrinking(store, "shrink", 0, 2);
-    shrinking.begin(now, milliseconds(1000));
+    Decision(*store, "shrink/0/members").propose(members, now);
+    Regrouping shrinking(store, "shrink", 0, 2, "shrink");
+    shrinking.begin(now, milliseconds(1000), {});
     EXPECT_THAT(outcome_of([&] { shrinking.step(now, [] { return std::vector<bool>(2); }, {}); }),
                 AllOf(StartsWith("corrupt"), HasSubstr(members)));
   }

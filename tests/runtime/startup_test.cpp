@@ -66,7 +66,9 @@ TEST_F(Startup, OfHundredsOfRanksCostsEachALogarithmOfMessagesAndAsMuchMemoryAsO
   const Cost few = start(kFew), many = start(kMany);
   EXPECT_LE(many.most_calls, kLogarithm + 5);
   EXPECT_LE(many.bytes_a_rank, 96u << 10);
-  EXPECT_LE(many.bytes_a_rank, few.bytes_a_rank + (kMany - kFew) * 4);
+  // Four bytes for each other rank, and what differs from run to run, since lists grow by doubling.
+  constexpr int kNoise = 256;
+  EXPECT_LE(many.bytes_a_rank, few.bytes_a_rank + (kMany - kFew) * 4 + kNoise);
 }
 
 TEST_F(Startup, OfRanksThatDifferIsRefusedOnEachOfThem) {

@@ -14,7 +14,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "watchdog")
 import watched  # noqa: E402
 
 TOOLS_FOLDER, PAGES_FOLDER = map(pathlib.Path, sys.argv[1:3])
-TOOLS = ["tutti-info", "tutti-perf", "tutti-plan", "tutti-run"]
+TOOLS = ["tutti-info", "tutti-perf", "tutti-plan", "tutti-run", "tutti-trace"]
 
 
 def plain(page):

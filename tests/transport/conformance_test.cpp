@@ -230,7 +230,8 @@ TEST_P(Conformance, AMessageMayGoToAPlaceThatIsNamedBeforeItArrives) {
   TestRanks ranks(GetParam());
   SendChannel& sender = ranks[0].sender(1, 0);
   RecvChannel& receiver = ranks[1].receiver(0, 0);
-  const bool takes_places = !GetParam().in_memory && GetParam().name != "mail";
+  const std::string& name = GetParam().name;
+  const bool takes_places = !GetParam().in_memory && name != "mail" && name != "faulty";
   std::vector<std::byte> place(kMax);
   for (std::uint32_t message = 0; message < 40; ++message) {
     // Some messages are larger than the place, and go elsewhere.
@@ -245,6 +246,9 @@ TEST_P(Conformance, AMessageMayGoToAPlaceThatIsNamedBeforeItArrives) {
       const auto found = receiver.peek();
       if (found && !found->remote && !own && room == kMax && takes_places) {
         EXPECT_EQ(found->data, place.data()) << "message " << message;
+      }
+      if (found && room < bytes) {
+        EXPECT_NE(found->data, place.data()) << "it is longer";
       }
       return try_receive(receiver, message, bytes);
     }));

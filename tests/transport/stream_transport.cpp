@@ -25,6 +25,7 @@ namespace {
 
 constexpr std::size_t kWindow = 3;  // messages of a channel in flight, of any size
 constexpr std::size_t kReadBytes = 64 << 10;
+constexpr int kCallsToAnswer = 200;  // of progress(), after which a peer has its answer
 
 enum class Kind : std::uint32_t { message, credit, status_page_request, status_page };
 
@@ -69,12 +70,16 @@ class Wire {
     out_.push_back(std::move(out));
   }
 
+  // Copies the zero-copy payloads that have not left, so that the program has its memory back.
+  void keep_payloads() {
+    for (Outgoing& out : out_) out.take_payload();
+  }
+
   // Writes what is due at `now` and fits.
   void write(std::uint64_t now) {
     while (!out_.empty() && out_.front().leaves_at <= now) {
       Outgoing& out = out_.front();
-      out.bytes.insert(out.bytes.end(), out.zero_copy.begin(), out.zero_copy.end());
-      out.zero_copy = {};
+      out.take_payload();
       const std::size_t left = out.bytes.size() - out.written;
       const std::size_t most = std::min(shortened(left), faults_.cut_after_bytes - written_);
       const ssize_t sent =
@@ -124,6 +129,11 @@ class Wire {
     std::span<const std::byte> zero_copy;
     std::size_t written = 0;
     std::uint64_t leaves_at = 0;
+
+    void take_payload() {
+      bytes.insert(bytes.end(), zero_copy.begin(), zero_copy.end());
+      zero_copy = {};
+    }
   };
 
   std::size_t shortened(std::size_t bytes) {
@@ -236,14 +246,32 @@ class StreamTransport final : public Transport {
   bool prefers_zero_copy() const noexcept override { return true; }
 
   void progress() override;
+  // Frames leave in progress(), some calls later.
+  bool all_left() override {
+    progress();
+    return idle();
+  }
+  bool leaves_at_once() const override { return false; }
+  // Only tests that run all ranks in one thread have a runtime that calls this.
+  bool background_progress() override {
+    for (int calls = 0; calls == 0 || (calls < kCallsToAnswer && !idle()); ++calls) progress();
+    return true;
+  }
   int wait_fd() const override { return epoll_.get(); }
   PeerStatus status(int peer) override;
 
   StatusPage& own_status_page() override { return own_status_page_; }
   const StatusPage* status_page(int peer) override;
-  void wake(int peer) override { put_status_page(peer); }
+  // Nobody may call this rank's progress() for long, so the page leaves now if it fits the socket.
+  void wake(int peer) override {
+    put_status_page(peer);
+    for (int calls = 0;
+         calls < kCallsToAnswer && peers_[peer].watched && !peers_[peer].wire->idle(); ++calls)
+      progress();
+  }
   void revoke(int peer) noexcept override {
     for (const auto& [number, channel] : peers_[peer].receivers) channel->revoke();
+    if (peers_[peer].wire != nullptr) peers_[peer].wire->keep_payloads();
   }
   void close() noexcept override;
 
@@ -288,6 +316,11 @@ class StreamTransport final : public Transport {
   }
   void hear(int rank);
   void show_unsent();
+  bool idle() const {
+    return std::none_of(peers_.begin(), peers_.end(), [](const Peer& peer) {
+      return peer.wire != nullptr && peer.watched && !peer.wire->idle();
+    });
+  }
 
   const TransportContext context_;
   LinkCapabilities link_;
@@ -383,9 +416,7 @@ void StreamTransport::progress() {
 }
 
 void StreamTransport::show_unsent() {
-  const bool unsent = std::any_of(peers_.begin(), peers_.end(), [](const Peer& peer) {
-    return peer.wire != nullptr && !peer.wire->idle();
-  });
+  const bool unsent = !idle();
   if (unsent == shown_) return;
   std::uint64_t count = 1;
   [[maybe_unused]] const ssize_t moved = unsent ? write(unsent_.get(), &count, sizeof count)

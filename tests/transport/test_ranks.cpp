@@ -5,6 +5,7 @@
 
 #include "mail_transport.h"
 #include "stream_transport.h"
+#include "transport/faulty/faulty.h"
 #include "transport/local/local.h"
 #include "transport/shm/shm.h"
 #include "transport/tcp/tcp.h"
@@ -50,6 +51,15 @@ Transports all_stream(std::span<const TransportContext> contexts, std::uint64_t 
   return all;
 }
 
+// Without faults it must do what every transport does; faulty_test.cpp adds them.
+Transports all_faulty(std::span<const TransportContext> contexts, std::uint64_t seed) {
+  const int size = static_cast<int>(contexts.size());
+  Transports all = all_local(contexts, seed);
+  for (int rank = 0; rank < size; ++rank)
+    all[rank] = faulty::make(std::move(all[rank]), rank, size, *contexts[rank].clock, {});
+  return all;
+}
+
 // Connects all ranks at once, since each waits for the others.
 void connect_all(Transports& transports, TimePoint deadline) {
   std::vector<std::string> addresses;
@@ -78,7 +88,8 @@ std::vector<TransportKind> transport_kinds() {
           {"tls", false, all<tcp::entry, &Config::tls>},
           {"checked_tcp", false, all<tcp::entry, &Config::checksum>},
           {"mail", false, all<mail::entry<mail::kAnywhere>>},
-          {"stream", false, all_stream}};
+          {"stream", false, all_stream},
+          {"faulty", false, all_faulty}};
 }
 
 TestRanks::TestRanks(const TransportKind& kind, const RanksOptions& options) {

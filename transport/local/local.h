@@ -3,14 +3,13 @@
 #pragma once
 
 #include <cassert>
-#include <condition_variable>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <tuple>
 #include <vector>
 
+#include "common/sync.h"
 #include "transport/channel.h"
 #include "transport/registry.h"
 #include "transport/ring.h"
@@ -77,8 +76,8 @@ class Hub {
   std::vector<int> missing_ranks() const;  // with mutex_ held
 
   std::vector<Rank> ranks_;
-  std::mutex mutex_;
-  std::condition_variable all_joined_;
+  sync::Mutex mutex_;
+  sync::Condition all_joined_;
   int joined_ = 0;  // guarded by mutex_
   // Known by the first member and the number that it has given the subset. Guarded by mutex_.
   std::map<std::pair<int, std::uint32_t>, std::weak_ptr<Hub>> subsets_;

@@ -4,11 +4,11 @@
 
 #include <cassert>
 #include <memory>
-#include <mutex>
 #include <type_traits>
 #include <vector>
 
 #include "common/fd.h"
+#include "common/sync.h"
 #include "transport/shm/peer.h"
 
 namespace tutti::shm {
@@ -42,7 +42,7 @@ class Endpoint {
 
  private:
   const Fd epoll_;
-  mutable std::mutex mutex_;
+  mutable sync::Mutex mutex_;
   /// Indexed by rank. An entry is null for this rank, for ranks that another transport reaches, and
   /// until connected.
   std::vector<std::unique_ptr<Peer>> peers_;

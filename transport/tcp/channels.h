@@ -2,7 +2,6 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <bit>
 #include <cassert>
 #include <chrono>
@@ -13,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/sync.h"
 #include "net/tcp_socket.h"
 #include "transport/channel.h"
 #include "transport/tcp/frame.h"
@@ -144,11 +144,11 @@ class TcpRecvChannel final : public RecvChannel {
   Slots slots_;  // reader
   std::array<Header, kWindow> headers_{};
   std::array<std::byte*, kWindow> payloads_{};  // payloads of the complete messages
-  std::atomic<std::uint32_t> announced_{0};  // number of messages announced; written by the reader
+  sync::Atomic<std::uint32_t> announced_{0};  // number of messages announced; written by the reader
   // The number of them that are complete, which is all but the last at least; written by the
   // reader.
-  std::atomic<std::uint32_t> completed_{0};
-  std::atomic<std::uint32_t> released_{
+  sync::Atomic<std::uint32_t> completed_{0};
+  sync::Atomic<std::uint32_t> released_{
       0};                         // number of them released; written by the communicator's thread
   std::uint32_t unreturned_ = 0;  // number of them of which the sender has not been told
   std::uint32_t told_ = 0;  // number of the last message, from 1, that get() asked for too early
@@ -210,9 +210,10 @@ class TcpSendChannel final : public SendChannel {
   const std::byte* in_place_ = nullptr;  // address of the acquired message, if not in a slot
   std::uint32_t last_zero_copy_ = 0;     // number of the last zero-copy message, counted from 1
   std::size_t acquired_bytes_ = 0;
-  std::atomic<std::uint32_t> posted_{0};  // number of messages posted, by the communicator's thread
-  std::atomic<std::uint32_t> released_{0};  // number released by the peer; written by the reader
-  std::atomic<std::uint32_t> written_{0};   // number of messages written to the kernel
+  sync::Atomic<std::uint32_t> posted_{
+      0};  // number of messages posted, by the communicator's thread
+  sync::Atomic<std::uint32_t> released_{0};  // number released by the peer; written by the reader
+  sync::Atomic<std::uint32_t> written_{0};   // number of messages written to the kernel
 };
 
 }  // namespace tutti::tcp

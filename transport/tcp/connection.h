@@ -6,16 +6,15 @@
 #include <sys/uio.h>
 
 #include <array>
-#include <atomic>
 #include <cstddef>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "common/clock.h"
+#include "common/sync.h"
 #include "net/stream.h"
 #include "transport/tcp/frame.h"
 #include "transport/tcp/group.h"
@@ -189,7 +188,7 @@ class Connection {
   net::Stream stream_;
   const std::uint32_t window_;  // the result of window_for()
   const bool checksum_;
-  mutable std::mutex mutex_;
+  mutable sync::Mutex mutex_;
   std::map<std::uint32_t, Group*> groups_;  // by id
   Group* last_ = nullptr;                   // the group of the frame that arrived last
 
@@ -201,11 +200,11 @@ class Connection {
   std::vector<Unsent> unsent_;  // the queue, from head_ on, the oldest first
   std::size_t head_ = 0;
   std::size_t head_written_ = 0;  // bytes of its first entry that are written
-  std::atomic<bool> has_unsent_{false};
+  sync::Atomic<bool> has_unsent_{false};
   // The kernel's error, after which nothing is written; empty if there was none.
   std::string why_unwritable_;
-  std::atomic<bool> armed_{true};
-  std::atomic<End> end_{End::none};
+  sync::Atomic<bool> armed_{true};
+  sync::Atomic<End> end_{End::none};
   std::string why_ended_;
   TimePoint looked_at_{};
 };

@@ -2,7 +2,6 @@
 // split off it share.
 #pragma once
 
-#include <atomic>
 #include <cassert>
 #include <memory>
 #include <optional>
@@ -10,6 +9,7 @@
 
 #include "common/clock.h"
 #include "common/fd.h"
+#include "common/sync.h"
 #include "transport/tcp/connection.h"
 #include "transport/tcp/lifelines.h"
 
@@ -79,9 +79,9 @@ class Endpoint {
   const Fd epoll_;
   std::vector<std::unique_ptr<Connection>> peers_;  // by rank
   std::optional<Lifelines> lifelines_;
-  std::atomic<int> unsent_{0};  // number of connections with frames to be written
-  std::atomic<int> sleepers_{0};
-  std::atomic<TimePoint> background_progress_at_{};
+  sync::Atomic<int> unsent_{0};  // number of connections with frames to be written
+  sync::Atomic<int> sleepers_{0};
+  sync::Atomic<TimePoint> background_progress_at_{};
 };
 
 }  // namespace tutti::tcp

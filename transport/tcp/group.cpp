@@ -1,9 +1,10 @@
 #include "transport/tcp/group.h"
 
-#include <atomic>
 #include <cassert>
 #include <cstddef>
 #include <cstring>
+
+#include "common/sync.h"
 
 namespace tutti::tcp {
 namespace {
@@ -27,7 +28,7 @@ StatusPageBytes read_status_page(const StatusPage& status_page) {
   Word* const words = words_of(status_page);
   for (std::size_t i = 0; i < kWords;
        ++i) {  // The state is read first, so that what it says of the rest is valid.
-    const Word word = std::atomic_ref(words[i]).load(std::memory_order_acquire);
+    const Word word = sync::AtomicRef<Word>(words[i]).load(std::memory_order_acquire);
     std::memcpy(bytes.data() + i * sizeof word, &word, sizeof word);
   }
   const auto* const begin = reinterpret_cast<const std::byte*>(&status_page);
@@ -49,7 +50,7 @@ void write_status_page(StatusPage& status_page, const StatusPageBytes& bytes) {
   for (std::size_t i = kWords; i-- > 0;) {  // The state is written last.
     Word word = 0;
     std::memcpy(&word, bytes.data() + i * sizeof word, sizeof word);
-    std::atomic_ref(words[i]).store(word, std::memory_order_release);
+    sync::AtomicRef<Word>(words[i]).store(word, std::memory_order_release);
   }
 }
 

@@ -4,13 +4,13 @@
 #include <poll.h>
 #include <sys/types.h>
 
-#include <atomic>
 #include <cassert>
 #include <cstddef>
 #include <thread>
 #include <vector>
 
 #include "common/fd.h"
+#include "common/sync.h"
 #include "net/stream.h"
 
 namespace tutti::tcp {
@@ -43,9 +43,9 @@ class Lifelines {
   void watch(std::vector<pollfd>& fds) noexcept;
 
   const pid_t owner_;
-  const Fd stop_;                         // an eventfd that is in both file tables
-  std::vector<net::Stream> connections_;  // filled where they are in the process's file table
-  std::vector<std::atomic<bool>> ended_;  // by rank
+  const Fd stop_;                          // an eventfd that is in both file tables
+  std::vector<net::Stream> connections_;   // filled where they are in the process's file table
+  std::vector<sync::Atomic<bool>> ended_;  // by rank
   std::thread thread_;
 };
 

@@ -21,7 +21,7 @@ void bind_buffer(nb::module_& module) {
           "__init__",
           [](tutti::Buffer* self, const Communicator& communicator, std::size_t bytes) {
             tutti::Communicator& comm = communicator.get();
-            const nb::gil_scoped_release unlocked;
+            const Unlocked unlocked;
             new (self) tutti::Buffer(tutti::Buffer::allocate(comm, bytes));
           },
           nb::arg("communicator"), nb::arg("bytes"))

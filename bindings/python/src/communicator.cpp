@@ -21,9 +21,8 @@ constexpr std::chrono::milliseconds kBetweenSignals{100};
 template <typename Held>
 std::shared_ptr<Held> shared(Held held) {
   return {new Held(std::move(held)), [](Held* last) {
-            if (Py_IsInitialized() == 0) return;  // the object is leaked
-            const nb::gil_scoped_acquire lock;
-            delete last;
+            const Locked lock;
+            if (lock) delete last;  // otherwise the object is leaked
           }};
 }
 
@@ -53,7 +52,7 @@ Communicator create(nb::object store, int rank, int size, std::optional<double> 
 Communicator from_env(std::optional<double> timeout, std::optional<double> startup_timeout,
                       const nb::kwargs& settings) {
   const Config config = config_of(timeout, startup_timeout, settings);
-  const nb::gil_scoped_release unlocked;
+  const Unlocked unlocked;
   return Communicator(tutti::Communicator::from_env(config));
 }
 
@@ -79,9 +78,30 @@ std::optional<Communicator> subgroup(const Communicator& self, const std::vector
   return part_of(self, [&](tutti::Communicator& whole) { return whole.subgroup(ranks); });
 }
 
-Communicator shrink(const Communicator& self, double patience) {
-  return Communicator(
-      unlocked([&whole = self.get(), patience] { return whole.shrink(milliseconds(patience)); }));
+Communicator shrink(const Communicator& self, double patience, int least) {
+  return Communicator(unlocked([&] { return self.get().shrink(milliseconds(patience), least); }));
+}
+
+Communicator grow(const Communicator& self, int newcomers, double patience) {
+  return Communicator(unlocked([&] { return self.get().grow(newcomers, milliseconds(patience)); }));
+}
+
+std::pair<std::uint64_t, std::vector<int>> agree(const Communicator& self, std::uint64_t flags,
+                                                 double patience) {
+  tutti::Agreement agreed =
+      unlocked([&] { return self.get().agree(flags, milliseconds(patience)); });
+  return {agreed.flags, std::move(agreed.absent)};
+}
+
+Communicator join(nb::object store, std::optional<double> timeout,
+                  std::optional<double> startup_timeout, const nb::kwargs& settings) {
+  const Config config = config_of(timeout, startup_timeout, settings);
+  std::shared_ptr<Store> shared_store;
+  if (!store.is_none()) shared_store = shared(Store(std::move(store)));
+  return unlocked([&] {
+    return Communicator(shared_store != nullptr ? tutti::Communicator::join(shared_store, config)
+                                                : tutti::Communicator::join(config));
+  });
 }
 
 Communicator dup(const Communicator& self) { return std::move(*split(self, 0, self.get().rank())); }
@@ -90,7 +110,7 @@ Work end_async(Group& group) {
   const auto uses = shared(std::exchange(group.uses, {}));
   tutti::Work work;
   {
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     work = group.calls.end_async();
     work.then([uses](const Error*) {});  // keeps the memory until the group has ended
   }
@@ -100,8 +120,8 @@ Work end_async(Group& group) {
 }  // namespace
 
 bool interrupted() {
-  const nb::gil_scoped_acquire lock;
-  return PyErr_CheckSignals() != 0;
+  const Locked lock;
+  return lock && PyErr_CheckSignals() != 0;
 }
 
 void Work::wait(std::optional<double> seconds) {
@@ -109,7 +129,7 @@ void Work::wait(std::optional<double> seconds) {
   const auto limit = seconds ? Clock::now() + milliseconds(*seconds) : Clock::time_point::max();
   for (;;) {
     try {
-      const nb::gil_scoped_release unlocked;
+      const Unlocked unlocked;
       if (work_.done()) return work_.wait();
       const auto rest = seconds ? std::chrono::ceil<std::chrono::milliseconds>(limit - Clock::now())
                                 : kBetweenSignals;
@@ -123,10 +143,10 @@ void Work::wait(std::optional<double> seconds) {
 
 void Work::then(nb::object callback) {
   const auto held = shared(std::move(callback));
-  const nb::gil_scoped_release unlocked;
+  const Unlocked unlocked;
   work_.then([held](const Error*) {
-    if (Py_IsInitialized() == 0) return;
-    const nb::gil_scoped_acquire lock;
+    const Locked lock;
+    if (!lock) return;
     try {
       (*held)();
     } catch (nb::python_error& error) {
@@ -141,7 +161,7 @@ void Communicator::close() {
   persistent_.clear();
   std::unique_ptr<tutti::Communicator> last = std::move(communicator_);
   if (last != nullptr) {
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     last.reset();
   }
   pending_.clear();
@@ -230,6 +250,9 @@ void bind_communicator(nb::module_& module) {
       .def_static("create", &create, nb::arg("store"), nb::arg("rank"), nb::arg("size"),
                   nb::kw_only(), nb::arg("timeout") = nb::none(),
                   nb::arg("startup_timeout") = nb::none(), nb::arg("settings"))
+      .def_static("join", &join, nb::arg("store") = nb::none(), nb::kw_only(),
+                  nb::arg("timeout") = nb::none(), nb::arg("startup_timeout") = nb::none(),
+                  nb::arg("settings"))
       .def_static("in_process", &in_process, nb::arg("size"), nb::kw_only(),
                   nb::arg("timeout") = nb::none(), nb::arg("settings"))
       .def_prop_ro("rank", [](const Communicator& self) { return self.get().rank(); })
@@ -237,7 +260,9 @@ void bind_communicator(nb::module_& module) {
       .def("split", &split, nb::arg("color"), nb::arg("key") = 0)
       .def("dup", &dup)
       .def("subgroup", &subgroup, nb::arg("ranks"))
-      .def("shrink", &shrink, nb::arg("patience") = 10.0)
+      .def("shrink", &shrink, nb::arg("patience") = 10.0, nb::arg("least") = 1)
+      .def("grow", &grow, nb::arg("newcomers"), nb::arg("patience") = 10.0)
+      .def("agree", &agree, nb::arg("flags"), nb::arg("patience") = 10.0)
       .def(
           "abort", [](const Communicator& self, const std::string& why) { self.get().abort(why); },
           nb::arg("why"))

@@ -17,6 +17,7 @@
 #include <tutti/tutti.hpp>
 
 #include "array.h"
+#include "interpreter.h"
 
 namespace tutti::python {
 
@@ -152,7 +153,7 @@ void bind_buffer(nb::module_& module);
 template <typename Body>
 auto unlocked(Body&& body) {
   try {
-    const nb::gil_scoped_release released;
+    const Unlocked released;
     return body();
   } catch (const Error&) {
     if (PyErr_Occurred() != nullptr) throw nb::python_error();

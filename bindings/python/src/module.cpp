@@ -30,6 +30,7 @@ NB_MODULE(_core, module) {
   module.attr("NO_COLOR") = kNoColor;
   bind_communicator(module);
   bind_buffer(module);
+  nb::module_::import_("atexit").attr("register")(nb::cpp_function(&await_threads));
 }
 
 }  // namespace tutti::python

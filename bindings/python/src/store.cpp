@@ -4,6 +4,8 @@
 
 #include <tutti/error.hpp>
 
+#include "interpreter.h"
+
 namespace tutti::python {
 namespace {
 
@@ -15,7 +17,9 @@ double left(Store::Deadline deadline) {
 // Runs `body` with the interpreter's lock, and turns Python exceptions into tutti's errors.
 template <typename Body>
 auto called(const char* method, std::string_view key, Body&& body) {
-  const nb::gil_scoped_acquire lock;
+  const Locked lock;
+  if (!lock)
+    throw Error(ErrorKind::peer_lost, "the store is a Python object, and Python has ended");
   std::string why;
   ErrorKind kind = ErrorKind::peer_lost;
   try {

@@ -379,6 +379,11 @@ const char* wrong_arguments(tuttiComm_t comm) {
   CHECK(tuttiCommSize(NULL, &number) == tuttiErrorUsage);
   CHECK(tuttiCommSplit(comm, 0, 0, NULL) == tuttiErrorUsage);
   CHECK(tuttiCommShrink(comm, 0, NULL) == tuttiErrorUsage);
+  CHECK(tuttiCommShrinkToLeast(comm, 0, 1, NULL) == tuttiErrorUsage);
+  CHECK(tuttiCommGrow(comm, 1, 0, NULL) == tuttiErrorUsage);
+  CHECK(tuttiCommAgree(comm, NULL, 0, NULL) == tuttiErrorUsage);
+  CHECK(tuttiCommJoin(NULL, NULL) == tuttiErrorUsage);
+  CHECK(tuttiCommJoinWithStore(NULL, NULL, NULL) == tuttiErrorUsage);
   CHECK(tuttiCommInitFromEnv(NULL, NULL) == tuttiErrorUsage);
   CHECK(tuttiWorkTest(NULL, NULL) == tuttiErrorUsage);
   int32_t zeros[64] = {0};
@@ -445,9 +450,16 @@ const char* survivor_of_a_killed_rank(void) {
   tuttiResult_t ended = tuttiSuccess;
   while (ended == tuttiSuccess) ended = tuttiBarrier(comm, NULL, NULL);
   CHECK(ended == tuttiErrorPeerLost);
+  uint64_t flags = 1u << rank | 8u;
+  int present[3] = {7, 7, 7};
+  OK(tuttiCommAgree(comm, &flags, 0, present));
+  CHECK(flags == 8 && present[0] == 1 && present[1] == 0 && present[2] == 1);
+  CHECK(tuttiCommShrinkToLeast(comm, 300, 3, &rest) == tuttiErrorTimeout && rest == NULL);
   OK(tuttiCommShrink(comm, 0, &rest));
   OK(tuttiCommSize(rest, &ranks));
   CHECK(ranks == 2);
+  tuttiComm_t grown = NULL;
+  CHECK(tuttiCommGrow(rest, 1, 300, &grown) == tuttiErrorTimeout && grown == NULL);
   int32_t sum = rank;
   OK(tuttiAllReduce(&sum, &sum, 1, tuttiInt32, tuttiSum, rest, NULL, NULL));
   CHECK(sum == 0 + 2);

@@ -510,12 +510,28 @@ class Package(unittest.TestCase):
                                    capture_output=True, text=True)
         self.assertEqual(ended.returncode, 0, ended.stderr)
 
+    def test_a_newcomer_comes_to_a_running_job(self):
+        ended = self.script(
+            "import os, subprocess\n"
+            "if 'NEWCOMER' in os.environ:\n    comm = tutti.Communicator.join(timeout=60)\n"
+            "else:\n    comm = tutti.Communicator.from_env(timeout=60)\n    if comm.rank == 0:\n"
+            "        own = {name: value for name, value in os.environ.items()\n"
+            "               if name not in ('RANK', 'LOCAL_RANK', 'WORLD_SIZE', 'LOCAL_WORLD_SIZE')}\n"
+            "        newcomer = subprocess.Popen([sys.executable, sys.argv[0]], env=own | {'NEWCOMER': '1'})\n"
+            "    comm = comm.grow(1, patience=30)\n"
+            "data = numpy.full(4, comm.rank)\ncomm.all_reduce(data)\n"
+            "sys.stdout.write(f'{comm.rank} {comm.size} {data[0]:.0f}\\n')\nsys.stdout.flush()\n"
+            "if comm.rank == 0: assert newcomer.wait() == 0\n", "-n", "2", "--no-tag")
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        self.assertEqual(sorted(ended.stdout.split("\n")), ["", "0 3 3", "1 3 3", "2 3 3"])
+
     def test_ranks_go_on_after_a_failure(self):
         ended = self.script(
             "comm = tutti.Communicator.from_env(timeout=60)\n"
             "if comm.rank == 1: comm.abort('once more')\n"
             "try:\n    while True: comm.barrier()\n"
-            "except tutti.PeerLostError:\n    comm = comm.shrink(patience=30)\n"
+            "except tutti.PeerLostError:\n    agreed = comm.agree(2 | 4 << comm.rank, patience=30)\n"
+            "    assert agreed == (2, []), agreed\n    comm = comm.shrink(patience=30, least=2)\n"
             "data = numpy.full(4, comm.rank)\n"
             "comm.all_reduce(data)\n"
             "sys.stdout.write(f'{comm.rank} {comm.size} {data[0]:.0f}\\n')\n", "-n", "3", "--no-tag")
@@ -525,6 +541,10 @@ class Package(unittest.TestCase):
         def body(comm):
             with self.assertRaisesRegex(tutti.UsageError, "shrink"):
                 comm.shrink()
+            with self.assertRaisesRegex(tutti.UsageError, "grow"):
+                comm.grow(1)
+            with self.assertRaisesRegex(tutti.UsageError, "agree"):
+                comm.agree(1)
 
         run(1, body)
 
@@ -539,6 +559,24 @@ class Package(unittest.TestCase):
             "import os; comm.abort('the end')\n", "-n", "2", "--timeout", "120")
         self.assertEqual(ended.stdout.count("end"), 2, ended)
         self.assertNotIn("Fatal", ended.stderr)
+
+    def test_an_interpreter_ends_while_a_callback_waits_for_its_lock(self):
+        # The main thread keeps the lock from abort(), which has the callback called in another
+        # thread, until the interpreter ends.
+        ended = self.script(
+            "import time\ncomm = tutti.Communicator.from_env(timeout=60)\ncomm.barrier()\n"
+            "comm.recv_async(numpy.ones(1), 1 - comm.rank)._then(lambda: None)\n"
+            "sys.setswitchinterval(1000)\ncomm.abort('the end')\n"
+            "until = time.monotonic() + 0.1\nwhile time.monotonic() < until: pass\n", "-n", "2", "--timeout", "120")
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+
+    def test_an_interpreter_ends_while_a_daemon_thread_is_in_a_call(self):
+        ended = self.script(
+            "import threading\ncomm = tutti.Communicator.from_env(timeout=60)\n"
+            "work, called = comm.recv_async(numpy.ones(1), 1 - comm.rank), threading.Event()\n"
+            "threading.Thread(target=lambda: (called.set(), work.wait()), daemon=True).start()\n"
+            "called.wait()\ncomm.abort('the end')\n", "-n", "2", "--timeout", "120")
+        self.assertEqual(ended.returncode, 0, ended.stderr)
 
     def test_ctrl_c_ends_a_call_that_waits(self):
         ended = self.script(
