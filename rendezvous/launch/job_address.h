@@ -11,7 +11,7 @@ namespace tutti {
 /// Where a process has a number from this one on in place of a rank, it is a newcomer, which comes
 /// to a running job and has no rank yet.
 inline constexpr int kFirstNewcomer = 1 << 30;
-/// For messages: "rank 3", or "a newcomer".
+/// Names the process in messages: "rank 3", or "a newcomer".
 std::string describe_rank(int rank);
 
 /// Identifies a job on this machine.

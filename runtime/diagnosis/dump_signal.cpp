@@ -11,7 +11,7 @@
 namespace tutti {
 namespace {
 
-// What the handler touches has to be global, since a handler has no argument.
+// These are global, since the handler touches them and has no argument.
 struct DumpSignal {
   sync::Atomic<std::uint32_t> asked{0};
   sync::Atomic<int> bell{-1};

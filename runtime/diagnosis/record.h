@@ -51,7 +51,8 @@ enum class RingState : std::uint32_t {
   closed,
 };
 
-/// What a ring belongs to. What stands before `state` is constant while `state` is not `unused`.
+/// Names the owner of a ring. The members before `state` are constant while `state` is not
+/// `unused`.
 struct RingHead {
   static constexpr std::size_t kFailureBytes = 1024;
 

@@ -210,7 +210,7 @@ void TraceMemory::dump(const std::string& path) const {
       const std::size_t at = extent_offset(extent, capacity_);
       copy_records(ring.records, capacity_, records);
       write_at(file, ring.head, sizeof *ring.head, at, unfinished);
-      // What was never used stays a hole in the file.
+      // Pages that were never used stay a hole in the file.
       std::size_t used = capacity_;
       while (used > 0 && records[used - 1].sequence.load(std::memory_order_relaxed) == 0) --used;
       write_at(file, records.data(), used * sizeof(Record), at + kRingHeadBytes, unfinished);

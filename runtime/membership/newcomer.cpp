@@ -55,7 +55,7 @@ bool process_has_ended(pid_t pid) {
   return poll(&ended, 1, 0) > 0;
 }
 
-/// Where a newcomer has been called to.
+/// A call names the group that a newcomer is to join.
 struct CalledTo {
   std::string name, round;   // of the new communicator, and of the round in which it is made
   int rank = 0, size = 0;    // in the new communicator

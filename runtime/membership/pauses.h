@@ -8,7 +8,7 @@ namespace tutti {
 // The pause between two requests to the store, which gets longer and longer, because many ranks ask
 // one server.
 inline constexpr std::chrono::milliseconds kFirstPause{1}, kLongestPause{50};
-// How often a rank that waits for the store looks whether a member has ended.
+// A rank that waits for the store looks this often whether a member has ended.
 inline constexpr std::chrono::milliseconds kWatchEvery{100};
 // The time that a rank has for its requests to the store after its patience has ended.
 inline constexpr std::chrono::milliseconds kStoreGrace{1000};

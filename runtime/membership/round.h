@@ -28,7 +28,7 @@ struct Regrouped {
   bool includes(int rank) const noexcept;
 };
 
-/// What a rank demands of the new communicator.
+/// A rank demands this of the new communicator.
 struct Demands {
   int least = 1;      ///< The fewest ranks of the old communicator with which it goes on.
   int newcomers = 0;  ///< The exact number of newcomers.

@@ -34,8 +34,8 @@ struct Process {
 /// thousands of ranks on one machine. Each thread calls it. The hub determines the number of ranks.
 CommunicatorParts join_threads(std::shared_ptr<Store> store, int rank, const Process& process);
 
-/// For Communicator::shrink() and grow(): a communicator of some ranks of `whole` and of newcomers.
-/// The members join by `deadline`, over `store`, which wraps the store of `whole`.
+/// Makes the communicator of Communicator::shrink() and grow(): some ranks of `whole`, and
+/// newcomers. The members join by `deadline`, over `store`, which wraps the store of `whole`.
 CommunicatorParts join_regrouped(const CommunicatorParts& whole, const Regrouped& members,
                                  std::shared_ptr<Store> store, TimePoint deadline);
 

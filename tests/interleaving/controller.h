@@ -9,7 +9,7 @@
 
 namespace tutti::sync {
 
-/// What a thread is about to do, or what it waits for.
+/// Says what a thread is about to do, or what it waits for.
 enum class Kind : std::uint8_t {
   load,
   store,
@@ -42,8 +42,8 @@ constexpr bool is_read_modify_write(Kind kind) noexcept {
   return kind >= Kind::exchange && kind <= Kind::fetch_xor;
 }
 
-/// What happens to the threads of a test. All functions are called by threads that the controller
-/// knows (see Known), and only by these; every function may be called by any of them.
+/// Decides what happens to the threads of a test. All functions are called by threads that the
+/// controller knows (see Known), and only by these; every function may be called by any of them.
 ///
 /// A controller that runs one thread at a time changes threads in point(), block() and the other
 /// functions that wait, and nowhere else. Between point() and the report that follows it (load(),

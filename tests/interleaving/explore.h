@@ -17,7 +17,7 @@ namespace tutti::interleaving {
 /// as sync::Thread, and joins them.
 using Scenario = std::function<void(Scheduler&)>;
 
-/// What to run. main() takes it from the command line.
+/// Names what is to be run. main() takes it from the command line.
 struct Effort {
   std::uint64_t first_seed = 1;
   std::uint64_t seeds = 0;  ///< 0: as many as the scenario names.

@@ -28,7 +28,7 @@ constexpr std::size_t kStackBytes = 128 << 10;
 
 enum class Step { load, store, modify, fence, barrier, written, read, news, sleep, blocked, other };
 
-/// What a thread is about to do.
+/// Says what a thread is about to do.
 struct Next {
   Step step = Step::other;
   const void* address = nullptr;
@@ -47,7 +47,7 @@ bool depend(const Next& a, const Next& b) {
   };
   if (a.step == Step::fence && (b.on_memory() || b.step == Step::fence)) return fence_and(a, b);
   if (b.step == Step::fence && a.on_memory()) return fence_and(b, a);
-  // Who waits for news sees what has been stored.
+  // A thread that waits for news sees what has been stored.
   if (a.step == Step::news)
     return b.step == Step::store || b.step == Step::modify || !b.on_memory();
   if (b.step == Step::news) return depend(b, a);

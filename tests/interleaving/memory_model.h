@@ -28,7 +28,7 @@ class Scenario {
   virtual void check() {}
 };
 
-/// What an exploration found.
+/// Reports what an exploration found.
 struct Exploration {
   std::uint64_t executions = 0;  ///< Those that ran to their end.
   std::uint64_t redundant = 0;  ///< Those that were cut short, since others are equivalent to them.

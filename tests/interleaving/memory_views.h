@@ -1,5 +1,5 @@
-// What threads have seen of each other's memory, for the memory model: histories of atomics, and
-// the views that threads and values have of them.
+// This is what threads have seen of each other's memory, for the memory model: histories of
+// atomics, and the views that threads and values have of them.
 #pragma once
 
 #include <algorithm>
@@ -13,8 +13,8 @@ namespace tutti::interleaving {
 
 inline constexpr int kMaxThreads = 4;
 
-/// What a thread has seen: for each atomic the least index in its history that the thread may still
-/// read, and for each thread how many of its steps happened before.
+/// Holds what a thread has seen: for each atomic the least index in its history that the thread may
+/// still read, and for each thread how many of its steps happened before.
 struct View {
   std::vector<std::uint32_t> seen;
   std::array<std::uint32_t, kMaxThreads> steps{};

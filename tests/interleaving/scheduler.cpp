@@ -111,7 +111,7 @@ struct Scheduler::Strand {
   int epoll_fd = -1;
   std::uint64_t since = 0;
   bool timed_out = false;
-  // How its thread gets its turn.
+  // Its thread waits here for its turn.
   std::uint32_t turn = 0;  // futex: 1 where it may go on, or shall write its stack
   std::atomic<bool> begun{false};
   std::atomic<bool> dump{false};
@@ -348,8 +348,8 @@ void Scheduler::poll_descriptors() {
   }
 }
 
-// What a thread has written to a socket may take the kernel some time. Returns whether a descriptor
-// for which a thread waits has an event in a tenth of a second.
+// The kernel may need some time for bytes that a thread wrote to a socket. Returns whether a
+// descriptor for which a thread waits has an event in a tenth of a second.
 bool Scheduler::kernel_wakes_one() {
   constexpr int kMilliseconds = 100;
   std::vector<pollfd> descriptors;
@@ -414,7 +414,7 @@ Scheduler::Strand& Scheduler::choose_by_priority(const std::vector<Strand*>& rea
   });
 }
 
-// How threads wait for their turn.
+// Threads wait here for their turn.
 
 void Scheduler::hand_over(Strand& next) { futex_set(next.turn); }
 
@@ -428,7 +428,7 @@ void Scheduler::await_turn(Strand& strand) {
   }
 }
 
-// What is said of a failure.
+// These lines describe a failure.
 
 void Scheduler::report_deadlock() {
   fail(Ending::deadlock, "no thread can go on, or none before a time that is only a last resort");

@@ -21,7 +21,7 @@
 
 namespace tutti::interleaving {
 
-/// How the next thread is chosen where the running one could go on.
+/// Says how the next thread is chosen where the running one could go on.
 enum class Policy : std::uint8_t {
   calm,    ///< The running thread goes on; one that yields or waits is followed by the next one.
   random,  ///< It goes on with a probability that is drawn once for a run.
@@ -50,8 +50,8 @@ enum class Ending : std::uint32_t {
 };
 std::string_view to_string(Ending ending);
 
-/// What a run was and how it ended. It lies in memory that the parent of the process shares, so
-/// that it outlives a crash.
+/// Records what a run was and how it ended. It lies in memory that the parent of the process
+/// shares, so that it outlives a crash.
 struct RunRecord {
   static constexpr std::size_t kSwitches = 1 << 17;
   std::uint64_t seed = 0;

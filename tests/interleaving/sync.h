@@ -1,4 +1,4 @@
-// What takes the place of the standard library in common/sync.h in a test build: each operation
+// This takes the place of the standard library in common/sync.h in a test build: each operation
 // asks the controller of the calling thread first (controller.h), and goes straight to the standard
 // library where there is none.
 #pragma once
@@ -118,7 +118,7 @@ class Thread {
           [c, record = record_](auto body) {
             const Known known;
             c->begin(record);
-            // What the body owns is destroyed before the thread ends.
+            // All that the body owns is destroyed before the thread ends.
             std::make_unique<decltype(body)>(std::move(body))->operator()();
             c->end(record);
           },

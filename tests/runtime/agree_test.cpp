@@ -139,7 +139,7 @@ TEST_P(Quorum, ARankThatFreezesWhileTheOthersGoOnIsAloneAndGetsNoGroup) {
   for (const int rank : {2, 0}) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
 }
 
-// What ULFM's revoke does: every call of every rank ends, now or when it is made.
+// This does what ULFM's revoke does: every call of every rank ends, now or when it is made.
 using Revoke = Agree;
 INSTANTIATE_TEST_SUITE_P(Transports, Revoke, testing::Values("shm", "tcp"),
                          [](const auto& tested) { return std::string(tested.param); });

@@ -23,7 +23,7 @@ using namespace std::chrono_literals;
 
 constexpr int kRanks = 4;
 
-/// How each rank ends its part.
+/// Says how each rank ends its part.
 struct Ends {
   std::vector<std::shared_ptr<Store>> stores;
   SeededRandom random;

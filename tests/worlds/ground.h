@@ -1,4 +1,4 @@
-// What a world stands on: a clock that makes waiting short, one runtime without threads, and the
+// A world stands on this: a clock that makes waiting short, one runtime without threads, and the
 // transports of all ranks.
 #pragma once
 

@@ -43,7 +43,7 @@ bool is_rooted(Collective what) {
          what == Collective::gather || what == Collective::scatter;
 }
 
-// Which numbers of blocks a rank gives and gets.
+// These are the numbers of blocks that a rank gives and gets.
 struct Blocks {
   std::size_t in = 1, out = 1;
 };

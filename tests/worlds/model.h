@@ -34,7 +34,7 @@ Memory memory_of_collective(const Step& step, const std::vector<int>& members, i
 Memory memory_of_send(const Step& step, int rank);
 Memory memory_of_recv(const Step& step, int source);
 
-/// What has happened in a world beside the faults of its plan, indexed by step.
+/// Records what has happened in a world beside the faults of its plan, indexed by step.
 struct Happened {
   std::vector<bool> begun;   // an abort or a mismatch
   std::vector<bool> broken;  // a split that failed on a rank

@@ -13,7 +13,8 @@
 
 namespace tutti::worlds {
 
-/// What a step of the program is. All ranks of a communicator make it, unless it says otherwise.
+/// Names the kind of a step of the program. All ranks of a communicator make it, unless it says
+/// otherwise.
 enum class What {
   collective,
   exchange,  ///< A send to one rank and a receive from another, which may be from any.
@@ -66,7 +67,7 @@ Plan plan_of(std::uint64_t seed, std::string_view transport);
 /// empty if it is in none.
 std::vector<int> members(const Plan& plan, int slot, int rank);
 
-/// What a rank passes to a split: less than 0 stands for no communicator.
+/// A rank passes this to a split: less than 0 stands for no communicator.
 int color_of(const Step& split, int rank);
 int key_of(const Step& split, int rank);
 

@@ -50,7 +50,7 @@ struct Split {
   std::optional<Error> error;
 };
 
-/// What a rank did or saw, kept for the report.
+/// Keeps for the report what a rank did or saw.
 struct Note {
   TimePoint at;
   std::size_t step;

@@ -44,7 +44,7 @@ class World {
   void begin_split(Player& player, Seat& seat, std::size_t number);
   void advance_split(Player& player, Split& split);
 
-  // How calls end.
+  // These end calls.
   Attempt& attempt(Player& player, std::size_t number);
   void launch(Player& player, Attempt& attempt, Form form, const std::function<void()>& body);
   void ended(Player& player, Attempt& attempt, const Error* error);
@@ -534,7 +534,7 @@ Outcome World::run() {
 // Ends all communicators, and looks whether memory of failed calls has been touched.
 void World::finish() {
   finishing_ = true;
-  // What arrives late for calls that have failed must not be written to their memory.
+  // Bytes that arrive late for calls that have failed must not be written to their memory.
   for (int second = 0; second < 2; ++second) {
     ground_.clock().advance(std::chrono::seconds(1));
     ground_.runtime().step();

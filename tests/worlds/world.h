@@ -10,7 +10,7 @@
 namespace tutti::worlds {
 
 struct Outcome {
-  /// What the model does not allow, with the last events of each rank; empty if all was right.
+  /// Says what the model does not allow, with the last events of each rank; empty if all was right.
   std::string wrong;
   std::uint64_t calls = 0;   // that ended
   std::uint64_t errors = 0;  // that calls and splits ended with

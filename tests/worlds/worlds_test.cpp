@@ -39,7 +39,7 @@ TEST_P(Worlds, EveryCallOfEverySeedEndsAsTheModelSays) {
   EXPECT_GT(errors, seeds / 2) << "worlds without errors show little";
 }
 
-// How many of each transport is a matter of time: about 20 s for all.
+// The number of worlds of each transport is a matter of time: about 20 s for all.
 INSTANTIATE_TEST_SUITE_P(Transports, Worlds,
                          testing::Values(Share{"local", 1000}, Share{"faulty_local", 1500},
                                          Share{"stream", 25}, Share{"faulty_stream", 12},

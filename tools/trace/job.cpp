@@ -45,8 +45,8 @@ std::vector<TracedCommunicator> communicators_of(const std::vector<TracedProcess
   return list;
 }
 
-// What two ranks of different machines say about the clocks: neither ends an operation before the
-// other has begun it. Adding the result to the times of `b` gives those of `a`.
+// Two ranks of different machines limit how far their clocks differ: neither ends an operation
+// before the other has begun it. Adding the result to the times of `b` gives those of `a`.
 void narrow(const TracedRank& a, const TracedRank& b, Bounds& bounds) {
   std::unordered_map<std::uint64_t, const TracedOperation*> by_number;
   for (const TracedOperation& each : a.operations)

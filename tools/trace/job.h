@@ -28,7 +28,7 @@ struct TracedCommunicator {
   std::vector<int> missing() const;
 };
 
-/// How well the clock of a machine is known in comparison with the first machine's.
+/// Says how well the clock of a machine is known in comparison with the first machine's.
 struct ClockOffset {
   std::string host;
   std::int64_t ahead = 0;  ///< What is added to its times to get those of the job.

@@ -1,4 +1,4 @@
-// Where tutti-trace reads: the memory of processes of this machine, and dumps.
+// tutti-trace reads from here: the memory of processes of this machine, and dumps.
 #pragma once
 
 #include <sys/types.h>

@@ -1,4 +1,4 @@
-// What tutti-trace knows: the operations of the ranks of a job, as plain data.
+// This is what tutti-trace knows: the operations of the ranks of a job, as plain data.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ struct TracedOperation {
   ReadRecord record;
   std::int64_t called = 0;
   std::int64_t began = 0;
-  /// When it ended. The time is that of the reading while it is under way, and the beginning plus
-  /// kSoonNs where it ended so soon that its end was not recorded.
+  /// The time at which it ended. It is that of the reading while it is under way, and the beginning
+  /// plus kSoonNs where it ended so soon that its end was not recorded.
   std::int64_t ended = 0;
 
   static constexpr std::int64_t kSoonNs = 2000;

@@ -9,7 +9,7 @@
 
 namespace tutti::faulty {
 
-/// What has happened to the connection to one peer. Used by one thread at a time.
+/// Records what has happened to the connection to one peer. Used by one thread at a time.
 class Link {
  public:
   /// `self` and `peer` are numbered as in Event.

@@ -122,7 +122,7 @@ class FaultyTransport final : public Transport {
     StatusPage page{};
     bool known = false;
     TimePoint renewed_at{}, shown_until{};
-    // When this rank hears that the peer has made its part of a split.
+    // This is the time when this rank hears that the peer has made its part of a split.
     bool joined = false;
     std::optional<TimePoint> joined_at;
     std::map<int, std::unique_ptr<FaultySend>> senders;

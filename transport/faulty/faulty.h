@@ -31,7 +31,7 @@ struct Event {
   Nanoseconds lasts{};  ///< kForever: a cut is never noticed, a silence never ends.
 };
 
-/// What goes wrong. Chances are in percent. Without any, the wrapped transport is not changed.
+/// Says what goes wrong. Chances are in percent. Without any, the wrapped transport is not changed.
 struct Faults {
   std::uint64_t seed = 1;
   /// The chance that a message is delayed, by at most `longest_delay`. The messages of a channel
