@@ -61,7 +61,7 @@ Plan& CommunicatorImpl::checked_plan(const Call& call) {
 }
 
 void CommunicatorImpl::call(const Call& call) {
-  driver_.heed(call.interrupted);
+  driver_.check_interrupts_with(call.interrupted);
   Plan& plan = failure_.usable() && planner_.repeats(call) ? planner_.last() : checked_plan(call);
   if (call.group != nullptr) [[unlikely]]
     return call.group->calls_->add(
@@ -76,7 +76,7 @@ void CommunicatorImpl::call(const Call& call) {
 }
 
 void CommunicatorImpl::call(const PlannedCall& call) {
-  driver_.heed(nullptr);
+  driver_.check_interrupts_with(nullptr);
   if (!failure_.usable()) [[unlikely]]
     failure_.check_usable(to_string(call.key.signature.what));
   if (queue_.others_first()) [[unlikely]]
@@ -87,7 +87,7 @@ void CommunicatorImpl::call(const PlannedCall& call) {
 
 void CommunicatorImpl::await_behind_others(const OperationRef& operation) {
   driver_.enqueue(operation);
-  driver_.help_heeding(*operation);
+  driver_.await_operation_or_interrupt(*operation);
   if (operation->error()) throw *operation->error();
 }
 
@@ -125,7 +125,7 @@ TransferCall CommunicatorImpl::checked(const TransferCall& call) const {
 }
 
 Received CommunicatorImpl::call(const TransferCall& call) {
-  driver_.heed(call.interrupted);
+  driver_.check_interrupts_with(call.interrupted);
   Transfer transfer;
   transfer.call = checked(call);
   if (call.group != nullptr) [[unlikely]] {

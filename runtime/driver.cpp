@@ -107,7 +107,7 @@ void Driver::await_call(std::chrono::milliseconds timeout) {
           collectives_.look(now, *deadline, timeout);
         },
         [&](auto& attempt) {
-          return sleep(attempt, collectives_.next_look(clock().now(), next_heed(*deadline)));
+          return sleep(attempt, collectives_.next_look(clock().now(), next_check(*deadline)));
         });
   } catch (...) {
     fail_call();
@@ -163,7 +163,7 @@ void Driver::await_transfers(std::span<Transfer* const> transfers) {
       },
       look,
       [&](auto& attempt) {
-        return sleep(attempt, messages_.next_look(clock().now(), next_heed(deadline)));
+        return sleep(attempt, messages_.next_look(clock().now(), next_check(deadline)));
       });
 }
 
@@ -185,7 +185,7 @@ void Driver::await_peers(const std::function<bool()>& attempt,
 
 // Returns until when a blocking call may sleep before it has to ask again whether it is
 // interrupted.
-TimePoint Driver::next_heed(TimePoint deadline) {
+TimePoint Driver::next_check(TimePoint deadline) {
   constexpr std::chrono::milliseconds kEvery{100};
   if (interrupted_ == nullptr) return deadline;
   if (interrupted_()) failure_.abort("interrupted");
@@ -241,7 +241,7 @@ void Driver::background_progress() noexcept {
 }
 
 template <typename Done>
-bool Driver::help_until(Done&& done, TimePoint limit) {
+bool Driver::advance_until(Done&& done, TimePoint limit) {
   bool expired = false;
   wait(
       policy_, clock(),
@@ -259,18 +259,18 @@ bool Driver::help_until(Done&& done, TimePoint limit) {
   return false;
 }
 
-bool Driver::help(const Operation& operation, TimePoint limit) {
+bool Driver::await_operation(const Operation& operation, TimePoint limit) {
   queue_.refuse_in_callback();
-  return help_until([&] { return operation.done(); }, limit);
+  return advance_until([&] { return operation.done(); }, limit);
 }
 
-void Driver::help_heeding(const Operation& operation) {
-  while (!help(operation, next_heed(TimePoint::max()))) continue;
+void Driver::await_operation_or_interrupt(const Operation& operation) {
+  while (!await_operation(operation, next_check(TimePoint::max()))) continue;
 }
 
 bool Driver::drain(TimePoint limit) {
   const auto drained = [this] { return queue_.empty(); };
-  return drained() || help_until(drained, limit);
+  return drained() || advance_until(drained, limit);
 }
 
 }  // namespace tutti

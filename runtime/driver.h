@@ -27,7 +27,7 @@ class Driver final : public Progressable {
 
   /// A blocking call begins, which asks `interrupted` (may be null) whether it should end. For the
   /// calling thread.
-  void heed(bool (*interrupted)()) noexcept { interrupted_ = interrupted; }
+  void check_interrupts_with(bool (*interrupted)()) noexcept { interrupted_ = interrupted; }
 
   /// Executes a call; nothing else is pending, so the engine is free. Throws the error that ended
   /// the call, with which the communicator has failed. For the calling thread.
@@ -47,9 +47,9 @@ class Driver final : public Progressable {
   void enqueue(const OperationRef& operation);
   /// Advances pending operations until `operation` is done or `limit` has passed; returns false in
   /// the latter case. Throws `usage` in a callback, which would wait for itself.
-  bool help(const Operation& operation, TimePoint limit);
+  bool await_operation(const Operation& operation, TimePoint limit);
   /// Does the same without a limit, for a blocking call that may be interrupted.
-  void help_heeding(const Operation& operation);
+  void await_operation_or_interrupt(const Operation& operation);
   /// Advances operations until none is pending; returns false if `limit` has passed before.
   bool drain(TimePoint limit = TimePoint::max());
 
@@ -109,14 +109,14 @@ class Driver final : public Progressable {
   bool owned_here() const noexcept;
   void drive_others();
   void pause_until(TimePoint time);
-  TimePoint next_heed(TimePoint deadline);
+  TimePoint next_check(TimePoint deadline);
   void await_call(std::chrono::milliseconds timeout);
   [[noreturn]] void fail_call();
   Error explain_thrown();
   template <typename Attempt>
   bool sleep(Attempt&& attempt, TimePoint deadline);
   template <typename Done>
-  bool help_until(Done&& done, TimePoint limit);
+  bool advance_until(Done&& done, TimePoint limit);
 
   static constexpr std::uint32_t kCallsPerLook = 256, kAdvancesPerLook = 4096;
 

@@ -54,7 +54,7 @@ void Group::Calls::run_here() {
     if (interrupted == nullptr) interrupted = each->transfer.call.interrupted;
   }
   CommunicatorImpl& owner = *started_.front()->owner;
-  owner.driver().heed(interrupted);
+  owner.driver().check_interrupts_with(interrupted);
   owner.transfer_here(transfers_);
 }
 
@@ -83,7 +83,7 @@ void Group::Calls::await() {
       [] {},
       [&](auto&&) {
         for (const OperationRef& each : started_)
-          if (!each->done()) each->owner->driver().help(*each, TimePoint::max());
+          if (!each->done()) each->owner->driver().await_operation(*each, TimePoint::max());
         return true;
       });
 }

@@ -124,9 +124,9 @@ std::uint32_t OwnAlgorithms::number(std::string_view name, Collective what, int 
   for (const Schedule& schedule : schedules) all = hash(all, to_text(schedule));
   const std::uint32_t number = static_cast<std::uint32_t>(all ^ all >> 32) | kOwnAlgorithm;
   const std::lock_guard lock(mutex_);
-  const Facts facts = facts_of(schedules);
+  const ScheduleProperties properties = properties_of(schedules);
   const auto [kept, added] = proved_.try_emplace(
-      number, Proved{std::move(schedules[static_cast<std::size_t>(request_.rank)]), facts});
+      number, Proved{std::move(schedules[static_cast<std::size_t>(request_.rank)]), properties});
   if (!added) refuse(name, "has the number of another one by chance: give it another name");
   return numbers_[use] = number;
 }
@@ -137,10 +137,10 @@ const Schedule& OwnAlgorithms::schedule(std::uint32_t number) const {
   return proved_.at(number).own;
 }
 
-Facts OwnAlgorithms::facts(std::uint32_t number) const {
+ScheduleProperties OwnAlgorithms::properties(std::uint32_t number) const {
   assert((number & kOwnAlgorithm) != 0);
   const std::lock_guard lock(mutex_);
-  return proved_.at(number).facts;
+  return proved_.at(number).properties;
 }
 
 }  // namespace tutti

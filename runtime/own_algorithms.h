@@ -45,8 +45,8 @@ class OwnAlgorithms {
 
   /// Returns this rank's schedule, for a number that number() has returned.
   const Schedule& schedule(std::uint32_t number) const;
-  /// Returns the facts of all ranks' schedules.
-  Facts facts(std::uint32_t number) const;
+  /// Returns the properties of all ranks' schedules.
+  ScheduleProperties properties(std::uint32_t number) const;
 
  private:
   using Use = std::tuple<std::string, Collective, int>;  // name, collective, root
@@ -59,7 +59,7 @@ class OwnAlgorithms {
   std::map<Use, std::uint32_t> numbers_;                  // guarded by mutex_
   struct Proved {
     Schedule own;
-    Facts facts;
+    ScheduleProperties properties;
   };
   std::map<std::uint32_t, Proved> proved_;  // guarded by mutex_; entries never change
 };

@@ -30,7 +30,7 @@ Choice CallPlanner::choose_algorithm(const CallKind& kind, std::string_view algo
                                  !algorithm.empty());
   const std::size_t most = request.max_message_bytes;
   const std::uint32_t number = own_algorithms_.number(algorithm, kind.what, kind.root, most);
-  const std::string why = why_unsuitable(own_algorithms_.facts(number), request);
+  const std::string why = why_unsuitable(own_algorithms_.properties(number), request);
   if (!why.empty()) refuse(kind, fmt::format("algorithm '{}' {}", algorithm, why));
   assert((number & kOwnAlgorithm) != 0 && most == parts_.message_bytes);
   return {number, most};
@@ -45,7 +45,7 @@ int CallPlanner::stripes_of(const CallKind& kind, std::uint32_t algorithm) const
   constexpr std::size_t kLeastStripeBytes = 2u << 20;
   if (kind.variable || !parts_.rings) return 1;
   if ((algorithm & kOwnAlgorithm) != 0 &&
-      own_algorithms_.facts(algorithm).channels > kStripeChannels)
+      own_algorithms_.properties(algorithm).channels > kStripeChannels)
     return 1;
   static_assert(kMostStripes >= 1 && kMostStripes <= 64);
   assert(parts_.shared->ranks >= 1 && parts_.shared->cores >= 1);
@@ -72,7 +72,7 @@ bool CallPlanner::sums_reproducibly(const CallKind& kind) const {
                              "accumulate = step in its options",
                              to_string(kind.type)));
   const bool sums = kind.op == Op::sum || kind.op == Op::avg || kind.op == Op::premul_sum;
-  const int most = kind.premultiplied ? static_cast<int>(kMostMarked) : kMostSummands;
+  const int most = kind.premultiplied ? static_cast<int>(kMaxMarkedOperands) : kMostSummands;
   if (sums && parts_.size > most)
     throw Error(
         ErrorKind::unavailable,

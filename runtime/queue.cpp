@@ -83,7 +83,7 @@ void Queue::begin(Operation& operation, TimePoint now) {
   operation.deadline = now + call.timeout;
   const TimePoint first_look = collectives_.next_look(now, operation.deadline);
   collective_look_.store(first_look, std::memory_order_seq_cst);
-  parts_.runtime->mind(first_look);
+  parts_.runtime->expect_deadline(first_look);
 }
 
 // Called in an exception handler: ends the operation at the front with the error that is being
@@ -93,7 +93,7 @@ bool Queue::fail_collective() {
   std::optional<Error> error = collectives_.explain();
   if (!error) {
     collective_look_.store(TimePoint::min(), std::memory_order_seq_cst);
-    parts_.runtime->mind(TimePoint::min());
+    parts_.runtime->expect_deadline(TimePoint::min());
     return false;
   }
   end_front(failure_.set(*error));
@@ -166,7 +166,7 @@ void Queue::start_transfers(TimePoint now) {
     transfer.deadline = now + transfer.call.timeout;
     const TimePoint first = transfer_look_.load(std::memory_order_relaxed);
     transfer_look_.store(std::min(first, transfer.deadline), std::memory_order_seq_cst);
-    parts_.runtime->mind(transfer.deadline);
+    parts_.runtime->expect_deadline(transfer.deadline);
     messages_.start(transfer);
   }
 }

@@ -122,7 +122,7 @@ class Runtime {
   /// Tells the background thread that an operation which was pending already has a deadline from
   /// now on; the thread wakes if it would sleep longer. Call it after next_deadline() returns the
   /// new value.
-  void mind(TimePoint deadline) noexcept {
+  void expect_deadline(TimePoint deadline) noexcept {
     if (deadline < wakes_at_.load(std::memory_order_seq_cst)) poke();
   }
 

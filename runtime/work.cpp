@@ -14,14 +14,14 @@ namespace tutti {
 
 namespace {
 
-// Helps for at most `limit`, or without an end, in the time of the runtime.
-bool help(const Operation& operation, std::optional<std::chrono::milliseconds> limit = {}) {
+// Waits for at most `limit`, or without an end, in the time of the runtime.
+bool await(const Operation& operation, std::optional<std::chrono::milliseconds> limit = {}) {
   assert(operation.owner != nullptr);
   const Operation::Waiter waiter(operation);
   if (!waiter.owner_stays()) return true;
   CommunicatorImpl& owner = *operation.owner;
   const TimePoint until = limit ? owner.parts().runtime->clock().now() + *limit : TimePoint::max();
-  return owner.driver().help(operation, until);
+  return owner.driver().await_operation(operation, until);
 }
 
 }  // namespace
@@ -42,12 +42,12 @@ Work::~Work() {
 bool Work::done() const noexcept { return operation_ == nullptr || operation_->done(); }
 
 void Work::wait() {
-  if (!done()) help(*operation_);
+  if (!done()) await(*operation_);
   if (operation_ != nullptr && operation_->error()) throw *operation_->error();
 }
 
 void Work::wait(std::chrono::milliseconds limit) {
-  if (!done() && !help(*operation_, std::min(limit, kLongestTimeout)))
+  if (!done() && !await(*operation_, std::min(limit, kLongestTimeout)))
     throw Error(ErrorKind::timeout,
                 "the operation had not ended within the time that was given to wait for it; it "
                 "goes on, and can be waited for again");

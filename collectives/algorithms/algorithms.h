@@ -28,10 +28,9 @@ struct Algorithm {
   /// its source to its destination. Then only these two ranks need to know the block's length, as
   /// in gatherv, scatterv and all_to_allv.
   bool direct = false;
-  /// For all_reduce and reduce: the output holds partial results for a while, see
-  /// Facts::rewrites_output.
+  /// See ScheduleProperties::rewrites_output; for all_reduce and reduce.
   bool rewrites_output = false;
-  /// For collectives that reduce, with more than two ranks: see Facts::reduces_at_once.
+  /// See ScheduleProperties::reduces_at_once; for more than two ranks.
   bool reduces_at_once = false;
 
   bool knows(Collective what, int ranks) const;

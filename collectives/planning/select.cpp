@@ -104,10 +104,10 @@ std::string why_unsuitable(const Algorithm& algorithm, const SelectRequest& requ
       (!request.marked || request.ranks <= 64))
     return "";
   const Schedule plan = algorithm.plan({request.what, 0, request.ranks, 0, request.groups});
-  Facts facts = facts_of({&plan, 1});
-  facts.rewrites_output = algorithm.rewrites_output && plan.layout == Layout::whole;
-  if (request.ranks > 2) facts.reduces_at_once = algorithm.reduces_at_once;
-  return why_unsuitable(facts, request);
+  ScheduleProperties properties = properties_of({&plan, 1});
+  properties.rewrites_output = algorithm.rewrites_output && plan.layout == Layout::whole;
+  if (request.ranks > 2) properties.reduces_at_once = algorithm.reduces_at_once;
+  return why_unsuitable(properties, request);
 }
 
 }  // namespace
@@ -127,19 +127,19 @@ Spread spread_over(std::span<const int> machines) {
   return Spread::even_machines;
 }
 
-std::string why_unsuitable(const Facts& facts, const SelectRequest& request) {
-  if (request.accumulates_f32 && facts.rewrites_output)
+std::string why_unsuitable(const ScheduleProperties& properties, const SelectRequest& request) {
+  if (request.accumulates_f32 && properties.rewrites_output)
     return "keeps partial results in the output, where accumulate = f32 would round them";
-  if (request.reproducible && !facts.reduces_at_once)
+  if (request.reproducible && !properties.reduces_at_once)
     return "adds up partial sums, where accumulate = reproducible needs all summands in one step";
-  if (request.marked && facts.most_operands > kMostMarked)
+  if (request.marked && properties.most_operands > kMaxMarkedOperands)
     return fmt::format(
         "has steps of {} operands; a premultiplied sum and accumulate = f32 need at most {}",
-        facts.most_operands, kMostMarked);
+        properties.most_operands, kMaxMarkedOperands);
   const std::size_t room = request.max_message_bytes / least_chunk_bytes(request.element_bytes);
-  if (static_cast<std::size_t>(facts.widest) > room)
+  if (static_cast<std::size_t>(properties.widest) > room)
     return fmt::format("moves {} chunks in one step; messages of {} bytes hold {} of this element",
-                       facts.widest, request.max_message_bytes, room);
+                       properties.widest, request.max_message_bytes, room);
   return "";
 }
 

@@ -51,9 +51,9 @@ struct SelectRequest {
   auto operator<=>(const SelectRequest&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
-/// Returns why schedules with these facts cannot serve the call ("keeps ..."), or an empty text if
-/// they can.
-std::string why_unsuitable(const Facts& facts, const SelectRequest& request);
+/// Returns why schedules with these properties cannot serve the call ("keeps ..."), or an empty
+/// text if they can.
+std::string why_unsuitable(const ScheduleProperties& properties, const SelectRequest& request);
 
 /// Returns whether algorithm `index` implements the collective and can serve the call.
 bool can_serve(std::uint32_t index, const SelectRequest& request);

@@ -200,7 +200,7 @@ class Compiler {
   Program::Masks masks_of(const Step& step) const {
     Program::Masks masks;
     if (!marks()) return masks;
-    assert(std::max(step.in.size(), step.out.size()) <= kMostMarked);
+    assert(std::max(step.in.size(), step.out.size()) <= kMaxMarkedOperands);
     for (std::size_t k = 0; k < step.in.size(); ++k) {
       const std::uint64_t bit = std::uint64_t{1} << k;
       if (premultiplies() && step.in[k].place == Place::input) masks.premultiplied_inputs |= bit;
@@ -319,27 +319,27 @@ std::size_t moved_bytes(const CallSignature& call) {
                               : element_bytes(call.type, call.reduction);
 }
 
-Facts facts_of(std::span<const Schedule> schedules) {
-  Facts facts;
+ScheduleProperties properties_of(std::span<const Schedule> schedules) {
+  ScheduleProperties found;
   for (const Schedule& schedule : schedules) {
-    facts.widest = std::max(facts.widest, schedule.widest);
+    found.widest = std::max(found.widest, schedule.widest);
     std::vector<bool> written(static_cast<std::size_t>(schedule.chunks));
     for (const Lane& lane : schedule.lanes) {
-      facts.channels = std::max({facts.channels, lane.receives_on + 1, lane.sends_on + 1});
+      found.channels = std::max({found.channels, lane.receives_on + 1, lane.sends_on + 1});
       for (const Step& step : lane.steps) {
-        facts.most_operands = std::max({facts.most_operands, step.in.size(), step.out.size()});
+        found.most_operands = std::max({found.most_operands, step.in.size(), step.out.size()});
         if (step.in.size() != static_cast<std::size_t>(schedule.ranks) &&
             (step.in.size() > 1 || step.completes))
-          facts.reduces_at_once = false;
+          found.reduces_at_once = false;
         if (!std::any_of(step.out.begin(), step.out.end(), is_output)) continue;
         for (int chunk = step.chunk; chunk < step.chunk + step.count; ++chunk) {
-          if (written[static_cast<std::size_t>(chunk)]) facts.rewrites_output = true;
+          if (written[static_cast<std::size_t>(chunk)]) found.rewrites_output = true;
           written[static_cast<std::size_t>(chunk)] = true;
         }
       }
     }
   }
-  return facts;
+  return found;
 }
 
 Program compile(const Schedule& schedule, const CallSignature& call, std::size_t message_bytes,

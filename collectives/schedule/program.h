@@ -194,11 +194,11 @@ Program compile(const Schedule& schedule, const CallSignature& call, std::size_t
 
 /// The largest number of inputs, and of outputs, of a step in a premultiplied sum or with
 /// accumulate = f32.
-inline constexpr std::size_t kMostMarked = 64;
+inline constexpr std::size_t kMaxMarkedOperands = 64;
 
 /// Holds the properties of all ranks' schedules which decide whether they can serve a call of a
 /// rare kind.
-struct Facts {
+struct ScheduleProperties {
   int widest = 1;
   int channels = 1;               ///< All channel numbers are below this number.
   std::size_t most_operands = 0;  ///< The largest number of inputs or of outputs of a step.
@@ -208,7 +208,7 @@ struct Facts {
   /// Each step that reduces or completes has all summands as its inputs.
   bool reduces_at_once = true;
 };
-Facts facts_of(std::span<const Schedule> schedules);
+ScheduleProperties properties_of(std::span<const Schedule> schedules);
 
 /// Returns the bytes of an element in messages and scratch.
 std::size_t moved_bytes(const CallSignature& call);

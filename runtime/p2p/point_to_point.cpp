@@ -193,7 +193,8 @@ void PointToPoint::start_send(Transfer& send) {
   assert(rank != rank_ && to.credit <= kCredit);
   send.id = to.next_id++;
   to.to_announce.push_back(send);
-  while (to.credit < cost_of(std::min(send.call.bytes(), to.eager_bytes)) && hear(rank)) continue;
+  while (to.credit < cost_of(std::min(send.call.bytes(), to.eager_bytes)) && receive_control(rank))
+    continue;
   announce(rank);
 }
 
@@ -303,7 +304,7 @@ int PointToPoint::next_turn() noexcept {
 // Does one step of each kind with this peer.
 bool PointToPoint::advance(int rank) {
   Peer& with = peer(rank);
-  bool moved = hear(rank);
+  bool moved = receive_control(rank);
   if (!with.to_announce.empty()) moved |= announce(rank);
   if (!with.to_clear.empty()) moved |= send_clear(rank);
   if (!with.sending.empty()) moved |= send_data(rank);
@@ -312,7 +313,7 @@ bool PointToPoint::advance(int rank) {
   return moved;
 }
 
-bool PointToPoint::hear(int rank) {
+bool PointToPoint::receive_control(int rank) {
   Peer& from = peer(rank);
   Message message;
   if (!from.control_in->peek(message)) return false;

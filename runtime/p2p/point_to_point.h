@@ -86,7 +86,7 @@ class PointToPoint {
   [[maybe_unused]] bool is_sound() const noexcept;
   int next_turn() noexcept;
   bool advance(int rank);
-  bool hear(int rank);
+  bool receive_control(int rank);
   bool announce(int rank);
   bool send_clear(int rank);
   bool send_data(int rank);

@@ -82,7 +82,7 @@ TEST(Program, AlgorithmsSayWhetherPartialResultsWaitInTheirOutput) {
       bool rewrites = false;
       for (int ranks = 1; ranks <= 17; ++ranks)
         if (algorithm.knows(what, ranks))
-          rewrites |= facts_of(plans(algorithm, what, ranks)).rewrites_output;
+          rewrites |= properties_of(plans(algorithm, what, ranks)).rewrites_output;
       const bool says = algorithm.rewrites_output && what != Collective::reduce_scatter;
       EXPECT_TRUE(says || !rewrites) << algorithm.name << " " << to_string(what);
       EXPECT_TRUE(!says || rewrites || what == Collective::reduce)
@@ -97,12 +97,12 @@ TEST(Program, AlgorithmsSayWhetherTheyReduceAtOnce) {
       bool at_once = true;
       for (int ranks = 1; ranks <= 17; ++ranks)
         if (algorithm.knows(what, ranks))
-          at_once &= facts_of(plans(algorithm, what, ranks)).reduces_at_once;
+          at_once &= properties_of(plans(algorithm, what, ranks)).reduces_at_once;
       EXPECT_TRUE(at_once || !algorithm.reduces_at_once) << algorithm.name << to_string(what);
       if (!algorithm.knows(what, 2)) continue;
       const Schedule rank0 = algorithm.plan({what, 0, 2, 0});
-      EXPECT_EQ(facts_of(plans(algorithm, what, 2)).reduces_at_once,
-                facts_of({&rank0, 1}).reduces_at_once)
+      EXPECT_EQ(properties_of(plans(algorithm, what, 2)).reduces_at_once,
+                properties_of({&rank0, 1}).reduces_at_once)
           << algorithm.name << to_string(what);
     }
 }
@@ -113,9 +113,10 @@ TEST(Program, TheStepsOfRank0AreTheWidestAndHaveTheMostOperands) {
       for (const int ranks : {1, 2, 3, 8, 17, 64, 65}) {
         if (!algorithm.knows(what, ranks)) continue;
         const auto all = plans(algorithm, what, ranks);
-        EXPECT_EQ(facts_of({all.data(), 1}).widest, facts_of(all).widest) << algorithm.name;
-        const bool fits = facts_of({all.data(), 1}).most_operands <= kMostMarked;
-        EXPECT_EQ(fits, facts_of(all).most_operands <= kMostMarked)
+        EXPECT_EQ(properties_of({all.data(), 1}).widest, properties_of(all).widest)
+            << algorithm.name;
+        const bool fits = properties_of({all.data(), 1}).most_operands <= kMaxMarkedOperands;
+        EXPECT_EQ(fits, properties_of(all).most_operands <= kMaxMarkedOperands)
             << algorithm.name << " " << to_string(what) << " " << ranks;
       }
 }

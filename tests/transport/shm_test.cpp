@@ -486,12 +486,12 @@ class ShmPeer : public testing::Test {
     } offer{0x7475747469726e67, what == kStatusPage ? sizeof(StatusPage) : 0, group, what, 0};
     const int fd = status_page_.fd.get();
     ASSERT_EQ(send_packet(theirs_, offer, std::span(&fd, what == kStatusPage ? 1 : 0)), Sent::done);
-    peer_->hear(Peer::Source::socket);
+    peer_->handle_event(Peer::Source::socket);
   }
 
   void expect_corrupt() {
     try {
-      peer_->hear(Peer::Source::socket);
+      peer_->handle_event(Peer::Source::socket);
       FAIL() << "it was believed";
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::corrupt);
@@ -558,7 +558,7 @@ TEST_F(ShmPeer, ARingOfTheRightShapeIsTakenOnceOnly) {
   const Memory ring = make_memory(RingMemory::bytes(context_.data_bytes), Access::write, "a ring");
   const int fd = ring.fd.get();
   EXPECT_EQ(send_packet(theirs_, offer, std::span(&fd, 1)), Sent::done);
-  peer_->hear(Peer::Source::socket);
+  peer_->handle_event(Peer::Source::socket);
   EXPECT_NE(peer_->receiver(0, 3).ring(), nullptr);
   EXPECT_EQ(send_packet(theirs_, offer, std::span(&fd, 1)), Sent::done);
   expect_corrupt();
@@ -567,7 +567,7 @@ TEST_F(ShmPeer, ARingOfTheRightShapeIsTakenOnceOnly) {
 TEST_F(ShmPeer, TheEndOfTheConnectionIsALossUnlessTheStatusPageSaysGoodbye) {
   EXPECT_EQ(peer_->status(0).state, PeerStatus::State::alive);
   theirs_.reset();
-  peer_->hear(Peer::Source::socket);
+  peer_->handle_event(Peer::Source::socket);
   EXPECT_EQ(peer_->status(0).state, PeerStatus::State::lost);
   static_cast<StatusPage*>(status_page_.mapping.data())->close();
   EXPECT_EQ(peer_->status(0).state, PeerStatus::State::closed);

@@ -43,7 +43,7 @@ void Endpoint::progress() {
     for (int i = 0; i < count; ++i) {
       const std::uint64_t tag = events[i].data.u64;
       assert(tag / 2 < peers_.size() && peers_[tag / 2] != nullptr);
-      peers_[tag / 2]->hear(tag % 2 == 0 ? Peer::Source::socket : Peer::Source::process);
+      peers_[tag / 2]->handle_event(tag % 2 == 0 ? Peer::Source::socket : Peer::Source::process);
     }
     if (count < static_cast<int>(events.size())) return;
   }

@@ -179,7 +179,8 @@ bool Peer::flush() {
     const int fd = first.memory.get();
     const std::span<const int> fds(&fd, first.memory ? 1 : 0);
     if (send_packet(link_.socket, offer, fds) == Sent::later) return false;
-    waiting_.pop_front();  // Where the socket is broken, hear() finds that out and reports it.
+    waiting_
+        .pop_front();  // Where the socket is broken, handle_event() finds that out and reports it.
   }
   return true;
 }
@@ -189,7 +190,7 @@ bool Peer::flush(std::uint32_t id) {
                                  [&](const Waiting& what) { return what.id == id; });
 }
 
-void Peer::hear(Source source) {
+void Peer::handle_event(Source source) {
   if (!link_.socket) return;  // An event of the other source in the same round has handled it all.
   if (!waiting_.empty() && flush()) watch(link_.socket, Source::socket, EPOLLIN, EPOLL_CTL_MOD);
   // The socket is read before the end is handled, since the peer may have sent rings before it

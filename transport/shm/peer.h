@@ -65,7 +65,7 @@ class Peer {
   std::size_t memory_bytes(std::uint32_t id) const;
 
   /// Handles an event of the socket or the process.
-  void hear(Source source);
+  void handle_event(Source source);
 
   /// Tries to hand over what is queued; returns true when nothing is left in the queue.
   bool flush();

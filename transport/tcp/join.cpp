@@ -40,7 +40,7 @@ Join::Join(const TransportContext& context, const Secret& secret,
       tls_(context.config->tls ? std::make_shared<const net::TlsContext>() : nullptr),
       joined_(addresses.size()),
       pending_({.expected = joined_.data.size() + joined_.lifelines.size()},
-               [this](Guest& guest) { return hear(guest); }) {
+               [this](Guest& guest) { return advance_greeting(guest); }) {
   assert(addresses.size() == static_cast<std::size_t>(context.size) && listener);
   for (const Use use : {Use::data, Use::lifeline}) {
     if (use == Use::lifeline && !has_lifelines()) break;
@@ -207,7 +207,7 @@ Join::Guest Join::guest_of(Fd socket) {
 
 // Returns false where the connection is to be closed or has become a peer's. The initiator's first
 // frame says that it has not given up meanwhile; one that has given up says nothing.
-bool Join::hear(Guest& guest) {
+bool Join::advance_greeting(Guest& guest) {
   if (guest.state() != Guest::State::done) guest.advance();
   if (const auto failure = guest.proof().failure(); failure != net::AuthFailure::none)
     throw Error(ErrorKind::mismatch, fmt::format("rank {}: rank {} {}", context_.rank,

@@ -68,7 +68,7 @@ class Join {
   void give_up(Caller& caller, std::string why, TimePoint now);
   void check_refusals(const Caller& caller) const;
   Guest guest_of(Fd socket);
-  bool hear(Guest& guest);
+  bool advance_greeting(Guest& guest);
   bool complete() const;
   bool is_peer(std::size_t rank) const {
     return addresses_[rank] && static_cast<int>(rank) != context_.rank;
