@@ -77,7 +77,7 @@ class CommunicatorImpl final {
   void transfer_here(std::span<Transfer* const> transfers);
 
   /// Returns a communicator of the ranks that are alive, see Communicator::shrink().
-  Communicator shrink(std::chrono::milliseconds patience, int least);
+  Communicator shrink(std::chrono::milliseconds patience, const Demands& demands);
   /// Returns one of all ranks and of newcomers, see Communicator::grow().
   Communicator grow(int newcomers, std::chrono::milliseconds patience);
   /// See Communicator::agree().

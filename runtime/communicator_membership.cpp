@@ -33,8 +33,8 @@ Communicator CommunicatorImpl::await_regrouped() {
   return make(std::move(*made));
 }
 
-Communicator CommunicatorImpl::shrink(std::chrono::milliseconds patience, int least) {
-  membership_.check_shrink(patience, least);
+Communicator CommunicatorImpl::shrink(std::chrono::milliseconds patience, const Demands& demands) {
+  membership_.check_shrink(patience, demands);
   queue_.refuse_in_callback();
   const TimePoint until = parts_.runtime->clock().now() + patience;
   if (!driver_.drain(until)) {
@@ -43,7 +43,7 @@ Communicator CommunicatorImpl::shrink(std::chrono::milliseconds patience, int le
   }
   const TimePoint now = parts_.runtime->clock().now();
   membership_.begin_shrink(
-      now, std::chrono::ceil<std::chrono::milliseconds>(until - std::min(until, now)), least);
+      now, std::chrono::ceil<std::chrono::milliseconds>(until - std::min(until, now)), demands);
   return await_regrouped();
 }
 
@@ -96,21 +96,16 @@ std::optional<Communicator> CommunicatorImpl::split(const SplitCard& card) {
   }
 }
 
-Communicator Communicator::from_env() { return from_env(Config::from_env()); }
 Communicator Communicator::from_env(const Config& config) {
   return CommunicatorImpl::make(join_environment(config));
 }
 
-Communicator Communicator::create(std::shared_ptr<Store> store, int rank, int size) {
-  return create(std::move(store), rank, size, Config::from_env());
-}
 Communicator Communicator::create(std::shared_ptr<Store> store, int rank, int size,
                                   const Config& config) {
   return CommunicatorImpl::make(
       join_store(std::move(store), rank, size, config, configured_secret(config)));
 }
 
-Communicator Communicator::join() { return join(Config::from_env()); }
 Communicator Communicator::join(const Config& config) {
   return CommunicatorImpl::make(join_running_job(config));
 }
@@ -120,9 +115,6 @@ Communicator Communicator::join(const std::shared_ptr<Store>& store, const Confi
                        std::chrono::steady_clock::now() + config.startup_timeout));
 }
 
-std::vector<Communicator> Communicator::in_process(int size) {
-  return in_process(size, Config::from_env());
-}
 std::vector<Communicator> Communicator::in_process(int size, const Config& config) {
   std::vector<Communicator> ranks;
   for (CommunicatorParts& parts : join_in_process(size, config))
@@ -138,7 +130,14 @@ std::optional<Communicator> Communicator::subgroup(std::span<const int> ranks) {
   return impl_->split(subgroup_card(ranks, rank(), size()));
 }
 Communicator Communicator::shrink(std::chrono::milliseconds patience, int least) {
-  return impl_->shrink(patience, least);
+  return impl_->shrink(patience, {least, 0});
+}
+Communicator Communicator::shrink_without(std::span<const int> ranks,
+                                          std::chrono::milliseconds patience) {
+  Demands demands{
+      std::max(size() - static_cast<int>(ranks.size()), 1), 0, {ranks.begin(), ranks.end()}};
+  std::sort(demands.without.begin(), demands.without.end());
+  return impl_->shrink(patience, demands);
 }
 Communicator Communicator::grow(int newcomers, std::chrono::milliseconds patience) {
   return impl_->grow(newcomers, patience);

@@ -1,6 +1,8 @@
 // Implements versions, errors and communicators of the C ABI.
 #include <algorithm>
 #include <chrono>
+#include <span>
+#include <string>
 
 #include "bindings/c/guarded.h"
 #include "bindings/c/handles.h"
@@ -26,6 +28,15 @@ tuttiComm_t handle(std::optional<Communicator> comm) {
 }
 
 Communicator& communicator(tuttiComm_t comm) { return checked(comm, "comm").communicator; }
+
+// `call` names the call in the error.
+std::span<const int> list(const char* call, const int* ranks, int count) {
+  if (count < 0 || (ranks == nullptr && count > 0))
+    throw tutti::Error(tutti::ErrorKind::usage, std::string(call) + ": " + std::to_string(count) +
+                                                    " ranks, and their list is " +
+                                                    (ranks == nullptr ? "null" : "there"));
+  return {ranks, static_cast<std::size_t>(count)};
+}
 
 std::chrono::milliseconds patience(std::int64_t milliseconds) {
   constexpr std::chrono::seconds kDefault{10};
@@ -104,13 +115,8 @@ tuttiResult_t tuttiCommDup(tuttiComm_t comm, tuttiComm_t* dup) {
 }
 
 tuttiResult_t tuttiCommSubgroup(tuttiComm_t comm, const int* ranks, int count, tuttiComm_t* part) {
-  return make_comm(part, [&] {
-    if (count < 0 || (ranks == nullptr && count > 0))
-      throw tutti::Error(tutti::ErrorKind::usage, "subgroup: " + std::to_string(count) +
-                                                      " ranks, and their list is " +
-                                                      (ranks == nullptr ? "null" : "there"));
-    return handle(communicator(comm).subgroup({ranks, static_cast<std::size_t>(count)}));
-  });
+  return make_comm(
+      part, [&] { return handle(communicator(comm).subgroup(list("subgroup", ranks, count))); });
 }
 
 tuttiResult_t tuttiCommShrink(tuttiComm_t comm, int64_t patience_ms, tuttiComm_t* rest) {
@@ -121,6 +127,14 @@ tuttiResult_t tuttiCommShrinkToLeast(tuttiComm_t comm, int64_t patience_ms, int 
                                      tuttiComm_t* rest) {
   return make_comm(rest,
                    [&] { return handle(communicator(comm).shrink(patience(patience_ms), least)); });
+}
+
+tuttiResult_t tuttiCommShrinkWithout(tuttiComm_t comm, const int* ranks, int count,
+                                     int64_t patience_ms, tuttiComm_t* rest) {
+  return make_comm(rest, [&] {
+    return handle(
+        communicator(comm).shrink_without(list("shrink", ranks, count), patience(patience_ms)));
+  });
 }
 
 tuttiResult_t tuttiCommGrow(tuttiComm_t comm, int newcomers, int64_t patience_ms,

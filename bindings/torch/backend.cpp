@@ -47,6 +47,14 @@ Backend::Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
   init();
 }
 
+Backend::Backend(Communicator&& communicator, std::chrono::milliseconds timeout)
+    : c10d::Backend(communicator.rank(), communicator.size()),
+      process_(getpid()),
+      timeout_(timeout),
+      communicator_(std::move(communicator)) {
+  init();
+}
+
 Backend::~Backend() {
   // The thread that ends a call may need the interpreter, for example to free a tensor.
   std::optional<pybind11::gil_scoped_release> released;
@@ -74,6 +82,24 @@ c10::intrusive_ptr<c10d::Backend> Backend::merge(const c10::intrusive_ptr<c10d::
                                                  const int& rank, const int& size) {
   return c10::make_intrusive<Backend>(store, rank, size,
                                       options ? options->timeout : timeout_.load());
+}
+
+c10::intrusive_ptr<c10d::Backend> Backend::shrink(const std::vector<std::int64_t>& excluded,
+                                                  int flags,
+                                                  const c10::intrusive_ptr<Options>& options) {
+  constexpr int kAbort = 1;  // torch.distributed.SHRINK_ABORT
+  const auto timeout = options ? options->timeout : timeout_.load();
+  if (flags == kAbort) end_calls("its process group shrinks");
+  const std::lock_guard lock(calls_);
+  if (!communicator_) refuse_left();
+  try {
+    return c10::make_intrusive<Backend>(
+        communicator_->shrink_without(std::vector<int>(excluded.begin(), excluded.end()),
+                                      bounded(timeout)),
+        timeout);
+  } catch (const Error& error) {
+    rethrow(error);
+  }
 }
 
 // --- Making calls ---

@@ -51,10 +51,12 @@ class Backend final : public c10d::Backend {
   /// Blocks until all ranks of the group have joined.
   Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
           std::chrono::milliseconds timeout);
+  Backend(Communicator&& communicator, std::chrono::milliseconds timeout);
   ~Backend() override;
 
   const std::string getBackendName() const override { return kName; }
   virtual bool supportsSplitting() const { return true; }
+  virtual bool supportsShrinking() const { return true; }
   virtual bool supportsCoalescing() const { return true; }
   virtual c10::intrusive_ptr<Options> getBackendOptions();
   virtual void setTimeout(std::chrono::milliseconds timeout);
@@ -64,6 +66,12 @@ class Backend final : public c10d::Backend {
   virtual c10::intrusive_ptr<c10d::Backend> merge(const c10::intrusive_ptr<c10d::Store>& store,
                                                   const c10::intrusive_ptr<Options>& options,
                                                   const int& rank, const int& size);
+  /// Makes the process group of those ranks that are not in `excluded`. They all call it with the
+  /// same list, in ascending order. `flags` says whether calls that are under way are aborted; else
+  /// it waits for them.
+  virtual c10::intrusive_ptr<c10d::Backend> shrink(const std::vector<std::int64_t>& excluded,
+                                                   int flags,
+                                                   const c10::intrusive_ptr<Options>& options);
 
   Handle broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
   Handle allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;

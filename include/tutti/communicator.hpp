@@ -45,26 +45,22 @@ class TUTTI_API Communicator {
  public:
   /// Joins the job that RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT describe
   /// (tutti-run sets them). Blocks until all ranks have joined or the start-up deadline has passed.
-  static Communicator from_env();
-  static Communicator from_env(const Config& config);
+  static Communicator from_env(const Config& config = Config::from_env());
 
   /// Joins `size` ranks that share `store`, as rank `rank`.
-  static Communicator create(std::shared_ptr<Store> store, int rank, int size);
   static Communicator create(std::shared_ptr<Store> store, int rank, int size,
-                             const Config& config);
+                             const Config& config = Config::from_env());
 
   /// Comes to a running job, whose ranks call grow(), and returns the communicator that they get.
   /// The process needs no rank: MASTER_ADDR and MASTER_PORT, or a store in the configuration, say
-  /// where the job is (docs/launching.md). Waits for grow() up to the start-up timeout, else throws
-  /// `timeout`; throws what from_env() throws where it does not fit the job.
-  static Communicator join();
-  static Communicator join(const Config& config);
+  /// where the job is (docs/launching.md). `timeout` if nobody calls grow() by the start-up
+  /// timeout.
+  static Communicator join(const Config& config = Config::from_env());
   /// Does the same over `store`, which is that of the job's ranks.
   static Communicator join(const std::shared_ptr<Store>& store, const Config& config);
 
   /// Makes communicators for `size` ranks of this process, in the order of ranks, one a thread.
-  static std::vector<Communicator> in_process(int size);
-  static std::vector<Communicator> in_process(int size, const Config& config);
+  static std::vector<Communicator> in_process(int size, const Config& config = Config::from_env());
 
   /// A communicator that was moved from may only be destroyed or assigned to.
   Communicator(Communicator&&) noexcept;
@@ -88,6 +84,10 @@ class TUTTI_API Communicator {
   /// again. A rank that calls it too late gets `timeout`, then and from every later shrink().
   /// `usage` if this was split off or made in_process. See docs/embedding.md.
   Communicator shrink(std::chrono::milliseconds patience = std::chrono::seconds(10), int least = 1);
+  /// Makes one of exactly those ranks that are not in `ranks`, also where nothing has failed. They
+  /// all call it with the same list (else `mismatch`); for the others, shrink() throws.
+  Communicator shrink_without(std::span<const int> ranks,
+                              std::chrono::milliseconds patience = std::chrono::seconds(10));
 
   /// Makes a communicator of all ranks, in their order, followed by `newcomers` processes that have
   /// called join() or do so within `patience`. All ranks call it with the same number. All get it,

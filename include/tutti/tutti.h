@@ -141,6 +141,10 @@ TUTTI_API tuttiResult_t tuttiCommShrink(tuttiComm_t comm, int64_t patience_ms, t
    again. */
 TUTTI_API tuttiResult_t tuttiCommShrinkToLeast(tuttiComm_t comm, int64_t patience_ms, int least,
                                                tuttiComm_t* rest);
+/* Makes a communicator of exactly those ranks that are not among ranks[0 .. count - 1], also where
+   nothing has failed. They all call it with the same list. */
+TUTTI_API tuttiResult_t tuttiCommShrinkWithout(tuttiComm_t comm, const int* ranks, int count,
+                                               int64_t patience_ms, tuttiComm_t* rest);
 /* Makes a communicator of all ranks of `comm`, in their order, followed by `newcomers` processes
    that have called tuttiCommJoin or do so within patience_ms (0 means 10 s). All ranks call it with
    the same number, and all get the communicator or none does. */

@@ -1,5 +1,6 @@
 #include "runtime/membership/membership.h"
 
+#include <algorithm>
 #include <cassert>
 #include <utility>
 
@@ -24,8 +25,17 @@ void Membership::check(std::string_view call, std::chrono::milliseconds patience
     throw Error(ErrorKind::usage, fmt::format("{}: {}", call, not_a_timeout(patience)));
 }
 
-void Membership::check_shrink(std::chrono::milliseconds patience, int least) const {
+void Membership::check_shrink(std::chrono::milliseconds patience, const Demands& demands) const {
   check("shrink", patience);
+  for (const int rank : demands.without)
+    if (rank < 0 || rank >= parts_.size || rank == parts_.rank)
+      throw Error(ErrorKind::usage,
+                  fmt::format("shrink: without rank {}, on rank {} of {}; it takes the ranks of "
+                              "others, and only those that go on call it",
+                              rank, parts_.rank, parts_.size));
+  if (std::adjacent_find(demands.without.begin(), demands.without.end()) != demands.without.end())
+    throw Error(ErrorKind::usage, "shrink: the list of the ranks to leave out has one twice");
+  const int least = demands.least;
   if (least < 1 || least > parts_.size)
     throw Error(
         ErrorKind::usage,
@@ -50,8 +60,9 @@ void Membership::begin(std::unique_ptr<Regrouping>& what, std::string_view call,
   what->begin(now, patience, demands);
 }
 
-void Membership::begin_shrink(TimePoint now, std::chrono::milliseconds patience, int least) {
-  begin(shrinking_, "shrink", now, patience, {least, 0});
+void Membership::begin_shrink(TimePoint now, std::chrono::milliseconds patience,
+                              const Demands& demands) {
+  begin(shrinking_, "shrink", now, patience, demands);
 }
 
 void Membership::begin_grow(TimePoint now, std::chrono::milliseconds patience, int newcomers) {

@@ -23,12 +23,12 @@ class Membership {
   explicit Membership(const CommunicatorParts& parts) : parts_(parts) {}
 
   /// Throw `usage` if the communicator cannot make the call, or not with these arguments.
-  void check_shrink(std::chrono::milliseconds patience, int least) const;
+  void check_shrink(std::chrono::milliseconds patience, const Demands& demands) const;
   void check_grow(std::chrono::milliseconds patience, int newcomers) const;
   void check_agree(std::chrono::milliseconds patience) const;
 
   /// See Regrouping::begin().
-  void begin_shrink(TimePoint now, std::chrono::milliseconds patience, int least);
+  void begin_shrink(TimePoint now, std::chrono::milliseconds patience, const Demands& demands);
   void begin_grow(TimePoint now, std::chrono::milliseconds patience, int newcomers);
   /// Advances what was begun last, see Regrouping::step(). Returns the parts of the new
   /// communicator once they are made. `lost` has to own the engine while it calls lost().

@@ -48,6 +48,7 @@ Regrouping::~Regrouping() = default;
 void Regrouping::begin(TimePoint now, milliseconds patience, const Demands& demands) {
   assert(demands.least >= 1 && demands.least <= size_);
   if (left_out_) throw *left_out_;
+  assert(demands.without.empty() || demands.without.back() < size_);
   demands_ = demands;
   to_join_ = std::max(kLeastToJoin, patience / 4);
   until_ = now + patience;
@@ -115,7 +116,8 @@ bool Regrouping::step(TimePoint now, const Lost& lost, const Join& join) {
 std::optional<Regrouped> Regrouping::gather(TimePoint now, const Lost& lost) {
   assert(phase_ == Phase::gathering && round_ != nullptr);
   if (auto decided = round_->outcome(now)) return decided;
-  const std::vector<bool> gone = lost();
+  std::vector<bool> gone = lost();
+  for (const int rank : demands_.without) gone[static_cast<std::size_t>(rank)] = true;
   const bool all = round_->complete(gone, now) && round_->enough(gone);
   if (demands_.newcomers > 0) check_none_lost(gone);
   if (!all && now < until_) return skip_abandoned(now);

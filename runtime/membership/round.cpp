@@ -11,6 +11,7 @@
 #include <tutti/error.hpp>
 
 #include "common/text.h"
+#include "rendezvous/launch/launch_environment.h"
 #include "runtime/membership/newcomer.h"
 #include "runtime/membership/pauses.h"
 
@@ -61,8 +62,19 @@ std::optional<bool> is_made(const std::optional<std::string>& verdict) {
   return verdict ? std::optional(*verdict == kMade) : std::nullopt;
 }
 
-// One number says what a rank demands.
-constexpr std::int64_t kNewcomer = std::int64_t{1} << 32;
+// One number says what a rank demands: the fewest ranks, the number of newcomers, and a digest of
+// the ranks that it leaves out, each in bits of its own.
+constexpr std::int64_t kNewcomer = std::int64_t{1} << 20, kWithout = std::int64_t{1} << 40;
+static_assert(kMaxRanks < kNewcomer);
+
+std::int64_t to_number(const Demands& demands) {
+  constexpr std::uint64_t kDigests = 1u << 22;
+  std::uint64_t digest = 0;
+  for (const int rank : demands.without)
+    digest = (digest * 31 + static_cast<std::uint64_t>(rank) + 1) % kDigests;
+  return demands.least + demands.newcomers * kNewcomer +
+         static_cast<std::int64_t>(digest) * kWithout;
+}
 
 }  // namespace
 
@@ -81,7 +93,7 @@ Round::Round(Store& store, std::string place, int size, TimePoint deadline)
 void Round::come(int rank, const Demands& demands, TimePoint now) {
   assert(demands.least >= 1 && demands.newcomers >= 0);
   demands_ = demands;
-  store_.add(key("here", rank), demands.least + demands.newcomers * kNewcomer, soon(now));
+  store_.add(key("here", rank), to_number(demands), soon(now));
 }
 
 bool Round::complete(const std::vector<bool>& lost, TimePoint now) {
@@ -91,16 +103,27 @@ bool Round::complete(const std::vector<bool>& lost, TimePoint now) {
     if (!is_here(rank) && !lost[rank]) {
       const std::int64_t said = store_.add(key("here", static_cast<int>(rank)), 0, soon(now));
       least_[rank] = said % kNewcomer;
-      if (said > 0 && said / kNewcomer != demands_.newcomers)
-        throw Error(ErrorKind::mismatch,
-                    fmt::format("grow: rank {} waits for {} newcomers, this rank for {}; all ranks "
-                                "must name the same number",
-                                rank, said / kNewcomer, demands_.newcomers));
+      if (said > 0) check_alike(rank, said);
     }
     all = all && (is_here(rank) || lost[rank]);
   }
   if (demands_.newcomers > 0) look_for_newcomers(now);
   return all;
+}
+
+void Round::check_alike(std::size_t rank, std::int64_t said) const {
+  const std::int64_t newcomers = said % kWithout / kNewcomer;
+  if (newcomers != demands_.newcomers)
+    throw Error(
+        ErrorKind::mismatch,
+        fmt::format("grow: rank {} waits for {} newcomers, this rank for {}; all ranks must "
+                    "name the same number",
+                    rank, newcomers, demands_.newcomers));
+  if (said / kWithout != to_number(demands_) / kWithout)
+    throw Error(ErrorKind::mismatch,
+                fmt::format("shrink: rank {} leaves out other ranks than this rank does; all must "
+                            "name the same",
+                            rank));
 }
 
 void Round::look_for_newcomers(TimePoint now) {

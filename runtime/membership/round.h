@@ -32,6 +32,8 @@ struct Regrouped {
 struct Demands {
   int least = 1;      ///< The fewest ranks of the old communicator with which it goes on.
   int newcomers = 0;  ///< The exact number of newcomers.
+  /// These ranks of the old communicator do not go on, even if they come. In ascending order.
+  std::vector<int> without = {};
 };
 
 /// The keys of one round. Throws what the store throws, and `corrupt` where it holds something
@@ -46,7 +48,7 @@ class Round {
   /// This rank is here, and demands what all ranks demand, except for `least`.
   void come(int rank, const Demands& demands, TimePoint now);
   /// Looks who is here. Returns whether all ranks are except those that are lost. Throws `mismatch`
-  /// if ranks demand different numbers of newcomers.
+  /// if ranks demand different numbers of newcomers, or leave out different ranks.
   bool complete(const std::vector<bool>& lost, TimePoint now);
   /// Returns whether those that are here and not lost are as many as each of them demands.
   bool enough(const std::vector<bool>& lost) const;
@@ -70,6 +72,7 @@ class Round {
 
  private:
   bool is_here(std::size_t rank) const { return least_[rank] > 0; }
+  void check_alike(std::size_t rank, std::int64_t said) const;
   void look_for_newcomers(TimePoint now);
   Regrouped present(const std::vector<bool>& lost) const;
   std::optional<Regrouped> parsed(const std::optional<std::string>& text) const;

@@ -117,6 +117,44 @@ TEST_P(Quorum, FewerRanksThanItDoNotGoOnAndMayCallAgain) {
   for (const int rank : {0, 1}) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
 }
 
+TEST_P(Quorum, RanksThatAreLeftOutAreNotWaitedForAndGetNoGroup) {
+  Processes ranks(4, [&](int rank) {
+    Communicator comm = join(rank, 4);
+    comm.barrier();
+    const int out[] = {1}, twice[] = {1, 1}, nobody[] = {4}, own[] = {rank};
+    for (const std::span<const int> wrong : {std::span<const int>(twice), {nobody}, {own}}) {
+      const std::string said = outcome_of([&] { comm.shrink_without(wrong, 1s); });
+      expect(said.starts_with("usage: shrink:"), said);
+    }
+    if (rank == 1) {
+      // It depends on whether the others have decided who goes on.
+      const std::string late = outcome_of([&] { comm.shrink(60s); });
+      return expect(late.find("without this rank") != std::string::npos ||
+                        late.starts_with("mismatch: shrink: rank 0 leaves out"),
+                    late);
+    }
+    Communicator three = comm.shrink_without(out, 60s);
+    expect(three.size() == 3, "all but one");
+    std::vector<float> sum{static_cast<float>(rank)};
+    three.all_reduce(std::span(sum));
+    expect(sum[0] == 0 + 2 + 3, std::to_string(sum[0]));
+  });
+  for (int rank = 0; rank < 4; ++rank) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
+}
+
+TEST_P(Quorum, RanksThatLeaveOutDifferentOnesAreTold) {
+  Processes ranks(4, [&](int rank) {
+    Communicator comm = join(rank, 4);
+    if (rank < 2) {
+      const int out[] = {rank + 2};
+      const std::string said = outcome_of([&] { comm.shrink_without(out, 60s); });
+      expect(said.starts_with("mismatch: shrink: rank"), said);
+    }
+    comm.barrier();  // nothing has happened to the communicator
+  });
+  for (int rank = 0; rank < 4; ++rank) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
+}
+
 TEST_P(Quorum, ARankThatFreezesWhileTheOthersGoOnIsAloneAndGetsNoGroup) {
   Processes ranks(3, [&](int rank) {
     Communicator comm = join(rank, 3);

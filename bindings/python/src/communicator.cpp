@@ -82,6 +82,12 @@ Communicator shrink(const Communicator& self, double patience, int least) {
   return Communicator(unlocked([&] { return self.get().shrink(milliseconds(patience), least); }));
 }
 
+Communicator shrink_without(const Communicator& self, const std::vector<int>& ranks,
+                            double patience) {
+  return Communicator(
+      unlocked([&] { return self.get().shrink_without(ranks, milliseconds(patience)); }));
+}
+
 Communicator grow(const Communicator& self, int newcomers, double patience) {
   return Communicator(unlocked([&] { return self.get().grow(newcomers, milliseconds(patience)); }));
 }
@@ -261,6 +267,7 @@ void bind_communicator(nb::module_& module) {
       .def("dup", &dup)
       .def("subgroup", &subgroup, nb::arg("ranks"))
       .def("shrink", &shrink, nb::arg("patience") = 10.0, nb::arg("least") = 1)
+      .def("shrink_without", &shrink_without, nb::arg("ranks"), nb::arg("patience") = 10.0)
       .def("grow", &grow, nb::arg("newcomers"), nb::arg("patience") = 10.0)
       .def("agree", &agree, nb::arg("flags"), nb::arg("patience") = 10.0)
       .def(

@@ -380,6 +380,7 @@ const char* wrong_arguments(tuttiComm_t comm) {
   CHECK(tuttiCommSplit(comm, 0, 0, NULL) == tuttiErrorUsage);
   CHECK(tuttiCommShrink(comm, 0, NULL) == tuttiErrorUsage);
   CHECK(tuttiCommShrinkToLeast(comm, 0, 1, NULL) == tuttiErrorUsage);
+  CHECK(tuttiCommShrinkWithout(comm, &number, 1, 0, NULL) == tuttiErrorUsage);
   CHECK(tuttiCommGrow(comm, 1, 0, NULL) == tuttiErrorUsage);
   CHECK(tuttiCommAgree(comm, NULL, 0, NULL) == tuttiErrorUsage);
   CHECK(tuttiCommJoin(NULL, NULL) == tuttiErrorUsage);
@@ -455,7 +456,11 @@ const char* survivor_of_a_killed_rank(void) {
   OK(tuttiCommAgree(comm, &flags, 0, present));
   CHECK(flags == 8 && present[0] == 1 && present[1] == 0 && present[2] == 1);
   CHECK(tuttiCommShrinkToLeast(comm, 300, 3, &rest) == tuttiErrorTimeout && rest == NULL);
-  OK(tuttiCommShrink(comm, 0, &rest));
+  const int killed = 1;
+  CHECK(tuttiCommShrinkWithout(comm, NULL, 1, 0, &rest) == tuttiErrorUsage && rest == NULL);
+  CHECK(tuttiCommShrinkWithout(comm, &killed, -1, 0, &rest) == tuttiErrorUsage && rest == NULL);
+  CHECK(tuttiCommShrinkWithout(comm, &rank, 1, 0, &rest) == tuttiErrorUsage && rest == NULL);
+  OK(tuttiCommShrinkWithout(comm, &killed, 1, 0, &rest));
   OK(tuttiCommSize(rest, &ranks));
   CHECK(ranks == 2);
   tuttiComm_t grown = NULL;

@@ -235,6 +235,46 @@ keep = dist.all_reduce(data, async_op=True)
 """
 
 
+def expect_ranks(rank, size):
+    got = (dist.get_rank(), dist.get_world_size())
+    if got != (rank, size):
+        raise AssertionError(got)
+    data = torch.full((3,), float(rank))
+    dist.all_reduce(data)
+    if data[0] != size * (size - 1) / 2:
+        raise AssertionError(data)
+
+
+def shrinks_after_a_kill():
+    rank = dist.get_rank()
+    expect_ranks(rank, 4)
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    holds(complaint(lambda: [dist.all_reduce(torch.zeros(3)) for _ in range(100_000)]), "peer_lost", "rank 1")
+    dist.shrink_group([1])
+    expect_ranks(rank - (rank > 1), 3)
+
+
+_WAIT, _ABORT = 0, 1  # SHRINK_DEFAULT and SHRINK_ABORT of torch.distributed.distributed_c10d
+
+
+def shrinks_in_health(flags):
+    rank = dist.get_rank()
+    expect_ranks(rank, 4)
+    if rank in (0, 2):
+        return  # torch demands that ranks which are left out do not call it
+    under_way = dist.irecv(torch.zeros(3), 4 - rank)
+    if flags == _WAIT:
+        dist.isend(torch.zeros(3), 4 - rank).wait()
+    dist.shrink_group([0, 2], shrink_flags=flags)
+    expect_ranks(rank // 2, 2)
+    holds(complaint(dist.shrink_group, [rank // 2]), "RuntimeError", "exclusion list")
+    if flags == _WAIT:
+        under_way.wait()
+    else:
+        holds(complaint(under_way.wait), "its process group shrinks")
+
+
 class Faults(unittest.TestCase):
     def both(self, body, *parts, **options):
         for text in ranks.run(2, body, **options):
@@ -289,6 +329,17 @@ class Faults(unittest.TestCase):
 
     def test_a_forked_child_that_frees_shared_memory_takes_nothing_from_the_parent(self):
         ranks.run(2, a_child_frees_buckets)
+
+    @unittest.skipUnless(hasattr(dist, "shrink_group"), "this PyTorch has no shrink_group")
+    def test_shrink_group_goes_on_without_a_rank_that_was_killed(self):
+        outcomes = ranks.end(ranks.start(4, shrinks_after_a_kill))
+        self.assertIsInstance(outcomes.pop(1), ChildProcessError)
+        self.assertEqual(outcomes, [None] * 3)
+
+    @unittest.skipUnless(hasattr(dist, "shrink_group"), "this PyTorch has no shrink_group")
+    def test_shrink_group_leaves_out_ranks_that_live_and_waits_for_calls_or_ends_them(self):
+        for flags in (_WAIT, _ABORT):
+            ranks.run(4, shrinks_in_health, flags)
 
     def run_scripts(self, last):
         folder = tempfile.mkdtemp()
