@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -70,6 +71,21 @@ TEST_F(AFileStore, GoesOnBehindARecordThatWasLeftHalfWritten) {
   second.set("next", "whole", in_time());
   EXPECT_EQ(first.get("next", in_time()), "whole");
   EXPECT_EQ(second.get("key", in_time()), "value");
+}
+
+// Ranks that wait read numbers by adding 0, again and again.
+TEST_F(AFileStore, DoesNotGrowByWhatIsOnlyRead) {
+  FileStore store(path_, 0, 1, in_time());
+  FileStore other(path_, in_time());
+  EXPECT_EQ(store.add("number", 0, in_time()), 0);
+  EXPECT_EQ(other.get("number", in_time()), "0");
+  EXPECT_EQ(store.add("number", 3, in_time()), 3);
+  const auto size = std::filesystem::file_size(path_);
+  for (int time = 0; time < 100; ++time) {
+    EXPECT_EQ(store.add("number", 0, in_time()), 3);
+    EXPECT_EQ(other.add("number", 0, in_time()), 3);
+  }
+  EXPECT_EQ(std::filesystem::file_size(path_), size);
 }
 
 TEST_F(AFileStore, RefusesAFileThatOthersCanReadAndOneThatIsNoStore) {
