@@ -87,7 +87,12 @@ std::optional<CommunicatorParts> Membership::step(TimePoint now, const Regroupin
     const std::vector<bool> ended = ended_ranks(*made_);
     return std::find(ended.begin(), ended.end(), true) != ended.end();
   };
-  if (!under_way_->step(now, lost, join, broken)) return std::nullopt;
+  try {
+    if (!under_way_->step(now, lost, join, broken)) return std::nullopt;
+  } catch (...) {
+    made_.reset();
+    throw;
+  }
   assert(made_ && made_->transport != nullptr);
   return std::exchange(made_, std::nullopt);
 }

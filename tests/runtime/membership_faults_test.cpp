@@ -6,7 +6,10 @@
 
 #include <chrono>
 #include <csignal>
+#include <filesystem>
 #include <functional>
+#include <iterator>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -147,6 +150,78 @@ TEST_P(MembershipFaults, AnAbortEndsAGrowOnAllRanks) {
     ended.give();
   });
   for (int rank = 0; rank < 2; ++rank) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
+}
+
+// A rank is killed at each of its requests of a grow() in turn, until it lives to the end. The
+// others are told soon, and shrink and grow with the same newcomer.
+TEST_P(MembershipFaults, ARankThatIsKilledAtAnyRequestOfAGrowLeavesTheOthersToGrow) {
+  int died = 0;
+  for (int requests = 0;; ++requests) {
+    SCOPED_TRACE(requests);
+    unlink(path_.c_str());
+    Processes ranks(4, [&](int rank) {
+      if (rank == 3) return come(file_).barrier();
+      set_environment(rank, 3, port_);
+      int left = requests;
+      bool grows = false;
+      const auto die = [&](std::string_view) {
+        if (rank == 1 && grows && left-- == 0) raise(SIGKILL);
+      };
+      const auto store = std::make_shared<HeardStore>(
+          std::make_shared<FileStore>(path_, rank, 3, steady_clock::now() + 20s), die);
+      Communicator comm = Communicator::create(store, rank, 3, config());
+      comm.barrier();
+      grows = true;
+      const auto began = steady_clock::now();
+      for (;;) {
+        std::optional<Communicator> grown;
+        const std::string why = outcome_of([&] {
+          grown = comm.grow(1, 60s);
+          grown->barrier();
+        });
+        expect(why.empty() || why.starts_with("peer_lost"), why);
+        expect(steady_clock::now() - began < 25s, "it waited");
+        if (comm.agree(why.empty() ? 1 : 0, 20s).flags == 1) return;
+        comm = grown ? grown->shrink(20s) : comm.shrink(20s);
+        if (grown) return;  // it has the newcomer
+      }
+    });
+    const std::string killed = ranks.outcome(1);
+    for (const int rank : {0, 2, 3})
+      EXPECT_THAT(ranks.outcome(rank), AnyOf(IsEmpty(), StartsWith(rank == 3 ? "peer_lost" : "no")))
+          << rank;
+    if (killed.empty() || HasFailure()) break;
+    EXPECT_EQ(killed, "ended by signal 9");
+    ++died;
+  }
+  EXPECT_GT(died, 20);
+}
+
+TEST_P(MembershipFaults, AGrowInVainLeavesNothingBehind) {
+  const auto descriptors = [] {
+    const std::filesystem::directory_iterator all("/proc/self/fd");
+    return std::distance(begin(all), end(all));
+  };
+  Processes ranks(3, [&](int rank) {
+    if (rank == 2) {
+      set_newcomers_environment();
+      const auto die = [&](std::string_view key) {
+        if (key.ends_with("/joined")) raise(SIGKILL);
+      };
+      const auto store = std::make_shared<HeardStore>(
+          std::make_shared<FileStore>(path_, steady_clock::now() + 20s), die);
+      Communicator::join(store, config()).barrier();
+    }
+    Communicator comm = start(rank, 2, file_);
+    comm.barrier();
+    const auto before = descriptors();
+    const std::string why = outcome_of([&] { comm.grow(1, 4s); });
+    expect(why.find("0 of 1 newcomers") != std::string::npos, why);
+    expect(descriptors() == before,
+           std::to_string(before) + " " + std::to_string(descriptors()) + " descriptors");
+    comm.barrier();
+  });
+  for (const int rank : {0, 1}) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
 }
 
 // Two communicators of the same ranks grow at once, each by one of two newcomers.
