@@ -91,7 +91,7 @@ class CommunicatorImpl final {
   PlannedCall plan_to_repeat(const Call& call);
   void await_behind_others(const OperationRef& operation);
   Regrouping::Lost lost();
-  Communicator await_regrouped();
+  Communicator await_regrouped(const Regrouping::Lost& lost);
 
   std::shared_ptr<void> kept_;  // The first member, so that it is destroyed last.
   CommunicatorParts parts_;

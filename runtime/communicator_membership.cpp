@@ -22,11 +22,11 @@ Regrouping::Lost CommunicatorImpl::lost() {
   };
 }
 
-Communicator CommunicatorImpl::await_regrouped() {
+Communicator CommunicatorImpl::await_regrouped(const Regrouping::Lost& lost) {
   std::optional<CommunicatorParts> made;
   driver_.await_steps(
       [&](TimePoint at) {
-        made = membership_.step(at, lost());
+        made = membership_.step(at, lost);
         return made.has_value();
       },
       [this] { return membership_.next_step(); });
@@ -44,7 +44,7 @@ Communicator CommunicatorImpl::shrink(std::chrono::milliseconds patience, const 
   const TimePoint now = parts_.runtime->clock().now();
   membership_.begin_shrink(
       now, std::chrono::ceil<std::chrono::milliseconds>(until - std::min(until, now)), demands);
-  return await_regrouped();
+  return await_regrouped(lost());
 }
 
 Communicator CommunicatorImpl::grow(int newcomers, std::chrono::milliseconds patience) {
@@ -52,7 +52,14 @@ Communicator CommunicatorImpl::grow(int newcomers, std::chrono::milliseconds pat
   queue_.refuse_in_callback();
   failure_.throw_if_any();
   membership_.begin_grow(parts_.runtime->clock().now(), patience, newcomers);
-  return await_regrouped();
+  // A communicator that fails meanwhile grows no more: abort() ends this call, too.
+  return await_regrouped([this] {
+    const auto owned = driver_.own_engine();
+    std::vector<bool> ended = membership_.lost();
+    failure_.notice_failed_peers();
+    failure_.throw_if_any();
+    return ended;
+  });
 }
 
 Agreement CommunicatorImpl::agree(std::uint64_t flags, std::chrono::milliseconds patience) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 
 #include <tutti/config.hpp>
@@ -51,6 +52,10 @@ struct TransportContext {
   /// This rank's status page, where another transport has made one already. Where it is null, this
   /// transport makes one. See Transport::own_status_page().
   StatusPage* status_page = nullptr;
+
+  /// connect() calls it about once a second while it waits. It throws where waiting is in vain, for
+  /// example because a rank that is to come has ended. May be null.
+  std::function<void()> check;
 
   /// Where ranks of one process meet; null where the ranks are not in one process.
   std::shared_ptr<local::Hub> hub;

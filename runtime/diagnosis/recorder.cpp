@@ -57,6 +57,12 @@ bool may_be_shown() {
          sysconf(_SC_PAGESIZE) == static_cast<long>(kPage);
 }
 
+// Returns whether a file may have this size. The limit may have been set meanwhile.
+bool may_have(std::size_t bytes) {
+  rlimit limit{};
+  return getrlimit(RLIMIT_FSIZE, &limit) != 0 || bytes <= limit.rlim_cur;
+}
+
 // Copies as much of a text as fits, with a 0 at its end.
 void copy(std::string_view text, std::span<char> into) {
   const std::size_t bytes = std::min(text.size(), into.size() - 1);
@@ -113,7 +119,7 @@ TraceMemory::TraceMemory(std::size_t capacity)
     : capacity_(std::bit_ceil(std::max(capacity, kLeastCapacity))),
       file_(may_be_shown() ? memfd_create(kTraceFileName, MFD_CLOEXEC) : -1) {
   if (file_ && ftruncate(file_.get(), kTraceHeadBytes) != 0) file_.reset();
-  head_ = static_cast<TraceHead*>(map(0, kTraceHeadBytes));
+  head_ = static_cast<TraceHead*>(map(0, kTraceHeadBytes, static_cast<bool>(file_)));
   describe_process();
 }
 
@@ -122,10 +128,10 @@ TraceMemory::~TraceMemory() {
   munmap(head_, kTraceHeadBytes);
 }
 
-void* TraceMemory::map(std::size_t offset, std::size_t bytes) const {
-  void* const memory =
-      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, file_ ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS,
-           file_.get(), file_ ? static_cast<off_t>(offset) : 0);
+void* TraceMemory::map(std::size_t offset, std::size_t bytes, bool in_file) const {
+  void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                            in_file ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS,
+                            in_file ? file_.get() : -1, in_file ? static_cast<off_t>(offset) : 0);
   if (memory == MAP_FAILED)
     refuse(fmt::format("no memory for the trace of the last operations ({} bytes)", bytes), errno);
   return memory;
@@ -160,9 +166,11 @@ TraceMemory::Ring TraceMemory::take(const RecordedName& name, int rank, int size
     const std::size_t offset = extent_offset(extent, capacity_), bytes = extent_bytes(capacity_);
     extents_.reserve(extent + 1);
     free_.reserve(extent + 1);
-    if (file_ && ftruncate(file_.get(), static_cast<off_t>(offset + bytes)) != 0)
+    // Others read an extent that is not in the file as one that is unused.
+    const bool in_file = file_ && may_have(offset + bytes);
+    if (in_file && ftruncate(file_.get(), static_cast<off_t>(offset + bytes)) != 0)
       refuse("no memory for the trace of the last operations", errno);
-    extents_.push_back(static_cast<std::byte*>(map(offset, bytes)));
+    extents_.push_back(static_cast<std::byte*>(map(offset, bytes, in_file)));
     free_.push_back(true);
   }
   free_[extent] = false;
@@ -196,6 +204,8 @@ void TraceMemory::give_back(const Ring& ring) noexcept {
 void TraceMemory::dump(const std::string& path) const {
   const std::string unfinished = fmt::format("{}.{}.part", path, getpid());
   const std::lock_guard lock(mutex_);  // dumps of several threads come one after the other
+  const std::size_t whole = extent_offset(extents_.size(), capacity_);
+  if (!may_have(whole)) refuse(path, EFBIG);
   const Fd file(open(unfinished.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW,
                      S_IRUSR | S_IWUSR));
   if (!file) refuse(unfinished, errno);
@@ -215,7 +225,6 @@ void TraceMemory::dump(const std::string& path) const {
       while (used > 0 && records[used - 1].sequence.load(std::memory_order_relaxed) == 0) --used;
       write_at(file, records.data(), used * sizeof(Record), at + kRingHeadBytes, unfinished);
     }
-    const std::size_t whole = extent_offset(extents_.size(), capacity_);
     if (ftruncate(file.get(), static_cast<off_t>(whole)) != 0) refuse(unfinished, errno);
     if (rename(unfinished.c_str(), path.c_str()) != 0) refuse(path, errno);
   } catch (...) {

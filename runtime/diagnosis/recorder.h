@@ -69,7 +69,7 @@ class TraceMemory {
   std::string dump_into(const std::string& folder) const;
 
  private:
-  void* map(std::size_t offset, std::size_t bytes) const;
+  void* map(std::size_t offset, std::size_t bytes, bool in_file) const;
   void describe_process() const;
   Ring ring_at(std::size_t extent) const noexcept;
   bool in_own_process() const noexcept;
@@ -194,15 +194,18 @@ class Recorder {
   }
   void queued(std::uint64_t position, std::uint64_t called) noexcept;
 
+  // No record has this position, nor is its sequence that of a record that is unused.
+  static constexpr std::uint64_t kNone = ~std::uint64_t{0} - 1;
+
   std::unique_ptr<TraceMemory> own_;  // of a recorder that nobody sees
   TraceMemory* memory_;
   TraceMemory::Ring ring_;
   std::uint64_t mask_;
-  std::uint64_t position_ = 0;    // of the next record
-  std::uint64_t collective_ = 0;  // the position of the last collective
-  std::uint64_t transfers_ = 0;   // the number of transfers that have begun
-  const void* run_ = nullptr;     // the kind of the calls of which the last collective is one
-  std::uint32_t more_ = 0;        // the number of calls that followed in its record
+  std::uint64_t position_ = 0;        // of the next record
+  std::uint64_t collective_ = kNone;  // the position of the last collective
+  std::uint64_t transfers_ = 0;       // the number of transfers that have begun
+  const void* run_ = nullptr;         // the kind of the calls of which the last collective is one
+  std::uint32_t more_ = 0;            // the number of calls that followed in its record
   // Whom the last collective waits for, since when, and for whom it has waited longest.
   std::uint64_t waiting_ = ~std::uint64_t{0};  // the position of the collective that this is about
   int waits_for_ = -1, longest_for_ = -1;

@@ -14,6 +14,19 @@
 
 namespace tutti {
 
+std::vector<bool> ended_ranks(const CommunicatorParts& parts) {
+  assert(parts.rank >= 0 && parts.rank < parts.size);
+  parts.transport->progress();
+  std::vector<bool> gone(static_cast<std::size_t>(parts.size));
+  for (int peer = 0; peer < parts.size; ++peer) {
+    if (peer == parts.rank) continue;
+    // A rank that failed and then ended still shows `failed` on its status page, hence `gone`.
+    const PeerStatus status = parts.transport->status(peer);
+    gone[static_cast<std::size_t>(peer)] = status.gone || status.state == PeerStatus::State::closed;
+  }
+  return gone;
+}
+
 void Membership::check(std::string_view call, std::chrono::milliseconds patience) const {
   if (parts_.name.empty())
     throw Error(ErrorKind::usage,
@@ -21,6 +34,9 @@ void Membership::check(std::string_view call, std::chrono::milliseconds patience
                             "{0} the one that came from the environment or from a store, and split "
                             "that",
                             call));
+  if (!parts_.runtime->in_own_process())
+    throw Error(ErrorKind::usage,
+                fmt::format("{}: this process was forked after the communicator was made", call));
   if (!is_timeout(patience))
     throw Error(ErrorKind::usage, fmt::format("{}: {}", call, not_a_timeout(patience)));
 }
@@ -70,13 +86,23 @@ void Membership::begin_grow(TimePoint now, std::chrono::milliseconds patience, i
 }
 
 std::optional<CommunicatorParts> Membership::step(TimePoint now, const Regrouping::Lost& lost) {
-  const auto join = [this](const Regrouped& members, std::shared_ptr<Store> store,
+  const auto join = [this](const Regrouped& members, std::shared_ptr<WatchedStore> store,
                            TimePoint deadline) {
     made_.reset();
     made_ = join_regrouped(parts_, members, std::move(store), deadline);
   };
   assert(under_way_ != nullptr);
-  if (!under_way_->step(now, lost, join)) return std::nullopt;
+  const auto broken = [this] {
+    if (!made_) return false;
+    const std::vector<bool> ended = ended_ranks(*made_);
+    return std::find(ended.begin(), ended.end(), true) != ended.end();
+  };
+  try {
+    if (!under_way_->step(now, lost, join, broken)) return std::nullopt;
+  } catch (...) {
+    made_.reset();
+    throw;
+  }
   assert(made_ && made_->transport != nullptr);
   return std::exchange(made_, std::nullopt);
 }
@@ -86,19 +112,6 @@ Agreeing& Membership::agreeing() {
     agreeing_ =
         std::make_unique<Agreeing>(parts_.store, parts_.name + "/agree", parts_.rank, parts_.size);
   return *agreeing_;
-}
-
-std::vector<bool> Membership::lost() const {
-  assert(parts_.rank >= 0 && parts_.rank < parts_.size);
-  parts_.transport->progress();
-  std::vector<bool> gone(static_cast<std::size_t>(parts_.size));
-  for (int peer = 0; peer < parts_.size; ++peer) {
-    if (peer == parts_.rank) continue;
-    // A rank that failed and then ended still shows `failed` on its status page, hence `gone`.
-    const PeerStatus status = parts_.transport->status(peer);
-    gone[static_cast<std::size_t>(peer)] = status.gone || status.state == PeerStatus::State::closed;
-  }
-  return gone;
 }
 
 }  // namespace tutti

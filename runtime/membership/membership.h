@@ -14,6 +14,10 @@
 
 namespace tutti {
 
+/// Returns which ranks are known to have ended, indexed by rank. Nobody else uses the transport
+/// meanwhile.
+std::vector<bool> ended_ranks(const CommunicatorParts& parts);
+
 /// A state machine around the agreements of a communicator's ranks: on those that are left, with
 /// newcomers or without (Regrouping), and on flags (Agreeing). Only the calling thread uses it,
 /// except for lost().
@@ -39,7 +43,7 @@ class Membership {
   Agreeing& agreeing();
 
   /// Returns which ranks are known to have ended, indexed by rank. For the owner of the engine.
-  std::vector<bool> lost() const;
+  std::vector<bool> lost() const { return ended_ranks(parts_); }
 
  private:
   void check(std::string_view call, std::chrono::milliseconds patience) const;

@@ -19,9 +19,11 @@
 
 #include "common/fd.h"
 #include "common/text.h"
+#include "rendezvous/decision.h"
 #include "rendezvous/host.h"
 #include "rendezvous/launch/launch_environment.h"
 #include "runtime/call.h"
+#include "runtime/membership/membership.h"
 #include "runtime/membership/pauses.h"
 #include "runtime/membership/setup.h"
 
@@ -124,14 +126,35 @@ class Coming {
   bool called_ = false;
 };
 
-// Waits until it is decided whether the round counts.
-bool await_verdict(Round& round, int size, bool joined) {
+// Has it decided that a newcomer is called by `own`; returns the call that has been decided.
+// Several communicators may call the same newcomer at once.
+std::string decide_call(Store& store, std::int64_t newcomer, const std::string& own,
+                        Store::Deadline deadline) {
+  Decision decision(store, key(newcomer, "call"));
+  for (;;) {
+    if (auto decided = decision.propose(own, deadline)) return *std::move(decided);
+    if (std::chrono::steady_clock::now() >= deadline)
+      throw Error(
+          ErrorKind::timeout,
+          fmt::format("others were about to call newcomer {} until the deadline", newcomer));
+    std::this_thread::sleep_for(kFirstPause);
+  }
+}
+
+bool any_has_ended(const CommunicatorParts& parts) {
+  const std::vector<bool> ended = ended_ranks(parts);
+  return std::find(ended.begin(), ended.end(), true) != ended.end();
+}
+
+// Waits until it is decided whether the round counts. `joined` has the parts of the new
+// communicator, or is null where this process has not joined it.
+bool await_verdict(Round& round, int size, const CommunicatorParts* joined) {
   for (milliseconds pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
     const TimePoint now = std::chrono::steady_clock::now();
     std::optional<bool> made = round.verdict(now);
-    if (!made && joined && round.all_joined(static_cast<std::size_t>(size), now))
+    if (!made && joined != nullptr && round.all_joined(static_cast<std::size_t>(size), now))
       made = round.conclude(true, now);
-    else if (!made && (!joined || now >= round.deadline()))
+    else if (!made && (joined == nullptr || now >= round.deadline() || any_has_ended(*joined)))
       made = round.conclude(false, now);
     if (made) return *made;
     std::this_thread::sleep_for(pause);
@@ -152,7 +175,8 @@ std::optional<CommunicatorParts> join_at(const CalledTo& place, const std::share
   std::optional<Error> not_joined;
   try {
     bind_rank(place.rank, place.size, config);
-    const Process process{std::make_shared<Runtime>(config), nullptr};
+    Process process{std::make_shared<Runtime>(config), nullptr};
+    process.check = check;
     parts = join_named(std::make_shared<WatchedStore>(store, check), place.name, place.rank,
                        place.size, process, secret, until);
     parts->store = store;
@@ -160,7 +184,7 @@ std::optional<CommunicatorParts> join_at(const CalledTo& place, const std::share
   } catch (const Error& error) {
     not_joined = error;
   }
-  const bool made = await_verdict(round, place.size, !not_joined);
+  const bool made = await_verdict(round, place.size, not_joined ? nullptr : &*parts);
   if (made && !not_joined) return parts;
   const bool passing = !not_joined || not_joined->kind() == ErrorKind::peer_lost ||
                        not_joined->kind() == ErrorKind::timeout;
@@ -195,8 +219,13 @@ void call_newcomers(Store& store, const Regrouped& all, const std::string& round
   for (const std::int64_t newcomer : all.newcomers) {
     const CalledTo place{all.name, round,          rank++, static_cast<int>(all.size()),
                          ranks,    to_join.count()};
-    store.set(key(newcomer, "place"), to_text(place), deadline);
+    const std::string own = to_text(place), decided = decide_call(store, newcomer, own, deadline);
+    // The same whoever writes it: one that decided may have ended before it did.
+    store.set(key(newcomer, "place"), decided, deadline);
     store.add(key(newcomer, "state"), 1, deadline);
+    if (decided != own)
+      throw Error(ErrorKind::peer_lost,
+                  fmt::format("another communicator has called newcomer {}", newcomer));
   }
 }
 

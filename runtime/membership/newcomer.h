@@ -25,7 +25,8 @@ std::vector<std::int64_t> waiting_newcomers(Store& store, Store::Deadline deadli
 bool newcomer_has_ended(Store& store, std::int64_t newcomer, Store::Deadline deadline);
 
 /// Calls the newcomers of `all` into the round at `round`, where they have `to_join`. `ranks` is
-/// the number of ranks of the communicator that grows. They do not wait any more after that.
+/// the number of ranks of the communicator that grows. They do not wait any more after that. Throws
+/// `peer_lost` where another communicator has called one of them.
 void call_newcomers(Store& store, const Regrouped& all, const std::string& round, int ranks,
                     std::chrono::milliseconds to_join, Store::Deadline deadline);
 

@@ -91,10 +91,10 @@ bool Regrouping::pause(TimePoint now) {
   return false;
 }
 
-bool Regrouping::step(TimePoint now, const Lost& lost, const Join& join) {
+bool Regrouping::step(TimePoint now, const Lost& lost, const Join& join, const Broken& broken) {
   assert(under_way_);
   if (now < next_step_) return false;
-  if (phase_ == Phase::concluding) return conclude(now, lost);
+  if (phase_ == Phase::concluding) return conclude(now, lost, broken);
   const std::optional<Regrouped> decided = gather(now, lost);
   if (!decided) return pause(now);
   if (decided->too_few()) {
@@ -182,23 +182,32 @@ void Regrouping::check_none_lost(const std::vector<bool>& lost) const {
                           rank_, size_, gone - lost.begin()));
 }
 
+// Returns whether a member that had joined is known to have ended, or this rank gives up.
+bool Regrouping::any_has_ended(const Lost& lost, const Broken& broken) const {
+  try {
+    const std::vector<bool> gone = lost();
+    return broken() ||
+           std::any_of(regrouped_.members.begin(), regrouped_.members.end(),
+                       [&](int member) { return gone[static_cast<std::size_t>(member)]; });
+  } catch (const Error&) {  // the next round, if there is one, meets it again
+    return true;
+  }
+}
+
 // Returns whether the round counts, once that is decided. Any member that sees that all have joined
 // proposes that it does; any that has not joined, or sees one end, that it does not.
-std::optional<bool> Regrouping::verdict(TimePoint now, const Lost& lost) {
+std::optional<bool> Regrouping::verdict(TimePoint now, const Lost& lost, const Broken& broken) {
   if (auto known = round_->verdict(now)) return known;
   if (abandoned_ || not_joined_) return round_->conclude(false, now);
   if (round_->all_joined(regrouped_.size(), now)) return round_->conclude(true, now);
-  const std::vector<bool> gone = lost();
-  const bool any_gone = std::any_of(regrouped_.members.begin(), regrouped_.members.end(),
-                                    [&](int member) { return gone[member]; });
-  if (!any_gone && now < round_->deadline()) return std::nullopt;
+  if (!any_has_ended(lost, broken) && now < round_->deadline()) return std::nullopt;
   return round_->conclude(false, now);
 }
 
 // Returns true where all have joined; else another round begins, or it throws.
-bool Regrouping::conclude(TimePoint now, const Lost& lost) {
+bool Regrouping::conclude(TimePoint now, const Lost& lost, const Broken& broken) {
   assert(phase_ == Phase::concluding && under_way_);
-  const std::optional<bool> made = verdict(now, lost);
+  const std::optional<bool> made = verdict(now, lost, broken);
   if (!made) return pause(now);
   if (*made && (not_joined_ || abandoned_)) leave_out(round_->outcome(now).value());
   end_round();

@@ -26,12 +26,16 @@ namespace tutti {
 /// at its own round, however late it comes.
 class Regrouping {
  public:
-  /// Returns, by rank, which ranks are known to have ended. It is called again and again.
+  /// Returns, by rank, which ranks are known to have ended. It is called again and again. Where it
+  /// throws, this rank gives up: as long as nothing has been made, step() throws the same.
   using Lost = std::function<std::vector<bool>()>;
   /// Makes the new communicator by `deadline`, over `store`, whose waits throw `peer_lost` when one
   /// of the members has ended. When it is called again, what it made before is dropped.
-  using Join = std::function<void(const Regrouped& regrouped, std::shared_ptr<Store> store,
+  using Join = std::function<void(const Regrouped& regrouped, std::shared_ptr<WatchedStore> store,
                                   TimePoint deadline)>;
+  /// Returns whether a member of what Join has made, which may be a newcomer, is known to have
+  /// ended.
+  using Broken = std::function<bool()>;
 
   /// `place` is a prefix of keys in `store` that nothing else uses; `call` names the call in
   /// messages.
@@ -53,7 +57,9 @@ class Regrouping {
   /// rank may have lost its connections and not the others theirs. If a round fails and patience is
   /// left, another one begins; otherwise it throws, and begin() may be called again. It ends at the
   /// latest after the patience and a quarter of it, or two seconds where that is longer.
-  bool step(TimePoint now, const Lost& lost, const Join& join);
+  bool step(
+      TimePoint now, const Lost& lost, const Join& join,
+      const Broken& broken = [] { return false; });
   TimePoint next_step() const noexcept { return next_step_; }
 
  private:
@@ -70,8 +76,9 @@ class Regrouping {
   std::optional<Regrouped> gather(TimePoint now, const Lost& lost);
   std::optional<Regrouped> skip_abandoned(TimePoint now);
   void join_members(TimePoint now, const Lost& lost, const Join& join);
-  std::optional<bool> verdict(TimePoint now, const Lost& lost);
-  bool conclude(TimePoint now, const Lost& lost);
+  bool any_has_ended(const Lost& lost, const Broken& broken) const;
+  std::optional<bool> verdict(TimePoint now, const Lost& lost, const Broken& broken);
+  bool conclude(TimePoint now, const Lost& lost, const Broken& broken);
   void check_another_round(TimePoint now) const;
   void check_newcomers(const std::vector<std::int64_t>& newcomers) const;
   void check_none_lost(const std::vector<bool>& lost) const;

@@ -100,6 +100,7 @@ class WatchedStore final : public Store {
   std::int64_t add(std::string_view key, std::int64_t amount, Deadline deadline) override;
   void wait(std::string_view key, Deadline deadline) override;
   std::string get(std::string_view key, Deadline deadline) override;
+  const std::function<void()>& check() const noexcept { return check_; }
 
  private:
   const std::shared_ptr<Store> store_;

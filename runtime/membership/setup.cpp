@@ -393,6 +393,7 @@ CommunicatorParts join_named(std::shared_ptr<Store> store, std::string name, int
   parts.shared->ring_bytes = first_ring_bytes(config, caches, size);
   TransportContext own_context = context(parts, secret);
   own_context.hub = process.hub;
+  own_context.check = process.check;
   Connecting connecting(
       {parse_transports(config.transports, process.transports), config.transports == "auto"},
       own_context);
@@ -409,6 +410,7 @@ CommunicatorParts join_named(std::shared_ptr<Store> store, std::string name, int
   parts.shared->ring_bytes = agreed_ring_bytes(config, said[kCaches], said[kLocation], locations);
   TransportContext agreed = context(parts, secret);
   agreed.hub = process.hub;
+  agreed.check = process.check;
   const bool expected = all_expected(parts.shared->ring_bytes, config, said[kCaches]);
   Connecting::Outcome connected = connecting.connect(said[kOffers], said[kAddress], agreed,
                                                      expected, *parts.store, parts.name, deadline);
@@ -442,10 +444,11 @@ CommunicatorParts join_threads(std::shared_ptr<Store> store, int rank, const Pro
 }
 
 CommunicatorParts join_regrouped(const CommunicatorParts& whole, const Regrouped& members,
-                                 std::shared_ptr<Store> store, TimePoint deadline) {
+                                 std::shared_ptr<WatchedStore> store, TimePoint deadline) {
   const auto own = std::find(members.members.begin(), members.members.end(), whole.rank);
   assert(own != members.members.end());
-  const Process process{std::make_shared<Runtime>(whole.runtime->config()), nullptr};
+  Process process{std::make_shared<Runtime>(whole.runtime->config()), nullptr};
+  process.check = store->check();
   CommunicatorParts parts =
       join_named(std::move(store), members.name, static_cast<int>(own - members.members.begin()),
                  static_cast<int>(members.size()), process, whole.secret,

@@ -2,6 +2,7 @@
 // the transport.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -28,6 +29,7 @@ struct Process {
   /// The hub of the local transport; null if some ranks are in other processes.
   std::shared_ptr<local::Hub> hub;
   std::vector<TransportEntry> transports = tutti::transports();
+  std::function<void()> check = {};  ///< See TransportContext::check.
 };
 
 /// Does what Communicator::create() does, if all ranks are threads of `process`: for jobs of
@@ -37,7 +39,7 @@ CommunicatorParts join_threads(std::shared_ptr<Store> store, int rank, const Pro
 /// Makes the communicator of Communicator::shrink() and grow(): some ranks of `whole`, and
 /// newcomers. The members join by `deadline`, over `store`, which wraps the store of `whole`.
 CommunicatorParts join_regrouped(const CommunicatorParts& whole, const Regrouped& members,
-                                 std::shared_ptr<Store> store, TimePoint deadline);
+                                 std::shared_ptr<WatchedStore> store, TimePoint deadline);
 
 /// Joins the communicator that has this name in the store, as one of its ranks; if the name is
 /// empty, the next free one is used.

@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -70,6 +73,41 @@ TEST_F(AFileStore, GoesOnBehindARecordThatWasLeftHalfWritten) {
   second.set("next", "whole", in_time());
   EXPECT_EQ(first.get("next", in_time()), "whole");
   EXPECT_EQ(second.get("key", in_time()), "value");
+}
+
+// Ranks that wait read numbers by adding 0, again and again.
+TEST_F(AFileStore, DoesNotGrowByWhatIsOnlyRead) {
+  FileStore store(path_, 0, 1, in_time());
+  FileStore other(path_, in_time());
+  EXPECT_EQ(store.add("number", 0, in_time()), 0);
+  EXPECT_EQ(other.get("number", in_time()), "0");
+  EXPECT_EQ(store.add("number", 3, in_time()), 3);
+  const auto size = std::filesystem::file_size(path_);
+  for (int time = 0; time < 100; ++time) {
+    EXPECT_EQ(store.add("number", 0, in_time()), 3);
+    EXPECT_EQ(other.add("number", 0, in_time()), 3);
+  }
+  EXPECT_EQ(std::filesystem::file_size(path_), size);
+}
+
+// What a request that failed would have written does not count later.
+TEST_F(AFileStore, ForgetsWhatCouldNotBeWritten) {
+  Child full([this] {
+    signal(SIGXFSZ, SIG_IGN);
+    FileStore store(path_, 0, 2, in_time());
+    FileStore other(path_, in_time());
+    if (store.add("number", 3, in_time()) != 3) _exit(1);
+    rlimit limit{};
+    getrlimit(RLIMIT_FSIZE, &limit);
+    const rlimit none{std::filesystem::file_size(path_), limit.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &none);
+    if (error_of([&] { store.add("number", 1, in_time()); }).kind() != ErrorKind::unavailable)
+      _exit(2);
+    setrlimit(RLIMIT_FSIZE, &limit);
+    if (store.add("number", 0, in_time()) != 3 || other.add("number", 1, in_time()) != 4) _exit(3);
+    _exit(store.add("number", 1, in_time()) == 5 ? 0 : 4);
+  });
+  EXPECT_EQ(full.wait(), 0);
 }
 
 TEST_F(AFileStore, RefusesAFileThatOthersCanReadAndOneThatIsNoStore) {

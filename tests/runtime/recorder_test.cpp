@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -267,6 +268,62 @@ TEST(Recorder, DumpsTheCallsOfACommunicatorThatFails) {
   EXPECT_EQ(bytes.size(), extent_offset(2, 4096));
   EXPECT_NE(bytes.find("rank 1 has not called it"), std::string::npos);
   fs::remove_all(folder);
+}
+
+// Beyond the limit the kernel would end the process by a signal.
+TEST(Recorder, IsNotDumpedBeyondTheLimitOnTheSizeOfFiles) {
+  const fs::path folder = fs::path(testing::TempDir()) / fmt::format("limited.{}", getpid());
+  fs::create_directory(folder);
+  const pid_t child = fork();
+  if (child == 0) {
+    const rlimit limit{8192, 8192};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    std::string said;
+    {
+      Config config;
+      config.trace_dir = folder;
+      config.log_sink = [&](LogLevel, std::string_view line) { said += line; };
+      auto ranks = Communicator::in_process(2, config);
+      ranks[0].barrier_async();
+      ranks[0].abort("to be dumped");
+    }
+    _exit(said.find("were not dumped") != std::string::npos ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(fs::is_empty(folder));
+  fs::remove_all(folder);
+}
+
+// The limit may be set once there is a communicator.
+TEST(Recorder, IsNotShownBeyondALimitThatIsSetLater) {
+  const pid_t child = fork();
+  if (child == 0) {
+    auto ranks = Communicator::in_process(1);
+    const rlimit limit{8192, 8192};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    try {
+      Communicator copy = ranks[0].dup();
+      copy.barrier();
+    } catch (const Error&) {
+      _exit(1);
+    }
+    _exit(0);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+// A transfer may have the position and the number that the first collective would have.
+TEST(Recorder, DoesNotTakeATransferForACollective) {
+  TraceMemory memory(64);
+  Recorder recorder(memory, {}, 0, 2);
+  recorder.begin_transfer(Record::kSend, DataType::f32, 1, 1, 0, 0);
+  EXPECT_FALSE(recorder.has(0));
+  recorder.fail(ErrorKind::timeout);
+  EXPECT_EQ(records_of(memory)[0].ended, Record::kUnderWay);
 }
 
 void own_handler(int) {}

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -239,6 +240,41 @@ TEST(TuttiTrace, RefusesADumpOfAnotherVersionAndOneThatIsCut) {
   head.capacity = 63;
   write();
   EXPECT_THAT(trace({path}).err, HasSubstr("damaged or incomplete"));
+  fs::remove(path);
+}
+
+// One record says that four thousand million calls followed it.
+TEST(TuttiTrace, PassesOverARecordOfMoreCallsThanThereCanBe) {
+  const fs::path path = fs::path(testing::TempDir()) / fmt::format("calls.{}", getpid());
+  TraceHead head{};
+  head.magic = kTraceMagic;
+  head.version = kTraceVersion;
+  head.capacity = 64;
+  head.extents = 1;
+  RingHead ring{};
+  ring.size = 1;
+  ring.state = RingState::open;
+  std::array<Record, 2> records{};
+  for (std::uint64_t number = 0; number < records.size(); ++number) {
+    records[number].sequence = number + 1;
+    records[number].number = number;
+    records[number].ended = Record::kSoon;
+  }
+  records[1].more = 0xffff'fff0;
+  {
+    std::ofstream file(path, std::ios::binary);
+    file.write(reinterpret_cast<const char*>(&head), sizeof head);
+    file.seekp(extent_offset(0, 64));
+    file.write(reinterpret_cast<const char*>(&ring), sizeof ring);
+    file.seekp(extent_offset(0, 64) + kRingHeadBytes);
+    file.write(reinterpret_cast<const char*>(records.data()), sizeof records);
+  }
+  fs::resize_file(path, extent_offset(1, 64));
+  const auto read = read_dump(path);
+  ASSERT_EQ(read.ranks.size(), 1u);
+  ASSERT_EQ(read.ranks[0].operations.size(), 1u);
+  EXPECT_EQ(read.ranks[0].operations[0].record.number, 0u);
+  EXPECT_EQ(trace({"--job", path}).status, 0);
   fs::remove(path);
 }
 

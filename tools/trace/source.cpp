@@ -34,6 +34,7 @@ namespace fs = std::filesystem;
 constexpr std::size_t kMostCapacity = 1 << 20, kMostExtents = 1 << 16;
 constexpr int kMostRanks = 1 << 20;
 constexpr long double kMostTime = 4e18L;  // in nanoseconds: 126 years
+constexpr auto kMostMoment = static_cast<std::int64_t>(kMostTime);
 
 [[noreturn]] void refuse(const std::string& source, const std::string& why) {
   throw std::runtime_error(source + ": " + why);
@@ -124,6 +125,7 @@ void read_records(const Fd& file, std::size_t offset, std::size_t capacity, cons
     if (!read(copy.as<Record>()[i], record) || record.sequence != sequence ||
         after.as<Record>()[i].sequence.load() != sequence)
       continue;
+    if (record.ended == Record::kSoon && record.more > Record::kMore) continue;  // it is damaged
     into.operations.push_back(operation_of(record, scale));
   }
   std::sort(into.operations.begin(), into.operations.end(),
@@ -152,8 +154,8 @@ void read_trace(const Fd& file, bool live, TracedProcess& into) {
     refuse(into.source, "the trace is damaged or incomplete");
   const Scale scale{instant_of(head.made), live ? now() : instant_of(head.dumped)};
   for (const Instant& each : {scale.from, scale.to})
-    if (std::abs(each.steady) > static_cast<std::int64_t>(kMostTime) ||
-        std::abs(each.real) > static_cast<std::int64_t>(kMostTime))
+    if (each.steady != std::clamp(each.steady, -kMostMoment, kMostMoment) ||
+        each.real != std::clamp(each.real, -kMostMoment, kMostMoment))
       refuse(into.source, "the trace is damaged or incomplete");
   into.pid = head.pid.load();
   into.machine = text_of(head.machine);

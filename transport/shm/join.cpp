@@ -225,6 +225,7 @@ void Join::hang_up(Peer& peer) {
 // will not call this rank.
 void Join::look_for_missing(TimePoint now) {
   look_again_ = now + kLookAgain;
+  if (context_.check) context_.check();
   if (std::exchange(missing_then_, missing_) != missing_) return;
   const int higher = context_.size - 1 - context_.rank;
   for (int i = 0, looks = 0; i < higher && looks < kLooksAtOnce; ++i) {

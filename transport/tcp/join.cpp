@@ -54,9 +54,15 @@ Join::Join(const TransportContext& context, const Secret& secret,
 }
 
 Connections Join::run(TimePoint deadline) {
+  constexpr std::chrono::milliseconds kCheckAgain{kLookAgainMs};
+  TimePoint check_at = context_.clock->now() + kCheckAgain;
   while (!complete()) {
     const TimePoint now = context_.clock->now();
     if (now >= deadline) refuse_late();
+    if (now >= check_at && context_.check) {
+      context_.check();
+      check_at = now + kCheckAgain;
+    }
     for (Caller& caller : callers_)
       if (!joined(caller)) call(caller, now);
     // Where there are no descriptors left, wait() returns after a while and this is tried again.

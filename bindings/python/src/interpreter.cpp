@@ -37,6 +37,10 @@ Locked::Locked() noexcept {
 }
 
 Locked::~Locked() {
+  // A thread that await_threads() has not waited for: the interpreter takes its lock away, and ends
+  // the thread by unwinding the stack, which must not go on from here.
+  if (held_ && ending.load() && PyGILState_Check() != 1)
+    for (;;) pause();
   if (held_) PyGILState_Release(before_);
   if (counted_) leave();
 }

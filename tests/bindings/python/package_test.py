@@ -561,11 +561,11 @@ class Package(unittest.TestCase):
         self.assertNotIn("Fatal", ended.stderr)
 
     def test_an_interpreter_ends_while_a_callback_waits_for_its_lock(self):
-        # The main thread keeps the lock from abort(), which has the callback called in another
-        # thread, until the interpreter ends.
+        # The main thread keeps the lock from abort(), which has the callback called in another thread, until the
+        # interpreter ends. The callback asks for the lock again and again, for longer than the end waits.
         ended = self.script(
             "import time\ncomm = tutti.Communicator.from_env(timeout=60)\ncomm.barrier()\n"
-            "comm.recv_async(numpy.ones(1), 1 - comm.rank)._then(lambda: None)\n"
+            "comm.recv_async(numpy.ones(1), 1 - comm.rank)._then(lambda: [time.sleep(0.01) for _ in range(400)])\n"
             "sys.setswitchinterval(1000)\ncomm.abort('the end')\n"
             "until = time.monotonic() + 0.1\nwhile time.monotonic() < until: pass\n", "-n", "2", "--timeout", "120")
         self.assertEqual(ended.returncode, 0, ended.stderr)

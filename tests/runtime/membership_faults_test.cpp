@@ -1,0 +1,281 @@
+// Faults in the middle of grow() and join(): what the others do then, and how soon.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <functional>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "processes.h"
+#include "rendezvous/store/file_store.h"
+#include "signs.h"
+#include "threads.h"
+
+namespace tutti::test {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::steady_clock;
+
+void expect(bool what, const std::string& name) {
+  if (!what) throw Error(ErrorKind::internal, name);
+}
+
+// Forwards to another store, and calls `before` with the key of each request.
+class HeardStore final : public Store {
+ public:
+  using Before = std::function<void(std::string_view key)>;
+
+  HeardStore(std::shared_ptr<Store> store, Before before)
+      : store_(std::move(store)), before_(std::move(before)) {}
+
+  void set(std::string_view key, std::string_view value, Deadline deadline) override {
+    before_(key);
+    store_->set(key, value, deadline);
+  }
+  std::string get(std::string_view key, Deadline deadline) override {
+    before_(key);
+    return store_->get(key, deadline);
+  }
+  std::int64_t add(std::string_view key, std::int64_t amount, Deadline deadline) override {
+    before_(key);
+    return store_->add(key, amount, deadline);
+  }
+  void wait(std::string_view key, Deadline deadline) override {
+    before_(key);
+    store_->wait(key, deadline);
+  }
+
+ private:
+  const std::shared_ptr<Store> store_;
+  const Before before_;
+};
+
+class MembershipFaults : public testing::TestWithParam<const char*> {
+ protected:
+  ~MembershipFaults() override { unlink(path_.c_str()); }
+  Config config(const std::string& store = "auto") const {
+    Config config = quick_config(GetParam());
+    config.store = store;
+    return config;
+  }
+  Communicator start(int rank, int size, const std::string& store = "auto") const {
+    set_environment(rank, size, port_);
+    return Communicator::from_env(config(store));
+  }
+  // A newcomer knows nothing but where the job is.
+  void set_newcomers_environment() const {
+    set_environment(0, 1, port_);
+    for (const char* const name : {"RANK", "LOCAL_RANK", "WORLD_SIZE"}) unsetenv(name);
+  }
+  Communicator come(const std::string& store = "auto") const {
+    set_newcomers_environment();
+    return Communicator::join(config(store));
+  }
+  const int port_ = unused_port();
+  const std::string path_ =
+      "/tmp/tutti-test-faults-" + std::to_string(getpid()) + "-" + std::to_string(port_);
+  const std::string file_ = "file://" + path_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Transports, MembershipFaults, testing::Values("shm", "tcp"),
+                         [](const auto& tested) { return std::string(tested.param); });
+
+// A newcomer is killed at each of its requests in turn, until it lives to the end. The ranks take
+// in the other one soon: they wait neither for the one that ended nor for the end of their
+// patience.
+TEST_P(MembershipFaults, ANewcomerThatIsKilledAtAnyRequestDoesNotCostThePatience) {
+  int died = 0;
+  for (int requests = 0;; ++requests) {
+    SCOPED_TRACE(requests);
+    unlink(path_.c_str());
+    Sign first_ended;
+    Processes ranks(4, [&](int rank) {
+      if (rank < 2) {
+        Communicator comm = start(rank, 2, file_);
+        for (;;) {
+          const auto began = steady_clock::now();
+          Communicator grown = comm.grow(1, 60s);
+          expect(steady_clock::now() - began < 20s, "it waited for the one that had ended");
+          const bool whole = outcome_of([&] { grown.barrier(); }).empty();
+          if (comm.agree(whole ? 1 : 0, 20s).flags == 1) return;
+          comm = grown.shrink(20s);
+        }
+      }
+      set_newcomers_environment();
+      if (rank == 3) first_ended.wait();
+      int left = requests;
+      const auto die = [&](std::string_view) {
+        if (rank == 2 && left-- == 0) raise(SIGKILL);
+      };
+      const auto store = std::make_shared<HeardStore>(
+          std::make_shared<FileStore>(path_, steady_clock::now() + 20s), die);
+      Communicator::join(store, config()).barrier();
+    });
+    const std::string first = ranks.outcome(2);
+    if (first.empty()) break;
+    EXPECT_EQ(first, "ended by signal 9");
+    ++died;
+    first_ended.give();
+    for (const int rank : {0, 1, 3}) EXPECT_THAT(ranks.outcome(rank), IsEmpty()) << rank;
+    if (HasFailure()) break;
+  }
+  EXPECT_GT(died, 7);
+}
+
+TEST_P(MembershipFaults, AnAbortEndsAGrowOnAllRanks) {
+  Sign grows, ended;
+  Processes ranks(2, [&](int rank) {
+    Communicator comm = start(rank, 2);
+    comm.barrier();
+    if (rank == 1) {
+      grows.wait();
+      std::this_thread::sleep_for(100ms);
+      comm.abort("the program says so");
+      return ended.wait();
+    }
+    grows.give();
+    const auto began = steady_clock::now();
+    const std::string why = outcome_of([&] { comm.grow(1, 60s); });
+    expect(why.starts_with("peer_lost") && why.find("the program says so") != std::string::npos,
+           why);
+    expect(steady_clock::now() - began < 20s, "at once");
+    ended.give();
+  });
+  for (int rank = 0; rank < 2; ++rank) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
+}
+
+// A rank is killed at each of its requests of a grow() in turn, until it lives to the end. The
+// others are told soon, and shrink and grow with the same newcomer.
+TEST_P(MembershipFaults, ARankThatIsKilledAtAnyRequestOfAGrowLeavesTheOthersToGrow) {
+  int died = 0;
+  for (int requests = 0;; ++requests) {
+    SCOPED_TRACE(requests);
+    unlink(path_.c_str());
+    Processes ranks(4, [&](int rank) {
+      if (rank == 3) return come(file_).barrier();
+      set_environment(rank, 3, port_);
+      int left = requests;
+      bool grows = false;
+      const auto die = [&](std::string_view) {
+        if (rank == 1 && grows && left-- == 0) raise(SIGKILL);
+      };
+      const auto store = std::make_shared<HeardStore>(
+          std::make_shared<FileStore>(path_, rank, 3, steady_clock::now() + 20s), die);
+      Communicator comm = Communicator::create(store, rank, 3, config());
+      comm.barrier();
+      grows = true;
+      const auto began = steady_clock::now();
+      for (;;) {
+        std::optional<Communicator> grown;
+        const std::string why = outcome_of([&] {
+          grown = comm.grow(1, 60s);
+          grown->barrier();
+        });
+        expect(why.empty() || why.starts_with("peer_lost"), why);
+        expect(steady_clock::now() - began < 25s, "it waited");
+        if (comm.agree(why.empty() ? 1 : 0, 20s).flags == 1) return;
+        comm = grown ? grown->shrink(20s) : comm.shrink(20s);
+        if (grown) return;  // it has the newcomer
+      }
+    });
+    const std::string killed = ranks.outcome(1);
+    for (const int rank : {0, 2, 3})
+      EXPECT_THAT(ranks.outcome(rank), AnyOf(IsEmpty(), StartsWith(rank == 3 ? "peer_lost" : "no")))
+          << rank;
+    if (killed.empty() || HasFailure()) break;
+    EXPECT_EQ(killed, "ended by signal 9");
+    ++died;
+  }
+  EXPECT_GT(died, 20);
+}
+
+TEST_P(MembershipFaults, AGrowInVainLeavesNothingBehind) {
+  const auto descriptors = [] {
+    const std::filesystem::directory_iterator all("/proc/self/fd");
+    return std::distance(begin(all), end(all));
+  };
+  Processes ranks(3, [&](int rank) {
+    if (rank == 2) {
+      set_newcomers_environment();
+      const auto die = [&](std::string_view key) {
+        if (key.ends_with("/joined")) raise(SIGKILL);
+      };
+      const auto store = std::make_shared<HeardStore>(
+          std::make_shared<FileStore>(path_, steady_clock::now() + 20s), die);
+      Communicator::join(store, config()).barrier();
+    }
+    Communicator comm = start(rank, 2, file_);
+    comm.barrier();
+    const auto before = descriptors();
+    const std::string why = outcome_of([&] { comm.grow(1, 4s); });
+    expect(why.find("0 of 1 newcomers") != std::string::npos, why);
+    expect(descriptors() == before,
+           std::to_string(before) + " " + std::to_string(descriptors()) + " descriptors");
+    comm.barrier();
+  });
+  for (const int rank : {0, 1}) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
+}
+
+// Two communicators of the same ranks grow at once, each by one of two newcomers.
+TEST_P(MembershipFaults, TwoCommunicatorsThatGrowAtOnceTakeDifferentNewcomers) {
+  Sign grown;
+  Processes ranks(4, [&](int rank) {
+    if (rank >= 2) {
+      Communicator comm = come(file_);
+      comm.barrier();
+      return grown.wait(2);
+    }
+    set_environment(rank, 2, port_);
+    // Both have chosen whom they take in before either calls.
+    const auto late = [](std::string_view key) {
+      if (key.ends_with("/place")) std::this_thread::sleep_for(300ms);
+    };
+    const auto store = std::make_shared<HeardStore>(
+        std::make_shared<FileStore>(path_, rank, 2, steady_clock::now() + 20s), late);
+    Communicator first = Communicator::create(store, rank, 2, config());
+    Communicator second = Communicator::create(store, rank, 2, config());
+    while (store->add("tutti/newcomers", 0, steady_clock::now() + 20s) < 2)
+      std::this_thread::sleep_for(1ms);
+    std::this_thread::sleep_for(100ms);
+    const auto began = steady_clock::now();
+    std::string failed;
+    std::thread beside([&] { failed = outcome_of([&] { first.grow(1, 40s).barrier(); }); });
+    const std::string also = outcome_of([&] { second.grow(1, 40s).barrier(); });
+    beside.join();
+    grown.give();
+    expect(failed.empty() && also.empty(), failed + also);
+    expect(steady_clock::now() - began < 15s, "neither waited for the other's newcomer");
+  });
+  for (int rank = 0; rank < 4; ++rank) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
+}
+
+TEST_P(MembershipFaults, AForkedChildMakesNoProgressForItsParent) {
+  Processes ranks(2, [&](int rank) {
+    Communicator comm = start(rank, 2);
+    comm.barrier();
+    float value = 1;
+    if (rank == 1) return comm.all_reduce(std::span<float>(&value, 1));
+    Work work = comm.all_reduce_async(std::span<float>(&value, 1));
+    const pid_t child = fork();
+    if (child == 0) {
+      const std::string why = outcome_of([&] { comm.shrink(500ms); });
+      _exit(why.starts_with("usage: shrink: this process was forked") ? 0 : 1);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    work.wait();
+    expect(status == 0 && value == 2, "it is refused");
+  });
+  for (int rank = 0; rank < 2; ++rank) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
+}
+
+}  // namespace
+}  // namespace tutti::test
