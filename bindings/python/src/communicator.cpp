@@ -141,9 +141,9 @@ void Work::wait(std::optional<double> seconds) {
                                 : kBetweenSignals;
       return work_.wait(std::clamp(rest, std::chrono::milliseconds{0}, kBetweenSignals));
     } catch (const Error& error) {
+      if (PyErr_CheckSignals() != 0) throw nb::python_error();
       if (work_.done() || error.kind() != ErrorKind::timeout || Clock::now() >= limit) throw;
     }
-    if (PyErr_CheckSignals() != 0) throw nb::python_error();
   }
 }
 

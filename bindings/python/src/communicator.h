@@ -148,15 +148,17 @@ void bind_communicator(nb::module_& module);
 void bind_operations(nb::class_<Communicator>& type);
 void bind_buffer(nb::module_& module);
 
-/// Runs `body` without the interpreter's lock. Raises the Python exception (Ctrl-C) if one ended
-/// it.
+/// Runs `body` without the interpreter's lock. Where it ends with an error, a Python exception
+/// comes first: the one (Ctrl-C) that has ended it, or that of a signal that is still pending.
+/// Ctrl-C interrupts all ranks of a job, and what a rank hears of another's interrupt is no error
+/// of its own.
 template <typename Body>
 auto unlocked(Body&& body) {
   try {
     const Unlocked released;
     return body();
   } catch (const Error&) {
-    if (PyErr_Occurred() != nullptr) throw nb::python_error();
+    if (PyErr_Occurred() != nullptr || PyErr_CheckSignals() != 0) throw nb::python_error();
     throw;
   }
 }

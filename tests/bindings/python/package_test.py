@@ -18,6 +18,7 @@ import weakref
 
 import numpy
 import report
+import scripts
 
 import tutti
 
@@ -481,11 +482,7 @@ class Package(unittest.TestCase):
             self.assertEqual(there, {member for member in told[name] if not member.startswith("_")})
 
     def script(self, text, *options):
-        with tempfile.NamedTemporaryFile("w", suffix=".py") as program:
-            program.write("import sys, numpy, tutti\n" + text)
-            program.flush()
-            return subprocess.run([sys.executable, "-m", "tutti.run", *options, program.name, "word"],
-                                  capture_output=True, text=True, timeout=300)
+        return scripts.run(text, *options)
 
     def test_tutti_run_starts_a_program(self):
         ended = self.script(
@@ -577,22 +574,6 @@ class Package(unittest.TestCase):
             "threading.Thread(target=lambda: (called.set(), work.wait()), daemon=True).start()\n"
             "called.wait()\ncomm.abort('the end')\n", "-n", "2", "--timeout", "120")
         self.assertEqual(ended.returncode, 0, ended.stderr)
-
-    def test_ctrl_c_ends_a_call_that_waits(self):
-        ended = self.script(
-            "import os, signal, threading, time\n"
-            "def interrupt_when_asleep():\n"
-            "    calls.wait()\n"
-            "    while open(f'/proc/{os.getpid()}/stat').read().rpartition(') ')[2][0] != 'S': time.sleep(0.001)\n"
-            "    os.kill(os.getpid(), signal.SIGINT)\n"
-            "calls = threading.Event()\n"
-            "comm = tutti.Communicator.from_env(timeout=60)\n"
-            "if comm.rank == 1: time.sleep(600)\n"
-            "try:\n    threading.Thread(target=interrupt_when_asleep).start()\n    calls.set()\n"
-            "    comm.recv(numpy.ones(1), 1)\n"
-            "except KeyboardInterrupt:\n    print('interrupted', flush=True)\n    sys.exit(5)\n", "-n", "2", "--timeout", "120")
-        self.assertIn("interrupted", ended.stdout, ended.stderr)
-        self.assertEqual(ended.returncode, 5)
 
 
 if __name__ == "__main__":
