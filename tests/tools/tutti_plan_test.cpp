@@ -17,6 +17,12 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
+TEST(TuttiPlan, FailsWhereItCannotWrite) {
+  Command command({"sh", "-c", TUTTI_PLAN " all_reduce ring -n 4 > /dev/full"});
+  EXPECT_EQ(command.wait(), 1);
+  EXPECT_THAT(command.err(), testing::HasSubstr("tutti-plan: cannot write to"));
+}
+
 TEST(TuttiPlan, WithoutArgumentsShowsWhichAlgorithmKnowsWhat) {
   Command command({TUTTI_PLAN});
   EXPECT_EQ(command.wait(), 0) << command.err();
