@@ -1,4 +1,4 @@
-// tutti: lets a program find out whether a launcher started it.
+// tutti: lets a program find out whether a launcher started it, and as what.
 #pragma once
 
 #include <tutti/export.hpp>
@@ -10,5 +10,11 @@ namespace tutti {
 /// If false, from_env() throws `usage`, and the program may start ranks of its own. Any thread may
 /// call it.
 [[nodiscard]] TUTTI_API bool launched();
+
+/// Whether this process is to come to a running job by Communicator::join(): no launcher has made
+/// it a rank, and MASTER_ADDR and MASTER_PORT, or a tcp:// or file:// store in TUTTI_STORE, say
+/// where the job is. `tutti-run --max-restarts` and `--join` start such processes. Any thread may
+/// call it.
+[[nodiscard]] TUTTI_API bool newcomer();
 
 }  // namespace tutti

@@ -129,6 +129,18 @@ bool is_launched(Environment environment) {
 
 bool launched() { return is_launched(process_environment()); }
 
+bool is_newcomer(Environment environment) {
+  if (is_launched(environment)) return false;
+  const auto is_set = [&](std::string_view variable) {
+    return !find(environment, variable).value_or("").empty();
+  };
+  const std::string_view store = find(environment, "TUTTI_STORE").value_or("");
+  return (is_set("MASTER_ADDR") && is_set("MASTER_PORT")) || store.starts_with("tcp://") ||
+         store.starts_with("file://");
+}
+
+bool newcomer() { return is_newcomer(process_environment()); }
+
 std::string_view launched_rank(Environment environment) {
   if (!is_launched(environment)) return {};
   return find(environment, has_variables(environment) ? "RANK" : "PMIX_RANK").value_or("");

@@ -50,6 +50,10 @@ LaunchEnvironment find_launch(Environment environment, std::string_view store, T
 /// public launched() calls this for process_environment().
 bool is_launched(Environment environment);
 
+/// Whether this process is no rank, and its variables say where the job is to which it comes. The
+/// public newcomer() calls this for process_environment().
+bool is_newcomer(Environment environment);
+
 /// This rank's number as the launcher's variables give it, for messages before the rank has joined;
 /// empty if no launcher started this process.
 std::string_view launched_rank(Environment environment);

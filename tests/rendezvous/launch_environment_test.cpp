@@ -140,6 +140,20 @@ TEST(LaunchEnvironment, KnowsWhetherAnyLauncherHasStartedThisProcessAndItsRank) 
   EXPECT_EQ(rank_of({"RANK=2", "PMIX_RANK=1", "PMIX_NAMESPACE=job"}), "rank 2");
 }
 
+TEST(LaunchEnvironment, AProcessWithoutARankThatKnowsWhereAJobIsIsANewcomer) {
+  using Entries = std::vector<std::string_view>;
+  EXPECT_FALSE(is_newcomer(Entries{}));
+  EXPECT_FALSE(is_newcomer(Entries{"MASTER_ADDR=here"}));
+  EXPECT_FALSE(is_newcomer(Entries{"MASTER_ADDR=here", "MASTER_PORT="}));
+  EXPECT_TRUE(is_newcomer(Entries{"MASTER_ADDR=here", "MASTER_PORT=4711"}));
+  EXPECT_TRUE(is_newcomer(Entries{"TUTTI_STORE=tcp://here:4711"}));
+  EXPECT_TRUE(is_newcomer(Entries{"TUTTI_STORE=file:///here"}));
+  EXPECT_FALSE(is_newcomer(Entries{"TUTTI_STORE=auto"}));
+  EXPECT_FALSE(is_newcomer(Entries{"MASTER_ADDR=here", "MASTER_PORT=4711", "RANK=0"}));
+  EXPECT_FALSE(is_newcomer(
+      Entries{"MASTER_ADDR=here", "MASTER_PORT=4711", "PMIX_RANK=0", "PMIX_NAMESPACE=job"}));
+}
+
 TEST(LaunchEnvironment, ReadsTheFirstOfTwoEntriesOfOneName) {
   const std::vector<std::string_view> twice{"RANK=0", "WORLD_SIZE=1", "RANK=7"};
   EXPECT_EQ(read_launch_environment(twice).rank, 0);

@@ -347,6 +347,120 @@ TEST(TuttiRun, EndsAJobAfterItsTimeout) {
             "tutti-run: the job did not end within 0.2 s; ending the 2 ranks that run\n");
 }
 
+/// A file that does not exist yet, for which the ranks of a job can wait.
+class Sign {
+ public:
+  explicit Sign(const std::string& name = "sign")
+      : path_(fmt::format("{}tutti_run_{}.{}", testing::TempDir(), name, ::getpid())) {
+    std::remove(path_.c_str());
+  }
+  ~Sign() { std::remove(path_.c_str()); }
+  Sign(const Sign&) = delete;
+  Sign& operator=(const Sign&) = delete;
+
+  void give() const { std::ofstream(path_) << "now\n"; }
+  std::string option(const std::string& variable = "SIGN") const { return variable + "=" + path_; }
+
+ private:
+  std::string path_;
+};
+
+const std::string kAwaitSign = "until [ -e $SIGN ]; do sleep 0.01; done; ";
+
+TEST(TuttiRun, TheOthersGoOnAfterAFailureThatIsAllowed) {
+  const Sign sign;
+  Command command(job(3, "[ $RANK != 1 ] || kill -KILL $$; " + kAwaitSign + "echo done",
+                      {"--max-failures", "1", "--env", sign.option()}));
+  ASSERT_TRUE(command.wait_for_output("was ended by signal 9 (Killed); the job goes on"));
+  sign.give();
+  EXPECT_EQ(command.wait(), 0) << command.err();
+  EXPECT_THAT(command.out_lines(), UnorderedElementsAre("[0] done", "[2] done"));
+  EXPECT_THAT(command.err(),
+              testing::MatchesRegex("tutti-run: rank 1 \\(pid [0-9]+\\) was ended by "
+                                    "signal 9 \\(Killed\\); the job goes on with the "
+                                    "other 2\n"));
+}
+
+TEST(TuttiRun, OneFailureMoreThanIsAllowedEndsTheJobWithItsStatus) {
+  Command command(job(3, "[ $RANK = 0 ] || exit 3; sleep 1000", {"--max-failures", "1"}));
+  EXPECT_EQ(command.wait(), 3);
+  EXPECT_THAT(command.err(), HasSubstr("exited with status 3; the job goes on with the other 2\n"));
+  EXPECT_THAT(command.err(), HasSubstr("that is one failure too many; ending the other 1\n"));
+  EXPECT_THAT(command.marked_processes(), ElementsAre());
+}
+
+TEST(TuttiRun, AJobOfWhichNoRankEndsWellHasTheStatusOfItsFirstFailure) {
+  Command command(job(2, "exit 3", {"--max-failures", "5"}));
+  EXPECT_EQ(command.wait(), 3);
+  EXPECT_THAT(command.err(), HasSubstr("exited with status 3; none is left\n"));
+}
+
+TEST(TuttiRun, StartsANewcomerInThePlaceOfARankThatFails) {
+  const Sign sign;
+  Command command(
+      job(2,
+          "[ \"$RANK\" != 1 ] || exit 7; if [ -z \"$RANK\" ]; then "
+          "echo newcomer ${RANK-none} ${WORLD_SIZE-none} ${LOCAL_WORLD_SIZE-none} $LOCAL_RANK; "
+          "else " +
+              kAwaitSign + "echo rank $RANK; fi; echo $MASTER_ADDR:$MASTER_PORT $TUTTI_SECRET >&2",
+          {"--max-restarts", "1", "--env", sign.option()}));
+  ASSERT_TRUE(command.wait_for_output("[2] newcomer"));
+  sign.give();
+  EXPECT_EQ(command.wait(), 0) << command.err();
+  EXPECT_THAT(command.out_lines(),
+              UnorderedElementsAre("[2] newcomer none none none 1", "[0] rank 0"));
+  EXPECT_THAT(command.err(), HasSubstr("exited with status 7; the job goes on with the other 1, "
+                                       "and newcomer 2 is started\n"));
+  // The newcomer finds the job, and knows its secret.
+  const std::string& said = command.err();
+  const auto said_by = [&](const std::string& tag) {
+    const std::size_t begin = said.find(tag);
+    return begin == std::string::npos
+               ? "nothing by " + tag
+               : said.substr(begin + tag.size(), said.find('\n', begin) - begin - tag.size());
+  };
+  EXPECT_EQ(said_by("[2] "), said_by("[0] "));
+  EXPECT_THAT(said_by("[2] "), testing::MatchesRegex("127.0.0.1:[0-9]+ [0-9a-f]{64}"));
+}
+
+TEST(TuttiRun, ANewcomerThatCameTooLateDoesNotFailTheJob) {
+  const Sign begun("begun"), pid("pid");
+  Command command(
+      job(2,
+          "if [ -z \"$RANK\" ]; then : > $BEGUN; until [ -s $PID ]; do sleep 0.01; done; "
+          "while kill -0 $(cat $PID); do sleep 0.01; done; exit 9; fi; "
+          "[ $RANK = 0 ] || exit 7; echo $$ > $PID; "
+          "until [ -e $BEGUN ]; do sleep 0.01; done",
+          {"--max-restarts", "1", "--env", begun.option("BEGUN"), "--env", pid.option("PID")}));
+  EXPECT_EQ(command.wait(), 0) << command.err();
+  EXPECT_THAT(command.err(), HasSubstr("exited with status 9 after a rank had ended"));
+}
+
+TEST(TuttiRun, RanksThatASignalToTheJobEndsAreNotReplaced) {
+  Command command(job(2, "echo ready; sleep 1000", {"--max-restarts", "5"}));
+  ASSERT_TRUE(command.wait_for_output("[0] ready"));
+  ASSERT_TRUE(command.wait_for_output("[1] ready"));
+  command.signal(SIGTERM);
+  EXPECT_EQ(command.wait(), 128 + SIGTERM);
+  EXPECT_THAT(command.err(), Not(HasSubstr("newcomer")));
+}
+
+TEST(TuttiRun, StartsNewcomersToAJobOfAnotherLauncher) {
+  const auto said = [](const std::string& job) {
+    Command command({"env", "RANK=3", "WORLD_SIZE=4", "LOCAL_RANK=3", TUTTI_RUN, "-n", "1",
+                     "--join", job, "--", "sh", "-c",
+                     "echo ${RANK-none} ${WORLD_SIZE-none} ${LOCAL_RANK-none} "
+                     "${TUTTI_SECRET-none} ${MASTER_ADDR-none} ${MASTER_PORT-none} "
+                     "${TUTTI_STORE-none}"});
+    EXPECT_EQ(command.wait(), 0) << command.err();
+    return command.out();
+  };
+  EXPECT_EQ(said("4711"), "[0] none none none none 127.0.0.1 4711 none\n");
+  EXPECT_EQ(said("node7:4711"), "[0] none none none none node7 4711 none\n");
+  EXPECT_EQ(said("[fe80::1]:4711"), "[0] none none none none fe80::1 4711 none\n");
+  EXPECT_EQ(said("file:///jobs/7"), "[0] none none none none none none file:///jobs/7\n");
+}
+
 TEST(TuttiRun, SaysWhatIsWrongWithItsArguments) {
   const auto refused = [](std::vector<std::string> arguments, int status, const char* why) {
     arguments.insert(arguments.begin(), TUTTI_RUN);
@@ -361,6 +475,9 @@ TEST(TuttiRun, SaysWhatIsWrongWithItsArguments) {
   refused({"-n", "2"}, 2, "program is required");
   refused({"-n", "2", "--tiemout", "3", "--", "true"}, 2, "--tiemout");
   refused({"-n", "2", "--env", "A", "--", "true"}, 2, "'A' is not NAME=VALUE");
+  refused({"-n", "2", "--join", "here", "--", "true"}, 2, "'here' is not [HOST:]PORT");
+  refused({"-n", "2", "--join", "1", "--port", "2", "--", "true"}, 2, "--port excludes --join");
+  refused({"-n", "2", "--max-failures", "-1", "--", "true"}, 2, "--max-failures");
   refused({"-n", "2", "--", "no-such-program"}, 127,
           "cannot start rank 0: 'no-such-program': No such file or directory");
   refused({"-n", "2", "--", "/etc/passwd"}, 126, "'/etc/passwd': Permission denied");

@@ -49,9 +49,12 @@ Fd hold_free_port(int& port) {
   return fd;
 }
 
+void remove_variable(std::vector<std::string>& environment, const std::string& name) {
+  std::erase_if(environment, [&](const std::string& old) { return old.starts_with(name + "="); });
+}
+
 void set_variable(std::vector<std::string>& environment, const std::string& assignment) {
-  const std::string name = assignment.substr(0, assignment.find('=') + 1);
-  std::erase_if(environment, [&](const std::string& old) { return old.starts_with(name); });
+  remove_variable(environment, assignment.substr(0, assignment.find('=')));
   environment.push_back(assignment);
 }
 
@@ -90,25 +93,34 @@ Supervisor::Supervisor(const LaunchOptions& options, const sigset_t& mask, Fd gu
   if (!same_file(STDOUT_FILENO, STDERR_FILENO))
     outputs_.push_back(std::make_unique<Output>(Output{Sink(STDERR_FILENO)}));
 
-  int port = options_.port;
-  if (port == 0) port_ = hold_free_port(port);
+  prepare_environment();
+  ranks_.resize(static_cast<std::size_t>(options_.ranks + options_.max_restarts));
+}
+
+/// Makes what the environments of all ranks have in common.
+void Supervisor::prepare_environment() {
   for (char** variable = ::environ; *variable != nullptr; ++variable)
     environment_.emplace_back(*variable);
-  if (::getenv("TUTTI_SECRET") == nullptr && ::getenv("TUTTI_SECRET_FILE") == nullptr)
+  // The job to which newcomers come has a secret already.
+  if (!options_.newcomers && ::getenv("TUTTI_SECRET") == nullptr &&
+      ::getenv("TUTTI_SECRET_FILE") == nullptr)
     environment_.push_back(make_secret_variable());
   for (const std::string& assignment : options_.environment) set_variable(environment_, assignment);
-  set_variable(environment_, fmt::format("WORLD_SIZE={}", options_.ranks));
-  set_variable(environment_, fmt::format("LOCAL_WORLD_SIZE={}", options_.ranks));
+  // A rank of another launcher may have started this one.
+  for (const char* const name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"})
+    remove_variable(environment_, name);
+  if (options_.newcomers) return;
+  int port = options_.port;
+  if (port == 0) port_ = hold_free_port(port);
   set_variable(environment_, "MASTER_ADDR=127.0.0.1");
   set_variable(environment_, fmt::format("MASTER_PORT={}", port));
-  ranks_.resize(static_cast<std::size_t>(options_.ranks));
 }
 
 int Supervisor::run() {
   if (options_.timeout > 0ms) timeout_at_ = Clock::now() + options_.timeout;
   // A rank has three: standard output, standard error and the pidfd.
   allow_descriptors(3 * ranks_.size() + 64);
-  for (int rank = 0; rank < options_.ranks && start(rank); ++rank) {
+  for (int rank = 0; rank < options_.ranks && start(rank, rank); ++rank) {
   }
   const auto is_rank = [this](pid_t pid) {
     return std::any_of(ranks_.begin(), ranks_.end(),
@@ -121,30 +133,49 @@ int Supervisor::run() {
     write_outputs();
   }
   finish_output();
-  return status_.value_or(0);
+  return status_.value_or(succeeded_ ? 0 : first_failure_.value_or(0));
 }
 
-bool Supervisor::start(int number) {
-  assert(0 <= number && number < options_.ranks);
+SpawnRequest Supervisor::request_for(const Rank& rank) const {
   SpawnRequest request{options_.command, environment_, mask_, false, options_.tag, {}};
-  if (options_.prepare) request.prepare = [this, number] { return options_.prepare(number); };
-  set_variable(request.environment, fmt::format("RANK={}", number));
-  set_variable(request.environment, fmt::format("LOCAL_RANK={}", number));
+  if (options_.prepare)
+    request.prepare = [this, place = rank.place] { return options_.prepare(place); };
+  if (!options_.newcomers)
+    set_variable(request.environment, fmt::format("LOCAL_RANK={}", rank.place));
+  if (!rank.newcomer) {
+    set_variable(request.environment, fmt::format("RANK={}", rank.number));
+    set_variable(request.environment, fmt::format("WORLD_SIZE={}", options_.ranks));
+    set_variable(request.environment, fmt::format("LOCAL_WORLD_SIZE={}", options_.ranks));
+  }
   // A terminal belongs to one process group, and the ranks are in process groups of their own.
-  request.keep_stdin = number == 0 && ::isatty(STDIN_FILENO) == 0;
-  Spawned spawned = spawn(request);
+  request.keep_stdin = rank.number == 0 && ::isatty(STDIN_FILENO) == 0;
+  return request;
+}
+
+std::string Supervisor::name_of(const Rank& rank) {
+  return fmt::format("{} {}", rank.newcomer ? "newcomer" : "rank", rank.number);
+}
+
+bool Supervisor::start(int number, int place) {
+  const auto index = static_cast<std::size_t>(number);
+  assert(index < ranks_.size() && 0 <= place && place < options_.ranks);
+  Rank& rank = ranks_[index];
+  rank.number = number;
+  rank.place = place;
+  rank.newcomer = options_.newcomers || number >= options_.ranks;
+  Spawned spawned = spawn(request_for(rank));
   if (spawned.error != 0) {
     const bool missing = spawned.error == ENOENT;
-    std::string reason = fmt::format("cannot start rank {}: '{}': {}", number, options_.command[0],
-                                     std::strerror(spawned.error));
+    std::string reason = fmt::format("cannot start {}: '{}': {}", name_of(rank),
+                                     options_.command[0], std::strerror(spawned.error));
     if (spawned.error == EMFILE) reason += " (raise `ulimit -n`)";
     if (spawned.error == EAGAIN) reason += " (raise `ulimit -u`)";
     fail(missing ? 127 : 126, reason);
     return false;
   }
-  Rank& rank = ranks_[static_cast<std::size_t>(number)];
-  rank = {number, spawned.pid, std::move(spawned.pidfd), {}, true};
-  const auto index = static_cast<std::size_t>(number);
+  rank.pid = spawned.pid;
+  rank.pidfd = std::move(spawned.pidfd);
+  rank.running = true;
   watch(rank.pidfd.get(), Source::rank, index, EPOLLIN);
   if (!options_.tag) return true;
   rank.streams.push_back({std::move(spawned.out), outputs_.front().get(), LineTagger(number)});
@@ -216,8 +247,7 @@ void Supervisor::on_deadlines() {
   if (kill_at_ && now >= *kill_at_) {
     for (const Rank& rank : ranks_)
       if (rank.running)
-        say(fmt::format("rank {} (pid {}) did not end on SIGTERM; killing it", rank.number,
-                        rank.pid));
+        say(fmt::format("{} (pid {}) did not end on SIGTERM; killing it", name_of(rank), rank.pid));
     kill_all();
   }
 }
@@ -229,6 +259,8 @@ void Supervisor::on_signal() {
     if (signal == SIGCHLD) continue;  // the loop reaps after every wait
     if (signal == SIGINT && ++interrupts_ == 2)
       return fail(128 + SIGINT, "interrupted twice; ending all ranks");
+    told_to_end_ = told_to_end_ || signal == SIGINT || signal == SIGTERM || signal == SIGHUP ||
+                   signal == SIGQUIT;
     forward(signal);
   }
 }
@@ -255,10 +287,34 @@ void Supervisor::on_rank_ended(Rank& rank) {
   // The rank's last output comes before the message about its end.
   for (Stream& stream : rank.streams) read_to_end(stream);
   const int status = exit_status(info);
+  if (status == 0) succeeded_ = true;
   if (status == 0 || ending_) return;
+  const std::string reason =
+      fmt::format("{} (pid {}) {}", name_of(rank), rank.pid, describe_end(info));
+  if (!first_failure_) first_failure_ = status;
+  if (rank.newcomer && succeeded_) return say(reason + " after a rank had ended with status 0");
+  if (allows_failure()) return go_on_without(rank, reason);
   const int others = running();
-  fail(status, fmt::format("rank {} (pid {}) {}{}", rank.number, rank.pid, describe_end(info),
-                           others > 0 ? fmt::format("; ending the other {}", others) : ""));
+  fail(status, reason + (failures_ > 0 ? "; that is one failure too many" : "") +
+                   (others > 0 ? fmt::format("; ending the other {}", others) : ""));
+}
+
+/// A rank that ends when the job was told to end is not one without which the others go on.
+bool Supervisor::allows_failure() const {
+  return !told_to_end_ && failures_ < std::max(options_.max_failures, options_.max_restarts);
+}
+
+void Supervisor::go_on_without(const Rank& rank, const std::string& reason) {
+  ++failures_;
+  const int others = running();
+  if (others == 0) return say(reason + "; none is left");
+  const bool restart = restarts_ < options_.max_restarts && !succeeded_;
+  const int newcomer = options_.ranks + restarts_;
+  say(fmt::format("{}; the job goes on with the other {}{}", reason, others,
+                  restart ? fmt::format(", and newcomer {} is started", newcomer) : ""));
+  if (!restart) return;
+  ++restarts_;
+  (void)start(newcomer, rank.place);  // which has said why, if it cannot be started
 }
 
 void Supervisor::read_stream(Stream& stream) {

@@ -21,8 +21,8 @@
 
 namespace tutti::tools {
 
-/// Starts ranks, forwards their output and this process's signals, and ends all ranks when one
-/// fails. It waits in one epoll for signals, processes and pipes.
+/// Starts ranks, forwards their output and this process's signals, and ends all ranks when more
+/// fail than the options allow. It waits in one epoll for signals, processes and pipes.
 ///
 /// Two invariants hold: a rank's process is reaped only through its pidfd, so that its process
 /// group can be signalled while `running` is true; a stream is read only while its sink is not
@@ -52,14 +52,19 @@ class Supervisor {
     LineTagger tagger;
   };
   struct Rank {
-    int number = 0;
+    int number = 0;         // in the job; newcomers have the numbers after those of the ranks
+    int place = 0;          // on this machine: its own number, or that of the rank it replaces
+    bool newcomer = false;  // It has no RANK, and comes to a running job.
     pid_t pid = -1;
     Fd pidfd;
     std::vector<Stream> streams;  // standard output and error; none unless tagged
     bool running = false;
   };
 
-  [[nodiscard]] bool start(int rank);
+  void prepare_environment();
+  [[nodiscard]] bool start(int number, int place);
+  [[nodiscard]] SpawnRequest request_for(const Rank& rank) const;
+  [[nodiscard]] static std::string name_of(const Rank& rank);
   void watch(int fd, Source source, std::size_t index, std::uint32_t events);
   void unwatch(int fd);
   void wait();
@@ -70,6 +75,8 @@ class Supervisor {
   void on_signal();
   void on_guard_ended();
   void on_rank_ended(Rank& rank);
+  [[nodiscard]] bool allows_failure() const;
+  void go_on_without(const Rank& rank, const std::string& reason);
   void forward(int signal);
 
   void read_stream(Stream& stream);
@@ -91,11 +98,15 @@ class Supervisor {
   std::vector<std::string> environment_;
 
   std::vector<std::unique_ptr<Output>> outputs_;  // stdout and stderr; one if they are one file
-  std::vector<Rank> ranks_;
+  std::vector<Rank> ranks_;  // as many as may be started; those that were not are not running
 
-  std::optional<int> status_;  // status of the first failure
-  bool ending_ = false;        // SIGTERM has been sent
-  bool left_ = true;           // processes of the job may be left
+  std::optional<int> status_;         // status of the failure that ended the job
+  std::optional<int> first_failure_;  // status of the first failure, which may have been allowed
+  int failures_ = 0, restarts_ = 0;
+  bool succeeded_ = false;    // A rank has ended with status 0.
+  bool told_to_end_ = false;  // A signal has been forwarded that ends programs.
+  bool ending_ = false;       // SIGTERM has been sent
+  bool left_ = true;          // processes of the job may be left
   int interrupts_ = 0;
   std::optional<Clock::time_point> timeout_at_, kill_at_, show_progress_at_;
 };

@@ -6,6 +6,7 @@
 #include <tutti/error.hpp>
 #include <tutti/tutti.hpp>
 
+#include "common/address.h"
 #include "launch/launch.h"
 #include "tools/command.h"
 #include "topology/discover.h"
@@ -17,10 +18,19 @@ constexpr const char* kFooter = R"(Usage: tutti-run -n N [options] -- program [a
 
 Each rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT, a secret of
 the job's own (TUTTI_SECRET, unless that or TUTTI_SECRET_FILE is set), and reads from /dev/null; rank 0 reads our standard input where that is no terminal. When a rank fails the others
-are ended, with everything that they have started; the exit status is the first failure's (128 + signal
+are ended, with everything that they have started; the exit status is that failure's (128 + signal
 for a signal), 124 for the timeout, 126 and 127 where the program cannot be run or is not found, 2 for
 wrong arguments. A line over 64 KiB is broken, and goes on with `[2]+`; of a progress bar drawn with
 carriage returns, what stands there is shown at most twice a second.
+
+With --max-failures or --max-restarts, the others go on when a rank fails, until one more fails than
+is allowed; the program goes on by Communicator::shrink. The failures that are allowed leave the exit
+status 0, unless no rank ends with 0: then it is the first failure's. A newcomer has MASTER_ADDR and
+MASTER_PORT, but no RANK and no WORLD_SIZE. It comes to the job by Communicator::join, and the ranks take
+it in by Communicator::grow. It gets the LOCAL_RANK and the cores of the rank that failed, and its lines
+are marked with the next number after those of the ranks. None is started once a rank has ended with 0.
+--join starts newcomers to a job of another tutti-run, which has to have --port, or of another launcher;
+they need the job's secret (TUTTI_SECRET_FILE), unless they share memory with all of its ranks.
 
 Unless told otherwise ranks share the cores out among themselves: each gets as many as the others,
 neighbours together, and its threads stay on them. Ranks are not bound where they are more than the
@@ -30,6 +40,7 @@ use these cores, too. `tutti-info --topology -n N` shows who gets what.)";
 struct Arguments {
   tutti::tools::LaunchOptions launch;
   double timeout_s = 0, grace_s = 5;
+  std::string join;
   std::string bind = "auto";
 };
 
@@ -59,8 +70,19 @@ void declare(CLI::App& app, Arguments& arguments) {
   app.add_option("--grace", arguments.grace_s, "Seconds from SIGTERM to SIGKILL")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1e6));
-  app.add_option("--port", launch.port, "MASTER_PORT; by default one that is free")
-      ->check(CLI::Range(1, 65535));
+  auto* const port =
+      app.add_option("--port", launch.port, "MASTER_PORT; by default one that is free")
+          ->check(CLI::Range(1, 65535));
+  app.add_option("--max-failures", launch.max_failures,
+                 "Let the others go on when a rank fails, up to so many times")
+      ->check(CLI::Range(0, 1'000'000));
+  app.add_option("--max-restarts", launch.max_restarts,
+                 "The same, and start a newcomer in the place of the rank")
+      ->check(CLI::Range(0, 4096));
+  app.add_option("--join", arguments.join,
+                 "Start newcomers to a running job: [HOST:]PORT, or its TUTTI_STORE (tcp://..., "
+                 "file://...)")
+      ->excludes(port);
   app.set_version_flag("--version", std::string(tutti::version()));
   app.footer(kFooter);
   app.prefix_command();
@@ -75,6 +97,20 @@ void take_command(const CLI::App& app, tutti::tools::LaunchOptions& launch) {
   if (launch.command.empty()) throw CLI::RequiredError("program");
   if (!separated && launch.command.front().starts_with('-'))
     throw CLI::ExtrasError({launch.command.front()});
+}
+
+/// Makes the ranks newcomers to the job at `where`.
+void set_job(const std::string& where, tutti::tools::LaunchOptions& launch) {
+  launch.newcomers = true;
+  if (where.find("://") != std::string::npos)
+    return launch.environment.push_back("TUTTI_STORE=" + where);
+  const bool port_alone = where.find(':') == std::string::npos;
+  const auto address = tutti::parse_socket_address(port_alone ? "127.0.0.1:" + where : where);
+  if (!address)
+    throw CLI::ValidationError(
+        "--join", "'" + where + "' is not [HOST:]PORT, tcp://HOST:PORT or file:///PATH");
+  launch.environment.push_back("MASTER_ADDR=" + address->host);
+  launch.environment.push_back("MASTER_PORT=" + std::to_string(address->port));
 }
 
 /// Makes each rank's process bind itself to the rank's cpus before its program begins.
@@ -101,7 +137,10 @@ int main(int argc, char** argv) {
     const auto ms = [](double s) { return std::chrono::milliseconds(static_cast<long>(s * 1000)); };
     arguments.launch.timeout = ms(arguments.timeout_s);
     arguments.launch.grace = ms(arguments.grace_s);
-    bind(arguments.launch.ranks, arguments.bind, arguments.launch);
+    if (!arguments.join.empty()) set_job(arguments.join, arguments.launch);
+    // The ranks of the job that newcomers join have shared the cores out already.
+    if (arguments.join.empty() || arguments.bind != "auto")
+      bind(arguments.launch.ranks, arguments.bind, arguments.launch);
     return tutti::tools::launch(arguments.launch);
   };
   return tutti::tools::run_command(app, argc, argv, body, [](const std::exception& error) {
