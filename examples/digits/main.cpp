@@ -3,13 +3,16 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <tutti/launch.hpp>
+#include <utility>
 #include <vector>
 
+#include "elastic.h"
 #include "idx.h"
 #include "progress.h"
 #include "ranks.h"
@@ -24,6 +27,9 @@ struct Options {
   int ranks = 1;
   std::vector<int> compare;
   Settings settings;
+  bool elastic = false;
+  std::vector<std::pair<int, std::size_t>> kills;
+  double patience_s = 10, await_newcomers_s = 10;
 };
 
 void add_options(CLI::App& app, Options& options) {
@@ -60,6 +66,28 @@ void add_options(CLI::App& app, Options& options) {
       app.add_option("--checkpoint", s.checkpoint, "File to save the state in after each epoch")
           ->excludes(compare);
   app.add_flag("--resume", s.resume, "Go on from the checkpoint")->needs(checkpoint);
+  auto* const elastic =
+      app.add_flag("--elastic", options.elastic,
+                   "Go on when ranks end, and take newcomers in their places in; see README.md")
+          ->excludes(ranks)
+          ->excludes(compare)
+          ->excludes(checkpoint);
+  app.add_option("--patience", options.patience_s,
+                 "Seconds that the others wait for a rank that answers nothing")
+      ->needs(elastic)
+      ->check(CLI::Range(0.001, 1e6))
+      ->capture_default_str();
+  app.add_option("--await-newcomers", options.await_newcomers_s,
+                 "Seconds that ranks wait for newcomers, at the end of the first whole epoch "
+                 "without the ranks that have ended; 0: they do not")
+      ->needs(elastic)
+      ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
+  app.add_option("--kill", options.kills,
+                 "To see what happens: rank R kills itself in the middle of step S, counted from 0 "
+                 "over all epochs; repeatable")
+      ->type_name("R S")
+      ->needs(elastic);
   app.footer(
       "Under a launcher (tutti-run, torchrun, mpirun, srun) this is one rank of its job; "
       "otherwise the ranks are threads of this process.");
@@ -78,6 +106,25 @@ int train_and_print(const Options& options, const Dataset& data) {
   tutti::Communicator communicator = tutti::Communicator::from_env();
   const Result result = train(communicator, data, options.settings, &progress);
   if (communicator.rank() == 0) print_result(result);
+  return EXIT_SUCCESS;
+}
+
+int train_elastic_and_print(const Options& options, const Dataset& data) {
+  const auto ms = [](double s) { return std::chrono::milliseconds(static_cast<long>(s * 1000)); };
+  ElasticSettings elastic;
+  elastic.patience = ms(options.patience_s);
+  elastic.await_newcomers = ms(options.await_newcomers_s);
+  for (const auto& [rank, step] : options.kills) elastic.kills.push_back({rank, step});
+  if (!tutti::launched() && !tutti::newcomer())
+    throw tutti::Error(tutti::ErrorKind::usage,
+                       "ranks that may end are processes: start them with a launcher, for example "
+                       "`tutti-run -n 4 --max-restarts 1 -- digits --elastic`");
+  Progress progress(options.settings.epochs);
+  const ElasticResult end =
+      train_elastic(tutti::newcomer(), data, options.settings, elastic, progress, progress);
+  if (end.rank != 0) return EXIT_SUCCESS;
+  fmt::print("training loss {:.9f}\n", end.result.loss);
+  print_result(end.result);
   return EXIT_SUCCESS;
 }
 
@@ -118,6 +165,7 @@ int run(int argc, char** argv) {
                        "a launcher has decided the ranks: leave out --ranks and --compare, or "
                        "start this without one");
   const Dataset data = load(options.images, options.labels);
+  if (options.elastic) return train_elastic_and_print(options, data);
   return options.compare.empty() ? train_and_print(options, data)
                                  : compare_and_print(options, data);
 }

@@ -46,4 +46,8 @@ void Progress::finished_epoch(std::size_t epoch, const Result& result) {
                    100 * result.accuracy, elapsed.count()));
 }
 
+void Progress::happened(const std::string& what) {
+  show(fmt::format("{}{}\n", terminal_ ? kClearLine : "", what));
+}
+
 }  // namespace digits

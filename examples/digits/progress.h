@@ -1,20 +1,21 @@
-// Shows training on standard output: a line for each epoch and, on a terminal, a progress bar
-// within it.
+// Shows training on standard output: a line for each epoch and each event and, on a terminal, a
+// progress bar within the epoch.
 #pragma once
 
 #include <chrono>
 
-#include "train.h"
+#include "elastic.h"
 
 namespace digits {
 
-class Progress final : public Observer {
+class Progress final : public Observer, public Events {
  public:
   explicit Progress(std::size_t epochs);
 
   void started(const Start& start) override;
   void stepped(std::size_t epoch, std::size_t step, std::size_t steps) override;
   void finished_epoch(std::size_t epoch, const Result& result) override;
+  void happened(const std::string& what) override;
 
  private:
   const std::size_t epochs_;

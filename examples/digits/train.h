@@ -46,6 +46,9 @@ class Observer {
   virtual void finished_epoch(std::size_t epoch, const Result& result) = 0;
 };
 
+/// Throws `usage`, which begins with `who`, for settings with which one cannot train.
+void check(const Dataset& data, const Settings& settings, const std::string& who);
+
 /// Trains the network. Collective; the result is the same on every rank. `observer` may be null.
 ///
 /// The gradient of a step is exactly that of its batch, for any number of ranks: each rank sums

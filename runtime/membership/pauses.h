@@ -12,6 +12,9 @@ inline constexpr std::chrono::milliseconds kFirstPause{1}, kLongestPause{50};
 inline constexpr std::chrono::milliseconds kWatchEvery{100};
 // The time that a rank has for its requests to the store after its patience has ended.
 inline constexpr std::chrono::milliseconds kStoreGrace{1000};
+// A newcomer looks for the job's store no longer than this. The job runs, or else it has ended, and
+// a launcher that has started the newcomer waits for it.
+inline constexpr std::chrono::milliseconds kMostToFindJob{15'000};
 static_assert(kFirstPause < kLongestPause && kLongestPause < kWatchEvery);
 
 }  // namespace tutti

@@ -26,6 +26,7 @@
 #include "rendezvous/store/open_store.h"
 #include "runtime/membership/connect.h"
 #include "runtime/membership/newcomer.h"
+#include "runtime/membership/pauses.h"
 #include "topology/caches.h"
 #include "topology/discover.h"
 #include "topology/placement.h"
@@ -463,7 +464,8 @@ CommunicatorParts join_running_job(const Config& config) {
   const TimePoint deadline = start + config.startup_timeout;
   const LaunchEnvironment launch = read_newcomer_environment(process_environment(), config.store);
   Log log(config.log_level, config.log_sink);
-  OpenedStore opened = open_store_as_newcomer(launch, config, deadline, log);
+  OpenedStore opened =
+      open_store_as_newcomer(launch, config, std::min(deadline, start + kMostToFindJob), log);
   const auto joined = std::chrono::steady_clock::now();
   CommunicatorParts parts = join_as_newcomer(opened.store, config, opened.secret, deadline);
   parts.startup.insert(parts.startup.begin(), {"store", joined - start});

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "files.h"
+#include "learner.h"
 #include "ranks.h"
 
 namespace digits {
@@ -101,6 +102,32 @@ TEST(Train, ResumedTrainingLeavesTheSameBitsAsOneThatWasNeverInterrupted) {
   // The training is complete, so another number of ranks has nothing left to do.
   const Result again = train_on_threads(3, data, settings, nullptr);
   EXPECT_LT(relative_difference(again.loss, straight.loss), 1e-6);
+}
+
+TEST(Learner, AStepThatIsUndoneLeavesTheStateBeforeItAndIsTakenAgainToTheSameBits) {
+  const Dataset data = first_digits(200);
+  const Settings settings;
+  std::vector<tutti::Communicator> alone = tutti::Communicator::in_process(1);
+  Learner learner(data, settings, Learner::Kind::recoverable);
+  learner.attach(alone.front());
+  const auto state = [&] {
+    std::vector<float> all(learner.values().begin(), learner.values().end());
+    all.insert(all.end(), learner.velocity().begin(), learner.velocity().end());
+    all.insert(all.end(), learner.counts().begin(), learner.counts().end());
+    return all;
+  };
+  learner.take_step(0, 0);
+  const std::vector<float> before = state();
+  learner.take_step(0, 1);
+  const std::vector<float> after = state();
+  EXPECT_NE(after, before);
+  learner.undo_step();
+  EXPECT_EQ(state(), before);
+  learner.take_step(0, 1);
+  EXPECT_EQ(state(), after);
+  learner.take_step(0, 2);  // 160 samples are for training: the last batch has 32
+  EXPECT_THAT(learner.counts(), testing::Each(1.0f));
+  EXPECT_EQ(learner.steps_per_epoch(), 3u);
 }
 
 TEST(Train, CheckpointThatCannotBeResumedEndsAllRanksWithTheErrorThatSaysWhy) {
