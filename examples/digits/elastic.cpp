@@ -185,6 +185,7 @@ class Elastic {
   void take_step(std::int64_t epoch, std::int64_t step) {
     learner_->take_step(static_cast<std::size_t>(epoch), static_cast<std::size_t>(step),
                         [this] { die_if_told(); });
+    if (has_aborted_for_show()) return;
     ++progress_.steps;
     if (communicator_.rank() == 0)
       observer_.stepped(static_cast<std::size_t>(epoch), static_cast<std::size_t>(step) + 1,
@@ -282,8 +283,8 @@ class Elastic {
   }
 
   void die_if_told() {
-    for (const ElasticSettings::Kill& kill : elastic_.kills)
-      if (kill.rank == number_ && static_cast<std::int64_t>(kill.step) == progress_.steps) {
+    for (const ElasticSettings::Fault& kill : elastic_.kills)
+      if (is_now(kill)) {
         events_.happened(
             fmt::format("kills itself (kill -9 {}) in step {}: epoch {}, step {} of {}", getpid(),
                         progress_.steps, progress_.steps / steps_per_epoch() + 1,
@@ -291,6 +292,21 @@ class Elastic {
         communicator_.store()->add(kKilledAt, now_ns(), soon());
         ::kill(getpid(), SIGKILL);
       }
+  }
+
+  bool is_now(const ElasticSettings::Fault& fault) const {
+    return fault.rank == number_ && static_cast<std::int64_t>(fault.step) == progress_.steps;
+  }
+
+  /// Leaves this rank a step behind the others, if the options say so. The next call fails.
+  bool has_aborted_for_show() {
+    const auto& aborts = elastic_.aborts;
+    if (std::none_of(aborts.begin(), aborts.end(), [&](auto& a) { return is_now(a); }) ||
+        std::exchange(aborted_at_, progress_.steps) == progress_.steps)
+      return false;
+    learner_->undo_step();
+    communicator_.abort("to show what happens then");
+    return true;
   }
 
   const Dataset& data_;
@@ -309,6 +325,7 @@ class Elastic {
   bool started_ = false;  // The observer knows, or it is a newcomer, which does not begin.
   std::optional<std::int64_t> grow_at_;  // the epoch before which the ranks wait for newcomers
   std::int64_t shown_ = 0;
+  std::int64_t aborted_at_ = -1;  // the step in which it aborted last
 };
 
 }  // namespace

@@ -16,12 +16,13 @@ struct ElasticSettings {
   /// How long they wait for newcomers in the place of ranks that have ended; 0: they do not.
   std::chrono::milliseconds await_newcomers{10'000};
 
-  /// To show what happens: a rank that kills itself (SIGKILL) in the middle of a step.
-  struct Kill {
+  /// To show what happens.
+  struct Fault {
     int rank = 0;          // as it was at the start
     std::size_t step = 0;  // from 0 to the last of all epochs
   };
-  std::vector<Kill> kills;
+  std::vector<Fault> kills;   // The rank kills itself (SIGKILL) in the middle of the step.
+  std::vector<Fault> aborts;  // It aborts in place of the step, for which the others have all.
 };
 
 /// Receives what happens beside the training, on the thread that trains.

@@ -28,7 +28,7 @@ struct Options {
   std::vector<int> compare;
   Settings settings;
   bool elastic = false;
-  std::vector<std::pair<int, std::size_t>> kills;
+  std::vector<std::pair<int, std::size_t>> kills, aborts;
   double patience_s = 10, await_newcomers_s = 10;
 };
 
@@ -88,6 +88,10 @@ void add_options(CLI::App& app, Options& options) {
                  "over all epochs; repeatable")
       ->type_name("R S")
       ->needs(elastic);
+  app.add_option("--abort", options.aborts,
+                 "The same: rank R aborts in place of taking step S, for which the others have all")
+      ->type_name("R S")
+      ->needs(elastic);
   app.footer(
       "Under a launcher (tutti-run, torchrun, mpirun, srun) this is one rank of its job; "
       "otherwise the ranks are threads of this process.");
@@ -115,6 +119,7 @@ int train_elastic_and_print(const Options& options, const Dataset& data) {
   elastic.patience = ms(options.patience_s);
   elastic.await_newcomers = ms(options.await_newcomers_s);
   for (const auto& [rank, step] : options.kills) elastic.kills.push_back({rank, step});
+  for (const auto& [rank, step] : options.aborts) elastic.aborts.push_back({rank, step});
   if (!tutti::launched() && !tutti::newcomer())
     throw tutti::Error(tutti::ErrorKind::usage,
                        "ranks that may end are processes: start them with a launcher, for example "

@@ -101,6 +101,15 @@ TEST_P(Elastic, TheOthersGoOnFromTheLastFinishedStepAndANewcomerTakesItsShare) {
   }
 }
 
+TEST_P(Elastic, RanksThatAreAStepAheadUndoIt) {
+  std::string said;
+  // A rank that the abort meets while it waits for the last gradients has not finished the step.
+  for (int run = 0; run < 5 && said.find("undoes step 40,") == std::string::npos; ++run)
+    said = train_with_newcomers(0, {"--abort", "2", "40"});
+  EXPECT_THAT(said, AllOf(HasSubstr("undoes step 40, which not all have finished\n"),
+                          HasSubstr("[0] 4 ranks go on from step 40: ")));
+}
+
 TEST_P(Elastic, TwoRanksThatEndInOneStepAreReplaced) {
   const std::string said = train_with_newcomers(2, {"--kill", "1", "30", "--kill", "3", "30"});
   EXPECT_THAT(said, AllOf(HasSubstr("2 newcomers came"), HasSubstr("[4] has joined the job"),

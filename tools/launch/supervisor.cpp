@@ -94,7 +94,8 @@ Supervisor::Supervisor(const LaunchOptions& options, const sigset_t& mask, Fd gu
     outputs_.push_back(std::make_unique<Output>(Output{Sink(STDERR_FILENO)}));
 
   prepare_environment();
-  ranks_.resize(static_cast<std::size_t>(options_.ranks + options_.max_restarts));
+  ranks_.resize(static_cast<std::size_t>(options_.ranks) +
+                static_cast<std::size_t>(options_.max_restarts));
 }
 
 /// Makes what the environments of all ranks have in common.
