@@ -53,8 +53,8 @@ class TUTTI_API Communicator {
 
   /// Comes to a running job, whose ranks call grow(), and returns the communicator that they get.
   /// The process needs no rank: MASTER_ADDR and MASTER_PORT, or a store in the configuration, say
-  /// where the job is (docs/launching.md). `timeout` if nobody calls grow() by the start-up
-  /// timeout.
+  /// where the job is (docs/launching.md). `timeout` if the job is not there within 15 s, or nobody
+  /// calls grow() by the start-up timeout.
   static Communicator join(const Config& config = Config::from_env());
   /// Does the same over `store`, which is that of the job's ranks.
   static Communicator join(const std::shared_ptr<Store>& store, const Config& config);
