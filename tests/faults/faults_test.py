@@ -3,7 +3,7 @@
 
 usage: tests/faults/faults_test.py <worker>
 
-Each fault comes once over each of its transports, and once at each of its moments, as far as a few seconds allow.
+Each fault comes once over each of its transports, and a kill at each moment.
 """
 
 import os
