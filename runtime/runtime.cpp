@@ -6,7 +6,10 @@
 #include <algorithm>
 #include <cassert>
 #include <new>
+#include <system_error>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include <tutti/error.hpp>
 
@@ -51,7 +54,20 @@ Runtime::Runtime(Config config, std::unique_ptr<Clock> clock, std::unique_ptr<Ra
   assert(clock_ != nullptr && random_ != nullptr && in_own_process());
   sleeper_.watch(poke_.fd());
   if (config_.trace_signal != "none") listen_for_dump_signal();
-  if (has_thread()) thread_ = sync::Thread([this] { background(); });
+  if (has_thread()) start_thread();
+}
+
+void Runtime::start_thread() {
+  try {
+    thread_ = sync::Thread([this] { background(); });
+  } catch (const std::system_error& error) {
+    forget_page();
+    throw Error(
+        ErrorKind::unavailable,
+        fmt::format("the kernel gives no thread to a rank: {}; raise the limit on processes "
+                    "(ulimit -u, pids.max of the control group), or on memory (ulimit -v)",
+                    error.what()));
+  }
 }
 
 Runtime::~Runtime() {
@@ -65,6 +81,10 @@ Runtime::~Runtime() {
     // it is overwritten.
     new (&thread_) sync::Thread;
   }
+  forget_page();
+}
+
+void Runtime::forget_page() noexcept {
   munmap(const_cast<std::uint32_t*>(alive_), static_cast<std::size_t>(sysconf(_SC_PAGESIZE)));
 }
 

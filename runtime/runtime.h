@@ -139,6 +139,8 @@ class Runtime {
   };
 
   void background() noexcept;
+  void start_thread();
+  void forget_page() noexcept;
   void listen_for_dump_signal();
   void dump_if_asked() noexcept;
   void run_tasks();

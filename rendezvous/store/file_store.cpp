@@ -206,12 +206,20 @@ class FileStore::File {
     std::string bytes(bytes_of(
         Record{static_cast<std::uint32_t>(key.size()), static_cast<std::uint32_t>(value.size())}));
     bytes.append(key).append(value);
-    if (ftruncate(fd_.get(), read_bytes_) != 0 ||
-        pwrite(fd_.get(), bytes.data(), bytes.size(), read_bytes_) !=
-            static_cast<ssize_t>(bytes.size()))
-      refuse(ErrorKind::unavailable, fmt::format("it cannot be written: {}", std::strerror(errno)));
+    if (ftruncate(fd_.get(), read_bytes_) != 0) cannot_be_written(errno);
+    // On a full disk a part of a record may be written; only the next call then says why.
+    for (std::size_t done = 0; done < bytes.size();) {
+      const ssize_t put = pwrite(fd_.get(), bytes.data() + done, bytes.size() - done,
+                                 read_bytes_ + static_cast<off_t>(done));
+      if (put <= 0 && (put == 0 || errno != EINTR)) cannot_be_written(put == 0 ? ENOSPC : errno);
+      if (put > 0) done += static_cast<std::size_t>(put);
+    }
     table_.set(key, value);
     read_bytes_ += static_cast<off_t>(bytes.size());
+  }
+
+  [[noreturn]] void cannot_be_written(int why) const {
+    refuse(ErrorKind::unavailable, fmt::format("it cannot be written: {}", std::strerror(why)));
   }
 
   const std::string path_;

@@ -229,14 +229,20 @@ void Regrouping::check_another_round(TimePoint now) const {
 }
 
 void Regrouping::too_few(const Regrouped& all) const {
+  std::vector<int> absent;
+  for (int rank = 0; rank < size_; ++rank)
+    if (!all.includes(rank)) absent.push_back(rank);
   if (demands_.newcomers > 0)
     throw Error(
         ErrorKind::timeout,
-        fmt::format("rank {} of {}: {} of the {} ranks called grow(), and {} of {} newcomers "
+        fmt::format("rank {} of {}: {} of the {} ranks called grow(){}{}, and {} of {} newcomers "
                     "called Communicator::join(), within the patience; this communicator "
                     "stays as it is",
-                    rank_, size_, all.members.size(), size_, all.newcomers.size(),
-                    demands_.newcomers));
+                    rank_, size_, all.members.size(), size_,
+                    absent.empty()       ? ""
+                    : absent.size() == 1 ? ", not rank "
+                                         : ", not the ranks ",
+                    list(absent), all.newcomers.size(), demands_.newcomers));
   throw Error(ErrorKind::timeout,
               fmt::format("rank {} of {}: only the ranks {} are left and called shrink() within "
                           "the patience, fewer than one of them demands (this rank demands {}), so "

@@ -7,7 +7,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -108,6 +110,26 @@ TEST_F(AFileStore, ForgetsWhatCouldNotBeWritten) {
     _exit(store.add("number", 1, in_time()) == 5 ? 0 : 4);
   });
   EXPECT_EQ(full.wait(), 0);
+}
+
+// A limit on the sizes of files stands for a full disk: a part of the record still fits.
+TEST_F(AFileStore, WhichIsFullSaysSoAndStaysReadable) {
+  Child writer([this] {
+    FileStore store(path_, 0, 2, in_time());
+    store.set("key", "value", in_time());
+    struct stat info {};
+    if (stat(path_.c_str(), &info) != 0) _exit(3);
+    signal(SIGXFSZ, SIG_IGN);
+    const auto size = static_cast<rlim_t>(info.st_size);
+    const rlimit limit{size + 16, size + 16};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    errno = 0;
+    const Error error = error_of([&] { store.set("next", std::string(100, 'x'), in_time()); });
+    if (error.kind() != ErrorKind::unavailable) _exit(4);
+    if (std::string(error.what()).find(std::strerror(EFBIG)) == std::string::npos) _exit(5);
+    if (store.get("key", in_time()) != "value") _exit(6);
+  });
+  EXPECT_EQ(writer.wait(), 0);
 }
 
 TEST_F(AFileStore, RefusesAFileThatOthersCanReadAndOneThatIsNoStore) {

@@ -2,48 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <optional>
-
-#include "../transport/middle.h"
-#include "rendezvous/roster.h"
+#include "misled.h"
 #include "threads.h"
-#include "transport/tcp/address.h"
 
 namespace tutti::test {
 namespace {
-
-/// A store in which the address of a rank is replaced by that of a process between it and its
-/// peers.
-class Misled final : public Store {
- public:
-  explicit Misled(std::shared_ptr<Store> store) : store_(std::move(store)) {}
-
-  void set(std::string_view key, std::string_view value, Deadline deadline) override {
-    if (!key.ends_with("/hello/1")) return store_->set(key, value, deadline);
-    Roster said = decode_roster(value, 1);  // It holds the entry of rank 1 alone.
-    Texts& column = said.columns.back();
-    const std::string made = "tcp\n";  // This is the transport that was created ahead.
-    tcp::Address address = tcp::Address::parse(column[0].substr(made.size())).value();
-    for (const SocketAddress& place : address.places)
-      if (place.host == "127.0.0.1") middle_.emplace(place);
-    address.places = {middle().place()};
-    column = Texts(made + address.to_string());
-    store_->set(key, encode(said), deadline);
-  }
-  std::string get(std::string_view key, Deadline deadline) override {
-    return store_->get(key, deadline);
-  }
-  std::int64_t add(std::string_view key, std::int64_t amount, Deadline deadline) override {
-    return store_->add(key, amount, deadline);
-  }
-  void wait(std::string_view key, Deadline deadline) override { store_->wait(key, deadline); }
-
-  Middle& middle() { return middle_.value(); }
-
- private:
-  const std::shared_ptr<Store> store_;
-  std::optional<Middle> middle_;
-};
 
 class Damage : public testing::TestWithParam<bool> {};
 INSTANTIATE_TEST_SUITE_P(All, Damage, testing::Bool(), [](const auto& with) {

@@ -146,6 +146,18 @@ TEST_P(Grow, InVainIsATimeoutOnAllAndTheCommunicatorCanGrowLater) {
   for (int rank = 0; rank < 3; ++rank) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
 }
 
+TEST_P(Grow, InVainNamesTheRanksThatHaveNotCalledIt) {
+  Sign failed;
+  Processes ranks(3, [&](int rank) {
+    Communicator comm = start(rank, 3);
+    if (rank == 1) return failed.wait(2);
+    const std::string why = outcome_of([&] { comm.grow(1, 300ms); });
+    expect(why.find("2 of the 3 ranks called grow(), not rank 1,") != std::string::npos, why);
+    failed.give();
+  });
+  for (int rank = 0; rank < 3; ++rank) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
+}
+
 TEST_P(Grow, ANewcomerForWhomNobodyGrowsIsToldWhatItWaitedFor) {
   Sign over;
   Processes ranks(3, [&](int rank) {

@@ -347,6 +347,17 @@ TEST(Processes, NoWakeUpIsLostWhenRanksSleepBetweenMessages) {
   for (const int rank : {0, 1}) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
 }
 
+TEST(Processes, ARankThatGetsNoThreadIsUnavailableAndSaysWhichLimitsThereAre) {
+  Processes ranks(1, [](int) {
+    // root has no limit on its processes.
+    if (geteuid() == 0 && setuid(65534) != 0) throw std::runtime_error("no other user");
+    const rlimit none{0, 0};
+    setrlimit(RLIMIT_NPROC, &none);
+    Communicator::in_process(1, quick_config());
+  });
+  EXPECT_THAT(ranks.outcome(0), AllOf(StartsWith("unavailable: "), HasSubstr("ulimit -u")));
+}
+
 TEST(Processes, TwoRanksWithTheSameNumberAreAMismatch) {
   const int port = unused_port();
   Sign runs;
