@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -165,6 +166,23 @@ TEST(TuttiTrace, ReadsWhatRanksDumpedAfterTheyEnded) {
   fs::remove_all(folder);
 }
 
+TEST(TuttiTrace, RanksDumpBeforeTuttiRunEndsThemForAFailure) {
+  const fs::path folder = fs::path(testing::TempDir()) / fmt::format("killed.{}", getpid());
+  fs::create_directory(folder);
+  TracedJobOf job("absent", {"env", "TUTTI_TRACE_DIR=" + folder.string()});
+  ASSERT_TRUE(job.command().wait_for_output("waits"));
+  report_with(job, "Never came");
+  for (const std::string& each : job.ranks())
+    if (trace({each}).out.find("rank 1 of 3") != std::string::npos) kill(std::stoi(each), SIGKILL);
+  // A rank that finds its connection to rank 1 closed may end before rank 1 has quite ended.
+  EXPECT_THAT(job.command().wait(), testing::AnyOf(128 + SIGKILL, 3)) << job.command().err();
+  EXPECT_THAT(job.command().err(), HasSubstr("ending the other 2 when they have written"));
+  EXPECT_THAT(trace({folder}).out,
+              AllOf(HasSubstr("rank 0: failed: "), HasSubstr("rank 2: failed: "),
+                    HasSubstr("rank 1: no record")));
+  fs::remove_all(folder);
+}
+
 // The signal goes to tutti-run, which passes it on to all ranks; two of them are in a call.
 TEST(TuttiTrace, ReadsWhatRanksDumpedWhenASignalAskedForIt) {
   const fs::path folder = fs::path(testing::TempDir()) / fmt::format("asked.{}", getpid());
@@ -218,6 +236,10 @@ TEST(TuttiTrace, SaysInWordsWhatCannotBeRead) {
   const Said missing = trace({"/no/such/file"});
   EXPECT_EQ(missing.status, 1);
   EXPECT_THAT(missing.err, HasSubstr("No such file"));
+  const fs::path fifo = fs::path(testing::TempDir()) / fmt::format("fifo.{}", getpid());
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  EXPECT_THAT(trace({fifo}).err, HasSubstr("it is no trace of tutti"));
+  fs::remove(fifo);
   EXPECT_EQ(trace({"--times", "3"}).status, 2);
 }
 

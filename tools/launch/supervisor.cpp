@@ -26,7 +26,8 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kProgressPeriod = 500ms;  // limits a progress bar to two lines a second
-constexpr int kTimeoutStatus = 124;      // the status that timeout(1) uses
+constexpr auto kTimeToDump = 5s;  // in which ranks notice a failure and write their last operations
+constexpr int kTimeoutStatus = 124;  // the status that timeout(1) uses
 
 [[noreturn]] void throw_errno(const char* what) {
   throw std::system_error(errno, std::generic_category(), what);
@@ -225,7 +226,7 @@ void Supervisor::dispatch(Source source, std::size_t index) {
 
 int Supervisor::next_timeout_ms() const {
   std::optional<Clock::time_point> next;
-  for (const auto& at : {timeout_at_, kill_at_, show_progress_at_})
+  for (const auto& at : {timeout_at_, end_at_, kill_at_, show_progress_at_})
     if (at && (!next || *at < *next)) next = at;
   if (!next) return -1;
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(*next - Clock::now()).count();
@@ -245,6 +246,7 @@ void Supervisor::on_deadlines() {
          fmt::format("the job did not end within {} s; ending the {} ranks that run",
                      static_cast<double>(options_.timeout.count()) / 1000, running()));
   }
+  if (end_at_ && now >= *end_at_) begin_ending();
   if (kill_at_ && now >= *kill_at_) {
     for (const Rank& rank : ranks_)
       if (rank.running)
@@ -289,15 +291,22 @@ void Supervisor::on_rank_ended(Rank& rank) {
   for (Stream& stream : rank.streams) read_to_end(stream);
   const int status = exit_status(info);
   if (status == 0) succeeded_ = true;
-  if (status == 0 || ending_) return;
+  if (status == 0 || ending_ || end_at_) return;
   const std::string reason =
       fmt::format("{} (pid {}) {}", name_of(rank), rank.pid, describe_end(info));
   if (!first_failure_) first_failure_ = status;
   if (rank.newcomer && succeeded_) return say(reason + " after a rank had ended with status 0");
   if (allows_failure()) return go_on_without(rank, reason);
   const int others = running();
-  fail(status, reason + (failures_ > 0 ? "; that is one failure too many" : "") +
-                   (others > 0 ? fmt::format("; ending the other {}", others) : ""));
+  const bool dumps = others > 0 && ranks_dump();
+  const std::string when = dumps ? " when they have written their traces, after 5 s at most" : "";
+  const std::string text =
+      reason + (failures_ > 0 ? "; that is one failure too many" : "") +
+      (others > 0 ? fmt::format("; ending the other {}{}", others, when) : "");
+  if (!dumps) return fail(status, text);
+  status_ = status;
+  say(text);
+  end_at_ = Clock::now() + kTimeToDump;
 }
 
 /// A rank that ends when the job was told to end is not one without which the others go on.
@@ -316,6 +325,13 @@ void Supervisor::go_on_without(const Rank& rank, const std::string& reason) {
   if (!restart) return;
   ++restarts_;
   (void)start(newcomer, rank.place);  // which has said why, if it cannot be started
+}
+
+bool Supervisor::ranks_dump() const {
+  constexpr std::string_view kFolder = "TUTTI_TRACE_DIR=";
+  return std::any_of(environment_.begin(), environment_.end(), [&](const std::string& variable) {
+    return variable.starts_with(kFolder) && variable.size() > kFolder.size();
+  });
 }
 
 void Supervisor::read_stream(Stream& stream) {
@@ -403,6 +419,7 @@ void Supervisor::begin_ending() {
   if (ending_) return;
   ending_ = true;
   timeout_at_.reset();
+  end_at_.reset();
   kill_at_ = Clock::now() + options_.grace;
   signal_descendants(SIGTERM);
   signal_descendants(SIGCONT);  // a stopped process receives its SIGTERM when it continues
@@ -410,6 +427,7 @@ void Supervisor::begin_ending() {
 
 void Supervisor::kill_all() {
   ending_ = true;
+  end_at_.reset();
   kill_at_.reset();
   for (Rank& rank : ranks_) rank.running = false;
   left_ = false;

@@ -86,6 +86,7 @@ class Supervisor {
 
   void fail(int status, const std::string& reason);
   void begin_ending();
+  [[nodiscard]] bool ranks_dump() const;
   void kill_all();
   void say(std::string_view text);
   [[nodiscard]] int running() const;
@@ -108,7 +109,7 @@ class Supervisor {
   bool ending_ = false;       // SIGTERM has been sent
   bool left_ = true;          // processes of the job may be left
   int interrupts_ = 0;
-  std::optional<Clock::time_point> timeout_at_, kill_at_, show_progress_at_;
+  std::optional<Clock::time_point> timeout_at_, end_at_, kill_at_, show_progress_at_;
 };
 
 }  // namespace tutti::tools

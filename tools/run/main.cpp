@@ -14,16 +14,18 @@
 
 namespace {
 
+constexpr int kMostFailures = 1'000'000;
+
 constexpr const char* kFooter = R"(Usage: tutti-run -n N [options] -- program [arguments]
 
 Each rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT, a secret of
 the job's own (TUTTI_SECRET, unless that or TUTTI_SECRET_FILE is set), and reads from /dev/null; rank 0 reads our standard input where that is no terminal. When a rank fails the others
 are ended, with everything that they have started; the exit status is that failure's (128 + signal
-for a signal), 124 for the timeout, 126 and 127 where the program cannot be run or is not found, 2 for
+for a signal). With TUTTI_TRACE_DIR they get up to five seconds first, to write their traces and end. The exit status is 124 for the timeout, 126 and 127 where the program cannot be run or is not found, 2 for
 wrong arguments. A line over 64 KiB is broken, and goes on with `[2]+`; of a progress bar drawn with
 carriage returns, what stands there is shown at most twice a second.
 
-With --max-failures or --max-restarts, the others go on when a rank fails, until one more fails than
+With --max-failures, --keep-going or --max-restarts, the others go on when a rank fails, until one more fails than
 is allowed; the program goes on by Communicator::shrink. The failures that are allowed leave the exit
 status 0, unless no rank ends with 0: then it is the first failure's. A newcomer has MASTER_ADDR and
 MASTER_PORT, but no RANK and no WORLD_SIZE. It comes to the job by Communicator::join, and the ranks take
@@ -75,9 +77,13 @@ void declare(CLI::App& app, Arguments& arguments) {
           ->check(CLI::Range(1, 65535));
   app.add_option("--max-failures", launch.max_failures,
                  "Let the others go on when a rank fails, up to so many times")
-      ->check(CLI::Range(0, 1'000'000));
+      ->check(CLI::Range(0, kMostFailures));
+  app.add_flag_callback(
+         "--keep-going", [&launch] { launch.max_failures = kMostFailures; },
+         "The same for any number of failures")
+      ->excludes("--max-failures");
   app.add_option("--max-restarts", launch.max_restarts,
-                 "The same, and start a newcomer in the place of the rank")
+                 "As --max-failures, and start a newcomer in the place of the rank")
       ->check(CLI::Range(0, 4096));
   app.add_option("--join", arguments.join,
                  "Start newcomers to a running job: [HOST:]PORT, or its TUTTI_STORE (tcp://..., "

@@ -283,7 +283,7 @@ TracedProcess read_process(pid_t pid) {
 TracedProcess read_dump(const std::string& path) {
   TracedProcess process;
   process.source = path;
-  const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a fifo has no writer
   if (!file) refuse(path, std::strerror(errno));
   read_trace(file, false, process);
   return process;
