@@ -390,9 +390,12 @@ TEST(TuttiRun, OneFailureMoreThanIsAllowedEndsTheJobWithItsStatus) {
 }
 
 TEST(TuttiRun, AJobOfWhichNoRankEndsWellHasTheStatusOfItsFirstFailure) {
-  Command command(job(2, "exit 3", {"--max-failures", "5"}));
-  EXPECT_EQ(command.wait(), 3);
-  EXPECT_THAT(command.err(), HasSubstr("exited with status 3; none is left\n"));
+  for (const std::vector<std::string>& allowed :
+       {std::vector<std::string>{"--max-failures", "5"}, {"--keep-going"}}) {
+    Command command(job(2, "exit 3", allowed));
+    EXPECT_EQ(command.wait(), 3);
+    EXPECT_THAT(command.err(), HasSubstr("exited with status 3; none is left\n"));
+  }
 }
 
 TEST(TuttiRun, StartsANewcomerInThePlaceOfARankThatFails) {
