@@ -300,9 +300,8 @@ void Supervisor::on_rank_ended(Rank& rank) {
   const int others = running();
   const bool dumps = others > 0 && ranks_dump();
   const std::string when = dumps ? " when they have written their traces, after 5 s at most" : "";
-  const std::string text =
-      reason + (failures_ > 0 ? "; that is one failure too many" : "") +
-      (others > 0 ? fmt::format("; ending the other {}{}", others, when) : "");
+  const std::string text = reason + (failures_ > 0 ? "; that is one failure too many" : "") +
+                           (others > 0 ? fmt::format("; ending the other {}{}", others, when) : "");
   if (!dumps) return fail(status, text);
   status_ = status;
   say(text);
