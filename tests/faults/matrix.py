@@ -115,10 +115,7 @@ class Run:
     def _judge(self):
         then = self._row.then
         if then == table.EITHER:
-            self._victim().wait_for("error", 0.5)
-            then = table.SHRINKS if self._victim().all("error") else table.GOES_ON
-        if then == table.GOES_ON:
-            self._row = dataclasses.replace(self._row, others="", victim="")
+            return self._either()
         if then == table.GOES_ON:
             return self._goes_on()
         kinds, latest = self._errors()
@@ -143,11 +140,14 @@ class Run:
             demand(last, f"rank {rank.number} did not go on")
             parties.add(frozenset(map(int, last.group(1).split())))
         self._victim().wait_for("ended")
-        failed = bool(self._victim().all("error"))
+        killed = self._victim().status() not in (0, None)  # without memory it may not even get to its error
+        failed = killed or bool(self._victim().all("error"))
         expected = {rank.number for rank in (self._others() if failed else self._job.ranks)}
         demand(parties == {frozenset(expected)}, f"they went on as {[sorted(party) for party in parties]}")
         kinds, latest = self._errors() if failed else (set(), self._struck)
-        if not failed:
+        if killed:
+            self._row = dataclasses.replace(self._row, victim=None)
+        elif not failed:
             self._row = dataclasses.replace(self._row, others="", victim="")
         self._end()
         return Result(kinds, latest - self._struck)
@@ -167,7 +167,7 @@ class Run:
             for when, match in rank.all(r"error (\w+): (.*)")[:1]:
                 kind, text = match.groups()
                 demand(re.fullmatch(self._row.others, kind), f"rank {rank.number} got {kind}")
-                named[rank.number] = re.search(rf"\b(ranks?|deadline:) {self._fault.victim}\b", text)
+                named[rank.number] = re.search(rf"\b(ranks?|deadline:) (\d+, )*{self._fault.victim}\b", text)
                 demand(named[rank.number] or self._row.named != "by all",
                        f"rank {rank.number}'s error does not name rank {self._fault.victim}")
                 kinds.add(kind)
