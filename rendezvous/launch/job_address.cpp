@@ -14,6 +14,7 @@ std::string describe_rank(int rank) {
 
 std::string JobAddress::socket_name() const {
   assert(port >= 0 && size >= 1);
+  if (server != 0) return fmt::format("tutti-{}-store-{:016x}", uid, server);
   return port != 0 ? fmt::format("tutti-{}-{}", uid, port)
                    : fmt::format("tutti-{}-job-{:016x}", uid, job_hash());
 }

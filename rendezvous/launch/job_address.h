@@ -20,6 +20,7 @@ struct JobAddress {
   int size = 0;           ///< The number of ranks.
   std::string job;        ///< The launcher's name for the job; may be empty.
   uid_t uid = geteuid();  ///< The job's user. It is part of the name, and no other user may join.
+  std::uint64_t server = 0;  ///< If not 0, the socket's name has this number in place of the port.
 
   /// The name of the store's Unix socket in the abstract namespace. It disappears with its last
   /// socket, so that a crash leaves nothing behind. If there is no port, it contains a hash of the

@@ -35,7 +35,9 @@ struct Applicant {
   const JobAddress& job;
   const int rank;
   const Store::Deadline deadline;
-  std::string obstacle;  // why it has not succeeded so far
+  const Applying applying;
+  std::string obstacle = {};  // why it has not succeeded so far
+  bool answered = false;      // The server has told it to try later.
 
   std::optional<Joined> try_once();
   std::optional<Answer> await_answer(Joined& joined);
@@ -49,11 +51,14 @@ std::optional<Joined> Applicant::try_once() {
   greeting.rank = static_cast<std::uint32_t>(rank);
   greeting.size = static_cast<std::uint32_t>(job.size);
   greeting.job = job.job_hash();
+  greeting.flags = applying.flags;
+  greeting.client = applying.client;
   joined->connection.queue(bytes_of(greeting));
   static_cast<void>(joined->connection.flush());  // if it fails, await_answer() fails, too
   const auto answer = await_answer(*joined);
   if (!answer) return std::nullopt;
   if (answer->verdict == Verdict::welcome) return joined;
+  answered = true;
   if (answer->verdict != Verdict::too_late) refused(*answer, joined->server);
   obstacle = joined->server + " still holds the store of an earlier communicator";
   return std::nullopt;
@@ -116,10 +121,20 @@ void Applicant::refused(const Answer& answer, const std::string& server) const {
 
 }  // namespace
 
-Joined join_store(Route& route, const JobAddress& job, int rank, Store::Deadline deadline,
-                  Log& log) {
+std::optional<Joined> try_to_join(Route& route, const JobAddress& job, int rank,
+                                  const Applying& applying, Store::Deadline deadline,
+                                  std::string& obstacle, bool& answered) {
+  Applicant applicant{route, job, rank, deadline, applying};
+  auto joined = applicant.try_once();
+  obstacle = applicant.obstacle;
+  answered = applicant.answered;
+  return joined;
+}
+
+Joined join_store(Route& route, const JobAddress& job, int rank, Store::Deadline deadline, Log& log,
+                  const Applying& applying) {
   assert((0 <= rank && rank < job.size) || rank >= kFirstNewcomer);
-  Applicant applicant{route, job, rank, deadline, {}};
+  Applicant applicant{route, job, rank, deadline, applying};
   auto report_at = steady_clock::now() + kReportAfter;
   for (milliseconds pause = kFirstPause;; pause = std::min(2 * pause, route.longest_pause())) {
     const auto began = steady_clock::now();

@@ -29,6 +29,8 @@ class KeyTable {
   /// fit into 64 bits.
   std::int64_t add(std::string_view key, std::int64_t amount);
 
+  const std::map<std::string, std::string, std::less<>>& all() const noexcept { return values_; }
+
  private:
   std::map<std::string, std::string, std::less<>> values_;
 };

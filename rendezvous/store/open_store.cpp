@@ -16,18 +16,23 @@
 #include "rendezvous/store/memory_store.h"
 #include "rendezvous/store/socket_store.h"
 #include "rendezvous/store/torch_agent.h"
+#include "rendezvous/store/way.h"
 
 namespace tutti {
 namespace {
 
+using rendezvous::places_of;
 using rendezvous::Route;
+using rendezvous::Way;
 
 // How this rank connects to the store and, on rank 0, the listeners at which others connect.
 struct StoreAccess {
   JobAddress job;
   std::vector<Listener> listeners;
   std::unique_ptr<Route> route;
-  Secret secret;  // the job's; only access_by_pmix() sets it
+  Secret secret;                             // the job's; only access_by_pmix() sets it
+  bool tcp = false;                          // ranks of other machines may join
+  std::optional<SocketAddress> master = {};  // where newcomers look for the store by TCP
 };
 
 [[noreturn]] void refuse_without_secret(const LaunchEnvironment& launch) {
@@ -49,6 +54,8 @@ StoreAccess access_by_address(const LaunchEnvironment& launch, const Secret& sec
   const bool here = net::is_this_machine(place.host);
   const bool all_here = !launch.tcp_alone && (net::is_loopback(place.host) ||
                                               (here && launch.local_size == launch.size));
+  access.tcp = !all_here && may_cross;
+  access.master = place;
   if ((launch.tcp_alone || !here) && !may_cross) refuse_without_secret(launch);
   if (launch.rank == 0) {
     if (!launch.tcp_alone) access.listeners.push_back(unix_listener(access.job));
@@ -61,25 +68,13 @@ StoreAccess access_by_address(const LaunchEnvironment& launch, const Secret& sec
   return access;
 }
 
-// The addresses at which others may reach rank 0, one for each line.
-std::string places_of(const Listener& listener) {
-  assert(listener.socket);
-  std::string places;
-  const int port = net::port_of(listener.socket);
-  for (const std::string& host : net::own_addresses())
-    places.append(to_text({host, port})).append("\n");
-  if (places.empty())
-    throw Error(ErrorKind::unavailable,
-                "rank 0: this machine has no network address by which others could reach it");
-  return places;
-}
-
 // Chooses how this rank connects if torchrun's agent listens at MASTER_PORT. Rank 0 may then be on
 // any machine.
 StoreAccess access_by_agent(const LaunchEnvironment& launch, const Secret& secret, bool may_cross,
                             bool tls, Store::Deadline deadline, Random& random) {
   if (!may_cross) refuse_without_secret(launch);
   StoreAccess access{{launch.master_port, launch.size, launch.job}, {}, nullptr, {}};
+  access.tcp = true;
   const SocketAddress agent{launch.master_address, launch.master_port};
   if (launch.rank != 0) {
     access.route = torch_agent::agent_route(access.job, launch.rank, agent, launch.agent_key,
@@ -120,6 +115,7 @@ StoreAccess access_by_pmix(const LaunchEnvironment& launch, const Config& config
     access.route = rendezvous::local_route(access.job, launch.rank);
   if (launch.local_size == launch.size) return access;
 
+  access.tcp = true;
   std::string announcement;
   if (launch.rank == 0) {
     const Secret made = secret ? Secret() : make_secret(random);
@@ -141,6 +137,25 @@ StoreAccess access_by_pmix(const LaunchEnvironment& launch, const Config& config
   return access;
 }
 
+// How this process reaches the servers that follow the first one.
+Way way_of(const LaunchEnvironment& launch, const StoreAccess& access, const Secret& secret,
+           bool tls, Random& random) {
+  Way way{access.job, launch.rank, random.next() | 1, !launch.tcp_alone, access.tcp};
+  way.secret = access.secret ? access.secret : secret;
+  way.tls = tls;
+  way.master = access.master;
+  return way;
+}
+
+// Starts the server in rank 0. Beside the place that all ranks know it has one of its own, at which
+// the rank that stands by for it finds it and no later one.
+std::unique_ptr<StoreServer> start_server(StoreAccess& access, const Way& way, Random& random) {
+  rendezvous::OpenedPlace own = rendezvous::open_place(way, random);
+  for (Listener& listener : own.listeners) access.listeners.push_back(std::move(listener));
+  return std::make_unique<StoreServer>(access.job, std::move(access.listeners), ServerLimits{},
+                                       std::move(own.address));
+}
+
 }  // namespace
 
 OpenedStore open_store_as_newcomer(const LaunchEnvironment& launch, const Config& config,
@@ -157,11 +172,14 @@ OpenedStore open_store_as_newcomer(const LaunchEnvironment& launch, const Config
                             kHowToMakeSecret));
   StoreAccess access = access_by_address(launch, secret, may_cross, config.tls, random);
   assert(access.route != nullptr && access.listeners.empty());
-  rendezvous::Joined joined =
-      rendezvous::join_store(*access.route, access.job, launch.rank, deadline, log);
+  Way way = way_of(launch, access, secret, config.tls, random);
+  rendezvous::Joined joined = rendezvous::join_store(
+      *access.route, access.job, launch.rank, deadline, log, way.applying(rendezvous::kMayStandBy));
   log.write(LogLevel::debug, "a newcomer joined the store of {} at {}", joined.server,
             access.route->place());
-  return {std::make_shared<SocketStore>(std::move(joined), launch.rank), secret};
+  return {std::make_shared<SocketStore>(std::move(joined), launch.rank, nullptr, nullptr,
+                                        std::move(way)),
+          secret};
 }
 
 OpenedStore open_store(const LaunchEnvironment& launch, const Config& config,
@@ -185,15 +203,15 @@ OpenedStore open_store(const LaunchEnvironment& launch, const Config& config,
                   : access_by_address(launch, secret, may_cross, config.tls, random);
   std::unique_ptr<StoreServer> server;
   assert(access.route != nullptr && (launch.rank == 0 || access.listeners.empty()));
-  if (launch.rank == 0)
-    server = std::make_unique<StoreServer>(access.job, std::move(access.listeners));
-  rendezvous::Joined joined =
-      rendezvous::join_store(*access.route, access.job, launch.rank, deadline, log);
+  Way way = way_of(launch, access, secret, config.tls, random);
+  if (launch.rank == 0) server = start_server(access, way, random);
+  rendezvous::Joined joined = rendezvous::join_store(
+      *access.route, access.job, launch.rank, deadline, log, way.applying(rendezvous::kMayStandBy));
   log.write(LogLevel::debug, "rank {} of {}: joined the store of {} at {}", launch.rank,
             launch.size, joined.server, access.route->place());
-  return {
-      std::make_shared<SocketStore>(std::move(joined), launch.rank, std::move(server), launch.pmix),
-      access.secret ? access.secret : secret};
+  return {std::make_shared<SocketStore>(std::move(joined), launch.rank, std::move(server),
+                                        launch.pmix, std::move(way)),
+          access.secret ? access.secret : secret};
 }
 
 }  // namespace tutti

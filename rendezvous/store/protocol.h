@@ -7,13 +7,25 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "common/bytes.h"
 
 namespace tutti::rendezvous {
 
 inline constexpr std::uint64_t kStoreMagic = 0x65726f7469747475u;
-inline constexpr std::uint32_t kStoreVersion = 1;
+inline constexpr std::uint32_t kStoreVersion = 2;
+
+/// With the number of a rank behind it, or "newcomer", the key that has a value once it has stood
+/// by.
+inline constexpr std::string_view kStandbyKey = "tutti/standby/";
+
+/// What a Greeting says of its sender, as bits of `Greeting::flags`.
+enum GreetingFlag : std::uint32_t {
+  kMayStandBy = 1,  ///< The process understands Status::appointed and Status::successor.
+  kStandsBy = 2,    ///< The connection is that of a standby (replication.h), not of a client.
+  kReturns = 4,     ///< The client has lost the server for which this one stood by.
+};
 
 /// The client's first message. Every version of the protocol has the first two fields at these
 /// offsets.
@@ -23,9 +35,10 @@ struct Greeting {
   std::uint32_t rank = 0;
   std::uint64_t job = 0;  ///< Hash of the job's name.
   std::uint32_t size = 0;
-  std::uint32_t zero = 0;
+  std::uint32_t flags = 0;   ///< See GreetingFlag.
+  std::uint64_t client = 0;  ///< A random number that identifies the client; 0 if it has none.
 };
-static_assert(sizeof(Greeting) == 32);
+static_assert(sizeof(Greeting) == 40);
 
 enum class Verdict : std::uint32_t {
   welcome = 1,
@@ -60,14 +73,18 @@ struct Request {
   std::uint32_t key_bytes = 0;
   std::uint32_t value_bytes = 0;
   std::uint32_t zero = 0;
+  std::uint64_t settled = 0;  ///< The client needs no answer to requests below this id any more.
 };
-static_assert(sizeof(Request) == 24);
+static_assert(sizeof(Request) == 32);
 
 enum class Status : std::uint32_t {
   ok = 1,
   usage,     ///< The bytes are the text of a `usage` error.
   mismatch,  ///< The bytes are the text of a `mismatch` error: a rank cannot join.
   lost,  ///< The bytes are the text of a `peer_lost` error: a rank has left before it took part.
+  // The following are notices, which have the id 0.
+  appointed,  ///< The client's process is to stand by for the server at the address in the bytes.
+  successor,  ///< The bytes are the address of the server that stands by; empty if there is none.
 };
 
 struct Reply {

@@ -36,7 +36,7 @@ TimePoint now() { return std::chrono::steady_clock::now(); }
 }  // namespace
 
 ServerLoop::ServerLoop(const JobAddress& job, std::vector<Listener> listeners,
-                       const ServerLimits& limits, int stop_fd)
+                       const ServerLimits& limits, int stop_fd, Standing standing)
     : job_(job),
       limits_(limits),
       stop_fd_(stop_fd),
@@ -44,10 +44,13 @@ ServerLoop::ServerLoop(const JobAddress& job, std::vector<Listener> listeners,
       listeners_(std::move(listeners)),
       tls_(context_for(listeners_)),
       service_(
-          [this](int fd, const Reply& reply, std::string_view bytes) { send(fd, reply, bytes); }),
+          [this](int fd, const Reply& reply, std::string_view bytes) { send(fd, reply, bytes); },
+          [this](const Change& made) { change(made); }),
       pending_({static_cast<std::size_t>(job.size), limits.unauthenticated, limits.greeting},
                [this](Pending& pending) { return advance(pending); }),
-      seats_(static_cast<std::size_t>(job.size)) {
+      seats_(static_cast<std::size_t>(job.size)),
+      standing_(std::move(standing)),
+      serving_(!standing_.primary) {
   if (!epoll_)
     throw Error(ErrorKind::unavailable,
                 fmt::format("the store gets no epoll: {}", std::strerror(errno)));
@@ -55,6 +58,14 @@ ServerLoop::ServerLoop(const JobAddress& job, std::vector<Listener> listeners,
                    "rank 0", fmt::format("to serve the store of {} ranks", seats_.size()));
   watch(EPOLL_CTL_ADD, stop_fd_, EPOLLIN);
   for (const Listener& listener : listeners_) watch(EPOLL_CTL_ADD, listener.socket.get(), EPOLLIN);
+  if (serving_) return;
+  watch(EPOLL_CTL_ADD, standing_.primary->connection.fd(), EPOLLIN);
+  if (standing_.primary->server_end)
+    watch(EPOLL_CTL_ADD, standing_.primary->server_end.get(), EPOLLIN);
+  standing_.primary->connection.queue(
+      bytes_of(FromStandby{0, static_cast<std::uint32_t>(standing_.address.size()), 0}));
+  standing_.primary->connection.queue(standing_.address);
+  apply_changes();  // changes may have come with the answer to the greeting
 }
 
 void ServerLoop::run() {
@@ -65,6 +76,7 @@ void ServerLoop::run() {
                                  deadline ? net::poll_milliseconds(*deadline) : -1);
     for (int i = 0; i < ready; ++i) handle(events[static_cast<std::size_t>(i)]);
     pending_.close_expired(now());
+    watch_for_standby();
     if (accept_again_ && *accept_again_ <= now()) {
       accept_again_.reset();
       watch_listeners(EPOLLIN);
@@ -90,6 +102,8 @@ std::optional<TimePoint> ServerLoop::next_deadline() const {
   consider(accept_again_);
   consider(close_by_);
   consider(pending_.next_deadline());
+  consider(appoint_at_);
+  if (standby_) consider(standby_->applies_by);
   return next;
 }
 
@@ -97,6 +111,8 @@ void ServerLoop::handle(const epoll_event& event) {
   const int fd = event.data.fd;
   if (fd == stop_fd_) return begin_closing();
   try {
+    if (is_primary(fd)) return serve_primary(fd);
+    if (standby_ && standby_->connection.fd() == fd) return serve_standby();
     if (const Listener* listener = listener_of(fd)) return accept_some(*listener);
     // A descriptor that is none of these was closed by an earlier event of this turn.
     if (pending_.contains(fd)) return pending_.serve(fd);
@@ -190,15 +206,31 @@ bool ServerLoop::greet(Pending& pending) {
   if (!connection.flush() || answer.verdict != Verdict::welcome) return false;
 
   connection.consume(sizeof(Greeting));
+  if ((greeting->flags & kStandsBy) != 0)
+    attach_standby(std::move(connection), static_cast<int>(greeting->rank));
+  else
+    admit_member(pending, *greeting);
+  return false;
+}
+
+void ServerLoop::admit_member(Pending& pending, const Greeting& greeting) {
   const int fd = pending.fd();
   const pid_t pid = pending.handshake ? 0 : net::peer_of(fd).pid;
   assert(!members_.contains(fd));
-  const std::uint32_t rank = greeting->rank;
-  members_.emplace(fd, Member{std::move(connection), static_cast<int>(rank)});
-  assert(is_newcomer(rank) || seats_[rank].state == Seat::State::free);
+  const std::uint32_t rank = greeting.rank;
+  Member member{std::move(pending.stream()), static_cast<int>(rank)};
+  member.may_stand_by = (greeting.flags & kMayStandBy) != 0;
+  member.returns = (greeting.flags & kReturns) != 0;
+  member.other_machine = pending.handshake.has_value();
+  service_.enter(fd, greeting.client, member.returns);
+  members_.emplace(fd, std::move(member));
   if (!is_newcomer(rank)) seats_[rank] = {Seat::State::taken, pid};
+  if (standby_ && standby_->in_step && members_.at(fd).may_stand_by) {
+    const std::string& address = standby_->address;
+    deliver(fd, {0, Status::successor, static_cast<std::uint32_t>(address.size())}, address);
+  }
   serve(fd);  // requests, or the end of the stream, may have arrived with the greeting
-  return false;
+  if (!standby_ && !appoint_at_) appoint_at_ = now();
 }
 
 int ServerLoop::member_of(std::uint32_t rank) const {
@@ -212,6 +244,9 @@ int ServerLoop::member_of(std::uint32_t rank) const {
 Verdict ServerLoop::judge(const Greeting& greeting) const {
   if (greeting.version != kStoreVersion) return Verdict::other_version;
   if (greeting.job != job_.job_hash()) return Verdict::other_job;
+  if (!serving_) return Verdict::too_late;
+  if ((greeting.flags & kStandsBy) != 0) return judge_standby(greeting);
+  if (took_over_) return judge_at_successor(greeting);
   // One without a rank leaves and comes as often as it likes: no key is its own.
   if (greeting.rank <= kLastNewcomer && is_newcomer(greeting.rank))
     return close_by_ ? Verdict::too_late : Verdict::welcome;
@@ -222,6 +257,22 @@ Verdict ServerLoop::judge(const Greeting& greeting) const {
   // its rank 0 creates when this one has ended; in this one it would read stale keys.
   if (seat.state == Seat::State::left || close_by_) return Verdict::too_late;
   return Verdict::welcome;
+}
+
+Verdict ServerLoop::judge_standby(const Greeting& greeting) const {
+  const bool wanted = !standby_ && !standing_.address.empty() && !close_by_ &&
+                      greeting.rank != static_cast<std::uint32_t>(standing_.rank) &&
+                      greeting.rank <= kLastNewcomer;
+  return wanted ? Verdict::welcome : Verdict::too_late;
+}
+
+// Those come here that had joined the server before this one, however often, and newcomers.
+Verdict ServerLoop::judge_at_successor(const Greeting& greeting) const {
+  if (close_by_ || greeting.rank > kLastNewcomer) return Verdict::too_late;
+  if (is_newcomer(greeting.rank)) return Verdict::welcome;
+  if (greeting.rank >= seats_.size()) return Verdict::other_size;
+  if ((greeting.flags & kReturns) == 0) return Verdict::too_late;
+  return seats_[greeting.rank].state == Seat::State::taken ? Verdict::rank_taken : Verdict::welcome;
 }
 
 void ServerLoop::serve(int fd) {
@@ -246,7 +297,15 @@ bool ServerLoop::take_requests(Member& member) {
   return sane;
 }
 
+// A reply waits until the standby has all on which it may depend.
 void ServerLoop::send(int fd, const Reply& reply, std::string_view bytes) {
+  if (standby_ && standby_->in_step && standby_->applied < last_change_)
+    held_.push_back({last_change_, fd, reply, std::string(bytes)});
+  else
+    deliver(fd, reply, bytes);
+}
+
+void ServerLoop::deliver(int fd, const Reply& reply, std::string_view bytes) {
   Member& member = members_.at(fd);
   member.connection.queue(bytes_of(reply));
   member.connection.queue(bytes);
@@ -274,6 +333,8 @@ void ServerLoop::disconnect(int fd) {
   const bool took_part = newcomer || service_.has_taken_part(fd);
   service_.leave(fd);
   members_.erase(place);
+  if (rank == last_appointed_ && appoint_at_) appoint_at_ = now();
+  std::erase_if(held_, [fd](const Held& held) { return held.fd == fd; });
   // A rank that starts publishes what the others need before it asks for what they publish.
   if (!took_part)
     service_.refuse_waits(
@@ -288,6 +349,8 @@ void ServerLoop::begin_closing() {
   watch(EPOLL_CTL_MOD, stop_fd_, 0);
 }
 
-bool ServerLoop::may_end() const { return close_by_ && (members_.empty() || *close_by_ <= now()); }
+bool ServerLoop::may_end() const {
+  return dismissed_ || (close_by_ && (members_.empty() || *close_by_ <= now()));
+}
 
 }  // namespace tutti::rendezvous

@@ -4,9 +4,12 @@
 #include <sys/epoll.h>
 
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "common/clock.h"
@@ -16,10 +19,21 @@
 #include "net/pending_connections.h"
 #include "rendezvous/launch/job_address.h"
 #include "rendezvous/store/protocol.h"
+#include "rendezvous/store/route.h"
 #include "rendezvous/store/store_server.h"
 #include "rendezvous/store/store_service.h"
 
 namespace tutti::rendezvous {
+
+/// How a server stands to the one before it and the one after it.
+struct Standing {
+  std::string address;  ///< This server's, see Way. If it is empty, no server stands by for it.
+  int rank = 0;         ///< Of this process.
+  /// The server for which this one stands by. It serves nobody until it has lost that one.
+  std::optional<Joined> primary = {};
+  /// Opens the place at which newcomers look for the store, once the primary's process has ended.
+  std::function<std::vector<Listener>()> public_place = {};
+};
 
 /// The state of a running server. It is used by the server's thread only. Invariants: a seat is
 /// taken while a member has its rank, newcomers have none, and each connection is either pending or
@@ -28,7 +42,7 @@ class ServerLoop {
  public:
   /// `stop_fd` becomes readable when the server is to end.
   ServerLoop(const JobAddress& job, std::vector<Listener> listeners, const ServerLimits& limits,
-             int stop_fd);
+             int stop_fd, Standing standing = {});
 
   /// Serves until `stop_fd` is readable and then until all ranks have left, at most
   /// ServerLimits::linger.
@@ -51,6 +65,25 @@ class ServerLoop {
     net::Connection connection;
     int rank = 0;
     std::uint32_t events = EPOLLIN;  // the events for which epoll watches the connection
+    bool may_stand_by = false, other_machine = false;
+    bool returns = false;  // it had joined the server before this one
+  };
+  /// The server that stands by for this one.
+  struct StandsBy {
+    net::Connection connection;
+    int rank = 0;
+    std::string address = {};  // empty until it has told it
+    std::uint64_t applied = 0;
+    bool in_step = false;  // it has all that this server has told anybody; clients know of it
+    std::optional<TimePoint> applies_by = {};  // set while it has not applied everything
+    std::uint32_t events = EPOLLIN;
+  };
+  /// A reply that waits until the standby has applied all changes up to a number.
+  struct Held {
+    std::uint64_t number;
+    int fd;
+    Reply reply;
+    std::string bytes;
   };
   /// Whether a rank has joined. Newcomers have no seats.
   struct Seat {
@@ -73,19 +106,42 @@ class ServerLoop {
   /// The descriptor of the member that has taken `rank`.
   int member_of(std::uint32_t rank) const;
   Verdict judge(const Greeting& greeting) const;
+  Verdict judge_standby(const Greeting& greeting) const;
+  Verdict judge_at_successor(const Greeting& greeting) const;
+  void admit_member(Pending& pending, const Greeting& greeting);
   void serve(int fd);
   bool take_requests(Member& member);
   void send(int fd, const Reply& reply, std::string_view bytes);
+  void deliver(int fd, const Reply& reply, std::string_view bytes);
+  void release_held();
   void update_events(Member& member);
   void disconnect(int fd);
   void begin_closing();
   bool may_end() const;
 
+  // The server for which this one stands by, in server_standby.cpp.
+  bool is_primary(int fd) const;
+  void serve_primary(int fd);
+  void apply_changes();
+  void take_over();
+  void take_public_place();
+
+  // The server that stands by for this one.
+  void watch_for_standby();
+  void appoint();
+  void attach_standby(net::Connection connection, int rank);
+  void change(const Change& change);
+  void serve_standby();
+  bool hear_standby();
+  void flush_standby();
+  void drop_standby();
+  void tell_successor(std::string_view address);
+
   const JobAddress job_;
   const ServerLimits limits_;
   const int stop_fd_;
   const Fd epoll_;
-  const std::vector<Listener> listeners_;
+  std::vector<Listener> listeners_;
   SystemRandom random_;
   const std::shared_ptr<const net::TlsContext> tls_;  // null if no listener uses TLS
   StoreService service_;
@@ -94,6 +150,15 @@ class ServerLoop {
   std::vector<Seat> seats_;                // indexed by rank
   std::optional<TimePoint> accept_again_;  // set while the listeners are paused
   std::optional<TimePoint> close_by_;      // set once the server is to end
+  Standing standing_;
+  bool serving_ = true;     // false while this server stands by
+  bool took_over_ = false;  // there was a server before this one
+  bool dismissed_ = false;
+  std::optional<StandsBy> standby_;
+  std::uint64_t last_change_ = 0;
+  std::deque<Held> held_;
+  int last_appointed_ = -1;
+  std::optional<TimePoint> appoint_at_;  // set while a rank is to be appointed
 };
 
 }  // namespace tutti::rendezvous

@@ -11,10 +11,11 @@ namespace tutti {
 using rendezvous::Verb;
 
 SocketStore::SocketStore(rendezvous::Joined joined, int rank, std::unique_ptr<StoreServer> server,
-                         std::shared_ptr<const pmix::Client> launcher)
+                         std::shared_ptr<const pmix::Client> launcher,
+                         std::optional<rendezvous::Way> way)
     : launcher_(std::move(launcher)),
       server_(std::move(server)),
-      client_("the store", std::move(joined), rank) {}
+      client_("the store", std::move(joined), rank, std::move(way)) {}
 
 void SocketStore::set(std::string_view key, std::string_view value, Deadline deadline) {
   client_.get().call(Verb::set, key, value, deadline);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include <tutti/store.hpp>
 
@@ -18,9 +19,11 @@ namespace tutti {
 class SocketStore final : public Store {
  public:
   /// `server` is the server on rank 0 and null on other ranks; it ends with this store and lingers
-  /// (see ~StoreServer()). `launcher` is kept open as long as this store exists.
+  /// (see ~StoreServer()). `launcher` is kept open as long as this store exists. `way` leads to
+  /// other servers, see StoreClient.
   SocketStore(rendezvous::Joined joined, int rank, std::unique_ptr<StoreServer> server = nullptr,
-              std::shared_ptr<const pmix::Client> launcher = nullptr);
+              std::shared_ptr<const pmix::Client> launcher = nullptr,
+              std::optional<rendezvous::Way> way = std::nullopt);
 
   void set(std::string_view key, std::string_view value, Deadline deadline) override;
   std::string get(std::string_view key, Deadline deadline) override;

@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cassert>
+#include <thread>
 
 #include <tutti/error.hpp>
 
@@ -27,16 +30,23 @@ ErrorKind kind_of(Status refusal) {
   }
 }
 
+// A client that has lost the server looks this long for the one that stood by, and waits this long
+// for it to notice that it is to serve: a machine that is lost is noticed within half a minute.
+constexpr std::chrono::seconds kReachLimit{5}, kTakeOverLimit{40};
+constexpr std::chrono::milliseconds kPauseBetween{10};
+
 bool waits_for_key(Verb verb) { return verb == Verb::get || verb == Verb::wait; }
 
 }  // namespace
 
-StoreClient::StoreClient(Joined joined, int rank)
+StoreClient::StoreClient(Joined joined, int rank, std::optional<Way> way)
     : rank_(rank),
+      way_(std::move(way)),
       server_(std::move(joined.server)),
       server_end_(std::move(joined.server_end)),
       connection_(std::move(joined.connection)) {
   assert(rank_ >= 0 && connection_.fd() >= 0);
+  take_replies();
 }
 
 std::string StoreClient::call(Verb verb, std::string_view key, std::string_view value,
@@ -51,10 +61,11 @@ std::string StoreClient::call(Verb verb, std::string_view key, std::string_view 
   const std::uint64_t id = next_id_++;
   assert(!calls_.contains(id));
   Call& call = calls_[id];
-  connection_.queue(bytes_of(Request{id, verb, static_cast<std::uint32_t>(key.size()),
-                                     static_cast<std::uint32_t>(value.size()), 0}));
-  connection_.queue(key);
-  connection_.queue(value);
+  call.request =
+      bytes_of(Request{id, verb, static_cast<std::uint32_t>(key.size()),
+                       static_cast<std::uint32_t>(value.size()), 0, calls_.begin()->first});
+  call.request.append(key).append(value);
+  connection_.queue(call.request);
   lost_ |= !connection_.flush();
   const Ended how = pump_until(lock, deadline, [&] { return call.status.has_value(); });
 
@@ -62,7 +73,7 @@ std::string StoreClient::call(Verb verb, std::string_view key, std::string_view 
   const Call result = std::move(call);
   calls_.erase(id);
   if (how == Ended::late && waits_for_key(verb)) {
-    connection_.queue(bytes_of(Request{id, Verb::forget, 0, 0, 0}));
+    connection_.queue(bytes_of(Request{id, Verb::forget, 0, 0, 0, 0}));
     lost_ |= !connection_.flush();
   }
   if (how != Ended::done) refuse(how, verb, key);
@@ -76,17 +87,20 @@ StoreClient::Ended StoreClient::pump_until(std::unique_lock<std::mutex>& lock,
                                            Store::Deadline deadline, Done done) {
   assert(lock.owns_lock());
   while (!done()) {
-    if (lost_) return Ended::lost;
+    if (lost_ && !go_over(lock, deadline)) return Ended::lost;
     if (std::chrono::steady_clock::now() >= deadline) return Ended::late;
+    if (lost_) continue;
     const bool is_pump = !pumping_, unsent = connection_.queued_bytes() != 0;
     if (!is_pump && !unsent) {
       changed_.wait_until(lock, deadline);
       continue;
     }
     pumping_ = true;
+    ++polling_;
     lock.unlock();
     const bool server_ended = poll_all((is_pump ? POLLIN : 0) | (unsent ? POLLOUT : 0), deadline);
     lock.lock();
+    --polling_;
     const bool flushed = connection_.flush();
     if (is_pump) {
       assert(pumping_ && "another thread took the pump's turn");
@@ -113,8 +127,13 @@ void StoreClient::receive_all() {
     before = connection_.received().size();
     if (!connection_.receive()) lost_ = true;
     if (connection_.received().size() == before) return;
-    while (take_reply()) {
-    }
+    take_replies();
+  }
+}
+
+// A notice may have arrived together with the answer to the greeting.
+void StoreClient::take_replies() {
+  while (take_reply()) {
   }
 }
 
@@ -129,19 +148,100 @@ bool StoreClient::take_reply() {
   }
   const std::size_t bytes = sizeof *reply + reply->bytes;
   if (received.size() < bytes) return false;
-  if (const auto place = calls_.find(reply->id); place != calls_.end())  // else the call timed out
-    place->second = {reply->status, std::string(received.substr(sizeof *reply, reply->bytes))};
+  std::string rest(received.substr(sizeof *reply, reply->bytes));
   connection_.consume(bytes);
+  if (reply->id == 0) {
+    take_notice(reply->status, std::move(rest));
+  } else if (const auto place = calls_.find(reply->id); place != calls_.end()) {
+    place->second.status = reply->status;
+    place->second.bytes = std::move(rest);
+  }  // else the call timed out
   return true;
+}
+
+void StoreClient::take_notice(Status what, std::string address) {
+  if (what == Status::successor) successor_ = std::move(address);
+  if (what != Status::appointed || !way_ || (standby_ && !standby_->over())) return;
+  try {
+    standby_ = std::make_unique<Standby>(*way_, std::move(address));
+  } catch (const Error&) {  // No thread is to be had. The server appoints another rank.
+  }
+}
+
+// Connects to the server that stood by for the one that is lost. Returns false if there is none.
+// When it returns true, the caller looks again at what it waits for, at its deadline and at lost_.
+bool StoreClient::go_over(std::unique_lock<std::mutex>& lock, Store::Deadline deadline) {
+  assert(lost_ && lock.owns_lock());
+  if (gone_) return false;
+  if (going_) {
+    changed_.wait_until(lock, deadline);
+    return true;
+  }
+  going_ = true;
+  // The other threads that poll this socket leave it, before it is closed.
+  shutdown(connection_.fd(), SHUT_RDWR);
+  changed_.wait(lock, [this] { return polling_ == 0; });
+  receive_all();  // The server may have named its successor shortly before it ended.
+  const auto now = std::chrono::steady_clock::now();
+  if (!hopeless_at_) hopeless_at_ = now + kReachLimit;
+  const std::string address = successor_;
+  std::optional<Joined> joined;
+  bool hopeless = !way_ || address.empty();
+  if (!hopeless) {
+    lock.unlock();
+    joined = reach_successor(address, deadline, hopeless);
+    lock.lock();
+  }
+  going_ = false;
+  gone_ = hopeless && !joined;
+  if (joined) {
+    connection_ = std::move(joined->connection);
+    server_ = std::move(joined->server);
+    server_end_ = std::move(joined->server_end);
+    successor_.clear();
+    hopeless_at_.reset();
+    for (const auto& [id, call] : calls_)
+      if (!call.status) connection_.queue(call.request);
+    lost_ = !connection_.flush();
+    take_replies();
+  }
+  changed_.notify_all();
+  return !gone_;
+}
+
+std::optional<Joined> StoreClient::reach_successor(const std::string& address,
+                                                   Store::Deadline deadline, bool& hopeless) const {
+  SystemRandom random;
+  Store::Deadline until = *hopeless_at_;
+  try {
+    const auto route = route_to(*way_, address, random);
+    while (route != nullptr) {
+      std::string obstacle;
+      bool answered = false;
+      auto joined = try_to_join(*route, way_->job, rank_, way_->applying(kMayStandBy | kReturns),
+                                std::min(deadline, until), obstacle, answered);
+      if (joined) return joined;
+      if (answered) until = *hopeless_at_ + (kTakeOverLimit - kReachLimit);
+      const auto now = std::chrono::steady_clock::now();
+      hopeless = now >= until;
+      if (hopeless || now >= deadline) return std::nullopt;
+      std::this_thread::sleep_until(std::min(deadline, now + kPauseBetween));
+    }
+  } catch (const Error&) {  // What listens there is not the server that stood by.
+  }
+  hopeless = true;
+  return std::nullopt;
 }
 
 void StoreClient::refuse(Ended how, Verb verb, std::string_view key) const {
   assert(how != Ended::done);
   if (how == Ended::lost)
     throw Error(ErrorKind::peer_lost,
-                fmt::format("{}: the store is gone: rank 0 ({}) has ended or closed it; start "
+                fmt::format("{}: the store is gone: rank 0 ({}) has ended or closed it{}; start "
                             "the job again (this call was for {})",
-                            describe_rank(rank_), server_, shown(key)));
+                            describe_rank(rank_), server_,
+                            way_ ? ", and no other rank that stood by for it can be reached" : "",
+                            shown(key)));
   if (waits_for_key(verb))
     throw Error(ErrorKind::timeout,
                 fmt::format("{}: nobody has set {} in the store of rank 0 ({}) before the "

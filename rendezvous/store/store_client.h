@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -13,6 +14,8 @@
 
 #include "rendezvous/store/protocol.h"
 #include "rendezvous/store/route.h"
+#include "rendezvous/store/standby.h"
+#include "rendezvous/store/way.h"
 
 namespace tutti::rendezvous {
 
@@ -25,7 +28,9 @@ namespace tutti::rendezvous {
 /// request is sent before the next one, and a late reply is recognized by its id and dropped.
 class StoreClient {
  public:
-  StoreClient(Joined joined, int rank);
+  /// If the server is lost, the client goes to the one that stood by, by `way`, and repeats the
+  /// requests that were not answered. Without a way it does not.
+  StoreClient(Joined joined, int rank, std::optional<Way> way = std::nullopt);
 
   /// Sends a request and returns the bytes of the reply. Throws the errors of Store.
   std::string call(Verb verb, std::string_view key, std::string_view value,
@@ -33,6 +38,7 @@ class StoreClient {
 
  private:
   struct Call {
+    std::string request;           // to be sent again to another server
     std::optional<Status> status;  // set when the reply has arrived
     std::string bytes;
   };
@@ -42,18 +48,32 @@ class StoreClient {
   Ended pump_until(std::unique_lock<std::mutex>& lock, Store::Deadline deadline, Done done);
   bool poll_all(int events, Store::Deadline deadline) const;
   void receive_all();
+  void take_replies();
   bool take_reply();
+  void take_notice(Status what, std::string address);
+  bool go_over(std::unique_lock<std::mutex>& lock, Store::Deadline deadline);
+  std::optional<Joined> reach_successor(const std::string& address, Store::Deadline deadline,
+                                        bool& hopeless) const;
   [[noreturn]] void refuse(Ended how, Verb verb, std::string_view key) const;
 
   const int rank_;
-  const std::string server_;
-  const Fd server_end_;  // readable when the server's process has ended; may be empty
+  const std::optional<Way> way_;
+  // The server that this process has been appointed to run. It outlives the connection, so that
+  // this rank leaves before the server lingers.
+  std::unique_ptr<Standby> standby_;
 
   std::mutex mutex_;
   std::condition_variable changed_;
   // The members below are guarded by mutex_, but the descriptor is polled without it.
+  std::string server_;
+  Fd server_end_;  // readable when the server's process has ended; may be empty
   net::Connection connection_;
-  bool lost_ = false;
+  bool lost_ = false;      // The connection has ended; go_over() may find another server.
+  bool gone_ = false;      // No server can be found any more.
+  bool going_ = false;     // A thread is in go_over().
+  int polling_ = 0;        // The number of threads that poll the descriptors.
+  std::string successor_;  // the address of the server that stands by; empty if there is none
+  std::optional<Store::Deadline> hopeless_at_;  // set while no server has been reached
   bool pumping_ = false;
   std::uint64_t next_id_ = 1;
   std::map<std::uint64_t, Call> calls_;  // indexed by id: the calls for which a thread waits

@@ -47,10 +47,11 @@ bool has_ended(pid_t pid) { return pid != 0 && kill(pid, 0) != 0 && errno == ESR
 
 class StoreServer::Running {
  public:
-  Running(const JobAddress& job, std::vector<Listener> listeners, const ServerLimits& limits)
+  Running(const JobAddress& job, std::vector<Listener> listeners, const ServerLimits& limits,
+          std::string address)
       : stop_(stop_event()),
         loop_(std::make_unique<rendezvous::ServerLoop>(job, std::move(listeners), limits,
-                                                       stop_.get())) {
+                                                       stop_.get(), standing(std::move(address)))) {
     thread_ = start_without_signals([this] {
       try {
         loop_->run();
@@ -67,6 +68,12 @@ class StoreServer::Running {
   }
 
  private:
+  static rendezvous::Standing standing(std::string address) {
+    rendezvous::Standing standing;
+    standing.address = std::move(address);
+    return standing;
+  }
+
   const Fd stop_;
   std::unique_ptr<rendezvous::ServerLoop> loop_;  // used by thread_ only, once it runs
   std::thread thread_;
@@ -79,8 +86,8 @@ Listener unix_listener(const JobAddress& job) {
 }
 
 StoreServer::StoreServer(const JobAddress& job, std::vector<Listener> listeners,
-                         const ServerLimits& limits)
-    : running_("the store's server", job, std::move(listeners), limits) {}
+                         const ServerLimits& limits, std::string address)
+    : running_("the store's server", job, std::move(listeners), limits, std::move(address)) {}
 
 StoreServer::~StoreServer() = default;
 

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstddef>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "common/fd.h"
@@ -42,9 +43,10 @@ Listener unix_listener(const JobAddress& job);
 /// the reason and reports it itself.
 class StoreServer {
  public:
+  /// `address` is that of this server, see rendezvous::Way; if it is empty, no server stands by.
   /// Throws `unavailable` if sockets or threads cannot be created.
   StoreServer(const JobAddress& job, std::vector<Listener> listeners,
-              const ServerLimits& limits = {});
+              const ServerLimits& limits = {}, std::string address = {});
 
   /// Waits, at most ServerLimits::linger, until the ranks that have joined have left, so that a
   /// rank 0 that finishes early does not cut off ranks that are still reading. In a forked child it

@@ -36,16 +36,7 @@ void StoreService::handle(int client, const Request& request, std::string_view k
   try {
     switch (request.verb) {
       case Verb::set:
-        table_.set(key, value);
-        participants_.insert(client);
-        reply(client, request.id, {});
-        return answer_waiting(key);
-      case Verb::add: {
-        const auto amount = parse_number<std::int64_t>(value);
-        if (!amount) throw Error(ErrorKind::usage, "store: the amount to add is no number");
-        reply(client, request.id, fmt::format("{}", table_.add(key, *amount)));
-        return answer_waiting(key);
-      }
+      case Verb::add: return change(client, request, key, value);
       case Verb::get:
       case Verb::wait: return await(client, request, key);
       case Verb::forget:
@@ -54,6 +45,80 @@ void StoreService::handle(int client, const Request& request, std::string_view k
   } catch (const Error& error) {
     refuse(client, request.id, Status::usage, error.what());
   }
+}
+
+void StoreService::change(int client, const Request& request, std::string_view key,
+                          std::string_view value) {
+  const auto who = identities_.find(client);
+  Change made{Change::Kind::set, who == identities_.end() ? 0 : who->second, request.id,
+              request.settled};
+  if (const auto known = answers_.find(made.client); known != answers_.end())
+    if (const auto answer = known->second.find(request.id); answer != known->second.end())
+      return reply(client, request.id, answer->second);
+  std::string sum;
+  if (request.verb == Verb::set) {
+    table_.set(key, value);
+    participants_.insert(client);
+  } else {
+    const auto amount = parse_number<std::int64_t>(value);
+    if (!amount) throw Error(ErrorKind::usage, "store: the amount to add is no number");
+    sum = fmt::format("{}", table_.add(key, *amount));
+    value = sum;
+  }
+  made.key = key;
+  made.value = value;
+  made.reply = sum;
+  keep(made);
+  if (changed_) changed_(made);
+  reply(client, request.id, sum);
+  answer_waiting(key);
+}
+
+// Keeps the answer until the client says that it needs it no more.
+void StoreService::keep(const Change& change) {
+  if (change.client == 0) return;
+  auto& answers = answers_[change.client];
+  answers.erase(answers.begin(), answers.lower_bound(change.settled));
+  answers[change.id] = change.reply;
+  if (answers.size() > kMaxAnswersOfAClient) answers.erase(answers.begin());
+}
+
+void StoreService::enter(int client, std::uint64_t identity, bool returns) {
+  if (identity != 0) identities_[client] = identity;
+  if (returns) participants_.insert(client);
+}
+
+void StoreService::set(std::string_view key, std::string_view value) {
+  table_.set(key, value);
+  Change made;
+  made.key = key;
+  made.value = value;
+  if (changed_) changed_(made);
+  answer_waiting(key);
+}
+
+void StoreService::apply(const Change& change) {
+  if (change.kind == Change::Kind::leave) {
+    answers_.erase(change.client);
+    return;
+  }
+  if (change.kind == Change::Kind::set) table_.set(change.key, change.value);
+  keep(change);
+}
+
+void StoreService::copy(const Changed& use) const {
+  for (const auto& [key, value] : table_.all()) {
+    Change change;
+    change.key = key;
+    change.value = value;
+    use(change);
+  }
+  for (const auto& [client, answers] : answers_)
+    for (const auto& [id, answer] : answers) {
+      Change change{Change::Kind::answer, client, id};
+      change.reply = answer;
+      use(change);
+    }
 }
 
 void StoreService::await(int client, const Request& request, std::string_view key) {
@@ -123,6 +188,11 @@ void StoreService::leave(int client) {
   assert(!waits_of_.contains(client) || waits_of_[client] == 0);
   waits_of_.erase(client);
   participants_.erase(client);
+  const auto who = identities_.find(client);
+  if (who == identities_.end()) return;
+  answers_.erase(who->second);
+  if (changed_) changed_({Change::Kind::leave, who->second});
+  identities_.erase(who);
 }
 
 }  // namespace tutti::rendezvous

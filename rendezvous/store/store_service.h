@@ -13,6 +13,7 @@
 
 #include "rendezvous/store/key_table.h"
 #include "rendezvous/store/protocol.h"
+#include "rendezvous/store/replication.h"
 
 namespace tutti::rendezvous {
 
@@ -28,7 +29,27 @@ class StoreService {
   /// The callback with which the service sends a reply to `client`. It must not call the service.
   using Send = std::function<void(int client, const Reply&, std::string_view bytes)>;
 
-  explicit StoreService(Send send) : send_(std::move(send)) { assert(send_ != nullptr); }
+  /// Gets every change before the reply to the request that made it is sent. It must not call the
+  /// service.
+  using Changed = std::function<void(const Change&)>;
+
+  /// The most answers that are kept of one client. A client needs one for each of its threads.
+  static constexpr std::size_t kMaxAnswersOfAClient = 256;
+
+  explicit StoreService(Send send, Changed changed = nullptr)
+      : send_(std::move(send)), changed_(std::move(changed)) {
+    assert(send_ != nullptr);
+  }
+
+  /// Identifies `client` by a number that it keeps when it goes to another server. A change that it
+  /// requests a second time is made once, and gets the first answer. `returns`: it has taken part.
+  void enter(int client, std::uint64_t identity, bool returns);
+  /// The server itself sets a key.
+  void set(std::string_view key, std::string_view value);
+  /// Applies a change that another server has made.
+  void apply(const Change& change);
+  /// Calls `use` with the changes that make an empty store equal to this one.
+  void copy(const Changed& use) const;
 
   /// Whether a request is valid in this version of the protocol. It is checked before the key and
   /// the value are read.
@@ -46,7 +67,7 @@ class StoreService {
   /// Whether `client` has set a key or asked for one: it has got so far that others need not wait
   /// for it in vain.
   bool has_taken_part(int client) const { return participants_.contains(client); }
-  /// Drops all waiting requests of `client`.
+  /// Drops all waiting requests and the answers of `client`.
   void leave(int client);
 
   std::size_t waits() const noexcept { return waiting_.size(); }
@@ -58,6 +79,8 @@ class StoreService {
     Verb verb;
   };
 
+  void change(int client, const Request& request, std::string_view key, std::string_view value);
+  void keep(const Change& change);
   void await(int client, const Request& request, std::string_view key);
   void answer_waiting(std::string_view key);
   void reply(int client, std::uint64_t id, std::string_view bytes);
@@ -66,10 +89,14 @@ class StoreService {
   void drop(Unwanted unwanted);
 
   const Send send_;
+  const Changed changed_;  // may be empty
   KeyTable table_;
   std::string why_no_waits_;      // the text of refuse_waits(); empty while requests may wait
   Status no_waits_ = Status::ok;  // the status with that text
-  std::set<int> participants_;    // see has_taken_part()
+  std::map<int, std::uint64_t> identities_;
+  // By identity, and by the id of the request: the replies to changes that a client may repeat.
+  std::map<std::uint64_t, std::map<std::uint64_t, std::string>> answers_;
+  std::set<int> participants_;                                // see has_taken_part()
   std::multimap<std::string, Waiting, std::less<>> waiting_;  // by key, in order of arrival
   std::map<int, std::size_t> waits_of_;  // the number of waiting requests of each client
 };
