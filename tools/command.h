@@ -1,8 +1,10 @@
 // The main function of a tool whose arguments CLI11 reads.
 #pragma once
 
+#include <cmath>
 #include <cstdio>
 #include <exception>
+#include <string>
 
 #include <CLI/CLI.hpp>
 
@@ -10,10 +12,24 @@ namespace tutti::tools {
 
 inline constexpr int kUsageStatus = 2;
 
+/// Refuses what is not in this range; CLI::Range lets a NaN through.
+inline CLI::Validator real_range(double least, double most) {
+  CLI::Validator in_range = CLI::Range(least, most);
+  CLI::Validator number(
+      [](std::string& text) {
+        double value = 0;
+        return CLI::detail::lexical_cast(text, value) && std::isnan(value)
+                   ? text + " is not a number"
+                   : std::string();
+      },
+      "");
+  return number & in_range;
+}
+
 /// Reads the arguments and calls `body`, which returns the exit status; it is 1 in place of 0 where
-/// standard output cannot be written. An exception is printed on
-/// standard error: for wrong arguments (CLI::ParseError) the status is kUsageStatus, and for every
-/// other exception it is `status_of(exception)`.
+/// standard output cannot be written. An exception is printed on standard error: for wrong
+/// arguments (CLI::ParseError) the status is kUsageStatus, and for every other exception it is
+/// `status_of(exception)`.
 template <typename Body, typename StatusOf>
 int run_command(CLI::App& app, int argc, char** argv, Body body, StatusOf status_of) {
   const std::string name = app.get_name();

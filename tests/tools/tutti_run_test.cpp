@@ -481,6 +481,7 @@ TEST(TuttiRun, SaysWhatIsWrongWithItsArguments) {
   refused({"-n", "2", "--join", "here", "--", "true"}, 2, "'here' is not [HOST:]PORT");
   refused({"-n", "2", "--join", "1", "--port", "2", "--", "true"}, 2, "--port excludes --join");
   refused({"-n", "2", "--max-failures", "-1", "--", "true"}, 2, "--max-failures");
+  refused({"-n", "2", "--timeout", "nan", "--", "true"}, 2, "--timeout");
   refused({"-n", "2", "--", "no-such-program"}, 127,
           "cannot start rank 0: 'no-such-program': No such file or directory");
   refused({"-n", "2", "--", "/etc/passwd"}, 126, "'/etc/passwd': Permission denied");

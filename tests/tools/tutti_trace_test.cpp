@@ -202,6 +202,11 @@ TEST(TuttiTrace, ReadsWhatRanksDumpedWhenASignalAskedForIt) {
   while (dumps() < 3 && std::chrono::steady_clock::now() < end) continue;
   EXPECT_THAT(trace({folder}).out, AllOf(HasSubstr("Never came: rank 1 has not called #2"),
                                          HasSubstr("rank 2 waits for rank 1")));
+  std::ofstream(folder / "damaged.tuttitrace") << "no dump";  // it hides none of the others
+  const auto beside = trace({folder});
+  EXPECT_EQ(beside.status, 1);
+  EXPECT_THAT(beside.out, HasSubstr("Never came: rank 1 has not called #2"));
+  EXPECT_THAT(beside.err, HasSubstr("damaged.tuttitrace"));
   fs::remove_all(folder);
 }
 
@@ -241,6 +246,15 @@ TEST(TuttiTrace, SaysInWordsWhatCannotBeRead) {
   EXPECT_THAT(trace({fifo}).err, HasSubstr("it is no trace of tutti"));
   fs::remove(fifo);
   EXPECT_EQ(trace({"--times", "3"}).status, 2);
+}
+
+TEST(TuttiTrace, RefusesOptionsThatMeanNothing) {
+  for (const std::vector<std::string>& wrong :
+       {std::vector<std::string>{"--watch", "nan"}, {"-o", ""}, {"--watch", "1", "--job"}}) {
+    const Said said = trace(wrong);
+    EXPECT_EQ(said.status, 2) << said.out;
+    EXPECT_THAT(said.err, HasSubstr(wrong.back().starts_with("--") ? "--job" : wrong.front()));
+  }
 }
 
 TEST(TuttiTrace, RefusesADumpOfAnotherVersionAndOneThatIsCut) {

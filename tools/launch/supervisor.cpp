@@ -280,6 +280,14 @@ void Supervisor::on_guard_ended() {
   kill_all();
 }
 
+// Returns whether a signal has ended the rank, which leaves that to be handled.
+bool Supervisor::was_killed(const Rank& rank) {
+  siginfo_t info{};
+  return ::waitid(P_PIDFD, static_cast<id_t>(rank.pidfd.get()), &info,
+                  WEXITED | WNOHANG | WNOWAIT) == 0 &&
+         info.si_pid != 0 && info.si_code != CLD_EXITED;
+}
+
 void Supervisor::on_rank_ended(Rank& rank) {
   siginfo_t info{};
   const int rc = ::waitid(P_PIDFD, static_cast<id_t>(rank.pidfd.get()), &info, WEXITED | WNOHANG);
@@ -290,6 +298,10 @@ void Supervisor::on_rank_ended(Rank& rank) {
   // The rank's last output comes before the message about its end.
   for (Stream& stream : rank.streams) read_to_end(stream);
   const int status = exit_status(info);
+  // A rank that was killed may be the reason why this one failed, although its end is seen later.
+  if (status != 0 && info.si_code == CLD_EXITED)
+    for (Rank& other : ranks_)
+      if (other.running && was_killed(other)) on_rank_ended(other);
   if (status == 0) succeeded_ = true;
   if (status == 0 || ending_ || end_at_) return;
   const std::string reason =

@@ -68,10 +68,10 @@ void declare(CLI::App& app, Arguments& arguments) {
       ->capture_default_str()
       ->envname("TUTTI_BIND");
   app.add_option("--timeout", arguments.timeout_s, "End the job after so many seconds; 0: never")
-      ->check(CLI::Range(0.0, 1e9));
+      ->check(tutti::tools::real_range(0, 1e9));
   app.add_option("--grace", arguments.grace_s, "Seconds from SIGTERM to SIGKILL")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 1e6));
+      ->check(tutti::tools::real_range(0, 1e6));
   auto* const port =
       app.add_option("--port", launch.port, "MASTER_PORT; by default one that is free")
           ->check(CLI::Range(1, 65535));

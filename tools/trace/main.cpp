@@ -64,11 +64,14 @@ int watch(const Arguments& arguments) {
   for (int looks = 0; arguments.times == 0 || looks < arguments.times; ++looks) {
     if (looks > 0) std::this_thread::sleep_for(std::chrono::duration<double>(arguments.watch));
     std::vector<tutti::tools::TracedProcess> processes;
+    std::vector<std::string> damaged;  // which the first look has named
     try {
-      processes = read_all(arguments.named);
+      processes = read_all(arguments.named, damaged);
     } catch (const std::runtime_error&) {
       if (looks == 0) throw;  // later the job has ended
     }
+    if (looks == 0)
+      for (const std::string& reason : damaged) fmt::print(stderr, "tutti-trace: {}\n", reason);
     if (processes.empty()) {
       fmt::print("no process uses tutti\n");
       return 0;
@@ -82,20 +85,23 @@ int watch(const Arguments& arguments) {
 
 int run(const Arguments& arguments) {
   if (arguments.watch > 0) return watch(arguments);
-  const auto processes = read_all(arguments.named);
+  std::vector<std::string> damaged;
+  const auto processes = read_all(arguments.named, damaged);
+  for (const std::string& reason : damaged) fmt::print(stderr, "tutti-trace: {}\n", reason);
+  const int status = damaged.empty() ? 0 : 1;
   if (processes.empty()) {
-    fmt::print("no process of this user uses tutti\n");
-    return 0;
+    if (damaged.empty()) fmt::print("no process of this user uses tutti\n");
+    return status;
   }
   const bool dumps = !std::all_of(arguments.named.begin(), arguments.named.end(), is_process);
   if (!arguments.job && !dumps && arguments.output.empty()) {
     fmt::print("{}", list(processes));
-    return 0;
+    return status;
   }
   const TracedJob job = merge(processes);
   if (!arguments.output.empty()) write_file(arguments.output, to_chrome(job));
   fmt::print("{}", report(job));
-  return 0;
+  return status;
 }
 
 }  // namespace
@@ -109,12 +115,17 @@ int main(int argc, char** argv) {
                  "Processes (numbers), dumps, or folders of dumps; all processes if none is named");
   app.add_flag("--job", arguments.job, "A report on the ranks together");
   app.add_option("-o,--output", arguments.output,
-                 "Also writes a trace for Perfetto and Chrome (JSON)");
+                 "Also writes a trace for Perfetto and Chrome (JSON)")
+      ->check([](const std::string& path) {
+        return path.empty() ? "the path is empty" : std::string();
+      });
   auto* watch_option =
       app.add_option("--watch", arguments.watch, "Shows stragglers every so many seconds")
           ->expected(0, 1)
           ->default_str("1")
-          ->check(CLI::Range(0.01, 3600.0));
+          ->excludes("--job")
+          ->excludes("--output")
+          ->check(real_range(0.01, 3600));
   app.add_option("--times", arguments.times, "With --watch: ends after so many tables")
       ->needs(watch_option)
       ->check(CLI::Range(1, 1'000'000));

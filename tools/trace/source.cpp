@@ -236,13 +236,18 @@ std::optional<std::vector<Fd>> own_traces(pid_t pid) {
   return traces;
 }
 
-void read_folder(const std::string& folder, std::vector<TracedProcess>& into) {
+void read_folder(const std::string& folder, std::vector<TracedProcess>& into,
+                 std::vector<std::string>& damaged) {
   std::vector<std::string> paths;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder))
     if (entry.path().extension() == ".tuttitrace") paths.push_back(entry.path());
   if (paths.empty()) refuse(folder, "there is no *.tuttitrace in this folder");
   std::sort(paths.begin(), paths.end());
-  for (const std::string& path : paths) into.push_back(read_dump(path));
+  for (const std::string& path : paths) try {
+      into.push_back(read_dump(path));
+    } catch (const std::runtime_error& error) {
+      damaged.emplace_back(error.what());
+    }
 }
 
 }  // namespace
@@ -289,7 +294,8 @@ TracedProcess read_dump(const std::string& path) {
   return process;
 }
 
-std::vector<TracedProcess> read_all(std::span<const std::string> named) {
+std::vector<TracedProcess> read_all(std::span<const std::string> named,
+                                    std::vector<std::string>& damaged) {
   std::vector<TracedProcess> processes;
   if (named.empty())
     for (const pid_t pid : find_processes()) try {
@@ -302,7 +308,7 @@ std::vector<TracedProcess> read_all(std::span<const std::string> named) {
     if (const auto pid = parse_number<pid_t>(each))
       processes.push_back(read_process(*pid));
     else if (fs::is_directory(each))
-      read_folder(each, processes);
+      read_folder(each, processes, damaged);
     else
       processes.push_back(read_dump(each));
   return processes;

@@ -25,7 +25,9 @@ TracedProcess read_dump(const std::string& path);
 
 /// Reads what the user has named: numbers are processes, and other words are dumps or folders of
 /// dumps. If nothing is named, reads all processes that find_processes() returns and that have not
-/// ended since.
-std::vector<TracedProcess> read_all(std::span<const std::string> named);
+/// ended since. A dump in a folder that cannot be read is passed over, and `damaged` gets the
+/// reason.
+std::vector<TracedProcess> read_all(std::span<const std::string> named,
+                                    std::vector<std::string>& damaged);
 
 }  // namespace tutti::tools
