@@ -46,7 +46,11 @@ bool Connection::flush() {
   while (sent_ < outbox_.size()) {
     const iovec piece{outbox_.data() + sent_, outbox_.size() - sent_};
     const ssize_t put = stream_.write({&piece, 1});
-    if (put < 0) return not_now(errno);
+    if (put < 0) {
+      const bool open = not_now(errno);
+      if (sent_ > outbox_.size() / 2) drop_front(outbox_, sent_);  // moves less than was sent
+      return open;
+    }
     sent_ += static_cast<std::size_t>(put);
     assert(sent_ <= outbox_.size());
   }

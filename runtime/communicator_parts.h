@@ -41,6 +41,7 @@ struct CommunicatorParts {
   std::shared_ptr<Store> store;  ///< Null if all ranks are in this process.
   /// The prefix of its keys in the store; empty if it was split off another communicator.
   std::string name = {};
+  bool private_store = false;              ///< The store is in this process, and nobody else comes.
   Secret secret = {};                      ///< The secret of the job.
   std::shared_ptr<SharedEndpoint> shared;  ///< It outlives the transport.
   std::unique_ptr<Transport> transport;    ///< Connected.

@@ -45,7 +45,7 @@ const Error& Failure::set(const Error& error) noexcept {
   if (first) {
     parts_.recorder->failed(error.kind(), error.what());
     parts_.runtime->log().write(LogLevel::info, "communicator failed: {}", error.what());
-    parts_.runtime->dump_trace();
+    parts_.runtime->dump_after_failure();
   }
   return *error_;  // constant once it is set
 }

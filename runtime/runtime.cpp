@@ -24,6 +24,8 @@ namespace {
 constexpr WaitPolicy kBackground{20, 50, std::chrono::microseconds{0}};
 constexpr std::chrono::hours kUntilPoked{1};
 constexpr std::chrono::milliseconds kBackgroundProgressEvery{500};
+// A dump is one of all communicators, and takes milliseconds for each.
+constexpr std::chrono::seconds kBetweenDumps{1};
 
 volatile std::uint32_t* page_wiped_on_fork() {
   const auto bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
@@ -76,6 +78,8 @@ Runtime::~Runtime() {
     poke();
     if (has_thread()) thread_.join();
     assert(announced_.empty() && visitors_ == 0 && turns_ == 0);
+    const std::lock_guard lock(dump_mutex_);
+    if (dump_due_.load() != TimePoint::max()) dump_trace();
   } else {
     // This is a handle of the parent's thread, which this process can neither join nor detach, so
     // it is overwritten.
@@ -98,12 +102,26 @@ void Runtime::listen_for_dump_signal() {
 }
 
 void Runtime::dump_if_asked() noexcept {
-  if (config_.trace_signal == "none" || dumps_asked_for() == dumps_done_) return;
-  dumps_done_ = dumps_asked_for();
+  const bool signalled = config_.trace_signal != "none" && dumps_asked_for() != dumps_done_;
+  const TimePoint due = dump_due_.load(std::memory_order_relaxed);
+  if (!signalled && (due == TimePoint::max() || clock_->now() < due)) return;
+  if (signalled) dumps_done_ = dumps_asked_for();
+  const std::lock_guard lock(dump_mutex_);
   dump_trace();
 }
 
+void Runtime::dump_after_failure() noexcept {
+  if (config_.trace_dir.empty()) return;
+  const std::lock_guard lock(dump_mutex_);
+  if (clock_->now() >= dump_again_) return dump_trace();
+  dump_due_.store(dump_again_, std::memory_order_seq_cst);
+  poke();
+}
+
+// The caller holds dump_mutex_.
 void Runtime::dump_trace() noexcept {
+  dump_due_.store(TimePoint::max(), std::memory_order_relaxed);
+  dump_again_ = clock_->now() + kBetweenDumps;
   if (config_.trace_dir.empty()) return;
   try {
     const std::string path = trace_memory_.dump_into(config_.trace_dir);
@@ -273,8 +291,8 @@ bool Runtime::sleep_all() {
   look_all();  // The last look before a sleep also takes news of peers; wait() gives the reason.
   const bool ended = advance_all();
   if (!ended) {
-    const TimePoint until =
-        std::min({clock_->now() + kUntilPoked, next_background_progress(), first_deadline()});
+    const TimePoint until = std::min({clock_->now() + kUntilPoked, next_background_progress(),
+                                      first_deadline(), dump_due_.load()});
     wakes_at_.store(until, std::memory_order_seq_cst);
     // The deadlines are read once more, since another thread may have begun a call before it could
     // see wakes_at_ and compare.
@@ -302,8 +320,9 @@ void Runtime::doze() {
   asleep_ = true;
   dump_if_asked();
   if (!anything_pending() && !stop_ && visitors_ == 0)
-    sleeper_.sleep_until(std::min(clock_->now() + kUntilPoked, next_background_progress()),
-                         *clock_);
+    sleeper_.sleep_until(
+        std::min({clock_->now() + kUntilPoked, next_background_progress(), dump_due_.load()}),
+        *clock_);
   asleep_ = false;
   background_progress_all();
 }

@@ -62,9 +62,10 @@ class Runtime {
   Log& log() noexcept { return log_; }
   /// The flight recorder's memory, in which each communicator has a ring.
   TraceMemory& trace_memory() noexcept { return trace_memory_; }
-  /// Writes the records of all communicators into the folder that the configuration names, if it
-  /// names one. An error is logged.
-  void dump_trace() noexcept;
+  /// A communicator has failed: writes the records of all communicators into the folder that the
+  /// configuration names, if it names one. Where many fail at once, the dump of the first is
+  /// followed by one of all the others, a second later or at the end. An error is logged.
+  void dump_after_failure() noexcept;
 
   /// Returns false in a process that was forked from the one that made this runtime: the child has
   /// no background thread, and must not use its parent's channels. It costs one load (the kernel
@@ -143,6 +144,7 @@ class Runtime {
   void forget_page() noexcept;
   void listen_for_dump_signal();
   void dump_if_asked() noexcept;
+  void dump_trace() noexcept;
   void run_tasks();
   bool take_in_newcomers() noexcept;
   // Returns true when there is nothing to wait for, when a thread wants mutex_, or after a
@@ -165,6 +167,9 @@ class Runtime {
   volatile std::uint32_t* alive_ = nullptr;  // it has a page of its own
   Doorbell poke_;
   std::uint32_t dumps_done_ = 0;  // used by the background thread alone
+  sync::Mutex dump_mutex_;        // No other lock is taken while this one is held, but the trace's.
+  TimePoint dump_again_{};        // guarded by dump_mutex_; the next failure is dumped from then on
+  sync::Atomic<TimePoint> dump_due_{TimePoint::max()};  // failures wait for it to be dumped
   sync::Mutex mutex_;
   // Guarded by mutex_, which the background thread holds even while it sleeps.
   std::vector<Progressable*> progressables_;

@@ -85,7 +85,8 @@ LaunchEnvironment read_launch_environment(Environment environment, std::string_v
   if (find(environment, "LOCAL_WORLD_SIZE"))
     launch.local_size =
         number("LOCAL_WORLD_SIZE", require(environment, "LOCAL_WORLD_SIZE"), 1, launch.size);
-  if (launch.size == 1) return launch;
+  // One rank alone needs no store, but newcomers may come to one in a file.
+  if (launch.size == 1 && !store.starts_with("file://")) return launch;
   assert(launch.rank < launch.size && launch.local_rank < launch.size);
 
   if (take_address(store, launch)) return launch;

@@ -185,7 +185,7 @@ OpenedStore open_store_as_newcomer(const LaunchEnvironment& launch, const Config
 OpenedStore open_store(const LaunchEnvironment& launch, const Config& config,
                        Store::Deadline deadline, Log& log) {
   assert(0 <= launch.rank && launch.rank < launch.size);
-  if (launch.size == 1) return {std::make_shared<MemoryStore>(), {}};
+  if (launch.size == 1 && launch.file.empty()) return {std::make_shared<MemoryStore>(), {}};
   const Secret secret = configured_secret(config);
   if (!launch.file.empty())
     return {std::make_shared<FileStore>(launch.file, launch.rank, launch.size, deadline), secret};

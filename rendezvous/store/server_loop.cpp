@@ -19,7 +19,7 @@ namespace tutti::rendezvous {
 namespace {
 
 constexpr std::chrono::milliseconds kAcceptPause{50};
-// While more bytes of replies than this are queued for a member, the server reads none from it.
+// While more bytes of replies than this wait for a member, the server takes no request from it.
 constexpr std::size_t kMostQueuedBytes = 4 << 20;
 // The greatest number of a newcomer.
 constexpr std::uint32_t kLastNewcomer = std::numeric_limits<int>::max();
@@ -280,29 +280,29 @@ void ServerLoop::serve(int fd) {
   assert(is_newcomer(static_cast<std::uint32_t>(member.rank)) ||
          seats_[static_cast<std::size_t>(member.rank)].state == Seat::State::taken);
   bool keep = member.connection.flush();
-  if (keep && (member.events & EPOLLIN) != 0) {
-    keep = member.connection.receive();
-    if (!take_requests(member)) keep = false;
-  }
+  if (keep && (member.events & EPOLLIN) != 0) keep = member.connection.receive();
+  if (!take_requests(member)) keep = false;
   if (!keep) return disconnect(fd);
   update_events(member);
 }
 
-// Returns false if the member violates the protocol.
+// Returns false if the member violates the protocol. Requests for whose replies there is no room
+// are taken once others have left.
 bool ServerLoop::take_requests(Member& member) {
   std::string_view input = member.connection.received();
   const std::size_t before = input.size();
-  const bool sane = service_.take(member.connection.fd(), input);
+  const bool sane = service_.take(member.connection.fd(), input,
+                                  [&member] { return member.unsent_bytes() <= kMostQueuedBytes; });
   member.connection.consume(before - input.size());
   return sane;
 }
 
 // A reply waits until the standby has all on which it may depend.
 void ServerLoop::send(int fd, const Reply& reply, std::string_view bytes) {
-  if (standby_ && standby_->in_step && standby_->applied < last_change_)
-    held_.push_back({last_change_, fd, reply, std::string(bytes)});
-  else
-    deliver(fd, reply, bytes);
+  if (!standby_ || !standby_->in_step || standby_->applied == last_change_)
+    return deliver(fd, reply, bytes);
+  held_.push_back({last_change_, fd, reply, std::string(bytes)});
+  members_.at(fd).held_bytes += sizeof reply + bytes.size();
 }
 
 void ServerLoop::deliver(int fd, const Reply& reply, std::string_view bytes) {
@@ -317,7 +317,7 @@ void ServerLoop::deliver(int fd, const Reply& reply, std::string_view bytes) {
 void ServerLoop::update_events(Member& member) {
   const std::size_t queued = member.connection.queued_bytes();
   const std::uint32_t events =
-      (queued > kMostQueuedBytes ? 0u : EPOLLIN) | (queued == 0 ? 0u : EPOLLOUT);
+      (member.unsent_bytes() > kMostQueuedBytes ? 0u : EPOLLIN) | (queued == 0 ? 0u : EPOLLOUT);
   if (events == member.events) return;
   watch(EPOLL_CTL_MOD, member.connection.fd(), events);
   member.events = events;

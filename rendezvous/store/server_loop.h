@@ -66,7 +66,10 @@ class ServerLoop {
     int rank = 0;
     std::uint32_t events = EPOLLIN;  // the events for which epoll watches the connection
     bool may_stand_by = false, other_machine = false;
-    bool returns = false;  // it had joined the server before this one
+    bool returns = false;        // it had joined the server before this one
+    std::size_t held_bytes = 0;  // of its replies that wait for the standby
+
+    std::size_t unsent_bytes() const noexcept { return connection.queued_bytes() + held_bytes; }
   };
   /// The server that stands by for this one.
   struct StandsBy {

@@ -2,6 +2,7 @@
 // stands by for it.
 #include <algorithm>
 #include <cassert>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -179,11 +180,16 @@ bool ServerLoop::hear_standby() {
 }
 
 void ServerLoop::release_held() {
+  std::set<int> served;
   while (!held_.empty() && (!standby_ || held_.front().number <= standby_->applied)) {
     const Held held = std::move(held_.front());
     held_.pop_front();
+    members_.at(held.fd).held_bytes -= sizeof held.reply + held.bytes.size();
     deliver(held.fd, held.reply, held.bytes);
+    served.insert(held.fd);
   }
+  for (const int fd : served)
+    if (members_.contains(fd)) serve(fd);  // requests may have waited for room
 }
 
 // Goes on without the standby. It is told so, lest it believe that this server has ended.

@@ -17,8 +17,8 @@ bool StoreService::is_sane(const Request& request) noexcept {
          request.value_bytes <= (has_value ? kMaxValueBytes : 0);
 }
 
-bool StoreService::take(int client, std::string_view& input) {
-  for (;;) {
+bool StoreService::take(int client, std::string_view& input, const Room& room) {
+  while (room()) {
     const auto request = fixed_part<Request>(input);
     if (!request) return true;
     if (!is_sane(*request)) return false;
@@ -28,6 +28,7 @@ bool StoreService::take(int client, std::string_view& input) {
            input.substr(sizeof *request + request->key_bytes, request->value_bytes));
     input.remove_prefix(bytes);
   }
+  return true;
 }
 
 void StoreService::handle(int client, const Request& request, std::string_view key,

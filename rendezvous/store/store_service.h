@@ -55,9 +55,11 @@ class StoreService {
   /// the value are read.
   static bool is_sane(const Request& request) noexcept;
 
-  /// Handles the complete requests at the front of `input` and removes them from it. Returns false
-  /// if they are followed by something that is not a valid request.
-  bool take(int client, std::string_view& input);
+  /// Returns whether there is room for one more reply to a client.
+  using Room = std::function<bool()>;
+  /// Handles the complete requests at the front of `input` and removes them from it, as long as
+  /// there is room. Returns false if they are followed by something that is not a valid request.
+  bool take(int client, std::string_view& input, const Room& room);
 
   void handle(int client, const Request& request, std::string_view key, std::string_view value);
 

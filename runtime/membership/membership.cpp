@@ -60,6 +60,10 @@ void Membership::check_shrink(std::chrono::milliseconds patience, const Demands&
 
 void Membership::check_grow(std::chrono::milliseconds patience, int newcomers) const {
   check("grow", patience);
+  if (parts_.private_store)
+    throw Error(ErrorKind::usage,
+                "grow: this job was started with one rank, and has no store that a newcomer could "
+                "reach; start it with TUTTI_STORE=file://PATH, or with two ranks");
   if (newcomers < 1 || newcomers > kMaxRanks - parts_.size)
     throw Error(ErrorKind::usage, fmt::format("grow: {} newcomers; there can be 1 to {}", newcomers,
                                               kMaxRanks - parts_.size));

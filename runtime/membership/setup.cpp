@@ -483,6 +483,7 @@ CommunicatorParts join_environment(const Config& config) {
   CommunicatorParts parts =
       join_store(std::move(opened.store), launch.rank, launch.size, config, opened.secret);
   parts.startup.insert(parts.startup.begin(), {"store", joined - start});
+  parts.private_store = launch.size == 1 && launch.file.empty();
   return parts;
 }
 

@@ -2,6 +2,7 @@
 // job, with each kind of listener.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/resource.h>
 
 #include <memory>
@@ -282,6 +283,39 @@ TEST(StoreServer, LetsNobodyInButTheUserItIsFor) {
   const Error error = error_of([&] { join(job, 1, in(milliseconds(50))); });
   EXPECT_EQ(error.kind(), ErrorKind::timeout);
   EXPECT_THAT(error.what(), HasSubstr("closed the connection"));
+}
+
+TEST_P(AStoreServer, TakesNoMoreRequestsThanItHasRoomForReplies) {
+  constexpr std::size_t kValue = 1 << 20, kRequests = 200;
+  constexpr long kMostKiB = 64 << 10;
+  Venue venue(GetParam(), 2);
+  const auto server = venue.serve(ServerLimits{});
+  const auto other = venue.join(1);
+  other->set("large", std::string(kValue, 'x'), in_time());
+  const auto most_memory = [] {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_maxrss;
+  };
+  const long before = most_memory();
+  const auto route = venue.route(0);
+  rendezvous::Joined greedy = join_by(*route, venue.job(), 0);
+  for (std::size_t id = 1; id <= kRequests; ++id) {
+    greedy.connection.queue(bytes_of(Request{id, Verb::get, 5, 0, 0, 0}));
+    greedy.connection.queue("large");
+  }
+  const auto deadline = in_time();
+  std::size_t received = 0;
+  while (received < kRequests * (sizeof(Reply) + kValue) &&
+         std::chrono::steady_clock::now() < deadline) {
+    pollfd readable{greedy.connection.fd(), POLLIN, 0};
+    poll(&readable, 1, 10);
+    ASSERT_TRUE(greedy.connection.flush() && greedy.connection.receive(kValue));
+    received += greedy.connection.received().size();
+    greedy.connection.consume(greedy.connection.received().size());
+  }
+  EXPECT_EQ(received, kRequests * (sizeof(Reply) + kValue));
+  EXPECT_LT(most_memory() - before, kMostKiB);
 }
 
 }  // namespace

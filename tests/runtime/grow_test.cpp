@@ -69,6 +69,17 @@ class Grow : public testing::TestWithParam<const char*> {
 INSTANTIATE_TEST_SUITE_P(Transports, Grow, testing::Values("shm", "tcp"),
                          [](const auto& tested) { return std::string(tested.param); });
 
+TEST_P(Grow, AJobOfOneRankGrowsByAFileStoreAndElseSaysThatItCannot) {
+  Processes ranks(2, [&](int rank) {
+    if (rank == 1) return expect(come(file_).size() == 2, "a newcomer beside one rank");
+    Communicator alone = start(0, 1);
+    const std::string said = outcome_of([&] { static_cast<void>(alone.grow(1, 20s)); });
+    expect(said.starts_with("usage: grow: this job was started with one rank"), said);
+    expect(start(0, 1, file_).grow(1, 20s).size() == 2, "one rank beside a newcomer");
+  });
+  for (const int rank : {0, 1}) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
+}
+
 TEST_P(Grow, TakesNewcomersInBehindTheOldRanks) {
   Processes ranks(4, [&](int rank) {
     if (rank < 2) {

@@ -270,6 +270,34 @@ TEST(Recorder, DumpsTheCallsOfACommunicatorThatFails) {
   fs::remove_all(folder);
 }
 
+TEST(Recorder, DumpsManyCommunicatorsThatFailAtOnceTogether) {
+  constexpr int kCommunicators = 20;
+  const fs::path folder = fs::path(testing::TempDir()) / fmt::format("many.{}", getpid());
+  fs::create_directory(folder);
+  std::atomic<int> dumps = 0;
+  {
+    Config config;
+    config.trace_dir = folder;
+    config.log_level = LogLevel::info;
+    config.log_sink = [&](LogLevel, std::string_view line) {
+      if (line.find("the last operations are in") != std::string_view::npos) ++dumps;
+    };
+    auto first = std::move(Communicator::in_process(1, config).front());
+    std::vector<Communicator> others;
+    for (int i = 0; i < kCommunicators; ++i) others.push_back(first.dup());
+    for (int i = 0; i < kCommunicators; ++i) others[i].abort(fmt::format("abort {} of many", i));
+  }
+  EXPECT_LT(dumps, kCommunicators / 2);
+  std::string bytes;
+  for (const auto& each : fs::directory_iterator(folder)) {
+    std::ifstream file(each.path(), std::ios::binary);
+    bytes.append(std::istreambuf_iterator<char>(file), {});
+  }
+  for (int i = 0; i < kCommunicators; ++i)
+    EXPECT_NE(bytes.find(fmt::format("abort {} of many", i)), std::string::npos) << i;
+  fs::remove_all(folder);
+}
+
 // Beyond the limit the kernel would end the process by a signal.
 TEST(Recorder, IsNotDumpedBeyondTheLimitOnTheSizeOfFiles) {
   const fs::path folder = fs::path(testing::TempDir()) / fmt::format("limited.{}", getpid());
