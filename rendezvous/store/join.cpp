@@ -57,7 +57,10 @@ std::optional<Joined> Applicant::try_once() {
   static_cast<void>(joined->connection.flush());  // if it fails, await_answer() fails, too
   const auto answer = await_answer(*joined);
   if (!answer) return std::nullopt;
-  if (answer->verdict == Verdict::welcome) return joined;
+  if (answer->verdict == Verdict::welcome) {
+    joined->size = static_cast<int>(answer->size);
+    return joined;
+  }
   answered = true;
   if (answer->verdict != Verdict::too_late) refused(*answer, joined->server);
   obstacle = joined->server + " still holds the store of an earlier communicator";

@@ -175,6 +175,7 @@ OpenedStore open_store_as_newcomer(const LaunchEnvironment& launch, const Config
   Way way = way_of(launch, access, secret, config.tls, random);
   rendezvous::Joined joined = rendezvous::join_store(
       *access.route, access.job, launch.rank, deadline, log, way.applying(rendezvous::kMayStandBy));
+  way.job.size = std::max(1, joined.size);  // A newcomer may come to serve the ranks of the job.
   log.write(LogLevel::debug, "a newcomer joined the store of {} at {}", joined.server,
             access.route->place());
   return {std::make_shared<SocketStore>(std::move(joined), launch.rank, nullptr, nullptr,

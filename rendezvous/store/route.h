@@ -25,6 +25,7 @@ struct Joined {
   net::Connection connection;
   std::string server;  ///< Names the server, as "process 4711" or "10.0.0.1:29500".
   Fd server_end;  ///< Readable once the server's process has ended; empty if that is not detected.
+  int size = 0;   ///< The job's number of ranks, as the server has said once it lets this one in.
 };
 
 /// A way to connect to the server.
