@@ -31,7 +31,8 @@ ErrorKind kind_of(Status refusal) {
 }
 
 // A client that has lost the server looks this long for the one that stood by, and waits this long
-// for it to notice that it is to serve: a machine that is lost is noticed within half a minute.
+// for it to notice that it is to serve: a machine that is lost is noticed within half a minute. The
+// time begins anew after one in which no call has looked for it.
 constexpr std::chrono::seconds kReachLimit{5}, kTakeOverLimit{40};
 constexpr std::chrono::milliseconds kPauseBetween{10};
 
@@ -161,7 +162,8 @@ bool StoreClient::take_reply() {
 
 void StoreClient::take_notice(Status what, std::string address) {
   if (what == Status::successor) successor_ = std::move(address);
-  if (what != Status::appointed || !way_ || (standby_ && !standby_->over())) return;
+  // A server that is lost appoints nobody: this rank would look for it while the next one appoints.
+  if (what != Status::appointed || lost_ || !way_ || (standby_ && !standby_->over())) return;
   try {
     standby_ = std::make_unique<Standby>(*way_, std::move(address));
   } catch (const Error&) {  // No thread is to be had. The server appoints another rank.
@@ -183,7 +185,7 @@ bool StoreClient::go_over(std::unique_lock<std::mutex>& lock, Store::Deadline de
   changed_.wait(lock, [this] { return polling_ == 0; });
   receive_all();  // The server may have named its successor shortly before it ended.
   const auto now = std::chrono::steady_clock::now();
-  if (!hopeless_at_) hopeless_at_ = now + kReachLimit;
+  if (!hopeless_at_ || now > looked_at_ + kReachLimit) hopeless_at_ = now + kReachLimit;
   const std::string address = successor_;
   std::optional<Joined> joined;
   bool hopeless = !way_ || address.empty();
@@ -193,6 +195,7 @@ bool StoreClient::go_over(std::unique_lock<std::mutex>& lock, Store::Deadline de
     lock.lock();
   }
   going_ = false;
+  looked_at_ = std::chrono::steady_clock::now();
   gone_ = hopeless && !joined;
   if (joined) {
     connection_ = std::move(joined->connection);

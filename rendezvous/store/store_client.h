@@ -74,6 +74,7 @@ class StoreClient {
   int polling_ = 0;        // The number of threads that poll the descriptors.
   std::string successor_;  // the address of the server that stands by; empty if there is none
   std::optional<Store::Deadline> hopeless_at_;  // set while no server has been reached
+  Store::Deadline looked_at_{};                 // when a server was last looked for
   bool pumping_ = false;
   std::uint64_t next_id_ = 1;
   std::map<std::uint64_t, Call> calls_;  // indexed by id: the calls for which a thread waits
