@@ -103,6 +103,7 @@ std::optional<TimePoint> ServerLoop::next_deadline() const {
   consider(close_by_);
   consider(pending_.next_deadline());
   consider(appoint_at_);
+  consider(public_place_at_);
   if (standby_) consider(standby_->applies_by);
   return next;
 }
@@ -113,6 +114,7 @@ void ServerLoop::handle(const epoll_event& event) {
   try {
     if (is_primary(fd)) return serve_primary(fd);
     if (standby_ && standby_->connection.fd() == fd) return serve_standby();
+    if (dismissing_.contains(fd)) return serve_dismissed(fd);
     if (const Listener* listener = listener_of(fd)) return accept_some(*listener);
     // A descriptor that is none of these was closed by an earlier event of this turn.
     if (pending_.contains(fd)) return pending_.serve(fd);

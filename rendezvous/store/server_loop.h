@@ -31,8 +31,9 @@ struct Standing {
   int rank = 0;         ///< Of this process.
   /// The server for which this one stands by. It serves nobody until it has lost that one.
   std::optional<Joined> primary = {};
-  /// Opens the place at which newcomers look for the store, once the primary's process has ended.
-  std::function<std::vector<Listener>()> public_place = {};
+  /// Each opens a part of the place at which newcomers look for the store. It returns an empty
+  /// socket while that is in use, as it is until the primary's process and its children have ended.
+  std::vector<std::function<Listener()>> public_place = {};
 };
 
 /// The state of a running server. It is used by the server's thread only. Invariants: a seat is
@@ -128,6 +129,7 @@ class ServerLoop {
   void apply_changes();
   void take_over();
   void take_public_place();
+  void try_public_place();
 
   // The server that stands by for this one.
   void watch_for_standby();
@@ -138,6 +140,7 @@ class ServerLoop {
   bool hear_standby();
   void flush_standby();
   void drop_standby();
+  void serve_dismissed(int fd);
   void tell_successor(std::string_view address);
 
   const JobAddress job_;
@@ -157,7 +160,10 @@ class ServerLoop {
   bool serving_ = true;     // false while this server stands by
   bool took_over_ = false;  // there was a server before this one
   bool dismissed_ = false;
+  std::optional<TimePoint> public_place_at_;  // set while a part of the public place is missing
   std::optional<StandsBy> standby_;
+  // Indexed by descriptor: connections of standbys that have yet to hear that they are dismissed.
+  std::map<int, net::Connection> dismissing_;
   std::uint64_t last_change_ = 0;
   std::deque<Held> held_;
   int last_appointed_ = -1;

@@ -20,6 +20,7 @@ namespace {
 constexpr std::chrono::seconds kAppointmentLimit{10};
 // The server goes on without a standby that has not applied a change in this time.
 constexpr std::chrono::seconds kApplyLimit{2};
+constexpr std::chrono::milliseconds kPublicPlacePause{500};  // between two attempts to open it
 
 TimePoint now() { return std::chrono::steady_clock::now(); }
 
@@ -73,21 +74,42 @@ void ServerLoop::take_over() {
   standing_.primary->connection = net::Connection();
   serving_ = true;
   took_over_ = true;
+  if (!standing_.primary->server_end) try_public_place();  // its end is not noticed otherwise
 }
 
 void ServerLoop::take_public_place() {
   watch(EPOLL_CTL_DEL, standing_.primary->server_end.get(), 0);
   standing_.primary->server_end = Fd();
-  if (!standing_.public_place || close_by_) return;
-  for (Listener& listener : standing_.public_place()) {
-    watch(EPOLL_CTL_ADD, listener.socket.get(), EPOLLIN);
-    listeners_.push_back(std::move(listener));
-  }
+  try_public_place();
+}
+
+// Opens what is free, and tries the rest again: a child that the primary forked has its sockets.
+void ServerLoop::try_public_place() {
+  public_place_at_.reset();
+  if (close_by_) return;
+  std::erase_if(standing_.public_place, [this](const auto& open) {
+    try {
+      Listener listener = open();
+      if (!listener.socket) return false;
+      watch(EPOLL_CTL_ADD, listener.socket.get(), EPOLLIN);
+      listeners_.push_back(std::move(listener));
+      return true;
+    } catch (const Error&) {  // The port is in use.
+      return false;
+    }
+  });
+  if (!standing_.public_place.empty()) public_place_at_ = now() + kPublicPlacePause;
 }
 
 void ServerLoop::watch_for_standby() {
   if (standby_ && standby_->applies_by && *standby_->applies_by <= now()) drop_standby();
   if (appoint_at_ && *appoint_at_ <= now()) appoint();
+  if (!public_place_at_ || *public_place_at_ > now()) return;
+  // A server to which nobody comes is not the one that the others have followed.
+  if (members_.empty())
+    public_place_at_ = now() + kPublicPlacePause;
+  else
+    try_public_place();
 }
 
 // Appoints a rank to stand by: one on another machine if there is one, and else the one with the
@@ -197,12 +219,22 @@ void ServerLoop::drop_standby() {
   Change dismissed;
   dismissed.kind = Change::Kind::dismissed;
   standby_->connection.queue(encode(dismissed, ++last_change_));
-  static_cast<void>(standby_->connection.flush());
+  // It may have stopped reading, with more on its way than the socket takes.
+  const int fd = standby_->connection.fd();
+  if (standby_->connection.flush() && standby_->connection.queued_bytes() != 0) {
+    watch(EPOLL_CTL_MOD, fd, EPOLLOUT);
+    dismissing_.emplace(fd, std::move(standby_->connection));
+  }
   last_appointed_ = standby_->rank;
   standby_.reset();
   tell_successor({});
   release_held();
   appoint_at_ = now();
+}
+
+void ServerLoop::serve_dismissed(int fd) {
+  net::Connection& connection = dismissing_.at(fd);
+  if (!connection.flush() || connection.queued_bytes() == 0) dismissing_.erase(fd);
 }
 
 void ServerLoop::tell_successor(std::string_view address) {

@@ -64,7 +64,7 @@ void Standby::run() {
   standing.address = std::move(place.address);
   standing.rank = way_.rank;
   standing.primary = std::move(primary);
-  standing.public_place = [this] { return open_public_place(way_); };
+  standing.public_place = public_place(way_);
   ServerLoop loop(way_.job, std::move(place.listeners), {}, stop_.get(), std::move(standing));
   loop.run();
 }

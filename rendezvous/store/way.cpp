@@ -65,17 +65,17 @@ OpenedPlace open_place(const Way& way, Random& random) {
   return opened;
 }
 
-std::vector<Listener> open_public_place(const Way& way) {
-  std::vector<Listener> listeners;
-  try {
-    if (way.local)
-      if (Fd socket = net::listen_local(way.job.socket_name()))
-        listeners.push_back({std::move(socket), std::nullopt});
-    if (way.tcp && way.master && net::is_this_machine(way.master->host))
-      listeners.push_back({net::listen_tcp(*way.master), way.secret, way.tls});
-  } catch (const Error&) {  // Another process has the name. Newcomers then do not find the store.
-  }
-  return listeners;
+std::vector<std::function<Listener()>> public_place(const Way& way) {
+  std::vector<std::function<Listener()>> parts;
+  if (way.local)
+    parts.emplace_back([name = way.job.socket_name()] {
+      return Listener{net::listen_local(name), std::nullopt};
+    });
+  if (way.tcp && way.master && net::is_this_machine(way.master->host))
+    parts.emplace_back([where = *way.master, secret = way.secret, tls = way.tls] {
+      return Listener{net::listen_tcp(where), secret, tls};
+    });
+  return parts;
 }
 
 std::unique_ptr<Route> route_to(const Way& way, const std::string& address, Random& random) {

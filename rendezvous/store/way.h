@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -42,8 +43,9 @@ struct OpenedPlace {
 
 /// Opens listeners for a server in this process. Throws `unavailable`.
 OpenedPlace open_place(const Way& way, Random& random);
-/// Opens the listeners at which newcomers look for the store, as far as their names are free.
-std::vector<Listener> open_public_place(const Way& way);
+/// Each opens a listener at which newcomers look for the store, or returns one with an empty socket
+/// if its name is in use.
+std::vector<std::function<Listener()>> public_place(const Way& way);
 
 /// The route to the server at `address`: by its Unix socket where that is on this machine, else by
 /// TCP. The route uses `random` as long as it exists. Returns null for what is no address.

@@ -3,8 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <memory>
-#include <set>
+#include <string>
 #include <thread>
 
 #include "common/log.h"
@@ -20,10 +24,11 @@ enum class Over { unix_socket, tcp, tls };
 
 class Handover : public testing::TestWithParam<Over> {
  protected:
+  /// As rank `rank` of a job of `size`, or, without a size, as a newcomer.
   OpenedStore open(int rank, int size) const {
     LaunchEnvironment launch;
     launch.rank = rank;
-    launch.size = size;
+    launch.size = std::max(size, 1);
     launch.master_address = "127.0.0.1";
     launch.master_port = port_;
     launch.tcp_alone = GetParam() != Over::unix_socket;
@@ -31,10 +36,25 @@ class Handover : public testing::TestWithParam<Over> {
     config.secret = "what only this test knows";
     config.tls = GetParam() == Over::tls;
     Log log(LogLevel::error, {});
-    return open_store(launch, config, in_time(), log);
+    return size == 0 ? open_store_as_newcomer(launch, config, in(seconds(20)), log)
+                     : open_store(launch, config, in_time(), log);
   }
-  static void await_standby(Store& store, int rank) {
-    store.wait(fmt::format("{}{}", rendezvous::kStandbyKey, rank), in_time());
+  OpenedStore open_as_newcomer() const { return open(kFirstNewcomer + 7, 0); }
+  template <typename Who>
+  static void await_standby(Store& store, const Who& who) {
+    store.wait(fmt::format("{}{}", rendezvous::kStandbyKey, who), in_time());
+  }
+
+  // Waits until the process has stopped itself.
+  static void await_stop(pid_t pid) {
+    for (const auto deadline = in_time();;) {
+      std::ifstream file(fmt::format("/proc/{}/stat", pid));
+      const std::string stat((std::istreambuf_iterator<char>(file)), {});
+      const std::size_t name_end = stat.rfind(')');
+      if (name_end != std::string::npos && stat.substr(name_end + 2, 1) == "T") return;
+      if (std::chrono::steady_clock::now() > deadline) _exit(9);
+      std::this_thread::sleep_for(milliseconds(1));
+    }
   }
 
   const int port_ = net::port_of(net::listen_tcp({"127.0.0.1", 0}));
@@ -126,6 +146,134 @@ TEST_P(Handover, AStandbyThatIsFrozenIsReplacedAndDoesNotTakeOver) {
   EXPECT_EQ(third.wait(), 0);
   EXPECT_EQ(second.wait(), 0);
   EXPECT_EQ(first.wait(), 0);
+}
+
+// Rank 1 is frozen while more is on its way to it than a socket takes.
+TEST_P(Handover, AFrozenStandbyHearsThatItIsDismissedBehindAllThatWasSentToIt) {
+  Child second([&] {
+    const OpenedStore opened = open(1, 3);
+    await_standby(*opened.store, 1);
+    raise(SIGSTOP);
+    const auto threads = [] {
+      return std::distance(std::filesystem::directory_iterator("/proc/self/task"),
+                           std::filesystem::directory_iterator());
+    };
+    for (const auto deadline = in_time(); threads() > 1;) {
+      if (std::chrono::steady_clock::now() > deadline) _exit(2);
+      std::this_thread::sleep_for(milliseconds(10));
+    }
+    opened.store->set("over", "", in_time());
+  });
+  Child first([&] { open(0, 3).store->wait("over", in_time()); });
+  Child third([&] {
+    const OpenedStore opened = open(2, 3);
+    await_standby(*opened.store, 1);
+    await_stop(second.pid());
+    for (int i = 0; i < 8; ++i)
+      opened.store->set(std::to_string(i), std::string(1 << 20, 'v'), in_time());
+    await_standby(*opened.store, 2);
+    kill(second.pid(), SIGCONT);
+    opened.store->wait("over", in_time());
+  });
+  EXPECT_EQ(third.wait(), 0);
+  EXPECT_EQ(second.wait(), 0);
+  EXPECT_EQ(first.wait(), 0);
+}
+
+TEST_P(Handover, ANewcomerServesTheRanksOfTheJob) {
+  int turn[2];
+  ASSERT_EQ(pipe(turn), 0);
+  Child first([&] { open(0, 3).store->wait("never", in_time()); });
+  Child second([&] {
+    const OpenedStore opened = open(1, 3);
+    await_standby(*opened.store, 1);
+    opened.store->wait("never", in_time());
+  });
+  Child third([&] {
+    const OpenedStore opened = open(2, 3);
+    await_standby(*opened.store, 1);
+    opened.store->set("here", "", in_time());
+    char byte = 0;
+    alarm(30);  // should no turn come
+    if (read(turn[0], &byte, 1) != 1) _exit(2);
+    opened.store->set("at the second server", "", in_time());
+    opened.store->wait("killed", in_time());
+    if (opened.store->add("sum", 1, in_time()) != 8) _exit(3);
+    opened.store->set("over", "", in_time());
+  });
+  Child newcomer([&] {
+    const OpenedStore opened = open_as_newcomer();
+    opened.store->wait("here", in_time());
+    kill(first.pid(), SIGKILL);
+    await_standby(*opened.store, "newcomer");
+    if (write(turn[1], "t", 1) != 1) _exit(2);
+    opened.store->wait("at the second server", in_time());
+    opened.store->add("sum", 7, in_time());
+    kill(second.pid(), SIGKILL);
+    opened.store->set("killed", "", in_time());
+    opened.store->wait("over", in_time());
+  });
+  EXPECT_EQ(third.wait(), 0);
+  EXPECT_EQ(newcomer.wait(), 0);
+  for (const int end : turn) close(end);
+}
+
+TEST_P(Handover, ARankThatFoundNoServerInTheTimeOfACallLooksAgainInALaterOne) {
+  Child first([&] { open(0, 3).store->wait("never", in_time()); });
+  Child second([&] {
+    const OpenedStore opened = open(1, 3);
+    await_standby(*opened.store, 1);
+    opened.store->set("here", "", in_time());
+    raise(SIGSTOP);
+    opened.store->wait("over", in_time());
+  });
+  Child third([&] {
+    const OpenedStore opened = open(2, 3);
+    opened.store->wait("here", in_time());
+    await_stop(second.pid());
+    kill(first.pid(), SIGKILL);
+    const Error error = error_of([&] { opened.store->set("key", "", in(milliseconds(300))); });
+    if (error.kind() != ErrorKind::timeout) _exit(2);
+    kill(second.pid(), SIGCONT);
+    std::this_thread::sleep_for(seconds(6));  // longer than a call looks for a server
+    opened.store->set("over", "", in_time());
+  });
+  EXPECT_EQ(third.wait(), 0);
+  EXPECT_EQ(second.wait(), 0);
+}
+
+// The child keeps the places at which rank 0 listened.
+TEST_P(Handover, NewcomersFindTheNextServerOnceAChildOfTheFirstHasEnded) {
+  Child first([&] {
+    const OpenedStore opened = open(0, 3);
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(120);
+      for (;;) pause();
+    }
+    opened.store->set("child", std::to_string(child), in_time());
+    opened.store->wait("never", in_time());
+  });
+  Child second([&] {
+    const OpenedStore opened = open(1, 3);
+    await_standby(*opened.store, 1);
+    opened.store->wait("over", in_time());
+  });
+  Child third([&] {
+    const OpenedStore opened = open(2, 3);
+    await_standby(*opened.store, 1);
+    const pid_t child = std::stoi(opened.store->get("child", in_time()));
+    kill(first.pid(), SIGKILL);
+    const bool noticed = GetParam() == Over::unix_socket;  // else once the child has ended
+    if (noticed) opened.store->set("at the next server", "", in_time());
+    std::this_thread::sleep_for(milliseconds(100));
+    kill(child, SIGKILL);
+    opened.store->set("at the next server", "", in_time());
+    if (open_as_newcomer().store->get("at the next server", in_time()) != "") _exit(2);
+    opened.store->set("over", "", in_time());
+  });
+  EXPECT_EQ(third.wait(), 0);
+  EXPECT_EQ(second.wait(), 0);
 }
 
 }  // namespace
