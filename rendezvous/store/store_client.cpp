@@ -161,7 +161,10 @@ bool StoreClient::take_reply() {
 }
 
 void StoreClient::take_notice(Status what, std::string address) {
-  if (what == Status::successor) successor_ = std::move(address);
+  if (what == Status::successor) {
+    successor_ = std::move(address);
+    return;
+  }
   // A server that is lost appoints nobody: this rank would look for it while the next one appoints.
   if (what != Status::appointed || lost_ || !way_ || (standby_ && !standby_->over())) return;
   try {

@@ -8,6 +8,7 @@ The exit status is 1 if a cell ends otherwise than the table says, and 77 if no 
 
 import argparse
 import dataclasses
+import functools
 import os
 import pathlib
 import random
@@ -242,9 +243,18 @@ class Run:
             demand(re.fullmatch(self._row.victim, errors[0][0]), f"rank 1 got {errors[0][0]}")
 
 
+@functools.cache
+def is_sanitized(worker):
+    program = pathlib.Path(worker).read_bytes()
+    return b"__asan_init" in program or b"__tsan_init" in program
+
+
 def run_cell(worker, cell, draw):
     """Returns the Result of one run of a cell, or raises Otherwise."""
-    missing = strikes.FAULTS[cell.row.fault].why_not()
+    fault = strikes.FAULTS[cell.row.fault]
+    missing = fault.why_not()
+    if not missing and fault.limited and is_sanitized(worker):
+        missing = "a worker without a sanitizer, which needs memory, descriptors and threads of its own"
     if missing:
         return Result(set(), 0, missing)
     folder = pathlib.Path(tempfile.mkdtemp(prefix="tutti-faults-"))
