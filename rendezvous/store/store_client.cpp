@@ -88,9 +88,12 @@ StoreClient::Ended StoreClient::pump_until(std::unique_lock<std::mutex>& lock,
                                            Store::Deadline deadline, Done done) {
   assert(lock.owns_lock());
   while (!done()) {
-    if (lost_ && !go_over(lock, deadline)) return Ended::lost;
+    if (lost_) {
+      if (!go_over(lock, deadline)) return Ended::lost;
+      if (lost_ && std::chrono::steady_clock::now() >= deadline) return Ended::late;
+      continue;  // The new connection may have, or be, what is waited for.
+    }
     if (std::chrono::steady_clock::now() >= deadline) return Ended::late;
-    if (lost_) continue;
     const bool is_pump = !pumping_, unsent = connection_.queued_bytes() != 0;
     if (!is_pump && !unsent) {
       changed_.wait_until(lock, deadline);

@@ -181,8 +181,6 @@ TEST_P(Handover, AFrozenStandbyHearsThatItIsDismissedBehindAllThatWasSentToIt) {
 }
 
 TEST_P(Handover, ANewcomerServesTheRanksOfTheJob) {
-  // With TLS a call of rank 2 at the second server now and then gets no reply.
-  if (GetParam() == Over::tls) GTEST_SKIP() << "not solved yet with TLS";
   int turn[2];
   ASSERT_EQ(pipe(turn), 0);
   Child first([&] { open(0, 3).store->wait("never", in_time()); });
