@@ -74,9 +74,11 @@ class Elastic : public testing::TestWithParam<const char*> {
   std::string train_with_newcomers(int newcomers, std::vector<std::string> options,
                                    const std::string& store = "auto") const {
     options.insert(options.end(), {"--await-newcomers", "50"});
-    Command command(job({"-n", "4", "--max-restarts", std::to_string(newcomers), "--env",
-                         transport(), "--env", "TUTTI_STORE=" + store},
-                        options));
+    // A newcomer that comes to serve the store of a job that has ended waits for its start-up time.
+    Command command(
+        job({"-n", "4", "--max-restarts", std::to_string(newcomers), "--env", transport(), "--env",
+             "TUTTI_STORE=" + store, "--env", "TUTTI_STARTUP_TIMEOUT_MS=25000"},
+            options));
     EXPECT_EQ(command.wait(), 0) << command.out() << command.err();
     EXPECT_TRUE(command.nothing_is_left());
     expect_the_result_without_faults(command.out());
