@@ -25,7 +25,7 @@ using Clock = std::chrono::steady_clock;  // which processes share
 constexpr int kMost = 256;
 constexpr std::chrono::seconds kPatience{30};
 
-/// What the ranks write and the measuring process reads.
+/// The ranks write this memory, and the measuring process reads it.
 struct Shared {
   std::atomic<int> waiting{0};
   std::atomic<int> wrong{0};
@@ -86,7 +86,7 @@ double measure(const Job& job, Shared& shared) {
   const auto limit = Clock::now() + kPatience;
   while (shared.waiting < threads && Clock::now() < limit)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  // By now those that wait have polled in vain and sleep, as they do in most of a long wait.
+  // The threads that wait have polled in vain by now, and sleep, as they do in most of a long wait.
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   const std::int64_t killed = Clock::now().time_since_epoch().count();
   kill(pids.back(), SIGKILL);

@@ -13,7 +13,7 @@
 
 namespace tutti::rendezvous {
 
-/// What a process says of itself when it joins; see Greeting.
+/// A process says this of itself when it joins; see Greeting.
 struct Applying {
   std::uint32_t flags = 0;
   std::uint64_t client = 0;

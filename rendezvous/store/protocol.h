@@ -20,7 +20,7 @@ inline constexpr std::uint32_t kStoreVersion = 2;
 /// by.
 inline constexpr std::string_view kStandbyKey = "tutti/standby/";
 
-/// What a Greeting says of its sender, as bits of `Greeting::flags`.
+/// A Greeting says these things of its sender, as bits of `Greeting::flags`.
 enum GreetingFlag : std::uint32_t {
   kMayStandBy = 1,  ///< The process understands Status::appointed and Status::successor.
   kStandsBy = 2,    ///< The connection is that of a standby (replication.h), not of a client.

@@ -268,7 +268,7 @@ Verdict ServerLoop::judge_standby(const Greeting& greeting) const {
   return wanted ? Verdict::welcome : Verdict::too_late;
 }
 
-// Those come here that had joined the server before this one, however often, and newcomers.
+// Processes come here that had joined the server before this one, however often, and newcomers.
 Verdict ServerLoop::judge_at_successor(const Greeting& greeting) const {
   if (close_by_ || greeting.rank > kLastNewcomer) return Verdict::too_late;
   if (is_newcomer(greeting.rank)) return Verdict::welcome;

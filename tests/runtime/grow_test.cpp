@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "common/random.h"
+#include "growing_job.h"
 #include "processes.h"
 #include "rendezvous/store/file_store.h"
 #include "signs.h"
@@ -19,53 +20,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-void expect(bool what, const std::string& name) {
-  if (!what) throw Error(ErrorKind::internal, name);
-}
-
-std::vector<int> who(Communicator& comm, int own) {
-  std::vector<int> all(static_cast<std::size_t>(comm.size()));
-  comm.all_gather(std::span<const int>(&own, 1), std::span(all));
-  return all;
-}
-
-// Calls barrier until it fails, as it must.
-void fail(Communicator& comm) {
-  const std::string failure = outcome_of([&] {
-    for (;;) comm.barrier();
-  });
-  expect(failure.starts_with("peer_lost"), failure);
-}
-
-class Grow : public testing::TestWithParam<const char*> {
- protected:
-  ~Grow() override { unlink(path_.c_str()); }
-
-  Config config(const std::string& store = "auto") const {
-    Config config = quick_config(GetParam());
-    config.store = store;
-    return config;
-  }
-  Communicator start(int rank, int size, const std::string& store = "auto") const {
-    set_environment(rank, size, port_);
-    return Communicator::from_env(config(store));
-  }
-  // A newcomer knows nothing but where the job is.
-  void set_newcomers_environment() const {
-    set_environment(0, 1, port_);
-    for (const char* const name : {"RANK", "LOCAL_RANK", "WORLD_SIZE"}) unsetenv(name);
-  }
-  Communicator come(const std::string& store = "auto") const {
-    set_newcomers_environment();
-    return Communicator::join(config(store));
-  }
-
-  const int port_ = unused_port();
-  const std::string path_ =
-      "/tmp/tutti-test-grow-" + std::to_string(getpid()) + "-" + std::to_string(port_);
-  const std::string file_ = "file://" + path_;
-};
-
+using Grow = GrowingJob;
 INSTANTIATE_TEST_SUITE_P(Transports, Grow, testing::Values("shm", "tcp"),
                          [](const auto& tested) { return std::string(tested.param); });
 

@@ -13,6 +13,7 @@
 #include <string>
 #include <thread>
 
+#include "growing_job.h"
 #include "processes.h"
 #include "rendezvous/store/file_store.h"
 #include "signs.h"
@@ -23,10 +24,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using std::chrono::steady_clock;
-
-void expect(bool what, const std::string& name) {
-  if (!what) throw Error(ErrorKind::internal, name);
-}
 
 // Forwards to another store, and calls `before` with the key of each request.
 class HeardStore final : public Store {
@@ -58,33 +55,7 @@ class HeardStore final : public Store {
   const Before before_;
 };
 
-class MembershipFaults : public testing::TestWithParam<const char*> {
- protected:
-  ~MembershipFaults() override { unlink(path_.c_str()); }
-  Config config(const std::string& store = "auto") const {
-    Config config = quick_config(GetParam());
-    config.store = store;
-    return config;
-  }
-  Communicator start(int rank, int size, const std::string& store = "auto") const {
-    set_environment(rank, size, port_);
-    return Communicator::from_env(config(store));
-  }
-  // A newcomer knows nothing but where the job is.
-  void set_newcomers_environment() const {
-    set_environment(0, 1, port_);
-    for (const char* const name : {"RANK", "LOCAL_RANK", "WORLD_SIZE"}) unsetenv(name);
-  }
-  Communicator come(const std::string& store = "auto") const {
-    set_newcomers_environment();
-    return Communicator::join(config(store));
-  }
-  const int port_ = unused_port();
-  const std::string path_ =
-      "/tmp/tutti-test-faults-" + std::to_string(getpid()) + "-" + std::to_string(port_);
-  const std::string file_ = "file://" + path_;
-};
-
+using MembershipFaults = GrowingJob;
 INSTANTIATE_TEST_SUITE_P(Transports, MembershipFaults, testing::Values("shm", "tcp"),
                          [](const auto& tested) { return std::string(tested.param); });
 

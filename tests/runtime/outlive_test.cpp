@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "common/log.h"
+#include "growing_job.h"
 #include "processes.h"
 #include "rendezvous/launch/launch_environment.h"
 #include "rendezvous/store/open_store.h"
@@ -19,23 +20,6 @@ namespace tutti::test {
 namespace {
 
 using namespace std::chrono_literals;
-
-void expect(bool what, const std::string& name) {
-  if (!what) throw Error(ErrorKind::internal, name);
-}
-
-std::vector<int> who(Communicator& comm, int own) {
-  std::vector<int> all(static_cast<std::size_t>(comm.size()));
-  comm.all_gather(std::span<const int>(&own, 1), std::span(all));
-  return all;
-}
-
-void fail(Communicator& comm) {
-  const std::string failure = outcome_of([&] {
-    for (;;) comm.barrier();
-  });
-  expect(failure.starts_with("peer_lost"), failure);
-}
 
 /// A rank, which can wait until another one stands by for the store's server.
 struct Rank {
