@@ -75,12 +75,15 @@ std::string element_name(DataType type, std::uint64_t reduction) {
 }
 
 Call call_with_rare_options(Collective what, const void* input, void* output, std::size_t count,
-                            int root, const CallOptions& options) {
-  if (options.stream != nullptr) refuse_stream(to_string(what));
-  assert(options.reduction != nullptr);
+                            DataType type, Op op, int root, const CallOptions& options) {
   CallOptions common = options;
+  common.stream = nullptr;
   common.reduction = nullptr;
-  Call call = call_of(what, input, output, count, DataType::uint8, Op::sum, root, common);
+  const bool own = options.reduction != nullptr;
+  Call call = call_of(what, input, output, count, own ? DataType::uint8 : type, own ? Op::sum : op,
+                      root, common);
+  call.stream = options.stream;
+  if (!own) return call;
   call.kind.reduction = reduction_id(options.reduction->name, options.reduction->element_bytes);
   call.extras.reduction = options.reduction;
   return call;
@@ -88,8 +91,8 @@ Call call_with_rare_options(Collective what, const void* input, void* output, st
 
 void refuse_stream(std::string_view operation) {
   throw Error(ErrorKind::unavailable,
-              fmt::format("{}: CallOptions::stream is set, but this build has no engine for a "
-                          "device; leave it null, and give buffers in host memory",
+              fmt::format("{}: sends and receives move host memory alone; leave "
+                          "CallOptions::stream null, and give a buffer in host memory",
                           operation));
 }
 

@@ -62,13 +62,14 @@ struct Call {
   CallExtras extras = {};
   Group* group = nullptr;  ///< If not null, the call is made when the group ends.
   bool (*interrupted)() = nullptr;
+  void* stream = nullptr;  ///< The GPU's stream that orders the call, if it was given.
 };
 
-/// Does what call_of() does where `options` has members that few calls set: a program's own
-/// reduction replaces the type and op. Throws `unavailable` for a stream.
+/// Does what call_of() does where `options` has members that few calls set: a stream, or a
+/// program's own reduction, which replaces the type and op.
 Call call_with_rare_options(Collective what, const void* input, void* output, std::size_t count,
-                            int root, const CallOptions& options);
-/// Throws `unavailable`, since this build has no engine for a device.
+                            DataType type, Op op, int root, const CallOptions& options);
+/// Throws `unavailable`, since sends and receives move host memory alone.
 [[noreturn]] void refuse_stream(std::string_view operation);
 
 /// Makes a Call from the arguments of a public call. The common case returns the record at once:
@@ -76,7 +77,7 @@ Call call_with_rare_options(Collective what, const void* input, void* output, st
 inline Call call_of(Collective what, const void* input, void* output, std::size_t count,
                     DataType type, Op op, int root, const CallOptions& options) {
   if (options.reduction != nullptr || options.stream != nullptr) [[unlikely]]
-    return call_with_rare_options(what, input, output, count, root, options);
+    return call_with_rare_options(what, input, output, count, type, op, root, options);
   return {.kind = {.what = what,
                    .type = type,
                    .op = op,

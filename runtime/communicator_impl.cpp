@@ -57,18 +57,16 @@ void CommunicatorImpl::callback_threw(const char* what) noexcept {
 
 Plan& CommunicatorImpl::checked_plan(const Call& call) {
   failure_.check_usable(to_string(call.kind.what));
-  return planner_.plan(call);
+  return recognise_gpu(call, planner_.plan(call));
 }
 
 void CommunicatorImpl::call(const Call& call) {
   driver_.check_interrupts_with(call.interrupted);
   Plan& plan = failure_.usable() && planner_.repeats(call) ? planner_.last() : checked_plan(call);
   if (call.group != nullptr) [[unlikely]]
-    return call.group->calls_->add(
-        queue_.operation_of(planner_.detached(call, plan), planner_.blocks()));
-  if (queue_.others_first()) [[unlikely]]
-    return await_behind_others(
-        queue_.operation_of(planner_.detached(call, plan), planner_.blocks()));
+    return call.group->calls_->add(operation_of(call, plan));
+  if (plan.staged || queue_.others_first()) [[unlikely]]
+    return await_behind_others(operation_of(call, plan));
   if (!plan.program) [[unlikely]]
     plan.program = planner_.bind(plan.key);
   driver_.execute(*plan.program, buffers_of(plan, call.extras, &planner_.blocks()),
@@ -79,14 +77,14 @@ void CommunicatorImpl::call(const PlannedCall& call) {
   driver_.check_interrupts_with(nullptr);
   if (!failure_.usable()) [[unlikely]]
     failure_.check_usable(to_string(call.key.signature.what));
-  if (queue_.others_first()) [[unlikely]]
+  if (call.staged || queue_.others_first()) [[unlikely]]
     return await_behind_others(queue_.operation_of(call, planner_.blocks()));
   const CallExtras extras = call.extras();
   driver_.execute(*call.program, buffers_of(call, extras, call.blocks.get()), call.timeout);
 }
 
 void CommunicatorImpl::await_behind_others(const OperationRef& operation) {
-  driver_.enqueue(operation);
+  launch({&operation, 1});
   driver_.await_operation_or_interrupt(*operation);
   if (operation->error()) throw *operation->error();
 }
@@ -96,29 +94,29 @@ Work CommunicatorImpl::call_async(const Call& call) {
   Plan& plan = checked_plan(call);
   if (!plan.program && !queue_.pending())
     plan.program = planner_.bind(plan.key);  // nothing is pending, so the engine is free
-  const OperationRef operation =
-      queue_.operation_of(planner_.detached(call, plan), planner_.blocks());
-  driver_.enqueue(operation);
+  const OperationRef operation = operation_of(call, plan);
+  launch({&operation, 1});
   return Work(*operation);
 }
 
 Work CommunicatorImpl::call_async(const PlannedCall& call) {
   failure_.check_usable(to_string(call.key.signature.what));
   const OperationRef operation = queue_.operation_of(call, planner_.blocks());
-  driver_.enqueue(operation);
+  launch({&operation, 1});
   return Work(*operation);
 }
 
 Work CommunicatorImpl::call_async(const TransferCall& call) {
   refuse_in_group(call.group);
   const OperationRef operation = queue_.operation_of(checked(call));
-  driver_.enqueue(operation);
+  launch({&operation, 1});
   return Work(*operation);
 }
 
-TransferCall CommunicatorImpl::checked(const TransferCall& call) const {
+TransferCall CommunicatorImpl::checked(const TransferCall& call) {
   failure_.check_usable(call.direction == Direction::send ? "send" : "recv");
   check_transfer(call, parts_.size);
+  refuse_gpu(call);
   TransferCall complete = call;
   if (call.timeout.count() == 0) complete.timeout = parts_.runtime->config().timeout;
   return complete;

@@ -9,6 +9,7 @@
 
 #include <tutti/tutti.hpp>
 
+#include "devices/gpu.h"
 #include "runtime/call.h"
 #include "runtime/collectives.h"
 #include "runtime/communicator_parts.h"
@@ -21,6 +22,7 @@
 #include "runtime/planner.h"
 #include "runtime/queue.h"
 #include "runtime/registrar.h"
+#include "runtime/staged/pinned_pool.h"
 
 namespace tutti {
 
@@ -47,7 +49,8 @@ class CommunicatorImpl final {
   Driver& driver() noexcept { return driver_; }
 
   std::size_t memory_bytes() const {
-    return parts_.transport->memory_bytes() + engine_->memory_bytes();
+    return parts_.transport->memory_bytes() + engine_->memory_bytes() +
+           (pinned_ ? pinned_->memory_bytes() : 0);
   }
   /// Allocates registered memory for a Buffer; returns none if the transport has none.
   std::optional<Registration> allocate_registered(std::size_t bytes);
@@ -55,6 +58,9 @@ class CommunicatorImpl final {
   /// Keeps `used`, which the communicator's calls use, alive until the last call has ended.
   void keep(std::shared_ptr<void> used) noexcept { kept_ = std::move(used); }
   void callback_threw(const char* what) noexcept;
+  /// Wakes all threads that wait for its operations, and the background thread. Any thread may
+  /// call it.
+  void wake_all() const noexcept;
 
   // Blocking calls. A call that names a group is made when the group ends.
   void call(const Call& call);
@@ -66,6 +72,10 @@ class CommunicatorImpl final {
   Work call_async(const TransferCall& call);
   Work call_async(const PlannedCall& call);
   static Work work_of(const OperationRef& operation) { return Work(*operation); }
+
+  /// Gives operations to their queues, and those on GPUs to their streams. Throws `unavailable`,
+  /// and starts none, if there is no pinned memory for one.
+  static void launch(std::span<const OperationRef> operations);
 
   // Calls that are checked and planned now, and started any number of times.
   Persistent make_persistent(const Call& call);
@@ -87,7 +97,13 @@ class CommunicatorImpl final {
 
  private:
   Plan& checked_plan(const Call& call);
-  TransferCall checked(const TransferCall& call) const;
+  TransferCall checked(const TransferCall& call);
+  OperationRef operation_of(const Call& call, const Plan& plan);
+  Plan& recognise_gpu(const Call& call, Plan& plan);
+  void refuse_gpu(const TransferCall& call);
+  void stage(Operation& operation);
+  static void give_to_streams(std::span<const OperationRef> operations);
+  void abandon(Operation& operation, const Error& error) noexcept;
   PlannedCall plan_to_repeat(const Call& call);
   void await_behind_others(const OperationRef& operation);
   Regrouping::Lost lost();
@@ -95,6 +111,8 @@ class CommunicatorImpl final {
 
   std::shared_ptr<void> kept_;  // The first member, so that it is destroyed last.
   CommunicatorParts parts_;
+  Gpu gpu_;                           // used by the calling thread
+  std::optional<PinnedPool> pinned_;  // made when first needed, by the calling thread
   Failure failure_{parts_};
   const std::unique_ptr<Engine> engine_ =
       make_host_engine(*parts_.transport, *parts_.recorder, [this] { parts_.wake_sleepers(); });

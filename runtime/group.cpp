@@ -61,7 +61,7 @@ void Group::Calls::run_here() {
 void Group::Calls::start() {
   assert(started_.empty() && !calls.empty());
   started_.swap(calls);
-  for (const OperationRef& each : started_) each->owner->driver().enqueue(each);
+  CommunicatorImpl::launch(started_);
 }
 
 // Advances all calls in turn for a number of polls; after that, waits for one call after the other,

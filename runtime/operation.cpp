@@ -4,10 +4,12 @@
 
 #include "common/sync.h"
 #include "runtime/communicator_impl.h"
+#include "runtime/staged/staging.h"
 
 namespace tutti {
 
 Operation::Operation() { callbacks_.reserve(kUsualCallbacks); }
+Operation::~Operation() = default;
 
 void Operation::then(Work::Callback callback) {
   {

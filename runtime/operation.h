@@ -34,11 +34,14 @@ struct PlannedCall {
   std::shared_ptr<const BlockTable> blocks;  ///< The blocks of a persistent variable call.
   const UserReduction* reduction = nullptr;
   alignas(std::max_align_t) std::array<std::byte, kMostElementBytes> premultiplier{};
+  bool staged = false;     ///< It is ordered by a GPU's stream; see runtime/staged.
+  void* stream = nullptr;  ///< That stream; null is the default stream.
 
   CallExtras extras() const noexcept { return {premultiplier.data(), reduction}; }
 };
 
 class OperationPool;
+class Staging;
 
 /// An asynchronous call, from its start to its end. Thread-safe except for the public members:
 /// these are constant from take() on, or belong to the thread that owns the engine once the call
@@ -46,6 +49,9 @@ class OperationPool;
 class alignas(64) Operation {
  public:
   Operation();
+  ~Operation();
+  Operation(const Operation&) = delete;
+  Operation& operator=(const Operation&) = delete;
   bool done() const noexcept { return done_.load(std::memory_order_acquire); }
   /// Valid once done() is true.
   const std::optional<Error>& error() const noexcept { return error_; }
@@ -92,6 +98,8 @@ class alignas(64) Operation {
   PlannedCall call;
   BlockTable
       own_blocks;  ///< The blocks of a variable call that is not persistent. Its memory is reused.
+  /// What a call on a GPU's stream has there, from its start to its end; else null.
+  std::unique_ptr<Staging> staging;
   Transfer transfer;                      ///< A send or receive, which takes the place of `call`.
   TimePoint deadline = TimePoint::max();  ///< Set when `call` begins, not when it is queued.
   std::uint64_t called = 0;               ///< When it was queued, in ticks.

@@ -59,6 +59,8 @@ PlannedCall CallPlanner::detached(const Call& call, const Plan& plan) const {
   PlannedCall detached{plan.key,          call.input,   call.output, timeout_of(call),
                        plan.result_bytes, plan.program, nullptr,     call.extras.reduction};
   assert(size_of(call.kind.type) <= detached.premultiplier.size());
+  detached.staged = plan.staged;
+  detached.stream = call.stream;
   if (call.extras.premultiplier != nullptr)
     std::memcpy(detached.premultiplier.data(), call.extras.premultiplier, size_of(call.kind.type));
   return detached;

@@ -29,6 +29,7 @@ struct Plan {
   const void* input = nullptr;
   void* output = nullptr;
   std::shared_ptr<BoundProgram> program = nullptr;  ///< The owner of the engine sets it.
+  bool staged = false;                              ///< The last call is ordered by a GPU's stream.
 };
 
 /// Checks calls and plans them, with the same result on every rank. It remembers the last plan,

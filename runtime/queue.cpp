@@ -4,6 +4,7 @@
 #include <cassert>
 
 #include "common/sync.h"
+#include "runtime/staged/staging.h"
 
 namespace tutti {
 
@@ -40,6 +41,8 @@ void Queue::push(const OperationRef& operation) {
 }
 
 bool Queue::advance(TimePoint now) {
+  if (leaving_ != nullptr) [[unlikely]]
+    end_left();
   const bool collectives = advance_collectives(now);
   return advance_transfers(now) || collectives;
 }
@@ -58,6 +61,7 @@ bool Queue::advance_collectives(TimePoint now) {
     try {
       failure_.throw_if_any();
       if (!under_way_) {
+        if (operation->staging && !operation->staging->ready()) return false;
         if (now == kNoTime) return true;
         begin(*operation, std::exchange(now, kNoTime));
       }
@@ -118,9 +122,42 @@ void Queue::end_front(std::optional<Error> error) {
   assert(collectives_queue_.front() != nullptr);
   under_way_ = false;
   collective_look_.store(TimePoint::max(), std::memory_order_relaxed);
-  end(*collectives_queue_.front(), std::move(error));
+  Operation& operation = *collectives_queue_.front();
+  if (operation.staging) {
+    await_leaving(operation, std::move(error));
+    return collectives_queue_.pop();
+  }
+  end(operation, std::move(error));
   collectives_queue_.pop();
   one_less_pending();
+}
+
+// An operation that waits for its stream has one more reference, until it ends.
+void Queue::await_leaving(Operation& operation, std::optional<Error> error) {
+  assert(operation.staging->next_leaving == nullptr);
+  operation.hold();
+  Operation** last = &leaving_;
+  while (*last != nullptr) last = &(*last)->staging->next_leaving;
+  *last = &operation;
+  operation.staging->release(std::move(error));
+}
+
+// Ends the operations of which nothing is left on their streams, which may be others than the
+// first. Their pinned memory is free before the program hears of it.
+void Queue::end_left() {
+  for (Operation** next = &leaving_; *next != nullptr;) {
+    Operation& operation = **next;
+    if (!operation.staging->left()) {
+      next = &operation.staging->next_leaving;
+      continue;
+    }
+    *next = operation.staging->next_leaving;
+    std::optional<Error> outcome = operation.staging->outcome();
+    operation.staging.reset();
+    end(operation, std::move(outcome));
+    operation.let_go();
+    one_less_pending();
+  }
 }
 
 void Queue::end(Operation& operation, std::optional<Error> error) {

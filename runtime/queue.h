@@ -105,6 +105,8 @@ class Queue {
   void look_collective(TimePoint now);
   bool fail_collective();
   void end_front(std::optional<Error> error);
+  void await_leaving(Operation& operation, std::optional<Error> error);
+  void end_left();
   bool advance_transfers(TimePoint now);
   void start_transfers(TimePoint now);
   bool end_transfers(TimePoint now, const std::optional<Error>& error);
@@ -125,6 +127,9 @@ class Queue {
   OperationQueue transfer_queue_{pool_->take(nullptr, {})};
   // Whether the front of collectives_queue_ has begun; used by the engine's owner.
   bool under_way_ = false;
+  // Calls that have ended, whose streams still copy their results to a GPU; used by the engine's
+  // owner.
+  Operation* leaving_ = nullptr;
   sync::Atomic<TimePoint> collective_look_{TimePoint::max()};
   sync::Atomic<TimePoint> transfer_look_{TimePoint::max()};
   // The number of operations that are pending, and kOneGroup for each operation that stands for a

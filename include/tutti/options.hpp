@@ -62,8 +62,9 @@ struct CallOptions {
   /// compare its name and the size of its elements. What its function throws is `usage` here and on
   /// the peers, and ends the communicator.
   const UserReduction* reduction = nullptr;
-  /// A device's stream that the call is to be ordered by, such as a cudaStream_t. This build has no
-  /// engine for a device: anything but null is `unavailable`.
+  /// The GPU's stream by which a collective is ordered, a cudaStream_t or CUstream; see
+  /// docs/gpu.md. Null is the default stream where a buffer lies on a GPU. Sends and receives
+  /// refuse it.
   void* stream = nullptr;
 };
 

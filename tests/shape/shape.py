@@ -17,8 +17,8 @@ import subprocess
 import sys
 
 # The rooms of the library, from the ground up. A room may include itself and those before it.
-FLOORS = ["common", "compute", "net", "rendezvous", "transport", "topology", "collectives", "runtime", "ddp",
-          "bindings/c"]
+FLOORS = ["common", "devices", "compute", "net", "rendezvous", "transport", "topology", "collectives", "runtime",
+          "ddp", "bindings/c"]
 # Pairs of rooms of which neither includes the other.
 SEPARATE_ROOMS = [{"transport", "topology"}, {"compute", "collectives"}, {"ddp", "bindings/c"}]
 

@@ -1,0 +1,48 @@
+// The GPUs of this process: whose memory an address is in, and how work is given to a stream.
+#pragma once
+
+#include <memory>
+
+#include "devices/gpu_driver.h"
+
+namespace tutti {
+
+/// Knows the CUDA driver once the program has loaded it. One thread at a time uses it.
+class Gpu {
+ public:
+  /// Returns the driver, or null if the program has not loaded it yet. Looks for it again only when
+  /// libraries were loaded since the last time.
+  const cuda::Driver* driver();
+
+  /// Returns whether `address` lies in a GPU's memory. Managed memory counts as such.
+  bool holds(const void* address) {
+    const cuda::Driver* const found = driver();
+    return found != nullptr && in_memory(*found, address);
+  }
+
+ private:
+  static bool in_memory(const cuda::Driver& driver, const void* address);
+
+  std::shared_ptr<const cuda::Driver> driver_;
+  unsigned long long libraries_ = 0;  // The number of libraries loaded when it was last looked for.
+};
+
+/// While an object of this class exists, the context of a stream is the current one of this thread.
+class StreamContext {
+ public:
+  /// `address` lies in the GPU's memory and names the context where `stream` is a default stream;
+  /// if it is null, that is the thread's current one. Throws `unavailable` if there is none.
+  StreamContext(const cuda::Driver& driver, cuda::Stream stream, const void* address);
+  ~StreamContext();
+  StreamContext(const StreamContext&) = delete;
+  StreamContext& operator=(const StreamContext&) = delete;
+
+  cuda::Context handle() const noexcept { return context_; }
+
+ private:
+  const cuda::Driver& driver_;
+  cuda::Context context_ = nullptr;
+  cuda::Device retained_ = -1;  // The device whose primary context was retained, or -1.
+};
+
+}  // namespace tutti

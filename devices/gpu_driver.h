@@ -1,0 +1,58 @@
+// The functions of the CUDA driver that the library calls. They are found in the process, where the
+// program has loaded the driver; the library neither links nor loads it, and needs none of its
+// headers. Names, values and types are those of the driver's binary interface (CUDA 12 and later).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace tutti::cuda {
+
+using Result = int;
+using Stream = void*;
+using Context = void*;
+using Device = int;
+using Address = std::uint64_t;
+using HostFunction = void (*)(void*);
+
+inline constexpr Result kSuccess = 0;
+inline constexpr int kPointerContext = 1, kPointerMemoryType = 2, kPointerDevice = 9;
+inline constexpr unsigned kMemoryOfDevice = 2;    // CU_MEMORYTYPE_DEVICE
+inline constexpr unsigned kHostPortable = 1;      // CU_MEMHOSTALLOC_PORTABLE
+inline constexpr unsigned kWaitUntilAtLeast = 0;  // CU_STREAM_WAIT_VALUE_GEQ
+/// The default streams have these handles; null stands for the first of them.
+inline constexpr std::uintptr_t kLegacyStream = 1, kStreamOfThread = 2;
+
+/// A table of functions. It may be used by any thread.
+struct Driver {
+  Result (*pointer_attribute)(void* value, int attribute, Address address) = nullptr;
+  Result (*stream_context)(Stream, Context*) = nullptr;
+  Result (*stream_capturing)(Stream, int* status) = nullptr;
+  Result (*retain_context)(Context*, Device) = nullptr;
+  Result (*release_context)(Device) = nullptr;
+  Result (*current_context)(Context*) = nullptr;
+  Result (*push_context)(Context) = nullptr;
+  Result (*pop_context)(Context*) = nullptr;
+  Result (*allocate_host)(void** memory, std::size_t bytes, unsigned flags) = nullptr;
+  Result (*free_host)(void* memory) = nullptr;
+  Result (*copy)(Address to, Address from, std::size_t bytes, Stream) = nullptr;
+  Result (*wait_value)(Stream, Address word, std::uint32_t value, unsigned flags) = nullptr;
+  Result (*launch_host)(Stream, HostFunction, void* argument) = nullptr;
+  Result (*synchronize)(Stream) = nullptr;
+  Result (*error_text)(Result, const char** text) = nullptr;
+
+  /// The name of a function that the driver lacks, since it is older than CUDA 12; then only
+  /// pointer_attribute() may be called. Null if it has all.
+  const char* missing = nullptr;
+
+  /// Returns the driver that this process has loaded, or null if it has loaded none.
+  static std::unique_ptr<const Driver> loaded();
+};
+
+/// Throws `unavailable` if the driver lacks a function.
+void check_complete(const Driver& driver);
+/// Throws `unavailable`, with `what` and the driver's text, if `result` is an error.
+void check(const Driver& driver, Result result, const char* what);
+
+}  // namespace tutti::cuda

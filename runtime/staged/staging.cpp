@@ -1,0 +1,223 @@
+#include "runtime/staged/staging.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+
+#include "collectives/schedule/semantics.h"
+#include "runtime/call.h"
+#include "runtime/communicator_impl.h"
+
+namespace tutti {
+namespace {
+
+// The pinned memory has the distance of a GPU's address to a cache line before, so that kernels of
+// the host find it as well aligned.
+constexpr std::size_t kGateBytes = 64;
+constexpr std::size_t kLine = 64;
+
+struct BufferPart {
+  std::uint64_t offset, bytes;
+};
+
+// Returns the parts of a buffer that the call reads or writes, in ascending order, where
+// neighbours are one.
+std::vector<BufferPart> parts_of(const PlannedCall& call, const BlockTable& blocks, Place place,
+                                 int rank, int size) {
+  const CallSignature& signature = call.key.signature;
+  const bool is_root = rank == signature.root;
+  const bool input = place == Place::input;
+  if (signature.what == Collective::broadcast && is_root != input) return {};
+  std::vector<BufferPart> parts;
+  if (signature.lengths == 0) {
+    const std::size_t bytes = signature.count * element_bytes(signature.type, signature.reduction);
+    const BufferSizes sizes = buffer_sizes(signature.what, bytes, is_root, size);
+    parts.push_back({0, input ? sizes.input : sizes.output});
+  } else {
+    const auto n = static_cast<std::size_t>(size);
+    const auto own = static_cast<std::size_t>(rank);
+    const bool elsewhere = !is_root && ((signature.what == Collective::gather && !input) ||
+                                        (signature.what == Collective::scatter && input));
+    const bool one = collectives::holds_one_block(signature.what, place);
+    assert(blocks.blocks.size() == 2 * n);
+    for (std::size_t peer = 0; peer < n && !elsewhere; ++peer) {
+      const BlockTable::Block& block = blocks.blocks[input ? peer : n + peer];
+      if (!one || peer == own) parts.push_back({block.offset, block.bytes});
+    }
+  }
+  std::erase_if(parts, [](const BufferPart& part) { return part.bytes == 0; });
+  std::sort(parts.begin(), parts.end(),
+            [](const BufferPart& a, const BufferPart& b) { return a.offset < b.offset; });
+  std::vector<BufferPart> joined;
+  for (const BufferPart& part : parts) {
+    if (!joined.empty() && part.offset <= joined.back().offset + joined.back().bytes)
+      joined.back().bytes =
+          std::max(joined.back().bytes, part.offset + part.bytes - joined.back().offset);
+    else
+      joined.push_back(part);
+  }
+  return joined;
+}
+
+std::uintptr_t number_of(const void* address) { return reinterpret_cast<std::uintptr_t>(address); }
+
+}  // namespace
+
+Staging::Staging(Gpu& gpu, const cuda::Driver& driver, PinnedPool& pool, PlannedCall& call,
+                 const BlockTable& blocks, int rank, int size)
+    : driver_(driver), pool_(pool), stream_(call.stream) {
+  const bool input = gpu.holds(call.input), output = gpu.holds(call.output);
+  const auto ranges_of = [&](Place place, const void* buffer) {
+    std::vector<Range> ranges;
+    for (const BufferPart& part : parts_of(call, blocks, place, rank, size))
+      ranges.push_back(
+          {number_of(buffer) + part.offset, number_of(buffer) + part.offset + part.bytes});
+    return ranges;
+  };
+  if (input) in_ = ranges_of(Place::input, call.input);
+  if (output) out_ = ranges_of(Place::output, call.output);
+  anchor_ = input ? call.input : output ? call.output : nullptr;
+  const StreamContext context(driver_, stream_, anchor_);
+  check_not_captured();
+  // A broadcast has one buffer, of which each rank copies one way.
+  const bool one = input && output && call.input == call.output;
+  const Range read = extent(one && in_.empty() ? out_ : in_);
+  const Range written = extent(one && out_.empty() ? in_ : out_);
+  place(read, written, context.handle());
+  const auto pinned_of = [&](const void* buffer, const Range& range) -> std::byte* {
+    const Area* const area = area_of(reinterpret_cast<const void*>(range.begin));
+    if (area == nullptr) return nullptr;
+    return reinterpret_cast<std::byte*>(number_of(area->pinned) + number_of(buffer) -
+                                        area->device.begin);  // it may lie before the first block
+  };
+  if (input) call.input = pinned_of(call.input, read);
+  if (output) call.output = pinned_of(call.output, written);
+}
+
+Staging::Range Staging::extent(const std::vector<Range>& ranges) {
+  if (ranges.empty()) return {};
+  return {ranges.front().begin, ranges.back().end};
+}
+
+// Buffers that overlap, since the call is in place, overlap in the same way in pinned memory.
+void Staging::place(Range input, Range output, cuda::Context context) {
+  const bool overlap = input.begin < output.end && output.begin < input.end;
+  if (overlap) {
+    areas_[0].device = {std::min(input.begin, output.begin), std::max(input.end, output.end)};
+  } else {
+    areas_[0].device = input;
+    areas_[1].device = output;
+  }
+  std::size_t bytes = kGateBytes;
+  const auto room = [](const Area& area) {
+    return area.device.end - area.device.begin + 2 * kLine;
+  };
+  for (const Area& area : areas_) bytes += room(area);
+  pinned_ = pool_.take(bytes, context);
+  *reinterpret_cast<std::uint32_t*>(pinned_.memory) = 0;
+  std::byte* next = pinned_.memory + kGateBytes;
+  for (Area& area : areas_) {
+    const std::size_t past_line = number_of(next) % kLine;
+    area.pinned = next + (kLine - past_line) % kLine + area.device.begin % kLine;
+    next += room(area);
+  }
+}
+
+const Staging::Area* Staging::area_of(const void* address) const {
+  const std::uintptr_t number = number_of(address);
+  for (const Area& area : areas_)
+    if (number >= area.device.begin && number < area.device.end) return &area;
+  return nullptr;
+}
+
+void Staging::check_not_captured() const {
+  int status = 0;
+  cuda::check(driver_, driver_.stream_capturing(stream_, &status), "CallOptions::stream");
+  if (status != 0)
+    throw Error(ErrorKind::unavailable,
+                "the stream is being captured into a CUDA graph, which no call can be yet: call "
+                "outside of the capture");
+}
+
+bool Staging::copy(const Range& range, bool in) const {
+  const Area* const area = area_of(reinterpret_cast<const void*>(range.begin));
+  assert(area != nullptr && range.end <= area->device.end);
+  const cuda::Address device = range.begin;
+  const cuda::Address pinned = number_of(area->pinned) + (range.begin - area->device.begin);
+  return driver_.copy(in ? pinned : device, in ? device : pinned, range.end - range.begin,
+                      stream_) == cuda::kSuccess;
+}
+
+// The function holds a reference to the operation until it has run.
+bool Staging::signal(Operation& operation, cuda::HostFunction function) const {
+  operation.hold();
+  const bool launched = driver_.launch_host(stream_, function, &operation) == cuda::kSuccess;
+  if (!launched) operation.let_go();
+  return launched;
+}
+
+void Staging::copy_in(Operation& operation) {
+  const StreamContext context(driver_, stream_, anchor_);
+  const bool given =
+      std::all_of(in_.begin(), in_.end(), [&](const Range& range) { return copy(range, true); }) &&
+      signal(operation, signal_ready);
+  if (!given)
+    throw Error(ErrorKind::unavailable, "the CUDA driver refuses a copy from a GPU's buffer");
+}
+
+void Staging::copy_out(Operation& operation) {
+  const StreamContext context(driver_, stream_, anchor_);
+  const bool given = driver_.wait_value(stream_, number_of(pinned_.memory), 1,
+                                        cuda::kWaitUntilAtLeast) == cuda::kSuccess &&
+                     std::all_of(out_.begin(), out_.end(),
+                                 [&](const Range& range) { return copy(range, false); }) &&
+                     signal(operation, signal_left);
+  if (!given)
+    throw Error(ErrorKind::unavailable, "the CUDA driver refuses a copy to a GPU's buffer");
+}
+
+void Staging::abandon(const Error& error) noexcept {
+  abandoned_ = error;
+  open_gate();
+  try {
+    const StreamContext context(driver_, stream_, anchor_);
+    driver_.synchronize(stream_);  // If it fails, so does everything in this context.
+  } catch (const Error&) {
+  }
+  left_.store(true, std::memory_order_seq_cst);
+}
+
+void Staging::open_gate() noexcept {
+  auto& gate = *reinterpret_cast<std::uint32_t*>(pinned_.memory);
+  std::atomic_ref(gate).store(1, std::memory_order_release);
+}
+
+void Staging::release(std::optional<Error> error) noexcept {
+  error_ = std::move(error);
+  open_gate();
+}
+
+// The engine may begin the operation at once, but the stream passes the last signal only after this
+// function has returned.
+void Staging::signal_ready(void* operation) {
+  auto& ready = *static_cast<Operation*>(operation);
+  {
+    const Operation::Waiter waiter(ready);
+    ready.staging->ready_.store(true, std::memory_order_seq_cst);
+    ready.owner->wake_all();
+  }
+  ready.let_go();
+}
+
+// Once left_ is set, another thread may end the operation, and destroy its Staging.
+void Staging::signal_left(void* operation) {
+  auto& leaving = *static_cast<Operation*>(operation);
+  {
+    const Operation::Waiter waiter(leaving);
+    leaving.staging->left_.store(true, std::memory_order_seq_cst);
+    leaving.owner->wake_all();
+  }
+  leaving.let_go();
+}
+
+}  // namespace tutti

@@ -1,0 +1,395 @@
+// Collectives on GPU buffers, with the stand-in for the driver.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include <tutti/tutti.hpp>
+
+#include "tests/devices/device.h"
+#include "tests/runtime/threads.h"
+
+namespace tutti {
+namespace {
+
+using namespace test;
+using std::chrono::milliseconds;
+
+class Staged : public testing::TestWithParam<const char*> {
+ protected:
+  static void SetUpTestSuite() { pinned_blocks(); }  // loads the driver, as a program does first
+  static Config config() { return quick_config(GetParam()); }
+};
+
+INSTANTIATE_TEST_SUITE_P(Transports, Staged, testing::Values("local", "shm", "tcp"),
+                         [](const auto& param) { return std::string(param.param); });
+
+constexpr std::size_t kCount = 1000;
+
+void fill(std::span<float> buffer, int rank) {
+  for (std::size_t i = 0; i < buffer.size(); ++i)
+    buffer[i] = static_cast<float>(rank * 10000) + static_cast<float>(i);
+}
+
+struct Case {
+  const char* name;
+  std::size_t input, output;  // In blocks of kCount elements.
+  void (*run)(Communicator&, const float* input, float* output, const CallOptions&);
+};
+
+constexpr DataType kFloat = DataType::f32;
+const std::vector<Case> kCases = {
+    {"all_reduce", 1, 1,
+     [](Communicator& c, const float* in, float* out, const CallOptions& o) {
+       c.all_reduce(in, out, kCount, kFloat, Op::sum, o);
+     }},
+    {"all_reduce in place", 1, 1,
+     [](Communicator& c, const float*, float* out, const CallOptions& o) {
+       c.all_reduce(out, out, kCount, kFloat, Op::max, o);
+     }},
+    {"reduce", 1, 1,
+     [](Communicator& c, const float* in, float* out, const CallOptions& o) {
+       c.reduce(in, out, kCount, kFloat, Op::sum, 1, o);
+     }},
+    {"broadcast", 1, 1,
+     [](Communicator& c, const float*, float* out, const CallOptions& o) {
+       c.broadcast(out, kCount, kFloat, 1, o);
+     }},
+    {"all_gather", 1, 3,
+     [](Communicator& c, const float* in, float* out, const CallOptions& o) {
+       c.all_gather(in, out, kCount, kFloat, o);
+     }},
+    {"all_gather in place", 1, 3,
+     [](Communicator& c, const float*, float* out, const CallOptions& o) {
+       c.all_gather(out + static_cast<std::size_t>(c.rank()) * kCount, out, kCount, kFloat, o);
+     }},
+    {"reduce_scatter", 3, 1,
+     [](Communicator& c, const float* in, float* out, const CallOptions& o) {
+       c.reduce_scatter(in, out, kCount, kFloat, Op::sum, o);
+     }},
+    {"gather", 1, 3,
+     [](Communicator& c, const float* in, float* out, const CallOptions& o) {
+       c.gather(in, out, kCount, kFloat, 2, o);
+     }},
+    {"scatter", 3, 1,
+     [](Communicator& c, const float* in, float* out, const CallOptions& o) {
+       c.scatter(in, out, kCount, kFloat, 2, o);
+     }},
+    {"all_to_all", 3, 3,
+     [](Communicator& c, const float* in, float* out, const CallOptions& o) {
+       c.all_to_all(in, out, kCount, kFloat, o);
+     }},
+    {"barrier", 1, 1,
+     [](Communicator& c, const float*, float*, const CallOptions& o) { c.barrier(o); }},
+};
+
+TEST_P(Staged, EveryCollectiveLeavesOnAGpuWhatItLeavesOnTheHost) {
+  EXPECT_THAT(
+      run_ranks(3, config(),
+                [](Communicator& comm) {
+                  const DeviceStream stream;
+                  for (const Case& each : kCases) {
+                    SCOPED_TRACE(each.name);
+                    std::vector<float> input(each.input * kCount), output(each.output * kCount);
+                    const DeviceBuffer<float> gpu_input(input.size()), gpu_output(output.size());
+                    for (std::span<float> in : {std::span(input), gpu_input.view()})
+                      fill(in, comm.rank());
+                    for (std::span<float> out : {std::span(output), gpu_output.view()})
+                      fill(out, comm.rank() + 3);
+                    each.run(comm, input.data(), output.data(), {});
+                    each.run(comm, gpu_input.data(), gpu_output.data(),
+                             {.stream = stream.handle()});
+                    EXPECT_THAT(gpu_input.view(), testing::ElementsAreArray(input));
+                    EXPECT_THAT(gpu_output.view(), testing::ElementsAreArray(output));
+                  }
+                }),
+      Each(IsEmpty()));
+}
+
+TEST_P(Staged, BlocksOfDifferentLengthsLeaveTheGapsBetweenThemAlone) {
+  const std::vector<std::size_t> counts{3, 0, 5}, displacements{7, 2, 20};
+  EXPECT_THAT(run_ranks(3, config(),
+                        [&](Communicator& comm) {
+                          const DeviceStream stream;
+                          const DeviceBuffer<int> input(5, comm.rank() + 1), output(30, -1);
+                          comm.all_gatherv(input.data(), output.data(), counts, displacements,
+                                           DataType::int32, {.stream = stream.handle()});
+                          std::vector<int> expected(30, -1);
+                          std::fill_n(expected.begin() + 7, 3, 1);
+                          std::fill_n(expected.begin() + 20, 5, 3);
+                          EXPECT_THAT(output.view(), testing::ElementsAreArray(expected));
+                          const DeviceBuffer<int> result(5, -1);
+                          comm.reduce_scatterv(output.data(), result.data(), counts, displacements,
+                                               DataType::int32, Op::sum,
+                                               {.stream = stream.handle()});
+                          const std::array<int, 3> sums{3, -1, 9};
+                          EXPECT_EQ(result.view()[0], sums[static_cast<std::size_t>(comm.rank())]);
+                        }),
+              Each(IsEmpty()));
+}
+
+TEST_P(Staged, ACallWaitsForWhatIsBeforeItOnItsStreamAndHoldsUpWhatIsBehindIt) {
+  EXPECT_THAT(run_ranks(2, config(),
+                        [](Communicator& comm) {
+                          const DeviceStream stream;
+                          const DeviceBuffer<float> data(kCount);
+                          std::vector<float> seen(kCount);
+                          std::atomic<bool> open{false};
+                          stream.launch([&] {
+                            while (!open) std::this_thread::yield();
+                            std::ranges::fill(data.view(), 2.0f);
+                          });
+                          const Work work =
+                              comm.all_reduce_async(data.data(), data.data(), kCount, kFloat,
+                                                    Op::sum, {.stream = stream.handle()});
+                          stream.launch([&] { std::ranges::copy(data.view(), seen.begin()); });
+                          EXPECT_FALSE(work.done());
+                          open = true;
+                          stream.synchronize();
+                          EXPECT_THAT(seen, Each(4.0f));
+                        }),
+              Each(IsEmpty()));
+}
+
+TEST_P(Staged, ManyCallsUnderWayOnTwoStreamsEndInTheOrderOfTheirCalls) {
+  EXPECT_THAT(run_ranks(2, config(),
+                        [](Communicator& comm) {
+                          const DeviceStream streams[2];
+                          const DeviceBuffer<int> data[2] = {DeviceBuffer<int>(kCount, 1),
+                                                             DeviceBuffer<int>(kCount, 1)};
+                          std::vector<Work> works;
+                          for (std::size_t i = 0; i < 20; ++i)
+                            works.push_back(comm.all_reduce_async(
+                                data[i % 2].data(), data[i % 2].data(), kCount, DataType::int32,
+                                Op::sum, {.stream = streams[i % 2].handle()}));
+                          for (Work& work : works) work.wait();
+                          for (const auto& each : data) EXPECT_THAT(each.view(), Each(1 << 10));
+                        }),
+              Each(IsEmpty()));
+}
+
+TEST_P(Staged, RanksWithHostAndWithGpuBuffersMeetInOneCall) {
+  EXPECT_THAT(run_ranks(3, config(),
+                        [](Communicator& comm) {
+                          const DeviceStream stream;
+                          const DeviceBuffer<int> gpu(kCount, comm.rank());
+                          std::vector<int> host(kCount, comm.rank());
+                          const bool on_gpu = comm.rank() != 1;
+                          // One rank has its input on the host, and its output on the GPU.
+                          const int* input = comm.rank() == 2 ? host.data() : gpu.data();
+                          int* output = on_gpu ? gpu.data() : host.data();
+                          comm.all_reduce(on_gpu ? input : host.data(), output, kCount,
+                                          DataType::int32, Op::sum,
+                                          {.stream = on_gpu ? stream.handle() : nullptr});
+                          EXPECT_THAT(on_gpu ? gpu.view() : std::span(host), Each(3));
+                        }),
+              Each(IsEmpty()));
+}
+
+TEST_P(Staged, AGroupOfCallsOnOneStreamEndsInWhateverOrderRanksMakeThem) {
+  EXPECT_THAT(
+      run_ranks(2, config(),
+                [](Communicator& comm) {
+                  Communicator other = comm.dup();
+                  const DeviceStream stream;
+                  const DeviceBuffer<int> a(kCount, 1), b(kCount, 2);
+                  std::vector<int> host(kCount, 3);
+                  Group group;
+                  const CallOptions options{.group = &group, .stream = stream.handle()};
+                  const auto on_comm = [&] {
+                    comm.all_reduce(a.data(), a.data(), kCount, DataType::int32, Op::sum, options);
+                  };
+                  if (comm.rank() == 0) on_comm();
+                  other.all_reduce(b.data(), b.data(), kCount, DataType::int32, Op::sum, options);
+                  if (comm.rank() == 1) on_comm();
+                  comm.all_reduce(host.data(), host.data(), kCount, DataType::int32, Op::sum,
+                                  {.group = &group});
+                  group.end();
+                  EXPECT_THAT(a.view(), Each(2));
+                  EXPECT_THAT(b.view(), Each(4));
+                  EXPECT_THAT(host, Each(6));
+                }),
+      Each(IsEmpty()));
+}
+
+TEST_P(Staged, APersistentCallReusesItsPinnedMemory) {
+  EXPECT_THAT(run_ranks(2, config(),
+                        [](Communicator& comm) {
+                          const DeviceStream stream;
+                          const DeviceBuffer<int> data(kCount, 1);
+                          Persistent call = comm.all_reduce_init(data.data(), data.data(), kCount,
+                                                                 DataType::int32, Op::max,
+                                                                 {.stream = stream.handle()});
+                          for (int i = 0; i < 50; ++i) call.run();
+                          const std::size_t bytes = comm.memory_bytes();
+                          for (int i = 0; i < 50; ++i) call.start().wait();
+                          EXPECT_EQ(comm.memory_bytes(), bytes);
+                          EXPECT_THAT(data.view(), Each(1));
+                        }),
+              Each(IsEmpty()));
+  EXPECT_EQ(pinned_blocks(), 0);
+}
+
+TEST_P(Staged, AFailureLetsTheStreamGoOnAndEndsTheWork) {
+  EXPECT_THAT(run_ranks(2, config(),
+                        [](Communicator& comm) {
+                          const DeviceStream stream;
+                          const DeviceBuffer<int> data(kCount, 1);
+                          if (comm.rank() == 1) return comm.abort("enough");
+                          const CallOptions options{.stream = stream.handle()};
+                          const std::string outcome = outcome_of([&] {
+                            for (int i = 0; i < 2; ++i)
+                              comm.all_reduce_async(data.data(), data.data(), kCount,
+                                                    DataType::int32, Op::sum, options)
+                                  .wait();
+                          });
+                          EXPECT_THAT(outcome, AllOf(StartsWith("peer_lost"), HasSubstr("enough")));
+                          stream.synchronize();
+                        }),
+              Each(IsEmpty()));
+  EXPECT_EQ(pinned_blocks(), 0);
+}
+
+TEST_P(Staged, ACallThatFailsBeforeItsStreamReachesItEndsOnceTheStreamHas) {
+  EXPECT_THAT(run_ranks(2, config(),
+                        [](Communicator& comm) {
+                          const DeviceStream stream;
+                          const DeviceBuffer<int> data(kCount, 1);
+                          std::atomic<bool> open{false};
+                          stream.launch([&] {
+                            while (!open) std::this_thread::yield();
+                          });
+                          Work work = comm.all_reduce_async(data.data(), data.data(), kCount,
+                                                            DataType::int32, Op::sum,
+                                                            {.stream = stream.handle()});
+                          comm.abort("enough");
+                          EXPECT_THAT(outcome_of([&] { work.wait(milliseconds(50)); }),
+                                      StartsWith("timeout"));
+                          open = true;
+                          EXPECT_THAT(outcome_of([&] { work.wait(); }), StartsWith("peer_lost"));
+                        }),
+              Each(IsEmpty()));
+}
+
+TEST_P(Staged, WithoutPinnedMemoryNothingHasHappenedAndTheCallCanBeRepeated) {
+  EXPECT_THAT(
+      run_ranks(2, config(),
+                [](Communicator& comm) {
+                  const DeviceStream stream;
+                  const DeviceBuffer<int> gpu(kCount, 1);
+                  std::vector<int> host(kCount, 1);
+                  int* data = comm.rank() == 0 ? gpu.data() : host.data();
+                  const auto call = [&] {
+                    comm.all_reduce(data, data, kCount, DataType::int32, Op::sum,
+                                    {.stream = comm.rank() == 0 ? stream.handle() : nullptr});
+                  };
+                  if (comm.rank() == 0) {
+                    refuse_memory(2);  // The pool tries twice.
+                    EXPECT_THAT(outcome_of(call), AllOf(StartsWith("unavailable: pinned memory"),
+                                                        HasSubstr("an error of the stand-in")));
+                  }
+                  call();
+                  EXPECT_THAT(comm.rank() == 0 ? gpu.view() : std::span(host), Each(2));
+                }),
+      Each(IsEmpty()));
+}
+
+TEST_P(Staged, ACallOnTheDefaultStreamNeedsNoOption) {
+  std::vector<Communicator> alone = Communicator::in_process(1, config());
+  const DeviceBuffer<int> input(kCount, 7), output(kCount, 1);
+  alone[0].all_reduce(input.data(), output.data(), kCount, DataType::int32, Op::sum);
+  EXPECT_THAT(output.view(), Each(7));
+}
+
+TEST_P(Staged, WhatTheDriverRefusesFailsTheCommunicatorAndLeavesNothingOnTheStream) {
+  for (const char* function : {"cuMemcpyAsync", "cuLaunchHostFunc", "cuStreamWaitValue32"})
+    for (int before = 0; before < (std::string(function) == "cuStreamWaitValue32" ? 1 : 2);
+         ++before) {
+      SCOPED_TRACE(std::string(function) + " " + std::to_string(before));
+      std::atomic<bool> refused{false};
+      EXPECT_THAT(run_ranks(2, config(),
+                            [&](Communicator& comm) {
+                              const DeviceStream stream;
+                              const DeviceBuffer<int> gpu(kCount, 1);
+                              std::vector<int> host(kCount, 1);
+                              int* data = comm.rank() == 0 ? gpu.data() : host.data();
+                              if (comm.rank() == 0) refuse_once(function, before);
+                              const std::string outcome = outcome_of([&] {
+                                for (int i = 0; i < 2; ++i)
+                                  comm.all_reduce(
+                                      data, data, kCount, DataType::int32, Op::sum,
+                                      {.stream = comm.rank() == 0 ? stream.handle() : nullptr});
+                              });
+                              if (comm.rank() == 0) {
+                                EXPECT_THAT(outcome, HasSubstr("the CUDA driver refuses"));
+                              } else {
+                                EXPECT_THAT(outcome, HasSubstr("rank 0"));
+                              }
+                              stream.synchronize();
+                            }),
+                  Each(IsEmpty()));
+      EXPECT_EQ(pinned_blocks(), 0);
+    }
+}
+
+TEST_P(Staged, RefusesWhatItCannotDo) {
+  EXPECT_THAT(
+      run_ranks(
+          2, config(),
+          [](Communicator& comm) {
+            const DeviceStream stream;
+            const DeviceBuffer<int> data(kCount, 1);
+            const auto call = [&] {
+              comm.all_reduce(data.data(), data.data(), kCount, DataType::int32, Op::sum,
+                              {.stream = stream.handle()});
+            };
+            stream.capture(true);
+            EXPECT_THAT(outcome_of(call), AllOf(StartsWith("unavailable"), HasSubstr("captured")));
+            stream.capture(false);
+            EXPECT_THAT(outcome_of([&] { comm.send(data.data(), kCount, DataType::int32, 0, 0); }),
+                        StartsWith("unavailable: send"));
+            EXPECT_THAT(outcome_of([&] { comm.recv(data.data(), kCount, DataType::int32, 0, 0); }),
+                        StartsWith("unavailable: recv"));
+            std::string in_callback;
+            Work first = comm.barrier_async();
+            std::atomic<bool> called{false};
+            first.then([&](const Error*) {
+              in_callback = outcome_of(call);
+              called = true;
+            });
+            first.wait();
+            while (!called) std::this_thread::yield();
+            EXPECT_THAT(in_callback, AnyOf(StartsWith("usage"), IsEmpty()));
+            call();
+            EXPECT_THAT(data.view(), Each(2));
+          }),
+      Each(IsEmpty()));
+}
+
+TEST_P(Staged, ADestroyedCommunicatorWaitsForItsStreams) {
+  EXPECT_THAT(run_ranks(2, config(),
+                        [](Communicator& comm) {
+                          const DeviceStream stream;
+                          const DeviceBuffer<int> data(kCount, 1);
+                          std::vector<Work> works;
+                          {
+                            Communicator other = comm.dup();
+                            for (int i = 0; i < 5; ++i)
+                              works.push_back(other.all_reduce_async(
+                                  data.data(), data.data(), kCount, DataType::int32, Op::sum,
+                                  {.stream = stream.handle()}));
+                          }
+                          for (const Work& work : works) EXPECT_TRUE(work.done());
+                          EXPECT_THAT(data.view(), Each(32));
+                        }),
+              Each(IsEmpty()));
+}
+
+}  // namespace
+}  // namespace tutti
