@@ -32,6 +32,9 @@ namespace tutti {
 class SendRing;
 class RecvRing;
 
+/// The highest number of a channel.
+inline constexpr int kMostChannel = 1 << 20;
+
 struct Span {
   std::byte* data = nullptr;  ///< acquire() never returns null here, not even for zero bytes.
   std::size_t bytes = 0;

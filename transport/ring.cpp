@@ -48,43 +48,42 @@ std::byte* find(const Segments* segments, const Extent& extent, std::size_t byte
 
 }  // namespace
 
-const std::byte* RecvRing::outside_ring(const Origin& origin, bool& zero_copy) const {
-  assert(origin.outside_ring());
-  const std::size_t bytes = header().length;
-  const Extent extent{origin.segment, origin.offset};
-  if (origin.zero_copy() && outside_.peers != nullptr) {
+const std::byte* RecvRing::outside_ring(bool& zero_copy) const {
+  assert(origin_.outside_ring());
+  const std::size_t bytes = header_.length;
+  const Extent extent{origin_.segment, origin_.offset};
+  if (origin_.zero_copy() && outside_.peers != nullptr) {
     zero_copy = true;
     if (remote()) return nullptr;
     return find(outside_.peers, extent, bytes, message_);
   }
   const std::byte* data = nullptr;
-  if (!origin.answers_ring())
+  if (!origin_.answers_ring())
     data = find(outside_.own, extent, bytes, message_);
-  else if (const SendRing* ring = ring_of(origin))
-    data = ring->answer(origin, bytes);
+  else if (const SendRing* ring = ring_of(origin_))
+    data = ring->answer(origin_, bytes);
   if (data == nullptr) refuse("answer one that was never sent");
   return data;
 }
 
 const std::byte* RecvRing::get(std::byte* to) {
-  assert(peek() && remote());
-  const std::size_t bytes = header().length;
+  assert(peeked_ && remote());
+  const std::size_t bytes = header_.length;
   if (outside_.all == nullptr) refuse("lie where this rank cannot read");
   if (to == nullptr) {
     copy_.resize(bytes);
     to = copy_.data();
   }
-  const PeerMemory::Read read = outside_.all->read(origin().offset, to, bytes);
+  const PeerMemory::Read read = outside_.all->read(origin_.offset, to, bytes);
   if (read == PeerMemory::Read::nothing && still_valid())
     refuse("lie where its sender has no memory: a buffer that was given back during its call");
   return read == PeerMemory::Read::done ? to : nullptr;
 }
 
 std::byte* RecvRing::answer_data() const {
-  const Origin origin = this->origin();
   if (remote()) return nullptr;
-  if (origin.zero_copy()) return find(outside_.peers, origin.answer, header().length, answer_);
-  if (origin.outside_ring() || outside_.back == nullptr) return nullptr;
+  if (origin_.zero_copy()) return find(outside_.peers, origin_.answer, header_.length, answer_);
+  if (origin_.outside_ring() || outside_.back == nullptr) return nullptr;
   return const_cast<std::byte*>(data_) + offset();
 }
 

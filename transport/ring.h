@@ -181,19 +181,22 @@ class RecvRing {
   }
 
   /// Returns true once there is a message; header() and data() are then that message's until
-  /// release().
-  bool peek() const noexcept {
-    return lines_[next_ & mask_].sequence.load(std::memory_order_acquire) == next_ + 1;
+  /// release(). They use a copy of the line, which a hostile peer may change at any time.
+  bool peek() noexcept {
+    if (peeked_) return true;
+    const Line& line = lines_[next_ & mask_];
+    if (line.sequence.load(std::memory_order_acquire) != next_ + 1) return false;
+    header_ = line.header;
+    if (header_.length > kInlineBytes) std::memcpy(&origin_, line.payload, sizeof origin_);
+    return peeked_ = true;
   }
-  const Header& header() const noexcept { return lines_[next_ & mask_].header; }
+  const Header& header() const noexcept { return header_; }
   /// Returns the message's payload, and sets `zero_copy` where it lies in the peer's memory: see
   /// still_valid(). Returns null where the message is remote(), or lies in memory that this rank
   /// has not mapped yet. Throws `corrupt` where there can be no such message.
   const std::byte* data(bool& zero_copy) const {
-    const Line& line = lines_[next_ & mask_];
-    if (line.header.length <= kInlineBytes) return line.payload;
-    const Origin origin = this->origin();
-    if (origin.outside_ring()) return outside_ring(origin, zero_copy);
+    if (header_.length <= kInlineBytes) return lines_[next_ & mask_].payload;
+    if (origin_.outside_ring()) return outside_ring(zero_copy);
     return data_ + offset();
   }
   const std::byte* data() const {
@@ -201,8 +204,10 @@ class RecvRing {
     return data(zero_copy);
   }
 
-  /// Whether the peeked message, which is large, has to be brought here by get().
-  bool remote() const noexcept { return origin().segment == kAllMemory; }
+  /// Whether the peeked message has to be brought here by get().
+  bool remote() const noexcept {
+    return header_.length > kInlineBytes && origin_.segment == kAllMemory;
+  }
   /// Copies the remote message to `to`, or to memory of this end where `to` is null. Returns where
   /// the copy is, or null where the message is no longer there.
   const std::byte* get(std::byte* to);
@@ -210,28 +215,25 @@ class RecvRing {
   /// Whether the message's length is possible. Callers that do not know the length check this
   /// before they read data().
   bool plausible() const noexcept {
-    return header().length <= std::max(kInlineBytes, SendRing::max_message_bytes(data_bytes_)) ||
+    return header_.length <= std::max(kInlineBytes, SendRing::max_message_bytes(data_bytes_)) ||
            remote();
   }
 
   /// Whether the payload was valid until now; asked after the peeked message has been used. A peer
   /// takes the memory of its messages back when its call fails, and its status page says so first.
   bool still_valid() const noexcept {
-    if (header().length <= kInlineBytes || !origin().zero_copy() || outside_.page == nullptr)
+    if (header_.length <= kInlineBytes || !origin_.zero_copy() || outside_.page == nullptr)
       return true;
     sync::fence(std::memory_order_acquire);
     return outside_.page->state.load(std::memory_order_acquire) == StatusPageState::open;
   }
 
   void release() noexcept {
-    const bool large = header().length > kInlineBytes;
-    if (large) {
-      const Origin origin = this->origin();
-      if (!origin.outside_ring())
-        position_ = end();
-      else if (origin.answers_ring())
-        ring_of(origin)->free_answer(origin);
-    }
+    assert(peeked_);
+    const bool large = header_.length > kInlineBytes;
+    if (large && !origin_.outside_ring()) position_ = end();
+    if (large && origin_.answers_ring()) ring_of(origin_)->free_answer(origin_);
+    peeked_ = false;
     ++next_;
     if (large || next_ - published_ >= kCreditEvery) publish();
   }
@@ -246,34 +248,29 @@ class RecvRing {
   std::byte* answer_data() const;
   /// Returns the origin of that answer.
   Origin place_for_answer() const noexcept {
-    const Origin origin = this->origin();
-    if (origin.zero_copy())
-      return {next_ + 1, origin.answer.offset, number_, origin.answer.segment};
+    if (origin_.zero_copy())
+      return {next_ + 1, origin_.answer.offset, number_, origin_.answer.segment};
     return {next_ + 1, offset(), number_};
   }
   /// Does what release() does, after an answer has been posted in the message's memory.
   void release_answered() noexcept {
-    if (origin().zero_copy()) return release();
+    assert(peeked_);
+    if (origin_.zero_copy()) return release();
     position_ = end();
+    peeked_ = false;
     ++next_;
     memory_->answered.store(next_, std::memory_order_relaxed);
     publish();
   }
 
  private:
-  // Valid for large messages only.
-  Origin origin() const noexcept {
-    Origin origin;
-    std::memcpy(&origin, lines_[next_ & mask_].payload, sizeof origin);
-    return origin;
-  }
   SendRing* ring_of(const Origin& origin) const noexcept;
-  const std::byte* outside_ring(const Origin& origin, bool& zero_copy) const;
+  const std::byte* outside_ring(bool& zero_copy) const;
   std::uint64_t offset() const noexcept {
-    return place(position_, header().length, data_bytes_) % data_bytes_;
+    return place(position_, header_.length, data_bytes_) % data_bytes_;
   }
   std::uint64_t end() const noexcept {
-    return place(position_, header().length, data_bytes_) + padded(header().length);
+    return place(position_, header_.length, data_bytes_) + padded(header_.length);
   }
   void publish() noexcept {
     published_ = next_;
@@ -291,6 +288,9 @@ class RecvRing {
   std::uint64_t next_ = 0;       // number of messages released
   std::uint64_t published_ = 0;  // the released messages that the writer knows of
   std::uint64_t position_ = 0;   // as SendRing::position_, up to the last released message
+  bool peeked_ = false;          // whether the following two are those of message `next_`
+  Header header_;
+  Origin origin_;  // of a large message
   int number_ = 0;
   OutsideMemory outside_;
   // These keep the segments that were found last, since the peer may unregister them while they are

@@ -50,9 +50,10 @@ struct RingMeeting {
   }
   void receive() {
     while (!ring.receiver.peek()) sync::yield();
-    const Header& header = ring.receiver.header();
-    sync::read(&header, sizeof header);
-    require(header.operation == static_cast<std::uint32_t>(next_in), "another message came");
+    // Where peek() has copied it from.
+    sync::read(&ring.memory->lines[next_in % kLines].header, sizeof(Header));
+    require(ring.receiver.header().operation == static_cast<std::uint32_t>(next_in),
+            "another message came");
     const std::byte* payload = ring.receiver.data();
     sync::read(payload, length);
     require(payload[0] == std::byte(next_in & 0xff), "another payload came");

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <array>
+#include <cstring>
 #include <deque>
 #include <memory>
 #include <new>
@@ -18,6 +20,12 @@
 
 namespace tutti {
 namespace {
+
+// Takes the oldest message, and releases it.
+void drop(RecvRing& ring) {
+  ASSERT_TRUE(ring.peek());
+  ring.release();
+}
 
 // The proof by hand: let data_bytes be D and the largest message m <= D / 3. A payload that does
 // not fit before the end skips less than m bytes; after a skip it starts at 0, where two fit. Two
@@ -102,14 +110,14 @@ TEST(Ring, TwoOfTheLargestFitWhereverItStandsOnceAllIsReleased) {
         const std::size_t bytes = random.next() % (most + 1);
         ASSERT_NE(ring.sender.acquire(bytes), nullptr);
         ring.sender.post(of_length(bytes));
-        ring.receiver.release();
+        drop(ring.receiver);
       }
       for (int message = 0; message < 2; ++message) {
         ASSERT_NE(ring.sender.acquire(most), nullptr) << "seed " << seed << ", round " << round;
         ring.sender.post(of_length(most));
       }
-      ring.receiver.release();
-      ring.receiver.release();
+      drop(ring.receiver);
+      drop(ring.receiver);
     }
   }
 }
@@ -121,10 +129,10 @@ TEST(Ring, SmallMessagesAreGivenBackInSixteensAndAllLinesAreUsed) {
     ring.sender.post(of_length(kInlineBytes));
   }
   EXPECT_EQ(ring.sender.acquire(0), nullptr);
-  for (std::uint64_t n = 1; n < kCreditEvery; ++n) ring.receiver.release();
+  for (std::uint64_t n = 1; n < kCreditEvery; ++n) drop(ring.receiver);
   EXPECT_EQ(ring.memory->released.load(), 0u);
   EXPECT_EQ(ring.sender.acquire(0), nullptr);
-  ring.receiver.release();
+  drop(ring.receiver);
   EXPECT_EQ(ring.memory->released.load(), kCreditEvery);
   EXPECT_NE(ring.sender.acquire(0), nullptr);
 }
@@ -135,12 +143,12 @@ TEST(Ring, ALargeMessageGivesBackTheSmallOnesBeforeIt) {
     ASSERT_NE(ring.sender.acquire(bytes), nullptr);
     ring.sender.post(of_length(bytes));
   }
-  for (int n = 0; n < 3; ++n) ring.receiver.release();
+  for (int n = 0; n < 3; ++n) drop(ring.receiver);
   EXPECT_EQ(ring.memory->released.load(), 3u);
 }
 
 TEST(Ring, OneThatIsNotAttachedFindsNothing) {
-  const RecvRing nowhere;
+  RecvRing nowhere;
   EXPECT_FALSE(nowhere.peek());
 }
 
@@ -157,6 +165,44 @@ TEST(Ring, ALengthThatCannotBeIsCorruptAndNotRead) {
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::corrupt);
   }
+}
+
+// A peer that is hostile, or whose memory is damaged, changes a message at the worst moment.
+TEST(Ring, AMessageIsWhatItWasWhenItWasFirstSeenWhateverItsSenderWritesThen) {
+  constexpr std::size_t kBytes = 64 * 6;
+  TestRing ring(kBytes);
+  MemoryRecvChannel channel;
+  channel.attach(ring.memory, kBytes, {});
+  Line& line = ring.memory->lines[0];
+  ASSERT_NE(ring.sender.acquire(100), nullptr);
+  ring.sender.post(of_length(100));
+  ASSERT_TRUE(channel.peek());
+  line.header.length = ~std::uint32_t{0};
+  const Origin answer{1, 0, 7};  // It claims to answer a message on a channel that does not exist.
+  std::memcpy(line.payload, &answer, sizeof answer);
+  line.sequence.store(0);
+  const auto message = channel.peek();
+  ASSERT_TRUE(message);
+  EXPECT_EQ(message->header.length, 100u);
+  EXPECT_EQ(message->data, ring.memory->data());
+  EXPECT_EQ(channel.get({}), ring.memory->data());
+  channel.release();
+  EXPECT_EQ(ring.memory->released.load(), 1u);
+  EXPECT_EQ(channel.ring()->view().position, kCacheLine * 2);
+}
+
+TEST(Ring, ASmallMessageIsNotTakenForOneThatIsAwayWhateverItHolds) {
+  TestRing ring(192);
+  MemoryRecvChannel channel;
+  channel.attach(ring.memory, 192, {});
+  const Origin away = at_address(&ring);
+  std::byte* const slot = ring.sender.acquire(sizeof away);
+  ASSERT_NE(slot, nullptr);
+  std::memcpy(slot, &away, sizeof away);
+  ring.sender.post(of_length(sizeof away));
+  ASSERT_TRUE(channel.peek());
+  std::array<std::byte, sizeof away> place;
+  EXPECT_EQ(channel.get({place.data(), place.size()}), ring.memory->lines[0].payload);
 }
 
 TEST(Ring, MoreReleasedThanWasSentIsCorruptAndNoRoom) {
@@ -187,14 +233,14 @@ TEST(Ring, RingsTheBellOnlyForWhoIsCountedAsleep) {
     ring.sender.post(of_length(bytes));
   };
   send(64);
-  ring.receiver.release();
+  drop(ring.receiver);
   EXPECT_FALSE(rung());
   sleepers = 1;
   send(64);
   EXPECT_TRUE(rung());
   bell.clear();
   EXPECT_FALSE(rung());
-  ring.receiver.release();
+  drop(ring.receiver);
   EXPECT_TRUE(rung()) << "a writer may wait for the credit";
 }
 
@@ -209,6 +255,7 @@ struct AnsweredRings {
   // Lets b answer: writes `with` over the whole message that b has peeked. Returns false where no
   // line is free.
   bool answer(std::byte with) {
+    EXPECT_TRUE(there.receiver.peek());
     const Header header = there.receiver.header();
     std::byte* data = there.receiver.answer_data();
     EXPECT_EQ(data, there.receiver.data());
@@ -253,7 +300,7 @@ TEST(RingAnswers, HoldTheirMemoryUntilTheyAreReleased) {
   for (int n = 0; n < window; ++n) ASSERT_TRUE(rings.answer(std::byte{1}));
   EXPECT_EQ(send_all(), 0) << "no answer has been read";
   for (int n = 0; n < window; ++n) {
-    rings.back.receiver.release();
+    drop(rings.back.receiver);
     EXPECT_EQ(send_all(), 1);
   }
 }
@@ -311,7 +358,7 @@ TEST(RingZeroCopy, TakeNoRoomInTheRing) {
   ZeroCopyRings rings;
   rings.peer_segments.add(1, rings.segment());
   for (int n = 0; n < 20; ++n) rings.send_zero_copy({1, 0}, 900);
-  for (int n = 0; n < 20; ++n) rings.there.receiver.release();
+  for (int n = 0; n < 20; ++n) drop(rings.there.receiver);
 }
 
 TEST(RingZeroCopy, AreAnsweredWhereTheirSenderSays) {

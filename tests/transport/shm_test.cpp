@@ -21,7 +21,6 @@
 #include "transport/shm/address.h"
 #include "transport/shm/join.h"
 #include "transport/shm/packet.h"
-#include "transport/shm/peer.h"
 
 namespace tutti::shm {
 namespace {
@@ -456,121 +455,6 @@ TEST_F(ShmTransport, WhoeverTakesNewsOfAPeerWakesTheThreadsOfAllCommunicators) {
     ranks[1].reset();
   })) << "its end";
   EXPECT_FALSE(wakes_it([] {}));
-}
-
-// A peer whose other end is the test's own socket.
-class ShmPeer : public testing::Test {
- protected:
-  ShmPeer() {
-    std::array<int, 2> ends{};
-    EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()), 0);
-    theirs_.reset(ends[1]);
-    status_page_ = make_memory(sizeof(StatusPage), Access::read, "a board");
-    Link link;
-    link.socket.reset(ends[0]);
-    link.status_page.reset(dup(status_page_.fd.get()));
-    context_.size = 2;
-    peer_.emplace(context_, 1, std::move(link), epoll_, lent_);
-  }
-
-  // The fields are those of Peer::HandOver.
-  static constexpr std::int32_t kStatusPage = -1, kLeave = -4;
-
-  // The peer hands over its status page in `group`, or leaves it.
-  void say(std::uint32_t group, std::int32_t what) {
-    const struct {
-      std::uint64_t magic, bytes;
-      std::uint32_t group;
-      std::int32_t number;
-      std::uint64_t segment;
-    } offer{0x7475747469726e67, what == kStatusPage ? sizeof(StatusPage) : 0, group, what, 0};
-    const int fd = status_page_.fd.get();
-    ASSERT_EQ(send_packet(theirs_, offer, std::span(&fd, what == kStatusPage ? 1 : 0)), Sent::done);
-    peer_->handle_event(Peer::Source::socket);
-  }
-
-  void expect_corrupt() {
-    try {
-      peer_->handle_event(Peer::Source::socket);
-      FAIL() << "it was believed";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::corrupt);
-      EXPECT_TRUE(has(error.what(), "rank 1")) << error.what();
-    }
-  }
-
-  TransportContext context_;
-  Fd epoll_{epoll_create1(EPOLL_CLOEXEC)};
-  Fd theirs_;
-  Memory status_page_;
-  Segments lent_;
-  std::optional<Peer> peer_;
-};
-
-TEST_F(ShmPeer, WhatComesForAGroupIsDroppedOnceThisRankHasLeftItUntilThePeerHas) {
-  constexpr std::uint32_t kGroup = 12;
-  const Memory own = make_memory(sizeof(StatusPage), Access::read, "a board");
-  peer_->add_group(kGroup, both(0, kGroup), own.fd, lent_);
-  peer_->leave_group(kGroup);
-  say(kGroup, kStatusPage);
-  EXPECT_EQ(peer_->status_page(kGroup), nullptr);
-  say(kGroup, kLeave);
-  say(kGroup, kStatusPage);  // It comes from another group that got the same id.
-  EXPECT_NE(peer_->status_page(kGroup), nullptr);
-}
-
-TEST_F(ShmPeer, ThatItHasLeftAGroupWhichThisRankMakesLateIsStillSeenOnItsStatusPage) {
-  constexpr std::uint32_t kGroup = 12;
-  say(kGroup, kStatusPage);
-  static_cast<StatusPage*>(status_page_.mapping.data())->close();
-  say(kGroup, kLeave);
-  const Memory own = make_memory(sizeof(StatusPage), Access::read, "a board");
-  peer_->add_group(kGroup, both(0, kGroup), own.fd, lent_);
-  ASSERT_NE(peer_->status_page(kGroup), nullptr);
-  EXPECT_EQ(peer_->status(kGroup).state, PeerStatus::State::closed);
-  peer_->leave_group(kGroup);
-  EXPECT_EQ(peer_->status_page(kGroup), nullptr);
-}
-
-TEST_F(ShmPeer, OfGroupsThatThisRankNeverMakesTheOldestAreForgotten) {
-  constexpr std::uint32_t kGroups = 2000;
-  for (std::uint32_t id = 1; id <= kGroups; ++id) say(id, kStatusPage);
-  EXPECT_EQ(peer_->status_page(1), nullptr);
-  EXPECT_NE(peer_->status_page(kGroups), nullptr);
-  EXPECT_NE(peer_->status_page(0), nullptr) << "the first group is known";
-}
-
-TEST_F(ShmPeer, GarbageInPlaceOfARingIsCorrupt) {
-  const std::uint64_t garbage = 12345;
-  ASSERT_EQ(send(theirs_.get(), &garbage, sizeof garbage, 0), 8);
-  expect_corrupt();
-}
-
-TEST_F(ShmPeer, ARingOfTheRightShapeIsTakenOnceOnly) {
-  const struct {
-    std::uint64_t magic, data_bytes;
-    std::uint32_t group;
-    std::int32_t number;
-    std::uint64_t segment;
-  } offer{0x7475747469726e67, context_.data_bytes, 0, 3, 0};
-  EXPECT_EQ(send_packet(theirs_, offer, {}), Sent::done);
-  expect_corrupt();  // The packet has no descriptor.
-  const Memory ring = make_memory(RingMemory::bytes(context_.data_bytes), Access::write, "a ring");
-  const int fd = ring.fd.get();
-  EXPECT_EQ(send_packet(theirs_, offer, std::span(&fd, 1)), Sent::done);
-  peer_->handle_event(Peer::Source::socket);
-  EXPECT_NE(peer_->receiver(0, 3).ring(), nullptr);
-  EXPECT_EQ(send_packet(theirs_, offer, std::span(&fd, 1)), Sent::done);
-  expect_corrupt();
-}
-
-TEST_F(ShmPeer, TheEndOfTheConnectionIsALossUnlessTheStatusPageSaysGoodbye) {
-  EXPECT_EQ(peer_->status(0).state, PeerStatus::State::alive);
-  theirs_.reset();
-  peer_->handle_event(Peer::Source::socket);
-  EXPECT_EQ(peer_->status(0).state, PeerStatus::State::lost);
-  static_cast<StatusPage*>(status_page_.mapping.data())->close();
-  EXPECT_EQ(peer_->status(0).state, PeerStatus::State::closed);
 }
 
 }  // namespace

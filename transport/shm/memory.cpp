@@ -119,7 +119,8 @@ Mapping map_received(const Fd& fd, std::size_t bytes, Access access, const std::
   };
   struct stat status {};
   check(fstat(fd.get(), &status) == 0 && S_ISREG(status.st_mode), "it is no memory");
-  check(status.st_size == static_cast<off_t>(bytes), fmt::format("it has {}", status.st_size));
+  check(bytes > 0 && status.st_size == static_cast<off_t>(bytes),
+        fmt::format("it has {}", status.st_size));
   const int seals = fcntl(fd.get(), F_GET_SEALS);
   check(seals >= 0 && (seals & kSizeSeals) == kSizeSeals, "its size is not sealed");
   check(status.st_blocks >= static_cast<blkcnt_t>(bytes) / kBlockBytes, "it is not reserved");

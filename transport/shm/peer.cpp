@@ -90,8 +90,6 @@ void Peer::add_group(std::uint32_t id, const Subset& subset, const Fd& status_pa
   group.max_message_bytes = subset.max_message_bytes;
   group.own_segments = &segments;
   std::erase(early_, id);
-  for (const auto& [number, receiving] : group.receivers)
-    check_size(group, receiving.memory.bytes() - RingMemory::bytes(0));
   hand_over({id, kStatusPage, sizeof(StatusPage), duplicate(status_page)});
 }
 
@@ -246,6 +244,7 @@ Peer::Group& Peer::early_group(std::uint32_t id) {
   return groups_[id];
 }
 
+// A peer hands over nothing but its status page until it has got the one of this rank.
 void Peer::take(Group& group, const HandOver& offer, const Fd& memory) {
   if (offer.number == kLeave) {
     group.left = true;
@@ -257,19 +256,22 @@ void Peer::take(Group& group, const HandOver& offer, const Fd& memory) {
                                      fmt::format("the board of rank {}", rank_));
     return notify_all_groups();
   }
+  if (group.data_bytes == 0) refuse_offer();
   if (offer.number == kRegister) return map_segment(group, offer, memory);
   if (offer.number == kTakeBack)
     return group.peer_segments.remove(static_cast<std::uint32_t>(offer.segment));
+  const bool ring = offer.number >= 0 && offer.number <= kMostChannel;
+  if (!ring || offer.bytes != group.data_bytes || group.status_page.data() == nullptr)
+    refuse_offer();
   Receiving& receiving = group.receivers[offer.number];
-  if (receiving.channel->attached() || group.status_page.data() == nullptr) refuse_offer();
-  check_size(group, offer.bytes);
+  if (receiving.channel->attached()) refuse_offer();
   receiving.memory = map_received(
       memory, RingMemory::bytes(offer.bytes), Access::write,
       fmt::format("ring {} from rank {} to rank {}", offer.number, rank_, context_.rank));
-  auto* ring = static_cast<RingMemory*>(receiving.memory.data());
-  receiving.channel->attach(ring, offer.bytes, bell(offer.group), offer.number,
+  auto* shared = static_cast<RingMemory*>(receiving.memory.data());
+  receiving.channel->attach(shared, group.data_bytes, bell(offer.group), offer.number,
                             {&group.rings, &group.peer_segments, group.own_segments,
-                             status_page(offer.group), all_memory(*ring) ? &memory_ : nullptr});
+                             status_page(offer.group), all_memory(*shared) ? &memory_ : nullptr});
   notify_all_groups();
 }
 
@@ -278,9 +280,9 @@ void Peer::take(Group& group, const HandOver& offer, const Fd& memory) {
 bool Peer::all_memory(const RingMemory& ring) const noexcept {
   static constexpr std::size_t kHome = offsetof(RingMemory, home);
   std::uint64_t home = 0;
-  return ring.home != 0 &&
-         memory_.read(ring.home + kHome, &home, sizeof home) == PeerMemory::Read::done &&
-         home == ring.home;
+  const std::uint64_t said = ring.home;
+  return said != 0 && memory_.read(said + kHome, &home, sizeof home) == PeerMemory::Read::done &&
+         home == said;
 }
 
 void Peer::map_segment(Group& group, const HandOver& offer, const Fd& memory) const {
@@ -291,10 +293,6 @@ void Peer::map_segment(Group& group, const HandOver& offer, const Fd& memory) co
   const std::shared_ptr<std::byte> data(mapping, static_cast<std::byte*>(mapping->data()));
   if (!group.peer_segments.add(static_cast<std::uint32_t>(offer.segment), {data, offer.bytes}))
     refuse_offer();
-}
-
-void Peer::check_size(const Group& group, std::size_t data_bytes) const {
-  if (group.data_bytes != 0 && group.data_bytes != data_bytes) refuse_offer();
 }
 
 void Peer::refuse_offer() const {

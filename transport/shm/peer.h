@@ -116,7 +116,6 @@ class Peer {
   Group& early_group(std::uint32_t id);
   void map_segment(Group& group, const HandOver& offer, const Fd& memory) const;
   bool all_memory(const RingMemory& ring) const noexcept;
-  void check_size(const Group& group, std::size_t data_bytes) const;
   [[noreturn]] void refuse_offer() const;
   void end(std::string why);
   void notify_all_groups() const;

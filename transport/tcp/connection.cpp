@@ -24,7 +24,6 @@ namespace {
 // much of a large message is copied a second time.
 constexpr std::size_t kInboxBytes = 8 << 10;
 constexpr std::size_t kMostPieces = 64;  // the most pieces of one write
-constexpr int kMostChannel = 1 << 20;
 // When this many reads have wanted something behind a message that waits for its destination, the
 // message is read to memory of its channel.
 constexpr int kPatience = 4;
