@@ -149,7 +149,7 @@ void Driver::await_transfers(std::span<Transfer* const> transfers) {
     const TimePoint now = clock().now();
     if (deadline == TimePoint::max())  // set at the first look, as in await_call()
       for (Transfer* transfer : transfers) {
-        transfer->deadline = now + transfer->call.timeout;
+        messages_.set_deadline(*transfer, now + transfer->call.timeout);
         deadline = std::min(deadline, transfer->deadline);
       }
     failure_.throw_if_any();

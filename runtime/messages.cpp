@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <optional>
 
 #include "runtime/diagnosis/diagnosis.h"
 #include "runtime/diagnosis/transfer_diagnosis.h"
@@ -19,13 +20,16 @@ void Messages::start(Transfer& transfer) {
   transfer.recorded = parts_.recorder->begin_transfer(
       call.direction == Direction::send ? Record::kSend : Record::kReceive, call.type, call.count,
       call.peer, call.tag, transfer.called);
+  first_deadline_ = std::min(first_deadline_, transfer.deadline);
   protocol_.start(transfer);
 }
 
 void Messages::look(TimePoint now) {
   parts_.transport->progress();
   const TransferSituation here{*parts_.transport, protocol_, parts_.rank, parts_.size};
-  const auto verdict = diagnose_transfers(here, now);
+  std::optional<TransferVerdict> verdict;
+  if (now >= first_deadline(now) || !awaited_ranks_are_alive(here))
+    verdict = diagnose_transfers(here, now);
   if (verdict) {
     // The last messages of a peer that has ended may just have arrived, and its last channel.
     parts_.transport->progress();
@@ -48,12 +52,13 @@ TimePoint Messages::next_look(TimePoint now, TimePoint deadline) {
   return std::min(deadline, stalls_.due(id, now));
 }
 
-TimePoint Messages::first_deadline() const noexcept {
-  TimePoint first = TimePoint::max();
+TimePoint Messages::first_deadline(TimePoint now) noexcept {
+  if (now < first_deadline_) return first_deadline_;
+  first_deadline_ = TimePoint::max();
   for (const LiveTransfers* list : {&protocol_.live(), &protocol_.ended()})
     for (const Transfer* each = list->front(); each != nullptr; each = list->next(*each))
-      first = std::min(first, each->deadline);
-  return first;
+      first_deadline_ = std::min(first_deadline_, each->deadline);
+  return first_deadline_;
 }
 
 void report_received(const Transfer& ended) {

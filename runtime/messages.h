@@ -2,7 +2,7 @@
 // the errors that end them.
 #pragma once
 
-#include <atomic>
+#include <algorithm>
 
 #include "runtime/communicator_parts.h"
 #include "runtime/diagnosis/stall_watch.h"
@@ -19,6 +19,11 @@ class Messages {
   explicit Messages(const CommunicatorParts& parts);
 
   void start(Transfer& transfer);
+  /// Gives a transfer that has started another deadline than it had then.
+  void set_deadline(Transfer& transfer, TimePoint deadline) noexcept {
+    transfer.deadline = deadline;
+    first_deadline_ = std::min(first_deadline_, deadline);
+  }
   void advance(const Transfer* awaited = nullptr) { protocol_.advance(awaited); }
   bool idle() const noexcept { return protocol_.idle(); }
 
@@ -39,14 +44,17 @@ class Messages {
   void look(TimePoint now);
   /// Returns when look() is due, if the transfers under way have until `deadline`.
   TimePoint next_look(TimePoint now, TimePoint deadline);
-  /// Returns the earliest deadline of the transfers that are under way, or have ended and were not
-  /// taken.
-  TimePoint first_deadline() const noexcept;
+  /// Returns a time before which no deadline passes of a transfer that is under way, or has ended
+  /// and was not taken. Unless a deadline has passed by `now`, it is later than `now`.
+  TimePoint first_deadline(TimePoint now) noexcept;
 
  private:
   const CommunicatorParts& parts_;
   PointToPoint protocol_;
   StallWatch stalls_;
+  // The first deadline of all transfers since it was last computed, among them some that were taken
+  // meanwhile: there may be thousands, which a look cannot go through.
+  TimePoint first_deadline_ = TimePoint::max();
 };
 
 /// Stores what a receive got where the program asked for it, if it did.

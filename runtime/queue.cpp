@@ -256,7 +256,7 @@ void Queue::look_transfers(TimePoint now) {
     fail_transfers(error);
   }
   const TimePoint next =
-      pending() ? messages_.next_look(now, messages_.first_deadline()) : TimePoint::max();
+      pending() ? messages_.next_look(now, messages_.first_deadline(now)) : TimePoint::max();
   transfer_look_.store(next, std::memory_order_relaxed);
 }
 

@@ -1,5 +1,6 @@
 #include "runtime/diagnosis/transfer_diagnosis.h"
 
+#include <algorithm>
 #include <cassert>
 
 #include <fmt/format.h>
@@ -83,6 +84,17 @@ Error passed_deadline(const TransferSituation& at, const Transfer& transfer) {
 }
 
 }  // namespace
+
+bool awaited_ranks_are_alive(const TransferSituation& at) {
+  const auto alive = [&](int peer) {
+    return peer == at.rank || at.transport.status(peer).state == PeerStatus::State::alive;
+  };
+  if (at.messages.awaits_any_rank())
+    for (int peer = 0; peer < at.size; ++peer)
+      if (!alive(peer)) return false;
+  const std::vector<int>& awaited = at.messages.awaited_ranks();
+  return std::all_of(awaited.begin(), awaited.end(), alive);
+}
 
 std::optional<TransferVerdict> diagnose_transfers(const TransferSituation& at, TimePoint now) {
   const LiveTransfers& live = at.messages.live();

@@ -26,6 +26,10 @@ struct TransferVerdict {
   Error error;
 };
 
+/// Returns whether all ranks for which transfers wait are alive: then only a deadline ends one of
+/// them. Its time does not depend on the number of transfers.
+bool awaited_ranks_are_alive(const TransferSituation& at);
+
 /// Returns a transfer whose peer has failed or ended, or whose deadline has passed by `now`; none
 /// if all can go on waiting. The caller advances the transfers once more before it throws the
 /// error.

@@ -154,10 +154,12 @@ void PointToPoint::end(Transfer& transfer) {
 void PointToPoint::abandon() noexcept {
   matching_.clear();
   for (const auto& peer : peers_)
-    if (peer != nullptr)
-      for (StagedTransfers* stage : {&peer->to_announce, &peer->announced, &peer->sending,
-                                     &peer->to_clear, &peer->receiving})
+    if (peer != nullptr) {
+      peer->announced.clear();
+      for (StagedTransfers* stage :
+           {&peer->to_announce, &peer->sending, &peer->to_clear, &peer->receiving})
         stage->clear();
+    }
   live_receives_ = 0;
   while (Transfer* transfer = live_.pop_front()) {
     unwatch(*transfer);
@@ -230,9 +232,7 @@ void PointToPoint::start_own_send(Transfer& send) {
     end(*recv);
     return end(send);
   }
-  UnexpectedMessage& message = matching_.keep();
-  message.source = rank_;
-  message.tag = call.tag;
+  UnexpectedMessage& message = matching_.keep(rank_, call.tag);
   message.type = call.type;
   message.count = call.count;
   message.eager =
@@ -325,6 +325,7 @@ bool PointToPoint::receive_control(int rank) {
   if (message.data == nullptr) return false;
   Envelope envelope;
   std::memcpy(&envelope, message.data, sizeof envelope);
+  if (envelope.tag < 0) refuse(rank, fmt::format("has tag {}", envelope.tag));
   from.credit += envelope.credit;
   if (from.credit > kCredit) refuse(rank, "gives back more credit than there is");
   switch (envelope.kind) {
@@ -353,9 +354,7 @@ void PointToPoint::take_eager(int rank, const Envelope& envelope, const Message&
     from.owed += cost_of(bytes);
     return end(*recv);
   }
-  UnexpectedMessage& kept = matching_.keep();
-  kept.source = rank;
-  kept.tag = envelope.tag;
+  UnexpectedMessage& kept = matching_.keep(rank, envelope.tag);
   kept.type = envelope.type;
   kept.count = envelope.count;
   kept.eager = true;
@@ -369,9 +368,7 @@ void PointToPoint::take_request_to_send(int rank, const Envelope& envelope, std:
     accept(*recv, envelope, rank, id);
     return ask_for(*recv, rank);
   }
-  UnexpectedMessage& message = matching_.keep();
-  message.source = rank;
-  message.tag = envelope.tag;
+  UnexpectedMessage& message = matching_.keep(rank, envelope.tag);
   message.type = envelope.type;
   message.count = envelope.count;
   message.id = id;
@@ -380,8 +377,7 @@ void PointToPoint::take_request_to_send(int rank, const Envelope& envelope, std:
 
 void PointToPoint::start_sending(int rank, std::uint32_t id) {
   Peer& to = peer(rank);
-  Transfer* send = to.announced.front();
-  while (send != nullptr && send->id != id) send = to.announced.next(*send);
+  Transfer* const send = to.announced.first(id);
   if (send == nullptr) refuse(rank, fmt::format("asks for number {}, which is not on offer", id));
   assert(send->call.direction == Direction::send && send->moved == 0);
   to.announced.remove(*send);
@@ -436,6 +432,7 @@ bool PointToPoint::announce(int rank) {
                send.id, payload);
   to.to_announce.remove(send);
   if (!eager) {
+    send.key = send.id;
     to.announced.push_back(send);
     return true;
   }

@@ -66,6 +66,9 @@ class PointToPoint {
   bool idle() const noexcept { return live_.empty(); }
   const LiveTransfers& live() const noexcept { return live_; }
   const Matching& matching() const noexcept { return matching_; }
+  /// Returns the ranks for which transfers wait, beside those that wait for any rank.
+  const std::vector<int>& awaited_ranks() const noexcept { return watched_; }
+  bool awaits_any_rank() const noexcept { return any_watchers_ > 0; }
 
  private:
   struct Envelope;
@@ -79,8 +82,9 @@ class PointToPoint {
     unsigned used = 0;                      ///< Credit of its messages that are kept, and `owed`.
     std::uint32_t next_id = 0;              ///< The number of the next message to it.
     int watchers = 0;                       ///< Transfers that wait for it.
-    StagedTransfers to_announce, announced, sending;  // sends
-    StagedTransfers to_clear, receiving;              // receives
+    StagedTransfers to_announce, sending;   // sends
+    KeyedTable<Transfer, &Transfer::stage_link, &Transfer::key> announced;  // sends, by their id
+    StagedTransfers to_clear, receiving;                                    // receives
   };
 
   [[maybe_unused]] bool is_sound() const noexcept;

@@ -48,10 +48,12 @@ struct Transfer {
   Received received;  ///< The result of a receive, once it is matched.
 
   // Members that only the protocol uses.
-  int watched = 0;        ///< The peer whose messages it waits for, or kAnySource.
-  std::uint32_t id = 0;   ///< The number of the send with which it is matched.
-  std::size_t moved = 0;  ///< The number of bytes that have been sent or received.
-  Memory memory;          ///< The buffer of a send that is zero-copy; else it has no address.
+  int watched = 0;           ///< The peer whose messages it waits for, or kAnySource.
+  std::uint32_t id = 0;      ///< The number of the send with which it is matched.
+  std::uint64_t key = 0;     ///< What it is found by in a KeyedTable at its stage, if it is in one.
+  std::uint64_t posted = 0;  ///< The number of receives that were posted before it.
+  std::size_t moved = 0;     ///< The number of bytes that have been sent or received.
+  Memory memory;             ///< The buffer of a send that is zero-copy; else it has no address.
   /// Links it in the list of transfers under way, or of those that have ended.
   Link<Transfer> live_link;
   Link<Transfer> stage_link;
