@@ -33,7 +33,7 @@ constexpr std::array<Table, 8> kTables = make_tables();
 // images of the remainder's bits.
 using Matrix = std::array<std::uint32_t, 32>;
 
-constexpr std::uint32_t apply(const Matrix& matrix, std::uint32_t crc) {
+constexpr std::uint32_t product(const Matrix& matrix, std::uint32_t crc) {
   std::uint32_t image = 0;
   for (std::size_t bit = 0; crc != 0; crc >>= 1, ++bit)
     if (crc & 1) image ^= matrix[bit];
@@ -49,7 +49,7 @@ constexpr Matrix zeros(std::size_t bytes) {
   }
   for (; bytes > 1; bytes /= 2) {
     Matrix twice{};
-    for (std::size_t bit = 0; bit < 32; ++bit) twice[bit] = apply(matrix, matrix[bit]);
+    for (std::size_t bit = 0; bit < 32; ++bit) twice[bit] = product(matrix, matrix[bit]);
     matrix = twice;
   }
   return matrix;
@@ -61,7 +61,8 @@ constexpr std::array<Table, 4> make_shift() {
   const Matrix matrix = zeros(kBytes);
   std::array<Table, 4> shift{};
   for (std::size_t k = 0; k < 4; ++k)
-    for (std::uint32_t byte = 0; byte < 256; ++byte) shift[k][byte] = apply(matrix, byte << 8 * k);
+    for (std::uint32_t byte = 0; byte < 256; ++byte)
+      shift[k][byte] = product(matrix, byte << 8 * k);
   return shift;
 }
 template <std::size_t kBytes>

@@ -16,15 +16,16 @@
 namespace tutti::ddp {
 namespace {
 
-constexpr std::align_val_t kAlignment{64};
+constexpr std::align_val_t kBucketAlignment{64};
 
 struct FreeAligned {
-  void operator()(std::byte* memory) const noexcept { ::operator delete(memory, kAlignment); }
+  void operator()(std::byte* memory) const noexcept { ::operator delete(memory, kBucketAlignment); }
 };
 using Memory = std::unique_ptr<std::byte[], FreeAligned>;
 
 Memory zeroed(std::size_t bytes, int rank) {
-  auto* const memory = static_cast<std::byte*>(::operator new(bytes, kAlignment, std::nothrow));
+  auto* const memory =
+      static_cast<std::byte*>(::operator new(bytes, kBucketAlignment, std::nothrow));
   if (memory == nullptr)
     throw Error(ErrorKind::unavailable,
                 fmt::format("rank {}: no memory for {} B of gradients", rank, bytes));

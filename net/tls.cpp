@@ -21,7 +21,7 @@ namespace {
 constexpr std::size_t kRecordBytes = SSL3_RT_MAX_PLAIN_LENGTH;  // 16 KiB
 // The bytes that one system call receives or sends. With one call for each record, the system calls
 // would cost as much as the cipher.
-constexpr std::size_t kReadBytes = 128 << 10;
+constexpr std::size_t kTlsReadBytes = 128 << 10;
 constexpr std::size_t kWriteBytes = 64 << 10;
 constexpr std::size_t kLargePiece = 8 << 10;
 constexpr std::string_view kIdentity = "tutti";  // the PSK identity; a connection has only one key
@@ -69,7 +69,7 @@ struct TlsCallbacks {
         std::min(static_cast<std::size_t>(count), tls.in_end_ - tls.in_begin_);
     std::memcpy(to, tls.in_.get() + tls.in_begin_, bytes);
     tls.in_begin_ += bytes;
-    assert(tls.in_begin_ <= tls.in_end_ && tls.in_end_ <= kReadBytes);
+    assert(tls.in_begin_ <= tls.in_end_ && tls.in_end_ <= kTlsReadBytes);
     return static_cast<int>(bytes);
   }
 
@@ -139,7 +139,7 @@ Tls::Tls(std::shared_ptr<const TlsContext> context, Role role, const TlsKey& key
       socket_(socket),
       bytes_of_a_key_(bytes_of_a_key),
       ssl_(SSL_new(context_->context_.get())),
-      in_(std::make_unique_for_overwrite<std::byte[]>(kReadBytes)),
+      in_(std::make_unique_for_overwrite<std::byte[]>(kTlsReadBytes)),
       record_(std::make_unique_for_overwrite<std::byte[]>(kRecordBytes)) {
   assert(socket_ >= 0 && bytes_of_a_key_ > 0);
   BIO* const bio = ssl_ == nullptr ? nullptr : BIO_new(context_->method_.get());
@@ -192,7 +192,7 @@ void Tls::fail() {
 
 ssize_t Tls::receive() {
   assert(in_begin_ == in_end_ && "what has come is taken first");
-  const ssize_t got = recv(socket_, in_.get(), kReadBytes, 0);
+  const ssize_t got = recv(socket_, in_.get(), kTlsReadBytes, 0);
   in_begin_ = 0;
   in_end_ = got > 0 ? static_cast<std::size_t>(got) : 0;
   if (got == 0) socket_ended_ = true;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kLeastChunkBytes = 64;  // chunks start on cache lines
 
-[[noreturn]] void refuse(std::string_view name, const std::string& why) {
+[[noreturn]] void refuse_algorithm(std::string_view name, const std::string& why) {
   throw Error(ErrorKind::usage, fmt::format("algorithm '{}' {}", name, why));
 }
 
@@ -32,8 +32,8 @@ std::uint64_t hash(std::uint64_t seed, std::string_view text) {
 
 Schedule planned(const std::string& name, const Planner& planner, const PlanRequest& request) {
   const auto failed = [&](const std::string& why) {
-    refuse(name, fmt::format("cannot plan {} for rank {} of {}: {}", to_string(request.what),
-                             request.rank, request.ranks, why));
+    refuse_algorithm(name, fmt::format("cannot plan {} for rank {} of {}: {}",
+                                       to_string(request.what), request.rank, request.ranks, why));
   };
   try {
     Schedule schedule = planner(request);
@@ -64,11 +64,12 @@ std::string describe_algorithm(std::uint32_t number) {
 }
 
 void OwnAlgorithms::add(std::string name, Planner planner) {
-  if (name.empty() || is_built_in(name)) refuse(name, "has a name that tutti uses itself");
-  if (!planner) refuse(name, "plans nothing: the function is empty");
+  if (name.empty() || is_built_in(name))
+    refuse_algorithm(name, "has a name that tutti uses itself");
+  if (!planner) refuse_algorithm(name, "plans nothing: the function is empty");
   const std::lock_guard lock(mutex_);
   if (planners_.contains(name))
-    refuse(name, "was added before, to this communicator or one that it was split off");
+    refuse_algorithm(name, "was added before, to this communicator or one that it was split off");
   planners_.emplace(std::move(name), std::move(planner));
 }
 
@@ -98,8 +99,8 @@ std::vector<Schedule> OwnAlgorithms::proved(const std::string& name, const Plann
   for (const bool in_place : {false, true}) {
     const Verdict verdict = verify(schedules, {.in_place = in_place});
     if (!verdict.ok)
-      refuse(name, fmt::format("is wrong for {} of {} ranks: {}", to_string(what), request.ranks,
-                               verdict.why));
+      refuse_algorithm(name, fmt::format("is wrong for {} of {} ranks: {}", to_string(what),
+                                         request.ranks, verdict.why));
   }
   return schedules;
 }
@@ -127,7 +128,8 @@ std::uint32_t OwnAlgorithms::number(std::string_view name, Collective what, int 
   const ScheduleProperties properties = properties_of(schedules);
   const auto [kept, added] = proved_.try_emplace(
       number, Proved{std::move(schedules[static_cast<std::size_t>(request_.rank)]), properties});
-  if (!added) refuse(name, "has the number of another one by chance: give it another name");
+  if (!added)
+    refuse_algorithm(name, "has the number of another one by chance: give it another name");
   return numbers_[use] = number;
 }
 

@@ -19,8 +19,9 @@ namespace fs = std::filesystem;
 // to 64 MiB, with 2 ranks on 2 cores and with 4 (docs/performance.md). The bounds are those of that
 // measurement.
 constexpr std::size_t kMeasuredCache = 2 << 20;
-constexpr std::size_t kLeastRing = 96 << 10, kMostRing = 768 << 10, kPage = 4096;
-static_assert(kLeastRing % kPage == 0 && kMostRing % kPage == 0 && kLeastRing < kMostRing);
+constexpr std::size_t kLeastRingShare = 96 << 10, kMostRingShare = 768 << 10, kShareGrain = 4096;
+static_assert(kLeastRingShare % kShareGrain == 0 && kMostRingShare % kShareGrain == 0 &&
+              kLeastRingShare < kMostRingShare);
 static_assert(kMeasuredCache / 32 * 3 == 192 << 10);
 
 /// Parses a size such as "2048K". Returns 0 for anything else.
@@ -62,7 +63,7 @@ std::size_t ring_bytes_of(std::size_t core_cache_bytes, std::size_t ranks_per_co
   assert(ranks_per_core > 0);
   const std::size_t cache = core_cache_bytes != 0 ? core_cache_bytes : kMeasuredCache;
   const std::size_t share = cache / 32 * 3 / ranks_per_core;
-  return std::clamp(share / kPage * kPage, kLeastRing, kMostRing);
+  return std::clamp(share / kShareGrain * kShareGrain, kLeastRingShare, kMostRingShare);
 }
 
 }  // namespace tutti

@@ -10,7 +10,7 @@
 namespace tutti {
 namespace {
 
-constexpr std::size_t kLeastMessage = 4 << 10;
+constexpr std::size_t kLeastSmallerMessage = 4 << 10;
 // Cost of an operand of a reproducible sum, relative to one of a plain sum.
 constexpr Picoseconds kFixedPoint = 20;
 // Algorithms that cost more than this times the cheapest are not chosen with any message size.
@@ -71,8 +71,8 @@ Candidate PriceList::cheapest_size(Candidate candidate, const SelectRequest& req
   SelectRequest smaller = request;
   for (const int parts : {2, 4}) {
     smaller.max_message_bytes = request.max_message_bytes / parts & ~std::size_t{63};
-    if (smaller.max_message_bytes < kLeastMessage || request.bytes <= smaller.max_message_bytes ||
-        !can_serve(candidate.algorithm, smaller))
+    if (smaller.max_message_bytes < kLeastSmallerMessage ||
+        request.bytes <= smaller.max_message_bytes || !can_serve(candidate.algorithm, smaller))
       break;
     const Picoseconds predicted = price(candidate.algorithm, smaller.max_message_bytes, request);
     if (clearly_less(predicted, candidate.predicted))

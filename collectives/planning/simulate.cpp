@@ -82,12 +82,12 @@ struct PricedStep {
   std::array<std::uint64_t, 2> bytes;
 };
 
-struct LaneState {
+struct SimulatedLane {
   std::uint32_t first_step, steps;
   std::uint64_t done = 0;  // number of steps of this call
 };
 
-struct RankState {
+struct SimulatedRank {
   std::size_t first_lane = 0, end_lane = 0;
   std::size_t turn = 0;  // the lane that is tried first
   std::size_t busy_lanes = 0;
@@ -125,9 +125,9 @@ class Run {
   }
 
   Picoseconds run(std::uint64_t all_pieces) {
-    for (RankState& rank : ranks_) begin_call(rank);
+    for (SimulatedRank& rank : ranks_) begin_call(rank);
     while (Core* core = next_core()) turn(*core);
-    for ([[maybe_unused]] const RankState& rank : ranks_)
+    for ([[maybe_unused]] const SimulatedRank& rank : ranks_)
       assert(rank.calls == calls_ && "a schedule that was proved comes to its end");
     const Picoseconds call = ends_.back() / calls_;
     assert(call >= 0 && all_pieces >= pieces_);
@@ -146,7 +146,7 @@ class Run {
 
   void add_rank(const Program& program) {
     const int self = static_cast<int>(ranks_.size());
-    RankState& rank = ranks_.emplace_back();
+    SimulatedRank& rank = ranks_.emplace_back();
     rank.first_lane = rank.turn = lanes_.size();
     for (const Program::Lane& lane : program.lanes)
       lanes_.push_back({static_cast<std::uint32_t>(steps_.size() + lane.first_step), lane.steps});
@@ -232,7 +232,7 @@ class Run {
 
   // --- the run ---
 
-  void begin_call(RankState& rank) {
+  void begin_call(SimulatedRank& rank) {
     rank.busy_lanes = 0;
     for (std::size_t lane = rank.first_lane; lane < rank.end_lane; ++lane) {
       lanes_[lane].done = 0;
@@ -274,7 +274,7 @@ class Run {
 
   // Returns the first lane in turn whose step can start now, or the lane whose step can start
   // soonest, and the time.
-  std::pair<std::size_t, Picoseconds> next_lane(const RankState& rank) const {
+  std::pair<std::size_t, Picoseconds> next_lane(const SimulatedRank& rank) const {
     std::pair<std::size_t, Picoseconds> next{rank.first_lane, kNever};
     if (rank.calls == calls_) return next;
     const std::size_t lanes = rank.end_lane - rank.first_lane;
@@ -286,19 +286,21 @@ class Run {
     return next;
   }
 
-  std::uint64_t piece_of(const LaneState& lane) const { return lane.done / lane.steps; }
-  bool ended(const LaneState& lane) const { return lane.done == pieces_ * lane.steps; }
-  const PricedStep& step_of(const LaneState& lane) const {
+  std::uint64_t piece_of(const SimulatedLane& lane) const { return lane.done / lane.steps; }
+  bool ended(const SimulatedLane& lane) const { return lane.done == pieces_ * lane.steps; }
+  const PricedStep& step_of(const SimulatedLane& lane) const {
     return steps_[lane.first_step + lane.done % lane.steps];
   }
-  std::size_t last(const LaneState& lane) const { return piece_of(lane) + 1 == pieces_ ? 1 : 0; }
+  std::size_t last(const SimulatedLane& lane) const {
+    return piece_of(lane) + 1 == pieces_ ? 1 : 0;
+  }
   // Returns whether the step moves anything: after the first piece, the engine leaves out empty
   // pieces.
-  bool moves(const LaneState& lane) const {
+  bool moves(const SimulatedLane& lane) const {
     return piece_of(lane) == 0 || step_of(lane).bytes[last(lane)] > 0;
   }
 
-  Picoseconds start_of(const RankState& rank, const LaneState& lane) const {
+  Picoseconds start_of(const SimulatedRank& rank, const SimulatedLane& lane) const {
     if (ended(lane) || must_wait(rank, lane)) return kNever;
     if (!moves(lane)) return 0;
     const PricedStep& step = step_of(lane);
@@ -311,11 +313,11 @@ class Run {
     return start;
   }
 
-  bool must_wait(const RankState& rank, const LaneState& lane) const {
+  bool must_wait(const SimulatedRank& rank, const SimulatedLane& lane) const {
     const After& after = step_of(lane).after;
     const auto back = static_cast<std::uint64_t>(after.pieces_back);
     if (after.lane < 0 || piece_of(lane) < back) return false;
-    const LaneState& other = lanes_[rank.first_lane + static_cast<std::size_t>(after.lane)];
+    const SimulatedLane& other = lanes_[rank.first_lane + static_cast<std::size_t>(after.lane)];
     return other.done <=
            (piece_of(lane) - back) * other.steps + static_cast<std::uint64_t>(after.step);
   }
@@ -326,8 +328,8 @@ class Run {
     core.busy += time;
   }
 
-  void perform(RankState& rank, std::size_t number, Core& core) {
-    LaneState& lane = lanes_[number];
+  void perform(SimulatedRank& rank, std::size_t number, Core& core) {
+    SimulatedLane& lane = lanes_[number];
     assert(!ended(lane) && rank.busy_lanes > 0);
     if (moves(lane)) {
       pass(core, step_of(lane).cost[last(lane)]);
@@ -381,8 +383,8 @@ class Run {
   const std::uint64_t pieces_;
   const int calls_;
   std::vector<Core> cores_;
-  std::vector<RankState> ranks_;
-  std::vector<LaneState> lanes_;
+  std::vector<SimulatedRank> ranks_;
+  std::vector<SimulatedLane> lanes_;
   std::vector<PricedStep> steps_;
   std::vector<int> channels_of_steps_;
   std::vector<Channel> channels_;

@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr int kFormat = 2;
-constexpr std::uintmax_t kMostBytes = 1 << 20;
+constexpr std::uintmax_t kMostFileBytes = 1 << 20;
 
 int line_of(const std::string& text, std::size_t position) {
   const auto end = text.begin() + static_cast<std::ptrdiff_t>(std::min(position, text.size()));
@@ -49,7 +49,7 @@ class Reader {
     if (!fs::is_regular_file(status)) unreadable("it is not a plain file");
     const std::uintmax_t bytes = fs::file_size(path, failed);
     if (failed) unreadable(failed.message());
-    if (bytes > kMostBytes) unreadable("it has more than 1 MiB");
+    if (bytes > kMostFileBytes) unreadable("it has more than 1 MiB");
     std::ifstream file(path, std::ios::binary);
     if (!file.is_open()) unreadable(std::strerror(errno));
     text_.resize(bytes);

@@ -18,7 +18,7 @@ std::vector<Operand> with_peers(std::vector<Operand> first, const Peers& to) {
   return first;
 }
 
-[[noreturn]] void refuse(const char* what) { throw Error(ErrorKind::usage, what); }
+[[noreturn]] void refuse_verb(const char* what) { throw Error(ErrorKind::usage, what); }
 
 }  // namespace
 
@@ -30,8 +30,9 @@ const StepHandle& StepHandle::completes() const {
 }
 
 const StepHandle& StepHandle::after(const StepHandle& other, int pieces_back) const {
-  if (other.schedule_ != schedule_) refuse("a step can be after a step of its own schedule only");
-  if (step().after.lane >= 0) refuse("a step can be after one other step only");
+  if (other.schedule_ != schedule_)
+    refuse_verb("a step can be after a step of its own schedule only");
+  if (step().after.lane >= 0) refuse_verb("a step can be after one other step only");
   step().after = {other.lane_, other.step_, pieces_back};
   return *this;
 }
@@ -51,7 +52,7 @@ StepHandle Verbs::step(std::vector<Operand> in, std::vector<Operand> out, Slice 
 bool Verbs::empty() const { return steps().empty(); }
 
 StepHandle Verbs::first() const {
-  if (empty()) refuse("a lane without steps has no first and no last");
+  if (empty()) refuse_verb("a lane without steps has no first and no last");
   return {*schedule_, lane_, 0};
 }
 

@@ -14,7 +14,7 @@ namespace tutti::collectives {
 namespace {
 
 /// The number of steps of each lane that are known to be done, counted over all pieces.
-using Clock = std::vector<int>;
+using VectorClock = std::vector<int>;
 
 class RaceCheck {
  public:
@@ -24,7 +24,7 @@ class RaceCheck {
         pieces_(options.pieces),
         lanes_(static_cast<int>(schedule.lanes.size())),
         positions_(positions(schedule.what, schedule.ranks, schedule.chunks)),
-        clocks_(lanes_, Clock(lanes_)),
+        clocks_(lanes_, VectorClock(lanes_)),
         history_(lanes_),
         writes_(std::size_t(pieces_) * 2 * positions_ + schedule.scratch_chunks),
         read_times_(writes_.size() * lanes_) {
@@ -70,7 +70,7 @@ class RaceCheck {
       const int target = (piece - after.pieces_back) * steps_of(after.lane) + after.step;
       if (steps_done(after.lane) <= target) return false;
       const int* known = history_[after.lane].data() + std::size_t(target) * lanes_;
-      Clock& clock = clocks_[lane];
+      VectorClock& clock = clocks_[lane];
       for (int other = 0; other < lanes_; ++other)
         clock[other] = std::max(clock[other], known[other]);
     }
@@ -132,7 +132,7 @@ class RaceCheck {
   const int pieces_;
   const int lanes_;
   const int positions_;                    // in an input or output buffer
-  std::vector<Clock> clocks_;              // indexed by lane
+  std::vector<VectorClock> clocks_;        // indexed by lane
   std::vector<std::vector<int>> history_;  // indexed by lane: its clock after each step
   std::vector<Write> writes_;              // indexed by location: the last write
   // Indexed by location and lane: the time of the last read, 0 for none.

@@ -25,22 +25,22 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr milliseconds kFirstPause{1}, kLongestPause{50};
+constexpr milliseconds kFirstFilePause{1}, kLongestFilePause{50};
 constexpr std::chrono::seconds kLeaving{5};
 constexpr std::size_t kReadBytes = 4 << 20;  // of one read: several of the longest records fit
 constexpr const char* kLeft = "tutti/left";
 
-struct Record {
+struct FileRecord {
   std::uint32_t key_bytes = 0, value_bytes = 0;
 };
-static_assert(sizeof(Record) == 8);
+static_assert(sizeof(FileRecord) == 8);
 
 std::string rank_key(int rank) { return fmt::format("tutti/rank/{}", rank); }
 
 // Repeats `attempt` until it returns true, with pauses. Returns false once the deadline has passed.
 bool try_until(Store::Deadline deadline, const std::function<bool()>& attempt) {
   assert(attempt != nullptr);
-  for (milliseconds pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+  for (milliseconds pause = kFirstFilePause;; pause = std::min(2 * pause, kLongestFilePause)) {
     if (attempt()) return true;
     const auto now = steady_clock::now();
     if (now >= deadline) return false;
@@ -187,7 +187,7 @@ class FileStore::File {
     if (got < 0) refuse(ErrorKind::unavailable, std::strerror(errno));
     const off_t before = read_bytes_;
     std::string_view rest = std::string_view(news).substr(0, static_cast<std::size_t>(got));
-    while (const auto record = fixed_part<Record>(rest)) {
+    while (const auto record = fixed_part<FileRecord>(rest)) {
       if (record->key_bytes > kMaxKeyBytes || record->value_bytes > kMaxValueBytes)
         refuse(ErrorKind::corrupt, "it holds something else");
       const std::size_t bytes = sizeof *record + record->key_bytes + record->value_bytes;
@@ -203,8 +203,8 @@ class FileStore::File {
   // Writes a record at the end. Called under the lock, after catch_up().
   void append(std::string_view key, std::string_view value) {
     assert(fd_ && key.size() <= kMaxKeyBytes && value.size() <= kMaxValueBytes);
-    std::string bytes(bytes_of(
-        Record{static_cast<std::uint32_t>(key.size()), static_cast<std::uint32_t>(value.size())}));
+    std::string bytes(bytes_of(FileRecord{static_cast<std::uint32_t>(key.size()),
+                                          static_cast<std::uint32_t>(value.size())}));
     bytes.append(key).append(value);
     if (ftruncate(fd_.get(), read_bytes_) != 0) cannot_be_written(errno);
     // On a full disk a part of a record may be written; only the next call then says why.
@@ -262,7 +262,7 @@ std::string FileStore::get(std::string_view key, Deadline deadline) {
   check_key(key);
   File& file = file_.get();
   std::string value;
-  const auto lock_by = std::max<Deadline>(deadline, steady_clock::now() + kLongestPause);
+  const auto lock_by = std::max<Deadline>(deadline, steady_clock::now() + kLongestFilePause);
   if (!try_until(deadline, [&] { return file.look(key, lock_by, value); }))
     throw Error(ErrorKind::timeout,
                 fmt::format("{}: nobody has set {} in the store {} before the deadline",

@@ -31,8 +31,6 @@ std::shared_ptr<const net::TlsContext> context_for(const std::vector<Listener>& 
   return nullptr;
 }
 
-TimePoint now() { return std::chrono::steady_clock::now(); }
-
 }  // namespace
 
 ServerLoop::ServerLoop(const JobAddress& job, std::vector<Listener> listeners,

@@ -106,6 +106,7 @@ class ServerLoop {
   bool advance(Pending& pending);
   void report_refusal(const net::AuthAcceptor& proof);
   bool greet(Pending& pending);
+  static TimePoint now() { return std::chrono::steady_clock::now(); }
   static bool is_newcomer(std::uint32_t rank) { return rank >= kFirstNewcomer; }
   /// The descriptor of the member that has taken `rank`.
   int member_of(std::uint32_t rank) const;

@@ -22,8 +22,6 @@ constexpr std::chrono::seconds kAppointmentLimit{10};
 constexpr std::chrono::seconds kApplyLimit{2};
 constexpr std::chrono::milliseconds kPublicPlacePause{500};  // between two attempts to open it
 
-TimePoint now() { return std::chrono::steady_clock::now(); }
-
 }  // namespace
 
 bool ServerLoop::is_primary(int fd) const {

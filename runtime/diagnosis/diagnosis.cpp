@@ -12,7 +12,8 @@
 namespace tutti {
 namespace {
 
-constexpr std::string_view kAdvice = "Make every rank call the same operations in the same order";
+constexpr std::string_view kCallAlikeAdvice =
+    "Make every rank call the same operations in the same order";
 
 std::string heading(const Situation& now) {
   return fmt::format("rank {} of {}: operation #{} {}", now.rank, now.size, now.number,
@@ -138,7 +139,7 @@ std::optional<Error> diagnose_peers(const Situation& now) {
         return Error(ErrorKind::mismatch,
                      fmt::format("{}, but rank {} called {}{}. {}", heading(now), peer,
                                  what_it_called(now, status_page, now.number),
-                                 algorithms_apart(now.call, *theirs), kAdvice));
+                                 algorithms_apart(now.call, *theirs), kCallAlikeAdvice));
       if (status_page->completed.load(std::memory_order_acquire) > now.number &&
           status.state != PeerStatus::State::corrupt)
         continue;  // the peer has completed the operation
@@ -191,7 +192,7 @@ Error diagnose_message(const Situation& now, const MismatchedMessage& message) {
                         what_it_called(now, &now.transport.own_status_page(), theirs));
   return Error(ErrorKind::mismatch,
                fmt::format("{}, but rank {} called {}{}. {}", heading(now), message.peer,
-                           what_it_called(now, status_page, theirs), here, kAdvice));
+                           what_it_called(now, status_page, theirs), here, kCallAlikeAdvice));
 }
 
 Error diagnose_reduction(const Situation& now, const ReductionThrew& thrown) {

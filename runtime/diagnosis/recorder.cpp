@@ -21,8 +21,8 @@
 namespace tutti {
 namespace {
 
-constexpr std::size_t kPage = 4096, kLeastCapacity = kPage / sizeof(Record);
-static_assert(kTraceHeadBytes % kPage == 0 && extent_bytes(kLeastCapacity) % kPage == 0);
+constexpr std::size_t kTracePage = 4096, kLeastCapacity = kTracePage / sizeof(Record);
+static_assert(kTraceHeadBytes % kTracePage == 0 && extent_bytes(kLeastCapacity) % kTracePage == 0);
 
 [[noreturn]] void refuse(const std::string& what, int error) {
   throw Error(ErrorKind::unavailable, fmt::format("{}: {}", what, std::strerror(error)));
@@ -54,7 +54,7 @@ void set_now(Moment& moment) {
 bool may_be_shown() {
   rlimit limit{};
   return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur == RLIM_INFINITY &&
-         sysconf(_SC_PAGESIZE) == static_cast<long>(kPage);
+         sysconf(_SC_PAGESIZE) == static_cast<long>(kTracePage);
 }
 
 // Returns whether a file may have this size. The limit may have been set meanwhile.

@@ -15,7 +15,7 @@
 namespace tutti {
 namespace {
 
-using Block = BlockTable::Block;
+using PlacedBlock = BlockTable::Block;
 
 /// Checks one call and fills its table.
 class Layouter {
@@ -81,7 +81,7 @@ class Layouter {
   struct Held {
     std::string_view name;
     const std::byte* base = nullptr;
-    std::span<const Block> blocks = {};
+    std::span<const PlacedBlock> blocks = {};
     /// It has a block for each rank, even if there is only one rank, at the given displacements.
     bool is_list = false;
     std::size_t bytes = 0;
@@ -97,11 +97,11 @@ class Layouter {
     if (elsewhere) held.blocks = {};
     held.is_list = !collectives::holds_one_block(what_, place);
     if (!held.is_list) held.blocks = {&all[rank_], 1};
-    for (const Block& block : held.blocks) held.bytes += block.bytes;
+    for (const PlacedBlock& block : held.blocks) held.bytes += block.bytes;
     return held;
   }
 
-  void write(const BlockList& list, std::span<Block> blocks, std::string_view prefix) const {
+  void write(const BlockList& list, std::span<PlacedBlock> blocks, std::string_view prefix) const {
     assert(blocks.size() == size_);
     const auto expect = [&](std::string_view name, std::size_t entries) {
       if (entries != size_)
@@ -127,7 +127,7 @@ class Layouter {
     }
   }
 
-  void write_own(std::span<Block> all) const {
+  void write_own(std::span<PlacedBlock> all) const {
     const std::size_t most =
         static_cast<std::size_t>(std::numeric_limits<std::ptrdiff_t>::max()) / width_;
     const std::size_t own = call_.variable->own_count;
@@ -167,7 +167,7 @@ class Layouter {
   static std::optional<Range> extent(const Held& held) {
     const auto base = reinterpret_cast<std::uintptr_t>(held.base);
     Range all;
-    for (const Block& block : held.blocks) {
+    for (const PlacedBlock& block : held.blocks) {
       if (block.bytes == 0) continue;
       if (base + block.offset < all.end) return std::nullopt;
       if (all.end == 0) all.begin = base + block.offset;
@@ -225,7 +225,7 @@ class Layouter {
   const std::size_t size_;
   const std::size_t width_;
   const bool is_root_;
-  std::span<Block> input_, output_;  // parts of the table
+  std::span<PlacedBlock> input_, output_;  // parts of the table
 };
 
 const BlockList& known_to_all(Collective what, const VariableBlocks& blocks) {

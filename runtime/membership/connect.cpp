@@ -21,9 +21,9 @@ namespace {
 
 // A rank's text about a transport in the exchange of addresses begins with one of these characters.
 // There is no text for a transport in which the rank does not take part.
-constexpr char kMade = '+';   // the address follows
-constexpr char kNoUse = '-';  // it could not be made; the reason follows
-static_assert(kMade != kNoUse);
+constexpr char kMadePart = '+';  // the address follows
+constexpr char kNoUse = '-';     // it could not be made; the reason follows
+static_assert(kMadePart != kNoUse);
 
 /// One rank's part in connecting ranks that use different transports, or not the one that they made
 /// ahead. All ranks go through the same rounds: they publish the addresses of the transports that
@@ -143,7 +143,7 @@ bool Rounds::exchange_addresses() {
   std::vector<std::string> mine(table_.transports().size());
   for (const Part& part : made_)
     mine[part.transport] =
-        part.made != nullptr ? kMade + part.made->address() : kNoUse + part.refusal;
+        part.made != nullptr ? kMadePart + part.made->address() : kNoUse + part.refusal;
   addresses_ = exchange_texts("addresses", mine);
   for (std::size_t transport = 0; transport < addresses_.size(); ++transport) {
     int first = 0;

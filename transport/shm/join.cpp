@@ -37,8 +37,8 @@ namespace {
 using std::chrono::milliseconds;
 
 // The pause after something could not be sent or was not answered; it doubles each time.
-constexpr milliseconds kFirstPause{5};
-constexpr milliseconds kLongestPause{200};
+constexpr milliseconds kFirstCallPause{5};
+constexpr milliseconds kLongestCallPause{200};
 // The most calls under way at a time. Each carries descriptors, which count against the user's
 // limit of descriptors in flight; and if all others called a rank at once, its queue of callers
 // would overflow.
@@ -48,7 +48,8 @@ constexpr int kMostCalls = 32;
 // connection.
 constexpr milliseconds kLookAgain{1000};
 constexpr int kLooksAtOnce = 4;
-static_assert(kFirstPause < kLongestPause && kLongestPause < kLookAgain && kMostCalls >= 1);
+static_assert(kFirstCallPause < kLongestCallPause && kLongestCallPause < kLookAgain &&
+              kMostCalls >= 1);
 
 // The limit for a greeting. A rank sends its greeting right after it connects, but may have to wait
 // for descriptors to send with it, so only the deadline of the start-up counts.
@@ -88,7 +89,7 @@ Join::Join(const TransportContext& context, std::span<const Address> addresses, 
       peers_(addresses.size()),
       missing_(0),
       most_calls_(kMostCalls),
-      pause_(kFirstPause),
+      pause_(kFirstCallPause),
       missing_then_(missing_),
       next_looked_at_(context.rank + 1),
       pending_({.expected = peers_.size(), .patience = kPatience},
@@ -163,7 +164,7 @@ void Join::speak(TimePoint now) {
 void Join::back_off(TimePoint now) {
   most_calls_ = std::max(1, most_calls_ / 2);
   speak_again_ = now + pause_;
-  pause_ = std::min(2 * pause_, kLongestPause);
+  pause_ = std::min(2 * pause_, kLongestCallPause);
   assert(most_calls_ >= 1 && most_calls_ <= kMostCalls);
 }
 
@@ -365,7 +366,7 @@ void Join::be_joined(Peer& peer) {
   assert(missing_ > 0 && peer.state != Peer::State::joined && peer.link.socket && !peer.call);
   peer.state = Peer::State::joined;
   most_calls_ = std::min(kMostCalls, most_calls_ + 1);
-  pause_ = kFirstPause;
+  pause_ = kFirstCallPause;
   --missing_;
 }
 
