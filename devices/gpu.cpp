@@ -19,11 +19,7 @@ unsigned long long count_libraries() {
   return count;
 }
 
-cuda::Address number_of(const void* address) {
-  return static_cast<cuda::Address>(reinterpret_cast<std::uintptr_t>(address));
-}
-
-bool is_default(cuda::Stream stream) {
+bool is_default_stream(cuda::Stream stream) {
   return reinterpret_cast<std::uintptr_t>(stream) <= cuda::kStreamOfThread;
 }
 
@@ -41,23 +37,24 @@ const cuda::Driver* Gpu::driver() {
 // The driver does not know addresses of ordinary host memory, which is an error of the call.
 bool Gpu::in_memory(const cuda::Driver& driver, const void* address) {
   unsigned type = 0;
-  return driver.pointer_attribute(&type, cuda::kPointerMemoryType, number_of(address)) ==
+  return driver.pointer_attribute(&type, cuda::kPointerMemoryType, cuda::address_of(address)) ==
              cuda::kSuccess &&
          type == cuda::kMemoryOfDevice;
 }
 
 StreamContext::StreamContext(const cuda::Driver& driver, cuda::Stream stream, const void* address)
     : driver_(driver) {
-  if (!is_default(stream)) {
+  if (!is_default_stream(stream)) {
     check(driver, driver.stream_context(stream, &context_), "CallOptions::stream");
   } else if (address == nullptr) {
     check(driver, driver.current_context(&context_), "the current context");
-  } else if (driver.pointer_attribute(&context_, cuda::kPointerContext, number_of(address)) !=
-                 cuda::kSuccess ||
+  } else if (driver.pointer_attribute(&context_, cuda::kPointerContext,
+                                      cuda::address_of(address)) != cuda::kSuccess ||
              context_ == nullptr) {
     // Memory of a pool belongs to a device, and to no context.
     cuda::Device device = -1;
-    check(driver, driver.pointer_attribute(&device, cuda::kPointerDevice, number_of(address)),
+    check(driver,
+          driver.pointer_attribute(&device, cuda::kPointerDevice, cuda::address_of(address)),
           "the device of a buffer");
     check(driver, driver.retain_context(&context_, device), "the context of a buffer's device");
     retained_ = device;

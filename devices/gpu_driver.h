@@ -24,6 +24,10 @@ inline constexpr unsigned kWaitUntilAtLeast = 0;  // CU_STREAM_WAIT_VALUE_GEQ
 /// The default streams have these handles; null stands for the first of them.
 inline constexpr std::uintptr_t kLegacyStream = 1, kStreamOfThread = 2;
 
+inline Address address_of(const void* memory) noexcept {
+  return reinterpret_cast<std::uintptr_t>(memory);
+}
+
 /// A table of functions. It may be used by any thread.
 struct Driver {
   Result (*pointer_attribute)(void* value, int attribute, Address address) = nullptr;

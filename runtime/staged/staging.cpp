@@ -14,7 +14,7 @@ namespace {
 // The pinned memory has the distance of a GPU's address to a cache line before, so that kernels of
 // the host find it as well aligned.
 constexpr std::size_t kGateBytes = 64;
-constexpr std::size_t kLine = 64;
+constexpr std::size_t kPinnedLine = 64;
 
 struct BufferPart {
   std::uint64_t offset, bytes;
@@ -59,8 +59,6 @@ std::vector<BufferPart> parts_of(const PlannedCall& call, const BlockTable& bloc
   return joined;
 }
 
-std::uintptr_t number_of(const void* address) { return reinterpret_cast<std::uintptr_t>(address); }
-
 }  // namespace
 
 Staging::Staging(Gpu& gpu, const cuda::Driver& driver, PinnedPool& pool, PlannedCall& call,
@@ -70,8 +68,8 @@ Staging::Staging(Gpu& gpu, const cuda::Driver& driver, PinnedPool& pool, Planned
   const auto ranges_of = [&](Place place, const void* buffer) {
     std::vector<Range> ranges;
     for (const BufferPart& part : parts_of(call, blocks, place, rank, size))
-      ranges.push_back(
-          {number_of(buffer) + part.offset, number_of(buffer) + part.offset + part.bytes});
+      ranges.push_back({cuda::address_of(buffer) + part.offset,
+                        cuda::address_of(buffer) + part.offset + part.bytes});
     return ranges;
   };
   if (input) in_ = ranges_of(Place::input, call.input);
@@ -87,7 +85,7 @@ Staging::Staging(Gpu& gpu, const cuda::Driver& driver, PinnedPool& pool, Planned
   const auto pinned_of = [&](const void* buffer, const Range& range) -> std::byte* {
     const Area* const area = area_of(reinterpret_cast<const void*>(range.begin));
     if (area == nullptr) return nullptr;
-    return reinterpret_cast<std::byte*>(number_of(area->pinned) + number_of(buffer) -
+    return reinterpret_cast<std::byte*>(cuda::address_of(area->pinned) + cuda::address_of(buffer) -
                                         area->device.begin);  // it may lie before the first block
   };
   if (input) call.input = pinned_of(call.input, read);
@@ -110,21 +108,21 @@ void Staging::place(Range input, Range output, cuda::Context context) {
   }
   std::size_t bytes = kGateBytes;
   const auto room = [](const Area& area) {
-    return area.device.end - area.device.begin + 2 * kLine;
+    return area.device.end - area.device.begin + 2 * kPinnedLine;
   };
   for (const Area& area : areas_) bytes += room(area);
   pinned_ = pool_.take(bytes, context);
   *reinterpret_cast<std::uint32_t*>(pinned_.memory) = 0;
   std::byte* next = pinned_.memory + kGateBytes;
   for (Area& area : areas_) {
-    const std::size_t past_line = number_of(next) % kLine;
-    area.pinned = next + (kLine - past_line) % kLine + area.device.begin % kLine;
+    const std::size_t past_line = cuda::address_of(next) % kPinnedLine;
+    area.pinned = next + (kPinnedLine - past_line) % kPinnedLine + area.device.begin % kPinnedLine;
     next += room(area);
   }
 }
 
 const Staging::Area* Staging::area_of(const void* address) const {
-  const std::uintptr_t number = number_of(address);
+  const std::uintptr_t number = cuda::address_of(address);
   for (const Area& area : areas_)
     if (number >= area.device.begin && number < area.device.end) return &area;
   return nullptr;
@@ -143,7 +141,7 @@ bool Staging::copy(const Range& range, bool in) const {
   const Area* const area = area_of(reinterpret_cast<const void*>(range.begin));
   assert(area != nullptr && range.end <= area->device.end);
   const cuda::Address device = range.begin;
-  const cuda::Address pinned = number_of(area->pinned) + (range.begin - area->device.begin);
+  const cuda::Address pinned = cuda::address_of(area->pinned) + (range.begin - area->device.begin);
   return driver_.copy(in ? pinned : device, in ? device : pinned, range.end - range.begin,
                       stream_) == cuda::kSuccess;
 }
@@ -167,7 +165,7 @@ void Staging::copy_in(Operation& operation) {
 
 void Staging::copy_out(Operation& operation) {
   const StreamContext context(driver_, stream_, anchor_);
-  const bool given = driver_.wait_value(stream_, number_of(pinned_.memory), 1,
+  const bool given = driver_.wait_value(stream_, cuda::address_of(pinned_.memory), 1,
                                         cuda::kWaitUntilAtLeast) == cuda::kSuccess &&
                      std::all_of(out_.begin(), out_.end(),
                                  [&](const Range& range) { return copy(range, false); }) &&
