@@ -154,8 +154,10 @@ void StoreService::answer_waiting(std::string_view key) {
 
 void StoreService::refuse_waits(Status how, std::string_view why) {
   assert(how != Status::ok && !why.empty());
-  no_waits_ = how;
-  why_no_waits_ = why;
+  if (why_no_waits_.empty()) {  // later causes follow from the first
+    no_waits_ = how;
+    why_no_waits_ = why;
+  }
   for (const auto& [key, waiting] : waiting_)
     refuse(waiting.client, waiting.id, no_waits_, why_no_waits_);
   drop([](const Waiting&) { return true; });

@@ -69,6 +69,24 @@ TEST_P(AStoreOverSockets, TellsThoseWhoWaitThatARankHasLeftWithoutSettingAKey) {
   EXPECT_EQ(store->get("key", in_time()), "value");
 }
 
+TEST_P(AStoreOverSockets, NamesTheRankThatLeftFirstToThoseWhoAskLate) {
+  Venue venue(GetParam(), 4);
+  const auto server = venue.serve();
+  const auto store = venue.join(1);
+  auto first = venue.join(2), second = venue.join(3);
+  first->add("here", 1, in_time());
+  second->add("here", 1, in_time());
+  const auto told = [&] { return error_of([&] { store->get("never", in_time()); }); };
+  std::thread leaves([&] { first.reset(); });
+  EXPECT_THAT(told().what(), HasSubstr("rank 2 has left the store"));
+  leaves.join();
+  second.reset();
+  for (int asked = 0; asked < 20; ++asked) {  // the server hears of the second in one of these
+    EXPECT_THAT(told().what(), HasSubstr("rank 2 has left the store"));
+    std::this_thread::sleep_for(milliseconds(5));
+  }
+}
+
 TEST(SocketStore, LosesItsPeerThoughAChildOfTheServerKeepsTheSocketsOpen) {
   const JobAddress job = job_of(2);
   int worker_pid[2];
