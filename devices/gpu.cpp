@@ -3,20 +3,28 @@
 #include <link.h>
 
 #include <cstdint>
+#include <string_view>
 
 namespace tutti {
 namespace {
 
-// Returns the number of libraries that this process has ever loaded.
-unsigned long long count_libraries() {
-  unsigned long long count = 0;
+struct Libraries {
+  unsigned long long ever_loaded = 0;
+  bool maybe_driver = false;
+};
+
+Libraries list_libraries() {
+  Libraries found;
   dl_iterate_phdr(
       [](dl_phdr_info* info, std::size_t, void* result) {
-        *static_cast<unsigned long long*>(result) = info->dlpi_adds;
-        return 1;  // All entries have the same number.
+        auto& libraries = *static_cast<Libraries*>(result);
+        libraries.ever_loaded = info->dlpi_adds;
+        if (std::string_view(info->dlpi_name).find("libcuda") != std::string_view::npos)
+          libraries.maybe_driver = true;
+        return 0;
       },
-      &count);
-  return count;
+      &found);
+  return found;
 }
 
 bool is_default_stream(cuda::Stream stream) {
@@ -25,13 +33,12 @@ bool is_default_stream(cuda::Stream stream) {
 
 }  // namespace
 
-const cuda::Driver* Gpu::driver() {
-  if (driver_ != nullptr) return driver_.get();
-  const unsigned long long libraries = count_libraries();
-  if (libraries == libraries_) return nullptr;
-  driver_ = cuda::Driver::loaded();
-  libraries_ = libraries;
-  return driver_.get();
+void Gpu::look() {
+  if (driver_ != nullptr) return;
+  const Libraries libraries = list_libraries();
+  if (libraries.ever_loaded == libraries_) return;
+  libraries_ = libraries.ever_loaded;
+  if (libraries.maybe_driver) driver_ = cuda::Driver::loaded();
 }
 
 // The driver does not know addresses of ordinary host memory, which is an error of the call.

@@ -10,20 +10,24 @@ namespace tutti {
 /// Knows the CUDA driver once the program has loaded it. One thread at a time uses it.
 class Gpu {
  public:
-  /// Returns the driver, or null if the program has not loaded it yet. Looks for it again only when
-  /// libraries were loaded since the last time.
-  const cuda::Driver* driver();
+  Gpu() { look(); }
 
-  /// Returns whether `address` lies in a GPU's memory. Managed memory counts as such.
-  bool holds(const void* address) {
-    const cuda::Driver* const found = driver();
-    return found != nullptr && in_memory(*found, address);
+  /// Looks for the driver, if it is not known and libraries were loaded since the last look. Takes
+  /// the lock of the dynamic linker, so it is no part of the path of a call that repeats.
+  void look();
+  /// Returns the driver, or null if no look has found it.
+  const cuda::Driver* driver() const noexcept { return driver_.get(); }
+
+  /// Returns whether `address` lies in a GPU's memory, as far as the driver is known. Managed
+  /// memory counts as such.
+  bool holds(const void* address) const {
+    return driver_ != nullptr && in_memory(*driver_, address);
   }
 
  private:
   static bool in_memory(const cuda::Driver& driver, const void* address);
 
-  std::shared_ptr<const cuda::Driver> driver_;
+  std::unique_ptr<const cuda::Driver> driver_;
   unsigned long long libraries_ = 0;  // The number of libraries loaded when it was last looked for.
 };
 

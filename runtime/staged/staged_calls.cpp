@@ -10,9 +10,10 @@
 
 namespace tutti {
 
-// A call that is ordered by a stream is planned each time, so that it is never taken for one that
-// repeats.
+// Looks for a driver where planning takes long anyway. A call that is ordered by a stream is
+// planned each time, so that it is never taken for one that repeats.
 Plan& CommunicatorImpl::recognise_gpu(const Call& call, Plan& plan) {
+  if (!plan.program || call.stream != nullptr) gpu_.look();
   plan.staged = call.stream != nullptr || gpu_.holds(call.input) || gpu_.holds(call.output);
   if (!plan.staged) [[likely]]
     return plan;

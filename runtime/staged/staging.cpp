@@ -61,7 +61,7 @@ std::vector<BufferPart> parts_of(const PlannedCall& call, const BlockTable& bloc
 
 }  // namespace
 
-Staging::Staging(Gpu& gpu, const cuda::Driver& driver, PinnedPool& pool, PlannedCall& call,
+Staging::Staging(const Gpu& gpu, const cuda::Driver& driver, PinnedPool& pool, PlannedCall& call,
                  const BlockTable& blocks, int rank, int size)
     : driver_(driver), pool_(pool), stream_(call.stream) {
   const bool input = gpu.holds(call.input), output = gpu.holds(call.output);

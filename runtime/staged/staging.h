@@ -24,7 +24,7 @@ class Staging {
   /// Takes pinned memory for those buffers of `call` that lie on a GPU, and puts it in their place;
   /// `blocks` are the blocks of a variable call. Throws `unavailable` if there is no memory, or if
   /// the stream is being captured into a graph; nothing is given to the stream yet.
-  Staging(Gpu& gpu, const cuda::Driver& driver, PinnedPool& pool, PlannedCall& call,
+  Staging(const Gpu& gpu, const cuda::Driver& driver, PinnedPool& pool, PlannedCall& call,
           const BlockTable& blocks, int rank, int size);
   ~Staging() { pool_.give_back(pinned_); }
   Staging(const Staging&) = delete;
