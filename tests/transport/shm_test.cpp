@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -338,6 +339,22 @@ TEST_F(ShmTransport, HundredsOfRingsAreHandedOverToAPeerThatIsBusy) {
   EXPECT_EQ(poll(&fd, 1, 0), 0) << "nothing is left to do";
   EXPECT_EQ(entries("/proc/self/fd"), joined);
   EXPECT_GT(joined, files);
+}
+
+TEST_F(ShmTransport, RingsAreTakenWhereThisProcessHasNoDescriptorsLeft) {
+  constexpr int kRings = 20;
+  auto ranks = connected(2);
+  for (int number = 0; number < kRings; ++number) ranks[1]->sender(0, number);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const int next = dup(0);
+  close(next);
+  const rlimit none{static_cast<rlim_t>(next), before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  EXPECT_NO_THROW(ranks[0]->progress());
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  for (int number = 0; number < kRings; ++number)
+    EXPECT_NE(ranks[0]->receiver(1, number).ring(), nullptr) << number;
 }
 
 TEST_F(ShmTransport, AGoodbyeWaitsForAPeerThatTakesItsRingsLate) {

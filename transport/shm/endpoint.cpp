@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 
 #include <algorithm>
 #include <array>
@@ -21,9 +22,24 @@ Fd make_epoll() {
   return epoll;
 }
 
+Fd make_spare() { return Fd(eventfd(0, EFD_CLOEXEC)); }
+
+/// Gives up a spare descriptor for as long as the object exists.
+class Lent {
+ public:
+  explicit Lent(Fd& spare) noexcept : spare_(spare) { spare_.reset(); }
+  ~Lent() { spare_ = make_spare(); }
+  Lent(const Lent&) = delete;
+  Lent& operator=(const Lent&) = delete;
+
+ private:
+  Fd& spare_;
+};
+
 }  // namespace
 
-Endpoint::Endpoint(int size) : epoll_(make_epoll()), peers_(static_cast<std::size_t>(size)) {
+Endpoint::Endpoint(int size)
+    : epoll_(make_epoll()), spare_(make_spare()), peers_(static_cast<std::size_t>(size)) {
   assert(size > 0);
 }
 
@@ -40,6 +56,8 @@ void Endpoint::progress() {
   std::array<epoll_event, 16> events{};
   for (;;) {
     const int count = epoll_wait(epoll_.get(), events.data(), events.size(), 0);
+    if (count <= 0) return;
+    const Lent lent(spare_);
     for (int i = 0; i < count; ++i) {
       const std::uint64_t tag = events[i].data.u64;
       assert(tag / 2 < peers_.size() && peers_[tag / 2] != nullptr);

@@ -43,6 +43,9 @@ class Endpoint {
  private:
   const Fd epoll_;
   mutable sync::Mutex mutex_;
+  // A descriptor that is closed while packets are received, so that theirs have room where the
+  // process has none for more. Guarded by mutex_.
+  Fd spare_;
   /// Indexed by rank. An entry is null for this rank, for ranks that another transport reaches, and
   /// until connected.
   std::vector<std::unique_ptr<Peer>> peers_;
