@@ -312,7 +312,6 @@ TEST_P(Staged, WhatTheDriverRefusesFailsTheCommunicatorAndLeavesNothingOnTheStre
     for (int before = 0; before < (std::string(function) == "cuStreamWaitValue32" ? 1 : 2);
          ++before) {
       SCOPED_TRACE(std::string(function) + " " + std::to_string(before));
-      std::atomic<bool> refused{false};
       EXPECT_THAT(run_ranks(2, config(),
                             [&](Communicator& comm) {
                               const DeviceStream stream;
