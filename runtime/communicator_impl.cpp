@@ -84,7 +84,7 @@ void CommunicatorImpl::call(const PlannedCall& call) {
 }
 
 void CommunicatorImpl::await_behind_others(const OperationRef& operation) {
-  launch({&operation, 1});
+  start(operation);
   driver_.await_operation_or_interrupt(*operation);
   if (operation->error()) throw *operation->error();
 }
@@ -95,21 +95,21 @@ Work CommunicatorImpl::call_async(const Call& call) {
   if (!plan.program && !queue_.pending())
     plan.program = planner_.bind(plan.key);  // nothing is pending, so the engine is free
   const OperationRef operation = operation_of(call, plan);
-  launch({&operation, 1});
+  start(operation);
   return Work(*operation);
 }
 
 Work CommunicatorImpl::call_async(const PlannedCall& call) {
   failure_.check_usable(to_string(call.key.signature.what));
   const OperationRef operation = queue_.operation_of(call, planner_.blocks());
-  launch({&operation, 1});
+  start(operation);
   return Work(*operation);
 }
 
 Work CommunicatorImpl::call_async(const TransferCall& call) {
   refuse_in_group(call.group);
   const OperationRef operation = queue_.operation_of(checked(call));
-  launch({&operation, 1});
+  start(operation);
   return Work(*operation);
 }
 

@@ -73,8 +73,11 @@ class CommunicatorImpl final {
   Work call_async(const PlannedCall& call);
   static Work work_of(const OperationRef& operation) { return Work(*operation); }
 
-  /// Gives operations to their queues, and those on GPUs to their streams. Throws `unavailable`,
-  /// and starts none, if there is no pinned memory for one.
+  /// Prepares those operations that are ordered by a stream; launch() comes next. Throws
+  /// `unavailable` if there is no pinned memory for one, and `usage` in a callback: then none is
+  /// prepared.
+  static void stage(std::span<const OperationRef> operations);
+  /// Gives operations to their queues, and those that are ordered by a stream to it.
   static void launch(std::span<const OperationRef> operations);
 
   // Calls that are checked and planned now, and started any number of times.
@@ -103,6 +106,7 @@ class CommunicatorImpl final {
   void refuse_gpu(const TransferCall& call);
   void stage(Operation& operation);
   static void give_to_streams(std::span<const OperationRef> operations);
+  void start(const OperationRef& operation);
   void abandon(Operation& operation, const Error& error) noexcept;
   PlannedCall plan_to_repeat(const Call& call);
   void await_behind_others(const OperationRef& operation);

@@ -58,10 +58,11 @@ void Group::Calls::run_here() {
   owner.transfer_here(transfers_);
 }
 
-void Group::Calls::start() {
+// Empties the group, and prepares its calls, before anything has begun that would have to end.
+void Group::Calls::take() {
   assert(started_.empty() && !calls.empty());
   started_.swap(calls);
-  CommunicatorImpl::launch(started_);
+  CommunicatorImpl::stage(started_);
 }
 
 // Advances all calls in turn for a number of polls; after that, waits for one call after the other,
@@ -94,7 +95,8 @@ void Group::Calls::end() {
   refuse_destroyed();
   if (can_run_here()) return run_here();
   for (const OperationRef& each : calls) each->owner->queue().refuse_in_callback();
-  start();
+  take();
+  CommunicatorImpl::launch(started_);
   await();
   for (const OperationRef& each : started_)
     if (each->error()) throw *each->error();
@@ -104,9 +106,10 @@ Work Group::Calls::end_async() {
   started_.clear();
   if (calls.empty()) return {};
   refuse_destroyed();
-  const OperationRef all = calls.front()->owner->queue().operation_of_group();
-  all->await_parts(static_cast<int>(calls.size()));
-  start();
+  take();
+  const OperationRef all = started_.front()->owner->queue().operation_of_group();
+  all->await_parts(static_cast<int>(started_.size()));
+  CommunicatorImpl::launch(started_);
   for (const OperationRef& each : started_)
     each->then([operation = all.get()](const Error* error) { operation->part_ended(error); });
   return CommunicatorImpl::work_of(all);

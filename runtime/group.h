@@ -24,7 +24,7 @@ struct Group::Calls {
   void refuse_destroyed();
   bool can_run_here() const;
   void run_here();
-  void start();
+  void take();
   void await();
 
   std::vector<OperationRef> started_;  // those of the last end(); its memory is reused

@@ -147,6 +147,7 @@ OperationRef OperationPool::take(CommunicatorImpl* owner, PlannedCall call) {
 
 void OperationPool::give_back(Operation* operation) noexcept {
   assert(operation->references_.load(std::memory_order_relaxed) == 0);
+  operation->staging.reset();  // null, but where the call could not be queued
   operation->call.program.reset();
   operation->call.blocks.reset();
   Operation* next = given_back_.load(std::memory_order_relaxed);

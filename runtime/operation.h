@@ -35,7 +35,7 @@ struct PlannedCall {
   const UserReduction* reduction = nullptr;
   alignas(std::max_align_t) std::array<std::byte, kMostElementBytes> premultiplier{};
   bool staged = false;     ///< It is ordered by a GPU's stream; see runtime/staged.
-  void* stream = nullptr;  ///< That stream; null is the default stream.
+  void* stream = nullptr;  ///< Names that stream; null is the default stream.
 
   CallExtras extras() const noexcept { return {premultiplier.data(), reduction}; }
 };
@@ -98,7 +98,7 @@ class alignas(64) Operation {
   PlannedCall call;
   BlockTable
       own_blocks;  ///< The blocks of a variable call that is not persistent. Its memory is reused.
-  /// What a call on a GPU's stream has there, from its start to its end; else null.
+  /// Holds the stream's part of a call on a GPU, from its start to its end; otherwise it is null.
   std::unique_ptr<Staging> staging;
   Transfer transfer;                      ///< A send or receive, which takes the place of `call`.
   TimePoint deadline = TimePoint::max();  ///< Set when `call` begins, not when it is queued.

@@ -50,7 +50,7 @@ class CallPlanner {
   bool repeats(const Call& call) const noexcept {
     return last_ && last_->kind == call.kind && last_->algorithm == call.algorithm &&
            last_->checked && last_->input == call.input && last_->output == call.output &&
-           is_timeout(call.timeout) && call.extras.reduction == nullptr;
+           is_timeout(call.timeout) && call.extras.reduction == nullptr && call.stream == nullptr;
   }
   /// Returns the plan of the last call.
   Plan& last() noexcept { return *last_; }

@@ -11,10 +11,9 @@ constexpr std::size_t kLeastPinnedBlock = std::size_t{64} << 10;
 
 }  // namespace
 
-PinnedPool::~PinnedPool() {
-  assert(unused_.size() == blocks_ && "a call still uses its pinned memory");
-  free_unused();
-}
+// In a forked child, calls that were under way keep their memory, which the driver knows there no
+// more.
+PinnedPool::~PinnedPool() { free_unused(); }
 
 PinnedPool::Block PinnedPool::take(std::size_t bytes, cuda::Context context) {
   const std::size_t wanted = std::max(std::bit_ceil(bytes), kLeastPinnedBlock);

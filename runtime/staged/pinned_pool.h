@@ -36,8 +36,8 @@ class PinnedPool {
 
   const cuda::Driver& driver_;
   sync::Mutex mutex_;
-  std::vector<Block> unused_;  // Guarded by mutex_; it has room for every block.
-  std::size_t blocks_ = 0;     // The number of all blocks; used by the calling thread.
+  std::vector<Block> unused_;  // It is guarded by mutex_, and has room for every block.
+  std::size_t blocks_ = 0;     // This is the number of all blocks, for the calling thread.
   sync::Atomic<std::size_t> bytes_{0};
 };
 

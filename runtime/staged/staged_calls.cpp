@@ -64,22 +64,30 @@ void CommunicatorImpl::abandon(Operation& operation, const Error& error) noexcep
   wake_all();
 }
 
-void CommunicatorImpl::launch(std::span<const OperationRef> operations) {
-  bool staged = false;
+void CommunicatorImpl::stage(std::span<const OperationRef> operations) {
   try {
-    for (const OperationRef& each : operations) {
-      if (!each->call.staged) [[likely]]
-        continue;
-      each->owner->stage(*each);
-      staged = true;
-    }
+    for (const OperationRef& each : operations)
+      if (each->call.staged) [[unlikely]]
+        each->owner->stage(*each);
   } catch (...) {
     for (const OperationRef& each : operations) each->staging.reset();
     throw;
   }
-  for (const OperationRef& each : operations) each->owner->driver().enqueue(each);
+}
+
+void CommunicatorImpl::launch(std::span<const OperationRef> operations) {
+  bool staged = false;
+  for (const OperationRef& each : operations) {
+    staged = staged || each->call.staged;
+    each->owner->driver().enqueue(each);
+  }
   if (staged) [[unlikely]]
     give_to_streams(operations);
+}
+
+void CommunicatorImpl::start(const OperationRef& operation) {
+  stage({&operation, 1});
+  launch({&operation, 1});
 }
 
 // An operation that was abandoned may end at once, and have no Staging any more.

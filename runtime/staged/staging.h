@@ -1,4 +1,5 @@
-// What a call on buffers in a GPU's memory has on its stream, and in pinned memory.
+// Runs the part of a call on a GPU's buffers that its stream does: the copies to and from pinned
+// memory, and the signals between the stream and the queue.
 #pragma once
 
 #include <array>
@@ -57,7 +58,7 @@ class Staging {
   struct Range {
     std::uintptr_t begin = 0, end = 0;
   };
-  /// Memory of a GPU that has a place in the pinned memory.
+  /// Describes memory of a GPU that has a place in the pinned memory.
   struct Area {
     Range device;
     std::byte* pinned = nullptr;
@@ -76,14 +77,14 @@ class Staging {
   const cuda::Driver& driver_;
   PinnedPool& pool_;
   const cuda::Stream stream_;
-  const void* anchor_ = nullptr;  // An address in the GPU's memory, if the call has one.
+  const void* anchor_ = nullptr;  // It is an address in the GPU's memory, if the call has one.
   PinnedPool::Block pinned_;      // It begins with the word for which the stream waits.
   std::array<Area, 2> areas_{};
-  std::vector<Range> in_, out_;  // What is copied; addresses in the GPU's memory.
+  std::vector<Range> in_, out_;  // They say what is copied, by addresses in the GPU's memory.
   sync::Atomic<bool> ready_{false};
   sync::Atomic<bool> left_{false};
-  std::optional<Error> error_;      // Of the call; set by the owner of the engine.
-  std::optional<Error> abandoned_;  // Set by the calling thread, before left_.
+  std::optional<Error> error_;      // The owner of the engine sets it when the call has failed.
+  std::optional<Error> abandoned_;  // The calling thread sets it, before left_.
 };
 
 }  // namespace tutti

@@ -85,6 +85,24 @@ const std::vector<Case> kCases = {
      [](Communicator& c, const float* in, float* out, const CallOptions& o) {
        c.all_to_all(in, out, kCount, kFloat, o);
      }},
+    {"reduce_scatter in place", 3, 3,
+     [](Communicator& c, const float*, float* out, const CallOptions& o) {
+       c.reduce_scatter(out, out + static_cast<std::size_t>(c.rank()) * kCount, kCount, kFloat,
+                        Op::sum, o);
+     }},
+    {"gather in place", 1, 3,
+     [](Communicator& c, const float* in, float* out, const CallOptions& o) {
+       c.gather(c.rank() == 2 ? out + 2 * kCount : in, out, kCount, kFloat, 2, o);
+     }},
+    {"scatter in place", 3, 1,
+     [](Communicator& c, const float* in, float* out, const CallOptions& o) {
+       c.scatter(in, c.rank() == 2 ? const_cast<float*>(in) + 2 * kCount : out, kCount, kFloat, 2,
+                 o);
+     }},
+    {"all_to_all in place", 3, 3,
+     [](Communicator& c, const float*, float* out, const CallOptions& o) {
+       c.all_to_all(out, out, kCount, kFloat, o);
+     }},
     {"barrier", 1, 1,
      [](Communicator& c, const float*, float*, const CallOptions& o) { c.barrier(o); }},
 };
@@ -227,9 +245,11 @@ TEST_P(Staged, APersistentCallReusesItsPinnedMemory) {
                                                                  DataType::int32, Op::max,
                                                                  {.stream = stream.handle()});
                           for (int i = 0; i < 50; ++i) call.run();
-                          const std::size_t bytes = comm.memory_bytes();
                           for (int i = 0; i < 50; ++i) call.start().wait();
-                          EXPECT_EQ(comm.memory_bytes(), bytes);
+                          comm.barrier();
+                          EXPECT_EQ(pinned_blocks(), 2) << "one for each rank";
+                          EXPECT_GE(comm.memory_bytes(), kCount * sizeof(int));
+                          comm.barrier();
                           EXPECT_THAT(data.view(), Each(1));
                         }),
               Each(IsEmpty()));
@@ -320,7 +340,7 @@ TEST_P(Staged, WhatTheDriverRefusesFailsTheCommunicatorAndLeavesNothingOnTheStre
                               int* data = comm.rank() == 0 ? gpu.data() : host.data();
                               if (comm.rank() == 0) refuse_once(function, before);
                               const std::string outcome = outcome_of([&] {
-                                for (int i = 0; i < 2; ++i)
+                                for (int i = 0; i <= comm.rank(); ++i)
                                   comm.all_reduce(
                                       data, data, kCount, DataType::int32, Op::sum,
                                       {.stream = comm.rank() == 0 ? stream.handle() : nullptr});
@@ -335,6 +355,67 @@ TEST_P(Staged, WhatTheDriverRefusesFailsTheCommunicatorAndLeavesNothingOnTheStre
                   Each(IsEmpty()));
       EXPECT_EQ(pinned_blocks(), 0);
     }
+}
+
+TEST_P(Staged, ACallOnAStreamIsNotTakenForTheSameCallOfTheHostAgain) {
+  EXPECT_THAT(
+      run_ranks(2, config(),
+                [](Communicator& comm) {
+                  const DeviceStream stream;
+                  std::vector<int> host(kCount, 1);
+                  const auto call = [&](void* ordered_by) {
+                    return comm.all_reduce_async(host.data(), host.data(), kCount, DataType::int32,
+                                                 Op::sum, {.stream = ordered_by});
+                  };
+                  comm.all_reduce(host.data(), host.data(), kCount, DataType::int32, Op::sum);
+                  std::atomic<bool> open{false};
+                  stream.launch([&] {
+                    while (!open) std::this_thread::yield();
+                    std::ranges::fill(host, 5);
+                  });
+                  std::thread opens([&] {
+                    std::this_thread::sleep_for(milliseconds(20));
+                    open = true;
+                  });
+                  comm.all_reduce(host.data(), host.data(), kCount, DataType::int32, Op::sum,
+                                  {.stream = stream.handle()});
+                  opens.join();
+                  EXPECT_THAT(host, Each(10));
+                  call(stream.handle()).wait();
+                  call(nullptr).wait();
+                  EXPECT_THAT(host, Each(40));
+                }),
+      Each(IsEmpty()));
+}
+
+TEST_P(Staged, AGroupThatCannotBePreparedStartsNothingAndKeepsNothing) {
+  EXPECT_THAT(run_ranks(2, config(),
+                        [](Communicator& comm) {
+                          const DeviceStream stream, captured;
+                          const DeviceBuffer<int> data(kCount, 1);
+                          Group group;
+                          const auto add = [&](const DeviceStream& on) {
+                            comm.all_reduce(data.data(), data.data(), kCount, DataType::int32,
+                                            Op::sum, {.group = &group, .stream = on.handle()});
+                          };
+                          captured.capture(true);
+                          for (int i = 0; i < 2; ++i) {
+                            add(stream);
+                            add(captured);
+                            EXPECT_THAT(outcome_of([&] {
+                                          if (i == 0)
+                                            group.end();
+                                          else
+                                            group.end_async();
+                                        }),
+                                        AllOf(StartsWith("unavailable"), HasSubstr("captured")));
+                          }
+                          add(stream);
+                          group.end_async().wait();
+                          EXPECT_THAT(data.view(), Each(2));
+                        }),
+              Each(IsEmpty()));
+  EXPECT_EQ(pinned_blocks(), 0);
 }
 
 TEST_P(Staged, RefusesWhatItCannotDo) {
@@ -356,17 +437,18 @@ TEST_P(Staged, RefusesWhatItCannotDo) {
             EXPECT_THAT(outcome_of([&] { comm.recv(data.data(), kCount, DataType::int32, 0, 0); }),
                         StartsWith("unavailable: recv"));
             std::string in_callback;
-            Work first = comm.barrier_async();
-            std::atomic<bool> called{false};
-            first.then([&](const Error*) {
-              in_callback = outcome_of(call);
-              called = true;
+            std::atomic<bool> open{false};
+            stream.launch([&] {
+              while (!open) std::this_thread::yield();
             });
+            Work first = comm.all_reduce_async(data.data(), data.data(), kCount, DataType::int32,
+                                               Op::sum, {.stream = stream.handle()});
+            first.then([&](const Error*) { in_callback = outcome_of(call); });
+            open = true;
             first.wait();
-            while (!called) std::this_thread::yield();
-            EXPECT_THAT(in_callback, AnyOf(StartsWith("usage"), IsEmpty()));
+            EXPECT_THAT(in_callback, StartsWith("usage: a callback makes a call on a GPU"));
             call();
-            EXPECT_THAT(data.view(), Each(2));
+            EXPECT_THAT(data.view(), Each(4));
           }),
       Each(IsEmpty()));
 }
