@@ -219,7 +219,7 @@ TEST(Exchange, AsksOnceForAllWhoDidNotComeToALargeJob) {
     counting.push_back(std::make_unique<CountingStore>(store));
     ranks.emplace_back([&own = *counting.back(), rank] {
       const Error error = error_of(
-          [&] { exchange(own, "job", rank, kRanks, words_of(rank), in(milliseconds(300))); });
+          [&] { exchange(own, "job", rank, kRanks, words_of(rank), in(milliseconds(4000))); });
       EXPECT_EQ(error.kind(), ErrorKind::timeout);
       EXPECT_THAT(error.what(), HasSubstr("1 of 300 ranks"));
       EXPECT_THAT(error.what(), HasSubstr("deadline: 299;"));
