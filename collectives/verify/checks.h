@@ -12,6 +12,7 @@ namespace tutti::collectives {
 /// The reason why schedules are rejected; verify() turns it into its verdict.
 struct Rejected {
   std::string why;
+  bool too_large = false;
 };
 
 /// Limits of what can be verified: the number of ranks times the chunks of a buffer, the number of

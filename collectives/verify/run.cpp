@@ -259,7 +259,7 @@ class Run {
           memory_.write(lane.rank, place, piece, result);
       }
     } catch (const Rejected& rejected) {
-      throw Rejected{at(lane, chunks_text(chunk, 1)) + " " + rejected.why};
+      throw Rejected{at(lane, chunks_text(chunk, 1)) + " " + rejected.why, rejected.too_large};
     }
   }
 
@@ -385,8 +385,10 @@ void check_run(std::span<const Schedule> schedules, const VerifyOptions& options
   const auto leaves = std::int64_t{schedules[0].chunks} *
                       static_cast<std::int64_t>(schedules.size()) * options.pieces *
                       options.operations;
-  if (leaves > 1 << 28) throw Rejected{"too many chunks, pieces and operations to verify at once"};
-  if (options.window > 1 << 16) throw Rejected{"a window of more than 65536 messages to verify"};
+  if (leaves > 1 << 28)
+    throw Rejected{"too many chunks, pieces and operations to verify at once", true};
+  if (options.window > 1 << 16)
+    throw Rejected{"a window of more than 65536 messages to verify", true};
   Run(schedules, options).run();
 }
 

@@ -23,6 +23,11 @@ template <typename... Args>
   throw Rejected{fmt::format(format, std::forward<Args>(args)...)};
 }
 
+template <typename... Args>
+[[noreturn]] void reject_too_large(fmt::format_string<Args...> format, Args&&... args) {
+  throw Rejected{fmt::format(format, std::forward<Args>(args)...), true};
+}
+
 /// Checks one step of one rank by itself.
 class StepShape {
  public:
@@ -143,13 +148,19 @@ void check_header(const Schedule& first, const Schedule& mine, int rank, int ran
   if (mine.root < 0 || mine.root >= ranks || (mine.root != 0 && !has_root(mine.what)))
     reject("rank {}: root {} of {} ranks", rank, mine.root, ranks);
   if (mine.what == Collective::all_to_all && ranks > kMostChunks / ranks)
-    reject("all_to_all of {} ranks is too large to verify", ranks);
+    reject_too_large("all_to_all of {} ranks is too large to verify", ranks);
   if (mine.layout == Layout::blocks) differs("chunks", mine.chunks, block_count(mine.what, ranks));
   const int held = positions(mine.what, ranks, mine.chunks);
-  if (held < 1 || held > kMostChunks / ranks)
-    reject("rank {}: {} chunks in a buffer (1 to {})", rank, held, kMostChunks / ranks);
-  if (mine.scratch_chunks < 0 || mine.scratch_chunks > kMostChunks / ranks)
-    reject("rank {}: {} scratch chunks (0 to {})", rank, mine.scratch_chunks, kMostChunks / ranks);
+  const int most = kMostChunks / ranks;
+  if (held < 1) reject("rank {}: {} chunks in a buffer (1 to {})", rank, held, most);
+  if (held > most)
+    reject_too_large("rank {}: {} chunks in a buffer (at most {} can be verified)", rank, held,
+                     most);
+  if (mine.scratch_chunks < 0)
+    reject("rank {}: {} scratch chunks (0 to {})", rank, mine.scratch_chunks, most);
+  if (mine.scratch_chunks > most)
+    reject_too_large("rank {}: {} scratch chunks (at most {} can be verified)", rank,
+                     mine.scratch_chunks, most);
   for (const Lane& lane : mine.lanes)
     if (std::min(lane.receives_on, lane.sends_on) < 0 ||
         std::max(lane.receives_on, lane.sends_on) >= kMostChannels)
@@ -162,7 +173,7 @@ void check_header(const Schedule& first, const Schedule& mine, int rank, int ran
 void check_shape(std::span<const Schedule> schedules) {
   const int ranks = static_cast<int>(schedules.size());
   if (ranks == 0) reject("no schedules");
-  if (ranks > kMostChunks) reject("{} ranks (at most {})", ranks, kMostChunks);
+  if (ranks > kMostChunks) reject_too_large("{} ranks (at most {})", ranks, kMostChunks);
   int widest = 1;
   for (int rank = 0; rank < ranks; ++rank) {
     const Schedule& schedule = schedules[rank];

@@ -34,7 +34,7 @@ Verdict verify(std::span<const Schedule> schedules, const VerifyOptions& options
     for (const Schedule& schedule : schedules) check_races(schedule, unrolled);
     check_run(schedules, unrolled);
   } catch (const Rejected& rejected) {
-    return {.ok = false, .why = rejected.why};
+    return {.ok = false, .why = rejected.why, .too_large = rejected.too_large};
   }
   return {};
 }

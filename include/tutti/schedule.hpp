@@ -249,6 +249,8 @@ struct VerifyOptions {
 struct Verdict {
   bool ok = true;
   std::string why;
+  /// The schedules are too large for the verifier, which says nothing about whether they are right.
+  bool too_large = false;
 };
 
 /// Verifies the schedules of all ranks; `schedules[r]` is rank r's. Rejects malformed schedules,

@@ -422,6 +422,16 @@ TEST(VerifyRejects, FieldsThatMustBeAlikeOnAllRanks) {
   EXPECT_THAT(why({}), HasSubstr("no schedules"));
 }
 
+TEST(VerifyRejects, WhatIsTooLargeToVerifyIsNotCalledWrong) {
+  Schedules schedules = planned("recursive_doubling", Collective::all_reduce, 4);
+  EXPECT_FALSE(verify(std::span(schedules).first(3), {}).too_large);
+  for (Schedule& schedule : schedules) schedule.scratch_chunks = 1 << 19;
+  const Verdict verdict = verify(schedules, {});
+  EXPECT_FALSE(verdict.ok);
+  EXPECT_TRUE(verdict.too_large);
+  EXPECT_THAT(verdict.why, HasSubstr("524288 scratch chunks (at most 262144 can be verified)"));
+}
+
 TEST(VerifyRejects, AWidestThatIsNotTheWidestStepOfAnyRank) {
   Schedules schedules = planned("recursive_doubling", Collective::all_gather, 8);
   for (Schedule& schedule : schedules) schedule.widest = 8;

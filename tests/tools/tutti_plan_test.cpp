@@ -73,6 +73,12 @@ TEST(TuttiPlan, AWindowThatIsTooSmallIsRejectedWithTheCircleOfWaitingLanes) {
   EXPECT_THAT(command.err(), AllOf(HasSubstr("rejected"), HasSubstr("deadlock: rank 0 lane 0")));
 }
 
+TEST(TuttiPlan, WhatIsTooLargeForTheVerifierHasAStatusOfItsOwn) {
+  Command command({TUTTI_PLAN, "all_to_all", "pairwise", "-n", "512", "--quiet"});
+  EXPECT_EQ(command.wait(), 3);
+  EXPECT_THAT(command.err(), AllOf(HasSubstr("not verified: "), Not(HasSubstr("rejected"))));
+}
+
 TEST(TuttiPlan, WrongArgumentsNameWhatWouldBeRight) {
   const auto complaint = [](std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), TUTTI_PLAN);
@@ -84,6 +90,10 @@ TEST(TuttiPlan, WrongArgumentsNameWhatWouldBeRight) {
   EXPECT_THAT(complaint({"all_redcue"}), HasSubstr("there are: all_reduce broadcast"));
   EXPECT_THAT(complaint({"barrier", "ring"}), HasSubstr("these do: one_shot"));
   EXPECT_THAT(complaint({"reduce", "ring", "--root", "4"}), HasSubstr("--root 4 is no rank of 4"));
+  EXPECT_THAT(complaint({"--groups", "0,0,1,1"}), HasSubstr("--groups requires collective"));
+  EXPECT_THAT(complaint({"--json"}), HasSubstr("--json requires collective"));
+  EXPECT_THAT(complaint({"reduce", "ring", "--rank", "-1"}),
+              HasSubstr("--rank -1 is no rank of 4"));
   EXPECT_THAT(complaint({"reduce", "ring", "--rank", "-2"}),
               HasSubstr("--rank -2 is no rank of 4"));
   EXPECT_THAT(complaint({"all_gather", "ring", "--root", "1"}), HasSubstr("has no root"));

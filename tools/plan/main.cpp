@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,39 +19,45 @@ namespace {
 
 using namespace tutti;
 
-constexpr int kRejectedStatus = 1;
+constexpr int kRejectedStatus = 1, kTooLargeStatus = 3;
 
 constexpr const char* kFooter = R"(Without a collective: which algorithm knows which.
 
 Schedules go to standard output, the verdict to standard error. The exit status is 0 when they are
-proved, in place and out of place, 1 when the verifier rejects them, 2 for wrong arguments.)";
+proved, in place and out of place, 1 when the verifier rejects them, 2 for wrong arguments, 3 when they
+are too large for the verifier.)";
 
 struct Arguments {
   std::string collective, algorithm = "ring";
-  int ranks = 4, root = 0, rank = -1, window = 2;
+  int ranks = 4, root = 0, window = 2;
+  std::optional<int> rank;  // none: all of them
   std::vector<int> groups;
   bool json = false, dot = false, quiet = false;
 };
 
 void declare(CLI::App& app, Arguments& arguments) {
-  app.add_option("collective", arguments.collective, "all_reduce, broadcast, ...");
-  app.add_option("algorithm", arguments.algorithm, "By name")->capture_default_str();
+  auto* const collective =
+      app.add_option("collective", arguments.collective, "all_reduce, broadcast, ...");
   app.add_option("-n,--ranks", arguments.ranks, "Number of ranks")
       ->capture_default_str()
       ->check(CLI::Range(1, 512));
-  app.add_option("--root", arguments.root, "Root of broadcast, reduce, gather and scatter")
-      ->capture_default_str();
-  app.add_option("--groups", arguments.groups,
-                 "For hierarchical: the number of each rank's group, as in 0,0,1,1")
-      ->delimiter(',');
-  app.add_option("--rank", arguments.rank, "Show this rank's schedule alone");
-  app.add_option("--window", arguments.window, "Messages that a channel holds")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 64));
-  auto* json = app.add_flag("--json", arguments.json, "Print one JSON array in place of text");
-  app.add_flag("--dot", arguments.dot, "Print a picture in Graphviz's language: pipe to dot -Tsvg")
-      ->excludes(json);
-  app.add_flag("-q,--quiet", arguments.quiet, "Prove only");
+  const std::vector<CLI::Option*> of_a_collective{
+      app.add_option("algorithm", arguments.algorithm, "By name")->capture_default_str(),
+      app.add_option("--root", arguments.root, "Root of broadcast, reduce, gather and scatter")
+          ->capture_default_str(),
+      app.add_option("--groups", arguments.groups,
+                     "For hierarchical: the number of each rank's group, as in 0,0,1,1")
+          ->delimiter(','),
+      app.add_option("--rank", arguments.rank, "Show this rank's schedule alone"),
+      app.add_option("--window", arguments.window, "Messages that a channel holds")
+          ->capture_default_str()
+          ->check(CLI::Range(1, 64)),
+      app.add_flag("--json", arguments.json, "Print one JSON array in place of text"),
+      app.add_flag("--dot", arguments.dot,
+                   "Print a picture in Graphviz's language: pipe to dot -Tsvg")
+          ->excludes("--json"),
+      app.add_flag("-q,--quiet", arguments.quiet, "Prove only")};
+  for (CLI::Option* const option : of_a_collective) option->needs(collective);
   app.set_version_flag("--version", std::string(tutti::version()));
   app.footer(kFooter);
 }
@@ -102,7 +109,7 @@ void print_matrix(int ranks) {
 }
 
 void print(std::span<const Schedule> schedules, const Arguments& arguments) {
-  if (arguments.rank >= 0) schedules = schedules.subspan(std::size_t(arguments.rank), 1);
+  if (arguments.rank) schedules = schedules.subspan(std::size_t(*arguments.rank), 1);
   std::string text;
   for (const Schedule& schedule : schedules) {
     if (!text.empty()) text += arguments.json ? "," : "\n";
@@ -113,15 +120,17 @@ void print(std::span<const Schedule> schedules, const Arguments& arguments) {
 }
 
 /// Verifies the schedules in place and out of place, and reports the result on standard error.
-bool prove(const std::vector<Schedule>& schedules, int window) {
+/// Returns the exit status.
+int prove(const std::vector<Schedule>& schedules, int window) {
   for (const bool in_place : {false, true}) {
     const Verdict verdict = verify(schedules, {.window = window, .in_place = in_place});
     if (verdict.ok) continue;
-    fmt::print(stderr, "tutti-plan: rejected{}: {}\n", in_place ? " in place" : "", verdict.why);
-    return false;
+    fmt::print(stderr, "tutti-plan: {}{}: {}\n", verdict.too_large ? "not verified" : "rejected",
+               in_place ? " in place" : "", verdict.why);
+    return verdict.too_large ? kTooLargeStatus : kRejectedStatus;
   }
   fmt::print(stderr, "proved: complete, race-free and deadlock-free with a window of {}\n", window);
-  return true;
+  return 0;
 }
 
 int plan(const Arguments& arguments) {
@@ -133,14 +142,14 @@ int plan(const Arguments& arguments) {
   if (!arguments.groups.empty() && static_cast<int>(arguments.groups.size()) != arguments.ranks)
     throw CLI::ValidationError(fmt::format("--groups has {} numbers for {} ranks",
                                            arguments.groups.size(), arguments.ranks));
-  if (arguments.rank != -1) check_rank("--rank", arguments.rank, arguments.ranks);
+  if (arguments.rank) check_rank("--rank", *arguments.rank, arguments.ranks);
 
   std::vector<Schedule> schedules;
   for (int rank = 0; rank < arguments.ranks; ++rank)
     schedules.push_back(
         algorithm.plan({what, rank, arguments.ranks, arguments.root, arguments.groups}));
   if (!arguments.quiet) print(schedules, arguments);
-  return prove(schedules, arguments.window) ? 0 : kRejectedStatus;
+  return prove(schedules, arguments.window);
 }
 
 }  // namespace
