@@ -27,6 +27,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kFormat = 2;
 constexpr std::uintmax_t kMostFileBytes = 1 << 20;
+constexpr int kMostDepth = 16;  // objects in objects; functions on JSON call themselves for each
 
 int line_of(const std::string& text, std::size_t position) {
   const auto end = text.begin() + static_cast<std::ptrdiff_t>(std::min(position, text.size()));
@@ -55,11 +56,7 @@ class Reader {
     text_.resize(bytes);
     file.read(text_.data(), static_cast<std::streamsize>(bytes));
     text_.resize(static_cast<std::size_t>(file.gcount()));
-    try {
-      json_ = Json::parse(text_);
-    } catch (const Json::parse_error& error) {
-      refuse(error.byte, "is no JSON here");
-    }
+    parse();
     if (!json_.is_object()) refuse(0, "is no object");
   }
 
@@ -104,6 +101,20 @@ class Reader {
   }
 
  private:
+  void parse() {
+    const auto check_depth = [this](int depth, Json::parse_event_t, const Json&) {
+      if (depth > kMostDepth) refuse(0, fmt::format("is nested more than {} deep", kMostDepth));
+      return true;
+    };
+    try {
+      json_ = Json::parse(text_, check_depth);
+    } catch (const Json::parse_error& error) {
+      refuse(error.byte, "is no JSON here");
+    } catch (const Json::out_of_range&) {
+      refuse(0, "has a number that is too large");
+    }
+  }
+
   const fs::path path_;
   std::string text_;
   Json json_;
@@ -120,6 +131,14 @@ LinkKind link_named(const Reader& reader) {
     if (name == to_string(static_cast<LinkKind>(kind))) return static_cast<LinkKind>(kind);
   reader.refuse(reader.place("anywhere", 0),
                 fmt::format("\"anywhere\" is {}, which is no kind of link", shown(name.dump())));
+}
+
+void check_format(const Reader& reader) {
+  const Json& format = reader.field(reader.all(), "format", 0);
+  if (format != kFormat)
+    reader.refuse(reader.place("format", 0),
+                  fmt::format("is of format {}, and this version of tutti reads format {}",
+                              format.is_number() ? format.dump() : shown(format.dump()), kFormat));
 }
 
 void check_machine(const Reader& reader, const MachineId& machine) {
@@ -184,7 +203,7 @@ fs::path default_tuning_file(Environment environment) {
 
 MachineCosts read_tuning_file(const fs::path& path, const MachineId& machine) {
   const Reader reader(path);
-  reader.number(reader.all(), "format", kFormat, kFormat, 0);
+  check_format(reader);
   check_machine(reader, machine);
   MachineCosts costs;
   costs.anywhere = link_named(reader);

@@ -120,7 +120,15 @@ TEST_F(TuningFile, FieldThatIsMissingIsTold) {
   damage("\"other package\"", "\"elsewhere\"");
   EXPECT_THAT(reading_error(), HasSubstr("lacks the field \"other package\""));
   damage("\"format\": 2", "\"format\": 3");
-  EXPECT_THAT(reading_error(), HasSubstr("\"format\" is '3'"));
+  EXPECT_THAT(reading_error(),
+              HasSubstr("is of format 3, and this version of tutti reads format 2"));
+}
+
+TEST_F(TuningFile, NumbersAndNestingBeyondAllBoundsAreToldAndEndNoProcess) {
+  damage("\"format\": 2", "\"format\": 2e999");
+  EXPECT_THAT(reading_error(), HasSubstr("has a number that is too large"));
+  damage("\"format\": 2", "\"format\": " + std::string(400'000, '[') + std::string(400'000, ']'));
+  EXPECT_THAT(reading_error(), HasSubstr("is nested more than 16 deep"));
 }
 
 TEST_F(TuningFile, FileOfAnotherMachineIsRefusedNamingBoth) {
