@@ -165,16 +165,25 @@ std::string lower(std::string_view text) {
   return out;
 }
 
-// Returns the setting with the nearest name. If `name` is the beginning of a setting's name, that
-// one is the nearest.
-const Knob& nearest(std::string_view name) {
+// Says which setting `name` may have been meant for, or where all of them are listed if it is not
+// like any. The beginning of a setting's name is meant for that one. `show` returns the text by
+// which the setting is called.
+template <typename Show>
+std::string meant_for(std::string_view name, Show show) {
   const auto distance = [&](const Knob& knob) {
     const bool cut = !name.empty() && knob.name.starts_with(name);
     return cut ? 0 : edit_distance(knob.name, name);
   };
-  return *std::min_element(kKnobs.begin(), kKnobs.end(),
-                           [&](const Knob& a, const Knob& b) { return distance(a) < distance(b); });
+  const Knob& nearest =
+      *std::min_element(kKnobs.begin(), kKnobs.end(),
+                        [&](const Knob& a, const Knob& b) { return distance(a) < distance(b); });
+  // Of unrelated names, about half of the letters are the same by chance.
+  return distance(nearest) <= std::max<std::size_t>(nearest.name.size() / 3, 1)
+             ? fmt::format("the nearest is {}", show(nearest))
+             : "tutti-info --config lists all of them";
 }
+
+std::string name_shown(const Knob& knob) { return std::string(knob.name); }
 
 [[noreturn]] void refuse(const Knob& knob, std::string_view called, std::string_view text,
                          std::string_view source) {
@@ -207,8 +216,9 @@ void read_file(const std::string& path, Config& into) {
     const std::string place = fmt::format("{}:{}", path, line.number);
     const Knob* const knob = find_knob(line.name);
     if (knob == nullptr)
-      throw Error(ErrorKind::usage, fmt::format("{}: unknown setting {}; the nearest is {}", place,
-                                                shown(line.name), nearest(line.name).name));
+      throw Error(ErrorKind::usage,
+                  fmt::format("{}: unknown setting {}; {}", place, shown(line.name),
+                              meant_for(line.name, name_shown)));
     if (line.name == kFileKnob)
       throw Error(ErrorKind::usage,
                   fmt::format("{}: a configuration file cannot name another one", place));
@@ -222,16 +232,18 @@ void read_file(const std::string& path, Config& into) {
 void read_environment(Environment environment, Config& into) {
   for (const std::string_view entry : environment) {
     if (!entry.starts_with(kPrefix) || entry.starts_with(kTestPrefix)) continue;
-    const std::string_view variable = entry.substr(0, entry.find('='));
+    const std::size_t equals = entry.find('=');
+    if (equals == std::string_view::npos) continue;  // execve(2) passes on what is no variable, too
+    const std::string_view variable = entry.substr(0, equals);
     const std::string name = lower(variable.substr(kPrefix.size()));
     const Knob* const knob = find_knob(name);
     if (knob == nullptr || knob->variable() != variable)
       throw Error(ErrorKind::usage,
-                  fmt::format("unknown environment variable {}; the nearest that tutti knows is {}",
-                              shown(variable), nearest(name).variable()));
+                  fmt::format("unknown environment variable {}; {}", shown(variable),
+                              meant_for(name, [](const Knob& each) { return each.variable(); })));
     // If a variable occurs twice, the first entry counts.
     if (source_of(*knob, into) == kEnvironment) continue;
-    set_from(*knob, variable, entry.substr(variable.size() + 1), kEnvironment, into);
+    set_from(*knob, variable, entry.substr(equals + 1), kEnvironment, into);
   }
 }
 
@@ -258,8 +270,8 @@ void check_signal_has_folder(const Config& config) {
 Config& Config::set(std::string_view name, std::string_view text) {
   const Knob* const knob = find_knob(name);
   if (knob == nullptr)
-    throw Error(ErrorKind::usage, fmt::format("unknown setting {}; the nearest is {}", shown(name),
-                                              nearest(name).name));
+    throw Error(ErrorKind::usage,
+                fmt::format("unknown setting {}; {}", shown(name), meant_for(name, name_shown)));
   set_from(*knob, name, text, kProgram, *this);
   return *this;
 }

@@ -1,6 +1,11 @@
 #include <tutti/error.hpp>
 
+#include "common/text.h"
+
 namespace tutti {
+
+Error::Error(ErrorKind kind, const std::string& message)
+    : std::runtime_error(escape_controls(message)), kind_(kind) {}
 
 std::string_view to_string(ErrorKind kind) noexcept {
   switch (kind) {

@@ -7,6 +7,8 @@
 #include <cassert>
 #include <memory>
 
+#include "common/text.h"
+
 namespace tutti {
 namespace {
 
@@ -39,7 +41,7 @@ Log::Log(LogLevel level, LogSink sink)
 void Log::line(LogLevel level, std::string_view text) {
   const std::lock_guard lock(mutex_);
   try {
-    sink_(level, text);
+    sink_(level, escape_controls(text));
   } catch (...) {
     // A line that cannot be written must not fail the collective that wanted to log it.
   }

@@ -20,6 +20,22 @@ std::string shown(std::string_view text) {
   return out;
 }
 
+std::string escape_controls(std::string_view text) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string out;
+  out.reserve(text.size());
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    // The controls U+0080 to U+009F are written as two bytes in UTF-8.
+    const bool second = i > 0 && text[i - 1] == '\xc2' && byte >= 0x80 && byte <= 0x9f;
+    if ((byte >= ' ' && byte != 0x7f && !second) || byte == '\n' || byte == '\t')
+      out += text[i];
+    else
+      out.append("\\x") += {kDigits[byte >> 4], kDigits[byte & 15]};
+  }
+  return out;
+}
+
 std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
   for (;;) {

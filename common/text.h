@@ -18,6 +18,10 @@ std::string_view trim(std::string_view text) noexcept;
 /// bytes.
 std::string shown(std::string_view text);
 
+/// Returns `text` with control characters written as \x1b, so that a terminal shows what another
+/// process has written and does not obey it. Newlines and tabs stay.
+std::string escape_controls(std::string_view text);
+
 /// Returns the parts of `text` between the separators, empty parts included.
 std::vector<std::string_view> split(std::string_view text, char separator);
 

@@ -31,7 +31,8 @@ TUTTI_API std::string_view to_string(ErrorKind kind) noexcept;
 /// number if there is one, what was expected, what was found, and what to do.
 class TUTTI_API Error : public std::runtime_error {
  public:
-  Error(ErrorKind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}
+  /// Control characters in `message` are escaped, since parts of it may come from other processes.
+  Error(ErrorKind kind, const std::string& message);
 
   ErrorKind kind() const noexcept { return kind_; }
 

@@ -216,6 +216,12 @@ TEST(Config, NamesTheNearestKnobForAVariableThatItDoesNotKnow) {
   EXPECT_THAT(usage_error(Entries{"TUTTI_RING=5"}), HasSubstr("TUTTI_RING_BYTES"));
   EXPECT_THAT(usage_error(Entries{"TUTTI_log_level=warn"}), HasSubstr("TUTTI_LOG_LEVEL"));
   EXPECT_THAT(usage_error(Entries{"TUTTI_=1"}), HasSubstr("unknown environment variable"));
+  EXPECT_THAT(usage_error(Entries{"TUTTI_COLOUR_OF_THE_SKY=blue"}),
+              AllOf(HasSubstr("tutti-info --config lists all"), Not(HasSubstr("nearest"))));
+}
+
+TEST(Config, PassesOverEntriesOfTheEnvironmentThatAreNoVariables) {
+  EXPECT_EQ(resolve({"TUTTI_TIMEOUT_MS", "TUTTI_TIMEOUT_MS=5"}).timeout, milliseconds(5));
 }
 
 TEST(Config, LeavesVariablesOfTestsAlone) {

@@ -25,8 +25,10 @@ TEST(Log, GivesTheProgramsSinkTheLinesUpToItsLevel) {
   log.write(LogLevel::error, "rank {} of {}", 1, 4);
   log.write(LogLevel::debug, "not this");
   log.write(LogLevel::info, "{{}}");
+  log.write(LogLevel::warn, "host {}", "\x1b[2J");
   EXPECT_THAT(lines, ElementsAre(std::pair(LogLevel::error, std::string("rank 1 of 4")),
-                                 std::pair(LogLevel::info, std::string("{}"))));
+                                 std::pair(LogLevel::info, std::string("{}")),
+                                 std::pair(LogLevel::warn, std::string("host \\x1b[2J"))));
 }
 
 TEST(Log, WritesToStandardErrorAndNeverToStandardOutput) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <tutti/error.hpp>
+
 namespace tutti {
 namespace {
 
@@ -17,6 +19,23 @@ TEST(Text, ShownCutsWhatIsLongAndHidesWhatIsUnprintable) {
   EXPECT_EQ(shown(std::string_view("a\0\n\x1b[", 5)), "'a???['");
   EXPECT_EQ(shown(std::string(64, 'x')), "'" + std::string(64, 'x') + "'");
   EXPECT_EQ(shown(std::string(65, 'x')), "'" + std::string(64, 'x') + "...'");
+}
+
+TEST(Text, EscapeControlsLeavesWhatATerminalShowsAndHidesWhatItObeys) {
+  EXPECT_EQ(escape_controls("rank 3:\n\t'caf\xc3\xa9' \xe2\x82\xac"),
+            "rank 3:\n\t'caf\xc3\xa9' \xe2\x82\xac");
+  EXPECT_EQ(escape_controls("\x1b[2J\r\x7f"), "\\x1b[2J\\x0d\\x7f");
+  EXPECT_EQ(escape_controls(std::string_view("\0", 1)), "\\x00");
+  EXPECT_EQ(escape_controls("\xc2\x9b"
+                            "2J \xc2\xa9"),
+            "\xc2\\x9b"
+            "2J \xc2\xa9")
+      << "the control CSI";
+}
+
+TEST(Text, ErrorsEscapeTheControlsOfWhatOtherProcessesSay) {
+  const Error error(ErrorKind::peer_lost, "rank 1 says \x1b]0;title\a");
+  EXPECT_STREQ(error.what(), "rank 1 says \\x1b]0;title\\x07");
 }
 
 TEST(Text, JoinPutsTheSeparatorBetweenPartsOnly) {
