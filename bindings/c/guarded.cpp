@@ -1,5 +1,7 @@
 #include "bindings/c/guarded.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cassert>
 #include <cstring>
@@ -22,5 +24,12 @@ void remember(const char* message) noexcept {
 }
 
 const char* remembered() noexcept { return last_error; }
+
+std::string text_of(tuttiResult_t result) {
+  const int code = static_cast<int>(result);
+  return code >= tuttiSuccess && code <= tuttiErrorInternal
+             ? fmt::format("{} ({})", code, tuttiGetErrorString(result))
+             : fmt::format("{}, which is no tuttiResult_t", code);
+}
 
 }  // namespace tutti::c

@@ -4,6 +4,7 @@
 #include <tutti/tutti.h>
 
 #include <new>
+#include <string>
 #include <tutti/error.hpp>
 
 namespace tutti::c {
@@ -12,6 +13,9 @@ namespace tutti::c {
 void remember(const char* message) noexcept;
 /// Returns the last message that was kept in this thread, or "".
 const char* remembered() noexcept;
+
+/// Returns what a function of the program returned, for an error: "3 (mismatch)".
+std::string text_of(tuttiResult_t result);
 
 /// Runs `body`. Turns an exception into a result, and keeps its message.
 template <typename Body>

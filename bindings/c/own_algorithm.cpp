@@ -100,8 +100,7 @@ class ProgramAlgorithm {
     const tuttiResult_t result = its_.plan(&asked, &plan, its_.context);
     if (!plan.wrong.empty()) throw std::runtime_error(plan.wrong);
     if (result != tuttiSuccess)
-      throw std::runtime_error(fmt::format("its planner returned {} ({})", static_cast<int>(result),
-                                           tuttiGetErrorString(result)));
+      throw std::runtime_error(fmt::format("its planner returned {}", text_of(result)));
     return std::move(plan.schedule);
   }
 

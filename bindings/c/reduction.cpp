@@ -14,9 +14,7 @@ void reduce(const void* in, void* inout, std::size_t count, void* context) {
   const auto& its = *static_cast<const tuttiReduction*>(context);
   const tuttiResult_t result = its.function(in, inout, count, its.context);
   if (result != tuttiSuccess)
-    throw tutti::Error(tutti::ErrorKind::usage, "returned " +
-                                                    std::to_string(static_cast<int>(result)) +
-                                                    " (" + tuttiGetErrorString(result) + ")");
+    throw tutti::Error(tutti::ErrorKind::usage, "returned " + text_of(result));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "bindings/c/guarded.h"
 #include "bindings/c/handles.h"
 #include "bindings/c/structs.h"
 #include "rendezvous/store/key_table.h"
@@ -68,8 +69,8 @@ class ProgramStore final : public Store {
     const int code = static_cast<int>(result);
     const bool known = code > 0 && code <= kErrorKinds;
     throw Error(known ? static_cast<ErrorKind>(code) : ErrorKind::internal,
-                fmt::format("the program's store: {} of key '{}' returned {} ({})", function, key,
-                            code, tuttiGetErrorString(result)));
+                fmt::format("the program's store: {} of key '{}' returned {}", function, key,
+                            text_of(result)));
   }
 
   const tuttiStore_t f_;

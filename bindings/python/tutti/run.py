@@ -8,13 +8,18 @@ import shutil
 import sys
 import sysconfig
 
-_WITH_VALUE = {"-n", "--ranks", "--env", "--bind", "--timeout", "--grace", "--port"}
+_WITH_VALUE = {"-n", "--ranks", "--env", "--bind", "--timeout", "--grace", "--port", "--max-failures",
+               "--max-restarts", "--join"}
 
 
 def _launcher() -> str:
+    # A package in a build folder (bindings/python/tutti) uses the tutti-run of that build.
+    built = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../tools/tutti-run")
     beside = os.path.join(sysconfig.get_path("scripts"), "tutti-run")
-    found = beside if os.access(beside, os.X_OK) else shutil.which("tutti-run")
-    if found is None:
+    for found in built, beside, shutil.which("tutti-run"):
+        if found is not None and os.access(found, os.X_OK):
+            break
+    else:
         sys.exit("tutti.run: there is no tutti-run, neither beside python nor in PATH; install the package again")
     return found
 

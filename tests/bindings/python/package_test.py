@@ -490,7 +490,7 @@ class Package(unittest.TestCase):
             "data = numpy.full(4, comm.rank)\n"
             "comm.all_reduce(data)\n"
             "sys.stdout.write(f'{comm.rank} {comm.size} {data[0]:.0f} {sys.argv[1]}\\n')\n",  # one write
-            "-n", "3", "--no-tag")
+            "-n", "3", "--no-tag", "--max-failures", "0", "--max-restarts", "0")
         self.assertEqual(ended.returncode, 0, ended.stderr)
         self.assertEqual(sorted(ended.stdout.split("\n")), ["", "0 3 3 word", "1 3 3 word", "2 3 3 word"])
 
