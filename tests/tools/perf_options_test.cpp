@@ -252,6 +252,11 @@ TEST(PerfOptions, SaysWhatIsWrongWithAnArgument) {
   for (const char* option : {"-G", "-x", "-D", "-y", "-V"})
     refused({option, "1"}, ErrorKind::unavailable, "tutti's ranks are on CPUs");
   refused({"-R", "3"}, ErrorKind::usage, "--local_register");
+  for (const char* const option : {"-p", "-I", "-C", "-S", "-M"})
+    refused({option, "2"}, ErrorKind::usage, "not in range 0 to 1");
+  for (const char* const other : {"--limits", "--explain"})
+    refused({"--tune", other}, ErrorKind::usage, "excludes");
+  refused({"--explain", "--limits"}, ErrorKind::usage, "excludes");
   refused({"-g", "8"}, ErrorKind::unavailable, "-t 8 makes as many ranks of threads");
   refused({"-t", "2", "--ranks", "2"}, ErrorKind::unavailable, "not both");
   refused({"-m", "0"}, ErrorKind::usage, "--agg_iters");

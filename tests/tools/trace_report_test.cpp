@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -127,6 +128,40 @@ TEST(TraceReport, SaysWhichRankNeverCame) {
               AllOf(HasSubstr("Never came: rank 1 has not called #1 all_reduce(2 x f32, sum)"),
                     HasSubstr("rank 0 waits for rank 1 in #1"), HasSubstr("ends at rank 1"),
                     HasSubstr("for 40 s"), Not(HasSubstr("Deadlock"))));
+}
+
+TEST(TraceReport, CallsARankThatGoesOnBehindAndNotAbsent) {
+  Job job(4);
+  for (int rank = 0; rank < 4; ++rank) job.add(rank, operation(0, 0, kMs));
+  // Ranks 1 and 2 have ended something a moment ago, and rank 3 has not.
+  for (const int rank : {0, 1, 2}) job.add(rank, operation(1, 60 * kSecond, kReadAt - 5 * kMs));
+  job.add(0, operation(2, kReadAt - 4 * kMs, kReadAt - 3 * kMs));
+  job.add(0, operation(3, kReadAt - 2 * kMs, -1));
+  job.processes[3].read_at = kReadAt + kSecond;
+  EXPECT_THAT(job.report(),
+              AllOf(HasSubstr("Behind: ranks 1, 2 are 2 operations before #3 all_reduce"),
+                    HasSubstr("Never came: rank 3 has not called #3")));
+}
+
+TEST(TraceReport, CallsARankBehindThatWasReadBeforeTheOthersWentOn) {
+  Job job(2);
+  job.add(0, operation(5, 10 * kSecond, 11 * kSecond));
+  job.add(1, operation(6, kReadAt - kMs, -1));
+  EXPECT_THAT(job.report(), AllOf(HasSubstr("Behind: rank 0 is 1 operation before #6 all_reduce(2 "
+                                            "x f32, sum), and goes on"),
+                                  Not(HasSubstr("Never came"))));
+}
+
+TEST(TraceReport, AddsUpLatenessThatIsBeyondAllBounds) {
+  constexpr std::int64_t kLong = 4 * kSecond * kSecond;
+  Job job(2);
+  for (std::uint64_t number = 0; number < 3; ++number) {
+    job.add(0, operation(number, 0, kMs));
+    job.add(1, operation(number, kLong, kLong));
+  }
+  const Stragglers found = find_stragglers(merge(job.processes).communicators[0]);
+  ASSERT_EQ(found.ranks.size(), 1u);
+  EXPECT_EQ(found.ranks[0].total, std::numeric_limits<std::int64_t>::max());
 }
 
 TEST(TraceReport, SaysOfWhichRanksThereIsNoRecord) {

@@ -127,7 +127,8 @@ void declare_ranks(CLI::App& app, Options& options, Texts& texts) {
       ->check(CLI::Range(1, 4096));
   app.add_option("-g,--ngpus", texts.gpus, "Devices of each thread: 1")->check(CLI::Range(1, 4096));
   app.add_option("-p,--parallel_init", options.parallel_init,
-                 "0 or 1: ranks join at the same time either way");
+                 "0 or 1: ranks join at the same time either way")
+      ->check(CLI::Range(0, 1));
 }
 
 void declare_measuring(CLI::App& app, Options& options, Texts& texts) {
@@ -169,22 +170,30 @@ void declare_output(CLI::App& app, Options& options) {
   app.add_option("--plot", options.plot_path,
                  "Draw bandwidth and time over size into this SVG file");
   app.add_option("-I,--per_iter_timing", options.per_iteration,
-                 "1: least, greatest, 99th percentile and variation of single iterations");
+                 "1: least, greatest, 99th percentile and variation of single iterations")
+      ->check(CLI::Range(0, 1));
   app.add_option("-K,--per_iter_skip", options.skipped_iterations,
                  "Leading iterations that -I leaves out")
       ->check(CLI::Range(0, kMany));
   app.add_option("-C,--report_cputime", options.cpu_time,
-                 "1: processor time of the calling thread in place of time passed");
-  app.add_option("-S,--report_timestamps", options.timestamps, "1: the time of day of each row");
+                 "1: processor time of the calling thread in place of time passed")
+      ->check(CLI::Range(0, 1));
+  app.add_option("-S,--report_timestamps", options.timestamps, "1: the time of day of each row")
+      ->check(CLI::Range(0, 1));
   app.add_option("-M,--memory_report,--memory", options.memory,
-                 "1: memory of communicator and buffers, of the rank that has most");
-  app.add_flag("--limits", options.limits,
-               "Measure this machine: the least that an all_reduce of two ranks could take");
-  app.add_flag("--explain", options.explain,
-               "For each size what every algorithm would take, as predicted, and takes; and which "
-               "one is chosen");
+                 "1: memory of communicator and buffers, of the rank that has most")
+      ->check(CLI::Range(0, 1));
+  auto* const limits =
+      app.add_flag("--limits", options.limits,
+                   "Measure this machine: the least that an all_reduce of two ranks could take");
+  auto* const explain =
+      app.add_flag("--explain", options.explain,
+                   "For each size what every algorithm would take, as predicted, and takes; and "
+                   "which one is chosen")
+          ->excludes(limits);
   app.add_flag("--tune", options.tune,
-               "Measure what this machine costs, by which algorithms are chosen, and keep it");
+               "Measure what this machine costs, by which algorithms are chosen, and keep it")
+      ->excludes(limits, explain);
   app.add_option("--tune-file", options.tune_file,
                  "Where --tune keeps it, for TUTTI_TUNING_FILE (default: where tutti looks for it, "
                  "~/.cache/tutti/tuning.json)");

@@ -68,12 +68,15 @@ constexpr std::int64_t kRecordedLate = 1000;
 void align(const std::string& first, std::map<std::string, ClockOffset>& clocks,
            const std::vector<TracedCommunicator>& communicators) {
   std::map<std::string, Bounds> bounds;
-  for (const TracedCommunicator& communicator : communicators)
-    for (const Member& a : communicator.members)
-      for (const Member& b : communicator.members)
-        if (a.trace != nullptr && b.trace != nullptr && a.process->machine == first &&
-            b.process->machine != first)
-          narrow(*a.trace, *b.trace, bounds[b.process->machine]);
+  for (const TracedCommunicator& communicator : communicators) {
+    std::vector<const Member*> here, elsewhere;  // a trace may claim any number of ranks
+    for (const Member& member : communicator.members)
+      if (member.trace != nullptr)
+        (member.process->machine == first ? here : elsewhere).push_back(&member);
+    for (const Member* const a : here)
+      for (const Member* const b : elsewhere)
+        narrow(*a->trace, *b->trace, bounds[b->process->machine]);
+  }
   for (const auto& [machine, found] : bounds) {
     if (!found.closed()) continue;
     clocks[machine].ahead = clocks[first].ahead + found.least + (found.most - found.least) / 2;

@@ -1,6 +1,7 @@
 #include "trace/report.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <set>
 #include <utility>
@@ -15,6 +16,19 @@ using Member = TracedCommunicator::Member;
 // Ranks are called stragglers where they have kept the others waiting for so long in all, and for a
 // tenth of the time in which any rank did.
 constexpr std::int64_t kWorthTelling = 1'000'000;
+
+// A rank goes on if others have waited for it for less than this, in nanoseconds, since its last
+// sign of life. The traces of a job that runs are read one after the other.
+constexpr std::int64_t kLateAtMost = 100'000'000;
+
+// The most ranks without a record of which it is said that a rank waits for them.
+constexpr int kMostUnknown = 16;
+
+// Times may come from a file that somebody has changed.
+std::int64_t sum_of(std::int64_t a, std::int64_t b) {
+  std::int64_t sum = 0;
+  return __builtin_add_overflow(a, b, &sum) ? std::numeric_limits<std::int64_t>::max() : sum;
+}
 
 std::string numbered(const TracedOperation& operation) {
   return operation.is_transfer()
@@ -32,7 +46,10 @@ const TracedOperation* last_under_way(const TracedRank& rank) {
 // Returns the number of the last collective that the rank has begun, or -1.
 std::int64_t last_number(const TracedRank& rank) {
   const TracedOperation* const last = rank.last_collective();
-  return last == nullptr ? -1 : static_cast<std::int64_t>(last->last_number());
+  constexpr auto kMost = std::numeric_limits<std::int64_t>::max() / 2;  // can be subtracted
+  return last == nullptr
+             ? -1
+             : static_cast<std::int64_t>(std::min<std::uint64_t>(last->last_number(), kMost));
 }
 
 std::string heading(const TracedCommunicator& communicator) {
@@ -65,24 +82,48 @@ std::string places(const TracedCommunicator& communicator) {
   return text;
 }
 
+// Returns whether the rank has begun or ended something, or has been read, so soon after others
+// began to wait for it that it may only be late.
+bool goes_on(const Member& member, std::int64_t awaited_since) {
+  if (member.trace->state != RingState::open || member.process->stopped) return false;
+  std::int64_t last_sign = awaited_since;
+  for (const TracedOperation& each : member.trace->operations)
+    last_sign = std::max(last_sign, member.job_time(each.under_way() ? each.began : each.ended));
+  return member.job_time(member.process->read_at) - last_sign < kLateAtMost;
+}
+
 std::string absent(const TracedCommunicator& communicator) {
-  std::int64_t furthest = -1;
+  std::int64_t furthest = -1, since = 0;
   const TracedOperation* awaited = nullptr;
-  for (const Member& member : communicator.members)
-    if (member.trace != nullptr && last_number(*member.trace) > furthest) {
-      furthest = last_number(*member.trace);
-      awaited = member.trace->last_collective();
-    }
+  for (const Member& member : communicator.members) {
+    if (member.trace == nullptr) continue;
+    const std::int64_t last = last_number(*member.trace);
+    if (last < furthest || last < 0) continue;
+    const TracedOperation* const operation = member.trace->last_collective();
+    const std::int64_t began = member.job_time(operation->began);
+    since = last > furthest ? began : std::min(since, began);
+    if (last > furthest) awaited = operation;
+    furthest = last;
+  }
   if (awaited == nullptr) return {};
-  std::vector<int> behind;
+  std::vector<int> never_came;
+  std::map<std::int64_t, std::vector<int>> behind;  // indexed by the number of operations
   for (std::size_t rank = 0; rank < communicator.members.size(); ++rank) {
     const Member& member = communicator.members[rank];
-    if (member.trace != nullptr && last_number(*member.trace) < furthest)
-      behind.push_back(static_cast<int>(rank));
+    if (member.trace == nullptr || last_number(*member.trace) >= furthest) continue;
+    (goes_on(member, since) ? behind[furthest - last_number(*member.trace)] : never_came)
+        .push_back(static_cast<int>(rank));
   }
-  if (behind.empty()) return {};
-  return fmt::format("  Never came: {} {} not called {}, in which other ranks are or were.\n",
-                     show_ranks(behind), behind.size() == 1 ? "has" : "have", numbered(*awaited));
+  std::string text;
+  for (const auto& [operations, ranks] : behind)
+    text += fmt::format("  Behind: {} {} {} operation{} before {}, and {} on.\n", show_ranks(ranks),
+                        ranks.size() == 1 ? "is" : "are", operations, operations == 1 ? "" : "s",
+                        numbered(*awaited), ranks.size() == 1 ? "goes" : "go");
+  if (never_came.empty()) return text;
+  return text +
+         fmt::format("  Never came: {} {} not called {}, in which other ranks are or were.\n",
+                     show_ranks(never_came), never_came.size() == 1 ? "has" : "have",
+                     numbered(*awaited));
 }
 
 std::string mismatch_text(const TracedCommunicator& communicator) {
@@ -100,7 +141,7 @@ std::string stragglers_text(const TracedCommunicator& communicator) {
   if (found.operations == 0) return {};
   std::string text;
   std::int64_t all = 0;
-  for (const Lateness& late : found.ranks) all += late.total;
+  for (const Lateness& late : found.ranks) all = sum_of(all, late.total);
   for (const Lateness& late : found.ranks) {
     if (late.total < std::max(kWorthTelling, all / 10)) break;
     text += fmt::format(
@@ -185,9 +226,11 @@ void add_waits(const TracedCommunicator& communicator, int rank, std::vector<Wai
     }
     const auto number = static_cast<std::int64_t>(each.record.number);
     bool any = false;
+    int unknown = 0;
     for (int peer = 0; peer < size; ++peer) {
       const Member& other = communicator.members[static_cast<std::size_t>(peer)];
       if (peer == rank || (other.trace != nullptr && last_number(*other.trace) >= number)) continue;
+      if (other.trace == nullptr && ++unknown > kMostUnknown) continue;
       add(peer);
       any = true;
     }
@@ -224,7 +267,7 @@ Stragglers find_stragglers(const TracedCommunicator& communicator, std::int64_t 
     Lateness& rank = late[last.rank];
     rank.rank = last.rank;
     ++rank.last;
-    rank.total += by;
+    rank.total = sum_of(rank.total, by);
     if (by > rank.worst) rank.worst_number = number;
     rank.worst = std::max(rank.worst, by);
   }

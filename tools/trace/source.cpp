@@ -33,8 +33,11 @@ namespace fs = std::filesystem;
 // A dump with more of anything is damaged.
 constexpr std::size_t kMostCapacity = 1 << 20, kMostExtents = 1 << 16;
 constexpr int kMostRanks = 1 << 20;
-constexpr long double kMostTime = 4e18L;  // in nanoseconds: 126 years
-constexpr auto kMostMoment = static_cast<std::int64_t>(kMostTime);
+// Times beyond these, in nanoseconds, are damaged: no machine has run for 15 years, and no job was
+// traced before 1970 or after 2065. Sums and differences of a few times within them cannot
+// overflow.
+constexpr std::int64_t kMostUptime = 500'000'000'000'000'000,
+                       kMostCalendar = 3'000'000'000'000'000'000;
 
 [[noreturn]] void refuse(const std::string& source, const std::string& why) {
   throw std::runtime_error(source + ": " + why);
@@ -65,7 +68,7 @@ class Copy {
 
 template <std::size_t bytes>
 std::string text_of(const std::array<char, bytes>& text) {
-  return {text.data(), strnlen(text.data(), bytes)};
+  return escape_controls({text.data(), strnlen(text.data(), bytes)});
 }
 
 struct Instant {
@@ -97,7 +100,8 @@ struct Scale {
     const long double rate =
         to.ticks > from.ticks ? static_cast<long double>(to.steady - from.steady) / run : 1.0L;
     const auto since = static_cast<long double>(static_cast<std::int64_t>(ticks - from.ticks));
-    return from.steady + static_cast<std::int64_t>(std::clamp(since * rate, -kMostTime, kMostTime));
+    const auto most = static_cast<long double>(kMostUptime);
+    return static_cast<std::int64_t>(std::clamp(from.steady + since * rate, -most, most));
   }
 };
 
@@ -154,8 +158,7 @@ void read_trace(const Fd& file, bool live, TracedProcess& into) {
     refuse(into.source, "the trace is damaged or incomplete");
   const Scale scale{instant_of(head.made), live ? now() : instant_of(head.dumped)};
   for (const Instant& each : {scale.from, scale.to})
-    if (each.steady != std::clamp(each.steady, -kMostMoment, kMostMoment) ||
-        each.real != std::clamp(each.real, -kMostMoment, kMostMoment))
+    if (each.steady < 0 || each.steady > kMostUptime || each.real < 0 || each.real > kMostCalendar)
       refuse(into.source, "the trace is damaged or incomplete");
   into.pid = head.pid.load();
   into.machine = text_of(head.machine);
