@@ -133,11 +133,6 @@ void check_timeout(const Call& call) {
   if (!is_timeout(call.timeout)) refuse(call.kind, not_a_timeout(call.timeout));
 }
 
-std::string not_a_timeout(std::chrono::milliseconds timeout) {
-  return fmt::format("a timeout of {} ms is {}", timeout.count(),
-                     timeout.count() < 0 ? "negative" : "more than 24 hours");
-}
-
 BufferSizes buffer_sizes(Collective what, std::size_t bytes, bool is_root, int size) {
   const BufferSizes holds = blocks(what, is_root, size);
   return {bytes * holds.input, bytes * holds.output};

@@ -84,8 +84,9 @@ std::optional<Error> Collectives::explain_thrown() {
     return std::nullopt;
   } catch (const ReductionThrew& thrown) {
     return diagnose_reduction(situation(), thrown);
-  } catch (const Error& error) {
-    return error;
+  } catch (...) {
+    return caught_error(
+        fmt::format("rank {} of {}: operation #{}", parts_.rank, parts_.size, number()));
   }
 }
 

@@ -147,8 +147,8 @@ void CommunicatorImpl::transfer_here(std::span<Transfer* const> transfers) {
     for (Transfer* transfer : transfers) messages_.start(*transfer);
     if (!messages_.idle()) driver_.await_transfers(transfers);
     while (const Transfer* ended = messages_.take_ended()) report_received(*ended);
-  } catch (const Error& error) {
-    const Error first = failure_.set(error);
+  } catch (...) {
+    const Error first = failure_.set(messages_.caught_error());
     messages_.abandon();
     while (messages_.take_ended() != nullptr) continue;
     throw first;

@@ -44,6 +44,11 @@ void Messages::look(TimePoint now) {
   }
 }
 
+Error Messages::caught_error() const {
+  return tutti::caught_error(
+      fmt::format("rank {} of {}: sends and receives", parts_.rank, parts_.size));
+}
+
 // A stall is reported for the oldest transfer.
 TimePoint Messages::next_look(TimePoint now, TimePoint deadline) {
   const Transfer* const oldest = protocol_.live().front();

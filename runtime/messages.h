@@ -42,6 +42,8 @@ class Messages {
   /// Does what polling does not: it takes news of peers, and reports transfers that stall. Throws
   /// the error that keeps a transfer from ending.
   void look(TimePoint now);
+  /// Returns the error for what start(), advance() or look() has thrown, in an exception handler.
+  Error caught_error() const;
   /// Returns when look() is due, if the transfers under way have until `deadline`.
   TimePoint next_look(TimePoint now, TimePoint deadline);
   /// Returns a time before which no deadline passes of a transfer that is under way, or has ended

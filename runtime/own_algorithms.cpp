@@ -56,8 +56,7 @@ Schedule planned(const std::string& name, const Planner& planner, const PlanRequ
 }  // namespace
 
 std::string describe_algorithm(std::uint32_t number) {
-  if ((number & kOwnAlgorithm) != 0)
-    return fmt::format("an algorithm of the program's own ({:08x})", number & ~kOwnAlgorithm);
+  if ((number & kOwnAlgorithm) != 0) return "an algorithm of the program's own";
   const auto list = algorithms();
   return number < list.size() ? fmt::format("algorithm {}", list[number].name)
                               : fmt::format("algorithm {}", number);
@@ -99,8 +98,9 @@ std::vector<Schedule> OwnAlgorithms::proved(const std::string& name, const Plann
   for (const bool in_place : {false, true}) {
     const Verdict verdict = verify(schedules, {.in_place = in_place});
     if (!verdict.ok)
-      refuse_algorithm(name, fmt::format("is wrong for {} of {} ranks: {}", to_string(what),
-                                         request.ranks, verdict.why));
+      refuse_algorithm(name, fmt::format("{} for {} of {} ranks: {}",
+                                         verdict.too_large ? "cannot be proved" : "is wrong",
+                                         to_string(what), request.ranks, verdict.why));
   }
   return schedules;
 }

@@ -186,8 +186,8 @@ bool Queue::advance_transfers(TimePoint now) {
       messages_.advance();
       if (!end_transfers(kNoTime, std::nullopt)) return false;
     }
-  } catch (const Error& error) {
-    fail_transfers(error);
+  } catch (...) {
+    fail_transfers(messages_.caught_error());
   }
   return false;
 }
@@ -252,8 +252,8 @@ void Queue::look_transfers(TimePoint now) {
       messages_.look(now);
     }
     if (pending()) end_transfers(now, std::nullopt);
-  } catch (const Error& error) {
-    fail_transfers(error);
+  } catch (...) {
+    fail_transfers(messages_.caught_error());
   }
   const TimePoint next =
       pending() ? messages_.next_look(now, messages_.first_deadline(now)) : TimePoint::max();

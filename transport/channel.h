@@ -126,10 +126,12 @@ struct PeerStatus {
     /// The peer's process or connection is gone; what it sent before may still be received.
     lost,
     /// Other bytes arrive than the peer sent, so nothing more is received from it.
-    corrupt
+    corrupt,
+    /// This rank has no memory for what the peer sends, so nothing more is received from it.
+    no_memory
   };
   State state = State::alive;
-  /// Where the state is lost or corrupt: what was observed ("process 4711 has ended").
+  /// Where the state is lost, corrupt or no_memory: what was observed ("process 4711 has ended").
   std::string why;
   /// Whether the peer's process or connection is gone, whatever state its status page showed
   /// before.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <new>
 #include <vector>
 
 #include <fmt/format.h>
@@ -38,6 +39,9 @@ std::string algorithms_apart(const CallSignature& here, const CallSignature& the
   CallSignature same = there;
   same.algorithm = here.algorithm;
   if (same != here || there == here) return "";
+  if ((there.algorithm & here.algorithm & kOwnAlgorithm) != 0)
+    return " by an algorithm of the program's own that has another name, or plans otherwise, than "
+           "this rank's";
   return fmt::format(" by {}, where this rank uses {}", describe_algorithm(there.algorithm),
                      describe_algorithm(here.algorithm));
 }
@@ -111,8 +115,26 @@ std::optional<Error> diagnose_state(std::string_view heading, Transport& transpo
     case PeerStatus::State::corrupt:
       return Error(ErrorKind::corrupt,
                    fmt::format("{}: {}", heading, describe_corrupt(peer, status.why)));
+    case PeerStatus::State::no_memory:
+      return Error(
+          ErrorKind::unavailable,
+          fmt::format("{}: what rank {} sends cannot be received: {}", heading, peer, status.why));
   }
   return std::nullopt;
+}
+
+Error caught_error(std::string_view heading) {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::bad_alloc&) {
+    return Error(
+        ErrorKind::unavailable,
+        fmt::format("{}: there is no memory for it; raise the limit on memory (ulimit -v), "
+                    "or send less at a time",
+                    heading));
+  }
 }
 
 std::optional<Error> diagnose_failed(Transport& transport, int rank, int size,
@@ -141,7 +163,8 @@ std::optional<Error> diagnose_peers(const Situation& now) {
                                  what_it_called(now, status_page, now.number),
                                  algorithms_apart(now.call, *theirs), kCallAlikeAdvice));
       if (status_page->completed.load(std::memory_order_acquire) > now.number &&
-          status.state != PeerStatus::State::corrupt)
+          status.state != PeerStatus::State::corrupt &&
+          status.state != PeerStatus::State::no_memory)
         continue;  // the peer has completed the operation
     }
     switch (status.state) {
@@ -153,6 +176,7 @@ std::optional<Error> diagnose_peers(const Situation& now) {
       case PeerStatus::State::failed:
       case PeerStatus::State::lost:
       case PeerStatus::State::corrupt:
+      case PeerStatus::State::no_memory:
         if (auto error = diagnose_state(heading(now), now.transport, peer, status)) return error;
     }
   }

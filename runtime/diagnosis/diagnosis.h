@@ -36,6 +36,11 @@ std::string describe_corrupt(int peer, std::string_view why);
 /// first, no matter how many ranks have passed its error on.
 std::string reported_failure(int peer, const StatusPage& status_page);
 
+/// Returns the error that is being handled, with which a communicator fails: a lack of memory is
+/// `unavailable`, and `heading` begins its message. Called in an exception handler for what the
+/// transport and the protocols throw.
+Error caught_error(std::string_view heading);
+
 /// Returns the error for a peer whose `status` says that it has failed or is lost, or that its
 /// bytes were changed in transit; `heading` begins its message. None in any other state, and while
 /// the peer's reason is still in transit.

@@ -69,14 +69,6 @@ BoundStep bound(const Program::Step& step, const CallSignature& call) {
 
 }  // namespace
 
-bool RecvPort::peek_channel(Message& message) {
-  ring_ = channel_->ring();  // a ring may be attached after the port was bound
-  if (ring_ != nullptr) return peek(message);
-  const auto found = channel_->peek();
-  if (found) message = *found;
-  return found.has_value();
-}
-
 HostProgram::HostProgram(Program compiled, Transport& transport)
     : BoundProgram(std::move(compiled)) {
   assert(is_sound(program));

@@ -6,7 +6,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <numeric>
+#include <random>
 #include <thread>
 #include <vector>
 
@@ -451,6 +451,71 @@ TEST_P(Staged, RefusesWhatItCannotDo) {
             EXPECT_THAT(data.view(), Each(4));
           }),
       Each(IsEmpty()));
+}
+
+// Each buffer has a stream of its own, so that everything that touches it is in the order of the
+// program, in whichever communicator, group and kind of memory.
+void run_random_program(Communicator& comm, unsigned seed) {
+  constexpr std::size_t kBuffers = 3;
+  std::mt19937 same(seed);  // draws the same on all ranks
+  std::mt19937 own(seed * 100 + static_cast<unsigned>(comm.rank()));
+  Communicator other = comm.dup();
+  const DeviceStream streams[kBuffers];
+  const DeviceBuffer<std::uint32_t> gpu[kBuffers] = {DeviceBuffer<std::uint32_t>(kCount, 1),
+                                                     DeviceBuffer<std::uint32_t>(kCount, 1),
+                                                     DeviceBuffer<std::uint32_t>(kCount, 1)};
+  std::vector<std::uint32_t> host[kBuffers];
+  std::uint32_t expected[kBuffers] = {1, 1, 1};
+  bool on_gpu[kBuffers];
+  std::span<std::uint32_t> views[kBuffers];
+  for (std::size_t k = 0; k < kBuffers; ++k) {
+    host[k].assign(kCount, 1);
+    on_gpu[k] = own() % 3 != 0;
+    views[k] = on_gpu[k] ? gpu[k].view() : std::span(host[k]);
+  }
+  std::vector<Work> works;
+  for (int step = 0; step < 30; ++step) {
+    Group group;
+    const bool grouped = same() % 2 == 0, waits = same() % 4 == 0;
+    // The calls of a group see no results of each other, so they have a buffer each.
+    const std::size_t first = same() % kBuffers;
+    for (std::size_t calls = grouped ? 1 + same() % kBuffers : 1; calls > 0; --calls) {
+      const std::size_t k = (first + calls) % kBuffers;
+      Communicator& through = same() % 2 == 0 ? comm : other;
+      std::uint32_t* const data = on_gpu[k] ? gpu[k].data() : host[k].data();
+      const CallOptions options{.group = grouped ? &group : nullptr, .stream = streams[k].handle()};
+      if (!grouped) {
+        streams[k].launch([view = views[k]] {
+          for (std::uint32_t& each : view) ++each;
+        });
+        ++expected[k];
+      }
+      expected[k] *= static_cast<std::uint32_t>(comm.size());
+      if (grouped || waits)
+        through.all_reduce(data, data, kCount, DataType::uint32, Op::sum, options);
+      else
+        works.push_back(
+            through.all_reduce_async(data, data, kCount, DataType::uint32, Op::sum, options));
+    }
+    if (grouped && waits)
+      group.end();
+    else
+      works.push_back(group.end_async());
+  }
+  if (same() % 2 == 0)
+    for (Work& work : works) work.wait();
+  for (const DeviceStream& stream : streams) stream.synchronize();
+  for (std::size_t k = 0; k < kBuffers; ++k) EXPECT_THAT(views[k], Each(expected[k]));
+}
+
+TEST_P(Staged, RandomProgramsOfTwoCommunicatorsAndThreeStreamsGiveExactResults) {
+  for (unsigned seed = 0; seed < 10; ++seed) {
+    SCOPED_TRACE(seed);
+    EXPECT_THAT(run_ranks(2 + static_cast<int>(seed % 3), config(),
+                          [seed](Communicator& comm) { run_random_program(comm, seed); }),
+                Each(IsEmpty()));
+    EXPECT_EQ(pinned_blocks(), 0);
+  }
 }
 
 TEST_P(Staged, ADestroyedCommunicatorWaitsForItsStreams) {

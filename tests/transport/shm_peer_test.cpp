@@ -172,6 +172,12 @@ TEST_F(ShmPeer, NothingButAStatusPageIsTakenForAGroupThatThisRankHasNotMade) {
   expect_corrupt();
 }
 
+TEST_F(ShmPeer, ARingThatThisRankMayNotWriteIsCorrupt) {
+  const Memory ring = make_memory(RingMemory::bytes(context_.data_bytes), Access::read, "a ring");
+  hand_over({.bytes = context_.data_bytes}, &ring.fd);
+  expect_corrupt();
+}
+
 TEST_F(ShmPeer, ASegmentWithoutBytesIsCorrupt) {
   const Fd empty(memfd_create("empty", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   ASSERT_EQ(fcntl(empty.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);

@@ -23,6 +23,7 @@
 #include "transport/doorbell.h"
 #include "transport/tcp/channels.h"
 #include "transport/tcp/frame.h"
+#include "transport/tcp/group.h"
 
 namespace tutti {
 namespace {
@@ -325,6 +326,7 @@ class TcpCaller : public TcpTransport {
     return got == 0 || errno != EAGAIN;
   }
 
+  SetClock hands_;
   std::unique_ptr<Transport> rank_;
 };
 
@@ -332,13 +334,12 @@ class TcpCaller : public TcpTransport {
 // slow to send its first frame.
 TEST_F(TcpCaller, ThatHasProvedWhoItIsIsNotCutForAFloodNorForBeingSlow) {
   for (const bool flooded : {true, false}) {
-    SetClock hands;
     TransportContext by_hand = context(0, 2);
-    by_hand.clock = &hands;
+    by_hand.clock = &hands_;
     rank_ = tcp::entry().make(by_hand);
     const auto other = tcp::entry().make(context(1, 2));
     const std::vector<std::string> addresses{rank_->address(), other->address()};
-    const TimePoint deadline = hands.now() + std::chrono::hours(1);
+    const TimePoint deadline = hands_.now() + std::chrono::hours(1);
     auto connected = std::async(std::launch::async, [&] { rank_->connect(addresses, deadline); });
     const Fd data = prove(), lifeline = prove();
     std::vector<Fd> flood;  // 64 places, and two for each rank
@@ -348,7 +349,7 @@ TEST_F(TcpCaller, ThatHasProvedWhoItIsIsNotCutForAFloodNorForBeingSlow) {
       say(flood.front(), bytes_of(net::AuthHello{}));
       pollfd readable{flood.front().get(), POLLIN, 0};
       EXPECT_EQ(poll(&readable, 1, 30'000), 1);
-      hands.advance(std::chrono::seconds(10));
+      hands_.advance(std::chrono::seconds(10));
     }
     const std::size_t cut = flooded ? 100 : 1;
     EXPECT_TRUE(eventually(*other, [&] {
@@ -360,7 +361,7 @@ TEST_F(TcpCaller, ThatHasProvedWhoItIsIsNotCutForAFloodNorForBeingSlow) {
     say_open(lifeline, tcp::Use::lifeline);
     if (connected.wait_for(kLong) != std::future_status::ready) {
       ADD_FAILURE() << "rank 0 still waits for rank 1, which takes itself for joined";
-      hands.advance(std::chrono::hours(2));
+      hands_.advance(std::chrono::hours(2));
     }
     EXPECT_NO_THROW(connected.get());
   }
@@ -369,12 +370,13 @@ TEST_F(TcpCaller, ThatHasProvedWhoItIsIsNotCutForAFloodNorForBeingSlow) {
 /// Rank 1, which has proved that it knows the secret and now sends whatever the test wants.
 class TcpPeer : public TcpCaller {
  protected:
-  void SetUp() override {
-    auto ranks = make(2);
-    rank_ = std::move(ranks[0]);
-    const std::vector<std::string> addresses{rank_->address(), ranks[1]->address()};
-    auto connected =
-        std::async(std::launch::async, [&] { rank_->connect(addresses, clock_.now() + kLong); });
+  void SetUp() override { join_rank_0(context(0, 2)); }
+
+  void join_rank_0(const TransportContext& its) {
+    rank_ = tcp::entry().make(its);
+    const std::vector<std::string> addresses{rank_->address(), make(2)[1]->address()};
+    auto connected = std::async(std::launch::async,
+                                [&] { rank_->connect(addresses, its.clock->now() + kLong); });
     socket_ = join(tcp::Use::data);
     lifeline_ = join(tcp::Use::lifeline);
     connected.get();
@@ -395,6 +397,24 @@ class TcpPeer : public TcpCaller {
 
   Fd socket_, lifeline_;
 };
+
+// Another thread may be writing the text until the state says that it is there.
+TEST(TcpStatusPage, IsSentWithTheTextOfAFailureOnceItIsWholeAndIsConstantFromThenOn) {
+  const auto text_of = [](const StatusPage& page) { return std::string(page.failure_text()); };
+  StatusPage own{}, seen{};
+  own.failure.fill('x');
+  const tcp::StatusPageBytes early = tcp::read_status_page(own);
+  EXPECT_EQ(std::count(early.end() - StatusPage::kFailureBytes, early.end(), std::byte{'x'}), 0);
+  tcp::write_status_page(seen, early);
+  own.fail(ErrorKind::timeout, "it was late");
+  tcp::write_status_page(seen, tcp::read_status_page(own));
+  EXPECT_EQ(seen.state.load(), StatusPageState::failed);
+  EXPECT_EQ(text_of(seen), "it was late");
+  StatusPage other{};
+  other.fail(ErrorKind::timeout, "never mind");
+  tcp::write_status_page(seen, tcp::read_status_page(other));
+  EXPECT_EQ(text_of(seen), "it was late") << "another thread may be reading it";
+}
 
 // At 100 Mb/s and a round-trip time of 100 ms, 20 messages of 64 KiB are in flight.
 TEST(TcpWindow, FillsALongLineAndStaysInTheCachesOverAShortOne) {
@@ -425,6 +445,35 @@ TEST_F(TcpPeer, WhoseLifelineEndsIsLostAndWhatItSentBeforeIsReceived) {
   EXPECT_EQ(rank_->receiver(1, 0).peek()->header.length, 3u);
 }
 
+// Rank 0 had no room for more when the process ended: the rest lies in the sender's machine, and
+// has been silent for long. It is sent as soon as rank 0 reads.
+TEST_F(TcpPeer, WhoseLifelineEndsIsHeardToTheEndThoughItWasSilentForWantOfRoom) {
+  TransportContext by_hand = context(0, 2);
+  by_hand.clock = &hands_;
+  join_rank_0(by_hand);
+  say_frame(message(0));
+  poll(nullptr, 0, 400);
+  lifeline_.reset();
+  for (int look = 0; look < 50; ++look) {
+    rank_->progress();
+    hands_.advance(std::chrono::milliseconds(3));
+    poll(nullptr, 0, 1);
+  }
+  ASSERT_EQ(rank_->status(1).state, PeerStatus::State::alive);
+  say_frame(message(3));
+  say(socket_, "abc");
+  int received = 0;
+  EXPECT_TRUE(eventually(*rank_, [&] {
+    for (RecvChannel& channel = rank_->receiver(1, 0); channel.peek(); channel.release())
+      ++received;
+    return received == 2;
+  }));
+  EXPECT_TRUE(eventually(*rank_, [&] {
+    hands_.advance(std::chrono::milliseconds(50));
+    return rank_->status(1).state == PeerStatus::State::lost;
+  }));
+}
+
 TEST_F(TcpPeer, IsStillWatchedAfterAForkedChildHasDestroyedItsCopy) {
   const pid_t child = fork();
   if (child == 0) {
@@ -446,6 +495,24 @@ TEST_F(TcpPeer, IsStillWatchedAfterAForkedChildHasDestroyedItsCopy) {
 TEST_F(TcpPeer, ThatClaimsALongerMessageThanThereCanBeIsLost) {
   say_frame(message(4097));
   expect_lost("4097 bytes");
+}
+
+// No machine has the memory for a message of this size.
+TEST_F(TcpPeer, WhoseMessageThereIsNoMemoryForIsNotLostAndHearsOfIt) {
+  TransportContext large = context(0, 2);
+  large.max_message_bytes = large.message_limit = std::size_t{1} << 46;
+  join_rank_0(large);
+  say_frame(message(3));
+  say(socket_, "abc");
+  const auto unheard = [&] { return rank_->status(1).state == PeerStatus::State::no_memory; };
+  EXPECT_TRUE(eventually(*rank_, unheard));
+  EXPECT_THAT(rank_->status(1).why, HasSubstr("no memory"));
+  EXPECT_FALSE(rank_->status(1).gone);
+  rank_->own_status_page().fail(ErrorKind::unavailable, "no memory");
+  rank_->wake(1);
+  tcp::Frame frame;
+  ASSERT_EQ(recv(socket_.get(), &frame, sizeof frame, MSG_WAITALL), ssize_t{sizeof frame});
+  EXPECT_EQ(frame.kind, tcp::FrameKind::status_page);
 }
 
 TEST_F(TcpPeer, ThatSendsBeyondItsWindowIsLost) {

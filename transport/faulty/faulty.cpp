@@ -218,7 +218,9 @@ PeerStatus FaultyTransport::status(int rank) {
   PeerStatus status;
   if (!peer.link->silent(now)) {
     status = inner_->status(rank);
-    if (status.state == PeerStatus::State::lost || status.state == PeerStatus::State::corrupt) {
+    using State = PeerStatus::State;
+    if (status.state == State::lost || status.state == State::corrupt ||
+        status.state == State::no_memory) {
       peer.link->stop_delays();
       return status;
     }

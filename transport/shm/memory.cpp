@@ -25,6 +25,9 @@ namespace {
 constexpr int kSizeSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 constexpr std::size_t kReserveAtOnce = 1 << 20;  // a signal undoes the fallocate that it interrupts
 constexpr blkcnt_t kBlockBytes = 512;            // the unit of st_blocks in stat(2)
+// Rings have a size that is configured, and buffers one that the program has asked for.
+constexpr std::string_view kUseLess =
+    "allocate smaller buffers, lower TUTTI_RING_BYTES, or run fewer ranks on this machine";
 static_assert(kReserveAtOnce % 4096 == 0, "whole pages");
 
 [[noreturn]] void refuse(std::size_t bytes, const std::string& what, const std::string& why) {
@@ -37,7 +40,7 @@ std::string reason_of(int error) {
     case EMFILE:
     case ENFILE: return "too many open files; raise the limit (ulimit -n)";
     case ENOMEM:
-    case ENOSPC: return "out of memory; lower TUTTI_RING_BYTES, or run fewer ranks on this machine";
+    case ENOSPC: return fmt::format("out of memory; {}", kUseLess);
     default: return std::strerror(error);
   }
 }
@@ -54,9 +57,9 @@ void check_limits(std::size_t bytes, const std::string& what) {
   const std::size_t available = available_memory();
   if (bytes > available)
     refuse(bytes, what,
-           fmt::format("only {} bytes of memory are left to this process; lower TUTTI_RING_BYTES, "
-                       "run fewer ranks on this machine, or raise its memory limit",
-                       available));
+           fmt::format("only {} bytes of memory are left to this process; {}, or raise its memory "
+                       "limit",
+                       available, kUseLess));
 }
 
 Fd make_file(std::size_t bytes, const std::string& what) {
@@ -123,6 +126,9 @@ Mapping map_received(const Fd& fd, std::size_t bytes, Access access, const std::
         fmt::format("it has {}", status.st_size));
   const int seals = fcntl(fd.get(), F_GET_SEALS);
   check(seals >= 0 && (seals & kSizeSeals) == kSizeSeals, "its size is not sealed");
+  const int mode = fcntl(fd.get(), F_GETFL) & O_ACCMODE;
+  const bool writable = mode == O_RDWR && (seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) == 0;
+  check(access == Access::read ? mode != O_WRONLY : writable, "it may not be accessed so");
   check(status.st_blocks >= static_cast<blkcnt_t>(bytes) / kBlockBytes, "it is not reserved");
   return map(fd, bytes, access, what);
 }

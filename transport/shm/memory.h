@@ -48,8 +48,9 @@ struct Memory {
 /// do.
 Memory make_memory(std::size_t bytes, Access peers, const std::string& what);
 
-/// Maps memory that a peer has handed over, after checking that make_memory() could have made it.
-/// Throws `corrupt` where it could not, and `unavailable` where the memory cannot be mapped.
+/// Maps memory that a peer has handed over, after checking that make_memory() could have made it
+/// for such access. Throws `corrupt` where it could not, and `unavailable` where it cannot be
+/// mapped.
 Mapping map_received(const Fd& fd, std::size_t bytes, Access access, const std::string& what);
 
 }  // namespace tutti::shm

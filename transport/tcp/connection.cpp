@@ -9,8 +9,8 @@
 #include <algorithm>
 #include <cassert>
 #include <cerrno>
-#include <climits>
 #include <cstring>
+#include <new>
 
 #include <tutti/error.hpp>
 
@@ -23,24 +23,17 @@ namespace {
 // The size of the inbox. A small message and its frame are read by one system call; at most this
 // much of a large message is copied a second time.
 constexpr std::size_t kInboxBytes = 8 << 10;
-constexpr std::size_t kMostPieces = 64;  // the most pieces of one write
 // When this many reads have wanted something behind a message that waits for its destination, the
 // message is read to memory of its channel.
 constexpr int kPatience = 4;
-constexpr std::chrono::milliseconds kFreshFor{2}, kRecentFor{1500};  // ages of a status page
 constexpr std::chrono::seconds kLookEvery{1};
-// Data that a process sent before it ended is taken to arrive without a pause of this length.
+// Data that a process sent before it ended is taken to arrive without a pause of this length while
+// this rank reads.
 constexpr std::chrono::milliseconds kLastWords{200};
 // The number of unanswered retransmissions, or probes of a closed window, after which a machine
 // counts as gone. They take about 25 s.
 constexpr unsigned kMostUnanswered = 7;
 static_assert(kInboxBytes >= sizeof(Frame) + kStatusPageBytes);
-static_assert(kMostPieces >= 2 && kMostPieces <= IOV_MAX, "a frame and its payload go together");
-static_assert(kFreshFor < kRecentFor);
-
-iovec piece(const void* data, std::size_t bytes) noexcept {
-  return {const_cast<void*>(data), bytes};
-}
 
 }  // namespace
 
@@ -95,8 +88,14 @@ void Connection::revoke(Group& group) {
     place(nullptr);
     if (payload_.begin != nullptr) std::memcpy(payload_.begin, begin, payload_.there());
   }
-  for (std::size_t i = head_; i < unsent_.size(); ++i)
-    if (unsent_[i].framed && unsent_[i].is_message_of(group)) unsent_[i].keep();
+  try {
+    for (std::size_t i = head_; i < unsent_.size(); ++i)
+      if (unsent_[i].framed && unsent_[i].is_message_of(group)) unsent_[i].keep();
+  } catch (const std::bad_alloc&) {
+    // A message that has been begun cannot be left out, so nothing more is written.
+    why_unwritable_ = kNoMemory;
+    write_queue();
+  }
 }
 
 bool Connection::has_unsent_of(const Group& group) const {
@@ -129,8 +128,6 @@ std::size_t Connection::memory_bytes(const Group& group) const {
     bytes += channel->sender.memory_bytes() + channel->receiver.memory_bytes();
   return bytes;
 }
-
-// --- in ---
 
 void Connection::poll() {
   if (endpoint_.has_unsent()) endpoint_.flush();
@@ -185,6 +182,7 @@ void Connection::read(Read how) {
                                          : why_unwritable_);
     const auto bytes = static_cast<std::size_t>(got);
     assert(bytes <= straight + room);
+    received_ += bytes;
     const std::size_t there = std::min(straight, bytes);
     if (there > 0) {
       payload_.left -= there;
@@ -197,6 +195,14 @@ void Connection::read(Read how) {
 }
 
 void Connection::parse() {
+  try {
+    parse_inbox();
+  } catch (const std::bad_alloc&) {
+    end(kNoMemory, End::no_memory);
+  }
+}
+
+void Connection::parse_inbox() {
   while (!ended()) {
     if (payload_.waits) return;  // The inbox stays as it is.
     if (payload_.left > 0) take_from_inbox();
@@ -287,7 +293,7 @@ void Connection::place(std::byte* to) {
   try {
     payload_.begin = to != nullptr ? to : payload_.channel->own_payload();
   } catch (const Error& error) {
-    return end(error.what());
+    return end(error.what(), End::no_memory);
   }
   if (payload_.left == 0) finish_payload();
 }
@@ -343,8 +349,8 @@ void Connection::notify_all_groups() const {
   for (const auto& [id, group] : groups_) notify(*group);
 }
 
-// Ends the connection. After corrupt bytes this rank still writes, so that its status page tells
-// the peer why.
+// Ends the connection. Unless it is lost, this rank still writes, so that its status page tells the
+// peer why.
 void Connection::end(std::string why, End how) {
   assert(!ended() && !why.empty() && how != End::none);
   why_ended_ = std::move(why);
@@ -365,6 +371,7 @@ void Connection::look_whether_alive() {
   const TimePoint now = clock_.now();
   if (now < looked_at_ + kLookEvery) return;
   looked_at_ = now;
+  listen_for_silence(now);
   tcp_info info{};
   socklen_t bytes = sizeof info;
   if (getsockopt(socket(), IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0 &&
@@ -372,15 +379,22 @@ void Connection::look_whether_alive() {
     end("its machine does not answer any more");
 }
 
+void Connection::listen_for_silence(TimePoint now) noexcept {
+  if (received_then_ == received_) return;
+  received_then_ = received_;
+  quiet_since_ = now;
+}
+
+// What the process has sent may still lie in its machine for want of room in this one: reading
+// makes room, and more arrives. So silence is that nothing comes while this rank reads.
 void Connection::end_with_process() {
   if (ended()) return;
   const std::lock_guard lock(mutex_);
   read(Read::until_empty);
-  tcp_info info{};
-  socklen_t bytes = sizeof info;
-  const bool known = getsockopt(socket(), IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0;
-  if (known && std::chrono::milliseconds(info.tcpi_last_data_recv) < kLastWords) return;
-  if (!ended()) end("its process has ended; one that it forked keeps the connection open");
+  const TimePoint now = clock_.now();
+  listen_for_silence(now);
+  if (ended() || now < quiet_since_ + kLastWords) return;
+  end("its process has ended; one that it forked keeps the connection open");
 }
 
 // Whether bytes that have arrived may wait for a thread that knows their destination. With TLS they
@@ -392,180 +406,6 @@ bool Connection::may_leave_bytes() const {
 void Connection::say_goodbye() noexcept {
   if (stream_.tls() != nullptr) stream_.tls()->send_close_notify();
   shutdown(socket(), SHUT_WR);
-}
-
-// --- out ---
-
-bool Connection::flush() {
-  const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock) return false;
-  write_queue();
-  return all_written() || !why_unwritable_.empty();
-}
-
-void Connection::put(Frame frame) {
-  const std::lock_guard lock(mutex_);
-  seal(frame, nullptr);
-  Unsent unsent;
-  unsent.frame = frame;
-  send(std::move(unsent));
-}
-
-void Connection::put_message(std::span<const std::byte> bytes, TcpSendChannel& channel) {
-  const std::lock_guard lock(mutex_);
-  Unsent unsent;
-  unsent.data = bytes.data();
-  unsent.bytes = bytes.size();
-  unsent.channel = &channel;
-  unsent.framed = false;
-  send(std::move(unsent));
-}
-
-void Connection::put_zero_copy(const Frame& frame, const std::byte* data, TcpSendChannel& channel) {
-  const std::lock_guard lock(mutex_);
-  Unsent unsent;
-  unsent.frame = frame;
-  unsent.data = data;
-  unsent.bytes = frame.header.length;
-  unsent.channel = &channel;
-  send(std::move(unsent));
-}
-
-void Connection::put_status_page(const Group& group) {
-  const std::lock_guard lock(mutex_);
-  send_status_page(group);
-}
-
-void Connection::send_status_page(const Group& group) {
-  const StatusPageBytes status_page = read_status_page(*group.context.status_page);
-  Unsent unsent;
-  unsent.frame.kind = FrameKind::status_page;
-  unsent.frame.group = group.id;
-  unsent.frame.header.length = static_cast<std::uint32_t>(status_page.size());
-  seal(unsent.frame, status_page.data());
-  unsent.data = status_page.data();
-  unsent.bytes = status_page.size();
-  send(std::move(unsent), true);
-}
-
-// Whether the page was received within `age`. The last page of a peer that has failed or closed, or
-// whose connection has ended, never becomes too old.
-bool Connection::heard_within(const Group& group, Nanoseconds age) const {
-  const bool final =
-      group.status_page.state.load(std::memory_order_relaxed) != StatusPageState::open || ended();
-  return group.heard_at && (final || clock_.now() < *group.heard_at + age);
-}
-
-const StatusPage* Connection::recent_status_page(Group& group) {
-  const std::lock_guard lock(mutex_);
-  return heard_within(group, kRecentFor) ? &group.status_page : nullptr;
-}
-
-const StatusPage* Connection::status_page(Group& group) {
-  const std::lock_guard lock(mutex_);
-  if (heard_within(group, kFreshFor)) return &group.status_page;
-  if (!group.asked) {
-    group.asked = true;
-    Unsent unsent;
-    unsent.frame.kind = FrameKind::status_page_request;
-    unsent.frame.group = group.id;
-    seal(unsent.frame, nullptr);
-    send(std::move(unsent));
-  }
-  return nullptr;
-}
-
-// Writes an entry at once, or queues what the socket does not accept behind the rest. Where
-// `passing`, the data is valid only during this call and is copied when it is queued.
-void Connection::send(Unsent unsent, bool passing) {
-  assert(unsent.framed || unsent.bytes >= sizeof(Frame));
-  assert(unsent.data != nullptr || unsent.bytes == 0);
-  const bool first = head_ == unsent_.size();
-  if (first && why_unwritable_.empty()) {
-    std::array<iovec, 2> pieces{piece(&unsent.frame, sizeof unsent.frame),
-                                piece(unsent.data, unsent.bytes)};
-    const std::size_t written =
-        write_now(std::span(pieces).subspan(unsent.framed ? 0 : 1, unsent.framed ? 2 : 1));
-    assert(written <= unsent.size());
-    if (written == unsent.size()) {
-      if (unsent.channel != nullptr) unsent.channel->wrote_one();
-      if (stream_.tls() != nullptr) set_unsent();
-      return;
-    }
-    head_written_ = written;
-  }
-  if (passing) unsent.keep();
-  unsent_.push_back(std::move(unsent));
-  if (first && why_unwritable_.empty())
-    set_unsent();
-  else
-    write_queue();
-}
-
-// Writes and returns how many bytes the kernel accepted.
-std::size_t Connection::write_now(std::span<const iovec> pieces) {
-  const ssize_t put = stream_.write(pieces);
-  if (put >= 0) return static_cast<std::size_t>(put);
-  if (!net::not_now(errno))
-    why_unwritable_ = stream_.describe(errno);  // Bytes that arrived before are still read.
-  return 0;
-}
-
-void Connection::write_queue() {
-  const std::size_t queued = unsent_.size() - head_;
-  const bool had_unsent = has_unsent();
-  if (why_unwritable_.empty() && !stream_.flush()) why_unwritable_ = stream_.describe(errno);
-  while (head_ < unsent_.size() && why_unwritable_.empty()) {
-    std::array<iovec, kMostPieces> pieces;
-    std::size_t count = 0, asked = 0, skip = head_written_;
-    const auto add = [&](const void* data, std::size_t bytes) {
-      const std::size_t skipped = std::min(skip, bytes);
-      skip -= skipped;
-      if (bytes == skipped) return;
-      pieces[count++] = piece(static_cast<const std::byte*>(data) + skipped, bytes - skipped);
-      asked += bytes - skipped;
-    };
-    for (std::size_t i = head_; i < unsent_.size() && count + 2 <= kMostPieces; ++i) {
-      if (unsent_[i].framed) add(&unsent_[i].frame, sizeof(Frame));
-      add(unsent_[i].data, unsent_[i].bytes);
-    }
-    assert(count > 0 && asked > 0);
-    const std::size_t written = write_now(std::span(pieces).first(count));
-    assert(written <= asked);
-    drop_written(written);
-    if (written < asked) break;
-  }
-  if (!why_unwritable_.empty())
-    while (head_ < unsent_.size()) drop_written(unsent_[head_].size() - head_written_);
-  set_unsent();
-  // A thread that sleeps until its messages have left may not be the one that writes them.
-  if (unsent_.size() - head_ < queued || has_unsent() != had_unsent) notify_all_groups();
-}
-
-void Connection::drop_written(std::size_t bytes) {
-  assert(is_sound());
-  head_written_ += bytes;
-  while (head_ < unsent_.size() && head_written_ >= unsent_[head_].size()) {
-    Unsent& gone = unsent_[head_++];
-    head_written_ -= gone.size();
-    if (gone.channel != nullptr) gone.channel->wrote_one();
-    gone.own.reset();
-  }
-  assert(head_ <= unsent_.size() && (head_ < unsent_.size() || head_written_ == 0));
-  if (head_ == unsent_.size()) {
-    unsent_.clear();
-    head_ = 0;
-  } else if (head_ >= kMostPieces) {
-    unsent_.erase(unsent_.begin(), unsent_.begin() + static_cast<std::ptrdiff_t>(head_));
-    head_ = 0;
-  }
-}
-
-void Connection::set_unsent() {
-  const bool unsent = !all_written() && why_unwritable_.empty();
-  if (unsent == has_unsent()) return;
-  has_unsent_.store(unsent, std::memory_order_relaxed);
-  endpoint_.count_unsent(unsent ? 1 : -1);
 }
 
 }  // namespace tutti::tcp

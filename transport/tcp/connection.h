@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -111,9 +112,10 @@ class Connection {
     const std::lock_guard lock(mutex_);
     return why_ended_;
   }
-  bool ended() const noexcept { return end_.load(std::memory_order_acquire) != End::none; }
-  /// Whether it has ended because it received other bytes than were sent.
-  bool corrupt() const noexcept { return end_.load(std::memory_order_acquire) == End::corrupt; }
+  /// How it has ended. Only where it is lost can nothing be sent any more.
+  enum class End { none, lost, corrupt, no_memory };
+  bool ended() const noexcept { return how_ended() != End::none; }
+  End how_ended() const noexcept { return end_.load(std::memory_order_acquire); }
   /// Ends the connection where the peer's machine has acknowledged nothing for long. A machine that
   /// has vanished sends nothing, not even the end of the connection.
   void look_whether_alive();
@@ -158,13 +160,19 @@ class Connection {
   /// until_empty reads until the socket has nothing more, so that an end behind the last bytes is
   /// seen: the epoll reports the two by one event.
   enum class Read { what_is_there, until_empty };
-  enum class End { none, lost, corrupt };
+  static constexpr const char* kNoMemory = "out of memory";  // a string of it takes none
+
+  static iovec piece(const void* data, std::size_t bytes) noexcept {
+    return {const_cast<void*>(data), bytes};
+  }
 
   // All functions below are called with mutex_ held.
   [[maybe_unused]] bool is_sound() const;
   void read(Read how);
   bool may_leave_bytes() const;
+  void listen_for_silence(TimePoint now) noexcept;
   void parse();
+  void parse_inbox();
   void take_from_inbox();
   void begin(const Frame& frame);
   void begin_message(const Frame& frame, Group& group);
@@ -174,6 +182,7 @@ class Connection {
   static void notify(const Group& group);
   void notify_all_groups() const;
   void send(Unsent unsent, bool passing = false);
+  void cut_short(const Unsent& unsent);
   std::size_t write_now(std::span<const iovec> pieces);
   bool all_written() const { return head_ == unsent_.size() && stream_.unsent_bytes() == 0; }
   void write_queue();
@@ -207,6 +216,10 @@ class Connection {
   sync::Atomic<End> end_{End::none};
   std::string why_ended_;
   TimePoint looked_at_{};
+  std::uint64_t received_ = 0;  // bytes
+  // What listen_for_silence() found last: how many bytes had been received, and since when.
+  std::optional<std::uint64_t> received_then_;
+  TimePoint quiet_since_{};
 };
 
 }  // namespace tutti::tcp

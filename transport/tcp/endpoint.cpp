@@ -126,7 +126,7 @@ void Endpoint::linger() noexcept {
   const TimePoint longest = Clock::now() + kLongestLinger;
   TimePoint until = Clock::now() + kLinger;
   for (const auto& peer : peers_) {
-    if (peer == nullptr || (peer->ended() && !peer->corrupt())) continue;
+    if (peer == nullptr || peer->how_ended() == Connection::End::lost) continue;
     const int socket = peer->socket();
     for (int least = not_arrived(socket); throw_away_what_comes(socket);) {
       const int left = not_arrived(socket);

@@ -65,7 +65,8 @@ using StatusPageBytes = std::array<std::byte, kStatusPageBytes>;
 
 /// Returns what peers see of `status_page` at this moment. Its owner may be writing to it.
 StatusPageBytes read_status_page(const StatusPage& status_page);
-/// Stores received bytes in `status_page`. Other threads may be reading it.
+/// Stores received bytes in `status_page`, unless it says already that the rank has failed or
+/// closed, after which it is constant. Other threads may be reading it.
 void write_status_page(StatusPage& status_page, const StatusPageBytes& bytes);
 
 }  // namespace tutti::tcp

@@ -290,13 +290,17 @@ std::vector<int> TcpTransport::join() {
 
 PeerStatus TcpTransport::status(int peer) {
   if (peer == subset_.rank) return status_on(status_page_);
+  // Another thread may read the peer's goodbye and the end at this moment: where the end is seen,
+  // the goodbye before it is, too.
+  const Connection::End end = connection(peer).how_ended();
   PeerStatus said = status_on(group(peer).status_page);
-  if (!connection(peer).ended()) return said;
-  said.gone = !connection(peer).corrupt();
-  if (said.state == PeerStatus::State::alive) {
-    said.state = said.gone ? PeerStatus::State::lost : PeerStatus::State::corrupt;
-    said.why = connection(peer).why_ended();
-  }
+  said.gone = end == Connection::End::lost;
+  if (end == Connection::End::none || said.state != PeerStatus::State::alive) return said;
+  using State = PeerStatus::State;
+  said.state = said.gone                         ? State::lost
+               : end == Connection::End::corrupt ? State::corrupt
+                                                 : State::no_memory;
+  said.why = connection(peer).why_ended();
   return said;
 }
 
