@@ -222,6 +222,8 @@ constexpr std::array kTargets{
     Target{"addresses", run_addresses, address_seeds},
     Target{"roster", run_roster, roster_seeds},
     Target{"frames", run_frames, frame_seeds},
+    Target{"packets", run_packets, packet_seeds, 1000},  // each makes shared memory
+    Target{"transfers", run_transfers, transfer_seeds},
 };
 
 }  // namespace

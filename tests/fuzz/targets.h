@@ -15,8 +15,17 @@ struct Target {
   void (*run)(std::string_view bytes);
   /// Returns well-formed inputs with which the search begins.
   std::vector<std::string> (*seeds)();
+  /// How many random changes of each seed the test tries.
+  int changes = 5000;
 };
 
 std::span<const Target> targets();
+
+/// What a peer hands over and writes in shared memory.
+void run_packets(std::string_view bytes);
+std::vector<std::string> packet_seeds();
+/// The messages of sends and receives.
+void run_transfers(std::string_view bytes);
+std::vector<std::string> transfer_seeds();
 
 }  // namespace tutti::fuzz
