@@ -13,14 +13,14 @@ namespace tutti::tcp {
 
 void Slots::take() {
   assert(memory_.size() < kWindow);
-  try {
-    memory_.push_back(std::make_unique_for_overwrite<std::byte[]>(bytes_));
-  } catch (const std::bad_alloc&) {
+  // A sanitizer ends the process where an allocation that throws fails.
+  std::unique_ptr<std::byte[]> memory(new (std::nothrow) std::byte[bytes_]);
+  if (memory == nullptr)
     throw Error(ErrorKind::unavailable,
                 fmt::format("no memory for a channel's message ({} bytes): make "
                             "TUTTI_MESSAGE_BYTES smaller",
                             bytes_));
-  }
+  memory_.push_back(std::move(memory));
 }
 
 std::optional<Message> TcpRecvChannel::peek() {
