@@ -38,8 +38,10 @@ Locked::Locked() noexcept {
 
 Locked::~Locked() {
   // A thread that await_threads() has not waited for: the interpreter takes its lock away, and ends
-  // the thread by unwinding the stack, which must not go on from here.
-  if (held_ && ending.load() && PyGILState_Check() != 1)
+  // the thread by unwinding the stack, which must not go on from here. Late in its end, the
+  // interpreter no longer knows who has the lock, and PyGILState_Check() returns 1.
+  if (held_ && ending.load() && ender.load() != std::this_thread::get_id() &&
+      (Py_IsInitialized() == 0 || PyGILState_Check() != 1))
     for (;;) pause();
   if (held_) PyGILState_Release(before_);
   if (counted_) leave();
