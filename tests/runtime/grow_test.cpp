@@ -126,14 +126,16 @@ TEST_P(Grow, InVainNamesTheRanksThatHaveNotCalledIt) {
 }
 
 TEST_P(Grow, ANewcomerForWhomNobodyGrowsIsToldWhatItWaitedFor) {
-  Sign over;
+  Sign over, failed;
   Processes ranks(3, [&](int rank) {
     if (rank < 2) {
       Communicator comm = start(rank, 2);
       over.wait();
       // It waits no more, so it is not taken in.
       const std::string why = outcome_of([&] { comm.grow(1, 300ms); });
-      return expect(why.find("0 of 1 newcomers") != std::string::npos, why);
+      expect(why.find("0 of 1 newcomers") != std::string::npos, why);
+      failed.give();
+      return failed.wait(2);  // The other one is not to be told that this rank has ended.
     }
     set_newcomers_environment();
     Config short_one = config();
