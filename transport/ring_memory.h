@@ -1,8 +1,7 @@
-// The memory that the two ends of a ring share: its lines, its counters and the rule by which both
-// ends find a payload. ring.h describes how a message passes through it.
+// The memory that the two ends of a ring share: its lines and its counters. ring.h describes how a
+// message passes through it.
 #pragma once
 
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -11,14 +10,11 @@
 #include "common/sync.h"
 #include "common/wire.h"
 #include "transport/memory.h"
+#include "transport/ring_place.h"
 #include "transport/segments.h"
 #include "transport/status_page.h"
 
 namespace tutti {
-
-inline constexpr std::size_t kInlineBytes = 40;
-inline constexpr std::uint64_t kLines = 64;
-inline constexpr std::uint64_t kCreditEvery = 16;
 
 /// Says where a large payload lies that is not in its own ring. It is stored in the line. The
 /// payload begins `offset` bytes into
@@ -39,8 +35,6 @@ struct Origin {
 };
 static_assert(sizeof(Origin) == 40 && sizeof(Origin) <= kInlineBytes);
 static_assert(std::is_trivially_copyable_v<Origin>, "it is copied into a line byte by byte");
-static_assert(std::has_single_bit(kLines), "a ring finds a message's line with a mask");
-static_assert(2 * kCreditEvery <= kLines, "a sender learns of free lines before it needs them");
 
 /// The origin of a message that lies anywhere in the writer's memory.
 inline Origin at_address(const void* data) noexcept {
@@ -58,7 +52,8 @@ struct alignas(kCacheLine) Line {
   Header header;
   std::byte payload[kInlineBytes];
 };
-static_assert(sizeof(Line) == kCacheLine && alignof(Line) == kCacheLine);
+static_assert(kCacheLine == kRingAlign && sizeof(Line) == kCacheLine &&
+              alignof(Line) == kCacheLine);
 static_assert(offsetof(Line, sequence) == 0 && offsetof(Line, header) == 8);
 static_assert(offsetof(Line, payload) + kInlineBytes == kCacheLine);
 
@@ -86,19 +81,5 @@ static_assert(sizeof(RingMemory) % 4096 == 0, "payloads start on a page");
 static_assert(offsetof(RingMemory, released) == 0 && offsetof(RingMemory, lines) == kCacheLine,
               "the reader and the writer store to lines of their own");
 static_assert(offsetof(RingMemory, home) == (1 + kLines) * kCacheLine);
-
-/// Returns the position of a payload of `bytes` when `position` bytes have been handed out. A
-/// payload is contiguous and aligned to 64 bytes, and never wraps around the end of the ring. There
-/// is always room for two payloads of at most data_bytes / 3.
-constexpr std::uint64_t place(std::uint64_t position, std::size_t bytes,
-                              std::size_t data_bytes) noexcept {
-  const std::uint64_t offset = position % data_bytes;
-  return offset + bytes <= data_bytes ? position : position - offset + data_bytes;
-}
-constexpr std::size_t padded(std::size_t bytes) noexcept {
-  return (bytes + kCacheLine - 1) & ~(kCacheLine - 1);
-}
-static_assert(padded(0) == 0 && padded(1) == kCacheLine && padded(kCacheLine) == kCacheLine);
-static_assert(place(64, 128, 192) == 64 && place(128, 128, 192) == 192, "no payload wraps around");
 
 }  // namespace tutti
