@@ -27,10 +27,6 @@ Libraries list_libraries() {
   return found;
 }
 
-bool is_default_stream(cuda::Stream stream) {
-  return reinterpret_cast<std::uintptr_t>(stream) <= cuda::kStreamOfThread;
-}
-
 }  // namespace
 
 void Gpu::look() {
@@ -51,7 +47,7 @@ bool Gpu::in_memory(const cuda::Driver& driver, const void* address) {
 
 StreamContext::StreamContext(const cuda::Driver& driver, cuda::Stream stream, const void* address)
     : driver_(driver) {
-  if (!is_default_stream(stream)) {
+  if (!cuda::is_default_stream(stream)) {
     check(driver, driver.stream_context(stream, &context_), "CallOptions::stream");
   } else if (address == nullptr) {
     check(driver, driver.current_context(&context_), "the current context");
@@ -69,6 +65,11 @@ StreamContext::StreamContext(const cuda::Driver& driver, cuda::Stream stream, co
   const cuda::Result pushed = driver.push_context(context_);
   if (pushed != cuda::kSuccess && retained_ >= 0) driver.release_context(retained_);
   check(driver, pushed, "the context of a stream");
+}
+
+StreamContext::StreamContext(const cuda::Driver& driver, cuda::Context context)
+    : driver_(driver), context_(context) {
+  cuda::check(driver, driver.push_context(context), "the context of a stream");
 }
 
 StreamContext::~StreamContext() {

@@ -37,6 +37,8 @@ class StreamContext {
   /// `address` lies in the GPU's memory and names the context where `stream` is a default stream;
   /// if it is null, that is the thread's current one. Throws `unavailable` if there is none.
   StreamContext(const cuda::Driver& driver, cuda::Stream stream, const void* address);
+  /// `context` is the stream's.
+  StreamContext(const cuda::Driver& driver, cuda::Context context);
   ~StreamContext();
   StreamContext(const StreamContext&) = delete;
   StreamContext& operator=(const StreamContext&) = delete;

@@ -2,8 +2,6 @@
 
 #include <dlfcn.h>
 
-#include <type_traits>
-
 #include <fmt/format.h>
 
 #include <tutti/error.hpp>
@@ -16,39 +14,92 @@ using FindFunction = Result (*)(const char* name, void** function, int version, 
 
 constexpr int kInterfaceVersion = 12000;
 
+/// Finds the driver's functions, and notes in `driver` the name of one that it lacks.
+class Finder {
+ public:
+  /// `library` stays loaded: this program keeps its handle, which is never closed.
+  Finder(void* library, Driver& driver)
+      : library_(library),
+        by_name_(reinterpret_cast<FindFunction>(dlsym(library, "cuGetProcAddress_v2"))),
+        driver_(driver) {}
+
+  template <typename Signature>
+  void find(Signature*& function, const char* name) {
+    void* found = nullptr;
+    if (by_name_ == nullptr || by_name_(name, &found, kInterfaceVersion, 0, nullptr) != kSuccess ||
+        found == nullptr) {
+      driver_.missing = name;
+      found = dlsym(library_, name);
+    }
+    function = reinterpret_cast<Signature*>(found);
+  }
+
+ private:
+  void* const library_;
+  const FindFunction by_name_;
+  Driver& driver_;
+};
+
+void find_functions(Finder& finder, Driver& driver) {
+  finder.find(driver.pointer_attribute, "cuPointerGetAttribute");
+  finder.find(driver.stream_context, "cuStreamGetCtx");
+  finder.find(driver.stream_capturing, "cuStreamIsCapturing");
+  finder.find(driver.retain_context, "cuDevicePrimaryCtxRetain");
+  finder.find(driver.release_context, "cuDevicePrimaryCtxRelease");
+  finder.find(driver.current_context, "cuCtxGetCurrent");
+  finder.find(driver.push_context, "cuCtxPushCurrent");
+  finder.find(driver.pop_context, "cuCtxPopCurrent");
+  finder.find(driver.allocate_host, "cuMemHostAlloc");
+  finder.find(driver.free_host, "cuMemFreeHost");
+  finder.find(driver.copy, "cuMemcpyAsync");
+  finder.find(driver.wait_value, "cuStreamWaitValue32");
+  finder.find(driver.launch_host, "cuLaunchHostFunc");
+  finder.find(driver.synchronize, "cuStreamSynchronize");
+  finder.find(driver.error_text, "cuGetErrorString");
+}
+
+void find_functions_of_kernels(Finder& finder, KernelDriver& driver) {
+  finder.find(driver.initialize, "cuInit");
+  finder.find(driver.count_devices, "cuDeviceGetCount");
+  finder.find(driver.device, "cuDeviceGet");
+  finder.find(driver.device_uuid, "cuDeviceGetUuid");
+  finder.find(driver.load_module, "cuModuleLoadData");
+  finder.find(driver.unload_module, "cuModuleUnload");
+  finder.find(driver.find_kernel, "cuModuleGetFunction");
+  finder.find(driver.allocate, "cuMemAlloc");
+  finder.find(driver.free, "cuMemFree");
+  finder.find(driver.register_host, "cuMemHostRegister");
+  finder.find(driver.unregister_host, "cuMemHostUnregister");
+  finder.find(driver.address_of_host, "cuMemHostGetDevicePointer");
+  finder.find(driver.stream_priorities, "cuCtxGetStreamPriorityRange");
+  finder.find(driver.create_stream, "cuStreamCreateWithPriority");
+  finder.find(driver.destroy_stream, "cuStreamDestroy");
+  finder.find(driver.wait_value_64, "cuStreamWaitValue64");
+  finder.find(driver.write_value_64, "cuStreamWriteValue64");
+  finder.find(driver.launch, "cuLaunchKernel");
+}
+
 }  // namespace
 
 std::unique_ptr<const Driver> Driver::loaded() {
   void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
   if (library == nullptr) return nullptr;
-  // The program keeps the driver loaded, and so does this handle, which is never closed.
-  const auto by_name = reinterpret_cast<FindFunction>(dlsym(library, "cuGetProcAddress_v2"));
   auto driver = std::make_unique<Driver>();
-  const auto find = [&](auto*& function, const char* name) {
-    void* found = nullptr;
-    if (by_name == nullptr || by_name(name, &found, kInterfaceVersion, 0, nullptr) != kSuccess ||
-        found == nullptr) {
-      driver->missing = name;
-      found = dlsym(library, name);
-    }
-    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(found);
-  };
-  find(driver->pointer_attribute, "cuPointerGetAttribute");
+  Finder finder(library, *driver);
+  find_functions(finder, *driver);
   if (driver->pointer_attribute == nullptr) return nullptr;  // It is no CUDA driver.
-  find(driver->stream_context, "cuStreamGetCtx");
-  find(driver->stream_capturing, "cuStreamIsCapturing");
-  find(driver->retain_context, "cuDevicePrimaryCtxRetain");
-  find(driver->release_context, "cuDevicePrimaryCtxRelease");
-  find(driver->current_context, "cuCtxGetCurrent");
-  find(driver->push_context, "cuCtxPushCurrent");
-  find(driver->pop_context, "cuCtxPopCurrent");
-  find(driver->allocate_host, "cuMemHostAlloc");
-  find(driver->free_host, "cuMemFreeHost");
-  find(driver->copy, "cuMemcpyAsync");
-  find(driver->wait_value, "cuStreamWaitValue32");
-  find(driver->launch_host, "cuLaunchHostFunc");
-  find(driver->synchronize, "cuStreamSynchronize");
-  find(driver->error_text, "cuGetErrorString");
+  return driver;
+}
+
+std::unique_ptr<const KernelDriver> KernelDriver::load() {
+  void* const library = dlopen("libcuda.so.1", RTLD_NOW);
+  if (library == nullptr)
+    throw Error(ErrorKind::unavailable, fmt::format("there is no CUDA driver: {}", dlerror()));
+  auto driver = std::make_unique<KernelDriver>();
+  Finder finder(library, *driver);
+  find_functions(finder, *driver);
+  find_functions_of_kernels(finder, *driver);
+  check_complete(*driver);
   return driver;
 }
 

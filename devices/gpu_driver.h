@@ -1,8 +1,10 @@
 // The functions of the CUDA driver that the library calls. They are found in the process, where the
-// program has loaded the driver; the library neither links nor loads it, and needs none of its
-// headers. Names, values and types are those of the driver's binary interface (CUDA 12 and later).
+// program has loaded the driver, or in the driver that this library loads where it is to launch
+// kernels; nothing links it, and none of its headers is needed. Names, values and types are those
+// of the driver's binary interface (CUDA 12 and later).
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -15,14 +17,24 @@ using Context = void*;
 using Device = int;
 using Address = std::uint64_t;
 using HostFunction = void (*)(void*);
+using Module = void*;
+using Function = void*;
+using Uuid = std::array<std::byte, 16>;
 
 inline constexpr Result kSuccess = 0;
 inline constexpr int kPointerContext = 1, kPointerMemoryType = 2, kPointerDevice = 9;
 inline constexpr unsigned kMemoryOfDevice = 2;    // CU_MEMORYTYPE_DEVICE
 inline constexpr unsigned kHostPortable = 1;      // CU_MEMHOSTALLOC_PORTABLE
 inline constexpr unsigned kWaitUntilAtLeast = 0;  // CU_STREAM_WAIT_VALUE_GEQ
+inline constexpr unsigned kHostMapped =
+    2;  // CU_MEMHOSTALLOC_DEVICEMAP, CU_MEMHOSTREGISTER_DEVICEMAP
+inline constexpr unsigned kStreamNonBlocking = 1;  // CU_STREAM_NON_BLOCKING
 /// The default streams have these handles; null stands for the first of them.
 inline constexpr std::uintptr_t kLegacyStream = 1, kStreamOfThread = 2;
+
+inline bool is_default_stream(Stream stream) noexcept {
+  return reinterpret_cast<std::uintptr_t>(stream) <= kStreamOfThread;
+}
 
 inline Address address_of(const void* memory) noexcept {
   return reinterpret_cast<std::uintptr_t>(memory);
@@ -52,6 +64,34 @@ struct Driver {
 
   /// Returns the driver that this process has loaded, or null if it has loaded none.
   static std::unique_ptr<const Driver> loaded();
+};
+
+/// The functions by which kernels are launched, besides. It may be used by any thread.
+struct KernelDriver : Driver {
+  Result (*initialize)(unsigned flags) = nullptr;
+  Result (*count_devices)(int* count) = nullptr;
+  Result (*device)(Device*, int ordinal) = nullptr;
+  Result (*device_uuid)(Uuid*, Device) = nullptr;
+  Result (*load_module)(Module*, const void* image) = nullptr;
+  Result (*unload_module)(Module) = nullptr;
+  Result (*find_kernel)(Function*, Module, const char* name) = nullptr;
+  Result (*allocate)(Address*, std::size_t bytes) = nullptr;
+  Result (*free)(Address) = nullptr;
+  Result (*register_host)(void* memory, std::size_t bytes, unsigned flags) = nullptr;
+  Result (*unregister_host)(void* memory) = nullptr;
+  Result (*address_of_host)(Address*, void* memory, unsigned flags) = nullptr;
+  Result (*stream_priorities)(int* least, int* greatest) = nullptr;
+  Result (*create_stream)(Stream*, unsigned flags, int priority) = nullptr;
+  Result (*destroy_stream)(Stream) = nullptr;
+  Result (*wait_value_64)(Stream, Address word, std::uint64_t value, unsigned flags) = nullptr;
+  Result (*write_value_64)(Stream, Address word, std::uint64_t value, unsigned flags) = nullptr;
+  Result (*launch)(Function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                   unsigned block_y, unsigned block_z, unsigned shared_bytes, Stream,
+                   void** arguments, void** extra) = nullptr;
+
+  /// Loads the driver, unless the program has. Throws `unavailable` if there is none, or if it is
+  /// older than CUDA 12.
+  static std::unique_ptr<const KernelDriver> load();
 };
 
 /// Throws `unavailable` if the driver lacks a function.
