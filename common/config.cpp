@@ -98,6 +98,11 @@ constexpr std::array kKnobs{
          BytesKnob{&Config::ring_bytes, kMessagesInARing* kLeastMessage, kMostRing, 64}, kAgree,
          "Data bytes of a channel in memory, at least 3 messages; 0: 3/32 of a core's L2 cache "
          "(192K of 2M), shared by its ranks, 96K..768K."},
+    Knob{
+        "device", TextKnob{&Config::device, parse_device, "none, rank, or a number from 0 on"},
+        kOwn,
+        "The GPU whose kernels run this rank's collectives; rank: the GPUs in turn; none: the host "
+        "runs them."},
     Knob{"bind",
          TextKnob{&Config::bind, parse_binding, "none, auto, or cpus of each rank, as 0-3,4-7"},
          kAgree,

@@ -62,6 +62,12 @@ std::string TextKnob::write(const Config& config) const {
 
 std::optional<std::string> parse_any(std::string_view text) { return std::string(text); }
 
+std::optional<std::string> parse_device(std::string_view text) {
+  if (text != "none" && text != "rank" && parse_number<unsigned short>(text) == std::nullopt)
+    return std::nullopt;
+  return std::string(text);
+}
+
 std::optional<std::string> parse_signal(std::string_view text) {
   const std::string_view name = trim(text);
   const bool known = name == "none" || name == "USR1" || name == "USR2";

@@ -44,6 +44,8 @@ std::optional<std::string> parse_name(std::string_view text);
 std::optional<std::string> parse_names(std::string_view text);
 /// Accepts "none", "auto", or a list of the CPUs of each rank.
 std::optional<std::string> parse_binding(std::string_view text);
+/// Accepts "none", "rank", or the number of a GPU.
+std::optional<std::string> parse_device(std::string_view text);
 /// Accepts "none", "USR1" or "USR2".
 std::optional<std::string> parse_signal(std::string_view text);
 /// Accepts "auto", or the address of a store.

@@ -89,13 +89,6 @@ Call call_with_rare_options(Collective what, const void* input, void* output, st
   return call;
 }
 
-void refuse_stream(std::string_view operation) {
-  throw Error(ErrorKind::unavailable,
-              fmt::format("{}: sends and receives move host memory alone; leave "
-                          "CallOptions::stream null, and give a buffer in host memory",
-                          operation));
-}
-
 void check_reduction(const Call& call) {
   assert(call.extras.reduction != nullptr);
   if (!reduces(call.kind.what))

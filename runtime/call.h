@@ -69,8 +69,6 @@ struct Call {
 /// program's own reduction, which replaces the type and op.
 Call call_with_rare_options(Collective what, const void* input, void* output, std::size_t count,
                             DataType type, Op op, int root, const CallOptions& options);
-/// Throws `unavailable`, since sends and receives move host memory alone.
-[[noreturn]] void refuse_stream(std::string_view operation);
 
 /// Makes a Call from the arguments of a public call. The common case returns the record at once:
 /// GCC 12 clears all of a record that is changed after it was made, which takes 3 ns.

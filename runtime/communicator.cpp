@@ -53,8 +53,6 @@ Call barrier_call(const CallOptions& options) {
 }
 TransferCall recv_call(void* buffer, std::size_t count, DataType type, int peer, int tag,
                        const CallOptions& options) {
-  if (options.stream != nullptr) [[unlikely]]
-    refuse_stream("recv");
   return {Direction::recv,
           type,
           peer,
@@ -64,12 +62,11 @@ TransferCall recv_call(void* buffer, std::size_t count, DataType type, int peer,
           options.timeout,
           options.received,
           options.group,
-          options.interrupted};
+          options.interrupted,
+          options.stream};
 }
 TransferCall send_call(const void* buffer, std::size_t count, DataType type, int peer, int tag,
                        const CallOptions& options) {
-  if (options.stream != nullptr) [[unlikely]]
-    refuse_stream("send");
   TransferCall call = recv_call(const_cast<void*>(buffer), count, type, peer, tag, options);
   call.direction = Direction::send;  // a send only reads the buffer
   call.received = nullptr;

@@ -116,8 +116,8 @@ Work CommunicatorImpl::call_async(const TransferCall& call) {
 TransferCall CommunicatorImpl::checked(const TransferCall& call) {
   failure_.check_usable(call.direction == Direction::send ? "send" : "recv");
   check_transfer(call, parts_.size);
-  refuse_gpu(call);
   TransferCall complete = call;
+  recognise_gpu(complete);
   if (call.timeout.count() == 0) complete.timeout = parts_.runtime->config().timeout;
   return complete;
 }
@@ -130,7 +130,7 @@ Received CommunicatorImpl::call(const TransferCall& call) {
     call.group->calls_->add(queue_.operation_of(transfer.call));
     return {};
   }
-  if (queue_.others_first()) [[unlikely]] {
+  if (transfer.call.staged || queue_.others_first()) [[unlikely]] {
     const OperationRef operation = queue_.operation_of(transfer.call);
     await_behind_others(operation);
     return operation->transfer.received;

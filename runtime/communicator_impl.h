@@ -14,6 +14,7 @@
 #include "runtime/collectives.h"
 #include "runtime/communicator_parts.h"
 #include "runtime/driver.h"
+#include "runtime/engine/device/device_engine.h"
 #include "runtime/engine/engine.h"
 #include "runtime/failure.h"
 #include "runtime/membership/membership.h"
@@ -102,8 +103,12 @@ class CommunicatorImpl final {
   Plan& checked_plan(const Call& call);
   TransferCall checked(const TransferCall& call);
   OperationRef operation_of(const Call& call, const Plan& plan);
+  std::unique_ptr<Engine> make_engine();
   Plan& recognise_gpu(const Call& call, Plan& plan);
-  void refuse_gpu(const TransferCall& call);
+  Plan& plan_for_gpu(Plan& plan);
+  void refuse_gpu_in_callback() const;
+  void recognise_gpu(TransferCall& call);
+  void check_gpu_calls(std::string_view operation) const;
   void stage(Operation& operation);
   static void give_to_streams(std::span<const OperationRef> operations);
   void start(const OperationRef& operation);
@@ -118,8 +123,8 @@ class CommunicatorImpl final {
   Gpu gpu_;                           // used by the calling thread
   std::optional<PinnedPool> pinned_;  // made when first needed, by the calling thread
   Failure failure_{parts_};
-  const std::unique_ptr<Engine> engine_ =
-      make_host_engine(*parts_.transport, *parts_.recorder, [this] { parts_.wake_sleepers(); });
+  DeviceEngine* device_engine_ = nullptr;  // the engine, if GPUs run the collectives
+  const std::unique_ptr<Engine> engine_ = make_engine();
   CallPlanner planner_{parts_, *engine_};
   Collectives collectives_{parts_, *engine_};
   Messages messages_{parts_};

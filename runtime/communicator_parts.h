@@ -13,6 +13,7 @@
 #include "collectives/planning/prices.h"
 #include "common/secret.h"
 #include "common/sync.h"
+#include "devices/gpu_device.h"
 #include "runtime/diagnosis/recorder.h"
 #include "runtime/engine/wait.h"
 #include "runtime/runtime.h"
@@ -60,6 +61,9 @@ struct CommunicatorParts {
   std::vector<int> groups = {};  ///< The same as PlanRequest::groups; all ranks agree on it.
   /// The prices on rank 0's machine; communicators that are split off share it.
   std::shared_ptr<PriceList> prices;
+  /// The GPU that runs the collectives of this rank; null if the host does. All ranks have one, or
+  /// none has.
+  std::shared_ptr<GpuDevice> gpu = nullptr;
   std::vector<StartupPhase> startup;
   RecordedName recorded = {};  ///< How the flight recorder calls the communicator.
   /// Records the operations; null until the communicator is made.

@@ -40,8 +40,9 @@ void Group::Calls::refuse_destroyed() {
 bool Group::Calls::can_run_here() const {
   CommunicatorImpl* owner = calls.front()->owner;
   return !owner->queue().others_first() &&
-         std::all_of(calls.begin(), calls.end(),
-                     [&](const auto& each) { return each->is_transfer() && each->owner == owner; });
+         std::all_of(calls.begin(), calls.end(), [&](const auto& each) {
+           return each->is_transfer() && !each->staged() && each->owner == owner;
+         });
 }
 
 void Group::Calls::run_here() {

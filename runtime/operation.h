@@ -65,6 +65,8 @@ class alignas(64) Operation {
 
   const BlockTable& blocks() const noexcept { return call.blocks ? *call.blocks : own_blocks; }
   bool is_transfer() const noexcept { return transfer.operation != nullptr; }
+  /// Returns whether it is ordered by a GPU's stream; see runtime/staged.
+  bool staged() const noexcept { return is_transfer() ? transfer.call.staged : call.staged; }
 
   void hold() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
   void let_go() noexcept;
@@ -100,6 +102,7 @@ class alignas(64) Operation {
       own_blocks;  ///< The blocks of a variable call that is not persistent. Its memory is reused.
   /// Holds the stream's part of a call on a GPU, from its start to its end; otherwise it is null.
   std::unique_ptr<Staging> staging;
+  Operation* next_unready = nullptr;      ///< Links the transfers that wait for their streams.
   Transfer transfer;                      ///< A send or receive, which takes the place of `call`.
   TimePoint deadline = TimePoint::max();  ///< Set when `call` begins, not when it is queued.
   std::uint64_t called = 0;               ///< When it was queued, in ticks.

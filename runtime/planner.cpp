@@ -44,8 +44,9 @@ CallKey CallPlanner::key_of(const CallKind& kind, std::string_view algorithm) {
            choice.algorithm, kind.variable ? kPairLengths : 0, kind.reduction,
            accumulates_in_f32(kind), sums_reproducibly(kind)},
           choice.message_bytes,
-          sends_zero_copy(parts_),
-          stripes_of(kind, choice.algorithm)};
+          memory_of_calls() == MemoryKind::host && sends_zero_copy(parts_),
+          stripes_of(kind, choice.algorithm),
+          memory_of_calls()};
 }
 
 Plan CallPlanner::plan_kind(const CallKind& kind, std::string_view algorithm) {

@@ -75,6 +75,9 @@ class CallPlanner {
   CallKey key_of(const CallKind& kind, std::string_view algorithm);
   Choice choose_algorithm(const CallKind& kind, std::string_view algorithm);
   int stripes_of(const CallKind& kind, std::uint32_t algorithm) const;
+  MemoryKind memory_of_calls() const noexcept {
+    return parts_.gpu == nullptr ? MemoryKind::host : MemoryKind::device;
+  }
   SelectRequest request_of(const CallKind& kind) const;
   std::string selected(const CallKind& kind) const;
   Accumulate accumulation_of(const CallKind& kind) const;

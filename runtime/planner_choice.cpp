@@ -43,12 +43,17 @@ Choice CallPlanner::choose_algorithm(const CallKind& kind, std::string_view algo
 int CallPlanner::stripes_of(const CallKind& kind, std::uint32_t algorithm) const {
   // Moving it takes far longer than waking a thread.
   constexpr std::size_t kLeastStripeBytes = 2u << 20;
+  // A block of threads on a GPU moves a share of this size in the time of a few launches.
+  constexpr std::size_t kLeastDeviceStripeBytes = 256u << 10;
   if (kind.variable || !parts_.rings) return 1;
   if ((algorithm & kOwnAlgorithm) != 0 &&
       own_algorithms_.properties(algorithm).channels > kStripeChannels)
     return 1;
   static_assert(kMostStripes >= 1 && kMostStripes <= 64);
   assert(parts_.shared->ranks >= 1 && parts_.shared->cores >= 1);
+  if (parts_.gpu != nullptr)
+    return static_cast<int>(std::clamp<std::size_t>(
+        kind.count * element_bytes(kind) / kLeastDeviceStripeBytes, 1, kMostStripes));
   const int threads = parts_.runtime->config().threads;
   const int most = threads != 0 ? threads : parts_.shared->cores / parts_.shared->ranks;
   const std::size_t bytes = kind.count * element_bytes(kind);

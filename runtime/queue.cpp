@@ -61,8 +61,9 @@ bool Queue::advance_collectives(TimePoint now) {
     try {
       failure_.throw_if_any();
       if (!under_way_) {
-        if (operation->staging && !operation->staging->ready()) return false;
         if (now == kNoTime) return true;
+        if (operation->staging && !operation->staging->ready())
+          return await_stream(*operation, now);
         begin(*operation, std::exchange(now, kNoTime));
       }
       if (collectives_.explaining() || !collectives_.advance(1)) return false;
@@ -75,17 +76,32 @@ bool Queue::advance_collectives(TimePoint now) {
   return false;
 }
 
+// The stream of a device announces nothing, so the queue looks often. Returns false.
+bool Queue::await_stream(Operation& operation, TimePoint now) {
+  if (operation.staging->device_call() == nullptr) return false;
+  collective_look_.store(now + kDevicePoll, std::memory_order_seq_cst);
+  parts_.runtime->expect_deadline(now + kDevicePoll);
+  return false;
+}
+
+TimePoint Queue::next_look_at(const Operation& operation, TimePoint now) {
+  const TimePoint next = collectives_.next_look(now, operation.deadline);
+  const bool device = operation.staging && operation.staging->device_call() != nullptr;
+  return device ? std::min(next, now + kDevicePoll) : next;
+}
+
 void Queue::begin(Operation& operation, TimePoint now) {
   assert(!under_way_ && &operation == collectives_queue_.front() && now != kNoTime);
   PlannedCall& call = operation.call;
   if (!call.program) call.program = planner_.bind(call.key);
   const CallExtras extras = call.extras();
   CallBuffers buffers = buffers_of(call, extras, &operation.blocks());
+  if (operation.staging) buffers.device = operation.staging->device_call();
   under_way_ = true;
   collectives_.begin(*call.program, buffers, false, 0);
   parts_.recorder->queued(operation.called);
   operation.deadline = now + call.timeout;
-  const TimePoint first_look = collectives_.next_look(now, operation.deadline);
+  const TimePoint first_look = next_look_at(operation, now);
   collective_look_.store(first_look, std::memory_order_seq_cst);
   parts_.runtime->expect_deadline(first_look);
 }
@@ -114,8 +130,7 @@ void Queue::look_collective(TimePoint now) {
     if (fail_collective()) advance_collectives(kNoTime);  // ends those queued behind it
     return;
   }
-  collective_look_.store(collectives_.next_look(now, operation.deadline),
-                         std::memory_order_relaxed);
+  collective_look_.store(next_look_at(operation, now), std::memory_order_relaxed);
 }
 
 void Queue::end_front(std::optional<Error> error) {
@@ -176,10 +191,10 @@ void Queue::one_less_pending() {
 // thread. Callbacks may queue more operations.
 bool Queue::advance_transfers(TimePoint now) {
   try {
-    while (pending() && (!messages_.idle() || messages_.first_ended() != nullptr ||
-                         transfer_queue_.front() != nullptr)) {
+    while (pending() &&
+           (!messages_.idle() || messages_.first_ended() != nullptr || transfers_wait())) {
       failure_.throw_if_any();
-      if (transfer_queue_.front() != nullptr) {
+      if (starts_transfers()) {
         if (now == kNoTime) return true;
         start_transfers(std::exchange(now, kNoTime));
       }
@@ -192,20 +207,56 @@ bool Queue::advance_transfers(TimePoint now) {
   return false;
 }
 
-// An operation that is under way has one more reference, until it ends.
+bool Queue::starts_transfers() const noexcept {
+  const auto ready = [](const Unready& unready) {
+    return unready.first != nullptr && (!unready.first->staging || unready.first->staging->ready());
+  };
+  return transfer_queue_.front() != nullptr || ready(unready_[0]) || ready(unready_[1]);
+}
+
+// An operation that is under way, or waits for its stream, has one more reference, until it ends.
+// Sends are matched in the order of their calls, and so are receives: what waits for its stream
+// holds up what comes behind it in its own direction.
 void Queue::start_transfers(TimePoint now) {
   while (Operation* operation = transfer_queue_.front()) {
     assert(operation->is_transfer() && pending());
     operation->hold();
     transfer_queue_.pop();
-    Transfer& transfer = operation->transfer;
-    transfer.called = operation->called;
-    transfer.deadline = now + transfer.call.timeout;
-    const TimePoint first = transfer_look_.load(std::memory_order_relaxed);
-    transfer_look_.store(std::min(first, transfer.deadline), std::memory_order_seq_cst);
-    parts_.runtime->expect_deadline(transfer.deadline);
-    messages_.start(transfer);
+    Unready& before = unready_[static_cast<std::size_t>(operation->transfer.call.direction)];
+    operation->next_unready = nullptr;
+    *std::exchange(before.last, &operation->next_unready) = operation;
   }
+  for (Unready& unready : unready_) start_ready(unready, now);
+}
+
+void Queue::start_ready(Unready& unready, TimePoint now) {
+  while (unready.first != nullptr && (!unready.first->staging || unready.first->staging->ready())) {
+    Operation& operation = *unready.first;
+    unready.first = operation.next_unready;
+    if (unready.first == nullptr) unready.last = &unready.first;
+    start(operation, now);
+  }
+}
+
+void Queue::start(Operation& operation, TimePoint now) {
+  Transfer& transfer = operation.transfer;
+  transfer.called = operation.called;
+  transfer.deadline = now + transfer.call.timeout;
+  const TimePoint first = transfer_look_.load(std::memory_order_relaxed);
+  transfer_look_.store(std::min(first, transfer.deadline), std::memory_order_seq_cst);
+  parts_.runtime->expect_deadline(transfer.deadline);
+  messages_.start(transfer);
+}
+
+// Ends a transfer that was under way or waited for its stream.
+void Queue::end_transfer(Operation& operation, std::optional<Error> error) {
+  if (operation.staging) {
+    await_leaving(operation, std::move(error));
+    return operation.let_go();
+  }
+  end(operation, std::move(error));
+  operation.let_go();
+  one_less_pending();
 }
 
 // Ends the operations of transfers that have ended: successfully if they are done, else with
@@ -222,9 +273,7 @@ bool Queue::end_transfers(TimePoint now, const std::optional<Error>& error) {
     assert(transfer->operation != nullptr && (transfer->done || error));
     Operation& operation = *transfer->operation;
     if (transfer->done) report_received(*transfer);
-    end(operation, transfer->done ? std::nullopt : error);
-    operation.let_go();
-    one_less_pending();
+    end_transfer(operation, transfer->done ? std::nullopt : error);
   }
   return any;
 }
@@ -237,9 +286,16 @@ void Queue::fail_transfers(const Error& found) {
   assert(messages_.idle() && failure_.exists());
   end_transfers(kNoTime, error);
   while (Operation* operation = transfer_queue_.front()) {
+    operation->hold();
     transfer_queue_.pop();
-    end(*operation, error);
-    one_less_pending();
+    end_transfer(*operation, error);
+  }
+  for (Unready& unready : unready_) {
+    while (Operation* const operation = unready.first) {
+      unready.first = operation->next_unready;
+      end_transfer(*operation, error);
+    }
+    unready.last = &unready.first;
   }
   transfer_look_.store(TimePoint::max(), std::memory_order_relaxed);
   advance_collectives(kNoTime);  // ends the collectives that are queued

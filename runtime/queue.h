@@ -63,8 +63,7 @@ class Queue {
 
   /// Returns whether advance() would begin an operation, which needs the time for its deadline.
   bool needs_time() const noexcept {
-    return (!under_way_ && collectives_queue_.front() != nullptr) ||
-           transfer_queue_.front() != nullptr;
+    return (!under_way_ && collectives_queue_.front() != nullptr) || transfers_wait();
   }
   /// Does what can be done now, and begins what can begin at `now`. Returns true when it should be
   /// called again at once with a new time, because another operation can begin.
@@ -101,6 +100,8 @@ class Queue {
 
  private:
   void begin(Operation& operation, TimePoint now);
+  bool await_stream(Operation& operation, TimePoint now);
+  TimePoint next_look_at(const Operation& operation, TimePoint now);
   bool advance_collectives(TimePoint now);
   void look_collective(TimePoint now);
   bool fail_collective();
@@ -108,12 +109,28 @@ class Queue {
   void await_leaving(Operation& operation, std::optional<Error> error);
   void end_left();
   bool advance_transfers(TimePoint now);
+  /// Transfers of one direction that have not begun, because the first waits for its stream.
+  struct Unready {
+    Operation* first = nullptr;
+    Operation** last = &first;
+  };
+  bool transfers_wait() const noexcept {
+    return transfer_queue_.front() != nullptr || unready_[0].first != nullptr ||
+           unready_[1].first != nullptr;
+  }
+  bool starts_transfers() const noexcept;
   void start_transfers(TimePoint now);
+  void start_ready(Unready& unready, TimePoint now);
+  void start(Operation& operation, TimePoint now);
+  void end_transfer(Operation& operation, std::optional<Error> error);
   bool end_transfers(TimePoint now, const std::optional<Error>& error);
   void fail_transfers(const Error& found);
   void look_transfers(TimePoint now);
   void end(Operation& operation, std::optional<Error> error);
   void one_less_pending();
+
+  /// How often the queue looks how far a device has come.
+  static constexpr std::chrono::microseconds kDevicePoll{100};
 
   CommunicatorImpl& owner_;
   const CommunicatorParts& parts_;
@@ -125,6 +142,7 @@ class Queue {
   const std::shared_ptr<OperationPool> pool_ = std::make_shared<OperationPool>();
   OperationQueue collectives_queue_{pool_->take(nullptr, {})};
   OperationQueue transfer_queue_{pool_->take(nullptr, {})};
+  Unready unready_[2];  // by direction; used by the engine's owner
   // Whether the front of collectives_queue_ has begun; used by the engine's owner.
   bool under_way_ = false;
   // Calls that have ended, whose streams still copy their results to a GPU; used by the engine's

@@ -12,6 +12,7 @@
 #include "common/log.h"
 #include "common/random.h"
 #include "common/sync.h"
+#include "devices/gpu_device.h"
 #include "runtime/diagnosis/recorder.h"
 #include "runtime/engine/wait.h"
 
@@ -60,6 +61,8 @@ class Runtime {
   const Clock& clock() const noexcept { return *clock_; }
   Random& random() noexcept { return *random_; }
   Log& log() noexcept { return log_; }
+  /// The host's memory that GPUs of this process read and write.
+  HostPins& host_pins() noexcept { return host_pins_; }
   /// The flight recorder's memory, in which each communicator has a ring.
   TraceMemory& trace_memory() noexcept { return trace_memory_; }
   /// A communicator has failed: writes the records of all communicators into the folder that the
@@ -164,6 +167,7 @@ class Runtime {
   const std::unique_ptr<Random> random_;
   Log log_;
   TraceMemory trace_memory_;
+  HostPins host_pins_;
   volatile std::uint32_t* alive_ = nullptr;  // it has a page of its own
   Doorbell poke_;
   std::uint32_t dumps_done_ = 0;  // used by the background thread alone

@@ -73,8 +73,11 @@ struct Config {
                        ///< 0: about the square root of all. Must agree.
   std::size_t message_bytes = 0;  ///< Largest message; 0: depends on the caches. Must agree.
   std::size_t ring_bytes = 0;     ///< Data bytes of a channel in memory; 0: depends on the caches.
-  std::string bind = "none";      ///< CPUs of each rank of this machine. Must agree.
-  std::string store = "auto";     ///< Where ranks find each other: auto, a tcp:// or a file:// URL.
+  /// The GPU that runs this rank's collectives: its number; rank, for the number of the rank among
+  /// all GPUs in turn; or none, if the host runs them. Must be none on all ranks or on none.
+  std::string device = "none";
+  std::string bind = "none";   ///< CPUs of each rank of this machine. Must agree.
+  std::string store = "auto";  ///< Where ranks find each other: auto, a tcp:// or a file:// URL.
   std::string interfaces = "auto";  ///< For TCP: prefixes of the interfaces' names; ^ excludes.
   std::string secret;       ///< The secret by which processes of the job authenticate. Never shown.
   std::string secret_file;  ///< A file with the secret; used if `secret` is empty.

@@ -62,9 +62,8 @@ struct CallOptions {
   /// compare its name and the size of its elements. What its function throws is `usage` here and on
   /// the peers, and ends the communicator.
   const UserReduction* reduction = nullptr;
-  /// The GPU's stream by which a collective is ordered, a cudaStream_t or CUstream; see
-  /// docs/gpu.md. Null is the default stream where a buffer lies on a GPU. Sends and receives
-  /// refuse it.
+  /// The GPU's stream by which the call is ordered, a cudaStream_t or CUstream; see docs/gpu.md.
+  /// Null is the default stream where a buffer lies on a GPU.
   void* stream = nullptr;
 };
 

@@ -43,6 +43,8 @@ struct ZeroCopyBuffers {
   const Memory& of(Place place) const { return place == Place::input ? input : output; }
 };
 
+struct DeviceCall;
+
 /// Holds the buffers of one call, which are null where the call has none.
 struct CallBuffers {
   const std::byte* input = nullptr;
@@ -52,6 +54,7 @@ struct CallBuffers {
   /// Read by start(); the objects to which they point outlive the execution.
   const CallExtras* extras = nullptr;
   std::size_t result_bytes = 0;  ///< The number of bytes that are written to the output.
+  DeviceCall* device = nullptr;  ///< For DeviceEngine: the call, which launch() has begun.
   /// The last member: otherwise GCC 12 clears the whole record when one is made, which takes 3 ns.
   std::optional<ZeroCopyBuffers> zero_copy = std::nullopt;
 };

@@ -25,6 +25,7 @@
 #include "rendezvous/launch/launch_environment.h"
 #include "rendezvous/store/open_store.h"
 #include "runtime/membership/connect.h"
+#include "runtime/membership/gpus.h"
 #include "runtime/membership/newcomer.h"
 #include "runtime/membership/pauses.h"
 #include "topology/caches.h"
@@ -126,7 +127,7 @@ std::uint64_t schedule_table_hash() {
 }
 
 /// The texts by which a rank introduces itself.
-enum Said : std::size_t { kSettings, kCosts, kCaches, kLocation, kOffers, kAddress };
+enum Said : std::size_t { kSettings, kCosts, kCaches, kLocation, kOffers, kAddress, kGpu };
 
 std::string to_text(const CoreCaches& machine) {
   return fmt::format("{} {}", machine.cache_bytes, machine.cores);
@@ -312,7 +313,7 @@ bool all_expected(std::size_t ring_bytes, const Config& config, const Texts& cac
 }
 
 // Returns this rank's text for each column of Said.
-std::vector<std::string> introduction(const CommunicatorParts& parts, const CoreCaches& caches,
+std::vector<std::string> introduction(CommunicatorParts& parts, const CoreCaches& caches,
                                       const Connecting& connecting) {
   const Config& config = parts.runtime->config();
   return {fmt::format("tutti's version={}\nthe table of algorithms={:016x}\n{}", version(),
@@ -321,7 +322,8 @@ std::vector<std::string> introduction(const CommunicatorParts& parts, const Core
           to_text(caches),
           to_text(Location{host_identity(), affinity()}),
           connecting.offers(),
-          connecting.address()};
+          connecting.address(),
+          introduce_gpu(parts)};
 }
 
 // Returns a number that all ranks of a communicator compute, and no others: the addresses of the
@@ -417,6 +419,7 @@ CommunicatorParts join_named(std::shared_ptr<Store> store, std::string name, int
                                                      expected, *parts.store, parts.name, deadline);
   parts.transport = std::move(connected.transport);
   parts.rings = connected.links.rings;
+  agree_on_gpus(parts, said[kGpu]);
   parts.largest_message = connected.links.largest_message;
   parts.message_bytes = std::min(agreed.max_message_bytes, parts.largest_message);
   if (std::vector<int> machines = machines_of(said[kLocation], locations); !machines.empty())
@@ -518,6 +521,7 @@ CommunicatorParts parts_of_subset(const CommunicatorParts& whole, Subset subset,
   subset.data_bytes = std::max(ring_bytes, least_ring_bytes(parts.size));
   subset.max_message_bytes = message_bytes_in(subset.data_bytes, runtime.config());
   parts.rings = whole.rings;
+  parts.gpu = whole.gpu;
   parts.largest_message = whole.largest_message;
   parts.message_bytes = std::min(subset.max_message_bytes, whole.largest_message);
   parts.transport = whole.transport->split(subset);
@@ -543,6 +547,7 @@ std::vector<CommunicatorParts> join_in_process(int size, const Config& config) {
     parts.shared->ring_bytes = ring_bytes;
     TransportContext with_hub = context(parts, {});
     with_hub.hub = process.hub;
+    parts.gpu = open_gpu(config, rank);
     parts.transport = local::entry().make(with_hub);
     parts.message_bytes = with_hub.max_message_bytes;
     parts.cores = parts.shared->cores = cores;

@@ -30,6 +30,8 @@ struct TransferCall {
   Received* received = nullptr;  ///< Where the result of a receive is stored; may be null.
   Group* group = nullptr;        ///< If not null, the call is made when the group ends.
   bool (*interrupted)() = nullptr;
+  void* stream = nullptr;  ///< The GPU's stream that orders the call, if it was given.
+  bool staged = false;     ///< It is ordered by a GPU's stream; see runtime/staged.
 
   std::size_t bytes() const noexcept { return count * size_of(type); }
 };

@@ -1,4 +1,5 @@
-// How a communicator recognises calls on GPUs, and gives them to their streams.
+// Which engine a communicator has, how it recognises calls on GPUs, and gives them to their
+// streams.
 #include <algorithm>
 #include <cassert>
 #include <vector>
@@ -10,29 +11,63 @@
 
 namespace tutti {
 
+std::unique_ptr<Engine> CommunicatorImpl::make_engine() {
+  if (parts_.gpu == nullptr)
+    return make_host_engine(*parts_.transport, *parts_.recorder,
+                            [this] { parts_.wake_sleepers(); });
+  auto engine = std::make_unique<DeviceEngine>(*parts_.transport, *parts_.recorder, parts_.gpu,
+                                               parts_.runtime->host_pins());
+  device_engine_ = engine.get();
+  return engine;
+}
+
 // Looks for a driver where planning takes long anyway. A call that is ordered by a stream is
 // planned each time, so that it is never taken for one that repeats.
 Plan& CommunicatorImpl::recognise_gpu(const Call& call, Plan& plan) {
   if (!plan.program || call.stream != nullptr) gpu_.look();
-  plan.staged = call.stream != nullptr || gpu_.holds(call.input) || gpu_.holds(call.output);
+  plan.staged = device_engine_ != nullptr || call.stream != nullptr || gpu_.holds(call.input) ||
+                gpu_.holds(call.output);
   if (!plan.staged) [[likely]]
     return plan;
   plan.checked = false;
+  check_gpu_calls(to_string(call.kind.what));
+  return device_engine_ == nullptr ? plan : plan_for_gpu(plan);
+}
+
+// A kernel is given to its stream by the thread that makes the call, which therefore needs the
+// program. A callback already holds the lock.
+Plan& CommunicatorImpl::plan_for_gpu(Plan& plan) {
+  if (plan.program) return plan;
+  refuse_gpu_in_callback();
+  const auto owner = driver_.own_engine();
+  plan.program = planner_.bind(plan.key);
+  return plan;
+}
+
+void CommunicatorImpl::refuse_gpu_in_callback() const {
+  if (queue_.in_callback() || parts_.runtime->in_background())
+    throw Error(ErrorKind::usage,
+                "a callback makes a call on a GPU, which may have to wait for calls that the "
+                "callback holds up: make it in the thread that makes the others");
+}
+
+void CommunicatorImpl::recognise_gpu(TransferCall& call) {
+  if (call.stream != nullptr) gpu_.look();
+  call.staged = call.stream != nullptr || gpu_.holds(call.buffer);
+  if (call.staged) [[unlikely]]
+    check_gpu_calls(call.direction == Direction::send ? "send" : "recv");
+}
+
+void CommunicatorImpl::check_gpu_calls(std::string_view operation) const {
   if (gpu_.driver() == nullptr)
     throw Error(ErrorKind::unavailable,
                 fmt::format("{}: the call is ordered by a GPU's stream (CallOptions::stream), but "
                             "there is no GPU: this process has not loaded the CUDA driver "
                             "(libcuda.so.1)",
-                            to_string(call.kind.what)));
+                            operation));
   if (!parts_.runtime->has_thread())
     throw Error(ErrorKind::unavailable,
                 "a call on a GPU needs the background thread, which this runtime does not have");
-  return plan;
-}
-
-void CommunicatorImpl::refuse_gpu(const TransferCall& call) {
-  if (gpu_.holds(call.buffer)) [[unlikely]]
-    refuse_stream(call.direction == Direction::send ? "send" : "recv");
 }
 
 OperationRef CommunicatorImpl::operation_of(const Call& call, const Plan& plan) {
@@ -42,16 +77,16 @@ OperationRef CommunicatorImpl::operation_of(const Call& call, const Plan& plan) 
 // The driver holds a thread while a stream has no room for more. A thread that runs callbacks must
 // not be held, because the calls that make room need it.
 void CommunicatorImpl::stage(Operation& operation) {
-  if (queue_.in_callback() || parts_.runtime->in_background())
-    throw Error(ErrorKind::usage,
-                "a callback makes a call on a GPU, which may have to wait for calls that the "
-                "callback holds up: make it in the thread that makes the others");
+  refuse_gpu_in_callback();
   const cuda::Driver* const driver = gpu_.driver();
-  assert(driver != nullptr && operation.call.staged);
+  assert(driver != nullptr && operation.staged());
   cuda::check_complete(*driver);
   if (!pinned_) pinned_.emplace(*driver);
-  operation.staging = std::make_unique<Staging>(gpu_, *driver, *pinned_, operation.call,
-                                                operation.blocks(), parts_.rank, parts_.size);
+  operation.staging =
+      operation.is_transfer()
+          ? std::make_unique<Staging>(gpu_, *driver, *pinned_, operation.transfer.call)
+          : std::make_unique<Staging>(gpu_, *driver, *pinned_, device_engine_, operation.call,
+                                      operation.blocks(), parts_.rank, parts_.size);
 }
 
 void CommunicatorImpl::wake_all() const noexcept {
@@ -67,7 +102,7 @@ void CommunicatorImpl::abandon(Operation& operation, const Error& error) noexcep
 void CommunicatorImpl::stage(std::span<const OperationRef> operations) {
   try {
     for (const OperationRef& each : operations)
-      if (each->call.staged) [[unlikely]]
+      if (each->staged()) [[unlikely]]
         each->owner->stage(*each);
   } catch (...) {
     for (const OperationRef& each : operations) each->staging.reset();
@@ -78,7 +113,7 @@ void CommunicatorImpl::stage(std::span<const OperationRef> operations) {
 void CommunicatorImpl::launch(std::span<const OperationRef> operations) {
   bool staged = false;
   for (const OperationRef& each : operations) {
-    staged = staged || each->call.staged;
+    staged = staged || each->staged();
     each->owner->driver().enqueue(each);
   }
   if (staged) [[unlikely]]
@@ -93,21 +128,24 @@ void CommunicatorImpl::start(const OperationRef& operation) {
 // An operation that was abandoned may end at once, and have no Staging any more.
 void CommunicatorImpl::give_to_streams(std::span<const OperationRef> operations) {
   std::vector<const Operation*> abandoned;
-  const auto give = [&](void (Staging::*half)(Operation&)) {
+  const CommunicatorImpl* const first = operations.front()->owner;
+  const bool apart = std::any_of(operations.begin(), operations.end(),
+                                 [&](const OperationRef& each) { return each->owner != first; });
+  const auto give = [&](auto&& half) {
     for (const OperationRef& each : operations) {
-      if (!each->call.staged ||
+      if (!each->staged() ||
           std::find(abandoned.begin(), abandoned.end(), each.get()) != abandoned.end())
         continue;
       try {
-        ((*each->staging).*half)(*each);
+        half(*each->staging, *each);
       } catch (const Error& error) {
         abandoned.push_back(each.get());
         each->owner->abandon(*each, error);
       }
     }
   };
-  give(&Staging::copy_in);
-  give(&Staging::copy_out);
+  give([&](Staging& staging, Operation& operation) { staging.copy_in(operation, apart); });
+  give([](Staging& staging, Operation& operation) { staging.copy_out(operation); });
 }
 
 }  // namespace tutti

@@ -61,10 +61,14 @@ std::vector<BufferPart> parts_of(const PlannedCall& call, const BlockTable& bloc
 
 }  // namespace
 
-Staging::Staging(const Gpu& gpu, const cuda::Driver& driver, PinnedPool& pool, PlannedCall& call,
-                 const BlockTable& blocks, int rank, int size)
-    : driver_(driver), pool_(pool), stream_(call.stream) {
-  const bool input = gpu.holds(call.input), output = gpu.holds(call.output);
+Staging::Staging(const Gpu& gpu, const cuda::Driver& driver, PinnedPool& pool, DeviceEngine* engine,
+                 PlannedCall& call, const BlockTable& blocks, int rank, int size)
+    : driver_(driver), pool_(pool), engine_(engine), stream_(call.stream) {
+  const bool gpu_input = gpu.holds(call.input), gpu_output = gpu.holds(call.output);
+  by_host_ = engine != nullptr && stream_ == nullptr && !gpu_input && !gpu_output;
+  if (by_host_) stream_ = engine->own_stream();
+  const bool input = engine == nullptr ? gpu_input : call.input != nullptr && !gpu_input;
+  const bool output = engine == nullptr ? gpu_output : call.output != nullptr && !gpu_output;
   const auto ranges_of = [&](Place place, const void* buffer) {
     std::vector<Range> ranges;
     for (const BufferPart& part : parts_of(call, blocks, place, rank, size))
@@ -74,22 +78,57 @@ Staging::Staging(const Gpu& gpu, const cuda::Driver& driver, PinnedPool& pool, P
   };
   if (input) in_ = ranges_of(Place::input, call.input);
   if (output) out_ = ranges_of(Place::output, call.output);
-  anchor_ = input ? call.input : output ? call.output : nullptr;
-  const StreamContext context(driver_, stream_, anchor_);
-  check_not_captured();
+  anchor_ = gpu_input ? call.input : gpu_output ? call.output : nullptr;
+  if (engine != nullptr) check_own_gpu(call);
+  const StreamContext current = context();
+  if (!by_host_) check_not_captured();
   // A broadcast has one buffer, of which each rank copies one way.
   const bool one = input && output && call.input == call.output;
   const Range read = extent(one && in_.empty() ? out_ : in_);
   const Range written = extent(one && out_.empty() ? in_ : out_);
-  place(read, written, context.handle());
+  const bool variable = call.key.signature.lengths != 0;
+  const std::size_t table_bytes =
+      engine != nullptr && variable ? blocks.blocks.size() * sizeof(BlockTable::Block) : 0;
+  if (engine == nullptr || table_bytes > 0 || !in_.empty() || !out_.empty())
+    place(read, written, table_bytes, current.handle());
+  if (table_bytes > 0) std::memcpy(pinned_.memory + kGateBytes, blocks.blocks.data(), table_bytes);
   const auto pinned_of = [&](const void* buffer, const Range& range) -> std::byte* {
     const Area* const area = area_of(reinterpret_cast<const void*>(range.begin));
     if (area == nullptr) return nullptr;
     return reinterpret_cast<std::byte*>(cuda::address_of(area->pinned) + cuda::address_of(buffer) -
-                                        area->device.begin);  // it may lie before the first block
+                                        area->buffer.begin);  // it may lie before the first block
   };
   if (input) call.input = pinned_of(call.input, read);
   if (output) call.output = pinned_of(call.output, written);
+}
+
+Staging::Staging(const Gpu& gpu, const cuda::Driver& driver, PinnedPool& pool, TransferCall& call)
+    : driver_(driver), pool_(pool), engine_(nullptr), stream_(call.stream) {
+  const bool sends = call.direction == Direction::send;
+  const Range buffer{cuda::address_of(call.buffer), cuda::address_of(call.buffer) + call.bytes()};
+  const bool on_gpu = gpu.holds(call.buffer);
+  if (on_gpu) anchor_ = call.buffer;
+  if (on_gpu && call.bytes() > 0) (sends ? in_ : out_).push_back(buffer);
+  gated_ = !sends || !on_gpu;
+  const StreamContext current = context();
+  check_not_captured();
+  place(extent(in_), extent(out_), 0, current.handle());
+  if (!in_.empty() || !out_.empty())
+    call.buffer = area_of(reinterpret_cast<const void*>(buffer.begin))->pinned;
+}
+
+Staging::~Staging() {
+  if (pinned_.memory != nullptr) pool_.give_back(pinned_);
+}
+
+StreamContext Staging::context() const {
+  return engine_ == nullptr ? StreamContext(driver_, stream_, anchor_)
+                            : StreamContext(driver_, engine_->gpu().context());
+}
+
+void Staging::check_own_gpu(const PlannedCall& call) const {
+  engine_->gpu().check_own(call.input, call.stream);
+  engine_->gpu().check_own(call.output, nullptr);
 }
 
 Staging::Range Staging::extent(const std::vector<Range>& ranges) {
@@ -98,25 +137,27 @@ Staging::Range Staging::extent(const std::vector<Range>& ranges) {
 }
 
 // Buffers that overlap, since the call is in place, overlap in the same way in pinned memory.
-void Staging::place(Range input, Range output, cuda::Context context) {
+void Staging::place(Range input, Range output, std::size_t table_bytes, cuda::Context context) {
   const bool overlap = input.begin < output.end && output.begin < input.end;
   if (overlap) {
-    areas_[0].device = {std::min(input.begin, output.begin), std::max(input.end, output.end)};
+    areas_[0].buffer = {std::min(input.begin, output.begin), std::max(input.end, output.end)};
   } else {
-    areas_[0].device = input;
-    areas_[1].device = output;
+    areas_[0].buffer = input;
+    areas_[1].buffer = output;
   }
-  std::size_t bytes = kGateBytes;
+  std::size_t bytes = kGateBytes + table_bytes;
   const auto room = [](const Area& area) {
-    return area.device.end - area.device.begin + 2 * kPinnedLine;
+    return area.buffer.end - area.buffer.begin + 2 * kPinnedLine;
   };
   for (const Area& area : areas_) bytes += room(area);
   pinned_ = pool_.take(bytes, context);
   *reinterpret_cast<std::uint32_t*>(pinned_.memory) = 0;
   std::byte* next = pinned_.memory + kGateBytes;
+  if (table_bytes > 0) table_ = reinterpret_cast<const BlockTable::Block*>(next);
+  next += table_bytes;
   for (Area& area : areas_) {
     const std::size_t past_line = cuda::address_of(next) % kPinnedLine;
-    area.pinned = next + (kPinnedLine - past_line) % kPinnedLine + area.device.begin % kPinnedLine;
+    area.pinned = next + (kPinnedLine - past_line) % kPinnedLine + area.buffer.begin % kPinnedLine;
     next += room(area);
   }
 }
@@ -124,7 +165,7 @@ void Staging::place(Range input, Range output, cuda::Context context) {
 const Staging::Area* Staging::area_of(const void* address) const {
   const std::uintptr_t number = cuda::address_of(address);
   for (const Area& area : areas_)
-    if (number >= area.device.begin && number < area.device.end) return &area;
+    if (number >= area.buffer.begin && number < area.buffer.end) return &area;
   return nullptr;
 }
 
@@ -139,11 +180,20 @@ void Staging::check_not_captured() const {
 
 bool Staging::copy(const Range& range, bool in) const {
   const Area* const area = area_of(reinterpret_cast<const void*>(range.begin));
-  assert(area != nullptr && range.end <= area->device.end);
-  const cuda::Address device = range.begin;
-  const cuda::Address pinned = cuda::address_of(area->pinned) + (range.begin - area->device.begin);
-  return driver_.copy(in ? pinned : device, in ? device : pinned, range.end - range.begin,
-                      stream_) == cuda::kSuccess;
+  assert(area != nullptr && range.end <= area->buffer.end);
+  const cuda::Address pinned = cuda::address_of(area->pinned) + (range.begin - area->buffer.begin);
+  if (!by_host_)
+    return driver_.copy(in ? pinned : range.begin, in ? range.begin : pinned,
+                        range.end - range.begin, stream_) == cuda::kSuccess;
+  auto* const to = reinterpret_cast<void*>(in ? pinned : range.begin);
+  std::memcpy(to, reinterpret_cast<const void*>(in ? range.begin : pinned),
+              range.end - range.begin);
+  return true;
+}
+
+bool Staging::copy_all(const std::vector<Range>& ranges, bool in) const {
+  return std::all_of(ranges.begin(), ranges.end(),
+                     [&](const Range& range) { return copy(range, in); });
 }
 
 // The function holds a reference to the operation until it has run.
@@ -154,33 +204,48 @@ bool Staging::signal(Operation& operation, cuda::HostFunction function) const {
   return launched;
 }
 
-void Staging::copy_in(Operation& operation) {
-  const StreamContext context(driver_, stream_, anchor_);
-  const bool given =
-      std::all_of(in_.begin(), in_.end(), [&](const Range& range) { return copy(range, true); }) &&
-      signal(operation, signal_ready);
-  if (!given)
-    throw Error(ErrorKind::unavailable, "the CUDA driver refuses a copy from a GPU's buffer");
+void Staging::copy_in(Operation& operation, bool apart) {
+  const StreamContext current = context();
+  if (!copy_all(in_, true) || (engine_ == nullptr && !signal(operation, signal_ready)))
+    throw Error(ErrorKind::unavailable, "the CUDA driver refuses a copy from a call's buffer");
+  if (engine_ == nullptr) return;
+  const PlannedCall& call = operation.call;
+  const CallExtras extras = call.extras();
+  engine_->launch(device_call_, *call.program, buffers_of(call, extras, &operation.blocks()),
+                  table_, stream_, apart);
+  ready_.store(true, std::memory_order_seq_cst);
 }
 
 void Staging::copy_out(Operation& operation) {
-  const StreamContext context(driver_, stream_, anchor_);
-  const bool given = driver_.wait_value(stream_, cuda::address_of(pinned_.memory), 1,
-                                        cuda::kWaitUntilAtLeast) == cuda::kSuccess &&
-                     std::all_of(out_.begin(), out_.end(),
-                                 [&](const Range& range) { return copy(range, false); }) &&
-                     signal(operation, signal_left);
-  if (!given)
-    throw Error(ErrorKind::unavailable, "the CUDA driver refuses a copy to a GPU's buffer");
+  const StreamContext current = context();
+  if (!gated_) return left_.store(true, std::memory_order_seq_cst);
+  if (engine_ == nullptr) {
+    if (driver_.wait_value(stream_, cuda::address_of(pinned_.memory), 1, cuda::kWaitUntilAtLeast) !=
+        cuda::kSuccess)
+      throw Error(ErrorKind::unavailable, "the CUDA driver refuses a wait for the end of a call");
+  } else if (!by_host_) {
+    engine_->gate(device_call_, stream_);
+  }
+  if (engine_ != nullptr && (by_host_ || out_.empty()))
+    return left_.store(true, std::memory_order_seq_cst);
+  if (!copy_all(out_, false) || !signal(operation, signal_left))
+    throw Error(ErrorKind::unavailable, "the CUDA driver refuses a copy to a call's buffer");
 }
 
+// The stream may still have copies to or from the pinned memory, which is therefore given up where
+// the stream may wait for the end of another call before it comes to them.
 void Staging::abandon(const Error& error) noexcept {
   abandoned_ = error;
-  open_gate();
-  try {
-    const StreamContext context(driver_, stream_, anchor_);
-    driver_.synchronize(stream_);  // If it fails, so does everything in this context.
-  } catch (const Error&) {
+  if (engine_ != nullptr) {
+    if (!by_host_ && !(in_.empty() && out_.empty())) pinned_ = {};
+    ready_.store(true, std::memory_order_seq_cst);
+  } else {
+    open_gate();
+    try {
+      const StreamContext current = context();
+      driver_.synchronize(stream_);  // If it fails, so does everything in this context.
+    } catch (const Error&) {
+    }
   }
   left_.store(true, std::memory_order_seq_cst);
 }
@@ -192,7 +257,8 @@ void Staging::open_gate() noexcept {
 
 void Staging::release(std::optional<Error> error) noexcept {
   error_ = std::move(error);
-  open_gate();
+  if (engine_ == nullptr) return open_gate();
+  if (by_host_ && !error_) copy_all(out_, false);
 }
 
 // The engine may begin the operation at once, but the stream passes the last signal only after this

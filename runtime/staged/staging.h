@@ -1,5 +1,6 @@
-// Runs the part of a call on a GPU's buffers that its stream does: the copies to and from pinned
-// memory, and the signals between the stream and the queue.
+// Runs the part of a call that a GPU's stream does: the kernel, if GPUs run the communicator's
+// collectives; and the copies of buffers that the engine cannot reach to and from pinned memory,
+// with the signals between the stream and the queue.
 #pragma once
 
 #include <array>
@@ -12,6 +13,7 @@
 
 #include "common/sync.h"
 #include "devices/gpu.h"
+#include "runtime/engine/device/device_engine.h"
 #include "runtime/operation.h"
 #include "runtime/staged/pinned_pool.h"
 
@@ -22,20 +24,25 @@ namespace tutti {
 /// operation, calls release() when that has ended, and ends it for the program once left() is true.
 class Staging {
  public:
-  /// Takes pinned memory for those buffers of `call` that lie on a GPU, and puts it in their place;
-  /// `blocks` are the blocks of a variable call. Throws `unavailable` if there is no memory, or if
-  /// the stream is being captured into a graph; nothing is given to the stream yet.
-  Staging(const Gpu& gpu, const cuda::Driver& driver, PinnedPool& pool, PlannedCall& call,
-          const BlockTable& blocks, int rank, int size);
-  ~Staging() { pool_.give_back(pinned_); }
+  /// Takes pinned memory for those buffers of `call` that the engine cannot reach, and puts it in
+  /// their place: these are buffers on a GPU, or, if `engine` runs the call on a GPU (it is null
+  /// otherwise), those of the host. `blocks` are the blocks of a variable call. Throws
+  /// `unavailable` if there is no memory, or if the stream is being captured into a graph, and
+  /// `usage` for what is of another GPU; nothing is given to the stream yet.
+  Staging(const Gpu& gpu, const cuda::Driver& driver, PinnedPool& pool, DeviceEngine* engine,
+          PlannedCall& call, const BlockTable& blocks, int rank, int size);
+  /// Does the same for a send or receive, which the host always moves.
+  Staging(const Gpu& gpu, const cuda::Driver& driver, PinnedPool& pool, TransferCall& call);
+  ~Staging();
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 
   // Functions for the calling thread. They throw `unavailable` where the driver refuses something;
   // abandon() comes next, then.
 
-  /// Gives the stream the copies to pinned memory, and the signal that the call may begin.
-  void copy_in(Operation& operation);
+  /// Gives the stream the copies to pinned memory, and the kernel, or the signal that the call may
+  /// begin. If `apart` is true, a kernel runs beside what comes next on the stream.
+  void copy_in(Operation& operation, bool apart);
   /// Gives it the wait for the end of the call, the copies from pinned memory, and the last signal.
   /// After it this object may be destroyed at any time.
   void copy_out(Operation& operation);
@@ -44,11 +51,20 @@ class Staging {
 
   // Functions for the owner of the engine.
 
-  bool ready() const noexcept { return ready_.load(std::memory_order_seq_cst); }
+  /// Returns whether the stream has come to the call.
+  bool ready() const noexcept {
+    return ready_.load(std::memory_order_seq_cst) &&
+           (engine_ == nullptr || abandoned_ || engine_->reached(device_call_));
+  }
+  /// Returns the call that the engine of a device runs, or null.
+  DeviceCall* device_call() noexcept { return engine_ == nullptr ? nullptr : &device_call_; }
   /// The call has ended with `error`, if any: lets the stream go on.
   void release(std::optional<Error> error) noexcept;
   /// Returns whether nothing of the call is left on the stream.
-  bool left() const noexcept { return left_.load(std::memory_order_seq_cst); }
+  bool left() const noexcept {
+    return left_.load(std::memory_order_seq_cst) &&
+           (abandoned_ || ready_.load(std::memory_order_seq_cst));
+  }
   /// Returns with what the operation ends, once it has left.
   std::optional<Error> outcome() const { return abandoned_ ? abandoned_ : error_; }
 
@@ -58,14 +74,17 @@ class Staging {
   struct Range {
     std::uintptr_t begin = 0, end = 0;
   };
-  /// Describes memory of a GPU that has a place in the pinned memory.
+  /// Describes memory of a buffer that has a place in the pinned memory.
   struct Area {
-    Range device;
+    Range buffer;
     std::byte* pinned = nullptr;
   };
 
   static Range extent(const std::vector<Range>& ranges);
-  void place(Range input, Range output, cuda::Context context);
+  StreamContext context() const;
+  void check_own_gpu(const PlannedCall& call) const;
+  void place(Range input, Range output, std::size_t table_bytes, cuda::Context context);
+  bool copy_all(const std::vector<Range>& ranges, bool in) const;
   const Area* area_of(const void* address) const;
   bool copy(const Range& range, bool in) const;
   bool signal(Operation& operation, cuda::HostFunction function) const;
@@ -76,11 +95,20 @@ class Staging {
 
   const cuda::Driver& driver_;
   PinnedPool& pool_;
-  const cuda::Stream stream_;
+  DeviceEngine* const engine_;
+  cuda::Stream stream_;
+  // Whether the stream waits for the end of the call: not for that of a send whose buffer is
+  // copied.
+  bool gated_ = true;
+  // Whether all buffers are in host memory, and no stream orders the call, so that the host copies.
+  bool by_host_ = false;
   const void* anchor_ = nullptr;  // It is an address in the GPU's memory, if the call has one.
   PinnedPool::Block pinned_;      // It begins with the word for which the stream waits.
+  const BlockTable::Block* table_ =
+      nullptr;  // the blocks of a variable call, where a GPU reads them
+  DeviceCall device_call_;
   std::array<Area, 2> areas_{};
-  std::vector<Range> in_, out_;  // They say what is copied, by addresses in the GPU's memory.
+  std::vector<Range> in_, out_;  // They say what is copied, by addresses in the buffers.
   sync::Atomic<bool> ready_{false};
   sync::Atomic<bool> left_{false};
   std::optional<Error> error_;      // The owner of the engine sets it when the call has failed.

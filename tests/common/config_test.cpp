@@ -94,6 +94,7 @@ TEST(Config, ReadsEveryKnobFromTheEnvironment) {
                                  "TUTTI_ACCUMULATE=f32",
                                  "TUTTI_GROUP_SIZE=4",
                                  "TUTTI_BIND=0-1,2",
+                                 "TUTTI_DEVICE=3",
                                  "TUTTI_STORE=tcp://[::1]:29500",
                                  "TUTTI_SECRET=0123456789abcdef",
                                  "TUTTI_SECRET_FILE=/run/secret",
@@ -121,6 +122,7 @@ TEST(Config, ReadsEveryKnobFromTheEnvironment) {
   EXPECT_EQ(config.message_bytes, 64u << 10);
   EXPECT_EQ(config.ring_bytes, 1u << 20);
   EXPECT_EQ(config.bind, "0-1,2");
+  EXPECT_EQ(config.device, "3");
   EXPECT_EQ(config.tuning_file, "/t.json");
   EXPECT_EQ(config.spin_polls, -1);
   EXPECT_EQ(config.log_level, LogLevel::debug);
@@ -250,6 +252,8 @@ TEST(Config, NamesKnobValueAndRangeOfWhatIsOutOfRange) {
       {"TUTTI_ALGORITHM=ring,tree", "auto, or a name"},
       {"TUTTI_TRANSPORTS=shm,", "names"},
       {"TUTTI_TRANSPORTS=SHM", "names"},
+      {"TUTTI_DEVICE=gpu", "none, rank, or a number from 0 on"},
+      {"TUTTI_DEVICE=-1", "none, rank, or a number from 0 on"},
       {"TUTTI_SPIN_POLLS=", "is empty"}};
   for (const auto& [entry, expected] : cases) {
     const std::string error = usage_error(Entries{entry});

@@ -1,0 +1,271 @@
+#include "runtime/engine/device/device_engine.h"
+
+#include <algorithm>
+#include <cassert>
+#include <chrono>
+#include <cstring>
+#include <limits>
+#include <thread>
+
+#include <tutti/error.hpp>
+
+namespace tutti {
+namespace {
+
+// The threads of a block: enough to keep a multiprocessor's loads in flight, few enough that
+// several lanes share one.
+constexpr unsigned kThreads = 256;
+
+// A block that has looked so often for what it waits for ends, after some milliseconds.
+constexpr std::uint32_t kPatience = 4096;
+
+constexpr std::size_t kWordsBytes = 256;
+static_assert(sizeof(device::Control) + sizeof(std::uint64_t) <= kWordsBytes);
+
+std::uint64_t seen(std::uint64_t& word) noexcept {
+  return std::atomic_ref(word).load(std::memory_order_acquire);
+}
+
+std::uint64_t pieces_of(const Program& program, const BlockTable* table) {
+  if (table == nullptr) return program.pieces;
+  std::uint64_t longest = 0;
+  for (const BlockTable::Block& block : table->blocks) longest = std::max(longest, block.bytes);
+  return std::max<std::uint64_t>(1, (longest + program.piece_bytes - 1) / program.piece_bytes);
+}
+
+}  // namespace
+
+DeviceEngine::DeviceEngine(Transport& transport, Recorder& recorder, std::shared_ptr<GpuDevice> gpu,
+                           HostPins& pins)
+    : Engine(transport.own_status_page(), recorder),
+      gpu_(std::move(gpu)),
+      driver_(gpu_->driver()),
+      ends_(*gpu_, pins, transport) {
+  const GpuDevice::Current current(*gpu_);
+  std::byte* const words = gpu_->take_words(kWordsBytes);
+  control_ = reinterpret_cast<device::Control*>(words);
+  forks_ = reinterpret_cast<std::uint64_t*>(words + sizeof *control_);
+  int least = 0, greatest = 0;
+  cuda::check(driver_, driver_.stream_priorities(&least, &greatest), "the priorities of streams");
+  cuda::check(driver_, driver_.create_stream(&own_, cuda::kStreamNonBlocking, greatest),
+              "a stream of a GPU");
+  cuda::check(driver_, driver_.create_stream(&again_, cuda::kStreamNonBlocking, greatest),
+              "a stream of a GPU");
+  awaited_ = gpu_->take(GpuDevice::Kind::pinned, device::kMostBlocks * sizeof(std::int32_t));
+  std::fill_n(reinterpret_cast<std::int32_t*>(awaited_.memory), device::kMostBlocks, -1);
+  counts_ = gpu_->take(GpuDevice::Kind::device, sizeof(device::Counts));
+  const device::Counts none{};
+  gpu_->upload(counts_.memory, &none, sizeof none, again_);
+}
+
+// Once stop() has been called, streams may have kernels that come later. They use control_ and
+// counts_ alone.
+DeviceEngine::~DeviceEngine() {
+  if (forked_) return;
+  try {
+    const GpuDevice::Current current(*gpu_);
+    while (!stopped_ && seen(control_->exited) != last_launch_) std::this_thread::yield();
+    if (own_ != nullptr) driver_.destroy_stream(own_);
+    if (again_ != nullptr) driver_.destroy_stream(again_);
+  } catch (const Error&) {  // The program has destroyed the context.
+    stopped_ = true;
+  }
+  if (stopped_) {
+    gpu_->keep_loaded();
+  } else {
+    gpu_->give_back(GpuDevice::Kind::device, counts_);
+  }
+  gpu_->give_back(GpuDevice::Kind::pinned, awaited_);
+  for (const GpuDevice::Block& block : scratch_) gpu_->give_back(GpuDevice::Kind::device, block);
+}
+
+std::shared_ptr<BoundProgram> DeviceEngine::bind(std::vector<Program> stripes) {
+  assert(!stripes.empty());
+  const GpuDevice::Current current(*gpu_);
+  auto bound = std::make_shared<device::DeviceProgram>(std::move(stripes), gpu_, ends_, again_);
+  scratch(bound->scratch_bytes);
+  rings_missing_ = true;
+  return bound;
+}
+
+std::byte* DeviceEngine::scratch(std::uint64_t bytes) {
+  if (bytes == 0) return nullptr;
+  if (scratch_.empty() || scratch_.back().bytes < bytes) {
+    scratch_.reserve(scratch_.size() + 1);
+    scratch_.push_back(gpu_->take(GpuDevice::Kind::device, bytes));
+  }
+  return scratch_.back().memory;
+}
+
+void DeviceEngine::wait_for(const std::uint64_t& word, std::uint64_t value,
+                            cuda::Stream stream) const {
+  cuda::check(driver_,
+              driver_.wait_value_64(stream, cuda::address_of(gpu_->address_of(&word)), value,
+                                    cuda::kWaitUntilAtLeast),
+              "a wait of a GPU's stream");
+}
+
+void DeviceEngine::launch(DeviceCall& call, BoundProgram& bound, const CallBuffers& buffers,
+                          const BlockTable::Block* table, cuda::Stream stream, bool apart) {
+  auto& program = static_cast<device::DeviceProgram&>(bound);
+  const Program& stripe = program.program;
+  const BlockTable* const blocks = stripe.variable ? buffers.blocks : nullptr;
+  call.program = &program;
+  call.signature = blocks == nullptr ? stripe.call : blocks->call;
+  device::CallRecord& record = call.record;
+  record = {};
+  record.stripes = program.records;
+  record.lanes = program.lanes;
+  record.blocks = program.blocks;
+  record.control = gpu_->address_of(control_);
+  record.counts = reinterpret_cast<device::Counts*>(counts_.memory);
+  record.awaited = gpu_->address_of(reinterpret_cast<std::int32_t*>(awaited_.memory));
+  record.input = buffers.input;
+  record.output = buffers.output;
+  record.scratch = scratch(program.scratch_bytes);
+  record.table = table;
+  record.pieces = pieces_of(stripe, blocks);
+  record.ticket = ++issued_;
+  record.run = ++program.runs;
+  record.patience = kPatience;
+  record.operation = static_cast<std::uint32_t>(issued_ - 1);
+  record.fingerprint = blocks == nullptr ? stripe.fingerprint : blocks->fingerprint;
+  record.pair_mask = call.signature.lengths == kPairLengths ? ~std::uint32_t{0} : 0;
+  if (buffers.extras != nullptr && buffers.extras->premultiplier != nullptr)
+    std::memcpy(record.premultiplier, buffers.extras->premultiplier, size_of(stripe.call.type));
+  cuda::Stream runs_on = stream;
+  if (apart) {
+    cuda::check(
+        driver_,
+        driver_.write_value_64(stream, cuda::address_of(gpu_->address_of(forks_)), issued_, 0),
+        "a signal of a GPU's stream");
+    wait_for(*forks_, issued_, own_);
+    runs_on = own_;
+  }
+  // One call at a time uses the rings. A stream that waits for the last one already needs no more.
+  if (issued_ > 1 && !(gated_ == issued_ - 1 && gated_stream_ == runs_on))
+    wait_for(control_->done, issued_ - 1, runs_on);
+  start_kernel(call, runs_on);
+}
+
+void DeviceEngine::start_kernel(DeviceCall& call, cuda::Stream stream) {
+  call.record.launch = launches_.fetch_add(1, std::memory_order_relaxed) + 1;
+  void* arguments[] = {&call.record};
+  cuda::check(driver_,
+              driver_.launch(call.program->kernel, call.record.blocks, 1, 1, kThreads, 1, 1, 0,
+                             stream, arguments, nullptr),
+              "the launch of a kernel");
+}
+
+void DeviceEngine::gate(const DeviceCall& call, cuda::Stream stream) {
+  wait_for(control_->done, call.record.ticket, stream);
+  gated_ = call.record.ticket;
+  gated_stream_ = stream;
+}
+
+bool DeviceEngine::reached(const DeviceCall& call) const noexcept {
+  return seen(control_->entered) == call.record.launch ||
+         seen(control_->done) >= call.record.ticket;
+}
+
+bool DeviceEngine::start(BoundProgram& bound, CallBuffers& buffers, bool, int attempts) {
+  assert(buffers.device != nullptr && buffers.device->program == &bound);
+  static_cast<void>(bound);
+  under_way_ = buffers.device;
+  signature_ = under_way_->signature;
+  const std::uint64_t number = enter(StatusPage::entry_of(signature_));
+  assert(static_cast<std::uint32_t>(number) == under_way_->record.operation);
+  static_cast<void>(number);
+  record();
+  forget_awaited();
+  return advance(attempts);
+}
+
+bool DeviceEngine::advance(int attempts) {
+  for (; attempts > 0; --attempts)
+    if (attempt()) {
+      recorder_.end();
+      return true;
+    }
+  return false;
+}
+
+// Where the last launch has ended and the call has not, the call is launched again.
+bool DeviceEngine::attempt() {
+  assert(under_way_ != nullptr && !stopped_);
+  device::CallRecord& record = under_way_->record;
+  const bool ended = seen(control_->exited) == record.launch;
+  if (seen(control_->done) >= record.ticket) {
+    last_launch_ = record.launch;
+    under_way_ = nullptr;
+    complete();
+    return true;
+  }
+  throw_if_mismatched();
+  if (!ended && !rings_missing_) return false;
+  const GpuDevice::Current current(*gpu_);
+  rings_missing_ = ends_.offer_rings();
+  if (!ended) return false;
+  ++record.attempt;
+  start_kernel(*under_way_, again_);
+  return false;
+}
+
+void DeviceEngine::throw_if_mismatched() const {
+  if (seen(control_->mismatched) != under_way_->record.ticket) return;
+  throw MismatchedMessage{control_->mismatched_peer, control_->expected, control_->found};
+}
+
+// Blocks that find what they need before their patience ends leave what an earlier call has
+// written.
+void DeviceEngine::forget_awaited() noexcept {
+  auto* const peers = reinterpret_cast<std::int32_t*>(awaited_.memory);
+  for (std::uint32_t block = 0; block < under_way_->record.blocks; ++block)
+    std::atomic_ref(peers[block]).store(-1, std::memory_order_release);
+}
+
+int DeviceEngine::awaited(int above) const {
+  if (under_way_ == nullptr) return -1;
+  auto* const peers = reinterpret_cast<std::int32_t*>(awaited_.memory);
+  int lowest = -1;
+  for (std::uint32_t block = 0; block < under_way_->record.blocks; ++block) {
+    const int peer = std::atomic_ref(peers[block]).load(std::memory_order_acquire);
+    if (peer > above && (lowest < 0 || peer < lowest)) lowest = peer;
+  }
+  return lowest;
+}
+
+bool DeviceEngine::is_quiet() const {
+  device::Counts counts{};
+  const cuda::Address to = cuda::address_of(&counts);
+  cuda::check(driver_, driver_.copy(to, cuda::address_of(counts_.memory), sizeof counts, again_),
+              "a copy from a GPU");
+  cuda::check(driver_, driver_.synchronize(again_), "a copy from a GPU");
+  return counts.started == counts.ended;
+}
+
+// Blocks end within a moment, since each of their looks also asks whether they should. If the
+// driver fails, so does everything in its context.
+void DeviceEngine::await_quiet() noexcept {
+  try {
+    while (!is_quiet()) std::this_thread::yield();
+  } catch (const Error&) {
+    stopped_ = true;
+  }
+}
+
+void DeviceEngine::stop() noexcept {
+  if (stopped_) return;
+  stopped_ = true;
+  std::atomic_ref(control_->aborted).store(1, std::memory_order_seq_cst);
+  try {
+    const GpuDevice::Current current(*gpu_);
+    await_quiet();
+  } catch (const Error&) {
+  }
+  under_way_ = nullptr;
+  std::atomic_ref(control_->done)
+      .store(std::numeric_limits<std::uint64_t>::max() / 2, std::memory_order_release);
+}
+
+}  // namespace tutti

@@ -1,0 +1,251 @@
+#include "runtime/engine/device/device_program.h"
+
+#include <algorithm>
+#include <bit>
+#include <cassert>
+#include <cstring>
+#include <type_traits>
+
+#include <fmt/format.h>
+
+#include <tutti/error.hpp>
+
+#include "runtime/engine/device/kernels.h"
+#include "transport/ring.h"
+
+namespace tutti::device {
+namespace {
+
+static_assert(sizeof(RingLine) == sizeof(Line) &&
+              offsetof(RingLine, header) == offsetof(Line, header) &&
+              offsetof(RingLine, payload) == offsetof(Line, payload) && kRingLines == kLines &&
+              sizeof(RingLine::payload) == kInlineBytes);
+static_assert(sizeof(sync::Atomic<std::uint64_t>) == sizeof(std::uint64_t));
+
+constexpr std::size_t kBlockOfEnds = std::size_t{16} << 10;
+constexpr std::size_t kLine = 64;
+
+constexpr std::size_t padded_to_line(std::size_t bytes) {
+  return (bytes + kLine - 1) / kLine * kLine;
+}
+
+/// A record of several arrays that is put together on the host, and then copied to the GPU.
+class Image {
+ public:
+  /// Reserves room for `count` elements, and returns its offset.
+  template <typename T>
+  std::size_t reserve(std::size_t count) {
+    const std::size_t at = padded_to_line(bytes_.size());
+    bytes_.resize(at + count * sizeof(T));
+    return at;
+  }
+  template <typename T>
+  std::size_t add(const std::vector<T>& values) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    const std::size_t at = reserve<T>(values.size());
+    if (!values.empty()) std::memcpy(bytes_.data() + at, values.data(), values.size() * sizeof(T));
+    return at;
+  }
+  template <typename T>
+  void set(std::size_t at, const T& value) {
+    std::memcpy(bytes_.data() + at, &value, sizeof value);
+  }
+  const std::vector<std::byte>& bytes() const noexcept { return bytes_; }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+// The name of the kernel for the operations and the type of a call.
+std::string kernel_name(const std::vector<Program>& stripes) {
+  const Program& program = stripes.front();
+  const bool copies = std::all_of(program.steps.begin(), program.steps.end(),
+                                  [](const Program::Step& step) { return step.copies(); });
+  return fmt::format("tutti_run_{}", copies ? "bytes" : to_string(program.call.type));
+}
+
+void check_can_run(const std::vector<Program>& stripes) {
+  const Program& program = stripes.front();
+  if (program.call.reduction != 0)
+    throw Error(ErrorKind::unavailable,
+                "a reduction of the program's own runs on the host, and the calls of this "
+                "communicator run on GPUs: set TUTTI_DEVICE=none");
+  if (program.widest_step > kMostOperands)
+    throw Error(ErrorKind::unavailable,
+                fmt::format("an algorithm with steps of {} operands on a GPU, which takes {} at "
+                            "most; choose another one, or set TUTTI_DEVICE=none",
+                            program.widest_step, kMostOperands));
+  if (program.lanes.size() * stripes.size() > kMostBlocks)
+    throw Error(ErrorKind::unavailable,
+                fmt::format("an algorithm with {} lanes on a GPU, which runs {} at most; choose "
+                            "another one, or set TUTTI_DEVICE=none",
+                            program.lanes.size() * stripes.size(), kMostBlocks));
+}
+
+// Copies to the GPU, and waits until that is done.
+void upload(GpuDevice& gpu, std::byte* to, const void* from, std::size_t bytes,
+            cuda::Stream stream) {
+  const cuda::KernelDriver& driver = gpu.driver();
+  cuda::check(driver, driver.copy(cuda::address_of(to), cuda::address_of(from), bytes, stream),
+              "a copy to a GPU");
+  cuda::check(driver, driver.synchronize(stream), "a copy to a GPU");
+}
+
+}  // namespace
+
+Ends::~Ends() {
+  for (const GpuDevice::Block& block : blocks_) gpu_.give_back(GpuDevice::Kind::device, block);
+  for (const GpuDevice::Block& block : pinned_blocks_)
+    gpu_.give_back(GpuDevice::Kind::pinned, block);
+  for (void* memory : pinned_) pins_.unpin(gpu_.driver(), memory);
+}
+
+// A ring is one piece of memory that begins with the number of messages released.
+void Ends::pin(const RingView& ring) {
+  pinned_.reserve(pinned_.size() + 1);
+  pins_.pin(gpu_.driver(), ring.released, RingMemory::bytes(ring.data_bytes));
+  pinned_.push_back(ring.released);
+}
+
+std::byte* Ends::place(std::size_t bytes) {
+  assert(bytes <= kBlockOfEnds);
+  if (blocks_.empty() || used_ + bytes > blocks_.back().bytes) {
+    blocks_.reserve(blocks_.size() + 1);
+    blocks_.push_back(gpu_.take(GpuDevice::Kind::device, kBlockOfEnds));
+    used_ = 0;
+  }
+  std::byte* const place = blocks_.back().memory + used_;
+  used_ += padded_to_line(bytes);
+  return place;
+}
+
+void Ends::add_sender(const Program::Port& port, cuda::Stream stream) {
+  const Key key{port.peer, port.channel};
+  if (senders_.contains(key)) return;
+  SendRing* const ring = transport_.sender(port.peer, port.channel).ring();
+  assert(ring != nullptr);
+  const RingView view = ring->view();
+  pin(view);
+  SendEnd end{};
+  end.lines = reinterpret_cast<RingLine*>(gpu_.address_of(view.lines));
+  end.released = reinterpret_cast<const std::uint64_t*>(gpu_.address_of(view.released));
+  end.data = gpu_.address_of(view.data);
+  end.data_bytes = view.data_bytes;
+  end.next = view.next;
+  end.position = view.position;
+  end.freed = view.freed;
+  end.peer = port.peer;
+  auto* const place = reinterpret_cast<SendEnd*>(this->place(sizeof end));
+  gpu_.upload(place, &end, sizeof end, stream);
+  senders_[key] = place;
+}
+
+void Ends::add_receiver(const Program::Port& port, cuda::Stream stream) {
+  const Key key{port.peer, port.channel};
+  if (receivers_.contains(key)) return;
+  Receiver receiver;
+  receiver.channel = &transport_.receiver(port.peer, port.channel);
+  if (pinned_blocks_.empty() || pinned_used_ + sizeof(OfferedRing) > pinned_blocks_.back().bytes) {
+    pinned_blocks_.reserve(pinned_blocks_.size() + 1);
+    pinned_blocks_.push_back(gpu_.take(GpuDevice::Kind::pinned, 1));
+    pinned_used_ = 0;
+  }
+  receiver.offered = reinterpret_cast<OfferedRing*>(pinned_blocks_.back().memory + pinned_used_);
+  pinned_used_ += padded_to_line(sizeof(OfferedRing));
+  *receiver.offered = {};
+  RecvEnd end{};
+  end.offered = gpu_.address_of(receiver.offered);
+  end.peer = port.peer;
+  receiver.end = reinterpret_cast<RecvEnd*>(place(sizeof end));
+  gpu_.upload(receiver.end, &end, sizeof end, stream);
+  awaited_.reserve(awaited_.size() + 1);
+  awaited_.push_back(&(receivers_[key] = receiver));
+}
+
+void Ends::add(const std::vector<Program::Port>& sends, const std::vector<Program::Port>& receives,
+               cuda::Stream stream) {
+  for (const Program::Port& port : sends) add_sender(port, stream);
+  for (const Program::Port& port : receives) add_receiver(port, stream);
+  offer_rings();
+}
+
+SendEnd* Ends::sender(const Program::Port& port) const {
+  return senders_.at({port.peer, port.channel});
+}
+RecvEnd* Ends::receiver(const Program::Port& port) const {
+  return receivers_.at({port.peer, port.channel}).end;
+}
+
+bool Ends::offer_rings() {
+  const auto offer = [this](Receiver* receiver) {
+    RecvRing* const ring = receiver->channel->ring();
+    if (ring == nullptr) return false;
+    const RingView view = ring->view();
+    pin(view);
+    OfferedRing& offered = *receiver->offered;
+    offered.lines = reinterpret_cast<const RingLine*>(gpu_.address_of(view.lines));
+    offered.released = reinterpret_cast<std::uint64_t*>(gpu_.address_of(view.released));
+    offered.data = gpu_.address_of(view.data);
+    offered.data_bytes = view.data_bytes;
+    std::atomic_ref(offered.there).store(1, std::memory_order_release);
+    return true;
+  };
+  std::erase_if(awaited_, offer);
+  return !awaited_.empty();
+}
+
+DeviceProgram::DeviceProgram(std::vector<Program> stripes, std::shared_ptr<GpuDevice> gpu,
+                             Ends& ends, cuda::Stream stream)
+    : BoundProgram(stripes.front()),
+      kernel(gpu->kernel(kernel_name(stripes))),
+      gpu_(std::move(gpu)) {
+  check_can_run(stripes);
+  for (const Program& stripe : stripes) ends.add(stripe.sends, stripe.receives, stream);
+  lanes = static_cast<std::uint32_t>(program.lanes.size());
+  blocks = lanes * static_cast<std::uint32_t>(stripes.size());
+  scratch_bytes = program.scratch_bytes * stripes.size();
+  upload(stripes, ends, stream);
+}
+
+DeviceProgram::~DeviceProgram() { gpu_->give_back(GpuDevice::Kind::device, block_); }
+
+void DeviceProgram::upload(const std::vector<Program>& stripes, const Ends& ends,
+                           cuda::Stream stream) {
+  struct Offsets {
+    std::size_t lanes, steps, operands, masks, sends, receives, states;
+  };
+  Image image;
+  const std::size_t at_records = image.reserve<ProgramRecord>(stripes.size());
+  std::vector<Offsets> parts;
+  for (const Program& stripe : stripes) {
+    std::vector<SendEnd*> sends;
+    std::vector<RecvEnd*> receives;
+    for (const Program::Port& port : stripe.sends) sends.push_back(ends.sender(port));
+    for (const Program::Port& port : stripe.receives) receives.push_back(ends.receiver(port));
+    parts.push_back({image.add(stripe.lanes), image.add(stripe.steps), image.add(stripe.operands),
+                     image.add(stripe.masks), image.add(sends), image.add(receives),
+                     image.reserve<LaneState>(stripe.lanes.size())});
+  }
+  block_ = gpu_->take(GpuDevice::Kind::device, image.bytes().size());
+  const auto address = [this](std::size_t offset, auto* type) {
+    return reinterpret_cast<decltype(type)>(block_.memory + offset);
+  };
+  for (std::size_t number = 0; number < stripes.size(); ++number) {
+    const Offsets& at = parts[number];
+    ProgramRecord record{};
+    record.head = stripes[number];
+    record.lanes = address(at.lanes, static_cast<Program::Lane*>(nullptr));
+    record.steps = address(at.steps, static_cast<Program::Step*>(nullptr));
+    record.operands = address(at.operands, static_cast<Program::Operand*>(nullptr));
+    if (!stripes[number].masks.empty())
+      record.masks = address(at.masks, static_cast<Program::Masks*>(nullptr));
+    record.sends = address(at.sends, static_cast<SendEnd**>(nullptr));
+    record.receives = address(at.receives, static_cast<RecvEnd**>(nullptr));
+    record.states = address(at.states, static_cast<LaneState*>(nullptr));
+    image.set(at_records + number * sizeof record, record);
+  }
+  records = address(at_records, static_cast<ProgramRecord*>(nullptr));
+  gpu_->upload(block_.memory, image.bytes().data(), image.bytes().size(), stream);
+}
+
+}  // namespace tutti::device
