@@ -23,7 +23,6 @@ namespace tutti {
 class HostPins {
  public:
   HostPins() = default;
-  ~HostPins();
   HostPins(const HostPins&) = delete;
   HostPins& operator=(const HostPins&) = delete;
 

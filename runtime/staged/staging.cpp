@@ -79,7 +79,10 @@ Staging::Staging(const Gpu& gpu, const cuda::Driver& driver, PinnedPool& pool, D
   if (input) in_ = ranges_of(Place::input, call.input);
   if (output) out_ = ranges_of(Place::output, call.output);
   anchor_ = gpu_input ? call.input : gpu_output ? call.output : nullptr;
-  if (engine != nullptr) check_own_gpu(call);
+  if (engine != nullptr) {
+    engine->gpu().check_own(gpu_input ? call.input : nullptr, call.stream);
+    engine->gpu().check_own(gpu_output ? call.output : nullptr, nullptr);
+  }
   const StreamContext current = context();
   if (!by_host_) check_not_captured();
   // A broadcast has one buffer, of which each rank copies one way.
@@ -124,11 +127,6 @@ Staging::~Staging() {
 StreamContext Staging::context() const {
   return engine_ == nullptr ? StreamContext(driver_, stream_, anchor_)
                             : StreamContext(driver_, engine_->gpu().context());
-}
-
-void Staging::check_own_gpu(const PlannedCall& call) const {
-  engine_->gpu().check_own(call.input, call.stream);
-  engine_->gpu().check_own(call.output, nullptr);
 }
 
 Staging::Range Staging::extent(const std::vector<Range>& ranges) {
@@ -226,8 +224,8 @@ void Staging::copy_out(Operation& operation) {
   } else if (!by_host_) {
     engine_->gate(device_call_, stream_);
   }
-  if (engine_ != nullptr && (by_host_ || out_.empty()))
-    return left_.store(true, std::memory_order_seq_cst);
+  const bool copies = !by_host_ && !(in_.empty() && out_.empty());
+  if (engine_ != nullptr && !copies) return left_.store(true, std::memory_order_seq_cst);
   if (!copy_all(out_, false) || !signal(operation, signal_left))
     throw Error(ErrorKind::unavailable, "the CUDA driver refuses a copy to a call's buffer");
 }

@@ -82,7 +82,6 @@ class Staging {
 
   static Range extent(const std::vector<Range>& ranges);
   StreamContext context() const;
-  void check_own_gpu(const PlannedCall& call) const;
   void place(Range input, Range output, std::size_t table_bytes, cuda::Context context);
   bool copy_all(const std::vector<Range>& ranges, bool in) const;
   const Area* area_of(const void* address) const;

@@ -61,7 +61,10 @@ DeviceEngine::DeviceEngine(Transport& transport, Recorder& recorder, std::shared
 // Once stop() has been called, streams may have kernels that come later. They use control_ and
 // counts_ alone.
 DeviceEngine::~DeviceEngine() {
-  if (forked_) return;
+  if (forked_) {
+    ends_.forget_pins();
+    return;
+  }
   try {
     const GpuDevice::Current current(*gpu_);
     while (!stopped_ && seen(control_->exited) != last_launch_) std::this_thread::yield();

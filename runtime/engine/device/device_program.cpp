@@ -97,7 +97,12 @@ Ends::~Ends() {
   for (const GpuDevice::Block& block : blocks_) gpu_.give_back(GpuDevice::Kind::device, block);
   for (const GpuDevice::Block& block : pinned_blocks_)
     gpu_.give_back(GpuDevice::Kind::pinned, block);
-  for (void* memory : pinned_) pins_.unpin(gpu_.driver(), memory);
+  if (pinned_.empty()) return;
+  try {
+    const GpuDevice::Current current(gpu_);
+    for (void* memory : pinned_) pins_.unpin(gpu_.driver(), memory);
+  } catch (const Error&) {  // The program has destroyed the context.
+  }
 }
 
 // A ring is one piece of memory that begins with the number of messages released.

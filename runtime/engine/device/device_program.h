@@ -24,6 +24,8 @@ class Ends {
   Ends(GpuDevice& gpu, HostPins& pins, Transport& transport)
       : gpu_(gpu), pins_(pins), transport_(transport) {}
   ~Ends();
+  /// For a forked child, in which the driver has registered nothing.
+  void forget_pins() noexcept { pinned_.clear(); }
   Ends(const Ends&) = delete;
   Ends& operator=(const Ends&) = delete;
 
