@@ -134,12 +134,13 @@ class Rank {
     record.states = array<LaneState>(program.lanes.size());
     auto** const sends = array<SendEnd*>(program.sends.size());
     auto** const receives = array<RecvEnd*>(program.receives.size());
+    record.sends = sends;
+    record.receives = receives;
+    if (rings == nullptr) return;
     for (std::size_t p = 0; p < program.sends.size(); ++p)
       sends[p] = &rings->send_end(rank, program.sends[p].peer, program.sends[p].channel);
     for (std::size_t p = 0; p < program.receives.size(); ++p)
       receives[p] = &rings->recv_end(program.receives[p].peer, rank, program.receives[p].channel);
-    record.sends = sends;
-    record.receives = receives;
   }
 
   Gpu& gpu_;

@@ -82,15 +82,6 @@ void check_can_run(const std::vector<Program>& stripes) {
                             program.lanes.size() * stripes.size(), kMostBlocks));
 }
 
-// Copies to the GPU, and waits until that is done.
-void upload(GpuDevice& gpu, std::byte* to, const void* from, std::size_t bytes,
-            cuda::Stream stream) {
-  const cuda::KernelDriver& driver = gpu.driver();
-  cuda::check(driver, driver.copy(cuda::address_of(to), cuda::address_of(from), bytes, stream),
-              "a copy to a GPU");
-  cuda::check(driver, driver.synchronize(stream), "a copy to a GPU");
-}
-
 }  // namespace
 
 Ends::~Ends() {
