@@ -214,10 +214,11 @@ void DeviceProgram::upload(const std::vector<Program>& stripes, const Ends& ends
   const std::size_t at_records = image.reserve<ProgramRecord>(stripes.size());
   std::vector<Offsets> parts;
   for (const Program& stripe : stripes) {
-    std::vector<SendEnd*> sends;
-    std::vector<RecvEnd*> receives;
-    for (const Program::Port& port : stripe.sends) sends.push_back(ends.sender(port));
-    for (const Program::Port& port : stripe.receives) receives.push_back(ends.receiver(port));
+    std::vector<cuda::Address> sends, receives;  // kernels read them as pointers
+    for (const Program::Port& port : stripe.sends)
+      sends.push_back(cuda::address_of(ends.sender(port)));
+    for (const Program::Port& port : stripe.receives)
+      receives.push_back(cuda::address_of(ends.receiver(port)));
     parts.push_back({image.add(stripe.lanes), image.add(stripe.steps), image.add(stripe.operands),
                      image.add(stripe.masks), image.add(sends), image.add(receives),
                      image.reserve<LaneState>(stripe.lanes.size())});
