@@ -127,7 +127,7 @@ std::uint64_t schedule_table_hash() {
 }
 
 /// The texts by which a rank introduces itself.
-enum Said : std::size_t { kSettings, kCosts, kCaches, kLocation, kOffers, kAddress, kGpu };
+enum Said : std::size_t { kSettings, kCosts, kCaches, kLocation, kGpu, kOffers, kAddress };
 
 std::string to_text(const CoreCaches& machine) {
   return fmt::format("{} {}", machine.cache_bytes, machine.cores);
@@ -321,9 +321,9 @@ std::vector<std::string> introduction(CommunicatorParts& parts, const CoreCaches
           parts.rank == 0 ? costs_for_all(config, parts.runtime->log()) : "",
           to_text(caches),
           to_text(Location{host_identity(), affinity()}),
+          introduce_gpu(parts),
           connecting.offers(),
-          connecting.address(),
-          introduce_gpu(parts)};
+          connecting.address()};
 }
 
 // Returns a number that all ranks of a communicator compute, and no others: the addresses of the
