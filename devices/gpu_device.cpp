@@ -51,11 +51,13 @@ GpuDevice::GpuDevice(int ordinal, bool wrap, std::span<const std::byte> image)
   cuda::check(*driver_, driver_->initialize(0), "the start of the CUDA driver");
   int count = 0;
   cuda::check(*driver_, driver_->count_devices(&count), "the number of GPUs");
-  if (count == 0) throw Error(ErrorKind::unavailable, "the CUDA driver finds no GPU");
+  if (count == 0)
+    throw Error(ErrorKind::unavailable, "the CUDA driver finds no GPU: set TUTTI_DEVICE=none");
   if (!wrap && ordinal >= count)
-    throw Error(
-        ErrorKind::unavailable,
-        fmt::format("there is no GPU {}: the CUDA driver finds {}, from 0 on", ordinal, count));
+    throw Error(ErrorKind::unavailable,
+                fmt::format("there is no GPU {}: the CUDA driver finds {}, from 0 on; give another "
+                            "number, rank or none",
+                            ordinal, count));
   ordinal_ = ordinal % count;
   cuda::check(*driver_, driver_->device(&device_, ordinal_), "a GPU");
   cuda::Uuid uuid{};
@@ -171,7 +173,10 @@ void* GpuDevice::mapped(void* host) const {
 
 void GpuDevice::check_own(const void* memory, cuda::Stream stream) const {
   int device = -1;
-  if (memory != nullptr &&
+  unsigned managed = 0;  // Memory that the driver moves by itself belongs to no GPU.
+  if (memory != nullptr)
+    driver_->pointer_attribute(&managed, cuda::kPointerManaged, cuda::address_of(memory));
+  if (memory != nullptr && managed == 0 &&
       driver_->pointer_attribute(&device, cuda::kPointerDevice, cuda::address_of(memory)) ==
           cuda::kSuccess &&
       device != ordinal_)

@@ -94,7 +94,9 @@ std::unique_ptr<const Driver> Driver::loaded() {
 std::unique_ptr<const KernelDriver> KernelDriver::load() {
   void* const library = dlopen("libcuda.so.1", RTLD_NOW);
   if (library == nullptr)
-    throw Error(ErrorKind::unavailable, fmt::format("there is no CUDA driver: {}", dlerror()));
+    throw Error(ErrorKind::unavailable,
+                fmt::format("there is no CUDA driver: {}; install it, or set TUTTI_DEVICE=none",
+                            dlerror()));
   auto driver = std::make_unique<KernelDriver>();
   Finder finder(library, *driver);
   find_functions(finder, *driver);

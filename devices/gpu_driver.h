@@ -22,7 +22,8 @@ using Function = void*;
 using Uuid = std::array<std::byte, 16>;
 
 inline constexpr Result kSuccess = 0;
-inline constexpr int kPointerContext = 1, kPointerMemoryType = 2, kPointerDevice = 9;
+inline constexpr int kPointerContext = 1, kPointerMemoryType = 2, kPointerManaged = 8,
+                     kPointerDevice = 9;
 inline constexpr unsigned kMemoryOfDevice = 2;    // CU_MEMORYTYPE_DEVICE
 inline constexpr unsigned kHostPortable = 1;      // CU_MEMHOSTALLOC_PORTABLE
 inline constexpr unsigned kWaitUntilAtLeast = 0;  // CU_STREAM_WAIT_VALUE_GEQ

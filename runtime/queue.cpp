@@ -44,7 +44,10 @@ bool Queue::advance(TimePoint now) {
   if (leaving_ != nullptr) [[unlikely]]
     end_left();
   const bool collectives = advance_collectives(now);
-  return advance_transfers(now) || collectives;
+  const bool transfers = advance_transfers(now);
+  if (leaving_ != nullptr) [[unlikely]]
+    end_left();  // Nobody may call this again for those that have ended now.
+  return transfers || collectives;
 }
 
 void Queue::look(TimePoint now) {

@@ -31,7 +31,7 @@ std::shared_ptr<GpuDevice> open_gpu(const Config& config, int rank) {
 
 std::string introduce_gpu(CommunicatorParts& parts) {
   try {
-    parts.gpu = open_gpu(parts.runtime->config(), parts.rank);
+    if (parts.gpu == nullptr) parts.gpu = open_gpu(parts.runtime->config(), parts.rank);
     return parts.gpu == nullptr ? "" : parts.gpu->uuid();
   } catch (const Error& error) {
     return std::string(kRefused) + error.what();
@@ -59,7 +59,7 @@ void agree_on_gpus(CommunicatorParts& parts, const Texts& said) {
                             text.empty() ? rank : parts.rank, text.empty() ? parts.rank : rank));
   });
   if (parts.gpu == nullptr || parts.rings) return;
-  parts.runtime->log().write(LogLevel::info,
+  parts.runtime->log().write(LogLevel::warn,
                              "rank {}: the host runs the collectives, not GPU {}: not all ranks "
                              "share memory",
                              parts.rank, parts.gpu->ordinal());

@@ -15,8 +15,9 @@ namespace tutti {
 /// `unavailable` if it cannot be used.
 std::shared_ptr<GpuDevice> open_gpu(const Config& config, int rank);
 
-/// Does that for `parts`, and returns what this rank says of it to the others. An error becomes a
-/// part of the text, so that every rank reports it in place of waiting for this one.
+/// Does that for `parts`, unless they have a GPU, and returns what this rank says of it to the
+/// others. An error becomes a part of the text, so that every rank reports it in place of waiting
+/// for this one.
 std::string introduce_gpu(CommunicatorParts& parts);
 
 /// Takes what all ranks have said. Throws `unavailable` if a rank cannot use its GPU, and

@@ -388,6 +388,7 @@ void bind_rank(int rank, int size, const Config& config) {
 CommunicatorParts join_named(std::shared_ptr<Store> store, std::string name, int rank, int size,
                              const Process& process, const Secret& secret, TimePoint deadline) {
   CommunicatorParts parts = parts_of(process, rank, size);
+  parts.gpu = process.gpu;
   const Config& config = parts.runtime->config();
   PhaseTimer timer(parts.runtime->clock());
   parts.store = std::move(store);
@@ -453,6 +454,7 @@ CommunicatorParts join_regrouped(const CommunicatorParts& whole, const Regrouped
   assert(own != members.members.end());
   Process process{std::make_shared<Runtime>(whole.runtime->config()), nullptr};
   process.check = store->check();
+  process.gpu = whole.gpu;
   CommunicatorParts parts =
       join_named(std::move(store), members.name, static_cast<int>(own - members.members.begin()),
                  static_cast<int>(members.size()), process, whole.secret,

@@ -29,7 +29,8 @@ struct Process {
   /// The hub of the local transport; null if some ranks are in other processes.
   std::shared_ptr<local::Hub> hub;
   std::vector<TransportEntry> transports = tutti::transports();
-  std::function<void()> check = {};  ///< See TransportContext::check.
+  std::function<void()> check = {};          ///< See TransportContext::check.
+  std::shared_ptr<GpuDevice> gpu = nullptr;  ///< Of a rank that has one; else the settings say.
 };
 
 /// Does what Communicator::create() does, if all ranks are threads of `process`: for jobs of

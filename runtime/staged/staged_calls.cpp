@@ -95,7 +95,9 @@ void CommunicatorImpl::wake_all() const noexcept {
 }
 
 void CommunicatorImpl::abandon(Operation& operation, const Error& error) noexcept {
-  operation.staging->abandon(failure_.set(error));
+  const Error first = failure_.set(error);
+  wake_all();  // so that the engine stops, and no stream waits for it any more
+  operation.staging->abandon(first);
   wake_all();
 }
 
@@ -131,21 +133,32 @@ void CommunicatorImpl::give_to_streams(std::span<const OperationRef> operations)
   const CommunicatorImpl* const first = operations.front()->owner;
   const bool apart = std::any_of(operations.begin(), operations.end(),
                                  [&](const OperationRef& each) { return each->owner != first; });
-  const auto give = [&](auto&& half) {
+  const auto give = [&](auto&& part) {
     for (const OperationRef& each : operations) {
       if (!each->staged() ||
           std::find(abandoned.begin(), abandoned.end(), each.get()) != abandoned.end())
         continue;
       try {
-        half(*each->staging, *each);
+        part(*each->staging, *each);
       } catch (const Error& error) {
         abandoned.push_back(each.get());
         each->owner->abandon(*each, error);
       }
     }
   };
-  give([&](Staging& staging, Operation& operation) { staging.copy_in(operation, apart); });
-  give([](Staging& staging, Operation& operation) { staging.copy_out(operation); });
+  // Kernels write results, so what only reads comes before them. A call on its engine's own stream
+  // holds up no other, and is given whole: such calls follow each other as those of the host do.
+  give([](Staging& staging, Operation& operation) {
+    if (staging.device_call() == nullptr) staging.copy_in(operation, false);
+  });
+  give([&](Staging& staging, Operation& operation) {
+    if (staging.device_call() == nullptr) return;
+    staging.copy_in(operation, apart && !staging.on_own_stream());
+    if (staging.on_own_stream()) staging.copy_out(operation);
+  });
+  give([](Staging& staging, Operation& operation) {
+    if (!staging.on_own_stream()) staging.copy_out(operation);
+  });
 }
 
 }  // namespace tutti

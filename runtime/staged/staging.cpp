@@ -65,8 +65,8 @@ Staging::Staging(const Gpu& gpu, const cuda::Driver& driver, PinnedPool& pool, D
                  PlannedCall& call, const BlockTable& blocks, int rank, int size)
     : driver_(driver), pool_(pool), engine_(engine), stream_(call.stream) {
   const bool gpu_input = gpu.holds(call.input), gpu_output = gpu.holds(call.output);
-  by_host_ = engine != nullptr && stream_ == nullptr && !gpu_input && !gpu_output;
-  if (by_host_) stream_ = engine->own_stream();
+  on_own_stream_ = engine != nullptr && stream_ == nullptr && !gpu_input && !gpu_output;
+  if (on_own_stream_) stream_ = engine->own_stream();
   const bool input = engine == nullptr ? gpu_input : call.input != nullptr && !gpu_input;
   const bool output = engine == nullptr ? gpu_output : call.output != nullptr && !gpu_output;
   const auto ranges_of = [&](Place place, const void* buffer) {
@@ -79,12 +79,12 @@ Staging::Staging(const Gpu& gpu, const cuda::Driver& driver, PinnedPool& pool, D
   if (input) in_ = ranges_of(Place::input, call.input);
   if (output) out_ = ranges_of(Place::output, call.output);
   anchor_ = gpu_input ? call.input : gpu_output ? call.output : nullptr;
+  const StreamContext current = context();
   if (engine != nullptr) {
     engine->gpu().check_own(gpu_input ? call.input : nullptr, call.stream);
     engine->gpu().check_own(gpu_output ? call.output : nullptr, nullptr);
   }
-  const StreamContext current = context();
-  if (!by_host_) check_not_captured();
+  if (!on_own_stream_) check_not_captured();
   // A broadcast has one buffer, of which each rank copies one way.
   const bool one = input && output && call.input == call.output;
   const Range read = extent(one && in_.empty() ? out_ : in_);
@@ -176,22 +176,30 @@ void Staging::check_not_captured() const {
                 "outside of the capture");
 }
 
-bool Staging::copy(const Range& range, bool in) const {
+Staging::Pair Staging::pair_of(const Range& range) const {
   const Area* const area = area_of(reinterpret_cast<const void*>(range.begin));
   assert(area != nullptr && range.end <= area->buffer.end);
-  const cuda::Address pinned = cuda::address_of(area->pinned) + (range.begin - area->buffer.begin);
-  if (!by_host_)
-    return driver_.copy(in ? pinned : range.begin, in ? range.begin : pinned,
-                        range.end - range.begin, stream_) == cuda::kSuccess;
-  auto* const to = reinterpret_cast<void*>(in ? pinned : range.begin);
-  std::memcpy(to, reinterpret_cast<const void*>(in ? range.begin : pinned),
-              range.end - range.begin);
-  return true;
+  return {range.begin, cuda::address_of(area->pinned) + (range.begin - area->buffer.begin),
+          range.end - range.begin};
 }
 
+// Gives the stream the copies between a GPU's buffer and pinned memory.
 bool Staging::copy_all(const std::vector<Range>& ranges, bool in) const {
-  return std::all_of(ranges.begin(), ranges.end(),
-                     [&](const Range& range) { return copy(range, in); });
+  return std::all_of(ranges.begin(), ranges.end(), [&](const Range& range) {
+    const Pair pair = pair_of(range);
+    return driver_.copy(in ? pair.pinned : pair.buffer, in ? pair.buffer : pair.pinned, pair.bytes,
+                        stream_) == cuda::kSuccess;
+  });
+}
+
+// Copies between a buffer of the host and pinned memory, in a function that the stream calls: the
+// driver itself would let the calling thread wait for such a copy.
+void Staging::copy_here(const std::vector<Range>& ranges, bool in) const noexcept {
+  for (const Range& range : ranges) {
+    const Pair pair = pair_of(range);
+    std::memcpy(reinterpret_cast<void*>(in ? pair.pinned : pair.buffer),
+                reinterpret_cast<const void*>(in ? pair.buffer : pair.pinned), pair.bytes);
+  }
 }
 
 // The function holds a reference to the operation until it has run.
@@ -204,7 +212,9 @@ bool Staging::signal(Operation& operation, cuda::HostFunction function) const {
 
 void Staging::copy_in(Operation& operation, bool apart) {
   const StreamContext current = context();
-  if (!copy_all(in_, true) || (engine_ == nullptr && !signal(operation, signal_ready)))
+  const bool given = engine_ == nullptr ? copy_all(in_, true) && signal(operation, signal_ready)
+                                        : in_.empty() || signal(operation, read_host_buffers);
+  if (!given)
     throw Error(ErrorKind::unavailable, "the CUDA driver refuses a copy from a call's buffer");
   if (engine_ == nullptr) return;
   const PlannedCall& call = operation.call;
@@ -216,29 +226,24 @@ void Staging::copy_in(Operation& operation, bool apart) {
 
 void Staging::copy_out(Operation& operation) {
   const StreamContext current = context();
-  if (!gated_) return left_.store(true, std::memory_order_seq_cst);
-  if (engine_ == nullptr) {
-    if (driver_.wait_value(stream_, cuda::address_of(pinned_.memory), 1, cuda::kWaitUntilAtLeast) !=
-        cuda::kSuccess)
-      throw Error(ErrorKind::unavailable, "the CUDA driver refuses a wait for the end of a call");
-  } else if (!by_host_) {
+  if (!gated_) return leave(operation);
+  if (engine_ != nullptr) {
     engine_->gate(device_call_, stream_);
+    if (in_.empty() && out_.empty()) return leave(operation);
+  } else if (driver_.wait_value(stream_, cuda::address_of(pinned_.memory), 1,
+                                cuda::kWaitUntilAtLeast) != cuda::kSuccess) {
+    throw Error(ErrorKind::unavailable, "the CUDA driver refuses a wait for the end of a call");
   }
-  const bool copies = !by_host_ && !(in_.empty() && out_.empty());
-  if (engine_ != nullptr && !copies) return left_.store(true, std::memory_order_seq_cst);
-  if (!copy_all(out_, false) || !signal(operation, signal_left))
+  if ((engine_ == nullptr && !copy_all(out_, false)) || !signal(operation, signal_left))
     throw Error(ErrorKind::unavailable, "the CUDA driver refuses a copy to a call's buffer");
 }
 
-// The stream may still have copies to or from the pinned memory, which is therefore given up where
-// the stream may wait for the end of another call before it comes to them.
+// The communicator has failed, so that no stream waits for the end of one of its calls.
 void Staging::abandon(const Error& error) noexcept {
   abandoned_ = error;
-  if (engine_ != nullptr) {
-    if (!by_host_ && !(in_.empty() && out_.empty())) pinned_ = {};
-    ready_.store(true, std::memory_order_seq_cst);
-  } else {
-    open_gate();
+  if (engine_ == nullptr) open_gate();
+  ready_.store(true, std::memory_order_seq_cst);
+  if (engine_ == nullptr || !in_.empty() || !out_.empty()) {
     try {
       const StreamContext current = context();
       driver_.synchronize(stream_);  // If it fails, so does everything in this context.
@@ -255,8 +260,13 @@ void Staging::open_gate() noexcept {
 
 void Staging::release(std::optional<Error> error) noexcept {
   error_ = std::move(error);
-  if (engine_ == nullptr) return open_gate();
-  if (by_host_ && !error_) copy_all(out_, false);
+  if (engine_ == nullptr) open_gate();
+}
+
+void Staging::read_host_buffers(void* operation) {
+  auto& reading = *static_cast<Operation*>(operation);
+  reading.staging->copy_here(reading.staging->in_, true);
+  reading.let_go();
 }
 
 // The engine may begin the operation at once, but the stream passes the last signal only after this
@@ -271,15 +281,20 @@ void Staging::signal_ready(void* operation) {
   ready.let_go();
 }
 
-// Once left_ is set, another thread may end the operation, and destroy its Staging.
 void Staging::signal_left(void* operation) {
   auto& leaving = *static_cast<Operation*>(operation);
-  {
-    const Operation::Waiter waiter(leaving);
-    leaving.staging->left_.store(true, std::memory_order_seq_cst);
-    leaving.owner->wake_all();
-  }
+  Staging& staging = *leaving.staging;
+  if (staging.engine_ != nullptr) staging.copy_here(staging.out_, false);
+  staging.leave(leaving);
   leaving.let_go();
+}
+
+// Once left_ is set, another thread may end the operation, and destroy its Staging. The caller has
+// a reference to the operation.
+void Staging::leave(Operation& operation) noexcept {
+  const Operation::Waiter waiter(operation);
+  left_.store(true, std::memory_order_seq_cst);
+  operation.owner->wake_all();
 }
 
 }  // namespace tutti

@@ -56,6 +56,8 @@ class Staging {
     return ready_.load(std::memory_order_seq_cst) &&
            (engine_ == nullptr || abandoned_ || engine_->reached(device_call_));
   }
+  /// Returns whether no stream of the program orders the call.
+  bool on_own_stream() const noexcept { return on_own_stream_; }
   /// Returns the call that the engine of a device runs, or null.
   DeviceCall* device_call() noexcept { return engine_ == nullptr ? nullptr : &device_call_; }
   /// The call has ended with `error`, if any: lets the stream go on.
@@ -83,12 +85,20 @@ class Staging {
   static Range extent(const std::vector<Range>& ranges);
   StreamContext context() const;
   void place(Range input, Range output, std::size_t table_bytes, cuda::Context context);
+  /// Describes a range of a buffer, and where it is in the pinned memory.
+  struct Pair {
+    cuda::Address buffer, pinned;
+    std::size_t bytes;
+  };
+  Pair pair_of(const Range& range) const;
   bool copy_all(const std::vector<Range>& ranges, bool in) const;
   const Area* area_of(const void* address) const;
-  bool copy(const Range& range, bool in) const;
   bool signal(Operation& operation, cuda::HostFunction function) const;
   void check_not_captured() const;
   void open_gate() noexcept;
+  void leave(Operation& operation) noexcept;
+  void copy_here(const std::vector<Range>& ranges, bool in) const noexcept;
+  static void read_host_buffers(void* operation);
   static void signal_ready(void* operation);
   static void signal_left(void* operation);
 
@@ -99,8 +109,9 @@ class Staging {
   // Whether the stream waits for the end of the call: not for that of a send whose buffer is
   // copied.
   bool gated_ = true;
-  // Whether all buffers are in host memory, and no stream orders the call, so that the host copies.
-  bool by_host_ = false;
+  // Whether all buffers are in host memory, and no stream orders a call that a kernel runs, so that
+  // it is on the engine's own stream.
+  bool on_own_stream_ = false;
   const void* anchor_ = nullptr;  // It is an address in the GPU's memory, if the call has one.
   PinnedPool::Block pinned_;      // It begins with the word for which the stream waits.
   const BlockTable::Block* table_ =

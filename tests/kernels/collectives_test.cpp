@@ -316,6 +316,75 @@ TEST_P(DeviceCollectives, OfAGroupMayBeMadeInAnyOrder) {
               Each(IsEmpty()));
 }
 
+TEST_P(DeviceCollectives, ReadHostBuffersWhenTheStreamComesToThem) {
+  EXPECT_THAT(run_ranks(2, config(),
+                        [](Communicator& comm) {
+                          const GpuContext context(gpu_of(comm));
+                          const GpuStream stream;
+                          std::vector<int> in(3000, 0), out(3000, -1);
+                          std::atomic<bool> open{false};
+                          std::atomic<int> wrong{0};
+                          stream.run([&] {
+                            while (!open) std::this_thread::yield();
+                            std::fill(in.begin(), in.end(), 5);
+                          });
+                          Work work = comm.all_reduce_async(in.data(), out.data(), in.size(),
+                                                            DataType::int32, Op::sum,
+                                                            {.stream = stream.handle()});
+                          stream.run([&] {
+                            for (const int each : out) wrong += each != 10;
+                          });
+                          open = true;  // The call has returned, though its stream has not begun.
+                          stream.synchronize();
+                          work.wait();
+                          EXPECT_EQ(wrong, 0);
+                        }),
+              Each(IsEmpty()));
+}
+
+TEST_P(DeviceCollectives, OfHostBuffersFollowEachOtherInTheOrderOfTheirCalls) {
+  EXPECT_THAT(
+      run_ranks(2, config(),
+                [](Communicator& comm) {
+                  std::vector<int> x(3000, 1), all(6000, -1);
+                  Persistent twice =
+                      comm.all_reduce_init(x.data(), x.data(), x.size(), DataType::int32, Op::sum);
+                  Work first = twice.start();
+                  Work second =
+                      comm.all_reduce_async(x.data(), x.data(), x.size(), DataType::int32, Op::sum);
+                  Work third =
+                      comm.all_gather_async(x.data(), all.data(), x.size(), DataType::int32);
+                  third.wait();
+                  first.wait();
+                  second.wait();
+                  EXPECT_THAT(x, Each(4));
+                  EXPECT_THAT(all, Each(4));
+                }),
+      Each(IsEmpty()));
+}
+
+// The all-reduce takes several launches, since the peer is late.
+TEST_P(DeviceCollectives, OfAGroupDoNotTouchABufferBeforeASendHasReadIt) {
+  EXPECT_THAT(
+      run_ranks(2, config(),
+                [](Communicator& comm) {
+                  constexpr std::size_t kCount = 100'000;
+                  const GpuContext context(gpu_of(comm));
+                  const GpuStream stream;
+                  const GpuBuffer<int> x(kCount, comm.rank() + 1), other(kCount, -1);
+                  Group group;
+                  const CallOptions options{.group = &group, .stream = stream.handle()};
+                  comm.all_reduce(x.data(), x.data(), kCount, DataType::int32, Op::sum, options);
+                  comm.send(x.data(), kCount, DataType::int32, 1 - comm.rank(), 0, options);
+                  comm.recv(other.data(), kCount, DataType::int32, 1 - comm.rank(), 0, options);
+                  if (comm.rank() == 1) std::this_thread::sleep_for(milliseconds(100));
+                  group.end();
+                  EXPECT_THAT(x.view(), Each(3));
+                  EXPECT_THAT(other.view(), Each(2 - comm.rank()));
+                }),
+      Each(IsEmpty()));
+}
+
 TEST_P(DeviceCollectives, ARankThatIsLateFindsThePeersStillThere) {
   EXPECT_THAT(run_ranks(2, config(),
                         [](Communicator& comm) {

@@ -68,6 +68,7 @@ DeviceEngine::~DeviceEngine() {
   try {
     const GpuDevice::Current current(*gpu_);
     while (!stopped_ && seen(control_->exited) != last_launch_) std::this_thread::yield();
+    if (!stopped_) await_quiet();  // The last blocks may still count.
     if (own_ != nullptr) driver_.destroy_stream(own_);
     if (again_ != nullptr) driver_.destroy_stream(again_);
   } catch (const Error&) {  // The program has destroyed the context.
@@ -138,16 +139,18 @@ void DeviceEngine::launch(DeviceCall& call, BoundProgram& bound, const CallBuffe
     std::memcpy(record.premultiplier, buffers.extras->premultiplier, size_of(stripe.call.type));
   cuda::Stream runs_on = stream;
   if (apart) {
+    // The streams that fork write one word, each after the one before it.
+    if (forked_at_ > 0) wait_for(*forks_, forked_at_, stream);
+    forked_at_ = issued_;
     cuda::check(
         driver_,
-        driver_.write_value_64(stream, cuda::address_of(gpu_->address_of(forks_)), issued_, 0),
+        driver_.write_value_64(stream, cuda::address_of(gpu_->address_of(forks_)), forked_at_, 0),
         "a signal of a GPU's stream");
-    wait_for(*forks_, issued_, own_);
+    wait_for(*forks_, forked_at_, own_);
     runs_on = own_;
   }
-  // One call at a time uses the rings. A stream that waits for the last one already needs no more.
-  if (issued_ > 1 && !(gated_ == issued_ - 1 && gated_stream_ == runs_on))
-    wait_for(control_->done, issued_ - 1, runs_on);
+  // One call at a time uses the rings.
+  if (seen(control_->done) + 1 < issued_) wait_for(control_->done, issued_ - 1, runs_on);
   start_kernel(call, runs_on);
 }
 
@@ -162,8 +165,6 @@ void DeviceEngine::start_kernel(DeviceCall& call, cuda::Stream stream) {
 
 void DeviceEngine::gate(const DeviceCall& call, cuda::Stream stream) {
   wait_for(control_->done, call.record.ticket, stream);
-  gated_ = call.record.ticket;
-  gated_stream_ = stream;
 }
 
 bool DeviceEngine::reached(const DeviceCall& call) const noexcept {
@@ -185,6 +186,7 @@ bool DeviceEngine::start(BoundProgram& bound, CallBuffers& buffers, bool, int at
 }
 
 bool DeviceEngine::advance(int attempts) {
+  if (under_way_ == nullptr) return !stopped_;  // A look has found that the call is done.
   for (; attempts > 0; --attempts)
     if (attempt()) {
       recorder_.end();
@@ -238,13 +240,20 @@ int DeviceEngine::awaited(int above) const {
   return lowest;
 }
 
+// Blocks that end are counted first: what is read then of those that have begun is not less.
 bool DeviceEngine::is_quiet() const {
-  device::Counts counts{};
-  const cuda::Address to = cuda::address_of(&counts);
-  cuda::check(driver_, driver_.copy(to, cuda::address_of(counts_.memory), sizeof counts, again_),
-              "a copy from a GPU");
-  cuda::check(driver_, driver_.synchronize(again_), "a copy from a GPU");
-  return counts.started == counts.ended;
+  const auto read = [this](const std::uint64_t& count) {
+    std::uint64_t value = 0;
+    cuda::check(
+        driver_,
+        driver_.copy(cuda::address_of(&value), cuda::address_of(&count), sizeof value, again_),
+        "a copy from a GPU");
+    cuda::check(driver_, driver_.synchronize(again_), "a copy from a GPU");
+    return value;
+  };
+  const auto& counts = *reinterpret_cast<const device::Counts*>(counts_.memory);
+  const std::uint64_t ended = read(counts.ended);
+  return read(counts.started) == ended;
 }
 
 // Blocks end within a moment, since each of their looks also asks whether they should. If the

@@ -79,9 +79,8 @@ class DeviceEngine final : public Engine {
   std::vector<GpuDevice::Block> scratch_;  // the last one is in use; calls may still use the others
   sync::Atomic<std::uint64_t> launches_{0};  // the number of launches
   // Used by the calling thread alone.
-  std::uint64_t issued_ = 0;  // the ticket of the call that was launched last
-  std::uint64_t gated_ = 0;   // the last ticket for whose end gated_stream_ waits
-  cuda::Stream gated_stream_ = nullptr;
+  std::uint64_t issued_ = 0;     // the ticket of the call that was launched last
+  std::uint64_t forked_at_ = 0;  // the ticket of the last call that runs apart
   // Used by the owner of the engine.
   DeviceCall* under_way_ = nullptr;
   std::uint64_t last_launch_ = 0;  // of the last call that is done

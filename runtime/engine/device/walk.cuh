@@ -70,7 +70,10 @@ class Walk {
       if (own_thread() == 0) next_step();
       __syncthreads();
     }
-    if (own_thread() == 0) save();
+    if (own_thread() == 0) {
+      save();
+      store_release_system(&call_.awaited[blockIdx.x], -1);
+    }
     return true;
   }
 
@@ -358,20 +361,21 @@ __device__ inline bool enter(const CallRecord& call) {
 }
 
 /// Ends a block, `finished` if it has come to the end of its lane in this launch. All that the
-/// block has done is before it. Where the call is done, the host may give the counts to somebody
-/// else once it sees the last store.
+/// block has done is before it. Once the host finds as many blocks ended as started, none of them
+/// stores `done` any more, and none uses the counts.
 __device__ inline void leave(const CallRecord& call, bool finished) {
   Counts& counts = *call.counts;
-  count_up_gpu(&counts.ended);
   if (finished) count_up_gpu(&counts.finished);
-  if (count_up_gpu(&counts.exits) != call.blocks) return;
-  counts.exits = 0;
-  const bool done = counts.finished == call.blocks;
-  if (done) {
-    counts.finished = 0;
-    store_release_system(&call.control->done, call.ticket);
+  const bool last = count_up_gpu(&counts.exits) == call.blocks;
+  if (last) {
+    counts.exits = 0;
+    if (counts.finished == call.blocks) {
+      counts.finished = 0;
+      store_release_system(&call.control->done, call.ticket);
+    }
+    store_release_system(&call.control->exited, call.launch);
   }
-  store_release_system(&call.control->exited, call.launch);
+  count_up_gpu(&counts.ended);
 }
 
 /// The body of every kernel.
