@@ -1,0 +1,156 @@
+// Collectives that kernels run, where two things meet: two streams in groups of two communicators,
+// an abort and a kernel that leaves, an end and a callback for which nobody waits, a shrink and
+// buffers.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <tutti/tutti.hpp>
+
+#include "tests/kernels/gpu_buffers.h"
+#include "tests/runtime/threads.h"
+
+namespace tutti::test {
+namespace {
+
+using std::chrono::milliseconds;
+
+Config by_rank(const char* transports) {
+  Config config = quick_config(transports);
+  config.device = "rank";
+  config.timeout = std::chrono::seconds(10);
+  return config;
+}
+
+bool comes_true(const std::atomic<bool>& sign) {
+  for (int waited = 0; waited < 10'000 && !sign; ++waited)
+    std::this_thread::sleep_for(milliseconds(1));
+  return sign;
+}
+
+TEST(DeviceMeetings, GroupsOfTwoCommunicatorsOnTwoStreamsReadWhatIsBeforeThemOnTheirs) {
+  EXPECT_THAT(run_ranks(2, by_rank("shm"),
+                        [](Communicator& comm) {
+                          const GpuContext context(comm.rank());
+                          Communicator other = comm.dup();
+                          const GpuStream late, early;
+                          const GpuBuffer<int> x(1000, 0), y(1000, 7), z(1000, 1), w(1000, 1);
+                          late.run([&] {
+                            std::this_thread::sleep_for(milliseconds(100));
+                            for (int& each : x.view()) each = 5;
+                          });
+                          const auto call = [](Communicator& on, const GpuBuffer<int>& data,
+                                               const GpuStream& stream, Group& group) {
+                            on.all_reduce(data.data(), data.data(), 1000, DataType::int32, Op::sum,
+                                          {.group = &group, .stream = stream.handle()});
+                          };
+                          Group first, second;
+                          call(comm, x, late, first);
+                          call(other, z, late, first);
+                          Work one = first.end_async();
+                          call(comm, y, early, second);
+                          call(other, w, early, second);
+                          Work two = second.end_async();
+                          one.wait();
+                          two.wait();
+                          EXPECT_THAT(x.view(), Each(10));
+                          EXPECT_THAT(y.view(), Each(14));
+                        }),
+              Each(IsEmpty()));
+}
+
+TEST(DeviceMeetings, AnAbortWhileAKernelLeavesLetsTheStreamGoOn) {
+  std::mt19937 random(1);
+  for (int turn = 0; turn < 100; ++turn) {
+    std::vector<Communicator> comms = Communicator::in_process(1, by_rank("auto"));
+    const GpuContext context(0);
+    const GpuStream stream;
+    const GpuBuffer<int> data(1000, 1);
+    std::vector<Work> works;
+    for (int call = 0; call < 6; ++call)
+      works.push_back(comms[0].all_reduce_async(data.data(), data.data(), 1000, DataType::int32,
+                                                Op::max, {.stream = stream.handle()}));
+    std::atomic<bool> passed{false};
+    stream.run([&] { passed = true; });
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 3000));
+    comms[0].abort("enough");
+    for (Work& work : works) outcome_of([&] { work.wait(); });
+    ASSERT_TRUE(comes_true(passed)) << "turn " << turn;
+  }
+}
+
+TEST(DeviceMeetings, ACallbackForWhichNobodyWaitsIsCalled) {
+  EXPECT_THAT(run_ranks(1, by_rank("shm"),
+                        [](Communicator& comm) {
+                          const GpuContext context(0);
+                          const GpuStream stream;
+                          const GpuBuffer<int> data(10, 1);
+                          for (int turn = 0; turn < 1000; ++turn) {
+                            std::atomic<bool> ended{false};
+                            Work work =
+                                comm.all_reduce_async(data.data(), data.data(), 10, DataType::int32,
+                                                      Op::max, {.stream = stream.handle()});
+                            work.then([&](const Error*) { ended = true; });
+                            if (!comes_true(ended)) {
+                              ADD_FAILURE() << "turn " << turn;
+                              return work.wait();
+                            }
+                          }
+                        }),
+              Each(IsEmpty()));
+}
+
+TEST(DeviceMeetings, TheRanksThatAreLeftKeepTheirGpusAndTheirBuffers) {
+  EXPECT_THAT(run_ranks(3, by_rank("shm"),
+                        [](Communicator& comm) {
+                          const GpuContext context(comm.rank());
+                          const GpuStream stream;
+                          const GpuBuffer<int> data(1000, 1);
+                          const auto reduce = [&](Communicator& on) {
+                            on.all_reduce(data.data(), data.data(), 1000, DataType::int32, Op::sum,
+                                          {.stream = stream.handle()});
+                          };
+                          reduce(comm);
+                          if (comm.rank() == 0) return comm.abort("rank 0 leaves");
+                          EXPECT_THAT(outcome_of([&] { reduce(comm); }), Not(IsEmpty()));
+                          const int without[] = {0};
+                          Communicator less = comm.shrink_without(without, std::chrono::seconds(5));
+                          std::fill(data.view().begin(), data.view().end(), 1);
+                          reduce(less);
+                          EXPECT_THAT(data.view(), Each(2));
+                        }),
+              Each(IsEmpty()));
+}
+
+TEST(DeviceMeetings, ADeadlineNamesOnlyRanksThatHaveNotAnswered) {
+  std::atomic<bool> over{false};
+  EXPECT_THAT(run_ranks(4, by_rank("auto"),
+                        [&](Communicator& comm) {
+                          const GpuContext context(comm.rank());
+                          const GpuStream stream;
+                          const GpuBuffer<int> data(1000, 1);
+                          if (comm.rank() == 3) {
+                            while (!over) std::this_thread::sleep_for(milliseconds(1));
+                            return;
+                          }
+                          const std::string outcome = outcome_of([&] {
+                            comm.all_reduce(data.data(), data.data(), 1000, DataType::int32,
+                                            Op::sum,
+                                            {.timeout = milliseconds(500),
+                                             .algorithm = "all_pairs",
+                                             .stream = stream.handle()});
+                          });
+                          over = true;
+                          EXPECT_THAT(outcome, HasSubstr("rank 3"));
+                        }),
+              Each(IsEmpty()));
+}
+
+}  // namespace
+}  // namespace tutti::test
