@@ -102,7 +102,7 @@ constexpr std::array kKnobs{
         "device", TextKnob{&Config::device, parse_device, "none, rank, or a number from 0 on"},
         kOwn,
         "The GPU whose kernels run this rank's collectives; rank: the GPUs in turn; none: the host "
-        "runs them."},
+        "runs them. All ranks name one, or none does."},
     Knob{"bind",
          TextKnob{&Config::bind, parse_binding, "none, auto, or cpus of each rank, as 0-3,4-7"},
          kAgree,
