@@ -182,7 +182,7 @@ int run_rank(Communicator comm, const Place& place, const Options& options,
 Config configured(const Options& options) {
   Config config = Config::from_env();
   if (options.timeout_s > 0) config.timeout = std::chrono::seconds(options.timeout_s);
-  if (options.tune && config.device != "none")
+  if (!options.samples_path.empty() && config.device != "none")
     throw Error(ErrorKind::usage,
                 "--tune measures what the host costs, and TUTTI_DEVICE has GPUs run the "
                 "collectives: set TUTTI_DEVICE=none");
