@@ -182,7 +182,7 @@ std::string meant_for(std::string_view name, Show show) {
   const Knob& nearest =
       *std::min_element(kKnobs.begin(), kKnobs.end(),
                         [&](const Knob& a, const Knob& b) { return distance(a) < distance(b); });
-  // Of unrelated names, about half of the letters are the same by chance.
+  // Names that have nothing to do with each other share about half of their letters by chance.
   return distance(nearest) <= std::max<std::size_t>(nearest.name.size() / 3, 1)
              ? fmt::format("the nearest is {}", show(nearest))
              : "tutti-info --config lists all of them";

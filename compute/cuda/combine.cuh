@@ -1,5 +1,5 @@
-// What a block of threads of a GPU computes in a step: the same as compute/combine.h does on the
-// host, to the bit.
+// A block of threads of a GPU computes a step here. The results are those of compute/combine.h, to
+// the bit.
 #pragma once
 
 #include "compute/cuda/copy.cuh"

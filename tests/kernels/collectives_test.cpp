@@ -460,35 +460,29 @@ TEST_P(DeviceCollectives, EndWithTheCommunicatorThatIsDestroyedBehindThem) {
               Each(IsEmpty()));
 }
 
-TEST(DeviceSettings, ARankWithoutAGpuBesideOneThatHasOneIsAMismatch) {
-  auto store = std::make_shared<MemoryStore>();
+// Two ranks start over shared memory; the first has GPU 0, and the second what `device` says.
+Outcomes start_with(const char* device) {
+  const auto store = std::make_shared<MemoryStore>();
   Outcomes outcomes(2);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 2; ++rank)
     threads.emplace_back([&, rank] {
       Config config = quick_config("shm");
-      config.device = rank == 0 ? "0" : "none";
+      config.device = rank == 0 ? "0" : device;
       outcomes[static_cast<std::size_t>(rank)] =
           outcome_of([&] { Communicator::create(store, rank, 2, config); });
     });
   for (std::thread& thread : threads) thread.join();
-  EXPECT_THAT(outcomes,
+  return outcomes;
+}
+
+TEST(DeviceSettings, ARankWithoutAGpuBesideOneThatHasOneIsAMismatch) {
+  EXPECT_THAT(start_with("none"),
               Each(AllOf(StartsWith("mismatch: "), HasSubstr("rank 1 has TUTTI_DEVICE=none"))));
 }
 
 TEST(DeviceSettings, AGpuThatIsNotThereIsUnavailableOnEveryRank) {
-  auto store = std::make_shared<MemoryStore>();
-  Outcomes outcomes(2);
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < 2; ++rank)
-    threads.emplace_back([&, rank] {
-      Config config = quick_config("shm");
-      config.device = rank == 0 ? "0" : "77";
-      outcomes[static_cast<std::size_t>(rank)] =
-          outcome_of([&] { Communicator::create(store, rank, 2, config); });
-    });
-  for (std::thread& thread : threads) thread.join();
-  EXPECT_THAT(outcomes,
+  EXPECT_THAT(start_with("77"),
               Each(AllOf(StartsWith("unavailable: rank 1: TUTTI_DEVICE (Config::device) is 77"),
                          HasSubstr("no GPU 77"))));
 }

@@ -5,24 +5,16 @@
 #include <bit>
 
 #include "../compute/reference.h"
+#include "on_gpu.h"
 #include "rank.h"
 
 namespace tutti::device {
 namespace {
 
-constexpr std::uint32_t kThreads = 32;
 constexpr int kRanks = 3;
 constexpr std::size_t kMessageBytes = 512;
 
-class OtherWalks : public ::testing::Test {
- protected:
-  void SetUp() override {
-    std::string missing;
-    gpu_ = Gpu::get(missing);
-    if (gpu_ == nullptr) GTEST_SKIP() << missing;
-  }
-  Gpu* gpu_ = nullptr;
-};
+class OtherWalks : public OnGpu {};
 
 /// How many elements go from each rank to each other one; where all ranks know the lengths of the
 /// blocks, a block has one length wherever it goes.

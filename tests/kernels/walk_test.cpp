@@ -5,22 +5,13 @@
 #include <numeric>
 #include <thread>
 
+#include "on_gpu.h"
 #include "rank.h"
 
 namespace tutti::device {
 namespace {
 
-constexpr std::uint32_t kThreads = 32;
-
-class Walks : public ::testing::Test {
- protected:
-  void SetUp() override {
-    std::string missing;
-    gpu_ = Gpu::get(missing);
-    if (gpu_ == nullptr) GTEST_SKIP() << missing;
-  }
-  Gpu* gpu_ = nullptr;
-};
+class Walks : public OnGpu {};
 
 /// The vectors of one collective, in elements of 4 bytes: what each rank has, and must have.
 struct Problem {

@@ -1,5 +1,6 @@
-// What the host and the kernels of the device engine say to each other: plain data with one layout
-// for both compilers. The host includes it, and so does the code that nvcc compiles.
+// These records are what the host and the kernels of the device engine say to each other. They are
+// plain data with one layout for both compilers. The host includes it, and so does the code that
+// nvcc compiles.
 //
 // One kernel executes one call. Block b of its grid walks lane b % lanes of stripe b / lanes. A
 // launch is one start of that kernel. A block that waits for a peer longer than the launch's
@@ -138,8 +139,8 @@ struct CallRecord {
   std::uint32_t blocks;  ///< The grid's: lanes times stripes.
   Control* control;
   Counts* counts;
-  /// What each block waits for as its patience ends, in pinned memory of the host: the rank of a
-  /// peer, or -1 for none.
+  /// Points to one number for each block, in pinned memory of the host: the rank of the peer for
+  /// which the block waited when its patience ended, or -1 if it waits for none.
   std::int32_t* awaited;
   const std::byte* input;
   std::byte* output;

@@ -1,53 +1,17 @@
-// How a block walks a lane of a program: the same as Execution does on the host (execution.h), for
+// A block walks a lane of a program. It does what Execution does on the host (execution.h), for
 // plain and variable programs. All threads of the block know where it is; what one thread does for
 // an operand, others see behind the next barrier.
 #pragma once
 
 #include "compute/cuda/combine.cuh"
+#include "runtime/engine/device/block.cuh"
 #include "runtime/engine/device/kernels.h"
 #include "runtime/engine/device/records.h"
 #include "runtime/engine/device/ring_ends.cuh"
+#include "runtime/engine/device/shared.cuh"
 #include "runtime/engine/device/words.cuh"
 
 namespace tutti::device {
-
-/// What a step moves in the current piece: see Execution::load_of().
-struct Load {
-  std::uint32_t last;  ///< 1 for the last piece, else 0.
-  bool moves;          ///< Both sides skip a later piece that is empty.
-  std::uint64_t bytes;
-  Header header;
-};
-
-/// What the threads of a block share: where the block is, which thread 0 writes, and the operands
-/// of the current step. Registers are for the elements.
-struct Shared {
-  static constexpr std::uint32_t kNothing = 0xFFFF'FFFF;
-  static constexpr std::uint32_t kEnd = 0;    ///< The host or a mismatch ends the block.
-  static constexpr std::uint32_t kOrder = 1;  ///< A step of another lane is not done.
-  static constexpr std::uint32_t kFirst = 2;  ///< The number of operand 0.
-
-  ProgramRecord program;
-  std::uint32_t lane;
-  std::uint32_t first_step;  ///< Of the lane, in the program.
-  std::uint32_t steps;       ///< Of the lane.
-  std::uint64_t piece;
-  std::uint64_t walked;
-  std::uint32_t at;  ///< The index in the lane of the current step.
-  /// The first of what the block has awaited in vain. Operands are numbered as the step has them,
-  /// inputs first.
-  std::uint32_t missing;
-  // The current step, as long as there is one.
-  Program::Step step;
-  Load load;
-  BlockOperands operands;
-  std::byte* addresses[kMostOperands];  ///< Of the inputs, then of the outputs.
-};
-// A shared variable has no constructor.
-union SharedStorage {
-  __device__ SharedStorage() {}
-  Shared shared;
-};
 
 /// `Element` is the type on which the program's reductions compute.
 template <class Element>
@@ -349,34 +313,6 @@ class Walk {
   const CallRecord& call_;
   Shared& shared_;
 };
-
-/// Begins a block: returns false if it has to end at once, because the host has stopped the engine.
-__device__ inline bool enter(const CallRecord& call) {
-  if (blockIdx.x == 0) store_release_system(&call.control->entered, call.launch);
-  count_up_gpu(&call.counts->started);
-  fence_system();
-  if (load_acquire_system(&call.control->aborted) == 0) return true;
-  count_up_gpu(&call.counts->ended);
-  return false;
-}
-
-/// Ends a block, `finished` if it has come to the end of its lane in this launch. All that the
-/// block has done is before it. Once the host finds as many blocks ended as started, none of them
-/// stores `done` any more, and none uses the counts.
-__device__ inline void leave(const CallRecord& call, bool finished) {
-  Counts& counts = *call.counts;
-  if (finished) count_up_gpu(&counts.finished);
-  const bool last = count_up_gpu(&counts.exits) == call.blocks;
-  if (last) {
-    counts.exits = 0;
-    if (counts.finished == call.blocks) {
-      counts.finished = 0;
-      store_release_system(&call.control->done, call.ticket);
-    }
-    store_release_system(&call.control->exited, call.launch);
-  }
-  count_up_gpu(&counts.ended);
-}
 
 /// The body of every kernel.
 template <class Element>

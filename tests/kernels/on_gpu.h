@@ -1,0 +1,25 @@
+// A test that launches kernels by itself.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+
+#include "gpu.h"
+
+namespace tutti::device {
+
+inline constexpr std::uint32_t kThreads = 32;
+
+class OnGpu : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string missing;
+    gpu_ = Gpu::get(missing);
+    if (gpu_ == nullptr) GTEST_SKIP() << missing;
+  }
+  Gpu* gpu_ = nullptr;
+};
+
+}  // namespace tutti::device
