@@ -67,18 +67,25 @@ TEST(DeviceMeetings, GroupsOfTwoCommunicatorsOnTwoStreamsReadWhatIsBeforeThemOnT
 
 TEST(DeviceMeetings, AnAbortWhileAKernelLeavesLetsTheStreamGoOn) {
   std::mt19937 random(1);
-  for (int turn = 0; turn < 100; ++turn) {
+  std::chrono::nanoseconds whole{0};  // how long the calls take where nobody aborts them
+  for (int turn = 0; turn < 300; ++turn) {
     std::vector<Communicator> comms = Communicator::in_process(1, by_rank("auto"));
     const GpuContext context(0);
     const GpuStream stream;
     const GpuBuffer<int> data(1000, 1);
     std::vector<Work> works;
+    const auto began = std::chrono::steady_clock::now();
     for (int call = 0; call < 6; ++call)
       works.push_back(comms[0].all_reduce_async(data.data(), data.data(), 1000, DataType::int32,
                                                 Op::max, {.stream = stream.handle()}));
     std::atomic<bool> passed{false};
     stream.run([&] { passed = true; });
-    std::this_thread::sleep_for(std::chrono::microseconds(random() % 3000));
+    if (turn < 5) {
+      for (Work& work : works) work.wait();
+      whole = std::chrono::steady_clock::now() - began;
+      continue;
+    }
+    std::this_thread::sleep_until(began + whole * (random() % 1000) / 1000);
     comms[0].abort("enough");
     for (Work& work : works) outcome_of([&] { work.wait(); });
     ASSERT_TRUE(comes_true(passed)) << "turn " << turn;
@@ -91,7 +98,7 @@ TEST(DeviceMeetings, ACallbackForWhichNobodyWaitsIsCalled) {
                           const GpuContext context(0);
                           const GpuStream stream;
                           const GpuBuffer<int> data(10, 1);
-                          for (int turn = 0; turn < 1000; ++turn) {
+                          for (int turn = 0; turn < 2000; ++turn) {
                             std::atomic<bool> ended{false};
                             Work work =
                                 comm.all_reduce_async(data.data(), data.data(), 10, DataType::int32,
