@@ -28,6 +28,9 @@ std::vector<std::string_view> split(std::string_view text, char separator);
 /// Returns all `parts`, with `separator` between them.
 std::string join(const std::vector<std::string>& parts, std::string_view separator);
 
+/// Returns "rank 3", or "ranks 0-2, 5, 7", for ranks in ascending order.
+std::string show_ranks(const std::vector<int>& ranks);
+
 /// Returns the number of insertions, deletions and replacements that turn one text into the other
 /// (the Levenshtein distance).
 std::size_t edit_distance(std::string_view a, std::string_view b);

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "common/text.h"
 #include "runtime/call.h"
 #include "runtime/own_algorithms.h"
 
@@ -56,6 +57,31 @@ std::string where_it_is(const Situation& now, const StatusPage* status_page, std
   return fmt::format("has not called it (its last call is {})",
                      what_it_called(now, status_page, entered - 1));
 }
+
+// What is said of the ranks, once for all of which the same is said.
+class Statements {
+ public:
+  void add(int rank, const std::string& what) {
+    auto found = std::find_if(said_.begin(), said_.end(),
+                              [&](const Statement& statement) { return statement.what == what; });
+    if (found == said_.end()) found = said_.insert(found, {what, {}});
+    found->ranks.push_back(rank);
+  }
+  std::string text(std::string_view before_each) const {
+    std::string text;
+    for (const Statement& statement : said_)
+      text += fmt::format("{}{}{} {}", before_each, show_ranks(statement.ranks),
+                          statement.ranks.size() == 1 ? "" : ": each", statement.what);
+    return text;
+  }
+
+ private:
+  struct Statement {
+    std::string what;
+    std::vector<int> ranks;
+  };
+  std::vector<Statement> said_;
+};
 
 // Returns the error if the two ends of a block gave it different lengths in calls that agree
 // otherwise. The fingerprint of each message is that of the call plus the bytes of its block.
@@ -259,26 +285,29 @@ Reporter reporter_of_stall(const Situation& now) {
 std::string describe_stall(const Situation& now, Nanoseconds age) {
   std::string text = fmt::format("{} has been under way for {:.1f} s", heading(now),
                                  std::chrono::duration<double>(age).count());
+  Statements statements;
   for (int peer = 0; peer < now.size; ++peer) {
     const StatusPage* status_page = now.transport.recent_status_page(peer);
-    text += fmt::format("\n  rank {} {}", peer, where_it_is(now, status_page, now.number));
+    std::string where = where_it_is(now, status_page, now.number);
     const int awaited = status_page == nullptr ? -1 : status_page->waits_for(now.number);
     if (awaited >= 0 && status_page->completed.load(std::memory_order_acquire) <= now.number)
-      text += fmt::format(" and waits for rank {}", awaited);
+      where += fmt::format(" and waits for rank {}", awaited);
+    statements.add(peer, where);
   }
-  return text;
+  return text + statements.text("\n  ");
 }
 
 Error diagnose_deadline(const Situation& now, const Engine& engine, Nanoseconds limit) {
   std::string text =
       fmt::format("{} did not end within {} ms", heading(now),
                   std::chrono::duration_cast<std::chrono::milliseconds>(limit).count());
+  Statements statements;
   for (int peer = 0; peer < now.size; ++peer) {
     if (peer == now.rank) continue;
     const std::string where = where_it_is(now, now.transport.recent_status_page(peer), now.number);
-    if (where != "is in it" && where != "has completed it")
-      text += fmt::format("; rank {} {}", peer, where);
+    if (where != "is in it" && where != "has completed it") statements.add(peer, where);
   }
+  text += statements.text("; ");
   std::string awaited;
   for (int peer = engine.awaited(-1); peer >= 0; peer = engine.awaited(peer))
     awaited += fmt::format("{}{}", awaited.empty() ? "; this rank waits for rank " : ", ", peer);

@@ -90,8 +90,9 @@ class Stalls : public testing::TestWithParam<const char*> {
   static testing::Matcher<const std::vector<std::string>&> one_report() {
     return ElementsAre(AllOf(
         HasSubstr("rank 0 of 3: operation #1 all_reduce(4 x f32, max) has been under way for"),
-        HasSubstr("\n  rank 0 is in it and waits for rank "),
-        HasSubstr("\n  rank 1 is in it and waits for rank "),
+        AnyOf(AllOf(HasSubstr("\n  rank 0 is in it and waits for rank "),
+                    HasSubstr("\n  rank 1 is in it and waits for rank ")),
+              HasSubstr("\n  ranks 0, 1: each is in it and waits for rank 2")),
         HasSubstr("\n  rank 2 has not called it (its last call is operation #0 "
                   "all_reduce(4 x f32, sum))")));
   }
@@ -101,6 +102,18 @@ TEST_P(Stalls, ABlockedCallIsToldOnceByOneRankAndEndsWell) {
   EXPECT_THAT(
       heard([](Communicator& comm, std::span<float> data) { comm.all_reduce(data, Op::max); }),
       one_report());
+}
+
+TEST_P(Stalls, RanksOfWhichTheSameIsSaidAreNamedTogether) {
+  Heard heard;
+  const auto outcomes = run_ranks(5, heard.config(GetParam()), [&](Communicator& comm) {
+    if (comm.rank() != 0) heard.wait_for_a_line();
+    comm.barrier();
+  });
+  EXPECT_THAT(outcomes, Each(IsEmpty()));
+  EXPECT_THAT(
+      heard.lines(),
+      ElementsAre(HasSubstr("\n  ranks 1-4: each has not called it (nor anything before)")));
 }
 
 TEST_P(Stalls, AnAsynchronousCallIsToldWhileTheProgramComputes) {

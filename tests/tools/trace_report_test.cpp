@@ -11,6 +11,7 @@
 
 #include <tutti/types.hpp>
 
+#include "common/text.h"
 #include "trace/chrome.h"
 #include "trace/watch.h"
 

@@ -8,6 +8,8 @@
 
 #include <fmt/format.h>
 
+#include "common/text.h"
+
 namespace tutti::tools {
 namespace {
 

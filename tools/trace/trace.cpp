@@ -88,16 +88,4 @@ std::string show_duration(std::int64_t nanoseconds) {
   return fmt::format("{:.0f} s", ns / 1e9);
 }
 
-std::string show_ranks(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < ranks.size();) {
-    std::size_t end = i + 1;
-    while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
-    text += i == 0 ? "" : ", ";
-    text += end - i > 2 ? fmt::format("{}-{}", ranks[i], ranks[end - 1]) : std::to_string(ranks[i]);
-    i = end - i > 2 ? end : i + 1;
-  }
-  return text;
-}
-
 }  // namespace tutti::tools

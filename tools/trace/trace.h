@@ -65,7 +65,5 @@ std::string algorithm_of(const TracedOperation& operation);
 std::string outcome_of(const TracedOperation& operation);
 /// Returns for example "3.2 s", "12 ms" or "4 us".
 std::string show_duration(std::int64_t nanoseconds);
-/// Returns for example "rank 3" or "ranks 0-2, 5".
-std::string show_ranks(const std::vector<int>& ranks);
 
 }  // namespace tutti::tools
