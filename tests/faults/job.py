@@ -79,7 +79,10 @@ class Rank:
         resource.prlimit(self.process.pid, what, (value, value))
 
     def descriptors(self):
-        return max(map(int, os.listdir(f"/proc/{self.process.pid}/fd"))) + 1
+        numbers = [int(name) for name in os.listdir(f"/proc/{self.process.pid}/fd")]
+        if not numbers:
+            raise ProcessLookupError("the rank has ended, and nobody has waited for it yet")
+        return max(numbers) + 1
 
     def address_space(self):
         return int(pathlib.Path(f"/proc/{self.process.pid}/statm").read_text().split()[0]) * resource.getpagesize()
