@@ -107,6 +107,9 @@ int Command::wait() {
   }
   const auto end = Clock::now() + kLimit;
   while (!has_ended() && Clock::now() < end) ::poll(nullptr, 0, 1);
+  // Output of a program that had been silent for too long.
+  while (has_ended() && pump()) {
+  }
   return status_;
 }
 
