@@ -12,6 +12,8 @@
 
 #include <tutti/error.hpp>
 
+#include "devices/gpu_exports.h"
+
 namespace tutti {
 namespace {
 
@@ -86,6 +88,8 @@ GpuDevice::~GpuDevice() {
   try {
     const Current current(*this);
     release();
+    // Peers may still write memory that was exported, which then keeps the context.
+    if (!GpuExports::of_process().trim(*this)) return;
   } catch (const Error&) {  // The program has destroyed the context, and the memory with it.
   }
   driver_->release_context(device_);
@@ -162,6 +166,16 @@ void GpuDevice::upload(void* to, const void* from, std::size_t bytes, cuda::Stre
   cuda::check(*driver_, driver_->copy(cuda::address_of(to), cuda::address_of(from), bytes, stream),
               "a copy to a GPU");
   cuda::check(*driver_, driver_->synchronize(stream), "a copy to a GPU");
+}
+
+void GpuDevice::download(void* to, const void* from, std::size_t bytes) const {
+  cuda::Stream stream = nullptr;
+  cuda::check(*driver_, driver_->create_stream(&stream, cuda::kStreamNonBlocking, 0),
+              "a stream of a GPU");
+  cuda::Result result = driver_->copy(cuda::address_of(to), cuda::address_of(from), bytes, stream);
+  if (result == cuda::kSuccess) result = driver_->synchronize(stream);
+  driver_->destroy_stream(stream);
+  cuda::check(*driver_, result, "a copy from a GPU");
 }
 
 void* GpuDevice::mapped(void* host) const {

@@ -78,6 +78,8 @@ class GpuDevice {
   void keep_loaded() noexcept { kept_.store(true, std::memory_order_relaxed); }
   /// Copies to the GPU's memory on `stream`, and returns when that is done. The context is current.
   void upload(void* to, const void* from, std::size_t bytes, cuda::Stream stream) const;
+  /// Copies from the GPU's memory, and returns when that is done. The context is current.
+  void download(void* to, const void* from, std::size_t bytes) const;
   /// Returns where the GPU finds pinned or registered memory of the host.
   template <typename T>
   T* address_of(T* host) const {

@@ -71,6 +71,12 @@ void find_functions_of_kernels(Finder& finder, KernelDriver& driver) {
   finder.find(driver.register_host, "cuMemHostRegister");
   finder.find(driver.unregister_host, "cuMemHostUnregister");
   finder.find(driver.address_of_host, "cuMemHostGetDevicePointer");
+  finder.find(driver.export_memory, "cuIpcGetMemHandle");
+  finder.find(driver.map_memory, "cuIpcOpenMemHandle");
+  finder.find(driver.unmap_memory, "cuIpcCloseMemHandle");
+  finder.find(driver.allocation_of, "cuMemGetAddressRange");
+  finder.find(driver.can_access_peer, "cuDeviceCanAccessPeer");
+  finder.find(driver.enable_peer_access, "cuCtxEnablePeerAccess");
   finder.find(driver.stream_priorities, "cuCtxGetStreamPriorityRange");
   finder.find(driver.create_stream, "cuStreamCreateWithPriority");
   finder.find(driver.destroy_stream, "cuStreamDestroy");

@@ -20,6 +20,7 @@ using HostFunction = void (*)(void*);
 using Module = void*;
 using Function = void*;
 using Uuid = std::array<std::byte, 16>;
+using IpcHandle = std::array<std::byte, 64>;  // passed by value, as the driver's struct is
 
 inline constexpr Result kSuccess = 0;
 inline constexpr int kPointerContext = 1, kPointerMemoryType = 2, kPointerManaged = 8,
@@ -30,6 +31,8 @@ inline constexpr unsigned kWaitUntilAtLeast = 0;  // CU_STREAM_WAIT_VALUE_GEQ
 inline constexpr unsigned kHostMapped =
     2;  // CU_MEMHOSTALLOC_DEVICEMAP, CU_MEMHOSTREGISTER_DEVICEMAP
 inline constexpr unsigned kStreamNonBlocking = 1;  // CU_STREAM_NON_BLOCKING
+inline constexpr unsigned kIpcPeerAccess = 1;      // CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
+inline constexpr Result kPeerAccessAlready = 704;  // CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED
 /// The default streams have these handles; null stands for the first of them.
 inline constexpr std::uintptr_t kLegacyStream = 1, kStreamOfThread = 2;
 
@@ -81,6 +84,12 @@ struct KernelDriver : Driver {
   Result (*register_host)(void* memory, std::size_t bytes, unsigned flags) = nullptr;
   Result (*unregister_host)(void* memory) = nullptr;
   Result (*address_of_host)(Address*, void* memory, unsigned flags) = nullptr;
+  Result (*export_memory)(IpcHandle*, Address) = nullptr;
+  Result (*map_memory)(Address*, IpcHandle, unsigned flags) = nullptr;
+  Result (*unmap_memory)(Address) = nullptr;
+  Result (*allocation_of)(Address* begin, std::size_t* bytes, Address) = nullptr;
+  Result (*can_access_peer)(int* can, Device, Device peer) = nullptr;
+  Result (*enable_peer_access)(Context peer, unsigned flags) = nullptr;
   Result (*stream_priorities)(int* least, int* greatest) = nullptr;
   Result (*create_stream)(Stream*, unsigned flags, int priority) = nullptr;
   Result (*destroy_stream)(Stream) = nullptr;

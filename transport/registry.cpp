@@ -5,6 +5,7 @@
 #include <tutti/error.hpp>
 
 #include "common/text.h"
+#include "transport/cuda_ipc/cuda_ipc.h"
 #include "transport/local/local.h"
 #include "transport/shm/shm.h"
 #include "transport/tcp/tcp.h"
@@ -31,6 +32,7 @@ std::vector<TransportEntry> transports() {
       local::entry(),
       shm::entry(),
       tcp::entry(),
+      cuda_ipc::entry(),
   };
 }
 

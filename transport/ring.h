@@ -100,7 +100,8 @@ class SendRing {
 
   RingView view() noexcept {
     see_released();
-    return {memory_->lines, &memory_->released, data_, data_bytes_, next_, position_, freed_};
+    return {memory_->lines, &memory_->released, data_,  data_bytes_,
+            next_,          position_,          freed_, &memory_->gpu};
   }
 
   /// The bytes that payloads have taken up in the ring since it was created, gaps included.
@@ -240,7 +241,7 @@ class RecvRing {
 
   RingView view() const noexcept {
     return {memory_->lines, &memory_->released, memory_->data(), data_bytes_,
-            next_,          position_,          position_};
+            next_,          position_,          position_,       &memory_->gpu};
   }
 
   /// Returns where an answer to the peeked large message may be written, or null where it cannot be

@@ -9,6 +9,7 @@
 #include "common/prefetch.h"
 #include "common/sync.h"
 #include "common/wire.h"
+#include "transport/gpu_place.h"
 #include "transport/memory.h"
 #include "transport/ring_place.h"
 #include "transport/segments.h"
@@ -70,6 +71,7 @@ struct alignas(4096) RingMemory {
   // Only the writer writes the rest.
   alignas(kCacheLine) Line lines[kLines];
   std::uint64_t home;  ///< The address of this record in the writer's process, or 0.
+  GpuPlace gpu;        ///< Each end writes its own words.
 
   static constexpr std::size_t bytes(std::size_t data_bytes) {
     return sizeof(RingMemory) + data_bytes;

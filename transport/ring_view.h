@@ -10,6 +10,7 @@
 namespace tutti {
 
 struct Line;
+struct GpuPlace;
 
 /// Where the lines, the payloads and the credits of a ring are, and how far this end has come. The
 /// addresses are those of this process. Once a view is in use, nobody else uses this end, and a
@@ -30,9 +31,10 @@ struct RingView {
   std::uint64_t next = 0;      ///< The number of messages that this end has posted or released.
   std::uint64_t position = 0;  ///< Payload bytes that these have taken up, gaps included.
   std::uint64_t freed = 0;     ///< How many of these, from the first on, are free again.
+  GpuPlace* gpu = nullptr;     ///< What both ends say of the ring's place on GPUs.
 };
 static_assert(std::is_trivially_copyable_v<RingView> && std::is_standard_layout_v<RingView>);
-static_assert(sizeof(RingView) == 56 && offsetof(RingView, data_bytes) == 24 &&
+static_assert(sizeof(RingView) == 64 && offsetof(RingView, data_bytes) == 24 &&
                   offsetof(RingView, freed) == 48,
               "a device reads it by these offsets");
 

@@ -8,6 +8,7 @@
 
 #include "runtime/communicator_impl.h"
 #include "runtime/staged/staging.h"
+#include "transport/cuda_ipc/cuda_ipc.h"
 
 namespace tutti {
 
@@ -15,8 +16,11 @@ std::unique_ptr<Engine> CommunicatorImpl::make_engine() {
   if (parts_.gpu == nullptr)
     return make_host_engine(*parts_.transport, *parts_.recorder,
                             [this] { parts_.wake_sleepers(); });
-  auto engine = std::make_unique<DeviceEngine>(*parts_.transport, *parts_.recorder, parts_.gpu,
-                                               parts_.runtime->host_pins());
+  Runtime& runtime = *parts_.runtime;
+  auto engine = std::make_unique<DeviceEngine>(
+      device::Ends::Settings{*parts_.transport, runtime.host_pins(), runtime.log(),
+                             cuda_ipc::allowed(runtime.config().transports)},
+      *parts_.recorder, parts_.gpu);
   device_engine_ = engine.get();
   return engine;
 }

@@ -143,7 +143,8 @@ Settings::Settings()
       jitter(static_cast<std::uint64_t>(number_of("FAKE_CUDA_JITTER", 0))),
       timeout_ms(static_cast<int>(number_of("FAKE_CUDA_TIMEOUT_MS", 0))),
       kernels(text_of("FAKE_CUDA_KERNELS")),
-      free_waits(number_of("FAKE_CUDA_FREE_WAITS", 0) != 0) {}
+      free_waits(number_of("FAKE_CUDA_FREE_WAITS", 0) != 0),
+      peers(text_of("FAKE_CUDA_PEERS")) {}
 
 const Settings& settings() { return only<Settings>(); }
 

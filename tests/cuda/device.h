@@ -20,6 +20,8 @@ struct Settings {
   int timeout_ms;           ///< FAKE_CUDA_TIMEOUT_MS: after this time a kernel ends the process.
   std::string kernels;      ///< FAKE_CUDA_KERNELS: libraries of kernels, with colons between.
   bool free_waits;          ///< FAKE_CUDA_FREE_WAITS: cuMemFree waits for all streams.
+  std::string peers;        ///< FAKE_CUDA_PEERS: how GPUs reach each other's memory: none, lost,
+                            ///< damaged; otherwise they do.
 };
 const Settings& settings();
 

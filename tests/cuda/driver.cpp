@@ -136,7 +136,7 @@ CUresult cuDeviceTotalMem(std::size_t* bytes, CUdevice device) {
 }
 
 CUresult cuDeviceCanAccessPeer(int* can, CUdevice device, CUdevice other) {
-  *can = device != other ? 1 : 0;
+  *can = device != other && settings().peers != "none" ? 1 : 0;
   return is_device(device) && is_device(other) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 

@@ -1,5 +1,6 @@
 // Memory: allocations, copies, what a pointer is, and memory of another process.
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -95,6 +96,19 @@ struct Shared {
 };
 constexpr std::uint64_t kMagic = 0x7475747469697063;
 static_assert(sizeof(Shared) <= sizeof(CUipcMemHandle));
+
+/// Of a machine whose GPUs do not reach each other as they say, in memory of a peer: what is
+/// written to none of its pages arrives ("lost"), or only what is written to each second one
+/// ("damaged").
+void lose_writes(Address begin, std::size_t bytes, int file) {
+  constexpr std::size_t kPage = 4096;
+  const std::string& peers = settings().peers;
+  if (peers != "lost" && peers != "damaged") return;
+  for (std::size_t from = peers == "lost" ? 0 : kPage; from < bytes;
+       from += peers == "lost" ? kPage : 2 * kPage)
+    mmap(at<void>(begin + from), kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, file,
+         static_cast<off_t>(from));
+}
 
 std::uint64_t inode_of(int file) {
   struct stat status {};
@@ -253,12 +267,14 @@ CUresult cuIpcOpenMemHandle(CUdeviceptr* address, CUipcMemHandle handle, unsigne
   const std::string name =
       "/proc/" + std::to_string(shared.process) + "/fd/" + std::to_string(shared.file);
   const int file = open(name.c_str(), O_RDWR | O_CLOEXEC);
-  const Address mapped =
-      file >= 0 && inode_of(file) == shared.inode ? Memory::map(file, shared.bytes) : 0;
+  Address mapped = 0;
+  if (file >= 0 && inode_of(file) == shared.inode && settings().peers != "none")
+    mapped = Memory::map(file, shared.bytes);
   if (mapped == 0) {
     if (file >= 0) close(file);
     return CUDA_ERROR_INVALID_VALUE;
   }
+  lose_writes(mapped, shared.bytes, file);
   driver().memory.add({Kind::imported, mapped, shared.bytes, shared.ordinal, file});
   *address = mapped;
   return CUDA_SUCCESS;

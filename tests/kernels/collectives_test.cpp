@@ -54,7 +54,7 @@ TEST_P(DeviceCollectives, OnTheDefaultStreamNeedNoOption) {
 
 INSTANTIATE_TEST_SUITE_P(Settings, DeviceCollectives,
                          testing::Values(Setting{"auto", "rank"}, Setting{"auto", "0"},
-                                         Setting{"shm", "rank"}, Setting{"shm", "0"}),
+                                         Setting{"cuda_ipc,shm", "rank"}, Setting{"shm", "0"}),
                          [](const auto& param) {
                            return std::string(param.param.transports) == "auto"
                                       ? (param.param.device[0] == '0' ? "LocalOneForAll"

@@ -35,12 +35,12 @@ std::uint64_t pieces_of(const Program& program, const BlockTable* table) {
 
 }  // namespace
 
-DeviceEngine::DeviceEngine(Transport& transport, Recorder& recorder, std::shared_ptr<GpuDevice> gpu,
-                           HostPins& pins)
-    : Engine(transport.own_status_page(), recorder),
+DeviceEngine::DeviceEngine(const device::Ends::Settings& settings, Recorder& recorder,
+                           std::shared_ptr<GpuDevice> gpu)
+    : Engine(settings.transport.own_status_page(), recorder),
       gpu_(std::move(gpu)),
       driver_(gpu_->driver()),
-      ends_(*gpu_, pins, transport) {
+      ends_(*gpu_, settings) {
   const GpuDevice::Current current(*gpu_);
   std::byte* const words = gpu_->take_words(kWordsBytes);
   control_ = reinterpret_cast<device::Control*>(words);
@@ -62,7 +62,7 @@ DeviceEngine::DeviceEngine(Transport& transport, Recorder& recorder, std::shared
 // counts_ alone.
 DeviceEngine::~DeviceEngine() {
   if (forked_) {
-    ends_.forget_pins();
+    ends_.forget();
     return;
   }
   try {

@@ -26,9 +26,9 @@ struct DeviceCall {
 /// owner of the engine calls the rest, and reached().
 class DeviceEngine final : public Engine {
  public:
-  /// `pins` and `transport` outlive it. Throws `unavailable`.
-  DeviceEngine(Transport& transport, Recorder& recorder, std::shared_ptr<GpuDevice> gpu,
-               HostPins& pins);
+  /// The arguments outlive it. Throws `unavailable`.
+  DeviceEngine(const device::Ends::Settings& settings, Recorder& recorder,
+               std::shared_ptr<GpuDevice> gpu);
   ~DeviceEngine() override;
 
   GpuDevice& gpu() const noexcept { return *gpu_; }

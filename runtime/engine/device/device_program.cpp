@@ -1,8 +1,6 @@
 #include "runtime/engine/device/device_program.h"
 
 #include <algorithm>
-#include <bit>
-#include <cassert>
 #include <cstring>
 #include <type_traits>
 
@@ -11,18 +9,10 @@
 #include <tutti/error.hpp>
 
 #include "runtime/engine/device/kernels.h"
-#include "transport/ring.h"
 
 namespace tutti::device {
 namespace {
 
-static_assert(sizeof(RingLine) == sizeof(Line) &&
-              offsetof(RingLine, header) == offsetof(Line, header) &&
-              offsetof(RingLine, payload) == offsetof(Line, payload) && kRingLines == kLines &&
-              sizeof(RingLine::payload) == kInlineBytes);
-static_assert(sizeof(sync::Atomic<std::uint64_t>) == sizeof(std::uint64_t));
-
-constexpr std::size_t kBlockOfEnds = std::size_t{16} << 10;
 constexpr std::size_t kLine = 64;
 
 constexpr std::size_t padded_to_line(std::size_t bytes) {
@@ -84,119 +74,13 @@ void check_can_run(const std::vector<Program>& stripes) {
 
 }  // namespace
 
-Ends::~Ends() {
-  for (const GpuDevice::Block& block : blocks_) gpu_.give_back(GpuDevice::Kind::device, block);
-  for (const GpuDevice::Block& block : pinned_blocks_)
-    gpu_.give_back(GpuDevice::Kind::pinned, block);
-  if (pinned_.empty()) return;
-  try {
-    const GpuDevice::Current current(gpu_);
-    for (void* memory : pinned_) pins_.unpin(gpu_.driver(), memory);
-  } catch (const Error&) {  // The program has destroyed the context.
-  }
-}
-
-// A ring is one piece of memory that begins with the number of messages released.
-void Ends::pin(const RingView& ring) {
-  pinned_.reserve(pinned_.size() + 1);
-  pins_.pin(gpu_.driver(), ring.released, RingMemory::bytes(ring.data_bytes));
-  pinned_.push_back(ring.released);
-}
-
-std::byte* Ends::place(std::size_t bytes) {
-  assert(bytes <= kBlockOfEnds);
-  if (blocks_.empty() || used_ + bytes > blocks_.back().bytes) {
-    blocks_.reserve(blocks_.size() + 1);
-    blocks_.push_back(gpu_.take(GpuDevice::Kind::device, kBlockOfEnds));
-    used_ = 0;
-  }
-  std::byte* const place = blocks_.back().memory + used_;
-  used_ += padded_to_line(bytes);
-  return place;
-}
-
-void Ends::add_sender(const Program::Port& port, cuda::Stream stream) {
-  const Key key{port.peer, port.channel};
-  if (senders_.contains(key)) return;
-  SendRing* const ring = transport_.sender(port.peer, port.channel).ring();
-  assert(ring != nullptr);
-  const RingView view = ring->view();
-  pin(view);
-  SendEnd end{};
-  end.lines = reinterpret_cast<RingLine*>(gpu_.address_of(view.lines));
-  end.released = reinterpret_cast<const std::uint64_t*>(gpu_.address_of(view.released));
-  end.data = gpu_.address_of(view.data);
-  end.data_bytes = view.data_bytes;
-  end.next = view.next;
-  end.position = view.position;
-  end.freed = view.freed;
-  end.peer = port.peer;
-  auto* const place = reinterpret_cast<SendEnd*>(this->place(sizeof end));
-  gpu_.upload(place, &end, sizeof end, stream);
-  senders_[key] = place;
-}
-
-void Ends::add_receiver(const Program::Port& port, cuda::Stream stream) {
-  const Key key{port.peer, port.channel};
-  if (receivers_.contains(key)) return;
-  Receiver receiver;
-  receiver.channel = &transport_.receiver(port.peer, port.channel);
-  if (pinned_blocks_.empty() || pinned_used_ + sizeof(OfferedRing) > pinned_blocks_.back().bytes) {
-    pinned_blocks_.reserve(pinned_blocks_.size() + 1);
-    pinned_blocks_.push_back(gpu_.take(GpuDevice::Kind::pinned, 1));
-    pinned_used_ = 0;
-  }
-  receiver.offered = reinterpret_cast<OfferedRing*>(pinned_blocks_.back().memory + pinned_used_);
-  pinned_used_ += padded_to_line(sizeof(OfferedRing));
-  *receiver.offered = {};
-  RecvEnd end{};
-  end.offered = gpu_.address_of(receiver.offered);
-  end.peer = port.peer;
-  receiver.end = reinterpret_cast<RecvEnd*>(place(sizeof end));
-  gpu_.upload(receiver.end, &end, sizeof end, stream);
-  awaited_.reserve(awaited_.size() + 1);
-  awaited_.push_back(&(receivers_[key] = receiver));
-}
-
-void Ends::add(const std::vector<Program::Port>& sends, const std::vector<Program::Port>& receives,
-               cuda::Stream stream) {
-  for (const Program::Port& port : sends) add_sender(port, stream);
-  for (const Program::Port& port : receives) add_receiver(port, stream);
-  offer_rings();
-}
-
-SendEnd* Ends::sender(const Program::Port& port) const {
-  return senders_.at({port.peer, port.channel});
-}
-RecvEnd* Ends::receiver(const Program::Port& port) const {
-  return receivers_.at({port.peer, port.channel}).end;
-}
-
-bool Ends::offer_rings() {
-  const auto offer = [this](Receiver* receiver) {
-    RecvRing* const ring = receiver->channel->ring();
-    if (ring == nullptr) return false;
-    const RingView view = ring->view();
-    pin(view);
-    OfferedRing& offered = *receiver->offered;
-    offered.lines = reinterpret_cast<const RingLine*>(gpu_.address_of(view.lines));
-    offered.released = reinterpret_cast<std::uint64_t*>(gpu_.address_of(view.released));
-    offered.data = gpu_.address_of(view.data);
-    offered.data_bytes = view.data_bytes;
-    std::atomic_ref(offered.there).store(1, std::memory_order_release);
-    return true;
-  };
-  std::erase_if(awaited_, offer);
-  return !awaited_.empty();
-}
-
 DeviceProgram::DeviceProgram(std::vector<Program> stripes, std::shared_ptr<GpuDevice> gpu,
                              Ends& ends, cuda::Stream stream)
     : BoundProgram(stripes.front()),
       kernel(gpu->kernel(kernel_name(stripes))),
       gpu_(std::move(gpu)) {
   check_can_run(stripes);
-  for (const Program& stripe : stripes) ends.add(stripe.sends, stripe.receives, stream);
+  for (const Program& stripe : stripes) ends.add(stripe.sends, stripe.receives);
   lanes = static_cast<std::uint32_t>(program.lanes.size());
   blocks = lanes * static_cast<std::uint32_t>(stripes.size());
   scratch_bytes = program.scratch_bytes * stripes.size();

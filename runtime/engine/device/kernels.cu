@@ -13,6 +13,7 @@
 #include "runtime/engine/device/kernel_int32.cu"
 #include "runtime/engine/device/kernel_int64.cu"
 #include "runtime/engine/device/kernel_int8.cu"
+#include "runtime/engine/device/kernel_pattern.cu"
 #include "runtime/engine/device/kernel_uint16.cu"
 #include "runtime/engine/device/kernel_uint32.cu"
 #include "runtime/engine/device/kernel_uint64.cu"

@@ -27,38 +27,39 @@ struct alignas(64) RingLine {
 inline constexpr std::uint64_t kRingLines = 64;
 static_assert(sizeof(RingLine) == 64);
 
+/// Where the ring of a channel is. It lies in pinned memory of the host, who writes it once it is
+/// decided where the ring lies.
+struct OfferedRing {
+  /// Not 0 once the following are there. It is written with release order.
+  std::uint64_t there;
+  RingLine* lines;
+  std::uint64_t* released;  ///< In the host's memory, wherever the rest is.
+  std::byte* data;
+  std::uint64_t data_bytes;
+};
+
 /// The sending end of a channel (transport/ring_view.h says how a message is posted). It lies in
 /// the GPU's memory, and the one block whose lane has the channel uses it, in one call after
 /// another.
 struct SendEnd {
+  /// Null until the end's block has copied the four addresses and numbers from `offered`.
   RingLine* lines;
-  const std::uint64_t* released;
+  std::uint64_t* released;
   std::byte* data;
   std::uint64_t data_bytes;
   std::uint64_t next;              ///< The number of messages posted.
   std::uint64_t position;          ///< The payload bytes that these have taken up.
   std::uint64_t freed;             ///< How many of these, from the first on, are free again.
   std::uint64_t ends[kRingLines];  ///< `position` after message n, at n % kRingLines.
+  const OfferedRing* offered;
   std::int32_t peer;
-};
-
-/// Where a ring is from which this rank receives. It lies in pinned memory of the host, who writes
-/// it once the peer has made the ring.
-struct OfferedRing {
-  /// Not 0 once the following are there. It is written with release order.
-  std::uint64_t there;
-  const RingLine* lines;
-  std::uint64_t* released;
-  const std::byte* data;
-  std::uint64_t data_bytes;
 };
 
 /// The receiving end of a channel.
 struct RecvEnd {
-  /// Null until the end's block has copied the four addresses and numbers from `offered`.
-  const RingLine* lines;
+  RingLine* lines;  ///< As SendEnd::lines.
   std::uint64_t* released;
-  const std::byte* data;
+  std::byte* data;
   std::uint64_t data_bytes;
   std::uint64_t next;      ///< The number of messages released.
   std::uint64_t position;  ///< The payload bytes that these have taken up.

@@ -10,8 +10,9 @@ namespace tutti::device {
 
 static_assert(kRingLines == kLines);
 
-/// Takes the ring that the host offers. Returns false while the peer has not made it.
-__device__ inline bool has_ring(RecvEnd& end) {
+/// Takes the ring that the host offers. Returns false while it is not decided where the ring lies.
+template <class End>
+__device__ inline bool has_ring(End& end) {
   if (end.lines != nullptr) return true;
   const OfferedRing& offered = *end.offered;
   if (load_acquire_system(&offered.there) == 0) return false;
@@ -42,9 +43,10 @@ __device__ inline void release(RecvEnd& end, std::uint32_t bytes) {
   store_release_system(end.released, ++end.next);
 }
 
-/// Returns the memory of the next message, or null while the ring is full. A peer that has released
-/// more than was sent never makes room.
+/// Returns the memory of the next message, or null while the ring is full, or is not there. A peer
+/// that has released more than was sent never makes room.
 __device__ inline std::byte* room_for(SendEnd& end, std::uint32_t bytes) {
+  if (!has_ring(end)) return nullptr;
   const std::uint64_t released = load_acquire_system(end.released);
   if (end.next - released >= kRingLines) return nullptr;
   if (bytes <= kInlineBytes) return end.lines[end.next % kRingLines].payload;

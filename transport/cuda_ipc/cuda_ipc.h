@@ -1,0 +1,17 @@
+// The way of kernels' messages through the memory of the receiving GPU. It moves no message of the
+// host: the rings of another transport, between ranks that share memory, lie there for kernels.
+#pragma once
+
+#include <string_view>
+
+#include "transport/registry.h"
+
+namespace tutti::cuda_ipc {
+
+/// Carries no messages between hosts, so no route has it; users name it in TUTTI_TRANSPORTS.
+TransportEntry entry();
+
+/// Returns whether the transports that a configuration names are all, or this is one of them.
+bool allowed(std::string_view names);
+
+}  // namespace tutti::cuda_ipc

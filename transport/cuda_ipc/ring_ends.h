@@ -1,0 +1,91 @@
+// The two ends of a ring that lies in the memory of the reader's GPU, as the hosts of both make it.
+// transport/gpu_place.h has what they say to each other.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "devices/gpu_device.h"
+#include "devices/gpu_exports.h"
+#include "transport/gpu_place.h"
+#include "transport/ring_view.h"
+
+namespace tutti::cuda_ipc {
+
+/// Where the ring lies, once both ends have decided; its ends ask until then.
+enum class Decision { open, host, gpu };
+
+/// What an end needs; all of it outlives the end. `stream` has nothing on it that waits, and
+/// `result` is a word in pinned memory that nobody else uses. Before an end is destroyed, what it
+/// has given to the stream has ended.
+struct EndContext {
+  GpuDevice& gpu;
+  cuda::Stream stream;
+  std::uint64_t* result;
+};
+
+/// Not thread-safe. The GPU's context is current in all functions, and no function waits for the
+/// peer.
+class ReadingEnd {
+ public:
+  ReadingEnd(const EndContext& context, const RingView& ring);
+  ~ReadingEnd();
+  ReadingEnd(const ReadingEnd&) = delete;
+  ReadingEnd& operator=(const ReadingEnd&) = delete;
+
+  /// Goes on as far as the peer has come.
+  Decision step();
+  /// Once that is Decision::gpu: the lines, and the payloads behind them, as this GPU finds them.
+  std::byte* lines() const noexcept { return piece_.memory; }
+  std::byte* data() const noexcept;
+  /// Once it is Decision::host: the reason.
+  const std::string& why() const noexcept { return why_; }
+
+ private:
+  void offer();
+  Decision check();
+  Decision stay_on_host(GpuPlace::Reader said, std::string why);
+
+  const EndContext context_;
+  GpuPlace& place_;
+  const std::size_t data_bytes_;
+  GpuExports::Piece piece_;
+  bool had_written_ = false;  // whether the writer had ended its pattern before the last look
+  bool looking_ = false;
+  Decision decision_ = Decision::open;
+  std::string why_;
+};
+
+/// As ReadingEnd.
+class WritingEnd {
+ public:
+  WritingEnd(const EndContext& context, const RingView& ring);
+  ~WritingEnd();
+  WritingEnd(const WritingEnd&) = delete;
+  WritingEnd& operator=(const WritingEnd&) = delete;
+
+  Decision step();
+  std::byte* lines() const noexcept { return memory_; }
+  std::byte* data() const noexcept;
+  const std::string& why() const noexcept { return why_; }
+
+ private:
+  void map();
+  void map_in_process(const GpuExports::Piece& piece);
+  void map_of_process(const GpuPlace::Offer& offer);
+  void write(std::uint64_t seed);
+  void close() noexcept;
+  Decision stay_on_host(std::string why);
+
+  const EndContext context_;
+  GpuPlace& place_;
+  const std::size_t data_bytes_;
+  const bool fresh_;  // whether no message has gone through the ring
+  std::byte* memory_ = nullptr;
+  cuda::Address imported_ = 0;  // what map_memory() has returned
+  Decision decision_ = Decision::open;
+  std::string why_;
+};
+
+}  // namespace tutti::cuda_ipc
