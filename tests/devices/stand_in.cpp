@@ -12,6 +12,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -226,6 +227,54 @@ int launch_host(void* stream, void (*function)(void*), void* argument) {
   return 0;
 }
 
+int initialize(unsigned) { return 0; }
+
+int allocate_of_device(Address* address, std::size_t bytes) {
+  return contexts == 0 ? kInvalidContext : allocate(address, bytes, true);
+}
+
+int free_of_device(Address address) { return contexts == 0 ? kInvalidContext : release(address); }
+
+int create_stream(void** stream, unsigned) {
+  if (contexts == 0) return kInvalidContext;
+  *stream = new Stream;
+  return 0;
+}
+
+int destroy_stream(void* stream) {
+  delete static_cast<Stream*>(stream);
+  return 0;
+}
+
+// An event is the point of a stream at which it was last recorded.
+using Point = std::shared_ptr<std::atomic<bool>>;
+
+int create_event(void** event, unsigned) {
+  if (contexts == 0) return kInvalidContext;
+  *event = new Point(std::make_shared<std::atomic<bool>>(true));
+  return 0;
+}
+
+int destroy_event(void* event) {
+  delete static_cast<Point*>(event);
+  return 0;
+}
+
+int record_event(void* event, void* stream) {
+  const Point point = std::make_shared<std::atomic<bool>>(false);
+  *static_cast<Point*>(event) = point;
+  stream_of(stream).push([point] {
+    *point = true;
+    point->notify_all();
+  });
+  return 0;
+}
+
+int wait_for_event(void* stream, void* event, unsigned) {
+  stream_of(stream).push([point = *static_cast<Point*>(event)] { point->wait(false); });
+  return 0;
+}
+
 int synchronize(void* stream) {
   stream_of(stream).drain();
   return 0;
@@ -253,6 +302,15 @@ EXPORT int cuGetProcAddress_v2(const char* name, void** function, int, std::uint
       {"cuMemcpyAsync", reinterpret_cast<void*>(copy)},
       {"cuStreamWaitValue32", reinterpret_cast<void*>(wait_value)},
       {"cuLaunchHostFunc", reinterpret_cast<void*>(launch_host)},
+      {"cuInit", reinterpret_cast<void*>(initialize)},
+      {"cuMemAlloc", reinterpret_cast<void*>(allocate_of_device)},
+      {"cuMemFree", reinterpret_cast<void*>(free_of_device)},
+      {"cuStreamCreate", reinterpret_cast<void*>(create_stream)},
+      {"cuStreamDestroy", reinterpret_cast<void*>(destroy_stream)},
+      {"cuEventCreate", reinterpret_cast<void*>(create_event)},
+      {"cuEventDestroy", reinterpret_cast<void*>(destroy_event)},
+      {"cuEventRecord", reinterpret_cast<void*>(record_event)},
+      {"cuStreamWaitEvent", reinterpret_cast<void*>(wait_for_event)},
       {"cuStreamSynchronize", reinterpret_cast<void*>(synchronize)},
       {"cuGetErrorString", reinterpret_cast<void*>(error_text)},
   };

@@ -1,117 +1,109 @@
 #include "array.h"
 
-#include <iterator>
 #include <string>
+#include <typeinfo>
 #include <utility>
+#include <vector>
+
+#include <nanobind/stl/string.h>
 
 #include <tutti/error.hpp>
 
 #include "dlpack.h"
+#include "elements.h"
 
 namespace tutti::python {
 namespace {
+
+constexpr const char* kOnePiece =
+    "the array's elements do not lie one behind the other: give a contiguous one";
+constexpr const char* kReadOnly = "the array is read-only, and the call writes to it";
 
 [[noreturn]] void refuse(const char* what, const std::string& why) {
   throw Error(ErrorKind::usage, std::string(what) + ": " + why);
 }
 
-enum class Kind { integer, natural, real, brain, complex, boolean, f8e4m3, f8e5m2, none };
+[[noreturn]] void refuse_object(const char* what, nb::handle object) {
+  refuse(what,
+         "takes an object with the buffer protocol, DLPack or the CUDA array interface (an array "
+         "of NumPy, PyTorch, JAX, CuPy, …), and got one of type " +
+             std::string(nb::type_name(object.type()).c_str()));
+}
 
-struct Row {
-  Kind kind;
-  std::size_t bytes;
-  DataType type;
-};
-constexpr Row kRows[] = {
-    {Kind::integer, 1, DataType::int8},      {Kind::integer, 2, DataType::int16},
-    {Kind::integer, 4, DataType::int32},     {Kind::integer, 8, DataType::int64},
-    {Kind::natural, 1, DataType::uint8},     {Kind::natural, 2, DataType::uint16},
-    {Kind::natural, 4, DataType::uint32},    {Kind::natural, 8, DataType::uint64},
-    {Kind::real, 2, DataType::f16},          {Kind::real, 4, DataType::f32},
-    {Kind::real, 8, DataType::f64},          {Kind::brain, 2, DataType::bf16},
-    {Kind::complex, 8, DataType::complex64}, {Kind::complex, 16, DataType::complex128},
-    {Kind::boolean, 1, DataType::boolean},   {Kind::f8e4m3, 1, DataType::f8e4m3},
-    {Kind::f8e5m2, 1, DataType::f8e5m2},
-};
-static_assert(std::size(kRows) == kDataTypes, "a data type is missing here");
+// Steps over the dimensions of an array, from the last to the first, and tells whether its elements
+// lie one behind the other.
+class Layout {
+ public:
+  explicit Layout(std::int64_t step) : step_(step) {}
+  void dimension(std::int64_t length, std::optional<std::int64_t> stride) {
+    contiguous_ = contiguous_ && (length <= 1 || !stride || *stride == step_);
+    step_ *= length;
+    count_ *= static_cast<std::size_t>(length);
+  }
+  std::size_t count() const { return count_; }
+  bool contiguous() const { return contiguous_ || count_ == 0; }
 
-std::optional<DataType> type_of(Kind kind, std::size_t bytes) {
-  for (const Row& row : kRows)
-    if (row.kind == kind && row.bytes == bytes) return row.type;
+ private:
+  std::int64_t step_;
+  std::size_t count_ = 1;
+  bool contiguous_ = true;
+};
+
+// What the CUDA array interface says of an array.
+struct Description {
+  std::string typestr;
+  std::vector<std::int64_t> shape;
+  std::optional<std::vector<std::int64_t>> strides;  // They are in bytes.
+  std::uintptr_t address = 0;
+  bool read_only = false;
+  bool masked = false;
+  nb::object stream;
+};
+
+std::optional<Description> description_of(const char* what, nb::handle object) {
+  PyObject* const found = PyObject_GetAttrString(object.ptr(), "__cuda_array_interface__");
+  if (found == nullptr) return PyErr_Clear(), std::nullopt;
+  const nb::object interface = nb::steal(found);
+  const auto refuse_entries = [what](const std::string& why) {
+    refuse(what, "the object's __cuda_array_interface__ is not what that interface says: " + why);
+  };
+  const auto optional_entry = [&](const char* key) -> nb::object {
+    return interface.attr("get")(key);
+  };
+  try {
+    const auto strides = optional_entry("strides");
+    const nb::object address = interface["data"];
+    Description described;
+    described.typestr = nb::cast<std::string>(interface["typestr"]);
+    for (const nb::handle length : interface["shape"])
+      described.shape.push_back(nb::cast<std::int64_t>(length));
+    if (!strides.is_none()) {
+      described.strides.emplace();
+      for (const nb::handle stride : strides)
+        described.strides->push_back(nb::cast<std::int64_t>(stride));
+      if (described.strides->size() != described.shape.size())
+        refuse_entries("shape and strides differ in length");
+    }
+    described.address = nb::cast<std::uintptr_t>(address[0]);
+    described.read_only = nb::cast<bool>(address[1]);
+    described.masked = !optional_entry("mask").is_none();
+    described.stream = optional_entry("stream");
+    return described;
+  } catch (const nb::python_error& error) {
+    refuse_entries(error.what());
+  } catch (const std::bad_cast&) {
+    refuse_entries("an entry has another type");
+  }
   return std::nullopt;
 }
 
-// Understands the letters of the struct module. NumPy writes a complex number as Z and the letter
-// of its parts.
-Kind kind_of_format(const char* format) {
-  if (format == nullptr) return Kind::natural;
-  std::string_view letters(format);
-  if (!letters.empty() && std::string_view("@=<").find(letters.front()) != letters.npos)
-    letters.remove_prefix(1);
-  if (letters.size() == 2 && letters.front() == 'Z') return Kind::complex;
-  if (letters.size() != 1) return Kind::none;
-  if (letters == "?") return Kind::boolean;
-  if (std::string_view("bhilqn").find(letters) != letters.npos) return Kind::integer;
-  if (std::string_view("cBHILQN").find(letters) != letters.npos) return Kind::natural;
-  return std::string_view("efd").find(letters) != letters.npos ? Kind::real : Kind::none;
-}
-
-// Understands DLPack's type codes.
-Kind kind_of_code(std::uint8_t code) {
-  switch (code) {
-    case 0: return Kind::integer;
-    case 1: return Kind::natural;
-    case 2: return Kind::real;
-    case 4: return Kind::brain;
-    case 5: return Kind::complex;
-    case 6: return Kind::boolean;
-    case 10: return Kind::f8e4m3;
-    case 12: return Kind::f8e5m2;
-    default: return Kind::none;
-  }
-}
-
-const dlpack::Exchange* exchange_of(PyTypeObject* type) {
-  PyObject* const offered =
-      PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), dlpack::kAttribute);
-  if (offered == nullptr) return PyErr_Clear(), nullptr;
-  const auto capsule = nb::steal(offered);
-  const auto* table =
-      static_cast<const dlpack::Exchange*>(PyCapsule_GetPointer(capsule.ptr(), dlpack::kExchange));
-  if (table == nullptr) PyErr_Clear();
-  while (table != nullptr && table->version.major != dlpack::kMajor) table = table->previous;
-  return table;  // it lives as long as the process
-}
-
-// Exports the object's tensor with DLPack's C functions, which takes a tenth of the time of
-// __dlpack__(), and returns a capsule like that of __dlpack__(). Returns the object itself if its
-// type does not offer these functions.
-nb::object exchanged(nb::handle object) {
-  const dlpack::Exchange* table = exchange_of(Py_TYPE(object.ptr()));
-  dlpack::Managed* tensor = nullptr;
-  if (table == nullptr) return nb::borrow(object);
-  if (table->managed_from_object(object.ptr(), &tensor) != 0)
-    return PyErr_Clear(), nb::borrow(object);  // __dlpack__() reports the reason
-  PyObject* const capsule = PyCapsule_New(tensor, dlpack::kManaged, [](PyObject* unused) {
-    auto* const left =
-        static_cast<dlpack::Managed*>(PyCapsule_GetPointer(unused, dlpack::kManaged));
-    if (left == nullptr) return PyErr_Clear();  // the capsule was taken over and renamed
-    left->deleter(left);
-  });
-  if (capsule == nullptr) throw nb::python_error();
-  return nb::steal(capsule);
-}
-
-constexpr const char* kOnePiece =
-    "the array's elements do not lie one behind the other: give a contiguous one";
-
 }  // namespace
 
-Array::Array(const char* what, nb::handle object, bool writes) : Array() {
+Array::Array(const char* what, nb::handle object, bool writes, Stream named) {
   if (PyObject_CheckBuffer(object.ptr()) != 0)
     from_buffer(what, object, writes);
-  else
-    from_dlpack(what, object);
+  else if (!from_exchange(what, object, writes) && !from_cuda_interface(what, object, writes))
+    from_method(what, object, writes, named);
 }
 
 void Array::from_buffer(const char* what, nb::handle object, bool writes) {
@@ -124,7 +116,7 @@ void Array::from_buffer(const char* what, nb::handle object, bool writes) {
   view_ = view;  // from here on the destructor releases it
   if (PyBuffer_IsContiguous(&view, 'C') == 0) refuse(what, kOnePiece);
   const auto element = static_cast<std::size_t>(view.itemsize);
-  const auto found = type_of(kind_of_format(view.format), element);
+  const auto found = type_of_format(view.format, element);
   if (!found)
     refuse(what,
            "tutti has no type for elements of the format \"" + std::string(view.format) + "\"");
@@ -133,26 +125,69 @@ void Array::from_buffer(const char* what, nb::handle object, bool writes) {
   count = static_cast<std::size_t>(view.len) / element;
 }
 
-void Array::from_dlpack(const char* what, nb::handle object) {
+bool Array::from_exchange(const char* what, nb::handle object, bool writes) {
+  const dlpack::Exchange* const table = dlpack::exchange_of(object);
+  const nb::object capsule = table == nullptr ? nb::object() : dlpack::exchanged(*table, object);
+  if (!capsule.is_valid()) return false;
+  from_dlpack(what, capsule, writes);
+  if (!on_gpu) return true;
+  void* current = nullptr;
+  if (table->current_stream(tensor_->device_type(), tensor_->device_id(), &current) != 0)
+    throw nb::python_error();
+  stream = stream_with(reinterpret_cast<std::uintptr_t>(current));
+  return true;
+}
+
+void Array::from_method(const char* what, nb::handle object, bool writes, Stream named) {
+  if (!nb::hasattr(object, "__dlpack__")) return from_dlpack(what, object, writes);
+  const Stream wanted = named != nullptr ? named : stream_with(0);
+  from_dlpack(what, dlpack::exported(what, object, wanted), writes);
+  if (on_gpu) stream = wanted;
+}
+
+void Array::from_dlpack(const char* what, nb::handle capsule, bool writes) {
   nb::ndarray<nb::ro> tensor;
-  if (!nb::try_cast(exchanged(object), tensor, false))
-    refuse(what,
-           "takes an object with the buffer protocol or DLPack (an array of NumPy, PyTorch, "
-           "JAX, …), and got one of type " +
-               std::string(nb::type_name(object.type()).c_str()));
-  if (tensor.device_type() != nb::device::cpu::value)
-    refuse(what, "the array is in a device's memory, and tutti moves the host's");
-  std::int64_t expected = 1;
-  for (std::size_t k = tensor.ndim(); k-- > 0;) {
-    if (tensor.shape(k) > 1 && tensor.stride(k) != expected) refuse(what, kOnePiece);
-    expected *= static_cast<std::int64_t>(tensor.shape(k));
-  }
-  const auto found = type_of(kind_of_code(tensor.dtype().code), tensor.itemsize());
+  const bool refused = writes && dlpack::read_only(capsule);
+  if (!nb::try_cast(capsule, tensor, false)) refuse_object(what, capsule);
+  on_gpu = dlpack::on_gpu(tensor.device_type());
+  if (!on_gpu && tensor.device_type() != dlpack::kHost && tensor.device_type() != dlpack::kPinned)
+    refuse(what, "the array is in the memory of a device that DLPack gives the number " +
+                     std::to_string(tensor.device_type()) +
+                     ", and tutti moves the host's memory and that of CUDA's GPUs");
+  if (refused) refuse(what, kReadOnly);
+  Layout layout(1);
+  for (std::size_t k = tensor.ndim(); k-- > 0;)
+    layout.dimension(static_cast<std::int64_t>(tensor.shape(k)), tensor.stride(k));
+  if (!layout.contiguous()) refuse(what, kOnePiece);
+  const auto found = type_of_code(tensor.dtype().code, tensor.itemsize());
   if (!found || tensor.dtype().lanes != 1) refuse(what, "tutti has no type for its elements");
   data = const_cast<void*>(tensor.data());
   count = tensor.size();
   type = *found;
   tensor_ = std::move(tensor);
+}
+
+bool Array::from_cuda_interface(const char* what, nb::handle object, bool writes) {
+  const auto described = description_of(what, object);
+  if (!described) return false;
+  const auto found = type_of_typestr(described->typestr);
+  if (!found && nb::hasattr(object, "__dlpack__")) return false;
+  if (!found)
+    refuse(what, "tutti has no type for elements of the format \"" + described->typestr + "\"");
+  if (described->masked) refuse(what, "the array has a mask, and tutti moves arrays without one");
+  if (writes && described->read_only) refuse(what, kReadOnly);
+  Layout layout(static_cast<std::int64_t>(size_of(*found)));
+  for (std::size_t k = described->shape.size(); k-- > 0;)
+    layout.dimension(described->shape[k],
+                     described->strides ? std::optional((*described->strides)[k]) : std::nullopt);
+  if (!layout.contiguous()) refuse(what, kOnePiece);
+  data = reinterpret_cast<void*>(described->address);
+  count = layout.count();
+  type = *found;
+  on_gpu = true;
+  stream = stream_of_handle(described->stream);
+  owner_ = nb::borrow(object);
+  return true;
 }
 
 Array::Array(Array&& other) noexcept { *this = std::move(other); }
@@ -161,8 +196,11 @@ Array& Array::operator=(Array&& other) noexcept {
   std::swap(data, other.data);
   std::swap(count, other.count);
   std::swap(type, other.type);
+  std::swap(on_gpu, other.on_gpu);
+  std::swap(stream, other.stream);
   std::swap(view_, other.view_);
   std::swap(tensor_, other.tensor_);
+  std::swap(owner_, other.owner_);
   return *this;
 }
 

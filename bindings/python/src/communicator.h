@@ -18,6 +18,7 @@
 
 #include "array.h"
 #include "interpreter.h"
+#include "streams.h"
 
 namespace tutti::python {
 
@@ -84,6 +85,7 @@ struct Options {
   std::optional<double> timeout;
   std::string algorithm;
   Group* group = nullptr;
+  Stream stream = nullptr;  ///< The one that the program names, if any.
   std::string accumulate = {};
   const void* premultiplier = nullptr;
   std::shared_ptr<Received> received = {};
@@ -177,6 +179,7 @@ auto Communicator::make(const Options& options, Call&& call, Each&... arrays) {
   told.premultiplier = options.premultiplier;
   told.interrupted = interrupted;
   told.received = options.received.get();
+  told.stream = stream_for(options.stream, {&arrays...});
   const auto made = [&, &comm = get()] { return call(comm, told, As<kForm>()); };
   const auto uses = [&] {
     Uses used{{}, options.received};

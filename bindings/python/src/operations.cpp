@@ -50,7 +50,9 @@ Array factor_of(Op op, const Optional& factor, const Array& input) {
   if (op != Op::premul_sum) return {};
   if (!factor)
     refuse("premul_sum needs a premultiplier: an array of one element of the input's type");
-  Array value("premultiplier", *factor, false);
+  Array value("premultiplier", *factor, false, nullptr);
+  if (value.on_gpu)
+    refuse("premultiplier: the array is in a GPU's memory, and the factor is read by the host");
   same_type("premultiplier", input, value);
   holds("premultiplier", value, 1);
   return value;
@@ -67,18 +69,20 @@ Array factor_of(Op op, const Optional& factor, const Array& input) {
 // The arguments that every operation takes after its own.
 #define TUTTI_TAKES                                                                     \
   nb::kw_only(), nb::arg("timeout") = nb::none(), nb::arg("algorithm") = std::string(), \
-                 nb::arg("group") = nb::none()
+                 nb::arg("group") = nb::none(), nb::arg("stream") = nb::none()
 
 template <Form kForm>
 Returned<kForm> all_reduce(Communicator& self, nb::handle input, const std::string& op,
                            Optional output, Optional factor, const std::string& accumulate,
-                           std::optional<double> timeout, std::string algorithm, Group* group) {
+                           std::optional<double> timeout, std::string algorithm, Group* group,
+                           nb::handle named) {
+  const Stream stream = stream_of(named);
   const Op how = op_of(op);
-  Array in("all_reduce", input, !output);
-  Array out = output ? Array("all_reduce", *output, true) : Array();
+  Array in("all_reduce", input, !output, stream);
+  Array out = output ? Array("all_reduce", *output, true, stream) : Array();
   if (output) same_type("all_reduce", in, out), holds("all_reduce", out, in.count);
   const Array multiplier = factor_of(how, factor, in);
-  Options options{timeout, std::move(algorithm), group};
+  Options options{timeout, std::move(algorithm), group, stream};
   options.accumulate = accumulate;
   options.premultiplier = multiplier.data;
   void* const to = output ? out.data : in.data;
@@ -89,32 +93,36 @@ Returned<kForm> all_reduce(Communicator& self, nb::handle input, const std::stri
 template <Form kForm>
 Returned<kForm> reduce(Communicator& self, nb::handle input, int root, const std::string& op,
                        Optional output, std::optional<double> timeout, std::string algorithm,
-                       Group* group) {
+                       Group* group, nb::handle named) {
+  const Stream stream = stream_of(named);
   const Op how = op_of(op);
   const bool here = self.get().rank() == root;
-  Array in("reduce", input, here && !output);
-  Array out = here && output ? Array("reduce", *output, true) : Array();
+  Array in("reduce", input, here && !output, stream);
+  Array out = here && output ? Array("reduce", *output, true, stream) : Array();
   if (here && output) same_type("reduce", in, out), holds("reduce", out, in.count);
   void* const to = !here ? nullptr : output ? out.data : in.data;
-  return self.make<kForm>({timeout, std::move(algorithm), group},
+  return self.make<kForm>({timeout, std::move(algorithm), group, stream},
                           TUTTI_CALL(reduce, in.data, to, in.count, in.type, how, root), in, out);
 }
 
 template <Form kForm>
 Returned<kForm> broadcast(Communicator& self, nb::handle array, int root,
-                          std::optional<double> timeout, std::string algorithm, Group* group) {
-  Array data("broadcast", array, self.get().rank() != root);
-  return self.make<kForm>({timeout, std::move(algorithm), group},
+                          std::optional<double> timeout, std::string algorithm, Group* group,
+                          nb::handle named) {
+  const Stream stream = stream_of(named);
+  Array data("broadcast", array, self.get().rank() != root, stream);
+  return self.make<kForm>({timeout, std::move(algorithm), group, stream},
                           TUTTI_CALL(broadcast, data.data, data.count, data.type, root), data);
 }
 
 template <Form kForm>
 Returned<kForm> all_gather(Communicator& self, nb::handle input, nb::handle output,
                            std::optional<Counts> counts, std::optional<double> timeout,
-                           std::string algorithm, Group* group) {
-  Array in("all_gather", input, false), out("all_gather", output, true);
+                           std::string algorithm, Group* group, nb::handle named) {
+  const Stream stream = stream_of(named);
+  Array in("all_gather", input, false, stream), out("all_gather", output, true, stream);
   same_type("all_gather", in, out);
-  const Options options{timeout, std::move(algorithm), group};
+  const Options options{timeout, std::move(algorithm), group, stream};
   if (counts) {
     holds("all_gather", out, std::accumulate(counts->begin(), counts->end(), std::size_t{0}));
     return self.make<kForm>(
@@ -128,11 +136,13 @@ Returned<kForm> all_gather(Communicator& self, nb::handle input, nb::handle outp
 template <Form kForm>
 Returned<kForm> reduce_scatter(Communicator& self, nb::handle input, nb::handle output,
                                const std::string& op, std::optional<Counts> counts,
-                               std::optional<double> timeout, std::string algorithm, Group* group) {
+                               std::optional<double> timeout, std::string algorithm, Group* group,
+                               nb::handle named) {
+  const Stream stream = stream_of(named);
   const Op how = op_of(op);
-  Array in("reduce_scatter", input, false), out("reduce_scatter", output, true);
+  Array in("reduce_scatter", input, false, stream), out("reduce_scatter", output, true, stream);
   same_type("reduce_scatter", in, out);
-  const Options options{timeout, std::move(algorithm), group};
+  const Options options{timeout, std::move(algorithm), group, stream};
   if (counts)
     return self.make<kForm>(
         options, TUTTI_CALL(reduce_scatterv, in.data, out.data, *counts, PerRank{}, in.type, how),
@@ -145,13 +155,14 @@ Returned<kForm> reduce_scatter(Communicator& self, nb::handle input, nb::handle 
 template <Form kForm>
 Returned<kForm> gather(Communicator& self, nb::handle input, Optional output, int root,
                        std::optional<Counts> counts, std::optional<double> timeout,
-                       std::string algorithm, Group* group) {
+                       std::string algorithm, Group* group, nb::handle named) {
+  const Stream stream = stream_of(named);
   const bool here = self.get().rank() == root;
   if (here && !output) refuse("gather: the root needs an output");
-  Array in("gather", input, false);
-  Array out = here ? Array("gather", *output, true) : Array();
+  Array in("gather", input, false, stream);
+  Array out = here ? Array("gather", *output, true, stream) : Array();
   if (here) same_type("gather", in, out);
-  const Options options{timeout, std::move(algorithm), group};
+  const Options options{timeout, std::move(algorithm), group, stream};
   if (counts)
     return self.make<kForm>(
         options,
@@ -165,13 +176,14 @@ Returned<kForm> gather(Communicator& self, nb::handle input, Optional output, in
 template <Form kForm>
 Returned<kForm> scatter(Communicator& self, Optional input, nb::handle output, int root,
                         std::optional<Counts> counts, std::optional<double> timeout,
-                        std::string algorithm, Group* group) {
+                        std::string algorithm, Group* group, nb::handle named) {
+  const Stream stream = stream_of(named);
   const bool here = self.get().rank() == root;
   if (here && !input) refuse("scatter: the root needs an input");
-  Array out("scatter", output, true);
-  Array in = here ? Array("scatter", *input, false) : Array();
+  Array out("scatter", output, true, stream);
+  Array in = here ? Array("scatter", *input, false, stream) : Array();
   if (here) same_type("scatter", in, out);
-  const Options options{timeout, std::move(algorithm), group};
+  const Options options{timeout, std::move(algorithm), group, stream};
   if (counts)
     return self.make<kForm>(
         options,
@@ -185,10 +197,12 @@ Returned<kForm> scatter(Communicator& self, Optional input, nb::handle output, i
 template <Form kForm>
 Returned<kForm> all_to_all(Communicator& self, nb::handle input, nb::handle output,
                            std::optional<Counts> input_counts, std::optional<Counts> output_counts,
-                           std::optional<double> timeout, std::string algorithm, Group* group) {
-  Array in("all_to_all", input, false), out("all_to_all", output, true);
+                           std::optional<double> timeout, std::string algorithm, Group* group,
+                           nb::handle named) {
+  const Stream stream = stream_of(named);
+  Array in("all_to_all", input, false, stream), out("all_to_all", output, true, stream);
   same_type("all_to_all", in, out);
-  const Options options{timeout, std::move(algorithm), group};
+  const Options options{timeout, std::move(algorithm), group, stream};
   if (input_counts.has_value() != output_counts.has_value())
     refuse("all_to_all: takes the counts of both sides, or of none");
   if (input_counts)
@@ -203,15 +217,18 @@ Returned<kForm> all_to_all(Communicator& self, nb::handle input, nb::handle outp
 }
 
 template <Form kForm>
-Returned<kForm> barrier(Communicator& self, std::optional<double> timeout, Group* group) {
-  return self.make<kForm>({timeout, "", group}, TUTTI_CALL(barrier));
+Returned<kForm> barrier(Communicator& self, std::optional<double> timeout, Group* group,
+                        nb::handle named) {
+  const Stream stream = stream_of(named);
+  return self.make<kForm>({timeout, "", group, stream}, TUTTI_CALL(barrier));
 }
 
 template <Form kForm>
 Returned<kForm> send(Communicator& self, nb::handle array, int peer, int tag,
-                     std::optional<double> timeout, Group* group) {
-  Array data("send", array, false);
-  return self.make<kForm>({timeout, "", group},
+                     std::optional<double> timeout, Group* group, nb::handle named) {
+  const Stream stream = stream_of(named);
+  Array data("send", array, false, stream);
+  return self.make<kForm>({timeout, "", group, stream},
                           TUTTI_CALL(send, data.data, data.count, data.type, peer, tag), data);
 }
 
@@ -219,9 +236,10 @@ Returned<kForm> send(Communicator& self, nb::handle array, int peer, int tag,
 template <Form kForm>
 std::conditional_t<kForm == Form::blocking, std::optional<Got>, Returned<kForm>> recv(
     Communicator& self, nb::handle array, int peer, int tag, std::optional<double> timeout,
-    Group* group) {
-  Array data("recv", array, true);
-  Options options{timeout, "", group};
+    Group* group, nb::handle named) {
+  const Stream stream = stream_of(named);
+  Array data("recv", array, true, stream);
+  Options options{timeout, "", group, stream};
   options.received = std::make_shared<Received>();
   const auto call = TUTTI_CALL(recv, data.data, data.count, data.type, peer, tag);
   if constexpr (kForm == Form::blocking) {
@@ -265,17 +283,19 @@ void bind_whole(nb::class_<Communicator>& type) {
       .def(name<kForm>("broadcast").c_str(), &broadcast<kForm>, nb::arg("array"),
            nb::arg("root") = 0, TUTTI_TAKES)
       .def(name<kForm>("barrier").c_str(), &barrier<kForm>, nb::kw_only(),
-           nb::arg("timeout") = nb::none(), nb::arg("group") = nb::none());
+           nb::arg("timeout") = nb::none(), nb::arg("group") = nb::none(),
+           nb::arg("stream") = nb::none());
 }
 
 template <Form kForm>
 void bind_messages(nb::class_<Communicator>& type) {
   type.def(name<kForm>("send").c_str(), &send<kForm>, nb::arg("array"), nb::arg("peer"),
            nb::arg("tag") = 0, nb::kw_only(), nb::arg("timeout") = nb::none(),
-           nb::arg("group") = nb::none())
+           nb::arg("group") = nb::none(), nb::arg("stream") = nb::none())
       .def(name<kForm>("recv").c_str(), &recv<kForm>, nb::arg("array"),
            nb::arg("peer") = kAnySource, nb::arg("tag") = kAnyTag, nb::kw_only(),
-           nb::arg("timeout") = nb::none(), nb::arg("group") = nb::none());
+           nb::arg("timeout") = nb::none(), nb::arg("group") = nb::none(),
+           nb::arg("stream") = nb::none());
 }
 
 }  // namespace

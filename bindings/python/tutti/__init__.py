@@ -8,7 +8,8 @@
     work = comm.all_reduce_async(gradient)        # returns at once
     work.wait(30)                                 # or: await work
 
-An array is any object with the buffer protocol or DLPack in the host's memory, of NumPy, PyTorch, JAX, array, bytearray.
+An array is any object with the buffer protocol, DLPack or the CUDA array interface: of NumPy, array, bytearray, PyTorch, JAX, CuPy, Numba. Those
+on GPUs are used in the order of a stream: comm.all_reduce(array, stream=stream).
 """
 
 from ._core import ANY_SOURCE, ANY_TAG, NO_COLOR, Buffer, Communicator, Group, Persistent, Work, version
