@@ -131,21 +131,20 @@ void CommunicatorImpl::start(const OperationRef& operation) {
   launch({&operation, 1});
 }
 
-// An operation that was abandoned may end at once, and have no Staging any more.
+// An operation that was given whole or abandoned may end at once, and have no Staging any more.
 void CommunicatorImpl::give_to_streams(std::span<const OperationRef> operations) {
-  std::vector<const Operation*> abandoned;
+  std::vector<const Operation*> gone;
   const CommunicatorImpl* const first = operations.front()->owner;
   const bool apart = std::any_of(operations.begin(), operations.end(),
                                  [&](const OperationRef& each) { return each->owner != first; });
   const auto give = [&](auto&& part) {
     for (const OperationRef& each : operations) {
-      if (!each->staged() ||
-          std::find(abandoned.begin(), abandoned.end(), each.get()) != abandoned.end())
+      if (!each->staged() || std::find(gone.begin(), gone.end(), each.get()) != gone.end())
         continue;
       try {
         part(*each->staging, *each);
       } catch (const Error& error) {
-        abandoned.push_back(each.get());
+        gone.push_back(each.get());
         each->owner->abandon(*each, error);
       }
     }
@@ -158,11 +157,11 @@ void CommunicatorImpl::give_to_streams(std::span<const OperationRef> operations)
   give([&](Staging& staging, Operation& operation) {
     if (staging.device_call() == nullptr) return;
     staging.copy_in(operation, apart && !staging.on_own_stream());
-    if (staging.on_own_stream()) staging.copy_out(operation);
+    if (!staging.on_own_stream()) return;
+    gone.push_back(&operation);
+    staging.copy_out(operation);
   });
-  give([](Staging& staging, Operation& operation) {
-    if (!staging.on_own_stream()) staging.copy_out(operation);
-  });
+  give([](Staging& staging, Operation& operation) { staging.copy_out(operation); });
 }
 
 }  // namespace tutti

@@ -34,6 +34,17 @@ bool comes_true(const std::atomic<bool>& sign) {
   return sign;
 }
 
+// A call that no stream orders may end in another thread before the one that makes it goes on.
+TEST(DeviceMeetings, ACallAndTheEndOfItsKernel) {
+  std::vector<Communicator> ranks = Communicator::in_process(2, by_rank("auto"));
+  for (int i = 0; i < 300; ++i) {
+    std::vector<Work> works;
+    for (int call = 0; call < 4; ++call)
+      for (Communicator& comm : ranks) works.push_back(comm.barrier_async());
+    for (Work& work : works) work.wait();
+  }
+}
+
 TEST(DeviceMeetings, GroupsOfTwoCommunicatorsOnTwoStreamsReadWhatIsBeforeThemOnTheirs) {
   EXPECT_THAT(run_ranks(2, by_rank("shm"),
                         [](Communicator& comm) {
