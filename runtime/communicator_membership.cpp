@@ -103,6 +103,11 @@ std::optional<Communicator> CommunicatorImpl::split(const SplitCard& card) {
   }
 }
 
+int Communicator::device() const noexcept {
+  const auto& gpu = impl_->parts().gpu;
+  return gpu == nullptr ? -1 : gpu->ordinal();
+}
+
 Communicator Communicator::from_env(const Config& config) {
   return CommunicatorImpl::make(join_environment(config));
 }
