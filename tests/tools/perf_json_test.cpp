@@ -61,6 +61,20 @@ TEST(PerfJson, HasTheKeysOfNcclTestsInTheirOrder) {
   EXPECT_EQ(json["nccl_version"], 10203);
 }
 
+TEST(PerfJson, NamesTheGpusAndWhoMovesTheBytes) {
+  Report report = example();
+  report.devices.front().bus = "0000:17:00";
+  report.mover = Mover::kernels;
+  Options options;
+  options.gpus = 2;
+  const Json config = Json::parse(to_json(report, options, "1.2.3"))["config"];
+  EXPECT_EQ(config["ngpus"], 2);
+  EXPECT_EQ(config["devices"][0]["device_hex"], "0000:17:00");
+  EXPECT_EQ(config["moved_by"], "kernels");
+  report.mover = Mover::host_transfers;
+  EXPECT_EQ(Json::parse(to_json(report, options, "1.2.3"))["config"]["moved_by"], "host");
+}
+
 TEST(PerfJson, KeepsFullPrecisionAndWritesValuesAsNcclTestsDoes) {
   const Json json = Json::parse(to_json(example(), Options{}, "1.2.3"));
   const Json& row = json["results"][0];

@@ -154,6 +154,26 @@ TEST(PerfOptions, TakesWhatIsMeasuredHowAndWhatIsShown) {
   EXPECT_FALSE(long_names.per_iteration);
 }
 
+TEST(PerfOptions, GpusAreThoseOfNcclTestsAndHaveTheBuffers) {
+  EXPECT_FALSE(parsed({}).on_gpus());
+  EXPECT_FALSE(parsed({"-g", "1"}).on_gpus()) << "scripts for nccl-tests give it everywhere";
+  const Options four = parsed({"-g", "4", "-t", "2", "-J", "x.json"});
+  EXPECT_EQ(four.device, kAnyDevice);
+  EXPECT_EQ(four.ranks_of_process(), 8);
+  EXPECT_EQ(four.ranks, 1) << "one process";
+  EXPECT_FALSE(four.measures_phase()) << "it is about cores";
+  const Options each = parsed({"--device", "all_gather"});
+  EXPECT_EQ(each.what, Operation::all_gather) << "the next word is no value of --device";
+  EXPECT_TRUE(each.rank_per_gpu);
+  EXPECT_FALSE(parsed({"--device", "--ranks", "3"}).rank_per_gpu);
+  EXPECT_FALSE(parsed({"--device", "--nccl-tests"}).rank_per_gpu) << "its default is one rank";
+  const Options shared = parsed({"--device=1", "-y", "1"});
+  EXPECT_EQ(shared.device, "1");
+  EXPECT_TRUE(shared.null_stream);
+  EXPECT_FALSE(shared.rank_per_gpu);
+  EXPECT_EQ(shared.ranks, 2);
+}
+
 TEST(PerfOptions, ALinkedNameHasTheOperationAndTheDefaultsOfNcclTests) {
   const char* argv[] = {"/usr/bin/reduce_scatter_perf", "-b", "8"};
   const std::vector<std::string> arguments = command_line(3, argv);
@@ -249,16 +269,22 @@ TEST(PerfOptions, SaysWhatIsWrongWithAnArgument) {
   refused({"-r", "-1"}, ErrorKind::usage, "-r -1: expected a rank or all");
   refused({"-n", "0"}, ErrorKind::usage, "--iters");
   refused({"--frobnicate"}, ErrorKind::usage, "--frobnicate");
-  for (const char* option : {"-G", "-x", "-D", "-y", "-V"})
-    refused({option, "1"}, ErrorKind::unavailable, "tutti's ranks are on CPUs");
+  for (const char* option : {"-G", "-x", "-D", "-V"})
+    refused({option, "1"}, ErrorKind::unavailable, "which tutti-perf cannot do");
   refused({"-R", "3"}, ErrorKind::usage, "--local_register");
   for (const char* const option : {"-p", "-I", "-C", "-S", "-M"})
     refused({option, "2"}, ErrorKind::usage, "not in range 0 to 1");
   for (const char* const other : {"--limits", "--explain"})
     refused({"--tune", other}, ErrorKind::usage, "excludes");
   refused({"--explain", "--limits"}, ErrorKind::usage, "excludes");
-  refused({"-g", "8"}, ErrorKind::unavailable, "-t 8 makes as many ranks of threads");
-  refused({"-t", "2", "--ranks", "2"}, ErrorKind::unavailable, "not both");
+  refused({"-t", "2", "--ranks", "2"}, ErrorKind::unavailable, "processes of one rank each");
+  refused({"-g", "2", "--ranks", "2"}, ErrorKind::unavailable, "tutti-run -n 2 -- tutti-perf");
+  refused({"--device=first"}, ErrorKind::usage, "--device=first: expected rank, or the number");
+  refused({"--device=-1"}, ErrorKind::usage, "--device=-1: expected rank, or the number");
+  refused({"-y", "1"}, ErrorKind::unavailable, "add --device");
+  refused({"-R", "1", "--device"}, ErrorKind::unavailable, "tutti::Buffer is memory of the host");
+  for (const char* const of_host : {"--limits", "--explain", "--tune", "--show-limits", "--phase"})
+    refused({of_host, "-g", "2"}, ErrorKind::unavailable, "is about what the cores of the host");
   refused({"-m", "0"}, ErrorKind::usage, "--agg_iters");
   refused({"-z", "4"}, ErrorKind::usage, "--blocking");
   refused({"-T", "-1"}, ErrorKind::usage, "--timeout");

@@ -38,6 +38,31 @@ TEST(PerfTable, DevicesAreWrittenAsNcclTestsWritesGpus) {
             "#  Rank  0 Group  0 Pid  12345 on   hostname device  0 [cpu] NVIDIA H200\n");
 }
 
+TEST(PerfTable, AGpuHasItsPlaceOnTheBus) {
+  EXPECT_EQ(format_device({3, 1, 12345, "hostname", 2, "NVIDIA H200", "0000:17:00"}),
+            "#  Rank  3 Group  1 Pid  12345 on   hostname device  2 [0000:17:00] NVIDIA H200\n");
+  Options options;
+  options.threads = 2;
+  options.gpus = 4;
+  EXPECT_NE(format_banner(options, "1.2.3").find("# nThread 2 nGpus 4 minBytes"),
+            std::string::npos);
+}
+
+TEST(PerfTable, SaysWhoMovesTheBytesWhereThereAreGpus) {
+  Options options;
+  EXPECT_EQ(mover(options, true), Mover::kernels_for_host);
+  options.device = "rank";
+  EXPECT_EQ(mover(options, true), Mover::kernels);
+  EXPECT_EQ(mover(options, false), Mover::host);
+  for (const Operation what : {Operation::sendrecv, Operation::hypercube}) {
+    options.what = what;
+    EXPECT_EQ(mover(options, true), Mover::host_transfers);
+  }
+  EXPECT_EQ(format_mover(Mover::kernels), "#\n# Bytes moved by       : kernels of these GPUs\n");
+  EXPECT_EQ(format_mover(Mover::host),
+            "#\n# Bytes moved by       : the host, by way of pinned memory\n");
+}
+
 TEST(PerfTable, TitlesAreThoseOfNcclTests) {
   const std::string titles =
       "#\n"

@@ -1,4 +1,5 @@
 // Runs the real tutti-perf, with ranks that it starts and with a launcher's.
+#include <dlfcn.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "command.h"
+#include "perf_rows.h"
 #include "xml.h"
 
 namespace tutti::tools {
@@ -26,19 +28,6 @@ using testing::HasSubstr;
 std::vector<std::string> perf(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), TUTTI_PERF);
   return arguments;
-}
-
-/// Returns the fields of each row of the table.
-std::vector<std::vector<std::string>> rows(const std::string& output) {
-  std::vector<std::vector<std::string>> result;
-  std::istringstream lines(output);
-  for (std::string line; std::getline(lines, line);) {
-    if (line.empty() || line[0] == '#') continue;
-    std::istringstream fields(line);
-    result.emplace_back();
-    for (std::string field; fields >> field;) result.back().push_back(field);
-  }
-  return result;
 }
 
 const std::vector<std::string> kOperations{"all_reduce", "all_gather",     "alltoall",  "alltoallv",
@@ -360,6 +349,18 @@ TEST(TuttiPerf, RefusesBadArgumentsBeforeItStartsRanks) {
     EXPECT_EQ(command.wait(), 2) << why;
     EXPECT_EQ(command.out(), "");
     EXPECT_THAT(command.err(), HasSubstr(why));
+  }
+}
+
+TEST(TuttiPerf, SaysThatBuffersOnGpusNeedADriver) {
+  if (::dlopen("libcuda.so.1", RTLD_NOW) != nullptr) GTEST_SKIP() << "there is a CUDA driver";
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"-g", "2"}, {"--device"}, {"-t", "2", "--device=0"}}) {
+    Command command(perf(arguments));
+    EXPECT_EQ(command.wait(), 2);
+    EXPECT_EQ(command.out(), "");
+    EXPECT_THAT(command.err(), HasSubstr("tutti-perf: unavailable: buffers on GPUs (--device, -g) "
+                                         "need the CUDA driver: libcuda.so.1"));
   }
 }
 

@@ -38,11 +38,11 @@ Json config(const Report& report, const Options& options) {
                        {"group", device.group},
                        {"pid", device.pid},
                        {"hostname", device.host},
-                       {"device", device.core},
-                       {"device_hex", "cpu"},
+                       {"device", device.number},
+                       {"device_hex", device.bus},
                        {"device_info", device.info}});
   Json config{{"nthreads", options.threads},
-              {"ngpus", 1},
+              {"ngpus", options.gpus},
               {"minimum_bytes", options.min_bytes},
               {"maximum_bytes", options.max_bytes}};
   if (options.step_factor > 1)
@@ -59,6 +59,9 @@ Json config(const Report& report, const Options& options) {
                  {"per_iter_skip", options.skipped_iterations},
                  {"parallel_init", flag(options.parallel_init)},
                  {"devices", devices}});
+  if (report.mover)
+    config["moved_by"] =
+        *report.mover == Mover::host || *report.mover == Mover::host_transfers ? "host" : "kernels";
   return config;
 }
 
@@ -85,7 +88,7 @@ Json per_iteration(const IterationTimes& times, const Options& options) {
             {"cv_pct", s.variation_pct},
             {"times_us", times.slowest_us}};
   // The rows of this table are processes, and threads are all in one process.
-  if (options.threads == 1 && times.by_rank.size() > 1)
+  if (options.ranks_of_process() == 1 && times.by_rank.size() > 1)
     json["per_process_max_times_us"] = times.by_rank;
   return json;
 }

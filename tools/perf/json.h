@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,11 +20,12 @@ struct Report {
   std::vector<Device> devices;
   std::vector<Row> rows;
   Summary summary;
+  std::optional<Mover> mover;  ///< Where there are GPUs.
 };
 
-/// Returns the document. It has nccl-tests' keys in nccl-tests' order, and three of tutti:
-/// `tutti_version`, `limit_us` and `one_way_ns`. Numbers are in full precision; flags are the
-/// strings "true" and "false", as in nccl-tests.
+/// Returns the document. It has nccl-tests' keys in nccl-tests' order, and four of tutti:
+/// `tutti_version`, `limit_us`, `one_way_ns` and, where there are GPUs, `moved_by`. Numbers are in
+/// full precision; flags are the strings "true" and "false", as in nccl-tests.
 [[nodiscard]] std::string to_json(const Report& report, const Options& options,
                                   std::string_view version);
 

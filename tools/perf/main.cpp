@@ -33,7 +33,9 @@
 #include "perf/limits.h"
 #include "perf/options.h"
 #include "perf/plot.h"
+#include "perf/start.h"
 #include "perf/table.h"
+#include "perf/team.h"
 #include "perf/tune.h"
 #include "rendezvous/launch/launch_environment.h"
 
@@ -41,28 +43,6 @@ namespace tutti::perf {
 namespace {
 
 constexpr int kUsageStatus = 2;
-
-/// Returns the path of this program, which is started once for each rank.
-std::string own_program() {
-  std::error_code failed;
-  const auto path = std::filesystem::read_symlink("/proc/self/exe", failed);
-  if (failed)
-    throw Error(ErrorKind::unavailable,
-                fmt::format("cannot find this program to start ranks with it: /proc/self/exe: {}",
-                            failed.message()));
-  return path;
-}
-
-int start_ranks(const Options& options, const std::vector<std::string>& arguments) {
-  require_ranks(options, options.ranks);
-  tools::LaunchOptions launch;
-  launch.tool = "tutti-perf";
-  launch.ranks = options.ranks;
-  launch.tag = false;  // only rank 0 writes
-  launch.command = arguments;
-  launch.command[0] = own_program();
-  return tools::launch(launch);
-}
 
 /// Binds this rank to a core of its own if there are enough cores, unless a launcher has bound it
 /// to one. Returns the core, or none.
@@ -76,23 +56,40 @@ std::optional<int> take_core(int local_rank, int local_ranks) {
   return core;
 }
 
-/// Returns the devices of all ranks, on all ranks.
-std::vector<Device> gather_devices(Communicator& comm, int core, int group) {
+/// Returns the devices of all ranks, on all ranks. `core` is that of the thread.
+std::vector<Device> gather_devices(Team& team, int core, const Options& options) {
   struct Record {
-    std::int64_t pid, core, group;
-    char host[64], info[128];
-  } mine{::getpid(), core, group, {}, {}};
-  static_assert(sizeof(Record) % sizeof(std::int64_t) == 0);  // it is sent as numbers
-  ::gethostname(mine.host, sizeof mine.host - 1);
-  std::strncpy(mine.info, processor_name().c_str(), sizeof mine.info - 1);
-  std::vector<Record> all(static_cast<std::size_t>(comm.size()));
-  comm.all_gather(&mine, all.data(), sizeof(Record) / sizeof(std::int64_t), DataType::int64);
+    std::int64_t pid, number, group;
+    char host[64], bus[16], info[128];
+  };
+  std::vector<Record> own;
+  for (const TeamRank& rank : team.ranks()) {
+    Record mine{::getpid(), core, options.split.color(rank.all.rank()), {}, {}, {}};
+    ::gethostname(mine.host, sizeof mine.host - 1);
+    if (rank.gpu) mine.number = rank.gpu->number();
+    const std::string bus = rank.gpu ? rank.gpu->bus() : "cpu";
+    const std::string info = rank.gpu ? rank.gpu->name() : processor_name();
+    std::strncpy(mine.bus, bus.c_str(), sizeof mine.bus - 1);
+    std::strncpy(mine.info, info.c_str(), sizeof mine.info - 1);
+    own.push_back(mine);
+  }
   std::vector<Device> devices;
-  for (const Record& record : all)
+  for (const Record& record : team.gather(own))
     devices.push_back({static_cast<int>(devices.size()), static_cast<int>(record.group),
-                       static_cast<int>(record.pid), record.host, static_cast<int>(record.core),
-                       record.info});
+                       static_cast<int>(record.pid), record.host, static_cast<int>(record.number),
+                       record.info, record.bus});
   return devices;
+}
+
+/// Gives each rank of the team the communicator of its group, if there are groups.
+void split(Team& team, const Options& options) {
+  if (options.split == Split{}) return;
+  std::vector<std::future<void>> threads;  // the ranks meet while they split
+  for (TeamRank& rank : team.ranks())
+    threads.push_back(std::async(std::launch::async, [&rank, &options] {
+      rank.split = rank.all.split(options.split.color(rank.all.rank()), rank.all.rank());
+    }));
+  for (std::future<void>& thread : threads) thread.get();
 }
 
 void print(const std::string& text) {
@@ -111,11 +108,6 @@ void check_folder(std::string_view option, const std::string& path) {
     throw Error(ErrorKind::usage,
                 fmt::format("{} {}: cannot write there: {}", option, path, std::strerror(errno)));
 }
-
-/// The number of a rank among those of this machine.
-struct Place {
-  int local_rank = 0, local_ranks = 1;
-};
 
 /// Runs --explain; rank 0 prints the results.
 int explain_rank(Communicator& comm, Bench& bench, const Options& options) {
@@ -138,31 +130,34 @@ int sample_rank(Communicator& comm, Bench& bench, const Options& options, std::s
 }
 
 /// Measures, and prints the results on rank 0. Returns the exit status.
-int run_rank(Communicator comm, const Place& place, const Options& options,
+int run_team(Team& team, const Place& place, const Options& options,
              const std::vector<std::string>& arguments) {
   const std::vector<int> cores = allowed_cores();
-  const std::optional<int> core = take_core(place.local_rank, place.local_ranks);
-  const bool reports = comm.rank() == 0;
-  Report report{arguments, time_now(), {}, {}, {}, {}};
+  // The threads of the driver of a GPU would be on the same core.
+  const std::optional<int> core = team.on_gpus() ? std::nullopt : take_core(place.local, place.of);
+  const bool reports = team.has_rank0();
+  Report report{arguments, time_now(), {}, {}, {}, {}, {}};
   std::optional<OutputFile> json, plot;
   if (reports && !options.json_path.empty()) json.emplace("-J", options.json_path);
   if (reports && !options.plot_path.empty()) plot.emplace("--plot", options.plot_path);
   if (json) print(fmt::format("# Writing JSON output to {}\n", json->path()));
   if (plot) print(fmt::format("# Drawing into {}\n", plot->path()));
-  const int group = options.split.color(comm.rank());
-  report.devices = gather_devices(comm, core.value_or(place.local_rank), group);
+  report.devices = gather_devices(team, core.value_or(place.local), options);
   // If it is bound to one core, rank 0 measures between that core and its neighbour's.
-  const int other = cores.size() > 1 ? cores[1] : report.devices[comm.size() > 1 ? 1 : 0].core;
-  require_ranks(options, comm.size());
-  std::optional<Communicator> part;
-  if (options.split != Split{}) part = comm.split(group, comm.rank());
-  Communicator& measured = part ? *part : comm;
-  Bench bench(comm, measured, options, Limits(cores.front(), other));
-  if (options.explain) return explain_rank(measured, bench, options);
-  if (!options.samples_path.empty()) return sample_rank(comm, bench, options, cores.size());
+  const std::size_t neighbour = report.devices.size() > 1 ? 1 : 0;
+  const int other = cores.size() > 1 ? cores[1] : report.devices[neighbour].number;
+  require_ranks(options, team.front().all.size());
+  split(team, options);
+  Bench bench(team, options, Limits(cores.front(), other));
+  if (options.explain) return explain_rank(team.front().group(), bench, options);
+  if (!options.samples_path.empty())
+    return sample_rank(team.front().all, bench, options, cores.size());
+  const int device = team.front().all.device();
+  if (options.on_gpus() || device >= 0) report.mover = mover(options, device >= 0);
   if (reports) {
     print(format_banner(options, version()));
-    for (const Device& device : report.devices) print(format_device(device));
+    for (const Device& each : report.devices) print(format_device(each));
+    if (report.mover) print(format_mover(*report.mover));
     print(format_titles(options));
   }
   report.summary = bench.run([&](const Row& row) {
@@ -189,44 +184,17 @@ Config configured(const Options& options) {
   return config;
 }
 
-/// Runs this process as one of the ranks that a launcher started.
-int run_process(const Options& options, const std::vector<std::string>& arguments) {
-  if (options.threads > 1)
+/// Puts buffers and kernels on the same GPUs: those of --device, else those of the configuration.
+void agree_on_device(Options& options, Config& config) {
+  if (!options.on_gpus()) return;
+  const bool kernels = config.device != "none";
+  if (options.device == kAnyDevice) options.device = kernels ? config.device : "rank";
+  if (kernels) config.device = options.device;
+  if (options.null_stream && options.device != "rank" && options.ranks_of_process() > 1)
     throw Error(ErrorKind::unavailable,
-                fmt::format("-t {}: a launcher started the ranks as processes, and ranks are "
-                            "threads of one process or processes of one thread, not both",
-                            options.threads));
-  const Config config = configured(options);
-  Communicator comm = Communicator::from_env(config);
-  if (options.ranks_given && options.ranks != comm.size())
-    throw Error(
-        ErrorKind::usage,
-        fmt::format("--ranks {}: a launcher started {} ranks; tell the launcher how many to "
-                    "start, and leave --ranks out",
-                    options.ranks, comm.size()));
-  // This must come after the communicator is made, which holds PMIx: see pmix::Client.
-  const LaunchEnvironment launch = find_launch(process_environment(), config.store,
-                                               SteadyClock().now() + config.startup_timeout);
-  return run_rank(std::move(comm),
-                  {launch.local_rank, launch.local_size > 0 ? launch.local_size : launch.size},
-                  options, arguments);
-}
-
-/// Runs all ranks as threads. If a rank fails, the end of its communicator ends the waiting of the
-/// others.
-int run_threads(const Options& options, const std::vector<std::string>& arguments) {
-  require_ranks(options, options.threads);
-  std::vector<Communicator> communicators =
-      Communicator::in_process(options.threads, configured(options));
-  std::vector<std::future<int>> ranks;
-  for (int rank = 0; rank < options.threads; ++rank)
-    ranks.push_back(std::async(std::launch::async, run_rank,
-                               std::move(communicators[static_cast<std::size_t>(rank)]),
-                               Place{rank, options.threads}, options, arguments));
-  for (const std::future<int>& rank : ranks) rank.wait();
-  int status = 0;
-  for (std::future<int>& rank : ranks) status = std::max(status, rank.get());
-  return status;
+                fmt::format("-y 1 --device={}: the ranks of this process would share the default "
+                            "stream of GPU {}, on which the first would hold up the others",
+                            options.device, options.device));
 }
 
 int print_limits(const Options& options) {
@@ -350,14 +318,20 @@ int tune_machine(const Options& options) {
 }
 
 int perform(const std::vector<std::string>& arguments) {
-  const std::optional<Options> options = parse(arguments);
+  std::optional<Options> options = parse(arguments);
   if (!options) return 0;
   if (options->limits) return print_limits(*options);
   if (options->tune) return tune_machine(*options);
   check_folder("-J", options->json_path);
   check_folder("--plot", options->plot_path);
-  if (launched()) return run_process(*options, arguments);
-  if (options->threads > 1) return run_threads(*options, arguments);
+  Config config;
+  if (launched() || options->on_gpus() || options->threads > 1) config = configured(*options);
+  agree_on_device(*options, config);
+  const Measure measure = [&](Team& team, const Place& place) {
+    return run_team(team, place, *options, arguments);
+  };
+  if (launched()) return run_process(*options, config, measure);
+  if (options->ranks_of_process() > 1) return run_threads(*options, config, measure);
   return start_ranks(*options, arguments);
 }
 

@@ -2,19 +2,19 @@
 
 #include <fmt/format.h>
 
-#include <strings.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cassert>
 #include <charconv>
-#include <climits>
 #include <cmath>
-#include <cstdlib>
 #include <map>
+#include <utility>
 
 #include <tutti/error.hpp>
 #include <tutti/tutti.hpp>
+
+#include "common/text.h"
+#include "perf/environment.h"
 
 namespace tutti::perf {
 namespace {
@@ -82,7 +82,7 @@ std::size_t size_option(std::string_view option, const std::string& text) {
 struct Texts {
   std::string operation = "all_reduce", min = "32M", max = "32M", step = "1M";
   std::string op = "sum", type = "float", root = "0";
-  int average = 1, blocking = 0, gpus = 1;
+  int average = 1, blocking = 0;
   bool as_nccl_tests = false;
 };
 
@@ -93,9 +93,13 @@ which is exact.
 Without -n each time is the mean over at least ten milliseconds of calls, back to back after one
 barrier. Ranks are pinned to cores where there are enough. A launcher's ranks (tutti-run, torchrun,
 mpirun, srun) are used where there are some; else tutti-perf starts its own.
+With --device or -g the buffers are in the memory of GPUs, calls are given to streams, and their
+time ends when the streams have done them. TUTTI_DEVICE says who moves the bytes: the host, or
+kernels. Without --ranks there is a rank for each GPU.
 
   tutti-perf all_reduce --ranks 2 -b 8 -e 256M -f 2 --plot all_reduce.svg
   all_reduce_perf -b 8 -e 128M -f 2 -t 2
+  TUTTI_DEVICE=rank tutti-perf all_reduce -g 4 -b 8 -e 128M -f 2
   tutti-perf --limits -b 8 -e 64M -f 8
   tutti-perf all_reduce --explain --ranks 4 -b 8 -e 16M -f 8
   tutti-perf --tune)";
@@ -119,13 +123,21 @@ void declare_what(CLI::App& app, Options& options, Texts& texts) {
       ->check(CLI::Range(0, 4096));
 }
 
-void declare_ranks(CLI::App& app, Options& options, Texts& texts) {
+void declare_ranks(CLI::App& app, Options& options) {
   app.option_defaults()->group("Ranks");
   app.add_option("--ranks", options.ranks, "Ranks to start, each a process")
       ->check(CLI::Range(1, 4096));
   app.add_option("-t,--nthreads", options.threads, "Ranks as so many threads of one process")
       ->check(CLI::Range(1, 4096));
-  app.add_option("-g,--ngpus", texts.gpus, "Devices of each thread: 1")->check(CLI::Range(1, 4096));
+  app.add_option("-g,--ngpus", options.gpus,
+                 "GPUs of each thread, which drives a rank for each; above 1 it implies --device")
+      ->check(CLI::Range(1, 4096));
+  app.add_flag("--device{auto}", options.device,
+               "Buffers in the memory of GPUs: of one for each rank, or with --device=N of GPU N")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  app.add_option("-y,--stream_null", options.null_stream,
+                 "With --device, 1: calls on CUDA's default stream")
+      ->check(CLI::Range(0, 1));
   app.add_option("-p,--parallel_init", options.parallel_init,
                  "0 or 1: ranks join at the same time either way")
       ->check(CLI::Range(0, 1));
@@ -205,30 +217,29 @@ void declare_output(CLI::App& app, Options& options) {
       "cores move");
 }
 
-/// Options of nccl-tests for GPUs. The value that changes nothing is accepted; every other value is
-/// refused.
+/// Options of nccl-tests for what NCCL alone has. The value that changes nothing is accepted; every
+/// other value is refused.
 struct GpuOption {
   const char* name;
   const char* harmless;
   const char* what;
 };
 constexpr GpuOption kGpuOptions[] = {
-    {"-y,--stream_null", "0", "runs on CUDA's null stream"},
     {"-G,--cudagraph", "0", "captures and replays CUDA graphs"},
     {"-x,--cta_policy", "", "says how NCCL's kernels use a GPU's blocks of threads"},
-    {"-D,--device_implementation", "0", "runs a GPU kernel that communicates by itself"},
+    {"-D,--device_implementation", "0", "runs a kernel that communicates by itself"},
     {"-V,--device_cta_count", "16", "says how many blocks of threads -D has"}};
 
 void declare_gpu_options(CLI::App& app) {
-  app.option_defaults()->group("Of nccl-tests, for GPUs: unavailable unless they change nothing");
+  app.option_defaults()->group("Of nccl-tests: unavailable unless they change nothing");
   for (const GpuOption& option : kGpuOptions)
     app.add_option_function<std::string>(
            option.name,
            [&option](const std::string& value) {
              if (value == option.harmless) return;
              throw Error(ErrorKind::unavailable,
-                         fmt::format("{} {}: it {}, and tutti's ranks are on CPUs", option.name,
-                                     value, option.what));
+                         fmt::format("{} {}: it {}, which tutti-perf cannot do", option.name, value,
+                                     option.what));
            },
            fmt::format("It {}", option.what))
         ->default_str(option.harmless);
@@ -236,7 +247,7 @@ void declare_gpu_options(CLI::App& app) {
 
 void declare(CLI::App& app, Options& options, Texts& texts) {
   declare_what(app, options, texts);
-  declare_ranks(app, options, texts);
+  declare_ranks(app, options);
   declare_measuring(app, options, texts);
   declare_output(app, options);
   for (CLI::Option* option : app.get_options())
@@ -278,17 +289,48 @@ void interpret_what(Options& options, const Texts& texts) {
 }
 
 void interpret_ranks(Options& options, const Texts& texts) {
-  if (texts.gpus > 1)
+  if (options.gpus > 1 && !options.on_gpus()) options.device = kAnyDevice;
+  const int own = options.ranks_of_process();
+  if (!options.ranks_given && (texts.as_nccl_tests || own > 1)) options.ranks = 1;
+  if (own > 1 && options.ranks > 1)
     throw Error(ErrorKind::unavailable,
-                fmt::format("-g {0}: a thread drives one device here, since tutti's ranks are on "
-                            "CPUs; -t {0} makes as many ranks of threads, --ranks {0} of processes",
-                            texts.gpus));
-  if (!options.ranks_given && (texts.as_nccl_tests || options.threads > 1)) options.ranks = 1;
-  if (options.threads > 1 && options.ranks > 1)
-    throw Error(ErrorKind::unavailable,
-                fmt::format("-t {} --ranks {}: ranks are threads of one process or processes of "
-                            "one thread, not both",
-                            options.threads, options.ranks));
+                fmt::format("-t {} -g {} --ranks {}: --ranks starts processes of one rank each; a "
+                            "launcher starts several with these, each with GPUs (tutti-run -n {} "
+                            "-- tutti-perf --device)",
+                            options.threads, options.gpus, options.ranks, options.ranks));
+  const bool one_for_all =
+      options.on_gpus() && options.device != "rank" && options.device != kAnyDevice;
+  if (one_for_all && parse_number<int>(options.device).value_or(-1) < 0)
+    throw Error(ErrorKind::usage, fmt::format("--device={}: expected rank, or the number of a GPU "
+                                              "from 0 on",
+                                              options.device));
+  options.rank_per_gpu =
+      options.on_gpus() && !one_for_all && !options.ranks_given && !texts.as_nccl_tests && own == 1;
+}
+
+/// Refuses what has no meaning for the place of the buffers.
+void check_device(const Options& options) {
+  if (!options.on_gpus()) {
+    if (options.null_stream)
+      throw Error(ErrorKind::unavailable,
+                  "-y 1: it makes calls on CUDA's default stream, and buffers are in the memory of "
+                  "the host: add --device");
+    return;
+  }
+  if (options.shared_buffers > 0)
+    throw Error(
+        ErrorKind::unavailable,
+        fmt::format("-R {} --device: tutti::Buffer is memory of the host", options.shared_buffers));
+  const std::pair<bool, const char*> of_host[] = {{options.limits, "--limits"},
+                                                  {options.explain, "--explain"},
+                                                  {options.tune, "--tune"},
+                                                  {options.show_limits, "--show-limits"},
+                                                  {options.show_phase, "--phase"}};
+  for (const auto& [given, name] : of_host)
+    if (given)
+      throw Error(ErrorKind::unavailable,
+                  fmt::format("{} --device: {} is about what the cores of the host cost, not GPUs",
+                              name, name));
 }
 
 void interpret_measuring(Options& options, const Texts& texts) {
@@ -301,71 +343,6 @@ void interpret_measuring(Options& options, const Texts& texts) {
   if (options.iterations > 0 && options.skipped_iterations >= options.iterations)
     throw Error(ErrorKind::usage, fmt::format("-K {}: of {} iterations (-n) none is left",
                                               options.skipped_iterations, options.iterations));
-}
-
-std::optional<double> number_in_environment(const char* name) {
-  const char* text = std::getenv(name);
-  if (text == nullptr) return std::nullopt;
-  char* end = nullptr;
-  const double number = std::strtod(text, &end);
-  if (end == text || *end != '\0' || !(number >= 0))
-    throw Error(ErrorKind::usage, fmt::format("{}={}: expected a number", name, text));
-  return number;
-}
-
-std::optional<unsigned> whole_number(std::string_view digits, int base) {
-  assert(2 <= base && base <= 16);
-  unsigned number = 0;
-  const auto [stop, error] =
-      std::from_chars(digits.data(), digits.data() + digits.size(), number, base);
-  const bool whole = error == std::errc() && stop == digits.data() + digits.size();
-  return whole && number <= INT_MAX ? std::optional(number) : std::nullopt;
-}
-
-/// Reads a number as C writes it, or a binary one.
-std::optional<unsigned> prefixed_number(std::string_view text) {
-  const std::string_view prefix = text.substr(0, 2);
-  if (prefix == "0x" || prefix == "0X") return whole_number(text.substr(2), 16);
-  if (prefix == "0b" || prefix == "0B") return whole_number(text.substr(2), 2);
-  return whole_number(text, text.starts_with('0') ? 8 : 10);
-}
-
-/// NCCL_TESTS_SPLIT_MASK comes before NCCL_TESTS_SPLIT. It is hexadecimal with or without a prefix.
-Split split_in_environment() {
-  const char* name = "NCCL_TESTS_SPLIT_MASK";
-  std::optional<Split> split;
-  const char* text = std::getenv(name);
-  if (text != nullptr) {
-    std::string_view digits(text);
-    if (digits.starts_with("0x") || digits.starts_with("0X")) digits.remove_prefix(2);
-    if (const auto mask = whole_number(digits, 16))
-      split = {Split::By::bit_and, static_cast<int>(*mask)};
-  } else {
-    name = "NCCL_TESTS_SPLIT";
-    text = std::getenv(name);
-    if (text == nullptr) return {};
-    split = parse_split(text);
-  }
-  if (split) return *split;
-  throw Error(ErrorKind::usage,
-              fmt::format("{}={}: expected {}", name, text,
-                          name == std::string_view("NCCL_TESTS_SPLIT")
-                              ? "AND, OR, MOD or DIV (or & | % /) and a number, such as MOD 2"
-                              : "a hexadecimal number, such as 0x7"));
-}
-
-/// Reads the environment variables of nccl-tests. Variables that would silently change what is
-/// measured are refused.
-void read_environment(Options& options) {
-  for (const char* name : {"NCCL_TESTS_ALLTOALLV_MATRIX_FILE", "NCCL_TESTS_ALLTOALLV_PRINT_SUMMARY",
-                           "NCCL_TESTS_DEVICE"})
-    if (std::getenv(name) != nullptr)
-      throw Error(ErrorKind::unavailable,
-                  fmt::format("{} is set, which tutti-perf does not have: unset it", name));
-  options.split = split_in_environment();
-  options.min_bus_gb_s = number_in_environment("NCCL_TESTS_MIN_BW");
-  options.alltoallv_spread =
-      std::min(1.0, number_in_environment("NCCL_TESTS_ALLTOALLV_SPREAD").value_or(1));
 }
 
 template <typename T, std::size_t n>
@@ -411,37 +388,6 @@ std::vector<std::size_t> sizes(const Options& options) {
   }
   assert(!result.empty());
   return result;
-}
-
-int Split::color(int rank) const noexcept {
-  switch (by) {
-    case By::nothing: return 0;
-    case By::bit_and: return rank & number;
-    case By::bit_or: return rank | number;
-    case By::remainder: return rank % number;
-    case By::quotient: return rank / number;
-  }
-  assert(false);
-  return 0;
-}
-
-std::optional<Split> parse_split(std::string_view text) {
-  constexpr Named<Split::By> kSplits[] = {
-      {"AND", Split::By::bit_and},  {"&", Split::By::bit_and},     {"OR", Split::By::bit_or},
-      {"|", Split::By::bit_or},     {"MOD", Split::By::remainder}, {"%", Split::By::remainder},
-      {"DIV", Split::By::quotient}, {"/", Split::By::quotient}};
-  for (const auto& [name, by] : kSplits) {
-    if (::strncasecmp(text.data(), name.data(), std::min(name.size(), text.size())) != 0 ||
-        text.size() < name.size())
-      continue;
-    std::string_view number = text.substr(name.size());
-    while (number.starts_with(' ')) number.remove_prefix(1);
-    const auto value = prefixed_number(number);
-    const bool divides = by == Split::By::remainder || by == Split::By::quotient;
-    if (!value || (divides && *value == 0)) return std::nullopt;
-    return Split{by, static_cast<int>(*value)};
-  }
-  return std::nullopt;
 }
 
 namespace {
@@ -498,6 +444,7 @@ std::optional<Options> parse(const std::vector<std::string>& arguments) {
   interpret_what(options, texts);
   options.ranks_given = app.count("--ranks") > 0;
   interpret_ranks(options, texts);
+  check_device(options);
   interpret_measuring(options, texts);
   read_environment(options);
   return options;

@@ -30,11 +30,19 @@ struct Split {
   bool operator==(const Split&) const = default;
 };
 
+inline constexpr std::string_view kAnyDevice = "auto";  ///< Options::device
+
 struct Options {
   Operation what = Operation::all_reduce;
   int ranks = 2;             ///< Processes to start, unless a launcher has started them.
   bool ranks_given = false;  ///< Whether the command line says how many.
   int threads = 1;           ///< If more than one, ranks are threads of this process.
+  int gpus = 1;              ///< Ranks that each thread drives, each with buffers on a GPU.
+  /// Where the buffers are: empty, in the host's memory; "rank", on a GPU for each rank; a number,
+  /// on that GPU; kAnyDevice, as the configuration says of kernels, else "rank".
+  std::string device;
+  bool rank_per_gpu = false;  ///< Start as many ranks as there are GPUs, in place of `ranks`.
+  bool null_stream = false;   ///< Calls on GPUs are on the default stream.
   std::size_t min_bytes = 32u << 20, max_bytes = 32u << 20, step_bytes = 1u << 20;
   std::size_t step_factor = 1;  ///< If 1, the size grows by step_bytes.
   int unalign = 0;              ///< Number of the first element in a buffer.
@@ -66,7 +74,11 @@ struct Options {
   Split split;
   std::optional<double> min_bus_gb_s;  ///< NCCL_TESTS_MIN_BW; nine tenths of it suffice.
 
-  [[nodiscard]] bool measures_phase() const noexcept { return show_phase || !json_path.empty(); }
+  [[nodiscard]] bool on_gpus() const noexcept { return !device.empty(); }
+  [[nodiscard]] int ranks_of_process() const noexcept { return threads * gpus; }
+  [[nodiscard]] bool measures_phase() const noexcept {
+    return show_phase || (!json_path.empty() && !on_gpus());
+  }
 };
 
 /// The names of nccl-tests: "float" for the type, "all_reduce" for the operation, "mulsum" for the

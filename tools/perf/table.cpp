@@ -108,21 +108,43 @@ std::string format_banner(const Options& options, std::string_view version) {
   return fmt::format(
       "# tutti-perf version {} tutti-library={}\n"
       "# Collective test starting: {}\n"
-      "# nThread {} nGpus 1 minBytes {} maxBytes {} step: {}({}) warmup iters: {} iters: {} agg "
+      "# nThread {} nGpus {} minBytes {} maxBytes {} step: {}({}) warmup iters: {} iters: {} agg "
       "iters: {} validation: {} graph: 0 unalign: {}\n"
       "{}"
       "#\n"
       "# Using devices\n",
-      version, version_code(version), program_name(options), options.threads, options.min_bytes,
-      options.max_bytes, factor ? options.step_factor : options.step_bytes,
+      version, version_code(version), program_name(options), options.threads, options.gpus,
+      options.min_bytes, options.max_bytes, factor ? options.step_factor : options.step_bytes,
       factor ? "factor" : "bytes", options.warmup_iterations,
       options.iterations > 0 ? std::to_string(options.iterations) : "auto", options.aggregated,
       options.checks, options.unalign, modes(options));
 }
 
 std::string format_device(const Device& device) {
-  return fmt::format("#  Rank {:2} Group {:2} Pid {:6} on {:>10} device {:2} [cpu] {}\n",
-                     device.rank, device.group, device.pid, device.host, device.core, device.info);
+  return fmt::format("#  Rank {:2} Group {:2} Pid {:6} on {:>10} device {:2} [{}] {}\n",
+                     device.rank, device.group, device.pid, device.host, device.number, device.bus,
+                     device.info);
+}
+
+Mover mover(const Options& options, bool kernels) {
+  const bool transfers =
+      options.what == Operation::sendrecv || options.what == Operation::hypercube;
+  if (!kernels) return Mover::host;
+  if (transfers) return Mover::host_transfers;
+  return options.on_gpus() ? Mover::kernels : Mover::kernels_for_host;
+}
+
+std::string format_mover(Mover mover) {
+  const char* text = "";
+  switch (mover) {
+    case Mover::host: text = "the host, by way of pinned memory"; break;
+    case Mover::host_transfers:
+      text = "the host, which does all sends and receives; kernels run the collectives";
+      break;
+    case Mover::kernels: text = "kernels of these GPUs"; break;
+    case Mover::kernels_for_host: text = "kernels of GPUs (TUTTI_DEVICE), on pinned copies"; break;
+  }
+  return fmt::format("#\n# {:<20} : {}\n", "Bytes moved by", text);
 }
 
 namespace {

@@ -18,8 +18,9 @@ struct Device {
   int group = 0;  ///< Its color; see Split.
   int pid = 0;
   std::string host;
-  int core = 0;      ///< The core to which it is bound, or its local rank.
-  std::string info;  ///< Name of the processor.
+  int number = 0;           ///< Its GPU, or the core to which it is bound, or its local rank.
+  std::string info;         ///< Name of the GPU or processor.
+  std::string bus = "cpu";  ///< The place of a GPU on the PCI bus.
 };
 
 /// The times of single iterations (-I).
@@ -64,6 +65,16 @@ struct Summary {
 /// Whether no result was wrong and the bandwidth is as great as requested.
 [[nodiscard]] bool passed(const Summary& summary, const Options& options);
 
+/// What moves the bytes between ranks, where there are GPUs.
+enum class Mover {
+  host,              ///< It copies the buffers to pinned memory and back.
+  host_transfers,    ///< The same, though kernels run: sends and receives are always the host's.
+  kernels,           ///< Kernels of the GPUs that have the buffers.
+  kernels_for_host,  ///< Kernels of GPUs, while the buffers are the host's.
+};
+/// `kernels` says whether GPUs run the collectives of the communicator.
+[[nodiscard]] Mover mover(const Options& options, bool kernels);
+
 /// Returns for example "all_reduce_perf".
 [[nodiscard]] std::string program_name(const Options& options);
 /// Formats `value` in `width` characters (6 or 7) with as many digits as fit.
@@ -74,6 +85,7 @@ struct Summary {
 
 [[nodiscard]] std::string format_banner(const Options& options, std::string_view version);
 [[nodiscard]] std::string format_device(const Device& device);
+[[nodiscard]] std::string format_mover(Mover mover);
 [[nodiscard]] std::string format_titles(const Options& options);
 [[nodiscard]] std::string format_row(const Row& row, const Options& options);
 [[nodiscard]] std::string format_summary(const Summary& summary, const Options& options);
