@@ -10,8 +10,7 @@
 
 namespace tutti {
 
-/// The kinds of nodes. Devices other than processors (GPU, NIC) will be kinds of their own, with
-/// the cpus near them.
+/// The kinds of nodes. GPUs are beside the tree: topology/gpus.h.
 enum class NodeKind { machine, package, numa, cache, core };
 static_assert(NodeKind::package < NodeKind::numa && NodeKind::numa < NodeKind::cache,
               "discovery puts NUMA nodes between packages and caches");

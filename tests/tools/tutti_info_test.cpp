@@ -10,6 +10,7 @@
 
 #include "command.h"
 #include "common/cpus.h"
+#include "tests/topology/fake_sys.h"
 
 namespace tutti::tools {
 namespace {
@@ -18,6 +19,7 @@ using testing::AllOf;
 using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 using testing::StartsWith;
 
 /// `variables` are NAME=VALUE, for its environment.
@@ -67,6 +69,39 @@ TEST(TuttiInfo, PrintsTheSameAsJson) {
 
 /// Two packages with one L3, two cores and two threads a core: cpus 0 to 7.
 const std::string kTwoPackages = "HWLOC_SYNTHETIC=pack:2 l3:1 l2:2 core:1 pu:2";
+
+TEST(TuttiInfo, ShowsGpusAndHowTheyReachEachOther) {
+  const test::FakeSys sys("info-gpus");
+  test::add_five_gpus(sys);
+  const std::vector<std::string> variables{
+      "LD_LIBRARY_PATH=" NVML_STAND_IN_FOLDER,
+      "FAKE_NVML=0000:19:00.0 H100 GPU-a 0000:81:00.0 -\n0000:81:00.0 H100 GPU-b - -"};
+  const Info text({"--topology", "--sys", sys.path()}, variables);
+  EXPECT_EQ(text.status, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("gpus     told by NVML and " + sys.path()));
+  EXPECT_THAT(text.out, HasSubstr("gpu 0    0000:19:00.0, numa 0, H100, GPU-a, NVLinks: 1\n"));
+  EXPECT_THAT(text.out, HasSubstr("gpu 2    0000:1a:00.0, numa 0, NVIDIA GPU 10de:2330\n"));
+  EXPECT_THAT(text.out, HasSubstr("gpu 0        .   NVL   PIX   PXB   PHB\n"));
+  const Info json({"--topology", "--json", "--sys", sys.path()}, variables);
+  const auto gpus = nlohmann::json::parse(json.out)["topology"]["gpus"];
+  ASSERT_EQ(gpus["gpus"].size(), 5u);
+  EXPECT_EQ(gpus["gpus"][1]["uuid"], "GPU-b");
+  EXPECT_EQ(gpus["paths"][0][1], "NVL");
+  const Info dot({"--topology", "--dot", "--sys", sys.path()}, variables);
+  EXPECT_THAT(dot.out, HasSubstr("gpu0 -> gpu1 [dir=none, label=NVL];"));
+}
+
+TEST(TuttiInfo, SaysThatThereIsNoGpu) {
+  const test::FakeSys sys("info-none");
+  const Info none({"--topology", "--sys", sys.path()},
+                  {"LD_LIBRARY_PATH=" NVML_STAND_IN_FOLDER, "FAKE_NVML_ERROR=9"});
+  EXPECT_EQ(none.status, 0) << none.err;
+  EXPECT_THAT(none.out, ContainsRegex("gpus     none: libnvidia-ml.so.1 does not start .error 9., "
+                                      "and .* shows no GPU\n"));
+  const Info described({"--topology"}, {kTwoPackages});
+  EXPECT_THAT(described.out, Not(HasSubstr("gpus"))) << "those of this machine are not there";
+  EXPECT_EQ(Info({"--topology", "--sys", "/nonexistent"}).status, 2);
+}
 
 TEST(TuttiInfo, ShowsThisMachineWithWhatThisProcessMayUse) {
   const Info info({"--topology"});

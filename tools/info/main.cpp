@@ -15,6 +15,7 @@
 #include "info/topology.h"
 #include "tools/command.h"
 #include "topology/print.h"
+#include "topology/print_gpus.h"
 
 namespace {
 
@@ -75,9 +76,9 @@ nlohmann::ordered_json as_json(const std::vector<Setting>& settings) {
 struct Arguments {
   bool config = false, json = false, topology = false, dot = false;
   int ranks = 1;
-  std::string bind = "auto";
+  std::string bind = "auto", sys;
 
-  tutti::tools::TopologyReport look() const { return tutti::tools::look(ranks, bind); }
+  tutti::tools::TopologyReport look() const { return tutti::tools::look(ranks, bind, sys); }
 };
 
 void print_json(const Arguments& arguments) {
@@ -99,7 +100,10 @@ void print_text(const Arguments& arguments) {
 }
 
 void print(const Arguments& arguments) {
-  if (arguments.dot) return fmt::print("{}", to_dot(arguments.look().machine));
+  if (arguments.dot) {
+    const tutti::tools::TopologyReport report = arguments.look();
+    return fmt::print("{}", to_dot(report.machine, report.gpus.value_or(tutti::MachineGpus{})));
+  }
   arguments.json ? print_json(arguments) : print_text(arguments);
 }
 
@@ -111,8 +115,9 @@ int main(int argc, char** argv) {
       "tutti-info");
   Arguments arguments;
   app.add_flag("--config", arguments.config, "Every knob, its value and where that came from");
-  auto* topology = app.add_flag("--topology", arguments.topology,
-                                "Packages, memory, caches and cores, and what limits this process");
+  auto* topology =
+      app.add_flag("--topology", arguments.topology,
+                   "Packages, memory, caches, cores and GPUs, and what limits this process");
   app.add_option("-n,--ranks", arguments.ranks,
                  "With --topology: the cpus and links of so many ranks")
       ->needs(topology)
@@ -120,6 +125,10 @@ int main(int argc, char** argv) {
   app.add_option("--bind", arguments.bind, "With --topology: as tutti-run's")
       ->capture_default_str()
       ->envname("TUTTI_BIND");
+  app.add_option("--sys", arguments.sys,
+                 "With --topology: look for GPUs on the PCI bus in this copy of /sys")
+      ->needs(topology)
+      ->check(CLI::ExistingDirectory);
   auto* json = app.add_flag("--json", arguments.json, "As JSON");
   app.add_flag("--dot", arguments.dot, "With --topology: a picture, in Graphviz's language")
       ->needs(topology)

@@ -7,7 +7,9 @@
 
 #include "topology/caches.h"
 #include "topology/discover.h"
+#include "topology/discover_gpus.h"
 #include "topology/print.h"
+#include "topology/print_gpus.h"
 
 namespace tutti::tools {
 namespace {
@@ -29,16 +31,38 @@ std::string limits_text(const CgroupLimits& limits) {
   return text.empty() ? "none" : text;
 }
 
+ordered_json json_of(const MachineGpus& machine) {
+  auto gpus = ordered_json::array(), paths = ordered_json::array();
+  for (std::size_t a = 0; a < machine.gpus.size(); ++a) {
+    const GpuNode& gpu = machine.gpus[a];
+    gpus.push_back({{"bus", gpu.bus},
+                    {"name", gpu.name},
+                    {"uuid", gpu.uuid},
+                    {"numa", gpu.numa},
+                    {"pci", gpu.pci},
+                    {"nvlinks", gpu.nvlinks},
+                    {"unreachable", gpu.unreachable}});
+    auto row = ordered_json::array();
+    for (std::size_t b = 0; b < machine.gpus.size(); ++b)
+      row.push_back(a == b ? "" : to_string(path_between(machine, a, b)));
+    paths.push_back(std::move(row));
+  }
+  return {{"source", machine.source}, {"gpus", std::move(gpus)}, {"paths", std::move(paths)}};
+}
+
 }  // namespace
 
-TopologyReport look(int ranks, const std::string& bind) {
-  TopologyReport report{discover(), ranks, {}, core_cache_bytes(), 0};
+TopologyReport look(int ranks, const std::string& bind, const std::string& sys) {
+  TopologyReport report{discover(), ranks, {}, core_cache_bytes(), 0, {}};
   Machine as_if_here = report.machine;
   as_if_here.described = false;
   report.placement = place(as_if_here, ranks, bind);
   for (std::size_t rank = 0; rank < report.placement.ranks.size(); ++rank)
     check_usable(as_if_here, report.placement.ranks[rank], static_cast<int>(rank));
   report.ring_bytes = default_ring_bytes(ranks);
+  GpuSources sources;
+  if (!sys.empty()) sources.sys = sys;
+  if (!report.machine.described || !sys.empty()) report.gpus = discover_gpus(sources);
   return report;
 }
 
@@ -51,6 +75,7 @@ std::string as_text(const TopologyReport& report) {
     text += fmt::format("limits   {}\nrings    {}, of a core's L2 cache of {}\n",
                         limits_text(machine.limits), size_text(report.ring_bytes),
                         report.cache_bytes != 0 ? size_text(report.cache_bytes) : "unknown size");
+  if (report.gpus) text += gpus_text(*report.gpus);
   if (report.ranks == 1) return text;
   text += "\n";
   for (std::size_t rank = 0; rank < report.placement.ranks.size(); ++rank)
@@ -92,7 +117,8 @@ ordered_json as_json(const TopologyReport& report) {
           {"bound", !report.placement.ranks.empty()},
           {"why_not_bound", report.placement.reason},
           {"ranks", std::move(ranks)},
-          {"links", std::move(links)}};
+          {"links", std::move(links)},
+          {"gpus", report.gpus ? json_of(*report.gpus) : ordered_json(nullptr)}};
 }
 
 }  // namespace tutti::tools

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
+#include "topology/gpus.h"
 #include "topology/machine.h"
 #include "topology/placement.h"
 
@@ -16,10 +18,12 @@ struct TopologyReport {
   Placement placement;
   std::size_t cache_bytes = 0;  ///< Size of a core's level 2 cache; 0 if unknown.
   std::size_t ring_bytes = 0;
+  std::optional<MachineGpus> gpus;  ///< None where the machine described is another one.
 };
 
-/// Examines the machine. `bind` has the format of the configuration's setting.
-TopologyReport look(int ranks, const std::string& bind);
+/// Examines the machine. `bind` has the format of the configuration's setting; `sys` is a copy of
+/// /sys in which GPUs are looked for, or empty.
+TopologyReport look(int ranks, const std::string& bind, const std::string& sys);
 
 std::string as_text(const TopologyReport& report);
 nlohmann::ordered_json as_json(const TopologyReport& report);

@@ -1,0 +1,153 @@
+// GPUs of a folder that looks like /sys, and of a stand-in for NVML.
+#include "topology/gpus.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "fake_sys.h"
+#include "machines.h"
+#include "topology/discover.h"
+#include "topology/discover_gpus.h"
+#include "topology/print_gpus.h"
+
+namespace tutti {
+namespace {
+
+using test::add_five_gpus;
+using test::FakeSys;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+MachineGpus without_nvml(const FakeSys& sys) { return discover_gpus({sys.path(), "no-nvml.so"}); }
+
+/// Has the stand-in show these GPUs, and asks it.
+MachineGpus with_nvml(const FakeSys& sys, const std::string& gpus, const char* error = nullptr) {
+  ::setenv("FAKE_NVML", gpus.c_str(), 1);
+  if (error != nullptr) ::setenv("FAKE_NVML_ERROR", error, 1);
+  const char* const library = std::getenv("TUTTI_TEST_NVML");
+  MachineGpus found = discover_gpus({sys.path(), library != nullptr ? library : "not built"});
+  ::unsetenv("FAKE_NVML");
+  ::unsetenv("FAKE_NVML_ERROR");
+  return found;
+}
+
+std::vector<std::string> paths_from(const MachineGpus& machine, std::size_t from) {
+  std::vector<std::string> paths;
+  for (std::size_t to = 0; to < machine.gpus.size(); ++to) {
+    if (to == from) continue;
+    paths.emplace_back(to_string(path_between(machine, from, to)));
+    EXPECT_EQ(path_between(machine, to, from), path_between(machine, from, to));
+  }
+  return paths;
+}
+
+TEST(Gpus, TheBusShowsWhereTheyAreAndHowTheyReachEachOther) {
+  const FakeSys sys("gpus-bus");
+  add_five_gpus(sys);
+  const MachineGpus found = without_nvml(sys);
+  ASSERT_EQ(found.gpus.size(), 5u);
+  EXPECT_EQ(found.gpus[0].bus, "0000:19:00.0");
+  EXPECT_EQ(found.gpus[0].name, "NVIDIA GPU 10de:2330");
+  EXPECT_EQ(found.gpus[0].uuid, "");
+  EXPECT_EQ(found.gpus[3].numa, 0);
+  EXPECT_EQ(found.gpus[4].numa, 1);
+  EXPECT_THAT(found.gpus[4].pci, ElementsAre("pci0000:80", "0000:80:01.0", "0000:81:00.0"));
+  EXPECT_THAT(paths_from(found, 0), ElementsAre("PIX", "PXB", "PHB", "SYS"));
+  EXPECT_THAT(paths_from(found, 4), ElementsAre("SYS", "SYS", "SYS", "SYS"));
+  EXPECT_THAT(found.source, HasSubstr("(there is no no-nvml.so)"));
+}
+
+TEST(Gpus, OtherDevicesAreNone) {
+  const FakeSys sys("gpus-others");
+  sys.add("pci0000:00/0000:00:01.0", "0x8086", "0x030000", "0");             // another maker
+  sys.add("pci0000:00/0000:00:02.0", "0x10de", "0x040300", "0");             // a GPU's sound
+  sys.add("pci0000:00/0000:00:03.0", "0x15b3", "0x020000", "0");             // a NIC
+  sys.add("pci0000:00/0000:00:04.0", "0x1002", "0x038000", "-1", "0x740c");  // AMD's
+  sys.add("pci0000:00/0000:00:05.0", "0x10de", "", "x", "");
+  const MachineGpus found = without_nvml(sys);
+  ASSERT_EQ(found.gpus.size(), 1u);
+  EXPECT_EQ(found.gpus[0].name, "AMD GPU 1002:740c");
+  EXPECT_EQ(found.gpus[0].numa, -1);
+}
+
+TEST(Gpus, WhereNothingIsThereItSaysWhatWasLookedFor) {
+  const FakeSys sys("gpus-none");
+  EXPECT_THAT(without_nvml(sys).gpus, IsEmpty());
+  EXPECT_EQ(gpus_text(without_nvml(sys)), "gpus     none: there is no no-nvml.so, and " +
+                                              sys.path() + "/bus/pci/devices shows no GPU\n");
+  EXPECT_THAT(with_nvml(sys, "").source, HasSubstr("NVML and"));
+  EXPECT_THAT(discover_gpus({"/nonexistent", "no-nvml.so"}).gpus, IsEmpty());
+}
+
+TEST(Gpus, NvmlTellsNamesLinksAndRefusedAccess) {
+  const FakeSys sys("gpus-nvml");
+  add_five_gpus(sys);
+  const MachineGpus found = with_nvml(sys,
+                                      "0000:19:00.0 H100 GPU-a 0000:1e:00.0,0000:1e:00.0 -\n"
+                                      "0000:1a:00.0 H100 GPU-b - 2\n"
+                                      "0000:1e:00.0 H100 GPU-c 0000:19:00.0 -\n");
+  ASSERT_EQ(found.gpus.size(), 5u) << "NVML shows three, the bus all of them";
+  EXPECT_EQ(found.gpus[0].name, "H100");
+  EXPECT_EQ(found.gpus[0].uuid, "GPU-a");
+  EXPECT_EQ(found.gpus[2].numa, 0) << "the bus says it";
+  EXPECT_EQ(found.gpus[3].bus, "0000:1d:00.0");
+  EXPECT_THAT(found.gpus[0].nvlinks, ElementsAre("0000:1e:00.0", "0000:1e:00.0"));
+  EXPECT_THAT(found.gpus[1].unreachable, ElementsAre(2));
+  EXPECT_THAT(paths_from(found, 0), ElementsAre("PIX", "NVL", "PXB", "SYS"));
+  const std::string text = gpus_text(found);
+  EXPECT_THAT(text, HasSubstr("gpu 0    0000:19:00.0, numa 0, H100, GPU-a, NVLinks: 2\n"));
+  EXPECT_THAT(text, HasSubstr("gpu 1      PIX     .  PHB!   PXB   SYS\n"));
+  EXPECT_THAT(text, HasSubstr("gpu 2      NVL  PHB!     .   PHB   SYS\n")) << "either refuses";
+  EXPECT_THAT(text, HasSubstr("! the driver gives one of them no access"));
+}
+
+TEST(Gpus, AreOneFabricWhereTheirLinksEndAtSwitches) {
+  const FakeSys sys("gpus-switch");
+  const MachineGpus found = with_nvml(sys,
+                                      "0000:19:00.0 H100 GPU-a 0000:05:00.0 -\n"
+                                      "0000:1a:00.0 H100 GPU-b 0000:06:00.0 -\n"
+                                      "0000:1b:00.0 T4 GPU-c - -\n");
+  EXPECT_EQ(path_between(found, 0, 1), GpuPath::nvl);
+  EXPECT_EQ(path_between(found, 1, 2), GpuPath::sys) << "nobody knows where they are";
+  EXPECT_THAT(gpus_text(found), HasSubstr("gpu 2    0000:1b:00.0, no numa node, T4, GPU-c\n"));
+  EXPECT_THAT(gpus_text(found), Not(HasSubstr("!")));
+}
+
+TEST(Gpus, AnNvmlThatDoesNotStartLeavesTheBus) {
+  const FakeSys sys("gpus-error");
+  add_five_gpus(sys);
+  const MachineGpus found = with_nvml(sys, "0000:19:00.0 H100 GPU-a - -", "9");
+  ASSERT_EQ(found.gpus.size(), 5u);
+  EXPECT_EQ(found.gpus[0].name, "NVIDIA GPU 10de:2330");
+  EXPECT_THAT(found.source, HasSubstr("does not start (error 9)"));
+}
+
+TEST(Gpus, AreInTheirNumaNodesInThePicture) {
+  const FakeSys sys("gpus-picture");
+  add_five_gpus(sys);
+  const MachineGpus found = with_nvml(sys,
+                                      "0000:19:00.0 H\"100 GPU-a 0000:81:00.0 -\n"
+                                      "0000:81:00.0 H100 GPU-b 0000:19:00.0 -\n");
+  const Machine machine = describe("pack:2 numa:1 l3:1 l2:2 core:1 pu:1").value();
+  const std::string dot = to_dot(machine, found);
+  const auto box_of = [&](const std::string& label) {
+    const std::size_t end = dot.find("{\n", dot.find("label=\"" + label) - 60);
+    const std::size_t begin = dot.rfind("cluster_", end);
+    return dot.substr(begin, end - begin);
+  };
+  const std::string first = box_of("numa 0"), second = box_of("numa 1");
+  EXPECT_NE(first, second);
+  EXPECT_THAT(dot, HasSubstr(first + "{ gpu0 [label=\"gpu 0\\n0000:19:00.0\\nH 100\""));
+  EXPECT_THAT(dot, HasSubstr(second + "{ gpu1 [label=\"gpu 1\\n0000:81:00.0\\nH100\""));
+  EXPECT_THAT(dot, HasSubstr("gpu0 -> gpu1 [dir=none, label=NVL];\n"));
+  EXPECT_TRUE(dot.ends_with("}\n"));
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,43 @@
+// Describes the GPUs of a machine as plain data, and how they reach each other.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tutti {
+
+/// How two GPUs reach each other, from the fastest to the slowest, by the names of NCCL.
+enum class GpuPath {
+  nvl,  ///< NVLink, directly or by an NVSwitch.
+  pix,  ///< One PCIe switch.
+  pxb,  ///< Several PCIe switches.
+  phb,  ///< The host bridge of a NUMA node.
+  sys,  ///< The connection between NUMA nodes.
+};
+std::string_view to_string(GpuPath path);  ///< For example "NVL".
+
+/// One GPU.
+struct GpuNode {
+  std::string bus;  ///< Its address on the PCI bus, for example "0000:17:00.0".
+  std::string name;
+  std::string uuid;  ///< Empty if nothing tells it.
+  int numa = -1;     ///< The NUMA node near it, or -1 if the system does not say.
+  /// The way from the host bridge to the GPU, for example {"pci0000:16", "0000:16:01.0",
+  /// "0000:17:00.0"}; empty if the system does not show it.
+  std::vector<std::string> pci;
+  /// The other end of each NVLink that is up: the address of a GPU, or of a switch.
+  std::vector<std::string> nvlinks = {};
+  /// The numbers of the GPUs to whose memory the driver gives it no access.
+  std::vector<int> unreachable = {};
+};
+
+struct MachineGpus {
+  std::vector<GpuNode> gpus;  ///< Those of NVML in its order, then the others by address.
+  std::string source;         ///< Who told of them, or why nobody did; for people.
+};
+
+/// Returns the path between two different GPUs.
+GpuPath path_between(const MachineGpus& machine, std::size_t a, std::size_t b);
+
+}  // namespace tutti

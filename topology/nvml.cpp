@@ -1,0 +1,134 @@
+#include "topology/nvml.h"
+
+#include <dlfcn.h>
+
+#include <cstdint>
+#include <memory>
+
+#include <fmt/format.h>
+
+namespace tutti {
+namespace {
+
+// Names, values and types of NVML's binary interface.
+using NvmlResult = int;
+using NvmlDevice = void*;
+struct NvmlPciInfo {
+  char legacy_bus_id[16];
+  std::uint32_t domain, bus, device, pci_device_id, pci_subsystem_id;
+  char bus_id[32];
+};
+constexpr NvmlResult kNvmlSuccess = 0;
+constexpr unsigned kMostNvLinks = 18;
+constexpr int kReadByPeer = 0;   // NVML_P2P_CAPS_INDEX_READ
+constexpr int kPeerAllowed = 0;  // NVML_P2P_STATUS_OK
+
+/// The functions of NVML. Those that older versions lack are null.
+struct Nvml {
+  NvmlResult (*initialize)() = nullptr;
+  NvmlResult (*shutdown)() = nullptr;
+  NvmlResult (*count)(unsigned*) = nullptr;
+  NvmlResult (*device)(unsigned index, NvmlDevice*) = nullptr;
+  NvmlResult (*name)(NvmlDevice, char*, unsigned bytes) = nullptr;
+  NvmlResult (*uuid)(NvmlDevice, char*, unsigned bytes) = nullptr;
+  NvmlResult (*pci)(NvmlDevice, NvmlPciInfo*) = nullptr;
+  NvmlResult (*link_state)(NvmlDevice, unsigned link, int* active) = nullptr;
+  NvmlResult (*link_end)(NvmlDevice, unsigned link, NvmlPciInfo*) = nullptr;
+  NvmlResult (*peer_status)(NvmlDevice, NvmlDevice, int index, int* status) = nullptr;
+
+  explicit Nvml(void* library) {
+    find(library, initialize, "nvmlInit_v2");
+    find(library, shutdown, "nvmlShutdown");
+    find(library, count, "nvmlDeviceGetCount_v2");
+    find(library, device, "nvmlDeviceGetHandleByIndex_v2");
+    find(library, name, "nvmlDeviceGetName");
+    find(library, uuid, "nvmlDeviceGetUUID");
+    find(library, pci, "nvmlDeviceGetPciInfo_v3");
+    find(library, link_state, "nvmlDeviceGetNvLinkState");
+    find(library, link_end, "nvmlDeviceGetNvLinkRemotePciInfo_v2");
+    find(library, peer_status, "nvmlDeviceGetP2PStatus");
+  }
+  bool complete() const {
+    return initialize != nullptr && shutdown != nullptr && count != nullptr && device != nullptr &&
+           name != nullptr && uuid != nullptr && pci != nullptr;
+  }
+
+ private:
+  template <typename Signature>
+  static void find(void* library, Signature*& function, const char* symbol) {
+    function = reinterpret_cast<Signature*>(dlsym(library, symbol));
+  }
+};
+
+/// Returns the address as the system writes it. That of NVML may have more digits for the domain.
+std::string address_on_bus(const NvmlPciInfo& pci) {
+  return fmt::format("{:04x}:{:02x}:{:02x}.0", pci.domain, pci.bus, pci.device);
+}
+
+std::vector<std::string> ends_of_links(const Nvml& nvml, NvmlDevice device) {
+  std::vector<std::string> ends;
+  if (nvml.link_state == nullptr || nvml.link_end == nullptr) return ends;
+  for (unsigned link = 0; link < kMostNvLinks; ++link) {
+    int active = 0;
+    NvmlPciInfo end{};
+    if (nvml.link_state(device, link, &active) == kNvmlSuccess && active != 0 &&
+        nvml.link_end(device, link, &end) == kNvmlSuccess)
+      ends.push_back(address_on_bus(end));
+  }
+  return ends;
+}
+
+/// Returns the numbers of the other GPUs that `own` may not read. One of which NVML does not know
+/// counts as one that it may.
+std::vector<int> refused_peers(const Nvml& nvml, const std::vector<NvmlDevice>& all,
+                               std::size_t own) {
+  std::vector<int> refused;
+  for (std::size_t peer = 0; nvml.peer_status != nullptr && peer < all.size(); ++peer) {
+    int status = kPeerAllowed;
+    if (peer != own &&
+        nvml.peer_status(all[own], all[peer], kReadByPeer, &status) == kNvmlSuccess &&
+        status != kPeerAllowed)
+      refused.push_back(static_cast<int>(peer));
+  }
+  return refused;
+}
+
+NvmlAnswer ask_opened(const Nvml& nvml, const std::string& library) {
+  unsigned count = 0;
+  if (const NvmlResult result = nvml.count(&count); result != kNvmlSuccess)
+    return {{}, fmt::format("{} does not count the GPUs (error {})", library, result)};
+  NvmlAnswer answer;
+  std::vector<NvmlDevice> devices(count);
+  for (unsigned index = 0; index < count; ++index) {
+    char name[96] = {}, uuid[96] = {};
+    NvmlPciInfo pci{};
+    NvmlResult result = nvml.device(index, &devices[index]);
+    if (result == kNvmlSuccess) result = nvml.name(devices[index], name, sizeof name);
+    if (result == kNvmlSuccess) result = nvml.uuid(devices[index], uuid, sizeof uuid);
+    if (result == kNvmlSuccess) result = nvml.pci(devices[index], &pci);
+    if (result != kNvmlSuccess)
+      return {{}, fmt::format("{} does not describe GPU {} (error {})", library, index, result)};
+    answer.gpus.push_back({address_on_bus(pci), name, uuid, -1, {}});
+    answer.gpus.back().nvlinks = ends_of_links(nvml, devices[index]);
+  }
+  for (std::size_t own = 0; own < devices.size(); ++own)
+    answer.gpus[own].unreachable = refused_peers(nvml, devices, own);
+  return answer;
+}
+
+}  // namespace
+
+NvmlAnswer ask_nvml(const std::string& library) {
+  const auto close = [](void* opened) { dlclose(opened); };
+  const std::unique_ptr<void, decltype(close)> opened(dlopen(library.c_str(), RTLD_NOW), close);
+  if (opened == nullptr) return {{}, fmt::format("there is no {}", library)};
+  const Nvml nvml(opened.get());
+  if (!nvml.complete()) return {{}, fmt::format("{} is not NVML", library)};
+  if (const NvmlResult result = nvml.initialize(); result != kNvmlSuccess)
+    return {{}, fmt::format("{} does not start (error {})", library, result)};
+  NvmlAnswer answer = ask_opened(nvml, library);
+  nvml.shutdown();
+  return answer;
+}
+
+}  // namespace tutti

@@ -1,0 +1,20 @@
+// What NVIDIA's management library tells of GPUs. Nothing links it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "topology/gpus.h"
+
+namespace tutti {
+
+/// The GPUs that NVML shows, without their places in the machine.
+struct NvmlAnswer {
+  std::vector<GpuNode> gpus;
+  std::string missing;  ///< Why there is no answer; empty if there is one.
+};
+
+/// Loads `library` and asks it. Never throws.
+NvmlAnswer ask_nvml(const std::string& library);
+
+}  // namespace tutti
