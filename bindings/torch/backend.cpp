@@ -36,6 +36,18 @@ Communicator make(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
   }
 }
 
+// Runs what comes on streams behind a call that has begun, and whose tensors are therefore held
+// until it has ended, even if this fails. Returns its exception.
+template <typename Step>
+std::exception_ptr left(Step&& step) {
+  try {
+    step();
+    return nullptr;
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
 }  // namespace
 
 Backend::Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
@@ -145,13 +157,22 @@ Backend::Handle Backend::issue(WorkPtr work, const Terms& terms, CallFunction ca
     options.received = terms.received;
     options.group = group_.get();
     options.interrupted = interrupted;
+    const auto gpu = work->gpu();
+    if (gpu) {
+      const c10::Stream stream = streams_.of(*gpu, terms.lane);
+      work->enter(stream);
+      options.stream = handle_of(stream);
+    }
     ++number_;
-    tutti::Work handle = call(*communicator_, options, terms.async && options.group == nullptr);
+    tutti::Work handle =
+        call(*communicator_, options, (terms.async || gpu) && options.group == nullptr);
     if (options.group != nullptr) {
       coalesced_.push_back(work);
       return work;
     }
+    const auto torn = gpu ? left([&] { work->leave(); }) : nullptr;
     start_together({}, work, std::move(handle));
+    if (torn) std::rethrow_exception(torn);
   } catch (const Error& error) {
     raise_interruption();
     rethrow(error);
@@ -189,7 +210,8 @@ Backend::Handle Backend::send(Tensors& tensors, int to, int tag) {
   made->give(tensors);
   const DataType type = elements(data).type;
   const std::size_t count = count_of(data);
-  return issue(made, {}, TUTTI_CALL(send, data.data_ptr(), count, type, to, tag));
+  return issue(made, {.lane = Lane::sends},
+               TUTTI_CALL(send, data.data_ptr(), count, type, to, tag));
 }
 
 Backend::Handle Backend::recv(Tensors& tensors, int from, int tag) {
@@ -198,10 +220,11 @@ Backend::Handle Backend::recv(Tensors& tensors, int from, int tag) {
   WorkPtr made =
       work(c10d::OpType::RECV, from == kAnySource ? "tutti:recvAnySource" : "tutti:recv", tensors);
   const at::Tensor data = made->output(tensor, true);  // a message may be shorter than the tensor
+  if (from == kAnySource) made->wait_on_host();        // torch asks for the source next
   made->give(tensors);
   const DataType type = elements(data).type;
   const std::size_t count = count_of(data);
-  return issue(made, {.received = &made->received()},
+  return issue(made, {.received = &made->received(), .lane = Lane::receives},
                TUTTI_CALL(recv, data.data_ptr(), count, type, from, tag));
 }
 
@@ -226,7 +249,15 @@ Backend::Handle Backend::endCoalescing() {
     for (const WorkPtr& part : coalesced_)
       for (const at::Tensor& each : part->result()) results.push_back(each);
     whole->give(std::move(results));
-    start_together(std::exchange(coalesced_, {}), whole, group->end_async());
+    std::vector<WorkPtr> parts = std::exchange(coalesced_, {});
+    tutti::Work handle = group->end_async();
+    const auto torn = left([&] {
+      for (const WorkPtr& part : parts)
+        if (part->gpu()) part->leave();
+      whole->leave(parts, streams_);
+    });
+    start_together(std::move(parts), whole, std::move(handle));
+    if (torn) std::rethrow_exception(torn);
   } catch (const Error& error) {
     rethrow(error);
   }

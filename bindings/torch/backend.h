@@ -19,6 +19,7 @@
 
 #include "completions.h"
 #include "sparse.h"
+#include "streams.h"
 #include "work.h"
 
 namespace tutti::pytorch {
@@ -31,14 +32,15 @@ struct Terms {
   bool async = true;
   const void* factor = nullptr;  ///< The factor of a premultiplied sum.
   Received* received = nullptr;
+  Lane lane = Lane::collectives;  ///< Where a call on a GPU runs.
 };
 
 /// Makes a call with these options, and returns its handle if it is asynchronous.
 using CallFunction = c10::function_ref<tutti::Work(Communicator&, const CallOptions&, bool async)>;
 
 /// The process group on this rank, which has a communicator of its own. Tensors are in the host's
-/// memory, strided, and need not be contiguous (such tensors are copied). Several threads may call
-/// it; calls that block (async_op=False) run in the calling thread.
+/// memory or a GPU's, strided, and need not be contiguous (such tensors are copied). Several
+/// threads may call it; calls on the host that block (async_op=False) run in the calling thread.
 ///
 /// Functions that only some versions of torch declare are written without `override`; they override
 /// where the base class has them.
@@ -139,6 +141,9 @@ class Backend final : public c10d::Backend {
   std::chrono::milliseconds timeout_of(const Terms& terms) const;
   [[noreturn]] void refuse_left() const;
   void end_calls(const char* why);
+  /// Returns the GPU whose current stream a barrier waits for, if the program has named or used
+  /// one.
+  std::optional<c10::Device> gpu_of(const c10d::BarrierOptions& options);
   void check_lists(const char* what, const TensorLists& lists, const at::Tensor& like) const;
 
   const int process_;  // the process that made this object; a forked child must not use it
@@ -151,6 +156,7 @@ class Backend final : public c10d::Backend {
   std::unique_ptr<SparseSums> sparse_;        // null until it is needed; changed under both mutexes
   std::unique_ptr<Group> group_;  // set between startCoalescing() and endCoalescing(); under calls_
   std::vector<WorkPtr> coalesced_;  // guarded by calls_
+  Streams streams_;
   std::atomic<std::uint64_t> number_{0};
 
   std::mutex under_way_mutex_;

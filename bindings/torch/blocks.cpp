@@ -23,11 +23,8 @@ Backend::Handle Backend::allgather(TensorLists& outputs, Tensors& inputs,
   check_lists("all_gather", outputs, input);
   WorkPtr made = work(c10d::OpType::ALLGATHER, "tutti:all_gather", inputs);
   const at::Tensor data = made->input(input);
-  Tensors results;
-  for (const at::Tensor& each : outputs[0]) {
-    check_output("all_gather", each);
-    results.push_back(made->output(each, false));
-  }
+  for (const at::Tensor& each : outputs[0]) check_output("all_gather", each);
+  const Tensors results = made->outputs(outputs[0]);
   made->give(outputs);
   const DataType type = elements(data).type;
   const std::size_t count = count_of(data);
@@ -95,10 +92,10 @@ Backend::Handle Backend::allgather_coalesced(TensorLists& outputs, Tensors& inpu
       check_output(kWhat, list[k]);
       TORCH_CHECK_VALUE(list[k].numel() == inputs[k].numel(), kWhat, ": an output of ",
                         list[k].numel(), " elements for an input of ", inputs[k].numel());
-      column.push_back(made->output(list[k], false));
+      column.push_back(list[k]);
     }
     check_types(kWhat, column, inputs[k]);
-    to.push_back(blocks_of(kWhat, column, elements(from[k]).type));
+    to.push_back(blocks_of(kWhat, made->outputs(column), elements(from[k]).type));
   }
   made->give(outputs);
   return issue(made, terms(options),
@@ -118,12 +115,8 @@ Backend::Handle Backend::gather(TensorLists& outputs, Tensors& inputs,
   Blocks blocks;
   if (root == getRank()) {
     check_lists("gather", outputs, input);
-    Tensors results;
-    for (const at::Tensor& each : outputs[0]) {
-      check_output("gather", each);
-      results.push_back(made->output(each, false));
-    }
-    blocks = blocks_of("gather", results, type);
+    for (const at::Tensor& each : outputs[0]) check_output("gather", each);
+    blocks = blocks_of("gather", made->outputs(outputs[0]), type);
     made->give(outputs);
   } else {
     TORCH_CHECK_VALUE(outputs.empty(), "gather: rank ", getRank(), " is not the root ", root,
@@ -146,12 +139,8 @@ Backend::Handle Backend::scatter(Tensors& outputs, TensorLists& inputs,
   Blocks blocks;
   if (root == getRank()) {
     check_lists("scatter", inputs, output);
-    Tensors pieces;
-    for (const at::Tensor& each : inputs[0]) {
-      check_tensor("scatter", each);
-      pieces.push_back(made->input(each));
-    }
-    blocks = blocks_of("scatter", pieces, type);
+    for (const at::Tensor& each : inputs[0]) check_tensor("scatter", each);
+    blocks = blocks_of("scatter", made->inputs(inputs[0]), type);
   } else {
     TORCH_CHECK_VALUE(inputs.empty(), "scatter: rank ", getRank(), " is not the root ", root,
                       ", and takes no list to scatter");
@@ -169,11 +158,8 @@ Backend::Handle Backend::reduce_scatter(Tensors& outputs, TensorLists& inputs,
   check_lists("reduce_scatter", inputs, output);
   WorkPtr made = work(c10d::OpType::REDUCE_SCATTER, "tutti:reduce_scatter", inputs[0]);
   const at::Tensor data = made->output(output, false);
-  Tensors pieces;
-  for (const at::Tensor& each : inputs[0]) {
-    check_tensor("reduce_scatter", each);
-    pieces.push_back(made->input(each));
-  }
+  for (const at::Tensor& each : inputs[0]) check_tensor("reduce_scatter", each);
+  const Tensors pieces = made->inputs(inputs[0]);
   made->give(outputs);
   const Reduction how("reduce_scatter", options.reduceOp, data);
   const Blocks blocks = blocks_of("reduce_scatter", pieces, how.type);
@@ -276,13 +262,9 @@ Backend::Handle Backend::alltoall(Tensors& outputs, Tensors& inputs,
   check_types("all_to_all", inputs, inputs.front());
   check_types("all_to_all", outputs, inputs.front());
   WorkPtr made = work(c10d::OpType::ALLTOALL, "tutti:all_to_all", inputs);
-  Tensors from, to;
-  for (std::size_t k = 0; k < size; ++k) {
-    check_tensor("all_to_all", inputs[k]);
-    check_output("all_to_all", outputs[k]);
-    from.push_back(made->input(inputs[k]));
-    to.push_back(made->output(outputs[k], false));
-  }
+  for (const at::Tensor& each : inputs) check_tensor("all_to_all", each);
+  for (const at::Tensor& each : outputs) check_output("all_to_all", each);
+  const Tensors from = made->inputs(inputs), to = made->outputs(outputs);
   made->give(outputs);
   const DataType type = elements(inputs.front()).type;
   const Blocks given = blocks_of("all_to_all", from, type);

@@ -67,13 +67,24 @@ Backend::Handle Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& opt
                           how.type, how.op, root));
 }
 
+// Torch's dispatcher passes device_ids, but not the device.
+std::optional<c10::Device> Backend::gpu_of(const c10d::BarrierOptions& options) {
+  if (!options.device_ids.empty())
+    return c10::Device(at::kCUDA, static_cast<c10::DeviceIndex>(options.device_ids.front()));
+  if constexpr (requires(c10d::Backend & backend) { backend.getBoundDeviceId(); })
+    if (const auto bound = getBoundDeviceId(); bound && bound->is_cuda()) return bound;
+  return streams_.first_device();
+}
+
 Backend::Handle Backend::barrier(const c10d::BarrierOptions& options) {
   const auto call = [](Communicator& comm, const CallOptions& told, bool async) {
     if (async) return comm.barrier_async(told);
     comm.barrier(told);
     return tutti::Work();
   };
-  return issue(work(c10d::OpType::BARRIER, "tutti:barrier", {}), terms(options), call);
+  WorkPtr made = work(c10d::OpType::BARRIER, "tutti:barrier", {});
+  if (const auto gpu = gpu_of(options)) made->meet_on(*gpu);
+  return issue(made, terms(options), call);
 }
 
 // The deadline's error names the ranks that are missing; no cheaper call waits for all ranks.

@@ -29,8 +29,9 @@ Reduction::Reduction(const char* what, const c10d::ReduceOp& asked, const at::Te
   if (asked.op_ != c10d::ReduceOp::PREMUL_SUM) return;
   const auto* given = dynamic_cast<const c10d::PreMulSumSupplement*>(asked.supplement_.get());
   TORCH_CHECK_VALUE(given != nullptr, what, ": a premultiplied sum without its factor");
-  factor_ = given->tensor_factor.defined() ? given->tensor_factor.to(like.options()).contiguous()
-                                           : at::full({}, given->double_factor, like.options());
+  const auto on_host = like.options().device(at::kCPU);  // The call reads the factor at once.
+  factor_ = given->tensor_factor.defined() ? given->tensor_factor.to(on_host).contiguous()
+                                           : at::full({}, given->double_factor, on_host);
 }
 
 }  // namespace tutti::pytorch

@@ -50,9 +50,11 @@ DataType reducible(const char* what, const at::Tensor& tensor) {
 
 void check_tensor(const char* what, const at::Tensor& tensor) {
   TORCH_CHECK_VALUE(tensor.defined(), what, ": a tensor is undefined");
-  TORCH_CHECK_VALUE(tensor.device().is_cpu(), what, ": the tensor is on ", tensor.device(),
-                    ", and tutti moves tensors in the host's memory; use .cpu(), or give this "
-                    "device another backend: init_process_group(\"cpu:tutti,cuda:nccl\")");
+  TORCH_CHECK_VALUE(tensor.device().is_cpu() || tensor.device().is_cuda(), what,
+                    ": the tensor is on ", tensor.device(),
+                    ", and tutti moves tensors in the memory of the host and of CUDA's GPUs; use "
+                    ".cpu(), or give this device another backend: "
+                    "init_process_group(\"cpu:tutti,xpu:xccl\")");
   TORCH_CHECK_VALUE(tensor.layout() == at::kStrided, what, ": the tensor's layout is ",
                     tensor.layout(), ", and only all_reduce of sparse COO tensors is not dense");
 }

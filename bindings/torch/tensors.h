@@ -21,7 +21,7 @@ Elements elements(const at::Tensor& tensor);
 /// tutti does not reduce.
 DataType reducible(const char* what, const at::Tensor& tensor);
 
-/// Throws ValueError unless it is a strided tensor in the host's memory.
+/// Throws ValueError unless it is a strided tensor in the memory of the host or of CUDA's GPUs.
 void check_tensor(const char* what, const at::Tensor& tensor);
 /// Does the same, and throws ValueError if elements share memory, since such a tensor cannot be
 /// written.

@@ -44,12 +44,21 @@ Work::Work(int rank, c10d::OpType what, const char* title, const std::vector<at:
       completions_(std::move(completions)),
       number_(number) {}
 
+void Work::stand_on(const at::Tensor& tensor) {
+  if (!device_) device_ = tensor.device();
+  TORCH_CHECK_VALUE(tensor.device() == *device_, title_,
+                    ": the tensors of a call are on one device, and these are on ", *device_,
+                    " and ", tensor.device());
+}
+
 at::Tensor Work::input(const at::Tensor& tensor) {
+  stand_on(tensor);
   held_.push_back(tensor.contiguous());
   return held_.back();
 }
 
 at::Tensor Work::output(const at::Tensor& tensor, bool reads) {
+  stand_on(tensor);
   if (tensor.is_contiguous()) {
     held_.push_back(tensor);
     return tensor;
@@ -117,7 +126,7 @@ std::exception_ptr Work::exception() const {
   return handle_.done() && error_ ? as_exception(*error_) : nullptr;
 }
 
-bool Work::wait(std::chrono::milliseconds timeout) {
+void Work::await_host(std::chrono::milliseconds timeout) {
   using Clock = std::chrono::steady_clock;
   const bool endless = timeout <= kNoTimeout;
   const auto limit = endless ? Clock::time_point::max() : Clock::now() + timeout;
@@ -134,6 +143,13 @@ bool Work::wait(std::chrono::milliseconds timeout) {
     }
   }
   if (error_) rethrow(*error_);
+}
+
+bool Work::wait(std::chrono::milliseconds timeout) {
+  const bool on_stream = !left_.empty() && !for_host_ && timeout <= kNoTimeout;
+  if (!on_stream) await_host(timeout);
+  if (on_stream && handle_.done() && error_) rethrow(*error_);
+  synchronize();
   return true;
 }
 
@@ -156,16 +172,18 @@ c10::intrusive_ptr<c10::ivalue::Future> Work::future_of(c10::TypePtr type, bool 
   return future;
 }
 
+c10::IValue Work::value() const { return nested_.isNone() ? c10::IValue(result_) : nested_; }
+
+c10::TypePtr Work::type_of_value() const {
+  const auto tensors = c10::ListType::create(c10::TensorType::get());
+  if (nested_.isNone()) return tensors;
+  return c10::ListType::create(tensors);
+}
+
 c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture() {
   const std::lock_guard lock(future_mutex_);
-  if (!future_) {
-    const auto tensors = c10::ListType::create(c10::TensorType::get());
-    const bool nested = !nested_.isNone();
-    future_ = future_of(nested ? c10::TypePtr(c10::ListType::create(tensors)) : tensors, true,
-                        [](const Work& work) {
-                          return work.nested_.isNone() ? c10::IValue(work.result_) : work.nested_;
-                        });
-  }
+  if (!future_)
+    future_ = future_of(type_of_value(), true, [](const Work& work) { return work.value(); });
   return future_;
 }
 

@@ -5,8 +5,8 @@
 
     dist.init_process_group("tutti")
 
-Importing this module registers the backend "tutti" for tensors in the host's memory. For tensors of
-other devices name another backend beside it: ``init_process_group("cpu:tutti,cuda:nccl")``.
+Importing this module registers the backend "tutti" for tensors in the memory of the host and of CUDA's GPUs.
+Another backend may have one of them: ``init_process_group("cpu:tutti,cuda:nccl")``.
 """
 
 import atexit
@@ -56,4 +56,4 @@ def _make(store, rank, size, timeout):
     return _backends.make(store, rank, size, timeout)
 
 
-dist.Backend.register_backend("tutti", _make, devices=["cpu"])
+dist.Backend.register_backend("tutti", _make, devices=["cpu", "cuda"])

@@ -49,13 +49,28 @@ class Pinned:
         call("cuMemFreeHost", ctypes.c_void_p(self.pointer))
 
 
+class Gate:
+    """Holds up a stream from close() to open()."""
+
+    def __init__(self, stream):
+        self.stream, self._word = stream, Pinned(numpy.zeros(1, numpy.uint32))
+
+    def close(self):
+        self._word.numbers[0] = 0
+        call("cuStreamWaitValue32", self.stream, self._word.pointer, 1, 0)
+
+    def open(self):
+        self._word.numbers[0] = 1
+
+
 class Stream:
     def __init__(self):
         handle = ctypes.c_void_p()
         call("cuStreamCreate", ctypes.byref(handle), 1)
         self.ptr = handle.value
-        self._gate = Pinned(numpy.zeros(1, numpy.uint32))
         self._kept = []
+        gate = Gate(self.ptr)
+        self.close, self.open = gate.close, gate.open
 
     def __del__(self):
         self.open()
@@ -77,14 +92,6 @@ class Stream:
         self._kept.append(into)
         self.copy(into.pointer, array.pointer, array.nbytes)
         return into.numbers
-
-    def close(self):
-        """Holds up what comes after this, until open()."""
-        self._gate.numbers[0] = 0
-        call("cuStreamWaitValue32", self.ptr, self._gate.pointer, 1, 0)
-
-    def open(self):
-        self._gate.numbers[0] = 1
 
     def synchronize(self):
         call("cuStreamSynchronize", self.ptr)

@@ -1,0 +1,306 @@
+#!/usr/bin/env python3
+"""Tests tutti.torch with tensors on GPUs, with PyTorch's build for CUDA on stand-ins for the driver and the runtime.
+
+No kernel of PyTorch runs there: tensors on the GPU are made and read by copies. `./dev test-cuda --torch` runs it.
+"""
+
+import datetime
+import unittest
+
+import gpu
+import ranks
+import report
+import torch
+import torch.distributed as dist
+
+run = ranks.run
+SIZES = (2, 3)
+
+
+def expect(tensor, wanted):
+    wanted = torch.as_tensor(wanted, dtype=tensor.dtype)
+    assert torch.equal(tensor.cpu(), wanted), f"{tensor.cpu()} where {wanted} is expected"
+
+
+def gate():
+    return gpu.Gate(torch.cuda.current_stream().cuda_stream)
+
+
+def numbers(*values, dtype=torch.float32):
+    return torch.tensor(values, dtype=dtype).cuda()
+
+
+def use_stream():
+    """Ranks work on a stream of their own, as the default stream is one for a process."""
+    torch.cuda.set_stream(torch.cuda.Stream())
+
+
+def reductions():
+    rank, size = dist.get_rank(), dist.get_world_size()
+    total = size * (size + 1) // 2
+    for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.uint8):
+        data = numbers(rank + 1, 2, dtype=dtype)
+        dist.all_reduce(data)
+        expect(data, [total, 2 * size])
+    flags = numbers(rank == 0, False, dtype=torch.bool)
+    dist.all_reduce(flags, dist.ReduceOp.MAX)
+    expect(flags, [True, False])
+    for op, wanted in ((dist.ReduceOp.AVG, total / size), (dist.ReduceOp.MAX, size), (dist._make_nccl_premul_sum(2.0), 2 * total)):
+        data = numbers(rank + 1)
+        dist.all_reduce(data, op)
+        expect(data, [wanted])
+    data = numbers(rank + 1)
+    dist.reduce(data, size - 1)
+    expect(data, [total if rank == size - 1 else rank + 1])
+    mine, whole = numbers(0, 0), numbers(*range(2 * size))
+    dist.reduce_scatter_tensor(mine, whole)
+    expect(mine, [2 * rank * size, (2 * rank + 1) * size])
+    pieces = [numbers(r, 10 * r) for r in range(size)]
+    dist.reduce_scatter(mine, pieces)
+    expect(mine, [rank * size, 10 * rank * size])
+    first, second = numbers(rank), numbers(rank, 1)
+    with dist._coalescing_manager(device=first.device, async_ops=True) as coalesced:
+        dist.all_reduce(first)
+        dist.all_reduce(second)
+    coalesced.wait()
+    expect(first, [size * (size - 1) // 2])
+    expect(second, [size * (size - 1) // 2, size])
+
+
+def blocks():
+    rank, size = dist.get_rank(), dist.get_world_size()
+    data = numbers(rank, 5)
+    dist.broadcast(data, size - 1)
+    expect(data, [size - 1, 5])
+    everyone = [value for r in range(size) for value in (r, r + 0.5)]
+    whole = torch.empty(2 * size, device="cuda")
+    dist.all_gather_into_tensor(whole, numbers(rank, rank + 0.5))
+    expect(whole, everyone)
+    apart = [torch.empty(2, device="cuda") for _ in range(size)]
+    spaced = list(torch.empty(4 * size, device="cuda").split(4))  # There is room between the tensors.
+    for lists in (apart, list(torch.empty(2 * size, device="cuda").chunk(size)), [each[:2] for each in spaced]):
+        dist.all_gather(lists, numbers(rank, rank + 0.5))
+        for r, each in enumerate(lists):
+            expect(each, [r, r + 0.5])
+    into = [torch.empty(1, device="cuda") for _ in range(size)] if rank == 0 else None
+    dist.gather(numbers(rank), into)
+    for r, each in enumerate(into or []):
+        expect(each, [r])
+    got = numbers(-1)
+    dist.scatter(got, [numbers(r * 3) for r in range(size)] if rank == 0 else None)
+    expect(got, [rank * 3])
+    mine = [numbers(*([10 * rank + r] * (r + 1))) for r in range(size)]
+    theirs = [torch.empty(rank + 1, device="cuda") for _ in range(size)]
+    dist.all_to_all(theirs, mine)
+    for r, each in enumerate(theirs):
+        expect(each, [10 * r + rank] * (rank + 1))
+    result = torch.empty(size * (rank + 1), device="cuda")
+    dist.all_to_all_single(result, torch.cat([each.cpu() for each in mine]).cuda(), [rank + 1] * size, list(range(1, size + 1)))
+    expect(result, [10 * r + rank for r in range(size) for _ in range(rank + 1)])
+    on_host = torch.tensor([rank + 1])
+    dist.all_reduce(on_host)  # Tensors of the host and of a GPU take turns in one group.
+    expect(on_host, [size * (size + 1) // 2])
+    told = [None] * size
+    dist.all_gather_object(told, {"rank": rank})
+    assert told == [{"rank": r} for r in range(size)], told
+
+
+def messages():
+    rank, size = dist.get_rank(), dist.get_world_size()
+    after, before = (rank + 1) % size, (rank - 1) % size
+    got = numbers(-1, -1)
+    for order in ("send first", "receive first"):
+        works = [dist.isend(numbers(rank, 7), after)] if order == "send first" else []
+        works.append(dist.irecv(got, before))
+        works += [dist.isend(numbers(rank, 7), after)] if order == "receive first" else []
+        for each in works:
+            each.wait()
+        expect(got, [before, 7])
+    for each in dist.batch_isend_irecv([dist.P2POp(dist.irecv, got, before), dist.P2POp(dist.isend, numbers(rank, 8), after)]):
+        each.wait()
+    expect(got, [before, 8])
+    if rank == 0:
+        seen = sorted(dist.recv(got) for _ in range(size - 1))
+        assert seen == list(range(1, size)), seen
+    else:
+        dist.send(numbers(rank, 9), 0)
+
+
+def order():
+    """A call that returns at once has its place on the current stream."""
+    use_stream()
+    size, stopped = dist.get_world_size(), gate()
+    source = torch.full((1000,), 3.0).pin_memory()
+    data, result = torch.zeros(1000).cuda(), torch.zeros(1000).pin_memory()
+    for asynchronous in (False, True):
+        stopped.close()
+        data.copy_(source, non_blocking=True)
+        work = dist.all_reduce(data, async_op=asynchronous)
+        if asynchronous:
+            assert not work.is_completed()
+            work.wait()
+        result.copy_(data, non_blocking=True)
+        stopped.open()
+        torch.cuda.current_stream().synchronize()
+        expect(result, torch.full((1000,), 3.0 * size))
+        data.copy_(torch.zeros(1000))
+
+
+def overlap():
+    """A call goes on while the current stream is held up, and a wait with a time-out blocks the host."""
+    use_stream()
+    size, stopped = dist.get_world_size(), gate()
+    data = torch.ones(1000).cuda()
+    work = dist.all_reduce(data, async_op=True)
+    stopped.close()
+    work.wait(datetime.timedelta(seconds=50))
+    assert work.is_completed() and work.is_success()
+    other = torch.cuda.Stream()
+    with torch.cuda.stream(other):
+        work.wait()
+        expect(data, torch.full((1000,), float(size)))
+    stopped.open()
+    torch.cuda.synchronize()
+
+
+def futures():
+    use_stream()
+    size, stopped = dist.get_world_size(), gate()
+    data = torch.zeros(1000).cuda()
+    stopped.close()
+    data.copy_(torch.ones(1000).pin_memory(), non_blocking=True)
+    future = dist.all_reduce(data, async_op=True).get_future()
+    copied = future.then(lambda done: torch.empty(1000).pin_memory().copy_(done.value()[0], non_blocking=True))
+    assert future.done()  # for the host
+    stopped.open()
+    future.wait()
+    expect(data, torch.full((1000,), float(size)))
+    copied.wait()
+    torch.cuda.synchronize()
+    expect(copied.value(), torch.full((1000,), float(size)))
+
+
+def kept():
+    """The memory of a tensor that the program drops is used for nothing else until the call is done."""
+    use_stream()
+    stopped = gate()
+    for make in (lambda: torch.ones(1 << 20).cuda(), lambda: [torch.ones(1 << 20).cuda() for _ in range(dist.get_world_size())]):
+        data = make()
+        addresses = [each.data_ptr() for each in (data if isinstance(data, list) else [data])]
+        stopped.close()
+        if isinstance(data, list):
+            dist.all_gather(data, data[dist.get_rank()], async_op=True)
+        else:
+            dist.all_reduce(data, async_op=True)
+        del data
+        for _ in range(4):
+            fresh = torch.empty(1 << 20, device="cuda")
+            assert fresh.data_ptr() not in addresses
+        stopped.open()
+        torch.cuda.synchronize()
+
+
+def barriers():
+    """A barrier waits for the current stream of the GPU that it names, or that the group has used."""
+    use_stream()
+    stopped = gate()
+    for options in ({"device_ids": [0]}, {}):
+        stopped.close()
+        work = dist.barrier(async_op=True, **options)
+        try:
+            work.wait(datetime.timedelta(milliseconds=50))
+        except dist.DistBackendError as error:
+            assert "timeout" in str(error), error
+        else:
+            raise AssertionError("a barrier did not wait for the stream")
+        stopped.open()
+        work.wait()
+        assert work.is_completed()
+
+
+def wrong():
+    data = numbers(1, 2)
+    for call in (lambda: dist.all_gather([torch.empty(2)] * dist.get_world_size(), data),
+                 lambda: dist.all_gather_into_tensor(torch.empty(2 * dist.get_world_size()), data)):
+        try:
+            call()
+        except ValueError as error:
+            assert "on one device, and these are on c" in str(error), error
+        else:
+            raise AssertionError("tensors on two devices were taken")
+    dist.all_reduce(data)
+    expect(data, [dist.get_world_size(), 2 * dist.get_world_size()])
+    work = dist.all_reduce(torch.ones(3 + dist.get_rank()).cuda(), async_op=True)
+    for attempt in (lambda: work.wait(datetime.timedelta(seconds=50)), lambda: dist.all_reduce(data)):
+        try:
+            attempt()
+        except dist.DistBackendError as error:
+            assert "mismatch" in str(error) and "f32" in str(error), error
+        else:
+            raise AssertionError("a mismatch has no error")
+    torch.cuda.synchronize()  # The streams go on.
+
+
+class OnHost(torch.autograd.Function):
+    """Computes input · weight on the host, since there are no kernels."""
+
+    @staticmethod
+    def forward(context, weight, input):
+        input = input.cpu()  # DistributedDataParallel brings it to the GPU.
+        context.save_for_backward(input)
+        return input @ weight.detach().cpu()
+
+    @staticmethod
+    def backward(context, gradient):
+        (input,) = context.saved_tensors
+        gradient = gradient.cpu()
+        return (input.t() @ gradient).cuda(), None
+
+
+class Linear(torch.nn.Module):
+    def __init__(self, rank):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.full((4, 2), float(rank + 1)).cuda())
+
+    def forward(self, input):
+        return OnHost.apply(self.weight, input)
+
+
+def parallel():
+    """DistributedDataParallel averages what it would compute on the whole batch."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    use_stream()
+    model = torch.nn.parallel.DistributedDataParallel(Linear(rank), device_ids=[0])
+    expect(model.module.weight.detach(), torch.ones(4, 2))  # It is rank 0's.
+
+    def average(state, bucket):
+        work = dist.all_reduce(bucket.buffer(), dist.ReduceOp.AVG, async_op=True)
+        return work.get_future().then(lambda done: done.value()[0])
+
+    model.register_comm_hook(None, average)  # The default one multiplies by a kernel.
+    batch = torch.arange(4.0 * size).reshape(size, 4)
+    for step in range(3):
+        model.module.weight.grad = None
+        model(batch[rank : rank + 1] + step).sum().backward()
+        expect(model.module.weight.grad, (batch + step).mean(0).reshape(4, 1).expand(4, 2))
+
+
+class OnGpus(unittest.TestCase):
+    def test_the_gpu_is_a_stand_in(self):
+        def body():
+            assert torch.cuda.get_device_name().startswith("stand-in"), torch.cuda.get_device_name()
+
+        run(1, body)
+
+
+for body in (reductions, blocks, messages, order, overlap, futures, kept, barriers, wrong, parallel):
+    def test(self, body=body):
+        for size in SIZES:
+            with self.subTest(ranks=size):
+                run(size, body)
+
+    setattr(OnGpus, "test_" + body.__name__, test)
+
+
+if __name__ == "__main__":
+    report.main()
