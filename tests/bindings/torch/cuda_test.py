@@ -5,6 +5,8 @@ No kernel of PyTorch runs there: tensors on the GPU are made and read by copies.
 """
 
 import datetime
+import itertools
+import operator
 import unittest
 
 import gpu
@@ -163,6 +165,39 @@ def overlap():
     torch.cuda.synchronize()
 
 
+def copy_by_elements(to, source, non_blocking=False):
+    """Stands in for PyTorch's kernel that copies tensors of any strides: the current stream copies each element."""
+    stream, bytes = torch.cuda.current_stream().cuda_stream, to.element_size()
+    for index in itertools.product(*map(range, to.shape)):
+        places = [each.data_ptr() + bytes * sum(map(operator.mul, index, each.stride())) for each in (to, source)]
+        gpu.call("cuMemcpyAsync", *places, bytes, stream)
+    if not non_blocking and not (to.is_cuda and source.is_cuda):
+        gpu.call("cuStreamSynchronize", stream)
+    return to
+
+
+def strided():
+    """Tensors that are not contiguous are copied in the order of the call's stream."""
+    use_stream()
+    library = torch.library.Library("aten", "IMPL")  # for this rank, which is a process
+    library.impl("copy_", copy_by_elements, "CUDA")
+    size, stopped = dist.get_world_size(), gate()
+    whole, result = torch.zeros(3, 4).cuda(), torch.zeros(3, 4).pin_memory()
+    values = torch.arange(12.0).reshape(3, 4).pin_memory()
+    for asynchronous in (False, True):
+        stopped.close()
+        whole.copy_(values, non_blocking=True)
+        work = dist.all_reduce(whole.t()[1:3], async_op=asynchronous)
+        if asynchronous:
+            work.wait()
+        result.copy_(whole, non_blocking=True)
+        stopped.open()
+        torch.cuda.current_stream().synchronize()
+        wanted = values.clone()
+        wanted[:, 1:3] *= size
+        expect(result, wanted)
+
+
 def futures():
     use_stream()
     size, stopped = dist.get_world_size(), gate()
@@ -293,7 +328,7 @@ class OnGpus(unittest.TestCase):
         run(1, body)
 
 
-for body in (reductions, blocks, messages, order, overlap, futures, kept, barriers, wrong, parallel):
+for body in (reductions, blocks, messages, order, overlap, strided, futures, kept, barriers, wrong, parallel):
     def test(self, body=body):
         for size in SIZES:
             with self.subTest(ranks=size):
