@@ -7,6 +7,9 @@ No kernel of PyTorch runs there: tensors on the GPU are made and read by copies.
 import datetime
 import itertools
 import operator
+import os
+import pathlib
+import resource
 import unittest
 
 import gpu
@@ -216,23 +219,40 @@ def futures():
 
 
 def kept():
-    """The memory of a tensor that the program drops is used for nothing else until the call is done."""
+    """The memory of tensors that the program drops, and of copies, is used for nothing else until the call is done."""
     use_stream()
-    stopped = gate()
-    for make in (lambda: torch.ones(1 << 20).cuda(), lambda: [torch.ones(1 << 20).cuda() for _ in range(dist.get_world_size())]):
+    size, stopped, bytes, before = dist.get_world_size(), gate(), 4 << 20, torch.cuda.memory_allocated()
+    for make, pieces in ((lambda: torch.ones(bytes // 4).cuda(), 1),
+                         (lambda: [torch.ones(bytes // 4).cuda() for _ in range(2 * size)][::2], 2 * size)):
         data = make()
-        addresses = [each.data_ptr() for each in (data if isinstance(data, list) else [data])]
         stopped.close()
         if isinstance(data, list):
             dist.all_gather(data, data[dist.get_rank()], async_op=True)
         else:
             dist.all_reduce(data, async_op=True)
         del data
-        for _ in range(4):
-            fresh = torch.empty(1 << 20, device="cuda")
-            assert fresh.data_ptr() not in addresses
+        held = torch.cuda.memory_allocated() - before
+        assert held >= pieces * bytes, (held, pieces)
         stopped.open()
         torch.cuda.synchronize()
+
+
+def far_apart():
+    """What lies between the tensors of a list has no place in the host's memory."""
+    size, count, gap = dist.get_world_size(), 3 << 20, 8 << 30  # Each of these has memory of its own.
+    tensors, gaps = [], []
+    for _ in range(size):
+        tensors.append(torch.empty(count, device="cuda"))
+        gaps.append(torch.empty(gap, dtype=torch.uint8, device="cuda"))
+    places = sorted(each.data_ptr() for each in tensors)
+    assert places[-1] - places[0] > gap, places
+    mine = torch.full((count,), float(dist.get_rank())).cuda()
+    pages = int(pathlib.Path("/proc/self/statm").read_text().split()[0])
+    limit = pages * os.sysconf("SC_PAGE_SIZE") + gap // 2
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    dist.all_gather(tensors, mine)
+    for rank, each in enumerate(tensors):
+        expect(each, torch.full((count,), float(rank)))
 
 
 def barriers():
@@ -328,7 +348,7 @@ class OnGpus(unittest.TestCase):
         run(1, body)
 
 
-for body in (reductions, blocks, messages, order, overlap, strided, futures, kept, barriers, wrong, parallel):
+for body in (reductions, blocks, messages, order, overlap, strided, futures, kept, far_apart, barriers, wrong, parallel):
     def test(self, body=body):
         for size in SIZES:
             with self.subTest(ranks=size):
