@@ -67,6 +67,7 @@ GpuDevice::GpuDevice(int ordinal, bool wrap, std::span<const std::byte> image)
   uuid_ = text_of(uuid);
   cuda::check(*driver_, driver_->retain_context(&context_, device_), "a GPU's context");
   try {
+    cuda::check(*driver_, driver_->context_number(context_, &context_number_), "a GPU's context");
     load(image);
   } catch (...) {
     driver_->release_context(device_);

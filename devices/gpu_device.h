@@ -59,6 +59,8 @@ class GpuDevice {
   const cuda::KernelDriver& driver() const noexcept { return *driver_; }
   cuda::Context context() const noexcept { return context_; }
   int ordinal() const noexcept { return ordinal_; }
+  /// Returns the driver's number of the context, which no other context of the process ever has.
+  std::uint64_t context_number() const noexcept { return context_number_; }
   /// Returns the GPU's name among all GPUs, as text: equal on two ranks that share it.
   const std::string& uuid() const noexcept { return uuid_; }
 
@@ -111,6 +113,7 @@ class GpuDevice {
   int ordinal_ = 0;
   cuda::Device device_ = -1;
   cuda::Context context_ = nullptr;
+  std::uint64_t context_number_ = 0;
   cuda::Module module_ = nullptr;
   std::string uuid_;
   int process_ = 0;  // a forked child has no context

@@ -76,6 +76,7 @@ struct KernelDriver : Driver {
   Result (*count_devices)(int* count) = nullptr;
   Result (*device)(Device*, int ordinal) = nullptr;
   Result (*device_uuid)(Uuid*, Device) = nullptr;
+  Result (*context_number)(Context, std::uint64_t* number) = nullptr;
   Result (*load_module)(Module*, const void* image) = nullptr;
   Result (*unload_module)(Module) = nullptr;
   Result (*find_kernel)(Function*, Module, const char* name) = nullptr;

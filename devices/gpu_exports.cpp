@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cassert>
-
-#include <tutti/error.hpp>
+#include <exception>
+#include <utility>
 
 #include "common/random.h"
 
@@ -19,105 +19,137 @@ constexpr std::size_t rounded(std::size_t bytes, std::size_t unit) {
   return (bytes + unit - 1) / unit * unit;
 }
 
+// What a piece takes up in its block.
+constexpr std::size_t whole(std::size_t bytes) { return rounded(bytes + kLastWord, kPieceAlign); }
+
 }  // namespace
 
 GpuExports& GpuExports::of_process() {
-  static GpuExports exports;
+  static GpuExports& exports = *new GpuExports();
   return exports;
 }
 
-GpuExports::Piece GpuExports::take(const GpuDevice& gpu, std::size_t bytes) {
-  const std::size_t whole = rounded(bytes + kLastWord, kPieceAlign);
-  const std::lock_guard lock(mutex_);
-  Block* block = with_room(gpu.ordinal(), whole);
-  if (block == nullptr) {
-    collect(gpu);
-    block = with_room(gpu.ordinal(), whole);
+GpuExports::Piece GpuExports::take(const GpuDevice& gpu, std::size_t bytes, const Ends& ends) {
+  if (const auto piece = cut(gpu, bytes, ends)) return *piece;
+  collect(gpu);
+  if (const auto piece = cut(gpu, bytes, ends)) return *piece;
+  for (;;) {
+    Block block = allocate(gpu, whole(bytes));
+    {
+      const std::lock_guard lock(mutex_);
+      blocks_.push_back(std::move(block));
+    }
+    if (const auto piece = cut(gpu, bytes, ends)) return *piece;  // Others may have been faster.
   }
-  if (block == nullptr) block = &allocate(gpu, whole);
+}
+
+// Cuts a piece from a block that has room for it.
+std::optional<GpuExports::Piece> GpuExports::cut(const GpuDevice& gpu, std::size_t bytes,
+                                                 const Ends& ends) {
   SystemRandom random;
-  const Piece piece{
-      block->memory + block->used, bytes, random.next(), gpu.ordinal(), block->handle, block->used};
-  block->out.push_back({piece, false});
-  block->used += whole;
-  return piece;
+  const std::lock_guard lock(mutex_);
+  for (Block& block : blocks_) {
+    if (block.context != gpu.context_number() || block.bytes - block.used < whole(bytes)) continue;
+    const Piece piece{block.memory + block.used,
+                      bytes,
+                      random.next(),
+                      gpu.ordinal(),
+                      ends,
+                      block.handle,
+                      block.used};
+    block.out.push_back({piece});
+    block.used += whole(bytes);
+    return piece;
+  }
+  return std::nullopt;
 }
 
-GpuExports::Block* GpuExports::with_room(int ordinal, std::size_t bytes) {
-  for (Block& block : blocks_)
-    if (block.ordinal == ordinal && block.bytes - block.used >= bytes) return &block;
-  return nullptr;
-}
-
-GpuExports::Block& GpuExports::allocate(const GpuDevice& gpu, std::size_t bytes) {
+GpuExports::Block GpuExports::allocate(const GpuDevice& gpu, std::size_t bytes) {
   const cuda::KernelDriver& driver = gpu.driver();
-  blocks_.reserve(blocks_.size() + 1);
   Block block;
   block.bytes = rounded(bytes, kBlockUnit);
-  block.ordinal = gpu.ordinal();
+  block.context = gpu.context_number();
   cuda::Address address = 0;
   cuda::check(driver, driver.allocate(&address, block.bytes), "memory of a GPU for its peers");
   const cuda::Result result = driver.export_memory(&block.handle, address);
   if (result != cuda::kSuccess) driver.free(address);
   cuda::check(driver, result, "a handle by which other processes map a GPU's memory");
   block.memory = reinterpret_cast<std::byte*>(address);
-  return blocks_.emplace_back(std::move(block));
+  return block;
 }
 
-template <typename Use>
-void GpuExports::with(const Piece& piece, Use&& use) noexcept {
+void GpuExports::give_back(const Piece& piece, Peer peer) noexcept {
   const std::lock_guard lock(mutex_);
   for (Block& block : blocks_)
-    for (auto out = block.out.begin(); out != block.out.end(); ++out)
-      if (out->piece.memory == piece.memory) return use(block, out);
+    for (auto out = block.out.begin(); out != block.out.end(); ++out) {
+      if (out->piece.number != piece.number) continue;
+      if (peer != Peer::never_mapped && !out->in_process) block.mapped_elsewhere = true;
+      out->left = peer == Peer::may_write;
+      if (!out->left) block.out.erase(out);
+      if (block.out.empty()) block.used = 0;
+      return;
+    }
   assert(false);
 }
 
-void GpuExports::give_back(const Piece& piece) noexcept {
-  with(piece, [](Block& block, auto out) {
-    block.out.erase(out);
-    if (block.out.empty()) block.used = 0;
-  });
-}
-
-void GpuExports::leave(const Piece& piece) noexcept {
-  with(piece, [](Block&, auto out) { out->left = true; });
-}
-
-std::optional<GpuExports::Piece> GpuExports::find(std::uint64_t number) const {
+std::optional<GpuExports::Piece> GpuExports::find(std::uint64_t number, const Ends& ends) {
   const std::lock_guard lock(mutex_);
-  for (const Block& block : blocks_)
-    for (const Out& out : block.out)
-      if (out.piece.number == number && !out.left) return out.piece;
+  for (Block& block : blocks_)
+    for (Out& out : block.out) {
+      if (out.piece.number != number || out.piece.ends != ends || out.left) continue;
+      out.in_process = true;
+      return out.piece;
+    }
   return std::nullopt;
 }
 
 // Reads the last words of the pieces that were left.
 void GpuExports::collect(const GpuDevice& gpu) {
+  std::vector<Piece> closed;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const Block& block : blocks_)
+      for (const Out& out : block.out)
+        if (out.left && block.context == gpu.context_number()) closed.push_back(out.piece);
+  }
+  std::erase_if(closed, [&](const Piece& piece) {
+    std::uint64_t word = 0;
+    gpu.download(&word, piece.memory + piece.bytes, sizeof word);
+    return word != kClosed;
+  });
+  const std::lock_guard lock(mutex_);
   for (Block& block : blocks_) {
-    if (block.ordinal != gpu.ordinal()) continue;
     std::erase_if(block.out, [&](const Out& out) {
-      std::uint64_t word = 0;
-      if (out.left) gpu.download(&word, out.piece.memory + out.piece.bytes, sizeof word);
-      return word == kClosed;
+      return std::any_of(closed.begin(), closed.end(),
+                         [&](const Piece& piece) { return piece.number == out.piece.number; });
     });
     if (block.out.empty()) block.used = 0;
   }
 }
 
 bool GpuExports::trim(const GpuDevice& gpu) noexcept {
-  const std::lock_guard lock(mutex_);
+  std::vector<Block> unused;
+  bool left = false;
   try {
     collect(gpu);
-  } catch (const Error&) {  // What cannot be read stays.
+    const std::lock_guard lock(mutex_);
+    for (std::size_t i = 0; i < blocks_.size();) {
+      Block& block = blocks_[i];
+      const bool own = block.context == gpu.context_number();
+      const bool kept = !block.out.empty() || block.mapped_elsewhere;
+      left = left || (own && kept);
+      if (own && !kept) {
+        unused.push_back(block);
+        blocks_.erase(blocks_.begin() + static_cast<std::ptrdiff_t>(i));
+      } else {
+        ++i;
+      }
+    }
+  } catch (const std::exception&) {  // What cannot be read, or listed, stays.
+    left = true;
   }
-  std::erase_if(blocks_, [&](const Block& block) {
-    const bool unused = block.ordinal == gpu.ordinal() && block.out.empty();
-    if (unused) gpu.driver().free(cuda::address_of(block.memory));
-    return unused;
-  });
-  return std::none_of(blocks_.begin(), blocks_.end(),
-                      [&](const Block& block) { return block.ordinal == gpu.ordinal(); });
+  for (const Block& block : unused) gpu.driver().free(cuda::address_of(block.memory));
+  return !left;
 }
 
 }  // namespace tutti

@@ -14,57 +14,70 @@ namespace tutti {
 
 /// Hands out pieces of exported memory and takes them back. A peer may still have a piece mapped
 /// when its user is gone, so the memory belongs to the process: a piece is handed out again once
-/// its peer has said, in its last word, that nobody writes it any more. Thread-safe.
+/// its peer has said, in its last word, that it writes there no more. A block that another process
+/// has mapped is never freed, because a driver need not survive that before all have unmapped it.
+/// Thread-safe; no lock is held while the driver is called, which may wait.
 class GpuExports {
  public:
+  /// The ranks of a ring's two ends.
+  struct Ends {
+    int reader = -1, writer = -1;
+    bool operator==(const Ends&) const = default;
+  };
   /// A piece of memory in a block that other processes can map.
   struct Piece {
     std::byte* memory = nullptr;
     std::size_t bytes = 0;     ///< Without the last word.
     std::uint64_t number = 0;  ///< Random: only whoever was told knows it.
     int ordinal = -1;          ///< The GPU's.
+    Ends ends;
     cuda::IpcHandle handle{};  ///< The block's.
     std::uint64_t offset = 0;  ///< The offset of the piece in the block.
+  };
+  /// What a peer may still do with a piece that its user gives back.
+  enum class Peer {
+    never_mapped,  ///< Nothing, and it never has mapped it.
+    closed,        ///< Nothing any more.
+    may_write,     ///< It writes until its last word says otherwise.
   };
 
   /// The value that a peer writes to the word behind a piece when it writes there no more.
   static constexpr std::uint64_t kClosed = 0x7475'7474'6943'4c53;
 
+  /// It is never destroyed, since communicators may be destroyed as late as the process allows.
   static GpuExports& of_process();
 
-  /// Returns memory of the GPU, whose context is current. Throws `unavailable` if there is none, or
-  /// if it cannot be exported.
-  Piece take(const GpuDevice& gpu, std::size_t bytes);
-  /// Takes back a piece that no peer writes any more.
-  void give_back(const Piece& piece) noexcept;
-  /// Takes back a piece that a peer may write until it says otherwise.
-  void leave(const Piece& piece) noexcept;
-  /// Returns the piece of this number, if it is out, for a peer in the same process.
-  std::optional<Piece> find(std::uint64_t number) const;
+  /// Returns memory of the GPU, whose context is current, for a ring between `ends`. Throws
+  /// `unavailable` if there is none, or if it cannot be exported.
+  Piece take(const GpuDevice& gpu, std::size_t bytes, const Ends& ends);
+  void give_back(const Piece& piece, Peer peer) noexcept;
+  /// Returns the piece of this number for a ring between `ends`, if it is out, for a writer in the
+  /// same process.
+  std::optional<Piece> find(std::uint64_t number, const Ends& ends);
 
-  /// Frees what no piece uses in the memory of this GPU, whose context is current. Returns whether
-  /// nothing is left.
+  /// Frees what is of no more use in the memory of this GPU, whose context is current. Returns
+  /// whether nothing is left.
   bool trim(const GpuDevice& gpu) noexcept;
 
  private:
   struct Out {
     Piece piece;
-    bool left = false;
+    bool in_process = false;  // found by a writer here
+    bool left = false;        // until its last word is there
   };
   struct Block {
     std::byte* memory = nullptr;
     std::size_t bytes = 0;
     std::size_t used = 0;
-    int ordinal = -1;
+    std::uint64_t context = 0;  // its number: what a context had is gone with it
     cuda::IpcHandle handle{};
+    bool mapped_elsewhere = false;
     std::vector<Out> out;
   };
 
-  Block* with_room(int ordinal, std::size_t bytes);
-  Block& allocate(const GpuDevice& gpu, std::size_t bytes);
+  std::optional<Piece> cut(const GpuDevice& gpu, std::size_t bytes, const Ends& ends);
+  static Block allocate(const GpuDevice& gpu, std::size_t bytes);
   void collect(const GpuDevice& gpu);
-  template <typename Use>
-  void with(const Piece& piece, Use&& use) noexcept;
 
   mutable sync::Mutex mutex_;
   std::vector<Block> blocks_;  // guarded by mutex_

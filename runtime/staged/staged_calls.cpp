@@ -18,7 +18,7 @@ std::unique_ptr<Engine> CommunicatorImpl::make_engine() {
                             [this] { parts_.wake_sleepers(); });
   Runtime& runtime = *parts_.runtime;
   auto engine = std::make_unique<DeviceEngine>(
-      device::Ends::Settings{*parts_.transport, runtime.host_pins(), runtime.log(),
+      device::Ends::Settings{*parts_.transport, runtime.host_pins(), runtime.log(), parts_.rank,
                              cuda_ipc::allowed(runtime.config().transports)},
       *parts_.recorder, parts_.gpu);
   device_engine_ = engine.get();

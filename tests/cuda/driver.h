@@ -20,6 +20,7 @@ struct Driver {
   Driver();
   std::mutex mutex;
   std::vector<std::unique_ptr<Context>> contexts;  ///< By the ordinal of the device.
+  unsigned long long context_numbers = 0;          ///< How many there have been.
   Memory memory;
   std::deque<Event> events;  ///< They stay: a stream may still record one that is destroyed.
   bool initialized = false;

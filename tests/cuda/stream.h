@@ -67,7 +67,9 @@ class Context {
   std::uint64_t submit(Stream& stream, std::function<void()> work);
   /// Waits for all streams.
   void synchronize();
-  int retained = 0;  ///< The driver's lock is held.
+  // The driver's lock is held for both.
+  int retained = 0;
+  unsigned long long number = 0;  ///< Another one each time that it is retained by nobody before.
 
  private:
   std::vector<std::shared_ptr<Stream>> all() const;

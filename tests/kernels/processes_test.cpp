@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -196,6 +197,21 @@ TEST(BetweenProcesses, CommunicatorsThatEndInAnyOrderLeaveNoMemoryOfGpus) {
       if (turn == 5) after_some = allocations();
     }
     EXPECT_LE(allocations(), after_some);
+  });
+  EXPECT_THAT(outcomes(ranks, 2), Each(IsEmpty()));
+}
+
+/// A communicator that is destroyed with the program's other globals.
+std::unique_ptr<Communicator>& global() {
+  static std::unique_ptr<Communicator> communicator;
+  return communicator;
+}
+
+TEST(BetweenProcesses, ACommunicatorMayBeDestroyedWithTheProgramsGlobals) {
+  Processes ranks = start(2, {}, [](Member& member) {
+    global() = std::make_unique<Communicator>(Communicator::from_env(member.config));
+    exchange(*global(), 1000);
+    std::exit(0);
   });
   EXPECT_THAT(outcomes(ranks, 2), Each(IsEmpty()));
 }

@@ -1,6 +1,7 @@
 #include "transport/cuda_ipc/ring_ends.h"
 
 #include <cassert>
+#include <chrono>
 #include <utility>
 
 #include <fmt/format.h>
@@ -18,6 +19,8 @@ using Writer = GpuPlace::Writer;
 
 constexpr std::size_t kLinesBytes = kLines * sizeof(Line);
 static_assert(kLinesBytes % 4096 == 0, "payloads start on a page");
+
+constexpr std::chrono::seconds kLongestClaim{1};
 
 constexpr std::size_t ring_bytes(std::size_t data_bytes) { return kLinesBytes + data_bytes; }
 
@@ -51,7 +54,7 @@ ReadingEnd::ReadingEnd(const EndContext& context, const RingView& ring)
 // Lines are zero before the writer sees them.
 void ReadingEnd::offer() {
   try {
-    piece_ = GpuExports::of_process().take(context_.gpu, ring_bytes(data_bytes_));
+    piece_ = GpuExports::of_process().take(context_.gpu, ring_bytes(data_bytes_), context_.ends);
     const std::vector<std::byte> zeros(kLinesBytes);
     const std::uint64_t word = 0;
     context_.gpu.upload(piece_.memory, zeros.data(), kLinesBytes, context_.stream);
@@ -104,15 +107,21 @@ Decision ReadingEnd::check() {
 }
 
 // The writer claims the memory before it looks at the reader's word a last time, and the reader
-// writes its word before it looks at the writer's: one of the two sees the other.
+// writes its word before it looks at the writer's: one of the two sees the other. A writer that has
+// claimed it says within a moment whether it could map it.
 ReadingEnd::~ReadingEnd() {
   if (piece_.memory == nullptr) return;
   if (decision_ == Decision::open) place_.reader.store(Reader::gone, std::memory_order_seq_cst);
-  const Writer writer = place_.writer.load(std::memory_order_seq_cst);
-  if (writer == Writer::silent || writer == Writer::refused || writer == Writer::closed)
-    GpuExports::of_process().give_back(piece_);
-  else
-    GpuExports::of_process().leave(piece_);
+  const auto until = std::chrono::steady_clock::now() + kLongestClaim;
+  Writer writer = Writer::silent;
+  while ((writer = place_.writer.load(std::memory_order_seq_cst)) == Writer::claimed &&
+         std::chrono::steady_clock::now() < until)
+    sync::yield();
+  using Peer = GpuExports::Peer;
+  Peer peer = Peer::may_write;
+  if (writer == Writer::silent || writer == Writer::refused) peer = Peer::never_mapped;
+  if (writer == Writer::closed) peer = Peer::closed;
+  GpuExports::of_process().give_back(piece_, peer);
 }
 
 WritingEnd::WritingEnd(const EndContext& context, const RingView& ring)
@@ -153,7 +162,7 @@ void WritingEnd::map() {
   const GpuPlace::Offer offer = place_.offer;
   try {
     if (!fresh_) throw Error(ErrorKind::unavailable, "the ring is in use");
-    if (const auto piece = GpuExports::of_process().find(offer.number))
+    if (const auto piece = GpuExports::of_process().find(offer.number, context_.ends))
       map_in_process(*piece);
     else
       map_of_process(offer);

@@ -23,6 +23,7 @@ struct EndContext {
   GpuDevice& gpu;
   cuda::Stream stream;
   std::uint64_t* result;
+  GpuExports::Ends ends;
 };
 
 /// Not thread-safe. The GPU's context is current in all functions, and no function waits for the

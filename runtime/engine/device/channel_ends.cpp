@@ -112,7 +112,8 @@ void Ends::add_sender(const Program::Port& port) {
   gpu_.upload(sender.end, &end, sizeof end, stream());
   if (settings_.on_gpus)
     sender.on_gpu = std::make_unique<cuda_ipc::WritingEnd>(
-        cuda_ipc::EndContext{gpu_, stream(), &sender.word->result}, sender.ring);
+        cuda_ipc::EndContext{gpu_, stream(), &sender.word->result, {port.peer, settings_.rank}},
+        sender.ring);
   open_senders_.push_back(key);
   senders_.emplace(key, std::move(sender));
 }
@@ -184,7 +185,8 @@ bool Ends::offer(int peer, Receiver& receiver) {
     receiver.pinned = true;
     if (settings_.on_gpus)
       receiver.on_gpu = std::make_unique<cuda_ipc::ReadingEnd>(
-          cuda_ipc::EndContext{gpu_, stream(), &receiver.word->result}, view);
+          cuda_ipc::EndContext{gpu_, stream(), &receiver.word->result, {settings_.rank, peer}},
+          view);
   }
   return offer(peer, "from", *receiver.word, view, receiver.on_gpu.get());
 }

@@ -28,6 +28,7 @@ class Ends {
     Transport& transport;
     HostPins& pins;
     Log& log;
+    int rank = 0;
     bool on_gpus = false;  ///< Whether rings may lie in the memory of GPUs.
   };
   /// All arguments outlive it.
