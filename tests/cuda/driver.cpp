@@ -147,7 +147,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   if (!is_device(device)) return CUDA_ERROR_INVALID_DEVICE;
   const std::lock_guard lock(driver().mutex);
   Context& found = *driver().contexts[static_cast<std::size_t>(device)];
-  if (found.retained++ == 0) found.number = ++driver().context_numbers;
+  if (found.retained++ == 0) found.generation = ++driver().context_numbers;
   *context = handle_of(&found);
   return CUDA_SUCCESS;
 }
@@ -197,7 +197,7 @@ CUresult cuCtxGetId(CUcontext handle, unsigned long long* number) {
   const std::lock_guard lock(driver().mutex);
   for (const auto& context : driver().contexts)
     if (handle_of(context.get()) == handle) {
-      *number = context->number;
+      *number = context->generation;
       return CUDA_SUCCESS;
     }
   return CUDA_ERROR_INVALID_CONTEXT;
