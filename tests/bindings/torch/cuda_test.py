@@ -223,7 +223,7 @@ def kept():
     use_stream()
     size, stopped, bytes, before = dist.get_world_size(), gate(), 4 << 20, torch.cuda.memory_allocated()
     for make, pieces in ((lambda: torch.ones(bytes // 4).cuda(), 1),
-                         (lambda: [torch.ones(bytes // 4).cuda() for _ in range(2 * size)][::2], 2 * size)):
+                         (lambda: [torch.ones(bytes // 2).cuda()[: bytes // 4] for _ in range(size)], 3 * size)):
         data = make()
         stopped.close()
         if isinstance(data, list):
