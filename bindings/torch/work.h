@@ -88,7 +88,7 @@ class Work final : public c10d::Work {
   int sourceRank() const override { return received_.source; }
   std::vector<at::Tensor> result() override { return result_; }
   void synchronize() override;
-  void blockCurrentStream();  // Only some versions of torch declare it.
+  void blockCurrentStream() override;
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
