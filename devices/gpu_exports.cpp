@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cassert>
-#include <exception>
+#include <new>
 #include <utility>
+
+#include <tutti/error.hpp>
 
 #include "common/random.h"
 
@@ -21,6 +23,16 @@ constexpr std::size_t rounded(std::size_t bytes, std::size_t unit) {
 
 // What a piece takes up in its block.
 constexpr std::size_t whole(std::size_t bytes) { return rounded(bytes + kLastWord, kPieceAlign); }
+
+// What cannot be read is not there.
+bool has_last_word(const GpuDevice& gpu, const GpuExports::Piece& piece) {
+  std::uint64_t word = 0;
+  try {
+    gpu.download(&word, piece.memory + piece.bytes, sizeof word);
+  } catch (const Error&) {
+  }
+  return word == GpuExports::kClosed;
+}
 
 }  // namespace
 
@@ -103,24 +115,28 @@ std::optional<GpuExports::Piece> GpuExports::find(std::uint64_t number, const En
   return std::nullopt;
 }
 
-// Reads the last words of the pieces that were left.
+// Reads the last words of the pieces that were left, in blocks that nobody frees meanwhile.
 void GpuExports::collect(const GpuDevice& gpu) {
-  std::vector<Piece> closed;
+  std::vector<Piece> left;
+  std::vector<std::byte*> read;
   {
     const std::lock_guard lock(mutex_);
-    for (const Block& block : blocks_)
+    for (Block& block : blocks_) {
+      if (block.context != gpu.context_number()) continue;
+      read.push_back(block.memory);
       for (const Out& out : block.out)
-        if (out.left && block.context == gpu.context_number()) closed.push_back(out.piece);
+        if (out.left) left.push_back(out.piece);
+    }
+    for (Block& block : blocks_)
+      if (block.context == gpu.context_number()) ++block.readers;
   }
-  std::erase_if(closed, [&](const Piece& piece) {
-    std::uint64_t word = 0;
-    gpu.download(&word, piece.memory + piece.bytes, sizeof word);
-    return word != kClosed;
-  });
+  std::erase_if(left, [&](const Piece& piece) { return !has_last_word(gpu, piece); });
   const std::lock_guard lock(mutex_);
   for (Block& block : blocks_) {
+    if (std::find(read.begin(), read.end(), block.memory) == read.end()) continue;
+    --block.readers;
     std::erase_if(block.out, [&](const Out& out) {
-      return std::any_of(closed.begin(), closed.end(),
+      return std::any_of(left.begin(), left.end(),
                          [&](const Piece& piece) { return piece.number == out.piece.number; });
     });
     if (block.out.empty()) block.used = 0;
@@ -138,14 +154,14 @@ bool GpuExports::trim(const GpuDevice& gpu) noexcept {
       const bool own = block.context == gpu.context_number();
       const bool kept = !block.out.empty() || block.mapped_elsewhere;
       left = left || (own && kept);
-      if (own && !kept) {
+      if (own && !kept && block.readers == 0) {
         unused.push_back(block);
         blocks_.erase(blocks_.begin() + static_cast<std::ptrdiff_t>(i));
       } else {
         ++i;
       }
     }
-  } catch (const std::exception&) {  // What cannot be read, or listed, stays.
+  } catch (const std::bad_alloc&) {  // What cannot be listed stays.
     left = true;
   }
   for (const Block& block : unused) gpu.driver().free(cuda::address_of(block.memory));

@@ -72,6 +72,7 @@ class GpuExports {
     std::uint64_t context = 0;  // its number: what a context had is gone with it
     cuda::IpcHandle handle{};
     bool mapped_elsewhere = false;
+    int readers = 0;  // threads that look at last words in it; the last of them may free it
     std::vector<Out> out;
   };
 

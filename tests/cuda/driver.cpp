@@ -17,8 +17,10 @@ Driver::Driver() {
 
 Driver& driver() { return only<Driver>(); }
 
+// The stack of a thread that exits is never destroyed: the program's globals may still call the
+// driver after that.
 std::vector<Context*>& context_stack() {
-  thread_local std::vector<Context*> stack;
+  thread_local auto& stack = *new std::vector<Context*>;
   return stack;
 }
 
