@@ -94,7 +94,7 @@ def load(i):
         return i.to(f"at<{kind}>(self, {i.body.address(i.operands[1], space)})", kind)
     code = f"const u64 a = aligned(self, {i.body.address(i.operands[1], space)}, {size * count}); "
     if order == "weak":
-        return code + " ".join(i.body.set(each, f"word<{kind}>(a + {size * n})", kind) for n, each in enumerate(registers(i, 0, count)))
+        return code + " ".join(i.body.set(each, f"wide<{kind}>(self, a + {size * n})", kind) for n, each in enumerate(registers(i, 0, count)))
     return code + " ".join(i.body.set(each, f"load<{kind}, Order::{order}>(self, a + {size * n})", kind)
                            for n, each in enumerate(registers(i, 0, count)))
 
@@ -108,7 +108,7 @@ def store(i):
         return f"at<{kind}>(self, {i.body.address(i.operands[0], space)}) = {i.value(1, kind)};"
     code = f"const u64 a = aligned(self, {i.body.address(i.operands[0], space)}, {size * count}); "
     if order == "weak":
-        return code + " ".join(f"word<{kind}>(a + {size * n}) = {i.body.value(each, kind)};" for n, each in enumerate(registers(i, 1, count)))
+        return code + " ".join(f"wide<{kind}>(self, a + {size * n}) = {i.body.value(each, kind)};" for n, each in enumerate(registers(i, 1, count)))
     return code + " ".join(f"store<{kind}, Order::{order}>(self, a + {size * n}, {i.body.value(each, kind)});"
                            for n, each in enumerate(registers(i, 1, count)))
 

@@ -46,6 +46,24 @@ T& at(Thread& self, u64 address) {
   return word<T>(address);
 }
 
+#ifdef TUTTI_COUNT_BYTES
+/// The bytes that plain accesses of several elements have moved outside shared memory, in a library
+/// that is to count them.
+inline u64 moved_bytes = 0;
+extern "C" inline __attribute__((used, visibility("default"))) u64 take_moved_bytes() {
+  return __atomic_exchange_n(&moved_bytes, 0, __ATOMIC_RELAXED);
+}
+#endif
+
+/// One element of a plain access of several.
+template <typename T>
+T& wide([[maybe_unused]] Thread& self, u64 address) {
+#ifdef TUTTI_COUNT_BYTES
+  if (!in_space(self, address)) __atomic_fetch_add(&moved_bytes, sizeof(T), __ATOMIC_RELAXED);
+#endif
+  return word<T>(address);
+}
+
 template <typename T, Order order>
 T load(Thread& self, u64 address) {
   using Bits = Unsigned<sizeof(T)>;
