@@ -44,7 +44,6 @@ DeviceEngine::DeviceEngine(const device::Ends::Settings& settings, Recorder& rec
   const GpuDevice::Current current(*gpu_);
   std::byte* const words = gpu_->take_words(kWordsBytes);
   control_ = reinterpret_cast<device::Control*>(words);
-  forks_ = reinterpret_cast<std::uint64_t*>(words + sizeof *control_);
   int least = 0, greatest = 0;
   cuda::check(driver_, driver_.stream_priorities(&least, &greatest), "the priorities of streams");
   cuda::check(driver_, driver_.create_stream(&own_, cuda::kStreamNonBlocking, greatest),
@@ -53,6 +52,9 @@ DeviceEngine::DeviceEngine(const device::Ends::Settings& settings, Recorder& rec
               "a stream of a GPU");
   awaited_ = gpu_->take(GpuDevice::Kind::pinned, device::kMostBlocks * sizeof(std::int32_t));
   std::fill_n(reinterpret_cast<std::int32_t*>(awaited_.memory), device::kMostBlocks, -1);
+  control_on_gpu_ = gpu_->address_of(control_);
+  forks_on_gpu_ = gpu_->address_of(reinterpret_cast<std::uint64_t*>(words + sizeof *control_));
+  awaited_on_gpu_ = gpu_->address_of(reinterpret_cast<std::int32_t*>(awaited_.memory));
   counts_ = gpu_->take(GpuDevice::Kind::device, sizeof(device::Counts));
   const device::Counts none{};
   gpu_->upload(counts_.memory, &none, sizeof none, again_);
@@ -101,12 +103,12 @@ std::byte* DeviceEngine::scratch(std::uint64_t bytes) {
   return scratch_.back().memory;
 }
 
-void DeviceEngine::wait_for(const std::uint64_t& word, std::uint64_t value,
+void DeviceEngine::wait_for(const std::uint64_t& word_on_gpu, std::uint64_t value,
                             cuda::Stream stream) const {
-  cuda::check(driver_,
-              driver_.wait_value_64(stream, cuda::address_of(gpu_->address_of(&word)), value,
-                                    cuda::kWaitUntilAtLeast),
-              "a wait of a GPU's stream");
+  cuda::check(
+      driver_,
+      driver_.wait_value_64(stream, cuda::address_of(&word_on_gpu), value, cuda::kWaitUntilAtLeast),
+      "a wait of a GPU's stream");
 }
 
 void DeviceEngine::launch(DeviceCall& call, BoundProgram& bound, const CallBuffers& buffers,
@@ -121,9 +123,9 @@ void DeviceEngine::launch(DeviceCall& call, BoundProgram& bound, const CallBuffe
   record.stripes = program.records;
   record.lanes = program.lanes;
   record.blocks = program.blocks;
-  record.control = gpu_->address_of(control_);
+  record.control = control_on_gpu_;
   record.counts = reinterpret_cast<device::Counts*>(counts_.memory);
-  record.awaited = gpu_->address_of(reinterpret_cast<std::int32_t*>(awaited_.memory));
+  record.awaited = awaited_on_gpu_;
   record.input = buffers.input;
   record.output = buffers.output;
   record.scratch = scratch(program.scratch_bytes);
@@ -140,17 +142,16 @@ void DeviceEngine::launch(DeviceCall& call, BoundProgram& bound, const CallBuffe
   cuda::Stream runs_on = stream;
   if (apart) {
     // The streams that fork write one word, each after the one before it.
-    if (forked_at_ > 0) wait_for(*forks_, forked_at_, stream);
+    if (forked_at_ > 0) wait_for(*forks_on_gpu_, forked_at_, stream);
     forked_at_ = issued_;
-    cuda::check(
-        driver_,
-        driver_.write_value_64(stream, cuda::address_of(gpu_->address_of(forks_)), forked_at_, 0),
-        "a signal of a GPU's stream");
-    wait_for(*forks_, forked_at_, own_);
+    cuda::check(driver_,
+                driver_.write_value_64(stream, cuda::address_of(forks_on_gpu_), forked_at_, 0),
+                "a signal of a GPU's stream");
+    wait_for(*forks_on_gpu_, forked_at_, own_);
     runs_on = own_;
   }
   // One call at a time uses the rings.
-  if (seen(control_->done) + 1 < issued_) wait_for(control_->done, issued_ - 1, runs_on);
+  if (seen(control_->done) + 1 < issued_) wait_for(control_on_gpu_->done, issued_ - 1, runs_on);
   start_kernel(call, runs_on);
 }
 
@@ -164,7 +165,7 @@ void DeviceEngine::start_kernel(DeviceCall& call, cuda::Stream stream) {
 }
 
 void DeviceEngine::gate(const DeviceCall& call, cuda::Stream stream) {
-  wait_for(control_->done, call.record.ticket, stream);
+  wait_for(control_on_gpu_->done, call.record.ticket, stream);
 }
 
 bool DeviceEngine::reached(const DeviceCall& call) const noexcept {

@@ -59,7 +59,7 @@ class DeviceEngine final : public Engine {
  private:
   std::byte* scratch(std::uint64_t bytes);
   void start_kernel(DeviceCall& call, cuda::Stream stream);
-  void wait_for(const std::uint64_t& word, std::uint64_t value, cuda::Stream stream) const;
+  void wait_for(const std::uint64_t& word_on_gpu, std::uint64_t value, cuda::Stream stream) const;
   bool attempt();
   void throw_if_mismatched() const;
   void forget_awaited() noexcept;
@@ -70,8 +70,11 @@ class DeviceEngine final : public Engine {
   const cuda::KernelDriver& driver_;
   device::Ends ends_;
   device::Control* control_ = nullptr;  // words in pinned memory that are never freed
-  // Words of the same kind: the ticket up to which a stream has come that runs calls apart.
-  std::uint64_t* forks_ = nullptr;
+  // The addresses of words on the GPU, which the host does not read by them: those of control_, and
+  // of the ticket up to which a stream has come that runs calls apart.
+  device::Control* control_on_gpu_ = nullptr;
+  std::uint64_t* forks_on_gpu_ = nullptr;
+  std::int32_t* awaited_on_gpu_ = nullptr;
   GpuDevice::Block counts_;
   GpuDevice::Block awaited_;
   cuda::Stream own_ = nullptr;    // for calls without a stream, and for those that run apart
