@@ -69,7 +69,8 @@ class Context {
   void synchronize();
   // The driver's lock is held for both.
   int retained = 0;
-  unsigned long long generation = 0;  ///< Another one each time that it is retained by nobody before.
+  unsigned long long generation =
+      0;  ///< Another one each time that it is retained by nobody before.
 
  private:
   std::vector<std::shared_ptr<Stream>> all() const;
