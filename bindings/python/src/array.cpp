@@ -99,7 +99,8 @@ std::optional<Description> description_of(const char* what, nb::handle object) {
 
 }  // namespace
 
-Array::Array(const char* what, nb::handle object, bool writes, Stream named) {
+// Once Array() has returned, the destructor runs if an array is refused.
+Array::Array(const char* what, nb::handle object, bool writes, Stream named) : Array() {
   if (PyObject_CheckBuffer(object.ptr()) != 0)
     from_buffer(what, object, writes);
   else if (!from_exchange(what, object, writes) && !from_cuda_interface(what, object, writes))
