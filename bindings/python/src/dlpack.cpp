@@ -4,22 +4,34 @@
 
 #include <tutti/error.hpp>
 
+#include "exceptions.h"
+
 namespace tutti::python::dlpack {
 namespace {
 
 constexpr const char* kAttribute = "__dlpack_c_exchange_api__";  // It is one of the type.
 constexpr const char* kExchange = "dlpack_exchange_api";         // It is the name of its capsule.
 
-// An exception that is no Exception, such as KeyboardInterrupt, is not the object's answer.
-std::string answer(const nb::python_error& error) {
-  if (!error.matches(PyExc_Exception)) throw;
-  return nb::str(error.value()).c_str();
+bool is_on_gpu(const char* what, nb::handle object) {
+  const nb::object method = attribute(what, object, "__dlpack_device__");
+  if (!method.is_valid()) return false;
+  std::string why = "its first entry is not the number of a type";
+  try {
+    std::int32_t type = 0;
+    if (nb::try_cast(nb::int_(method()[0]), type)) return on_gpu(type);
+  } catch (const nb::python_error& error) {
+    why = reason(error);
+  }
+  throw Error(ErrorKind::usage,
+              std::string(what) + ": the object's __dlpack_device__() returns no device: " + why);
 }
 
-bool is_on_gpu(nb::handle object) {
-  if (!nb::hasattr(object, "__dlpack_device__")) return false;
-  const nb::object device = object.attr("__dlpack_device__")();
-  return on_gpu(nb::cast<std::int32_t>(nb::int_(device[0])));
+nb::object capsule_of(const char* what, nb::object returned) {
+  if (PyCapsule_CheckExact(returned.ptr()) == 0)
+    throw Error(ErrorKind::usage, std::string(what) +
+                                      ": the object's __dlpack__() returns an object of type " +
+                                      name_of_type(returned) + ", and is to return a capsule");
+  return returned;
 }
 
 }  // namespace
@@ -27,21 +39,24 @@ bool is_on_gpu(nb::handle object) {
 const Exchange* exchange_of(nb::handle object) {
   PyObject* const offered =
       PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())), kAttribute);
-  if (offered == nullptr) return PyErr_Clear(), nullptr;
+  if (offered == nullptr) return forget(), nullptr;
   const auto capsule = nb::steal(offered);
+  if (PyCapsule_IsValid(capsule.ptr(), kExchange) == 0) return nullptr;
   const auto* table = static_cast<const Exchange*>(PyCapsule_GetPointer(capsule.ptr(), kExchange));
-  if (table == nullptr) PyErr_Clear();
   while (table != nullptr && table->version.major != kMajor) table = table->previous;
-  return table;
+  const bool complete =
+      table != nullptr && table->managed_from_object != nullptr && table->current_stream != nullptr;
+  return complete ? table : nullptr;
 }
 
 nb::object exchanged(const Exchange& table, nb::handle object) {
   Managed* tensor = nullptr;
-  if (table.managed_from_object(object.ptr(), &tensor) != 0) return PyErr_Clear(), nb::object();
+  if (table.managed_from_object(object.ptr(), &tensor) != 0) tensor = nullptr;
+  if (tensor == nullptr) return forget(), nb::object();
   PyObject* const capsule = PyCapsule_New(tensor, kManaged, [](PyObject* unused) {
     auto* const left = static_cast<Managed*>(PyCapsule_GetPointer(unused, kManaged));
     if (left == nullptr) return PyErr_Clear();  // the capsule was taken over and renamed
-    left->deleter(left);
+    if (left->deleter != nullptr) left->deleter(left);
   });
   if (capsule == nullptr) throw nb::python_error();
   return nb::steal(capsule);
@@ -50,25 +65,24 @@ nb::object exchanged(const Exchange& table, nb::handle object) {
 nb::object exported(const char* what, nb::handle object, Stream stream) {
   try {
     nb::dict options;
-    if (is_on_gpu(object)) options["stream"] = reinterpret_cast<std::uintptr_t>(stream);
+    if (is_on_gpu(what, object)) options["stream"] = reinterpret_cast<std::uintptr_t>(stream);
     options["max_version"] = nb::make_tuple(kMajor, 0);
     try {
-      return object.attr("__dlpack__")(**options);
+      return capsule_of(what, object.attr("__dlpack__")(**options));
     } catch (const nb::python_error& error) {  // It may be older than DLPack's versions.
-      answer(error);
+      if (!error.matches(PyExc_TypeError) && !error.matches(PyExc_BufferError)) throw;
       PyDict_DelItemString(options.ptr(), "max_version");
-      return object.attr("__dlpack__")(**options);
+      return capsule_of(what, object.attr("__dlpack__")(**options));
     }
   } catch (const nb::python_error& error) {
     throw Error(ErrorKind::usage,
-                std::string(what) + ": the object's __dlpack__() fails: " + answer(error));
+                std::string(what) + ": the object's __dlpack__() fails: " + reason(error));
   }
 }
 
-bool read_only(nb::handle capsule) {
-  if (PyCapsule_IsValid(capsule.ptr(), kManaged) == 0) return false;
-  const auto* tensor = static_cast<const Managed*>(PyCapsule_GetPointer(capsule.ptr(), kManaged));
-  return (tensor->flags & kReadOnly) != 0;
+const Managed* managed_of(nb::handle capsule) {
+  if (PyCapsule_IsValid(capsule.ptr(), kManaged) == 0) return nullptr;
+  return static_cast<const Managed*>(PyCapsule_GetPointer(capsule.ptr(), kManaged));
 }
 
 }  // namespace tutti::python::dlpack

@@ -40,7 +40,7 @@ struct Exchange {
 };
 
 inline constexpr std::uint32_t kMajor = 1;
-inline constexpr std::uint64_t kReadOnly = 1;                  ///< A flag of a tensor.
+inline constexpr std::uint64_t kReadOnly = 1, kCopied = 2;     ///< Flags of a tensor.
 inline constexpr const char* kManaged = "dltensor_versioned";  ///< Name of a tensor's capsule.
 /// Types of devices: pinned memory of the host, memory that the host and GPUs share, a GPU's.
 inline constexpr std::int32_t kHost = 1, kGpu = 2, kPinned = 3, kManagedMemory = 13;
@@ -61,7 +61,8 @@ nb::object exchanged(const Exchange& table, nb::handle object);
 /// made for use on `stream`. Throws `usage`, with `what`, if the object refuses.
 nb::object exported(const char* what, nb::handle object, Stream stream);
 
-/// Returns whether a capsule of a tensor says that the tensor must not be written.
-bool read_only(nb::handle capsule);
+/// Returns the tensor of the capsule; null if that is of a time before DLPack had versions, or if
+/// the object is no capsule.
+const Managed* managed_of(nb::handle capsule);
 
 }  // namespace tutti::python::dlpack

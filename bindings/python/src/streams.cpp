@@ -7,6 +7,7 @@
 #include <tutti/error.hpp>
 
 #include "array.h"
+#include "exceptions.h"
 
 namespace tutti::python {
 namespace {
@@ -83,8 +84,10 @@ class CurrentContext {
   bool pushed_ = false;
 };
 
-// Lets what `later` is given from now on wait for what `earlier` has been given.
+// Lets what `later` is given from now on wait for what `earlier` has been given. The default
+// streams wait for each other by themselves.
 void wait_for(Stream later, Stream earlier) {
+  if (is_default(later) && is_default(earlier)) return;
   constexpr unsigned kNoTiming = 2;
   const Driver driver;
   const CurrentContext current(driver, earlier, later);
@@ -100,15 +103,34 @@ void wait_for(Stream later, Stream earlier) {
   driver.call("cuEventDestroy", event);  // The streams keep what they need of it.
 }
 
-std::string described(Stream stream) {
+std::string number_of(Stream stream) {
   return std::to_string(reinterpret_cast<std::uintptr_t>(stream));
 }
 
-// Returns the attribute, or an invalid object if there is none.
-nb::object attribute(nb::handle object, const char* name) {
-  PyObject* const found = PyObject_GetAttrString(object.ptr(), name);
-  if (found == nullptr) PyErr_Clear();
-  return nb::steal(found);
+Stream stream_with_integer(nb::handle handle) {
+  if (PyIndex_Check(handle.ptr()) != 0 && PyBool_Check(handle.ptr()) == 0) {
+    const nb::object index = nb::steal(PyNumber_Index(handle.ptr()));
+    const std::size_t number = index.is_valid() ? PyLong_AsSize_t(index.ptr()) : 0;
+    if (PyErr_Occurred() == nullptr) return stream_with(number);
+    forget();
+  }
+  throw Error(ErrorKind::usage, "stream: " + described(handle) + " is no handle of a CUDA stream");
+}
+
+// Calls __cuda_stream__(), or takes it for what that returns.
+Stream stream_of_protocol(const nb::object& protocol) {
+  nb::object told = protocol;
+  try {
+    if (PyCallable_Check(protocol.ptr()) != 0) told = protocol();
+  } catch (const nb::python_error& error) {
+    throw Error(ErrorKind::usage, "stream: the object's __cuda_stream__() fails: " + reason(error));
+  }
+  if (PyTuple_Check(told.ptr()) != 0 && PyTuple_Size(told.ptr()) == 2)
+    return stream_with_integer(PyTuple_GetItem(told.ptr(), 1));
+  throw Error(
+      ErrorKind::usage,
+      "stream: the object's __cuda_stream__() is to return a version and a handle, and returns " +
+          described(told));
 }
 
 }  // namespace
@@ -118,34 +140,22 @@ Stream stream_with(std::uintptr_t handle) noexcept {
 }
 
 Stream stream_of_handle(nb::handle handle) {
-  if (handle.is_none()) return nullptr;
-  if (PyLong_Check(handle.ptr()) != 0 && PyBool_Check(handle.ptr()) == 0) {
-    const std::size_t number = PyLong_AsSize_t(handle.ptr());
-    if (PyErr_Occurred() == nullptr) return stream_with(number);
-    PyErr_Clear();
-  }
-  throw Error(ErrorKind::usage, "stream: " + std::string(nb::repr(handle).c_str()) +
-                                    " is no handle of a CUDA stream");
+  return handle.is_none() ? nullptr : stream_with_integer(handle);
 }
 
 Stream stream_of(nb::handle named) {
   if (named.is_none() || PyLong_Check(named.ptr()) != 0) return stream_of_handle(named);
-  if (const nb::object protocol = attribute(named, "__cuda_stream__"); protocol.is_valid()) {
-    const nb::object told = PyCallable_Check(protocol.ptr()) != 0 ? protocol() : protocol;
-    if (PyTuple_Check(told.ptr()) != 0 && PyTuple_Size(told.ptr()) == 2)
-      return stream_of_handle(PyTuple_GetItem(told.ptr(), 1));
-    throw Error(
-        ErrorKind::usage,
-        "stream: the object's __cuda_stream__() is to return a version and a handle, and returns " +
-            std::string(nb::repr(told).c_str()));
-  }
+  if (const nb::object protocol = attribute("stream", named, "__cuda_stream__");
+      protocol.is_valid())
+    return stream_of_protocol(protocol);
   for (const char* name : {"ptr", "cuda_stream"})
-    if (const nb::object handle = attribute(named, name); handle.is_valid())
-      return stream_of_handle(handle);
+    if (const nb::object handle = attribute("stream", named, name); handle.is_valid())
+      return stream_with_integer(handle);
+  if (PyIndex_Check(named.ptr()) != 0) return stream_with_integer(named);
   throw Error(ErrorKind::usage,
               "stream: takes the handle of a CUDA stream as an integer, or an object with "
               "__cuda_stream__(), ptr or cuda_stream, and got one of type " +
-                  std::string(nb::type_name(named.type()).c_str()));
+                  name_of_type(named));
 }
 
 Stream stream_for(Stream named, std::initializer_list<const Array*> arrays) {
@@ -159,7 +169,7 @@ Stream stream_for(Stream named, std::initializer_list<const Array*> arrays) {
       wait_for(named, next);
     else if (own != nullptr && own != next)
       throw Error(ErrorKind::usage, "the arrays of a call are ordered by two CUDA streams (" +
-                                        described(own) + " and " + described(next) +
+                                        number_of(own) + " and " + number_of(next) +
                                         "): name the one that orders the call by stream=");
     own = next;
   }

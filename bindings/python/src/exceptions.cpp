@@ -1,0 +1,50 @@
+#include "exceptions.h"
+
+#include <tutti/error.hpp>
+
+namespace tutti::python {
+namespace {
+
+// Takes over the string `made`. It may be null, with an exception, and have any characters.
+std::string text(PyObject* made, nb::handle object) {
+  const nb::object string = nb::steal(made);
+  const nb::object bytes = nb::steal(
+      made == nullptr ? nullptr : PyUnicode_AsEncodedString(made, "utf-8", "backslashreplace"));
+  if (bytes.is_valid()) return PyBytes_AsString(bytes.ptr());
+  forget();
+  return "an object of type " + name_of_type(object);
+}
+
+}  // namespace
+
+void forget() {
+  if (PyErr_Occurred() == nullptr) return;
+  if (PyErr_ExceptionMatches(PyExc_Exception) == 0) throw nb::python_error();
+  PyErr_Clear();
+}
+
+std::string reason() {
+  if (PyErr_Occurred() == nullptr) return "no reason is given";
+  return reason(nb::python_error());
+}
+
+std::string reason(const nb::python_error& error) {
+  if (!error.matches(PyExc_Exception)) throw nb::python_error(error);
+  const nb::handle value = error.value();
+  return text(PyObject_Str(value.ptr()), value);
+}
+
+std::string described(nb::handle object) { return text(PyObject_Repr(object.ptr()), object); }
+
+std::string name_of_type(nb::handle object) { return nb::type_name(object.type()).c_str(); }
+
+nb::object attribute(const char* what, nb::handle object, const char* name) {
+  PyObject* const found = PyObject_GetAttrString(object.ptr(), name);
+  if (found == nullptr && PyErr_ExceptionMatches(PyExc_AttributeError) == 0)
+    throw Error(ErrorKind::usage,
+                std::string(what) + ": the object's " + name + " fails: " + reason());
+  if (found == nullptr) PyErr_Clear();
+  return nb::steal(found);
+}
+
+}  // namespace tutti::python
