@@ -24,12 +24,14 @@ std::string_view gpu_maker(const std::string& vendor, const std::string& device_
   return {};
 }
 
-/// Returns the bridges above a device, and the device, from the path of its folder.
+/// Returns the bridges above a device, and the device, from the path of its folder. They begin with
+/// the root of a bus, such as "pci0000:16". Without one the way is unknown, and the result empty.
 std::vector<std::string> way_to(const std::filesystem::path& folder) {
   std::vector<std::string> way;
   for (const std::filesystem::path& part : folder) {
     const std::string name = part.string();
-    if (name.starts_with("pci") || !way.empty()) way.push_back(name);
+    const bool is_root = name.starts_with("pci") && name.find(':') != std::string::npos;
+    if (is_root || !way.empty()) way.push_back(name);
   }
   return way;
 }

@@ -41,7 +41,8 @@ GpuPath path_between(const MachineGpus& machine, std::size_t a, std::size_t b) {
   if (ends_at(one.nvlinks, other.bus) || ends_at(other.nvlinks, one.bus) ||
       (has_switch(machine, one) && has_switch(machine, other)))
     return GpuPath::nvl;
-  if (one.pci.empty() || other.pci.empty()) return GpuPath::sys;
+  if (one.pci.empty() || other.pci.empty())
+    return one.numa >= 0 && one.numa == other.numa ? GpuPath::phb : GpuPath::sys;
   const auto parted =
       std::mismatch(one.pci.begin(), one.pci.end(), other.pci.begin(), other.pci.end());
   const auto shared = parted.first - one.pci.begin();

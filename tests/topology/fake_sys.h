@@ -26,19 +26,31 @@ class FakeSys {
   void add(const std::string& way, const std::string& vendor, const std::string& device_class,
            const std::string& numa, const std::string& device = "0x2330") const {
     const std::filesystem::path folder = root_ / "devices" / way;
-    std::filesystem::create_directories(folder);
-    std::ofstream(folder / "vendor") << vendor << '\n';
-    std::ofstream(folder / "class") << device_class << '\n';
-    std::ofstream(folder / "device") << device << '\n';
-    std::ofstream(folder / "numa_node") << numa << '\n';
+    write(folder, vendor, device_class, numa, device);
     std::filesystem::create_directory_symlink(std::filesystem::path("../../../devices") / way,
                                               root_ / "bus/pci/devices" / folder.filename());
   }
   void add_gpu(const std::string& way, const std::string& numa) const {
     add(way, "0x10de", "0x030200", numa);
   }
+  /// Adds a GPU as in a copy of /sys that has a folder where /sys has a link. Returns the folder.
+  std::filesystem::path add_copied_gpu(const std::string& bus, const std::string& numa) const {
+    const std::filesystem::path folder = root_ / "bus/pci/devices" / bus;
+    write(folder, "0x10de", "0x030200", numa, "0x2330");
+    return folder;
+  }
 
  private:
+  static void write(const std::filesystem::path& folder, const std::string& vendor,
+                    const std::string& device_class, const std::string& numa,
+                    const std::string& device) {
+    std::filesystem::create_directories(folder);
+    std::ofstream(folder / "vendor") << vendor << '\n';
+    std::ofstream(folder / "class") << device_class << '\n';
+    std::ofstream(folder / "device") << device << '\n';
+    std::ofstream(folder / "numa_node") << numa << '\n';
+  }
+
   const std::filesystem::path root_;
 };
 

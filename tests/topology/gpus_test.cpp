@@ -63,6 +63,18 @@ TEST(Gpus, TheBusShowsWhereTheyAreAndHowTheyReachEachOther) {
   EXPECT_THAT(found.source, HasSubstr("(there is no no-nvml.so)"));
 }
 
+TEST(Gpus, InACopyOfSysWithoutLinksTheirNumaNodesSayHowFarTheyAre) {
+  const FakeSys sys("gpus-copy");
+  sys.add_copied_gpu("0000:17:00.0", "0");
+  sys.add_copied_gpu("0000:18:00.0", "0");
+  sys.add_copied_gpu("0000:65:00.0", "1");
+  sys.add_copied_gpu("0000:66:00.0", "-1");
+  const MachineGpus found = without_nvml(sys);
+  ASSERT_EQ(found.gpus.size(), 4u);
+  EXPECT_THAT(found.gpus[0].pci, IsEmpty());
+  EXPECT_THAT(paths_from(found, 0), ElementsAre("PHB", "SYS", "SYS"));
+}
+
 TEST(Gpus, OtherDevicesAreNone) {
   const FakeSys sys("gpus-others");
   sys.add("pci0000:00/0000:00:01.0", "0x8086", "0x030000", "0");             // another maker
