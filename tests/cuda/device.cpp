@@ -144,7 +144,8 @@ Settings::Settings()
       timeout_ms(static_cast<int>(number_of("FAKE_CUDA_TIMEOUT_MS", 0))),
       kernels(text_of("FAKE_CUDA_KERNELS")),
       free_waits(number_of("FAKE_CUDA_FREE_WAITS", 0) != 0),
-      peers(text_of("FAKE_CUDA_PEERS")) {}
+      peers(text_of("FAKE_CUDA_PEERS")),
+      full_device(static_cast<int>(number_of("FAKE_CUDA_FULL_DEVICE", -1))) {}
 
 const Settings& settings() { return only<Settings>(); }
 

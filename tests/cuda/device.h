@@ -22,6 +22,7 @@ struct Settings {
   bool free_waits;          ///< FAKE_CUDA_FREE_WAITS: cuMemFree waits for all streams.
   std::string peers;        ///< FAKE_CUDA_PEERS: how GPUs reach each other's memory: none, lost,
                             ///< damaged; otherwise they do.
+  int full_device;          ///< FAKE_CUDA_FULL_DEVICE: this one has no memory left; -1 is none.
 };
 const Settings& settings();
 

@@ -90,7 +90,7 @@ using namespace tutti::stand_in;
 CUresult cuInit(unsigned) {
   const std::lock_guard lock(driver().mutex);
   driver().initialized = true;
-  return driver().contexts.empty() ? CUDA_ERROR_NO_DEVICE : CUDA_SUCCESS;
+  return settings().devices == 0 ? CUDA_ERROR_NO_DEVICE : CUDA_SUCCESS;
 }
 
 CUresult cuDriverGetVersion(int* version) {
@@ -99,7 +99,7 @@ CUresult cuDriverGetVersion(int* version) {
 }
 
 CUresult cuDeviceGetCount(int* count) {
-  *count = static_cast<int>(driver().contexts.size());
+  *count = settings().devices;
   return driver().initialized ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
 }
 

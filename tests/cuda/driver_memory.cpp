@@ -118,6 +118,10 @@ std::uint64_t inode_of(int file) {
 }  // namespace
 
 CUresult cuMemAlloc(CUdeviceptr* address, std::size_t bytes) {
+  CUresult refusal = CUDA_SUCCESS;
+  Context* const context = current(&refusal);
+  if (context != nullptr && context->device().ordinal() == settings().full_device)
+    return CUDA_ERROR_OUT_OF_MEMORY;
   Address result = 0;
   const CUresult error = allocate(&result, Kind::device, bytes);
   *address = result;

@@ -238,6 +238,23 @@ TEST(PerfGpus, SaysWhatIsMissing) {
   EXPECT_THAT(none.err(), HasSubstr("the CUDA driver finds no GPU"));
 }
 
+TEST(PerfGpus, TheErrorIsThatOfTheRankThatFailedFirstNotOfThoseThatLostIt) {
+  for (const char* const full : {"0", "3"}) {
+    const Variable device("FAKE_CUDA_FULL_DEVICE", full);
+    Command command(perf({"-t", "2", "-g", "2", "-b", "8", "-e", "8", "-n", "1"}));
+    EXPECT_EQ(command.wait(), 2) << full;
+    EXPECT_THAT(command.err(), HasSubstr(fmt::format("tutti-perf: unavailable: GPU {}: ", full)));
+    EXPECT_THAT(command.err(), HasSubstr("memory for a buffer"));
+  }
+}
+
+TEST(PerfGpus, ADriverThatCountsLessThanNoGpuHasNone) {
+  const Variable devices("FAKE_CUDA_DEVICES", "-1");
+  Command command(perf({"--device=0"}));
+  EXPECT_EQ(command.wait(), 2);
+  EXPECT_THAT(command.err(), HasSubstr("the CUDA driver finds no GPU"));
+}
+
 TEST(PerfGpus, ProcessesThatDisagreeOnTheirGpusAreToldSo) {
   Command command({TUTTI_RUN, "-n", "2", "--no-tag", "--", "sh", "-c",
                    fmt::format("exec {} -g $((2 + RANK)) -b 8 -e 8 -n 1 --device=0", TUTTI_PERF)});

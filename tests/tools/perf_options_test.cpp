@@ -285,6 +285,7 @@ TEST(PerfOptions, SaysWhatIsWrongWithAnArgument) {
   refused({"-R", "1", "--device"}, ErrorKind::unavailable, "tutti::Buffer is memory of the host");
   for (const char* const of_host : {"--limits", "--explain", "--tune", "--show-limits", "--phase"})
     refused({of_host, "-g", "2"}, ErrorKind::unavailable, "is about what the cores of the host");
+  refused({"--tune-samples", "file", "-g", "2"}, ErrorKind::unavailable, "cores of the host");
   refused({"-m", "0"}, ErrorKind::usage, "--agg_iters");
   refused({"-z", "4"}, ErrorKind::usage, "--blocking");
   refused({"-T", "-1"}, ErrorKind::usage, "--timeout");

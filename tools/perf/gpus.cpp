@@ -93,7 +93,7 @@ Gpus::Gpus() {
   const Result started = driver_->initialize(0);
   if (started != kNoDevice) driver_->check(started, "the start of the CUDA driver");
   if (started == kSuccess) driver_->check(driver_->count(&count_), "the number of GPUs");
-  if (count_ == 0)
+  if (count_ <= 0)
     throw Error(ErrorKind::unavailable,
                 "buffers on GPUs (--device, -g): the CUDA driver finds no GPU "
                 "(CUDA_VISIBLE_DEVICES may hide them)");

@@ -324,6 +324,7 @@ void check_device(const Options& options) {
   const std::pair<bool, const char*> of_host[] = {{options.limits, "--limits"},
                                                   {options.explain, "--explain"},
                                                   {options.tune, "--tune"},
+                                                  {!options.samples_path.empty(), "--tune-samples"},
                                                   {options.show_limits, "--show-limits"},
                                                   {options.show_phase, "--phase"}};
   for (const auto& [given, name] : of_host)

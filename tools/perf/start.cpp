@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
 #include <filesystem>
 #include <future>
 #include <memory>
@@ -57,6 +58,36 @@ std::vector<Team> make_teams(std::vector<Communicator> communicators, const Opti
   return teams;
 }
 
+bool is_peer_lost(const std::exception_ptr& failure) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const Error& error) {
+    return error.kind() == ErrorKind::peer_lost;
+  } catch (...) {
+    return false;
+  }
+}
+
+/// Waits for all and returns their results. Of several failures the first is thrown that is not
+/// the loss of a peer: the end of a rank that fails is such a loss to the others.
+template <typename Result>
+std::vector<Result> results_of(std::vector<std::future<Result>> all) {
+  std::vector<Result> results;
+  std::exception_ptr failure;
+  for (std::future<Result>& each : all) {
+    try {
+      results.push_back(each.get());
+    } catch (...) {
+      if (!failure || is_peer_lost(failure)) {
+        const std::exception_ptr other = std::current_exception();
+        if (!failure || !is_peer_lost(other)) failure = other;
+      }
+    }
+  }
+  if (failure) std::rethrow_exception(failure);
+  return results;
+}
+
 /// Has a thread measure each team.
 int measure_all(std::vector<Team> teams, int first, int of, const Measure& measure) {
   std::vector<std::future<int>> threads;
@@ -65,10 +96,8 @@ int measure_all(std::vector<Team> teams, int first, int of, const Measure& measu
         std::launch::async,
         [&measure](Team team, const Place& place) { return measure(team, place); },
         std::move(teams[i]), Place{first + static_cast<int>(i), of}));
-  for (const std::future<int>& thread : threads) thread.wait();
-  int status = 0;
-  for (std::future<int>& thread : threads) status = std::max(status, thread.get());
-  return status;
+  const std::vector<int> statuses = results_of(std::move(threads));
+  return *std::max_element(statuses.begin(), statuses.end());
 }
 
 /// Returns the GPUs if buffers are on them. The driver is loaded before a communicator is made,
@@ -103,10 +132,7 @@ std::vector<Communicator> join_ranks(Communicator& processes, const GpuPlan& pla
                                   processes.size() * plan.own, own);
     }));
   }
-  for (const auto& each : joining) each.wait();
-  std::vector<Communicator> joined;
-  for (auto& each : joining) joined.push_back(each.get());
-  return joined;
+  return results_of(std::move(joining));
 }
 
 }  // namespace
