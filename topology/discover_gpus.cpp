@@ -84,9 +84,11 @@ MachineGpus discover_gpus(const GpuSources& sources) {
   std::vector<GpuNode> on_bus = gpus_on_bus(sources.sys);
   const std::string bus = sources.sys + "/bus/pci/devices";
   MachineGpus found{merge_gpus(std::move(nvml.gpus), std::move(on_bus)), {}};
+  const std::string gap =
+      nvml.gap.empty() ? "" : fmt::format(" (which does not describe {})", nvml.gap);
   if (nvml.missing.empty())
-    found.source = found.gpus.empty() ? fmt::format("NVML and {} show no GPU", bus)
-                                      : fmt::format("NVML and {}", bus);
+    found.source =
+        fmt::format("NVML{} and {}{}", gap, bus, found.gpus.empty() ? " show no GPU" : "");
   else
     found.source = found.gpus.empty() ? fmt::format("{}, and {} shows no GPU", nvml.missing, bus)
                                       : fmt::format("{} ({})", bus, nvml.missing);

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -20,8 +22,9 @@ struct NvmlPciInfo {
 };
 constexpr NvmlResult kNvmlSuccess = 0;
 constexpr unsigned kMostNvLinks = 18;
-constexpr int kReadByPeer = 0;   // NVML_P2P_CAPS_INDEX_READ
-constexpr int kPeerAllowed = 0;  // NVML_P2P_STATUS_OK
+constexpr unsigned kMostGpus = 4096;  // No machine has so many: one that counts more is broken.
+constexpr int kReadByPeer = 0;        // NVML_P2P_CAPS_INDEX_READ
+constexpr int kPeerAllowed = 0;       // NVML_P2P_STATUS_OK
 
 /// The functions of NVML. Those that older versions lack are null.
 struct Nvml {
@@ -93,27 +96,54 @@ std::vector<int> refused_peers(const Nvml& nvml, const std::vector<NvmlDevice>& 
   return refused;
 }
 
+/// Asks for one GPU and its handle. One without a UUID is described, too.
+NvmlResult describe(const Nvml& nvml, unsigned index, NvmlDevice& device, GpuNode& gpu) {
+  // The last byte stays 0, also where NVML ends no text.
+  char name[97] = {}, uuid[97] = {};
+  NvmlPciInfo pci{};
+  NvmlResult result = nvml.device(index, &device);
+  if (result == kNvmlSuccess) result = nvml.name(device, name, sizeof name - 1);
+  if (result == kNvmlSuccess) result = nvml.pci(device, &pci);
+  if (result != kNvmlSuccess) return result;
+  const bool has_uuid = nvml.uuid(device, uuid, sizeof uuid - 1) == kNvmlSuccess;
+  gpu = {address_on_bus(pci), name, has_uuid ? uuid : "", -1, {}};
+  gpu.nvlinks = ends_of_links(nvml, device);
+  return kNvmlSuccess;
+}
+
 NvmlAnswer ask_opened(const Nvml& nvml, const std::string& library) {
   unsigned count = 0;
   if (const NvmlResult result = nvml.count(&count); result != kNvmlSuccess)
-    return {{}, fmt::format("{} does not count the GPUs (error {})", library, result)};
+    return {{}, fmt::format("{} does not count the GPUs (error {})", library, result), {}};
+  if (count > kMostGpus)
+    return {{}, fmt::format("{} is broken: it counts {} GPUs", library, count), {}};
   NvmlAnswer answer;
-  std::vector<NvmlDevice> devices(count);
+  std::vector<NvmlDevice> devices;
   for (unsigned index = 0; index < count; ++index) {
-    char name[96] = {}, uuid[96] = {};
-    NvmlPciInfo pci{};
-    NvmlResult result = nvml.device(index, &devices[index]);
-    if (result == kNvmlSuccess) result = nvml.name(devices[index], name, sizeof name);
-    if (result == kNvmlSuccess) result = nvml.uuid(devices[index], uuid, sizeof uuid);
-    if (result == kNvmlSuccess) result = nvml.pci(devices[index], &pci);
-    if (result != kNvmlSuccess)
-      return {{}, fmt::format("{} does not describe GPU {} (error {})", library, index, result)};
-    answer.gpus.push_back({address_on_bus(pci), name, uuid, -1, {}});
-    answer.gpus.back().nvlinks = ends_of_links(nvml, devices[index]);
+    NvmlDevice device = nullptr;
+    GpuNode gpu;
+    if (const NvmlResult result = describe(nvml, index, device, gpu); result == kNvmlSuccess) {
+      answer.gpus.push_back(std::move(gpu));
+      devices.push_back(device);
+    } else if (answer.gap.empty()) {
+      answer.gap = fmt::format("GPU {}: error {}", index, result);
+    }
   }
+  if (const std::size_t lost = count - devices.size(); lost > 1)
+    answer.gap += fmt::format(", nor {} more", lost - 1);
   for (std::size_t own = 0; own < devices.size(); ++own)
     answer.gpus[own].unreachable = refused_peers(nvml, devices, own);
   return answer;
+}
+
+/// Returns why the library has not been opened, from what the loader says of it. Of a library that
+/// is there, it may be another one that is not.
+std::string why_not_opened(const std::string& library) {
+  const char* const error = dlerror();
+  const std::string_view text = error != nullptr ? error : "unknown error";
+  return text.starts_with(library + ": ") && text.ends_with("No such file or directory")
+             ? fmt::format("there is no {}", library)
+             : fmt::format("{} cannot be loaded: {}", library, text);
 }
 
 }  // namespace
@@ -121,11 +151,11 @@ NvmlAnswer ask_opened(const Nvml& nvml, const std::string& library) {
 NvmlAnswer ask_nvml(const std::string& library) {
   const auto close = [](void* opened) { dlclose(opened); };
   const std::unique_ptr<void, decltype(close)> opened(dlopen(library.c_str(), RTLD_NOW), close);
-  if (opened == nullptr) return {{}, fmt::format("there is no {}", library)};
+  if (opened == nullptr) return {{}, why_not_opened(library), {}};
   const Nvml nvml(opened.get());
-  if (!nvml.complete()) return {{}, fmt::format("{} is not NVML", library)};
+  if (!nvml.complete()) return {{}, fmt::format("{} is not NVML", library), {}};
   if (const NvmlResult result = nvml.initialize(); result != kNvmlSuccess)
-    return {{}, fmt::format("{} does not start (error {})", library, result)};
+    return {{}, fmt::format("{} does not start (error {})", library, result), {}};
   NvmlAnswer answer = ask_opened(nvml, library);
   nvml.shutdown();
   return answer;

@@ -12,6 +12,7 @@ namespace tutti {
 struct NvmlAnswer {
   std::vector<GpuNode> gpus;
   std::string missing;  ///< Why there is no answer; empty if there is one.
+  std::string gap;      ///< Which GPUs it counts and does not describe; empty if there are none.
 };
 
 /// Loads `library` and asks it. Never throws.

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -138,6 +139,46 @@ TEST(Gpus, AnNvmlThatDoesNotStartLeavesTheBus) {
   ASSERT_EQ(found.gpus.size(), 5u);
   EXPECT_EQ(found.gpus[0].name, "NVIDIA GPU 10de:2330");
   EXPECT_THAT(found.source, HasSubstr("does not start (error 9)"));
+}
+
+TEST(Gpus, AnNvmlThatCountsWhatCannotBeIsBroken) {
+  const FakeSys sys("gpus-count");
+  add_five_gpus(sys);
+  for (const char* const count : {"-1", "4097", "4000000000"}) {
+    ::setenv("FAKE_NVML_COUNT", count, 1);
+    const MachineGpus found = with_nvml(sys, "0000:19:00.0 H100 GPU-a - -");
+    ::unsetenv("FAKE_NVML_COUNT");
+    EXPECT_EQ(found.gpus.size(), 5u) << count;
+    EXPECT_THAT(found.source, HasSubstr("is broken: it counts ")) << count;
+  }
+}
+
+TEST(Gpus, OneThatNvmlDoesNotDescribeIsMissingAlone) {
+  const FakeSys sys("gpus-lost");
+  const MachineGpus found = with_nvml(sys,
+                                      "0000:19:00.0 H100 - - 2,3\n"
+                                      "0000:1a:00.0 lost GPU-b - -\n"
+                                      "0000:1b:00.0 endless GPU-c - 3\n"
+                                      "0000:1c:00.0 T4 GPU-d - 1\n");
+  ASSERT_EQ(found.gpus.size(), 3u);
+  EXPECT_EQ(found.gpus[0].uuid, "") << "NVML does not tell it";
+  EXPECT_EQ(found.gpus[1].name, std::string(found.gpus[1].name.size(), 'x'));
+  EXPECT_GE(found.gpus[1].name.size(), 95u);
+  EXPECT_LE(found.gpus[1].name.size(), 96u);
+  EXPECT_EQ(found.gpus[2].uuid, "GPU-d");
+  EXPECT_THAT(found.gpus[0].unreachable, ElementsAre(1, 2)) << "by the numbers of those shown";
+  EXPECT_THAT(found.gpus[1].unreachable, ElementsAre(2));
+  EXPECT_THAT(found.gpus[2].unreachable, IsEmpty());
+  EXPECT_THAT(found.source, HasSubstr("NVML (which does not describe GPU 1: error 15) and "));
+}
+
+TEST(Gpus, AnNvmlThatCannotBeLoadedIsNotCalledMissing) {
+  const FakeSys sys("gpus-unloadable");
+  const std::string library = sys.path() + "/libnvidia-ml.so.1";
+  std::ofstream(library) << "no library";
+  const MachineGpus found = discover_gpus({sys.path(), library});
+  EXPECT_THAT(found.source, HasSubstr(library + " cannot be loaded: "));
+  EXPECT_THAT(found.source, Not(HasSubstr("there is no")));
 }
 
 TEST(Gpus, AreInTheirNumaNodesInThePicture) {

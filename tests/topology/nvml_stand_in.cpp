@@ -1,6 +1,8 @@
 // Stands in for NVIDIA's management library (libnvidia-ml.so.1). FAKE_NVML has a line for each GPU:
 // its address, its name, its UUID, the ends of its NVLinks, and the GPUs that it may not access.
-// The lists have commas, and "-" is an empty one. FAKE_NVML_ERROR is what nvmlInit returns.
+// The lists have commas, and "-" is an empty one. A UUID "-" is one that it does not tell, a name
+// "lost" is that of a GPU without a handle, and one "endless" fills all that there is for a name.
+// FAKE_NVML_ERROR is what nvmlInit returns, and FAKE_NVML_COUNT the number of GPUs if it is wrong.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -13,7 +15,7 @@
 
 namespace {
 
-constexpr int kInvalidArgument = 2, kNotSupported = 3;
+constexpr int kInvalidArgument = 2, kNotSupported = 3, kGpuIsLost = 15;
 
 struct PciInfo {
   char legacy_bus_id[16];
@@ -70,19 +72,28 @@ EXPORT int nvmlInit_v2() {
 }
 EXPORT int nvmlShutdown() { return 0; }
 EXPORT int nvmlDeviceGetCount_v2(unsigned* count) {
-  *count = static_cast<unsigned>(gpus().size());
+  const char* const wrong = std::getenv("FAKE_NVML_COUNT");
+  *count = wrong != nullptr ? static_cast<unsigned>(std::atoll(wrong))
+                            : static_cast<unsigned>(gpus().size());
   return 0;
 }
 EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** device) {
   if (index >= gpus().size()) return kInvalidArgument;
+  if (gpus()[index].name == "lost") return kGpuIsLost;
   *device = &gpus()[index];
   return 0;
 }
 EXPORT int nvmlDeviceGetName(void* device, char* name, unsigned bytes) {
+  if (gpu_of(device)->name == "endless") {
+    std::memset(name, 'x', bytes);
+    return 0;
+  }
   return copy_text(gpu_of(device)->name, name, bytes);
 }
 EXPORT int nvmlDeviceGetUUID(void* device, char* uuid, unsigned bytes) {
-  return copy_text(gpu_of(device)->uuid, uuid, bytes);
+  if (gpu_of(device)->uuid != "-") return copy_text(gpu_of(device)->uuid, uuid, bytes);
+  std::memset(uuid, 'x', bytes);
+  return kNotSupported;
 }
 EXPORT int nvmlDeviceGetPciInfo_v3(void* device, PciInfo* info) {
   return describe(gpu_of(device)->bus, info);
