@@ -15,6 +15,8 @@ namespace fs = std::filesystem;
 
 // Version 1 writes "no limit" as the largest multiple of the page size in 63 bits.
 constexpr std::size_t kNoMemoryLimit = std::size_t{1} << 60;
+// Unlike a file of /sys, one with a list of cpus may have more than a page.
+constexpr std::size_t kMostListBytes = 64 << 10;
 
 struct Mount {
   std::string root;  // the group that is mounted at `folder`
@@ -82,7 +84,8 @@ void read_group(const fs::path& folder, CgroupLimits& into) {
         bytes && *bytes < kNoMemoryLimit)
       tighten(into.memory_bytes, *bytes);
   for (const char* name : {"cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus"})
-    if (const auto cpus = parse_cpus(first_line(folder / name)); cpus && !cpus->empty())
+    if (const auto cpus = parse_cpus(first_line(folder / name, kMostListBytes));
+        cpus && !cpus->empty())
       into.cpus = into.cpus ? intersect(*into.cpus, *cpus) : *cpus;
 }
 

@@ -2,28 +2,10 @@
 
 #include <algorithm>
 #include <cassert>
+#include <map>
+#include <utility>
 
 namespace tutti {
-namespace {
-
-bool is_gpu(const MachineGpus& machine, const std::string& bus) {
-  return std::any_of(machine.gpus.begin(), machine.gpus.end(),
-                     [&](const GpuNode& gpu) { return gpu.bus == bus; });
-}
-
-/// Returns whether an NVLink ends at something that is no GPU, which is an NVSwitch. All switches
-/// of a machine are one fabric.
-bool has_switch(const MachineGpus& machine, const GpuNode& gpu) {
-  return std::any_of(gpu.nvlinks.begin(), gpu.nvlinks.end(),
-                     [&](const std::string& end) { return !is_gpu(machine, end); });
-}
-
-bool ends_at(const std::vector<std::string>& links, const std::string& bus) {
-  return std::find(links.begin(), links.end(), bus) != links.end();
-}
-
-}  // namespace
-
 std::string_view to_string(GpuPath path) {
   switch (path) {
     case GpuPath::nvl: return "NVL";
@@ -35,12 +17,41 @@ std::string_view to_string(GpuPath path) {
   return "SYS";
 }
 
-GpuPath path_between(const MachineGpus& machine, std::size_t a, std::size_t b) {
-  assert(a != b && a < machine.gpus.size() && b < machine.gpus.size());
-  const GpuNode &one = machine.gpus[a], &other = machine.gpus[b];
-  if (ends_at(one.nvlinks, other.bus) || ends_at(other.nvlinks, one.bus) ||
-      (has_switch(machine, one) && has_switch(machine, other)))
+GpuPaths::GpuPaths(const MachineGpus& machine) : machine_(machine) {
+  std::map<std::string_view, std::size_t> numbers;
+  for (std::size_t i = 0; i < machine.gpus.size(); ++i) numbers.try_emplace(machine.gpus[i].bus, i);
+  for (const GpuNode& gpu : machine.gpus) {
+    Ends ends{numbers.at(gpu.bus), {}, false, gpu.unreachable};
+    // What is no GPU is an NVSwitch. All switches of a machine are one fabric.
+    for (const std::string& end : gpu.nvlinks) {
+      const auto peer = numbers.find(end);
+      if (peer != numbers.end()) ends.peers.push_back(peer->second);
+      ends.has_switch = ends.has_switch || peer == numbers.end();
+    }
+    std::sort(ends.peers.begin(), ends.peers.end());
+    std::sort(ends.refused.begin(), ends.refused.end());
+    ends_.push_back(std::move(ends));
+  }
+}
+
+bool GpuPaths::open(std::size_t a, std::size_t b) const {
+  assert(a != b && a < ends_.size() && b < ends_.size());
+  const auto refuses = [&](std::size_t own, std::size_t peer) {
+    const std::vector<int>& refused = ends_[own].refused;
+    return std::binary_search(refused.begin(), refused.end(), static_cast<int>(peer));
+  };
+  return !refuses(a, b) && !refuses(b, a);
+}
+
+GpuPath GpuPaths::between(std::size_t a, std::size_t b) const {
+  assert(a != b && a < ends_.size() && b < ends_.size());
+  const auto linked = [&](const Ends& own, const Ends& peer) {
+    return std::binary_search(own.peers.begin(), own.peers.end(), peer.number);
+  };
+  if (linked(ends_[a], ends_[b]) || linked(ends_[b], ends_[a]) ||
+      (ends_[a].has_switch && ends_[b].has_switch))
     return GpuPath::nvl;
+  const GpuNode &one = machine_.gpus[a], &other = machine_.gpus[b];
   if (one.pci.empty() || other.pci.empty())
     return one.numa >= 0 && one.numa == other.numa ? GpuPath::phb : GpuPath::sys;
   const auto parted =

@@ -37,7 +37,26 @@ struct MachineGpus {
   std::string source;         ///< Who told of them, or why nobody did; for people.
 };
 
-/// Returns the path between two different GPUs.
-GpuPath path_between(const MachineGpus& machine, std::size_t a, std::size_t b);
+/// How the GPUs of a machine reach each other. What is needed of each GPU for that is found once.
+class GpuPaths {
+ public:
+  /// `machine` outlives it.
+  explicit GpuPaths(const MachineGpus& machine);
+
+  /// Returns the path between two different GPUs.
+  GpuPath between(std::size_t a, std::size_t b) const;
+  /// Returns whether the driver lets each of the two GPUs access the memory of the other.
+  bool open(std::size_t a, std::size_t b) const;
+
+ private:
+  struct Ends {
+    std::size_t number = 0;          ///< Of the first GPU at the same address.
+    std::vector<std::size_t> peers;  ///< The numbers at the other ends of NVLinks; sorted.
+    bool has_switch = false;         ///< An NVLink ends at something that is no GPU.
+    std::vector<int> refused;        ///< Sorted.
+  };
+  const MachineGpus& machine_;
+  std::vector<Ends> ends_;
+};
 
 }  // namespace tutti

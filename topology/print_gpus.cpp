@@ -2,25 +2,20 @@
 
 #include <algorithm>
 #include <cassert>
+#include <iterator>
+#include <string_view>
 
 #include <fmt/format.h>
 
+#include "common/text.h"
 #include "topology/print.h"
 
 namespace tutti {
 namespace {
 
-/// Returns whether the driver lets each of the two GPUs access the memory of the other.
-bool reach_each_other(const MachineGpus& machine, std::size_t a, std::size_t b) {
-  const auto refuses = [&](std::size_t own, std::size_t peer) {
-    const std::vector<int>& refused = machine.gpus[own].unreachable;
-    return std::find(refused.begin(), refused.end(), static_cast<int>(peer)) != refused.end();
-  };
-  return !refuses(a, b) && !refuses(b, a);
-}
-
 std::string gpu_paths(const MachineGpus& machine) {
   const std::size_t count = machine.gpus.size();
+  const GpuPaths paths(machine);
   std::string text = fmt::format("\n{:8}", "paths");
   bool refused = false;
   for (std::size_t b = 0; b < count; ++b) text += fmt::format("{:>6}", b);
@@ -31,10 +26,11 @@ std::string gpu_paths(const MachineGpus& machine) {
         text += fmt::format("{:>6}", '.');
         continue;
       }
-      const bool open = reach_each_other(machine, a, b);
+      const bool open = paths.open(a, b);
+      const std::string_view mark = open ? "" : "!";
       refused = refused || !open;
-      text += fmt::format(
-          "{:>6}", fmt::format("{}{}", to_string(path_between(machine, a, b)), open ? "" : "!"));
+      fmt::format_to(std::back_inserter(text), "{:>{}}{}", to_string(paths.between(a, b)),
+                     6 - mark.size(), mark);
     }
   }
   text +=
@@ -55,8 +51,17 @@ int box_of_numa(const Machine& machine, int numa) {
   return -1;
 }
 
-/// Returns a text in which Graphviz finds no quotes or escapes.
-std::string plain(std::string text) {
+/// Returns a text of one line in which a terminal finds nothing to obey.
+std::string on_one_line(std::string_view text) {
+  std::string line;
+  for (const char c : escape_controls(text))
+    line += c == '\n' ? "\\x0a" : c == '\t' ? "\\x09" : std::string(1, c);
+  return line;
+}
+
+/// Returns such a text in which Graphviz finds no quotes or escapes.
+std::string plain(std::string_view name) {
+  std::string text = on_one_line(name);
   std::replace_if(
       text.begin(), text.end(), [](char c) { return c == '"' || c == '\\'; }, ' ');
   return text;
@@ -65,14 +70,14 @@ std::string plain(std::string text) {
 }  // namespace
 
 std::string gpus_text(const MachineGpus& machine) {
-  if (machine.gpus.empty()) return fmt::format("gpus     none: {}\n", machine.source);
-  std::string text = fmt::format("gpus     told by {}\n", machine.source);
+  if (machine.gpus.empty()) return fmt::format("gpus     none: {}\n", on_one_line(machine.source));
+  std::string text = fmt::format("gpus     told by {}\n", on_one_line(machine.source));
   for (std::size_t i = 0; i < machine.gpus.size(); ++i) {
     const GpuNode& gpu = machine.gpus[i];
-    text +=
-        fmt::format("gpu {:<4} {}, {}, {}", i, gpu.bus,
-                    gpu.numa >= 0 ? fmt::format("numa {}", gpu.numa) : "no numa node", gpu.name);
-    if (!gpu.uuid.empty()) text += ", " + gpu.uuid;
+    text += fmt::format("gpu {:<4} {}, {}, {}", i, on_one_line(gpu.bus),
+                        gpu.numa >= 0 ? fmt::format("numa {}", gpu.numa) : "no numa node",
+                        on_one_line(gpu.name));
+    if (!gpu.uuid.empty()) text += ", " + on_one_line(gpu.uuid);
     if (!gpu.nvlinks.empty()) text += fmt::format(", NVLinks: {}", gpu.nvlinks.size());
     text += "\n";
   }
@@ -81,18 +86,19 @@ std::string gpus_text(const MachineGpus& machine) {
 
 std::string to_dot(const Machine& machine, const MachineGpus& gpus) {
   std::string text = to_dot(machine);
+  const GpuPaths paths(gpus);
   assert(text.ends_with("}\n"));
   text.resize(text.size() - 2);
   for (std::size_t i = 0; i < gpus.gpus.size(); ++i) {
     const GpuNode& gpu = gpus.gpus[i];
     const std::string node = fmt::format("gpu{} [label=\"gpu {}\\n{}\\n{}\", fillcolor=lightblue];",
-                                         i, i, gpu.bus, plain(gpu.name));
+                                         i, i, plain(gpu.bus), plain(gpu.name));
     const int box = box_of_numa(machine, gpu.numa);
     // A box of the same name is the same box.
     text += box >= 0 ? fmt::format("  subgraph cluster_{} {{ {} }}\n", box, node)
                      : fmt::format("  {}\n", node);
     for (std::size_t before = 0; before < i; ++before)
-      if (path_between(gpus, before, i) == GpuPath::nvl)
+      if (paths.between(before, i) == GpuPath::nvl)
         text += fmt::format("  gpu{} -> gpu{} [dir=none, label=NVL];\n", before, i);
   }
   return text + "}\n";

@@ -3,8 +3,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -36,6 +39,10 @@ MachineGpus with_nvml(const FakeSys& sys, const std::string& gpus, const char* e
   ::unsetenv("FAKE_NVML");
   ::unsetenv("FAKE_NVML_ERROR");
   return found;
+}
+
+GpuPath path_between(const MachineGpus& machine, std::size_t a, std::size_t b) {
+  return GpuPaths(machine).between(a, b);
 }
 
 std::vector<std::string> paths_from(const MachineGpus& machine, std::size_t from) {
@@ -179,6 +186,54 @@ TEST(Gpus, AnNvmlThatCannotBeLoadedIsNotCalledMissing) {
   const MachineGpus found = discover_gpus({sys.path(), library});
   EXPECT_THAT(found.source, HasSubstr(library + " cannot be loaded: "));
   EXPECT_THAT(found.source, Not(HasSubstr("there is no")));
+}
+
+TEST(Gpus, OnlyShortRegularFilesOfTheBusAreRead) {
+  const FakeSys sys("gpus-files");
+  const auto good = sys.add_copied_gpu("0000:01:00.0", "0");
+  const auto pipe = sys.add_copied_gpu("0000:02:00.0", "0");
+  const auto endless = sys.add_copied_gpu("0000:03:00.0", "0");
+  const auto folder = sys.add_copied_gpu("0000:04:00.0", "0");
+  const auto long_line = sys.add_copied_gpu("0000:05:00.0", "0");
+  for (const auto& changed : {pipe, endless, folder, long_line})
+    std::filesystem::remove(changed / "vendor");
+  ASSERT_EQ(::mkfifo((pipe / "vendor").c_str(), 0600), 0);
+  std::filesystem::create_symlink("/dev/zero", endless / "vendor");
+  std::filesystem::create_directory(folder / "vendor");
+  std::ofstream(long_line / "vendor") << "0x10de" << std::string(5000, ' ');
+  const MachineGpus found = without_nvml(sys);
+  ASSERT_EQ(found.gpus.size(), 1u);
+  EXPECT_EQ(found.gpus[0].bus, "0000:01:00.0");
+}
+
+TEST(Gpus, WhatANameContainsChangesNeitherTheTextNorThePicture) {
+  const FakeSys sys("gpus-names");
+  sys.add_copied_gpu("0000:01\"]; evil [label=\"x\\", "0");
+  sys.add_copied_gpu("0000:02\x1b[31m\n0", "0");
+  const MachineGpus found = without_nvml(sys);
+  ASSERT_EQ(found.gpus.size(), 2u);
+  const std::string text = gpus_text(found);
+  EXPECT_THAT(text, HasSubstr("gpu 1    0000:02\\x1b[31m\\x0a0, numa 0, NVIDIA GPU 10de:2330\n"));
+  const std::string dot = to_dot(describe("pack:1 core:1 pu:1").value(), found);
+  EXPECT_THAT(dot, HasSubstr("[label=\"gpu 0\\n0000:01 ]; evil [label= x \\nNVIDIA GPU"));
+  EXPECT_THAT(dot, HasSubstr("[label=\"gpu 1\\n0000:02 x1b[31m x0a0\\nNVIDIA GPU"));
+}
+
+TEST(Gpus, ThousandsOfThemAreDrawnInSeconds) {
+  MachineGpus many;
+  constexpr std::size_t kCount = 2000, kLinks = 18;
+  const auto bus_of = [](std::size_t gpu) { return "bus " + std::to_string(gpu % kCount); };
+  for (std::size_t gpu = 0; gpu < kCount; ++gpu) {
+    many.gpus.push_back({bus_of(gpu), "H100", "", -1, {}});
+    for (std::size_t link = 1; link <= kLinks; ++link)
+      many.gpus.back().nvlinks.push_back(bus_of(gpu + link));
+  }
+  const auto start = std::chrono::steady_clock::now();
+  const std::string dot = to_dot(describe("pack:1 core:1 pu:1").value(), many);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(8));
+  EXPECT_THAT(dot, HasSubstr("gpu0 -> gpu18 [dir=none, label=NVL];"));
+  EXPECT_THAT(dot, HasSubstr("gpu0 -> gpu1982 [dir=none, label=NVL];")) << "the other's link";
+  EXPECT_THAT(dot, Not(HasSubstr("gpu0 -> gpu19 ")));
 }
 
 TEST(Gpus, AreInTheirNumaNodesInThePicture) {

@@ -33,6 +33,7 @@ std::string limits_text(const CgroupLimits& limits) {
 
 ordered_json json_of(const MachineGpus& machine) {
   auto gpus = ordered_json::array(), paths = ordered_json::array();
+  const GpuPaths found(machine);
   for (std::size_t a = 0; a < machine.gpus.size(); ++a) {
     const GpuNode& gpu = machine.gpus[a];
     gpus.push_back({{"bus", gpu.bus},
@@ -44,7 +45,7 @@ ordered_json json_of(const MachineGpus& machine) {
                     {"unreachable", gpu.unreachable}});
     auto row = ordered_json::array();
     for (std::size_t b = 0; b < machine.gpus.size(); ++b)
-      row.push_back(a == b ? "" : to_string(path_between(machine, a, b)));
+      row.push_back(a == b ? "" : to_string(found.between(a, b)));
     paths.push_back(std::move(row));
   }
   return {{"source", machine.source}, {"gpus", std::move(gpus)}, {"paths", std::move(paths)}};
