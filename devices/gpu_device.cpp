@@ -53,7 +53,7 @@ GpuDevice::GpuDevice(int ordinal, bool wrap, std::span<const std::byte> image)
   cuda::check(*driver_, driver_->initialize(0), "the start of the CUDA driver");
   int count = 0;
   cuda::check(*driver_, driver_->count_devices(&count), "the number of GPUs");
-  if (count == 0)
+  if (count <= 0)
     throw Error(ErrorKind::unavailable, "the CUDA driver finds no GPU: set TUTTI_DEVICE=none");
   if (!wrap && ordinal >= count)
     throw Error(ErrorKind::unavailable,

@@ -253,6 +253,10 @@ TEST(PerfGpus, ADriverThatCountsLessThanNoGpuHasNone) {
   Command command(perf({"--device=0"}));
   EXPECT_EQ(command.wait(), 2);
   EXPECT_THAT(command.err(), HasSubstr("the CUDA driver finds no GPU"));
+  const Variable kernels("TUTTI_DEVICE", "rank");
+  Command host(perf({"--ranks", "2", "-b", "8", "-e", "8", "-n", "1"}));
+  EXPECT_EQ(host.wait(), 2);
+  EXPECT_THAT(host.err(), HasSubstr("the CUDA driver finds no GPU: set TUTTI_DEVICE=none"));
 }
 
 TEST(PerfGpus, ProcessesThatDisagreeOnTheirGpusAreToldSo) {
