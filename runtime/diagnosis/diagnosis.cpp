@@ -216,8 +216,13 @@ bool can_explain(const Situation& now, const MismatchedMessage& message) {
       message.found.fingerprint == message.expected.fingerprint)
     return true;
   const StatusPage* status_page = now.transport.status_page(message.peer);
-  return status_page != nullptr && status_page->entered.load(std::memory_order_acquire) >
-                                       whole_number(now.number, message.found.operation);
+  if (status_page == nullptr) return false;
+  const std::uint64_t number = whole_number(now.number, message.found.operation);
+  const std::uint64_t entered = status_page->entered.load(std::memory_order_acquire);
+  // A copy that another thread writes just now may show that the call was entered, and not the
+  // call.
+  return entered > number &&
+         (status_page->call(number).has_value() || entered > number + StatusPage::kCalls);
 }
 
 Error diagnose_message(const Situation& now, const MismatchedMessage& message) {
