@@ -21,10 +21,11 @@ constexpr std::size_t rounded(std::size_t bytes, std::size_t unit) {
   return (bytes + unit - 1) / unit * unit;
 }
 
-// What a piece takes up in its block.
+// Returns how many bytes a piece takes up in its block.
 constexpr std::size_t whole(std::size_t bytes) { return rounded(bytes + kLastWord, kPieceAlign); }
 
-// What cannot be read is not there.
+// Returns whether the word behind the piece says that its peer writes there no more; a word that
+// cannot be read does not say so.
 bool has_last_word(const GpuDevice& gpu, const GpuExports::Piece& piece) {
   std::uint64_t word = 0;
   try {
@@ -51,7 +52,8 @@ GpuExports::Piece GpuExports::take(const GpuDevice& gpu, std::size_t bytes, cons
       const std::lock_guard lock(mutex_);
       blocks_.push_back(std::move(block));
     }
-    if (const auto piece = cut(gpu, bytes, ends)) return *piece;  // Others may have been faster.
+    if (const auto piece = cut(gpu, bytes, ends))
+      return *piece;  // Another thread may have cut all of it.
   }
 }
 
@@ -161,7 +163,7 @@ bool GpuExports::trim(const GpuDevice& gpu) noexcept {
         ++i;
       }
     }
-  } catch (const std::bad_alloc&) {  // What cannot be listed stays.
+  } catch (const std::bad_alloc&) {  // There is no memory for the list, so all blocks stay.
     left = true;
   }
   for (const Block& block : unused) gpu.driver().free(cuda::address_of(block.memory));

@@ -1,5 +1,5 @@
-// Memory of this process's GPUs that peers write: other GPUs of the process, and GPUs of other
-// processes, which map it.
+// Hands out memory of this process's GPUs that peers write. A peer is another GPU of the process,
+// or a GPU of another process, which maps the memory.
 #pragma once
 
 #include <cstddef>
@@ -19,29 +19,29 @@ namespace tutti {
 /// Thread-safe; no lock is held while the driver is called, which may wait.
 class GpuExports {
  public:
-  /// The ranks of a ring's two ends.
+  /// Names the ranks of a ring's two ends.
   struct Ends {
     int reader = -1, writer = -1;
     bool operator==(const Ends&) const = default;
   };
-  /// A piece of memory in a block that other processes can map.
+  /// Describes a piece of memory in a block that other processes can map.
   struct Piece {
     std::byte* memory = nullptr;
-    std::size_t bytes = 0;     ///< Without the last word.
-    std::uint64_t number = 0;  ///< Random: only whoever was told knows it.
-    int ordinal = -1;          ///< The GPU's.
+    std::size_t bytes = 0;     ///< The last word is not counted.
+    std::uint64_t number = 0;  ///< It is random, so that only those who were told know it.
+    int ordinal = -1;          ///< The piece is in the memory of this GPU.
     Ends ends;
-    cuda::IpcHandle handle{};  ///< The block's.
-    std::uint64_t offset = 0;  ///< The offset of the piece in the block.
+    cuda::IpcHandle handle{};  ///< By this handle another process maps the block.
+    std::uint64_t offset = 0;  ///< The piece begins so many bytes into the block.
   };
-  /// What a peer may still do with a piece that its user gives back.
+  /// Says what a peer may still do with a piece that its user gives back.
   enum class Peer {
     never_mapped,  ///< Nothing, and it never has mapped it.
     closed,        ///< Nothing any more.
     may_write,     ///< It writes until its last word says otherwise.
   };
 
-  /// The value that a peer writes to the word behind a piece when it writes there no more.
+  /// A peer writes this value to the word behind a piece when it writes there no more.
   static constexpr std::uint64_t kClosed = 0x7475'7474'6943'4c53;
 
   /// It is never destroyed, since communicators may be destroyed as late as the process allows.
@@ -62,17 +62,18 @@ class GpuExports {
  private:
   struct Out {
     Piece piece;
-    bool in_process = false;  // found by a writer here
-    bool left = false;        // until its last word is there
+    bool in_process = false;  // A writer of this process has found it.
+    bool left = false;        // It stays in the list until its last word is there.
   };
   struct Block {
     std::byte* memory = nullptr;
     std::size_t bytes = 0;
     std::size_t used = 0;
-    std::uint64_t context = 0;  // its number: what a context had is gone with it
+    std::uint64_t context = 0;  // The memory exists as long as the context of this number.
     cuda::IpcHandle handle{};
     bool mapped_elsewhere = false;
-    int readers = 0;  // threads that look at last words in it; the last of them may free it
+    int readers =
+        0;  // Counts the threads that read last words in it, which keep it from being freed.
     std::vector<Out> out;
   };
 

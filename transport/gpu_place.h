@@ -1,5 +1,5 @@
-// What the two ends of a ring say to each other about where it lies for kernels of GPUs. It is in
-// the ring's memory, of which each end writes its own words.
+// Defines what the two ends of a ring say to each other about where it lies for kernels of GPUs.
+// The words are in the ring's memory, and each end writes its own.
 #pragma once
 
 #include <array>
@@ -32,7 +32,7 @@ struct GpuPlace {
     closed,   ///< Has unmapped it, and writes no more.
   };
   struct Offer {
-    std::uint64_t number = 0;  ///< The piece's in the reader's process.
+    std::uint64_t number = 0;  ///< The reader's process finds the piece by it.
     std::uint64_t offset = 0;
     std::array<std::byte, 64> handle{};
   };

@@ -31,7 +31,7 @@ struct RingView {
   std::uint64_t next = 0;      ///< The number of messages that this end has posted or released.
   std::uint64_t position = 0;  ///< Payload bytes that these have taken up, gaps included.
   std::uint64_t freed = 0;     ///< How many of these, from the first on, are free again.
-  GpuPlace* gpu = nullptr;     ///< What both ends say of the ring's place on GPUs.
+  GpuPlace* gpu = nullptr;     ///< Both ends say there where the ring lies on GPUs.
 };
 static_assert(std::is_trivially_copyable_v<RingView> && std::is_standard_layout_v<RingView>);
 static_assert(sizeof(RingView) == 64 && offsetof(RingView, data_bytes) == 24 &&

@@ -58,7 +58,7 @@ std::string where_it_is(const Situation& now, const StatusPage* status_page, std
                      what_it_called(now, status_page, entered - 1));
 }
 
-// What is said of the ranks, once for all of which the same is said.
+// Collects what is said of the ranks, and names those together of which the same is said.
 class Statements {
  public:
   void add(int rank, const std::string& what) {

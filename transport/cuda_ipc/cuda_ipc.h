@@ -1,5 +1,6 @@
-// The way of kernels' messages through the memory of the receiving GPU. It moves no message of the
-// host: the rings of another transport, between ranks that share memory, lie there for kernels.
+// Registers cuda_ipc, by which messages of kernels go through the memory of the receiving GPU. It
+// moves no message of the host: the rings of another transport, between ranks that share memory,
+// lie there for kernels.
 #pragma once
 
 #include <string_view>
@@ -8,7 +9,8 @@
 
 namespace tutti::cuda_ipc {
 
-/// Carries no messages between hosts, so no route has it; users name it in TUTTI_TRANSPORTS.
+/// The entry carries no messages between hosts, so no route has it. Users name it in
+/// TUTTI_TRANSPORTS.
 TransportEntry entry();
 
 /// Returns whether the transports that a configuration names are all, or this is one of them.

@@ -51,7 +51,7 @@ ReadingEnd::ReadingEnd(const EndContext& context, const RingView& ring)
     offer();
 }
 
-// Lines are zero before the writer sees them.
+// The lines are zero before the writer sees them.
 void ReadingEnd::offer() {
   try {
     piece_ = GpuExports::of_process().take(context_.gpu, ring_bytes(data_bytes_), context_.ends);
@@ -216,8 +216,8 @@ void WritingEnd::map_of_process(const GpuPlace::Offer& offer) {
   memory_ = reinterpret_cast<std::byte*>(mapped + offer.offset);
 }
 
-// Says so behind the ring, where the reader's process finds it later, and to a reader that is still
-// there.
+// The writer says behind the ring that it has ended, where the reader's process finds it later, and
+// says it to a reader that is still there.
 void WritingEnd::close() noexcept {
   const Writer said = place_.writer.load(std::memory_order_relaxed);
   if (memory_ != nullptr) {

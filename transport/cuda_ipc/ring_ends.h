@@ -1,5 +1,5 @@
-// The two ends of a ring that lies in the memory of the reader's GPU, as the hosts of both make it.
-// transport/gpu_place.h has what they say to each other.
+// Makes a ring that lies in the memory of the reader's GPU: the host of each end runs a state
+// machine. transport/gpu_place.h defines what the two say to each other.
 #pragma once
 
 #include <cstddef>
@@ -13,12 +13,12 @@
 
 namespace tutti::cuda_ipc {
 
-/// Where the ring lies, once both ends have decided; its ends ask until then.
+/// Says where the ring lies. The decision is open until both ends know the same.
 enum class Decision { open, host, gpu };
 
-/// What an end needs; all of it outlives the end. `stream` has nothing on it that waits, and
-/// `result` is a word in pinned memory that nobody else uses. Before an end is destroyed, what it
-/// has given to the stream has ended.
+/// Holds what an end needs, all of which outlives the end. `stream` has nothing on it that waits,
+/// and `result` is a word in pinned memory that nobody else uses. Before an end is destroyed, what
+/// it has given to the stream has ended.
 struct EndContext {
   GpuDevice& gpu;
   cuda::Stream stream;
@@ -26,8 +26,8 @@ struct EndContext {
   GpuExports::Ends ends;
 };
 
-/// Not thread-safe. The GPU's context is current in all functions, and no function waits for the
-/// peer.
+/// The end that receives. It is not thread-safe. The GPU's context is current in all functions, and
+/// no function waits for the peer.
 class ReadingEnd {
  public:
   ReadingEnd(const EndContext& context, const RingView& ring);
@@ -37,10 +37,11 @@ class ReadingEnd {
 
   /// Goes on as far as the peer has come.
   Decision step();
-  /// Once that is Decision::gpu: the lines, and the payloads behind them, as this GPU finds them.
+  /// Returns where this GPU finds the lines, once the decision is Decision::gpu; data() does so for
+  /// the payloads behind them.
   std::byte* lines() const noexcept { return piece_.memory; }
   std::byte* data() const noexcept;
-  /// Once it is Decision::host: the reason.
+  /// Returns the reason, once the decision is Decision::host.
   const std::string& why() const noexcept { return why_; }
 
  private:
@@ -52,13 +53,13 @@ class ReadingEnd {
   GpuPlace& place_;
   const std::size_t data_bytes_;
   GpuExports::Piece piece_;
-  bool had_written_ = false;  // whether the writer had ended its pattern before the last look
+  bool had_written_ = false;  // The writer had ended its pattern before the last look.
   bool looking_ = false;
   Decision decision_ = Decision::open;
   std::string why_;
 };
 
-/// As ReadingEnd.
+/// Does for the end that sends what ReadingEnd does for the one that receives.
 class WritingEnd {
  public:
   WritingEnd(const EndContext& context, const RingView& ring);
@@ -82,9 +83,9 @@ class WritingEnd {
   const EndContext context_;
   GpuPlace& place_;
   const std::size_t data_bytes_;
-  const bool fresh_;  // whether no message has gone through the ring
+  const bool fresh_;  // No message has gone through the ring.
   std::byte* memory_ = nullptr;
-  cuda::Address imported_ = 0;  // what map_memory() has returned
+  cuda::Address imported_ = 0;  // The driver has mapped the memory at this address.
   Decision decision_ = Decision::open;
   std::string why_;
 };

@@ -58,7 +58,7 @@ class Layout {
   bool contiguous_ = true, possible_ = true;
 };
 
-// What the CUDA array interface says of an array.
+// Holds what the CUDA array interface says of an array.
 struct Description {
   std::string typestr;
   std::vector<std::int64_t> shape;
