@@ -97,9 +97,8 @@ struct Shared {
 constexpr std::uint64_t kMagic = 0x7475747469697063;
 static_assert(sizeof(Shared) <= sizeof(CUipcMemHandle));
 
-/// Of a machine whose GPUs do not reach each other as they say, in memory of a peer: what is
-/// written to none of its pages arrives ("lost"), or only what is written to each second one
-/// ("damaged").
+/// Stands in for a machine whose GPUs do not reach each other as they say: of what is written to
+/// the memory of a peer nothing arrives ("lost"), or only each second page ("damaged").
 void lose_writes(Address begin, std::size_t bytes, int file) {
   constexpr std::size_t kPage = 4096;
   const std::string& peers = settings().peers;

@@ -1,5 +1,5 @@
-// How many bytes of vectors and messages kernels load and store, by accesses of 16 bytes, beside
-// the least that the algorithm needs.
+// Counts how many bytes of vectors and messages kernels load and store, by accesses of 16 bytes,
+// and compares them with the least that the algorithm needs.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@ namespace {
 
 class MovedBytes : public OnGpu {
  protected:
-  // Of all kernels since it was asked last. The stand-in has loaded the library.
+  // Returns what all kernels have moved since the last call. The stand-in has loaded the library.
   static std::uint64_t take() {
     static void* const library = dlopen(std::getenv("FAKE_CUDA_KERNELS"), RTLD_NOW);
     static const auto moved =
@@ -26,7 +26,7 @@ class MovedBytes : public OnGpu {
 // Around a ring of n ranks, each n-th of a vector is loaded and sent; added to the input and sent
 // n - 2 times; added, stored and sent; stored and sent n - 2 times; and stored.
 std::uint64_t least_around_a_ring(std::uint64_t ranks, std::uint64_t bytes) {
-  return (2 + 3 * (ranks - 2) + 4 + 3 * (ranks - 2) + 2) * bytes;  // of all ranks
+  return (2 + 3 * (ranks - 2) + 4 + 3 * (ranks - 2) + 2) * bytes;
 }
 
 TEST_F(MovedBytes, OfAnAllReduceAroundARingAreATenthAboveTheLeastAtMost) {

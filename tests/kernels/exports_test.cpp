@@ -1,4 +1,4 @@
-// Memory of GPUs that peers write: who gets it, and when it is handed out again.
+// Tests who gets memory of GPUs that peers write, and when it is handed out again.
 #include <gtest/gtest.h>
 
 #include "devices/gpu_exports.h"
@@ -10,7 +10,7 @@ namespace {
 
 using Peer = GpuExports::Peer;
 
-constexpr int kOrdinal = 3;  // which no other test of this program leaves in use
+constexpr int kOrdinal = 3;  // No other test of this program leaves it in use.
 
 class Exports : public testing::Test {
  protected:
@@ -37,7 +37,7 @@ TEST_F(Exports, MemoryThatAnotherProcessHasMappedIsKeptForTheNextRing) {
 
 TEST_F(Exports, MemoryOfAContextThatIsGoneIsNotHandedOut) {
   std::byte* const first = take_and_give_back(Peer::closed);
-  // What was mapped elsewhere has kept the context. The program resets the GPU.
+  // The memory that was mapped elsewhere has kept the context. The program resets the GPU.
   int active = 1;
   for (unsigned flags = 0; active != 0;) {
     cu("cuDevicePrimaryCtxRelease_v2", kOrdinal);
@@ -49,7 +49,7 @@ TEST_F(Exports, MemoryOfAContextThatIsGoneIsNotHandedOut) {
 TEST_F(Exports, APieceThatAPeerMayWriteIsNotHandedOutUntilItsLastWord) {
   with_gpu([](const GpuDevice& gpu) {
     GpuExports& exports = GpuExports::of_process();
-    constexpr std::size_t kBytes = std::size_t{1} << 20;  // one to a block
+    constexpr std::size_t kBytes = std::size_t{1} << 20;  // A block has room for one such piece.
     const auto left = exports.take(gpu, kBytes, {0, 1});
     exports.give_back(left, Peer::may_write);
     const auto second = exports.take(gpu, kBytes, {0, 1});

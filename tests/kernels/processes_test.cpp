@@ -1,5 +1,5 @@
-// Collectives that kernels run, between processes: rings in the memory of the receiving GPU, found
-// by the driver's handles, and what happens where these are of no use.
+// Tests collectives that kernels run between processes, whose rings lie in the memory of the
+// receiving GPU, and what happens where the driver's handles are of no use.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ namespace {
 constexpr const char* kOnGpu = "the receiving GPU's memory";
 constexpr const char* kOnHost = "the host's memory, not a GPU's";
 
-/// What a rank has logged.
+/// Collects what a rank logs.
 class Lines {
  public:
   LogSink sink() {
@@ -55,7 +55,7 @@ struct Job {
   const char* peers = "";  // FAKE_CUDA_PEERS
 };
 
-/// A rank of a job, which `body` uses while its GPU is the current one.
+/// Describes a rank of a job, which `body` uses while its GPU is the current one.
 struct Member {
   Config config;
   Lines lines;
@@ -85,7 +85,7 @@ std::vector<std::string> outcomes(Processes& ranks, int size) {
   return all;
 }
 
-/// Element i of block b of what rank r gives.
+/// Returns element i of a block of what a rank gives.
 int value(int rank, int block, std::size_t i) {
   return static_cast<int>(i % 251) * (block + 1) + 1000 * rank;
 }
@@ -103,7 +103,7 @@ void expect_each(const GpuBuffer<int>& buffer, const std::function<int(std::size
   EXPECT_EQ(wrong, 0u) << "of " << buffer.view().size();
 }
 
-/// Calls of every kind of exchange: between all, around, from one and to one.
+/// Makes calls of every kind of exchange: between all, around, from one and to one.
 void exchange(Communicator& comm, std::size_t count) {
   const int ranks = comm.size(), rank = comm.rank();
   const std::size_t whole = count * static_cast<std::size_t>(ranks);
@@ -171,8 +171,8 @@ TEST(BetweenProcesses, TransportsWithoutCudaIpcUseTheHostsMemoryWithoutAWord) {
   EXPECT_THAT(outcomes(ranks, 2), Each(IsEmpty()));
 }
 
-/// How many allocations of GPUs, own and mapped, this process has: the stand-in has a file for
-/// each.
+/// Returns how many allocations of GPUs, own and mapped, this process has: the stand-in has a file
+/// for each.
 std::size_t allocations() {
   std::size_t count = 0;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -201,7 +201,7 @@ TEST(BetweenProcesses, CommunicatorsThatEndInAnyOrderLeaveNoMemoryOfGpus) {
   EXPECT_THAT(outcomes(ranks, 2), Each(IsEmpty()));
 }
 
-/// A communicator that is destroyed with the program's other globals.
+/// Returns a communicator that is destroyed with the program's other globals.
 std::unique_ptr<Communicator>& global() {
   static std::unique_ptr<Communicator> communicator;
   return communicator;

@@ -107,7 +107,7 @@ int Command::wait() {
   }
   const auto end = Clock::now() + kLimit;
   while (!has_ended() && Clock::now() < end) ::poll(nullptr, 0, 1);
-  // Output of a program that had been silent for too long.
+  // The program may have been silent for too long, and have written since.
   while (has_ended() && pump()) {
   }
   return status_;

@@ -43,7 +43,7 @@ Ends::~Ends() {
     gpu_.give_back(GpuDevice::Kind::pinned, block);
 }
 
-// What the driver knows of the rings is the parent's: their ends are not destroyed.
+// The driver knows the rings of the parent alone, so their ends are not destroyed.
 void Ends::forget() noexcept {
   pinned_.clear();
   stream_ = nullptr;
@@ -157,7 +157,6 @@ bool Ends::offer(int peer, const char* direction, Word& word, const RingView& ri
   if (decision == cuda_ipc::Decision::gpu) {
     offered.lines = reinterpret_cast<RingLine*>(on_gpu->lines());
     offered.data = on_gpu->data();
-    ++on_gpus_;
   } else {
     offered.lines = reinterpret_cast<RingLine*>(gpu_.address_of(ring.lines));
     offered.data = gpu_.address_of(ring.data);

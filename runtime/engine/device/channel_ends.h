@@ -1,4 +1,4 @@
-// The ends of a communicator's channels as kernels use them.
+// Makes the ends of a communicator's channels as kernels use them.
 #pragma once
 
 #include <cstddef>
@@ -17,11 +17,11 @@
 
 namespace tutti::device {
 
-/// The ends of one communicator's channels, which its programs share. They are in the GPU's memory.
+/// Holds the ends of one communicator's channels, which its programs share, in the GPU's memory.
 /// A ring lies in the memory of its receiver's GPU where both GPUs can use it there; else it lies
 /// in the host's memory, which is registered with the driver. In both cases the receiver's credits
-/// are in the host's memory. For the owner of the communicator's engine; the GPU's context is
-/// current.
+/// are in the host's memory. The owner of the communicator's engine uses it, while the GPU's
+/// context is current.
 class Ends {
  public:
   struct Settings {
@@ -34,7 +34,7 @@ class Ends {
   /// All arguments outlive it.
   Ends(GpuDevice& gpu, const Settings& settings) : gpu_(gpu), settings_(settings) {}
   ~Ends();
-  /// For a forked child, in which nothing of the driver exists.
+  /// Gives everything up without a call of the driver, of which nothing exists in a forked child.
   void forget() noexcept;
   Ends(const Ends&) = delete;
   Ends& operator=(const Ends&) = delete;
@@ -48,15 +48,12 @@ class Ends {
   /// are ends without a ring. Throws `unavailable`.
   bool offer_rings();
 
-  /// Says of how many rings is known that they lie in a GPU's memory.
-  std::size_t on_gpus() const noexcept { return on_gpus_; }
-
  private:
   using Key = std::pair<int, int>;  // a peer and the number of a channel
-  // What the host writes for an end, in pinned memory.
+  // The host writes these for an end, in pinned memory.
   struct alignas(64) Word {
     OfferedRing offered;
-    std::uint64_t result;  // of the pattern
+    std::uint64_t result;  // It is what the kernel of the pattern says.
   };
   struct Sender {
     SendEnd* end = nullptr;
@@ -68,7 +65,7 @@ class Ends {
     RecvEnd* end = nullptr;
     Word* word = nullptr;
     RecvChannel* channel = nullptr;
-    bool pinned = false;  // whether the peer has made the ring
+    bool pinned = false;  // The peer has made the ring.
     std::unique_ptr<cuda_ipc::ReadingEnd> on_gpu;
   };
 
@@ -87,12 +84,11 @@ class Ends {
   const Settings settings_;
   std::map<Key, Sender> senders_;
   std::map<Key, Receiver> receivers_;
-  std::vector<Key> open_senders_, open_receivers_;  // those without a ring
+  std::vector<Key> open_senders_, open_receivers_;  // They have no ring yet.
   std::vector<void*> pinned_;
   std::vector<GpuDevice::Block> blocks_, pinned_blocks_;
   std::size_t used_ = 0, pinned_used_ = 0;  // of the last block of each kind
-  cuda::Stream stream_ = nullptr;           // for copies and patterns; nothing on it waits
-  std::size_t on_gpus_ = 0;
+  cuda::Stream stream_ = nullptr;           // It has copies and patterns, and nothing on it waits.
 };
 
 }  // namespace tutti::device

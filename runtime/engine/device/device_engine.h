@@ -70,8 +70,8 @@ class DeviceEngine final : public Engine {
   const cuda::KernelDriver& driver_;
   device::Ends ends_;
   device::Control* control_ = nullptr;  // words in pinned memory that are never freed
-  // The addresses of words on the GPU, which the host does not read by them: those of control_, and
-  // of the ticket up to which a stream has come that runs calls apart.
+  // The GPU finds words at these addresses, by which the host does not read them: those of
+  // control_, and the ticket up to which a stream has come that runs calls apart.
   device::Control* control_on_gpu_ = nullptr;
   std::uint64_t* forks_on_gpu_ = nullptr;
   std::int32_t* awaited_on_gpu_ = nullptr;

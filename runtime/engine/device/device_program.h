@@ -1,4 +1,4 @@
-// A program as kernels read it: its records in the GPU's memory.
+// Binds a program as kernels read it, with its records in the GPU's memory.
 #pragma once
 
 #include <cstddef>

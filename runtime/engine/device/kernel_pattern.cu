@@ -1,5 +1,5 @@
-// Whether what one GPU writes to the memory of another arrives whole and in order; see
-// transport/cuda_ipc/pattern.h.
+// These kernels find out whether what one GPU writes to the memory of another arrives whole and in
+// order; see transport/cuda_ipc/pattern.h.
 #include "transport/cuda_ipc/pattern.h"
 
 #include "common/wire.h"

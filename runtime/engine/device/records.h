@@ -27,13 +27,13 @@ struct alignas(64) RingLine {
 inline constexpr std::uint64_t kRingLines = 64;
 static_assert(sizeof(RingLine) == 64);
 
-/// Where the ring of a channel is. It lies in pinned memory of the host, who writes it once it is
-/// decided where the ring lies.
+/// Says where the ring of a channel is. It lies in pinned memory of the host, who writes it once it
+/// is decided where the ring lies.
 struct OfferedRing {
-  /// Not 0 once the following are there. It is written with release order.
+  /// It is 0 until the following are there, and is written with release order.
   std::uint64_t there;
   RingLine* lines;
-  std::uint64_t* released;  ///< In the host's memory, wherever the rest is.
+  std::uint64_t* released;  ///< It is in the host's memory, wherever the rest is.
   std::byte* data;
   std::uint64_t data_bytes;
 };
@@ -42,7 +42,7 @@ struct OfferedRing {
 /// the GPU's memory, and the one block whose lane has the channel uses it, in one call after
 /// another.
 struct SendEnd {
-  /// Null until the end's block has copied the four addresses and numbers from `offered`.
+  /// It is null until the end's block has copied the four addresses and numbers from `offered`.
   RingLine* lines;
   std::uint64_t* released;
   std::byte* data;

@@ -47,15 +47,14 @@ T& at(Thread& self, u64 address) {
 }
 
 #ifdef TUTTI_COUNT_BYTES
-/// The bytes that plain accesses of several elements have moved outside shared memory, in a library
-/// that is to count them.
+/// Counts the bytes that plain accesses of several elements have moved outside shared memory.
 inline u64 moved_bytes = 0;
 extern "C" inline __attribute__((used, visibility("default"))) u64 take_moved_bytes() {
   return __atomic_exchange_n(&moved_bytes, 0, __ATOMIC_RELAXED);
 }
 #endif
 
-/// One element of a plain access of several.
+/// Accesses one element of a plain access of several.
 template <typename T>
 T& wide([[maybe_unused]] Thread& self, u64 address) {
 #ifdef TUTTI_COUNT_BYTES
