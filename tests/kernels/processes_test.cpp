@@ -185,6 +185,7 @@ std::size_t allocations() {
 
 TEST(BetweenProcesses, CommunicatorsThatEndInAnyOrderLeaveNoMemoryOfGpus) {
   Processes ranks = start(2, {}, [](Member& member) {
+    member.config.ring_bytes = 1 << 20;  // A block of exported memory has room for one ring.
     Communicator world = Communicator::from_env(member.config);
     std::size_t after_some = 0;
     for (int turn = 0; turn < 12; ++turn) {
