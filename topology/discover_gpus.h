@@ -7,7 +7,7 @@
 
 namespace tutti {
 
-/// Where GPUs are looked for.
+/// Says where GPUs are looked for.
 struct GpuSources {
   std::string sys = "/sys";  ///< Shows the PCI devices and where they are.
   std::string nvml = "libnvidia-ml.so.1";

@@ -10,7 +10,7 @@
 
 namespace tutti {
 
-/// What /sys gives of one file at most, on most machines.
+/// On most machines /sys gives so many bytes of one file at most.
 constexpr std::size_t kMostLineBytes = 4096;
 
 /// Returns the first line of the file. Returns an empty string if it cannot be read, if it is no

@@ -7,7 +7,7 @@
 
 namespace tutti {
 
-/// How two GPUs reach each other, from the fastest to the slowest, by the names of NCCL.
+/// Says how two GPUs reach each other, from the fastest to the slowest, by the names of NCCL.
 enum class GpuPath {
   nvl,  ///< NVLink, directly or by an NVSwitch.
   pix,  ///< One PCIe switch.
@@ -17,18 +17,18 @@ enum class GpuPath {
 };
 std::string_view to_string(GpuPath path);  ///< For example "NVL".
 
-/// One GPU.
+/// Describes one GPU.
 struct GpuNode {
   std::string bus;  ///< Its address on the PCI bus, for example "0000:17:00.0".
   std::string name;
   std::string uuid;  ///< Empty if nothing tells it.
   int numa = -1;     ///< The NUMA node near it, or -1 if the system does not say.
-  /// The way from the host bridge to the GPU, for example {"pci0000:16", "0000:16:01.0",
+  /// Lists the way from the host bridge to the GPU, for example {"pci0000:16", "0000:16:01.0",
   /// "0000:17:00.0"}; empty if the system does not show it.
   std::vector<std::string> pci;
-  /// The other end of each NVLink that is up: the address of a GPU, or of a switch.
+  /// Names the other end of each NVLink that is up: the address of a GPU, or of a switch.
   std::vector<std::string> nvlinks = {};
-  /// The numbers of the GPUs to whose memory the driver gives it no access.
+  /// Lists the numbers of the GPUs to whose memory the driver gives it no access.
   std::vector<int> unreachable = {};
 };
 
@@ -37,7 +37,8 @@ struct MachineGpus {
   std::string source;         ///< Who told of them, or why nobody did; for people.
 };
 
-/// How the GPUs of a machine reach each other. What is needed of each GPU for that is found once.
+/// Knows how the GPUs of a machine reach each other. What is needed of each GPU for that is found
+/// once.
 class GpuPaths {
  public:
   /// `machine` outlives it.

@@ -12,7 +12,7 @@
 namespace tutti {
 namespace {
 
-// Names, values and types of NVML's binary interface.
+// The following names, values and types are those of NVML's binary interface.
 using NvmlResult = int;
 using NvmlDevice = void*;
 struct NvmlPciInfo {
@@ -26,7 +26,7 @@ constexpr unsigned kMostGpus = 4096;  // No machine has so many: one that counts
 constexpr int kReadByPeer = 0;        // NVML_P2P_CAPS_INDEX_READ
 constexpr int kPeerAllowed = 0;       // NVML_P2P_STATUS_OK
 
-/// The functions of NVML. Those that older versions lack are null.
+/// Holds the functions of NVML. Those that older versions lack are null.
 struct Nvml {
   NvmlResult (*initialize)() = nullptr;
   NvmlResult (*shutdown)() = nullptr;

@@ -1,4 +1,4 @@
-// What NVIDIA's management library tells of GPUs. Nothing links it.
+// Asks NVIDIA's management library for GPUs. Nothing links it.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace tutti {
 
-/// The GPUs that NVML shows, without their places in the machine.
+/// Holds the GPUs that NVML shows, without their places in the machine.
 struct NvmlAnswer {
   std::vector<GpuNode> gpus;
   std::string missing;  ///< Why there is no answer; empty if there is one.

@@ -1,5 +1,5 @@
-// The streams of GPUs on which a process group's calls run, beside those of the program. It uses
-// torch's interface for devices of any kind, and so needs nothing of CUDA's: what is built for
+// Makes the streams of GPUs on which a process group's calls run, beside those of the program. It
+// uses torch's interface for devices of any kind, and so needs nothing of CUDA's: what is built for
 // torch on CPUs works with the same version for GPUs.
 #pragma once
 

@@ -52,7 +52,8 @@ class Work final : public c10d::Work {
   /// Returns contiguous memory to be written: `tensor` itself, or a tensor that is copied to it
   /// when the call has ended. `reads` says that the call reads it as well.
   at::Tensor output(const at::Tensor& tensor, bool reads);
-  /// The same for tensors that are blocks of one buffer: on a GPU, they lie one behind the other.
+  /// Does the same for tensors that are blocks of one buffer: on a GPU, they lie one behind the
+  /// other.
   std::vector<at::Tensor> inputs(const std::vector<at::Tensor>& tensors);
   std::vector<at::Tensor> outputs(const std::vector<at::Tensor>& tensors);
   /// Says that the program learns something of the call on the host, so that wait() blocks the

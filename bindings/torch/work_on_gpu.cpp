@@ -1,4 +1,4 @@
-// Calls on tensors of GPUs, in the order of streams.
+// Runs calls on tensors of GPUs in the order of streams.
 #include <algorithm>
 
 #include <ATen/core/LegacyTypeDispatch.h>

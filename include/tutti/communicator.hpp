@@ -108,8 +108,8 @@ class TUTTI_API Communicator {
 
   int rank() const noexcept;
   int size() const noexcept;
-  /// The GPU whose kernels run its collectives (Config::device), or -1 where the host runs them, as
-  /// it does where not all ranks share memory.
+  /// Returns the GPU whose kernels run its collectives (Config::device), or -1 where the host runs
+  /// them, as it does where not all ranks share memory.
   int device() const noexcept;
   /// The store that it was made from; null if in_process made it.
   std::shared_ptr<Store> store() const;

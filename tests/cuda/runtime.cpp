@@ -40,7 +40,7 @@ cudaError_t call(Function function, Each... arguments) {
   return result(function(arguments...));
 }
 
-// The names of kernels by the addresses of the functions that stand for them in the program.
+// Finds the names of kernels by the addresses of the functions that stand for them in the program.
 std::map<const void*, std::string>& kernels() {
   static auto* const names = new std::map<const void*, std::string>;
   return *names;

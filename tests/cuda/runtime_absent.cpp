@@ -1,5 +1,5 @@
-// The functions of the CUDA runtime that PyTorch 2.14 links, and that its tests on the stand-in do
-// not need. A call of one is an error, and is written to standard error.
+// Stands in for the functions of the CUDA runtime that PyTorch 2.14 links, and that its tests on
+// the stand-in do not need. A call of one is an error, and is written to standard error.
 #include <cstdio>
 
 #define ABSENT(name)                                                                       \

@@ -1,4 +1,4 @@
-// A test that launches kernels by itself.
+// Declares the fixture of tests that launch kernels by themselves.
 #pragma once
 
 #include <gtest/gtest.h>

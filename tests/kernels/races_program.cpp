@@ -1,4 +1,4 @@
-// Kernels that only move bytes, under ThreadSanitizer: two ranks, and a ring that holds a few
+// Runs kernels that only move bytes under ThreadSanitizer: two ranks have a ring that holds a few
 // messages, so that each of its places is used again and again. races_test.py reads what it says.
 #include <gtest/gtest.h>
 

@@ -30,7 +30,7 @@ using testing::Not;
 constexpr const char* kByHost = "# Bytes moved by       : the host, by way of pinned memory\n";
 constexpr const char* kByKernels = "# Bytes moved by       : kernels of these GPUs\n";
 
-/// A variable of the environment, which has its earlier value again at the end of the scope.
+/// Sets a variable of the environment, which has its earlier value again at the end of the scope.
 class Variable {
  public:
   Variable(const char* name, const char* value) : name_(name) {
@@ -56,7 +56,7 @@ std::vector<std::string> perf(std::vector<std::string> arguments) {
   return arguments;
 }
 
-/// What the table says of a rank and its GPU, in which the process may be any.
+/// Matches what the table says of a rank and its GPU, in which the process may be any.
 std::string device_line(int rank, int gpu) {
   return fmt::format(
       "#  Rank {:2} Group  0 Pid +[0-9]+ on +[^ ]+ device {:2} \\[0000:{:02x}:00\\] "

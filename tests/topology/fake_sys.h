@@ -1,4 +1,4 @@
-// A folder that looks like /sys to what reads PCI devices.
+// Makes a folder that looks like /sys to what reads PCI devices.
 #pragma once
 
 #include <unistd.h>

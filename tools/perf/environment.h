@@ -1,4 +1,4 @@
-// The environment variables of nccl-tests.
+// Reads the environment variables of nccl-tests.
 #pragma once
 
 #include "perf/options.h"

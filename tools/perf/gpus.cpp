@@ -25,7 +25,7 @@ Address address_of(const void* memory) { return reinterpret_cast<Address>(memory
 
 }  // namespace
 
-/// The functions of the driver that are called here, by the names that a program links.
+/// Holds the functions of the driver that are called here, by the names that a program links.
 struct Gpus::Driver {
   Result (*initialize)(unsigned flags);
   Result (*count)(int*);

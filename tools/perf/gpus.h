@@ -7,7 +7,7 @@
 
 namespace tutti::perf {
 
-/// The GPUs that the CUDA driver shows to this process. Thread-safe.
+/// Knows the GPUs that the CUDA driver shows to this process. It is thread-safe.
 class Gpus {
  public:
   /// Loads the driver. Throws `unavailable` if there is none, or if it finds no GPU.
@@ -28,7 +28,7 @@ class Gpus {
   int count_ = 0;
 };
 
-/// Where the ranks of this process find their GPUs.
+/// Says where the ranks of this process find their GPUs.
 struct GpuPlan {
   std::string device = "rank";  ///< --device: a GPU for each rank, or the number of one for all.
   int first = 0;                ///< Number of the first rank of this process on its machine.
@@ -40,8 +40,8 @@ struct GpuPlan {
 /// GPUs, or has none of that number.
 [[nodiscard]] int gpu_of(const GpuPlan& plan, int index, int gpus);
 
-/// A GPU as one rank uses it: its memory, and a stream for the rank's calls. It outlives the memory
-/// that it allocates. One thread at a time uses it.
+/// Is a GPU as one rank uses it: its memory, and a stream for the rank's calls. It outlives the
+/// memory that it allocates. One thread at a time uses it.
 class GpuOfRank {
  public:
   /// While an object of this class exists, the GPU's context is the current one of this thread.

@@ -1,4 +1,4 @@
-// One rank of a measurement: its buffers, its calls, and the check of its results.
+// Measures on one rank: it has its buffers, its calls, and the check of its results.
 #pragma once
 
 #include <cstddef>

@@ -5,7 +5,7 @@
 namespace tutti::perf {
 namespace {
 
-/// A transfer of one direction.
+/// Describes a transfer of one direction.
 struct Transfer {
   std::byte* data = nullptr;
   int peer = 0;

@@ -1,4 +1,4 @@
-// The calls of a table on buffers of a GPU, ordered by a stream.
+// Makes the calls of a table on buffers of a GPU, ordered by a stream.
 #pragma once
 
 #include <vector>

@@ -217,8 +217,8 @@ void declare_output(CLI::App& app, Options& options) {
       "cores move");
 }
 
-/// Options of nccl-tests for what NCCL alone has. The value that changes nothing is accepted; every
-/// other value is refused.
+/// Adds the options of nccl-tests for what NCCL alone has. The value that changes nothing is
+/// accepted; every other value is refused.
 struct GpuOption {
   const char* name;
   const char* harmless;

@@ -38,8 +38,8 @@ struct Options {
   bool ranks_given = false;  ///< Whether the command line says how many.
   int threads = 1;           ///< If more than one, ranks are threads of this process.
   int gpus = 1;              ///< Ranks that each thread drives, each with buffers on a GPU.
-  /// Where the buffers are: empty, in the host's memory; "rank", on a GPU for each rank; a number,
-  /// on that GPU; kAnyDevice, as the configuration says of kernels, else "rank".
+  /// Says where the buffers are: empty, in the host's memory; "rank", on a GPU for each rank; a
+  /// number, on that GPU; kAnyDevice, as the configuration says of kernels, else "rank".
   std::string device;
   bool rank_per_gpu = false;  ///< Start as many ranks as there are GPUs, in place of `ranks`.
   bool null_stream = false;   ///< Calls on GPUs are on the default stream.

@@ -17,7 +17,7 @@
 namespace tutti::perf {
 namespace {
 
-/// The part of a store whose keys begin with a prefix, for ranks beside those whose store it is.
+/// Is the part of a store whose keys begin with a prefix, for ranks beside those whose store it is.
 class PartOfStore final : public Store {
  public:
   PartOfStore(std::shared_ptr<Store> whole, std::string prefix)

@@ -12,12 +12,12 @@
 
 namespace tutti::perf {
 
-/// The number of a thread among those that measure on this machine.
+/// Numbers a thread among those that measure on this machine.
 struct Place {
   int local = 0, of = 1;
 };
 
-/// What each thread does with its ranks. Returns the exit status.
+/// Is called by each thread with its ranks. Returns the exit status.
 using Measure = std::function<int(Team&, const Place&)>;
 
 /// Returns the path of this program.

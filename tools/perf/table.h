@@ -65,7 +65,7 @@ struct Summary {
 /// Whether no result was wrong and the bandwidth is as great as requested.
 [[nodiscard]] bool passed(const Summary& summary, const Options& options);
 
-/// What moves the bytes between ranks, where there are GPUs.
+/// Says what moves the bytes between ranks, where there are GPUs.
 enum class Mover {
   host,              ///< It copies the buffers to pinned memory and back.
   host_transfers,    ///< The same, though kernels run: sends and receives are always the host's.

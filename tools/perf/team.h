@@ -1,4 +1,4 @@
-// The ranks that one thread drives: one, or with -g several, each on a GPU.
+// Holds the ranks that one thread drives: one, or with -g several, each on a GPU.
 #pragma once
 
 #include <cassert>
@@ -13,7 +13,7 @@
 
 namespace tutti::perf {
 
-/// One rank. The GPU is declared first, since the communicators may use it until they end.
+/// Holds one rank. The GPU is declared first, since the communicators may use it until they end.
 struct TeamRank {
   std::unique_ptr<GpuOfRank> gpu;     ///< It has the rank's buffers; null if the host has them.
   Communicator all;                   ///< It has all ranks that are measured.
@@ -22,8 +22,8 @@ struct TeamRank {
   Communicator& group() { return split ? *split : all; }
 };
 
-/// The ranks of a thread. That thread alone uses it: calls of all ranks in which ranks meet are
-/// started before it waits for any of them.
+/// Holds the ranks of a thread. That thread alone uses it: calls of all ranks in which ranks meet
+/// are started before it waits for any of them.
 class Team {
  public:
   explicit Team(std::vector<TeamRank> ranks) : ranks_(std::move(ranks)) {

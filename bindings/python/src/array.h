@@ -15,7 +15,7 @@ namespace tutti::python {
 
 namespace nb = nanobind;
 
-/// The memory of an object with the buffer protocol (NumPy, bytearray, array), the CUDA array
+/// Holds the memory of an object with the buffer protocol (NumPy, bytearray, array), the CUDA array
 /// interface (CuPy, Numba) or DLPack (PyTorch, JAX). This object keeps the memory alive and in
 /// place. Throws `usage` if the memory is neither the host's nor a GPU's that CUDA knows, is not
 /// contiguous, has elements of a type that tutti does not have, or is read-only while `writes` is
@@ -33,7 +33,7 @@ class Array {
   std::size_t count = 0;
   DataType type = DataType::uint8;
   bool on_gpu = false;
-  /// The stream that orders the program's work on the array, as far as it is told; else null.
+  /// Returns the stream that orders the program's work on the array, or null if none is known.
   Stream stream = nullptr;
 
  private:

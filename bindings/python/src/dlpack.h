@@ -42,7 +42,8 @@ struct Exchange {
 inline constexpr std::uint32_t kMajor = 1;
 inline constexpr std::uint64_t kReadOnly = 1, kCopied = 2;     ///< Flags of a tensor.
 inline constexpr const char* kManaged = "dltensor_versioned";  ///< Name of a tensor's capsule.
-/// Types of devices: pinned memory of the host, memory that the host and GPUs share, a GPU's.
+/// These are types of devices: pinned memory of the host, memory that the host and GPUs share, a
+/// GPU's.
 inline constexpr std::int32_t kHost = 1, kGpu = 2, kPinned = 3, kManagedMemory = 13;
 
 inline bool on_gpu(std::int32_t device_type) {

@@ -1,4 +1,4 @@
-// The data types of tutti by the names that Python's protocols for arrays give them.
+// Finds the data types of tutti by the names that Python's protocols for arrays give them.
 #pragma once
 
 #include <cstddef>

@@ -10,7 +10,7 @@ namespace tutti::python {
 
 namespace nb = nanobind;
 
-/// A cudaStream_t or CUstream. Null means that no stream is named.
+/// This is a cudaStream_t or CUstream. Null means that no stream is named.
 using Stream = void*;
 
 /// Returns the stream with that handle. Both 0 and 1 are handles of the default stream, which is
