@@ -10,12 +10,13 @@ namespace {
 
 class Races : public OnGpu {};
 
-TEST_F(Races, OfAnAllGatherThatGoesThroughItsRingsManyTimes) {
+// Messages go one way alone: an answer would order by chance what only the ring's words should.
+TEST_F(Races, OfABroadcastThatGoesThroughItsRingManyTimes) {
   constexpr int kRanks = 2;
-  constexpr std::size_t kMessageBytes = 512, kBytes = 16 * kMessageBytes;
+  constexpr std::size_t kMessageBytes = 512, kBytes = 32 * kMessageBytes;
   Rings rings(*gpu_, 3 * kMessageBytes);
   CallSignature call;
-  call.what = Collective::all_gather;
+  call.what = Collective::broadcast;
   call.type = DataType::uint8;
   call.count = kBytes;
   std::vector<std::unique_ptr<Rank>> ranks;
@@ -25,19 +26,17 @@ TEST_F(Races, OfAnAllGatherThatGoesThroughItsRingsManyTimes) {
     ranks.push_back(std::make_unique<Rank>(
         *gpu_, std::vector<Program>{compile(schedule, call, kMessageBytes, false, {0, 1})}, &rings,
         rank));
+    // Kernels that are launched again would be ordered by the threads of the host that run them.
+    ranks.back()->call().patience = 100'000'000;
     in.push_back(ranks.back()->array<std::byte>(kBytes));
-    out.push_back(ranks.back()->array<std::byte>(kRanks * kBytes));
+    out.push_back(ranks.back()->array<std::byte>(kBytes));
   }
   for (int turn = 0; turn < 3; ++turn) {
-    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-      std::memset(in[rank], static_cast<int>(10 * turn + 1) + static_cast<int>(rank), kBytes);
-      ranks[rank]->begin(in[rank], out[rank]);
-    }
+    std::memset(in[0], turn + 1, kBytes);
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) ranks[rank]->begin(in[rank], out[rank]);
     run_all(ranks, "tutti_run_bytes", kThreads);
-    for (const std::byte* const result : out)
-      for (std::size_t i = 0; i < kRanks * kBytes; ++i)
-        ASSERT_EQ(static_cast<std::size_t>(result[i]),
-                  10u * static_cast<unsigned>(turn) + 1 + i / kBytes);
+    for (std::size_t i = 0; i < kBytes; ++i)
+      ASSERT_EQ(static_cast<int>(out[1][i]), turn + 1) << "turn " << turn << ", byte " << i;
   }
 }
 
