@@ -217,7 +217,8 @@ std::string_view source_of(const Knob& knob, const Config& config) {
 }
 
 void read_file(const std::string& path, Config& into) {
-  for (const FileLine& line : read_config_file(path)) {
+  const ConfigFile file = read_config_file(path);
+  for (const FileLine& line : file.lines) {
     const std::string place = fmt::format("{}:{}", path, line.number);
     const Knob* const knob = find_knob(line.name);
     if (knob == nullptr)
@@ -230,6 +231,9 @@ void read_file(const std::string& path, Config& into) {
     if (const std::string_view before = source_of(*knob, into); !before.empty())
       throw Error(ErrorKind::usage, fmt::format("{}: {} is set already at {}; keep one line", place,
                                                 line.name, before));
+    if (knob->is_secret() && !file.why_not_private.empty())
+      throw Error(ErrorKind::usage,
+                  fmt::format("{}: a file that holds a secret: {}", place, file.why_not_private));
     set_from(*knob, line.name, line.value, place, into);
   }
 }

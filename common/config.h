@@ -46,8 +46,13 @@ struct FileLine {
   std::string value;
 };
 
-/// Returns the lines of the file at `path` that are neither empty nor comments, which begin with
-/// '#'. Throws `usage`, naming the file and the line.
-std::vector<FileLine> read_config_file(const std::string& path);
+struct ConfigFile {
+  /// The lines that are neither empty nor comments, which begin with '#'.
+  std::vector<FileLine> lines;
+  std::string why_not_private;  ///< See common/secret.h.
+};
+
+/// Reads the file at `path`. Throws `usage`, naming the file and the line.
+ConfigFile read_config_file(const std::string& path);
 
 }  // namespace tutti

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <array>
 #include <cassert>
@@ -26,8 +27,7 @@ std::string read_secret_file(const std::string& path) {
   const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat info {};
   if (!file || fstat(file.get(), &info) != 0) refuse(std::strerror(errno));
-  if ((info.st_mode & (S_IRWXO | S_IWGRP)) != 0)
-    refuse(fmt::format("others may read or change it (mode {:o}); chmod 600", info.st_mode & 0777));
+  if (const std::string why = why_not_private(info); !why.empty()) refuse(why);
   std::array<char, kMostSecretBytes + 1> buffer;
   const ssize_t got = read(file.get(), buffer.data(), buffer.size());
   if (got < 0) refuse(std::strerror(errno));
@@ -38,6 +38,16 @@ std::string read_secret_file(const std::string& path) {
 }
 
 }  // namespace
+
+std::string why_not_private(const struct stat& info) {
+  const uid_t user = geteuid();
+  if (info.st_uid != user && info.st_uid != 0)
+    return fmt::format("it belongs to user {}, and this process runs as user {}; chown it to {}",
+                       info.st_uid, user, user);
+  const mode_t others = info.st_uid == 0 ? S_IRWXO | S_IWGRP | S_IXGRP : mode_t{S_IRWXO | S_IRWXG};
+  if ((info.st_mode & others) == 0) return {};
+  return fmt::format("others may read or change it (mode {:o}); chmod 600", info.st_mode & 0777);
+}
 
 void refuse_tls_without_secret(int rank) {
   throw Error(ErrorKind::usage,

@@ -10,6 +10,8 @@
 
 #include "common/random.h"
 
+struct stat;
+
 namespace tutti {
 
 /// The least length of a secret in bytes. A shorter one could be guessed from the data that goes
@@ -41,9 +43,14 @@ inline constexpr std::string_view kHowToMakeSecret =
 /// Returns 256 random bits as 64 hexadecimal digits.
 Secret make_secret(Random& random);
 
+/// Returns why a file with this status is no place for a secret, and what to do about it, or an
+/// empty text if it is one: a file of this process's user that nobody else may access, or a file of
+/// root's that nobody but root and perhaps one group may read, as Kubernetes mounts secrets.
+std::string why_not_private(const struct stat& info);
+
 /// Returns TUTTI_SECRET, or else the contents of TUTTI_SECRET_FILE (without a newline at the end),
 /// or else no secret. Throws `usage` if the secret is too short, or if the file cannot be read or
-/// others can read it.
+/// is no place for a secret.
 Secret configured_secret(const Config& config);
 
 }  // namespace tutti

@@ -51,10 +51,11 @@ std::string usage_error(const Entries& entries) {
 /// A configuration file that is removed at the end of its scope.
 class TemporaryFile {
  public:
-  explicit TemporaryFile(std::string_view text)
+  explicit TemporaryFile(std::string_view text, mode_t mode = 0600)
       : path_(std::filesystem::temp_directory_path() /
               fmt::format("tutti-config-test-{}.conf", getpid())) {
     std::ofstream(path_, std::ios::binary) << text;
+    chmod(path_.c_str(), mode);
   }
   ~TemporaryFile() { std::filesystem::remove(path_); }
   TemporaryFile(const TemporaryFile&) = delete;
@@ -189,6 +190,21 @@ TEST(Config, DoesNotBlockOnAPipe) {
   std::filesystem::remove(name.path());
   ASSERT_EQ(mkfifo(name.path().c_str(), 0600), 0);
   EXPECT_THAT(usage_error(Entries{name.entry()}), HasSubstr("not a plain file"));
+}
+
+TEST(Config, TakesASecretOnlyFromAFileThatNobodyElseCanRead) {
+  constexpr std::string_view kText = "# the job's\nsecret = 0123456789abcdef\n";
+  {
+    const TemporaryFile file(kText);
+    EXPECT_EQ(resolve({file.entry()}).secret, "0123456789abcdef");
+  }
+  const TemporaryFile file(kText, 0644);
+  const std::string error = usage_error(Entries{file.entry()});
+  EXPECT_THAT(error, HasSubstr(file.path() + ":2"));
+  EXPECT_THAT(error, HasSubstr("chmod 600"));
+  EXPECT_THAT(error, Not(HasSubstr("0123456789abcdef")));
+  const TemporaryFile without("timeout_ms = 2000\n", 0644);
+  EXPECT_NO_THROW(resolve({without.entry()}));
 }
 
 TEST(Config, RefusesAFileOfUnreasonableSize) {

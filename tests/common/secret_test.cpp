@@ -67,13 +67,32 @@ TEST(Secret, OfTheEnvironmentCountsBeforeThatOfAFile) {
 }
 
 TEST(Secret, IsRefusedFromAFileThatOthersCanReadOrChange) {
-  for (const mode_t mode : {0604, 0602, 0620}) {
+  for (const mode_t mode : {0604, 0602, 0620, 0601, 0610}) {
     const SecretFile file("0123456789abcdef", mode);
     EXPECT_THAT(error_for(file.config()), AllOf(HasSubstr("tutti-secret-"), HasSubstr("chmod 600"),
                                                 Not(HasSubstr("0123456789"))));
   }
-  const SecretFile for_a_group("0123456789abcdef", 0440);
-  EXPECT_NO_THROW(configured_secret(for_a_group.config()));
+}
+
+struct stat status(uid_t owner, mode_t mode) {
+  struct stat status {};
+  status.st_uid = owner;
+  status.st_mode = S_IFREG | mode;
+  return status;
+}
+
+TEST(Secret, StaysInFilesOfTheUserAloneOrOfRootForAGroup) {
+  const uid_t user = geteuid(), foreign = user + 1;
+  EXPECT_EQ(why_not_private(status(user, 0600)), "");
+  EXPECT_EQ(why_not_private(status(user, 0400)), "");
+  EXPECT_EQ(why_not_private(status(0, 0440)), "") << "Kubernetes mounts secrets so";
+  EXPECT_THAT(why_not_private(status(0, 0460)), HasSubstr("mode 460"));
+  EXPECT_THAT(why_not_private(status(0, 0444)), HasSubstr("mode 444"));
+  EXPECT_THAT(why_not_private(status(foreign, 0600)),
+              AllOf(HasSubstr(fmt::format("user {}", foreign)), HasSubstr("chown")));
+  if (user != 0) {
+    EXPECT_THAT(why_not_private(status(user, 0440)), HasSubstr("mode 440"));
+  }
 }
 
 TEST(Secret, IsRefusedWhereItIsTooShortAndNotShown) {
