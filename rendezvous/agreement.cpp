@@ -19,7 +19,7 @@ namespace {
 // The most ranks that an error names; further ones are only counted, since hundreds of ranks may
 // differ in the same way.
 constexpr std::size_t kMostNamed = 16;
-constexpr std::chrono::seconds kGrace{2};
+constexpr std::chrono::seconds kGrace{2}, kReportEvery{60};
 // The bytes of one value. A larger one is split into pages, because the store may hold a reply of
 // this size for each of thousands of ranks at once.
 constexpr std::size_t kPageBytes = 64 << 10;
@@ -79,8 +79,14 @@ std::string differences(const std::string& settings, const std::string& first) {
 /// One rank's part in one exchange.
 class Exchange {
  public:
-  Exchange(Store& store, std::string_view prefix, int rank, int size, Store::Deadline deadline)
-      : store_(store), prefix_(prefix), rank_(rank), size_(size), deadline_(deadline) {}
+  Exchange(Store& store, std::string_view prefix, int rank, int size, Store::Deadline deadline,
+           Reports reports)
+      : store_(store),
+        prefix_(prefix),
+        rank_(rank),
+        size_(size),
+        deadline_(deadline),
+        reports_(reports) {}
 
   std::vector<Texts> run(Roster roster) {
     store_.add(arrival_key(prefix_, rank_), 1, deadline_);
@@ -106,9 +112,7 @@ class Exchange {
     const std::string key = fmt::format("{}/missing", prefix_);
     if (store_.add(fmt::format("{}/asked", prefix_), 1, deadline) > 1)
       return store_.get(key, deadline);
-    std::vector<int> missing;
-    for (int rank = 0; rank < size_; ++rank)
-      if (store_.add(arrival_key(prefix_, rank), 0, deadline) == 0) missing.push_back(rank);
+    const std::vector<int> missing = missing_from(0, deadline);
     std::string text;
     if (!missing.empty())
       text = fmt::format("{} of {} ranks did not come before the start-up deadline: {}",
@@ -119,7 +123,7 @@ class Exchange {
 
  private:
   // Appends to `roster` the rosters of this rank's subtrees.
-  void collect(Roster& roster) const {
+  void collect(Roster& roster) {
     for (int step = 1; rank_ % (2 * step) == 0 && rank_ + step < size_; step *= 2)
       roster.append(
           receive(rank_ + step, std::min(step, size_ - rank_ - step), roster.columns.size()));
@@ -133,10 +137,42 @@ class Exchange {
                  std::string_view(text).substr(page * kPageBytes, kPageBytes), deadline_);
   }
 
+  // Returns the ranks from `from` on that have not called.
+  std::vector<int> missing_from(int from, Store::Deadline deadline) const {
+    std::vector<int> missing;
+    for (int rank = from; rank < size_; ++rank)
+      if (store_.add(arrival_key(prefix_, rank), 0, deadline) == 0) missing.push_back(rank);
+    return missing;
+  }
+
+  // Returns the roster, or its first page, that rank `from` publishes. All ranks before `from` have
+  // called. While it waits, rank 0 reports which ranks have not called; it does so for all, since a
+  // line from each of a thousand ranks would help nobody.
+  std::string await_roster(int from) {
+    const std::string key = hello_key(prefix_, from);
+    if (rank_ != 0 || reports_.log == nullptr) return store_.get(key, deadline_);
+    for (;;) {
+      if (report_at_ >= deadline_) return store_.get(key, deadline_);
+      try {
+        return store_.get(key, report_at_);
+      } catch (const Error& error) {
+        if (error.kind() != ErrorKind::timeout) throw;
+      }
+      report_at_ = std::chrono::steady_clock::now() + kReportEvery;
+      const std::vector<int> missing = missing_from(from, deadline_);
+      if (!missing.empty())
+        reports_.log->write(
+            LogLevel::warn, "{} of {} ranks have not come yet: {}; rank 0 waits for them for {} s",
+            missing.size(), size_, list_ranks(missing),
+            std::chrono::ceil<std::chrono::seconds>(deadline_ - std::chrono::steady_clock::now())
+                .count());
+    }
+  }
+
   // Waits for the roster of the `ranks` ranks that begin with `from`.
-  Roster receive(int from, int ranks, std::size_t columns) const {
+  Roster receive(int from, int ranks, std::size_t columns) {
     assert(0 <= from && from != rank_ && ranks > 0 && from + ranks <= size_);
-    std::string text = store_.get(hello_key(prefix_, from), deadline_);
+    std::string text = await_roster(from);
     const std::size_t bytes = roster_bytes(text, from);
     for (std::size_t page = 1; page * kPageBytes < bytes; ++page)
       text += store_.get(hello_key(prefix_, from, page), deadline_);
@@ -155,14 +191,17 @@ class Exchange {
   const std::string_view prefix_;
   const int rank_, size_;
   const Store::Deadline deadline_;
+  const Reports reports_;
+  Store::Deadline report_at_ = std::chrono::steady_clock::now() + reports_.after;
 };
 
 }  // namespace
 
 std::vector<Texts> exchange(Store& store, std::string_view prefix, int rank, int size,
-                            const std::vector<std::string>& mine, Store::Deadline deadline) {
+                            const std::vector<std::string>& mine, Store::Deadline deadline,
+                            Reports reports) {
   assert(0 <= rank && rank < size);
-  Exchange exchange(store, prefix, rank, size, deadline);
+  Exchange exchange(store, prefix, rank, size, deadline, reports);
   try {
     return exchange.run({{mine.begin(), mine.end()}, {}});
   } catch (const Error& error) {

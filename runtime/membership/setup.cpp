@@ -404,8 +404,9 @@ CommunicatorParts join_named(std::shared_ptr<Store> store, std::string name, int
   timer.end(parts.startup, "transport");
 
   parts.name = name.empty() ? next_prefix(*parts.store, rank, deadline) : std::move(name);
-  const std::vector<Texts> said = exchange(*parts.store, parts.name, rank, size,
-                                           introduction(parts, caches, connecting), deadline);
+  const std::vector<Texts> said =
+      exchange(*parts.store, parts.name, rank, size, introduction(parts, caches, connecting),
+               deadline, {&parts.runtime->log()});
   check_agreement(said[kSettings], rank);
   parts.recorded = {identity_of(parts.name, said), parts.name};
   timer.end(parts.startup, "rendezvous");

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <future>
 #include <memory>
 #include <string>
 #include <thread>
@@ -208,6 +209,31 @@ TEST(Exchange, NamesEveryRankThatDidNotCome) {
       EXPECT_THAT(error.what(), HasSubstr("TUTTI_STARTUP_TIMEOUT_MS"));
     });
   for (std::thread& rank : ranks) rank.join();
+}
+
+TEST(Exchange, ReportsOnRank0WhoHasNotComeAndGoesOn) {
+  constexpr int kRanks = 4;
+  MemoryStore store;
+  std::vector<std::string> lines;
+  std::promise<void> reported;
+  Log log(LogLevel::warn, [&](LogLevel, std::string_view line) {
+    lines.emplace_back(line);
+    reported.set_value();
+  });
+  std::vector<std::thread> ranks;
+  const auto start = [&](int rank) {
+    ranks.emplace_back([&, rank] {
+      expect_words_of_all(
+          exchange(store, "job", rank, kRanks, words_of(rank), in_time(), {&log, milliseconds(20)}),
+          kRanks);
+    });
+  };
+  for (const int rank : {2, 1, 0}) start(rank);
+  reported.get_future().wait();
+  start(3);
+  for (std::thread& rank : ranks) rank.join();
+  EXPECT_THAT(lines, ElementsAre(AllOf(HasSubstr(" of 4 ranks have not come yet: "),
+                                       HasSubstr("3;"), HasSubstr("rank 0 waits"))));
 }
 
 TEST(Exchange, AsksOnceForAllWhoDidNotComeToALargeJob) {
