@@ -160,8 +160,10 @@ void check_machine(const Reader& reader, const MachineId& machine) {
                                                   path.string(), std::strerror(error)));
 }
 
+// Writes a file that does not exist yet, so that nobody's link at `path` leads the text elsewhere.
 void write_all(const fs::path& path, std::string_view text) {
-  const Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  ::unlink(path.c_str());  // An earlier process of this number may have left it behind.
+  const Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644));
   if (file.get() < 0) cannot_write(path, errno);
   while (!text.empty()) {
     const ssize_t written = ::write(file.get(), text.data(), text.size());

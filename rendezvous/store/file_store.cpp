@@ -164,6 +164,8 @@ class FileStore::File {
     if (!fd_ || fstat(fd_.get(), &info) != 0) refuse(ErrorKind::usage, std::strerror(errno));
     if (!S_ISREG(info.st_mode) || info.st_uid != geteuid() || (info.st_mode & 077) != 0)
       refuse(ErrorKind::usage, "it is not a file of this user's alone (chmod 600)");
+    if (info.st_nlink > 1)
+      refuse(ErrorKind::usage, "it has another name, too (a hard link); use a file of its own");
     table_ = KeyTable();
     read_bytes_ = 0;
     return true;

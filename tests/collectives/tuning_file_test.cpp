@@ -137,6 +137,15 @@ TEST_F(TuningFile, FileOfAnotherMachineIsRefusedNamingBoth) {
                                      HasSubstr("Some Processor, 4 cpus, 1024 KiB")));
 }
 
+TEST_F(TuningFile, IsNotWrittenThroughALinkThatSomebodyHasPutInItsWay) {
+  const fs::path victim = folder_ / "victim";
+  std::ofstream(victim) << "mine";
+  fs::create_symlink(victim, path().string() + fmt::format(".{}", ::getpid()));
+  write_tuning_file(path(), MachineCosts{}, kMachine);
+  EXPECT_EQ(read_tuning_file(path(), kMachine), MachineCosts{});
+  EXPECT_EQ(fs::file_size(victim), 4u);
+}
+
 TEST_F(TuningFile, PathThatCannotBeWrittenIsTold) {
   std::ofstream(folder_ / "file") << "";
   const fs::path below = folder_ / "file" / "tuning.json";

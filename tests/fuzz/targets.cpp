@@ -224,6 +224,10 @@ constexpr std::array kTargets{
     Target{"frames", run_frames, frame_seeds},
     Target{"packets", run_packets, packet_seeds, 1000},  // each makes shared memory
     Target{"transfers", run_transfers, transfer_seeds},
+    Target{"settings", run_settings, settings_seeds},
+    Target{"tuning_file", run_tuning_file, tuning_file_seeds, 1000},  // each is synced to the disk
+    Target{"store_file", run_store_file, store_file_seeds, 1000},
+    Target{"dump", run_dump, dump_seeds},
 };
 
 }  // namespace

@@ -27,5 +27,15 @@ std::vector<std::string> packet_seeds();
 /// The messages of sends and receives.
 void run_transfers(std::string_view bytes);
 std::vector<std::string> transfer_seeds();
+/// Settings in a file and in the environment; costs of a machine; the file of a store; and a dump
+/// of the flight recorder.
+void run_settings(std::string_view bytes);
+std::vector<std::string> settings_seeds();
+void run_tuning_file(std::string_view bytes);
+std::vector<std::string> tuning_file_seeds();
+void run_store_file(std::string_view bytes);
+std::vector<std::string> store_file_seeds();
+void run_dump(std::string_view bytes);
+std::vector<std::string> dump_seeds();
 
 }  // namespace tutti::fuzz

@@ -138,6 +138,10 @@ TEST_F(AFileStore, RefusesAFileThatOthersCanReadAndOneThatIsNoStore) {
   EXPECT_THAT(error_of([&] { FileStore(path_, 0, 2, in_time()); }).what(), HasSubstr("chmod 600"));
   chmod(path_.c_str(), 0600);
   EXPECT_EQ(error_of([&] { FileStore(path_, 0, 2, in_time()); }).kind(), ErrorKind::corrupt);
+  const std::string other = path_ + "-2";
+  ASSERT_EQ(link(path_.c_str(), other.c_str()), 0);
+  EXPECT_THAT(error_of([&] { FileStore(path_, 0, 2, in_time()); }).what(), HasSubstr("hard link"));
+  unlink(other.c_str());
   const Error error = error_of([&] { FileStore("/no/such/folder/file", 0, 2, in_time()); });
   EXPECT_EQ(error.kind(), ErrorKind::usage);
   EXPECT_THAT(error.what(), HasSubstr("No such file"));
