@@ -47,7 +47,7 @@ TEST_P(DeviceCollectives, OnTheDefaultStreamNeedNoOption) {
                           const GpuBuffer<int> buffer(3000, comm.rank());
                           comm.all_reduce(buffer.data(), buffer.data(), 3000, DataType::int32,
                                           Op::sum);
-                          EXPECT_THAT(buffer.view(), Each(3));
+                          EXPECT_THAT(buffer.read(), Each(3));
                         }),
               Each(IsEmpty()));
 }
@@ -152,11 +152,11 @@ Bytes run_on_host(const Trial& trial, Communicator& comm) {
 Bytes run_on_gpu(const Trial& trial, Communicator& comm, void* stream) {
   const Bytes in = input_of(trial, comm, false), out = input_of(trial, comm, true);
   const GpuBuffer<std::byte> gpu_in(in.size()), gpu_out(out.size());
-  std::copy(in.begin(), in.end(), gpu_in.view().begin());
-  std::copy(out.begin(), out.end(), gpu_out.view().begin());
+  gpu_in.write(in);
+  gpu_out.write(out);
   trial.call.run(comm, gpu_in.data(), gpu_out.data(), trial.count, trial.type, trial.op,
                  {.stream = stream});
-  return {gpu_out.view().begin(), gpu_out.view().end()};
+  return gpu_out.read();
 }
 
 std::vector<Trial> trials() {
@@ -207,12 +207,12 @@ TEST_P(DeviceCollectives, TakeHostBuffersAndGpuBuffersInOneCall) {
                           const GpuBuffer<int> gpu(kCount, comm.rank() + 1);
                           for (int turn = 0; turn < 3; ++turn) {
                             const bool on_host = (comm.rank() + turn) % 2 == 0;
-                            std::span<int> buffer = on_host ? std::span(host) : gpu.view();
-                            std::fill(buffer.begin(), buffer.end(), comm.rank() + 1);
-                            comm.all_reduce(buffer.data(), buffer.data(), kCount, DataType::int32,
-                                            Op::sum,
+                            std::fill(host.begin(), host.end(), comm.rank() + 1);
+                            gpu.fill(comm.rank() + 1);
+                            int* const buffer = on_host ? host.data() : gpu.data();
+                            comm.all_reduce(buffer, buffer, kCount, DataType::int32, Op::sum,
                                             {.stream = on_host ? nullptr : stream.handle()});
-                            EXPECT_THAT(buffer, Each(6));
+                            EXPECT_THAT(on_host ? host : gpu.read(), Each(6));
                           }
                         }),
               Each(IsEmpty()));
@@ -220,49 +220,52 @@ TEST_P(DeviceCollectives, TakeHostBuffersAndGpuBuffersInOneCall) {
 
 TEST_P(DeviceCollectives, BlocksOfDifferentLengths) {
   const std::vector<std::size_t> counts{3000, 0, 5}, displacements{7, 2, 4000};
-  EXPECT_THAT(
-      run_ranks(3, config(),
-                [&](Communicator& comm) {
-                  const GpuContext context(gpu_of(comm));
-                  const GpuStream stream;
-                  const GpuBuffer<int> input(3000, comm.rank() + 1), output(4100, -1);
-                  comm.all_gatherv(input.data(), output.data(), counts, displacements,
-                                   DataType::int32, {.stream = stream.handle()});
-                  std::vector<int> expected(4100, -1);
-                  std::fill_n(expected.begin() + 7, 3000, 1);
-                  std::fill_n(expected.begin() + 4000, 5, 3);
-                  EXPECT_TRUE(std::equal(expected.begin(), expected.end(), output.view().begin()));
-                }),
-      Each(IsEmpty()));
+  EXPECT_THAT(run_ranks(3, config(),
+                        [&](Communicator& comm) {
+                          const GpuContext context(gpu_of(comm));
+                          const GpuStream stream;
+                          const GpuBuffer<int> input(3000, comm.rank() + 1), output(4100, -1);
+                          comm.all_gatherv(input.data(), output.data(), counts, displacements,
+                                           DataType::int32, {.stream = stream.handle()});
+                          std::vector<int> expected(4100, -1);
+                          std::fill_n(expected.begin() + 7, 3000, 1);
+                          std::fill_n(expected.begin() + 4000, 5, 3);
+                          EXPECT_TRUE(output.read() == expected);
+                        }),
+              Each(IsEmpty()));
 }
 
 TEST_P(DeviceCollectives, WaitForWhatIsBeforeThemOnTheirStreamAndHoldUpWhatIsBehind) {
-  EXPECT_THAT(run_ranks(2, config(),
-                        [](Communicator& comm) {
-                          const GpuContext context(gpu_of(comm));
-                          const GpuStream stream;
-                          constexpr std::size_t kCount = 10'000;
-                          const GpuBuffer<int> buffer(kCount, 0);
-                          std::atomic<bool> wrong{false};
-                          std::vector<Work> works;
-                          for (int turn = 1; turn <= 5; ++turn) {
-                            stream.run([&, turn, rank = comm.rank()] {
-                              if (rank == 0) std::this_thread::sleep_for(milliseconds(10));
-                              for (int& each : buffer.view()) each = turn;
-                            });
-                            works.push_back(comm.all_reduce_async(buffer.data(), buffer.data(),
-                                                                  kCount, DataType::int32, Op::sum,
-                                                                  {.stream = stream.handle()}));
-                            stream.run([&, turn] {
-                              for (const int each : buffer.view())
-                                if (each != 2 * turn) wrong = true;
-                            });
-                          }
-                          stream.synchronize();
-                          EXPECT_FALSE(wrong);
-                          for (Work& work : works) work.wait();
-                        }),
-              Each(IsEmpty()));
+  EXPECT_THAT(
+      run_ranks(2, config(),
+                [](Communicator& comm) {
+                  const GpuContext context(gpu_of(comm));
+                  const GpuStream stream;
+                  constexpr std::size_t kCount = 10'000;
+                  constexpr int kTurns = 5;
+                  const GpuBuffer<int> buffer(kCount, 0);
+                  std::vector<std::unique_ptr<PinnedBuffer<int>>> before, behind;
+                  std::vector<Work> works;
+                  for (int turn = 0; turn < kTurns; ++turn) {
+                    before.push_back(std::make_unique<PinnedBuffer<int>>(kCount, turn + 1));
+                    behind.push_back(std::make_unique<PinnedBuffer<int>>(kCount, -1));
+                  }
+                  for (std::size_t turn = 0; turn < kTurns; ++turn) {
+                    stream.run([rank = comm.rank()] {
+                      if (rank == 0) std::this_thread::sleep_for(milliseconds(10));
+                    });
+                    stream.copy(buffer.data(), before[turn]->view().data(), kCount * sizeof(int));
+                    works.push_back(comm.all_reduce_async(buffer.data(), buffer.data(), kCount,
+                                                          DataType::int32, Op::sum,
+                                                          {.stream = stream.handle()}));
+                    stream.copy(behind[turn]->view().data(), buffer.data(), kCount * sizeof(int));
+                  }
+                  stream.synchronize();
+                  for (int turn = 0; turn < kTurns; ++turn)
+                    EXPECT_THAT(behind[static_cast<std::size_t>(turn)]->view(), Each(2 * turn + 2));
+                  for (Work& work : works) work.wait();
+                }),
+      Each(IsEmpty()));
 }
 
 TEST_P(DeviceCollectives, OnSeveralStreamsRunInTheOrderOfTheirCalls) {
@@ -284,7 +287,7 @@ TEST_P(DeviceCollectives, OnSeveralStreamsRunInTheOrderOfTheirCalls) {
                   first.synchronize();
                   second.synchronize();
                   for (int call = 0; call < 12; ++call)
-                    EXPECT_THAT(buffers[static_cast<std::size_t>(call)]->view(), Each(2 * call));
+                    EXPECT_THAT(buffers[static_cast<std::size_t>(call)]->read(), Each(2 * call));
                   for (Work& work : works) work.wait();
                 }),
       Each(IsEmpty()));
@@ -299,8 +302,8 @@ TEST_P(DeviceCollectives, OfAGroupMayBeMadeInAnyOrder) {
                           constexpr std::size_t kCount = 5000;
                           const GpuBuffer<int> a(kCount, 1), b(kCount, 10);
                           for (int turn = 0; turn < 3; ++turn) {
-                            std::fill(a.view().begin(), a.view().end(), 1);
-                            std::fill(b.view().begin(), b.view().end(), 10);
+                            a.fill(1);
+                            b.fill(10);
                             Group group;
                             const CallOptions options{.group = &group, .stream = stream.handle()};
                             const auto call = [&](Communicator& on, int* data) {
@@ -309,8 +312,8 @@ TEST_P(DeviceCollectives, OfAGroupMayBeMadeInAnyOrder) {
                             if (comm.rank() == 0) call(comm, a.data()), call(other, b.data());
                             if (comm.rank() == 1) call(other, b.data()), call(comm, a.data());
                             group.end();
-                            EXPECT_THAT(a.view(), Each(2));
-                            EXPECT_THAT(b.view(), Each(20));
+                            EXPECT_THAT(a.read(), Each(2));
+                            EXPECT_THAT(b.read(), Each(20));
                           }
                         }),
               Each(IsEmpty()));
@@ -379,8 +382,8 @@ TEST_P(DeviceCollectives, OfAGroupDoNotTouchABufferBeforeASendHasReadIt) {
                   comm.recv(other.data(), kCount, DataType::int32, 1 - comm.rank(), 0, options);
                   if (comm.rank() == 1) std::this_thread::sleep_for(milliseconds(100));
                   group.end();
-                  EXPECT_THAT(x.view(), Each(3));
-                  EXPECT_THAT(other.view(), Each(2 - comm.rank()));
+                  EXPECT_THAT(x.read(), Each(3));
+                  EXPECT_THAT(other.read(), Each(2 - comm.rank()));
                 }),
       Each(IsEmpty()));
 }
@@ -394,7 +397,7 @@ TEST_P(DeviceCollectives, ARankThatIsLateFindsThePeersStillThere) {
                           if (comm.rank() == 1) std::this_thread::sleep_for(milliseconds(200));
                           comm.all_reduce(buffer.data(), buffer.data(), 100'000, DataType::int32,
                                           Op::sum, {.stream = stream.handle()});
-                          EXPECT_THAT(buffer.view(), Each(1));
+                          EXPECT_THAT(buffer.read(), Each(1));
                         }),
               Each(IsEmpty()));
 }
@@ -455,7 +458,7 @@ TEST_P(DeviceCollectives, EndWithTheCommunicatorThatIsDestroyedBehindThem) {
                             go = true;
                           }
                           stream.synchronize();
-                          EXPECT_THAT(buffer.view(), Each(2));
+                          EXPECT_THAT(buffer.read(), Each(2));
                         }),
               Each(IsEmpty()));
 }

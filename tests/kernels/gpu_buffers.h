@@ -1,8 +1,9 @@
-// A GPU as a test program uses it: by the functions of the driver that the stand-in is.
+// A GPU as a test program uses it, by functions of the driver.
 #pragma once
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -10,6 +11,7 @@
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace tutti::test {
 
@@ -41,23 +43,59 @@ class GpuContext {
   const int ordinal_;
 };
 
-/// Memory of the current GPU. The stand-in's memory can be read and written by the test, too.
+inline std::uint64_t address_of(const void* memory) {
+  return reinterpret_cast<std::uintptr_t>(memory);
+}
+
+/// Memory of the current GPU, which the host reads and writes by copies alone.
 template <typename T>
 class GpuBuffer {
  public:
   explicit GpuBuffer(std::size_t count, T value = {}) : count_(count) {
     cu("cuMemAlloc_v2", &address_, count * sizeof(T) + 1);
-    for (T& each : view()) each = value;
+    fill(value);
   }
   ~GpuBuffer() { cu("cuMemFree_v2", address_); }
   GpuBuffer(const GpuBuffer&) = delete;
   GpuBuffer& operator=(const GpuBuffer&) = delete;
 
   T* data() const { return reinterpret_cast<T*>(address_); }
-  std::span<T> view() const { return {data(), count_}; }
+  std::size_t size() const { return count_; }
+
+  void write(const std::vector<T>& values) const {
+    if (!values.empty())
+      cu("cuMemcpyHtoD_v2", address_, static_cast<const void*>(values.data()),
+         values.size() * sizeof(T));
+  }
+  void fill(T value) const { write(std::vector<T>(count_, value)); }
+  std::vector<T> read() const {
+    std::vector<T> values(count_);
+    if (count_ != 0)
+      cu("cuMemcpyDtoH_v2", static_cast<void*>(values.data()), address_, count_ * sizeof(T));
+    return values;
+  }
 
  private:
   std::uint64_t address_ = 0;
+  std::size_t count_;
+};
+
+/// Pinned memory of the host, for copies in the order of a stream.
+template <typename T>
+class PinnedBuffer {
+ public:
+  explicit PinnedBuffer(std::size_t count, T value = {}) : count_(count) {
+    cu("cuMemHostAlloc", &memory_, count * sizeof(T), 0u);
+    std::fill(view().begin(), view().end(), value);
+  }
+  ~PinnedBuffer() { cu("cuMemFreeHost", memory_); }
+  PinnedBuffer(const PinnedBuffer&) = delete;
+  PinnedBuffer& operator=(const PinnedBuffer&) = delete;
+
+  std::span<T> view() const { return {static_cast<T*>(memory_), count_}; }
+
+ private:
+  void* memory_ = nullptr;
   std::size_t count_;
 };
 
@@ -70,7 +108,7 @@ class GpuStream {
   GpuStream& operator=(const GpuStream&) = delete;
 
   void* handle() const { return handle_; }
-  /// Adds work of the test to the stream.
+  /// Adds work of the host to the stream, which must not call the driver.
   void run(std::function<void()> work) const {
     void (*call)(void*) = [](void* argument) {
       const auto owned = static_cast<std::function<void()>*>(argument);
@@ -79,6 +117,10 @@ class GpuStream {
     };
     cu("cuLaunchHostFunc", handle_, call,
        static_cast<void*>(new std::function<void()>(std::move(work))));
+  }
+  /// Adds a copy between two places, each in a GPU's or in pinned memory.
+  void copy(void* to, const void* from, std::size_t bytes) const {
+    cu("cuMemcpyAsync", address_of(to), address_of(from), bytes, handle_);
   }
   void synchronize() const { cu("cuStreamSynchronize", handle_); }
 

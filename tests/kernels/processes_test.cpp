@@ -91,16 +91,18 @@ int value(int rank, int block, std::size_t i) {
 }
 
 void fill(const GpuBuffer<int>& buffer, int rank, int blocks) {
-  const std::size_t count = buffer.view().size() / static_cast<std::size_t>(blocks);
-  for (std::size_t i = 0; i < buffer.view().size(); ++i)
-    buffer.view()[i] = value(rank, static_cast<int>(i / count), i % count);
+  const std::size_t count = buffer.size() / static_cast<std::size_t>(blocks);
+  std::vector<int> values(buffer.size());
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = value(rank, static_cast<int>(i / count), i % count);
+  buffer.write(values);
 }
 
 void expect_each(const GpuBuffer<int>& buffer, const std::function<int(std::size_t)>& expected) {
+  const std::vector<int> found = buffer.read();
   std::size_t wrong = 0;
-  for (std::size_t i = 0; i < buffer.view().size(); ++i)
-    wrong += buffer.view()[i] != expected(i) ? 1 : 0;
-  EXPECT_EQ(wrong, 0u) << "of " << buffer.view().size();
+  for (std::size_t i = 0; i < found.size(); ++i) wrong += found[i] != expected(i) ? 1 : 0;
+  EXPECT_EQ(wrong, 0u) << "of " << found.size();
 }
 
 /// Makes calls of every kind of exchange: between all, around, from one and to one.
