@@ -32,18 +32,16 @@ class DeviceCollectives : public testing::TestWithParam<Setting> {
     config.timeout = std::chrono::seconds(10);
     return config;
   }
-  static int gpu_of(const Communicator& comm) {
-    return config().device == "rank" ? comm.rank() : 0;
-  }
 };
 
 // The default stream is tested where ranks share no GPU: on a stream that threads of one process
 // share, the call of the first would hold up the others.
 TEST_P(DeviceCollectives, OnTheDefaultStreamNeedNoOption) {
   if (GetParam().device[0] == '0') return;
+  if (gpu_count() < 3) GTEST_SKIP() << "three ranks need three GPUs";
   EXPECT_THAT(run_ranks(3, config(),
                         [](Communicator& comm) {
-                          const GpuContext context(gpu_of(comm));
+                          const GpuContext context(comm.device());
                           const GpuBuffer<int> buffer(3000, comm.rank());
                           comm.all_reduce(buffer.data(), buffer.data(), 3000, DataType::int32,
                                           Op::sum);
@@ -182,7 +180,7 @@ TEST_P(DeviceCollectives, LeaveWhatTheHostLeaves) {
                 Each(IsEmpty()));
     EXPECT_THAT(run_ranks(ranks, config(),
                           [&](Communicator& comm) {
-                            const GpuContext context(gpu_of(comm));
+                            const GpuContext context(comm.device());
                             const GpuStream stream;
                             for (const Trial& trial : trials())
                               found[static_cast<std::size_t>(comm.rank())].push_back(
@@ -200,7 +198,7 @@ TEST_P(DeviceCollectives, LeaveWhatTheHostLeaves) {
 TEST_P(DeviceCollectives, TakeHostBuffersAndGpuBuffersInOneCall) {
   EXPECT_THAT(run_ranks(3, config(),
                         [](Communicator& comm) {
-                          const GpuContext context(gpu_of(comm));
+                          const GpuContext context(comm.device());
                           const GpuStream stream;
                           constexpr std::size_t kCount = 5000;
                           std::vector<int> host(kCount, comm.rank() + 1);
@@ -222,7 +220,7 @@ TEST_P(DeviceCollectives, BlocksOfDifferentLengths) {
   const std::vector<std::size_t> counts{3000, 0, 5}, displacements{7, 2, 4000};
   EXPECT_THAT(run_ranks(3, config(),
                         [&](Communicator& comm) {
-                          const GpuContext context(gpu_of(comm));
+                          const GpuContext context(comm.device());
                           const GpuStream stream;
                           const GpuBuffer<int> input(3000, comm.rank() + 1), output(4100, -1);
                           comm.all_gatherv(input.data(), output.data(), counts, displacements,
@@ -239,7 +237,7 @@ TEST_P(DeviceCollectives, WaitForWhatIsBeforeThemOnTheirStreamAndHoldUpWhatIsBeh
   EXPECT_THAT(
       run_ranks(2, config(),
                 [](Communicator& comm) {
-                  const GpuContext context(gpu_of(comm));
+                  const GpuContext context(comm.device());
                   const GpuStream stream;
                   constexpr std::size_t kCount = 10'000;
                   constexpr int kTurns = 5;
@@ -272,7 +270,7 @@ TEST_P(DeviceCollectives, OnSeveralStreamsRunInTheOrderOfTheirCalls) {
   EXPECT_THAT(
       run_ranks(2, config(),
                 [](Communicator& comm) {
-                  const GpuContext context(gpu_of(comm));
+                  const GpuContext context(comm.device());
                   const GpuStream first, second;
                   constexpr std::size_t kCount = 3000;
                   std::vector<std::unique_ptr<GpuBuffer<int>>> buffers;
@@ -296,7 +294,7 @@ TEST_P(DeviceCollectives, OnSeveralStreamsRunInTheOrderOfTheirCalls) {
 TEST_P(DeviceCollectives, OfAGroupMayBeMadeInAnyOrder) {
   EXPECT_THAT(run_ranks(2, config(),
                         [](Communicator& comm) {
-                          const GpuContext context(gpu_of(comm));
+                          const GpuContext context(comm.device());
                           const GpuStream stream;
                           Communicator other = comm.dup();
                           constexpr std::size_t kCount = 5000;
@@ -322,7 +320,7 @@ TEST_P(DeviceCollectives, OfAGroupMayBeMadeInAnyOrder) {
 TEST_P(DeviceCollectives, ReadHostBuffersWhenTheStreamComesToThem) {
   EXPECT_THAT(run_ranks(2, config(),
                         [](Communicator& comm) {
-                          const GpuContext context(gpu_of(comm));
+                          const GpuContext context(comm.device());
                           const GpuStream stream;
                           std::vector<int> in(3000, 0), out(3000, -1);
                           std::atomic<bool> open{false};
@@ -372,7 +370,7 @@ TEST_P(DeviceCollectives, OfAGroupDoNotTouchABufferBeforeASendHasReadIt) {
       run_ranks(2, config(),
                 [](Communicator& comm) {
                   constexpr std::size_t kCount = 100'000;
-                  const GpuContext context(gpu_of(comm));
+                  const GpuContext context(comm.device());
                   const GpuStream stream;
                   const GpuBuffer<int> x(kCount, comm.rank() + 1), other(kCount, -1);
                   Group group;
@@ -391,7 +389,7 @@ TEST_P(DeviceCollectives, OfAGroupDoNotTouchABufferBeforeASendHasReadIt) {
 TEST_P(DeviceCollectives, ARankThatIsLateFindsThePeersStillThere) {
   EXPECT_THAT(run_ranks(2, config(),
                         [](Communicator& comm) {
-                          const GpuContext context(gpu_of(comm));
+                          const GpuContext context(comm.device());
                           const GpuStream stream;
                           const GpuBuffer<int> buffer(100'000, comm.rank());
                           if (comm.rank() == 1) std::this_thread::sleep_for(milliseconds(200));
@@ -407,7 +405,7 @@ TEST_P(DeviceCollectives, ADeadlineNamesThePeerAndLetsTheStreamGoOn) {
   config.timeout = milliseconds(300);
   std::atomic<bool> over{false};
   const Outcomes outcomes = run_ranks(2, config, [&](Communicator& comm) {
-    const GpuContext context(gpu_of(comm));
+    const GpuContext context(comm.device());
     if (comm.rank() == 1) {
       while (!over) std::this_thread::sleep_for(milliseconds(1));
       return;
@@ -430,7 +428,7 @@ TEST_P(DeviceCollectives, ADeadlineNamesThePeerAndLetsTheStreamGoOn) {
 
 TEST_P(DeviceCollectives, ADifferentCallIsAMismatchThatSaysWhatEachCalled) {
   const Outcomes outcomes = run_ranks(2, config(), [](Communicator& comm) {
-    const GpuContext context(gpu_of(comm));
+    const GpuContext context(comm.device());
     const GpuStream stream;
     const GpuBuffer<int> buffer(64, 1);
     comm.all_reduce(buffer.data(), buffer.data(), comm.rank() == 0 ? 16u : 32u, DataType::int32,
@@ -443,7 +441,7 @@ TEST_P(DeviceCollectives, ADifferentCallIsAMismatchThatSaysWhatEachCalled) {
 TEST_P(DeviceCollectives, EndWithTheCommunicatorThatIsDestroyedBehindThem) {
   EXPECT_THAT(run_ranks(2, config(),
                         [](Communicator& comm) {
-                          const GpuContext context(gpu_of(comm));
+                          const GpuContext context(comm.device());
                           const GpuStream stream;
                           const GpuBuffer<int> buffer(20'000, 1);
                           std::atomic<bool> go{false};

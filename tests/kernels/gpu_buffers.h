@@ -26,6 +26,14 @@ void cu(const char* name, Args... args) {
   if (result != 0) throw std::runtime_error(name + (": error " + std::to_string(result)));
 }
 
+/// Returns how many GPUs the driver shows.
+inline int gpu_count() {
+  int count = 0;
+  cu("cuInit", 0u);
+  cu("cuDeviceGetCount", &count);
+  return count;
+}
+
 /// Makes the primary context of a GPU the current one of this thread.
 class GpuContext {
  public:

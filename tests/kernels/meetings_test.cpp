@@ -48,7 +48,7 @@ TEST(DeviceMeetings, ACallAndTheEndOfItsKernel) {
 TEST(DeviceMeetings, GroupsOfTwoCommunicatorsOnTwoStreamsReadWhatIsBeforeThemOnTheirs) {
   EXPECT_THAT(run_ranks(2, by_rank("shm"),
                         [](Communicator& comm) {
-                          const GpuContext context(comm.rank());
+                          const GpuContext context(comm.device());
                           Communicator other = comm.dup();
                           const GpuStream late, early;
                           const GpuBuffer<int> x(1000, 0), y(1000, 7), z(1000, 1), w(1000, 1);
@@ -126,7 +126,7 @@ TEST(DeviceMeetings, ACallbackForWhichNobodyWaitsIsCalled) {
 TEST(DeviceMeetings, TheRanksThatAreLeftKeepTheirGpusAndTheirBuffers) {
   EXPECT_THAT(run_ranks(3, by_rank("shm"),
                         [](Communicator& comm) {
-                          const GpuContext context(comm.rank());
+                          const GpuContext context(comm.device());
                           const GpuStream stream;
                           const GpuBuffer<int> data(1000, 1);
                           const auto reduce = [&](Communicator& on) {
@@ -149,7 +149,7 @@ TEST(DeviceMeetings, ADeadlineNamesOnlyRanksThatHaveNotAnswered) {
   std::atomic<bool> over{false};
   EXPECT_THAT(run_ranks(4, by_rank("auto"),
                         [&](Communicator& comm) {
-                          const GpuContext context(comm.rank());
+                          const GpuContext context(comm.device());
                           const GpuStream stream;
                           const GpuBuffer<int> data(1000, 1);
                           if (comm.rank() == 3) {

@@ -72,7 +72,7 @@ Processes start(int size, const Job& job, const std::function<void(Member&)>& bo
     member.config.device = job.device;
     member.config.log_level = LogLevel::debug;
     member.config.log_sink = member.lines.sink();
-    member.ordinal = job.device == std::string("rank") ? rank : 0;
+    member.ordinal = job.device == std::string("rank") ? rank % gpu_count() : 0;
     const GpuContext context(member.ordinal);
     body(member);
     if (testing::Test::HasFailure()) throw std::runtime_error("an expectation failed, see above");
