@@ -77,4 +77,10 @@ std::vector<Bucket> plan_buckets(std::span<const Parameter> parameters,
   return buckets;
 }
 
+std::size_t gradient_bytes(std::span<const Bucket> buckets) {
+  std::size_t bytes = 0;
+  for (const Bucket& bucket : buckets) bytes += bucket.bytes;
+  return bytes;
+}
+
 }  // namespace tutti::ddp

@@ -16,7 +16,9 @@
 namespace tutti::ddp {
 namespace {
 
-constexpr std::align_val_t kBucketAlignment{64};
+constexpr std::size_t kAlignment = 64;
+constexpr std::align_val_t kBucketAlignment{kAlignment};
+constexpr int kTagOfCopies = 0x64647000;  // of messages of a rank to itself
 
 struct FreeAligned {
   void operator()(std::byte* memory) const noexcept { ::operator delete(memory, kBucketAlignment); }
@@ -31,6 +33,22 @@ Memory zeroed(std::size_t bytes, int rank) {
                 fmt::format("rank {}: no memory for {} B of gradients", rank, bytes));
   std::memset(memory, 0, bytes);
   return Memory(memory);
+}
+
+CallOptions with_stream(CallOptions options, const std::optional<GpuGradients>& gpu) {
+  if (gpu) options.stream = gpu->stream;
+  return options;
+}
+
+void check_memory(const std::optional<GpuGradients>& gpu, std::size_t needed, int rank) {
+  if (!gpu || (gpu->bytes >= needed && (needed == 0 || gpu->memory != nullptr) &&
+               reinterpret_cast<std::uintptr_t>(gpu->memory) % kAlignment == 0))
+    return;
+  throw Error(
+      ErrorKind::usage,
+      fmt::format("rank {}: Options::gpu has {} B at {} for gradients of {} B; give as many "
+                  "as gradient_bytes() says, at an address that is a multiple of {}",
+                  rank, gpu->bytes, gpu->memory, needed, kAlignment));
 }
 
 bool can_be_averaged(DataType type) noexcept {
@@ -92,6 +110,7 @@ class DataParallel::Impl {
   void finish();
   void broadcast_parameters(int root);
   void check_parameters();
+  std::vector<std::byte> copied_to_host(const std::byte* memory, std::size_t bytes);
 
   const std::vector<Parameter>& parameters() const noexcept { return parameters_; }
   const std::vector<Bucket>& buckets() const noexcept { return buckets_; }
@@ -108,7 +127,7 @@ class DataParallel::Impl {
     bool ready = false;
   };
 
-  void place_gradients();
+  void place_gradients(const std::optional<GpuGradients>& gpu);
   void agree_on_options();
   void agree_on_parameters();
   void begin_step();
@@ -123,7 +142,9 @@ class DataParallel::Impl {
   // These members are constant after construction.
   Communicator& communicator_;
   const std::vector<Parameter> parameters_;
-  const CallOptions call_options_;
+  const CallOptions call_options_;    // for what lies on the host
+  const CallOptions memory_options_;  // for gradients and parameters
+  const bool on_gpu_;
   const BucketOptions bucket_options_;
   const std::vector<Bucket> buckets_;
   Memory memory_;  // all buckets, one after the other
@@ -141,14 +162,17 @@ DataParallel::Impl::Impl(Communicator& communicator, std::vector<Parameter> para
     : communicator_(communicator),
       parameters_(checked(std::move(parameters), communicator.rank())),
       call_options_{options.timeout, {}},
+      memory_options_(with_stream(call_options_, options.gpu)),
+      on_gpu_(options.gpu.has_value()),
       bucket_options_(options.buckets),
       buckets_(plan_buckets(parameters_, options.buckets)) {
+  check_memory(options.gpu, gradient_bytes(buckets_), communicator.rank());
   agree_on_options();
   agree_on_parameters();
   // A type that cannot be averaged fails here, not in ready().
   for (const Bucket& bucket : buckets_)
     communicator_.all_reduce(nullptr, nullptr, 0, bucket.type, Op::avg, call_options_);
-  place_gradients();
+  place_gradients(options.gpu);
   begin_step();
 }
 
@@ -162,12 +186,12 @@ DataParallel::Impl::~Impl() {
   }
 }
 
-void DataParallel::Impl::place_gradients() {
-  std::size_t total = 0;
-  for (const Bucket& bucket : buckets_) total += bucket.bytes;
-  memory_ = zeroed(total, communicator_.rank());
+void DataParallel::Impl::place_gradients(const std::optional<GpuGradients>& gpu) {
+  const std::size_t total = gradient_bytes(buckets_);
+  if (!gpu) memory_ = zeroed(total, communicator_.rank());
   gradients_.resize(parameters_.size());
-  std::byte* next = memory_.get();
+  std::byte* const begin = gpu ? static_cast<std::byte*>(gpu->memory) : memory_.get();
+  std::byte* next = begin;
   assert(bucket_memory_.empty() && reinterpret_cast<std::uintptr_t>(next) % 64 == 0);
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     bucket_memory_.push_back(next);
@@ -175,7 +199,7 @@ void DataParallel::Impl::place_gradients() {
       gradients_[slot.parameter] = {next + slot.offset_bytes, b, false};
     next += buckets_[b].bytes;
   }
-  assert(next == memory_.get() + total);
+  assert(next == begin + total);
 }
 
 void DataParallel::Impl::agree_on_options() {
@@ -254,7 +278,7 @@ void DataParallel::Impl::start_buckets() {
     try {
       works_.push_back(communicator_.all_reduce_async(memory, memory,
                                                       bucket.bytes / size_of(bucket.type),
-                                                      bucket.type, Op::avg, call_options_));
+                                                      bucket.type, Op::avg, memory_options_));
     } catch (const Error&) {
       throw_if_failed();  // the error of an earlier bucket, if there is one, names that bucket
       throw;
@@ -303,16 +327,19 @@ void DataParallel::Impl::broadcast_parameters(int root) {
   throw_if_failed();
   require_between_steps("broadcast_parameters");
   for (const Parameter& p : parameters_)
-    communicator_.broadcast(p.data, p.count, p.type, root, call_options_);
+    communicator_.broadcast(p.data, p.count, p.type, root, memory_options_);
 }
 
 void DataParallel::Impl::check_parameters() {
   throw_if_failed();
   require_between_steps("check_parameters");
   std::vector<std::uint64_t> mine;
-  for (const Parameter& p : parameters_)
-    mine.push_back(
-        digest(std::span(static_cast<const std::byte*>(p.data), p.count * size_of(p.type))));
+  for (const Parameter& p : parameters_) {
+    const std::size_t bytes = p.count * size_of(p.type);
+    const auto* const values = static_cast<const std::byte*>(p.data);
+    mine.push_back(on_gpu_ ? digest(copied_to_host(values, bytes))
+                           : digest(std::span(values, bytes)));
+  }
   const std::vector<std::size_t> differing = differences(communicator_, mine, call_options_);
   if (differing.empty()) return;
   const std::size_t first = differing.front();
@@ -324,6 +351,20 @@ void DataParallel::Impl::check_parameters() {
                   "are not the same on all ranks: {}. Call broadcast_parameters() before "
                   "the first step, and update the parameters in the same way on every rank",
                   communicator_.rank(), parameters_[first].name, first, differing.size(), all));
+}
+
+// The memory may be a GPU's, to which this layer knows no other way than messages.
+std::vector<std::byte> DataParallel::Impl::copied_to_host(const std::byte* memory,
+                                                          std::size_t bytes) {
+  std::vector<std::byte> copy(bytes);
+  Group group;
+  CallOptions options = memory_options_;
+  options.group = &group;
+  const int self = communicator_.rank();
+  communicator_.send(memory, bytes, DataType::uint8, self, kTagOfCopies, options);
+  communicator_.recv(copy.data(), bytes, DataType::uint8, self, kTagOfCopies, options);
+  group.end();
+  return copy;
 }
 
 std::string DataParallel::Impl::names_of_missing() const {

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -57,9 +58,27 @@ struct Bucket {
 TUTTI_API std::vector<Bucket> plan_buckets(std::span<const Parameter> parameters,
                                            const BucketOptions& options = {});
 
+/// Returns the bytes of the gradients in `buckets`, with the padding between them.
+TUTTI_API std::size_t gradient_bytes(std::span<const Bucket> buckets);
+
+/// Where gradients lie that a GPU computes.
+struct GpuGradients {
+  /// The program's memory on the GPU for all gradients, which it has set to zeros: aligned to 64
+  /// bytes, and as long as gradient_bytes(plan_buckets(parameters, options.buckets)) at least. It
+  /// must exist as long as the DataParallel object does.
+  void* memory = nullptr;
+  std::size_t bytes = 0;
+  /// The stream (a cudaStream_t or CUstream; null is the default one) on which backward runs: an
+  /// all-reduce begins when the stream comes to it. The same for broadcast_parameters() and
+  /// check_parameters().
+  void* stream = nullptr;
+};
+
 struct Options {
   BucketOptions buckets;
   std::chrono::milliseconds timeout{0};  ///< Deadline of each collective; 0: the configuration's.
+  /// Set if gradients are to lie in a GPU's memory, as the parameters may. Ranks may differ in it.
+  std::optional<GpuGradients> gpu = {};
 };
 
 /// Averages gradients over all ranks of a communicator while backward runs.
@@ -74,9 +93,9 @@ struct Options {
 ///       update the parameters from ddp.gradient<float>(i);
 ///     }
 ///
-/// The gradients lie in this object's buckets: the collectives work on the memory that backward
-/// writes, and nothing is copied. To accumulate over several micro-batches, add to the gradients
-/// and call ready() in the last one.
+/// The gradients lie in this object's buckets, in the host's memory or in that of a GPU
+/// (Options::gpu): the collectives work on the memory that backward writes, and nothing is copied.
+/// To accumulate over several micro-batches, add to the gradients and call ready() in the last one.
 ///
 /// Only the thread that uses the communicator may use this object. Between the first
 /// ready() of a step and finish(), nobody else may call that communicator. Destroy this object
@@ -89,7 +108,8 @@ class TUTTI_API DataParallel {
  public:
   /// Plans the buckets and checks that all ranks passed the same options and the same parameters
   /// (number, order, names, counts, types); otherwise throws `mismatch` on every rank, with the
-  /// first parameter that differs and what each rank has. Collective. `parameters` are in the order
+  /// first parameter that differs and what each rank has. Throws `usage` if Options::gpu has too
+  /// little memory. Collective. `parameters` are in the order
   /// of their use in forward. Gradients are zero at first.
   DataParallel(Communicator& communicator, std::vector<Parameter> parameters,
                const Options& options = {});
