@@ -1,14 +1,19 @@
-// tutti: the key-value store through which ranks find each other.
+// tutti: the key-value store through which ranks find each other, and how a program serves one of
+// its own.
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 
 #include <tutti/export.hpp>
 
 namespace tutti {
+
+struct Config;
 
 /// A small key-value store that all ranks of a job share and that exists as long as the job.
 ///
@@ -35,5 +40,26 @@ class TUTTI_API Store {
   /// Waits until `key` has a value.
   virtual void wait(std::string_view key, Deadline deadline) = 0;
 };
+
+/// The longest ticket, in bytes.
+inline constexpr std::size_t kMaxTicketBytes = 120;
+
+/// Serves a store from a thread of this process, for a job that no launcher has started, and
+/// returns a ticket by which processes connect to it, at most kMaxTicketBytes bytes. Who has the
+/// ticket may connect, so it must be kept as a secret is: it holds one that is drawn by lot. The
+/// server waits until a process connects, and ends when all that had connected have left.
+///
+/// Processes of this machine and user connect through a Unix socket, others by TCP to a free port
+/// of any of this machine's addresses (of the loopback interface alone if Config::interfaces is
+/// "lo"), with TLS if Config::tls says so. Any thread may call it. Throws `unavailable` if there
+/// are no sockets or threads.
+[[nodiscard]] TUTTI_API std::string serve_store(const Config& config);
+
+/// Connects to the store of `ticket`, as long as the result exists. Any thread may call it. Throws
+/// `usage` for what is no ticket, `timeout` if the server cannot be reached before the deadline,
+/// and `mismatch` if it uses TLS and `config` does not, or the other way round.
+[[nodiscard]] TUTTI_API std::shared_ptr<Store> connect_store(std::string_view ticket,
+                                                             Store::Deadline deadline,
+                                                             const Config& config);
 
 }  // namespace tutti

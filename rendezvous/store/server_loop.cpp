@@ -217,11 +217,13 @@ void ServerLoop::admit_member(Pending& pending, const Greeting& greeting) {
   const int fd = pending.fd();
   const pid_t pid = pending.handshake ? 0 : net::peer_of(fd).pid;
   assert(!members_.contains(fd));
+  has_served_ = true;
   const std::uint32_t rank = greeting.rank;
   Member member{std::move(pending.stream()), static_cast<int>(rank)};
   member.may_stand_by = (greeting.flags & kMayStandBy) != 0;
   member.returns = (greeting.flags & kReturns) != 0;
   member.other_machine = pending.handshake.has_value();
+  member.here = pid == getpid();
   service_.enter(fd, greeting.client, member.returns);
   members_.emplace(fd, std::move(member));
   if (!is_newcomer(rank)) seats_[rank] = {Seat::State::taken, pid};
@@ -350,6 +352,7 @@ void ServerLoop::begin_closing() {
 }
 
 bool ServerLoop::may_end() const {
+  if (limits_.once && has_served_ && members_.empty()) return true;
   return dismissed_ || (close_by_ && (members_.empty() || *close_by_ <= now()));
 }
 

@@ -67,6 +67,7 @@ class ServerLoop {
     int rank = 0;
     std::uint32_t events = EPOLLIN;  // the events for which epoll watches the connection
     bool may_stand_by = false, other_machine = false;
+    bool here = false;           // in the process of this server
     bool returns = false;        // it had joined the server before this one
     std::size_t held_bytes = 0;  // of its replies that wait for the standby
 
@@ -161,6 +162,7 @@ class ServerLoop {
   bool serving_ = true;     // false while this server stands by
   bool took_over_ = false;  // there was a server before this one
   bool dismissed_ = false;
+  bool has_served_ = false;  // a rank has joined
   std::optional<TimePoint> public_place_at_;  // set while a part of the public place is missing
   std::optional<StandsBy> standby_;
   // Indexed by descriptor: connections of standbys that have yet to hear that they are dismissed.

@@ -115,8 +115,9 @@ void ServerLoop::watch_for_standby() {
 void ServerLoop::appoint() {
   appoint_at_.reset();
   if (standing_.address.empty() || !serving_ || standby_ || close_by_) return;
-  // At the start all ranks come first, so that the choice is the best one.
-  const bool all_here = std::none_of(seats_.begin(), seats_.end(), [](const Seat& seat) {
+  // At the start all ranks come first, so that the choice is the best one. A server without ranks
+  // does not know how many come.
+  const bool all_here = limits_.once || std::none_of(seats_.begin(), seats_.end(), [](const Seat& seat) {
     return seat.state == Seat::State::free;
   });
   if (!all_here && !took_over_) return;
@@ -125,7 +126,7 @@ void ServerLoop::appoint() {
     return std::tuple(member.rank <= last_appointed_, !member.other_machine, member.rank);
   };
   for (const auto& [fd, member] : members_)
-    if (member.may_stand_by && member.rank != standing_.rank &&
+    if (member.may_stand_by && !member.here && member.rank != standing_.rank &&
         (best == nullptr || worse(member) < worse(*best)))
       best = &member;
   if (best == nullptr) return;

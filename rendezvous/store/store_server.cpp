@@ -25,6 +25,20 @@ Fd stop_event() {
   return event;
 }
 
+rendezvous::Standing standing_at(std::string address) {
+  rendezvous::Standing standing;
+  standing.address = std::move(address);
+  return standing;
+}
+
+void run(rendezvous::ServerLoop& loop) {
+  try {
+    loop.run();
+  } catch (const std::exception&) {
+    // Memory or kernel resources are exhausted. The sockets close and all ranks get `peer_lost`.
+  }
+}
+
 bool has_ended(pid_t pid) { return pid != 0 && kill(pid, 0) != 0 && errno == ESRCH; }
 
 [[noreturn]] void refuse_taken_name(const std::string& name) {
@@ -50,15 +64,10 @@ class StoreServer::Running {
   Running(const JobAddress& job, std::vector<Listener> listeners, const ServerLimits& limits,
           std::string address)
       : stop_(stop_event()),
-        loop_(std::make_unique<rendezvous::ServerLoop>(job, std::move(listeners), limits,
-                                                       stop_.get(), standing(std::move(address)))) {
+        loop_(std::make_unique<rendezvous::ServerLoop>(
+            job, std::move(listeners), limits, stop_.get(), standing_at(std::move(address)))) {
     thread_ = start_without_signals([this] {
-      try {
-        loop_->run();
-      } catch (const std::exception&) {
-        // Memory or kernel resources are exhausted. The sockets close and all ranks get
-        // `peer_lost`.
-      }
+      run(*loop_);
       loop_.reset();
     });
   }
@@ -68,12 +77,6 @@ class StoreServer::Running {
   }
 
  private:
-  static rendezvous::Standing standing(std::string address) {
-    rendezvous::Standing standing;
-    standing.address = std::move(address);
-    return standing;
-  }
-
   const Fd stop_;
   std::unique_ptr<rendezvous::ServerLoop> loop_;  // used by thread_ only, once it runs
   std::thread thread_;
@@ -83,6 +86,19 @@ Listener unix_listener(const JobAddress& job) {
   Fd socket = net::listen_local(job.socket_name());
   if (!socket) refuse_taken_name(job.socket_name());
   return {std::move(socket), std::nullopt};
+}
+
+void serve_until_left(const JobAddress& job, std::vector<Listener> listeners, std::string address) {
+  struct Own {
+    Fd stop = stop_event();  // Nobody writes it.
+    std::unique_ptr<rendezvous::ServerLoop> loop;
+  };
+  ServerLimits limits;
+  limits.once = true;
+  auto own = std::make_shared<Own>();
+  own->loop = std::make_unique<rendezvous::ServerLoop>(
+      job, std::move(listeners), limits, own->stop.get(), standing_at(std::move(address)));
+  start_without_signals([own = std::move(own)] { run(*own->loop); }).detach();
 }
 
 StoreServer::StoreServer(const JobAddress& job, std::vector<Listener> listeners,

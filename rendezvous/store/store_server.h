@@ -22,6 +22,7 @@ struct ServerLimits {
   /// The time after which a connection that has sent no greeting is closed.
   std::chrono::milliseconds greeting{5'000};
   std::chrono::milliseconds linger{5'000};  ///< See ~StoreServer().
+  bool once = false;                 ///< The server ends when all that have joined have left.
   std::size_t unauthenticated = 64;  ///< The number of connections without a greeting, beyond one
                                      ///< for each rank. If there are more, the oldest is closed.
 };
@@ -38,6 +39,10 @@ struct Listener {
 /// Listens at the Unix socket of `job`. Throws `unavailable` if the name is in use, naming the
 /// process that has it if that is known, and `usage` if it is this process.
 Listener unix_listener(const JobAddress& job);
+
+/// Serves a store until all processes that have joined have left, in a thread that nobody waits
+/// for. The arguments and errors are those of StoreServer; ServerLimits::once is implied.
+void serve_until_left(const JobAddress& job, std::vector<Listener> listeners, std::string address);
 
 /// Serves the store from construction to destruction. It writes no log: a rank that is refused gets
 /// the reason and reports it itself.

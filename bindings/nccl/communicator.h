@@ -1,0 +1,126 @@
+// The object behind ncclComm_t.
+#pragma once
+
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <tutti/communicator.hpp>
+#include <vector>
+
+#include "bindings/nccl/abi.h"
+#include "bindings/nccl/gpu.h"
+#include "bindings/nccl/settings.h"
+#include "bindings/nccl/store.h"
+
+namespace tutti::nccl {
+
+/// A reduction that ncclRedOpCreatePreMulSum() made.
+struct PremulSum {
+  bool exists = false;
+  ncclDataType_t type = ncclInt8;
+  std::array<std::byte, 8> scalar{};
+  const void* on_gpu = nullptr;  ///< Where the scalar is, if calls are to read it there.
+};
+
+}  // namespace tutti::nccl
+
+/// A communicator in the making, or made. Threads may call it at the same time: `calls` makes them
+/// take turns. Aborting it and asking for its error take no lock.
+struct ncclComm {
+  /// A communicator that is still to be made. `its_gpu` is null if the process has no driver.
+  ncclComm(tutti::nccl::Settings its_settings, int its_rank, int its_size,
+           const tutti::nccl::Gpu* its_gpu, int its_device);
+  ~ncclComm();
+  ncclComm(const ncclComm&) = delete;
+  ncclComm& operator=(const ncclComm&) = delete;
+
+  bool is_whole() const noexcept { return mark_ == kMark; }
+  /// Whether it was made before this process was forked. Nothing can be done with it then.
+  bool is_inherited() const noexcept { return getpid() != owner_; }
+
+  const tutti::nccl::Settings settings;
+  const tutti::nccl::Gpu* const gpu;
+  const int device;  ///< The GPU of this rank; -1 without a driver.
+  /// Set by abort, to end the waiting of a communicator that is being made.
+  const std::shared_ptr<std::atomic<bool>> given_up = std::make_shared<std::atomic<bool>>(false);
+
+  /// ncclInProgress while it is made or finalized, then ncclSuccess or the error by which it was
+  /// not made. The fields of the next group may be used once it is ncclSuccess.
+  std::atomic<ncclResult_t> state{ncclInProgress};
+  std::string error;  ///< Why it was not made; constant once `state` says so.
+  std::atomic<bool> revoked{false}, finalized{false};
+  std::atomic<bool> ending{false};   ///< It is being destroyed, or will be at the end of a group.
+  std::atomic<bool> is_made{false};  ///< `made` may be used, by abort() while `state` says no.
+
+  // Constant once `state` is ncclSuccess. Of a split, rank and size are known only then.
+  int rank, size;
+  std::shared_ptr<tutti::nccl::Part> store;
+  std::optional<tutti::Communicator> made;
+
+  std::mutex calls;
+  // Guarded by `calls`.
+  int derived = 0;  ///< Number of communicators that were split off, and of those that were shrunk.
+  int shrunk = 0;
+  std::vector<tutti::nccl::PremulSum> premul_sums;  ///< ncclNumOps is the first one's number.
+  std::vector<tutti::Work> under_way;               ///< Calls that may not have ended.
+  tutti::Work host_call;  ///< The last call on host buffers that did not block.
+  std::vector<std::unique_ptr<char>> registered;  ///< Their addresses are handles of buffers.
+
+  /// Owns the object while the program does. A group holds it, too, until it has ended.
+  std::shared_ptr<ncclComm> self;
+  std::thread job;  ///< Makes or finalizes a communicator that is not blocking. Own thread only.
+
+ private:
+  static constexpr std::uint32_t kMark = 0x4e43434c;
+  volatile std::uint32_t mark_ = kMark;  // volatile, so that the compiler keeps the last write
+  const pid_t owner_ = getpid();
+};
+
+namespace tutti::nccl {
+
+/// Returns the communicator if `comm` is one, in whatever state. Throws ncclInvalidArgument.
+ncclComm& whole(ncclComm_t comm);
+/// Returns it if calls may be made. Throws its error, ncclInvalidArgument while it is made or
+/// finalized, and ncclInvalidUsage once it is revoked, finalized or inherited by a fork.
+ncclComm& ready(ncclComm_t comm);
+
+/// Keeps a call until it has ended. The caller holds `calls`.
+void keep(ncclComm& comm, Work work);
+/// Waits for the calls that are kept. Throws the first error.
+void finish_calls(ncclComm& comm);
+
+/// Makes one communicator: sets `store` and `made`, or leaves them if this rank gets none.
+using Make = std::function<void(ncclComm&)>;
+/// Makes a communicator at once, in a thread if it is not blocking, or at the end of the thread's
+/// group. *place is the communicator, or null where this rank gets none.
+ncclResult_t begin(std::shared_ptr<ncclComm> comm, ncclComm_t* place, Make make);
+/// Runs `make`, and sets the state. Returns the state.
+ncclResult_t make_now(ncclComm& comm, const Make& make) noexcept;
+
+/// Ends all calls of the communicator, and its making, with an error, here and on the other ranks.
+/// Any thread may call it.
+void abort(ncclComm& comm, const char* why);
+/// Ends the communicator: waits for its job and its calls, and frees it.
+void destroy(ncclComm& comm) noexcept;
+
+/// Holds the lock of the calls of a communicator that is still there.
+class Calling {
+ public:
+  explicit Calling(ncclComm& comm);
+  Communicator& communicator() const noexcept { return communicator_; }
+
+ private:
+  const std::lock_guard<std::mutex> lock_;
+  Communicator& communicator_;
+};
+
+}  // namespace tutti::nccl

@@ -1,0 +1,42 @@
+// What the functions of NCCL need of the CUDA driver beside what the library does with it: the
+// thread's device, whose memory an address is, memory for ncclMemAlloc, and copies.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+
+#include "bindings/nccl/abi.h"
+
+namespace tutti::nccl {
+
+/// The functions of the driver that this process has loaded. Any thread may use it.
+class Gpu {
+ public:
+  /// Returns null if the program has not loaded the driver, or if there is no GPU. It looks again
+  /// at each call until it finds one.
+  static const Gpu* find();
+
+  int count() const;
+  /// The device that calls of this thread are for: that of the current context, else what the CUDA
+  /// runtime of the process says, else 0.
+  int current_device() const;
+  /// Whether `address` is memory of a GPU, or managed memory.
+  bool owns(const void* address) const;
+
+  /// These throw ncclUnhandledCudaError, which names the function of the driver and its result.
+  void* allocate(std::size_t bytes) const;
+  void free(void* memory) const;
+  /// Copies in the order of the stream, which belongs to `device`.
+  void copy(void* to, const void* from, std::size_t bytes, int device, cudaStream_t stream) const;
+  /// Copies to the host once the stream has come to the call.
+  void read(void* to, const void* from, std::size_t bytes, int device, cudaStream_t stream) const;
+
+ private:
+  struct Functions;
+  class Entered;
+  explicit Gpu(const Functions& functions) : functions_(functions) {}
+
+  const Functions& functions_;
+};
+
+}  // namespace tutti::nccl

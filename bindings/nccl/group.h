@@ -1,0 +1,66 @@
+// The calls between ncclGroupStart and ncclGroupEnd of a thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <tutti/work.hpp>
+#include <vector>
+
+#include "bindings/nccl/abi.h"
+#include "bindings/nccl/communicator.h"
+
+namespace tutti::nccl {
+
+/// The group of one thread. Nothing is done before its end, and nothing at all if one of its calls
+/// is wrong.
+class ThreadGroup {
+ public:
+  struct Job {
+    std::shared_ptr<ncclComm> comm;
+    ncclComm_t* place;
+    Make make;
+  };
+
+  bool is_open() const noexcept { return depth_ > 0; }
+  void start() noexcept { ++depth_; }
+  /// Makes communicators, starts calls, and destroys communicators, in this order. It waits for
+  /// calls on host buffers without a stream, and for communicators that are blocking.
+  ncclResult_t end();
+  /// Notes the result of a call, and returns it.
+  ncclResult_t note(ncclResult_t result) noexcept {
+    if (is_open() && result != ncclSuccess && result != ncclInProgress && failure_ == ncclSuccess)
+      failure_ = result;
+    return result;
+  }
+
+  /// The group of the library, for a call of `comm`; `waits` says that end() is to wait for it.
+  Group& calls(ncclComm& comm, bool waits);
+  void add(Job job) { jobs_.push_back(std::move(job)); }
+  /// Adds what is done last, also where the group fails.
+  void add_end(std::function<ncclResult_t()> finish) { ends_.push_back(std::move(finish)); }
+
+ private:
+  ncclResult_t run_jobs();
+  ncclResult_t run_calls();
+  void drop() noexcept;
+
+  int depth_ = 0;
+  ncclResult_t failure_ = ncclSuccess;
+  std::optional<Group> group_;  // Made when it is first used.
+  bool waits_ = false;
+  std::vector<std::shared_ptr<ncclComm>> communicators_;  // of the calls, each once
+  std::vector<Job> jobs_;
+  std::vector<std::function<ncclResult_t()>> ends_;
+};
+
+/// NCCL's interface has no handle for a group: it belongs to the thread.
+ThreadGroup& thread_group() noexcept;
+
+/// Runs `body` as guarded() does, and notes its result in the thread's group.
+template <typename Body>
+ncclResult_t in_group(Body&& body) noexcept {
+  return thread_group().note(guarded(std::forward<Body>(body)));
+}
+
+}  // namespace tutti::nccl

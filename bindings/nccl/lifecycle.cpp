@@ -1,0 +1,134 @@
+// The functions that end communicators and their calls, and those that tell how they ended.
+#include <string>
+#include <thread>
+
+#include "bindings/nccl/communicator.h"
+#include "bindings/nccl/errors.h"
+#include "bindings/nccl/group.h"
+
+namespace tutti::nccl {
+namespace {
+
+ncclResult_t finish(ncclComm& comm) noexcept {
+  return guarded([&] {
+    const Calling calling(comm);
+    finish_calls(comm);
+  });
+}
+
+ncclResult_t finalize(ncclComm& comm) {
+  comm.finalized = true;
+  ThreadGroup& group = thread_group();
+  if (group.is_open()) {
+    group.add_end([owner = comm.self] { return finish(*owner); });
+    return ncclSuccess;
+  }
+  if (comm.settings.blocking) return finish(comm);
+  if (comm.job.joinable()) comm.job.join();
+  comm.state = ncclInProgress;
+  comm.job = std::thread([&comm] {
+    const ncclResult_t result = finish(comm);
+    if (result != ncclSuccess) guarded([&] { comm.error = remembered(); });
+    comm.state.store(result, std::memory_order_release);
+  });
+  return ncclInProgress;
+}
+
+// Destroys the communicator now, or at the end of the thread's group. What a process has from
+// before it was forked belongs to its parent, and is left alone.
+ncclResult_t end(ncclComm& comm) {
+  comm.ending = true;
+  if (comm.is_inherited()) return ncclSuccess;
+  ThreadGroup& group = thread_group();
+  if (!group.is_open()) {
+    destroy(comm);
+    return ncclSuccess;
+  }
+  group.add_end([owner = comm.self] {
+    destroy(*owner);
+    return ncclSuccess;
+  });
+  return ncclSuccess;
+}
+
+// Waits until nothing of the communicator's calls is left.
+void revoke(ncclComm& comm) {
+  comm.revoked = true;
+  abort(comm, "ncclCommRevoke was called");
+  const Calling calling(comm);
+  guarded([&] { finish_calls(comm); });
+}
+
+ncclResult_t asynchronous_error(ncclComm& comm) {
+  const ncclResult_t state = comm.state.load(std::memory_order_acquire);
+  if (state != ncclSuccess || comm.revoked) return state;
+  if (const auto failure = comm.made->failure()) return result_of(failure->kind());
+  if (comm.settings.blocking) return ncclSuccess;
+  const std::unique_lock lock(comm.calls, std::try_to_lock);
+  return lock.owns_lock() && comm.host_call.done() ? ncclSuccess : ncclInProgress;
+}
+
+}  // namespace
+}  // namespace tutti::nccl
+
+using namespace tutti::nccl;
+
+NCCL_FUNCTION(ncclResult_t, ncclCommFinalize, ncclComm_t comm) {
+  return in_group([&] { return finalize(ready(comm)); });
+}
+
+NCCL_FUNCTION(ncclResult_t, ncclCommDestroy, ncclComm_t comm) {
+  return in_group([&] { return comm == nullptr ? ncclSuccess : end(whole(comm)); });
+}
+
+NCCL_FUNCTION(ncclResult_t, ncclCommAbort, ncclComm_t comm) {
+  return in_group([&] {
+    if (comm == nullptr) return ncclSuccess;
+    ncclComm& its = whole(comm);
+    if (!its.is_inherited()) abort(its, "ncclCommAbort was called");
+    return end(its);
+  });
+}
+
+NCCL_FUNCTION(ncclResult_t, ncclCommRevoke, ncclComm_t comm, int flags) {
+  return guarded([&] {
+    require(flags == 0, "revokeFlags is not NCCL_REVOKE_DEFAULT");
+    revoke(ready(comm));
+  });
+}
+
+NCCL_FUNCTION(ncclResult_t, ncclCommGetAsyncError, ncclComm_t comm, ncclResult_t* error) {
+  return guarded([&] {
+    ncclComm& its = whole(comm);
+    require(error != nullptr, "the place for the result is null");
+    *error = asynchronous_error(its);
+  });
+}
+
+NCCL_FUNCTION(const char*, ncclGetErrorString, ncclResult_t result) {
+  switch (result) {
+    case ncclSuccess: return "no error";
+    case ncclUnhandledCudaError: return "a function of the CUDA driver has failed";
+    case ncclSystemError: return "this machine or this build cannot do it";
+    case ncclInternalError: return "internal error: data arrived damaged, or a bug of tutti";
+    case ncclInvalidArgument: return "invalid argument";
+    case ncclInvalidUsage:
+      return "invalid usage: the call is wrong, or ranks called different things";
+    case ncclRemoteError:
+      return "remote error: a rank has ended, or did not come before the deadline";
+    case ncclInProgress: return "in progress";
+    case ncclTimeout: return "timeout";
+  }
+  return "unknown result";
+}
+
+NCCL_FUNCTION(const char*, ncclGetLastError, ncclComm_t comm) {
+  guarded([&] {
+    if (comm == nullptr || !comm->is_whole() || comm->ending) return;
+    const ncclResult_t state = comm->state.load(std::memory_order_acquire);
+    if (state == ncclInProgress) return;
+    if (state != ncclSuccess) return remember(comm->error.c_str());
+    if (const auto failure = comm->made->failure()) remember(failure->what());
+  });
+  return remembered();
+}

@@ -1,0 +1,308 @@
+// The functions that make communicators.
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bindings/nccl/communicator.h"
+#include "bindings/nccl/errors.h"
+#include "bindings/nccl/group.h"
+#include "bindings/nccl/unique_id.h"
+
+namespace tutti::nccl {
+namespace {
+
+Store::Deadline startup_deadline(const ncclComm& comm) {
+  return std::chrono::steady_clock::now() + comm.settings.config.startup_timeout;
+}
+
+std::shared_ptr<ncclComm> new_comm(Settings settings, int rank, int size,
+                                   std::optional<int> device) {
+  const Gpu* const gpu = Gpu::find();
+  const int its = gpu == nullptr ? -1 : device ? *device : gpu->current_device();
+  if (its >= 0 && !settings.config.origins.contains("device"))
+    settings.config.device = std::to_string(its);
+  return std::make_shared<ncclComm>(std::move(settings), rank, size, gpu, its);
+}
+
+// A communicator of ranks of `parent`, with its device.
+std::shared_ptr<ncclComm> new_child(const ncclComm& parent, int rank, int size,
+                                    const ncclConfig_t* config) {
+  Settings settings = parent.settings;
+  apply(config, settings);
+  return std::make_shared<ncclComm>(std::move(settings), rank, size, parent.gpu, parent.device);
+}
+
+// Notices what would let the ranks wait for each other without end: two processes with one rank,
+// and ranks that were given different numbers of ranks.
+void register_rank(Store& store, int rank, int size, Store::Deadline deadline) {
+  const std::string text = std::to_string(rank);
+  if (store.add("rank/" + text, 1, deadline) != 1)
+    throw Failure(ncclInvalidUsage, "rank " + text +
+                                        " has come to this ncclUniqueId before: an id makes one "
+                                        "communicator, in which each rank is one call");
+  if (store.add("came", 1, deadline) == 1) store.set("size", std::to_string(size), deadline);
+  const std::string first = store.get("size", deadline);
+  if (first != std::to_string(size))
+    throw Failure(ncclInvalidUsage, "rank " + text + " was given " + std::to_string(size) +
+                                        " ranks, and the rank that came first " + first);
+}
+
+void meet(ncclComm& comm, std::shared_ptr<Part> store) {
+  comm.store = std::move(store);
+  comm.made.emplace(Communicator::create(comm.store, comm.rank, comm.size, comm.settings.config));
+}
+
+// Where `make` throws, the ranks that wait for this one are told.
+template <typename Function>
+void tell_failure(Part& store, int rank, Function&& make) {
+  try {
+    make();
+  } catch (const std::exception& error) {
+    store.fail("rank " + std::to_string(rank) + " failed to join: " + error.what());
+    throw;
+  }
+}
+
+Make by_id(const ncclUniqueId& id) {
+  return [id](ncclComm& comm) {
+    const Store::Deadline deadline = startup_deadline(comm);
+    auto store = std::make_shared<Part>(open_store(id, comm.settings, deadline, *comm.given_up),
+                                        "nccl", comm.given_up);
+    tell_failure(*store, comm.rank, [&] {
+      register_rank(*store, comm.rank, comm.size, deadline);
+      meet(comm, store);
+    });
+  };
+}
+
+void check_place(ncclComm_t* place) {
+  require(place != nullptr, "the place for the communicator is null");
+  *place = nullptr;
+}
+
+ncclResult_t init(ncclComm_t* place, int size, const ncclUniqueId& id, int rank,
+                  const ncclConfig_t* config, std::optional<int> device = std::nullopt) {
+  check_place(place);
+  require(size >= 1, "the number of ranks is less than 1");
+  require(rank >= 0 && rank < size, "the rank is not within 0 .. nranks - 1");
+  require(is_id(id), "the ncclUniqueId was not made by ncclGetUniqueId of this library");
+  Settings settings = settings_of_process();
+  apply(config, settings);
+  if (settings.config.secret.empty() && settings.config.secret_file.empty())
+    settings.config.secret = secret_of(id);
+  return begin(new_comm(std::move(settings), rank, size, device), place, by_id(id));
+}
+
+ncclResult_t init_all(ncclComm_t* comms, int count, const int* devices) {
+  require(comms != nullptr, "the place for the communicators is null");
+  require(count >= 1, "the number of devices is less than 1");
+  std::fill_n(comms, count, nullptr);
+  const Gpu* const gpu = Gpu::find();
+  const int there = gpu == nullptr ? 0 : gpu->count();
+  for (int rank = 0; rank < count && gpu != nullptr; ++rank) {
+    const int device = devices == nullptr ? rank : devices[rank];
+    require(device >= 0 && device < there, "a device is not one of this machine's");
+  }
+  const ncclUniqueId id = make_id(settings_of_process());
+  ThreadGroup& group = thread_group();
+  group.start();
+  ncclResult_t result = ncclSuccess;
+  for (int rank = 0; rank < count && result == ncclSuccess; ++rank)
+    result = group.note(guarded([&] {
+      return init(&comms[rank], count, id, rank, nullptr,
+                  devices == nullptr ? rank : devices[rank]);
+    }));
+  result = group.end();
+  if (result == ncclSuccess || result == ncclInProgress) return result;
+  for (int rank = 0; rank < count; ++rank)
+    if (ncclComm_t made = std::exchange(comms[rank], nullptr)) destroy(*made);
+  return result;
+}
+
+// Makes `comm`, of the ranks of `members`, whose order gives their new numbers.
+void regroup(ncclComm& comm, const ncclComm& parent, const std::vector<int>& members,
+             const std::string& name) {
+  const auto own = std::find(members.begin(), members.end(), parent.rank);
+  comm.rank = static_cast<int>(own - members.begin());
+  comm.size = static_cast<int>(members.size());
+  const auto store = parent.store->part(name, comm.given_up);
+  tell_failure(*store, comm.rank, [&] { meet(comm, store); });
+}
+
+// Returns the ranks with the color of this rank, in their order, for a parent that can exchange
+// nothing but through the store, since it has been revoked.
+std::vector<int> members_by_store(const ncclComm& parent, const std::string& name, int color,
+                                  int key, const Part::GivenUp& given_up) {
+  const Store::Deadline deadline = startup_deadline(parent);
+  const auto table = parent.store->part(name, given_up);
+  table->set(std::to_string(parent.rank), std::to_string(color) + " " + std::to_string(key),
+             deadline);
+  std::vector<std::pair<int, int>> found;  // key and rank
+  for (int rank = 0; rank < parent.size; ++rank) {
+    const std::string card = table->get(std::to_string(rank), deadline);
+    if (std::stoi(card) == color) found.emplace_back(std::stoi(card.substr(card.find(' '))), rank);
+  }
+  std::sort(found.begin(), found.end());
+  std::vector<int> members;
+  for (const auto& [unused, rank] : found) members.push_back(rank);
+  return members;
+}
+
+Make by_split(ncclComm& parent, int color, int key) {
+  return [&parent, color, key](ncclComm& comm) {
+    const Calling calling(parent);
+    const std::string name = "split " + std::to_string(parent.derived++);
+    if (parent.revoked) {
+      const auto members = members_by_store(parent, name, color, key, comm.given_up);
+      if (color == kNoColor) return;
+      return regroup(comm, parent, members, name + " color " + std::to_string(color));
+    }
+    auto part = calling.communicator().split(color == kNoColor ? tutti::kNoColor : color, key);
+    if (!part) return;
+    comm.rank = part->rank();
+    comm.size = part->size();
+    comm.store = parent.store->part(name + " color " + std::to_string(color), comm.given_up);
+    comm.made.emplace(std::move(*part));
+  };
+}
+
+// Like ready(), also for a communicator that has been revoked or has failed.
+ncclComm& ready_to_regroup(ncclComm_t comm) {
+  ncclComm& its = whole(comm);
+  require(its.state != ncclInProgress, "the communicator is still being made or finalized");
+  if (its.state != ncclSuccess) throw Failure(its.state, its.error);
+  if (its.finalized) throw Failure(ncclInvalidUsage, "the communicator has been finalized");
+  return its;
+}
+
+ncclResult_t split(ncclComm_t comm, int color, int key, ncclComm_t* place,
+                   const ncclConfig_t* config) {
+  check_place(place);
+  ncclComm& parent = ready_to_regroup(comm);
+  require(color >= kNoColor, "the color is neither NCCL_SPLIT_NOCOLOR nor 0 or more");
+  return begin(new_child(parent, 0, 0, config), place, by_split(parent, color, key));
+}
+
+ncclResult_t shrink(ncclComm_t comm, std::span<const int> excluded, ncclComm_t* place,
+                    const ncclConfig_t* config, int flags) {
+  check_place(place);
+  ncclComm& parent = ready_to_regroup(comm);
+  require(flags == 0 || flags == kShrinkAbort, "shrinkFlags are neither 0 nor NCCL_SHRINK_ABORT");
+  const std::set<int> without(excluded.begin(), excluded.end());
+  require(!without.empty() && without.size() == excluded.size(),
+          "the list of ranks to leave out is empty, or names a rank twice");
+  require(*without.begin() >= 0 && *without.rbegin() < parent.size,
+          "the list of ranks to leave out names one that the communicator does not have");
+  require(!without.contains(parent.rank), "a rank that is left out does not call ncclCommShrink");
+  std::vector<int> members;
+  std::string name = " without";
+  for (int rank = 0; rank < parent.size; ++rank)
+    if (!without.contains(rank)) members.push_back(rank);
+  for (const int rank : without) name.append(" ").append(std::to_string(rank));
+  if (flags == kShrinkAbort) abort(parent, "ncclCommShrink was called with NCCL_SHRINK_ABORT");
+  return begin(new_child(parent, 0, 0, config), place, [&parent, members, name](ncclComm& made) {
+    const Calling calling(parent);
+    regroup(made, parent, members, "shrink " + std::to_string(parent.shrunk++) + name);
+  });
+}
+
+// Returns the id that one of the ranks has. All ranks of `parent` call it.
+ncclUniqueId agreed_id(ncclComm& parent, const ncclUniqueId* id) {
+  struct Said {
+    int has_id;
+    ncclUniqueId id;
+  };
+  const Said own{id != nullptr, id == nullptr ? ncclUniqueId{} : *id};
+  std::vector<Said> all(static_cast<std::size_t>(parent.size));
+  Calling(parent).communicator().all_gather(&own, all.data(), sizeof own, DataType::uint8);
+  const auto has_id = [](const Said& said) { return said.has_id == 1; };
+  if (std::count_if(all.begin(), all.end(), has_id) != 1)
+    throw Failure(ncclInvalidUsage,
+                  "exactly one of the ranks passes an id to ncclCommGrow, the others null");
+  return std::find_if(all.begin(), all.end(), has_id)->id;
+}
+
+ncclResult_t grow(ncclComm_t comm, int size, const ncclUniqueId* id, int rank, ncclComm_t* place,
+                  const ncclConfig_t* config) {
+  check_place(place);
+  if (comm == nullptr) {
+    require(id != nullptr, "a new rank needs the id of ncclCommGetUniqueId");
+    return init(place, size, *id, rank, config);
+  }
+  ncclComm& parent = ready(comm);
+  require(size > parent.size, "nRanks is not more than the communicator has");
+  require(rank == -1, "the rank of a process that is in the communicator is -1 here");
+  require(id == nullptr || is_id(*id), "the id was not made by ncclCommGetUniqueId");
+  std::optional<ncclUniqueId> given;
+  if (id != nullptr) given = *id;
+  return begin(new_child(parent, parent.rank, size, config), place,
+               [&parent, given](ncclComm& made) {
+                 by_id(agreed_id(parent, given ? &*given : nullptr))(made);
+               });
+}
+
+}  // namespace
+}  // namespace tutti::nccl
+
+using namespace tutti::nccl;
+
+NCCL_FUNCTION(ncclResult_t, ncclGetUniqueId, ncclUniqueId* id) {
+  return guarded([&] {
+    require(id != nullptr, "the place for the id is null");
+    *id = make_id(settings_of_process());
+  });
+}
+
+NCCL_FUNCTION(ncclResult_t, ncclCommGetUniqueId, ncclComm_t comm, ncclUniqueId* id) {
+  return guarded([&] {
+    const ncclComm& its = ready(comm);
+    require(id != nullptr, "the place for the id is null");
+    *id = make_id(its.settings);
+  });
+}
+
+NCCL_FUNCTION(ncclResult_t, ncclCommInitRank, ncclComm_t* comm, int ranks, ncclUniqueId id,
+              int rank) {
+  return in_group([&] { return init(comm, ranks, id, rank, nullptr); });
+}
+
+NCCL_FUNCTION(ncclResult_t, ncclCommInitRankConfig, ncclComm_t* comm, int ranks, ncclUniqueId id,
+              int rank, ncclConfig_t* config) {
+  return in_group([&] { return init(comm, ranks, id, rank, config); });
+}
+
+// One store serves all ranks, so that the first id suffices.
+NCCL_FUNCTION(ncclResult_t, ncclCommInitRankScalable, ncclComm_t* comm, int ranks, int rank,
+              int ids, ncclUniqueId* id, ncclConfig_t* config) {
+  return in_group([&] {
+    require(ids >= 1 && ids <= std::max(ranks, 1) && id != nullptr,
+            "the number of ids is not within 1 .. nranks, or their list is null");
+    return init(comm, ranks, id[0], rank, config);
+  });
+}
+
+NCCL_FUNCTION(ncclResult_t, ncclCommInitAll, ncclComm_t* comms, int count, const int* devices) {
+  return in_group([&] { return init_all(comms, count, devices); });
+}
+
+NCCL_FUNCTION(ncclResult_t, ncclCommSplit, ncclComm_t comm, int color, int key, ncclComm_t* part,
+              ncclConfig_t* config) {
+  return in_group([&] { return split(comm, color, key, part, config); });
+}
+
+NCCL_FUNCTION(ncclResult_t, ncclCommShrink, ncclComm_t comm, int* excluded, int count,
+              ncclComm_t* rest, ncclConfig_t* config, int flags) {
+  return in_group([&] {
+    require(count >= 1 && excluded != nullptr, "the list of ranks to leave out is empty");
+    return shrink(comm, {excluded, static_cast<std::size_t>(count)}, rest, config, flags);
+  });
+}
+
+NCCL_FUNCTION(ncclResult_t, ncclCommGrow, ncclComm_t comm, int ranks, const ncclUniqueId* id,
+              int rank, ncclComm_t* grown, ncclConfig_t* config) {
+  return in_group([&] { return grow(comm, ranks, id, rank, grown, config); });
+}

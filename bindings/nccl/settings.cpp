@@ -1,0 +1,246 @@
+#include "bindings/nccl/settings.h"
+
+#include <strings.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <vector>
+
+#include "bindings/nccl/algorithms.h"
+#include "bindings/nccl/errors.h"
+
+namespace tutti::nccl {
+namespace {
+
+// NCCL knows no deadline of a call, and programs rely on it where a rank computes for long.
+constexpr std::chrono::hours kTimeout{24};
+// Frameworks make a communicator at its first call, to which ranks come at different times.
+constexpr std::chrono::minutes kStartupTimeout{30};
+
+constexpr std::array<Variable, 13> kVariables{{
+    {"NCCL_DEBUG", "the level of the log: VERSION, WARN, INFO or TRACE"},
+    {"NCCL_DEBUG_FILE", "the file for the log; %h is the host's name, %p the process"},
+    {"NCCL_SOCKET_IFNAME", "the network interfaces, as TUTTI_INTERFACES"},
+    {"NCCL_COMM_ID", "host:port of the store, for all calls of ncclGetUniqueId"},
+    {"NCCL_COMM_BLOCKING", "0 or 1, for communicators whose configuration does not say"},
+    {"NCCL_P2P_DISABLE", "1: no rings in the memory of GPUs"},
+    {"NCCL_SHM_DISABLE", "1: ranks of one machine use TCP"},
+    {"NCCL_ALGO", "Ring or Tree, for each collective"},
+    {"NCCL_NET", "Socket, which is what there is"},
+    {"NCCL_IB_DISABLE", "1 is what there is"},
+    {"NCCL_LAUNCH_MODE", "GROUP or PARALLEL, which are the same here"},
+    {"NCCL_DEBUG_SUBSYS", "the log has no subsystems"},
+    {nullptr, nullptr},
+}};
+
+bool has_effect(std::string_view name) {
+  return std::any_of(kVariables.begin(), kVariables.end(), [&](const Variable& known) {
+    return known.name != nullptr && name == known.name;
+  });
+}
+
+// The state that NCCL's interface keeps for the process.
+struct ProcessState {
+  std::mutex mutex;
+  std::optional<std::string> key;  // of ncclSetEncryption; guarded by mutex
+  std::atomic<bool> told{false};   // of the variables without an effect
+};
+
+ProcessState& process_state() {
+  // It is never destroyed, so that calls of other threads may come while the process ends.
+  static auto* const state = new ProcessState;
+  return *state;
+}
+
+bool is_set(const char* name) {
+  const auto value = variable(name);
+  if (!value || *value == "0") return false;
+  if (*value == "1") return true;
+  throw Failure(ncclInvalidArgument, std::string(name) + " is '" + *value + "'; it is 0 or 1");
+}
+
+std::string log_path(const std::string& pattern) {
+  std::array<char, 256> host{};
+  gethostname(host.data(), host.size() - 1);
+  std::string path;
+  for (std::size_t at = 0; at < pattern.size(); ++at) {
+    const char next = pattern[at] == '%' && at + 1 < pattern.size() ? pattern[at + 1] : '\0';
+    if (next == 'h') path += host.data();
+    if (next == 'p') path += std::to_string(getpid());
+    if (next == 'h' || next == 'p')
+      ++at;
+    else
+      path += pattern[at];
+  }
+  return path;
+}
+
+void read_log(Config& config) {
+  if (const auto level = variable("NCCL_DEBUG"); level && !config.origins.contains("log_level")) {
+    const auto is = [&](const char* name) { return strcasecmp(level->c_str(), name) == 0; };
+    if (is("WARN") || is("VERSION")) config.log_level = LogLevel::warn;
+    if (is("INFO")) config.log_level = LogLevel::info;
+    if (is("TRACE") || is("ABORT")) config.log_level = LogLevel::debug;
+  }
+  if (const auto pattern = variable("NCCL_DEBUG_FILE"); pattern && !config.log_sink) {
+    const std::string path = log_path(*pattern);
+    const std::shared_ptr<std::FILE> file(std::fopen(path.c_str(), "ae"), [](std::FILE* its) {
+      if (its != nullptr) std::fclose(its);
+    });
+    if (file == nullptr)
+      throw Failure(ncclSystemError, "NCCL_DEBUG_FILE: " + path + ": " + std::strerror(errno));
+    config.log_sink = [file](LogLevel, std::string_view line) {
+      std::fprintf(file.get(), "%.*s\n", static_cast<int>(line.size()), line.data());
+      std::fflush(file.get());
+    };
+  }
+}
+
+// NCCL's list is eth0,ib or ^docker,lo; with = before it, names are whole, which prefixes cannot
+// say.
+void read_interfaces(Config& config) {
+  const auto names = variable("NCCL_SOCKET_IFNAME");
+  if (!names || config.origins.contains("interfaces")) return;
+  std::string list = *names;
+  std::erase(list, '=');
+  if (!list.empty()) config.set("interfaces", list);
+}
+
+void read_transports(Config& config) {
+  if (config.origins.contains("transports")) return;
+  if (is_set("NCCL_SHM_DISABLE"))
+    config.transports = "tcp";
+  else if (is_set("NCCL_P2P_DISABLE"))
+    config.transports = "shm,tcp";
+}
+
+void write_line(const Config& config, const std::string& line) {
+  if (config.log_level < LogLevel::warn) return;
+  if (config.log_sink)
+    config.log_sink(LogLevel::warn, line);
+  else
+    std::fprintf(stderr, "tutti: %s\n", line.c_str());
+}
+
+void tell_once(const Config& config) {
+  if (process_state().told.exchange(true)) return;
+  if (const auto level = variable("NCCL_DEBUG");
+      level && strcasecmp(level->c_str(), "VERSION") == 0)
+    write_line(config, "libnccl.so.2 of tutti, for programs of NCCL 2.32");
+  std::string names;
+  for (char** at = environ; *at != nullptr; ++at) {
+    const std::string_view entry(*at);
+    const std::string_view name = entry.substr(0, entry.find('='));
+    if (!name.starts_with("NCCL_") || has_effect(name)) continue;
+    names.append(names.empty() ? "" : ", ").append(name);
+  }
+  if (!names.empty())
+    write_line(config, "these variables have no effect on tutti's libnccl.so.2: " + names +
+                           " (docs/nccl.md)");
+}
+
+// Fields of a program's struct, which may be shorter than ours.
+class Fields {
+ public:
+  explicit Fields(const ncclConfig_t& given) {
+    const std::size_t bytes = std::min(given.size, sizeof all_);
+    std::memcpy(&all_, &given, bytes);
+    all_.size = bytes;
+  }
+  // Returns the field if the header of the given version had it, else the value that means unset.
+  template <typename T>
+  T get(T ncclConfig_t::*field, unsigned since, T unset) const {
+    const auto at =
+        reinterpret_cast<std::uintptr_t>(&(all_.*field)) - reinterpret_cast<std::uintptr_t>(&all_);
+    return all_.version >= since && at + sizeof(T) <= all_.size ? all_.*field : unset;
+  }
+
+ private:
+  ncclConfig_t all_;
+};
+
+void check_range(int value, int least, int most, const char* name) {
+  if (value != kUndefined && (value < least || value > most))
+    throw Failure(ncclInvalidArgument, std::string("ncclConfig_t::") + name + " is " +
+                                           std::to_string(value) + "; it is " +
+                                           std::to_string(least) + " to " + std::to_string(most));
+}
+
+}  // namespace
+
+const Variable* known_variables() noexcept { return kVariables.data(); }
+
+std::optional<std::string> variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+}
+
+Settings settings_of_process() {
+  Settings settings;
+  Config& config = settings.config;
+  config = Config::from_env();
+  if (!config.origins.contains("timeout_ms")) config.timeout = kTimeout;
+  if (!config.origins.contains("startup_timeout_ms")) config.startup_timeout = kStartupTimeout;
+  read_log(config);
+  tell_once(config);
+  read_interfaces(config);
+  read_transports(config);
+  if (const auto choice = variable("NCCL_ALGO"); choice && !config.origins.contains("algorithm"))
+    config.select = select_as(*choice);
+  if (variable("NCCL_COMM_BLOCKING")) settings.blocking = is_set("NCCL_COMM_BLOCKING");
+  const std::lock_guard lock(process_state().mutex);
+  if (process_state().key) {
+    config.tls = true;
+    config.secret = *process_state().key;
+  }
+  return settings;
+}
+
+void apply(const ncclConfig_t* given, Settings& settings) {
+  if (given == nullptr) return;
+  constexpr std::size_t kFirst = offsetof(ncclConfig_t, cgaClusterSize);  // the struct of 2.14
+  if (given->magic != kApiMagic || given->size < kFirst)
+    throw Failure(ncclInvalidArgument, "the ncclConfig_t was not set by NCCL_CONFIG_INITIALIZER");
+  const Fields fields(*given);
+  const int blocking = fields.get(&ncclConfig_t::blocking, 0, kUndefined);
+  const int least = fields.get(&ncclConfig_t::minCTAs, 21700, kUndefined);
+  const int most = fields.get(&ncclConfig_t::maxCTAs, 21700, kUndefined);
+  check_range(blocking, 0, 1, "blocking");
+  check_range(fields.get(&ncclConfig_t::cgaClusterSize, 21700, kUndefined), 0, 8, "cgaClusterSize");
+  check_range(least, 1, INT_MAX, "minCTAs");
+  check_range(most, least == kUndefined ? 1 : least, INT_MAX, "maxCTAs");
+  check_range(fields.get(&ncclConfig_t::splitShare, 21800, kUndefined), 0, 1, "splitShare");
+  check_range(fields.get(&ncclConfig_t::shrinkShare, 22700, kUndefined), 0, 1, "shrinkShare");
+  const char* const none = nullptr;
+  const char* const net = fields.get(&ncclConfig_t::netName, 21700, none);
+  if (net != nullptr && strcasecmp(net, "Socket") != 0)
+    throw Failure(ncclInvalidUsage,
+                  std::string("ncclConfig_t::netName is ") + net +
+                      "; tutti's libnccl.so.2 has no network plug-ins, only Socket");
+  if (blocking != kUndefined) settings.blocking = blocking == 1;
+}
+
+void set_encryption(const ncclEncryptionConfig_t* config) {
+  require(config != nullptr && config->magic == kApiMagic &&
+              config->size >= sizeof(ncclEncryptionConfig_t),
+          "the ncclEncryptionConfig_t was not set by NCCL_ENCRYPTION_CONFIG_INITIALIZER");
+  require(config->mode == 0 || config->mode == 1, "ncclEncryptionConfig_t::mode is 0 or 1");
+  constexpr std::size_t kLeastKeyBytes = 16;
+  if (config->mode == 1)
+    require(config->psk != nullptr && std::strlen(config->psk) >= kLeastKeyBytes,
+            "ncclEncryptionConfig_t::psk is a key of 16 characters or more");
+  const std::lock_guard lock(process_state().mutex);
+  process_state().key = config->mode == 1 ? std::optional<std::string>(config->psk) : std::nullopt;
+}
+
+}  // namespace tutti::nccl

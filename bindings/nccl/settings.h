@@ -1,0 +1,43 @@
+// Settings of a communicator: from the environment (TUTTI_* and NCCL_*), ncclConfig_t and
+// ncclSetEncryption().
+#pragma once
+
+#include <optional>
+#include <string>
+#include <tutti/config.hpp>
+
+#include "bindings/nccl/abi.h"
+
+namespace tutti::nccl {
+
+struct Settings {
+  Config config;
+  bool blocking = true;
+};
+
+/// Reads the environment. Throws what Config::from_env() throws, and ncclInvalidArgument for a
+/// value of an NCCL_ variable that is none. The first call of the process logs the NCCL_ variables
+/// that have no effect.
+Settings settings_of_process();
+
+/// Applies a program's struct of any version of nccl.h; null changes nothing. Throws
+/// ncclInvalidArgument for values that are out of range, and ncclInvalidUsage for a network
+/// plug-in.
+void apply(const ncclConfig_t* config, Settings& settings);
+
+/// What ncclSetEncryption() has set for communicators that are made from now on. Throws
+/// ncclInvalidArgument.
+void set_encryption(const ncclEncryptionConfig_t* config);
+
+/// The value of an NCCL_ variable that has an effect; none if it is not set.
+std::optional<std::string> variable(const char* name);
+
+/// A variable that has an effect, and what that is.
+struct Variable {
+  const char* name;
+  const char* effect;
+};
+/// All of them; the last has a null name.
+const Variable* known_variables() noexcept;
+
+}  // namespace tutti::nccl

@@ -1,0 +1,73 @@
+#include "bindings/nccl/store.h"
+
+#include <cstdint>
+#include <utility>
+
+namespace tutti::nccl {
+namespace {
+
+constexpr std::chrono::milliseconds kSlice{200};
+// The time in which the store answers what needs no waiting.
+constexpr std::chrono::seconds kAnswer{5};
+constexpr std::string_view kFailures = "failures", kFailure = "failure";
+
+// FNV-1a, so that names of communicators that are made of each other do not become longer.
+std::string digest(std::string_view text) {
+  std::uint64_t hash = 0xcbf29ce484222325u;
+  for (const char letter : text)
+    hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3u;
+  return std::to_string(hash);
+}
+
+std::string joined(const std::string& prefix, std::string_view key) {
+  std::string whole = prefix;
+  return whole.append("/").append(key);
+}
+
+}  // namespace
+
+void Part::set(std::string_view key, std::string_view value, Deadline deadline) {
+  whole_->set(joined(prefix_, key), value, deadline);
+}
+
+// Waits in slices, between which it looks whether a rank has failed.
+template <typename Attempt>
+auto Part::attempt_until(Deadline deadline, Attempt&& attempt) {
+  bool first = true;
+  return in_slices(deadline, kSlice, *given_up_, [&](Deadline until) {
+    const Deadline soon = std::chrono::steady_clock::now() + kAnswer;
+    if (!std::exchange(first, false) && whole_->add(joined(prefix_, kFailures), 0, soon) > 0)
+      throw Error(ErrorKind::peer_lost, whole_->get(joined(prefix_, kFailure), soon));
+    return attempt(until);
+  });
+}
+
+std::string Part::get(std::string_view key, Deadline deadline) {
+  const std::string its = joined(prefix_, key);
+  return attempt_until(deadline, [&](Deadline until) { return whole_->get(its, until); });
+}
+
+std::int64_t Part::add(std::string_view key, std::int64_t amount, Deadline deadline) {
+  return whole_->add(joined(prefix_, key), amount, deadline);
+}
+
+void Part::wait(std::string_view key, Deadline deadline) {
+  const std::string its = joined(prefix_, key);
+  attempt_until(deadline, [&](Deadline until) { whole_->wait(its, until); });
+}
+
+void Part::fail(const std::string& why) noexcept {
+  try {
+    const Deadline soon = std::chrono::steady_clock::now() + kAnswer;
+    whole_->set(joined(prefix_, kFailure), why, soon);
+    whole_->add(joined(prefix_, kFailures), 1, soon);
+  } catch (const std::exception&) {
+    // The store is lost, and the others get the error of that.
+  }
+}
+
+std::shared_ptr<Part> Part::part(const std::string& name, GivenUp given_up) const {
+  return std::make_shared<Part>(whole_, digest(joined(prefix_, name)), std::move(given_up));
+}
+
+}  // namespace tutti::nccl

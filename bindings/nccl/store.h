@@ -1,0 +1,62 @@
+// A communicator's part of the store through which its ranks meet.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <tutti/error.hpp>
+#include <tutti/store.hpp>
+
+namespace tutti::nccl {
+
+/// A store whose keys begin with a prefix, so that several communicators may use one store. Waiting
+/// calls end with `peer_lost` soon after *given_up is true, or a rank has called fail().
+/// Thread-safe.
+class Part final : public Store {
+ public:
+  using GivenUp = std::shared_ptr<const std::atomic<bool>>;
+
+  Part(std::shared_ptr<Store> whole, std::string prefix, GivenUp given_up)
+      : whole_(std::move(whole)), prefix_(std::move(prefix)), given_up_(std::move(given_up)) {}
+
+  void set(std::string_view key, std::string_view value, Deadline deadline) override;
+  std::string get(std::string_view key, Deadline deadline) override;
+  std::int64_t add(std::string_view key, std::int64_t amount, Deadline deadline) override;
+  void wait(std::string_view key, Deadline deadline) override;
+
+  /// Tells the ranks that wait that this one does not come. It throws nothing.
+  void fail(const std::string& why) noexcept;
+  /// A part for a communicator that is made of this one. `name` is the same on its ranks, and no
+  /// other such communicator has it.
+  std::shared_ptr<Part> part(const std::string& name, GivenUp given_up) const;
+
+ private:
+  template <typename Attempt>
+  auto attempt_until(Deadline deadline, Attempt&& attempt);
+
+  const std::shared_ptr<Store> whole_;
+  const std::string prefix_;
+  const GivenUp given_up_;
+};
+
+/// Calls `attempt(until)` with deadlines a little apart until it succeeds or `deadline` is over,
+/// and throws `peer_lost` in place of another attempt once `given_up` is true. `attempt` throws
+/// `timeout` at its deadline.
+template <typename Attempt>
+auto in_slices(Store::Deadline deadline, std::chrono::milliseconds slice,
+               const std::atomic<bool>& given_up, Attempt&& attempt) {
+  for (;;) {
+    if (given_up) throw Error(ErrorKind::peer_lost, "the communicator was aborted");
+    const auto until = std::min(deadline, std::chrono::steady_clock::now() + slice);
+    try {
+      return attempt(until);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::timeout || until == deadline) throw;
+    }
+  }
+}
+
+}  // namespace tutti::nccl

@@ -1,0 +1,63 @@
+#include "bindings/nccl/unique_id.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+#include <tutti/error.hpp>
+
+#include "bindings/nccl/errors.h"
+#include "bindings/nccl/store.h"
+
+namespace tutti::nccl {
+namespace {
+
+constexpr std::string_view kMark = "tutti";
+constexpr std::size_t kLengthAt = kMark.size();
+constexpr std::size_t kTicketAt = 8;
+static_assert(kTicketAt + kMaxTicketBytes <= sizeof(ncclUniqueId));
+static_assert(kMaxTicketBytes <= 127, "the length is one signed byte");
+
+// A connection that cannot be made is tried again for so long before an abort is noticed.
+constexpr std::chrono::seconds kSlice{5};
+
+std::string_view ticket_of(const ncclUniqueId& id) {
+  const auto length = static_cast<std::size_t>(id.internal[kLengthAt]);
+  return {id.internal + kTicketAt, std::min(length, kMaxTicketBytes)};
+}
+
+}  // namespace
+
+ncclUniqueId make_id(const Settings& settings) {
+  if (variable("NCCL_COMM_ID"))
+    throw Failure(ncclInvalidUsage,
+                  "NCCL_COMM_ID is not supported: pass the id of ncclGetUniqueId to the ranks");
+  const std::string ticket = serve_store(settings.config);
+  ncclUniqueId id{};
+  std::memcpy(id.internal, kMark.data(), kMark.size());
+  id.internal[kLengthAt] = static_cast<char>(ticket.size());
+  std::memcpy(id.internal + kTicketAt, ticket.data(), ticket.size());
+  return id;
+}
+
+bool is_id(const ncclUniqueId& id) {
+  return std::memcmp(id.internal, kMark.data(), kMark.size()) == 0 && id.internal[kLengthAt] > 0;
+}
+
+std::string secret_of(const ncclUniqueId& id) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string secret;
+  for (const char byte : ticket_of(id)) {
+    secret.push_back(kDigits[static_cast<unsigned char>(byte) >> 4]);
+    secret.push_back(kDigits[static_cast<unsigned char>(byte) & 15]);
+  }
+  return secret;
+}
+
+std::shared_ptr<Store> open_store(const ncclUniqueId& id, const Settings& settings,
+                                  Store::Deadline deadline, const std::atomic<bool>& given_up) {
+  return in_slices(deadline, kSlice, given_up, [&](Store::Deadline until) {
+    return connect_store(ticket_of(id), until, settings.config);
+  });
+}
+
+}  // namespace tutti::nccl

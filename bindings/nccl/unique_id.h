@@ -1,0 +1,28 @@
+// What is in an ncclUniqueId.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <tutti/store.hpp>
+
+#include "bindings/nccl/abi.h"
+#include "bindings/nccl/settings.h"
+
+namespace tutti::nccl {
+
+/// Starts the server of a store in this process, and returns an id that leads to it.
+ncclUniqueId make_id(const Settings& settings);
+
+/// Whether the bytes are an id of this library.
+bool is_id(const ncclUniqueId& id);
+
+/// The secret of the data between processes that have the id: who has it may join.
+std::string secret_of(const ncclUniqueId& id);
+
+/// Connects to the store of `id`. Throws what connect_store() throws, and `peer_lost` soon after
+/// `given_up` is true.
+std::shared_ptr<Store> open_store(const ncclUniqueId& id, const Settings& settings,
+                                  Store::Deadline deadline, const std::atomic<bool>& given_up);
+
+}  // namespace tutti::nccl

@@ -1,0 +1,297 @@
+// What functions of libnccl.so.2 return for bad arguments, and what they say.
+#include <dlfcn.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "ranks.h"
+
+namespace tutti::test {
+namespace {
+
+using testing::HasSubstr;
+
+std::string last_error() { return ncclGetLastError(nullptr); }
+
+// The names of NVIDIA's library (2.32.3), one a line.
+TEST(NcclArguments, EverySymbolOfNvidiasLibraryIsThere) {
+  std::ifstream names(NCCL_SYMBOLS);
+  int count = 0;
+  for (std::string name; std::getline(names, name); ++count)
+    EXPECT_NE(dlsym(RTLD_DEFAULT, name.c_str()), nullptr) << name;
+  EXPECT_EQ(count, 193);
+}
+
+TEST(NcclArguments, EveryFunctionThatIsNotSupportedSaysSoAndFails) {
+  for (const char* name : {"ncclCommWindowRegister",
+                           "ncclCommWindowDeregister",
+                           "ncclWinGetUserPtr",
+                           "ncclPutSignal",
+                           "ncclSignal",
+                           "ncclWaitSignal",
+                           "ncclDevCommCreate",
+                           "ncclDevCommDestroy",
+                           "ncclGetLsaMultimemDevicePointer",
+                           "ncclGetMultimemDevicePointer",
+                           "ncclGetLsaDevicePointer",
+                           "ncclGetPeerDevicePointer",
+                           "ncclGetMultimemDeviceLeInfo",
+                           "ncclGetCftDeviceLeInfo",
+                           "ncclGetPeerDeviceLeInfo",
+                           "ncclLsaBarrierCreateRequirement",
+                           "ncclGinBarrierCreateRequirement",
+                           "ncclGinInboxA2ACreateRequirement",
+                           "ncclGinOutboxCreateRequirement",
+                           "ncclLLA2ACreateRequirement",
+                           "ncclCommSuspend",
+                           "ncclCommResume"}) {
+    auto* const function =
+        reinterpret_cast<ncclResult_t (*)(void*, ...)>(dlsym(RTLD_DEFAULT, name));
+    ASSERT_NE(function, nullptr) << name;
+    EXPECT_EQ(function(nullptr), ncclInvalidUsage) << name;
+    EXPECT_THAT(last_error(), HasSubstr(name));
+  }
+}
+
+TEST(NcclArguments, ACommunicatorThatIsNoneIsAnInvalidArgument) {
+  std::array<char, 4096> bytes{};
+  for (ncclComm_t comm :
+       {static_cast<ncclComm_t>(nullptr), reinterpret_cast<ncclComm_t>(bytes.data())}) {
+    int number = 0;
+    void* handle = nullptr;
+    ncclComm_t other = nullptr;
+    ncclResult_t state = ncclSuccess;
+    EXPECT_EQ(ncclCommCount(comm, &number), ncclInvalidArgument);
+    EXPECT_EQ(ncclCommUserRank(comm, &number), ncclInvalidArgument);
+    EXPECT_EQ(ncclCommCuDevice(comm, &number), ncclInvalidArgument);
+    EXPECT_EQ(ncclCommGetAsyncError(comm, &state), ncclInvalidArgument);
+    EXPECT_EQ(ncclCommFinalize(comm), ncclInvalidArgument);
+    EXPECT_EQ(ncclCommRevoke(comm, 0), ncclInvalidArgument);
+    EXPECT_EQ(ncclCommSplit(comm, 0, 0, &other, nullptr), ncclInvalidArgument);
+    EXPECT_EQ(ncclCommShrink(comm, &number, 1, &other, nullptr, 0), ncclInvalidArgument);
+    EXPECT_EQ(ncclAllReduce(&number, &number, 1, ncclInt32, ncclSum, comm, nullptr),
+              ncclInvalidArgument);
+    EXPECT_EQ(ncclSend(&number, 1, ncclInt32, 0, comm, nullptr), ncclInvalidArgument);
+    EXPECT_EQ(ncclCommRegister(comm, &number, 4, &handle), ncclInvalidArgument);
+    EXPECT_EQ(ncclCommDestroy(comm), comm == nullptr ? ncclSuccess : ncclInvalidArgument);
+    EXPECT_EQ(ncclCommAbort(comm), comm == nullptr ? ncclSuccess : ncclInvalidArgument);
+    EXPECT_NE(last_error(), "");
+  }
+}
+
+TEST(NcclArguments, BadArgumentsOfCallsAreRefusedAndTheCommunicatorGoesOn) {
+  InOneThread alone(1);
+  const ncclComm_t comm = alone.comms[0];
+  int data = 3, number = 0;
+  const auto type = static_cast<ncclDataType_t>(99);
+  const auto op = static_cast<ncclRedOp_t>(17);
+  EXPECT_EQ(ncclAllReduce(&data, &data, 1, type, ncclSum, comm, nullptr), ncclInvalidArgument);
+  EXPECT_EQ(ncclAllReduce(&data, &data, 1, ncclInt32, op, comm, nullptr), ncclInvalidArgument);
+  EXPECT_EQ(ncclAllReduce(nullptr, &data, 1, ncclInt32, ncclSum, comm, nullptr),
+            ncclInvalidArgument);
+  EXPECT_EQ(ncclBroadcast(&data, &data, 1, ncclInt32, 1, comm, nullptr), ncclInvalidArgument);
+  EXPECT_EQ(ncclReduce(&data, &data, 1, ncclInt32, ncclSum, -1, comm, nullptr),
+            ncclInvalidArgument);
+  EXPECT_EQ(ncclSend(&data, 1, ncclInt32, 1, comm, nullptr), ncclInvalidArgument);
+  EXPECT_EQ(ncclRecv(&data, 1, ncclInt32, -1, comm, nullptr), ncclInvalidArgument);
+  EXPECT_EQ(ncclCommCount(comm, nullptr), ncclInvalidArgument);
+  EXPECT_EQ(ncclCommRevoke(comm, 1), ncclInvalidArgument);
+  EXPECT_EQ(ncclRedOpDestroy(ncclSum, comm), ncclInvalidArgument);
+  EXPECT_EQ(ncclRedOpDestroy(op, comm), ncclInvalidArgument);
+  EXPECT_EQ(ncclAllReduce(&data, &number, 1, ncclInt32, ncclSum, comm, nullptr), ncclSuccess);
+  EXPECT_EQ(number, 3);
+  EXPECT_EQ(ncclAllReduce(nullptr, nullptr, 0, ncclInt32, ncclSum, comm, nullptr), ncclSuccess);
+}
+
+TEST(NcclArguments, BadArgumentsOfStartsAreRefused) {
+  ncclUniqueId id{};
+  ncclComm_t comm = nullptr;
+  EXPECT_EQ(ncclGetUniqueId(nullptr), ncclInvalidArgument);
+  EXPECT_EQ(ncclCommInitRank(&comm, 1, id, 0), ncclInvalidArgument);
+  EXPECT_THAT(last_error(), HasSubstr("was not made by ncclGetUniqueId"));
+  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  EXPECT_EQ(ncclCommInitRank(nullptr, 1, id, 0), ncclInvalidArgument);
+  EXPECT_EQ(ncclCommInitRank(&comm, 0, id, 0), ncclInvalidArgument);
+  EXPECT_EQ(ncclCommInitRank(&comm, 1, id, 1), ncclInvalidArgument);
+  ncclConfig_t config;
+  config.magic = 0;
+  EXPECT_EQ(ncclCommInitRankConfig(&comm, 1, id, 0, &config), ncclInvalidArgument);
+  config = {};
+  config.blocking = 2;
+  EXPECT_EQ(ncclCommInitRankConfig(&comm, 1, id, 0, &config), ncclInvalidArgument);
+  config = {};
+  config.netName = "IB";
+  EXPECT_EQ(ncclCommInitRankConfig(&comm, 1, id, 0, &config), ncclInvalidUsage);
+  config = {};
+  config.netName = "socket";
+  EXPECT_EQ(ncclCommInitRankConfig(&comm, 1, id, 0, &config), ncclSuccess);
+  EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
+  EXPECT_EQ(ncclCommInitAll(&comm, 0, nullptr), ncclInvalidArgument);
+}
+
+// A program that was built with the header of NCCL 2.14 has a struct that ends behind `blocking`.
+TEST(NcclArguments, AStructOfAnOldHeaderIsReadToItsEnd) {
+  ncclUniqueId id;
+  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  ncclConfig_t config;
+  std::memset(&config.cgaClusterSize, 0x55, sizeof config - offsetof(ncclConfig_t, cgaClusterSize));
+  config.size = 24;
+  config.version = 21400;
+  config.blocking = 1;
+  ncclComm_t comm = nullptr;
+  ASSERT_EQ(ncclCommInitRankConfig(&comm, 1, id, 0, &config), ncclSuccess) << last_error();
+  EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
+}
+
+TEST(NcclArguments, AGroupWithAWrongCallDoesNothingAndReturnsItsError) {
+  InOneThread ranks(2);
+  int data[2] = {1, 2};
+  EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage);
+  ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+  ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+  EXPECT_EQ(ncclAllReduce(&data[0], &data[0], 1, ncclInt32, ncclSum, ranks.comms[0], nullptr),
+            ncclSuccess);
+  EXPECT_EQ(ncclAllReduce(&data[1], nullptr, 1, ncclInt32, ncclSum, ranks.comms[1], nullptr),
+            ncclInvalidArgument);
+  EXPECT_EQ(ncclGroupEnd(), ncclSuccess);
+  EXPECT_EQ(ncclGroupEnd(), ncclInvalidArgument);
+  EXPECT_EQ(data[0], 1);
+  ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+  for (int r = 0; r < 2; ++r)
+    EXPECT_EQ(ncclAllReduce(&data[r], &data[r], 1, ncclInt32, ncclSum,
+                            ranks.comms[static_cast<std::size_t>(r)], nullptr),
+              ncclSuccess);
+  EXPECT_EQ(ncclGroupEnd(), ncclSuccess) << last_error();
+  EXPECT_EQ(data[1], 3);
+}
+
+TEST(NcclArguments, CommunicatorsMayBeDestroyedInAGroupAndOnlyOnce) {
+  std::vector<ncclComm_t> comms(2);
+  ASSERT_EQ(ncclCommInitAll(comms.data(), 2, nullptr), ncclSuccess);
+  float data[2] = {1, 2};
+  ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+  for (std::size_t r = 0; r < 2; ++r) {
+    EXPECT_EQ(ncclAllReduce(&data[r], &data[r], 1, ncclFloat32, ncclSum, comms[r], nullptr),
+              ncclSuccess);
+    EXPECT_EQ(ncclCommDestroy(comms[r]), ncclSuccess);
+  }
+  EXPECT_EQ(ncclGroupEnd(), ncclSuccess) << last_error();
+  EXPECT_EQ(data[0], 3);
+  ASSERT_EQ(ncclCommInitAll(comms.data(), 1, nullptr), ncclSuccess);
+  ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+  EXPECT_EQ(ncclCommDestroy(comms[0]), ncclSuccess);
+  EXPECT_EQ(ncclCommDestroy(comms[0]), ncclInvalidArgument);
+  EXPECT_EQ(ncclGroupEnd(), ncclInvalidArgument);
+}
+
+// A watchdog's thread may abort a communicator whose group another thread is about to end.
+TEST(NcclArguments, AGroupWhoseCommunicatorAnotherThreadAbortsReturnsAnError) {
+  std::vector<ncclComm_t> comms(2);
+  ASSERT_EQ(ncclCommInitAll(comms.data(), 2, nullptr), ncclSuccess);
+  float data = 1;
+  ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+  EXPECT_EQ(ncclAllReduce(&data, &data, 1, ncclFloat32, ncclSum, comms[0], nullptr), ncclSuccess);
+  std::thread([&] { EXPECT_EQ(ncclCommAbort(comms[0]), ncclSuccess); }).join();
+  EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage);
+  EXPECT_EQ(ncclCommAbort(comms[1]), ncclSuccess);
+}
+
+TEST(NcclArguments, AnAlgorithmThatThereIsIsUsedAndAnotherIsRefused) {
+  in_threads(2, [](ncclComm_t comm, int rank, int) {
+    ncclCollConfig_t config{sizeof(ncclCollConfig_t),
+                            kApiMagic,
+                            kVersion,
+                            nullptr,
+                            kUndefined,
+                            kUndefined,
+                            kUndefined,
+                            kUndefined,
+                            "ring_ll128",
+                            1,
+                            kUndefined,
+                            0,
+                            nullptr};
+    int value = rank, result = -1;
+    CHECK_NCCL(ncclAllReduceConfig(&value, &result, 1, ncclInt32, ncclSum, comm, nullptr, &config));
+    expect_equal(result, 1, "the sum");
+    config.algSelection = "NVLS_SIMPLE";
+    expect_equal(
+        ncclAllReduceConfig(&value, &result, 1, ncclInt32, ncclSum, comm, nullptr, &config),
+        ncclInvalidUsage, "an algorithm that there is not");
+    config.forceAlgSelection = 0;
+    CHECK_NCCL(ncclAllReduceConfig(&value, &result, 1, ncclInt32, ncclSum, comm, nullptr, &config));
+    CHECK_NCCL(ncclAllReduceConfig(&value, &result, 1, ncclInt32, ncclSum, comm, nullptr, nullptr));
+    config.magic = 1;
+    expect_equal(
+        ncclAllReduceConfig(&value, &result, 1, ncclInt32, ncclSum, comm, nullptr, &config),
+        ncclInvalidArgument, "a struct that was not initialised");
+  });
+}
+
+TEST(NcclArguments, MemoryIsAllocatedRegisteredAndFreed) {
+  InOneThread alone(1);
+  void *memory = nullptr, *handle = nullptr;
+  ASSERT_EQ(ncclMemAlloc(&memory, 10'000), ncclSuccess);
+  std::memset(memory, 1, 10'000);
+  EXPECT_EQ(ncclCommRegister(alone.comms[0], memory, 10'000, &handle), ncclSuccess);
+  EXPECT_EQ(ncclCommDeregister(alone.comms[0], handle), ncclSuccess);
+  EXPECT_EQ(ncclCommDeregister(alone.comms[0], handle), ncclInvalidArgument);
+  EXPECT_EQ(ncclMemFree(static_cast<char*>(memory) + 1), ncclInvalidArgument);
+  EXPECT_EQ(ncclMemFree(memory), ncclSuccess);
+  EXPECT_EQ(ncclMemFree(memory), ncclInvalidArgument);
+  EXPECT_EQ(ncclMemFree(nullptr), ncclSuccess);
+  std::uint64_t held = 0;
+  EXPECT_EQ(ncclCommMemStats(alone.comms[0], ncclStatGpuMemTotal, &held), ncclSuccess);
+  EXPECT_EQ(ncclCommMemStats(alone.comms[0], static_cast<ncclCommMemStat_t>(4), &held),
+            ncclInvalidArgument);
+}
+
+TEST(NcclArguments, QueriesTellTheTruth) {
+  InOneThread ranks(2);
+  int version = 0, device = 5;
+  EXPECT_EQ(ncclGetVersion(&version), ncclSuccess);
+  EXPECT_EQ(version, 23203);
+  EXPECT_EQ(ncclCommCuDevice(ranks.comms[1], &device), ncclSuccess);
+  EXPECT_EQ(device, -1);
+  ncclCommProperties_t properties{};
+  properties.size = sizeof properties;
+  properties.magic = kApiMagic;
+  properties.deviceApiSupport = true;
+  EXPECT_EQ(ncclCommQueryProperties(ranks.comms[1], &properties), ncclSuccess);
+  EXPECT_EQ(properties.rank, 1);
+  EXPECT_EQ(properties.nRanks, 2);
+  EXPECT_FALSE(properties.deviceApiSupport);
+  for (int result = 0; result < 10; ++result)
+    EXPECT_STRNE(ncclGetErrorString(static_cast<ncclResult_t>(result)), "");
+}
+
+TEST(NcclArguments, ParametersAreTheVariablesThatHaveAnEffect) {
+  const char** keys = nullptr;
+  int count = 0, length = 0;
+  ASSERT_EQ(ncclParamGetAllParameterKeys(&keys, &count), ncclSuccess);
+  EXPECT_GT(count, 5);
+  ncclParamHandle_t handle = nullptr;
+  EXPECT_EQ(ncclParamBind(&handle, "NCCL_IB_HCA"), ncclInvalidArgument);
+  ASSERT_EQ(ncclParamBind(&handle, "NCCL_P2P_DISABLE"), ncclSuccess);
+  ASSERT_EQ(setenv("NCCL_P2P_DISABLE", "1", 1), 0);
+  std::int32_t number = 0;
+  EXPECT_EQ(ncclParamGetI32(handle, &number), ncclSuccess);
+  EXPECT_EQ(number, 1);
+  const char* text = nullptr;
+  EXPECT_EQ(ncclParamGetParameter("NCCL_P2P_DISABLE", &text, &length), ncclSuccess);
+  EXPECT_STREQ(text, "1");
+  ASSERT_EQ(setenv("NCCL_P2P_DISABLE", "maybe", 1), 0);
+  EXPECT_EQ(ncclParamGetI32(handle, &number), ncclInvalidArgument);
+  ncclUniqueId id;
+  EXPECT_EQ(ncclGetUniqueId(&id), ncclInvalidArgument);
+  EXPECT_THAT(last_error(), HasSubstr("NCCL_P2P_DISABLE is 'maybe'"));
+  unsetenv("NCCL_P2P_DISABLE");
+}
+
+}  // namespace
+}  // namespace tutti::test

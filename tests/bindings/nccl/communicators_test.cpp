@@ -1,0 +1,336 @@
+// How communicators of NCCL programs are made, changed and ended, also where something fails.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "ranks.h"
+
+namespace tutti::test {
+namespace {
+
+using testing::HasSubstr;
+
+int sum(ncclComm_t comm, int value) {
+  int result = 0;
+  CHECK_NCCL(ncclAllReduce(&value, &result, 1, ncclInt32, ncclSum, comm, nullptr));
+  return result;
+}
+
+int rank_of(ncclComm_t comm) {
+  int rank = -1;
+  CHECK_NCCL(ncclCommUserRank(comm, &rank));
+  return rank;
+}
+
+int size_of_comm(ncclComm_t comm) {
+  int size = -1;
+  CHECK_NCCL(ncclCommCount(comm, &size));
+  return size;
+}
+
+// Waits as programs do whose communicators are not blocking.
+ncclResult_t await(ncclComm_t comm) {
+  ncclResult_t state = ncclInProgress;
+  while (state == ncclInProgress) {
+    CHECK_NCCL(ncclCommGetAsyncError(comm, &state));
+    usleep(100);
+  }
+  return state;
+}
+
+std::size_t entries(const std::string& folder) {
+  return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(folder), {}));
+}
+
+// Reads a number of bytes, in KiB, from /proc/self/status.
+long resident_kib() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("VmRSS:")) return std::stol(line.substr(6));
+  return 0;
+}
+
+TEST(NcclCommunicators, SplitGivesTheRanksOfEachColorInTheOrderOfTheirKeys) {
+  in_processes(4, [](ncclComm_t comm, int rank, int size) {
+    ncclComm_t half = nullptr, none = comm;
+    CHECK_NCCL(ncclCommSplit(comm, rank % 2, -rank, &half, nullptr));
+    expect_equal(size_of_comm(half), 2, "the size of a half");
+    expect_equal(rank_of(half), rank < 2 ? 1 : 0, "the rank in a half");
+    expect_equal(sum(half, rank), rank % 2 == 0 ? 2 : 4, "the sum of a half");
+    CHECK_NCCL(ncclCommSplit(comm, rank == 0 ? 5 : -1, 0, &none, nullptr));
+    expect_equal(none == nullptr, rank != 0, "whether a rank without a color gets none");
+    ncclComm_t quarter = nullptr;
+    CHECK_NCCL(ncclCommSplit(half, rank_of(half), 0, &quarter, nullptr));
+    expect_equal(sum(quarter, 7), 7, "the sum of a rank alone");
+    CHECK_NCCL(ncclCommDestroy(comm == nullptr ? comm : quarter));
+    CHECK_NCCL(ncclCommDestroy(half));
+    CHECK_NCCL(ncclCommDestroy(none));
+    expect_equal(sum(comm, 1), size, "the sum of all, when the parts are gone");
+  });
+}
+
+TEST(NcclCommunicators, AGroupSplitsAllCommunicatorsOfAThread) {
+  InOneThread ranks(4);
+  std::vector<ncclComm_t> parts(4);
+  ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+  for (int rank = 0; rank < 4; ++rank)
+    ASSERT_EQ(ncclCommSplit(ranks.comms[static_cast<std::size_t>(rank)], rank / 2, 0,
+                            &parts[static_cast<std::size_t>(rank)], nullptr),
+              ncclSuccess);
+  ASSERT_EQ(ncclGroupEnd(), ncclSuccess) << ncclGetLastError(nullptr);
+  for (std::size_t rank = 0; rank < 4; ++rank) EXPECT_EQ(rank_of(parts[rank]), rank % 2);
+  for (ncclComm_t part : parts) EXPECT_EQ(ncclCommDestroy(part), ncclSuccess);
+}
+
+TEST(NcclCommunicators, ShrinkLeavesOutWhoIsNamed) {
+  in_processes(4, [](ncclComm_t comm, int rank, int) {
+    if (rank == 1) return;
+    int excluded = 1;
+    ncclComm_t rest = nullptr;
+    CHECK_NCCL(ncclCommShrink(comm, &excluded, 1, &rest, nullptr, 0));
+    expect_equal(size_of_comm(rest), 3, "the size");
+    expect_equal(rank_of(rest), rank == 0 ? 0 : rank - 1, "the rank");
+    expect_equal(sum(rest, rank), 5, "the sum");
+    CHECK_NCCL(ncclCommDestroy(rest));
+  });
+}
+
+// The rank that has made the id serves the store; here it is the one that dies.
+TEST(NcclCommunicators, ShrinkGoesOnAfterARankWasKilled) {
+  for (const int killed : {2, 0}) {
+    SharedId id;
+    Processes ranks(3, [&](int rank) {
+      ncclComm_t comm = nullptr, rest = nullptr;
+      CHECK_NCCL(ncclCommInitRank(&comm, 3, id.of_rank(rank), rank));
+      sum(comm, 1);
+      if (rank == killed) {
+        sum(comm, 1);
+        usleep(200'000);  // The standby of the store is there a little after the start.
+        raise(SIGKILL);
+      }
+      sum(comm, 1);
+      int value = 1;
+      expect_equal(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comm, nullptr),
+                   ncclRemoteError, "a call with a rank that is dead");
+      ncclResult_t error = ncclSuccess;
+      CHECK_NCCL(ncclCommGetAsyncError(comm, &error));
+      expect_equal(error, ncclRemoteError, "the asynchronous error");
+      int excluded = killed;
+      CHECK_NCCL(ncclCommShrink(comm, &excluded, 1, &rest, nullptr, 1));
+      expect_equal(sum(rest, 1), 2, "the sum of those that are left");
+      CHECK_NCCL(ncclCommAbort(comm));
+      CHECK_NCCL(ncclCommDestroy(rest));
+    });
+    for (int rank = 0; rank < 3; ++rank)
+      EXPECT_EQ(ranks.outcome(rank), rank == killed ? "ended by signal 9" : "") << "rank " << rank;
+  }
+}
+
+TEST(NcclCommunicators, GrowTakesNewProcessesInWithTheRanksThatTheyName) {
+  SharedId id, growing;
+  Processes ranks(4, [&](int rank) {
+    ncclComm_t comm = nullptr, grown = nullptr;
+    if (rank < 2) {
+      CHECK_NCCL(ncclCommInitRank(&comm, 2, id.of_rank(rank), rank));
+      ncclUniqueId own;
+      if (rank == 1) {
+        CHECK_NCCL(ncclCommGetUniqueId(comm, &own));
+        growing.set(own);
+      }
+      CHECK_NCCL(ncclCommGrow(comm, 4, rank == 1 ? &own : nullptr, -1, &grown, nullptr));
+    } else {
+      const ncclUniqueId its = growing.get();
+      CHECK_NCCL(ncclCommGrow(nullptr, 4, &its, rank, &grown, nullptr));
+    }
+    expect_equal(rank_of(grown), rank, "the rank");
+    expect_equal(sum(grown, rank), 6, "the sum of all");
+    CHECK_NCCL(ncclCommDestroy(comm));
+    CHECK_NCCL(ncclCommDestroy(grown));
+  });
+  for (int rank = 0; rank < 4; ++rank) EXPECT_EQ(ranks.outcome(rank), "") << "rank " << rank;
+}
+
+TEST(NcclCommunicators, RevokeEndsCallsThatWaitAndLetsTheRanksSplit) {
+  in_processes(3, [](ncclComm_t comm, int rank, int) {
+    int value = 1;
+    if (rank != 0) {
+      expect_equal(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comm, nullptr),
+                   ncclRemoteError, "a call that waits for rank 0");
+    }
+    CHECK_NCCL(ncclCommRevoke(comm, 0));
+    ncclResult_t error = ncclInternalError;
+    CHECK_NCCL(ncclCommGetAsyncError(comm, &error));
+    expect_equal(error, ncclSuccess, "the asynchronous error of a communicator that is revoked");
+    expect_equal(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comm, nullptr),
+                 ncclInvalidUsage, "a call that comes later");
+    ncclComm_t part = nullptr;
+    CHECK_NCCL(ncclCommSplit(comm, rank == 1 ? 1 : 0, -rank, &part, nullptr));
+    expect_equal(sum(part, rank), rank == 1 ? 1 : 2, "the sum of a part");
+    expect_equal(rank_of(part), rank == 0 ? 1 : 0, "the rank in a part");
+    CHECK_NCCL(ncclCommDestroy(part));
+  });
+}
+
+TEST(NcclCommunicators, RevokeEndsACallOfAnotherThread) {
+  in_processes(2, [](ncclComm_t comm, int rank, int) {
+    int value = 1;
+    sum(comm, 1);
+    if (rank == 1) {
+      expect_equal(ncclRecv(&value, 1, ncclInt32, 0, comm, nullptr), ncclRemoteError,
+                   "a receive from rank 0, which sends nothing");
+      return;
+    }
+    ncclResult_t during = ncclSuccess;
+    std::thread caller(
+        [&] { during = ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comm, nullptr); });
+    usleep(20'000);  // The call ends whether it has begun to wait or not.
+    CHECK_NCCL(ncclCommRevoke(comm, 0));
+    caller.join();
+    expect_equal(during == ncclRemoteError || during == ncclInvalidUsage, true, "the result");
+  });
+}
+
+TEST(NcclCommunicators, AbortEndsOneWhoseOtherRanksNeverCome) {
+  ncclUniqueId id;
+  ncclComm_t comm = nullptr;
+  ncclConfig_t config;
+  config.blocking = 0;
+  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  ASSERT_EQ(ncclCommInitRankConfig(&comm, 2, id, 0, &config), ncclInProgress);
+  ncclResult_t state = ncclSuccess;
+  EXPECT_EQ(ncclCommGetAsyncError(comm, &state), ncclSuccess);
+  EXPECT_EQ(state, ncclInProgress);
+  int value = 1;
+  EXPECT_EQ(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comm, nullptr),
+            ncclInvalidArgument);
+  EXPECT_EQ(ncclCommAbort(comm), ncclSuccess);
+}
+
+TEST(NcclCommunicators, OnesThatDoNotBlockSayInProgressUntilTheyAreThere) {
+  in_threads(2, [](ncclComm_t comm, int rank, int) {
+    ncclConfig_t config;
+    config.blocking = 0;
+    ncclComm_t part = nullptr;
+    expect_equal(ncclCommSplit(comm, 0, 0, &part, &config), ncclInProgress, "a split");
+    expect_equal(await(part), ncclSuccess, "the split when it is there");
+    int value = rank + 1, result = 0;
+    const ncclResult_t called =
+        ncclAllReduce(&value, &result, 1, ncclInt32, ncclSum, part, nullptr);
+    expect_equal(called == ncclInProgress || called == ncclSuccess, true, "a call that may wait");
+    expect_equal(await(part), ncclSuccess, "the call when it has ended");
+    expect_equal(result, 3, "the sum");
+    ncclGroupStart();
+    ncclAllReduce(&value, &result, 1, ncclInt32, ncclProd, part, nullptr);
+    expect_equal(ncclGroupEnd(), ncclInProgress, "the end of a group");
+    expect_equal(await(part), ncclSuccess, "the group when it has ended");
+    expect_equal(result, 2, "the product");
+    expect_equal(ncclCommFinalize(part), ncclInProgress, "the beginning of the end");
+    expect_equal(await(part), ncclSuccess, "the end");
+    CHECK_NCCL(ncclCommDestroy(part));
+  });
+}
+
+TEST(NcclCommunicators, SeveralIdsMakeOneCommunicator) {
+  SharedId first, second;
+  Processes ranks(2, [&](int rank) {
+    std::vector<ncclUniqueId> ids{first.of_rank(rank), second.of_rank(rank)};
+    ncclComm_t comm = nullptr;
+    CHECK_NCCL(ncclCommInitRankScalable(&comm, 2, rank, 2, ids.data(), nullptr));
+    expect_equal(sum(comm, 1), 2, "the sum");
+    CHECK_NCCL(ncclCommFinalize(comm));
+    int value = 0;
+    expect_equal(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comm, nullptr),
+                 ncclInvalidUsage, "a call after the end");
+    CHECK_NCCL(ncclCommDestroy(comm));
+  });
+  for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(ranks.outcome(rank), "") << "rank " << rank;
+}
+
+TEST(NcclCommunicators, TwoProcessesWithOneRankAreToldSo) {
+  SharedId id;
+  Processes ranks(2, [&](int number) {
+    ncclComm_t comm = nullptr;
+    const ncclResult_t result = ncclCommInitRank(&comm, 2, id.of_rank(number), 0);
+    expect_equal(result, ncclInvalidUsage, "the result");
+    expect_equal(comm == nullptr, true, "whether there is no communicator");
+    throw std::runtime_error(ncclGetLastError(nullptr));
+  });
+  std::string both = ranks.outcome(0) + ranks.outcome(1);
+  EXPECT_THAT(both, HasSubstr("rank 0 has come to this ncclUniqueId before"));
+}
+
+TEST(NcclCommunicators, DifferentNumbersOfRanksAreToldTheRankThatCameLater) {
+  SharedId id;
+  Processes ranks(2, [&](int rank) {
+    ncclComm_t comm = nullptr;
+    CHECK_NCCL(ncclCommInitRank(&comm, 2 + rank, id.of_rank(rank), rank));
+  });
+  EXPECT_THAT(ranks.outcome(0) + ranks.outcome(1), HasSubstr("and the rank that came first"));
+}
+
+TEST(NcclCommunicators, AChildProcessCannotUseItsParentsAndLeavesThemAlone) {
+  in_processes(2, [](ncclComm_t comm, int, int) {
+    const pid_t child = fork();
+    if (child == 0) {
+      int value = 1;
+      const bool refused =
+          ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comm, nullptr) == ncclInvalidUsage;
+      _exit(refused && ncclCommDestroy(comm) == ncclSuccess ? 0 : 1);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    expect_equal(status, 0, "the end of the child");
+    expect_equal(sum(comm, 1), 2, "the sum");
+  });
+}
+
+TEST(NcclCommunicators, AProcessMayEndWithoutDestroyingThem) {
+  Processes ranks(1, [](int) {
+    ncclComm_t comm = nullptr;
+    ncclUniqueId id, unused;
+    CHECK_NCCL(ncclGetUniqueId(&id));
+    CHECK_NCCL(ncclGetUniqueId(&unused));
+    CHECK_NCCL(ncclCommInitRank(&comm, 1, id, 0));
+    expect_equal(sum(comm, 3), 3, "the sum of one rank");
+    const pid_t child = fork();  // exit() runs destructors and handlers, unlike the end of a rank.
+    if (child == 0) exit(0);
+    int status = -1;
+    waitpid(child, &status, 0);
+    expect_equal(status, 0, "the end of the child");
+  });
+  EXPECT_EQ(ranks.outcome(0), "");
+  const pid_t alone = fork();
+  if (alone == 0) {
+    ncclComm_t comms[2];
+    if (ncclCommInitAll(comms, 2, nullptr) != ncclSuccess) _exit(1);
+    exit(0);
+  }
+  int status = -1;
+  waitpid(alone, &status, 0);
+  EXPECT_EQ(status, 0);
+}
+
+TEST(NcclCommunicators, ManyAfterEachOtherLeaveNoThreadDescriptorOrMemory) {
+  Processes ranks(1, [](int) {
+    const auto one = [] { InOneThread(2); };
+    for (int warm = 0; warm < 20; ++warm) one();
+    const std::size_t threads = entries("/proc/self/task"), files = entries("/proc/self/fd");
+    const long before = resident_kib();
+    for (int i = 0; i < 100; ++i) one();
+    for (int i = 0; i < 1000 && entries("/proc/self/task") > threads; ++i) usleep(1000);
+    expect_equal(entries("/proc/self/task") <= threads, true, "the number of threads");
+    expect_equal(entries("/proc/self/fd") <= files, true, "the number of descriptors");
+    expect_equal(resident_kib() - before < 2048, true, "the memory");
+  });
+  EXPECT_EQ(ranks.outcome(0), "");
+}
+
+}  // namespace
+}  // namespace tutti::test
