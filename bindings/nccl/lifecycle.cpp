@@ -61,8 +61,12 @@ void revoke(ncclComm& comm) {
 
 ncclResult_t asynchronous_error(ncclComm& comm) {
   const ncclResult_t state = comm.state.load(std::memory_order_acquire);
+  if (state != ncclSuccess && state != ncclInProgress) remember(comm.error.c_str());
   if (state != ncclSuccess || comm.revoked) return state;
-  if (const auto failure = comm.made->failure()) return result_of(failure->kind());
+  if (const auto failure = comm.made->failure()) {
+    remember(failure->what());
+    return result_of(failure->kind());
+  }
   if (comm.settings.blocking) return ncclSuccess;
   const std::unique_lock lock(comm.calls, std::try_to_lock);
   return lock.owns_lock() && comm.host_call.done() ? ncclSuccess : ncclInProgress;

@@ -162,7 +162,7 @@ class ServerLoop {
   bool serving_ = true;     // false while this server stands by
   bool took_over_ = false;  // there was a server before this one
   bool dismissed_ = false;
-  bool has_served_ = false;  // a rank has joined
+  bool has_served_ = false;                   // a rank has joined
   std::optional<TimePoint> public_place_at_;  // set while a part of the public place is missing
   std::optional<StandsBy> standby_;
   // Indexed by descriptor: connections of standbys that have yet to hear that they are dismissed.

@@ -117,9 +117,10 @@ void ServerLoop::appoint() {
   if (standing_.address.empty() || !serving_ || standby_ || close_by_) return;
   // At the start all ranks come first, so that the choice is the best one. A server without ranks
   // does not know how many come.
-  const bool all_here = limits_.once || std::none_of(seats_.begin(), seats_.end(), [](const Seat& seat) {
-    return seat.state == Seat::State::free;
-  });
+  const bool all_here =
+      limits_.once || std::none_of(seats_.begin(), seats_.end(), [](const Seat& seat) {
+        return seat.state == Seat::State::free;
+      });
   if (!all_here && !took_over_) return;
   const Member* best = nullptr;
   const auto worse = [this](const Member& member) {
