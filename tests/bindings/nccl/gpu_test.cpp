@@ -1,0 +1,200 @@
+// Programs of NCCL with buffers on GPUs, on the stand-in for the driver: streams, groups, and
+// several GPUs in one thread.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "../../kernels/gpu_buffers.h"
+#include "ranks.h"
+
+namespace tutti::test {
+namespace {
+
+cudaStream_t handle(const GpuStream& stream) { return static_cast<cudaStream_t>(stream.handle()); }
+
+template <typename T>
+std::vector<T> values(const GpuBuffer<T>& buffer) {
+  return {buffer.view().begin(), buffer.view().end()};
+}
+
+// One GPU of a thread that drives several, as a program keeps it.
+struct Device {
+  explicit Device(int ordinal)
+      : context(ordinal), input(1000, static_cast<float>(ordinal + 1)), output(1000, 0.0f) {}
+
+  const GpuContext context;
+  const GpuStream stream;
+  const GpuBuffer<float> input, output;
+};
+
+// The loop of NCCL's examples for one process with several devices.
+TEST(NcclGpus, OneThreadDrivesSeveralGpusWithCommInitAllAndGroups) {
+  for (const std::vector<int>& devices : {std::vector<int>{0, 1, 2}, std::vector<int>{3, 1, 2}}) {
+    cu("cuInit", 0u);
+    std::vector<ncclComm_t> comms(3);
+    ASSERT_EQ(ncclCommInitAll(comms.data(), 3, devices.data()), ncclSuccess)
+        << ncclGetLastError(nullptr);
+    std::vector<std::unique_ptr<Device>> each;
+    float sum = 0;
+    for (const int device : devices) {
+      each.push_back(std::make_unique<Device>(device));
+      sum += static_cast<float>(device + 1);
+    }
+    for (int repeat = 0; repeat < 3; ++repeat) {
+      ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+      for (std::size_t r = 0; r < 3; ++r)
+        ASSERT_EQ(ncclAllReduce(each[r]->input.data(), each[r]->output.data(), 1000, ncclFloat32,
+                                ncclSum, comms[r], handle(each[r]->stream)),
+                  ncclSuccess);
+      ASSERT_EQ(ncclGroupEnd(), ncclSuccess) << ncclGetLastError(nullptr);
+    }
+    for (std::size_t r = 0; r < 3; ++r) {
+      each[r]->stream.synchronize();
+      EXPECT_EQ(values(each[r]->output), std::vector<float>(1000, sum));
+      int device = -1;
+      EXPECT_EQ(ncclCommCuDevice(comms[r], &device), ncclSuccess);
+      EXPECT_EQ(device, devices[r]);
+    }
+    for (ncclComm_t comm : comms) EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
+  }
+}
+
+TEST(NcclGpus, InitAllRefusesAGpuThatThereIsNot) {
+  cu("cuInit", 0u);
+  std::vector<ncclComm_t> comms(2);
+  const int devices[] = {0, 99};
+  EXPECT_EQ(ncclCommInitAll(comms.data(), 2, devices), ncclInvalidArgument);
+  EXPECT_EQ(comms[0], nullptr);
+}
+
+// Ranks are threads with a GPU each: the current one of the thread that calls ncclCommInitRank.
+void on_gpus(int size, const std::function<void(ncclComm_t, int, int)>& body) {
+  SharedId id;
+  std::vector<std::string> errors(static_cast<std::size_t>(size));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank)
+    threads.emplace_back([&, rank] {
+      try {
+        const GpuContext context(rank);
+        ncclComm_t comm = nullptr;
+        CHECK_NCCL(ncclCommInitRank(&comm, size, id.of_rank(rank), rank));
+        body(comm, rank, size);
+        CHECK_NCCL(ncclCommDestroy(comm));
+      } catch (const std::exception& error) {
+        errors[static_cast<std::size_t>(rank)] = error.what();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
+}
+
+TEST(NcclGpus, CallsReturnAtOnceAndRunInTheOrderOfTheirStreams) {
+  on_gpus(2, [](ncclComm_t comm, int rank, int) {
+    const GpuStream stream;
+    const GpuBuffer<int> data(1000, 0), copy(1000, 0);
+    std::atomic<bool> open{false};
+    stream.run([&] {
+      while (!open) std::this_thread::yield();
+      for (int& each : data.view()) each = rank + 1;
+    });
+    CHECK_NCCL(
+        ncclAllReduce(data.data(), data.data(), 1000, ncclInt32, ncclSum, comm, handle(stream)));
+    CHECK_NCCL(ncclBroadcast(data.data(), copy.data(), 1000, ncclInt32, 1, comm, handle(stream)));
+    expect_equal(values(data), std::vector<int>(1000, 0),
+                 "what is there before the stream goes on");
+    open = true;
+    stream.synchronize();
+    expect_equal(values(data), std::vector<int>(1000, 3), "the sum");
+    expect_equal(values(copy), std::vector<int>(1000, 3), "what was broadcast out of place");
+    ncclResult_t error = ncclInternalError;
+    CHECK_NCCL(ncclCommGetAsyncError(comm, &error));
+    expect_equal(error, ncclSuccess, "the asynchronous error");
+  });
+}
+
+TEST(NcclGpus, MessagesOfAGroupCrossEachOther) {
+  on_gpus(3, [](ncclComm_t comm, int rank, int size) {
+    const GpuStream stream;
+    const GpuBuffer<int> sent(300, rank), got(300, -1);
+    CHECK_NCCL(ncclGroupStart());
+    for (int peer = 0; peer < size; ++peer) {
+      CHECK_NCCL(ncclSend(sent.data() + 100 * peer, 100, ncclInt32, peer, comm, handle(stream)));
+      CHECK_NCCL(ncclRecv(got.data() + 100 * peer, 100, ncclInt32, peer, comm, handle(stream)));
+    }
+    CHECK_NCCL(ncclGroupEnd());
+    stream.synchronize();
+    for (int i = 0; i < 300; ++i)
+      expect_equal(got.view()[static_cast<std::size_t>(i)], i / 100, "a number");
+  });
+}
+
+TEST(NcclGpus, AScalarOnTheGpuIsReadWhenTheStreamComesToTheCall) {
+  on_gpus(2, [](ncclComm_t comm, int rank, int) {
+    const GpuStream stream;
+    const GpuBuffer<float> data(10, 2.0f), scalar(1, 0.0f);
+    ncclRedOp_t op{};
+    CHECK_NCCL(ncclRedOpCreatePreMulSum(&op, scalar.data(), ncclFloat32, ncclScalarDevice, comm));
+    stream.run([&] { scalar.view()[0] = static_cast<float>(rank + 1); });
+    CHECK_NCCL(ncclAllReduce(data.data(), data.data(), 10, ncclFloat32, op, comm, handle(stream)));
+    CHECK_NCCL(ncclRedOpDestroy(op, comm));
+    stream.synchronize();
+    expect_equal(values(data), std::vector<float>(10, 6.0f), "the sum");
+  });
+}
+
+TEST(NcclGpus, HostBuffersWithoutAStreamAreDoneWhenTheCallReturns) {
+  on_gpus(2, [](ncclComm_t comm, int, int) {
+    int value = 2, result = 0;
+    CHECK_NCCL(ncclAllReduce(&value, &result, 1, ncclInt32, ncclProd, comm, nullptr));
+    expect_equal(result, 4, "the product");
+  });
+}
+
+TEST(NcclGpus, MemoryForNcclIsOnTheGpu) {
+  on_gpus(1, [](ncclComm_t comm, int, int) {
+    void* memory = nullptr;
+    CHECK_NCCL(ncclMemAlloc(&memory, 4000));
+    const GpuStream stream;
+    CHECK_NCCL(ncclAllReduce(memory, memory, 1000, ncclFloat32, ncclSum, comm, handle(stream)));
+    stream.synchronize();
+    CHECK_NCCL(ncclMemFree(memory));
+    expect_equal(ncclMemFree(memory), ncclInvalidArgument, "freeing it again");
+  });
+}
+
+TEST(NcclGpus, AbortEndsCallsWhoseOtherRankNeverComes) {
+  on_gpus(2, [](ncclComm_t comm, int rank, int) {
+    const GpuStream stream;
+    const GpuBuffer<float> data(1000, 1.0f);
+    CHECK_NCCL(
+        ncclAllReduce(data.data(), data.data(), 1000, ncclFloat32, ncclSum, comm, handle(stream)));
+    stream.synchronize();
+    if (rank == 0) {
+      CHECK_NCCL(ncclAllReduce(data.data(), data.data(), 1000, ncclFloat32, ncclSum, comm,
+                               handle(stream)));
+      CHECK_NCCL(ncclCommRevoke(comm, 0));
+    }
+    stream.synchronize();
+  });
+}
+
+TEST(NcclGpus, PartsOfACommunicatorKeepItsGpu) {
+  on_gpus(4, [](ncclComm_t comm, int rank, int) {
+    ncclComm_t half = nullptr;
+    CHECK_NCCL(ncclCommSplit(comm, rank / 2, 0, &half, nullptr));
+    const GpuStream stream;
+    const GpuBuffer<int> data(10, rank);
+    CHECK_NCCL(
+        ncclAllReduce(data.data(), data.data(), 10, ncclInt32, ncclSum, half, handle(stream)));
+    stream.synchronize();
+    expect_equal(values(data), std::vector<int>(10, rank < 2 ? 1 : 5), "the sum of a half");
+    CHECK_NCCL(ncclCommDestroy(half));
+  });
+}
+
+}  // namespace
+}  // namespace tutti::test
