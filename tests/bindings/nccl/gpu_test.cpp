@@ -18,7 +18,7 @@ cudaStream_t handle(const GpuStream& stream) { return static_cast<cudaStream_t>(
 
 template <typename T>
 std::vector<T> values(const GpuBuffer<T>& buffer) {
-  return {buffer.view().begin(), buffer.view().end()};
+  return buffer.read();
 }
 
 // One GPU of a thread that drives several, as a program keeps it.
@@ -96,11 +96,12 @@ TEST(NcclGpus, CallsReturnAtOnceAndRunInTheOrderOfTheirStreams) {
   on_gpus(2, [](ncclComm_t comm, int rank, int) {
     const GpuStream stream;
     const GpuBuffer<int> data(1000, 0), copy(1000, 0);
+    const PinnedBuffer<int> own(1000, rank + 1);
     std::atomic<bool> open{false};
     stream.run([&] {
       while (!open) std::this_thread::yield();
-      for (int& each : data.view()) each = rank + 1;
     });
+    stream.copy(data.data(), own.view().data(), 1000 * sizeof(int));
     CHECK_NCCL(
         ncclAllReduce(data.data(), data.data(), 1000, ncclInt32, ncclSum, comm, handle(stream)));
     CHECK_NCCL(ncclBroadcast(data.data(), copy.data(), 1000, ncclInt32, 1, comm, handle(stream)));
@@ -127,8 +128,9 @@ TEST(NcclGpus, MessagesOfAGroupCrossEachOther) {
     }
     CHECK_NCCL(ncclGroupEnd());
     stream.synchronize();
+    const std::vector<int> found = values(got);
     for (int i = 0; i < 300; ++i)
-      expect_equal(got.view()[static_cast<std::size_t>(i)], i / 100, "a number");
+      expect_equal(found[static_cast<std::size_t>(i)], i / 100, "a number");
   });
 }
 
@@ -138,7 +140,8 @@ TEST(NcclGpus, AScalarOnTheGpuIsReadWhenTheStreamComesToTheCall) {
     const GpuBuffer<float> data(10, 2.0f), scalar(1, 0.0f);
     ncclRedOp_t op{};
     CHECK_NCCL(ncclRedOpCreatePreMulSum(&op, scalar.data(), ncclFloat32, ncclScalarDevice, comm));
-    stream.run([&] { scalar.view()[0] = static_cast<float>(rank + 1); });
+    const PinnedBuffer<float> own(1, static_cast<float>(rank + 1));
+    stream.copy(scalar.data(), own.view().data(), sizeof(float));
     CHECK_NCCL(ncclAllReduce(data.data(), data.data(), 10, ncclFloat32, op, comm, handle(stream)));
     CHECK_NCCL(ncclRedOpDestroy(op, comm));
     stream.synchronize();
