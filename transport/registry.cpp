@@ -7,6 +7,7 @@
 #include "common/text.h"
 #include "transport/cuda_ipc/cuda_ipc.h"
 #include "transport/local/local.h"
+#include "transport/rdma/rdma.h"
 #include "transport/shm/shm.h"
 #include "transport/tcp/tcp.h"
 
@@ -31,6 +32,7 @@ std::vector<TransportEntry> transports() {
   return {
       local::entry(),
       shm::entry(),
+      rdma::entry(),
       tcp::entry(),
       cuda_ipc::entry(),
   };

@@ -79,6 +79,12 @@ struct Config {
   std::string bind = "none";   ///< CPUs of each rank of this machine. Must agree.
   std::string store = "auto";  ///< Where ranks find each other: auto, a tcp:// or a file:// URL.
   std::string interfaces = "auto";  ///< For TCP: prefixes of the interfaces' names; ^ excludes.
+  /// For RDMA: prefixes of the devices' names; ^ excludes. The first port that is up is used.
+  std::string rdma_devices = "auto";
+  int rdma_gid_index = -1;     ///< -1: RoCE version 2 and an address of IPv4 where there are any.
+  int rdma_traffic_class = 0;  ///< Of packets over RDMA, as routers and switches see it.
+  int rdma_service_level = 0;  ///< Of InfiniBand; the priority over RoCE.
+  int rdma_pkey_index = 0;     ///< Number of the partition key in the port's table.
   std::string secret;       ///< The secret by which processes of the job authenticate. Never shown.
   std::string secret_file;  ///< A file with the secret; used if `secret` is empty.
   /// Lets every process that can reach the job's ports join it, if there is no secret.

@@ -104,6 +104,11 @@ TEST(Config, ReadsEveryKnobFromTheEnvironment) {
                                  "TUTTI_CHECKSUM=1",
                                  "TUTTI_TUNING_FILE=/t.json",
                                  "TUTTI_INTERFACES=^docker,lo",
+                                 "TUTTI_RDMA_DEVICES=mlx5_1",
+                                 "TUTTI_RDMA_GID_INDEX=3",
+                                 "TUTTI_RDMA_TRAFFIC_CLASS=106",
+                                 "TUTTI_RDMA_SERVICE_LEVEL=3",
+                                 "TUTTI_RDMA_PKEY_INDEX=1",
                                  "TUTTI_STALL_MS=0",
                                  "TUTTI_THREADS=4",
                                  "TUTTI_TRACE_OPERATIONS=64",
@@ -134,6 +139,11 @@ TEST(Config, ReadsEveryKnobFromTheEnvironment) {
   EXPECT_TRUE(config.tls);
   EXPECT_TRUE(config.checksum);
   EXPECT_EQ(config.interfaces, "^docker,lo");
+  EXPECT_EQ(config.rdma_devices, "mlx5_1");
+  EXPECT_EQ(config.rdma_gid_index, 3);
+  EXPECT_EQ(config.rdma_traffic_class, 106);
+  EXPECT_EQ(config.rdma_service_level, 3);
+  EXPECT_EQ(config.rdma_pkey_index, 1);
   for (const Setting& setting : list_settings(config))
     EXPECT_EQ(setting.source, setting.name == "config_file" ? "default" : "environment")
         << setting.name;

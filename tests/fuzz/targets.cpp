@@ -204,7 +204,7 @@ std::string frame(tcp::FrameKind kind, int channel, std::string_view payload,
 
 std::vector<std::string> frame_seeds() {
   using enum tcp::FrameKind;
-  const std::string bare(tcp::kStatusPageBytes, 0), large(256, 'x');
+  const std::string bare(kStatusPageBytes, 0), large(256, 'x');
   const auto all = [](char choice, const std::vector<std::string>& frames) {
     std::string bytes(1, choice);
     for (const std::string& one : frames) bytes.append(one);

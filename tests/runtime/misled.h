@@ -10,7 +10,7 @@
 
 #include "../transport/middle.h"
 #include "rendezvous/roster.h"
-#include "transport/tcp/address.h"
+#include "transport/mesh/address.h"
 
 namespace tutti::test {
 
@@ -42,7 +42,7 @@ class Misled : public Store {
     Texts& column = said.columns.back();
     const std::string made = "tcp\n";  // This is the transport that was created ahead.
     if (!column[0].starts_with(made)) return;
-    tcp::Address address = tcp::Address::parse(column[0].substr(made.size())).value();
+    mesh::Address address = mesh::Address::parse(column[0].substr(made.size())).value();
     for (const SocketAddress& place : address.places)
       if (place.host == "127.0.0.1") middles_.emplace_back(place);
     address.places = {middle().place()};

@@ -18,7 +18,7 @@
 #include "net/tcp_socket.h"
 #include "transport/channel.h"
 #include "transport/context.h"
-#include "transport/tcp/address.h"
+#include "transport/mesh/address.h"
 #include "transport/tcp/tcp.h"
 
 namespace tutti {
@@ -40,7 +40,7 @@ class TcpTransport : public testing::Test {
     return context;
   }
   static SocketAddress place_of(const Transport& rank) {
-    const auto address = tcp::Address::parse(rank.address());
+    const auto address = mesh::Address::parse(rank.address());
     for (const SocketAddress& place : address->places)
       if (place.host == "127.0.0.1") return place;
     return {};
@@ -75,7 +75,7 @@ class TcpTransport : public testing::Test {
   /// Connects two ranks; rank 1 connects to rank 0 at `places`.
   void connect_by(std::vector<SocketAddress> places,
                   std::vector<std::unique_ptr<Transport>>& ranks) {
-    tcp::Address address = tcp::Address::parse(ranks[0]->address()).value();
+    mesh::Address address = mesh::Address::parse(ranks[0]->address()).value();
     address.places = std::move(places);
     ASSERT_THAT(connect(ranks, kLong, {address.to_string(), ranks[1]->address()}),
                 testing::Each(testing::IsEmpty()));

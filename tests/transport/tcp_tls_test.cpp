@@ -57,7 +57,7 @@ TEST_F(TcpWithTls, WithoutASecretSaysWhatToDo) {
   std::vector<std::string> addresses;
   for (int rank = 0; rank < 2; ++rank) {
     ranks_.push_back(tcp::entry().make(context(rank, 2, "")));
-    auto there = tcp::Address::parse(ranks_.back()->address());
+    auto there = mesh::Address::parse(ranks_.back()->address());
     there->host = "machine " + std::to_string(rank);
     there->secret = {};
     addresses.push_back(there->to_string());

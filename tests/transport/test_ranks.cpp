@@ -3,10 +3,13 @@
 #include <exception>
 #include <thread>
 
+#include "fake_verbs.h"
 #include "mail_transport.h"
 #include "stream_transport.h"
 #include "transport/faulty/faulty.h"
 #include "transport/local/local.h"
+#include "transport/rdma/ports.h"
+#include "transport/rdma/rdma.h"
 #include "transport/shm/shm.h"
 #include "transport/tcp/tcp.h"
 
@@ -21,6 +24,18 @@ Transports all_local(std::span<const TransportContext> contexts, std::uint64_t) 
   for (TransportContext context : contexts) {
     context.hub = hub;
     all.push_back(local::entry().make(context));
+  }
+  return all;
+}
+
+// Queue pairs of a fake device, whose completions are late.
+Transports all_rdma(std::span<const TransportContext> contexts, std::uint64_t seed) {
+  static const Config config;
+  rdma::fake::Network network(seed);
+  Transports all;
+  for (TransportContext context : contexts) {
+    context.config = &config;
+    all.push_back(rdma::make_over(context, network.make_device()));
   }
   return all;
 }
@@ -82,14 +97,18 @@ void connect_all(Transports& transports, TimePoint deadline) {
 }  // namespace
 
 std::vector<TransportKind> transport_kinds() {
-  return {{"local", true, all_local},
-          {"shm", true, all<shm::entry>},
-          {"tcp", false, all<tcp::entry>},
-          {"tls", false, all<tcp::entry, &Config::tls>},
-          {"checked_tcp", false, all<tcp::entry, &Config::checksum>},
-          {"mail", false, all<mail::entry<mail::kAnywhere>>},
-          {"stream", false, all_stream},
-          {"faulty", false, all_faulty}};
+  std::vector<TransportKind> kinds{{"local", true, all_local},
+                                   {"shm", true, all<shm::entry>},
+                                   {"tcp", false, all<tcp::entry>},
+                                   {"tls", false, all<tcp::entry, &Config::tls>},
+                                   {"checked_tcp", false, all<tcp::entry, &Config::checksum>},
+                                   {"rdma", false, all_rdma},
+                                   {"mail", false, all<mail::entry<mail::kAnywhere>>},
+                                   {"stream", false, all_stream},
+                                   {"faulty", false, all_faulty}};
+  // A device, real or soft-RoCE: see tests/rdma.
+  if (!rdma::active_ports("auto").empty()) kinds.push_back({"verbs", false, all<rdma::entry>});
+  return kinds;
 }
 
 TestRanks::TestRanks(const TransportKind& kind, const RanksOptions& options) {

@@ -262,7 +262,6 @@ void Connection::begin(const Frame& frame) {
       if (payload_.left != 0) break;
       if (group != nullptr) send_status_page(*group);
       return;
-    case FrameKind::open: break;
   }
   end("it sent what makes no sense: does it run another version, is it damaged?");
 }

@@ -10,8 +10,8 @@
 #include "common/clock.h"
 #include "common/fd.h"
 #include "common/sync.h"
+#include "transport/mesh/lifelines.h"
 #include "transport/tcp/connection.h"
-#include "transport/tcp/lifelines.h"
 
 namespace tutti::tcp {
 
@@ -78,7 +78,7 @@ class Endpoint {
   const pid_t owner_ = getpid();
   const Fd epoll_;
   std::vector<std::unique_ptr<Connection>> peers_;  // by rank
-  std::optional<Lifelines> lifelines_;
+  std::optional<mesh::Lifelines> lifelines_;
   sync::Atomic<int> unsent_{0};  // number of connections with frames to be written
   sync::Atomic<int> sleepers_{0};
   sync::Atomic<TimePoint> background_progress_at_{};

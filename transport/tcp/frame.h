@@ -11,19 +11,11 @@
 namespace tutti::tcp {
 
 enum class FrameKind : std::uint16_t {
-  /// The initiator's first frame, which says that it keeps this connection; `channel` is the Use.
-  open = 1,
-  message,  ///< A message of a channel; `header.length` payload bytes follow.
-  credit,   ///< A frame that carries nothing but its credits.
+  message = 1,  ///< A message of a channel; `header.length` payload bytes follow.
+  credit,       ///< A frame that carries nothing but its credits.
   /// The sender's status page in the group, without the page's first word.
   status_page,
   status_page_request,  ///< A request for the peer's status page.
-};
-
-/// What a connection is for.
-enum class Use : std::int32_t {
-  data,
-  lifeline,  ///< Ends when the process ends; see lifelines.h.
 };
 
 struct Frame {
@@ -37,7 +29,7 @@ struct Frame {
   std::uint32_t check = 0;
   Header header;  ///< The message's header. Frames of other kinds use only its length and crc.
 };
-static_assert(sizeof(Frame) == 32 && sizeof(FrameKind) == 2 && sizeof(Use) == 4);
+static_assert(sizeof(Frame) == 32 && sizeof(FrameKind) == 2);
 static_assert(offsetof(Frame, group) == 4 && offsetof(Frame, check) == 12 &&
               offsetof(Frame, header) == 16);
 static_assert(std::has_unique_object_representations_v<Frame>, "its checksum covers every byte");

@@ -2,7 +2,6 @@
 // peer's status page.
 #pragma once
 
-#include <array>
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
@@ -11,6 +10,7 @@
 #include <optional>
 
 #include "common/clock.h"
+#include "transport/page_bytes.h"
 #include "transport/status_page.h"
 #include "transport/tcp/channels.h"
 
@@ -56,17 +56,5 @@ struct Group {
  private:
   Connection& connection_;
 };
-
-/// The bytes of a status page on the wire. They leave out the first word, which counts sleepers and
-/// concerns only the owner's process.
-inline constexpr std::size_t kStatusPageSkip = sizeof(StatusPage::sleepers);
-inline constexpr std::size_t kStatusPageBytes = sizeof(StatusPage) - kStatusPageSkip;
-using StatusPageBytes = std::array<std::byte, kStatusPageBytes>;
-
-/// Returns what peers see of `status_page` at this moment. Its owner may be writing to it.
-StatusPageBytes read_status_page(const StatusPage& status_page);
-/// Stores received bytes in `status_page`, unless it says already that the rank has failed or
-/// closed, after which it is constant. Other threads may be reading it.
-void write_status_page(StatusPage& status_page, const StatusPageBytes& bytes);
 
 }  // namespace tutti::tcp

@@ -13,20 +13,16 @@
 
 #include <tutti/error.hpp>
 
-#include "common/descriptors.h"
 #include "rendezvous/host.h"
 #include "transport/memory_channel.h"
+#include "transport/mesh/mesh.h"
 #include "transport/tcp/endpoint.h"
-#include "transport/tcp/join.h"
 
 namespace tutti::tcp {
 namespace {
 
 // How long close() waits for room in the socket for its status page.
 constexpr std::chrono::milliseconds kGoodbye{1000};
-// The number of descriptors beside those for peers: the program's own, and those of unauthenticated
-// callers while ranks join.
-constexpr std::size_t kOtherDescriptors = 256;
 
 // Messages of this size keep a network of 300 Mb/s and 100 ms busy (see kWindow), however small the
 // rings are that ranks of one machine use.
@@ -50,17 +46,6 @@ LinkCapabilities link_of(const TransportContext& context, const Subset& subset) 
   return link;
 }
 
-std::vector<std::string> hosts_of(const TransportContext& context) {
-  const std::string& wanted = context.config->interfaces;
-  std::vector<std::string> hosts = own_hosts(wanted);
-  if (hosts.empty())
-    throw Error(ErrorKind::unavailable,
-                wanted == "auto"
-                    ? "this machine has no network interface that is up"
-                    : fmt::format("no interface that is up fits TUTTI_INTERFACES={}", wanted));
-  return hosts;
-}
-
 /// One communicator's part of an endpoint, which consists of one group of each connection. It is
 /// used only by its communicator's thread, except for what Transport permits to any thread.
 class TcpTransport final : public Transport {
@@ -71,12 +56,7 @@ class TcpTransport final : public Transport {
             context,
             std::make_shared<Endpoint>(context.size, *context.clock, context.config->checksum),
             whole(context)) {
-    listener_ = net::listen_tcp({"", 0});
-    address_.identity = context.random->next();
-    address_.host = host_identity();
-    if (!context.secret && context.rank == 0) address_.secret = make_secret(*context.random);
-    for (std::string& host : hosts_of(context))
-      address_.places.push_back({std::move(host), net::port_of(listener_)});
+    mesh_.emplace(context_, "TCP");
   }
 
   /// The members of `subset` are ranks of the endpoint.
@@ -96,7 +76,7 @@ class TcpTransport final : public Transport {
       if (groups_[peer] != nullptr) connection(static_cast<int>(peer)).remove(*groups_[peer]);
   }
 
-  std::string address() const override { return address_.to_string(); }
+  std::string address() const override { return mesh_ ? mesh_->address() : std::string(); }
   void connect(std::span<const std::string> addresses, TimePoint deadline) override;
   std::vector<int> join() override;
 
@@ -167,17 +147,13 @@ class TcpTransport final : public Transport {
   bool is_connected(int peer) const { return groups_[static_cast<std::size_t>(peer)] != nullptr; }
   bool all_left_of_groups() const;
 
-  std::vector<std::optional<Address>> parse(std::span<const std::string> addresses) const;
-  Secret secret_for(const std::vector<std::optional<Address>>& peers) const;
-  void join_endpoint(std::span<const std::string> addresses, TimePoint deadline);
   void add_groups();
 
   const TransportContext context_;  // the context of the endpoint's first communicator
   const std::shared_ptr<Endpoint> endpoint_;
   const Subset subset_;
   const pid_t owner_ = getpid();
-  Address address_;
-  Fd listener_;  // open until connected
+  std::optional<mesh::Mesh> mesh_;  // of the endpoint's first communicator, until connected
   const std::unique_ptr<StatusPage> own_status_page_;
   StatusPage& status_page_;
   const LinkCapabilities link_;
@@ -187,74 +163,14 @@ class TcpTransport final : public Transport {
   bool closed_ = false;
 };
 
-std::vector<std::optional<Address>> TcpTransport::parse(
-    std::span<const std::string> addresses) const {
-  assert(addresses.size() == subset_.members.size());
-  std::vector<std::optional<Address>> parsed;
-  for (std::size_t rank = 0; rank < addresses.size(); ++rank) {
-    parsed.push_back(Address::parse(addresses[rank]));
-    if (!parsed.back() && !addresses[rank].empty())
-      throw Error(
-          ErrorKind::mismatch,
-          fmt::format("rank {} does not offer TCP as rank {} knows it: do all ranks run the "
-                      "same version with the same TUTTI_TRANSPORTS?",
-                      rank, context_.rank));
-  }
-  const auto& own = parsed[static_cast<std::size_t>(context_.rank)];
-  if (!own || own->identity != address_.identity)
-    throw Error(ErrorKind::usage,
-                fmt::format("two processes call themselves rank {}; give each its own RANK",
-                            context_.rank));
-  return parsed;
-}
-
-// Returns the secret of the handshake. Between machines it is the job's own, or none where the
-// network is trusted. On one machine it is rank 0's, which only processes that may use the job's
-// store can have read.
-Secret TcpTransport::secret_for(const std::vector<std::optional<Address>>& peers) const {
-  if (context_.secret) return context_.secret;
-  bool one_machine = true;
-  for (std::size_t rank = 0; rank < peers.size(); ++rank) {
-    if (!peers[rank] || peers[rank]->host == address_.host) continue;
-    one_machine = false;
-    if (!context_.config->trust_network)
-      throw Error(
-          ErrorKind::usage,
-          fmt::format(
-              "rank {}: rank {} is on another machine, and this rank has no secret to prove "
-              "itself with. {}; or set TUTTI_TRUST_NETWORK=yes where everybody who reaches the "
-              "ranks' ports may join the job",
-              context_.rank, rank, kHowToMakeSecret));
-  }
-  Secret secret = one_machine && peers[0] ? peers[0]->secret : Secret();
-  if (context_.config->tls && !secret) refuse_tls_without_secret(context_.rank);
-  return secret;
-}
-
-void TcpTransport::join_endpoint(std::span<const std::string> addresses, TimePoint deadline) {
-  assert(listener_);
-  std::vector<std::optional<Address>> peers = parse(addresses);
-  const Secret secret = secret_for(peers);
-  const auto connections = static_cast<std::size_t>(
-      std::count_if(peers.begin(), peers.end(), [](const auto& peer) { return peer.has_value(); }));
-  need_descriptors(2 * connections + kOtherDescriptors, connections,
-                   fmt::format("rank {} of {}", context_.rank, context_.size),
-                   "to connect to the others over TCP");
-  for (std::size_t rank = 0; rank < peers.size(); ++rank) {
-    if (!peers[rank] || static_cast<int>(rank) == context_.rank) continue;
-    reach_from(address_.host, *peers[rank]);
-  }
-  Connections joined = Join(context_, secret, peers, listener_).run(deadline);
-  listener_.reset();
+void TcpTransport::connect(std::span<const std::string> addresses, TimePoint deadline) {
+  assert(subset_.numbers.empty() && mesh_);
+  mesh::Connections joined = mesh_->connect(addresses, deadline);
+  mesh_.reset();
   if (!joined.lifelines.empty()) endpoint_->watch_lives(std::move(joined.lifelines));
-  for (std::size_t rank = 0; rank < peers.size(); ++rank)
+  for (std::size_t rank = 0; rank < joined.data.size(); ++rank)
     if (joined.data[rank])
       endpoint_->add_peer(static_cast<int>(rank), std::move(joined.data[rank]));
-}
-
-void TcpTransport::connect(std::span<const std::string> addresses, TimePoint deadline) {
-  assert(subset_.numbers.empty());
-  join_endpoint(addresses, deadline);
   add_groups();
 }
 

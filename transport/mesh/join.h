@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cassert>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,10 +14,23 @@
 #include "net/stream.h"
 #include "net/tcp_socket.h"
 #include "transport/context.h"
-#include "transport/tcp/address.h"
-#include "transport/tcp/frame.h"
+#include "transport/mesh/address.h"
 
-namespace tutti::tcp {
+namespace tutti::mesh {
+
+/// What a connection is for.
+enum class Use : std::int32_t {
+  data,      ///< The transport sends what it wants over it.
+  lifeline,  ///< Ends when the process ends; see lifelines.h.
+};
+
+/// The initiator's first bytes after the handshake, which say that it keeps this connection.
+struct Opening {
+  static constexpr std::uint32_t kMagic = 0x6e65706f;  // "open"
+  std::uint32_t magic = kMagic;
+  Use use = Use::data;
+};
+static_assert(sizeof(Opening) == 8 && sizeof(Use) == 4);
 
 /// The most ranks with which there are lifelines. With two connections for each peer, half of the
 /// 1024 descriptors that a process often may have are left for other things.
@@ -98,4 +112,4 @@ class Join {
   net::PendingConnections<Guest> pending_;
 };
 
-}  // namespace tutti::tcp
+}  // namespace tutti::mesh

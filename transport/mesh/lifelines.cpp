@@ -1,4 +1,4 @@
-#include "transport/tcp/lifelines.h"
+#include "transport/mesh/lifelines.h"
 
 #include <linux/close_range.h>
 #include <sys/eventfd.h>
@@ -16,7 +16,7 @@
 
 #include "common/thread.h"
 
-namespace tutti::tcp {
+namespace tutti::mesh {
 namespace {
 
 bool close_all(int first, unsigned last, unsigned flags) noexcept {
@@ -101,4 +101,4 @@ void Lifelines::watch(std::vector<pollfd>& fds) noexcept {
   }
 }
 
-}  // namespace tutti::tcp
+}  // namespace tutti::mesh

@@ -1,4 +1,4 @@
-#include "transport/tcp/join.h"
+#include "transport/mesh/join.h"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -14,9 +14,8 @@
 
 #include "common/bytes.h"
 #include "net/connection.h"
-#include "transport/tcp/frame.h"
 
-namespace tutti::tcp {
+namespace tutti::mesh {
 namespace {
 
 using std::chrono::milliseconds;
@@ -162,12 +161,10 @@ void Join::shake_hands(Caller& caller, TimePoint now) {
 
 void Join::be_joined(Caller& caller, TimePoint now) {
   assert(caller.rank < context_.rank && !joined(caller));
-  Frame open;
-  open.kind = FrameKind::open;
-  open.channel = static_cast<std::int32_t>(caller.use);
+  const Opening open{.use = caller.use};
   net::Connection& connection = caller.handshake->connection();
   connection.queue(bytes_of(open));
-  // A new socket has room for the frame.
+  // A new socket has room for it.
   if (!connection.flush() || connection.queued_bytes() > 0)
     return give_up(caller, "closed the connection", now);
   assert(connection.received().empty() && "what follows is the stream's");
@@ -212,7 +209,7 @@ Join::Guest Join::guest_of(Fd socket) {
 }
 
 // Returns false where the connection is to be closed or has become a peer's. The initiator's first
-// frame says that it has not given up meanwhile; one that has given up says nothing.
+// bytes say that it has not given up meanwhile; one that has given up says nothing.
 bool Join::advance_greeting(Guest& guest) {
   if (guest.state() != Guest::State::done) guest.advance();
   if (const auto failure = guest.proof().failure(); failure != net::AuthFailure::none)
@@ -220,16 +217,15 @@ bool Join::advance_greeting(Guest& guest) {
                                                  guest.proof().initiator(), describe(failure)));
   if (guest.state() != Guest::State::done) return guest.state() != Guest::State::failed;
   net::Connection& connection = guest.connection();
-  const bool open = connection.receive(sizeof(Frame));
-  const auto frame = fixed_part<Frame>(connection.received());
-  if (!frame) return open;
+  const bool open = connection.receive(sizeof(Opening));
+  const auto opening = fixed_part<Opening>(connection.received());
+  if (!opening) return open;
   const std::uint32_t rank = guest.proof().initiator();
-  auto& joined =
-      frame->channel == static_cast<std::int32_t>(Use::data) ? joined_.data : joined_.lifelines;
+  auto& joined = opening->use == Use::data ? joined_.data : joined_.lifelines;
   const bool expected = rank < joined.size() && static_cast<int>(rank) > context_.rank &&
                         is_peer(rank) && !joined[rank];
-  assert(guest.has_proved() && connection.received().size() == sizeof(Frame));
-  if (frame->kind == FrameKind::open && expected) joined[rank] = std::move(connection.stream());
+  assert(guest.has_proved() && connection.received().size() == sizeof(Opening));
+  if (opening->magic == Opening::kMagic && expected) joined[rank] = std::move(connection.stream());
   return false;
 }
 
@@ -250,4 +246,4 @@ void Join::refuse_late() {
                           context_.rank, missing));
 }
 
-}  // namespace tutti::tcp
+}  // namespace tutti::mesh

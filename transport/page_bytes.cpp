@@ -1,4 +1,4 @@
-#include "transport/tcp/group.h"
+#include "transport/page_bytes.h"
 
 #include <cassert>
 #include <cstddef>
@@ -6,7 +6,7 @@
 
 #include "common/sync.h"
 
-namespace tutti::tcp {
+namespace tutti {
 namespace {
 
 using Word = std::uint32_t;
@@ -63,4 +63,4 @@ void write_status_page(StatusPage& status_page, const StatusPageBytes& bytes) {
   }
 }
 
-}  // namespace tutti::tcp
+}  // namespace tutti

@@ -13,7 +13,7 @@
 #include "common/sync.h"
 #include "net/stream.h"
 
-namespace tutti::tcp {
+namespace tutti::mesh {
 
 /// One lifeline to each peer, beside the connection for data. Nothing is sent on it.
 ///
@@ -49,4 +49,4 @@ class Lifelines {
   std::thread thread_;
 };
 
-}  // namespace tutti::tcp
+}  // namespace tutti::mesh

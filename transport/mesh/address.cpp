@@ -1,4 +1,4 @@
-#include "transport/tcp/address.h"
+#include "transport/mesh/address.h"
 
 #include <fmt/format.h>
 #include <ifaddrs.h>
@@ -15,7 +15,7 @@
 #include "common/text.h"
 #include "net/this_machine.h"
 
-namespace tutti::tcp {
+namespace tutti::mesh {
 namespace {
 
 constexpr std::string_view kTitle = "tutti tcp 1";
@@ -122,4 +122,4 @@ std::vector<std::string> own_hosts(std::string_view pattern) {
   return hosts;
 }
 
-}  // namespace tutti::tcp
+}  // namespace tutti::mesh

@@ -10,7 +10,7 @@
 #include "common/address.h"
 #include "common/secret.h"
 
-namespace tutti::tcp {
+namespace tutti::mesh {
 
 struct Address {
   /// A random number that distinguishes this process from a later one with the same port.
@@ -41,4 +41,4 @@ std::vector<std::string> own_hosts(std::string_view pattern);
 /// Whether `pattern` ("auto", "eth0,ib", "^docker,lo") allows the interface.
 bool allows(std::string_view pattern, std::string_view interface);
 
-}  // namespace tutti::tcp
+}  // namespace tutti::mesh

@@ -1,0 +1,40 @@
+// Queue pairs between the ranks of one process, without a kernel. They do what the specification
+// lets a device do: completions come late, and in any order between queue pairs, and whatever is
+// not allowed fails as it does over a network.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "transport/rdma/verbs.h"
+
+namespace tutti::rdma::fake {
+
+/// The network between the devices that it makes. Thread-safe.
+class Network {
+ public:
+  /// The seed determines how late completions are.
+  explicit Network(std::uint64_t seed = 1);
+  ~Network();
+  Network(const Network&) = delete;
+  Network& operator=(const Network&) = delete;
+
+  /// Returns a device, which keeps the network alive.
+  std::shared_ptr<Device> make_device();
+
+  /// From now on, nothing that is sent arrives: requests fail.
+  void cut();
+  /// From now on, queue pairs cannot be connected.
+  void refuse();
+  /// The number of sends for which the peer had no request to receive.
+  std::uint64_t overruns() const;
+  /// The most bytes that were registered at the same time.
+  std::uint64_t registered_bytes() const;
+
+  struct Inside;
+
+ private:
+  const std::shared_ptr<Inside> inside_;
+};
+
+}  // namespace tutti::rdma::fake

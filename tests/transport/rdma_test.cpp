@@ -1,0 +1,313 @@
+// What is particular to the transport over RDMA, over queue pairs of a fake device.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <limits>
+
+#include <tutti/error.hpp>
+
+#include "fake_verbs.h"
+#include "transport/rdma/connection.h"
+#include "transport/rdma/endpoint.h"
+#include "transport/rdma/ports.h"
+#include "transport/rdma/rdma.h"
+
+namespace tutti {
+namespace {
+
+using rdma::Frame;
+using rdma::FrameKind;
+using testing::HasSubstr;
+
+constexpr std::size_t kMax = 100'000;  // several slots
+
+/// Ranks over a fake network, each of which a thread of its own connects.
+class RdmaRanks : public testing::Test {
+ protected:
+  void connect(int size) {
+    for (int rank = 0; rank < size; ++rank) {
+      TransportContext context;
+      context.rank = rank;
+      context.size = size;
+      context.clock = &clock_;
+      context.random = &random_;
+      context.config = &config_;
+      context.max_message_bytes = context.message_limit = kMax;
+      ranks_.push_back(rdma::make_over(context, network_.make_device()));
+    }
+    std::vector<std::string> addresses;
+    for (const auto& rank : ranks_) addresses.push_back(rank->address());
+    std::vector<std::future<void>> ends;
+    for (const auto& rank : ranks_)
+      ends.push_back(std::async(std::launch::async, [&] {
+        rank->connect(addresses, clock_.now() + std::chrono::seconds(30));
+      }));
+    for (auto& end : ends) end.get();
+  }
+  template <typename What>
+  bool eventually(What&& what) {
+    const TimePoint until = clock_.now() + std::chrono::seconds(30);
+    while (clock_.now() < until) {
+      if (what()) return true;
+      for (const auto& rank : ranks_) rank->progress();
+    }
+    return false;
+  }
+  bool send(int from, int to, std::size_t bytes) {
+    SendChannel& channel = ranks_[from]->sender(to, 0);
+    const auto span = channel.acquire(bytes);
+    if (!span) return false;
+    std::memset(span->data, from + 1, bytes);
+    channel.post({1, 2, static_cast<std::uint32_t>(bytes), 0});
+    return true;
+  }
+  bool receive(int at, int from, std::size_t bytes) {
+    RecvChannel& channel = ranks_[at]->receiver(from, 0);
+    const auto found = channel.peek();
+    if (!found || found->remote) return false;
+    EXPECT_EQ(found->header.length, bytes);
+    for (std::size_t i = 0; i < bytes; ++i)
+      if (found->data[i] != static_cast<std::byte>(from + 1)) return ADD_FAILURE(), false;
+    channel.release();
+    return true;
+  }
+
+  SteadyClock clock_;
+  SystemRandom random_;
+  Config config_;
+  rdma::fake::Network network_;
+  std::vector<std::unique_ptr<Transport>> ranks_;
+};
+
+TEST_F(RdmaRanks, NoFrameFindsItsPeerUnreadyHoweverLateCompletionsAre) {
+  connect(2);
+  SeededRandom random(5);
+  std::array<int, 2> sent{}, received{};
+  std::array<std::deque<std::size_t>, 2> under_way;
+  ASSERT_TRUE(eventually([&] {
+    for (const int from : {0, 1}) {
+      for (std::uint64_t burst = random.next() % 8; burst > 0 && sent[from] < 2000; --burst) {
+        const std::size_t bytes =
+            random.next() % 4 == 0 ? random.next() % kMax : random.next() % 99;
+        if (!send(from, 1 - from, bytes)) break;
+        under_way[from].push_back(bytes);
+        ++sent[from];
+      }
+      while (!under_way[from].empty() && random.next() % 4 != 0 &&
+             receive(1 - from, from, under_way[from].front())) {
+        under_way[from].pop_front();
+        ++received[from];
+      }
+    }
+    return received[0] == 2000 && received[1] == 2000;
+  })) << received[0]
+      << " and " << received[1] << " received";
+  EXPECT_EQ(network_.overruns(), 0u);
+}
+
+TEST_F(RdmaRanks, APeerBehindACutNetworkIsLostWithTheDevicesReason) {
+  connect(2);
+  network_.cut();
+  ASSERT_TRUE(send(0, 1, 10));
+  ASSERT_TRUE(eventually([&] { return ranks_[0]->status(1).state == PeerStatus::State::lost; }));
+  EXPECT_THAT(ranks_[0]->status(1).why, HasSubstr("transport retry counter exceeded"));
+  EXPECT_TRUE(ranks_[0]->status(1).gone);
+  // What is posted from now on harms nobody.
+  for (int n = 0; n < 20; ++n) send(0, 1, kMax);
+  EXPECT_TRUE(ranks_[0]->all_left());
+}
+
+TEST_F(RdmaRanks, APairWhoseQueuePairsCannotBeConnectedIsReportedAtBothEnds) {
+  network_.refuse();
+  connect(3);
+  for (const int rank : {0, 1, 2})
+    for (const int peer : {0, 1, 2})
+      EXPECT_EQ(ranks_[rank]->why_unconnected(peer).empty(), rank == peer) << rank << peer;
+  EXPECT_THAT(ranks_[0]->why_unconnected(1), HasSubstr("the fake network refuses"));
+}
+
+TEST_F(RdmaRanks, RegisterAtMostHalfAMebibyteForAPeerOfManyCommunicators) {
+  connect(2);
+  std::vector<std::unique_ptr<Transport>> parts;
+  for (std::uint32_t number = 1; number <= 20; ++number)
+    for (const int rank : {0, 1}) {
+      Subset subset{{0, 1}, rank, {number, number}, 4096, 4096, nullptr};
+      parts.push_back(ranks_[rank]->split(subset));
+    }
+  ASSERT_TRUE(eventually([&] {
+    bool joined = true;
+    for (const auto& part : parts) joined = part->join().empty() && joined;
+    return joined;
+  }));
+  EXPECT_LE(network_.registered_bytes(), 2 * (512u << 10));
+  EXPECT_GT(ranks_[0]->memory_bytes(), network_.registered_bytes() / 2);
+}
+
+TEST_F(RdmaRanks, WithTlsAreUnavailableBecauseRdmaDoesNotEncrypt) {
+  config_.tls = true;
+  TransportContext context;
+  context.config = &config_;
+  try {
+    rdma::entry().make(context);
+    FAIL() << "it was made";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::unavailable);
+    EXPECT_THAT(error.what(), HasSubstr("TUTTI_TLS"));
+  }
+}
+
+/// A connection whose peer is the test, which may send it anything.
+class RdmaPeer : public testing::Test {
+ protected:
+  void SetUp() override {
+    group_.reset();
+    connection_ = endpoint_.make_connection();
+    group_.emplace(*connection_, context_, 7);
+    connection_->add(*group_);
+    peer_ = network_.make_device()->make({16, 64, 0}, nullptr);
+    for (std::uint32_t i = 0; i < 64; ++i)
+      ASSERT_TRUE(peer_->receive(i, {ignored_.data(), rdma::kSlotBytes, 0}));
+    connection_->open();
+    connection_->queue_pair().connect(peer_->address());
+    peer_->connect(connection_->queue_pair().address());
+  }
+  void say(const Frame& frame, std::size_t payload = 0) {
+    std::vector<std::byte> bytes(sizeof frame + payload);
+    std::memcpy(bytes.data(), &frame, sizeof frame);
+    say(bytes);
+  }
+  void say(std::vector<std::byte>& bytes) {
+    ASSERT_TRUE(peer_->send(0, {bytes.data(), static_cast<std::uint32_t>(bytes.size()), 0}));
+    std::array<rdma::Completion, 8> completions;
+    for (int turn = 0; turn < 200; ++turn) {
+      connection_->pump();
+      peer_->poll(completions);
+    }
+  }
+  void expect_lost(const std::string& why) {
+    EXPECT_EQ(connection_->how_ended(), rdma::Connection::End::lost);
+    EXPECT_THAT(connection_->why_ended(), HasSubstr(why));
+  }
+  static Frame message(std::uint32_t bytes) {
+    Frame frame;
+    frame.group = 7;
+    frame.header.length = bytes;
+    return frame;
+  }
+
+  SteadyClock clock_;
+  rdma::fake::Network network_;
+  rdma::Endpoint endpoint_{2, clock_, network_.make_device()};
+  StatusPage status_page_{};
+  const rdma::GroupContext context_{kMax, &status_page_, -1};
+  std::unique_ptr<rdma::Connection> connection_;
+  std::optional<rdma::Group> group_;
+  std::unique_ptr<rdma::QueuePair> peer_;
+  std::vector<std::byte> ignored_ = std::vector<std::byte>(rdma::kSlotBytes);
+};
+
+TEST_F(RdmaPeer, IsHeardWhileItSpeaksSense) {
+  say(message(10), 10);
+  say(message(rdma::kPartBytes + 1), rdma::kPartBytes);
+  Frame more = message(0);
+  more.kind = FrameKind::more;
+  say(more, 1);
+  RecvChannel& channel = connection_->channel(*group_, 0).receiver;
+  EXPECT_EQ(channel.peek()->header.length, 10u);
+  channel.release();
+  EXPECT_EQ(channel.peek()->header.length, rdma::kPartBytes + 1);
+  EXPECT_EQ(connection_->how_ended(), rdma::Connection::End::none);
+}
+
+TEST_F(RdmaPeer, ThatSpeaksNoSenseIsLost) {
+  for (const int kind : {0, 7, 999}) {
+    SetUp();
+    Frame frame = message(0);
+    frame.kind = static_cast<FrameKind>(kind);
+    say(frame);
+    expect_lost("makes no sense");
+  }
+  SetUp();
+  std::vector<std::byte> shorter(sizeof(Frame) - 1);
+  say(shorter);
+  expect_lost("makes no sense");
+}
+
+TEST_F(RdmaPeer, WhosePartsDoNotAddUpToAMessageIsLost) {
+  say(message(10), 11);
+  expect_lost("makes no sense");
+  SetUp();
+  say(message(kMax), 100);  // A part that does not fill its slot is the last.
+  expect_lost("makes no sense");
+  SetUp();
+  Frame more = message(5);
+  more.kind = FrameKind::more;
+  say(more, 5);
+  expect_lost("makes no sense");
+  SetUp();
+  say(message(kMax), rdma::kPartBytes);
+  say(message(5), 5);  // in the middle of the other
+  expect_lost("makes no sense");
+}
+
+TEST_F(RdmaPeer, WhoseMessageIsLongerOrOnAnotherChannelThanThereAreIsLost) {
+  say(message(kMax + 1), rdma::kPartBytes);
+  expect_lost("which cannot be");
+  for (const std::int32_t channel : {-1, std::numeric_limits<std::int32_t>::max()}) {
+    SetUp();
+    Frame frame = message(0);
+    frame.channel = channel;
+    say(frame);
+    expect_lost("which cannot be");
+  }
+}
+
+TEST_F(RdmaPeer, ThatSendsMoreThanAWindowIsLost) {
+  for (std::uint32_t n = 0; n <= rdma::kWindow; ++n) say(message(1), 1);
+  expect_lost("more messages than there was room for");
+}
+
+TEST_F(RdmaPeer, ThatGivesBackWhatNobodyHadTakenIsLost) {
+  Frame frame = message(0);
+  frame.kind = FrameKind::credit;
+  frame.room = 1;
+  say(frame);
+  expect_lost("nobody had taken");
+  SetUp();
+  frame.room = 0;
+  frame.released = 1;
+  say(frame);
+  expect_lost("nobody had taken");
+}
+
+TEST(RdmaPorts, AreThoseThatAreUpOfDevicesThatTheSettingAllows) {
+  const std::filesystem::path folder = testing::TempDir() + "rdma_ports";
+  std::filesystem::remove_all(folder);
+  const auto write = [&](const char* path, const char* text) {
+    std::filesystem::create_directories((folder / path).parent_path());
+    std::ofstream(folder / path) << text << '\n';
+  };
+  for (const char* device : {"mlx5_1", "mlx5_0", "iwarp0", "down0"}) {
+    const std::string base = device;
+    write((base + "/node_type").c_str(), base == "iwarp0" ? "4: RNIC" : "1: CA");
+    write((base + "/ports/1/state").c_str(), base == "down0" ? "1: DOWN" : "4: ACTIVE");
+    write((base + "/ports/1/link_layer").c_str(), base == "mlx5_0" ? "InfiniBand" : "Ethernet");
+    write((base + "/ports/1/rate").c_str(), base == "mlx5_0" ? "100 Gb/sec (4X EDR)" : "nonsense");
+  }
+  const auto ports = rdma::active_ports("auto", folder);
+  ASSERT_EQ(ports.size(), 2u);
+  EXPECT_EQ(ports[0].device, "mlx5_0");
+  EXPECT_FALSE(ports[0].ethernet);
+  EXPECT_EQ(ports[0].gigabits, 100);
+  EXPECT_EQ(ports[1].device, "mlx5_1");
+  EXPECT_TRUE(ports[1].ethernet);
+  EXPECT_EQ(rdma::active_ports("^mlx5_0", folder).size(), 1u);
+  EXPECT_TRUE(rdma::active_ports("auto", folder / "none").empty());
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,343 @@
+// What arrives over a connection. What leaves is in connection_out.cpp.
+#include "transport/rdma/connection.h"
+
+#include <fmt/format.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include <tutti/error.hpp>
+
+#include "transport/rdma/endpoint.h"
+
+namespace tutti::rdma {
+namespace {
+
+constexpr std::uint32_t kReceives = kReceiveSlots + kRoomSlots;
+// What a process sent before it ended is taken to arrive without a pause of this length.
+constexpr std::chrono::milliseconds kLastWords{20};
+constexpr const char* kNoMemory = "out of memory";  // a string of it takes none
+constexpr const char* kNonsense =
+    "it sent what makes no sense: does it run another version, is it damaged?";
+
+}  // namespace
+
+Connection::Connection(Endpoint& endpoint, Device& device, const Clock& clock)
+    : endpoint_(endpoint),
+      clock_(clock),
+      queue_pair_(device.make({kSendSlots, kReceives, 0}, this)),
+      region_(queue_pair_->add(slots_.data(), Slots::kBytes, false)) {
+  for (std::uint32_t slot = kSlots; slot-- > kReceives;) free_slots_.push_back(slot);
+  assert(free_slots_.size() == kSendSlots);
+}
+
+void Connection::open() {
+  const std::lock_guard lock(mutex_);
+  for (std::uint32_t slot = 0; slot < kReceives; ++slot)
+    if (!queue_pair_->receive(slot, {slots_.slot(slot), kSlotBytes, region_->local_key()}))
+      throw Error(ErrorKind::unavailable, "the queue pair takes no requests to receive");
+}
+
+bool Connection::is_sound() const {
+  const bool incoming =
+      incoming_.there <= incoming_.bytes && (incoming_.channel == nullptr || !incoming_.none());
+  return incoming && room_ <= kReceiveSlots && unreturned_room_ <= kReceiveSlots &&
+         free_slots_.size() <= kSendSlots && ended() == !why_ended_.empty();
+}
+
+void Connection::add(Group& group) {
+  const std::lock_guard lock(mutex_);
+  const bool added = groups_.emplace(group.id, &group).second;
+  assert(added);
+  static_cast<void>(added);
+}
+
+void Connection::remove(const Group& group) {
+  const std::lock_guard lock(mutex_);
+  groups_.erase(group.id);
+  if (incoming_.channel != nullptr && &incoming_.channel->group == &group)
+    incoming_ = {nullptr, incoming_.bytes, incoming_.there};
+  for (Unsent& unsent : unsent_)
+    if (unsent.channel != nullptr && &unsent.channel->group == &group) {
+      unsent.keep();
+      unsent.channel = nullptr;
+    }
+}
+
+void Connection::revoke(Group& group) noexcept {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [number, channel] : group.channels) channel->receiver.expected.reset();
+  try {
+    if (incoming_.to_program && &incoming_.channel->group == &group) {
+      std::byte* const own = incoming_.channel->staging.next();
+      incoming_.channel->staging.use();
+      std::memcpy(own, incoming_.begin, incoming_.there);
+      incoming_.begin = own;
+      incoming_.to_program = false;
+    }
+    for (Unsent& unsent : unsent_)
+      if (unsent.channel != nullptr && &unsent.channel->group == &group) unsent.keep();
+  } catch (...) {
+    // A message that has been begun cannot be left out, so nothing more is sent or received.
+    end(kNoMemory);
+  }
+}
+
+std::optional<Message> Connection::peek(Receiver& channel) {
+  const std::lock_guard lock(mutex_);
+  if (!channel.has_message()) {
+    reread();
+    if (!channel.has_message()) return std::nullopt;
+  }
+  const std::byte* const data =
+      channel.is_complete() ? channel.payloads[channel.released % kWindow] : nullptr;
+  return Message{data, channel.header(), false, data == nullptr};
+}
+
+const std::byte* Connection::get(Receiver& channel, const Memory& place) {
+  const std::lock_guard lock(mutex_);
+  if (!channel.has_message()) {
+    channel.expected = place.address != nullptr ? std::optional(place) : std::nullopt;
+    reread();
+    return nullptr;
+  }
+  // Another thread may have received the message since the caller looked, so that nobody has
+  // compared its length.
+  const std::size_t bytes = channel.header().length;
+  if (place.address != nullptr && bytes > place.bytes) return nullptr;
+  if (!channel.is_complete()) reread();
+  if (!channel.is_complete()) return nullptr;
+  const std::byte* const data = channel.payloads[channel.released % kWindow];
+  if (place.address == nullptr || data == place.address) return data;
+  std::memcpy(place.address, data, bytes);
+  return place.address;
+}
+
+void Connection::release(Receiver& channel) {
+  const std::lock_guard lock(mutex_);
+  assert(channel.is_complete() && channel.unreturned < kWindow);
+  ++channel.released;
+  if (++channel.unreturned >= kReturnAt) send_credit(channel);
+}
+
+// Takes all completions that there are, for a thread that waits.
+void Connection::reread() {
+  take_completions();
+  if (!unsent_.empty()) send_queue();
+}
+
+void Connection::pump() {
+  const std::lock_guard lock(mutex_);
+  for (;;) {
+    const std::size_t taken = take_completions();
+    if (!unsent_.empty()) send_queue();
+    if (quiet_since_ && !ended()) {
+      const TimePoint now = clock_.now();
+      if (taken > 0) quiet_since_ = now;
+      if (now >= *quiet_since_ + kLastWords) end(std::move(why_peer_ended_));
+    }
+    // Threads that sleep rely on the events that this one has taken.
+    if (armed_ || broken_ || !endpoint_.anybody_asleep()) return;
+    queue_pair_->arm();
+    armed_ = true;
+  }
+}
+
+void Connection::arm() {
+  const std::lock_guard lock(mutex_);
+  if (!armed_ && !broken_) {
+    queue_pair_->arm();
+    armed_ = true;
+  }
+  reread();
+}
+
+void Connection::take_event() noexcept {
+  const std::lock_guard lock(mutex_);
+  armed_ = false;
+}
+
+std::size_t Connection::take_completions() {
+  std::array<Completion, 16> completions{};
+  std::size_t taken = 0;
+  for (std::size_t count = completions.size(); count == completions.size() && !broken_;) {
+    count = queue_pair_->poll(completions);
+    assert(count <= completions.size());
+    for (std::size_t i = 0; i < count && !broken_; ++i) handle(completions[i]);
+    taken += count;
+  }
+  assert(is_sound());
+  return taken;
+}
+
+void Connection::handle(const Completion& completion) {
+  if (completion.error != nullptr)
+    return end(fmt::format("the RDMA connection to it has failed: {}", completion.error));
+  if (completion.what == Completion::What::received)
+    return received(completion.id, completion.bytes);
+  assert(completion.id >= kReceives && completion.id < kSlots);
+  free_slots_.push_back(completion.id);
+}
+
+// Handles the frame in a slot, and makes the slot ready again. The peer cannot change it any more.
+void Connection::received(std::uint32_t slot, std::size_t bytes) {
+  assert(slot < kReceives && bytes <= kSlotBytes);
+  Frame frame;
+  const std::byte* const data = slots_.slot(slot);
+  if (bytes < sizeof frame) return end(kNonsense);
+  heard_ = true;
+  std::memcpy(&frame, data, sizeof frame);
+  try {
+    begin(frame, {data + sizeof frame, bytes - sizeof frame});
+  } catch (const std::bad_alloc&) {
+    end(kNoMemory, End::no_memory);
+  } catch (const Error& error) {
+    end(error.what(), End::no_memory);
+  }
+  if (broken_) return;
+  if (!queue_pair_->receive(slot, {slots_.slot(slot), kSlotBytes, region_->local_key()}))
+    return end("the queue pair takes no request to receive");
+  if (frame.kind == FrameKind::room) return;
+  ++unreturned_room_;
+  give_room_back();
+}
+
+Group* Connection::find(std::uint32_t id) {
+  const auto found = groups_.find(id);
+  return found == groups_.end() ? nullptr : found->second;
+}
+
+// Takes what a frame gives back. Returns false where it cannot be.
+bool Connection::take_credits(const Frame& frame, Group* group) {
+  if (frame.room > kReceiveSlots - room_) return false;
+  room_ += frame.room;
+  if (frame.released == 0 || group == nullptr) return true;
+  if (frame.channel < 0 || frame.channel > kMostChannel) return false;
+  Sender& sender = group->channel(frame.channel).sender;
+  if (frame.released > sender.posted - sender.released) return false;
+  sender.released += frame.released;
+  notify(*group);
+  return true;
+}
+
+// Handles a frame. An unknown group belongs to a communicator that has been destroyed here, or that
+// has not been made yet (and which requests the peer's status page once it is made). A rank without
+// memory receives no more messages, but sends those that it has.
+void Connection::begin(const Frame& frame, std::span<const std::byte> payload) {
+  Group* const group = find(frame.group);
+  if (!take_credits(frame, group))
+    return end("it gives back room that nobody had taken: is it damaged?");
+  if (ended()) return;
+  const bool between = !incoming_.none();
+  switch (frame.kind) {
+    case FrameKind::message:
+      if (between) break;
+      return begin_message(frame, group, payload);
+    case FrameKind::more:
+      if (!between) break;
+      return add_part(payload);
+    case FrameKind::credit:
+    case FrameKind::room:
+      if (!payload.empty()) break;
+      return;
+    case FrameKind::status_page:
+      if (payload.size() != kStatusPageBytes) break;
+      return take_status_page(group, payload);
+    case FrameKind::status_page_request:
+      if (!payload.empty()) break;
+      if (group != nullptr) send_status_page(*group);
+      return;
+  }
+  end(kNonsense);
+}
+
+void Connection::begin_message(const Frame& frame, Group* group,
+                               std::span<const std::byte> payload) {
+  const std::size_t bytes = frame.header.length;
+  incoming_ = {nullptr, bytes, 0};
+  if (group != nullptr) {
+    if (frame.channel < 0 || frame.channel > kMostChannel ||
+        bytes > group->context.max_message_bytes)
+      return end(fmt::format("it sent a message of {} bytes on channel {}, which cannot be", bytes,
+                             frame.channel));
+    Receiver& channel = group->channel(frame.channel).receiver;
+    if (channel.announced - channel.released == kWindow)
+      return end("it sent more messages than there was room for");
+    channel.headers[channel.announced % kWindow] = frame.header;
+    const std::optional<Memory> expected = std::exchange(channel.expected, std::nullopt);
+    if (channel.announced == channel.released) channel.staging.begin_again();
+    ++channel.announced;
+    incoming_.to_program = expected && bytes <= expected->bytes;
+    incoming_.begin = incoming_.to_program ? expected->address : channel.staging.next();
+    if (!incoming_.to_program) channel.staging.use();
+    channel.payloads[(channel.announced - 1) % kWindow] = incoming_.begin;
+    incoming_.channel = &channel;
+  }
+  add_part(payload);
+}
+
+// All parts of a message but the last fill their slots.
+void Connection::add_part(std::span<const std::byte> payload) {
+  const std::size_t left = incoming_.bytes - incoming_.there;
+  if (payload.size() != std::min(left, kPartBytes)) return end(kNonsense);
+  if (incoming_.begin != nullptr && !payload.empty())
+    std::memcpy(incoming_.begin + incoming_.there, payload.data(), payload.size());
+  incoming_.there += payload.size();
+  if (!incoming_.none()) return;
+  Receiver* const channel = std::exchange(incoming_, Incoming{}).channel;
+  if (channel == nullptr) return;
+  ++channel->completed;
+  assert(channel->completed == channel->announced);
+  notify(channel->group);
+}
+
+void Connection::take_status_page(Group* group, std::span<const std::byte> payload) {
+  if (group == nullptr) return;
+  StatusPageBytes bytes{};
+  assert(payload.size() == bytes.size());
+  std::memcpy(bytes.data(), payload.data(), bytes.size());
+  write_status_page(group->status_page, bytes);
+  group->heard_at = clock_.now();
+  group->asked = false;
+  notify(*group);
+}
+
+// Wakes the threads of the communicator that sleep, since what woke this thread may be for them.
+void Connection::notify(const Group& group) {
+  if (group.context.status_page->sleepers.load(std::memory_order_seq_cst) > 0 &&
+      group.context.doorbell_fd >= 0)
+    eventfd_write(group.context.doorbell_fd, 1);
+}
+
+void Connection::notify_all_groups() const {
+  for (const auto& [id, group] : groups_) notify(*group);
+}
+
+void Connection::end_with_peer(const char* why) {
+  const std::lock_guard lock(mutex_);
+  if (ended() || quiet_since_) return;
+  why_peer_ended_ = why;
+  quiet_since_ = clock_.now();
+}
+
+// Ends the connection. Unless it is lost, this rank still sends, so that its status page tells the
+// peer why.
+void Connection::end(std::string why, End how) {
+  if (how == End::lost && !broken_) {
+    broken_ = true;
+    queue_pair_->stop();
+    drop_queue();
+  }
+  if (ended()) return;
+  why_ended_ = std::move(why);
+  assert(!why_ended_.empty());
+  incoming_ = {};
+  end_.store(how, std::memory_order_release);
+  notify_all_groups();
+}
+
+}  // namespace tutti::rdma

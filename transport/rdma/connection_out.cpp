@@ -1,0 +1,248 @@
+// What leaves over a connection.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include <tutti/error.hpp>
+
+#include "transport/rdma/connection.h"
+#include "transport/rdma/endpoint.h"
+
+namespace tutti::rdma {
+namespace {
+
+using std::chrono::milliseconds;
+
+// For how long a status page counts as new, and for how long recent_status_page() returns it.
+constexpr milliseconds kFreshFor{2}, kRecentFor{1500};
+
+}  // namespace
+
+void Connection::Unsent::keep() {
+  if (own != nullptr || data == nullptr) return;
+  own = std::make_unique_for_overwrite<std::byte[]>(bytes);
+  if (bytes > 0) std::memcpy(own.get(), data, bytes);
+  data = own.get();
+}
+
+bool Connection::has_room_for(Sender& channel, std::size_t bytes) {
+  if (bytes > channel.max_message_bytes)
+    throw Error(ErrorKind::internal,
+                fmt::format("a message of {} bytes was asked of a channel whose largest is {}",
+                            bytes, channel.max_message_bytes));
+  if (channel.is_full()) reread();
+  return !channel.is_full();
+}
+
+std::optional<Span> Connection::acquire(Sender& channel, std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  if (!has_room_for(channel, bytes)) return std::nullopt;
+  if (!channel.in_hand && channel.copied == channel.posted) channel.staging.begin_again();
+  channel.in_hand = Memory{channel.staging.next(), bytes};
+  channel.in_place = false;
+  return Span{channel.in_hand->address, bytes};
+}
+
+bool Connection::acquire_in_place(Sender& channel, const Memory& message) {
+  const std::lock_guard lock(mutex_);
+  if (!has_room_for(channel, message.bytes)) return false;
+  assert(message.address != nullptr || message.bytes == 0);
+  channel.in_hand = message;
+  channel.in_place = true;
+  return true;
+}
+
+bool Connection::has_copied(const Sender& channel) const noexcept {
+  const std::lock_guard lock(mutex_);
+  return static_cast<std::int32_t>(channel.copied - channel.last_in_place) >= 0;
+}
+
+void Connection::post(Sender& channel, const Header& header) {
+  const std::lock_guard lock(mutex_);
+  assert(channel.in_hand && header.length == channel.in_hand->bytes && !channel.is_full());
+  Unsent unsent;
+  unsent.frame.kind = FrameKind::message;
+  unsent.frame.group = channel.group.id;
+  unsent.frame.channel = channel.number;
+  unsent.frame.header = header;
+  Receiver& answers = channel.group.channel(channel.number).receiver;
+  unsent.frame.released = static_cast<std::uint16_t>(std::exchange(answers.unreturned, 0));
+  unsent.data = channel.in_hand->address;
+  unsent.bytes = channel.in_hand->bytes;
+  unsent.channel = &channel;
+  ++channel.posted;
+  if (channel.in_place)
+    channel.last_in_place = channel.posted;
+  else
+    channel.staging.use();
+  channel.in_hand.reset();
+  send(std::move(unsent));
+}
+
+bool Connection::has_unsent_of(const Group& group) const {
+  if (!has_unsent()) return false;
+  const std::lock_guard lock(mutex_);
+  return std::any_of(unsent_.begin(), unsent_.end(),
+                     [&](const Unsent& unsent) { return unsent.frame.group == group.id; });
+}
+
+std::size_t Connection::unfinished() {
+  const std::lock_guard lock(mutex_);
+  reread();
+  return broken_ ? 0 : unsent_.size() + kSendSlots - free_slots_.size();
+}
+
+void Connection::probe() {
+  const std::lock_guard lock(mutex_);
+  if (!broken_) send_room();
+}
+
+void Connection::send_credit(Receiver& channel) {
+  Unsent unsent;
+  unsent.frame.kind = FrameKind::credit;
+  unsent.frame.group = channel.group.id;
+  unsent.frame.channel = channel.number;
+  unsent.frame.released = static_cast<std::uint16_t>(std::exchange(channel.unreturned, 0));
+  send(std::move(unsent));
+}
+
+// Queues a frame behind those that wait, and sends what can be sent.
+void Connection::send(Unsent unsent) {
+  if (broken_) {
+    if (unsent.channel != nullptr) ++unsent.channel->copied;
+    return;
+  }
+  Sender* const channel = unsent.channel;
+  try {
+    unsent_.push_back(std::move(unsent));
+  } catch (const std::bad_alloc&) {
+    end("out of memory");
+    if (channel != nullptr) ++channel->copied;
+    return;
+  }
+  send_queue();
+}
+
+// Sends the parts of queued frames as long as the peer has slots for them, and this rank has some
+// to send from.
+void Connection::send_queue() {
+  const bool had = !unsent_.empty();
+  bool left = false;
+  while (!unsent_.empty() && room_ > 0 && !free_slots_.empty() && send_part(unsent_.front())) {
+    Unsent& first = unsent_.front();
+    if (first.sent < first.bytes) continue;
+    if (first.channel != nullptr) ++first.channel->copied;
+    unsent_.pop_front();
+    left = true;
+  }
+  set_unsent();
+  // A thread that sleeps until its messages have left may not be the one that sends them.
+  if (had && left) notify_all_groups();
+}
+
+bool Connection::send_part(Unsent& unsent) {
+  Frame frame = unsent.frame;
+  if (unsent.begun) {
+    frame.kind = FrameKind::more;
+    frame.released = 0;
+  }
+  frame.room = static_cast<std::uint16_t>(std::exchange(unreturned_room_, 0));
+  const std::size_t part = std::min(unsent.bytes - unsent.sent, kPartBytes);
+  const std::uint32_t slot = free_slots_.back();
+  free_slots_.pop_back();
+  std::byte* const data = slots_.slot(slot);
+  std::memcpy(data, &frame, sizeof frame);
+  if (part > 0) std::memcpy(data + sizeof frame, unsent.data + unsent.sent, part);
+  const auto bytes = static_cast<std::uint32_t>(sizeof frame + part);
+  if (!queue_pair_->send(slot, {data, bytes, region_->local_key()})) {
+    end("the queue pair takes no request to send");
+    return false;
+  }
+  --room_;
+  unsent.begun = true;
+  unsent.sent += part;
+  return true;
+}
+
+// Tells the peer which slots are ready again, unless the next frame will. A frame that tells only
+// this needs no room at the peer.
+void Connection::give_room_back() {
+  if (unreturned_room_ < kReturnRoomAt || broken_) return;
+  if (!unsent_.empty()) send_queue();
+  if (unreturned_room_ >= kReturnRoomAt && !free_slots_.empty() && !broken_) send_room();
+}
+
+void Connection::send_room() {
+  assert(!free_slots_.empty() && !broken_);
+  Frame frame;
+  frame.kind = FrameKind::room;
+  frame.room = static_cast<std::uint16_t>(std::exchange(unreturned_room_, 0));
+  const std::uint32_t slot = free_slots_.back();
+  free_slots_.pop_back();
+  std::memcpy(slots_.slot(slot), &frame, sizeof frame);
+  if (!queue_pair_->send(slot, {slots_.slot(slot), sizeof frame, region_->local_key()}))
+    end("the queue pair takes no request to send");
+}
+
+void Connection::drop_queue() noexcept {
+  for (const Unsent& unsent : unsent_)
+    if (unsent.channel != nullptr) ++unsent.channel->copied;
+  unsent_.clear();
+  set_unsent();
+}
+
+void Connection::set_unsent() noexcept {
+  unsent_count_.store(unsent_.size(), std::memory_order_relaxed);
+}
+
+void Connection::put_status_page(const Group& group) {
+  const std::lock_guard lock(mutex_);
+  send_status_page(group);
+}
+
+void Connection::send_status_page(const Group& group) {
+  const StatusPageBytes status_page = read_status_page(*group.context.status_page);
+  Unsent unsent;
+  unsent.frame.kind = FrameKind::status_page;
+  unsent.frame.group = group.id;
+  unsent.data = status_page.data();
+  unsent.bytes = status_page.size();
+  try {
+    unsent.keep();
+  } catch (const std::bad_alloc&) {
+    return end("out of memory");
+  }
+  send(std::move(unsent));
+}
+
+// Whether the page was received within `age`. The last page of a peer that has failed or closed, or
+// whose connection has ended, never becomes too old.
+bool Connection::heard_within(const Group& group, Nanoseconds age) const {
+  const bool final =
+      group.status_page.state.load(std::memory_order_relaxed) != StatusPageState::open || ended();
+  return group.heard_at && (final || clock_.now() < *group.heard_at + age);
+}
+
+const StatusPage* Connection::recent_status_page(Group& group) {
+  const std::lock_guard lock(mutex_);
+  return heard_within(group, kRecentFor) ? &group.status_page : nullptr;
+}
+
+const StatusPage* Connection::status_page(Group& group) {
+  const std::lock_guard lock(mutex_);
+  if (heard_within(group, kFreshFor)) return &group.status_page;
+  if (!group.asked) {
+    group.asked = true;
+    Unsent unsent;
+    unsent.frame.kind = FrameKind::status_page_request;
+    unsent.frame.group = group.id;
+    send(std::move(unsent));
+  }
+  return nullptr;
+}
+
+}  // namespace tutti::rdma

@@ -1,0 +1,147 @@
+#include "transport/rdma/endpoint.h"
+
+#include <fmt/format.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include <tutti/error.hpp>
+
+namespace tutti::rdma {
+namespace {
+
+// How long the destructor waits while nothing moves, and how long in all.
+constexpr std::chrono::seconds kLinger{2}, kLongestLinger{60};
+constexpr std::chrono::milliseconds kBackgroundProgressPause{100};
+
+Fd make_epoll() {
+  Fd epoll(epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll)
+    throw Error(ErrorKind::unavailable, fmt::format("no epoll: {}", std::strerror(errno)));
+  return epoll;
+}
+
+void watch(const Fd& epoll, int fd, void* what) {
+  epoll_event event{};
+  event.events = EPOLLIN | EPOLLRDHUP;
+  event.data.ptr = what;
+  if (epoll_ctl(epoll.get(), EPOLL_CTL_ADD, fd, &event) != 0)
+    throw Error(ErrorKind::unavailable,
+                fmt::format("cannot watch a connection: {}", std::strerror(errno)));
+}
+
+}  // namespace
+
+Endpoint::Endpoint(int size, const Clock& clock, std::shared_ptr<Device> device)
+    : clock_(clock),
+      device_(std::move(device)),
+      epoll_(make_epoll()),
+      peers_(static_cast<std::size_t>(size)) {
+  assert(size > 0 && device_ != nullptr);
+  watch(epoll_, device_->event_fd(), nullptr);
+}
+
+Endpoint::~Endpoint() {
+  if (getpid() == owner_) {
+    linger();
+    return;
+  }
+  // In a forked child, the kernel's objects are those of the parent, which goes on using them, so
+  // nothing here may destroy them.
+  for (Peer& peer : peers_) static_cast<void>(peer.connection.release());
+  static_cast<void>(new std::shared_ptr(device_));
+}
+
+void Endpoint::add_peer(int rank, std::unique_ptr<Connection> connection, net::Stream control) {
+  Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  assert(peer.connection == nullptr && connection != nullptr && control);
+  watch(epoll_, control.fd(), &peer);
+  peer = {std::move(connection), std::move(control)};
+}
+
+void Endpoint::arm() {
+  sleepers_.fetch_add(1, std::memory_order_seq_cst);
+  for (const Peer& peer : peers_)
+    if (peer.connection != nullptr) peer.connection->arm();
+}
+
+void Endpoint::progress() {
+  take_events();
+  for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
+    Connection* const connection = peers_[rank].connection.get();
+    if (connection == nullptr) continue;
+    if (lifelines_ && lifelines_->has_ended(rank))
+      connection->end_with_peer("its process has ended");
+    connection->pump();
+  }
+}
+
+void Endpoint::take_events() {
+  const std::unique_lock lock(control_mutex_, std::try_to_lock);
+  if (!lock) return;  // another thread takes them
+  std::array<epoll_event, 16> events{};
+  const int count = epoll_wait(epoll_.get(), events.data(), events.size(), 0);
+  for (int i = 0; i < count; ++i) {
+    if (events[i].data.ptr != nullptr) {
+      look_at_control(*static_cast<Peer*>(events[i].data.ptr));
+      continue;
+    }
+    owners_.clear();
+    device_->take_events(owners_);
+    for (void* const owner : owners_) static_cast<Connection*>(owner)->take_event();
+  }
+}
+
+// Nothing is sent over a control connection once the queue pairs are connected, so it is readable
+// when the peer has ended. It stays watched until the connection is lost, so that a thread that
+// sleeps wakes to make it so.
+void Endpoint::look_at_control(Peer& peer) {
+  if (peer.connection->how_ended() == Connection::End::lost) {
+    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, peer.control.fd(), nullptr);
+    return;
+  }
+  std::array<std::byte, 64> bytes;
+  const iovec to{bytes.data(), bytes.size()};
+  const ssize_t got = peer.control.read({&to, 1});
+  if (got < 0 && net::not_now(errno)) return;
+  peer.connection->end_with_peer(
+      got > 0    ? "it sent what makes no sense: does it run another version, is it damaged?"
+      : got == 0 ? "its process has ended or closed the connection"
+                 : "its machine does not answer any more");
+}
+
+void Endpoint::background_progress() {
+  const TimePoint now = clock_.now();
+  if (now < background_progress_at_.load(std::memory_order_relaxed) + kBackgroundProgressPause)
+    return;
+  background_progress_at_.store(now, std::memory_order_relaxed);
+  progress();
+}
+
+void Endpoint::linger() noexcept {
+  using Clock = std::chrono::steady_clock;
+  const TimePoint longest = Clock::now() + kLongestLinger;
+  TimePoint until = Clock::now() + kLinger;
+  for (const Peer& peer : peers_) {
+    if (peer.connection == nullptr) continue;
+    for (std::size_t least = peer.connection->unfinished(); least > 0;) {
+      take_events();
+      peer.connection->pump();
+      const std::size_t left = peer.connection->unfinished();
+      const TimePoint now = Clock::now();
+      if (left < least) until = std::min(now + kLinger, longest);
+      least = std::min(left, least);
+      if (now >= until) break;
+      if (left > 0) std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+  }
+}
+
+}  // namespace tutti::rdma

@@ -1,0 +1,85 @@
+// An endpoint: the connections to all peers of the first communicator, which all communicators
+// split off it share.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cassert>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/fd.h"
+#include "common/sync.h"
+#include "net/stream.h"
+#include "transport/mesh/lifelines.h"
+#include "transport/rdma/connection.h"
+#include "transport/rdma/verbs.h"
+
+namespace tutti::rdma {
+
+/// Owns the connections, and beside each the control connection by which it was made, and whose end
+/// shows the end of the peer. Thread-safe once all peers are added. Its ranks are numbered as in
+/// the communicator that made it.
+class Endpoint {
+ public:
+  Endpoint(int size, const Clock& clock, std::shared_ptr<Device> device);
+  /// Waits until the peers have what has been sent, or until nothing has moved for two seconds.
+  ~Endpoint();
+  Endpoint(const Endpoint&) = delete;
+  Endpoint& operator=(const Endpoint&) = delete;
+
+  /// Returns a connection that is not connected yet. Throws `unavailable`.
+  std::unique_ptr<Connection> make_connection() {
+    return std::make_unique<Connection>(*this, *device_, clock_);
+  }
+  void add_peer(int rank, std::unique_ptr<Connection> connection, net::Stream control);
+  void watch_lives(std::vector<net::Stream> lifelines) {
+    assert(!lifelines_ && lifelines.size() == peers_.size());
+    lifelines_.emplace(std::move(lifelines));
+  }
+  /// Returns the connection to a rank, or null for this rank and for ranks to which it has none.
+  Connection* peer(int rank) const noexcept {
+    assert(rank >= 0 && static_cast<std::size_t>(rank) < peers_.size());
+    return peers_[static_cast<std::size_t>(rank)].connection.get();
+  }
+
+  /// Handles what has arrived, and sends what can be sent.
+  void progress();
+  /// Does what progress() does, but only once for all communicators that call it at about the same
+  /// time.
+  void background_progress();
+  /// Returns a descriptor that is readable, between arm() and disarm(), when progress() would find
+  /// something.
+  int wait_fd() const noexcept { return epoll_.get(); }
+  void arm();
+  void disarm() noexcept {
+    [[maybe_unused]] const int sleepers = sleepers_.fetch_sub(1, std::memory_order_seq_cst);
+    assert(sleepers > 0);
+  }
+  bool anybody_asleep() const noexcept { return sleepers_.load(std::memory_order_seq_cst) > 0; }
+
+ private:
+  struct Peer {
+    std::unique_ptr<Connection> connection;
+    net::Stream control;  // without a socket once the end of the peer has been handled
+  };
+
+  void take_events();
+  void look_at_control(Peer& peer);
+  void linger() noexcept;
+
+  const Clock& clock_;
+  const pid_t owner_ = getpid();
+  const std::shared_ptr<Device> device_;  // outlives the connections
+  const Fd epoll_;
+  sync::Mutex control_mutex_;  // guards the control connections and the events' owners
+  std::vector<void*> owners_;
+  std::vector<Peer> peers_;  // by rank
+  std::optional<mesh::Lifelines> lifelines_;
+  sync::Atomic<int> sleepers_{0};
+  sync::Atomic<TimePoint> background_progress_at_{};
+};
+
+}  // namespace tutti::rdma

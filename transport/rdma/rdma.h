@@ -1,0 +1,17 @@
+// The transport between ranks whose machines have RDMA devices: InfiniBand or RoCE, by libibverbs.
+#pragma once
+
+#include <memory>
+
+#include "transport/rdma/verbs.h"
+#include "transport/registry.h"
+
+namespace tutti::rdma {
+
+TransportEntry entry();
+
+/// Makes the transport over a given device, for tests.
+std::unique_ptr<Transport> make_over(const TransportContext& context,
+                                     std::shared_ptr<Device> device);
+
+}  // namespace tutti::rdma
