@@ -24,6 +24,9 @@ std::span<const Target> targets();
 /// What a peer hands over and writes in shared memory.
 void run_packets(std::string_view bytes);
 std::vector<std::string> packet_seeds();
+/// What a peer sends over RDMA.
+void run_sends(std::string_view bytes);
+std::vector<std::string> send_seeds();
 /// The messages of sends and receives.
 void run_transfers(std::string_view bytes);
 std::vector<std::string> transfer_seeds();

@@ -13,6 +13,7 @@
 
 #include "common/fd.h"
 #include "common/random.h"
+#include "common/text.h"
 
 namespace tutti::rdma::fake {
 namespace {
@@ -36,7 +37,7 @@ struct Network::Inside {
   SeededRandom random;
   std::map<std::uint64_t, FakePair*> pairs;
   std::uint64_t last = 0, overruns = 0, registered = 0, most_registered = 0;
-  bool is_cut = false, refuses = false;
+  bool is_cut = false, swallows = false, refuses = false;
 };
 using Inside = Network::Inside;
 
@@ -79,7 +80,9 @@ class FakePair final : public QueuePair {
   void connect(std::string_view peer) override {
     const std::lock_guard lock(network_->mutex);
     if (network_->refuses) throw Error(ErrorKind::unavailable, "the fake network refuses");
-    peer_ = std::stoull(std::string(peer));
+    const auto number = parse_number<std::uint64_t>(peer);
+    if (!number) throw Error(ErrorKind::unavailable, "this is no address of a fake queue pair");
+    peer_ = *number;
   }
   std::unique_ptr<Region> add(std::byte*, std::size_t bytes, bool) override {
     return std::make_unique<FakeRegion>(network_, bytes);
@@ -91,6 +94,7 @@ class FakePair final : public QueuePair {
     ++sends_under_way_;
     const Completion done{Completion::What::sent, id, piece.bytes};
     if (failed_) return finish(done, kFlushed), true;
+    if (network_->swallows) return true;
     const auto to = network_->pairs.find(peer_);
     if (network_->is_cut || to == network_->pairs.end() || to->second->failed_)
       return fail(done, kUnanswered), true;
@@ -202,6 +206,10 @@ std::shared_ptr<Device> Network::make_device() { return std::make_shared<FakeDev
 void Network::cut() {
   const std::lock_guard lock(inside_->mutex);
   inside_->is_cut = true;
+}
+void Network::swallow() {
+  const std::lock_guard lock(inside_->mutex);
+  inside_->swallows = true;
 }
 void Network::refuse() {
   const std::lock_guard lock(inside_->mutex);

@@ -24,6 +24,8 @@ class Network {
 
   /// From now on, nothing that is sent arrives: requests fail.
   void cut();
+  /// From now on, what is sent is neither received nor acknowledged.
+  void swallow();
   /// From now on, queue pairs cannot be connected.
   void refuse();
   /// The number of sends for which the peer had no request to receive.

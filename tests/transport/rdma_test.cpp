@@ -25,6 +25,12 @@ using testing::HasSubstr;
 
 constexpr std::size_t kMax = 100'000;  // several slots
 
+/// A clock that stands still unless a test moves it.
+struct StandingClock final : Clock {
+  TimePoint now() const override { return time; }
+  TimePoint time = TimePoint() + std::chrono::hours(1);
+};
+
 /// Ranks over a fake network, each of which a thread of its own connects.
 class RdmaRanks : public testing::Test {
  protected:
@@ -199,7 +205,7 @@ class RdmaPeer : public testing::Test {
     return frame;
   }
 
-  SteadyClock clock_;
+  StandingClock clock_;
   rdma::fake::Network network_;
   rdma::Endpoint endpoint_{2, clock_, network_.make_device()};
   StatusPage status_page_{};
@@ -282,6 +288,18 @@ TEST_F(RdmaPeer, ThatGivesBackWhatNobodyHadTakenIsLost) {
   frame.released = 1;
   say(frame);
   expect_lost("nobody had taken");
+}
+
+TEST_F(RdmaPeer, WhoseDeviceAcknowledgesNothingForLongIsLost) {
+  network_.swallow();
+  connection_->put_status_page(*group_);
+  connection_->pump();
+  clock_.time += std::chrono::seconds(24);
+  connection_->pump();
+  EXPECT_EQ(connection_->how_ended(), rdma::Connection::End::none);
+  clock_.time += std::chrono::seconds(2);
+  connection_->pump();
+  expect_lost("acknowledged nothing");
 }
 
 TEST(RdmaPorts, AreThoseThatAreUpOfDevicesThatTheSettingAllows) {

@@ -20,6 +20,8 @@ namespace {
 constexpr std::uint32_t kReceives = kReceiveSlots + kRoomSlots;
 // What a process sent before it ended is taken to arrive without a pause of this length.
 constexpr std::chrono::milliseconds kLastWords{20};
+// Devices give up after 4 s, some after four times as long as they are told.
+constexpr std::chrono::seconds kSilence{25};
 constexpr const char* kNoMemory = "out of memory";  // a string of it takes none
 constexpr const char* kNonsense =
     "it sent what makes no sense: does it run another version, is it damaged?";
@@ -135,8 +137,10 @@ void Connection::pump() {
   for (;;) {
     const std::size_t taken = take_completions();
     if (!unsent_.empty()) send_queue();
+    if (broken_) return;
+    const TimePoint now = clock_.now();
+    listen_for_silence(now);
     if (quiet_since_ && !ended()) {
-      const TimePoint now = clock_.now();
       if (taken > 0) quiet_since_ = now;
       if (now >= *quiet_since_ + kLastWords) end(std::move(why_peer_ended_));
     }
@@ -145,6 +149,17 @@ void Connection::pump() {
     queue_pair_->arm();
     armed_ = true;
   }
+}
+
+// Ends the connection where the peer's device has long acknowledged nothing, and this rank's has
+// not given up: soft-RoCE does not while its own port is down.
+void Connection::listen_for_silence(TimePoint now) {
+  if (free_slots_.size() == kSendSlots || acknowledged_then_ != acknowledged_) {
+    acknowledged_then_ = acknowledged_;
+    unchanged_since_ = now;
+  }
+  if (now >= unchanged_since_ + kSilence)
+    end(fmt::format("its RDMA device has acknowledged nothing for {} s", kSilence.count()));
 }
 
 void Connection::arm() {
@@ -181,6 +196,7 @@ void Connection::handle(const Completion& completion) {
     return received(completion.id, completion.bytes);
   assert(completion.id >= kReceives && completion.id < kSlots);
   free_slots_.push_back(completion.id);
+  ++acknowledged_;
 }
 
 // Handles the frame in a slot, and makes the slot ready again. The peer cannot change it any more.

@@ -135,6 +135,7 @@ class Connection {
   bool ended() const noexcept { return how_ended() != End::none; }
   std::size_t take_completions();
   void handle(const Completion& completion);
+  void listen_for_silence(TimePoint now);
   void received(std::uint32_t slot, std::size_t bytes);
   void begin(const Frame& frame, std::span<const std::byte> payload);
   bool take_credits(const Frame& frame, Group* group);
@@ -176,8 +177,12 @@ class Connection {
 
   sync::Atomic<End> end_{End::none};
   std::string why_ended_;
-  bool broken_ = false;                   // whether the queue pair does no more work
-  bool heard_ = false;                    // whether anything has ever arrived
+  bool broken_ = false;             // whether the queue pair does no more work
+  bool heard_ = false;              // whether anything has ever arrived
+  std::uint64_t acknowledged_ = 0;  // sends that the peer's device has acknowledged
+  // What listen_for_silence() found last: that number, and since when nothing has changed.
+  std::optional<std::uint64_t> acknowledged_then_;
+  TimePoint unchanged_since_{};
   std::optional<TimePoint> quiet_since_;  // where the peer has ended: when something came last
   std::string why_peer_ended_;
 };

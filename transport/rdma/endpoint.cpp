@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <chrono>
 #include <cstring>
 #include <thread>
+#include <utility>
 
 #include <tutti/error.hpp>
 
@@ -63,7 +65,8 @@ void Endpoint::add_peer(int rank, std::unique_ptr<Connection> connection, net::S
   Peer& peer = peers_[static_cast<std::size_t>(rank)];
   assert(peer.connection == nullptr && connection != nullptr && control);
   watch(epoll_, control.fd(), &peer);
-  peer = {std::move(connection), std::move(control)};
+  peer.connection = std::move(connection);
+  peer.control = std::move(control);
 }
 
 void Endpoint::arm() {
@@ -80,7 +83,17 @@ void Endpoint::progress() {
     if (lifelines_ && lifelines_->has_ended(rank))
       connection->end_with_peer("its process has ended");
     connection->pump();
+    if (connection->how_ended() == Connection::End::lost) tell_of_loss(peers_[rank]);
   }
+}
+
+// The peer may not have noticed that the path between the two devices fails. The end of the control
+// connection says so.
+void Endpoint::tell_of_loss(Peer& peer) {
+  const std::lock_guard lock(control_mutex_);
+  if (std::exchange(peer.told_of_loss, true)) return;
+  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, peer.control.fd(), nullptr);
+  shutdown(peer.control.fd(), SHUT_RDWR);
 }
 
 void Endpoint::take_events() {
@@ -103,10 +116,6 @@ void Endpoint::take_events() {
 // when the peer has ended. It stays watched until the connection is lost, so that a thread that
 // sleeps wakes to make it so.
 void Endpoint::look_at_control(Peer& peer) {
-  if (peer.connection->how_ended() == Connection::End::lost) {
-    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, peer.control.fd(), nullptr);
-    return;
-  }
   std::array<std::byte, 64> bytes;
   const iovec to{bytes.data(), bytes.size()};
   const ssize_t got = peer.control.read({&to, 1});

@@ -63,11 +63,13 @@ class Endpoint {
  private:
   struct Peer {
     std::unique_ptr<Connection> connection;
-    net::Stream control;  // without a socket once the end of the peer has been handled
+    net::Stream control;
+    bool told_of_loss = false;  // whether `control` has been shut down
   };
 
   void take_events();
   void look_at_control(Peer& peer);
+  void tell_of_loss(Peer& peer);
   void linger() noexcept;
 
   const Clock& clock_;

@@ -25,9 +25,10 @@ namespace {
 constexpr std::uint32_t kMost24Bits = (1u << 24) - 1;
 // Messages of up to this length are copied into the request, where the device can.
 constexpr std::uint32_t kInlineBytes = 256;
-// A device repeats after 4.096 us * 2^17 = 0.54 s without an answer, seven times: a path that fails
-// is noticed after about 4 s, and one that is down for less is waited for.
-constexpr std::uint8_t kAnswerTimeout = 17, kRepeats = 7;
+// A device repeats after 4.096 us * 2^17 = 0.54 s without an answer, six times: a path that fails
+// is noticed after about 4 s, and one that is down for less is waited for. Soft-RoCE takes seven
+// for ever.
+constexpr std::uint8_t kAnswerTimeout = 17, kRepeats = 6;
 // A peer without a request to receive is a bug, as every frame has a slot (frame.h): no repeats.
 constexpr std::uint8_t kNotReadyRepeats = 0;
 constexpr std::uint8_t kHopLimit = 64;

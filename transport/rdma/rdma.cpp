@@ -57,6 +57,8 @@ class RdmaTransport final : public Transport {
       : RdmaTransport(context,
                       std::make_shared<Endpoint>(context.size, *context.clock, std::move(device)),
                       whole(context)) {
+    // A rank that may not lock the memory of one connection says so before it offers any.
+    if (context.size > 1) endpoint_->make_connection();
     mesh_.emplace(context_, "RDMA");
   }
 

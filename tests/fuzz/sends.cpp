@@ -1,0 +1,120 @@
+// What a hostile peer sends over a queue pair, and the notes by which it introduces itself.
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <cstring>
+#include <optional>
+
+#include <tutti/error.hpp>
+
+#include "../transport/fake_verbs.h"
+#include "common/bytes.h"
+#include "targets.h"
+#include "transport/rdma/endpoint.h"
+#include "transport/rdma/introduction.h"
+
+namespace tutti::fuzz {
+namespace {
+
+using rdma::Frame;
+using rdma::FrameKind;
+
+constexpr std::size_t kMostMessage = 40'000;  // three slots
+constexpr std::uint32_t kPeerReceives = 1024;
+
+// The input is a sequence of sends. Before each stands its length in bytes. The input holds only
+// the frame; what lies in the slot is the payload.
+struct Send {
+  std::uint16_t bytes = 0;
+};
+
+std::string send(FrameKind kind, std::uint32_t length, std::size_t payload,
+                 std::int32_t channel = 0) {
+  Frame frame;
+  frame.kind = kind;
+  frame.channel = channel;
+  frame.header.length = length;
+  const Send head{static_cast<std::uint16_t>(sizeof frame + payload)};
+  return std::string(bytes_of(head)).append(bytes_of(frame));
+}
+
+// The notes of a peer over the control connection.
+void introduce(std::string_view bytes) {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0) return;
+  const Fd peer(ends[1]);
+  rdma::fake::Network network;
+  const SteadyClock clock;
+  rdma::Endpoint endpoint(2, clock, network.make_device());
+  if (::send(peer.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) < 0) return;
+  try {
+    rdma::Introduction introduction(endpoint.make_connection(), "", net::Stream(Fd(ends[0])));
+    for (int turn = 0; turn < 4; ++turn) introduction.advance(clock.now());
+  } catch (const Error&) {  // It says what is wrong.
+  }
+}
+
+}  // namespace
+
+// The first byte chooses between sends and notes, and whether messages are received into memory of
+// the caller.
+void run_sends(std::string_view bytes) {
+  if (bytes.empty()) return;
+  const auto choice = static_cast<unsigned char>(bytes.front());
+  bytes.remove_prefix(1);
+  if (choice % 8 == 7) return introduce(bytes);
+  rdma::fake::Network network(choice);
+  const SteadyClock clock;
+  StatusPage status_page{};
+  const rdma::GroupContext context{kMostMessage, &status_page, -1};
+  rdma::Endpoint endpoint(2, clock, network.make_device());
+  const auto connection = endpoint.make_connection();
+  rdma::Group group(*connection, context, 0);
+  connection->add(group);
+  std::vector<std::byte> slot(rdma::kSlotBytes);
+  const auto peer = network.make_device()->make({kPeerReceives, kPeerReceives, 0}, nullptr);
+  for (std::uint32_t i = 0; i < kPeerReceives; ++i)
+    if (!peer->receive(i, {slot.data(), rdma::kSlotBytes, 0})) return;
+  connection->open();
+  connection->queue_pair().connect(peer->address());
+  peer->connect(connection->queue_pair().address());
+  RecvChannel& receiver = connection->channel(group, 0).receiver;
+  std::vector<std::byte> place(kMostMessage);
+  const Memory to{choice % 2 == 0 ? place.data() : nullptr, place.size()};
+  for (int sends = 0; sends < 256; ++sends) {
+    const auto head = fixed_part<Send>(bytes);
+    if (!head || connection->how_ended() != rdma::Connection::End::none) break;
+    bytes.remove_prefix(sizeof *head);
+    const std::size_t held = std::min<std::size_t>({bytes.size(), head->bytes, sizeof(Frame)});
+    std::memcpy(slot.data(), bytes.data(), held);
+    bytes.remove_prefix(held);
+    const auto length = std::min<std::uint32_t>(head->bytes, rdma::kSlotBytes);
+    std::vector<std::byte> sent(slot.begin(), slot.begin() + length);
+    if (!peer->send(0, {sent.data(), length, 0})) break;
+    if (choice % 4 < 2 && !receiver.peek()) receiver.get(to);
+    for (int turn = 0; turn < 8; ++turn) connection->pump();
+    while (const auto message = receiver.peek()) {
+      assert(message->header.length <= kMostMessage);
+      if (message->remote) break;
+      receiver.release();
+    }
+  }
+  assert(connection->memory_bytes(group) < (std::size_t{64} << 20));
+  connection->remove(group);
+}
+
+std::vector<std::string> send_seeds() {
+  using enum FrameKind;
+  const auto part = static_cast<std::uint32_t>(rdma::kPartBytes);
+  rdma::Note note;
+  return {std::string(1, '\0') + send(message, 3, 3) + send(message, 0, 0) + send(credit, 0, 0),
+          std::string(1, '\1') + send(message, part + 1, part) + send(more, 0, 1),
+          std::string(1, '\2') + send(status_page_request, 0, 0) +
+              send(status_page, 0, kStatusPageBytes) + send(room, 0, 0),
+          std::string(1, '\3') + send(message, 5, 5, 1) + send(message, 5, 5, 2),
+          std::string(1, '\7') + std::string(bytes_of(note))};
+}
+
+}  // namespace tutti::fuzz
