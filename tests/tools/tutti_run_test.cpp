@@ -58,6 +58,15 @@ TEST(TuttiRun, GivesEachRankItsPlaceInTheJob) {
               UnorderedElementsAre("[0] 0 2 0 2 127.0.0.1 1 x=y", "[1] 1 2 1 2 127.0.0.1 1 x=y"));
 }
 
+TEST(TuttiRun, PutsTuttisNcclBeforeAnyOther) {
+  const std::string script = "echo ${LD_PRELOAD%%:*} ${LD_LIBRARY_PATH%%:*}";
+  Command command(job(1, script, {"--no-tag", "--nccl"}));
+  EXPECT_EQ(command.wait(), 0) << command.err();
+  const std::string folder =
+      std::string(NCCL_LIBRARY).substr(0, std::string(NCCL_LIBRARY).rfind('/'));
+  EXPECT_THAT(command.out(), HasSubstr(std::string(NCCL_LIBRARY) + " " + folder + "\n"));
+}
+
 TEST(TuttiRun, MakesASecretForTheJobUnlessItHasOne) {
   Command first(job(2, "echo $TUTTI_SECRET", {"--no-tag"})), second(job(1, "echo $TUTTI_SECRET"));
   EXPECT_EQ(first.wait() + second.wait(), 0) << first.err();

@@ -1,6 +1,8 @@
 // tutti-run: starts the ranks of a job on this machine.
 #include <CLI/CLI.hpp>
+#include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <string>
 
 #include <tutti/error.hpp>
@@ -34,6 +36,8 @@ are marked with the next number after those of the ranks. None is started once a
 --join starts newcomers to a job of another tutti-run, which has to have --port, or of another launcher;
 they need the job's secret (TUTTI_SECRET_FILE), unless they share memory with all of its ranks.
 
+With --nccl the ranks' NCCL is tutti: LD_PRELOAD and LD_LIBRARY_PATH get its libnccl.so.2 (docs/nccl.md).
+
 Unless told otherwise ranks share the cores out among themselves: each gets as many as the others,
 neighbours together, and its threads stay on them. Ranks are not bound where they are more than the
 cores, where somebody has bound tutti-run already, and where a quota of the container says that others
@@ -44,6 +48,7 @@ struct Arguments {
   double timeout_s = 0, grace_s = 5;
   std::string join;
   std::string bind = "auto";
+  bool nccl = false;
 };
 
 void declare(CLI::App& app, Arguments& arguments) {
@@ -89,6 +94,8 @@ void declare(CLI::App& app, Arguments& arguments) {
                  "Start newcomers to a running job: [HOST:]PORT, or its TUTTI_STORE (tcp://..., "
                  "file://...)")
       ->excludes(port);
+  app.add_flag("--nccl", arguments.nccl,
+               "Have programs that were written for NCCL run on tutti, by its libnccl.so.2");
   app.set_version_flag("--version", std::string(tutti::version()));
   app.footer(kFooter);
   app.prefix_command();
@@ -119,6 +126,30 @@ void set_job(const std::string& where, tutti::tools::LaunchOptions& launch) {
   launch.environment.push_back("MASTER_PORT=" + std::to_string(address->port));
 }
 
+/// Returns the path of tutti's libnccl.so.2, which is installed beside this program or, in a build
+/// folder, is in that of its own.
+std::string path_of_nccl() {
+  const auto here = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  const auto installed = here.parent_path() / TUTTI_LIBDIR / "tutti/nccl/libnccl.so.2";
+  for (const auto& path : {here.parent_path() / "bindings/nccl/libnccl.so.2", installed})
+    if (std::filesystem::exists(path)) return path;
+  throw tutti::Error(tutti::ErrorKind::unavailable,
+                     "--nccl: there is no " + installed.string() + ": install tutti whole");
+}
+
+/// Puts tutti's libnccl.so.2 before any other in the ranks' environment. Programs that find NCCL by
+/// a path of their own, as PyTorch's wheels do, need LD_PRELOAD.
+void use_nccl(tutti::tools::LaunchOptions& launch) {
+  const std::string path = path_of_nccl();
+  const auto prepend = [&launch](const char* name, const std::string& value) {
+    const char* const before = std::getenv(name);
+    const bool is_set = before != nullptr && *before != '\0';
+    launch.environment.push_back(name + ("=" + value) + (is_set ? ":" + std::string(before) : ""));
+  };
+  prepend("LD_PRELOAD", path);
+  prepend("LD_LIBRARY_PATH", std::filesystem::path(path).parent_path());
+}
+
 /// Makes each rank's process bind itself to the rank's cpus before its program begins.
 void bind(int ranks, const std::string& bind, tutti::tools::LaunchOptions& launch) {
   if (bind == "none" || (bind == "auto" && ranks == 1)) return;
@@ -143,6 +174,7 @@ int main(int argc, char** argv) {
     const auto ms = [](double s) { return std::chrono::milliseconds(static_cast<long>(s * 1000)); };
     arguments.launch.timeout = ms(arguments.timeout_s);
     arguments.launch.grace = ms(arguments.grace_s);
+    if (arguments.nccl) use_nccl(arguments.launch);
     if (!arguments.join.empty()) set_job(arguments.join, arguments.launch);
     // The ranks of the job that newcomers join have shared the cores out already.
     if (arguments.join.empty() || arguments.bind != "auto")
