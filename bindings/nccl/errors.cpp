@@ -3,14 +3,28 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <mutex>
 
 namespace tutti::nccl {
 namespace {
 
+using Text = std::array<char, 2048>;
+
 // C has no exception that carries the text of an error, so it is kept for each thread, as errno is.
-std::array<char, 2048>& last_error() noexcept {
-  thread_local std::array<char, 2048> text{};
+Text& last_error() noexcept {
+  thread_local Text text{};
   return text;
+}
+
+// NCCL keeps one text for the process, and frameworks ask for it in another thread than that of the
+// call.
+struct Latest {
+  std::mutex mutex;
+  Text text{};  // guarded by mutex
+};
+Latest& latest_of_process() noexcept {
+  static auto* const latest = new Latest;  // Threads may fail while the process ends.
+  return *latest;
 }
 
 }  // namespace
@@ -37,8 +51,19 @@ void remember(const char* message) noexcept {
   const std::size_t length = std::min(std::strlen(message), text.size() - 1);
   std::memmove(text.data(), message, length);
   text[length] = '\0';
+  Latest& latest = latest_of_process();
+  const std::lock_guard lock(latest.mutex);
+  latest.text = text;
 }
 
-const char* remembered() noexcept { return last_error().data(); }
+const char* remembered() noexcept {
+  Text& text = last_error();
+  if (text[0] == '\0') {
+    Latest& latest = latest_of_process();
+    const std::lock_guard lock(latest.mutex);
+    text = latest.text;
+  }
+  return text.data();
+}
 
 }  // namespace tutti::nccl

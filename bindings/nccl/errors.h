@@ -31,7 +31,7 @@ ncclResult_t result_of(ErrorKind kind) noexcept;
 
 /// Keeps `message` for ncclGetLastError in this thread; it is cut after 2047 bytes.
 void remember(const char* message) noexcept;
-/// The message that was kept last in this thread, or "".
+/// The message that was kept last in this thread; if there is none, in the process; or "".
 const char* remembered() noexcept;
 
 /// Runs `body`, which returns a result or nothing. Turns an exception into a result, and keeps its
