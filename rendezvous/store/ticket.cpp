@@ -1,24 +1,14 @@
 #include "rendezvous/store/ticket.h"
 
 #include <arpa/inet.h>
-#include <fmt/format.h>
 
+#include <array>
 #include <cassert>
 #include <cstring>
 
-#include <tutti/error.hpp>
 #include <tutti/store.hpp>
 
-#include "common/address.h"
-#include "common/log.h"
-#include "net/tcp_socket.h"
-#include "rendezvous/store/join.h"
-#include "rendezvous/store/protocol.h"
-#include "rendezvous/store/socket_store.h"
-#include "rendezvous/store/way.h"
-
-namespace tutti {
-namespace rendezvous {
+namespace tutti::rendezvous {
 namespace {
 
 constexpr char kFormat = 1;
@@ -52,15 +42,6 @@ T taken(std::string_view& bytes) {
   std::memcpy(&value, bytes.data(), sizeof value);
   bytes.remove_prefix(sizeof value);
   return value;
-}
-
-// All processes that use a ticket are newcomers to the server, which has no ranks.
-Way way_of(const Ticket& ticket, Random& random) {
-  Way way{JobAddress{0, 1, {}}, kFirstNewcomer, random.next() | 1, true, ticket.port != 0};
-  way.rank += static_cast<int>(random.next() % kFirstNewcomer);
-  way.secret = ticket.secret;
-  way.tls = ticket.tls;
-  return way;
 }
 
 }  // namespace
@@ -102,57 +83,4 @@ std::optional<Ticket> decode_ticket(std::string_view bytes) {
   return ticket;
 }
 
-}  // namespace rendezvous
-
-std::string serve_store(const Config& config) {
-  SystemRandom random;
-  rendezvous::Ticket ticket;
-  ticket.tls = config.tls;
-  std::string secret;
-  while (secret.size() < kLeastSecretBytes) {
-    const std::uint64_t bits = random.next();
-    secret.append(reinterpret_cast<const char*>(&bits), sizeof bits);
-  }
-  ticket.secret = Secret(secret);
-  rendezvous::Way way = rendezvous::way_of(ticket, random);
-  if (config.interfaces == "lo") way.master = SocketAddress{"127.0.0.1", 0};
-  // A machine without a network serves its own processes.
-  way.tcp = way.master || !net::own_addresses().empty();
-  rendezvous::OpenedPlace place = rendezvous::open_place(way, random);
-  ticket.server = std::stoull(place.address);
-  for (SocketAddress& where : parse_socket_addresses(place.address)) {
-    ticket.port = where.port;
-    ticket.addresses.push_back(std::move(where.host));
-  }
-  serve_until_left(way.job, std::move(place.listeners), std::move(place.address));
-  return encode(ticket);
-}
-
-std::shared_ptr<Store> connect_store(std::string_view ticket, Store::Deadline deadline,
-                                     const Config& config) {
-  const auto its = rendezvous::decode_ticket(ticket);
-  if (!its)
-    throw Error(
-        ErrorKind::usage,
-        fmt::format("{} bytes are no ticket to a store of this version of tutti", ticket.size()));
-  if (its->tls != config.tls)
-    throw Error(
-        ErrorKind::mismatch,
-        fmt::format("the store of this ticket is served with TUTTI_TLS={}, and this process "
-                    "has TUTTI_TLS={}; set the same in all processes",
-                    its->tls ? "yes" : "no", config.tls ? "yes" : "no"));
-  SystemRandom random;
-  rendezvous::Way way = rendezvous::way_of(*its, random);
-  std::string address = fmt::format("{}\n", its->server);
-  for (const std::string& host : its->addresses)
-    address.append(to_text({host, its->port})).append("\n");
-  const auto route = rendezvous::route_to(way, address, random);
-  assert(route != nullptr);
-  Log log(config.log_level, config.log_sink);
-  rendezvous::Joined joined = rendezvous::join_store(*route, way.job, way.rank, deadline, log,
-                                                     way.applying(rendezvous::kMayStandBy));
-  const int rank = way.rank;
-  return std::make_shared<SocketStore>(std::move(joined), rank, nullptr, nullptr, std::move(way));
-}
-
-}  // namespace tutti
+}  // namespace tutti::rendezvous

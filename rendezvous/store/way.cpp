@@ -36,7 +36,7 @@ class RouteToSuccessor final : public Route {
   }
   std::string place() const override { return tcp_ != nullptr ? tcp_->place() : local_->place(); }
   std::string advice() const override {
-    return "the process that had taken the store over has ended as well";
+    return "the process that serves the store has ended, or cannot be reached from here";
   }
   std::chrono::milliseconds longest_pause() const override { return std::chrono::milliseconds(50); }
 

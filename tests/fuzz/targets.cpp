@@ -14,6 +14,7 @@
 #include "rendezvous/host.h"
 #include "rendezvous/roster.h"
 #include "rendezvous/store/store_service.h"
+#include "rendezvous/store/ticket.h"
 #include "transport/tcp/endpoint.h"
 
 namespace tutti::fuzz {
@@ -114,6 +115,24 @@ void run_addresses(std::string_view bytes) {
 
 std::vector<std::string> address_seeds() {
   return {"node7:29500", "10.0.0.1:1", "[fe80::1%eth0]:65535", "[::1]:80"};
+}
+
+void run_ticket(std::string_view bytes) {
+  const auto ticket = rendezvous::decode_ticket(bytes);
+  if (!ticket) return;
+  assert(ticket->server != 0 && ticket->secret.bytes().size() == 16);
+  const auto again = rendezvous::decode_ticket(rendezvous::encode(*ticket));
+  assert(again && again->server == ticket->server && again->port == ticket->port &&
+         again->addresses == ticket->addresses);
+}
+
+std::vector<std::string> ticket_seeds() {
+  rendezvous::Ticket ticket{7, Secret("0123456789abcdef"), false, 0, {}};
+  std::vector<std::string> seeds{rendezvous::encode(ticket)};
+  ticket.port = 29500;
+  ticket.addresses = {"10.0.0.1", "2001:db8::1"};
+  seeds.push_back(rendezvous::encode(ticket));
+  return seeds;
 }
 
 void run_roster(std::string_view bytes) {
@@ -220,6 +239,7 @@ constexpr std::array kTargets{
     Target{"authentication", run_authentication, authentication_seeds},
     Target{"requests", run_requests, request_seeds},
     Target{"addresses", run_addresses, address_seeds},
+    Target{"ticket", run_ticket, ticket_seeds},
     Target{"roster", run_roster, roster_seeds},
     Target{"frames", run_frames, frame_seeds},
     Target{"packets", run_packets, packet_seeds, 1000},  // each makes shared memory
