@@ -19,8 +19,30 @@ ncclComm::~ncclComm() { mark_ = 0; }
 namespace tutti::nccl {
 namespace {
 
-// The number of calls that a communicator keeps before it looks which of them have ended.
-constexpr std::size_t kMostUnderWay = 64;
+// Waits until `number`, which only rises, is `least` or more.
+void await(const std::atomic<int>& number, int least) noexcept {
+  for (int now = number; now < least; now = number) number.wait(now);
+}
+
+// Returns the place of a communicator in the order of those that are made of its parent.
+int take_turn(ncclComm& comm) noexcept {
+  return comm.parent == nullptr ? 0 : comm.parent->parts_begun++;
+}
+
+// Waits for its turn, runs `make`, and sets the state. Returns the state.
+ncclResult_t make_now(ncclComm& comm, int turn, const Make& make) noexcept {
+  const std::shared_ptr<ncclComm> parent = comm.parent;
+  if (parent != nullptr) await(parent->parts_done, turn);
+  const ncclResult_t result = guarded([&] { make(comm); });
+  if (result != ncclSuccess) guarded([&] { comm.error = remembered(); });
+  comm.is_made.store(comm.made.has_value(), std::memory_order_release);
+  comm.state.store(result, std::memory_order_release);
+  if (parent != nullptr) {
+    ++parent->parts_done;
+    parent->parts_done.notify_all();
+  }
+  return result;
+}
 
 }  // namespace
 
@@ -46,8 +68,11 @@ ncclComm& ready(ncclComm_t comm) {
 }
 
 void keep(ncclComm& comm, Work work) {
-  if (comm.under_way.size() >= kMostUnderWay)
+  constexpr std::size_t kLeast = 64;
+  if (comm.under_way.size() >= comm.look_at) {
     std::erase_if(comm.under_way, [](const Work& each) { return each.done(); });
+    comm.look_at = std::max(kLeast, 2 * comm.under_way.size());
+  }
   comm.under_way.push_back(std::move(work));
 }
 
@@ -56,12 +81,17 @@ void finish_calls(ncclComm& comm) {
   for (Work work : works) work.wait();
 }
 
-ncclResult_t make_now(ncclComm& comm, const Make& make) noexcept {
-  const ncclResult_t result = guarded([&] { make(comm); });
-  if (result != ncclSuccess) guarded([&] { comm.error = remembered(); });
-  comm.is_made.store(comm.made.has_value(), std::memory_order_release);
-  comm.state.store(result, std::memory_order_release);
-  return result;
+std::thread make_in_thread(ncclComm& comm, Make make) noexcept {
+  const int turn = take_turn(comm);
+  try {
+    return std::thread([&comm, turn, make = std::move(make)] { make_now(comm, turn, make); });
+  } catch (const std::exception& error) {
+    const std::string why = error.what();
+    make_now(comm, turn, [&why](ncclComm&) {
+      throw Failure(ncclSystemError, "no thread makes the communicator: " + why);
+    });
+    return {};
+  }
 }
 
 ncclResult_t begin(std::shared_ptr<ncclComm> comm, ncclComm_t* place, Make make) {
@@ -74,13 +104,13 @@ ncclResult_t begin(std::shared_ptr<ncclComm> comm, ncclComm_t* place, Make make)
     return ncclSuccess;
   }
   if (its.settings.blocking) {
-    const ncclResult_t result = make_now(its, make);
+    const ncclResult_t result = make_now(its, take_turn(its), make);
     if (!its.is_made) return result;
     *place = &its;
     its.self = std::move(comm);
     return result;
   }
-  its.job = std::thread([&its, make = std::move(make)] { make_now(its, make); });
+  its.job = make_in_thread(its, std::move(make));
   *place = &its;
   its.self = std::move(comm);
   return ncclInProgress;
@@ -88,12 +118,16 @@ ncclResult_t begin(std::shared_ptr<ncclComm> comm, ncclComm_t* place, Make make)
 
 void abort(ncclComm& comm, const char* why) {
   *comm.given_up = true;
-  if (comm.is_made.load(std::memory_order_acquire)) comm.made->abort(why);
+  if (comm.is_made.load(std::memory_order_acquire))
+    comm.made->abort(why);
+  else if (comm.parent != nullptr && comm.state == ncclInProgress)
+    abort(*comm.parent, why);  // The making may wait in a call of the parent.
 }
 
 void destroy(ncclComm& comm) noexcept {
   const std::shared_ptr<ncclComm> last = std::move(comm.self);
   if (comm.job.joinable()) comm.job.join();
+  await(comm.parts_done, comm.parts_begun);
   // A call of another thread that abort() has ended may still be about to leave.
   const std::lock_guard lock(comm.calls);
   comm.is_made = false;
@@ -101,8 +135,10 @@ void destroy(ncclComm& comm) noexcept {
   comm.under_way.clear();
 }
 
-Calling::Calling(ncclComm& comm)
-    : lock_(comm.calls), communicator_([&]() -> Communicator& {
+Calling::Calling(ncclComm& comm, For what)
+    : lock_(comm.calls, std::defer_lock), communicator_([&]() -> Communicator& {
+        if (what == For::call) await(comm.parts_done, comm.parts_begun);
+        lock_.lock();
         require(comm.made.has_value(), "the communicator has been destroyed by another thread");
         return *comm.made;
       }()) {}

@@ -66,13 +66,21 @@ struct ncclComm {
   std::shared_ptr<tutti::nccl::Part> store;
   std::optional<tutti::Communicator> made;
 
+  /// The communicator of which this one is made, or null.
+  std::shared_ptr<ncclComm> parent;
+  /// Numbers of communicators that have begun to be made of this one, and that are there or have
+  /// failed. They are made one after the other, in the order in which the program asks for them,
+  /// and other calls wait for them: so all ranks do the same in the same order.
+  std::atomic<int> parts_begun{0}, parts_done{0};
+
   std::mutex calls;
   // Guarded by `calls`.
   int derived = 0;  ///< Number of communicators that were split off, and of those that were shrunk.
   int shrunk = 0;
   std::vector<tutti::nccl::PremulSum> premul_sums;  ///< ncclNumOps is the first one's number.
   std::vector<tutti::Work> under_way;               ///< Calls that may not have ended.
-  tutti::Work host_call;  ///< The last call on host buffers that did not block.
+  std::size_t look_at = 64;  ///< The number of them at which those that have ended are dropped.
+  tutti::Work host_call;     ///< The last call on host buffers that did not block.
   std::vector<std::unique_ptr<char>> registered;  ///< Their addresses are handles of buffers.
 
   /// Owns the object while the program does. A group holds it, too, until it has ended.
@@ -101,10 +109,12 @@ void finish_calls(ncclComm& comm);
 /// Makes one communicator: sets `store` and `made`, or leaves them if this rank gets none.
 using Make = std::function<void(ncclComm&)>;
 /// Makes a communicator at once, in a thread if it is not blocking, or at the end of the thread's
-/// group. *place is the communicator, or null where this rank gets none.
+/// group. *place is the communicator, or null where this rank gets none. `comm->parent` is that of
+/// which it is made, or null.
 ncclResult_t begin(std::shared_ptr<ncclComm> comm, ncclComm_t* place, Make make);
-/// Runs `make`, and sets the state. Returns the state.
-ncclResult_t make_now(ncclComm& comm, const Make& make) noexcept;
+/// Starts a thread that makes the communicator. If there is none to be had, the communicator has
+/// failed, and the result has no thread.
+std::thread make_in_thread(ncclComm& comm, Make make) noexcept;
 
 /// Ends all calls of the communicator, and its making, with an error, here and on the other ranks.
 /// Any thread may call it.
@@ -112,14 +122,16 @@ void abort(ncclComm& comm, const char* why);
 /// Ends the communicator: waits for its job and its calls, and frees it.
 void destroy(ncclComm& comm) noexcept;
 
-/// Holds the lock of the calls of a communicator that is still there.
+/// Waits for what is being made of a communicator, unless it is for that, and holds the lock of its
+/// calls. Throws ncclInvalidArgument if it has been destroyed meanwhile.
 class Calling {
  public:
-  explicit Calling(ncclComm& comm);
+  enum class For { call, part };
+  explicit Calling(ncclComm& comm, For what = For::call);
   Communicator& communicator() const noexcept { return communicator_; }
 
  private:
-  const std::lock_guard<std::mutex> lock_;
+  std::unique_lock<std::mutex> lock_;
   Communicator& communicator_;
 };
 

@@ -46,13 +46,14 @@ ncclResult_t ThreadGroup::run_jobs() {
   std::vector<std::thread> threads;
   ncclResult_t result = ncclSuccess;
   for (Job& job : jobs) {
-    std::thread thread([&comm = *job.comm, make = std::move(job.make)] { make_now(comm, make); });
+    std::thread thread = make_in_thread(*job.comm, std::move(job.make));
     if (job.comm->settings.blocking)
       threads.push_back(std::move(thread));
     else
       job.comm->job = std::move(thread);
   }
-  for (std::thread& thread : threads) thread.join();
+  for (std::thread& thread : threads)
+    if (thread.joinable()) thread.join();
   for (const Job& job : jobs) {
     if (!job.comm->settings.blocking) {
       if (result == ncclSuccess) result = ncclInProgress;

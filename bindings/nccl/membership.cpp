@@ -28,12 +28,17 @@ std::shared_ptr<ncclComm> new_comm(Settings settings, int rank, int size,
   return std::make_shared<ncclComm>(std::move(settings), rank, size, gpu, its);
 }
 
-// A communicator of ranks of `parent`, with its device.
+// A communicator of ranks of `parent`, with its device. Whoever gets none has no handle by which to
+// wait, so that `waits` has the call block.
 std::shared_ptr<ncclComm> new_child(const ncclComm& parent, int rank, int size,
-                                    const ncclConfig_t* config) {
+                                    const ncclConfig_t* config, bool waits = false) {
   Settings settings = parent.settings;
   apply(config, settings);
-  return std::make_shared<ncclComm>(std::move(settings), rank, size, parent.gpu, parent.device);
+  settings.blocking = settings.blocking || waits;
+  auto child =
+      std::make_shared<ncclComm>(std::move(settings), rank, size, parent.gpu, parent.device);
+  child->parent = parent.self;
+  return child;
 }
 
 // Notices what would let the ranks wait for each other without end: two processes with one rank,
@@ -154,7 +159,7 @@ std::vector<int> members_by_store(const ncclComm& parent, const std::string& nam
 
 Make by_split(ncclComm& parent, int color, int key) {
   return [&parent, color, key](ncclComm& comm) {
-    const Calling calling(parent);
+    const Calling calling(parent, Calling::For::part);
     const std::string name = "split " + std::to_string(parent.derived++);
     if (parent.revoked) {
       const auto members = members_by_store(parent, name, color, key, comm.given_up);
@@ -184,7 +189,8 @@ ncclResult_t split(ncclComm_t comm, int color, int key, ncclComm_t* place,
   check_place(place);
   ncclComm& parent = ready_to_regroup(comm);
   require(color >= kNoColor, "the color is neither NCCL_SPLIT_NOCOLOR nor 0 or more");
-  return begin(new_child(parent, 0, 0, config), place, by_split(parent, color, key));
+  return begin(new_child(parent, 0, 0, config, color == kNoColor), place,
+               by_split(parent, color, key));
 }
 
 ncclResult_t shrink(ncclComm_t comm, std::span<const int> excluded, ncclComm_t* place,
@@ -205,7 +211,7 @@ ncclResult_t shrink(ncclComm_t comm, std::span<const int> excluded, ncclComm_t* 
   for (const int rank : without) name.append(" ").append(std::to_string(rank));
   if (flags == kShrinkAbort) abort(parent, "ncclCommShrink was called with NCCL_SHRINK_ABORT");
   return begin(new_child(parent, 0, 0, config), place, [&parent, members, name](ncclComm& made) {
-    const Calling calling(parent);
+    const Calling calling(parent, Calling::For::part);
     regroup(made, parent, members, "shrink " + std::to_string(parent.shrunk++) + name);
   });
 }
@@ -218,7 +224,9 @@ ncclUniqueId agreed_id(ncclComm& parent, const ncclUniqueId* id) {
   };
   const Said own{id != nullptr, id == nullptr ? ncclUniqueId{} : *id};
   std::vector<Said> all(static_cast<std::size_t>(parent.size));
-  Calling(parent).communicator().all_gather(&own, all.data(), sizeof own, DataType::uint8);
+  Calling(parent, Calling::For::part)
+      .communicator()
+      .all_gather(&own, all.data(), sizeof own, DataType::uint8);
   const auto has_id = [](const Said& said) { return said.has_id == 1; };
   if (std::count_if(all.begin(), all.end(), has_id) != 1)
     throw Failure(ncclInvalidUsage,

@@ -89,6 +89,47 @@ TEST(NcclCommunicators, AGroupSplitsAllCommunicatorsOfAThread) {
   for (ncclComm_t part : parts) EXPECT_EQ(ncclCommDestroy(part), ncclSuccess);
 }
 
+// The threads that make them would otherwise take different orders on different ranks.
+TEST(NcclCommunicators, PartsOfOneParentAreMadeInTheOrderOfTheProgram) {
+  in_processes(3, [](ncclComm_t comm, int rank, int) {
+    constexpr std::size_t kParts = 6;
+    for (const int blocking : {1, 0}) {
+      ncclConfig_t config;
+      config.blocking = blocking;
+      std::vector<ncclComm_t> parts(kParts);
+      if (blocking == 1) CHECK_NCCL(ncclGroupStart());
+      for (std::size_t i = 0; i < kParts; ++i)
+        expect_equal(
+            ncclCommSplit(comm, (rank + static_cast<int>(i)) % 2, rank, &parts[i], &config),
+            blocking == 1 ? ncclSuccess : ncclInProgress, "a split");
+      if (blocking == 1) CHECK_NCCL(ncclGroupEnd());
+      expect_equal(sum(comm, 1), 3, "a call of the parent behind them");
+      for (std::size_t i = 0; i < kParts; ++i) {
+        expect_equal(await(parts[i]), ncclSuccess, "the state of a part");
+        const int members = (rank + static_cast<int>(i)) % 2 == static_cast<int>(i) % 2 ? 2 : 1;
+        expect_equal(size_of_comm(parts[i]), members, "the size of a part");
+      }
+      for (ncclComm_t part : parts) CHECK_NCCL(ncclCommDestroy(part));
+    }
+  });
+}
+
+TEST(NcclCommunicators, AbortEndsASplitForWhichAnotherRankNeverComes) {
+  in_processes(2, [](ncclComm_t comm, int rank, int) {
+    sum(comm, 1);
+    int value = 1;
+    if (rank == 1) {
+      expect_equal(ncclRecv(&value, 1, ncclInt32, 0, comm, nullptr), ncclRemoteError, "a receive");
+      return;
+    }
+    ncclConfig_t config;
+    config.blocking = 0;
+    ncclComm_t part = nullptr;
+    expect_equal(ncclCommSplit(comm, 0, 0, &part, &config), ncclInProgress, "a split");
+    CHECK_NCCL(ncclCommAbort(part));
+  });
+}
+
 TEST(NcclCommunicators, ShrinkLeavesOutWhoIsNamed) {
   in_processes(4, [](ncclComm_t comm, int rank, int) {
     if (rank == 1) return;
