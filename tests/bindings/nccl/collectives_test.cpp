@@ -112,6 +112,7 @@ void move_blocks(ncclComm_t comm, int rank, int size) {
   expect_equal(block, own, "scatter");
   CHECK_NCCL(ncclAlltoAll(wanted.data(), all.data(), kCount, ncclInt32, comm, nullptr));
   expect_equal(all, std::vector<int>(wanted.size(), rank), "all-to-all");
+  std::fill(block.begin(), block.end(), -1);
   CHECK_NCCL(ncclBroadcast(own.data(), block.data(), kCount, ncclInt32, 1, comm, nullptr));
   expect_equal(block, std::vector<int>(kCount, 1), "broadcast");
   expect_equal(own, std::vector<int>(kCount, rank), "the input of broadcast");

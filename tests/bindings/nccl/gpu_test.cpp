@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <thread>
@@ -141,6 +142,9 @@ TEST(NcclGpus, AScalarOnTheGpuIsReadWhenTheStreamComesToTheCall) {
     ncclRedOp_t op{};
     CHECK_NCCL(ncclRedOpCreatePreMulSum(&op, scalar.data(), ncclFloat32, ncclScalarDevice, comm));
     const PinnedBuffer<float> own(1, static_cast<float>(rank + 1));
+    stream.run([] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));  // The call comes before it.
+    });
     stream.copy(scalar.data(), own.view().data(), sizeof(float));
     CHECK_NCCL(ncclAllReduce(data.data(), data.data(), 10, ncclFloat32, op, comm, handle(stream)));
     CHECK_NCCL(ncclRedOpDestroy(op, comm));
