@@ -249,6 +249,8 @@ constexpr std::array kTargets{
     Target{"tuning_file", run_tuning_file, tuning_file_seeds, 1000},  // each is synced to the disk
     Target{"store_file", run_store_file, store_file_seeds, 1000},
     Target{"dump", run_dump, dump_seeds},
+    Target{"topologies", run_topologies, topology_seeds},
+    Target{"fabrics", run_fabrics, fabric_seeds},
 };
 
 }  // namespace

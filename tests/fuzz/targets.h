@@ -27,6 +27,11 @@ std::vector<std::string> packet_seeds();
 /// What a peer sends over RDMA.
 void run_sends(std::string_view bytes);
 std::vector<std::string> send_seeds();
+/// Files that describe machines and fabrics.
+void run_topologies(std::string_view bytes);
+std::vector<std::string> topology_seeds();
+void run_fabrics(std::string_view bytes);
+std::vector<std::string> fabric_seeds();
 /// The messages of sends and receives.
 void run_transfers(std::string_view bytes);
 std::vector<std::string> transfer_seeds();

@@ -1,0 +1,32 @@
+#include "topology/topology_file.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "common/files.h"
+#include "topology/nccl_xml.h"
+
+namespace tutti {
+namespace {
+
+constexpr std::uintmax_t kMostFileBytes = 16u << 20;
+
+Graph read_node(const std::string& path) {
+  return read_nccl_topology(path, read_file("the topology", path, kMostFileBytes));
+}
+
+}  // namespace
+
+Fabric read_topology_file(const std::string& path) {
+  if (!path.ends_with(".json")) {
+    Fabric fabric;
+    fabric.node = read_node(path);
+    fabric.rails = std::max(1, static_cast<int>(fabric.node.all(DeviceKind::port).size()));
+    return fabric;
+  }
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  return read_fabric(path, read_file("the fabric", path, kMostFileBytes),
+                     [&](const std::string& node) { return read_node((folder / node).string()); });
+}
+
+}  // namespace tutti
