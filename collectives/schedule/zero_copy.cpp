@@ -87,11 +87,13 @@ class ZeroCopyAnalysis {
   }
 
   // Returns the step's only input if it lies in the call's buffers, or an output that keeps the
-  // result; -1 if there is neither.
+  // result; -1 if there is neither. A step that receives nothing may be posted before its outputs
+  // are written (Execution::try_step), so that a message of it cannot lie in them.
   static int source(const Step& step) {
     if (step.in.size() == 1 &&
         (step.in[0].place == Place::input || step.in[0].place == Place::output))
       return 0;
+    if (peers_in(step.in) == 0) return -1;
     for (std::size_t k = 0; k < step.out.size(); ++k)
       if (step.out[k].place == Place::output) return static_cast<int>(step.in.size() + k);
     return -1;

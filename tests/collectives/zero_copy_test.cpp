@@ -32,6 +32,18 @@ TEST(ZeroCopySources, AContributionThatTravelsRoundTheRingIsLentButNotAnswered) 
   EXPECT_FALSE(source.answered) << "the result comes from another rank";
 }
 
+// The engine posts a step that receives nothing before it computes.
+TEST(ZeroCopySources, ASumOfOwnBuffersIsNotLentFromTheOutputThatKeepsIt) {
+  ScheduleBuilder plan({Collective::all_reduce, 0, 2}, 1);
+  plan.scratch_chunks(1);
+  const Verbs lane = plan.lane();
+  lane.step({peer(1)}, {scratch(0)}, 0);
+  lane.reduce_copy_send({input(0), scratch(0)}, 0, {1}).completes();
+  lane.reduce_copy_send({input(0), peer(1)}, 0, {1});
+  const auto sources = zero_copy_sources(std::move(plan).finish())[0];
+  EXPECT_EQ(sources[1].operand, -1);
+}
+
 TEST(ZeroCopySources, AnInputThatIsReducedInPlaceBeforeItIsReadIsNotLentInPlace) {
   const ZeroCopySource source = first_source(planned("one_shot", Collective::all_reduce, 0, 2));
   EXPECT_EQ(source.operand, 0);
