@@ -6,9 +6,8 @@
 #include <string_view>
 
 namespace tutti {
-namespace {
 
-std::string_view name_of(Place place) {
+std::string_view to_string(Place place) {
   static_assert(static_cast<int>(Place::peer) == 3, "each place has a name");
   switch (place) {
     case Place::input: return "input";
@@ -18,6 +17,8 @@ std::string_view name_of(Place place) {
   }
   return "unknown";
 }
+
+namespace {
 
 std::string_view name_of(Layout layout) {
   static_assert(static_cast<int>(Layout::blocks) == 1, "each layout has a name");
@@ -51,7 +52,8 @@ bool has_peer(const std::vector<Step>& steps, std::vector<Operand> Step::*side) 
 
 std::string json(const std::vector<Operand>& operands) {
   return joined(operands, ", ", [](const Operand& operand) {
-    return fmt::format(R"({{"place": "{}", "index": {}}})", name_of(operand.place), operand.index);
+    return fmt::format(R"({{"place": "{}", "index": {}}})", to_string(operand.place),
+                       operand.index);
   });
 }
 
@@ -75,7 +77,7 @@ std::string json(const Lane& lane) {
 
 std::string to_text(const Operand& operand) {
   if (operand.place == Place::peer) return fmt::format("rank {}", operand.index);
-  return fmt::format("{}[{}]", name_of(operand.place), operand.index);
+  return fmt::format("{}[{}]", to_string(operand.place), operand.index);
 }
 
 std::string chunks_text(int chunk, int count) {
@@ -85,8 +87,11 @@ std::string chunks_text(int chunk, int count) {
 }
 
 std::string to_text(const Step& step) {
-  std::string text = fmt::format("{}: {} -> {}", chunks_text(step.chunk, step.count),
-                                 operands_text(step.in, " + "), operands_text(step.out, ", "));
+  std::string text =
+      step.in.empty() && step.out.empty()
+          ? "nothing"
+          : fmt::format("{}: {} -> {}", chunks_text(step.chunk, step.count),
+                        operands_text(step.in, " + "), operands_text(step.out, ", "));
   if (step.completes) text += "; completes";
   if (step.after.lane >= 0)
     text += fmt::format("; after lane {} step {}", step.after.lane, step.after.step);

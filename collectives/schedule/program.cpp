@@ -147,9 +147,10 @@ class Compiler {
         static_cast<std::uint32_t>(std::count_if(step.out.begin(), step.out.end(), is_peer));
     const bool apart =
         program_.variable || (blocks() && cut_.pieces > 1) || uses(step, Place::scratch);
-    flat.segments = apart ? static_cast<std::uint32_t>(step.count) : 1;
-    if (program_.variable) flat.first_block = first_block(step.chunk);
-    for (const int last : {0, 1}) flat.bytes[last] = slice_bytes(step.chunk, step.count, last);
+    const int moved = step.in.empty() ? 0 : step.count;
+    flat.segments = apart || moved == 0 ? static_cast<std::uint32_t>(moved) : 1;
+    if (program_.variable && moved > 0) flat.first_block = first_block(step.chunk);
+    for (const int last : {0, 1}) flat.bytes[last] = slice_bytes(step.chunk, moved, last);
     flat.divide_by = step.completes && program_.call.op == Op::avg
                          ? static_cast<std::uint32_t>(schedule_.ranks)
                          : 1;

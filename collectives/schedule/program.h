@@ -118,7 +118,7 @@ struct Program : ProgramHead {
     std::uint32_t outputs;
     std::uint32_t receives;  ///< The number of inputs that are messages.
     std::uint32_t posts;     ///< The number of outputs that are messages.
-    /// The number of chunks if they are not consecutive everywhere; mostly 1.
+    /// The number of chunks if they are not consecutive everywhere; mostly 1, and 0 if it has none.
     std::uint32_t segments;
     std::uint32_t divide_by;    ///< The divisor of the result in a completing step of avg, else 1.
     std::uint32_t first_block;  ///< The position in the table, in a variable program.

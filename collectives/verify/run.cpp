@@ -202,7 +202,8 @@ class Run {
     const Step& step = lane.current();
     RankState& rank = ranks_[lane.rank];
     for (const int id : receives) check_label(lane, id);
-    for (int k = 0; k < step.count; ++k) move_chunk(lane, k);
+    if (!step.in.empty())
+      for (int k = 0; k < step.count; ++k) move_chunk(lane, k);
     for (const int id : sends) {
       channels_.post(id, {rank.operation, lane.piece(), lane.step(), step.chunk, step.count,
                           answered_by(lane, id)});

@@ -35,7 +35,9 @@ class StepShape {
       : schedule_(schedule), lane_(lane), number_(step), step_(schedule.lanes[lane].steps[step]) {}
 
   void check() const {
-    if (step_.in.empty() || step_.out.empty()) fail("needs something to read and to write");
+    if (step_.in.empty() != step_.out.empty())
+      fail("needs something to read and to write, or neither");
+    if (step_.in.empty() && step_.completes) fail("completes nothing: it has no operands");
     if (std::max(step_.in.size(), step_.out.size()) > kMostOperands)
       fail(fmt::format("has more than {} operands on one side", kMostOperands));
     const bool any = step_.chunk == kAnyChunk && schedule_.what == Collective::all_to_all;

@@ -63,7 +63,9 @@ struct After {
 inline constexpr int kAnyChunk = -1;
 static_assert(kAnyChunk < 0, "chunks have numbers from 0 on");
 
-/// One step, which combines the operands `in` and hands the result to the operands `out`.
+/// One step, which combines the operands `in` and hands the result to the operands `out`. A step
+/// with neither moves nothing and only waits for `after`, so that the next step of its lane can
+/// wait for several.
 struct Step {
   std::vector<Operand>
       in;  ///< One is copied; two or more are reduced in the order written, as a left fold.

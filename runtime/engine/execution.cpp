@@ -41,7 +41,8 @@ CombineFunction function_of(const Program::Kernel& kernel) {
   const auto is_sound_step = [&](const Program::Step& step) {
     const std::size_t all = std::size_t{step.inputs} + step.outputs;
     if (step.first_operand + all > program.operands.size() || all > program.widest_step ||
-        step.inputs == 0 || step.receives > step.inputs || step.posts > step.outputs)
+        (step.inputs == 0) != (step.outputs == 0) || step.receives > step.inputs ||
+        step.posts > step.outputs)
       return false;
     for (std::size_t k = 0; k < all; ++k) {
       const Program::Operand& operand = program.operands[step.first_operand + k];
