@@ -251,6 +251,7 @@ constexpr std::array kTargets{
     Target{"dump", run_dump, dump_seeds},
     Target{"topologies", run_topologies, topology_seeds},
     Target{"fabrics", run_fabrics, fabric_seeds},
+    Target{"schedules", run_schedules, schedule_seeds, 2000},  // each is verified
 };
 
 }  // namespace

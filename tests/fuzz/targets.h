@@ -32,6 +32,9 @@ void run_topologies(std::string_view bytes);
 std::vector<std::string> topology_seeds();
 void run_fabrics(std::string_view bytes);
 std::vector<std::string> fabric_seeds();
+/// Files of schedules.
+void run_schedules(std::string_view bytes);
+std::vector<std::string> schedule_seeds();
 /// The messages of sends and receives.
 void run_transfers(std::string_view bytes);
 std::vector<std::string> transfer_seeds();
