@@ -72,6 +72,9 @@ constexpr std::array kKnobs{
          "joins them."},
     Knob{"algorithm", TextKnob{&Config::algorithm, parse_name, "auto, or a name"}, kAgree,
          "One algorithm for every call that knows it."},
+    Knob{"schedules", TextKnob{&Config::schedules, parse_any, "a path"}, kOwn,
+         "A file of schedules, or a folder of them, which serve the calls in their window of sizes "
+         "where nothing names an algorithm."},
     Knob{"tuning_file", TextKnob{&Config::tuning_file, parse_any, "auto, none or a path"}, kOwn,
          "What this machine costs, by which algorithms are chosen; auto: where tutti-perf --tune "
          "keeps it. Rank 0's counts."},

@@ -23,6 +23,10 @@ std::shared_ptr<Store> Communicator::store() const { return impl_->parts().store
 void Communicator::add_algorithm(std::string name, Planner planner) {
   impl_->planner().own_algorithms().add(std::move(name), std::move(planner));
 }
+std::vector<std::string> Communicator::add_schedules(const std::string& path) {
+  impl_->planner().forget_last();  // the next call may be one for which a file is meant
+  return impl_->planner().own_algorithms().add_files(path);
+}
 std::vector<AlgorithmPrice> Communicator::prices(Collective what, std::size_t count, DataType type,
                                                  Op op, int root) {
   return impl_->planner().prices(

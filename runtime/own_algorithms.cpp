@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "collectives/algorithms/algorithms.h"
+#include "collectives/schedule/semantics.h"
 #include "common/wire.h"
 
 namespace tutti {
@@ -28,6 +29,10 @@ bool is_built_in(std::string_view name) {
 std::uint64_t hash(std::uint64_t seed, std::string_view text) {
   for (const char letter : text) seed = mix(seed ^ static_cast<unsigned char>(letter)) + 1;
   return seed;
+}
+
+std::string show_root(Collective what, int root) {
+  return collectives::has_root(what) ? fmt::format(" with root {}", root) : std::string();
 }
 
 Schedule planned(const std::string& name, const Planner& planner, const PlanRequest& request) {
@@ -63,37 +68,84 @@ std::string describe_algorithm(std::uint32_t number) {
 }
 
 void OwnAlgorithms::add(std::string name, Planner planner) {
-  if (name.empty() || is_built_in(name))
-    refuse_algorithm(name, "has a name that tutti uses itself");
   if (!planner) refuse_algorithm(name, "plans nothing: the function is empty");
+  add(std::move(name), Entry{std::move(planner), nullptr});
+}
+
+void OwnAlgorithms::add(ScheduleFilePtr file) {
+  assert(file->schedules.size() == static_cast<std::size_t>(request_.ranks));
+  std::string name = file->name;
+  add(std::move(name), Entry{nullptr, std::move(file)});
+}
+
+std::vector<std::string> OwnAlgorithms::add_files(const std::string& path) {
+  std::vector<ScheduleFilePtr> files = read_schedule_files_of(path, request_.ranks);
+  for (const ScheduleFilePtr& file : files) prove(*file);
+  std::vector<std::string> names;
+  for (ScheduleFilePtr& file : files) {
+    names.push_back(file->name);
+    add(std::move(file));
+  }
+  return names;
+}
+
+void OwnAlgorithms::add(std::string name, Entry entry) {
+  const std::string of_file = entry.file == nullptr ? "" : " (of " + entry.file->path + ")";
+  if (name.empty() || is_built_in(name))
+    refuse_algorithm(name, "has a name that tutti uses itself" + of_file);
   const std::lock_guard lock(mutex_);
-  if (planners_.contains(name))
-    refuse_algorithm(name, "was added before, to this communicator or one that it was split off");
-  planners_.emplace(std::move(name), std::move(planner));
+  if (entries_.contains(name))
+    refuse_algorithm(
+        name, "was added before, to this communicator or one that it was split off" + of_file);
+  entries_.emplace(std::move(name), std::move(entry));
 }
 
 void OwnAlgorithms::add_all_of(const OwnAlgorithms& whole) {
   assert(&whole != this);
   const std::scoped_lock both(mutex_, whole.mutex_);
-  assert(planners_.empty());
-  planners_ = whole.planners_;
+  for (const auto& [name, entry] : whole.entries_)
+    if (entry.file == nullptr ||
+        entry.file->schedules.size() == static_cast<std::size_t>(request_.ranks))
+      entries_.try_emplace(name, entry);
 }
 
 bool OwnAlgorithms::has(std::string_view name) const {
   const std::lock_guard lock(mutex_);
-  return planners_.find(name) != planners_.end();
+  return entries_.find(name) != entries_.end();
+}
+
+std::string OwnAlgorithms::of_window(Collective what, int root, std::uint64_t bytes,
+                                     std::size_t message_bytes) const {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [name, entry] : entries_) {
+    if (entry.file == nullptr) continue;
+    const Schedule& first = entry.file->schedules[0];
+    if (first.what == what && first.root == root && entry.file->least_bytes <= bytes &&
+        bytes <= entry.file->most_bytes &&
+        static_cast<std::size_t>(first.widest) <= message_bytes / kLeastChunkBytes)
+      return name;
+  }
+  return {};
 }
 
 // The caller does not hold the mutex, because the planner belongs to the program and may call any
 // function.
-std::vector<Schedule> OwnAlgorithms::proved(const std::string& name, const Planner& planner,
+std::vector<Schedule> OwnAlgorithms::proved(const std::string& name, const Entry& entry,
                                             Collective what, int root) const {
+  if (entry.file != nullptr) {
+    const Schedule& first = entry.file->schedules[0];
+    if (first.what != what || first.root != root)
+      refuse_algorithm(name, fmt::format("is for {}{}, not for {}{} ({})", to_string(first.what),
+                                         show_root(first.what, first.root), to_string(what),
+                                         show_root(what, root), entry.file->path));
+    return entry.file->schedules;
+  }
   std::vector<Schedule> schedules;
   PlanRequest request = request_;
   request.what = what;
   request.root = root;
   for (request.rank = 0; request.rank < request.ranks; ++request.rank)
-    schedules.push_back(planned(name, planner, request));
+    schedules.push_back(planned(name, entry.planner, request));
   assert(schedules.size() == static_cast<std::size_t>(request_.ranks));
   for (const bool in_place : {false, true}) {
     const Verdict verdict = verify(schedules, {.in_place = in_place});
@@ -108,13 +160,13 @@ std::vector<Schedule> OwnAlgorithms::proved(const std::string& name, const Plann
 std::uint32_t OwnAlgorithms::number(std::string_view name, Collective what, int root,
                                     std::size_t message_bytes) {
   const Use use{name, what, root};
-  Planner planner;
+  Entry entry;
   {
     const std::lock_guard lock(mutex_);
     if (const auto found = numbers_.find(use); found != numbers_.end()) return found->second;
-    planner = planners_.at(std::get<0>(use));
+    entry = entries_.at(std::get<0>(use));
   }
-  std::vector<Schedule> schedules = proved(std::get<0>(use), planner, what, root);
+  std::vector<Schedule> schedules = proved(std::get<0>(use), entry, what, root);
   const auto widest = static_cast<std::size_t>(schedules[0].widest);
   if (widest > message_bytes / kLeastChunkBytes)
     throw Error(ErrorKind::unavailable,

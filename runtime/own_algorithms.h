@@ -14,6 +14,7 @@
 
 #include "collectives/schedule/program.h"
 #include "common/sync.h"
+#include "runtime/schedule_files.h"
 
 namespace tutti {
 
@@ -29,12 +30,23 @@ std::string describe_algorithm(std::uint32_t number);
 class OwnAlgorithms {
  public:
   /// `request` has this communicator's ranks and groups; its collective does not matter.
-  explicit OwnAlgorithms(PlanRequest request) : request_(std::move(request)) {}
+  /// `files` are proved and have a schedule for each rank of this communicator. Throws as add().
+  OwnAlgorithms(PlanRequest request, std::vector<ScheduleFilePtr> files)
+      : request_(std::move(request)) {
+    for (ScheduleFilePtr& file : files) add(std::move(file));
+  }
 
   /// Throws `usage` if the name is empty or taken, or if there is no planner.
   void add(std::string name, Planner planner);
-  /// Adds all algorithms of `whole`, the communicator that this one was split off; this one has
-  /// none yet. They are verified anew for its ranks.
+  /// Adds the schedules of a file, which is proved and has one for each rank of this communicator.
+  /// Throws `usage` if its name is empty or taken.
+  void add(ScheduleFilePtr file);
+  /// Adds the files of a path for this number of ranks, proved, and returns their names. Throws
+  /// what read_schedule_files_of(), prove() and add() throw.
+  std::vector<std::string> add_files(const std::string& path);
+  /// Adds all algorithms of `whole`, the communicator that this one was split off, except those of
+  /// files for another number of ranks and those that this one has. They are verified anew for its
+  /// ranks.
   void add_all_of(const OwnAlgorithms& whole);
   bool has(std::string_view name) const;
 
@@ -43,6 +55,12 @@ class OwnAlgorithms {
   /// counter-example, and `unavailable` if messages of `message_bytes` cannot hold the widest step.
   std::uint32_t number(std::string_view name, Collective what, int root, std::size_t message_bytes);
 
+  /// Returns the name of the first file, in the order of names, that is meant for calls of this
+  /// collective, root and size, and whose widest step fits messages of `message_bytes`; empty if
+  /// there is none.
+  std::string of_window(Collective what, int root, std::uint64_t bytes,
+                        std::size_t message_bytes) const;
+
   /// Returns this rank's schedule, for a number that number() has returned.
   const Schedule& schedule(std::uint32_t number) const;
   /// Returns the properties of all ranks' schedules.
@@ -50,13 +68,19 @@ class OwnAlgorithms {
 
  private:
   using Use = std::tuple<std::string, Collective, int>;  // name, collective, root
-  std::vector<Schedule> proved(const std::string& name, const Planner& planner, Collective what,
+  /// An algorithm is a function or a file.
+  struct Entry {
+    Planner planner;
+    ScheduleFilePtr file;
+  };
+  std::vector<Schedule> proved(const std::string& name, const Entry& entry, Collective what,
                                int root) const;
+  void add(std::string name, Entry entry);
 
   const PlanRequest request_;
   mutable sync::Mutex mutex_;
-  std::map<std::string, Planner, std::less<>> planners_;  // guarded by mutex_
-  std::map<Use, std::uint32_t> numbers_;                  // guarded by mutex_
+  std::map<std::string, Entry, std::less<>> entries_;  // guarded by mutex_
+  std::map<Use, std::uint32_t> numbers_;               // guarded by mutex_
   struct Proved {
     Schedule own;
     ScheduleProperties properties;

@@ -3,22 +3,14 @@
 #include <cassert>
 #include <cstring>
 
-#include "collectives/schedule/semantics.h"
 #include "runtime/engine/variable_blocks.h"
 #include "runtime/zero_copy.h"
 
 namespace tutti {
-namespace {
-
-std::size_t blocks_moved(Collective what, int size) {
-  return collectives::layout_of(what) == Layout::blocks ? static_cast<std::size_t>(size) : 1;
-}
-
-}  // namespace
 
 CallPlanner::CallPlanner(const CommunicatorParts& parts, Engine& engine)
     : parts_(parts),
-      own_algorithms_(parts.request()),
+      own_algorithms_(parts.request(), parts.runtime->schedule_files().of(parts.size)),
       programs_(engine, own_algorithms_, parts.request()) {}
 
 Plan& CallPlanner::plan(const Call& call) {

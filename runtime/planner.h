@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "collectives/planning/select.h"
+#include "collectives/schedule/semantics.h"
 #include "runtime/call.h"
 #include "runtime/communicator_parts.h"
 #include "runtime/engine/program_cache.h"
@@ -17,6 +18,11 @@
 #include "runtime/own_algorithms.h"
 
 namespace tutti {
+
+/// Returns the number of blocks in the larger buffer of a call: 1 if it has a vector.
+inline std::size_t blocks_moved(Collective what, int size) {
+  return collectives::layout_of(what) == Layout::blocks ? static_cast<std::size_t>(size) : 1;
+}
 
 /// Holds what follows from a call's kind and the algorithm that it names, and the buffers of the
 /// last such call.
@@ -74,6 +80,7 @@ class CallPlanner {
   Plan plan_kind(const CallKind& kind, std::string_view algorithm);
   CallKey key_of(const CallKind& kind, std::string_view algorithm);
   Choice choose_algorithm(const CallKind& kind, std::string_view algorithm);
+  std::optional<Choice> of_files(const CallKind& kind, const SelectRequest& request);
   int stripes_of(const CallKind& kind, std::uint32_t algorithm) const;
   MemoryKind memory_of_calls() const noexcept {
     return parts_.gpu == nullptr ? MemoryKind::host : MemoryKind::device;

@@ -18,6 +18,10 @@ Choice CallPlanner::choose_algorithm(const CallKind& kind, std::string_view algo
   const SelectRequest request = request_of(kind);
   const std::string selected = algorithm.empty() ? this->selected(kind) : std::string();
   if (!selected.empty()) algorithm = selected;
+  if (algorithm.empty()) {
+    const std::optional<Choice> meant = of_files(kind, request);
+    if (meant) return *meant;
+  }
   const bool own = own_algorithms_.has(algorithm);
   if (own && request.pair_lengths)
     refuse(kind,
@@ -34,6 +38,20 @@ Choice CallPlanner::choose_algorithm(const CallKind& kind, std::string_view algo
   if (!why.empty()) refuse(kind, fmt::format("algorithm '{}' {}", algorithm, why));
   assert((number & kOwnAlgorithm) != 0 && most == parts_.message_bytes);
   return {number, most};
+}
+
+// Returns the choice of a file that is meant for calls of this size, unless a setting names an
+// algorithm or the file's cannot serve the call.
+std::optional<Choice> CallPlanner::of_files(const CallKind& kind, const SelectRequest& request) {
+  if (kind.variable || parts_.runtime->config().algorithm != "auto") return std::nullopt;
+  const std::size_t most = request.max_message_bytes;
+  const std::string name = own_algorithms_.of_window(
+      kind.what, kind.root, kind.count * element_bytes(kind) * blocks_moved(kind.what, parts_.size),
+      most);
+  if (name.empty()) return std::nullopt;
+  const std::uint32_t number = own_algorithms_.number(name, kind.what, kind.root, most);
+  if (!why_unsuitable(own_algorithms_.properties(number), request).empty()) return std::nullopt;
+  return Choice{number, most};
 }
 
 // Returns the number of stripes: more than one only if all links have rings, and at most the

@@ -52,6 +52,7 @@ Runtime::Runtime(Config config, std::unique_ptr<Clock> clock, std::unique_ptr<Ra
       random_(std::move(random)),
       log_(config_.log_level, config_.log_sink),
       trace_memory_(static_cast<std::size_t>(config_.trace_operations)),
+      schedule_files_(config_.schedules),
       alive_(page_wiped_on_fork()) {
   assert(clock_ != nullptr && random_ != nullptr && in_own_process());
   sleeper_.watch(poke_.fd());

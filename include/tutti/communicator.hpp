@@ -126,6 +126,11 @@ class TUTTI_API Communicator {
   /// name is `usage`.
   void add_algorithm(std::string name, Planner planner);
 
+  /// Adds the algorithms of a file of schedules, or of a folder's for this number of ranks; every
+  /// rank adds the same. Returns their names. A malformed or wrong one is `usage`
+  /// (docs/planning.md).
+  std::vector<std::string> add_schedules(const std::string& path);
+
   /// The predicted time of a call of `count` elements with each algorithm that can serve it, the
   /// fastest first; the same on every rank (docs/selection.md).
   std::vector<AlgorithmPrice> prices(Collective what, std::size_t count, DataType type,

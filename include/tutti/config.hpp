@@ -60,6 +60,10 @@ struct Config {
   std::string transports = "auto";
   std::string algorithm = "auto";  ///< One algorithm for every call that it can serve. Must agree.
   Select select;  ///< Takes precedence over `algorithm`; a call's option over both.
+  /// A file of schedules, or a folder of them: MSCCL's XML, plans of MSCCL++, or tutti's JSON
+  /// (docs/planning.md). Each serves calls in its window of sizes that name no algorithm, if
+  /// `algorithm` is auto. Empty: none. The files must be the same on all ranks.
+  std::string schedules;
   /// File with the measured costs of this machine: a path, none, or auto for where tutti-perf
   /// --tune keeps it. All ranks use rank 0's.
   std::string tuning_file = "auto";

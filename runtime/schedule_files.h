@@ -1,0 +1,46 @@
+// The files of schedules that a setting or a program names, each verified before it is used.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collectives/formats/schedule_file.h"
+#include "common/sync.h"
+
+namespace tutti {
+
+using ScheduleFilePtr = std::shared_ptr<const ScheduleFile>;
+
+/// Reads a file, or all files of a folder whose names end in .xml or .json, in the order of their
+/// names; at most 256. Throws `usage` for a path that is neither, for two files of one name of an
+/// algorithm, and what read_schedule_file() throws.
+std::vector<ScheduleFilePtr> read_schedule_files(const std::string& path);
+
+/// Reads a file of `ranks` ranks, or those of a folder that are of as many. Throws `usage` for a
+/// file of another number of ranks and for a folder without any of this number.
+std::vector<ScheduleFilePtr> read_schedule_files_of(const std::string& path, int ranks);
+
+/// Verifies a file, in place and out of place. Throws `usage` with the counter-example.
+void prove(const ScheduleFile& file);
+
+/// The files that a setting names. They are read once, and verified when the first communicator of
+/// their number of ranks is made. Thread-safe.
+class ScheduleFiles {
+ public:
+  /// An empty path names none. Throws what read_schedule_files() throws.
+  explicit ScheduleFiles(const std::string& path);
+
+  /// Returns those for `ranks` ranks, all of them proved. Throws what prove() throws.
+  std::vector<ScheduleFilePtr> of(int ranks);
+
+ private:
+  struct Entry {
+    ScheduleFilePtr file;
+    bool proved = false;
+  };
+  sync::Mutex mutex_;
+  std::vector<Entry> files_;  // guarded by mutex_
+};
+
+}  // namespace tutti
