@@ -14,7 +14,7 @@ import subprocess
 import sys
 
 TOOLS = ["tutti-info", "tutti-perf", "tutti-plan", "tutti-run", "tutti-trace"]
-SECTIONS = {"Positionals:": ".SH ARGUMENTS", "Options:": ".SH OPTIONS"}
+SECTIONS = {"Positionals:": ".SH ARGUMENTS", "Options:": ".SH OPTIONS", "Subcommands:": ".SH COMMANDS"}
 
 
 def roff(text):

@@ -62,22 +62,18 @@ class Tree {
   // The depth of a graph from a file is bounded by its reader.
   void add(int at, int depth) {
     const Device& self = device(graph_, at);
+    const Bundles& bundles = bundles_[static_cast<std::size_t>(at)];
     std::string line = fmt::format("{:{}}{}", "", 2 * depth, title(self));
-    for (const auto& [to, bundle] : bundles_[static_cast<std::size_t>(at)]) {
-      if (to.second == WireKind::pci && to.first == self.parent)
+    for (const auto& [to, bundle] : bundles)
+      if (to.first == self.parent && (to.second == WireKind::pci || self.kind == DeviceKind::port))
         line += fmt::format(", {:.4g} GB/s", bundle.gb_per_s);
-      if (to.second == WireKind::pci || to.first == self.parent ||
-          device(graph_, to.first).parent == at)
-        continue;
+    for (const auto& [to, bundle] : bundles) {
       const Device& other = device(graph_, to.first);
-      line += fmt::format(
-          "; {} {} {:.4g} GB/s", to_string(to.second),
-          other.kind == DeviceKind::gpu ? fmt::format("GPU {}", other.number) : title(other),
-          bundle.gb_per_s);
+      if (to.second == WireKind::pci || to.first == self.parent || other.parent == at) continue;
+      const std::string name =
+          other.kind == DeviceKind::gpu ? fmt::format("GPU {}", other.number) : title(other);
+      line += fmt::format("; {} {} {:.4g} GB/s", to_string(to.second), name, bundle.gb_per_s);
     }
-    if (self.kind == DeviceKind::port)
-      for (const auto& [to, bundle] : bundles_[static_cast<std::size_t>(at)])
-        if (to.first == self.parent) line += fmt::format(", {:.4g} GB/s", bundle.gb_per_s);
     text_ += line + '\n';
     for (const int child : children_[static_cast<std::size_t>(at)]) add(child, depth + 1);
   }

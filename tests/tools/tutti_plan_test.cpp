@@ -1,6 +1,11 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -8,6 +13,8 @@
 #include <tutti/tutti.hpp>
 
 #include "command.h"
+#include "tests/collectives/schedule_texts.h"
+#include "tests/topology/topology_files.h"
 
 namespace tutti::tools {
 namespace {
@@ -101,6 +108,127 @@ TEST(TuttiPlan, WrongArgumentsNameWhatWouldBeRight) {
   EXPECT_THAT(complaint({"reduce", "hierarchical", "--groups", "0,1"}),
               HasSubstr("2 numbers for 4 ranks"));
   EXPECT_THAT(complaint({"reduce", "ring", "--json", "--dot"}), HasSubstr("excludes"));
+}
+
+/// A folder for the files of a test, which goes with it.
+class TuttiPlanFiles : public testing::Test {
+ protected:
+  TuttiPlanFiles() {
+    std::string name = testing::TempDir() + "plan_XXXXXX";
+    folder_ = mkdtemp(name.data());
+  }
+  ~TuttiPlanFiles() override { std::filesystem::remove_all(folder_); }
+
+  std::string write(const std::string& name, const std::string& text) const {
+    std::ofstream(folder_ / name) << text;
+    return (folder_ / name).string();
+  }
+
+  std::filesystem::path folder_;
+};
+
+TEST_F(TuttiPlanFiles, AFileOfSchedulesIsProvedOrRejectedWithTheCounterExample) {
+  const std::string good = write("good.xml", schedule_texts::kMsccl);
+  Command proved({TUTTI_PLAN, "verify", good});
+  EXPECT_EQ(proved.wait(), 0) << proved.err();
+  EXPECT_THAT(proved.out(), AllOf(HasSubstr("'halves' (msccl), all_reduce of 2 ranks"),
+                                  HasSubstr("for calls of 64 to 4096 bytes")));
+  EXPECT_THAT(proved.err(), HasSubstr("proved"));
+
+  std::string text = schedule_texts::kMsccl;
+  text.replace(text.find("type=\"rrcs\""), 11, "type=\"rcs\"");
+  const std::string wrong = write("wrong.xml", text);
+  Command rejected({TUTTI_PLAN, "verify", wrong});
+  EXPECT_EQ(rejected.wait(), 1);
+  EXPECT_THAT(rejected.err(), HasSubstr("rejected: rank"));
+  Command as_json({TUTTI_PLAN, "verify", wrong, "--json"});
+  EXPECT_EQ(as_json.wait(), 1);
+  const auto report = nlohmann::json::parse(as_json.out());
+  EXPECT_EQ(report.at("proved"), false);
+  EXPECT_THAT(report.at("why").get<std::string>(), HasSubstr("misses the contribution"));
+
+  Command malformed({TUTTI_PLAN, "verify", write("bad.xml", "<algo>\n<")});
+  EXPECT_EQ(malformed.wait(), 2);
+  EXPECT_THAT(malformed.err(), HasSubstr("bad.xml, line 2"));
+}
+
+TEST_F(TuttiPlanFiles, AFileIsConvertedToJsonThatIsReadAgain) {
+  const std::string packets = write("packets.json", schedule_texts::kMscclpp);
+  Command json({TUTTI_PLAN, "convert", packets});
+  EXPECT_EQ(json.wait(), 0) << json.err();
+  const auto object = nlohmann::json::parse(json.out());
+  EXPECT_EQ(object.at("name"), "packets");
+  EXPECT_EQ(object.at("schedules").size(), 2u);
+  Command again({TUTTI_PLAN, "verify", write("own.json", json.out())});
+  EXPECT_EQ(again.wait(), 0) << again.err();
+  EXPECT_THAT(again.out(), HasSubstr("'packets' (tutti)"));
+  Command text({TUTTI_PLAN, "convert", packets, "--to", "text"});
+  EXPECT_EQ(text.wait(), 0);
+  EXPECT_THAT(text.out(), StartsWith("all_reduce, rank 0 of 2"));
+  Command own({TUTTI_PLAN, "all_gather", "ring", "-n", "3", "--json"});
+  EXPECT_EQ(own.wait(), 0);
+  Command of_own({TUTTI_PLAN, "verify", write("ring.json", own.out())});
+  EXPECT_EQ(of_own.wait(), 0) << of_own.err();
+  Command other({TUTTI_PLAN, "convert", packets, "--to", "pdf"});
+  EXPECT_EQ(other.wait(), 2);
+}
+
+TEST_F(TuttiPlanFiles, ATopologyIsShownAsTextJsonAndPicture) {
+  const std::string node = write("node.xml", kSmallTopology);
+  Command text({TUTTI_PLAN, "show", node});
+  EXPECT_EQ(text.wait(), 0) << text.err();
+  EXPECT_THAT(text.out(), HasSubstr("GPU 1 (0000:03:00.0), 12 GB/s; nvlink GPU 0 40 GB/s\n"));
+  const std::string fabric = write("fabric.json", R"({"nodes": 4, "topology": "node.xml"})");
+  Command nodes({TUTTI_PLAN, "show", fabric});
+  EXPECT_EQ(nodes.wait(), 0) << nodes.err();
+  EXPECT_THAT(nodes.out(), StartsWith("4 nodes, 3 rails, 4 nodes a leaf, 3 leaves, 3 spines"));
+  Command json({TUTTI_PLAN, "show", fabric, "--all", "--json"});
+  EXPECT_EQ(json.wait(), 0);
+  EXPECT_EQ(nlohmann::json::parse(json.out()).at("machines"), 4);
+  Command dot({TUTTI_PLAN, "show", node, "--dot"});
+  EXPECT_EQ(dot.wait(), 0);
+  EXPECT_THAT(dot.out(), StartsWith("graph topology {"));
+  Command none({TUTTI_PLAN, "show", write("none.json", R"({"nodes": 4})")});
+  EXPECT_EQ(none.wait(), 2);
+  EXPECT_THAT(none.err(), HasSubstr("none.json: the member 'topology' is missing"));
+}
+
+TEST(TuttiPlan, ExplainsWhatEachAlgorithmWouldTakeTheFastestFirst) {
+  Command command({TUTTI_PLAN, "explain", "all_reduce", "-n", "4", "--size", "1M", "--json"});
+  EXPECT_EQ(command.wait(), 0) << command.err();
+  const auto rows = nlohmann::json::parse(command.out());
+  ASSERT_GT(rows.size(), 4u);
+  int chosen = 0;
+  for (std::size_t at = 0; at < rows.size(); ++at) {
+    EXPECT_EQ(rows[at].at("bytes"), 1 << 20);
+    chosen += rows[at].at("chosen").get<bool>() ? 1 : 0;
+    if (at > 0) {
+      EXPECT_LE(rows[at - 1].at("predicted_us"), rows[at].at("predicted_us"));
+    }
+  }
+  EXPECT_EQ(chosen, 1);
+}
+
+TEST(TuttiPlan, SimulatesWhatItExplainsAndSweepsOverSizesAndRanks) {
+  Command one({TUTTI_PLAN, "simulate", "all_reduce", "ring", "-n", "4", "-s", "1M", "--json"});
+  EXPECT_EQ(one.wait(), 0) << one.err();
+  const double us = nlohmann::json::parse(one.out()).at("predicted_us").get<double>();
+  Command csv({TUTTI_PLAN, "sweep", "all_reduce", "-n", "2,4", "--sizes", "1K,1M", "-a", "ring"});
+  EXPECT_EQ(csv.wait(), 0) << csv.err();
+  EXPECT_THAT(csv.out(), StartsWith("collective,algorithm,ranks,bytes,predicted_us"));
+  EXPECT_EQ(std::count(csv.out().begin(), csv.out().end(), '\n'), 5);
+  EXPECT_THAT(csv.out(), HasSubstr(fmt::format("all_reduce,ring,4,1048576,{:.3f},", us)));
+  // Ranks of two machines send over a network, which takes longer.
+  Command far({TUTTI_PLAN, "simulate", "all_reduce", "ring", "-n", "4", "-s", "1M",
+               "--ranks-per-machine", "2", "--json"});
+  EXPECT_EQ(far.wait(), 0) << far.err();
+  EXPECT_GT(nlohmann::json::parse(far.out()).at("predicted_us").get<double>(), us);
+  Command unknown({TUTTI_PLAN, "simulate", "all_reduce", "rong"});
+  EXPECT_EQ(unknown.wait(), 2);
+  EXPECT_THAT(unknown.err(), HasSubstr("'rong' is unknown"));
+  Command unable({TUTTI_PLAN, "simulate", "barrier", "ring"});
+  EXPECT_EQ(unable.wait(), 2);
+  EXPECT_THAT(unable.err(), HasSubstr("ring cannot serve barrier"));
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// tutti-plan: prints the schedules that an algorithm writes, and verifies them.
+// tutti-plan: prints the schedules that an algorithm writes, and verifies them; subcommands read
+// files of schedules and topologies, and predict times.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -14,18 +15,26 @@
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/schedule/semantics.h"
 #include "tools/command.h"
+#include "tools/plan/commands.h"
 
 namespace {
 
 using namespace tutti;
+using namespace tutti::tools;
 
-constexpr int kRejectedStatus = 1, kTooLargeStatus = 3;
-
-constexpr const char* kFooter = R"(Without a collective: which algorithm knows which.
+constexpr const char* kFooter =
+    R"(Without a collective: which algorithm knows which. Each command has a --help of its own.
 
 Schedules go to standard output, the verdict to standard error. The exit status is 0 when they are
 proved, in place and out of place, 1 when the verifier rejects them, 2 for wrong arguments, 3 when they
-are too large for the verifier.)";
+are too large for the verifier.
+
+  tutti-plan all_reduce hierarchical -n 8
+  tutti-plan verify algorithm.xml
+  tutti-plan convert algorithm.xml --to json > own.json
+  tutti-plan show topology.xml --dot | dot -Tsvg > topology.svg
+  tutti-plan explain all_reduce -n 8 --size 16M
+  tutti-plan sweep all_reduce -n 2,4,8 --sizes 1K,1M > prices.csv)";
 
 struct Arguments {
   std::string collective, algorithm = "ring";
@@ -60,22 +69,6 @@ void declare(CLI::App& app, Arguments& arguments) {
   for (CLI::Option* const option : of_a_collective) option->needs(collective);
   app.set_version_flag("--version", std::string(tutti::version()));
   app.footer(kFooter);
-}
-
-std::vector<Collective> all_collectives() {
-  std::vector<Collective> all;
-  for (int what = 0; what < kCollectives; ++what) all.push_back(static_cast<Collective>(what));
-  return all;
-}
-
-Collective collective_named(const std::string& name) {
-  std::string known;
-  for (const Collective what : all_collectives()) {
-    if (to_string(what) == name) return what;
-    known += fmt::format(" {}", to_string(what));
-  }
-  throw CLI::ValidationError(
-      fmt::format("no collective is called '{}'; there are:{}", name, known));
 }
 
 /// Returns the named algorithm if it can serve the collective; otherwise throws.
@@ -119,20 +112,6 @@ void print(std::span<const Schedule> schedules, const Arguments& arguments) {
   std::fflush(stdout);  // the verdict, which may go to the same file, comes after it
 }
 
-/// Verifies the schedules in place and out of place, and reports the result on standard error.
-/// Returns the exit status.
-int prove(const std::vector<Schedule>& schedules, int window) {
-  for (const bool in_place : {false, true}) {
-    const Verdict verdict = verify(schedules, {.window = window, .in_place = in_place});
-    if (verdict.ok) continue;
-    fmt::print(stderr, "tutti-plan: {}{}: {}\n", verdict.too_large ? "not verified" : "rejected",
-               in_place ? " in place" : "", verdict.why);
-    return verdict.too_large ? kTooLargeStatus : kRejectedStatus;
-  }
-  fmt::print(stderr, "proved: complete, race-free and deadlock-free with a window of {}\n", window);
-  return 0;
-}
-
 int plan(const Arguments& arguments) {
   const Collective what = collective_named(arguments.collective);
   const Algorithm& algorithm = algorithm_for(what, arguments);
@@ -155,10 +134,18 @@ int plan(const Arguments& arguments) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Shows the schedules that an algorithm writes, and proves them.", "tutti-plan");
+  CLI::App app(
+      "Shows the schedules that an algorithm writes, and proves them; reads files of schedules and "
+      "topologies, and predicts times.",
+      "tutti-plan");
   Arguments arguments;
+  Run run;
   declare(app, arguments);
+  for (const auto add : {add_verify, add_convert, add_show, add_explain, add_simulate, add_sweep})
+    add(app, run);
+  app.require_subcommand(0, 1);
   const auto body = [&] {
+    if (run) return run();
     if (!arguments.collective.empty()) return plan(arguments);
     print_matrix(arguments.ranks);
     return 0;

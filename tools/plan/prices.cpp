@@ -1,0 +1,259 @@
+// tutti-plan explain, simulate and sweep: what calls would cost on a machine that is described by
+// its costs.
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include <tutti/error.hpp>
+
+#include "collectives/algorithms/algorithms.h"
+#include "collectives/planning/prices.h"
+#include "collectives/planning/simulate.h"
+#include "collectives/schedule/semantics.h"
+#include "tools/plan/commands.h"
+
+namespace tutti::tools {
+namespace {
+
+/// Simulating all ranks takes time and memory in proportion to the steps of all of them.
+constexpr int kMostRanks = 1024;
+constexpr std::uint64_t kMostBytes = std::uint64_t{64} << 30;
+/// The largest steps of all ranks that are simulated: about a gigabyte of memory.
+constexpr std::size_t kMostSteps = 4u << 20;
+
+struct Arguments {
+  std::string collective, algorithm;
+  std::vector<std::string> algorithms;
+  int ranks = 4, cores = 0, per_machine = 0;
+  std::uint64_t bytes = 1 << 20;
+  std::size_t message_bytes = 64u << 10;
+  std::vector<int> rank_counts{2, 4, 8};
+  std::vector<std::uint64_t> sizes{1u << 10, 16u << 10, 256u << 10, 4u << 20};
+  bool json = false;
+};
+
+/// A call and the machines on which it is made.
+struct Case {
+  Collective what;
+  int ranks;
+  std::uint64_t bytes;
+};
+
+std::vector<int> machines_of(const Arguments& arguments, int ranks) {
+  std::vector<int> machines(static_cast<std::size_t>(ranks));
+  if (arguments.per_machine > 0)
+    for (int rank = 0; rank < ranks; ++rank)
+      machines[static_cast<std::size_t>(rank)] = rank / arguments.per_machine;
+  return machines;
+}
+
+int cores_of(const Arguments& arguments, int ranks) {
+  const int of_machine = arguments.per_machine > 0 ? std::min(arguments.per_machine, ranks) : ranks;
+  return arguments.cores > 0 ? arguments.cores : of_machine;
+}
+
+SelectRequest request_of(const Arguments& arguments, const Case& call) {
+  SelectRequest request{.what = call.what,
+                        .bytes = call.bytes,
+                        .ranks = call.ranks,
+                        .cores = cores_of(arguments, call.ranks),
+                        .max_message_bytes = arguments.message_bytes};
+  const std::vector<int> machines = machines_of(arguments, call.ranks);
+  request.spread = spread_over(machines);
+  if (request.spread != Spread::one_machine) request.machines = request.groups = machines;
+  return request;
+}
+
+/// Returns the predicted time in microseconds; none if the algorithm cannot serve the call or has
+/// too many steps to simulate.
+std::optional<double> predicted_us(std::uint32_t index, const Arguments& arguments,
+                                   const Case& call) {
+  const SelectRequest request = request_of(arguments, call);
+  if (!can_serve(index, request)) return std::nullopt;
+  CallSignature signature;
+  signature.what = call.what;
+  signature.count = call.bytes;
+  std::vector<Program> programs;
+  std::size_t steps = 0;
+  for (int rank = 0; rank < call.ranks; ++rank) {
+    programs.push_back(
+        compile(algorithms()[index].plan({call.what, rank, call.ranks, 0, request.groups}),
+                signature, arguments.message_bytes));
+    if ((steps += programs.back().steps.size()) > kMostSteps) return std::nullopt;
+  }
+  const MachineCosts costs;
+  const Cluster cluster = cluster_of(costs, machines_of(arguments, call.ranks), request.cores,
+                                     costs.anywhere, 3 * arguments.message_bytes);
+  return static_cast<double>(simulate(programs, cluster)) / 1e6;
+}
+
+/// Returns bytes a second that each rank would move, as tutti-perf's bus bandwidth of all_reduce.
+double bus_gb_per_s(const Case& call, double us) {
+  double factor = 1;
+  if (call.what == Collective::all_reduce) factor = 2.0 * (call.ranks - 1) / call.ranks;
+  const bool blocks = collectives::layout_of(call.what) == Layout::blocks;
+  if (blocks) factor = call.ranks - 1;
+  return us > 0 ? factor * static_cast<double>(call.bytes) / us / 1e3 : 0;
+}
+
+struct Row {
+  std::string algorithm;
+  double us;
+  bool chosen;
+};
+
+std::vector<Row> rows_of(const Arguments& arguments, const Case& call) {
+  std::vector<Row> rows;
+  const std::uint32_t chosen = choose(request_of(arguments, call), "").algorithm;
+  for (std::uint32_t index = 0; index < algorithms().size(); ++index) {
+    const std::string name(algorithms()[index].name);
+    const auto& only = arguments.algorithms;
+    if (!only.empty() && std::find(only.begin(), only.end(), name) == only.end()) continue;
+    if (const auto us = predicted_us(index, arguments, call))
+      rows.push_back({name, *us, index == chosen});
+  }
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const Row& a, const Row& b) { return a.us < b.us; });
+  return rows;
+}
+
+nlohmann::ordered_json json_of(const Case& call, const Row& row) {
+  return {{"collective", to_string(call.what)},
+          {"algorithm", row.algorithm},
+          {"ranks", call.ranks},
+          {"bytes", call.bytes},
+          {"predicted_us", row.us},
+          {"bus_gb_per_s", bus_gb_per_s(call, row.us)},
+          {"chosen", row.chosen}};
+}
+
+int explain(const Arguments& arguments) {
+  const Case call{collective_named(arguments.collective), arguments.ranks, arguments.bytes};
+  const std::vector<Row> rows = rows_of(arguments, call);
+  if (arguments.json) {
+    auto list = nlohmann::ordered_json::array();
+    for (const Row& row : rows) list.push_back(json_of(call, row));
+    fmt::print("{}\n", list.dump(1));
+    return 0;
+  }
+  fmt::print("{} of {} ranks, {} bytes: predicted with the built-in costs, whose error is {} %\n",
+             to_string(call.what), call.ranks, call.bytes, MachineCosts().error_percent);
+  for (const Row& row : rows)
+    fmt::print("{:<20} {:>12.2f} us {:>9.3f} GB/s of bus bandwidth{}\n", row.algorithm, row.us,
+               bus_gb_per_s(call, row.us),
+               row.chosen ? "  chosen by the table of measurements" : "");
+  return 0;
+}
+
+int simulate_one(Arguments arguments) {
+  const Case call{collective_named(arguments.collective), arguments.ranks, arguments.bytes};
+  arguments.algorithms = {arguments.algorithm};
+  algorithm_index(arguments.algorithm);  // throws for an unknown name
+  const std::vector<Row> rows = rows_of(arguments, call);
+  if (rows.empty())
+    throw CLI::ValidationError(
+        fmt::format("{} cannot serve {} of {} ranks, or has more than {} steps to simulate",
+                    arguments.algorithm, arguments.collective, call.ranks, kMostSteps));
+  if (arguments.json)
+    fmt::print("{}\n", json_of(call, rows[0]).dump(1));
+  else
+    fmt::print("{} {} of {} ranks, {} bytes: {:.2f} us, {:.3f} GB/s of bus bandwidth\n",
+               to_string(call.what), rows[0].algorithm, call.ranks, call.bytes, rows[0].us,
+               bus_gb_per_s(call, rows[0].us));
+  return 0;
+}
+
+int sweep(const Arguments& arguments) {
+  const Collective what = collective_named(arguments.collective);
+  auto list = nlohmann::ordered_json::array();
+  if (!arguments.json)
+    fmt::print("collective,algorithm,ranks,bytes,predicted_us,bus_gb_per_s,chosen\n");
+  for (const int ranks : arguments.rank_counts)
+    for (const std::uint64_t bytes : arguments.sizes)
+      for (const Row& row : rows_of(arguments, {what, ranks, bytes})) {
+        const Case call{what, ranks, bytes};
+        if (arguments.json)
+          list.push_back(json_of(call, row));
+        else
+          fmt::print("{},{},{},{},{:.3f},{:.4f},{}\n", to_string(what), row.algorithm, ranks, bytes,
+                     row.us, bus_gb_per_s(call, row.us), row.chosen ? 1 : 0);
+      }
+  if (arguments.json) fmt::print("{}\n", list.dump(1));
+  return 0;
+}
+
+void add_machine(CLI::App& command, Arguments& arguments) {
+  command
+      .add_option("--cores", arguments.cores, "Cores of a machine; by default one for each rank")
+      ->check(CLI::Range(1, 4096));
+  command
+      .add_option("--ranks-per-machine", arguments.per_machine,
+                  "Consecutive ranks of a machine; by default all ranks are on one")
+      ->check(CLI::Range(1, kMostRanks));
+  command.add_option("--message-bytes", arguments.message_bytes, "Largest message")
+      ->capture_default_str()
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::Range(4096, 64 << 20));
+  command.add_flag("--json", arguments.json, "Print JSON in place of text");
+}
+
+CLI::App* add_command(CLI::App& app, Run& run, const char* name, const char* text,
+                      const std::shared_ptr<Arguments>& arguments, int (*body)(const Arguments&)) {
+  CLI::App* const command = app.add_subcommand(name, text);
+  command->add_option("collective", arguments->collective, "all_reduce, broadcast, ...")
+      ->required();
+  command->callback([arguments, body, &run] { run = [=] { return body(*arguments); }; });
+  return command;
+}
+
+void add_call(CLI::App& command, Arguments& arguments) {
+  command.add_option("-n,--ranks", arguments.ranks, "Number of ranks")
+      ->capture_default_str()
+      ->check(CLI::Range(2, kMostRanks));
+  command.add_option("-s,--size", arguments.bytes, "Bytes of the vector, or of a block, as in 16M")
+      ->capture_default_str()
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::Range(std::uint64_t{0}, kMostBytes));
+}
+
+}  // namespace
+
+void add_explain(CLI::App& app, Run& run) {
+  const auto arguments = std::make_shared<Arguments>();
+  CLI::App* const command = add_command(
+      app, run, "explain", "Predicts what each algorithm takes for a call", arguments, explain);
+  add_call(*command, *arguments);
+  add_machine(*command, *arguments);
+}
+
+void add_simulate(CLI::App& app, Run& run) {
+  const auto arguments = std::make_shared<Arguments>();
+  CLI::App* const command =
+      add_command(app, run, "simulate", "Predicts what one algorithm takes for a call", arguments,
+                  [](const Arguments& given) { return simulate_one(given); });
+  command->add_option("algorithm", arguments->algorithm, "By name")->required();
+  add_call(*command, *arguments);
+  add_machine(*command, *arguments);
+}
+
+void add_sweep(CLI::App& app, Run& run) {
+  const auto arguments = std::make_shared<Arguments>();
+  CLI::App* const command =
+      add_command(app, run, "sweep", "Predicts many calls, as CSV", arguments, sweep);
+  command->add_option("-n,--ranks", arguments->rank_counts, "Numbers of ranks, as in 2,4,8")
+      ->capture_default_str()
+      ->delimiter(',')
+      ->check(CLI::Range(2, kMostRanks));
+  command->add_option("-s,--sizes", arguments->sizes, "Bytes, as in 1K,1M")
+      ->capture_default_str()
+      ->delimiter(',')
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::Range(std::uint64_t{0}, kMostBytes));
+  command->add_option("-a,--algorithms", arguments->algorithms, "By name; by default all")
+      ->delimiter(',');
+  add_machine(*command, *arguments);
+}
+
+}  // namespace tutti::tools
