@@ -104,6 +104,39 @@ struct Core {
   Picoseconds busy = 0;  // the time that it has spent with steps, calls and turns
 };
 
+/// Finds the core whose time comes first; of those with the same time, the first one. It is a
+/// tournament: a leaf for each core, and in each inner node the winner of the two below.
+class EarliestCore {
+ public:
+  explicit EarliestCore(const std::vector<Core>& cores) : cores_(cores) {
+    while (leaves_ < cores.size()) leaves_ *= 2;
+    winners_.assign(2 * leaves_, 0);
+    for (std::size_t leaf = 0; leaf < leaves_; ++leaf)
+      winners_[leaves_ + leaf] = static_cast<std::uint32_t>(leaf);
+    for (std::size_t node = leaves_ - 1; node > 0; --node) play(node);
+  }
+
+  std::size_t get() const { return winners_[1]; }
+
+  /// The time of a core has changed.
+  void update(std::size_t core) {
+    for (std::size_t node = (leaves_ + core) / 2; node > 0; node /= 2) play(node);
+  }
+
+ private:
+  Picoseconds time_of(std::uint32_t core) const {
+    return core < cores_.size() ? cores_[core].time : kNever;
+  }
+  void play(std::size_t node) {
+    const std::uint32_t left = winners_[2 * node], right = winners_[2 * node + 1];
+    winners_[node] = time_of(right) < time_of(left) ? right : left;
+  }
+
+  const std::vector<Core>& cores_;
+  std::size_t leaves_ = 2;  // a power of two
+  std::vector<std::uint32_t> winners_;
+};
+
 class Run {
  public:
   Run(std::span<const Program> programs, const Cluster& cluster)
@@ -126,7 +159,12 @@ class Run {
 
   Picoseconds run(std::uint64_t all_pieces) {
     for (SimulatedRank& rank : ranks_) begin_call(rank);
-    while (Core* core = next_core()) turn(*core);
+    EarliestCore earliest(cores_);
+    earliest_ = &earliest;
+    for (std::size_t next = earliest.get(); cores_[next].time != kNever; next = earliest.get()) {
+      turn(cores_[next]);
+      earliest.update(next);
+    }
     for ([[maybe_unused]] const SimulatedRank& rank : ranks_)
       assert(rank.calls == calls_ && "a schedule that was proved comes to its end");
     const Picoseconds call = ends_.back() / calls_;
@@ -239,13 +277,6 @@ class Run {
       if (lanes_[lane].steps > 0) ++rank.busy_lanes;
     }
     if (rank.busy_lanes == 0) rank.calls = calls_;  // the rank takes no part in the call
-  }
-
-  Core* next_core() {
-    Core* next = nullptr;
-    for (Core& core : cores_)
-      if (core.time != kNever && (next == nullptr || core.time < next->time)) next = &core;
-    return next;
   }
 
   // Lets the core's next rank that can do a step do it, or lets the core wait.
@@ -376,13 +407,16 @@ class Run {
   void wake(int rank, Picoseconds time) {
     assert(time >= 0);
     Core& core = cores_[cluster_.core_of[rank]];
-    if (core.waits) core.time = std::min(core.time, std::max(core.since, time));
+    if (!core.waits) return;
+    core.time = std::min(core.time, std::max(core.since, time));
+    earliest_->update(static_cast<std::size_t>(cluster_.core_of[rank]));
   }
 
   const Cluster& cluster_;
   const std::uint64_t pieces_;
   const int calls_;
   std::vector<Core> cores_;
+  EarliestCore* earliest_ = nullptr;  // during run()
   std::vector<SimulatedRank> ranks_;
   std::vector<SimulatedLane> lanes_;
   std::vector<PricedStep> steps_;
