@@ -30,11 +30,7 @@ TransportEntry find(std::string_view name, const std::vector<TransportEntry>& kn
 
 std::vector<TransportEntry> transports() {
   return {
-      local::entry(),
-      shm::entry(),
-      rdma::entry(),
-      tcp::entry(),
-      cuda_ipc::entry(),
+      local::entry(), shm::entry(), rdma::entry(), tcp::entry(), cuda_ipc::entry(),
   };
 }
 
