@@ -37,7 +37,8 @@ struct Network::Inside {
   SeededRandom random;
   std::map<std::uint64_t, FakePair*> pairs;
   std::uint64_t last = 0, overruns = 0, registered = 0, most_registered = 0;
-  bool is_cut = false, swallows = false, refuses = false;
+  std::uint64_t swallowed = 0;
+  bool is_cut = false, refuses = false;
 };
 using Inside = Network::Inside;
 
@@ -94,7 +95,7 @@ class FakePair final : public QueuePair {
     ++sends_under_way_;
     const Completion done{Completion::What::sent, id, piece.bytes};
     if (failed_) return finish(done, kFlushed), true;
-    if (network_->swallows) return true;
+    if (network_->swallowed == number_) return true;
     const auto to = network_->pairs.find(peer_);
     if (network_->is_cut || to == network_->pairs.end() || to->second->failed_)
       return fail(done, kUnanswered), true;
@@ -207,9 +208,9 @@ void Network::cut() {
   const std::lock_guard lock(inside_->mutex);
   inside_->is_cut = true;
 }
-void Network::swallow() {
+void Network::swallow(std::uint64_t pair) {
   const std::lock_guard lock(inside_->mutex);
-  inside_->swallows = true;
+  inside_->swallowed = pair;
 }
 void Network::refuse() {
   const std::lock_guard lock(inside_->mutex);

@@ -24,8 +24,9 @@ class Network {
 
   /// From now on, nothing that is sent arrives: requests fail.
   void cut();
-  /// From now on, what is sent is neither received nor acknowledged.
-  void swallow();
+  /// From now on, what one queue pair sends is neither received nor acknowledged: the pair of this
+  /// number, counted from 1 in the order in which they were made.
+  void swallow(std::uint64_t pair);
   /// From now on, queue pairs cannot be connected.
   void refuse();
   /// The number of sends for which the peer had no request to receive.

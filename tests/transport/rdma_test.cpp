@@ -290,8 +290,27 @@ TEST_F(RdmaPeer, ThatGivesBackWhatNobodyHadTakenIsLost) {
   expect_lost("nobody had taken");
 }
 
+TEST_F(RdmaPeer, ThatAsksForTheStatusPageAndTakesNoneHasOneWaiting) {
+  Frame frame = message(0);
+  frame.kind = FrameKind::status_page_request;
+  // It gives no room back, so that after as many pages as it has slots the others wait.
+  for (std::uint32_t n = 0; n < 3 * rdma::kReceiveSlots; ++n) say(frame);
+  EXPECT_EQ(connection_->how_ended(), rdma::Connection::End::none);
+  EXPECT_TRUE(connection_->has_unsent());
+  EXPECT_EQ(connection_->unfinished(), 1u);
+}
+
+TEST_F(RdmaPeer, ThatAcknowledgesNothingAndSendsMoreThanItHasRoomForIsLost) {
+  network_.swallow(1);
+  Frame frame = message(0);
+  frame.kind = FrameKind::credit;
+  for (int n = 0; n < 100 && connection_->how_ended() == rdma::Connection::End::none; ++n)
+    say(frame);
+  expect_lost("more frames than it had room for");
+}
+
 TEST_F(RdmaPeer, WhoseDeviceAcknowledgesNothingForLongIsLost) {
-  network_.swallow();
+  network_.swallow(1);
   connection_->put_status_page(*group_);
   connection_->pump();
   clock_.time += std::chrono::seconds(24);

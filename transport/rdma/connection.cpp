@@ -140,7 +140,7 @@ void Connection::pump() {
     if (broken_) return;
     const TimePoint now = clock_.now();
     listen_for_silence(now);
-    if (quiet_since_ && !ended()) {
+    if (quiet_since_) {
       if (taken > 0) quiet_since_ = now;
       if (now >= *quiet_since_ + kLastWords) end(std::move(why_peer_ended_));
     }
@@ -218,6 +218,7 @@ void Connection::received(std::uint32_t slot, std::size_t bytes) {
   if (!queue_pair_->receive(slot, {slots_.slot(slot), kSlotBytes, region_->local_key()}))
     return end("the queue pair takes no request to receive");
   if (frame.kind == FrameKind::room) return;
+  if (unreturned_room_ == kReceiveSlots) return end("it sent more frames than it had room for");
   ++unreturned_room_;
   give_room_back();
 }
@@ -335,7 +336,7 @@ void Connection::notify_all_groups() const {
 
 void Connection::end_with_peer(const char* why) {
   const std::lock_guard lock(mutex_);
-  if (ended() || quiet_since_) return;
+  if (broken_ || quiet_since_) return;
   why_peer_ended_ = why;
   quiet_since_ = clock_.now();
 }
@@ -343,12 +344,12 @@ void Connection::end_with_peer(const char* why) {
 // Ends the connection. Unless it is lost, this rank still sends, so that its status page tells the
 // peer why.
 void Connection::end(std::string why, End how) {
-  if (how == End::lost && !broken_) {
+  if (broken_ || (ended() && how != End::lost)) return;
+  if (how == End::lost) {
     broken_ = true;
     queue_pair_->stop();
     drop_queue();
   }
-  if (ended()) return;
   why_ended_ = std::move(why);
   assert(!why_ended_.empty());
   incoming_ = {};

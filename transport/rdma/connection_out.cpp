@@ -205,6 +205,10 @@ void Connection::put_status_page(const Group& group) {
 }
 
 void Connection::send_status_page(const Group& group) {
+  // Only the newest page waits, however often a peer that takes none asks for it.
+  std::erase_if(unsent_, [&](const Unsent& unsent) {
+    return unsent.frame.kind == FrameKind::status_page && unsent.frame.group == group.id;
+  });
   const StatusPageBytes status_page = read_status_page(*group.context.status_page);
   Unsent unsent;
   unsent.frame.kind = FrameKind::status_page;
