@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstring>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "bindings/nccl/errors.h"
@@ -71,9 +72,9 @@ NCCL_FUNCTION(ncclResult_t, ncclParamBind, ncclParamHandle_t* handle, const char
   });
 }
 
-#define NCCL_PARAMETER(name, Type)                                         \
-  NCCL_FUNCTION(ncclResult_t, name, ncclParamHandle_t handle, Type* out) { \
-    return get_number(handle, out);                                        \
+#define NCCL_PARAMETER(name, Type)                                                            \
+  NCCL_FUNCTION(ncclResult_t, name, ncclParamHandle_t handle, std::add_pointer_t<Type> out) { \
+    return get_number(handle, out);                                                           \
   }
 NCCL_PARAMETER(ncclParamGetI8, int8_t)
 NCCL_PARAMETER(ncclParamGetI16, int16_t)
