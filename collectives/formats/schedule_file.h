@@ -40,5 +40,9 @@ ScheduleFile read_schedule_file(const std::string& path);
 
 /// Returns a JSON object with name, window and schedules.
 std::string write_schedules(const ScheduleFile& file);
+/// Returns MSCCL's XML. Throws `unavailable` for schedules that it cannot express: lanes with
+/// several peers in one direction, messages that are passed on and not kept, and roots other than
+/// 0. The schedules are proved.
+std::string write_msccl(const ScheduleFile& file);
 
 }  // namespace tutti

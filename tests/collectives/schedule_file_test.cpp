@@ -132,6 +132,59 @@ TEST(ScheduleFile, OfTuttiSurvivesBeingWrittenAndRead) {
   }
 }
 
+TEST(ScheduleFile, WrittenAsMscclIsReadAgainAsSchedulesThatAreProved) {
+  int written = 0;
+  for (const Algorithm& algorithm : algorithms())
+    for (const Collective what : testing::all_collectives())
+      for (const int ranks : {2, 3, 4, 8}) {
+        if (!algorithm.knows(what, ranks)) continue;
+        const ScheduleFile file{"file", "mine",   "tutti",
+                                7,      1u << 20, testing::plan_all(algorithm, what, ranks)};
+        std::string text;
+        try {
+          text = write_msccl(file);
+        } catch (const Error& error) {
+          EXPECT_EQ(error.kind(), ErrorKind::unavailable);
+          continue;
+        }
+        ++written;
+        const ScheduleFile again = parse_schedule_file("again", text);
+        EXPECT_EQ(again.least_bytes, 7u);
+        EXPECT_EQ(again.most_bytes, 1u << 20);
+        EXPECT_EQ(again.schedules[0].what, what);
+        EXPECT_EQ(proved(again.schedules).why, "")
+            << algorithm.name << " " << to_string(what) << " " << ranks;
+      }
+  EXPECT_GE(written, 12);
+}
+
+TEST(ScheduleFile, OfMscclSurvivesBeingWrittenAndRead) {
+  for (const std::string& text : {kMsccl, kMscclAllToAll}) {
+    const ScheduleFile file = parse_schedule_file("file", text);
+    const ScheduleFile again = parse_schedule_file("again", write_msccl(file));
+    EXPECT_EQ(proved(again.schedules).why, "");
+    EXPECT_EQ(again.schedules.size(), file.schedules.size());
+    EXPECT_EQ(again.name, file.name);
+    EXPECT_EQ(again.most_bytes, file.most_bytes);
+  }
+}
+
+TEST(ScheduleFile, WhatMscclCannotExpressIsRefusedWithTheLane) {
+  const auto refused = [](const char* algorithm, Collective what, int root) {
+    try {
+      write_msccl({"file", "mine", "tutti", 0, 0,
+                   testing::plan_all(testing::algorithm_named(algorithm), what, 4, root)});
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::unavailable);
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_THAT(refused("one_shot", Collective::all_reduce, 0), HasSubstr("rank 0 lane 0"));
+  EXPECT_THAT(refused("binomial_tree", Collective::broadcast, 1), HasSubstr("with root 1"));
+  EXPECT_THAT(refused("recursive_doubling", Collective::barrier, 0), HasSubstr("no barrier"));
+}
+
 TEST(ScheduleFile, AnArrayOfSchedulesHasTheNameOfItsFile) {
   const auto schedules =
       testing::plan_all(testing::algorithm_named("ring"), Collective::all_gather, 2);

@@ -169,6 +169,11 @@ TEST_F(TuttiPlanFiles, AFileIsConvertedToJsonThatIsReadAgain) {
   EXPECT_EQ(own.wait(), 0);
   Command of_own({TUTTI_PLAN, "verify", write("ring.json", own.out())});
   EXPECT_EQ(of_own.wait(), 0) << of_own.err();
+  Command msccl({TUTTI_PLAN, "convert", (folder_ / "ring.json").string(), "--to", "msccl"});
+  EXPECT_EQ(msccl.wait(), 0) << msccl.err();
+  Command of_msccl({TUTTI_PLAN, "verify", write("ring.xml", msccl.out())});
+  EXPECT_EQ(of_msccl.wait(), 0) << of_msccl.err();
+  EXPECT_THAT(of_msccl.out(), HasSubstr("'ring' (msccl), all_gather of 3 ranks"));
   Command other({TUTTI_PLAN, "convert", packets, "--to", "pdf"});
   EXPECT_EQ(other.wait(), 2);
 }

@@ -117,14 +117,20 @@ void add_convert(CLI::App& app, Run& run) {
       app.add_subcommand("convert", "Writes a file of schedules in another format");
   const auto arguments = std::make_shared<Arguments>();
   add_path(*command, *arguments);
-  command->add_option("--to", arguments->to, "json (tutti's), text, or dot for Graphviz")
+  command
+      ->add_option("--to", arguments->to, "json (tutti's), msccl (XML), text, or dot for Graphviz")
       ->capture_default_str()
-      ->check(CLI::IsMember({"json", "text", "dot"}));
+      ->check(CLI::IsMember({"json", "msccl", "text", "dot"}));
   command->callback([arguments, &run] {
     run = [arguments] {
       const ScheduleFile file = read_schedule_file(arguments->path);
       std::string text;
       if (arguments->to == "json") text = write_schedules(file);
+      if (arguments->to == "msccl") {
+        // The writer takes the shape of schedules for granted.
+        if (const int status = prove(file.schedules, 2); status != 0) return status;
+        text = write_msccl(file);
+      }
       if (arguments->to == "dot") text = to_dot(file.schedules);
       if (arguments->to == "text")
         for (const Schedule& schedule : file.schedules)
