@@ -27,17 +27,22 @@ constexpr std::chrono::hours kTimeout{24};
 // Frameworks make a communicator at its first call, to which ranks come at different times.
 constexpr std::chrono::minutes kStartupTimeout{30};
 
-constexpr std::array<Variable, 13> kVariables{{
+constexpr std::array<Variable, 18> kVariables{{
     {"NCCL_DEBUG", "the level of the log: VERSION, WARN, INFO or TRACE"},
     {"NCCL_DEBUG_FILE", "the file for the log; %h is the host's name, %p the process"},
     {"NCCL_SOCKET_IFNAME", "the network interfaces, as TUTTI_INTERFACES"},
-    {"NCCL_COMM_ID", "host:port of the store, for all calls of ncclGetUniqueId"},
+    {"NCCL_COMM_ID", "refused: ids come from ncclGetUniqueId"},
     {"NCCL_COMM_BLOCKING", "0 or 1, for communicators whose configuration does not say"},
     {"NCCL_P2P_DISABLE", "1: no rings in the memory of GPUs"},
-    {"NCCL_SHM_DISABLE", "1: ranks of one machine use TCP"},
+    {"NCCL_SHM_DISABLE", "1: ranks of one machine share no memory"},
     {"NCCL_ALGO", "Ring or Tree, for each collective"},
-    {"NCCL_NET", "Socket, which is what there is"},
-    {"NCCL_IB_DISABLE", "1 is what there is"},
+    {"NCCL_NET", "Socket: no RDMA between machines; IB: RDMA alone"},
+    {"NCCL_IB_DISABLE", "1: no RDMA between machines"},
+    {"NCCL_IB_HCA", "the RDMA devices, as TUTTI_RDMA_DEVICES"},
+    {"NCCL_IB_GID_INDEX", "as TUTTI_RDMA_GID_INDEX"},
+    {"NCCL_IB_TC", "as TUTTI_RDMA_TRAFFIC_CLASS"},
+    {"NCCL_IB_SL", "as TUTTI_RDMA_SERVICE_LEVEL"},
+    {"NCCL_IB_PKEY", "as TUTTI_RDMA_PKEY_INDEX"},
     {"NCCL_LAUNCH_MODE", "GROUP or PARALLEL, which are the same here"},
     {"NCCL_DEBUG_SUBSYS", "the log has no subsystems"},
     {nullptr, nullptr},
@@ -106,22 +111,73 @@ void read_log(Config& config) {
   }
 }
 
-// NCCL's list is eth0,ib or ^docker,lo; with = before it, names are whole, which prefixes cannot
-// say.
-void read_interfaces(Config& config) {
-  const auto names = variable("NCCL_SOCKET_IFNAME");
-  if (!names || config.origins.contains("interfaces")) return;
-  std::string list = *names;
+// NCCL's lists are eth0,ib or ^docker,lo. With = before it, names are whole, which prefixes cannot
+// say; an RDMA device may be followed by a port.
+std::string prefixes(std::string list) {
   std::erase(list, '=');
-  if (!list.empty()) config.set("interfaces", list);
+  std::string names;
+  bool in_port = false;
+  for (const char letter : list) {
+    in_port = letter == ':' || (in_port && letter != ',');
+    if (!in_port) names += letter;
+  }
+  return names;
 }
 
-void read_transports(Config& config) {
+void read_network(Config& config) {
+  constexpr std::array<std::array<const char*, 2>, 6> kSame{
+      {{"NCCL_SOCKET_IFNAME", "interfaces"},
+       {"NCCL_IB_HCA", "rdma_devices"},
+       {"NCCL_IB_GID_INDEX", "rdma_gid_index"},
+       {"NCCL_IB_TC", "rdma_traffic_class"},
+       {"NCCL_IB_SL", "rdma_service_level"},
+       {"NCCL_IB_PKEY", "rdma_pkey_index"}}};
+  for (const auto& [name, knob] : kSame)
+    if (const auto value = variable(name);
+        value && !prefixes(*value).empty() && !config.origins.contains(knob)) {
+      config.set(knob, prefixes(*value));
+    }
+}
+
+// Which ways between ranks the program's environment or configuration has taken away.
+struct Ways {
+  bool gpu_memory = true, shared_memory = true, rdma = true, tcp = true;
+};
+
+// Takes away what the name of NCCL's network does not mean.
+void choose_network(const std::string& name, Ways& ways) {
+  const bool sockets = strcasecmp(name.c_str(), "Socket") == 0;
+  if (!sockets && strcasecmp(name.c_str(), "IB") != 0)
+    throw Failure(ncclInvalidUsage, "the network '" + name +
+                                        "' is a plug-in, which tutti's libnccl.so.2 does not "
+                                        "load; it has Socket and IB");
+  ways.rdma = ways.rdma && !sockets;
+  ways.tcp = ways.tcp && sockets;
+}
+
+void apply(const Ways& ways, Config& config) {
   if (config.origins.contains("transports")) return;
-  if (is_set("NCCL_SHM_DISABLE"))
-    config.transports = "tcp";
-  else if (is_set("NCCL_P2P_DISABLE"))
-    config.transports = "shm,tcp";
+  if (ways.gpu_memory && ways.shared_memory && ways.rdma && ways.tcp) return;
+  std::string names;
+  const auto add = [&names](bool there, const char* name) {
+    if (there) names.append(names.empty() ? "" : ",").append(name);
+  };
+  add(ways.gpu_memory && ways.shared_memory, "cuda_ipc");
+  add(ways.shared_memory, "shm");
+  add(ways.rdma, "rdma");
+  add(ways.tcp, "tcp");
+  if (names.empty())
+    throw Failure(ncclInvalidUsage, "NCCL's variables leave no way from one rank to another");
+  config.transports = names;
+}
+
+Ways ways_of_environment() {
+  Ways ways;
+  ways.shared_memory = !is_set("NCCL_SHM_DISABLE");
+  ways.gpu_memory = !is_set("NCCL_P2P_DISABLE");
+  ways.rdma = !is_set("NCCL_IB_DISABLE");
+  if (const auto name = variable("NCCL_NET"); name && !name->empty()) choose_network(*name, ways);
+  return ways;
 }
 
 void write_line(const Config& config, const std::string& line) {
@@ -193,8 +249,8 @@ Settings settings_of_process() {
   if (!config.origins.contains("startup_timeout_ms")) config.startup_timeout = kStartupTimeout;
   read_log(config);
   tell_once(config);
-  read_interfaces(config);
-  read_transports(config);
+  read_network(config);
+  apply(ways_of_environment(), config);
   if (const auto choice = variable("NCCL_ALGO"); choice && !config.origins.contains("algorithm"))
     config.select = select_as(*choice);
   if (variable("NCCL_COMM_BLOCKING")) settings.blocking = is_set("NCCL_COMM_BLOCKING");
@@ -223,10 +279,11 @@ void apply(const ncclConfig_t* given, Settings& settings) {
   check_range(fields.get(&ncclConfig_t::shrinkShare, 22700, kUndefined), 0, 1, "shrinkShare");
   const char* const none = nullptr;
   const char* const net = fields.get(&ncclConfig_t::netName, 21700, none);
-  if (net != nullptr && strcasecmp(net, "Socket") != 0)
-    throw Failure(ncclInvalidUsage,
-                  std::string("ncclConfig_t::netName is ") + net +
-                      "; tutti's libnccl.so.2 has no network plug-ins, only Socket");
+  if (net != nullptr) {
+    Ways ways = ways_of_environment();
+    choose_network(net, ways);
+    apply(ways, settings.config);
+  }
   if (blocking != kUndefined) settings.blocking = blocking == 1;
 }
 

@@ -125,7 +125,7 @@ TEST(NcclArguments, BadArgumentsOfStartsAreRefused) {
   config.blocking = 2;
   EXPECT_EQ(ncclCommInitRankConfig(&comm, 1, id, 0, &config), ncclInvalidArgument);
   config = {};
-  config.netName = "IB";
+  config.netName = "aws-ofi";
   EXPECT_EQ(ncclCommInitRankConfig(&comm, 1, id, 0, &config), ncclInvalidUsage);
   config = {};
   config.netName = "socket";

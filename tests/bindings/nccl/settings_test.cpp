@@ -50,6 +50,8 @@ void sum_with(const std::vector<std::pair<std::string, std::string>>& variables,
 TEST(NcclSettings, TransportsAndAlgorithmsAreThoseOfTheVariables) {
   sum_with({{"NCCL_SHM_DISABLE", "1"}});
   sum_with({{"NCCL_P2P_DISABLE", "1"}});
+  sum_with({{"NCCL_IB_DISABLE", "1"}});
+  sum_with({{"NCCL_NET", "Socket"}, {"NCCL_SHM_DISABLE", "1"}});
   sum_with({{"NCCL_ALGO", "Tree,Ring"}});
   sum_with({{"NCCL_ALGO", "^ring;allgather:ring"}});
 }
@@ -57,6 +59,8 @@ TEST(NcclSettings, TransportsAndAlgorithmsAreThoseOfTheVariables) {
 TEST(NcclSettings, ValuesThatAreNoneAreRefused) {
   sum_with({{"NCCL_ALGO", "scan:ring"}}, "names the function 'scan'");
   sum_with({{"NCCL_SHM_DISABLE", "yes"}}, "NCCL_SHM_DISABLE is 'yes'");
+  sum_with({{"NCCL_NET", "AWS Libfabric"}}, "the network 'AWS Libfabric' is a plug-in");
+  sum_with({{"NCCL_IB_TC", "many"}}, "rdma_traffic_class");
   sum_with({{"NCCL_COMM_ID", "localhost:5000"}}, "NCCL_COMM_ID is not supported");
   sum_with({{"NCCL_DEBUG_FILE", "/nowhere/log"}}, "NCCL_DEBUG_FILE: /nowhere/log");
   sum_with({{"TUTTI_TIMEOUT", "1"}}, "TUTTI_TIMEOUT_MS");
@@ -68,13 +72,15 @@ TEST(NcclSettings, VariablesWithoutAnEffectAreNamedOnceInTheLog) {
   Processes ranks(1, [&](int) {
     setenv("NCCL_DEBUG_FILE", (folder + "/log-%p").c_str(), 1);
     setenv("NCCL_DEBUG", "VERSION", 1);
-    setenv("NCCL_IB_HCA", "mlx5", 1);
+    setenv("NCCL_CUMEM_ENABLE", "1", 1);
+    setenv("NCCL_IB_HCA", "=mlx5_0:1,mlx5_1:1", 1);
+    setenv("NCCL_IB_TC", "106", 1);
     setenv("NCCL_NET", "Socket", 1);
     for (int i = 0; i < 2; ++i) InOneThread(2);
     const std::string log = contents(folder + "/log-" + std::to_string(getpid()));
-    const std::size_t first = log.find("NCCL_IB_HCA");
+    const std::size_t first = log.find("NCCL_CUMEM_ENABLE");
     expect_equal(first != std::string::npos, true, "whether it is named in: " + log);
-    expect_equal(log.find("NCCL_IB_HCA", first + 1), std::string::npos,
+    expect_equal(log.find("NCCL_CUMEM_ENABLE", first + 1), std::string::npos,
                  "its second place in: " + log);
     expect_equal(log.find("NCCL_NET"), std::string::npos, "one that has an effect, in: " + log);
     expect_equal(log.find("programs of NCCL") != std::string::npos, true, "the version in: " + log);
