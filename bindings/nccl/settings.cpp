@@ -58,7 +58,7 @@ bool has_effect(std::string_view name) {
 struct ProcessState {
   std::mutex mutex;
   std::optional<std::string> key;  // of ncclSetEncryption; guarded by mutex
-  std::atomic<bool> told{false};   // of the variables without an effect
+  std::atomic<pid_t> told{0};      // The process that has named the variables without an effect.
 };
 
 ProcessState& process_state() {
@@ -189,7 +189,7 @@ void write_line(const Config& config, const std::string& line) {
 }
 
 void tell_once(const Config& config) {
-  if (process_state().told.exchange(true)) return;
+  if (process_state().told.exchange(getpid()) == getpid()) return;
   if (const auto level = variable("NCCL_DEBUG");
       level && strcasecmp(level->c_str(), "VERSION") == 0)
     write_line(config, "libnccl.so.2 of tutti, for programs of NCCL 2.32");
