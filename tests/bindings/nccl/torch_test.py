@@ -30,6 +30,8 @@ LIMIT_S = 150  # for all ranks of a test
 def in_group(body, rank, size, store, options, pipe):
     try:
         torch.cuda.set_device(rank)
+        if not options["blocking"]:
+            os.environ["TORCH_NCCL_USE_COMM_NONBLOCKING"] = "1"
         dist.init_process_group("nccl", init_method="file://" + store, rank=rank, world_size=size,
                                 timeout=datetime.timedelta(seconds=60),
                                 device_id=torch.device("cuda", rank) if options["eager"] else None)
@@ -44,7 +46,7 @@ def in_group(body, rank, size, store, options, pipe):
 
 def outcomes(size, body, **options):
     """Runs body() in a process for each rank. Returns for each what it returned, its exception's text, or its exit status."""
-    options = {"eager": False, **options}
+    options = {"eager": False, "blocking": True, **options}
     store = os.path.join(tempfile.mkdtemp(prefix="tutti-nccl-"), "store")
     ranks = []
     for rank in range(size):
@@ -355,6 +357,12 @@ for name in ("reductions", "blocks", "messages", "asynchronous", "coalesced", "g
                     run(size, body, eager=eager)
 
     setattr(OnTutti, "test_" + name, test)
+
+for name in ("reductions", "blocks", "messages", "groups", "split"):
+    def test(self, body=globals()[name]):
+        run(2, body, eager=True, blocking=False)
+
+    setattr(OnTutti, f"test_{name}_of_communicators_that_do_not_block", test)
 
 
 if __name__ == "__main__":
