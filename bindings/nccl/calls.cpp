@@ -41,7 +41,6 @@ struct Reduction {
     if (op_ == Op::premul_sum) options.premultiplier = scalar_.data();
   }
   Reduction(const Reduction&) = delete;
-  Reduction& operator=(const Reduction&) = delete;
 
   Op op() const noexcept { return op_; }
 
