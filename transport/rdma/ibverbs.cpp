@@ -11,6 +11,7 @@
 #include <array>
 #include <cassert>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -106,9 +107,12 @@ std::shared_ptr<Device> open_device(const Port& port, const Config& config, Rand
   context->library = load_libibverbs();
   context->port = port;
   context->device = open_by_name(context->library, port.device);
-  const verbs_context* const verbs = verbs_get_ctx_op(context->device, query_port);
-  if (verbs == nullptr || verbs->query_port(context->device, port.number, &context->attributes,
-                                            sizeof context->attributes) != 0)
+  // The functions of a device are at the end of its record, which an older provider fills less far.
+  const verbs_context* const verbs = verbs_get_ctx(context->device);
+  if (verbs == nullptr || verbs->sz < sizeof *verbs - offsetof(verbs_context, query_port) ||
+      verbs->query_port == nullptr ||
+      verbs->query_port(context->device, port.number, &context->attributes,
+                        sizeof context->attributes) != 0)
     refuse(fmt::format("cannot ask for port {} of {}", port.number, port.device), errno);
   context->traffic_class = static_cast<std::uint8_t>(config.rdma_traffic_class);
   context->service_level = static_cast<std::uint8_t>(config.rdma_service_level);
