@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <set>
 #include <sstream>
+#include <tuple>
 #include <utility>
 
 #include <pugixml.hpp>
@@ -48,10 +50,77 @@ struct Line {
   After after;
 };
 
+/// Channels under other numbers, so that each lane receives and sends on the same one, as a <tb>
+/// does. Channels that a lane joins have one number; those from one rank to another have different
+/// ones.
+class Channels {
+ public:
+  explicit Channels(const std::vector<Schedule>& schedules) {
+    for (const Schedule& schedule : schedules)
+      for (const Lane& lane : schedule.lanes) {
+        int first = -1;
+        for (const Step& step : lane.steps) {
+          for (const Operand& from : step.in)
+            if (from.place == Place::peer)
+              first = joined(first, id({from.index, schedule.rank, lane.receives_on}));
+          for (const Operand& to : step.out)
+            if (to.place == Place::peer)
+              first = joined(first, id({schedule.rank, to.index, lane.sends_on}));
+        }
+      }
+    number_all();
+  }
+
+  /// Returns the number, or -1 where there can be none.
+  int number(int from, int to, int channel) const {
+    return numbers_[root(ids_.at({from, to, channel}))];
+  }
+
+ private:
+  using Name = std::tuple<int, int, int>;
+
+  std::size_t id(const Name& name) {
+    const auto [found, added] = ids_.try_emplace(name, parents_.size());
+    if (added) parents_.push_back(parents_.size());
+    return found->second;
+  }
+  std::size_t root(std::size_t at) const {
+    while (parents_[at] != at) at = parents_[at];
+    return at;
+  }
+  int joined(int first, std::size_t at) {
+    if (first >= 0) parents_[root(at)] = root(static_cast<std::size_t>(first));
+    return static_cast<int>(root(at));
+  }
+
+  void number_all() {
+    std::vector<std::set<std::pair<int, int>>> pairs(parents_.size());
+    std::vector<bool> clashes(parents_.size());
+    for (const auto& [name, at] : ids_)
+      if (!pairs[root(at)].insert({std::get<0>(name), std::get<1>(name)}).second)
+        clashes[root(at)] = true;
+    std::map<std::pair<int, int>, std::set<int>> taken;
+    numbers_.assign(parents_.size(), -1);
+    for (std::size_t at = 0; at < parents_.size(); ++at) {
+      if (root(at) != at || clashes[at]) continue;
+      int number = 0;
+      const auto is_taken = [&](const auto& pair) { return taken[pair].contains(number); };
+      while (std::any_of(pairs[at].begin(), pairs[at].end(), is_taken)) ++number;
+      for (const auto& pair : pairs[at]) taken[pair].insert(number);
+      numbers_[at] = number;
+    }
+  }
+
+  std::map<Name, std::size_t> ids_;
+  std::vector<std::size_t> parents_;
+  std::vector<int> numbers_;
+};
+
 /// Writes the blocks of one rank.
 class Blocks {
  public:
-  explicit Blocks(const Schedule& schedule) : schedule_(schedule) {
+  Blocks(const Schedule& schedule, const Channels& numbers)
+      : schedule_(schedule), numbers_(numbers) {
     const std::size_t lanes = schedule.lanes.size();
     lines_.resize(lanes);
     ends_.resize(lanes);
@@ -110,9 +179,10 @@ class Blocks {
       return peer;
     };
     const int to = peer_of(&Step::out, "sends to"), from = peer_of(&Step::in, "receives from");
-    if (to >= 0 && from >= 0 && lane.receives_on != lane.sends_on)
-      fail("receives on one channel and sends on another; a <tb> has one");
-    const int channel = to >= 0 ? lane.sends_on : from >= 0 ? lane.receives_on : 0;
+    const int channel = to >= 0     ? numbers_.number(schedule_.rank, to, lane.sends_on)
+                        : from >= 0 ? numbers_.number(from, schedule_.rank, lane.receives_on)
+                                    : 0;
+    if (channel < 0) fail("is on a way around the ranks that meets itself; a <tb> has one channel");
     channels_ = std::max(channels_, channel + 1);
     block.append_attribute("send") = to;
     block.append_attribute("recv") = from;
@@ -202,6 +272,7 @@ class Blocks {
   }
 
   const Schedule& schedule_;
+  const Channels& numbers_;
   std::vector<std::vector<Line>> lines_;  // by lane
   std::vector<std::vector<int>> ends_;    // by lane and step: its last line, -1 for none
   std::size_t lane_ = 0;
@@ -235,6 +306,7 @@ std::string write_msccl(const ScheduleFile& file) {
   algo.append_attribute("minBytes") = std::to_string(std::min(file.least_bytes, kMost)).c_str();
   algo.append_attribute("maxBytes") =
       std::to_string(file.most_bytes > kMost ? 0 : file.most_bytes).c_str();
+  const Channels numbers(file.schedules);
   int most_channels = 1;
   for (const Schedule& schedule : file.schedules) {
     pugi::xml_node gpu = algo.append_child("gpu");
@@ -242,7 +314,7 @@ std::string write_msccl(const ScheduleFile& file) {
     gpu.append_attribute("i_chunks") = held(schedule, Place::input);
     gpu.append_attribute("o_chunks") = held(schedule, Place::output);
     gpu.append_attribute("s_chunks") = schedule.scratch_chunks;
-    Blocks blocks(schedule);
+    Blocks blocks(schedule, numbers);
     blocks.write(gpu);
     most_channels = std::max(most_channels, blocks.channels());
   }
