@@ -9,6 +9,10 @@ namespace {
 constexpr std::chrono::milliseconds kSlice{200};
 // The time in which the store answers what needs no waiting.
 constexpr std::chrono::seconds kAnswer{5};
+Store::Deadline until_answer(Store::Deadline deadline) {
+  return std::min(deadline, std::chrono::steady_clock::now() + kAnswer);
+}
+
 constexpr std::string_view kFailures = "failures", kFailure = "failure";
 
 // FNV-1a, so that names of communicators that are made of each other do not become longer.
@@ -27,7 +31,7 @@ std::string joined(const std::string& prefix, std::string_view key) {
 }  // namespace
 
 void Part::set(std::string_view key, std::string_view value, Deadline deadline) {
-  whole_->set(joined(prefix_, key), value, deadline);
+  whole_->set(joined(prefix_, key), value, until_answer(deadline));
 }
 
 // Waits in slices, between which it looks whether a rank has failed.
@@ -48,7 +52,7 @@ std::string Part::get(std::string_view key, Deadline deadline) {
 }
 
 std::int64_t Part::add(std::string_view key, std::int64_t amount, Deadline deadline) {
-  return whole_->add(joined(prefix_, key), amount, deadline);
+  return whole_->add(joined(prefix_, key), amount, until_answer(deadline));
 }
 
 void Part::wait(std::string_view key, Deadline deadline) {

@@ -18,7 +18,7 @@ static_assert(kTicketAt + kMaxTicketBytes <= sizeof(ncclUniqueId));
 static_assert(kMaxTicketBytes <= 127, "the length is one signed byte");
 
 // A connection that cannot be made is tried again for so long before an abort is noticed.
-constexpr std::chrono::seconds kSlice{5};
+constexpr std::chrono::milliseconds kSlice{500};
 
 std::string_view ticket_of(const ncclUniqueId& id) {
   const auto length = static_cast<std::size_t>(id.internal[kLengthAt]);
