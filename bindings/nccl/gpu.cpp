@@ -2,9 +2,12 @@
 
 #include <dlfcn.h>
 
+#include <map>
+#include <set>
 #include <string>
 
 #include "bindings/nccl/errors.h"
+#include "bindings/nccl/process.h"
 
 namespace tutti::nccl {
 namespace {
@@ -23,6 +26,13 @@ void check(int result, const char* function) {
     throw Failure(ncclUnhandledCudaError,
                   std::string(function) + " of the CUDA driver returned " + std::to_string(result));
 }
+
+// What allocate() holds: a primary context, without which its memory would be lost, for each device
+// as long as the process lives, and the devices of the memory.
+struct Held {
+  std::set<int> devices;
+  std::map<Address, int> device_of;
+};
 
 template <typename Function>
 bool look_up(void* library, const char* name, Function*& function) {
@@ -128,13 +138,30 @@ bool Gpu::owns(const void* address) const {
 }
 
 void* Gpu::allocate(std::size_t bytes) const {
-  const Entered entered(functions_, current_device());
+  const int device = current_device();
+  const Entered entered(functions_, device);
+  auto& held = of_process<Held>();
+  const std::lock_guard lock(held.mutex);
+  if (!held.value.devices.contains(device)) {
+    Context context = nullptr;
+    check(functions_.retain(&context, device), "cuDevicePrimaryCtxRetain");
+    held.value.devices.insert(device);
+  }
   Address memory = 0;
   check(functions_.allocate(&memory, bytes), "cuMemAlloc");
+  held.value.device_of.insert_or_assign(memory, device);
   return reinterpret_cast<void*>(memory);
 }
 
-void Gpu::free(void* memory) const { check(functions_.free(address_of(memory)), "cuMemFree"); }
+void Gpu::free(void* memory) const {
+  auto& held = of_process<Held>();
+  const std::lock_guard lock(held.mutex);
+  const auto its = held.value.device_of.find(address_of(memory));
+  require(its != held.value.device_of.end(), "the memory is none of ncclMemAlloc");
+  const Entered entered(functions_, its->second);
+  check(functions_.free(its->first), "cuMemFree");
+  held.value.device_of.erase(its);
+}
 
 void Gpu::copy(void* to, const void* from, std::size_t bytes, int device,
                cudaStream_t stream) const {

@@ -25,6 +25,8 @@ class Gpu {
 
   /// These throw ncclUnhandledCudaError, which names the function of the driver and its result.
   void* allocate(std::size_t bytes) const;
+  /// Frees memory of allocate(), whatever context is the thread's. Throws ncclInvalidArgument for
+  /// other memory.
   void free(void* memory) const;
   /// Copies in the order of the stream, which belongs to `device`.
   void copy(void* to, const void* from, std::size_t bytes, int device, cudaStream_t stream) const;

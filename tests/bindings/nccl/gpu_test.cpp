@@ -72,6 +72,28 @@ TEST(NcclGpus, InitAllRefusesAGpuThatThereIsNot) {
   EXPECT_EQ(comms[0], nullptr);
 }
 
+TEST(NcclGpus, InitAllRefusesAGpuThatIsNamedTwice) {
+  cu("cuInit", 0u);
+  std::vector<ncclComm_t> comms(2);
+  const int devices[] = {1, 1};
+  EXPECT_EQ(ncclCommInitAll(comms.data(), 2, devices), ncclInvalidUsage);
+  EXPECT_EQ(comms[0], nullptr);
+}
+
+TEST(NcclGpus, MemoryIsAllocatedAndFreedWithoutACurrentContext) {
+  cu("cuInit", 0u);
+  void *memory = nullptr, *other = nullptr;
+  ASSERT_EQ(ncclMemAlloc(&memory, 4096), ncclSuccess) << ncclGetLastError(nullptr);
+  ASSERT_EQ(ncclMemAlloc(&other, 4096), ncclSuccess);
+  EXPECT_NE(memory, other);
+  EXPECT_EQ(ncclMemFree(static_cast<char*>(memory) + 1), ncclInvalidArgument);
+  EXPECT_EQ(ncclMemFree(memory), ncclSuccess) << ncclGetLastError(nullptr);
+  EXPECT_EQ(ncclMemFree(memory), ncclInvalidArgument);
+  std::thread([&] {
+    EXPECT_EQ(ncclMemFree(other), ncclSuccess) << ncclGetLastError(nullptr);
+  }).join();
+}
+
 // Ranks are threads with a GPU each: the current one of the thread that calls ncclCommInitRank.
 void on_gpus(int size, const std::function<void(ncclComm_t, int, int)>& body) {
   SharedId id;
