@@ -31,10 +31,17 @@ struct PremulSum {
   const void* on_gpu = nullptr;  ///< Where the scalar is, if calls are to read it there.
 };
 
+/// A call that may not have ended.
+struct Kept {
+  Work work;
+  bool on_host;  ///< It has a host buffer, so that the program asks for its end.
+};
+
 }  // namespace tutti::nccl
 
-/// A communicator in the making, or made. Threads may call it at the same time: `calls` makes them
-/// take turns. Aborting it and asking for its error take no lock.
+/// A communicator in the making, or made. The process owns it by a table of its handles until it is
+/// destroyed, and every call and every group as long as it runs. Threads may call it at the same
+/// time: `calls` makes them take turns. Aborting it and asking for its error do not take that lock.
 struct ncclComm {
   /// A communicator that is still to be made. `its_gpu` is null if the process has no driver.
   ncclComm(tutti::nccl::Settings its_settings, int its_rank, int its_size,
@@ -43,7 +50,6 @@ struct ncclComm {
   ncclComm(const ncclComm&) = delete;
   ncclComm& operator=(const ncclComm&) = delete;
 
-  bool is_whole() const noexcept { return mark_ == kMark; }
   /// Whether it was made before this process was forked. Nothing can be done with it then.
   bool is_inherited() const noexcept { return getpid() != owner_; }
 
@@ -59,6 +65,7 @@ struct ncclComm {
   std::string error;  ///< Why it was not made; constant once `state` says so.
   std::atomic<bool> revoked{false}, finalized{false};
   std::atomic<bool> ending{false};   ///< It is being destroyed, or will be at the end of a group.
+  std::atomic<bool> begun{false};    ///< A thread has begun to make it.
   std::atomic<bool> is_made{false};  ///< `made` may be used, by abort() while `state` says no.
 
   // Constant once `state` is ncclSuccess. Of a split, rank and size are known only then.
@@ -66,43 +73,47 @@ struct ncclComm {
   std::shared_ptr<tutti::nccl::Part> store;
   std::optional<tutti::Communicator> made;
 
-  /// The communicator of which this one is made, or null.
-  std::shared_ptr<ncclComm> parent;
   /// Numbers of communicators that have begun to be made of this one, and that are there or have
   /// failed. They are made one after the other, in the order in which the program asks for them,
   /// and other calls wait for them: so all ranks do the same in the same order.
   std::atomic<int> parts_begun{0}, parts_done{0};
 
+  std::mutex making;
+  // Guarded by `making`.
+  std::shared_ptr<ncclComm> parent;            ///< That of which this one is being made, or null.
+  std::vector<std::weak_ptr<ncclComm>> parts;  ///< Those that are being made of this one.
+  std::thread job;  ///< Makes or finalizes a communicator that is not blocking.
+
   std::mutex calls;
   // Guarded by `calls`.
+  bool closed = false;  ///< It has been destroyed: a thread that waited for the lock does no call.
   int derived = 0;  ///< Number of communicators that were split off, and of those that were shrunk.
   int shrunk = 0;
   std::vector<tutti::nccl::PremulSum> premul_sums;  ///< ncclNumOps is the first one's number.
-  std::vector<tutti::Work> under_way;               ///< Calls that may not have ended.
+  std::vector<tutti::nccl::Kept> under_way;         ///< Calls that may not have ended.
   std::size_t look_at = 64;  ///< The number of them at which those that have ended are dropped.
-  tutti::Work host_call;     ///< The last call on host buffers that did not block.
   std::vector<std::unique_ptr<char>> registered;  ///< Their addresses are handles of buffers.
 
-  /// Owns the object while the program does. A group holds it, too, until it has ended.
-  std::shared_ptr<ncclComm> self;
-  std::thread job;  ///< Makes or finalizes a communicator that is not blocking. Own thread only.
-
  private:
-  static constexpr std::uint32_t kMark = 0x4e43434c;
-  volatile std::uint32_t mark_ = kMark;  // volatile, so that the compiler keeps the last write
   const pid_t owner_ = getpid();
 };
 
 namespace tutti::nccl {
 
-/// Returns the communicator if `comm` is one, in whatever state. Throws ncclInvalidArgument.
-ncclComm& whole(ncclComm_t comm);
+/// Throws ncclInvalidUsage if the communicator was inherited by a fork.
+void refuse_inherited(const ncclComm& comm);
+/// Returns the communicator of the handle, in whatever state; null if it is none of this library,
+/// or has been destroyed. Whoever has the result may use the object, whatever other threads do.
+std::shared_ptr<ncclComm> find(ncclComm_t comm);
+/// Like find(); throws ncclInvalidArgument in place of null, and ncclInvalidUsage if the
+/// communicator was inherited by a fork.
+std::shared_ptr<ncclComm> whole(ncclComm_t comm);
 /// Returns it if calls may be made. Throws its error, ncclInvalidArgument while it is made or
-/// finalized, and ncclInvalidUsage once it is revoked, finalized or inherited by a fork.
-ncclComm& ready(ncclComm_t comm);
+/// finalized, ncclInvalidUsage once it is revoked or finalized, and what whole() throws.
+std::shared_ptr<ncclComm> ready(ncclComm_t comm);
 
 /// Keeps a call until it has ended. The caller holds `calls`.
-void keep(ncclComm& comm, Work work);
+void keep(ncclComm& comm, Work work, bool on_host);
 /// Waits for the calls that are kept. Throws the first error.
 void finish_calls(ncclComm& comm);
 
@@ -111,19 +122,25 @@ using Make = std::function<void(ncclComm&)>;
 /// Makes a communicator at once, in a thread if it is not blocking, or at the end of the thread's
 /// group. *place is the communicator, or null where this rank gets none. `comm->parent` is that of
 /// which it is made, or null.
-ncclResult_t begin(std::shared_ptr<ncclComm> comm, ncclComm_t* place, Make make);
+ncclResult_t begin(const std::shared_ptr<ncclComm>& comm, ncclComm_t* place, Make make);
 /// Starts a thread that makes the communicator. If there is none to be had, the communicator has
 /// failed, and the result has no thread.
 std::thread make_in_thread(ncclComm& comm, Make make) noexcept;
+/// Gives the communicator a thread that it joins before it is freed. The one that it had has ended.
+void set_job(ncclComm& comm, std::thread job) noexcept;
 
-/// Ends all calls of the communicator, and its making, with an error, here and on the other ranks.
-/// Any thread may call it.
+/// Ends all calls of the communicator, its making and that of others of it, with an error, here and
+/// on the other ranks. Any thread may call it.
 void abort(ncclComm& comm, const char* why);
-/// Ends the communicator: waits for its job and its calls, and frees it.
-void destroy(ncclComm& comm) noexcept;
+/// Ends the communicator, whose `ending` the caller has set: waits for its job, its parts and its
+/// calls, and gives up the process's share of it.
+void destroy(const std::shared_ptr<ncclComm>& comm) noexcept;
+/// Destroys it unless another thread does.
+void destroy_once(const std::shared_ptr<ncclComm>& comm) noexcept;
 
 /// Waits for what is being made of a communicator, unless it is for that, and holds the lock of its
-/// calls. Throws ncclInvalidArgument if it has been destroyed meanwhile.
+/// calls. Throws ncclInvalidArgument if it has been destroyed meanwhile, and ncclInvalidUsage if it
+/// was inherited by a fork.
 class Calling {
  public:
   enum class For { call, part };

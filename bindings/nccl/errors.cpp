@@ -5,6 +5,8 @@
 #include <cstring>
 #include <mutex>
 
+#include "bindings/nccl/process.h"
+
 namespace tutti::nccl {
 namespace {
 
@@ -19,13 +21,8 @@ Text& last_error() noexcept {
 // NCCL keeps one text for the process, and frameworks ask for it in another thread than that of the
 // call.
 struct Latest {
-  std::mutex mutex;
-  Text text{};  // guarded by mutex
+  Text text{};
 };
-Latest& latest_of_process() noexcept {
-  static auto* const latest = new Latest;  // Threads may fail while the process ends.
-  return *latest;
-}
 
 }  // namespace
 
@@ -51,17 +48,17 @@ void remember(const char* message) noexcept {
   const std::size_t length = std::min(std::strlen(message), text.size() - 1);
   std::memmove(text.data(), message, length);
   text[length] = '\0';
-  Latest& latest = latest_of_process();
+  auto& latest = of_process<Latest>();
   const std::lock_guard lock(latest.mutex);
-  latest.text = text;
+  latest.value.text = text;
 }
 
 const char* remembered() noexcept {
   Text& text = last_error();
   if (text[0] == '\0') {
-    Latest& latest = latest_of_process();
+    auto& latest = of_process<Latest>();
     const std::lock_guard lock(latest.mutex);
-    text = latest.text;
+    text = latest.value.text;
   }
   return text.data();
 }

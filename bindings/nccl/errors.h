@@ -4,6 +4,7 @@
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <tutti/error.hpp>
 
 #include "bindings/nccl/abi.h"
@@ -53,6 +54,9 @@ ncclResult_t guarded(Body&& body) noexcept {
     return result_of(error.kind());
   } catch (const std::bad_alloc&) {
     remember("out of memory");
+    return ncclSystemError;
+  } catch (const std::system_error& error) {
+    remember(error.what());
     return ncclSystemError;
   } catch (const std::exception& error) {
     remember(error.what());

@@ -14,10 +14,9 @@ ThreadGroup& thread_group() noexcept {
   return group;
 }
 
-Group& ThreadGroup::calls(ncclComm& comm, bool waits) {
-  const auto is_it = [&](const auto& each) { return each.get() == &comm; };
-  if (std::none_of(communicators_.begin(), communicators_.end(), is_it))
-    communicators_.push_back(comm.self);
+Group& ThreadGroup::calls(const std::shared_ptr<ncclComm>& comm, bool waits) {
+  if (std::find(communicators_.begin(), communicators_.end(), comm) == communicators_.end())
+    communicators_.push_back(comm);
   waits_ = waits_ || waits;
   if (!group_) group_.emplace();
   return *group_;
@@ -34,6 +33,7 @@ ncclResult_t ThreadGroup::end() {
       result = calls;
   if (failed()) drop();
   communicators_.clear();
+  copies_.clear();
   waits_ = false;
   for (const auto& finish : std::exchange(ends_, {}))
     if (const ncclResult_t ended = finish(); ended != ncclSuccess && !failed()) result = ended;
@@ -47,10 +47,15 @@ ncclResult_t ThreadGroup::run_jobs() {
   ncclResult_t result = ncclSuccess;
   for (Job& job : jobs) {
     std::thread thread = make_in_thread(*job.comm, std::move(job.make));
+    const bool has_failed = !thread.joinable();
     if (job.comm->settings.blocking)
       threads.push_back(std::move(thread));
     else
-      job.comm->job = std::move(thread);
+      set_job(*job.comm, std::move(thread));
+    if (!has_failed) continue;
+    result = job.comm->state;
+    remember(job.comm->error.c_str());
+    for (const Job& other : jobs) *other.comm->given_up = true;  // They would wait for it.
   }
   for (std::thread& thread : threads)
     if (thread.joinable()) thread.join();
@@ -59,14 +64,19 @@ ncclResult_t ThreadGroup::run_jobs() {
       if (result == ncclSuccess) result = ncclInProgress;
       continue;
     }
-    const ncclResult_t state = job.comm->state;
+    ncclResult_t state = job.comm->state;
+    const char* why = job.comm->error.c_str();
+    if (state == ncclSuccess && job.comm->ending) {
+      state = ncclInvalidUsage;
+      why = "a communicator of the group was destroyed by another thread";
+    }
     if (state == ncclSuccess && job.comm->made) continue;
     if (state != ncclSuccess && (result == ncclSuccess || result == ncclInProgress)) {
-      remember(job.comm->error.c_str());
+      remember(why);
       result = state;
     }
     *job.place = nullptr;
-    destroy(*job.comm);
+    destroy_once(job.comm);
   }
   return result;
 }
@@ -77,18 +87,20 @@ ncclResult_t ThreadGroup::run_calls() {
   std::vector<std::unique_lock<std::mutex>> locks;
   bool blocking = true;
   for (const auto& comm : communicators_) {
+    refuse_inherited(*comm);
     locks.emplace_back(comm->calls);
+    if (comm->closed)
+      throw Failure(ncclInvalidUsage,
+                    "a communicator of the group was destroyed by another thread");
     blocking = blocking && comm->settings.blocking;
   }
+  for (const auto& copy : copies_) copy();
   if (waits_ && blocking) {
     group_->end();
     return ncclSuccess;
   }
   const Work work = group_->end_async();
-  for (const auto& comm : communicators_) {
-    keep(*comm, work);
-    if (waits_) comm->host_call = work;
-  }
+  for (const auto& comm : communicators_) keep(*comm, work, waits_);
   return waits_ ? ncclInProgress : ncclSuccess;
 }
 
@@ -96,7 +108,7 @@ ncclResult_t ThreadGroup::run_calls() {
 void ThreadGroup::drop() noexcept {
   for (const Job& job : jobs_) {
     *job.place = nullptr;
-    destroy(*job.comm);
+    destroy_once(job.comm);
   }
   jobs_.clear();
   group_.reset();

@@ -35,7 +35,9 @@ class ThreadGroup {
   }
 
   /// The group of the library, for a call of `comm`; `waits` says that end() is to wait for it.
-  Group& calls(ncclComm& comm, bool waits);
+  Group& calls(const std::shared_ptr<ncclComm>& comm, bool waits);
+  /// Adds what is done before the calls start, unless the group fails.
+  void add_copy(std::function<void()> copy) { copies_.push_back(std::move(copy)); }
   void add(Job job) { jobs_.push_back(std::move(job)); }
   /// Adds what is done last, also where the group fails.
   void add_end(std::function<ncclResult_t()> finish) { ends_.push_back(std::move(finish)); }
@@ -50,6 +52,7 @@ class ThreadGroup {
   std::optional<Group> group_;  // Made when it is first used.
   bool waits_ = false;
   std::vector<std::shared_ptr<ncclComm>> communicators_;  // of the calls, each once
+  std::vector<std::function<void()>> copies_;
   std::vector<Job> jobs_;
   std::vector<std::function<ncclResult_t()>> ends_;
 };

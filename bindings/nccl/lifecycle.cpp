@@ -1,6 +1,8 @@
 // The functions that end communicators and their calls, and those that tell how they ended.
-#include <string>
+#include <algorithm>
+#include <system_error>
 #include <thread>
+#include <utility>
 
 #include "bindings/nccl/communicator.h"
 #include "bindings/nccl/errors.h"
@@ -16,36 +18,49 @@ ncclResult_t finish(ncclComm& comm) noexcept {
   });
 }
 
-ncclResult_t finalize(ncclComm& comm) {
-  comm.finalized = true;
+ncclResult_t finalize(const std::shared_ptr<ncclComm>& owner) {
+  ncclComm& comm = *owner;
   ThreadGroup& group = thread_group();
-  if (group.is_open()) {
-    group.add_end([owner = comm.self] { return finish(*owner); });
-    return ncclSuccess;
+  if (!group.is_open() && !comm.settings.blocking) {
+    comm.state = ncclInProgress;
+    try {
+      set_job(comm, std::thread([&comm] {
+                const ncclResult_t result = finish(comm);
+                if (result != ncclSuccess) guarded([&] { comm.error = remembered(); });
+                comm.state.store(result, std::memory_order_release);
+                comm.state.notify_all();
+              }));
+    } catch (const std::system_error&) {
+      comm.state = ncclSuccess;
+      throw;
+    }
+    comm.finalized = true;
+    return ncclInProgress;
   }
-  if (comm.settings.blocking) return finish(comm);
-  if (comm.job.joinable()) comm.job.join();
-  comm.state = ncclInProgress;
-  comm.job = std::thread([&comm] {
-    const ncclResult_t result = finish(comm);
-    if (result != ncclSuccess) guarded([&] { comm.error = remembered(); });
-    comm.state.store(result, std::memory_order_release);
-  });
-  return ncclInProgress;
+  comm.finalized = true;
+  if (!group.is_open()) return finish(comm);
+  group.add_end([owner] { return finish(*owner); });
+  return ncclSuccess;
 }
 
-// Destroys the communicator now, or at the end of the thread's group. What a process has from
-// before it was forked belongs to its parent, and is left alone.
-ncclResult_t end(ncclComm& comm) {
-  comm.ending = true;
-  if (comm.is_inherited()) return ncclSuccess;
+// Returns the communicator to the one call that is to end it. What a process has from before it was
+// forked belongs to its parent, and can be ended, but is left alone.
+std::shared_ptr<ncclComm> claimed(ncclComm_t comm) {
+  std::shared_ptr<ncclComm> its = find(comm);
+  require(its != nullptr && !its->ending.exchange(true),
+          "the communicator is none, or has been destroyed");
+  return its;
+}
+
+// Destroys the communicator now, or at the end of the thread's group.
+ncclResult_t end(std::shared_ptr<ncclComm> comm) {
   ThreadGroup& group = thread_group();
   if (!group.is_open()) {
     destroy(comm);
     return ncclSuccess;
   }
-  group.add_end([owner = comm.self] {
-    destroy(*owner);
+  group.add_end([owner = std::move(comm)] {
+    destroy(owner);
     return ncclSuccess;
   });
   return ncclSuccess;
@@ -62,14 +77,18 @@ void revoke(ncclComm& comm) {
 ncclResult_t asynchronous_error(ncclComm& comm) {
   const ncclResult_t state = comm.state.load(std::memory_order_acquire);
   if (state != ncclSuccess && state != ncclInProgress) remember(comm.error.c_str());
-  if (state != ncclSuccess || comm.revoked) return state;
+  if (state != ncclSuccess || comm.revoked || !comm.is_made) return state;
   if (const auto failure = comm.made->failure()) {
     remember(failure->what());
     return result_of(failure->kind());
   }
   if (comm.settings.blocking) return ncclSuccess;
   const std::unique_lock lock(comm.calls, std::try_to_lock);
-  return lock.owns_lock() && comm.host_call.done() ? ncclSuccess : ncclInProgress;
+  if (!lock.owns_lock()) return ncclInProgress;
+  const bool waits =
+      std::any_of(comm.under_way.begin(), comm.under_way.end(),
+                  [](const Kept& each) { return each.on_host && !each.work.done(); });
+  return waits ? ncclInProgress : ncclSuccess;
 }
 
 }  // namespace
@@ -82,30 +101,30 @@ NCCL_FUNCTION(ncclResult_t, ncclCommFinalize, ncclComm_t comm) {
 }
 
 NCCL_FUNCTION(ncclResult_t, ncclCommDestroy, ncclComm_t comm) {
-  return in_group([&] { return comm == nullptr ? ncclSuccess : end(whole(comm)); });
+  return in_group([&] { return comm == nullptr ? ncclSuccess : end(claimed(comm)); });
 }
 
 NCCL_FUNCTION(ncclResult_t, ncclCommAbort, ncclComm_t comm) {
   return in_group([&] {
     if (comm == nullptr) return ncclSuccess;
-    ncclComm& its = whole(comm);
-    if (!its.is_inherited()) abort(its, "ncclCommAbort was called");
-    return end(its);
+    std::shared_ptr<ncclComm> its = claimed(comm);
+    if (!its->is_inherited()) abort(*its, "ncclCommAbort was called");
+    return end(std::move(its));
   });
 }
 
 NCCL_FUNCTION(ncclResult_t, ncclCommRevoke, ncclComm_t comm, int flags) {
   return guarded([&] {
     require(flags == 0, "revokeFlags is not NCCL_REVOKE_DEFAULT");
-    revoke(ready(comm));
+    revoke(*ready(comm));
   });
 }
 
 NCCL_FUNCTION(ncclResult_t, ncclCommGetAsyncError, ncclComm_t comm, ncclResult_t* error) {
   return guarded([&] {
-    ncclComm& its = whole(comm);
+    const auto its = whole(comm);
     require(error != nullptr, "the place for the result is null");
-    *error = asynchronous_error(its);
+    *error = asynchronous_error(*its);
   });
 }
 
@@ -128,11 +147,13 @@ NCCL_FUNCTION(const char*, ncclGetErrorString, ncclResult_t result) {
 
 NCCL_FUNCTION(const char*, ncclGetLastError, ncclComm_t comm) {
   guarded([&] {
-    if (comm == nullptr || !comm->is_whole() || comm->ending) return;
-    const ncclResult_t state = comm->state.load(std::memory_order_acquire);
+    const auto its = find(comm);
+    if (its == nullptr || its->is_inherited()) return;
+    const ncclResult_t state = its->state.load(std::memory_order_acquire);
     if (state == ncclInProgress) return;
-    if (state != ncclSuccess) return remember(comm->error.c_str());
-    if (const auto failure = comm->made->failure()) remember(failure->what());
+    if (state != ncclSuccess) return remember(its->error.c_str());
+    if (!its->is_made) return;
+    if (const auto failure = its->made->failure()) remember(failure->what());
   });
   return remembered();
 }

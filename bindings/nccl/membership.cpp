@@ -30,14 +30,17 @@ std::shared_ptr<ncclComm> new_comm(Settings settings, int rank, int size,
 
 // A communicator of ranks of `parent`, with its device. Whoever gets none has no handle by which to
 // wait, so that `waits` has the call block.
-std::shared_ptr<ncclComm> new_child(const ncclComm& parent, int rank, int size,
+std::shared_ptr<ncclComm> new_child(const std::shared_ptr<ncclComm>& parent, int rank, int size,
                                     const ncclConfig_t* config, bool waits = false) {
-  Settings settings = parent.settings;
+  Settings settings = parent->settings;
   apply(config, settings);
   settings.blocking = settings.blocking || waits;
   auto child =
-      std::make_shared<ncclComm>(std::move(settings), rank, size, parent.gpu, parent.device);
-  child->parent = parent.self;
+      std::make_shared<ncclComm>(std::move(settings), rank, size, parent->gpu, parent->device);
+  child->parent = parent;
+  const std::lock_guard lock(parent->making);
+  std::erase_if(parent->parts, [](const auto& part) { return part.expired(); });
+  parent->parts.push_back(child);
   return child;
 }
 
@@ -108,9 +111,14 @@ ncclResult_t init_all(ncclComm_t* comms, int count, const int* devices) {
   std::fill_n(comms, count, nullptr);
   const Gpu* const gpu = Gpu::find();
   const int there = gpu == nullptr ? 0 : gpu->count();
+  std::set<int> named;
   for (int rank = 0; rank < count && gpu != nullptr; ++rank) {
     const int device = devices == nullptr ? rank : devices[rank];
     require(device >= 0 && device < there, "a device is not one of this machine's");
+    if (!named.insert(device).second)
+      throw Failure(ncclInvalidUsage, "device " + std::to_string(device) +
+                                          " is twice in the list: name each once, or make ranks "
+                                          "that share one with ncclCommInitRank");
   }
   const ncclUniqueId id = make_id(settings_of_process());
   ThreadGroup& group = thread_group();
@@ -124,7 +132,7 @@ ncclResult_t init_all(ncclComm_t* comms, int count, const int* devices) {
   result = group.end();
   if (result == ncclSuccess || result == ncclInProgress) return result;
   for (int rank = 0; rank < count; ++rank)
-    if (ncclComm_t made = std::exchange(comms[rank], nullptr)) destroy(*made);
+    if (const auto made = find(std::exchange(comms[rank], nullptr))) destroy_once(made);
   return result;
 }
 
@@ -157,8 +165,9 @@ std::vector<int> members_by_store(const ncclComm& parent, const std::string& nam
   return members;
 }
 
-Make by_split(ncclComm& parent, int color, int key) {
-  return [&parent, color, key](ncclComm& comm) {
+Make by_split(std::shared_ptr<ncclComm> owner, int color, int key) {
+  return [owner = std::move(owner), color, key](ncclComm& comm) {
+    ncclComm& parent = *owner;
     const Calling calling(parent, Calling::For::part);
     const std::string name = "split " + std::to_string(parent.derived++);
     if (parent.revoked) {
@@ -176,18 +185,19 @@ Make by_split(ncclComm& parent, int color, int key) {
 }
 
 // Like ready(), also for a communicator that has been revoked or has failed.
-ncclComm& ready_to_regroup(ncclComm_t comm) {
-  ncclComm& its = whole(comm);
-  require(its.state != ncclInProgress, "the communicator is still being made or finalized");
-  if (its.state != ncclSuccess) throw Failure(its.state, its.error);
-  if (its.finalized) throw Failure(ncclInvalidUsage, "the communicator has been finalized");
+std::shared_ptr<ncclComm> ready_to_regroup(ncclComm_t comm) {
+  std::shared_ptr<ncclComm> its = whole(comm);
+  const ncclResult_t state = its->state.load(std::memory_order_acquire);
+  require(state != ncclInProgress, "the communicator is still being made or finalized");
+  if (state != ncclSuccess) throw Failure(state, its->error);
+  if (its->finalized) throw Failure(ncclInvalidUsage, "the communicator has been finalized");
   return its;
 }
 
 ncclResult_t split(ncclComm_t comm, int color, int key, ncclComm_t* place,
                    const ncclConfig_t* config) {
   check_place(place);
-  ncclComm& parent = ready_to_regroup(comm);
+  const auto parent = ready_to_regroup(comm);
   require(color >= kNoColor, "the color is neither NCCL_SPLIT_NOCOLOR nor 0 or more");
   return begin(new_child(parent, 0, 0, config, color == kNoColor), place,
                by_split(parent, color, key));
@@ -196,7 +206,8 @@ ncclResult_t split(ncclComm_t comm, int color, int key, ncclComm_t* place,
 ncclResult_t shrink(ncclComm_t comm, std::span<const int> excluded, ncclComm_t* place,
                     const ncclConfig_t* config, int flags) {
   check_place(place);
-  ncclComm& parent = ready_to_regroup(comm);
+  const auto owner = ready_to_regroup(comm);
+  ncclComm& parent = *owner;
   require(flags == 0 || flags == kShrinkAbort, "shrinkFlags are neither 0 nor NCCL_SHRINK_ABORT");
   const std::set<int> without(excluded.begin(), excluded.end());
   require(!without.empty() && without.size() == excluded.size(),
@@ -210,9 +221,9 @@ ncclResult_t shrink(ncclComm_t comm, std::span<const int> excluded, ncclComm_t* 
     if (!without.contains(rank)) members.push_back(rank);
   for (const int rank : without) name.append(" ").append(std::to_string(rank));
   if (flags == kShrinkAbort) abort(parent, "ncclCommShrink was called with NCCL_SHRINK_ABORT");
-  return begin(new_child(parent, 0, 0, config), place, [&parent, members, name](ncclComm& made) {
-    const Calling calling(parent, Calling::For::part);
-    regroup(made, parent, members, "shrink " + std::to_string(parent.shrunk++) + name);
+  return begin(new_child(owner, 0, 0, config), place, [owner, members, name](ncclComm& made) {
+    const Calling calling(*owner, Calling::For::part);
+    regroup(made, *owner, members, "shrink " + std::to_string(owner->shrunk++) + name);
   });
 }
 
@@ -241,16 +252,16 @@ ncclResult_t grow(ncclComm_t comm, int size, const ncclUniqueId* id, int rank, n
     require(id != nullptr, "a new rank needs the id of ncclCommGetUniqueId");
     return init(place, size, *id, rank, config);
   }
-  ncclComm& parent = ready(comm);
+  const auto owner = ready(comm);
+  ncclComm& parent = *owner;
   require(size > parent.size, "nRanks is not more than the communicator has");
   require(rank == -1, "the rank of a process that is in the communicator is -1 here");
   require(id == nullptr || is_id(*id), "the id was not made by ncclCommGetUniqueId");
   std::optional<ncclUniqueId> given;
   if (id != nullptr) given = *id;
-  return begin(new_child(parent, parent.rank, size, config), place,
-               [&parent, given](ncclComm& made) {
-                 by_id(agreed_id(parent, given ? &*given : nullptr))(made);
-               });
+  return begin(new_child(owner, parent.rank, size, config), place, [owner, given](ncclComm& made) {
+    by_id(agreed_id(*owner, given ? &*given : nullptr))(made);
+  });
 }
 
 }  // namespace
@@ -267,9 +278,9 @@ NCCL_FUNCTION(ncclResult_t, ncclGetUniqueId, ncclUniqueId* id) {
 
 NCCL_FUNCTION(ncclResult_t, ncclCommGetUniqueId, ncclComm_t comm, ncclUniqueId* id) {
   return guarded([&] {
-    const ncclComm& its = ready(comm);
+    const auto its = ready(comm);
     require(id != nullptr, "the place for the id is null");
-    *id = make_id(its.settings);
+    *id = make_id(its->settings);
   });
 }
 

@@ -1,51 +1,48 @@
 // Versions, numbers of communicators, memory, and the runtime's parameters.
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <map>
-#include <mutex>
+#include <limits>
+#include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "bindings/nccl/communicator.h"
 #include "bindings/nccl/errors.h"
+#include "bindings/nccl/process.h"
 
 namespace tutti::nccl {
 namespace {
 
 // Returns the communicator if its numbers are known.
-const ncclComm& known(ncclComm_t comm) {
-  const ncclComm& its = whole(comm);
-  if (const ncclResult_t state = its.state.load(std::memory_order_acquire); state == ncclInProgress)
-    require(its.is_made, "the communicator is still being made");
-  else if (state != ncclSuccess)
-    throw Failure(state, its.error);
+std::shared_ptr<const ncclComm> known(ncclComm_t comm) {
+  std::shared_ptr<ncclComm> its = whole(comm);
+  const ncclResult_t state = its->state.load(std::memory_order_acquire);
+  if (state != ncclSuccess && state != ncclInProgress) throw Failure(state, its->error);
+  require(its->is_made, "the communicator is still being made");
   return its;
 }
 
 // What ncclMemAlloc has allocated on the host.
-struct HostMemory {
-  std::mutex mutex;
-  std::map<const void*, std::size_t> blocks;  // guarded by mutex
-};
-
-HostMemory& host_memory() {
-  static auto* const memory = new HostMemory;  // Threads may free while the process ends.
-  return *memory;
-}
+using HostBlocks = std::set<void*>;
 
 void* allocate_on_host(std::size_t bytes) {
   constexpr std::size_t kPage = 4096;
+  if (bytes > std::numeric_limits<std::size_t>::max() - kPage) throw std::bad_alloc();
   void* const memory = std::aligned_alloc(kPage, (bytes + kPage - 1) / kPage * kPage);
   if (memory == nullptr) throw std::bad_alloc();
   std::memset(memory, 0, bytes);
-  const std::lock_guard lock(host_memory().mutex);
-  host_memory().blocks.emplace(memory, bytes);
+  auto& blocks = of_process<HostBlocks>();
+  const std::lock_guard lock(blocks.mutex);
+  blocks.value.insert(memory);
   return memory;
 }
 
 bool free_on_host(void* memory) {
-  const std::lock_guard lock(host_memory().mutex);
-  if (host_memory().blocks.erase(memory) == 0) return false;
+  auto& blocks = of_process<HostBlocks>();
+  const std::lock_guard lock(blocks.mutex);
+  if (blocks.value.erase(memory) == 0) return false;
   std::free(memory);
   return true;
 }
@@ -60,8 +57,8 @@ std::uint64_t statistic(const ncclComm& comm, ncclCommMemStat_t which) {
 ncclTeam_t team_of(ncclComm_t comm, bool everybody) {
   ncclTeam_t team{0, 0, 0};
   guarded([&] {
-    const ncclComm& its = known(comm);
-    team = everybody ? ncclTeam_t{its.size, its.rank, 1} : ncclTeam_t{1, 0, 1};
+    const auto its = known(comm);
+    team = everybody ? ncclTeam_t{its->size, its->rank, 1} : ncclTeam_t{1, 0, 1};
   });
   return team;
 }
@@ -80,40 +77,40 @@ NCCL_FUNCTION(ncclResult_t, ncclGetVersion, int* version) {
 
 NCCL_FUNCTION(ncclResult_t, ncclCommCount, const ncclComm_t comm, int* count) {
   return guarded([&] {
-    const ncclComm& its = known(comm);
+    const auto its = known(comm);
     require(count != nullptr, "the place for the number of ranks is null");
-    *count = its.size;
+    *count = its->size;
   });
 }
 
 NCCL_FUNCTION(ncclResult_t, ncclCommUserRank, const ncclComm_t comm, int* rank) {
   return guarded([&] {
-    const ncclComm& its = known(comm);
+    const auto its = known(comm);
     require(rank != nullptr, "the place for the rank is null");
-    *rank = its.rank;
+    *rank = its->rank;
   });
 }
 
 NCCL_FUNCTION(ncclResult_t, ncclCommCuDevice, const ncclComm_t comm, int* device) {
   return guarded([&] {
-    const ncclComm& its = known(comm);
+    const auto its = known(comm);
     require(device != nullptr, "the place for the device is null");
-    *device = its.device;
+    *device = its->device;
   });
 }
 
 NCCL_FUNCTION(ncclResult_t, ncclCommQueryProperties, ncclComm_t comm,
               ncclCommProperties_t* properties) {
   return guarded([&] {
-    const ncclComm& its = known(comm);
+    const auto its = known(comm);
     require(properties != nullptr && properties->magic == kApiMagic &&
                 properties->size >= offsetof(ncclCommProperties_t, nLsaTeams),
             "the ncclCommProperties_t was not set by NCCL_COMM_PROPERTIES_INITIALIZER");
     ncclCommProperties_t filled{};
-    filled.rank = its.rank;
-    filled.nRanks = its.size;
-    filled.cudaDev = filled.nvmlDev = its.device;
-    filled.nLsaTeams = its.size;
+    filled.rank = its->rank;
+    filled.nRanks = its->size;
+    filled.cudaDev = filled.nvmlDev = its->device;
+    filled.nLsaTeams = its->size;
     constexpr std::size_t kFirst = offsetof(ncclCommProperties_t, rank);
     std::memcpy(reinterpret_cast<char*>(properties) + kFirst,
                 reinterpret_cast<const char*>(&filled) + kFirst,
@@ -147,7 +144,7 @@ NCCL_FUNCTION(ncclResult_t, ncclMemFree, void* memory) {
   return guarded([&] {
     if (memory == nullptr || free_on_host(memory)) return;
     const Gpu* const gpu = Gpu::find();
-    require(gpu != nullptr && gpu->owns(memory), "the memory is none of ncclMemAlloc");
+    require(gpu != nullptr, "the memory is none of ncclMemAlloc");
     gpu->free(memory);
   });
 }
@@ -155,9 +152,9 @@ NCCL_FUNCTION(ncclResult_t, ncclMemFree, void* memory) {
 NCCL_FUNCTION(ncclResult_t, ncclCommMemStats, ncclComm_t comm, ncclCommMemStat_t which,
               uint64_t* value) {
   return guarded([&] {
-    const ncclComm& its = known(comm);
+    const auto its = known(comm);
     require(value != nullptr, "the place for the statistic is null");
-    *value = statistic(its, which);
+    *value = statistic(*its, which);
   });
 }
 
@@ -166,22 +163,22 @@ NCCL_FUNCTION(ncclResult_t, ncclCommMemStats, ncclComm_t comm, ncclCommMemStat_t
 NCCL_FUNCTION(ncclResult_t, ncclCommRegister, const ncclComm_t comm, void* buffer, size_t bytes,
               void** handle) {
   return guarded([&] {
-    ncclComm& its = ready(comm);
+    const auto its = ready(comm);
     require(buffer != nullptr && bytes > 0 && handle != nullptr,
             "the buffer or the place for the handle is null, or the size is 0");
-    const std::lock_guard lock(its.calls);
-    its.registered.push_back(std::make_unique<char>());
-    *handle = its.registered.back().get();
+    const std::lock_guard lock(its->calls);
+    its->registered.push_back(std::make_unique<char>());
+    *handle = its->registered.back().get();
   });
 }
 
 NCCL_FUNCTION(ncclResult_t, ncclCommDeregister, const ncclComm_t comm, void* handle) {
   return guarded([&] {
-    ncclComm& its = whole(comm);
+    const auto its = whole(comm);
     if (handle == nullptr) return;
-    const std::lock_guard lock(its.calls);
+    const std::lock_guard lock(its->calls);
     require(
-        std::erase_if(its.registered, [&](const auto& each) { return each.get() == handle; }) == 1,
+        std::erase_if(its->registered, [&](const auto& each) { return each.get() == handle; }) == 1,
         "the handle is none of ncclCommRegister for this communicator");
   });
 }

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
@@ -14,10 +13,12 @@
 #include <memory>
 #include <mutex>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "bindings/nccl/algorithms.h"
 #include "bindings/nccl/errors.h"
+#include "bindings/nccl/process.h"
 
 namespace tutti::nccl {
 namespace {
@@ -56,22 +57,29 @@ bool has_effect(std::string_view name) {
 
 // The state that NCCL's interface keeps for the process.
 struct ProcessState {
-  std::mutex mutex;
-  std::optional<std::string> key;  // of ncclSetEncryption; guarded by mutex
-  std::atomic<pid_t> told{0};      // The process that has named the variables without an effect.
+  std::optional<std::string> key;  // of ncclSetEncryption
+  pid_t told = 0;  // the process that has been told of the variables without an effect
 };
 
-ProcessState& process_state() {
-  // It is never destroyed, so that calls of other threads may come while the process ends.
-  static auto* const state = new ProcessState;
-  return *state;
+Locked<ProcessState>& process_state() { return of_process<ProcessState>(); }
+
+void write_line(const Config& config, const std::string& line) {
+  if (config.log_level < LogLevel::warn) return;
+  if (config.log_sink)
+    config.log_sink(LogLevel::warn, line);
+  else
+    std::fprintf(stderr, "tutti: %s\n", line.c_str());
 }
 
-bool is_set(const char* name) {
+// Returns whether the variable is 1, or `otherwise` if it is not set. NCCL takes any other number;
+// the log says so.
+bool is_set(const Config& config, const char* name, bool otherwise = false) {
   const auto value = variable(name);
-  if (!value || *value == "0") return false;
-  if (*value == "1") return true;
-  throw Failure(ncclInvalidArgument, std::string(name) + " is '" + *value + "'; it is 0 or 1");
+  if (!value) return otherwise;
+  if (*value != "0" && *value != "1")
+    write_line(config, std::string(name) + " is '" + *value + "', which is neither 0 nor 1: it " +
+                           "has no effect");
+  return *value == "1" || (*value != "0" && otherwise);
 }
 
 std::string log_path(const std::string& pattern) {
@@ -103,7 +111,8 @@ void read_log(Config& config) {
       if (its != nullptr) std::fclose(its);
     });
     if (file == nullptr)
-      throw Failure(ncclSystemError, "NCCL_DEBUG_FILE: " + path + ": " + std::strerror(errno));
+      return write_line(config, "NCCL_DEBUG_FILE: " + path + ": " + std::strerror(errno) +
+                                    ": the log goes to the standard error");
     config.log_sink = [file](LogLevel, std::string_view line) {
       std::fprintf(file.get(), "%.*s\n", static_cast<int>(line.size()), line.data());
       std::fflush(file.get());
@@ -171,25 +180,20 @@ void apply(const Ways& ways, Config& config) {
   config.transports = names;
 }
 
-Ways ways_of_environment() {
+Ways ways_of_environment(const Config& config) {
   Ways ways;
-  ways.shared_memory = !is_set("NCCL_SHM_DISABLE");
-  ways.gpu_memory = !is_set("NCCL_P2P_DISABLE");
-  ways.rdma = !is_set("NCCL_IB_DISABLE");
-  if (const auto name = variable("NCCL_NET"); name && !name->empty()) choose_network(*name, ways);
+  ways.shared_memory = !is_set(config, "NCCL_SHM_DISABLE");
+  ways.gpu_memory = !is_set(config, "NCCL_P2P_DISABLE");
+  ways.rdma = !is_set(config, "NCCL_IB_DISABLE");
+  if (const auto name = variable("NCCL_NET"); name) choose_network(*name, ways);
   return ways;
 }
 
-void write_line(const Config& config, const std::string& line) {
-  if (config.log_level < LogLevel::warn) return;
-  if (config.log_sink)
-    config.log_sink(LogLevel::warn, line);
-  else
-    std::fprintf(stderr, "tutti: %s\n", line.c_str());
-}
-
 void tell_once(const Config& config) {
-  if (process_state().told.exchange(getpid()) == getpid()) return;
+  {
+    const std::lock_guard lock(process_state().mutex);
+    if (std::exchange(process_state().value.told, getpid()) == getpid()) return;
+  }
   if (const auto level = variable("NCCL_DEBUG");
       level && strcasecmp(level->c_str(), "VERSION") == 0)
     write_line(config, "libnccl.so.2 of tutti, for programs of NCCL 2.32");
@@ -238,7 +242,8 @@ const Variable* known_variables() noexcept { return kVariables.data(); }
 
 std::optional<std::string> variable(const char* name) {
   const char* const value = std::getenv(name);
-  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+  if (value == nullptr || *value == '\0') return std::nullopt;
+  return std::string(value);
 }
 
 Settings settings_of_process() {
@@ -250,14 +255,14 @@ Settings settings_of_process() {
   read_log(config);
   tell_once(config);
   read_network(config);
-  apply(ways_of_environment(), config);
+  apply(ways_of_environment(config), config);
   if (const auto choice = variable("NCCL_ALGO"); choice && !config.origins.contains("algorithm"))
     config.select = select_as(*choice);
-  if (variable("NCCL_COMM_BLOCKING")) settings.blocking = is_set("NCCL_COMM_BLOCKING");
+  settings.blocking = is_set(config, "NCCL_COMM_BLOCKING", settings.blocking);
   const std::lock_guard lock(process_state().mutex);
-  if (process_state().key) {
+  if (process_state().value.key) {
     config.tls = true;
-    config.secret = *process_state().key;
+    config.secret = *process_state().value.key;
   }
   return settings;
 }
@@ -280,7 +285,7 @@ void apply(const ncclConfig_t* given, Settings& settings) {
   const char* const none = nullptr;
   const char* const net = fields.get(&ncclConfig_t::netName, 21700, none);
   if (net != nullptr) {
-    Ways ways = ways_of_environment();
+    Ways ways = ways_of_environment(config);
     choose_network(net, ways);
     apply(ways, settings.config);
   }
@@ -297,7 +302,8 @@ void set_encryption(const ncclEncryptionConfig_t* config) {
     require(config->psk != nullptr && std::strlen(config->psk) >= kLeastKeyBytes,
             "ncclEncryptionConfig_t::psk is a key of 16 characters or more");
   const std::lock_guard lock(process_state().mutex);
-  process_state().key = config->mode == 1 ? std::optional<std::string>(config->psk) : std::nullopt;
+  process_state().value.key =
+      config->mode == 1 ? std::optional<std::string>(config->psk) : std::nullopt;
 }
 
 }  // namespace tutti::nccl

@@ -15,9 +15,9 @@ struct Settings {
   bool blocking = true;
 };
 
-/// Reads the environment. Throws what Config::from_env() throws, and ncclInvalidArgument for a
-/// value of an NCCL_ variable that is none. The first call of the process logs the NCCL_ variables
-/// that have no effect.
+/// Reads the environment. Throws what Config::from_env() throws, and ncclInvalidArgument for an
+/// NCCL_ALGO that names a function that is none. Other values that are none are named in the log
+/// and have no effect. The first call of the process logs the NCCL_ variables that have none.
 Settings settings_of_process();
 
 /// Applies a program's struct of any version of nccl.h; null changes nothing. Throws
@@ -29,7 +29,7 @@ void apply(const ncclConfig_t* config, Settings& settings);
 /// ncclInvalidArgument.
 void set_encryption(const ncclEncryptionConfig_t* config);
 
-/// The value of an NCCL_ variable that has an effect; none if it is not set.
+/// The value of an NCCL_ variable that has an effect; none if it is not set, or empty.
 std::optional<std::string> variable(const char* name);
 
 /// A variable that has an effect, and what that is.

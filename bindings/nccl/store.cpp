@@ -9,6 +9,8 @@ namespace {
 constexpr std::chrono::milliseconds kSlice{200};
 // The time in which the store answers what needs no waiting.
 constexpr std::chrono::seconds kAnswer{5};
+// The time for telling others of a failure, which the rank that has failed waits for.
+constexpr std::chrono::seconds kTelling{1};
 Store::Deadline until_answer(Store::Deadline deadline) {
   return std::min(deadline, std::chrono::steady_clock::now() + kAnswer);
 }
@@ -62,7 +64,7 @@ void Part::wait(std::string_view key, Deadline deadline) {
 
 void Part::fail(const std::string& why) noexcept {
   try {
-    const Deadline soon = std::chrono::steady_clock::now() + kAnswer;
+    const Deadline soon = std::chrono::steady_clock::now() + kTelling;
     whole_->set(joined(prefix_, kFailure), why, soon);
     whole_->add(joined(prefix_, kFailures), 1, soon);
   } catch (const std::exception&) {

@@ -205,5 +205,42 @@ TEST(NcclCollectives, OneThreadDrivesAllRanksInAGroup) {
   for (const auto& each : data) EXPECT_EQ(each, std::vector<float>(each.size(), 243));
 }
 
+// The calls that come later end first: they are messages of a rank to itself.
+TEST(NcclCollectives, AllCallsThatDoNotBlockCountForTheAsynchronousError) {
+  SharedId id, looked;
+  Processes ranks(2, [&](int rank) {
+    ncclConfig_t config;
+    config.blocking = 0;
+    ncclComm_t comm = nullptr;
+    expect_equal(ncclCommInitRankConfig(&comm, 2, id.of_rank(rank), rank, &config), ncclInProgress,
+                 "the start");
+    ncclResult_t state = ncclInProgress;
+    const auto look = [&] {
+      CHECK_NCCL(ncclCommGetAsyncError(comm, &state));
+      usleep(100);
+      return state;
+    };
+    while (look() == ncclInProgress) {
+    }
+    int of_other = 0, of_self = 0, value = rank + 1;
+    if (rank == 1) {
+      looked.get();
+      ncclSend(&value, 1, ncclInt32, 0, comm, nullptr);
+    } else {
+      ncclRecv(&of_other, 1, ncclInt32, 1, comm, nullptr);
+      ncclSend(&value, 1, ncclInt32, 0, comm, nullptr);
+      ncclRecv(&of_self, 1, ncclInt32, 0, comm, nullptr);
+      for (int i = 0; i < 200; ++i) expect_equal(look(), ncclInProgress, "the state");
+      looked.set({});
+    }
+    while (look() == ncclInProgress) {
+    }
+    expect_equal(state, ncclSuccess, "the state at the end");
+    if (rank == 0) expect_equal(of_other + of_self, 3, "what was received");
+    CHECK_NCCL(ncclCommDestroy(comm));
+  });
+  for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(ranks.outcome(rank), "") << "rank " << rank;
+}
+
 }  // namespace
 }  // namespace tutti::test

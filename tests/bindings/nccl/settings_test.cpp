@@ -58,12 +58,29 @@ TEST(NcclSettings, TransportsAndAlgorithmsAreThoseOfTheVariables) {
 
 TEST(NcclSettings, ValuesThatAreNoneAreRefused) {
   sum_with({{"NCCL_ALGO", "scan:ring"}}, "names the function 'scan'");
-  sum_with({{"NCCL_SHM_DISABLE", "yes"}}, "NCCL_SHM_DISABLE is 'yes'");
   sum_with({{"NCCL_NET", "AWS Libfabric"}}, "the network 'AWS Libfabric' is a plug-in");
   sum_with({{"NCCL_IB_TC", "many"}}, "rdma_traffic_class");
   sum_with({{"NCCL_COMM_ID", "localhost:5000"}}, "NCCL_COMM_ID is not supported");
-  sum_with({{"NCCL_DEBUG_FILE", "/nowhere/log"}}, "NCCL_DEBUG_FILE: /nowhere/log");
   sum_with({{"TUTTI_TIMEOUT", "1"}}, "TUTTI_TIMEOUT_MS");
+}
+
+TEST(NcclSettings, EmptyVariablesAreNotSet) {
+  for (const char* name : {"NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_COMM_BLOCKING",
+                           "NCCL_ALGO", "NCCL_DEBUG_FILE", "NCCL_COMM_ID", "NCCL_SOCKET_IFNAME"})
+    sum_with({{name, ""}});
+}
+
+TEST(NcclSettings, ValuesThatHaveNoEffectAreNamedInTheLog) {
+  const std::string log = testing::TempDir() + "nccl-values-" + std::to_string(getpid());
+  sum_with({{"NCCL_DEBUG_FILE", log},
+            {"NCCL_SHM_DISABLE", "yes"},
+            {"NCCL_COMM_BLOCKING", "2"},
+            {"NCCL_P2P_DISABLE", "-1"}});
+  for (const char* named :
+       {"NCCL_SHM_DISABLE is 'yes'", "NCCL_COMM_BLOCKING is '2'", "NCCL_P2P_DISABLE is '-1'"})
+    EXPECT_THAT(contents(log), HasSubstr(named));
+  std::filesystem::remove(log);
+  sum_with({{"NCCL_DEBUG_FILE", "/nowhere/log"}});
 }
 
 TEST(NcclSettings, VariablesWithoutAnEffectAreNamedOnceInTheLog) {
