@@ -41,7 +41,7 @@ class Man(unittest.TestCase):
         for _, shown, page in self.each():
             text = " ".join(plain(page).split())
             for line in shown.splitlines()[1:]:
-                if line not in ("Positionals:", "Options:") and not line.startswith("Usage: "):
+                if line not in ("Positionals:", "Options:", "Subcommands:") and not line.startswith("Usage: "):
                     self.assertIn(" ".join(line.split()).rstrip(":"), text)
 
     def test_every_page_names_its_tool_says_how_to_call_it_and_points_to_the_others(self):
