@@ -52,7 +52,7 @@ ncclResult_t ThreadGroup::run_jobs() {
       threads.push_back(std::move(thread));
     else
       set_job(*job.comm, std::move(thread));
-    if (!has_failed) continue;
+    if (!has_failed || result != ncclSuccess) continue;
     result = job.comm->state;
     remember(job.comm->error.c_str());
     for (const Job& other : jobs) *other.comm->given_up = true;  // They would wait for it.

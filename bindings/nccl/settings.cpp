@@ -285,7 +285,7 @@ void apply(const ncclConfig_t* given, Settings& settings) {
   const char* const none = nullptr;
   const char* const net = fields.get(&ncclConfig_t::netName, 21700, none);
   if (net != nullptr) {
-    Ways ways = ways_of_environment(config);
+    Ways ways = ways_of_environment(settings.config);
     choose_network(net, ways);
     apply(ways, settings.config);
   }
