@@ -57,7 +57,8 @@ inline constexpr std::size_t kMaxTicketBytes = 120;
 
 /// Connects to the store of `ticket`, as long as the result exists. Any thread may call it. Throws
 /// `usage` for what is no ticket, `timeout` if the server cannot be reached before the deadline,
-/// and `mismatch` if it uses TLS and `config` does not, or the other way round.
+/// `peer_lost` at once if it was on this machine and has ended, and `mismatch` if it uses TLS and
+/// `config` does not, or the other way round.
 [[nodiscard]] TUTTI_API std::shared_ptr<Store> connect_store(std::string_view ticket,
                                                              Store::Deadline deadline,
                                                              const Config& config);

@@ -1,6 +1,7 @@
 // serve_store() and connect_store() of tutti/store.hpp.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cassert>
 #include <string>
 #include <utility>
@@ -11,7 +12,9 @@
 #include "common/address.h"
 #include "common/log.h"
 #include "common/random.h"
+#include "net/local_socket.h"
 #include "net/tcp_socket.h"
+#include "net/this_machine.h"
 #include "rendezvous/store/join.h"
 #include "rendezvous/store/protocol.h"
 #include "rendezvous/store/socket_store.h"
@@ -31,6 +34,19 @@ Way way_of(const Ticket& ticket, Random& random) {
   way.secret = ticket.secret;
   way.tls = ticket.tls;
   return way;
+}
+
+// Whether the server of a ticket, if it still exists, listens at a Unix socket that this process
+// can see: all its addresses are of this machine.
+bool is_here(const Ticket& ticket) {
+  return std::all_of(ticket.addresses.begin(), ticket.addresses.end(), net::is_this_machine);
+}
+
+// The server listened before the ticket was there, so that nobody who listens is nobody to wait
+// for.
+bool is_gone(const Ticket& ticket, JobAddress job) {
+  job.server = ticket.server;
+  return is_here(ticket) && net::connect_local(job.socket_name()).nobody_listens();
 }
 
 }  // namespace
@@ -79,11 +95,21 @@ std::shared_ptr<Store> connect_store(std::string_view ticket, Store::Deadline de
     address.append(to_text({host, its->port})).append("\n");
   const auto route = rendezvous::route_to(way, address, random);
   assert(route != nullptr);
-  Log log(config.log_level, config.log_sink);
-  rendezvous::Joined joined = rendezvous::join_store(*route, way.job, way.rank, deadline, log,
-                                                     way.applying(rendezvous::kMayStandBy));
+  const rendezvous::Applying applying = way.applying(rendezvous::kMayStandBy);
   const int rank = way.rank;
-  return std::make_shared<SocketStore>(std::move(joined), rank, nullptr, nullptr, std::move(way));
+  std::string obstacle;
+  bool answered = false;
+  auto joined =
+      rendezvous::try_to_join(*route, way.job, rank, applying, deadline, obstacle, answered);
+  if (!joined && is_gone(*its, way.job))
+    throw Error(ErrorKind::peer_lost,
+                "the process that serves the store of this ticket has ended, or the store has: "
+                "all that had connected have left it");
+  if (!joined) {
+    Log log(config.log_level, config.log_sink);
+    joined = rendezvous::join_store(*route, way.job, rank, deadline, log, applying);
+  }
+  return std::make_shared<SocketStore>(std::move(*joined), rank, nullptr, nullptr, std::move(way));
 }
 
 }  // namespace tutti

@@ -80,10 +80,19 @@ TEST(StoreTicket, LeadsToOneStoreWhichEndsWhenAllHaveLeft) {
   EXPECT_EQ(connect(ticket)->add("number", 2, in_time()), 2);  // One is still there.
   second.reset();
   EXPECT_TRUE(become(before));
+  const Error error = error_of([&] { connect(ticket); });
+  EXPECT_EQ(error.kind(), ErrorKind::peer_lost);
+  EXPECT_THAT(error.what(), HasSubstr("all that had connected have left"));
+}
+
+// The addresses of a ticket may be of machines that are out of reach for a while.
+TEST(StoreTicket, OfAnotherMachineIsTriedUntilTheDeadline) {
+  const std::string ticket =
+      rendezvous::encode({77, Secret("0123456789abcdef"), false, 29500, {"192.0.2.1"}});
   const Error error = error_of(
       [&] { static_cast<void>(connect_store(ticket, in(milliseconds(50)), on_loopback())); });
   EXPECT_EQ(error.kind(), ErrorKind::timeout);
-  EXPECT_THAT(error.what(), HasSubstr("the process that serves the store has ended"));
+  EXPECT_THAT(error.what(), HasSubstr("has ended, or cannot be reached from here"));
 }
 
 // Where the Unix socket is out of reach, as on another machine, the secret counts.
