@@ -55,10 +55,7 @@ ncclResult_t make_now(ncclComm& comm, int turn, const Make& make) noexcept {
   comm.begun = true;
   const std::shared_ptr<ncclComm> parent = parent_of(comm);
   if (parent != nullptr) await(parent->parts_done, turn);
-  const ncclResult_t result = guarded([&] {
-    if (*comm.given_up) throw Failure(ncclRemoteError, "the communicator was aborted");
-    make(comm);
-  });
+  const ncclResult_t result = guarded([&] { make(comm); });
   if (result != ncclSuccess) guarded([&] { comm.error = remembered(); });
   comm.is_made.store(comm.made.has_value(), std::memory_order_release);
   {

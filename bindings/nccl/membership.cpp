@@ -15,6 +15,9 @@
 namespace tutti::nccl {
 namespace {
 
+// The part of a store for the communicator that its id makes.
+constexpr const char* kPart = "nccl";
+
 Store::Deadline startup_deadline(const ncclComm& comm) {
   return std::chrono::steady_clock::now() + comm.settings.config.startup_timeout;
 }
@@ -75,11 +78,33 @@ void tell_failure(Part& store, int rank, Function&& make) {
   }
 }
 
+// Tells the others that a rank was aborted before it had come, if the store can be reached at once.
+void tell_abort(const ncclUniqueId& id, const ncclComm& comm) noexcept {
+  try {
+    constexpr std::chrono::seconds kLimit{1};
+    const std::atomic<bool> never{false};
+    Part(open_store(id, comm.settings, std::chrono::steady_clock::now() + kLimit, never), kPart,
+         comm.given_up)
+        .fail("rank " + std::to_string(comm.rank) + " was aborted before it had joined");
+  } catch (const std::exception&) {
+    // The others wait until their deadline.
+  }
+}
+
+std::shared_ptr<Store> reach_store(const ncclUniqueId& id, const ncclComm& comm,
+                                   Store::Deadline deadline) {
+  try {
+    return open_store(id, comm.settings, deadline, *comm.given_up);
+  } catch (const Error&) {
+    if (*comm.given_up) tell_abort(id, comm);
+    throw;
+  }
+}
+
 Make by_id(const ncclUniqueId& id) {
   return [id](ncclComm& comm) {
     const Store::Deadline deadline = startup_deadline(comm);
-    auto store = std::make_shared<Part>(open_store(id, comm.settings, deadline, *comm.given_up),
-                                        "nccl", comm.given_up);
+    auto store = std::make_shared<Part>(reach_store(id, comm, deadline), kPart, comm.given_up);
     tell_failure(*store, comm.rank, [&] {
       register_rank(*store, comm.rank, comm.size, deadline);
       meet(comm, store);

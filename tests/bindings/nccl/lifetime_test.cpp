@@ -181,6 +181,39 @@ TEST(NcclLifetime, AbortEndsWhatTheGroupOfAnotherThreadMakes) {
   for (int yields = 0; yields < 4000; yields += 100) abort_in_a_group(true, yields);
 }
 
+TEST(NcclLifetime, AnIdWhoseStoreHasEndedIsARemoteError) {
+  ncclUniqueId id;
+  ncclComm_t comm = nullptr;
+  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  ASSERT_EQ(ncclCommInitRank(&comm, 1, id, 0), ncclSuccess);
+  ASSERT_EQ(ncclCommDestroy(comm), ncclSuccess);
+  // The server's thread ends a little later; until then, it tells that the rank has come before.
+  const ncclResult_t again = ncclCommInitRank(&comm, 1, id, 0);
+  EXPECT_THAT(again, AnyOf(ncclRemoteError, ncclInvalidUsage)) << ncclGetLastError(nullptr);
+  SharedId dead;
+  Processes ranks(1, [&](int) { dead.of_rank(0); });
+  EXPECT_EQ(ranks.outcome(0), "");
+  EXPECT_EQ(ncclCommInitRank(&comm, 2, dead.get(), 1), ncclRemoteError);
+  EXPECT_THAT(ncclGetLastError(nullptr), HasSubstr("has ended"));
+}
+
+// It is aborted before the end of its group, and so before it has reached the store.
+TEST(NcclLifetime, ARankThatIsAbortedBeforeItComesIsNamedToTheOthers) {
+  ncclUniqueId id;
+  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  ncclComm_t comm = nullptr, other = nullptr;
+  ncclConfig_t config = not_blocking();
+  ASSERT_EQ(ncclCommInitRankConfig(&other, 2, id, 1, &config), ncclInProgress);
+  ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+  ASSERT_EQ(ncclCommInitRank(&comm, 2, id, 0), ncclSuccess);
+  std::thread([&] { EXPECT_EQ(ncclCommAbort(comm), ncclSuccess); }).join();
+  EXPECT_EQ(ncclGroupEnd(), ncclRemoteError);
+  EXPECT_EQ(comm, nullptr);
+  EXPECT_EQ(await(other), ncclRemoteError);
+  EXPECT_THAT(ncclGetLastError(other), HasSubstr("rank 0 was aborted"));
+  EXPECT_EQ(ncclCommAbort(other), ncclSuccess);
+}
+
 // The process of the store answers nothing. The deadline is ten minutes, for which no test waits.
 TEST(NcclLifetime, AbortEndsAStartWhoseStoreIsFrozen) {
   SharedId id, frozen;
