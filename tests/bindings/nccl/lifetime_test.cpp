@@ -237,55 +237,6 @@ TEST(NcclLifetime, AbortEndsAStartWhoseStoreIsFrozen) {
   EXPECT_EQ(ranks.outcome(1), "");
 }
 
-// Threads of the process get so large a stack that none can be made.
-class NoThreads {
- public:
-  NoThreads() {
-    pthread_getattr_default_np(&before_);
-    pthread_attr_t huge;
-    pthread_attr_init(&huge);
-    pthread_attr_setstacksize(&huge, std::size_t{1} << 50);
-    pthread_setattr_default_np(&huge);
-    pthread_attr_destroy(&huge);
-  }
-  ~NoThreads() {
-    pthread_setattr_default_np(&before_);
-    pthread_attr_destroy(&before_);
-  }
-  NoThreads(const NoThreads&) = delete;
-  NoThreads& operator=(const NoThreads&) = delete;
-
- private:
-  pthread_attr_t before_;
-};
-
-TEST(NcclLifetime, WithoutThreadsAStartAndAnEndAreSystemErrors) {
-  ncclUniqueId id;
-  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
-  std::vector<ncclComm_t> comms(2);
-  ASSERT_EQ(ncclGroupStart(), ncclSuccess);
-  for (int rank = 0; rank < 2; ++rank)
-    ASSERT_EQ(ncclCommInitRank(&comms[static_cast<std::size_t>(rank)], 2, id, rank), ncclSuccess);
-  {
-    const NoThreads none;
-    EXPECT_EQ(ncclGroupEnd(), ncclSystemError);
-  }
-  EXPECT_THAT(comms, testing::Each(nullptr));
-  ncclComm_t comm = nullptr;
-  ncclConfig_t config = not_blocking();
-  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
-  ASSERT_EQ(ncclCommInitRankConfig(&comm, 1, id, 0, &config), ncclInProgress);
-  ASSERT_EQ(await(comm), ncclSuccess);
-  {
-    const NoThreads none;
-    EXPECT_EQ(ncclCommFinalize(comm), ncclSystemError);
-  }
-  EXPECT_EQ(await(comm), ncclSuccess);
-  EXPECT_EQ(ncclCommFinalize(comm), ncclInProgress);
-  EXPECT_EQ(await(comm), ncclSuccess);
-  EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
-}
-
 // Returns the number of the first call that is not refused as it must be, else 0.
 int use_inherited(ncclComm_t comm) {
   ncclResult_t state = ncclSuccess;
@@ -334,6 +285,57 @@ TEST(NcclLifetime, AChildOfAProcessWhoseThreadIsInACallIsRefused) {
     expect_equal(status, 0, "the end of the child");
     CHECK_NCCL(result);
   });
+}
+
+// Threads of the process get so large a stack that none can be made.
+class NoThreads {
+ public:
+  NoThreads() {
+    pthread_getattr_default_np(&before_);
+    pthread_attr_t huge;
+    pthread_attr_init(&huge);
+    pthread_attr_setstacksize(&huge, std::size_t{1} << 50);
+    pthread_setattr_default_np(&huge);
+    pthread_attr_destroy(&huge);
+  }
+  ~NoThreads() {
+    pthread_setattr_default_np(&before_);
+    pthread_attr_destroy(&before_);
+  }
+  NoThreads(const NoThreads&) = delete;
+  NoThreads& operator=(const NoThreads&) = delete;
+
+ private:
+  pthread_attr_t before_;
+};
+
+// It is the last one, since the thread of an id that nobody uses stays, and ranks are forked from a
+// process without threads.
+TEST(NcclLifetime, WithoutThreadsAStartAndAnEndAreSystemErrors) {
+  ncclUniqueId id;
+  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  std::vector<ncclComm_t> comms(2);
+  ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+  for (int rank = 0; rank < 2; ++rank)
+    ASSERT_EQ(ncclCommInitRank(&comms[static_cast<std::size_t>(rank)], 2, id, rank), ncclSuccess);
+  {
+    const NoThreads none;
+    EXPECT_EQ(ncclGroupEnd(), ncclSystemError);
+  }
+  EXPECT_THAT(comms, testing::Each(nullptr));
+  ncclComm_t comm = nullptr;
+  ncclConfig_t config = not_blocking();
+  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  ASSERT_EQ(ncclCommInitRankConfig(&comm, 1, id, 0, &config), ncclInProgress);
+  ASSERT_EQ(await(comm), ncclSuccess);
+  {
+    const NoThreads none;
+    EXPECT_EQ(ncclCommFinalize(comm), ncclSystemError);
+  }
+  EXPECT_EQ(await(comm), ncclSuccess);
+  EXPECT_EQ(ncclCommFinalize(comm), ncclInProgress);
+  EXPECT_EQ(await(comm), ncclSuccess);
+  EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
 }
 
 }  // namespace
