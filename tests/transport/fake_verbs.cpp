@@ -38,7 +38,7 @@ struct Network::Inside {
   std::map<std::uint64_t, FakePair*> pairs;
   std::uint64_t last = 0, overruns = 0, registered = 0, most_registered = 0;
   std::uint64_t swallowed = 0;
-  bool is_cut = false, refuses = false;
+  bool is_cut = false, refuses = false, holds = false;
 };
 using Inside = Network::Inside;
 
@@ -127,12 +127,14 @@ class FakePair final : public QueuePair {
   std::size_t poll(std::span<Completion> completions) noexcept override {
     const std::lock_guard lock(network_->mutex);
     std::size_t count = 0;
-    // Each completion may be some polls late.
-    while (count < completions.size() && !finished_.empty() &&
+    // Each completion may be some polls late, and those of sends and of receives come in any order.
+    while (count < completions.size() && has_finished() &&
            (armed_once_ || network_->random.next() % 4 != 0)) {
-      completions[count++] = finished_.front();
-      if (finished_.front().what == Completion::What::sent) --sends_under_way_;
-      finished_.pop_front();
+      const bool sent = is_next_sent();
+      std::deque<Completion>& from = sent ? sent_ : received_;
+      completions[count++] = from.front();
+      if (sent) --sends_under_way_;
+      from.pop_front();
     }
     return count;
   }
@@ -148,11 +150,17 @@ class FakePair final : public QueuePair {
  private:
   void finish(Completion completion, const char* error) {
     completion.error = error;
-    finished_.push_back(completion);
+    (completion.what == Completion::What::received ? received_ : sent_).push_back(completion);
     if (!armed_) return;
     armed_ = false;
     events_->owners.push_back(owner_);
     eventfd_write(events_->fd.get(), 1);
+  }
+  bool has_sent() const { return !sent_.empty() && !network_->holds; }
+  bool has_finished() const { return has_sent() || !received_.empty(); }
+  bool is_next_sent() const {
+    // What has failed is told before what is flushed for it.
+    return has_sent() && (failed_ || received_.empty() || network_->random.next() % 2 == 0);
   }
   void fail(const Completion& completion, const char* error) {
     finish(completion, error);
@@ -175,7 +183,7 @@ class FakePair final : public QueuePair {
   bool armed_once_ = false;
   std::uint32_t sends_under_way_ = 0;
   std::deque<std::pair<std::uint32_t, Piece>> receives_;
-  std::deque<Completion> finished_;
+  std::deque<Completion> sent_, received_;
 };
 
 class FakeDevice final : public Device {
@@ -211,6 +219,10 @@ void Network::cut() {
 void Network::swallow(std::uint64_t pair) {
   const std::lock_guard lock(inside_->mutex);
   inside_->swallowed = pair;
+}
+void Network::hold_acknowledgements(bool hold) {
+  const std::lock_guard lock(inside_->mutex);
+  inside_->holds = hold;
 }
 void Network::refuse() {
   const std::lock_guard lock(inside_->mutex);

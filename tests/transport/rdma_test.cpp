@@ -115,6 +115,18 @@ TEST_F(RdmaRanks, NoFrameFindsItsPeerUnreadyHoweverLateCompletionsAre) {
   EXPECT_EQ(network_.overruns(), 0u);
 }
 
+TEST_F(RdmaRanks, RoomIsGivenBackThoughNothingCouldBeSentWhenItWasDue) {
+  connect(2);
+  network_.hold_acknowledgements(true);
+  for (std::uint32_t n = 0; n < rdma::kWindow; ++n) ASSERT_TRUE(send(0, 1, 10));
+  for (int n = 0; n < 4; ++n) ASSERT_TRUE(send(1, 0, kMax));
+  for (int turn = 0; turn < 1000; ++turn)
+    for (const auto& rank : ranks_) rank->progress();
+  EXPECT_FALSE(ranks_[1]->all_left());
+  network_.hold_acknowledgements(false);
+  EXPECT_TRUE(eventually([&] { return ranks_[1]->all_left(); }));
+}
+
 TEST_F(RdmaRanks, APeerBehindACutNetworkIsLostWithTheDevicesReason) {
   connect(2);
   network_.cut();
@@ -319,6 +331,44 @@ TEST_F(RdmaPeer, WhoseDeviceAcknowledgesNothingForLongIsLost) {
   clock_.time += std::chrono::seconds(2);
   connection_->pump();
   expect_lost("acknowledged nothing");
+}
+
+TEST_F(RdmaPeer, HasTimeToAcknowledgeAfterAPauseInWhichNobodyLooked) {
+  connection_->pump();
+  network_.swallow(1);
+  clock_.time += std::chrono::seconds(26);
+  connection_->put_status_page(*group_);
+  connection_->pump();
+  EXPECT_EQ(connection_->how_ended(), rdma::Connection::End::none);
+  clock_.time += std::chrono::seconds(26);
+  connection_->pump();
+  expect_lost("acknowledged nothing");
+}
+
+TEST_F(RdmaPeer, ThatGivesBackNoRoomAgainAndAgainIsLost) {
+  Frame frame = message(0);
+  frame.kind = FrameKind::room;
+  say(frame);  // A probe.
+  EXPECT_EQ(connection_->how_ended(), rdma::Connection::End::none);
+  say(frame);
+  expect_lost("makes no sense");
+}
+
+TEST_F(RdmaPeer, MessagesThatAreRevokedHalfReceivedLeaveTheProgramsMemory) {
+  RecvChannel& channel = connection_->channel(*group_, 0).receiver;
+  std::vector<std::byte> program(kMax);
+  EXPECT_EQ(channel.get({program.data(), program.size()}), nullptr);
+  say(message(rdma::kPartBytes + 1), rdma::kPartBytes);
+  connection_->revoke(*group_);
+  std::fill(program.begin(), program.end(), std::byte{9});
+  Frame more = message(0);
+  more.kind = FrameKind::more;
+  say(more, 1);
+  const auto found = channel.peek();
+  ASSERT_TRUE(found && !found->remote);
+  EXPECT_EQ(found->data[0], std::byte{0});
+  EXPECT_TRUE(std::all_of(program.begin(), program.end(),
+                          [](std::byte each) { return each == std::byte{9}; }));
 }
 
 TEST(RdmaPorts, AreThoseThatAreUpOfDevicesThatTheSettingAllows) {

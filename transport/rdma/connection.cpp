@@ -79,6 +79,8 @@ void Connection::revoke(Group& group) noexcept {
       incoming_.channel->staging.use();
       std::memcpy(own, incoming_.begin, incoming_.there);
       incoming_.begin = own;
+      Receiver& its = *incoming_.channel;
+      its.payloads[(its.announced - 1) % kWindow] = own;
       incoming_.to_program = false;
     }
     for (Unsent& unsent : unsent_)
@@ -168,6 +170,8 @@ void Connection::arm() {
     queue_pair_->arm();
     armed_ = true;
   }
+  // Nothing announces that kLastWords is over.
+  if (quiet_since_ && !broken_) notify_all_groups();
   reread();
 }
 
@@ -197,6 +201,7 @@ void Connection::handle(const Completion& completion) {
   assert(completion.id >= kReceives && completion.id < kSlots);
   free_slots_.push_back(completion.id);
   ++acknowledged_;
+  give_room_back();  // There may have been no slot for it.
 }
 
 // Handles the frame in a slot, and makes the slot ready again. The peer cannot change it any more.
@@ -205,8 +210,10 @@ void Connection::received(std::uint32_t slot, std::size_t bytes) {
   Frame frame;
   const std::byte* const data = slots_.slot(slot);
   if (bytes < sizeof frame) return end(kNonsense);
-  heard_ = true;
   std::memcpy(&frame, data, sizeof frame);
+  // Such a frame takes no room, so a peer could send it without end. A probe gives back nothing.
+  if (frame.kind == FrameKind::room && frame.room < kReturnRoomAt && heard_) return end(kNonsense);
+  heard_ = true;
   try {
     begin(frame, {data + sizeof frame, bytes - sizeof frame});
   } catch (const std::bad_alloc&) {

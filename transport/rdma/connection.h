@@ -33,6 +33,10 @@ class Endpoint;
 class Connection {
  public:
   Connection(Endpoint& endpoint, Device& device, const Clock& clock);
+  /// Destroys the queue pair first, so that the device works with its memory no more.
+  ~Connection() { queue_pair_.reset(); }
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
 
   QueuePair& queue_pair() noexcept { return *queue_pair_; }
   /// Asks to receive in all slots. Called once, before the peer sends anything.
@@ -149,6 +153,7 @@ class Connection {
   void send_credit(Receiver& channel);
   void send_status_page(const Group& group);
   void send_queue();
+  void await_acknowledgements() noexcept;
   bool send_part(Unsent& unsent);
   void drop_queue() noexcept;
   void set_unsent() noexcept;
@@ -161,9 +166,9 @@ class Connection {
 
   Endpoint& endpoint_;
   const Clock& clock_;
-  Slots slots_;  // destroyed after the queue pair that uses them
-  const std::unique_ptr<QueuePair> queue_pair_;
-  std::unique_ptr<Region> region_;  // the slots
+  Slots slots_;                            // destroyed after the queue pair that uses them
+  std::unique_ptr<QueuePair> queue_pair_;  // constant until the end
+  std::unique_ptr<Region> region_;         // the slots
   mutable sync::Mutex mutex_;
   std::map<std::uint32_t, Group*> groups_;  // by id
   bool armed_ = false;

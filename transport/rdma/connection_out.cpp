@@ -144,6 +144,11 @@ void Connection::send_queue() {
   if (had && left) notify_all_groups();
 }
 
+// Silence counts from now on where nothing was under way: nobody may have looked for long.
+void Connection::await_acknowledgements() noexcept {
+  if (free_slots_.size() == kSendSlots) acknowledged_then_.reset();
+}
+
 bool Connection::send_part(Unsent& unsent) {
   Frame frame = unsent.frame;
   if (unsent.begun) {
@@ -152,6 +157,7 @@ bool Connection::send_part(Unsent& unsent) {
   }
   frame.room = static_cast<std::uint16_t>(std::exchange(unreturned_room_, 0));
   const std::size_t part = std::min(unsent.bytes - unsent.sent, kPartBytes);
+  await_acknowledgements();
   const std::uint32_t slot = free_slots_.back();
   free_slots_.pop_back();
   std::byte* const data = slots_.slot(slot);
@@ -181,6 +187,7 @@ void Connection::send_room() {
   Frame frame;
   frame.kind = FrameKind::room;
   frame.room = static_cast<std::uint16_t>(std::exchange(unreturned_room_, 0));
+  await_acknowledgements();
   const std::uint32_t slot = free_slots_.back();
   free_slots_.pop_back();
   std::memcpy(slots_.slot(slot), &frame, sizeof frame);

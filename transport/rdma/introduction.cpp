@@ -139,7 +139,9 @@ void introduce(std::vector<std::optional<Introduction>>& peers, const TransportC
       }
       if (peers[rank]->is_done()) continue;
       probing = probing || peers[rank]->is_probing();
-      fds.push_back({peers[rank]->fd(), POLLIN, 0});
+      // While it probes it reads nothing, although the peer's next note may be there.
+      const short events = peers[rank]->is_probing() ? 0 : POLLIN;
+      fds.push_back({peers[rank]->fd(), events, 0});
       missing += fmt::format("{}{}", missing.empty() ? "" : ", ", rank);
     }
     if (fds.empty()) return;
