@@ -8,6 +8,7 @@
 
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/schedule/semantics.h"
+#include "common/text.h"
 #include "common/wire.h"
 
 namespace tutti {
@@ -17,13 +18,6 @@ constexpr std::size_t kLeastChunkBytes = 64;  // chunks start on cache lines
 
 [[noreturn]] void refuse_algorithm(std::string_view name, const std::string& why) {
   throw Error(ErrorKind::usage, fmt::format("algorithm '{}' {}", name, why));
-}
-
-bool is_built_in(std::string_view name) {
-  if (name == "auto") return true;
-  for (const Algorithm& algorithm : algorithms())
-    if (algorithm.name == name) return true;
-  return false;
 }
 
 std::uint64_t hash(std::uint64_t seed, std::string_view text) {
@@ -81,22 +75,33 @@ void OwnAlgorithms::add(ScheduleFilePtr file) {
 std::vector<std::string> OwnAlgorithms::add_files(const std::string& path) {
   std::vector<ScheduleFilePtr> files = read_schedule_files_of(path, request_.ranks);
   for (const ScheduleFilePtr& file : files) prove(*file);
+  // All are added, or none.
+  const std::lock_guard lock(mutex_);
   std::vector<std::string> names;
-  for (ScheduleFilePtr& file : files) {
+  for (const ScheduleFilePtr& file : files) {
+    check_name(file->name, file.get());
     names.push_back(file->name);
-    add(std::move(file));
+  }
+  for (ScheduleFilePtr& file : files) {
+    std::string name = file->name;
+    entries_.emplace(std::move(name), Entry{{}, std::move(file)});
   }
   return names;
 }
 
-void OwnAlgorithms::add(std::string name, Entry entry) {
-  const std::string of_file = entry.file == nullptr ? "" : " (of " + entry.file->path + ")";
-  if (name.empty() || is_built_in(name))
+// Called with the mutex held.
+void OwnAlgorithms::check_name(const std::string& name, const ScheduleFile* file) const {
+  const std::string of_file = file == nullptr ? "" : " (of " + escape_controls(file->path) + ")";
+  if (name.empty() || is_built_in_algorithm(name))
     refuse_algorithm(name, "has a name that tutti uses itself" + of_file);
-  const std::lock_guard lock(mutex_);
   if (entries_.contains(name))
     refuse_algorithm(
         name, "was added before, to this communicator or one that it was split off" + of_file);
+}
+
+void OwnAlgorithms::add(std::string name, Entry entry) {
+  const std::lock_guard lock(mutex_);
+  check_name(name, entry.file.get());
   entries_.emplace(std::move(name), std::move(entry));
 }
 

@@ -41,8 +41,8 @@ class OwnAlgorithms {
   /// Adds the schedules of a file, which is proved and has one for each rank of this communicator.
   /// Throws `usage` if its name is empty or taken.
   void add(ScheduleFilePtr file);
-  /// Adds the files of a path for this number of ranks, proved, and returns their names. Throws
-  /// what read_schedule_files_of(), prove() and add() throw.
+  /// Adds the files of a path for this number of ranks, proved, and returns their names; adds none
+  /// of them where it throws what read_schedule_files_of(), prove() and add() throw.
   std::vector<std::string> add_files(const std::string& path);
   /// Adds all algorithms of `whole`, the communicator that this one was split off, except those of
   /// files for another number of ranks and those that this one has. They are verified anew for its
@@ -76,6 +76,7 @@ class OwnAlgorithms {
   std::vector<Schedule> proved(const std::string& name, const Entry& entry, Collective what,
                                int root) const;
   void add(std::string name, Entry entry);
+  void check_name(const std::string& name, const ScheduleFile* file) const;
 
   const PlanRequest request_;
   mutable sync::Mutex mutex_;

@@ -65,7 +65,7 @@ class Runtime {
   /// The host's memory that GPUs of this process read and write.
   HostPins& host_pins() noexcept { return host_pins_; }
   /// The files of schedules that the configuration names.
-  ScheduleFiles& schedule_files() noexcept { return schedule_files_; }
+  const ScheduleFiles& schedule_files() const noexcept { return schedule_files_; }
   /// The flight recorder's memory, in which each communicator has a ring.
   TraceMemory& trace_memory() noexcept { return trace_memory_; }
   /// A communicator has failed: writes the records of all communicators into the folder that the
@@ -170,7 +170,7 @@ class Runtime {
   const std::unique_ptr<Random> random_;
   Log log_;
   TraceMemory trace_memory_;
-  ScheduleFiles schedule_files_;
+  const ScheduleFiles schedule_files_;
   HostPins host_pins_;
   volatile std::uint32_t* alive_ = nullptr;  // it has a page of its own
   Doorbell poke_;

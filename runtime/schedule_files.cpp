@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <mutex>
 #include <set>
 #include <system_error>
 
@@ -10,6 +9,7 @@
 
 #include <tutti/error.hpp>
 
+#include "collectives/algorithms/algorithms.h"
 #include "common/text.h"
 
 namespace tutti {
@@ -72,8 +72,9 @@ void prove(const ScheduleFile& file) {
     const Verdict verdict = verify(file.schedules, {.in_place = in_place});
     if (!verdict.ok)
       throw Error(ErrorKind::usage,
-                  fmt::format("{}: the schedules of '{}' {} for {} of {} ranks{}: {}", file.path,
-                              file.name, verdict.too_large ? "cannot be proved" : "are wrong",
+                  fmt::format("{}: the schedules of {} {} for {} of {} ranks{}: {}",
+                              escape_controls(file.path), shown(file.name),
+                              verdict.too_large ? "cannot be proved" : "are wrong",
                               to_string(file.schedules[0].what), file.schedules.size(),
                               in_place ? " in place" : "", verdict.why));
   }
@@ -81,19 +82,28 @@ void prove(const ScheduleFile& file) {
 
 ScheduleFiles::ScheduleFiles(const std::string& path) {
   if (path.empty()) return;
-  for (ScheduleFilePtr& file : read_schedule_files(path)) files_.push_back({std::move(file)});
+  files_ = read_schedule_files(path);
+  for (const ScheduleFilePtr& file : files_) {
+    if (file->name.empty() || is_built_in_algorithm(file->name))
+      throw Error(ErrorKind::usage,
+                  fmt::format("{}: tutti uses the name {} itself: give the algorithm another one",
+                              escape_controls(file->path), shown(file->name)));
+    prove(*file);
+  }
 }
 
-std::vector<ScheduleFilePtr> ScheduleFiles::of(int ranks) {
-  const std::lock_guard lock(mutex_);
+std::vector<ScheduleFilePtr> ScheduleFiles::of(int ranks) const {
   std::vector<ScheduleFilePtr> found;
-  for (Entry& entry : files_) {
-    if (entry.file->schedules.size() != static_cast<std::size_t>(ranks)) continue;
-    if (!entry.proved) prove(*entry.file);
-    entry.proved = true;
-    found.push_back(entry.file);
-  }
+  for (const ScheduleFilePtr& file : files_)
+    if (file->schedules.size() == static_cast<std::size_t>(ranks)) found.push_back(file);
   return found;
+}
+
+bool is_built_in_algorithm(std::string_view name) {
+  const auto& all = algorithms();
+  return name == "auto" || std::any_of(all.begin(), all.end(), [&](const Algorithm& algorithm) {
+           return algorithm.name == name;
+         });
 }
 
 }  // namespace tutti

@@ -3,10 +3,10 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "collectives/formats/schedule_file.h"
-#include "common/sync.h"
 
 namespace tutti {
 
@@ -24,23 +24,23 @@ std::vector<ScheduleFilePtr> read_schedule_files_of(const std::string& path, int
 /// Verifies a file, in place and out of place. Throws `usage` with the counter-example.
 void prove(const ScheduleFile& file);
 
-/// The files that a setting names. They are read once, and verified when the first communicator of
-/// their number of ranks is made. Thread-safe.
+/// The files that a setting names, which are read and verified once, at the start: those for other
+/// numbers of ranks serve communicators that are split off or shrunk, whose making must not fail
+/// for them. Constant, so any thread may use it.
 class ScheduleFiles {
  public:
-  /// An empty path names none. Throws what read_schedule_files() throws.
+  /// An empty path names none. Throws what read_schedule_files() and prove() throw, and `usage` for
+  /// an algorithm with a name of tutti's own.
   explicit ScheduleFiles(const std::string& path);
 
-  /// Returns those for `ranks` ranks, all of them proved. Throws what prove() throws.
-  std::vector<ScheduleFilePtr> of(int ranks);
+  /// Returns those for `ranks` ranks.
+  std::vector<ScheduleFilePtr> of(int ranks) const;
 
  private:
-  struct Entry {
-    ScheduleFilePtr file;
-    bool proved = false;
-  };
-  sync::Mutex mutex_;
-  std::vector<Entry> files_;  // guarded by mutex_
+  std::vector<ScheduleFilePtr> files_;
 };
+
+/// Whether tutti itself has an algorithm of this name, or uses the name for something else.
+bool is_built_in_algorithm(std::string_view name);
 
 }  // namespace tutti

@@ -16,6 +16,30 @@
 namespace tutti::collectives {
 namespace {
 
+// A small file may say much: each step moves up to a million chunks, and each rank may have as
+// many.
+void check_size(const FilePlan& plan) {
+  std::int64_t lanes = 0, moves = 0;
+  std::int64_t cells = static_cast<std::int64_t>(plan.ranks.size()) *
+                       (positions_of(plan, Place::input) + positions_of(plan, Place::output));
+  for (const FileRank& rank : plan.ranks) {
+    cells += rank.scratch_chunks;
+    lanes += static_cast<std::int64_t>(rank.lanes.size());
+    for (const FileLane& lane : rank.lanes)
+      for (const FileStep& step : lane.steps)
+        moves += step.count * static_cast<std::int64_t>(step.in.size() + step.out.size());
+  }
+  const auto check = [](std::int64_t found, int most, const char* what) {
+    if (found > most)
+      throw Error(
+          ErrorKind::unavailable,
+          fmt::format("the plan has {} {} of all ranks; {} are read at most", found, what, most));
+  };
+  check(lanes, kMostFileLanesOfAll, "lanes");
+  check(moves, kMostFileMoves, "chunks in its steps");
+  check(cells, kMostFileCells, "chunks in the buffers");
+}
+
 // Returns the plan with steps of one chunk each. Both ends of a message are cut alike.
 FilePlan split(const FilePlan& plan) {
   std::int64_t parts = 0;
@@ -77,8 +101,10 @@ Reads reads_of(const FilePlan& plan, int number) {
 }
 
 // Orders each write of an output after all reads of the input at its position by other lanes. In
-// place these are the same memory, and the file may know only calls that are not.
+// place these are the same memory, and the file may know only calls that are not. Throws where that
+// takes too many steps.
 void order_for_use_in_place(FilePlan& plan) {
+  std::int64_t waits = 0;
   for (int number = 0; number < static_cast<int>(plan.ranks.size()); ++number) {
     const Reads reads = reads_of(plan, number);
     FileRank& rank = plan.ranks[static_cast<std::size_t>(number)];
@@ -98,6 +124,11 @@ void order_for_use_in_place(FilePlan& plan) {
           if (const auto known = before.find(after.lane);
               known != before.end() && known->second <= after.step)
             before.erase(known);
+        waits += static_cast<std::int64_t>(before.size());
+        if (waits > kMostFileSteps)
+          throw Error(
+              ErrorKind::unavailable,
+              fmt::format("in place, the plan needs more than {} steps that wait", kMostFileSteps));
         for (const auto& [other, at] : before) step.after.push_back({other, at, 0});
       }
   }
@@ -226,6 +257,7 @@ int positions_of(const FilePlan& plan, Place place) {
 }
 
 std::vector<Schedule> schedules_of(const FilePlan& plan) {
+  check_size(plan);
   FilePlan tried = plan;
   if (!plan.in_place) {
     order_for_use_in_place(tried);

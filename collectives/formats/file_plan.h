@@ -13,6 +13,9 @@ inline constexpr int kMostFileRanks = 1024;
 inline constexpr int kMostFileLanes = 1 << 12;   ///< Of one rank.
 inline constexpr int kMostFileSteps = 1 << 20;   ///< Of all ranks.
 inline constexpr int kMostFileChunks = 1 << 20;  ///< Of one buffer, and of all ranks' scratch.
+inline constexpr int kMostFileLanesOfAll = 1 << 16;
+inline constexpr int kMostFileMoves = 1 << 22;  ///< Operands' chunks of all steps of all ranks.
+inline constexpr int kMostFileCells = 1 << 22;  ///< Chunks of all buffers of all ranks.
 
 /// A step that names places by their position in the buffers, not by the chunks that are there when
 /// the step is done. It may write to the input.
@@ -54,7 +57,7 @@ int positions_of(const FilePlan& plan, Place place);
 /// works in place, too. What was written to an input that is no output goes to scratch.
 ///
 /// The schedules are as right or wrong as the plan: verify() is the judge. All positions must be in
-/// range, and all `after` must name steps.
+/// range, and all `after` must name steps. Throws `unavailable` for a plan beyond the limits above.
 std::vector<Schedule> schedules_of(const FilePlan& plan);
 
 }  // namespace tutti::collectives

@@ -282,6 +282,18 @@ class Execution {
 
 void write_lanes(const std::vector<Gpu>& gpus, FilePlan& plan) {
   assert(gpus.size() == plan.ranks.size());
+  std::int64_t moves = 0, cells = 0;
+  for (const Gpu& gpu : gpus) {
+    cells += positions_of(plan, Place::input) + positions_of(plan, Place::output);
+    for (const auto& block : gpu.blocks)
+      for (const PlanOp& op : block)
+        moves += op.count * static_cast<std::int64_t>(op.from.size() + op.to.size());
+  }
+  if (moves > kMostFileMoves || cells > kMostFileCells)
+    throw Error(ErrorKind::unavailable,
+                fmt::format("the plan moves {} chunks, of {} in all buffers; {} and {} are read at "
+                            "most",
+                            moves, cells, kMostFileMoves, kMostFileCells));
   Execution(gpus, plan).run();
 }
 

@@ -2,10 +2,20 @@
 
 #include <algorithm>
 #include <cassert>
+#include <utility>
+#include <vector>
+
+#include <tutti/error.hpp>
 
 #include "collectives/schedule/semantics.h"
 
 namespace tutti::collectives {
+namespace {
+
+// The most times that a lane is looked at: some seconds.
+constexpr std::size_t kMostLooks = std::size_t{1} << 27;
+
+}  // namespace
 
 Replay::Replay(const FilePlan& plan)
     : plan_(plan),
@@ -17,7 +27,8 @@ Replay::Replay(const FilePlan& plan)
     const FileRank& from = plan.ranks[static_cast<std::size_t>(rank)];
     RankState& state = ranks_[static_cast<std::size_t>(rank)];
     state.scratch = from.scratch_chunks;
-    state.cells.resize(static_cast<std::size_t>(inputs_ + outputs_ + from.scratch_chunks));
+    state.cells.resize(static_cast<std::size_t>(inputs_) + static_cast<std::size_t>(outputs_) +
+                       static_cast<std::size_t>(from.scratch_chunks));
     const Seat seat{plan.what, rank, ranks_count_, plan.root};
     for (int position = 0; position < inputs_; ++position)
       if (const int chunk = chunk_at(rank, Place::input, position); input_exists(seat, chunk))
@@ -56,19 +67,25 @@ const Replay::Resolved& Replay::resolved(int rank, int lane, int step) const {
 }
 
 bool Replay::run() {
-  bool ended = false;
-  while (!ended) {
+  std::vector<std::pair<int, int>> going;  // rank and lane
+  for (int rank = 0; rank < ranks_count_; ++rank)
+    for (int lane = 0; lane < static_cast<int>(ranks_[static_cast<std::size_t>(rank)].done.size());
+         ++lane)
+      going.emplace_back(rank, lane);
+  for (std::size_t looks = 0; !going.empty();) {
+    looks += going.size();
+    if (looks > kMostLooks)
+      throw Error(ErrorKind::unavailable,
+                  "the plan's lanes wait for each other too often to be followed");
     bool moved = false;
-    ended = true;
-    for (int rank = 0; rank < ranks_count_; ++rank)
-      for (int lane = 0;
-           lane < static_cast<int>(ranks_[static_cast<std::size_t>(rank)].done.size()); ++lane) {
-        while (advance(rank, lane)) moved = true;
-        const auto at = static_cast<std::size_t>(lane);
-        const auto& file = plan_.ranks[static_cast<std::size_t>(rank)].lanes[at];
-        if (ranks_[static_cast<std::size_t>(rank)].done[at] < file.steps.size()) ended = false;
-      }
-    if (!moved && !ended) {
+    std::erase_if(going, [&](const std::pair<int, int>& one) {
+      const auto [rank, lane] = one;
+      while (advance(rank, lane)) moved = true;
+      const auto at = static_cast<std::size_t>(lane);
+      return ranks_[static_cast<std::size_t>(rank)].done[at] ==
+             plan_.ranks[static_cast<std::size_t>(rank)].lanes[at].steps.size();
+    });
+    if (!moved && !going.empty()) {
       if (stuck_) break;
       stuck_ = true;  // from here on nothing waits, so that each step gets places
     }

@@ -1,5 +1,7 @@
 #include "collectives/formats/schedule_file.h"
 
+#include <fmt/format.h>
+
 #include <tutti/error.hpp>
 
 #include "common/files.h"
@@ -7,7 +9,9 @@
 
 namespace tutti {
 
-ScheduleFile parse_schedule_file(const std::string& path, std::string text) {
+namespace {
+
+ScheduleFile read_any(const std::string& path, std::string text) {
   const std::size_t begin = text.find_first_not_of(" \t\r\n\xef\xbb\xbf");
   if (begin == std::string::npos)
     throw Error(ErrorKind::usage, path +
@@ -17,6 +21,16 @@ ScheduleFile parse_schedule_file(const std::string& path, std::string text) {
   // Of the two kinds of JSON, only plans of MSCCL++ have GPUs.
   return text.find("\"gpus\"") != std::string::npos ? read_mscclpp(path, text)
                                                     : read_schedules(path, text);
+}
+
+}  // namespace
+
+ScheduleFile parse_schedule_file(const std::string& path, std::string text) {
+  ScheduleFile file = read_any(path, std::move(text));
+  if (file.least_bytes > file.most_bytes)
+    throw Error(ErrorKind::usage, fmt::format("{}: no call is of {} bytes or more and {} or less",
+                                              path, file.least_bytes, file.most_bytes));
+  return file;
 }
 
 ScheduleFile read_schedule_file(const std::string& path) {

@@ -18,6 +18,10 @@ std::string moment_text(int operation, int piece) {
 
 namespace {
 
+// The most chunks that operands of all steps name: the verifier follows each of them, which takes
+// some seconds.
+constexpr std::size_t kMostMoves = std::size_t{1} << 25;
+
 template <typename... Args>
 [[noreturn]] void reject(fmt::format_string<Args...> format, Args&&... args) {
   throw Rejected{fmt::format(format, std::forward<Args>(args)...)};
@@ -177,13 +181,18 @@ void check_shape(std::span<const Schedule> schedules) {
   if (ranks == 0) reject("no schedules");
   if (ranks > kMostChunks) reject_too_large("{} ranks (at most {})", ranks, kMostChunks);
   int widest = 1;
+  std::size_t moves = 0;
   for (int rank = 0; rank < ranks; ++rank) {
     const Schedule& schedule = schedules[rank];
     check_header(schedules[0], schedule, rank, ranks);
     for (int lane = 0; lane < static_cast<int>(schedule.lanes.size()); ++lane)
       for (int step = 0; step < static_cast<int>(schedule.lanes[lane].steps.size()); ++step) {
         StepShape(schedule, lane, step).check();
-        widest = std::max(widest, schedule.lanes[lane].steps[step].count);
+        const Step& sound = schedule.lanes[lane].steps[step];
+        widest = std::max(widest, sound.count);
+        moves += static_cast<std::size_t>(sound.count) * (sound.in.size() + sound.out.size());
+        if (moves > kMostMoves)
+          reject_too_large("the steps of all ranks move more than {} chunks", kMostMoves);
       }
   }
   if (schedules[0].widest != widest)

@@ -43,7 +43,7 @@ struct Operand {
   Place place = Place::input;
   int index = 0;
 
-  auto operator<=>(const Operand&) const = default;
+  auto operator<=>(const Operand&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
 /// A step of another lane of the same rank that must be done first: step `step` of lane `lane`, of

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "collectives/formats/schedule_file.h"
+#include "common/text.h"
 #include "tools/plan/commands.h"
 
 namespace tutti::tools {
@@ -37,8 +38,9 @@ std::string window_text(const ScheduleFile& file) {
 void print_file(const ScheduleFile& file) {
   const Schedule& first = file.schedules[0];
   const Counts counts = counts_of(file);
-  fmt::print("{}: '{}' ({}), {} of {} ranks, root {}, for {}\n", file.path, file.name, file.format,
-             to_string(first.what), file.schedules.size(), first.root, window_text(file));
+  fmt::print("{}: {} ({}), {} of {} ranks, root {}, for {}\n", escape_controls(file.path),
+             shown(file.name), file.format, to_string(first.what), file.schedules.size(),
+             first.root, window_text(file));
   fmt::print(
       "{} chunks, at most {} scratch chunks, widest step {}, {} lanes and {} steps of all "
       "ranks\n",

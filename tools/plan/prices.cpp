@@ -106,6 +106,8 @@ struct Row {
 
 std::vector<Row> rows_of(const Arguments& arguments, const Case& call) {
   std::vector<Row> rows;
+  for (const std::string& name : arguments.algorithms)
+    algorithm_index(name);  // refuses a wrong one
   const std::uint32_t chosen = choose(request_of(arguments, call), "").algorithm;
   for (std::uint32_t index = 0; index < algorithms().size(); ++index) {
     const std::string name(algorithms()[index].name);

@@ -2,7 +2,10 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <sstream>
+#include <string>
 
+#include "common/text.h"
 #include "tools/plan/commands.h"
 #include "topology/topology_file.h"
 
@@ -28,7 +31,8 @@ int show(const Arguments& arguments) {
         fabric.nodes, fabric.rails, fabric.nodes_per_leaf, fabric.leaves(),
         fabric.leaves() > 1 ? fabric.spines : 0, fabric.oversubscription, fabric.hop_us,
         arguments.all ? "all of them" : "each node");
-  fmt::print("{}", to_text(graph));
+  std::istringstream lines(to_text(graph));
+  for (std::string line; std::getline(lines, line);) fmt::print("{}\n", escape_controls(line));
   return 0;
 }
 
