@@ -261,6 +261,25 @@ TEST(ScheduleFile, AMalformedMscclFileIsRefusedWithItsLineAndTheReason) {
               HasSubstr("cuts blocks into chunks"));
 }
 
+// A few bytes of a file name millions of chunks.
+TEST(ScheduleFile, OfASmallFileThatAsksForMuchIsRefusedAtOnce) {
+  const std::string head = R"(<algo name="much" coll="broadcast" proto="Simple" nchannels="1" )";
+  std::string steps = R"(ngpus="1" nchunksperloop="1048576"><gpu id="0" i_chunks="1048576" )"
+                      R"(o_chunks="1048576" s_chunks="0"><tb id="0" send="-1" recv="-1" chan="0">)";
+  for (int step = 0; step < 20; ++step)
+    steps += fmt::format(R"(<step s="{}" type="cpy" srcbuf="i" srcoff="0" dstbuf="o" dstoff="0" )"
+                         R"(cnt="1048576" depid="-1" deps="-1" hasdep="0"/>)",
+                         step);
+  EXPECT_THAT(error_of(head + steps + "</tb></gpu></algo>", ErrorKind::unavailable),
+              HasSubstr("41943040 chunks in its steps"));
+  std::string ranks = R"(ngpus="64" nchunksperloop="1048576">)";
+  for (int rank = 0; rank < 64; ++rank)
+    ranks +=
+        fmt::format(R"(<gpu id="{}" i_chunks="1048576" o_chunks="1048576" s_chunks="0"/>)", rank);
+  EXPECT_THAT(error_of(head + ranks + "</algo>", ErrorKind::unavailable),
+              HasSubstr("134217728 chunks in the buffers"));
+}
+
 TEST(ScheduleFile, AMalformedPlanOfMscclppIsRefusedWithThePlaceAndTheReason) {
   const auto with = [](const std::string& what, const std::string& by,
                        ErrorKind kind = ErrorKind::usage) {

@@ -244,6 +244,22 @@ TEST_P(ScheduleFilesOver, WhatAFileIsNotForIsRefusedByItsName) {
               Each(IsEmpty()));
 }
 
+TEST_P(ScheduleFilesOver, OfAFolderAreAddedAllOrNone) {
+  const std::string halves = write("zz.xml", kMsccl);
+  std::string other = kMsccl;
+  other.replace(other.find("name=\"halves\""), 13, "name=\"other\"");
+  write("aa.xml", other);
+  EXPECT_THAT(run_ranks(2, quick_config(GetParam()),
+                        [&](Communicator& comm) {
+                          comm.add_schedules(halves);
+                          EXPECT_THAT(outcome_of([&] { comm.add_schedules(folder_.string()); }),
+                                      HasSubstr("'halves' was added before"));
+                          EXPECT_THAT(comm.add_schedules((folder_ / "aa.xml").string()),
+                                      ElementsAre("other"));
+                        }),
+              Each(IsEmpty()));
+}
+
 TEST(ScheduleFilesAtStart, AMalformedOrWrongOneIsRefusedBeforeThereIsACommunicator) {
   std::string name = testing::TempDir() + "schedules_XXXXXX";
   const std::filesystem::path folder = mkdtemp(name.data());
@@ -257,6 +273,13 @@ TEST(ScheduleFilesAtStart, AMalformedOrWrongOneIsRefusedBeforeThereIsACommunicat
   wrong.replace(wrong.find("type=\"rrcs\""), 11, "type=\"rcs\"");
   std::ofstream(folder / "a.xml") << wrong;
   EXPECT_THAT(outcome(), HasSubstr("are wrong for all_reduce of 2 ranks"));
+  // Otherwise the communicator of the two ranks that are left could never be made.
+  EXPECT_THAT(outcome_of([&] { Communicator::in_process(3, config); }),
+              HasSubstr("are wrong for all_reduce of 2 ranks"));
+  std::string taken = kMsccl;
+  taken.replace(taken.find("name=\"halves\""), 13, "name=\"ring\"");
+  std::ofstream(folder / "a.xml") << taken;
+  EXPECT_THAT(outcome(), HasSubstr("tutti uses the name 'ring' itself"));
   std::ofstream(folder / "a.xml") << kMsccl;
   EXPECT_EQ(outcome(), "");
   std::ofstream(folder / "b.xml") << kMsccl;
