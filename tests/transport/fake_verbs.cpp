@@ -37,8 +37,8 @@ struct Network::Inside {
   SeededRandom random;
   std::map<std::uint64_t, FakePair*> pairs;
   std::uint64_t last = 0, overruns = 0, registered = 0, most_registered = 0;
-  std::uint64_t swallowed = 0;
-  bool is_cut = false, refuses = false, holds = false;
+  std::uint64_t swallowed = 0, held = 0;
+  bool is_cut = false, refuses = false;
 };
 using Inside = Network::Inside;
 
@@ -156,7 +156,7 @@ class FakePair final : public QueuePair {
     events_->owners.push_back(owner_);
     eventfd_write(events_->fd.get(), 1);
   }
-  bool has_sent() const { return !sent_.empty() && !network_->holds; }
+  bool has_sent() const { return !sent_.empty() && network_->held != number_; }
   bool has_finished() const { return has_sent() || !received_.empty(); }
   bool is_next_sent() const {
     // What has failed is told before what is flushed for it.
@@ -220,9 +220,9 @@ void Network::swallow(std::uint64_t pair) {
   const std::lock_guard lock(inside_->mutex);
   inside_->swallowed = pair;
 }
-void Network::hold_acknowledgements(bool hold) {
+void Network::hold_acknowledgements(std::uint64_t pair) {
   const std::lock_guard lock(inside_->mutex);
-  inside_->holds = hold;
+  inside_->held = pair;
 }
 void Network::refuse() {
   const std::lock_guard lock(inside_->mutex);

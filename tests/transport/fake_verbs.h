@@ -27,8 +27,9 @@ class Network {
   /// From now on, what one queue pair sends is neither received nor acknowledged: the pair of this
   /// number, counted from 1 in the order in which they were made.
   void swallow(std::uint64_t pair);
-  /// While it is true, sends are received, and their senders do not hear of it yet.
-  void hold_acknowledgements(bool hold);
+  /// What the queue pair of this number sends is received, and it does not hear of that until the
+  /// next call, for another one (0: none).
+  void hold_acknowledgements(std::uint64_t pair);
   /// From now on, queue pairs cannot be connected.
   void refuse();
   /// The number of sends for which the peer had no request to receive.
