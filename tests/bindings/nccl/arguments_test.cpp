@@ -29,6 +29,15 @@ TEST(NcclArguments, EverySymbolOfNvidiasLibraryIsThere) {
   EXPECT_EQ(count, 193);
 }
 
+// The functions take different arguments, and look at none of them.
+#ifdef __clang__
+__attribute__((no_sanitize("function")))
+#endif
+ncclResult_t
+call_with_null(void* function) {
+  return reinterpret_cast<ncclResult_t (*)(void*, ...)>(function)(nullptr);
+}
+
 TEST(NcclArguments, EveryFunctionThatIsNotSupportedSaysSoAndFails) {
   for (const char* name : {"ncclCommWindowRegister",
                            "ncclCommWindowDeregister",
@@ -52,10 +61,9 @@ TEST(NcclArguments, EveryFunctionThatIsNotSupportedSaysSoAndFails) {
                            "ncclLLA2ACreateRequirement",
                            "ncclCommSuspend",
                            "ncclCommResume"}) {
-    auto* const function =
-        reinterpret_cast<ncclResult_t (*)(void*, ...)>(dlsym(RTLD_DEFAULT, name));
+    void* const function = dlsym(RTLD_DEFAULT, name);
     ASSERT_NE(function, nullptr) << name;
-    EXPECT_EQ(function(nullptr), ncclInvalidUsage) << name;
+    EXPECT_EQ(call_with_null(function), ncclInvalidUsage) << name;
     EXPECT_THAT(last_error(), HasSubstr(name));
   }
 }
