@@ -168,7 +168,7 @@ class Compiler {
       if (operand.place == Place::output && k < 64) flat.results |= std::uint64_t{1} << k;
       add(operand, sends_, lane.sends_on);
     }
-    pair_answers(step, &program_.operands[flat.first_operand]);
+    pair_answers(step, program_.operands.data() + flat.first_operand);
     if (zero_copy_ && flat.segments == 1) {
       const std::size_t number = program_.steps.size() - program_.lanes.back().first_step;
       const collectives::ZeroCopySource& source = sources_[program_.lanes.size() - 1][number];
