@@ -1,4 +1,4 @@
-// Reading whole files of limited size.
+// Reads whole files of limited size.
 #pragma once
 
 #include <cstddef>

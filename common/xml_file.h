@@ -11,7 +11,7 @@
 
 namespace tutti {
 
-/// A parsed XML document. Immutable after construction.
+/// Holds a parsed XML document. It is immutable after construction.
 class XmlFile {
  public:
   static constexpr std::size_t kMostBytes = 64u << 20;

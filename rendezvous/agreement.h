@@ -14,8 +14,8 @@
 
 namespace tutti {
 
-/// Where rank 0 reports which ranks it still waits for (nowhere if `log` is null), and after how
-/// long it does so for the first time. It does so again every minute.
+/// Says where rank 0 reports which ranks it still waits for (nowhere if `log` is null), and after
+/// how long it does so for the first time. It does so again every minute.
 struct Reports {
   Log* log = nullptr;
   std::chrono::milliseconds after = std::chrono::seconds(5);

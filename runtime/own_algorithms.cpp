@@ -89,7 +89,7 @@ std::vector<std::string> OwnAlgorithms::add_files(const std::string& path) {
   return names;
 }
 
-// Called with the mutex held.
+// The caller holds the mutex.
 void OwnAlgorithms::check_name(const std::string& name, const ScheduleFile* file) const {
   const std::string of_file = file == nullptr ? "" : " (of " + escape_controls(file->path) + ")";
   if (name.empty() || is_built_in_algorithm(name))

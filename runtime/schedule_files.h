@@ -1,4 +1,5 @@
-// The files of schedules that a setting or a program names, each verified before it is used.
+// Reads the files of schedules that a setting or a program names, and verifies each before it is
+// used.
 #pragma once
 
 #include <memory>
@@ -40,7 +41,7 @@ class ScheduleFiles {
   std::vector<ScheduleFilePtr> files_;
 };
 
-/// Whether tutti itself has an algorithm of this name, or uses the name for something else.
+/// Returns whether tutti itself has an algorithm of this name, or uses the name for something else.
 bool is_built_in_algorithm(std::string_view name);
 
 }  // namespace tutti

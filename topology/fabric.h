@@ -1,4 +1,5 @@
-// A cluster in a few numbers: equal nodes whose ports are joined by leaf and spine switches.
+// Describes a cluster in a few numbers: equal nodes whose ports are joined by leaf and spine
+// switches.
 #pragma once
 
 #include <functional>

@@ -1,5 +1,5 @@
-// Devices and the links between them, as plain data: what a file describes, or a description of a
-// fabric. Plans and prices are computed from it without asking the system.
+// Describes devices and the links between them as plain data, which come from a file or from the
+// description of a fabric. Plans and prices are computed from it without asking the system.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@
 
 namespace tutti {
 
-/// The kinds of devices. A `cpu` is a NUMA node, `pci` a PCI switch or bridge, and a `port` the end
-/// of a network interface at which the network begins.
+/// Lists the kinds of devices. A `cpu` is a NUMA node, `pci` a PCI switch or bridge, and a `port`
+/// the end of a network interface at which the network begins.
 enum class DeviceKind : std::uint8_t { cpu, pci, gpu, nic, port, nv_switch, net_switch };
 inline constexpr int kDeviceKinds = 7;
 std::string_view to_string(DeviceKind kind);
 
-/// The kinds of links. `cpus` joins the NUMA nodes of one machine.
+/// Lists the kinds of links. `cpus` joins the NUMA nodes of one machine.
 enum class WireKind : std::uint8_t { pci, nvlink, xgmi, c2c, cpus, net };
 inline constexpr int kWireKinds = 6;
 std::string_view to_string(WireKind kind);
@@ -42,7 +42,7 @@ struct Device {
   bool operator==(const Device&) const = default;
 };
 
-/// A link in one direction. Parallel links between two devices are wires of their own.
+/// Describes a link in one direction. Parallel links between two devices are wires of their own.
 struct Wire {
   int from = 0;
   int to = 0;

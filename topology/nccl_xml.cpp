@@ -273,7 +273,7 @@ std::string write_nccl_topology(const Graph& graph) {
                 "NCCL's topology files describe one machine, from such a file; write JSON");
   pugi::xml_document document;
   const pugi::xml_node system = append(document.root(), graph.system);
-  // What is below a device in the PCI tree is in its outermost element; its ports and links are in
+  // The devices below one in the PCI tree are in its outermost element; its ports and links are in
   // its innermost one.
   std::vector<pugi::xml_node> outermost(graph.devices.size()), innermost(graph.devices.size());
   for (std::size_t at = 0; at < graph.devices.size(); ++at) {

@@ -26,7 +26,7 @@ std::string title(const Device& device) {
   }
 }
 
-/// All wires of one kind from one device to another, taken as one.
+/// Takes all wires of one kind from one device to another as one.
 struct Bundle {
   int wires = 0;
   double gb_per_s = 0;

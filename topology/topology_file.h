@@ -1,4 +1,4 @@
-// Reading topology files of either kind.
+// Reads topology files of either kind.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// A status page as bytes, for transports that send it in messages.
+// Converts a status page to bytes, for transports that send it in messages.
 #pragma once
 
 #include <array>
@@ -8,8 +8,8 @@
 
 namespace tutti {
 
-/// The bytes of a status page on the wire. They leave out the first word, which counts sleepers and
-/// concerns only the owner's process.
+/// Holds the bytes of a status page on the wire. They leave out the first word, which counts
+/// sleepers and concerns only the owner's process.
 inline constexpr std::size_t kStatusPageSkip = sizeof(StatusPage::sleepers);
 inline constexpr std::size_t kStatusPageBytes = sizeof(StatusPage) - kStatusPageSkip;
 using StatusPageBytes = std::array<std::byte, kStatusPageBytes>;

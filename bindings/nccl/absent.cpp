@@ -1,4 +1,4 @@
-// The functions of NCCL that tutti does not do: each says so in ncclGetLastError, and never
+// Defines the functions of NCCL that tutti does not do: each says so in ncclGetLastError, and never
 // succeeds.
 #include <string>
 

@@ -30,7 +30,7 @@ std::string_view until(std::string_view& text, char separator) {
   return part;
 }
 
-// Whether `name`, without its protocol, is the beginning of `whole`.
+// Returns whether `name`, without its protocol, is the beginning of `whole`.
 bool names(std::string_view name, std::string_view whole) {
   name = name.substr(0, name.find('_'));
   return !name.empty() && name.size() <= whole.size() && same(name, whole.substr(0, name.size()));

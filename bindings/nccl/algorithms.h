@@ -1,4 +1,5 @@
-// The names of NCCL's algorithms, as NCCL_ALGO and ncclCollConfig_t::algSelection give them.
+// Translates the names of NCCL's algorithms, as NCCL_ALGO and ncclCollConfig_t::algSelection give
+// them.
 #pragma once
 
 #include <string>
@@ -13,8 +14,8 @@ namespace tutti::nccl {
 /// here, the library chooses. Throws ncclInvalidArgument for a function that does not exist.
 Select select_as(const std::string& lists);
 
-/// The algorithm for one call: the first name of `list` that `what` has, or "" if it has none.
-/// Names may end in a protocol (RING_LL128), and may be shortened.
+/// Returns the algorithm for one call: the first name of `list` that `what` has, or "" if it has
+/// none. Names may end in a protocol (RING_LL128), and may be shortened.
 std::string_view algorithm_in(std::string_view list, Collective what);
 
 }  // namespace tutti::nccl

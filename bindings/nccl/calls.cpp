@@ -1,4 +1,4 @@
-// Collectives, sends and receives, and groups.
+// Implements collectives, sends and receives, and groups.
 #include <algorithm>
 #include <cstring>
 #include <functional>
@@ -35,7 +35,7 @@ bool is_for_host(const ncclComm& comm, const void* buffer, cudaStream_t stream) 
 template <typename Result, typename... Args>
 using Member = Result (C::*)(Args..., const CallOptions&);
 
-// What is done before a call, in its order.
+// A function that is called before a call, in its order, such as a copy.
 using Before = std::function<void()>;
 
 template <typename Blocked = void, typename... Args>
@@ -85,7 +85,7 @@ CallOptions options_of(const ncclCollConfig_t* config, Collective what) {
   return options;
 }
 
-// What is the same for all collectives: the checks, and where the call goes.
+// Checks the arguments that all collectives have, and holds what tells where the call goes.
 struct Call {
   Call(ncclComm_t handle, ncclDataType_t nccl_type, cudaStream_t its_stream,
        const ncclCollConfig_t* config, Collective what)

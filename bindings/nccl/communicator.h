@@ -1,4 +1,4 @@
-// The object behind ncclComm_t.
+// Declares the object behind ncclComm_t.
 #pragma once
 
 #include <unistd.h>
@@ -23,7 +23,7 @@
 
 namespace tutti::nccl {
 
-/// A reduction that ncclRedOpCreatePreMulSum() made.
+/// Describes a reduction that ncclRedOpCreatePreMulSum() made.
 struct PremulSum {
   bool exists = false;
   ncclDataType_t type = ncclInt8;
@@ -39,9 +39,10 @@ struct Kept {
 
 }  // namespace tutti::nccl
 
-/// A communicator in the making, or made. The process owns it by a table of its handles until it is
-/// destroyed, and every call and every group as long as it runs. Threads may call it at the same
-/// time: `calls` makes them take turns. Aborting it and asking for its error do not take that lock.
+/// Represents a communicator, which is made already or is still being made. The process owns it by
+/// a table of its handles until it is destroyed, and every call and every group as long as it runs.
+/// Threads may call it at the same time: `calls` makes them take turns. Aborting it and asking for
+/// its error do not take that lock.
 struct ncclComm {
   /// A communicator that is still to be made. `its_gpu` is null if the process has no driver.
   ncclComm(tutti::nccl::Settings its_settings, int its_rank, int its_size,
@@ -50,7 +51,7 @@ struct ncclComm {
   ncclComm(const ncclComm&) = delete;
   ncclComm& operator=(const ncclComm&) = delete;
 
-  /// Whether it was made before this process was forked. Nothing can be done with it then.
+  /// Returns whether it was made before this process was forked. Nothing can be done with it then.
   bool is_inherited() const noexcept { return getpid() != owner_; }
 
   const tutti::nccl::Settings settings;
@@ -105,7 +106,7 @@ void refuse_inherited(const ncclComm& comm);
 /// Returns the communicator of the handle, in whatever state; null if it is none of this library,
 /// or has been destroyed. Whoever has the result may use the object, whatever other threads do.
 std::shared_ptr<ncclComm> find(ncclComm_t comm);
-/// Like find(); throws ncclInvalidArgument in place of null, and ncclInvalidUsage if the
+/// Does what find() does; throws ncclInvalidArgument in place of null, and ncclInvalidUsage if the
 /// communicator was inherited by a fork.
 std::shared_ptr<ncclComm> whole(ncclComm_t comm);
 /// Returns it if calls may be made. Throws its error, ncclInvalidArgument while it is made or

@@ -25,9 +25,9 @@ class Failure : public std::runtime_error {
 /// Throws ncclInvalidArgument with the message unless `condition` holds.
 void require(bool condition, const char* message);
 
-/// The result for an error of the library:
-/// usage and mismatch are ncclInvalidUsage, unavailable ncclSystemError, peer_lost and timeout
-/// ncclRemoteError, corrupt and internal ncclInternalError.
+/// Returns the result for an error of the library: usage and mismatch are ncclInvalidUsage,
+/// unavailable ncclSystemError, peer_lost and timeout ncclRemoteError, corrupt and internal
+/// ncclInternalError.
 ncclResult_t result_of(ErrorKind kind) noexcept;
 
 /// Keeps `message` for ncclGetLastError in this thread; it is cut after 2047 bytes.

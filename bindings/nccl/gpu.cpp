@@ -27,8 +27,8 @@ void check(int result, const char* function) {
                   std::string(function) + " of the CUDA driver returned " + std::to_string(result));
 }
 
-// What allocate() holds: a primary context, without which its memory would be lost, for each device
-// as long as the process lives, and the devices of the memory.
+// Keeps what allocate() holds: a primary context, without which its memory would be lost, for each
+// device as long as the process lives, and the devices of the memory.
 struct Held {
   std::set<int> devices;
   std::map<Address, int> device_of;

@@ -1,5 +1,5 @@
-// What the functions of NCCL need of the CUDA driver beside what the library does with it: the
-// thread's device, whose memory an address is, memory for ncclMemAlloc, and copies.
+// Finds those functions of the CUDA driver that NCCL's functions need and the library does not
+// offer: the thread's device, whose memory an address is, memory for ncclMemAlloc, and copies.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ class Gpu {
   /// The device that calls of this thread are for: that of the current context, else what the CUDA
   /// runtime of the process says, else 0.
   int current_device() const;
-  /// Whether `address` is memory of a GPU, or managed memory.
+  /// Returns whether `address` is memory of a GPU, or managed memory.
   bool owns(const void* address) const;
 
   /// These throw ncclUnhandledCudaError, which names the function of the driver and its result.

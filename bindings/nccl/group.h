@@ -1,4 +1,4 @@
-// The calls between ncclGroupStart and ncclGroupEnd of a thread.
+// Collects the calls between ncclGroupStart and ncclGroupEnd of a thread.
 #pragma once
 
 #include <functional>
@@ -12,8 +12,8 @@
 
 namespace tutti::nccl {
 
-/// The group of one thread. Nothing is done before its end, and nothing at all if one of its calls
-/// is wrong.
+/// Collects the calls of one thread's group. Nothing is done before its end, and nothing at all if
+/// one of its calls is wrong.
 class ThreadGroup {
  public:
   struct Job {
@@ -34,7 +34,8 @@ class ThreadGroup {
     return result;
   }
 
-  /// The group of the library, for a call of `comm`; `waits` says that end() is to wait for it.
+  /// Returns the group of the library, for a call of `comm`; `waits` says that end() is to wait for
+  /// it.
   Group& calls(const std::shared_ptr<ncclComm>& comm, bool waits);
   /// Adds what is done before the calls start, unless the group fails.
   void add_copy(std::function<void()> copy) { copies_.push_back(std::move(copy)); }

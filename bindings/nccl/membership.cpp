@@ -1,4 +1,4 @@
-// The functions that make communicators.
+// Implements the functions that make communicators.
 #include <algorithm>
 #include <optional>
 #include <set>
@@ -31,8 +31,8 @@ std::shared_ptr<ncclComm> new_comm(Settings settings, int rank, int size,
   return std::make_shared<ncclComm>(std::move(settings), rank, size, gpu, its);
 }
 
-// A communicator of ranks of `parent`, with its device. Whoever gets none has no handle by which to
-// wait, so that `waits` has the call block.
+// Returns a communicator of ranks of `parent`, with its device. Whoever gets none has no handle by
+// which to wait, so that `waits` has the call block.
 std::shared_ptr<ncclComm> new_child(const std::shared_ptr<ncclComm>& parent, int rank, int size,
                                     const ncclConfig_t* config, bool waits = false) {
   Settings settings = parent->settings;

@@ -1,4 +1,4 @@
-// What NCCL's interface keeps for the process, since it has no handle for it.
+// Keeps values that belong to the process, since NCCL's interface has no handle for them.
 #pragma once
 
 #include <pthread.h>
@@ -7,16 +7,16 @@
 
 namespace tutti::nccl {
 
-/// A value and its lock.
+/// Holds a value and its lock.
 template <typename T>
 struct Locked {
   std::mutex mutex;
   T value{};  ///< Guarded by `mutex`.
 };
 
-/// The one Locked<T> of the process. It is never destroyed, so that threads may use it while the
-/// process ends. fork() waits for its lock, so that the child finds it unlocked and the value
-/// whole. No thread holds two of these locks at a time.
+/// Returns the one Locked<T> of the process. It is never destroyed, so that threads may use it
+/// while the process ends. fork() waits for its lock, so that the child finds it unlocked and the
+/// value whole. No thread holds two of these locks at a time.
 template <typename T>
 Locked<T>& of_process() {
   static auto* const its = [] {

@@ -1,4 +1,5 @@
-// Versions, numbers of communicators, memory, and the runtime's parameters.
+// Implements the functions that ask: for versions, the numbers of a communicator, memory, and
+// parameters.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -24,7 +25,7 @@ std::shared_ptr<const ncclComm> known(ncclComm_t comm) {
   return its;
 }
 
-// What ncclMemAlloc has allocated on the host.
+// Lists the memory that ncclMemAlloc has allocated on the host.
 using HostBlocks = std::set<void*>;
 
 void* allocate_on_host(std::size_t bytes) {

@@ -1,4 +1,4 @@
-// What calls reduce: types of data, and reductions, also those of ncclRedOpCreatePreMulSum.
+// Translates the types of data, and the reductions, also those of ncclRedOpCreatePreMulSum.
 #pragma once
 
 #include <array>
@@ -13,7 +13,8 @@ namespace tutti::nccl {
 /// Throws ncclInvalidArgument for a number that is none of a type.
 DataType type_of(ncclDataType_t type);
 
-/// A reduction, and the scalar of a premultiplied sum, to which the options of the call point.
+/// Holds a reduction, and the scalar of a premultiplied sum, to which the options of the call
+/// point.
 class Reduction {
  public:
   /// Throws ncclInvalidArgument if the communicator has no such reduction of the type.

@@ -148,7 +148,7 @@ void read_network(Config& config) {
     }
 }
 
-// Which ways between ranks the program's environment or configuration has taken away.
+// Records which ways between ranks the program's environment or configuration has taken away.
 struct Ways {
   bool gpu_memory = true, shared_memory = true, rdma = true, tcp = true;
 };

@@ -1,4 +1,4 @@
-// Settings of a communicator: from the environment (TUTTI_* and NCCL_*), ncclConfig_t and
+// Reads the settings of a communicator: from the environment (TUTTI_* and NCCL_*), ncclConfig_t and
 // ncclSetEncryption().
 #pragma once
 
@@ -25,19 +25,19 @@ Settings settings_of_process();
 /// plug-in.
 void apply(const ncclConfig_t* config, Settings& settings);
 
-/// What ncclSetEncryption() has set for communicators that are made from now on. Throws
-/// ncclInvalidArgument.
+/// Sets, as ncclSetEncryption() does, the encryption of communicators that are made from now on.
+/// Throws ncclInvalidArgument.
 void set_encryption(const ncclEncryptionConfig_t* config);
 
-/// The value of an NCCL_ variable that has an effect; none if it is not set, or empty.
+/// Returns the value of an NCCL_ variable that has an effect; none if it is not set, or empty.
 std::optional<std::string> variable(const char* name);
 
-/// A variable that has an effect, and what that is.
+/// Describes a variable that has an effect.
 struct Variable {
   const char* name;
   const char* effect;
 };
-/// All of them; the last has a null name.
+/// Returns all of them; the last has a null name.
 const Variable* known_variables() noexcept;
 
 }  // namespace tutti::nccl

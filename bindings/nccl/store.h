@@ -1,4 +1,4 @@
-// A communicator's part of the store through which its ranks meet.
+// Gives each communicator a part of the store through which its ranks meet.
 #pragma once
 
 #include <algorithm>
@@ -29,8 +29,8 @@ class Part final : public Store {
 
   /// Tells the ranks that wait that this one does not come. It throws nothing.
   void fail(const std::string& why) noexcept;
-  /// A part for a communicator that is made of this one. `name` is the same on its ranks, and no
-  /// other such communicator has it.
+  /// Returns a part for a communicator that is made of this one. `name` is the same on its ranks,
+  /// and no other such communicator has it.
   std::shared_ptr<Part> part(const std::string& name, GivenUp given_up) const;
 
  private:

@@ -1,4 +1,4 @@
-// What is in an ncclUniqueId.
+// Makes and reads the contents of an ncclUniqueId.
 #pragma once
 
 #include <atomic>
@@ -14,10 +14,10 @@ namespace tutti::nccl {
 /// Starts the server of a store in this process, and returns an id that leads to it.
 ncclUniqueId make_id(const Settings& settings);
 
-/// Whether the bytes are an id of this library.
+/// Returns whether the bytes are an id of this library.
 bool is_id(const ncclUniqueId& id);
 
-/// The secret of the data between processes that have the id: who has it may join.
+/// Returns the secret of the data between processes that have the id: who has it may join.
 std::string secret_of(const ncclUniqueId& id);
 
 /// Connects to the store of `id`. Throws what connect_store() throws, and `peer_lost` soon after

@@ -41,7 +41,7 @@ const char* name_of(Collective what) {
   throw Error(ErrorKind::unavailable, "MSCCL's XML cannot express these schedules: " + why);
 }
 
-/// One step of a block.
+/// Describes one step of a block.
 struct Line {
   const char* type = "nop";
   Operand source{Place::input, -1};

@@ -1,4 +1,4 @@
-// MSCCL's XML: one <gpu> for each rank, with a <tb> for each of its lanes.
+// Reads MSCCL's XML, which has one <gpu> for each rank, with a <tb> for each of its lanes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -225,7 +225,7 @@ class Reader {
   bool in_place_ = false, out_of_place_ = true, writes_input_ = false;
   std::int64_t scratch_ = 0;
   int steps_ = 0;
-  // Where the reader is.
+  // These say where the reader is.
   int rank_ = 0, sends_to_ = -1, receives_from_ = -1;
 };
 

@@ -1,4 +1,4 @@
-// The ops of an execution plan of MSCCL++, and the steps that follow from them.
+// Declares the ops of an execution plan of MSCCL++, from which the steps of schedules follow.
 #pragma once
 
 #include <string_view>
@@ -10,7 +10,7 @@ namespace tutti::collectives::mscclpp {
 
 enum class Does { nothing, moves, reduces, waits, meets };
 
-/// What an op does, apart from its operands.
+/// Says what an op does, apart from its operands.
 struct Kind {
   std::string_view name;
   Does does = Does::nothing;

@@ -14,7 +14,7 @@
 namespace tutti::collectives::mscclpp {
 namespace {
 
-/// For each block of each rank: the number of its ops that are known to be done.
+/// Holds for each block of each rank the number of its ops that are known to be done.
 using Clock = std::vector<int>;
 
 /// A step that uses a place of a rank's memory.
@@ -25,7 +25,7 @@ struct Use {
   int time = 0;   // and the number of that op, from 1
 };
 
-/// What is known of one place of a rank's memory.
+/// Records what is known of one place of a rank's memory.
 struct Spot {
   std::vector<Use> writes, reads;
   bool has_packet = false;

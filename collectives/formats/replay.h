@@ -1,4 +1,4 @@
-// The execution of a file's plan with the numbers of chunks in place of data.
+// Executes a file's plan with the numbers of chunks in place of data.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace tutti::collectives {
 /// Executes all ranks of a plan, one step after another, and notes for each step what it moves.
 class Replay {
  public:
-  /// A step with the places of a schedule.
+  /// Describes a step with the places of a schedule.
   struct Resolved {
     std::vector<Operand> in;
     std::vector<Operand> out;
@@ -27,15 +27,18 @@ class Replay {
   /// Returns whether all steps could be done; where some wait for each other for ever, these are
   /// resolved as though they found what their positions hold at first.
   bool run();
-  /// Whether a step moves chunks that are not consecutive, so that it must be cut in several.
+  /// Returns whether a step moves chunks that are not consecutive, so that it must be cut in
+  /// several.
   bool must_split() const { return must_split_; }
 
   const Resolved& resolved(int rank, int lane, int step) const;
-  /// The scratch chunks of a rank: those of the plan, and those for what is written to the input.
+  /// Returns the number of a rank's scratch chunks: those of the plan, and those for what is
+  /// written to the input.
   int scratch_chunks(int rank) const { return ranks_[static_cast<std::size_t>(rank)].scratch; }
 
  private:
-  /// What a place holds: a chunk, and how many ranks have contributed to it. -1: nothing.
+  /// Says what a place holds: a chunk, and how many ranks have contributed to it. The chunk is -1
+  /// if it holds nothing.
   struct Value {
     int chunk = -1;
     int summands = 0;

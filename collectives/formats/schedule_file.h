@@ -23,15 +23,15 @@ struct ScheduleFile {
   std::vector<Schedule> schedules = {};  ///< One for each rank; at least one.
 };
 
-/// The readers of the formats; `path` is the file's name in errors. Each throws `usage` with the
-/// line or place for a malformed file, and `unavailable` for what tutti has no schedules for.
+/// Each of these reads one format; `path` is the file's name in errors. Each throws `usage` with
+/// the line or place for a malformed file, and `unavailable` for what tutti has no schedules for.
 ///
 /// MSCCL's XML: docs/planning.md says what of it is read.
 ScheduleFile read_msccl(const std::string& path, std::string text);
-/// Execution plans of MSCCL++.
+/// Reads an execution plan of MSCCL++.
 ScheduleFile read_mscclpp(const std::string& path, const std::string& text);
-/// What to_json() writes for each schedule, in an array, or in an object as write_schedules() makes
-/// it.
+/// Reads what to_json() writes for each schedule, in an array, or in an object as write_schedules()
+/// makes it.
 ScheduleFile read_schedules(const std::string& path, const std::string& text);
 
 /// Reads a file in the format that its content shows.

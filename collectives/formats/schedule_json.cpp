@@ -1,4 +1,4 @@
-// tutti's own JSON of schedules, read and written.
+// Reads and writes tutti's own JSON of schedules.
 #include <fmt/format.h>
 
 #include <filesystem>

@@ -61,7 +61,7 @@ TUTTI_API std::vector<Bucket> plan_buckets(std::span<const Parameter> parameters
 /// Returns the bytes of the gradients in `buckets`, with the padding between them.
 TUTTI_API std::size_t gradient_bytes(std::span<const Bucket> buckets);
 
-/// Where gradients lie that a GPU computes.
+/// Says where gradients lie that a GPU computes.
 struct GpuGradients {
   /// The program's memory on the GPU for all gradients, which it has set to zeros: aligned to 64
   /// bytes, and as long as gradient_bytes(plan_buckets(parameters, options.buckets)) at least. It

@@ -1,4 +1,4 @@
-// serve_store() and connect_store() of tutti/store.hpp.
+// Implements serve_store() and connect_store() of tutti/store.hpp.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -36,8 +36,8 @@ Way way_of(const Ticket& ticket, Random& random) {
   return way;
 }
 
-// Whether the server of a ticket, if it still exists, listens at a Unix socket that this process
-// can see: all its addresses are of this machine.
+// Returns whether the server of a ticket, if it still exists, listens at a Unix socket that this
+// process can see: all its addresses are of this machine.
 bool is_here(const Ticket& ticket) {
   return std::all_of(ticket.addresses.begin(), ticket.addresses.end(), net::is_this_machine);
 }

@@ -12,8 +12,9 @@
 
 namespace tutti::rendezvous {
 
-/// What a ticket holds. Its bytes are: a format number, flags, the socket's number (8 bytes), the
-/// secret (16), the port (2), and addresses, each of which is preceded by its length (4 or 16).
+/// Holds the contents of a ticket. Its bytes are: a format number, flags, the socket's number (8
+/// bytes), the secret (16), the port (2), and addresses, each of which is preceded by its length (4
+/// or 16).
 struct Ticket {
   std::uint64_t server = 0;  ///< The number of the Unix socket, JobAddress::server.
   Secret secret;             ///< Of 16 bytes.

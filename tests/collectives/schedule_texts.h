@@ -5,8 +5,8 @@
 
 namespace tutti::schedule_texts {
 
-/// An all_reduce of two ranks: each receives the other's half, adds its own, and sends the sum
-/// back. It knows only calls in place: sums lie where inputs were.
+/// Describes an all_reduce of two ranks: each receives the other's half, adds its own, and sends
+/// the sum back. It knows only calls in place: sums lie where inputs were.
 inline const std::string kMsccl =
     R"(<algo name="halves" proto="Simple" nchannels="1" nchunksperloop="2" ngpus="2" coll="allreduce" inplace="1" minBytes="64" maxBytes="4096">
   <gpu id="0" i_chunks="2" o_chunks="0" s_chunks="1">
@@ -49,8 +49,8 @@ inline const std::string kMscclAllToAll =
 </algo>
 )";
 
-/// An all_reduce of two ranks by packets: each puts the half that the other adds up into the
-/// other's scratch, adds its own half, and puts the sum there, too. A barrier of two blocks,
+/// Describes an all_reduce of two ranks by packets: each puts the half that the other adds up into
+/// the other's scratch, adds its own half, and puts the sum there, too. A barrier of two blocks,
 /// signals and ops that do nothing are in it, too.
 inline const std::string kMscclpp =
     R"({"name": "packets", "collective": "allreduce", "protocol": "LL", "inplace": true,

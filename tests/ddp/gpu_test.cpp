@@ -26,7 +26,7 @@ using testing::IsEmpty;
 constexpr std::size_t kFirst = 1000, kSecond = 37;
 constexpr int kRanks = 2;
 
-/// A rank's model on its GPU.
+/// Holds a rank's model on its GPU.
 struct Model {
   explicit Model(int rank)
       : first(kFirst, static_cast<float>(1 + rank)),
@@ -40,7 +40,7 @@ struct Model {
   const GpuBuffer<float> first, second;
 };
 
-/// Memory of a GPU for the gradients of a model, in buckets of one gradient each.
+/// Allocates memory of a GPU for the gradients of a model, in buckets of one gradient each.
 struct Gradients {
   explicit Gradients(const Model& model, void* stream)
       : memory(gradient_bytes(plan_buckets(model.parameters(), buckets)) + 64) {

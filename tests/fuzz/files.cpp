@@ -1,4 +1,4 @@
-// Files that users name, and that anybody may have written.
+// Feeds the readers of files that users name, and that anybody may have written.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>

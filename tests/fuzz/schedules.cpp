@@ -1,5 +1,5 @@
-// Files of schedules of all formats: a file is refused, or it becomes schedules on which the
-// verifier decides, and which survive being written and read.
+// Feeds the readers of schedules in all formats: a file is refused, or it becomes schedules on
+// which the verifier decides, and which survive being written and read.
 #include <cassert>
 
 #include <tutti/error.hpp>

@@ -1,4 +1,4 @@
-// What a hostile peer sends over a queue pair, and the notes by which it introduces itself.
+// Feeds what a hostile peer sends over a queue pair, and the notes by which it introduces itself.
 #include <sys/socket.h>
 
 #include <algorithm>

@@ -24,22 +24,22 @@ std::span<const Target> targets();
 /// What a peer hands over and writes in shared memory.
 void run_packets(std::string_view bytes);
 std::vector<std::string> packet_seeds();
-/// What a peer sends over RDMA.
+/// These take what a peer sends over RDMA.
 void run_sends(std::string_view bytes);
 std::vector<std::string> send_seeds();
-/// Files that describe machines and fabrics.
+/// These take files that describe machines and fabrics.
 void run_topologies(std::string_view bytes);
 std::vector<std::string> topology_seeds();
 void run_fabrics(std::string_view bytes);
 std::vector<std::string> fabric_seeds();
-/// Files of schedules.
+/// These take files of schedules.
 void run_schedules(std::string_view bytes);
 std::vector<std::string> schedule_seeds();
 /// The messages of sends and receives.
 void run_transfers(std::string_view bytes);
 std::vector<std::string> transfer_seeds();
-/// Settings in a file and in the environment; costs of a machine; the file of a store; and a dump
-/// of the flight recorder.
+/// These take settings in a file and in the environment; costs of a machine; the file of a store;
+/// and a dump of the flight recorder.
 void run_settings(std::string_view bytes);
 std::vector<std::string> settings_seeds();
 void run_tuning_file(std::string_view bytes);

@@ -1,5 +1,5 @@
-// Files that describe machines and fabrics: a file is refused with `usage`, or it becomes a sound
-// graph.
+// Feeds the readers of files that describe machines and fabrics: a file is refused with `usage`, or
+// it becomes a sound graph.
 #include <cassert>
 
 #include <tutti/error.hpp>

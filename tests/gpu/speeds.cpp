@@ -92,7 +92,7 @@ Json copies(const Effort& effort, int gpus) {
   return rows;
 }
 
-/// NCCL, loaded from where the loader finds it.
+/// Represents NCCL, which is loaded from where the loader finds it.
 class Nccl {
  public:
   Nccl() : library_(dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL)) {
@@ -113,7 +113,7 @@ class Nccl {
   std::string why_missing_;
 };
 
-/// What one GPU takes part with.
+/// Holds what one GPU takes part with.
 struct NcclRank {
   NcclRank(int ordinal, std::size_t bytes) : context(ordinal), from(bytes), to(bytes) {}
   const GpuContext context;

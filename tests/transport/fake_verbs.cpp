@@ -62,7 +62,7 @@ class FakeRegion final : public Region {
   const std::size_t bytes_;
 };
 
-/// A queue pair. The network's lock guards all of them.
+/// Represents a queue pair. The network's lock guards all of them.
 class FakePair final : public QueuePair {
  public:
   FakePair(std::shared_ptr<Inside> network, std::shared_ptr<FakeEvents> events,
@@ -159,7 +159,7 @@ class FakePair final : public QueuePair {
   bool has_sent() const { return !sent_.empty() && network_->held != number_; }
   bool has_finished() const { return has_sent() || !received_.empty(); }
   bool is_next_sent() const {
-    // What has failed is told before what is flushed for it.
+    // A failed request completes before those that are flushed because of it.
     return has_sent() && (failed_ || received_.empty() || network_->random.next() % 2 == 0);
   }
   void fail(const Completion& completion, const char* error) {

@@ -1,4 +1,4 @@
-// Queue pairs between the ranks of one process, without a kernel. They do what the specification
+// Connects ranks of one process by queue pairs without a kernel. They do what the specification
 // lets a device do: completions come late, and in any order between queue pairs, and whatever is
 // not allowed fails as it does over a network.
 #pragma once
@@ -27,8 +27,8 @@ class Network {
   /// From now on, what one queue pair sends is neither received nor acknowledged: the pair of this
   /// number, counted from 1 in the order in which they were made.
   void swallow(std::uint64_t pair);
-  /// What the queue pair of this number sends is received, and it does not hear of that until the
-  /// next call, for another one (0: none).
+  /// Withholds the acknowledgements of what the queue pair of this number sends, until the next
+  /// call, which is for another one (0: none). Its peer receives it all the same.
   void hold_acknowledgements(std::uint64_t pair);
   /// From now on, queue pairs cannot be connected.
   void refuse();

@@ -1,4 +1,4 @@
-// What is particular to the transport over RDMA, over queue pairs of a fake device.
+// Tests what is particular to the transport over RDMA, over queue pairs of a fake device.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -122,7 +122,7 @@ TEST_F(RdmaRanks, APeerBehindACutNetworkIsLostWithTheDevicesReason) {
   ASSERT_TRUE(eventually([&] { return ranks_[0]->status(1).state == PeerStatus::State::lost; }));
   EXPECT_THAT(ranks_[0]->status(1).why, HasSubstr("transport retry counter exceeded"));
   EXPECT_TRUE(ranks_[0]->status(1).gone);
-  // What is posted from now on harms nobody.
+  // Messages that are posted from now on harm nobody.
   for (int n = 0; n < 20; ++n) send(0, 1, kMax);
   EXPECT_TRUE(ranks_[0]->all_left());
 }

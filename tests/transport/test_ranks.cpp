@@ -106,7 +106,7 @@ std::vector<TransportKind> transport_kinds() {
                                    {"mail", false, all<mail::entry<mail::kAnywhere>>},
                                    {"stream", false, all_stream},
                                    {"faulty", false, all_faulty}};
-  // A device, real or soft-RoCE: see tests/rdma.
+  // It needs a device, real or soft-RoCE: see tests/rdma.
   if (!rdma::active_ports("auto").empty()) kinds.push_back({"verbs", false, all<rdma::entry>});
   return kinds;
 }

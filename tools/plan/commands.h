@@ -1,5 +1,5 @@
-// The subcommands of tutti-plan. Each function declares one, and sets `run` when it was named on
-// the command line; run() then does it and returns the exit status.
+// Declares the subcommands of tutti-plan. Each function declares one, and sets `run` when it was
+// named on the command line; run() then does it and returns the exit status.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// tutti-plan verify and convert: files of schedules.
+// Implements tutti-plan verify and convert, which read files of schedules.
 #include <fmt/format.h>
 
 #include <cstdio>

@@ -1,5 +1,5 @@
-// tutti-plan explain, simulate and sweep: what calls would cost on a machine that is described by
-// its costs.
+// Implements tutti-plan explain, simulate and sweep, which say what calls would cost on a machine
+// that is described by its costs.
 #include <fmt/format.h>
 
 #include <memory>

@@ -1,4 +1,4 @@
-// tutti-plan show: the topology that a file describes.
+// Implements tutti-plan show, which prints the topology that a file describes.
 #include <fmt/format.h>
 
 #include <memory>

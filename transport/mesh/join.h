@@ -18,7 +18,7 @@
 
 namespace tutti::mesh {
 
-/// What a connection is for.
+/// Says what a connection is for.
 enum class Use : std::int32_t {
   data,      ///< The transport sends what it wants over it.
   lifeline,  ///< Ends when the process ends; see lifelines.h.

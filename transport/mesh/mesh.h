@@ -14,7 +14,7 @@
 
 namespace tutti::mesh {
 
-/// Used by one thread. The context outlives it.
+/// One thread uses it. The context outlives it.
 class Mesh {
  public:
   /// Listens at a free port. `name` is that of the transport, in messages ("TCP"). Throws

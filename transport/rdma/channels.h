@@ -1,4 +1,4 @@
-// The two ends of a channel over a connection, and a group: one communicator's part of the
+// Declares the two ends of a channel over a connection, and a group: one communicator's part of the
 // connection. Each channel has a window of its own.
 #pragma once
 
@@ -28,7 +28,8 @@ inline constexpr std::uint32_t kWindow = 8;
 inline constexpr std::uint32_t kReturnAt = 4;
 static_assert(kWindow - kReturnAt >= 2, "two messages fit when all before are released");
 
-/// Memory for the messages of a window. There are as many as were ever in use at the same time.
+/// Provides memory for the messages of a window. There are as many as were ever in use at the same
+/// time.
 class Staging {
  public:
   explicit Staging(std::size_t max_message_bytes) : bytes_(max_message_bytes) {}
@@ -46,8 +47,8 @@ class Staging {
   std::size_t next_ = 0;
 };
 
-/// The receiving end of a channel. All members but the functions of RecvChannel belong to the
-/// connection, whose lock guards them.
+/// Represents the receiving end of a channel. All members but the functions of RecvChannel belong
+/// to the connection, whose lock guards them.
 class Receiver final : public RecvChannel {
  public:
   Receiver(Connection& connection, Group& its_group, int its_number, std::size_t max_bytes)
@@ -58,7 +59,7 @@ class Receiver final : public RecvChannel {
   void release() override;
 
   bool has_message() const noexcept { return announced != released; }
-  /// Whether the payload of the oldest message has arrived.
+  /// Returns whether the payload of the oldest message has arrived.
   bool is_complete() const noexcept { return completed != released; }
   const Header& header() const noexcept { return headers[released % kWindow]; }
 
@@ -71,15 +72,15 @@ class Receiver final : public RecvChannel {
   // at least), and those that are released.
   std::uint32_t announced = 0, completed = 0, released = 0;
   std::uint32_t unreturned = 0;  ///< Released messages of which the sender has not been told.
-  /// Where the next message that arrives may go.
+  /// The next message that arrives may go there.
   std::optional<Memory> expected;
 
  private:
   Connection& connection_;
 };
 
-/// The sending end of a channel, which is guarded as Receiver is. Messages are copied from its
-/// memory, or from the program's, to slots of the connection.
+/// Represents the sending end of a channel, which is guarded as Receiver is. Messages are copied
+/// from its memory, or from the program's, to slots of the connection.
 class Sender final : public SendChannel {
  public:
   Sender(Connection& connection, Group& its_group, int its_number, std::size_t max_bytes)
@@ -114,7 +115,7 @@ class Sender final : public SendChannel {
   Connection& connection_;
 };
 
-/// The members that the groups of one communicator share. This record outlives the groups.
+/// Holds the members that the groups of one communicator share. This record outlives the groups.
 struct GroupContext {
   std::size_t max_message_bytes = 0;
   StatusPage* status_page = nullptr;  ///< The status page of this rank.
@@ -122,7 +123,7 @@ struct GroupContext {
   int doorbell_fd = -1;
 };
 
-/// One communicator's part of one connection, guarded by its lock.
+/// Holds one communicator's part of one connection, whose lock guards it.
 struct Group {
   Group(Connection& its_connection, const GroupContext& its_context, std::uint32_t its_id)
       : context(its_context), id(its_id), connection(its_connection) {}

@@ -1,4 +1,4 @@
-// What arrives over a connection. What leaves is in connection_out.cpp.
+// Handles what arrives over a connection; connection_out.cpp sends.
 #include "transport/rdma/connection.h"
 
 #include <fmt/format.h>
@@ -18,7 +18,8 @@ namespace tutti::rdma {
 namespace {
 
 constexpr std::uint32_t kReceives = kReceiveSlots + kRoomSlots;
-// What a process sent before it ended is taken to arrive without a pause of this length.
+// The frames that a process sent before it ended are taken to arrive without a pause of this
+// length.
 constexpr std::chrono::milliseconds kLastWords{20};
 // Devices give up after 4 s, some after four times as long as they are told.
 constexpr std::chrono::seconds kSilence{25};

@@ -1,5 +1,5 @@
-// The connection to one peer: a queue pair with its slots. It sends and receives the frames of all
-// communicators that share it.
+// Declares the connection to one peer, which is a queue pair with its slots. It sends and receives
+// the frames of all communicators that share it.
 #pragma once
 
 #include <array>
@@ -79,7 +79,7 @@ class Connection {
   /// Sends a frame that says nothing. Whether one arrives shows whether the path between the two
   /// devices works.
   void probe();
-  /// Whether anything has arrived.
+  /// Returns whether anything has arrived.
   bool has_heard() const {
     const std::lock_guard lock(mutex_);
     return heard_;
@@ -91,7 +91,7 @@ class Connection {
   const StatusPage* status_page(Group& group);
   /// Returns the page as it was received last, or null where that was too long ago.
   const StatusPage* recent_status_page(Group& group);
-  /// Whether the page has ever been received.
+  /// Returns whether the page has ever been received.
   bool has_status_page(const Group& group) const {
     const std::lock_guard lock(mutex_);
     return group.heard_at.has_value();
@@ -185,7 +185,8 @@ class Connection {
   bool broken_ = false;             // whether the queue pair does no more work
   bool heard_ = false;              // whether anything has ever arrived
   std::uint64_t acknowledged_ = 0;  // sends that the peer's device has acknowledged
-  // What listen_for_silence() found last: that number, and since when nothing has changed.
+  // These hold what listen_for_silence() found last: that number, and since when nothing has
+  // changed.
   std::optional<std::uint64_t> acknowledged_then_;
   TimePoint unchanged_since_{};
   std::optional<TimePoint> quiet_since_;  // where the peer has ended: when something came last

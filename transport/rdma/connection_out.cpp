@@ -1,4 +1,4 @@
-// What leaves over a connection.
+// Sends what leaves over a connection.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,7 +17,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// For how long a status page counts as new, and for how long recent_status_page() returns it.
+// The first is how long a status page counts as new, and for how long recent_status_page() returns
+// it.
 constexpr milliseconds kFreshFor{2}, kRecentFor{1500};
 
 }  // namespace
@@ -230,8 +231,8 @@ void Connection::send_status_page(const Group& group) {
   send(std::move(unsent));
 }
 
-// Whether the page was received within `age`. The last page of a peer that has failed or closed, or
-// whose connection has ended, never becomes too old.
+// Returns whether the page was received within `age`. The last page of a peer that has failed or
+// closed, or whose connection has ended, never becomes too old.
 bool Connection::heard_within(const Group& group, Nanoseconds age) const {
   const bool final =
       group.status_page.state.load(std::memory_order_relaxed) != StatusPageState::open || ended();

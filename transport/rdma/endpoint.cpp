@@ -19,7 +19,7 @@
 namespace tutti::rdma {
 namespace {
 
-// How long the destructor waits while nothing moves, and how long in all.
+// The destructor waits for so long while nothing moves, and for so long in all.
 constexpr std::chrono::seconds kLinger{2}, kLongestLinger{60};
 constexpr std::chrono::milliseconds kBackgroundProgressPause{100};
 

@@ -1,5 +1,5 @@
-// An endpoint: the connections to all peers of the first communicator, which all communicators
-// split off it share.
+// Declares an endpoint: the connections to all peers of the first communicator, which all
+// communicators split off it share.
 #pragma once
 
 #include <sys/types.h>

@@ -1,5 +1,5 @@
-// The frames that peers send each other, and the memory that one connection takes. Each frame is
-// one send, and lies in one slot of its receiver.
+// Declares the frames that peers send each other, and the memory that one connection takes. Each
+// frame is one send, and lies in one slot of its receiver.
 #pragma once
 
 #include <cstddef>
@@ -25,11 +25,11 @@ enum class FrameKind : std::uint16_t {
 
 struct Frame {
   FrameKind kind = FrameKind::message;
-  /// How many slots the sender of this frame has made ready again since it last said so.
+  /// The sender of this frame has made so many slots ready again since it last said so.
   std::uint16_t room = 0;
   std::uint32_t group = 0;  ///< The communicator that the frame is for: Subset::id_with().
   std::int32_t channel = 0;
-  /// How many messages the sender of this frame has released, on the channel of the same number in
+  /// The sender of this frame has released so many messages, on the channel of the same number in
   /// the other direction, since it last said so.
   std::uint16_t released = 0;
   std::uint16_t zero = 0;

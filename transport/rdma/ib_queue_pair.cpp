@@ -27,7 +27,7 @@ constexpr std::uint8_t kNotReadyRepeats = 0;
 constexpr std::uint8_t kHopLimit = 64;
 constexpr std::uint8_t kReadsAtOnce = 4;
 
-/// What a queue pair's peer needs, as it travels.
+/// Holds what a queue pair's peer needs, as it travels.
 struct Address {
   std::uint32_t number = 0, packet = 0;  // of the queue pair; of its first packet
   std::uint16_t lid = 0;
@@ -36,8 +36,8 @@ struct Address {
 };
 static_assert(sizeof(Address) == 28 && sizeof(Address) <= kMostAddressBytes);
 
-/// A protection domain. Each queue pair has its own, so that a key serves the peer to which it was
-/// given and nobody else.
+/// Owns a protection domain. Each queue pair has its own, so that a key serves the peer to which it
+/// was given and nobody else.
 class Domain {
  public:
   explicit Domain(std::shared_ptr<Context> context)

@@ -1,4 +1,4 @@
-// Queue pairs by libibverbs.
+// Makes queue pairs by libibverbs.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace tutti::rdma {
 
-/// An open device, which all of its queue pairs share and keep open.
+/// Holds an open device, which all of its queue pairs share and keep open.
 struct Context {
   Library library;
   ibv_context* device = nullptr;

@@ -1,4 +1,4 @@
-// Devices by libibverbs, which is loaded when the first is opened.
+// Opens devices by libibverbs, which is loaded when the first is opened.
 #pragma once
 
 #include <memory>

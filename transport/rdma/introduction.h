@@ -1,4 +1,4 @@
-// How two ranks connect their queue pairs: by notes over their authenticated control connection.
+// Connects the queue pairs of two ranks, by notes over their authenticated control connection.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@
 
 namespace tutti::rdma {
 
-/// What the two ends tell each other, one note for each step.
+/// Holds what the two ends tell each other, one note for each step.
 struct Note {
   static constexpr std::uint32_t kMagic = 0x616d6472;  // "rdma"
 
@@ -37,8 +37,8 @@ struct Note {
 static_assert(sizeof(Note) == 220 && std::has_unique_object_representations_v<Note>);
 static_assert(kMostAddressBytes <= sizeof(Note::text));
 
-/// One end of it, as a state machine. Both ends come to the same result, unless the control
-/// connection ends.
+/// Represents one end of it, as a state machine. Both ends come to the same result, unless the
+/// control connection ends.
 class Introduction {
  public:
   /// Begins with a connection, or with the reason why this rank can make none.
@@ -48,10 +48,10 @@ class Introduction {
   /// and `mismatch` where the other end runs another version.
   void advance(TimePoint now);
   bool is_done() const noexcept { return done_; }
-  /// Why the two are not connected, once it is done; empty if they are.
+  /// Returns why the two are not connected, once it is done; empty if they are.
   const std::string& why_not() const noexcept { return why_not_; }
   int fd() const noexcept { return control_.fd(); }
-  /// Whether it waits for the queue pair, not for the control connection.
+  /// Returns whether it waits for the queue pair, not for the control connection.
   bool is_probing() const noexcept { return probing_until_.has_value(); }
 
   std::unique_ptr<Connection> take_connection() { return std::move(connection_); }

@@ -1,4 +1,4 @@
-// The functions of libibverbs, which is loaded when it is there: nothing links it.
+// Declares the functions of libibverbs, which is loaded when it is there: nothing links it.
 #pragma once
 
 #include <infiniband/verbs.h>

@@ -36,7 +36,7 @@ std::vector<Port> active_ports(std::string_view pattern, const std::string& fold
   std::error_code error;
   for (const fs::directory_entry& device : fs::directory_iterator(folder, error)) {
     const std::string name = device.path().filename();
-    // A channel adapter: other nodes (iWARP) cannot connect queue pairs by hand.
+    // It is a channel adapter: other nodes (iWARP) cannot connect queue pairs by hand.
     if (!mesh::allows(pattern, name) || !line_of(device.path() / "node_type").starts_with("1:"))
       continue;
     for (int number = 1; number <= kMostPorts; ++number) {

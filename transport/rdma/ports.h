@@ -1,4 +1,4 @@
-// The ports of RDMA devices that this machine has, as the kernel's files list them: without
+// Finds the ports of RDMA devices that this machine has, as the kernel's files list them: without
 // libibverbs, and without opening a device.
 #pragma once
 

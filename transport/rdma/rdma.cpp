@@ -24,7 +24,7 @@
 namespace tutti::rdma {
 namespace {
 
-// How long close() waits until the status page has left.
+// close() waits for so long until the status page has left.
 constexpr std::chrono::milliseconds kGoodbye{1000};
 // Messages of this size keep a device busy, however small the rings are that ranks of one machine
 // use.
@@ -48,8 +48,9 @@ LinkCapabilities link_of(const TransportContext& context, const Subset& subset) 
   return link;
 }
 
-/// One communicator's part of an endpoint, which consists of one group of each connection. It is
-/// used only by its communicator's thread, except for what Transport permits to any thread.
+/// Represents one communicator's part of an endpoint, which consists of one group of each
+/// connection. It is used only by its communicator's thread, except for what Transport permits to
+/// any thread.
 class RdmaTransport final : public Transport {
  public:
   /// Makes the first transport, and with it the endpoint.

@@ -1,4 +1,5 @@
-// The transport between ranks whose machines have RDMA devices: InfiniBand or RoCE, by libibverbs.
+// Declares the transport between ranks whose machines have RDMA devices: InfiniBand or RoCE, by
+// libibverbs.
 #pragma once
 
 #include <memory>

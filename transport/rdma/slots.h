@@ -1,4 +1,4 @@
-// The memory of a connection's slots.
+// Owns the memory of a connection's slots.
 #pragma once
 
 #include <sys/mman.h>
@@ -11,8 +11,8 @@
 
 namespace tutti::rdma {
 
-/// Memory for kSlots slots, of which a forked child gets no copy: the device would otherwise go on
-/// with pages that belong to the child after the parent has written to them, on kernels
+/// Owns memory for kSlots slots, of which a forked child gets no copy: the device would otherwise
+/// go on with pages that belong to the child after the parent has written to them, on kernels
 /// before 5.12.
 class Slots {
  public:

@@ -1,5 +1,6 @@
-// What the connections of this transport need of a device: queue pairs with their completions, and
-// registered memory. ibverbs.cpp implements it by libibverbs; tests implement it without a kernel.
+// Declares what the connections of this transport need of a device: queue pairs with their
+// completions, and registered memory. ibverbs.cpp implements it by libibverbs; tests implement it
+// without a kernel.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +16,8 @@ namespace tutti::rdma {
 /// The longest address of a queue pair, in bytes.
 inline constexpr std::size_t kMostAddressBytes = 64;
 
-/// Memory that one queue pair may use, from the call that registers it to the destruction of this
-/// object, at which the device forgets it.
+/// Represents memory that one queue pair may use, from the call that registers it to the
+/// destruction of this object, at which the device forgets it.
 class Region {
  public:
   virtual ~Region() = default;
@@ -26,7 +27,7 @@ class Region {
   virtual std::uint32_t remote_key() const noexcept = 0;
 };
 
-/// Registered memory of this process.
+/// Describes registered memory of this process.
 struct Piece {
   std::byte* data = nullptr;
   std::uint32_t bytes = 0;
@@ -44,8 +45,9 @@ struct Completion {
   const char* error = nullptr;
 };
 
-/// One end of a reliable connection. Requests of one kind complete in order, and each once; those
-/// that fail because another one has failed complete after it. Used by one thread at a time.
+/// Represents one end of a reliable connection. Requests of one kind complete in order, and each
+/// once; those that fail because another one has failed complete after it. Used by one thread at a
+/// time.
 class QueuePair {
  public:
   /// Once it returns, the device touches no memory for this queue pair.
@@ -82,7 +84,7 @@ struct QueueLimits {
   std::uint32_t sends = 0, receives = 0, reads = 0;
 };
 
-/// A device whose queue pairs share one descriptor for events. Thread-safe.
+/// Represents a device whose queue pairs share one descriptor for events. Thread-safe.
 class Device {
  public:
   virtual ~Device() = default;

@@ -1,4 +1,4 @@
-// What functions of libnccl.so.2 return for bad arguments, and what they say.
+// Tests what functions of libnccl.so.2 return for bad arguments, and what they say.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -77,7 +77,7 @@ void reduce_all_types(ncclComm_t comm, int rank, int size) {
   reduce_all<double>(comm, rank, size, ncclFloat64);
 }
 
-// The bits of 1, 2 and 3 in the small floats: a sum of two ranks that hold 1 and 2 is 3.
+// These are the bits of 1, 2 and 3 in the small floats: a sum of two ranks that hold 1 and 2 is 3.
 void reduce_small_floats(ncclComm_t comm, int rank, int size) {
   struct Bits {
     ncclDataType_t type;

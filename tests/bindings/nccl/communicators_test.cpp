@@ -1,4 +1,4 @@
-// How communicators of NCCL programs are made, changed and ended, also where something fails.
+// Tests how communicators of NCCL programs are made, changed and ended, also where something fails.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>

@@ -1,4 +1,4 @@
-// Programs of NCCL with buffers on GPUs, on the stand-in for the driver: streams, groups, and
+// Tests programs of NCCL with buffers on GPUs, on the stand-in for the driver: streams, groups, and
 // several GPUs in one thread.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ struct Device {
   const GpuBuffer<float> input, output;
 };
 
-// The loop of NCCL's examples for one process with several devices.
+// This is the loop of NCCL's examples for one process with several devices.
 TEST(NcclGpus, OneThreadDrivesSeveralGpusWithCommInitAllAndGroups) {
   for (const std::vector<int>& devices : {std::vector<int>{0, 1, 2}, std::vector<int>{3, 1, 2}}) {
     cu("cuInit", 0u);

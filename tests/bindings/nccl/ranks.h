@@ -1,4 +1,4 @@
-// Ranks of NCCL programs: threads, processes, and all in one thread.
+// Runs ranks of NCCL programs: as threads, processes, and all in one thread.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -103,7 +103,7 @@ inline void in_threads(int size, const Body& body) {
   for (const std::string& error : errors) EXPECT_EQ(error, "");
 }
 
-/// Communicators for all ranks, in one thread.
+/// Holds communicators for all ranks, in one thread.
 class InOneThread {
  public:
   explicit InOneThread(int size) : comms(static_cast<std::size_t>(size)) {

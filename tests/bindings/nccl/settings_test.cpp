@@ -1,4 +1,4 @@
-// Variables of the environment, the log, and encryption.
+// Tests variables of the environment, the log, and encryption.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
