@@ -14,6 +14,7 @@
 #include "collectives/formats/print.h"
 #include "schedule_texts.h"
 #include "support.h"
+#include "tests/common/errors.h"
 
 namespace tutti {
 namespace {
@@ -57,21 +58,9 @@ using schedule_texts::kMscclAllToAll;
 using schedule_texts::kMscclpp;
 using ::testing::StartsWith;
 
-std::string error_of(const std::string& text, ErrorKind kind = ErrorKind::usage) {
-  try {
-    parse_schedule_file("file", text);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), kind) << error.what();
-    return error.what();
-  }
-  ADD_FAILURE() << "no error was thrown for " << text.substr(0, 200);
-  return {};
-}
-
-std::string replaced(const std::string& text, const std::string& what, const std::string& by) {
-  const std::size_t at = text.find(what);
-  EXPECT_NE(at, std::string::npos) << what;
-  return std::string(text).replace(at, what.size(), by);
+std::string error_in(const std::string& text, ErrorKind kind = ErrorKind::usage) {
+  SCOPED_TRACE(text.substr(0, 200));
+  return message_of(kind, [&] { parse_schedule_file("file", text); });
 }
 
 TEST(ScheduleFile, OfMscclWhoseSumsLieWhereInputsWereWorksOutOfPlaceToo) {
@@ -232,11 +221,11 @@ TEST(ScheduleFile, AWrongPlanBecomesSchedulesThatTheVerifierRejects) {
 
 TEST(ScheduleFile, AMalformedMscclFileIsRefusedWithItsLineAndTheReason) {
   const auto with = [](const std::string& what, const std::string& by) {
-    return error_of(replaced(kMsccl, what, by));
+    return error_in(replaced(kMsccl, what, by));
   };
-  EXPECT_THAT(error_of(""), HasSubstr("the file is empty"));
-  EXPECT_THAT(error_of("<algo>\n"), StartsWith("file, line "));
-  EXPECT_THAT(error_of("<algos/>"), HasSubstr("expected <algo>"));
+  EXPECT_THAT(error_in(""), HasSubstr("the file is empty"));
+  EXPECT_THAT(error_in("<algo>\n"), StartsWith("file, line "));
+  EXPECT_THAT(error_in("<algos/>"), HasSubstr("expected <algo>"));
   EXPECT_THAT(with("coll=\"allreduce\"", "coll=\"custom\""),
               HasSubstr("line 1: coll='custom' is no collective that is read"));
   EXPECT_THAT(with("ngpus=\"2\"", "ngpus=\"1025\""), HasSubstr("ngpus='1025' of <algo>"));
@@ -256,7 +245,7 @@ TEST(ScheduleFile, AMalformedMscclFileIsRefusedWithItsLineAndTheReason) {
               HasSubstr("line 5: depid=2, deps=1 is no step of this GPU"));
   EXPECT_THAT(with("depid=\"2\" deps=\"0\"", "depid=\"0\" deps=\"1\""),
               HasSubstr("line 5: the step waits for itself"));
-  EXPECT_THAT(error_of(replaced(kMscclAllToAll, "i_chunks=\"2\"", "i_chunks=\"4\""),
+  EXPECT_THAT(error_in(replaced(kMscclAllToAll, "i_chunks=\"2\"", "i_chunks=\"4\""),
                        ErrorKind::unavailable),
               HasSubstr("cuts blocks into chunks"));
 }
@@ -270,23 +259,23 @@ TEST(ScheduleFile, OfASmallFileThatAsksForMuchIsRefusedAtOnce) {
     steps += fmt::format(R"(<step s="{}" type="cpy" srcbuf="i" srcoff="0" dstbuf="o" dstoff="0" )"
                          R"(cnt="1048576" depid="-1" deps="-1" hasdep="0"/>)",
                          step);
-  EXPECT_THAT(error_of(head + steps + "</tb></gpu></algo>", ErrorKind::unavailable),
+  EXPECT_THAT(error_in(head + steps + "</tb></gpu></algo>", ErrorKind::unavailable),
               HasSubstr("41943040 chunks in its steps"));
   std::string ranks = R"(ngpus="64" nchunksperloop="1048576">)";
   for (int rank = 0; rank < 64; ++rank)
     ranks +=
         fmt::format(R"(<gpu id="{}" i_chunks="1048576" o_chunks="1048576" s_chunks="0"/>)", rank);
-  EXPECT_THAT(error_of(head + ranks + "</algo>", ErrorKind::unavailable),
+  EXPECT_THAT(error_in(head + ranks + "</algo>", ErrorKind::unavailable),
               HasSubstr("134217728 chunks in the buffers"));
 }
 
 TEST(ScheduleFile, AMalformedPlanOfMscclppIsRefusedWithThePlaceAndTheReason) {
   const auto with = [](const std::string& what, const std::string& by,
                        ErrorKind kind = ErrorKind::usage) {
-    return error_of(replaced(kMscclpp, what, by), kind);
+    return error_in(replaced(kMscclpp, what, by), kind);
   };
-  EXPECT_THAT(error_of("{\"gpus\":"), HasSubstr("file: parse error at line 1"));
-  EXPECT_THAT(error_of("{\"gpus\": []}"), HasSubstr("file/gpus: there are no GPUs"));
+  EXPECT_THAT(error_in("{\"gpus\":"), HasSubstr("file: parse error at line 1"));
+  EXPECT_THAT(error_in("{\"gpus\": []}"), HasSubstr("file/gpus: there are no GPUs"));
   EXPECT_THAT(with("\"allreduce\"", "\"sendrecv\""), HasSubstr("file/collective: no collective"));
   EXPECT_THAT(with("{\"id\": 1, \"input", "{\"id\": 2, \"input"), HasSubstr("expected 1"));
   EXPECT_THAT(with("\"index\": 1, \"size\": 1", "\"index\": 2, \"size\": 1"),
@@ -313,10 +302,10 @@ TEST(ScheduleFile, MalformedJsonOfSchedulesIsRefusedWithThePlaceAndTheReason) {
       {"file", "mine", "tutti", 0, 0,
        testing::plan_all(testing::algorithm_named("ring"), Collective::all_reduce, 2)});
   const auto with = [&](const std::string& what, const std::string& by) {
-    return error_of(replaced(good, what, by));
+    return error_in(replaced(good, what, by));
   };
-  EXPECT_THAT(error_of("[]"), HasSubstr("there are no schedules"));
-  EXPECT_THAT(error_of("{}"), HasSubstr("'schedules' is missing"));
+  EXPECT_THAT(error_in("[]"), HasSubstr("there are no schedules"));
+  EXPECT_THAT(error_in("{}"), HasSubstr("'schedules' is missing"));
   EXPECT_THAT(with("\"all_reduce\"", "\"all\""),
               HasSubstr("schedules/0/collective: no collective"));
   EXPECT_THAT(with("\"whole\"", "\"half\""), HasSubstr("no layout is called 'half'"));

@@ -14,6 +14,8 @@
 
 #include <tutti/error.hpp>
 
+#include "tests/common/errors.h"
+
 namespace tutti {
 namespace {
 
@@ -43,18 +45,8 @@ class TuningFile : public testing::Test {
     changed.replace(changed.find(before), before.size(), after);
     std::ofstream(path()) << changed;
   }
-  std::string error_of(const std::function<void()>& call, ErrorKind kind) const {
-    try {
-      call();
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), kind);
-      return error.what();
-    }
-    ADD_FAILURE() << "no error was thrown";
-    return {};
-  }
   std::string reading_error() const {
-    return error_of([&] { read_tuning_file(path(), kMachine); }, ErrorKind::usage);
+    return usage_error([&] { read_tuning_file(path(), kMachine); });
   }
 
   const fs::path folder_ = fs::temp_directory_path() / fmt::format("tutti-tuning-{}", ::getpid());
@@ -149,9 +141,9 @@ TEST_F(TuningFile, IsNotWrittenThroughALinkThatSomebodyHasPutInItsWay) {
 TEST_F(TuningFile, PathThatCannotBeWrittenIsTold) {
   std::ofstream(folder_ / "file") << "";
   const fs::path below = folder_ / "file" / "tuning.json";
-  EXPECT_THAT(
-      error_of([&] { write_tuning_file(below, MachineCosts{}, kMachine); }, ErrorKind::unavailable),
-      AllOf(HasSubstr(below.string()), HasSubstr("Not a directory")));
+  EXPECT_THAT(message_of(ErrorKind::unavailable,
+                         [&] { write_tuning_file(below, MachineCosts{}, kMachine); }),
+              AllOf(HasSubstr(below.string()), HasSubstr("Not a directory")));
 }
 
 TEST_F(TuningFile, FullDiskLeavesWhatWasThereAndNothingElse) {
@@ -164,8 +156,9 @@ TEST_F(TuningFile, FullDiskLeavesWhatWasThereAndNothingElse) {
   setrlimit(RLIMIT_FSIZE, &small);
   MachineCosts costs;
   costs.step = 1;
-  EXPECT_THAT(error_of([&] { write_tuning_file(path(), costs, kMachine); }, ErrorKind::unavailable),
-              HasSubstr("File too large"));
+  EXPECT_THAT(
+      message_of(ErrorKind::unavailable, [&] { write_tuning_file(path(), costs, kMachine); }),
+      HasSubstr("File too large"));
   setrlimit(RLIMIT_FSIZE, &old);
   std::signal(SIGXFSZ, handler);
   EXPECT_EQ(text(), before);

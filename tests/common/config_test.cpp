@@ -19,6 +19,7 @@
 
 #include "common/knobs.h"
 #include "common/random.h"
+#include "tests/common/errors.h"
 
 namespace tutti {
 namespace {
@@ -26,22 +27,12 @@ namespace {
 using std::chrono::milliseconds;
 using testing::HasSubstr;
 
+using tutti::usage_error;
 using Entries = std::vector<std::string>;
 
 Config resolve(const Entries& entries) {
   const std::vector<std::string_view> views(entries.begin(), entries.end());
   return resolve_config(views);
-}
-
-std::string usage_error(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::usage);
-    return error.what();
-  }
-  ADD_FAILURE() << "no error was thrown";
-  return {};
 }
 
 std::string usage_error(const Entries& entries) {

@@ -45,6 +45,13 @@ class Handover : public testing::TestWithParam<Over> {
     store.wait(fmt::format("{}{}", rendezvous::kStandbyKey, who), in_time());
   }
 
+  /// Returns the store of a rank of three once rank 1 stands by to serve it.
+  OpenedStore open_with_standby(int rank) const {
+    OpenedStore opened = open(rank, 3);
+    await_standby(*opened.store, 1);
+    return opened;
+  }
+
   // Waits until the process has stopped itself.
   static void await_stop(pid_t pid) {
     for (const auto deadline = in_time();;) {
@@ -76,13 +83,11 @@ TEST_P(Handover, EachAdditionCountsOnceWhereverTheServerIsKilled) {
       opened.store->wait("over", in_time());
     });
     Child second([&] {
-      const OpenedStore opened = open(1, 3);
-      await_standby(*opened.store, 1);
+      const OpenedStore opened = open_with_standby(1);
       opened.store->wait("over", in_time());
     });
     Child third([&] {
-      const OpenedStore opened = open(2, 3);
-      await_standby(*opened.store, 1);
+      const OpenedStore opened = open_with_standby(2);
       std::thread killer;
       for (int i = 1; i <= kAdditions; ++i) {
         if (i == 5 * (end + 1)) killer = std::thread([&] { kill(first.pid(), SIGKILL); });
@@ -100,14 +105,12 @@ TEST_P(Handover, EachAdditionCountsOnceWhereverTheServerIsKilled) {
 TEST_P(Handover, AWaitGoesOnAtTheNextServer) {
   Child first([&] { open(0, 3).store->wait("never", in_time()); });
   Child second([&] {
-    const OpenedStore opened = open(1, 3);
-    await_standby(*opened.store, 1);
+    const OpenedStore opened = open_with_standby(1);
     opened.store->set("ready", "", in_time());
     if (opened.store->get("late", in_time()) != "value") _exit(2);
   });
   Child third([&] {
-    const OpenedStore opened = open(2, 3);
-    await_standby(*opened.store, 1);
+    const OpenedStore opened = open_with_standby(2);
     opened.store->wait("ready", in_time());
     kill(first.pid(), SIGKILL);
     opened.store->set("late", "value", in_time());
@@ -118,8 +121,7 @@ TEST_P(Handover, AWaitGoesOnAtTheNextServer) {
 
 TEST_P(Handover, AStandbyThatIsFrozenIsReplacedAndDoesNotTakeOver) {
   Child second([&] {
-    const OpenedStore opened = open(1, 3);
-    await_standby(*opened.store, 1);
+    const OpenedStore opened = open_with_standby(1);
     raise(SIGSTOP);
     opened.store->wait("over", in_time());
   });
@@ -130,8 +132,7 @@ TEST_P(Handover, AStandbyThatIsFrozenIsReplacedAndDoesNotTakeOver) {
     opened.store->set("over", "", in_time());
   });
   Child third([&] {
-    const OpenedStore opened = open(2, 3);
-    await_standby(*opened.store, 1);
+    const OpenedStore opened = open_with_standby(2);
     // Requests that the standby does not confirm show that it is frozen.
     for (;;) {
       opened.store->add("sum", 1, in_time());
@@ -151,8 +152,7 @@ TEST_P(Handover, AStandbyThatIsFrozenIsReplacedAndDoesNotTakeOver) {
 // Rank 1 is frozen while more is on its way to it than a socket takes.
 TEST_P(Handover, AFrozenStandbyHearsThatItIsDismissedBehindAllThatWasSentToIt) {
   Child second([&] {
-    const OpenedStore opened = open(1, 3);
-    await_standby(*opened.store, 1);
+    const OpenedStore opened = open_with_standby(1);
     raise(SIGSTOP);
     const auto threads = [] {
       return std::distance(std::filesystem::directory_iterator("/proc/self/task"),
@@ -166,8 +166,7 @@ TEST_P(Handover, AFrozenStandbyHearsThatItIsDismissedBehindAllThatWasSentToIt) {
   });
   Child first([&] { open(0, 3).store->wait("over", in_time()); });
   Child third([&] {
-    const OpenedStore opened = open(2, 3);
-    await_standby(*opened.store, 1);
+    const OpenedStore opened = open_with_standby(2);
     await_stop(second.pid());
     for (int i = 0; i < 8; ++i)
       opened.store->set(std::to_string(i), std::string(1 << 20, 'v'), in_time());
@@ -185,13 +184,11 @@ TEST_P(Handover, ANewcomerServesTheRanksOfTheJob) {
   ASSERT_EQ(pipe(turn), 0);
   Child first([&] { open(0, 3).store->wait("never", in_time()); });
   Child second([&] {
-    const OpenedStore opened = open(1, 3);
-    await_standby(*opened.store, 1);
+    const OpenedStore opened = open_with_standby(1);
     opened.store->wait("never", in_time());
   });
   Child third([&] {
-    const OpenedStore opened = open(2, 3);
-    await_standby(*opened.store, 1);
+    const OpenedStore opened = open_with_standby(2);
     opened.store->set("here", "", in_time());
     char byte = 0;
     alarm(30);  // should no turn come
@@ -221,8 +218,7 @@ TEST_P(Handover, ANewcomerServesTheRanksOfTheJob) {
 TEST_P(Handover, ARankThatFoundNoServerInTheTimeOfACallLooksAgainInALaterOne) {
   Child first([&] { open(0, 3).store->wait("never", in_time()); });
   Child second([&] {
-    const OpenedStore opened = open(1, 3);
-    await_standby(*opened.store, 1);
+    const OpenedStore opened = open_with_standby(1);
     opened.store->set("here", "", in_time());
     raise(SIGSTOP);
     opened.store->wait("over", in_time());
@@ -255,13 +251,11 @@ TEST_P(Handover, NewcomersFindTheNextServerOnceAChildOfTheFirstHasEnded) {
     opened.store->wait("never", in_time());
   });
   Child second([&] {
-    const OpenedStore opened = open(1, 3);
-    await_standby(*opened.store, 1);
+    const OpenedStore opened = open_with_standby(1);
     opened.store->wait("over", in_time());
   });
   Child third([&] {
-    const OpenedStore opened = open(2, 3);
-    await_standby(*opened.store, 1);
+    const OpenedStore opened = open_with_standby(2);
     const pid_t child = std::stoi(opened.store->get("child", in_time()));
     kill(first.pid(), SIGKILL);
     const bool noticed = GetParam() == Over::unix_socket;  // else once the child has ended

@@ -20,6 +20,7 @@
 #include "common/log.h"
 #include "rendezvous/store/join.h"
 #include "rendezvous/store/socket_store.h"
+#include "tests/common/errors.h"
 
 namespace tutti {
 
@@ -61,17 +62,6 @@ inline rendezvous::Joined join_locally(const JobAddress& job, int rank,
 inline std::shared_ptr<SocketStore> join(const JobAddress& job, int rank,
                                          Store::Deadline deadline = in_time()) {
   return std::make_shared<SocketStore>(join_locally(job, rank, deadline), rank);
-}
-
-/// Returns the error that `call` throws. The test fails if it throws none.
-inline Error error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error;
-  }
-  ADD_FAILURE() << "no error was thrown";
-  return Error(ErrorKind::internal, "none");
 }
 
 /// A child process that runs `body` and exits. The destructor kills it if it has not exited.

@@ -8,6 +8,7 @@
 
 #include <tutti/error.hpp>
 
+#include "tests/common/errors.h"
 #include "topology/nccl_xml.h"
 #include "topology/topology_file.h"
 #include "topology_files.h"
@@ -33,15 +34,9 @@ class FabricFile : public testing::Test {
     return read_topology_file((folder_ / "fabric.json").string());
   }
 
-  std::string usage_error(const std::string& text) const {
-    try {
-      read(text);
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::usage);
-      return error.what();
-    }
-    ADD_FAILURE() << "no error was thrown for " << text;
-    return {};
+  std::string error_in(const std::string& text) const {
+    SCOPED_TRACE(text);
+    return usage_error([&] { read(text); });
   }
 
   std::filesystem::path folder_;
@@ -104,21 +99,21 @@ TEST_F(FabricFile, RailsKeepTheSamePortsOfAllNodesTogether) {
 }
 
 TEST_F(FabricFile, AMalformedDescriptionIsRefusedWithThePlaceAndTheReason) {
-  EXPECT_THAT(usage_error("{\"nodes\": 2,\n \"topology\": }"), HasSubstr("line 2, column"));
-  EXPECT_THAT(usage_error("[]"), HasSubstr("fabric.json: this is no object"));
-  EXPECT_THAT(usage_error(R"({"topology": "node.xml"})"), HasSubstr("'nodes' is missing"));
-  EXPECT_THAT(usage_error(R"({"nodes": 0, "topology": "node.xml"})"),
+  EXPECT_THAT(error_in("{\"nodes\": 2,\n \"topology\": }"), HasSubstr("line 2, column"));
+  EXPECT_THAT(error_in("[]"), HasSubstr("fabric.json: this is no object"));
+  EXPECT_THAT(error_in(R"({"topology": "node.xml"})"), HasSubstr("'nodes' is missing"));
+  EXPECT_THAT(error_in(R"({"nodes": 0, "topology": "node.xml"})"),
               HasSubstr("fabric.json/nodes: this is no whole number from 1 to 1048576"));
-  EXPECT_THAT(usage_error(R"({"nodes": 18446744073709551615, "topology": "node.xml"})"),
+  EXPECT_THAT(error_in(R"({"nodes": 18446744073709551615, "topology": "node.xml"})"),
               HasSubstr("no whole number"));
-  EXPECT_THAT(usage_error(R"({"nodes": 2, "topology": "none.xml"})"), HasSubstr("none.xml"));
-  EXPECT_THAT(usage_error(R"({"nodes": 2, "topology": "node.xml", "rails": 4})"),
+  EXPECT_THAT(error_in(R"({"nodes": 2, "topology": "none.xml"})"), HasSubstr("none.xml"));
+  EXPECT_THAT(error_in(R"({"nodes": 2, "topology": "node.xml", "rails": 4})"),
               HasSubstr("fabric.json/rails: this is no whole number from 1 to 3"));
-  EXPECT_THAT(usage_error(R"({"nodes": 2, "topology": "node.xml", "nodes_per_leaff": 4})"),
+  EXPECT_THAT(error_in(R"({"nodes": 2, "topology": "node.xml", "nodes_per_leaff": 4})"),
               HasSubstr("'nodes_per_leaff' is no member that is known here"));
-  EXPECT_THAT(usage_error(R"({"nodes": 2, "topology": "node.xml", "oversubscription": 0})"),
+  EXPECT_THAT(error_in(R"({"nodes": 2, "topology": "node.xml", "oversubscription": 0})"),
               HasSubstr("no number from 0.01 to 1000"));
-  EXPECT_THAT(usage_error("[" + std::string(100, '[') + std::string(100, ']') + "]"),
+  EXPECT_THAT(error_in("[" + std::string(100, '[') + std::string(100, ']') + "]"),
               HasSubstr("nested more than 64 deep"));
 }
 

@@ -8,6 +8,7 @@
 
 #include <tutti/error.hpp>
 
+#include "tests/common/errors.h"
 #include "topology_files.h"
 
 namespace tutti {
@@ -18,21 +19,9 @@ using testing::DoubleNear;
 using testing::HasSubstr;
 using testing::SizeIs;
 
-std::string usage_error(const std::string& text) {
-  try {
-    read_nccl_topology("bad.xml", text);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::usage);
-    return error.what();
-  }
-  ADD_FAILURE() << "no error was thrown for " << text.substr(0, 200);
-  return {};
-}
-
-std::string replaced(const std::string& text, const std::string& what, const std::string& by) {
-  const std::size_t at = text.find(what);
-  EXPECT_NE(at, std::string::npos) << what;
-  return std::string(text).replace(at, what.size(), by);
+std::string error_in(const std::string& text) {
+  SCOPED_TRACE(text.substr(0, 200));
+  return usage_error([&] { read_nccl_topology("bad.xml", text); });
 }
 
 double bandwidth(const Graph& graph, const std::string& from, const std::string& to) {
@@ -103,12 +92,12 @@ TEST(NcclXml, EveryFileOfRealMachinesSurvivesBeingReadAndWritten) {
 }
 
 TEST(NcclXml, AMalformedFileIsRefusedWithItsLineAndTheReason) {
-  EXPECT_THAT(usage_error(""), HasSubstr("bad.xml, line 1: this is no XML"));
-  EXPECT_THAT(usage_error("<system>\n<cpu>\n</system>"), HasSubstr("line 3: this is no XML"));
-  EXPECT_THAT(usage_error("<a/>"), HasSubstr("the outermost element is <a>, expected <system>"));
-  EXPECT_THAT(usage_error("<system version=\"1\"/>"), HasSubstr("there is no <cpu>"));
+  EXPECT_THAT(error_in(""), HasSubstr("bad.xml, line 1: this is no XML"));
+  EXPECT_THAT(error_in("<system>\n<cpu>\n</system>"), HasSubstr("line 3: this is no XML"));
+  EXPECT_THAT(error_in("<a/>"), HasSubstr("the outermost element is <a>, expected <system>"));
+  EXPECT_THAT(error_in("<system version=\"1\"/>"), HasSubstr("there is no <cpu>"));
   const auto with = [](const std::string& what, const std::string& by) {
-    return usage_error(replaced(kSmallTopology, what, by));
+    return error_in(replaced(kSmallTopology, what, by));
   };
   EXPECT_THAT(with("numaid=\"0\"", "numaid=\"x\""),
               HasSubstr("line 3: numaid='x' of <cpu> is no whole number"));
@@ -130,19 +119,19 @@ TEST(NcclXml, WhatIsNestedOrLongBeyondItsLimitIsRefused) {
   std::string nested = "<system><cpu numaid=\"0\">";
   for (int depth = 0; depth <= kMostNestedSwitches; ++depth)
     nested += "<pci busid=\"" + std::to_string(depth) + "\">";
-  EXPECT_THAT(usage_error(nested + "</pci>"), HasSubstr("this is no XML"));
+  EXPECT_THAT(error_in(nested + "</pci>"), HasSubstr("this is no XML"));
   for (int depth = 0; depth <= kMostNestedSwitches; ++depth) nested += "</pci>";
-  EXPECT_THAT(usage_error(nested + "</cpu></system>"), HasSubstr("PCI devices are nested"));
+  EXPECT_THAT(error_in(nested + "</cpu></system>"), HasSubstr("PCI devices are nested"));
 
   std::string links;
   for (int link = 0; link <= kMostGpuLinks; ++link) links += "<nvlink target=\"0000:03:00.0\"/>";
-  EXPECT_THAT(usage_error(replaced(kSmallTopology, "<nvlink", links + "<nvlink")),
+  EXPECT_THAT(error_in(replaced(kSmallTopology, "<nvlink", links + "<nvlink")),
               HasSubstr("a GPU has more than 1024 links"));
 
   std::string devices = "<system><cpu numaid=\"0\">";
   for (int device = 0; device <= kMostDevices; ++device)
     devices += "<pci busid=\"" + std::to_string(device) + "\"/>";
-  EXPECT_THAT(usage_error(devices + "</cpu></system>"), HasSubstr("more than 65536 devices"));
+  EXPECT_THAT(error_in(devices + "</cpu></system>"), HasSubstr("more than 65536 devices"));
 }
 
 TEST(NcclXml, AGraphThatNoFileDescribedIsNotWritten) {

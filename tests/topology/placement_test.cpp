@@ -6,23 +6,13 @@
 #include <tutti/error.hpp>
 
 #include "machines.h"
+#include "tests/common/errors.h"
 
 namespace tutti {
 namespace {
 
 using testing::HasSubstr;
 using testing::IsEmpty;
-
-std::string usage_error(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::usage);
-    return error.what();
-  }
-  ADD_FAILURE() << "no error was thrown";
-  return {};
-}
 
 std::string reason_not_to(const Machine& machine, int ranks) {
   const Placement placement = place(machine, ranks, "auto");

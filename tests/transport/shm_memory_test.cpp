@@ -15,25 +15,13 @@
 
 #include <tutti/error.hpp>
 
+#include "tests/common/errors.h"
 #include "transport/shm/available.h"
 
 namespace tutti::shm {
 namespace {
 
 constexpr std::size_t kBytes = 10'000;
-
-// Returns the text of the error of this kind that `call` throws.
-template <typename Call>
-std::string error_of(ErrorKind kind, const Call& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), kind) << error.what();
-    return error.what();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return {};
-}
 
 bool has(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
@@ -61,14 +49,14 @@ TEST(ShmMemory, NobodyCanTruncateItUnderThoseWhoHaveItMapped) {
 
 TEST(ShmMemory, PeersThatMayOnlyReadCannotMapItForWriting) {
   const Memory memory = make_memory(kBytes, Access::read, "a test");
-  error_of(ErrorKind::corrupt, [&] { map_received(memory.fd, kBytes, Access::write, "a test"); });
+  message_of(ErrorKind::corrupt, [&] { map_received(memory.fd, kBytes, Access::write, "a test"); });
   const Mapping other = map_received(memory.fd, kBytes, Access::read, "a test");
   static_cast<char*>(memory.mapping.data())[5] = 'x';
   EXPECT_EQ(static_cast<const char*>(other.data())[5], 'x');
 }
 
 TEST(ShmMemory, MoreThanTheMachineHasIsAnErrorThatNamesTheBytesAndWhatToDo) {
-  const std::string text = error_of(ErrorKind::unavailable, [] {
+  const std::string text = message_of(ErrorKind::unavailable, [] {
     make_memory(std::size_t{1} << 40, Access::write, "a ring from rank 1 to rank 2");
   });
   EXPECT_TRUE(has(text, "1099511627776 bytes")) << text;
@@ -102,14 +90,15 @@ TEST(ShmMemory, TooManyOpenFilesIsAnErrorThatSaysSo) {
   const rlimit none{0, before.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
   const std::string text =
-      error_of(ErrorKind::unavailable, [] { make_memory(kBytes, Access::write, "a test"); });
+      message_of(ErrorKind::unavailable, [] { make_memory(kBytes, Access::write, "a test"); });
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
   EXPECT_TRUE(has(text, "ulimit -n")) << text;
 }
 
 TEST(ShmMemory, WhatIsHandedOverIsCheckedBeforeItIsMapped) {
   const auto refused = [](const Fd& fd) {
-    return error_of(ErrorKind::corrupt, [&] { map_received(fd, kBytes, Access::read, "a test"); });
+    return message_of(ErrorKind::corrupt,
+                      [&] { map_received(fd, kBytes, Access::read, "a test"); });
   };
   EXPECT_TRUE(has(refused(Fd(eventfd(0, EFD_CLOEXEC))), "no memory"));
 
