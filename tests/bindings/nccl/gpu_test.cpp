@@ -95,24 +95,11 @@ TEST(NcclGpus, MemoryIsAllocatedAndFreedWithoutACurrentContext) {
 }
 
 // Ranks are threads with a GPU each: the current one of the thread that calls ncclCommInitRank.
-void on_gpus(int size, const std::function<void(ncclComm_t, int, int)>& body) {
-  SharedId id;
-  std::vector<std::string> errors(static_cast<std::size_t>(size));
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < size; ++rank)
-    threads.emplace_back([&, rank] {
-      try {
-        const GpuContext context(rank);
-        ncclComm_t comm = nullptr;
-        CHECK_NCCL(ncclCommInitRank(&comm, size, id.of_rank(rank), rank));
-        body(comm, rank, size);
-        CHECK_NCCL(ncclCommDestroy(comm));
-      } catch (const std::exception& error) {
-        errors[static_cast<std::size_t>(rank)] = error.what();
-      }
-    });
-  for (std::thread& thread : threads) thread.join();
-  for (const std::string& error : errors) EXPECT_EQ(error, "");
+void on_gpus(int size, const Body& body) {
+  in_threads(size, body, [](int rank, const auto& run) {
+    const GpuContext context(rank);
+    run();
+  });
 }
 
 TEST(NcclGpus, CallsReturnAtOnceAndRunInTheOrderOfTheirStreams) {

@@ -83,18 +83,24 @@ inline void in_processes(int size, const Body& body) {
   for (int rank = 0; rank < size; ++rank) EXPECT_EQ(ranks.outcome(rank), "") << "rank " << rank;
 }
 
+/// Makes what a thread needs for as long as it is `rank`, and runs the rest of the thread in it.
+using Around = std::function<void(int rank, const std::function<void()>& run)>;
+
 /// Runs `body` in a thread for each rank.
-inline void in_threads(int size, const Body& body) {
+inline void in_threads(
+    int size, const Body& body, const Around& around = [](int, const auto& run) { run(); }) {
   SharedId id;
   std::vector<std::string> errors(static_cast<std::size_t>(size));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank)
     threads.emplace_back([&, rank] {
       try {
-        ncclComm_t comm = nullptr;
-        CHECK_NCCL(ncclCommInitRank(&comm, size, id.of_rank(rank), rank));
-        body(comm, rank, size);
-        CHECK_NCCL(ncclCommDestroy(comm));
+        around(rank, [&] {
+          ncclComm_t comm = nullptr;
+          CHECK_NCCL(ncclCommInitRank(&comm, size, id.of_rank(rank), rank));
+          body(comm, rank, size);
+          CHECK_NCCL(ncclCommDestroy(comm));
+        });
       } catch (const std::exception& error) {
         errors[static_cast<std::size_t>(rank)] = error.what();
       }
