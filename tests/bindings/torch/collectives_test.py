@@ -14,6 +14,7 @@ import ranks
 import report
 
 import tutti
+import tutti.torch  # registers the backend
 
 INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]

@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import ranks
 import report
+import tutti.torch  # registers the backend
 
 
 def complaint(call, *arguments, **options):

@@ -11,17 +11,16 @@ import time
 import torch
 import torch.distributed as dist
 
-import tutti.torch  # registers the backend
-
 torch.set_num_threads(1)
 _fork = multiprocessing.get_context("fork")
 
 
-def _rank(body, rank, size, store, backend, limit, pipe, arguments):
+def _rank(body, rank, size, store, backend, limit, before, pipe, arguments):
     try:
         if store is not None:
+            more = before(rank)
             dist.init_process_group(backend, init_method="file://" + store, rank=rank, world_size=size,
-                                    timeout=datetime.timedelta(seconds=limit))
+                                    timeout=datetime.timedelta(seconds=limit), **more)
         pipe.send((True, body(*arguments)))
         if store is not None and dist.is_initialized():
             dist.destroy_process_group()
@@ -30,10 +29,11 @@ def _rank(body, rank, size, store, backend, limit, pipe, arguments):
         sys.exit(1)
 
 
-def start(size, body, *arguments, backend="tutti", limit=60.0, init=True, pass_rank=False):
+def start(size, body, *arguments, backend="tutti", limit=60.0, init=True, pass_rank=False, before=lambda rank: {}):
     """Starts `size` ranks that run body(*arguments), in a group with a timeout of `limit` seconds.
 
-    Without `init` there is no group; with `pass_rank` the rank is the first argument.
+    Without `init` there is no group; with `pass_rank` the rank is the first argument. Each rank calls before(rank), which
+    returns further arguments for init_process_group().
 
     Returns a list of (process, pipe); end() waits for them.
     """
@@ -42,7 +42,7 @@ def start(size, body, *arguments, backend="tutti", limit=60.0, init=True, pass_r
     ranks = []
     for rank in range(size):
         here, there = _fork.Pipe(duplex=False)
-        process = _fork.Process(target=_rank, args=(body, rank, size, store, backend, limit, there,
+        process = _fork.Process(target=_rank, args=(body, rank, size, store, backend, limit, before, there,
                                       (rank, *arguments) if pass_rank else arguments))
         process.start()
         there.close()
@@ -50,7 +50,7 @@ def start(size, body, *arguments, backend="tutti", limit=60.0, init=True, pass_r
     return ranks
 
 
-def end(ranks, limit=180.0):
+def end(ranks, limit=150.0):
     """Returns what the ranks returned; for a rank that failed, the exception, or one with its exit status."""
     deadline = time.monotonic() + limit
     outcomes = []

@@ -5,7 +5,8 @@ usage: BACKEND=tutti WORLD_SIZE=2 suite.py [--json <file>] [name ...]
 
 Names are parts of tests' names; without any, all tests are run. Ranks are forked, not spawned, so that torch is
 imported once. A skipped test is counted as skipped, with its reason. Tests that PyTorch runs only for backends named
-gloo or MPI are run with tutti as well, since nothing but the name excludes it.
+gloo or MPI are run with tutti as well, since nothing but the name excludes it. With nccl the GPUs are a stand-in's, of
+which FAKE_CUDA_DEVICES says the number, and the host executes PyTorch's operators.
 """
 
 import argparse
@@ -48,7 +49,19 @@ class Environment(collections.ChainMap):
         return dict(self)
 
 
+def use_stand_in():
+    """Has the ranks find GPUs, for which the test itself, which forks them, must not make a context."""
+    import host_kernels
+    import torch.utils._triton
+
+    torch.cuda.is_available, torch.cuda.device_count = lambda: True, lambda: int(os.environ["FAKE_CUDA_DEVICES"])
+    torch.utils._triton.has_triton = lambda: False  # It asks the GPU.
+    host_kernels.install()
+
+
 def import_tests(backend):
+    if backend == "nccl":
+        use_stand_in()
     from torch.testing._internal.common_distributed import DistTestCases
 
     if backend == "tutti":

@@ -1,0 +1,124 @@
+"""Executes PyTorch's operators on tensors of GPUs by its kernels for CPUs, on the stand-in for the driver, which has no others.
+
+The memory of a GPU is the host's there, so that a tensor on the host can lie where one of a GPU lies. An operator waits until the
+current stream has come to it, runs on such tensors, and has ended when it returns. Operators that move no element (views, empty
+tensors) stay PyTorch's own, and so does all that is not in ATen: process groups, events, streams and the allocator.
+"""
+
+import functools
+import pathlib
+import runpy
+import sys
+import warnings
+
+import torch
+from torch.utils._pytree import tree_map
+
+# These make or describe tensors, and launch no kernel. Operators whose result is a view of an operand are left alone, too.
+_OWN = {"empty.memory_format", "empty_strided", "resize_", "set_", "set_.source_Storage", "set_.source_Storage_storage_offset",
+        "set_.source_Tensor", "record_stream", "_local_scalar_dense", "is_pinned", "_pin_memory", "_fused_sdp_choice", "is_set_to"}
+# These launch kernels for all devices from one function.
+_COMMON = {"copy_"}
+
+
+def on_host(value):
+    """Returns a tensor on the host in the place of one on a GPU; what else names a GPU names the host."""
+    if isinstance(value, torch.Tensor) and value.is_cuda:
+        storage = value.untyped_storage()
+        if storage.nbytes() == 0:
+            return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device="cpu")
+        here = torch._C._construct_storage_from_data_pointer(storage.data_ptr(), torch.device("cpu"), storage.nbytes())
+        view = torch.empty(0, dtype=value.dtype, device="cpu").set_(here, value.storage_offset(), value.size(), value.stride())
+        view = view.conj() if value.is_conj() else view
+        return torch._neg_view(view) if value.is_neg() else view
+    if isinstance(value, torch.device) and value.type == "cuda":
+        return torch.device("cpu")
+    if isinstance(value, torch.Generator) and value.device.type == "cuda":
+        return torch.default_generator
+    return value
+
+
+def on_gpu(value, device):
+    """Returns a tensor on the GPU with what `value` has on the host."""
+    if not isinstance(value, torch.Tensor) or value.is_cuda:
+        return value
+    copy = torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=device)
+    if value.numel():
+        on_host(copy).copy_(value)
+    return copy
+
+
+def _devices(values):
+    found = []
+    tree_map(lambda each: found.append(each.device if isinstance(each, torch.Tensor) else each)
+             if isinstance(each, (torch.Tensor, torch.device)) else None, values)
+    return [each for each in found if each.type == "cuda"]
+
+
+def _written(argument):
+    return argument.alias_info is not None and argument.alias_info.is_write
+
+
+class HostKernel:
+    """Stands for the kernels of one operator."""
+
+    def __init__(self, operator):
+        self.operator, schema = operator, operator._schema
+        self.arguments = schema.arguments
+        self.outs = [each.name for each in self.arguments if _written(each) and each.kwarg_only]
+        # Each result that is a written operand is that operand.
+        by_alias = {frozenset(each.alias_info.before_set): each.name for each in self.arguments if _written(each)}
+        self.results = [by_alias.get(frozenset(each.alias_info.before_set)) if each.alias_info else None for each in schema.returns]
+
+    def __call__(self, *args, **kwargs):
+        named = dict(zip((each.name for each in self.arguments), args)) | kwargs
+        gpus = _devices((args, kwargs))
+        device = gpus[0] if gpus else torch.device("cuda", torch.cuda.current_device())
+        device = device if device.index is not None else torch.device("cuda", torch.cuda.current_device())
+        torch.cuda.current_stream(device).synchronize()
+        host = {name: torch.empty(0, dtype=value.dtype, device="cpu") if name in self.outs and isinstance(value, torch.Tensor) else
+                tree_map(on_host, value) for name, value in named.items()}
+        got = self.operator(*[host[each.name] for each in self.arguments if not each.kwarg_only and each.name in host],
+                            **{each.name: host[each.name] for each in self.arguments if each.kwarg_only and each.name in host})
+        for name in self.outs:
+            self._put(named[name], host[name])
+        several = isinstance(got, tuple) and len(self.results) > 1
+        answers = tuple(named[name] if name else tree_map(functools.partial(on_gpu, device=device), each)
+                        for name, each in zip(self.results, got if several else (got,)))
+        return answers if several else answers[0] if answers else None
+
+    @staticmethod
+    def _put(there, here):
+        if not isinstance(there, torch.Tensor):
+            return
+        if there.size() != here.size():
+            there.resize_(here.size())
+        if here.numel():
+            on_host(there).copy_(here)
+
+
+def _moves_elements(operator):
+    return all(each.alias_info is None or each.alias_info.is_write for each in operator._schema.returns)
+
+
+@functools.cache
+def install():
+    """Has this process execute every operator on GPUs by the host's kernels, as long as it lives."""
+    library = torch.library.Library("aten", "IMPL")
+    names = {each.removeprefix("aten::") for each in torch._C._dispatch_get_registrations_for_dispatch_key("CUDA")
+             if each.startswith("aten::")}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # It is on purpose that operators have another implementation then.
+        for name in sorted(names | _COMMON):
+            packet, _, overload = name.partition(".")
+            operator = getattr(getattr(torch.ops.aten, packet), overload or "default")
+            if name not in _OWN and _moves_elements(operator):
+                library.impl(name, HostKernel(operator), "CUDA")
+    return library
+
+
+if __name__ == "__main__":  # host_kernels.py PROGRAM [ARGUMENT ...]
+    install()
+    del sys.argv[0]
+    sys.path[0] = str(pathlib.Path(sys.argv[0]).resolve().parent)
+    runpy.run_path(sys.argv[0], run_name="__main__")
