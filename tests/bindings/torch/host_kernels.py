@@ -59,11 +59,70 @@ def _written(argument):
     return argument.alias_info is not None and argument.alias_info.is_write
 
 
+def _rest(tensor):
+    """Returns the dimensions of a batch that are not its channels."""
+    return [0, *range(2, tensor.dim())]
+
+
+def _by_channel(values, like):
+    return values.view(1, -1, *[1] * (like.dim() - 2))
+
+
+def _batch_norm_stats(input, eps):
+    wide = input.to(torch.promote_types(input.dtype, torch.float32))
+    variance, mean = torch.var_mean(wide, _rest(input), correction=0)
+    return mean, (variance + eps).rsqrt()
+
+
+def _batch_norm_gather_stats_with_counts(input, mean, invstd, running_mean, running_var, momentum, eps, counts):
+    share = (counts / counts.sum()).view(-1, 1).to(mean.dtype)
+    whole = (share * mean).sum(0)
+    variance = (share * (invstd.pow(-2) - eps + (mean - whole).square())).sum(0)
+    if running_mean is not None:
+        running_mean.lerp_(whole.to(running_mean.dtype), momentum)
+        running_var.lerp_((variance * counts.sum() / (counts.sum() - 1)).to(running_var.dtype), momentum)
+    return whole, (variance + eps).rsqrt()
+
+
+def _batch_norm_elemt(input, weight, bias, mean, invstd, eps):
+    result = (input - _by_channel(mean, input)) * _by_channel(invstd if weight is None else invstd * weight, input)
+    return (result if bias is None else result + _by_channel(bias, input)).to(input.dtype)
+
+
+def _batch_norm_backward_reduce(grad_out, input, mean, invstd, weight, input_g, weight_g, bias_g):
+    sum_dy = grad_out.sum(_rest(input), dtype=mean.dtype)
+    sum_dy_xmu = (grad_out * (input - _by_channel(mean, input))).sum(_rest(input), dtype=mean.dtype)
+    return sum_dy, sum_dy_xmu, sum_dy_xmu * invstd if weight_g else None, sum_dy.clone() if bias_g else None
+
+
+def _batch_norm_backward_elemt(grad_out, input, mean, invstd, weight, sum_dy, sum_dy_xmu, count):
+    slope = _by_channel(invstd.square() * sum_dy_xmu / count.sum(), input)
+    whole = grad_out - _by_channel(sum_dy / count.sum(), input) - (input - _by_channel(mean, input)) * slope
+    return (whole * _by_channel(invstd if weight is None else invstd * weight, input)).to(input.dtype)
+
+
+def _softmax(input, dim, half_to_float):
+    return torch.softmax(input.float() if half_to_float else input, dim)
+
+
+def _log_softmax(input, dim, half_to_float):
+    return torch.log_softmax(input.float() if half_to_float else input, dim)
+
+
+# PyTorch has these for GPUs alone, or more of them there. What SyncBatchNorm computes is in its paper: Ioffe and Szegedy,
+# "Batch Normalization" (2015), algorithm 1 and the derivatives after it.
+_WRITTEN_HERE = {"batch_norm_stats": _batch_norm_stats, "batch_norm_elemt": _batch_norm_elemt,
+                 "batch_norm_gather_stats_with_counts": _batch_norm_gather_stats_with_counts,
+                 "batch_norm_backward_reduce": _batch_norm_backward_reduce,
+                 "batch_norm_backward_elemt": _batch_norm_backward_elemt, "_softmax": _softmax, "_log_softmax": _log_softmax}
+
+
 class HostKernel:
     """Stands for the kernels of one operator."""
 
     def __init__(self, operator):
-        self.operator, schema = operator, operator._schema
+        schema = operator._schema
+        self.function = _WRITTEN_HERE.get(schema.name.removeprefix("aten::") if not schema.overload_name else "", operator)
         self.arguments = schema.arguments
         self.outs = [each.name for each in self.arguments if _written(each) and each.kwarg_only]
         # Each result that is a written operand is that operand.
@@ -78,7 +137,7 @@ class HostKernel:
         torch.cuda.current_stream(device).synchronize()
         host = {name: torch.empty(0, dtype=value.dtype, device="cpu") if name in self.outs and isinstance(value, torch.Tensor) else
                 tree_map(on_host, value) for name, value in named.items()}
-        got = self.operator(*[host[each.name] for each in self.arguments if not each.kwarg_only and each.name in host],
+        got = self.function(*[host[each.name] for each in self.arguments if not each.kwarg_only and each.name in host],
                             **{each.name: host[each.name] for each in self.arguments if each.kwarg_only and each.name in host})
         for name in self.outs:
             self._put(named[name], host[name])
@@ -104,6 +163,7 @@ def _moves_elements(operator):
 @functools.cache
 def install():
     """Has this process execute every operator on GPUs by the host's kernels, as long as it lives."""
+    torch.backends.cudnn.enabled = False  # Its operators have no kernels for the host.
     library = torch.library.Library("aten", "IMPL")
     names = {each.removeprefix("aten::") for each in torch._C._dispatch_get_registrations_for_dispatch_key("CUDA")
              if each.startswith("aten::")}
