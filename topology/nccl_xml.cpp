@@ -128,8 +128,14 @@ class Reader {
       if (std::string_view(below.name()) == "pci")
         read_pci(below, cpu, 1);
       else
-        read_ports(below,
-                   add(below, DeviceKind::nic, fmt::format("nic {}", ++plain_nics_), cpu, 0));
+        read_plain_nic(below, cpu);
+  }
+
+  // Reads a network interface that is no PCI device. It is not slower than its ports.
+  void read_plain_nic(pugi::xml_node node, int cpu) {
+    const int nic = add(node, DeviceKind::nic, fmt::format("nic {}", ++plain_nics_), cpu, 0);
+    connect(graph_, cpu, nic, WireKind::pci, kSameDevice);
+    read_ports(node, nic);
   }
 
   // A GPU has class 03 (display) or 12 (accelerator), a network interface 02.

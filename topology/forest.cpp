@@ -1,0 +1,105 @@
+#include "topology/forest.h"
+
+#include <algorithm>
+#include <cassert>
+#include <map>
+#include <utility>
+
+#include <tutti/error.hpp>
+
+namespace tutti {
+namespace {
+
+/// Returns the network with the smaller of both directions' capacities in each of them: switches
+/// can be replaced where as much leaves as enters.
+GpuNetwork symmetric(GpuNetwork network) {
+  std::map<std::pair<int, int>, std::int64_t> capacities;
+  for (const GpuNetwork::Edge& edge : network.edges)
+    capacities[{edge.from, edge.to}] = edge.mb_per_s;
+  for (GpuNetwork::Edge& edge : network.edges) {
+    const auto back = capacities.find({edge.to, edge.from});
+    edge.mb_per_s = back == capacities.end() ? 0 : std::min(edge.mb_per_s, back->second);
+  }
+  return network;
+}
+
+/// Returns whether all roots can send `trees` units to every GPU at once.
+bool suffices(const GpuNetwork& network, const std::vector<int>& roots, int trees,
+              std::int64_t mb_per_s, StepBudget& budget) {
+  FlowNetwork flow(network.nodes + 1);
+  for (const GpuNetwork::Edge& edge : network.edges)
+    flow.add(edge.from, edge.to, edge.mb_per_s / mb_per_s);
+  for (const int root : roots) flow.add(network.nodes, root, trees);
+  const std::int64_t all = std::int64_t{trees} * static_cast<std::int64_t>(roots.size());
+  for (int gpu = 0; gpu < network.gpus; ++gpu)
+    if (flow.max_flow(network.nodes, gpu, budget, all) < all) return false;
+  return true;
+}
+
+/// Returns what one tree carries when all carry as much, and each edge takes the best path.
+double rate_of(const Paths& paths, const std::vector<SpanningTree>& trees) {
+  std::vector<int> load(paths.links().size());
+  for (const SpanningTree& tree : trees)
+    for (const auto& edge : tree.edges)
+      for (const int link : paths.between(edge.from, edge.to).links)
+        ++load[static_cast<std::size_t>(link)];
+  double least = 0;
+  for (std::size_t link = 0; link < load.size(); ++link) {
+    if (load[link] == 0) continue;
+    const double share = paths.links()[link].gb_per_s / load[link];
+    least = least == 0 ? share : std::min(least, share);
+  }
+  return least;
+}
+
+}  // namespace
+
+int SpanningTree::depth() const {
+  std::map<int, int> depths{{root, 0}};
+  int most = 0;
+  for (const Edge& edge : edges) most = std::max(most, depths[edge.to] = depths.at(edge.from) + 1);
+  return most;
+}
+
+std::int64_t largest_tree(const GpuNetwork& network, const std::vector<int>& roots, int trees,
+                          StepBudget& budget) {
+  std::int64_t fits = 0, too_large = 1;
+  for (const GpuNetwork::Edge& edge : network.edges)
+    too_large = std::max(too_large, edge.mb_per_s + 1);
+  while (too_large - fits > 1) {
+    const std::int64_t middle = fits + (too_large - fits) / 2;
+    (suffices(network, roots, trees, middle, budget) ? fits : too_large) = middle;
+  }
+  return fits;
+}
+
+Forest pack_forest(const Paths& paths, const std::vector<int>& roots, int most_trees,
+                   StepBudget& budget) {
+  assert(!roots.empty() && most_trees >= 1);
+  if (paths.gpus() < 2)
+    throw Error(ErrorKind::unavailable, "trees need a topology of at least two GPUs");
+  const GpuNetwork all = gpu_network(paths);
+  Forest best;
+  best.bound_gb_per_s = best_rate(all, roots, budget).gb_per_s();
+  const GpuNetwork network = symmetric(all);
+  for (int trees = 1; trees <= most_trees; ++trees) {
+    const std::int64_t unit = largest_tree(network, roots, trees, budget);
+    if (unit == 0) break;
+    std::vector<SpanningTree> packed =
+        pack_trees(split_switches(network, roots, trees, unit, budget), roots, trees, budget);
+    improve_trees(paths, packed, budget);
+    const double rate = rate_of(paths, packed) * trees;
+    // More trees mean more lanes and shorter messages, so they have to carry more.
+    if (rate <= best.gb_per_s * 1.001) continue;
+    best.trees_of_root = trees;
+    best.gb_per_s = rate;
+    best.trees = std::move(packed);
+  }
+  if (best.trees.empty())
+    throw Error(ErrorKind::unavailable,
+                "the GPUs of this topology do not all reach each other, in both directions, by "
+                "links of at least 1 MB/s");
+  return best;
+}
+
+}  // namespace tutti
