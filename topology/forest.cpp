@@ -37,12 +37,11 @@ bool suffices(const GpuNetwork& network, const std::vector<int>& roots, int tree
 }
 
 /// Returns what one tree carries when all carry as much, and each edge takes the best path.
-double rate_of(const Paths& paths, const std::vector<SpanningTree>& trees) {
+double rate_of(const Paths& paths, const std::vector<SpanningTree>& trees, TreeUse use) {
   std::vector<int> load(paths.links().size());
   for (const SpanningTree& tree : trees)
     for (const auto& edge : tree.edges)
-      for (const int link : paths.between(edge.from, edge.to).links)
-        ++load[static_cast<std::size_t>(link)];
+      for_links(paths, edge, use, [&](std::size_t link) { ++load[link]; });
   double least = 0;
   for (std::size_t link = 0; link < load.size(); ++link) {
     if (load[link] == 0) continue;
@@ -50,6 +49,40 @@ double rate_of(const Paths& paths, const std::vector<SpanningTree>& trees) {
     least = least == 0 ? share : std::min(least, share);
   }
   return least;
+}
+
+double bound_of(GpuNetwork network, const std::vector<int>& roots, TreeUse use,
+                StepBudget& budget) {
+  if (use == TreeUse::both) {
+    std::int64_t enters = 0;
+    for (const GpuNetwork::Edge& edge : network.edges)
+      if (edge.to < network.gpus) enters += edge.mb_per_s;
+    const double receives = 2.0 * (network.gpus - 1);
+    return std::min(static_cast<double>(smallest_cut(network, budget)),
+                    static_cast<double>(enters) / receives) /
+           static_cast<double>(roots.size()) / 1000;
+  }
+  if (use == TreeUse::up)
+    for (GpuNetwork::Edge& edge : network.edges) std::swap(edge.from, edge.to);
+  return best_rate(network, roots, budget).gb_per_s();
+}
+
+/// Packs so many trees of each root, and keeps them if they carry more than the best so far.
+/// Returns whether there are any.
+bool pack(const Paths& paths, const GpuNetwork& network, const std::vector<int>& roots, int trees,
+          TreeUse use, Forest& best, StepBudget& budget) {
+  const std::int64_t unit = largest_tree(network, roots, trees, budget);
+  if (unit == 0) return false;
+  std::vector<SpanningTree> packed =
+      pack_trees(split_switches(network, roots, trees, unit, budget), roots, trees, budget);
+  improve_trees(paths, packed, use, budget);
+  const double rate = rate_of(paths, packed, use) * trees;
+  // More trees mean more lanes and shorter messages, so they have to carry more.
+  if (rate <= best.gb_per_s * 1.001) return true;
+  best.trees_of_root = trees;
+  best.gb_per_s = rate;
+  best.trees = std::move(packed);
+  return true;
 }
 
 }  // namespace
@@ -73,27 +106,23 @@ std::int64_t largest_tree(const GpuNetwork& network, const std::vector<int>& roo
   return fits;
 }
 
-Forest pack_forest(const Paths& paths, const std::vector<int>& roots, int most_trees,
+Forest pack_forest(const Paths& paths, const std::vector<int>& roots, int most_trees, TreeUse use,
                    StepBudget& budget) {
   assert(!roots.empty() && most_trees >= 1);
   if (paths.gpus() < 2)
     throw Error(ErrorKind::unavailable, "trees need a topology of at least two GPUs");
   const GpuNetwork all = gpu_network(paths);
   Forest best;
-  best.bound_gb_per_s = best_rate(all, roots, budget).gb_per_s();
+  best.bound_gb_per_s = bound_of(all, roots, use, budget);
   const GpuNetwork network = symmetric(all);
   for (int trees = 1; trees <= most_trees; ++trees) {
-    const std::int64_t unit = largest_tree(network, roots, trees, budget);
-    if (unit == 0) break;
-    std::vector<SpanningTree> packed =
-        pack_trees(split_switches(network, roots, trees, unit, budget), roots, trees, budget);
-    improve_trees(paths, packed, budget);
-    const double rate = rate_of(paths, packed) * trees;
-    // More trees mean more lanes and shorter messages, so they have to carry more.
-    if (rate <= best.gb_per_s * 1.001) continue;
-    best.trees_of_root = trees;
-    best.gb_per_s = rate;
-    best.trees = std::move(packed);
+    try {
+      if (!pack(paths, network, roots, trees, use, best, budget)) break;
+    } catch (const Error& error) {
+      // Where the steps are spent, the best of what was found is good enough.
+      if (best.trees.empty() || error.kind() != ErrorKind::unavailable) throw;
+      break;
+    }
   }
   if (best.trees.empty())
     throw Error(ErrorKind::unavailable,

@@ -2,6 +2,7 @@
 // GPUs at once.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "topology/flow.h"
@@ -23,12 +24,21 @@ struct SpanningTree {
   int depth() const;  ///< The most edges from the root to a GPU.
 };
 
+/// Says in which direction data moves along the edges of trees: from the root to all GPUs
+/// (broadcast, all_gather), from all GPUs to the root (reduce, reduce_scatter), or both at once
+/// (all_reduce).
+enum class TreeUse : std::uint8_t { down, up, both };
+
 struct Forest {
   int trees_of_root = 0;  ///< Each root has as many, and each of them carries as much.
   /// What all trees of one root carry together, 10^9 bytes a second, while all roots send: no link
   /// is loaded beyond its bandwidth when each edge takes the best path between its GPUs.
   double gb_per_s = 0;
-  double bound_gb_per_s = 0;        ///< No trees can carry more: best_rate() of the graph.
+  /// Nothing can carry more. Down, it is best_rate() of the graph, and up that of the graph turned
+  /// round. Where data moves both ways, the sum over all roots is at most the smallest cut between
+  /// two GPUs, and at most what enters all n GPUs divided by 2 (n - 1), since so many messages of
+  /// each element are received (Patarasuk and Yuan 2009).
+  double bound_gb_per_s = 0;
   std::vector<SpanningTree> trees;  ///< Those of the first root, then those of the next.
 };
 
@@ -36,14 +46,15 @@ struct Forest {
 /// trees grow edge by edge as long as what is left suffices for the others (Zhao et al.,
 /// "ForestColl: Throughput-Optimal Collective Communications on Heterogeneous Network Fabrics",
 /// 2024; Berczi and Frank 2010). Bandwidths are rounded to whole multiples of a tree's, for each
-/// number of trees up to `most_trees`, and the number that carries most is taken. The result is the
-/// same on every rank. Throws `unavailable` if a GPU cannot be reached from another one, for fewer
-/// than two GPUs, and if the budget does not suffice.
-Forest pack_forest(const Paths& paths, const std::vector<int>& roots, int most_trees,
+/// number of trees up to `most_trees`, and the number that carries most is taken, of those for
+/// which the budget suffices. The result is the same on every rank. Throws `unavailable` if a GPU
+/// cannot be reached from another one, for fewer than two GPUs, and if the budget does not suffice
+/// at all.
+Forest pack_forest(const Paths& paths, const std::vector<int>& roots, int most_trees, TreeUse use,
                    StepBudget& budget);
 
 /// Steps that suffice for the machines that there are, with up to 16 GPUs and their switches.
-inline constexpr std::int64_t kForestSteps = std::int64_t{1} << 32;
+inline constexpr std::int64_t kForestSteps = std::int64_t{1} << 31;
 
 // --- The parts, for tests ---
 
@@ -70,6 +81,17 @@ std::vector<SpanningTree> pack_trees(TreeUnits units, const std::vector<int>& ro
                                      StepBudget& budget);
 /// Replaces trees by others with the same root, so that each carries more where edges take the best
 /// paths; never makes it worse. There is a path from each GPU to each other one.
-void improve_trees(const Paths& paths, std::vector<SpanningTree>& trees, StepBudget& budget);
+void improve_trees(const Paths& paths, std::vector<SpanningTree>& trees, TreeUse use,
+                   StepBudget& budget);
+/// Calls visit(link) for each link that an edge of a tree uses, as often as it does.
+template <typename Visit>
+void for_links(const Paths& paths, const SpanningTree::Edge& edge, TreeUse use, Visit visit) {
+  if (use != TreeUse::up)
+    for (const int link : paths.between(edge.from, edge.to).links)
+      visit(static_cast<std::size_t>(link));
+  if (use != TreeUse::down)
+    for (const int link : paths.between(edge.to, edge.from).links)
+      visit(static_cast<std::size_t>(link));
+}
 
 }  // namespace tutti

@@ -13,8 +13,8 @@ constexpr int kMostRounds = 30;
 
 class Improver {
  public:
-  Improver(const Paths& paths, std::vector<SpanningTree>& trees, StepBudget& budget)
-      : paths_(paths), trees_(trees), budget_(budget), load_(paths.links().size()) {
+  Improver(const Paths& paths, std::vector<SpanningTree>& trees, TreeUse use, StepBudget& budget)
+      : paths_(paths), trees_(trees), use_(use), budget_(budget), load_(paths.links().size()) {
     for (const SpanningTree& tree : trees) add(tree, 1);
   }
 
@@ -38,8 +38,7 @@ class Improver {
  private:
   void add(const SpanningTree& tree, int count) {
     for (const auto& edge : tree.edges)
-      for (const int link : paths_.between(edge.from, edge.to).links)
-        load_[static_cast<std::size_t>(link)] += count;
+      for_links(paths_, edge, use_, [&](std::size_t link) { load_[link] += count; });
   }
 
   double rate() const {
@@ -61,12 +60,6 @@ class Improver {
     return prices;
   }
 
-  static double sum(const std::vector<double>& values) {
-    double all = 0;
-    for (const double value : values) all += value;
-    return all;
-  }
-
   bool replace(SpanningTree& tree) {
     add(tree, -1);
     const std::vector<double> price = prices();
@@ -79,8 +72,7 @@ class Improver {
 
   double length(int from, int to, const std::vector<double>& price) const {
     double length = 0;
-    for (const int link : paths_.between(from, to).links)
-      length += price[static_cast<std::size_t>(link)];
+    for_links(paths_, {from, to}, use_, [&](std::size_t link) { length += price[link]; });
     return length;
   }
 
@@ -120,6 +112,7 @@ class Improver {
 
   const Paths& paths_;
   std::vector<SpanningTree>& trees_;
+  const TreeUse use_;
   StepBudget& budget_;
   std::vector<int> load_;  // of links, in trees
   double sharpness_ = 4;
@@ -127,8 +120,9 @@ class Improver {
 
 }  // namespace
 
-void improve_trees(const Paths& paths, std::vector<SpanningTree>& trees, StepBudget& budget) {
-  if (!trees.empty()) Improver(paths, trees, budget).run();
+void improve_trees(const Paths& paths, std::vector<SpanningTree>& trees, TreeUse use,
+                   StepBudget& budget) {
+  if (!trees.empty()) Improver(paths, trees, use, budget).run();
 }
 
 }  // namespace tutti

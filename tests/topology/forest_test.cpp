@@ -45,12 +45,17 @@ void expect_spanning(const std::vector<SpanningTree>& trees, const std::vector<i
 
 /// Checks that no link carries more than its bandwidth when every edge takes the best path, and
 /// that some link carries all of it.
-void expect_filled(const Paths& paths, const Forest& forest) {
+void expect_filled(const Paths& paths, const Forest& forest, TreeUse use = TreeUse::down) {
   std::vector<double> load(paths.links().size());
+  const auto add = [&](int from, int to) {
+    for (const int link : paths.between(from, to).links)
+      load[static_cast<std::size_t>(link)] += forest.gb_per_s / forest.trees_of_root;
+  };
   for (const SpanningTree& tree : forest.trees)
-    for (const auto& edge : tree.edges)
-      for (const int link : paths.between(edge.from, edge.to).links)
-        load[static_cast<std::size_t>(link)] += forest.gb_per_s / forest.trees_of_root;
+    for (const auto& edge : tree.edges) {
+      if (use != TreeUse::up) add(edge.from, edge.to);
+      if (use != TreeUse::down) add(edge.to, edge.from);
+    }
   double fullest = 0;
   for (std::size_t link = 0; link < load.size(); ++link)
     fullest = std::max(fullest, load[link] / paths.links()[link].gb_per_s);
@@ -112,7 +117,7 @@ TEST(ImproveTrees, FindsTheLinksThatNobodyUses) {
   // A star and two chains, of which all begin with the same link.
   std::vector<SpanningTree> trees{
       {0, {{0, 1}, {1, 2}, {2, 3}}}, {0, {{0, 1}, {1, 2}, {2, 3}}}, {0, {{0, 1}, {0, 2}, {0, 3}}}};
-  improve_trees(paths, trees, steps);
+  improve_trees(paths, trees, TreeUse::down, steps);
   expect_spanning(trees, {0}, 3, 4);
   std::map<std::pair<int, int>, int> load;
   for (const auto& tree : trees)
@@ -122,7 +127,7 @@ TEST(ImproveTrees, FindsTheLinksThatNobodyUses) {
 TEST(Forest, OfAFullMeshReachesTheBound) {
   const Paths paths(full_mesh(8, 48));
   StepBudget steps = budget();
-  const Forest forest = pack_forest(paths, every_gpu(paths), 8, steps);
+  const Forest forest = pack_forest(paths, every_gpu(paths), 8, TreeUse::down, steps);
   EXPECT_EQ(forest.trees_of_root, 1);
   EXPECT_DOUBLE_EQ(forest.gb_per_s, 48);
   EXPECT_DOUBLE_EQ(forest.bound_gb_per_s, 48);
@@ -132,12 +137,14 @@ TEST(Forest, OfAFullMeshReachesTheBound) {
 TEST(Forest, OfRandomGraphsFillsLinksAndStaysBelowTheBound) {
   for (std::uint32_t seed = 100; seed < 130; ++seed) {
     const Paths paths(random_graph(seed, 3 + static_cast<int>(seed % 6), 0.5));
-    StepBudget steps = budget();
-    const Forest forest = pack_forest(paths, every_gpu(paths), 4, steps);
-    expect_spanning(forest.trees, every_gpu(paths), forest.trees_of_root, paths.gpus());
-    expect_filled(paths, forest);
-    EXPECT_LE(forest.gb_per_s, forest.bound_gb_per_s * (1 + 1e-9)) << seed;
-    EXPECT_GE(forest.gb_per_s, forest.bound_gb_per_s * 0.5) << seed;
+    for (const TreeUse use : {TreeUse::down, TreeUse::up, TreeUse::both}) {
+      StepBudget steps = budget();
+      const Forest forest = pack_forest(paths, every_gpu(paths), 4, use, steps);
+      expect_spanning(forest.trees, every_gpu(paths), forest.trees_of_root, paths.gpus());
+      expect_filled(paths, forest, use);
+      EXPECT_LE(forest.gb_per_s, forest.bound_gb_per_s * (1 + 1e-9)) << seed;
+      EXPECT_GE(forest.gb_per_s, forest.bound_gb_per_s * 0.5) << seed;
+    }
   }
 }
 
@@ -160,7 +167,7 @@ TEST(Forest, OfRealMachinesReachesThisShareOfTheBound) {
     StepBudget steps = budget();
     for (const bool all : {true, false}) {
       const std::vector<int> roots = all ? every_gpu(paths) : std::vector<int>{0};
-      const Forest forest = pack_forest(paths, roots, 8, steps);
+      const Forest forest = pack_forest(paths, roots, 8, TreeUse::down, steps);
       expect_spanning(forest.trees, roots, forest.trees_of_root, paths.gpus());
       expect_filled(paths, forest);
       const double least = all ? found->second.first : found->second.second;
@@ -175,7 +182,8 @@ TEST(Forest, IsTheSameEachTime) {
   std::vector<std::vector<std::pair<int, int>>> edges;
   for (int time = 0; time < 2; ++time) {
     StepBudget steps = budget();
-    for (const SpanningTree& tree : pack_forest(paths, every_gpu(paths), 4, steps).trees) {
+    for (const SpanningTree& tree :
+         pack_forest(paths, every_gpu(paths), 4, TreeUse::down, steps).trees) {
       edges.emplace_back();
       for (const auto& edge : tree.edges) edges.back().emplace_back(edge.from, edge.to);
     }
@@ -189,7 +197,8 @@ std::string refusal(const Graph& graph, std::int64_t most_steps = kForestSteps) 
   try {
     const Paths paths(graph);
     StepBudget steps("the search for trees", most_steps);
-    pack_forest(paths, every_gpu(paths).empty() ? std::vector<int>{0} : every_gpu(paths), 2, steps);
+    pack_forest(paths, every_gpu(paths).empty() ? std::vector<int>{0} : every_gpu(paths), 2,
+                TreeUse::down, steps);
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::unavailable);
     return error.what();

@@ -1,4 +1,5 @@
-// Implements tutti-plan show, which prints the topology that a file describes.
+// Implements tutti-plan show, which prints the topology that a file describes, and what is planned
+// on it.
 #include <fmt/format.h>
 
 #include <memory>
@@ -7,6 +8,7 @@
 
 #include "common/text.h"
 #include "tools/plan/commands.h"
+#include "topology/plan.h"
 #include "topology/topology_file.h"
 
 namespace tutti::tools {
@@ -14,25 +16,55 @@ namespace {
 
 struct Arguments {
   std::string path;
-  bool json = false, dot = false, all = false;
+  bool json = false, dot = false, svg = false, all = false, graph = false;
+  int root = 0, nodes = 0;
 };
 
+/// Returns the text with the names of a file such that a terminal shows them.
+std::string escaped(const std::string& text) {
+  std::istringstream lines(text);
+  std::string escaped;
+  for (std::string line; std::getline(lines, line);) escaped += escape_controls(line) + '\n';
+  return escaped;
+}
+
+std::string heading(const Fabric& fabric, bool all) {
+  if (fabric.nodes == 1) return {};
+  return fmt::format(
+      "{} nodes, {} rails, {} nodes a leaf, {} leaves, {} spines, oversubscription {}, {} us a "
+      "hop\n{}:\n",
+      fabric.nodes, fabric.rails, fabric.nodes_per_leaf, fabric.leaves(),
+      fabric.leaves() > 1 ? fabric.spines : 0, fabric.oversubscription, fabric.hop_us,
+      all ? "all of them" : "each node");
+}
+
+void use_nodes(Fabric& fabric, int nodes) {
+  if (fabric.nodes > 1)
+    throw CLI::ValidationError("--nodes: the file says how many nodes there are");
+  if (nodes > 1 && fabric.node.all(DeviceKind::port).empty())
+    throw CLI::ValidationError("--nodes: a node of this topology has no port (<net>)");
+  fabric.nodes = fabric.nodes_per_leaf = nodes;
+}
+
 int show(const Arguments& arguments) {
-  const Fabric fabric = read_topology_file(arguments.path);
-  const Graph graph = arguments.all ? expand(fabric) : fabric.node;
-  if (arguments.json || arguments.dot) {
-    fmt::print("{}", arguments.json ? to_json(graph) : to_dot(graph));
+  Fabric fabric = read_topology_file(arguments.path);
+  if (arguments.nodes > 0) use_nodes(fabric, arguments.nodes);
+  if (arguments.all || arguments.graph || arguments.dot) {
+    const Graph graph = arguments.all ? expand(fabric) : fabric.node;
+    if (arguments.json || arguments.dot)
+      fmt::print("{}", arguments.json ? to_json(graph) : to_dot(graph));
+    else
+      fmt::print("{}{}", heading(fabric, arguments.all), escaped(to_text(graph)));
     return 0;
   }
-  if (fabric.nodes > 1)
-    fmt::print(
-        "{} nodes, {} rails, {} nodes a leaf, {} leaves, {} spines, oversubscription {}, {} "
-        "us a hop\n{}:\n",
-        fabric.nodes, fabric.rails, fabric.nodes_per_leaf, fabric.leaves(),
-        fabric.leaves() > 1 ? fabric.spines : 0, fabric.oversubscription, fabric.hop_us,
-        arguments.all ? "all of them" : "each node");
-  std::istringstream lines(to_text(graph));
-  for (std::string line; std::getline(lines, line);) fmt::print("{}\n", escape_controls(line));
+  const TopologyPlan plan = plan_topology(fabric, arguments.root);
+  if (arguments.json)
+    fmt::print("{}", to_json(fabric, plan));
+  else if (arguments.svg)
+    fmt::print("{}", to_svg(fabric, plan));
+  else
+    fmt::print("{}{}{}", heading(fabric, false), escaped(to_text(fabric.node)),
+               to_text(fabric, plan));
   return 0;
 }
 
@@ -40,16 +72,34 @@ int show(const Arguments& arguments) {
 
 void add_show(CLI::App& app, Run& run) {
   CLI::App* const command = app.add_subcommand(
-      "show", "Shows the topology that a file describes; tutti-info --topology shows this machine");
+      "show",
+      "Shows the topology that a file describes, with the best paths, rings and trees; tutti-info "
+      "--topology shows this machine");
   const auto arguments = std::make_shared<Arguments>();
   command
       ->add_option("file", arguments->path,
                    "NCCL's or RCCL's topology XML, or a fabric's JSON (docs/planning.md)")
       ->required();
-  command->add_flag("--json", arguments->json, "Print the graph as one JSON object");
-  command->add_flag("--dot", arguments->dot, "Print a picture for Graphviz: pipe to dot -Tsvg")
-      ->excludes("--json");
-  command->add_flag("--all", arguments->all, "All nodes of a fabric with its switches");
+  CLI::Option* const json =
+      command->add_flag("--json", arguments->json, "Print one JSON object in place of text");
+  CLI::Option* const dot =
+      command
+          ->add_flag("--dot", arguments->dot,
+                     "Print a picture of the graph for Graphviz: pipe to dot -Tsvg")
+          ->excludes(json);
+  command->add_flag("--svg", arguments->svg, "Print a picture of the rings")
+      ->excludes(json)
+      ->excludes(dot);
+  CLI::Option* const root =
+      command->add_option("--root", arguments->root, "The GPU from which trees are shown")
+          ->capture_default_str();
+  command
+      ->add_option("--nodes", arguments->nodes,
+                   "Look for rings through so many machines like that of the XML")
+      ->check(CLI::Range(1, kMostNodes));
+  command->add_flag("--graph", arguments->graph, "The graph alone, without a search")
+      ->excludes(root);
+  command->add_flag("--all", arguments->all, "All nodes of a fabric with its switches, as a graph");
   command->callback([arguments, &run] { run = [arguments] { return show(*arguments); }; });
 }
 
