@@ -1,12 +1,17 @@
 // Feeds the readers of files that describe machines and fabrics: a file is refused with `usage`, or
-// it becomes a sound graph.
+// it becomes a sound graph, in which rings and trees are found that load no link beyond its
+// bandwidth, or there are none within the bound of steps.
+#include <algorithm>
 #include <cassert>
+#include <numeric>
 
 #include <tutti/error.hpp>
 
 #include "targets.h"
 #include "topology/fabric.h"
+#include "topology/forest.h"
 #include "topology/nccl_xml.h"
+#include "topology/search.h"
 
 namespace tutti::fuzz {
 namespace {
@@ -22,6 +27,77 @@ constexpr const char* kNode = R"(<system version="1"><cpu numaid="0" arch="x86_6
 
 Graph node() { return read_nccl_topology("node", kNode); }
 
+constexpr std::int64_t kFuzzedSteps = 1 << 20;
+
+/// Checks what links carry.
+class Loads {
+ public:
+  explicit Loads(const Paths& paths) : paths_(paths), loads_(paths.links().size()) {}
+
+  void add(int from, int to, double gb_per_s) {
+    assert(from == to || paths_.between(from, to).kind != PathKind::none);
+    for (const int link : paths_.between(from, to).links)
+      loads_[static_cast<std::size_t>(link)] += gb_per_s;
+  }
+  bool fit() const {
+    for (std::size_t link = 0; link < loads_.size(); ++link)
+      if (loads_[link] > paths_.links()[link].gb_per_s * (1 + 1e-9) + 1e-3) return false;
+    return true;
+  }
+
+ private:
+  const Paths& paths_;
+  std::vector<double> loads_;
+};
+
+void search_rings(const Paths& paths, const RingRequest& request) {
+  StepBudget budget("the search for rings", kFuzzedSteps);
+  const RingPlan plan = find_rings(paths, request, budget);
+  Loads loads(paths);
+  for (const Ring& ring : plan.rings) {
+    for (std::size_t at = 0; at + 1 < ring.gpus.size(); ++at)
+      loads.add(ring.gpus[at], ring.gpus[at + 1], ring.gb_per_s);
+    const int port = paths.gpus() + ring.port;
+    loads.add(ring.gpus.back(), ring.port < 0 ? ring.gpus.front() : port, ring.gb_per_s);
+    if (ring.port >= 0) loads.add(port, ring.gpus.front(), ring.gb_per_s);
+  }
+  assert(loads.fit() && plan.gb_per_s <= plan.bound_gb_per_s * (1 + 1e-9) + 1e-3);
+}
+
+void search_trees(const Paths& paths) {
+  std::vector<int> roots(static_cast<std::size_t>(std::max(1, paths.gpus())));
+  std::iota(roots.begin(), roots.end(), 0);
+  StepBudget budget("the search for trees", kFuzzedSteps);
+  const Forest forest = pack_forest(paths, roots, 2, TreeUse::down, budget);
+  Loads loads(paths);
+  for (const SpanningTree& tree : forest.trees)
+    for (const auto& edge : tree.edges)
+      loads.add(edge.from, edge.to, forest.gb_per_s / forest.trees_of_root);
+  assert(loads.fit() && forest.gb_per_s <= forest.bound_gb_per_s * (1 + 1e-9) + 1e-3);
+}
+
+template <typename Search>
+void bounded(Search search) {
+  try {
+    search();
+  } catch (const Error& error) {
+    assert(error.kind() == ErrorKind::unavailable);
+  }
+}
+
+void plan(const Graph& graph) {
+  bounded([&] {
+    const Paths paths(graph);
+    bounded([&] { search_rings(paths, {}); });
+    Fabric fabric;
+    fabric.node = graph;
+    fabric.nodes = fabric.nodes_per_leaf = 2;
+    fabric.rails = std::max(1, paths.ports());
+    if (paths.ports() > 0) bounded([&] { search_rings(paths, ring_request(fabric)); });
+    bounded([&] { search_trees(paths); });
+  });
+}
+
 }  // namespace
 
 void run_topologies(std::string_view bytes) {
@@ -30,6 +106,7 @@ void run_topologies(std::string_view bytes) {
     assert(graph.is_sound());
     assert(read_nccl_topology("again", write_nccl_topology(graph)) == graph);
     assert(!to_text(graph).empty() && !to_json(graph).empty() && !to_dot(graph).empty());
+    plan(graph);
   } catch (const Error& error) {
     assert(error.kind() == ErrorKind::usage);
   }

@@ -22,6 +22,7 @@ void add_show(CLI::App& app, Run& run);
 void add_explain(CLI::App& app, Run& run);
 void add_simulate(CLI::App& app, Run& run);
 void add_sweep(CLI::App& app, Run& run);
+void add_synthesize(CLI::App& app, Run& run);
 
 /// Returns the collective of this name; throws CLI::ValidationError, which lists the known ones.
 Collective collective_named(const std::string& name);

@@ -32,7 +32,9 @@ are too large for the verifier.
   tutti-plan all_reduce hierarchical -n 8
   tutti-plan verify algorithm.xml
   tutti-plan convert algorithm.xml --to json > own.json
-  tutti-plan show topology.xml --dot | dot -Tsvg > topology.svg
+  tutti-plan show topology.xml
+  tutti-plan show topology.xml --svg > rings.svg
+  tutti-plan synthesize all_gather --topology topology.xml > schedules.json
   tutti-plan explain all_reduce -n 8 --size 16M
   tutti-plan sweep all_reduce -n 2,4,8 --sizes 1K,1M > prices.csv)";
 
@@ -141,7 +143,8 @@ int main(int argc, char** argv) {
   Arguments arguments;
   Run run;
   declare(app, arguments);
-  for (const auto add : {add_verify, add_convert, add_show, add_explain, add_simulate, add_sweep})
+  for (const auto add :
+       {add_verify, add_convert, add_show, add_explain, add_simulate, add_sweep, add_synthesize})
     add(app, run);
   app.require_subcommand(0, 1);
   const auto body = [&] {

@@ -1,0 +1,114 @@
+// Tests of tutti-plan show and synthesize.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "command.h"
+#include "tests/topology/topology_files.h"
+
+namespace tutti::tools {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+/// A folder with a small topology, which goes with the test.
+class TuttiPlanTopology : public testing::Test {
+ protected:
+  TuttiPlanTopology() {
+    std::string name = testing::TempDir() + "plan_XXXXXX";
+    folder_ = mkdtemp(name.data());
+    node_ = write("node.xml", kSmallTopology);
+  }
+  ~TuttiPlanTopology() override { std::filesystem::remove_all(folder_); }
+
+  std::string write(const std::string& name, const std::string& text) const {
+    std::ofstream(folder_ / name) << text;
+    return (folder_ / name).string();
+  }
+
+  /// Runs the tool and checks its exit status.
+  static std::string output(std::vector<std::string> arguments, int status = 0) {
+    arguments.insert(arguments.begin(), TUTTI_PLAN);
+    Command command(arguments);
+    EXPECT_EQ(command.wait(), status) << command.err();
+    return status == 0 ? command.out() : command.err();
+  }
+
+  std::filesystem::path folder_;
+  std::string node_;
+};
+
+TEST_F(TuttiPlanTopology, IsShownWithPathsRingsAndTrees) {
+  const std::string text = output({"show", node_});
+  EXPECT_THAT(text, AllOf(HasSubstr("nvlink GPU 0 40 GB/s\n"), HasSubstr("NVL 40/1"),
+                          HasSubstr("\nrings    "), HasSubstr("each from GPU 0 alone")));
+  EXPECT_THAT(output({"show", node_, "--root", "2"}), HasSubstr("each from GPU 2 alone"));
+  EXPECT_THAT(output({"show", node_, "--graph"}), Not(HasSubstr("rings")));
+  const auto json = nlohmann::json::parse(output({"show", node_, "--json"}));
+  EXPECT_EQ(json.at("plan").at("rings").at("list")[0].at("gpus").size(), 3U);
+  EXPECT_THAT(output({"show", node_, "--svg"}), StartsWith("<svg "));
+  EXPECT_THAT(output({"show", node_, "--svg", "--json"}, 2), HasSubstr("excludes"));
+}
+
+TEST_F(TuttiPlanTopology, OfSeveralNodesHasRingsAlongTheirRails) {
+  EXPECT_THAT(output({"show", node_, "--nodes", "4"}),
+              AllOf(StartsWith("4 nodes, 3 rails"), HasSubstr("passes by all 4 nodes on one rail"),
+                    HasSubstr("port ")));
+  const std::string fabric = write("fabric.json", R"({"nodes": 2, "topology": "node.xml"})");
+  EXPECT_THAT(output({"show", fabric}), HasSubstr("passes by all 2 nodes on one rail"));
+  EXPECT_THAT(output({"show", fabric, "--nodes", "4"}, 2), HasSubstr("the file says how many"));
+  const std::string alone = write("alone.xml", "<system><cpu numaid=\"0\"/></system>");
+  EXPECT_THAT(output({"show", alone, "--nodes", "4"}, 2), HasSubstr("has no port"));
+  EXPECT_THAT(output({"show", alone}), HasSubstr("this topology has no GPUs"));
+}
+
+TEST_F(TuttiPlanTopology, HasSchedulesThatAreProvedAndRead) {
+  for (const std::string collective :
+       {"all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce"}) {
+    Command command({TUTTI_PLAN, "synthesize", collective, "--topology", node_});
+    EXPECT_EQ(command.wait(), 0) << command.err();
+    EXPECT_THAT(command.err(), AllOf(HasSubstr("proved"), HasSubstr("times synthesized")));
+    const std::string file = write(collective + ".json", command.out());
+    EXPECT_THAT(output({"verify", file}),
+                AllOf(HasSubstr("'node_" + collective + "' (tutti), " + collective),
+                      HasSubstr("of 3 ranks")));
+  }
+}
+
+TEST_F(TuttiPlanTopology, PricesWhatIsSynthesizedBesideTheAlgorithms) {
+  const auto json = nlohmann::json::parse(
+      output({"synthesize", "all_reduce", "--topology", node_, "--prices", "--json"}));
+  const auto& rows = json.at("prices");
+  EXPECT_EQ(rows[0].at("algorithm"), "synthesized");
+  EXPECT_THAT(rows.dump(), HasSubstr("ring in the order of a ring"));
+  for (std::size_t at = 1; at < rows.size(); ++at)
+    EXPECT_LE(rows[0].at("busiest_us").get<double>(),
+              rows[at].at("busiest_us").get<double>() * 1.001);
+  EXPECT_THAT(output({"synthesize", "all_reduce", "--topology", node_, "--prices"}),
+              HasSubstr("\nring "));
+}
+
+TEST_F(TuttiPlanTopology, WithoutSchedulesSaysWhy) {
+  EXPECT_THAT(output({"synthesize", "all_to_all", "--topology", node_}, 2),
+              HasSubstr("all_to_all cannot be synthesized"));
+  EXPECT_THAT(output({"synthesize", "broadcast", "--root", "3", "--topology", node_}, 2),
+              HasSubstr("the root 3 is no GPU of the topology's 3"));
+  EXPECT_THAT(output({"synthesize", "all_reduce"}, 2), HasSubstr("--topology is required"));
+  const std::string empty = write("empty.xml", "<system><cpu numaid=\"0\"/></system>");
+  EXPECT_THAT(output({"synthesize", "all_reduce", "--topology", empty}, 2),
+              HasSubstr("at least two GPUs"));
+  EXPECT_THAT(output({"synthesize", "all_reduce", "--topology", node_, "--json"}, 2),
+              HasSubstr("requires --prices"));
+}
+
+}  // namespace
+}  // namespace tutti::tools
