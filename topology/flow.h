@@ -14,6 +14,7 @@ class StepBudget {
   StepBudget(const char* what, std::int64_t steps) : what_(what), left_(steps), most_(steps) {}
   /// Throws `unavailable` if fewer than `steps` steps are left.
   void spend(std::int64_t steps);
+  std::int64_t left() const { return left_; }
 
  private:
   const char* what_;

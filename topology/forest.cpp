@@ -67,21 +67,42 @@ double bound_of(GpuNetwork network, const std::vector<int>& roots, TreeUse use,
   return best_rate(network, roots, budget).gb_per_s();
 }
 
-/// Packs so many trees of each root, and keeps them if they carry more than the best so far.
-/// Returns whether there are any.
+/// Improves the trees, and keeps them if they carry more than the best so far.
+void keep_better(const Paths& paths, std::vector<SpanningTree> trees, int trees_of_root,
+                 TreeUse use, Forest& best, StepBudget& budget) {
+  improve_trees(paths, trees, use, budget);
+  const double rate = rate_of(paths, trees, use) * trees_of_root;
+  // More trees mean more lanes and shorter messages, so they have to carry more.
+  if (rate <= best.gb_per_s * 1.001) return;
+  best.trees_of_root = trees_of_root;
+  best.gb_per_s = rate;
+  best.trees = std::move(trees);
+}
+
+/// Returns a tree of each root with an edge to every other GPU, or none if there is no path between
+/// two of them.
+std::vector<SpanningTree> stars(const Paths& paths, const std::vector<int>& roots) {
+  std::vector<SpanningTree> trees;
+  for (const int root : roots) {
+    SpanningTree& star = trees.emplace_back(SpanningTree{root, {}});
+    for (int gpu = 0; gpu < paths.gpus(); ++gpu) {
+      if (paths.between(root, gpu).kind == PathKind::none ||
+          paths.between(gpu, root).kind == PathKind::none)
+        return {};
+      if (gpu != root) star.edges.push_back({root, gpu});
+    }
+  }
+  return trees;
+}
+
+/// Packs so many trees of each root. Returns whether there are any.
 bool pack(const Paths& paths, const GpuNetwork& network, const std::vector<int>& roots, int trees,
           TreeUse use, Forest& best, StepBudget& budget) {
   const std::int64_t unit = largest_tree(network, roots, trees, budget);
   if (unit == 0) return false;
-  std::vector<SpanningTree> packed =
-      pack_trees(split_switches(network, roots, trees, unit, budget), roots, trees, budget);
-  improve_trees(paths, packed, use, budget);
-  const double rate = rate_of(paths, packed, use) * trees;
-  // More trees mean more lanes and shorter messages, so they have to carry more.
-  if (rate <= best.gb_per_s * 1.001) return true;
-  best.trees_of_root = trees;
-  best.gb_per_s = rate;
-  best.trees = std::move(packed);
+  keep_better(paths,
+              pack_trees(split_switches(network, roots, trees, unit, budget), roots, trees, budget),
+              trees, use, best, budget);
   return true;
 }
 
@@ -115,6 +136,9 @@ Forest pack_forest(const Paths& paths, const std::vector<int>& roots, int most_t
   Forest best;
   best.bound_gb_per_s = bound_of(all, roots, use, budget);
   const GpuNetwork network = symmetric(all);
+  const std::vector<SpanningTree> simple = stars(paths, roots);
+  if (!simple.empty() && largest_tree(network, roots, 1, budget) > 0)
+    keep_better(paths, simple, 1, use, best, budget);
   for (int trees = 1; trees <= most_trees; ++trees) {
     try {
       if (!pack(paths, network, roots, trees, use, best, budget)) break;

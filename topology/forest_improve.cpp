@@ -14,23 +14,33 @@ constexpr int kMostRounds = 30;
 class Improver {
  public:
   Improver(const Paths& paths, std::vector<SpanningTree>& trees, TreeUse use, StepBudget& budget)
-      : paths_(paths), trees_(trees), use_(use), budget_(budget), load_(paths.links().size()) {
+      : paths_(paths),
+        trees_(trees),
+        use_(use),
+        budget_(budget),
+        load_(paths.links().size()),
+        price_(paths.links().size()) {
     for (const SpanningTree& tree : trees) add(tree, 1);
   }
 
+  /// Goes on until nothing is won, or a quarter of the steps is spent.
   void run() {
+    const std::int64_t kept_steps = budget_.left() - budget_.left() / 4;
     double best = rate();
     std::vector<SpanningTree> kept = trees_;
     for (int round = 0; round < kMostRounds; ++round) {
       // With each round the links that are loaded most count for more.
       sharpness_ = 4 + round % 5 * 3;
       bool changed = false;
-      for (SpanningTree& tree : trees_) changed = replace(tree) || changed;
+      for (SpanningTree& tree : trees_) {
+        if (budget_.left() < kept_steps) break;
+        changed = replace(tree) || changed;
+      }
       if (const double now = rate(); now > best * (1 + 1e-9)) {
         best = now;
         kept = trees_;
       }
-      if (!changed && round >= 5) break;
+      if ((!changed && round >= 5) || budget_.left() < kept_steps) break;
     }
     trees_ = std::move(kept);
   }
@@ -48,64 +58,81 @@ class Improver {
     return least;
   }
 
-  // Returns the price of one more tree on each link.
-  std::vector<double> prices() const {
-    const std::vector<Link>& links = paths_.links();
-    const double least = rate();
-    std::vector<double> prices(links.size());
-    for (std::size_t link = 0; link < links.size(); ++link) {
-      const double share = least / links[link].gb_per_s;
-      prices[link] = std::pow((load_[link] + 1) * share, sharpness_) * share + 1e-9 * share;
-    }
-    return prices;
+  // Sets the price of one more tree on a link.
+  void set_price(std::size_t link) {
+    const double share = scale_ / paths_.links()[link].gb_per_s;
+    price_[link] = std::pow((load_[link] + 1) * share, sharpness_) * share + 1e-9 * share;
+  }
+
+  // Adds an edge to the loads, and returns what it costs.
+  double take(const SpanningTree::Edge& edge) {
+    double cost = 0;
+    for_links(paths_, edge, use_, [&](std::size_t link) {
+      cost += price_[link];
+      ++load_[link];
+      set_price(link);
+    });
+    return cost;
+  }
+
+  void give_back(const SpanningTree& tree) {
+    for (const auto& edge : tree.edges)
+      for_links(paths_, edge, use_, [&](std::size_t link) {
+        --load_[link];
+        set_price(link);
+      });
   }
 
   bool replace(SpanningTree& tree) {
+    scale_ = rate();
     add(tree, -1);
-    const std::vector<double> price = prices();
-    SpanningTree other = cheapest(tree.root, price);
-    const bool better = cost(other, price) < cost(tree, price) * (1 - 1e-9);
-    if (better) tree = std::move(other);
-    add(tree, 1);
-    return better;
+    for (std::size_t link = 0; link < price_.size(); ++link) set_price(link);
+    double cost = 0;
+    for (const auto& edge : tree.edges) cost += take(edge);
+    give_back(tree);
+    double other_cost = 0;
+    SpanningTree other = cheapest(tree.root, other_cost);
+    if (other_cost >= cost * (1 - 1e-9)) {
+      give_back(other);
+      add(tree, 1);
+      return false;
+    }
+    tree = std::move(other);
+    return true;
   }
 
-  double length(int from, int to, const std::vector<double>& price) const {
+  double length(int from, int to) const {
     double length = 0;
-    for_links(paths_, {from, to}, use_, [&](std::size_t link) { length += price[link]; });
-    return length;
+    for_links(paths_, {from, to}, use_, [&](std::size_t link) { length += price_[link]; });
+    const bool ways = paths_.between(from, to).kind != PathKind::none &&
+                      paths_.between(to, from).kind != PathKind::none;
+    return ways ? length : std::numeric_limits<double>::infinity();
   }
 
-  double cost(const SpanningTree& tree, const std::vector<double>& price) const {
-    double all = 0;
-    for (const auto& edge : tree.edges) all += length(edge.from, edge.to, price);
-    return all;
-  }
-
-  // Returns the tree that grows by the cheapest edge each time; of edges that cost the same it
-  // takes the one nearest to the root.
-  SpanningTree cheapest(int root, const std::vector<double>& price) {
+  // Returns the tree that grows by the cheapest edge each time, by the prices that its own edges
+  // leave; of edges that cost the same it takes the one nearest to the root. Its edges are added to
+  // the loads.
+  SpanningTree cheapest(int root, double& cost) {
     const int gpus = paths_.gpus();
-    budget_.spend(std::int64_t{8} * gpus * gpus);
-    const auto index = [](int gpu) { return static_cast<std::size_t>(gpu); };
-    std::vector<double> least(index(gpus), std::numeric_limits<double>::infinity());
-    std::vector<int> from(index(gpus), root), depth(index(gpus), -1);
+    budget_.spend(std::int64_t{gpus} * gpus * gpus);
+    std::vector<int> depth(static_cast<std::size_t>(gpus), -1);
+    const auto depth_of = [&](int gpu) -> int& { return depth[static_cast<std::size_t>(gpu)]; };
     SpanningTree tree{root, {}};
-    depth[index(root)] = 0;
-    for (int last = root; static_cast<int>(tree.edges.size()) + 1 < gpus;) {
-      int next = -1;
-      for (int gpu = 0; gpu < gpus; ++gpu) {
-        if (depth[index(gpu)] >= 0) continue;
-        const double own = length(last, gpu, price) * (1 + 1e-3 * depth[index(last)]);
-        if (own < least[index(gpu)]) {
-          least[index(gpu)] = own;
-          from[index(gpu)] = last;
+    depth_of(root) = 0;
+    while (static_cast<int>(tree.edges.size()) + 1 < gpus) {
+      SpanningTree::Edge best{-1, -1};
+      double least = std::numeric_limits<double>::infinity();
+      for (int from = 0; from < gpus; ++from)
+        for (int to = 0; to < gpus && depth_of(from) >= 0; ++to) {
+          if (depth_of(to) >= 0) continue;
+          const double own = length(from, to) * (1 + 1e-3 * depth_of(from));
+          if (best.from >= 0 && own >= least) continue;
+          best = {from, to};
+          least = own;
         }
-        if (next < 0 || least[index(gpu)] < least[index(next)]) next = gpu;
-      }
-      tree.edges.push_back({from[index(next)], next});
-      depth[index(next)] = depth[index(from[index(next)])] + 1;
-      last = next;
+      cost += take(best);
+      tree.edges.push_back(best);
+      depth_of(best.to) = depth_of(best.from) + 1;
     }
     return tree;
   }
@@ -114,8 +141,10 @@ class Improver {
   std::vector<SpanningTree>& trees_;
   const TreeUse use_;
   StepBudget& budget_;
-  std::vector<int> load_;  // of links, in trees
+  std::vector<int> load_;      // of links, in trees
+  std::vector<double> price_;  // of links
   double sharpness_ = 4;
+  double scale_ = 1;  // what a tree carries
 };
 
 }  // namespace

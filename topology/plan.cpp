@@ -40,12 +40,12 @@ TopologyPlan plan_topology(const Fabric& fabric, int root) {
   }
   std::vector<int> gpus(static_cast<std::size_t>(plan.paths->gpus()));
   std::iota(gpus.begin(), gpus.end(), 0);
-  StepBudget budget("the search for trees", kForestSteps);
-  try_to(plan.one_root, plan.why_no_trees,
-         [&] { return pack_forest(*plan.paths, {root}, kMostTrees, TreeUse::down, budget); });
-  if (plan.one_root)
-    try_to(plan.trees, plan.why_no_trees,
-           [&] { return pack_forest(*plan.paths, gpus, kMostTrees, TreeUse::down, budget); });
+  const auto forest = [&](const std::vector<int>& roots) {
+    StepBudget budget("the search for trees", kForestSteps);
+    return pack_forest(*plan.paths, roots, kMostTrees, TreeUse::down, budget);
+  };
+  try_to(plan.one_root, plan.why_no_trees, [&] { return forest({root}); });
+  if (plan.one_root) try_to(plan.trees, plan.why_no_trees, [&] { return forest(gpus); });
   return plan;
 }
 

@@ -62,12 +62,14 @@ class RingSearch {
     const GpuNetwork network = gpu_network(paths_, request_.rails);
     plan.bound_gb_per_s = static_cast<double>(smallest_cut(network, budget_)) / 1000;
     plan.ring_bound_gb_per_s = plan.bound_gb_per_s;
-    Filling filling = fill(capacities_, kMostTurns, true);
+    const std::int64_t half = budget_.left() / 2;
+    begin_with_disjoint();
+    Filling filling = fill(capacities_, kMostTurns, true, half);
     if (filling.bound > 0)
       plan.ring_bound_gb_per_s = std::min(plan.bound_gb_per_s, filling.bound / 1000);
     Capacities left = capacities_;
-    for (int number = 0; number < request_.most_rings; ++number) {
-      const auto [tour, megabytes] = next_ring(left, filling);
+    while (static_cast<int>(plan.rings.size()) < request_.most_rings) {
+      const auto [tour, megabytes] = next_ring(left, filling, budget_.left() > half / 2);
       if (megabytes == 0) break;
       take(left, tours_[tour], megabytes);
       add_ring(plan, tours_[tour], megabytes);
@@ -192,8 +194,26 @@ class RingSearch {
     return {std::move(places), port};
   }
 
-  // Returns the best amounts for all tours that are known, after finding up to `most_turns` more.
-  Filling fill(const Capacities& left, int most_turns, bool certain) {
+  // Adds tours each of which takes all that the ones before have left of its links.
+  void begin_with_disjoint() {
+    Capacities left = capacities_;
+    const std::vector<double> free(left.size());
+    while (static_cast<int>(tours_.size()) < request_.most_rings) {
+      std::optional<Tour> best;
+      for (int port = 0; port < (leaves() ? paths_.ports() : 1); ++port) {
+        Tour tour = tour_by(distances(left, free, port), leaves() ? port : -1, false);
+        if (room(left, tour) > (best ? room(left, *best) : 0)) best = std::move(tour);
+      }
+      if (!best) return;
+      take(left, *best, room(left, *best));
+      known_.insert(*best);
+      tours_.push_back(std::move(*best));
+    }
+  }
+
+  // Returns the best amounts for all tours that are known, after finding up to `most_turns` more
+  // while more than `reserve` steps are left.
+  Filling fill(const Capacities& left, int most_turns, bool certain, std::int64_t reserve) {
     std::vector<double> scaled;
     for (const std::int64_t one : left)
       scaled.push_back(static_cast<double>(std::max<std::int64_t>(1, one)) / scale_);
@@ -205,8 +225,10 @@ class RingSearch {
         tours.push_back(tour);
       }
     Filling filling;
-    for (int turn = 0; turn < most_turns && add_tour(program, left, certain, filling); ++turn)
+    for (int turn = 0; turn < most_turns && budget_.left() > reserve; ++turn) {
+      if (!add_tour(program, left, certain, filling)) break;
       tours.push_back(tours_.size() - 1);
+    }
     filling.amounts.resize(tours_.size());
     const std::vector<double> amounts = program.amounts();
     for (std::size_t column = 0; column < tours.size(); ++column)
@@ -247,8 +269,9 @@ class RingSearch {
   };
 
   // Returns the next ring, and changes the filling to that of what it leaves. A ring that fills a
-  // link makes fewer rings than the program's amounts, and is taken if as much can flow in all.
-  Next next_ring(const Capacities& left, Filling& filling) {
+  // link makes fewer rings than the program's amounts, and is taken if as much can flow in all;
+  // unless `thorough`, amounts are taken as they are.
+  Next next_ring(const Capacities& left, Filling& filling, bool thorough) {
     std::vector<std::size_t> order;
     for (std::size_t tour = 0; tour < filling.amounts.size(); ++tour)
       if (filling.amounts[tour] >= 1) order.push_back(tour);
@@ -256,21 +279,26 @@ class RingSearch {
     std::stable_sort(order.begin(), order.end(),
                      [&](std::size_t a, std::size_t b) { return amounts[a] > amounts[b]; });
     if (order.empty()) return {0, 0};
+    const auto amount =
+        std::min(static_cast<std::int64_t>(amounts[order[0]]), room(left, tours_[order[0]]));
+    if (!thorough) {
+      filling.amounts[order[0]] = 0;
+      return {order[0], amount};
+    }
     const double sum = filling.sum;
     const int turns = paths_.gpus() <= kMostRepaired ? kRepairTurns : 0;
     for (std::size_t number = 0; number < std::min(order.size(), kMostTried); ++number) {
       const std::int64_t most = room(left, tours_[order[number]]);
       Capacities rest = left;
       take(rest, tours_[order[number]], most);
-      filling = fill(rest, turns, false);
+      filling = fill(rest, turns, false, 0);
       if (static_cast<double>(most) + filling.sum >= sum * (1 - kMostLost))
         return {order[number], most};
     }
-    const auto megabytes = static_cast<std::int64_t>(amounts[order[0]]);
     Capacities rest = left;
-    take(rest, tours_[order[0]], megabytes);
-    filling = fill(rest, 0, false);
-    return {order[0], megabytes};
+    take(rest, tours_[order[0]], amount);
+    filling = fill(rest, 0, false, 0);
+    return {order[0], amount};
   }
 
   void add_ring(RingPlan& plan, const Tour& tour, std::int64_t megabytes) const {

@@ -134,6 +134,34 @@ TEST(Forest, OfAFullMeshReachesTheBound) {
   for (const SpanningTree& tree : forest.trees) EXPECT_EQ(tree.depth(), 1);
 }
 
+TEST(Forest, OfManyGpusBehindOneSwitchIsFoundWithoutSplittingIt) {
+  Graph graph;
+  const int fabric = add_device(graph, DeviceKind::nv_switch);
+  for (int gpu = 0; gpu < 72; ++gpu)
+    connect(graph, fabric, add_device(graph, DeviceKind::gpu), WireKind::nvlink, 710);
+  const Paths paths(graph);
+  StepBudget steps("the search for trees", 1 << 28);
+  const Forest forest = pack_forest(paths, every_gpu(paths), 8, TreeUse::down, steps);
+  expect_spanning(forest.trees, every_gpu(paths), forest.trees_of_root, 72);
+  EXPECT_NEAR(forest.gb_per_s, 10, 1e-9);
+  EXPECT_NEAR(forest.bound_gb_per_s, 10, 1e-9);
+}
+
+TEST(Forest, OfAChainHasEdgesBetweenGpusThatReachEachOtherAlone) {
+  Graph graph;
+  for (int gpu = 0; gpu < 5; ++gpu) add_device(graph, DeviceKind::gpu);
+  for (int gpu = 1; gpu < 5; ++gpu) connect(graph, gpu - 1, gpu, WireKind::nvlink, 20);
+  const Paths paths(graph);
+  ASSERT_EQ(paths.between(0, 4).kind, PathKind::none);
+  StepBudget steps = budget();
+  const Forest forest = pack_forest(paths, every_gpu(paths), 2, TreeUse::both, steps);
+  expect_spanning(forest.trees, every_gpu(paths), forest.trees_of_root, 5);
+  for (const SpanningTree& tree : forest.trees)
+    for (const auto& edge : tree.edges)
+      EXPECT_NE(paths.between(edge.from, edge.to).kind, PathKind::none);
+  expect_filled(paths, forest, TreeUse::both);
+}
+
 TEST(Forest, OfRandomGraphsFillsLinksAndStaysBelowTheBound) {
   for (std::uint32_t seed = 100; seed < 130; ++seed) {
     const Paths paths(random_graph(seed, 3 + static_cast<int>(seed % 6), 0.5));

@@ -170,6 +170,15 @@ TEST(Rings, OfSeveralMachinesStayOnTheirRailsAndWithinThem) {
   EXPECT_DOUBLE_EQ(plan.bound_gb_per_s, 10);
 }
 
+TEST(Rings, AreThoseThatWereFoundWhereTheStepsAreSpent) {
+  const Paths paths(full_mesh(24, 10));
+  StepBudget budget("the search for rings", 1 << 28);
+  const RingPlan plan = find_rings(paths, {}, budget);
+  expect_valid(paths, {}, plan);
+  EXPECT_DOUBLE_EQ(plan.bound_gb_per_s, 230);
+  EXPECT_GE(plan.gb_per_s, 100);
+}
+
 TEST(Rings, OfRealMachinesReachThisShareOfTheBound) {
   const std::vector<std::string> files = shared_files("topologies");
   if (files.empty()) GTEST_SKIP() << "there is no folder of topologies beside the sources";
