@@ -187,7 +187,7 @@ TEST(Rings, OfRealMachinesReachThisShareOfTheBound) {
     double share_of_machines;  // of two machines' bound, where the file has a port
   };
   const std::map<std::string, Known> known{
-      {"p4d-24xl-topo.xml", {1, 0}},       {"topo_16p1h.xml", {0.927, 0.96}},
+      {"p4d-24xl-topo.xml", {1, 0}},       {"topo_16p1h.xml", {0.932, 1}},
       {"topo_3p_pcie.xml", {1, 1}},        {"topo_4p1h.xml", {1, 1}},
       {"topo_8p6l.xml", {1, 1}},           {"topo_8p_940.xml", {1, 1}},
       {"topo_8p_pcie.xml", {1, 1}},        {"topo_8p_rome.xml", {0.916, 1}},
@@ -210,7 +210,7 @@ TEST(Rings, OfRealMachinesReachThisShareOfTheBound) {
       const double share = several ? found->second.share_of_machines : found->second.share;
       EXPECT_GE(plan.gb_per_s, share * plan.bound_gb_per_s - 1e-6) << file;
       // What is not reached cannot be reached by rings, but for what 32 of 16 GPUs leave out.
-      EXPECT_GE(plan.gb_per_s, plan.ring_bound_gb_per_s * (paths.gpus() > 8 ? 0.96 : 0.999))
+      EXPECT_GE(plan.gb_per_s, plan.ring_bound_gb_per_s * (paths.gpus() > 8 ? 0.98 : 0.999))
           << file;
     }
   }
