@@ -20,7 +20,7 @@ class Grouping {
 
   int columns() const { return columns_; }  ///< Number of ranks in the largest group.
   std::vector<int> own_columns() const;     ///< The columns for which this rank works, ascending.
-  Group local() const { return {own(), rank_}; }  ///< The ranks of this rank's group.
+  Group local() const;                      ///< The ranks of this rank's group.
   Group column(int column) const;  ///< The ranks that work for the column, one in each group.
 
   /// Returns, for each member of this rank's group, the columns for which it works.
@@ -36,11 +36,17 @@ class Grouping {
   std::vector<int> leaders(int root) const;
 
  private:
-  const std::vector<int>& own() const { return groups_[own_group_]; }
+  void divide(const std::vector<int>& numbers);
+  int groups() const;
+  int size_of(int group) const;
+  int member(int group, int index) const;
+  int holder(int group, int column) const { return member(group, column % size_of(group)); }
 
   int rank_;
-  std::vector<std::vector<int>> groups_;  // the ranks of each group, in order
-  std::size_t own_group_ = 0;
+  int ranks_;
+  int each_ = 0;  // the ranks of each group but the last, if groups are equal; 0 otherwise
+  std::vector<std::vector<int>> listed_;  // the ranks of each group, in order, if they are not
+  int own_group_ = 0;
   int columns_ = 0;
 };
 

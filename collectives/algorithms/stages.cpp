@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cstdint>
+#include <limits>
 #include <utility>
 
 #include "collectives/schedule/rank_arithmetic.h"
@@ -19,19 +21,40 @@ std::size_t rounds(const Shares& shares) {
 
 }  // namespace
 
-Group::Group(std::vector<int> ranks, int rank) : ranks_(std::move(ranks)) {
+Group::Group(std::vector<int> ranks, int rank)
+    : ranks_(std::move(ranks)), size_(static_cast<int>(ranks_.size())) {
   const auto found = std::find(ranks_.begin(), ranks_.end(), rank);
   assert(found != ranks_.end() && "a rank plans for groups that it is in");
   index_ = static_cast<int>(found - ranks_.begin());
 }
 
 Group Group::all(const PlanRequest& request, int first) {
-  std::vector<int> ranks;
-  for (int i = 0; i < request.ranks; ++i) ranks.push_back(wrap(first + i, request.ranks));
-  return {std::move(ranks), request.rank};
+  Group group;
+  group.size_ = group.around_ = request.ranks;
+  group.first_ = wrap(first, request.ranks);
+  group.last_ = wrap(first - 1, request.ranks);
+  group.index_ = wrap(request.rank - first, request.ranks);
+  return group;
 }
 
-int Group::at(int index) const { return ranks_[wrap(index, size())]; }
+Group Group::regular(int first, int stride, int size, int last, int index) {
+  assert(0 <= index && index < size && first >= 0 && stride >= 0);
+  Group group;
+  group.first_ = first;
+  group.stride_ = stride;
+  group.size_ = size;
+  group.last_ = last;
+  group.index_ = index;
+  group.around_ = std::numeric_limits<int>::max();
+  return group;
+}
+
+int Group::at(int index) const {
+  const int member = wrap(index, size());
+  if (!ranks_.empty()) return ranks_[member];
+  if (member == size() - 1) return last_;
+  return static_cast<int>((first_ + std::int64_t{member} * stride_) % around_);
+}
 
 std::vector<Slice> blocks_around(int first, int count, int ranks) {
   assert(0 <= first && first < ranks && 1 <= count && count <= ranks);

@@ -13,10 +13,13 @@ namespace tutti::collectives {
 class Group {
  public:
   Group(std::vector<int> ranks, int rank);
-  /// Returns the group of all ranks, beginning with `first`.
+  /// Returns the group of all ranks, beginning with `first`. It takes no memory for each rank.
   static Group all(const PlanRequest& request, int first = 0);
+  /// Returns the group of the ranks first, first + stride, ... with `size` members, the last of
+  /// which is `last`. It takes no memory for each rank.
+  static Group regular(int first, int stride, int size, int last, int index);
 
-  int size() const { return static_cast<int>(ranks_.size()); }
+  int size() const { return size_; }
   int index() const { return index_; }  ///< The index of this rank.
   /// Returns the rank of member `index`, counted around the group: at(-1) is the last.
   int at(int index) const;
@@ -24,8 +27,13 @@ class Group {
   int previous() const { return at(index_ - 1); }
 
  private:
-  std::vector<int> ranks_;
-  int index_;
+  Group() = default;
+
+  std::vector<int> ranks_;  // empty if the ranks follow from the numbers below
+  int size_ = 0;
+  int index_ = 0;
+  int first_ = 0, stride_ = 1, last_ = 0;
+  int around_ = 0;  // ranks are counted modulo this number
 };
 
 /// For each member, the chunks that a reduce_scatter leaves with it, or that it contributes to an

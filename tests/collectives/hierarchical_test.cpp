@@ -64,6 +64,42 @@ TEST(Hierarchical, IsProvedForRandomGroupingsOfUpToFortyRanks) {
   }
 }
 
+TEST(Hierarchical, EqualGroupsArePlannedLikeTheSameGroupsInAList) {
+  const Algorithm& hierarchical = algorithm_named("hierarchical");
+  for (const Collective what : all_collectives())
+    for (int ranks = 2; ranks <= 26; ++ranks) {
+      if (!hierarchical.knows(what, ranks)) continue;
+      for (int size = 1; size <= ranks + 1; ++size)
+        for (int rank = 0; rank < ranks; ++rank) {
+          PlanRequest listed{what, rank, ranks, ranks / 3 * collectives::has_root(what)};
+          PlanRequest equal = listed;
+          for (int each = 0; each < ranks; ++each) listed.groups.push_back(each / size);
+          equal.group_size = size;
+          ASSERT_EQ(hierarchical.plan(listed), hierarchical.plan(equal))
+              << to_string(what) << ", rank " << rank << " of " << ranks << ", groups of " << size;
+        }
+    }
+}
+
+// A planner that looks at all ranks for each of them would take minutes here.
+TEST(Hierarchical, EveryOneOfAHundredThousandRanksIsPlannedFromAFewNumbers) {
+  constexpr int kRanks = 100'000;
+  std::size_t sends = 0, receives = 0;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    const Schedule schedule =
+        algorithm_named("hierarchical")
+            .plan({.what = Collective::all_reduce, .rank = rank, .ranks = kRanks, .group_size = 8});
+    for (const Lane& lane : schedule.lanes)
+      for (const Step& step : lane.steps) {
+        for (const Operand& from : step.in) receives += from.place == Place::peer;
+        for (const Operand& to : step.out) sends += to.place == Place::peer;
+      }
+  }
+  EXPECT_EQ(sends, receives);
+  // In each of 12 500 groups 8 chunks go around a ring of 8 twice, and up and down 8 trees.
+  EXPECT_EQ(sends, 2u * 8 * 7 * 12'500 + 2u * 8 * 12'499);
+}
+
 /// Returns the number of chunks that a rank sends to ranks of other groups.
 int chunks_across(const Schedule& schedule, const std::vector<int>& groups) {
   int chunks = 0;
