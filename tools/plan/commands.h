@@ -2,6 +2,7 @@
 // named on the command line; run() then does it and returns the exit status.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <span>
 #include <vector>
@@ -27,6 +28,9 @@ void add_synthesize(CLI::App& app, Run& run);
 /// Returns the collective of this name; throws CLI::ValidationError, which lists the known ones.
 Collective collective_named(const std::string& name);
 std::vector<Collective> all_collectives();
+
+/// Returns 10^9 bytes a second that each rank would move, as tutti-perf's bus bandwidth.
+double bus_gb_per_s(Collective what, int ranks, std::uint64_t bytes, double us);
 
 /// Verifies the schedules in place and out of place, and reports the result on standard error.
 /// Returns the exit status.

@@ -36,6 +36,7 @@ are too large for the verifier.
   tutti-plan show topology.xml --svg > rings.svg
   tutti-plan synthesize all_gather --topology topology.xml > schedules.json
   tutti-plan explain all_reduce -n 8 --size 16M
+  tutti-plan simulate all_reduce hierarchical -n 100000 --size 16M --topology fabric.json
   tutti-plan sweep all_reduce -n 2,4,8 --sizes 1K,1M > prices.csv)";
 
 struct Arguments {

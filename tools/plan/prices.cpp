@@ -13,6 +13,7 @@
 #include "collectives/planning/simulate.h"
 #include "collectives/schedule/semantics.h"
 #include "tools/plan/commands.h"
+#include "tools/plan/graph_commands.h"
 
 namespace tutti::tools {
 namespace {
@@ -27,11 +28,15 @@ struct Arguments {
   std::string collective, algorithm;
   std::vector<std::string> algorithms;
   int ranks = 4, cores = 0, per_machine = 0;
-  std::uint64_t bytes = 1 << 20;
-  std::size_t message_bytes = 64u << 10;
+  bool ranks_given = false;
+  std::uint64_t bytes = 1 << 20;  // for explain
+  std::size_t message_bytes = 0;  // 0: not given
   std::vector<int> rank_counts{2, 4, 8};
   std::vector<std::uint64_t> sizes{1u << 10, 16u << 10, 256u << 10, 4u << 20};
   bool json = false;
+  GraphArguments graph;
+
+  std::size_t largest_message() const { return message_bytes > 0 ? message_bytes : 64u << 10; }
 };
 
 /// A call and the machines on which it is made.
@@ -59,7 +64,7 @@ SelectRequest request_of(const Arguments& arguments, const Case& call) {
                         .bytes = call.bytes,
                         .ranks = call.ranks,
                         .cores = cores_of(arguments, call.ranks),
-                        .max_message_bytes = arguments.message_bytes};
+                        .max_message_bytes = arguments.largest_message()};
   const std::vector<int> machines = machines_of(arguments, call.ranks);
   request.spread = spread_over(machines);
   if (request.spread != Spread::one_machine) request.machines = request.groups = machines;
@@ -80,22 +85,13 @@ std::optional<double> predicted_us(std::uint32_t index, const Arguments& argumen
   for (int rank = 0; rank < call.ranks; ++rank) {
     programs.push_back(
         compile(algorithms()[index].plan({call.what, rank, call.ranks, 0, request.groups}),
-                signature, arguments.message_bytes));
+                signature, arguments.largest_message()));
     if ((steps += programs.back().steps.size()) > kMostSteps) return std::nullopt;
   }
   const MachineCosts costs;
   const Cluster cluster = cluster_of(costs, machines_of(arguments, call.ranks), request.cores,
-                                     costs.anywhere, 3 * arguments.message_bytes);
+                                     costs.anywhere, 3 * arguments.largest_message());
   return static_cast<double>(simulate(programs, cluster)) / 1e6;
-}
-
-/// Returns bytes a second that each rank would move, as tutti-perf's bus bandwidth of all_reduce.
-double bus_gb_per_s(const Case& call, double us) {
-  double factor = 1;
-  if (call.what == Collective::all_reduce) factor = 2.0 * (call.ranks - 1) / call.ranks;
-  const bool blocks = collectives::layout_of(call.what) == Layout::blocks;
-  if (blocks) factor = call.ranks - 1;
-  return us > 0 ? factor * static_cast<double>(call.bytes) / us / 1e3 : 0;
 }
 
 struct Row {
@@ -127,11 +123,35 @@ nlohmann::ordered_json json_of(const Case& call, const Row& row) {
           {"ranks", call.ranks},
           {"bytes", call.bytes},
           {"predicted_us", row.us},
-          {"bus_gb_per_s", bus_gb_per_s(call, row.us)},
+          {"bus_gb_per_s", bus_gb_per_s(call.what, call.ranks, call.bytes, row.us)},
           {"chosen", row.chosen}};
 }
 
+void check_ranks(int ranks) {
+  if (ranks > kMostRanks)
+    throw CLI::ValidationError(
+        fmt::format("{} ranks: without --topology all steps of at most {} ranks are simulated",
+                    ranks, kMostRanks));
+}
+
+GraphCase graph_case(const Arguments& arguments) {
+  GraphCase one{.what = collective_named(arguments.collective),
+                .algorithms = arguments.algorithms,
+                .ranks = {},
+                .sizes = arguments.sizes,
+                .json = arguments.json};
+  if (arguments.message_bytes > 0) one.message_bytes = arguments.message_bytes;
+  return one;
+}
+
 int explain(const Arguments& arguments) {
+  if (arguments.graph.given()) {
+    GraphCase one = graph_case(arguments);
+    if (arguments.ranks_given) one.ranks = {arguments.ranks};
+    one.sizes = {arguments.bytes};
+    return explain_on_graph(arguments.graph, std::move(one));
+  }
+  check_ranks(arguments.ranks);
   const Case call{collective_named(arguments.collective), arguments.ranks, arguments.bytes};
   const std::vector<Row> rows = rows_of(arguments, call);
   if (arguments.json) {
@@ -144,30 +164,46 @@ int explain(const Arguments& arguments) {
              to_string(call.what), call.ranks, call.bytes, MachineCosts().error_percent);
   for (const Row& row : rows)
     fmt::print("{:<20} {:>12.2f} us {:>9.3f} GB/s of bus bandwidth{}\n", row.algorithm, row.us,
-               bus_gb_per_s(call, row.us),
+               bus_gb_per_s(call.what, call.ranks, call.bytes, row.us),
                row.chosen ? "  chosen by the table of measurements" : "");
   return 0;
 }
 
 int simulate_one(Arguments arguments) {
-  const Case call{collective_named(arguments.collective), arguments.ranks, arguments.bytes};
   arguments.algorithms = {arguments.algorithm};
   algorithm_index(arguments.algorithm);  // throws for an unknown name
-  const std::vector<Row> rows = rows_of(arguments, call);
-  if (rows.empty())
-    throw CLI::ValidationError(
-        fmt::format("{} cannot serve {} of {} ranks, or has more than {} steps to simulate",
-                    arguments.algorithm, arguments.collective, call.ranks, kMostSteps));
-  if (arguments.json)
-    fmt::print("{}\n", json_of(call, rows[0]).dump(1));
-  else
-    fmt::print("{} {} of {} ranks, {} bytes: {:.2f} us, {:.3f} GB/s of bus bandwidth\n",
-               to_string(call.what), rows[0].algorithm, call.ranks, call.bytes, rows[0].us,
-               bus_gb_per_s(call, rows[0].us));
+  if (arguments.graph.given()) {
+    GraphCase one = graph_case(arguments);
+    if (arguments.ranks_given) one.ranks = {arguments.ranks};
+    return simulate_on_graph(arguments.graph, std::move(one));
+  }
+  check_ranks(arguments.ranks);
+  auto list = nlohmann::ordered_json::array();
+  for (const std::uint64_t bytes : arguments.sizes) {
+    const Case call{collective_named(arguments.collective), arguments.ranks, bytes};
+    const std::vector<Row> rows = rows_of(arguments, call);
+    if (rows.empty())
+      throw CLI::ValidationError(
+          fmt::format("{} cannot serve {} of {} ranks, or has more than {} steps to simulate",
+                      arguments.algorithm, arguments.collective, call.ranks, kMostSteps));
+    if (arguments.json)
+      list.push_back(json_of(call, rows[0]));
+    else
+      fmt::print("{} {} of {} ranks, {} bytes: {:.2f} us, {:.3f} GB/s of bus bandwidth\n",
+                 to_string(call.what), rows[0].algorithm, call.ranks, call.bytes, rows[0].us,
+                 bus_gb_per_s(call.what, call.ranks, call.bytes, rows[0].us));
+  }
+  if (arguments.json) fmt::print("{}\n", list.size() == 1 ? list[0].dump(1) : list.dump(1));
   return 0;
 }
 
 int sweep(const Arguments& arguments) {
+  if (arguments.graph.given()) {
+    GraphCase one = graph_case(arguments);
+    one.ranks = arguments.rank_counts;
+    return sweep_on_graph(arguments.graph, std::move(one));
+  }
+  for (const int ranks : arguments.rank_counts) check_ranks(ranks);
   const Collective what = collective_named(arguments.collective);
   auto list = nlohmann::ordered_json::array();
   if (!arguments.json)
@@ -180,7 +216,8 @@ int sweep(const Arguments& arguments) {
           list.push_back(json_of(call, row));
         else
           fmt::print("{},{},{},{},{:.3f},{:.4f},{}\n", to_string(what), row.algorithm, ranks, bytes,
-                     row.us, bus_gb_per_s(call, row.us), row.chosen ? 1 : 0);
+                     row.us, bus_gb_per_s(call.what, call.ranks, call.bytes, row.us),
+                     row.chosen ? 1 : 0);
       }
   if (arguments.json) fmt::print("{}\n", list.dump(1));
   return 0;
@@ -194,11 +231,13 @@ void add_machine(CLI::App& command, Arguments& arguments) {
       .add_option("--ranks-per-machine", arguments.per_machine,
                   "Consecutive ranks of a machine; by default all ranks are on one")
       ->check(CLI::Range(1, kMostRanks));
-  command.add_option("--message-bytes", arguments.message_bytes, "Largest message")
-      ->capture_default_str()
+  command
+      .add_option("--message-bytes", arguments.message_bytes,
+                  "Largest message; by default 64K, with --topology 512K")
       ->transform(CLI::AsSizeValue(false))
       ->check(CLI::Range(4096, 64 << 20));
   command.add_flag("--json", arguments.json, "Print JSON in place of text");
+  add_graph_options(command, arguments.graph);
 }
 
 CLI::App* add_command(CLI::App& app, Run& run, const char* name, const char* text,
@@ -210,23 +249,38 @@ CLI::App* add_command(CLI::App& app, Run& run, const char* name, const char* tex
   return command;
 }
 
-void add_call(CLI::App& command, Arguments& arguments) {
-  command.add_option("-n,--ranks", arguments.ranks, "Number of ranks")
+CLI::Option* add_ranks(CLI::App& command, Arguments& arguments) {
+  return command
+      .add_option("-n,--ranks", arguments.ranks,
+                  "Number of ranks; with --topology, by default all GPUs")
       ->capture_default_str()
-      ->check(CLI::Range(2, kMostRanks));
-  command.add_option("-s,--size", arguments.bytes, "Bytes of the vector, or of a block, as in 16M")
-      ->capture_default_str()
+      ->check(CLI::Range(2, kMostGraphRanks))
+      ->each([&arguments](const std::string&) { arguments.ranks_given = true; });
+}
+
+CLI::Option* with_units(CLI::Option* option) {
+  return option->capture_default_str()
       ->transform(CLI::AsSizeValue(false))
       ->check(CLI::Range(std::uint64_t{0}, kMostBytes));
 }
 
 }  // namespace
 
+double bus_gb_per_s(Collective what, int ranks, std::uint64_t bytes, double us) {
+  double factor = 1;
+  if (what == Collective::all_reduce) factor = 2.0 * (ranks - 1) / ranks;
+  const bool blocks = collectives::layout_of(what) == Layout::blocks;
+  if (blocks) factor = ranks - 1;
+  return us > 0 ? factor * static_cast<double>(bytes) / us / 1e3 : 0;
+}
+
 void add_explain(CLI::App& app, Run& run) {
   const auto arguments = std::make_shared<Arguments>();
   CLI::App* const command = add_command(
       app, run, "explain", "Predicts what each algorithm takes for a call", arguments, explain);
-  add_call(*command, *arguments);
+  add_ranks(*command, *arguments);
+  with_units(command->add_option("-s,--size", arguments->bytes,
+                                 "Bytes of the vector, or of a block, as in 16M"));
   add_machine(*command, *arguments);
 }
 
@@ -235,8 +289,13 @@ void add_simulate(CLI::App& app, Run& run) {
   CLI::App* const command =
       add_command(app, run, "simulate", "Predicts what one algorithm takes for a call", arguments,
                   [](const Arguments& given) { return simulate_one(given); });
+  arguments->sizes = {1 << 20};
   command->add_option("algorithm", arguments->algorithm, "By name")->required();
-  add_call(*command, *arguments);
+  add_ranks(*command, *arguments);
+  with_units(command
+                 ->add_option("-s,--size", arguments->sizes,
+                              "Bytes of the vector, or of a block, as in 16M or 1K,1M")
+                 ->delimiter(','));
   add_machine(*command, *arguments);
 }
 
@@ -247,12 +306,9 @@ void add_sweep(CLI::App& app, Run& run) {
   command->add_option("-n,--ranks", arguments->rank_counts, "Numbers of ranks, as in 2,4,8")
       ->capture_default_str()
       ->delimiter(',')
-      ->check(CLI::Range(2, kMostRanks));
-  command->add_option("-s,--sizes", arguments->sizes, "Bytes, as in 1K,1M")
-      ->capture_default_str()
-      ->delimiter(',')
-      ->transform(CLI::AsSizeValue(false))
-      ->check(CLI::Range(std::uint64_t{0}, kMostBytes));
+      ->check(CLI::Range(2, kMostGraphRanks));
+  with_units(
+      command->add_option("-s,--sizes", arguments->sizes, "Bytes, as in 1K,1M")->delimiter(','));
   command->add_option("-a,--algorithms", arguments->algorithms, "By name; by default all")
       ->delimiter(',');
   add_machine(*command, *arguments);
