@@ -1,4 +1,5 @@
-// Buffers: registered memory, which a communicator's peers read and write in place.
+// Buffers: registered memory, which a communicator's peers read and write in place. Also memory of
+// the program with which network devices work.
 #include <tutti/buffer.hpp>
 
 #include <cassert>
@@ -22,6 +23,7 @@ struct Buffer::Inside {
 
   std::shared_ptr<Registrar> registrar;  // null if the memory is not registered
   Registration registration;
+  std::shared_ptr<void> for_devices;  // ends before the memory does
 };
 
 namespace {
@@ -48,6 +50,8 @@ Buffer Buffer::allocate(Communicator& communicator, std::size_t bytes) {
   } else {
     inside->registration.segment = own_memory(bytes);
   }
+  inside->for_devices =
+      communicator.impl_->register_memory(inside->registration.segment.memory.get(), bytes);
   assert(inside->registration.segment.memory != nullptr);
   assert(inside->registration.segment.bytes == bytes);
   return Buffer(std::move(inside));
@@ -64,6 +68,15 @@ std::byte* Buffer::data() const noexcept {
 std::size_t Buffer::bytes() const noexcept {
   return inside_ != nullptr ? inside_->registration.segment.bytes : 0;
 }
+RegisteredMemory RegisteredMemory::of(Communicator& communicator, void* data, std::size_t bytes) {
+  if (data == nullptr && bytes > 0)
+    throw Error(ErrorKind::usage, "RegisteredMemory::of: data is null");
+  CommunicatorImpl& its = CommunicatorImpl::of(communicator);
+  its.failure().check_usable("RegisteredMemory::of");
+  if (bytes == 0) return RegisteredMemory(nullptr);
+  return RegisteredMemory(its.register_memory(static_cast<std::byte*>(data), bytes));
+}
+
 bool Buffer::shared() const noexcept { return inside_ != nullptr && inside_->registrar != nullptr; }
 
 }  // namespace tutti

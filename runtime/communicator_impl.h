@@ -55,6 +55,11 @@ class CommunicatorImpl final {
   }
   /// Allocates registered memory for a Buffer; returns none if the transport has none.
   std::optional<Registration> allocate_registered(std::size_t bytes);
+  /// Lets devices of the transport work with the memory until the last copy of the result is
+  /// destroyed; null if there are none.
+  std::shared_ptr<void> register_memory(std::byte* data, std::size_t bytes) {
+    return parts_.transport->register_memory(data, bytes);
+  }
   const std::shared_ptr<Registrar>& registrar() const noexcept { return registrar_; }
   /// Keeps `used`, which the communicator's calls use, alive until the last call has ended.
   void keep(std::shared_ptr<void> used) noexcept { kept_ = std::move(used); }

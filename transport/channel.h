@@ -267,6 +267,18 @@ class Transport {
   /// any.
   virtual const Segments* registered() const noexcept { return nullptr; }
 
+  /// Lets the devices of this transport work with memory of the program: from now on, and until the
+  /// last copy of the result is destroyed, they may send messages from there, and receive them
+  /// there, without a copy. Returns null where the transport has no use for it. No message may be
+  /// under way in the memory when the registration ends, which waits for devices; any thread may
+  /// end it, also after the transport has been destroyed. Where a device refuses the memory,
+  /// messages are copied.
+  virtual std::shared_ptr<void> register_memory(std::byte* data, std::size_t bytes) {
+    static_cast<void>(data);
+    static_cast<void>(bytes);
+    return nullptr;
+  }
+
   /// Takes the program's memory back from messages to and from `peer` that are under way: once it
   /// returns, this process neither reads nor writes that memory for them. A peer that reads
   /// registered memory by itself may go on for a moment, but discards what it has read once this

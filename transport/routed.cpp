@@ -97,6 +97,7 @@ class Routed final : public Transport {
   }
   void unregister(std::uint32_t segment) noexcept override { parts_.front()->unregister(segment); }
   const Segments* registered() const noexcept override { return parts_.front()->registered(); }
+  std::shared_ptr<void> register_memory(std::byte* data, std::size_t bytes) override;
   void revoke(int peer) noexcept override { to(peer).revoke(peer); }
   bool prefers_zero_copy() const noexcept override {
     return !all([](const Transport& part) { return !part.prefers_zero_copy(); });
@@ -133,6 +134,14 @@ std::vector<int> Routed::join() {
   for (const auto& part : parts_)
     for (const int member : part->join()) missing.insert(member);
   return {missing.begin(), missing.end()};
+}
+
+std::shared_ptr<void> Routed::register_memory(std::byte* data, std::size_t bytes) {
+  std::vector<std::shared_ptr<void>> registered;
+  for (const auto& part : parts_)
+    if (auto its = part->register_memory(data, bytes)) registered.push_back(std::move(its));
+  if (registered.empty()) return nullptr;
+  return std::make_shared<std::vector<std::shared_ptr<void>>>(std::move(registered));
 }
 
 // All parts are split, even those that reach none of the members, because a thread that waits in

@@ -1,9 +1,10 @@
-// tutti: memory that the ranks of one machine read and write directly.
+// tutti: memory that the ranks of one machine, or network devices, read and write directly.
 #pragma once
 
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <utility>
 
 #include <tutti/export.hpp>
 
@@ -51,6 +52,33 @@ class TUTTI_API Buffer {
   struct Inside;
   explicit Buffer(std::unique_ptr<Inside> inside);
   std::unique_ptr<Inside> inside_;
+};
+
+/// Memory of the program, or a part of it, with which network devices of this rank work directly:
+/// long messages to and from other machines over RDMA are not copied there (docs/transports.md).
+/// The memory of a Buffer needs no such registration. Movable.
+///
+/// Each rank registers independently of the others. Communicators that are split off that one use
+/// the registration, too. The memory may be anything that a process may write, and registrations
+/// may overlap. It must stay mapped until the registration ends, and no call may use it at that
+/// time. Where no transport has devices, or they may lock no more memory, messages are copied as
+/// without it.
+///
+/// A call of of() follows the thread rules of the communicator. Any thread may destroy the
+/// registration, which may outlive the communicator.
+class TUTTI_API RegisteredMemory {
+ public:
+  /// Registers `bytes` bytes from `data` on. Devices lock the memory when it is used first. Throws
+  /// `usage` where `data` is null and `bytes` is not 0, and the communicator's error if it has
+  /// failed.
+  static RegisteredMemory of(Communicator& communicator, void* data, std::size_t bytes);
+
+  /// Whether a transport of the communicator works with it.
+  bool used() const noexcept { return held_ != nullptr; }
+
+ private:
+  explicit RegisteredMemory(std::shared_ptr<void> held) noexcept : held_(std::move(held)) {}
+  std::shared_ptr<void> held_;
 };
 
 }  // namespace tutti

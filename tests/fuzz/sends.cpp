@@ -25,19 +25,31 @@ constexpr std::size_t kMostMessage = 40'000;  // three slots
 constexpr std::uint32_t kPeerReceives = 1024;
 
 // The input is a sequence of sends. Before each stands its length in bytes. The input holds only
-// the frame; what lies in the slot is the payload.
+// the frame; what lies in the slot is the payload, which names memory of the peer that may be read,
+// or none where the checksum of the frame's header is odd.
 struct Send {
   std::uint16_t bytes = 0;
 };
 
 std::string send(FrameKind kind, std::uint32_t length, std::size_t payload,
-                 std::int32_t channel = 0) {
+                 std::int32_t channel = 0, std::uint16_t number = 0) {
   Frame frame;
   frame.kind = kind;
   frame.channel = channel;
+  frame.number = number;
   frame.header.length = length;
   const Send head{static_cast<std::uint16_t>(sizeof frame + payload)};
   return std::string(bytes_of(head)).append(bytes_of(frame));
+}
+
+// Lets the payload that lies in a slot be an offer.
+void name_memory(std::span<std::byte> slot, std::span<const std::byte> memory, std::uint32_t key) {
+  Frame frame;
+  std::memcpy(&frame, slot.data(), sizeof frame);
+  if (frame.kind != FrameKind::offer) return;
+  const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
+  const rdma::Offer offer{address, key + frame.header.crc % 2, 0};
+  std::memcpy(slot.data() + sizeof frame, &offer, sizeof offer);
 }
 
 // The notes of a peer over the control connection.
@@ -74,7 +86,9 @@ void run_sends(std::string_view bytes) {
   rdma::Group group(*connection, context, 0);
   connection->add(group);
   std::vector<std::byte> slot(rdma::kSlotBytes);
-  const auto peer = network.make_device()->make({kPeerReceives, kPeerReceives, 0}, nullptr);
+  const auto peer = network.make_device()->make({kPeerReceives, kPeerReceives, 4}, nullptr);
+  std::vector<std::byte> readable(kMostMessage, std::byte{3});
+  const auto region = peer->add(readable.data(), readable.size(), true);
   for (std::uint32_t i = 0; i < kPeerReceives; ++i)
     if (!peer->receive(i, {slot.data(), rdma::kSlotBytes, 0})) return;
   connection->open();
@@ -83,13 +97,20 @@ void run_sends(std::string_view bytes) {
   RecvChannel& receiver = connection->channel(group, 0).receiver;
   std::vector<std::byte> place(kMostMessage);
   const Memory to{choice % 2 == 0 ? place.data() : nullptr, place.size()};
+  const auto held =
+      choice % 3 == 0 ? endpoint.registrations()->add(place.data(), place.size(), true) : nullptr;
+  SendChannel& sender = connection->channel(group, 0).sender;
+  for (int messages = choice % 4; messages > 0; --messages)
+    if (sender.acquire_zero_copy({place.data(), place.size()}))
+      sender.post({1, 2, kMostMessage, 0});
   for (int sends = 0; sends < 256; ++sends) {
     const auto head = fixed_part<Send>(bytes);
     if (!head || connection->how_ended() != rdma::Connection::End::none) break;
     bytes.remove_prefix(sizeof *head);
-    const std::size_t held = std::min<std::size_t>({bytes.size(), head->bytes, sizeof(Frame)});
-    std::memcpy(slot.data(), bytes.data(), held);
-    bytes.remove_prefix(held);
+    const std::size_t its = std::min<std::size_t>({bytes.size(), head->bytes, sizeof(Frame)});
+    std::memcpy(slot.data(), bytes.data(), its);
+    bytes.remove_prefix(its);
+    name_memory(slot, readable, region->remote_key());
     const auto length = std::min<std::uint32_t>(head->bytes, rdma::kSlotBytes);
     std::vector<std::byte> sent(slot.begin(), slot.begin() + length);
     if (!peer->send(0, {sent.data(), length, 0})) break;
@@ -97,7 +118,7 @@ void run_sends(std::string_view bytes) {
     for (int turn = 0; turn < 8; ++turn) connection->pump();
     while (const auto message = receiver.peek()) {
       assert(message->header.length <= kMostMessage);
-      if (message->remote) break;
+      if (message->remote && receiver.get(to) == nullptr) break;
       receiver.release();
     }
   }
@@ -114,6 +135,10 @@ std::vector<std::string> send_seeds() {
           std::string(1, '\2') + send(status_page_request, 0, 0) +
               send(status_page, 0, kStatusPageBytes) + send(room, 0, 0),
           std::string(1, '\3') + send(message, 5, 5, 1) + send(message, 5, 5, 2),
+          std::string(1, '\0') + send(offer, kMostMessage, sizeof(rdma::Offer)) +
+              send(offer, 9, sizeof(rdma::Offer), 0, 1) + send(withdraw, 0, 0, 0, 1),
+          std::string(1, '\2') + send(taken, 0, 0) + send(decline, 0, 0, 0, 1) + send(room, 0, 0),
+          std::string(1, '\1') + send(decline, 0, 0) + send(withdraw, 0, 0) + send(credit, 0, 0),
           std::string(1, '\7') + std::string(bytes_of(note))};
 }
 

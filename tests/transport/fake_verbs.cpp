@@ -21,6 +21,8 @@ namespace {
 constexpr const char* kFlushed = "Work Request Flushed Error";
 constexpr const char* kUnanswered = "transport retry counter exceeded";
 constexpr const char* kNotReady = "RNR retry counter exceeded";
+constexpr const char* kNoAccess = "remote access error";
+constexpr std::size_t kMostReadBytes = 1 << 30;
 
 }  // namespace
 
@@ -28,6 +30,14 @@ class FakePair;
 struct FakeEvents {
   std::vector<void*> owners;
   Fd fd{eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
+};
+
+/// Memory that the queue pair of a number, and its peer, may name by its keys.
+struct FakeMemory {
+  std::uint64_t pair = 0;
+  std::byte* data = nullptr;
+  std::size_t bytes = 0;
+  bool readable = false;
 };
 
 struct Network::Inside {
@@ -38,28 +48,38 @@ struct Network::Inside {
   std::map<std::uint64_t, FakePair*> pairs;
   std::uint64_t last = 0, overruns = 0, registered = 0, most_registered = 0;
   std::uint64_t swallowed = 0, held = 0;
-  bool is_cut = false, refuses = false;
+  std::uint64_t limit = ~std::uint64_t{0};
+  std::uint64_t reads = 0, read_bytes = 0, sent_bytes = 0, refused_reads = 0;
+  std::uint32_t reads_at_once = 4, last_key = 100;
+  std::map<std::uint32_t, FakeMemory> memory;  // by local key; the remote key is the next number
+  bool holds_reads = false, is_cut = false, refuses = false;
 };
 using Inside = Network::Inside;
 
 class FakeRegion final : public Region {
  public:
-  FakeRegion(std::shared_ptr<Inside> network, std::size_t bytes)
-      : network_(std::move(network)), bytes_(bytes) {
+  FakeRegion(std::shared_ptr<Inside> network, const FakeMemory& memory)
+      : network_(std::move(network)), bytes_(memory.bytes) {
     const std::lock_guard lock(network_->mutex);
+    if (network_->registered + bytes_ > network_->limit)
+      throw Error(ErrorKind::unavailable, "the fake device may lock no more memory");
     network_->registered += bytes_;
     network_->most_registered = std::max(network_->most_registered, network_->registered);
+    key_ = network_->last_key += 2;
+    network_->memory.emplace(key_, memory);
   }
   ~FakeRegion() override {
     const std::lock_guard lock(network_->mutex);
     network_->registered -= bytes_;
+    network_->memory.erase(key_);
   }
-  std::uint32_t local_key() const noexcept override { return 17; }
-  std::uint32_t remote_key() const noexcept override { return 18; }
+  std::uint32_t local_key() const noexcept override { return key_; }
+  std::uint32_t remote_key() const noexcept override { return key_ + 1; }
 
  private:
   const std::shared_ptr<Inside> network_;
   const std::size_t bytes_;
+  std::uint32_t key_ = 0;
 };
 
 /// Represents a queue pair. The network's lock guards all of them.
@@ -84,9 +104,14 @@ class FakePair final : public QueuePair {
     const auto number = parse_number<std::uint64_t>(peer);
     if (!number) throw Error(ErrorKind::unavailable, "this is no address of a fake queue pair");
     peer_ = *number;
+    reads_at_once_ = std::min(network_->reads_at_once, limits_.reads);
+    peer_reads_ = network_->reads_at_once > 0;
   }
-  std::unique_ptr<Region> add(std::byte*, std::size_t bytes, bool) override {
-    return std::make_unique<FakeRegion>(network_, bytes);
+  ReadLimits reads() const noexcept override {
+    return {reads_at_once_, peer_reads_, kMostReadBytes};
+  }
+  std::unique_ptr<Region> add(std::byte* memory, std::size_t bytes, bool readable) override {
+    return std::make_unique<FakeRegion>(network_, FakeMemory{number_, memory, bytes, readable});
   }
 
   bool send(std::uint32_t id, const Piece& piece) noexcept override {
@@ -108,6 +133,7 @@ class FakePair final : public QueuePair {
     peer.receives_.pop_front();
     assert(piece.bytes <= place.bytes);
     if (piece.bytes != 0) std::memcpy(place.data, piece.data, piece.bytes);
+    network_->sent_bytes += piece.bytes;
     peer.finish({Completion::What::received, its_id, piece.bytes}, nullptr);
     finish(done, nullptr);
     return true;
@@ -121,8 +147,20 @@ class FakePair final : public QueuePair {
       receives_.emplace_back(id, piece);
     return true;
   }
-  bool read(std::uint32_t, const Piece&, std::uint64_t, std::uint32_t) noexcept override {
-    return false;
+  bool read(std::uint32_t id, const Piece& to, std::uint64_t address,
+            std::uint32_t remote_key) noexcept override {
+    const std::lock_guard lock(network_->mutex);
+    const auto under_way = std::count_if(sent_.begin(), sent_.end(), [](const Finished& each) {
+      return each.done.what == Completion::What::read;
+    });
+    assert(static_cast<std::uint32_t>(under_way) < reads_at_once_ && "more reads than allowed");
+    static_cast<void>(under_way);
+    assert(has_memory(number_, to.local_key, to.data, to.bytes, false));
+    const Completion done{Completion::What::read, id, to.bytes};
+    if (failed_) return finish(done, kFlushed), true;
+    sent_.push_back({done, true, to, address, remote_key});
+    if (armed_once_) read_all();
+    return true;
   }
   std::size_t poll(std::span<Completion> completions) noexcept override {
     const std::lock_guard lock(network_->mutex);
@@ -131,9 +169,10 @@ class FakePair final : public QueuePair {
     while (count < completions.size() && has_finished() &&
            (armed_once_ || network_->random.next() % 4 != 0)) {
       const bool sent = is_next_sent();
-      std::deque<Completion>& from = sent ? sent_ : received_;
-      completions[count++] = from.front();
-      if (sent) --sends_under_way_;
+      if (sent && sent_.front().to_read) read_now(sent_.front());
+      std::deque<Finished>& from = sent ? sent_ : received_;
+      completions[count++] = from.front().done;
+      if (sent && from.front().done.what == Completion::What::sent) --sends_under_way_;
       from.pop_front();
     }
     return count;
@@ -141,6 +180,7 @@ class FakePair final : public QueuePair {
   void arm() noexcept override {
     const std::lock_guard lock(network_->mutex);
     armed_ = armed_once_ = true;
+    read_all();
   }
   void stop() noexcept override {
     const std::lock_guard lock(network_->mutex);
@@ -148,15 +188,68 @@ class FakePair final : public QueuePair {
   }
 
  private:
+  /// A request that has finished, or one to read that waits behind those before it.
+  struct Finished {
+    Completion done;
+    bool to_read = false;
+    Piece to;
+    std::uint64_t address = 0;
+    std::uint32_t key = 0;
+  };
+
   void finish(Completion completion, const char* error) {
     completion.error = error;
-    (completion.what == Completion::What::received ? received_ : sent_).push_back(completion);
+    const bool received = completion.what == Completion::What::received;
+    (received ? received_ : sent_).push_back({completion, false, {}, 0, 0});
+    announce();
+  }
+  void announce() {
     if (!armed_) return;
     armed_ = false;
     events_->owners.push_back(owner_);
     eventfd_write(events_->fd.get(), 1);
   }
-  bool has_sent() const { return !sent_.empty() && network_->held != number_; }
+  bool may_read() const { return !network_->holds_reads; }
+  bool has_sent() const {
+    return !sent_.empty() && network_->held != number_ && (!sent_.front().to_read || may_read());
+  }
+  bool has_memory(std::uint64_t pair, std::uint32_t key, const std::byte* data, std::size_t bytes,
+                  bool readable) const {
+    const auto found = network_->memory.find(key);
+    if (found == network_->memory.end() || found->second.pair != pair) return false;
+    const FakeMemory& memory = found->second;
+    const auto begin = reinterpret_cast<std::uintptr_t>(memory.data);
+    const auto at = reinterpret_cast<std::uintptr_t>(data);
+    return memory.readable >= readable && at >= begin && at - begin <= memory.bytes &&
+           bytes <= memory.bytes - (at - begin);
+  }
+  // Does what a request to read asks for. Where the peer does not permit it, both fail.
+  void read_now(Finished& next) {
+    next.to_read = false;
+    const auto to = network_->pairs.find(peer_);
+    if (network_->is_cut || to == network_->pairs.end() || to->second->failed_) {
+      next.done.error = kUnanswered;
+      return fail_all();
+    }
+    const auto* const data = reinterpret_cast<const std::byte*>(next.address);
+    if (!has_memory(peer_, next.key - 1, data, next.to.bytes, true)) {
+      ++network_->refused_reads;
+      next.done.error = kNoAccess;
+      fail_all();
+      return to->second->fail_all();
+    }
+    std::memcpy(next.to.data, data, next.to.bytes);
+    ++network_->reads;
+    network_->read_bytes += next.to.bytes;
+  }
+  void read_all() {
+    if (!may_read()) return;
+    for (Finished& each : sent_)
+      if (each.to_read) {
+        read_now(each);
+        announce();
+      }
+  }
   bool has_finished() const { return has_sent() || !received_.empty(); }
   bool is_next_sent() const {
     // A failed request completes before those that are flushed because of it.
@@ -169,6 +262,9 @@ class FakePair final : public QueuePair {
   void fail_all() {
     if (failed_) return;
     failed_ = true;
+    for (Finished& each : sent_)
+      if (std::exchange(each.to_read, false)) each.done.error = kFlushed;
+    if (!sent_.empty()) announce();
     for (const auto& [id, piece] : receives_) finish({Completion::What::received, id, 0}, kFlushed);
     receives_.clear();
   }
@@ -181,9 +277,10 @@ class FakePair final : public QueuePair {
   bool failed_ = false, armed_ = false;
   // Completions are late only until somebody sleeps: an event promises that they are there.
   bool armed_once_ = false;
-  std::uint32_t sends_under_way_ = 0;
+  std::uint32_t sends_under_way_ = 0, reads_at_once_ = 0;
+  bool peer_reads_ = false;
   std::deque<std::pair<std::uint32_t, Piece>> receives_;
-  std::deque<Completion> sent_, received_;
+  std::deque<Finished> sent_, received_;
 };
 
 class FakeDevice final : public Device {
@@ -224,6 +321,34 @@ void Network::hold_acknowledgements(std::uint64_t pair) {
   const std::lock_guard lock(inside_->mutex);
   inside_->held = pair;
 }
+void Network::hold_reads(bool hold) {
+  const std::lock_guard lock(inside_->mutex);
+  inside_->holds_reads = hold;
+}
+void Network::limit_registered(std::uint64_t bytes) {
+  const std::lock_guard lock(inside_->mutex);
+  inside_->limit = bytes;
+}
+void Network::limit_reads(std::uint32_t at_once) {
+  const std::lock_guard lock(inside_->mutex);
+  inside_->reads_at_once = at_once;
+}
+std::uint64_t Network::reads() const {
+  const std::lock_guard lock(inside_->mutex);
+  return inside_->reads;
+}
+std::uint64_t Network::read_bytes() const {
+  const std::lock_guard lock(inside_->mutex);
+  return inside_->read_bytes;
+}
+std::uint64_t Network::sent_bytes() const {
+  const std::lock_guard lock(inside_->mutex);
+  return inside_->sent_bytes;
+}
+std::uint64_t Network::refused_reads() const {
+  const std::lock_guard lock(inside_->mutex);
+  return inside_->refused_reads;
+}
 void Network::refuse() {
   const std::lock_guard lock(inside_->mutex);
   inside_->refuses = true;
@@ -231,6 +356,10 @@ void Network::refuse() {
 std::uint64_t Network::overruns() const {
   const std::lock_guard lock(inside_->mutex);
   return inside_->overruns;
+}
+std::uint64_t Network::registered_now() const {
+  const std::lock_guard lock(inside_->mutex);
+  return inside_->registered;
 }
 std::uint64_t Network::registered_bytes() const {
   const std::lock_guard lock(inside_->mutex);

@@ -32,10 +32,24 @@ class Network {
   void hold_acknowledgements(std::uint64_t pair);
   /// From now on, queue pairs cannot be connected.
   void refuse();
+  /// Withholds all reads until it is called with false.
+  void hold_reads(bool hold);
+  /// From now on, no more than so many bytes can be registered at the same time.
+  void limit_registered(std::uint64_t bytes);
+  /// From now on, new connections allow so many reads at once (0: none).
+  void limit_reads(std::uint32_t at_once);
+  /// The number and the bytes of requests to read that have succeeded.
+  std::uint64_t reads() const;
+  std::uint64_t read_bytes() const;
+  /// The bytes of all sends that have arrived.
+  std::uint64_t sent_bytes() const;
+  /// The number of requests to read that the peer's device has refused.
+  std::uint64_t refused_reads() const;
   /// The number of sends for which the peer had no request to receive.
   std::uint64_t overruns() const;
-  /// The most bytes that were registered at the same time.
+  /// The most bytes that were registered at the same time, and those that are now.
   std::uint64_t registered_bytes() const;
+  std::uint64_t registered_now() const;
 
   struct Inside;
 

@@ -106,6 +106,9 @@ class FaultyTransport final : public Transport {
   }
   void unregister(std::uint32_t segment) noexcept override { inner_->unregister(segment); }
   const Segments* registered() const noexcept override { return inner_->registered(); }
+  std::shared_ptr<void> register_memory(std::byte* data, std::size_t bytes) override {
+    return inner_->register_memory(data, bytes);
+  }
   void revoke(int peer) noexcept override { inner_->revoke(peer); }
   bool prefers_zero_copy() const noexcept override { return inner_->prefers_zero_copy(); }
   std::size_t memory_bytes() const override { return inner_->memory_bytes(); }

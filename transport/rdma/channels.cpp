@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <new>
 
 #include <tutti/error.hpp>
@@ -11,18 +12,31 @@
 namespace tutti::rdma {
 
 std::byte* Staging::next() {
-  assert(next_ <= memory_.size() && memory_.size() <= kWindow);
-  if (next_ == memory_.size()) {
-    // A sanitizer ends the process where an allocation that throws fails.
-    std::unique_ptr<std::byte[]> memory(new (std::nothrow) std::byte[bytes_ + 1]);
-    if (memory == nullptr)
-      throw Error(ErrorKind::unavailable,
-                  fmt::format("no memory for a channel's message ({} bytes): make "
-                              "TUTTI_MESSAGE_BYTES smaller",
-                              bytes_));
-    memory_.push_back(std::move(memory));
+  for (const Block& block : blocks_)
+    if (!block.used) return block.pages->data();
+  assert(blocks_.size() < kWindow);
+  try {
+    blocks_.push_back({std::make_unique<Pages>(bytes_), nullptr, false});
+  } catch (const std::bad_alloc&) {
+    throw Error(ErrorKind::unavailable,
+                fmt::format("no memory for a channel's message ({} bytes): make "
+                            "TUTTI_MESSAGE_BYTES smaller",
+                            bytes_));
   }
-  return memory_[next_].get();
+  return blocks_.back().pages->data();
+}
+
+Staging::Block& Staging::find(const std::byte* block) noexcept {
+  const auto found = std::find_if(blocks_.begin(), blocks_.end(),
+                                  [&](const Block& each) { return each.pages->data() == block; });
+  assert(found != blocks_.end());
+  return *found;
+}
+
+void Staging::add_to(Registrations& registrations, const std::byte* block) {
+  Block& found = find(block);
+  if (found.registered == nullptr)
+    found.registered = registrations.add(found.pages->data(), bytes_, false);
 }
 
 std::optional<Message> Receiver::peek() { return connection_.peek(*this); }

@@ -13,6 +13,9 @@
 
 #include "common/clock.h"
 #include "transport/channel.h"
+#include "transport/rdma/frame.h"
+#include "transport/rdma/registrations.h"
+#include "transport/rdma/slots.h"
 #include "transport/status_page.h"
 
 namespace tutti::rdma {
@@ -27,24 +30,33 @@ inline constexpr std::uint32_t kWindow = 8;
 /// message in the other direction.
 inline constexpr std::uint32_t kReturnAt = 4;
 static_assert(kWindow - kReturnAt >= 2, "two messages fit when all before are released");
+static_assert((1u << 16) % kWindow == 0, "numbers of messages are sent modulo 2^16");
 
-/// Provides memory for the messages of a window. There are as many as were ever in use at the same
-/// time.
+/// Provides memory for the messages of a window. There are as many blocks as were ever in use at
+/// the same time.
 class Staging {
  public:
-  explicit Staging(std::size_t max_message_bytes) : bytes_(max_message_bytes) {}
+  explicit Staging(std::size_t max_message_bytes) : bytes_(max_message_bytes + 1) {}
 
-  /// Returns memory for the next message. Throws `unavailable`.
+  /// Returns a block for the next message, the first that is free, since it may be in the cache. It
+  /// stays free until use(). Throws `unavailable`.
   std::byte* next();
-  void use() noexcept { next_ = (next_ + 1) % kWindow; }
-  /// Restarts at the first, which is still in the cache. Called when all are free.
-  void begin_again() noexcept { next_ = 0; }
-  std::size_t memory_bytes() const noexcept { return memory_.size() * bytes_; }
+  void use(const std::byte* block) noexcept { find(block).used = true; }
+  void free(const std::byte* block) noexcept { find(block).used = false; }
+  /// Lets devices write to a block.
+  void add_to(Registrations& registrations, const std::byte* block);
+  std::size_t memory_bytes() const noexcept { return blocks_.size() * bytes_; }
 
  private:
+  struct Block {
+    std::unique_ptr<Pages> pages;
+    std::shared_ptr<void> registered;  // ends before the pages do
+    bool used = false;
+  };
+  Block& find(const std::byte* block) noexcept;
+
   const std::size_t bytes_;
-  std::vector<std::unique_ptr<std::byte[]>> memory_;
-  std::size_t next_ = 0;
+  std::vector<Block> blocks_;
 };
 
 /// Represents the receiving end of a channel. All members but the functions of RecvChannel belong
@@ -58,20 +70,46 @@ class Receiver final : public RecvChannel {
   const std::byte* get(const Memory& place) override;
   void release() override;
 
+  /// A message of the window.
+  struct Arrival {
+    enum class State : std::uint8_t {
+      arriving,  ///< Its parts come in slots.
+      offered,   ///< It lies in the sender's memory, and waits until somebody asks for it.
+      reading,   ///< The device reads it, or will.
+      declined,  ///< It will come in slots.
+      complete,
+    };
+    State state = State::arriving;
+    Header header;
+    Offer offer;
+    std::byte* payload = nullptr;  ///< Where it is or goes; null while it is only offered.
+    std::byte* staged = nullptr;   ///< The block of `staging` that it has, or null.
+
+    bool in_program() const noexcept { return payload != nullptr && payload != staged; }
+  };
+  Arrival& at(std::uint32_t message) noexcept { return window[message % kWindow]; }
   bool has_message() const noexcept { return announced != released; }
-  /// Returns whether the payload of the oldest message has arrived.
-  bool is_complete() const noexcept { return completed != released; }
-  const Header& header() const noexcept { return headers[released % kWindow]; }
+  /// Returns the message of a number that has been announced and not released, or null.
+  Arrival* find(std::uint16_t its_number) noexcept {
+    const auto ahead = static_cast<std::uint16_t>(its_number - released);
+    return ahead < announced - released ? &at(released + ahead) : nullptr;
+  }
+  /// The oldest message, which must be there.
+  Arrival& first() noexcept {
+    assert(has_message());
+    return at(released);
+  }
 
   Group& group;
   const int number;
   Staging staging;
-  std::array<Header, kWindow> headers{};
-  std::array<std::byte*, kWindow> payloads{};  ///< Where those of the complete messages are.
-  // Counts of messages: those whose header has arrived, those that are complete (all but the last
-  // at least), and those that are released.
-  std::uint32_t announced = 0, completed = 0, released = 0;
+  std::array<Arrival, kWindow> window;
+  // Counts of messages: those whose header has arrived, and those that are released.
+  std::uint32_t announced = 0, released = 0;
   std::uint32_t unreturned = 0;  ///< Released messages of which the sender has not been told.
+  /// Whether an offered message is read to `staging` at once: so it is where the caller has last
+  /// asked for one in memory of the channel.
+  bool reads_ahead = false;
   /// The next message that arrives may go there.
   std::optional<Memory> expected;
 
@@ -80,7 +118,8 @@ class Receiver final : public RecvChannel {
 };
 
 /// Represents the sending end of a channel, which is guarded as Receiver is. Messages are copied
-/// from its memory, or from the program's, to slots of the connection.
+/// from its memory, or from the program's, to slots of the connection, or the peer's device reads
+/// them in the program's memory.
 class Sender final : public SendChannel {
  public:
   Sender(Connection& connection, Group& its_group, int its_number, std::size_t max_bytes)
@@ -100,16 +139,34 @@ class Sender final : public SendChannel {
 
   bool is_full() const noexcept { return posted - released >= kWindow; }
 
+  /// A message that the peer's device may read in the program's memory.
+  struct Offered {
+    bool under_way = false;  ///< Until the peer has answered.
+    /// Whether the message belongs to a call that has failed, and need not arrive any more.
+    bool dropped = false;
+    std::uint16_t number = 0;
+    Header header;
+    Offer offer;
+    Registrations::Use use;
+    std::unique_ptr<std::byte[]> own;  ///< A copy, where the program's memory has ended.
+  };
+  /// Returns the offer of a number that is under way, or null.
+  Offered* offer(std::uint16_t its_number) noexcept {
+    Offered& found = offers[its_number % kWindow];
+    return found.under_way && found.number == its_number ? &found : nullptr;
+  }
+
   Group& group;
   const int number;
   const std::size_t max_message_bytes;
   Staging staging;
   std::optional<Memory> in_hand;  ///< The message that is acquired and not posted.
   bool in_place = false;          ///< Whether that is the program's memory.
-  // Counts of messages: those that are posted, those that have left their memory for slots, and
-  // those that the peer has released.
-  std::uint32_t posted = 0, copied = 0, released = 0;
-  std::uint32_t last_in_place = 0;  ///< The count of posted messages at the last in-place one.
+  /// Counts of messages: those that are posted, and those that the peer has released.
+  std::uint32_t posted = 0, released = 0;
+  /// Posted messages that still need the program's memory.
+  std::uint32_t in_program = 0;
+  std::array<Offered, kWindow> offers;  ///< By number.
 
  private:
   Connection& connection_;

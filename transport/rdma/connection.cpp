@@ -31,11 +31,19 @@ constexpr const char* kNonsense =
 
 Connection::Connection(Endpoint& endpoint, Device& device, const Clock& clock)
     : endpoint_(endpoint),
+      registrations_(endpoint.registrations()),
       clock_(clock),
-      queue_pair_(device.make({kSendSlots, kReceives, 0}, this)),
+      queue_pair_(device.make({kSendSlots, kReceives, kMostReads}, this)),
       region_(queue_pair_->add(slots_.data(), Slots::kBytes, false)) {
   for (std::uint32_t slot = kSlots; slot-- > kReceives;) free_slots_.push_back(slot);
   assert(free_slots_.size() == kSendSlots);
+}
+
+Connection::~Connection() {
+  queue_pair_.reset();  // From now on the device works with its memory no more.
+  to_read_.clear();
+  for (auto& reading : reading_) reading.reset();
+  registrations_->forget(*this);
 }
 
 void Connection::open() {
@@ -60,7 +68,10 @@ void Connection::add(Group& group) {
 }
 
 void Connection::remove(const Group& group) {
-  const std::lock_guard lock(mutex_);
+  Lock lock(mutex_);
+  const auto of_group = [&](const Reading& reading) { return &reading.channel->group == &group; };
+  put_back_reads(of_group);
+  await_reads(lock, of_group);
   groups_.erase(group.id);
   if (incoming_.channel != nullptr && &incoming_.channel->group == &group)
     incoming_ = {nullptr, incoming_.bytes, incoming_.there};
@@ -72,23 +83,43 @@ void Connection::remove(const Group& group) {
 }
 
 void Connection::revoke(Group& group) noexcept {
-  const std::lock_guard lock(mutex_);
+  Lock lock(mutex_);
   for (const auto& [number, channel] : group.channels) channel->receiver.expected.reset();
+  const auto to_program = [&](const Reading& reading) {
+    return &reading.channel->group == &group && reading.arrival().in_program();
+  };
+  put_back_reads(to_program);
   try {
-    if (incoming_.to_program && &incoming_.channel->group == &group) {
-      std::byte* const own = incoming_.channel->staging.next();
-      incoming_.channel->staging.use();
-      std::memcpy(own, incoming_.begin, incoming_.there);
-      incoming_.begin = own;
-      Receiver& its = *incoming_.channel;
-      its.payloads[(its.announced - 1) % kWindow] = own;
-      incoming_.to_program = false;
-    }
+    for (const auto& [number, channel] : group.channels) move_out(channel->receiver);
     for (Unsent& unsent : unsent_)
       if (unsent.channel != nullptr && &unsent.channel->group == &group) unsent.keep();
+    each_offer([&](Sender& sender, Sender::Offered& offered) {
+      if (&sender.group != &group || std::exchange(offered.dropped, true)) return;
+      withdraw(sender, offered);
+      --sender.in_program;
+    });
   } catch (...) {
     // A message that has been begun cannot be left out, so nothing more is sent or received.
     end(kNoMemory);
+  }
+  await_reads(lock, to_program);
+  await_replies(
+      lock, [&](const Sender& sender, const Sender::Offered&) { return &sender.group == &group; });
+}
+
+// Moves messages that arrive, or will, from the program's memory to the channel's.
+void Connection::move_out(Receiver& channel) {
+  using State = Receiver::Arrival::State;
+  for (std::uint32_t message = channel.released; message != channel.announced; ++message) {
+    Receiver::Arrival& arrival = channel.at(message);
+    if (!arrival.in_program() ||
+        (arrival.state != State::arriving && arrival.state != State::declined))
+      continue;
+    const std::byte* const from = arrival.payload;
+    std::byte* const own = stage(channel, arrival);
+    if (incoming_.arrival != &arrival) continue;
+    std::memcpy(own, from, incoming_.there);
+    incoming_.begin = own;
   }
 }
 
@@ -98,13 +129,16 @@ std::optional<Message> Connection::peek(Receiver& channel) {
     reread();
     if (!channel.has_message()) return std::nullopt;
   }
+  const Receiver::Arrival& first = channel.first();
   const std::byte* const data =
-      channel.is_complete() ? channel.payloads[channel.released % kWindow] : nullptr;
-  return Message{data, channel.header(), false, data == nullptr};
+      first.state == Receiver::Arrival::State::complete ? first.payload : nullptr;
+  return Message{data, first.header, false, data == nullptr};
 }
 
 const std::byte* Connection::get(Receiver& channel, const Memory& place) {
+  using State = Receiver::Arrival::State;
   const std::lock_guard lock(mutex_);
+  channel.reads_ahead = place.address == nullptr;
   if (!channel.has_message()) {
     channel.expected = place.address != nullptr ? std::optional(place) : std::nullopt;
     reread();
@@ -112,19 +146,23 @@ const std::byte* Connection::get(Receiver& channel, const Memory& place) {
   }
   // Another thread may have received the message since the caller looked, so that nobody has
   // compared its length.
-  const std::size_t bytes = channel.header().length;
+  Receiver::Arrival& first = channel.first();
+  const std::size_t bytes = first.header.length;
   if (place.address != nullptr && bytes > place.bytes) return nullptr;
-  if (!channel.is_complete()) reread();
-  if (!channel.is_complete()) return nullptr;
-  const std::byte* const data = channel.payloads[channel.released % kWindow];
-  if (place.address == nullptr || data == place.address) return data;
-  std::memcpy(place.address, data, bytes);
+  if (first.state == State::offered) reread();  // It may have been withdrawn.
+  if (first.state == State::offered) begin_read(channel, channel.released, place);
+  if (first.state != State::complete) reread();
+  if (first.state != State::complete) return nullptr;
+  if (place.address == nullptr || first.payload == place.address) return first.payload;
+  std::memcpy(place.address, first.payload, bytes);
   return place.address;
 }
 
 void Connection::release(Receiver& channel) {
   const std::lock_guard lock(mutex_);
-  assert(channel.is_complete() && channel.unreturned < kWindow);
+  Receiver::Arrival& first = channel.first();
+  assert(first.state == Receiver::Arrival::State::complete && channel.unreturned < kWindow);
+  if (first.staged != nullptr) channel.staging.free(std::exchange(first.staged, nullptr));
   ++channel.released;
   if (++channel.unreturned >= kReturnAt) send_credit(channel);
 }
@@ -157,7 +195,7 @@ void Connection::pump() {
 // Ends the connection where the peer's device has long acknowledged nothing, and this rank's has
 // not given up: soft-RoCE does not while its own port is down.
 void Connection::listen_for_silence(TimePoint now) {
-  if (free_slots_.size() == kSendSlots || acknowledged_then_ != acknowledged_) {
+  if ((free_slots_.size() == kSendSlots && reads_ == 0) || acknowledged_then_ != acknowledged_) {
     acknowledged_then_ = acknowledged_;
     unchanged_since_ = now;
   }
@@ -187,7 +225,11 @@ std::size_t Connection::take_completions() {
   for (std::size_t count = completions.size(); count == completions.size() && !broken_;) {
     count = queue_pair_->poll(completions);
     assert(count <= completions.size());
-    for (std::size_t i = 0; i < count && !broken_; ++i) handle(completions[i]);
+    for (std::size_t i = 0; i < count; ++i)
+      if (!broken_)
+        handle(completions[i]);
+      else if (completions[i].what == Completion::What::read)
+        forget_read(completions[i].id);
     taken += count;
   }
   assert(is_sound());
@@ -195,6 +237,10 @@ std::size_t Connection::take_completions() {
 }
 
 void Connection::handle(const Completion& completion) {
+  if (completion.what == Completion::What::read) {
+    if (completion.error == nullptr) return has_read(completion.id);
+    forget_read(completion.id);
+  }
   if (completion.error != nullptr)
     return end(fmt::format("the RDMA connection to it has failed: {}", completion.error));
   if (completion.what == Completion::What::received)
@@ -244,7 +290,8 @@ bool Connection::take_credits(const Frame& frame, Group* group) {
   if (frame.channel < 0 || frame.channel > kMostChannel) return false;
   Sender& sender = group->channel(frame.channel).sender;
   if (frame.released > sender.posted - sender.released) return false;
-  sender.released += frame.released;
+  for (std::uint32_t released = frame.released; released > 0; --released)
+    if (sender.offer(static_cast<std::uint16_t>(sender.released++)) != nullptr) return false;
   notify(*group);
   return true;
 }
@@ -276,31 +323,63 @@ void Connection::begin(const Frame& frame, std::span<const std::byte> payload) {
       if (!payload.empty()) break;
       if (group != nullptr) send_status_page(*group);
       return;
+    case FrameKind::offer: return begin_offer(frame, group, payload);
+    case FrameKind::answer:
+      if (between) break;
+      return begin_answer(frame, group, payload);
+    case FrameKind::taken:
+    case FrameKind::decline:
+    case FrameKind::withdraw:
+      if (!payload.empty()) break;
+      return frame.kind == FrameKind::withdraw ? take_withdrawal(frame, group)
+                                               : take_reply(frame, group);
   }
   end(kNonsense);
 }
 
+// Takes a message or an offer into its channel. Returns null where it cannot be.
+Receiver::Arrival* Connection::announce(const Frame& frame, Group& group) {
+  const std::size_t bytes = frame.header.length;
+  if (frame.channel < 0 || frame.channel > kMostChannel ||
+      bytes > group.context.max_message_bytes) {
+    end(fmt::format("it sent a message of {} bytes on channel {}, which cannot be", bytes,
+                    frame.channel));
+    return nullptr;
+  }
+  Receiver& channel = group.channel(frame.channel).receiver;
+  if (channel.announced - channel.released == kWindow) {
+    end("it sent more messages than there was room for");
+    return nullptr;
+  }
+  Receiver::Arrival& arrival = channel.at(channel.announced++);
+  arrival = {};
+  arrival.header = frame.header;
+  return &arrival;
+}
+
+// Gives a message a block of its channel.
+std::byte* Connection::stage(Receiver& channel, Receiver::Arrival& arrival) {
+  assert(arrival.staged == nullptr);
+  arrival.payload = arrival.staged = channel.staging.next();
+  channel.staging.use(arrival.staged);
+  return arrival.staged;
+}
+
 void Connection::begin_message(const Frame& frame, Group* group,
                                std::span<const std::byte> payload) {
-  const std::size_t bytes = frame.header.length;
-  incoming_ = {nullptr, bytes, 0};
+  incoming_ = {nullptr, frame.header.length, 0};
   if (group != nullptr) {
-    if (frame.channel < 0 || frame.channel > kMostChannel ||
-        bytes > group->context.max_message_bytes)
-      return end(fmt::format("it sent a message of {} bytes on channel {}, which cannot be", bytes,
-                             frame.channel));
+    Receiver::Arrival* const arrival = announce(frame, *group);
+    if (arrival == nullptr) return;
     Receiver& channel = group->channel(frame.channel).receiver;
-    if (channel.announced - channel.released == kWindow)
-      return end("it sent more messages than there was room for");
-    channel.headers[channel.announced % kWindow] = frame.header;
     const std::optional<Memory> expected = std::exchange(channel.expected, std::nullopt);
-    if (channel.announced == channel.released) channel.staging.begin_again();
-    ++channel.announced;
-    incoming_.to_program = expected && bytes <= expected->bytes;
-    incoming_.begin = incoming_.to_program ? expected->address : channel.staging.next();
-    if (!incoming_.to_program) channel.staging.use();
-    channel.payloads[(channel.announced - 1) % kWindow] = incoming_.begin;
+    if (expected && goes_to(*arrival, *expected))
+      arrival->payload = expected->address;
+    else
+      stage(channel, *arrival);
+    incoming_.begin = arrival->payload;
     incoming_.channel = &channel;
+    incoming_.arrival = arrival;
   }
   add_part(payload);
 }
@@ -313,11 +392,10 @@ void Connection::add_part(std::span<const std::byte> payload) {
     std::memcpy(incoming_.begin + incoming_.there, payload.data(), payload.size());
   incoming_.there += payload.size();
   if (!incoming_.none()) return;
-  Receiver* const channel = std::exchange(incoming_, Incoming{}).channel;
-  if (channel == nullptr) return;
-  ++channel->completed;
-  assert(channel->completed == channel->announced);
-  notify(channel->group);
+  const Incoming complete = std::exchange(incoming_, Incoming{});
+  if (complete.channel == nullptr) return;
+  complete.arrival->state = Receiver::Arrival::State::complete;
+  notify(complete.channel->group);
 }
 
 void Connection::take_status_page(Group* group, std::span<const std::byte> payload) {
@@ -357,6 +435,7 @@ void Connection::end(std::string why, End how) {
     broken_ = true;
     queue_pair_->stop();
     drop_queue();
+    drop_offers();
   }
   why_ended_ = std::move(why);
   assert(!why_ended_.empty());

@@ -5,8 +5,10 @@
 #include <array>
 #include <cstddef>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -17,6 +19,7 @@
 #include "transport/page_bytes.h"
 #include "transport/rdma/channels.h"
 #include "transport/rdma/frame.h"
+#include "transport/rdma/registrations.h"
 #include "transport/rdma/slots.h"
 #include "transport/rdma/verbs.h"
 
@@ -25,7 +28,7 @@ namespace tutti::rdma {
 class Endpoint;
 
 /// Thread-safe, because communicators that share it are used by different threads. No function
-/// blocks, except revoke() and stop(), for what they say.
+/// blocks, except revoke(), withdraw() and remove(), which wait for devices, a few seconds at most.
 ///
 /// A thread that waits for a message handles the frames of all communicators, and hands each
 /// message to its channel, which has memory for it (see kWindow). Frames for which the peer has no
@@ -34,7 +37,7 @@ class Connection {
  public:
   Connection(Endpoint& endpoint, Device& device, const Clock& clock);
   /// Destroys the queue pair first, so that the device works with its memory no more.
-  ~Connection() { queue_pair_.reset(); }
+  ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
@@ -62,8 +65,12 @@ class Connection {
   void post(Sender& channel, const Header& header);
 
   /// Moves all messages of the group that are under way out of the program's memory: once it
-  /// returns, none is read from there or written there.
+  /// returns, none is read from there or written there. The status page says before that the
+  /// communicator has failed or closed: messages that are only offered will not arrive.
   void revoke(Group& group) noexcept;
+  /// Does the same for registered memory of a number, which is to end, although no call fails:
+  /// messages that are offered will be sent from copies.
+  void withdraw(std::uint32_t memory, const std::byte* data, std::size_t bytes) noexcept;
 
   /// Handles what has arrived, and sends what can be sent.
   void pump();
@@ -96,6 +103,15 @@ class Connection {
     const std::lock_guard lock(mutex_);
     return group.heard_at.has_value();
   }
+  /// Counts what has been sent and read since the beginning.
+  struct Traffic {
+    std::uint64_t slot_bytes = 0;  ///< Payload of messages that was copied into slots.
+    std::uint64_t offers = 0, declined = 0, read_bytes = 0;
+  };
+  Traffic traffic() const {
+    const std::lock_guard lock(mutex_);
+    return traffic_;
+  }
   std::size_t memory_bytes(const Group& group) const {
     const std::lock_guard lock(mutex_);
     return group.memory_bytes();
@@ -119,6 +135,8 @@ class Connection {
     std::size_t bytes = 0;
     std::size_t sent = 0;              // bytes of the payload that have been sent in earlier parts
     Sender* channel = nullptr;         // where it is a message; told when all of it is in slots
+    std::byte* staged = nullptr;       // where it has a block of the channel
+    bool in_program = false;           // whether it lies in the program's memory
     bool begun = false;                // whether its first part has been sent
     std::unique_ptr<std::byte[]> own;  // memory of `data` where this entry owns it
 
@@ -129,10 +147,20 @@ class Connection {
     std::byte* begin = nullptr;  // null if it is discarded
     std::size_t bytes = 0, there = 0;
     Receiver* channel = nullptr;
-    bool to_program = false;  // whether it goes to the program's memory
+    Receiver::Arrival* arrival = nullptr;  // of that channel
 
     bool none() const noexcept { return there == bytes; }
   };
+
+  /// A message that the device reads from the peer's memory.
+  struct Reading {
+    Receiver* channel = nullptr;
+    std::uint32_t message = 0;  // its number in the channel
+    Registrations::Use use;     // of where it goes
+
+    Receiver::Arrival& arrival() const noexcept { return channel->at(message); }
+  };
+  using Lock = std::unique_lock<sync::Mutex>;
 
   // All functions below are called with mutex_ held.
   [[maybe_unused]] bool is_sound() const;
@@ -145,8 +173,41 @@ class Connection {
   bool take_credits(const Frame& frame, Group* group);
   void begin_message(const Frame& frame, Group* group, std::span<const std::byte> payload);
   void add_part(std::span<const std::byte> payload);
+  Receiver::Arrival* announce(const Frame& frame, Group& group);
+  void move_out(Receiver& channel);
+  static std::byte* stage(Receiver& channel, Receiver::Arrival& arrival);
+  static bool goes_to(const Receiver::Arrival& arrival, const Memory& place) noexcept {
+    return place.address != nullptr && arrival.header.length <= place.bytes;
+  }
   void take_status_page(Group* group, std::span<const std::byte> payload);
   Group* find(std::uint32_t id);
+  // These functions are those of messages that are read (connection_offers.cpp).
+  bool offer(Sender& channel, const Header& header, const Memory& message);
+  void begin_offer(const Frame& frame, Group* group, std::span<const std::byte> payload);
+  void begin_answer(const Frame& frame, Group* group, std::span<const std::byte> payload);
+  void take_reply(const Frame& frame, Group* group);
+  void take_withdrawal(const Frame& frame, Group* group);
+  void begin_read(Receiver& channel, std::uint32_t message, const Memory& place);
+  void post_reads();
+  void has_read(std::uint32_t id);
+  void decline(Receiver& channel, std::uint32_t message, const Memory& place);
+  void reply(std::uint32_t group, int channel, std::uint16_t number, FrameKind kind);
+  void withdraw(Sender& channel, Sender::Offered& offered);
+  void drop_offers() noexcept;
+  static void finish(Sender& channel, Sender::Offered& offered) noexcept;
+  template <typename What>
+  void each_offer(What&& what) {
+    for (const auto& [id, group] : groups_)
+      for (const auto& [number, channel] : group->channels)
+        for (Sender::Offered& offered : channel->sender.offers)
+          if (offered.under_way) what(channel->sender, offered);
+  }
+  void put_back_reads(const std::function<bool(const Reading&)>& which) noexcept;
+  void forget_read(std::uint32_t id) noexcept;
+  void take_cancelled_reads() noexcept;
+  void await_reads(Lock& lock, const std::function<bool(const Reading&)>& which) noexcept;
+  void await_replies(
+      Lock& lock, const std::function<bool(const Sender&, const Sender::Offered&)>& which) noexcept;
   void give_room_back();
   void send_room();
   void send(Unsent unsent);
@@ -160,11 +221,14 @@ class Connection {
   void reread();
   bool has_room_for(Sender& channel, std::size_t bytes);
   bool heard_within(const Group& group, Nanoseconds age) const;
+  static Unsent unsent_of(Sender& channel, FrameKind kind, const Header& header);
+  static void has_left(const Unsent& unsent) noexcept;
   static void notify(const Group& group);
   void notify_all_groups() const;
   void end(std::string why, End how = End::lost);
 
   Endpoint& endpoint_;
+  const std::shared_ptr<Registrations> registrations_;
   const Clock& clock_;
   Slots slots_;                            // destroyed after the queue pair that uses them
   std::unique_ptr<QueuePair> queue_pair_;  // constant until the end
@@ -177,13 +241,18 @@ class Connection {
   std::uint32_t room_ = kReceiveSlots;     // frames for which the peer has slots
   std::uint32_t unreturned_room_ = 0;      // handled frames of which the peer has not been told
   Incoming incoming_;
+  // Messages to be read, and those that the device reads, by the number of the request.
+  std::deque<Reading> to_read_;
+  std::array<std::optional<Reading>, kMostReads> reading_;
+  std::uint32_t reads_ = 0;    // how many of them there are
   std::deque<Unsent> unsent_;  // the oldest first
   sync::Atomic<std::size_t> unsent_count_{0};
 
   sync::Atomic<End> end_{End::none};
   std::string why_ended_;
-  bool broken_ = false;             // whether the queue pair does no more work
-  bool heard_ = false;              // whether anything has ever arrived
+  bool broken_ = false;  // whether the queue pair does no more work
+  bool heard_ = false;   // whether anything has ever arrived
+  Traffic traffic_;
   std::uint64_t acknowledged_ = 0;  // sends that the peer's device has acknowledged
   // These hold what listen_for_silence() found last: that number, and since when nothing has
   // changed.

@@ -42,7 +42,6 @@ bool Connection::has_room_for(Sender& channel, std::size_t bytes) {
 std::optional<Span> Connection::acquire(Sender& channel, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   if (!has_room_for(channel, bytes)) return std::nullopt;
-  if (!channel.in_hand && channel.copied == channel.posted) channel.staging.begin_again();
   channel.in_hand = Memory{channel.staging.next(), bytes};
   channel.in_place = false;
   return Span{channel.in_hand->address, bytes};
@@ -59,29 +58,46 @@ bool Connection::acquire_in_place(Sender& channel, const Memory& message) {
 
 bool Connection::has_copied(const Sender& channel) const noexcept {
   const std::lock_guard lock(mutex_);
-  return static_cast<std::int32_t>(channel.copied - channel.last_in_place) >= 0;
+  return channel.in_program == 0;
 }
 
 void Connection::post(Sender& channel, const Header& header) {
   const std::lock_guard lock(mutex_);
   assert(channel.in_hand && header.length == channel.in_hand->bytes && !channel.is_full());
+  const bool in_program = channel.in_place;
+  if (in_program) ++channel.in_program;
+  const Memory message = *std::exchange(channel.in_hand, std::nullopt);
+  if (in_program && message.bytes >= kLeastOfferBytes && offer(channel, header, message)) return;
+  Unsent unsent = unsent_of(channel, FrameKind::message, header);
+  unsent.data = message.address;
+  unsent.bytes = message.bytes;
+  unsent.in_program = in_program;
+  if (!in_program) {
+    unsent.staged = message.address;
+    channel.staging.use(unsent.staged);
+  }
+  ++channel.posted;
+  send(std::move(unsent));
+}
+
+// Returns a frame with a message or an offer of a channel.
+Connection::Unsent Connection::unsent_of(Sender& channel, FrameKind kind, const Header& header) {
   Unsent unsent;
-  unsent.frame.kind = FrameKind::message;
+  unsent.frame.kind = kind;
   unsent.frame.group = channel.group.id;
   unsent.frame.channel = channel.number;
   unsent.frame.header = header;
   Receiver& answers = channel.group.channel(channel.number).receiver;
   unsent.frame.released = static_cast<std::uint16_t>(std::exchange(answers.unreturned, 0));
-  unsent.data = channel.in_hand->address;
-  unsent.bytes = channel.in_hand->bytes;
   unsent.channel = &channel;
-  ++channel.posted;
-  if (channel.in_place)
-    channel.last_in_place = channel.posted;
-  else
-    channel.staging.use();
-  channel.in_hand.reset();
-  send(std::move(unsent));
+  return unsent;
+}
+
+// The memory of a message is free again: all of it is in slots, or nothing will be sent.
+void Connection::has_left(const Unsent& unsent) noexcept {
+  if (unsent.channel == nullptr) return;
+  if (unsent.staged != nullptr) unsent.channel->staging.free(unsent.staged);
+  if (unsent.in_program) --unsent.channel->in_program;
 }
 
 bool Connection::has_unsent_of(const Group& group) const {
@@ -113,18 +129,14 @@ void Connection::send_credit(Receiver& channel) {
 
 // Queues a frame behind those that wait, and sends what can be sent.
 void Connection::send(Unsent unsent) {
-  if (broken_) {
-    if (unsent.channel != nullptr) ++unsent.channel->copied;
-    return;
-  }
-  Sender* const channel = unsent.channel;
+  if (broken_) return has_left(unsent);
   try {
-    unsent_.push_back(std::move(unsent));
+    unsent_.emplace_back();
   } catch (const std::bad_alloc&) {
     end("out of memory");
-    if (channel != nullptr) ++channel->copied;
-    return;
+    return has_left(unsent);
   }
+  unsent_.back() = std::move(unsent);
   send_queue();
 }
 
@@ -136,7 +148,7 @@ void Connection::send_queue() {
   while (!unsent_.empty() && room_ > 0 && !free_slots_.empty() && send_part(unsent_.front())) {
     Unsent& first = unsent_.front();
     if (first.sent < first.bytes) continue;
-    if (first.channel != nullptr) ++first.channel->copied;
+    has_left(first);
     unsent_.pop_front();
     left = true;
   }
@@ -147,7 +159,7 @@ void Connection::send_queue() {
 
 // Silence counts from now on where nothing was under way: nobody may have looked for long.
 void Connection::await_acknowledgements() noexcept {
-  if (free_slots_.size() == kSendSlots) acknowledged_then_.reset();
+  if (free_slots_.size() == kSendSlots && reads_ == 0) acknowledged_then_.reset();
 }
 
 bool Connection::send_part(Unsent& unsent) {
@@ -172,6 +184,9 @@ bool Connection::send_part(Unsent& unsent) {
   --room_;
   unsent.begun = true;
   unsent.sent += part;
+  if (frame.kind == FrameKind::message || frame.kind == FrameKind::answer ||
+      frame.kind == FrameKind::more)
+    traffic_.slot_bytes += part;
   return true;
 }
 
@@ -197,8 +212,7 @@ void Connection::send_room() {
 }
 
 void Connection::drop_queue() noexcept {
-  for (const Unsent& unsent : unsent_)
-    if (unsent.channel != nullptr) ++unsent.channel->copied;
+  for (const Unsent& unsent : unsent_) has_left(unsent);
   unsent_.clear();
   set_unsent();
 }

@@ -41,9 +41,17 @@ void watch(const Fd& epoll, int fd, void* what) {
 
 }  // namespace
 
-Endpoint::Endpoint(int size, const Clock& clock, std::shared_ptr<Device> device)
+Endpoint::Endpoint(int size, const Clock& clock, std::shared_ptr<Device> device, Log* log)
     : clock_(clock),
+      log_(log),
       device_(std::move(device)),
+      registrations_(std::make_shared<Registrations>(
+          Registrations::Limits{},
+          [log](const std::string& why) {
+            if (log != nullptr)
+              log->write(LogLevel::warn,
+                         "RDMA: memory is not read in place, but copied through slots: {}", why);
+          })),
       epoll_(make_epoll()),
       peers_(static_cast<std::size_t>(size)) {
   assert(size > 0 && device_ != nullptr);
@@ -53,12 +61,34 @@ Endpoint::Endpoint(int size, const Clock& clock, std::shared_ptr<Device> device)
 Endpoint::~Endpoint() {
   if (getpid() == owner_) {
     linger();
+    write_figures();
     return;
   }
   // In a forked child, the kernel's objects are those of the parent, which goes on using them, so
   // nothing here may destroy them.
   for (Peer& peer : peers_) static_cast<void>(peer.connection.release());
   static_cast<void>(new std::shared_ptr(device_));
+  static_cast<void>(new std::shared_ptr(registrations_));
+}
+
+void Endpoint::write_figures() const {
+  if (log_ == nullptr) return;
+  Connection::Traffic all;
+  for (const Peer& peer : peers_) {
+    if (peer.connection == nullptr) continue;
+    const Connection::Traffic its = peer.connection->traffic();
+    all.slot_bytes += its.slot_bytes;
+    all.offers += its.offers;
+    all.declined += its.declined;
+    all.read_bytes += its.read_bytes;
+  }
+  const Registrations::Counters counters = registrations_->counters();
+  log_->write(LogLevel::debug,
+              "RDMA: {} bytes were sent through slots and {} read in place; {} messages were "
+              "offered, {} of them declined; memory was registered {} times, used again {} times, "
+              "evicted {} times, refused {} times",
+              all.slot_bytes, all.read_bytes, all.offers, all.declined, counters.made,
+              counters.hits, counters.evicted, counters.refused);
 }
 
 void Endpoint::add_peer(int rank, std::unique_ptr<Connection> connection, net::Stream control) {

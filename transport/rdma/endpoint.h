@@ -11,10 +11,12 @@
 
 #include "common/clock.h"
 #include "common/fd.h"
+#include "common/log.h"
 #include "common/sync.h"
 #include "net/stream.h"
 #include "transport/mesh/lifelines.h"
 #include "transport/rdma/connection.h"
+#include "transport/rdma/registrations.h"
 #include "transport/rdma/verbs.h"
 
 namespace tutti::rdma {
@@ -24,7 +26,8 @@ namespace tutti::rdma {
 /// the communicator that made it.
 class Endpoint {
  public:
-  Endpoint(int size, const Clock& clock, std::shared_ptr<Device> device);
+  /// `log` may be null.
+  Endpoint(int size, const Clock& clock, std::shared_ptr<Device> device, Log* log = nullptr);
   /// Waits until the peers have what has been sent, or until nothing has moved for two seconds.
   ~Endpoint();
   Endpoint(const Endpoint&) = delete;
@@ -34,6 +37,7 @@ class Endpoint {
   std::unique_ptr<Connection> make_connection() {
     return std::make_unique<Connection>(*this, *device_, clock_);
   }
+  const std::shared_ptr<Registrations>& registrations() const noexcept { return registrations_; }
   void add_peer(int rank, std::unique_ptr<Connection> connection, net::Stream control);
   void watch_lives(std::vector<net::Stream> lifelines) {
     assert(!lifelines_ && lifelines.size() == peers_.size());
@@ -72,9 +76,13 @@ class Endpoint {
   void tell_of_loss(Peer& peer);
   void linger() noexcept;
 
+  void write_figures() const;
+
   const Clock& clock_;
+  Log* const log_;
   const pid_t owner_ = getpid();
   const std::shared_ptr<Device> device_;  // outlives the connections
+  const std::shared_ptr<Registrations> registrations_;
   const Fd epoll_;
   sync::Mutex control_mutex_;  // guards the control connections and the events' owners
   std::vector<void*> owners_;

@@ -25,7 +25,11 @@ constexpr std::uint8_t kAnswerTimeout = 17, kRepeats = 6;
 // A peer without a request to receive is a bug, as every frame has a slot (frame.h): no repeats.
 constexpr std::uint8_t kNotReadyRepeats = 0;
 constexpr std::uint8_t kHopLimit = 64;
-constexpr std::uint8_t kReadsAtOnce = 4;
+constexpr int kReadsAtOnce = 16;
+
+std::uint8_t reads_of(int limit) noexcept {
+  return static_cast<std::uint8_t>(std::clamp(limit, 0, kReadsAtOnce));
+}
 
 /// Holds what a queue pair's peer needs, as it travels.
 struct Address {
@@ -33,8 +37,11 @@ struct Address {
   std::uint16_t lid = 0;
   std::uint8_t mtu = 0, ethernet = 0;
   std::array<std::uint8_t, 16> gid{};
+  std::uint32_t longest = 0;                 // what the port can send as one message
+  std::uint8_t reads_out = 0, reads_in = 0;  // how many it begins and answers at the same time
+  std::uint16_t zero = 0;
 };
-static_assert(sizeof(Address) == 28 && sizeof(Address) <= kMostAddressBytes);
+static_assert(sizeof(Address) == 36 && sizeof(Address) <= kMostAddressBytes);
 
 /// Owns a protection domain. Each queue pair has its own, so that a key serves the peer to which it
 /// was given and nobody else.
@@ -58,12 +65,16 @@ class Domain {
 
 class IbRegion final : public Region {
  public:
+  static std::string too_much(std::size_t bytes) {
+    return fmt::format("cannot register {} bytes of memory", bytes);
+  }
   IbRegion(std::shared_ptr<Domain> domain, std::byte* memory, std::size_t bytes, bool readable)
       : domain_(std::move(domain)) {
     int access = IBV_ACCESS_LOCAL_WRITE;
     if (readable) access |= IBV_ACCESS_REMOTE_READ;
+    if (bytes > domain_->context().limits.max_mr_size) refuse(too_much(bytes), EINVAL);
     region_ = domain_->context().library.reg_mr(domain_->get(), memory, bytes, access);
-    if (region_ == nullptr) refuse(fmt::format("cannot register {} bytes of memory", bytes), errno);
+    if (region_ == nullptr) refuse(too_much(bytes), errno);
   }
   ~IbRegion() override { domain_->context().library.dereg_mr(region_); }
   std::uint32_t local_key() const noexcept override { return region_->lkey; }
@@ -85,6 +96,7 @@ class IbQueuePair final : public QueuePair {
 
   std::string address() const override;
   void connect(std::string_view peer) override;
+  ReadLimits reads() const noexcept override { return reads_; }
   std::unique_ptr<Region> add(std::byte* memory, std::size_t bytes, bool readable) override {
     return std::make_unique<IbRegion>(domain_, memory, bytes, readable);
   }
@@ -117,6 +129,7 @@ class IbQueuePair final : public QueuePair {
   ibv_cq* completions_ = nullptr;
   ibv_qp* pair_ = nullptr;
   std::uint32_t inline_bytes_ = 0;
+  ReadLimits reads_;
 };
 
 IbQueuePair::IbQueuePair(std::shared_ptr<Context> context, const QueueLimits& limits, void* owner,
@@ -174,6 +187,9 @@ std::string IbQueuePair::address() const {
   own.lid = its.attributes.lid;
   own.mtu = static_cast<std::uint8_t>(its.attributes.active_mtu);
   own.ethernet = its.port.ethernet ? 1 : 0;
+  own.longest = its.attributes.max_msg_sz;
+  own.reads_out = reads_of(its.limits.max_qp_init_rd_atom);
+  own.reads_in = reads_of(its.limits.max_qp_rd_atom);
   std::memcpy(own.gid.data(), its.gid.raw, own.gid.size());
   return {reinterpret_cast<const char*>(&own), sizeof own};
 }
@@ -185,7 +201,8 @@ void IbQueuePair::connect(std::string_view text) {
     throw Error(ErrorKind::unavailable, "the peer's queue pair has an address of another form");
   std::memcpy(&peer, text.data(), sizeof peer);
   if (peer.number > kMost24Bits || peer.packet > kMost24Bits || peer.mtu < IBV_MTU_256 ||
-      peer.mtu > IBV_MTU_4096 || peer.ethernet != (its.port.ethernet ? 1 : 0))
+      peer.mtu > IBV_MTU_4096 || peer.reads_out > kReadsAtOnce || peer.reads_in > kReadsAtOnce ||
+      peer.ethernet != (its.port.ethernet ? 1 : 0))
     throw Error(ErrorKind::unavailable, "the peer's queue pair has an address that cannot be");
   ibv_qp_attr ready{};
   ready.qp_state = IBV_QPS_RTR;
@@ -193,7 +210,9 @@ void IbQueuePair::connect(std::string_view text) {
       static_cast<ibv_mtu>(std::min<std::uint8_t>(peer.mtu, its.attributes.active_mtu));
   ready.dest_qp_num = peer.number;
   ready.rq_psn = peer.packet;
-  ready.max_dest_rd_atomic = kReadsAtOnce;
+  const std::uint8_t reads_in = std::min(reads_of(its.limits.max_qp_rd_atom), peer.reads_out);
+  const std::uint8_t reads_out = std::min(reads_of(its.limits.max_qp_init_rd_atom), peer.reads_in);
+  ready.max_dest_rd_atomic = reads_in;
   ready.min_rnr_timer = 12;
   ready.ah_attr.port_num = its.port.number;
   ready.ah_attr.sl = its.service_level;
@@ -213,11 +232,12 @@ void IbQueuePair::connect(std::string_view text) {
   sends.retry_cnt = kRepeats;
   sends.rnr_retry = kNotReadyRepeats;
   sends.sq_psn = first_packet_;
-  sends.max_rd_atomic = kReadsAtOnce;
+  sends.max_rd_atomic = reads_out;
   modify(sends,
          IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
              IBV_QP_MAX_QP_RD_ATOMIC,
          "be made ready to send");
+  reads_ = {reads_out, reads_in > 0, std::min(peer.longest, its.attributes.max_msg_sz)};
 }
 
 bool IbQueuePair::send(std::uint32_t id, const Piece& piece) noexcept {
@@ -257,6 +277,10 @@ std::size_t IbQueuePair::poll(std::span<Completion> completions) noexcept {
   std::array<ibv_wc, 16> found{};
   const auto most = static_cast<int>(std::min(found.size(), completions.size()));
   const int count = ibv_poll_cq(completions_, most, found.data());
+  if (count < 0 && most > 0) {
+    completions[0] = {What::sent, 0, 0, "its completion queue cannot be polled"};
+    return 1;
+  }
   for (int i = 0; i < count; ++i) {
     const ibv_wc& from = found[static_cast<std::size_t>(i)];
     Completion& to = completions[static_cast<std::size_t>(i)];
@@ -265,7 +289,7 @@ std::size_t IbQueuePair::poll(std::span<Completion> completions) noexcept {
     to.bytes = from.byte_len;
     to.error = from.status == IBV_WC_SUCCESS ? nullptr : library().wc_status_str(from.status);
   }
-  return count < 0 ? 0 : static_cast<std::size_t>(count);
+  return static_cast<std::size_t>(count);
 }
 
 }  // namespace

@@ -18,6 +18,7 @@ struct Context {
   ibv_comp_channel* events = nullptr;
   Port port;
   ibv_port_attr attributes{};
+  ibv_device_attr limits{};
   ibv_gid gid{};
   std::uint8_t gid_index = 0, traffic_class = 0, service_level = 0;
   std::uint16_t pkey_index = 0;

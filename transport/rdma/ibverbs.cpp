@@ -114,6 +114,8 @@ std::shared_ptr<Device> open_device(const Port& port, const Config& config, Rand
       verbs->query_port(context->device, port.number, &context->attributes,
                         sizeof context->attributes) != 0)
     refuse(fmt::format("cannot ask for port {} of {}", port.number, port.device), errno);
+  const int error = context->library.query_device(context->device, &context->limits);
+  if (error != 0) refuse(fmt::format("cannot ask for the limits of {}", port.device), error);
   context->traffic_class = static_cast<std::uint8_t>(config.rdma_traffic_class);
   context->service_level = static_cast<std::uint8_t>(config.rdma_service_level);
   context->pkey_index = static_cast<std::uint16_t>(config.rdma_pkey_index);

@@ -32,6 +32,7 @@ Library load_libibverbs() {
   find(loaded, "ibv_get_device_name", library.get_device_name);
   find(loaded, "ibv_open_device", library.open_device);
   find(loaded, "ibv_close_device", library.close_device);
+  find(loaded, "ibv_query_device", library.query_device);
   find(loaded, "_ibv_query_gid_ex", library.query_gid_ex);
   find(loaded, "ibv_alloc_pd", library.alloc_pd);
   find(loaded, "ibv_dealloc_pd", library.dealloc_pd);

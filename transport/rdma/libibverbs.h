@@ -16,6 +16,7 @@ struct Library {
   decltype(&::ibv_get_device_name) get_device_name = nullptr;
   decltype(&::ibv_open_device) open_device = nullptr;
   decltype(&::ibv_close_device) close_device = nullptr;
+  decltype(&::ibv_query_device) query_device = nullptr;
   decltype(&::_ibv_query_gid_ex) query_gid_ex = nullptr;
   decltype(&::ibv_alloc_pd) alloc_pd = nullptr;
   decltype(&::ibv_dealloc_pd) dealloc_pd = nullptr;

@@ -52,7 +52,8 @@ class RdmaTransport final : public Part {
   /// Makes the first transport, and with it the endpoint.
   RdmaTransport(const TransportContext& context, std::shared_ptr<Device> device)
       : RdmaTransport(context,
-                      std::make_shared<Endpoint>(context.size, *context.clock, std::move(device)),
+                      std::make_shared<Endpoint>(context.size, *context.clock, std::move(device),
+                                                 context.log),
                       whole(context)) {
     // A rank that may not lock the memory of one connection says so before it offers any.
     if (context.size > 1) endpoint_->make_connection();
@@ -84,6 +85,9 @@ class RdmaTransport final : public Part {
 
   std::unique_ptr<Transport> split(const Subset& subset) override {
     return std::make_unique<RdmaTransport>(context_, endpoint_, of_endpoint(subset));
+  }
+  std::shared_ptr<void> register_memory(std::byte* data, std::size_t bytes) override {
+    return endpoint_->registrations()->add(data, bytes, true);
   }
   std::size_t memory_bytes() const override;
   void close() noexcept override;

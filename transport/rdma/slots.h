@@ -1,7 +1,8 @@
-// Owns the memory of a connection's slots.
+// Owns the memory of a connection's slots, and other memory with which a device works.
 #pragma once
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cassert>
 #include <cstddef>
@@ -11,30 +12,45 @@
 
 namespace tutti::rdma {
 
-/// Owns memory for kSlots slots, of which a forked child gets no copy: the device would otherwise
-/// go on with pages that belong to the child after the parent has written to them, on kernels
-/// before 5.12.
+/// Owns pages of which a forked child gets no copy: a device would otherwise go on with pages that
+/// belong to the child after the parent has written to them, on kernels before 5.12.
+class Pages {
+ public:
+  /// Throws std::bad_alloc.
+  explicit Pages(std::size_t bytes)
+      : bytes_(bytes),
+        memory_(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
+    if (memory_ == MAP_FAILED) throw std::bad_alloc();
+    madvise(memory_, bytes_, MADV_DONTFORK);
+  }
+  // In a forked child, other memory may be there.
+  ~Pages() {
+    if (getpid() == owner_) munmap(memory_, bytes_);
+  }
+  Pages(const Pages&) = delete;
+  Pages& operator=(const Pages&) = delete;
+
+  std::byte* data() const noexcept { return static_cast<std::byte*>(memory_); }
+
+ private:
+  const std::size_t bytes_;
+  void* const memory_;
+  const pid_t owner_ = getpid();
+};
+
+/// Owns memory for kSlots slots.
 class Slots {
  public:
   static constexpr std::size_t kBytes = kSlots * kSlotBytes;
 
-  Slots()
-      : memory_(mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
-    if (memory_ == MAP_FAILED) throw std::bad_alloc();
-    madvise(memory_, kBytes, MADV_DONTFORK);
-  }
-  ~Slots() { munmap(memory_, kBytes); }
-  Slots(const Slots&) = delete;
-  Slots& operator=(const Slots&) = delete;
-
-  std::byte* data() const noexcept { return static_cast<std::byte*>(memory_); }
+  std::byte* data() const noexcept { return pages_.data(); }
   std::byte* slot(std::uint32_t number) const noexcept {
     assert(number < kSlots);
     return data() + number * kSlotBytes;
   }
 
  private:
-  void* const memory_;
+  const Pages pages_{kBytes};
 };
 
 }  // namespace tutti::rdma

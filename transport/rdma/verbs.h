@@ -45,9 +45,16 @@ struct Completion {
   const char* error = nullptr;
 };
 
+/// What two connected queue pairs may read from each other.
+struct ReadLimits {
+  std::uint32_t at_once = 0;  ///< Requests to read that this end may have under way; 0 if none.
+  bool peer_reads = false;    ///< Whether the peer may read memory of this end.
+  std::size_t bytes = 0;      ///< The longest request to read, of either end.
+};
+
 /// Represents one end of a reliable connection. Requests of one kind complete in order, and each
 /// once; those that fail because another one has failed complete after it. Used by one thread at a
-/// time.
+/// time, but for add().
 class QueuePair {
  public:
   /// Once it returns, the device touches no memory for this queue pair.
@@ -59,8 +66,11 @@ class QueuePair {
   /// Requests to receive may be posted before, and others afterwards. Throws `unavailable`.
   virtual void connect(std::string_view peer) = 0;
 
+  /// Returns, once connected, what both devices allow.
+  virtual ReadLimits reads() const noexcept = 0;
+
   /// Registers memory; the peer may read it where `readable`, and never writes it. Throws
-  /// `unavailable` with the reason, for example the limit of locked memory.
+  /// `unavailable` with the reason, for example the limit of locked memory. Any thread may call it.
   virtual std::unique_ptr<Region> add(std::byte* memory, std::size_t bytes, bool readable) = 0;
 
   /// Post a request: to send to the peer's oldest request to receive; to receive; to read memory of
@@ -70,7 +80,8 @@ class QueuePair {
   [[nodiscard]] virtual bool read(std::uint32_t id, const Piece& to, std::uint64_t address,
                                   std::uint32_t remote_key) noexcept = 0;
 
-  /// Takes finished requests, and returns how many.
+  /// Takes finished requests, and returns how many. Where the device cannot tell, it makes up one
+  /// that has failed.
   virtual std::size_t poll(std::span<Completion> completions) noexcept = 0;
   /// Makes the device's event_fd() readable when the next request finishes, once. Requests that
   /// have finished before are not announced: the caller polls afterwards.

@@ -1,0 +1,223 @@
+// Tests what a peer says about messages that devices read: offers and answers that cannot be. Also
+// tests the registrations that are kept.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "fake_verbs.h"
+#include "transport/rdma/connection.h"
+#include "transport/rdma/endpoint.h"
+
+namespace tutti {
+namespace {
+
+using rdma::Frame;
+using rdma::FrameKind;
+using testing::HasSubstr;
+
+constexpr std::size_t kMax = 100'000;  // several slots, and long enough to be offered
+
+/// A connection whose peer is the test, which may send it anything.
+class RdmaOffers : public testing::Test {
+ protected:
+  void SetUp() override {
+    group_.reset();
+    connection_ = endpoint_.make_connection();
+    group_.emplace(*connection_, context_, 7);
+    connection_->add(*group_);
+    peer_ = network_.make_device()->make({16, 64, 4}, nullptr);
+    for (std::uint32_t i = 0; i < 64; ++i)
+      ASSERT_TRUE(peer_->receive(i, {ignored_.data(), rdma::kSlotBytes, 0}));
+    connection_->open();
+    connection_->queue_pair().connect(peer_->address());
+    peer_->connect(connection_->queue_pair().address());
+  }
+  void TearDown() override {
+    connection_->remove(*group_);
+    group_.reset();
+  }
+  void pump() {
+    std::array<rdma::Completion, 8> completions;
+    for (int turn = 0; turn < 200; ++turn) {
+      connection_->pump();
+      peer_->poll(completions);
+    }
+  }
+  void say(const Frame& frame, std::span<const std::byte> payload = {}) {
+    std::vector<std::byte> bytes(sizeof frame + payload.size());
+    std::memcpy(bytes.data(), &frame, sizeof frame);
+    std::copy(payload.begin(), payload.end(), bytes.begin() + sizeof frame);
+    ASSERT_TRUE(peer_->send(0, {bytes.data(), static_cast<std::uint32_t>(bytes.size()), 0}));
+    pump();
+  }
+  void offer(std::uint32_t bytes, std::uint16_t number = 0, std::uint64_t address = 4096,
+             std::uint32_t key = 1) {
+    Frame frame = about(FrameKind::offer, number);
+    frame.header.length = bytes;
+    const rdma::Offer its{address, key, 0};
+    say(frame, std::as_bytes(std::span(&its, 1)));
+  }
+  static Frame about(FrameKind kind, std::uint16_t number) {
+    Frame frame;
+    frame.kind = kind;
+    frame.group = 7;
+    frame.number = number;
+    return frame;
+  }
+  void expect_lost(const std::string& why) {
+    EXPECT_EQ(connection_->how_ended(), rdma::Connection::End::lost);
+    EXPECT_THAT(connection_->why_ended(), HasSubstr(why));
+    TearDown();
+    SetUp();
+  }
+  RecvChannel& in() { return connection_->channel(*group_, 0).receiver; }
+
+  SteadyClock clock_;
+  rdma::fake::Network network_;
+  rdma::Endpoint endpoint_{2, clock_, network_.make_device()};
+  StatusPage status_page_{};
+  const rdma::GroupContext context_{kMax, &status_page_, -1};
+  std::unique_ptr<rdma::Connection> connection_;
+  std::optional<rdma::Group> group_;
+  std::unique_ptr<rdma::QueuePair> peer_;
+  std::vector<std::byte> ignored_ = std::vector<std::byte>(rdma::kSlotBytes);
+};
+
+TEST_F(RdmaOffers, OfAbsurdLengthsNumbersAndFormsEndTheConnection) {
+  offer(kMax + 1);
+  expect_lost("which cannot be");
+  offer(0);
+  expect_lost("was not offered");
+  offer(kMax, 1);
+  expect_lost("was not offered");
+  say(about(FrameKind::offer, 0), std::span(ignored_).first(sizeof(rdma::Offer) + 1));
+  expect_lost("was not offered");
+  for (std::uint16_t number = 0; number < rdma::kWindow; ++number) offer(kMax, number);
+  EXPECT_EQ(connection_->how_ended(), rdma::Connection::End::none);
+  offer(kMax, rdma::kWindow);
+  expect_lost("more messages than there was room for");
+}
+
+TEST_F(RdmaOffers, OfMemoryThatThePeerDoesNotLetReadEndTheConnection) {
+  std::vector<std::byte> theirs(kMax);
+  const auto address = reinterpret_cast<std::uintptr_t>(theirs.data());
+  const auto secret = peer_->add(theirs.data(), kMax, false);
+  const auto readable = peer_->add(theirs.data(), kMax - 1, true);
+  for (const std::uint32_t key : {0u, secret->remote_key(), readable->remote_key()}) {
+    offer(kMax, 0, address, key);
+    EXPECT_EQ(in().get({}), nullptr);
+    pump();
+    EXPECT_EQ(in().peek()->data, nullptr);
+    TearDown();  // keys belong to one peer
+    const std::string why = connection_->why_ended();
+    EXPECT_THAT(why, HasSubstr("remote access error")) << key;
+    connection_.reset();
+    SetUp();
+  }
+}
+
+TEST_F(RdmaOffers, ThatNobodyMadeAreNotAnswered) {
+  for (const FrameKind kind : {FrameKind::taken, FrameKind::decline, FrameKind::answer}) {
+    say(about(kind, 0));
+    expect_lost("was not offered");
+  }
+  Frame far = about(FrameKind::taken, 0);
+  far.channel = -1;
+  say(far);
+  expect_lost("was not offered");
+  offer(kMax);
+  Frame early = about(FrameKind::answer, 0);
+  early.header.length = kMax;
+  say(early, std::span(ignored_).first(rdma::kPartBytes));
+  expect_lost("was not offered");      // it has not been declined
+  say(about(FrameKind::withdraw, 3));  // it may have crossed the answer
+  EXPECT_EQ(connection_->how_ended(), rdma::Connection::End::none);
+}
+
+TEST_F(RdmaOffers, AreAnsweredOnceAndBeforeTheyAreReleased) {
+  std::vector<std::byte> data(kMax);
+  const auto held = endpoint_.registrations()->add(data.data(), kMax, true);
+  const auto post = [&] {
+    SendChannel& out = connection_->channel(*group_, 0).sender;
+    ASSERT_TRUE(out.acquire_zero_copy({data.data(), kMax}));
+    out.post({1, 2, kMax, 0});
+    pump();
+  };
+  post();
+  Frame credit = about(FrameKind::credit, 0);
+  credit.released = 1;
+  say(credit);
+  expect_lost("nobody had taken");
+  post();
+  say(about(FrameKind::taken, 1));
+  expect_lost("was not offered");
+  post();
+  say(about(FrameKind::taken, 0));
+  EXPECT_TRUE(connection_->channel(*group_, 0).sender.zero_copy_done());
+  say(about(FrameKind::taken, 0));
+  expect_lost("was not offered");
+}
+
+TEST_F(RdmaOffers, ToACommunicatorThatIsGoneAreGivenBack) {
+  connection_->remove(*group_);
+  offer(kMax);
+  Frame last;
+  std::memcpy(&last, ignored_.data(), sizeof last);
+  EXPECT_EQ(last.kind, FrameKind::taken);
+  EXPECT_EQ(connection_->how_ended(), rdma::Connection::End::none);
+  connection_->add(*group_);
+}
+
+TEST(RdmaRegistrations, AreKeptInBoundsAndTheOneUsedLongestAgoMakesRoom) {
+  SteadyClock clock;
+  rdma::fake::Network network;
+  rdma::Endpoint endpoint{2, clock, network.make_device()};
+  const auto connection = endpoint.make_connection(), other = endpoint.make_connection();
+  std::vector<std::string> refused;
+  const auto kept = std::make_shared<rdma::Registrations>(
+      rdma::Registrations::Limits{3, 1000},
+      [&](const std::string& why) { refused.push_back(why); });
+  std::vector<std::byte> memory(4000);
+  std::vector<std::shared_ptr<void>> held;
+  for (std::size_t i = 0; i < 5; ++i) held.push_back(kept->add(memory.data() + i * 300, 300, true));
+  const std::uint64_t before = network.registered_now();
+  const auto use = [&](std::size_t i, rdma::Connection& by) {
+    return kept->use(by, memory.data() + i * 300 + 10, 290, true);
+  };
+  EXPECT_FALSE(kept->use(*connection, memory.data() + 200, 200, true)) << "it lies in two";
+  EXPECT_FALSE(kept->use(*connection, memory.data() + 3000, 1, true));
+  for (const std::size_t i : {0, 1, 2, 0, 1, 2}) EXPECT_TRUE(use(i, *connection));
+  EXPECT_EQ(kept->counters().made, 3u);
+  EXPECT_EQ(kept->counters().hits, 3u);
+  EXPECT_EQ(network.registered_now(), before + 900);
+  EXPECT_TRUE(use(0, *connection));  // so that 1 is the oldest
+  EXPECT_TRUE(use(3, *connection));
+  EXPECT_EQ(kept->counters().evicted, 1u);
+  EXPECT_TRUE(use(0, *connection));
+  EXPECT_EQ(kept->counters().hits, 5u);
+  EXPECT_TRUE(use(1, *connection));
+  EXPECT_EQ(kept->counters().made, 5u);
+  {
+    // Those that are in use stay.
+    const auto a = use(0, *other), b = use(1, *other), c = use(3, *other);
+    EXPECT_TRUE(a && b && c);
+    EXPECT_NE(a.remote_key(), b.remote_key());
+    EXPECT_FALSE(use(4, *other));
+    EXPECT_EQ(refused.size(), 1u);
+    EXPECT_EQ(kept->counters().count, 3u);
+  }
+  EXPECT_TRUE(use(4, *other));
+  held[4].reset();
+  EXPECT_FALSE(use(4, *other));
+  held.clear();
+  EXPECT_TRUE(kept->empty());
+  EXPECT_EQ(kept->counters().count, 0u);
+  EXPECT_EQ(network.registered_now(), before);
+  const auto large = kept->add(memory.data(), 1001, true);
+  EXPECT_FALSE(kept->use(*connection, memory.data(), 1, true));
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,321 @@
+// Handles messages that the receiver's device reads where they lie in the sender's memory.
+#include <algorithm>
+#include <cassert>
+#include <chrono>
+#include <cstring>
+#include <new>
+#include <thread>
+#include <utility>
+
+#include <tutti/error.hpp>
+
+#include "transport/rdma/connection.h"
+#include "transport/rdma/endpoint.h"
+
+namespace tutti::rdma {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+using State = Receiver::Arrival::State;
+
+// A device that reads has failed where it has not finished after the first; its requests are
+// cancelled then, for which the second is enough. A peer's program that runs answers a withdrawal
+// within the third.
+constexpr milliseconds kReadLimit{5000}, kCancelLimit{1000}, kReplyLimit{100};
+constexpr std::chrono::microseconds kPause{50};
+constexpr const char* kNonsense = "it speaks of messages that it was not offered: is it damaged?";
+
+}  // namespace
+
+// Offers a message to the peer where it lies in memory that the peer's device can read.
+bool Connection::offer(Sender& channel, const Header& header, const Memory& message) {
+  if (broken_ || registrations_->empty()) return false;
+  const ReadLimits limits = queue_pair_->reads();
+  if (!limits.peer_reads || message.bytes > limits.bytes) return false;
+  Registrations::Use use = registrations_->use(*this, message.address, message.bytes, true);
+  if (!use) return false;
+  const auto number = static_cast<std::uint16_t>(channel.posted++);
+  Sender::Offered& offered = channel.offers[number % kWindow];
+  assert(!offered.under_way && "the peer has answered before it released the message");
+  const auto address = reinterpret_cast<std::uintptr_t>(message.address);
+  const Offer offer{address, use.remote_key(), 0};
+  offered = {true, false, number, header, offer, std::move(use), nullptr};
+  Unsent unsent = unsent_of(channel, FrameKind::offer, header);
+  unsent.frame.number = number;
+  unsent.data = reinterpret_cast<const std::byte*>(&offered.offer);
+  unsent.bytes = sizeof offered.offer;
+  ++traffic_.offers;
+  send(std::move(unsent));
+  return true;
+}
+
+void Connection::begin_offer(const Frame& frame, Group* group, std::span<const std::byte> payload) {
+  Offer offer;
+  if (payload.size() != sizeof offer || !incoming_.none() || frame.header.length == 0)
+    return end(kNonsense);
+  std::memcpy(&offer, payload.data(), sizeof offer);
+  // Nobody will read it.
+  if (group == nullptr) return reply(frame.group, frame.channel, frame.number, FrameKind::taken);
+  Receiver::Arrival* const arrival = announce(frame, *group);
+  if (arrival == nullptr) return;
+  Receiver& channel = group->channel(frame.channel).receiver;
+  const std::uint32_t message = channel.announced - 1;
+  if (frame.number != static_cast<std::uint16_t>(message)) return end(kNonsense);
+  arrival->state = State::offered;
+  arrival->offer = offer;
+  const std::optional<Memory> expected = std::exchange(channel.expected, std::nullopt);
+  if (expected || channel.reads_ahead) begin_read(channel, message, expected.value_or(Memory()));
+  notify(*group);
+}
+
+// Reads an offered message to `place` if that is registered, and else to memory of the channel.
+void Connection::begin_read(Receiver& channel, std::uint32_t message, const Memory& place) {
+  if (broken_) return;
+  Receiver::Arrival& arrival = channel.at(message);
+  assert(arrival.state == State::offered && arrival.payload == nullptr);
+  const std::size_t bytes = arrival.header.length;
+  const ReadLimits limits = queue_pair_->reads();
+  if (limits.at_once == 0 || bytes > limits.bytes) return decline(channel, message, place);
+  Reading reading{&channel, message, {}};
+  if (goes_to(arrival, place))
+    reading.use = registrations_->use(*this, place.address, bytes, false);
+  if (reading.use) {
+    arrival.payload = place.address;
+  } else {
+    channel.staging.add_to(*registrations_, stage(channel, arrival));
+    reading.use = registrations_->use(*this, arrival.staged, bytes, false);
+  }
+  if (!reading.use) return decline(channel, message, place);
+  arrival.state = State::reading;
+  to_read_.push_back(std::move(reading));
+  post_reads();
+}
+
+// Gives the device as many requests as both devices allow: further ones would hold up what is sent.
+void Connection::post_reads() {
+  const std::uint32_t most = std::min(queue_pair_->reads().at_once, kMostReads);
+  while (!to_read_.empty() && reads_ < most && !broken_) {
+    const auto free = std::find(reading_.begin(), reading_.end(), std::nullopt);
+    assert(free != reading_.end());
+    *free = std::move(to_read_.front());
+    to_read_.pop_front();
+    await_acknowledgements();
+    ++reads_;
+    const Receiver::Arrival& arrival = (*free)->arrival();
+    const auto id = static_cast<std::uint32_t>(free - reading_.begin());
+    const Piece to{arrival.payload, arrival.header.length, (*free)->use.local_key()};
+    if (queue_pair_->read(id, to, arrival.offer.address, arrival.offer.remote_key)) continue;
+    forget_read(id);
+    return end("the queue pair takes no request to read");
+  }
+}
+
+void Connection::has_read(std::uint32_t id) {
+  assert(id < kMostReads && reading_[id]);
+  const Reading reading = *std::exchange(reading_[id], std::nullopt);
+  --reads_;
+  ++acknowledged_;
+  Receiver::Arrival& arrival = reading.arrival();
+  arrival.state = State::complete;
+  traffic_.read_bytes += arrival.header.length;
+  const Receiver& channel = *reading.channel;
+  reply(channel.group.id, channel.number, static_cast<std::uint16_t>(reading.message),
+        FrameKind::taken);
+  notify(channel.group);
+  post_reads();
+}
+
+// Asks for an offered message in slots.
+void Connection::decline(Receiver& channel, std::uint32_t message, const Memory& place) {
+  Receiver::Arrival& arrival = channel.at(message);
+  if (goes_to(arrival, place)) {
+    if (arrival.staged != nullptr) channel.staging.free(std::exchange(arrival.staged, nullptr));
+    arrival.payload = place.address;
+  } else if (arrival.staged == nullptr) {
+    stage(channel, arrival);
+  }
+  arrival.state = State::declined;
+  ++traffic_.declined;
+  reply(channel.group.id, channel.number, static_cast<std::uint16_t>(message), FrameKind::decline);
+}
+
+void Connection::reply(std::uint32_t group, int channel, std::uint16_t number, FrameKind kind) {
+  Unsent unsent;
+  unsent.frame.kind = kind;
+  unsent.frame.group = group;
+  unsent.frame.channel = channel;
+  unsent.frame.number = number;
+  send(std::move(unsent));
+}
+
+// Takes the peer's answer to an offer. A message that it does not read is sent in slots, unless its
+// call has failed.
+void Connection::take_reply(const Frame& frame, Group* group) {
+  if (group == nullptr) return;
+  if (frame.channel < 0 || frame.channel > kMostChannel) return end(kNonsense);
+  Sender& channel = group->channel(frame.channel).sender;
+  Sender::Offered* const offered = channel.offer(frame.number);
+  if (offered == nullptr) return end(kNonsense);
+  if (frame.kind == FrameKind::taken || offered->dropped) {
+    finish(channel, *offered);
+  } else {
+    Unsent unsent = unsent_of(channel, FrameKind::answer, offered->header);
+    unsent.frame.number = frame.number;
+    unsent.bytes = offered->header.length;
+    unsent.own = std::move(offered->own);
+    unsent.data = unsent.own != nullptr
+                      ? unsent.own.get()
+                      : reinterpret_cast<const std::byte*>(offered->offer.address);
+    unsent.in_program = true;
+    ++channel.in_program;  // finish() says that the offer needs the memory no more
+    finish(channel, *offered);
+    send(std::move(unsent));
+  }
+  notify(*group);
+}
+
+void Connection::finish(Sender& channel, Sender::Offered& offered) noexcept {
+  if (!offered.dropped) --channel.in_program;
+  offered = {};
+}
+
+void Connection::begin_answer(const Frame& frame, Group* group,
+                              std::span<const std::byte> payload) {
+  incoming_ = {nullptr, frame.header.length, 0, nullptr, nullptr};
+  if (group != nullptr) {
+    if (frame.channel < 0 || frame.channel > kMostChannel) return end(kNonsense);
+    Receiver& channel = group->channel(frame.channel).receiver;
+    Receiver::Arrival* const arrival = channel.find(frame.number);
+    if (arrival == nullptr || arrival->state != State::declined || arrival->header != frame.header)
+      return end(kNonsense);
+    arrival->state = State::arriving;
+    incoming_.begin = arrival->payload;
+    incoming_.channel = &channel;
+    incoming_.arrival = arrival;
+  }
+  add_part(payload);
+}
+
+// The peer's memory is about to end. A message that is being read, or has been, is answered with
+// `taken`, and what is said about one that is complete has crossed the answer.
+void Connection::take_withdrawal(const Frame& frame, Group* group) {
+  if (group == nullptr) return;
+  if (frame.channel < 0 || frame.channel > kMostChannel) return end(kNonsense);
+  Receiver& channel = group->channel(frame.channel).receiver;
+  const Receiver::Arrival* const arrival = channel.find(frame.number);
+  if (arrival == nullptr) return;
+  put_back_reads([&](const Reading& reading) { return &reading.arrival() == arrival; });
+  if (arrival->state != State::offered) return;
+  const auto ahead = static_cast<std::uint16_t>(frame.number - channel.released);
+  decline(channel, channel.released + ahead, {});
+}
+
+void Connection::withdraw(Sender& channel, Sender::Offered& offered) {
+  reply(channel.group.id, channel.number, offered.number, FrameKind::withdraw);
+}
+
+void Connection::withdraw(std::uint32_t memory, const std::byte* data, std::size_t bytes) noexcept {
+  Lock lock(mutex_);
+  const auto there = [&](const Reading& reading) { return reading.use.memory() == memory; };
+  put_back_reads(there);
+  try {
+    for (Unsent& unsent : unsent_)
+      if (unsent.in_program && unsent.data >= data && unsent.data < data + bytes) unsent.keep();
+    each_offer([&](Sender& sender, Sender::Offered& offered) {
+      if (!offered.use || offered.use.memory() != memory || offered.own != nullptr) return;
+      const std::size_t length = offered.header.length;
+      offered.own = std::make_unique_for_overwrite<std::byte[]>(length);
+      std::memcpy(offered.own.get(), reinterpret_cast<const void*>(offered.offer.address), length);
+      withdraw(sender, offered);
+    });
+  } catch (...) {
+    end("out of memory");
+  }
+  await_reads(lock, there);
+  await_replies(lock, [&](const Sender&, const Sender::Offered& offered) {
+    return offered.use && offered.use.memory() == memory;
+  });
+}
+
+// The peer reads nothing over a connection that has ended.
+void Connection::drop_offers() noexcept {
+  each_offer([](Sender& sender, Sender::Offered& offered) { finish(sender, offered); });
+}
+
+// Takes back reads with which the device has not begun.
+void Connection::put_back_reads(const std::function<bool(const Reading&)>& which) noexcept {
+  std::erase_if(to_read_, [&](Reading& reading) {
+    if (!which(reading)) return false;
+    Receiver::Arrival& arrival = reading.arrival();
+    if (arrival.staged != nullptr) reading.channel->staging.free(arrival.staged);
+    arrival.payload = arrival.staged = nullptr;
+    arrival.state = State::offered;
+    return true;
+  });
+}
+
+// Waits until the device works at none of these reads. Where it does not end them in time, the
+// connection ends, and with it they do.
+void Connection::await_reads(Lock& lock,
+                             const std::function<bool(const Reading&)>& which) noexcept {
+  const auto begin = steady_clock::now();
+  const auto some = [&] {
+    return std::any_of(reading_.begin(), reading_.end(),
+                       [&](const auto& reading) { return reading && which(*reading); });
+  };
+  while (some()) {
+    const auto waited = steady_clock::now() - begin;
+    if (broken_)
+      take_cancelled_reads();
+    else
+      reread();
+    if (waited > kReadLimit && !broken_) end("its memory cannot be read");
+    if (waited > kReadLimit + kCancelLimit) {
+      queue_pair_.reset();
+      for (auto& reading : reading_) reading.reset();
+      reads_ = 0;
+    }
+    lock.unlock();
+    std::this_thread::sleep_for(kPause);
+    lock.lock();
+  }
+}
+
+void Connection::take_cancelled_reads() noexcept {
+  std::array<Completion, 16> completions{};
+  const std::size_t count = queue_pair_->poll(completions);
+  for (std::size_t i = 0; i < count; ++i)
+    if (completions[i].what == Completion::What::read) forget_read(completions[i].id);
+}
+
+void Connection::forget_read(std::uint32_t id) noexcept {
+  assert(id < kMostReads && reading_[id]);
+  reading_[id].reset();
+  --reads_;
+}
+
+// Waits until the peer has said that it does not read these messages any more. Where it says
+// nothing, its device is not let.
+void Connection::await_replies(
+    Lock& lock, const std::function<bool(const Sender&, const Sender::Offered&)>& which) noexcept {
+  const auto begin = steady_clock::now();
+  for (;;) {
+    bool some = false;
+    const bool late = steady_clock::now() - begin > kReplyLimit;
+    each_offer([&](const Sender& sender, Sender::Offered& offered) {
+      if (!which(sender, offered) || !offered.use) return;
+      some = true;
+      if (!late) return;
+      registrations_->revoke(offered.use);
+      offered.use = {};
+    });
+    if (!some || late) return;
+    reread();
+    lock.unlock();
+    std::this_thread::sleep_for(kPause);
+    lock.lock();
+  }
+}
+
+}  // namespace tutti::rdma
