@@ -50,7 +50,7 @@ using namespace tutti::c;
 using tutti::Communicator;
 
 tuttiComm::tuttiComm(Communicator c) : communicator(std::move(c)) {
-  tutti::CommunicatorImpl::of(communicator).keep(buffers);
+  tutti::CommunicatorImpl::of(communicator).keep(memory);
 }
 
 tuttiResult_t tuttiGetVersion(int* version) {
@@ -182,15 +182,32 @@ tuttiResult_t tuttiMemAlloc(tuttiComm_t comm, size_t bytes, void** data) {
     result(data, "data") = nullptr;
     tutti::Buffer buffer = tutti::Buffer::allocate(communicator(comm), bytes);
     *data = buffer.data();
-    if (bytes > 0) comm->buffers->emplace(*data, std::move(buffer));
+    if (bytes > 0) comm->memory->buffers.emplace(*data, std::move(buffer));
   });
 }
 
 tuttiResult_t tuttiMemFree(tuttiComm_t comm, void* data) {
   return guarded([&] {
-    if (checked(comm, "comm").buffers->erase(data) == 0 && data != nullptr)
+    if (checked(comm, "comm").memory->buffers.erase(data) == 0 && data != nullptr)
       throw tutti::Error(tutti::ErrorKind::usage,
                          "data is not what tuttiMemAlloc gave for comm, or has been freed");
+  });
+}
+
+tuttiResult_t tuttiMemRegister(tuttiComm_t comm, void* data, size_t bytes) {
+  return guarded([&] {
+    auto registered = tutti::RegisteredMemory::of(communicator(comm), data, bytes);
+    if (!comm->memory->registered.emplace(data, std::move(registered)).second)
+      throw tutti::Error(tutti::ErrorKind::usage, "data has been registered with comm already");
+  });
+}
+
+tuttiResult_t tuttiMemDeregister(tuttiComm_t comm, void* data) {
+  return guarded([&] {
+    if (checked(comm, "comm").memory->registered.erase(data) == 0)
+      throw tutti::Error(
+          tutti::ErrorKind::usage,
+          "data is not what tuttiMemRegister was given for comm, or was deregistered");
   });
 }
 

@@ -50,11 +50,14 @@ T& result(T* pointer, const char* name) {
 struct tuttiComm : tutti::c::Marked<0x434f4d4d> {
   explicit tuttiComm(tutti::Communicator c);
 
-  /// The memory that tuttiMemAlloc() returned, by address. The communicator shares the ownership,
-  /// so that the memory lives until the last call has ended, even if a callback destroys this
-  /// handle.
-  const std::shared_ptr<std::map<const void*, tutti::Buffer>> buffers =
-      std::make_shared<std::map<const void*, tutti::Buffer>>();
+  /// The memory that tuttiMemAlloc() returned, and what tuttiMemRegister() was given, by address.
+  struct Memory {
+    std::map<const void*, tutti::Buffer> buffers;
+    std::map<const void*, tutti::RegisteredMemory> registered;
+  };
+  /// The communicator shares the ownership, so that the memory lives until the last call has ended,
+  /// even if a callback destroys this handle.
+  const std::shared_ptr<Memory> memory = std::make_shared<Memory>();
   tutti::Communicator communicator;
   std::atomic<int> persistent_calls{0};  ///< Number that is not freed yet; none may outlive this.
 };

@@ -175,6 +175,13 @@ TUTTI_API tuttiResult_t tuttiMemAlloc(tuttiComm_t comm, size_t bytes, void** dat
 /* Frees memory from tuttiMemAlloc, once the calls that use it have ended. Destroying `comm` frees
    the rest. A null `data` is ignored. */
 TUTTI_API tuttiResult_t tuttiMemFree(tuttiComm_t comm, void* data);
+/* Registers memory of the program, which network devices of this rank then work with directly: long
+   messages over RDMA are not copied there. What tuttiMemAlloc gives needs it not. Each rank
+   registers independently of the others. The memory must stay mapped until tuttiMemDeregister, or
+   until `comm` is destroyed; no call may use it then. Without devices, nothing changes. */
+TUTTI_API tuttiResult_t tuttiMemRegister(tuttiComm_t comm, void* data, size_t bytes);
+/* Ends the registration of memory that begins at `data`. */
+TUTTI_API tuttiResult_t tuttiMemDeregister(tuttiComm_t comm, void* data);
 /* Writes the name and the duration of phase `index` of the communicator's start-up. The phases are
    numbered from 0; beyond the last one *name is null. A name is valid as long as `comm` is. */
 TUTTI_API tuttiResult_t tuttiCommStartup(tuttiComm_t comm, int index, const char** name,

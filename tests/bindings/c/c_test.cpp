@@ -110,6 +110,9 @@ TEST(CAbi, SplitDupAndSubgroupMakeCommunicatorsAndNullForTheRest) {
 }
 
 TEST(CAbi, BuffersAreAllocatedUsedFreedAndNotFreedTwice) { expect_well(buffers_of_a_communicator); }
+TEST(CAbi, MemoryOfTheProgramIsRegisteredOnceAndDeregisteredOnce) {
+  expect_well(registered_memory_of_the_program);
+}
 
 /// Two ranks, the first of which sums memory of its communicator and destroys that communicator
 /// meanwhile.

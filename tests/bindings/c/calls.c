@@ -304,6 +304,25 @@ const char* buffers_of_a_communicator(tuttiComm_t comm) {
   return NULL;
 }
 
+const char* registered_memory_of_the_program(tuttiComm_t comm) {
+  enum { COUNT = 20000 };
+  static _Thread_local float data[COUNT];
+  int ranks = 0;
+  OK(tuttiCommSize(comm, &ranks));
+  OK(tuttiMemRegister(comm, data, sizeof data));
+  CHECK(tuttiMemRegister(comm, data, 1) == tuttiErrorUsage);
+  CHECK(tuttiMemRegister(comm, NULL, 1) == tuttiErrorUsage);
+  CHECK(tuttiMemRegister(NULL, data, 1) == tuttiErrorUsage);
+  OK(tuttiMemRegister(comm, data + 1, sizeof data - sizeof *data));
+  for (int i = 0; i < COUNT; ++i) data[i] = 1.0F;
+  OK(tuttiAllReduce(data, data, COUNT, tuttiFloat32, tuttiSum, comm, NULL, NULL));
+  for (int i = 0; i < COUNT; ++i) CHECK(data[i] == (float)ranks);
+  OK(tuttiMemDeregister(comm, data));
+  CHECK(tuttiMemDeregister(comm, data) == tuttiErrorUsage);
+  OK(tuttiMemDeregister(comm, data + 1));
+  return NULL;
+}
+
 const char* options_of_a_call(tuttiComm_t comm) {
   int ranks = -1;
   OK(tuttiCommSize(comm, &ranks));

@@ -27,6 +27,7 @@ const char* own_algorithms(tuttiComm_t comm);
 const char* wrong_algorithms(tuttiComm_t comm);
 const char* parts_of_a_communicator(tuttiComm_t comm);
 const char* buffers_of_a_communicator(tuttiComm_t comm);
+const char* registered_memory_of_the_program(tuttiComm_t comm);
 const char* options_of_a_call(tuttiComm_t comm);
 const char* wrong_arguments(tuttiComm_t comm);
 const char* mismatched_call(tuttiComm_t comm);
