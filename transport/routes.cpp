@@ -100,6 +100,13 @@ RouteTable::Link RouteTable::link(int rank, int peer, MemoryKind kind) const {
   refuse(rank, peer);
 }
 
+std::string RouteTable::why_unconnected(int rank, int peer, std::size_t transport) const {
+  const auto failed = failures_.connections.find({ordered(rank, peer), transport});
+  assert(failed != failures_.connections.end());
+  const std::string& why = failed->second;
+  return "it did not connect them" + (why.empty() ? "" : ": " + why);
+}
+
 void RouteTable::refuse(int rank, int peer) const {
   std::string reasons;
   for (std::size_t transport = 0; transport < transports().size(); ++transport) {
@@ -114,7 +121,7 @@ void RouteTable::refuse(int rank, int peer) const {
     else if (const auto there = not_made(peer); there != failures_.ranks.end())
       why = fmt::format("rank {}: {}", peer, there->second);
     else if (has_failed(rank, peer, transport))
-      why = "it did not connect them";
+      why = why_unconnected(rank, peer, transport);
     else
       why = transports()[transport].reach(*one, *other).why_not;
     reasons += fmt::format("\n  {}: {}", transports()[transport].name, why);
@@ -181,9 +188,10 @@ void RouteTable::cannot_make(int rank, std::size_t transport, std::string why) {
   reports_.ranks.emplace(std::pair(rank, transport), std::move(why));
 }
 
-void RouteTable::cannot_connect(int rank, int peer) {
+void RouteTable::cannot_connect(int rank, int peer, std::string why) {
   assert(rank != peer);
-  reports_.connections.emplace(ordered(rank, peer), link(rank, peer).transport);
+  std::string& known = reports_.connections[{ordered(rank, peer), link(rank, peer).transport}];
+  if (known.empty() && !why.empty()) known = fmt::format("rank {}: {}", rank, why);
 }
 
 bool RouteTable::apply_reports() {

@@ -68,9 +68,9 @@ class RouteTable {
 
   /// Reports that `rank` could not make its end of a transport, and why.
   void cannot_make(int rank, std::size_t transport, std::string why);
-  /// Reports that two ranks could not connect over the link between them. Either may report it, or
-  /// both.
-  void cannot_connect(int rank, int peer);
+  /// Reports that two ranks could not connect over the link between them, and why, if that is
+  /// known. Either may report it, or both.
+  void cannot_connect(int rank, int peer, std::string why);
   /// Applies the reports since the last call, so that the pairs concerned use their next links.
   /// Returns false where there were no reports.
   bool apply_reports();
@@ -79,8 +79,8 @@ class RouteTable {
   struct Failures {
     // Holds why a rank could not make a transport.
     std::map<std::pair<int, std::size_t>, std::string> ranks;
-    // Holds pairs of ranks with the transport that did not connect them.
-    std::set<std::pair<std::pair<int, int>, std::size_t>> connections;
+    // Holds, for pairs of ranks and the transport that did not connect them, why.
+    std::map<std::pair<std::pair<int, int>, std::size_t>, std::string> connections;
 
     bool none() const { return ranks.empty() && connections.empty(); }
   };
@@ -88,6 +88,7 @@ class RouteTable {
   std::size_t place_of(int rank) const;
   std::vector<Link> links_between(std::size_t place, std::size_t other) const;
   bool has_failed(int rank, int peer, std::size_t transport) const;
+  std::string why_unconnected(int rank, int peer, std::size_t transport) const;
   [[noreturn]] void refuse(int rank, int peer) const;
   template <typename Use>
   void for_each_pair(Use&& use) const;

@@ -24,6 +24,9 @@ namespace {
 constexpr char kMadePart = '+';  // the address follows
 constexpr char kNoUse = '-';     // it could not be made; the reason follows
 static_assert(kMadePart != kNoUse);
+// It stands between the peers to which a rank has no connection, and why.
+constexpr char kWhy = ';';
+constexpr std::size_t kMostWhyBytes = 500;
 
 /// One rank's part in connecting ranks that use different transports, or not the one that they made
 /// ahead. All ranks go through the same rounds: they publish the addresses of the transports that
@@ -63,6 +66,7 @@ class Rounds {
   bool exchange_addresses();
   void connect();
   void connect(Part& part);
+  void fail(int peer, std::string why);
   bool exchange_failures();
   void log_routes() const;
   std::vector<Texts> exchange_texts(std::string_view what, const std::vector<std::string>& mine);
@@ -78,6 +82,7 @@ class Rounds {
   std::vector<Part> made_;                           // those of this round
   std::vector<Texts> addresses_;                     // those of this round, indexed by transport
   std::vector<int> failed_;  // peers to which a connection failed in this round
+  std::string why_failed_;   // that to the first of them
   int exchanges_ = 0;
 };
 
@@ -177,18 +182,29 @@ void Rounds::connect(Part& part) {
     if (context_.log != nullptr)
       context_.log->write(LogLevel::info, "rank {}: {} is not used: {}", context_.rank,
                           table_.transports()[part.transport].name, error.what());
-    failed_.insert(failed_.end(), peers.begin(), peers.end());
+    for (const int peer : peers) fail(peer, error.what());
     part.made.reset();
     return;
   }
   for (const int peer : peers) {
     assert(peer != context_.rank && !is_connected(peer));
-    if (part.made->why_unconnected(peer).empty())
+    const std::string why = part.made->why_unconnected(peer);
+    if (why.empty())
       part_of_[index(peer)] = parts_.size();
     else
-      failed_.push_back(peer);
+      fail(peer, why);
   }
   parts_.push_back(std::move(part.made));
+}
+
+// The first one is told why to all, so that those that end for it can say so.
+void Rounds::fail(int peer, std::string why) {
+  if (failed_.empty() || peer < failed_.front()) {
+    failed_.insert(failed_.begin(), peer);
+    why_failed_ = std::move(why);
+  } else {
+    failed_.push_back(peer);
+  }
 }
 
 void Rounds::connect() {
@@ -197,20 +213,25 @@ void Rounds::connect() {
 }
 
 // Returns false if two ranks could not connect: one of the two reports it, and both use another
-// link.
+// link. A report is the peers, and behind them why there is no connection to the first.
 bool Rounds::exchange_failures() {
   std::vector<std::string> mine;
   for (const int peer : failed_) mine.push_back(std::to_string(peer));
-  const Texts said = exchange_texts("failures", {join(mine, ",")})[0];
+  std::string report = join(mine, ",");
+  if (!failed_.empty()) report += kWhy + why_failed_.substr(0, kMostWhyBytes);
+  const Texts said = exchange_texts("failures", {report})[0];
   for (int rank = 0; rank < context_.size; ++rank) {
     std::string_view rest = said[index(rank)];
+    const std::size_t end = std::min(rest.find(kWhy), rest.size());
+    std::string_view why = rest.substr(std::min(end + 1, rest.size()));
+    rest = rest.substr(0, end);
     while (!rest.empty()) {
       const auto peer = parse_number<int>(rest.substr(0, rest.find(',')));
       if (!peer || *peer < 0 || *peer >= context_.size || *peer == rank)
         throw Error(ErrorKind::corrupt,
                     fmt::format("rank {} says that it did not connect to {}, which cannot be read",
                                 rank, shown(rest)));
-      table_.cannot_connect(rank, *peer);
+      table_.cannot_connect(rank, *peer, std::string(std::exchange(why, {})));
       if (*peer == context_.rank) part_of_[index(rank)].reset();
       rest.remove_prefix(std::min(rest.find(','), rest.size() - 1) + 1);
     }

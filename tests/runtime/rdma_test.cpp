@@ -195,6 +195,13 @@ TEST_F(Rdma, BuffersServeCommunicatorsThatAreSplitOffAndMayEndBeforeAndAfterThem
   EXPECT_EQ(network()->registered_now(), 0u);
 }
 
+TEST_F(Rdma, WhereTwoRanksDevicesDoNotReachEachOtherEveryRankSaysWhy) {
+  network()->refuse();
+  const auto outcomes = run(3, [](Communicator&) {});
+  EXPECT_THAT(outcomes, Each(AllOf(StartsWith("unavailable: no transport joins rank 0 and rank 1"),
+                                   HasSubstr("the fake network refuses"))));
+}
+
 TEST_F(Rdma, WhereTheDeviceLocksNoMoreMemoryBuffersAreSentThroughSlots) {
   network()->limit_registered(8 * (464u << 10));
   const auto outcomes = run(3, [&](Communicator& comm) {

@@ -169,8 +169,9 @@ TEST(Routes, WhereNothingIsLeftEveryRankSaysWhichPairAndWhy) {
                                    HasSubstr("missing: rank 2: there is no post office"),
                                    HasSubstr("fast: the mail does not leave its island"))));
   const auto lost = start(4, {mail::entry<kShy>()}, work);
-  EXPECT_THAT(lost, Each(AllOf(StartsWith("unavailable: no transport joins rank 0 and rank 3"),
-                               HasSubstr("shy: it did not connect them"))));
+  EXPECT_THAT(lost,
+              Each(AllOf(StartsWith("unavailable: no transport joins rank 0 and rank 3"),
+                         HasSubstr("shy: it did not connect them: rank 0: the mail is lost"))));
 }
 
 // Most jobs have one transport for all pairs, and pay the cost of this start.

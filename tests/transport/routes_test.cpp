@@ -80,8 +80,8 @@ TEST(RouteTable, WhatFailsIsLeftForTheNextBestByThePairAloneOrByAllOfARank) {
   EXPECT_TRUE(table.summary().may_fail);
   EXPECT_FALSE(table.apply_reports());
 
-  table.cannot_connect(3, 0);
-  table.cannot_connect(0, 3);  // both ends report it
+  table.cannot_connect(3, 0, "");
+  table.cannot_connect(0, 3, "no way");  // both ends report it
   EXPECT_EQ(name_of(table, 0, 3), "shy") << "until all reports of a round have come";
   EXPECT_TRUE(table.apply_reports());
   EXPECT_EQ(name_of(table, 0, 3), "slow");
@@ -93,6 +93,19 @@ TEST(RouteTable, WhatFailsIsLeftForTheNextBestByThePairAloneOrByAllOfARank) {
   EXPECT_EQ(name_of(table, 0, 1), "slow");
   EXPECT_EQ(name_of(table, 2, 1), "slow");
   EXPECT_EQ(name_of(table, 0, 2), "shy");
+}
+
+TEST(RouteTable, WhereAConnectionHasFailedTheErrorSaysWhyAsTheFirstEndThatKnowsDoes) {
+  RouteTable table = table_of({{mail::entry<kShy>()}, true}, 2);
+  table.cannot_connect(0, 1, "");
+  table.cannot_connect(1, 0, "the mail is lost");
+  ASSERT_TRUE(table.apply_reports());
+  try {
+    table.summary();
+    FAIL() << "rank 0 does not reach rank 1";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("shy: it did not connect them: rank 1: the mail is lost"));
+  }
 }
 
 TEST(RouteTable, WhereNothingReachesEachTransportSaysWhy) {

@@ -74,14 +74,17 @@ Endpoint::~Endpoint() {
 void Endpoint::write_figures() const {
   if (log_ == nullptr) return;
   Connection::Traffic all;
+  bool connected = false;
   for (const Peer& peer : peers_) {
     if (peer.connection == nullptr) continue;
+    connected = true;
     const Connection::Traffic its = peer.connection->traffic();
     all.slot_bytes += its.slot_bytes;
     all.offers += its.offers;
     all.declined += its.declined;
     all.read_bytes += its.read_bytes;
   }
+  if (!connected) return;
   const Registrations::Counters counters = registrations_->counters();
   log_->write(LogLevel::debug,
               "RDMA: {} bytes were sent through slots and {} read in place; {} messages were "
