@@ -9,6 +9,7 @@ Each rank uses one of the two soft-RoCE devices, so that what the ranks send eac
 
 import os
 import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -37,7 +38,7 @@ def run(*command):
 class Job:
     """The ranks of one job. Those that are left are killed at its end."""
 
-    def __init__(self, worker, ranks=2, rounds=20, elements=50_000, before=(), limit=None, **settings):
+    def __init__(self, worker, ranks=2, rounds=20, elements=50_000, before=(), limit=None, more=(), **settings):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
@@ -47,7 +48,7 @@ class Job:
                                MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), TUTTI_SECRET="the secret of this job",
                                TUTTI_TRANSPORTS="rdma", TUTTI_RDMA_DEVICES=f"rxe{rank % 2}", TUTTI_TIMEOUT_MS="60000")
             environment.update(settings)
-            command = [*before, worker, str(rounds), str(elements)]
+            command = [*before, worker, str(rounds), str(elements), *more]
             if limit is not None:
                 command = ["prlimit", f"--memlock={limit}", *command]
             self.ranks.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
@@ -76,9 +77,13 @@ class Job:
         return self.ranks[rank].returncode, text.strip(), time.monotonic() - begin
 
     def all_right(self):
+        """Returns what each rank has said."""
+        texts = []
         for rank in range(len(self.ranks)):
             status, text, _ = self.end_of(rank)
             demand(status == 0, f"rank {rank} ended with {status}: {text}")
+            texts.append(text)
+        return texts
 
     def all_fail(self, *words):
         for rank in range(len(self.ranks)):
@@ -94,6 +99,37 @@ def two_devices_over_a_cable(worker):
 def four_ranks(worker):
     with Job(worker, ranks=4, rounds=5) as job:
         job.all_right()
+
+
+FIGURES = re.compile(r"RDMA: (\d+) bytes were sent through slots and (\d+) read in place; (\d+) messages were offered, (\d+) of them "
+                     r"declined; .* refused (\d+) times")
+
+
+def figures(text):
+    """Returns what the log says at the end: bytes in slots, bytes read, offers, declined, refused registrations."""
+    found = FIGURES.search(text)
+    demand(found, f"no figures are in the log: {text}")
+    return [int(figure) for figure in found.groups()]
+
+
+def buffers_of_4_mib_touch_no_slot(worker):
+    rounds, elements = 3, (4 << 20) // 8
+    with Job(worker, rounds=rounds, elements=elements, more=["buffers"], TUTTI_LOG_LEVEL="debug") as job:
+        sender, receiver = [figures(text) for text in job.all_right()]
+    # Each round is a message of 4 MiB, and an all_reduce in place, in which each rank reads what it reduces.
+    demand(sender[0] < 4096 and receiver[0] < 4096, f"in slots were {sender[0]} and {receiver[0]} bytes")
+    demand(receiver[1] >= rounds * 6 << 20, f"rank 1 has read {receiver[1]} bytes")
+    demand(sender[1] >= rounds * 2 << 20, f"rank 0 has read {sender[1]} bytes")
+    demand(sender[3:] == receiver[3:] == [0, 0], f"declined or refused: {sender}, {receiver}")
+
+
+def buffers_that_may_not_be_locked_are_copied(worker):
+    run("chmod", "-R", "a+rwX", str(DEVICE_FILES))
+    with Job(worker, rounds=3, elements=(4 << 20) // 8, more=["buffers"], before=NOBODY, limit=3 << 20, TUTTI_LOG_LEVEL="debug") as job:
+        for text in job.all_right():
+            slots, _, _, _, refused = figures(text)
+            demand(refused > 0 and slots > 0, f"it was not refused: {text}")
+            demand(text.count("copied through slots") == 1, f"the log does not say so once: {text}")
 
 
 def a_network_that_loses_and_delays(worker):
@@ -176,7 +212,7 @@ def devices_that_do_not_reach_each_other_leave_the_ranks_to_tcp(worker):
         with Job(worker, rounds=3, TUTTI_TRANSPORTS="rdma,tcp") as job:
             job.all_right()
         with Job(worker, rounds=3) as job:
-            job.all_fail("unavailable", "rdma")
+            job.all_fail("unavailable", "rdma: it did not connect them: rank ")
     finally:
         for interface in ["veth0", "veth1"]:
             run("tc", "qdisc", "del", "dev", interface, "root")
@@ -215,7 +251,8 @@ def without_libibverbs_the_library_runs(worker):
         pathlib.Path(f"{library}.away").rename(library)
 
 
-CASES = [two_devices_over_a_cable, four_ranks, a_network_that_loses_and_delays, a_killed_rank_is_lost_at_once,
+CASES = [two_devices_over_a_cable, four_ranks, buffers_of_4_mib_touch_no_slot, buffers_that_may_not_be_locked_are_copied,
+         a_network_that_loses_and_delays, a_killed_rank_is_lost_at_once,
          a_frozen_rank_is_a_timeout_that_names_it, a_cable_that_is_cut_for_a_second_changes_nothing,
          a_cable_that_is_cut_ends_the_job_with_the_devices_reason, a_port_that_goes_down_ends_the_job_in_bounded_time,
          devices_that_do_not_reach_each_other_leave_the_ranks_to_tcp,
