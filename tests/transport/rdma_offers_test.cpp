@@ -94,7 +94,10 @@ TEST_F(RdmaOffers, OfAbsurdLengthsNumbersAndFormsEndTheConnection) {
   expect_lost("was not offered");
   say(about(FrameKind::offer, 0), std::span(ignored_).first(sizeof(rdma::Offer) + 1));
   expect_lost("was not offered");
-  for (std::uint16_t number = 0; number < rdma::kWindow; ++number) offer(kMax, number);
+  std::vector<std::byte> theirs(kMax);
+  const auto readable = peer_->add(theirs.data(), kMax, true);
+  for (std::uint16_t number = 0; number < rdma::kWindow; ++number)
+    offer(kMax, number, reinterpret_cast<std::uintptr_t>(theirs.data()), readable->remote_key());
   EXPECT_EQ(connection_->how_ended(), rdma::Connection::End::none);
   offer(kMax, rdma::kWindow);
   expect_lost("more messages than there was room for");

@@ -152,6 +152,44 @@ TEST_F(RdmaReads, GoToThePlaceThatTheReceiverHasNamedBeforeTheyCome) {
   EXPECT_EQ(network_.read_bytes(), kMax);
 }
 
+TEST_F(RdmaReads, OfSeveralMessagesGoOneBehindTheOtherToTheRestOfAPlace) {
+  connect();
+  auto data = pattern(5 * kMax, 20);
+  std::vector<std::byte> place(data.size());
+  const auto held = register_at(0, data), its = register_at(1, place);
+  for (const bool named_before : {false, true}) {
+    std::fill(place.begin(), place.end(), std::byte{0});
+    if (named_before) {
+      EXPECT_EQ(in().get({place.data(), place.size()}), nullptr);
+    }
+    const auto part = [&](std::size_t message) {
+      return std::span(data).subspan(message * kMax, kMax);
+    };
+    // The second is copied, and arrives where it belongs, too.
+    ASSERT_TRUE(send(part(0)) && send_copy(part(1)) && send(part(2)));
+    ASSERT_TRUE(eventually([&] { return in().peek().has_value(); }));
+    turn();
+    if (!named_before) {
+      EXPECT_EQ(in().get({place.data(), place.size()}), nullptr);
+    }
+    ASSERT_TRUE(send(part(3)) && send_copy(part(4)));
+    turn();
+    for (std::size_t message = 0; message < 5; ++message) {
+      std::byte* const its_place = place.data() + message * kMax;
+      const auto found = in().peek();
+      ASSERT_TRUE(found && found->data != nullptr) << message;
+      // Without a name, those that had come before the place was named are elsewhere.
+      if (named_before || message == 0 || message > 2) {
+        EXPECT_EQ(found->data, its_place);
+      }
+      EXPECT_EQ(in().get({its_place, place.size() - message * kMax}), its_place);
+      in().release();
+    }
+    EXPECT_EQ(place, data);
+  }
+  EXPECT_EQ(network_.read_bytes(), 6 * kMax);
+}
+
 TEST_F(RdmaReads, ComeToMemoryOfTheChannelWhereTheReceiversIsNotRegistered) {
   connect();
   auto data = pattern(kMax, 3);

@@ -107,10 +107,10 @@ class Receiver final : public RecvChannel {
   // Counts of messages: those whose header has arrived, and those that are released.
   std::uint32_t announced = 0, released = 0;
   std::uint32_t unreturned = 0;  ///< Released messages of which the sender has not been told.
-  /// Whether an offered message is read to `staging` at once: so it is where the caller has last
-  /// asked for one in memory of the channel.
+  /// Whether an offered message is read to `staging` at once even if it is the first: so it is
+  /// where the caller has last asked for one in memory of the channel.
   bool reads_ahead = false;
-  /// The next message that arrives may go there.
+  /// The next messages that arrive may go there, one behind the other.
   std::optional<Memory> expected;
 
  private:

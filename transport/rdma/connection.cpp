@@ -151,11 +151,34 @@ const std::byte* Connection::get(Receiver& channel, const Memory& place) {
   if (place.address != nullptr && bytes > place.bytes) return nullptr;
   if (first.state == State::offered) reread();  // It may have been withdrawn.
   if (first.state == State::offered) begin_read(channel, channel.released, place);
+  if (place.address != nullptr) expect_behind(channel, place.part(bytes, place.bytes - bytes));
   if (first.state != State::complete) reread();
   if (first.state != State::complete) return nullptr;
   if (place.address == nullptr || first.payload == place.address) return first.payload;
   std::memcpy(place.address, first.payload, bytes);
   return place.address;
+}
+
+// The rest of a place is for the messages behind the first, one after the other.
+void Connection::expect_behind(Receiver& channel, Memory rest) {
+  for (std::uint32_t message = channel.released + 1; message != channel.announced; ++message) {
+    const Receiver::Arrival& arrival = channel.at(message);
+    if (!goes_to(arrival, rest)) rest = {};
+    if (rest.address == nullptr) break;
+    if (arrival.state == Receiver::Arrival::State::offered) begin_read(channel, message, rest);
+    rest = rest.part(arrival.header.length, rest.bytes - arrival.header.length);
+  }
+  channel.expected = rest.bytes > 0 ? std::optional(rest) : std::nullopt;
+}
+
+// Returns the place that the caller has named for a message that has just been announced, or one
+// without an address.
+Memory Connection::take_place(Receiver& channel, const Receiver::Arrival& arrival) {
+  const Memory place = std::exchange(channel.expected, std::nullopt).value_or(Memory());
+  if (!goes_to(arrival, place)) return {};
+  const std::size_t bytes = arrival.header.length;
+  if (bytes < place.bytes) channel.expected = place.part(bytes, place.bytes - bytes);
+  return place;
 }
 
 void Connection::release(Receiver& channel) {
@@ -372,11 +395,8 @@ void Connection::begin_message(const Frame& frame, Group* group,
     Receiver::Arrival* const arrival = announce(frame, *group);
     if (arrival == nullptr) return;
     Receiver& channel = group->channel(frame.channel).receiver;
-    const std::optional<Memory> expected = std::exchange(channel.expected, std::nullopt);
-    if (expected && goes_to(*arrival, *expected))
-      arrival->payload = expected->address;
-    else
-      stage(channel, *arrival);
+    arrival->payload = take_place(channel, *arrival).address;
+    if (arrival->payload == nullptr) stage(channel, *arrival);
     incoming_.begin = arrival->payload;
     incoming_.channel = &channel;
     incoming_.arrival = arrival;

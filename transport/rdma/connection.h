@@ -175,6 +175,8 @@ class Connection {
   void add_part(std::span<const std::byte> payload);
   Receiver::Arrival* announce(const Frame& frame, Group& group);
   void move_out(Receiver& channel);
+  void expect_behind(Receiver& channel, Memory rest);
+  static Memory take_place(Receiver& channel, const Receiver::Arrival& arrival);
   static std::byte* stage(Receiver& channel, Receiver::Arrival& arrival);
   static bool goes_to(const Receiver::Arrival& arrival, const Memory& place) noexcept {
     return place.address != nullptr && arrival.header.length <= place.bytes;

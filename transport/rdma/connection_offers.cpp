@@ -64,8 +64,10 @@ void Connection::begin_offer(const Frame& frame, Group* group, std::span<const s
   if (frame.number != static_cast<std::uint16_t>(message)) return end(kNonsense);
   arrival->state = State::offered;
   arrival->offer = offer;
-  const std::optional<Memory> expected = std::exchange(channel.expected, std::nullopt);
-  if (expected || channel.reads_ahead) begin_read(channel, message, expected.value_or(Memory()));
+  // Messages behind another are read while that one is: without waiting, at the price of a copy.
+  const Memory place = take_place(channel, *arrival);
+  if (place || channel.reads_ahead || message != channel.released)
+    begin_read(channel, message, place);
   notify(*group);
 }
 
