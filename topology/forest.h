@@ -60,12 +60,18 @@ inline constexpr std::int64_t kForestSteps = std::int64_t{1} << 31;
 
 /// Capacities between GPUs alone, in units of a tree: `units[from * gpus + to]`.
 struct TreeUnits {
-  int gpus = 0;
+  explicit TreeUnits(int gpu_count) : gpus(gpu_count) {}
+
+  int gpus;
   std::vector<std::int64_t> units;
 
-  std::int64_t& at(int from, int to) { return units[static_cast<std::size_t>(from * gpus + to)]; }
-  std::int64_t at(int from, int to) const {
-    return units[static_cast<std::size_t>(from * gpus + to)];
+  std::int64_t& at(int from, int to) { return units[index(from, to)]; }
+  std::int64_t at(int from, int to) const { return units[index(from, to)]; }
+
+ private:
+  std::size_t index(int from, int to) const {
+    return static_cast<std::size_t>(from) * static_cast<std::size_t>(gpus) +
+           static_cast<std::size_t>(to);
   }
 };
 

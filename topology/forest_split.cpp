@@ -29,7 +29,7 @@ class Splitter {
 
   TreeUnits run() {
     for (int middle = gpus_; middle < nodes_; ++middle) remove(middle);
-    TreeUnits left{gpus_, {}};
+    TreeUnits left(gpus_);
     for (int from = 0; from < gpus_; ++from)
       for (int to = 0; to < gpus_; ++to) left.units.push_back(units(from, to));
     return left;

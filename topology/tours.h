@@ -14,7 +14,8 @@ struct Distances {
   std::vector<double> lengths;
 
   double at(int from, int to) const {
-    return lengths[static_cast<std::size_t>(from * places + to)];
+    return lengths[static_cast<std::size_t>(from) * static_cast<std::size_t>(places) +
+                   static_cast<std::size_t>(to)];
   }
 };
 inline constexpr double kNoWay = 1e6;

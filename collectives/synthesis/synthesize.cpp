@@ -65,11 +65,6 @@ void prove(const std::vector<Schedule>& schedules) {
   }
 }
 
-TreeUse use_of(Collective what) {
-  if (what == Collective::all_reduce) return TreeUse::both;
-  return collectives::reduces(what) ? TreeUse::up : TreeUse::down;
-}
-
 /// Returns the trees for an all_reduce: every rank adds up a part, or one of them all.
 Forest all_reduce_forest(const Paths& paths, int most_trees, StepBudget& budget) {
   std::vector<int> roots(static_cast<std::size_t>(paths.gpus()));
@@ -134,10 +129,11 @@ Synthesis synthesize(const Paths& paths, const SynthesisRequest& request, StepBu
   std::iota(roots.begin(), roots.end(), has_root ? request.root : 0);
   const bool blocks = collectives::layout_of(request.what) == Layout::blocks;
   Synthesis synthesis;
-  synthesis.forest = request.what == Collective::all_reduce
-                         ? all_reduce_forest(paths, request.most_trees, budget)
-                         : pack_forest(paths, roots, blocks ? 1 : request.most_trees,
-                                       use_of(request.what), budget);
+  synthesis.forest =
+      request.what == Collective::all_reduce
+          ? all_reduce_forest(paths, request.most_trees, budget)
+          : pack_forest(paths, roots, blocks ? 1 : request.most_trees,
+                        collectives::reduces(request.what) ? TreeUse::up : TreeUse::down, budget);
   synthesis.schedules = schedules_of(synthesis.forest.trees, request.what, paths.gpus());
   prove(synthesis.schedules);
   return synthesis;
