@@ -209,7 +209,8 @@ void Routes::find(int from, int to, std::vector<std::uint32_t>& links) const {
   links.clear();
   const int a = from / gpus_, b = to / gpus_, gpu = from % gpus_, other = to % gpus_;
   if (a == b) {
-    for (const int wire : between_[static_cast<std::size_t>(gpu * gpus_ + other)])
+    for (const int wire : between_[static_cast<std::size_t>(gpu) * static_cast<std::size_t>(gpus_) +
+                                   static_cast<std::size_t>(other)])
       links.push_back(node_link(a, wire));
     return;
   }

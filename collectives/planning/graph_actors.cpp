@@ -158,7 +158,7 @@ LinkSharing GraphActors::sharing(const GraphRequest& request) const {
       const auto found = carried.find(key(channels.links[at], classes.of_channel[channel]));
       if (found != carried.end()) ++found->second;
     }
-  LinkSharing sharing(std::move(capacities), request.tolerance);
+  LinkSharing sharing(capacities, request.tolerance);
   std::vector<LinkSharing::Use> uses;
   for (const Stream& stream : streams) {
     uses.clear();

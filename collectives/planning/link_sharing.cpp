@@ -23,7 +23,8 @@ struct Level {
 
 }  // namespace
 
-LinkSharing::LinkSharing(std::vector<double> capacities, double tolerance) : tolerance_(tolerance) {
+LinkSharing::LinkSharing(const std::vector<double>& capacities, double tolerance)
+    : tolerance_(tolerance) {
   assert(0 <= tolerance && tolerance <= 0.1);
   links_.reserve(capacities.size());
   for (const double capacity : capacities) {

@@ -21,7 +21,7 @@ class LinkSharing {
 
   /// `capacities` are bytes a picosecond, by link, greater than 0. Rates that differ by less than
   /// the part `tolerance` are taken for equal; 0 to 0.1.
-  LinkSharing(std::vector<double> capacities, double tolerance);
+  LinkSharing(const std::vector<double>& capacities, double tolerance);
 
   /// Adds a flow, which is idle at first, and returns its number. It uses at least one link, and
   /// each at most once.

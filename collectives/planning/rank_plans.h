@@ -65,7 +65,7 @@ class RankPlans {
   struct Port {
     int peer, channel;
 
-    auto operator<=>(const Port&) const = default;
+    auto operator<=>(const Port&) const = default;  // NOLINT(modernize-use-nullptr)
   };
 
   /// `message_bytes` is the length of the largest message. Throws `unavailable` if it is too small
