@@ -6,7 +6,7 @@
 
 #include <tutti/schedule.hpp>
 
-#include "topology/paths.h"
+#include "topology/search/paths.h"
 
 namespace tutti {
 

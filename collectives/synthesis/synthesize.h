@@ -6,8 +6,8 @@
 
 #include <tutti/schedule.hpp>
 
-#include "topology/forest.h"
-#include "topology/paths.h"
+#include "topology/search/forest.h"
+#include "topology/search/paths.h"
 
 namespace tutti {
 

@@ -9,9 +9,9 @@
 
 #include "targets.h"
 #include "topology/fabric.h"
-#include "topology/forest.h"
 #include "topology/nccl_xml.h"
-#include "topology/search.h"
+#include "topology/search/forest.h"
+#include "topology/search/rings.h"
 
 namespace tutti::fuzz {
 namespace {

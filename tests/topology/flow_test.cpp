@@ -1,4 +1,4 @@
-#include "topology/flow.h"
+#include "topology/search/flow.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 
 #include <tutti/error.hpp>
 
-#include "topology/gpu_network.h"
+#include "topology/search/gpu_network.h"
 
 namespace tutti {
 namespace {

@@ -1,4 +1,4 @@
-#include "topology/forest.h"
+#include "topology/search/forest.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

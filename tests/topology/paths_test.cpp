@@ -1,4 +1,4 @@
-#include "topology/paths.h"
+#include "topology/search/paths.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

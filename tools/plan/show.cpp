@@ -8,7 +8,7 @@
 
 #include "common/text.h"
 #include "tools/plan/commands.h"
-#include "topology/plan.h"
+#include "topology/search/plan.h"
 #include "topology/topology_file.h"
 
 namespace tutti::tools {

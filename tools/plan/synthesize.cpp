@@ -17,7 +17,7 @@
 #include "collectives/synthesis/synthesize.h"
 #include "common/text.h"
 #include "tools/plan/commands.h"
-#include "topology/search.h"
+#include "topology/search/rings.h"
 #include "topology/topology_file.h"
 
 namespace tutti::tools {

@@ -4,7 +4,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "topology/plan.h"
+#include "topology/search/plan.h"
 
 namespace tutti {
 namespace {

@@ -1,4 +1,4 @@
-#include "topology/flow.h"
+#include "topology/search/flow.h"
 
 #include <fmt/format.h>
 

@@ -4,7 +4,7 @@
 
 #include <tutti/error.hpp>
 
-#include "topology/forest.h"
+#include "topology/search/forest.h"
 
 namespace tutti {
 namespace {

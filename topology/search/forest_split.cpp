@@ -3,7 +3,7 @@
 #include <cassert>
 #include <limits>
 
-#include "topology/forest.h"
+#include "topology/search/forest.h"
 
 namespace tutti {
 namespace {

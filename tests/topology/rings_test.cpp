@@ -1,4 +1,4 @@
-#include "topology/search.h"
+#include "topology/search/rings.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,8 +13,8 @@
 #include "graphs.h"
 #include "topology/fabric.h"
 #include "topology/nccl_xml.h"
-#include "topology/packing_program.h"
-#include "topology/tours.h"
+#include "topology/search/packing_program.h"
+#include "topology/search/tours.h"
 #include "topology_files.h"
 
 namespace tutti {

@@ -5,9 +5,9 @@
 #include <string>
 
 #include "topology/fabric.h"
-#include "topology/forest.h"
-#include "topology/paths.h"
-#include "topology/search.h"
+#include "topology/search/forest.h"
+#include "topology/search/paths.h"
+#include "topology/search/rings.h"
 
 namespace tutti {
 

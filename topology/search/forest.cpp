@@ -1,4 +1,4 @@
-#include "topology/forest.h"
+#include "topology/search/forest.h"
 
 #include <algorithm>
 #include <cassert>

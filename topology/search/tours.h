@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "topology/flow.h"
+#include "topology/search/flow.h"
 
 namespace tutti {
 

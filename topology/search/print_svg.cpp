@@ -8,7 +8,7 @@
 #include <set>
 #include <utility>
 
-#include "topology/plan.h"
+#include "topology/search/plan.h"
 
 namespace tutti {
 namespace {

@@ -1,4 +1,4 @@
-#include "topology/plan.h"
+#include "topology/search/plan.h"
 
 #include <fmt/format.h>
 

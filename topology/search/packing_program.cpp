@@ -1,4 +1,4 @@
-#include "topology/packing_program.h"
+#include "topology/search/packing_program.h"
 
 #include <algorithm>
 #include <cassert>

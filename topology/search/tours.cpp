@@ -1,4 +1,4 @@
-#include "topology/tours.h"
+#include "topology/search/tours.h"
 
 #include <algorithm>
 #include <cassert>

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "topology/forest.h"
+#include "topology/search/forest.h"
 
 namespace tutti {
 namespace {

@@ -1,4 +1,4 @@
-#include "topology/search.h"
+#include "topology/search/rings.h"
 
 #include <fmt/format.h>
 
@@ -11,9 +11,9 @@
 
 #include <tutti/error.hpp>
 
-#include "topology/gpu_network.h"
-#include "topology/packing_program.h"
-#include "topology/tours.h"
+#include "topology/search/gpu_network.h"
+#include "topology/search/packing_program.h"
+#include "topology/search/tours.h"
 
 namespace tutti {
 namespace {

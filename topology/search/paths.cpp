@@ -1,4 +1,4 @@
-#include "topology/paths.h"
+#include "topology/search/paths.h"
 
 #include <fmt/format.h>
 

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "topology/flow.h"
-#include "topology/gpu_network.h"
-#include "topology/paths.h"
+#include "topology/search/flow.h"
+#include "topology/search/gpu_network.h"
+#include "topology/search/paths.h"
 
 namespace tutti {
 

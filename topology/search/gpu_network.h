@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "topology/flow.h"
-#include "topology/paths.h"
+#include "topology/search/flow.h"
+#include "topology/search/paths.h"
 
 namespace tutti {
 

@@ -1,4 +1,4 @@
-#include "topology/gpu_network.h"
+#include "topology/search/gpu_network.h"
 
 #include <algorithm>
 #include <cassert>

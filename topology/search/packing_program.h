@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "topology/flow.h"
+#include "topology/search/flow.h"
 
 namespace tutti {
 
