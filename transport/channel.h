@@ -99,8 +99,8 @@ class RecvChannel {
   /// message. A channel that can then receives the payload at `place`, and peek() returns it there;
   /// other channels ignore the call. Gets of several channels proceed at the same time. The channel
   /// may write to `place` until the message is released or Transport::revoke() is called. Where
-  /// `place` is longer than the message, the rest is meant for the messages behind it, one after the
-  /// other.
+  /// `place` is longer than the message, the rest is meant for the messages behind it, one after
+  /// the other.
   virtual const std::byte* get(const Memory& place) {
     static_cast<void>(place);
     return nullptr;

@@ -19,8 +19,8 @@ class Communicator;
 ///
 /// Each rank may allocate any number of buffers at any time, independently of the others: a call
 /// works with any mixture of memory that the ranks pass, and copies where it has to. For other
-/// communicators, other machines and calls with counts by rank it is ordinary memory. A send from
-/// it is copied once.
+/// communicators and calls with counts by rank it is ordinary memory, and a send from it is copied
+/// once; between machines, RDMA reads it where it lies (docs/transports.md).
 ///
 /// A call of allocate() follows the thread rules of the communicator. Any thread may read and write
 /// the memory, and may destroy the Buffer once the calls that use it have ended. A Buffer may

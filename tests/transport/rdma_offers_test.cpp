@@ -173,6 +173,43 @@ TEST_F(RdmaOffers, ToACommunicatorThatIsGoneAreGivenBack) {
   connection_->add(*group_);
 }
 
+TEST_F(RdmaOffers, ToACommunicatorThatIsDestroyedAreGivenBack) {
+  offer(kMax);
+  connection_->remove(*group_);
+  pump();
+  Frame last;
+  std::memcpy(&last, ignored_.data(), sizeof last);
+  EXPECT_EQ(last.kind, FrameKind::taken);
+  connection_->add(*group_);
+}
+
+TEST_F(RdmaOffers, MessagesThatHaveNotBeenSentCannotBeReleased) {
+  SendChannel& out = connection_->channel(*group_, 0).sender;
+  for (std::uint32_t i = 0; i < rdma::kWindow; ++i) {  // more than the peer has room for
+    const auto span = out.acquire(kMax);
+    ASSERT_TRUE(span);
+    std::memset(span->data, 1, kMax);
+    out.post({1, 2, kMax, 0});
+  }
+  pump();
+  Frame frame = about(FrameKind::credit, 0);
+  frame.released = rdma::kWindow;
+  say(frame);
+  expect_lost("that nobody had taken");
+}
+
+TEST_F(RdmaOffers, MemoryIsRegisteredApartForThePeerToReadAndForThisRankToReceive) {
+  std::vector<std::byte> mine(kMax);
+  const auto registrations = endpoint_.registrations();
+  const auto held = registrations->add(mine.data(), kMax, true);
+  const auto into = registrations->use(*connection_, mine.data(), kMax, false);
+  auto from = registrations->use(*connection_, mine.data(), kMax, true);
+  EXPECT_EQ(registrations->counters().count, 2u);
+  EXPECT_NE(into.local_key(), from.local_key());
+  registrations->revoke(from);  // A call that sends from it has failed.
+  EXPECT_EQ(registrations->counters().count, 1u);
+}
+
 TEST(RdmaRegistrations, AreKeptInBoundsAndTheOneUsedLongestAgoMakesRoom) {
   SteadyClock clock;
   rdma::fake::Network network;

@@ -170,7 +170,8 @@ TEST_F(RdmaReads, OfSeveralMessagesGoOneBehindTheOtherToTheRestOfAPlace) {
     ASSERT_TRUE(eventually([&] { return in().peek().has_value(); }));
     turn();
     if (!named_before) {
-      EXPECT_EQ(in().get({place.data(), place.size()}), nullptr);
+      const std::byte* const first = in().get({place.data(), place.size()});
+      EXPECT_TRUE(first == nullptr || first == place.data());  // The device may be quick.
     }
     ASSERT_TRUE(send(part(3)) && send_copy(part(4)));
     turn();

@@ -71,8 +71,17 @@ void Connection::remove(const Group& group) {
   Lock lock(mutex_);
   const auto of_group = [&](const Reading& reading) { return &reading.channel->group == &group; };
   put_back_reads(of_group);
-  await_reads(lock, of_group);
-  groups_.erase(group.id);
+  groups_.erase(group.id);  // No read of it begins from now on.
+  try {
+    for (const auto& [number, channel] : group.channels) {
+      Receiver& receiver = channel->receiver;
+      for (std::uint32_t message = receiver.released; message != receiver.announced; ++message)
+        if (receiver.at(message).state == Receiver::Arrival::State::offered)
+          reply(group.id, number, static_cast<std::uint16_t>(message), FrameKind::taken);
+    }
+  } catch (...) {
+    end(kNoMemory);
+  }
   if (incoming_.channel != nullptr && &incoming_.channel->group == &group)
     incoming_ = {nullptr, incoming_.bytes, incoming_.there};
   for (Unsent& unsent : unsent_)
@@ -80,6 +89,7 @@ void Connection::remove(const Group& group) {
       unsent.keep();
       unsent.channel = nullptr;
     }
+  await_reads(lock, Serve::all_peers, of_group);
 }
 
 void Connection::revoke(Group& group) noexcept {
@@ -102,9 +112,10 @@ void Connection::revoke(Group& group) noexcept {
     // A message that has been begun cannot be left out, so nothing more is sent or received.
     end(kNoMemory);
   }
-  await_reads(lock, to_program);
-  await_replies(
-      lock, [&](const Sender& sender, const Sender::Offered&) { return &sender.group == &group; });
+  await_reads(lock, Serve::all_peers, to_program);
+  await_replies(lock, Serve::all_peers, [&](const Sender& sender, const Sender::Offered&) {
+    return &sender.group == &group;
+  });
 }
 
 // Moves messages that arrive, or will, from the program's memory to the channel's.
@@ -312,7 +323,10 @@ bool Connection::take_credits(const Frame& frame, Group* group) {
   if (frame.released == 0 || group == nullptr) return true;
   if (frame.channel < 0 || frame.channel > kMostChannel) return false;
   Sender& sender = group->channel(frame.channel).sender;
-  if (frame.released > sender.posted - sender.released) return false;
+  const auto unsent = std::count_if(unsent_.begin(), unsent_.end(),
+                                    [&](const Unsent& each) { return each.channel == &sender; });
+  if (frame.released + static_cast<std::uint32_t>(unsent) > sender.posted - sender.released)
+    return false;
   for (std::uint32_t released = frame.released; released > 0; --released)
     if (sender.offer(static_cast<std::uint16_t>(sender.released++)) != nullptr) return false;
   notify(*group);

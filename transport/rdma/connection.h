@@ -207,9 +207,14 @@ class Connection {
   void put_back_reads(const std::function<bool(const Reading&)>& which) noexcept;
   void forget_read(std::uint32_t id) noexcept;
   void take_cancelled_reads() noexcept;
-  void await_reads(Lock& lock, const std::function<bool(const Reading&)>& which) noexcept;
+  /// Says whose frames are served during a wait.
+  enum class Serve { this_peer, all_peers };
+  void pause(Lock& lock, Serve serve) noexcept;
+  void await_reads(Lock& lock, Serve serve,
+                   const std::function<bool(const Reading&)>& which) noexcept;
   void await_replies(
-      Lock& lock, const std::function<bool(const Sender&, const Sender::Offered&)>& which) noexcept;
+      Lock& lock, Serve serve,
+      const std::function<bool(const Sender&, const Sender::Offered&)>& which) noexcept;
   void give_room_back();
   void send_room();
   void send(Unsent unsent);

@@ -22,7 +22,7 @@ using State = Receiver::Arrival::State;
 // A device that reads has failed where it has not finished after the first; its requests are
 // cancelled then, for which the second is enough. A peer's program that runs answers a withdrawal
 // within the third.
-constexpr milliseconds kReadLimit{5000}, kCancelLimit{1000}, kReplyLimit{100};
+constexpr milliseconds kReadLimit{5000}, kCancelLimit{1000}, kReplyLimit{1000};
 constexpr std::chrono::microseconds kPause{50};
 constexpr const char* kNonsense = "it speaks of messages that it was not offered: is it damaged?";
 
@@ -234,8 +234,9 @@ void Connection::withdraw(std::uint32_t memory, const std::byte* data, std::size
   } catch (...) {
     end("out of memory");
   }
-  await_reads(lock, there);
-  await_replies(lock, [&](const Sender&, const Sender::Offered& offered) {
+  // Any thread may destroy a Buffer, also while the endpoint ends.
+  await_reads(lock, Serve::this_peer, there);
+  await_replies(lock, Serve::this_peer, [&](const Sender&, const Sender::Offered& offered) {
     return offered.use && offered.use.memory() == memory;
   });
 }
@@ -259,7 +260,7 @@ void Connection::put_back_reads(const std::function<bool(const Reading&)>& which
 
 // Waits until the device works at none of these reads. Where it does not end them in time, the
 // connection ends, and with it they do.
-void Connection::await_reads(Lock& lock,
+void Connection::await_reads(Lock& lock, Serve serve,
                              const std::function<bool(const Reading&)>& which) noexcept {
   const auto begin = steady_clock::now();
   const auto some = [&] {
@@ -278,10 +279,16 @@ void Connection::await_reads(Lock& lock,
       for (auto& reading : reading_) reading.reset();
       reads_ = 0;
     }
-    lock.unlock();
-    std::this_thread::sleep_for(kPause);
-    lock.lock();
+    pause(lock, serve);
   }
+}
+
+// Peers that wait likewise need the answers of this rank, on its other connections.
+void Connection::pause(Lock& lock, Serve serve) noexcept {
+  lock.unlock();
+  if (serve == Serve::all_peers) endpoint_.progress();
+  std::this_thread::sleep_for(kPause);
+  lock.lock();
 }
 
 void Connection::take_cancelled_reads() noexcept {
@@ -300,7 +307,8 @@ void Connection::forget_read(std::uint32_t id) noexcept {
 // Waits until the peer has said that it does not read these messages any more. Where it says
 // nothing, its device is not let.
 void Connection::await_replies(
-    Lock& lock, const std::function<bool(const Sender&, const Sender::Offered&)>& which) noexcept {
+    Lock& lock, Serve serve,
+    const std::function<bool(const Sender&, const Sender::Offered&)>& which) noexcept {
   const auto begin = steady_clock::now();
   for (;;) {
     bool some = false;
@@ -314,9 +322,7 @@ void Connection::await_replies(
     });
     if (!some || late) return;
     reread();
-    lock.unlock();
-    std::this_thread::sleep_for(kPause);
-    lock.lock();
+    pause(lock, serve);
   }
 }
 

@@ -21,19 +21,20 @@ std::shared_ptr<void> Registrations::add(std::byte* data, std::size_t bytes, boo
   struct Held {
     ~Held() {
       // In a forked child, the registrations are those of the parent.
-      if (getpid() == process)
-        owner->remove(number);
-      else
+      if (getpid() != process)
         static_cast<void>(new std::shared_ptr(owner));
+      else if (number != 0)
+        owner->remove(number);
     }
     const std::shared_ptr<Registrations> owner;
-    const std::uint32_t number;
+    std::uint32_t number = 0;  // 0 until the memory is owned, so that no lock is taken before
     const pid_t process = getpid();
   };
+  auto held = std::shared_ptr<Held>(new Held{shared_from_this()});
   const std::lock_guard lock(mutex_);
   const std::uint32_t number = ++last_number_;
-  auto held = std::shared_ptr<Held>(new Held{shared_from_this(), number});
   memory_.emplace(data, Owned{data, bytes, number, readable});
+  held->number = number;
   longest_ = std::max(longest_, bytes);
   memory_count_.fetch_add(1, std::memory_order_relaxed);
   return held;
@@ -82,7 +83,8 @@ Registrations::Use Registrations::use(Connection& connection, const std::byte* d
   const Owned* const memory = find(data, bytes, readable);
   if (memory == nullptr) return {};
   auto entry = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& each) {
-    return each.connection == &connection && each.memory == memory->number && !each.ended;
+    return each.connection == &connection && each.memory == memory->number &&
+           each.readable == readable && !each.ended;
   });
   if (entry != entries_.end()) {
     entries_.splice(entries_.begin(), entries_, entry);
@@ -92,19 +94,22 @@ Registrations::Use Registrations::use(Connection& connection, const std::byte* d
     return {*this, *entry};
   }
   if (!make_room(memory->bytes)) {
-    refuse(fmt::format("{} bytes are more than the {} that are kept registered", memory->bytes,
-                       limits_.bytes));
+    refuse(fmt::format(
+        "{} bytes more than the {} that are in use are too many: {} bytes and {} pieces "
+        "of memory are kept registered at most",
+        memory->bytes, counters_.bytes, limits_.bytes, limits_.count));
     return {};
   }
   entries_.push_front({});
   Entry& made = entries_.front();
   made.connection = &connection;
   made.memory = memory->number;
+  made.readable = readable;
   try {
-    made.region = connection.queue_pair().add(memory->data, memory->bytes, memory->readable);
+    made.region = connection.queue_pair().add(memory->data, memory->bytes, readable);
   } catch (const std::exception& error) {
-    refuse(error.what());  // The entry stays, so that it is not tried again for each message.
     ++counters_.count;
+    refuse(error.what());  // The entry stays, so that it is not tried again for each message.
     return {};
   }
   made.bytes = memory->bytes;

@@ -97,6 +97,7 @@ class Registrations : public std::enable_shared_from_this<Registrations> {
   struct Entry {
     Connection* connection = nullptr;
     std::uint32_t memory = 0;
+    bool readable = false;           // whether the peer may read it
     std::unique_ptr<Region> region;  // null where the device has refused, or it was revoked
     std::size_t bytes = 0;
     std::uint32_t local_key = 0, remote_key = 0;
