@@ -107,6 +107,7 @@ Fabric read_fabric(const std::string& name, const std::string& text,
   fabric.rails = static_cast<int>(all.number("rails", 1, std::max(1, ports), std::max(1, ports)));
   fabric.nodes_per_leaf =
       static_cast<int>(all.number("nodes_per_leaf", 1, kMostNodes, fabric.nodes));
+  fabric.is_one_leaf = !document.contains("nodes_per_leaf");
   fabric.spines = static_cast<int>(all.number("spines", 1, 1 << 16, fabric.rails));
   fabric.oversubscription = all.real("oversubscription", 0.01, 1000, 1.0);
   fabric.hop_us = all.real("hop_us", 0, 1e6, 0.0);
@@ -125,7 +126,7 @@ Graph expand(const Fabric& fabric) {
         fmt::format("a fabric of {} nodes has {} devices; at most {} are drawn and searched "
                     "one by one: describe fewer nodes",
                     fabric.nodes, devices, kMostFabricDevices));
-  if (std::int64_t{fabric.leaves()} * fabric.spines > kMostFabricLinks)
+  if (fabric.leaves() * fabric.spines > kMostFabricLinks)
     throw Error(
         ErrorKind::unavailable,
         fmt::format("{} leaves and {} spines have more than {} links: describe fewer spines",

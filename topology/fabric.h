@@ -2,6 +2,7 @@
 // switches.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 
@@ -18,15 +19,23 @@ namespace tutti {
 /// in one leaf switch, and each leaf has a link to each spine. Where one leaf holds all nodes and
 /// rails, there are no spines.
 struct Fabric {
-  Graph node;              ///< One machine with at least `rails` ports.
-  int nodes = 1;           ///< 1 to kMostNodes.
-  int rails = 1;           ///< By default as many as a node has ports, so that rails are apart.
-  int nodes_per_leaf = 1;  ///< By default all of them.
-  int spines = 1;          ///< Of all rails together.
+  Graph node;               ///< One machine with at least `rails` ports.
+  int nodes = 1;            ///< 1 to kMostNodes.
+  int rails = 1;            ///< By default as many as a node has ports, so that rails are apart.
+  int nodes_per_leaf = 1;   ///< By default all of them.
+  bool is_one_leaf = true;  ///< Whether `nodes_per_leaf` is the number of nodes by default.
+  int spines = 1;           ///< Of all rails together.
   double oversubscription = 1;  ///< What enters a leaf from its nodes to what leaves to spines.
   double hop_us = 0;            ///< The latency of a link of a switch.
 
-  int leaves() const { return rails * ((nodes + nodes_per_leaf - 1) / nodes_per_leaf); }
+  std::int64_t leaves() const {
+    return std::int64_t{rails} * ((nodes + nodes_per_leaf - 1) / nodes_per_leaf);
+  }
+  /// Changes the number of nodes, 1 to kMostNodes.
+  void set_nodes(int count) {
+    nodes = count;
+    if (is_one_leaf) nodes_per_leaf = count;
+  }
 };
 
 inline constexpr int kMostNodes = 1 << 20;

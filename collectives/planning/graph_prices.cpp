@@ -141,6 +141,14 @@ GraphPrice price_on_graph(const GraphCall& call, const Routes& routes, const Gra
   price.parts = run.parts;
   price.events = run.events;
   price.repeated_steps = run.repeated_steps;
+  // A step of an actor is one of each recorded rank of its class.
+  std::vector<std::size_t> ranks_of(request.recorded_actors);
+  for (int rank = 0; rank < recorded; ++rank)
+    ++ranks_of[classes.of_rank[static_cast<std::size_t>(rank)]];
+  std::size_t kept = 0;
+  for (std::size_t steps = 0; kept < run.spans.size(); ++kept)
+    if ((steps += ranks_of[run.spans[kept].actor]) > call.most_spans) break;
+  run.spans.resize(kept);
   for (int rank = 0; rank < recorded; ++rank)
     for (const StepSpan& span : run.spans)
       if (span.actor == classes.of_rank[static_cast<std::size_t>(rank)])

@@ -17,11 +17,17 @@ Picoseconds from_now(Picoseconds time, Picoseconds now) {
   return std::max<Picoseconds>(0, time - now);
 }
 
-void add(TimeParts& parts, const TimeParts& now, const TimeParts& then, double times) {
-  parts.steps += times * (now.steps - then.steps);
-  parts.bytes += times * (now.bytes - then.bytes);
-  parts.transfer += times * (now.transfer - then.transfer);
-  parts.latency += times * (now.latency - then.latency);
+// Adds what has repeated from `then` to `parts`, which takes `shift` in all. What was last then may
+// have been another chain, of which a part was longer; the others take the place of that part.
+void add(TimeParts& parts, const TimeParts& then, Picoseconds shift) {
+  const TimeParts more{
+      std::max(0.0, parts.steps - then.steps), std::max(0.0, parts.bytes - then.bytes),
+      std::max(0.0, parts.transfer - then.transfer), std::max(0.0, parts.latency - then.latency)};
+  const double share = more.sum() > 0 ? static_cast<double>(shift) / more.sum() : 0;
+  parts.steps += share * more.steps;
+  parts.bytes += share * more.bytes;
+  parts.transfer += share * more.transfer;
+  parts.latency += share * more.latency;
 }
 
 }  // namespace
@@ -202,7 +208,6 @@ bool GraphRepeats::port_repeats(std::uint32_t number, Picoseconds now) const {
 // Puts the state where it is after the repetitions.
 std::uint64_t GraphRepeats::apply(const Repetition& repetition, Picoseconds now) {
   const std::uint64_t times = repetition.times;
-  const auto factor = static_cast<double>(times);
   const Picoseconds shift = static_cast<Picoseconds>(times) * (now - checkpoint_->now);
   std::uint64_t steps = 0;
   state_.events.clear();
@@ -215,11 +220,11 @@ std::uint64_t GraphRepeats::apply(const Repetition& repetition, Picoseconds now)
     lane.piece += times * (lane.piece - then.piece);
     lane.round += times * (lane.round - then.round);
     lane.time += shift;
-    add(lane.parts, TimeParts(lane.parts), then.parts, factor);
+    add(lane.parts, then.parts, shift);
     if (!lane.running) continue;
     lane.begin += shift;
     lane.end += shift;
-    add(lane.next, TimeParts(lane.next), then.next, factor);
+    add(lane.next, then.next, shift);
     state_.events.push({lane.end, number, 0, false});
   }
   shift_messages(times, shift, now);
@@ -228,7 +233,6 @@ std::uint64_t GraphRepeats::apply(const Repetition& repetition, Picoseconds now)
 
 void GraphRepeats::shift_messages(std::uint64_t times, Picoseconds shift, Picoseconds now) {
   const GraphState& before = checkpoint_->state;
-  const auto factor = static_cast<double>(times);
   const std::uint64_t window = state_.window();
   std::vector<GraphState::Message> messages(window);
   std::vector<GraphState::Room> rooms(window);
@@ -249,8 +253,7 @@ void GraphRepeats::shift_messages(std::uint64_t times, Picoseconds shift, Picose
       GraphState::Message& message = messages[back - 1] =
           state_.message(number, stream.posted - back);
       message.time += shift;
-      add(message.parts, TimeParts(message.parts), before.message(number, then - back).parts,
-          factor);
+      add(message.parts, before.message(number, then - back).parts, shift);
     }
     stream.posted += more;
     stream.sent += more;
@@ -265,7 +268,7 @@ void GraphRepeats::shift_messages(std::uint64_t times, Picoseconds shift, Picose
     for (std::uint64_t back = 1; back <= count; ++back) {
       GraphState::Room& room = rooms[back - 1] = state_.room(number, port.consumed - back);
       room.time += shift;
-      add(room.parts, TimeParts(room.parts), before.room(number, then - back).parts, factor);
+      add(room.parts, before.room(number, then - back).parts, shift);
     }
     port.consumed += more;
     for (std::uint64_t back = 1; back <= count; ++back)

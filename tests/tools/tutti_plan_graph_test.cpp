@@ -120,6 +120,50 @@ TEST_F(TuttiPlanGraph, ExplainAndSweepCompareAlgorithms) {
   EXPECT_THAT(read("ranks.svg"), AllOf(HasSubstr("hierarchical"), HasSubstr(">ranks<")));
 }
 
+TEST_F(TuttiPlanGraph, PartsOfATimeAreNoneNegativeAndSumUpWhereRepeatsAreLeftOut) {
+  ASSERT_EQ(run({"simulate", "broadcast", "binomial_tree", "-n", "48", "-s", "64M", "--json",
+                 "--message-bytes", "64K", "--node-latency-us", "0", "--window", "3"}),
+            0)
+      << err_;
+  const auto row = nlohmann::json::parse(out_);
+  double sum = 0;
+  for (const auto& [name, part] : row.at("parts_us").items()) {
+    ASSERT_TRUE(part.is_number()) << name;
+    EXPECT_GE(part.get<double>(), 0) << name;
+    sum += part.get<double>();
+  }
+  EXPECT_NEAR(sum, row.at("predicted_us").get<double>(), 1e-3 * sum);
+}
+
+TEST_F(TuttiPlanGraph, ATimelineIsBoundedForAllOfItsRanksTogether) {
+  const std::string trace = (folder_ / "trace.json").string();
+  ASSERT_EQ(run({"simulate", "all_reduce", "ring", "-n", "24", "-s", "512M", "--message-bytes",
+                 "16K", "--trace", trace, "--trace-ranks", "24"}),
+            0)
+      << err_;
+  const std::string text = read("trace.json");
+  std::size_t steps = 0;
+  for (std::size_t at = text.find("\"X\""); at != std::string::npos;
+       at = text.find("\"X\"", at + 1))
+    ++steps;
+  EXPECT_GT(steps, 90'000u);
+  EXPECT_LE(steps, 100'000u);
+}
+
+TEST_F(TuttiPlanGraph, ABarrierMovesNothing) {
+  ASSERT_EQ(run({"explain", "barrier", "-n", "6", "--json"}), 0) << err_;
+  for (const auto& row : nlohmann::json::parse(out_)) EXPECT_EQ(row.at("bytes"), 0);
+}
+
+TEST_F(TuttiPlanGraph, NodesOfALeafThatTheFileNamesStay) {
+  fabric_ = write("four.json", R"({"nodes": 4, "topology": "node.xml", "nodes_per_leaf": 4})");
+  ASSERT_EQ(run({"simulate", "all_reduce", "ring", "--nodes", "8", "-s", "1M"}), 0) << err_;
+  EXPECT_THAT(out_, HasSubstr("8 nodes of 3 GPUs, 6 leaves"));
+  fabric_ = write("all.json", R"({"nodes": 4, "topology": "node.xml"})");
+  ASSERT_EQ(run({"simulate", "all_reduce", "ring", "--nodes", "8", "-s", "1M"}), 0) << err_;
+  EXPECT_THAT(out_, HasSubstr("8 nodes of 3 GPUs, 3 leaves"));
+}
+
 TEST_F(TuttiPlanGraph, WhatCannotBeSimulatedIsSaidAtOnce) {
   EXPECT_EQ(run({"simulate", "all_reduce", "ring", "-n", "193"}), 2);
   EXPECT_THAT(err_, HasSubstr("193 ranks, but the fabric has 192 GPUs"));

@@ -242,6 +242,13 @@ TEST(Forest, OfAGraphWithoutOneIsRefused) {
   EXPECT_THAT(refusal(parted), HasSubstr("do not all reach each other"));
   parted.wires.push_back({0, 3, WireKind::nvlink, 10, 0, {}});  // a way there, and none back
   EXPECT_THAT(refusal(parted), HasSubstr("do not all reach each other"));
+  Graph one_way;
+  for (int gpu = 0; gpu < 3; ++gpu) add_device(one_way, DeviceKind::gpu);
+  for (int gpu = 0; gpu < 3; ++gpu)
+    one_way.wires.push_back({gpu, (gpu + 1) % 3, WireKind::nvlink, 10, 0, {}});
+  for (int gpu = 0; gpu < 3; ++gpu)  // The ways back are slow, so that paths are there.
+    one_way.wires.push_back({(gpu + 1) % 3, gpu, WireKind::nvlink, 1e-4, 0, {}});
+  EXPECT_EQ(refusal(one_way), "none");
   EXPECT_THAT(refusal(full_mesh(3, 1e-9)), HasSubstr("links of at least 1 MB/s"));
   EXPECT_EQ(refusal(full_mesh(3, 1e300)), "none");
   EXPECT_THAT(refusal(full_mesh(64, 10), 1 << 20), HasSubstr("takes more than 1048576 steps"));

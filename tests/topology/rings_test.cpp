@@ -168,6 +168,11 @@ TEST(Rings, OfSeveralMachinesStayOnTheirRailsAndWithinThem) {
   expect_valid(paths, ring_request(fabric), plan);
   EXPECT_DOUBLE_EQ(plan.gb_per_s, 10);
   EXPECT_DOUBLE_EQ(plan.bound_gb_per_s, 10);
+  // A ninth node is alone with its leaf, which half as much leaves.
+  fabric.nodes = 9;
+  plan = rings_of(paths, ring_request(fabric));
+  expect_valid(paths, ring_request(fabric), plan);
+  EXPECT_DOUBLE_EQ(plan.gb_per_s, 5);
 }
 
 TEST(Rings, AreThoseThatWereFoundWhereTheStepsAreSpent) {

@@ -55,6 +55,11 @@ struct Predicted {
   double us() const { return static_cast<double>(price.time) / 1e6; }
 };
 
+// Names of a file may be no UTF-8.
+std::string text_of(const Json& rows) {
+  return rows.dump(1, ' ', false, Json::error_handler_t::replace);
+}
+
 struct Fabrics {
   explicit Fabrics(const GraphArguments& arguments)
       : fabric(read(arguments)), routes(fabric), costs(arguments.costs) {
@@ -65,10 +70,7 @@ struct Fabrics {
 
   static Fabric read(const GraphArguments& arguments) {
     Fabric fabric = read_topology_file(arguments.topology);
-    if (arguments.nodes == 0) return fabric;
-    const bool one_leaf = fabric.nodes_per_leaf == fabric.nodes;
-    fabric.nodes = arguments.nodes;
-    if (one_leaf) fabric.nodes_per_leaf = fabric.nodes;
+    if (arguments.nodes > 0) fabric.set_nodes(arguments.nodes);
     return fabric;
   }
 
@@ -187,7 +189,7 @@ void print_row(const GraphCase& of, const Predicted& one) {
 
 void print_details(const Predicted& one) {
   const GraphPrice& price = one.price;
-  fmt::print("\n{} bytes: the bottleneck is {}\n", one.bytes, price.bottleneck);
+  fmt::print("\n{} bytes: the bottleneck is {}\n", one.bytes, escape_controls(price.bottleneck));
   fmt::print(
       "on the chain that ends last: steps {:.3f} us, copying and reducing {:.3f} us, bytes on "
       "links {:.3f} us, latency {:.3f} us\n",
@@ -242,7 +244,7 @@ std::string timeline(const Predicted& one) {
          {"ts", static_cast<double>(span.begin) / 1e6},
          {"dur", static_cast<double>(span.end - span.begin) / 1e6},
          {"args", {{"bytes", span.bytes}, {"piece", span.piece}, {"round", span.round}}}});
-  return Json{{"displayTimeUnit", "ns"}, {"traceEvents", std::move(events)}}.dump(1) + "\n";
+  return text_of(Json{{"displayTimeUnit", "ns"}, {"traceEvents", std::move(events)}}) + "\n";
 }
 
 LineChart chart_of(const GraphCase& of, const std::vector<Predicted>& list) {
@@ -327,14 +329,14 @@ int explain_on_graph(const GraphArguments& arguments, GraphCase one) {
   if (one.json) {
     auto rows = Json::array();
     for (const Predicted& row : list) rows.push_back(json_of(one, row));
-    fmt::print("{}\n", rows.dump(1));
+    fmt::print("{}\n", text_of(rows));
     return 0;
   }
   fmt::print("{} on {}\n", to_string(one.what), fabrics.text(arguments));
   print_head();
   for (const Predicted& row : list) {
     print_row(one, row);
-    if (row.refused.empty()) fmt::print("{:<20} {}\n", "", row.price.bottleneck);
+    if (row.refused.empty()) fmt::print("{:<20} {}\n", "", escape_controls(row.price.bottleneck));
   }
   return 0;
 }
@@ -355,7 +357,7 @@ int simulate_on_graph(const GraphArguments& arguments, GraphCase one) {
   if (one.json) {
     auto rows = Json::array();
     for (const Predicted& row : list) rows.push_back(json_of(one, row));
-    fmt::print("{}\n", rows.size() == 1 ? rows[0].dump(1) : rows.dump(1));
+    fmt::print("{}\n", text_of(rows.size() == 1 ? rows[0] : rows));
     return 0;
   }
   fmt::print("{} on {}\n", to_string(one.what), fabrics.text(arguments));
@@ -387,7 +389,7 @@ int sweep_on_graph(const GraphArguments& arguments, GraphCase one) {
                    row.price.exact ? "exact" : "approximate");
         std::fflush(stdout);
       }
-  if (one.json) fmt::print("{}\n", rows.dump(1));
+  if (one.json) fmt::print("{}\n", text_of(rows));
   if (!arguments.svg.empty()) write(arguments.svg, to_svg(chart_of(one, list)));
   return 0;
 }

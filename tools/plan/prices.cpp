@@ -245,7 +245,13 @@ CLI::App* add_command(CLI::App& app, Run& run, const char* name, const char* tex
   CLI::App* const command = app.add_subcommand(name, text);
   command->add_option("collective", arguments->collective, "all_reduce, broadcast, ...")
       ->required();
-  command->callback([arguments, body, &run] { run = [=] { return body(*arguments); }; });
+  command->callback([arguments, body, &run] {
+    if (arguments->collective == "barrier") {  // It moves no bytes, whatever size is asked for.
+      arguments->bytes = 0;
+      arguments->sizes = {0};
+    }
+    run = [=] { return body(*arguments); };
+  });
   return command;
 }
 

@@ -43,7 +43,7 @@ void use_nodes(Fabric& fabric, int nodes) {
     throw CLI::ValidationError("--nodes: the file says how many nodes there are");
   if (nodes > 1 && fabric.node.all(DeviceKind::port).empty())
     throw CLI::ValidationError("--nodes: a node of this topology has no port (<net>)");
-  fabric.nodes = fabric.nodes_per_leaf = nodes;
+  fabric.set_nodes(nodes);
 }
 
 int show(const Arguments& arguments) {

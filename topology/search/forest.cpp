@@ -137,8 +137,7 @@ Forest pack_forest(const Paths& paths, const std::vector<int>& roots, int most_t
   best.bound_gb_per_s = bound_of(all, roots, use, budget);
   const GpuNetwork network = symmetric(all);
   const std::vector<SpanningTree> simple = stars(paths, roots);
-  if (!simple.empty() && largest_tree(network, roots, 1, budget) > 0)
-    keep_better(paths, simple, 1, use, best, budget);
+  if (!simple.empty() && best.bound_gb_per_s > 0) keep_better(paths, simple, 1, use, best, budget);
   for (int trees = 1; trees <= most_trees; ++trees) {
     try {
       if (!pack(paths, network, roots, trees, use, best, budget)) break;

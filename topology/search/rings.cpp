@@ -337,12 +337,15 @@ RingRequest ring_request(const Fabric& fabric) {
   std::vector<double> of_rails(static_cast<std::size_t>(fabric.rails));
   for (std::size_t port = 0; port < ports.size(); ++port)
     of_rails[port % of_rails.size()] += bandwidths[port];
+  // The last leaf may have fewer nodes, of which a ring leaves it as it leaves any other one.
+  const int rest = fabric.nodes % fabric.nodes_per_leaf;
+  const int smallest_leaf = rest > 0 ? rest : fabric.nodes_per_leaf;
   for (std::size_t port = 0; port < ports.size(); ++port) {
     double limit = bandwidths[port];
     if (fabric.nodes_per_leaf < fabric.nodes) {
       // The ports of a rail share what leaves its leaf, in proportion to their bandwidth.
       const double leaving =
-          of_rails[port % of_rails.size()] * fabric.nodes_per_leaf / fabric.oversubscription;
+          of_rails[port % of_rails.size()] * smallest_leaf / fabric.oversubscription;
       limit = std::min(limit, leaving * bandwidths[port] / of_rails[port % of_rails.size()]);
     }
     request.rails.push_back(limit);
