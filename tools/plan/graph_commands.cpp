@@ -367,7 +367,7 @@ int simulate_on_graph(const GraphArguments& arguments, GraphCase one) {
   return 0;
 }
 
-int sweep_on_graph(const GraphArguments& arguments, GraphCase one) {
+int sweep_on_graph(const GraphArguments& arguments, const GraphCase& one) {
   const Fabrics fabrics(arguments);
   std::vector<Predicted> list;
   auto rows = Json::array();

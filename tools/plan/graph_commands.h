@@ -41,6 +41,6 @@ struct GraphCase {
 /// Each returns the exit status.
 int explain_on_graph(const GraphArguments& arguments, GraphCase one);
 int simulate_on_graph(const GraphArguments& arguments, GraphCase one);
-int sweep_on_graph(const GraphArguments& arguments, GraphCase one);
+int sweep_on_graph(const GraphArguments& arguments, const GraphCase& one);
 
 }  // namespace tutti::tools

@@ -201,7 +201,7 @@ int sweep(const Arguments& arguments) {
   if (arguments.graph.given()) {
     GraphCase one = graph_case(arguments);
     one.ranks = arguments.rank_counts;
-    return sweep_on_graph(arguments.graph, std::move(one));
+    return sweep_on_graph(arguments.graph, one);
   }
   for (const int ranks : arguments.rank_counts) check_ranks(ranks);
   const Collective what = collective_named(arguments.collective);
