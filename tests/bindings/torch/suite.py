@@ -11,6 +11,7 @@ which FAKE_CUDA_DEVICES says the number, and the host executes PyTorch's operato
 
 import argparse
 import collections
+import fnmatch
 import json
 import os
 import sys
@@ -37,8 +38,17 @@ class Tutti(str):
 
 # PyTorch itself, not a test, offers these only to its own backends.
 BY_NAME = {
-    "test_monitored_barrier_": "torch.distributed.monitored_barrier is only for a backend named gloo",
+    "test_monitored_barrier_*": "torch.distributed.monitored_barrier is only for a backend named gloo",
     "test_ddp_logging_data_cpu": "DistributedDataParallel logs every other backend's name as custom",
+}
+
+# The host executes PyTorch's operators in place of GPUs.
+ON_HOST = {
+    "test_ddp_uneven_inputs": "large networks take minutes by the host's kernels",
+    "test_ddp_apply_optim_in_backward": "large networks take minutes by the host's kernels",
+    "test_ddp_apply_optim_in_backward_grad*": "large networks take minutes by the host's kernels",
+    "test_DistributedDataParallel_with_amp_and_grad_is_view": "an operator of the host takes no operands of two types",
+    "test_ddp_compile_static_graph": "TorchInductor's kernels are made by Triton",
 }
 
 
@@ -95,8 +105,8 @@ tests = import_tests(os.environ["BACKEND"])
 
 class TestDistributed(tests.TestDistBackend, tests.DistributedTest._DistTestBase):
     def setUp(self):
-        for name, reason in BY_NAME.items():
-            if tests.BACKEND == "tutti" and self._testMethodName.startswith(name):
+        for name, reason in {"tutti": BY_NAME, "nccl": ON_HOST}.get(str(tests.BACKEND), {}).items():
+            if fnmatch.fnmatch(self._testMethodName, name):
                 self.skipTest(reason)
         super().setUp()
         self._start_processes(torch.multiprocessing.get_context("fork").Process)
