@@ -61,7 +61,8 @@ class RdmaTransport final : public Part {
   }
 
   /// The members of `subset` are ranks of the endpoint.
-  RdmaTransport(const TransportContext& context, std::shared_ptr<Endpoint> endpoint, Subset subset)
+  RdmaTransport(const TransportContext& context, std::shared_ptr<Endpoint> endpoint,
+                const Subset& subset)
       : Part(context, std::move(endpoint), subset, link_of(context, subset)) {}
 
   ~RdmaTransport() override {
