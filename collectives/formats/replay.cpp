@@ -162,9 +162,8 @@ void Replay::resolve_chunk(int rank, const FileLane& lane, const FileStep& step,
     else
       ranks_[static_cast<std::size_t>(rank)].cells[cell(rank, at(to))].value = result;
   }
-  const bool completes =
-      reduces(plan_.what) && (step.in.size() > 1 || ranks_count_ == 1) &&
-      result.summands == ranks_count_;
+  const bool completes = reduces(plan_.what) && (step.in.size() > 1 || ranks_count_ == 1) &&
+                         result.summands == ranks_count_;
   const int chunk = std::max(result.chunk, 0);
   if (k == 0) {
     into = {std::move(in), std::move(out), chunk, completes};
