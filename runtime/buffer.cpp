@@ -1,5 +1,5 @@
-// Buffers: registered memory, which a communicator's peers read and write in place. Also memory of
-// the program with which network devices work.
+// Makes Buffers: registered memory, which a communicator's peers read and write in place,
+// and registers memory of the program with which network devices work.
 #include <tutti/buffer.hpp>
 
 #include <cassert>

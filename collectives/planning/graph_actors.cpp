@@ -137,7 +137,7 @@ LinkSharing GraphActors::sharing(const GraphRequest& request) const {
   const auto& [plans, channels, classes, routes] =
       std::tie(request.plans, request.channels, request.classes, request.routes);
   std::vector<double> capacities(classes.link_classes, 1);
-  // How many channels of a stream's class its links carry.
+  // Says how many channels of a stream's class its links carry.
   std::unordered_map<std::uint64_t, double> carried;
   const auto key = [](std::uint32_t link, std::uint32_t of_class) {
     return std::uint64_t{link} << 32 | of_class;

@@ -1,5 +1,5 @@
-// What the simulator over a graph runs: actors, each of which stands for the ranks of a class, and
-// the streams of messages between them.
+// Describes what the simulator over a graph runs: actors, each of which stands for the ranks of a
+// class, and the streams of messages between them.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ struct GraphActors {
   std::vector<Actor> actors;
   std::vector<Stream> streams;
   std::vector<Port> ports;
-  /// By actor and port of its shape: the stream on which it sends, and the port on which it
+  /// Holds, by actor and port of its shape, the stream on which it sends, and the port on which it
   /// receives; kNone where another port of the actor stands for this one.
   std::vector<std::uint32_t> stream_of_send, port_of_receive;
   /// The ports that read a stream, and the streams to which a port gives room back.

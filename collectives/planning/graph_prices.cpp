@@ -17,7 +17,7 @@ namespace {
 /// even where ranks of a class are not quite alike.
 constexpr std::uint64_t kMostSteps = 60'000'000;
 constexpr std::size_t kMostClasses = 1024;
-/// Of a call with many pieces, about as many are simulated until they repeat.
+/// About so many pieces of a long call are simulated until they repeat.
 constexpr std::uint64_t kUsualPieces = 40;
 /// With more actors than this, rates that change by less than kTolerance are kept.
 constexpr std::size_t kManyActors = 4096;

@@ -25,7 +25,7 @@ struct GraphCall {
   std::function<void(const char* what, double part)> progress = {};
 };
 
-/// What the links of one kind carry.
+/// Says what the links of one kind carry.
 struct KindLoad {
   RouteKind kind = RouteKind::pci;
   double bytes = 0;       ///< Over all links of the kind.
@@ -34,7 +34,7 @@ struct KindLoad {
   std::string link;       ///< The name of this link.
 };
 
-/// A recorded step, of one of the first ranks.
+/// Describes a recorded step of one of the first ranks.
 struct RankSpan {
   int rank;
   StepSpan span;

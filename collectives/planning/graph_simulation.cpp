@@ -55,7 +55,7 @@ class Runner {
   using Event = GraphState::Event;
   using Lane = GraphState::Lane;
 
-  // What is left out cannot be recorded.
+  // A step that is left out cannot be recorded.
   bool may_skip() const {
     return request_.skip_repeats &&
            (request_.recorded_actors == 0 || run_.spans.size() >= request_.most_spans);

@@ -1,5 +1,5 @@
-// The simulator over the graph of a fabric. It runs the steps of ranks, or of one rank of each
-// class, and shares links among the messages that use them at once, but moves no byte.
+// Declares the simulator over the graph of a fabric, which runs the steps of ranks, or of one rank
+// of each class, and shares links among the messages that use them at once, but moves no byte.
 #pragma once
 
 #include <array>
@@ -13,8 +13,8 @@
 
 namespace tutti {
 
-/// The costs of a rank's steps and messages beside the bandwidth of links. They are assumptions
-/// about GPUs, not measurements.
+/// Holds the costs of a rank's steps and messages beside the bandwidth of links. They are
+/// assumptions about GPUs, not measurements.
 struct GraphCosts {
   Picoseconds step = 500'000;          ///< Each step, beside its bytes.
   Picoseconds node_latency = 700'000;  ///< A message within a node, beside its links' latencies.
@@ -24,7 +24,7 @@ struct GraphCosts {
   int window = 8;                ///< Messages that a channel holds; 2 to 64.
 };
 
-/// How long the steps were of the chain of events that ends last.
+/// Says how long the steps were of the chain of events that ends last.
 struct TimeParts {
   double steps = 0;     ///< The cost of each step.
   double bytes = 0;     ///< Copying and reducing in a rank.
@@ -43,7 +43,7 @@ struct StepSpan {
   Picoseconds begin, end;
 };
 
-/// What the simulation found.
+/// Holds what the simulation found.
 struct GraphRun {
   Picoseconds time = 0;  ///< From the start of all ranks to the end of the last.
   TimeParts parts;       ///< In picoseconds; they add up to `time`.
@@ -53,7 +53,7 @@ struct GraphRun {
   std::vector<StepSpan> spans;
 };
 
-/// What is simulated: actors, each of which stands for the ranks of a class.
+/// Describes what is simulated: actors, each of which stands for the ranks of a class.
 struct GraphRequest {
   const RankPlans& plans;
   const ChannelRoutes& channels;

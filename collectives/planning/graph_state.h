@@ -1,5 +1,5 @@
-// The state of a simulation over a graph: how far each lane is, what is in flight, and what comes
-// next; and the search for states that repeat.
+// Holds the state of a simulation over a graph: how far each lane is, what is in flight, and what
+// comes next; and the search for states that repeat.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ class GraphState {
     std::uint32_t version;  // of a stream's rate; an event of an earlier version says nothing
     bool is_flow;
   };
-  /// A heap with the earliest event at its top.
+  /// Is a heap with the earliest event at its top.
   class Events {
    public:
     bool empty() const { return list_.empty(); }
@@ -138,7 +138,7 @@ class GraphRepeats {
   std::uint64_t skip(Picoseconds now);
 
  private:
-  /// What one repetition does.
+  /// Says what one repetition does.
   struct Repetition {
     bool of_pieces = false;
     std::uint64_t pieces = 0;  // how many pieces further all lanes are

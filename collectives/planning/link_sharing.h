@@ -69,7 +69,7 @@ class LinkSharing {
     double weight;  // of flows whose rate is not known yet
   };
 
-  // Whether the link can hold back any flow now.
+  // Says whether the link can hold back any flow now.
   bool contended(const Link& link) const {
     return link.wanted > link.capacity * (1 + 1e-12) && link.active.size() > 1;
   }

@@ -9,23 +9,24 @@
 
 namespace tutti {
 
-/// A partition of ranks and of the channels between them.
+/// Holds a partition of ranks and of the channels between them.
 struct RankClasses {
   std::vector<std::uint32_t> of_rank;  ///< By rank: its class.
   std::vector<int> first;              ///< By class: its first rank, which stands for it.
-  /// By index in RankPlans::all_sends(): the channel's class. Channels of one class go between
-  /// ranks of the same classes over links of the same classes.
+  /// Holds, by index in RankPlans::all_sends(), the channel's class. Channels of one class go
+  /// between ranks of the same classes over links of the same classes.
   std::vector<std::uint32_t> of_channel;
-  /// By number of a link: its class; kUnused for links over which no channel goes.
+  /// Holds, by the number of a link, its class; it is kUnused for links over which no channel goes.
   std::vector<std::uint32_t> of_link;
   std::uint32_t channel_classes = 0, link_classes = 0;
-  /// Whether all members of a class have equal neighbours. They then do the same at the same time.
+  /// Says whether all members of a class have equal neighbours. They then do the same at the same
+  /// time.
   bool complete = true;
 
   static constexpr std::uint32_t kUnused = 0xffff'ffff;
 };
 
-/// For each channel, the links of its route.
+/// Holds for each channel the links of its route.
 struct ChannelRoutes {
   std::vector<std::size_t>
       first;  ///< By channel: the index of its first link; one more at the end.

@@ -13,8 +13,8 @@
 
 namespace tutti {
 
-/// What a rank does, without the numbers of its peers. In an array of two numbers, [0] is for a
-/// full piece and [1] for the last one.
+/// Describes what a rank does, without the numbers of its peers. In an array of two numbers, [0] is
+/// for a full piece and [1] for the last one.
 struct RankShape {
   struct Step {
     std::uint32_t first_port;  ///< In `ports_of_steps`: the ports on which it receives, then sends.
@@ -80,7 +80,7 @@ class RankPlans {
 
   int ranks() const { return static_cast<int>(shape_of_.size()); }
   std::uint64_t pieces() const { return pieces_; }
-  /// Whether chunks are shorter than they are taken to be.
+  /// Says whether chunks are shorter than they are taken to be.
   bool rounded() const { return rounded_; }
   const RankShape& shape(int rank) const {
     return shapes_[shape_of_[static_cast<std::size_t>(rank)]];

@@ -10,9 +10,9 @@
 
 namespace tutti {
 
-/// What a call takes on a graph, in microseconds. Where each message takes the best path between
-/// two GPUs, no call is faster than its busiest link; pieces follow each other without a gap at
-/// best, so that the chain of one small piece is added once.
+/// Says what a call takes on a graph, in microseconds. Where each message takes the best path
+/// between two GPUs, no call is faster than its busiest link; pieces follow each other without a
+/// gap at best, so that the chain of one small piece is added once.
 struct GraphPrice {
   double busiest_us = 0;  ///< The load of the link with the largest, divided by its bandwidth.
   double chain_us = 0;    ///< The messages that wait for each other, one after another.
@@ -21,8 +21,8 @@ struct GraphPrice {
   double us() const { return busiest_us + chain_us; }
 };
 
-/// What one message takes beside the latencies that the graph gives for its links: a kernel on a
-/// GPU sees what another one has written over NVLink or PCI after about so long (NCCL's tables of
+/// Says what one message takes beside the latencies that the graph gives for its links: a kernel on
+/// a GPU sees what another one has written over NVLink or PCI after about so long (NCCL's tables of
 /// latencies say 0.6 to 1.9 us).
 inline constexpr double kMessageUs = 1;
 

@@ -1,4 +1,4 @@
-// tutti: memory that the ranks of one machine, or network devices, read and write directly.
+// Declares memory that the ranks of one machine, or network devices, read and write directly.
 #pragma once
 
 #include <cstddef>
@@ -73,7 +73,7 @@ class TUTTI_API RegisteredMemory {
   /// failed.
   static RegisteredMemory of(Communicator& communicator, void* data, std::size_t bytes);
 
-  /// Whether a transport of the communicator works with it.
+  /// Says whether a transport of the communicator works with it.
   bool used() const noexcept { return held_ != nullptr; }
 
  private:

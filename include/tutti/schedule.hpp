@@ -124,8 +124,9 @@ struct PlanRequest {
   /// The number of each rank's group, for algorithms that use groups (the ranks of a host, for
   /// example). Empty if groups are not known.
   std::vector<int> groups = {};
-  /// In place of `groups`: each group has this many consecutive ranks, and the last one what is
-  /// left. 0 if groups are not equal. One rank of very many is then planned without a list of all.
+  /// Stands in place of `groups`: each group has this many consecutive ranks, and the last one what
+  /// is left. 0 if groups are not equal. One rank of very many is then planned without a list of
+  /// all.
   int group_size = 0;
 };
 

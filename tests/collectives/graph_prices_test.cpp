@@ -91,8 +91,8 @@ TEST(GraphPrices, OfMessagesThatShareALinkAreThoseOfTheirFairShare) {
 }
 
 TEST(GraphPrices, BetweenNodesAreThoseOfTheirPortsAndSpines) {
-  // Two nodes of one GPU with a port of 5 GB/s; between leaves with four times more nodes than
-  // spines carry, a quarter of that.
+  // Makes two nodes of one GPU with a port of 5 GB/s; between leaves with four times more nodes
+  // than spines carry, a quarter of that.
   const auto time = [](int nodes_per_leaf, double oversubscription) {
     return price(call("one_shot", 2, 4096), fabric(2, 1, 1, nodes_per_leaf, oversubscription)).time;
   };
@@ -116,8 +116,8 @@ TEST(GraphPrices, OfASmallWindowAreHigherWhereAnswersTakeLong) {
               0.02 * 256 * 409'600);
 }
 
-/// Fabrics of 64 ranks at most: alike in all places, with a last leaf of fewer nodes, with fewer
-/// ports than GPUs, and with narrow spines.
+/// Makes fabrics of 64 ranks at most: alike in all places, with a last leaf of fewer nodes, with
+/// fewer ports than GPUs, and with narrow spines.
 std::vector<Fabric> fabrics() {
   return {fabric(1, 8, 1),       fabric(8, 8, 8),        fabric(8, 4, 2, 4, 2),
           fabric(7, 4, 4, 3),    fabric(16, 2, 1, 8, 4), fabric(9, 7, 3, 2, 1.5),

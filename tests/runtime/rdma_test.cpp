@@ -1,4 +1,4 @@
-// Tests of whole communicators over RDMA, on queue pairs of a fake device: what is sent from
+// Tests whole communicators over RDMA, on queue pairs of a fake device: what is sent from
 // Buffers and from memory that the program has registered is read where it lies.
 #include <gtest/gtest.h>
 

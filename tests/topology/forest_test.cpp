@@ -179,7 +179,7 @@ TEST(Forest, OfRandomGraphsFillsLinksAndStaysBelowTheBound) {
 TEST(Forest, OfRealMachinesReachesThisShareOfTheBound) {
   const std::vector<std::string> files = shared_files("topologies");
   if (files.empty()) GTEST_SKIP() << "there is no folder of topologies beside the sources";
-  // From every GPU at once, and from the first one.
+  // Trees start from every GPU at once, or from the first one.
   const std::map<std::string, std::pair<double, double>> known{
       {"p4d-24xl-topo.xml", {1, 1}},       {"topo_16p1h.xml", {0.933, 0.9}},
       {"topo_3p_pcie.xml", {1, 1}},        {"topo_4p1h.xml", {1, 1}},

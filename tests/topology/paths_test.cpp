@@ -152,12 +152,12 @@ TEST(Paths, AreNotSearchedBetweenTooManyEnds) {
 TEST(Paths, OfRealMachinesAreCompleteAndHaveTheKindsThatTheirLinksSay) {
   const std::vector<std::string> files = shared_files("topologies");
   if (files.empty()) GTEST_SKIP() << "there is no folder of topologies beside the sources";
-  // How many pairs of GPUs have a path of each kind, for files whose links are easily counted.
+  // Says how many pairs of GPUs have a path of each kind, for files whose links are easily counted.
   const std::map<std::string, std::map<PathKind, int>> known{
       {"p4d-24xl-topo.xml", {{PathKind::pix, 8}, {PathKind::phb, 16}, {PathKind::sys, 32}}},
       {"topo_4p1h.xml", {{PathKind::nvl, 8}, {PathKind::nvb, 4}}},
       {"topo_8p_940.xml", {{PathKind::nvl, 56}}},
-      // two rings of four GPUs
+      // This machine has two rings of four GPUs.
       {"topo_8p_rome.xml",
        {{PathKind::nvl, 16}, {PathKind::nvb, 8}, {PathKind::phb, 12}, {PathKind::sys, 20}}}};
   for (const std::string& file : files) {

@@ -214,7 +214,7 @@ TEST(Rings, OfRealMachinesReachThisShareOfTheBound) {
       expect_valid(paths, request, plan);
       const double share = several ? found->second.share_of_machines : found->second.share;
       EXPECT_GE(plan.gb_per_s, share * plan.bound_gb_per_s - 1e-6) << file;
-      // What is not reached cannot be reached by rings, but for what 32 of 16 GPUs leave out.
+      // No rings carry more, but for 16 GPUs, where only the best 32 rings are kept.
       EXPECT_GE(plan.gb_per_s, plan.ring_bound_gb_per_s * (paths.gpus() > 8 ? 0.98 : 0.999))
           << file;
     }

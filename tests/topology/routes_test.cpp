@@ -16,7 +16,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-/// Two GPUs behind an NVSwitch, each with a port of its own behind its PCI switch.
+/// Makes two GPUs behind an NVSwitch, each with a port of its own behind its PCI switch.
 const std::string kPair = R"(<system version="1"><cpu numaid="0" arch="x86_64">
 <pci busid="1" class="0x060400" link_speed="32.0 GT/s PCIe" link_width="16">
 <pci busid="2" class="0x030200" link_speed="32.0 GT/s PCIe" link_width="16"><gpu dev="0" sm="90">

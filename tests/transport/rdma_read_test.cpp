@@ -34,7 +34,7 @@ std::vector<std::byte> pattern(std::size_t bytes, int seed) {
   return data;
 }
 
-/// Two ranks over a fake network; rank 0 sends on channels to rank 1.
+/// Connects two ranks over a fake network; rank 0 sends on channels to rank 1.
 class RdmaReads : public testing::Test {
  protected:
   void connect() {
@@ -135,7 +135,7 @@ TEST_F(RdmaReads, RegisteredMessagesTouchNoSlot) {
   EXPECT_EQ(place, data);
   EXPECT_EQ(network_.reads(), kMessages);
   EXPECT_EQ(network_.read_bytes(), data.size());
-  // Nothing but frames without payloads, and the offers.
+  // Nothing was sent but frames without payloads, and the offers.
   EXPECT_LT(network_.sent_bytes() - before, kMessages * 4 * (sizeof(Frame) + sizeof(rdma::Offer)));
 }
 

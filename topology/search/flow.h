@@ -21,7 +21,7 @@ class StepBudget {
   std::int64_t left_, most_;
 };
 
-/// A directed network. Not thread-safe.
+/// Is a directed network. Not thread-safe.
 class FlowNetwork {
  public:
   static constexpr std::int64_t kUnlimited = std::int64_t{1} << 60;

@@ -31,8 +31,8 @@ enum class TreeUse : std::uint8_t { down, up, both };
 
 struct Forest {
   int trees_of_root = 0;  ///< Each root has as many, and each of them carries as much.
-  /// What all trees of one root carry together, 10^9 bytes a second, while all roots send: no link
-  /// is loaded beyond its bandwidth when each edge takes the best path between its GPUs.
+  /// Says what all trees of one root carry together, 10^9 bytes a second, while all roots send: no
+  /// link is loaded beyond its bandwidth when each edge takes the best path between its GPUs.
   double gb_per_s = 0;
   /// Nothing can carry more. Down, it is best_rate() of the graph, and up that of the graph turned
   /// round. Where data moves both ways, the sum over all roots is at most the smallest cut between
@@ -58,7 +58,7 @@ inline constexpr std::int64_t kForestSteps = std::int64_t{1} << 31;
 
 // --- The parts, for tests ---
 
-/// Capacities between GPUs alone, in units of a tree: `units[from * gpus + to]`.
+/// Holds capacities between GPUs alone, in units of a tree: `units[from * gpus + to]`.
 struct TreeUnits {
   explicit TreeUnits(int gpu_count) : gpus(gpu_count) {}
 

@@ -31,7 +31,7 @@ std::int64_t mb_per_s_of(double gb_per_s);
 /// 10^9 bytes a second, and the machine's data leaves and enters by the ports.
 GpuNetwork gpu_network(const Paths& paths, const std::vector<double>& rails = {});
 
-/// A rate as a fraction: `mb_per_s` / `per` 10^6 bytes a second.
+/// Is a rate as a fraction: `mb_per_s` / `per` 10^6 bytes a second.
 struct ExactRate {
   std::int64_t mb_per_s = 0;
   std::int64_t per = 1;

@@ -13,7 +13,7 @@ namespace tutti {
 /// by one, as the prices of rows ask for them (Gilmore and Gomory 1961). Not thread-safe.
 class PackingProgram {
  public:
-  /// What a column uses of a row for each unit of its amount.
+  /// Says what a column uses of a row for each unit of its amount.
   struct Use {
     int row;
     double amount;

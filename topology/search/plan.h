@@ -1,4 +1,4 @@
-// What can be planned on a topology: paths, rings and trees, as text, JSON and a picture.
+// Declares what can be planned on a topology: paths, rings and trees, as text, JSON and a picture.
 #pragma once
 
 #include <optional>
@@ -22,10 +22,10 @@ struct TopologyPlan {
   int root = 0;
 };
 
-/// The most trees of one root.
+/// Bounds the trees of one root.
 inline constexpr int kMostTrees = 8;
 
-/// Plans on the node of a fabric, within the step budgets of search.h and forest.h. `root` is the
+/// Plans on the node of a fabric, within the step budgets of rings.h and forest.h. `root` is the
 /// number of a GPU; where there is no such GPU there are no trees.
 TopologyPlan plan_topology(const Fabric& fabric, int root = 0);
 

@@ -23,14 +23,14 @@ constexpr double kLeastPrice = 1e-6;
 constexpr double kLongest = 1e3;
 constexpr double kEnough = 1e-7;  // a ring that wins less is none
 constexpr int kMostTurns = 2000;
-/// How many rings are tried with all that their links carry, for each ring that is taken; how many
-/// more tours are looked for then, in machines of how many GPUs; and what share of the bandwidth
-/// may be lost.
+/// These say how many rings are tried with all that their links carry, for each ring that is taken;
+/// how many more tours are looked for then, in machines of how many GPUs; and what share of the
+/// bandwidth may be lost.
 constexpr std::size_t kMostTried = 4;
 constexpr int kRepairTurns = 40, kMostRepaired = 10;
 constexpr double kMostLost = 1e-4;
 
-/// A tour through the GPUs and, in a ring of several machines, by one port.
+/// Is a tour through the GPUs and, in a ring of several machines, by one port.
 struct Tour {
   std::vector<int> gpus;
   int port;
@@ -40,7 +40,7 @@ struct Tour {
   }
 };
 
-/// What is left of the links and rails, by row, in 10^6 bytes a second.
+/// Holds what is left of the links and rails, by row, in 10^6 bytes a second.
 using Capacities = std::vector<std::int64_t>;
 
 /// The rings that fill some capacities best.

@@ -9,9 +9,9 @@
 
 namespace tutti {
 
-/// A ring through all GPUs of a machine, or of every machine: then it enters each of them by one of
-/// its ports, passes by the GPUs in this order, and leaves it by the same port, so that it stays on
-/// that port's rail.
+/// Is a ring through all GPUs of a machine, or of every machine: then it enters each of them by one
+/// of its ports, passes by the GPUs in this order, and leaves it by the same port, so that it stays
+/// on that port's rail.
 struct Ring {
   std::vector<int> gpus;           ///< The numbers of GPUs; begins with 0 in a ring of one machine.
   int port = -1;                   ///< The number of a port; -1 in a ring of one machine.
@@ -30,8 +30,8 @@ struct RingPlan {
 };
 
 struct RingRequest {
-  /// For rings through several machines: what one rail carries from a machine to the next, in 10^9
-  /// bytes a second, for each port. Empty for rings of one machine.
+  /// Says for rings through several machines what one rail carries from a machine to the next, in
+  /// 10^9 bytes a second, for each port. Empty for rings of one machine.
   std::vector<double> rails;
   int most_rings = 32;
 };

@@ -1,4 +1,4 @@
-// Shortest tours through all places, for the search for rings.
+// Finds shortest tours through all places, for the search for rings.
 #pragma once
 
 #include <vector>
@@ -7,8 +7,8 @@
 
 namespace tutti {
 
-/// The length of the way from each place to each other one: `lengths[from * places + to]`, none of
-/// them negative. Where there is no way, the length is kNoWay.
+/// Holds the length of the way from each place to each other one: `lengths[from * places + to]`,
+/// none of them negative. Where there is no way, the length is kNoWay.
 struct Distances {
   int places = 0;
   std::vector<double> lengths;

@@ -70,7 +70,7 @@ class Receiver final : public RecvChannel {
   const std::byte* get(const Memory& place) override;
   void release() override;
 
-  /// A message of the window.
+  /// Holds a message of the window.
   struct Arrival {
     enum class State : std::uint8_t {
       arriving,  ///< Its parts come in slots.
@@ -107,7 +107,7 @@ class Receiver final : public RecvChannel {
   // Counts of messages: those whose header has arrived, and those that are released.
   std::uint32_t announced = 0, released = 0;
   std::uint32_t unreturned = 0;  ///< Released messages of which the sender has not been told.
-  /// Whether an offered message is read to `staging` at once even if it is the first: so it is
+  /// Says whether an offered message is read to `staging` at once even if it is the first: so it is
   /// where the caller has last asked for one in memory of the channel.
   bool reads_ahead = false;
   /// The next messages that arrive may go there, one behind the other.
@@ -142,7 +142,7 @@ class Sender final : public SendChannel {
   /// A message that the peer's device may read in the program's memory.
   struct Offered {
     bool under_way = false;  ///< Until the peer has answered.
-    /// Whether the message belongs to a call that has failed, and need not arrive any more.
+    /// Says whether the message belongs to a call that has failed, and need not arrive any more.
     bool dropped = false;
     std::uint16_t number = 0;
     Header header;
@@ -162,7 +162,7 @@ class Sender final : public SendChannel {
   Staging staging;
   std::optional<Memory> in_hand;  ///< The message that is acquired and not posted.
   bool in_place = false;          ///< Whether that is the program's memory.
-  /// Counts of messages: those that are posted, and those that the peer has released.
+  /// These count messages: those that are posted, and those that the peer has released.
   std::uint32_t posted = 0, released = 0;
   /// Posted messages that still need the program's memory.
   std::uint32_t in_program = 0;

@@ -49,8 +49,8 @@ struct Frame {
   /// The sender of this frame has released so many messages, on the channel of the same number in
   /// the other direction, since it last said so.
   std::uint16_t released = 0;
-  /// The number of the message in its channel, modulo 2^16: of one that is offered, and in all
-  /// frames about it.
+  /// Holds the number of the message in its channel, modulo 2^16: of one that is offered, and in
+  /// all frames about it.
   std::uint16_t number = 0;
   Header header;  ///< The header of a message, an offer or an answer; unused in other frames.
 };

@@ -19,10 +19,10 @@ namespace tutti::rdma {
 
 class Connection;
 
-/// The memory of one endpoint. Each piece of it is registered with a queue pair when that first
-/// sends or receives a message there, as a whole, and stays so until the memory is removed or the
-/// registration makes room: of those that no message uses, the one that was used longest ago goes.
-/// Thread-safe. A connection calls it with its lock held, and remove() calls connections.
+/// Holds the memory of one endpoint. Each piece of it is registered with a queue pair when that
+/// first sends or receives a message there, as a whole, and stays so until the memory is removed or
+/// the registration makes room: of those that no message uses, the one that was used longest ago
+/// goes. Thread-safe. A connection calls it with its lock held, and remove() calls connections.
 class Registrations : public std::enable_shared_from_this<Registrations> {
  public:
   struct Limits {
@@ -80,7 +80,7 @@ class Registrations : public std::enable_shared_from_this<Registrations> {
   void revoke(Use& use) noexcept;
   /// Ends all registrations of a connection, whose queue pair is gone.
   void forget(const Connection& connection) noexcept;
-  /// Whether there is none, in which case messages need not ask.
+  /// Says whether there is none, in which case messages need not ask.
   bool empty() const noexcept { return memory_count_.load(std::memory_order_relaxed) == 0; }
   Counters counters() const {
     const std::lock_guard lock(mutex_);

@@ -45,7 +45,7 @@ struct Completion {
   const char* error = nullptr;
 };
 
-/// What two connected queue pairs may read from each other.
+/// Says what two connected queue pairs may read from each other.
 struct ReadLimits {
   std::uint32_t at_once = 0;  ///< Requests to read that this end may have under way; 0 if none.
   bool peer_reads = false;    ///< Whether the peer may read memory of this end.
