@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "command.h"
-#include "tests/topology/topology_files.h"
+#include "plan_folder.h"
 
 namespace tutti::tools {
 namespace {
@@ -22,22 +22,9 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
-/// A folder with a fabric of 64 nodes of three GPUs, which goes with the test.
-class TuttiPlanGraph : public testing::Test {
+/// Has a fabric of 64 nodes of three GPUs.
+class TuttiPlanGraph : public PlanFolder {
  protected:
-  TuttiPlanGraph() {
-    std::string name = testing::TempDir() + "plan_XXXXXX";
-    folder_ = mkdtemp(name.data());
-    write("node.xml", kSmallTopology);
-    fabric_ = write("fabric.json", R"({"nodes": 64, "topology": "node.xml", "nodes_per_leaf": 16,
-        "oversubscription": 2, "hop_us": 0.5})");
-  }
-  ~TuttiPlanGraph() override { std::filesystem::remove_all(folder_); }
-
-  std::string write(const std::string& name, const std::string& text) const {
-    std::ofstream(folder_ / name) << text;
-    return (folder_ / name).string();
-  }
   std::string read(const std::string& name) const {
     std::ifstream file(folder_ / name);
     return {std::istreambuf_iterator<char>(file), {}};
@@ -53,8 +40,10 @@ class TuttiPlanGraph : public testing::Test {
     return status;
   }
 
-  std::filesystem::path folder_;
-  std::string fabric_, out_, err_;
+  std::string fabric_ = write("fabric.json",
+                              R"({"nodes": 64, "topology": "node.xml", "nodes_per_leaf": 16,
+        "oversubscription": 2, "hop_us": 0.5})");
+  std::string out_, err_;
 };
 
 TEST_F(TuttiPlanGraph, SimulateSaysTimeLoadsAndBottleneck) {

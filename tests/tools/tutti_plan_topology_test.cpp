@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "command.h"
-#include "tests/topology/topology_files.h"
+#include "plan_folder.h"
 
 namespace tutti::tools {
 namespace {
@@ -20,21 +20,8 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
-/// A folder with a small topology, which goes with the test.
-class TuttiPlanTopology : public testing::Test {
+class TuttiPlanTopology : public PlanFolder {
  protected:
-  TuttiPlanTopology() {
-    std::string name = testing::TempDir() + "plan_XXXXXX";
-    folder_ = mkdtemp(name.data());
-    node_ = write("node.xml", kSmallTopology);
-  }
-  ~TuttiPlanTopology() override { std::filesystem::remove_all(folder_); }
-
-  std::string write(const std::string& name, const std::string& text) const {
-    std::ofstream(folder_ / name) << text;
-    return (folder_ / name).string();
-  }
-
   /// Runs the tool and checks its exit status.
   static std::string output(std::vector<std::string> arguments, int status = 0) {
     arguments.insert(arguments.begin(), TUTTI_PLAN);
@@ -42,9 +29,6 @@ class TuttiPlanTopology : public testing::Test {
     EXPECT_EQ(command.wait(), status) << command.err();
     return status == 0 ? command.out() : command.err();
   }
-
-  std::filesystem::path folder_;
-  std::string node_;
 };
 
 TEST_F(TuttiPlanTopology, IsShownWithPathsRingsAndTrees) {

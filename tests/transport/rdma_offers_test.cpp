@@ -6,9 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "fake_verbs.h"
-#include "transport/rdma/connection.h"
-#include "transport/rdma/endpoint.h"
+#include "rdma_peer.h"
 
 namespace tutti {
 namespace {
@@ -19,38 +17,11 @@ using testing::HasSubstr;
 
 constexpr std::size_t kMax = 100'000;  // several slots, and long enough to be offered
 
-/// A connection whose peer is the test, which may send it anything.
-class RdmaOffers : public testing::Test {
+class RdmaOffers : public RdmaPeerTest<SteadyClock, kMax> {
  protected:
-  void SetUp() override {
-    group_.reset();
-    connection_ = endpoint_.make_connection();
-    group_.emplace(*connection_, context_, 7);
-    connection_->add(*group_);
-    peer_ = network_.make_device()->make({16, 64, 4}, nullptr);
-    for (std::uint32_t i = 0; i < 64; ++i)
-      ASSERT_TRUE(peer_->receive(i, {ignored_.data(), rdma::kSlotBytes, 0}));
-    connection_->open();
-    connection_->queue_pair().connect(peer_->address());
-    peer_->connect(connection_->queue_pair().address());
-  }
   void TearDown() override {
     connection_->remove(*group_);
     group_.reset();
-  }
-  void pump() {
-    std::array<rdma::Completion, 8> completions;
-    for (int turn = 0; turn < 200; ++turn) {
-      connection_->pump();
-      peer_->poll(completions);
-    }
-  }
-  void say(const Frame& frame, std::span<const std::byte> payload = {}) {
-    std::vector<std::byte> bytes(sizeof frame + payload.size());
-    std::memcpy(bytes.data(), &frame, sizeof frame);
-    std::copy(payload.begin(), payload.end(), bytes.begin() + sizeof frame);
-    ASSERT_TRUE(peer_->send(0, {bytes.data(), static_cast<std::uint32_t>(bytes.size()), 0}));
-    pump();
   }
   void offer(std::uint32_t bytes, std::uint16_t number = 0, std::uint64_t address = 4096,
              std::uint32_t key = 1) {
@@ -66,23 +37,13 @@ class RdmaOffers : public testing::Test {
     frame.number = number;
     return frame;
   }
+  /// Checks how the connection has ended, and makes the next one.
   void expect_lost(const std::string& why) {
-    EXPECT_EQ(connection_->how_ended(), rdma::Connection::End::lost);
-    EXPECT_THAT(connection_->why_ended(), HasSubstr(why));
+    RdmaPeerTest::expect_lost(why);
     TearDown();
     SetUp();
   }
   RecvChannel& in() { return connection_->channel(*group_, 0).receiver; }
-
-  SteadyClock clock_;
-  rdma::fake::Network network_;
-  rdma::Endpoint endpoint_{2, clock_, network_.make_device()};
-  StatusPage status_page_{};
-  const rdma::GroupContext context_{kMax, &status_page_, -1};
-  std::unique_ptr<rdma::Connection> connection_;
-  std::optional<rdma::Group> group_;
-  std::unique_ptr<rdma::QueuePair> peer_;
-  std::vector<std::byte> ignored_ = std::vector<std::byte>(rdma::kSlotBytes);
 };
 
 TEST_F(RdmaOffers, OfAbsurdLengthsNumbersAndFormsEndTheConnection) {

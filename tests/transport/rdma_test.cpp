@@ -10,7 +10,7 @@
 
 #include <tutti/error.hpp>
 
-#include "fake_verbs.h"
+#include "rdma_peer.h"
 #include "transport/rdma/connection.h"
 #include "transport/rdma/endpoint.h"
 #include "transport/rdma/ports.h"
@@ -166,54 +166,14 @@ TEST_F(RdmaRanks, WithTlsAreUnavailableBecauseRdmaDoesNotEncrypt) {
   }
 }
 
-/// A connection whose peer is the test, which may send it anything.
-class RdmaPeer : public testing::Test {
+class RdmaPeer : public RdmaPeerTest<StandingClock, kMax> {
  protected:
-  void SetUp() override {
-    group_.reset();
-    connection_ = endpoint_.make_connection();
-    group_.emplace(*connection_, context_, 7);
-    connection_->add(*group_);
-    peer_ = network_.make_device()->make({16, 64, 0}, nullptr);
-    for (std::uint32_t i = 0; i < 64; ++i)
-      ASSERT_TRUE(peer_->receive(i, {ignored_.data(), rdma::kSlotBytes, 0}));
-    connection_->open();
-    connection_->queue_pair().connect(peer_->address());
-    peer_->connect(connection_->queue_pair().address());
-  }
-  void say(const Frame& frame, std::size_t payload = 0) {
-    std::vector<std::byte> bytes(sizeof frame + payload);
-    std::memcpy(bytes.data(), &frame, sizeof frame);
-    say(bytes);
-  }
-  void say(std::vector<std::byte>& bytes) {
-    ASSERT_TRUE(peer_->send(0, {bytes.data(), static_cast<std::uint32_t>(bytes.size()), 0}));
-    std::array<rdma::Completion, 8> completions;
-    for (int turn = 0; turn < 200; ++turn) {
-      connection_->pump();
-      peer_->poll(completions);
-    }
-  }
-  void expect_lost(const std::string& why) {
-    EXPECT_EQ(connection_->how_ended(), rdma::Connection::End::lost);
-    EXPECT_THAT(connection_->why_ended(), HasSubstr(why));
-  }
   static Frame message(std::uint32_t bytes) {
     Frame frame;
     frame.group = 7;
     frame.header.length = bytes;
     return frame;
   }
-
-  StandingClock clock_;
-  rdma::fake::Network network_;
-  rdma::Endpoint endpoint_{2, clock_, network_.make_device()};
-  StatusPage status_page_{};
-  const rdma::GroupContext context_{kMax, &status_page_, -1};
-  std::unique_ptr<rdma::Connection> connection_;
-  std::optional<rdma::Group> group_;
-  std::unique_ptr<rdma::QueuePair> peer_;
-  std::vector<std::byte> ignored_ = std::vector<std::byte>(rdma::kSlotBytes);
 };
 
 TEST_F(RdmaPeer, IsHeardWhileItSpeaksSense) {
