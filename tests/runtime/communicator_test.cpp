@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <barrier>
 #include <cstring>
 
 #include "runtime/diagnosis/diagnosis.h"
@@ -343,6 +344,7 @@ TEST_P(Communicators, ARankThatNeverCallsIsNamedAtTheDeadlineAndTheFailureSticks
   // second.
   const bool asks = std::string_view(GetParam()) == "tcp";
   std::atomic<int> given_up = 0;
+  std::barrier both(2);
   const Outcomes outcomes = run_ranks(3, config(), [&](Communicator& comm) {
     std::vector<float> data(8, 1);
     comm.all_reduce(std::span(data));
@@ -354,7 +356,8 @@ TEST_P(Communicators, ARankThatNeverCallsIsNamedAtTheDeadlineAndTheFailureSticks
       comm.barrier();
       return;
     }
-    const CallOptions short_deadline{std::chrono::milliseconds(asks ? 1000 : 100), {}};
+    const CallOptions short_deadline{std::chrono::milliseconds(asks ? 1000 : 400), {}};
+    both.arrive_and_wait();  // Neither may give up because the other is late.
     const std::string first =
         outcome_of([&] { comm.all_reduce(std::span(data), Op::sum, short_deadline); });
     ++given_up;
