@@ -1,10 +1,13 @@
 #include "common/descriptors.h"
 
 #include <fmt/format.h>
+#include <sys/epoll.h>
 #include <sys/resource.h>
 
 #include <algorithm>
 #include <cassert>
+#include <cerrno>
+#include <cstring>
 
 #include <tutti/error.hpp>
 
@@ -37,6 +40,13 @@ void need_descriptors(std::size_t wanted, std::size_t least, const std::string& 
                           "LimitNOFILE= of a service, `--ulimit nofile=` of a container), or start "
                           "fewer ranks on it",
                           who, least, what, allowed));
+}
+
+Fd make_epoll() {
+  Fd epoll(epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll)
+    throw Error(ErrorKind::unavailable, fmt::format("no epoll: {}", std::strerror(errno)));
+  return epoll;
 }
 
 }  // namespace tutti

@@ -1,8 +1,10 @@
-// The limit on the number of files that this process may have open.
+// The limit on the number of files that this process may have open, and descriptors for waiting.
 #pragma once
 
 #include <cstddef>
 #include <string>
+
+#include "common/fd.h"
 
 namespace tutti {
 
@@ -17,5 +19,8 @@ std::size_t allow_descriptors(std::size_t wanted) noexcept;
 /// needs them and for what.
 void need_descriptors(std::size_t wanted, std::size_t least, const std::string& who,
                       const std::string& what);
+
+/// Makes an epoll descriptor. Throws `unavailable` where the process has no descriptor left.
+Fd make_epoll();
 
 }  // namespace tutti

@@ -15,6 +15,7 @@
 #include "transport/channel.h"
 #include "transport/context.h"
 #include "transport/memory_channel.h"
+#include "transport/mesh/group.h"
 #include "transport/mesh/mesh.h"
 
 namespace tutti::mesh {
@@ -23,7 +24,7 @@ namespace tutti::mesh {
 /// connection. It is used only by its communicator's thread, except for what Transport permits to
 /// any thread. A derived class connects, and says how its channels are found, when all messages
 /// have left, and how it closes; its destructor calls leave().
-template <typename Endpoint, typename Connection, typename Group, typename GroupContext>
+template <typename Endpoint, typename Connection, typename Group>
 class Part : public Transport {
  public:
   std::string address() const override { return mesh_ ? mesh_->address() : std::string(); }
@@ -140,8 +141,8 @@ class Part : public Transport {
   bool closed_ = false;
 };
 
-template <typename Endpoint, typename Connection, typename Group, typename GroupContext>
-void Part<Endpoint, Connection, Group, GroupContext>::add_groups() {
+template <typename Endpoint, typename Connection, typename Group>
+void Part<Endpoint, Connection, Group>::add_groups() {
   groups_.resize(subset_.members.size());
   for (int peer = 0; peer < size(); ++peer) {
     if (peer == subset_.rank) continue;
@@ -155,8 +156,8 @@ void Part<Endpoint, Connection, Group, GroupContext>::add_groups() {
 
 // Each rank sends its status page once it has made its groups, so that no message to it can arrive
 // too early.
-template <typename Endpoint, typename Connection, typename Group, typename GroupContext>
-std::vector<int> Part<Endpoint, Connection, Group, GroupContext>::join() {
+template <typename Endpoint, typename Connection, typename Group>
+std::vector<int> Part<Endpoint, Connection, Group>::join() {
   assert(!subset_.numbers.empty());
   const bool first = groups_.empty();
   if (first) add_groups();
@@ -172,15 +173,15 @@ std::vector<int> Part<Endpoint, Connection, Group, GroupContext>::join() {
   return missing;
 }
 
-template <typename Endpoint, typename Connection, typename Group, typename GroupContext>
-PeerStatus Part<Endpoint, Connection, Group, GroupContext>::status(int peer) {
+template <typename Endpoint, typename Connection, typename Group>
+PeerStatus Part<Endpoint, Connection, Group>::status(int peer) {
   if (peer == subset_.rank) return status_on(status_page_);
   using End = typename Connection::End;
   using State = PeerStatus::State;
   // Another thread may receive the peer's goodbye and the end at this moment: where the end is
   // seen, the goodbye before it is, too.
   const End end = connection(peer).how_ended();
-  PeerStatus said = status_on(group(peer).status_page);
+  PeerStatus said = status_on(group(peer).peer_page.page());
   said.gone = end == End::lost;
   if (end == End::none || said.state != State::alive) return said;
   said.state = said.gone ? State::lost : State::no_memory;
@@ -190,8 +191,8 @@ PeerStatus Part<Endpoint, Connection, Group, GroupContext>::status(int peer) {
   return said;
 }
 
-template <typename Endpoint, typename Connection, typename Group, typename GroupContext>
-std::size_t Part<Endpoint, Connection, Group, GroupContext>::memory_bytes() const {
+template <typename Endpoint, typename Connection, typename Group>
+std::size_t Part<Endpoint, Connection, Group>::memory_bytes() const {
   std::size_t bytes = sizeof(StatusPage);
   for_each([&](const Connection& connection, const Group& group) {
     bytes += connection.memory_bytes(group);

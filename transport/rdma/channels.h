@@ -11,12 +11,11 @@
 #include <optional>
 #include <vector>
 
-#include "common/clock.h"
 #include "transport/channel.h"
+#include "transport/mesh/group.h"
 #include "transport/rdma/frame.h"
 #include "transport/rdma/registrations.h"
 #include "transport/rdma/slots.h"
-#include "transport/status_page.h"
 
 namespace tutti::rdma {
 
@@ -172,13 +171,7 @@ class Sender final : public SendChannel {
   Connection& connection_;
 };
 
-/// Holds the members that the groups of one communicator share. This record outlives the groups.
-struct GroupContext {
-  std::size_t max_message_bytes = 0;
-  StatusPage* status_page = nullptr;  ///< The status page of this rank.
-  /// The doorbell of the threads that sleep in this communicator, or -1 where none ever does.
-  int doorbell_fd = -1;
-};
+using mesh::GroupContext;
 
 /// Holds one communicator's part of one connection, whose lock guards it.
 struct Group {
@@ -198,9 +191,7 @@ struct Group {
   const std::uint32_t id;  ///< The Subset::id_with() the peer.
   Connection& connection;
   std::map<int, std::unique_ptr<Channel>> channels;
-  StatusPage status_page{};           ///< The peer's page, as it was received last.
-  std::optional<TimePoint> heard_at;  ///< When that was; none if never.
-  bool asked = false;                 ///< Whether a newer one has been requested.
+  mesh::PeerPage peer_page;
 };
 
 }  // namespace tutti::rdma

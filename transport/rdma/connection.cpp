@@ -2,7 +2,6 @@
 #include "transport/rdma/connection.h"
 
 #include <fmt/format.h>
-#include <sys/eventfd.h>
 
 #include <algorithm>
 #include <cassert>
@@ -329,7 +328,7 @@ bool Connection::take_credits(const Frame& frame, Group* group) {
     return false;
   for (std::uint32_t released = frame.released; released > 0; --released)
     if (sender.offer(static_cast<std::uint16_t>(sender.released++)) != nullptr) return false;
-  notify(*group);
+  group->context.wake_sleepers();
   return true;
 }
 
@@ -429,7 +428,7 @@ void Connection::add_part(std::span<const std::byte> payload) {
   const Incoming complete = std::exchange(incoming_, Incoming{});
   if (complete.channel == nullptr) return;
   complete.arrival->state = Receiver::Arrival::State::complete;
-  notify(complete.channel->group);
+  complete.channel->group.context.wake_sleepers();
 }
 
 void Connection::take_status_page(Group* group, std::span<const std::byte> payload) {
@@ -437,21 +436,12 @@ void Connection::take_status_page(Group* group, std::span<const std::byte> paylo
   StatusPageBytes bytes{};
   assert(payload.size() == bytes.size());
   std::memcpy(bytes.data(), payload.data(), bytes.size());
-  write_status_page(group->status_page, bytes);
-  group->heard_at = clock_.now();
-  group->asked = false;
-  notify(*group);
-}
-
-// Wakes the threads of the communicator that sleep, since what woke this thread may be for them.
-void Connection::notify(const Group& group) {
-  if (group.context.status_page->sleepers.load(std::memory_order_seq_cst) > 0 &&
-      group.context.doorbell_fd >= 0)
-    eventfd_write(group.context.doorbell_fd, 1);
+  group->peer_page.receive(bytes, clock_.now());
+  group->context.wake_sleepers();
 }
 
 void Connection::notify_all_groups() const {
-  for (const auto& [id, group] : groups_) notify(*group);
+  for (const auto& [id, group] : groups_) group->context.wake_sleepers();
 }
 
 void Connection::end_with_peer(const char* why) {

@@ -101,7 +101,7 @@ class Connection {
   /// Returns whether the page has ever been received.
   bool has_status_page(const Group& group) const {
     const std::lock_guard lock(mutex_);
-    return group.heard_at.has_value();
+    return group.peer_page.received();
   }
   /// Counts what has been sent and read since the beginning.
   struct Traffic {
@@ -227,10 +227,8 @@ class Connection {
   void set_unsent() noexcept;
   void reread();
   bool has_room_for(Sender& channel, std::size_t bytes);
-  bool heard_within(const Group& group, Nanoseconds age) const;
   static Unsent unsent_of(Sender& channel, FrameKind kind, const Header& header);
   static void has_left(const Unsent& unsent) noexcept;
-  static void notify(const Group& group);
   void notify_all_groups() const;
   void end(std::string why, End how = End::lost);
 

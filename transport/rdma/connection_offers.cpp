@@ -68,7 +68,7 @@ void Connection::begin_offer(const Frame& frame, Group* group, std::span<const s
   const Memory place = take_place(channel, *arrival);
   if (place || channel.reads_ahead || message != channel.released)
     begin_read(channel, message, place);
-  notify(*group);
+  group->context.wake_sleepers();
 }
 
 // Reads an offered message to `place` if that is registered, and else to memory of the channel.
@@ -124,7 +124,7 @@ void Connection::has_read(std::uint32_t id) {
   const Receiver& channel = *reading.channel;
   reply(channel.group.id, channel.number, static_cast<std::uint16_t>(reading.message),
         FrameKind::taken);
-  notify(channel.group);
+  channel.group.context.wake_sleepers();
   post_reads();
 }
 
@@ -174,7 +174,7 @@ void Connection::take_reply(const Frame& frame, Group* group) {
     finish(channel, *offered);
     send(std::move(unsent));
   }
-  notify(*group);
+  group->context.wake_sleepers();
 }
 
 void Connection::finish(Sender& channel, Sender::Offered& offered) noexcept {

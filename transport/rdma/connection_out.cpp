@@ -13,15 +13,6 @@
 #include "transport/rdma/endpoint.h"
 
 namespace tutti::rdma {
-namespace {
-
-using std::chrono::milliseconds;
-
-// The first is how long a status page counts as new, and for how long recent_status_page() returns
-// it.
-constexpr milliseconds kFreshFor{2}, kRecentFor{1500};
-
-}  // namespace
 
 void Connection::Unsent::keep() {
   if (own != nullptr || data == nullptr) return;
@@ -245,30 +236,21 @@ void Connection::send_status_page(const Group& group) {
   send(std::move(unsent));
 }
 
-// Returns whether the page was received within `age`. The last page of a peer that has failed or
-// closed, or whose connection has ended, never becomes too old.
-bool Connection::heard_within(const Group& group, Nanoseconds age) const {
-  const bool final =
-      group.status_page.state.load(std::memory_order_relaxed) != StatusPageState::open || ended();
-  return group.heard_at && (final || clock_.now() < *group.heard_at + age);
-}
-
 const StatusPage* Connection::recent_status_page(Group& group) {
   const std::lock_guard lock(mutex_);
-  return heard_within(group, kRecentFor) ? &group.status_page : nullptr;
+  return group.peer_page.recent(clock_.now(), ended());
 }
 
 const StatusPage* Connection::status_page(Group& group) {
   const std::lock_guard lock(mutex_);
-  if (heard_within(group, kFreshFor)) return &group.status_page;
-  if (!group.asked) {
-    group.asked = true;
+  const StatusPage* const page = group.peer_page.fresh(clock_.now(), ended());
+  if (page == nullptr && group.peer_page.request()) {
     Unsent unsent;
     unsent.frame.kind = FrameKind::status_page_request;
     unsent.frame.group = group.id;
     send(std::move(unsent));
   }
-  return nullptr;
+  return page;
 }
 
 }  // namespace tutti::rdma

@@ -16,19 +16,14 @@
 
 #include <tutti/error.hpp>
 
+#include "common/descriptors.h"
+
 namespace tutti::rdma {
 namespace {
 
 // The destructor waits for so long while nothing moves, and for so long in all.
 constexpr std::chrono::seconds kLinger{2}, kLongestLinger{60};
 constexpr std::chrono::milliseconds kBackgroundProgressPause{100};
-
-Fd make_epoll() {
-  Fd epoll(epoll_create1(EPOLL_CLOEXEC));
-  if (!epoll)
-    throw Error(ErrorKind::unavailable, fmt::format("no epoll: {}", std::strerror(errno)));
-  return epoll;
-}
 
 void watch(const Fd& epoll, int fd, void* what) {
   epoll_event event{};

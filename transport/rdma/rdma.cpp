@@ -45,7 +45,7 @@ LinkCapabilities link_of(const TransportContext& context, const Subset& subset) 
   return link;
 }
 
-using Part = mesh::Part<Endpoint, Connection, Group, GroupContext>;
+using Part = mesh::Part<Endpoint, Connection, Group>;
 
 class RdmaTransport final : public Part {
  public:

@@ -1,26 +1,16 @@
 #include "transport/shm/endpoint.h"
 
-#include <fmt/format.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
 #include <algorithm>
 #include <array>
 #include <cassert>
-#include <cerrno>
-#include <cstring>
 
-#include <tutti/error.hpp>
+#include "common/descriptors.h"
 
 namespace tutti::shm {
 namespace {
-
-Fd make_epoll() {
-  Fd epoll(epoll_create1(EPOLL_CLOEXEC));
-  if (!epoll)
-    throw Error(ErrorKind::unavailable, fmt::format("no epoll: {}", std::strerror(errno)));
-  return epoll;
-}
 
 Fd make_spare() { return Fd(eventfd(0, EFD_CLOEXEC)); }
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -245,7 +244,7 @@ void Connection::begin(const Frame& frame) {
     if (frame.channel < 0 || frame.channel > kMostChannel ||
         !group->channel(frame.channel).sender.credit(frame.credits))
       return end("it gives back room that nobody had taken: is it damaged?");
-    notify(*group);
+    group->context.wake_sleepers();
   }
   switch (frame.kind) {
     case FrameKind::message:
@@ -279,7 +278,7 @@ void Connection::begin_message(const Frame& frame, Group& group) {
   const std::optional<Memory> expected = payload_.channel->take_expected();
   if (payload_.left > inbox_end_ - inbox_begin_ && !expected) {
     payload_.waits = true;
-    return notify(group);
+    return group.context.wake_sleepers();
   }
   place(expected ? expected->address : nullptr);
 }
@@ -328,24 +327,15 @@ void Connection::finish_payload() {
     if (payload_.channel != nullptr) {
       payload_.channel->complete(payload_.begin);
     } else {
-      write_status_page(payload_.group->status_page, status_page_in_);
-      payload_.group->heard_at = clock_.now();
-      payload_.group->asked = false;
+      payload_.group->peer_page.receive(status_page_in_, clock_.now());
     }
-    notify(*payload_.group);
+    payload_.group->context.wake_sleepers();
   }
   payload_ = {};
 }
 
-// Wakes the threads of the communicator that sleep, since what woke this thread may be for them.
-void Connection::notify(const Group& group) {
-  if (group.context.status_page->sleepers.load(std::memory_order_seq_cst) > 0 &&
-      group.context.doorbell_fd >= 0)
-    eventfd_write(group.context.doorbell_fd, 1);
-}
-
 void Connection::notify_all_groups() const {
-  for (const auto& [id, group] : groups_) notify(*group);
+  for (const auto& [id, group] : groups_) group->context.wake_sleepers();
 }
 
 // Ends the connection. Unless it is lost, this rank still writes, so that its status page tells the

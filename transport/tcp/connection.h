@@ -102,7 +102,7 @@ class Connection {
   /// Whether the page has ever been received.
   bool has_status_page(const Group& group) {
     const std::lock_guard lock(mutex_);
-    return group.heard_at.has_value();
+    return group.peer_page.received();
   }
 
   std::size_t memory_bytes(const Group& group) const;
@@ -179,7 +179,6 @@ class Connection {
   void place(std::byte* to);
   void finish_payload();
   Group* find(std::uint32_t id);
-  static void notify(const Group& group);
   void notify_all_groups() const;
   void send(Unsent unsent, bool passing = false);
   void cut_short(const Unsent& unsent);
@@ -188,7 +187,6 @@ class Connection {
   void write_queue();
   void drop_written(std::size_t bytes);
   void send_status_page(const Group& group);
-  bool heard_within(const Group& group, Nanoseconds age) const;
   void set_unsent();
   void end(std::string why, End how = End::lost);
 

@@ -13,10 +13,8 @@
 namespace tutti::tcp {
 namespace {
 
-constexpr std::size_t kMostPieces = 64;                              // the most pieces of one write
-constexpr std::chrono::milliseconds kFreshFor{2}, kRecentFor{1500};  // ages of a status page
+constexpr std::size_t kMostPieces = 64;  // the most pieces of one write
 static_assert(kMostPieces >= 2 && kMostPieces <= IOV_MAX, "a frame and its payload go together");
-static_assert(kFreshFor < kRecentFor);
 
 }  // namespace
 
@@ -72,31 +70,22 @@ void Connection::send_status_page(const Group& group) {
   send(std::move(unsent), true);
 }
 
-// Whether the page was received within `age`. The last page of a peer that has failed or closed, or
-// whose connection has ended, never becomes too old.
-bool Connection::heard_within(const Group& group, Nanoseconds age) const {
-  const bool final =
-      group.status_page.state.load(std::memory_order_relaxed) != StatusPageState::open || ended();
-  return group.heard_at && (final || clock_.now() < *group.heard_at + age);
-}
-
 const StatusPage* Connection::recent_status_page(Group& group) {
   const std::lock_guard lock(mutex_);
-  return heard_within(group, kRecentFor) ? &group.status_page : nullptr;
+  return group.peer_page.recent(clock_.now(), ended());
 }
 
 const StatusPage* Connection::status_page(Group& group) {
   const std::lock_guard lock(mutex_);
-  if (heard_within(group, kFreshFor)) return &group.status_page;
-  if (!group.asked) {
-    group.asked = true;
+  const StatusPage* const page = group.peer_page.fresh(clock_.now(), ended());
+  if (page == nullptr && group.peer_page.request()) {
     Unsent unsent;
     unsent.frame.kind = FrameKind::status_page_request;
     unsent.frame.group = group.id;
     seal(unsent.frame, nullptr);
     send(std::move(unsent));
   }
-  return nullptr;
+  return page;
 }
 
 // Writes an entry at once, or queues what the socket does not accept behind the rest. Where

@@ -16,6 +16,8 @@
 
 #include <tutti/error.hpp>
 
+#include "common/descriptors.h"
+
 namespace tutti::tcp {
 namespace {
 
@@ -23,13 +25,6 @@ namespace {
 // and how long in all.
 constexpr std::chrono::seconds kLinger{2}, kLongestLinger{60};
 constexpr std::chrono::milliseconds kBackgroundProgressPause{100};
-
-Fd make_epoll() {
-  Fd epoll(epoll_create1(EPOLL_CLOEXEC));
-  if (!epoll)
-    throw Error(ErrorKind::unavailable, fmt::format("no epoll: {}", std::strerror(errno)));
-  return epoll;
-}
 
 // Returns how many bytes of those written, with the end of the connection, the peer's machine has
 // not acknowledged.

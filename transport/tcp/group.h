@@ -7,22 +7,13 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <optional>
 
-#include "common/clock.h"
-#include "transport/page_bytes.h"
-#include "transport/status_page.h"
+#include "transport/mesh/group.h"
 #include "transport/tcp/channels.h"
 
 namespace tutti::tcp {
 
-/// The members that the groups of one communicator share. This record outlives the groups.
-struct GroupContext {
-  std::size_t max_message_bytes = 0;
-  StatusPage* status_page = nullptr;  ///< The status page of this rank.
-  /// The doorbell of the threads that sleep in this communicator, or -1 where none ever does.
-  int doorbell_fd = -1;
-};
+using mesh::GroupContext;
 
 /// Protected by its connection's lock, except for the functions of the channels, which say what
 /// they need.
@@ -49,9 +40,7 @@ struct Group {
   const GroupContext& context;
   const std::uint32_t id;  ///< The Subset::id_with() the peer.
   std::map<int, std::unique_ptr<Channel>> channels;
-  StatusPage status_page{};           ///< The peer's page, as it was received last.
-  std::optional<TimePoint> heard_at;  ///< When that was; none if never.
-  bool asked = false;                 ///< Whether a newer one has been requested.
+  mesh::PeerPage peer_page;
 
  private:
   Connection& connection_;

@@ -38,7 +38,7 @@ LinkCapabilities link_of(const TransportContext& context, const Subset& subset) 
   return link;
 }
 
-using Part = mesh::Part<Endpoint, Connection, Group, GroupContext>;
+using Part = mesh::Part<Endpoint, Connection, Group>;
 
 class TcpTransport final : public Part {
  public:
