@@ -1,4 +1,4 @@
-// The size of a core's cache and of the rings that fit into it. Every start needs these, so they
+// The sizes of a core's caches, and of the rings that suit them. Every start needs these, so they
 // are found in microseconds, without hwloc.
 #pragma once
 
@@ -12,14 +12,25 @@ namespace tutti {
 /// wherever they run. `root` is the folder that contains sys/.
 std::size_t core_cache_bytes(const std::filesystem::path& root = "/");
 
+/// Returns a core's share of the third-level cache, in bytes and at most 4 MiB, or 0 if it cannot
+/// be found out. (A virtual machine reports the whole cache for the few cores that it has.)
+std::size_t third_level_bytes(const std::filesystem::path& root = "/");
+
 /// The facts of a machine by which the rings of its ranks are sized.
 struct CoreCaches {
   std::size_t cache_bytes = 0;  ///< As core_cache_bytes() returns it.
   int cores = 1;                ///< The number of processors that are online.
+  /// As third_level_bytes() returns it, where cores read what others have written faster from the
+  /// third level than from the other core's second level; else 0.
+  std::size_t victim_bytes = 0;
 };
 CoreCaches core_caches();
 
-/// Returns the data bytes of a channel's ring when `ranks` ranks run on a machine.
+/// Returns the data bytes of a channel's ring when `ranks` ranks run on a machine. Where
+/// `victim_bytes` is 0, this is ring_bytes_of() a core's second-level cache. Otherwise, rings are
+/// larger than that cache, so that a message has left it for the third level when it is read: one
+/// and a half times its size, divided by the square of the number of ranks on a core. The rings of
+/// all ranks of a core to all others together fit in the core's share of the third level.
 std::size_t ring_bytes_of(const CoreCaches& machine, int ranks);
 /// Returns the same for this machine.
 std::size_t default_ring_bytes(int ranks);

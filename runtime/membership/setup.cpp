@@ -130,23 +130,24 @@ std::uint64_t schedule_table_hash() {
 enum Said : std::size_t { kSettings, kCosts, kCaches, kLocation, kGpu, kOffers, kAddress };
 
 std::string to_text(const CoreCaches& machine) {
-  return fmt::format("{} {}", machine.cache_bytes, machine.cores);
+  return fmt::format("{} {} {}", machine.cache_bytes, machine.cores, machine.victim_bytes);
 }
 
 std::vector<CoreCaches> caches_of(const Texts& column) {
   std::vector<CoreCaches> all;
   for (const std::string& text : column.values()) {
-    const std::size_t blank = text.find(' ');
-    const auto bytes = parse_number<std::size_t>(std::string_view(text).substr(0, blank));
-    const auto cores =
-        parse_number<int>(std::string_view(text).substr(std::min(blank, text.size() - 1) + 1));
-    if (!bytes || !cores || *cores < 1)
+    std::vector<std::string_view> numbers = split(text, ' ');
+    numbers.resize(3);
+    const auto bytes = parse_number<std::size_t>(numbers[0]);
+    const auto cores = parse_number<int>(numbers[1]);
+    const auto victim = parse_number<std::size_t>(numbers[2]);
+    if (!bytes || !cores || *cores < 1 || !victim)
       throw Error(
           ErrorKind::corrupt,
           fmt::format("a rank says that its caches and cores are {}, which cannot be: is it "
                       "running the same build of tutti?",
                       shown(text)));
-    all.push_back({*bytes, *cores});
+    all.push_back({*bytes, *cores, *victim});
   }
   return all;
 }

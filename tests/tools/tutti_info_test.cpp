@@ -108,7 +108,7 @@ TEST(TuttiInfo, ShowsThisMachineWithWhatThisProcessMayUse) {
   EXPECT_EQ(info.status, 0) << info.err;
   EXPECT_THAT(info.out, AllOf(HasSubstr("machine"), HasSubstr("core 0"), HasSubstr("limits"),
                               HasSubstr("allowed  cpus " + to_text(affinity()))));
-  EXPECT_THAT(info.out, ContainsRegex("rings +[0-9.]+ KiB, of a core's L2 cache"));
+  EXPECT_THAT(info.out, ContainsRegex("rings +[0-9.]+ [KM]iB, by a core's L2 cache"));
 }
 
 TEST(TuttiInfo, ShowsWhatRanksWouldGetOnAMachineThatIsDescribed) {

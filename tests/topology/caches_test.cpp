@@ -40,6 +40,35 @@ TEST(RingBytes, AreWholePagesForEveryCacheSoThatPayloadsCanBe) {
       EXPECT_EQ(ring_bytes_of(cache, ranks) % 4096, 0u) << cache << " " << ranks;
 }
 
+TEST(RingBytes, AreOneAndAHalfSecondLevelCachesWhereTheThirdLevelIsFasterToReadFrom) {
+  const CoreCaches two{1024_KiB, 2, 4096_KiB};
+  EXPECT_EQ(ring_bytes_of(two, 1), 1536_KiB);
+  EXPECT_EQ(ring_bytes_of(two, 2), 1536_KiB);
+  EXPECT_EQ(ring_bytes_of(two, 4), 384_KiB);  // divided by the square of the ranks on a core
+  EXPECT_EQ(ring_bytes_of(two, 8), 96_KiB);   // and never less than elsewhere
+  EXPECT_EQ(ring_bytes_of(two, 4096), 96_KiB);
+  EXPECT_EQ(ring_bytes_of(CoreCaches{512_KiB, 2, 4096_KiB}, 2), 768_KiB);
+}
+
+TEST(RingBytes, OfAllPeersFitInACoresShareOfTheThirdLevel) {
+  const CoreCaches many{1024_KiB, 64, 4096_KiB};
+  EXPECT_EQ(ring_bytes_of(many, 5), 1024_KiB);
+  EXPECT_EQ(ring_bytes_of(many, 9), 512_KiB);
+  EXPECT_EQ(ring_bytes_of(many, 64), 96_KiB);
+  EXPECT_EQ(ring_bytes_of(CoreCaches{1024_KiB, 64, 0}, 5), 96_KiB);
+}
+
+TEST(ThirdLevel, IsDividedByItsCoresAndBoundedWhereAVirtualMachineShowsItWhole) {
+  Tree tree;
+  EXPECT_EQ(third_level_bytes(tree.root()), 0u);
+  write_cache(tree, "index3", "3", "16384K", "0-15");
+  EXPECT_EQ(third_level_bytes(tree.root()), 1024_KiB);
+  write_cache(tree, "index3", "3", "32768K", "0-1");
+  EXPECT_EQ(third_level_bytes(tree.root()), 4096_KiB);
+  write_cache(tree, "index3", "3", "many", "0-1");
+  EXPECT_EQ(third_level_bytes(tree.root()), 0u);
+}
+
 TEST(CoreCache, IsTheSecondLevelThatTheKernelTellsOf) {
   Tree tree;
   write_cache(tree, "index0", "1", "48K", "0");

@@ -73,7 +73,7 @@ std::string as_text(const TopologyReport& report) {
       fmt::format("{}\ntold by  {}{}\nallowed  cpus {}\n", to_text(machine), machine.source,
                   machine.described ? ", of another machine" : "", to_text(machine.allowed));
   if (!machine.described)
-    text += fmt::format("limits   {}\nrings    {}, of a core's L2 cache of {}\n",
+    text += fmt::format("limits   {}\nrings    {}, by a core's L2 cache of {}\n",
                         limits_text(machine.limits), size_text(report.ring_bytes),
                         report.cache_bytes != 0 ? size_text(report.cache_bytes) : "unknown size");
   if (report.gpus) text += gpus_text(*report.gpus);

@@ -4,7 +4,9 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cassert>
+#include <cstddef>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -19,6 +21,18 @@
 #include "transport/mesh/mesh.h"
 
 namespace tutti::mesh {
+
+/// Messages of this size keep a device busy, and a network of 300 Mb/s and 100 ms (see tcp's
+/// kWindow), whatever size the rings have that ranks of one machine use.
+inline constexpr std::size_t kLargestMessage = 64 << 10;
+static_assert(kLargestMessage % kCacheLine == 0);
+
+/// Returns LinkCapabilities::largest_message of connections: kLargestMessage, or a cache line for
+/// each rank where that is more, since a step of a schedule may move a chunk of each rank.
+inline std::size_t largest_message(const TransportContext& context, const Subset& subset) {
+  return context.message_limit != 0 ? subset.max_message_bytes
+                                    : std::max(kLargestMessage, subset.members.size() * kCacheLine);
+}
 
 /// Represents one communicator's part of an endpoint, which consists of one group of each
 /// connection. It is used only by its communicator's thread, except for what Transport permits to

@@ -23,9 +23,6 @@ namespace {
 
 // close() waits for so long until the status page has left.
 constexpr std::chrono::milliseconds kGoodbye{1000};
-// Messages of this size keep a device busy, however small the rings are that ranks of one machine
-// use.
-constexpr std::size_t kLeastLargestMessage = 64 << 10;
 constexpr std::int64_t kBytesOfGigabit = 125'000'000;
 
 LinkCapabilities link_of(std::int64_t gigabits) {
@@ -39,9 +36,7 @@ LinkCapabilities link_of(std::int64_t gigabits) {
 
 LinkCapabilities link_of(const TransportContext& context, const Subset& subset) {
   LinkCapabilities link = link_of(10);
-  link.largest_message = context.message_limit != 0
-                             ? subset.max_message_bytes
-                             : std::max(subset.max_message_bytes, kLeastLargestMessage);
+  link.largest_message = mesh::largest_message(context, subset);
   return link;
 }
 

@@ -16,11 +16,6 @@ namespace {
 // How long close() waits for room in the socket for its status page.
 constexpr std::chrono::milliseconds kGoodbye{1000};
 
-// Messages of this size keep a network of 300 Mb/s and 100 ms busy (see kWindow), however small the
-// rings are that ranks of one machine use.
-constexpr std::size_t kLeastLargestMessage = 64 << 10;
-static_assert(kLeastLargestMessage % kCacheLine == 0);
-
 LinkCapabilities link_of(bool one_machine) {
   LinkCapabilities link;
   link.latency_ps = one_machine ? 8'000'000 : 30'000'000;
@@ -31,10 +26,7 @@ LinkCapabilities link_of(bool one_machine) {
 
 LinkCapabilities link_of(const TransportContext& context, const Subset& subset) {
   LinkCapabilities link = link_of(false);
-  link.largest_message = context.message_limit != 0
-                             ? subset.max_message_bytes
-                             : std::max(subset.max_message_bytes, kLeastLargestMessage);
-  assert(link.largest_message >= subset.max_message_bytes);
+  link.largest_message = mesh::largest_message(context, subset);
   return link;
 }
 
