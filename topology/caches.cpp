@@ -29,7 +29,7 @@ constexpr std::size_t kMostThirdLevelShare = 4 << 20;
 
 // AMD's processors have a third level that is filled with what leaves the second level. With 1 MiB
 // of second-level cache, rings of 1.5 MiB are 1.3 to 3.6 times as fast as rings of 96 KiB from
-// 256 KiB on, between 2 ranks on 2 cores (docs/performance.md, "The size of a ring").
+// 256 KiB on, between 2 ranks on 2 cores (docs/performance.md, "AMD's processors").
 bool third_level_is_faster() noexcept {
 #if defined(__x86_64__)
   return __builtin_cpu_is("amd") != 0;

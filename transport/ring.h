@@ -38,6 +38,7 @@
 #include "transport/ring_memory.h"
 #include "transport/ring_view.h"
 #include "transport/segments.h"
+#include "transport/slot_stores.h"
 #include "transport/status_page.h"
 
 namespace tutti {
@@ -104,6 +105,9 @@ class SendRing {
             next_,          position_,          freed_, &memory_->gpu};
   }
 
+  /// How large payloads are written.
+  SlotStores& stores() noexcept { return stores_; }
+
   /// The bytes that payloads have taken up in the ring since it was created, gaps included.
   std::uint64_t payload_bytes() const noexcept { return position_; }
   /// The number of messages posted, and whether the first `count` of them have been released.
@@ -148,6 +152,7 @@ class SendRing {
   Origin origin_;                   // origin of the large message being filled
   std::array<std::uint64_t, kLines> end_{};
   PeerBell peer_;
+  SlotStores stores_;
 };
 
 /// The rings from one rank to a peer, by channel number. The peer's answers may lie in them.

@@ -5,6 +5,7 @@
 #include <cassert>
 #include <exception>
 
+#include "common/ticks.h"
 #include "compute/fixed_point.h"
 
 namespace tutti {
@@ -227,6 +228,26 @@ inline bool Execution::in_hand(LaneState& lane, const Load& load) {
   return true;
 }
 
+// Marks the messages of the step that are written with streaming stores. Returns the ring for which
+// the step's time is to be recorded, if there is one.
+SlotStores* Execution::choose_stores(const LaneState& lane, const Load& load, CombineArgs& args) {
+  const BoundStep& step = *lane.step;
+  const Program::Operand* const outputs =
+      bound_->program.operands.data() + step.first_operand + step.inputs;
+  SlotStores* timed = nullptr;
+  for (std::size_t k = 0; k < std::min<std::size_t>(step.outputs, 64); ++k) {
+    if (outputs[k].place != Place::peer) continue;
+    SlotStores* const stores = bound_->sends[outputs[k].port].stores();
+    if (stores == nullptr) continue;
+    if (stores->is_timed(load.bytes))
+      timed = stores;
+    else if (stores->streams())
+      args.stream_outputs |= std::uint64_t{1} << k;
+  }
+  args.fetch_outputs &= ~args.stream_outputs;
+  return timed;
+}
+
 template <Execution::Kind kind>
 inline void Execution::combine(LaneState& lane, const Load& load) {
   const BoundStep& step = *lane.step;
@@ -241,6 +262,9 @@ inline void Execution::combine(LaneState& lane, const Load& load) {
   args.fetch_outputs = step.results & fetched_mask_;
   if (load.bytes >= kFetchedMessageBytes) args.fetch_outputs |= ~step.results;
   args.stream_outputs = step.results & streamed_mask_;
+  SlotStores* timed = nullptr;
+  if (kind != Kind::zero_copy && step.posts > 0 && load.bytes >= SlotStores::kLeastBytes)
+    timed = choose_stores(lane, load, args);
   if (extras_ != nullptr) [[unlikely]]
     args.extras = extras_ + (lane.step - bound_->steps.data());
   if (kind == Kind::zero_copy && step.segments == 1 && !leave_out_zero_copy(lane, load, args))
@@ -248,7 +272,12 @@ inline void Execution::combine(LaneState& lane, const Load& load) {
   if (step.segments > 1)
     return kind == Kind::variable ? combine_blocks(lane, args)
                                   : combine_segments(lane, load.last, args);
-  if (args.count > 0) step.combine(args);
+  if (args.count == 0) return;
+  const std::uint64_t begin = timed != nullptr ? ticks() : 0;
+  step.combine(args);
+  if (timed != nullptr) [[unlikely]]
+    timed->record(ticks() - begin,
+                  (std::size_t{step.inputs} + step.outputs) * (load.bytes / kCacheLine));
 }
 
 inline void Execution::post(const LaneState& lane, const Load& load) {

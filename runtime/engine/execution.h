@@ -90,6 +90,8 @@ class SendPort {
   /// Returns the kinds of memory from which it sends without a copy.
   MemoryKinds zero_copy() const noexcept { return channel_->zero_copy(); }
   bool in_memory() const noexcept { return ring_ != nullptr; }
+  /// Returns how the ring's payloads are written, or null if the port has no ring.
+  SlotStores* stores() noexcept { return ring_ != nullptr ? &ring_->stores() : nullptr; }
   /// Returns whether the receiver has read all zero-copy messages.
   bool zero_copy_done() const noexcept {
     return zero_copy_ == 0 ||
@@ -226,6 +228,7 @@ class Execution {
   bool in_hand(LaneState& lane, const Load& load);
   template <Kind kind>
   void combine(LaneState& lane, const Load& load);
+  SlotStores* choose_stores(const LaneState& lane, const Load& load, CombineArgs& args);
   bool receive(const LaneState& lane, const Program::Operand& operand, const Load& load,
                const void*& address);
   const std::byte* get(const LaneState& lane, const Program::Operand& operand, const Load& load);

@@ -61,17 +61,26 @@ unsigned cost_of(std::size_t eager_bytes) {
       std::max<std::size_t>(1, (eager_bytes + kPerCredit - 1) / kPerCredit));
 }
 
-enum class Target { here, slot };
+enum class Stores { plain, fetched, streamed };
 
-// The cache lines of a slot are in the cache of the peer, which has read them: a round trip of 64
-// KiB takes 7 % less time if they are prefetched.
 void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes,
-                Target target = Target::here) {
+                Stores stores = Stores::plain) {
   const void* in = from;
   void* out = to;
   CombineArgs args{&in, 1, &out, 1, bytes};
-  args.fetch_outputs = target == Target::slot ? 1 : 0;
+  args.fetch_outputs = stores == Stores::fetched ? 1 : 0;
+  args.stream_outputs = stores == Stores::streamed ? 1 : 0;
   combine_copy(args);
+}
+
+// The cache lines of a slot are in the cache of the peer, which has read them: a round trip of 64
+// KiB takes 7 % less time if they are prefetched, where they are not streamed.
+void fill_slot(SendPort& port, std::byte* slot, const std::byte* from, std::size_t bytes) {
+  SlotStores* const stores = bytes >= SlotStores::kLeastBytes ? port.stores() : nullptr;
+  if (stores == nullptr) return copy_bytes(slot, from, bytes, Stores::fetched);
+  stores->write(bytes, 2, [&](bool streamed) {
+    copy_bytes(slot, from, bytes, streamed ? Stores::streamed : Stores::fetched);
+  });
 }
 
 }  // namespace
@@ -468,7 +477,7 @@ bool PointToPoint::fill(SendPort& port, const Transfer& send, std::size_t bytes)
   if (send.memory && bytes > kInlineBytes)
     return port.acquire_zero_copy(send.memory.part(send.moved, bytes));
   std::byte* slot = port.acquire(bytes);
-  if (slot != nullptr) copy_bytes(slot, send.call.buffer + send.moved, bytes, Target::slot);
+  if (slot != nullptr) fill_slot(port, slot, send.call.buffer + send.moved, bytes);
   return slot != nullptr;
 }
 

@@ -394,6 +394,13 @@ std::string describe(const Trial& trial, int ranks) {
          (trial.accumulates_f32 ? ", accumulate = f32" : "") + lengths_text(trial);
 }
 
+// Has the messages that are long enough written with streaming stores from now on.
+void stream_messages(HostProgram& bound) {
+  for (SendPort& port : bound.sends)
+    if (SlotStores* const stores = port.stores())
+      while (!stores->streams()) stores->record(1u << 30, 1);
+}
+
 std::string run(Ranks& ranks, std::span<const Trial> trials, std::uint32_t number) {
   struct Part {
     std::unique_ptr<HostProgram> bound;
@@ -410,6 +417,7 @@ std::string run(Ranks& ranks, std::span<const Trial> trials, std::uint32_t numbe
       // The program is converted to bytes and back, which shows that it holds no pointer.
       auto bound =
           std::make_unique<HostProgram>(from_bytes(to_bytes(program)), ranks.transport(rank));
+      if (trial.count % 2 != 0) stream_messages(*bound);
       const std::size_t scratch_bytes = bound->program.scratch_bytes;
       parts[k].push_back(
           {std::move(bound), make_buffers(trial, rank, ranks.size(), scratch_bytes)});
