@@ -50,7 +50,8 @@ struct CommunicatorParts {
   int size = 1;
   /// The largest message of a collective, on which all ranks agree.
   std::size_t message_bytes = 0;
-  /// The largest message that all links carry.
+  /// The largest message that all links carry, in any communicator with the same ranks or fewer.
+  /// Links whose messages are not bounded by a ring carry a cache line for each rank in any case.
   std::size_t largest_message = std::numeric_limits<std::size_t>::max();
   bool rings = true;  ///< Whether the links of all ranks have rings; all ranks agree on it.
   int cores = 1;  ///< The number of cores that its ranks on a machine share, on average; all ranks
@@ -76,7 +77,7 @@ struct CommunicatorParts {
   bool is_sound() const {
     const auto each = static_cast<std::size_t>(size);
     return runtime != nullptr && shared != nullptr && transport != nullptr && rank >= 0 &&
-           rank < size && message_bytes <= largest_message && cores >= 1 && shared->ranks >= 1 &&
+           rank < size && message_bytes > 0 && cores >= 1 && shared->ranks >= 1 &&
            (machines.empty() || machines.size() == each) &&
            (groups.empty() || groups.size() == each);
   }

@@ -61,6 +61,14 @@ std::size_t message_bytes_in(std::size_t ring_bytes, const Config& config) {
   return config.message_bytes != 0 ? std::min(most, config.message_bytes) : most;
 }
 
+// Returns the largest message of collectives of `size` ranks: what fits in a ring, or what links
+// without rings carry by themselves, if nothing is configured.
+std::size_t message_bytes_over(std::size_t of_links, std::size_t in_ring, int size,
+                               const Config& config) {
+  if (config.message_bytes != 0) return in_ring;
+  return std::min(in_ring, std::max(of_links, static_cast<std::size_t>(size) * kCacheLine));
+}
+
 class PhaseTimer {
  public:
   explicit PhaseTimer(const Clock& clock) : clock_(clock), since_(clock.now()) {}
@@ -424,7 +432,8 @@ CommunicatorParts join_named(std::shared_ptr<Store> store, std::string name, int
   parts.rings = connected.links.rings;
   agree_on_gpus(parts, said[kGpu]);
   parts.largest_message = connected.links.largest_message;
-  parts.message_bytes = std::min(agreed.max_message_bytes, parts.largest_message);
+  parts.message_bytes =
+      message_bytes_over(parts.largest_message, agreed.max_message_bytes, size, config);
   if (std::vector<int> machines = machines_of(said[kLocation], locations); !machines.empty())
     spread(parts, std::move(machines));
   share_cores(parts, said[kLocation], locations);
@@ -527,7 +536,8 @@ CommunicatorParts parts_of_subset(const CommunicatorParts& whole, Subset subset,
   parts.rings = whole.rings;
   parts.gpu = whole.gpu;
   parts.largest_message = whole.largest_message;
-  parts.message_bytes = std::min(subset.max_message_bytes, whole.largest_message);
+  parts.message_bytes = message_bytes_over(whole.largest_message, subset.max_message_bytes,
+                                           parts.size, runtime.config());
   parts.transport = whole.transport->split(subset);
   if (parts.transport == nullptr)
     throw Error(ErrorKind::unavailable,

@@ -27,6 +27,7 @@ constexpr std::int64_t kBytesOfGigabit = 125'000'000;
 
 LinkCapabilities link_of(std::int64_t gigabits) {
   LinkCapabilities link;
+  link.largest_message = mesh::kLargestMessage;
   link.may_fail = true;
   link.latency_ps = 3'000'000;
   link.message_ps = 500'000;

@@ -18,6 +18,7 @@ constexpr std::chrono::milliseconds kGoodbye{1000};
 
 LinkCapabilities link_of(bool one_machine) {
   LinkCapabilities link;
+  link.largest_message = mesh::kLargestMessage;
   link.latency_ps = one_machine ? 8'000'000 : 30'000'000;
   link.message_ps = 2'000'000;  // a system call
   link.bytes_per_second = one_machine ? 3'000'000'000 : 1'000'000'000;
