@@ -148,6 +148,7 @@ TEST(PerfGpus, RanksMayShareOne) {
 }
 
 TEST(PerfGpus, TheHostCopiesBuffersToPinnedMemoryAndKernelsDoNot) {
+  const Variable small_rings("TUTTI_RING_BYTES", "96K");  // Large ones would hide the copies.
   const auto communicator_memory = [](const char* kernels) {
     const Variable variable("TUTTI_DEVICE", kernels);
     Command command(
