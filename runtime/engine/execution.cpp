@@ -228,26 +228,6 @@ inline bool Execution::in_hand(LaneState& lane, const Load& load) {
   return true;
 }
 
-// Marks the messages of the step that are written with streaming stores. Returns the ring for which
-// the step's time is to be recorded, if there is one.
-SlotStores* Execution::choose_stores(const LaneState& lane, const Load& load, CombineArgs& args) {
-  const BoundStep& step = *lane.step;
-  const Program::Operand* const outputs =
-      bound_->program.operands.data() + step.first_operand + step.inputs;
-  SlotStores* timed = nullptr;
-  for (std::size_t k = 0; k < std::min<std::size_t>(step.outputs, 64); ++k) {
-    if (outputs[k].place != Place::peer) continue;
-    SlotStores* const stores = bound_->sends[outputs[k].port].stores();
-    if (stores == nullptr) continue;
-    if (stores->is_timed(load.bytes))
-      timed = stores;
-    else if (stores->streams())
-      args.stream_outputs |= std::uint64_t{1} << k;
-  }
-  args.fetch_outputs &= ~args.stream_outputs;
-  return timed;
-}
-
 template <Execution::Kind kind>
 inline void Execution::combine(LaneState& lane, const Load& load) {
   const BoundStep& step = *lane.step;

@@ -168,6 +168,9 @@ enum class ResultStores {
   streamed,
 };
 
+/// Returns how results of so many bytes at `output` are written best.
+ResultStores stores_for(std::size_t result_bytes, const void* input, const void* output);
+
 /// Runs one operation. One thread at a time (the owner of the communicator's engine) uses it.
 ///
 /// Invariants: a lane's cursor counts the operands of its current step that are in hand (peeked or

@@ -10,26 +10,6 @@
 #include <tutti/error.hpp>
 
 namespace tutti {
-namespace {
-
-// Results of at least this size are in no cache when they are written, so their cache lines are
-// prefetched: 16 MiB take 4.6 ms in place of 5.3 on two cores of Cascade Lake, and 1 MiB takes 100
-// us in place of 103 on Sapphire Rapids. Smaller results get slower (64 KiB take 9.8 us in place of
-// 8.2).
-constexpr std::size_t kFetchedBytes = 1u << 20;
-// Results of at least this size are streamed past the caches, unless their lines have just been
-// read: 64 MiB take 10.5 ms in place of 12.1; in place, they would take 10.7 ms, not 7.9.
-constexpr std::size_t kStreamedBytes = 32u << 20;
-
-ResultStores stores_for(std::size_t result_bytes, const void* input, const void* output) {
-  if (result_bytes < kFetchedBytes) return ResultStores::cached;
-  const auto in = reinterpret_cast<std::uintptr_t>(input);
-  const auto out = reinterpret_cast<std::uintptr_t>(output);
-  const bool apart = in + result_bytes <= out || out + result_bytes <= in;
-  return apart && result_bytes >= kStreamedBytes ? ResultStores::streamed : ResultStores::fetched;
-}
-
-}  // namespace
 
 std::unique_ptr<Engine> make_host_engine(Transport& transport, Recorder& recorder,
                                          std::function<void()> worker_done) {
