@@ -99,7 +99,8 @@ constexpr std::array kKnobs{
          kAgree, "Largest message; 0: sized from the caches."},
     Knob{"ring_bytes",
          BytesKnob{&Config::ring_bytes, kMessagesInARing* kLeastMessage, kMostRing, 64}, kAgree,
-         "Data bytes of a channel in memory, at least 3 messages; 0: by the caches of a core and the "
+         "Data bytes of a channel in memory, at least 3 messages; 0: by the caches of a core and "
+         "the "
          "number of its ranks (192K with 2M of L2; 1536K with AMD's 1M)."},
     Knob{
         "device", TextKnob{&Config::device, parse_device, "none, rank, or a number from 0 on"},
