@@ -76,7 +76,8 @@ CoreCaches core_caches() {
 
 std::size_t ring_bytes_of(const CoreCaches& machine, int ranks) {
   assert(machine.cores > 0 && ranks > 0);
-  const auto ranks_per_core = static_cast<std::size_t>((ranks - 1) / machine.cores + 1);
+  const int on_core = (ranks - 1) / machine.cores + 1;
+  const auto ranks_per_core = static_cast<std::size_t>(on_core);
   const auto peers = static_cast<std::size_t>(std::max(ranks - 1, 1));
   const std::size_t in_second = ring_bytes_of(machine.cache_bytes, ranks_per_core);
   const std::size_t beyond_second = machine.cache_bytes / 2 * 3 / ranks_per_core / ranks_per_core;

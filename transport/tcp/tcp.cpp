@@ -45,7 +45,8 @@ class TcpTransport final : public Part {
   }
 
   /// The members of `subset` are ranks of the endpoint.
-  TcpTransport(const TransportContext& context, std::shared_ptr<Endpoint> endpoint, Subset subset)
+  TcpTransport(const TransportContext& context, std::shared_ptr<Endpoint> endpoint,
+               const Subset& subset)
       : Part(context, std::move(endpoint), subset, link_of(context, subset)) {}
 
   ~TcpTransport() override {
