@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "compute/combine.h"
+#include "topology/caches.h"
 
 namespace tutti {
 
@@ -54,6 +55,13 @@ constexpr std::size_t kLeastFetchedBytes = 4u << 20;
 constexpr std::size_t kLeastFetchedSharing = 512u << 10;
 constexpr std::size_t kRemotePieceBytes = 1u << 20;  // the deadline is checked between two pieces
 static_assert(kLeastFetchedSharing <= kLeastFetchedBytes);
+
+// On AMD's processors, a ring takes 0.75 to 1.0 of the time in a loop that rests, and a quarter in
+// one that writes what it sends (docs/performance.md, "AMD's processors").
+bool copies_by_kernel_pay() {
+  static const bool pay = core_caches().victim_bytes == 0;
+  return pay;
+}
 
 unsigned cost_of(std::size_t eager_bytes) {
   constexpr std::size_t kPerCredit = PointToPoint::kBytesPerCredit;
@@ -404,9 +412,9 @@ Memory PointToPoint::zero_copy_of(const TransferCall& send, const SendPort& port
   if (kinds.has(MemoryKind::shared) && registered != nullptr && !registered->empty())
     if (const auto extent = registered->extent_of(send.buffer, send.bytes()))
       return {send.buffer, send.bytes(), MemoryKind::shared, extent->segment, extent->offset};
-  const bool worth = !port.in_memory() ||
-                     (shares_cores_ ? send.bytes() >= kLeastFetchedSharing
-                                    : send.bytes() >= kLeastFetchedBytes && live_receives_ > 0);
+  const bool large = shares_cores_ ? send.bytes() >= kLeastFetchedSharing
+                                   : send.bytes() >= kLeastFetchedBytes && live_receives_ > 0;
+  const bool worth = !port.in_memory() || (large && copies_by_kernel_pay());
   if (!worth || !kinds.has(MemoryKind::host)) return {};
   return {send.buffer, send.bytes()};
 }
