@@ -12,14 +12,14 @@
 #include "../transport/fake_verbs.h"
 #include "common/bytes.h"
 #include "targets.h"
-#include "transport/rdma/endpoint.h"
-#include "transport/rdma/introduction.h"
+#include "transport/queue_pair/endpoint.h"
+#include "transport/queue_pair/introduction.h"
 
 namespace tutti::fuzz {
 namespace {
 
-using rdma::Frame;
-using rdma::FrameKind;
+using qp::Frame;
+using qp::FrameKind;
 
 constexpr std::size_t kMostMessage = 40'000;  // three slots
 constexpr std::uint32_t kPeerReceives = 1024;
@@ -48,7 +48,7 @@ void name_memory(std::span<std::byte> slot, std::span<const std::byte> memory, s
   std::memcpy(&frame, slot.data(), sizeof frame);
   if (frame.kind != FrameKind::offer) return;
   const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
-  const rdma::Offer offer{address, key + frame.header.crc % 2, 0};
+  const qp::Offer offer{address, key + frame.header.crc % 2, 0};
   std::memcpy(slot.data() + sizeof frame, &offer, sizeof offer);
 }
 
@@ -57,12 +57,12 @@ void introduce(std::string_view bytes) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0) return;
   const Fd peer(ends[1]);
-  rdma::fake::Network network;
+  qp::fake::Network network;
   const SteadyClock clock;
-  rdma::Endpoint endpoint(2, clock, network.make_device());
+  qp::Endpoint endpoint(2, clock, network.make_device());
   if (::send(peer.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) < 0) return;
   try {
-    rdma::Introduction introduction(endpoint.make_connection(), "", net::Stream(Fd(ends[0])));
+    qp::Introduction introduction(endpoint.make_connection(), "", net::Stream(Fd(ends[0])));
     for (int turn = 0; turn < 4; ++turn) introduction.advance(clock.now());
   } catch (const Error&) {  // It says what is wrong.
   }
@@ -77,20 +77,20 @@ void run_sends(std::string_view bytes) {
   const auto choice = static_cast<unsigned char>(bytes.front());
   bytes.remove_prefix(1);
   if (choice % 8 == 7) return introduce(bytes);
-  rdma::fake::Network network(choice);
+  qp::fake::Network network(choice);
   const SteadyClock clock;
   StatusPage status_page{};
-  const rdma::GroupContext context{kMostMessage, &status_page, -1};
-  rdma::Endpoint endpoint(2, clock, network.make_device());
+  const qp::GroupContext context{kMostMessage, &status_page, -1};
+  qp::Endpoint endpoint(2, clock, network.make_device());
   const auto connection = endpoint.make_connection();
-  rdma::Group group(*connection, context, 0);
+  qp::Group group(*connection, context, 0);
   connection->add(group);
-  std::vector<std::byte> slot(rdma::kSlotBytes);
+  std::vector<std::byte> slot(qp::kSlotBytes);
   const auto peer = network.make_device()->make({kPeerReceives, kPeerReceives, 4}, nullptr);
   std::vector<std::byte> readable(kMostMessage, std::byte{3});
   const auto region = peer->add(readable.data(), readable.size(), true);
   for (std::uint32_t i = 0; i < kPeerReceives; ++i)
-    if (!peer->receive(i, {slot.data(), rdma::kSlotBytes, 0})) return;
+    if (!peer->receive(i, {slot.data(), qp::kSlotBytes, 0})) return;
   connection->open();
   connection->queue_pair().connect(peer->address());
   peer->connect(connection->queue_pair().address());
@@ -105,13 +105,13 @@ void run_sends(std::string_view bytes) {
       sender.post({1, 2, kMostMessage, 0});
   for (int sends = 0; sends < 256; ++sends) {
     const auto head = fixed_part<Send>(bytes);
-    if (!head || connection->how_ended() != rdma::Connection::End::none) break;
+    if (!head || connection->how_ended() != qp::Connection::End::none) break;
     bytes.remove_prefix(sizeof *head);
     const std::size_t its = std::min<std::size_t>({bytes.size(), head->bytes, sizeof(Frame)});
     std::memcpy(slot.data(), bytes.data(), its);
     bytes.remove_prefix(its);
     name_memory(slot, readable, region->remote_key());
-    const auto length = std::min<std::uint32_t>(head->bytes, rdma::kSlotBytes);
+    const auto length = std::min<std::uint32_t>(head->bytes, qp::kSlotBytes);
     std::vector<std::byte> sent(slot.begin(), slot.begin() + length);
     if (!peer->send(0, {sent.data(), length, 0})) break;
     if (choice % 4 < 2 && !receiver.peek()) receiver.get(to);
@@ -128,18 +128,19 @@ void run_sends(std::string_view bytes) {
 
 std::vector<std::string> send_seeds() {
   using enum FrameKind;
-  const auto part = static_cast<std::uint32_t>(rdma::kPartBytes);
-  rdma::Note note;
+  const auto part = static_cast<std::uint32_t>(qp::kPartBytes);
+  qp::Note note;
+  note.text_bytes = 3;
   return {std::string(1, '\0') + send(message, 3, 3) + send(message, 0, 0) + send(credit, 0, 0),
           std::string(1, '\1') + send(message, part + 1, part) + send(more, 0, 1),
           std::string(1, '\2') + send(status_page_request, 0, 0) +
               send(status_page, 0, kStatusPageBytes) + send(room, 0, 0),
           std::string(1, '\3') + send(message, 5, 5, 1) + send(message, 5, 5, 2),
-          std::string(1, '\0') + send(offer, kMostMessage, sizeof(rdma::Offer)) +
-              send(offer, 9, sizeof(rdma::Offer), 0, 1) + send(withdraw, 0, 0, 0, 1),
+          std::string(1, '\0') + send(offer, kMostMessage, sizeof(qp::Offer)) +
+              send(offer, 9, sizeof(qp::Offer), 0, 1) + send(withdraw, 0, 0, 0, 1),
           std::string(1, '\2') + send(taken, 0, 0) + send(decline, 0, 0, 0, 1) + send(room, 0, 0),
           std::string(1, '\1') + send(decline, 0, 0) + send(withdraw, 0, 0) + send(credit, 0, 0),
-          std::string(1, '\7') + std::string(bytes_of(note))};
+          std::string(1, '\7') + std::string(bytes_of(note)) + "abc"};
 }
 
 }  // namespace tutti::fuzz

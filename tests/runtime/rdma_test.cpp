@@ -14,8 +14,8 @@ namespace tutti::test {
 namespace {
 
 /// The network between the ranks of one test.
-std::unique_ptr<rdma::fake::Network>& network() {
-  static std::unique_ptr<rdma::fake::Network> made;
+std::unique_ptr<qp::fake::Network>& network() {
+  static std::unique_ptr<qp::fake::Network> made;
   return made;
 }
 
@@ -34,7 +34,7 @@ TransportEntry fake_rdma() {
 
 class Rdma : public testing::Test {
  protected:
-  void SetUp() override { network() = std::make_unique<rdma::fake::Network>(3); }
+  void SetUp() override { network() = std::make_unique<qp::fake::Network>(3); }
   void TearDown() override { network().reset(); }
 
   /// Starts `size` ranks over RDMA alone, and runs `body` on each.

@@ -39,6 +39,7 @@ DUMP_SIGNAL = "tutti::(anonymous namespace)::dump_signal"
 EXPORTS = "tutti::GpuExports::of_process()::exports"
 MAIN_HEADER = "include/tutti/tutti.hpp"
 SEAM = "transport/channel.h"
+NO_TRANSPORTS = {"mesh", "queue_pair"}  # the folders of transport/ that transports share
 READING = "docs/architecture.md"  # its numbered list names the files through which an all-reduce goes
 OUTSIDE = ["include", "bindings", "tools", "examples", "perf", "tests"]  # the folders beside the library's rooms
 LIBRARY = ("include/", *(f"{floor}/" for floor in FLOORS))
@@ -201,7 +202,7 @@ def check_floors(tree):
 def check_transports(tree):
     def transport(path):
         parts = path.split("/")
-        return parts[1] if path.startswith("transport/") and len(parts) > 2 and parts[1] != "mesh" else None
+        return parts[1] if path.startswith("transport/") and len(parts) > 2 and parts[1] not in NO_TRANSPORTS else None
 
     for file in tree.cpp("transport/"):
         for line, target in tree.edges[file.path]:

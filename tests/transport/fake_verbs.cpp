@@ -15,7 +15,7 @@
 #include "common/random.h"
 #include "common/text.h"
 
-namespace tutti::rdma::fake {
+namespace tutti::qp::fake {
 namespace {
 
 constexpr const char* kFlushed = "Work Request Flushed Error";
@@ -290,6 +290,7 @@ class FakeDevice final : public Device {
   std::unique_ptr<QueuePair> make(const QueueLimits& limits, void* owner) override {
     return std::make_unique<FakePair>(network_, events_, limits, owner);
   }
+  const char* name() const noexcept override { return "RDMA"; }
   int event_fd() const noexcept override { return events_->fd.get(); }
   void take_events(std::vector<void*>& owners) override {
     const std::lock_guard lock(network_->mutex);
@@ -366,4 +367,4 @@ std::uint64_t Network::registered_bytes() const {
   return inside_->most_registered;
 }
 
-}  // namespace tutti::rdma::fake
+}  // namespace tutti::qp::fake

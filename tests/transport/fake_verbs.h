@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <memory>
 
-#include "transport/rdma/verbs.h"
+#include "transport/queue_pair/device.h"
 
-namespace tutti::rdma::fake {
+namespace tutti::qp::fake {
 
 /// The network between the devices that it makes. Thread-safe.
 class Network {
@@ -57,4 +57,4 @@ class Network {
   const std::shared_ptr<Inside> inside_;
 };
 
-}  // namespace tutti::rdma::fake
+}  // namespace tutti::qp::fake

@@ -11,8 +11,8 @@
 namespace tutti {
 namespace {
 
-using rdma::Frame;
-using rdma::FrameKind;
+using qp::Frame;
+using qp::FrameKind;
 using testing::HasSubstr;
 
 constexpr std::size_t kMax = 100'000;  // several slots, and long enough to be offered
@@ -27,7 +27,7 @@ class RdmaOffers : public RdmaPeerTest<SteadyClock, kMax> {
              std::uint32_t key = 1) {
     Frame frame = about(FrameKind::offer, number);
     frame.header.length = bytes;
-    const rdma::Offer its{address, key, 0};
+    const qp::Offer its{address, key, 0};
     say(frame, std::as_bytes(std::span(&its, 1)));
   }
   static Frame about(FrameKind kind, std::uint16_t number) {
@@ -53,14 +53,14 @@ TEST_F(RdmaOffers, OfAbsurdLengthsNumbersAndFormsEndTheConnection) {
   expect_lost("was not offered");
   offer(kMax, 1);
   expect_lost("was not offered");
-  say(about(FrameKind::offer, 0), std::span(ignored_).first(sizeof(rdma::Offer) + 1));
+  say(about(FrameKind::offer, 0), std::span(ignored_).first(sizeof(qp::Offer) + 1));
   expect_lost("was not offered");
   std::vector<std::byte> theirs(kMax);
   const auto readable = peer_->add(theirs.data(), kMax, true);
-  for (std::uint16_t number = 0; number < rdma::kWindow; ++number)
+  for (std::uint16_t number = 0; number < qp::kWindow; ++number)
     offer(kMax, number, reinterpret_cast<std::uintptr_t>(theirs.data()), readable->remote_key());
-  EXPECT_EQ(connection_->how_ended(), rdma::Connection::End::none);
-  offer(kMax, rdma::kWindow);
+  EXPECT_EQ(connection_->how_ended(), qp::Connection::End::none);
+  offer(kMax, qp::kWindow);
   expect_lost("more messages than there was room for");
 }
 
@@ -94,10 +94,10 @@ TEST_F(RdmaOffers, ThatNobodyMadeAreNotAnswered) {
   offer(kMax);
   Frame early = about(FrameKind::answer, 0);
   early.header.length = kMax;
-  say(early, std::span(ignored_).first(rdma::kPartBytes));
+  say(early, std::span(ignored_).first(qp::kPartBytes));
   expect_lost("was not offered");      // it has not been declined
   say(about(FrameKind::withdraw, 3));  // it may have crossed the answer
-  EXPECT_EQ(connection_->how_ended(), rdma::Connection::End::none);
+  EXPECT_EQ(connection_->how_ended(), qp::Connection::End::none);
 }
 
 TEST_F(RdmaOffers, AreAnsweredOnceAndBeforeTheyAreReleased) {
@@ -130,7 +130,7 @@ TEST_F(RdmaOffers, ToACommunicatorThatIsGoneAreGivenBack) {
   Frame last;
   std::memcpy(&last, ignored_.data(), sizeof last);
   EXPECT_EQ(last.kind, FrameKind::taken);
-  EXPECT_EQ(connection_->how_ended(), rdma::Connection::End::none);
+  EXPECT_EQ(connection_->how_ended(), qp::Connection::End::none);
   connection_->add(*group_);
 }
 
@@ -146,7 +146,7 @@ TEST_F(RdmaOffers, ToACommunicatorThatIsDestroyedAreGivenBack) {
 
 TEST_F(RdmaOffers, MessagesThatHaveNotBeenSentCannotBeReleased) {
   SendChannel& out = connection_->channel(*group_, 0).sender;
-  for (std::uint32_t i = 0; i < rdma::kWindow; ++i) {  // more than the peer has room for
+  for (std::uint32_t i = 0; i < qp::kWindow; ++i) {  // more than the peer has room for
     const auto span = out.acquire(kMax);
     ASSERT_TRUE(span);
     std::memset(span->data, 1, kMax);
@@ -154,7 +154,7 @@ TEST_F(RdmaOffers, MessagesThatHaveNotBeenSentCannotBeReleased) {
   }
   pump();
   Frame frame = about(FrameKind::credit, 0);
-  frame.released = rdma::kWindow;
+  frame.released = qp::kWindow;
   say(frame);
   expect_lost("that nobody had taken");
 }
@@ -173,18 +173,17 @@ TEST_F(RdmaOffers, MemoryIsRegisteredApartForThePeerToReadAndForThisRankToReceiv
 
 TEST(RdmaRegistrations, AreKeptInBoundsAndTheOneUsedLongestAgoMakesRoom) {
   SteadyClock clock;
-  rdma::fake::Network network;
-  rdma::Endpoint endpoint{2, clock, network.make_device()};
+  qp::fake::Network network;
+  qp::Endpoint endpoint{2, clock, network.make_device()};
   const auto connection = endpoint.make_connection(), other = endpoint.make_connection();
   std::vector<std::string> refused;
-  const auto kept = std::make_shared<rdma::Registrations>(
-      rdma::Registrations::Limits{3, 1000},
-      [&](const std::string& why) { refused.push_back(why); });
+  const auto kept = std::make_shared<qp::Registrations>(
+      qp::Registrations::Limits{3, 1000}, [&](const std::string& why) { refused.push_back(why); });
   std::vector<std::byte> memory(4000);
   std::vector<std::shared_ptr<void>> held;
   for (std::size_t i = 0; i < 5; ++i) held.push_back(kept->add(memory.data() + i * 300, 300, true));
   const std::uint64_t before = network.registered_now();
-  const auto use = [&](std::size_t i, rdma::Connection& by) {
+  const auto use = [&](std::size_t i, qp::Connection& by) {
     return kept->use(by, memory.data() + i * 300 + 10, 290, true);
   };
   EXPECT_FALSE(kept->use(*connection, memory.data() + 200, 200, true)) << "it lies in two";

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "fake_verbs.h"
-#include "transport/rdma/connection.h"
-#include "transport/rdma/endpoint.h"
+#include "transport/queue_pair/connection.h"
+#include "transport/queue_pair/endpoint.h"
 
 namespace tutti {
 
@@ -30,13 +30,13 @@ class RdmaPeerTest : public testing::Test {
     connection_->add(*group_);
     peer_ = network_.make_device()->make({16, 64, 4}, nullptr);
     for (std::uint32_t i = 0; i < 64; ++i)
-      ASSERT_TRUE(peer_->receive(i, {ignored_.data(), rdma::kSlotBytes, 0}));
+      ASSERT_TRUE(peer_->receive(i, {ignored_.data(), qp::kSlotBytes, 0}));
     connection_->open();
     connection_->queue_pair().connect(peer_->address());
     peer_->connect(connection_->queue_pair().address());
   }
   void pump() {
-    std::array<rdma::Completion, 8> completions;
+    std::array<qp::Completion, 8> completions;
     for (int turn = 0; turn < 200; ++turn) {
       connection_->pump();
       peer_->poll(completions);
@@ -46,29 +46,29 @@ class RdmaPeerTest : public testing::Test {
     ASSERT_TRUE(peer_->send(0, {bytes.data(), static_cast<std::uint32_t>(bytes.size()), 0}));
     pump();
   }
-  void say(const rdma::Frame& frame, std::span<const std::byte> payload) {
+  void say(const qp::Frame& frame, std::span<const std::byte> payload) {
     std::vector<std::byte> bytes(sizeof frame + payload.size());
     std::memcpy(bytes.data(), &frame, sizeof frame);
     std::copy(payload.begin(), payload.end(), bytes.begin() + sizeof frame);
     say(bytes);
   }
-  void say(const rdma::Frame& frame, std::size_t payload = 0) {
+  void say(const qp::Frame& frame, std::size_t payload = 0) {
     say(frame, std::vector<std::byte>(payload));
   }
   void expect_lost(const std::string& why) {
-    EXPECT_EQ(connection_->how_ended(), rdma::Connection::End::lost);
+    EXPECT_EQ(connection_->how_ended(), qp::Connection::End::lost);
     EXPECT_THAT(connection_->why_ended(), testing::HasSubstr(why));
   }
 
   WhichClock clock_;
-  rdma::fake::Network network_;
-  rdma::Endpoint endpoint_{2, clock_, network_.make_device()};
+  qp::fake::Network network_;
+  qp::Endpoint endpoint_{2, clock_, network_.make_device()};
   StatusPage status_page_{};
-  const rdma::GroupContext context_{kLongest, &status_page_, -1};
-  std::unique_ptr<rdma::Connection> connection_;
-  std::optional<rdma::Group> group_;
-  std::unique_ptr<rdma::QueuePair> peer_;
-  std::vector<std::byte> ignored_ = std::vector<std::byte>(rdma::kSlotBytes);
+  const qp::GroupContext context_{kLongest, &status_page_, -1};
+  std::unique_ptr<qp::Connection> connection_;
+  std::optional<qp::Group> group_;
+  std::unique_ptr<qp::QueuePair> peer_;
+  std::vector<std::byte> ignored_ = std::vector<std::byte>(qp::kSlotBytes);
 };
 
 }  // namespace tutti

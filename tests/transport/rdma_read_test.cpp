@@ -13,15 +13,15 @@
 #include <tutti/error.hpp>
 
 #include "fake_verbs.h"
-#include "transport/rdma/connection.h"
-#include "transport/rdma/endpoint.h"
+#include "transport/queue_pair/connection.h"
+#include "transport/queue_pair/endpoint.h"
 #include "transport/rdma/rdma.h"
 
 namespace tutti {
 namespace {
 
-using rdma::Frame;
-using rdma::FrameKind;
+using qp::Frame;
+using qp::FrameKind;
 using testing::Each;
 using testing::HasSubstr;
 
@@ -115,7 +115,7 @@ class RdmaReads : public testing::Test {
   Config config_;
   std::vector<std::string> said_;
   Log log_{LogLevel::warn, [this](LogLevel, std::string_view text) { said_.emplace_back(text); }};
-  rdma::fake::Network network_;
+  qp::fake::Network network_;
   std::vector<std::unique_ptr<Transport>> ranks_;
 };
 
@@ -136,7 +136,7 @@ TEST_F(RdmaReads, RegisteredMessagesTouchNoSlot) {
   EXPECT_EQ(network_.reads(), kMessages);
   EXPECT_EQ(network_.read_bytes(), data.size());
   // Nothing was sent but frames without payloads, and the offers.
-  EXPECT_LT(network_.sent_bytes() - before, kMessages * 4 * (sizeof(Frame) + sizeof(rdma::Offer)));
+  EXPECT_LT(network_.sent_bytes() - before, kMessages * 4 * (sizeof(Frame) + sizeof(qp::Offer)));
 }
 
 TEST_F(RdmaReads, GoToThePlaceThatTheReceiverHasNamedBeforeTheyCome) {
@@ -208,8 +208,7 @@ TEST_F(RdmaReads, AreNotMadeForShortMessagesNorForMemoryThatIsNotRegistered) {
   auto data = pattern(kMax, 4), other = pattern(kMax, 5);
   const auto held = register_at(0, data);
   std::vector<std::byte> place(kMax);
-  for (const auto& message :
-       {std::span(data).first(rdma::kLeastOfferBytes - 1), std::span(other)}) {
+  for (const auto& message : {std::span(data).first(qp::kLeastOfferBytes - 1), std::span(other)}) {
     ASSERT_TRUE(send(message));
     EXPECT_TRUE(std::ranges::equal(received(std::span(place).first(message.size())), message));
   }

@@ -11,16 +11,16 @@
 #include <tutti/error.hpp>
 
 #include "rdma_peer.h"
-#include "transport/rdma/connection.h"
-#include "transport/rdma/endpoint.h"
-#include "transport/rdma/ports.h"
+#include "transport/queue_pair/connection.h"
+#include "transport/queue_pair/endpoint.h"
+#include "transport/queue_pair/ports.h"
 #include "transport/rdma/rdma.h"
 
 namespace tutti {
 namespace {
 
-using rdma::Frame;
-using rdma::FrameKind;
+using qp::Frame;
+using qp::FrameKind;
 using testing::HasSubstr;
 
 constexpr std::size_t kMax = 100'000;  // several slots
@@ -85,7 +85,7 @@ class RdmaRanks : public testing::Test {
   SteadyClock clock_;
   SystemRandom random_;
   Config config_;
-  rdma::fake::Network network_;
+  qp::fake::Network network_;
   std::vector<std::unique_ptr<Transport>> ranks_;
 };
 
@@ -178,15 +178,15 @@ class RdmaPeer : public RdmaPeerTest<StandingClock, kMax> {
 
 TEST_F(RdmaPeer, IsHeardWhileItSpeaksSense) {
   say(message(10), 10);
-  say(message(rdma::kPartBytes + 1), rdma::kPartBytes);
+  say(message(qp::kPartBytes + 1), qp::kPartBytes);
   Frame more = message(0);
   more.kind = FrameKind::more;
   say(more, 1);
   RecvChannel& channel = connection_->channel(*group_, 0).receiver;
   EXPECT_EQ(channel.peek()->header.length, 10u);
   channel.release();
-  EXPECT_EQ(channel.peek()->header.length, rdma::kPartBytes + 1);
-  EXPECT_EQ(connection_->how_ended(), rdma::Connection::End::none);
+  EXPECT_EQ(channel.peek()->header.length, qp::kPartBytes + 1);
+  EXPECT_EQ(connection_->how_ended(), qp::Connection::End::none);
 }
 
 TEST_F(RdmaPeer, ThatSpeaksNoSenseIsLost) {
@@ -215,13 +215,13 @@ TEST_F(RdmaPeer, WhosePartsDoNotAddUpToAMessageIsLost) {
   say(more, 5);
   expect_lost("makes no sense");
   SetUp();
-  say(message(kMax), rdma::kPartBytes);
+  say(message(kMax), qp::kPartBytes);
   say(message(5), 5);  // in the middle of the other
   expect_lost("makes no sense");
 }
 
 TEST_F(RdmaPeer, WhoseMessageIsLongerOrOnAnotherChannelThanThereAreIsLost) {
-  say(message(kMax + 1), rdma::kPartBytes);
+  say(message(kMax + 1), qp::kPartBytes);
   expect_lost("which cannot be");
   for (const std::int32_t channel : {-1, std::numeric_limits<std::int32_t>::max()}) {
     SetUp();
@@ -233,7 +233,7 @@ TEST_F(RdmaPeer, WhoseMessageIsLongerOrOnAnotherChannelThanThereAreIsLost) {
 }
 
 TEST_F(RdmaPeer, ThatSendsMoreThanAWindowIsLost) {
-  for (std::uint32_t n = 0; n <= rdma::kWindow; ++n) say(message(1), 1);
+  for (std::uint32_t n = 0; n <= qp::kWindow; ++n) say(message(1), 1);
   expect_lost("more messages than there was room for");
 }
 
@@ -254,8 +254,8 @@ TEST_F(RdmaPeer, ThatAsksForTheStatusPageAndTakesNoneHasOneWaiting) {
   Frame frame = message(0);
   frame.kind = FrameKind::status_page_request;
   // It gives no room back, so that after as many pages as it has slots the others wait.
-  for (std::uint32_t n = 0; n < 3 * rdma::kReceiveSlots; ++n) say(frame);
-  EXPECT_EQ(connection_->how_ended(), rdma::Connection::End::none);
+  for (std::uint32_t n = 0; n < 3 * qp::kReceiveSlots; ++n) say(frame);
+  EXPECT_EQ(connection_->how_ended(), qp::Connection::End::none);
   EXPECT_TRUE(connection_->has_unsent());
   EXPECT_EQ(connection_->unfinished(), 1u);
 }
@@ -264,8 +264,7 @@ TEST_F(RdmaPeer, ThatAcknowledgesNothingAndSendsMoreThanItHasRoomForIsLost) {
   network_.swallow(1);
   Frame frame = message(0);
   frame.kind = FrameKind::credit;
-  for (int n = 0; n < 100 && connection_->how_ended() == rdma::Connection::End::none; ++n)
-    say(frame);
+  for (int n = 0; n < 100 && connection_->how_ended() == qp::Connection::End::none; ++n) say(frame);
   expect_lost("more frames than it had room for");
 }
 
@@ -275,7 +274,7 @@ TEST_F(RdmaPeer, WhoseDeviceAcknowledgesNothingForLongIsLost) {
   connection_->pump();
   clock_.time += std::chrono::seconds(24);
   connection_->pump();
-  EXPECT_EQ(connection_->how_ended(), rdma::Connection::End::none);
+  EXPECT_EQ(connection_->how_ended(), qp::Connection::End::none);
   clock_.time += std::chrono::seconds(2);
   connection_->pump();
   expect_lost("acknowledged nothing");
@@ -287,7 +286,7 @@ TEST_F(RdmaPeer, HasTimeToAcknowledgeAfterAPauseInWhichNobodyLooked) {
   clock_.time += std::chrono::seconds(26);
   connection_->put_status_page(*group_);
   connection_->pump();
-  EXPECT_EQ(connection_->how_ended(), rdma::Connection::End::none);
+  EXPECT_EQ(connection_->how_ended(), qp::Connection::End::none);
   clock_.time += std::chrono::seconds(26);
   connection_->pump();
   expect_lost("acknowledged nothing");
@@ -296,15 +295,15 @@ TEST_F(RdmaPeer, HasTimeToAcknowledgeAfterAPauseInWhichNobodyLooked) {
 TEST_F(RdmaPeer, IsGivenRoomThoughNothingCouldBeSentWhenItWasDue) {
   network_.hold_acknowledgements(1);
   SendChannel& channel = connection_->channel(*group_, 0).sender;
-  for (std::uint32_t n = 0; n < rdma::kSendSlots; ++n) {
+  for (std::uint32_t n = 0; n < qp::kSendSlots; ++n) {
     ASSERT_TRUE(channel.acquire(1));
     channel.post({1, 2, 1, 0});
   }
   Frame credit = message(0);
   credit.kind = FrameKind::credit;
-  for (std::uint32_t n = 0; n < rdma::kReceiveSlots; ++n) say(credit);
+  for (std::uint32_t n = 0; n < qp::kReceiveSlots; ++n) say(credit);
   network_.hold_acknowledgements(0);
-  std::array<rdma::Completion, 8> completions;
+  std::array<qp::Completion, 8> completions;
   for (int turn = 0; turn < 200; ++turn) {
     connection_->pump();
     peer_->poll(completions);
@@ -312,14 +311,14 @@ TEST_F(RdmaPeer, IsGivenRoomThoughNothingCouldBeSentWhenItWasDue) {
   Frame last;
   std::memcpy(&last, ignored_.data(), sizeof last);
   EXPECT_EQ(last.kind, FrameKind::room);
-  EXPECT_EQ(last.room, rdma::kReceiveSlots);
+  EXPECT_EQ(last.room, qp::kReceiveSlots);
 }
 
 TEST_F(RdmaPeer, ThatGivesBackNoRoomAgainAndAgainIsLost) {
   Frame frame = message(0);
   frame.kind = FrameKind::room;
   say(frame);  // A probe.
-  EXPECT_EQ(connection_->how_ended(), rdma::Connection::End::none);
+  EXPECT_EQ(connection_->how_ended(), qp::Connection::End::none);
   say(frame);
   expect_lost("makes no sense");
 }
@@ -328,7 +327,7 @@ TEST_F(RdmaPeer, MessagesThatAreRevokedHalfReceivedLeaveTheProgramsMemory) {
   RecvChannel& channel = connection_->channel(*group_, 0).receiver;
   std::vector<std::byte> program(kMax);
   EXPECT_EQ(channel.get({program.data(), program.size()}), nullptr);
-  say(message(rdma::kPartBytes + 1), rdma::kPartBytes);
+  say(message(qp::kPartBytes + 1), qp::kPartBytes);
   connection_->revoke(*group_);
   std::fill(program.begin(), program.end(), std::byte{9});
   Frame more = message(0);
@@ -355,15 +354,15 @@ TEST(RdmaPorts, AreThoseThatAreUpOfDevicesThatTheSettingAllows) {
     write((base + "/ports/1/link_layer").c_str(), base == "mlx5_0" ? "InfiniBand" : "Ethernet");
     write((base + "/ports/1/rate").c_str(), base == "mlx5_0" ? "100 Gb/sec (4X EDR)" : "nonsense");
   }
-  const auto ports = rdma::active_ports("auto", folder);
+  const auto ports = qp::active_ports("auto", folder);
   ASSERT_EQ(ports.size(), 2u);
   EXPECT_EQ(ports[0].device, "mlx5_0");
   EXPECT_FALSE(ports[0].ethernet);
   EXPECT_EQ(ports[0].gigabits, 100);
   EXPECT_EQ(ports[1].device, "mlx5_1");
   EXPECT_TRUE(ports[1].ethernet);
-  EXPECT_EQ(rdma::active_ports("^mlx5_0", folder).size(), 1u);
-  EXPECT_TRUE(rdma::active_ports("auto", folder / "none").empty());
+  EXPECT_EQ(qp::active_ports("^mlx5_0", folder).size(), 1u);
+  EXPECT_TRUE(qp::active_ports("auto", folder / "none").empty());
 }
 
 }  // namespace

@@ -3,12 +3,14 @@
 #include <exception>
 #include <thread>
 
+#include <tutti/error.hpp>
+
 #include "fake_verbs.h"
 #include "mail_transport.h"
 #include "stream_transport.h"
 #include "transport/faulty/faulty.h"
 #include "transport/local/local.h"
-#include "transport/rdma/ports.h"
+#include "transport/queue_pair/ports.h"
 #include "transport/rdma/rdma.h"
 #include "transport/shm/shm.h"
 #include "transport/tcp/tcp.h"
@@ -31,7 +33,7 @@ Transports all_local(std::span<const TransportContext> contexts, std::uint64_t) 
 // Queue pairs of a fake device, whose completions are late.
 Transports all_rdma(std::span<const TransportContext> contexts, std::uint64_t seed) {
   static const Config config;
-  rdma::fake::Network network(seed);
+  qp::fake::Network network(seed);
   Transports all;
   for (TransportContext context : contexts) {
     context.config = &config;
@@ -92,6 +94,10 @@ void connect_all(Transports& transports, TimePoint deadline) {
   for (std::thread& thread : threads) thread.join();
   for (const std::exception_ptr& error : errors)
     if (error) std::rethrow_exception(error);
+  for (const auto& transport : transports)
+    for (std::size_t peer = 0; peer < transports.size(); ++peer)
+      if (const std::string why = transport->why_unconnected(static_cast<int>(peer)); !why.empty())
+        throw Error(ErrorKind::unavailable, why);
 }
 
 }  // namespace
@@ -107,7 +113,7 @@ std::vector<TransportKind> transport_kinds() {
                                    {"stream", false, all_stream},
                                    {"faulty", false, all_faulty}};
   // It needs a device, real or soft-RoCE: see tests/rdma.
-  if (!rdma::active_ports("auto").empty()) kinds.push_back({"verbs", false, all<rdma::entry>});
+  if (!qp::active_ports("auto").empty()) kinds.push_back({"verbs", false, all<rdma::entry>});
   return kinds;
 }
 
@@ -129,6 +135,13 @@ TestRanks::TestRanks(const TransportKind& kind, const RanksOptions& options) {
   }
   transports_ = kind.make_all(contexts, options.seed);
   connect_all(transports_, clock_.now() + std::chrono::seconds(60));
+}
+
+// Ranks end at the same time, since some wait for each other.
+TestRanks::~TestRanks() {
+  std::vector<std::thread> threads;
+  for (auto& transport : transports_) threads.emplace_back([&] { transport.reset(); });
+  for (std::thread& thread : threads) thread.join();
 }
 
 bool TestRanks::eventually(const std::function<bool()>& what) {

@@ -43,6 +43,7 @@ class TestRanks {
  public:
   /// Returns all ranks, connected.
   explicit TestRanks(const TransportKind& kind, const RanksOptions& options = {});
+  ~TestRanks();
 
   Transport& operator[](int rank) { return *transports_[rank]; }
   const Doorbell& bell(int rank) const { return *bells_[rank]; }

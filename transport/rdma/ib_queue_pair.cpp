@@ -41,7 +41,7 @@ struct Address {
   std::uint8_t reads_out = 0, reads_in = 0;  // how many it begins and answers at the same time
   std::uint16_t zero = 0;
 };
-static_assert(sizeof(Address) == 36 && sizeof(Address) <= kMostAddressBytes);
+static_assert(sizeof(Address) == 36 && sizeof(Address) <= qp::kMostAddressBytes);
 
 /// Owns a protection domain. Each queue pair has its own, so that a key serves the peer to which it
 /// was given and nobody else.

@@ -5,11 +5,20 @@
 #include <memory>
 #include <string>
 
+#include "transport/queue_pair/device.h"
+#include "transport/queue_pair/ports.h"
 #include "transport/rdma/libibverbs.h"
-#include "transport/rdma/ports.h"
-#include "transport/rdma/verbs.h"
 
 namespace tutti::rdma {
+
+using qp::Completion;
+using qp::Device;
+using qp::Piece;
+using qp::Port;
+using qp::QueueLimits;
+using qp::QueuePair;
+using qp::ReadLimits;
+using qp::Region;
 
 /// Holds an open device, which all of its queue pairs share and keep open.
 struct Context {

@@ -30,6 +30,7 @@ class IbDevice final : public Device {
     const auto packet = static_cast<std::uint32_t>(random_.next()) & kMost24Bits;
     return make_queue_pair(context_, limits, owner, packet);
   }
+  const char* name() const noexcept override { return "RDMA"; }
   int event_fd() const noexcept override { return context_->events->fd; }
   void take_events(std::vector<void*>& owners) override {
     ibv_cq* queue = nullptr;
@@ -134,7 +135,7 @@ std::shared_ptr<Device> open_device(const Port& port, const Config& config, Rand
 
 namespace tutti::rdma {
 
-std::shared_ptr<Device> open_device(const Port& port, const Config&, Random&) {
+std::shared_ptr<qp::Device> open_device(const qp::Port& port, const Config&, Random&) {
   throw Error(ErrorKind::unavailable,
               fmt::format("this build cannot use the RDMA device {}: it was made without "
                           "libibverbs's headers (libibverbs-dev)",

@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "transport/rdma/verbs.h"
+#include "transport/queue_pair/device.h"
 #include "transport/registry.h"
 
 namespace tutti::rdma {
@@ -13,6 +13,6 @@ TransportEntry entry();
 
 /// Makes the transport over a given device, for tests.
 std::unique_ptr<Transport> make_over(const TransportContext& context,
-                                     std::shared_ptr<Device> device);
+                                     const std::shared_ptr<qp::Device>& device);
 
 }  // namespace tutti::rdma

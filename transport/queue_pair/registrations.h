@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "common/sync.h"
-#include "transport/rdma/verbs.h"
+#include "transport/queue_pair/device.h"
 
-namespace tutti::rdma {
+namespace tutti::qp {
 
 class Connection;
 
@@ -126,4 +126,4 @@ class Registrations : public std::enable_shared_from_this<Registrations> {
   Counters counters_;
 };
 
-}  // namespace tutti::rdma
+}  // namespace tutti::qp

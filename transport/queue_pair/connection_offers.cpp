@@ -9,10 +9,10 @@
 
 #include <tutti/error.hpp>
 
-#include "transport/rdma/connection.h"
-#include "transport/rdma/endpoint.h"
+#include "transport/queue_pair/connection.h"
+#include "transport/queue_pair/endpoint.h"
 
-namespace tutti::rdma {
+namespace tutti::qp {
 namespace {
 
 using std::chrono::milliseconds;
@@ -248,14 +248,23 @@ void Connection::drop_offers() noexcept {
 
 // Takes back reads with which the device has not begun.
 void Connection::put_back_reads(const std::function<bool(const Reading&)>& which) noexcept {
-  std::erase_if(to_read_, [&](Reading& reading) {
-    if (!which(reading)) return false;
+  const auto put_back = [](const Reading& reading) {
     Receiver::Arrival& arrival = reading.arrival();
     if (arrival.staged != nullptr) reading.channel->staging.free(arrival.staged);
     arrival.payload = arrival.staged = nullptr;
     arrival.state = State::offered;
+  };
+  std::erase_if(to_read_, [&](const Reading& reading) {
+    if (!which(reading)) return false;
+    put_back(reading);
     return true;
   });
+  if (broken_) return;
+  for (std::uint32_t id = 0; id < kMostReads; ++id) {
+    if (!reading_[id] || !which(*reading_[id]) || !queue_pair_->take_back_read(id)) continue;
+    put_back(*reading_[id]);
+    forget_read(id);
+  }
 }
 
 // Waits until the device works at none of these reads. Where it does not end them in time, the
@@ -326,4 +335,4 @@ void Connection::await_replies(
   }
 }
 
-}  // namespace tutti::rdma
+}  // namespace tutti::qp

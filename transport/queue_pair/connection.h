@@ -17,13 +17,13 @@
 #include "common/clock.h"
 #include "common/sync.h"
 #include "transport/page_bytes.h"
-#include "transport/rdma/channels.h"
-#include "transport/rdma/frame.h"
-#include "transport/rdma/registrations.h"
-#include "transport/rdma/slots.h"
-#include "transport/rdma/verbs.h"
+#include "transport/queue_pair/channels.h"
+#include "transport/queue_pair/device.h"
+#include "transport/queue_pair/frame.h"
+#include "transport/queue_pair/registrations.h"
+#include "transport/queue_pair/slots.h"
 
-namespace tutti::rdma {
+namespace tutti::qp {
 
 class Endpoint;
 
@@ -225,6 +225,7 @@ class Connection {
   bool send_part(Unsent& unsent);
   void drop_queue() noexcept;
   void set_unsent() noexcept;
+  std::size_t in_process() const noexcept;
   void reread();
   bool has_room_for(Sender& channel, std::size_t bytes);
   static Unsent unsent_of(Sender& channel, FrameKind kind, const Header& header);
@@ -235,6 +236,7 @@ class Connection {
   Endpoint& endpoint_;
   const std::shared_ptr<Registrations> registrations_;
   const Clock& clock_;
+  const char* const name_;                 // of the device, in messages
   Slots slots_;                            // destroyed after the queue pair that uses them
   std::unique_ptr<QueuePair> queue_pair_;  // constant until the end
   std::unique_ptr<Region> region_;         // the slots
@@ -267,4 +269,4 @@ class Connection {
   std::string why_peer_ended_;
 };
 
-}  // namespace tutti::rdma
+}  // namespace tutti::qp

@@ -8,9 +8,9 @@
 #include <cstddef>
 #include <new>
 
-#include "transport/rdma/frame.h"
+#include "transport/queue_pair/frame.h"
 
-namespace tutti::rdma {
+namespace tutti::qp {
 
 /// Owns pages of which a forked child gets no copy: a device would otherwise go on with pages that
 /// belong to the child after the parent has written to them, on kernels before 5.12.
@@ -53,4 +53,4 @@ class Slots {
   const Pages pages_{kBytes};
 };
 
-}  // namespace tutti::rdma
+}  // namespace tutti::qp

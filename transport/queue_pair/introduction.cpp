@@ -1,4 +1,4 @@
-#include "transport/rdma/introduction.h"
+#include "transport/queue_pair/introduction.h"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -12,10 +12,11 @@
 
 #include <tutti/error.hpp>
 
+#include "common/bytes.h"
 #include "net/connection.h"
 #include "net/tcp_socket.h"
 
-namespace tutti::rdma {
+namespace tutti::qp {
 namespace {
 
 // A path on which nothing arrives for so long does not work. Devices repeat for 4 s.
@@ -40,46 +41,59 @@ void Introduction::say(Note::Step step, const std::string& text, bool failed) {
   Note note;
   note.step = step;
   note.failed = failed ? 1 : 0;
-  note.text_bytes = static_cast<std::uint32_t>(std::min(text.size(), note.text.size()));
-  std::memcpy(note.text.data(), text.data(), note.text_bytes);
-  const iovec bytes{&note, sizeof note};
-  if (control_.write({&bytes, 1}) != static_cast<ssize_t>(sizeof note))
+  const std::size_t text_bytes = std::min(text.size(), kMostAddressBytes);
+  note.text_bytes = static_cast<std::uint32_t>(text_bytes);
+  std::string bytes(bytes_of(note));
+  bytes.append(text, 0, text_bytes);
+  const iovec written{bytes.data(), bytes.size()};
+  if (control_.write({&written, 1}) != static_cast<ssize_t>(bytes.size()))
     throw Error(ErrorKind::peer_lost, "it has closed the connection while the two connected");
 }
 
-std::optional<Note> Introduction::read() {
-  while (there_ < bytes_.size()) {
-    const iovec to{bytes_.data() + there_, bytes_.size() - there_};
+// Reads until the note has `bytes`. Returns false where they have not all arrived.
+bool Introduction::read_until(std::size_t bytes) {
+  while (there_ < bytes) {
+    const iovec to{bytes_.data() + there_, bytes - there_};
     const ssize_t got = control_.read({&to, 1});
-    if (got < 0 && net::not_now(errno)) return std::nullopt;
+    if (got < 0 && net::not_now(errno)) return false;
     if (got <= 0)
       throw Error(ErrorKind::peer_lost, "it has closed the connection while the two connected");
     there_ += static_cast<std::size_t>(got);
   }
-  there_ = 0;
-  Note note;
-  std::memcpy(&note, bytes_.data(), sizeof note);
+  return true;
+}
+
+std::optional<Introduction::Said> Introduction::read() {
+  if (!read_until(sizeof(Note))) return std::nullopt;
+  Said said;
+  std::memcpy(&said.note, bytes_.data(), sizeof said.note);
+  const Note& note = said.note;
   if (note.magic != Note::kMagic || note.step != next_ || note.slot_bytes != kSlotBytes ||
-      note.slots != kReceiveSlots || note.text_bytes > note.text.size())
+      note.slots != kReceiveSlots || note.text_bytes > kMostAddressBytes)
     throw Error(ErrorKind::mismatch,
-                "it does not speak RDMA as this rank does: do all ranks run the same version?");
-  return note;
+                "it does not connect its devices as this rank does: do all ranks run the same "
+                "version?");
+  if (!read_until(sizeof note + note.text_bytes)) return std::nullopt;
+  there_ = 0;
+  said.text.assign(bytes_.data() + sizeof note, note.text_bytes);
+  return said;
 }
 
 void Introduction::advance(TimePoint now) {
+  if (helps_peer()) connection_->pump();
   if (probing_until_) look_for_probe(now);
   while (!done_ && !probing_until_) {
-    const std::optional<Note> note = read();
-    if (!note) return;
-    take(*note, now);
+    const std::optional<Said> said = read();
+    if (!said) return;
+    take(*said, now);
     if (probing_until_) look_for_probe(now);
   }
 }
 
 // Takes the peer's note of a step. Each end has sent its own before, so that either knows of both
 // whether the step has failed.
-void Introduction::take(const Note& note, TimePoint now) {
-  const std::string text(note.text.data(), note.text_bytes);
+void Introduction::take(const Said& said, TimePoint now) {
+  const auto& [note, text] = said;
   if (note.failed != 0 && why_not_.empty()) why_not_ = "the other end says: " + text;
   if (!why_not_.empty()) {
     connection_.reset();
@@ -113,7 +127,7 @@ void Introduction::look_for_probe(TimePoint now) {
     else if (now >= *probing_until_)
       why_not_ =
           "nothing arrives between the two devices: are they on one network, and does a "
-          "firewall let UDP port 4791 through?";
+          "firewall let their packets (of RoCE: UDP port 4791) through?";
     else
       return;
   }
@@ -138,7 +152,7 @@ void introduce(std::vector<std::optional<Introduction>>& peers, const TransportC
                     fmt::format("rank {}: rank {}: {}", context.rank, rank, error.what()));
       }
       if (peers[rank]->is_done()) continue;
-      probing = probing || peers[rank]->is_probing();
+      probing = probing || peers[rank]->is_probing() || peers[rank]->helps_peer();
       // While it probes it reads nothing, although the peer's next note may be there.
       const short events = peers[rank]->is_probing() ? 0 : POLLIN;
       fds.push_back({peers[rank]->fd(), events, 0});
@@ -147,7 +161,7 @@ void introduce(std::vector<std::optional<Introduction>>& peers, const TransportC
     if (fds.empty()) return;
     if (now >= deadline)
       throw Error(ErrorKind::timeout,
-                  fmt::format("rank {}: ranks that have not connected their RDMA devices before "
+                  fmt::format("rank {}: ranks that have not connected their devices before "
                               "the start-up deadline: {}",
                               context.rank, missing));
     if (now >= check_at && context.check) {
@@ -158,4 +172,4 @@ void introduce(std::vector<std::optional<Introduction>>& peers, const TransportC
   }
 }
 
-}  // namespace tutti::rdma
+}  // namespace tutti::qp

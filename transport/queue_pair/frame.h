@@ -8,7 +8,7 @@
 
 #include "common/wire.h"
 
-namespace tutti::rdma {
+namespace tutti::qp {
 
 enum class FrameKind : std::uint16_t {
   /// The first part of a message of `header.length` bytes. All parts but the last fill their slots.
@@ -76,4 +76,4 @@ inline constexpr std::uint32_t kMostReads = 16;
 inline constexpr std::size_t kLeastOfferBytes = kPartBytes + 1;
 static_assert(kSlots * kSlotBytes <= 512 << 10, "the registered memory of a connected peer");
 
-}  // namespace tutti::rdma
+}  // namespace tutti::qp

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace tutti::rdma {
+namespace tutti::qp {
 
 struct Port {
   std::string device;
@@ -21,4 +21,4 @@ struct Port {
 std::vector<Port> active_ports(std::string_view pattern,
                                const std::string& folder = "/sys/class/infiniband");
 
-}  // namespace tutti::rdma
+}  // namespace tutti::qp

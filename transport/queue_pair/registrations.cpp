@@ -1,4 +1,4 @@
-#include "transport/rdma/registrations.h"
+#include "transport/queue_pair/registrations.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -8,9 +8,9 @@
 
 #include <tutti/error.hpp>
 
-#include "transport/rdma/connection.h"
+#include "transport/queue_pair/connection.h"
 
-namespace tutti::rdma {
+namespace tutti::qp {
 
 std::uint32_t Registrations::Use::local_key() const noexcept { return entry_->local_key; }
 std::uint32_t Registrations::Use::remote_key() const noexcept { return entry_->remote_key; }
@@ -179,4 +179,4 @@ void Registrations::refuse(const std::string& why) {
   if (counters_.refused++ == 0 && refused_) refused_(why);
 }
 
-}  // namespace tutti::rdma
+}  // namespace tutti::qp

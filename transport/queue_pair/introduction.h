@@ -13,14 +13,15 @@
 #include "common/clock.h"
 #include "net/stream.h"
 #include "transport/context.h"
-#include "transport/rdma/connection.h"
-#include "transport/rdma/frame.h"
+#include "transport/queue_pair/connection.h"
+#include "transport/queue_pair/frame.h"
 
-namespace tutti::rdma {
+namespace tutti::qp {
 
-/// Holds what the two ends tell each other, one note for each step.
+/// Begins what the two ends tell each other, one note for each step. A text of `text_bytes`
+/// follows: the address, or the reason.
 struct Note {
-  static constexpr std::uint32_t kMagic = 0x616d6472;  // "rdma"
+  static constexpr std::uint32_t kMagic = 0x72696170;  // "pair"
 
   enum class Step : std::uint16_t {
     address,    ///< The address of the queue pair.
@@ -32,10 +33,8 @@ struct Note {
   std::uint16_t failed = 0;  ///< Not 0 where the step has failed; `text` says why.
   std::uint32_t slot_bytes = kSlotBytes, slots = kReceiveSlots;
   std::uint32_t text_bytes = 0;
-  std::array<char, 200> text{};  ///< The address, or the reason.
 };
-static_assert(sizeof(Note) == 220 && std::has_unique_object_representations_v<Note>);
-static_assert(kMostAddressBytes <= sizeof(Note::text));
+static_assert(sizeof(Note) == 20 && std::has_unique_object_representations_v<Note>);
 
 /// Represents one end of it, as a state machine. Both ends come to the same result, unless the
 /// control connection ends.
@@ -53,20 +52,31 @@ class Introduction {
   int fd() const noexcept { return control_.fd(); }
   /// Returns whether it waits for the queue pair, not for the control connection.
   bool is_probing() const noexcept { return probing_until_.has_value(); }
+  /// Returns whether the peer waits for work of this process, although this end waits for nothing
+  /// but the control connection.
+  bool helps_peer() const noexcept {
+    return !done_ && next_ != Note::Step::address && connection_ != nullptr &&
+           connection_->queue_pair().needs_peer_process();
+  }
 
   std::unique_ptr<Connection> take_connection() { return std::move(connection_); }
   net::Stream take_control() { return std::move(control_); }
 
  private:
   void say(Note::Step step, const std::string& text, bool failed);
-  std::optional<Note> read();
-  void take(const Note& note, TimePoint now);
+  struct Said {
+    Note note;
+    std::string text;
+  };
+  bool read_until(std::size_t bytes);
+  std::optional<Said> read();
+  void take(const Said& said, TimePoint now);
   void look_for_probe(TimePoint now);
 
   std::unique_ptr<Connection> connection_;
   std::string why_not_;
   net::Stream control_;
-  std::array<std::byte, sizeof(Note)> bytes_{};
+  std::array<char, sizeof(Note) + kMostAddressBytes> bytes_{};
   std::size_t there_ = 0;
   Note::Step next_ = Note::Step::address;  // the step of the note that is to come
   std::optional<TimePoint> probing_until_;
@@ -79,4 +89,4 @@ class Introduction {
 void introduce(std::vector<std::optional<Introduction>>& peers, const TransportContext& context,
                TimePoint deadline);
 
-}  // namespace tutti::rdma
+}  // namespace tutti::qp

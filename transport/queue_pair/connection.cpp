@@ -1,5 +1,5 @@
 // Handles what arrives over a connection; connection_out.cpp sends.
-#include "transport/rdma/connection.h"
+#include "transport/queue_pair/connection.h"
 
 #include <fmt/format.h>
 
@@ -11,9 +11,9 @@
 
 #include <tutti/error.hpp>
 
-#include "transport/rdma/endpoint.h"
+#include "transport/queue_pair/endpoint.h"
 
-namespace tutti::rdma {
+namespace tutti::qp {
 namespace {
 
 constexpr std::uint32_t kReceives = kReceiveSlots + kRoomSlots;
@@ -32,6 +32,7 @@ Connection::Connection(Endpoint& endpoint, Device& device, const Clock& clock)
     : endpoint_(endpoint),
       registrations_(endpoint.registrations()),
       clock_(clock),
+      name_(device.name()),
       queue_pair_(device.make({kSendSlots, kReceives, kMostReads}, this)),
       region_(queue_pair_->add(slots_.data(), Slots::kBytes, false)) {
   for (std::uint32_t slot = kSlots; slot-- > kReceives;) free_slots_.push_back(slot);
@@ -228,12 +229,13 @@ void Connection::pump() {
 // Ends the connection where the peer's device has long acknowledged nothing, and this rank's has
 // not given up: soft-RoCE does not while its own port is down.
 void Connection::listen_for_silence(TimePoint now) {
+  if (queue_pair_->needs_peer_process()) return;
   if ((free_slots_.size() == kSendSlots && reads_ == 0) || acknowledged_then_ != acknowledged_) {
     acknowledged_then_ = acknowledged_;
     unchanged_since_ = now;
   }
   if (now >= unchanged_since_ + kSilence)
-    end(fmt::format("its RDMA device has acknowledged nothing for {} s", kSilence.count()));
+    end(fmt::format("its {} device has acknowledged nothing for {} s", name_, kSilence.count()));
 }
 
 void Connection::arm() {
@@ -275,11 +277,14 @@ void Connection::handle(const Completion& completion) {
     forget_read(completion.id);
   }
   if (completion.error != nullptr)
-    return end(fmt::format("the RDMA connection to it has failed: {}", completion.error));
+    return end(fmt::format("the {} connection to it has failed: {}", name_, completion.error));
   if (completion.what == Completion::What::received)
     return received(completion.id, completion.bytes);
   assert(completion.id >= kReceives && completion.id < kSlots);
   free_slots_.push_back(completion.id);
+  set_unsent();
+  // A thread that sleeps until its messages have left may not be this one.
+  if (queue_pair_->needs_peer_process() && !has_unsent()) notify_all_groups();
   ++acknowledged_;
   give_room_back();  // There may have been no slot for it.
 }
@@ -468,4 +473,4 @@ void Connection::end(std::string why, End how) {
   notify_all_groups();
 }
 
-}  // namespace tutti::rdma
+}  // namespace tutti::qp

@@ -1,4 +1,4 @@
-#include "transport/rdma/channels.h"
+#include "transport/queue_pair/channels.h"
 
 #include <fmt/format.h>
 
@@ -7,9 +7,9 @@
 
 #include <tutti/error.hpp>
 
-#include "transport/rdma/connection.h"
+#include "transport/queue_pair/connection.h"
 
-namespace tutti::rdma {
+namespace tutti::qp {
 
 std::byte* Staging::next() {
   for (const Block& block : blocks_)
@@ -71,4 +71,4 @@ std::size_t Group::memory_bytes() const {
   return bytes;
 }
 
-}  // namespace tutti::rdma
+}  // namespace tutti::qp

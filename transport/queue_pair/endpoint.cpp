@@ -1,4 +1,4 @@
-#include "transport/rdma/endpoint.h"
+#include "transport/queue_pair/endpoint.h"
 
 #include <fmt/format.h>
 #include <sys/epoll.h>
@@ -18,7 +18,7 @@
 
 #include "common/descriptors.h"
 
-namespace tutti::rdma {
+namespace tutti::qp {
 namespace {
 
 // The destructor waits for so long while nothing moves, and for so long in all.
@@ -42,10 +42,11 @@ Endpoint::Endpoint(int size, const Clock& clock, std::shared_ptr<Device> device,
       device_(std::move(device)),
       registrations_(std::make_shared<Registrations>(
           Registrations::Limits{},
-          [log](const std::string& why) {
+          [log, name = device_->name()](const std::string& why) {
             if (log != nullptr)
               log->write(LogLevel::warn,
-                         "RDMA: memory is not read in place, but copied through slots: {}", why);
+                         "{}: memory is not read in place, but copied through slots: {}", name,
+                         why);
           })),
       epoll_(make_epoll()),
       peers_(static_cast<std::size_t>(size)) {
@@ -82,11 +83,11 @@ void Endpoint::write_figures() const {
   if (!connected) return;
   const Registrations::Counters counters = registrations_->counters();
   log_->write(LogLevel::debug,
-              "RDMA: {} bytes were sent through slots and {} read in place; {} messages were "
+              "{}: {} bytes were sent through slots and {} read in place; {} messages were "
               "offered, {} of them declined; memory was registered {} times, used again {} times, "
               "evicted {} times, refused {} times",
-              all.slot_bytes, all.read_bytes, all.offers, all.declined, counters.made,
-              counters.hits, counters.evicted, counters.refused);
+              device_->name(), all.slot_bytes, all.read_bytes, all.offers, all.declined,
+              counters.made, counters.hits, counters.evicted, counters.refused);
 }
 
 void Endpoint::add_peer(int rank, std::unique_ptr<Connection> connection, net::Stream control) {
@@ -181,4 +182,4 @@ void Endpoint::linger() noexcept {
   }
 }
 
-}  // namespace tutti::rdma
+}  // namespace tutti::qp

@@ -15,11 +15,11 @@
 #include "common/sync.h"
 #include "net/stream.h"
 #include "transport/mesh/lifelines.h"
-#include "transport/rdma/connection.h"
-#include "transport/rdma/registrations.h"
-#include "transport/rdma/verbs.h"
+#include "transport/queue_pair/connection.h"
+#include "transport/queue_pair/device.h"
+#include "transport/queue_pair/registrations.h"
 
-namespace tutti::rdma {
+namespace tutti::qp {
 
 /// Owns the connections, and beside each the control connection by which it was made, and whose end
 /// shows the end of the peer. Thread-safe once all peers are added. Its ranks are numbered as in
@@ -92,4 +92,4 @@ class Endpoint {
   sync::Atomic<TimePoint> background_progress_at_{};
 };
 
-}  // namespace tutti::rdma
+}  // namespace tutti::qp

@@ -9,10 +9,10 @@
 
 #include <tutti/error.hpp>
 
-#include "transport/rdma/connection.h"
-#include "transport/rdma/endpoint.h"
+#include "transport/queue_pair/connection.h"
+#include "transport/queue_pair/endpoint.h"
 
-namespace tutti::rdma {
+namespace tutti::qp {
 
 void Connection::Unsent::keep() {
   if (own != nullptr || data == nullptr) return;
@@ -94,14 +94,17 @@ void Connection::has_left(const Unsent& unsent) noexcept {
 bool Connection::has_unsent_of(const Group& group) const {
   if (!has_unsent()) return false;
   const std::lock_guard lock(mutex_);
-  return std::any_of(unsent_.begin(), unsent_.end(),
-                     [&](const Unsent& unsent) { return unsent.frame.group == group.id; });
+  return in_process() > 0 || std::any_of(unsent_.begin(), unsent_.end(), [&](const Unsent& unsent) {
+           return unsent.frame.group == group.id;
+         });
 }
 
 std::size_t Connection::unfinished() {
   const std::lock_guard lock(mutex_);
   reread();
-  return broken_ ? 0 : unsent_.size() + kSendSlots - free_slots_.size();
+  if (broken_) return 0;
+  const std::size_t frames = unsent_.size() + kSendSlots - free_slots_.size();
+  return frames > 0 || queue_pair_->is_flushed() ? frames : 1;
 }
 
 void Connection::probe() {
@@ -208,8 +211,14 @@ void Connection::drop_queue() noexcept {
   set_unsent();
 }
 
+// Frames that the device has taken have left, unless it is this process that sends them.
 void Connection::set_unsent() noexcept {
-  unsent_count_.store(unsent_.size(), std::memory_order_relaxed);
+  unsent_count_.store(unsent_.size() + in_process(), std::memory_order_relaxed);
+}
+
+std::size_t Connection::in_process() const noexcept {
+  if (broken_ || !queue_pair_->needs_peer_process()) return 0;
+  return kSendSlots - free_slots_.size();
 }
 
 void Connection::put_status_page(const Group& group) {
@@ -253,4 +262,4 @@ const StatusPage* Connection::status_page(Group& group) {
   return page;
 }
 
-}  // namespace tutti::rdma
+}  // namespace tutti::qp

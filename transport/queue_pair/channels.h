@@ -13,11 +13,11 @@
 
 #include "transport/channel.h"
 #include "transport/mesh/group.h"
-#include "transport/rdma/frame.h"
-#include "transport/rdma/registrations.h"
-#include "transport/rdma/slots.h"
+#include "transport/queue_pair/frame.h"
+#include "transport/queue_pair/registrations.h"
+#include "transport/queue_pair/slots.h"
 
-namespace tutti::rdma {
+namespace tutti::qp {
 
 class Connection;
 struct Group;
@@ -194,4 +194,4 @@ struct Group {
   mesh::PeerPage peer_page;
 };
 
-}  // namespace tutti::rdma
+}  // namespace tutti::qp

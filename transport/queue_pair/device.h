@@ -1,6 +1,5 @@
-// Declares what the connections of this transport need of a device: queue pairs with their
-// completions, and registered memory. ibverbs.cpp implements it by libibverbs; tests implement it
-// without a kernel.
+// Declares what connections need of a device: queue pairs with their completions, and registered
+// memory. rdma/ implements it by libibverbs, ucx/ by libucp; tests implement it without a kernel.
 #pragma once
 
 #include <cstddef>
@@ -11,10 +10,10 @@
 #include <string_view>
 #include <vector>
 
-namespace tutti::rdma {
+namespace tutti::qp {
 
 /// The longest address of a queue pair, in bytes.
-inline constexpr std::size_t kMostAddressBytes = 64;
+inline constexpr std::size_t kMostAddressBytes = 8 << 10;
 
 /// Represents memory that one queue pair may use, from the call that registers it to the
 /// destruction of this object, at which the device forgets it.
@@ -88,6 +87,17 @@ class QueuePair {
   virtual void arm() noexcept = 0;
   /// Makes all requests under way fail.
   virtual void stop() noexcept = 0;
+  /// Takes back a request to read that the device has not begun to carry out; it does not complete
+  /// then. Returns false where the device cannot, or where it has begun.
+  virtual bool take_back_read(std::uint32_t id) noexcept {
+    static_cast<void>(id);
+    return false;
+  }
+  /// Returns whether all sends that have completed are at the peer, for which the device has to be
+  /// asked where it completes them earlier. The first call asks, and nothing is sent afterwards.
+  virtual bool is_flushed() noexcept { return true; }
+  /// Whether requests complete only while the peer's process runs, not by its device alone.
+  virtual bool needs_peer_process() const noexcept { return false; }
 };
 
 /// The numbers of requests of each kind that a queue pair has room for.
@@ -100,6 +110,8 @@ class Device {
  public:
   virtual ~Device() = default;
 
+  /// Returns the name by which messages speak of it, as "RDMA".
+  virtual const char* name() const noexcept = 0;
   /// Returns a new queue pair, which ends before the device does. `owner` is what take_events()
   /// returns for it. Throws `unavailable`.
   virtual std::unique_ptr<QueuePair> make(const QueueLimits& limits, void* owner) = 0;
@@ -108,4 +120,4 @@ class Device {
   virtual void take_events(std::vector<void*>& owners) = 0;
 };
 
-}  // namespace tutti::rdma
+}  // namespace tutti::qp

@@ -1,4 +1,4 @@
-#include "transport/rdma/ports.h"
+#include "transport/queue_pair/ports.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -8,7 +8,7 @@
 #include "common/text.h"
 #include "transport/mesh/address.h"
 
-namespace tutti::rdma {
+namespace tutti::qp {
 namespace {
 
 namespace fs = std::filesystem;
@@ -54,4 +54,4 @@ std::vector<Port> active_ports(std::string_view pattern, const std::string& fold
   return ports;
 }
 
-}  // namespace tutti::rdma
+}  // namespace tutti::qp
