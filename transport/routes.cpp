@@ -107,25 +107,24 @@ std::string RouteTable::why_unconnected(int rank, int peer, std::size_t transpor
   return "it did not connect them" + (why.empty() ? "" : ": " + why);
 }
 
+std::string RouteTable::why_not(int rank, int peer, std::size_t transport) const {
+  const auto& one = places_[place_of(rank)][transport];
+  const auto& other = places_[place_of(peer)][transport];
+  const auto not_made = [&](int of) { return failures_.ranks.find({of, transport}); };
+  if (!one || !other) return fmt::format("rank {} cannot use it", one ? peer : rank);
+  if (const auto here = not_made(rank); here != failures_.ranks.end())
+    return fmt::format("rank {}: {}", rank, here->second);
+  if (const auto there = not_made(peer); there != failures_.ranks.end())
+    return fmt::format("rank {}: {}", peer, there->second);
+  if (has_failed(rank, peer, transport)) return why_unconnected(rank, peer, transport);
+  return transports()[transport].reach(*one, *other).why_not;
+}
+
 void RouteTable::refuse(int rank, int peer) const {
   std::string reasons;
-  for (std::size_t transport = 0; transport < transports().size(); ++transport) {
-    const auto& one = places_[place_of(rank)][transport];
-    const auto& other = places_[place_of(peer)][transport];
-    std::string why;
-    const auto not_made = [&](int of) { return failures_.ranks.find({of, transport}); };
-    if (!one || !other)
-      why = fmt::format("rank {} cannot use it", one ? peer : rank);
-    else if (const auto here = not_made(rank); here != failures_.ranks.end())
-      why = fmt::format("rank {}: {}", rank, here->second);
-    else if (const auto there = not_made(peer); there != failures_.ranks.end())
-      why = fmt::format("rank {}: {}", peer, there->second);
-    else if (has_failed(rank, peer, transport))
-      why = why_unconnected(rank, peer, transport);
-    else
-      why = transports()[transport].reach(*one, *other).why_not;
-    reasons += fmt::format("\n  {}: {}", transports()[transport].name, why);
-  }
+  for (std::size_t transport = 0; transport < transports().size(); ++transport)
+    reasons +=
+        fmt::format("\n  {}: {}", transports()[transport].name, why_not(rank, peer, transport));
   const std::string what = rank == peer
                                ? fmt::format("no transport can be used by rank {}", rank)
                                : fmt::format("no transport joins rank {} and rank {}", rank, peer);

@@ -50,6 +50,9 @@ class RouteTable {
   /// of each transport, where there is none.
   Link link(int rank, int peer, MemoryKind kind = MemoryKind::host) const;
 
+  /// Returns why a transport does not join two ranks, or an empty string where it can.
+  std::string why_not(int rank, int peer, std::size_t transport) const;
+
   /// Returns the transports between two ranks at the place of `rank`, the preferred one first. A
   /// rank makes the first of them before it knows what the others offer.
   std::vector<std::size_t> at_place_of(int rank) const;

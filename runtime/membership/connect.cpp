@@ -28,6 +28,16 @@ static_assert(kMadePart != kNoUse);
 constexpr char kWhy = ';';
 constexpr std::size_t kMostWhyBytes = 500;
 
+// Logs why transports do not join this rank and the first of the others.
+void log_unused(const RouteTable& table, const TransportContext& context) {
+  if (context.log == nullptr || context.size == 1) return;
+  const int peer = context.rank == 0 ? 1 : 0;
+  for (std::size_t transport = 0; transport < table.transports().size(); ++transport)
+    if (const std::string why = table.why_not(context.rank, peer, transport); !why.empty())
+      context.log->write(LogLevel::info, "rank {}: {} does not join it and rank {}: {}",
+                         context.rank, table.transports()[transport].name, peer, why);
+}
+
 /// One rank's part in connecting ranks that use different transports, or not the one that they made
 /// ahead. All ranks go through the same rounds: they publish the addresses of the transports that
 /// they need, and connect. If a transport could not be made or a connection failed, all ranks learn
@@ -262,6 +272,7 @@ Connecting::Outcome Rounds::run() {
     connect();
     connected = !may_fail || exchange_failures();
   }
+  log_unused(table_, context_);
   Connecting::Outcome outcome{nullptr, table_.summary()};
   assert(!parts_.empty());
   if (parts_.size() == 1 && page_ == nullptr) {
@@ -319,6 +330,7 @@ Connecting::Outcome Connecting::connect(const Texts& offers, const Texts& addres
     if (transport_ != nullptr &&
         std::all_of(addresses.values().begin(), addresses.values().end(), all)) {
       transport_->connect(addresses_behind(made, addresses), deadline);
+      log_unused(table, agreed);
       return {std::move(transport_), links};
     }
   }
