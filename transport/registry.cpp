@@ -10,6 +10,7 @@
 #include "transport/rdma/rdma.h"
 #include "transport/shm/shm.h"
 #include "transport/tcp/tcp.h"
+#include "transport/ucx/ucx.h"
 
 namespace tutti {
 namespace {
@@ -30,7 +31,7 @@ TransportEntry find(std::string_view name, const std::vector<TransportEntry>& kn
 
 std::vector<TransportEntry> transports() {
   return {
-      local::entry(), shm::entry(), rdma::entry(), tcp::entry(), cuda_ipc::entry(),
+      local::entry(), shm::entry(), rdma::entry(), ucx::entry(), tcp::entry(), cuda_ipc::entry(),
   };
 }
 

@@ -14,6 +14,7 @@
 #include "targets.h"
 #include "transport/queue_pair/endpoint.h"
 #include "transport/queue_pair/introduction.h"
+#include "transport/ucx/header.h"
 
 namespace tutti::fuzz {
 namespace {
@@ -124,6 +125,34 @@ void run_sends(std::string_view bytes) {
   }
   assert(connection->memory_bytes(group) < (std::size_t{64} << 20));
   connection->remove(group);
+}
+
+// The first four bytes are the length of the payload.
+void run_ucx_headers(std::string_view bytes) {
+  const auto payload_bytes = fixed_part<std::uint32_t>(bytes);
+  if (!payload_bytes) return;
+  bytes.remove_prefix(sizeof *payload_bytes);
+  const auto header =
+      ucx::parse_header(std::as_bytes(std::span(bytes.data(), bytes.size())), *payload_bytes);
+  if (!header) return;
+  assert(bytes.size() == sizeof(ucx::Header) && header->token != 0);
+  assert(header->kind == ucx::Kind::read || header->length == *payload_bytes);
+  assert(header->kind != ucx::Kind::read || (header->key != 0 && *payload_bytes == 0));
+  assert(header->kind != ucx::Kind::frame || header->length <= qp::kSlotBytes);
+}
+
+std::vector<std::string> ucx_header_seeds() {
+  std::vector<std::string> seeds;
+  for (const ucx::Kind kind : {ucx::Kind::frame, ucx::Kind::read, ucx::Kind::answer}) {
+    ucx::Header header;
+    header.kind = kind;
+    header.token = 1;
+    header.length = 8;
+    if (kind == ucx::Kind::read) header.key = 1;
+    const std::uint32_t payload_bytes = kind == ucx::Kind::read ? 0 : 8;
+    seeds.push_back(std::string(bytes_of(payload_bytes)) + std::string(bytes_of(header)));
+  }
+  return seeds;
 }
 
 std::vector<std::string> send_seeds() {

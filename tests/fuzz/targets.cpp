@@ -243,7 +243,8 @@ constexpr std::array kTargets{
     Target{"roster", run_roster, roster_seeds},
     Target{"frames", run_frames, frame_seeds},
     Target{"packets", run_packets, packet_seeds, 1000},  // each makes shared memory
-    Target{"sends", run_sends, send_seeds, 1000},        // each makes 448 KiB of slots
+    Target{"ucx_headers", run_ucx_headers, ucx_header_seeds},
+    Target{"sends", run_sends, send_seeds, 1000},  // each makes 448 KiB of slots
     Target{"transfers", run_transfers, transfer_seeds},
     Target{"settings", run_settings, settings_seeds},
     Target{"tuning_file", run_tuning_file, tuning_file_seeds, 1000},  // each is synced to the disk

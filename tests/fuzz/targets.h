@@ -27,6 +27,9 @@ std::vector<std::string> packet_seeds();
 /// These take what a peer sends over RDMA.
 void run_sends(std::string_view bytes);
 std::vector<std::string> send_seeds();
+/// These take the headers of what a peer, or a stranger, sends over UCX.
+void run_ucx_headers(std::string_view bytes);
+std::vector<std::string> ucx_header_seeds();
 /// These take files that describe machines and fabrics.
 void run_topologies(std::string_view bytes);
 std::vector<std::string> topology_seeds();

@@ -90,7 +90,7 @@ class Abort : public testing::TestWithParam<const char*> {
   // Does what ends_in() does, for a blocking call. Over TCP the thread need not fall asleep,
   // because it may poll the sockets.
   void ends_waiting_in(const std::function<void(Communicator&, const CallOptions&)>& call) const {
-    if (std::string_view(GetParam()) != "tcp")
+    if (!over_network(GetParam()))
       return ends_asleep_in([&](Communicator& comm) { call(comm, {}); });
     ends_in([&](Communicator& comm, Sign& called) {
       asked_sign = &called;
@@ -109,7 +109,7 @@ TEST_P(Abort, EndsABlockingReceiveInAnotherThread) {
 }
 
 TEST_P(Abort, EndsAnAsynchronousCollectiveThatIsWaitedFor) {
-  if (std::string_view(GetParam()) != "tcp")
+  if (!over_network(GetParam()))
     return ends_asleep_in([](Communicator& comm) { comm.barrier_async().wait(); });
   ends_in([](Communicator& comm, Sign& called) {
     Work work = comm.barrier_async();
@@ -173,7 +173,7 @@ TEST_P(Abort, ABlockingCallThatIsInterruptedEndsBeforeItsDeadline) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, Abort, testing::Values("local", "shm", "tcp"),
+INSTANTIATE_TEST_SUITE_P(Transports, Abort, testing::ValuesIn(and_ucx({"local", "shm", "tcp"})),
                          [](const auto& tested) { return std::string(tested.param); });
 
 // Another communicator's thread reads the connection meanwhile.

@@ -342,7 +342,7 @@ TEST_P(Communicators, ARankThatNamedAnotherRootAndLeftIsNoticedAtOnce) {
 TEST_P(Communicators, ARankThatNeverCallsIsNamedAtTheDeadlineAndTheFailureSticks) {
   // Over TCP a rank that waits asks its peers for their state and has the answer within half a
   // second.
-  const bool asks = std::string_view(GetParam()) == "tcp";
+  const bool asks = over_network(GetParam());
   std::atomic<int> given_up = 0;
   std::barrier both(2);
   const Outcomes outcomes = run_ranks(3, config(), [&](Communicator& comm) {
@@ -417,7 +417,8 @@ TEST_P(Communicators, ACallAfterForkIsRefusedInTheChildAndTheParentGoesOn) {
   EXPECT_THAT(outcomes, Each(IsEmpty()));
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, Communicators, testing::Values("local", "shm", "tcp"),
+INSTANTIATE_TEST_SUITE_P(Transports, Communicators,
+                         testing::ValuesIn(and_ucx({"local", "shm", "tcp"})),
                          [](const auto& tested) { return std::string(tested.param); });
 
 TEST(Communicator, WorldSizesAndRanksOutOfRangeAreRefused) {

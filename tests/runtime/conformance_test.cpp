@@ -8,6 +8,7 @@
 #include "compute/combine.h"
 #include "ranks.h"
 #include "runtime/engine/variable_blocks.h"
+#include "transport/ucx/open.h"
 
 namespace tutti::test {
 namespace {
@@ -187,6 +188,8 @@ std::vector<Case> cases() {
                           TransportKind::tcp, TransportKind::stream})
     for (const int ranks : {1, 2, 3, 4, 7, 8}) all.push_back({kind, ranks});
   for (const int ranks : {2, 3, 8}) all.push_back({TransportKind::tls, ranks});
+  if (ucx::is_built())
+    for (const int ranks : {2, 3, 8}) all.push_back({TransportKind::ucx, ranks});
   return all;
 }
 

@@ -56,7 +56,7 @@ class HeardStore final : public Store {
 };
 
 using MembershipFaults = GrowingJob;
-INSTANTIATE_TEST_SUITE_P(Transports, MembershipFaults, testing::Values("shm", "tcp"),
+INSTANTIATE_TEST_SUITE_P(Transports, MembershipFaults, testing::ValuesIn(and_ucx({"shm", "tcp"})),
                          [](const auto& tested) { return std::string(tested.param); });
 
 // A newcomer is killed at each of its requests in turn, until it lives to the end. The ranks take

@@ -301,13 +301,20 @@ std::string_view to_string(TransportKind kind) {
     case TransportKind::shm: return "shm";
     case TransportKind::tcp: return "tcp";
     case TransportKind::tls: return "tls";
+    case TransportKind::ucx: return "ucx";
     case TransportKind::stream: return "stream";
   }
   return "unknown";
 }
 
+// Ranks end at the same time, since some wait for each other.
+Ranks::~Ranks() {
+  std::vector<std::jthread> threads;
+  for (auto& transport : transports_) threads.emplace_back([&] { transport.reset(); });
+}
+
 Ranks::Ranks(TransportKind kind, int size, std::uint64_t seed, std::size_t message_bytes)
-    : random_(seed), over_network_(kind == TransportKind::tcp) {
+    : random_(seed), over_network_(kind == TransportKind::tcp || kind == TransportKind::ucx) {
   auto wires =
       kind == TransportKind::stream ? stream::make_mesh(size) : std::vector<std::vector<Fd>>{};
   const auto hub = std::make_shared<local::Hub>(size);

@@ -23,6 +23,7 @@ enum class TransportKind {
   shm,
   tcp,
   tls,  ///< Encrypted tcp.
+  ucx,  ///< UCX over loopback.
   /// A byte stream, whose ranks use zero-copy for some of their buffers without registering them.
   stream,
 };
@@ -36,6 +37,9 @@ class Ranks {
 
   Ranks(TransportKind kind, int size, std::uint64_t seed,
         std::size_t message_bytes = kMessageBytes);
+  Ranks(Ranks&&) = default;
+  Ranks& operator=(Ranks&&) = default;
+  ~Ranks();
 
   int size() const { return static_cast<int>(transports_.size()); }
   Transport& transport(int rank) { return *transports_[static_cast<std::size_t>(rank)]; }

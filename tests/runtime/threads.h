@@ -7,12 +7,14 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
 #include <tutti/tutti.hpp>
 
 #include "rendezvous/store/memory_store.h"
+#include "transport/ucx/open.h"
 
 namespace tutti::test {
 
@@ -32,6 +34,16 @@ inline Config quick_config(std::string transports = "auto") {
   config.timeout = std::chrono::seconds(20);
   config.startup_timeout = std::chrono::seconds(20);
   return config;
+}
+
+/// Returns the transports that tests run over, and `ucx` where this build has it.
+inline std::vector<const char*> and_ucx(std::vector<const char*> transports) {
+  if (ucx::is_built()) transports.push_back("ucx");
+  return transports;
+}
+/// Whether a transport's messages pass through the kernel, or may.
+inline bool over_network(std::string_view transport) {
+  return transport == "tcp" || transport == "ucx";
 }
 
 /// The outcome of each rank's thread: an empty string, or "kind: message" of the error that it

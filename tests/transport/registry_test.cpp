@@ -18,7 +18,7 @@ std::vector<std::string> names_in(std::string_view list) {
 
 TEST(TransportRegistry, AutoIsAllOfThem) {
   EXPECT_EQ(names_in("auto"),
-            (std::vector<std::string>{"local", "shm", "rdma", "tcp", "cuda_ipc"}));
+            (std::vector<std::string>{"local", "shm", "rdma", "ucx", "tcp", "cuda_ipc"}));
 }
 
 TEST(TransportRegistry, AListKeepsItsOwnOrder) {

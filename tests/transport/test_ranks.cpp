@@ -1,5 +1,6 @@
 #include "test_ranks.h"
 
+#include <cstdlib>
 #include <exception>
 #include <thread>
 
@@ -14,6 +15,8 @@
 #include "transport/rdma/rdma.h"
 #include "transport/shm/shm.h"
 #include "transport/tcp/tcp.h"
+#include "transport/ucx/open.h"
+#include "transport/ucx/ucx.h"
 
 namespace tutti {
 namespace {
@@ -56,6 +59,12 @@ Transports all(std::span<const TransportContext> contexts, std::uint64_t) {
     all.push_back(kEntry().make(context));
   }
   return all;
+}
+
+// UCX over loopback, whatever devices there are.
+Transports all_ucx(std::span<const TransportContext> contexts, std::uint64_t seed) {
+  setenv("UCX_TLS", "tcp,self", 0);
+  return all<ucx::entry>(contexts, seed);
 }
 
 Transports all_stream(std::span<const TransportContext> contexts, std::uint64_t seed) {
@@ -112,6 +121,7 @@ std::vector<TransportKind> transport_kinds() {
                                    {"mail", false, all<mail::entry<mail::kAnywhere>>},
                                    {"stream", false, all_stream},
                                    {"faulty", false, all_faulty}};
+  if (ucx::is_built()) kinds.push_back({"ucx", false, all_ucx});
   // It needs a device, real or soft-RoCE: see tests/rdma.
   if (!qp::active_ports("auto").empty()) kinds.push_back({"verbs", false, all<rdma::entry>});
   return kinds;
