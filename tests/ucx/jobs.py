@@ -34,7 +34,7 @@ def two_ranks(worker):
 def a_network_that_is_not_said_to_be_trusted_is_warned_of(worker):
     with job(worker, rounds=3, TUTTI_TRUST_NETWORK="no") as ranks:
         for text in ranks.all_right():
-            demand(text.count("whoever reaches its port") == 1, f"it is not warned once: {text}")
+            demand("whoever reaches its port" in text, f"it is not warned of: {text}")
 
 
 def five_ranks(worker):
