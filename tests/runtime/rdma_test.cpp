@@ -8,6 +8,7 @@
 #include "runtime/communicator_impl.h"
 #include "runtime/membership/setup.h"
 #include "threads.h"
+#include "transport/mesh/part.h"
 #include "transport/rdma/rdma.h"
 
 namespace tutti::test {
@@ -23,6 +24,7 @@ TransportEntry fake_rdma() {
   return {"rdma", [](const TransportContext&) { return std::optional<std::string>("here"); },
           [](std::string_view, std::string_view) {
             LinkCapabilities link;
+            link.largest_message = mesh::kLargestMessage;
             link.may_fail = true;
             link.bytes_per_second = 1'250'000'000;
             return Reach{{}, link};
