@@ -1,12 +1,17 @@
 // Reads files of /sys and /proc that contain one line.
 #pragma once
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstddef>
 #include <filesystem>
-#include <fstream>
 #include <string>
-#include <system_error>
+
+#include "common/fd.h"
 
 namespace tutti {
 
@@ -17,12 +22,18 @@ constexpr std::size_t kMostLineBytes = 4096;
 /// regular file, which in a copy of /sys might never end, or if the line is longer than `most`.
 inline std::string first_line(const std::filesystem::path& path,
                               std::size_t most = kMostLineBytes) {
-  std::error_code failed;
-  if (!std::filesystem::is_regular_file(path, failed)) return {};
-  std::ifstream file(path);
+  const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat status {};
+  if (!file || fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return {};
   std::string text(most + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(file.gcount()));
+  std::size_t bytes = 0;
+  while (bytes < text.size()) {
+    const ssize_t more = read(file.get(), text.data() + bytes, text.size() - bytes);
+    if (more < 0 && errno == EINTR) continue;
+    if (more <= 0) break;
+    bytes += static_cast<std::size_t>(more);
+  }
+  text.resize(bytes);
   const std::size_t end = text.find('\n');
   if (end == std::string::npos && text.size() > most) return {};
   text.resize(std::min(end, text.size()));
