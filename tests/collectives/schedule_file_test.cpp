@@ -147,6 +147,16 @@ TEST(ScheduleFile, WrittenAsMscclIsReadAgainAsSchedulesThatAreProved) {
   EXPECT_GE(written, 40);
 }
 
+TEST(ScheduleFile, OfOneRankIsWrittenAsMscclAndReadAgainAsOneThatCompletes) {
+  const ScheduleFile file{
+      "file",  "alone",
+      "tutti", 0,
+      1 << 20, testing::plan_all(testing::algorithm_named("ring"), Collective::all_reduce, 1)};
+  const ScheduleFile again = parse_schedule_file("again", write_msccl(file));
+  ASSERT_EQ(again.schedules.size(), 1u);
+  EXPECT_EQ(proved(again.schedules).why, "");
+}
+
 TEST(ScheduleFile, OfMscclSurvivesBeingWrittenAndRead) {
   for (const std::string& text : {kMsccl, kMscclAllToAll}) {
     const ScheduleFile file = parse_schedule_file("file", text);
