@@ -132,10 +132,21 @@ StatusPage* Rounds::shown_page(bool may_fail) {
   return page_.get();
 }
 
+// A transport with rings makes the status page itself. Where another one already shows a page to
+// connected peers, it comes too late.
 void Rounds::make() {
   made_.clear();
+  if (parts_.empty()) page_.reset();  // Nobody has seen it.
   made_ = needed();
+  const bool shown = page_ != nullptr || !parts_.empty();
   for (Part& part : made_) {
+    if (part.rings && shown) {
+      part.refusal = fmt::format(
+          "rank {} is connected to others already; TUTTI_TRANSPORTS should "
+          "name {} first",
+          context_.rank, table_.transports()[part.transport].name);
+      continue;
+    }
     TransportContext context = context_;
     context.status_page = shown_page(part.may_fail);
     try {
@@ -196,15 +207,20 @@ void Rounds::connect(Part& part) {
     part.made.reset();
     return;
   }
+  bool joins = peers.empty();  // Then this rank is alone.
   for (const int peer : peers) {
     assert(peer != context_.rank && !is_connected(peer));
     const std::string why = part.made->why_unconnected(peer);
+    joins = joins || why.empty();
     if (why.empty())
       part_of_[index(peer)] = parts_.size();
     else
       fail(peer, why);
   }
-  parts_.push_back(std::move(part.made));
+  if (joins)
+    parts_.push_back(std::move(part.made));
+  else
+    part.made.reset();
 }
 
 // The first one is told why to all, so that those that end for it can say so.
@@ -273,6 +289,7 @@ Connecting::Outcome Rounds::run() {
     connected = !may_fail || exchange_failures();
   }
   log_unused(table_, context_);
+  log_routes();
   Connecting::Outcome outcome{nullptr, table_.summary()};
   assert(!parts_.empty());
   if (parts_.size() == 1 && page_ == nullptr) {
@@ -283,7 +300,6 @@ Connecting::Outcome Rounds::run() {
          !is_connected(context_.rank) && "all peers are connected");
   std::vector<std::size_t> parts;
   for (const auto& part : part_of_) parts.push_back(part.value_or(0));
-  log_routes();
   outcome.transport = route(std::move(parts_), std::move(parts), std::move(page_));
   return outcome;
 }

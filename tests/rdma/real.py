@@ -38,7 +38,8 @@ def run(*command):
 class Job:
     """The ranks of one job. Those that are left are killed at its end."""
 
-    def __init__(self, worker, ranks=2, rounds=20, elements=50_000, before=(), limit=None, more=(), **settings):
+    def __init__(self, worker, ranks=2, rounds=20, elements=50_000, before=(), limit=None, more=(), of_rank=None, **settings):
+        """`of_rank` maps ranks to settings of their own."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
@@ -48,6 +49,7 @@ class Job:
                                MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), TUTTI_SECRET="the secret of this job",
                                TUTTI_TRANSPORTS="rdma", TUTTI_RDMA_DEVICES=f"rxe{rank % 2}", TUTTI_TIMEOUT_MS="60000")
             environment.update(settings)
+            environment.update((of_rank or {}).get(rank, {}))
             command = [*before, worker, str(rounds), str(elements), *more]
             if limit is not None:
                 command = ["prlimit", f"--memlock={limit}", *command]

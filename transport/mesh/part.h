@@ -134,10 +134,15 @@ class Part : public Transport {
   bool begin_close() noexcept {
     if (closed_ || !is_owner()) return false;
     closed_ = true;
-    status_page_.close();
+    // A page of another transport, which this one has shown to nobody, stays open.
+    if (own_status_page_ != nullptr || joins_anybody()) status_page_.close();
     return true;
   }
   bool is_owner() const noexcept { return getpid() == owner_; }
+  bool joins_anybody() const noexcept {
+    return std::any_of(groups_.begin(), groups_.end(),
+                       [](const auto& group) { return group != nullptr; });
+  }
 
   const TransportContext context_;
   const std::shared_ptr<Endpoint> endpoint_;
