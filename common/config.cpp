@@ -138,7 +138,9 @@ constexpr std::array kKnobs{
     Knob{"trust_network", ChoiceKnob<bool>{&Config::trust_network, kSwitch, kSwitchNames}, kOwn,
          "Without a secret: everybody who reaches the job's ports may join it."},
     Knob{"checksum", ChoiceKnob<bool>{&Config::checksum, kSwitch, kSwitchNames}, kAgree,
-         "CRC-32C of all data that goes over TCP: bytes that change on their way are an error."},
+         "CRC-32C of all data that goes over the transport `tcp`: bytes that change on their way "
+         "are an "
+         "error. RDMA and UCX have their devices' own checks alone."},
     Knob{"tls", ChoiceKnob<bool>{&Config::tls, kSwitch, kSwitchNames}, kAgree,
          "TLS 1.3 on all TCP connections of the job, with keys from its secret."},
     Knob{"spin_polls", CountKnob{&Config::spin_polls, -1, 1'000'000'000}, kOwn,

@@ -76,6 +76,12 @@ def encryption_that_is_asked_for_is_never_left_out(worker):
             demand("ucx does not join it" in text and "TUTTI_TLS" in text, f"it does not say why: {text}")
 
 
+def too_few_descriptors_are_said_before_ucx_ends_the_process(worker):
+    for limit in (36, 42, 60):
+        with job(worker, rounds=3, before=["prlimit", f"--nofile={limit}"]) as ranks:
+            ranks.all_fail("unavailable", "ulimit -n too low")
+
+
 def ranks_go_on_with_one_that_has_no_libucp(worker):
     with tempfile.TemporaryDirectory() as folder:
         (pathlib.Path(folder) / "libucp.so.0").touch()
@@ -145,7 +151,7 @@ def listening(pid):
 
 CASES = [two_ranks, a_network_that_is_not_said_to_be_trusted_is_warned_of, five_ranks, buffers_are_read_in_place, a_killed_rank_is_lost, a_frozen_rank_is_a_timeout_that_names_it,
          encryption_that_is_asked_for_is_never_left_out, without_libucp_the_library_runs_and_says_so,
-         ranks_go_on_with_one_that_has_no_libucp, shared_memory_that_is_named_behind_ucx_joins_those_whom_ucx_does_not,
+         too_few_descriptors_are_said_before_ucx_ends_the_process, ranks_go_on_with_one_that_has_no_libucp, shared_memory_that_is_named_behind_ucx_joins_those_whom_ucx_does_not,
          devices_that_are_not_there_are_said_and_leave_the_ranks_to_tcp, it_is_not_taken_by_itself_where_it_would_go_over_tcp,
          strangers_at_the_ports_of_ucx_change_nothing]
 

@@ -2,12 +2,17 @@
 #include "transport/ucx/worker.h"
 
 #include <fmt/format.h>
+#include <sys/eventfd.h>
 
 #include <cassert>
+#include <cerrno>
+#include <cstring>
 #include <thread>
+#include <vector>
 
 #include <tutti/error.hpp>
 
+#include "common/descriptors.h"
 #include "transport/ucx/ucx_queue_pair.h"
 
 namespace tutti::ucx {
@@ -19,6 +24,20 @@ constexpr int kArmTurns = 100;  // of handling events before a sleep
 
 [[noreturn]] void refuse(const std::string& what, const char* why) {
   throw Error(ErrorKind::unavailable, fmt::format("UCX: {}: {}", what, why));
+}
+
+// UCX ends the process where it has no descriptor for a socket, so that there have to be some. A
+// worker over TCP takes 18, and two or three for each peer later.
+void require_descriptors() {
+  constexpr std::size_t kSpare = 48;
+  allow_descriptors(1024);
+  std::vector<Fd> spare;
+  while (spare.size() < kSpare) {
+    spare.emplace_back(eventfd(0, EFD_CLOEXEC));
+    if (!spare.back())
+      refuse(fmt::format("it needs {} descriptors to begin with (is ulimit -n too low?)", kSpare),
+             std::strerror(errno));
+  }
 }
 
 }  // namespace
@@ -41,6 +60,7 @@ Mapping::~Mapping() { worker_.library().mem_unmap(worker_.context(), handle_); }
 Worker::Worker(const Library& library, const Settings& settings, Random& random, Log* log)
     : library_(library), random_(random), log_(log) {
   try {
+    require_descriptors();
     open(settings);
     create();
   } catch (...) {
