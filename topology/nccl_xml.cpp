@@ -156,22 +156,22 @@ class Reader {
     const double bandwidth = pci_bandwidth(node.attribute("link_speed").value(),
                                            xml_.number(node, "link_width", 0, 64, 16));
     connect(graph_, parent, self, WireKind::pci, bandwidth);
+    // What the device is comes before what is behind it, in whatever order the file has them, so
+    // that devices and links have the same numbers when the graph has been written and read again.
+    const std::vector<pugi::xml_node> below = elements(node, {"pci", "gpu", "nic", "pcilink"});
+    const auto named = [](pugi::xml_node one, std::string_view name) { return one.name() == name; };
     bool described = false;
-    for (const pugi::xml_node below : elements(node, {"pci", "gpu", "nic", "pcilink"})) {
-      const std::string_view what = below.name();
-      if (what == "pci") {
-        read_pci(below, self, depth + 1);
-        continue;
-      }
-      if (what == "pcilink") {
-        links_.emplace_back(self, below);
-        continue;
-      }
+    for (const pugi::xml_node one : below) {
+      if (named(one, "pci") || named(one, "pcilink")) continue;
       if (std::exchange(described, true))
-        xml_.fail(below, "a PCI device is one GPU or one network interface");
-      device(self).elements.push_back(element_of(below));
-      what == "gpu" ? read_gpu(below, self) : read_ports(below, self);
+        xml_.fail(one, "a PCI device is one GPU or one network interface");
+      device(self).elements.push_back(element_of(one));
+      named(one, "gpu") ? read_gpu(one, self) : read_ports(one, self);
     }
+    for (const pugi::xml_node one : below)
+      if (named(one, "pcilink")) links_.emplace_back(self, one);
+    for (const pugi::xml_node one : below)
+      if (named(one, "pci")) read_pci(one, self, depth + 1);
   }
 
   void read_gpu(pugi::xml_node node, int self) {

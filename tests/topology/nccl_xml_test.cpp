@@ -76,6 +76,17 @@ TEST(NcclXml, AFileThatIsWrittenAndReadAgainGivesAnEqualGraph) {
   EXPECT_THAT(written, AllOf(HasSubstr("affinity=\"0000ff00\""), HasSubstr("maxconn=\"262144\"")));
 }
 
+TEST(NcclXml, AGpuThatIsNamedBehindTheDevicesBelowItKeepsItsNumberAndLinks) {
+  const Graph graph =
+      read_nccl_topology("file", R"(<system version="1"><cpu numaid="0" arch="x86_64">
+    <pci busid="1" class="0x060400" link_speed="8 GT/s" link_width="16">
+      <pci busid="2"><gpu dev="0" sm="86"><nvlink target="3" count="2" tclass="0x030200"/></gpu></pci>
+      <pci busid="3"><gpu dev="1" sm="80"><nvlink target="2" count="2" tclass="0x030200"/></gpu></pci>
+      <gpu gcn="gfx942"><xgmi target="2" count="1" tclass="0x120000"/></gpu>
+    </pci></cpu></system>)");
+  EXPECT_EQ(read_nccl_topology("again", write_nccl_topology(graph)), graph);
+}
+
 TEST(NcclXml, EveryFileOfRealMachinesSurvivesBeingReadAndWritten) {
   const std::vector<std::string> files = shared_files("topologies");
   if (files.empty()) GTEST_SKIP() << "there is no folder of topologies beside the sources";
