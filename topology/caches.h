@@ -20,8 +20,8 @@ std::size_t third_level_bytes(const std::filesystem::path& root = "/");
 struct CoreCaches {
   std::size_t cache_bytes = 0;  ///< As core_cache_bytes() returns it.
   int cores = 1;                ///< The number of processors that are online.
-  /// As third_level_bytes() returns it, where cores read what others have written faster from the
-  /// third level than from the other core's second level; else 0.
+  /// The result of third_level_bytes(), if cores read what others have written faster from the
+  /// third level than from the other core's second level, and 0 otherwise.
   std::size_t victim_bytes = 0;
 };
 CoreCaches core_caches();

@@ -156,8 +156,8 @@ class Reader {
     const double bandwidth = pci_bandwidth(node.attribute("link_speed").value(),
                                            xml_.number(node, "link_width", 0, 64, 16));
     connect(graph_, parent, self, WireKind::pci, bandwidth);
-    // What the device is comes before what is behind it, in whatever order the file has them, so
-    // that devices and links have the same numbers when the graph has been written and read again.
+    // The device's own GPU or interface is read before the devices below it, whatever their order
+    // in the file, so that a graph that is written and read again has the same numbers.
     const std::vector<pugi::xml_node> below = elements(node, {"pci", "gpu", "nic", "pcilink"});
     const auto named = [](pugi::xml_node one, std::string_view name) { return one.name() == name; };
     bool described = false;

@@ -22,15 +22,15 @@ struct Header {
 
   std::uint32_t magic = kMagic;
   Kind kind = Kind::frame;
-  std::uint16_t refused = 0;  ///< Of an answer: not 0 where the memory may not be read.
+  std::uint16_t refused = 0;  ///< It is not 0 in an answer if the memory may not be read.
   /// The random number that the receiver has told its peer, and nobody else, over their
   /// authenticated connection.
   std::uint64_t token = 0;
-  /// Of a frame: its place among the frames of its sender, from 0. Of a request to read, and of its
-  /// answer: the number of the request.
+  /// Counts the sender's frames from 0, in a frame. In a request to read and in its answer, this is
+  /// the number of the request.
   std::uint64_t number = 0;
-  std::uint64_t address = 0;  ///< Of a request to read: where.
-  std::uint32_t key = 0;      ///< Of a request to read: of which registration.
+  std::uint64_t address = 0;  ///< A request to read says here where the memory begins.
+  std::uint32_t key = 0;      ///< It names the registration that a request reads.
   std::uint32_t length = 0;   ///< The bytes of the frame or the answer, or those to be read.
 };
 static_assert(sizeof(Header) == 40 && sizeof(Kind) == 2);

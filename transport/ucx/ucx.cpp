@@ -92,8 +92,9 @@ std::string net_devices(const Config& config) {
   return join(names, ",");
 }
 
-// What the user has set for UCX itself counts. UCX's TCP has whoever reaches its port write memory
-// of this process, so that it is left out where there is a device.
+// Returns the settings that UCX is given; the user's own settings of UCX come before them. UCX's
+// TCP lets whoever reaches its port write to memory of this process, so it is left out if there is
+// a device.
 Settings settings_of(const Config& config, bool device) {
   const std::vector<std::string_view> environment = process_environment();
   Settings settings;

@@ -116,7 +116,7 @@ bool UcxQueuePair::send(std::uint32_t id, const qp::Piece& piece) noexcept {
   return true;
 }
 
-// What arrived before a failure is handled after it, so that slots are given back then, too.
+// Messages that arrived before a failure are handled after it, so that their slots are given back.
 bool UcxQueuePair::receive(std::uint32_t id, const qp::Piece& piece) noexcept {
   const std::lock_guard lock(worker_->mutex);
   try {
