@@ -105,7 +105,7 @@ class SendRing {
             next_,          position_,          freed_, &memory_->gpu};
   }
 
-  /// How large payloads are written.
+  /// Returns the choice of the stores that write large payloads.
   SlotStores& stores() noexcept { return stores_; }
 
   /// The bytes that payloads have taken up in the ring since it was created, gaps included.

@@ -5,10 +5,15 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sched.h>
+#include <signal.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
+#include <system_error>
 
 #include "common/fd.h"
 
@@ -19,6 +24,7 @@ namespace tutti {
 class Machines {
  public:
   Machines() {
+    remove_those_left();
     const std::string a = name("a"), b = name("b");
     made_ = run("ip netns add " + a) && run("ip netns add " + b) &&
             run(fmt::format("ip link add cable netns {} type veth peer name cable netns {}", a, b));
@@ -54,6 +60,18 @@ class Machines {
   }
 
  private:
+  // Removes the machines of processes that have been killed, which a watchdog does to those that
+  // hang.
+  static void remove_those_left() {
+    std::error_code missing;
+    for (const auto& entry : std::filesystem::directory_iterator("/run/netns", missing)) {
+      const std::string left = entry.path().filename();
+      pid_t owner = 0;
+      if (std::sscanf(left.c_str(), "tutti-test-%d-", &owner) == 1 && owner > 0 &&
+          kill(owner, 0) != 0 && errno == ESRCH)
+        run("ip netns del " + left);
+    }
+  }
   static bool run(const std::string& command) {
     return std::system((command + " 2>/dev/null").c_str()) == 0;
   }

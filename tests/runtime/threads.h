@@ -41,7 +41,7 @@ inline std::vector<const char*> and_ucx(std::vector<const char*> transports) {
   if (ucx::is_built()) transports.push_back("ucx");
   return transports;
 }
-/// Whether a transport's messages pass through the kernel, or may.
+/// Returns whether a transport's messages pass through the kernel, or may.
 inline bool over_network(std::string_view transport) {
   return transport == "tcp" || transport == "ucx";
 }

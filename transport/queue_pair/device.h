@@ -96,7 +96,7 @@ class QueuePair {
   /// Returns whether all sends that have completed are at the peer, for which the device has to be
   /// asked where it completes them earlier. The first call asks, and nothing is sent afterwards.
   virtual bool is_flushed() noexcept { return true; }
-  /// Whether requests complete only while the peer's process runs, not by its device alone.
+  /// Returns whether requests complete only while the peer's process runs, not by its device alone.
   virtual bool needs_peer_process() const noexcept { return false; }
 };
 

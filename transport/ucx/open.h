@@ -18,7 +18,7 @@ namespace tutti::ucx {
 /// the environment.
 using Settings = std::vector<std::pair<std::string, std::string>>;
 
-/// Whether this build was made with UCX's headers.
+/// Says whether this build was made with UCX's headers.
 bool is_built() noexcept;
 
 /// Opens UCX. Throws `unavailable` with the reason where this build or this machine does not let it

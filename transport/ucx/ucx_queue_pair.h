@@ -28,7 +28,7 @@ class UcxQueuePair final : public qp::QueuePair {
  public:
   /// The number of the active messages.
   static constexpr unsigned kMessage = 1;
-  /// What stands in address() before the address of the worker.
+  /// Counts the bytes of address() that come before the address of the worker.
   static constexpr std::size_t kAddressBytesBefore = sizeof(std::uint64_t);
 
   UcxQueuePair(std::shared_ptr<Worker> worker, const qp::QueueLimits& limits, void* owner);
@@ -57,7 +57,7 @@ class UcxQueuePair final : public qp::QueuePair {
   ucs_status_t take(const Header& header, void* data, bool rendezvous) noexcept;
   /// Does what the last messages make necessary. Returns whether there was anything to be done.
   bool work() noexcept;
-  /// Whether it has completions that event_fd() was to announce.
+  /// Returns whether it has completions that event_fd() was to announce.
   bool has_event() const noexcept { return armed_ && !completions_.empty(); }
   /// Disarms it, and returns its owner.
   void* take_event() noexcept {
@@ -118,7 +118,7 @@ class UcxQueuePair final : public qp::QueuePair {
   void fail(const char* why) noexcept;
   void close() noexcept;
   void reap() noexcept;
-  /// Whether UCX works at anything of this queue pair.
+  /// Returns whether UCX works at anything of this queue pair.
   bool is_with_ucx() const noexcept {
     return closing_ != nullptr || flushing_ != nullptr || !operations_.empty();
   }

@@ -102,7 +102,7 @@ class Worker final : public qp::Device, public std::enable_shared_from_this<Work
   std::string address_;
   int event_fd_ = -1;                             // belongs to the worker
   std::map<std::uint64_t, UcxQueuePair*> pairs_;  // by token
-  // What is mapped at the moment, once for all peers.
+  // Holds the memory that is mapped at the moment, once for all peers.
   std::map<std::pair<std::byte*, std::size_t>, std::weak_ptr<Mapping>> mappings_;
   std::uint64_t strays_ = 0;
 };
