@@ -22,7 +22,7 @@
 #include "runtime/messages.h"
 #include "runtime/planner.h"
 #include "runtime/queue.h"
-#include "runtime/registrar.h"
+#include "runtime/registered_memory.h"
 #include "runtime/staged/pinned_pool.h"
 
 namespace tutti {

@@ -9,7 +9,7 @@
 
 #include "collectives/schedule/semantics.h"
 #include "common/wire.h"
-#include "transport/ring.h"
+#include "transport/ring/ring.h"
 
 namespace tutti {
 namespace {

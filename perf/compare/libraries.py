@@ -10,7 +10,7 @@ import sys
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 COMMON = [HERE / "method.cpp", *(ROOT / f"tools/perf/{name}.cpp" for name in ("cores", "limits", "pattern")),
-          ROOT / "common/types.cpp"]
+          ROOT / "common/names.cpp"]
 HEADERS = [HERE / "method.h", *(ROOT / f"tools/perf/{name}.h" for name in ("cores", "iterations", "limits", "pages", "pattern"))]
 
 

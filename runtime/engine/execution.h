@@ -15,7 +15,7 @@
 #include "compute/combine.h"
 #include "runtime/engine/engine.h"
 #include "transport/channel.h"
-#include "transport/ring.h"
+#include "transport/ring/ring.h"
 
 namespace tutti {
 

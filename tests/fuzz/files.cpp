@@ -17,8 +17,8 @@
 
 #include "collectives/planning/tuning_file.h"
 #include "common/bytes.h"
-#include "common/config.h"
 #include "common/fd.h"
+#include "common/settings.h"
 #include "rendezvous/store/file_store.h"
 #include "targets.h"
 #include "trace/chrome.h"

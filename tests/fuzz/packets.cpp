@@ -12,7 +12,7 @@
 
 #include "common/bytes.h"
 #include "targets.h"
-#include "transport/ring.h"
+#include "transport/ring/ring.h"
 #include "transport/shm/packet.h"
 #include "transport/shm/peer.h"
 

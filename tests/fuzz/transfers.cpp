@@ -12,7 +12,7 @@
 #include "runtime/p2p/point_to_point.h"
 #include "targets.h"
 #include "transport/local/local.h"
-#include "transport/ring.h"
+#include "transport/ring/ring.h"
 
 namespace tutti::fuzz {
 namespace {

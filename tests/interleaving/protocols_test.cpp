@@ -6,7 +6,7 @@
 #include "common/sync.h"
 #include "runtime/engine/wait.h"
 #include "tests/interleaving/meeting.h"
-#include "tests/transport/test_ring.h"
+#include "tests/transport/ring/test_ring.h"
 #include "transport/doorbell.h"
 #include "transport/status_page.h"
 

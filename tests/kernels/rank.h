@@ -18,7 +18,7 @@
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/schedule/program.h"
 #include "gpu.h"
-#include "transport/ring.h"
+#include "transport/ring/ring.h"
 
 namespace tutti::device {
 

@@ -11,7 +11,7 @@
 #include <tutti/error.hpp>
 
 #include "test_ranks.h"
-#include "transport/ring.h"
+#include "transport/ring/ring.h"
 
 namespace tutti {
 namespace {

@@ -12,7 +12,7 @@
 
 #include <tutti/error.hpp>
 
-#include "transport/memory_channel.h"
+#include "transport/ring/memory_channel.h"
 
 namespace tutti::mail {
 namespace {

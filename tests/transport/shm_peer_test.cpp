@@ -17,7 +17,7 @@
 
 #include <tutti/error.hpp>
 
-#include "transport/ring.h"
+#include "transport/ring/ring.h"
 #include "transport/shm/packet.h"
 
 namespace tutti::shm {

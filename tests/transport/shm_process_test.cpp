@@ -23,7 +23,7 @@
 
 #include "common/fd.h"
 #include "test_ranks.h"
-#include "transport/ring.h"
+#include "transport/ring/ring.h"
 #include "transport/shm/address.h"
 #include "transport/shm/packet.h"
 #include "transport/shm/shm.h"

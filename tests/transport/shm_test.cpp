@@ -18,7 +18,7 @@
 
 #include <tutti/error.hpp>
 
-#include "transport/ring.h"
+#include "transport/ring/ring.h"
 #include "transport/shm/address.h"
 #include "transport/shm/join.h"
 #include "transport/shm/packet.h"

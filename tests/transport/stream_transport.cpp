@@ -18,7 +18,7 @@
 
 #include <tutti/error.hpp>
 
-#include "transport/memory_channel.h"
+#include "transport/ring/memory_channel.h"
 
 namespace tutti::stream {
 namespace {

@@ -11,7 +11,7 @@
 #include <tutti/tutti.hpp>
 
 #include "common/build_info.h"
-#include "common/config.h"
+#include "common/settings.h"
 #include "info/topology.h"
 #include "tools/command.h"
 #include "topology/print.h"

@@ -9,7 +9,7 @@
 #include <tutti/error.hpp>
 
 #include "transport/cuda_ipc/pattern.h"
-#include "transport/ring_memory.h"
+#include "transport/ring/ring_memory.h"
 
 namespace tutti::cuda_ipc {
 namespace {

@@ -9,7 +9,7 @@
 #include "devices/gpu_device.h"
 #include "devices/gpu_exports.h"
 #include "transport/gpu_place.h"
-#include "transport/ring_view.h"
+#include "transport/ring/ring_view.h"
 
 namespace tutti::cuda_ipc {
 

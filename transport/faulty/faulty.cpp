@@ -13,7 +13,7 @@
 #include "common/random.h"
 #include "common/sync.h"
 #include "transport/faulty/channels.h"
-#include "transport/memory_channel.h"
+#include "transport/ring/memory_channel.h"
 
 namespace tutti::faulty {
 namespace {

@@ -12,7 +12,7 @@
 #include "common/sync.h"
 #include "transport/channel.h"
 #include "transport/registry.h"
-#include "transport/ring.h"
+#include "transport/ring/ring.h"
 
 namespace tutti::local {
 

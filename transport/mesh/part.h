@@ -16,9 +16,9 @@
 
 #include "transport/channel.h"
 #include "transport/context.h"
-#include "transport/memory_channel.h"
 #include "transport/mesh/group.h"
 #include "transport/mesh/mesh.h"
+#include "transport/ring/memory_channel.h"
 
 namespace tutti::mesh {
 

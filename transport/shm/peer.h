@@ -10,7 +10,7 @@
 #include <string>
 
 #include "transport/context.h"
-#include "transport/memory_channel.h"
+#include "transport/ring/memory_channel.h"
 #include "transport/shm/join.h"
 #include "transport/shm/memory.h"
 

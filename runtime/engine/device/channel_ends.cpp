@@ -6,7 +6,7 @@
 
 #include <tutti/error.hpp>
 
-#include "transport/ring.h"
+#include "transport/ring/ring.h"
 
 namespace tutti::device {
 namespace {

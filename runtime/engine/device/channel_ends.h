@@ -13,7 +13,7 @@
 #include "runtime/engine/device/records.h"
 #include "transport/channel.h"
 #include "transport/cuda_ipc/ring_ends.h"
-#include "transport/ring_view.h"
+#include "transport/ring/ring_view.h"
 
 namespace tutti::device {
 

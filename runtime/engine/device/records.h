@@ -18,7 +18,7 @@
 
 namespace tutti::device {
 
-/// A line of a ring as a kernel sees it; transport/ring_memory.h describes what it holds.
+/// A line of a ring as a kernel sees it; transport/ring/ring_memory.h describes what it holds.
 struct alignas(64) RingLine {
   std::uint64_t sequence;
   Header header;
@@ -38,8 +38,8 @@ struct OfferedRing {
   std::uint64_t data_bytes;
 };
 
-/// The sending end of a channel (transport/ring_view.h says how a message is posted). It lies in
-/// the GPU's memory, and the one block whose lane has the channel uses it, in one call after
+/// The sending end of a channel (transport/ring/ring_view.h says how a message is posted). It lies
+/// in the GPU's memory, and the one block whose lane has the channel uses it, in one call after
 /// another.
 struct SendEnd {
   /// It is null until the end's block has copied the four addresses and numbers from `offered`.

@@ -1,10 +1,10 @@
-// The two ends of a ring as a kernel uses them; transport/ring_view.h has the protocol. One thread
-// uses an end at a time.
+// The two ends of a ring as a kernel uses them; transport/ring/ring_view.h has the protocol. One
+// thread uses an end at a time.
 #pragma once
 
 #include "runtime/engine/device/records.h"
 #include "runtime/engine/device/words.cuh"
-#include "transport/ring_place.h"
+#include "transport/ring/ring_place.h"
 
 namespace tutti::device {
 

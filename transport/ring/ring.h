@@ -35,10 +35,10 @@
 #include "common/sync.h"
 #include "transport/doorbell.h"
 #include "transport/peer_memory.h"
-#include "transport/ring_memory.h"
-#include "transport/ring_view.h"
+#include "transport/ring/ring_memory.h"
+#include "transport/ring/ring_view.h"
+#include "transport/ring/slot_stores.h"
 #include "transport/segments.h"
-#include "transport/slot_stores.h"
 #include "transport/status_page.h"
 
 namespace tutti {

@@ -1,4 +1,4 @@
-#include "transport/slot_stores.h"
+#include "transport/ring/slot_stores.h"
 
 #include <gtest/gtest.h>
 

@@ -9,7 +9,7 @@
 
 #include "common/sync.h"
 #include "transport/channel.h"
-#include "transport/ring.h"
+#include "transport/ring/ring.h"
 
 namespace tutti {
 

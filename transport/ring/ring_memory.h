@@ -11,7 +11,7 @@
 #include "common/wire.h"
 #include "transport/gpu_place.h"
 #include "transport/memory.h"
-#include "transport/ring_place.h"
+#include "transport/ring/ring_place.h"
 #include "transport/segments.h"
 #include "transport/status_page.h"
 

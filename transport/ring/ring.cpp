@@ -1,4 +1,4 @@
-#include "transport/ring.h"
+#include "transport/ring/ring.h"
 
 #include <string>
 

@@ -1,4 +1,4 @@
-#include "common/config.h"
+#include "common/settings.h"
 
 #include <fmt/format.h>
 
@@ -22,7 +22,7 @@ constexpr std::string_view kPrefix = "TUTTI_";
 constexpr std::string_view kTestPrefix = "TUTTI_TEST_";
 constexpr std::string_view kFileKnob = "config_file";
 constexpr std::string_view kEnvironment = "environment", kProgram = "program";
-// With fewer, two messages might not fit; see transport/ring.h.
+// With fewer, two messages might not fit; see transport/ring/ring.h.
 constexpr std::size_t kMessagesInARing = 3;
 constexpr std::size_t kLeastMessage = 4 << 10, kMostMessage = 64 << 20, kMostRing = 1 << 30;
 

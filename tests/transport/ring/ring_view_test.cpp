@@ -1,5 +1,5 @@
 // Tests of a ring through the views of its ends, as a device uses it.
-#include "transport/ring_view.h"
+#include "transport/ring/ring_view.h"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 
 #include "common/random.h"
 #include "test_ring.h"
-#include "transport/ring.h"
+#include "transport/ring/ring.h"
 
 namespace tutti {
 namespace {

@@ -1,6 +1,6 @@
 // Makes Buffers: registered memory, which a communicator's peers read and write in place,
 // and registers memory of the program with which network devices work.
-#include <tutti/buffer.hpp>
+#include "runtime/registered_memory.h"
 
 #include <cassert>
 #include <cstring>
@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include <tutti/buffer.hpp>
 #include <tutti/communicator.hpp>
 #include <tutti/error.hpp>
 

@@ -1,3 +1,4 @@
+// The names of types, operations and collectives, which messages and tools show.
 #include <tutti/types.hpp>
 
 #include <array>

@@ -5,7 +5,7 @@
 #include <memory>
 #include <new>
 
-#include "transport/ring.h"
+#include "transport/ring/ring.h"
 
 namespace tutti {
 

@@ -1,4 +1,4 @@
-#include "transport/ring.h"
+#include "transport/ring/ring.h"
 
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -16,7 +16,7 @@
 #include "common/random.h"
 #include "test_ring.h"
 #include "transport/doorbell.h"
-#include "transport/memory_channel.h"
+#include "transport/ring/memory_channel.h"
 
 namespace tutti {
 namespace {

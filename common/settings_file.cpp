@@ -5,9 +5,9 @@
 
 #include <tutti/error.hpp>
 
-#include "common/config.h"
 #include "common/files.h"
 #include "common/secret.h"
+#include "common/settings.h"
 #include "common/text.h"
 
 namespace tutti {

@@ -1,4 +1,4 @@
-#include "common/config.h"
+#include "common/settings.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

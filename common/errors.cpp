@@ -1,3 +1,4 @@
+// Makes errors: a kind with its name, and a message whose control characters are escaped.
 #include <tutti/error.hpp>
 
 #include "common/text.h"
