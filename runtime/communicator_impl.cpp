@@ -2,6 +2,10 @@
 
 #include <system_error>
 
+#include <fmt/format.h>
+
+#include <tutti/error.hpp>
+
 #include "runtime/group.h"
 
 namespace tutti {
@@ -55,12 +59,45 @@ void CommunicatorImpl::callback_threw(const char* what) noexcept {
   parts_.runtime->log().write(LogLevel::warn, "a callback threw, which is ignored: {}", what);
 }
 
+/// Notices that two threads call a communicator at once, which would mix up their messages. It
+/// costs a load and two stores, and so does not notice threads that begin in the same few
+/// nanoseconds.
+class CommunicatorImpl::Calling {
+ public:
+  template <typename What>
+  Calling(CommunicatorImpl& communicator, What what)
+      : calling_(communicator.calling_), before_(calling_.load(std::memory_order_relaxed)) {
+    if (before_) [[unlikely]]
+      communicator.refuse_second_thread(to_string(what));
+    calling_.store(true, std::memory_order_relaxed);
+  }
+  ~Calling() { calling_.store(before_, std::memory_order_relaxed); }
+  Calling(const Calling&) = delete;
+  Calling& operator=(const Calling&) = delete;
+
+ private:
+  sync::Atomic<bool>& calling_;
+  const bool before_;
+};
+
+// Returns in a callback, which the thread of the call that is under way may be running.
+void CommunicatorImpl::refuse_second_thread(std::string_view what) const {
+  failure_.check_usable(what);
+  if (queue_.in_callback()) return;
+  throw Error(
+      ErrorKind::usage,
+      fmt::format("{}: another thread is in a call of this communicator, which one thread at "
+                  "a time may call: give each thread a communicator of its own (dup)",
+                  what));
+}
+
 Plan& CommunicatorImpl::checked_plan(const Call& call) {
   failure_.check_usable(to_string(call.kind.what));
   return recognise_gpu(call, planner_.plan(call));
 }
 
 void CommunicatorImpl::call(const Call& call) {
+  const Calling calling(*this, call.kind.what);
   driver_.check_interrupts_with(call.interrupted);
   Plan& plan = failure_.usable() && planner_.repeats(call) ? planner_.last() : checked_plan(call);
   if (call.group != nullptr) [[unlikely]]
@@ -74,6 +111,7 @@ void CommunicatorImpl::call(const Call& call) {
 }
 
 void CommunicatorImpl::call(const PlannedCall& call) {
+  const Calling calling(*this, call.key.signature.what);
   driver_.check_interrupts_with(nullptr);
   if (!failure_.usable()) [[unlikely]]
     failure_.check_usable(to_string(call.key.signature.what));
@@ -90,6 +128,7 @@ void CommunicatorImpl::await_behind_others(const OperationRef& operation) {
 }
 
 Work CommunicatorImpl::call_async(const Call& call) {
+  const Calling calling(*this, call.kind.what);
   refuse_in_group(call.group);
   Plan& plan = checked_plan(call);
   if (!plan.program && !queue_.pending())
@@ -100,6 +139,7 @@ Work CommunicatorImpl::call_async(const Call& call) {
 }
 
 Work CommunicatorImpl::call_async(const PlannedCall& call) {
+  const Calling calling(*this, call.key.signature.what);
   failure_.check_usable(to_string(call.key.signature.what));
   const OperationRef operation = queue_.operation_of(call, planner_.blocks());
   start(operation);
@@ -107,6 +147,7 @@ Work CommunicatorImpl::call_async(const PlannedCall& call) {
 }
 
 Work CommunicatorImpl::call_async(const TransferCall& call) {
+  const Calling calling(*this, call.direction);
   refuse_in_group(call.group);
   const OperationRef operation = queue_.operation_of(checked(call));
   start(operation);
@@ -114,7 +155,7 @@ Work CommunicatorImpl::call_async(const TransferCall& call) {
 }
 
 TransferCall CommunicatorImpl::checked(const TransferCall& call) {
-  failure_.check_usable(call.direction == Direction::send ? "send" : "recv");
+  failure_.check_usable(to_string(call.direction));
   check_transfer(call, parts_.size);
   TransferCall complete = call;
   recognise_gpu(complete);
@@ -123,6 +164,7 @@ TransferCall CommunicatorImpl::checked(const TransferCall& call) {
 }
 
 Received CommunicatorImpl::call(const TransferCall& call) {
+  const Calling calling(*this, call.direction);
   driver_.check_interrupts_with(call.interrupted);
   Transfer transfer;
   transfer.call = checked(call);

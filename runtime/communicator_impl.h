@@ -105,6 +105,9 @@ class CommunicatorImpl final {
   std::optional<Communicator> split(const SplitCard& card);
 
  private:
+  class Calling;
+
+  void refuse_second_thread(std::string_view what) const;
   Plan& checked_plan(const Call& call);
   TransferCall checked(const TransferCall& call);
   OperationRef operation_of(const Call& call, const Plan& plan);
@@ -123,7 +126,8 @@ class CommunicatorImpl final {
   Regrouping::Lost lost();
   Communicator await_regrouped(const Regrouping::Lost& lost);
 
-  std::shared_ptr<void> kept_;  // The first member, so that it is destroyed last.
+  sync::Atomic<bool> calling_{false};  // whether a thread is in a call
+  std::shared_ptr<void> kept_;         // The first member, so that it is destroyed last.
   CommunicatorParts parts_;
   Gpu gpu_;                           // used by the calling thread
   std::optional<PinnedPool> pinned_;  // made when first needed, by the calling thread

@@ -22,6 +22,20 @@ class Armed {
   Transport& transport_;
 };
 
+// Counts this thread among those that wait for operations.
+class Waiting {
+ public:
+  explicit Waiting(sync::Atomic<int>& waiting) noexcept : waiting_(waiting) {
+    waiting_.fetch_add(1, std::memory_order_relaxed);
+  }
+  ~Waiting() { waiting_.fetch_sub(1, std::memory_order_relaxed); }
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+
+ private:
+  sync::Atomic<int>& waiting_;
+};
+
 // In a runtime without threads, no other rank makes progress while this thread polls, so one poll
 // is enough.
 WaitPolicy policy_of(const CommunicatorParts& parts) {
@@ -243,6 +257,7 @@ void Driver::background_progress() noexcept {
 template <typename Done>
 bool Driver::advance_until(Done&& done, TimePoint limit) {
   bool expired = false;
+  const Waiting waiting(waiting_);
   wait(
       policy_, clock(),
       [&] {

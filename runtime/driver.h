@@ -84,6 +84,7 @@ class Driver final : public Progressable {
 
   // Progressable
   bool pending() const noexcept override { return queue_.pending(); }
+  bool awaited() const noexcept override { return waiting_.load(std::memory_order_relaxed) > 0; }
   bool advance_pending() noexcept override;
   void look_pending() noexcept override;
   TimePoint next_deadline() const override { return queue_.next_look(); }
@@ -131,6 +132,7 @@ class Driver final : public Progressable {
   bool (*interrupted_)() = nullptr;  // given by the blocking call; used by the calling thread alone
   std::uint32_t calls_ = 0;          // of execute() and await_transfers()
   std::uint32_t advances_ = 0;       // of advance_owned(); guarded by engine_mutex_
+  sync::Atomic<int> waiting_{0};     // threads in advance_until()
   sync::Mutex engine_mutex_;         // guards the engine, the queue, collectives and messages while
                                      // operations are pending
 };

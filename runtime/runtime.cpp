@@ -315,9 +315,30 @@ bool Runtime::anything_pending() {
                      [](const Progressable* progressable) { return progressable->pending(); });
 }
 
+// Returns whether an operation is pending for which no thread waits.
+bool Runtime::anything_unattended() const noexcept {
+  return std::any_of(progressables_.begin(), progressables_.end(),
+                     [](const Progressable* one) { return one->pending() && !one->awaited(); });
+}
+
+// Naps, if that is how the thread rests now; returns false otherwise. Whoever wants mutex_, or the
+// end of the thread, waits for the end of the nap.
+bool Runtime::nap() {
+  take_in_newcomers();
+  const bool needed = anything_unattended();
+  const auto length = naps_.next(needed, poked_.exchange(false, std::memory_order_relaxed));
+  if (length == Naps::Length{0}) return false;
+  if (needed) advance_all();
+  sync::sleep_for(length);
+  dump_if_asked();
+  background_progress_all();
+  return true;
+}
+
 // Sleeps while nothing is pending.
 void Runtime::doze() {
   assert(!asleep_);
+  poked_.store(false, std::memory_order_relaxed);
   asleep_ = true;
   dump_if_asked();
   if (!anything_pending() && !stop_ && visitors_ == 0)
@@ -326,6 +347,7 @@ void Runtime::doze() {
         *clock_);
   asleep_ = false;
   background_progress_all();
+  if (poked_.load(std::memory_order_relaxed)) naps_.woken(anything_unattended());
 }
 
 void Runtime::background() noexcept {
@@ -336,6 +358,7 @@ void Runtime::background() noexcept {
       visitors_.wait(visitors);
       lock.lock();
     }
+    if (nap()) continue;
     if (!anything_pending())
       doze();
     else

@@ -15,6 +15,7 @@
 #include "devices/gpu_device.h"
 #include "runtime/diagnosis/recorder.h"
 #include "runtime/engine/wait.h"
+#include "runtime/naps.h"
 #include "runtime/schedule_files.h"
 
 namespace tutti {
@@ -30,6 +31,8 @@ class Progressable {
   /// Checks sockets, whether peers are alive, and deadlines, none of which advance_pending() does.
   virtual void look_pending() noexcept = 0;
   virtual bool pending() const noexcept = 0;
+  /// Returns whether a thread waits for an operation, and so advances all that is pending.
+  virtual bool awaited() const noexcept = 0;
   virtual TimePoint next_deadline() const = 0;
   virtual sync::Atomic<std::uint32_t>& sleepers() = 0;
   virtual const Doorbell& doorbell() const = 0;
@@ -122,9 +125,10 @@ class Runtime {
   /// Undoes add() and add_background(). Waits until the background thread is between two rounds.
   void remove(Progressable& progressable) noexcept;
   /// Tells the background thread that there is work, and wakes it if it sleeps. It makes no system
-  /// call if the thread is awake.
+  /// call if the thread is awake, or naps.
   void poke() noexcept {
-    if (asleep_.load(std::memory_order_seq_cst)) poke_.ring();
+    poked_.store(true, std::memory_order_relaxed);
+    if (asleep_.load(std::memory_order_seq_cst) && asleep_.exchange(false)) poke_.ring();
   }
   /// Tells the background thread that an operation which was pending already has a deadline from
   /// now on; the thread wakes if it would sleep longer. Call it after next_deadline() returns the
@@ -162,6 +166,8 @@ class Runtime {
   TimePoint next_background_progress() const noexcept;
   TimePoint first_deadline() const;
   bool anything_pending();
+  bool anything_unattended() const noexcept;
+  bool nap();
   void doze();
 
   const Threads threads_;
@@ -195,7 +201,11 @@ class Runtime {
   // not destroy one on which a thread waits.
   sync::Atomic<int> visitors_{0};
   std::vector<Progressable*> announced_;  // used by the background thread in sleep_all()
-  sync::Atomic<bool> asleep_{false};      // set before the last look that precedes the sleep
+  Naps naps_;                             // used by the background thread alone
+  sync::Atomic<bool> poked_{false};       // since the background thread looked last
+  // It is set before the last look that precedes a sleep, and cleared by whoever wakes the thread,
+  // so that others need not while the thread has not got a core yet.
+  sync::Atomic<bool> asleep_{false};
   // The time at which the sleep of sleep_all() ends by itself; TimePoint::min() while the thread is
   // not in that sleep.
   sync::Atomic<TimePoint> wakes_at_{TimePoint::min()};

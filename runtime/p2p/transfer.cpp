@@ -9,14 +9,15 @@
 #include "runtime/call.h"
 
 namespace tutti {
-namespace {
 
-std::string_view name(Direction direction) {
+std::string_view to_string(Direction direction) noexcept {
   return direction == Direction::send ? "send" : "recv";
 }
 
+namespace {
+
 [[noreturn]] void refuse(const TransferCall& call, const std::string& what) {
-  throw Error(ErrorKind::usage, fmt::format("{}: {}", name(call.direction), what));
+  throw Error(ErrorKind::usage, fmt::format("{}: {}", to_string(call.direction), what));
 }
 
 }  // namespace
@@ -45,7 +46,7 @@ void check_transfer(const TransferCall& call, int size) {
 std::string describe(const TransferCall& call) {
   const std::string peer = call.peer == kAnySource ? "any rank" : fmt::format("rank {}", call.peer);
   const std::string tag = call.tag == kAnyTag ? "any tag" : fmt::format("tag {}", call.tag);
-  return fmt::format("{}({} x {}) {} {} with {}", name(call.direction), call.count,
+  return fmt::format("{}({} x {}) {} {} with {}", to_string(call.direction), call.count,
                      to_string(call.type), call.direction == Direction::send ? "to" : "from", peer,
                      tag);
 }

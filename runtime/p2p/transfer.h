@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <type_traits>
 
 #include <tutti/tutti.hpp>
@@ -18,6 +19,7 @@ namespace tutti {
 class Operation;
 
 enum class Direction : std::uint8_t { send, recv };
+std::string_view to_string(Direction direction) noexcept;
 
 struct TransferCall {
   Direction direction = Direction::send;

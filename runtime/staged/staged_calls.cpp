@@ -59,7 +59,7 @@ void CommunicatorImpl::recognise_gpu(TransferCall& call) {
   if (call.stream != nullptr) gpu_.look();
   call.staged = call.stream != nullptr || gpu_.holds(call.buffer);
   if (call.staged) [[unlikely]]
-    check_gpu_calls(call.direction == Direction::send ? "send" : "recv");
+    check_gpu_calls(to_string(call.direction));
 }
 
 void CommunicatorImpl::check_gpu_calls(std::string_view operation) const {

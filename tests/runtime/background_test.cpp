@@ -3,6 +3,7 @@
 
 #include <condition_variable>
 #include <mutex>
+#include <thread>
 
 #include "runtime/runtime.h"
 
@@ -17,6 +18,7 @@ class Fake : public Progressable {
   bool advance_pending() noexcept override { return true; }
   void look_pending() noexcept override {}
   bool pending() const noexcept override { return pending_; }
+  bool awaited() const noexcept override { return false; }
   TimePoint next_deadline() const override { return TimePoint::max(); }
   std::atomic<std::uint32_t>& sleepers() override { return sleepers_; }
   const Doorbell& doorbell() const override { return bell_; }
@@ -107,6 +109,125 @@ TEST(Background, AnOperationThatIsQueuedWhileTheThreadGoesToSleepIsNotSleptOver)
   busy.end();
   runtime.remove(late);
   runtime.remove(busy);
+}
+
+/// Has operations that the test's thread starts. They end when the background thread advances them,
+/// or, if the thread waits for them, by that thread.
+class Started final : public Fake {
+ public:
+  bool awaited() const noexcept override { return awaited_; }
+  bool advance_pending() noexcept override {
+    pending_ = false;
+    pending_.notify_all();
+    return true;
+  }
+  void start(Runtime& runtime) {
+    pending_ = true;
+    runtime.poke();
+  }
+  void wait_for_it() {
+    awaited_ = true;
+    pending_ = false;
+    awaited_ = false;
+  }
+  void set_awaited(bool awaited) { awaited_ = awaited; }
+  bool ends_within(std::chrono::seconds limit) const {
+    const auto end = std::chrono::steady_clock::now() + limit;
+    while (pending_ && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(100us);
+    return !pending_;
+  }
+
+ private:
+  std::atomic<bool> awaited_{false};
+};
+
+// Makes the background thread nap: each wake turns out to have been needless.
+void wake_needlessly(Started& started, Runtime& runtime) {
+  for (int operation = 0; operation < 50; ++operation) {
+    started.start(runtime);
+    started.wait_for_it();
+    std::this_thread::sleep_for(200us);
+  }
+}
+
+TEST(Background, AThreadThatNapsAdvancesAnOperationForWhichNobodyWaits) {
+  Started started;
+  Runtime runtime{Config()};
+  runtime.add(started);
+  for (int round = 0; round < 5; ++round) {
+    wake_needlessly(started, runtime);
+    started.start(runtime);
+    EXPECT_TRUE(started.ends_within(10s)) << "in round " << round;
+  }
+  runtime.remove(started);
+}
+
+TEST(Background, AThreadThatNapsAdvancesACommunicatorBesideOneThatIsAwaited) {
+  Started awaited, alone;
+  Runtime runtime{Config()};
+  runtime.add(awaited);
+  runtime.add(alone);
+  wake_needlessly(awaited, runtime);
+  awaited.set_awaited(true);
+  alone.start(runtime);
+  EXPECT_TRUE(alone.ends_within(10s));
+  awaited.set_awaited(false);
+  runtime.remove(alone);
+  runtime.remove(awaited);
+}
+
+TEST(Background, AThreadThatNapsEndsWithItsRuntime) {
+  Started started;
+  Runtime runtime{Config()};
+  runtime.add(started);
+  wake_needlessly(started, runtime);
+  runtime.remove(started);
+}
+
+constexpr Naps::Length kSleeps{0};
+
+Naps napping() {
+  Naps naps;
+  for (int wake = 0; wake < 8; ++wake) naps.woken(false);
+  return naps;
+}
+
+TEST(Naps, BeginAfterEightNeedlessWakesInARow) {
+  Naps naps;
+  for (int wake = 0; wake < 7; ++wake) naps.woken(false);
+  naps.woken(true);
+  for (int wake = 0; wake < 7; ++wake) naps.woken(false);
+  EXPECT_EQ(naps.next(false, true), kSleeps);
+  naps.woken(false);
+  EXPECT_GT(naps.next(false, true), kSleeps);
+}
+
+TEST(Naps, EndWhenNothingHappensAndBeginAgainWithTheNextNeedlessWake) {
+  Naps naps = napping();
+  for (int busy = 0; busy < 100; ++busy) ASSERT_GT(naps.next(false, true), kSleeps);
+  int idle = 0;
+  while (naps.next(false, false) > kSleeps) ++idle;
+  EXPECT_EQ(idle, 4);
+  EXPECT_EQ(naps.next(false, false), kSleeps);
+  naps.woken(false);
+  EXPECT_GT(naps.next(false, true), kSleeps);
+}
+
+TEST(Naps, EndWhenNobodyWaitsForAnOperationAtTwoLooks) {
+  Naps naps = napping();
+  const auto first = naps.next(true, true);
+  EXPECT_GT(first, kSleeps);
+  EXPECT_LT(first, naps.next(false, true)) << "it looks again soon";
+  EXPECT_GT(naps.next(true, false), kSleeps);
+  EXPECT_EQ(naps.next(true, false), kSleeps);
+  naps.woken(false);
+  EXPECT_EQ(naps.next(false, true), kSleeps) << "only after eight needless wakes";
+}
+
+TEST(Naps, EndWhenFourLooksFindOperationsThoughTheProgramGoesOnToStartOthers) {
+  Naps naps = napping();
+  for (int look = 0; look < 3; ++look) EXPECT_GT(naps.next(true, true), kSleeps);
+  EXPECT_EQ(naps.next(true, true), kSleeps);
 }
 
 }  // namespace
