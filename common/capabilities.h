@@ -50,8 +50,9 @@ struct LinkCapabilities {
   bool may_fail = false;
   /// The largest payload of one message.
   std::size_t largest_message = std::numeric_limits<std::size_t>::max();
-  std::int64_t latency_ps = 0;        ///< From a post to when the receiver sees a short message.
-  std::int64_t message_ps = 0;        ///< What a message costs the processor at each end.
+  std::size_t registered_bytes = 0;  ///< Memory that each end registers with a device for the link.
+  std::int64_t latency_ps = 0;       ///< From a post to when the receiver sees a short message.
+  std::int64_t message_ps = 0;       ///< What a message costs the processor at each end.
   std::int64_t bytes_per_second = 1;  ///< The rate of large messages.
 
   bool operator==(const LinkCapabilities&) const = default;

@@ -52,6 +52,54 @@ TEST(TuttiInfo, ShowsEachKnobWithItsValueAndWhereThatCameFrom) {
   EXPECT_THAT(info.out, ContainsRegex("TUTTI_LOG_LEVEL +warn +default +warn "));
 }
 
+nlohmann::json transports_of(const Info& info) {
+  EXPECT_EQ(info.status, 0) << info.err;
+  return nlohmann::json::parse(info.out)["transports"];
+}
+
+TEST(TuttiInfo, ShowsEachTransportOrWhyItCannotBeUsed) {
+  const auto transports = transports_of(Info({"--transports", "--json"}));
+  std::vector<std::string> usable;
+  for (const auto& transport : transports) {
+    const std::string name = transport["name"];
+    if (transport["usable"]) {
+      usable.push_back(name);
+      EXPECT_GT(transport["bytes_per_second"], 0) << name;
+      EXPECT_GT(transport["latency_us"], 0) << name;
+    } else {
+      EXPECT_FALSE(std::string(transport["why_not"]).empty()) << name;
+    }
+  }
+  EXPECT_EQ(transports.size(), 6);
+  EXPECT_THAT(usable, testing::IsSupersetOf({"local", "shm", "tcp"}));
+  const Info text({"--transports"});
+  EXPECT_THAT(text.out, ContainsRegex("shm +[0-9.]+ +[0-9.]+ +-"));
+  EXPECT_THAT(text.out, HasSubstr("cuda_ipc    cannot be used here: it joins kernels alone"));
+}
+
+TEST(TuttiInfo, ShowsTheTransportsThatAreAllowedInTheOrderInWhichTheyAreTried) {
+  const auto transports =
+      transports_of(Info({"--transports", "--json"}, {"TUTTI_TRANSPORTS=tcp,rdma,shm"}));
+  std::vector<std::string> names;
+  for (const auto& transport : transports) names.push_back(transport["name"]);
+  EXPECT_EQ(names.size(), 3);
+  EXPECT_EQ(names.front(), "tcp");
+}
+
+TEST(TuttiInfo, SaysThatRdmaDoesNotEncrypt) {
+  const auto transports =
+      transports_of(Info({"--transports", "--json"}, {"TUTTI_TRANSPORTS=rdma", "TUTTI_TLS=yes"}));
+  ASSERT_EQ(transports.size(), 1);
+  EXPECT_FALSE(transports[0]["usable"]);
+  EXPECT_THAT(std::string(transports[0]["why_not"]), HasSubstr("TUTTI_TLS asks for encryption"));
+}
+
+TEST(TuttiInfo, RefusesATransportThatItDoesNotKnow) {
+  const Info info({"--transports"}, {"TUTTI_TRANSPORTS=carrier_pigeon"});
+  EXPECT_EQ(info.status, 1);
+  EXPECT_THAT(info.err, HasSubstr("carrier_pigeon"));
+}
+
 TEST(TuttiInfo, PrintsTheSameAsJson) {
   const Info info({"--config", "--json"}, {"TUTTI_SPIN_POLLS=7"});
   EXPECT_EQ(info.status, 0);

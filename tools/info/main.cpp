@@ -13,6 +13,7 @@
 #include "common/build_info.h"
 #include "common/settings.h"
 #include "info/topology.h"
+#include "info/transports.h"
 #include "tools/command.h"
 #include "topology/print.h"
 #include "topology/print_gpus.h"
@@ -26,6 +27,7 @@ constexpr const char* kFooter = R"(Examples:
   tutti-info --config                       every knob: its value, where that came from, its range
   TUTTI_TIMEOUT_MS=5000 tutti-info --config the same, to see what a variable changes
   tutti-info --config --json                the same for scripts
+  tutti-info --transports                   what this machine has to move messages with, and what it lacks
   tutti-info --topology -n 4                the machine, and which of its cores 4 ranks would get
   tutti-info --topology --dot | dot -Tsvg   the machine as a picture
   HWLOC_XMLFILE=node.xml tutti-info --topology -n 8   another machine, as lstopo wrote it down
@@ -74,11 +76,14 @@ nlohmann::ordered_json as_json(const std::vector<Setting>& settings) {
 }
 
 struct Arguments {
-  bool config = false, json = false, topology = false, dot = false;
+  bool config = false, json = false, topology = false, transports = false, dot = false;
   int ranks = 1;
   std::string bind = "auto", sys;
 
   tutti::tools::TopologyReport look() const { return tutti::tools::look(ranks, bind, sys); }
+  std::vector<tutti::tools::TransportReport> look_at_transports() const {
+    return tutti::tools::look_at_transports(tutti::Config::from_env());
+  }
 };
 
 void print_json(const Arguments& arguments) {
@@ -86,6 +91,7 @@ void print_json(const Arguments& arguments) {
                              {"compiler", TUTTI_COMPILER},
                              {"build_type", TUTTI_BUILD_TYPE}};
   if (arguments.config) out["config"] = as_json(read_settings());
+  if (arguments.transports) out["transports"] = as_json(arguments.look_at_transports());
   if (arguments.topology) out["topology"] = as_json(arguments.look());
   // A path may contain bytes that are not UTF-8.
   fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
@@ -94,6 +100,7 @@ void print_json(const Arguments& arguments) {
 void print_text(const Arguments& arguments) {
   std::string text;
   if (arguments.config) text += "\n" + as_table(read_settings());
+  if (arguments.transports) text += "\n" + as_text(arguments.look_at_transports());
   if (arguments.topology) text += "\n" + as_text(arguments.look());
   fmt::print("tutti {}\ncompiler    {}\nbuild type  {}\n{}", tutti::version(), TUTTI_COMPILER,
              TUTTI_BUILD_TYPE, text);
@@ -118,6 +125,9 @@ int main(int argc, char** argv) {
   auto* topology =
       app.add_flag("--topology", arguments.topology,
                    "Packages, memory, caches, cores and GPUs, and what limits this process");
+  app.add_flag(
+      "--transports", arguments.transports,
+      "Each way to move messages: its latency, rate and memory, or why it cannot be used here");
   app.add_option("-n,--ranks", arguments.ranks,
                  "With --topology: the cpus and links of so many ranks")
       ->needs(topology)

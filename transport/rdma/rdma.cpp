@@ -11,6 +11,7 @@
 #include "common/text.h"
 #include "transport/mesh/part.h"
 #include "transport/queue_pair/ports.h"
+#include "transport/queue_pair/slots.h"
 #include "transport/queue_pair/transport.h"
 #include "transport/rdma/ibverbs.h"
 
@@ -23,6 +24,7 @@ LinkCapabilities link_of(std::int64_t gigabits) {
   LinkCapabilities link;
   link.largest_message = mesh::kLargestMessage;
   link.may_fail = true;
+  link.registered_bytes = qp::Slots::kBytes;
   link.latency_ps = 3'000'000;
   link.message_ps = 500'000;
   link.bytes_per_second = gigabits * kBytesOfGigabit;
