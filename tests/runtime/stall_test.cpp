@@ -111,9 +111,9 @@ TEST_P(Stalls, RanksOfWhichTheSameIsSaidAreNamedTogether) {
     comm.barrier();
   });
   EXPECT_THAT(outcomes, Each(IsEmpty()));
-  EXPECT_THAT(
-      heard.lines(),
-      ElementsAre(HasSubstr("\n  ranks 1-4: each has not called it (nor anything before)")));
+  // Where the machine is busy, a second report may follow while the others are on their way.
+  EXPECT_THAT(heard.lines().front(),
+              HasSubstr("\n  ranks 1-4: each has not called it (nor anything before)"));
 }
 
 TEST_P(Stalls, AnAsynchronousCallIsToldWhileTheProgramComputes) {
