@@ -26,6 +26,14 @@ inline CLI::Validator real_range(double least, double most) {
   return number & in_range;
 }
 
+/// Reads a size as `16M`, in powers of 1024. CLI::AsSizeValue alone takes -1 for a very large one.
+inline CLI::Validator as_size() {
+  return {[size = CLI::AsSizeValue(false)](std::string& text) {
+            return text.starts_with('-') ? text + " is negative" : size(text);
+          },
+          "SIZE"};
+}
+
 /// Reads the arguments and calls `body`, which returns the exit status; it is 1 in place of 0 where
 /// standard output cannot be written. An exception is printed on standard error: for wrong
 /// arguments (CLI::ParseError) the status is kUsageStatus, and for every other exception it is

@@ -89,8 +89,20 @@ TEST_F(TuttiPlanGraph, SimulateWritesAPictureAndATimelineOfTheFirstRanks) {
   EXPECT_TRUE(std::count(ranks.begin(), ranks.end(), 0) > 0);
   EXPECT_TRUE(std::count(ranks.begin(), ranks.end(), 1) > 0);
   EXPECT_EQ(std::count_if(ranks.begin(), ranks.end(), [](int rank) { return rank > 1; }), 0);
+}
+
+TEST_F(TuttiPlanGraph, WhatIsWrongIsSaidBeforeAnythingIsComputed) {
   EXPECT_EQ(run({"simulate", "all_reduce", "ring", "--svg", "/nowhere/a.svg"}), 2);
   EXPECT_THAT(err_, HasSubstr("cannot write /nowhere/a.svg"));
+  EXPECT_EQ(run({"sweep", "all_reduce", "-n", "2", "--svg", "/nowhere/a.svg"}), 2);
+  EXPECT_EQ(out_, "") << "it is known before anything is computed";
+  EXPECT_EQ(run({"sweep", "all_reduce", "-n", "2,4000"}), 2);
+  EXPECT_THAT(err_, HasSubstr("4000 ranks, but the fabric has 192 GPUs"));
+  EXPECT_EQ(out_, "") << "it is known before anything is computed";
+  for (const char* size : {"-1", "-4K", "-16M"}) {
+    EXPECT_EQ(run({"simulate", "all_reduce", "ring", std::string("--size=") + size}), 2);
+    EXPECT_THAT(err_, HasSubstr(std::string(size) + " is negative"));
+  }
 }
 
 TEST_F(TuttiPlanGraph, ExplainAndSweepCompareAlgorithms) {

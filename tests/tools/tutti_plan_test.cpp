@@ -37,6 +37,12 @@ TEST(TuttiPlan, WithoutArgumentsShowsWhichAlgorithmKnowsWhat) {
                                    HasSubstr("\nbinomial_tree"), HasSubstr("\nring")));
 }
 
+TEST(TuttiPlan, RefusesACollectiveBeforeACommand) {
+  Command command({TUTTI_PLAN, "all_reduce", "verify", "algorithm.xml"});
+  EXPECT_EQ(command.wait(), 2);
+  EXPECT_THAT(command.err(), HasSubstr("'all_reduce' is no argument of this command"));
+}
+
 TEST(TuttiPlan, SaysItsVersion) {
   Command command({TUTTI_PLAN, "--version"});
   EXPECT_EQ(command.wait(), 0) << command.err();

@@ -208,12 +208,31 @@ void print_details(const Predicted& one) {
   for (const std::string& reason : price.reasons) fmt::print("not exact: {}\n", reason);
 }
 
-void write(const std::string& path, const std::string& text) {
-  std::ofstream file(path);
-  file << text;
-  file.close();
-  if (!file) throw Error(ErrorKind::usage, fmt::format("cannot write {}", escape_controls(path)));
-}
+/// A file that the user has named for a result, or none. It is opened before the result is
+/// computed, which may take a minute. Throws `usage` where it cannot be written.
+class ResultFile {
+ public:
+  explicit ResultFile(const std::string& path) : path_(path) {
+    if (path.empty()) return;
+    file_.open(path);
+    check();
+  }
+  bool wanted() const { return !path_.empty(); }
+  void write(const std::string& text) {
+    file_ << text;
+    file_.close();
+    check();
+  }
+
+ private:
+  void check() const {
+    if (!file_)
+      throw Error(ErrorKind::usage, fmt::format("cannot write {}", escape_controls(path_)));
+  }
+
+  std::string path_;
+  std::ofstream file_;
+};
 
 std::string name_of(const StepSpan& span) {
   std::string name;
@@ -346,14 +365,15 @@ int simulate_on_graph(const GraphArguments& arguments, GraphCase one) {
   fill_in(one, fabrics);
   const Algorithm& algorithm = *algorithms_of(one, one.ranks[0]).front();
   std::sort(one.sizes.begin(), one.sizes.end());
+  ResultFile svg(arguments.svg), trace(arguments.trace);
   std::vector<Predicted> list;
   for (const std::uint64_t bytes : one.sizes) {
-    const bool traced = !arguments.trace.empty() && bytes == one.sizes.back();
+    const bool traced = trace.wanted() && bytes == one.sizes.back();
     list.push_back(predict(fabrics, one, algorithm, one.ranks[0], bytes, false,
                            traced ? arguments.trace_ranks : 0));
   }
-  if (!arguments.svg.empty()) write(arguments.svg, to_svg(chart_of(one, list)));
-  if (!arguments.trace.empty()) write(arguments.trace, timeline(list.back()));
+  if (svg.wanted()) svg.write(to_svg(chart_of(one, list)));
+  if (trace.wanted()) trace.write(timeline(list.back()));
   if (one.json) {
     auto rows = Json::array();
     for (const Predicted& row : list) rows.push_back(json_of(one, row));
@@ -369,6 +389,11 @@ int simulate_on_graph(const GraphArguments& arguments, GraphCase one) {
 
 int sweep_on_graph(const GraphArguments& arguments, const GraphCase& one) {
   const Fabrics fabrics(arguments);
+  for (const int ranks : one.ranks)
+    if (ranks > fabrics.routes.ranks())
+      throw CLI::ValidationError(
+          fmt::format("{} ranks, but the fabric has {} GPUs", ranks, fabrics.routes.ranks()));
+  ResultFile svg(arguments.svg);
   std::vector<Predicted> list;
   auto rows = Json::array();
   if (!one.json)
@@ -390,7 +415,7 @@ int sweep_on_graph(const GraphArguments& arguments, const GraphCase& one) {
         std::fflush(stdout);
       }
   if (one.json) fmt::print("{}\n", text_of(rows));
-  if (!arguments.svg.empty()) write(arguments.svg, to_svg(chart_of(one, list)));
+  if (svg.wanted()) svg.write(to_svg(chart_of(one, list)));
   return 0;
 }
 

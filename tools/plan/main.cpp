@@ -149,6 +149,9 @@ int main(int argc, char** argv) {
     add(app, run);
   app.require_subcommand(0, 1);
   const auto body = [&] {
+    if (run && !arguments.collective.empty())
+      throw CLI::ValidationError(
+          fmt::format("'{}' is no argument of this command", arguments.collective));
     if (run) return run();
     if (!arguments.collective.empty()) return plan(arguments);
     print_matrix(arguments.ranks);

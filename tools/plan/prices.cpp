@@ -12,6 +12,7 @@
 #include "collectives/planning/prices.h"
 #include "collectives/planning/simulate.h"
 #include "collectives/schedule/semantics.h"
+#include "tools/command.h"
 #include "tools/plan/commands.h"
 #include "tools/plan/graph_commands.h"
 
@@ -234,7 +235,7 @@ void add_machine(CLI::App& command, Arguments& arguments) {
   command
       .add_option("--message-bytes", arguments.message_bytes,
                   "Largest message; by default 64K, with --topology 512K")
-      ->transform(CLI::AsSizeValue(false))
+      ->transform(as_size())
       ->check(CLI::Range(4096, 64 << 20));
   command.add_flag("--json", arguments.json, "Print JSON in place of text");
   add_graph_options(command, arguments.graph);
@@ -265,9 +266,8 @@ CLI::Option* add_ranks(CLI::App& command, Arguments& arguments) {
 }
 
 CLI::Option* with_units(CLI::Option* option) {
-  return option->capture_default_str()
-      ->transform(CLI::AsSizeValue(false))
-      ->check(CLI::Range(std::uint64_t{0}, kMostBytes));
+  return option->capture_default_str()->transform(as_size())->check(
+      CLI::Range(std::uint64_t{0}, kMostBytes));
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "collectives/synthesis/graph_price.h"
 #include "collectives/synthesis/synthesize.h"
 #include "common/text.h"
+#include "tools/command.h"
 #include "tools/plan/commands.h"
 #include "topology/search/rings.h"
 #include "topology/topology_file.h"
@@ -157,7 +158,7 @@ void add_synthesize(CLI::App& app, Run& run) {
       ->add_option("-s,--size", arguments->bytes,
                    "Bytes of the vector, or of all blocks, for which it is priced")
       ->capture_default_str()
-      ->transform(CLI::AsSizeValue(false));
+      ->transform(as_size());
   CLI::Option* const prices = command->add_flag(
       "--prices", arguments->prices,
       "Print no schedules, but their price on the graph beside those of tutti's algorithms");
