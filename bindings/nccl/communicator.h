@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <tutti/buffer.hpp>
 #include <tutti/communicator.hpp>
 #include <vector>
 
@@ -93,7 +94,9 @@ struct ncclComm {
   std::vector<tutti::nccl::PremulSum> premul_sums;  ///< ncclNumOps is the first one's number.
   std::vector<tutti::nccl::Kept> under_way;         ///< Calls that may not have ended.
   std::size_t look_at = 64;  ///< The number of them at which those that have ended are dropped.
-  std::vector<std::unique_ptr<char>> registered;  ///< Their addresses are handles of buffers.
+  /// Buffers that the program has registered. The addresses of these objects are the handles. Those
+  /// in the memory of a GPU hold nothing.
+  std::vector<std::unique_ptr<std::optional<tutti::RegisteredMemory>>> registered;
 
  private:
   const pid_t owner_ = getpid();

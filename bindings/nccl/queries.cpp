@@ -159,16 +159,19 @@ NCCL_FUNCTION(ncclResult_t, ncclCommMemStats, ncclComm_t comm, ncclCommMemStat_t
   });
 }
 
-// Registration saves nothing here: messages are copied from any memory in the same way. The handle
-// is checked all the same, so that programs find their mistakes.
+// Network devices work with the host's memory that is registered, so that long messages to other
+// machines are not copied there.
 NCCL_FUNCTION(ncclResult_t, ncclCommRegister, const ncclComm_t comm, void* buffer, size_t bytes,
               void** handle) {
   return guarded([&] {
     const auto its = ready(comm);
     require(buffer != nullptr && bytes > 0 && handle != nullptr,
             "the buffer or the place for the handle is null, or the size is 0");
-    const std::lock_guard lock(its->calls);
-    its->registered.push_back(std::make_unique<char>());
+    const Calling calling(*its);
+    auto registered = std::make_unique<std::optional<tutti::RegisteredMemory>>();
+    if (its->gpu == nullptr || !its->gpu->owns(buffer))
+      *registered = tutti::RegisteredMemory::of(calling.communicator(), buffer, bytes);
+    its->registered.push_back(std::move(registered));
     *handle = its->registered.back().get();
   });
 }

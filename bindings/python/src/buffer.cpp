@@ -1,4 +1,8 @@
-// Binds tutti::Buffer as a Python object with the buffer protocol.
+// Binds memory with which a communicator's peers or devices work: tutti::Buffer as an object with
+// the buffer protocol, and tutti::RegisteredMemory for an array of the program.
+#include <optional>
+
+#include "array.h"
 #include "communicator.h"
 
 namespace tutti::python {
@@ -12,6 +16,32 @@ int export_memory(PyObject* self, Py_buffer* view, int flags) {
 
 const PyType_Slot kProtocol[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(&export_memory)},
                                  {0, nullptr}};
+
+/// Keeps the array alive as long as the registration of its memory.
+class RegisteredMemory {
+ public:
+  RegisteredMemory(const Communicator& communicator, nb::handle array)
+      : array_("RegisteredMemory", array, true, nullptr) {
+    if (array_.on_gpu)
+      throw Error(ErrorKind::usage, "RegisteredMemory: the array is in the memory of a GPU");
+    tutti::Communicator& comm = communicator.get();
+    const std::size_t bytes = array_.count * size_of(array_.type);
+    const Unlocked unlocked;
+    memory_ = tutti::RegisteredMemory::of(comm, array_.data, bytes);
+  }
+  ~RegisteredMemory() { end(); }
+
+  bool used() const { return memory_ && memory_->used(); }
+  void end() {
+    if (!memory_) return;
+    const Unlocked unlocked;
+    memory_.reset();
+  }
+
+ private:
+  Array array_;
+  std::optional<tutti::RegisteredMemory> memory_;
+};
 
 }  // namespace
 
@@ -27,6 +57,12 @@ void bind_buffer(nb::module_& module) {
           nb::arg("communicator"), nb::arg("bytes"))
       .def("__len__", &tutti::Buffer::bytes)
       .def_prop_ro("shared", &tutti::Buffer::shared);
+  nb::class_<RegisteredMemory>(module, "RegisteredMemory")
+      .def(nb::init<const Communicator&, nb::handle>(), nb::arg("communicator"), nb::arg("array"))
+      .def_prop_ro("used", &RegisteredMemory::used)
+      .def("close", &RegisteredMemory::end)
+      .def("__enter__", [](nb::handle self) { return nb::borrow(self); })
+      .def("__exit__", [](RegisteredMemory& self, const nb::args&) { self.end(); });
 }
 
 }  // namespace tutti::python

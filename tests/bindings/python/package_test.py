@@ -186,6 +186,31 @@ def buffers(comm):
     equal(data, numpy.full(10_000, 2))
 
 
+def registered_memory(comm):
+    data = numpy.full(100_000, comm.rank + 1.0)
+    with tutti.RegisteredMemory(comm, data) as registered:
+        assert registered.used is False  # no network device is here
+        comm.all_reduce(data)
+    equal(data, numpy.full(100_000, sum(range(1, comm.size + 1))))
+    registered.close()  # again
+    kept = tutti.RegisteredMemory(comm, numpy.zeros(10))  # it keeps the array
+    for wrong, error in (((comm, b"read-only"), tutti.UsageError), ((comm, data[::2]), tutti.UsageError), ((comm, None), TypeError)):
+        try:
+            tutti.RegisteredMemory(*wrong)
+        except (error, tutti.UsageError):
+            pass
+        else:
+            raise AssertionError(f"{wrong} was registered")
+    comm.close()
+    try:
+        tutti.RegisteredMemory(comm, data)
+    except tutti.UsageError:
+        pass
+    else:
+        raise AssertionError("memory was registered with a closed communicator")
+    del kept  # it outlives the communicator
+
+
 class Shelf:
     """A store of the program's own: a dictionary that the ranks, which are threads, share."""
 
@@ -319,6 +344,7 @@ class Package(unittest.TestCase):
     def test_buffers_that_peers_reach(self):
         for size in (1, 2, 3):
             run(size, buffers)
+            run(size, registered_memory)
 
     def test_ranks_meet_by_a_store_of_the_programs_own(self):
         shelf, sums, size = Shelf(), [0] * 3, 3
