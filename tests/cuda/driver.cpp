@@ -8,6 +8,8 @@
 #include <cstring>
 #include <string>
 
+#include "tests/cuda/graph.h"
+
 namespace tutti::stand_in {
 
 Driver::Driver() {
@@ -42,10 +44,10 @@ std::shared_ptr<Stream> find_stream(CUstream handle, CUresult* refusal) {
   return nullptr;
 }
 
-CUresult submit(CUstream handle, std::function<void()> work) {
+CUresult submit(CUstream handle, CUgraphNodeType type, std::function<void()> work) {
   CUresult refusal = CUDA_SUCCESS;
   const std::shared_ptr<Stream> stream = find_stream(handle, &refusal);
-  if (stream == nullptr) return refusal;
+  if (stream == nullptr || record(stream, type, work, &refusal)) return refusal;
   stream->context().submit(*stream, std::move(work));
   return CUDA_SUCCESS;
 }
@@ -215,7 +217,8 @@ CUresult cuCtxGetDevice(CUdevice* device) {
 CUresult cuCtxSynchronize() {
   CUresult refusal = CUDA_SUCCESS;
   Context* const context = current(&refusal);
-  if (context != nullptr) context->synchronize();
+  if (context != nullptr) refusal = check_safe();
+  if (refusal == CUDA_SUCCESS) context->synchronize();
   return refusal;
 }
 
@@ -233,6 +236,12 @@ CUresult cuGetErrorName(CUresult error, const char** text) {
     case CUDA_ERROR_NOT_FOUND: *text = "CUDA_ERROR_NOT_FOUND"; break;
     case CUDA_ERROR_NOT_READY: *text = "CUDA_ERROR_NOT_READY"; break;
     case CUDA_ERROR_NOT_PERMITTED: *text = "CUDA_ERROR_NOT_PERMITTED"; break;
+    case CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED:
+      *text = "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED";
+      break;
+    case CUDA_ERROR_STREAM_CAPTURE_INVALIDATED:
+      *text = "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED";
+      break;
     case CUDA_ERROR_NOT_SUPPORTED: *text = "CUDA_ERROR_NOT_SUPPORTED"; break;
     default: *text = "an error of the stand-in"; break;
   }
@@ -241,8 +250,9 @@ CUresult cuGetErrorName(CUresult error, const char** text) {
 
 CUresult cuGetErrorString(CUresult error, const char** text) { return cuGetErrorName(error, text); }
 
-// The newest version of each function is the one that this library has.
-CUresult cuGetProcAddress(const char* name, void** function, int, cuuint64_t,
+// This library has the newest version of each function, and besides those of CUDA 12.0 of two that
+// have data of edges since CUDA 12.3.
+CUresult cuGetProcAddress(const char* name, void** function, int version, cuuint64_t,
                           CUdriverProcAddressQueryResult* status) {
   static void* const self = [] {
     Dl_info info{};
@@ -250,8 +260,11 @@ CUresult cuGetProcAddress(const char* name, void** function, int, cuuint64_t,
     return dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD);
   }();
   *function = nullptr;
-  for (const char* const version : {"_v2", ""})
-    if (*function == nullptr) *function = dlsym(self, (std::string(name) + version).c_str());
+  std::vector<const char*> suffixes = {"_v2", ""};
+  if (name == std::string("cuStreamGetCaptureInfo") && version >= 12030) suffixes = {"_v3"};
+  if (name == std::string("cuStreamUpdateCaptureDependencies") && version < 12030) suffixes = {""};
+  for (const char* const suffix : suffixes)
+    if (*function == nullptr) *function = dlsym(self, (std::string(name) + suffix).c_str());
   if (status != nullptr)
     *status =
         *function != nullptr ? CU_GET_PROC_ADDRESS_SUCCESS : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;

@@ -41,7 +41,7 @@ T* at(CUdeviceptr address) {
 Context* current(CUresult* refusal);
 /// The stream of a handle, or null: then `*refusal` is what a function returns.
 std::shared_ptr<Stream> find_stream(CUstream handle, CUresult* refusal);
-/// Submits work to a stream.
-CUresult submit(CUstream handle, std::function<void()> work);
+/// Submits work to a stream, or adds it to the graph of one that is captured.
+CUresult submit(CUstream handle, CUgraphNodeType type, std::function<void()> work);
 
 }  // namespace tutti::stand_in

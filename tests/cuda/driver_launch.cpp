@@ -96,10 +96,9 @@ CUresult launch(Function& function, Size3 grid, Size3 block, unsigned shared, CU
   const std::uint64_t seed =
       settings().jitter == 0 ? 0 : settings().jitter + launches++ * 0x9e3779b9;
   Device& device = stream->context().device();
-  stream->context().submit(
-      *stream, [&device, launched = Launch{&kernel, grid, block, shared, std::move(parameters),
-                                           seed}] { device.run(launched); });
-  return CUDA_SUCCESS;
+  return submit(handle, CU_GRAPH_NODE_TYPE_KERNEL,
+                [&device, launched = Launch{&kernel, grid, block, shared, std::move(parameters),
+                                            seed}] { device.run(launched); });
 }
 
 }  // namespace

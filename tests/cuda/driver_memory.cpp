@@ -7,7 +7,7 @@
 #include <cstring>
 #include <string>
 
-#include "tests/cuda/driver.h"
+#include "tests/cuda/graph.h"
 
 using namespace tutti::stand_in;
 
@@ -20,6 +20,8 @@ CUresult allocate(Address* address, Kind kind, std::size_t bytes) {
   Context* const context = current(&refusal);
   if (context == nullptr) return refusal;
   if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  refusal = check_safe();
+  if (refusal != CUDA_SUCCESS) return refusal;
   *address = driver().memory.allocate(kind, bytes, context->device().ordinal());
   return *address != 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -28,25 +30,37 @@ CUresult remove(Address address, Kind kind) {
   CUresult refusal = CUDA_SUCCESS;
   Context* const context = current(&refusal);
   if (context == nullptr) return refusal;
+  refusal = check_safe();
+  if (refusal != CUDA_SUCCESS) return refusal;
   if (settings().free_waits) context->synchronize();
   return driver().memory.remove(address, kind) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 bool pageable(Address address) { return !driver().memory.find(address); }
 
+bool is_captured(const Stream& stream) {
+  const std::lock_guard lock(captures().mutex);
+  return captures().of(stream) != nullptr;
+}
+
 // As the driver does, a copy from memory that is not pinned reads it before the function returns,
 // and a copy to such memory has ended when it returns.
 CUresult copy(Address to, Address from, std::size_t bytes, CUstream stream) {
   Memory& memory = driver().memory;
   if (!memory.holds(to, bytes) || !memory.holds(from, bytes)) return CUDA_ERROR_INVALID_VALUE;
-  if (pageable(from) && !pageable(to)) {
+  CUresult refusal = CUDA_SUCCESS;
+  const auto found = find_stream(stream, &refusal);
+  if (found == nullptr) return refusal;
+  const bool captured = is_captured(*found);
+  if (pageable(from) && !pageable(to) && !captured) {
     auto staged =
         std::make_shared<std::vector<std::byte>>(at<std::byte>(from), at<std::byte>(from) + bytes);
-    return submit(stream, [=] { std::memcpy(at<void>(to), staged->data(), staged->size()); });
+    return submit(stream, CU_GRAPH_NODE_TYPE_MEMCPY,
+                  [=] { std::memcpy(at<void>(to), staged->data(), staged->size()); });
   }
-  const CUresult result =
-      submit(stream, [=] { std::memmove(at<void>(to), at<void>(from), bytes); });
-  return result == CUDA_SUCCESS && pageable(to) ? cuStreamSynchronize(stream) : result;
+  const CUresult result = submit(stream, CU_GRAPH_NODE_TYPE_MEMCPY,
+                                 [=] { std::memmove(at<void>(to), at<void>(from), bytes); });
+  return result == CUDA_SUCCESS && pageable(to) && !captured ? cuStreamSynchronize(stream) : result;
 }
 
 CUresult copy_now(Address to, Address from, std::size_t bytes) {
@@ -158,6 +172,8 @@ CUresult cuMemHostRegister(void* memory, std::size_t bytes, unsigned) {
   Context* const context = current(&refusal);
   if (context == nullptr) return refusal;
   if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  refusal = check_safe();
+  if (refusal != CUDA_SUCCESS) return refusal;
   const Address address = address_of(memory);
   if (!pageable(address) || !pageable(address + bytes - 1))
     return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
@@ -242,7 +258,8 @@ CUresult cuMemcpyDtoD(CUdeviceptr to, CUdeviceptr from, std::size_t bytes) {
 
 CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, std::size_t bytes, CUstream stream) {
   if (!driver().memory.holds(to, bytes) || pageable(to)) return CUDA_ERROR_INVALID_VALUE;
-  return submit(stream, [=] { std::memset(at<void>(to), value, bytes); });
+  return submit(stream, CU_GRAPH_NODE_TYPE_MEMSET,
+                [=] { std::memset(at<void>(to), value, bytes); });
 }
 CUresult cuMemsetD8(CUdeviceptr to, unsigned char value, std::size_t bytes) {
   const CUresult result = cuMemsetD8Async(to, value, bytes, nullptr);

@@ -2,7 +2,7 @@
 #include <chrono>
 #include <thread>
 
-#include "tests/cuda/driver.h"
+#include "tests/cuda/graph.h"
 
 using namespace tutti::stand_in;
 
@@ -26,7 +26,7 @@ CUresult wait_value(CUstream stream, CUdeviceptr address, Word value, unsigned f
   if (condition > CU_STREAM_WAIT_VALUE_NOR || address % sizeof(Word) != 0 ||
       !driver().memory.find(address))
     return CUDA_ERROR_INVALID_VALUE;
-  return submit(stream, [=] {
+  return submit(stream, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, [=] {
     for (int looks = 0;
          !satisfied(__atomic_load_n(at<Word>(address), __ATOMIC_ACQUIRE), value, condition);
          ++looks) {
@@ -44,7 +44,7 @@ CUresult write_value(CUstream stream, CUdeviceptr address, Word value, unsigned 
   if (flags > CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER || address % sizeof(Word) != 0 ||
       !driver().memory.find(address))
     return CUDA_ERROR_INVALID_VALUE;
-  return submit(stream, [=] {
+  return submit(stream, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, [=] {
     release(at<void>(address));
     __atomic_store_n(at<Word>(address), value, __ATOMIC_RELEASE);
   });
@@ -57,6 +57,57 @@ std::int64_t now() {
 }
 
 Event& event_of(CUevent handle) { return *reinterpret_cast<Event*>(handle); }
+
+// Returns an error for what may not be asked about a stream that is captured, or while it is.
+CUresult check_asked(const Stream& stream) {
+  {
+    const std::lock_guard lock(captures().mutex);
+    if (const auto capture = captures().of(stream)) {
+      capture->valid = false;
+      return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
+  }
+  return check_safe();
+}
+
+CUresult check_asked(Event& event) {
+  {
+    const std::lock_guard lock(event.mutex);
+    if (!event.capture.expired()) return CUDA_ERROR_CAPTURED_EVENT;
+  }
+  return check_safe();
+}
+
+// An event that is recorded on a stream under capture stands for the nodes that come last there.
+bool record_captured(Event& event, const Stream& stream) {
+  const std::lock_guard lock(captures().mutex);
+  const std::shared_ptr<Capture> capture = captures().of(stream);
+  const std::lock_guard writing(event.mutex);
+  event.capture = capture;
+  if (capture == nullptr) return false;
+  event.stream = nullptr;
+  event.nodes = capture->last.at(&stream);
+  return true;
+}
+
+// A stream that waits for an event of a capture becomes a part of it.
+bool wait_captured(Event& event, const Stream& stream, CUresult* result) {
+  const std::lock_guard lock(captures().mutex);
+  const std::lock_guard reading(event.mutex);
+  const std::shared_ptr<Capture> capture = captures().of(stream), recorded = event.capture.lock();
+  *result = CUDA_SUCCESS;
+  if (capture == nullptr && recorded == nullptr) return false;
+  if (capture != nullptr && capture != recorded) {
+    if (recorded == nullptr && event.stream == nullptr) return true;  // It was never recorded.
+    capture->valid = false;
+    *result =
+        recorded == nullptr ? CUDA_ERROR_STREAM_CAPTURE_ISOLATION : CUDA_ERROR_STREAM_CAPTURE_MERGE;
+    return true;
+  }
+  std::vector<Node*>& last = recorded->last[&stream];
+  last.insert(last.end(), event.nodes.begin(), event.nodes.end());
+  return true;
+}
 
 }  // namespace
 
@@ -112,6 +163,8 @@ CUresult cuStreamSynchronize(CUstream handle) {
   CUresult refusal = CUDA_SUCCESS;
   const auto stream = find_stream(handle, &refusal);
   if (stream == nullptr) return refusal;
+  refusal = check_asked(*stream);
+  if (refusal != CUDA_SUCCESS) return refusal;
   // What the legacy stream does includes waiting for the others.
   stream->wait(stream->context().submit(*stream, [] {}));
   return CUDA_SUCCESS;
@@ -121,14 +174,9 @@ CUresult cuStreamQuery(CUstream handle) {
   CUresult refusal = CUDA_SUCCESS;
   const auto stream = find_stream(handle, &refusal);
   if (stream == nullptr) return refusal;
+  refusal = check_asked(*stream);
+  if (refusal != CUDA_SUCCESS) return refusal;
   return stream->ended(stream->pushed()) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
-}
-
-CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus* status) {
-  CUresult refusal = CUDA_SUCCESS;
-  *status = CU_STREAM_CAPTURE_STATUS_NONE;
-  find_stream(handle, &refusal);
-  return refusal;
 }
 
 CUresult cuStreamWaitValue32(CUstream stream, CUdeviceptr address, cuuint32_t value,
@@ -149,7 +197,7 @@ CUresult cuStreamWriteValue64(CUstream stream, CUdeviceptr address, cuuint64_t v
 }
 
 CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void* argument) {
-  return submit(stream, [=] {
+  return submit(stream, CU_GRAPH_NODE_TYPE_HOST, [=] {
     in_host_function() = true;
     function(argument);
     in_host_function() = false;
@@ -171,6 +219,7 @@ CUresult cuEventRecord(CUevent handle, CUstream handle_of_stream) {
   const auto stream = find_stream(handle_of_stream, &refusal);
   if (stream == nullptr) return refusal;
   Event& event = event_of(handle);
+  if (record_captured(event, *stream)) return CUDA_SUCCESS;
   const std::uint64_t work = stream->context().submit(*stream, [&event] {
     const std::lock_guard lock(event.mutex);
     event.nanoseconds = now();
@@ -182,10 +231,14 @@ CUresult cuEventRecord(CUevent handle, CUstream handle_of_stream) {
 }
 
 CUresult cuEventQuery(CUevent event) {
+  const CUresult refusal = check_asked(event_of(event));
+  if (refusal != CUDA_SUCCESS) return refusal;
   return event_of(event).ended() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 CUresult cuEventSynchronize(CUevent event) {
+  const CUresult refusal = check_asked(event_of(event));
+  if (refusal != CUDA_SUCCESS) return refusal;
   event_of(event).wait();
   return CUDA_SUCCESS;
 }
@@ -200,7 +253,10 @@ CUresult cuEventElapsedTime(float* milliseconds, CUevent begin, CUevent end) {
 }
 
 // It waits for what has been recorded up to now, whatever is recorded later.
-CUresult cuStreamWaitEvent(CUstream stream, CUevent handle, unsigned) {
+CUresult cuStreamWaitEvent(CUstream handle_of_stream, CUevent handle, unsigned) {
+  CUresult result = CUDA_SUCCESS;
+  const auto stream = find_stream(handle_of_stream, &result);
+  if (stream == nullptr || wait_captured(event_of(handle), *stream, &result)) return result;
   std::shared_ptr<Stream> recorded;
   std::uint64_t work = 0;
   {
@@ -208,7 +264,7 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent handle, unsigned) {
     recorded = event_of(handle).stream;
     work = event_of(handle).work;
   }
-  return submit(stream, [=] {
+  return submit(handle_of_stream, CU_GRAPH_NODE_TYPE_EMPTY, [=] {
     if (recorded != nullptr) recorded->wait(work);
   });
 }

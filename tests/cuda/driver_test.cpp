@@ -14,29 +14,6 @@
 namespace tutti::stand_in::test {
 namespace {
 
-using Wide = std::uint64_t;
-
-/// A word of pinned memory, which the host and the GPU see.
-class Pinned {
- public:
-  Pinned() {
-    void* memory = nullptr;
-    check(cuMemHostAlloc(&memory, sizeof(Wide), CU_MEMHOSTALLOC_DEVICEMAP));
-    word_ = static_cast<std::atomic<Wide>*>(memory);
-    *word_ = 0;
-    check(cuMemHostGetDevicePointer(&address_, memory, 0));
-  }
-  ~Pinned() { check(cuMemFreeHost(word_)); }
-  Pinned(const Pinned&) = delete;
-  Pinned& operator=(const Pinned&) = delete;
-  CUdeviceptr address() const { return address_; }
-  std::atomic<Wide>& word() const { return *word_; }
-
- private:
-  std::atomic<Wide>* word_ = nullptr;
-  CUdeviceptr address_ = 0;
-};
-
 TEST(Streams, WorkOfOneRunsInOrder) {
   const Gpu gpu;
   const Stream stream;

@@ -4,6 +4,8 @@
 #include <cuda.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <cstdint>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -104,6 +106,29 @@ class Array {
   const std::size_t count_;
   CUdeviceptr address_ = 0;
   mutable std::vector<T> copy_;
+};
+
+using Wide = std::uint64_t;
+
+/// A word of pinned memory, which the host and the GPU see.
+class Pinned {
+ public:
+  Pinned() {
+    void* memory = nullptr;
+    check(cuMemHostAlloc(&memory, sizeof(Wide), CU_MEMHOSTALLOC_DEVICEMAP));
+    word_ = static_cast<std::atomic<Wide>*>(memory);
+    *word_ = 0;
+    check(cuMemHostGetDevicePointer(&address_, memory, 0));
+  }
+  ~Pinned() { check(cuMemFreeHost(word_)); }
+  Pinned(const Pinned&) = delete;
+  Pinned& operator=(const Pinned&) = delete;
+  CUdeviceptr address() const { return address_; }
+  std::atomic<Wide>& word() const { return *word_; }
+
+ private:
+  std::atomic<Wide>* word_ = nullptr;
+  CUdeviceptr address_ = 0;
 };
 
 }  // namespace tutti::stand_in::test

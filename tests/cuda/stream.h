@@ -16,6 +16,8 @@
 namespace tutti::stand_in {
 
 class Context;
+struct Capture;
+struct Node;
 
 /// It may be used by any thread. It lives until all that was submitted has run.
 class Stream : public std::enable_shared_from_this<Stream> {
@@ -88,6 +90,8 @@ struct Event {
   std::shared_ptr<Stream> stream;  ///< Null until it is recorded.
   std::uint64_t work = 0;
   std::int64_t nanoseconds = 0;
+  std::weak_ptr<Capture> capture;  ///< Set if it was last recorded on a stream under capture.
+  std::vector<Node*> nodes;        ///< Those that it stands for in that case.
   bool ended();
   void wait();
 };
