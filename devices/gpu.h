@@ -31,6 +31,23 @@ class Gpu {
   unsigned long long libraries_ = 0;  // The number of libraries loaded when it was last looked for.
 };
 
+/// While an object of this class exists, this thread may call functions of the driver that no
+/// capture records, such as allocations, although the program captures a stream: in this thread, or
+/// in another one in the mode `global`.
+class OutsideCapture {
+ public:
+  explicit OutsideCapture(const cuda::Driver& driver) : driver_(driver) {
+    driver_.exchange_capture_mode(&mode_);
+  }
+  ~OutsideCapture() { driver_.exchange_capture_mode(&mode_); }
+  OutsideCapture(const OutsideCapture&) = delete;
+  OutsideCapture& operator=(const OutsideCapture&) = delete;
+
+ private:
+  const cuda::Driver& driver_;
+  int mode_ = cuda::kCaptureModeRelaxed;
+};
+
 /// While an object of this class exists, the context of a stream is the current one of this thread.
 class StreamContext {
  public:

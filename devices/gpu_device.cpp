@@ -113,32 +113,36 @@ cuda::Function GpuDevice::kernel(const std::string& name) const {
 GpuDevice::Block GpuDevice::take(Kind kind, std::size_t bytes) {
   const auto number = static_cast<std::size_t>(kind);
   const std::size_t wanted = std::max(std::bit_ceil(bytes), kLeastBlock);
-  const std::lock_guard lock(mutex_);
-  std::vector<Block>& unused = unused_[number];
-  const auto found = std::find_if(unused.begin(), unused.end(),
-                                  [&](const Block& block) { return block.bytes == wanted; });
-  if (found != unused.end()) {
-    const Block block = *found;
-    *found = unused.back();
-    unused.pop_back();
-    return block;
+  {
+    const std::lock_guard lock(mutex_);
+    std::vector<Block>& unused = unused_[number];
+    const auto found = std::find_if(unused.begin(), unused.end(),
+                                    [&](const Block& block) { return block.bytes == wanted; });
+    if (found != unused.end()) {
+      const Block block = *found;
+      *found = unused.back();
+      unused.pop_back();
+      return block;
+    }
+    unused.reserve(++blocks_[number]);
   }
-  unused.reserve(blocks_[number] + 1);
-  Block block{nullptr, wanted};
-  if (kind == Kind::device) {
-    cuda::Address address = 0;
-    cuda::check(*driver_, driver_->allocate(&address, wanted), "memory of a GPU");
-    block.memory = reinterpret_cast<std::byte*>(address);
-  } else {
-    void* memory = nullptr;
-    cuda::check(*driver_,
-                driver_->allocate_host(&memory, wanted, cuda::kHostPortable | cuda::kHostMapped),
-                "pinned memory");
-    block.memory = static_cast<std::byte*>(memory);
-  }
-  ++blocks_[number];
+  // No lock is held: the driver may wait for a thread that gives a block back.
+  const Block block{allocate(kind, wanted), wanted};
   bytes_.fetch_add(wanted, std::memory_order_relaxed);
   return block;
+}
+
+std::byte* GpuDevice::allocate(Kind kind, std::size_t bytes) const {
+  if (kind == Kind::device) {
+    cuda::Address address = 0;
+    cuda::check(*driver_, driver_->allocate(&address, bytes), "memory of a GPU");
+    return reinterpret_cast<std::byte*>(address);
+  }
+  void* memory = nullptr;
+  cuda::check(*driver_,
+              driver_->allocate_host(&memory, bytes, cuda::kHostPortable | cuda::kHostMapped),
+              "pinned memory");
+  return static_cast<std::byte*>(memory);
 }
 
 void GpuDevice::give_back(Kind kind, const Block& block) noexcept {
@@ -209,7 +213,8 @@ void GpuDevice::check_own(const void* memory, cuda::Stream stream) const {
                             ordinal_));
 }
 
-GpuDevice::Current::Current(const GpuDevice& gpu) : driver_(gpu.driver()) {
+GpuDevice::Current::Current(const GpuDevice& gpu)
+    : driver_(gpu.driver()), outside_capture_(driver_) {
   cuda::check(driver_, driver_.push_context(gpu.context()), "the context of a GPU");
 }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "common/sync.h"
+#include "devices/gpu.h"
 #include "devices/gpu_driver.h"
 
 namespace tutti {
@@ -92,7 +93,8 @@ class GpuDevice {
   /// Throws `usage` if `memory` lies on another GPU, or if `stream` is none of this one.
   void check_own(const void* memory, cuda::Stream stream) const;
 
-  /// While an object of this class exists, the GPU's context is the current one of this thread.
+  /// While an object of this class exists, the GPU's context is the current one of this thread,
+  /// whose calls of the driver are part of no capture.
   class Current {
    public:
     explicit Current(const GpuDevice& gpu);
@@ -102,10 +104,12 @@ class GpuDevice {
 
    private:
     const cuda::KernelDriver& driver_;
+    const OutsideCapture outside_capture_;
   };
 
  private:
   void load(std::span<const std::byte> image);
+  std::byte* allocate(Kind kind, std::size_t bytes) const;
   void* mapped(void* host) const;
   void release() noexcept;
 

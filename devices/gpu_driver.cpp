@@ -44,6 +44,12 @@ void find_functions(Finder& finder, Driver& driver) {
   finder.find(driver.pointer_attribute, "cuPointerGetAttribute");
   finder.find(driver.stream_context, "cuStreamGetCtx");
   finder.find(driver.stream_capturing, "cuStreamIsCapturing");
+  finder.find(driver.capture_info, "cuStreamGetCaptureInfo");
+  finder.find(driver.update_dependencies, "cuStreamUpdateCaptureDependencies");
+  finder.find(driver.exchange_capture_mode, "cuThreadExchangeStreamCaptureMode");
+  finder.find(driver.create_user_object, "cuUserObjectCreate");
+  finder.find(driver.release_user_object, "cuUserObjectRelease");
+  finder.find(driver.retain_user_object, "cuGraphRetainUserObject");
   finder.find(driver.retain_context, "cuDevicePrimaryCtxRetain");
   finder.find(driver.release_context, "cuDevicePrimaryCtxRelease");
   finder.find(driver.current_context, "cuCtxGetCurrent");

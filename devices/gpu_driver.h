@@ -17,6 +17,9 @@ using Context = void*;
 using Device = int;
 using Address = std::uint64_t;
 using HostFunction = void (*)(void*);
+using Graph = void*;
+using GraphNode = void*;
+using UserObject = void*;
 using Module = void*;
 using Function = void*;
 using Uuid = std::array<std::byte, 16>;
@@ -33,6 +36,11 @@ inline constexpr unsigned kHostMapped =
 inline constexpr unsigned kStreamNonBlocking = 1;  // CU_STREAM_NON_BLOCKING
 inline constexpr unsigned kIpcPeerAccess = 1;      // CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
 inline constexpr Result kPeerAccessAlready = 704;  // CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED
+inline constexpr int kCaptureActive = 1;           // CU_STREAM_CAPTURE_STATUS_ACTIVE
+inline constexpr int kCaptureModeRelaxed = 2;      // CU_STREAM_CAPTURE_MODE_RELAXED
+inline constexpr unsigned kAddDependencies = 0;    // CU_STREAM_ADD_CAPTURE_DEPENDENCIES
+inline constexpr unsigned kNoDestructorSync = 1;   // CU_USER_OBJECT_NO_DESTRUCTOR_SYNC
+inline constexpr unsigned kMoveReferences = 1;     // CU_GRAPH_USER_OBJECT_MOVE
 /// The default streams have these handles; null stands for the first of them.
 inline constexpr std::uintptr_t kLegacyStream = 1, kStreamOfThread = 2;
 
@@ -49,6 +57,14 @@ struct Driver {
   Result (*pointer_attribute)(void* value, int attribute, Address address) = nullptr;
   Result (*stream_context)(Stream, Context*) = nullptr;
   Result (*stream_capturing)(Stream, int* status) = nullptr;
+  Result (*capture_info)(Stream, int* status, std::uint64_t* capture, Graph*,
+                         const GraphNode** last, std::size_t* count) = nullptr;
+  Result (*update_dependencies)(Stream, GraphNode*, std::size_t count, unsigned flags) = nullptr;
+  Result (*exchange_capture_mode)(int* mode) = nullptr;
+  Result (*create_user_object)(UserObject*, void*, HostFunction destroy, unsigned references,
+                               unsigned flags) = nullptr;
+  Result (*release_user_object)(UserObject, unsigned references) = nullptr;
+  Result (*retain_user_object)(Graph, UserObject, unsigned references, unsigned flags) = nullptr;
   Result (*retain_context)(Context*, Device) = nullptr;
   Result (*release_context)(Device) = nullptr;
   Result (*current_context)(Context*) = nullptr;

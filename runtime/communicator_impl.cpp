@@ -20,12 +20,15 @@ CommunicatorImpl::~CommunicatorImpl() {
     engine_->forget_threads();
     return;
   }
+  if (captures_.any()) queue_.await_graphs();
   driver_.drain();
   queue_.await_threads();
   driver_.leave();
   const auto last_owner = driver_.own_engine();  // so that the thread that ended the last operation
                                                  // has released the engine
   parts_.transport->close();
+  captures_.let_go(parts_);
+  if (pinned_ != nullptr) pinned_->close();
 }
 
 Communicator CommunicatorImpl::make(CommunicatorParts parts) {
@@ -123,6 +126,7 @@ void CommunicatorImpl::call(const PlannedCall& call) {
 
 void CommunicatorImpl::await_behind_others(const OperationRef& operation) {
   start(operation);
+  if (operation->captured) return;
   driver_.await_operation_or_interrupt(*operation);
   if (operation->error()) throw *operation->error();
 }
@@ -131,27 +135,21 @@ Work CommunicatorImpl::call_async(const Call& call) {
   const Calling calling(*this, call.kind.what);
   refuse_in_group(call.group);
   Plan& plan = checked_plan(call);
-  if (!plan.program && !queue_.pending())
+  if (!plan.program && !queue_.engine_in_use())
     plan.program = planner_.bind(plan.key);  // nothing is pending, so the engine is free
-  const OperationRef operation = operation_of(call, plan);
-  start(operation);
-  return Work(*operation);
+  return start(operation_of(call, plan));
 }
 
 Work CommunicatorImpl::call_async(const PlannedCall& call) {
   const Calling calling(*this, call.key.signature.what);
   failure_.check_usable(to_string(call.key.signature.what));
-  const OperationRef operation = queue_.operation_of(call, planner_.blocks());
-  start(operation);
-  return Work(*operation);
+  return start(queue_.operation_of(call, planner_.blocks()));
 }
 
 Work CommunicatorImpl::call_async(const TransferCall& call) {
   const Calling calling(*this, call.direction);
   refuse_in_group(call.group);
-  const OperationRef operation = queue_.operation_of(checked(call));
-  start(operation);
-  return Work(*operation);
+  return start(queue_.operation_of(checked(call)));
 }
 
 TransferCall CommunicatorImpl::checked(const TransferCall& call) {

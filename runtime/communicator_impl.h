@@ -23,6 +23,7 @@
 #include "runtime/planner.h"
 #include "runtime/queue.h"
 #include "runtime/registered_memory.h"
+#include "runtime/staged/captures.h"
 #include "runtime/staged/pinned_pool.h"
 
 namespace tutti {
@@ -48,10 +49,11 @@ class CommunicatorImpl final {
   Failure& failure() noexcept { return failure_; }
   Queue& queue() noexcept { return queue_; }
   Driver& driver() noexcept { return driver_; }
+  Captures& captures() noexcept { return captures_; }
 
   std::size_t memory_bytes() const {
     return parts_.transport->memory_bytes() + engine_->memory_bytes() +
-           (pinned_ ? pinned_->memory_bytes() : 0);
+           (pinned_ != nullptr ? pinned_->memory_bytes() : 0);
   }
   /// Allocates registered memory for a Buffer; returns none if the transport has none.
   std::optional<Registration> allocate_registered(std::size_t bytes);
@@ -83,7 +85,7 @@ class CommunicatorImpl final {
   /// `unavailable` if there is no pinned memory for one, and `usage` in a callback: then none is
   /// prepared.
   static void stage(std::span<const OperationRef> operations);
-  /// Gives operations to their queues, and those that are ordered by a stream to it.
+  /// Gives operations to their queues, and to the streams or the CUDA graphs that order them.
   static void launch(std::span<const OperationRef> operations);
 
   // Calls that are checked and planned now, and started any number of times.
@@ -119,7 +121,8 @@ class CommunicatorImpl final {
   void check_gpu_calls(std::string_view operation) const;
   void stage(Operation& operation);
   static void give_to_streams(std::span<const OperationRef> operations);
-  void start(const OperationRef& operation);
+  static void give_to_graphs(std::span<const OperationRef> operations);
+  Work start(const OperationRef& operation);
   void abandon(Operation& operation, const Error& error) noexcept;
   PlannedCall plan_to_repeat(const Call& call);
   void await_behind_others(const OperationRef& operation);
@@ -129,8 +132,11 @@ class CommunicatorImpl final {
   sync::Atomic<bool> calling_{false};  // whether a thread is in a call
   std::shared_ptr<void> kept_;         // The first member, so that it is destroyed last.
   CommunicatorParts parts_;
-  Gpu gpu_;                           // used by the calling thread
-  std::optional<PinnedPool> pinned_;  // made when first needed, by the calling thread
+  Gpu gpu_;                             // used by the calling thread
+  std::shared_ptr<PinnedPool> pinned_;  // made when first needed, by the calling thread
+  // Whether the owner of the engine has launched kernels since calls were last pending; used by the
+  // calling thread.
+  bool kernels_later_ = false;
   Failure failure_{parts_};
   DeviceEngine* device_engine_ = nullptr;  // the engine, if GPUs run the collectives
   const std::unique_ptr<Engine> engine_ = make_engine();
@@ -138,6 +144,7 @@ class CommunicatorImpl final {
   Collectives collectives_{parts_, *engine_};
   Messages messages_{parts_};
   Queue queue_{*this, parts_, planner_, collectives_, messages_, failure_};
+  Captures captures_{queue_};
   Membership membership_{parts_};
   const std::shared_ptr<Registrar> registrar_ = std::make_shared<Registrar>(*parts_.transport);
   Driver driver_{parts_, collectives_, messages_, queue_,

@@ -206,11 +206,13 @@ TimePoint Driver::next_check(TimePoint deadline) {
   return std::min(deadline, clock().now() + kEvery);
 }
 
+void Driver::join_background() {
+  if (!registered_) parts_.runtime->add(*this);
+  registered_ = true;
+}
+
 void Driver::enqueue(const OperationRef& operation) {
-  if (!registered_) {
-    parts_.runtime->add(*this);
-    registered_ = true;
-  }
+  join_background();
   queue_.push(operation);
   parts_.runtime->poke();
 }

@@ -43,6 +43,8 @@ class Driver final : public Progressable {
   /// Waits in the same way for sends and receives, until the transport has sent what was posted.
   void await_transfers(std::span<Transfer* const> transfers);
 
+  /// Has the background thread advance this communicator from now on. For the calling thread.
+  void join_background();
   /// Adds `operation` to its queue, and tells the background thread. For the calling thread.
   void enqueue(const OperationRef& operation);
   /// Advances pending operations until `operation` is done or `limit` has passed; returns false in

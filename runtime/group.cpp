@@ -98,6 +98,7 @@ void Group::Calls::end() {
   for (const OperationRef& each : calls) each->owner->queue().refuse_in_callback();
   take();
   CommunicatorImpl::launch(started_);
+  if (started_.front()->captured) return;
   await();
   for (const OperationRef& each : started_)
     if (each->error()) throw *each->error();
@@ -108,6 +109,10 @@ Work Group::Calls::end_async() {
   if (calls.empty()) return {};
   refuse_destroyed();
   take();
+  if (started_.front()->captured) {
+    CommunicatorImpl::launch(started_);
+    return {};
+  }
   const OperationRef all = started_.front()->owner->queue().operation_of_group();
   all->await_parts(static_cast<int>(started_.size()));
   CommunicatorImpl::launch(started_);

@@ -138,6 +138,7 @@ OperationRef OperationPool::take(CommunicatorImpl* owner, PlannedCall call) {
   operation->owner = owner;
   operation->call = std::move(call);
   operation->transfer.operation = nullptr;
+  operation->captured = false;
   operation->next_.store(nullptr, std::memory_order_relaxed);
   operation->error_.reset();
   operation->ended_ = false;

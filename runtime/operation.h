@@ -102,7 +102,11 @@ class alignas(64) Operation {
       own_blocks;  ///< The blocks of a variable call that is not persistent. Its memory is reused.
   /// Holds the stream's part of a call on a GPU, from its start to its end; otherwise it is null.
   std::unique_ptr<Staging> staging;
-  Operation* next_unready = nullptr;      ///< Links the transfers that wait for their streams.
+  /// A graph holds the call, and starts it at each replay; see runtime/staged/captures.h. Such an
+  /// operation never ends.
+  bool captured = false;
+  /// Links the transfers that wait for their streams, and the captured calls that were started.
+  Operation* next_unready = nullptr;
   Transfer transfer;                      ///< A send or receive, which takes the place of `call`.
   TimePoint deadline = TimePoint::max();  ///< Set when `call` begins, not when it is queued.
   std::uint64_t called = 0;               ///< When it was queued, in ticks.

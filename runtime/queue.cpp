@@ -40,7 +40,59 @@ void Queue::push(const OperationRef& operation) {
   (transfers ? transfer_queue_ : collectives_queue_).push(operation);
 }
 
+void Queue::set_captures(bool any) noexcept {
+  if (any)
+    unended_.fetch_or(kCaptures, std::memory_order_seq_cst);
+  else
+    unended_.fetch_and(~kCaptures, std::memory_order_seq_cst);
+}
+
+// It has one more reference, until it ends.
+void Queue::replay(Operation& operation) noexcept {
+  assert(operation.captured);
+  operation.hold();
+  operation.called = ticks();
+  unended_.fetch_add(1, std::memory_order_seq_cst);
+  operation.next_unready = replayed_.load(std::memory_order_relaxed);
+  while (!replayed_.compare_exchange_weak(operation.next_unready, &operation,
+                                          std::memory_order_seq_cst, std::memory_order_relaxed))
+    continue;
+}
+
+void Queue::List::push(Operation& operation) noexcept {
+  operation.next_unready = nullptr;
+  *last = &operation;
+  last = &operation.next_unready;
+}
+
+Operation* Queue::List::pop() noexcept {
+  assert(first != nullptr);
+  Operation* const popped = std::exchange(first, first->next_unready);
+  if (first == nullptr) last = &first;
+  return popped;
+}
+
+void Queue::take_replays() noexcept {
+  Operation* newest = replayed_.exchange(nullptr, std::memory_order_acquire);
+  Operation* oldest = nullptr;
+  while (newest != nullptr) {
+    Operation* const before = std::exchange(newest->next_unready, oldest);
+    oldest = std::exchange(newest, before);
+  }
+  while (oldest != nullptr) {
+    Operation& next = *oldest;
+    oldest = next.next_unready;
+    (next.is_transfer() ? transfer_replays_ : replays_).push(next);
+  }
+}
+
 bool Queue::advance(TimePoint now) {
+  if (replayed_.load(std::memory_order_relaxed) != nullptr) [[unlikely]]
+    take_replays();
+  if (overlapped_.load(std::memory_order_relaxed) && !failure_.exists()) [[unlikely]]
+    failure_.set(Error(ErrorKind::usage,
+                       "a CUDA graph starts a call whose last start has not ended: executable "
+                       "graphs of one graph cannot be under way at the same time"));
   if (leaving_ != nullptr) [[unlikely]]
     end_left();
   const bool collectives = advance_collectives(now);
@@ -51,7 +103,7 @@ bool Queue::advance(TimePoint now) {
 }
 
 void Queue::look(TimePoint now) {
-  assert(!under_way_ || collectives_queue_.front() != nullptr);
+  assert(!under_way_ || current_ != nullptr);
   if (under_way_) look_collective(now);
   look_transfers(now);
 }
@@ -60,7 +112,8 @@ void Queue::look(TimePoint now) {
 // function touches only the queue, because the calling thread may use the engine again. Only one
 // operation begins at `now`, because callbacks may take a long time before the next one begins.
 bool Queue::advance_collectives(TimePoint now) {
-  while (Operation* const operation = collectives_queue_.front()) {
+  while (Operation* const operation = next_collective()) {
+    current_ = operation;
     try {
       failure_.throw_if_any();
       if (!under_way_) {
@@ -74,14 +127,27 @@ bool Queue::advance_collectives(TimePoint now) {
       if (!fail_collective()) return false;
       continue;
     }
-    end_front(std::nullopt);
+    end_current(std::nullopt);
   }
   return false;
 }
 
+// A call that waits for its stream may wait for the graph that has started another one, but not if
+// the stream has its kernel already: then the call was made before its communicator was captured.
+Operation* Queue::next_collective() const noexcept {
+  if (under_way_) return current_;
+  Operation* const queued = collectives_queue_.front();
+  if (replays_.first == nullptr) [[likely]]
+    return queued;
+  const bool passed =
+      queued == nullptr ||
+      (queued->staging && !queued->staging->kernel_on_stream() && !queued->staging->ready());
+  return passed ? replays_.first : queued;
+}
+
 // The stream of a device announces nothing, so the queue looks often. Returns false.
 bool Queue::await_stream(Operation& operation, TimePoint now) {
-  if (operation.staging->device_call() == nullptr) return false;
+  if (!operation.staging->kernel_on_stream()) return false;
   collective_look_.store(now + kDevicePoll, std::memory_order_seq_cst);
   parts_.runtime->expect_deadline(now + kDevicePoll);
   return false;
@@ -94,7 +160,7 @@ TimePoint Queue::next_look_at(const Operation& operation, TimePoint now) {
 }
 
 void Queue::begin(Operation& operation, TimePoint now) {
-  assert(!under_way_ && &operation == collectives_queue_.front() && now != kNoTime);
+  assert(!under_way_ && &operation == current_ && now != kNoTime);
   PlannedCall& call = operation.call;
   if (!call.program) call.program = planner_.bind(call.key);
   const CallExtras extras = call.extras();
@@ -109,7 +175,7 @@ void Queue::begin(Operation& operation, TimePoint now) {
   parts_.runtime->expect_deadline(first_look);
 }
 
-// Called in an exception handler: ends the operation at the front with the error that is being
+// Called in an exception handler: ends the current operation with the error that is being
 // handled. Returns false if look() has to ask a peer first.
 bool Queue::fail_collective() {
   collectives_.stop();
@@ -119,13 +185,13 @@ bool Queue::fail_collective() {
     parts_.runtime->expect_deadline(TimePoint::min());
     return false;
   }
-  end_front(failure_.set(*error));
+  end_current(failure_.set(*error));
   return true;
 }
 
 void Queue::look_collective(TimePoint now) {
   assert(under_way_ && pending());
-  const Operation& operation = *collectives_queue_.front();
+  const Operation& operation = *current_;
   try {
     failure_.throw_if_any();
     collectives_.look(now, operation.deadline, operation.call.timeout);
@@ -136,11 +202,12 @@ void Queue::look_collective(TimePoint now) {
   collective_look_.store(next_look_at(operation, now), std::memory_order_relaxed);
 }
 
-void Queue::end_front(std::optional<Error> error) {
-  assert(collectives_queue_.front() != nullptr);
+void Queue::end_current(std::optional<Error> error) {
+  assert(current_ != nullptr);
   under_way_ = false;
   collective_look_.store(TimePoint::max(), std::memory_order_relaxed);
-  Operation& operation = *collectives_queue_.front();
+  Operation& operation = *current_;
+  if (operation.captured) return end_replay(*replays_.pop(), error);
   if (operation.staging) {
     await_leaving(operation, std::move(error));
     return collectives_queue_.pop();
@@ -148,6 +215,19 @@ void Queue::end_front(std::optional<Error> error) {
   end(operation, std::move(error));
   collectives_queue_.pop();
   one_less_pending();
+}
+
+// The graph may start the call again as soon as its stream goes on. Therefore that comes last.
+void Queue::end_replay(Operation& operation, const std::optional<Error>& error) {
+  if (error && !std::exchange(replay_failed_, true))
+    parts_.runtime->log().write(LogLevel::error,
+                                "a call that a CUDA graph has started failed, and each later one "
+                                "of this communicator will; the stream goes on, and what the call "
+                                "should have written is undefined: {}",
+                                error->what());
+  one_less_pending();
+  operation.staging->end_replay();
+  operation.let_go();
 }
 
 // An operation that waits for its stream has one more reference, until it ends.
@@ -211,10 +291,11 @@ bool Queue::advance_transfers(TimePoint now) {
 }
 
 bool Queue::starts_transfers() const noexcept {
-  const auto ready = [](const Unready& unready) {
+  const auto ready = [](const List& unready) {
     return unready.first != nullptr && (!unready.first->staging || unready.first->staging->ready());
   };
-  return transfer_queue_.front() != nullptr || ready(unready_[0]) || ready(unready_[1]);
+  return transfer_queue_.front() != nullptr || transfer_replays_.first != nullptr ||
+         ready(unready_[0]) || ready(unready_[1]);
 }
 
 // An operation that is under way, or waits for its stream, has one more reference, until it ends.
@@ -225,20 +306,36 @@ void Queue::start_transfers(TimePoint now) {
     assert(operation->is_transfer() && pending());
     operation->hold();
     transfer_queue_.pop();
-    Unready& before = unready_[static_cast<std::size_t>(operation->transfer.call.direction)];
-    operation->next_unready = nullptr;
-    *std::exchange(before.last, &operation->next_unready) = operation;
+    unready_[static_cast<std::size_t>(operation->transfer.call.direction)].push(*operation);
   }
-  for (Unready& unready : unready_) start_ready(unready, now);
+  for (List& unready : unready_) start_ready(unready, now);
+  if (transfer_replays_.first == nullptr) [[likely]]
+    return;
+  while (transfer_replays_.first != nullptr) {
+    Operation& operation = *transfer_replays_.pop();
+    insert_replay(unready_[static_cast<std::size_t>(operation.transfer.call.direction)], operation);
+  }
+  for (List& unready : unready_) start_ready(unready, now);
 }
 
-void Queue::start_ready(Unready& unready, TimePoint now) {
-  while (unready.first != nullptr && (!unready.first->staging || unready.first->staging->ready())) {
-    Operation& operation = *unready.first;
-    unready.first = operation.next_unready;
-    if (unready.first == nullptr) unready.last = &unready.first;
-    start(operation, now);
-  }
+// A transfer that a graph has started comes before those that wait for their streams, which may
+// wait for that graph, but behind those with the same peer whose streams have come to them.
+void Queue::insert_replay(List& unready, Operation& operation) noexcept {
+  const auto meets = [&](const Operation& other) {
+    const int peer = operation.transfer.call.peer, others = other.transfer.call.peer;
+    return peer == others || peer == kAnySource || others == kAnySource;
+  };
+  Operation** place = &unready.first;
+  for (Operation** next = place; *next != nullptr; next = &(*next)->next_unready)
+    if ((!(*next)->staging || (*next)->staging->ready()) && meets(**next))
+      place = &(*next)->next_unready;
+  operation.next_unready = std::exchange(*place, &operation);
+  if (operation.next_unready == nullptr) unready.last = &operation.next_unready;
+}
+
+void Queue::start_ready(List& unready, TimePoint now) {
+  while (unready.first != nullptr && (!unready.first->staging || unready.first->staging->ready()))
+    start(*unready.pop(), now);
 }
 
 void Queue::start(Operation& operation, TimePoint now) {
@@ -253,6 +350,7 @@ void Queue::start(Operation& operation, TimePoint now) {
 
 // Ends a transfer that was under way or waited for its stream.
 void Queue::end_transfer(Operation& operation, std::optional<Error> error) {
+  if (operation.captured) return end_replay(operation, error);
   if (operation.staging) {
     await_leaving(operation, std::move(error));
     return operation.let_go();
@@ -293,13 +391,8 @@ void Queue::fail_transfers(const Error& found) {
     transfer_queue_.pop();
     end_transfer(*operation, error);
   }
-  for (Unready& unready : unready_) {
-    while (Operation* const operation = unready.first) {
-      unready.first = operation->next_unready;
-      end_transfer(*operation, error);
-    }
-    unready.last = &unready.first;
-  }
+  for (List* const list : {&unready_[0], &unready_[1], &transfer_replays_})
+    while (list->first != nullptr) end_transfer(*list->pop(), error);
   transfer_look_.store(TimePoint::max(), std::memory_order_relaxed);
   advance_collectives(kNoTime);  // ends the collectives that are queued
 }
@@ -337,7 +430,7 @@ void Queue::refuse_in_callback() const {
 OperationRef Queue::operation_of_group() {
   OperationRef operation = pool_->take(&owner_, {});
   const std::lock_guard lock(mutex_);
-  group_threads_.reserve(unended_.load(std::memory_order_relaxed) / kOneGroup + 1);
+  group_threads_.reserve((unended_.load(std::memory_order_relaxed) & ~kCaptures) / kOneGroup + 1);
   unended_.fetch_add(kOneGroup, std::memory_order_relaxed);
   return operation;
 }

@@ -37,13 +37,18 @@ class Queue {
   OperationRef operation_of(PlannedCall call, const BlockTable& blocks);
   OperationRef operation_of(const TransferCall& call);
   void push(const OperationRef& operation);
+  /// Returns whether the calling thread may not use the engine without its lock: operations are
+  /// pending, or graphs hold calls, which may begin at any time.
+  bool engine_in_use() const noexcept {
+    return (unended_.load(std::memory_order_seq_cst) & (kCaptures | (kOneGroup - 1))) != 0;
+  }
   /// Returns whether a blocking call has to wait behind operations that are pending. Throws `usage`
   /// in a callback, which would wait for itself.
   bool others_first() const {
-    if (empty()) [[likely]]
+    if (unended_.load(std::memory_order_seq_cst) == 0) [[likely]]
       return false;
     refuse_in_callback();
-    return pending();
+    return engine_in_use();
   }
 
   /// Returns whether there is an operation that has not ended. Any thread may call it.
@@ -52,18 +57,30 @@ class Queue {
   }
   /// Returns whether nothing is pending, and no operation stands for a group. Any thread may call
   /// it.
-  bool empty() const noexcept { return unended_.load(std::memory_order_seq_cst) == 0; }
+  bool empty() const noexcept {
+    return (unended_.load(std::memory_order_seq_cst) & ~kCaptures) == 0;
+  }
   /// Returns when look() is due. Any thread may call it.
   TimePoint next_look() const noexcept {
     return std::min(collective_look_.load(std::memory_order_seq_cst),
                     transfer_look_.load(std::memory_order_seq_cst));
   }
 
+  // Functions for graphs. Any thread may call them.
+
+  /// Says whether graphs hold calls.
+  void set_captures(bool any) noexcept;
+  /// Starts a captured call once more. It comes before the calls that wait for their streams.
+  void replay(Operation& operation) noexcept;
+  /// A captured call was started whose last start has not ended: the communicator fails.
+  void fail_overlap() noexcept { overlapped_.store(true, std::memory_order_seq_cst); }
+
   // Functions for the owner of the engine.
 
   /// Returns whether advance() would begin an operation, which needs the time for its deadline.
   bool needs_time() const noexcept {
-    return (!under_way_ && collectives_queue_.front() != nullptr) || transfers_wait();
+    return (!under_way_ && (collectives_queue_.front() != nullptr || replays_.first != nullptr)) ||
+           replayed_.load(std::memory_order_relaxed) != nullptr || transfers_wait();
   }
   /// Does what can be done now, and begins what can begin at `now`. Returns true when it should be
   /// called again at once with a new time, because another operation can begin.
@@ -95,6 +112,8 @@ class Queue {
 
   /// Marks that the destruction of the communicator has begun.
   void abandon() noexcept { pool_->abandon(); }
+  /// Returns once no graph can start a call any more, which was held by one before abandon().
+  void await_graphs() const noexcept { pool_->await_waiters(); }
   /// Returns once no other thread is inside this object; empty() must hold.
   void await_threads() const noexcept;
 
@@ -102,25 +121,31 @@ class Queue {
   void begin(Operation& operation, TimePoint now);
   bool await_stream(Operation& operation, TimePoint now);
   TimePoint next_look_at(const Operation& operation, TimePoint now);
+  Operation* next_collective() const noexcept;
   bool advance_collectives(TimePoint now);
   void look_collective(TimePoint now);
   bool fail_collective();
-  void end_front(std::optional<Error> error);
+  void end_current(std::optional<Error> error);
   void await_leaving(Operation& operation, std::optional<Error> error);
   void end_left();
+  void take_replays() noexcept;
+  void end_replay(Operation& operation, const std::optional<Error>& error);
   bool advance_transfers(TimePoint now);
-  /// Transfers of one direction that have not begun, because the first waits for its stream.
-  struct Unready {
+  /// Operations in the order in which they begin.
+  struct List {
     Operation* first = nullptr;
     Operation** last = &first;
+    void push(Operation& operation) noexcept;
+    Operation* pop() noexcept;
   };
   bool transfers_wait() const noexcept {
     return transfer_queue_.front() != nullptr || unready_[0].first != nullptr ||
-           unready_[1].first != nullptr;
+           unready_[1].first != nullptr || transfer_replays_.first != nullptr;
   }
   bool starts_transfers() const noexcept;
   void start_transfers(TimePoint now);
-  void start_ready(Unready& unready, TimePoint now);
+  void start_ready(List& unready, TimePoint now);
+  static void insert_replay(List& unready, Operation& operation) noexcept;
   void start(Operation& operation, TimePoint now);
   void end_transfer(Operation& operation, std::optional<Error> error);
   bool end_transfers(TimePoint now, const std::optional<Error>& error);
@@ -142,8 +167,17 @@ class Queue {
   const std::shared_ptr<OperationPool> pool_ = std::make_shared<OperationPool>();
   OperationQueue collectives_queue_{pool_->take(nullptr, {})};
   OperationQueue transfer_queue_{pool_->take(nullptr, {})};
-  Unready unready_[2];  // by direction; used by the engine's owner
-  // Whether the front of collectives_queue_ has begun; used by the engine's owner.
+  // Transfers that have not begun, because the first waits for its stream, by direction; used by
+  // the engine's owner.
+  List unready_[2];
+  // The captured calls that graphs have started, the last one first.
+  sync::Atomic<Operation*> replayed_{nullptr};
+  sync::Atomic<bool> overlapped_{false};
+  // Those that the owner of the engine has taken from there.
+  List replays_, transfer_replays_;
+  bool replay_failed_ = false;  // whether the log says so; used by the engine's owner
+  // The collective that comes next, and whether it has begun; used by the engine's owner.
+  Operation* current_ = nullptr;
   bool under_way_ = false;
   // Calls that have ended, whose streams still copy their results to a GPU; used by the engine's
   // owner.
@@ -153,6 +187,8 @@ class Queue {
   // The number of operations that are pending, and kOneGroup for each operation that stands for a
   // group: a blocking call asks for both with one load.
   static constexpr std::uint64_t kOneGroup = std::uint64_t{1} << 32;
+  // This bit is set while graphs hold calls.
+  static constexpr std::uint64_t kCaptures = std::uint64_t{1} << 63;
   sync::Atomic<std::uint64_t> unended_{0};
   // The thread that runs callbacks, and so owns the engine.
   sync::Atomic<sync::ThreadId> callback_thread_{};

@@ -63,7 +63,8 @@ struct CallOptions {
   /// the peers, and ends the communicator.
   const UserReduction* reduction = nullptr;
   /// The GPU's stream by which the call is ordered, a cudaStream_t or CUstream; see docs/gpu.md.
-  /// Null is the default stream where a buffer lies on a GPU.
+  /// Null is the default stream where a buffer lies on a GPU. If the stream is being captured, the
+  /// call becomes a part of the CUDA graph, and returns at once.
   void* stream = nullptr;
 };
 

@@ -10,7 +10,9 @@
 namespace tutti {
 
 /// Hands out blocks of pinned memory. Blocks are taken by the thread that makes calls, while the
-/// context of a stream is current, and may be given back by any thread.
+/// context of a stream is current, and may be given back by any thread, even after close(): then
+/// they are freed by the next pool that allocates or closes, because the thread that gives them
+/// back may be one in which the driver cannot be called.
 class PinnedPool {
  public:
   struct Block {
@@ -20,7 +22,6 @@ class PinnedPool {
   };
 
   explicit PinnedPool(const cuda::Driver& driver) : driver_(driver) {}
-  ~PinnedPool();
   PinnedPool(const PinnedPool&) = delete;
   PinnedPool& operator=(const PinnedPool&) = delete;
 
@@ -28,16 +29,20 @@ class PinnedPool {
   /// Throws `unavailable` if the driver has no such memory.
   Block take(std::size_t bytes, cuda::Context context);
   void give_back(const Block& block) noexcept;
+  /// Frees the blocks. From now on, the driver is not used any more.
+  void close() noexcept;
   /// Returns the bytes of all blocks. Any thread may call it.
   std::size_t memory_bytes() const noexcept { return bytes_.load(std::memory_order_relaxed); }
 
  private:
-  void free_unused() noexcept;
+  void free_all(sync::Mutex& mutex, std::vector<Block>& blocks) noexcept;
+  void free(const Block& block) const noexcept;
 
   const cuda::Driver& driver_;
   sync::Mutex mutex_;
   std::vector<Block> unused_;  // It is guarded by mutex_, and has room for every block.
-  std::size_t blocks_ = 0;     // This is the number of all blocks, for the calling thread.
+  bool closed_ = false;        // It is guarded by mutex_.
+  std::size_t blocks_ = 0;     // This is the number of all blocks; it is guarded by mutex_.
   sync::Atomic<std::size_t> bytes_{0};
 };
 

@@ -85,12 +85,15 @@ void CommunicatorImpl::stage(Operation& operation) {
   const cuda::Driver* const driver = gpu_.driver();
   assert(driver != nullptr && operation.staged());
   cuda::check_complete(*driver);
-  if (!pinned_) pinned_.emplace(*driver);
-  operation.staging =
-      operation.is_transfer()
-          ? std::make_unique<Staging>(gpu_, *driver, *pinned_, operation.transfer.call)
-          : std::make_unique<Staging>(gpu_, *driver, *pinned_, device_engine_, operation.call,
-                                      operation.blocks(), parts_.rank, parts_.size);
+  if (pinned_ == nullptr) pinned_ = std::make_shared<PinnedPool>(*driver);
+  kernels_later_ = captures_.any() || (kernels_later_ && queue_.pending());
+  const Staging::Where where{gpu_, *driver, pinned_,
+                             operation.is_transfer() ? nullptr : device_engine_, kernels_later_};
+  operation.staging = operation.is_transfer()
+                          ? std::make_unique<Staging>(where, operation.transfer.call)
+                          : std::make_unique<Staging>(where, operation.call, operation.blocks(),
+                                                      parts_.rank, parts_.size);
+  operation.captured = operation.staging->captured();
 }
 
 void CommunicatorImpl::wake_all() const noexcept {
@@ -110,6 +113,12 @@ void CommunicatorImpl::stage(std::span<const OperationRef> operations) {
     for (const OperationRef& each : operations)
       if (each->staged()) [[unlikely]]
         each->owner->stage(*each);
+    const auto captured = [](const OperationRef& each) { return each->captured; };
+    if (std::any_of(operations.begin(), operations.end(), captured) &&
+        !std::all_of(operations.begin(), operations.end(), captured))
+      throw Error(ErrorKind::usage,
+                  "some calls of a group are on streams that are being captured into CUDA graphs, "
+                  "and others are not: end the group in between");
   } catch (...) {
     for (const OperationRef& each : operations) each->staging.reset();
     throw;
@@ -117,6 +126,8 @@ void CommunicatorImpl::stage(std::span<const OperationRef> operations) {
 }
 
 void CommunicatorImpl::launch(std::span<const OperationRef> operations) {
+  if (operations.front()->captured) [[unlikely]]
+    return give_to_graphs(operations);
   bool staged = false;
   for (const OperationRef& each : operations) {
     staged = staged || each->staged();
@@ -126,9 +137,19 @@ void CommunicatorImpl::launch(std::span<const OperationRef> operations) {
     give_to_streams(operations);
 }
 
-void CommunicatorImpl::start(const OperationRef& operation) {
+// Nothing waits for a call that a graph holds: its Work is done.
+Work CommunicatorImpl::start(const OperationRef& operation) {
   stage({&operation, 1});
   launch({&operation, 1});
+  return operation->captured ? Work() : Work(*operation);
+}
+
+void CommunicatorImpl::give_to_graphs(std::span<const OperationRef> operations) {
+  for (const OperationRef& each : operations) {
+    each->owner->driver().join_background();
+    each->staging->capture_in(*each, each->owner->captures_);
+  }
+  for (const OperationRef& each : operations) each->staging->capture_out(*each);
 }
 
 // An operation that was given whole or abandoned may end at once, and have no Staging any more.
@@ -152,10 +173,10 @@ void CommunicatorImpl::give_to_streams(std::span<const OperationRef> operations)
   // Kernels write results, so what only reads comes before them. A call on its engine's own stream
   // holds up no other, and is given whole: such calls follow each other as those of the host do.
   give([](Staging& staging, Operation& operation) {
-    if (staging.device_call() == nullptr) staging.copy_in(operation, false);
+    if (!staging.kernel_on_stream()) staging.copy_in(operation, false);
   });
   give([&](Staging& staging, Operation& operation) {
-    if (staging.device_call() == nullptr) return;
+    if (!staging.kernel_on_stream()) return;
     staging.copy_in(operation, apart && !staging.on_own_stream());
     if (!staging.on_own_stream()) return;
     gone.push_back(&operation);

@@ -61,9 +61,11 @@ std::vector<BufferPart> parts_of(const PlannedCall& call, const BlockTable& bloc
 
 }  // namespace
 
-Staging::Staging(const Gpu& gpu, const cuda::Driver& driver, PinnedPool& pool, DeviceEngine* engine,
-                 PlannedCall& call, const BlockTable& blocks, int rank, int size)
-    : driver_(driver), pool_(pool), engine_(engine), stream_(call.stream) {
+Staging::Staging(const Where& where, PlannedCall& call, const BlockTable& blocks, int rank,
+                 int size)
+    : driver_(where.driver), pool_(where.pool), engine_(where.engine), stream_(call.stream) {
+  const Gpu& gpu = where.gpu;
+  DeviceEngine* const engine = engine_;
   const bool gpu_input = gpu.holds(call.input), gpu_output = gpu.holds(call.output);
   on_own_stream_ = engine != nullptr && stream_ == nullptr && !gpu_input && !gpu_output;
   if (on_own_stream_) stream_ = engine->own_stream();
@@ -84,7 +86,8 @@ Staging::Staging(const Gpu& gpu, const cuda::Driver& driver, PinnedPool& pool, D
     engine->gpu().check_own(gpu_input ? call.input : nullptr, call.stream);
     engine->gpu().check_own(gpu_output ? call.output : nullptr, nullptr);
   }
-  if (!on_own_stream_) check_not_captured();
+  captured_ = !on_own_stream_ && is_captured();
+  device_call_.launched_by_owner = where.kernel_later || captured_;
   // A broadcast has one buffer, of which each rank copies one way.
   const bool one = input && output && call.input == call.output;
   const Range read = extent(one && in_.empty() ? out_ : in_);
@@ -92,7 +95,7 @@ Staging::Staging(const Gpu& gpu, const cuda::Driver& driver, PinnedPool& pool, D
   const bool variable = call.key.signature.lengths != 0;
   const std::size_t table_bytes =
       engine != nullptr && variable ? blocks.blocks.size() * sizeof(BlockTable::Block) : 0;
-  if (engine == nullptr || table_bytes > 0 || !in_.empty() || !out_.empty())
+  if (!kernel_on_stream() || table_bytes > 0 || !in_.empty() || !out_.empty())
     place(read, written, table_bytes, current.handle());
   if (table_bytes > 0) std::memcpy(pinned_.memory + kGateBytes, blocks.blocks.data(), table_bytes);
   const auto pinned_of = [&](const void* buffer, const Range& range) -> std::byte* {
@@ -105,23 +108,24 @@ Staging::Staging(const Gpu& gpu, const cuda::Driver& driver, PinnedPool& pool, D
   if (output) call.output = pinned_of(call.output, written);
 }
 
-Staging::Staging(const Gpu& gpu, const cuda::Driver& driver, PinnedPool& pool, TransferCall& call)
-    : driver_(driver), pool_(pool), engine_(nullptr), stream_(call.stream) {
+Staging::Staging(const Where& where, TransferCall& call)
+    : driver_(where.driver), pool_(where.pool), engine_(nullptr), stream_(call.stream) {
   const bool sends = call.direction == Direction::send;
   const Range buffer{cuda::address_of(call.buffer), cuda::address_of(call.buffer) + call.bytes()};
-  const bool on_gpu = gpu.holds(call.buffer);
+  const bool on_gpu = where.gpu.holds(call.buffer);
   if (on_gpu) anchor_ = call.buffer;
   if (on_gpu && call.bytes() > 0) (sends ? in_ : out_).push_back(buffer);
   gated_ = !sends || !on_gpu;
   const StreamContext current = context();
-  check_not_captured();
+  captured_ = is_captured();
+  if (captured_) call.received = nullptr;  // It may be gone at the first replay.
   place(extent(in_), extent(out_), 0, current.handle());
   if (!in_.empty() || !out_.empty())
     call.buffer = area_of(reinterpret_cast<const void*>(buffer.begin))->pinned;
 }
 
 Staging::~Staging() {
-  if (pinned_.memory != nullptr) pool_.give_back(pinned_);
+  if (pinned_.memory != nullptr) pool_->give_back(pinned_);
 }
 
 StreamContext Staging::context() const {
@@ -148,10 +152,11 @@ void Staging::place(Range input, Range output, std::size_t table_bytes, cuda::Co
     return area.buffer.end - area.buffer.begin + 2 * kPinnedLine;
   };
   for (const Area& area : areas_) bytes += room(area);
-  pinned_ = pool_.take(bytes, context);
-  *reinterpret_cast<std::uint32_t*>(pinned_.memory) = 0;
+  pinned_ = pool_->take(bytes, context);
+  set_gate(captured_ ? 1 : 0);
+  ready_.store(captured_, std::memory_order_relaxed);
   std::byte* next = pinned_.memory + kGateBytes;
-  if (table_bytes > 0) table_ = reinterpret_cast<const BlockTable::Block*>(next);
+  if (table_bytes > 0) device_call_.table = reinterpret_cast<const BlockTable::Block*>(next);
   next += table_bytes;
   for (Area& area : areas_) {
     const std::size_t past_line = cuda::address_of(next) % kPinnedLine;
@@ -167,13 +172,10 @@ const Staging::Area* Staging::area_of(const void* address) const {
   return nullptr;
 }
 
-void Staging::check_not_captured() const {
+bool Staging::is_captured() const {
   int status = 0;
   cuda::check(driver_, driver_.stream_capturing(stream_, &status), "CallOptions::stream");
-  if (status != 0)
-    throw Error(ErrorKind::unavailable,
-                "the stream is being captured into a CUDA graph, which no call can be yet: call "
-                "outside of the capture");
+  return status != 0;
 }
 
 Staging::Pair Staging::pair_of(const Range& range) const {
@@ -212,38 +214,66 @@ bool Staging::signal(Operation& operation, cuda::HostFunction function) const {
 
 void Staging::copy_in(Operation& operation, bool apart) {
   const StreamContext current = context();
-  const bool given = engine_ == nullptr ? copy_all(in_, true) && signal(operation, signal_ready)
-                                        : in_.empty() || signal(operation, read_host_buffers);
+  const bool given = kernel_on_stream() ? in_.empty() || signal(operation, read_host_buffers)
+                                        : (engine_ != nullptr || copy_all(in_, true)) &&
+                                              signal(operation, signal_ready);
   if (!given)
     throw Error(ErrorKind::unavailable, "the CUDA driver refuses a copy from a call's buffer");
-  if (engine_ == nullptr) return;
+  if (!kernel_on_stream()) return;
   const PlannedCall& call = operation.call;
   const CallExtras extras = call.extras();
   engine_->launch(device_call_, *call.program, buffers_of(call, extras, &operation.blocks()),
-                  table_, stream_, apart);
+                  stream_, apart);
   ready_.store(true, std::memory_order_seq_cst);
 }
 
 void Staging::copy_out(Operation& operation) {
   const StreamContext current = context();
   if (!gated_) return leave(operation);
-  if (engine_ != nullptr) {
+  if (kernel_on_stream()) {
     engine_->gate(device_call_, stream_);
     if (in_.empty() && out_.empty()) return leave(operation);
-  } else if (driver_.wait_value(stream_, cuda::address_of(pinned_.memory), 1,
-                                cuda::kWaitUntilAtLeast) != cuda::kSuccess) {
-    throw Error(ErrorKind::unavailable, "the CUDA driver refuses a wait for the end of a call");
+  } else {
+    await_gate();
   }
   if ((engine_ == nullptr && !copy_all(out_, false)) || !signal(operation, signal_left))
     throw Error(ErrorKind::unavailable, "the CUDA driver refuses a copy to a call's buffer");
 }
 
+void Staging::await_gate() const {
+  if (driver_.wait_value(stream_, cuda::address_of(pinned_.memory), 1, cuda::kWaitUntilAtLeast) !=
+      cuda::kSuccess)
+    throw Error(ErrorKind::unavailable, "the CUDA driver refuses a wait for the end of a call");
+}
+
+// Where a send does not hold up its stream, its next replay waits before it copies.
+void Staging::capture_in(Operation& operation, Captures& captures) {
+  const StreamContext current = context();
+  captures.keep(driver_, stream_, operation);
+  if (!gated_) await_gate();
+  if (engine_ == nullptr && !copy_all(in_, true))
+    throw Error(ErrorKind::unavailable, "the CUDA driver captures no copy from a call's buffer");
+  captures.add_start(driver_, stream_, start_replay, operation);
+}
+
+void Staging::capture_out(Operation& operation) {
+  const StreamContext current = context();
+  if (gated_) await_gate();
+  const bool given = engine_ == nullptr
+                         ? copy_all(out_, false)
+                         : out_.empty() || driver_.launch_host(stream_, write_host_buffers,
+                                                               &operation) == cuda::kSuccess;
+  if (!given)
+    throw Error(ErrorKind::unavailable, "the CUDA driver captures no copy to a call's buffer");
+  whole_.store(true, std::memory_order_seq_cst);
+}
+
 // The communicator has failed, so that no stream waits for the end of one of its calls.
 void Staging::abandon(const Error& error) noexcept {
   abandoned_ = error;
-  if (engine_ == nullptr) open_gate();
+  if (!kernel_on_stream()) set_gate(1);
   ready_.store(true, std::memory_order_seq_cst);
-  if (engine_ == nullptr || !in_.empty() || !out_.empty()) {
+  if (!kernel_on_stream() || !in_.empty() || !out_.empty()) {
     try {
       const StreamContext current = context();
       driver_.synchronize(stream_);  // If it fails, so does everything in this context.
@@ -253,14 +283,19 @@ void Staging::abandon(const Error& error) noexcept {
   left_.store(true, std::memory_order_seq_cst);
 }
 
-void Staging::open_gate() noexcept {
+void Staging::set_gate(std::uint32_t value) noexcept {
   auto& gate = *reinterpret_cast<std::uint32_t*>(pinned_.memory);
-  std::atomic_ref(gate).store(1, std::memory_order_release);
+  std::atomic_ref(gate).store(value, std::memory_order_release);
 }
 
 void Staging::release(std::optional<Error> error) noexcept {
   error_ = std::move(error);
-  if (engine_ == nullptr) open_gate();
+  if (!kernel_on_stream()) set_gate(1);
+}
+
+void Staging::end_replay() noexcept {
+  started_.store(false, std::memory_order_seq_cst);
+  set_gate(1);
 }
 
 void Staging::read_host_buffers(void* operation) {
@@ -273,9 +308,11 @@ void Staging::read_host_buffers(void* operation) {
 // function has returned.
 void Staging::signal_ready(void* operation) {
   auto& ready = *static_cast<Operation*>(operation);
+  Staging& staging = *ready.staging;
+  if (staging.engine_ != nullptr) staging.copy_here(staging.in_, true);
   {
     const Operation::Waiter waiter(ready);
-    ready.staging->ready_.store(true, std::memory_order_seq_cst);
+    staging.ready_.store(true, std::memory_order_seq_cst);
     ready.owner->wake_all();
   }
   ready.let_go();
@@ -287,6 +324,27 @@ void Staging::signal_left(void* operation) {
   if (staging.engine_ != nullptr) staging.copy_here(staging.out_, false);
   staging.leave(leaving);
   leaving.let_go();
+}
+
+// A graph has come to the call. The gate is open where nothing is started, so that the stream goes
+// on. The graph keeps the operation.
+void Staging::start_replay(void* operation) {
+  auto& call = *static_cast<Operation*>(operation);
+  Staging& staging = *call.staging;
+  const Operation::Waiter waiter(call);
+  if (!staging.whole_.load(std::memory_order_seq_cst) || !call.owner_lives()) return;
+  CommunicatorImpl& owner = *call.owner;
+  if (staging.started_.exchange(true, std::memory_order_seq_cst))
+    return owner.queue().fail_overlap();
+  if (staging.engine_ != nullptr) staging.copy_here(staging.in_, true);
+  staging.set_gate(0);
+  owner.queue().replay(call);
+  owner.wake_all();
+}
+
+void Staging::write_host_buffers(void* operation) {
+  const Staging& staging = *static_cast<Operation*>(operation)->staging;
+  staging.copy_here(staging.out_, false);
 }
 
 // Once left_ is set, another thread may end the operation, and destroy its Staging. The caller has

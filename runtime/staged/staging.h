@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "devices/gpu.h"
 #include "runtime/engine/device/device_engine.h"
 #include "runtime/operation.h"
+#include "runtime/staged/captures.h"
 #include "runtime/staged/pinned_pool.h"
 
 namespace tutti {
@@ -22,17 +24,27 @@ namespace tutti {
 /// The stream's part of one operation. The calling thread makes it, and gives its two halves to the
 /// stream: copy_in(), then copy_out(). The owner of the engine asks ready() before it begins the
 /// operation, calls release() when that has ended, and ends it for the program once left() is true.
+/// If the stream is being captured, the two halves are capture_in() and capture_out(); a graph then
+/// starts the operation any number of times, and the owner calls end_replay() when it has ended.
 class Staging {
  public:
+  /// Names what a call is given besides its own arguments.
+  struct Where {
+    const Gpu& gpu;
+    const cuda::Driver& driver;
+    const std::shared_ptr<PinnedPool>& pool;
+    DeviceEngine* engine = nullptr;  ///< Runs collectives on a GPU; null if the host does.
+    /// The owner of the engine launches the kernel once the stream has come to the call, and not
+    /// the calling thread at once: the order in which calls begin is not known yet.
+    bool kernel_later = false;
+  };
   /// Takes pinned memory for those buffers of `call` that the engine cannot reach, and puts it in
-  /// their place: these are buffers on a GPU, or, if `engine` runs the call on a GPU (it is null
-  /// otherwise), those of the host. `blocks` are the blocks of a variable call. Throws
-  /// `unavailable` if there is no memory, or if the stream is being captured into a graph, and
-  /// `usage` for what is of another GPU; nothing is given to the stream yet.
-  Staging(const Gpu& gpu, const cuda::Driver& driver, PinnedPool& pool, DeviceEngine* engine,
-          PlannedCall& call, const BlockTable& blocks, int rank, int size);
+  /// their place: these are buffers on a GPU, or, if an engine runs the call on a GPU, those of the
+  /// host. `blocks` are the blocks of a variable call. Throws `unavailable` if there is no memory,
+  /// and `usage` for what is of another GPU; nothing is given to the stream yet.
+  Staging(const Where& where, PlannedCall& call, const BlockTable& blocks, int rank, int size);
   /// Does the same for a send or receive, which the host always moves.
-  Staging(const Gpu& gpu, const cuda::Driver& driver, PinnedPool& pool, TransferCall& call);
+  Staging(const Where& where, TransferCall& call);
   ~Staging();
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
@@ -49,12 +61,23 @@ class Staging {
   /// Waits for what the stream has of the call. The operation ends with `error` then.
   void abandon(const Error& error) noexcept;
 
+  /// Returns whether the stream is being captured, so that the call becomes a part of a graph.
+  bool captured() const noexcept { return captured_; }
+  /// The two halves of a call that becomes a part of a graph. Where they throw, the graph's replays
+  /// do nothing for this call.
+  void capture_in(Operation& operation, Captures& captures);
+  void capture_out(Operation& operation);
+
   // Functions for the owner of the engine.
 
   /// Returns whether the stream has come to the call.
   bool ready() const noexcept {
     return ready_.load(std::memory_order_seq_cst) &&
-           (engine_ == nullptr || abandoned_ || engine_->reached(device_call_));
+           (!kernel_on_stream() || abandoned_ || engine_->reached(device_call_));
+  }
+  /// Returns whether the calling thread has given a kernel to the stream, or will.
+  bool kernel_on_stream() const noexcept {
+    return engine_ != nullptr && !device_call_.launched_by_owner;
   }
   /// Returns whether no stream of the program orders the call.
   bool on_own_stream() const noexcept { return on_own_stream_; }
@@ -62,6 +85,8 @@ class Staging {
   DeviceCall* device_call() noexcept { return engine_ == nullptr ? nullptr : &device_call_; }
   /// The call has ended with `error`, if any: lets the stream go on.
   void release(std::optional<Error> error) noexcept;
+  /// The same for a call that a graph has started. The graph may start it again at once.
+  void end_replay() noexcept;
   /// Returns whether nothing of the call is left on the stream.
   bool left() const noexcept {
     return left_.load(std::memory_order_seq_cst) &&
@@ -94,33 +119,39 @@ class Staging {
   bool copy_all(const std::vector<Range>& ranges, bool in) const;
   const Area* area_of(const void* address) const;
   bool signal(Operation& operation, cuda::HostFunction function) const;
-  void check_not_captured() const;
-  void open_gate() noexcept;
+  bool is_captured() const;
+  void await_gate() const;
+  void set_gate(std::uint32_t value) noexcept;
   void leave(Operation& operation) noexcept;
   void copy_here(const std::vector<Range>& ranges, bool in) const noexcept;
   static void read_host_buffers(void* operation);
   static void signal_ready(void* operation);
   static void signal_left(void* operation);
+  static void start_replay(void* operation);
+  static void write_host_buffers(void* operation);
 
   const cuda::Driver& driver_;
-  PinnedPool& pool_;
+  const std::shared_ptr<PinnedPool> pool_;
   DeviceEngine* const engine_;
   cuda::Stream stream_;
   // Whether the stream waits for the end of the call: not for that of a send whose buffer is
   // copied.
   bool gated_ = true;
+  bool captured_ = false;
   // Whether all buffers are in host memory, and no stream orders a call that a kernel runs, so that
   // it is on the engine's own stream.
   bool on_own_stream_ = false;
   const void* anchor_ = nullptr;  // It is an address in the GPU's memory, if the call has one.
   PinnedPool::Block pinned_;      // It begins with the word for which the stream waits.
-  const BlockTable::Block* table_ =
-      nullptr;  // the blocks of a variable call, where a GPU reads them
   DeviceCall device_call_;
   std::array<Area, 2> areas_{};
   std::vector<Range> in_, out_;  // They say what is copied, by addresses in the buffers.
   sync::Atomic<bool> ready_{false};
   sync::Atomic<bool> left_{false};
+  // For a captured call: whether the graph has all of it, and whether it was started and has not
+  // ended.
+  sync::Atomic<bool> whole_{false};
+  sync::Atomic<bool> started_{false};
   std::optional<Error> error_;      // The owner of the engine sets it when the call has failed.
   std::optional<Error> abandoned_;  // The calling thread sets it, before left_.
 };

@@ -280,6 +280,10 @@ int synchronize(void* stream) {
   return 0;
 }
 
+// Graphs are for the other stand-in, of tests/cuda.
+int not_supported() { return 801; }
+int exchange_capture_mode(int*) { return 0; }
+
 int error_text(int, const char** text) {
   *text = "an error of the stand-in";
   return 0;
@@ -292,6 +296,12 @@ EXPORT int cuGetProcAddress_v2(const char* name, void** function, int, std::uint
       {"cuPointerGetAttribute", reinterpret_cast<void*>(pointer_attribute)},
       {"cuStreamGetCtx", reinterpret_cast<void*>(stream_context)},
       {"cuStreamIsCapturing", reinterpret_cast<void*>(stream_capturing)},
+      {"cuStreamGetCaptureInfo", reinterpret_cast<void*>(not_supported)},
+      {"cuStreamUpdateCaptureDependencies", reinterpret_cast<void*>(not_supported)},
+      {"cuThreadExchangeStreamCaptureMode", reinterpret_cast<void*>(exchange_capture_mode)},
+      {"cuUserObjectCreate", reinterpret_cast<void*>(not_supported)},
+      {"cuUserObjectRelease", reinterpret_cast<void*>(not_supported)},
+      {"cuGraphRetainUserObject", reinterpret_cast<void*>(not_supported)},
       {"cuDevicePrimaryCtxRetain", reinterpret_cast<void*>(retain_context)},
       {"cuDevicePrimaryCtxRelease", reinterpret_cast<void*>(release_context)},
       {"cuCtxGetCurrent", reinterpret_cast<void*>(current_context)},

@@ -136,4 +136,58 @@ class GpuStream {
   void* handle_ = nullptr;
 };
 
+/// A stream that continues a capture, or waits for another stream.
+inline void follow(const GpuStream& stream, const GpuStream& before) {
+  void* event = nullptr;
+  cu("cuEventCreate", &event, 2u);
+  cu("cuEventRecord", event, before.handle());
+  cu("cuStreamWaitEvent", stream.handle(), event, 0u);
+  cu("cuEventDestroy_v2", event);
+}
+
+/// A CUDA graph of what a stream is given while it is captured.
+class GpuGraph {
+ public:
+  enum Mode { global = 0, of_thread = 1, relaxed = 2 };
+
+  GpuGraph() = default;
+  /// Captures what `body` gives to the stream.
+  GpuGraph(const GpuStream& stream, const std::function<void()>& body, Mode mode = of_thread) {
+    cu("cuStreamBeginCapture_v2", stream.handle(), static_cast<unsigned>(mode));
+    try {
+      body();
+    } catch (...) {
+      void* graph = nullptr;
+      cu("cuStreamEndCapture", stream.handle(), &graph);
+      cu("cuGraphDestroy", graph);
+      throw;
+    }
+    cu("cuStreamEndCapture", stream.handle(), &graph_);
+    cu("cuGraphInstantiateWithFlags", &exec_, graph_, 0ULL);
+  }
+  GpuGraph(GpuGraph&& other) noexcept
+      : graph_(std::exchange(other.graph_, nullptr)), exec_(std::exchange(other.exec_, nullptr)) {}
+  GpuGraph& operator=(GpuGraph&& other) noexcept {
+    std::swap(graph_, other.graph_);
+    std::swap(exec_, other.exec_);
+    return *this;
+  }
+  ~GpuGraph() {
+    if (graph_ != nullptr) cu("cuGraphDestroy", graph_);
+    if (exec_ != nullptr) cu("cuGraphExecDestroy", exec_);
+  }
+
+  void launch(const GpuStream& stream) const { cu("cuGraphLaunch", exec_, stream.handle()); }
+  std::size_t nodes() const {
+    std::size_t count = 0;
+    cu("cuGraphGetNodes", graph_, static_cast<void*>(nullptr), &count);
+    return count;
+  }
+  void* handle() const { return graph_; }
+
+ private:
+  void* graph_ = nullptr;
+  void* exec_ = nullptr;
+};
+
 }  // namespace tutti::test

@@ -11,43 +11,23 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include <tutti/tutti.hpp>
 
 #include "tests/kernels/gpu_buffers.h"
+#include "tests/kernels/lines.h"
 #include "tests/runtime/processes.h"
 #include "tests/runtime/threads.h"
 
 namespace tutti::test {
 namespace {
 
+using testing::SizeIs;
+
 constexpr const char* kOnGpu = "the receiving GPU's memory";
 constexpr const char* kOnHost = "the host's memory, not a GPU's";
-
-/// Collects what a rank logs.
-class Lines {
- public:
-  LogSink sink() {
-    return [this](LogLevel, std::string_view line) {
-      const std::lock_guard lock(mutex_);
-      lines_.emplace_back(line);
-    };
-  }
-  std::vector<std::string> with(const std::string& part) const {
-    const std::lock_guard lock(mutex_);
-    std::vector<std::string> found;
-    for (const std::string& line : lines_)
-      if (line.find(part) != std::string::npos) found.push_back(line);
-    return found;
-  }
-
- private:
-  mutable std::mutex mutex_;
-  std::vector<std::string> lines_;
-};
 
 struct Job {
   const char* device = "rank";
@@ -258,6 +238,56 @@ TEST(BetweenProcesses, AFrozenPeerEndsTheCallAtItsDeadline) {
     }
   });
   EXPECT_THAT(ranks.outcome(0), IsEmpty());
+}
+
+/// Replays a graph of two calls, while rank 1 sends itself `signal` before its fourth launch. Every
+/// other rank's stream goes on, and the error names that rank.
+void replay_without_rank_1(Member& member, int signal, ErrorKind kind) {
+  Communicator comm = Communicator::from_env(member.config);
+  const GpuStream stream;
+  const GpuBuffer<int> data(100'000, 1);
+  const GpuGraph graph(stream, [&] {
+    for (int call = 0; call < 2; ++call)
+      comm.all_reduce(data.data(), data.data(), 100'000, DataType::int32, Op::max,
+                      {.stream = stream.handle()});
+  });
+  for (int replay = 0; replay < 6; ++replay) {
+    if (replay == 3 && comm.rank() == 1) {
+      stream.synchronize();
+      raise(signal);
+    }
+    graph.launch(stream);
+  }
+  stream.synchronize();
+  EXPECT_THAT(member.lines.with("a call that a CUDA graph has started failed"), SizeIs(1));
+  try {
+    comm.barrier();
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), kind) << error.what();
+    EXPECT_THAT(error.what(), HasSubstr("rank 1"));
+  }
+}
+
+TEST(BetweenProcesses, AKilledPeerEndsTheReplaysThatWaitForIt) {
+  for (const char* device : {"rank", "none"}) {
+    Processes ranks = start(3, {.device = device, .transports = "shm"}, [](Member& member) {
+      replay_without_rank_1(member, SIGKILL, ErrorKind::peer_lost);
+    });
+    EXPECT_EQ(ranks.outcome(1), "ended by signal 9");
+    EXPECT_THAT(ranks.outcome(0), IsEmpty());
+    EXPECT_THAT(ranks.outcome(2), IsEmpty());
+  }
+}
+
+TEST(BetweenProcesses, AFrozenPeerEndsAReplayAtItsDeadline) {
+  for (const char* device : {"rank", "none"}) {
+    Processes ranks = start(2, {.device = device, .transports = "shm"}, [](Member& member) {
+      member.config.timeout = std::chrono::seconds(2);
+      replay_without_rank_1(member, SIGSTOP, ErrorKind::timeout);
+    });
+    EXPECT_THAT(ranks.outcome(0), IsEmpty());
+  }
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <thread>
 
 #include <tutti/error.hpp>
@@ -111,8 +112,7 @@ void DeviceEngine::wait_for(const std::uint64_t& word_on_gpu, std::uint64_t valu
       "a wait of a GPU's stream");
 }
 
-void DeviceEngine::launch(DeviceCall& call, BoundProgram& bound, const CallBuffers& buffers,
-                          const BlockTable::Block* table, cuda::Stream stream, bool apart) {
+void DeviceEngine::prepare(DeviceCall& call, BoundProgram& bound, const CallBuffers& buffers) {
   auto& program = static_cast<device::DeviceProgram&>(bound);
   const Program& stripe = program.program;
   const BlockTable* const blocks = stripe.variable ? buffers.blocks : nullptr;
@@ -129,7 +129,7 @@ void DeviceEngine::launch(DeviceCall& call, BoundProgram& bound, const CallBuffe
   record.input = buffers.input;
   record.output = buffers.output;
   record.scratch = scratch(program.scratch_bytes);
-  record.table = table;
+  record.table = call.table;
   record.pieces = pieces_of(stripe, blocks);
   record.ticket = ++issued_;
   record.run = ++program.runs;
@@ -139,6 +139,11 @@ void DeviceEngine::launch(DeviceCall& call, BoundProgram& bound, const CallBuffe
   record.pair_mask = call.signature.lengths == kPairLengths ? ~std::uint32_t{0} : 0;
   if (buffers.extras != nullptr && buffers.extras->premultiplier != nullptr)
     std::memcpy(record.premultiplier, buffers.extras->premultiplier, size_of(stripe.call.type));
+}
+
+void DeviceEngine::launch(DeviceCall& call, BoundProgram& bound, const CallBuffers& buffers,
+                          cuda::Stream stream, bool apart) {
+  prepare(call, bound, buffers);
   cuda::Stream runs_on = stream;
   if (apart) {
     // The streams that fork write one word, each after the one before it.
@@ -174,8 +179,14 @@ bool DeviceEngine::reached(const DeviceCall& call) const noexcept {
 }
 
 bool DeviceEngine::start(BoundProgram& bound, CallBuffers& buffers, bool, int attempts) {
-  assert(buffers.device != nullptr && buffers.device->program == &bound);
-  static_cast<void>(bound);
+  assert(buffers.device != nullptr);
+  const bool launches = buffers.device->launched_by_owner;
+  std::optional<GpuDevice::Current> current;
+  if (launches) {
+    current.emplace(*gpu_);
+    prepare(*buffers.device, bound, buffers);
+  }
+  assert(buffers.device->program == &bound);
   under_way_ = buffers.device;
   signature_ = under_way_->signature;
   const std::uint64_t number = enter(StatusPage::entry_of(signature_));
@@ -183,6 +194,7 @@ bool DeviceEngine::start(BoundProgram& bound, CallBuffers& buffers, bool, int at
   static_cast<void>(number);
   record();
   forget_awaited();
+  if (launches) start_kernel(*under_way_, again_);
   return advance(attempts);
 }
 

@@ -15,8 +15,13 @@
 
 namespace tutti {
 
-/// A call whose kernel was given to a stream. It exists until the call has ended.
+/// A call whose kernel is given to a stream. It exists until the call has ended.
 struct DeviceCall {
+  /// start() launches the kernel, so that launch(), gate() and reached() are not called. While one
+  /// such call is pending, all that come behind it are.
+  bool launched_by_owner = false;
+  /// The blocks of a variable call where the GPU reads them; null for other calls.
+  const BlockTable::Block* table = nullptr;
   device::CallRecord record{};  ///< The argument of the launch that was last.
   device::DeviceProgram* program = nullptr;
   CallSignature signature;
@@ -36,11 +41,10 @@ class DeviceEngine final : public Engine {
   cuda::Stream own_stream() const noexcept { return own_; }
 
   /// Gives the first kernel of the next call to `stream`, behind everything that is on it. If
-  /// `apart` is true, it runs beside what comes next on the stream. `buffers.blocks` is not used:
-  /// `table` holds the blocks of a variable call where the GPU reads them. The GPU's context is
-  /// current. Throws `unavailable` where the driver refuses; the communicator has to fail then.
+  /// `apart` is true, it runs beside what comes next on the stream. The GPU's context is current.
+  /// Throws `unavailable` where the driver refuses; the communicator has to fail then.
   void launch(DeviceCall& call, BoundProgram& bound, const CallBuffers& buffers,
-              const BlockTable::Block* table, cuda::Stream stream, bool apart);
+              cuda::Stream stream, bool apart);
   /// Has `stream` wait for the end of the call. Throws `unavailable`.
   void gate(const DeviceCall& call, cuda::Stream stream);
   /// Returns whether the stream has come to the call's kernel.
@@ -58,6 +62,7 @@ class DeviceEngine final : public Engine {
 
  private:
   std::byte* scratch(std::uint64_t bytes);
+  void prepare(DeviceCall& call, BoundProgram& bound, const CallBuffers& buffers);
   void start_kernel(DeviceCall& call, cuda::Stream stream);
   void wait_for(const std::uint64_t& word_on_gpu, std::uint64_t value, cuda::Stream stream) const;
   bool attempt();
@@ -81,8 +86,10 @@ class DeviceEngine final : public Engine {
   cuda::Stream again_ = nullptr;  // for further launches of a call; nothing on it waits
   std::vector<GpuDevice::Block> scratch_;  // the last one is in use; calls may still use the others
   sync::Atomic<std::uint64_t> launches_{0};  // the number of launches
+  // Used by the calling thread alone, or while calls are pending that launched_by_owner says of by
+  // the owner of the engine alone: the ticket of the call that was launched last.
+  std::uint64_t issued_ = 0;
   // Used by the calling thread alone.
-  std::uint64_t issued_ = 0;     // the ticket of the call that was launched last
   std::uint64_t forked_at_ = 0;  // the ticket of the last call that runs apart
   // Used by the owner of the engine.
   DeviceCall* under_way_ = nullptr;

@@ -1,0 +1,162 @@
+// Captured calls whose communicator fails or ends, and what a peer that is gone does to a replay.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "tests/kernels/graphs.h"
+
+namespace tutti::test {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::SizeIs;
+
+TEST_P(Graphs, AReplayAfterTheEndOfTheCommunicatorDoesNothingAndGoesOn) {
+  EXPECT_THAT(run(2, config(),
+                  [](Communicator& comm) {
+                    const GpuStream stream;
+                    const GpuBuffer<int> data(kCount, 1);
+                    std::vector<int> host(kCount, 1);
+                    std::optional<Communicator> dying(std::move(comm));
+                    GpuGraph graph(stream, [&] {
+                      dying->all_reduce(data.data(), data.data(), kCount, kInt, Op::sum,
+                                        {.stream = stream.handle()});
+                      dying->all_reduce(host.data(), host.data(), kCount, kInt, Op::sum,
+                                        {.stream = stream.handle()});
+                    });
+                    graph.launch(stream);
+                    dying.reset();
+                    for (int replay = 0; replay < 3; ++replay) graph.launch(stream);
+                    bool passed = false;
+                    stream.run([&] { passed = true; });
+                    stream.synchronize();
+                    EXPECT_TRUE(passed);
+                    graph = GpuGraph();
+                  }),
+              Each(IsEmpty()));
+  EXPECT_THAT(lines_.with("ends before the CUDA graphs that hold 2 of its calls"), SizeIs(2));
+}
+
+TEST_P(Graphs, ADeadlineCountsFromEachReplayAndLetsTheStreamGoOn) {
+  Config config = this->config();
+  config.timeout = milliseconds(300);
+  std::atomic<bool> over{false};
+  EXPECT_THAT(run(2, config,
+                  [&](Communicator& comm) {
+                    const GpuStream stream;
+                    const GpuBuffer<int> data(kCount, 1);
+                    const GpuGraph graph(stream, [&] {
+                      for (int call = 0; call < 2; ++call)
+                        comm.all_reduce(data.data(), data.data(), kCount, kInt, Op::sum,
+                                        {.stream = stream.handle()});
+                    });
+                    // The deadline would have passed, if it counted from the capture.
+                    std::this_thread::sleep_for(milliseconds(350));
+                    graph.launch(stream);
+                    stream.synchronize();
+                    EXPECT_THAT(data.read(), Each(4));
+                    if (comm.rank() == 1) {
+                      while (!over) std::this_thread::sleep_for(milliseconds(1));
+                      return;
+                    }
+                    for (int replay = 0; replay < 3; ++replay) graph.launch(stream);
+                    stream.synchronize();
+                    over = true;
+                    EXPECT_THAT(outcome_of([&] { comm.barrier(); }),
+                                AllOf(StartsWith("timeout: "), HasSubstr("rank 1")));
+                  }),
+              Each(IsEmpty()));
+  EXPECT_THAT(lines_.with("a call that a CUDA graph has started failed"), SizeIs(1));
+}
+
+TEST_P(Graphs, AnAbortInTheMiddleOfAReplayLetsTheStreamGoOnAndTheGraphBeReplayed) {
+  std::atomic<bool> over{false};
+  EXPECT_THAT(run(2, config(),
+                  [&](Communicator& comm) {
+                    const GpuStream stream;
+                    const GpuBuffer<int> data(100'000, 1);
+                    const GpuGraph graph(stream, [&] {
+                      comm.all_reduce(data.data(), data.data(), 100'000, kInt, Op::sum,
+                                      {.stream = stream.handle()});
+                      comm.barrier({.stream = stream.handle()});
+                    });
+                    graph.launch(stream);
+                    stream.synchronize();
+                    if (comm.rank() == 1) {
+                      while (!over) std::this_thread::sleep_for(milliseconds(1));
+                      return;
+                    }
+                    graph.launch(stream);
+                    std::thread([&] { comm.abort("the test ends it"); }).join();
+                    stream.synchronize();
+                    graph.launch(stream);
+                    stream.synchronize();
+                    over = true;
+                  }),
+              Each(IsEmpty()));
+}
+
+TEST_P(Graphs, ACommunicatorWithFewerRanksIsCapturedAfterAFailure) {
+  if (config().transports != "shm" && config().transports != "tcp") return;  // none can shrink
+  EXPECT_THAT(run(3, config(),
+                  [&](Communicator& comm) {
+                    const GpuStream stream;
+                    const GpuBuffer<int> data(kCount, 1);
+                    const auto capture = [&](Communicator& on) {
+                      return GpuGraph(stream, [&] {
+                        on.all_reduce(data.data(), data.data(), kCount, kInt, Op::sum,
+                                      {.stream = stream.handle()});
+                      });
+                    };
+                    const GpuGraph graph = capture(comm);
+                    graph.launch(stream);
+                    stream.synchronize();
+                    if (comm.rank() == 2) return;
+                    graph.launch(stream);
+                    stream.synchronize();
+                    Communicator rest = comm.shrink();
+                    const GpuGraph again = capture(rest);
+                    data.fill(1);
+                    graph.launch(stream);
+                    stream.synchronize();
+                    data.fill(1);
+                    again.launch(stream);
+                    stream.synchronize();
+                    EXPECT_THAT(data.read(), Each(2));
+                  }),
+              Each(IsEmpty()));
+}
+
+TEST_P(Graphs, TwoExecutableGraphsOfOneGraphUnderWayAtOnceAreAnError) {
+  std::atomic<bool> over{false};
+  EXPECT_THAT(run(2, config(),
+                  [&](Communicator& comm) {
+                    const GpuStream one, two;
+                    const GpuBuffer<int> data(kCount, 1);
+                    const GpuGraph graph(one, [&] {
+                      comm.all_reduce(data.data(), data.data(), kCount, kInt, Op::sum,
+                                      {.stream = one.handle()});
+                    });
+                    void* exec = nullptr;
+                    cu("cuGraphInstantiateWithFlags", &exec, graph.handle(), 0ULL);
+                    if (comm.rank() == 0) {
+                      graph.launch(one);
+                      cu("cuGraphLaunch", exec, two.handle());
+                      one.synchronize();
+                      two.synchronize();
+                      EXPECT_THAT(outcome_of([&] { comm.barrier(); }), StartsWith("usage: "));
+                      over = true;
+                    }
+                    while (!over) std::this_thread::sleep_for(milliseconds(1));
+                    cu("cuGraphExecDestroy", exec);
+                  }),
+              Each(IsEmpty()));
+}
+
+}  // namespace
+}  // namespace tutti::test
