@@ -56,6 +56,7 @@ struct Gpu::Functions {
   int (*free)(Address);
   int (*copy)(Address, Address, std::size_t, cudaStream_t);
   int (*synchronize)(cudaStream_t);
+  int (*is_capturing)(cudaStream_t, int*);
 
   bool load() {
     void* const library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
@@ -72,7 +73,8 @@ struct Gpu::Functions {
            look_up(library, "cuPointerGetAttribute", attribute) &&
            look_up(library, "cuMemAlloc_v2", allocate) && look_up(library, "cuMemFree_v2", free) &&
            look_up(library, "cuMemcpyAsync", copy) &&
-           look_up(library, "cuStreamSynchronize", synchronize) && init(0) == 0 &&
+           look_up(library, "cuStreamSynchronize", synchronize) &&
+           look_up(library, "cuStreamIsCapturing", is_capturing) && init(0) == 0 &&
            device_count(&devices) == 0 && devices > 0;
   }
 };
@@ -172,6 +174,13 @@ void Gpu::copy(void* to, const void* from, std::size_t bytes, int device,
 void Gpu::read(void* to, const void* from, std::size_t bytes, int device,
                cudaStream_t stream) const {
   const Entered entered(functions_, device);
+  int capturing = 0;
+  check(functions_.is_capturing(stream, &capturing), "cuStreamIsCapturing");
+  if (capturing != 0)
+    throw Failure(
+        ncclInvalidUsage,
+        "the scalar of a reduction is on the GPU, and the stream is being captured into a "
+        "CUDA graph: give the scalar in host memory (ncclScalarHostImmediate)");
   check(functions_.copy(address_of(to), address_of(from), bytes, stream), "cuMemcpyAsync");
   check(functions_.synchronize(stream), "cuStreamSynchronize");
 }

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -160,6 +162,80 @@ TEST(NcclGpus, AScalarOnTheGpuIsReadWhenTheStreamComesToTheCall) {
     stream.synchronize();
     expect_equal(values(data), std::vector<float>(10, 6.0f), "the sum");
   });
+}
+
+TEST(NcclGpus, CallsThatAStreamCapturesAreMadeAtEachLaunchOfTheGraph) {
+  on_gpus(2, [](ncclComm_t comm, int rank, int size) {
+    const GpuStream stream;
+    const GpuBuffer<int> data(1000), copy(1000), sent(1000, rank), got(1000);
+    const PinnedBuffer<int> own(1000);
+    const GpuGraph graph(stream, [&] {
+      stream.copy(data.data(), own.view().data(), 1000 * sizeof(int));
+      CHECK_NCCL(
+          ncclAllReduce(data.data(), data.data(), 1000, ncclInt32, ncclSum, comm, handle(stream)));
+      CHECK_NCCL(ncclBroadcast(data.data(), copy.data(), 1000, ncclInt32, 1, comm, handle(stream)));
+      CHECK_NCCL(ncclGroupStart());
+      CHECK_NCCL(ncclSend(copy.data(), 1000, ncclInt32, (rank + 1) % size, comm, handle(stream)));
+      CHECK_NCCL(ncclRecv(got.data(), 1000, ncclInt32, (rank + 1) % size, comm, handle(stream)));
+      CHECK_NCCL(ncclGroupEnd());
+    });
+    for (int launch = 0; launch < 100; ++launch) {
+      std::ranges::fill(own.view(), launch + rank);
+      graph.launch(stream);
+      stream.synchronize();
+      expect_equal(values(got), std::vector<int>(1000, 2 * launch + 1), "the sum of a launch");
+    }
+    ncclResult_t error = ncclInternalError;
+    CHECK_NCCL(ncclCommGetAsyncError(comm, &error));
+    expect_equal(error, ncclSuccess, "the asynchronous error");
+  });
+}
+
+TEST(NcclGpus, AScalarOnTheGpuIsNotCaptured) {
+  on_gpus(1, [](ncclComm_t comm, int, int) {
+    const GpuStream stream;
+    const GpuBuffer<float> data(10, 2.0f), scalar(1, 3.0f);
+    ncclRedOp_t op{};
+    CHECK_NCCL(ncclRedOpCreatePreMulSum(&op, scalar.data(), ncclFloat32, ncclScalarDevice, comm));
+    const GpuGraph graph(stream, [&] {
+      expect_equal(
+          ncclAllReduce(data.data(), data.data(), 10, ncclFloat32, op, comm, handle(stream)),
+          ncclInvalidUsage, "what a captured call returns");
+    });
+    CHECK_NCCL(ncclRedOpDestroy(op, comm));
+  });
+}
+
+// One capture holds streams of several devices.
+TEST(NcclGpus, OneCaptureHoldsAGroupOverSeveralGpus) {
+  cu("cuInit", 0u);
+  std::vector<ncclComm_t> comms(3);
+  ASSERT_EQ(ncclCommInitAll(comms.data(), 3, nullptr), ncclSuccess) << ncclGetLastError(nullptr);
+  std::vector<std::unique_ptr<Device>> each;
+  for (int device = 0; device < 3; ++device) each.push_back(std::make_unique<Device>(device));
+  {
+    const GpuGraph graph(each[0]->stream, [&] {
+      for (int r = 1; r < 3; ++r) follow(each[r]->stream, each[0]->stream);
+      for (int repeat = 0; repeat < 2; ++repeat) {
+        ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+        for (std::size_t r = 0; r < 3; ++r)
+          ASSERT_EQ(ncclAllReduce(repeat == 0 ? each[r]->input.data() : each[r]->output.data(),
+                                  each[r]->output.data(), 1000, ncclFloat32, ncclSum, comms[r],
+                                  handle(each[r]->stream)),
+                    ncclSuccess);
+        ASSERT_EQ(ncclGroupEnd(), ncclSuccess) << ncclGetLastError(nullptr);
+      }
+      for (int r = 1; r < 3; ++r) follow(each[0]->stream, each[r]->stream);
+    });
+    for (int launch = 0; launch < 5; ++launch) graph.launch(each[0]->stream);
+    each[0]->stream.synchronize();
+    for (std::size_t r = 0; r < 3; ++r)
+      EXPECT_EQ(values(each[r]->output), std::vector<float>(1000, 18));
+    for (ncclComm_t comm : comms) EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
+    // A launch after the end of the communicators goes on without them.
+    graph.launch(each[0]->stream);
+    each[0]->stream.synchronize();
+  }
 }
 
 TEST(NcclGpus, HostBuffersWithoutAStreamAreDoneWhenTheCallReturns) {
