@@ -10,6 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include <tutti/tutti.h>
+
 #include "tests/kernels/graphs.h"
 
 namespace tutti::test {
@@ -438,6 +440,39 @@ TEST_P(Graphs, BlockingCallsOnTheHostShareTheEngineWithReplays) {
                     EXPECT_THAT(received.read(), Each(1 - comm.rank()));
                   }),
               Each(IsEmpty()));
+}
+
+TEST(GraphsInC, AHandleOfACapturedCallIsNullAndStandsForACallThatIsDone) {
+  const GpuContext context(0);
+  tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+  tuttiComm_t comms[2];
+  ASSERT_EQ(tuttiCommInitInProcess(comms, 2, &config), tuttiSuccess) << tuttiGetLastError(nullptr);
+  {
+    const GpuStream streams[2];
+    const GpuBuffer<int> data[2] = {GpuBuffer<int>(kCount, 1), GpuBuffer<int>(kCount, 2)};
+    std::vector<GpuGraph> graphs;
+    for (int rank = 0; rank < 2; ++rank)
+      graphs.emplace_back(streams[rank], [&] {
+        tuttiOptions_t options = TUTTI_OPTIONS_INITIALIZER;
+        options.stream = streams[rank].handle();
+        tuttiWork_t work = nullptr;
+        int done = 0;
+        for (tuttiWork_t* const handle : {&work, static_cast<tuttiWork_t*>(nullptr)})
+          EXPECT_EQ(tuttiAllReduce(data[rank].data(), data[rank].data(), kCount, tuttiInt32,
+                                   tuttiSum, comms[rank], &options, handle),
+                    tuttiSuccess)
+              << tuttiGetLastError(nullptr);
+        EXPECT_EQ(work, nullptr);
+        EXPECT_EQ(tuttiWorkTest(work, &done), tuttiSuccess);
+        EXPECT_EQ(done, 1);
+        EXPECT_EQ(tuttiWorkFree(work), tuttiSuccess);
+      });
+    for (int rank = 0; rank < 2; ++rank) graphs[rank].launch(streams[rank]);
+    for (const GpuStream& stream : streams) stream.synchronize();
+    EXPECT_THAT(data[0].read(), Each(6));
+    EXPECT_THAT(data[1].read(), Each(6));
+  }
+  for (const tuttiComm_t comm : comms) EXPECT_EQ(tuttiCommDestroy(comm), tuttiSuccess);
 }
 
 }  // namespace

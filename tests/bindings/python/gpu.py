@@ -97,6 +97,32 @@ class Stream:
         call("cuStreamSynchronize", self.ptr)
 
 
+def has_graphs():
+    """Returns whether the driver has CUDA graphs."""
+    return _driver.cuGetProcAddress_v2(b"cuGraphLaunch", ctypes.byref(ctypes.c_void_p()), 12000, ctypes.c_uint64(0), None) == 0
+
+
+class Graph:
+    """A CUDA graph of what a stream is given in a `with` block."""
+
+    def __init__(self, stream):
+        self._stream, self._graph, self._executable = stream, ctypes.c_void_p(), ctypes.c_void_p()
+
+    def __enter__(self):
+        call("cuStreamBeginCapture", self._stream.ptr, 1)  # in the mode of this thread
+
+    def __exit__(self, *raised):
+        call("cuStreamEndCapture", self._stream.ptr, ctypes.byref(self._graph))
+        call("cuGraphInstantiateWithFlags", ctypes.byref(self._executable), self._graph, 0)
+
+    def __del__(self):
+        call("cuGraphExecDestroy", self._executable)
+        call("cuGraphDestroy", self._graph)
+
+    def launch(self):
+        call("cuGraphLaunch", self._executable, self._stream.ptr)
+
+
 class Array:
     """Memory of a GPU. Subclasses have the protocols by which libraries exchange arrays."""
 

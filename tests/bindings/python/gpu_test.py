@@ -287,6 +287,30 @@ class OnGpus(unittest.TestCase):
         gc.collect()
         self.assertFalse(gpu._exported, "tensors of DLPack were not released")
 
+    @unittest.skipUnless(gpu.has_graphs(), "this stand-in for the driver has no CUDA graphs")
+    def test_calls_on_a_stream_that_is_captured_are_made_at_each_launch(self):
+        def body(comm):
+            stream, other = Stream(), 1 - comm.rank
+            data, got = CudaArray(numpy.zeros(1000, "int32"), stream), CudaArray(numpy.zeros(1000, "int32"), stream)
+            numbers = gpu.Pinned(numpy.zeros(1000, "int32"))
+            call = comm.all_reduce_init(data, stream=stream)
+            graph = gpu.Graph(stream)
+            with graph:
+                stream.copy(data.pointer, numbers.pointer, data.nbytes)
+                comm.all_reduce(data, stream=stream)
+                self.assertTrue(comm.all_reduce_async(data).done())
+                self.assertTrue(call.start().done())
+                with tutti.Group() as group:
+                    comm.send(data, other, group=group, stream=stream)
+                    comm.recv(got, other, group=group, stream=stream)
+            for launch in range(20):
+                numbers.numbers[:] = launch + comm.rank
+                graph.launch()
+                stream.synchronize()
+                equal(got.numpy(), numpy.full(1000, 4 * (2 * launch + 1), "int32"))
+
+        run(2, body)
+
     def test_without_a_driver_an_array_of_a_gpu_is_refused(self):
         ended = scripts.run(
             "class Array:\n    __cuda_array_interface__ = {'shape': (3,), 'typestr': '<f4', 'data': (4096, False), 'version': 3}\n"
