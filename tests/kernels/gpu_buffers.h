@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -31,6 +33,18 @@ inline int gpu_count() {
   int count = 0;
   cu("cuInit", 0u);
   cu("cuDeviceGetCount", &count);
+  return count;
+}
+
+/// Returns how many allocations of GPUs, own and mapped, and of pinned memory this process has: the
+/// stand-in has a file for each.
+inline std::size_t allocations() {
+  std::size_t count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code error;
+    const auto target = std::filesystem::read_symlink(entry.path(), error);
+    if (target.string().find("cuda stand-in") != std::string::npos) ++count;
+  }
   return count;
 }
 

@@ -8,7 +8,6 @@
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
@@ -151,18 +150,6 @@ TEST(BetweenProcesses, TransportsWithoutCudaIpcUseTheHostsMemoryWithoutAWord) {
     EXPECT_THAT(member.lines.with(kOnHost), IsEmpty());
   });
   EXPECT_THAT(outcomes(ranks, 2), Each(IsEmpty()));
-}
-
-/// Returns how many allocations of GPUs, own and mapped, this process has: the stand-in has a file
-/// for each.
-std::size_t allocations() {
-  std::size_t count = 0;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
-    std::error_code error;
-    const auto target = std::filesystem::read_symlink(entry.path(), error);
-    if (target.string().find("cuda stand-in") != std::string::npos) ++count;
-  }
-  return count;
 }
 
 TEST(BetweenProcesses, CommunicatorsThatEndInAnyOrderLeaveNoMemoryOfGpus) {
