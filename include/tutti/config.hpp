@@ -85,6 +85,7 @@ struct Config {
   std::string interfaces = "auto";  ///< For TCP: prefixes of the interfaces' names; ^ excludes.
   /// For RDMA: prefixes of the devices' names; ^ excludes. The first port that is up is used.
   std::string rdma_devices = "auto";
+  int rdma_paths = 0;          ///< Queue pairs to each peer over RDMA; 0: one for each port.
   int rdma_gid_index = -1;     ///< -1: RoCE version 2 and an address of IPv4 where there are any.
   int rdma_traffic_class = 0;  ///< Of packets over RDMA, as routers and switches see it.
   int rdma_service_level = 0;  ///< Of InfiniBand; the priority over RoCE.

@@ -49,8 +49,17 @@ void name_memory(std::span<std::byte> slot, std::span<const std::byte> memory, s
   std::memcpy(&frame, slot.data(), sizeof frame);
   if (frame.kind != FrameKind::offer) return;
   const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
-  const qp::Offer offer{address, key + frame.header.crc % 2, 0};
+  const qp::Offer offer{address, key + frame.header.crc % 2, qp::Path::kFirst};
   std::memcpy(slot.data() + sizeof frame, &offer, sizeof offer);
+}
+
+// A frame's sequence number counts from the one that is right.
+void number(std::span<std::byte> slot, std::uint16_t& next) {
+  Frame frame;
+  std::memcpy(&frame, slot.data(), sizeof frame);
+  if (frame.kind == FrameKind::room) return;
+  frame.sequence = static_cast<std::uint16_t>(frame.sequence + next++);
+  std::memcpy(slot.data(), &frame, sizeof frame);
 }
 
 // The notes of a peer over the control connection.
@@ -60,13 +69,70 @@ void introduce(std::string_view bytes) {
   const Fd peer(ends[1]);
   qp::fake::Network network;
   const SteadyClock clock;
-  qp::Endpoint endpoint(2, clock, network.make_device());
+  qp::Endpoint endpoint(2, clock, {network.make_device()});
   if (::send(peer.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) < 0) return;
   try {
     qp::Introduction introduction(endpoint.make_connection(), "", net::Stream(Fd(ends[0])));
     for (int turn = 0; turn < 4; ++turn) introduction.advance(clock.now());
   } catch (const Error&) {  // It says what is wrong.
   }
+}
+
+struct OwnClock final : Clock {
+  TimePoint now() const override { return time; }
+  TimePoint time = TimePoint() + std::chrono::hours(1);
+};
+
+// The notes of a peer about paths, once the first one works. The first byte says which end proposes
+// them.
+void change_paths(std::string_view bytes) {
+  int ends[2];
+  if (bytes.empty() ||
+      socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0)
+    return;
+  Fd peer(ends[1]);
+  qp::fake::Network network;
+  OwnClock clock;
+  StatusPage status_page{};
+  const qp::GroupContext context{kMostMessage, &status_page, -1};
+  qp::Endpoint endpoint(2, clock, {network.make_device(), network.make_device()});
+  auto made = endpoint.make_connection();
+  qp::Connection& connection = *made;
+  const auto pair = network.make_device()->make({64, 64, 4}, nullptr);
+  std::vector<std::byte> slot(qp::kSlotBytes);
+  for (std::uint32_t i = 0; i < 64; ++i)
+    if (!pair->receive(i, {slot.data(), qp::kSlotBytes, 0})) return;
+  connection.open(2);
+  connection.queue_pair().connect(pair->address());
+  pair->connect(connection.queue_pair().address());
+  connection.add_control(qp::Control(net::Stream(Fd(ends[0]))), 1, bytes.front() % 2 != 0, 2);
+  endpoint.add_peer(1, std::move(made));
+  qp::Group group(connection, context, 0);
+  connection.add(group);
+  bytes.remove_prefix(1);
+  if (::send(peer.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) < 0) return;
+  for (int turn = 0; turn < 20; ++turn) {
+    SendChannel& sender = connection.channel(group, 0).sender;
+    if (sender.acquire(9)) sender.post({1, 2, 9, 0});
+    endpoint.progress();
+    clock.time += std::chrono::milliseconds(turn * 100);
+  }
+  peer = Fd();
+  for (int turn = 0; turn < 4; ++turn) {
+    endpoint.progress();
+    clock.time += std::chrono::seconds(1);
+  }
+  assert(connection.how_ended() != qp::Connection::End::none);
+  assert(connection.slot_bytes() < (std::size_t{16} << 20));
+  connection.remove(group);
+}
+
+std::string note(qp::Note::Step step, std::uint32_t path, std::string_view text) {
+  qp::Note note;
+  note.step = step;
+  note.path = path;
+  note.text_bytes = static_cast<std::uint32_t>(text.size());
+  return std::string(bytes_of(note)).append(text);
 }
 
 }  // namespace
@@ -78,11 +144,12 @@ void run_sends(std::string_view bytes) {
   const auto choice = static_cast<unsigned char>(bytes.front());
   bytes.remove_prefix(1);
   if (choice % 8 == 7) return introduce(bytes);
+  if (choice % 8 == 6) return change_paths(bytes);
   qp::fake::Network network(choice);
   const SteadyClock clock;
   StatusPage status_page{};
   const qp::GroupContext context{kMostMessage, &status_page, -1};
-  qp::Endpoint endpoint(2, clock, network.make_device());
+  qp::Endpoint endpoint(2, clock, {network.make_device()});
   const auto connection = endpoint.make_connection();
   qp::Group group(*connection, context, 0);
   connection->add(group);
@@ -104,6 +171,7 @@ void run_sends(std::string_view bytes) {
   for (int messages = choice % 4; messages > 0; --messages)
     if (sender.acquire_zero_copy({place.data(), place.size()}))
       sender.post({1, 2, kMostMessage, 0});
+  std::uint16_t next = 0;
   for (int sends = 0; sends < 256; ++sends) {
     const auto head = fixed_part<Send>(bytes);
     if (!head || connection->how_ended() != qp::Connection::End::none) break;
@@ -112,6 +180,7 @@ void run_sends(std::string_view bytes) {
     std::memcpy(slot.data(), bytes.data(), its);
     bytes.remove_prefix(its);
     name_memory(slot, readable, region->remote_key());
+    number(slot, next);
     const auto length = std::min<std::uint32_t>(head->bytes, qp::kSlotBytes);
     std::vector<std::byte> sent(slot.begin(), slot.begin() + length);
     if (!peer->send(0, {sent.data(), length, 0})) break;
@@ -158,8 +227,9 @@ std::vector<std::string> ucx_header_seeds() {
 std::vector<std::string> send_seeds() {
   using enum FrameKind;
   const auto part = static_cast<std::uint32_t>(qp::kPartBytes);
-  qp::Note note;
-  note.text_bytes = 3;
+  using Step = qp::Note::Step;
+  Frame frame;
+  frame.kind = status_page_request;
   return {std::string(1, '\0') + send(message, 3, 3) + send(message, 0, 0) + send(credit, 0, 0),
           std::string(1, '\1') + send(message, part + 1, part) + send(more, 0, 1),
           std::string(1, '\2') + send(status_page_request, 0, 0) +
@@ -169,7 +239,11 @@ std::vector<std::string> send_seeds() {
               send(offer, 9, sizeof(qp::Offer), 0, 1) + send(withdraw, 0, 0, 0, 1),
           std::string(1, '\2') + send(taken, 0, 0) + send(decline, 0, 0, 0, 1) + send(room, 0, 0),
           std::string(1, '\1') + send(decline, 0, 0) + send(withdraw, 0, 0) + send(credit, 0, 0),
-          std::string(1, '\7') + std::string(bytes_of(note)) + "abc"};
+          std::string(1, '\7') + note(Step::address, qp::Path::kFirst, "abc"),
+          std::string("\6\1") + note(Step::address, 2, "1") + note(Step::heard, 2, ""),
+          std::string("\6\1") + note(Step::lost, 1, "why") + note(Step::frame, 0, bytes_of(frame)),
+          std::string("\6\2") + note(Step::address, 2, "1") + note(Step::connected, 2, "") +
+              note(Step::lost, 2, "why")};
 }
 
 }  // namespace tutti::fuzz

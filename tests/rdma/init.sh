@@ -3,7 +3,8 @@
 # command over a copy of the host's root file system that forgets what is written, and powers off.
 #
 # Devices: rxe0 on veth0 with 10.99.0.1, rxe1 on veth1 with 10.99.0.2; the two interfaces are the ends of
-# one cable, so `ip link` and `tc netem` act on what the devices send each other.
+# one cable, so `ip link` and `tc netem` act on what the devices send each other. rxe2 and rxe3 are at the
+# ends of another cable, veth2 and veth3, with 10.99.1.1 and 10.99.1.2.
 /bin/busybox --install -s /bin
 export PATH=/bin:/usr/sbin:/usr/bin:/sbin
 root=/root
@@ -57,12 +58,14 @@ for interface in all default; do
 done
 PATH=$PATH chroot $root /bin/bash -e <<'END' || fail "no RDMA devices"
 ip link set lo up
-ip link add veth0 mtu 4200 type veth peer name veth1 mtu 4200
-for i in 0 1; do
-  ip address add 10.99.0.$((i + 1))/24 dev veth$i
+for i in 0 2; do
+  ip link add veth$i mtu 4200 type veth peer name veth$((i + 1)) mtu 4200
+done
+for i in 0 1 2 3; do
+  ip address add 10.99.$((i / 2)).$((i % 2 + 1))/24 dev veth$i
   ip link set veth$i up
 done
-for i in 0 1; do
+for i in 0 1 2 3; do
   rdma link add rxe$i type rxe netdev veth$i
   # The kernel adds the GID of the address a little later.
   for try in {1..100}; do

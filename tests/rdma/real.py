@@ -3,8 +3,8 @@
 
 usage: tests/rdma/real.py <worker> [name ...]
 
-Each rank uses one of the two soft-RoCE devices, so that what the ranks send each other passes a cable on which
-`ip link` and `tc` act. Prints a line for each case, and at last how many have passed, failed and been skipped.
+Each rank uses soft-RoCE devices of its own, so that what the ranks send each other passes cables on which
+`ip link` and `tc` act: one device, or two where a case says so. Prints a line for each case, and at last how many have passed, failed and been skipped.
 """
 
 import os
@@ -163,35 +163,68 @@ def a_frozen_rank_is_a_timeout_that_names_it(worker):
         demand(seconds < 20, f"rank 0 noticed it after {seconds:.1f} s")
 
 
-def both_lose_each_other(job, reason):
-    texts = []
-    for rank in [0, 1]:
-        status, text, seconds = job.end_of(rank)
-        demand(status == 3 and "peer_lost" in text, f"rank {rank} ended with {status}: {text}")
-        demand(seconds < 50, f"rank {rank} noticed it after {seconds:.1f} s")
-        texts.append(text)
-    demand(any(reason in text for text in texts), f"no rank says why: {texts}")
+# The two ranks, with two cables between them.
+TWO_CABLES = {0: {"TUTTI_RDMA_DEVICES": "rxe0,rxe2"}, 1: {"TUTTI_RDMA_DEVICES": "rxe1,rxe3"}}
 
 
-def a_cable_that_is_cut_ends_the_job_with_the_devices_reason(worker):
-    with Job(worker, rounds=1_000_000) as job:
+def sent_by(interface):
+    return int(pathlib.Path(f"/sys/class/net/{interface}/statistics/tx_bytes").read_text())
+
+
+def long_messages_use_two_cables(worker):
+    before = [sent_by("veth0"), sent_by("veth2")]
+    with Job(worker, rounds=30, elements=(1 << 20) // 8, of_rank=TWO_CABLES) as job:
+        job.all_right()
+    sent = [sent_by(interface) - was for interface, was in zip(["veth0", "veth2"], before)]
+    demand(min(sent) > sum(sent) * 0.25, f"over the two cables went {sent} bytes")
+
+
+def goes_on(worker, why, now, fault, mend, **settings):
+    """Runs a job in which a fault happens: it ends well, and both ranks say why and which path they use now."""
+    with Job(worker, rounds=500 if "of_rank" in settings else 60, elements=20_000, **settings) as job:
         job.begin()
-        run("tc", "qdisc", "add", "dev", "veth1", "root", "netem", "loss", "100%")
+        if "of_rank" in settings:
+            time.sleep(1)  # the second path is made
+        run(*fault)
         try:
-            both_lose_each_other(job, "retry counter exceeded")
+            texts = job.all_right()
         finally:
-            run("tc", "qdisc", "del", "dev", "veth1", "root")
+            run(*mend)
+    for rank, text in enumerate(texts):
+        demand("has failed: " in text and f"over {now[rank]} now" in text, f"rank {rank} does not say so: {text}")
+    demand(any(why in text for text in texts), f"no rank says why: {texts}")
 
 
-def a_port_that_goes_down_ends_the_job_in_bounded_time(worker):
-    with Job(worker, rounds=1_000_000) as job:
-        job.begin()
-        run("ip", "link", "set", "veth1", "down")
-        try:
-            both_lose_each_other(job, "")
-        finally:
-            run("ip", "link", "set", "veth1", "up")
-            time.sleep(2)  # the port comes up again
+def cut(interface):
+    return [["tc", "qdisc", action, "dev", interface, "root"] + more
+            for action, more in [("add", ["netem", "loss", "100%"]), ("del", [])]]
+
+
+def put_down(interface):
+    return [["ip", "link", "set", interface, state] for state in ["down", "up"]]
+
+
+def a_cable_that_is_cut_leaves_the_ranks_to_the_control_connection(worker):
+    goes_on(worker, "retry counter exceeded", ["TCP", "TCP"], *cut("veth1"))
+
+
+def a_port_that_goes_down_leaves_the_ranks_to_the_control_connection(worker):
+    goes_on(worker, "", ["TCP", "TCP"], *put_down("veth1"))
+    time.sleep(2)  # the port comes up again
+
+
+def one_of_two_cables_that_is_cut_leaves_the_other(worker):
+    goes_on(worker, "retry counter exceeded", ["rxe0/1", "rxe1/1"], *cut("veth3"), of_rank=TWO_CABLES)
+
+
+def one_of_two_ports_that_goes_down_leaves_the_other(worker):
+    goes_on(worker, "", ["rxe0/1", "rxe1/1"], *put_down("veth3"), of_rank=TWO_CABLES)
+    time.sleep(2)
+
+
+def buffers_outlive_a_port_that_goes_down(worker):
+    goes_on(worker, "", ["rxe2/1", "rxe3/1"], *put_down("veth1"), of_rank=TWO_CABLES, more=["buffers"])
+    time.sleep(2)
 
 
 def a_cable_that_is_cut_for_a_second_changes_nothing(worker):
@@ -256,7 +289,10 @@ def without_libibverbs_the_library_runs(worker):
 CASES = [two_devices_over_a_cable, four_ranks, buffers_of_4_mib_touch_no_slot, buffers_that_may_not_be_locked_are_copied,
          a_network_that_loses_and_delays, a_killed_rank_is_lost_at_once,
          a_frozen_rank_is_a_timeout_that_names_it, a_cable_that_is_cut_for_a_second_changes_nothing,
-         a_cable_that_is_cut_ends_the_job_with_the_devices_reason, a_port_that_goes_down_ends_the_job_in_bounded_time,
+         a_cable_that_is_cut_leaves_the_ranks_to_the_control_connection,
+         a_port_that_goes_down_leaves_the_ranks_to_the_control_connection, long_messages_use_two_cables,
+         one_of_two_cables_that_is_cut_leaves_the_other, one_of_two_ports_that_goes_down_leaves_the_other,
+         buffers_outlive_a_port_that_goes_down,
          devices_that_do_not_reach_each_other_leave_the_ranks_to_tcp,
          too_little_locked_memory_is_said_and_leaves_the_ranks_to_tcp,
          devices_that_may_not_be_opened_are_said_and_leave_the_ranks_to_tcp,

@@ -3,6 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <thread>
+#include <vector>
 
 #include "../transport/fake_verbs.h"
 #include "runtime/communicator_impl.h"
@@ -20,6 +25,12 @@ std::unique_ptr<qp::fake::Network>& network() {
   return made;
 }
 
+/// The number of ports that each rank has.
+int& ports() {
+  static int number = 1;
+  return number;
+}
+
 TransportEntry fake_rdma() {
   return {"rdma", [](const TransportContext&) { return std::optional<std::string>("here"); },
           [](std::string_view, std::string_view) {
@@ -30,14 +41,19 @@ TransportEntry fake_rdma() {
             return Reach{{}, link};
           },
           [](const TransportContext& context) {
-            return rdma::make_over(context, network()->make_device());
+            std::vector<std::shared_ptr<qp::Device>> devices;
+            for (int port = 0; port < ports(); ++port) devices.push_back(network()->make_device());
+            return rdma::make_over(context, std::move(devices));
           }};
 }
 
 class Rdma : public testing::Test {
  protected:
   void SetUp() override { network() = std::make_unique<qp::fake::Network>(3); }
-  void TearDown() override { network().reset(); }
+  void TearDown() override {
+    network().reset();
+    ports() = 1;
+  }
 
   /// Starts `size` ranks over RDMA alone, and runs `body` on each.
   static Outcomes run(int size, const std::function<void(Communicator&)>& body) {
@@ -195,6 +211,31 @@ TEST_F(Rdma, BuffersServeCommunicatorsThatAreSplitOffAndMayEndBeforeAndAfterThem
   EXPECT_THAT(outcomes, Each(IsEmpty()));
   EXPECT_GT(network()->reads(), 20u);
   EXPECT_EQ(network()->registered_now(), 0u);
+}
+
+TEST_F(Rdma, PathsThatFailAgainAndAgainChangeNoSumOfAnyCommunicator) {
+  ports() = 2;
+  std::atomic<bool> connected{false}, done{false};
+  std::thread faults([&] {
+    while (!done) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(3));
+      if (connected) network()->fail_any();
+    }
+  });
+  const auto outcomes = run(4, [&](Communicator& comm) {
+    comm.barrier();
+    connected = true;
+    const Buffer memory = Buffer::allocate(comm, 3 * kCount * 4 * sizeof(float));
+    for (int turn = 0; turn < 4; ++turn) {
+      const auto halves = comm.split(comm.rank() % 2, comm.rank());
+      work(*halves, memory.as<float>().first(3 * kCount * 2), kCount);
+      work(comm, memory.as<float>(), kCount);
+    }
+  });
+  done = true;
+  faults.join();
+  EXPECT_THAT(outcomes, Each(IsEmpty()));
+  EXPECT_EQ(network()->overruns(), 0u);
 }
 
 TEST_F(Rdma, WhereTwoRanksDevicesDoNotReachEachOtherEveryRankSaysWhy) {

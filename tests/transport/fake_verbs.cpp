@@ -8,6 +8,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <set>
 
 #include <tutti/error.hpp>
 
@@ -53,6 +54,8 @@ struct Network::Inside {
   std::uint32_t reads_at_once = 4, last_key = 100;
   std::map<std::uint32_t, FakeMemory> memory;  // by local key; the remote key is the next number
   bool holds_reads = false, is_cut = false, refuses = false;
+  std::size_t devices = 0;
+  std::set<std::size_t> dead_ports;
 };
 using Inside = Network::Inside;
 
@@ -85,9 +88,13 @@ class FakeRegion final : public Region {
 /// Represents a queue pair. The network's lock guards all of them.
 class FakePair final : public QueuePair {
  public:
-  FakePair(std::shared_ptr<Inside> network, std::shared_ptr<FakeEvents> events,
+  FakePair(std::shared_ptr<Inside> network, std::shared_ptr<FakeEvents> events, std::size_t device,
            const QueueLimits& limits, void* owner)
-      : network_(std::move(network)), events_(std::move(events)), limits_(limits), owner_(owner) {
+      : network_(std::move(network)),
+        events_(std::move(events)),
+        device_(device),
+        limits_(limits),
+        owner_(owner) {
     const std::lock_guard lock(network_->mutex);
     number_ = ++network_->last;
     network_->pairs[number_] = this;
@@ -121,10 +128,8 @@ class FakePair final : public QueuePair {
     const Completion done{Completion::What::sent, id, piece.bytes};
     if (failed_) return finish(done, kFlushed), true;
     if (network_->swallowed == number_) return true;
-    const auto to = network_->pairs.find(peer_);
-    if (network_->is_cut || to == network_->pairs.end() || to->second->failed_)
-      return fail(done, kUnanswered), true;
-    FakePair& peer = *to->second;
+    if (!reaches_peer()) return fail(done, kUnanswered), true;
+    FakePair& peer = *network_->pairs.find(peer_)->second;
     if (peer.receives_.empty()) {
       ++network_->overruns;
       return fail(done, kNotReady), true;
@@ -186,6 +191,17 @@ class FakePair final : public QueuePair {
     const std::lock_guard lock(network_->mutex);
     fail_all();
   }
+  bool has_failed() const { return failed_; }
+  // The acknowledgements of what was sent last are lost.
+  void break_down() {
+    if (failed_) return;
+    const auto read =
+        std::find_if(sent_.begin(), sent_.end(), [](const Finished& each) { return each.to_read; });
+    const auto some = static_cast<std::size_t>(read - sent_.begin());
+    for (std::size_t i = network_->random.next() % (some + 1); i < sent_.size(); ++i)
+      if (sent_[i].done.error == nullptr) sent_[i].done.error = kUnanswered;
+    fail_all();
+  }
 
  private:
   /// A request that has finished, or one to read that waits behind those before it.
@@ -209,6 +225,12 @@ class FakePair final : public QueuePair {
     events_->owners.push_back(owner_);
     eventfd_write(events_->fd.get(), 1);
   }
+  bool reaches_peer() const {
+    const auto to = network_->pairs.find(peer_);
+    return !network_->is_cut && to != network_->pairs.end() && !to->second->failed_ &&
+           !network_->dead_ports.contains(device_) &&
+           !network_->dead_ports.contains(to->second->device_);
+  }
   bool may_read() const { return !network_->holds_reads; }
   bool has_sent() const {
     return !sent_.empty() && network_->held != number_ && (!sent_.front().to_read || may_read());
@@ -226,8 +248,7 @@ class FakePair final : public QueuePair {
   // Does what a request to read asks for. Where the peer does not permit it, both fail.
   void read_now(Finished& next) {
     next.to_read = false;
-    const auto to = network_->pairs.find(peer_);
-    if (network_->is_cut || to == network_->pairs.end() || to->second->failed_) {
+    if (!reaches_peer()) {
       next.done.error = kUnanswered;
       return fail_all();
     }
@@ -236,7 +257,7 @@ class FakePair final : public QueuePair {
       ++network_->refused_reads;
       next.done.error = kNoAccess;
       fail_all();
-      return to->second->fail_all();
+      return network_->pairs.find(peer_)->second->fail_all();
     }
     std::memcpy(next.to.data, data, next.to.bytes);
     ++network_->reads;
@@ -271,6 +292,7 @@ class FakePair final : public QueuePair {
 
   const std::shared_ptr<Inside> network_;
   const std::shared_ptr<FakeEvents> events_;
+  const std::size_t device_;
   const QueueLimits limits_;
   void* const owner_;
   std::uint64_t number_ = 0, peer_ = 0;
@@ -285,12 +307,20 @@ class FakePair final : public QueuePair {
 
 class FakeDevice final : public Device {
  public:
-  explicit FakeDevice(std::shared_ptr<Inside> network) : network_(std::move(network)) {}
+  explicit FakeDevice(std::shared_ptr<Inside> network) : network_(std::move(network)) {
+    const std::lock_guard lock(network_->mutex);
+    number_ = network_->devices++;
+  }
 
   std::unique_ptr<QueuePair> make(const QueueLimits& limits, void* owner) override {
-    return std::make_unique<FakePair>(network_, events_, limits, owner);
+    return std::make_unique<FakePair>(network_, events_, number_, limits, owner);
   }
   const char* name() const noexcept override { return "RDMA"; }
+  std::string port() const override { return "fake" + std::to_string(number_); }
+  bool is_up() const noexcept override {
+    const std::lock_guard lock(network_->mutex);
+    return !network_->dead_ports.contains(number_);
+  }
   int event_fd() const noexcept override { return events_->fd.get(); }
   void take_events(std::vector<void*>& owners) override {
     const std::lock_guard lock(network_->mutex);
@@ -303,6 +333,7 @@ class FakeDevice final : public Device {
  private:
   const std::shared_ptr<Inside> network_;
   const std::shared_ptr<FakeEvents> events_ = std::make_shared<FakeEvents>();
+  std::size_t number_ = 0;
 };
 
 Network::Network(std::uint64_t seed) : inside_(std::make_shared<Inside>(seed)) {}
@@ -313,6 +344,29 @@ std::shared_ptr<Device> Network::make_device() { return std::make_shared<FakeDev
 void Network::cut() {
   const std::lock_guard lock(inside_->mutex);
   inside_->is_cut = true;
+}
+void Network::set_port(std::size_t device, bool works) {
+  const std::lock_guard lock(inside_->mutex);
+  if (works)
+    inside_->dead_ports.erase(device);
+  else
+    inside_->dead_ports.insert(device);
+}
+void Network::fail_pair(std::uint64_t pair) {
+  const std::lock_guard lock(inside_->mutex);
+  if (const auto found = inside_->pairs.find(pair); found != inside_->pairs.end())
+    found->second->break_down();
+}
+void Network::fail_any() {
+  const std::lock_guard lock(inside_->mutex);
+  std::vector<FakePair*> sound;
+  for (const auto& [number, pair] : inside_->pairs)
+    if (!pair->has_failed()) sound.push_back(pair);
+  if (!sound.empty()) sound[inside_->random.next() % sound.size()]->break_down();
+}
+std::uint64_t Network::last_pair() const {
+  const std::lock_guard lock(inside_->mutex);
+  return inside_->last;
 }
 void Network::swallow(std::uint64_t pair) {
   const std::lock_guard lock(inside_->mutex);

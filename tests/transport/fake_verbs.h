@@ -19,11 +19,21 @@ class Network {
   Network(const Network&) = delete;
   Network& operator=(const Network&) = delete;
 
-  /// Returns a device, which keeps the network alive.
+  /// Returns a device with one port, which keeps the network alive. Devices are numbered from 0.
   std::shared_ptr<Device> make_device();
 
   /// From now on, nothing that is sent arrives: requests fail.
   void cut();
+  /// From now on, nothing that the port of a device sends or is sent arrives; or it is as before.
+  void set_port(std::size_t device, bool works);
+  /// Lets the queue pair of a number, counted from 1 in the order in which they were made, fail.
+  /// Some of what it has sent, and was not told to be there yet, is reported as lost although it
+  /// has arrived. Its peer notices when it sends something.
+  void fail_pair(std::uint64_t pair);
+  /// Lets any queue pair fail that has not.
+  void fail_any();
+  /// Returns the number of the queue pair that was made last.
+  std::uint64_t last_pair() const;
   /// From now on, what one queue pair sends is neither received nor acknowledged: the pair of this
   /// number, counted from 1 in the order in which they were made.
   void swallow(std::uint64_t pair);

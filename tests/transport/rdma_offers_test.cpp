@@ -27,7 +27,7 @@ class RdmaOffers : public RdmaPeerTest<SteadyClock, kMax> {
              std::uint32_t key = 1) {
     Frame frame = about(FrameKind::offer, number);
     frame.header.length = bytes;
-    const qp::Offer its{address, key, 0};
+    const qp::Offer its{address, key, qp::Path::kFirst};
     say(frame, std::as_bytes(std::span(&its, 1)));
   }
   static Frame about(FrameKind kind, std::uint16_t number) {
@@ -163,8 +163,9 @@ TEST_F(RdmaOffers, MemoryIsRegisteredApartForThePeerToReadAndForThisRankToReceiv
   std::vector<std::byte> mine(kMax);
   const auto registrations = endpoint_.registrations();
   const auto held = registrations->add(mine.data(), kMax, true);
-  const auto into = registrations->use(*connection_, mine.data(), kMax, false);
-  auto from = registrations->use(*connection_, mine.data(), kMax, true);
+  const auto into =
+      registrations->use(*connection_, connection_->first_path(), mine.data(), kMax, false);
+  auto from = registrations->use(*connection_, connection_->first_path(), mine.data(), kMax, true);
   EXPECT_EQ(registrations->counters().count, 2u);
   EXPECT_NE(into.local_key(), from.local_key());
   registrations->revoke(from);  // A call that sends from it has failed.
@@ -174,7 +175,7 @@ TEST_F(RdmaOffers, MemoryIsRegisteredApartForThePeerToReadAndForThisRankToReceiv
 TEST(RdmaRegistrations, AreKeptInBoundsAndTheOneUsedLongestAgoMakesRoom) {
   SteadyClock clock;
   qp::fake::Network network;
-  qp::Endpoint endpoint{2, clock, network.make_device()};
+  qp::Endpoint endpoint{2, clock, {network.make_device()}};
   const auto connection = endpoint.make_connection(), other = endpoint.make_connection();
   std::vector<std::string> refused;
   const auto kept = std::make_shared<qp::Registrations>(
@@ -184,10 +185,11 @@ TEST(RdmaRegistrations, AreKeptInBoundsAndTheOneUsedLongestAgoMakesRoom) {
   for (std::size_t i = 0; i < 5; ++i) held.push_back(kept->add(memory.data() + i * 300, 300, true));
   const std::uint64_t before = network.registered_now();
   const auto use = [&](std::size_t i, qp::Connection& by) {
-    return kept->use(by, memory.data() + i * 300 + 10, 290, true);
+    return kept->use(by, by.first_path(), memory.data() + i * 300 + 10, 290, true);
   };
-  EXPECT_FALSE(kept->use(*connection, memory.data() + 200, 200, true)) << "it lies in two";
-  EXPECT_FALSE(kept->use(*connection, memory.data() + 3000, 1, true));
+  EXPECT_FALSE(kept->use(*connection, connection->first_path(), memory.data() + 200, 200, true))
+      << "it lies in two";
+  EXPECT_FALSE(kept->use(*connection, connection->first_path(), memory.data() + 3000, 1, true));
   for (const std::size_t i : {0, 1, 2, 0, 1, 2}) EXPECT_TRUE(use(i, *connection));
   EXPECT_EQ(kept->counters().made, 3u);
   EXPECT_EQ(kept->counters().hits, 3u);
@@ -216,7 +218,7 @@ TEST(RdmaRegistrations, AreKeptInBoundsAndTheOneUsedLongestAgoMakesRoom) {
   EXPECT_EQ(kept->counters().count, 0u);
   EXPECT_EQ(network.registered_now(), before);
   const auto large = kept->add(memory.data(), 1001, true);
-  EXPECT_FALSE(kept->use(*connection, memory.data(), 1, true));
+  EXPECT_FALSE(kept->use(*connection, connection->first_path(), memory.data(), 1, true));
 }
 
 }  // namespace

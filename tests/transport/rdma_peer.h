@@ -31,6 +31,7 @@ class RdmaPeerTest : public testing::Test {
     peer_ = network_.make_device()->make({16, 64, 4}, nullptr);
     for (std::uint32_t i = 0; i < 64; ++i)
       ASSERT_TRUE(peer_->receive(i, {ignored_.data(), qp::kSlotBytes, 0}));
+    next_ = 0;
     connection_->open();
     connection_->queue_pair().connect(peer_->address());
     peer_->connect(connection_->queue_pair().address());
@@ -46,7 +47,8 @@ class RdmaPeerTest : public testing::Test {
     ASSERT_TRUE(peer_->send(0, {bytes.data(), static_cast<std::uint32_t>(bytes.size()), 0}));
     pump();
   }
-  void say(const qp::Frame& frame, std::span<const std::byte> payload) {
+  void say(qp::Frame frame, std::span<const std::byte> payload) {
+    if (frame.kind != qp::FrameKind::room) frame.sequence = next_++;
     std::vector<std::byte> bytes(sizeof frame + payload.size());
     std::memcpy(bytes.data(), &frame, sizeof frame);
     std::copy(payload.begin(), payload.end(), bytes.begin() + sizeof frame);
@@ -62,12 +64,13 @@ class RdmaPeerTest : public testing::Test {
 
   WhichClock clock_;
   qp::fake::Network network_;
-  qp::Endpoint endpoint_{2, clock_, network_.make_device()};
+  qp::Endpoint endpoint_{2, clock_, {network_.make_device()}};
   StatusPage status_page_{};
   const qp::GroupContext context_{kLongest, &status_page_, -1};
   std::unique_ptr<qp::Connection> connection_;
   std::optional<qp::Group> group_;
   std::unique_ptr<qp::QueuePair> peer_;
+  std::uint16_t next_ = 0;
   std::vector<std::byte> ignored_ = std::vector<std::byte>(qp::kSlotBytes);
 };
 

@@ -43,7 +43,7 @@ class RdmaRanks : public testing::Test {
       context.random = &random_;
       context.config = &config_;
       context.max_message_bytes = context.message_limit = kMax;
-      ranks_.push_back(rdma::make_over(context, network_.make_device()));
+      ranks_.push_back(rdma::make_over(context, {network_.make_device()}));
     }
     std::vector<std::string> addresses;
     for (const auto& rank : ranks_) addresses.push_back(rank->address());
@@ -115,13 +115,14 @@ TEST_F(RdmaRanks, NoFrameFindsItsPeerUnreadyHoweverLateCompletionsAre) {
   EXPECT_EQ(network_.overruns(), 0u);
 }
 
-TEST_F(RdmaRanks, APeerBehindACutNetworkIsLostWithTheDevicesReason) {
+TEST_F(RdmaRanks, APeerBehindACutNetworkIsReachedOverItsControlConnectionUntilThatEnds) {
   connect(2);
   network_.cut();
   ASSERT_TRUE(send(0, 1, 10));
-  ASSERT_TRUE(eventually([&] { return ranks_[0]->status(1).state == PeerStatus::State::lost; }));
-  EXPECT_THAT(ranks_[0]->status(1).why, HasSubstr("transport retry counter exceeded"));
-  EXPECT_TRUE(ranks_[0]->status(1).gone);
+  ASSERT_TRUE(eventually([&] { return receive(1, 0, 10); }));
+  EXPECT_EQ(ranks_[0]->status(1).state, PeerStatus::State::alive);
+  ranks_.pop_back();
+  ASSERT_TRUE(eventually([&] { return ranks_[0]->status(1).gone; }));
   // Messages that are posted from now on harm nobody.
   for (int n = 0; n < 20; ++n) send(0, 1, kMax);
   EXPECT_TRUE(ranks_[0]->all_left());
@@ -187,6 +188,30 @@ TEST_F(RdmaPeer, IsHeardWhileItSpeaksSense) {
   channel.release();
   EXPECT_EQ(channel.peek()->header.length, qp::kPartBytes + 1);
   EXPECT_EQ(connection_->how_ended(), qp::Connection::End::none);
+}
+
+TEST_F(RdmaPeer, WhoseFramesOvertakeEachOtherAndComeTwiceIsHeardInOrderAndOnce) {
+  for (const std::uint16_t number : std::array<std::uint16_t, 8>{2, 1, 2, 0, 0, 2, 4, 3}) {
+    next_ = number;
+    say(message(number + 1u), number + 1u);
+  }
+  RecvChannel& channel = connection_->channel(*group_, 0).receiver;
+  for (std::uint32_t number = 0; number < 5; ++number) {
+    ASSERT_TRUE(channel.peek());
+    EXPECT_EQ(channel.peek()->header.length, number + 1);
+    channel.release();
+  }
+  EXPECT_FALSE(channel.peek());
+  EXPECT_EQ(connection_->how_ended(), qp::Connection::End::none);
+}
+
+TEST_F(RdmaPeer, WhoseFramesAreFurtherAheadThanThereCanBeIsLost) {
+  next_ = qp::kMostAhead - 1;
+  say(message(1), 1);
+  EXPECT_EQ(connection_->how_ended(), qp::Connection::End::none);
+  next_ = qp::kMostAhead;
+  say(message(1), 1);
+  expect_lost("makes no sense");
 }
 
 TEST_F(RdmaPeer, ThatSpeaksNoSenseIsLost) {

@@ -33,14 +33,17 @@ Transports all_local(std::span<const TransportContext> contexts, std::uint64_t) 
   return all;
 }
 
-// Queue pairs of a fake device, whose completions are late.
+// Queue pairs of fake devices, whose completions are late. Each rank has `kPorts` of them.
+template <int kPorts>
 Transports all_rdma(std::span<const TransportContext> contexts, std::uint64_t seed) {
   static const Config config;
   qp::fake::Network network(seed);
   Transports all;
   for (TransportContext context : contexts) {
     context.config = &config;
-    all.push_back(rdma::make_over(context, network.make_device()));
+    std::vector<std::shared_ptr<qp::Device>> ports;
+    while (ports.size() < kPorts) ports.push_back(network.make_device());
+    all.push_back(rdma::make_over(context, std::move(ports)));
   }
   return all;
 }
@@ -117,7 +120,8 @@ std::vector<TransportKind> transport_kinds() {
                                    {"tcp", false, all<tcp::entry>},
                                    {"tls", false, all<tcp::entry, &Config::tls>},
                                    {"checked_tcp", false, all<tcp::entry, &Config::checksum>},
-                                   {"rdma", false, all_rdma},
+                                   {"rdma", false, all_rdma<1>},
+                                   {"rdma_paths", false, all_rdma<3>},
                                    {"mail", false, all<mail::entry<mail::kAnywhere>>},
                                    {"stream", false, all_stream},
                                    {"faulty", false, all_faulty}};

@@ -1,4 +1,5 @@
-// Handles what arrives over a connection; connection_out.cpp sends.
+// Handles the frames that arrive over a connection, in their order; connection_in.cpp takes them,
+// connection_out.cpp sends, and connection_paths.cpp sees to the paths.
 #include "transport/queue_pair/connection.h"
 
 #include <fmt/format.h>
@@ -16,15 +17,9 @@
 namespace tutti::qp {
 namespace {
 
-constexpr std::uint32_t kReceives = kReceiveSlots + kRoomSlots;
 // The frames that a process sent before it ended are taken to arrive without a pause of this
 // length.
 constexpr std::chrono::milliseconds kLastWords{20};
-// Devices give up after 4 s, some after four times as long as they are told.
-constexpr std::chrono::seconds kSilence{25};
-constexpr const char* kNoMemory = "out of memory";  // a string of it takes none
-constexpr const char* kNonsense =
-    "it sent what makes no sense: does it run another version, is it damaged?";
 
 }  // namespace
 
@@ -32,32 +27,30 @@ Connection::Connection(Endpoint& endpoint, Device& device, const Clock& clock)
     : endpoint_(endpoint),
       registrations_(endpoint.registrations()),
       clock_(clock),
-      name_(device.name()),
-      queue_pair_(device.make({kSendSlots, kReceives, kMostReads}, this)),
-      region_(queue_pair_->add(slots_.data(), Slots::kBytes, false)) {
-  for (std::uint32_t slot = kSlots; slot-- > kReceives;) free_slots_.push_back(slot);
-  assert(free_slots_.size() == kSendSlots);
+      name_(device.name()) {
+  Path& first = make_path(Path::kFirst, 0);
+  first.state = Path::State::live;
+  changes_paths_ = !first.by_process();
 }
 
 Connection::~Connection() {
-  queue_pair_.reset();  // From now on the device works with its memory no more.
-  to_read_.clear();
-  for (auto& reading : reading_) reading.reset();
+  for (const auto& path : paths_) path->destroy_pair();
+  paths_.clear();
   registrations_->forget(*this);
 }
 
-void Connection::open() {
+void Connection::open(std::uint32_t paths) {
   const std::lock_guard lock(mutex_);
-  for (std::uint32_t slot = 0; slot < kReceives; ++slot)
-    if (!queue_pair_->receive(slot, {slots_.slot(slot), kSlotBytes, region_->local_key()}))
-      throw Error(ErrorKind::unavailable, "the queue pair takes no requests to receive");
+  wanted_paths_ = paths;
+  first_path().open(slots_of_path(paths));
 }
 
 bool Connection::is_sound() const {
   const bool incoming =
       incoming_.there <= incoming_.bytes && (incoming_.channel == nullptr || !incoming_.none());
-  return incoming && room_ <= kReceiveSlots && unreturned_room_ <= kReceiveSlots &&
-         free_slots_.size() <= kSendSlots && ended() == !why_ended_.empty();
+  return incoming && ended() == !why_ended_.empty() &&
+         std::all_of(paths_.begin(), paths_.end(),
+                     [](const auto& path) { return path->is_sound(); });
 }
 
 void Connection::add(Group& group) {
@@ -203,47 +196,43 @@ void Connection::release(Receiver& channel) {
 
 // Takes all completions that there are, for a thread that waits.
 void Connection::reread() {
+  if (by_control_live_) take_notes();
   take_completions();
-  if (!unsent_.empty()) send_queue();
+  if (has_queue()) send_queue();
 }
 
 void Connection::pump() {
   const std::lock_guard lock(mutex_);
   for (;;) {
+    if (by_control_live_) take_notes();
     const std::size_t taken = take_completions();
-    if (!unsent_.empty()) send_queue();
+    if (has_queue()) send_queue();
     if (broken_) return;
     const TimePoint now = clock_.now();
-    listen_for_silence(now);
     if (quiet_since_) {
       if (taken > 0) quiet_since_ = now;
       if (now >= *quiet_since_ + kLastWords) end(std::move(why_peer_ended_));
     }
+    tend_paths(now);
     // Threads that sleep rely on the events that this one has taken.
-    if (armed_ || broken_ || !endpoint_.anybody_asleep()) return;
-    queue_pair_->arm();
-    armed_ = true;
+    if (broken_ || !endpoint_.anybody_asleep() || !arm_paths()) return;
   }
 }
 
-// Ends the connection where the peer's device has long acknowledged nothing, and this rank's has
-// not given up: soft-RoCE does not while its own port is down.
-void Connection::listen_for_silence(TimePoint now) {
-  if (queue_pair_->needs_peer_process()) return;
-  if ((free_slots_.size() == kSendSlots && reads_ == 0) || acknowledged_then_ != acknowledged_) {
-    acknowledged_then_ = acknowledged_;
-    unchanged_since_ = now;
+// Returns whether any path was not armed yet.
+bool Connection::arm_paths() {
+  bool any = false;
+  for (const auto& path : paths_) {
+    if (std::exchange(path->armed, true)) continue;
+    path->pair().arm();
+    any = true;
   }
-  if (now >= unchanged_since_ + kSilence)
-    end(fmt::format("its {} device has acknowledged nothing for {} s", name_, kSilence.count()));
+  return any;
 }
 
 void Connection::arm() {
   const std::lock_guard lock(mutex_);
-  if (!armed_ && !broken_) {
-    queue_pair_->arm();
-    armed_ = true;
-  }
+  if (!broken_) arm_paths();
   // Nothing announces that kLastWords is over.
   if (quiet_since_ && !broken_) notify_all_groups();
   reread();
@@ -251,68 +240,7 @@ void Connection::arm() {
 
 void Connection::take_event() noexcept {
   const std::lock_guard lock(mutex_);
-  armed_ = false;
-}
-
-std::size_t Connection::take_completions() {
-  std::array<Completion, 16> completions{};
-  std::size_t taken = 0;
-  for (std::size_t count = completions.size(); count == completions.size() && !broken_;) {
-    count = queue_pair_->poll(completions);
-    assert(count <= completions.size());
-    for (std::size_t i = 0; i < count; ++i)
-      if (!broken_)
-        handle(completions[i]);
-      else if (completions[i].what == Completion::What::read)
-        forget_read(completions[i].id);
-    taken += count;
-  }
-  assert(is_sound());
-  return taken;
-}
-
-void Connection::handle(const Completion& completion) {
-  if (completion.what == Completion::What::read) {
-    if (completion.error == nullptr) return has_read(completion.id);
-    forget_read(completion.id);
-  }
-  if (completion.error != nullptr)
-    return end(fmt::format("the {} connection to it has failed: {}", name_, completion.error));
-  if (completion.what == Completion::What::received)
-    return received(completion.id, completion.bytes);
-  assert(completion.id >= kReceives && completion.id < kSlots);
-  free_slots_.push_back(completion.id);
-  set_unsent();
-  // A thread that sleeps until its messages have left may not be this one.
-  if (queue_pair_->needs_peer_process() && !has_unsent()) notify_all_groups();
-  ++acknowledged_;
-  give_room_back();  // There may have been no slot for it.
-}
-
-// Handles the frame in a slot, and makes the slot ready again. The peer cannot change it any more.
-void Connection::received(std::uint32_t slot, std::size_t bytes) {
-  assert(slot < kReceives && bytes <= kSlotBytes);
-  Frame frame;
-  const std::byte* const data = slots_.slot(slot);
-  if (bytes < sizeof frame) return end(kNonsense);
-  std::memcpy(&frame, data, sizeof frame);
-  // Such a frame takes no room, so a peer could send it without end. A probe gives back nothing.
-  if (frame.kind == FrameKind::room && frame.room < kReturnRoomAt && heard_) return end(kNonsense);
-  heard_ = true;
-  try {
-    begin(frame, {data + sizeof frame, bytes - sizeof frame});
-  } catch (const std::bad_alloc&) {
-    end(kNoMemory, End::no_memory);
-  } catch (const Error& error) {
-    end(error.what(), End::no_memory);
-  }
-  if (broken_) return;
-  if (!queue_pair_->receive(slot, {slots_.slot(slot), kSlotBytes, region_->local_key()}))
-    return end("the queue pair takes no request to receive");
-  if (frame.kind == FrameKind::room) return;
-  if (unreturned_room_ == kReceiveSlots) return end("it sent more frames than it had room for");
-  ++unreturned_room_;
-  give_room_back();
+  for (const auto& path : paths_) path->armed = false;
 }
 
 Group* Connection::find(std::uint32_t id) {
@@ -320,10 +248,8 @@ Group* Connection::find(std::uint32_t id) {
   return found == groups_.end() ? nullptr : found->second;
 }
 
-// Takes what a frame gives back. Returns false where it cannot be.
+// Takes what a frame says of released messages. Returns false where it cannot be.
 bool Connection::take_credits(const Frame& frame, Group* group) {
-  if (frame.room > kReceiveSlots - room_) return false;
-  room_ += frame.room;
   if (frame.released == 0 || group == nullptr) return true;
   if (frame.channel < 0 || frame.channel > kMostChannel) return false;
   Sender& sender = group->channel(frame.channel).sender;
@@ -354,9 +280,9 @@ void Connection::begin(const Frame& frame, std::span<const std::byte> payload) {
       if (!between) break;
       return add_part(payload);
     case FrameKind::credit:
-    case FrameKind::room:
       if (!payload.empty()) break;
       return;
+    case FrameKind::room: break;
     case FrameKind::status_page:
       if (payload.size() != kStatusPageBytes) break;
       return take_status_page(group, payload);
@@ -378,8 +304,9 @@ void Connection::begin(const Frame& frame, std::span<const std::byte> payload) {
   end(kNonsense);
 }
 
-// Takes a message or an offer into its channel. Returns null where it cannot be.
-Receiver::Arrival* Connection::announce(const Frame& frame, Group& group) {
+// Takes a message or an offer into its channel, as the last that is announced there. Returns null
+// where it cannot be.
+Receiver* Connection::announce(const Frame& frame, Group& group) {
   const std::size_t bytes = frame.header.length;
   if (frame.channel < 0 || frame.channel > kMostChannel ||
       bytes > group.context.max_message_bytes) {
@@ -395,7 +322,7 @@ Receiver::Arrival* Connection::announce(const Frame& frame, Group& group) {
   Receiver::Arrival& arrival = channel.at(channel.announced++);
   arrival = {};
   arrival.header = frame.header;
-  return &arrival;
+  return &channel;
 }
 
 // Gives a message a block of its channel.
@@ -410,14 +337,14 @@ void Connection::begin_message(const Frame& frame, Group* group,
                                std::span<const std::byte> payload) {
   incoming_ = {nullptr, frame.header.length, 0};
   if (group != nullptr) {
-    Receiver::Arrival* const arrival = announce(frame, *group);
-    if (arrival == nullptr) return;
-    Receiver& channel = group->channel(frame.channel).receiver;
-    arrival->payload = take_place(channel, *arrival).address;
-    if (arrival->payload == nullptr) stage(channel, *arrival);
-    incoming_.begin = arrival->payload;
-    incoming_.channel = &channel;
-    incoming_.arrival = arrival;
+    Receiver* const channel = announce(frame, *group);
+    if (channel == nullptr) return;
+    Receiver::Arrival& arrival = channel->at(channel->announced - 1);
+    arrival.payload = take_place(*channel, arrival).address;
+    if (arrival.payload == nullptr) stage(*channel, arrival);
+    incoming_.begin = arrival.payload;
+    incoming_.channel = channel;
+    incoming_.arrival = &arrival;
   }
   add_part(payload);
 }
@@ -462,7 +389,7 @@ void Connection::end(std::string why, End how) {
   if (broken_ || (ended() && how != End::lost)) return;
   if (how == End::lost) {
     broken_ = true;
-    queue_pair_->stop();
+    for (const auto& path : paths_) path->pair().stop();
     drop_queue();
     drop_offers();
   }

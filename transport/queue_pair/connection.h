@@ -1,5 +1,5 @@
-// Declares the connection to one peer, which is a queue pair with its slots. It sends and receives
-// the frames of all communicators that share it.
+// Declares the connection to one peer, over one path or several. It sends and receives the frames
+// of all communicators that share it.
 #pragma once
 
 #include <array>
@@ -18,10 +18,12 @@
 #include "common/sync.h"
 #include "transport/page_bytes.h"
 #include "transport/queue_pair/channels.h"
+#include "transport/queue_pair/control.h"
 #include "transport/queue_pair/device.h"
 #include "transport/queue_pair/frame.h"
+#include "transport/queue_pair/path.h"
 #include "transport/queue_pair/registrations.h"
-#include "transport/queue_pair/slots.h"
+#include "transport/queue_pair/sequence.h"
 
 namespace tutti::qp {
 
@@ -33,17 +35,32 @@ class Endpoint;
 /// A thread that waits for a message handles the frames of all communicators, and hands each
 /// message to its channel, which has memory for it (see kWindow). Frames for which the peer has no
 /// slot, or this rank none to send from, are queued, and are sent in order.
+///
+/// Frames have sequence numbers, and take any path that has room; the receiver handles them in
+/// order. A path that fails is taken out (connection_paths.cpp): frames that may not have arrived
+/// are sent again over another one, and those that have arrived twice are dropped.
 class Connection {
  public:
   Connection(Endpoint& endpoint, Device& device, const Clock& clock);
-  /// Destroys the queue pair first, so that the device works with its memory no more.
+  /// Destroys the queue pairs first, so that no device works with its memory any more.
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  QueuePair& queue_pair() noexcept { return *queue_pair_; }
-  /// Asks to receive in all slots. Called once, before the peer sends anything.
-  void open();
+  const Endpoint& endpoint() const noexcept { return endpoint_; }
+  /// Returns the path that is made first.
+  Path& first_path() noexcept { return *paths_.front(); }
+  QueuePair& queue_pair() noexcept { return first_path().pair(); }
+  /// Asks to receive in all slots of the first of so many paths. Called once, before the peer sends
+  /// anything. Throws `unavailable`.
+  void open(std::uint32_t paths = 1);
+  /// Takes the control connection to the peer, over which further paths are made, and others in the
+  /// place of those that fail: as many as open() was told. `leads` says that this end, and not the
+  /// peer, proposes them. Called once the first path works.
+  void add_control(Control control, int rank, bool leads, std::uint32_t peer_ports);
+  int control_fd() const noexcept { return control_->fd(); }
+  /// Reads what the peer has said over it.
+  void read_control();
 
   /// Adds a group, whose id is new. It takes part until it is removed.
   void add(Group& group);
@@ -76,7 +93,7 @@ class Connection {
   void pump();
   /// Makes the endpoint's descriptor readable when something more happens.
   void arm();
-  /// Handles an event: the queue pair is not armed any more.
+  /// Handles an event: the queue pairs are not armed any more.
   void take_event() noexcept;
   bool has_unsent() const noexcept { return unsent_count_.load(std::memory_order_relaxed) > 0; }
   bool has_unsent_of(const Group& group) const;
@@ -89,7 +106,7 @@ class Connection {
   /// Returns whether anything has arrived.
   bool has_heard() const {
     const std::lock_guard lock(mutex_);
-    return heard_;
+    return paths_.front()->heard;
   }
 
   void put_status_page(const Group& group);
@@ -116,6 +133,13 @@ class Connection {
     const std::lock_guard lock(mutex_);
     return group.memory_bytes();
   }
+  /// Returns the bytes of all slots.
+  std::size_t slot_bytes() const;
+  /// Returns the ports of the paths that are used, as "mlx5_0/1, mlx5_1/1".
+  std::string paths_used() const {
+    const std::lock_guard lock(mutex_);
+    return names_of_paths();
+  }
 
   enum class End { none, lost, no_memory };
   End how_ended() const noexcept { return end_.load(std::memory_order_acquire); }
@@ -128,6 +152,10 @@ class Connection {
   void end_with_peer(const char* why);
 
  private:
+  static constexpr const char* kNoMemory = "out of memory";  // A string of it takes none.
+  static constexpr const char* kNonsense =
+      "it sent what makes no sense: does it run another version, is it damaged?";
+
   /// A frame that waits to be sent, with its payload.
   struct Unsent {
     Frame frame;
@@ -139,6 +167,7 @@ class Connection {
     bool in_program = false;           // whether it lies in the program's memory
     bool begun = false;                // whether its first part has been sent
     std::unique_ptr<std::byte[]> own;  // memory of `data` where this entry owns it
+    Registrations::Use use;            // of memory that was offered, so that its end is told
 
     void keep();  // Copies `data` to memory of the entry's own.
   };
@@ -152,13 +181,17 @@ class Connection {
     bool none() const noexcept { return there == bytes; }
   };
 
-  /// A message that the device reads from the peer's memory.
-  struct Reading {
-    Receiver* channel = nullptr;
-    std::uint32_t message = 0;  // its number in the channel
-    Registrations::Use use;     // of where it goes
-
-    Receiver::Arrival& arrival() const noexcept { return channel->at(message); }
+  /// A frame that was sent over a path that has failed, and may not have arrived.
+  struct InDoubt {
+    Frame frame;
+    std::vector<std::byte> payload;
+  };
+  /// A frame that waits for those before it.
+  struct Held {
+    Path* path = nullptr;  // where it lies in a slot of that path
+    std::uint32_t slot = 0;
+    std::size_t bytes = 0;             // 0 where there is none
+    std::unique_ptr<std::byte[]> own;  // where it has left its slot
   };
   using Lock = std::unique_lock<sync::Mutex>;
 
@@ -166,14 +199,22 @@ class Connection {
   [[maybe_unused]] bool is_sound() const;
   bool ended() const noexcept { return how_ended() != End::none; }
   std::size_t take_completions();
-  void handle(const Completion& completion);
-  void listen_for_silence(TimePoint now);
-  void received(std::uint32_t slot, std::size_t bytes);
+  std::size_t take_completions(Path& path);
+  void handle(Path& path, const Completion& completion);
+  void sent(Path& path, const Completion& completion);
+  void received(Path& path, std::uint32_t slot, std::size_t bytes);
+  void hold(Path& path, std::uint32_t slot, std::size_t bytes, std::uint16_t sequence);
+  void handle_held();
+  void move_held();
+  void take(const std::byte* data, std::size_t bytes);
+  void make_ready(Path& path, std::uint32_t slot, bool room = false);
+  bool has_queue() const noexcept { return !unsent_.empty() || !doubts_.empty(); }
+  bool arm_paths();
   void begin(const Frame& frame, std::span<const std::byte> payload);
   bool take_credits(const Frame& frame, Group* group);
   void begin_message(const Frame& frame, Group* group, std::span<const std::byte> payload);
   void add_part(std::span<const std::byte> payload);
-  Receiver::Arrival* announce(const Frame& frame, Group& group);
+  Receiver* announce(const Frame& frame, Group& group);
   void move_out(Receiver& channel);
   void expect_behind(Receiver& channel, Memory rest);
   static Memory take_place(Receiver& channel, const Receiver::Arrival& arrival);
@@ -190,8 +231,12 @@ class Connection {
   void take_reply(const Frame& frame, Group* group);
   void take_withdrawal(const Frame& frame, Group* group);
   void begin_read(Receiver& channel, std::uint32_t message, const Memory& place);
-  void post_reads();
-  void has_read(std::uint32_t id);
+  void post_reads(Path& path);
+  void has_read(Path& path, std::uint32_t id);
+  void give_up(const Reading& reading);
+  void give_up_reads(Path& path);
+  Path* path_to_read(std::size_t bytes) noexcept;
+  static void put_back(const Reading& reading) noexcept;
   void decline(Receiver& channel, std::uint32_t message, const Memory& place);
   void reply(std::uint32_t group, int channel, std::uint16_t number, FrameKind kind);
   void withdraw(Sender& channel, Sender::Offered& offered);
@@ -205,7 +250,7 @@ class Connection {
           if (offered.under_way) what(channel->sender, offered);
   }
   void put_back_reads(const std::function<bool(const Reading&)>& which) noexcept;
-  void forget_read(std::uint32_t id) noexcept;
+  static Reading forget_read(Path& path, std::uint32_t id) noexcept;
   void take_cancelled_reads() noexcept;
   /// Says whose frames are served during a wait.
   enum class Serve { this_peer, all_peers };
@@ -215,18 +260,40 @@ class Connection {
   void await_replies(
       Lock& lock, Serve serve,
       const std::function<bool(const Sender&, const Sender::Offered&)>& which) noexcept;
-  void give_room_back();
-  void send_room();
+  void give_room_back(Path& path);
+  void send_room(Path& path);
   void send(Unsent unsent);
   void send_credit(Receiver& channel);
   void send_status_page(const Group& group);
   void send_queue();
-  void await_acknowledgements() noexcept;
-  bool send_part(Unsent& unsent);
+  bool send_again();
+  bool send_part(Path& path, Unsent& unsent);
   void drop_queue() noexcept;
   void set_unsent() noexcept;
   std::size_t in_process() const noexcept;
   void reread();
+  // These functions are those of the paths (connection_paths.cpp).
+  Path* path_with_room() noexcept;
+  Path* find_path(std::uint32_t number) noexcept;
+  void fail(Path& path, std::string why);
+  void doubt(Path& path, std::uint32_t slot);
+  void tend_paths(TimePoint now);
+  bool tend(Path& path, TimePoint now);
+  void choose_paths();
+  void propose_path(TimePoint now);
+  Path& make_path(std::uint32_t number, std::uint32_t port);
+  void say(Note::Step step, const Path& path, std::string_view text);
+  void log_failure(const Path& path) const;
+  Path& add_control_path();
+  void take_notes();
+  void watch_control();
+  void take_note(const Control::Said& said);
+  void take_address(const Control::Said& said);
+  void take_loss(const Control::Said& said);
+  void connect(Path& path, const std::string& address);
+  void try_out(Path& path);
+  void go_live(Path& path);
+  std::string names_of_paths() const;
   bool has_room_for(Sender& channel, std::size_t bytes);
   static Unsent unsent_of(Sender& channel, FrameKind kind, const Header& header);
   static void has_left(const Unsent& unsent) noexcept;
@@ -236,35 +303,43 @@ class Connection {
   Endpoint& endpoint_;
   const std::shared_ptr<Registrations> registrations_;
   const Clock& clock_;
-  const char* const name_;                 // of the device, in messages
-  Slots slots_;                            // destroyed after the queue pair that uses them
-  std::unique_ptr<QueuePair> queue_pair_;  // constant until the end
-  std::unique_ptr<Region> region_;         // the slots
+  const char* const name_;  // of the devices, in messages
   mutable sync::Mutex mutex_;
+  // The first path, others in the order in which they were made, and that over the control
+  // connection where it has been needed. Those that have failed go when their devices have ended.
+  std::vector<std::unique_ptr<Path>> paths_;
+  std::size_t turn_ = 0;                    // the path that the next frame takes, if it can
   std::map<std::uint32_t, Group*> groups_;  // by id
-  bool armed_ = false;
 
-  std::vector<std::uint32_t> free_slots_;  // those to send from
-  std::uint32_t room_ = kReceiveSlots;     // frames for which the peer has slots
-  std::uint32_t unreturned_room_ = 0;      // handled frames of which the peer has not been told
+  Sequence sequence_;                  // of what is sent
+  std::deque<InDoubt> doubts_;         // they are sent before all else
+  std::uint16_t expected_ = 0;         // the number of the frame that is handled next
+  std::array<Held, kMostAhead> held_;  // by number
+  std::uint32_t held_count_ = 0;
+  // Frames before this one may be sent again: others do not wait for them in slots, which the peer
+  // may need for them.
+  std::optional<std::uint16_t> again_until_;
   Incoming incoming_;
-  // Messages to be read, and those that the device reads, by the number of the request.
-  std::deque<Reading> to_read_;
-  std::array<std::optional<Reading>, kMostReads> reading_;
-  std::uint32_t reads_ = 0;    // how many of them there are
   std::deque<Unsent> unsent_;  // the oldest first
   sync::Atomic<std::size_t> unsent_count_{0};
 
+  std::optional<Control> control_;
+  ControlPair* by_control_ = nullptr;  // of the path over the control connection
+  bool by_control_live_ = false;       // whether that is used
+  bool changes_paths_ = true;          // whether the device leaves that to this connection
+  int rank_ = -1;                      // of the peer
+  bool leads_ = false;                 // whether this end proposes paths
+  bool watches_out_ = false;           // whether the endpoint watches for room in the socket
+  std::uint32_t wanted_paths_ = 1, peer_ports_ = 1;
+  std::uint32_t last_path_ = Path::kFirst;  // the number of the last path that was made
+  std::uint32_t next_ports_ = 1;            // the pair of ports that is tried next
+  std::uint32_t vain_tries_ = 0;            // since a path was made
+  TimePoint propose_at_{};
+
   sync::Atomic<End> end_{End::none};
   std::string why_ended_;
-  bool broken_ = false;  // whether the queue pair does no more work
-  bool heard_ = false;   // whether anything has ever arrived
+  bool broken_ = false;  // whether no path does any more work
   Traffic traffic_;
-  std::uint64_t acknowledged_ = 0;  // sends that the peer's device has acknowledged
-  // These hold what listen_for_silence() found last: that number, and since when nothing has
-  // changed.
-  std::optional<std::uint64_t> acknowledged_then_;
-  TimePoint unchanged_since_{};
   std::optional<TimePoint> quiet_since_;  // where the peer has ended: when something came last
   std::string why_peer_ended_;
 };

@@ -24,22 +24,22 @@ using State = Receiver::Arrival::State;
 // within the third.
 constexpr milliseconds kReadLimit{5000}, kCancelLimit{1000}, kReplyLimit{1000};
 constexpr std::chrono::microseconds kPause{50};
-constexpr const char* kNonsense = "it speaks of messages that it was not offered: is it damaged?";
+constexpr const char* kNotOffered = "it speaks of messages that it was not offered: is it damaged?";
 
 }  // namespace
 
 // Offers a message to the peer where it lies in memory that the peer's device can read.
 bool Connection::offer(Sender& channel, const Header& header, const Memory& message) {
   if (broken_ || registrations_->empty()) return false;
-  const ReadLimits limits = queue_pair_->reads();
-  if (!limits.peer_reads || message.bytes > limits.bytes) return false;
-  Registrations::Use use = registrations_->use(*this, message.address, message.bytes, true);
+  Path* const path = path_to_read(message.bytes);
+  if (path == nullptr) return false;
+  Registrations::Use use = registrations_->use(*this, *path, message.address, message.bytes, true);
   if (!use) return false;
   const auto number = static_cast<std::uint16_t>(channel.posted++);
   Sender::Offered& offered = channel.offers[number % kWindow];
   assert(!offered.under_way && "the peer has answered before it released the message");
   const auto address = reinterpret_cast<std::uintptr_t>(message.address);
-  const Offer offer{address, use.remote_key(), 0};
+  const Offer offer{address, use.remote_key(), path->number};
   offered = {true, false, number, header, offer, std::move(use), nullptr};
   Unsent unsent = unsent_of(channel, FrameKind::offer, header);
   unsent.frame.number = number;
@@ -50,22 +50,34 @@ bool Connection::offer(Sender& channel, const Header& header, const Memory& mess
   return true;
 }
 
+// Returns a path over which the peer may read a message, or null. Paths take turns.
+Path* Connection::path_to_read(std::size_t bytes) noexcept {
+  for (std::size_t tried = 0; tried < paths_.size(); ++tried) {
+    if (++turn_ >= paths_.size()) turn_ = 0;
+    Path& path = *paths_[turn_];
+    const ReadLimits limits = path.pair().reads();
+    if (path.is_live() && limits.peer_reads && bytes <= limits.bytes) return &path;
+  }
+  return nullptr;
+}
+
 void Connection::begin_offer(const Frame& frame, Group* group, std::span<const std::byte> payload) {
   Offer offer;
   if (payload.size() != sizeof offer || !incoming_.none() || frame.header.length == 0)
-    return end(kNonsense);
+    return end(kNotOffered);
   std::memcpy(&offer, payload.data(), sizeof offer);
   // Nobody will read it.
   if (group == nullptr) return reply(frame.group, frame.channel, frame.number, FrameKind::taken);
-  Receiver::Arrival* const arrival = announce(frame, *group);
-  if (arrival == nullptr) return;
-  Receiver& channel = group->channel(frame.channel).receiver;
+  Receiver* const announced = announce(frame, *group);
+  if (announced == nullptr) return;
+  Receiver& channel = *announced;
   const std::uint32_t message = channel.announced - 1;
-  if (frame.number != static_cast<std::uint16_t>(message)) return end(kNonsense);
-  arrival->state = State::offered;
-  arrival->offer = offer;
+  Receiver::Arrival& arrival = channel.at(message);
+  if (frame.number != static_cast<std::uint16_t>(message)) return end(kNotOffered);
+  arrival.state = State::offered;
+  arrival.offer = offer;
   // Messages behind another are read while that one is: without waiting, at the price of a copy.
-  const Memory place = take_place(channel, *arrival);
+  const Memory place = take_place(channel, arrival);
   if (place || channel.reads_ahead || message != channel.released)
     begin_read(channel, message, place);
   group->context.wake_sleepers();
@@ -77,47 +89,49 @@ void Connection::begin_read(Receiver& channel, std::uint32_t message, const Memo
   Receiver::Arrival& arrival = channel.at(message);
   assert(arrival.state == State::offered && arrival.payload == nullptr);
   const std::size_t bytes = arrival.header.length;
-  const ReadLimits limits = queue_pair_->reads();
+  Path* const path = find_path(arrival.offer.path);
+  if (path == nullptr || path->state == Path::State::failed)
+    return decline(channel, message, place);
+  const ReadLimits limits = path->pair().reads();
   if (limits.at_once == 0 || bytes > limits.bytes) return decline(channel, message, place);
   Reading reading{&channel, message, {}};
   if (goes_to(arrival, place))
-    reading.use = registrations_->use(*this, place.address, bytes, false);
+    reading.use = registrations_->use(*this, *path, place.address, bytes, false);
   if (reading.use) {
     arrival.payload = place.address;
   } else {
     channel.staging.add_to(*registrations_, stage(channel, arrival));
-    reading.use = registrations_->use(*this, arrival.staged, bytes, false);
+    reading.use = registrations_->use(*this, *path, arrival.staged, bytes, false);
   }
   if (!reading.use) return decline(channel, message, place);
   arrival.state = State::reading;
-  to_read_.push_back(std::move(reading));
-  post_reads();
+  path->to_read.push_back(std::move(reading));
+  post_reads(*path);
 }
 
 // Gives the device as many requests as both devices allow: further ones would hold up what is sent.
-void Connection::post_reads() {
-  const std::uint32_t most = std::min(queue_pair_->reads().at_once, kMostReads);
-  while (!to_read_.empty() && reads_ < most && !broken_) {
-    const auto free = std::find(reading_.begin(), reading_.end(), std::nullopt);
-    assert(free != reading_.end());
-    *free = std::move(to_read_.front());
-    to_read_.pop_front();
-    await_acknowledgements();
-    ++reads_;
+void Connection::post_reads(Path& path) {
+  const std::uint32_t most = std::min(path.pair().reads().at_once, kMostReads);
+  while (!path.to_read.empty() && path.reads < most && !broken_ &&
+         path.state != Path::State::failed) {
+    const auto free = std::find(path.reading.begin(), path.reading.end(), std::nullopt);
+    assert(free != path.reading.end());
+    path.await_acknowledgements();
+    *free = std::move(path.to_read.front());
+    path.to_read.pop_front();
+    ++path.reads;
     const Receiver::Arrival& arrival = (*free)->arrival();
-    const auto id = static_cast<std::uint32_t>(free - reading_.begin());
+    const auto id = static_cast<std::uint32_t>(free - path.reading.begin());
     const Piece to{arrival.payload, arrival.header.length, (*free)->use.local_key()};
-    if (queue_pair_->read(id, to, arrival.offer.address, arrival.offer.remote_key)) continue;
-    forget_read(id);
-    return end("the queue pair takes no request to read");
+    if (path.pair().read(id, to, arrival.offer.address, arrival.offer.remote_key)) continue;
+    path.to_read.push_front(forget_read(path, id));
+    return fail(path, "its queue pair takes no request to read");
   }
 }
 
-void Connection::has_read(std::uint32_t id) {
-  assert(id < kMostReads && reading_[id]);
-  const Reading reading = *std::exchange(reading_[id], std::nullopt);
-  --reads_;
-  ++acknowledged_;
+void Connection::has_read(Path& path, std::uint32_t id) {
+  const Reading reading = forget_read(path, id);
+  path.has_acknowledged();
   Receiver::Arrival& arrival = reading.arrival();
   arrival.state = State::complete;
   traffic_.read_bytes += arrival.header.length;
@@ -125,7 +139,31 @@ void Connection::has_read(std::uint32_t id) {
   reply(channel.group.id, channel.number, static_cast<std::uint16_t>(reading.message),
         FrameKind::taken);
   channel.group.context.wake_sleepers();
-  post_reads();
+  post_reads(path);
+}
+
+// A message that cannot be read, because its path has failed, comes in slots, unless its group is
+// gone. The memory to which it was read may be about to end, so it goes to the channel's.
+void Connection::give_up(const Reading& reading) {
+  if (broken_) return;
+  Receiver& channel = *reading.channel;
+  if (find(channel.group.id) != &channel.group)
+    return reply(channel.group.id, channel.number, static_cast<std::uint16_t>(reading.message),
+                 FrameKind::taken);
+  put_back(reading);
+  try {
+    decline(channel, reading.message, {});
+  } catch (const Error& error) {
+    end(error.what(), End::no_memory);
+  }
+}
+
+void Connection::give_up_reads(Path& path) {
+  while (!path.to_read.empty() && !broken_) {
+    const Reading first = std::move(path.to_read.front());
+    path.to_read.pop_front();
+    give_up(first);
+  }
 }
 
 // Asks for an offered message in slots.
@@ -155,10 +193,10 @@ void Connection::reply(std::uint32_t group, int channel, std::uint16_t number, F
 // call has failed.
 void Connection::take_reply(const Frame& frame, Group* group) {
   if (group == nullptr) return;
-  if (frame.channel < 0 || frame.channel > kMostChannel) return end(kNonsense);
+  if (frame.channel < 0 || frame.channel > kMostChannel) return end(kNotOffered);
   Sender& channel = group->channel(frame.channel).sender;
   Sender::Offered* const offered = channel.offer(frame.number);
-  if (offered == nullptr) return end(kNonsense);
+  if (offered == nullptr) return end(kNotOffered);
   if (frame.kind == FrameKind::taken || offered->dropped) {
     finish(channel, *offered);
   } else {
@@ -169,6 +207,7 @@ void Connection::take_reply(const Frame& frame, Group* group) {
     unsent.data = unsent.own != nullptr
                       ? unsent.own.get()
                       : reinterpret_cast<const std::byte*>(offered->offer.address);
+    unsent.use = std::move(offered->use);
     unsent.in_program = true;
     ++channel.in_program;  // finish() says that the offer needs the memory no more
     finish(channel, *offered);
@@ -186,11 +225,11 @@ void Connection::begin_answer(const Frame& frame, Group* group,
                               std::span<const std::byte> payload) {
   incoming_ = {nullptr, frame.header.length, 0, nullptr, nullptr};
   if (group != nullptr) {
-    if (frame.channel < 0 || frame.channel > kMostChannel) return end(kNonsense);
+    if (frame.channel < 0 || frame.channel > kMostChannel) return end(kNotOffered);
     Receiver& channel = group->channel(frame.channel).receiver;
     Receiver::Arrival* const arrival = channel.find(frame.number);
     if (arrival == nullptr || arrival->state != State::declined || arrival->header != frame.header)
-      return end(kNonsense);
+      return end(kNotOffered);
     arrival->state = State::arriving;
     incoming_.begin = arrival->payload;
     incoming_.channel = &channel;
@@ -203,7 +242,7 @@ void Connection::begin_answer(const Frame& frame, Group* group,
 // `taken`, and what is said about one that is complete has crossed the answer.
 void Connection::take_withdrawal(const Frame& frame, Group* group) {
   if (group == nullptr) return;
-  if (frame.channel < 0 || frame.channel > kMostChannel) return end(kNonsense);
+  if (frame.channel < 0 || frame.channel > kMostChannel) return end(kNotOffered);
   Receiver& channel = group->channel(frame.channel).receiver;
   const Receiver::Arrival* const arrival = channel.find(frame.number);
   if (arrival == nullptr) return;
@@ -246,24 +285,27 @@ void Connection::drop_offers() noexcept {
   each_offer([](Sender& sender, Sender::Offered& offered) { finish(sender, offered); });
 }
 
+void Connection::put_back(const Reading& reading) noexcept {
+  Receiver::Arrival& arrival = reading.arrival();
+  if (arrival.staged != nullptr) reading.channel->staging.free(arrival.staged);
+  arrival.payload = arrival.staged = nullptr;
+  arrival.state = State::offered;
+}
+
 // Takes back reads with which the device has not begun.
 void Connection::put_back_reads(const std::function<bool(const Reading&)>& which) noexcept {
-  const auto put_back = [](const Reading& reading) {
-    Receiver::Arrival& arrival = reading.arrival();
-    if (arrival.staged != nullptr) reading.channel->staging.free(arrival.staged);
-    arrival.payload = arrival.staged = nullptr;
-    arrival.state = State::offered;
-  };
-  std::erase_if(to_read_, [&](const Reading& reading) {
-    if (!which(reading)) return false;
-    put_back(reading);
-    return true;
-  });
-  if (broken_) return;
-  for (std::uint32_t id = 0; id < kMostReads; ++id) {
-    if (!reading_[id] || !which(*reading_[id]) || !queue_pair_->take_back_read(id)) continue;
-    put_back(*reading_[id]);
-    forget_read(id);
+  for (const auto& path : paths_) {
+    std::erase_if(path->to_read, [&](const Reading& reading) {
+      if (!which(reading)) return false;
+      put_back(reading);
+      return true;
+    });
+    if (broken_) continue;
+    for (std::uint32_t id = 0; id < kMostReads; ++id) {
+      const auto& reading = path->reading[id];
+      if (!reading || !which(*reading) || !path->pair().take_back_read(id)) continue;
+      put_back(forget_read(*path, id));
+    }
   }
 }
 
@@ -272,21 +314,27 @@ void Connection::put_back_reads(const std::function<bool(const Reading&)>& which
 void Connection::await_reads(Lock& lock, Serve serve,
                              const std::function<bool(const Reading&)>& which) noexcept {
   const auto begin = steady_clock::now();
-  const auto some = [&] {
-    return std::any_of(reading_.begin(), reading_.end(),
+  const auto reads_some = [&](const std::unique_ptr<Path>& path) {
+    return std::any_of(path->reading.begin(), path->reading.end(),
                        [&](const auto& reading) { return reading && which(*reading); });
   };
-  while (some()) {
+  for (;;) {
+    const auto found = std::find_if(paths_.begin(), paths_.end(), reads_some);
+    if (found == paths_.end()) return;
+    Path& path = **found;
     const auto waited = steady_clock::now() - begin;
     if (broken_)
       take_cancelled_reads();
     else
       reread();
-    if (waited > kReadLimit && !broken_) end("its memory cannot be read");
+    if (waited > kReadLimit) fail(path, "its memory cannot be read");
     if (waited > kReadLimit + kCancelLimit) {
-      queue_pair_.reset();
-      for (auto& reading : reading_) reading.reset();
-      reads_ = 0;
+      end("its memory cannot be read");
+      for (const auto& each : paths_) {
+        each->destroy_pair();
+        each->reading = {};
+        each->reads = 0;
+      }
     }
     pause(lock, serve);
   }
@@ -302,15 +350,18 @@ void Connection::pause(Lock& lock, Serve serve) noexcept {
 
 void Connection::take_cancelled_reads() noexcept {
   std::array<Completion, 16> completions{};
-  const std::size_t count = queue_pair_->poll(completions);
-  for (std::size_t i = 0; i < count; ++i)
-    if (completions[i].what == Completion::What::read) forget_read(completions[i].id);
+  for (const auto& path : paths_) {
+    if (!path->has_pair()) continue;
+    const std::size_t count = path->pair().poll(completions);
+    for (std::size_t i = 0; i < count; ++i)
+      if (completions[i].what == Completion::What::read) forget_read(*path, completions[i].id);
+  }
 }
 
-void Connection::forget_read(std::uint32_t id) noexcept {
-  assert(id < kMostReads && reading_[id]);
-  reading_[id].reset();
-  --reads_;
+Reading Connection::forget_read(Path& path, std::uint32_t id) noexcept {
+  assert(id < kMostReads && path.reading[id]);
+  --path.reads;
+  return *std::exchange(path.reading[id], std::nullopt);
 }
 
 // Waits until the peer has said that it does not read these messages any more. Where it says

@@ -13,6 +13,11 @@
 #include "transport/queue_pair/endpoint.h"
 
 namespace tutti::qp {
+namespace {
+
+constexpr const char* kTakesNone = "its queue pair takes no request to send";
+
+}  // namespace
 
 void Connection::Unsent::keep() {
   if (own != nullptr || data == nullptr) return;
@@ -94,22 +99,27 @@ void Connection::has_left(const Unsent& unsent) noexcept {
 bool Connection::has_unsent_of(const Group& group) const {
   if (!has_unsent()) return false;
   const std::lock_guard lock(mutex_);
-  return in_process() > 0 || std::any_of(unsent_.begin(), unsent_.end(), [&](const Unsent& unsent) {
-           return unsent.frame.group == group.id;
-         });
+  return in_process() > 0 || !doubts_.empty() ||
+         std::any_of(unsent_.begin(), unsent_.end(),
+                     [&](const Unsent& unsent) { return unsent.frame.group == group.id; });
 }
 
 std::size_t Connection::unfinished() {
   const std::lock_guard lock(mutex_);
   reread();
   if (broken_) return 0;
-  const std::size_t frames = unsent_.size() + kSendSlots - free_slots_.size();
-  return frames > 0 || queue_pair_->is_flushed() ? frames : 1;
+  std::size_t frames = unsent_.size() + doubts_.size();
+  for (const auto& path : paths_) frames += path->under_way();
+  if (frames > 0) return frames;
+  return std::all_of(paths_.begin(), paths_.end(),
+                     [](const auto& path) { return path->pair().is_flushed(); })
+             ? 0
+             : 1;
 }
 
 void Connection::probe() {
   const std::lock_guard lock(mutex_);
-  if (!broken_) send_room();
+  if (!broken_) send_room(first_path());
 }
 
 void Connection::send_credit(Receiver& channel) {
@@ -139,7 +149,9 @@ void Connection::send(Unsent unsent) {
 void Connection::send_queue() {
   const bool had = !unsent_.empty();
   bool left = false;
-  while (!unsent_.empty() && room_ > 0 && !free_slots_.empty() && send_part(unsent_.front())) {
+  while (send_again() && !unsent_.empty() && !sequence_.is_full()) {
+    Path* const path = path_with_room();
+    if (path == nullptr || !send_part(*path, unsent_.front())) break;
     Unsent& first = unsent_.front();
     if (first.sent < first.bytes) continue;
     has_left(first);
@@ -151,74 +163,88 @@ void Connection::send_queue() {
   if (had && left) notify_all_groups();
 }
 
-// Silence counts from now on where nothing was under way: nobody may have looked for long.
-void Connection::await_acknowledgements() noexcept {
-  if (free_slots_.size() == kSendSlots && reads_ == 0) acknowledged_then_.reset();
+// Sends the frames again that may not have arrived. Returns whether there is none left.
+bool Connection::send_again() {
+  while (!doubts_.empty()) {
+    Path* const path = path_with_room();
+    if (path == nullptr) return false;
+    const InDoubt first = std::move(doubts_.front());
+    doubts_.pop_front();
+    if (path->send(first.frame, first.payload)) continue;
+    doubt(*path, path->last_slot());
+    fail(*path, kTakesNone);
+    if (broken_) return false;
+  }
+  return true;
 }
 
-bool Connection::send_part(Unsent& unsent) {
+// Returns a path that can take a frame. Paths take turns, so that long messages use all of them.
+Path* Connection::path_with_room() noexcept {
+  if (turn_ >= paths_.size()) turn_ = 0;
+  for (std::size_t tried = 0; tried < paths_.size(); ++tried) {
+    if (paths_[turn_]->can_send()) return paths_[turn_].get();
+    if (++turn_ == paths_.size()) turn_ = 0;
+  }
+  return nullptr;
+}
+
+// Returns false where the connection has ended.
+bool Connection::send_part(Path& path, Unsent& unsent) {
   Frame frame = unsent.frame;
   if (unsent.begun) {
     frame.kind = FrameKind::more;
     frame.released = 0;
   }
-  frame.room = static_cast<std::uint16_t>(std::exchange(unreturned_room_, 0));
+  frame.sequence = sequence_.take();
   const std::size_t part = std::min(unsent.bytes - unsent.sent, kPartBytes);
-  await_acknowledgements();
-  const std::uint32_t slot = free_slots_.back();
-  free_slots_.pop_back();
-  std::byte* const data = slots_.slot(slot);
-  std::memcpy(data, &frame, sizeof frame);
-  if (part > 0) std::memcpy(data + sizeof frame, unsent.data + unsent.sent, part);
-  const auto bytes = static_cast<std::uint32_t>(sizeof frame + part);
-  if (!queue_pair_->send(slot, {data, bytes, region_->local_key()})) {
-    end("the queue pair takes no request to send");
-    return false;
-  }
-  --room_;
+  const std::span payload(unsent.data + unsent.sent, part);
   unsent.begun = true;
   unsent.sent += part;
   if (frame.kind == FrameKind::message || frame.kind == FrameKind::answer ||
       frame.kind == FrameKind::more)
     traffic_.slot_bytes += part;
-  return true;
+  if (part > kPartBytes / 2) ++turn_;
+  if (path.send(frame, payload)) return true;
+  doubt(path, path.last_slot());
+  fail(path, kTakesNone);
+  return !broken_;
 }
 
 // Tells the peer which slots are ready again, unless the next frame will. A frame that tells only
 // this needs no room at the peer.
-void Connection::give_room_back() {
-  if (unreturned_room_ < kReturnRoomAt || broken_) return;
-  if (!unsent_.empty()) send_queue();
-  if (unreturned_room_ >= kReturnRoomAt && !free_slots_.empty() && !broken_) send_room();
+void Connection::give_room_back(Path& path) {
+  if (!path.owes_room() || broken_) return;
+  if (has_queue()) send_queue();
+  if (path.owes_room() && path.works() && path.has_slot() && !broken_) send_room(path);
 }
 
-void Connection::send_room() {
-  assert(!free_slots_.empty() && !broken_);
+void Connection::send_room(Path& path) {
+  assert(path.has_slot() && !broken_);
   Frame frame;
   frame.kind = FrameKind::room;
-  frame.room = static_cast<std::uint16_t>(std::exchange(unreturned_room_, 0));
-  await_acknowledgements();
-  const std::uint32_t slot = free_slots_.back();
-  free_slots_.pop_back();
-  std::memcpy(slots_.slot(slot), &frame, sizeof frame);
-  if (!queue_pair_->send(slot, {slots_.slot(slot), sizeof frame, region_->local_key()}))
-    end("the queue pair takes no request to send");
+  if (path.send(frame, {})) return;
+  path.free_slot(path.last_slot());
+  fail(path, kTakesNone);
 }
 
 void Connection::drop_queue() noexcept {
   for (const Unsent& unsent : unsent_) has_left(unsent);
   unsent_.clear();
+  doubts_.clear();
   set_unsent();
 }
 
 // Frames that the device has taken have left, unless it is this process that sends them.
 void Connection::set_unsent() noexcept {
-  unsent_count_.store(unsent_.size() + in_process(), std::memory_order_relaxed);
+  unsent_count_.store(unsent_.size() + doubts_.size() + in_process(), std::memory_order_relaxed);
 }
 
 std::size_t Connection::in_process() const noexcept {
-  if (broken_ || !queue_pair_->needs_peer_process()) return 0;
-  return kSendSlots - free_slots_.size();
+  if (broken_ || (changes_paths_ && by_control_ == nullptr)) return 0;
+  std::size_t frames = control_ && control_->unwritten() > 0 ? 1 : 0;
+  for (const auto& path : paths_)
+    if (path->by_process()) frames += path->under_way();
+  return frames;
 }
 
 void Connection::put_status_page(const Group& group) {

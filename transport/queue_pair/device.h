@@ -112,6 +112,10 @@ class Device {
 
   /// Returns the name by which messages speak of it, as "RDMA".
   virtual const char* name() const noexcept = 0;
+  /// Returns the name of the port over which its queue pairs go, as "mlx5_0/1".
+  virtual std::string port() const { return name(); }
+  /// Returns whether the port is up, as far as is known. It takes a system call.
+  virtual bool is_up() const noexcept { return true; }
   /// Returns a new queue pair, which ends before the device does. `owner` is what take_events()
   /// returns for it. Throws `unavailable`.
   virtual std::unique_ptr<QueuePair> make(const QueueLimits& limits, void* owner) = 0;

@@ -25,24 +25,27 @@ namespace {
 constexpr std::chrono::seconds kLinger{2}, kLongestLinger{60};
 constexpr std::chrono::milliseconds kBackgroundProgressPause{100};
 
-void watch(const Fd& epoll, int fd, void* what) {
+// What is watched first is added.
+void watch_fd(const Fd& epoll, int fd, void* what, std::uint32_t events, int how) {
   epoll_event event{};
-  event.events = EPOLLIN | EPOLLRDHUP;
+  event.events = events;
   event.data.ptr = what;
-  if (epoll_ctl(epoll.get(), EPOLL_CTL_ADD, fd, &event) != 0)
+  if (epoll_ctl(epoll.get(), how, fd, &event) != 0)
     throw Error(ErrorKind::unavailable,
                 fmt::format("cannot watch a connection: {}", std::strerror(errno)));
 }
 
 }  // namespace
 
-Endpoint::Endpoint(int size, const Clock& clock, std::shared_ptr<Device> device, Log* log)
+Endpoint::Endpoint(int size, const Clock& clock, std::vector<std::shared_ptr<Device>> devices,
+                   Log* log, std::uint32_t paths)
     : clock_(clock),
       log_(log),
-      device_(std::move(device)),
+      devices_(std::move(devices)),
+      paths_(paths),
       registrations_(std::make_shared<Registrations>(
           Registrations::Limits{},
-          [log, name = device_->name()](const std::string& why) {
+          [log, name = devices_.front()->name()](const std::string& why) {
             if (log != nullptr)
               log->write(LogLevel::warn,
                          "{}: memory is not read in place, but copied through slots: {}", name,
@@ -50,8 +53,9 @@ Endpoint::Endpoint(int size, const Clock& clock, std::shared_ptr<Device> device,
           })),
       epoll_(make_epoll()),
       peers_(static_cast<std::size_t>(size)) {
-  assert(size > 0 && device_ != nullptr);
-  watch(epoll_, device_->event_fd(), nullptr);
+  assert(size > 0);
+  for (const auto& device : devices_)
+    watch_fd(epoll_, device->event_fd(), nullptr, EPOLLIN, EPOLL_CTL_ADD);
 }
 
 Endpoint::~Endpoint() {
@@ -63,7 +67,7 @@ Endpoint::~Endpoint() {
   // In a forked child, the kernel's objects are those of the parent, which goes on using them, so
   // nothing here may destroy them.
   for (Peer& peer : peers_) static_cast<void>(peer.connection.release());
-  static_cast<void>(new std::shared_ptr(device_));
+  static_cast<void>(new std::vector(devices_));
   static_cast<void>(new std::shared_ptr(registrations_));
 }
 
@@ -86,16 +90,25 @@ void Endpoint::write_figures() const {
               "{}: {} bytes were sent through slots and {} read in place; {} messages were "
               "offered, {} of them declined; memory was registered {} times, used again {} times, "
               "evicted {} times, refused {} times",
-              device_->name(), all.slot_bytes, all.read_bytes, all.offers, all.declined,
+              devices_.front()->name(), all.slot_bytes, all.read_bytes, all.offers, all.declined,
               counters.made, counters.hits, counters.evicted, counters.refused);
 }
 
-void Endpoint::add_peer(int rank, std::unique_ptr<Connection> connection, net::Stream control) {
+void Endpoint::add_peer(int rank, std::unique_ptr<Connection> connection) {
   Peer& peer = peers_[static_cast<std::size_t>(rank)];
-  assert(peer.connection == nullptr && connection != nullptr && control);
-  watch(epoll_, control.fd(), &peer);
+  assert(peer.connection == nullptr && connection != nullptr);
+  watch_fd(epoll_, connection->control_fd(), connection.get(), EPOLLIN | EPOLLRDHUP, EPOLL_CTL_ADD);
+  log(LogLevel::info, fmt::format("rank {} is reached over {}", rank, connection->paths_used()));
   peer.connection = std::move(connection);
-  peer.control = std::move(control);
+}
+
+// A socket that cannot be watched for room any more is looked at with the next call.
+void Endpoint::watch(Connection& connection, int control, bool writable) const {
+  epoll_event event{};
+  event.events = EPOLLIN | EPOLLRDHUP;
+  if (writable) event.events |= EPOLLOUT;
+  event.data.ptr = &connection;
+  static_cast<void>(epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, control, &event));
 }
 
 void Endpoint::arm() {
@@ -121,8 +134,9 @@ void Endpoint::progress() {
 void Endpoint::tell_of_loss(Peer& peer) {
   const std::lock_guard lock(control_mutex_);
   if (std::exchange(peer.told_of_loss, true)) return;
-  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, peer.control.fd(), nullptr);
-  shutdown(peer.control.fd(), SHUT_RDWR);
+  const int control = peer.connection->control_fd();
+  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, control, nullptr);
+  shutdown(control, SHUT_RDWR);
 }
 
 void Endpoint::take_events() {
@@ -131,28 +145,16 @@ void Endpoint::take_events() {
   std::array<epoll_event, 16> events{};
   const int count = epoll_wait(epoll_.get(), events.data(), events.size(), 0);
   for (int i = 0; i < count; ++i) {
+    // A control connection stays watched until the connection is lost, so that a thread that sleeps
+    // wakes to make it so.
     if (events[i].data.ptr != nullptr) {
-      look_at_control(*static_cast<Peer*>(events[i].data.ptr));
+      static_cast<Connection*>(events[i].data.ptr)->read_control();
       continue;
     }
     owners_.clear();
-    device_->take_events(owners_);
+    for (const auto& device : devices_) device->take_events(owners_);
     for (void* const owner : owners_) static_cast<Connection*>(owner)->take_event();
   }
-}
-
-// Nothing is sent over a control connection once the queue pairs are connected, so it is readable
-// when the peer has ended. It stays watched until the connection is lost, so that a thread that
-// sleeps wakes to make it so.
-void Endpoint::look_at_control(Peer& peer) {
-  std::array<std::byte, 64> bytes;
-  const iovec to{bytes.data(), bytes.size()};
-  const ssize_t got = peer.control.read({&to, 1});
-  if (got < 0 && net::not_now(errno)) return;
-  peer.connection->end_with_peer(
-      got > 0    ? "it sent what makes no sense: does it run another version, is it damaged?"
-      : got == 0 ? "its process has ended or closed the connection"
-                 : "its machine does not answer any more");
 }
 
 void Endpoint::background_progress() {

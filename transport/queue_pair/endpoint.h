@@ -26,8 +26,11 @@ namespace tutti::qp {
 /// the communicator that made it.
 class Endpoint {
  public:
-  /// `log` may be null.
-  Endpoint(int size, const Clock& clock, std::shared_ptr<Device> device, Log* log = nullptr);
+  /// `devices` are the ports that connections may use, of which there is one at least; all have one
+  /// name. `paths` is the number of paths to each peer, or 0 where it is to be chosen. `log` may be
+  /// null.
+  Endpoint(int size, const Clock& clock, std::vector<std::shared_ptr<Device>> devices,
+           Log* log = nullptr, std::uint32_t paths = 0);
   /// Waits until the peers have what has been sent, or until nothing has moved for two seconds.
   ~Endpoint();
   Endpoint(const Endpoint&) = delete;
@@ -35,10 +38,14 @@ class Endpoint {
 
   /// Returns a connection that is not connected yet. Throws `unavailable`.
   std::unique_ptr<Connection> make_connection() {
-    return std::make_unique<Connection>(*this, *device_, clock_);
+    return std::make_unique<Connection>(*this, *devices_.front(), clock_);
   }
+  std::uint32_t ports() const noexcept { return static_cast<std::uint32_t>(devices_.size()); }
+  Device& device(std::uint32_t port) const noexcept { return *devices_[port]; }
+  std::uint32_t paths() const noexcept { return paths_; }
   const std::shared_ptr<Registrations>& registrations() const noexcept { return registrations_; }
-  void add_peer(int rank, std::unique_ptr<Connection> connection, net::Stream control);
+  /// Adds a connection that has its control connection.
+  void add_peer(int rank, std::unique_ptr<Connection> connection);
   void watch_lives(std::vector<net::Stream> lifelines) {
     assert(!lifelines_ && lifelines.size() == peers_.size());
     lifelines_.emplace(std::move(lifelines));
@@ -62,17 +69,21 @@ class Endpoint {
     [[maybe_unused]] const int sleepers = sleepers_.fetch_sub(1, std::memory_order_seq_cst);
     assert(sleepers > 0);
   }
+  /// Wakes threads that sleep when a control connection is readable, or where `writable` it takes
+  /// more.
+  void watch(Connection& connection, int control, bool writable) const;
+  void log(LogLevel level, const std::string& text) const {
+    if (log_ != nullptr) log_->write(level, "{}: {}", devices_.front()->name(), text);
+  }
   bool anybody_asleep() const noexcept { return sleepers_.load(std::memory_order_seq_cst) > 0; }
 
  private:
   struct Peer {
     std::unique_ptr<Connection> connection;
-    net::Stream control;
-    bool told_of_loss = false;  // whether `control` has been shut down
+    bool told_of_loss = false;  // whether its control connection has been shut down
   };
 
   void take_events();
-  void look_at_control(Peer& peer);
   void tell_of_loss(Peer& peer);
   void linger() noexcept;
 
@@ -81,7 +92,8 @@ class Endpoint {
   const Clock& clock_;
   Log* const log_;
   const pid_t owner_ = getpid();
-  const std::shared_ptr<Device> device_;  // outlives the connections
+  const std::vector<std::shared_ptr<Device>> devices_;  // outlive the connections
+  const std::uint32_t paths_;
   const std::shared_ptr<Registrations> registrations_;
   const Fd epoll_;
   sync::Mutex control_mutex_;  // guards the control connections and the events' owners

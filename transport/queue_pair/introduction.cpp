@@ -5,22 +5,26 @@
 
 #include <algorithm>
 #include <cassert>
-#include <cerrno>
 #include <chrono>
-#include <cstring>
-#include <string_view>
 
 #include <tutti/error.hpp>
 
-#include "common/bytes.h"
 #include "net/connection.h"
-#include "net/tcp_socket.h"
+#include "transport/queue_pair/endpoint.h"
 
 namespace tutti::qp {
 namespace {
 
 // A path on which nothing arrives for so long does not work. Devices repeat for 4 s.
 constexpr std::chrono::seconds kProbeLimit{10}, kCheckAgain{1};
+
+// Returns how many paths the two ranks make: the fewer for which they are set, or one for each port
+// of the rank that has more of them.
+std::uint32_t agreed_paths(const Endpoint& own, const Note& peer) {
+  const std::uint32_t set = own.paths(), its = peer.paths;
+  if (set != 0 || its != 0) return set == 0 ? its : its == 0 ? set : std::min(set, its);
+  return std::min(std::max<std::uint32_t>(own.ports(), peer.port), kMostPathsUnasked);
+}
 
 }  // namespace
 
@@ -29,61 +33,50 @@ Introduction::Introduction(std::unique_ptr<Connection> connection, std::string w
     : connection_(std::move(connection)),
       why_not_(std::move(why_none)),
       control_(std::move(control)) {
-  assert((connection_ != nullptr) == why_not_.empty() && control_);
+  assert((connection_ != nullptr) == why_not_.empty());
   if (connection_ != nullptr)
     say(Note::Step::address, connection_->queue_pair().address(), false);
   else
     say(Note::Step::address, why_not_, true);
 }
 
-// A new socket has room for the few notes.
 void Introduction::say(Note::Step step, const std::string& text, bool failed) {
   Note note;
   note.step = step;
   note.failed = failed ? 1 : 0;
-  const std::size_t text_bytes = std::min(text.size(), kMostAddressBytes);
-  note.text_bytes = static_cast<std::uint32_t>(text_bytes);
-  std::string bytes(bytes_of(note));
-  bytes.append(text, 0, text_bytes);
-  const iovec written{bytes.data(), bytes.size()};
-  if (control_.write({&written, 1}) != static_cast<ssize_t>(bytes.size()))
-    throw Error(ErrorKind::peer_lost, "it has closed the connection while the two connected");
-}
-
-// Reads until the note has `bytes`. Returns false where they have not all arrived.
-bool Introduction::read_until(std::size_t bytes) {
-  while (there_ < bytes) {
-    const iovec to{bytes_.data() + there_, bytes - there_};
-    const ssize_t got = control_.read({&to, 1});
-    if (got < 0 && net::not_now(errno)) return false;
-    if (got <= 0)
-      throw Error(ErrorKind::peer_lost, "it has closed the connection while the two connected");
-    there_ += static_cast<std::size_t>(got);
+  note.path = Path::kFirst;
+  if (connection_ != nullptr) {
+    note.port = static_cast<std::uint16_t>(connection_->endpoint().ports());
+    note.paths = static_cast<std::uint16_t>(connection_->endpoint().paths());
   }
-  return true;
+  control_.say(note, text);
 }
 
-std::optional<Introduction::Said> Introduction::read() {
-  if (!read_until(sizeof(Note))) return std::nullopt;
-  Said said;
-  std::memcpy(&said.note, bytes_.data(), sizeof said.note);
-  const Note& note = said.note;
-  if (note.magic != Note::kMagic || note.step != next_ || note.slot_bytes != kSlotBytes ||
-      note.slots != kReceiveSlots || note.text_bytes > kMostAddressBytes)
+std::optional<Control::Said> Introduction::read() {
+  std::optional<Control::Said> said = control_.read();
+  if (control_.end() == Control::End::closed || control_.end() == Control::End::silent)
+    throw Error(ErrorKind::peer_lost, "it has closed the connection while the two connected");
+  if (control_.end() == Control::End::nonsense ||
+      (said && (said->note.step != next_ || said->note.slot_bytes != kSlotBytes ||
+                said->note.slots != kReceiveSlots || said->note.path != Path::kFirst ||
+                said->note.port == 0 || said->note.paths > kMostPaths)))
     throw Error(ErrorKind::mismatch,
                 "it does not connect its devices as this rank does: do all ranks run the same "
                 "version?");
-  if (!read_until(sizeof note + note.text_bytes)) return std::nullopt;
-  there_ = 0;
-  said.text.assign(bytes_.data() + sizeof note, note.text_bytes);
   return said;
+}
+
+std::unique_ptr<Connection> Introduction::take_connection(int rank, bool leads) {
+  assert(done_ && why_not_.empty());
+  connection_->add_control(std::move(control_), rank, leads, peer_ports_);
+  return std::move(connection_);
 }
 
 void Introduction::advance(TimePoint now) {
   if (helps_peer()) connection_->pump();
   if (probing_until_) look_for_probe(now);
   while (!done_ && !probing_until_) {
-    const std::optional<Said> said = read();
+    const std::optional<Control::Said> said = read();
     if (!said) return;
     take(*said, now);
     if (probing_until_) look_for_probe(now);
@@ -92,7 +85,7 @@ void Introduction::advance(TimePoint now) {
 
 // Takes the peer's note of a step. Each end has sent its own before, so that either knows of both
 // whether the step has failed.
-void Introduction::take(const Said& said, TimePoint now) {
+void Introduction::take(const Control::Said& said, TimePoint now) {
   const auto& [note, text] = said;
   if (note.failed != 0 && why_not_.empty()) why_not_ = "the other end says: " + text;
   if (!why_not_.empty()) {
@@ -103,7 +96,8 @@ void Introduction::take(const Said& said, TimePoint now) {
   switch (note.step) {
     case Note::Step::address:
       try {
-        connection_->open();
+        peer_ports_ = note.port;
+        connection_->open(agreed_paths(connection_->endpoint(), note));
         connection_->queue_pair().connect(text);
       } catch (const Error& error) {
         why_not_ = error.what();
@@ -115,7 +109,9 @@ void Introduction::take(const Said& said, TimePoint now) {
       probing_until_ = now + kProbeLimit;
       next_ = Note::Step::heard;
       return;
-    case Note::Step::heard: done_ = true;
+    case Note::Step::heard:
+    case Note::Step::lost:
+    case Note::Step::frame: done_ = true;  // read() lets only the next step pass.
   }
 }
 

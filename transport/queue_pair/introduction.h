@@ -1,43 +1,24 @@
-// Connects the queue pairs of two ranks, by notes over their authenticated control connection.
+// Connects the first queue pairs of two ranks, by notes over their authenticated control
+// connection.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
-#include <type_traits>
 #include <vector>
 
 #include "common/clock.h"
 #include "net/stream.h"
 #include "transport/context.h"
 #include "transport/queue_pair/connection.h"
-#include "transport/queue_pair/frame.h"
+#include "transport/queue_pair/control.h"
 
 namespace tutti::qp {
 
-/// Begins what the two ends tell each other, one note for each step. A text of `text_bytes`
-/// follows: the address, or the reason.
-struct Note {
-  static constexpr std::uint32_t kMagic = 0x72696170;  // "pair"
-
-  enum class Step : std::uint16_t {
-    address,    ///< The address of the queue pair.
-    connected,  ///< This end's queue pair is connected, and has asked to receive.
-    heard       ///< The peer's probe has arrived.
-  };
-  std::uint32_t magic = kMagic;
-  Step step = Step::address;
-  std::uint16_t failed = 0;  ///< Not 0 where the step has failed; `text` says why.
-  std::uint32_t slot_bytes = kSlotBytes, slots = kReceiveSlots;
-  std::uint32_t text_bytes = 0;
-};
-static_assert(sizeof(Note) == 20 && std::has_unique_object_representations_v<Note>);
-
-/// Represents one end of it, as a state machine. Both ends come to the same result, unless the
-/// control connection ends.
+/// Represents one end of an introduction, as a state machine. Both ends come to the same result,
+/// unless the control connection ends.
 class Introduction {
  public:
   /// Begins with a connection, or with the reason why this rank can make none.
@@ -59,25 +40,20 @@ class Introduction {
            connection_->queue_pair().needs_peer_process();
   }
 
-  std::unique_ptr<Connection> take_connection() { return std::move(connection_); }
-  net::Stream take_control() { return std::move(control_); }
+  /// Returns the connection to a peer of that rank, once it is done. `leads` is what
+  /// Connection::add_control() says.
+  std::unique_ptr<Connection> take_connection(int rank, bool leads);
 
  private:
   void say(Note::Step step, const std::string& text, bool failed);
-  struct Said {
-    Note note;
-    std::string text;
-  };
-  bool read_until(std::size_t bytes);
-  std::optional<Said> read();
-  void take(const Said& said, TimePoint now);
+  std::optional<Control::Said> read();
+  void take(const Control::Said& said, TimePoint now);
   void look_for_probe(TimePoint now);
 
   std::unique_ptr<Connection> connection_;
   std::string why_not_;
-  net::Stream control_;
-  std::array<char, sizeof(Note) + kMostAddressBytes> bytes_{};
-  std::size_t there_ = 0;
+  Control control_;
+  std::uint32_t peer_ports_ = 1;
   Note::Step next_ = Note::Step::address;  // the step of the note that is to come
   std::optional<TimePoint> probing_until_;
   bool done_ = false;

@@ -9,6 +9,7 @@
 #include <tutti/error.hpp>
 
 #include "transport/queue_pair/connection.h"
+#include "transport/queue_pair/path.h"
 
 namespace tutti::qp {
 
@@ -58,33 +59,40 @@ void Registrations::remove(std::uint32_t number) noexcept {
   }
   for (Connection* const user : users) user->withdraw(number, memory.data, memory.bytes);
   const std::lock_guard lock(mutex_);
-  for (auto entry = entries_.begin(); entry != entries_.end();) {
-    if (entry->memory == number)
-      entry = erase(entry);
-    else
-      ++entry;
-  }
+  erase_if([&](const Entry& entry) { return entry.memory == number; });
 }
 
 void Registrations::forget(const Connection& connection) noexcept {
   const std::lock_guard calls(calls_);
   const std::lock_guard lock(mutex_);
-  for (auto entry = entries_.begin(); entry != entries_.end();) {
-    if (entry->connection == &connection)
+  erase_if([&](const Entry& entry) { return entry.connection == &connection; });
+}
+
+// The connection, whose lock is held, stays.
+void Registrations::forget(const Connection& connection, std::uint32_t path) noexcept {
+  const std::lock_guard lock(mutex_);
+  erase_if(
+      [&](const Entry& entry) { return entry.connection == &connection && entry.path == path; });
+}
+
+// Called with the lock held.
+template <typename Which>
+void Registrations::erase_if(Which&& which) noexcept {
+  for (auto entry = entries_.begin(); entry != entries_.end();)
+    if (which(*entry))
       entry = erase(entry);
     else
       ++entry;
-  }
 }
 
-Registrations::Use Registrations::use(Connection& connection, const std::byte* data,
-                                      std::size_t bytes, bool readable) {
+Registrations::Use Registrations::use(Connection& connection, const Path& path,
+                                      const std::byte* data, std::size_t bytes, bool readable) {
   const std::lock_guard lock(mutex_);
   const Owned* const memory = find(data, bytes, readable);
   if (memory == nullptr) return {};
   auto entry = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& each) {
-    return each.connection == &connection && each.memory == memory->number &&
-           each.readable == readable && !each.ended;
+    return each.connection == &connection && each.path == path.number &&
+           each.memory == memory->number && each.readable == readable && !each.ended;
   });
   if (entry != entries_.end()) {
     entries_.splice(entries_.begin(), entries_, entry);
@@ -103,10 +111,11 @@ Registrations::Use Registrations::use(Connection& connection, const std::byte* d
   entries_.push_front({});
   Entry& made = entries_.front();
   made.connection = &connection;
+  made.path = path.number;
   made.memory = memory->number;
   made.readable = readable;
   try {
-    made.region = connection.queue_pair().add(memory->data, memory->bytes, readable);
+    made.region = path.pair().add(memory->data, memory->bytes, readable);
   } catch (const std::exception& error) {
     ++counters_.count;
     refuse(error.what());  // The entry stays, so that it is not tried again for each message.

@@ -18,6 +18,7 @@
 namespace tutti::qp {
 
 class Connection;
+class Path;
 
 /// Holds the memory of one endpoint. Each piece of it is registered with a queue pair when that
 /// first sends or receives a message there, as a whole, and stays so until the memory is removed or
@@ -73,13 +74,17 @@ class Registrations : public std::enable_shared_from_this<Registrations> {
     Entry* entry_ = nullptr;
   };
 
-  /// Returns the registration of memory that contains these bytes, which is made where there is
-  /// none; or nothing, where there is no such memory, or the device or the limits refuse.
-  Use use(Connection& connection, const std::byte* data, std::size_t bytes, bool readable);
+  /// Returns the registration, with a path of a connection, of memory that contains these bytes,
+  /// which is made where there is none; or nothing, where there is no such memory, or the device or
+  /// the limits refuse.
+  Use use(Connection& connection, const Path& path, const std::byte* data, std::size_t bytes,
+          bool readable);
   /// Ends a registration although messages use it: a peer that reads it from now on gets an error.
   void revoke(Use& use) noexcept;
   /// Ends all registrations of a connection, whose queue pair is gone.
   void forget(const Connection& connection) noexcept;
+  /// Ends all registrations with a path of a connection, whose queue pair is gone.
+  void forget(const Connection& connection, std::uint32_t path) noexcept;
   /// Says whether there is none, in which case messages need not ask.
   bool empty() const noexcept { return memory_count_.load(std::memory_order_relaxed) == 0; }
   Counters counters() const {
@@ -96,7 +101,7 @@ class Registrations : public std::enable_shared_from_this<Registrations> {
   };
   struct Entry {
     Connection* connection = nullptr;
-    std::uint32_t memory = 0;
+    std::uint32_t path = 0, memory = 0;
     bool readable = false;           // whether the peer may read it
     std::unique_ptr<Region> region;  // null where the device has refused, or it was revoked
     std::size_t bytes = 0;
@@ -107,6 +112,8 @@ class Registrations : public std::enable_shared_from_this<Registrations> {
   using Entries = std::list<Entry>;  // the one that was used last is the first
 
   void remove(std::uint32_t number) noexcept;
+  template <typename Which>
+  void erase_if(Which&& which) noexcept;
   void end(Entry& entry) noexcept;
   const Owned* find(const std::byte* data, std::size_t bytes, bool readable) const;
   bool make_room(std::size_t bytes);

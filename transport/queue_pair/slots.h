@@ -38,19 +38,22 @@ class Pages {
   const pid_t owner_ = getpid();
 };
 
-/// Owns memory for kSlots slots.
+/// Owns memory for slots.
 class Slots {
  public:
-  static constexpr std::size_t kBytes = kSlots * kSlotBytes;
+  /// Throws std::bad_alloc.
+  explicit Slots(std::uint32_t count) : count_(count), pages_(count * kSlotBytes) {}
 
+  std::size_t bytes() const noexcept { return count_ * kSlotBytes; }
   std::byte* data() const noexcept { return pages_.data(); }
   std::byte* slot(std::uint32_t number) const noexcept {
-    assert(number < kSlots);
+    assert(number < count_);
     return data() + number * kSlotBytes;
   }
 
  private:
-  const Pages pages_{kBytes};
+  const std::uint32_t count_;
+  const Pages pages_;
 };
 
 }  // namespace tutti::qp

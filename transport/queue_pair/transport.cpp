@@ -32,14 +32,15 @@ using Part = mesh::Part<Endpoint, Connection, Group>;
 class PairTransport final : public Part {
  public:
   /// Makes the first transport, and with it the endpoint.
-  PairTransport(const TransportContext& context, const std::shared_ptr<Device>& device,
-                const LinkCapabilities& link)
+  PairTransport(const TransportContext& context, std::vector<std::shared_ptr<Device>> devices,
+                const LinkCapabilities& link, std::uint32_t paths)
       : PairTransport(context,
-                      std::make_shared<Endpoint>(context.size, *context.clock, device, context.log),
+                      std::make_shared<Endpoint>(context.size, *context.clock, std::move(devices),
+                                                 context.log, paths),
                       whole(context), link) {
     // A rank that may not lock the memory of one connection says so before it offers any.
     if (context.size > 1) endpoint_->make_connection();
-    listen(device->name());
+    listen(endpoint_->device(0).name());
   }
 
   /// The members of `subset` are ranks of the endpoint.
@@ -101,8 +102,9 @@ void PairTransport::connect(std::span<const std::string> addresses, TimePoint de
     if (!peers[rank]) continue;
     why_unconnected_[rank] = peers[rank]->why_not();
     if (why_unconnected_[rank].empty())
-      endpoint_->add_peer(static_cast<int>(rank), peers[rank]->take_connection(),
-                          peers[rank]->take_control());
+      endpoint_->add_peer(static_cast<int>(rank),
+                          peers[rank]->take_connection(static_cast<int>(rank),
+                                                       static_cast<int>(rank) > context_.rank));
   }
   add_groups();
 }
@@ -121,7 +123,7 @@ bool PairTransport::all_left() {
 std::size_t PairTransport::memory_bytes() const {
   std::size_t bytes = Part::memory_bytes();
   if (subset_.numbers.empty())
-    for_each([&](const Connection&, const Group&) { bytes += Slots::kBytes; });
+    for_each([&](const Connection& to, const Group&) { bytes += to.slot_bytes(); });
   return bytes;
 }
 
@@ -141,9 +143,10 @@ void PairTransport::close() noexcept {
 }  // namespace
 
 std::unique_ptr<Transport> make_over(const TransportContext& context,
-                                     const std::shared_ptr<Device>& device,
-                                     const LinkCapabilities& link) {
-  return std::make_unique<PairTransport>(context, device, link);
+                                     std::vector<std::shared_ptr<Device>> devices,
+                                     const LinkCapabilities& link, int paths) {
+  return std::make_unique<PairTransport>(context, std::move(devices), link,
+                                         static_cast<std::uint32_t>(paths));
 }
 
 }  // namespace tutti::qp

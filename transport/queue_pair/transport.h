@@ -1,7 +1,8 @@
-// Makes a transport whose connections are queue pairs of a device.
+// Makes a transport whose connections are queue pairs of devices.
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "common/capabilities.h"
 #include "transport/channel.h"
@@ -11,10 +12,11 @@
 namespace tutti::qp {
 
 /// Makes the transport of one communicator; those that are split off it share its connections.
-/// `link` holds what a message costs; its largest message is set here. Throws `unavailable` where
-/// the device can make no connection.
+/// `devices` are the ports that it may use, and `paths` how many queue pairs are made to each peer:
+/// 0 where that is to be chosen. `link` holds what a message costs; its largest message is set
+/// here. Throws `unavailable` where the first device can make no connection.
 std::unique_ptr<Transport> make_over(const TransportContext& context,
-                                     const std::shared_ptr<Device>& device,
-                                     const LinkCapabilities& link);
+                                     std::vector<std::shared_ptr<Device>> devices,
+                                     const LinkCapabilities& link, int paths);
 
 }  // namespace tutti::qp

@@ -21,6 +21,15 @@
 namespace tutti::rdma {
 namespace {
 
+// Asks the device for its port. The functions of a device are at the end of its record, which an
+// older provider fills less far. Returns false with errno where it does not say.
+bool ask_port(const Context& its, ibv_port_attr& attributes) noexcept {
+  const verbs_context* const verbs = verbs_get_ctx(its.device);
+  return verbs != nullptr && verbs->sz >= sizeof *verbs - offsetof(verbs_context, query_port) &&
+         verbs->query_port != nullptr &&
+         verbs->query_port(its.device, its.port.number, &attributes, sizeof attributes) == 0;
+}
+
 class IbDevice final : public Device {
  public:
   IbDevice(std::shared_ptr<Context> context, Random& random)
@@ -31,6 +40,13 @@ class IbDevice final : public Device {
     return make_queue_pair(context_, limits, owner, packet);
   }
   const char* name() const noexcept override { return "RDMA"; }
+  std::string port() const override {
+    return fmt::format("{}/{}", context_->port.device, context_->port.number);
+  }
+  bool is_up() const noexcept override {
+    ibv_port_attr now{};
+    return !ask_port(*context_, now) || now.state == IBV_PORT_ACTIVE;
+  }
   int event_fd() const noexcept override { return context_->events->fd; }
   void take_events(std::vector<void*>& owners) override {
     ibv_cq* queue = nullptr;
@@ -108,12 +124,7 @@ std::shared_ptr<Device> open_device(const Port& port, const Config& config, Rand
   context->library = load_libibverbs();
   context->port = port;
   context->device = open_by_name(context->library, port.device);
-  // The functions of a device are at the end of its record, which an older provider fills less far.
-  const verbs_context* const verbs = verbs_get_ctx(context->device);
-  if (verbs == nullptr || verbs->sz < sizeof *verbs - offsetof(verbs_context, query_port) ||
-      verbs->query_port == nullptr ||
-      verbs->query_port(context->device, port.number, &context->attributes,
-                        sizeof context->attributes) != 0)
+  if (!ask_port(*context, context->attributes))
     refuse(fmt::format("cannot ask for port {} of {}", port.number, port.device), errno);
   const int error = context->library.query_device(context->device, &context->limits);
   if (error != 0) refuse(fmt::format("cannot ask for the limits of {}", port.device), error);

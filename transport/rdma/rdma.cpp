@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include <tutti/error.hpp>
 
 #include "common/text.h"
 #include "transport/mesh/part.h"
+#include "transport/queue_pair/frame.h"
 #include "transport/queue_pair/ports.h"
 #include "transport/queue_pair/slots.h"
 #include "transport/queue_pair/transport.h"
@@ -31,12 +33,26 @@ LinkCapabilities link_of(std::int64_t gigabits) {
   return link;
 }
 
-// A place is the kind of network and its rate, as "Ethernet 100".
+// Returns the first of the ports, and those others that are on the same kind of network.
+std::vector<qp::Port> suitable(std::vector<qp::Port> ports) {
+  std::erase_if(ports, [ethernet = ports[0].ethernet](const qp::Port& port) {
+    return port.ethernet != ethernet;
+  });
+  if (ports.size() > qp::kMostPaths) ports.resize(qp::kMostPaths);
+  return ports;
+}
+
+// A place is the kind of network and its rate, of all ports that are used, as "Ethernet 100".
 std::optional<std::string> place(const TransportContext& context) {
   if (context.config == nullptr) return std::nullopt;
   const std::vector<qp::Port> ports = qp::active_ports(context.config->rdma_devices);
   if (ports.empty()) return std::nullopt;
-  return fmt::format("{} {}", ports[0].ethernet ? "Ethernet" : "InfiniBand", ports[0].gigabits);
+  const int set = context.config->rdma_paths;
+  auto paths = static_cast<std::size_t>(set == 0 ? qp::kMostPathsUnasked : set);
+  std::int64_t gigabits = 0;
+  for (const qp::Port& port : suitable(ports))
+    if (paths > 0) gigabits += port.gigabits, --paths;
+  return fmt::format("{} {}", ports[0].ethernet ? "Ethernet" : "InfiniBand", gigabits);
 }
 
 Reach reach(std::string_view place, std::string_view other) {
@@ -49,6 +65,23 @@ Reach reach(std::string_view place, std::string_view other) {
   return {{}, link_of(std::clamp<std::int64_t>(std::min(rate(place), rate(other)), 1, 10'000))};
 }
 
+// Opens the first port, and those others of the same kind of network that can be opened.
+std::vector<std::shared_ptr<qp::Device>> open_all(const std::vector<qp::Port>& ports,
+                                                  const TransportContext& context) {
+  std::vector<std::shared_ptr<qp::Device>> devices;
+  for (const qp::Port& port : suitable(ports)) {
+    try {
+      devices.push_back(open_device(port, *context.config, *context.random));
+    } catch (const Error& error) {
+      if (devices.empty()) throw;
+      if (context.log != nullptr)
+        context.log->write(LogLevel::info, "RDMA: port {} of {} is not used: {}", port.number,
+                           port.device, error.what());
+    }
+  }
+  return devices;
+}
+
 std::unique_ptr<Transport> make(const TransportContext& context) {
   if (context.config->tls)
     throw Error(ErrorKind::unavailable,
@@ -58,14 +91,15 @@ std::unique_ptr<Transport> make(const TransportContext& context) {
     throw Error(ErrorKind::unavailable,
                 fmt::format("no port of an RDMA device that TUTTI_RDMA_DEVICES={} allows is up",
                             context.config->rdma_devices));
-  return make_over(context, open_device(ports[0], *context.config, *context.random));
+  return make_over(context, open_all(ports, context));
 }
 
 }  // namespace
 
 std::unique_ptr<Transport> make_over(const TransportContext& context,
-                                     const std::shared_ptr<qp::Device>& device) {
-  return qp::make_over(context, device, link_of(10));
+                                     std::vector<std::shared_ptr<qp::Device>> ports) {
+  const int paths = context.config != nullptr ? context.config->rdma_paths : 0;
+  return qp::make_over(context, std::move(ports), link_of(10), paths);
 }
 
 TransportEntry entry() { return {"rdma", place, reach, make}; }

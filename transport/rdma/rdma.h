@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "transport/queue_pair/device.h"
 #include "transport/registry.h"
@@ -11,8 +12,8 @@ namespace tutti::rdma {
 
 TransportEntry entry();
 
-/// Makes the transport over a given device, for tests.
+/// Makes the transport over given ports, for tests.
 std::unique_ptr<Transport> make_over(const TransportContext& context,
-                                     const std::shared_ptr<qp::Device>& device);
+                                     std::vector<std::shared_ptr<qp::Device>> ports);
 
 }  // namespace tutti::rdma

@@ -116,8 +116,8 @@ std::unique_ptr<Transport> make(const TransportContext& context) {
                        "UCX goes over TCP: whoever reaches its port can change memory of this "
                        "process. Set TUTTI_TRUST_NETWORK=yes where nobody else does, or use `tcp`");
   return qp::make_over(context,
-                       open_device(settings_of(config, device), *context.random, context.log),
-                       link_of(device ? 10 : kTcpGigabits, device));
+                       {open_device(settings_of(config, device), *context.random, context.log)},
+                       link_of(device ? 10 : kTcpGigabits, device), 1);
 }
 
 }  // namespace

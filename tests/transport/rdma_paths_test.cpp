@@ -1,0 +1,283 @@
+// Tests connections over several paths, and what happens when paths fail, over the queue pairs of a
+// fake device.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <deque>
+#include <future>
+
+#include <tutti/error.hpp>
+
+#include "fake_verbs.h"
+#include "transport/rdma/rdma.h"
+
+namespace tutti {
+namespace {
+
+constexpr std::size_t kMax = 100'000;  // several slots, and long enough to be offered
+
+/// A clock that goes on by a millisecond with each look.
+struct TickingClock final : Clock {
+  TimePoint now() const override {
+    return TimePoint() + std::chrono::hours(1) + std::chrono::milliseconds(++looks);
+  }
+  mutable std::atomic<std::int64_t> looks{0};
+};
+
+std::vector<std::byte> pattern(std::size_t bytes, std::uint64_t seed) {
+  std::vector<std::byte> data(bytes);
+  for (std::size_t i = 0; i < bytes; ++i)
+    data[i] = static_cast<std::byte>((i * 31 + i / 251 + seed * 7) & 255);
+  return data;
+}
+
+/// Ranks over a fake network, each with several ports.
+class RdmaPaths : public testing::Test {
+ protected:
+  void connect(int size, std::vector<int> ports, int paths = 0, std::uint64_t seed = 1) {
+    network_ = std::make_unique<qp::fake::Network>(seed);
+    config_.rdma_paths = paths;
+    said_.resize(static_cast<std::size_t>(size));
+    for (int rank = 0; rank < size; ++rank) {
+      auto& said = said_[static_cast<std::size_t>(rank)];
+      logs_.push_back(
+          std::make_unique<Log>(LogLevel::info, [&said](LogLevel level, std::string_view text) {
+            said.push_back((level == LogLevel::warn ? "warn " : "info ") + std::string(text));
+          }));
+      TransportContext context;
+      context.rank = rank;
+      context.size = size;
+      context.clock = &clock_;
+      context.random = &random_;
+      context.config = &config_;
+      context.log = logs_.back().get();
+      context.max_message_bytes = context.message_limit = kMax;
+      std::vector<std::shared_ptr<qp::Device>> devices;
+      for (int port = 0; port < ports[static_cast<std::size_t>(rank) % ports.size()]; ++port)
+        devices.push_back(network_->make_device());
+      ranks_.push_back(rdma::make_over(context, std::move(devices)));
+    }
+    std::vector<std::string> addresses;
+    for (const auto& rank : ranks_) addresses.push_back(rank->address());
+    std::vector<std::future<void>> ends;
+    for (const auto& rank : ranks_)
+      ends.push_back(std::async(std::launch::async, [&] {
+        rank->connect(addresses, clock_.now() + std::chrono::hours(1));
+      }));
+    for (auto& end : ends) end.get();
+  }
+  template <typename What>
+  bool eventually(What&& what) {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (std::chrono::steady_clock::now() < until) {
+      if (what()) return true;
+      for (const auto& rank : ranks_) rank->progress();
+    }
+    return false;
+  }
+  void turn(int turns = 300) {
+    for (int turn = 0; turn < turns; ++turn)
+      for (const auto& rank : ranks_) rank->progress();
+  }
+  bool has_said(int rank, const std::string& text) const {
+    const auto& said = said_[static_cast<std::size_t>(rank)];
+    return std::any_of(said.begin(), said.end(), [&](const std::string& line) {
+      return line.find(text) != std::string::npos;
+    });
+  }
+  bool send(int from, int to, std::span<const std::byte> data, int channel = 0) {
+    SendChannel& out = ranks_[static_cast<std::size_t>(from)]->sender(to, channel);
+    const auto span = out.acquire(data.size());
+    if (!span) return false;
+    std::memcpy(span->data, data.data(), data.size());
+    out.post({1, 2, static_cast<std::uint32_t>(data.size()), 0});
+    return true;
+  }
+  bool offer(int from, int to, std::span<std::byte> data, int channel = 0) {
+    SendChannel& out = ranks_[static_cast<std::size_t>(from)]->sender(to, channel);
+    if (!out.acquire_zero_copy({data.data(), data.size()})) return false;
+    out.post({1, 2, static_cast<std::uint32_t>(data.size()), 0});
+    return true;
+  }
+  std::optional<std::vector<std::byte>> receive(int at, int from, std::span<std::byte> place = {},
+                                                int channel = 0) {
+    RecvChannel& in = ranks_[static_cast<std::size_t>(at)]->receiver(from, channel);
+    const auto found = in.peek();
+    if (!found) return std::nullopt;
+    const std::byte* const data = in.get({place.data(), place.size()});
+    if (data == nullptr) return std::nullopt;
+    std::vector<std::byte> copy(data, data + found->header.length);
+    in.release();
+    return copy;
+  }
+  std::vector<std::byte> received(int at, int from, std::span<std::byte> place = {}) {
+    std::optional<std::vector<std::byte>> found;
+    EXPECT_TRUE(eventually([&] { return (found = receive(at, from, place)).has_value(); }));
+    return found.value_or(std::vector<std::byte>());
+  }
+  bool is_lost(int rank, int peer) {
+    return ranks_[static_cast<std::size_t>(rank)]->status(peer).state == PeerStatus::State::lost;
+  }
+  /// Sends both ways between the first two ranks, in copies and from registered memory, while
+  /// `disturb` is called again and again, and checks that each message arrives once and in order.
+  template <typename Disturb>
+  void exchange(int messages, std::uint64_t seed, Disturb&& disturb);
+
+  TickingClock clock_;
+  SystemRandom random_;
+  Config config_;
+  std::vector<std::vector<std::string>> said_;
+  std::vector<std::unique_ptr<Log>> logs_;
+  std::unique_ptr<qp::fake::Network> network_;
+  std::vector<std::unique_ptr<Transport>> ranks_;
+};
+
+template <typename Disturb>
+void RdmaPaths::exchange(int messages, std::uint64_t seed, Disturb&& disturb) {
+  constexpr int kChannels = 2;
+  SeededRandom random(seed);
+  struct Way {
+    std::vector<std::byte> memory = pattern(3 * kMax, 18), place = pattern(kMax, 19);
+    std::shared_ptr<void> sends, receives;
+    std::array<std::deque<std::span<std::byte>>, kChannels> under_way;
+    std::array<int, kChannels> sent{}, taken{};
+  };
+  std::array<Way, 2> ways;
+  for (const int from : {0, 1}) {
+    Way& way = ways[static_cast<std::size_t>(from)];
+    way.sends =
+        ranks_[static_cast<std::size_t>(from)]->register_memory(way.memory.data(), 2 * kMax);
+    way.receives = ranks_[static_cast<std::size_t>(1 - from)]->register_memory(way.place.data(),
+                                                                               way.place.size());
+  }
+  ASSERT_TRUE(eventually([&] {
+    bool all = true;
+    for (const int from : {0, 1})
+      for (int channel = 0; channel < kChannels; ++channel) {
+        Way& way = ways[static_cast<std::size_t>(from)];
+        const auto at = static_cast<std::size_t>(channel);
+        if (way.sent[at] < messages) {
+          const std::size_t bytes = 1 + random.next() % (random.next() % 3 == 0 ? 500 : kMax);
+          const auto part = std::span(way.memory).subspan(random.next() % (2 * kMax), bytes);
+          if (random.next() % 3 == 0 ? send(from, 1 - from, part, channel)
+                                     : offer(from, 1 - from, part, channel)) {
+            way.under_way[at].push_back(part);
+            ++way.sent[at];
+          }
+        }
+        if (!way.under_way[at].empty() && random.next() % 3 != 0) {
+          const auto next = way.under_way[at].front();
+          const auto to =
+              channel == 0 ? std::span(way.place).first(next.size()) : std::span<std::byte>();
+          if (const auto found = receive(1 - from, from, to, channel)) {
+            EXPECT_TRUE(std::ranges::equal(*found, next))
+                << "message " << way.taken[at] << " from " << from << " on channel " << channel;
+            way.under_way[at].pop_front();
+            ++way.taken[at];
+          }
+        }
+        all = all && way.taken[at] == messages;
+      }
+    disturb(random);
+    return all || HasFailure() || is_lost(0, 1) || is_lost(1, 0);
+  })) << "seed "
+      << seed << ": " << ways[0].taken[0] << ' ' << ways[0].taken[1] << ' ' << ways[1].taken[0]
+      << ' ' << ways[1].taken[1] << " received";
+  EXPECT_FALSE(is_lost(0, 1)) << "seed " << seed << ": " << ranks_[0]->status(1).why;
+  EXPECT_FALSE(is_lost(1, 0)) << "seed " << seed << ": " << ranks_[1]->status(0).why;
+  EXPECT_TRUE(eventually([&] {
+    return ranks_[0]->sender(1, 0).zero_copy_done() && ranks_[1]->sender(0, 0).zero_copy_done();
+  }));
+}
+
+TEST_F(RdmaPaths, AreMadeOverAllPortsOfBothRanksInTheLimitOfMemory) {
+  connect(2, {2});
+  ASSERT_TRUE(eventually([&] {
+    return has_said(0, "over fake0, fake1 now") && has_said(1, "over fake2, fake3 now");
+  }));
+  EXPECT_LE(network_->registered_bytes(), 2 * (512u << 10));
+  const auto data = pattern(kMax, 1);
+  for (int n = 0; n < 8; ++n) ASSERT_TRUE(send(0, 1, data));
+  for (int n = 0; n < 8; ++n) EXPECT_EQ(received(1, 0), data);
+  EXPECT_EQ(network_->overruns(), 0u);
+}
+
+TEST_F(RdmaPaths, AreAsManyAsTheSettingSaysWhateverThePorts) {
+  connect(2, {1, 3}, 5);
+  ASSERT_TRUE(eventually([&] {
+    return has_said(0, "over fake0, fake0, fake0, fake0, fake0 now") && has_said(1, "now");
+  }));
+  exchange(200, 3, [](SeededRandom&) {});
+}
+
+TEST_F(RdmaPaths, OfThreePortsAndOneAreOneForEachPortAndKeepTheOrder) {
+  for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+    connect(2, {3, 1}, 0, seed);
+    exchange(150, seed, [](SeededRandom&) {});
+    EXPECT_TRUE(has_said(0, "over fake0, fake1, fake2 now"));
+    EXPECT_LE(network_->overruns(), 0u);
+    ranks_.clear();
+  }
+}
+
+TEST_F(RdmaPaths, ThatFailLeaveTheOthersAndAreMadeAnew) {
+  connect(2, {2});
+  ASSERT_TRUE(eventually([&] { return has_said(0, "fake0, fake1 now"); }));
+  network_->set_port(0, false);
+  const auto data = pattern(kMax, 1);
+  for (int n = 0; n < 4; ++n) ASSERT_TRUE(send(0, 1, data));
+  for (int n = 0; n < 4; ++n) EXPECT_EQ(received(1, 0), data);
+  network_->set_port(0, true);
+  EXPECT_TRUE(eventually([&] {
+    return has_said(0, "the path to rank 1 over fake0 has failed: ") &&
+           has_said(1, "the path to rank 0 over fake2 has failed: ");
+  }));
+  EXPECT_TRUE(eventually([&] { return has_said(0, "over fake1, fake0 now"); }));
+}
+
+TEST_F(RdmaPaths, ThatFailAtAnyMomentLoseRepeatAndReorderNothing) {
+  std::uint64_t failures = 0;
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    connect(2, {1 + static_cast<int>(seed % 3), 1 + static_cast<int>(seed % 2)}, 0, seed);
+    exchange(150, seed, [&](SeededRandom& random) {
+      if (random.next() % (seed % 4 == 0 ? 5 : 60) != 0) return;
+      network_->fail_any();
+      ++failures;
+    });
+    EXPECT_EQ(network_->overruns(), 0u);
+    ranks_.clear();
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(failures, 100u);
+}
+
+TEST_F(RdmaPaths, OfANetworkThatIsCutGoOverTheControlConnection) {
+  connect(2, {1});
+  network_->cut();
+  exchange(30, 1, [](SeededRandom&) {});
+  for (const int rank : {0, 1}) {
+    EXPECT_TRUE(has_said(rank, "has failed: "));
+    EXPECT_TRUE(has_said(rank, "over TCP now"));
+  }
+}
+
+TEST_F(RdmaPaths, OverAPortThatGoesDownAndComesUpAreFoundAgain) {
+  connect(2, {1});
+  network_->set_port(0, false);
+  exchange(10, 1, [](SeededRandom&) {});
+  EXPECT_TRUE(has_said(0, "over TCP now"));
+  network_->set_port(0, true);
+  EXPECT_TRUE(eventually([&] {
+    return has_said(0, "rank 1 is reached over fake0 now") &&
+           has_said(1, "rank 0 is reached over fake1 now");
+  }));
+  const std::uint64_t before = network_->sent_bytes();
+  exchange(10, 2, [](SeededRandom&) {});
+  EXPECT_GT(network_->sent_bytes(), before + kMax);
+}
+
+}  // namespace
+}  // namespace tutti
