@@ -97,6 +97,7 @@ TEST(Config, ReadsEveryKnobFromTheEnvironment) {
                                  "TUTTI_SCHEDULES=/schedules",
                                  "TUTTI_INTERFACES=^docker,lo",
                                  "TUTTI_RDMA_DEVICES=mlx5_1",
+                                 "TUTTI_RDMA_PATHS=2",
                                  "TUTTI_RDMA_GID_INDEX=3",
                                  "TUTTI_RDMA_TRAFFIC_CLASS=106",
                                  "TUTTI_RDMA_SERVICE_LEVEL=3",
@@ -133,6 +134,7 @@ TEST(Config, ReadsEveryKnobFromTheEnvironment) {
   EXPECT_TRUE(config.checksum);
   EXPECT_EQ(config.interfaces, "^docker,lo");
   EXPECT_EQ(config.rdma_devices, "mlx5_1");
+  EXPECT_EQ(config.rdma_paths, 2);
   EXPECT_EQ(config.rdma_gid_index, 3);
   EXPECT_EQ(config.rdma_traffic_class, 106);
   EXPECT_EQ(config.rdma_service_level, 3);

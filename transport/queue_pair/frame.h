@@ -100,10 +100,11 @@ inline constexpr std::uint32_t kMostReads = 16;
 inline constexpr std::size_t kLeastOfferBytes = kPartBytes + 1;
 /// The most paths that are made where no setting asks for more.
 inline constexpr std::uint32_t kMostPathsUnasked = 4;
-static_assert(slots_of_path(1).all() * kSlotBytes <= 512 << 10 &&
-                  2 * slots_of_path(2).all() * kSlotBytes <= 512 << 10 &&
-                  kMostPathsUnasked * slots_of_path(kMostPathsUnasked).all() * kSlotBytes <=
-                      512 << 10,
-              "the registered memory of a connected peer");
+/// Returns the memory that a connection registers for its slots.
+constexpr std::size_t slot_bytes_of(std::uint32_t paths) noexcept {
+  return paths * slots_of_path(paths).all() * kSlotBytes;
+}
+static_assert(slot_bytes_of(1) <= 512 << 10 && slot_bytes_of(2) <= 512 << 10 &&
+              slot_bytes_of(3) <= 512 << 10 && slot_bytes_of(kMostPathsUnasked) <= 512 << 10);
 
 }  // namespace tutti::qp

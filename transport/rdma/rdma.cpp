@@ -13,7 +13,6 @@
 #include "transport/mesh/part.h"
 #include "transport/queue_pair/frame.h"
 #include "transport/queue_pair/ports.h"
-#include "transport/queue_pair/slots.h"
 #include "transport/queue_pair/transport.h"
 #include "transport/rdma/ibverbs.h"
 
@@ -22,11 +21,11 @@ namespace {
 
 constexpr std::int64_t kBytesOfGigabit = 125'000'000;
 
-LinkCapabilities link_of(std::int64_t gigabits) {
+LinkCapabilities link_of(std::int64_t gigabits, std::uint32_t paths) {
   LinkCapabilities link;
   link.largest_message = mesh::kLargestMessage;
   link.may_fail = true;
-  link.registered_bytes = qp::Slots::kBytes;
+  link.registered_bytes = qp::slot_bytes_of(paths);
   link.latency_ps = 3'000'000;
   link.message_ps = 500'000;
   link.bytes_per_second = gigabits * kBytesOfGigabit;
@@ -42,27 +41,34 @@ std::vector<qp::Port> suitable(std::vector<qp::Port> ports) {
   return ports;
 }
 
-// A place is the kind of network and its rate, of all ports that are used, as "Ethernet 100".
+// A place is the kind of network, the rate of all ports that are used, and the number of paths that
+// the rank would make, as "Ethernet 200 2".
 std::optional<std::string> place(const TransportContext& context) {
   if (context.config == nullptr) return std::nullopt;
   const std::vector<qp::Port> ports = qp::active_ports(context.config->rdma_devices);
   if (ports.empty()) return std::nullopt;
-  const int set = context.config->rdma_paths;
-  auto paths = static_cast<std::size_t>(set == 0 ? qp::kMostPathsUnasked : set);
+  const auto set = static_cast<std::size_t>(context.config->rdma_paths);
+  std::vector<qp::Port> used = suitable(ports);
+  used.resize(std::min<std::size_t>(used.size(), set == 0 ? qp::kMostPathsUnasked : set));
   std::int64_t gigabits = 0;
-  for (const qp::Port& port : suitable(ports))
-    if (paths > 0) gigabits += port.gigabits, --paths;
-  return fmt::format("{} {}", ports[0].ethernet ? "Ethernet" : "InfiniBand", gigabits);
+  for (const qp::Port& port : used) gigabits += port.gigabits;
+  return fmt::format("{} {} {}", ports[0].ethernet ? "Ethernet" : "InfiniBand", gigabits,
+                     set == 0 ? used.size() : set);
 }
 
 Reach reach(std::string_view place, std::string_view other) {
-  const std::string_view network = place.substr(0, place.find(' '));
-  const std::string_view its = other.substr(0, other.find(' '));
-  if (network != its) return {fmt::format("one is on {}, the other on {}", network, its), {}};
-  const auto rate = [](std::string_view text) {
-    return parse_number<std::int64_t>(text.substr(text.find(' ') + 1)).value_or(1);
+  const auto own = split(place, ' '), its = split(other, ' ');
+  if (own[0] != its[0]) return {fmt::format("one is on {}, the other on {}", own[0], its[0]), {}};
+  const auto number = [](const std::vector<std::string_view>& parts, std::size_t which) {
+    if (which >= parts.size()) return std::int64_t{1};
+    return parse_number<std::int64_t>(parts[which]).value_or(1);
   };
-  return {{}, link_of(std::clamp<std::int64_t>(std::min(rate(place), rate(other)), 1, 10'000))};
+  const std::int64_t gigabits = std::min(number(own, 1), number(its, 1));
+  const auto paths =
+      std::clamp<std::int64_t>(std::max(number(own, 2), number(its, 2)), 1, qp::kMostPaths);
+  return {
+      {},
+      link_of(std::clamp<std::int64_t>(gigabits, 1, 10'000), static_cast<std::uint32_t>(paths))};
 }
 
 // Opens the first port, and those others of the same kind of network that can be opened.
@@ -99,7 +105,7 @@ std::unique_ptr<Transport> make(const TransportContext& context) {
 std::unique_ptr<Transport> make_over(const TransportContext& context,
                                      std::vector<std::shared_ptr<qp::Device>> ports) {
   const int paths = context.config != nullptr ? context.config->rdma_paths : 0;
-  return qp::make_over(context, std::move(ports), link_of(10), paths);
+  return qp::make_over(context, std::move(ports), link_of(10, 1), paths);
 }
 
 TransportEntry entry() { return {"rdma", place, reach, make}; }

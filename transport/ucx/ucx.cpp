@@ -14,8 +14,8 @@
 #include "common/text.h"
 #include "transport/mesh/address.h"
 #include "transport/mesh/part.h"
+#include "transport/queue_pair/frame.h"
 #include "transport/queue_pair/ports.h"
-#include "transport/queue_pair/slots.h"
 #include "transport/queue_pair/transport.h"
 #include "transport/ucx/open.h"
 
@@ -42,7 +42,7 @@ LinkCapabilities link_of(std::int64_t gigabits, bool device) {
   LinkCapabilities link;
   link.largest_message = mesh::kLargestMessage;
   link.may_fail = true;
-  link.registered_bytes = qp::Slots::kBytes;
+  link.registered_bytes = qp::slot_bytes_of(1);
   link.latency_ps = device ? 4'000'000 : 35'000'000;
   link.message_ps = device ? 800'000 : 3'000'000;
   link.bytes_per_second = gigabits * kBytesOfGigabit;
