@@ -127,7 +127,7 @@ class FakePair final : public QueuePair {
     ++sends_under_way_;
     const Completion done{Completion::What::sent, id, piece.bytes};
     if (failed_) return finish(done, kFlushed), true;
-    if (network_->swallowed == number_) return true;
+    if (network_->swallowed == number_) return swallowed_.push_back(done), true;
     if (!reaches_peer()) return fail(done, kUnanswered), true;
     FakePair& peer = *network_->pairs.find(peer_)->second;
     if (peer.receives_.empty()) {
@@ -286,6 +286,8 @@ class FakePair final : public QueuePair {
     for (Finished& each : sent_)
       if (std::exchange(each.to_read, false)) each.done.error = kFlushed;
     if (!sent_.empty()) announce();
+    for (const Completion& each : swallowed_) finish(each, kFlushed);
+    swallowed_.clear();
     for (const auto& [id, piece] : receives_) finish({Completion::What::received, id, 0}, kFlushed);
     receives_.clear();
   }
@@ -303,6 +305,7 @@ class FakePair final : public QueuePair {
   bool peer_reads_ = false;
   std::deque<std::pair<std::uint32_t, Piece>> receives_;
   std::deque<Finished> sent_, received_;
+  std::vector<Completion> swallowed_;
 };
 
 class FakeDevice final : public Device {

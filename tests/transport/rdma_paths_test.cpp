@@ -20,12 +20,14 @@ namespace {
 
 constexpr std::size_t kMax = 100'000;  // several slots, and long enough to be offered
 
-/// A clock that goes on by a millisecond with each look.
+/// A clock that goes on by a millisecond with each look, unless it stands still.
 struct TickingClock final : Clock {
   TimePoint now() const override {
-    return TimePoint() + std::chrono::hours(1) + std::chrono::milliseconds(++looks);
+    const std::int64_t time = stands ? looks.load() : ++looks;
+    return TimePoint() + std::chrono::hours(1) + std::chrono::milliseconds(time);
   }
   mutable std::atomic<std::int64_t> looks{0};
+  bool stands = false;
 };
 
 std::vector<std::byte> pattern(std::size_t bytes, std::uint64_t seed) {
@@ -253,6 +255,32 @@ TEST_F(RdmaPaths, ThatFailAtAnyMomentLoseRepeatAndReorderNothing) {
     if (HasFailure()) return;
   }
   EXPECT_GT(failures, 60u);
+}
+
+TEST_F(RdmaPaths, WhoseSlotsAllHoldFramesThatWaitForAFailedPathMakeRoomForThose) {
+  for (const bool late : {false, true}) {
+    connect(2, {2});
+    ASSERT_TRUE(eventually([&] { return has_said(0, "fake0, fake1 now"); }));
+    turn();
+    network_->swallow(5);  // of the first rank, on the second path
+    const auto data = pattern(kMax, 1);
+    for (int n = 0; n < 8; ++n) ASSERT_TRUE(send(0, 1, data));
+    const auto sees_failure = [&] {
+      ranks_[0]->progress();
+      return has_said(0, "has failed: ");
+    };
+    if (!late) turn();  // The frames come before the news.
+    for (int looks = 0; looks < 100'000 && !sees_failure(); ++looks) {
+    }
+    ASSERT_TRUE(has_said(0, "acknowledged nothing"));
+    clock_.stands = true;  // No path is made in its place.
+    ranks_[1]->progress();
+    for (int n = 0; n < 8; ++n) EXPECT_EQ(received(1, 0), data);
+    clock_.stands = false;
+    ranks_.clear();
+    said_.clear();
+    logs_.clear();
+  }
 }
 
 TEST_F(RdmaPaths, OfANetworkThatIsCutGoOverTheControlConnection) {

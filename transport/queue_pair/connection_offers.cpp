@@ -142,20 +142,16 @@ void Connection::has_read(Path& path, std::uint32_t id) {
   post_reads(path);
 }
 
-// A message that cannot be read, because its path has failed, comes in slots, unless its group is
-// gone. The memory to which it was read may be about to end, so it goes to the channel's.
+// A message whose path has failed before it was read is declined when the receiver comes to it,
+// unless its group is gone.
 void Connection::give_up(const Reading& reading) {
   if (broken_) return;
-  Receiver& channel = *reading.channel;
+  const Receiver& channel = *reading.channel;
   if (find(channel.group.id) != &channel.group)
     return reply(channel.group.id, channel.number, static_cast<std::uint16_t>(reading.message),
                  FrameKind::taken);
   put_back(reading);
-  try {
-    decline(channel, reading.message, {});
-  } catch (const Error& error) {
-    end(error.what(), End::no_memory);
-  }
+  channel.group.context.wake_sleepers();
 }
 
 void Connection::give_up_reads(Path& path) {
