@@ -15,6 +15,7 @@ Group::~Group() = default;
 
 void Group::end() { calls_->end(); }
 Work Group::end_async() { return calls_->end_async(); }
+std::vector<Work> Group::start() { return calls_->start(); }
 
 void refuse_in_group(const Group* group) {
   if (group != nullptr)
@@ -119,6 +120,19 @@ Work Group::Calls::end_async() {
   for (const OperationRef& each : started_)
     each->then([operation = all.get()](const Error* error) { operation->part_ended(error); });
   return CommunicatorImpl::work_of(all);
+}
+
+std::vector<Work> Group::Calls::start() {
+  started_.clear();
+  if (calls.empty()) return {};
+  refuse_destroyed();
+  std::vector<Work> works;
+  works.reserve(calls.size());
+  take();
+  CommunicatorImpl::launch(started_);
+  if (!started_.front()->captured)
+    for (const OperationRef& each : started_) works.push_back(CommunicatorImpl::work_of(each));
+  return works;
 }
 
 }  // namespace tutti

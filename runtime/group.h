@@ -17,6 +17,7 @@ struct Group::Calls {
   }
   void end();
   Work end_async();
+  std::vector<Work> start();
 
   std::vector<OperationRef> calls;  ///< They have been checked, but not started.
 

@@ -1,5 +1,6 @@
 // Implements collectives, sends and receives, and groups.
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <functional>
 #include <limits>
@@ -27,9 +28,18 @@ void require_rank(const ncclComm& comm, int rank, const char* message) {
   require(rank >= 0 && rank < comm.size, message);
 }
 
-// Calls on host buffers without a stream are done when they return.
+// Calls on host buffers without a stream are done when they return. For memory that the driver
+// knows, the null stream is the default stream.
 bool is_for_host(const ncclComm& comm, const void* buffer, cudaStream_t stream) {
-  return stream == nullptr && (comm.gpu == nullptr || !comm.gpu->owns(buffer));
+  return stream == nullptr && (comm.gpu == nullptr || !comm.gpu->knows(buffer));
+}
+
+// The library takes a null stream for none unless a buffer is memory of a GPU, and pinned memory of
+// the host is not.
+void* named(const ncclComm& comm, const void* buffer, cudaStream_t stream, bool on_host) {
+  constexpr std::uintptr_t kLegacyStream = 1;  // CU_STREAM_LEGACY
+  if (stream != nullptr || on_host || comm.gpu == nullptr || comm.gpu->owns(buffer)) return stream;
+  return reinterpret_cast<void*>(kLegacyStream);
 }
 
 template <typename Result, typename... Args>
@@ -45,7 +55,7 @@ ncclResult_t call(const std::shared_ptr<ncclComm>& owner, const void* buffer, cu
                   std::type_identity_t<Member<Work, Args...>> asynchronous, Args... args) {
   ncclComm& comm = *owner;
   const bool on_host = is_for_host(comm, buffer, stream);
-  options.stream = stream;
+  options.stream = named(comm, buffer, stream, on_host);
   ThreadGroup& group = thread_group();
   const Calling calling(comm);
   Communicator& its = calling.communicator();
@@ -143,6 +153,10 @@ ncclResult_t broadcast(const void* send, void* recv, std::size_t count, ncclData
   Before before;
   if (its.comm.rank == root && send != recv && count > 0) {
     require_buffer(send, count);
+    const auto from = reinterpret_cast<std::uintptr_t>(send);
+    const auto to = reinterpret_cast<std::uintptr_t>(recv);
+    if (from < to + bytes && to < from + bytes)
+      throw Failure(ncclInvalidUsage, "the root's buffers overlap and are not the same");
     before = [owner = its.owner, send, recv, bytes, stream] {
       const bool on_host = is_for_host(*owner, recv, stream) && is_for_host(*owner, send, stream);
       if (on_host || owner->gpu == nullptr)

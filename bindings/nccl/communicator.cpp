@@ -109,6 +109,8 @@ std::shared_ptr<ncclComm> ready(ncclComm_t comm) {
   return its;
 }
 
+void await_parts(const ncclComm& comm) noexcept { await(comm.parts_done, comm.parts_begun); }
+
 void keep(ncclComm& comm, Work work, bool on_host) {
   constexpr std::size_t kLeast = 64;
   if (comm.under_way.size() >= comm.look_at) {
@@ -184,7 +186,7 @@ void destroy(const std::shared_ptr<ncclComm>& comm) noexcept {
   // when it has made the communicator.
   if (comm->begun) comm->state.wait(ncclInProgress);
   set_job(*comm, {});
-  await(comm->parts_done, comm->parts_begun);
+  await_parts(*comm);
   {
     // A call of another thread that abort() has ended may still be about to leave.
     const std::lock_guard lock(comm->calls);
@@ -202,7 +204,7 @@ void destroy_once(const std::shared_ptr<ncclComm>& comm) noexcept {
 Calling::Calling(ncclComm& comm, For what)
     : lock_(comm.calls, std::defer_lock), communicator_([&]() -> Communicator& {
         refuse_inherited(comm);
-        if (what == For::call) await(comm.parts_done, comm.parts_begun);
+        if (what == For::call) await_parts(comm);
         lock_.lock();
         require(!comm.closed && comm.made.has_value(),
                 "the communicator has been destroyed by another thread");

@@ -116,6 +116,9 @@ std::shared_ptr<ncclComm> whole(ncclComm_t comm);
 /// finalized, ncclInvalidUsage once it is revoked or finalized, and what whole() throws.
 std::shared_ptr<ncclComm> ready(ncclComm_t comm);
 
+/// Waits until the communicators that the program has asked for are made of this one.
+void await_parts(const ncclComm& comm) noexcept;
+
 /// Keeps a call until it has ended. The caller holds `calls`.
 void keep(ncclComm& comm, Work work, bool on_host);
 /// Waits for the calls that are kept. Throws the first error.

@@ -139,6 +139,11 @@ bool Gpu::owns(const void* address) const {
   return functions_.attribute(&managed, kIsManaged, address_of(address)) == 0 && managed != 0;
 }
 
+bool Gpu::knows(const void* address) const {
+  unsigned type = 0;
+  return address != nullptr && functions_.attribute(&type, kMemoryType, address_of(address)) == 0;
+}
+
 void* Gpu::allocate(std::size_t bytes) const {
   const int device = current_device();
   const Entered entered(functions_, device);

@@ -22,6 +22,8 @@ class Gpu {
   int current_device() const;
   /// Returns whether `address` is memory of a GPU, or managed memory.
   bool owns(const void* address) const;
+  /// Returns whether the driver knows the memory: a GPU's, or the host's that is pinned.
+  bool knows(const void* address) const;
 
   /// These throw ncclUnhandledCudaError, which names the function of the driver and its result.
   void* allocate(std::size_t bytes) const;

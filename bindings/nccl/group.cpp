@@ -1,8 +1,10 @@
 #include "bindings/nccl/group.h"
 
 #include <algorithm>
+#include <chrono>
 #include <string>
 #include <thread>
+#include <tutti/error.hpp>
 #include <utility>
 
 #include "bindings/nccl/errors.h"
@@ -17,6 +19,7 @@ ThreadGroup& thread_group() noexcept {
 Group& ThreadGroup::calls(const std::shared_ptr<ncclComm>& comm, bool waits) {
   if (std::find(communicators_.begin(), communicators_.end(), comm) == communicators_.end())
     communicators_.push_back(comm);
+  started_.push_back({comm.get(), waits});
   waits_ = waits_ || waits;
   if (!group_) group_.emplace();
   return *group_;
@@ -32,6 +35,7 @@ ncclResult_t ThreadGroup::end() {
     if (const ncclResult_t calls = guarded([&] { return run_calls(); }); calls != ncclSuccess)
       result = calls;
   if (failed()) drop();
+  started_.clear();
   communicators_.clear();
   copies_.clear();
   waits_ = false;
@@ -81,10 +85,12 @@ ncclResult_t ThreadGroup::run_jobs() {
   return result;
 }
 
+// Communicators that the group makes of others come before its calls of these, as on other ranks.
 ncclResult_t ThreadGroup::run_calls() {
   if (communicators_.empty()) return ncclSuccess;
   std::sort(communicators_.begin(), communicators_.end());  // the order in which all threads lock
-  std::vector<std::unique_lock<std::mutex>> locks;
+  for (const auto& comm : communicators_) await_parts(*comm);
+  Locks locks;
   bool blocking = true;
   for (const auto& comm : communicators_) {
     refuse_inherited(*comm);
@@ -95,13 +101,44 @@ ncclResult_t ThreadGroup::run_calls() {
     blocking = blocking && comm->settings.blocking;
   }
   for (const auto& copy : copies_) copy();
-  if (waits_ && blocking) {
+  if (communicators_.size() == 1 && waits_ && blocking) {
     group_->end();
     return ncclSuccess;
   }
-  const Work work = group_->end_async();
-  for (const auto& comm : communicators_) keep(*comm, work, waits_);
-  return waits_ ? ncclInProgress : ncclSuccess;
+  std::vector<Work> works = group_->start();
+  for (std::size_t call = 0; call < works.size(); ++call) {
+    started_[call].work = works[call];
+    keep(*started_[call].comm, std::move(works[call]), started_[call].waits);
+  }
+  if (!waits_) return ncclSuccess;
+  if (!blocking) return ncclInProgress;
+  await_calls(locks);
+  return ncclSuccess;
+}
+
+// Lets a communicator go once its own calls have ended, so that another thread may abort it while
+// this one waits for the others. The first error ends the waiting, since the program may have to
+// act on it before ranks of the other communicators go on; their calls stay under way.
+void ThreadGroup::await_calls(Locks& locks) {
+  constexpr std::chrono::milliseconds kSlice{10};
+  const auto is_done = [](const Started& each) { return !each.waits || each.work.done(); };
+  for (;;) {
+    for (Started& each : started_)
+      if (each.waits && each.work.done()) each.work.wait();  // throws its error
+    for (std::size_t number = 0; number < locks.size(); ++number)
+      if (locks[number].owns_lock() &&
+          std::all_of(started_.begin(), started_.end(), [&](const Started& each) {
+            return each.comm != communicators_[number].get() || is_done(each);
+          }))
+        locks[number].unlock();
+    const auto next = std::find_if_not(started_.begin(), started_.end(), is_done);
+    if (next == started_.end()) return;
+    try {
+      next->work.wait(kSlice);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::timeout || next->work.done()) throw;
+    }
+  }
 }
 
 // Leaves out what has not been done.

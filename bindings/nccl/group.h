@@ -44,8 +44,17 @@ class ThreadGroup {
   void add_end(std::function<ncclResult_t()> finish) { ends_.push_back(std::move(finish)); }
 
  private:
+  /// A call of the group.
+  struct Started {
+    ncclComm* comm;
+    bool waits;  ///< Whether end() is to wait for it.
+    Work work = {};
+  };
+  using Locks = std::vector<std::unique_lock<std::mutex>>;
+
   ncclResult_t run_jobs();
   ncclResult_t run_calls();
+  void await_calls(Locks& locks);
   void drop() noexcept;
 
   int depth_ = 0;
@@ -53,6 +62,7 @@ class ThreadGroup {
   std::optional<Group> group_;  // Made when it is first used.
   bool waits_ = false;
   std::vector<std::shared_ptr<ncclComm>> communicators_;  // of the calls, each once
+  std::vector<Started> started_;                          // the calls, in their order
   std::vector<std::function<void()>> copies_;
   std::vector<Job> jobs_;
   std::vector<std::function<ncclResult_t()>> ends_;

@@ -18,28 +18,30 @@ ncclResult_t finish(ncclComm& comm) noexcept {
   });
 }
 
-ncclResult_t finalize(const std::shared_ptr<ncclComm>& owner) {
-  ncclComm& comm = *owner;
-  ThreadGroup& group = thread_group();
-  if (!group.is_open() && !comm.settings.blocking) {
-    comm.state = ncclInProgress;
-    try {
-      set_job(comm, std::thread([&comm] {
-                const ncclResult_t result = finish(comm);
-                if (result != ncclSuccess) guarded([&] { comm.error = remembered(); });
-                comm.state.store(result, std::memory_order_release);
-                comm.state.notify_all();
-              }));
-    } catch (const std::system_error&) {
-      comm.state = ncclSuccess;
-      throw;
-    }
-    comm.finalized = true;
-    return ncclInProgress;
+// Finishes the communicator, in a thread if it is not blocking.
+ncclResult_t finish_or_begin(ncclComm& comm) {
+  if (comm.settings.blocking) return finish(comm);
+  comm.state = ncclInProgress;
+  try {
+    set_job(comm, std::thread([&comm] {
+              const ncclResult_t result = finish(comm);
+              if (result != ncclSuccess) guarded([&] { comm.error = remembered(); });
+              comm.state.store(result, std::memory_order_release);
+              comm.state.notify_all();
+            }));
+  } catch (const std::system_error&) {
+    comm.state = ncclSuccess;
+    comm.finalized = false;
+    throw;
   }
-  comm.finalized = true;
-  if (!group.is_open()) return finish(comm);
-  group.add_end([owner] { return finish(*owner); });
+  return ncclInProgress;
+}
+
+ncclResult_t finalize(const std::shared_ptr<ncclComm>& comm) {
+  ThreadGroup& group = thread_group();
+  comm->finalized = true;
+  if (!group.is_open()) return finish_or_begin(*comm);
+  group.add_end([comm] { return guarded([&] { return finish_or_begin(*comm); }); });
   return ncclSuccess;
 }
 
@@ -52,17 +54,19 @@ std::shared_ptr<ncclComm> claimed(ncclComm_t comm) {
   return its;
 }
 
+// One that is still being made would be waited for, perhaps until a rank comes that never does, so
+// its making is given up.
+ncclResult_t give_up_and_destroy(const std::shared_ptr<ncclComm>& comm) {
+  if (!comm->is_made) *comm->given_up = true;
+  destroy(comm);
+  return ncclSuccess;
+}
+
 // Destroys the communicator now, or at the end of the thread's group.
 ncclResult_t end(std::shared_ptr<ncclComm> comm) {
   ThreadGroup& group = thread_group();
-  if (!group.is_open()) {
-    destroy(comm);
-    return ncclSuccess;
-  }
-  group.add_end([owner = std::move(comm)] {
-    destroy(owner);
-    return ncclSuccess;
-  });
+  if (!group.is_open()) return give_up_and_destroy(comm);
+  group.add_end([owner = std::move(comm)] { return give_up_and_destroy(owner); });
   return ncclSuccess;
 }
 

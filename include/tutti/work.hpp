@@ -7,6 +7,7 @@
 
 #include <tutti/error.hpp>
 #include <tutti/export.hpp>
+#include <vector>
 
 namespace tutti {
 
@@ -99,6 +100,10 @@ class TUTTI_API Group {
   void end();
   /// Starts all calls. The Work is done when all calls are, with the first error.
   Work end_async();
+  /// Starts all calls. Returns the Work of each, in the order of the calls, so that the calls of
+  /// one communicator do not wait for those of another; none where the calls are captured into a
+  /// graph.
+  std::vector<Work> start();
 
  private:
   friend class CommunicatorImpl;

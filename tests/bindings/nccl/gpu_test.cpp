@@ -246,6 +246,33 @@ TEST(NcclGpus, HostBuffersWithoutAStreamAreDoneWhenTheCallReturns) {
   });
 }
 
+TEST(NcclGpus, PinnedMemoryWithoutAStreamIsInTheOrderOfTheDefaultStream) {
+  on_gpus(2, [](ncclComm_t comm, int rank, int) {
+    if (rank == 1) {  // Ranks that are threads have no default stream each.
+      const PinnedBuffer<int> data(1000, 2);
+      const GpuStream stream;
+      CHECK_NCCL(ncclAllReduce(data.view().data(), data.view().data(), 1000, ncclInt32, ncclSum,
+                               comm, handle(stream)));
+      return stream.synchronize();
+    }
+    const PinnedBuffer<int> data(1000, 0), own(1000, 1);
+    static std::atomic<bool> open;
+    open = false;
+    const auto wait = [](void*) {
+      while (!open) std::this_thread::yield();
+    };
+    cu("cuLaunchHostFunc", static_cast<void*>(nullptr), static_cast<void (*)(void*)>(wait),
+       static_cast<void*>(nullptr));
+    cu("cuMemcpyAsync", address_of(data.view().data()), address_of(own.view().data()),
+       std::size_t{4000}, static_cast<void*>(nullptr));
+    CHECK_NCCL(ncclAllReduce(data.view().data(), data.view().data(), 1000, ncclInt32, ncclSum, comm,
+                             nullptr));
+    open = true;
+    cu("cuStreamSynchronize", static_cast<void*>(nullptr));
+    expect_equal(data.view()[0], 3, "the sum");
+  });
+}
+
 TEST(NcclGpus, MemoryForNcclIsOnTheGpu) {
   on_gpus(1, [](ncclComm_t comm, int, int) {
     void* memory = nullptr;
