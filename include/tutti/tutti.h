@@ -218,7 +218,7 @@ typedef struct tuttiOptions_t {
   const void* premultiplier; /* for tuttiPremulSum: one element of `dtype`, which multiplies this
                                 rank's input; read before the call returns; ranks may differ */
   tuttiAccumulate_t accumulate; /* the same on every rank */
-  void* stream;                 /* a GPU's, that orders the call; it may be captured (docs/gpu.md) */
+  void* stream; /* a GPU's, that orders the call; it may be captured (docs/gpu.md) */
 } tuttiOptions_t;
 #define TUTTI_OPTIONS_INITIALIZER \
   { sizeof(tuttiOptions_t), 0, NULL, NULL, NULL, NULL, tuttiAccumulateDefault, NULL }

@@ -412,32 +412,32 @@ TEST_P(Staged, AGroupThatCannotBePreparedStartsNothingAndKeepsNothing) {
 
 TEST_P(Staged, RefusesWhatItCannotDo) {
   EXPECT_THAT(
-      run_ranks(2, config(),
-                [](Communicator& comm) {
-                  const DeviceStream stream;
-                  const DeviceBuffer<int> data(kCount, 1);
-                  const auto call = [&] {
-                    comm.all_reduce(data.data(), data.data(), kCount, DataType::int32, Op::sum,
-                                    {.stream = stream.handle()});
-                  };
-                  stream.capture(true);
-                  EXPECT_THAT(outcome_of(call), AllOf(StartsWith("unavailable"), HasSubstr("captured")));
-                  stream.capture(false);
-                  std::string in_callback;
-                  std::atomic<bool> open{false};
-                  stream.launch([&] {
-                    while (!open) std::this_thread::yield();
-                  });
-                  Work first =
-                      comm.all_reduce_async(data.data(), data.data(), kCount, DataType::int32,
-                                            Op::sum, {.stream = stream.handle()});
-                  first.then([&](const Error*) { in_callback = outcome_of(call); });
-                  open = true;
-                  first.wait();
-                  EXPECT_THAT(in_callback, StartsWith("usage: a callback makes a call on a GPU"));
-                  call();
-                  EXPECT_THAT(data.view(), Each(4));
-                }),
+      run_ranks(
+          2, config(),
+          [](Communicator& comm) {
+            const DeviceStream stream;
+            const DeviceBuffer<int> data(kCount, 1);
+            const auto call = [&] {
+              comm.all_reduce(data.data(), data.data(), kCount, DataType::int32, Op::sum,
+                              {.stream = stream.handle()});
+            };
+            stream.capture(true);
+            EXPECT_THAT(outcome_of(call), AllOf(StartsWith("unavailable"), HasSubstr("captured")));
+            stream.capture(false);
+            std::string in_callback;
+            std::atomic<bool> open{false};
+            stream.launch([&] {
+              while (!open) std::this_thread::yield();
+            });
+            Work first = comm.all_reduce_async(data.data(), data.data(), kCount, DataType::int32,
+                                               Op::sum, {.stream = stream.handle()});
+            first.then([&](const Error*) { in_callback = outcome_of(call); });
+            open = true;
+            first.wait();
+            EXPECT_THAT(in_callback, StartsWith("usage: a callback makes a call on a GPU"));
+            call();
+            EXPECT_THAT(data.view(), Each(4));
+          }),
       Each(IsEmpty()));
 }
 
