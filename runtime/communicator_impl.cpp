@@ -6,6 +6,7 @@
 
 #include <tutti/error.hpp>
 
+#include "runtime/calling.h"
 #include "runtime/group.h"
 
 namespace tutti {
@@ -60,38 +61,6 @@ std::optional<Registration> CommunicatorImpl::allocate_registered(std::size_t by
 
 void CommunicatorImpl::callback_threw(const char* what) noexcept {
   parts_.runtime->log().write(LogLevel::warn, "a callback threw, which is ignored: {}", what);
-}
-
-/// Notices that two threads call a communicator at once, which would mix up their messages. It
-/// costs a load and two stores, and so does not notice threads that begin in the same few
-/// nanoseconds.
-class CommunicatorImpl::Calling {
- public:
-  template <typename What>
-  Calling(CommunicatorImpl& communicator, What what)
-      : calling_(communicator.calling_), before_(calling_.load(std::memory_order_relaxed)) {
-    if (before_) [[unlikely]]
-      communicator.refuse_second_thread(to_string(what));
-    calling_.store(true, std::memory_order_relaxed);
-  }
-  ~Calling() { calling_.store(before_, std::memory_order_relaxed); }
-  Calling(const Calling&) = delete;
-  Calling& operator=(const Calling&) = delete;
-
- private:
-  sync::Atomic<bool>& calling_;
-  const bool before_;
-};
-
-// Returns in a callback, which the thread of the call that is under way may be running.
-void CommunicatorImpl::refuse_second_thread(std::string_view what) const {
-  failure_.check_usable(what);
-  if (queue_.in_callback()) return;
-  throw Error(
-      ErrorKind::usage,
-      fmt::format("{}: another thread is in a call of this communicator, which one thread at "
-                  "a time may call: give each thread a communicator of its own (dup)",
-                  what));
 }
 
 Plan& CommunicatorImpl::checked_plan(const Call& call) {

@@ -107,9 +107,8 @@ class CommunicatorImpl final {
   std::optional<Communicator> split(const SplitCard& card);
 
  private:
-  class Calling;
+  friend class Calling;
 
-  void refuse_second_thread(std::string_view what) const;
   Plan& checked_plan(const Call& call);
   TransferCall checked(const TransferCall& call);
   OperationRef operation_of(const Call& call, const Plan& plan);
@@ -129,7 +128,7 @@ class CommunicatorImpl final {
   Regrouping::Lost lost();
   Communicator await_regrouped(const Regrouping::Lost& lost);
 
-  sync::Atomic<bool> calling_{false};  // whether a thread is in a call
+  sync::Atomic<bool> calling_{false};  // whether a thread is in a call, see calling.h
   std::shared_ptr<void> kept_;         // The first member, so that it is destroyed last.
   CommunicatorParts parts_;
   Gpu gpu_;                             // used by the calling thread

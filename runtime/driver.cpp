@@ -9,33 +9,6 @@
 namespace tutti {
 namespace {
 
-/// While an object of this class exists, every event of the transport makes its descriptor
-/// readable.
-class Armed {
- public:
-  explicit Armed(Transport& slept_over) : transport_(slept_over) { transport_.arm(); }
-  ~Armed() { transport_.disarm(); }
-  Armed(const Armed&) = delete;
-  Armed& operator=(const Armed&) = delete;
-
- private:
-  Transport& transport_;
-};
-
-// Counts this thread among those that wait for operations.
-class Waiting {
- public:
-  explicit Waiting(sync::Atomic<int>& waiting) noexcept : waiting_(waiting) {
-    waiting_.fetch_add(1, std::memory_order_relaxed);
-  }
-  ~Waiting() { waiting_.fetch_sub(1, std::memory_order_relaxed); }
-  Waiting(const Waiting&) = delete;
-  Waiting& operator=(const Waiting&) = delete;
-
- private:
-  sync::Atomic<int>& waiting_;
-};
-
 // In a runtime without threads, no other rank makes progress while this thread polls, so one poll
 // is enough.
 WaitPolicy policy_of(const CommunicatorParts& parts) {

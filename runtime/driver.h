@@ -98,6 +98,32 @@ class Driver final : public Progressable {
   void background_progress() noexcept override;
 
  private:
+  /// While an object of this class exists, every event of the transport makes its descriptor
+  /// readable.
+  class Armed {
+   public:
+    explicit Armed(Transport& slept_over) : transport_(slept_over) { transport_.arm(); }
+    ~Armed() { transport_.disarm(); }
+    Armed(const Armed&) = delete;
+    Armed& operator=(const Armed&) = delete;
+
+   private:
+    Transport& transport_;
+  };
+  /// Counts this thread among those that wait for operations.
+  class Waiting {
+   public:
+    explicit Waiting(sync::Atomic<int>& waiting) noexcept : waiting_(waiting) {
+      waiting_.fetch_add(1, std::memory_order_relaxed);
+    }
+    ~Waiting() { waiting_.fetch_sub(1, std::memory_order_relaxed); }
+    Waiting(const Waiting&) = delete;
+    Waiting& operator=(const Waiting&) = delete;
+
+   private:
+    sync::Atomic<int>& waiting_;
+  };
+
   const Clock& clock() const noexcept { return parts_.runtime->clock(); }
   /// Calls that end at once never look at peers that they do not need, so that now and then one
   /// does: a communicator that a peer has aborted ends on every rank. Throws the failure. For the

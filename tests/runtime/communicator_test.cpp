@@ -5,14 +5,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
 #include <atomic>
 #include <barrier>
 #include <cstring>
-#include <functional>
 
 #include "runtime/diagnosis/diagnosis.h"
-#include "tests/common/errors.h"
 #include "threads.h"
 
 namespace tutti::test {
@@ -31,50 +28,6 @@ TEST_P(Communicators, AllReduceSumsWhatEveryRankHolds) {
                             comm.all_reduce(std::span(data));
                             EXPECT_THAT(data, Each(6.0F));
                           }
-                        }),
-              Each(IsEmpty()));
-}
-
-// Keeps the call that reduces under way until another thread has done what it wants to do
-// meanwhile.
-struct Meanwhile {
-  std::atomic<bool> inside{false}, done{false};
-
-  static void add(const void* in, void* inout, std::size_t count, void* meanwhile) {
-    auto& its = *static_cast<Meanwhile*>(meanwhile);
-    its.inside = true;
-    while (!its.done) std::this_thread::yield();
-    for (std::size_t i = 0; i < count; ++i)
-      static_cast<int*>(inout)[i] += static_cast<const int*>(in)[i];
-  }
-};
-
-TEST_P(Communicators, ACallOfASecondThreadIsRefusedAndTheFirstGoesOn) {
-  Meanwhile meanwhile;
-  const auto second = [&](Communicator& comm) {
-    while (!meanwhile.inside) std::this_thread::yield();
-    int value = 0;
-    const std::array<std::function<void()>, 4> calls{
-        [&] { comm.barrier(); }, [&] { comm.barrier_async(); },
-        [&] { comm.send(std::span(&value, 1), 1 - comm.rank()); },
-        [&] { comm.recv_async(std::span(&value, 1), 1 - comm.rank()); }};
-    for (const auto& call : calls)
-      EXPECT_THAT(message_of(ErrorKind::usage, call), HasSubstr("another thread is in a call"));
-    meanwhile.done = true;
-  };
-  EXPECT_THAT(run_ranks(2, config(),
-                        [&](Communicator& comm) {
-                          std::thread other;
-                          if (comm.rank() == 0) other = std::thread([&] { second(comm); });
-                          const UserReduction sum{"sum", sizeof(int), Meanwhile::add, &meanwhile};
-                          int value = comm.rank() + 1;
-                          CallOptions options;
-                          options.reduction = &sum;
-                          options.algorithm = "one_shot";
-                          comm.all_reduce(&value, &value, 1, DataType::int8, Op::sum, options);
-                          if (other.joinable()) other.join();
-                          EXPECT_EQ(value, 3);
-                          comm.barrier_async().wait();
                         }),
               Each(IsEmpty()));
 }
