@@ -227,7 +227,7 @@ TEST_F(Rdma, PathsThatFailAgainAndAgainChangeNoSumOfAnyCommunicator) {
     connected = true;
     const Buffer memory = Buffer::allocate(comm, 3 * kCount * 4 * sizeof(float));
     for (int turn = 0; turn < 4; ++turn) {
-      const auto halves = comm.split(comm.rank() % 2, comm.rank());
+      auto halves = comm.split(comm.rank() % 2, comm.rank());
       work(*halves, memory.as<float>().first(3 * kCount * 2), kCount);
       work(comm, memory.as<float>(), kCount);
     }
