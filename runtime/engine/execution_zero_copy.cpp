@@ -53,7 +53,8 @@ const std::byte* Execution::get(const LaneState& lane, const Program::Operand& o
   const Program::Operand* operands = bound_->program.operands.data() + step.first_operand;
   assert(operand.place == Place::peer);
   Memory place{nullptr, load.bytes};
-  if (zero_copy_ && step.copies() && step.segments == 1)
+  // An empty piece has no place: its chunk may begin behind the end of the buffer.
+  if (zero_copy_ && load.bytes > 0 && step.copies() && step.segments == 1)
     for (std::size_t k = step.inputs; !place && k < step.inputs + step.outputs; ++k) {
       if (operands[k].place == Place::peer) continue;
       std::byte* const data = memory_of<Kind::zero_copy>(lane, operands[k], load);

@@ -198,7 +198,8 @@ class StreamRecv final : public RecvChannel {
       std::copy(payload.begin(), payload.end(), expected.address);
       return arrived_.push_back({header, {}, kAsks, expected.address});
     }
-    const bool remote = !payload.empty() && ++arrivals_ % 2 == 0;
+    if (payload.empty()) payload.reserve(1);  // so that it has an address
+    const bool remote = ++arrivals_ % 2 == 0;
     arrived_.push_back({header, std::move(payload), remote ? 0 : kAsks});
   }
   void revoke() noexcept { expected_ = {}; }
