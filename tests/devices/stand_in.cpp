@@ -281,7 +281,19 @@ int synchronize(void* stream) {
 }
 
 // Graphs are for the other stand-in, of tests/cuda.
-int not_supported() { return 801; }
+template <typename... Arguments>
+int not_supported(Arguments...) {
+  return 801;
+}
+void* const kCaptureInfo = reinterpret_cast<void*>(
+    not_supported<void*, int*, std::uint64_t*, void**, void* const**, std::size_t*>);
+void* const kUpdateDependencies =
+    reinterpret_cast<void*>(not_supported<void*, void**, std::size_t, unsigned>);
+void* const kCreateUserObject =
+    reinterpret_cast<void*>(not_supported<void**, void*, void (*)(void*), unsigned, unsigned>);
+void* const kReleaseUserObject = reinterpret_cast<void*>(not_supported<void*, unsigned>);
+void* const kRetainUserObject =
+    reinterpret_cast<void*>(not_supported<void*, void*, unsigned, unsigned>);
 int exchange_capture_mode(int*) { return 0; }
 
 int error_text(int, const char** text) {
@@ -296,12 +308,12 @@ EXPORT int cuGetProcAddress_v2(const char* name, void** function, int, std::uint
       {"cuPointerGetAttribute", reinterpret_cast<void*>(pointer_attribute)},
       {"cuStreamGetCtx", reinterpret_cast<void*>(stream_context)},
       {"cuStreamIsCapturing", reinterpret_cast<void*>(stream_capturing)},
-      {"cuStreamGetCaptureInfo", reinterpret_cast<void*>(not_supported)},
-      {"cuStreamUpdateCaptureDependencies", reinterpret_cast<void*>(not_supported)},
+      {"cuStreamGetCaptureInfo", kCaptureInfo},
+      {"cuStreamUpdateCaptureDependencies", kUpdateDependencies},
       {"cuThreadExchangeStreamCaptureMode", reinterpret_cast<void*>(exchange_capture_mode)},
-      {"cuUserObjectCreate", reinterpret_cast<void*>(not_supported)},
-      {"cuUserObjectRelease", reinterpret_cast<void*>(not_supported)},
-      {"cuGraphRetainUserObject", reinterpret_cast<void*>(not_supported)},
+      {"cuUserObjectCreate", kCreateUserObject},
+      {"cuUserObjectRelease", kReleaseUserObject},
+      {"cuGraphRetainUserObject", kRetainUserObject},
       {"cuDevicePrimaryCtxRetain", reinterpret_cast<void*>(retain_context)},
       {"cuDevicePrimaryCtxRelease", reinterpret_cast<void*>(release_context)},
       {"cuCtxGetCurrent", reinterpret_cast<void*>(current_context)},
