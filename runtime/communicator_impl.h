@@ -133,8 +133,8 @@ class CommunicatorImpl final {
   CommunicatorParts parts_;
   Gpu gpu_;                             // used by the calling thread
   std::shared_ptr<PinnedPool> pinned_;  // made when first needed, by the calling thread
-  // Whether the owner of the engine has launched kernels since calls were last pending; used by the
-  // calling thread.
+  // It says whether the owner of the engine has launched kernels since calls were last pending;
+  // used by the calling thread.
   bool kernels_later_ = false;
   Failure failure_{parts_};
   DeviceEngine* device_engine_ = nullptr;  // the engine, if GPUs run the collectives

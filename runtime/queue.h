@@ -173,7 +173,7 @@ class Queue {
   // The captured calls that graphs have started, the last one first.
   sync::Atomic<Operation*> replayed_{nullptr};
   sync::Atomic<bool> overlapped_{false};
-  // Those that the owner of the engine has taken from there.
+  // These lists hold the captured calls that the owner of the engine has taken from replayed_.
   List replays_, transfer_replays_;
   bool replay_failed_ = false;  // whether the log says so; used by the engine's owner
   // The collective that comes next, and whether it has begun; used by the engine's owner.

@@ -27,7 +27,7 @@ struct UserObject {
 };
 void release(UserObject* object, unsigned count);
 
-/// How often each user object is kept.
+/// Counts how often each user object is kept.
 using Kept = std::map<UserObject*, unsigned>;
 
 struct Graph {

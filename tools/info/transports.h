@@ -11,7 +11,7 @@
 
 namespace tutti::tools {
 
-/// What this process can do with one transport.
+/// Says what this process can do with one transport.
 struct TransportReport {
   std::string name;
   std::string why_not;    ///< Why it cannot be used here; empty if it can.

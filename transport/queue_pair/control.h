@@ -41,7 +41,8 @@ struct Note {
   /// of the port that the receiver shall use.
   std::uint16_t port = 1;
   std::uint16_t paths = 0;  ///< The paths for which the rank is set, or 0 (TUTTI_RDMA_PATHS).
-  /// Of `lost`: the sequence number of the next frame; those before it may come again.
+  /// In a note `lost`, this is the sequence number of the next frame; frames before it may come
+  /// again.
   std::uint16_t sequence = 0;
   std::uint16_t zero = 0;
 };

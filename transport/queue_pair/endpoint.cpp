@@ -25,7 +25,8 @@ namespace {
 constexpr std::chrono::seconds kLinger{2}, kLongestLinger{60};
 constexpr std::chrono::milliseconds kBackgroundProgressPause{100};
 
-// What is watched first is added.
+// Has an epoll watch a descriptor for `events`. `how` says whether it is added (EPOLL_CTL_ADD) or
+// its events are changed (EPOLL_CTL_MOD).
 void watch_fd(const Fd& epoll, int fd, void* what, std::uint32_t events, int how) {
   epoll_event event{};
   event.events = events;

@@ -19,22 +19,6 @@ namespace {
 using testing::AnyOf;
 using testing::HasSubstr;
 
-ncclConfig_t not_blocking() {
-  ncclConfig_t config;
-  config.blocking = 0;
-  return config;
-}
-
-// Returns the state of a communicator that is not blocking once it is there or has failed.
-ncclResult_t await(ncclComm_t comm) {
-  ncclResult_t state = ncclInProgress;
-  while (state == ncclInProgress) {
-    CHECK_NCCL(ncclCommGetAsyncError(comm, &state));
-    std::this_thread::yield();
-  }
-  return state;
-}
-
 ncclResult_t add_one(ncclComm_t comm) {
   int value = 1, result = 0;
   return ncclAllReduce(&value, &result, 1, ncclInt32, ncclSum, comm, nullptr);
@@ -99,7 +83,7 @@ TEST(NcclLifetime, APartIsMadeOnAllRanksThoughTheirParentIsDestroyedOrAborted) {
           ASSERT_EQ(ncclCommInitRank(&comm, 2, id.of_rank(rank), rank), ncclSuccess);
           ASSERT_EQ(ncclCommSplit(comm, 0, rank, &part, &config), ncclInProgress);
           EXPECT_EQ(aborts ? ncclCommAbort(comm) : ncclCommDestroy(comm), ncclSuccess);
-          const ncclResult_t state = await(part);
+          const ncclResult_t state = settled(part);
           states[static_cast<std::size_t>(rank)] = state;
           EXPECT_EQ(state == ncclSuccess ? ncclCommDestroy(part) : ncclCommAbort(part),
                     ncclSuccess);
@@ -117,7 +101,7 @@ TEST(NcclLifetime, ARankThatGetsNoPartMayAskForItsState) {
   ncclUniqueId id;
   ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
   ASSERT_EQ(ncclCommInitRankConfig(&comm, 1, id, 0, &config), ncclInProgress);
-  ASSERT_EQ(await(comm), ncclSuccess);
+  ASSERT_EQ(settled(comm), ncclSuccess);
   ASSERT_EQ(ncclGroupStart(), ncclSuccess);
   ASSERT_EQ(ncclCommSplit(comm, -1, 0, &part, nullptr), ncclSuccess);
   const ncclComm_t handle = part;
@@ -209,7 +193,7 @@ TEST(NcclLifetime, ARankThatIsAbortedBeforeItComesIsNamedToTheOthers) {
   std::thread([&] { EXPECT_EQ(ncclCommAbort(comm), ncclSuccess); }).join();
   EXPECT_EQ(ncclGroupEnd(), ncclRemoteError);
   EXPECT_EQ(comm, nullptr);
-  EXPECT_EQ(await(other), ncclRemoteError);
+  EXPECT_EQ(settled(other), ncclRemoteError);
   EXPECT_THAT(ncclGetLastError(other), HasSubstr("rank 0 was aborted"));
   EXPECT_EQ(ncclCommAbort(other), ncclSuccess);
 }
@@ -327,14 +311,14 @@ TEST(NcclLifetime, WithoutThreadsAStartAndAnEndAreSystemErrors) {
   ncclConfig_t config = not_blocking();
   ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
   ASSERT_EQ(ncclCommInitRankConfig(&comm, 1, id, 0, &config), ncclInProgress);
-  ASSERT_EQ(await(comm), ncclSuccess);
+  ASSERT_EQ(settled(comm), ncclSuccess);
   {
     const NoThreads none;
     EXPECT_EQ(ncclCommFinalize(comm), ncclSystemError);
   }
-  EXPECT_EQ(await(comm), ncclSuccess);
+  EXPECT_EQ(settled(comm), ncclSuccess);
   EXPECT_EQ(ncclCommFinalize(comm), ncclInProgress);
-  EXPECT_EQ(await(comm), ncclSuccess);
+  EXPECT_EQ(settled(comm), ncclSuccess);
   EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
 }
 

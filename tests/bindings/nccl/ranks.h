@@ -31,6 +31,23 @@ void expect_equal(const T& found, const U& wanted, const std::string& what) {
   if (!(found == wanted)) throw std::runtime_error(what + " is not what is expected");
 }
 
+/// Returns a configuration for communicators that are not blocking.
+inline ncclConfig_t not_blocking() {
+  ncclConfig_t config;
+  config.blocking = 0;
+  return config;
+}
+
+/// Returns the state of a communicator that is not blocking once it is there or has failed.
+inline ncclResult_t settled(ncclComm_t comm) {
+  ncclResult_t state = ncclInProgress;
+  while (state == ncclInProgress) {
+    CHECK_NCCL(ncclCommGetAsyncError(comm, &state));
+    std::this_thread::yield();
+  }
+  return state;
+}
+
 /// An id that one rank makes and that processes forked afterwards, or threads, wait for.
 class SharedId {
  public:
