@@ -90,6 +90,12 @@ bool stays(const std::atomic<Value>& value, Value expected) {
   return true;
 }
 
+// Orders what comes next on `behind` after what is on `before`.
+void follow(const Stream& behind, const Stream& before, const Event& event) {
+  check(cuEventRecord(event.handle(), before.handle()));
+  check(cuStreamWaitEvent(behind.handle(), event.handle(), 0));
+}
+
 TEST(Graphs, WhatIsCapturedRunsInItsOrderAtEachLaunchAndNotBefore) {
   const Gpu gpu;
   const Stream stream;
@@ -119,8 +125,7 @@ TEST(Graphs, ForkedStreamsRunSideBySideAndAreJoined) {
   const Event fork, join;
   Graph graph;
   Graph::begin(first);
-  check(cuEventRecord(fork.handle(), first.handle()));
-  check(cuStreamWaitEvent(second.handle(), fork.handle(), 0));
+  follow(second, first, fork);
   check(cuStreamWaitValue32(first.handle(), go.address(), 1, 0));
   check(cuStreamWriteValue32(second.handle(), go.address(), 1, 0));
   check(cuEventRecord(join.handle(), second.handle()));
@@ -140,8 +145,7 @@ TEST(Graphs, AForkThatIsNotJoinedIsAnErrorAtTheEnd) {
   const Event fork;
   Graph::begin(first);
   add_digit(first, word, 1);
-  check(cuEventRecord(fork.handle(), first.handle()));
-  check(cuStreamWaitEvent(second.handle(), fork.handle(), 0));
+  follow(second, first, fork);
   add_digit(second, word, 1);
   CUgraph graph = nullptr;
   EXPECT_EQ(cuStreamEndCapture(second.handle(), &graph), CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
@@ -156,8 +160,7 @@ TEST(Graphs, ADependencyThatIsAddedOrdersTwoStreams) {
   const Event fork, join;
   Graph graph;
   Graph::begin(first);
-  check(cuEventRecord(fork.handle(), first.handle()));
-  check(cuStreamWaitEvent(second.handle(), fork.handle(), 0));
+  follow(second, first, fork);
   check(cuStreamWaitValue32(first.handle(), go.address(), 1, 0));
   add_digit(first, word, 1);
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -171,8 +174,7 @@ TEST(Graphs, ADependencyThatIsAddedOrdersTwoStreams) {
   CUgraphNode node = *last;
   check(cuStreamUpdateCaptureDependencies(second.handle(), &node, 1, 0));
   add_digit(second, word, 2);
-  check(cuEventRecord(join.handle(), second.handle()));
-  check(cuStreamWaitEvent(first.handle(), join.handle(), 0));
+  follow(first, second, join);
   graph.end(first);
   graph.launch(first);
   EXPECT_TRUE(stays(word.word(), Wide{0}));

@@ -7,11 +7,11 @@
 #include <atomic>
 #include <cstring>
 #include <deque>
-#include <future>
 #include <thread>
 
 #include <tutti/error.hpp>
 
+#include "connect_ranks.h"
 #include "fake_verbs.h"
 #include "transport/rdma/rdma.h"
 
@@ -63,14 +63,7 @@ class RdmaPaths : public testing::Test {
         devices.push_back(network_->make_device());
       ranks_.push_back(rdma::make_over(context, std::move(devices)));
     }
-    std::vector<std::string> addresses;
-    for (const auto& rank : ranks_) addresses.push_back(rank->address());
-    std::vector<std::future<void>> ends;
-    for (const auto& rank : ranks_)
-      ends.push_back(std::async(std::launch::async, [&] {
-        rank->connect(addresses, clock_.now() + std::chrono::hours(1));
-      }));
-    for (auto& end : ends) end.get();
+    connect_ranks(ranks_, clock_.now() + std::chrono::hours(1));
   }
   template <typename What>
   bool eventually(What&& what) {

@@ -5,11 +5,11 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <future>
 #include <limits>
 
 #include <tutti/error.hpp>
 
+#include "connect_ranks.h"
 #include "rdma_peer.h"
 #include "transport/queue_pair/connection.h"
 #include "transport/queue_pair/endpoint.h"
@@ -45,14 +45,7 @@ class RdmaRanks : public testing::Test {
       context.max_message_bytes = context.message_limit = kMax;
       ranks_.push_back(rdma::make_over(context, {network_.make_device()}));
     }
-    std::vector<std::string> addresses;
-    for (const auto& rank : ranks_) addresses.push_back(rank->address());
-    std::vector<std::future<void>> ends;
-    for (const auto& rank : ranks_)
-      ends.push_back(std::async(std::launch::async, [&] {
-        rank->connect(addresses, clock_.now() + std::chrono::seconds(30));
-      }));
-    for (auto& end : ends) end.get();
+    connect_ranks(ranks_, clock_.now() + std::chrono::seconds(30));
   }
   template <typename What>
   bool eventually(What&& what) {
