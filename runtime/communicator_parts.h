@@ -84,7 +84,7 @@ struct CommunicatorParts {
 
   /// Wakes the threads of this process that sleep until an operation of this communicator ends.
   void wake_sleepers() const {
-    if (transport->own_status_page().sleepers.load(std::memory_order_seq_cst) > 0)
+    if (transport->own_status_page().sleepers.any())
       shared->doorbell->ring();
   }
 };

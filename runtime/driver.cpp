@@ -43,7 +43,7 @@ void Driver::leave() noexcept {
   --parts_.shared->communicators;
 }
 
-sync::Atomic<std::uint32_t>& Driver::sleepers() {
+Sleepers& Driver::sleepers() {
   return parts_.transport->own_status_page().sleepers;
 }
 

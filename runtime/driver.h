@@ -90,7 +90,7 @@ class Driver final : public Progressable {
   bool advance_pending() noexcept override;
   void look_pending() noexcept override;
   TimePoint next_deadline() const override { return queue_.next_look(); }
-  sync::Atomic<std::uint32_t>& sleepers() override;
+  Sleepers& sleepers() override;
   const Doorbell& doorbell() const override { return *parts_.shared->doorbell; }
   int wait_fd() const override { return parts_.transport->wait_fd(); }
   void arm() override { parts_.transport->arm(); }

@@ -285,7 +285,7 @@ bool Runtime::sleep_all() {
   for (Progressable* progressable : progressables_)
     if (progressable->pending()) announced_.push_back(progressable);
   for (Progressable* progressable : announced_) {
-    progressable->sleepers().fetch_add(1);
+    progressable->sleepers().add();
     progressable->arm();
   }
   poke_.sleep_barrier();
@@ -303,7 +303,7 @@ bool Runtime::sleep_all() {
   asleep_ = false;
   for (Progressable* progressable : announced_) {
     progressable->disarm();
-    progressable->sleepers().fetch_sub(1);
+    progressable->sleepers().remove();
   }
   announced_.clear();
   return ended;

@@ -34,7 +34,7 @@ class Progressable {
   /// Returns whether a thread waits for an operation, and so advances all that is pending.
   virtual bool awaited() const noexcept = 0;
   virtual TimePoint next_deadline() const = 0;
-  virtual sync::Atomic<std::uint32_t>& sleepers() = 0;
+  virtual Sleepers& sleepers() = 0;
   virtual const Doorbell& doorbell() const = 0;
   virtual int wait_fd() const = 0;  ///< Equal for all that have the same doorbell.
   virtual void arm() = 0;  ///< arm() and disarm() enclose a sleep over wait_fd(), see Transport.

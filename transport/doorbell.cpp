@@ -43,7 +43,7 @@ void Doorbell::sleep_barrier() const noexcept {
 
 void Doorbell::ring() const noexcept {
   assert(fd_ >= 0);
-  PeerBell{nullptr, fd_, false}.ring();
+  sync::signal_event(fd_);
 }
 
 void Doorbell::clear() const noexcept {
@@ -51,8 +51,10 @@ void Doorbell::clear() const noexcept {
   [[maybe_unused]] const ssize_t got = read(fd_, &count, sizeof count);  // EAGAIN: not rung
 }
 
-void PeerBell::ring() const noexcept {
+void PeerBell::ring_for(std::uint64_t sleep) noexcept {
   assert(event_fd >= 0);
+  if (sleep == rung_for) return;
+  rung_for = sleep;
   // A counter at its maximum means that the doorbell has been rung already, and a peer that is gone
   // leaves a descriptor that nobody reads.
   sync::signal_event(event_fd);

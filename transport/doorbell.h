@@ -5,17 +5,20 @@
 #include <cstdint>
 
 #include "common/sync.h"
+#include "transport/sleepers.h"
 
 namespace tutti {
 
 /// The doorbell of this process. Thread-safe.
 ///
 /// The following protocol ensures that no thread sleeps through a message. A thread that is about
-/// to sleep increments `sleepers` on its status pages, calls sleep_barrier(), looks for messages
-/// once more, and only then waits for fd(). A peer posts and then reads `sleepers`. Either the peer
-/// sees the sleeper and rings, or its post came before the barrier and the sleeper's last look
-/// finds it. (This is Dekker's store-buffer pattern with the whole cost on the sleeper: about 20 us
-/// there, against 27 ns for a fence at every post.)
+/// to sleep adds itself to the `sleepers` of its status pages, calls sleep_barrier(), looks for
+/// messages once more, and only then waits for fd(). A peer posts and then reads `sleepers`. Either
+/// the peer sees the sleeper and rings, or its post came before the barrier and the sleeper's last
+/// look finds it. (This is Dekker's store-buffer pattern with the whole cost on the sleeper: about
+/// 20 us there, against 27 ns for a fence at every post.) One ring wakes all whose sleep was
+/// announced before it, so a peer rings once for each sleep, however many messages it posts until
+/// the thread that it has woken gets a core.
 class Doorbell {
  public:
   /// Registers the process for membarrier(2). Throws `unavailable` where no eventfd can be made.
@@ -41,25 +44,27 @@ class Doorbell {
 };
 
 /// Wakes the rank at the other end of a channel. `sleepers` is read after every post, without a
-/// fence where both ends have membarrier(2) (see Doorbell); elsewhere `fence` is set.
+/// fence where both ends have membarrier(2) (see Doorbell); elsewhere `fence` is set. For one
+/// thread at a time.
 struct PeerBell {
-  /// The count on the peer's status page. Null where nobody ever sleeps, because one thread runs
+  /// They lie on the peer's status page. Null where nobody ever sleeps, because one thread runs
   /// all ranks.
-  const sync::Atomic<std::uint32_t>* sleepers = nullptr;
+  const Sleepers* sleepers = nullptr;
   int event_fd = -1;
   bool fence = false;
+  std::uint64_t rung_for = 0;  ///< The latest sleep for which this object has rung.
 
-  void after_store() const noexcept {
+  void after_store() noexcept {
     if (sleepers == nullptr) return;
     if (fence)
       sync::fence(std::memory_order_seq_cst);
     else
       sync::compiler_fence(
           std::memory_order_seq_cst);  // keeps the compiler from reading `sleepers` early
-    if (sleepers->load(std::memory_order_relaxed) != 0) [[unlikely]]
-      ring();
+    if (const std::uint64_t sleep = sleepers->latest()) [[unlikely]]
+      ring_for(sleep);
   }
-  void ring() const noexcept;
+  void ring_for(std::uint64_t sleep) noexcept;
 };
 
 }  // namespace tutti

@@ -11,7 +11,7 @@ namespace {
 
 using Word = std::uint32_t;
 constexpr std::size_t kWords = kStatusPageBytes / sizeof(Word);
-static_assert(kStatusPageBytes % sizeof(Word) == 0 && kStatusPageSkip == sizeof(Word));
+static_assert(kStatusPageBytes % sizeof(Word) == 0 && kStatusPageSkip % sizeof(Word) == 0);
 static_assert(offsetof(StatusPage, state) == kStatusPageSkip, "the first word that is read");
 static_assert(sizeof(StatusPageBytes) == kStatusPageBytes && alignof(StatusPage) >= alignof(Word));
 

@@ -14,6 +14,7 @@
 
 #include "common/sync.h"
 #include "common/wire.h"
+#include "transport/sleepers.h"
 
 namespace tutti {
 
@@ -40,9 +41,8 @@ struct StatusPage {
   };
   static constexpr std::uint64_t kAccumulatesF32 = 1, kOwnReduction = 2, kReproducible = 4;
 
-  /// The number of the owner's threads that sleep; where it is not 0, peers ring the doorbell after
-  /// they post.
-  alignas(kCacheLine) sync::Atomic<std::uint32_t> sleepers;
+  /// The owner's threads that sleep. Where there are any, peers ring the doorbell after they post.
+  alignas(kCacheLine) Sleepers sleepers;
   sync::Atomic<StatusPageState> state;
   sync::Atomic<std::uint32_t> failure_kind;
   sync::Atomic<std::uint32_t> failure_bytes;
@@ -146,7 +146,7 @@ struct StatusPage {
 };
 static_assert(sizeof(StatusPage) == 3712 && sizeof(StatusPage::Call) == 40,
               "both ends of a connection agree on the page");
-static_assert(offsetof(StatusPage, sleepers) == 0 && offsetof(StatusPage, state) == 4);
+static_assert(offsetof(StatusPage, sleepers) == 0 && offsetof(StatusPage, state) == 8);
 static_assert(offsetof(StatusPage, entered) == kCacheLine &&
                   offsetof(StatusPage, calls) == 2 * kCacheLine,
               "what changes with each call shares no cache line with `sleepers`");

@@ -256,8 +256,7 @@ inline void Execution::combine(LaneState& lane, const Load& load) {
   const std::uint64_t begin = timed != nullptr ? ticks() : 0;
   step.combine(args);
   if (timed != nullptr) [[unlikely]]
-    timed->record(ticks() - begin,
-                  (std::size_t{step.inputs} + step.outputs) * (load.bytes / kCacheLine));
+    timed->record_since(begin, std::size_t{step.inputs} + step.outputs, load.bytes);
 }
 
 inline void Execution::post(const LaneState& lane, const Load& load) {

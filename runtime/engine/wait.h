@@ -67,16 +67,16 @@ class SleeperPool {
 /// Counts this thread among the sleepers of a status page for as long as the object exists.
 class Announced {
  public:
-  Announced(sync::Atomic<std::uint32_t>& sleepers, const Doorbell& bell) : sleepers_(sleepers) {
-    sleepers_.fetch_add(1, std::memory_order_seq_cst);
+  Announced(Sleepers& sleepers, const Doorbell& bell) : sleepers_(sleepers) {
+    sleepers_.add();
     bell.sleep_barrier();
   }
-  ~Announced() { sleepers_.fetch_sub(1, std::memory_order_release); }
+  ~Announced() { sleepers_.remove(); }
   Announced(const Announced&) = delete;
   Announced& operator=(const Announced&) = delete;
 
  private:
-  sync::Atomic<std::uint32_t>& sleepers_;
+  Sleepers& sleepers_;
 };
 
 /// Waits until `attempt()` is true. `attempt` does what can be done now, and costs no system call.

@@ -47,7 +47,7 @@ TEST(Sleeper, IsWokenByTheDoorbellOrSeesTheMessage) {
       [](Scheduler& scheduler) {
         const Doorbell bell;
         SimulatedClock clock(scheduler);
-        sync::Atomic<std::uint32_t> sleepers{0};
+        Sleepers sleepers;
         sync::Atomic<int> message{0};
         together({[&] {
                     Sleeper sleeper;

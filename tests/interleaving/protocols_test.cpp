@@ -219,12 +219,12 @@ struct Sleepy {
   }
   /// Announces the sleep of a rank without membarrier(2), whose peers fence.
   struct AnnouncedToPeersThatFence {
-    explicit AnnouncedToPeersThatFence(sync::Atomic<std::uint32_t>& count) : sleepers(count) {
-      sleepers.fetch_add(1, std::memory_order_seq_cst);
+    explicit AnnouncedToPeersThatFence(Sleepers& those) : sleepers(those) {
+      sleepers.add();
       sync::fence(std::memory_order_seq_cst);
     }
-    ~AnnouncedToPeersThatFence() { sleepers.fetch_sub(1, std::memory_order_release); }
-    sync::Atomic<std::uint32_t>& sleepers;
+    ~AnnouncedToPeersThatFence() { sleepers.remove(); }
+    Sleepers& sleepers;
   };
 
   void send(int messages, std::size_t bytes) {
@@ -267,6 +267,11 @@ Exploration explore_sleep() {
 TEST(DoorbellProtocol, NobodySleepsThroughAMessage) {
   expect_holds(explore_sleep<Sleepy>(), 5);
   expect_holds(explore_sleep<SleepyWithFences>(), 5);
+}
+
+TEST(DoorbellProtocol, WhoSleepsAgainIsWokenAgain) {
+  expect_holds(explore<Sleepy>({[](Sleepy& s) { s.send(2, 8); }, [](Sleepy& s) { s.receive(2); }}),
+               5);
 }
 
 TEST(DoorbellProtocol, NobodySleepsThroughRoomForAMessage) {

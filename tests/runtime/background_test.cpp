@@ -20,7 +20,7 @@ class Fake : public Progressable {
   bool pending() const noexcept override { return pending_; }
   bool awaited() const noexcept override { return false; }
   TimePoint next_deadline() const override { return TimePoint::max(); }
-  std::atomic<std::uint32_t>& sleepers() override { return sleepers_; }
+  Sleepers& sleepers() override { return sleepers_; }
   const Doorbell& doorbell() const override { return bell_; }
   int wait_fd() const override { return -1; }
   void arm() override {}
@@ -29,7 +29,7 @@ class Fake : public Progressable {
 
  protected:
   mutable std::atomic<bool> pending_{false};
-  std::atomic<std::uint32_t> sleepers_{0};
+  Sleepers sleepers_;
   Doorbell bell_;
 };
 
@@ -79,7 +79,7 @@ class Late final : public Fake {
       ended_.notify_all();
     } else {
       message_is_here_ = true;
-      if (sleepers_ > 0) bell_.ring();
+      if (sleepers_.any()) bell_.ring();
     }
     return true;
   }

@@ -422,14 +422,14 @@ TEST_P(Conformance, OneRankAloneIsAJobToo) {
   EXPECT_EQ(ranks[0].status(0).state, PeerStatus::State::closed);
 }
 
-// Waits as the runtime does: increments the sleepers, calls the barrier, looks again, and sleeps on
+// Waits as the runtime does: adds itself to the sleepers, calls the barrier, looks again, and sleeps on
 // the doorbell and wait_fd(). Returns false where nothing has woken it within ample time.
 bool sleep_until(TestRanks& ranks, int rank, const std::function<bool()>& ready) {
   Transport& self = ranks[rank];
   for (;;) {
     self.progress();
     if (ready()) return true;
-    self.own_status_page().sleepers.fetch_add(1);
+    self.own_status_page().sleepers.add();
     ranks.bell(rank).sleep_barrier();
     self.arm();
     const bool last_look = ready();
@@ -439,7 +439,7 @@ bool sleep_until(TestRanks& ranks, int rank, const std::function<bool()>& ready)
       woken = poll(fds.data(), fds.size(), 20'000);
     }
     self.disarm();
-    self.own_status_page().sleepers.fetch_sub(1);
+    self.own_status_page().sleepers.remove();
     ranks.bell(rank).clear();
     if (last_look || woken == 0) return last_look;
   }

@@ -97,7 +97,7 @@ TEST(LocalTransport, ABellCanBeRungAfterItsRankAndItsRuntimeHaveGone) {
   context.doorbell = std::make_shared<const Doorbell>();
   const auto here = local::entry().make(context_of(hub, 0));
   auto there = local::entry().make(context);
-  there->own_status_page().sleepers = 1;
+  there->own_status_page().sleepers.add();
   here->connect({}, TimePoint{});
   there.reset();
   context.doorbell.reset();

@@ -222,7 +222,7 @@ TEST_F(TcpTransport, WhoSleepsUntilAMessageHasLeftIsWokenByWhoeverWritesIt) {
     ASSERT_TRUE(sender.acquire_zero_copy({data.data(), data.size()}));
     sender.post({1, 2, 1 << 20, 0});
   }
-  ranks[0]->own_status_page().sleepers = 1;
+  ranks[0]->own_status_page().sleepers.add();
   const auto rung = [&] {
     pollfd readable{bell->fd(), POLLIN, 0};
     return poll(&readable, 1, 0) == 1;

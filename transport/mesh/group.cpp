@@ -15,7 +15,7 @@ static_assert(kFreshFor < kRecentFor);
 }  // namespace
 
 void GroupContext::wake_sleepers() const noexcept {
-  if (status_page->sleepers.load(std::memory_order_seq_cst) > 0 && doorbell_fd >= 0)
+  if (status_page->sleepers.any() && doorbell_fd >= 0)
     eventfd_write(doorbell_fd, 1);
 }
 

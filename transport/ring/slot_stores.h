@@ -31,7 +31,7 @@ class SlotStores {
     if (!is_timed(bytes)) return write(streams());
     const std::uint64_t begin = ticks();
     write(false);
-    record(ticks() - begin, operands * (bytes / kCacheLine));
+    record_since(begin, operands, bytes);
   }
 
   /// Counts a message. Returns whether its time is to be recorded, for which it is written with
@@ -39,9 +39,16 @@ class SlotStores {
   bool is_timed(std::size_t bytes) noexcept {
     if constexpr (!kMeasures) return false;
     ++messages_;
-    return streams() ? messages_ % 256 == 0 : bytes >= kAlwaysTimed || messages_ % 16 == 0;
+    return streams() ? messages_ % 256 == 0 : bytes >= kAlwaysTimed || messages_ % 32 == 0;
   }
   bool streams() const noexcept { return slow_ >= kStreams; }
+  /// Records that ordinary stores, with the loads that belong to them, have moved a message of
+  /// `bytes` bytes since ticks() returned `begin`. `operands` is that of write(). Those of a short
+  /// message are waited for, since the store buffer holds them all.
+  void record_since(std::uint64_t begin, std::size_t operands, std::size_t bytes) noexcept {
+    if (bytes < kAlwaysTimed) wait_for_stores();
+    record(ticks() - begin, operands * (bytes / kCacheLine));
+  }
   /// Records the time in which ordinary stores, with the loads that belong to them, moved so many
   /// cache lines.
   void record(std::uint64_t elapsed, std::size_t lines) noexcept {
@@ -54,10 +61,12 @@ class SlotStores {
  private:
 #if defined(__x86_64__)
   static constexpr bool kMeasures = true;
+  static void wait_for_stores() noexcept { __builtin_ia32_mfence(); }
 #else
   static constexpr bool kMeasures = false;
+  static void wait_for_stores() noexcept {}
 #endif
-  // The time of a shorter message is comparable to the time that two readings of the counter take.
+  // Timing a shorter message costs more than a few percent of its time.
   static constexpr std::size_t kAlwaysTimed = 16 << 10;
   // A copy takes 2 to 7 ns a line between cores that share a cache, also where its data comes from
   // memory, and 20 to 30 between others. It reads a line and writes one.

@@ -19,7 +19,7 @@ namespace tutti::shm {
 
 struct Join::Greeting {
   static constexpr std::uint64_t kMagic = 0x7475747469736d31;  // "tuttism1"
-  static constexpr std::uint32_t kVersion = 1;
+  static constexpr std::uint32_t kVersion = 2;
   static constexpr std::uint32_t kHasBell = 1;
   static constexpr std::uint32_t kHasMembarrier = 2;
 

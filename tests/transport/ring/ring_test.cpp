@@ -222,7 +222,7 @@ TEST(Ring, MoreReleasedThanWasSentIsCorruptAndNoRoom) {
 
 TEST(Ring, RingsTheBellOnlyForWhoIsCountedAsleep) {
   const Doorbell bell;
-  std::atomic<std::uint32_t> sleepers = 0;
+  Sleepers sleepers;
   TestRing ring(192, PeerBell{&sleepers, bell.fd(), !bell.membarrier()});
   const auto rung = [&] {
     pollfd fd{bell.fd(), POLLIN, 0};
@@ -235,13 +235,38 @@ TEST(Ring, RingsTheBellOnlyForWhoIsCountedAsleep) {
   send(64);
   drop(ring.receiver);
   EXPECT_FALSE(rung());
-  sleepers = 1;
+  sleepers.add();
   send(64);
   EXPECT_TRUE(rung());
   bell.clear();
   EXPECT_FALSE(rung());
   drop(ring.receiver);
   EXPECT_TRUE(rung()) << "a writer may wait for the credit";
+}
+
+TEST(Ring, RingsTheBellOnceForEachSleep) {
+  const Doorbell bell;
+  Sleepers sleepers;
+  TestRing ring(192, PeerBell{&sleepers, bell.fd(), !bell.membarrier()});
+  const auto rings_for_a_message = [&] {
+    EXPECT_NE(ring.sender.acquire(8), nullptr);
+    ring.sender.post(of_length(8));
+    drop(ring.receiver);
+    pollfd fd{bell.fd(), POLLIN, 0};
+    const bool rung = poll(&fd, 1, 0) == 1;
+    bell.clear();
+    return rung;
+  };
+  sleepers.add();
+  EXPECT_TRUE(rings_for_a_message());
+  EXPECT_FALSE(rings_for_a_message()) << "who sleeps has been woken";
+  sleepers.add();
+  EXPECT_TRUE(rings_for_a_message()) << "another thread has fallen asleep since";
+  sleepers.remove();
+  EXPECT_FALSE(rings_for_a_message()) << "no other sleep has begun";
+  sleepers.remove();
+  sleepers.add();
+  EXPECT_TRUE(rings_for_a_message()) << "a thread sleeps again";
 }
 
 // Two rings between ranks a and b, one for each direction. On `back`, b answers what arrives on

@@ -53,7 +53,7 @@ TEST(SlotStores, TimeEachLongMessageAndAFewOfTheShortOnes) {
   int timed = 0;
   for (int i = 0; i < 160; ++i) timed += stores.is_timed(SlotStores::kLeastBytes) ? 1 : 0;
 #if defined(__x86_64__)
-  EXPECT_EQ(timed, 10);
+  EXPECT_EQ(timed, 5);
   EXPECT_TRUE(stores.is_timed(1 << 20));
   EXPECT_TRUE(stores.is_timed(1 << 20));
 #else
