@@ -23,6 +23,7 @@ namespace {
 // thread that waits for an operation advances it as well.
 constexpr WaitPolicy kBackground{20, 50, std::chrono::microseconds{0}};
 constexpr std::chrono::hours kUntilPoked{1};
+constexpr std::chrono::milliseconds kUntilReleased{1};
 constexpr std::chrono::milliseconds kBackgroundProgressEvery{500};
 // A dump is one of all communicators, and takes milliseconds for each.
 constexpr std::chrono::seconds kBetweenDumps{1};
@@ -241,9 +242,10 @@ Runtime::Visit::~Visit() {
 bool Runtime::advance_all() {
   const bool has_new = take_in_newcomers();
   bool pending = false;
+  owned_elsewhere_ = false;
   for (Progressable* progressable : progressables_)
     if (progressable->pending()) {
-      progressable->advance_pending();
+      if (!progressable->advance_pending()) owned_elsewhere_ = true;
       pending = pending || progressable->pending();
     }
   return !pending || stop_ || visitors_ > 0 || has_new;
@@ -278,7 +280,9 @@ TimePoint Runtime::first_deadline() const {
 // Sets asleep_, announces the sleep on the status pages of all communicators that have operations
 // pending, looks once more, and sleeps. The sleep is not announced for a communicator that has
 // nothing pending, so its peers do not ring the doorbell when they send; if the communicator queues
-// an operation after that, its poke() ends the sleep.
+// an operation after that, its poke() ends the sleep. Where the last look found an engine in the
+// hands of another thread, which may be planning a call, nobody has seen what has come meanwhile:
+// the sleep is short then.
 bool Runtime::sleep_all() {
   assert(announced_.empty() && !asleep_);
   asleep_ = true;
@@ -292,8 +296,9 @@ bool Runtime::sleep_all() {
   look_all();  // The last look before a sleep also takes news of peers; wait() gives the reason.
   const bool ended = advance_all();
   if (!ended) {
-    const TimePoint until = std::min({clock_->now() + kUntilPoked, next_background_progress(),
-                                      first_deadline(), dump_due_.load()});
+    const Nanoseconds most = owned_elsewhere_ ? Nanoseconds(kUntilReleased) : kUntilPoked;
+    const TimePoint until = std::min(
+        {clock_->now() + most, next_background_progress(), first_deadline(), dump_due_.load()});
     wakes_at_.store(until, std::memory_order_seq_cst);
     // The deadlines are read once more, since another thread may have begun a call before it could
     // see wakes_at_ and compare.

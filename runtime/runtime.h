@@ -25,8 +25,9 @@ namespace tutti {
 class Progressable {
  public:
   virtual ~Progressable() = default;
-  /// Does what can be done now, and returns whether there was progress. It never blocks and never
-  /// throws: operations that fail hold their errors.
+  /// Does what can be done now. Returns false where another thread owns the engine, which may leave
+  /// it without doing that. It never blocks and never throws: operations that fail hold their
+  /// errors.
   virtual bool advance_pending() noexcept = 0;
   /// Checks sockets, whether peers are alive, and deadlines, none of which advance_pending() does.
   virtual void look_pending() noexcept = 0;
@@ -201,8 +202,11 @@ class Runtime {
   // not destroy one on which a thread waits.
   sync::Atomic<int> visitors_{0};
   std::vector<Progressable*> announced_;  // used by the background thread in sleep_all()
-  Naps naps_;                             // used by the background thread alone
-  sync::Atomic<bool> poked_{false};       // since the background thread looked last
+  // Whether advance_all() has found an engine that another thread owns; used by the background
+  // thread alone.
+  bool owned_elsewhere_ = false;
+  Naps naps_;                        // used by the background thread alone
+  sync::Atomic<bool> poked_{false};  // since the background thread looked last
   // It is set before the last look that precedes a sleep, and cleared by whoever wakes the thread,
   // so that others need not while the thread has not got a core yet.
   sync::Atomic<bool> asleep_{false};

@@ -111,6 +111,35 @@ TEST(Background, AnOperationThatIsQueuedWhileTheThreadGoesToSleepIsNotSleptOver)
   runtime.remove(busy);
 }
 
+/// Another thread owns its engine when the background thread looks for the last time before it
+/// sleeps, and leaves it without a poke.
+class OwnedAtTheLastLook final : public Fake {
+ public:
+  OwnedAtTheLastLook() { pending_ = true; }
+  bool advance_pending() noexcept override {
+    const bool last_look = sleepers_ > 0;
+    if (was_owned_ && !last_look) pending_ = false;
+    was_owned_ = was_owned_ || last_look;
+    return !last_look;
+  }
+  bool ends_within(std::chrono::seconds limit) const {
+    const auto end = std::chrono::steady_clock::now() + limit;
+    while (pending_ && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(100us);
+    return !pending_;
+  }
+
+ private:
+  bool was_owned_ = false;  // background thread only
+};
+
+TEST(Background, AnEngineThatAnotherThreadOwnsAtTheLastLookIsNotSleptOver) {
+  OwnedAtTheLastLook owned;
+  Runtime runtime{Config()};
+  runtime.add(owned);
+  EXPECT_TRUE(owned.ends_within(10s)) << "the thread sleeps, and nobody has seen what is pending";
+  runtime.remove(owned);
+}
+
 /// Has operations that the test's thread starts. They end when the background thread advances them,
 /// or, if the thread waits for them, by that thread.
 class Started final : public Fake {
