@@ -37,7 +37,7 @@ void Captures::keep(const cuda::Driver& driver, cuda::Stream stream, Operation& 
   call.hold();  // for the graph; graph_ended() lets go
   {
     const std::lock_guard lock(mutex_);
-    calls_.insert(&call);
+    calls_.emplace(&call, info.capture);
     call.hold();
     any_.store(true, std::memory_order_seq_cst);
     queue_.set_captures(true);
@@ -50,20 +50,32 @@ void Captures::keep(const cuda::Driver& driver, cuda::Stream stream, Operation& 
 void Captures::add_start(const cuda::Driver& driver, cuda::Stream stream, cuda::HostFunction start,
                          Operation& call) {
   const std::uint64_t capture = info_of(driver, stream).capture;
-  if (capture == capture_)
-    cuda::check(driver, driver.update_dependencies(stream, &last_start_, 1, cuda::kAddDependencies),
+  if (cuda::GraphNode before = last_start(capture); before != nullptr)
+    cuda::check(driver, driver.update_dependencies(stream, &before, 1, cuda::kAddDependencies),
                 "the order of calls in a graph");
   cuda::check(driver, driver.launch_host(stream, start, &call), "a host function in a graph");
   const CaptureInfo info = info_of(driver, stream);
   if (info.count != 1)
     throw Error(ErrorKind::internal, "a host function was captured, and is not the last node");
-  capture_ = capture;
-  last_start_ = *info.last;
+  const std::lock_guard lock(mutex_);
+  last_starts_[capture] = *info.last;
 }
 
+cuda::GraphNode Captures::last_start(std::uint64_t capture) {
+  const std::lock_guard lock(mutex_);
+  const auto found = last_starts_.find(capture);
+  return found == last_starts_.end() ? nullptr : found->second;
+}
+
+// A graph that ends is not captured any more. The program of the call belongs to the communicator,
+// which may end before the graph's reference does.
 void Captures::remove(Operation& call) noexcept {
   const std::lock_guard lock(mutex_);
-  if (calls_.erase(&call) == 0) return;
+  const auto found = calls_.find(&call);
+  if (found == calls_.end()) return;
+  last_starts_.erase(found->second);
+  calls_.erase(found);
+  call.call.program.reset();
   call.let_go();  // The graph has one more reference.
   if (!calls_.empty()) return;
   any_.store(false, std::memory_order_seq_cst);
@@ -87,7 +99,7 @@ void Captures::let_go(const CommunicatorParts& parts) noexcept {
                                "rank {} of {}: the communicator ends before the CUDA graphs that "
                                "hold {} of its calls: a replay does nothing for these from now on",
                                parts.rank, parts.size, calls_.size());
-  for (Operation* const call : calls_) {
+  for (const auto& [call, capture] : calls_) {
     call->call.program.reset();
     call->let_go();
   }

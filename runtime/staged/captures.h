@@ -6,7 +6,7 @@
 #pragma once
 
 #include <cstdint>
-#include <set>
+#include <map>
 
 #include "common/sync.h"
 #include "devices/gpu_driver.h"
@@ -44,17 +44,17 @@ class Captures {
   void let_go(const CommunicatorParts& parts) noexcept;
 
  private:
+  cuda::GraphNode last_start(std::uint64_t capture);
   static void graph_ended(void* call) noexcept;
   void remove(Operation& call) noexcept;
 
   Queue& queue_;
   sync::Mutex mutex_;
-  std::set<Operation*> calls_;  // guarded by mutex_; each has a reference
+  std::map<Operation*, std::uint64_t> calls_;  // guarded by mutex_: each has a reference, and the
+                                               // number of the capture to which it was added
+  std::map<std::uint64_t, cuda::GraphNode> last_starts_;  // guarded by mutex_: the node that starts
+                                                          // the last call of each capture
   sync::Atomic<bool> any_{false};
-  // Used by the calling thread: the capture to which a call was added last, and the node that
-  // starts it.
-  std::uint64_t capture_ = 0;
-  cuda::GraphNode last_start_ = nullptr;
 };
 
 }  // namespace tutti

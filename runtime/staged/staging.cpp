@@ -334,11 +334,13 @@ void Staging::start_replay(void* operation) {
   const Operation::Waiter waiter(call);
   if (!staging.whole_.load(std::memory_order_seq_cst) || !call.owner_lives()) return;
   CommunicatorImpl& owner = *call.owner;
-  if (staging.started_.exchange(true, std::memory_order_seq_cst))
-    return owner.queue().fail_overlap();
-  if (staging.engine_ != nullptr) staging.copy_here(staging.in_, true);
-  staging.set_gate(0);
-  owner.queue().replay(call);
+  if (staging.started_.exchange(true, std::memory_order_seq_cst)) {
+    owner.queue().fail_overlap();
+  } else {
+    if (staging.engine_ != nullptr) staging.copy_here(staging.in_, true);
+    staging.set_gate(0);
+    owner.queue().replay(call);
+  }
   owner.wake_all();
 }
 

@@ -185,9 +185,11 @@ TEST_P(Graphs, ACommunicatorWithFewerRanksIsCapturedAfterAFailure) {
               Each(IsEmpty()));
 }
 
-TEST_P(Graphs, TwoExecutableGraphsOfOneGraphUnderWayAtOnceAreAnError) {
+TEST_P(Graphs, TwoExecutableGraphsOfOneGraphUnderWayAtOnceAreAnErrorAtOnce) {
+  Config config = this->config();
+  config.timeout = config.stall = std::chrono::hours(1);  // Neither has the queue look again.
   std::atomic<bool> over{false};
-  EXPECT_THAT(run(2, config(),
+  EXPECT_THAT(run(2, config,
                   [&](Communicator& comm) {
                     const GpuStream one, two;
                     const GpuBuffer<int> data(kCount, 1);
@@ -199,7 +201,12 @@ TEST_P(Graphs, TwoExecutableGraphsOfOneGraphUnderWayAtOnceAreAnError) {
                     cu("cuGraphInstantiateWithFlags", &exec, graph.handle(), 0ULL);
                     if (comm.rank() == 0) {
                       graph.launch(one);
+                      std::this_thread::sleep_for(milliseconds(300));  // The queue's thread, too.
                       cu("cuGraphLaunch", exec, two.handle());
+                      for (int look = 0; look < 10'000 && !comm.failure(); ++look)
+                        std::this_thread::sleep_for(milliseconds(1));
+                      EXPECT_TRUE(comm.failure());
+                      if (!comm.failure()) comm.abort("the overlap has not been noticed");
                       one.synchronize();
                       two.synchronize();
                       EXPECT_THAT(outcome_of([&] { comm.barrier(); }), StartsWith("usage: "));

@@ -1,0 +1,49 @@
+// Captures beside other captures, and beside calls that are not captured.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+#include <vector>
+
+#include "tests/kernels/graphs.h"
+
+namespace tutti::test {
+namespace {
+
+TEST_P(Graphs, CallsOfTwoCapturesAtOnceStartInTheOrderOfTheirOwnGraph) {
+  EXPECT_THAT(run(2, config(),
+                  [](Communicator& comm) {
+                    const GpuStream first, second, other;
+                    const GpuBuffer<int> a(kCount, 1), b(2 * kCount, 1), c(kCount, 1);
+                    const auto call = [&](const GpuBuffer<int>& data, const GpuStream& on) {
+                      comm.all_reduce(data.data(), data.data(), data.size(), kInt, Op::sum,
+                                      {.stream = on.handle()});
+                    };
+                    const auto hold = [](void*) {
+                      for (int look = 0; look < 2000; ++look) std::this_thread::yield();
+                    };
+                    GpuGraph inner;
+                    const GpuGraph graph(
+                        first,
+                        [&] {
+                          follow(second, first);
+                          cu("cuLaunchHostFunc", (comm.rank() == 0 ? first : second).handle(),
+                             static_cast<void (*)(void*)>(hold), static_cast<void*>(nullptr));
+                          call(a, first);
+                          inner = GpuGraph(other, [&] { call(c, other); });
+                          call(b, second);
+                          follow(first, second);
+                        },
+                        GpuGraph::relaxed);
+                    for (int replay = 0; replay < 10; ++replay) graph.launch(first);
+                    inner.launch(first);
+                    first.synchronize();
+                    EXPECT_THAT(a.read(), Each(1024));
+                    EXPECT_THAT(b.read(), Each(1024));
+                    EXPECT_THAT(c.read(), Each(2));
+                  }),
+              Each(IsEmpty()));
+}
+
+}  // namespace
+}  // namespace tutti::test
