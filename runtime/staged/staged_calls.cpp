@@ -173,10 +173,10 @@ void CommunicatorImpl::give_to_streams(std::span<const OperationRef> operations)
   // Kernels write results, so what only reads comes before them. A call on its engine's own stream
   // holds up no other, and is given whole: such calls follow each other as those of the host do.
   give([](Staging& staging, Operation& operation) {
-    if (!staging.kernel_on_stream()) staging.copy_in(operation, false);
+    if (!staging.kernel_on_stream() && !staging.on_own_stream()) staging.copy_in(operation, false);
   });
   give([&](Staging& staging, Operation& operation) {
-    if (!staging.kernel_on_stream()) return;
+    if (!staging.kernel_on_stream() && !staging.on_own_stream()) return;
     staging.copy_in(operation, apart && !staging.on_own_stream());
     if (!staging.on_own_stream()) return;
     gone.push_back(&operation);

@@ -45,5 +45,26 @@ TEST_P(Graphs, CallsOfTwoCapturesAtOnceStartInTheOrderOfTheirOwnGraph) {
               Each(IsEmpty()));
 }
 
+TEST_P(Graphs, CallsOfAGroupOnTheHostFollowEachOtherWhileAGraphIsThere) {
+  EXPECT_THAT(run(2, config(),
+                  [](Communicator& comm) {
+                    const GpuStream stream;
+                    const GpuBuffer<int> data(kCount, 1);
+                    const GpuGraph graph(stream, [&] {
+                      comm.all_reduce(data.data(), data.data(), kCount, kInt, Op::max,
+                                      {.stream = stream.handle()});
+                    });
+                    std::vector<int> first(100, 1), second(100), third(100);
+                    Group group;
+                    const CallOptions options{.group = &group};
+                    comm.all_reduce(first.data(), second.data(), 100, kInt, Op::sum, options);
+                    comm.all_reduce(second.data(), third.data(), 100, kInt, Op::sum, options);
+                    group.end();
+                    EXPECT_THAT(second, Each(2));
+                    EXPECT_THAT(third, Each(4));
+                  }),
+              Each(IsEmpty()));
+}
+
 }  // namespace
 }  // namespace tutti::test
