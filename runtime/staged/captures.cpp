@@ -22,7 +22,9 @@ CaptureInfo info_of(const cuda::Driver& driver, cuda::Stream stream) {
       driver.capture_info(stream, &status, &info.capture, &info.graph, &info.last, &info.count),
       "a stream that is captured into a CUDA graph");
   if (status != cuda::kCaptureActive)
-    throw Error(ErrorKind::unavailable, "the capture of a stream into a CUDA graph was ended");
+    throw Error(ErrorKind::unavailable,
+                "the capture of CallOptions::stream into a CUDA graph is invalid, because a call "
+                "of the driver was made that a capture forbids: end it, and capture anew");
   return info;
 }
 
@@ -95,10 +97,12 @@ void Captures::graph_ended(void* call) noexcept {
 void Captures::let_go(const CommunicatorParts& parts) noexcept {
   const std::lock_guard lock(mutex_);
   if (!calls_.empty())
-    parts.runtime->log().write(LogLevel::warn,
-                               "rank {} of {}: the communicator ends before the CUDA graphs that "
-                               "hold {} of its calls: a replay does nothing for these from now on",
-                               parts.rank, parts.size, calls_.size());
+    parts.runtime->log().write(
+        LogLevel::info,
+        "rank {} of {}: CUDA graphs hold {} calls of the communicator, which "
+        "ends, unless they have been destroyed just now: a replay starts "
+        "none of these calls any more",
+        parts.rank, parts.size, calls_.size());
   for (const auto& [call, capture] : calls_) {
     call->call.program.reset();
     call->let_go();

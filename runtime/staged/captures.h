@@ -40,7 +40,8 @@ class Captures {
   bool any() const noexcept { return any_.load(std::memory_order_seq_cst); }
 
   /// Takes from the calls what belongs to the communicator of `parts`, which ends: nothing starts
-  /// them any more. Warns of those that graphs still hold.
+  /// them any more. Logs how many there are. The driver tells of the end of a graph some time
+  /// later, so that a program which has destroyed all graphs before gets no warning.
   void let_go(const CommunicatorParts& parts) noexcept;
 
  private:

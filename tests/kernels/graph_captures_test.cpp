@@ -10,6 +10,8 @@
 namespace tutti::test {
 namespace {
 
+using testing::Not;
+
 TEST_P(Graphs, CallsOfTwoCapturesAtOnceStartInTheOrderOfTheirOwnGraph) {
   EXPECT_THAT(run(2, config(),
                   [](Communicator& comm) {
@@ -62,6 +64,27 @@ TEST_P(Graphs, CallsOfAGroupOnTheHostFollowEachOtherWhileAGraphIsThere) {
                     group.end();
                     EXPECT_THAT(second, Each(2));
                     EXPECT_THAT(third, Each(4));
+                  }),
+              Each(IsEmpty()));
+}
+
+TEST_P(Graphs, ACallOnAStreamWhoseCaptureIsInvalidSaysSo) {
+  EXPECT_THAT(run(2, config(),
+                  [](Communicator& comm) {
+                    const GpuStream stream;
+                    const GpuBuffer<int> data(kCount, 1);
+                    const auto call = [&] {
+                      comm.all_reduce(data.data(), data.data(), kCount, kInt, Op::sum,
+                                      {.stream = stream.handle()});
+                    };
+                    const auto body = [&] {
+                      EXPECT_THAT(outcome_of([&] { stream.synchronize(); }), Not(IsEmpty()));
+                      EXPECT_THAT(outcome_of(call),
+                                  AllOf(StartsWith("unavailable: "), HasSubstr("invalid")));
+                    };
+                    EXPECT_THAT(outcome_of([&] { GpuGraph(stream, body); }), Not(IsEmpty()));
+                    call();
+                    EXPECT_THAT(data.read(), Each(2));
                   }),
               Each(IsEmpty()));
 }
