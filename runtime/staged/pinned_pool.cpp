@@ -40,12 +40,12 @@ PinnedPool::Block PinnedPool::take(std::size_t bytes, cuda::Context context) {
     unused_.reserve(blocks_ + 1);  // So that giving a block back never allocates.
   }
   const OutsideCapture outside_capture(driver_);
-  free_all(left_blocks().mutex, left_blocks().blocks);
   Block block{nullptr, wanted, context};
   void* memory = nullptr;
   cuda::Result result = driver_.allocate_host(&memory, wanted, cuda::kHostPortable);
   if (result != cuda::kSuccess) {
     free_all(mutex_, unused_);
+    free_all(left_blocks().mutex, left_blocks().blocks);
     result = driver_.allocate_host(&memory, wanted, cuda::kHostPortable);
   }
   cuda::check(driver_, result, "pinned memory for a call on a GPU's buffers");

@@ -11,8 +11,8 @@ namespace tutti {
 
 /// Hands out blocks of pinned memory. Blocks are taken by the thread that makes calls, while the
 /// context of a stream is current, and may be given back by any thread, even after close(): then
-/// they are freed by the next pool that allocates or closes, because the thread that gives them
-/// back may be one in which the driver cannot be called.
+/// they are freed by the next pool that closes, or finds no memory, because the thread that gives
+/// them back may not call the driver, whose frees may wait for all that is on the GPU's streams.
 class PinnedPool {
  public:
   struct Block {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -218,6 +219,40 @@ TEST_P(Graphs, TwoExecutableGraphsOfOneGraphUnderWayAtOnceAreAnErrorAtOnce) {
                     cu("cuGraphExecDestroy", exec);
                   }),
               Each(IsEmpty()));
+}
+
+// The thread drives both ranks, so that a free in the second's call would wait for itself where the
+// driver's frees wait for all that is on a GPU's streams: meson.build runs it in that way, too.
+TEST(GraphsOfOneThread, ACallBehindALaunchedGraphFreesNothing) {
+  struct Rank {
+    explicit Rank(int ordinal) : context(ordinal), data(kCount, 1) {}
+    const GpuContext context;
+    const GpuStream stream;
+    const GpuBuffer<int> data;
+  };
+  Config config = quick_config("local");
+  config.timeout = std::chrono::seconds(5);
+  const std::unique_ptr<Rank> ranks[2] = {std::make_unique<Rank>(0), std::make_unique<Rank>(1)};
+  const auto capture = [&](Communicator& comm) {
+    const Rank& rank = *ranks[comm.rank()];
+    return GpuGraph(rank.stream, [&] {
+      comm.all_reduce(rank.data.data(), rank.data.data(), kCount, kInt, Op::sum,
+                      {.stream = rank.stream.handle()});
+    });
+  };
+  std::vector<GpuGraph> outlive, graphs;
+  for (Communicator& ended : Communicator::in_process(2, config)) outlive.push_back(capture(ended));
+  std::vector<Communicator> comms = Communicator::in_process(2, config);
+  for (Communicator& comm : comms) {
+    graphs.push_back(capture(comm));
+    graphs.back().launch(ranks[comm.rank()]->stream);
+    outlive.clear();  // The process has their pinned memory, some time later.
+    std::this_thread::sleep_for(milliseconds(20));
+  }
+  for (const auto& rank : ranks) {
+    rank->stream.synchronize();
+    EXPECT_THAT(rank->data.read(), Each(2));
+  }
 }
 
 }  // namespace
