@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
 
 #include "rdma_peer.h"
 
@@ -98,6 +99,28 @@ TEST_F(RdmaOffers, ThatNobodyMadeAreNotAnswered) {
   expect_lost("was not offered");      // it has not been declined
   say(about(FrameKind::withdraw, 3));  // it may have crossed the answer
   EXPECT_EQ(connection_->how_ended(), qp::Connection::End::none);
+}
+
+TEST_F(RdmaOffers, MayLieInMemoryThatAnotherThreadEndsWhileTheConnectionEnds) {
+  for (int round = 0; round < 50; ++round) {
+    std::vector<std::byte> data(kMax);
+    auto held = endpoint_.registrations()->add(data.data(), kMax, true);
+    const auto post = [&](int channel, std::uint32_t bytes) {
+      SendChannel& out = connection_->channel(*group_, channel).sender;
+      ASSERT_TRUE(out.acquire_zero_copy({data.data(), bytes}));
+      out.post({1, 2, bytes, 0});
+    };
+    post(0, kMax);
+    for (std::uint32_t n = 1; n < qp::kReceiveSlots; ++n) post(1 + static_cast<int>(n % 2), 1);
+    pump();
+    say(about(FrameKind::decline, 0));  // The answer waits for room, which the peer does not give.
+    ASSERT_TRUE(connection_->has_unsent());
+    TearDown();
+    std::thread other([&] { held.reset(); });
+    connection_.reset();
+    other.join();
+    SetUp();
+  }
 }
 
 TEST_F(RdmaOffers, AreAnsweredOnceAndBeforeTheyAreReleased) {

@@ -34,8 +34,11 @@ Connection::Connection(Endpoint& endpoint, Device& device, const Clock& clock)
 }
 
 Connection::~Connection() {
-  for (const auto& path : paths_) path->destroy_pair();
-  paths_.clear();
+  {
+    const std::lock_guard lock(mutex_);  // Another thread may be in withdraw() until forget().
+    for (const auto& path : paths_) path->destroy_pair();
+    paths_.clear();
+  }
   registrations_->forget(*this);
 }
 
