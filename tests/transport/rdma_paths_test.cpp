@@ -63,7 +63,9 @@ class RdmaPaths : public testing::Test {
         devices.push_back(network_->make_device());
       ranks_.push_back(rdma::make_over(context, std::move(devices)));
     }
+    clock_.stands = true;  // A thread that gets no core is not taken for a path that does not work.
     connect_ranks(ranks_, clock_.now() + std::chrono::hours(1));
+    clock_.stands = false;
   }
   template <typename What>
   bool eventually(What&& what) {
@@ -248,6 +250,35 @@ TEST_F(RdmaPaths, ThatFailAtAnyMomentLoseRepeatAndReorderNothing) {
     if (HasFailure()) return;
   }
   EXPECT_GT(failures, 60u);
+}
+
+TEST_F(RdmaPaths, WhoseDeviceGivesUpWhileTheRankEndsLoseNothing) {
+  connect(2, {2});
+  ASSERT_TRUE(eventually([&] { return has_said(0, "fake0, fake1 now"); }));
+  turn();
+  network_->swallow(5);  // of the first rank, on the second path
+  const auto data = pattern(kMax, 1);
+  ASSERT_TRUE(send(0, 1, data));
+  clock_.stands = true;  // Only the device notices that the path fails.
+  std::atomic<bool> ended{false};
+  std::thread device([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+    EXPECT_FALSE(ended) << "the rank did not wait for its device";
+    network_->fail_pair(5);
+  });
+  std::thread first([&] {
+    ranks_[0].reset();
+    ended = true;
+  });
+  std::optional<std::vector<std::byte>> found;
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!found && std::chrono::steady_clock::now() < until) {
+    ranks_[1]->progress();
+    found = receive(1, 0);
+  }
+  EXPECT_EQ(found, data);
+  device.join();
+  first.join();
 }
 
 TEST_F(RdmaPaths, WhoseSlotsAllHoldFramesThatWaitForAFailedPathMakeRoomForThose) {

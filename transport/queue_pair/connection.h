@@ -99,6 +99,8 @@ class Connection {
   bool has_unsent_of(const Group& group) const;
   /// Returns how many frames have not reached the peer's slots yet; 0 where they never will.
   std::size_t unfinished();
+  /// Returns whether a device is sending: it ends by itself, since it gives up where it is in vain.
+  bool awaits_device() const;
 
   /// Sends a frame that says nothing. Whether one arrives shows whether the path between the two
   /// devices works.

@@ -117,6 +117,13 @@ std::size_t Connection::unfinished() {
              : 1;
 }
 
+bool Connection::awaits_device() const {
+  const std::lock_guard lock(mutex_);
+  return !broken_ && std::any_of(paths_.begin(), paths_.end(), [](const auto& path) {
+    return !path->by_process() && path->under_way() > 0;
+  });
+}
+
 void Connection::probe() {
   const std::lock_guard lock(mutex_);
   if (!broken_) send_room(first_path());

@@ -21,7 +21,8 @@
 namespace tutti::qp {
 namespace {
 
-// The destructor waits for so long while nothing moves, and for so long in all.
+// The destructor waits for so long while nothing moves and no device is at work, which gives up by
+// itself, and for so long in all.
 constexpr std::chrono::seconds kLinger{2}, kLongestLinger{60};
 constexpr std::chrono::milliseconds kBackgroundProgressPause{100};
 
@@ -177,7 +178,8 @@ void Endpoint::linger() noexcept {
       peer.connection->pump();
       const std::size_t left = peer.connection->unfinished();
       const TimePoint now = Clock::now();
-      if (left < least) until = std::min(now + kLinger, longest);
+      if (left < least || peer.connection->awaits_device())
+        until = std::min(now + kLinger, longest);
       least = std::min(left, least);
       if (now >= until) break;
       if (left > 0) std::this_thread::sleep_for(std::chrono::microseconds(100));

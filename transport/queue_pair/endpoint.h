@@ -31,7 +31,8 @@ class Endpoint {
   /// null.
   Endpoint(int size, const Clock& clock, std::vector<std::shared_ptr<Device>> devices,
            Log* log = nullptr, std::uint32_t paths = 0);
-  /// Waits until the peers have what has been sent, or until nothing has moved for two seconds.
+  /// Waits until the peers have what has been sent, or until nothing has moved for two seconds and
+  /// no device is sending.
   ~Endpoint();
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;
