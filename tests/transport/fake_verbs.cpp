@@ -23,6 +23,7 @@ constexpr const char* kFlushed = "Work Request Flushed Error";
 constexpr const char* kUnanswered = "transport retry counter exceeded";
 constexpr const char* kNotReady = "RNR retry counter exceeded";
 constexpr const char* kNoAccess = "remote access error";
+constexpr const char* kHidden = "its completion queue cannot be polled";
 constexpr std::size_t kMostReadBytes = 1 << 30;
 
 }  // namespace
@@ -48,12 +49,12 @@ struct Network::Inside {
   SeededRandom random;
   std::map<std::uint64_t, FakePair*> pairs;
   std::uint64_t last = 0, overruns = 0, registered = 0, most_registered = 0;
-  std::uint64_t swallowed = 0, held = 0;
+  std::uint64_t swallowed = 0, held = 0, hidden = 0;
   std::uint64_t limit = ~std::uint64_t{0};
   std::uint64_t reads = 0, read_bytes = 0, sent_bytes = 0, refused_reads = 0;
   std::uint32_t reads_at_once = 4, last_key = 100;
   std::map<std::uint32_t, FakeMemory> memory;  // by local key; the remote key is the next number
-  bool holds_reads = false, is_cut = false, refuses = false;
+  bool holds_reads = false, is_cut = false, refuses = false, refuses_requests = false;
   std::size_t devices = 0;
   std::set<std::size_t> dead_ports;
 };
@@ -124,6 +125,7 @@ class FakePair final : public QueuePair {
   bool send(std::uint32_t id, const Piece& piece) noexcept override {
     const std::lock_guard lock(network_->mutex);
     assert(sends_under_way_ < limits_.sends && "more sends than the queue has room for");
+    if (takes_nothing()) return false;
     ++sends_under_way_;
     const Completion done{Completion::What::sent, id, piece.bytes};
     if (failed_) return finish(done, kFlushed), true;
@@ -146,6 +148,7 @@ class FakePair final : public QueuePair {
   bool receive(std::uint32_t id, const Piece& piece) noexcept override {
     const std::lock_guard lock(network_->mutex);
     assert(receives_.size() < limits_.receives);
+    if (takes_nothing()) return false;
     if (failed_)
       finish({Completion::What::received, id, 0}, kFlushed);
     else
@@ -161,6 +164,7 @@ class FakePair final : public QueuePair {
     assert(static_cast<std::uint32_t>(under_way) < reads_at_once_ && "more reads than allowed");
     static_cast<void>(under_way);
     assert(has_memory(number_, to.local_key, to.data, to.bytes, false));
+    if (takes_nothing()) return false;
     const Completion done{Completion::What::read, id, to.bytes};
     if (failed_) return finish(done, kFlushed), true;
     sent_.push_back({done, true, to, address, remote_key});
@@ -170,6 +174,10 @@ class FakePair final : public QueuePair {
   std::size_t poll(std::span<Completion> completions) noexcept override {
     const std::lock_guard lock(network_->mutex);
     std::size_t count = 0;
+    if (network_->hidden == number_) {
+      completions[0] = {Completion::What::nothing, 0, 0, kHidden};
+      return 1;
+    }
     // Each completion may be some polls late, and those of sends and of receives come in any order.
     while (count < completions.size() && has_finished() &&
            (armed_once_ || network_->random.next() % 4 != 0)) {
@@ -232,6 +240,7 @@ class FakePair final : public QueuePair {
            !network_->dead_ports.contains(to->second->device_);
   }
   bool may_read() const { return !network_->holds_reads; }
+  bool takes_nothing() const { return failed_ && network_->refuses_requests; }
   bool has_sent() const {
     return !sent_.empty() && network_->held != number_ && (!sent_.front().to_read || may_read());
   }
@@ -410,6 +419,14 @@ std::uint64_t Network::refused_reads() const {
 void Network::refuse() {
   const std::lock_guard lock(inside_->mutex);
   inside_->refuses = true;
+}
+void Network::refuse_requests() {
+  const std::lock_guard lock(inside_->mutex);
+  inside_->refuses_requests = true;
+}
+void Network::hide_completions(std::uint64_t pair) {
+  const std::lock_guard lock(inside_->mutex);
+  inside_->hidden = pair;
 }
 std::uint64_t Network::overruns() const {
   const std::lock_guard lock(inside_->mutex);

@@ -42,6 +42,10 @@ class Network {
   void hold_acknowledgements(std::uint64_t pair);
   /// From now on, queue pairs cannot be connected.
   void refuse();
+  /// From now on, a queue pair that has failed takes no requests at all.
+  void refuse_requests();
+  /// From now on, the queue pair of this number cannot be asked for what it has done.
+  void hide_completions(std::uint64_t pair);
   /// Withholds all reads until it is called with false.
   void hold_reads(bool hold);
   /// From now on, no more than so many bytes can be registered at the same time.

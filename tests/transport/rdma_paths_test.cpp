@@ -252,6 +252,27 @@ TEST_F(RdmaPaths, ThatFailAtAnyMomentLoseRepeatAndReorderNothing) {
   EXPECT_GT(failures, 60u);
 }
 
+TEST_F(RdmaPaths, WhoseQueuePairsTakeNoRequestsOnceTheyHaveFailedLoseNothing) {
+  for (std::uint64_t seed = 1; seed <= 24; ++seed) {
+    connect(2, {1 + static_cast<int>(seed % 3), 1 + static_cast<int>(seed % 2)}, 0, seed);
+    network_->refuse_requests();
+    exchange(150, seed, [&](SeededRandom& random) {
+      if (random.next() % (seed % 4 == 0 ? 5 : 60) == 0) network_->fail_any();
+    });
+    EXPECT_EQ(network_->overruns(), 0u);
+    ranks_.clear();
+    if (HasFailure()) return;
+  }
+}
+
+TEST_F(RdmaPaths, WhoseQueuePairCannotBeAskedForWhatItHasDoneEndTheConnection) {
+  connect(2, {2});
+  ASSERT_TRUE(eventually([&] { return has_said(0, "fake0, fake1 now"); }));
+  network_->hide_completions(5);  // of the first rank, on the second path
+  ASSERT_TRUE(eventually([&] { return is_lost(0, 1) && is_lost(1, 0); }));
+  EXPECT_THAT(ranks_[0]->status(1).why, testing::HasSubstr("cannot be polled"));
+}
+
 TEST_F(RdmaPaths, WhoseDeviceGivesUpWhileTheRankEndsLoseNothing) {
   connect(2, {2});
   ASSERT_TRUE(eventually([&] { return has_said(0, "fake0, fake1 now"); }));

@@ -278,6 +278,7 @@ class Connection {
   Path* path_with_room() noexcept;
   Path* find_path(std::uint32_t number) noexcept;
   void fail(Path& path, std::string why);
+  void end_with_device(std::string_view why);
   void doubt(Path& path, std::uint32_t slot);
   void tend_paths(TimePoint now);
   bool tend(Path& path, TimePoint now);

@@ -40,7 +40,9 @@ std::size_t Connection::take_completions(Path& path) {
   return taken;
 }
 
+// Where a device cannot be asked, frames are lost that the peer takes for arrived.
 void Connection::handle(Path& path, const Completion& completion) {
+  if (completion.what == Completion::What::nothing) return end_with_device(completion.error);
   if (completion.error != nullptr) fail(path, completion.error);
   switch (completion.what) {
     case Completion::What::received:
@@ -51,6 +53,7 @@ void Connection::handle(Path& path, const Completion& completion) {
       if (completion.error == nullptr) return has_read(path, completion.id);
       return give_up(forget_read(path, completion.id));
     case Completion::What::sent: return sent(path, completion);
+    case Completion::What::nothing: return;
   }
 }
 

@@ -75,8 +75,7 @@ Path& Connection::make_path(std::uint32_t number, std::uint32_t port) {
 void Connection::fail(Path& path, std::string why) {
   if (broken_ || path.state == State::failed) return;
   if (path.number == Path::kControl) return end(kNoMemory);
-  if (!control_ || !changes_paths_)
-    return end(fmt::format("the {} connection to it has failed: {}", name_, why));
+  if (!control_ || !changes_paths_) return end_with_device(why);
   path.was_live = path.is_live();
   path.why_failed = std::move(why);
   path.state = State::failed;
@@ -89,6 +88,10 @@ void Connection::fail(Path& path, std::string why) {
       clock_.now() + std::min(kProposeAfter * (1 << std::min(vain_tries_, 8u)) / 2, kProposeAtLast);
   if (path.was_live) choose_paths();
   notify_all_groups();
+}
+
+void Connection::end_with_device(std::string_view why) {
+  end(fmt::format("the {} connection to it has failed: {}", name_, why));
 }
 
 // Says that a path is gone, unless the peer's end is the reason.

@@ -35,7 +35,12 @@ struct Piece {
 
 /// One work request that the device has finished.
 struct Completion {
-  enum class What : std::uint8_t { sent, received, read };
+  enum class What : std::uint8_t {
+    sent,
+    received,
+    read,
+    nothing,  ///< No request: the queue pair cannot be asked any more for those that it was given.
+  };
   What what = What::sent;
   std::uint32_t id = 0;     ///< The number that the request was given.
   std::uint32_t bytes = 0;  ///< The length of what was received.
@@ -79,8 +84,8 @@ class QueuePair {
   [[nodiscard]] virtual bool read(std::uint32_t id, const Piece& to, std::uint64_t address,
                                   std::uint32_t remote_key) noexcept = 0;
 
-  /// Takes finished requests, and returns how many. Where the device cannot tell, it makes up one
-  /// that has failed.
+  /// Takes finished requests, and returns how many. Where the device cannot tell, there is one that
+  /// says `nothing`, with the reason.
   virtual std::size_t poll(std::span<Completion> completions) noexcept = 0;
   /// Makes the device's event_fd() readable when the next request finishes, once. Requests that
   /// have finished before are not announced: the caller polls afterwards.

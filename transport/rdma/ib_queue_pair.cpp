@@ -278,7 +278,7 @@ std::size_t IbQueuePair::poll(std::span<Completion> completions) noexcept {
   const auto most = static_cast<int>(std::min(found.size(), completions.size()));
   const int count = ibv_poll_cq(completions_, most, found.data());
   if (count < 0 && most > 0) {
-    completions[0] = {What::sent, 0, 0, "its completion queue cannot be polled"};
+    completions[0] = {What::nothing, 0, 0, "its completion queue cannot be polled"};
     return 1;
   }
   for (int i = 0; i < count; ++i) {

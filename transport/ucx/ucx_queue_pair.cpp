@@ -388,7 +388,7 @@ void UcxQueuePair::fail(const char* why) noexcept {
   if (error_ != nullptr) return;
   error_ = why;
   to_close_ = true;
-  complete({Completion::What::received, 0, 0, why});
+  complete({Completion::What::nothing, 0, 0, why});
   for (auto reading = readings_.begin(); reading != readings_.end();) {
     const bool with_ucx =
         std::any_of(operations_.begin(), operations_.end(), [&](const Operation& operation) {
