@@ -32,7 +32,7 @@ class RdmaPeerTest : public testing::Test {
     for (std::uint32_t i = 0; i < 64; ++i)
       ASSERT_TRUE(peer_->receive(i, {ignored_.data(), qp::kSlotBytes, 0}));
     next_ = 0;
-    connection_->open();
+    connection_->open(paths_);
     connection_->queue_pair().connect(peer_->address());
     peer_->connect(connection_->queue_pair().address());
   }
@@ -70,6 +70,7 @@ class RdmaPeerTest : public testing::Test {
   std::unique_ptr<qp::Connection> connection_;
   std::optional<qp::Group> group_;
   std::unique_ptr<qp::QueuePair> peer_;
+  std::uint32_t paths_ = 1;
   std::uint16_t next_ = 0;
   std::vector<std::byte> ignored_ = std::vector<std::byte>(qp::kSlotBytes);
 };

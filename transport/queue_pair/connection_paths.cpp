@@ -285,7 +285,8 @@ void Connection::take_note(const Control::Said& said) {
   Path* const path = find_path(note.path);
   if (path == nullptr || path->state == State::failed) return;  // This end has said so.
   if (path->state != State::introduced) return end(kNonsense);
-  if (note.step == Note::Step::connected) return leads_ ? end(kNonsense) : try_out(*path);
+  if (note.step == Note::Step::connected)
+    return leads_ || path->tried ? end(kNonsense) : try_out(*path);
   if (note.step != Note::Step::heard || path->peer_has_heard) return end(kNonsense);
   path->peer_has_heard = true;
   if (path->said_heard) go_live(*path);
@@ -303,7 +304,8 @@ void Connection::take_loss(const Control::Said& said) {
     again_until_ = note.sequence;
   move_held();
   if (Path* const path = find_path(note.path)) fail(*path, "the other end says: " + said.text);
-  for (const auto& path : paths_) give_room_back(*path);
+  for (std::size_t i = 0; i < paths_.size(); ++i)
+    give_room_back(*paths_[i]);  // It may fail, and another one be added.
 }
 
 // One end proposes a path, and the other answers with the address of its own queue pair.
@@ -312,7 +314,7 @@ void Connection::take_address(const Control::Said& said) {
   if (leads_) {
     Path* const path = find_path(note.path);
     if (path == nullptr || path->state == State::failed) return;
-    if (path->state != State::introduced) return end(kNonsense);
+    if (path->state != State::introduced || path->tried) return end(kNonsense);
     return connect(*path, said.text);
   }
   if (note.path <= last_path_ || note.port >= endpoint_.ports() || paths_.size() > 2 * kMostPaths)
@@ -345,6 +347,7 @@ void Connection::connect(Path& path, const std::string& address) {
 
 void Connection::try_out(Path& path) {
   path.until = clock_.now() + kProbeLimit;
+  path.tried = true;
   send_room(path);
 }
 

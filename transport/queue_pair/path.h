@@ -123,8 +123,9 @@ class Path {
   State state = State::introduced;
   bool armed = false;
   bool heard = false;  ///< Whether anything has ever arrived.
-  // Used while it is introduced: whether each end has said that it has heard the other.
-  bool said_heard = false, peer_has_heard = false;
+  // Used while it is introduced: whether this end has sent its probe, and each has said that it has
+  // heard the other's.
+  bool tried = false, said_heard = false, peer_has_heard = false;
   std::optional<TimePoint> until;  ///< It is given up then.
   std::string why_failed;
   bool was_live = false;  ///< Whether it was live when it failed.
