@@ -20,7 +20,10 @@ class Calling {
       refuse_second_thread(communicator, to_string(what));
     calling_.store(true, std::memory_order_relaxed);
   }
-  ~Calling() { calling_.store(before_, std::memory_order_relaxed); }
+  // A call that began inside another one leaves the mark to that one, which may have ended since.
+  ~Calling() {
+    if (!before_) calling_.store(false, std::memory_order_relaxed);
+  }
   Calling(const Calling&) = delete;
   Calling& operator=(const Calling&) = delete;
 

@@ -10,17 +10,16 @@ namespace {
 struct CaptureInfo {
   std::uint64_t capture = 0;
   cuda::Graph graph = nullptr;
-  const cuda::GraphNode* last = nullptr;
-  std::size_t count = 0;
 };
 
-CaptureInfo info_of(const cuda::Driver& driver, cuda::Stream stream) {
+// Where `last` is null, the nodes that come last are not asked for: a driver refuses to name those
+// that a programmatic launch has added.
+CaptureInfo info_of(const cuda::Driver& driver, cuda::Stream stream,
+                    const cuda::GraphNode** last = nullptr, std::size_t* count = nullptr) {
   CaptureInfo info;
   int status = 0;
-  cuda::check(
-      driver,
-      driver.capture_info(stream, &status, &info.capture, &info.graph, &info.last, &info.count),
-      "a stream that is captured into a CUDA graph");
+  cuda::check(driver, driver.capture_info(stream, &status, &info.capture, &info.graph, last, count),
+              "a stream that is captured into a CUDA graph");
   if (status != cuda::kCaptureActive)
     throw Error(ErrorKind::unavailable,
                 "the capture of CallOptions::stream into a CUDA graph is invalid, because a call "
@@ -56,11 +55,13 @@ void Captures::add_start(const cuda::Driver& driver, cuda::Stream stream, cuda::
     cuda::check(driver, driver.update_dependencies(stream, &before, 1, cuda::kAddDependencies),
                 "the order of calls in a graph");
   cuda::check(driver, driver.launch_host(stream, start, &call), "a host function in a graph");
-  const CaptureInfo info = info_of(driver, stream);
-  if (info.count != 1)
+  const cuda::GraphNode* last = nullptr;
+  std::size_t count = 0;
+  info_of(driver, stream, &last, &count);
+  if (count != 1)
     throw Error(ErrorKind::internal, "a host function was captured, and is not the last node");
   const std::lock_guard lock(mutex_);
-  last_starts_[capture] = *info.last;
+  last_starts_[capture] = *last;
 }
 
 cuda::GraphNode Captures::last_start(std::uint64_t capture) {

@@ -117,7 +117,7 @@ class OwnedAtTheLastLook final : public Fake {
  public:
   OwnedAtTheLastLook() { pending_ = true; }
   bool advance_pending() noexcept override {
-    const bool last_look = sleepers_ > 0;
+    const bool last_look = sleepers_.any();
     if (was_owned_ && !last_look) pending_ = false;
     was_owned_ = was_owned_ || last_look;
     return !last_look;

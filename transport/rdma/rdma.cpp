@@ -71,20 +71,23 @@ Reach reach(std::string_view place, std::string_view other) {
       link_of(std::clamp<std::int64_t>(gigabits, 1, 10'000), static_cast<std::uint32_t>(paths))};
 }
 
-// Opens the first port, and those others of the same kind of network that can be opened.
+// Opens the ports of one kind of network that can be opened. Throws the first error where there is
+// none.
 std::vector<std::shared_ptr<qp::Device>> open_all(const std::vector<qp::Port>& ports,
                                                   const TransportContext& context) {
   std::vector<std::shared_ptr<qp::Device>> devices;
+  std::optional<Error> first;
   for (const qp::Port& port : suitable(ports)) {
     try {
       devices.push_back(open_device(port, *context.config, *context.random));
     } catch (const Error& error) {
-      if (devices.empty()) throw;
+      if (!first) first = error;
       if (context.log != nullptr)
         context.log->write(LogLevel::info, "RDMA: port {} of {} is not used: {}", port.number,
                            port.device, error.what());
     }
   }
+  if (devices.empty()) throw *first;
   return devices;
 }
 
