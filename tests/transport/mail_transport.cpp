@@ -12,6 +12,7 @@
 
 #include <tutti/error.hpp>
 
+#include "transport/page_bytes.h"
 #include "transport/ring/memory_channel.h"
 
 namespace tutti::mail {
@@ -49,7 +50,7 @@ PostOffice& post_office() {
 }
 
 void copy_page(const StatusPage& from, StatusPage& to) {
-  std::memcpy(static_cast<void*>(&to), static_cast<const void*>(&from), sizeof to);
+  write_status_page(to, read_status_page(from));
 }
 
 class MailSend final : public SendChannel {
