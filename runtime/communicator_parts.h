@@ -84,8 +84,7 @@ struct CommunicatorParts {
 
   /// Wakes the threads of this process that sleep until an operation of this communicator ends.
   void wake_sleepers() const {
-    if (transport->own_status_page().sleepers.any())
-      shared->doorbell->ring();
+    if (transport->own_status_page().sleepers.any()) shared->doorbell->ring();
   }
 };
 
