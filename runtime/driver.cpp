@@ -43,9 +43,7 @@ void Driver::leave() noexcept {
   --parts_.shared->communicators;
 }
 
-Sleepers& Driver::sleepers() {
-  return parts_.transport->own_status_page().sleepers;
-}
+Sleepers& Driver::sleepers() { return parts_.transport->own_status_page().sleepers; }
 
 // In a runtime without threads, this thread also drives the communicators for which it waits. The
 // Turn defers the tasks of run_apart(), which may depend on the end of this wait.

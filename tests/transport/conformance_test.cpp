@@ -422,8 +422,8 @@ TEST_P(Conformance, OneRankAloneIsAJobToo) {
   EXPECT_EQ(ranks[0].status(0).state, PeerStatus::State::closed);
 }
 
-// Waits as the runtime does: adds itself to the sleepers, calls the barrier, looks again, and sleeps on
-// the doorbell and wait_fd(). Returns false where nothing has woken it within ample time.
+// Waits as the runtime does: adds itself to the sleepers, calls the barrier, looks again, and
+// sleeps on the doorbell and wait_fd(). Returns false where nothing has woken it within ample time.
 bool sleep_until(TestRanks& ranks, int rank, const std::function<bool()>& ready) {
   Transport& self = ranks[rank];
   for (;;) {

@@ -15,8 +15,7 @@ static_assert(kFreshFor < kRecentFor);
 }  // namespace
 
 void GroupContext::wake_sleepers() const noexcept {
-  if (status_page->sleepers.any() && doorbell_fd >= 0)
-    eventfd_write(doorbell_fd, 1);
+  if (status_page->sleepers.any() && doorbell_fd >= 0) eventfd_write(doorbell_fd, 1);
 }
 
 void PeerPage::receive(const StatusPageBytes& bytes, TimePoint now) {
