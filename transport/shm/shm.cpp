@@ -108,7 +108,8 @@ class ShmTransport final : public Transport {
   }
   void wake(int peer) override {
     assert(peer >= 0 && static_cast<std::size_t>(peer) < bells_.size());
-    bells_[static_cast<std::size_t>(peer)].after_store();
+    PeerBell bell = bells_[static_cast<std::size_t>(peer)];  // Any thread may be here.
+    bell.after_store();
   }
 
   std::unique_ptr<Transport> split(const Subset& subset) override {
