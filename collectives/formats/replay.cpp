@@ -29,9 +29,9 @@ Replay::Replay(const FilePlan& plan)
     state.scratch = from.scratch_chunks;
     state.cells.resize(static_cast<std::size_t>(inputs_) + static_cast<std::size_t>(outputs_) +
                        static_cast<std::size_t>(from.scratch_chunks));
-    const Seat seat{plan.what, rank, ranks_count_, plan.root};
+    const RankCall call{plan.what, rank, ranks_count_, plan.root};
     for (int position = 0; position < inputs_; ++position)
-      if (const int chunk = chunk_at(rank, Place::input, position); input_exists(seat, chunk))
+      if (const int chunk = chunk_at(rank, Place::input, position); input_exists(call, chunk))
         state.cells[cell(rank, {Place::input, position})].value = {chunk, 1};
     state.done.resize(from.lanes.size());
     for (const FileLane& lane : from.lanes) state.steps.emplace_back(lane.steps.size());

@@ -130,9 +130,9 @@ class Compiler {
 
   // Returns the position in the table of the length of a step's first chunk.
   std::uint32_t first_block(int chunk) const {
-    assert(collectives::length_known(collectives::seat_of(schedule_), chunk));
+    assert(collectives::length_known(collectives::rank_call_of(schedule_), chunk));
     const bool given = schedule_.what != Collective::all_to_all ||
-                       collectives::input_exists(collectives::seat_of(schedule_), chunk);
+                       collectives::input_exists(collectives::rank_call_of(schedule_), chunk);
     return block_number({given ? Place::input : Place::output, chunk});
   }
 

@@ -42,36 +42,36 @@ constexpr int pair_chunk(int source, int destination, int ranks) {
 static_assert(pair_chunk(2, 1, 4) / 4 == 2 && pair_chunk(2, 1, 4) % 4 == 1);
 
 /// A call from the point of view of rank `rank`.
-struct Seat {
+struct RankCall {
   Collective what;
   int rank;
   int ranks;
   int root;
 };
-constexpr Seat seat_of(const Schedule& schedule) {
+constexpr RankCall rank_call_of(const Schedule& schedule) {
   return {schedule.what, schedule.rank, schedule.ranks, schedule.root};
 }
 
 /// Returns whether the input buffer of this rank has chunk `chunk`.
-constexpr bool input_exists(const Seat& seat, int chunk) {
-  switch (seat.what) {
+constexpr bool input_exists(const RankCall& call, int chunk) {
+  switch (call.what) {
     case Collective::all_gather:
-    case Collective::gather: return chunk == seat.rank;
+    case Collective::gather: return chunk == call.rank;
     case Collective::broadcast:
-    case Collective::scatter: return seat.rank == seat.root;
-    case Collective::all_to_all: return chunk / seat.ranks == seat.rank;
+    case Collective::scatter: return call.rank == call.root;
+    case Collective::all_to_all: return chunk / call.ranks == call.rank;
     default: return true;
   }
 }
 
 /// Returns whether the output buffer of this rank has chunk `chunk`.
-constexpr bool output_exists(const Seat& seat, int chunk) {
-  switch (seat.what) {
+constexpr bool output_exists(const RankCall& call, int chunk) {
+  switch (call.what) {
     case Collective::reduce_scatter:
-    case Collective::scatter: return chunk == seat.rank;
+    case Collective::scatter: return chunk == call.rank;
     case Collective::reduce:
-    case Collective::gather: return seat.rank == seat.root;
-    case Collective::all_to_all: return chunk % seat.ranks == seat.rank;
+    case Collective::gather: return call.rank == call.root;
+    case Collective::all_to_all: return chunk % call.ranks == call.rank;
     default: return true;
   }
 }
@@ -81,9 +81,9 @@ static_assert(input_exists({Collective::all_to_all, 2, 4, 0}, pair_chunk(2, 1, 4
 /// Returns whether this rank knows the length of chunk `chunk`, where lengths differ. In gather,
 /// scatter and all_to_all only the two ends of a block know its length; so a root knows all
 /// lengths.
-constexpr bool length_known(const Seat& seat, int chunk) {
-  if (seat.what == Collective::all_gather || seat.what == Collective::reduce_scatter) return true;
-  return input_exists(seat, chunk) || output_exists(seat, chunk);
+constexpr bool length_known(const RankCall& call, int chunk) {
+  if (call.what == Collective::all_gather || call.what == Collective::reduce_scatter) return true;
+  return input_exists(call, chunk) || output_exists(call, chunk);
 }
 
 /// Returns whether the buffer holds only this rank's own block.
@@ -112,12 +112,12 @@ constexpr int positions(Collective what, int ranks, int chunks) {
 }
 
 /// Returns the rank whose input the result holds at `chunk`, where nothing is reduced.
-constexpr int source_of(const Seat& seat, int chunk) {
-  switch (seat.what) {
+constexpr int source_of(const RankCall& call, int chunk) {
+  switch (call.what) {
     case Collective::all_gather:
     case Collective::gather: return chunk;
-    case Collective::all_to_all: return chunk / seat.ranks;
-    default: return seat.root;
+    case Collective::all_to_all: return chunk / call.ranks;
+    default: return call.root;
   }
 }
 

@@ -88,9 +88,9 @@ class StepShape {
       fail(fmt::format("names {}: lengths are those of {}", to_text(operand),
                        chunks_text(step_.chunk, step_.count)));
     const auto exists = operand.place == Place::input ? input_exists : output_exists;
-    const Seat seat = seat_of(schedule_);
+    const RankCall call = rank_call_of(schedule_);
     for (int chunk = step_.chunk; chunk < step_.chunk + step_.count; ++chunk)
-      if (!exists(seat, chunk))
+      if (!exists(call, chunk))
         fail(fmt::format("{} holds no chunk {} on this rank",
                          operand.place == Place::input ? "the input" : "the output", chunk));
   }

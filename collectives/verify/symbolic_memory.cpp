@@ -32,7 +32,7 @@ void SymbolicMemory::begin_operation(int rank, int operation) {
   std::fill_n(cells.begin(), cell({Place::scratch, 0}, 0), kNothing);
   for (int piece = 0; piece < options_.pieces; ++piece)
     for (int chunk = 0; chunk < chunks_; ++chunk)
-      if (input_exists(seat(rank), chunk)) {
+      if (input_exists(call(rank), chunk)) {
         const std::size_t at = cell({Place::input, chunk}, piece);
         cells[at] = expressions_.leaf(rank, item(operation, piece, chunk));
         given_[rank][at] = true;
@@ -88,7 +88,7 @@ void SymbolicMemory::check_results(int rank, int operation,
                                    const std::function<std::string(int chunk)>& writer) {
   for (int piece = 0; piece < options_.pieces; ++piece)
     for (int chunk = 0; chunk < chunks_; ++chunk) {
-      if (!output_exists(seat(rank), chunk)) continue;
+      if (!output_exists(call(rank), chunk)) continue;
       try {
         check_result(item(operation, piece, chunk), read(rank, {Place::output, chunk}, piece));
       } catch (Rejected& rejected) {
@@ -103,7 +103,7 @@ void SymbolicMemory::check_result(int item, Value value) {
   assert(item >= 0);
   if (value == kNothing) throw Rejected{"is never written"};
   if (!reduces(what_) && what_ != Collective::barrier) {
-    const int source = source_of(seat(0), item % chunks_);
+    const int source = source_of(call(0), item % chunks_);
     if (value != expressions_.leaf(source, item))
       throw Rejected{fmt::format("is not rank {}'s", source)};
     return;

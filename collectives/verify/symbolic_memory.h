@@ -61,7 +61,7 @@ class SymbolicMemory {
     return piece * 2 * held + (apart ? held : 0) + position(what_, ranks_, place);
   }
   void check_result(int item, Value value);
-  Seat seat(int rank) const { return {what_, rank, ranks_, root_}; }
+  RankCall call(int rank) const { return {what_, rank, ranks_, root_}; }
 
   const VerifyOptions options_;
   const Collective what_;

@@ -46,14 +46,15 @@ ServerLoop::ServerLoop(const JobAddress& job, std::vector<Listener> listeners,
           [this](const Change& made) { change(made); }),
       pending_({static_cast<std::size_t>(job.size), limits.unauthenticated, limits.greeting},
                [this](Pending& pending) { return advance(pending); }),
-      seats_(static_cast<std::size_t>(job.size)),
+      memberships_(static_cast<std::size_t>(job.size)),
       standing_(std::move(standing)),
       serving_(!standing_.primary) {
   if (!epoll_)
     throw Error(ErrorKind::unavailable,
                 fmt::format("the store gets no epoll: {}", std::strerror(errno)));
-  need_descriptors(2 * seats_.size() + limits_.unauthenticated + kOtherDescriptors, seats_.size(),
-                   "rank 0", fmt::format("to serve the store of {} ranks", seats_.size()));
+  need_descriptors(2 * memberships_.size() + limits_.unauthenticated + kOtherDescriptors,
+                   memberships_.size(), "rank 0",
+                   fmt::format("to serve the store of {} ranks", memberships_.size()));
   watch(EPOLL_CTL_ADD, stop_fd_, EPOLLIN);
   for (const Listener& listener : listeners_) watch(EPOLL_CTL_ADD, listener.socket.get(), EPOLLIN);
   if (serving_) return;
@@ -177,8 +178,8 @@ bool ServerLoop::advance(Pending& pending) {
 // If one of the job's ranks can never join, the ranks that wait for keys get an error.
 void ServerLoop::report_refusal(const net::AuthAcceptor& proof) {
   const std::uint32_t rank = proof.initiator();
-  if (proof.failure() == net::AuthFailure::none || rank >= seats_.size() ||
-      seats_[rank].state != Seat::State::free)
+  if (proof.failure() == net::AuthFailure::none || rank >= memberships_.size() ||
+      memberships_[rank].state != Membership::State::free)
     return;
   service_.refuse_waits(Status::mismatch,
                         fmt::format("rank {} {}", rank, describe(proof.failure())));
@@ -201,7 +202,7 @@ bool ServerLoop::greet(Pending& pending) {
     answer.verdict = judge(*greeting);
   }
   answer.size = static_cast<std::uint32_t>(job_.size);
-  if (answer.verdict == Verdict::rank_taken) answer.pid = seats_[greeting->rank].pid;
+  if (answer.verdict == Verdict::rank_taken) answer.pid = memberships_[greeting->rank].pid;
   connection.queue(bytes_of(answer));
   if (!connection.flush() || answer.verdict != Verdict::welcome) return false;
 
@@ -226,7 +227,7 @@ void ServerLoop::admit_member(Pending& pending, const Greeting& greeting) {
   member.here = pid == getpid();
   service_.enter(fd, greeting.client, member.returns);
   members_.emplace(fd, std::move(member));
-  if (!is_newcomer(rank)) seats_[rank] = {Seat::State::taken, pid};
+  if (!is_newcomer(rank)) memberships_[rank] = {Membership::State::taken, pid};
   if (standby_ && standby_->in_step && members_.at(fd).may_stand_by) {
     const std::string& address = standby_->address;
     deliver(fd, {0, Status::successor, static_cast<std::uint32_t>(address.size())}, address);
@@ -252,12 +253,13 @@ Verdict ServerLoop::judge(const Greeting& greeting) const {
   // One without a rank leaves and comes as often as it likes: no key is its own.
   if (greeting.rank <= kLastNewcomer && is_newcomer(greeting.rank))
     return close_by_ ? Verdict::too_late : Verdict::welcome;
-  if (greeting.size != seats_.size() || greeting.rank >= seats_.size()) return Verdict::other_size;
-  const Seat& seat = seats_[greeting.rank];
-  if (seat.state == Seat::State::taken) return Verdict::rank_taken;
+  if (greeting.size != memberships_.size() || greeting.rank >= memberships_.size())
+    return Verdict::other_size;
+  const Membership& membership = memberships_[greeting.rank];
+  if (membership.state == Membership::State::taken) return Verdict::rank_taken;
   // A rank joins a store once. One that connects again wants the next store at this address, which
   // its rank 0 creates when this one has ended; in this one it would read stale keys.
-  if (seat.state == Seat::State::left || close_by_) return Verdict::too_late;
+  if (membership.state == Membership::State::left || close_by_) return Verdict::too_late;
   return Verdict::welcome;
 }
 
@@ -272,15 +274,16 @@ Verdict ServerLoop::judge_standby(const Greeting& greeting) const {
 Verdict ServerLoop::judge_at_successor(const Greeting& greeting) const {
   if (close_by_ || greeting.rank > kLastNewcomer) return Verdict::too_late;
   if (is_newcomer(greeting.rank)) return Verdict::welcome;
-  if (greeting.rank >= seats_.size()) return Verdict::other_size;
+  if (greeting.rank >= memberships_.size()) return Verdict::other_size;
   if ((greeting.flags & kReturns) == 0) return Verdict::too_late;
-  return seats_[greeting.rank].state == Seat::State::taken ? Verdict::rank_taken : Verdict::welcome;
+  return memberships_[greeting.rank].state == Membership::State::taken ? Verdict::rank_taken
+                                                                       : Verdict::welcome;
 }
 
 void ServerLoop::serve(int fd) {
   Member& member = members_.at(fd);
   assert(is_newcomer(static_cast<std::uint32_t>(member.rank)) ||
-         seats_[static_cast<std::size_t>(member.rank)].state == Seat::State::taken);
+         memberships_[static_cast<std::size_t>(member.rank)].state == Membership::State::taken);
   bool keep = member.connection.flush();
   if (keep && (member.events & EPOLLIN) != 0) keep = member.connection.receive();
   if (!take_requests(member)) keep = false;
@@ -330,8 +333,9 @@ void ServerLoop::disconnect(int fd) {
   assert(place != members_.end());
   const int rank = place->second.rank;
   const bool newcomer = is_newcomer(static_cast<std::uint32_t>(rank));
-  assert(newcomer || seats_[static_cast<std::size_t>(rank)].state == Seat::State::taken);
-  if (!newcomer) seats_[static_cast<std::size_t>(rank)].state = Seat::State::left;
+  assert(newcomer ||
+         memberships_[static_cast<std::size_t>(rank)].state == Membership::State::taken);
+  if (!newcomer) memberships_[static_cast<std::size_t>(rank)].state = Membership::State::left;
   const bool took_part = newcomer || service_.has_taken_part(fd);
   service_.leave(fd);
   members_.erase(place);

@@ -36,8 +36,8 @@ struct Standing {
   std::vector<std::function<Listener()>> public_place = {};
 };
 
-/// The state of a running server. It is used by the server's thread only. Invariants: a seat is
-/// taken while a member has its rank, newcomers have none, and each connection is either pending or
+/// The state of a running server. It is used by the server's thread only. Invariants: a rank is
+/// taken while a member has it, newcomers have none, and each connection is either pending or
 /// a member's.
 class ServerLoop {
  public:
@@ -90,8 +90,8 @@ class ServerLoop {
     Reply reply;
     std::string bytes;
   };
-  /// Whether a rank has joined. Newcomers have no seats.
-  struct Seat {
+  /// Whether a rank has joined. Newcomers have no such state.
+  struct Membership {
     enum class State { free, taken, left } state = State::free;
     pid_t pid = 0;  // of the process that joined; 0 over TCP
   };
@@ -155,7 +155,7 @@ class ServerLoop {
   StoreService service_;
   net::PendingConnections<Pending> pending_;
   std::map<int, Member> members_;          // indexed by descriptor
-  std::vector<Seat> seats_;                // indexed by rank
+  std::vector<Membership> memberships_;    // indexed by rank
   std::optional<TimePoint> accept_again_;  // set while the listeners are paused
   std::optional<TimePoint> close_by_;      // set once the server is to end
   Standing standing_;

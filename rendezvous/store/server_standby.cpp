@@ -118,8 +118,9 @@ void ServerLoop::appoint() {
   // At the start all ranks come first, so that the choice is the best one. A server without ranks
   // does not know how many come.
   const bool all_here =
-      limits_.once || std::none_of(seats_.begin(), seats_.end(), [](const Seat& seat) {
-        return seat.state == Seat::State::free;
+      limits_.once ||
+      std::none_of(memberships_.begin(), memberships_.end(), [](const Membership& membership) {
+        return membership.state == Membership::State::free;
       });
   if (!all_here && !took_over_) return;
   const Member* best = nullptr;

@@ -234,7 +234,8 @@ TEST(Algorithms, DirectOnesMoveOneBlockAMessageAndOnlyThoseThatTheirRankKnowsThe
           for (const Lane& lane : schedule.lanes)
             for (const Step& step : lane.steps) {
               ASSERT_EQ(step.count, 1) << algorithm.name;
-              ASSERT_TRUE(collectives::length_known(collectives::seat_of(schedule), step.chunk));
+              ASSERT_TRUE(
+                  collectives::length_known(collectives::rank_call_of(schedule), step.chunk));
             }
       }
 }

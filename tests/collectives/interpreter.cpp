@@ -160,7 +160,7 @@ class Interpreter {
     state.output.assign(cut_.buffer_elements(), kUnwritten);
   }
 
-  collectives::Seat seat(int rank) const {
+  collectives::RankCall call(int rank) const {
     return {what_, rank, int(ranks_.size()), schedules_[0].root};
   }
 
@@ -179,10 +179,10 @@ class Interpreter {
     return cut_.layout == Layout::whole ? element : block * cut_.count + element % cut_.count;
   }
   bool input_has(int rank, int element) const {
-    return collectives::input_exists(seat(rank), block_of(Place::input, rank, element));
+    return collectives::input_exists(call(rank), block_of(Place::input, rank, element));
   }
   bool output_has(int rank, int element) const {
-    return collectives::output_exists(seat(rank), block_of(Place::output, rank, element));
+    return collectives::output_exists(call(rank), block_of(Place::output, rank, element));
   }
   Element input_element(int rank, int operation, int element) const {
     return own_element(rank, operation, number_of(Place::input, rank, element));
@@ -305,7 +305,7 @@ class Interpreter {
     const int number = number_of(Place::output, receiver, element);
     if (!collectives::reduces(what_)) {
       const int block = block_of(Place::output, receiver, element);
-      return own_element(collectives::source_of(seat(receiver), block), operation, number).sum;
+      return own_element(collectives::source_of(call(receiver), block), operation, number).sum;
     }
     std::uint64_t sum = 0;
     for (int rank = 0; rank < int(ranks_.size()); ++rank)

@@ -59,7 +59,7 @@ class GrowingJob : public testing::TestWithParam<const char*> {
 
   const int port_ = unused_port();
   const std::string path_ =
-      "/tmp/tutti-test-grow-" + std::to_string(getpid()) + "-" + std::to_string(port_);
+      testing::TempDir() + "grow-" + std::to_string(getpid()) + "-" + std::to_string(port_);
   const std::string file_ = "file://" + path_;
 };
 

@@ -109,14 +109,14 @@ struct Slot {
 };
 
 // Returns the chunks of a buffer in order; a whole vector is one chunk.
-std::vector<Slot> slots(const Trial& trial, const collectives::Seat& seat, Place place) {
+std::vector<Slot> slots(const Trial& trial, const collectives::RankCall& call, Place place) {
   using namespace collectives;
   if (trial.what == Collective::barrier) return {};
   const bool blocks = layout_of(trial.what) == Layout::blocks;
-  const int chunks = blocks ? block_count(trial.what, seat.ranks) : 1;
+  const int chunks = blocks ? block_count(trial.what, call.ranks) : 1;
   std::vector<Slot> held;
   for (int chunk = 0; chunk < chunks; ++chunk) {
-    if (!(place == Place::input ? input_exists(seat, chunk) : output_exists(seat, chunk))) continue;
+    if (!(place == Place::input ? input_exists(call, chunk) : output_exists(call, chunk))) continue;
     const std::size_t length =
         trial.lengths.empty() ? trial.count : trial.lengths[static_cast<std::size_t>(chunk)];
     const std::size_t offset =
@@ -132,18 +132,18 @@ std::size_t extent(const std::vector<Slot>& held) {
 
 // The counts and displacements that a caller of the variable call would give.
 struct Lists {
-  Lists(const Trial& trial, const collectives::Seat& seat) {
+  Lists(const Trial& trial, const collectives::RankCall& call) {
     const auto add = [](const std::vector<Slot>& held, auto& counts, auto& displacements) {
       for (const Slot& slot : held) {
         counts.push_back(slot.length);
         displacements.push_back(slot.offset);
       }
     };
-    add(slots(trial, seat, Place::input), input_counts, input_displacements);
-    add(slots(trial, seat, Place::output), output_counts, output_displacements);
+    add(slots(trial, call, Place::input), input_counts, input_displacements);
+    add(slots(trial, call, Place::output), output_counts, output_displacements);
     blocks = {{input_counts, input_displacements},
               {output_counts, output_displacements},
-              only_pairs_know(trial.what) ? trial.lengths[static_cast<std::size_t>(seat.rank)] : 0};
+              only_pairs_know(trial.what) ? trial.lengths[static_cast<std::size_t>(call.rank)] : 0};
   }
   Lists(const Lists&) = delete;
   Lists& operator=(const Lists&) = delete;
@@ -178,16 +178,16 @@ std::size_t own_offset(const std::vector<Slot>& larger, int rank) {
   return 0;
 }
 
-void write_slots(const Trial& trial, const collectives::Seat& seat, const std::vector<Slot>& held,
-                 bool result, std::byte* buffer) {
+void write_slots(const Trial& trial, const collectives::RankCall& call,
+                 const std::vector<Slot>& held, bool result, std::byte* buffer) {
   with_type(trial.type, [&]<typename T>(T*) {
     for (const Slot& slot : held)
       for (std::size_t i = 0; i < slot.length; ++i) {
         const std::size_t number = number_of(slot, i);
         const bool reduces = collectives::reduces(trial.what);
-        const int source = collectives::source_of(seat, slot.chunk);
-        const T x = !result   ? value<T>(trial.op, seat.rank, number)
-                    : reduces ? reduced<T>(trial, seat.ranks, number)
+        const int source = collectives::source_of(call, slot.chunk);
+        const T x = !result   ? value<T>(trial.op, call.rank, number)
+                    : reduces ? reduced<T>(trial, call.ranks, number)
                               : value<T>(trial.op, source, number);
         std::memcpy(buffer + (slot.offset + i) * sizeof(T), &x, sizeof(T));
       }
@@ -195,9 +195,9 @@ void write_slots(const Trial& trial, const collectives::Seat& seat, const std::v
 }
 
 Buffers make_buffers(const Trial& trial, int rank, int ranks, std::size_t scratch_bytes) {
-  const collectives::Seat seat{trial.what, rank, ranks, trial.root};
-  const auto given = slots(trial, seat, Place::input);
-  const auto wanted = slots(trial, seat, Place::output);
+  const collectives::RankCall call{trial.what, rank, ranks, trial.root};
+  const auto given = slots(trial, call, Place::input);
+  const auto wanted = slots(trial, call, Place::output);
   const std::size_t width = size_of(trial.type);
   Buffers b;
   b.in_place =
@@ -209,7 +209,7 @@ Buffers make_buffers(const Trial& trial, int rank, int ranks, std::size_t scratc
     b.output_offset += own_offset(given, rank) * width;
   const std::size_t input_bytes = extent(given) * width + 2 * kGuardBytes;
   const std::size_t output_bytes = extent(wanted) * width + 2 * kGuardBytes;
-  if (!trial.lengths.empty()) b.lists = std::make_unique<Lists>(trial, seat);
+  if (!trial.lengths.empty()) b.lists = std::make_unique<Lists>(trial, call);
   b.input.assign(b.in_place ? std::max(input_bytes, output_bytes) : input_bytes, kGuard);
   b.output.assign(b.in_place ? 0 : output_bytes, kGuard);
   b.scratch.assign(scratch_bytes + kGuardBytes, std::byte{0xee});
@@ -217,11 +217,11 @@ Buffers make_buffers(const Trial& trial, int rank, int ranks, std::size_t scratc
     const T scalar = premultiplier<T>(rank);
     std::memcpy(b.premultiplier.data(), &scalar, sizeof(T));
   });
-  write_slots(trial, seat, given, false, b.input.data() + b.input_offset);
+  write_slots(trial, call, given, false, b.input.data() + b.input_offset);
   b.expected_input = b.input;
   b.expected_output = b.output;
   auto& expected = b.in_place ? b.expected_input : b.expected_output;
-  write_slots(trial, seat, wanted, true, expected.data() + b.output_offset);
+  write_slots(trial, call, wanted, true, expected.data() + b.output_offset);
   return b;
 }
 
