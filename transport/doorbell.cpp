@@ -51,8 +51,9 @@ void Doorbell::clear() const noexcept {
   [[maybe_unused]] const ssize_t got = read(fd_, &count, sizeof count);  // EAGAIN: not rung
 }
 
-void PeerBell::ring_for(std::uint64_t sleep) noexcept {
+void PeerBell::ring() noexcept {
   assert(event_fd >= 0);
+  const std::uint64_t sleep = sleepers->latest();
   if (sleep == rung_for) return;
   rung_for = sleep;
   // A counter at its maximum means that the doorbell has been rung already, and a peer that is gone

@@ -61,10 +61,10 @@ struct PeerBell {
     else
       sync::compiler_fence(
           std::memory_order_seq_cst);  // keeps the compiler from reading `sleepers` early
-    if (const std::uint64_t sleep = sleepers->latest()) [[unlikely]]
-      ring_for(sleep);
+    if (sleepers->any(std::memory_order_relaxed)) [[unlikely]]
+      ring();
   }
-  void ring_for(std::uint64_t sleep) noexcept;
+  void ring() noexcept;
 };
 
 }  // namespace tutti

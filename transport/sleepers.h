@@ -15,12 +15,11 @@ class Sleepers {
   void add() noexcept { word_.fetch_add(kSleep + 1, std::memory_order_seq_cst); }
   void remove() noexcept { word_.fetch_sub(1, std::memory_order_release); }
 
-  bool any() const noexcept { return (word_.load(std::memory_order_seq_cst) & kThreads) != 0; }
-  /// Returns the number of the latest sleep that was announced, or 0 where no thread sleeps.
-  std::uint64_t latest() const noexcept {
-    const std::uint64_t word = word_.load(std::memory_order_relaxed);
-    return (word & kThreads) == 0 ? 0 : word / kSleep;
+  bool any(std::memory_order order = std::memory_order_seq_cst) const noexcept {
+    return (word_.load(order) & kThreads) != 0;
   }
+  /// Returns the number of the latest sleep that was announced, or 0 before the first.
+  std::uint64_t latest() const noexcept { return word_.load(std::memory_order_relaxed) / kSleep; }
 
  private:
   static constexpr std::uint64_t kSleep = std::uint64_t{1} << 20, kThreads = kSleep - 1;
