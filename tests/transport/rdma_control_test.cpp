@@ -94,7 +94,7 @@ TEST_F(RdmaControl, APathThatFailsWhileThePeerGivesUpAnotherLeavesTheControlConn
   for (const std::uint32_t further : {kSecond + 1, kSecond + 2})
     tell(Note::Step::address, further, peer_->address());
   connection_->read_control();
-  // What the peer sends before this end has heard that the path works is to be given room again.
+  // This end has not heard yet that the path works, so it owes room for all that the peer sends.
   peer_.swap(theirs);
   Frame frame;
   frame.kind = FrameKind::room;

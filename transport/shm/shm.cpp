@@ -108,7 +108,8 @@ class ShmTransport final : public Transport {
   }
   void wake(int peer) override {
     assert(peer >= 0 && static_cast<std::size_t>(peer) < bells_.size());
-    PeerBell bell = bells_[static_cast<std::size_t>(peer)];  // Any thread may be here.
+    // Any thread may wake a peer, so none writes to the bell that others use.
+    PeerBell bell = bells_[static_cast<std::size_t>(peer)];
     bell.after_store();
   }
 
