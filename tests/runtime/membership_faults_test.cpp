@@ -98,7 +98,7 @@ TEST_P(MembershipFaults, ANewcomerThatIsKilledAtAnyRequestDoesNotCostThePatience
     for (const int rank : {0, 1, 3}) EXPECT_THAT(ranks.outcome(rank), IsEmpty()) << rank;
     if (HasFailure()) break;
   }
-  EXPECT_GT(died, 7);
+  EXPECT_GT(died, 4);
 }
 
 TEST_P(MembershipFaults, AnAbortEndsAGrowOnAllRanks) {
@@ -165,7 +165,7 @@ TEST_P(MembershipFaults, ARankThatIsKilledAtAnyRequestOfAGrowLeavesTheOthersToGr
     EXPECT_EQ(killed, "ended by signal 9");
     ++died;
   }
-  EXPECT_GT(died, 20);
+  EXPECT_GT(died, 10);  // How often it looks for the newcomer depends on the machine.
 }
 
 TEST_P(MembershipFaults, AGrowInVainLeavesNothingBehind) {
