@@ -105,10 +105,13 @@ Make by_id(const ncclUniqueId& id) {
   return [id](ncclComm& comm) {
     const Store::Deadline deadline = startup_deadline(comm);
     auto store = std::make_shared<Part>(reach_store(id, comm, deadline), kPart, comm.given_up);
+    const std::string rank = std::to_string(comm.rank);
+    store->fail_when_gone("rank " + rank + " has ended before it had joined the others", deadline);
     tell_failure(*store, comm.rank, [&] {
       register_rank(*store, comm.rank, comm.size, deadline);
       meet(comm, store);
     });
+    store->fail_when_gone("", deadline);
   };
 }
 

@@ -49,8 +49,18 @@ auto Part::attempt_until(Deadline deadline, Attempt&& attempt) {
 }
 
 std::string Part::get(std::string_view key, Deadline deadline) {
+  return get_unless(key, {}, deadline);
+}
+
+std::string Part::get_unless(std::string_view key, std::string_view unless, Deadline deadline) {
   const std::string its = joined(prefix_, key);
-  return attempt_until(deadline, [&](Deadline until) { return whole_->get(its, until); });
+  const std::string ends = unless.empty() ? std::string() : joined(prefix_, unless);
+  return attempt_until(deadline,
+                       [&](Deadline until) { return whole_->get_unless(its, ends, until); });
+}
+
+void Part::set_when_gone(std::string_view key, std::string_view value, Deadline deadline) {
+  whole_->set_when_gone(joined(prefix_, key), value, until_answer(deadline));
 }
 
 std::int64_t Part::add(std::string_view key, std::int64_t amount, Deadline deadline) {
@@ -60,6 +70,13 @@ std::int64_t Part::add(std::string_view key, std::int64_t amount, Deadline deadl
 void Part::wait(std::string_view key, Deadline deadline) {
   const std::string its = joined(prefix_, key);
   attempt_until(deadline, [&](Deadline until) { whole_->wait(its, until); });
+}
+
+// The reason comes first: keys are written in the order of their names.
+void Part::fail_when_gone(const std::string& why, Deadline deadline) {
+  static_assert(kFailure < kFailures);
+  set_when_gone(kFailure, why, deadline);
+  set_when_gone(kFailures, why.empty() ? "" : "1", deadline);
 }
 
 void Part::fail(const std::string& why) noexcept {

@@ -26,7 +26,12 @@ class Part final : public Store {
   std::string get(std::string_view key, Deadline deadline) override;
   std::int64_t add(std::string_view key, std::int64_t amount, Deadline deadline) override;
   void wait(std::string_view key, Deadline deadline) override;
+  std::string get_unless(std::string_view key, std::string_view unless, Deadline deadline) override;
+  void set_when_gone(std::string_view key, std::string_view value, Deadline deadline) override;
 
+  /// Has the store tell `why` to the ranks that wait, should this process end. An empty text takes
+  /// that back.
+  void fail_when_gone(const std::string& why, Deadline deadline);
   /// Tells the ranks that wait that this one does not come. It throws nothing.
   void fail(const std::string& why) noexcept;
   /// Returns a part for a communicator that is made of this one. `name` is the same on its ranks,

@@ -39,6 +39,21 @@ class TUTTI_API Store {
 
   /// Waits until `key` has a value.
   virtual void wait(std::string_view key, Deadline deadline) = 0;
+
+  /// Waits like get(), and throws `peer_lost` with the text under `unless` where that key has a
+  /// value and `key` has none. An empty `unless` is no key. A store that can wait for one key
+  /// alone, as this default, does not look at `unless`.
+  virtual std::string get_unless(std::string_view key, std::string_view unless, Deadline deadline) {
+    static_cast<void>(unless);
+    return get(key, deadline);
+  }
+
+  /// Has the store write `value` under `key`, unless that has a value, when this process leaves the
+  /// store, in whatever way it ends. An empty `value` takes that back. A store that does not notice
+  /// the end of a process, as this default, does nothing.
+  virtual void set_when_gone(std::string_view key, std::string_view value, Deadline deadline) {
+    static_cast<void>(key), static_cast<void>(value), static_cast<void>(deadline);
+  }
 };
 
 /// The longest ticket, in bytes.

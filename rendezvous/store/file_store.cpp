@@ -116,12 +116,15 @@ class FileStore::File {
     return sum;
   }
 
-  bool look(std::string_view key, Deadline deadline, std::string& value) {
+  // Throws `peer_lost` where `unless` has a value in place of `key`.
+  bool look(std::string_view key, std::string_view unless, Deadline deadline, std::string& value) {
     const std::lock_guard own(mutex_);
     const Lock lock(*this, deadline);
     catch_up();
     const std::string* found = table_.find(key);
     if (found != nullptr) value = *found;
+    const std::string* why = found != nullptr || unless.empty() ? nullptr : table_.find(unless);
+    if (why != nullptr) throw Error(ErrorKind::peer_lost, *why);
     return found != nullptr;
   }
 
@@ -261,11 +264,17 @@ void FileStore::set(std::string_view key, std::string_view value, Deadline deadl
 }
 
 std::string FileStore::get(std::string_view key, Deadline deadline) {
+  return get_unless(key, {}, deadline);
+}
+
+std::string FileStore::get_unless(std::string_view key, std::string_view unless,
+                                  Deadline deadline) {
   check_key(key);
+  check_key(unless);
   File& file = file_.get();
   std::string value;
   const auto lock_by = std::max<Deadline>(deadline, steady_clock::now() + kLongestFilePause);
-  if (!try_until(deadline, [&] { return file.look(key, lock_by, value); }))
+  if (!try_until(deadline, [&] { return file.look(key, unless, lock_by, value); }))
     throw Error(ErrorKind::timeout,
                 fmt::format("{}: nobody has set {} in the store {} before the deadline",
                             describe_rank(file.rank()), shown(key), file.path()));

@@ -15,6 +15,8 @@ namespace tutti {
 void MemoryStore::Shared::wake(std::string_view key) {
   const auto place = waiting.find(key);
   if (place != waiting.end()) place->second.changed.notify_all();
+  if (unless.contains(key))
+    for (auto& [other, all] : waiting) all.changed.notify_all();
 }
 
 void MemoryStore::set(std::string_view key, std::string_view value, Deadline) {
@@ -27,18 +29,31 @@ void MemoryStore::set(std::string_view key, std::string_view value, Deadline) {
 }
 
 std::string MemoryStore::get(std::string_view key, Deadline deadline) {
+  return get_unless(key, {}, deadline);
+}
+
+std::string MemoryStore::get_unless(std::string_view key, std::string_view unless,
+                                    Deadline deadline) {
   check_key(key);
+  check_key(unless);
   Shared& shared = shared_.get();
   std::unique_lock lock(shared.mutex);
-  const std::string* value = nullptr;
-  const auto there = [&] { return (value = shared.table.find(key)) != nullptr; };
-  if (!there()) {
+  const std::string *value = nullptr, *why = nullptr;
+  const auto decided = [&] {
+    value = shared.table.find(key);
+    why = value != nullptr || unless.empty() ? nullptr : shared.table.find(unless);
+    return value != nullptr || why != nullptr;
+  };
+  if (!decided()) {
     const auto place = shared.waiting.try_emplace(std::string(key)).first;
-    ++place->second.threads;
-    place->second.changed.wait_until(lock, deadline, there);
-    assert(place->second.threads > 0);
+    const auto beside = shared.unless.try_emplace(std::string(unless)).first;
+    ++place->second.threads, ++beside->second;
+    place->second.changed.wait_until(lock, deadline, decided);
+    assert(place->second.threads > 0 && beside->second > 0);
     if (--place->second.threads == 0) shared.waiting.erase(place);
+    if (--beside->second == 0) shared.unless.erase(beside);
   }
+  if (why != nullptr) throw Error(ErrorKind::peer_lost, *why);
   if (value == nullptr)
     throw Error(ErrorKind::timeout,
                 fmt::format("store: nobody has set {} before the deadline", shown(key)));

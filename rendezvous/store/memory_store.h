@@ -22,6 +22,7 @@ class MemoryStore final : public Store {
   std::string get(std::string_view key, Deadline deadline) override;
   std::int64_t add(std::string_view key, std::int64_t amount, Deadline deadline) override;
   void wait(std::string_view key, Deadline deadline) override;
+  std::string get_unless(std::string_view key, std::string_view unless, Deadline deadline) override;
 
  private:
   struct Waiting {
@@ -32,6 +33,9 @@ class MemoryStore final : public Store {
     std::mutex mutex;
     KeyTable table;                                       // guarded by mutex
     std::map<std::string, Waiting, std::less<>> waiting;  // indexed by key; guarded by mutex
+
+    std::map<std::string, int, std::less<>> unless;  // the threads that look at each key beside
+                                                     // that for which they wait; by mutex, too
 
     void wake(std::string_view key);  // the caller holds mutex
   };

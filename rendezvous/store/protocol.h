@@ -14,7 +14,7 @@
 namespace tutti::rendezvous {
 
 inline constexpr std::uint64_t kStoreMagic = 0x65726f7469747475u;
-inline constexpr std::uint32_t kStoreVersion = 2;
+inline constexpr std::uint32_t kStoreVersion = 3;
 
 /// With the number of a rank behind it, or "newcomer", the key that has a value once it has stood
 /// by.
@@ -61,10 +61,13 @@ static_assert(sizeof(Answer) == 24);
 
 enum class Verb : std::uint32_t {
   set = 1,
-  get,     ///< The reply has the value and is sent once the key has one.
-  wait,    ///< The reply is empty and is sent once the key has a value.
-  add,     ///< The value is the amount and the reply is the sum, both as decimal text.
+  get,   ///< The reply has the value and is sent once the key has one. If the request has a value,
+         ///< it is the key of a text that ends the wait with Status::lost.
+  wait,  ///< The reply is empty and is sent once the key has a value.
+  add,   ///< The value is the amount and the reply is the sum, both as decimal text.
   forget,  ///< The client has given up the `get` or `wait` with this `id`. There is no reply.
+  set_when_gone,  ///< The key gets the value, if it has none, when the client has left. An empty
+                  ///< value takes that back.
 };
 
 struct Request {

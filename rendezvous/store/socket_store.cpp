@@ -5,6 +5,7 @@
 #include <tutti/error.hpp>
 
 #include "common/text.h"
+#include "rendezvous/store/key_table.h"
 
 namespace tutti {
 
@@ -22,7 +23,17 @@ void SocketStore::set(std::string_view key, std::string_view value, Deadline dea
 }
 
 std::string SocketStore::get(std::string_view key, Deadline deadline) {
-  return client_.get().call(Verb::get, key, {}, deadline);
+  return get_unless(key, {}, deadline);
+}
+
+std::string SocketStore::get_unless(std::string_view key, std::string_view unless,
+                                    Deadline deadline) {
+  check_key(unless);
+  return client_.get().call(Verb::get, key, unless, deadline);
+}
+
+void SocketStore::set_when_gone(std::string_view key, std::string_view value, Deadline deadline) {
+  client_.get().set_when_gone(key, value, deadline);
 }
 
 std::int64_t SocketStore::add(std::string_view key, std::int64_t amount, Deadline deadline) {

@@ -29,6 +29,8 @@ class SocketStore final : public Store {
   std::string get(std::string_view key, Deadline deadline) override;
   std::int64_t add(std::string_view key, std::int64_t amount, Deadline deadline) override;
   void wait(std::string_view key, Deadline deadline) override;
+  std::string get_unless(std::string_view key, std::string_view unless, Deadline deadline) override;
+  void set_when_gone(std::string_view key, std::string_view value, Deadline deadline) override;
 
  private:
   const std::shared_ptr<const pmix::Client> launcher_;

@@ -38,6 +38,13 @@ constexpr std::chrono::milliseconds kPauseBetween{10};
 
 bool waits_for_key(Verb verb) { return verb == Verb::get || verb == Verb::wait; }
 
+std::string request_of(std::uint64_t id, Verb verb, std::string_view key, std::string_view value,
+                       std::uint64_t settled) {
+  std::string request(bytes_of(Request{id, verb, static_cast<std::uint32_t>(key.size()),
+                                       static_cast<std::uint32_t>(value.size()), 0, settled}));
+  return request.append(key).append(value);
+}
+
 }  // namespace
 
 StoreClient::StoreClient(Joined joined, int rank, std::optional<Way> way)
@@ -62,10 +69,7 @@ std::string StoreClient::call(Verb verb, std::string_view key, std::string_view 
   const std::uint64_t id = next_id_++;
   assert(!calls_.contains(id));
   Call& call = calls_[id];
-  call.request =
-      bytes_of(Request{id, verb, static_cast<std::uint32_t>(key.size()),
-                       static_cast<std::uint32_t>(value.size()), 0, calls_.begin()->first});
-  call.request.append(key).append(value);
+  call.request = request_of(id, verb, key, value, calls_.begin()->first);
   connection_.queue(call.request);
   lost_ |= !connection_.flush();
   const Ended how = pump_until(lock, deadline, [&] { return call.status.has_value(); });
@@ -81,6 +85,19 @@ std::string StoreClient::call(Verb verb, std::string_view key, std::string_view 
   if (*result.status != Status::ok)
     throw Error(kind_of(*result.status), fmt::format("{}: {}", describe_rank(rank_), result.bytes));
   return result.bytes;
+}
+
+void StoreClient::set_when_gone(std::string_view key, std::string_view value,
+                                Store::Deadline deadline) {
+  check_key(key);
+  {
+    const std::lock_guard lock(mutex_);
+    if (value.empty())
+      when_gone_.erase(std::string(key));
+    else
+      when_gone_[std::string(key)] = value;
+  }
+  call(Verb::set_when_gone, key, value, deadline);
 }
 
 template <typename Done>
@@ -209,6 +226,8 @@ bool StoreClient::go_over(std::unique_lock<std::mutex>& lock, Store::Deadline de
     server_end_ = std::move(joined->server_end);
     successor_.clear();
     hopeless_at_.reset();
+    for (const auto& [key, value] : when_gone_)
+      connection_.queue(request_of(next_id_++, Verb::set_when_gone, key, value, 0));
     for (const auto& [id, call] : calls_)
       if (!call.status) connection_.queue(call.request);
     lost_ = !connection_.flush();

@@ -35,6 +35,8 @@ class StoreClient {
   /// Sends a request and returns the bytes of the reply. Throws the errors of Store.
   std::string call(Verb verb, std::string_view key, std::string_view value,
                    Store::Deadline deadline);
+  /// Store::set_when_gone(), at this server and at those to which the client goes after it.
+  void set_when_gone(std::string_view key, std::string_view value, Store::Deadline deadline);
 
  private:
   struct Call {
@@ -78,6 +80,7 @@ class StoreClient {
   bool pumping_ = false;
   std::uint64_t next_id_ = 1;
   std::map<std::uint64_t, Call> calls_;  // indexed by id: the calls for which a thread waits
+  std::map<std::string, std::string> when_gone_;  // see set_when_gone()
 };
 
 }  // namespace tutti::rendezvous

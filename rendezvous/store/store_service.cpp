@@ -11,10 +11,11 @@
 namespace tutti::rendezvous {
 
 bool StoreService::is_sane(const Request& request) noexcept {
-  const bool has_value = request.verb == Verb::set || request.verb == Verb::add;
-  return request.verb >= Verb::set && request.verb <= Verb::forget && request.zero == 0 &&
-         request.key_bytes <= kMaxKeyBytes &&
-         request.value_bytes <= (has_value ? kMaxValueBytes : 0);
+  std::size_t most = 0;  // bytes of a value
+  if (request.verb == Verb::set || request.verb == Verb::add) most = kMaxValueBytes;
+  if (request.verb == Verb::get || request.verb == Verb::set_when_gone) most = kMaxKeyBytes;
+  return request.verb >= Verb::set && request.verb <= Verb::set_when_gone && request.zero == 0 &&
+         request.key_bytes <= kMaxKeyBytes && request.value_bytes <= most;
 }
 
 bool StoreService::take(int client, std::string_view& input, const Room& room) {
@@ -39,9 +40,10 @@ void StoreService::handle(int client, const Request& request, std::string_view k
       case Verb::set:
       case Verb::add: return change(client, request, key, value);
       case Verb::get:
-      case Verb::wait: return await(client, request, key);
+      case Verb::wait: return await(client, request, key, value);
       case Verb::forget:
         return drop([&](const Waiting& w) { return w.client == client && w.id == request.id; });
+      case Verb::set_when_gone: return set_when_gone(client, request, key, value);
     }
   } catch (const Error& error) {
     refuse(client, request.id, Status::usage, error.what());
@@ -122,10 +124,28 @@ void StoreService::copy(const Changed& use) const {
     }
 }
 
-void StoreService::await(int client, const Request& request, std::string_view key) {
+void StoreService::set_when_gone(int client, const Request& request, std::string_view key,
+                                 std::string_view value) {
+  auto& all = when_gone_[client];
+  if (!value.empty() && all.size() == kMaxLeftByAClient && !all.contains(key))
+    throw Error(ErrorKind::usage,
+                fmt::format("store: one rank has {} keys set when it leaves, and no more are "
+                            "allowed",
+                            all.size()));
+  if (value.empty())
+    all.erase(std::string(key));
+  else
+    all[std::string(key)] = value;
+  reply(client, request.id, {});
+}
+
+void StoreService::await(int client, const Request& request, std::string_view key,
+                         std::string_view unless) {
   participants_.insert(client);
   if (const std::string* value = table_.find(key))
     return reply(client, request.id, request.verb == Verb::get ? *value : std::string_view());
+  const std::string* why = unless.empty() ? nullptr : table_.find(unless);
+  if (why != nullptr) return refuse(client, request.id, Status::lost, *why);
   if (!why_no_waits_.empty()) return refuse(client, request.id, no_waits_, why_no_waits_);
   std::size_t& waits = waits_of_[client];
   if (waits == kMaxWaitsOfAClient)
@@ -134,8 +154,9 @@ void StoreService::await(int client, const Request& request, std::string_view ke
                             "wait for {} later",
                             waits, shown(key)));
   assert(waits < kMaxWaitsOfAClient && (request.verb == Verb::get || request.verb == Verb::wait));
-  waiting_.emplace(key, Waiting{client, request.id, request.verb});
+  waiting_.emplace(key, Waiting{client, request.id, request.verb, std::string(unless)});
   ++waits;
+  if (!unless.empty()) ++waits_unless_.try_emplace(std::string(unless)).first->second;
 }
 
 void StoreService::answer_waiting(std::string_view key) {
@@ -144,12 +165,30 @@ void StoreService::answer_waiting(std::string_view key) {
   const auto [first, last] = waiting_.equal_range(key);
   for (auto at = first; at != last; ++at) {
     const Waiting& waiting = at->second;
-    std::size_t& waits = waits_of_[waiting.client];
-    assert(waits > 0);
-    --waits;
+    count_out(waiting);
     reply(waiting.client, waiting.id, waiting.verb == Verb::get ? *value : std::string_view());
   }
   waiting_.erase(first, last);
+  if (waits_unless_.contains(key)) end_waits_unless(key, *value);
+}
+
+void StoreService::end_waits_unless(std::string_view key, std::string_view text) {
+  drop([&](const Waiting& waiting) {
+    if (waiting.unless != key) return false;
+    refuse(waiting.client, waiting.id, Status::lost, text);
+    return true;
+  });
+}
+
+// `waiting` is about to be erased.
+void StoreService::count_out(const Waiting& waiting) {
+  std::size_t& waits = waits_of_[waiting.client];
+  assert(waits > 0);
+  --waits;
+  if (waiting.unless.empty()) return;
+  const auto place = waits_unless_.find(waiting.unless);
+  assert(place != waits_unless_.end() && place->second > 0);
+  if (--place->second == 0) waits_unless_.erase(place);
 }
 
 void StoreService::refuse_waits(Status how, std::string_view why) {
@@ -178,11 +217,8 @@ template <typename Unwanted>
 void StoreService::drop(Unwanted unwanted) {
   std::erase_if(waiting_, [&](const auto& entry) {
     const bool found = unwanted(entry.second);
-    if (!found) return false;
-    std::size_t& waits = waits_of_[entry.second.client];
-    assert(waits > 0);
-    --waits;
-    return true;
+    if (found) count_out(entry.second);
+    return found;
   });
 }
 
@@ -191,6 +227,9 @@ void StoreService::leave(int client) {
   assert(!waits_of_.contains(client) || waits_of_[client] == 0);
   waits_of_.erase(client);
   participants_.erase(client);
+  if (const auto all = when_gone_.extract(client))
+    for (const auto& [key, value] : all.mapped())
+      if (table_.find(key) == nullptr) set(key, value);
   const auto who = identities_.find(client);
   if (who == identities_.end()) return;
   answers_.erase(who->second);

@@ -35,6 +35,8 @@ class StoreService {
 
   /// The most answers that are kept of one client. A client needs one for each of its threads.
   static constexpr std::size_t kMaxAnswersOfAClient = 256;
+  /// The most keys that one client may have set when it has left.
+  static constexpr std::size_t kMaxLeftByAClient = 256;
 
   explicit StoreService(Send send, Changed changed = nullptr)
       : send_(std::move(send)), changed_(std::move(changed)) {
@@ -69,7 +71,8 @@ class StoreService {
   /// Whether `client` has set a key or asked for one: it has got so far that others need not wait
   /// for it in vain.
   bool has_taken_part(int client) const { return participants_.contains(client); }
-  /// Drops all waiting requests and the answers of `client`.
+  /// Drops all waiting requests and the answers of `client`, and sets the keys that it has asked
+  /// for.
   void leave(int client);
 
   std::size_t waits() const noexcept { return waiting_.size(); }
@@ -79,12 +82,17 @@ class StoreService {
     int client;
     std::uint64_t id;
     Verb verb;
+    std::string unless;  // the key of a text that ends the wait; may be empty
   };
 
   void change(int client, const Request& request, std::string_view key, std::string_view value);
   void keep(const Change& change);
-  void await(int client, const Request& request, std::string_view key);
+  void await(int client, const Request& request, std::string_view key, std::string_view unless);
+  void set_when_gone(int client, const Request& request, std::string_view key,
+                     std::string_view value);
   void answer_waiting(std::string_view key);
+  void count_out(const Waiting& waiting);
+  void end_waits_unless(std::string_view key, std::string_view text);
   void reply(int client, std::uint64_t id, std::string_view bytes);
   void refuse(int client, std::uint64_t id, Status how, std::string_view text);
   template <typename Unwanted>
@@ -101,6 +109,8 @@ class StoreService {
   std::set<int> participants_;                                // see has_taken_part()
   std::multimap<std::string, Waiting, std::less<>> waiting_;  // by key, in order of arrival
   std::map<int, std::size_t> waits_of_;  // the number of waiting requests of each client
+  std::map<std::string, std::size_t, std::less<>> waits_unless_;  // those with each key `unless`
+  std::map<int, std::map<std::string, std::string, std::less<>>> when_gone_;  // of each client
 };
 
 }  // namespace tutti::rendezvous

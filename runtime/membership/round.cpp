@@ -195,11 +195,18 @@ void WatchedStore::wait(std::string_view key, Deadline deadline) {
   static_cast<void>(get(key, deadline));
 }
 std::string WatchedStore::get(std::string_view key, Deadline deadline) {
+  return get_unless(key, {}, deadline);
+}
+void WatchedStore::set_when_gone(std::string_view key, std::string_view value, Deadline deadline) {
+  store_->set_when_gone(key, value, deadline);
+}
+std::string WatchedStore::get_unless(std::string_view key, std::string_view unless,
+                                     Deadline deadline) {
   for (;;) {
     // The clock of the stores' deadlines.
     const TimePoint look_at = std::chrono::steady_clock::now() + kWatchEvery;
     try {
-      return store_->get(key, std::min(deadline, look_at));
+      return store_->get_unless(key, unless, std::min(deadline, look_at));
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::timeout || deadline <= look_at) throw;
     }

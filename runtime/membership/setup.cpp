@@ -26,6 +26,7 @@
 #include "rendezvous/store/open_store.h"
 #include "runtime/membership/connect.h"
 #include "runtime/membership/gpus.h"
+#include "runtime/membership/joining_store.h"
 #include "runtime/membership/newcomer.h"
 #include "runtime/membership/pauses.h"
 #include "topology/caches.h"
@@ -394,40 +395,45 @@ void bind_rank(int rank, int size, const Config& config) {
   log.write(LogLevel::info, "rank {} is bound to cpus {}", rank, to_text(cpus));
 }
 
-CommunicatorParts join_named(std::shared_ptr<Store> store, std::string name, int rank, int size,
-                             const Process& process, const Secret& secret, TimePoint deadline) {
+namespace {
+
+CommunicatorParts join_over(JoiningStore& store, const std::string& name, int rank, int size,
+                            const Process& process, const Secret& secret, TimePoint deadline) {
   CommunicatorParts parts = parts_of(process, rank, size);
+  parts.name = name;
   parts.gpu = process.gpu;
   const Config& config = parts.runtime->config();
   PhaseTimer timer(parts.runtime->clock());
-  parts.store = std::move(store);
   parts.secret = secret;
   const CoreCaches caches = config.ring_bytes != 0 ? CoreCaches() : core_caches();
   parts.shared->ring_bytes = first_ring_bytes(config, caches, size);
-  TransportContext own_context = context(parts, secret);
-  own_context.hub = process.hub;
-  own_context.check = process.check;
+  const auto context_now = [&] {
+    TransportContext result = context(parts, secret);
+    result.hub = process.hub;
+    result.check = [&store, &process] {
+      if (process.check) process.check();
+      store.check();
+    };
+    return result;
+  };
   Connecting connecting(
       {parse_transports(config.transports, process.transports), config.transports == "auto"},
-      own_context);
+      context_now());
   timer.end(parts.startup, "transport");
 
-  parts.name = name.empty() ? next_prefix(*parts.store, rank, deadline) : std::move(name);
   const std::vector<Texts> said =
-      exchange(*parts.store, parts.name, rank, size, introduction(parts, caches, connecting),
-               deadline, {&parts.runtime->log()});
+      exchange(store, name, rank, size, introduction(parts, caches, connecting), deadline,
+               {&parts.runtime->log()});
   check_agreement(said[kSettings], rank);
   parts.recorded = {identity_of(parts.name, said), parts.name};
   timer.end(parts.startup, "rendezvous");
 
   const std::vector<Location> locations = locations_of(said[kLocation]);
   parts.shared->ring_bytes = agreed_ring_bytes(config, said[kCaches], said[kLocation], locations);
-  TransportContext agreed = context(parts, secret);
-  agreed.hub = process.hub;
-  agreed.check = process.check;
+  const TransportContext agreed = context_now();
   const bool expected = all_expected(parts.shared->ring_bytes, config, said[kCaches]);
-  Connecting::Outcome connected = connecting.connect(said[kOffers], said[kAddress], agreed,
-                                                     expected, *parts.store, parts.name, deadline);
+  Connecting::Outcome connected =
+      connecting.connect(said[kOffers], said[kAddress], agreed, expected, store, name, deadline);
   parts.transport = std::move(connected.transport);
   parts.rings = connected.links.rings;
   agree_on_gpus(parts, said[kGpu]);
@@ -440,6 +446,22 @@ CommunicatorParts join_named(std::shared_ptr<Store> store, std::string name, int
   parts.prices = prices_of(said[kCosts][0]);
   timer.end(parts.startup, "connect");
   return parts;
+}
+
+}  // namespace
+
+CommunicatorParts join_named(std::shared_ptr<Store> store, std::string name, int rank, int size,
+                             const Process& process, const Secret& secret, TimePoint deadline) {
+  if (name.empty()) name = next_prefix(*store, rank, deadline);
+  JoiningStore joining(*store, name, rank, size, deadline);
+  try {
+    CommunicatorParts parts = join_over(joining, name, rank, size, process, secret, deadline);
+    parts.store = std::move(store);
+    return parts;
+  } catch (const std::exception& error) {
+    joining.fail(error);
+    throw;
+  }
 }
 
 CommunicatorParts join_store(std::shared_ptr<Store> store, int rank, int size, const Config& config,

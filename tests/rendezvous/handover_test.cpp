@@ -119,6 +119,28 @@ TEST_P(Handover, AWaitGoesOnAtTheNextServer) {
   EXPECT_EQ(third.wait(), 0);
 }
 
+// What a rank has asked to be set is asked of the next server, too.
+TEST_P(Handover, ARankThatEndsIsNamedAtTheNextServer) {
+  Child first([&] { open(0, 3).store->wait("never", in_time()); });
+  Child second([&] {
+    const OpenedStore opened = open_with_standby(1);
+    opened.store->set("ready", "", in_time());
+    const Error error = error_of([&] { opened.store->get_unless("late", "lost", in_time()); });
+    if (error.kind() != ErrorKind::peer_lost) _exit(2);
+    if (std::string(error.what()).find("rank 2 has ended") == std::string::npos) _exit(3);
+  });
+  Child third([&] {
+    const OpenedStore opened = open_with_standby(2);
+    opened.store->set_when_gone("lost", "rank 2 has ended", in_time());
+    opened.store->wait("ready", in_time());
+    kill(first.pid(), SIGKILL);
+    opened.store->add("at the next server", 1, in_time());
+    raise(SIGKILL);
+  });
+  EXPECT_EQ(third.wait(), 128 + SIGKILL);
+  EXPECT_EQ(second.wait(), 0);
+}
+
 TEST_P(Handover, AStandbyThatIsFrozenIsReplacedAndDoesNotTakeOver) {
   Child second([&] {
     const OpenedStore opened = open_with_standby(1);

@@ -93,6 +93,39 @@ TEST_F(AStoreService, CountsNoWaitTwiceThatHasEnded) {
   for (const Said& said : said_) EXPECT_EQ(said.status, Status::ok);
 }
 
+TEST_F(AStoreService, SetsKeysWhenAGuestHasLeft) {
+  ask(1, 10, Verb::set_when_gone, "lost", "guest 1 has ended");
+  ask(1, 11, Verb::set_when_gone, "kept", "of guest 1");
+  ask(1, 12, Verb::set_when_gone, "taken back", "of guest 1");
+  ask(1, 13, Verb::set_when_gone, "taken back");
+  ask(1, 14, Verb::get, "late", "lost");
+  ask(2, 20, Verb::set, "kept", "of guest 2");
+  ask(2, 21, Verb::get, "late", "lost");
+  ask(2, 22, Verb::get, "late", "taken back");
+  said_.clear();
+  service_.leave(1);
+  EXPECT_THAT(said_, ElementsAre(Said{2, 21, Status::lost, "guest 1 has ended"}));
+  ask(2, 23, Verb::get, "kept");
+  ask(2, 24, Verb::get, "late", "lost");
+  EXPECT_THAT(said_, ElementsAre(Said{2, 21, Status::lost, "guest 1 has ended"},
+                                 Said{2, 23, Status::ok, "of guest 2"},
+                                 Said{2, 24, Status::lost, "guest 1 has ended"}));
+  EXPECT_EQ(service_.waits(), 1u);
+  service_.leave(2);
+  EXPECT_EQ(service_.waits(), 0u);
+}
+
+TEST_F(AStoreService, RefusesAGuestThatWouldHaveTooManyKeysSet) {
+  for (std::size_t i = 0; i < StoreService::kMaxLeftByAClient; ++i)
+    ask(1, i, Verb::set_when_gone, fmt::format("key {}", i), "value");
+  said_.clear();
+  ask(1, 900, Verb::set_when_gone, "one more", "value");
+  ask(1, 901, Verb::set_when_gone, "key 0", "another value");
+  ASSERT_EQ(said_.size(), 2u);
+  EXPECT_EQ(said_[0].status, Status::usage);
+  EXPECT_EQ(said_[1].status, Status::ok);
+}
+
 TEST_F(AStoreService, RefusesToAddWhatIsNoNumber) {
   ask(1, 1, Verb::add, "key", "1e3");
   ask(1, 2, Verb::add, "key", "");
@@ -107,9 +140,13 @@ TEST(StoreRequests, AreInsaneBeyondTheLimitsOfKeysAndValues) {
   EXPECT_TRUE(StoreService::is_sane({1, Verb::get, 0, 0, 0}));
   EXPECT_FALSE(StoreService::is_sane({1, Verb::set, kKey + 1, 0, 0}));
   EXPECT_FALSE(StoreService::is_sane({1, Verb::set, 1, kValue + 1, 0}));
-  EXPECT_FALSE(StoreService::is_sane({1, Verb::get, 1, 1, 0})) << "a get has no value";
+  EXPECT_FALSE(StoreService::is_sane({1, Verb::wait, 1, 1, 0})) << "a wait has no value";
+  EXPECT_TRUE(StoreService::is_sane({1, Verb::get, kKey, kKey, 0}));
+  EXPECT_FALSE(StoreService::is_sane({1, Verb::get, 1, kKey + 1, 0}));
+  EXPECT_TRUE(StoreService::is_sane({1, Verb::set_when_gone, kKey, kKey, 0}));
+  EXPECT_FALSE(StoreService::is_sane({1, Verb::set_when_gone, 1, kKey + 1, 0}));
   EXPECT_FALSE(StoreService::is_sane({1, Verb{0}, 1, 0, 0}));
-  EXPECT_FALSE(StoreService::is_sane({1, Verb{6}, 1, 0, 0}));
+  EXPECT_FALSE(StoreService::is_sane({1, Verb{7}, 1, 0, 0}));
   EXPECT_FALSE(StoreService::is_sane({1, Verb::get, 1, 0, 1}));
 }
 

@@ -83,6 +83,24 @@ TEST_P(AnyStore, WaitsForAKeyUntilAnotherRankSetsIt) {
   second_.wait("late", in_time());
 }
 
+TEST_P(AnyStore, EndsAWaitWithTheTextUnderAnotherKey) {
+  std::thread waiter([&] {
+    const Error error = error_of([&] { second_.get_unless("late", "lost", in_time()); });
+    EXPECT_EQ(error.kind(), ErrorKind::peer_lost);
+    EXPECT_THAT(error.what(), HasSubstr("rank 7 has ended"));
+  });
+  std::thread another([&] { EXPECT_EQ(second_.get_unless("late", "others", in_time()), "here"); });
+  first_.set("lost", "rank 7 has ended", in_time());
+  waiter.join();
+  const Error later = error_of([&] { first_.get_unless("late", "lost", in_time()); });
+  EXPECT_EQ(later.kind(), ErrorKind::peer_lost);
+  first_.set("late", "here", in_time());
+  another.join();
+  EXPECT_EQ(first_.get_unless("late", "lost", in_time()), "here");
+  EXPECT_EQ(error_of([&] { first_.get_unless("never", "others", in(milliseconds(20))); }).kind(),
+            ErrorKind::timeout);
+}
+
 TEST_P(AnyStore, LetsOneThreadSetWhatAnotherOfTheSameRankWaitsFor) {
   std::thread waiter([&] { EXPECT_EQ(first_.get("mine", in_time()), "here"); });
   first_.set("mine", "here", in_time());

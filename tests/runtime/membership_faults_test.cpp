@@ -13,9 +13,12 @@
 #include <string>
 #include <thread>
 
+#include "common/log.h"
 #include "growing_job.h"
 #include "processes.h"
+#include "rendezvous/launch/launch_environment.h"
 #include "rendezvous/store/file_store.h"
+#include "rendezvous/store/open_store.h"
 #include "signs.h"
 #include "threads.h"
 
@@ -48,6 +51,15 @@ class HeardStore final : public Store {
   void wait(std::string_view key, Deadline deadline) override {
     before_(key);
     store_->wait(key, deadline);
+  }
+  std::string get_unless(std::string_view key, std::string_view unless,
+                         Deadline deadline) override {
+    before_(key);
+    return store_->get_unless(key, unless, deadline);
+  }
+  void set_when_gone(std::string_view key, std::string_view value, Deadline deadline) override {
+    before_(key);
+    store_->set_when_gone(key, value, deadline);
   }
 
  private:
@@ -99,6 +111,40 @@ TEST_P(MembershipFaults, ANewcomerThatIsKilledAtAnyRequestDoesNotCostThePatience
     if (HasFailure()) break;
   }
   EXPECT_GT(died, 4);
+}
+
+// A rank is killed at each of its requests of the start in turn, until it lives to the end. The
+// others hear at once which one it was, from the store or from the transport.
+TEST_P(MembershipFaults, ARankThatIsKilledAtAnyRequestOfTheStartIsNamed) {
+  int died = 0;
+  for (int requests = 0;; ++requests) {
+    SCOPED_TRACE(requests);
+    const int port = unused_port();
+    Processes ranks(3, [&](int rank) {
+      set_environment(rank, 3, port);
+      Config config = this->config();
+      config.startup_timeout = 60s;
+      Log log(LogLevel::error, {});
+      const LaunchEnvironment launch = read_launch_environment(process_environment());
+      const OpenedStore opened = open_store(launch, config, steady_clock::now() + 20s, log);
+      int left = requests;
+      const auto die = [&](std::string_view) {
+        if (rank == 1 && left-- == 0) raise(SIGKILL);
+      };
+      const auto store = std::make_shared<HeardStore>(opened.store, die);
+      const auto began = steady_clock::now();
+      const std::string why =
+          outcome_of([&] { Communicator::create(store, rank, 3, config).barrier(); });
+      expect(why.empty() || (why.starts_with("peer_lost") && why.find("rank 1") != why.npos), why);
+      expect(steady_clock::now() - began < 20s, "it waited: " + why);
+    });
+    const std::string killed = ranks.outcome(1);
+    for (const int rank : {0, 2}) EXPECT_THAT(ranks.outcome(rank), IsEmpty()) << rank;
+    if (killed.empty() || HasFailure()) break;
+    EXPECT_EQ(killed, "ended by signal 9");
+    ++died;
+  }
+  EXPECT_GT(died, 5);
 }
 
 TEST_P(MembershipFaults, AnAbortEndsAGrowOnAllRanks) {

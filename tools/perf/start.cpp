@@ -33,6 +33,13 @@ class PartOfStore final : public Store {
     return whole_->add(of(key), amount, deadline);
   }
   void wait(std::string_view key, Deadline deadline) override { whole_->wait(of(key), deadline); }
+  std::string get_unless(std::string_view key, std::string_view unless,
+                         Deadline deadline) override {
+    return whole_->get_unless(of(key), of(unless), deadline);
+  }
+  void set_when_gone(std::string_view key, std::string_view value, Deadline deadline) override {
+    whole_->set_when_gone(of(key), value, deadline);
+  }
 
  private:
   std::string of(std::string_view key) const { return prefix_ + std::string(key); }

@@ -375,6 +375,35 @@ TEST(NcclCommunicators, AProcessMayEndWithoutDestroyingThem) {
   EXPECT_EQ(status, 0);
 }
 
+// Rank 1 is killed while it waits for rank 2, which never comes. Nobody knows how soon rank 1 has
+// joined the store: it gets more time until it has.
+TEST(NcclCommunicators, ARankThatIsKilledWhileTheyAreMadeIsNamedAtOnce) {
+  setenv("TUTTI_STARTUP_TIMEOUT_MS", "10000", 1);
+  std::string told = "deadline";
+  for (useconds_t wait = 50'000; told.find("deadline") != std::string::npos && wait < 2'000'000;
+       wait *= 2) {
+    SharedId id;
+    Processes ranks(2, [&](int rank) {
+      ncclComm_t comm = nullptr;
+      ncclConfig_t config = not_blocking();
+      if (rank == 1) {
+        expect_equal(ncclCommInitRankConfig(&comm, 3, id.of_rank(rank), rank, &config),
+                     ncclInProgress, "the result");
+        usleep(wait);
+        raise(SIGKILL);
+      }
+      const ncclResult_t result = ncclCommInitRank(&comm, 3, id.of_rank(rank), rank);
+      expect_equal(result, ncclRemoteError, "the result");
+      throw std::runtime_error(ncclGetLastError(nullptr));
+    });
+    EXPECT_EQ(ranks.outcome(1), "ended by signal 9");
+    told = ranks.outcome(0);
+  }
+  setenv("TUTTI_STARTUP_TIMEOUT_MS", "20000", 1);
+  EXPECT_THAT(told, testing::HasSubstr("rank 1 "));
+  EXPECT_THAT(told, testing::HasSubstr("has ended before it had joined the others"));
+}
+
 TEST(NcclCommunicators, ManyAfterEachOtherLeaveNoThreadDescriptorOrMemory) {
   Processes ranks(1, [](int) {
     const auto one = [] { InOneThread(2); };

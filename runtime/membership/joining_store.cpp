@@ -1,0 +1,81 @@
+#include "runtime/membership/joining_store.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include <tutti/error.hpp>
+
+namespace tutti {
+namespace {
+
+// The time for telling others of a failure, which the rank that has failed waits for.
+constexpr std::chrono::seconds kTelling{1};
+
+Store::Deadline soon() { return std::chrono::steady_clock::now() + kTelling; }
+
+// Other ranks get these errors themselves: from what this rank has told them, or because they do
+// not wait longer.
+bool others_know(const std::exception& error) {
+  const auto* its = dynamic_cast<const Error*>(&error);
+  return its != nullptr &&
+         (its->kind() == ErrorKind::peer_lost || its->kind() == ErrorKind::timeout ||
+          its->kind() == ErrorKind::mismatch || its->kind() == ErrorKind::corrupt);
+}
+
+}  // namespace
+
+JoiningStore::JoiningStore(Store& store, std::string_view name, int rank, int size,
+                           Deadline deadline)
+    : store_(store),
+      lost_(fmt::format("{}/lost", name)),
+      losses_(fmt::format("{}/losses", name)),
+      rank_(rank) {
+  store_.set_when_gone(lost_,
+                       fmt::format("rank {} of {} has ended before it had joined the others: see "
+                                   "what it says, and whether it was killed",
+                                   rank, size),
+                       deadline);
+  store_.set_when_gone(losses_, "1", deadline);
+}
+
+JoiningStore::~JoiningStore() {
+  try {
+    store_.set_when_gone(lost_, {}, soon());
+    store_.set_when_gone(losses_, {}, soon());
+  } catch (const std::exception&) {  // The store is gone, and all who waited have heard of it.
+  }
+}
+
+void JoiningStore::set(std::string_view key, std::string_view value, Deadline deadline) {
+  store_.set(key, value, deadline);
+}
+
+std::string JoiningStore::get(std::string_view key, Deadline deadline) {
+  return store_.get_unless(key, lost_, deadline);
+}
+
+std::int64_t JoiningStore::add(std::string_view key, std::int64_t amount, Deadline deadline) {
+  return store_.add(key, amount, deadline);
+}
+
+void JoiningStore::wait(std::string_view key, Deadline deadline) {
+  static_cast<void>(get(key, deadline));
+}
+
+void JoiningStore::check() {
+  if (store_.add(losses_, 0, soon()) > 0)
+    throw Error(ErrorKind::peer_lost, store_.get(lost_, soon()));
+}
+
+void JoiningStore::fail(const std::exception& error) noexcept {
+  if (others_know(error)) return;
+  try {
+    store_.set(lost_, fmt::format("rank {} could not join the others: {}", rank_, error.what()),
+               soon());
+    store_.add(losses_, 1, soon());
+  } catch (const std::exception&) {  // The store is gone, and all who wait hear of that.
+  }
+}
+
+}  // namespace tutti

@@ -1,0 +1,39 @@
+// The store as the ranks of one new communicator use it until they are connected.
+#pragma once
+
+#include <exception>
+#include <string>
+#include <string_view>
+
+#include <tutti/store.hpp>
+
+namespace tutti {
+
+/// A store whose waits end with `peer_lost` once another rank of the communicator has failed to
+/// join, or has ended where the store notices that. A key of the communicator's has the reason.
+class JoiningStore final : public Store {
+ public:
+  /// `name` is the communicator's, and begins the names of its keys. Throws what the store throws.
+  JoiningStore(Store& store, std::string_view name, int rank, int size, Deadline deadline);
+  ~JoiningStore() override;
+  JoiningStore(const JoiningStore&) = delete;
+  JoiningStore& operator=(const JoiningStore&) = delete;
+
+  void set(std::string_view key, std::string_view value, Deadline deadline) override;
+  std::string get(std::string_view key, Deadline deadline) override;
+  std::int64_t add(std::string_view key, std::int64_t amount, Deadline deadline) override;
+  void wait(std::string_view key, Deadline deadline) override;
+
+  /// Throws `peer_lost` where another rank has failed to join or has ended. It does not wait.
+  void check();
+  /// Tells the others that this rank has failed to join, unless they know it from elsewhere.
+  void fail(const std::exception& error) noexcept;
+
+ private:
+  Store& store_;
+  const std::string lost_;    // the key of the reason
+  const std::string losses_;  // that of a number, which can be read without waiting; 0 is none
+  const int rank_;
+};
+
+}  // namespace tutti
