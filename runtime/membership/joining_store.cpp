@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <utility>
 
 #include <tutti/error.hpp>
 
@@ -26,11 +27,12 @@ bool others_know(const std::exception& error) {
 }  // namespace
 
 JoiningStore::JoiningStore(Store& store, std::string_view name, int rank, int size,
-                           Deadline deadline)
+                           Deadline deadline, std::function<void()> also)
     : store_(store),
       lost_(fmt::format("{}/lost", name)),
       losses_(fmt::format("{}/losses", name)),
-      rank_(rank) {
+      rank_(rank),
+      also_(std::move(also)) {
   store_.set_when_gone(lost_,
                        fmt::format("rank {} of {} has ended before it had joined the others: see "
                                    "what it says, and whether it was killed",
@@ -64,6 +66,7 @@ void JoiningStore::wait(std::string_view key, Deadline deadline) {
 }
 
 void JoiningStore::check() {
+  if (also_) also_();
   if (store_.add(losses_, 0, soon()) > 0)
     throw Error(ErrorKind::peer_lost, store_.get(lost_, soon()));
 }

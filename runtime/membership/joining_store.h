@@ -2,6 +2,7 @@
 #pragma once
 
 #include <exception>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -13,8 +14,10 @@ namespace tutti {
 /// join, or has ended where the store notices that. A key of the communicator's has the reason.
 class JoiningStore final : public Store {
  public:
-  /// `name` is the communicator's, and begins the names of its keys. Throws what the store throws.
-  JoiningStore(Store& store, std::string_view name, int rank, int size, Deadline deadline);
+  /// `name` is the communicator's, and begins the names of its keys. `also` is called by check(),
+  /// and may be null. Throws what the store throws.
+  JoiningStore(Store& store, std::string_view name, int rank, int size, Deadline deadline,
+               std::function<void()> also);
   ~JoiningStore() override;
   JoiningStore(const JoiningStore&) = delete;
   JoiningStore& operator=(const JoiningStore&) = delete;
@@ -34,6 +37,7 @@ class JoiningStore final : public Store {
   const std::string lost_;    // the key of the reason
   const std::string losses_;  // that of a number, which can be read without waiting; 0 is none
   const int rank_;
+  const std::function<void()> also_;
 };
 
 }  // namespace tutti

@@ -410,10 +410,7 @@ CommunicatorParts join_over(JoiningStore& store, const std::string& name, int ra
   const auto context_now = [&] {
     TransportContext result = context(parts, secret);
     result.hub = process.hub;
-    result.check = [&store, &process] {
-      if (process.check) process.check();
-      store.check();
-    };
+    result.check = [&store] { store.check(); };
     return result;
   };
   Connecting connecting(
@@ -453,7 +450,7 @@ CommunicatorParts join_over(JoiningStore& store, const std::string& name, int ra
 CommunicatorParts join_named(std::shared_ptr<Store> store, std::string name, int rank, int size,
                              const Process& process, const Secret& secret, TimePoint deadline) {
   if (name.empty()) name = next_prefix(*store, rank, deadline);
-  JoiningStore joining(*store, name, rank, size, deadline);
+  JoiningStore joining(*store, name, rank, size, deadline, process.check);
   try {
     CommunicatorParts parts = join_over(joining, name, rank, size, process, secret, deadline);
     parts.store = std::move(store);
