@@ -83,7 +83,8 @@ tuttiResult_t tuttiWorkWaitFor(tuttiWork_t work, int64_t limit_ms, int* done) {
       its.wait(std::chrono::milliseconds(limit_ms));
     } catch (...) {
       ended = its.done() ? 1 : 0;
-      throw;
+      if (ended == 0) throw;
+      its.wait();  // The call may have ended well since the wait did.
     }
   });
 }

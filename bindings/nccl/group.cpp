@@ -136,7 +136,8 @@ void ThreadGroup::await_calls(Locks& locks) {
     try {
       next->work.wait(kSlice);
     } catch (const Error& error) {
-      if (error.kind() != ErrorKind::timeout || next->work.done()) throw;
+      // The call may have ended since the wait did, so that done() does not tell whose error it is.
+      if (error.kind() != ErrorKind::timeout) throw;
     }
   }
 }

@@ -133,18 +133,20 @@ bool interrupted() {
 void Work::wait(std::optional<double> seconds) {
   using Clock = std::chrono::steady_clock;
   const auto limit = seconds ? Clock::now() + milliseconds(*seconds) : Clock::time_point::max();
-  for (;;) {
+  while (!work_.done()) {
     try {
       const Unlocked unlocked;
-      if (work_.done()) return work_.wait();
       const auto rest = seconds ? std::chrono::ceil<std::chrono::milliseconds>(limit - Clock::now())
                                 : kBetweenSignals;
-      return work_.wait(std::clamp(rest, std::chrono::milliseconds{0}, kBetweenSignals));
+      work_.wait(std::clamp(rest, std::chrono::milliseconds{0}, kBetweenSignals));
     } catch (const Error& error) {
       if (PyErr_CheckSignals() != 0) throw nb::python_error();
-      if (work_.done() || error.kind() != ErrorKind::timeout || Clock::now() >= limit) throw;
+      if (work_.done())
+        break;  // perhaps since the wait has ended, so that the error is not its own
+      if (error.kind() != ErrorKind::timeout || Clock::now() >= limit) throw;
     }
   }
+  work_.wait();
 }
 
 void Work::then(nb::object callback) {

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <string>
 #include <thread>
@@ -96,6 +97,29 @@ TEST(NcclMeetings, TheFirstErrorEndsAGroupThoughACommunicatorStillWaits) {
     ended = true;
     comms.abort();
     expect_equal(result, ncclRemoteError, "the group's end");
+  });
+}
+
+// The waits for a call over two communicators last 10 ms each, and some end just before the call.
+TEST(NcclMeetings, AGroupDoesNotTakeTheEndOfItsOwnWaitForAnErrorOfTheCall) {
+  two_ranks([](int rank, const ncclUniqueId& id) {
+    const TwoComms comms(rank, id);
+    const ncclComm_t sends = rank == 0 ? comms.first : comms.second;
+    const ncclComm_t receives = rank == 0 ? comms.second : comms.first;
+    const std::vector<int> input(20000, rank);
+    std::vector<int> output(input.size());
+    for (std::size_t count = 1; count <= input.size(); count += 100) {
+      CHECK_NCCL(ncclGroupStart());
+      CHECK_NCCL(ncclSend(input.data(), count, ncclInt32, 1 - rank, sends, nullptr));
+      CHECK_NCCL(ncclRecv(output.data(), count, ncclInt32, 1 - rank, receives, nullptr));
+      if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(9));
+      const ncclResult_t result = ncclGroupEnd();
+      if (result != ncclSuccess) comms.abort();  // The other rank may wait.
+      check(result, "the group's end");
+      expect_equal(output[count - 1], 1 - rank, "what was received");
+    }
+    CHECK_NCCL(ncclCommDestroy(comms.second));
+    CHECK_NCCL(ncclCommDestroy(comms.first));
   });
 }
 

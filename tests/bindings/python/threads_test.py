@@ -1,0 +1,52 @@
+#!/usr/bin/env python3
+"""Tests communicators of the Python package in several threads of a rank."""
+
+import sys
+import threading
+import time
+import unittest
+
+import numpy
+import report
+from package_test import run
+
+import tutti
+
+
+class Threads(unittest.TestCase):
+    def test_a_wait_that_looks_for_signals_just_before_the_call_ends_is_no_timeout(self):
+        # One of the waiting threads runs the callback, which keeps the interpreter's lock for longer than the others
+        # wait between two looks for signals, so that they go on when the call has just ended.
+        def keep_the_lock():
+            before = sys.getswitchinterval()
+            sys.setswitchinterval(1000)
+            until = time.monotonic() + 0.3
+            while time.monotonic() < until:
+                pass
+            sys.setswitchinterval(before)
+
+        def body(comm):
+            if comm.rank == 1:
+                time.sleep(0.05)
+                return comm.send(numpy.ones(1), 0)
+            work, outcomes = comm.recv_async(numpy.ones(1), 1), []
+            work._then(keep_the_lock)
+
+            def wait():
+                try:
+                    outcomes.append(work.wait())
+                except Exception as error:
+                    outcomes.append(error)
+
+            threads = [threading.Thread(target=wait) for _ in range(8)]
+            for each in threads:
+                each.start()
+            for each in threads:
+                each.join()
+            self.assertEqual(outcomes, [None] * 8)
+
+        run(2, body)
+
+
+if __name__ == "__main__":
+    report.main()
