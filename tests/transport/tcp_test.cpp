@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,6 +21,7 @@
 #include "net/authentication.h"
 #include "net/tcp_socket.h"
 #include "tcp_ranks.h"
+#include "tests/common/errors.h"
 #include "transport/doorbell.h"
 #include "transport/mesh/join.h"
 #include "transport/tcp/channels.h"
@@ -73,6 +75,17 @@ TEST(TcpAddress, InterfacesAreChosenByTheStartOfTheirNames) {
   EXPECT_THAT(mesh::own_hosts("lo"), testing::Contains("127.0.0.1"));
   EXPECT_THAT(mesh::own_hosts("^lo"), testing::Not(testing::Contains("127.0.0.1")));
   EXPECT_TRUE(mesh::own_hosts("nothing-has-this-name").empty());
+}
+
+TEST(TcpAddress, InterfacesThatCannotBeListedAreNotTakenForNone) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{0, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const Error error = error_of([] { mesh::own_hosts("auto"); });
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(error.kind(), ErrorKind::unavailable);
+  EXPECT_THAT(error.what(), testing::HasSubstr("Too many open files"));
 }
 
 TEST(TcpAddress, LoopbackIsMeantForTheOwnMachineAlone) {

@@ -10,7 +10,11 @@
 #include <algorithm>
 #include <array>
 #include <cassert>
+#include <cerrno>
+#include <cstring>
 #include <memory>
+
+#include <tutti/error.hpp>
 
 #include "common/text.h"
 #include "net/this_machine.h"
@@ -103,7 +107,11 @@ bool allows(std::string_view pattern, std::string_view interface) {
 
 std::vector<std::string> own_hosts(std::string_view pattern) {
   ifaddrs* first = nullptr;
-  if (getifaddrs(&first) != 0) return {};
+  if (getifaddrs(&first) != 0)
+    throw Error(ErrorKind::unavailable,
+                fmt::format("the network interfaces of this machine cannot be listed: {}; raise "
+                            "the limit of open files (ulimit -n) if that is it",
+                            std::strerror(errno)));
   const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> list(first, freeifaddrs);
   std::vector<std::pair<int, std::string>> found;  // each with its order of preference
   for (const ifaddrs* at = list.get(); at != nullptr; at = at->ifa_next) {

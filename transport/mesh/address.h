@@ -36,6 +36,7 @@ inline constexpr std::size_t kMostPlaces = 32;
 /// Returns this machine's numeric addresses on the interfaces that `pattern` (TUTTI_INTERFACES)
 /// allows, in order of preference. Bridges of containers come after the rest, and loopback is last.
 /// With "auto", loopback is included even where other interfaces exist, for ranks of one machine.
+/// Throws `unavailable` if the kernel does not list them.
 std::vector<std::string> own_hosts(std::string_view pattern);
 
 /// Whether `pattern` ("auto", "eth0,ib", "^docker,lo") allows the interface.
