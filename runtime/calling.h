@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string_view>
+#include <type_traits>
 
 #include "runtime/communicator_impl.h"
 
@@ -12,26 +13,48 @@ namespace tutti {
 /// notice threads that begin in the same few nanoseconds.
 class Calling {
  public:
-  /// `what` is the operation.
+  enum class Of {
+    usable,  ///< The call throws the communicator's error, if there is one.
+    failed,  ///< It can be made after a failure.
+  };
+
+  /// `what` is the operation, or a name of the call.
   template <typename What>
-  Calling(CommunicatorImpl& communicator, What what)
-      : calling_(communicator.calling_), before_(calling_.load(std::memory_order_relaxed)) {
-    if (before_) [[unlikely]]
-      refuse_second_thread(communicator, to_string(what));
-    calling_.store(true, std::memory_order_relaxed);
-  }
-  // A call that began inside another one leaves the mark to that one, which may have ended since.
+  Calling(CommunicatorImpl& communicator, What what, Of of = Of::usable)
+      : communicator_(communicator), marked_(mark(communicator, what, of)) {}
   ~Calling() {
-    if (!before_) calling_.store(false, std::memory_order_relaxed);
+    if (marked_) unmark(communicator_);
   }
   Calling(const Calling&) = delete;
   Calling& operator=(const Calling&) = delete;
 
- private:
-  static void refuse_second_thread(CommunicatorImpl& communicator, std::string_view what);
+  /// Returns whether unmark() has to follow. It has not where the call began inside another one,
+  /// in a callback: the mark belongs to that one, which may have ended since.
+  template <typename What>
+  static bool mark(CommunicatorImpl& communicator, What what, Of of = Of::usable) {
+    if (communicator.calling_.load(std::memory_order_relaxed)) [[unlikely]] {
+      refuse_second_thread(communicator, name_of(what), of);
+      return false;
+    }
+    communicator.calling_.store(true, std::memory_order_relaxed);
+    return true;
+  }
+  static void unmark(CommunicatorImpl& communicator) noexcept {
+    communicator.calling_.store(false, std::memory_order_relaxed);
+  }
 
-  sync::Atomic<bool>& calling_;
-  const bool before_;
+ private:
+  template <typename What>
+  static std::string_view name_of(What what) {
+    if constexpr (std::is_convertible_v<What, std::string_view>)
+      return what;
+    else
+      return to_string(what);
+  }
+  static void refuse_second_thread(CommunicatorImpl& communicator, std::string_view what, Of of);
+
+  CommunicatorImpl& communicator_;
+  const bool marked_;
 };
 
 }  // namespace tutti

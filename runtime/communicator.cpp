@@ -3,6 +3,7 @@
 // those that make communicators in communicator_membership.cpp.
 #include <tutti/communicator.hpp>
 
+#include "runtime/calling.h"
 #include "runtime/communicator_impl.h"
 
 namespace tutti {
@@ -21,14 +22,17 @@ int Communicator::rank() const noexcept { return impl_->parts().rank; }
 int Communicator::size() const noexcept { return impl_->parts().size; }
 std::shared_ptr<Store> Communicator::store() const { return impl_->parts().store; }
 void Communicator::add_algorithm(std::string name, Planner planner) {
+  const Calling calling(*impl_, "add_algorithm");
   impl_->planner().own_algorithms().add(std::move(name), std::move(planner));
 }
 std::vector<std::string> Communicator::add_schedules(const std::string& path) {
+  const Calling calling(*impl_, "add_schedules");
   impl_->planner().forget_last();  // the next call may be one for which a file is meant
   return impl_->planner().own_algorithms().add_files(path);
 }
 std::vector<AlgorithmPrice> Communicator::prices(Collective what, std::size_t count, DataType type,
                                                  Op op, int root) {
+  const Calling calling(*impl_, "prices");
   return impl_->planner().prices(
       {.what = what, .type = type, .op = op, .root = root, .count = count});
 }

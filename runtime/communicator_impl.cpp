@@ -2,8 +2,6 @@
 
 #include <system_error>
 
-#include <fmt/format.h>
-
 #include <tutti/error.hpp>
 
 #include "runtime/calling.h"
@@ -53,12 +51,6 @@ void CommunicatorImpl::destroy(std::unique_ptr<CommunicatorImpl> communicator) n
   }
 }
 
-std::optional<Registration> CommunicatorImpl::allocate_registered(std::size_t bytes) {
-  failure_.check_usable("Buffer::allocate");
-  planner_.forget_last();  // calls with registered memory need other programs
-  return parts_.transport->allocate_registered(bytes);
-}
-
 void CommunicatorImpl::callback_threw(const char* what) noexcept {
   parts_.runtime->log().write(LogLevel::warn, "a callback threw, which is ignored: {}", what);
 }
@@ -70,6 +62,10 @@ Plan& CommunicatorImpl::checked_plan(const Call& call) {
 
 void CommunicatorImpl::call(const Call& call) {
   const Calling calling(*this, call.kind.what);
+  call_inside(call);
+}
+
+void CommunicatorImpl::call_inside(const Call& call) {
   driver_.check_interrupts_with(call.interrupted);
   Plan& plan = failure_.usable() && planner_.repeats(call) ? planner_.last() : checked_plan(call);
   if (call.group != nullptr) [[unlikely]]
@@ -165,6 +161,7 @@ void CommunicatorImpl::transfer_here(std::span<Transfer* const> transfers) {
 }
 
 PlannedCall CommunicatorImpl::plan_to_repeat(const Call& call) {
+  const Calling calling(*this, call.kind.what);
   refuse_in_group(call.group);
   const Plan& plan = checked_plan(call);
   queue_.refuse_in_callback();
@@ -177,11 +174,13 @@ PlannedCall CommunicatorImpl::plan_to_repeat(const Call& call) {
 }
 
 void CommunicatorImpl::add_to(Group& group, const PlannedCall& call) {
+  const Calling calling(*this, call.key.signature.what);
   failure_.check_usable(to_string(call.key.signature.what));
   group.calls_->add(queue_.operation_of(call, planner_.blocks()));
 }
 
 void CommunicatorImpl::add_to(Group& group, const TransferCall& call) {
+  const Calling calling(*this, call.direction);
   group.calls_->add(queue_.operation_of(checked(call)));
 }
 

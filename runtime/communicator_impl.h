@@ -43,6 +43,8 @@ class CommunicatorImpl final {
   /// Destroys it at once, or, when called in a callback, in another thread, since the destructor
   /// waits for callbacks.
   static void destroy(std::unique_ptr<CommunicatorImpl> communicator) noexcept;
+  /// Refuses calls from now on; destroy() comes next. Throws `usage` if a thread is in a call.
+  void begin_destruction();
 
   const CommunicatorParts& parts() const noexcept { return parts_; }
   CallPlanner& planner() noexcept { return planner_; }
@@ -72,6 +74,8 @@ class CommunicatorImpl final {
 
   // Blocking calls. A call that names a group is made when the group ends.
   void call(const Call& call);
+  /// Does the same inside a call that has marked this thread already; see calling.h.
+  void call_inside(const Call& call);
   Received call(const TransferCall& call);
   void call(const PlannedCall& call);
 

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "common/secret.h"
+#include "runtime/calling.h"
 #include "runtime/communicator_impl.h"
 #include "runtime/membership/newcomer.h"
 #include "runtime/membership/setup.h"
@@ -34,6 +35,7 @@ Communicator CommunicatorImpl::await_regrouped(const Regrouping::Lost& lost) {
 }
 
 Communicator CommunicatorImpl::shrink(std::chrono::milliseconds patience, const Demands& demands) {
+  const Calling calling(*this, "shrink", Calling::Of::failed);
   membership_.check_shrink(patience, demands);
   queue_.refuse_in_callback();
   const TimePoint until = parts_.runtime->clock().now() + patience;
@@ -48,6 +50,7 @@ Communicator CommunicatorImpl::shrink(std::chrono::milliseconds patience, const 
 }
 
 Communicator CommunicatorImpl::grow(int newcomers, std::chrono::milliseconds patience) {
+  const Calling calling(*this, "grow");
   membership_.check_grow(patience, newcomers);
   queue_.refuse_in_callback();
   failure_.throw_if_any();
@@ -63,6 +66,7 @@ Communicator CommunicatorImpl::grow(int newcomers, std::chrono::milliseconds pat
 }
 
 Agreement CommunicatorImpl::agree(std::uint64_t flags, std::chrono::milliseconds patience) {
+  const Calling calling(*this, "agree", Calling::Of::failed);
   membership_.check_agree(patience);
   queue_.refuse_in_callback();
   Agreeing& agreeing = membership_.agreeing();
@@ -78,8 +82,9 @@ Agreement CommunicatorImpl::agree(std::uint64_t flags, std::chrono::milliseconds
 }
 
 std::optional<Communicator> CommunicatorImpl::split(const SplitCard& card) {
+  const Calling calling(*this, "split");
   Splitting splitting(parts_, card);
-  call(splitting.exchange());
+  call_inside(splitting.exchange());
   if (!splitting.compare()) return std::nullopt;
   // From here on, the other members wait for this rank, and an error here is told to them as the
   // error of this communicator, as that of any other call.

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "runtime/calling.h"
 #include "runtime/communicator_impl.h"
 
 namespace tutti {
@@ -35,6 +36,38 @@ void Group::Calls::refuse_destroyed() {
                           "none of them was made, and the group is empty again; end groups first",
                           dropped));
 }
+
+/// Marks this thread as being in a call of each communicator of the group's calls, see Calling.
+class Group::Calls::Marks {
+ public:
+  explicit Marks(Calls& group) : marked_(group.marked_) {
+    assert(marked_.empty());
+    try {
+      for (const OperationRef& call : group.calls) mark(*call);
+    } catch (...) {
+      unmark_all();
+      throw;
+    }
+  }
+  ~Marks() { unmark_all(); }
+  Marks(const Marks&) = delete;
+  Marks& operator=(const Marks&) = delete;
+
+ private:
+  void mark(const Operation& call) {
+    if (std::find(marked_.begin(), marked_.end(), call.owner) != marked_.end()) return;
+    marked_.reserve(marked_.size() + 1);
+    if (call.is_transfer() ? Calling::mark(*call.owner, call.transfer.call.direction)
+                           : Calling::mark(*call.owner, call.call.key.signature.what))
+      marked_.push_back(call.owner);
+  }
+  void unmark_all() noexcept {
+    for (CommunicatorImpl* each : marked_) Calling::unmark(*each);
+    marked_.clear();
+  }
+
+  std::vector<CommunicatorImpl*>& marked_;
+};
 
 // Sends and receives of one communicator with nothing pending need no other thread, so the caller
 // moves them itself. Throws `usage` in a callback.
@@ -95,6 +128,7 @@ void Group::Calls::end() {
   started_.clear();
   if (calls.empty()) return;
   refuse_destroyed();
+  const Marks marks(*this);
   if (can_run_here()) return run_here();
   for (const OperationRef& each : calls) each->owner->queue().refuse_in_callback();
   take();
@@ -109,6 +143,7 @@ Work Group::Calls::end_async() {
   started_.clear();
   if (calls.empty()) return {};
   refuse_destroyed();
+  const Marks marks(*this);
   take();
   if (started_.front()->captured) {
     CommunicatorImpl::launch(started_);
@@ -126,6 +161,7 @@ std::vector<Work> Group::Calls::start() {
   started_.clear();
   if (calls.empty()) return {};
   refuse_destroyed();
+  const Marks marks(*this);
   std::vector<Work> works;
   works.reserve(calls.size());
   take();

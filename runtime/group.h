@@ -22,14 +22,16 @@ struct Group::Calls {
   std::vector<OperationRef> calls;  ///< They have been checked, but not started.
 
  private:
+  class Marks;
   void refuse_destroyed();
   bool can_run_here() const;
   void run_here();
   void take();
   void await();
 
-  std::vector<OperationRef> started_;  // those of the last end(); its memory is reused
-  std::vector<Transfer*> transfers_;   // its memory is reused, too
+  std::vector<OperationRef> started_;      // those of the last end(); its memory is reused
+  std::vector<Transfer*> transfers_;       // its memory is reused, too
+  std::vector<CommunicatorImpl*> marked_;  // its memory is reused, too; see Marks
 };
 
 /// Throws `usage` if `group` is not null: neither an asynchronous call nor the making of a

@@ -13,6 +13,7 @@
 #include <tutti/communicator.hpp>
 #include <tutti/error.hpp>
 
+#include "runtime/calling.h"
 #include "runtime/communicator_impl.h"
 
 namespace tutti {
@@ -40,6 +41,13 @@ Segment own_memory(std::size_t bytes) {
 }
 
 }  // namespace
+
+std::optional<Registration> CommunicatorImpl::allocate_registered(std::size_t bytes) {
+  const Calling calling(*this, "Buffer::allocate");
+  failure_.check_usable("Buffer::allocate");
+  planner_.forget_last();  // calls with registered memory need other programs
+  return parts_.transport->allocate_registered(bytes);
+}
 
 Buffer Buffer::allocate(Communicator& communicator, std::size_t bytes) {
   auto inside = std::make_unique<Inside>();
@@ -73,6 +81,7 @@ RegisteredMemory RegisteredMemory::of(Communicator& communicator, void* data, st
   if (data == nullptr && bytes > 0)
     throw Error(ErrorKind::usage, "RegisteredMemory::of: data is null");
   CommunicatorImpl& its = CommunicatorImpl::of(communicator);
+  const Calling calling(its, "RegisteredMemory::of");
   its.failure().check_usable("RegisteredMemory::of");
   if (bytes == 0) return RegisteredMemory(nullptr);
   return RegisteredMemory(its.register_memory(static_cast<std::byte*>(data), bytes));

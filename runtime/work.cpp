@@ -7,6 +7,7 @@
 
 #include <tutti/work.hpp>
 
+#include "runtime/calling.h"
 #include "runtime/communicator_impl.h"
 #include "runtime/group.h"
 
@@ -89,6 +90,7 @@ Persistent CommunicatorImpl::make_persistent(const Call& call) {
       std::make_unique<Persistent::Prepared>(Persistent::Prepared{*this, plan_to_repeat(call)}));
 }
 Persistent CommunicatorImpl::make_persistent(const TransferCall& call) {
+  const Calling calling(*this, call.direction);
   refuse_in_group(call.group);
   return Persistent(
       std::make_unique<Persistent::Prepared>(Persistent::Prepared{*this, checked(call)}));

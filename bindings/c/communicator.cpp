@@ -98,6 +98,7 @@ tuttiResult_t tuttiCommDestroy(tuttiComm_t comm) {
     if (const int left = checked(comm, "comm").persistent_calls; left > 0)
       throw tutti::Error(tutti::ErrorKind::usage,
                          std::to_string(left) + " persistent calls of comm are not freed");
+    tutti::CommunicatorImpl::of(comm->communicator).begin_destruction();
     delete comm;
   });
 }

@@ -116,7 +116,7 @@ TUTTI_API tuttiResult_t tuttiCommInitInProcess(tuttiComm_t* comms, int ranks,
                                                const tuttiConfig_t* config);
 /* Waits for asynchronous calls, each until its deadline at most, tells the peers that this rank
    leaves, and frees everything. A null `comm` is ignored. Returns tuttiErrorUsage if persistent
-   calls of `comm` have not been freed. */
+   calls of `comm` have not been freed, or another thread is in a call of it. */
 TUTTI_API tuttiResult_t tuttiCommDestroy(tuttiComm_t comm);
 /* Makes all current and later calls of this communicator fail with tuttiErrorPeerLost and a message
    that contains `why`, on this rank and on its peers. Any thread may call it. */

@@ -5,7 +5,11 @@
 #include <array>
 #include <atomic>
 #include <functional>
+#include <initializer_list>
+#include <optional>
+#include <span>
 #include <thread>
+#include <utility>
 
 #include "tests/common/errors.h"
 #include "threads.h"
@@ -30,23 +34,23 @@ struct Meanwhile {
   }
 };
 
-TEST_P(SecondThread, ACallOfASecondThreadIsRefusedAndTheFirstGoesOn) {
+// Runs `second` on rank 0 in another thread, while the first is in an all-reduce of the
+// communicator. `before` is called on that rank before the all-reduce begins.
+void call_meanwhile(const char* transport, const std::function<void(Communicator&)>& before,
+                    const std::function<void(Communicator&)>& second) {
   Meanwhile meanwhile;
-  const auto second = [&](Communicator& comm) {
+  const auto run_second = [&](Communicator& comm) {
     while (!meanwhile.inside) std::this_thread::yield();
-    int value = 0;
-    const std::array<std::function<void()>, 4> calls{
-        [&] { comm.barrier(); }, [&] { comm.barrier_async(); },
-        [&] { comm.send(std::span(&value, 1), 1 - comm.rank()); },
-        [&] { comm.recv_async(std::span(&value, 1), 1 - comm.rank()); }};
-    for (const auto& call : calls)
-      EXPECT_THAT(message_of(ErrorKind::usage, call), HasSubstr("another thread is in a call"));
+    second(comm);
     meanwhile.done = true;
   };
-  EXPECT_THAT(run_ranks(2, quick_config(GetParam()),
+  EXPECT_THAT(run_ranks(2, quick_config(transport),
                         [&](Communicator& comm) {
                           std::thread other;
-                          if (comm.rank() == 0) other = std::thread([&] { second(comm); });
+                          if (comm.rank() == 0) {
+                            before(comm);
+                            other = std::thread([&] { run_second(comm); });
+                          }
                           const UserReduction sum{"sum", sizeof(int), Meanwhile::add, &meanwhile};
                           int value = comm.rank() + 1;
                           CallOptions options;
@@ -58,6 +62,68 @@ TEST_P(SecondThread, ACallOfASecondThreadIsRefusedAndTheFirstGoesOn) {
                           comm.barrier_async().wait();
                         }),
               Each(IsEmpty()));
+}
+
+using Function = std::function<void()>;
+
+void expect_refused(std::initializer_list<std::pair<const char*, Function>> calls) {
+  for (const auto& [name, call] : calls)
+    EXPECT_THAT(message_of(ErrorKind::usage, call),
+                AllOf(StartsWith(name), HasSubstr("another thread is in a call")));
+}
+
+TEST_P(SecondThread, ACallOfASecondThreadIsRefusedAndTheFirstGoesOn) {
+  call_meanwhile(
+      GetParam(), [](Communicator&) {},
+      [](Communicator& comm) {
+        using namespace std::chrono_literals;
+        int value = 0;
+        const std::span<int> values(&value, 1);
+        const int other = 1 - comm.rank();
+        expect_refused({
+            {"barrier", [&] { comm.barrier(); }},
+            {"barrier", [&] { comm.barrier_async(); }},
+            {"barrier", [&] { comm.barrier_init(); }},
+            {"send", [&] { comm.send(values, other); }},
+            {"recv", [&] { comm.recv_async(values, other); }},
+            {"recv", [&] { comm.recv_init(&value, 1, DataType::int32, other, 0); }},
+            {"split", [&] { comm.split(0); }},
+            {"split", [&] { comm.dup(); }},
+            {"shrink", [&] { comm.shrink(1s); }},
+            {"shrink", [&] { comm.shrink_without(std::array{other}, 1s); }},
+            {"grow", [&] { comm.grow(1, 1s); }},
+            {"agree", [&] { comm.agree(0, 1s); }},
+            {"Buffer::allocate", [&] { Buffer::allocate(comm, 4096); }},
+            {"add_schedules", [&] { comm.add_schedules("none"); }},
+            {"add_algorithm", [&] { comm.add_algorithm("own", Planner()); }},
+            {"prices", [&] { comm.prices(Collective::all_reduce, 1, DataType::int8); }},
+        });
+      });
+}
+
+TEST_P(SecondThread, AGroupOrPersistentCallOfASecondThreadIsRefusedAndStaysAsItWas) {
+  std::optional<Group> group;
+  std::optional<Persistent> barrier;
+  call_meanwhile(
+      GetParam(),
+      [&](Communicator& comm) {
+        CallOptions options;
+        options.group = &group.emplace();
+        int value = 0;
+        comm.send(std::span(&value, 1), 1 - comm.rank(), 0, options);
+        comm.recv(std::span(&value, 1), 1 - comm.rank(), 0, options);
+        barrier.emplace(comm.barrier_init());
+      },
+      [&](Communicator&) {
+        expect_refused({{"barrier", [&] { barrier->run(); }},
+                        {"barrier", [&] { barrier->start(); }},
+                        {"barrier", [&] { barrier->add_to(*group); }},
+                        {"send", [&] { group->end(); }},
+                        {"send", [&] { group->end_async(); }},
+                        {"send", [&] { group->start(); }}});
+        group.reset();
+        barrier.reset();
+      });
 }
 
 }  // namespace

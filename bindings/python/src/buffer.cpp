@@ -1,6 +1,7 @@
 // Binds memory with which a communicator's peers or devices work: tutti::Buffer as an object with
 // the buffer protocol, and tutti::RegisteredMemory for an array of the program.
 #include <optional>
+#include <utility>
 
 #include "array.h"
 #include "communicator.h"
@@ -24,18 +25,20 @@ class RegisteredMemory {
       : array_("RegisteredMemory", array, true, nullptr) {
     if (array_.on_gpu)
       throw Error(ErrorKind::usage, "RegisteredMemory: the array is in the memory of a GPU");
-    tutti::Communicator& comm = communicator.get();
+    const Communicator::InCall in_call(communicator);
     const std::size_t bytes = array_.count * size_of(array_.type);
     const Unlocked unlocked;
-    memory_ = tutti::RegisteredMemory::of(comm, array_.data, bytes);
+    memory_ = tutti::RegisteredMemory::of(in_call.communicator(), array_.data, bytes);
   }
   ~RegisteredMemory() { end(); }
 
   bool used() const { return memory_ && memory_->used(); }
   void end() {
-    if (!memory_) return;
+    // Another thread may call this while the interpreter's lock is released.
+    std::optional<tutti::RegisteredMemory> last = std::exchange(memory_, std::nullopt);
+    if (!last) return;
     const Unlocked unlocked;
-    memory_.reset();
+    last.reset();
   }
 
  private:
@@ -50,9 +53,9 @@ void bind_buffer(nb::module_& module) {
       .def(
           "__init__",
           [](tutti::Buffer* self, const Communicator& communicator, std::size_t bytes) {
-            tutti::Communicator& comm = communicator.get();
+            const Communicator::InCall in_call(communicator);
             const Unlocked unlocked;
-            new (self) tutti::Buffer(tutti::Buffer::allocate(comm, bytes));
+            new (self) tutti::Buffer(tutti::Buffer::allocate(in_call.communicator(), bytes));
           },
           nb::arg("communicator"), nb::arg("bytes"))
       .def("__len__", &tutti::Buffer::bytes)

@@ -65,7 +65,8 @@ std::vector<Communicator> in_process(int size, std::optional<double> timeout,
 
 template <typename Make>
 std::optional<Communicator> part_of(const Communicator& whole, Make&& make) {
-  auto part = unlocked([&whole = whole.get(), &make] { return make(whole); });
+  const Communicator::InCall in_call(whole);
+  auto part = unlocked([&] { return make(in_call.communicator()); });
   if (!part) return std::nullopt;
   return Communicator(std::move(*part));
 }
@@ -79,23 +80,29 @@ std::optional<Communicator> subgroup(const Communicator& self, const std::vector
 }
 
 Communicator shrink(const Communicator& self, double patience, int least) {
-  return Communicator(unlocked([&] { return self.get().shrink(milliseconds(patience), least); }));
+  const Communicator::InCall in_call(self);
+  return Communicator(
+      unlocked([&] { return in_call.communicator().shrink(milliseconds(patience), least); }));
 }
 
 Communicator shrink_without(const Communicator& self, const std::vector<int>& ranks,
                             double patience) {
-  return Communicator(
-      unlocked([&] { return self.get().shrink_without(ranks, milliseconds(patience)); }));
+  const Communicator::InCall in_call(self);
+  return Communicator(unlocked(
+      [&] { return in_call.communicator().shrink_without(ranks, milliseconds(patience)); }));
 }
 
 Communicator grow(const Communicator& self, int newcomers, double patience) {
-  return Communicator(unlocked([&] { return self.get().grow(newcomers, milliseconds(patience)); }));
+  const Communicator::InCall in_call(self);
+  return Communicator(
+      unlocked([&] { return in_call.communicator().grow(newcomers, milliseconds(patience)); }));
 }
 
 std::pair<std::uint64_t, std::vector<int>> agree(const Communicator& self, std::uint64_t flags,
                                                  double patience) {
+  const Communicator::InCall in_call(self);
   tutti::Agreement agreed =
-      unlocked([&] { return self.get().agree(flags, milliseconds(patience)); });
+      unlocked([&] { return in_call.communicator().agree(flags, milliseconds(patience)); });
   return {agreed.flags, std::move(agreed.absent)};
 }
 
@@ -164,6 +171,14 @@ void Work::then(nb::object callback) {
 }
 
 void Communicator::close() {
+  if (in_calls_ > 0)
+    throw Error(ErrorKind::usage,
+                "close: a thread is in a call of this communicator; let the call end first, or end "
+                "it with abort()");
+  end();
+}
+
+void Communicator::end() noexcept {
   for (const auto& each : persistent_)
     if (const auto call = each.lock()) call->reset();
   persistent_.clear();
@@ -205,10 +220,12 @@ tutti::Persistent& Persistent::call() const {
 }
 
 void Persistent::run() {
+  const Communicator::InCall in_call(communicator_);
   unlocked([&call = call()] { call.run(); });
 }
 
 Work Persistent::start() {
+  const Communicator::InCall in_call(communicator_);
   return communicator_.keep(unlocked([&call = call()] { return call.start(); }), uses_);
 }
 

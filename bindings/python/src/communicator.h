@@ -100,11 +100,31 @@ class Communicator {
   explicit Communicator(tutti::Communicator communicator)
       : communicator_(std::make_unique<tutti::Communicator>(std::move(communicator))) {}
   Communicator(Communicator&&) = default;
-  ~Communicator() { close(); }
+  ~Communicator() { end(); }
 
-  /// Waits for calls that are under way, and leaves the peers. Later calls are `usage`.
+  /// Waits for asynchronous calls that are under way, and leaves the peers. Later calls are
+  /// `usage`, and so is this one while a thread is in a call: in another thread, or in a handler of
+  /// a signal.
   void close();
   tutti::Communicator& get() const;
+
+  /// Marks a thread as being in a call, in which it releases the interpreter's lock. The lock must
+  /// be held where an object of this class is made and where it ends.
+  class InCall {
+   public:
+    explicit InCall(const Communicator& communicator)
+        : its_(communicator.get()), count_(communicator.in_calls_) {
+      ++count_;
+    }
+    ~InCall() { --count_; }
+    InCall(const InCall&) = delete;
+    InCall& operator=(const InCall&) = delete;
+    tutti::Communicator& communicator() const noexcept { return its_; }
+
+   private:
+    tutti::Communicator& its_;
+    int& count_;
+  };
 
   /// Makes a call in the form kForm. `call(communicator, options, form)` returns what tutti's
   /// function of that form returns, and runs without the interpreter's lock. If the call outlasts
@@ -116,6 +136,8 @@ class Communicator {
 
  private:
   friend class Persistent;
+  void end() noexcept;
+
   struct Pending {
     tutti::Work work;
     std::shared_ptr<const Uses> uses;
@@ -123,6 +145,7 @@ class Communicator {
 
   std::unique_ptr<tutti::Communicator> communicator_;  // null once it is closed
   std::deque<Pending> pending_;                        // protected by the interpreter's lock
+  mutable int in_calls_ = 0;                           // protected by the interpreter's lock
   std::vector<std::weak_ptr<std::optional<tutti::Persistent>>> persistent_;  // close() ends them
 };
 
@@ -180,7 +203,8 @@ auto Communicator::make(const Options& options, Call&& call, Each&... arrays) {
   told.interrupted = interrupted;
   told.received = options.received.get();
   told.stream = stream_for(options.stream, {&arrays...});
-  const auto made = [&, &comm = get()] { return call(comm, told, As<kForm>()); };
+  const InCall in_call(*this);
+  const auto made = [&] { return call(in_call.communicator(), told, As<kForm>()); };
   const auto uses = [&] {
     Uses used{{}, options.received};
     (used.arrays.push_back(std::move(arrays)), ...);

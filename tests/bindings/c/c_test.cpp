@@ -375,6 +375,23 @@ TEST(CAbi, AThreadThatCalledNothingLearnsWhatEndedACommunicator) {
   for (const tuttiComm_t comm : comms) EXPECT_EQ(tuttiCommDestroy(comm), tuttiSuccess);
 }
 
+TEST(CAbi, ACommunicatorInWhoseCallAnotherThreadIsIsNotDestroyed) {
+  tuttiComm_t comms[2] = {};
+  const tuttiConfig_t config = quick();
+  ASSERT_EQ(tuttiCommInitInProcess(comms, 2, &config), tuttiSuccess);
+  std::thread blocked([&] {  // It is refused while the main thread is in a call.
+    while (tuttiBarrier(comms[0], nullptr, nullptr) == tuttiErrorUsage) continue;
+  });
+  void* memory = nullptr;
+  while (tuttiMemAlloc(comms[0], 1, &memory) == tuttiSuccess) tuttiMemFree(comms[0], memory);
+  EXPECT_THAT(tuttiGetLastError(nullptr), HasSubstr("another thread is in a call"));
+  EXPECT_EQ(tuttiCommDestroy(comms[0]), tuttiErrorUsage);
+  EXPECT_THAT(tuttiGetLastError(nullptr), HasSubstr("another thread is in a call"));
+  EXPECT_EQ(tuttiBarrier(comms[1], nullptr, nullptr), tuttiSuccess);
+  blocked.join();
+  for (const tuttiComm_t comm : comms) EXPECT_EQ(tuttiCommDestroy(comm), tuttiSuccess);
+}
+
 TEST(CAbi, AStallIsLoggedAndAnAbortEndsTheCallThatAnotherThreadIsIn) {
   tuttiConfig_t config = quick();
   std::atomic<bool> reported = false;

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Tests communicators of the Python package in several threads of a rank."""
 
+import contextlib
 import sys
 import threading
 import time
@@ -44,6 +45,37 @@ class Threads(unittest.TestCase):
             for each in threads:
                 each.join()
             self.assertEqual(outcomes, [None] * 8)
+
+        run(2, body)
+
+    def test_a_communicator_in_whose_call_another_thread_is_cannot_be_closed(self):
+        refused = threading.Event()
+
+        def body(comm):
+            if comm.rank == 1:
+                refused.wait()
+                return comm.barrier()
+            barrier = comm.barrier_init()
+
+            def call():
+                while True:
+                    with contextlib.suppress(tutti.UsageError):  # the main thread is in a call
+                        return barrier.run()
+
+            other = threading.Thread(target=call)
+            other.start()
+            with self.assertRaisesRegex(tutti.UsageError, "another thread is in a call"):
+                while True:
+                    tutti.Buffer(comm, 1)
+            try:
+                with self.assertRaisesRegex(tutti.UsageError, "a thread is in a call"):
+                    comm.close()
+            finally:
+                refused.set()
+                other.join()
+            comm.close()
+            with self.assertRaisesRegex(tutti.UsageError, "has been closed"):
+                barrier.run()
 
         run(2, body)
 
