@@ -175,7 +175,9 @@ CUresult cuGraphInstantiate(CUgraphExec* exec, CUgraph graph, unsigned long long
 }
 
 CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream) {
-  return submit(stream, CU_GRAPH_NODE_TYPE_GRAPH, [exec = *exec_of(handle)] { exec->run(); });
+  const Exec exec = *exec_of(handle);
+  exec->begin();
+  return submit(stream, CU_GRAPH_NODE_TYPE_GRAPH, [exec] { exec->run(); });
 }
 
 // Launches that are under way keep it.

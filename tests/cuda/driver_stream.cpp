@@ -72,22 +72,45 @@ CUresult check_asked(const Stream& stream) {
 
 CUresult check_asked(Event& event) {
   {
-    const std::lock_guard lock(event.mutex);
-    if (!event.capture.expired()) return CUDA_ERROR_CAPTURED_EVENT;
+    const std::lock_guard lock(captures().mutex);
+    const std::lock_guard reading(event.mutex);
+    if (const auto capture = event.capture.lock()) capture->valid = false;
+    if (event.captured) return CUDA_ERROR_CAPTURED_EVENT;
   }
   return check_safe();
 }
 
 // An event that is recorded on a stream under capture stands for the nodes that come last there.
-bool record_captured(Event& event, const Stream& stream) {
+bool record_captured(Event& event, const Stream& stream, CUresult* result) {
   const std::lock_guard lock(captures().mutex);
   const std::shared_ptr<Capture> capture = captures().of(stream);
   const std::lock_guard writing(event.mutex);
   event.capture = capture;
+  event.captured = capture != nullptr;
+  *result = CUDA_SUCCESS;
   if (capture == nullptr) return false;
+  if (!capture->valid) *result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
   event.stream = nullptr;
   event.nodes = capture->last.at(&stream);
   return true;
+}
+
+bool is_captured(const Stream& stream) {
+  const std::lock_guard lock(captures().mutex);
+  return captures().of(stream) != nullptr;
+}
+
+// Adds a node that records an event for what is outside the graph, at each launch.
+CUresult record_outside(Event& event, CUstream handle, const Stream& stream) {
+  const std::lock_guard lock(captures().mutex);
+  const CUresult result = submit(handle, CU_GRAPH_NODE_TYPE_EVENT_RECORD, [&event] {
+    const std::lock_guard writing(event.mutex);
+    --event.launches;
+    event.nanoseconds = now();
+    event.changed.notify_all();
+  });
+  if (result == CUDA_SUCCESS) captures().of(stream)->graph->nodes.back()->recorded = &event;
+  return result;
 }
 
 // A stream that waits for an event of a capture becomes a part of it.
@@ -95,10 +118,16 @@ bool wait_captured(Event& event, const Stream& stream, CUresult* result) {
   const std::lock_guard lock(captures().mutex);
   const std::lock_guard reading(event.mutex);
   const std::shared_ptr<Capture> capture = captures().of(stream), recorded = event.capture.lock();
-  *result = CUDA_SUCCESS;
-  if (capture == nullptr && recorded == nullptr) return false;
+  *result = capture == nullptr && recorded == nullptr && event.captured ? CUDA_ERROR_CAPTURED_EVENT
+                                                                        : CUDA_SUCCESS;
+  if (capture == nullptr && recorded == nullptr) return *result != CUDA_SUCCESS;
+  if (capture != nullptr && !capture->valid) {
+    *result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    return true;
+  }
   if (capture != nullptr && capture != recorded) {
-    if (recorded == nullptr && event.stream == nullptr) return true;  // It was never recorded.
+    if (recorded == nullptr && event.stream == nullptr && !event.captured)
+      return true;  // It was never recorded.
     capture->valid = false;
     *result =
         recorded == nullptr ? CUDA_ERROR_STREAM_CAPTURE_ISOLATION : CUDA_ERROR_STREAM_CAPTURE_MERGE;
@@ -219,7 +248,7 @@ CUresult cuEventRecord(CUevent handle, CUstream handle_of_stream) {
   const auto stream = find_stream(handle_of_stream, &refusal);
   if (stream == nullptr) return refusal;
   Event& event = event_of(handle);
-  if (record_captured(event, *stream)) return CUDA_SUCCESS;
+  if (record_captured(event, *stream, &refusal)) return refusal;
   const std::uint64_t work = stream->context().submit(*stream, [&event] {
     const std::lock_guard lock(event.mutex);
     event.nanoseconds = now();
@@ -228,6 +257,15 @@ CUresult cuEventRecord(CUevent handle, CUstream handle_of_stream) {
   event.stream = stream;
   event.work = work;
   return CUDA_SUCCESS;
+}
+
+CUresult cuEventRecordWithFlags(CUevent event, CUstream handle, unsigned flags) {
+  CUresult refusal = CUDA_SUCCESS;
+  const auto stream = find_stream(handle, &refusal);
+  if (stream == nullptr) return refusal;
+  if ((flags & CU_EVENT_RECORD_EXTERNAL) == 0) return cuEventRecord(event, handle);
+  if (!is_captured(*stream)) return CUDA_ERROR_INVALID_VALUE;
+  return record_outside(event_of(event), handle, *stream);
 }
 
 CUresult cuEventQuery(CUevent event) {
@@ -253,17 +291,27 @@ CUresult cuEventElapsedTime(float* milliseconds, CUevent begin, CUevent end) {
 }
 
 // It waits for what has been recorded up to now, whatever is recorded later.
-CUresult cuStreamWaitEvent(CUstream handle_of_stream, CUevent handle, unsigned) {
+CUresult cuStreamWaitEvent(CUstream handle_of_stream, CUevent handle, unsigned flags) {
   CUresult result = CUDA_SUCCESS;
   const auto stream = find_stream(handle_of_stream, &result);
-  if (stream == nullptr || wait_captured(event_of(handle), *stream, &result)) return result;
+  if (stream == nullptr) return result;
+  Event& event = event_of(handle);
+  const auto wait_for_event = [&event] { event.wait(); };
+  if ((flags & CU_EVENT_WAIT_EXTERNAL) != 0)
+    return is_captured(*stream)
+               ? submit(handle_of_stream, CU_GRAPH_NODE_TYPE_WAIT_EVENT, wait_for_event)
+               : CUDA_ERROR_INVALID_VALUE;
+  if (wait_captured(event, *stream, &result)) return result;
   std::shared_ptr<Stream> recorded;
   std::uint64_t work = 0;
+  bool launched = false;
   {
-    const std::lock_guard lock(event_of(handle).mutex);
-    recorded = event_of(handle).stream;
-    work = event_of(handle).work;
+    const std::lock_guard lock(event.mutex);
+    recorded = event.stream;
+    work = event.work;
+    launched = event.launches > 0;
   }
+  if (launched) return submit(handle_of_stream, CU_GRAPH_NODE_TYPE_EMPTY, wait_for_event);
   return submit(handle_of_stream, CU_GRAPH_NODE_TYPE_EMPTY, [=] {
     if (recorded != nullptr) recorded->wait(work);
   });

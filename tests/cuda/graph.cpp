@@ -44,6 +44,16 @@ GraphExec::~GraphExec() {
   for (const auto& [object, count] : kept_) release(object, count);
 }
 
+void GraphExec::begin() {
+  for (const auto& node : nodes_) {
+    if (node->recorded == nullptr) continue;
+    const std::lock_guard lock(node->recorded->mutex);
+    node->recorded->captured = false;
+    node->recorded->stream = nullptr;
+    ++node->recorded->launches;
+  }
+}
+
 struct GraphExec::Run {
   std::vector<std::atomic<int>> before;
   std::mutex mutex;

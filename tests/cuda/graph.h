@@ -17,6 +17,7 @@ struct Node {
   CUgraphNodeType type;
   std::function<void()> work;
   std::vector<Node*> after;
+  Event* recorded = nullptr;  ///< The event that the node records, if it is one outside the graph.
 };
 
 /// Calls its function in a thread of the driver once nobody keeps it any more.
@@ -44,6 +45,8 @@ class GraphExec {
   GraphExec(const GraphExec&) = delete;
   GraphExec& operator=(const GraphExec&) = delete;
 
+  /// Says that a launch comes, which records the events of the graph.
+  void begin();
   /// Runs every node after those before it. Nodes that nothing orders run side by side.
   void run();
 

@@ -129,7 +129,6 @@ TEST(Graphs, ForkedStreamsRunSideBySideAndAreJoined) {
   check(cuStreamWaitValue32(first.handle(), go.address(), 1, 0));
   check(cuStreamWriteValue32(second.handle(), go.address(), 1, 0));
   check(cuEventRecord(join.handle(), second.handle()));
-  EXPECT_EQ(cuEventQuery(join.handle()), CUDA_ERROR_CAPTURED_EVENT);
   check(cuStreamWaitEvent(first.handle(), join.handle(), 0));
   add_digit(first, word, 7);
   graph.end(first);
@@ -222,6 +221,58 @@ TEST(Graphs, AnEventFromOutsideCannotBeWaitedFor) {
             CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
   CUgraph graph = nullptr;
   EXPECT_EQ(cuStreamEndCapture(stream.handle(), &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+}
+
+TEST(Graphs, ToAskForACapturedEventMakesItsCaptureInvalidAndTheEventIsOfNoUseAfterwards) {
+  const Gpu gpu;
+  const Stream stream, other;
+  const Pinned word;
+  const Event event;
+  CUgraph graph = nullptr;
+  for (const auto ask : {cuEventQuery, cuEventSynchronize}) {
+    Graph::begin(stream);
+    add_digit(stream, word, 1);
+    check(cuEventRecord(event.handle(), stream.handle()));
+    EXPECT_EQ(ask(event.handle()), CUDA_ERROR_CAPTURED_EVENT);
+    EXPECT_EQ(cuStreamEndCapture(stream.handle(), &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    EXPECT_EQ(ask(event.handle()), CUDA_ERROR_CAPTURED_EVENT);
+    EXPECT_EQ(cuStreamWaitEvent(other.handle(), event.handle(), 0), CUDA_ERROR_CAPTURED_EVENT);
+  }
+  check(cuEventRecord(event.handle(), stream.handle()));
+  check(cuStreamWaitEvent(other.handle(), event.handle(), 0));
+  check(cuEventSynchronize(event.handle()));
+}
+
+TEST(Graphs, AnExternalEventIsRecordedByEachLaunchAndAnotherIsAwaited) {
+  const Gpu gpu;
+  const Stream stream, other;
+  const Pinned go, word;
+  const Event recorded, awaited;
+  EXPECT_EQ(cuEventRecordWithFlags(recorded.handle(), stream.handle(), CU_EVENT_RECORD_EXTERNAL),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuStreamWaitEvent(stream.handle(), recorded.handle(), CU_EVENT_WAIT_EXTERNAL),
+            CUDA_ERROR_INVALID_VALUE);
+  Graph graph;
+  Graph::begin(stream);
+  check(cuStreamWaitEvent(stream.handle(), awaited.handle(), CU_EVENT_WAIT_EXTERNAL));
+  add_digit(stream, word, 1);
+  check(cuEventRecordWithFlags(recorded.handle(), stream.handle(), CU_EVENT_RECORD_EXTERNAL));
+  graph.end(stream);
+  EXPECT_EQ(cuEventQuery(recorded.handle()), CUDA_SUCCESS);
+  for (const Wide digits : {1U, 11U}) {
+    const Wide before = word.word();
+    go.word() = 0;
+    check(cuStreamWaitValue32(other.handle(), go.address(), 1, 0));
+    check(cuEventRecord(awaited.handle(), other.handle()));
+    graph.launch(stream);
+    check(cuStreamWaitEvent(other.handle(), recorded.handle(), 0));
+    EXPECT_TRUE(stays(word.word(), before));
+    EXPECT_EQ(cuEventQuery(recorded.handle()), CUDA_ERROR_NOT_READY);
+    go.word() = 1;
+    other.synchronize();
+    EXPECT_EQ(word.word(), digits);
+    EXPECT_EQ(cuEventQuery(recorded.handle()), CUDA_SUCCESS);
+  }
 }
 
 TEST(Graphs, AUserObjectEndsWithTheLastThatKeepsItWhereNoDriverMayBeCalled) {

@@ -1,6 +1,7 @@
 // Stands in for the CUDA runtime (libcudart.so.13) of programs that link it, such as PyTorch's
-// build for GPUs, over the stand-in for the driver: devices, memory, streams, events and host
-// functions. Kernels of such programs are not executed: a launch is an error that names the kernel.
+// build for GPUs, over the stand-in for the driver: devices, memory, streams, events, host
+// functions and graphs. Kernels of such programs are not executed: a launch is an error that names
+// the kernel.
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
@@ -185,18 +186,6 @@ EXPORT cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority) {
 EXPORT cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
   return call(cuStreamWaitEvent, stream, event, flags);
 }
-EXPORT cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) {
-  return *status = cudaStreamCaptureStatusNone, cudaSuccess;
-}
-EXPORT cudaError_t cudaStreamGetCaptureInfo(cudaStream_t, cudaStreamCaptureStatus* status,
-                                            unsigned long long*, cudaGraph_t*,
-                                            const cudaGraphNode_t**, const cudaGraphEdgeData**,
-                                            std::size_t*) {
-  return *status = cudaStreamCaptureStatusNone, cudaSuccess;
-}
-EXPORT cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode*) {
-  return cudaSuccess;
-}
 EXPORT cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   return call(cuEventCreate, event, flags);
 }
@@ -204,8 +193,9 @@ EXPORT cudaError_t cudaEventCreate(cudaEvent_t* event) { return call(cuEventCrea
 EXPORT cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return call(cuEventRecord, event, stream);
 }
-EXPORT cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned) {
-  return call(cuEventRecord, event, stream);
+EXPORT cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream,
+                                            unsigned flags) {
+  return call(cuEventRecordWithFlags, event, stream, flags);
 }
 EXPORT cudaError_t cudaEventQuery(cudaEvent_t event) { return call(cuEventQuery, event); }
 EXPORT cudaError_t cudaEventSynchronize(cudaEvent_t event) {
@@ -226,6 +216,62 @@ EXPORT cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** fun
     *found =
         *function != nullptr ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
   return cudaSuccess;
+}
+
+// --- Captures and graphs ---
+EXPORT cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+  return call(cuThreadExchangeStreamCaptureMode, reinterpret_cast<CUstreamCaptureMode*>(mode));
+}
+EXPORT cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
+  return call(cuStreamBeginCapture, stream, static_cast<CUstreamCaptureMode>(mode));
+}
+EXPORT cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  return call(cuStreamEndCapture, stream, graph);
+}
+EXPORT cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  return call(cuStreamIsCapturing, stream, reinterpret_cast<CUstreamCaptureStatus*>(status));
+}
+EXPORT cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status,
+                                            unsigned long long* id, cudaGraph_t* graph,
+                                            const cudaGraphNode_t** last,
+                                            const cudaGraphEdgeData** edges, std::size_t* count) {
+  cuuint64_t number = 0;
+  const cudaError_t error =
+      call(cuStreamGetCaptureInfo, stream, reinterpret_cast<CUstreamCaptureStatus*>(status),
+           &number, graph, last, reinterpret_cast<const CUgraphEdgeData**>(edges), count);
+  if (id != nullptr) *id = number;
+  return error;
+}
+EXPORT cudaError_t cudaStreamUpdateCaptureDependencies(cudaStream_t stream, cudaGraphNode_t* nodes,
+                                                       const cudaGraphEdgeData*, std::size_t count,
+                                                       unsigned flags) {
+  return call(cuStreamUpdateCaptureDependencies, stream, nodes, nullptr, count, flags);
+}
+EXPORT cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* exec, cudaGraph_t graph,
+                                                 unsigned long long flags) {
+  return call(cuGraphInstantiate, exec, graph, flags);
+}
+EXPORT cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+  return call(cuGraphLaunch, exec, stream);
+}
+EXPORT cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+  return call(cuGraphExecDestroy, exec);
+}
+EXPORT cudaError_t cudaGraphDestroy(cudaGraph_t graph) { return call(cuGraphDestroy, graph); }
+EXPORT cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes,
+                                     std::size_t* count) {
+  return call(cuGraphGetNodes, graph, nodes, count);
+}
+EXPORT cudaError_t cudaUserObjectCreate(cudaUserObject_t* object, void* pointer,
+                                        cudaHostFn_t destroy, unsigned count, unsigned flags) {
+  return call(cuUserObjectCreate, object, pointer, destroy, count, flags);
+}
+EXPORT cudaError_t cudaUserObjectRelease(cudaUserObject_t object, unsigned count) {
+  return call(cuUserObjectRelease, object, count);
+}
+EXPORT cudaError_t cudaGraphRetainUserObject(cudaGraph_t graph, cudaUserObject_t object,
+                                             unsigned count, unsigned flags) {
+  return call(cuGraphRetainUserObject, graph, object, count, flags);
 }
 
 // --- Kernels: what nvcc has a program call ---

@@ -147,14 +147,15 @@ void Context::synchronize() {
 
 bool Event::ended() {
   const std::lock_guard lock(mutex);
-  return stream == nullptr || stream->ended(work);
+  return launches == 0 && (stream == nullptr || stream->ended(work));
 }
 
 void Event::wait() {
   std::shared_ptr<Stream> recorded;
   std::uint64_t number = 0;
   {
-    const std::lock_guard lock(mutex);
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [this] { return launches == 0; });
     recorded = stream;
     number = work;
   }

@@ -87,10 +87,13 @@ class Context {
 
 struct Event {
   std::mutex mutex;
+  std::condition_variable changed;
   std::shared_ptr<Stream> stream;  ///< Null until it is recorded.
   std::uint64_t work = 0;
+  int launches = 0;  ///< How many launches of graphs have not come to the nodes that record it.
   std::int64_t nanoseconds = 0;
-  std::weak_ptr<Capture> capture;  ///< Set if it was last recorded on a stream under capture.
+  bool captured = false;           ///< Whether it was last recorded on a stream under capture.
+  std::weak_ptr<Capture> capture;  ///< The capture in that case, until it has ended.
   std::vector<Node*> nodes;        ///< Those that it stands for in that case.
   bool ended();
   void wait();
