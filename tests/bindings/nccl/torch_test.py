@@ -8,7 +8,6 @@ operators (host_kernels.py). `./dev test-cuda --torch` runs it.
 
 import ctypes
 import datetime
-import functools
 import os
 import pathlib
 import re
@@ -19,6 +18,7 @@ import time
 import unittest
 
 import gpu
+import graph_calls
 import host_kernels
 import host_model
 import programs
@@ -53,6 +53,24 @@ def scaled():
     data = numbers(rank + 1)
     dist.all_reduce(data, dist._make_nccl_premul_sum(numbers(3)))  # The scalar is read on the GPU.
     expect(data, [3 * size * (size + 1) // 2])
+
+
+def scalars_on_the_gpu():
+    """A scalar on the GPU cannot be read while the stream is captured, which leaves the capture as it was."""
+    size, data, graph = dist.get_world_size(), numbers(1), torch.cuda.CUDAGraph()
+    three = dist._make_nccl_premul_sum(numbers(3))
+    with graph_calls.captured(graph):
+        dist.all_reduce(data)
+        try:
+            dist.all_reduce(data, three)
+        except dist.DistBackendError as error:
+            assert "the scalar of a reduction is on the GPU" in str(error), error
+        else:
+            raise AssertionError("a scalar was read in a capture")
+    dist.all_reduce(data, three)
+    expect(data, [3 * size])
+    graph.replay()
+    expect(data, [3 * size * size])
 
 
 def uneven():
@@ -162,18 +180,6 @@ def watched():
         os._exit(0)
 
 
-def with_kernels(body):
-    """Returns a body whose tensors are on the rank's GPU unless it says otherwise, with operators that the host executes."""
-
-    @functools.wraps(body)
-    def called(*arguments):
-        host_kernels.install()
-        torch.set_default_device("cuda")
-        body(*arguments)
-
-    return called
-
-
 def train_digits(launcher):
     """Returns what a program for NCCL prints, which is started as it is, but that the host executes PyTorch's operators."""
     here = pathlib.Path(__file__).resolve().parent
@@ -219,16 +225,19 @@ class OnTutti(unittest.TestCase):
         for options in ({}, {"bucket_cap_mb": 0.001}, {"gradient_as_bucket_view": True}, {"static_graph": True}):
             for size in SIZES:
                 with self.subTest(ranks=size, **options):
-                    run(size, with_kernels(programs.data_parallel), options)
+                    run(size, host_kernels.with_kernels(programs.data_parallel), options)
 
     def test_data_parallel_with_hooks(self):
         for name in ("all_reduce", "fp16", "powerSGD"):
             with self.subTest(hook=name):
-                run(2, with_kernels(programs.hooks), name)
+                run(2, host_kernels.with_kernels(programs.hooks), name)
+
+    def test_data_parallel_in_a_graph(self):
+        run(2, host_kernels.with_kernels(graph_calls.data_parallel), eager=True)
 
 
 for body in (reductions, scaled, blocks, uneven, messages, asynchronous, coalesced, gathered_together, groups, split,
-             with_kernels(barriers), aborted, parallel):
+             host_kernels.with_kernels(barriers), aborted, parallel):
     def test(self, body=body, starts=(True,) if body is split else (False, True)):
         for size in SIZES:
             for eager in starts:
@@ -237,13 +246,21 @@ for body in (reductions, scaled, blocks, uneven, messages, asynchronous, coalesc
 
     setattr(OnTutti, "test_" + body.__name__, test)
 
+for body in (*graph_calls.BODIES, scalars_on_the_gpu):
+    def test(self, body=body):
+        for size in SIZES:
+            with self.subTest(ranks=size):
+                run(size, body, eager=True)
+
+    setattr(OnTutti, "test_graph_of_" + body.__name__, test)
+
 # Not sparse_gradients: PyTorch's process group refuses sparse tensors itself.
 for body in (programs.unused_parameters, programs.uneven_inputs, programs.zero, programs.post_local_sgd, programs.fully_sharded,
              programs.distributed_tensors, programs.objects):
     def test(self, body=body):
         for size in SIZES:
             with self.subTest(ranks=size):
-                run(size, with_kernels(body))
+                run(size, host_kernels.with_kernels(body))
 
     setattr(OnTutti, f"test_program_{body.__name__}", test)
 

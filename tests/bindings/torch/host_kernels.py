@@ -1,14 +1,18 @@
 """Executes PyTorch's operators on tensors of GPUs by its kernels for CPUs, on the stand-in for the driver, which has no others.
 
 The memory of a GPU is the host's there, so that a tensor on the host can lie where one of a GPU lies. An operator waits until the
-current stream has come to it, runs on such tensors, and has ended when it returns. Operators that move no element (views, empty
-tensors) stay PyTorch's own, and so does all that is not in ATen: process groups, events, streams and the allocator.
+current stream has come to it, runs on such tensors, and has ended when it returns; while the stream is captured, a host function
+that runs it becomes a node of the CUDA graph. Operators that move no element (views, empty tensors) stay PyTorch's own, and so
+does all that is not in ATen: process groups, events, streams and the allocator.
 """
 
+import ctypes
 import functools
+import os
 import pathlib
 import runpy
 import sys
+import traceback
 import warnings
 
 import torch
@@ -117,6 +121,27 @@ _WRITTEN_HERE = {"batch_norm_stats": _batch_norm_stats, "batch_norm_elemt": _bat
                  "batch_norm_backward_elemt": _batch_norm_backward_elemt, "_softmax": _softmax, "_log_softmax": _log_softmax}
 
 
+_HostFunction = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_in_graphs = []  # the functions that graphs call, which may be launched as long as the process lives
+
+
+def _add_to_graph(stream, function):
+    def run(_):
+        try:
+            function()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+
+    _in_graphs.append(_HostFunction(run))
+    if ctypes.CDLL(None).cudaLaunchHostFunc(ctypes.c_void_p(stream.cuda_stream), _in_graphs[-1], None) != 0:
+        raise RuntimeError("the stand-in captures no host function")
+
+
+def _clone(value):
+    return value.clone() if isinstance(value, torch.Tensor) else value
+
+
 class HostKernel:
     """Stands for the kernels of one operator."""
 
@@ -134,17 +159,35 @@ class HostKernel:
         gpus = _devices((args, kwargs))
         device = gpus[0] if gpus else torch.device("cuda", torch.cuda.current_device())
         device = device if device.index is not None else torch.device("cuda", torch.cuda.current_device())
-        torch.cuda.current_stream(device).synchronize()
+        stream, captured = torch.cuda.current_stream(device), torch.cuda.is_current_stream_capturing()
+        if not captured:
+            stream.synchronize()
         host = {name: torch.empty(0, dtype=value.dtype, device="cpu") if name in self.outs and isinstance(value, torch.Tensor) else
                 tree_map(on_host, value) for name, value in named.items()}
+        used = tree_map(_clone, host) if captured else host  # In a capture, this run only tells the shapes of the results.
+        results = self._run(used)
+        for name in self.outs:
+            self._put(named[name], used[name])
+        answers = [named[name] if name else tree_map(functools.partial(on_gpu, device=device), each)
+                   for name, each in zip(self.results, results)]
+        if captured:
+            written = {name: on_host(named[name]) for name in self.outs if isinstance(named[name], torch.Tensor)}
+            _add_to_graph(stream, functools.partial(self._replay, host, tree_map(on_host, answers), written))
+        return tuple(answers) if len(answers) > 1 else answers[0] if answers else None
+
+    def _run(self, host):
+        """Returns a list of the operator's results."""
         got = self.function(*[host[each.name] for each in self.arguments if not each.kwarg_only and each.name in host],
                             **{each.name: host[each.name] for each in self.arguments if each.kwarg_only and each.name in host})
-        for name in self.outs:
-            self._put(named[name], host[name])
-        several = isinstance(got, tuple) and len(self.results) > 1
-        answers = tuple(named[name] if name else tree_map(functools.partial(on_gpu, device=device), each)
-                        for name, each in zip(self.results, got if several else (got,)))
-        return answers if several else answers[0] if answers else None
+        return list(got) if isinstance(got, tuple) and len(self.results) > 1 else [got]
+
+    def _replay(self, host, places, written):
+        used = host | {name: torch.empty_like(host[name]) for name in written}
+        for place, alias, result in zip(places, self.results, self._run(used)):
+            if not alias:
+                tree_map(lambda to, source: to.copy_(source) if isinstance(to, torch.Tensor) else None, place, result)
+        for name, place in written.items():
+            place.copy_(used[name])
 
     @staticmethod
     def _put(there, here):
@@ -175,6 +218,18 @@ def install():
             if name not in _OWN and _moves_elements(operator):
                 library.impl(name, HostKernel(operator), "CUDA")
     return library
+
+
+def with_kernels(body):
+    """Returns a body whose tensors are on the rank's GPU unless it says otherwise, with operators that the host executes."""
+
+    @functools.wraps(body)
+    def called(*arguments):
+        install()
+        torch.set_default_device("cuda")
+        body(*arguments)
+
+    return called
 
 
 if __name__ == "__main__":  # host_kernels.py PROGRAM [ARGUMENT ...]
