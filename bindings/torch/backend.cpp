@@ -217,6 +217,11 @@ Backend::Handle Backend::send(Tensors& tensors, int to, int tag) {
 Backend::Handle Backend::recv(Tensors& tensors, int from, int tag) {
   at::Tensor& tensor = only("recv", tensors);
   check_output("recv", tensor);
+  TORCH_CHECK_VALUE(
+      from != kAnySource || tensor.device().is_cpu() ||
+          !is_captured(current_stream(tensor.device())),
+      "recv: says which rank has sent, and a stream that is being captured into a CUDA graph "
+      "receives nothing yet; name the rank");
   WorkPtr made =
       work(c10d::OpType::RECV, from == kAnySource ? "tutti:recvAnySource" : "tutti:recv", tensors);
   const at::Tensor data = made->output(tensor, true);  // a message may be shorter than the tensor

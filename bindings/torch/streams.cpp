@@ -39,6 +39,10 @@ void* handle_of(const c10::Stream& stream) {
   return devices(stream.device()).getStreamNativeHandle(stream);
 }
 
+bool is_captured(const c10::Stream& stream) {
+  return devices(stream.device()).isStreamCapturing(stream);
+}
+
 c10::Event event_of(const c10::Stream& stream) {
   c10::Event event(stream.device_type());
   event.record(stream);

@@ -39,6 +39,8 @@ c10::Stream current_stream(c10::Device device);
 /// Returns the device with its index, which is that of the current one if it has none.
 c10::Device indexed(c10::Device device);
 void* handle_of(const c10::Stream& stream);
+/// Returns whether what the stream is given becomes a part of a CUDA graph.
+bool is_captured(const c10::Stream& stream);
 
 /// Returns an event that happens when `stream` has done what it has been given.
 c10::Event event_of(const c10::Stream& stream);

@@ -40,6 +40,10 @@ void raise_interruption();
 /// A call on tensors of a GPU runs on a stream of the process group, behind what is on the current
 /// stream at the time of the call. Its future is completed at once, and wait() without a time-out
 /// returns at once: the current stream waits, and the host goes on.
+///
+/// A call on a stream that is captured becomes a part of a CUDA graph. It is done at once, for the
+/// host, and nothing that a capture forbids is asked about it: no event is queried, and no thread
+/// waits.
 class Work final : public c10d::Work {
  public:
   Work(int rank, c10d::OpType what, const char* title, const std::vector<at::Tensor>& inputs,
@@ -96,6 +100,7 @@ class Work final : public c10d::Work {
   std::uint64_t getSequencenumber() const override { return number_; }
 
  private:
+  void block_current_stream();
   void stand_on(const at::Tensor& tensor);
   void complete_future(const c10::Stream& stream);
   void await_host(std::chrono::milliseconds timeout);
@@ -120,7 +125,10 @@ class Work final : public c10d::Work {
   std::optional<c10::Device> device_;  // of the tensors; written before the call starts
   std::optional<c10::Stream> stream_;  // the one of a call on a GPU; written before it starts
   std::vector<c10::Event> left_;       // what the results wait for; written before it starts
-  bool for_host_ = false;              // whether wait() blocks the host
+  bool captured_ = false;              // whether a graph has the call; written before it starts
+  bool copied_ = false;    // whether the stream copies results behind the call, of which handle_
+                           // knows nothing; written before it starts
+  bool for_host_ = false;  // whether wait() blocks the host, unless a graph has the call
   std::vector<at::Tensor> held_;
   std::vector<std::pair<at::Tensor, at::Tensor>> copies_;  // destination and source
   std::vector<at::Tensor> result_;

@@ -51,13 +51,17 @@ std::optional<c10::Device> Work::gpu() const {
 void Work::enter(const c10::Stream& stream) {
   wait_for(stream, current_stream(stream.device()));
   stream_ = stream;
+  captured_ = is_captured(stream);
 }
 
 // tutti's handle is done once the stream has passed the call itself, and the tensors that the call
-// uses are held until then. What the stream does after that needs them longer.
+// uses are held until then. What the stream does after that needs them longer. A captured call is
+// done at once, and the tensors that it uses are the allocator's to keep: it gives their memory to
+// no other tensor of the graph.
 void Work::leave() {
   const c10::StreamGuard on(*stream_);
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  copied_ = !copies_.empty() && !captured_;
   for (const auto& [tensor, piece] : copies_) {
     tensor.copy_(piece);
     keep_for(*stream_, tensor);
@@ -65,6 +69,8 @@ void Work::leave() {
     held_.push_back(piece);
   }
   copies_.clear();
+  if (captured_)
+    for (const at::Tensor& each : held_) keep_for(*stream_, each);
   left_.push_back(event_of(*stream_));
   complete_future(*stream_);
 }
@@ -72,6 +78,8 @@ void Work::leave() {
 void Work::leave(const std::vector<c10::intrusive_ptr<Work>>& parts, Streams& streams) {
   std::vector<c10::Stream> ways;
   for (const auto& part : parts) {
+    captured_ = captured_ || part->captured_;
+    copied_ = copied_ || part->copied_;
     if (!part->stream_)
       for_host_ = true;  // It is a call on the host.
     else if (std::find(ways.begin(), ways.end(), *part->stream_) == ways.end())
@@ -95,21 +103,30 @@ void Work::complete_future(const c10::Stream& stream) {
   future_->markCompleted(value());
 }
 
+// The driver is asked only where it has to be, since the calling thread may be capturing something
+// else.
 bool Work::isCompleted() {
-  return handle_.done() && std::all_of(left_.begin(), left_.end(),
-                                       [](const c10::Event& event) { return event.query(); });
+  const auto has_happened = [](const c10::Event& event) { return event.query(); };
+  return handle_.done() && (!copied_ || std::all_of(left_.begin(), left_.end(), has_happened));
 }
 
 void Work::synchronize() {
-  for (const c10::Event& event : left_) {
-    if (for_host_) event.synchronize();
-    event.block(current_stream(event.device()));
-  }
+  if (for_host_ && copied_)
+    for (const c10::Event& event : left_) event.synchronize();
+  block_current_stream();
 }
 
 void Work::blockCurrentStream() {
   if (left_.empty()) return c10d::Work::blockCurrentStream();
-  for (const c10::Event& event : left_) event.block(current_stream(event.device()));
+  block_current_stream();
+}
+
+// An event of a capture means nothing outside it.
+void Work::block_current_stream() {
+  for (const c10::Event& event : left_)
+    if (const c10::Stream stream = current_stream(event.device());
+        !captured_ || is_captured(stream))
+      event.block(stream);
 }
 
 }  // namespace tutti::pytorch

@@ -10,9 +10,13 @@ import operator
 import os
 import pathlib
 import resource
+import signal
+import time
 import unittest
 
 import gpu
+import graph_calls
+import host_kernels
 import host_model
 import ranks
 import report
@@ -248,6 +252,127 @@ def wrong():
     torch.cuda.synchronize()  # The streams go on.
 
 
+def kept_in_graphs():
+    """The memory of a tensor that a captured call uses, and that the program drops, is no other tensor's in the graph."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    source, other, result, graph = numbers(0), numbers(7), numbers(0), torch.cuda.CUDAGraph()
+    with graph_calls.captured(graph):
+        first = source.clone()
+        place = first.data_ptr()
+        dist.all_reduce(first, async_op=True)
+        del first
+        second = other.clone()
+        dist.all_reduce(second)
+        result.copy_(second)
+    assert second.data_ptr() != place
+    graph_calls.each_replay([graph], lambda replay: graph_calls.give(other, rank + replay),
+                            lambda replay: expect(result, [graph_calls.sum_over_ranks(lambda r: r + replay)]))
+
+
+def asked_in_a_capture():
+    """A work is asked about in a capture, of which it is a part or not, without a call of the driver that a capture forbids."""
+    use_stream()
+    size, stopped, graph = dist.get_world_size(), gate(), torch.cuda.CUDAGraph()
+    before, data = torch.ones(1000).cuda(), numbers(1)
+    torch.cuda.synchronize()
+    stopped.close()
+    earlier = dist.all_reduce(before, async_op=True)
+    with torch.cuda.stream(torch.cuda.Stream()):
+        graph.capture_begin()
+        works = [dist.all_reduce(data, async_op=True), dist.barrier(async_op=True)]
+        for each in works:
+            assert each.is_completed() and each.is_success() and each.get_future().done()
+            each.wait(datetime.timedelta(seconds=50))
+        assert not earlier.is_completed()
+        stopped.open()
+        while not earlier.is_completed():
+            time.sleep(0.001)
+        graph.capture_end()
+    for each in works:
+        each.wait()  # A replay is none of its business.
+    earlier.wait(datetime.timedelta(seconds=50))
+    expect(before, torch.full((1000,), float(size)))
+    graph.replay()
+    expect(data, [size])
+
+
+def barriers_in_graphs():
+    """A barrier in a graph holds up the stream of a replay until all ranks replay it, and the host never."""
+    graph, store = torch.cuda.CUDAGraph(), dist.distributed_c10d._get_default_store()
+    dist.all_reduce(numbers(1))
+    with graph_calls.captured(graph):
+        dist.barrier()
+    for replay in range(3):
+        if dist.get_rank() == 0:
+            graph.replay()
+            assert not torch.cuda.current_stream().query()
+            store.set(f"waits {replay}", "")
+        else:
+            store.wait([f"waits {replay}"])
+            graph.replay()
+        torch.cuda.synchronize()
+
+
+def strided_in_graphs():
+    """Copies that a call needs are parts of the graph."""
+    library = torch.library.Library("aten", "IMPL")  # for this rank, which is a process
+    library.impl("copy_", copy_by_elements, "CUDA")
+    size, graph, whole = dist.get_world_size(), torch.cuda.CUDAGraph(), torch.zeros(3, 4).cuda()
+    spaced = [each[:1] for each in torch.zeros(4 * size).cuda().split(4)]
+    with graph_calls.captured(graph):
+        dist.all_reduce(whole.t()[1:3])
+        dist.all_gather(spaced, whole[0, :1])
+
+    def check(replay):
+        wanted = torch.arange(12.0).reshape(3, 4) + replay
+        wanted[:, 1:3] *= size
+        expect(whole, wanted)
+        for each in spaced:
+            expect(each, [replay])
+
+    graph_calls.each_replay([graph], lambda replay: whole.copy_(torch.arange(12.0).reshape(3, 4) + replay), check)
+
+
+def wrong_in_graphs():
+    """A call that is refused leaves the capture as it was."""
+    size, graph, data, other = dist.get_world_size(), torch.cuda.CUDAGraph(), numbers(1), numbers(1)
+    group, device = dist.group.WORLD, torch.device("cuda", 0)
+
+    def mixed_group():
+        group._start_coalescing(device)
+        group.allreduce([other])
+        group.allreduce([torch.ones(1)])
+        group._end_coalescing(device)
+
+    with graph_calls.captured(graph):
+        dist.all_reduce(data)
+        for call, text in ((lambda: dist.recv(data), "name the rank"), (mixed_group, "some calls of a group are on streams")):
+            try:
+                call()
+            except ValueError as error:
+                assert text in str(error), error
+            else:
+                raise AssertionError(f"a call was captured that should be an error: {text}")
+    graph.replay()
+    expect(data, [size])
+
+
+def left_alone():
+    """A replay ends when a rank is killed, and the next call says which one."""
+    data, graph = numbers(1), torch.cuda.CUDAGraph()
+    with graph_calls.captured(graph):
+        dist.all_reduce(data)
+    dist.barrier()
+    if dist.get_rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    graph.replay()
+    torch.cuda.synchronize()
+    try:
+        dist.all_reduce(data)
+    except dist.DistBackendError as error:
+        return str(error)
+
+
 def parallel():
     use_stream()
     host_model.train_in_parallel(0)
@@ -260,9 +385,25 @@ class OnGpus(unittest.TestCase):
 
         run(1, body)
 
+    def test_a_replay_ends_when_a_rank_is_killed(self):
+        told = ranks.end(ranks.start(2, left_alone))[0]
+        self.assertRegex(told, "rank 1")
 
-for body in (reductions, unchanged, coalesced, blocks, lists, mixed, messages, single_messages, order, overlap, strided, futures, kept,
-             far_apart, barriers, wrong, parallel):
+    def test_data_parallel_in_a_graph(self):
+        run(2, host_kernels.with_kernels(graph_calls.data_parallel))
+
+
+for body in graph_calls.BODIES:
+    def test(self, body=body):
+        for size in SIZES:
+            with self.subTest(ranks=size):
+                run(size, body)
+
+    setattr(OnGpus, "test_graph_of_" + body.__name__, test)
+
+for body in (reductions, unchanged, coalesced, blocks, lists, mixed, messages, single_messages, order, overlap, strided, futures,
+             kept, far_apart, barriers, wrong, kept_in_graphs, asked_in_a_capture, barriers_in_graphs, strided_in_graphs,
+             wrong_in_graphs, parallel):
     def test(self, body=body):
         for size in SIZES:
             with self.subTest(ranks=size):
