@@ -48,11 +48,16 @@ void Work::wait() {
 }
 
 void Work::wait(std::chrono::milliseconds limit) {
-  if (!done() && !await(*operation_, std::min(limit, kLongestTimeout)))
+  if (!wait_for(limit))
     throw Error(ErrorKind::timeout,
                 "the operation had not ended within the time that was given to wait for it; it "
                 "goes on, and can be waited for again");
+}
+
+bool Work::wait_for(std::chrono::milliseconds limit) {
+  if (!done() && !await(*operation_, std::min(limit, kLongestTimeout))) return false;
   wait();
+  return true;
 }
 
 void Work::then(Callback callback) {

@@ -78,14 +78,17 @@ tuttiResult_t tuttiWorkWaitFor(tuttiWork_t work, int64_t limit_ms, int* done) {
   return guarded([&] {
     int& ended = result(done, "done");
     Work its = held(work);
-    ended = 1;
     try {
-      its.wait(std::chrono::milliseconds(limit_ms));
+      ended = its.wait_for(std::chrono::milliseconds(limit_ms)) ? 1 : 0;
     } catch (...) {
       ended = its.done() ? 1 : 0;
-      if (ended == 0) throw;
-      its.wait();  // The call may have ended well since the wait did.
+      throw;
     }
+    if (ended == 0)
+      throw tutti::Error(
+          tutti::ErrorKind::timeout,
+          "the call had not ended within limit_ms; it goes on, and can be waited for "
+          "again");
   });
 }
 

@@ -34,6 +34,9 @@ class TUTTI_API Work {
   /// Does the same for at most `limit`, then throws `timeout`; that ends only the waiting, not the
   /// call.
   void wait(std::chrono::milliseconds limit);
+  /// Does the same for at most `limit`, and returns whether the call is done. A `timeout` that it
+  /// throws is the call's own.
+  [[nodiscard]] bool wait_for(std::chrono::milliseconds limit);
   /// Whether the call has ended, well or not. Never blocks.
   bool done() const noexcept;
 

@@ -27,7 +27,8 @@ class JoiningStore final : public Store {
   std::int64_t add(std::string_view key, std::int64_t amount, Deadline deadline) override;
   void wait(std::string_view key, Deadline deadline) override;
 
-  /// Throws `peer_lost` where another rank has failed to join or has ended. It does not wait.
+  /// Throws `peer_lost` where another rank has failed to join or has ended. It does not wait for
+  /// that, and for the store only shortly.
   void check();
   /// Tells the others that this rank has failed to join, unless they know it from elsewhere.
   void fail(const std::exception& error) noexcept;

@@ -222,10 +222,11 @@ TEST_P(Communicators, WaitingForALimitedTimeEndsOnlyTheWaiting) {
                             const std::string outcome =
                                 outcome_of([&] { work.wait(std::chrono::milliseconds(5)); });
                             EXPECT_THAT(outcome, StartsWith("timeout: "));
+                            EXPECT_FALSE(work.wait_for(std::chrono::milliseconds(5)));
                             EXPECT_FALSE(comm.failure().has_value());
                             has_waited = true;
                             has_waited.notify_one();
-                            work.wait();
+                            EXPECT_TRUE(work.wait_for(std::chrono::seconds(20)));
                           } else {
                             has_waited.wait(false);
                             comm.all_reduce(std::span(data));

@@ -120,18 +120,21 @@ TEST_P(MembershipFaults, ARankThatIsKilledAtAnyRequestOfTheStartIsNamed) {
   for (int requests = 0;; ++requests) {
     SCOPED_TRACE(requests);
     const int port = unused_port();
+    Sign opened;
     Processes ranks(3, [&](int rank) {
       set_environment(rank, 3, port);
       Config config = this->config();
       config.startup_timeout = 60s;
       Log log(LogLevel::error, {});
       const LaunchEnvironment launch = read_launch_environment(process_environment());
-      const OpenedStore opened = open_store(launch, config, steady_clock::now() + 20s, log);
+      const OpenedStore its = open_store(launch, config, steady_clock::now() + 20s, log);
+      opened.give();
+      opened.wait(3);
       int left = requests;
       const auto die = [&](std::string_view) {
         if (rank == 1 && left-- == 0) raise(SIGKILL);
       };
-      const auto store = std::make_shared<HeardStore>(opened.store, die);
+      const auto store = std::make_shared<HeardStore>(its.store, die);
       const auto began = steady_clock::now();
       const std::string why =
           outcome_of([&] { Communicator::create(store, rank, 3, config).barrier(); });

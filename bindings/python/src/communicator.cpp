@@ -140,20 +140,22 @@ bool interrupted() {
 void Work::wait(std::optional<double> seconds) {
   using Clock = std::chrono::steady_clock;
   const auto limit = seconds ? Clock::now() + milliseconds(*seconds) : Clock::time_point::max();
-  while (!work_.done()) {
+  for (;;) {
+    const auto rest = seconds ? std::chrono::ceil<std::chrono::milliseconds>(limit - Clock::now())
+                              : kBetweenSignals;
     try {
       const Unlocked unlocked;
-      const auto rest = seconds ? std::chrono::ceil<std::chrono::milliseconds>(limit - Clock::now())
-                                : kBetweenSignals;
-      work_.wait(std::clamp(rest, std::chrono::milliseconds{0}, kBetweenSignals));
-    } catch (const Error& error) {
+      if (work_.wait_for(std::clamp(rest, std::chrono::milliseconds{0}, kBetweenSignals))) return;
+    } catch (const Error&) {
       if (PyErr_CheckSignals() != 0) throw nb::python_error();
-      if (work_.done())
-        break;  // perhaps since the wait has ended, so that the error is not its own
-      if (error.kind() != ErrorKind::timeout || Clock::now() >= limit) throw;
+      throw;
     }
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    if (Clock::now() >= limit)
+      throw Error(ErrorKind::timeout,
+                  "the call had not ended within the time that was given to wait for it; it goes "
+                  "on, and can be waited for again");
   }
-  work_.wait();
 }
 
 void Work::then(nb::object callback) {
