@@ -1,5 +1,6 @@
 // Implements the functions that make communicators.
 #include <algorithm>
+#include <atomic>
 #include <optional>
 #include <set>
 #include <span>
@@ -69,11 +70,14 @@ void meet(ncclComm& comm, std::shared_ptr<Part> store) {
 
 // Where `make` throws, the ranks that wait for this one are told.
 template <typename Function>
-void tell_failure(Part& store, int rank, Function&& make) {
+void tell_failure(Part& store, int rank, const std::atomic<bool>& given_up, Function&& make) {
   try {
     make();
   } catch (const std::exception& error) {
-    store.fail("rank " + std::to_string(rank) + " failed to join: " + error.what());
+    const auto* its = dynamic_cast<const Error*>(&error);
+    // Who has lost a rank has been told, and the others are.
+    if (its == nullptr || its->kind() != ErrorKind::peer_lost || given_up)
+      store.fail("rank " + std::to_string(rank) + " failed to join: " + error.what());
     throw;
   }
 }
@@ -107,11 +111,11 @@ Make by_id(const ncclUniqueId& id) {
     auto store = std::make_shared<Part>(reach_store(id, comm, deadline), kPart, comm.given_up);
     const std::string rank = std::to_string(comm.rank);
     store->fail_when_gone("rank " + rank + " has ended before it had joined the others", deadline);
-    tell_failure(*store, comm.rank, [&] {
+    tell_failure(*store, comm.rank, *comm.given_up, [&] {
       register_rank(*store, comm.rank, comm.size, deadline);
       meet(comm, store);
     });
-    store->fail_when_gone("", deadline);
+    store->has_joined();
   };
 }
 
@@ -171,7 +175,7 @@ void regroup(ncclComm& comm, const ncclComm& parent, const std::vector<int>& mem
   comm.rank = static_cast<int>(own - members.begin());
   comm.size = static_cast<int>(members.size());
   const auto store = parent.store->part(name, comm.given_up);
-  tell_failure(*store, comm.rank, [&] { meet(comm, store); });
+  tell_failure(*store, comm.rank, *comm.given_up, [&] { meet(comm, store); });
 }
 
 // Returns the ranks with the color of this rank, in their order, for a parent that can exchange

@@ -76,7 +76,17 @@ void Part::wait(std::string_view key, Deadline deadline) {
 void Part::fail_when_gone(const std::string& why, Deadline deadline) {
   static_assert(kFailure < kFailures);
   set_when_gone(kFailure, why, deadline);
-  set_when_gone(kFailures, why.empty() ? "" : "1", deadline);
+  set_when_gone(kFailures, "1", deadline);
+}
+
+void Part::has_joined() noexcept {
+  for (const std::string_view key : {kFailures, kFailure}) {
+    try {
+      set_when_gone(key, {}, std::chrono::steady_clock::now() + kTelling);
+    } catch (const std::exception&) {
+      // Ranks of a communicator that has been made do not look at it.
+    }
+  }
 }
 
 void Part::fail(const std::string& why) noexcept {

@@ -29,9 +29,10 @@ class Part final : public Store {
   std::string get_unless(std::string_view key, std::string_view unless, Deadline deadline) override;
   void set_when_gone(std::string_view key, std::string_view value, Deadline deadline) override;
 
-  /// Has the store tell `why` to the ranks that wait, should this process end. An empty text takes
-  /// that back.
+  /// Has the store tell `why` to the ranks that wait, should this process end.
   void fail_when_gone(const std::string& why, Deadline deadline);
+  /// Takes that back. It throws nothing.
+  void has_joined() noexcept;
   /// Tells the ranks that wait that this one does not come. It throws nothing.
   void fail(const std::string& why) noexcept;
   /// Returns a part for a communicator that is made of this one. `name` is the same on its ranks,

@@ -48,9 +48,9 @@ class TUTTI_API Store {
     return get(key, deadline);
   }
 
-  /// Has the store write `value` under `key`, unless that has a value, when this process leaves the
-  /// store, in whatever way it ends. An empty `value` takes that back. A store that does not notice
-  /// the end of a process, as this default, does nothing.
+  /// Has the store write `value`, of 1 KiB at most, under `key`, unless that has a value other than
+  /// 0, when this process leaves the store, in whatever way it ends. An empty `value` takes that
+  /// back. A store that does not notice the end of a process, as this default, does nothing.
   virtual void set_when_gone(std::string_view key, std::string_view value, Deadline deadline) {
     static_cast<void>(key), static_cast<void>(value), static_cast<void>(deadline);
   }

@@ -62,12 +62,12 @@ static_assert(sizeof(Answer) == 24);
 enum class Verb : std::uint32_t {
   set = 1,
   get,   ///< The reply has the value and is sent once the key has one. If the request has a value,
-         ///< it is the key of a text that ends the wait with Status::lost.
+         ///< it is the key of a text that ends the wait with Status::unless.
   wait,  ///< The reply is empty and is sent once the key has a value.
   add,   ///< The value is the amount and the reply is the sum, both as decimal text.
   forget,  ///< The client has given up the `get` or `wait` with this `id`. There is no reply.
-  set_when_gone,  ///< The key gets the value, if it has none, when the client has left. An empty
-                  ///< value takes that back.
+  set_when_gone,  ///< The key gets the value, if it has none but 0, when the client has left. An
+                  ///< empty value takes that back.
 };
 
 struct Request {
@@ -84,7 +84,8 @@ enum class Status : std::uint32_t {
   ok = 1,
   usage,     ///< The bytes are the text of a `usage` error.
   mismatch,  ///< The bytes are the text of a `mismatch` error: a rank cannot join.
-  lost,  ///< The bytes are the text of a `peer_lost` error: a rank has left before it took part.
+  lost,    ///< The bytes are the text of a `peer_lost` error: a rank has left before it took part.
+  unless,  ///< The bytes are the value of the key that was to end the wait, of a `peer_lost` error.
   // The following are notices, which have the id 0.
   appointed,  ///< The client's process is to stand by for the server at the address in the bytes.
   successor,  ///< The bytes are the address of the server that stands by; empty if there is none.

@@ -82,6 +82,7 @@ std::string StoreClient::call(Verb verb, std::string_view key, std::string_view 
     lost_ |= !connection_.flush();
   }
   if (how != Ended::done) refuse(how, verb, key);
+  if (*result.status == Status::unless) throw Error(ErrorKind::peer_lost, result.bytes);
   if (*result.status != Status::ok)
     throw Error(kind_of(*result.status), fmt::format("{}: {}", describe_rank(rank_), result.bytes));
   return result.bytes;
@@ -90,14 +91,25 @@ std::string StoreClient::call(Verb verb, std::string_view key, std::string_view 
 void StoreClient::set_when_gone(std::string_view key, std::string_view value,
                                 Store::Deadline deadline) {
   check_key(key);
-  {
+  if (value.size() > kMaxKeyBytes)
+    throw Error(ErrorKind::usage,
+                fmt::format("store: the value for {} when a rank is gone has {} bytes; at most {} "
+                            "fit",
+                            shown(key), value.size(), kMaxKeyBytes));
+  const auto note = [&](std::string_view its) {
     const std::lock_guard lock(mutex_);
-    if (value.empty())
+    if (its.empty())
       when_gone_.erase(std::string(key));
     else
-      when_gone_[std::string(key)] = value;
+      when_gone_[std::string(key)] = its;
+  };
+  note(value);
+  try {
+    call(Verb::set_when_gone, key, value, deadline);
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::usage) note({});  // The next server would refuse it, too.
+    throw;
   }
-  call(Verb::set_when_gone, key, value, deadline);
 }
 
 template <typename Done>

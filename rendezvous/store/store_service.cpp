@@ -145,7 +145,7 @@ void StoreService::await(int client, const Request& request, std::string_view ke
   if (const std::string* value = table_.find(key))
     return reply(client, request.id, request.verb == Verb::get ? *value : std::string_view());
   const std::string* why = unless.empty() ? nullptr : table_.find(unless);
-  if (why != nullptr) return refuse(client, request.id, Status::lost, *why);
+  if (why != nullptr) return refuse(client, request.id, Status::unless, *why);
   if (!why_no_waits_.empty()) return refuse(client, request.id, no_waits_, why_no_waits_);
   std::size_t& waits = waits_of_[client];
   if (waits == kMaxWaitsOfAClient)
@@ -175,7 +175,7 @@ void StoreService::answer_waiting(std::string_view key) {
 void StoreService::end_waits_unless(std::string_view key, std::string_view text) {
   drop([&](const Waiting& waiting) {
     if (waiting.unless != key) return false;
-    refuse(waiting.client, waiting.id, Status::lost, text);
+    refuse(waiting.client, waiting.id, Status::unless, text);
     return true;
   });
 }
@@ -204,7 +204,7 @@ void StoreService::refuse_waits(Status how, std::string_view why) {
 }
 
 void StoreService::refuse(int client, std::uint64_t id, Status how, std::string_view text) {
-  assert(how != Status::ok && !text.empty());
+  assert(how != Status::ok);
   send_(client, {id, how, static_cast<std::uint32_t>(text.size())}, text);
 }
 
@@ -228,8 +228,11 @@ void StoreService::leave(int client) {
   waits_of_.erase(client);
   participants_.erase(client);
   if (const auto all = when_gone_.extract(client))
-    for (const auto& [key, value] : all.mapped())
-      if (table_.find(key) == nullptr) set(key, value);
+    for (const auto& [key, value] : all.mapped()) {
+      // Ranks that look at a number add 0 to it, which leaves a 0.
+      const std::string* there = table_.find(key);
+      if (there == nullptr || *there == "0") set(key, value);
+    }
   const auto who = identities_.find(client);
   if (who == identities_.end()) return;
   answers_.erase(who->second);

@@ -36,7 +36,7 @@ class StoreService {
   /// The most answers that are kept of one client. A client needs one for each of its threads.
   static constexpr std::size_t kMaxAnswersOfAClient = 256;
   /// The most keys that one client may have set when it has left.
-  static constexpr std::size_t kMaxLeftByAClient = 256;
+  static constexpr std::size_t kMaxLeftByAClient = 2 * kMaxWaitsOfAClient;
 
   explicit StoreService(Send send, Changed changed = nullptr)
       : send_(std::move(send)), changed_(std::move(changed)) {

@@ -15,13 +15,9 @@ constexpr std::chrono::seconds kTelling{1};
 
 Store::Deadline soon() { return std::chrono::steady_clock::now() + kTelling; }
 
-// Other ranks get these errors themselves: from what this rank has told them, or because they do
-// not wait longer.
-bool others_know(const std::exception& error) {
-  const auto* its = dynamic_cast<const Error*>(&error);
-  return its != nullptr &&
-         (its->kind() == ErrorKind::peer_lost || its->kind() == ErrorKind::timeout ||
-          its->kind() == ErrorKind::mismatch || its->kind() == ErrorKind::corrupt);
+// Other ranks get these errors themselves, from what this rank has told them.
+bool others_know(ErrorKind kind) {
+  return kind == ErrorKind::peer_lost || kind == ErrorKind::mismatch || kind == ErrorKind::corrupt;
 }
 
 }  // namespace
@@ -30,7 +26,7 @@ JoiningStore::JoiningStore(Store& store, std::string_view name, int rank, int si
                            Deadline deadline, std::function<void()> also)
     : store_(store),
       lost_(fmt::format("{}/lost", name)),
-      losses_(fmt::format("{}/losses", name)),
+      losses_(fmt::format("{}/lost/count", name)),
       rank_(rank),
       also_(std::move(also)) {
   store_.set_when_gone(lost_,
@@ -41,11 +37,15 @@ JoiningStore::JoiningStore(Store& store, std::string_view name, int rank, int si
   store_.set_when_gone(losses_, "1", deadline);
 }
 
+// The count is the first to go, since there is no count without a reason. Keys are set in the order
+// of their names.
 JoiningStore::~JoiningStore() {
-  try {
-    store_.set_when_gone(lost_, {}, soon());
-    store_.set_when_gone(losses_, {}, soon());
-  } catch (const std::exception&) {  // The store is gone, and all who waited have heard of it.
+  if (stays_) return;
+  for (const std::string& key : {losses_, lost_}) {
+    try {
+      store_.set_when_gone(key, {}, soon());
+    } catch (const std::exception&) {  // The store is gone, or slow. All who waited have gone on.
+    }
   }
 }
 
@@ -76,7 +76,10 @@ void JoiningStore::check() {
 }
 
 void JoiningStore::fail(const std::exception& error) noexcept {
-  if (others_know(error)) return;
+  const auto* its = dynamic_cast<const Error*>(&error);
+  if (its != nullptr && others_know(its->kind())) return;
+  stays_ = its != nullptr && its->kind() == ErrorKind::timeout;
+  if (stays_) return;
   try {
     store_.set(lost_, fmt::format("rank {} could not join the others: {}", rank_, error.what()),
                soon());

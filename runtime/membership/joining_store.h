@@ -30,7 +30,8 @@ class JoiningStore final : public Store {
   /// Throws `peer_lost` where another rank has failed to join or has ended. It does not wait for
   /// that, and for the store only shortly.
   void check();
-  /// Tells the others that this rank has failed to join, unless they know it from elsewhere.
+  /// Tells the others that this rank has failed to join, unless they know it from elsewhere. After
+  /// a `timeout` they may wait longer than this rank, and are told when it leaves the store.
   void fail(const std::exception& error) noexcept;
 
  private:
@@ -39,6 +40,8 @@ class JoiningStore final : public Store {
   const std::string losses_;  // that of a number, which can be read without waiting; 0 is none
   const int rank_;
   const std::function<void()> also_;
+  bool stays_ = false;  // The keys are set when this rank leaves the store, although this object
+                        // has ended.
 };
 
 }  // namespace tutti

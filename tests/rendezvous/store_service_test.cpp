@@ -104,15 +104,32 @@ TEST_F(AStoreService, SetsKeysWhenAGuestHasLeft) {
   ask(2, 22, Verb::get, "late", "taken back");
   said_.clear();
   service_.leave(1);
-  EXPECT_THAT(said_, ElementsAre(Said{2, 21, Status::lost, "guest 1 has ended"}));
+  EXPECT_THAT(said_, ElementsAre(Said{2, 21, Status::unless, "guest 1 has ended"}));
   ask(2, 23, Verb::get, "kept");
   ask(2, 24, Verb::get, "late", "lost");
-  EXPECT_THAT(said_, ElementsAre(Said{2, 21, Status::lost, "guest 1 has ended"},
+  EXPECT_THAT(said_, ElementsAre(Said{2, 21, Status::unless, "guest 1 has ended"},
                                  Said{2, 23, Status::ok, "of guest 2"},
-                                 Said{2, 24, Status::lost, "guest 1 has ended"}));
+                                 Said{2, 24, Status::unless, "guest 1 has ended"}));
   EXPECT_EQ(service_.waits(), 1u);
   service_.leave(2);
   EXPECT_EQ(service_.waits(), 0u);
+}
+
+TEST_F(AStoreService, SetsANumberWhenAGuestHasLeftAtWhichOthersHaveLooked) {
+  ask(1, 10, Verb::set_when_gone, "count", "1");
+  ask(2, 20, Verb::add, "count", "0");
+  service_.leave(1);
+  said_.clear();
+  ask(2, 21, Verb::add, "count", "0");
+  EXPECT_THAT(said_, ElementsAre(Said{2, 21, Status::ok, "1"}));
+}
+
+TEST_F(AStoreService, EndsAWaitByAKeyWithoutAText) {
+  ask(1, 10, Verb::get, "late", "lost");
+  ask(2, 20, Verb::set, "lost");
+  ask(1, 11, Verb::get, "late", "lost");
+  EXPECT_THAT(said_, ElementsAre(Said{2, 20, Status::ok, ""}, Said{1, 10, Status::unless, ""},
+                                 Said{1, 11, Status::unless, ""}));
 }
 
 TEST_F(AStoreService, RefusesAGuestThatWouldHaveTooManyKeysSet) {

@@ -101,6 +101,14 @@ TEST_P(AnyStore, EndsAWaitWithTheTextUnderAnotherKey) {
             ErrorKind::timeout);
 }
 
+TEST_P(AnyStore, RefusesAValueForItsEndThatItCouldNotSetThen) {
+  if (ranks_.server == nullptr) GTEST_SKIP() << "this store does not notice the end of a rank";
+  const Error error =
+      error_of([&] { first_.set_when_gone("key", std::string(1025, 'x'), in_time()); });
+  EXPECT_EQ(error.kind(), ErrorKind::usage);
+  EXPECT_EQ(first_.add("number", 1, in_time()), 1);
+}
+
 TEST_P(AnyStore, LetsOneThreadSetWhatAnotherOfTheSameRankWaitsFor) {
   std::thread waiter([&] { EXPECT_EQ(first_.get("mine", in_time()), "here"); });
   first_.set("mine", "here", in_time());

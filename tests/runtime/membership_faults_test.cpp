@@ -113,6 +113,17 @@ TEST_P(MembershipFaults, ANewcomerThatIsKilledAtAnyRequestDoesNotCostThePatience
   EXPECT_GT(died, 4);
 }
 
+/// Opens the store of a rank of three, once all have opened it.
+std::shared_ptr<Store> open_with_others(int rank, int port, Sign& opened, const Config& config) {
+  set_environment(rank, 3, port);
+  Log log(LogLevel::error, {});
+  const LaunchEnvironment launch = read_launch_environment(process_environment());
+  const OpenedStore its = open_store(launch, config, steady_clock::now() + 20s, log);
+  opened.give();
+  opened.wait(3);
+  return its.store;
+}
+
 // A rank is killed at each of its requests of the start in turn, until it lives to the end. The
 // others hear at once which one it was, from the store or from the transport.
 TEST_P(MembershipFaults, ARankThatIsKilledAtAnyRequestOfTheStartIsNamed) {
@@ -122,19 +133,14 @@ TEST_P(MembershipFaults, ARankThatIsKilledAtAnyRequestOfTheStartIsNamed) {
     const int port = unused_port();
     Sign opened;
     Processes ranks(3, [&](int rank) {
-      set_environment(rank, 3, port);
       Config config = this->config();
       config.startup_timeout = 60s;
-      Log log(LogLevel::error, {});
-      const LaunchEnvironment launch = read_launch_environment(process_environment());
-      const OpenedStore its = open_store(launch, config, steady_clock::now() + 20s, log);
-      opened.give();
-      opened.wait(3);
       int left = requests;
       const auto die = [&](std::string_view) {
         if (rank == 1 && left-- == 0) raise(SIGKILL);
       };
-      const auto store = std::make_shared<HeardStore>(its.store, die);
+      const auto store =
+          std::make_shared<HeardStore>(open_with_others(rank, port, opened, config), die);
       const auto began = steady_clock::now();
       const std::string why =
           outcome_of([&] { Communicator::create(store, rank, 3, config).barrier(); });
@@ -148,6 +154,54 @@ TEST_P(MembershipFaults, ARankThatIsKilledAtAnyRequestOfTheStartIsNamed) {
     ++died;
   }
   EXPECT_GT(died, 5);
+}
+
+// The others connect, and have looked several times whether a rank is lost.
+TEST_P(MembershipFaults, ARankThatIsKilledWhileTheOthersConnectIsNamed) {
+  const int port = unused_port();
+  Sign opened;
+  Processes ranks(3, [&](int rank) {
+    Config config = this->config();
+    config.startup_timeout = 60s;
+    const auto die = [&](std::string_view key) {
+      if (rank != 1 || !key.ends_with("/hello/0")) return;
+      std::this_thread::sleep_for(2500ms);
+      raise(SIGKILL);
+    };
+    const auto store =
+        std::make_shared<HeardStore>(open_with_others(rank, port, opened, config), die);
+    const auto began = steady_clock::now();
+    const std::string why =
+        outcome_of([&] { Communicator::create(store, rank, 3, config).barrier(); });
+    expect(why.starts_with("peer_lost") && why.find("rank 1") != why.npos, why);
+    expect(steady_clock::now() - began < 20s, "it waited: " + why);
+  });
+  EXPECT_EQ(ranks.outcome(1), "ended by signal 9");
+  for (const int rank : {0, 2}) EXPECT_THAT(ranks.outcome(rank), IsEmpty()) << rank;
+}
+
+// Rank 0, which serves the store, is stopped while the others connect and look whether a rank is
+// lost.
+TEST_P(MembershipFaults, AStoreThatIsSlowForSecondsDoesNotEndTheStart) {
+  const int port = unused_port();
+  Sign opened;
+  Processes ranks(3, [&](int rank) {
+    Config config = this->config();
+    config.startup_timeout = 60s;
+    const auto opened_store = open_with_others(rank, port, opened, config);
+    const auto soon = steady_clock::now() + 20s;
+    if (rank == 0) opened_store->set("process", std::to_string(getpid()), soon);
+    const pid_t first = std::stoi(opened_store->get("process", soon));
+    const auto stop = [&](std::string_view key) {
+      if (rank != 1 || !key.ends_with("/hello/0")) return;
+      kill(first, SIGSTOP);
+      std::this_thread::sleep_for(3500ms);
+      kill(first, SIGCONT);
+    };
+    const auto store = std::make_shared<HeardStore>(opened_store, stop);
+    Communicator::create(store, rank, 3, config).barrier();
+  });
+  for (int rank = 0; rank < 3; ++rank) EXPECT_THAT(ranks.outcome(rank), IsEmpty()) << rank;
 }
 
 TEST_P(MembershipFaults, AnAbortEndsAGrowOnAllRanks) {

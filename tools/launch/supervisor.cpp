@@ -17,6 +17,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <system_error>
+#include <thread>
 
 #include "common/descriptors.h"
 
@@ -288,6 +289,16 @@ bool Supervisor::was_killed(const Rank& rank) {
          info.si_pid != 0 && info.si_code != CLD_EXITED;
 }
 
+// A rank that is killed closes its sockets, by which others hear of it, a little before it can be
+// waited for.
+void Supervisor::await_killed() const {
+  constexpr std::chrono::milliseconds kLongest{100}, kPause{5};
+  const auto until = Clock::now() + kLongest;
+  const auto killed = [](const Rank& rank) { return rank.running && was_killed(rank); };
+  while (Clock::now() < until && std::none_of(ranks_.begin(), ranks_.end(), killed))
+    std::this_thread::sleep_for(kPause);
+}
+
 void Supervisor::on_rank_ended(Rank& rank) {
   siginfo_t info{};
   const int rc = ::waitid(P_PIDFD, static_cast<id_t>(rank.pidfd.get()), &info, WEXITED | WNOHANG);
@@ -299,9 +310,11 @@ void Supervisor::on_rank_ended(Rank& rank) {
   for (Stream& stream : rank.streams) read_to_end(stream);
   const int status = exit_status(info);
   // A rank that was killed may be the reason why this one failed, although its end is seen later.
-  if (status != 0 && info.si_code == CLD_EXITED)
+  if (status != 0 && info.si_code == CLD_EXITED) {
+    if (!first_failure_ && !ending_) await_killed();
     for (Rank& other : ranks_)
       if (other.running && was_killed(other)) on_rank_ended(other);
+  }
   if (status == 0) succeeded_ = true;
   if (status == 0 || ending_ || end_at_) return;
   const std::string reason =

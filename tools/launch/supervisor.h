@@ -75,6 +75,7 @@ class Supervisor {
   void on_signal();
   void on_guard_ended();
   static bool was_killed(const Rank& rank);
+  void await_killed() const;
   void on_rank_ended(Rank& rank);
   [[nodiscard]] bool allows_failure() const;
   void go_on_without(const Rank& rank, const std::string& reason);
