@@ -75,7 +75,7 @@ void tell_failure(Part& store, int rank, const std::atomic<bool>& given_up, Func
     make();
   } catch (const std::exception& error) {
     const auto* its = dynamic_cast<const Error*>(&error);
-    // Who has lost a rank has been told, and the others are.
+    // A rank that has lost another one has been told of it, as the others are.
     if (its == nullptr || its->kind() != ErrorKind::peer_lost || given_up)
       store.fail("rank " + std::to_string(rank) + " failed to join: " + error.what());
     throw;

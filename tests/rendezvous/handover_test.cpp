@@ -119,7 +119,7 @@ TEST_P(Handover, AWaitGoesOnAtTheNextServer) {
   EXPECT_EQ(third.wait(), 0);
 }
 
-// What a rank has asked to be set is asked of the next server, too.
+// A client asks the next server, too, for the keys that are to be set when it has left.
 TEST_P(Handover, ARankThatEndsIsNamedAtTheNextServer) {
   Child first([&] { open(0, 3).store->wait("never", in_time()); });
   Child second([&] {
