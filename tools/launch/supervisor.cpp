@@ -311,7 +311,7 @@ void Supervisor::on_rank_ended(Rank& rank) {
   const int status = exit_status(info);
   // A rank that was killed may be the reason why this one failed, although its end is seen later.
   if (status != 0 && info.si_code == CLD_EXITED) {
-    if (!first_failure_ && !ending_) await_killed();
+    if (!first_failure_ && !ending_ && running() > 0) await_killed();
     for (Rank& other : ranks_)
       if (other.running && was_killed(other)) on_rank_ended(other);
   }

@@ -35,7 +35,7 @@ class PartOfStore final : public Store {
   void wait(std::string_view key, Deadline deadline) override { whole_->wait(of(key), deadline); }
   std::string get_unless(std::string_view key, std::string_view unless,
                          Deadline deadline) override {
-    return whole_->get_unless(of(key), of(unless), deadline);
+    return whole_->get_unless(of(key), unless.empty() ? std::string() : of(unless), deadline);
   }
   void set_when_gone(std::string_view key, std::string_view value, Deadline deadline) override {
     whole_->set_when_gone(of(key), value, deadline);
