@@ -194,6 +194,8 @@ TEST_P(MembershipFaults, AStoreThatIsSlowForSecondsDoesNotEndTheStart) {
     const pid_t first = std::stoi(opened_store->get("process", soon));
     const auto stop = [&](std::string_view key) {
       if (rank != 1 || !key.ends_with("/hello/0")) return;
+      opened_store->wait(key, soon);
+      std::this_thread::sleep_for(300ms);  // The others have it as well, and connect.
       kill(first, SIGSTOP);
       std::this_thread::sleep_for(3500ms);
       kill(first, SIGCONT);
