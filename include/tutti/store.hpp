@@ -34,7 +34,8 @@ class TUTTI_API Store {
   virtual std::string get(std::string_view key, Deadline deadline) = 0;
 
   /// Adds `amount` to the decimal number under `key` (0 if there is none) and returns the sum.
-  /// Atomic among ranks.
+  /// Atomic among ranks. To add 0 is to read the number without waiting, which happens often, and
+  /// need not write it.
   virtual std::int64_t add(std::string_view key, std::int64_t amount, Deadline deadline) = 0;
 
   /// Waits until `key` has a value.
@@ -48,9 +49,9 @@ class TUTTI_API Store {
     return get(key, deadline);
   }
 
-  /// Has the store write `value`, of 1 KiB at most, under `key`, unless that has a value other than
-  /// 0, when this process leaves the store, in whatever way it ends. An empty `value` takes that
-  /// back. A store that does not notice the end of a process, as this default, does nothing.
+  /// Has the store write `value`, of 1 KiB at most, under `key`, unless that has a value, when
+  /// this process leaves the store, in whatever way it ends. An empty `value` takes that back. A
+  /// store that does not notice the end of a process, as this default, does nothing.
   virtual void set_when_gone(std::string_view key, std::string_view value, Deadline deadline) {
     static_cast<void>(key), static_cast<void>(value), static_cast<void>(deadline);
   }

@@ -44,6 +44,7 @@ std::int64_t KeyTable::add(std::string_view key, std::int64_t amount) {
     throw Error(ErrorKind::usage,
                 fmt::format("store: {} holds {}, which is no number that {} can be added to",
                             shown(key), shown(*text), amount));
+  if (amount == 0) return *before;
   std::int64_t sum = 0;
   if (__builtin_add_overflow(*before, amount, &sum))
     throw Error(ErrorKind::usage, fmt::format("store: {} + {} under {} does not fit 64 bits",

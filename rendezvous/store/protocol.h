@@ -66,8 +66,8 @@ enum class Verb : std::uint32_t {
   wait,  ///< The reply is empty and is sent once the key has a value.
   add,   ///< The value is the amount and the reply is the sum, both as decimal text.
   forget,  ///< The client has given up the `get` or `wait` with this `id`. There is no reply.
-  set_when_gone,  ///< The key gets the value, if it has none but 0, when the client has left. An
-                  ///< empty value takes that back.
+  set_when_gone,  ///< The key gets the value, if it has none, when the client has left. An empty
+                  ///< value takes that back.
 };
 
 struct Request {

@@ -37,8 +37,10 @@ void StoreService::handle(int client, const Request& request, std::string_view k
   assert(is_sane(request) && key.size() == request.key_bytes);
   try {
     switch (request.verb) {
-      case Verb::set:
-      case Verb::add: return change(client, request, key, value);
+      case Verb::add:
+        if (value == "0") return reply(client, request.id, fmt::format("{}", table_.add(key, 0)));
+        [[fallthrough]];
+      case Verb::set: return change(client, request, key, value);
       case Verb::get:
       case Verb::wait: return await(client, request, key, value);
       case Verb::forget:
@@ -228,11 +230,8 @@ void StoreService::leave(int client) {
   waits_of_.erase(client);
   participants_.erase(client);
   if (const auto all = when_gone_.extract(client))
-    for (const auto& [key, value] : all.mapped()) {
-      // Ranks that look at a number add 0 to it, which leaves a 0.
-      const std::string* there = table_.find(key);
-      if (there == nullptr || *there == "0") set(key, value);
-    }
+    for (const auto& [key, value] : all.mapped())
+      if (table_.find(key) == nullptr) set(key, value);
   const auto who = identities_.find(client);
   if (who == identities_.end()) return;
   answers_.erase(who->second);

@@ -140,6 +140,16 @@ TEST_P(AnyStore, AddsFromManyThreadsWithoutLosingOne) {
   EXPECT_EQ(second_.get("sum", in_time()), std::to_string(kThreads * kEach));
 }
 
+TEST_P(AnyStore, ReadsANumberByAddingNothing) {
+  EXPECT_EQ(first_.add("sum", 0, in_time()), 0);
+  EXPECT_EQ(error_of([&] { second_.wait("sum", in(milliseconds(20))); }).kind(),
+            ErrorKind::timeout);
+  first_.add("sum", 5, in_time());
+  EXPECT_EQ(second_.add("sum", 0, in_time()), 5);
+  first_.set("text", "no number", in_time());
+  EXPECT_EQ(error_of([&] { second_.add("text", 0, in_time()); }).kind(), ErrorKind::usage);
+}
+
 TEST_P(AnyStore, WakesAWaiterByAnAddition) {
   std::thread waiter([&] { second_.wait("count", in_time()); });
   first_.add("count", -1, in_time());
