@@ -12,12 +12,26 @@ namespace {
 
 // The time for telling others of a failure, which the rank that has failed waits for.
 constexpr std::chrono::seconds kTelling{1};
+constexpr std::size_t kMostBytes = 1024;  // of a value that is set when a rank has left
 
 Store::Deadline soon() { return std::chrono::steady_clock::now() + kTelling; }
 
 // Other ranks get these errors themselves, from what this rank has told them.
 bool others_know(ErrorKind kind) {
   return kind == ErrorKind::peer_lost || kind == ErrorKind::mismatch || kind == ErrorKind::corrupt;
+}
+
+// Precedes the text of a rank that has waited in vain.
+constexpr std::string_view kInVain = "timeout: ";
+
+[[noreturn]] void throw_reason(std::string_view text) {
+  const bool in_vain = text.starts_with(kInVain);
+  throw Error(in_vain ? ErrorKind::timeout : ErrorKind::peer_lost,
+              std::string(text.substr(in_vain ? kInVain.size() : 0)));
+}
+
+std::string text_of(int rank, const std::exception& error) {
+  return fmt::format("rank {} could not join the others: {}", rank, error.what());
 }
 
 }  // namespace
@@ -54,7 +68,12 @@ void JoiningStore::set(std::string_view key, std::string_view value, Deadline de
 }
 
 std::string JoiningStore::get(std::string_view key, Deadline deadline) {
-  return store_.get_unless(key, lost_, deadline);
+  try {
+    return store_.get_unless(key, lost_, deadline);
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::peer_lost) throw_reason(error.what());
+    throw;
+  }
 }
 
 std::int64_t JoiningStore::add(std::string_view key, std::int64_t amount, Deadline deadline) {
@@ -67,22 +86,24 @@ void JoiningStore::wait(std::string_view key, Deadline deadline) {
 
 void JoiningStore::check() {
   if (also_) also_();
+  std::string reason;
   try {
-    if (store_.add(losses_, 0, soon()) > 0)
-      throw Error(ErrorKind::peer_lost, store_.get(lost_, soon()));
+    if (store_.add(losses_, 0, soon()) > 0) reason = store_.get(lost_, soon());
   } catch (const Error& error) {  // A store that hundreds of ranks ask may take longer.
     if (error.kind() != ErrorKind::timeout) throw;
   }
+  if (!reason.empty()) throw_reason(reason);
 }
 
 void JoiningStore::fail(const std::exception& error) noexcept {
   const auto* its = dynamic_cast<const Error*>(&error);
   if (its != nullptr && others_know(its->kind())) return;
   stays_ = its != nullptr && its->kind() == ErrorKind::timeout;
-  if (stays_) return;
   try {
-    store_.set(lost_, fmt::format("rank {} could not join the others: {}", rank_, error.what()),
-               soon());
+    if (stays_)
+      return store_.set_when_gone(
+          lost_, (std::string(kInVain) + text_of(rank_, error)).substr(0, kMostBytes), soon());
+    store_.set(lost_, text_of(rank_, error), soon());
     store_.add(losses_, 1, soon());
   } catch (const std::exception&) {  // The store is gone, and all who wait hear of that.
   }

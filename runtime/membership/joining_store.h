@@ -11,7 +11,8 @@
 namespace tutti {
 
 /// A store whose waits end with `peer_lost` once another rank of the communicator has failed to
-/// join, or has ended where the store notices that. A key of the communicator's has the reason.
+/// join, or has ended where the store notices that; with `timeout` if that was the rank's error. A
+/// key of the communicator's has the reason.
 class JoiningStore final : public Store {
  public:
   /// `name` is the communicator's, and begins the names of its keys. `also` is called by check(),
@@ -27,11 +28,11 @@ class JoiningStore final : public Store {
   std::int64_t add(std::string_view key, std::int64_t amount, Deadline deadline) override;
   void wait(std::string_view key, Deadline deadline) override;
 
-  /// Throws `peer_lost` where another rank has failed to join or has ended. It does not wait for
-  /// that, and for the store only shortly.
+  /// Throws the same error as a wait would, where another rank has failed to join or has ended. It
+  /// does not wait for that, and for the store only shortly.
   void check();
   /// Tells the others that this rank has failed to join, unless they know it from elsewhere. After
-  /// a `timeout` they may wait longer than this rank, and are told when it leaves the store.
+  /// a `timeout` they may wait longer than this rank, and get its error when it leaves the store.
   void fail(const std::exception& error) noexcept;
 
  private:

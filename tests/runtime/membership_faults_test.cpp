@@ -180,6 +180,26 @@ TEST_P(MembershipFaults, ARankThatIsKilledWhileTheOthersConnectIsNamed) {
   for (const int rank : {0, 2}) EXPECT_THAT(ranks.outcome(rank), IsEmpty()) << rank;
 }
 
+// Rank 1 never comes. Rank 2 waits in vain for less time than rank 0, which gets its error.
+TEST_P(MembershipFaults, ARankThatHasWaitedInVainTellsTheOthersWhatItWaitedFor) {
+  const int port = unused_port();
+  Sign opened;
+  Processes ranks(3, [&](int rank) {
+    Config config = this->config();
+    config.startup_timeout = rank == 0 ? 60s : 1s;
+    const auto store = open_with_others(rank, port, opened, config);
+    if (rank == 1) return store->wait("over", steady_clock::now() + 30s);
+    const auto began = steady_clock::now();
+    const std::string why = outcome_of([&] { Communicator::create(store, rank, 3, config); });
+    expect(why.starts_with("timeout") && why.find("1 of 3 ranks did not come") != why.npos &&
+               why.find("deadline: 1;") != why.npos,
+           why);
+    expect(steady_clock::now() - began < 20s, "it waited: " + why);
+    if (rank == 0) store->set("over", "", steady_clock::now() + 5s);
+  });
+  for (int rank = 0; rank < 3; ++rank) EXPECT_THAT(ranks.outcome(rank), IsEmpty()) << rank;
+}
+
 // Rank 0, which serves the store, is stopped while the others connect and look whether a rank is
 // lost.
 TEST_P(MembershipFaults, AStoreThatIsSlowForSecondsDoesNotEndTheStart) {
