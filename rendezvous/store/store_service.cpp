@@ -37,10 +37,8 @@ void StoreService::handle(int client, const Request& request, std::string_view k
   assert(is_sane(request) && key.size() == request.key_bytes);
   try {
     switch (request.verb) {
-      case Verb::add:
-        if (value == "0") return reply(client, request.id, fmt::format("{}", table_.add(key, 0)));
-        [[fallthrough]];
-      case Verb::set: return change(client, request, key, value);
+      case Verb::set:
+      case Verb::add: return change(client, request, key, value);
       case Verb::get:
       case Verb::wait: return await(client, request, key, value);
       case Verb::forget:
@@ -68,6 +66,7 @@ void StoreService::change(int client, const Request& request, std::string_view k
     const auto amount = parse_number<std::int64_t>(value);
     if (!amount) throw Error(ErrorKind::usage, "store: the amount to add is no number");
     sum = fmt::format("{}", table_.add(key, *amount));
+    if (*amount == 0) return reply(client, request.id, sum);  // a read: nothing has changed
     value = sum;
   }
   made.key = key;

@@ -11,6 +11,7 @@
 namespace tutti::rendezvous {
 namespace {
 
+using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -122,6 +123,16 @@ TEST_F(AStoreService, SetsANumberWhenAGuestHasLeftAtWhichOthersHaveLooked) {
   said_.clear();
   ask(2, 21, Verb::add, "count", "0");
   EXPECT_THAT(said_, ElementsAre(Said{2, 21, Status::ok, "1"}));
+}
+
+// Other writers of the protocol than this program's spell 0 as they like.
+TEST_F(AStoreService, ReadsByAnyZero) {
+  for (const char* zero : {"0", "-0", "000"}) ask(1, 10, Verb::add, "count", zero);
+  EXPECT_THAT(said_, Each(Said{1, 10, Status::ok, "0"}));
+  ask(1, 11, Verb::set_when_gone, "count", "nothing was written");
+  service_.leave(1);
+  ask(2, 20, Verb::get, "count");
+  EXPECT_EQ(said_.back(), (Said{2, 20, Status::ok, "nothing was written"}));
 }
 
 TEST_F(AStoreService, EndsAWaitByAKeyWithoutAText) {
