@@ -187,6 +187,21 @@ TEST_F(Walks, ThatWaitForAPeerEndAndSayForWhich) {
   EXPECT_TRUE(awaits_peer);
 }
 
+// The kernel of the next call may have run by the time of a second store.
+TEST_F(Walks, ThatEndStoreWhetherTheirCallIsDoneInOneWord) {
+  World world(*gpu_, {Collective::broadcast, 2, 100, 0}, named("knomial_tree"));
+  const Control &root = world.rank(0).control(), &other = world.rank(1).control();
+  world.begin(1);
+  EXPECT_FALSE(world.rank(1).launch("tutti_run_f32", kThreads));
+  EXPECT_EQ(other.exited, 1u);
+  EXPECT_EQ(other.done, 0u);
+  world.begin(0);
+  EXPECT_TRUE(world.rank(0).launch("tutti_run_f32", kThreads));
+  EXPECT_EQ(root.exited, 0u);
+  EXPECT_TRUE(world.rank(1).launch("tutti_run_f32", kThreads));
+  EXPECT_EQ(other.exited, 1u);
+}
+
 TEST_F(Walks, ThatGetMessagesOfAnotherCallSayWhatTheyExpected) {
   World world(*gpu_, {Collective::broadcast, 2, 100, 0}, named("knomial_tree"));
   world.begin(0);

@@ -26,11 +26,13 @@ __device__ inline void leave(const CallRecord& call, bool finished) {
   const bool last = count_up_gpu(&counts.exits) == call.blocks;
   if (last) {
     counts.exits = 0;
-    if (counts.finished == call.blocks) {
+    // The next launch may begin, and end, as soon as one of the two is stored.
+    if (counts.finished < call.blocks) {
+      store_release_system(&call.control->exited, call.launch);
+    } else {
       counts.finished = 0;
       store_release_system(&call.control->done, call.ticket);
     }
-    store_release_system(&call.control->exited, call.launch);
   }
   count_up_gpu(&counts.ended);
 }

@@ -70,7 +70,6 @@ DeviceEngine::~DeviceEngine() {
   }
   try {
     const GpuDevice::Current current(*gpu_);
-    while (!stopped_ && seen(control_->exited) != last_launch_) std::this_thread::yield();
     if (!stopped_) await_quiet();  // The last blocks may still count.
     if (own_ != nullptr) driver_.destroy_stream(own_);
     if (again_ != nullptr) driver_.destroy_stream(again_);
@@ -208,13 +207,12 @@ bool DeviceEngine::advance(int attempts) {
   return false;
 }
 
-// Where the last launch has ended and the call has not, the call is launched again.
+// Where the launch has ended and the call has not, the call is launched again.
 bool DeviceEngine::attempt() {
   assert(under_way_ != nullptr && !stopped_);
   device::CallRecord& record = under_way_->record;
   const bool ended = seen(control_->exited) == record.launch;
   if (seen(control_->done) >= record.ticket) {
-    last_launch_ = record.launch;
     under_way_ = nullptr;
     complete();
     return true;

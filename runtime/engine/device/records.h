@@ -119,8 +119,8 @@ struct Control {
   // Kernels write the following, and the host `done` where it stops the engine.
   /// The number of the launch that has begun last; block 0 stores it.
   alignas(64) std::uint64_t entered;
-  /// The number of the launch all of whose blocks have ended last, which is the last store of its
-  /// kind in a launch. That was not enough if `done` is still below the ticket of its call.
+  // The last block of a launch stores one of the following two, and then neither.
+  /// The number of the last launch that has ended before its call was done.
   std::uint64_t exited;
   /// The ticket of the last call that is done. It is stored after all that the call has written.
   std::uint64_t done;
