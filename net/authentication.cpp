@@ -32,18 +32,7 @@ Proof prove(const Secret& secret, std::string_view label, const AuthHello& hello
             const AuthChallenge& challenge, std::string_view more = {}) {
   std::string transcript(label);
   transcript.append(bytes_of(hello)).append(bytes_of(challenge)).append(more);
-  Proof proof{};
-  unsigned bytes = 0;
-  const std::string_view key = secret.bytes();
-  // HMAC() needs a valid pointer even if the key is empty.
-  const auto* made = HMAC(EVP_sha256(), key.empty() ? "" : key.data(), static_cast<int>(key.size()),
-                          reinterpret_cast<const unsigned char*>(transcript.data()),
-                          transcript.size(), proof.data(), &bytes);
-  if (made == nullptr || bytes != proof.size())
-    throw Error(ErrorKind::unavailable,
-                "OpenSSL has no HMAC-SHA-256: connections to other ranks "
-                "cannot be authenticated");
-  return proof;
+  return keyed_hash(secret, transcript);
 }
 
 // Compares in constant time, so that the time does not reveal where the proofs differ.
@@ -63,6 +52,21 @@ std::string_view verdict_bytes(const AuthResult& result) {
 }
 
 }  // namespace
+
+Proof keyed_hash(const Secret& secret, std::string_view text) {
+  Proof proof{};
+  unsigned bytes = 0;
+  const std::string_view key = secret.bytes();
+  // HMAC() needs a valid pointer even if the key is empty.
+  const auto* made =
+      HMAC(EVP_sha256(), key.empty() ? "" : key.data(), static_cast<int>(key.size()),
+           reinterpret_cast<const unsigned char*>(text.data()), text.size(), proof.data(), &bytes);
+  if (made == nullptr || bytes != proof.size())
+    throw Error(ErrorKind::unavailable,
+                "OpenSSL has no HMAC-SHA-256: connections to other ranks "
+                "cannot be authenticated");
+  return proof;
+}
 
 std::string_view describe(AuthFailure failure) noexcept {
   switch (failure) {

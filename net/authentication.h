@@ -42,6 +42,9 @@ struct Claim {
 using Nonce = std::array<std::uint64_t, 4>;
 using Proof = std::array<unsigned char, 32>;
 
+/// Returns the HMAC (SHA-256) of `text` with the secret, which may be empty, as the key.
+Proof keyed_hash(const Secret& secret, std::string_view text);
+
 inline constexpr std::uint64_t kAuthMagic = 0x6874756169747475u;
 inline constexpr std::uint32_t kAuthVersion = 1;
 

@@ -161,7 +161,7 @@ Fd listen_tcp(const SocketAddress& where) {
   throw Error(ErrorKind::unavailable,
               error == EADDRINUSE
                   ? fmt::format("rank 0 cannot listen at {}: the port is in use, by another job or "
-                                "another program; choose another MASTER_PORT",
+                                "another program; choose another port",
                                 to_text(where))
                   : fmt::format("rank 0 cannot listen at {}: {}; see whether MASTER_ADDR names "
                                 "the machine on which rank 0 runs",

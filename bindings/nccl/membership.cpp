@@ -100,15 +100,26 @@ std::shared_ptr<Store> reach_store(const ncclUniqueId& id, const ncclComm& comm,
   try {
     return open_store(id, comm.settings, deadline, *comm.given_up);
   } catch (const Error&) {
-    if (*comm.given_up) tell_abort(id, comm);
+    if (*comm.given_up && !is_known(id)) tell_abort(id, comm);
     throw;
   }
+}
+
+// The communicators of a known id come one after the other: each rank counts those of the same size
+// in which it has had this number.
+std::string next_part(Store& whole, const ncclComm& comm, Store::Deadline deadline) {
+  const std::string of_size = std::string(kPart) + " of " + std::to_string(comm.size);
+  const auto number = whole.add(of_size + "/rank " + std::to_string(comm.rank), 1, deadline);
+  return of_size + "/" + std::to_string(number);
 }
 
 Make by_id(const ncclUniqueId& id) {
   return [id](ncclComm& comm) {
     const Store::Deadline deadline = startup_deadline(comm);
-    auto store = std::make_shared<Part>(reach_store(id, comm, deadline), kPart, comm.given_up);
+    if (is_known(id) && comm.rank == 0) serve(id, comm.settings);
+    std::shared_ptr<Store> whole = reach_store(id, comm, deadline);
+    const std::string part = is_known(id) ? next_part(*whole, comm, deadline) : kPart;
+    auto store = std::make_shared<Part>(std::move(whole), part, comm.given_up);
     const std::string rank = std::to_string(comm.rank);
     store->fail_when_gone("rank " + rank + " has ended before it had joined the others", deadline);
     tell_failure(*store, comm.rank, *comm.given_up, [&] {
@@ -132,7 +143,8 @@ ncclResult_t init(ncclComm_t* place, int size, const ncclUniqueId& id, int rank,
   require(is_id(id), "the ncclUniqueId was not made by ncclGetUniqueId of this library");
   Settings settings = settings_of_process();
   apply(config, settings);
-  if (settings.config.secret.empty() && settings.config.secret_file.empty())
+  // What is known to all, because there was no secret of which to make it, is none.
+  if (!is_known(id) && settings.config.secret.empty() && settings.config.secret_file.empty())
     settings.config.secret = secret_of(id);
   return begin(new_comm(std::move(settings), rank, size, device), place, by_id(id));
 }
@@ -304,7 +316,9 @@ using namespace tutti::nccl;
 NCCL_FUNCTION(ncclResult_t, ncclGetUniqueId, ncclUniqueId* id) {
   return guarded([&] {
     require(id != nullptr, "the place for the id is null");
-    *id = make_id(settings_of_process());
+    const Settings settings = settings_of_process();
+    const auto known = variable("NCCL_COMM_ID");
+    *id = known ? known_id(*known, settings) : make_id(settings);
   });
 }
 

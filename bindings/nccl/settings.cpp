@@ -32,7 +32,7 @@ constexpr std::array<Variable, 18> kVariables{{
     {"NCCL_DEBUG", "the level of the log: VERSION, WARN, INFO or TRACE"},
     {"NCCL_DEBUG_FILE", "the file for the log; %h is the host's name, %p the process"},
     {"NCCL_SOCKET_IFNAME", "the network interfaces, as TUTTI_INTERFACES"},
-    {"NCCL_COMM_ID", "refused: ids come from ncclGetUniqueId"},
+    {"NCCL_COMM_ID", "host:port of the store, in place of ids that are handed on"},
     {"NCCL_COMM_BLOCKING", "0 or 1, for communicators whose configuration does not say"},
     {"NCCL_P2P_DISABLE", "1: no rings in the memory of GPUs"},
     {"NCCL_SHM_DISABLE", "1: ranks of one machine share no memory"},

@@ -1,6 +1,7 @@
 #include "bindings/nccl/unique_id.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <string_view>
 #include <tutti/error.hpp>
@@ -13,6 +14,7 @@ namespace {
 
 constexpr std::string_view kMark = "tutti";
 constexpr std::size_t kLengthAt = kMark.size();
+constexpr std::size_t kKnownAt = 6;  // of a byte that is 1 in an id of known_id()
 constexpr std::size_t kTicketAt = 8;
 static_assert(kTicketAt + kMaxTicketBytes <= sizeof(ncclUniqueId));
 static_assert(kMaxTicketBytes <= 127, "the length is one signed byte");
@@ -25,18 +27,29 @@ std::string_view ticket_of(const ncclUniqueId& id) {
   return {id.internal + kTicketAt, std::min(length, kMaxTicketBytes)};
 }
 
-}  // namespace
-
-ncclUniqueId make_id(const Settings& settings) {
-  if (variable("NCCL_COMM_ID"))
-    throw Failure(ncclInvalidUsage,
-                  "NCCL_COMM_ID is not supported: pass the id of ncclGetUniqueId to the ranks");
-  const std::string ticket = serve_store(settings.config);
+ncclUniqueId id_of(std::string_view ticket) {
   ncclUniqueId id{};
   std::memcpy(id.internal, kMark.data(), kMark.size());
   id.internal[kLengthAt] = static_cast<char>(ticket.size());
   std::memcpy(id.internal + kTicketAt, ticket.data(), ticket.size());
   return id;
+}
+
+}  // namespace
+
+ncclUniqueId make_id(const Settings& settings) { return id_of(serve_store(settings.config)); }
+
+ncclUniqueId known_id(std::string_view address, const Settings& settings) {
+  const auto deadline = std::chrono::steady_clock::now() + settings.config.startup_timeout;
+  ncclUniqueId id = id_of(ticket_at(address, deadline, settings.config));
+  id.internal[kKnownAt] = 1;
+  return id;
+}
+
+bool is_known(const ncclUniqueId& id) { return id.internal[kKnownAt] != 0; }
+
+void serve(const ncclUniqueId& id, const Settings& settings) {
+  serve_store_at(ticket_of(id), settings.config);
 }
 
 bool is_id(const ncclUniqueId& id) {

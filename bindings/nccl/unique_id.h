@@ -4,6 +4,7 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <tutti/store.hpp>
 
 #include "bindings/nccl/abi.h"
@@ -13,6 +14,13 @@ namespace tutti::nccl {
 
 /// Starts the server of a store in this process, and returns an id that leads to it.
 ncclUniqueId make_id(const Settings& settings);
+
+/// Returns the id of the store at NCCL_COMM_ID, which is the same in all processes. Rank 0 of each
+/// communicator serves it (serve()), and it makes one communicator after the other.
+ncclUniqueId known_id(std::string_view address, const Settings& settings);
+bool is_known(const ncclUniqueId& id);
+/// Serves the store of a known id, unless it is served.
+void serve(const ncclUniqueId& id, const Settings& settings);
 
 /// Returns whether the bytes are an id of this library.
 bool is_id(const ncclUniqueId& id);

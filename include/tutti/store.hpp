@@ -79,4 +79,20 @@ inline constexpr std::size_t kMaxTicketBytes = 120;
                                                              Store::Deadline deadline,
                                                              const Config& config);
 
+/// Returns the ticket of a store at a known address, "host:port", for processes that can hand each
+/// other nothing: each of them computes it, from the same address and the same secret, and one of
+/// them serves the store with serve_store_at(). connect_store() waits for that one. Without a
+/// secret in `config`, and unless Config::trust_network is set, the host has to be this machine,
+/// and only its processes can connect. It asks a name server if `address` has a name. Any thread
+/// may call it. Throws `usage` for what is no address, or is another machine's and there is no
+/// secret, and `timeout` if the name has not been found by the deadline.
+[[nodiscard]] TUTTI_API std::string ticket_at(std::string_view address, Store::Deadline deadline,
+                                              const Config& config);
+
+/// Serves the store of a ticket that ticket_at() has made, unless a process of this machine serves
+/// it already. It lasts as long as this process, for all who come and go meanwhile: keep the keys of
+/// each use apart. Any thread may call it. Throws `usage` for what is no ticket, and `unavailable`
+/// if its port is in use or there are no sockets or threads.
+TUTTI_API void serve_store_at(std::string_view ticket, const Config& config);
+
 }  // namespace tutti

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cstring>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <tutti/error.hpp>
 #include <tutti/store.hpp>
@@ -12,6 +14,9 @@
 #include "common/address.h"
 #include "common/log.h"
 #include "common/random.h"
+#include "common/secret.h"
+#include "common/text.h"
+#include "net/authentication.h"
 #include "net/local_socket.h"
 #include "net/tcp_socket.h"
 #include "net/this_machine.h"
@@ -42,11 +47,46 @@ bool is_here(const Ticket& ticket) {
   return std::all_of(ticket.addresses.begin(), ticket.addresses.end(), net::is_this_machine);
 }
 
+JobAddress at_server(const Ticket& ticket, JobAddress job) {
+  job.server = ticket.server;
+  return job;
+}
+
 // The server listened before the ticket was there, so that nobody who listens is nobody to wait
 // for.
-bool is_gone(const Ticket& ticket, JobAddress job) {
-  job.server = ticket.server;
-  return is_here(ticket) && net::connect_local(job.socket_name()).nobody_listens();
+bool is_gone(const Ticket& ticket, const JobAddress& job) {
+  return is_here(ticket) &&
+         net::connect_local(at_server(ticket, job).socket_name()).nobody_listens();
+}
+
+// Returns the addresses of a host. A machine may know itself by its name at an address of the
+// loopback interface, where others do not reach it.
+std::vector<std::string> numeric(const SocketAddress& where, Store::Deadline deadline) {
+  const net::Found found = net::find_places(where, deadline);
+  std::vector<std::string> addresses;
+  for (const net::TcpPlace& place : found.places) addresses.push_back(place.socket_address().host);
+  const bool is_name = std::find(addresses.begin(), addresses.end(), where.host) == addresses.end();
+  if (is_name && where.host != "localhost")
+    if (std::erase_if(addresses, net::is_loopback) > 0) addresses = net::own_addresses();
+  if (addresses.empty())
+    throw Error(ErrorKind::timeout,
+                fmt::format("the host of {} has no address: {}", to_text(where), found.why_not));
+  return addresses;
+}
+
+Ticket decoded(std::string_view ticket, const Config& config) {
+  auto its = rendezvous::decode_ticket(ticket);
+  if (!its)
+    throw Error(
+        ErrorKind::usage,
+        fmt::format("{} bytes are no ticket to a store of this version of tutti", ticket.size()));
+  if (its->tls != config.tls)
+    throw Error(
+        ErrorKind::mismatch,
+        fmt::format("the store of this ticket is served with TUTTI_TLS={}, and this process "
+                    "has TUTTI_TLS={}; set the same in all processes",
+                    its->tls ? "yes" : "no", config.tls ? "yes" : "no"));
+  return *std::move(its);
 }
 
 }  // namespace
@@ -71,28 +111,67 @@ std::string serve_store(const Config& config) {
     ticket.port = where.port;
     ticket.addresses.push_back(std::move(where.host));
   }
-  serve_until_left(way.job, std::move(place.listeners), std::move(place.address));
+  ServerLimits limits;
+  limits.once = true;
+  serve_detached(way.job, std::move(place.listeners), limits, std::move(place.address));
   return encode(ticket);
+}
+
+std::string ticket_at(std::string_view address, Store::Deadline deadline, const Config& config) {
+  const auto where = parse_socket_address(address);
+  if (!where)
+    throw Error(ErrorKind::usage, fmt::format("{} is no address of a store: it is written like "
+                                              "node7:29500 or [fe80::1]:29500",
+                                              shown(address)));
+  const Secret secret = configured_secret(config);
+  const bool is_here = net::is_this_machine(where->host);
+  if (!secret && (config.tls || (!config.trust_network && !is_here)))
+    throw Error(ErrorKind::usage,
+                fmt::format("a store at {}, {}, needs a secret. {}", shown(address),
+                            config.tls ? "with TUTTI_TLS=yes" : "which is another machine",
+                            kHowToMakeSecret));
+  // Who does not know the secret can guess neither of the two. Without one both are public.
+  const net::Proof drawn = net::keyed_hash(secret, fmt::format("tutti store at {}", address));
+  Ticket ticket;
+  std::memcpy(&ticket.server, drawn.data(), sizeof ticket.server);
+  ticket.server = ticket.server >> 1 | 1;
+  ticket.secret = Secret(std::string(reinterpret_cast<const char*>(drawn.data()) + 16, 16));
+  ticket.tls = config.tls;
+  ticket.comes_first = true;
+  if (!secret && !config.trust_network) return encode(ticket);
+  ticket.port = where->port;
+  ticket.addresses = numeric(*where, deadline);
+  return encode(ticket);
+}
+
+void serve_store_at(std::string_view ticket, const Config& config) {
+  const Ticket its = decoded(ticket, config);
+  SystemRandom random;
+  const Way way = way_of(its, random);
+  std::vector<Listener> listeners;
+  listeners.push_back({net::listen_local(at_server(its, way.job).socket_name()), std::nullopt});
+  if (!listeners.front().socket) return;  // Another process serves it, or this one.
+  std::string address = fmt::format("{}\n", its.server);
+  if (its.port != 0) {
+    const std::string& first = its.addresses.front();
+    const SocketAddress where{net::is_loopback(first) ? first : "", its.port};
+    listeners.push_back({net::listen_tcp(where), its.secret, its.tls});
+    if (!where.host.empty())
+      address += to_text(where) + "\n";
+    else
+      address += rendezvous::places_of(listeners.back());
+  }
+  serve_detached(way.job, std::move(listeners), {}, std::move(address));
 }
 
 std::shared_ptr<Store> connect_store(std::string_view ticket, Store::Deadline deadline,
                                      const Config& config) {
-  const auto its = rendezvous::decode_ticket(ticket);
-  if (!its)
-    throw Error(
-        ErrorKind::usage,
-        fmt::format("{} bytes are no ticket to a store of this version of tutti", ticket.size()));
-  if (its->tls != config.tls)
-    throw Error(
-        ErrorKind::mismatch,
-        fmt::format("the store of this ticket is served with TUTTI_TLS={}, and this process "
-                    "has TUTTI_TLS={}; set the same in all processes",
-                    its->tls ? "yes" : "no", config.tls ? "yes" : "no"));
+  const Ticket its = decoded(ticket, config);
   SystemRandom random;
-  Way way = way_of(*its, random);
-  std::string address = fmt::format("{}\n", its->server);
-  for (const std::string& host : its->addresses)
-    address.append(to_text({host, its->port})).append("\n");
+  Way way = way_of(its, random);
+  std::string address = fmt::format("{}\n", its.server);
+  for (const std::string& host : its.addresses)
+    address.append(to_text({host, its.port})).append("\n");
   const auto route = rendezvous::route_to(way, address, random);
   assert(route != nullptr);
   const rendezvous::Applying applying = way.applying(rendezvous::kMayStandBy);
@@ -101,7 +180,7 @@ std::shared_ptr<Store> connect_store(std::string_view ticket, Store::Deadline de
   bool answered = false;
   auto joined =
       rendezvous::try_to_join(*route, way.job, rank, applying, deadline, obstacle, answered);
-  if (!joined && is_gone(*its, way.job))
+  if (!joined && !its.comes_first && is_gone(its, way.job))
     throw Error(ErrorKind::peer_lost,
                 "the process that serves the store of this ticket has ended, or the store has: "
                 "all that had connected have left it");

@@ -88,13 +88,12 @@ Listener unix_listener(const JobAddress& job) {
   return {std::move(socket), std::nullopt};
 }
 
-void serve_until_left(const JobAddress& job, std::vector<Listener> listeners, std::string address) {
+void serve_detached(const JobAddress& job, std::vector<Listener> listeners,
+                    const ServerLimits& limits, std::string address) {
   struct Own {
     Fd stop = stop_event();  // Nobody writes it.
     std::unique_ptr<rendezvous::ServerLoop> loop;
   };
-  ServerLimits limits;
-  limits.once = true;
   auto own = std::make_shared<Own>();
   own->loop = std::make_unique<rendezvous::ServerLoop>(
       job, std::move(listeners), limits, own->stop.get(), standing_at(std::move(address)));

@@ -40,9 +40,11 @@ struct Listener {
 /// process that has it if that is known, and `usage` if it is this process.
 Listener unix_listener(const JobAddress& job);
 
-/// Serves a store until all processes that have joined have left, in a thread that nobody waits
-/// for. The arguments and errors are those of StoreServer; ServerLimits::once is implied.
-void serve_until_left(const JobAddress& job, std::vector<Listener> listeners, std::string address);
+/// Serves a store in a thread that nobody waits for, for as long as this process exists, or with
+/// ServerLimits::once until all processes that have joined have left. The arguments and errors are
+/// those of StoreServer.
+void serve_detached(const JobAddress& job, std::vector<Listener> listeners,
+                    const ServerLimits& limits, std::string address);
 
 /// Serves the store from construction to destruction. It writes no log: a rank that is refused gets
 /// the reason and reports it itself.

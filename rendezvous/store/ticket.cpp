@@ -12,7 +12,7 @@ namespace tutti::rendezvous {
 namespace {
 
 constexpr char kFormat = 1;
-constexpr char kTlsFlag = 1;
+constexpr char kTlsFlag = 1, kFirstFlag = 2;
 constexpr std::size_t kSecretBytes = 16;
 static_assert(kSecretBytes >= kLeastSecretBytes);
 constexpr std::size_t kFixedBytes = 2 + sizeof(std::uint64_t) + kSecretBytes + 2;
@@ -48,7 +48,8 @@ T taken(std::string_view& bytes) {
 
 std::string encode(const Ticket& ticket) {
   assert(ticket.secret.bytes().size() == kSecretBytes);
-  std::string bytes{kFormat, ticket.tls ? kTlsFlag : char{0}};
+  const int flags = (ticket.tls ? kTlsFlag : 0) | (ticket.comes_first ? kFirstFlag : 0);
+  std::string bytes{kFormat, static_cast<char>(flags)};
   const auto port = static_cast<std::uint16_t>(ticket.port);
   bytes.append(reinterpret_cast<const char*>(&ticket.server), sizeof ticket.server)
       .append(ticket.secret.bytes())
@@ -63,10 +64,11 @@ std::string encode(const Ticket& ticket) {
 
 std::optional<Ticket> decode_ticket(std::string_view bytes) {
   if (bytes.size() < kFixedBytes || bytes.size() > kMaxTicketBytes || bytes[0] != kFormat ||
-      (bytes[1] & ~kTlsFlag) != 0)
+      (bytes[1] & ~(kTlsFlag | kFirstFlag)) != 0)
     return std::nullopt;
   Ticket ticket;
   ticket.tls = (bytes[1] & kTlsFlag) != 0;
+  ticket.comes_first = (bytes[1] & kFirstFlag) != 0;
   bytes.remove_prefix(2);
   ticket.server = taken<std::uint64_t>(bytes);
   ticket.secret = Secret(std::string(bytes.substr(0, kSecretBytes)));

@@ -19,8 +19,9 @@ struct Ticket {
   std::uint64_t server = 0;  ///< The number of the Unix socket, JobAddress::server.
   Secret secret;             ///< Of 16 bytes.
   bool tls = false;
-  int port = 0;                        ///< 0 if the server listens at its Unix socket alone.
-  std::vector<std::string> addresses;  ///< Numeric. The first is tried first.
+  int port = 0;                             ///< 0 if the server listens at its Unix socket alone.
+  std::vector<std::string> addresses = {};  ///< Numeric. The first is tried first.
+  bool comes_first = false;                 ///< It may exist before the server, see ticket_at().
 };
 
 /// Leaves out the last addresses if they do not fit into kMaxTicketBytes, and those that are valid

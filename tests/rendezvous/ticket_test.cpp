@@ -122,6 +122,56 @@ TEST(StoreTicket, ThatUsesTlsIsRefusedWithout) {
   connect_store(rendezvous::encode(*known), in_time(), config)->set("key", "value", in_time());
 }
 
+Config with_secret(std::string secret) {
+  Config config = on_loopback();
+  config.secret = std::move(secret);
+  return config;
+}
+
+// A client may come before the server does, and a second server is not needed.
+TEST(StoreTicket, OfAKnownAddressIsTheSameInAllProcessesThatHaveTheSecret) {
+  const Config config = with_secret("what only these know");
+  const std::string address = "127.0.0.1:" + std::to_string(test::unused_port());
+  const std::string ticket = ticket_at(address, in_time(), config);
+  EXPECT_EQ(ticket_at(address, in_time(), config), ticket);
+  EXPECT_NE(ticket_at(address, in_time(), with_secret("what others think of")), ticket);
+  std::thread early(
+      [&] { connect_store(ticket, in_time(), config)->set("key", "value", in_time()); });
+  std::this_thread::sleep_for(milliseconds(20));
+  serve_store_at(ticket, config);
+  const auto store = connect_store(ticket, in_time(), config);
+  serve_store_at(ticket, config);
+  EXPECT_EQ(connect_store(ticket, in_time(), config)->get("key", in_time()), "value");
+  early.join();
+  auto over_tcp = decode_ticket(ticket);
+  ASSERT_TRUE(over_tcp);
+  over_tcp->server += 2;
+  EXPECT_EQ(connect_store(rendezvous::encode(*over_tcp), in_time(), config)->get("key", in_time()),
+            "value");
+}
+
+TEST(StoreTicket, OfAKnownAddressNeedsASecretBetweenMachines) {
+  const std::string here = ticket_at("127.0.0.1:29500", in_time(), on_loopback());
+  EXPECT_THAT(decode_ticket(here)->addresses, testing::IsEmpty());
+  for (const char* text : {"node7", "node7:", "node7:0", "node7:65536", ":29500", ""})
+    EXPECT_THAT(
+        error_of([&] { static_cast<void>(ticket_at(text, in_time(), on_loopback())); }).what(),
+        HasSubstr("is no address of a store"))
+        << text;
+  const auto refused = [](const char* address, const Config& config) {
+    const Error error = error_of([&] { static_cast<void>(ticket_at(address, in_time(), config)); });
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    EXPECT_THAT(error.what(), HasSubstr("needs a secret"));
+  };
+  refused("192.0.2.1:29500", on_loopback());
+  Config config = on_loopback();
+  config.trust_network = true;
+  EXPECT_THAT(decode_ticket(ticket_at("192.0.2.1:29500", in_time(), config))->addresses,
+              ElementsAre("192.0.2.1"));
+  config.tls = true;
+  refused("127.0.0.1:29500", config);
+}
+
 // One that is not in the process of the server stands by for it.
 TEST(StoreTicket, OutlivesTheProcessThatServesIt) {
   int ticket_pipe[2], done_pipe[2];

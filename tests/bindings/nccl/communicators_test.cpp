@@ -307,6 +307,31 @@ TEST(NcclCommunicators, SeveralIdsMakeOneCommunicator) {
   for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(ranks.outcome(rank), "") << "rank " << rank;
 }
 
+// Nobody hands an id to anybody. Rank 0 may come last, and the communicators of one address may
+// exist at the same time.
+TEST(NcclCommunicators, AKnownAddressTakesThePlaceOfAnId) {
+  const std::string address = "127.0.0.1:" + std::to_string(unused_port());
+  Processes ranks(3, [&](int rank) {
+    setenv("NCCL_COMM_ID", address.c_str(), 1);
+    ncclComm_t comms[3] = {};
+    for (int round = 0; round < 12; ++round) {
+      if (rank == round % 3) usleep(20'000);
+      ncclUniqueId id;
+      CHECK_NCCL(ncclGetUniqueId(&id));
+      ncclComm_t& comm = comms[round % 3];
+      const int size = round % 4 == 3 ? 2 : 3;
+      if (comm != nullptr) CHECK_NCCL(ncclCommDestroy(comm));
+      comm = nullptr;
+      if (rank == size) continue;
+      CHECK_NCCL(ncclCommInitRank(&comm, size, id, rank));
+      expect_equal(sum(comm, 1), size, "the sum");
+    }
+    for (const ncclComm_t comm : comms)
+      if (comm != nullptr) CHECK_NCCL(ncclCommDestroy(comm));
+  });
+  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(ranks.outcome(rank), "") << "rank " << rank;
+}
+
 TEST(NcclCommunicators, TwoProcessesWithOneRankAreToldSo) {
   SharedId id;
   Processes ranks(2, [&](int number) {

@@ -60,7 +60,8 @@ TEST(NcclSettings, ValuesThatAreNoneAreRefused) {
   sum_with({{"NCCL_ALGO", "scan:ring"}}, "names the function 'scan'");
   sum_with({{"NCCL_NET", "AWS Libfabric"}}, "the network 'AWS Libfabric' is a plug-in");
   sum_with({{"NCCL_IB_TC", "many"}}, "rdma_traffic_class");
-  sum_with({{"NCCL_COMM_ID", "localhost:5000"}}, "NCCL_COMM_ID is not supported");
+  sum_with({{"NCCL_COMM_ID", "localhost"}}, "is no address of a store");
+  sum_with({{"NCCL_COMM_ID", "192.0.2.1:5000"}}, "which is another machine, needs a secret");
   sum_with({{"TUTTI_TIMEOUT", "1"}}, "TUTTI_TIMEOUT_MS");
 }
 
