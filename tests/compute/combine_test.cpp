@@ -138,9 +138,10 @@ TEST_P(Combine, AnOutputMayBeAnyOfTheInputs) {
 }
 
 TEST_P(Combine, StreamedOutputsGiveTheSameBits) {
-  on_every_type(1001, [](Call call, auto check) {
-    for (const std::size_t count : {5, 1001})
-      for (const std::uint64_t streamed : {1, 2, 5, 15})
+  on_every_type(401, [](Call call, auto check) {
+    for (const std::size_t count : {5, 401})
+      for (const std::uint64_t streamed : {1, 2, 5, 15}) {
+        if (streamed >= std::uint64_t{2} << call.outputs) continue;  // There are fewer outputs.
         for (const auto& [offset, apart] : {std::pair{0, 0}, {24, 0}, {8, 16}, {3, 0}, {4, 7}}) {
           call.count = count;
           call.stream_outputs = streamed;
@@ -148,6 +149,7 @@ TEST_P(Combine, StreamedOutputsGiveTheSameBits) {
           call.apart_bytes = static_cast<std::size_t>(apart);
           check(call);
         }
+      }
   });
 }
 

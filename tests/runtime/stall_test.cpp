@@ -89,7 +89,9 @@ class Stalls : public testing::TestWithParam<const char*> {
   }
   static testing::Matcher<const std::vector<std::string>&> one_report() {
     return ElementsAre(AllOf(
-        HasSubstr("rank 0 of 3: operation #1 all_reduce(4 x f32, max) has been under way for"),
+        // Rank 1 leaves it to rank 0, unless that has no time for it on a busy machine.
+        testing::ContainsRegex("rank [01] of 3: operation #1 all_reduce.4 x f32, max. has been "
+                               "under way for"),
         AnyOf(AllOf(HasSubstr("\n  rank 0 is in it and waits for rank "),
                     HasSubstr("\n  rank 1 is in it and waits for rank ")),
               HasSubstr("\n  ranks 0, 1: each is in it and waits for rank 2")),

@@ -52,20 +52,22 @@ struct TwoComms {
     CHECK_NCCL(ncclCommAbort(second));
   }
   ncclComm_t first = nullptr, second = nullptr;
+  int sums[2] = {1, 1};  ///< In use until the communicators are aborted, whatever a group returns.
 };
 
-ncclResult_t sum_on_both(const TwoComms& comms) {
-  int sums[2] = {1, 1};
+ncclResult_t sum_on_both(TwoComms& comms) {
   CHECK_NCCL(ncclGroupStart());
-  CHECK_NCCL(ncclAllReduce(&sums[0], &sums[0], 1, ncclInt32, ncclSum, comms.first, nullptr));
-  CHECK_NCCL(ncclAllReduce(&sums[1], &sums[1], 1, ncclInt32, ncclSum, comms.second, nullptr));
+  CHECK_NCCL(
+      ncclAllReduce(&comms.sums[0], &comms.sums[0], 1, ncclInt32, ncclSum, comms.first, nullptr));
+  CHECK_NCCL(
+      ncclAllReduce(&comms.sums[1], &comms.sums[1], 1, ncclInt32, ncclSum, comms.second, nullptr));
   return ncclGroupEnd();
 }
 
 TEST(NcclMeetings, AnAbortOfOneCommunicatorOfAGroupDoesNotWaitForTheOther) {
   std::atomic<bool> aborted{false};
   two_ranks([&](int rank, const ncclUniqueId& id) {
-    const TwoComms comms(rank, id);
+    TwoComms comms(rank, id);
     if (rank == 1) {  // It never makes the calls.
       await(aborted);
       return comms.abort();
@@ -86,7 +88,7 @@ TEST(NcclMeetings, AnAbortOfOneCommunicatorOfAGroupDoesNotWaitForTheOther) {
 TEST(NcclMeetings, TheFirstErrorEndsAGroupThoughACommunicatorStillWaits) {
   std::atomic<bool> ended{false};
   two_ranks([&](int rank, const ncclUniqueId& id) {
-    const TwoComms comms(rank, id);
+    TwoComms comms(rank, id);
     if (rank == 1) {  // It calls the second one only once the other rank knows of the first.
       CHECK_NCCL(ncclCommAbort(comms.first));
       await(ended);
