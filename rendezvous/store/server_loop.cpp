@@ -19,8 +19,6 @@ namespace tutti::rendezvous {
 namespace {
 
 constexpr std::chrono::milliseconds kAcceptPause{50};
-// While more bytes of replies than this wait for a member, the server takes no request from it.
-constexpr std::size_t kMostQueuedBytes = 4 << 20;
 // The greatest number of a newcomer.
 constexpr std::uint32_t kLastNewcomer = std::numeric_limits<int>::max();
 constexpr std::size_t kOtherDescriptors = 256;  // reserved for the program's own descriptors
@@ -296,8 +294,7 @@ void ServerLoop::serve(int fd) {
 bool ServerLoop::take_requests(Member& member) {
   std::string_view input = member.connection.received();
   const std::size_t before = input.size();
-  const bool sane = service_.take(member.connection.fd(), input,
-                                  [&member] { return member.unsent_bytes() <= kMostQueuedBytes; });
+  const bool sane = service_.take(member.connection.fd(), input, [&] { return has_room(member); });
   member.connection.consume(before - input.size());
   return sane;
 }
@@ -312,17 +309,18 @@ void ServerLoop::send(int fd, const Reply& reply, std::string_view bytes) {
 
 void ServerLoop::deliver(int fd, const Reply& reply, std::string_view bytes) {
   Member& member = members_.at(fd);
+  // Behind older replies it is sent by serve(), which then takes the requests that had no room.
+  const bool first = member.connection.queued_bytes() == 0;
   member.connection.queue(bytes_of(reply));
   member.connection.queue(bytes);
   // A failed connection is closed later, when epoll reports it: serve() may be using this member.
-  static_cast<void>(member.connection.flush());
+  if (first) static_cast<void>(member.connection.flush());
   update_events(member);
 }
 
 void ServerLoop::update_events(Member& member) {
   const std::size_t queued = member.connection.queued_bytes();
-  const std::uint32_t events =
-      (member.unsent_bytes() > kMostQueuedBytes ? 0u : EPOLLIN) | (queued == 0 ? 0u : EPOLLOUT);
+  const std::uint32_t events = (has_room(member) ? EPOLLIN : 0u) | (queued == 0 ? 0u : EPOLLOUT);
   if (events == member.events) return;
   watch(EPOLL_CTL_MOD, member.connection.fd(), events);
   member.events = events;

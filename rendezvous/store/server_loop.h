@@ -120,6 +120,7 @@ class ServerLoop {
   void send(int fd, const Reply& reply, std::string_view bytes);
   void deliver(int fd, const Reply& reply, std::string_view bytes);
   void release_held();
+  bool has_room(const Member& member) const { return member.unsent_bytes() <= limits_.unsent; }
   void update_events(Member& member);
   void disconnect(int fd);
   void begin_closing();

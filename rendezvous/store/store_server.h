@@ -25,6 +25,8 @@ struct ServerLimits {
   bool once = false;                 ///< The server ends when all that have joined have left.
   std::size_t unauthenticated = 64;  ///< The number of connections without a greeting, beyond one
                                      ///< for each rank. If there are more, the oldest is closed.
+  std::size_t unsent = 4 << 20;  ///< The server takes no request from a member for which more bytes
+                                 ///< of replies than this wait.
 };
 
 /// A socket at which a store's server accepts ranks.

@@ -318,5 +318,39 @@ TEST_P(AStoreServer, TakesNoMoreRequestsThanItHasRoomForReplies) {
   EXPECT_LT(most_memory() - before, kMostKiB);
 }
 
+// The reply to another's request is the last that waits for room, and finds some in the socket.
+TEST(StoreServer, TakesTheRequestsThatHadNoRoomAlthoughTheirSenderSendsNoMore) {
+  constexpr std::size_t kValue = 8 << 10, kRequests = 100, kSome = 48 << 10;
+  Venue venue(ListenerKind::unix_socket, 2);
+  ServerLimits limits;
+  limits.unsent = 1 << 10;
+  const auto server = venue.serve(limits);
+  const auto other = venue.join(1);
+  other->set("large", std::string(kValue, 'x'), in_time());
+  rendezvous::Joined slow = join_by(*venue.route(0), venue.job(), 0);
+  slow.connection.queue(bytes_of(Request{1, Verb::wait, 6, 0, 0, 0}));
+  slow.connection.queue("signal");
+  for (std::size_t id = 2; id <= kRequests; ++id) {
+    slow.connection.queue(bytes_of(Request{id, Verb::get, 5, 0, 0, 0}));
+    slow.connection.queue("large");
+  }
+  ASSERT_TRUE(slow.connection.flush() && slow.connection.queued_bytes() == 0);
+  other->set("behind them", "", in_time());
+  std::size_t received = 0;
+  const auto receive = [&] {
+    pollfd readable{slow.connection.fd(), POLLIN, 0};
+    if (poll(&readable, 1, 5000) != 1 || !slow.connection.receive(kValue)) return false;
+    received += slow.connection.received().size();
+    slow.connection.consume(slow.connection.received().size());
+    return true;
+  };
+  while (received < kSome) ASSERT_TRUE(receive());
+  other->set("signal", "", in_time());
+  constexpr std::size_t kAll = kRequests * sizeof(Reply) + (kRequests - 1) * kValue;
+  while (received < kAll && receive()) {
+  }
+  EXPECT_EQ(received, kAll);
+}
+
 }  // namespace
 }  // namespace tutti
