@@ -33,7 +33,11 @@ class Connection {
     consumed_ += bytes;
   }
 
-  void queue(std::string_view bytes) { outbox_.append(bytes); }
+  /// Throws std::bad_alloc and queues nothing where there is no memory for both.
+  void queue(std::string_view bytes, std::string_view more = {}) {
+    outbox_.reserve(outbox_.size() + bytes.size() + more.size());
+    outbox_.append(bytes).append(more);
+  }
   std::size_t queued_bytes() const noexcept {
     return outbox_.size() - sent_ + stream_.unsent_bytes();
   }

@@ -116,9 +116,13 @@ class PendingConnections {
     const int fd = connection.fd();
     const Place place = connections_.insert(
         connections_.end(), Entry{std::move(connection), fd, now + limits_.patience});
-    const bool is_new = places_.emplace(fd, place).second;
-    assert(is_new);
-    static_cast<void>(is_new);
+    assert(!places_.contains(fd));
+    try {
+      places_.emplace(fd, place);
+    } catch (...) {  // out of memory
+      connections_.erase(place);
+      throw;
+    }
     serve_at(place);
     assert(connections_.size() == places_.size() && proved_ <= limits_.expected);
   }

@@ -19,8 +19,9 @@ struct Config;
 ///
 /// Keys are any bytes up to 1 KiB, values any bytes up to 1 MiB. Thread-safe. Every call ends by
 /// its deadline. Its errors are `timeout` (the key had no value in time; the message names it),
-/// `peer_lost` (the store's host is gone) and `usage` (a key or value is too large, or add() met a
-/// value that is not a number).
+/// `peer_lost` (the store's host is gone), `usage` (a key or value is too large, or add() met a
+/// value that is not a number) and `unavailable` (the store's host has no memory for the request,
+/// and has done nothing).
 class TUTTI_API Store {
  public:
   using Deadline = std::chrono::steady_clock::time_point;

@@ -81,8 +81,8 @@ class FileStore::File {
     try {
       const Lock lock(*this, steady_clock::now() + kLeaving);
       catch_up();
-      const std::int64_t left = table_.add(kLeft, 1);
-      append(kLeft, *table_.find(kLeft));
+      const std::int64_t left = table_.sum(kLeft, 1);
+      append(kLeft, fmt::format("{}", left));
       if (left == size_) unlink(path_.c_str());
     } catch (const std::exception&) {
       // The file stays; the next job at this path is told to remove it.
@@ -102,15 +102,8 @@ class FileStore::File {
     const std::lock_guard own(mutex_);
     const Lock lock(*this, deadline);
     catch_up();
-    const std::int64_t sum = table_.add(key, amount);
-    if (amount == 0) return sum;
-    try {
-      append(key, fmt::format("{}", sum));
-    } catch (...) {  // the table holds what the file does not
-      table_ = KeyTable();
-      read_bytes_ = 0;
-      throw;
-    }
+    const std::int64_t sum = table_.sum(key, amount);
+    if (amount != 0) append(key, fmt::format("{}", sum));
     return sum;
   }
 

@@ -37,19 +37,17 @@ const std::string* KeyTable::find(std::string_view key) const {
   return place == values_.end() ? nullptr : &place->second;
 }
 
-std::int64_t KeyTable::add(std::string_view key, std::int64_t amount) {
+std::int64_t KeyTable::sum(std::string_view key, std::int64_t amount) const {
   const std::string* text = find(key);
   const auto before = parse_number<std::int64_t>(text == nullptr ? "0" : *text);
   if (!before)
     throw Error(ErrorKind::usage,
                 fmt::format("store: {} holds {}, which is no number that {} can be added to",
                             shown(key), shown(*text), amount));
-  if (amount == 0) return *before;
   std::int64_t sum = 0;
   if (__builtin_add_overflow(*before, amount, &sum))
     throw Error(ErrorKind::usage, fmt::format("store: {} + {} under {} does not fit 64 bits",
                                               *before, amount, shown(key)));
-  set(key, fmt::format("{}", sum));
   return sum;
 }
 

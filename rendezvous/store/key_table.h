@@ -25,9 +25,9 @@ class KeyTable {
   /// The value of `key`, or null if there is none. The pointer is valid until the next change.
   const std::string* find(std::string_view key) const;
 
-  /// Implements Store::add. Throws `usage` if the value is not a decimal number or the sum does not
-  /// fit into 64 bits.
-  std::int64_t add(std::string_view key, std::int64_t amount);
+  /// The number that Store::add() leaves under `key`; the table stays as it is. Throws `usage` if
+  /// the value is not a decimal number or the sum does not fit into 64 bits.
+  std::int64_t sum(std::string_view key, std::int64_t amount) const;
 
   const std::map<std::string, std::string, std::less<>>& all() const noexcept { return values_; }
 

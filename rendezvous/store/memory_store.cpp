@@ -64,7 +64,9 @@ std::int64_t MemoryStore::add(std::string_view key, std::int64_t amount, Deadlin
   check_key(key);
   Shared& shared = shared_.get();
   const std::lock_guard lock(shared.mutex);
-  const std::int64_t sum = shared.table.add(key, amount);
+  const std::int64_t sum = shared.table.sum(key, amount);
+  if (amount == 0) return sum;
+  shared.table.set(key, fmt::format("{}", sum));
   shared.wake(key);
   return sum;
 }

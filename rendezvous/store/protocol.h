@@ -86,6 +86,7 @@ enum class Status : std::uint32_t {
   mismatch,  ///< The bytes are the text of a `mismatch` error: a rank cannot join.
   lost,    ///< The bytes are the text of a `peer_lost` error: a rank has left before it took part.
   unless,  ///< The bytes are the value of the key that was to end the wait, of a `peer_lost` error.
+  no_memory,  ///< The bytes are the text of an `unavailable` error.
   // The following are notices, which have the id 0.
   appointed,  ///< The client's process is to stand by for the server at the address in the bytes.
   successor,  ///< The bytes are the address of the server that stands by; empty if there is none.

@@ -1,6 +1,7 @@
 #include "rendezvous/store/server_loop.h"
 
 #include <fmt/format.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
@@ -19,6 +20,7 @@ namespace tutti::rendezvous {
 namespace {
 
 constexpr std::chrono::milliseconds kAcceptPause{50};
+constexpr std::chrono::milliseconds kMemoryPause{50};  // until what had no memory is tried again
 // The greatest number of a newcomer.
 constexpr std::uint32_t kLastNewcomer = std::numeric_limits<int>::max();
 constexpr std::size_t kOtherDescriptors = 256;  // reserved for the program's own descriptors
@@ -72,13 +74,49 @@ void ServerLoop::run() {
     const int ready = epoll_wait(epoll_.get(), events.data(), events.size(),
                                  deadline ? net::poll_milliseconds(*deadline) : -1);
     for (int i = 0; i < ready; ++i) handle(events[static_cast<std::size_t>(i)]);
+    keep_house();
+  }
+}
+
+// Does what is due, which includes the end of those whom there was no memory to serve. Where there
+// is none for that either, it is done a little later.
+void ServerLoop::keep_house() {
+  const bool mends = mend_at_.has_value();
+  if (mends && *mend_at_ > now()) return;
+  mend_at_.reset();
+  try {
+    if (mends) part_with_broken();
     pending_.close_expired(now());
     watch_for_standby();
-    if (accept_again_ && *accept_again_ <= now()) {
-      accept_again_.reset();
-      watch_listeners(EPOLLIN);
-    }
+    if (!accept_again_ || *accept_again_ > now()) return;
+    accept_again_.reset();
+    watch_listeners(EPOLLIN);
+  } catch (const std::exception&) {
+    mend_at_ = now() + kMemoryPause;
   }
+}
+
+void ServerLoop::part_with_broken() {
+  for (auto next = members_.begin(); next != members_.end();) {
+    const auto& [fd, member] = *next++;
+    if (member.broken) disconnect(fd);
+  }
+  if (standby_ && standby_->broken) drop_standby();
+  if (!serving_) serve_primary(standing_.primary->connection.fd());
+}
+
+void ServerLoop::break_off(Member& member) {
+  if (!member.broken) {
+    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, member.connection.fd(), nullptr);
+    shutdown(member.connection.fd(), SHUT_RDWR);  // it hears of its end before there is memory
+  }
+  member.broken = true;
+  mend_at_ = now();
+}
+
+void ServerLoop::break_off_standby() {
+  standby_->broken = true;
+  mend_at_ = now();
 }
 
 void ServerLoop::watch(int operation, int fd, std::uint32_t events) {
@@ -92,6 +130,7 @@ void ServerLoop::watch(int operation, int fd, std::uint32_t events) {
 }
 
 std::optional<TimePoint> ServerLoop::next_deadline() const {
+  if (mend_at_) return mend_at_;
   std::optional<TimePoint> next;
   const auto consider = [&](std::optional<TimePoint> other) {
     if (other && (!next || *other < *next)) next = other;
@@ -116,8 +155,9 @@ void ServerLoop::handle(const epoll_event& event) {
     // A descriptor that is none of these was closed by an earlier event of this turn.
     if (pending_.contains(fd)) return pending_.serve(fd);
     if (members_.contains(fd)) serve(fd);
-  } catch (const std::exception&) {  // out of memory: the connection that needed it is closed
-    if (members_.contains(fd)) return disconnect(fd);
+  } catch (const std::exception&) {  // out of memory: the pending that needed it is closed
+    if (is_primary(fd)) mend_at_ = now() + kMemoryPause;
+    if (standby_ && standby_->connection.fd() == fd) break_off_standby();
     if (listener_of(fd) != nullptr && !accept_again_) pause_accepting();
   }
 }
@@ -223,9 +263,14 @@ void ServerLoop::admit_member(Pending& pending, const Greeting& greeting) {
   member.returns = (greeting.flags & kReturns) != 0;
   member.other_machine = pending.handshake.has_value();
   member.here = pid == getpid();
-  service_.enter(fd, greeting.client, member.returns);
-  members_.emplace(fd, std::move(member));
+  const bool returns = member.returns;
+  Member& joined = members_.emplace(fd, std::move(member)).first->second;
   if (!is_newcomer(rank)) memberships_[rank] = {Membership::State::taken, pid};
+  try {
+    service_.enter(fd, greeting.client, returns);
+  } catch (const std::exception&) {
+    return break_off(joined);
+  }
   if (standby_ && standby_->in_step && members_.at(fd).may_stand_by) {
     const std::string& address = standby_->address;
     deliver(fd, {0, Status::successor, static_cast<std::uint32_t>(address.size())}, address);
@@ -282,11 +327,16 @@ void ServerLoop::serve(int fd) {
   Member& member = members_.at(fd);
   assert(is_newcomer(static_cast<std::uint32_t>(member.rank)) ||
          memberships_[static_cast<std::size_t>(member.rank)].state == Membership::State::taken);
-  bool keep = member.connection.flush();
-  if (keep && (member.events & EPOLLIN) != 0) keep = member.connection.receive();
-  if (!take_requests(member)) keep = false;
-  if (!keep) return disconnect(fd);
-  update_events(member);
+  if (member.broken) return;
+  try {
+    bool keep = member.connection.flush();
+    if (keep && (member.events & EPOLLIN) != 0) keep = member.connection.receive();
+    if (!take_requests(member)) keep = false;
+    if (!keep) return disconnect(fd);
+    if (!member.broken) update_events(member);
+  } catch (const std::exception&) {
+    break_off(member);
+  }
 }
 
 // Returns false if the member violates the protocol. Requests for whose replies there is no room
@@ -299,20 +349,35 @@ bool ServerLoop::take_requests(Member& member) {
   return sane;
 }
 
-// A reply waits until the standby has all on which it may depend.
+// A reply waits until the standby has all on which it may depend. Where there is no memory for it,
+// there may be some for one that says so.
 void ServerLoop::send(int fd, const Reply& reply, std::string_view bytes) {
-  if (!standby_ || !standby_->in_step || standby_->applied == last_change_)
-    return deliver(fd, reply, bytes);
-  held_.push_back({last_change_, fd, reply, std::string(bytes)});
-  members_.at(fd).held_bytes += sizeof reply + bytes.size();
+  Member& member = members_.at(fd);
+  try {
+    if (member.broken) return;
+    if (!standby_ || !standby_->in_step || standby_->applied == last_change_)
+      return queue(member, reply, bytes);
+    held_.push_back({last_change_, fd, reply, std::string(bytes)});
+    member.held_bytes += sizeof reply + bytes.size();
+  } catch (const std::exception&) {
+    constexpr std::string_view kWhy = StoreService::kNoMemory;
+    deliver(fd, {reply.id, Status::no_memory, static_cast<std::uint32_t>(kWhy.size())}, kWhy);
+  }
 }
 
 void ServerLoop::deliver(int fd, const Reply& reply, std::string_view bytes) {
   Member& member = members_.at(fd);
+  try {
+    if (!member.broken) queue(member, reply, bytes);
+  } catch (const std::exception&) {
+    break_off(member);
+  }
+}
+
+void ServerLoop::queue(Member& member, const Reply& reply, std::string_view bytes) {
   // Behind older replies it is sent by serve(), which then takes the requests that had no room.
   const bool first = member.connection.queued_bytes() == 0;
-  member.connection.queue(bytes_of(reply));
-  member.connection.queue(bytes);
+  member.connection.queue(bytes_of(reply), bytes);
   // A failed connection is closed later, when epoll reports it: serve() may be using this member.
   if (first) static_cast<void>(member.connection.flush());
   update_events(member);
@@ -326,6 +391,7 @@ void ServerLoop::update_events(Member& member) {
   member.events = events;
 }
 
+// Where there is no memory for what others are told of it, it throws, and is to be called again.
 void ServerLoop::disconnect(int fd) {
   const auto place = members_.find(fd);
   assert(place != members_.end());
@@ -333,12 +399,8 @@ void ServerLoop::disconnect(int fd) {
   const bool newcomer = is_newcomer(static_cast<std::uint32_t>(rank));
   assert(newcomer ||
          memberships_[static_cast<std::size_t>(rank)].state == Membership::State::taken);
-  if (!newcomer) memberships_[static_cast<std::size_t>(rank)].state = Membership::State::left;
   const bool took_part = newcomer || service_.has_taken_part(fd);
   service_.leave(fd);
-  members_.erase(place);
-  if (rank == last_appointed_ && appoint_at_) appoint_at_ = now();
-  std::erase_if(held_, [fd](const Held& held) { return held.fd == fd; });
   // A rank that starts publishes what the others need before it asks for what they publish.
   if (!took_part)
     service_.refuse_waits(
@@ -346,6 +408,10 @@ void ServerLoop::disconnect(int fd) {
         fmt::format("rank {} has left the store before it told the others of itself: it has ended, "
                     "or its start-up has failed; see what it says, and start the job again",
                     rank));
+  if (!newcomer) memberships_[static_cast<std::size_t>(rank)].state = Membership::State::left;
+  members_.erase(place);
+  if (rank == last_appointed_ && appoint_at_) appoint_at_ = now();
+  std::erase_if(held_, [fd](const Held& held) { return held.fd == fd; });
 }
 
 void ServerLoop::begin_closing() {

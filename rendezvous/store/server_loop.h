@@ -70,6 +70,7 @@ class ServerLoop {
     bool here = false;           // in the process of this server
     bool returns = false;        // it had joined the server before this one
     std::size_t held_bytes = 0;  // of its replies that wait for the standby
+    bool broken = false;         // there was no memory to serve it: see keep_house()
 
     std::size_t unsent_bytes() const noexcept { return connection.queued_bytes() + held_bytes; }
   };
@@ -82,6 +83,7 @@ class ServerLoop {
     bool in_step = false;  // it has all that this server has told anybody; clients know of it
     std::optional<TimePoint> applies_by = {};  // set while it has not applied everything
     std::uint32_t events = EPOLLIN;
+    bool broken = false;  // there was no memory for what it is to be told
   };
   /// A reply that waits until the standby has applied all changes up to a number.
   struct Held {
@@ -99,6 +101,8 @@ class ServerLoop {
   void watch(int operation, int fd, std::uint32_t events);
   std::optional<TimePoint> next_deadline() const;
   void handle(const epoll_event& event);
+  void keep_house();
+  void part_with_broken();
   const Listener* listener_of(int fd) const;
   void watch_listeners(std::uint32_t events);
   void pause_accepting();
@@ -119,6 +123,9 @@ class ServerLoop {
   bool take_requests(Member& member);
   void send(int fd, const Reply& reply, std::string_view bytes);
   void deliver(int fd, const Reply& reply, std::string_view bytes);
+  void queue(Member& member, const Reply& reply, std::string_view bytes);
+  void break_off(Member& member);
+  void break_off_standby();
   void release_held();
   bool has_room(const Member& member) const { return member.unsent_bytes() <= limits_.unsent; }
   void update_events(Member& member);
@@ -158,6 +165,7 @@ class ServerLoop {
   std::map<int, Member> members_;          // indexed by descriptor
   std::vector<Membership> memberships_;    // indexed by rank
   std::optional<TimePoint> accept_again_;  // set while the listeners are paused
+  std::optional<TimePoint> mend_at_;       // set once there was no memory: see keep_house()
   std::optional<TimePoint> close_by_;      // set once the server is to end
   Standing standing_;
   bool serving_ = true;     // false while this server stands by

@@ -2,7 +2,6 @@
 // stands by for it.
 #include <algorithm>
 #include <cassert>
-#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -92,7 +91,7 @@ void ServerLoop::try_public_place() {
       watch(EPOLL_CTL_ADD, listener.socket.get(), EPOLLIN);
       listeners_.push_back(std::move(listener));
       return true;
-    } catch (const Error&) {  // The port is in use.
+    } catch (const std::exception&) {  // The port is in use, or there is no memory.
       return false;
     }
   });
@@ -145,18 +144,28 @@ void ServerLoop::attach_standby(net::Connection connection, int rank) {
   last_appointed_ = -1;
   standby_.emplace(StandsBy{std::move(connection), rank});
   standby_->applied = last_change_;
-  service_.copy(
-      [this](const Change& change) { standby_->connection.queue(encode(change, ++last_change_)); });
-  standby_->applies_by = now() + kApplyLimit;
-  flush_standby();
-  serve_standby();
+  try {
+    service_.copy([this](const Change& change) {
+      standby_->connection.queue(encode(change, ++last_change_));
+    });
+    standby_->applies_by = now() + kApplyLimit;
+    serve_standby();
+  } catch (const std::exception&) {
+    break_off_standby();
+  }
 }
 
+// A standby that lacks a change is never in step, and is dismissed.
 void ServerLoop::change(const Change& change) {
   if (!standby_) return;
-  standby_->connection.queue(encode(change, ++last_change_));
-  if (!standby_->applies_by) standby_->applies_by = now() + kApplyLimit;
-  flush_standby();
+  ++last_change_;
+  try {
+    standby_->connection.queue(encode(change, last_change_));
+    if (!standby_->applies_by) standby_->applies_by = now() + kApplyLimit;
+    flush_standby();
+  } catch (const std::exception&) {
+    break_off_standby();
+  }
 }
 
 void ServerLoop::flush_standby() {
@@ -167,6 +176,7 @@ void ServerLoop::flush_standby() {
 }
 
 void ServerLoop::serve_standby() {
+  if (standby_->broken) return;
   const bool open = standby_->connection.receive();
   if (!hear_standby() || !open) return drop_standby();
   flush_standby();
@@ -203,16 +213,15 @@ bool ServerLoop::hear_standby() {
 }
 
 void ServerLoop::release_held() {
-  std::set<int> served;
   while (!held_.empty() && (!standby_ || held_.front().number <= standby_->applied)) {
     const Held held = std::move(held_.front());
     held_.pop_front();
-    members_.at(held.fd).held_bytes -= sizeof held.reply + held.bytes.size();
+    Member& member = members_.at(held.fd);
+    const bool had_room = has_room(member);
+    member.held_bytes -= sizeof held.reply + held.bytes.size();
     deliver(held.fd, held.reply, held.bytes);
-    served.insert(held.fd);
+    if (!had_room && has_room(member)) serve(held.fd);  // requests have waited for room
   }
-  for (const int fd : served)
-    if (members_.contains(fd)) serve(fd);  // requests may have waited for room
 }
 
 // Goes on without the standby. It is told so, lest it believe that this server has ended.

@@ -26,6 +26,7 @@ ErrorKind kind_of(Status refusal) {
   switch (refusal) {
     case Status::usage: return ErrorKind::usage;
     case Status::lost: return ErrorKind::peer_lost;
+    case Status::no_memory: return ErrorKind::unavailable;
     default: return ErrorKind::mismatch;
   }
 }

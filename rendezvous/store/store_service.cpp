@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <cassert>
+#include <new>
 
 #include <tutti/error.hpp>
 
 #include "common/text.h"
 
 namespace tutti::rendezvous {
-
 bool StoreService::is_sane(const Request& request) noexcept {
   std::size_t most = 0;  // bytes of a value
   if (request.verb == Verb::set || request.verb == Verb::add) most = kMaxValueBytes;
@@ -47,6 +47,8 @@ void StoreService::handle(int client, const Request& request, std::string_view k
     }
   } catch (const Error& error) {
     refuse(client, request.id, Status::usage, error.what());
+  } catch (const std::bad_alloc&) {
+    refuse(client, request.id, Status::no_memory, kNoMemory);
   }
 }
 
@@ -60,19 +62,19 @@ void StoreService::change(int client, const Request& request, std::string_view k
       return reply(client, request.id, answer->second);
   std::string sum;
   if (request.verb == Verb::set) {
-    table_.set(key, value);
     participants_.insert(client);
   } else {
     const auto amount = parse_number<std::int64_t>(value);
     if (!amount) throw Error(ErrorKind::usage, "store: the amount to add is no number");
-    sum = fmt::format("{}", table_.add(key, *amount));
+    sum = fmt::format("{}", table_.sum(key, *amount));
     if (*amount == 0) return reply(client, request.id, sum);  // a read: nothing has changed
     value = sum;
   }
   made.key = key;
   made.value = value;
   made.reply = sum;
-  keep(made);
+  keep(made);  // first, since a change is not to be made without memory for its answer
+  table_.set(key, value);
   if (changed_) changed_(made);
   reply(client, request.id, sum);
   answer_waiting(key);
@@ -83,7 +85,7 @@ void StoreService::keep(const Change& change) {
   if (change.client == 0) return;
   auto& answers = answers_[change.client];
   answers.erase(answers.begin(), answers.lower_bound(change.settled));
-  answers[change.id] = change.reply;
+  answers.insert_or_assign(change.id, std::string(change.reply));
   if (answers.size() > kMaxAnswersOfAClient) answers.erase(answers.begin());
 }
 
@@ -136,7 +138,7 @@ void StoreService::set_when_gone(int client, const Request& request, std::string
   if (value.empty())
     all.erase(std::string(key));
   else
-    all[std::string(key)] = value;
+    all.insert_or_assign(std::string(key), std::string(value));
   reply(client, request.id, {});
 }
 
@@ -155,9 +157,11 @@ void StoreService::await(int client, const Request& request, std::string_view ke
                             "wait for {} later",
                             waits, shown(key)));
   assert(waits < kMaxWaitsOfAClient && (request.verb == Verb::get || request.verb == Verb::wait));
+  std::size_t* const beside =
+      unless.empty() ? nullptr : &waits_unless_.try_emplace(std::string(unless)).first->second;
   waiting_.emplace(key, Waiting{client, request.id, request.verb, std::string(unless)});
   ++waits;
-  if (!unless.empty()) ++waits_unless_.try_emplace(std::string(unless)).first->second;
+  if (beside != nullptr) ++*beside;
 }
 
 void StoreService::answer_waiting(std::string_view key) {
@@ -227,10 +231,12 @@ void StoreService::leave(int client) {
   drop([client](const Waiting& w) { return w.client == client; });
   assert(!waits_of_.contains(client) || waits_of_[client] == 0);
   waits_of_.erase(client);
-  participants_.erase(client);
-  if (const auto all = when_gone_.extract(client))
-    for (const auto& [key, value] : all.mapped())
+  if (const auto all = when_gone_.find(client); all != when_gone_.end()) {
+    for (const auto& [key, value] : all->second)
       if (table_.find(key) == nullptr) set(key, value);
+    when_gone_.erase(all);
+  }
+  participants_.erase(client);
   const auto who = identities_.find(client);
   if (who == identities_.end()) return;
   answers_.erase(who->second);

@@ -26,17 +26,22 @@ class StoreService {
   /// refused.
   static constexpr std::size_t kMaxWaitsOfAClient = 256;
 
-  /// The callback with which the service sends a reply to `client`. It must not call the service.
+  /// The callback with which the service sends a reply to `client`. It must not call the service,
+  /// nor throw.
   using Send = std::function<void(int client, const Reply&, std::string_view bytes)>;
 
   /// Gets every change before the reply to the request that made it is sent. It must not call the
-  /// service.
+  /// service, nor throw.
   using Changed = std::function<void(const Change&)>;
 
   /// The most answers that are kept of one client. A client needs one for each of its threads.
   static constexpr std::size_t kMaxAnswersOfAClient = 256;
   /// The most keys that one client may have set when it has left.
   static constexpr std::size_t kMaxLeftByAClient = 2 * kMaxWaitsOfAClient;
+
+  /// The text with Status::no_memory.
+  static constexpr std::string_view kNoMemory =
+      "the process that serves the store has no memory for this request";
 
   explicit StoreService(Send send, Changed changed = nullptr)
       : send_(std::move(send)), changed_(std::move(changed)) {
@@ -63,6 +68,7 @@ class StoreService {
   /// there is room. Returns false if they are followed by something that is not a valid request.
   bool take(int client, std::string_view& input, const Room& room);
 
+  /// Replies with Status::no_memory, and changes nothing, where there is no memory for it.
   void handle(int client, const Request& request, std::string_view key, std::string_view value);
 
   /// Replies `how` with this text to all waiting requests, and to all later ones that would wait.
@@ -72,7 +78,7 @@ class StoreService {
   /// for it in vain.
   bool has_taken_part(int client) const { return participants_.contains(client); }
   /// Drops all waiting requests and the answers of `client`, and sets the keys that it has asked
-  /// for.
+  /// for. Where there is no memory for these it throws, and is to be called again.
   void leave(int client);
 
   std::size_t waits() const noexcept { return waiting_.size(); }
