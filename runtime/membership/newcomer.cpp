@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cassert>
 #include <cerrno>
+#include <fstream>
+#include <iterator>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -42,19 +44,47 @@ std::string key(std::int64_t newcomer, std::string_view what) {
 // been called or has gone.
 constexpr std::int64_t kWaits = 1;
 
-// Identifies a process, as far as others of its machine can find it; containers may have numbers
-// for processes of their own.
-std::string this_process() {
-  char space[64] = {};
-  if (readlink("/proc/self/ns/pid", space, sizeof space - 1) < 0) return "unknown";
-  return fmt::format("{} {} {}", host_identity(), space, getpid());
+// Returns when the process started, in ticks since the machine did: another process may get its
+// number. Returns an empty text where that is not known.
+std::string start_of(pid_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  std::string stat((std::istreambuf_iterator<char>(file)), {}), word;
+  std::istringstream words(stat.substr(std::min(stat.rfind(')') + 1, stat.size())));
+  for (int field = 3; field <= 22 && words >> word;) ++field;  // see proc(5)
+  return words.fail() ? "" : word;
 }
 
-bool process_has_ended(pid_t pid) {
-  const Fd process(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
-  if (!process) return errno == ESRCH;
-  pollfd ended{process.get(), POLLIN, 0};
-  return poll(&ended, 1, 0) > 0;
+/// Identifies a process, as far as others of its machine can find it; containers may have numbers
+/// for processes of their own.
+struct ProcessName {
+  std::string space;  // empty if it is not known
+  pid_t pid = 0;
+  std::string start;
+
+  bool has_ended() const {
+    const Fd process(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+    if (!process) return errno == ESRCH;
+    pollfd ended{process.get(), POLLIN, 0};
+    const std::string now = start_of(pid);
+    return poll(&ended, 1, 0) > 0 || (!now.empty() && now != start);
+  }
+};
+
+ProcessName this_process() {
+  char space[64] = {};
+  if (readlink("/proc/self/ns/pid", space, sizeof space - 1) < 0) return {};
+  return {fmt::format("{}/{}", host_identity(), space), getpid(), start_of(getpid())};
+}
+
+std::string to_text(const ProcessName& process) {
+  return fmt::format("{} {} {}", process.pid, process.start, process.space);
+}
+
+ProcessName parse_process(const std::string& text) {
+  ProcessName process;
+  std::istringstream words(text);
+  words >> process.pid >> process.start >> process.space;
+  return words.fail() ? ProcessName() : process;
 }
 
 /// A call names the group that a newcomer is to join.
@@ -89,7 +119,7 @@ class Coming {
  public:
   Coming(const std::shared_ptr<Store>& store, TimePoint deadline)
       : store_(store), deadline_(deadline), number_(store->add(kNumbers, 1, soon())) {
-    store_->set(key(number_, "process"), this_process(), soon());
+    store_->set(key(number_, "process"), to_text(this_process()), soon());
     store_->add(key(number_, "state"), kWaits, soon());
   }
   ~Coming() {
@@ -194,23 +224,24 @@ std::optional<CommunicatorParts> join_at(const CalledTo& place, const std::share
 
 }  // namespace
 
-std::vector<std::int64_t> waiting_newcomers(Store& store, Store::Deadline deadline) {
-  std::vector<std::int64_t> all;
-  const std::int64_t numbers = store.add(kNumbers, 0, deadline);
-  for (std::int64_t newcomer = 1; newcomer <= numbers; ++newcomer)
-    if (store.add(key(newcomer, "state"), 0, deadline) == kWaits &&
-        !newcomer_has_ended(store, newcomer, deadline))
-      all.push_back(newcomer);
+std::vector<std::int64_t> Newcomers::waiting(Store& store, Store::Deadline deadline) {
+  for (const std::int64_t last = store.add(kNumbers, 0, deadline); seen_ < last;)
+    may_wait_.push_back(++seen_);
+  std::vector<std::int64_t> all, may_wait;
+  for (const std::int64_t newcomer : may_wait_) {
+    const std::int64_t state = store.add(key(newcomer, "state"), 0, deadline);
+    if (state > kWaits || (state == kWaits && newcomer_has_ended(store, newcomer, deadline)))
+      continue;
+    may_wait.push_back(newcomer);
+    if (state == kWaits) all.push_back(newcomer);  // else it has yet to say who it is
+  }
+  may_wait_ = std::move(may_wait);
   return all;
 }
 
 bool newcomer_has_ended(Store& store, std::int64_t newcomer, Store::Deadline deadline) {
-  const std::string process = store.get(key(newcomer, "process"), deadline);
-  const std::string own = this_process();
-  const std::size_t pid_at = process.rfind(' ') + 1;
-  const auto pid = parse_number<pid_t>(std::string_view(process).substr(pid_at));
-  return pid && own.substr(0, own.rfind(' ') + 1) == process.substr(0, pid_at) &&
-         process_has_ended(*pid);
+  const ProcessName process = parse_process(store.get(key(newcomer, "process"), deadline));
+  return !process.space.empty() && process.space == this_process().space && process.has_ended();
 }
 
 void call_newcomers(Store& store, const Regrouped& all, const std::string& round, int ranks,

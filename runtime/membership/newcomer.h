@@ -17,9 +17,18 @@
 
 namespace tutti {
 
-/// Returns the numbers of the newcomers that wait, in ascending order, without those that are known
-/// to have ended. Throws what the store throws, like all functions here.
-std::vector<std::int64_t> waiting_newcomers(Store& store, Store::Deadline deadline);
+/// The newcomers to a job, as one rank sees them. One thread at a time may use it.
+class Newcomers {
+ public:
+  /// Returns the numbers of those that wait, in ascending order, without those that are known to
+  /// have ended. Asks the store only for those that may still wait. Throws what the store throws,
+  /// like all functions here.
+  std::vector<std::int64_t> waiting(Store& store, Store::Deadline deadline);
+
+ private:
+  std::int64_t seen_ = 0;               // the last number that was taken
+  std::vector<std::int64_t> may_wait_;  // of the numbers up to that, in ascending order
+};
 
 /// Whether the newcomer is known to have ended. Only a process on its machine can know.
 bool newcomer_has_ended(Store& store, std::int64_t newcomer, Store::Deadline deadline);

@@ -118,7 +118,7 @@ std::optional<Regrouped> Regrouping::gather(TimePoint now, const Lost& lost) {
   if (auto decided = round_->outcome(now)) return decided;
   std::vector<bool> gone = lost();
   for (const int rank : demands_.without) gone[static_cast<std::size_t>(rank)] = true;
-  const bool all = round_->complete(gone, now) && round_->enough(gone);
+  const bool all = round_->complete(gone, newcomers_, now) && round_->enough(gone);
   if (demands_.newcomers > 0) check_none_lost(gone);
   if (!all && now < until_) return skip_abandoned(now);
   return round_->decide(gone, now);

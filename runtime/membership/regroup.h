@@ -12,6 +12,7 @@
 #include <tutti/store.hpp>
 
 #include "common/clock.h"
+#include "runtime/membership/newcomer.h"
 #include "runtime/membership/round.h"
 
 namespace tutti {
@@ -92,6 +93,7 @@ class Regrouping {
   int rounds_ = 0;          // The number of rounds that have ended.
   bool under_way_ = false;  // One more round has begun, and this rank does not know how it ended.
   std::optional<Error> left_out_;
+  Newcomers newcomers_;
 
   // The state of the agreement that is under way.
   Demands demands_;

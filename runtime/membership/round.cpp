@@ -96,7 +96,7 @@ void Round::come(int rank, const Demands& demands, TimePoint now) {
   store_.add(key("here", rank), to_number(demands), soon(now));
 }
 
-bool Round::complete(const std::vector<bool>& lost, TimePoint now) {
+bool Round::complete(const std::vector<bool>& lost, Newcomers& newcomers, TimePoint now) {
   assert(lost.size() == least_.size());
   bool all = true;
   for (std::size_t rank = 0; rank < least_.size(); ++rank) {
@@ -107,7 +107,10 @@ bool Round::complete(const std::vector<bool>& lost, TimePoint now) {
     }
     all = all && (is_here(rank) || lost[rank]);
   }
-  if (demands_.newcomers > 0) look_for_newcomers(now);
+  if (demands_.newcomers == 0) return all;
+  newcomers_ = newcomers.waiting(store_, soon(now));
+  if (newcomers_.size() > static_cast<std::size_t>(demands_.newcomers))
+    newcomers_.resize(static_cast<std::size_t>(demands_.newcomers));
   return all;
 }
 
@@ -124,12 +127,6 @@ void Round::check_alike(std::size_t rank, std::int64_t said) const {
                 fmt::format("shrink: rank {} leaves out other ranks than this rank does; all must "
                             "name the same",
                             rank));
-}
-
-void Round::look_for_newcomers(TimePoint now) {
-  newcomers_ = waiting_newcomers(store_, soon(now));
-  if (newcomers_.size() > static_cast<std::size_t>(demands_.newcomers))
-    newcomers_.resize(static_cast<std::size_t>(demands_.newcomers));
 }
 
 bool Round::enough(const std::vector<bool>& lost) const {

@@ -16,6 +16,8 @@
 
 namespace tutti {
 
+class Newcomers;
+
 /// The members of a new communicator: ranks of the old one, then newcomers.
 struct Regrouped {
   std::vector<int> members;  ///< Ranks of the old communicator, in order.
@@ -47,9 +49,10 @@ class Round {
 
   /// This rank is here, and demands what all ranks demand, except for `least`.
   void come(int rank, const Demands& demands, TimePoint now);
-  /// Looks who is here. Returns whether all ranks are except those that are lost. Throws `mismatch`
-  /// if ranks demand different numbers of newcomers, or leave out different ranks.
-  bool complete(const std::vector<bool>& lost, TimePoint now);
+  /// Looks who is here, `newcomers` included. Returns whether all ranks are except those that are
+  /// lost. Throws `mismatch` if ranks demand different numbers of newcomers, or leave out different
+  /// ranks.
+  bool complete(const std::vector<bool>& lost, Newcomers& newcomers, TimePoint now);
   /// Returns whether those that are here and not lost are as many as each of them demands.
   bool enough(const std::vector<bool>& lost) const;
 
@@ -73,7 +76,6 @@ class Round {
  private:
   bool is_here(std::size_t rank) const { return least_[rank] > 0; }
   void check_alike(std::size_t rank, std::int64_t said) const;
-  void look_for_newcomers(TimePoint now);
   Regrouped present(const std::vector<bool>& lost) const;
   std::optional<Regrouped> parsed(const std::optional<std::string>& text) const;
   TimePoint soon(TimePoint now) const;
