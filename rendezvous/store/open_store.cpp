@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <chrono>
 
 #include <tutti/error.hpp>
 
@@ -173,14 +174,20 @@ OpenedStore open_store_as_newcomer(const LaunchEnvironment& launch, const Config
   StoreAccess access = access_by_address(launch, secret, may_cross, config.tls, random);
   assert(access.route != nullptr && access.listeners.empty());
   Way way = way_of(launch, access, secret, config.tls, random);
-  rendezvous::Joined joined = rendezvous::join_store(
-      *access.route, access.job, launch.rank, deadline, log, way.applying(rendezvous::kMayStandBy));
+  rendezvous::Joined joined =
+      rendezvous::join_store(*access.route, access.job, launch.rank, deadline, log,
+                             way.applying(rendezvous::kMayStandBy | rendezvous::kIdle));
   way.job.size = std::max(1, joined.size);  // A newcomer may come to serve the ranks of the job.
   log.write(LogLevel::debug, "a newcomer joined the store of {} at {}", joined.server,
             access.route->place());
-  return {std::make_shared<SocketStore>(std::move(joined), launch.rank, nullptr, nullptr,
-                                        std::move(way)),
-          secret};
+  const auto store = std::make_shared<SocketStore>(std::move(joined), launch.rank, nullptr, nullptr,
+                                                   std::move(way), true);
+  return {store, secret, [store] {
+            try {
+              store->be_rank(std::chrono::steady_clock::now() + std::chrono::seconds(1));
+            } catch (const Error&) {  // The store is gone, or slow: it hears of it later.
+            }
+          }};
 }
 
 OpenedStore open_store(const LaunchEnvironment& launch, const Config& config,

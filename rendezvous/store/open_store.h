@@ -1,6 +1,7 @@
 // Opens the store that all ranks of a job share, according to the launcher and the settings.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include <tutti/config.hpp>
@@ -16,6 +17,9 @@ namespace tutti {
 struct OpenedStore {
   std::shared_ptr<Store> store;
   Secret secret;  ///< The job's secret: configured, or made by rank 0 under PMIx; may be empty.
+  /// A newcomer calls it once it is a rank: from then on it may serve the store, and the store
+  /// waits for its end. Takes a second at most, and does not throw. May be null.
+  std::function<void()> be_rank = {};
 };
 
 /// Opens the job's store: rank 0 hosts it and the other ranks join it. A job of one rank gets a

@@ -14,7 +14,7 @@
 namespace tutti::rendezvous {
 
 inline constexpr std::uint64_t kStoreMagic = 0x65726f7469747475u;
-inline constexpr std::uint32_t kStoreVersion = 3;
+inline constexpr std::uint32_t kStoreVersion = 4;
 
 /// With the number of a rank behind it, or "newcomer", the key that has a value once it has stood
 /// by.
@@ -25,6 +25,7 @@ enum GreetingFlag : std::uint32_t {
   kMayStandBy = 1,  ///< The process understands Status::appointed and Status::successor.
   kStandsBy = 2,    ///< The connection is that of a standby (replication.h), not of a client.
   kReturns = 4,     ///< The client has lost the server for which this one stood by.
+  kIdle = 8,        ///< The process is no rank of the job yet, see Verb::be_rank.
 };
 
 /// The client's first message. Every version of the protocol has the first two fields at these
@@ -68,6 +69,8 @@ enum class Verb : std::uint32_t {
   forget,  ///< The client has given up the `get` or `wait` with this `id`. There is no reply.
   set_when_gone,  ///< The key gets the value, if it has none, when the client has left. An empty
                   ///< value takes that back.
+  be_rank,  ///< The client, which was idle, is a rank from now on: it may be appointed to stand by,
+            ///< and a server that closes waits for its end.
 };
 
 struct Request {

@@ -260,14 +260,12 @@ void ServerLoop::admit_member(Pending& pending, const Greeting& greeting) {
   const std::uint32_t rank = greeting.rank;
   Member member{std::move(pending.stream()), static_cast<int>(rank)};
   member.may_stand_by = (greeting.flags & kMayStandBy) != 0;
-  member.returns = (greeting.flags & kReturns) != 0;
   member.other_machine = pending.handshake.has_value();
   member.here = pid == getpid();
-  const bool returns = member.returns;
   Member& joined = members_.emplace(fd, std::move(member)).first->second;
   if (!is_newcomer(rank)) memberships_[rank] = {Membership::State::taken, pid};
   try {
-    service_.enter(fd, greeting.client, returns);
+    service_.enter(fd, greeting.client, greeting.flags);
   } catch (const std::exception&) {
     return break_off(joined);
   }
@@ -344,8 +342,10 @@ void ServerLoop::serve(int fd) {
 bool ServerLoop::take_requests(Member& member) {
   std::string_view input = member.connection.received();
   const std::size_t before = input.size();
+  const bool idle = service_.is_idle(member.connection.fd());
   const bool sane = service_.take(member.connection.fd(), input, [&] { return has_room(member); });
   member.connection.consume(before - input.size());
+  if (idle && !service_.is_idle(member.connection.fd()) && !standby_) appoint_at_ = now();
   return sane;
 }
 
@@ -421,7 +421,9 @@ void ServerLoop::begin_closing() {
 
 bool ServerLoop::may_end() const {
   if (limits_.once && has_served_ && members_.empty()) return true;
-  return dismissed_ || (close_by_ && (members_.empty() || *close_by_ <= now()));
+  if (dismissed_ || !close_by_ || *close_by_ <= now()) return dismissed_ || close_by_;
+  return std::all_of(members_.begin(), members_.end(),
+                     [this](const auto& member) { return service_.is_idle(member.first); });
 }
 
 }  // namespace tutti::rendezvous

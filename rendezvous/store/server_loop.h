@@ -68,7 +68,6 @@ class ServerLoop {
     std::uint32_t events = EPOLLIN;  // the events for which epoll watches the connection
     bool may_stand_by = false, other_machine = false;
     bool here = false;           // in the process of this server
-    bool returns = false;        // it had joined the server before this one
     std::size_t held_bytes = 0;  // of its replies that wait for the standby
     bool broken = false;         // there was no memory to serve it: see keep_house()
 

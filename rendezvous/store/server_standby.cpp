@@ -127,8 +127,8 @@ void ServerLoop::appoint() {
     return std::tuple(member.rank <= last_appointed_, !member.other_machine, member.rank);
   };
   for (const auto& [fd, member] : members_)
-    if (member.may_stand_by && !member.here && member.rank != standing_.rank &&
-        (best == nullptr || worse(member) < worse(*best)))
+    if (member.may_stand_by && !member.here && !service_.is_idle(fd) &&
+        member.rank != standing_.rank && (best == nullptr || worse(member) < worse(*best)))
       best = &member;
   if (best == nullptr) return;
   last_appointed_ = best->rank;

@@ -13,10 +13,10 @@ using rendezvous::Verb;
 
 SocketStore::SocketStore(rendezvous::Joined joined, int rank, std::unique_ptr<StoreServer> server,
                          std::shared_ptr<const pmix::Client> launcher,
-                         std::optional<rendezvous::Way> way)
+                         std::optional<rendezvous::Way> way, bool idle)
     : launcher_(std::move(launcher)),
       server_(std::move(server)),
-      client_("the store", std::move(joined), rank, std::move(way)) {}
+      client_("the store", std::move(joined), rank, std::move(way), idle) {}
 
 void SocketStore::set(std::string_view key, std::string_view value, Deadline deadline) {
   client_.get().call(Verb::set, key, value, deadline);

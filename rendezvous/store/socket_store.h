@@ -20,10 +20,10 @@ class SocketStore final : public Store {
  public:
   /// `server` is the server on rank 0 and null on other ranks; it ends with this store and lingers
   /// (see ~StoreServer()). `launcher` is kept open as long as this store exists. `way` leads to
-  /// other servers, see StoreClient.
+  /// other servers, and `idle` says that this process is no rank yet, see StoreClient.
   SocketStore(rendezvous::Joined joined, int rank, std::unique_ptr<StoreServer> server = nullptr,
               std::shared_ptr<const pmix::Client> launcher = nullptr,
-              std::optional<rendezvous::Way> way = std::nullopt);
+              std::optional<rendezvous::Way> way = std::nullopt, bool idle = false);
 
   void set(std::string_view key, std::string_view value, Deadline deadline) override;
   std::string get(std::string_view key, Deadline deadline) override;
@@ -31,6 +31,7 @@ class SocketStore final : public Store {
   void wait(std::string_view key, Deadline deadline) override;
   std::string get_unless(std::string_view key, std::string_view unless, Deadline deadline) override;
   void set_when_gone(std::string_view key, std::string_view value, Deadline deadline) override;
+  void be_rank(Deadline deadline) { client_.get().be_rank(deadline); }
 
  private:
   const std::shared_ptr<const pmix::Client> launcher_;

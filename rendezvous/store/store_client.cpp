@@ -48,12 +48,13 @@ std::string request_of(std::uint64_t id, Verb verb, std::string_view key, std::s
 
 }  // namespace
 
-StoreClient::StoreClient(Joined joined, int rank, std::optional<Way> way)
+StoreClient::StoreClient(Joined joined, int rank, std::optional<Way> way, bool idle)
     : rank_(rank),
       way_(std::move(way)),
       server_(std::move(joined.server)),
       server_end_(std::move(joined.server_end)),
-      connection_(std::move(joined.connection)) {
+      connection_(std::move(joined.connection)),
+      idle_(idle) {
   assert(rank_ >= 0 && connection_.fd() >= 0);
   take_replies();
 }
@@ -111,6 +112,14 @@ void StoreClient::set_when_gone(std::string_view key, std::string_view value,
     if (error.kind() == ErrorKind::usage) note({});  // The next server would refuse it, too.
     throw;
   }
+}
+
+void StoreClient::be_rank(Store::Deadline deadline) {
+  {
+    const std::lock_guard lock(mutex_);
+    idle_ = false;
+  }
+  call(Verb::be_rank, {}, {}, deadline);
 }
 
 template <typename Done>
@@ -224,10 +233,11 @@ bool StoreClient::go_over(std::unique_lock<std::mutex>& lock, Store::Deadline de
   if (!hopeless_at_ || now > looked_at_ + kReachLimit) hopeless_at_ = now + kReachLimit;
   const std::string address = successor_;
   std::optional<Joined> joined;
+  const std::uint32_t flags = kMayStandBy | kReturns | (idle_ ? kIdle : 0u);
   bool hopeless = !way_ || address.empty();
   if (!hopeless) {
     lock.unlock();
-    joined = reach_successor(address, deadline, hopeless);
+    joined = reach_successor(address, deadline, flags, hopeless);
     lock.lock();
   }
   going_ = false;
@@ -251,7 +261,8 @@ bool StoreClient::go_over(std::unique_lock<std::mutex>& lock, Store::Deadline de
 }
 
 std::optional<Joined> StoreClient::reach_successor(const std::string& address,
-                                                   Store::Deadline deadline, bool& hopeless) const {
+                                                   Store::Deadline deadline, std::uint32_t flags,
+                                                   bool& hopeless) const {
   SystemRandom random;
   Store::Deadline until = *hopeless_at_;
   try {
@@ -259,7 +270,7 @@ std::optional<Joined> StoreClient::reach_successor(const std::string& address,
     while (route != nullptr) {
       std::string obstacle;
       bool answered = false;
-      auto joined = try_to_join(*route, way_->job, rank_, way_->applying(kMayStandBy | kReturns),
+      auto joined = try_to_join(*route, way_->job, rank_, way_->applying(flags),
                                 std::min(deadline, until), obstacle, answered);
       if (joined) return joined;
       if (answered) until = *hopeless_at_ + (kTakeOverLimit - kReachLimit);

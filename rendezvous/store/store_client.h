@@ -29,14 +29,16 @@ namespace tutti::rendezvous {
 class StoreClient {
  public:
   /// If the server is lost, the client goes to the one that stood by, by `way`, and repeats the
-  /// requests that were not answered. Without a way it does not.
-  StoreClient(Joined joined, int rank, std::optional<Way> way = std::nullopt);
+  /// requests that were not answered. Without a way it does not. `idle`: see Verb::be_rank.
+  StoreClient(Joined joined, int rank, std::optional<Way> way = std::nullopt, bool idle = false);
 
   /// Sends a request and returns the bytes of the reply. Throws the errors of Store.
   std::string call(Verb verb, std::string_view key, std::string_view value,
                    Store::Deadline deadline);
   /// Store::set_when_gone(), at this server and at those to which the client goes after it.
   void set_when_gone(std::string_view key, std::string_view value, Store::Deadline deadline);
+  /// The process is a rank from now on, see Verb::be_rank.
+  void be_rank(Store::Deadline deadline);
 
  private:
   struct Call {
@@ -55,7 +57,7 @@ class StoreClient {
   void take_notice(Status what, std::string address);
   bool go_over(std::unique_lock<std::mutex>& lock, Store::Deadline deadline);
   std::optional<Joined> reach_successor(const std::string& address, Store::Deadline deadline,
-                                        bool& hopeless) const;
+                                        std::uint32_t flags, bool& hopeless) const;
   [[noreturn]] void refuse(Ended how, Verb verb, std::string_view key) const;
 
   const int rank_;
@@ -78,6 +80,7 @@ class StoreClient {
   std::optional<Store::Deadline> hopeless_at_;  // set while no server has been reached
   Store::Deadline looked_at_{};                 // when a server was last looked for
   bool pumping_ = false;
+  bool idle_;  // see Verb::be_rank
   std::uint64_t next_id_ = 1;
   std::map<std::uint64_t, Call> calls_;  // indexed by id: the calls for which a thread waits
   std::map<std::string, std::string> when_gone_;  // see set_when_gone()

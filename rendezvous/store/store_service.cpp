@@ -14,7 +14,7 @@ bool StoreService::is_sane(const Request& request) noexcept {
   std::size_t most = 0;  // bytes of a value
   if (request.verb == Verb::set || request.verb == Verb::add) most = kMaxValueBytes;
   if (request.verb == Verb::get || request.verb == Verb::set_when_gone) most = kMaxKeyBytes;
-  return request.verb >= Verb::set && request.verb <= Verb::set_when_gone && request.zero == 0 &&
+  return request.verb >= Verb::set && request.verb <= Verb::be_rank && request.zero == 0 &&
          request.key_bytes <= kMaxKeyBytes && request.value_bytes <= most;
 }
 
@@ -44,6 +44,7 @@ void StoreService::handle(int client, const Request& request, std::string_view k
       case Verb::forget:
         return drop([&](const Waiting& w) { return w.client == client && w.id == request.id; });
       case Verb::set_when_gone: return set_when_gone(client, request, key, value);
+      case Verb::be_rank: idle_.erase(client); return reply(client, request.id, {});
     }
   } catch (const Error& error) {
     refuse(client, request.id, Status::usage, error.what());
@@ -89,9 +90,10 @@ void StoreService::keep(const Change& change) {
   if (answers.size() > kMaxAnswersOfAClient) answers.erase(answers.begin());
 }
 
-void StoreService::enter(int client, std::uint64_t identity, bool returns) {
+void StoreService::enter(int client, std::uint64_t identity, std::uint32_t flags) {
   if (identity != 0) identities_[client] = identity;
-  if (returns) participants_.insert(client);
+  if ((flags & kReturns) != 0) participants_.insert(client);
+  if ((flags & kIdle) != 0) idle_.insert(client);
 }
 
 void StoreService::set(std::string_view key, std::string_view value) {
@@ -237,6 +239,7 @@ void StoreService::leave(int client) {
     when_gone_.erase(all);
   }
   participants_.erase(client);
+  idle_.erase(client);
   const auto who = identities_.find(client);
   if (who == identities_.end()) return;
   answers_.erase(who->second);

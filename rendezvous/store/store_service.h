@@ -49,8 +49,9 @@ class StoreService {
   }
 
   /// Identifies `client` by a number that it keeps when it goes to another server. A change that it
-  /// requests a second time is made once, and gets the first answer. `returns`: it has taken part.
-  void enter(int client, std::uint64_t identity, bool returns);
+  /// requests a second time is made once, and gets the first answer. `flags` are those of its
+  /// greeting.
+  void enter(int client, std::uint64_t identity, std::uint32_t flags);
   /// The server itself sets a key.
   void set(std::string_view key, std::string_view value);
   /// Applies a change that another server has made.
@@ -82,6 +83,8 @@ class StoreService {
   void leave(int client);
 
   std::size_t waits() const noexcept { return waiting_.size(); }
+  /// Whether `client` is no rank yet, see Verb::be_rank.
+  bool is_idle(int client) const { return idle_.contains(client); }
 
  private:
   struct Waiting {
@@ -113,6 +116,7 @@ class StoreService {
   // By identity, and by the id of the request: the replies to changes that a client may repeat.
   std::map<std::uint64_t, std::map<std::uint64_t, std::string>> answers_;
   std::set<int> participants_;                                // see has_taken_part()
+  std::set<int> idle_;                                        // see is_idle()
   std::multimap<std::string, Waiting, std::less<>> waiting_;  // by key, in order of arrival
   std::map<int, std::size_t> waits_of_;  // the number of waiting requests of each client
   std::map<std::string, std::size_t, std::less<>> waits_unless_;  // those with each key `unless`

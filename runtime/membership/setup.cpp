@@ -503,6 +503,7 @@ CommunicatorParts join_running_job(const Config& config) {
       open_store_as_newcomer(launch, config, std::min(deadline, start + kMostToFindJob), log);
   const auto joined = std::chrono::steady_clock::now();
   CommunicatorParts parts = join_as_newcomer(opened.store, config, opened.secret, deadline);
+  if (opened.be_rank) opened.be_rank();
   parts.startup.insert(parts.startup.begin(), {"store", joined - start});
   return parts;
 }

@@ -158,6 +158,24 @@ TEST(StoreServer, LingersNoLongerThanItsLimit) {
   EXPECT_EQ(error_of([&] { forgetful->get("key", in_time()); }).kind(), ErrorKind::peer_lost);
 }
 
+TEST(StoreServer, DoesNotLingerForANewcomerThatIsNoRankYet) {
+  const JobAddress job = job_of(2);
+  ServerLimits limits;
+  limits.linger = std::chrono::hours(1);
+  std::optional<StoreServer> server(std::in_place, job, at_unix_socket(job), limits);
+  Log log(LogLevel::error, {});
+  const auto route = rendezvous::local_route(job, kFirstNewcomer);
+  std::optional<SocketStore> newcomer(
+      std::in_place,
+      rendezvous::join_store(*route, job, kFirstNewcomer, in_time(), log, {rendezvous::kIdle, 0}),
+      kFirstNewcomer);
+  newcomer->add("here", 1, in_time());
+  std::thread ending([&] { server.reset(); });
+  EXPECT_EQ(error_of([&] { newcomer->get("key", in(seconds(10))); }).kind(), ErrorKind::peer_lost);
+  newcomer.reset();
+  ending.join();
+}
+
 TEST(StoreServer, LetsNobodyInWhileItLingers) {
   const JobAddress job = job_of(1000);
   ServerLimits limits;

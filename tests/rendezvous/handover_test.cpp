@@ -224,6 +224,7 @@ TEST_P(Handover, ANewcomerServesTheRanksOfTheJob) {
   });
   Child newcomer([&] {
     const OpenedStore opened = open_as_newcomer();
+    opened.be_rank();
     opened.store->wait("here", in_time());
     kill(first.pid(), SIGKILL);
     await_standby(*opened.store, "newcomer");
@@ -237,6 +238,37 @@ TEST_P(Handover, ANewcomerServesTheRanksOfTheJob) {
   EXPECT_EQ(third.wait(), 0);
   EXPECT_EQ(newcomer.wait(), 0);
   for (const int end : turn) close(end);
+}
+
+// Two newcomers wait; the one with the higher number is called, and the one with the lower is not.
+TEST_P(Handover, ANewcomerThatIsNoRankYetIsNotAppointed) {
+  Child first([&] {
+    const OpenedStore opened = open(0, 2);
+    await_standby(*opened.store, 1);
+    opened.store->set("first", std::to_string(getpid()), in_time());
+    opened.store->wait("never", in_time());
+  });
+  Child second([&] {
+    const OpenedStore opened = open(1, 2);
+    opened.store->wait("both wait", in_time());
+  });
+  Child idle([&] {
+    const OpenedStore opened = open(kFirstNewcomer + 1, 0);
+    opened.store->set("idle", std::to_string(getpid()), in_time());
+    opened.store->wait("never", in_time());
+  });
+  Child called([&] {
+    const OpenedStore opened = open(kFirstNewcomer + 2, 0);
+    const pid_t others[] = {std::stoi(opened.store->get("first", in_time())),
+                            std::stoi(opened.store->get("idle", in_time()))};
+    opened.store->set("both wait", "", in_time());
+    opened.be_rank();
+    await_standby(*opened.store, "newcomer");
+    for (const pid_t other : others) kill(other, SIGKILL);
+    opened.store->set("at the next server", "", in_time());
+  });
+  EXPECT_EQ(called.wait(), 0);
+  EXPECT_EQ(second.wait(), 0);
 }
 
 TEST_P(Handover, ARankThatFoundNoServerInTheTimeOfACallLooksAgainInALaterOne) {

@@ -57,8 +57,8 @@ TEST(Replication, AChangeIsMadeOnceWhereverTheFirstServerEnds) {
         SeededRandom random(seed);
         Server first, second;
         for (int client : {1, 2}) {
-          first.service.enter(client, 100 + static_cast<std::uint64_t>(client), false);
-          second.service.enter(client, 100 + static_cast<std::uint64_t>(client), true);
+          first.service.enter(client, 100 + static_cast<std::uint64_t>(client), 0);
+          second.service.enter(client, 100 + static_cast<std::uint64_t>(client), kReturns);
         }
         std::map<int, std::uint64_t> asked;
         std::set<std::string> sums;
@@ -92,8 +92,8 @@ TEST(Replication, AChangeIsMadeOnceWhereverTheFirstServerEnds) {
 
 TEST(Replication, ARepeatedSetDoesNotUndoALaterOne) {
   Server server;
-  server.service.enter(1, 101, false);
-  server.service.enter(2, 102, false);
+  server.service.enter(1, 101, 0);
+  server.service.enter(2, 102, 0);
   server.ask(1, 1, Verb::set, "key", "old", 1);
   server.ask(2, 1, Verb::set, "key", "new", 1);
   server.ask(1, 1, Verb::set, "key", "old", 1);
@@ -104,14 +104,14 @@ TEST(Replication, ARepeatedSetDoesNotUndoALaterOne) {
 
 TEST(Replication, ACopyHasTheKeysAndTheAnswersAndNoSettledOne) {
   Server first, second;
-  first.service.enter(1, 101, false);
+  first.service.enter(1, 101, 0);
   first.ask(1, 1, Verb::add, "a", "5", 1);
   first.ask(1, 2, Verb::add, "a", "5", 2);
   std::vector<std::string> copy;
   first.service.copy([&](const Change& change) { copy.push_back(encode(change, 1)); });
   EXPECT_EQ(copy.size(), 2u) << "a key, and the answer that is not settled";
   second.follow(copy, copy.size());
-  second.service.enter(1, 101, true);
+  second.service.enter(1, 101, kReturns);
   second.ask(1, 2, Verb::add, "a", "5", 2);
   second.ask(1, 3, Verb::get, "a", {});
   EXPECT_EQ((second.said[{1, 2}]), "10");
@@ -120,7 +120,7 @@ TEST(Replication, ACopyHasTheKeysAndTheAnswersAndNoSettledOne) {
 
 TEST(Replication, KeepsNoAnswersOfAClientThatHasLeftAndAFewOfOneThatSettlesNone) {
   Server server;
-  server.service.enter(1, 101, false);
+  server.service.enter(1, 101, 0);
   for (std::uint64_t id = 1; id <= 2 * StoreService::kMaxAnswersOfAClient; ++id)
     server.ask(1, id, Verb::set, "key", "value");
   std::size_t count = 0;

@@ -174,7 +174,7 @@ TEST(StoreRequests, AreInsaneBeyondTheLimitsOfKeysAndValues) {
   EXPECT_TRUE(StoreService::is_sane({1, Verb::set_when_gone, kKey, kKey, 0}));
   EXPECT_FALSE(StoreService::is_sane({1, Verb::set_when_gone, 1, kKey + 1, 0}));
   EXPECT_FALSE(StoreService::is_sane({1, Verb{0}, 1, 0, 0}));
-  EXPECT_FALSE(StoreService::is_sane({1, Verb{7}, 1, 0, 0}));
+  EXPECT_FALSE(StoreService::is_sane({1, Verb{8}, 1, 0, 0}));
   EXPECT_FALSE(StoreService::is_sane({1, Verb::get, 1, 0, 1}));
 }
 
