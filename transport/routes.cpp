@@ -133,11 +133,8 @@ void RouteTable::refuse(int rank, int peer) const {
       fmt::format("{}; add one that does to TUTTI_TRANSPORTS, or leave it out:{}", what, reasons));
 }
 
-std::vector<std::size_t> RouteTable::at_place_of(int rank) const {
-  const std::size_t place = place_of(rank);
-  std::vector<std::size_t> found;
-  for (const Link& link : links_between(place, place)) found.push_back(link.transport);
-  return found;
+std::vector<RouteTable::Link> RouteTable::at_place_of(int rank) const {
+  return links_between(place_of(rank), place_of(rank));
 }
 
 // Calls use(rank, peer) for all pairs of ranks. Where nothing has failed, all ranks at one place

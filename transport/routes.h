@@ -53,9 +53,8 @@ class RouteTable {
   /// Returns why a transport does not join two ranks, or an empty string where it can.
   std::string why_not(int rank, int peer, std::size_t transport) const;
 
-  /// Returns the transports between two ranks at the place of `rank`, the preferred one first. A
-  /// rank makes the first of them before it knows what the others offer.
-  std::vector<std::size_t> at_place_of(int rank) const;
+  /// Returns the links between two ranks at the place of `rank`, the preferred one first.
+  std::vector<Link> at_place_of(int rank) const;
 
   /// A summary of the links that all pairs of ranks use.
   struct Summary {

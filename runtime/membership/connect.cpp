@@ -322,15 +322,19 @@ std::vector<std::string> addresses_behind(const std::string& prefix, const Texts
 }  // namespace
 
 Connecting::Connecting(RouteCandidates candidates, const TransportContext& context)
-    : candidates_(std::move(candidates)), offers_(offers_text(candidates_, context)) {
-  for (const std::size_t transport : RouteTable(candidates_, Texts(offers_)).at_place_of(0)) {
+    : candidates_(std::move(candidates)),
+      offers_(offers_text(candidates_, context)),
+      address_(fmt::format("{:016x}", context.random->next())) {
+  for (const RouteTable::Link& link : RouteTable(candidates_, Texts(offers_)).at_place_of(0)) {
+    if (link.can.may_fail) return;  // It may take a quarter of a second, and the rounds make it.
+    const TransportEntry& best = candidates_.transports[link.transport];
     try {
-      transport_ = candidates_.transports[transport].make(context);
+      transport_ = best.make(context);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::unavailable) throw;
       continue;  // the rounds report the reason
     }
-    address_ = made_ahead_text(candidates_.transports[transport]) + transport_->address();
+    address_ = made_ahead_text(best) + transport_->address();
     return;
   }
 }

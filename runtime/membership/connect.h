@@ -17,11 +17,12 @@ namespace tutti {
 /// transport that each made ahead, their first exchange is the only one.
 class Connecting {
  public:
-  /// Makes the transport that this rank would use for a peer like itself. `context` is what the
-  /// rank expects to be agreed.
+  /// Makes the transport that this rank would use for a peer like itself, unless connections over
+  /// it may fail. `context` is what the rank expects to be agreed.
   Connecting(RouteCandidates candidates, const TransportContext& context);
 
-  /// Two texts for the exchange in which ranks introduce themselves.
+  /// Two texts for the exchange in which ranks introduce themselves. No other start has this
+  /// address, whether it is one or a random number.
   const std::string& offers() const noexcept { return offers_; }
   const std::string& address() const noexcept { return address_; }
 
@@ -39,7 +40,7 @@ class Connecting {
  private:
   RouteCandidates candidates_;
   std::string offers_, address_;
-  std::unique_ptr<Transport> transport_;  // the one made ahead; null if none could be made
+  std::unique_ptr<Transport> transport_;  // the one made ahead; null if none was
 };
 
 }  // namespace tutti

@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "../rendezvous/counting_store.h"
 #include "allocations.h"
@@ -87,6 +88,27 @@ TEST_F(Startup, OfRanksThatDifferIsRefusedOnEachOfThem) {
     });
   for (std::thread& thread : threads) thread.join();
   EXPECT_THAT(outcomes, Each(AllOf(StartsWith("mismatch"), HasSubstr("rank 3: "))));
+}
+
+// UCX takes long to open, and warns where it goes over TCP.
+TEST(StartupOverUcx, OpensItOnceOnEachRank) {
+  if (!ucx::is_built()) GTEST_SKIP() << "this build has no UCX";
+  std::atomic<int> opened = 0;
+  Config config = quick_config("ucx");
+  config.log_sink = [&](LogLevel, std::string_view line) {
+    if (line.find("UCX goes over TCP") != line.npos) ++opened;
+  };
+  const auto store = std::make_shared<MemoryStore>();
+  Outcomes outcomes(2);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank)
+    threads.emplace_back([&, rank] {
+      outcomes[static_cast<std::size_t>(rank)] =
+          outcome_of([&] { Communicator::create(store, rank, 2, config).barrier(); });
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(outcomes, Each(IsEmpty()));
+  EXPECT_EQ(opened, 2);
 }
 
 }  // namespace

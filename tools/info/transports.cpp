@@ -67,12 +67,12 @@ std::vector<TransportReport> look_at_transports(const Config& config) {
                                    config.transports == "auto"};
   const RouteTable table(candidates, Texts(offers_text(candidates, context)));
   std::vector<TransportReport> reports;
-  const std::vector<std::size_t> preferred = table.at_place_of(0);
-  for (const std::size_t transport : preferred)
-    reports.push_back(look_at(table.transports()[transport], context));
+  std::vector<std::size_t> order;  // Those that join two ranks here come first.
+  for (const RouteTable::Link& link : table.at_place_of(0)) order.push_back(link.transport);
   for (std::size_t transport = 0; transport < table.transports().size(); ++transport)
-    if (std::find(preferred.begin(), preferred.end(), transport) == preferred.end())
-      reports.push_back(look_at(table.transports()[transport], context));
+    if (std::find(order.begin(), order.end(), transport) == order.end()) order.push_back(transport);
+  for (const std::size_t transport : order)
+    reports.push_back(look_at(table.transports()[transport], context));
   return reports;
 }
 
