@@ -1,6 +1,8 @@
 // The arguments with which a transport is made. Everything to which they point outlives it.
 #pragma once
 
+#include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -53,12 +55,34 @@ struct TransportContext {
   /// transport makes one. See Transport::own_status_page().
   StatusPage* status_page = nullptr;
 
-  /// connect() calls it about once a second while it waits. It throws where waiting is in vain, for
+  /// connect() calls it at CheckTimes while it waits. It throws where waiting is in vain, for
   /// example because a rank that is to come has ended. May be null.
   std::function<void()> check;
 
   /// Where ranks of one process meet; null where the ranks are not in one process.
   std::shared_ptr<local::Hub> hub;
+};
+
+/// The times at which a rank that connects calls TransportContext::check: soon, and then after ever
+/// longer pauses of up to a second. All ranks ask one store, so many begin later.
+class CheckTimes {
+ public:
+  CheckTimes(int ranks, TimePoint start)
+      : pause_(std::clamp(ranks, 100, kLongestMs)), next_(start + pause_) {}
+
+  TimePoint next() const noexcept { return next_; }
+  /// Returns whether it is time to check, and sets the next time if it is.
+  bool due(TimePoint now) noexcept {
+    if (now < next_) return false;
+    pause_ = std::min(2 * pause_, std::chrono::milliseconds(kLongestMs));
+    next_ = now + pause_;
+    return true;
+  }
+
+ private:
+  static constexpr int kLongestMs = 1000;
+  std::chrono::milliseconds pause_;
+  TimePoint next_;
 };
 
 }  // namespace tutti

@@ -2,10 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <string>
 #include <vector>
 
 #include <tutti/error.hpp>
+
+#include "transport/context.h"
 
 namespace tutti {
 namespace {
@@ -36,6 +39,20 @@ TEST(TransportRegistry, AnUnknownNameIsAUsageErrorThatListsTheKnownOnes) {
                 std::string_view::npos)
           << error.what();
     }
+}
+
+TEST(CheckTimes, ComeSoonAndThenEverMoreSeldomUpToASecondAndLaterForManyRanks) {
+  using std::chrono::milliseconds;
+  const auto times = [](int ranks) {
+    CheckTimes check(ranks, TimePoint());
+    std::vector<long> found;
+    for (TimePoint now{}; found.size() < 6; now += milliseconds(10))
+      if (check.due(now)) found.push_back((now - TimePoint()) / milliseconds(1));
+    return found;
+  };
+  EXPECT_EQ(times(2), (std::vector<long>{100, 300, 700, 1500, 2500, 3500}));
+  EXPECT_EQ(times(500), (std::vector<long>{500, 1500, 2500, 3500, 4500, 5500}));
+  EXPECT_EQ(times(5000), (std::vector<long>{1000, 2000, 3000, 4000, 5000, 6000}));
 }
 
 }  // namespace

@@ -25,7 +25,6 @@ constexpr seconds kConnectLimit{2};   // to connect to one place
 constexpr seconds kGreetingLimit{5};  // to complete a handshake
 constexpr milliseconds kPause{20};    // between two passes through a rank's places
 constexpr int kRoundsRefused = 3;     // passes after which a refusal is final
-constexpr int kLookAgainMs = 1000;
 static_assert(kPause < kConnectLimit && kConnectLimit < kGreetingLimit);
 
 }  // namespace
@@ -53,15 +52,11 @@ Join::Join(const TransportContext& context, const Secret& secret,
 }
 
 Connections Join::run(TimePoint deadline) {
-  constexpr std::chrono::milliseconds kCheckAgain{kLookAgainMs};
-  TimePoint check_at = context_.clock->now() + kCheckAgain;
+  CheckTimes check_times(context_.size, context_.clock->now());
   while (!complete()) {
     const TimePoint now = context_.clock->now();
     if (now >= deadline) refuse_late();
-    if (now >= check_at && context_.check) {
-      context_.check();
-      check_at = now + kCheckAgain;
-    }
+    if (check_times.due(now) && context_.check) context_.check();
     for (Caller& caller : callers_)
       if (!joined(caller)) call(caller, now);
     // Where there are no descriptors left, wait() returns after a while and this is tried again.
@@ -69,7 +64,7 @@ Connections Join::run(TimePoint deadline) {
         listener_, now, [this](Fd socket) { return std::optional(guest_of(std::move(socket))); }));
     pending_.close_expired(now);
     pending_.serve_all();
-    if (!complete()) wait(deadline);
+    if (!complete()) wait(std::min(deadline, check_times.next()));
   }
   assert(!joined_.data[static_cast<std::size_t>(context_.rank)]);
   return std::move(joined_);
@@ -81,9 +76,8 @@ bool Join::complete() const {
   return true;
 }
 
-void Join::wait(TimePoint deadline) {
+void Join::wait(TimePoint until) {
   std::vector<pollfd> fds{{listener_.get(), POLLIN, 0}};
-  TimePoint until = deadline;
   for (Caller& caller : callers_) {
     if (joined(caller)) continue;
     const bool calls = caller.socket || caller.handshake;
@@ -93,7 +87,7 @@ void Join::wait(TimePoint deadline) {
   }
   pending_.for_each_fd([&](int fd) { fds.push_back({fd, POLLIN, 0}); });
   until = std::min(until, pending_.next_deadline().value_or(until));
-  ::poll(fds.data(), fds.size(), std::min(net::poll_milliseconds(until), kLookAgainMs));
+  ::poll(fds.data(), fds.size(), net::poll_milliseconds(until));
 }
 
 // --- connections to lower ranks ---

@@ -95,7 +95,7 @@ class Join {
     auto& connections = caller.use == Use::data ? joined_.data : joined_.lifelines;
     return connections[static_cast<std::size_t>(caller.rank)];
   }
-  void wait(TimePoint deadline);
+  void wait(TimePoint until);
   [[noreturn]] void refuse_late();
   const Address& address(int rank) const {
     assert(rank >= 0 && addresses_[static_cast<std::size_t>(rank)].has_value());

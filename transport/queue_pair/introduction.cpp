@@ -16,7 +16,7 @@ namespace tutti::qp {
 namespace {
 
 // A path on which nothing arrives for so long does not work. Devices repeat for 4 s.
-constexpr std::chrono::seconds kProbeLimit{10}, kCheckAgain{1};
+constexpr std::chrono::seconds kProbeLimit{10};
 
 // Returns how many paths the two ranks make: the fewer for which they are set, or one for each port
 // of the rank that has more of them.
@@ -133,7 +133,7 @@ void Introduction::look_for_probe(TimePoint now) {
 
 void introduce(std::vector<std::optional<Introduction>>& peers, const TransportContext& context,
                TimePoint deadline) {
-  TimePoint check_at = context.clock->now() + kCheckAgain;
+  CheckTimes check_times(context.size, context.clock->now());
   for (;;) {
     std::vector<pollfd> fds;
     bool probing = false;
@@ -160,10 +160,7 @@ void introduce(std::vector<std::optional<Introduction>>& peers, const TransportC
                   fmt::format("rank {}: ranks that have not connected their devices before "
                               "the start-up deadline: {}",
                               context.rank, missing));
-    if (now >= check_at && context.check) {
-      context.check();
-      check_at = now + kCheckAgain;
-    }
+    if (check_times.due(now) && context.check) context.check();
     ::poll(fds.data(), fds.size(), probing ? 1 : std::min(net::poll_milliseconds(deadline), 100));
   }
 }

@@ -43,13 +43,10 @@ constexpr milliseconds kLongestCallPause{200};
 // limit of descriptors in flight; and if all others called a rank at once, its queue of callers
 // would overflow.
 constexpr int kMostCalls = 32;
-// How often a rank checks whether missing higher ranks still listen, where none has joined since
-// the last check; and how many it checks at a time, since each check costs the other rank a
-// connection.
-constexpr milliseconds kLookAgain{1000};
+// The number of missing higher ranks of which a rank checks at a time whether they still listen,
+// where none has joined since the last time: each check costs the other rank a connection.
 constexpr int kLooksAtOnce = 4;
-static_assert(kFirstCallPause < kLongestCallPause && kLongestCallPause < kLookAgain &&
-              kMostCalls >= 1);
+static_assert(kFirstCallPause < kLongestCallPause && kMostCalls >= 1);
 
 // The limit for a greeting. A rank sends its greeting right after it connects, but may have to wait
 // for descriptors to send with it, so only the deadline of the start-up counts.
@@ -90,6 +87,7 @@ Join::Join(const TransportContext& context, std::span<const Address> addresses, 
       missing_(0),
       most_calls_(kMostCalls),
       pause_(kFirstCallPause),
+      look_times_(context.size, context.clock->now()),
       missing_then_(missing_),
       next_looked_at_(context.rank + 1),
       pending_({.expected = peers_.size(), .patience = kPatience},
@@ -123,7 +121,6 @@ bool Join::is_sound() const {
 
 std::vector<Link> Join::run(TimePoint deadline) {
   const TimePoint start = context_.clock->now();
-  look_again_ = start + kLookAgain;
   while (missing_ > 0) {
     assert(is_sound());
     const TimePoint now = context_.clock->now();
@@ -135,7 +132,7 @@ std::vector<Link> Join::run(TimePoint deadline) {
                       context_.rank, context_.size,
                       std::chrono::duration<double>(now - start).count(), missing_ranks()));
     speak(now);
-    if (now >= look_again_) look_for_missing(now);
+    if (look_times_.due(now)) look_for_missing();
     wait_and_hear(std::min(deadline, next_event()));
   }
   assert(is_sound() && calls_ == 0);
@@ -224,8 +221,7 @@ void Join::hang_up(Peer& peer) {
 
 // Checks whether missing higher ranks still listen. One that does not has ended or given up, and
 // will not call this rank.
-void Join::look_for_missing(TimePoint now) {
-  look_again_ = now + kLookAgain;
+void Join::look_for_missing() {
   if (context_.check) context_.check();
   if (std::exchange(missing_then_, missing_) != missing_) return;
   const int higher = context_.size - 1 - context_.rank;
@@ -246,7 +242,7 @@ TimePoint Join::next_event() const {
            (lower && peer.state == Peer::State::absent && calls_ < most_calls_);
   };
   const bool any = std::any_of(peers_.begin(), peers_.end(), waits);
-  return any ? std::min(look_again_, speak_again_) : look_again_;
+  return any ? std::min(look_times_.next(), speak_again_) : look_times_.next();
 }
 
 void Join::wait_and_hear(TimePoint until) {

@@ -67,7 +67,7 @@ class Join {
   bool greet_called(int rank);
   bool answer(int rank);
   void hang_up(Peer& peer);
-  void look_for_missing(TimePoint now);
+  void look_for_missing();
   TimePoint next_event() const;
   void wait_and_hear(TimePoint until);
   bool hear_guest(Fd& socket);
@@ -90,7 +90,7 @@ class Join {
   int most_calls_;
   TimePoint speak_again_{};  // Nothing is sent before this time.
   std::chrono::milliseconds pause_;
-  TimePoint look_again_{};
+  CheckTimes look_times_;
   int missing_then_;    // How many were missing at the last look.
   int next_looked_at_;  // The rank at which the next look begins.
 
