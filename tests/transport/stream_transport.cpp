@@ -100,12 +100,10 @@ class Wire {
 
   // Reads what has arrived, in small pieces.
   void read() {
+    std::array<std::byte, kReadBytes> news;
     for (;;) {
-      const std::size_t before = in_.size();
-      in_.resize(before + shortened(kReadBytes));
-      const ssize_t got =
-          recv(socket_.get(), in_.data() + before, in_.size() - before, MSG_DONTWAIT);
-      in_.resize(before + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+      const ssize_t got = recv(socket_.get(), news.data(), shortened(kReadBytes), MSG_DONTWAIT);
+      in_.insert(in_.end(), news.begin(), news.begin() + std::max<ssize_t>(got, 0));
       if (got == 0 || (got < 0 && errno != EAGAIN)) ended_ = true;
       if (got <= 0 || faults_.short_transfers) return;
     }
