@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "over_transports.h"
 #include "processes.h"
 #include "threads.h"
 
@@ -33,13 +34,20 @@ inline void fail(Communicator& comm) {
 }
 
 /// A job whose ranks start from the environment, with a store in rank 0 or in a file, over the
-/// transport that is the parameter of the test.
-class GrowingJob : public testing::TestWithParam<const char*> {
+/// transport of the process.
+class GrowingJob : public OverTransports {
  protected:
-  ~GrowingJob() override { unlink(path_.c_str()); }
+  void over(const std::vector<const char*>& transports, const std::function<void()>& body) {
+    OverTransports::over(transports, [&] {
+      path_ = testing::TempDir() + "grow-" + std::to_string(getpid());
+      file_ = "file://" + path_;
+      body();
+      unlink(path_.c_str());
+    });
+  }
 
   Config config(const std::string& store = "auto") const {
-    Config config = quick_config(GetParam());
+    Config config = quick_config(transport_);
     config.store = store;
     return config;
   }
@@ -57,10 +65,7 @@ class GrowingJob : public testing::TestWithParam<const char*> {
     return Communicator::join(config(store));
   }
 
-  const int port_ = unused_port();
-  const std::string path_ =
-      testing::TempDir() + "grow-" + std::to_string(getpid()) + "-" + std::to_string(port_);
-  const std::string file_ = "file://" + path_;
+  std::string path_, file_;
 };
 
 }  // namespace tutti::test

@@ -9,6 +9,7 @@
 
 #include "common/log.h"
 #include "growing_job.h"
+#include "over_transports.h"
 #include "processes.h"
 #include "rendezvous/launch/launch_environment.h"
 #include "rendezvous/store/open_store.h"
@@ -48,7 +49,7 @@ void await_standby_of(const Rank& self, int server, int size) {
   }
 }
 
-class Outlive : public testing::TestWithParam<const char*> {
+class Outlive : public OverTransports {
  protected:
   Rank start(int rank, int size) const {
     LaunchEnvironment launch;
@@ -56,7 +57,7 @@ class Outlive : public testing::TestWithParam<const char*> {
     launch.size = launch.local_size = size;
     launch.master_address = "127.0.0.1";
     launch.master_port = port_;
-    const Config config = quick_config(GetParam());
+    const Config config = quick_config(transport_);
     Log log(LogLevel::error, {});
     auto store = open_store(launch, config, std::chrono::steady_clock::now() + 30s, log).store;
     return {store, Communicator::create(store, rank, size, config)};
@@ -64,129 +65,137 @@ class Outlive : public testing::TestWithParam<const char*> {
   Communicator come() const {
     set_environment(0, 1, port_);
     for (const char* const name : {"RANK", "LOCAL_RANK", "WORLD_SIZE"}) unsetenv(name);
-    return Communicator::join(quick_config(GetParam()));
+    return Communicator::join(quick_config(transport_));
   }
-  const int port_ = unused_port();
 };
 
-INSTANTIATE_TEST_SUITE_P(Transports, Outlive, testing::Values("shm", "tcp"),
-                         [](const auto& tested) { return std::string(tested.param); });
-
-TEST_P(Outlive, TheServersOfTheStoreAreKilledOneAfterTheOtherAndTheOthersGoOn) {
-  Processes ranks(4, [&](int rank) {
-    Rank self = start(rank, 4);
-    for (int server = 0; server < 2; ++server) {
-      await_standby_of(self, server, 4);
-      self.comm.barrier();
-      if (rank == server) raise(SIGKILL);
-      fail(self.comm);
-      self.comm = self.comm.shrink(20s);
-      expect(self.comm.size() == 3 - server, "who is left");
-      expect(self.comm.agree(7).flags == 7, "they agree");
-    }
-    expect(who(self.comm, rank) == std::vector<int>{2, 3}, "the last two");
+TEST_F(Outlive, TheServersOfTheStoreAreKilledOneAfterTheOtherAndTheOthersGoOn) {
+  over(kBoth, [&] {
+    Processes ranks(4, [&](int rank) {
+      Rank self = start(rank, 4);
+      for (int server = 0; server < 2; ++server) {
+        await_standby_of(self, server, 4);
+        self.comm.barrier();
+        if (rank == server) raise(SIGKILL);
+        fail(self.comm);
+        self.comm = self.comm.shrink(20s);
+        expect(self.comm.size() == 3 - server, "who is left");
+        expect(self.comm.agree(7).flags == 7, "they agree");
+      }
+      expect(who(self.comm, rank) == std::vector<int>{2, 3}, "the last two");
+    });
+    for (const int rank : {2, 3}) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
+    for (const int rank : {0, 1}) EXPECT_EQ(ranks.outcome(rank), "ended by signal 9");
   });
-  for (const int rank : {2, 3}) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
-  for (const int rank : {0, 1}) EXPECT_EQ(ranks.outcome(rank), "ended by signal 9");
 }
 
-TEST_P(Outlive, IdleRanksFindTheStoreAgainWhenTheyNeedIt) {
-  Sign ready;
-  Processes ranks(3, [&](int rank) {
-    Rank self = start(rank, 3);
-    self.await_standby(1);
-    self.comm.barrier();
-    if (rank == 0) {
-      ready.give();
-      pause();
-    }
+TEST_F(Outlive, IdleRanksFindTheStoreAgainWhenTheyNeedIt) {
+  over(kBoth, [&] {
+    Sign ready;
+    Processes ranks(3, [&](int rank) {
+      Rank self = start(rank, 3);
+      self.await_standby(1);
+      self.comm.barrier();
+      if (rank == 0) {
+        ready.give();
+        pause();
+      }
+      ready.wait();
+      fail(self.comm);
+      expect(who(*std::make_unique<Communicator>(self.comm.shrink(20s)), rank) ==
+                 std::vector<int>{1, 2},
+             "without rank 0");
+    });
     ready.wait();
-    fail(self.comm);
-    expect(
-        who(*std::make_unique<Communicator>(self.comm.shrink(20s)), rank) == std::vector<int>{1, 2},
-        "without rank 0");
+    ranks.signal(0, SIGKILL);
+    for (const int rank : {1, 2}) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
   });
-  ready.wait();
-  ranks.signal(0, SIGKILL);
-  for (const int rank : {1, 2}) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
 }
 
 // Rank 0 dies while the others are in shrink() already, in which it does not take part.
-TEST_P(Outlive, Rank0DiesWhileTheOthersShrink) {
-  Sign shrinking;
-  Processes ranks(4, [&](int rank) {
-    Rank self = start(rank, 4);
-    self.await_standby(1);
-    self.comm.barrier();
-    if (rank == 3) raise(SIGKILL);
-    fail(self.comm);
-    if (rank == 0) {
-      shrinking.wait(2);
+TEST_F(Outlive, Rank0DiesWhileTheOthersShrink) {
+  over(kBoth, [&] {
+    Sign shrinking;
+    Processes ranks(4, [&](int rank) {
+      Rank self = start(rank, 4);
+      self.await_standby(1);
+      self.comm.barrier();
+      if (rank == 3) raise(SIGKILL);
+      fail(self.comm);
+      if (rank == 0) {
+        shrinking.wait(2);
+        raise(SIGKILL);
+      }
+      shrinking.give();
+      Communicator left = self.comm.shrink(20s);
+      expect(who(left, rank) == std::vector<int>{1, 2}, "who is left");
+    });
+    for (const int rank : {1, 2}) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
+  });
+}
+
+TEST_F(Outlive, ANewcomerFindsTheStoreAndServesItWhenItIsTheLast) {
+  over(kBoth, [&] {
+    Processes ranks(3, [&](int rank) {
+      if (rank == 2) {
+        Communicator comm = come();
+        expect(who(comm, rank) == std::vector<int>{1, 2}, "as the last");
+        comm.barrier();
+        fail(comm);
+        comm = comm.shrink(20s);
+        expect(comm.size() == 1 && comm.agree(5).flags == 5, "alone");
+        return;
+      }
+      Rank self = start(rank, 2);
+      self.await_standby(1);
+      self.comm.barrier();
+      if (rank == 0) raise(SIGKILL);
+      fail(self.comm);
+      self.comm = self.comm.shrink(20s).grow(1, 20s);
+      expect(who(self.comm, rank) == std::vector<int>{1, 2}, "with a newcomer");
+      self.await_standby("newcomer");
+      self.comm.barrier();
       raise(SIGKILL);
-    }
-    shrinking.give();
-    Communicator left = self.comm.shrink(20s);
-    expect(who(left, rank) == std::vector<int>{1, 2}, "who is left");
+    });
+    EXPECT_EQ(ranks.outcome(1), "ended by signal 9");
+    EXPECT_THAT(ranks.outcome(2), IsEmpty());
   });
-  for (const int rank : {1, 2}) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
 }
 
-TEST_P(Outlive, ANewcomerFindsTheStoreAndServesItWhenItIsTheLast) {
-  Processes ranks(3, [&](int rank) {
-    if (rank == 2) {
-      Communicator comm = come();
-      expect(who(comm, rank) == std::vector<int>{1, 2}, "as the last");
-      comm.barrier();
-      fail(comm);
-      comm = comm.shrink(20s);
-      expect(comm.size() == 1 && comm.agree(5).flags == 5, "alone");
-      return;
-    }
-    Rank self = start(rank, 2);
-    self.await_standby(1);
-    self.comm.barrier();
-    if (rank == 0) raise(SIGKILL);
-    fail(self.comm);
-    self.comm = self.comm.shrink(20s).grow(1, 20s);
-    expect(who(self.comm, rank) == std::vector<int>{1, 2}, "with a newcomer");
-    self.await_standby("newcomer");
-    self.comm.barrier();
-    raise(SIGKILL);
+TEST_F(Outlive, TheOthersShrinkAlthoughRank0LeftRegularly) {
+  over(kBoth, [&] {
+    Processes ranks(3, [&](int rank) {
+      Rank self = start(rank, 3);
+      self.await_standby(1);
+      self.comm.barrier();
+      if (rank == 0) return;
+      fail(self.comm);
+      Communicator left = self.comm.shrink(30s);
+      expect(who(left, rank) == std::vector<int>{1, 2}, "without rank 0");
+    });
+    for (int rank = 0; rank < 3; ++rank) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
   });
-  EXPECT_EQ(ranks.outcome(1), "ended by signal 9");
-  EXPECT_THAT(ranks.outcome(2), IsEmpty());
 }
 
-TEST_P(Outlive, TheOthersShrinkAlthoughRank0LeftRegularly) {
-  Processes ranks(3, [&](int rank) {
-    Rank self = start(rank, 3);
-    self.await_standby(1);
-    self.comm.barrier();
-    if (rank == 0) return;
-    fail(self.comm);
-    Communicator left = self.comm.shrink(30s);
-    expect(who(left, rank) == std::vector<int>{1, 2}, "without rank 0");
+TEST_F(Outlive, ServerAndStandbyThatDieTogetherAreAnErrorThatSaysSo) {
+  over(kBoth, [&] {
+    Sign ready;
+    Processes ranks(4, [&](int rank) {
+      Rank self = start(rank, 4);
+      self.await_standby(1);
+      self.comm.barrier();
+      ready.give();
+      if (rank < 2) pause();
+      fail(self.comm);
+      const std::string why = outcome_of([&] { self.comm.shrink(20s); });
+      expect(why.starts_with("peer_lost") && why.find("stood by") != std::string::npos, why);
+    });
+    ready.wait(4);
+    ranks.signal(1, SIGSTOP);
+    ranks.signal(0, SIGKILL);
+    ranks.signal(1, SIGKILL);
+    for (const int rank : {2, 3}) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
   });
-  for (int rank = 0; rank < 3; ++rank) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
-}
-
-TEST_P(Outlive, ServerAndStandbyThatDieTogetherAreAnErrorThatSaysSo) {
-  Sign ready;
-  Processes ranks(4, [&](int rank) {
-    Rank self = start(rank, 4);
-    self.await_standby(1);
-    self.comm.barrier();
-    ready.give();
-    if (rank < 2) pause();
-    fail(self.comm);
-    const std::string why = outcome_of([&] { self.comm.shrink(20s); });
-    expect(why.starts_with("peer_lost") && why.find("stood by") != std::string::npos, why);
-  });
-  ready.wait(4);
-  ranks.signal(1, SIGSTOP);
-  ranks.signal(0, SIGKILL);
-  ranks.signal(1, SIGKILL);
-  for (const int rank : {2, 3}) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
 }
 
 }  // namespace

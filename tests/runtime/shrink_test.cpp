@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "../rendezvous/machines.h"
+#include "over_transports.h"
 #include "processes.h"
 #include "rendezvous/decision.h"
 #include "rendezvous/store/file_store.h"
@@ -46,104 +47,111 @@ std::vector<int> who(Communicator& comm, int own) {
   return all;
 }
 
-class Shrink : public testing::TestWithParam<const char*> {
+class Shrink : public OverTransports {
  protected:
   Communicator join(int rank, int size, const std::string& store = "auto") const {
     set_environment(rank, size, port_);
-    Config config = quick_config(GetParam());
+    Config config = quick_config(transport_);
     config.store = store;
     return Communicator::from_env(config);
   }
-  const int port_ = unused_port();
 };
-
-INSTANTIATE_TEST_SUITE_P(Transports, Shrink, testing::Values("shm", "tcp"),
-                         [](const auto& tested) { return std::string(tested.param); });
 
 // Long enough for two ranks that begin to shrink at about the same time, on a busy machine.
 constexpr std::chrono::seconds kPatience{2};
 
 // In each round the last of the survivors is killed, until two are left.
-TEST_P(Shrink, RanksThatAreKilledOneByOneLeaveTheOthersTogether) {
-  constexpr int kRanks = 5;
-  Processes ranks(kRanks, [&](int rank) {
-    Communicator comm = join(rank, kRanks);
-    for (int left = kRanks - 1; left >= 2; --left) {
-      if (rank == left) {
-        // All other ranks take part and therefore need nothing more of this rank for earlier calls.
-        sum(comm);
-        raise(SIGKILL);
+TEST_F(Shrink, RanksThatAreKilledOneByOneLeaveTheOthersTogether) {
+  over(kBoth, [&] {
+    constexpr int kRanks = 5;
+    Processes ranks(kRanks, [&](int rank) {
+      Communicator comm = join(rank, kRanks);
+      for (int left = kRanks - 1; left >= 2; --left) {
+        if (rank == left) {
+          // All other ranks take part and therefore need nothing more of this rank for earlier
+          // calls.
+          sum(comm);
+          raise(SIGKILL);
+        }
+        sum_until_it_fails(comm);
+        comm = comm.shrink();
+        std::vector<int> expected(static_cast<std::size_t>(left));
+        std::iota(expected.begin(), expected.end(), 0);
+        expect(who(comm, rank) == expected, "who is left");
       }
+      comm.barrier();
+    });
+    for (const int rank : {0, 1}) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
+    for (const int rank : {2, 3, 4}) EXPECT_EQ(ranks.outcome(rank), "ended by signal 9");
+  });
+}
+
+TEST_F(Shrink, KeepsTheOrderOfThoseThatAreLeft) {
+  over(kBoth, [&] {
+    Processes ranks(5, [&](int rank) {
+      Communicator comm = join(rank, 5);
+      if (rank == 1 || rank == 3) raise(SIGKILL);
       sum_until_it_fails(comm);
-      comm = comm.shrink();
-      std::vector<int> expected(static_cast<std::size_t>(left));
-      std::iota(expected.begin(), expected.end(), 0);
-      expect(who(comm, rank) == expected, "who is left");
-    }
-    comm.barrier();
+      Communicator left = comm.shrink();
+      comm = std::move(left);
+      expect(who(comm, rank) == std::vector<int>{0, 2, 4}, "who is left");
+    });
+    for (const int rank : {0, 2, 4}) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
   });
-  for (const int rank : {0, 1}) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
-  for (const int rank : {2, 3, 4}) EXPECT_EQ(ranks.outcome(rank), "ended by signal 9");
 }
 
-TEST_P(Shrink, KeepsTheOrderOfThoseThatAreLeft) {
-  Processes ranks(5, [&](int rank) {
-    Communicator comm = join(rank, 5);
-    if (rank == 1 || rank == 3) raise(SIGKILL);
-    sum_until_it_fails(comm);
-    Communicator left = comm.shrink();
-    comm = std::move(left);
-    expect(who(comm, rank) == std::vector<int>{0, 2, 4}, "who is left");
+TEST_F(Shrink, AfterAFailureInWhichNobodyEndedHasTheSameRanks) {
+  over(kBoth, [&] {
+    Processes ranks(3, [&](int rank) {
+      Communicator comm = join(rank, 3);
+      if (rank == 1) comm.abort("the program's own reason");
+      sum_until_it_fails(comm);
+      Communicator again = comm.shrink();
+      expect(who(again, rank) == std::vector<int>{0, 1, 2}, "the same ranks");
+      expect(comm.failure().has_value(), "the old one stays as it is");
+    });
+    for (int rank = 0; rank < 3; ++rank) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
   });
-  for (const int rank : {0, 2, 4}) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
 }
 
-TEST_P(Shrink, AfterAFailureInWhichNobodyEndedHasTheSameRanks) {
-  Processes ranks(3, [&](int rank) {
-    Communicator comm = join(rank, 3);
-    if (rank == 1) comm.abort("the program's own reason");
-    sum_until_it_fails(comm);
-    Communicator again = comm.shrink();
-    expect(who(again, rank) == std::vector<int>{0, 1, 2}, "the same ranks");
-    expect(comm.failure().has_value(), "the old one stays as it is");
+TEST_F(Shrink, GoesOnWithoutAFrozenRankWhenPatienceHasRunOutWhichIsToldSoLater) {
+  over(kBoth, [&] {
+    Processes ranks(3, [&](int rank) {
+      Communicator comm = join(rank, 3);
+      if (rank == 2) raise(SIGSTOP);
+      if (rank == 1) comm.abort("rank 2 is frozen");
+      sum_until_it_fails(comm);
+      Communicator again = comm.shrink(kPatience);
+      expect(who(again, rank) == std::vector<int>{0, 1}, "without the frozen one");
+      again.barrier();
+    });
+    // Rank 0 keeps the store until the late rank has left it. The test continues that rank once the
+    // others have ended.
+    EXPECT_THAT(ranks.outcome(1), IsEmpty());
+    ranks.signal(2, SIGCONT);
+    EXPECT_THAT(ranks.outcome(2), AllOf(StartsWith("timeout"), HasSubstr("without this rank")));
+    EXPECT_THAT(ranks.outcome(0), IsEmpty());
   });
-  for (int rank = 0; rank < 3; ++rank) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
 }
 
-TEST_P(Shrink, GoesOnWithoutAFrozenRankWhenPatienceHasRunOutWhichIsToldSoLater) {
-  Processes ranks(3, [&](int rank) {
-    Communicator comm = join(rank, 3);
-    if (rank == 2) raise(SIGSTOP);
-    if (rank == 1) comm.abort("rank 2 is frozen");
-    sum_until_it_fails(comm);
-    Communicator again = comm.shrink(kPatience);
-    expect(who(again, rank) == std::vector<int>{0, 1}, "without the frozen one");
-    again.barrier();
+TEST_F(Shrink, ARankThatWasLeftOutOnceGetsTheSameErrorForEverAndNoGroupOfItsOwn) {
+  over(kBoth, [&] {
+    Processes ranks(3, [&](int rank) {
+      Communicator comm = join(rank, 3);
+      if (rank == 2) raise(SIGSTOP);
+      if (rank == 1) comm.abort("rank 2 is frozen");
+      sum_until_it_fails(comm);
+      if (rank != 2) return comm.shrink(kPatience).barrier();
+      const std::string first = outcome_of([&] { comm.shrink(); });
+      expect(first.find("without this rank") != std::string::npos, first.c_str());
+      for (int again = 0; again < 3; ++again)
+        expect(outcome_of([&] { comm.shrink(milliseconds(10)); }) == first, "another outcome");
+    });
+    EXPECT_THAT(ranks.outcome(1), IsEmpty());
+    ranks.signal(2, SIGCONT);
+    EXPECT_THAT(ranks.outcome(2), IsEmpty());
+    EXPECT_THAT(ranks.outcome(0), IsEmpty());
   });
-  // Rank 0 keeps the store until the late rank has left it. The test continues that rank once the
-  // others have ended.
-  EXPECT_THAT(ranks.outcome(1), IsEmpty());
-  ranks.signal(2, SIGCONT);
-  EXPECT_THAT(ranks.outcome(2), AllOf(StartsWith("timeout"), HasSubstr("without this rank")));
-  EXPECT_THAT(ranks.outcome(0), IsEmpty());
-}
-
-TEST_P(Shrink, ARankThatWasLeftOutOnceGetsTheSameErrorForEverAndNoGroupOfItsOwn) {
-  Processes ranks(3, [&](int rank) {
-    Communicator comm = join(rank, 3);
-    if (rank == 2) raise(SIGSTOP);
-    if (rank == 1) comm.abort("rank 2 is frozen");
-    sum_until_it_fails(comm);
-    if (rank != 2) return comm.shrink(kPatience).barrier();
-    const std::string first = outcome_of([&] { comm.shrink(); });
-    expect(first.find("without this rank") != std::string::npos, first.c_str());
-    for (int again = 0; again < 3; ++again)
-      expect(outcome_of([&] { comm.shrink(milliseconds(10)); }) == first, "another outcome");
-  });
-  EXPECT_THAT(ranks.outcome(1), IsEmpty());
-  ranks.signal(2, SIGCONT);
-  EXPECT_THAT(ranks.outcome(2), IsEmpty());
-  EXPECT_THAT(ranks.outcome(0), IsEmpty());
 }
 
 // Forwards to another store, and sends the rank a signal when it begins to join the new
@@ -175,67 +183,76 @@ class EndsInTheJoin final : public Store {
 class ShrinkInWhichARankEnds : public Shrink {
  protected:
   Communicator join(int rank, int signal) const {
-    Config config = quick_config(GetParam());
+    Config config = quick_config(transport_);
     config.startup_timeout = std::chrono::minutes(5);
     std::shared_ptr<Store> store = std::make_shared<FileStore>(
         path_, rank, 3, std::chrono::steady_clock::now() + std::chrono::seconds(20));
     if (rank == 2) store = std::make_shared<EndsInTheJoin>(store, signal);
     return Communicator::create(store, rank, 3, config);
   }
-  ~ShrinkInWhichARankEnds() override { unlink(path_.c_str()); }
+  void over(const std::vector<const char*>& transports, const std::function<void()>& body) {
+    OverTransports::over(transports, [&] {
+      path_ = testing::TempDir() + "shrink-join-" + std::to_string(getpid());
+      body();
+      unlink(path_.c_str());
+    });
+  }
 
-  const std::string path_ = "/tmp/tutti-test-shrink-join-" + std::to_string(getpid()) + GetParam();
+  std::string path_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Transports, ShrinkInWhichARankEnds, testing::Values("shm", "tcp"),
-                         [](const auto& tested) { return std::string(tested.param); });
-
-TEST_P(ShrinkInWhichARankEnds, BeginsAgainWithoutIt) {
-  Processes ranks(3, [&](int rank) {
-    Communicator comm = join(rank, SIGKILL);
-    if (rank == 1) comm.abort("the program's own reason");
-    sum_until_it_fails(comm);
-    Communicator again = comm.shrink(std::chrono::seconds(20));
-    expect(who(again, rank) == std::vector<int>{0, 1}, "who is left");
-    again.barrier();
+TEST_F(ShrinkInWhichARankEnds, BeginsAgainWithoutIt) {
+  over(kBoth, [&] {
+    Processes ranks(3, [&](int rank) {
+      Communicator comm = join(rank, SIGKILL);
+      if (rank == 1) comm.abort("the program's own reason");
+      sum_until_it_fails(comm);
+      Communicator again = comm.shrink(std::chrono::seconds(20));
+      expect(who(again, rank) == std::vector<int>{0, 1}, "who is left");
+      again.barrier();
+    });
+    EXPECT_EQ(ranks.outcome(2), "ended by signal 9");
+    for (const int rank : {0, 1}) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
   });
-  EXPECT_EQ(ranks.outcome(2), "ended by signal 9");
-  for (const int rank : {0, 1}) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
 }
 
-TEST_P(ShrinkInWhichARankEnds, EndsWithItsPatienceWhereThatIsFrozenAndLeavesItOutTheNextTime) {
-  Processes ranks(3, [&](int rank) {
-    Communicator comm = join(rank, SIGSTOP);
-    if (rank == 1) comm.abort("the program's own reason");
-    sum_until_it_fails(comm);
-    const std::string first = outcome_of([&] { comm.shrink(kPatience); });
-    if (rank == 2) {
-      expect(!first.empty(), "it was left in");
-      const std::string second = outcome_of([&] { comm.shrink(kPatience); });
-      expect(second.find("without this rank") != std::string::npos, second.c_str());
-      return;
-    }
-    expect(first.find("not all could join") != std::string::npos, first.c_str());
-    Communicator again = comm.shrink(kPatience);
-    expect(who(again, rank) == std::vector<int>{0, 1}, "without the frozen one");
-    again.barrier();
+TEST_F(ShrinkInWhichARankEnds, EndsWithItsPatienceWhereThatIsFrozenAndLeavesItOutTheNextTime) {
+  over(kBoth, [&] {
+    Processes ranks(3, [&](int rank) {
+      Communicator comm = join(rank, SIGSTOP);
+      if (rank == 1) comm.abort("the program's own reason");
+      sum_until_it_fails(comm);
+      const std::string first = outcome_of([&] { comm.shrink(kPatience); });
+      if (rank == 2) {
+        expect(!first.empty(), "it was left in");
+        const std::string second = outcome_of([&] { comm.shrink(kPatience); });
+        expect(second.find("without this rank") != std::string::npos, second.c_str());
+        return;
+      }
+      expect(first.find("not all could join") != std::string::npos, first.c_str());
+      Communicator again = comm.shrink(kPatience);
+      expect(who(again, rank) == std::vector<int>{0, 1}, "without the frozen one");
+      again.barrier();
+    });
+    for (const int rank : {0, 1}) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
+    ranks.signal(2, SIGCONT);
+    EXPECT_THAT(ranks.outcome(2), IsEmpty());
   });
-  for (const int rank : {0, 1}) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
-  ranks.signal(2, SIGCONT);
-  EXPECT_THAT(ranks.outcome(2), IsEmpty());
 }
 
-TEST_P(Shrink, WithoutRank0GoesOnOverAStoreInAFile) {
-  const std::string path = "/tmp/tutti-test-shrink-" + std::to_string(getpid()) + GetParam();
-  Processes ranks(3, [&](int rank) {
-    Communicator comm = join(rank, 3, "file://" + path);
-    if (rank == 0) raise(SIGKILL);
-    sum_until_it_fails(comm);
-    Communicator again = comm.shrink();
-    expect(who(again, rank) == std::vector<int>{1, 2}, "without rank 0");
+TEST_F(Shrink, WithoutRank0GoesOnOverAStoreInAFile) {
+  over(kBoth, [&] {
+    const std::string path = testing::TempDir() + "shrink-" + std::to_string(getpid());
+    Processes ranks(3, [&](int rank) {
+      Communicator comm = join(rank, 3, "file://" + path);
+      if (rank == 0) raise(SIGKILL);
+      sum_until_it_fails(comm);
+      Communicator again = comm.shrink();
+      expect(who(again, rank) == std::vector<int>{1, 2}, "without rank 0");
+    });
+    for (const int rank : {1, 2}) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
+    unlink(path.c_str());
   });
-  for (const int rank : {1, 2}) EXPECT_THAT(ranks.outcome(rank), IsEmpty());
-  unlink(path.c_str());
 }
 
 TEST(ShrinkAcrossMachines, ARankThatIsKilledLeavesTheOthersOfBothTogether) {

@@ -303,17 +303,23 @@ class SplitOfProcesses : public testing::TestWithParam<const char*> {
 
 // Rank 1 is frozen, and rank 2 is killed, both after they gave their cards.
 TEST_P(SplitOfProcesses, AMemberThatIsKilledEndsItOnTheOthersWhomeverElseTheyWaitFor) {
+  Sign ended;
   Processes ranks(4, [&](int rank) {
     Communicator comm = join(rank, 4);
     if (rank == 1 || rank == 2) {
       give_card(comm, 0);
       raise(rank == 1 ? SIGSTOP : SIGKILL);
     }
-    comm.dup();
+    const std::string outcome = outcome_of([&] { comm.dup(); });
+    ended.give();
+    throw std::runtime_error(outcome);
   });
   EXPECT_EQ(ranks.outcome(2), "ended by signal 9");
+  ended.wait(2);
+  ranks.signal(1, SIGKILL);  // Otherwise rank 0's store would wait some seconds for it to leave.
   for (const int rank : {0, 3})
-    EXPECT_THAT(ranks.outcome(rank), AllOf(StartsWith("peer_lost: "), HasSubstr("rank 2 is lost")));
+    EXPECT_THAT(ranks.outcome(rank),
+                AllOf(StartsWith("exception: peer_lost: "), HasSubstr("rank 2 is lost")));
 }
 
 INSTANTIATE_TEST_SUITE_P(Over, SplitOfProcesses, testing::Values("shm", "tcp"));

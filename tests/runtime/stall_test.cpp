@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "over_transports.h"
 #include "processes.h"
 #include "runtime/diagnosis/stall_watch.h"
 #include "signs.h"
@@ -68,13 +69,15 @@ class Heard {
   std::vector<std::string> lines_;  // guarded by mutex_
 };
 
-class Stalls : public testing::TestWithParam<const char*> {
+class Stalls : public OverTransports {
  protected:
+  const std::vector<const char*> kAll{"local", "shm", "tcp"};
+
   // Rank 2 comes late to the second all_reduce; the others wait as `wait` does.
   std::vector<std::string> heard(
       const std::function<void(Communicator&, std::span<float>)>& wait) const {
     Heard heard;
-    const auto outcomes = run_ranks(3, heard.config(GetParam()), [&](Communicator& comm) {
+    const auto outcomes = run_ranks(3, heard.config(transport_), [&](Communicator& comm) {
       std::vector<float> data(4);
       comm.all_reduce(std::span(data), Op::sum);
       if (comm.rank() == 2) {
@@ -100,67 +103,74 @@ class Stalls : public testing::TestWithParam<const char*> {
   }
 };
 
-TEST_P(Stalls, ABlockedCallIsToldOnceByOneRankAndEndsWell) {
-  EXPECT_THAT(
-      heard([](Communicator& comm, std::span<float> data) { comm.all_reduce(data, Op::max); }),
-      one_report());
-}
-
-TEST_P(Stalls, RanksOfWhichTheSameIsSaidAreNamedTogether) {
-  Heard heard;
-  const auto outcomes = run_ranks(5, heard.config(GetParam()), [&](Communicator& comm) {
-    if (comm.rank() != 0) heard.wait_for_a_line();
-    comm.barrier();
+TEST_F(Stalls, ABlockedCallIsToldOnceByOneRankAndEndsWell) {
+  over(kAll, [&] {
+    EXPECT_THAT(
+        heard([](Communicator& comm, std::span<float> data) { comm.all_reduce(data, Op::max); }),
+        one_report());
   });
-  EXPECT_THAT(outcomes, Each(IsEmpty()));
-  // Where the machine is busy, a second report may follow while the others are on their way.
-  EXPECT_THAT(heard.lines().front(),
-              HasSubstr("\n  ranks 1-4: each has not called it (nor anything before)"));
 }
 
-TEST_P(Stalls, AnAsynchronousCallIsToldWhileTheProgramComputes) {
-  EXPECT_THAT(heard([](Communicator& comm, std::span<float> data) {
-                Work work = comm.all_reduce_async(data, Op::max);
-                // The background threads need the processor.
-                while (!work.done()) std::this_thread::yield();
-              }),
-              one_report());
-}
-
-TEST_P(Stalls, AMessageThatDoesNotComeIsTold) {
-  Heard heard;
-  const auto outcomes = run_ranks(2, heard.config(GetParam()), [&](Communicator& comm) {
-    float data = 0;
-    if (comm.rank() == 0) {
-      comm.recv(std::span(&data, 1), 1, 7);
-    } else {
-      heard.wait_for_a_line();
-      comm.send(std::span(&data, 1), 0, 7);
-    }
+TEST_F(Stalls, RanksOfWhichTheSameIsSaidAreNamedTogether) {
+  over(kAll, [&] {
+    Heard heard;
+    const auto outcomes = run_ranks(5, heard.config(transport_), [&](Communicator& comm) {
+      if (comm.rank() != 0) heard.wait_for_a_line();
+      comm.barrier();
+    });
+    EXPECT_THAT(outcomes, Each(IsEmpty()));
+    // Where the machine is busy, a second report may follow while the others are on their way.
+    EXPECT_THAT(heard.lines().front(),
+                HasSubstr("\n  ranks 1-4: each has not called it (nor anything before)"));
   });
-  EXPECT_THAT(outcomes, Each(IsEmpty()));
-  EXPECT_THAT(
-      heard.lines(),
-      ElementsAre(AllOf(HasSubstr("rank 0 of 2: messages have been under way for"),
-                        HasSubstr("\n  recv(1 x f32) from rank 1 with tag 7: rank 1 has sent "
-                                  "no such message"))));
 }
 
-TEST_P(Stalls, NothingIsToldWhereThatIsNotWanted) {
-  Heard heard;
-  Config config = heard.config(GetParam());
-  config.stall = 0ms;
-  const auto outcomes = run_ranks(2, config, [&](Communicator& comm) {
-    // The test is about this time, in which nothing may be reported.
-    if (comm.rank() == 1) std::this_thread::sleep_for(500ms);
-    comm.barrier();
+TEST_F(Stalls, AnAsynchronousCallIsToldWhileTheProgramComputes) {
+  over(kAll, [&] {
+    EXPECT_THAT(heard([](Communicator& comm, std::span<float> data) {
+                  Work work = comm.all_reduce_async(data, Op::max);
+                  // The background threads need the processor.
+                  while (!work.done()) std::this_thread::yield();
+                }),
+                one_report());
   });
-  EXPECT_THAT(outcomes, Each(IsEmpty()));
-  EXPECT_THAT(heard.lines(), IsEmpty());
 }
 
-INSTANTIATE_TEST_SUITE_P(Over, Stalls, testing::Values("local", "shm", "tcp"),
-                         [](const auto& param) { return std::string(param.param); });
+TEST_F(Stalls, AMessageThatDoesNotComeIsTold) {
+  over(kAll, [&] {
+    Heard heard;
+    const auto outcomes = run_ranks(2, heard.config(transport_), [&](Communicator& comm) {
+      float data = 0;
+      if (comm.rank() == 0) {
+        comm.recv(std::span(&data, 1), 1, 7);
+      } else {
+        heard.wait_for_a_line();
+        comm.send(std::span(&data, 1), 0, 7);
+      }
+    });
+    EXPECT_THAT(outcomes, Each(IsEmpty()));
+    EXPECT_THAT(
+        heard.lines(),
+        ElementsAre(AllOf(HasSubstr("rank 0 of 2: messages have been under way for"),
+                          HasSubstr("\n  recv(1 x f32) from rank 1 with tag 7: rank 1 has sent "
+                                    "no such message"))));
+  });
+}
+
+TEST_F(Stalls, NothingIsToldWhereThatIsNotWanted) {
+  over(kAll, [&] {
+    Heard heard;
+    Config config = heard.config(transport_);
+    config.stall = 0ms;
+    const auto outcomes = run_ranks(2, config, [&](Communicator& comm) {
+      // The test is about this time, in which nothing may be reported.
+      if (comm.rank() == 1) std::this_thread::sleep_for(500ms);
+      comm.barrier();
+    });
+    EXPECT_THAT(outcomes, Each(IsEmpty()));
+    EXPECT_THAT(heard.lines(), IsEmpty());
+  });
+}
 
 // The lowest rank would report, but it is stopped, so the next rank does.
 TEST(StallProcesses, AFrozenRankIsToldByAnother) {
