@@ -15,7 +15,7 @@ Store::Deadline until_answer(Store::Deadline deadline) {
   return std::min(deadline, std::chrono::steady_clock::now() + kAnswer);
 }
 
-constexpr std::string_view kFailures = "failures", kFailure = "failure";
+constexpr std::string_view kFailure = "failure";  // why a rank does not come
 
 // FNV-1a, so that names of communicators that are made of each other do not become longer.
 std::string digest(std::string_view text) {
@@ -36,27 +36,18 @@ void Part::set(std::string_view key, std::string_view value, Deadline deadline) 
   whole_->set(joined(prefix_, key), value, until_answer(deadline));
 }
 
-// Waits in slices, between which it looks whether a rank has failed.
-template <typename Attempt>
-auto Part::attempt_until(Deadline deadline, Attempt&& attempt) {
-  bool first = true;
-  return in_slices(deadline, kSlice, *given_up_, [&](Deadline until) {
-    const Deadline soon = std::chrono::steady_clock::now() + kAnswer;
-    if (!std::exchange(first, false) && whole_->add(joined(prefix_, kFailures), 0, soon) > 0)
-      throw Error(ErrorKind::peer_lost, whole_->get(joined(prefix_, kFailure), soon));
-    return attempt(until);
-  });
-}
-
 std::string Part::get(std::string_view key, Deadline deadline) {
-  return get_unless(key, {}, deadline);
+  return get_unless(key, kFailure, deadline);
 }
 
+// The slices take turns in what ends them beside the value: the caller's key, or a rank's failure.
 std::string Part::get_unless(std::string_view key, std::string_view unless, Deadline deadline) {
-  const std::string its = joined(prefix_, key);
-  const std::string ends = unless.empty() ? std::string() : joined(prefix_, unless);
-  return attempt_until(deadline,
-                       [&](Deadline until) { return whole_->get_unless(its, ends, until); });
+  const std::string its = joined(prefix_, key), failure = joined(prefix_, kFailure);
+  std::string ends = unless.empty() ? failure : joined(prefix_, unless), next = failure;
+  return in_slices(deadline, kSlice, *given_up_, [&](Deadline until) {
+    std::swap(ends, next);
+    return whole_->get_unless(its, next, until);
+  });
 }
 
 void Part::set_when_gone(std::string_view key, std::string_view value, Deadline deadline) {
@@ -67,33 +58,23 @@ std::int64_t Part::add(std::string_view key, std::int64_t amount, Deadline deadl
   return whole_->add(joined(prefix_, key), amount, until_answer(deadline));
 }
 
-void Part::wait(std::string_view key, Deadline deadline) {
-  const std::string its = joined(prefix_, key);
-  attempt_until(deadline, [&](Deadline until) { whole_->wait(its, until); });
-}
+void Part::wait(std::string_view key, Deadline deadline) { get(key, deadline); }
 
-// The reason comes first: keys are written in the order of their names.
 void Part::fail_when_gone(const std::string& why, Deadline deadline) {
-  static_assert(kFailure < kFailures);
   set_when_gone(kFailure, why, deadline);
-  set_when_gone(kFailures, "1", deadline);
 }
 
 void Part::has_joined() noexcept {
-  for (const std::string_view key : {kFailures, kFailure}) {
-    try {
-      set_when_gone(key, {}, std::chrono::steady_clock::now() + kTelling);
-    } catch (const std::exception&) {
-      // Ranks of a communicator that has been made do not look at it.
-    }
+  try {
+    set_when_gone(kFailure, {}, std::chrono::steady_clock::now() + kTelling);
+  } catch (const std::exception&) {
+    // Ranks of a communicator that has been made do not look at it.
   }
 }
 
 void Part::fail(const std::string& why) noexcept {
   try {
-    const Deadline soon = std::chrono::steady_clock::now() + kTelling;
-    whole_->set(joined(prefix_, kFailure), why, soon);
-    whole_->add(joined(prefix_, kFailures), 1, soon);
+    whole_->set(joined(prefix_, kFailure), why, std::chrono::steady_clock::now() + kTelling);
   } catch (const std::exception&) {
     // The store is lost, and the others get the error of that.
   }

@@ -40,9 +40,6 @@ class Part final : public Store {
   std::shared_ptr<Part> part(const std::string& name, GivenUp given_up) const;
 
  private:
-  template <typename Attempt>
-  auto attempt_until(Deadline deadline, Attempt&& attempt);
-
   const std::shared_ptr<Store> whole_;
   const std::string prefix_;
   const GivenUp given_up_;
