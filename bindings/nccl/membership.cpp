@@ -1,10 +1,16 @@
 // Implements the functions that make communicators.
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <exception>
+#include <future>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -100,33 +106,103 @@ std::shared_ptr<Store> reach_store(const ncclUniqueId& id, const ncclComm& comm,
   try {
     return open_store(id, comm.settings, deadline, *comm.given_up);
   } catch (const Error&) {
-    if (*comm.given_up && !is_known(id)) tell_abort(id, comm);
+    if (*comm.given_up) tell_abort(id, comm);
     throw;
   }
 }
 
-// The communicators of a known id come one after the other: each rank counts those of the same size
-// in which it has had this number.
-std::string next_part(Store& whole, const ncclComm& comm, Store::Deadline deadline) {
-  const std::string of_size = std::string(kPart) + " of " + std::to_string(comm.size);
-  const auto number = whole.add(of_size + "/rank " + std::to_string(comm.rank), 1, deadline);
-  return of_size + "/" + std::to_string(number);
+// Joins the ranks that have come to this part of the store.
+void join_part(ncclComm& comm, std::shared_ptr<Store> whole, const std::string& name,
+               Store::Deadline deadline) {
+  auto store = std::make_shared<Part>(std::move(whole), name, comm.given_up);
+  const std::string rank = std::to_string(comm.rank);
+  store->fail_when_gone("rank " + rank + " has ended before it had joined the others", deadline);
+  tell_failure(*store, comm.rank, *comm.given_up, [&] {
+    register_rank(*store, comm.rank, comm.size, deadline);
+    meet(comm, store);
+  });
+  store->has_joined();
 }
 
 Make by_id(const ncclUniqueId& id) {
   return [id](ncclComm& comm) {
     const Store::Deadline deadline = startup_deadline(comm);
-    if (is_known(id) && comm.rank == 0) serve(id, comm.settings);
-    std::shared_ptr<Store> whole = reach_store(id, comm, deadline);
-    const std::string part = is_known(id) ? next_part(*whole, comm, deadline) : kPart;
-    auto store = std::make_shared<Part>(std::move(whole), part, comm.given_up);
-    const std::string rank = std::to_string(comm.rank);
-    store->fail_when_gone("rank " + rank + " has ended before it had joined the others", deadline);
-    tell_failure(*store, comm.rank, *comm.given_up, [&] {
-      register_rank(*store, comm.rank, comm.size, deadline);
-      meet(comm, store);
+    join_part(comm, reach_store(id, comm, deadline), kPart, deadline);
+  };
+}
+
+/// The communicators of known ids that this process makes take their numbers in the order of the
+/// calls, although several threads make them.
+class Turn {
+ public:
+  Turn() {
+    static std::mutex mutex;
+    static std::shared_future<void> last;
+    const std::lock_guard lock(mutex);
+    before_ = std::exchange(last, passed_.get_future().share());
+  }
+  ~Turn() { pass(); }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+  void await(Store::Deadline deadline, const std::atomic<bool>& given_up) const {
+    constexpr std::chrono::milliseconds kLook{100};
+    if (!before_.valid()) return;
+    in_slices(deadline, kLook, given_up, [this](Store::Deadline until) {
+      if (before_.wait_until(until) != std::future_status::ready)
+        throw Error(ErrorKind::timeout,
+                    "an earlier communicator of NCCL_COMM_ID has not reached the store");
     });
-    store->has_joined();
+  }
+  void pass() {
+    if (!std::exchange(has_passed_, true)) passed_.set_value();
+  }
+
+ private:
+  std::promise<void> passed_;
+  std::shared_future<void> before_;
+  bool has_passed_ = false;
+};
+
+// Each rank counts the communicators of the same size in which it has had this number.
+std::string next_part(Store& whole, const ncclComm& comm, Store::Deadline deadline) {
+  constexpr std::chrono::seconds kAnswer{5};
+  const std::string of_size = std::string(kPart) + " of " + std::to_string(comm.size);
+  const auto number = whole.add(of_size + "/rank " + std::to_string(comm.rank), 1,
+                                std::min(deadline, std::chrono::steady_clock::now() + kAnswer));
+  return of_size + "/" + std::to_string(number);
+}
+
+// A process that served the address before, or a child that it forked, may be about to end.
+void serve_known(const ncclUniqueId& id, const ncclComm& comm) {
+  constexpr std::chrono::seconds kPatience{5};
+  for (const auto last = std::chrono::steady_clock::now() + kPatience;;) {
+    try {
+      return serve(id, comm.settings);
+    } catch (const Error& error) {
+      const bool late = *comm.given_up || std::chrono::steady_clock::now() >= last;
+      if (error.kind() != ErrorKind::unavailable || late) throw;
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+  }
+}
+
+Make by_known_id(const ncclUniqueId& id) {
+  return [id, turn = std::make_shared<Turn>()](ncclComm& comm) {
+    const Store::Deadline deadline = startup_deadline(comm);
+    std::shared_ptr<Store> whole;
+    std::string part;
+    try {
+      if (comm.rank == 0) serve_known(id, comm);
+      whole = open_store(id, comm.settings, deadline, *comm.given_up);
+      turn->await(deadline, *comm.given_up);
+      part = next_part(*whole, comm, deadline);
+    } catch (...) {
+      turn->pass();
+      throw;
+    }
+    turn->pass();
+    join_part(comm, std::move(whole), part, deadline);
   };
 }
 
@@ -146,7 +222,8 @@ ncclResult_t init(ncclComm_t* place, int size, const ncclUniqueId& id, int rank,
   // What is known to all, because there was no secret of which to make it, is none.
   if (!is_known(id) && settings.config.secret.empty() && settings.config.secret_file.empty())
     settings.config.secret = secret_of(id);
-  return begin(new_comm(std::move(settings), rank, size, device), place, by_id(id));
+  return begin(new_comm(std::move(settings), rank, size, device), place,
+               is_known(id) ? by_known_id(id) : by_id(id));
 }
 
 ncclResult_t init_all(ncclComm_t* comms, int count, const int* devices) {

@@ -91,8 +91,7 @@ void Applicant::refused(const Answer& answer, const std::string& server) const {
   const std::string who =
       fmt::format("{}: the store of {} at {}", describe_rank(rank), server, route.place());
   if (answer.magic != kStoreMagic)
-    throw Error(ErrorKind::unavailable,
-                fmt::format("{} is not tutti's; choose another port", who));
+    throw Error(ErrorKind::unavailable, fmt::format("{} is not tutti's; choose another port", who));
   std::string why;
   switch (answer.verdict) {
     case Verdict::other_version:

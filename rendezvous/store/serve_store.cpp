@@ -1,5 +1,6 @@
 // Implements serve_store() and connect_store() of tutti/store.hpp.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cassert>
@@ -66,8 +67,11 @@ std::vector<std::string> numeric(const SocketAddress& where, Store::Deadline dea
   std::vector<std::string> addresses;
   for (const net::TcpPlace& place : found.places) addresses.push_back(place.socket_address().host);
   const bool is_name = std::find(addresses.begin(), addresses.end(), where.host) == addresses.end();
-  if (is_name && where.host != "localhost")
-    if (std::erase_if(addresses, net::is_loopback) > 0) addresses = net::own_addresses();
+  if (is_name && where.host != "localhost" &&
+      std::any_of(addresses.begin(), addresses.end(), net::is_loopback)) {
+    const std::vector<std::string> own = net::own_addresses();
+    if (!own.empty()) addresses = own;
+  }
   if (addresses.empty())
     throw Error(ErrorKind::timeout,
                 fmt::format("the host of {} has no address: {}", to_text(where), found.why_not));
@@ -112,7 +116,7 @@ std::string serve_store(const Config& config) {
     ticket.addresses.push_back(std::move(where.host));
   }
   ServerLimits limits;
-  limits.once = true;
+  limits.once = limits.only_newcomers = true;
   serve_detached(way.job, std::move(place.listeners), limits, std::move(place.address));
   return encode(ticket);
 }
@@ -122,6 +126,10 @@ std::string ticket_at(std::string_view address, Store::Deadline deadline, const 
   if (!where)
     throw Error(ErrorKind::usage, fmt::format("{} is no address of a store: it is written like "
                                               "node7:29500 or [fe80::1]:29500",
+                                              shown(address)));
+  if (where->host.find('%') != std::string::npos)
+    throw Error(ErrorKind::usage, fmt::format("the address of a store, {}, is valid on one link "
+                                              "alone: it is to be the same on all machines",
                                               shown(address)));
   const Secret secret = configured_secret(config);
   const bool is_here = net::is_this_machine(where->host);
@@ -146,13 +154,30 @@ std::string ticket_at(std::string_view address, Store::Deadline deadline, const 
 
 void serve_store_at(std::string_view ticket, const Config& config) {
   const Ticket its = decoded(ticket, config);
+  if (!its.addresses.empty() &&
+      std::none_of(its.addresses.begin(), its.addresses.end(), net::is_this_machine))
+    throw Error(ErrorKind::usage,
+                fmt::format("a store at {} is to be served there, and that is another machine",
+                            to_text(SocketAddress{its.addresses.front(), its.port})));
   SystemRandom random;
   const Way way = way_of(its, random);
+  const std::string name = at_server(its, way.job).socket_name();
   std::vector<Listener> listeners;
-  listeners.push_back({net::listen_local(at_server(its, way.job).socket_name()), std::nullopt});
-  if (!listeners.front().socket) return;  // Another process serves it, or this one.
+  listeners.push_back({net::listen_local(name), std::nullopt});
+  if (!listeners.front().socket) {
+    const net::LocalConnecting probe = net::connect_local(name);
+    const net::PeerProcess owner =
+        probe.socket ? net::peer_of(probe.socket.get()) : net::PeerProcess{};
+    if (owner.pid == getpid()) return;
+    throw Error(ErrorKind::unavailable,
+                fmt::format("the address of the store is in use: {} serves it, for another job, or "
+                            "for another rank 0",
+                            owner.describe()));
+  }
   std::string address = fmt::format("{}\n", its.server);
-  if (its.port != 0) {
+  const bool has_port =
+      its.port != 0 && (config.interfaces != "lo" || net::is_loopback(its.addresses.front()));
+  if (has_port) {
     const std::string& first = its.addresses.front();
     const SocketAddress where{net::is_loopback(first) ? first : "", its.port};
     listeners.push_back({net::listen_tcp(where), its.secret, its.tls});
@@ -161,7 +186,9 @@ void serve_store_at(std::string_view ticket, const Config& config) {
     else
       address += rendezvous::places_of(listeners.back());
   }
-  serve_detached(way.job, std::move(listeners), {}, std::move(address));
+  ServerLimits limits;
+  limits.only_newcomers = true;
+  serve_detached(way.job, std::move(listeners), limits, std::move(address));
 }
 
 std::shared_ptr<Store> connect_store(std::string_view ticket, Store::Deadline deadline,

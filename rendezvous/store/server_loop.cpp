@@ -345,12 +345,13 @@ bool ServerLoop::take_requests(Member& member) {
   const bool idle = service_.is_idle(member.connection.fd());
   const bool sane = service_.take(member.connection.fd(), input, [&] { return has_room(member); });
   member.connection.consume(before - input.size());
-  if (idle && !service_.is_idle(member.connection.fd()) && !standby_) appoint_at_ = now();
+  const bool is_rank_now = idle && !service_.is_idle(member.connection.fd());
+  if (is_rank_now && !standby_ && !appoint_at_) appoint_at_ = now();
   return sane;
 }
 
 // A reply waits until the standby has all on which it may depend. Where there is no memory for it,
-// there may be some for one that says so.
+// the member is disconnected, since what it has asked for may be done.
 void ServerLoop::send(int fd, const Reply& reply, std::string_view bytes) {
   Member& member = members_.at(fd);
   try {
@@ -360,8 +361,7 @@ void ServerLoop::send(int fd, const Reply& reply, std::string_view bytes) {
     held_.push_back({last_change_, fd, reply, std::string(bytes)});
     member.held_bytes += sizeof reply + bytes.size();
   } catch (const std::exception&) {
-    constexpr std::string_view kWhy = StoreService::kNoMemory;
-    deliver(fd, {reply.id, Status::no_memory, static_cast<std::uint32_t>(kWhy.size())}, kWhy);
+    break_off(member);
   }
 }
 

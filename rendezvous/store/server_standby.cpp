@@ -32,10 +32,11 @@ void ServerLoop::serve_primary(int fd) {
   const bool ended = fd == standing_.primary->server_end.get();
   if (!serving_) {
     bool open = true;
-    for (std::size_t before = 0; open;) {
-      before = standing_.primary->connection.received().size();
+    // What there was no memory to apply is applied although nothing more comes.
+    for (bool any = true; open && any;) {
+      const std::size_t before = standing_.primary->connection.received().size();
       open = standing_.primary->connection.receive();
-      if (standing_.primary->connection.received().size() == before) break;
+      any = standing_.primary->connection.received().size() != before;
       apply_changes();
     }
     if (dismissed_) return;
@@ -117,7 +118,7 @@ void ServerLoop::appoint() {
   // At the start all ranks come first, so that the choice is the best one. A server without ranks
   // does not know how many come.
   const bool all_here =
-      limits_.once ||
+      limits_.only_newcomers ||
       std::none_of(memberships_.begin(), memberships_.end(), [](const Membership& membership) {
         return membership.state == Membership::State::free;
       });

@@ -23,6 +23,7 @@ struct ServerLimits {
   std::chrono::milliseconds greeting{5'000};
   std::chrono::milliseconds linger{5'000};  ///< See ~StoreServer().
   bool once = false;                 ///< The server ends when all that have joined have left.
+  bool only_newcomers = false;       ///< There are no ranks for which the server waits.
   std::size_t unauthenticated = 64;  ///< The number of connections without a greeting, beyond one
                                      ///< for each rank. If there are more, the oldest is closed.
   std::size_t unsent = 4 << 20;  ///< The server takes no request from a member for which more bytes

@@ -34,8 +34,11 @@ bool tutti::test::stop_failing() {
   return one_failed;
 }
 
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  return fails() ? nullptr : std::malloc(bytes == 0 ? 1 : bytes);
+}
 void* operator new(std::size_t bytes) {
-  void* memory = fails() ? nullptr : std::malloc(bytes == 0 ? 1 : bytes);
+  void* const memory = operator new(bytes, std::nothrow);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
