@@ -332,6 +332,33 @@ TEST(NcclCommunicators, AKnownAddressTakesThePlaceOfAnId) {
   for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(ranks.outcome(rank), "") << "rank " << rank;
 }
 
+// Each communicator of a group is made by a thread of its own.
+TEST(NcclCommunicators, OfAKnownAddressAreThoseThatWereMadeAtTheSamePlaceOfAGroup) {
+  const std::string address = "127.0.0.1:" + std::to_string(unused_port());
+  Processes ranks(2, [&](int rank) {
+    setenv("NCCL_COMM_ID", address.c_str(), 1);
+    for (int round = 0; round < 10; ++round) {
+      ncclUniqueId id;
+      CHECK_NCCL(ncclGetUniqueId(&id));
+      ncclComm_t comms[3] = {};
+      CHECK_NCCL(ncclGroupStart());
+      for (ncclComm_t& comm : comms) CHECK_NCCL(ncclCommInitRank(&comm, 2, id, rank));
+      CHECK_NCCL(ncclGroupEnd());
+      // Were two of them crossed, messages would be, too.
+      int sent[3] = {0, 1, 2}, received[3] = {};
+      CHECK_NCCL(ncclGroupStart());
+      for (int i = 0; i < 3; ++i) {
+        CHECK_NCCL(ncclSend(&sent[i], 1, ncclInt32, 1 - rank, comms[i], nullptr));
+        CHECK_NCCL(ncclRecv(&received[i], 1, ncclInt32, 1 - rank, comms[i], nullptr));
+      }
+      CHECK_NCCL(ncclGroupEnd());
+      for (int i = 0; i < 3; ++i) expect_equal(received[i], i, "the communicator");
+      for (const ncclComm_t comm : comms) CHECK_NCCL(ncclCommDestroy(comm));
+    }
+  });
+  for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(ranks.outcome(rank), "") << "rank " << rank;
+}
+
 TEST(NcclCommunicators, TwoProcessesWithOneRankAreToldSo) {
   SharedId id;
   Processes ranks(2, [&](int number) {
