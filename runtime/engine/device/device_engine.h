@@ -93,7 +93,7 @@ class DeviceEngine final : public Engine {
   std::uint64_t forked_at_ = 0;  // the ticket of the last call that runs apart
   // Used by the owner of the engine.
   DeviceCall* under_way_ = nullptr;
-  CallSignature signature_;        // of the call under way, or of the last one
+  CallSignature signature_;  // of the call under way, or of the last one
   bool rings_missing_ = true;
   bool stopped_ = false;
   bool forked_ = false;
