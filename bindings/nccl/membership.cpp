@@ -219,7 +219,8 @@ ncclResult_t init(ncclComm_t* place, int size, const ncclUniqueId& id, int rank,
   require(is_id(id), "the ncclUniqueId was not made by ncclGetUniqueId of this library");
   Settings settings = settings_of_process();
   apply(config, settings);
-  // What is known to all, because there was no secret of which to make it, is none.
+  // The bytes of a known id are no secret of their own: without the job's secret anybody can
+  // compute them.
   if (!is_known(id) && settings.config.secret.empty() && settings.config.secret_file.empty())
     settings.config.secret = secret_of(id);
   return begin(new_comm(std::move(settings), rank, size, device), place,

@@ -138,7 +138,8 @@ std::string ticket_at(std::string_view address, Store::Deadline deadline, const 
                 fmt::format("a store at {}, {}, needs a secret. {}", shown(address),
                             config.tls ? "with TUTTI_TLS=yes" : "which is another machine",
                             kHowToMakeSecret));
-  // Who does not know the secret can guess neither of the two. Without one both are public.
+  // The socket's name and the ticket's secret can be guessed only by those who know the job's
+  // secret. Without one, both are public.
   const net::Proof drawn = net::keyed_hash(secret, fmt::format("tutti store at {}", address));
   Ticket ticket;
   std::memcpy(&ticket.server, drawn.data(), sizeof ticket.server);

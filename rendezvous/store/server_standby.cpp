@@ -32,7 +32,7 @@ void ServerLoop::serve_primary(int fd) {
   const bool ended = fd == standing_.primary->server_end.get();
   if (!serving_) {
     bool open = true;
-    // What there was no memory to apply is applied although nothing more comes.
+    // Changes for which there was no memory before are applied although nothing more comes.
     for (bool any = true; open && any;) {
       const std::size_t before = standing_.primary->connection.received().size();
       open = standing_.primary->connection.receive();

@@ -6,8 +6,8 @@ namespace tutti::test {
 /// Allocations of a thread fail only where it sets this.
 extern thread_local bool is_poor;
 
-/// Of the allocations of poor threads, the one after `count` others fails, and if `all` is set each
-/// that follows it.
+/// Lets an allocation of poor threads fail once `count` others have succeeded, and if `all` is set
+/// each that follows it, too.
 void fail_allocation(long count, bool all);
 /// Lets no more allocation fail. Returns whether one has.
 bool stop_failing();

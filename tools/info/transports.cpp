@@ -67,7 +67,7 @@ std::vector<TransportReport> look_at_transports(const Config& config) {
                                    config.transports == "auto"};
   const RouteTable table(candidates, Texts(offers_text(candidates, context)));
   std::vector<TransportReport> reports;
-  std::vector<std::size_t> order;  // Those that join two ranks here come first.
+  std::vector<std::size_t> order;  // Transports that join two ranks here come first.
   for (const RouteTable::Link& link : table.at_place_of(0)) order.push_back(link.transport);
   for (std::size_t transport = 0; transport < table.transports().size(); ++transport)
     if (std::find(order.begin(), order.end(), transport) == order.end()) order.push_back(transport);
