@@ -15,11 +15,11 @@ namespace tutti::nccl {
 /// Starts the server of a store in this process, and returns an id that leads to it.
 ncclUniqueId make_id(const Settings& settings);
 
-/// Returns the id of the store at NCCL_COMM_ID, which is the same in all processes. Rank 0 of each
-/// communicator serves it (serve()), and it makes one communicator after the other.
+/// Returns the id of the store at `address`, which is the same in all processes. The process of
+/// rank 0 serves it (serve()), and it makes any number of communicators.
 ncclUniqueId known_id(std::string_view address, const Settings& settings);
 bool is_known(const ncclUniqueId& id);
-/// Serves the store of a known id, unless it is served.
+/// Serves the store of a known id, unless this process does. Throws like serve_store_at().
 void serve(const ncclUniqueId& id, const Settings& settings);
 
 /// Returns whether the bytes are an id of this library.

@@ -90,10 +90,10 @@ inline constexpr std::size_t kMaxTicketBytes = 120;
 [[nodiscard]] TUTTI_API std::string ticket_at(std::string_view address, Store::Deadline deadline,
                                               const Config& config);
 
-/// Serves the store of a ticket that ticket_at() has made, unless a process of this machine serves
-/// it already. It lasts as long as this process, for all who come and go meanwhile: keep the keys
-/// of each use apart. Any thread may call it. Throws `usage` for what is no ticket, and
-/// `unavailable` if its port is in use or there are no sockets or threads.
+/// Serves the store of a ticket that ticket_at() has made, unless this process serves it already,
+/// for as long as this process exists: keep the keys of each use apart. Any thread may call it.
+/// Throws `usage` for what is no ticket or another machine's, and `unavailable` if another process
+/// serves it, its port is in use, or there are no sockets or threads.
 TUTTI_API void serve_store_at(std::string_view ticket, const Config& config);
 
 }  // namespace tutti
