@@ -460,6 +460,26 @@ TEST(TuttiRun, ANewcomerThatCameTooLateDoesNotFailTheJob) {
   EXPECT_THAT(command.err(), HasSubstr("exited with status 9 after a rank had ended"));
 }
 
+TEST(TuttiRun, ANewcomerThatHearsOfTheJobsEndBeforeTheLauncherDoesNotFailTheJob) {
+  const Sign pid("pid");
+  Command command(job(2,
+                      "if [ -z \"$RANK\" ]; then echo $$ > $PID; exit 9; fi; "
+                      "[ $RANK = 0 ] || exit 7; until [ -s $PID ]; do sleep 0.01; done; "
+                      "while kill -0 $(cat $PID); do sleep 0.01; done; sleep 0.3",
+                      {"--max-restarts", "1", "--env", pid.option("PID")}));
+  EXPECT_EQ(command.wait(), 0) << command.err();
+  EXPECT_THAT(command.err(), HasSubstr("exited with status 9 after a rank had ended"));
+}
+
+TEST(TuttiRun, ANewcomerThatFailsWhileTheRanksGoOnFailsTheJob) {
+  Command command(job(2, "[ -n \"$RANK\" ] || exit 9; [ $RANK = 0 ] || exit 7; sleep 1000",
+                      {"--max-restarts", "1"}));
+  EXPECT_EQ(command.wait(), 9);
+  EXPECT_THAT(command.err(), testing::ContainsRegex(
+                                 "newcomer 2 \\(pid [0-9]+\\) exited with status 9; that is one "
+                                 "failure too many; ending the other 1\n"));
+}
+
 TEST(TuttiRun, RanksThatASignalToTheJobEndsAreNotReplaced) {
   Command command(job(2, "echo ready; sleep 1000", {"--max-restarts", "5"}));
   ASSERT_TRUE(command.wait_for_output("[0] ready"));

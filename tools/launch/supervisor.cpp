@@ -18,6 +18,7 @@
 #include <cstring>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "common/descriptors.h"
 
@@ -28,6 +29,7 @@ using namespace std::chrono_literals;
 
 constexpr auto kProgressPeriod = 500ms;  // limits a progress bar to two lines a second
 constexpr auto kTimeToDump = 5s;  // in which ranks notice a failure and write their last operations
+constexpr auto kTimeToSucceed = 5s;  // between the end of a job's store and that of its ranks
 constexpr int kTimeoutStatus = 124;  // the status that timeout(1) uses
 
 [[noreturn]] void throw_errno(const char* what) {
@@ -130,6 +132,7 @@ int Supervisor::run() {
                        [pid](const Rank& rank) { return rank.running && rank.pid == pid; });
   };
   while ((left_ = left_ && reap_orphans(is_rank))) {
+    if (running() == 0) judge_newcomers();
     if (running() == 0 && !ending_) begin_ending();
     wait();
     on_deadlines();
@@ -227,7 +230,7 @@ void Supervisor::dispatch(Source source, std::size_t index) {
 
 int Supervisor::next_timeout_ms() const {
   std::optional<Clock::time_point> next;
-  for (const auto& at : {timeout_at_, end_at_, kill_at_, show_progress_at_})
+  for (const auto& at : {timeout_at_, judge_at_, end_at_, kill_at_, show_progress_at_})
     if (at && (!next || *at < *next)) next = at;
   if (!next) return -1;
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(*next - Clock::now()).count();
@@ -247,6 +250,7 @@ void Supervisor::on_deadlines() {
          fmt::format("the job did not end within {} s; ending the {} ranks that run",
                      static_cast<double>(options_.timeout.count()) / 1000, running()));
   }
+  if (judge_at_ && now >= *judge_at_) judge_newcomers();
   if (end_at_ && now >= *end_at_) begin_ending();
   if (kill_at_ && now >= *kill_at_) {
     for (const Rank& rank : ranks_)
@@ -315,11 +319,31 @@ void Supervisor::on_rank_ended(Rank& rank) {
     for (Rank& other : ranks_)
       if (other.running && was_killed(other)) on_rank_ended(other);
   }
-  if (status == 0) succeeded_ = true;
-  if (status == 0 || ending_ || end_at_) return;
-  const std::string reason =
-      fmt::format("{} (pid {}) {}", name_of(rank), rank.pid, describe_end(info));
+  if (status == 0) {
+    succeeded_ = true;
+    return judge_newcomers();
+  }
+  if (ending_ || end_at_) return;
   if (!first_failure_) first_failure_ = status;
+  rank.failure = {status,
+                  fmt::format("{} (pid {}) {}", name_of(rank), rank.pid, describe_end(info))};
+  // The ranks end the store first, and then themselves.
+  const bool may_be_late = rank.newcomer && info.si_code == CLD_EXITED && running() > 0;
+  if (!may_be_late || succeeded_) return judge(rank);
+  if (!judge_at_) judge_at_ = Clock::now() + kTimeToSucceed;
+}
+
+/// Judges the newcomers that have failed by themselves, perhaps because the job was about to end.
+void Supervisor::judge_newcomers() {
+  judge_at_.reset();
+  for (Rank& rank : ranks_)
+    if (!rank.failure.reason.empty()) judge(rank);
+}
+
+/// Decides whether the job goes on without a rank that has failed.
+void Supervisor::judge(Rank& rank) {
+  const auto [status, reason] = std::exchange(rank.failure, {});
+  if (ending_ || end_at_) return;
   if (rank.newcomer && succeeded_) return say(reason + " after a rank had ended with status 0");
   if (allows_failure()) return go_on_without(rank, reason);
   const int others = running();

@@ -51,6 +51,10 @@ class Supervisor {
     Output* output = nullptr;
     LineTagger tagger;
   };
+  struct Failure {
+    int status = 0;
+    std::string reason;  // empty: none
+  };
   struct Rank {
     int number = 0;         // in the job; newcomers have the numbers after those of the ranks
     int place = 0;          // on this machine: its own number, or that of the rank it replaces
@@ -59,6 +63,7 @@ class Supervisor {
     Fd pidfd;
     std::vector<Stream> streams;  // standard output and error; none unless tagged
     bool running = false;
+    Failure failure;  // of which it has yet to be decided whether the job goes on
   };
 
   void prepare_environment();
@@ -77,6 +82,8 @@ class Supervisor {
   static bool was_killed(const Rank& rank);
   void await_killed() const;
   void on_rank_ended(Rank& rank);
+  void judge_newcomers();
+  void judge(Rank& rank);
   [[nodiscard]] bool allows_failure() const;
   void go_on_without(const Rank& rank, const std::string& reason);
   void forward(int signal);
@@ -111,7 +118,7 @@ class Supervisor {
   bool ending_ = false;       // SIGTERM has been sent
   bool left_ = true;          // processes of the job may be left
   int interrupts_ = 0;
-  std::optional<Clock::time_point> timeout_at_, end_at_, kill_at_, show_progress_at_;
+  std::optional<Clock::time_point> timeout_at_, judge_at_, end_at_, kill_at_, show_progress_at_;
 };
 
 }  // namespace tutti::tools
