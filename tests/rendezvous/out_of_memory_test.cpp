@@ -108,7 +108,12 @@ bool fail_at(long count, bool all, bool followed) {
 
 constexpr long kMostAllocations = 80;  // more than the server makes meanwhile
 
-class PoorMemory : public testing::TestWithParam<bool> {};
+class PoorMemory : public testing::TestWithParam<bool> {
+ protected:
+  void SetUp() override {
+    if (!test::kCanBePoor) GTEST_SKIP() << "ThreadSanitizer does not let operator new be replaced";
+  }
+};
 INSTANTIATE_TEST_SUITE_P(All, PoorMemory, testing::Bool(), [](const auto& followed) {
   return std::string(followed.param ? "WithAStandby" : "Alone");
 });

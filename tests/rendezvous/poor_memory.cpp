@@ -11,7 +11,7 @@ namespace {
 std::atomic<long> left{-1};  // the number of allocations before the one that fails; -1: none fails
 std::atomic<bool> all_fail{false}, one_failed{false};
 
-bool fails() noexcept {
+[[maybe_unused]] bool fails() noexcept {
   if (!tutti::test::is_poor || left < 0) return false;
   if (left > 0) {
     --left;
@@ -34,6 +34,7 @@ bool tutti::test::stop_failing() {
   return one_failed;
 }
 
+#ifndef TUTTI_TEST_CANNOT_BE_POOR
 void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
   return fails() ? nullptr : std::malloc(bytes == 0 ? 1 : bytes);
 }
@@ -44,3 +45,4 @@ void* operator new(std::size_t bytes) {
 }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+#endif

@@ -3,6 +3,18 @@
 
 namespace tutti::test {
 
+// ThreadSanitizer's runtime defines operator new, and does not let a program replace it.
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define TUTTI_TEST_CANNOT_BE_POOR
+#endif
+#endif
+#ifdef TUTTI_TEST_CANNOT_BE_POOR
+inline constexpr bool kCanBePoor = false;
+#else
+inline constexpr bool kCanBePoor = true;
+#endif
+
 /// Allocations of a thread fail only where it sets this.
 extern thread_local bool is_poor;
 
