@@ -13,7 +13,7 @@
 
 #include <tutti/error.hpp>
 
-#include "common/clock.h"
+#include "common/patience.h"
 
 namespace tutti {
 
@@ -38,11 +38,12 @@ std::thread start_without_signals(Function function) {
 }
 
 /// Runs `function` in a thread of its own. Returns its result, or throws its exception, if it ends
-/// by the deadline; otherwise returns none. This is for functions of other libraries that can be
+/// in time; otherwise returns none. This is for functions of other libraries that can be
 /// neither bounded nor interrupted: the thread then outlives the wait, and its result is dropped.
 /// So `function` must own everything that it uses.
 template <typename Function>
-auto call_within(TimePoint deadline, Function function) -> std::optional<decltype(function())> {
+auto call_within(const Patience& patience, Function function)
+    -> std::optional<decltype(function())> {
   std::packaged_task<decltype(function())()> task([function = std::move(function)]() mutable {
     // The function and all that it owns are destroyed before the caller learns that it has ended.
     const auto call = std::move(function);
@@ -50,7 +51,8 @@ auto call_within(TimePoint deadline, Function function) -> std::optional<decltyp
   });
   auto result = task.get_future();
   start_without_signals(std::move(task)).detach();
-  if (result.wait_until(deadline) != std::future_status::ready) return std::nullopt;
+  while (result.wait_until(patience.next_look()) != std::future_status::ready)
+    if (patience.over()) return std::nullopt;
   return result.get();
 }
 

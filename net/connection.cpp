@@ -1,5 +1,7 @@
 #include "net/connection.h"
 
+#include <poll.h>
+
 #include <algorithm>
 #include <array>
 #include <cassert>
@@ -62,6 +64,16 @@ int poll_milliseconds(TimePoint deadline) {
   const auto left = deadline - std::chrono::steady_clock::now();
   const auto count = std::chrono::ceil<std::chrono::milliseconds>(left).count();
   return static_cast<int>(std::clamp<std::int64_t>(count, 0, std::numeric_limits<int>::max()));
+}
+
+bool await_events(int fd, short events, const Patience& patience) {
+  for (;;) {
+    const bool over = patience.over();
+    pollfd waited{fd, events, 0};
+    const int ready = poll(&waited, 1, over ? 0 : poll_milliseconds(patience.next_look()));
+    if (ready > 0 || (ready < 0 && errno != EINTR)) return true;
+    if (over) return false;
+  }
 }
 
 }  // namespace tutti::net

@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "common/clock.h"
 #include "common/fd.h"
+#include "common/patience.h"
 #include "net/stream.h"
 
 namespace tutti::net {
@@ -54,5 +54,9 @@ class Connection {
 /// The timeout of poll(2) and epoll_wait(2) for `deadline`: the milliseconds until then, rounded
 /// up; 0 once it has passed.
 int poll_milliseconds(TimePoint deadline);
+
+/// Waits for these events of poll(2), or an error, at `fd`. Returns false if they have not come in
+/// time.
+[[nodiscard]] bool await_events(int fd, short events, const Patience& patience);
 
 }  // namespace tutti::net

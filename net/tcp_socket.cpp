@@ -196,9 +196,9 @@ std::vector<std::string> own_addresses() {
   return texts;
 }
 
-Found find_places(const SocketAddress& where, TimePoint deadline) {
+Found find_places(const SocketAddress& where, const Patience& patience) {
   if (Found numeric = look_up(where, AI_NUMERICHOST); !numeric.places.empty()) return numeric;
-  const auto found = call_within(deadline, [where] { return look_up(where, AI_ADDRCONFIG); });
+  const auto found = call_within(patience, [where] { return look_up(where, AI_ADDRCONFIG); });
   if (found) return *found;
   return {{}, fmt::format("no name server has said where {} is", shown(where.host))};
 }
@@ -222,15 +222,12 @@ std::string why_not_connected(int socket) {
   return error == 0 ? std::string() : why_refused(error);
 }
 
-TcpConnecting connect_tcp(const TcpPlace& place, TimePoint deadline) {
+TcpConnecting connect_tcp(const TcpPlace& place, const Patience& patience) {
   TcpConnecting connecting = begin_tcp(place);
   std::string why = connecting.why_not;
   if (connecting.socket) {
-    pollfd waited{connecting.socket.get(), POLLOUT, 0};
-    int ready = 0;
-    do ready = poll(&waited, 1, poll_milliseconds(deadline));
-    while (ready < 0 && errno == EINTR);
-    why = ready > 0 ? why_not_connected(connecting.socket.get()) : why_refused(ETIMEDOUT);
+    const int fd = connecting.socket.get();
+    why = await_events(fd, POLLOUT, patience) ? why_not_connected(fd) : why_refused(ETIMEDOUT);
   }
   if (!why.empty()) return {{}, fmt::format("{} {}", place.text(), why)};
   tune(connecting.socket.get());

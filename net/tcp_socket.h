@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "common/address.h"
-#include "common/clock.h"
 #include "common/fd.h"
+#include "common/patience.h"
 
 namespace tutti::net {
 
@@ -40,9 +40,9 @@ struct Found {
 /// The numeric addresses of this machine at which others may reach it.
 std::vector<std::string> own_addresses();
 
-/// Looks up all addresses of a host. It returns at `deadline` at the latest, even if a name server
-/// has not answered, which may take minutes.
-Found find_places(const SocketAddress& where, TimePoint deadline);
+/// Looks up all addresses of a host. It returns in time, even if a name server has not answered,
+/// which may take minutes.
+Found find_places(const SocketAddress& where, const Patience& patience);
 
 /// The result of an attempt to connect.
 struct TcpConnecting {
@@ -50,8 +50,8 @@ struct TcpConnecting {
   std::string why_not;  ///< Why it failed.
 };
 
-/// Connects, and blocks until `deadline` at most.
-TcpConnecting connect_tcp(const TcpPlace& place, TimePoint deadline);
+/// Connects, and blocks as long as `patience` lasts at most.
+TcpConnecting connect_tcp(const TcpPlace& place, const Patience& patience);
 
 /// Begins to connect and does not block. Once the socket is writable, why_not_connected() gives the
 /// result.

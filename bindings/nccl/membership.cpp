@@ -148,11 +148,12 @@ class Turn {
   void await(Store::Deadline deadline, const std::atomic<bool>& given_up) const {
     constexpr std::chrono::milliseconds kLook{100};
     if (!before_.valid()) return;
-    in_slices(deadline, kLook, given_up, [this](Store::Deadline until) {
-      if (before_.wait_until(until) != std::future_status::ready)
+    while (before_.wait_for(kLook) != std::future_status::ready) {
+      if (given_up) throw Error(ErrorKind::peer_lost, "the communicator was aborted");
+      if (std::chrono::steady_clock::now() >= deadline)
         throw Error(ErrorKind::timeout,
                     "an earlier communicator of NCCL_COMM_ID has not reached the store");
-    });
+    }
   }
   void pass() {
     if (!std::exchange(has_passed_, true)) passed_.set_value();

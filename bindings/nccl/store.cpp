@@ -1,12 +1,13 @@
 #include "bindings/nccl/store.h"
 
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <utility>
 
 namespace tutti::nccl {
 namespace {
 
-constexpr std::chrono::milliseconds kSlice{200};
 // The time in which the store answers what needs no waiting.
 constexpr std::chrono::seconds kAnswer{5};
 // The time for telling others of a failure, which the rank that has failed waits for.
@@ -37,17 +38,15 @@ void Part::set(std::string_view key, std::string_view value, Deadline deadline) 
 }
 
 std::string Part::get(std::string_view key, Deadline deadline) {
-  return get_unless(key, kFailure, deadline);
+  return get_unless(key, {}, deadline);
 }
 
-// The slices take turns in what ends them beside the value: the caller's key, or a rank's failure.
-std::string Part::get_unless(std::string_view key, std::string_view unless, Deadline deadline) {
-  const std::string its = joined(prefix_, key), failure = joined(prefix_, kFailure);
-  std::string ends = unless.empty() ? failure : joined(prefix_, unless), next = failure;
-  return in_slices(deadline, kSlice, *given_up_, [&](Deadline until) {
-    std::swap(ends, next);
-    return whole_->get_unless(its, next, until);
-  });
+std::string Part::get_unless(std::string_view key, const Unless& unless, Deadline deadline) {
+  Unless its{{joined(prefix_, kFailure)},
+             [&] { return *given_up_ || (unless.given_up && unless.given_up()); }};
+  for (const std::string& other : unless.keys) its.keys.push_back(joined(prefix_, other));
+  return unless_aborted(*given_up_,
+                        [&] { return whole_->get_unless(joined(prefix_, key), its, deadline); });
 }
 
 void Part::set_when_gone(std::string_view key, std::string_view value, Deadline deadline) {

@@ -1,9 +1,7 @@
 // Gives each communicator a part of the store through which its ranks meet.
 #pragma once
 
-#include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -26,7 +24,7 @@ class Part final : public Store {
   std::string get(std::string_view key, Deadline deadline) override;
   std::int64_t add(std::string_view key, std::int64_t amount, Deadline deadline) override;
   void wait(std::string_view key, Deadline deadline) override;
-  std::string get_unless(std::string_view key, std::string_view unless, Deadline deadline) override;
+  std::string get_unless(std::string_view key, const Unless& unless, Deadline deadline) override;
   void set_when_gone(std::string_view key, std::string_view value, Deadline deadline) override;
 
   /// Has the store tell `why` to the ranks that wait, should this process end.
@@ -45,21 +43,15 @@ class Part final : public Store {
   const GivenUp given_up_;
 };
 
-/// Calls `attempt(until)` with deadlines a little apart until it succeeds or `deadline` is over,
-/// and throws `peer_lost` in place of another attempt once `given_up` is true. `attempt` throws
-/// `timeout` at its deadline.
-template <typename Attempt>
-auto in_slices(Store::Deadline deadline, std::chrono::milliseconds slice,
-               const std::atomic<bool>& given_up, Attempt&& attempt) {
-  for (;;) {
-    if (given_up) throw Error(ErrorKind::peer_lost, "the communicator was aborted");
-    const auto until = std::min(deadline, std::chrono::steady_clock::now() + slice);
-    try {
-      return attempt(until);
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::timeout || until == deadline) throw;
-    }
+/// Calls `wait`, unless `given_up` is true. Throws `peer_lost` in place of its error where it is.
+template <typename Wait>
+auto unless_aborted(const std::atomic<bool>& given_up, Wait&& wait) {
+  try {
+    if (!given_up) return wait();
+  } catch (const Error&) {
+    if (!given_up) throw;
   }
+  throw Error(ErrorKind::peer_lost, "the communicator was aborted");
 }
 
 }  // namespace tutti::nccl

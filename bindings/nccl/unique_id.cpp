@@ -19,9 +19,6 @@ constexpr std::size_t kTicketAt = 8;
 static_assert(kTicketAt + kMaxTicketBytes <= sizeof(ncclUniqueId));
 static_assert(kMaxTicketBytes <= 127, "the length is one signed byte");
 
-// A connection that cannot be made is tried again for so long before an abort is noticed.
-constexpr std::chrono::milliseconds kSlice{500};
-
 std::string_view ticket_of(const ncclUniqueId& id) {
   const auto length = static_cast<std::size_t>(id.internal[kLengthAt]);
   return {id.internal + kTicketAt, std::min(length, kMaxTicketBytes)};
@@ -68,8 +65,8 @@ std::string secret_of(const ncclUniqueId& id) {
 
 std::shared_ptr<Store> open_store(const ncclUniqueId& id, const Settings& settings,
                                   Store::Deadline deadline, const std::atomic<bool>& given_up) {
-  return in_slices(deadline, kSlice, given_up, [&](Store::Deadline until) {
-    return connect_store(ticket_of(id), until, settings.config);
+  return unless_aborted(given_up, [&] {
+    return connect_store(ticket_of(id), deadline, settings.config, [&] { return given_up.load(); });
   });
 }
 

@@ -5,15 +5,25 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <tutti/export.hpp>
 
 namespace tutti {
 
 struct Config;
+
+/// Says what ends a wait at a store, with `peer_lost`, beside the value and the deadline.
+struct Unless {
+  std::vector<std::string> keys = {};  ///< A value under one of them, which is the error's text.
+  /// Is asked a few times a second, if it is not null, by the thread that waits, and ends the wait
+  /// by true. It must not use the store, nor throw.
+  std::function<bool()> given_up = nullptr;
+};
 
 /// A small key-value store that all ranks of a job share and that exists as long as the job.
 ///
@@ -42,10 +52,10 @@ class TUTTI_API Store {
   /// Waits until `key` has a value.
   virtual void wait(std::string_view key, Deadline deadline) = 0;
 
-  /// Waits like get(), and throws `peer_lost` with the text under `unless` where that key has a
-  /// value and `key` has none. An empty `unless` is no key. A store that can wait for one key
-  /// alone, as this default, does not look at `unless`.
-  virtual std::string get_unless(std::string_view key, std::string_view unless, Deadline deadline) {
+  /// Waits like get(), and throws `peer_lost` where `key` has no value and something of `unless`
+  /// ends the wait. A store that can wait for one key alone, as this default, does not look at
+  /// `unless`.
+  virtual std::string get_unless(std::string_view key, const Unless& unless, Deadline deadline) {
     static_cast<void>(unless);
     return get(key, deadline);
   }
@@ -74,11 +84,12 @@ inline constexpr std::size_t kMaxTicketBytes = 120;
 
 /// Connects to the store of `ticket`, as long as the result exists. Any thread may call it. Throws
 /// `usage` for what is no ticket, `timeout` if the server cannot be reached before the deadline,
-/// `peer_lost` at once if it was on this machine and has ended, and `mismatch` if it uses TLS and
-/// `config` does not, or the other way round.
-[[nodiscard]] TUTTI_API std::shared_ptr<Store> connect_store(std::string_view ticket,
-                                                             Store::Deadline deadline,
-                                                             const Config& config);
+/// `peer_lost` at once if it was on this machine and has ended, or soon after `given_up` (see
+/// Unless) has returned true, and `mismatch` if it uses TLS and `config` does not, or the other way
+/// round.
+[[nodiscard]] TUTTI_API std::shared_ptr<Store> connect_store(
+    std::string_view ticket, Store::Deadline deadline, const Config& config,
+    const std::function<bool()>& given_up = nullptr);
 
 /// Returns the ticket of a store at a known address, "host:port", for processes that can hand each
 /// other nothing: each of them computes it, from the same address and the same secret, and one of

@@ -16,6 +16,7 @@
 #include <tutti/error.hpp>
 
 #include "common/bytes.h"
+#include "common/patience.h"
 #include "common/text.h"
 #include "rendezvous/launch/job_address.h"
 
@@ -37,14 +38,14 @@ static_assert(sizeof(FileRecord) == 8);
 
 std::string rank_key(int rank) { return fmt::format("tutti/rank/{}", rank); }
 
-// Repeats `attempt` until it returns true, with pauses. Returns false once the deadline has passed.
-bool try_until(Store::Deadline deadline, const std::function<bool()>& attempt) {
+// Repeats `attempt` until it returns true, with pauses. Returns false once `patience` is over.
+bool try_until(const Patience& patience, const std::function<bool()>& attempt) {
   assert(attempt != nullptr);
   for (milliseconds pause = kFirstFilePause;; pause = std::min(2 * pause, kLongestFilePause)) {
     if (attempt()) return true;
-    const auto now = steady_clock::now();
-    if (now >= deadline) return false;
-    std::this_thread::sleep_until(std::min<Store::Deadline>(deadline, now + pause));
+    if (patience.over()) return false;
+    std::this_thread::sleep_until(
+        std::min<Store::Deadline>(patience.deadline, steady_clock::now() + pause));
   }
 }
 
@@ -108,13 +109,13 @@ class FileStore::File {
   }
 
   // Throws `peer_lost` where `unless` has a value in place of `key`.
-  bool look(std::string_view key, std::string_view unless, Deadline deadline, std::string& value) {
+  bool look(std::string_view key, const Unless& unless, Deadline deadline, std::string& value) {
     const std::lock_guard own(mutex_);
     const Lock lock(*this, deadline);
     catch_up();
     const std::string* found = table_.find(key);
     if (found != nullptr) value = *found;
-    const std::string* why = found != nullptr || unless.empty() ? nullptr : table_.find(unless);
+    const std::string* why = found != nullptr ? nullptr : table_.find_any(unless.keys);
     if (why != nullptr) throw Error(ErrorKind::peer_lost, *why);
     return found != nullptr;
   }
@@ -258,14 +259,16 @@ std::string FileStore::get(std::string_view key, Deadline deadline) {
   return get_unless(key, {}, deadline);
 }
 
-std::string FileStore::get_unless(std::string_view key, std::string_view unless,
-                                  Deadline deadline) {
+std::string FileStore::get_unless(std::string_view key, const Unless& unless, Deadline deadline) {
   check_key(key);
-  check_key(unless);
+  for (const std::string& other : unless.keys) check_key(other);
   File& file = file_.get();
   std::string value;
   const auto lock_by = std::max<Deadline>(deadline, steady_clock::now() + kLongestFilePause);
-  if (!try_until(deadline, [&] { return file.look(key, unless, lock_by, value); }))
+  const Patience patience{deadline, unless.given_up};
+  const bool found = try_until(patience, [&] { return file.look(key, unless, lock_by, value); });
+  if (!found && patience.is_given_up()) refuse_given_up(key);
+  if (!found)
     throw Error(ErrorKind::timeout,
                 fmt::format("{}: nobody has set {} in the store {} before the deadline",
                             describe_rank(file.rank()), shown(key), file.path()));

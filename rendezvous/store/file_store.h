@@ -35,7 +35,7 @@ class FileStore final : public Store {
   std::string get(std::string_view key, Deadline deadline) override;
   std::int64_t add(std::string_view key, std::int64_t amount, Deadline deadline) override;
   void wait(std::string_view key, Deadline deadline) override;
-  std::string get_unless(std::string_view key, std::string_view unless, Deadline deadline) override;
+  std::string get_unless(std::string_view key, const Unless& unless, Deadline deadline) override;
 
  private:
   class File;

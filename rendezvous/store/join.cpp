@@ -34,7 +34,7 @@ struct Applicant {
   Route& route;
   const JobAddress& job;
   const int rank;
-  const Store::Deadline deadline;
+  const Patience& patience;
   const Applying applying;
   std::string obstacle = {};  // why it has not succeeded so far
   bool answered = false;      // The server has told it to try later.
@@ -45,7 +45,7 @@ struct Applicant {
 };
 
 std::optional<Joined> Applicant::try_once() {
-  auto joined = route.reach(deadline, obstacle);
+  auto joined = route.reach(patience, obstacle);
   if (!joined) return std::nullopt;
   Greeting greeting;
   greeting.rank = static_cast<std::uint32_t>(rank);
@@ -74,8 +74,7 @@ std::optional<Answer> Applicant::await_answer(Joined& joined) {
       connection.consume(sizeof *answer);
       return answer;
     }
-    pollfd waited{connection.fd(), POLLIN, 0};
-    if (poll(&waited, 1, net::poll_milliseconds(deadline)) == 0) {
+    if (!net::await_events(connection.fd(), POLLIN, patience)) {
       obstacle = joined.server + " does not answer";
       return std::nullopt;
     }
@@ -124,25 +123,30 @@ void Applicant::refused(const Answer& answer, const std::string& server) const {
 }  // namespace
 
 std::optional<Joined> try_to_join(Route& route, const JobAddress& job, int rank,
-                                  const Applying& applying, Store::Deadline deadline,
+                                  const Applying& applying, const Patience& patience,
                                   std::string& obstacle, bool& answered) {
-  Applicant applicant{route, job, rank, deadline, applying};
+  Applicant applicant{route, job, rank, patience, applying};
   auto joined = applicant.try_once();
   obstacle = applicant.obstacle;
   answered = applicant.answered;
   return joined;
 }
 
-Joined join_store(Route& route, const JobAddress& job, int rank, Store::Deadline deadline, Log& log,
+Joined join_store(Route& route, const JobAddress& job, int rank, const Patience& patience, Log& log,
                   const Applying& applying) {
   assert((0 <= rank && rank < job.size) || rank >= kFirstNewcomer);
-  Applicant applicant{route, job, rank, deadline, applying};
+  Applicant applicant{route, job, rank, patience, applying};
+  const Store::Deadline deadline = patience.deadline;
   auto report_at = steady_clock::now() + kReportAfter;
   for (milliseconds pause = kFirstPause;; pause = std::min(2 * pause, route.longest_pause())) {
     const auto began = steady_clock::now();
     const std::string before = applicant.obstacle;
     if (auto joined = applicant.try_once()) return std::move(*joined);
     const auto now = steady_clock::now();
+    if (patience.is_given_up())
+      throw Error(ErrorKind::peer_lost,
+                  fmt::format("{} has given up joining the store at {} ({})", describe_rank(rank),
+                              route.place(), applicant.obstacle));
     if (now >= deadline) {
       if (deadline - began < kShort && !before.empty()) applicant.obstacle = before;
       break;

@@ -23,6 +23,10 @@ void check_value(std::string_view key, std::string_view value) {
                             value.size(), kMaxValueBytes));
 }
 
+void refuse_given_up(std::string_view key) {
+  throw Error(ErrorKind::peer_lost, fmt::format("store: the wait for {} was given up", shown(key)));
+}
+
 void KeyTable::set(std::string_view key, std::string_view value) {
   assert(key.size() <= kMaxKeyBytes && value.size() <= kMaxValueBytes);
   const auto place = values_.find(key);
@@ -35,6 +39,12 @@ void KeyTable::set(std::string_view key, std::string_view value) {
 const std::string* KeyTable::find(std::string_view key) const {
   const auto place = values_.find(key);
   return place == values_.end() ? nullptr : &place->second;
+}
+
+const std::string* KeyTable::find_any(const std::vector<std::string>& keys) const {
+  for (const std::string& key : keys)
+    if (const std::string* value = find(key)) return value;
+  return nullptr;
 }
 
 std::int64_t KeyTable::sum(std::string_view key, std::int64_t amount) const {

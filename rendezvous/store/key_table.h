@@ -7,6 +7,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace tutti {
 
@@ -17,6 +18,9 @@ inline constexpr std::size_t kMaxValueBytes = 1 << 20;
 void check_key(std::string_view key);
 void check_value(std::string_view key, std::string_view value);
 
+/// Throws the error of a wait that Unless::given_up has ended.
+[[noreturn]] void refuse_given_up(std::string_view key);
+
 /// A map of keys to values. It may be used by one thread at a time.
 class KeyTable {
  public:
@@ -24,6 +28,9 @@ class KeyTable {
 
   /// The value of `key`, or null if there is none. The pointer is valid until the next change.
   const std::string* find(std::string_view key) const;
+
+  /// Does the same for the first of `keys` that has a value.
+  const std::string* find_any(const std::vector<std::string>& keys) const;
 
   /// The number that Store::add() leaves under `key`; the table stays as it is. Throws `usage` if
   /// the value is not a decimal number or the sum does not fit into 64 bits.

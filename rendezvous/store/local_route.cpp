@@ -15,7 +15,7 @@ class LocalRoute final : public Route {
   LocalRoute(JobAddress job, int rank, uid_t server_uid)
       : job_(std::move(job)), rank_(rank), server_uid_(server_uid) {}
 
-  std::optional<Joined> reach(Store::Deadline deadline, std::string& obstacle) override;
+  std::optional<Joined> reach(const Patience& patience, std::string& obstacle) override;
   std::string place() const override { return job_.place(); }
   std::string advice() const override {
     return fmt::format("see whether rank 0 has started, as the same user and with the same {}",
@@ -31,7 +31,7 @@ class LocalRoute final : public Route {
   const uid_t server_uid_;
 };
 
-std::optional<Joined> LocalRoute::reach(Store::Deadline, std::string& obstacle) {
+std::optional<Joined> LocalRoute::reach(const Patience&, std::string& obstacle) {
   net::LocalConnecting connecting = net::connect_local(job_.socket_name());
   if (!connecting.socket) {
     if (!connecting.nobody_listens() && !connecting.may_try_again())

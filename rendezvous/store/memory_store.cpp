@@ -6,6 +6,7 @@
 
 #include <tutti/error.hpp>
 
+#include "common/patience.h"
 #include "common/text.h"
 
 namespace tutti {
@@ -32,28 +33,33 @@ std::string MemoryStore::get(std::string_view key, Deadline deadline) {
   return get_unless(key, {}, deadline);
 }
 
-std::string MemoryStore::get_unless(std::string_view key, std::string_view unless,
-                                    Deadline deadline) {
+std::string MemoryStore::get_unless(std::string_view key, const Unless& unless, Deadline deadline) {
   check_key(key);
-  check_key(unless);
+  for (const std::string& other : unless.keys) check_key(other);
+  const Patience patience{deadline, unless.given_up};
   Shared& shared = shared_.get();
   std::unique_lock lock(shared.mutex);
   const std::string *value = nullptr, *why = nullptr;
   const auto decided = [&] {
     value = shared.table.find(key);
-    why = value != nullptr || unless.empty() ? nullptr : shared.table.find(unless);
+    why = value != nullptr ? nullptr : shared.table.find_any(unless.keys);
     return value != nullptr || why != nullptr;
   };
   if (!decided()) {
     const auto place = shared.waiting.try_emplace(std::string(key)).first;
-    const auto beside = shared.unless.try_emplace(std::string(unless)).first;
-    ++place->second.threads, ++beside->second;
-    place->second.changed.wait_until(lock, deadline, decided);
-    assert(place->second.threads > 0 && beside->second > 0);
+    ++place->second.threads;
+    for (const std::string& other : unless.keys) ++shared.unless[other];
+    while (!place->second.changed.wait_until(lock, patience.next_look(), decided) &&
+           !patience.over()) {
+    }
+    assert(place->second.threads > 0);
     if (--place->second.threads == 0) shared.waiting.erase(place);
-    if (--beside->second == 0) shared.unless.erase(beside);
+    for (const std::string& other : unless.keys)
+      if (const auto beside = shared.unless.find(other); --beside->second == 0)
+        shared.unless.erase(beside);
   }
   if (why != nullptr) throw Error(ErrorKind::peer_lost, *why);
+  if (value == nullptr && patience.is_given_up()) refuse_given_up(key);
   if (value == nullptr)
     throw Error(ErrorKind::timeout,
                 fmt::format("store: nobody has set {} before the deadline", shown(key)));

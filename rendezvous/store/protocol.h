@@ -7,14 +7,17 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/bytes.h"
 
 namespace tutti::rendezvous {
 
 inline constexpr std::uint64_t kStoreMagic = 0x65726f7469747475u;
-inline constexpr std::uint32_t kStoreVersion = 4;
+inline constexpr std::uint32_t kStoreVersion = 5;
 
 /// With the number of a rank behind it, or "newcomer", the key that has a value once it has stood
 /// by.
@@ -27,6 +30,14 @@ enum GreetingFlag : std::uint32_t {
   kReturns = 4,     ///< The client has lost the server for which this one stood by.
   kIdle = 8,        ///< The process is no rank of the job yet, see Verb::be_rank.
 };
+
+/// The most bytes that encode_keys() writes for the keys of one `get`.
+inline constexpr std::size_t kMaxEncodedKeysBytes = 4 << 10;
+
+/// Writes each key, of kMaxKeyBytes at most, behind its length in two bytes.
+std::string encode_keys(const std::vector<std::string>& keys);
+/// Returns none for bytes that encode_keys() does not write.
+std::optional<std::vector<std::string>> decode_keys(std::string_view bytes);
 
 /// The client's first message. Every version of the protocol has the first two fields at these
 /// offsets.
@@ -62,10 +73,10 @@ static_assert(sizeof(Answer) == 24);
 
 enum class Verb : std::uint32_t {
   set = 1,
-  get,   ///< The reply has the value and is sent once the key has one. If the request has a value,
-         ///< it is the key of a text that ends the wait with Status::unless.
-  wait,  ///< The reply is empty and is sent once the key has a value.
-  add,   ///< The value is the amount and the reply is the sum, both as decimal text.
+  get,  ///< The reply has the value and is sent once the key has one. The request's value holds the
+        ///< keys of texts that end the wait with Status::unless, see encode_keys().
+  wait,    ///< The reply is empty and is sent once the key has a value.
+  add,     ///< The value is the amount and the reply is the sum, both as decimal text.
   forget,  ///< The client has given up the `get` or `wait` with this `id`. There is no reply.
   set_when_gone,  ///< The key gets the value, if it has none, when the client has left. An empty
                   ///< value takes that back.
@@ -88,7 +99,7 @@ enum class Status : std::uint32_t {
   usage,     ///< The bytes are the text of a `usage` error.
   mismatch,  ///< The bytes are the text of a `mismatch` error: a rank cannot join.
   lost,    ///< The bytes are the text of a `peer_lost` error: a rank has left before it took part.
-  unless,  ///< The bytes are the value of the key that was to end the wait, of a `peer_lost` error.
+  unless,  ///< The bytes are the value of a key that was to end the wait, of a `peer_lost` error.
   no_memory,  ///< The bytes are the text of an `unavailable` error.
   // The following are notices, which have the id 0.
   appointed,  ///< The client's process is to stand by for the server at the address in the bytes.

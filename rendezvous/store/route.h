@@ -13,6 +13,7 @@
 
 #include "common/address.h"
 #include "common/fd.h"
+#include "common/patience.h"
 #include "common/random.h"
 #include "common/secret.h"
 #include "net/connection.h"
@@ -36,7 +37,7 @@ class Route {
   /// Connects to the server. Returns none if another attempt may succeed, with the reason in
   /// `obstacle`. Throws if no attempt can: `unavailable` if the server belongs to another user or
   /// is not tutti's, `mismatch` if it belongs to another job.
-  virtual std::optional<Joined> reach(Store::Deadline deadline, std::string& obstacle) = 0;
+  virtual std::optional<Joined> reach(const Patience& patience, std::string& obstacle) = 0;
 
   virtual std::string place() const = 0;   ///< For messages: "MASTER_PORT 29500", "node7:29500".
   virtual std::string advice() const = 0;  ///< What the user should check if no server was reached.

@@ -53,12 +53,35 @@ JobAddress at_server(const Ticket& ticket, JobAddress job) {
   return job;
 }
 
-// The server listened before the ticket was there, so that nobody who listens is nobody to wait
-// for.
-bool is_gone(const Ticket& ticket, const JobAddress& job) {
-  return is_here(ticket) &&
-         net::connect_local(at_server(ticket, job).socket_name()).nobody_listens();
-}
+// The server of a ticket that does not come first listened before the ticket was there, so that
+// nobody who listens is nobody to wait for.
+class RouteByTicket final : public rendezvous::Route {
+ public:
+  RouteByTicket(const Ticket& ticket, const Way& way, std::unique_ptr<Route> route)
+      : ends_(!ticket.comes_first && is_here(ticket)),
+        name_(at_server(ticket, way.job).socket_name()),
+        route_(std::move(route)) {
+    assert(route_ != nullptr);
+  }
+
+  std::optional<rendezvous::Joined> reach(const Patience& patience,
+                                          std::string& obstacle) override {
+    auto joined = route_->reach(patience, obstacle);
+    if (!joined && ends_ && net::connect_local(name_).nobody_listens())
+      throw Error(ErrorKind::peer_lost,
+                  "the process that serves the store of this ticket has ended, or the store has: "
+                  "all that had connected have left it");
+    return joined;
+  }
+  std::string place() const override { return route_->place(); }
+  std::string advice() const override { return route_->advice(); }
+  std::chrono::milliseconds longest_pause() const override { return route_->longest_pause(); }
+
+ private:
+  const bool ends_;  // It throws once nobody listens.
+  const std::string name_;
+  const std::unique_ptr<Route> route_;
+};
 
 // Returns the addresses of a host. A machine may know itself by its name at an address of the
 // loopback interface, where others do not reach it.
@@ -193,30 +216,19 @@ void serve_store_at(std::string_view ticket, const Config& config) {
 }
 
 std::shared_ptr<Store> connect_store(std::string_view ticket, Store::Deadline deadline,
-                                     const Config& config) {
+                                     const Config& config, const std::function<bool()>& given_up) {
   const Ticket its = decoded(ticket, config);
   SystemRandom random;
   Way way = way_of(its, random);
   std::string address = fmt::format("{}\n", its.server);
   for (const std::string& host : its.addresses)
     address.append(to_text({host, its.port})).append("\n");
-  const auto route = rendezvous::route_to(way, address, random);
-  assert(route != nullptr);
-  const rendezvous::Applying applying = way.applying(rendezvous::kMayStandBy);
+  RouteByTicket route(its, way, rendezvous::route_to(way, address, random));
   const int rank = way.rank;
-  std::string obstacle;
-  bool answered = false;
-  auto joined =
-      rendezvous::try_to_join(*route, way.job, rank, applying, deadline, obstacle, answered);
-  if (!joined && !its.comes_first && is_gone(its, way.job))
-    throw Error(ErrorKind::peer_lost,
-                "the process that serves the store of this ticket has ended, or the store has: "
-                "all that had connected have left it");
-  if (!joined) {
-    Log log(config.log_level, config.log_sink);
-    joined = rendezvous::join_store(*route, way.job, rank, deadline, log, applying);
-  }
-  return std::make_shared<SocketStore>(std::move(*joined), rank, nullptr, nullptr, std::move(way));
+  Log log(config.log_level, config.log_sink);
+  rendezvous::Joined joined = rendezvous::join_store(route, way.job, rank, {deadline, given_up},
+                                                     log, way.applying(rendezvous::kMayStandBy));
+  return std::make_shared<SocketStore>(std::move(joined), rank, nullptr, nullptr, std::move(way));
 }
 
 }  // namespace tutti

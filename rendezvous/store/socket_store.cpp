@@ -26,10 +26,13 @@ std::string SocketStore::get(std::string_view key, Deadline deadline) {
   return get_unless(key, {}, deadline);
 }
 
-std::string SocketStore::get_unless(std::string_view key, std::string_view unless,
-                                    Deadline deadline) {
-  check_key(unless);
-  return client_.get().call(Verb::get, key, unless, deadline);
+std::string SocketStore::get_unless(std::string_view key, const Unless& unless, Deadline deadline) {
+  for (const std::string& other : unless.keys) check_key(other);
+  const std::string keys = rendezvous::encode_keys(unless.keys);
+  if (keys.size() > rendezvous::kMaxEncodedKeysBytes)
+    throw Error(ErrorKind::usage, fmt::format("store: {} keys that end a wait for {} are too many",
+                                              unless.keys.size(), shown(key)));
+  return client_.get().call(Verb::get, key, keys, {deadline, unless.given_up});
 }
 
 void SocketStore::set_when_gone(std::string_view key, std::string_view value, Deadline deadline) {

@@ -60,12 +60,12 @@ StoreClient::StoreClient(Joined joined, int rank, std::optional<Way> way, bool i
 }
 
 std::string StoreClient::call(Verb verb, std::string_view key, std::string_view value,
-                              Store::Deadline deadline) {
+                              const Patience& patience) {
   check_key(key);
   check_value(key, value);
   std::unique_lock lock(mutex_);
   const auto sent = [&] { return connection_.queued_bytes() == 0; };
-  if (const Ended how = pump_until(lock, deadline, sent); how != Ended::done)
+  if (const Ended how = pump_until(lock, patience, sent); how != Ended::done)
     refuse(how, verb, key);
 
   const std::uint64_t id = next_id_++;
@@ -74,12 +74,12 @@ std::string StoreClient::call(Verb verb, std::string_view key, std::string_view 
   call.request = request_of(id, verb, key, value, calls_.begin()->first);
   connection_.queue(call.request);
   lost_ |= !connection_.flush();
-  const Ended how = pump_until(lock, deadline, [&] { return call.status.has_value(); });
+  const Ended how = pump_until(lock, patience, [&] { return call.status.has_value(); });
 
   assert(how != Ended::done || call.status);
   const Call result = std::move(call);
   calls_.erase(id);
-  if (how == Ended::late && waits_for_key(verb)) {
+  if ((how == Ended::late || how == Ended::given_up) && waits_for_key(verb)) {
     connection_.queue(bytes_of(Request{id, Verb::forget, 0, 0, 0, 0}));
     lost_ |= !connection_.flush();
   }
@@ -124,24 +124,25 @@ void StoreClient::be_rank(Store::Deadline deadline) {
 
 template <typename Done>
 StoreClient::Ended StoreClient::pump_until(std::unique_lock<std::mutex>& lock,
-                                           Store::Deadline deadline, Done done) {
+                                           const Patience& patience, Done done) {
   assert(lock.owns_lock());
   while (!done()) {
     if (lost_) {
-      if (!go_over(lock, deadline)) return Ended::lost;
-      if (lost_ && std::chrono::steady_clock::now() >= deadline) return Ended::late;
-      continue;  // The new connection may have, or be, what is waited for.
+      if (!go_over(lock, patience)) return Ended::lost;
+      // The new connection may have, or be, what is waited for.
+      if (!lost_ || !patience.over()) continue;
     }
-    if (std::chrono::steady_clock::now() >= deadline) return Ended::late;
+    if (patience.over()) return patience.is_given_up() ? Ended::given_up : Ended::late;
     const bool is_pump = !pumping_, unsent = connection_.queued_bytes() != 0;
     if (!is_pump && !unsent) {
-      changed_.wait_until(lock, deadline);
+      changed_.wait_until(lock, patience.next_look());
       continue;
     }
     pumping_ = true;
     ++polling_;
     lock.unlock();
-    const bool server_ended = poll_all((is_pump ? POLLIN : 0) | (unsent ? POLLOUT : 0), deadline);
+    const int events = (is_pump ? POLLIN : 0) | (unsent ? POLLOUT : 0);
+    const bool server_ended = poll_all(events, patience.next_look());
     lock.lock();
     --polling_;
     const bool flushed = connection_.flush();
@@ -216,12 +217,12 @@ void StoreClient::take_notice(Status what, std::string address) {
 }
 
 // Connects to the server that stood by for the one that is lost. Returns false if there is none.
-// When it returns true, the caller looks again at what it waits for, at its deadline and at lost_.
-bool StoreClient::go_over(std::unique_lock<std::mutex>& lock, Store::Deadline deadline) {
+// When it returns true, the caller looks again at what it waits for, at its patience and at lost_.
+bool StoreClient::go_over(std::unique_lock<std::mutex>& lock, const Patience& patience) {
   assert(lost_ && lock.owns_lock());
   if (gone_) return false;
   if (going_) {
-    changed_.wait_until(lock, deadline);
+    changed_.wait_until(lock, patience.next_look());
     return true;
   }
   going_ = true;
@@ -237,7 +238,7 @@ bool StoreClient::go_over(std::unique_lock<std::mutex>& lock, Store::Deadline de
   bool hopeless = !way_ || address.empty();
   if (!hopeless) {
     lock.unlock();
-    joined = reach_successor(address, deadline, flags, hopeless);
+    joined = reach_successor(address, patience, flags, hopeless);
     lock.lock();
   }
   going_ = false;
@@ -261,7 +262,7 @@ bool StoreClient::go_over(std::unique_lock<std::mutex>& lock, Store::Deadline de
 }
 
 std::optional<Joined> StoreClient::reach_successor(const std::string& address,
-                                                   Store::Deadline deadline, std::uint32_t flags,
+                                                   const Patience& patience, std::uint32_t flags,
                                                    bool& hopeless) const {
   SystemRandom random;
   Store::Deadline until = *hopeless_at_;
@@ -271,13 +272,13 @@ std::optional<Joined> StoreClient::reach_successor(const std::string& address,
       std::string obstacle;
       bool answered = false;
       auto joined = try_to_join(*route, way_->job, rank_, way_->applying(flags),
-                                std::min(deadline, until), obstacle, answered);
+                                patience.at_most_until(until), obstacle, answered);
       if (joined) return joined;
       if (answered) until = *hopeless_at_ + (kTakeOverLimit - kReachLimit);
       const auto now = std::chrono::steady_clock::now();
       hopeless = now >= until;
-      if (hopeless || now >= deadline) return std::nullopt;
-      std::this_thread::sleep_until(std::min(deadline, now + kPauseBetween));
+      if (hopeless || patience.over()) return std::nullopt;
+      std::this_thread::sleep_until(std::min(patience.deadline, now + kPauseBetween));
     }
   } catch (const Error&) {  // What listens there is not the server that stood by.
   }
@@ -294,6 +295,7 @@ void StoreClient::refuse(Ended how, Verb verb, std::string_view key) const {
                             describe_rank(rank_), server_,
                             way_ ? ", and no other rank that stood by for it can be reached" : "",
                             shown(key)));
+  if (how == Ended::given_up) refuse_given_up(key);
   if (waits_for_key(verb))
     throw Error(ErrorKind::timeout,
                 fmt::format("{}: nobody has set {} in the store of rank 0 ({}) before the "

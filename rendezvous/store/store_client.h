@@ -12,6 +12,7 @@
 
 #include <tutti/store.hpp>
 
+#include "common/patience.h"
 #include "rendezvous/store/protocol.h"
 #include "rendezvous/store/route.h"
 #include "rendezvous/store/standby.h"
@@ -24,8 +25,9 @@ namespace tutti::rendezvous {
 /// for replies, called the pump, polls the socket for all of them; a thread that waits to send
 /// polls the socket as well.
 ///
-/// A call that is given up at its deadline leaves the connection intact: the unsent rest of its
-/// request is sent before the next one, and a late reply is recognized by its id and dropped.
+/// A call that is given up, at its deadline at the latest, leaves the connection intact: the unsent
+/// rest of its request is sent before the next one, and a late reply is recognized by its id and
+/// dropped.
 class StoreClient {
  public:
   /// If the server is lost, the client goes to the one that stood by, by `way`, and repeats the
@@ -34,7 +36,7 @@ class StoreClient {
 
   /// Sends a request and returns the bytes of the reply. Throws the errors of Store.
   std::string call(Verb verb, std::string_view key, std::string_view value,
-                   Store::Deadline deadline);
+                   const Patience& patience);
   /// Store::set_when_gone(), at this server and at those to which the client goes after it.
   void set_when_gone(std::string_view key, std::string_view value, Store::Deadline deadline);
   /// The process is a rank from now on, see Verb::be_rank.
@@ -46,17 +48,17 @@ class StoreClient {
     std::optional<Status> status;  // set when the reply has arrived
     std::string bytes;
   };
-  enum class Ended { done, late, lost };
+  enum class Ended { done, late, given_up, lost };
 
   template <typename Done>
-  Ended pump_until(std::unique_lock<std::mutex>& lock, Store::Deadline deadline, Done done);
+  Ended pump_until(std::unique_lock<std::mutex>& lock, const Patience& patience, Done done);
   bool poll_all(int events, Store::Deadline deadline) const;
   void receive_all();
   void take_replies();
   bool take_reply();
   void take_notice(Status what, std::string address);
-  bool go_over(std::unique_lock<std::mutex>& lock, Store::Deadline deadline);
-  std::optional<Joined> reach_successor(const std::string& address, Store::Deadline deadline,
+  bool go_over(std::unique_lock<std::mutex>& lock, const Patience& patience);
+  std::optional<Joined> reach_successor(const std::string& address, const Patience& patience,
                                         std::uint32_t flags, bool& hopeless) const;
   [[noreturn]] void refuse(Ended how, Verb verb, std::string_view key) const;
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cassert>
 #include <new>
 
@@ -13,7 +14,8 @@ namespace tutti::rendezvous {
 bool StoreService::is_sane(const Request& request) noexcept {
   std::size_t most = 0;  // bytes of a value
   if (request.verb == Verb::set || request.verb == Verb::add) most = kMaxValueBytes;
-  if (request.verb == Verb::get || request.verb == Verb::set_when_gone) most = kMaxKeyBytes;
+  if (request.verb == Verb::get) most = kMaxEncodedKeysBytes;
+  if (request.verb == Verb::set_when_gone) most = kMaxKeyBytes;
   return request.verb >= Verb::set && request.verb <= Verb::be_rank && request.zero == 0 &&
          request.key_bytes <= kMaxKeyBytes && request.value_bytes <= most;
 }
@@ -145,11 +147,13 @@ void StoreService::set_when_gone(int client, const Request& request, std::string
 }
 
 void StoreService::await(int client, const Request& request, std::string_view key,
-                         std::string_view unless) {
+                         std::string_view encoded_unless) {
+  auto unless = decode_keys(encoded_unless);
+  if (!unless) throw Error(ErrorKind::usage, "store: the keys that end a wait cannot be read");
   participants_.insert(client);
   if (const std::string* value = table_.find(key))
     return reply(client, request.id, request.verb == Verb::get ? *value : std::string_view());
-  const std::string* why = unless.empty() ? nullptr : table_.find(unless);
+  const std::string* why = table_.find_any(*unless);
   if (why != nullptr) return refuse(client, request.id, Status::unless, *why);
   if (!why_no_waits_.empty()) return refuse(client, request.id, no_waits_, why_no_waits_);
   std::size_t& waits = waits_of_[client];
@@ -159,11 +163,11 @@ void StoreService::await(int client, const Request& request, std::string_view ke
                             "wait for {} later",
                             waits, shown(key)));
   assert(waits < kMaxWaitsOfAClient && (request.verb == Verb::get || request.verb == Verb::wait));
-  std::size_t* const beside =
-      unless.empty() ? nullptr : &waits_unless_.try_emplace(std::string(unless)).first->second;
-  waiting_.emplace(key, Waiting{client, request.id, request.verb, std::string(unless)});
+  for (const std::string& key_beside : *unless) waits_unless_.try_emplace(key_beside);
+  const auto place =
+      waiting_.emplace(key, Waiting{client, request.id, request.verb, *std::move(unless)});
   ++waits;
-  if (beside != nullptr) ++*beside;
+  for (const std::string& key_beside : place->second.unless) ++waits_unless_[key_beside];
 }
 
 void StoreService::answer_waiting(std::string_view key) {
@@ -181,7 +185,8 @@ void StoreService::answer_waiting(std::string_view key) {
 
 void StoreService::end_waits_unless(std::string_view key, std::string_view text) {
   drop([&](const Waiting& waiting) {
-    if (waiting.unless != key) return false;
+    if (std::find(waiting.unless.begin(), waiting.unless.end(), key) == waiting.unless.end())
+      return false;
     refuse(waiting.client, waiting.id, Status::unless, text);
     return true;
   });
@@ -192,10 +197,11 @@ void StoreService::count_out(const Waiting& waiting) {
   std::size_t& waits = waits_of_[waiting.client];
   assert(waits > 0);
   --waits;
-  if (waiting.unless.empty()) return;
-  const auto place = waits_unless_.find(waiting.unless);
-  assert(place != waits_unless_.end() && place->second > 0);
-  if (--place->second == 0) waits_unless_.erase(place);
+  for (const std::string& key : waiting.unless) {
+    const auto place = waits_unless_.find(key);
+    assert(place != waits_unless_.end() && place->second > 0);
+    if (--place->second == 0) waits_unless_.erase(place);
+  }
 }
 
 void StoreService::refuse_waits(Status how, std::string_view why) {

@@ -10,6 +10,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "rendezvous/store/key_table.h"
 #include "rendezvous/store/protocol.h"
@@ -91,7 +92,7 @@ class StoreService {
     int client;
     std::uint64_t id;
     Verb verb;
-    std::string unless;  // the key of a text that ends the wait; may be empty
+    std::vector<std::string> unless;  // the keys of texts that end the wait
   };
 
   void change(int client, const Request& request, std::string_view key, std::string_view value);
@@ -119,7 +120,7 @@ class StoreService {
   std::set<int> idle_;                                        // see is_idle()
   std::multimap<std::string, Waiting, std::less<>> waiting_;  // by key, in order of arrival
   std::map<int, std::size_t> waits_of_;  // the number of waiting requests of each client
-  std::map<std::string, std::size_t, std::less<>> waits_unless_;  // those with each key `unless`
+  std::map<std::string, std::size_t, std::less<>> waits_unless_;  // those with each key in `unless`
   std::map<int, std::map<std::string, std::string, std::less<>>> when_gone_;  // of each client
 };
 

@@ -37,7 +37,7 @@ class TcpRoute final : public Route {
     assert(rank_ >= 0 && !places_.empty());
   }
 
-  std::optional<Joined> reach(Store::Deadline deadline, std::string& obstacle) override;
+  std::optional<Joined> reach(const Patience& patience, std::string& obstacle) override;
   std::string place() const override { return to_text(places_.front()); }
   std::string advice() const override {
     return "see whether rank 0 has started on the machine that MASTER_ADDR names, with the same "
@@ -48,9 +48,9 @@ class TcpRoute final : public Route {
   }
 
  private:
-  std::optional<Joined> reach_one(const net::TcpPlace& place, Store::Deadline deadline,
+  std::optional<Joined> reach_one(const net::TcpPlace& place, const Patience& patience,
                                   std::string& obstacle);
-  bool shake_hands(Handshake& handshake, Store::Deadline deadline, std::string& obstacle) const;
+  bool shake_hands(Handshake& handshake, const Patience& patience, std::string& obstacle) const;
 
   const JobAddress job_;
   const int rank_;
@@ -60,20 +60,20 @@ class TcpRoute final : public Route {
   const std::shared_ptr<const net::TlsContext> tls_;  // null if connections are not encrypted
 };
 
-std::optional<Joined> TcpRoute::reach(Store::Deadline deadline, std::string& obstacle) {
+std::optional<Joined> TcpRoute::reach(const Patience& patience, std::string& obstacle) {
   for (const SocketAddress& where : places_) {
-    const net::Found found = net::find_places(where, deadline);
+    const net::Found found = net::find_places(where, patience);
     if (found.places.empty()) obstacle = found.why_not;
     for (const net::TcpPlace& place : found.places)
-      if (auto joined = reach_one(place, deadline, obstacle)) return joined;
+      if (auto joined = reach_one(place, patience, obstacle)) return joined;
   }
   return std::nullopt;
 }
 
-std::optional<Joined> TcpRoute::reach_one(const net::TcpPlace& place, Store::Deadline deadline,
+std::optional<Joined> TcpRoute::reach_one(const net::TcpPlace& place, const Patience& patience,
                                           std::string& obstacle) {
-  net::TcpConnecting connecting = net::connect_tcp(
-      place, std::min<Store::Deadline>(deadline, steady_clock::now() + kConnectLimit));
+  net::TcpConnecting connecting =
+      net::connect_tcp(place, patience.at_most_until(steady_clock::now() + kConnectLimit));
   if (!connecting.socket) {
     obstacle = connecting.why_not;
     return std::nullopt;
@@ -83,8 +83,8 @@ std::optional<Joined> TcpRoute::reach_one(const net::TcpPlace& place, Store::Dea
   Handshake handshake(std::move(connecting.socket), net::AuthInitiator(secret_, claim, random_),
                       tls_);
   std::string why_not;
-  const auto limit = std::min<Store::Deadline>(deadline, steady_clock::now() + kHandshakeLimit);
-  if (shake_hands(handshake, limit, why_not))
+  if (shake_hands(handshake, patience.at_most_until(steady_clock::now() + kHandshakeLimit),
+                  why_not))
     return Joined{std::move(handshake.connection()), place.text(), Fd()};
   const net::AuthFailure failure = handshake.proof().failure();
   const bool believed = failure == net::AuthFailure::no_tls_here ||
@@ -98,15 +98,14 @@ std::optional<Joined> TcpRoute::reach_one(const net::TcpPlace& place, Store::Dea
   return std::nullopt;
 }
 
-bool TcpRoute::shake_hands(Handshake& handshake, Store::Deadline deadline,
+bool TcpRoute::shake_hands(Handshake& handshake, const Patience& patience,
                            std::string& obstacle) const {
   for (;;) {
     const Handshake::State state = handshake.advance();
     if (state == Handshake::State::done) return true;
-    pollfd waited{handshake.fd(), POLLIN, 0};
     if (state == Handshake::State::failed)
       obstacle = handshake.why();
-    else if (poll(&waited, 1, net::poll_milliseconds(deadline)) == 0)
+    else if (!net::await_events(handshake.fd(), POLLIN, patience))
       obstacle = "does not answer";
     if (!obstacle.empty()) return false;
   }

@@ -77,8 +77,7 @@ class Agent {
   // Receives `count` bytes; returns an empty string if that fails.
   std::string receive(std::size_t count) {
     while (why_not_.empty() && connection_.received().size() < count) {
-      pollfd waited{connection_.fd(), POLLIN, 0};
-      if (poll(&waited, 1, net::poll_milliseconds(deadline_)) == 0)
+      if (!net::await_events(connection_.fd(), POLLIN, deadline_))
         fail("it does not answer");
       else if (!connection_.receive())
         fail("it closed the connection");
@@ -127,13 +126,13 @@ class AgentRoute final : public Route {
     assert(rank_ >= 0 && !key_.empty());
   }
 
-  std::optional<Joined> reach(Store::Deadline deadline, std::string& obstacle) override {
-    Agent agent(agent_, deadline);
+  std::optional<Joined> reach(const Patience& patience, std::string& obstacle) override {
+    Agent agent(agent_, patience.deadline);
     const auto address = agent.get(key_);
     const auto places = parse_socket_addresses(address.value_or(""));
     if (!places.empty())
       return rendezvous::tcp_route(job_, rank_, places, secret_, random_, tls_)
-          ->reach(deadline, obstacle);
+          ->reach(patience, obstacle);
     const std::string_view why_not =
         address ? "what stands there is no address" : std::string_view(agent.why_not());
     obstacle = fmt::format("torchrun's agent at {}: {}", to_text(agent_), why_not);

@@ -28,10 +28,10 @@ class RouteToSuccessor final : public Route {
       : local_(std::move(local)), tcp_(std::move(tcp)) {
     assert(local_ != nullptr || tcp_ != nullptr);
   }
-  std::optional<Joined> reach(Store::Deadline deadline, std::string& obstacle) override {
+  std::optional<Joined> reach(const Patience& patience, std::string& obstacle) override {
     std::optional<Joined> joined;
-    if (local_ != nullptr) joined = local_->reach(deadline, obstacle);
-    if (!joined && tcp_ != nullptr) joined = tcp_->reach(deadline, obstacle);
+    if (local_ != nullptr) joined = local_->reach(patience, obstacle);
+    if (!joined && tcp_ != nullptr) joined = tcp_->reach(patience, obstacle);
     return joined;
   }
   std::string place() const override { return tcp_ != nullptr ? tcp_->place() : local_->place(); }

@@ -69,7 +69,7 @@ void JoiningStore::set(std::string_view key, std::string_view value, Deadline de
 
 std::string JoiningStore::get(std::string_view key, Deadline deadline) {
   try {
-    return store_.get_unless(key, lost_, deadline);
+    return store_.get_unless(key, {{lost_}}, deadline);
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::peer_lost) throw_reason(error.what());
     throw;

@@ -197,7 +197,7 @@ std::string WatchedStore::get(std::string_view key, Deadline deadline) {
 void WatchedStore::set_when_gone(std::string_view key, std::string_view value, Deadline deadline) {
   store_->set_when_gone(key, value, deadline);
 }
-std::string WatchedStore::get_unless(std::string_view key, std::string_view unless,
+std::string WatchedStore::get_unless(std::string_view key, const Unless& unless,
                                      Deadline deadline) {
   for (;;) {
     // The clock of the stores' deadlines.

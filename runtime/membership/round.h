@@ -102,7 +102,7 @@ class WatchedStore final : public Store {
   std::int64_t add(std::string_view key, std::int64_t amount, Deadline deadline) override;
   void wait(std::string_view key, Deadline deadline) override;
   std::string get(std::string_view key, Deadline deadline) override;
-  std::string get_unless(std::string_view key, std::string_view unless, Deadline deadline) override;
+  std::string get_unless(std::string_view key, const Unless& unless, Deadline deadline) override;
   void set_when_gone(std::string_view key, std::string_view value, Deadline deadline) override;
   const std::function<void()>& check() const noexcept { return check_; }
 

@@ -105,7 +105,7 @@ std::vector<std::string> request_seeds() {
           request(1, Verb::add, "sum", "-5") + request(2, Verb::add, "sum", "9223372036854775807"),
           request(1, Verb::wait, "key", "") + request(2, Verb::add, "key", "1"),
           request(1, Verb::add, "sum", "00") + request(2, Verb::set_when_gone, "sum", "gone") +
-              request(3, Verb::get, "late", "sum")};
+              request(3, Verb::get, "late", rendezvous::encode_keys({"sum", "other"}))};
 }
 
 void run_addresses(std::string_view bytes) {

@@ -125,7 +125,7 @@ TEST_P(Handover, ARankThatEndsIsNamedAtTheNextServer) {
   Child second([&] {
     const OpenedStore opened = open_with_standby(1);
     opened.store->set("ready", "", in_time());
-    const Error error = error_of([&] { opened.store->get_unless("late", "lost", in_time()); });
+    const Error error = error_of([&] { opened.store->get_unless("late", {{"lost"}}, in_time()); });
     if (error.kind() != ErrorKind::peer_lost) _exit(2);
     if (std::string(error.what()).find("rank 2 has ended") == std::string::npos) _exit(3);
   });

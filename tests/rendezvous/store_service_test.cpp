@@ -99,15 +99,15 @@ TEST_F(AStoreService, SetsKeysWhenAGuestHasLeft) {
   ask(1, 11, Verb::set_when_gone, "kept", "of guest 1");
   ask(1, 12, Verb::set_when_gone, "taken back", "of guest 1");
   ask(1, 13, Verb::set_when_gone, "taken back");
-  ask(1, 14, Verb::get, "late", "lost");
+  ask(1, 14, Verb::get, "late", encode_keys({"lost"}));
   ask(2, 20, Verb::set, "kept", "of guest 2");
-  ask(2, 21, Verb::get, "late", "lost");
-  ask(2, 22, Verb::get, "late", "taken back");
+  ask(2, 21, Verb::get, "late", encode_keys({"lost"}));
+  ask(2, 22, Verb::get, "late", encode_keys({"taken back"}));
   said_.clear();
   service_.leave(1);
   EXPECT_THAT(said_, ElementsAre(Said{2, 21, Status::unless, "guest 1 has ended"}));
   ask(2, 23, Verb::get, "kept");
-  ask(2, 24, Verb::get, "late", "lost");
+  ask(2, 24, Verb::get, "late", encode_keys({"lost"}));
   EXPECT_THAT(said_, ElementsAre(Said{2, 21, Status::unless, "guest 1 has ended"},
                                  Said{2, 23, Status::ok, "of guest 2"},
                                  Said{2, 24, Status::unless, "guest 1 has ended"}));
@@ -136,9 +136,9 @@ TEST_F(AStoreService, ReadsByAnyZero) {
 }
 
 TEST_F(AStoreService, EndsAWaitByAKeyWithoutAText) {
-  ask(1, 10, Verb::get, "late", "lost");
+  ask(1, 10, Verb::get, "late", encode_keys({"lost"}));
   ask(2, 20, Verb::set, "lost");
-  ask(1, 11, Verb::get, "late", "lost");
+  ask(1, 11, Verb::get, "late", encode_keys({"lost"}));
   EXPECT_THAT(said_, ElementsAre(Said{2, 20, Status::ok, ""}, Said{1, 10, Status::unless, ""},
                                  Said{1, 11, Status::unless, ""}));
 }
@@ -163,14 +163,15 @@ TEST_F(AStoreService, RefusesToAddWhatIsNoNumber) {
 }
 
 TEST(StoreRequests, AreInsaneBeyondTheLimitsOfKeysAndValues) {
-  constexpr std::uint32_t kKey = kMaxKeyBytes, kValue = kMaxValueBytes;
+  constexpr std::uint32_t kKey = kMaxKeyBytes, kValue = kMaxValueBytes,
+                          kKeys = kMaxEncodedKeysBytes;
   EXPECT_TRUE(StoreService::is_sane({1, Verb::set, kKey, kValue, 0}));
   EXPECT_TRUE(StoreService::is_sane({1, Verb::get, 0, 0, 0}));
   EXPECT_FALSE(StoreService::is_sane({1, Verb::set, kKey + 1, 0, 0}));
   EXPECT_FALSE(StoreService::is_sane({1, Verb::set, 1, kValue + 1, 0}));
   EXPECT_FALSE(StoreService::is_sane({1, Verb::wait, 1, 1, 0})) << "a wait has no value";
-  EXPECT_TRUE(StoreService::is_sane({1, Verb::get, kKey, kKey, 0}));
-  EXPECT_FALSE(StoreService::is_sane({1, Verb::get, 1, kKey + 1, 0}));
+  EXPECT_TRUE(StoreService::is_sane({1, Verb::get, kKey, kKeys, 0}));
+  EXPECT_FALSE(StoreService::is_sane({1, Verb::get, 1, kKeys + 1, 0}));
   EXPECT_TRUE(StoreService::is_sane({1, Verb::set_when_gone, kKey, kKey, 0}));
   EXPECT_FALSE(StoreService::is_sane({1, Verb::set_when_gone, 1, kKey + 1, 0}));
   EXPECT_FALSE(StoreService::is_sane({1, Verb{0}, 1, 0, 0}));

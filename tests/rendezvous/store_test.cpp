@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <string>
 #include <thread>
 #include <vector>
@@ -85,20 +86,51 @@ TEST_P(AnyStore, WaitsForAKeyUntilAnotherRankSetsIt) {
 
 TEST_P(AnyStore, EndsAWaitWithTheTextUnderAnotherKey) {
   std::thread waiter([&] {
-    const Error error = error_of([&] { second_.get_unless("late", "lost", in_time()); });
+    const Error error = error_of([&] { second_.get_unless("late", {{"lost"}}, in_time()); });
     EXPECT_EQ(error.kind(), ErrorKind::peer_lost);
     EXPECT_THAT(error.what(), HasSubstr("rank 7 has ended"));
   });
-  std::thread another([&] { EXPECT_EQ(second_.get_unless("late", "others", in_time()), "here"); });
+  std::thread another(
+      [&] { EXPECT_EQ(second_.get_unless("late", {{"others"}}, in_time()), "here"); });
   first_.set("lost", "rank 7 has ended", in_time());
   waiter.join();
-  const Error later = error_of([&] { first_.get_unless("late", "lost", in_time()); });
+  const Error later = error_of([&] { first_.get_unless("late", {{"lost"}}, in_time()); });
   EXPECT_EQ(later.kind(), ErrorKind::peer_lost);
   first_.set("late", "here", in_time());
   another.join();
-  EXPECT_EQ(first_.get_unless("late", "lost", in_time()), "here");
-  EXPECT_EQ(error_of([&] { first_.get_unless("never", "others", in(milliseconds(20))); }).kind(),
-            ErrorKind::timeout);
+  EXPECT_EQ(first_.get_unless("late", {{"lost"}}, in_time()), "here");
+  EXPECT_EQ(
+      error_of([&] { first_.get_unless("never", {{"others"}}, in(milliseconds(20))); }).kind(),
+      ErrorKind::timeout);
+}
+
+TEST_P(AnyStore, EndsAWaitByAnyOfSeveralKeys) {
+  std::vector<std::thread> waiters;
+  for (const std::string ends : {"a", "b", ""})
+    waiters.emplace_back([this, ends] {
+      const Unless unless{{"neither", ends + "lost", ends + "lost"}};
+      const Error error = error_of([&] { second_.get_unless("late", unless, in_time()); });
+      EXPECT_EQ(error.kind(), ErrorKind::peer_lost);
+      EXPECT_THAT(error.what(), HasSubstr("by " + ends + "lost"));
+    });
+  for (const std::string ends : {"b", "", "a"})
+    first_.set(ends + "lost", "by " + ends + "lost", in_time());
+  for (std::thread& waiter : waiters) waiter.join();
+}
+
+TEST_P(AnyStore, EndsAWaitThatIsGivenUpAndNoOther) {
+  std::atomic<bool> given_up{false};
+  const Unless unless{{"lost"}, [&] { return given_up.load(); }};
+  std::thread other([&] { EXPECT_EQ(second_.get("late", in_time()), "here"); });
+  std::thread waiter([&] {
+    const Error error = error_of([&] { second_.get_unless("late", unless, in_time()); });
+    EXPECT_EQ(error.kind(), ErrorKind::peer_lost);
+    EXPECT_THAT(error.what(), HasSubstr("the wait for 'late' was given up"));
+  });
+  given_up = true;
+  waiter.join();
+  first_.set("late", "here", in_time());
+  other.join();
 }
 
 TEST_P(AnyStore, RefusesAValueForItsEndThatItCouldNotSetThen) {

@@ -10,6 +10,7 @@
 
 #include "rendezvous/store/ticket.h"
 #include "test_job.h"
+#include "tests/net/slow_path.h"
 #include "tests/runtime/processes.h"
 
 namespace tutti {
@@ -170,6 +171,41 @@ TEST(StoreTicket, OfAKnownAddressNeedsASecretBetweenMachines) {
               ElementsAre("192.0.2.1"));
   config.tls = true;
   refused("127.0.0.1:29500", config);
+}
+
+// A store that processes reach through a slow path alone.
+struct FarStore {
+  explicit FarStore(test::SlowPath::Clock::duration delay)
+      : its(*decode_ticket(serve_store(on_loopback()))), path(its.port, delay) {
+    its.server += 1;
+    its.port = path.port();
+    its.comes_first = true;  // lest a client conclude that it has ended, which is of this machine
+  }
+  std::string ticket() const { return rendezvous::encode(its); }
+
+  Ticket its;
+  test::SlowPath path;
+};
+
+TEST(StoreTicket, LeadsToAStoreFarAway) {
+  const FarStore far(milliseconds(100));
+  const Unless unless{{"lost"}, [] { return false; }};
+  const auto store = connect_store(far.ticket(), in_time(), on_loopback(), unless.given_up);
+  store->set("key", "value", in_time());
+  EXPECT_EQ(store->get_unless("key", unless, in_time()), "value");
+}
+
+// The store, whose answers take an hour, is not reached, and nothing but the question ends it.
+TEST(StoreTicket, IsGivenUpWhileTheStoreDoesNotAnswer) {
+  const FarStore far(std::chrono::hours(1));
+  int asked = 0;
+  const Error error = error_of([&] {
+    static_cast<void>(
+        connect_store(far.ticket(), in_time(), on_loopback(), [&] { return ++asked > 2; }));
+  });
+  EXPECT_EQ(error.kind(), ErrorKind::peer_lost);
+  EXPECT_THAT(error.what(), HasSubstr("has given up joining the store at 127.0.0.1:"));
+  EXPECT_THAT(error.what(), HasSubstr("does not answer"));
 }
 
 // One that is not in the process of the server stands by for it.

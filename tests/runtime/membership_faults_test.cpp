@@ -53,8 +53,7 @@ class HeardStore final : public Store {
     before_(key);
     store_->wait(key, deadline);
   }
-  std::string get_unless(std::string_view key, std::string_view unless,
-                         Deadline deadline) override {
+  std::string get_unless(std::string_view key, const Unless& unless, Deadline deadline) override {
     before_(key);
     return store_->get_unless(key, unless, deadline);
   }

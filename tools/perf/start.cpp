@@ -33,9 +33,10 @@ class PartOfStore final : public Store {
     return whole_->add(of(key), amount, deadline);
   }
   void wait(std::string_view key, Deadline deadline) override { whole_->wait(of(key), deadline); }
-  std::string get_unless(std::string_view key, std::string_view unless,
-                         Deadline deadline) override {
-    return whole_->get_unless(of(key), unless.empty() ? std::string() : of(unless), deadline);
+  std::string get_unless(std::string_view key, const Unless& unless, Deadline deadline) override {
+    Unless its = unless;
+    for (std::string& other : its.keys) other = of(other);
+    return whole_->get_unless(of(key), its, deadline);
   }
   void set_when_gone(std::string_view key, std::string_view value, Deadline deadline) override {
     whole_->set_when_gone(of(key), value, deadline);

@@ -4,12 +4,17 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "../../net/slow_path.h"
 #include "ranks.h"
 
 namespace tutti::test {
@@ -265,6 +270,51 @@ TEST(NcclCommunicators, AbortEndsOneWhoseOtherRanksNeverCome) {
   EXPECT_EQ(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, comm, nullptr),
             ncclInvalidArgument);
   EXPECT_EQ(ncclCommAbort(comm), ncclSuccess);
+}
+
+// An id that leads to its store through a slow path alone.
+struct FarId {
+  explicit FarId(SlowPath::Clock::duration delay) {
+    ncclGetUniqueId(&id);
+    std::uint16_t port = 0;
+    std::memcpy(&port, &id.internal[kPortAt], sizeof port);
+    path.emplace(port, delay);
+    port = static_cast<std::uint16_t>(path->port());
+    std::memcpy(&id.internal[kPortAt], &port, sizeof port);
+    id.internal[kFlagsAt] |= 2;  // The store may come later than the ticket.
+    id.internal[kServerAt] ^= 1;
+  }
+
+  // Where rendezvous/store/ticket.h has these, behind the first 8 bytes.
+  static constexpr std::size_t kFlagsAt = 9, kServerAt = 10, kPortAt = 34;
+  ncclUniqueId id{};
+  std::optional<SlowPath> path;
+};
+
+// A round trip is longer than the time after which the ranks look whether they are to give up.
+TEST(NcclCommunicators, AreMadeAlthoughTheirStoreIsFarAway) {
+  const FarId far(std::chrono::milliseconds(110));
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 2; ++rank)
+    ranks.emplace_back([&, rank] {
+      ncclComm_t comm = nullptr;
+      ASSERT_EQ(ncclCommInitRank(&comm, 2, far.id, rank), ncclSuccess) << ncclGetLastError(nullptr);
+      EXPECT_EQ(sum(comm, 1), 2);
+      EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
+    });
+  for (std::thread& rank : ranks) rank.join();
+}
+
+// Nothing comes from the store for an hour.
+TEST(NcclCommunicators, AbortEndsOneWhoseStoreDoesNotAnswer) {
+  setenv("TUTTI_STARTUP_TIMEOUT_MS", "3600000", 1);
+  const FarId far(std::chrono::hours(1));
+  ncclComm_t comm = nullptr;
+  ncclConfig_t config = not_blocking();
+  ASSERT_EQ(ncclCommInitRankConfig(&comm, 2, far.id, 0, &config), ncclInProgress);
+  usleep(50'000);  // It is connected, most probably, and waits for an answer.
+  EXPECT_EQ(ncclCommAbort(comm), ncclSuccess);
+  setenv("TUTTI_STARTUP_TIMEOUT_MS", "20000", 1);
 }
 
 TEST(NcclCommunicators, OnesThatDoNotBlockSayInProgressUntilTheyAreThere) {
